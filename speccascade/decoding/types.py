@@ -1,0 +1,265 @@
+"""The two doors of the core, and what passes through them.
+
+A decoder never knows which network it drives: a `LanguageModel` feeds tokens
+and returns logits, a `Drafter` proposes a block. Both are pytrees whose leaves
+are parameters, so both pass through `jit`; what is not an array is static.
+
+Axes: B rows, S source length, L token buffer, N fed tokens, R read positions,
+G block width, V vocabulary.
+"""
+
+from typing import Any, Protocol
+
+from flax import struct
+import jax
+
+Array = jax.Array
+State = Any  # a pytree; every leaf has axis 0 = B
+
+
+@struct.dataclass
+class Output:
+  """What a model says about the positions that were read.
+
+  Attributes:
+    logits: [B, R, V] float32, the law of the token after each read position.
+    hidden: [B, R, D] last hidden state (for draft heads), or None.
+  """
+
+  logits: Array
+  hidden: Array | None = None
+
+
+class LanguageModel(Protocol):
+  """Feeds tokens to a network and returns logits; rows are independent.
+
+  A model is a frozen pytree: parameters are leaves, `vocab_size` and modules
+  are static. Equal modules hash equal, so a second call does not trace again.
+  """
+
+  vocab_size: int
+
+  def prefill(self, inputs: Array, *, capacity: int) -> State:
+    """Returns the state before any decoder token, with `capacity` slots.
+
+    Args:
+      inputs: [B, S] int32 source tokens, 0 is padding.
+      capacity: number of decoder tokens that the state must be able to hold.
+    """
+
+  def extend(
+    self,
+    state: State,
+    tokens: Array,
+    count: Array,
+    *,
+    read: Array | None = None,
+    depth: Array | None = None,
+    ancestors: Array | None = None,
+  ) -> tuple[State, Output]:
+    """Feeds a block of tokens to each row, at the row's own length.
+
+    Row b feeds `tokens[b, :count[b]]`; what stands behind is ignored, and its
+    logits mean nothing. The length of row b grows by `count[b]`.
+
+    Args:
+      state: from `prefill`, `extend`, `rewind` or `keep`.
+      tokens: [B, N] int32.
+      count: [B] int32 in 0..N.
+      read: [B, R] int32 indices into the N fed tokens whose logits are wanted;
+        None reads all N. The head runs on the read positions only.
+      depth: [B, N] int32, trees: position of each token past the row's length;
+        None means 0, 1, ..., N-1.
+      ancestors: [B, N, N] bool, trees: `[b, i, j]` says that token i sees token
+        j (itself included); None means the lower triangle.
+
+    Returns:
+      The longer state, and logits [B, R, V] float32.
+    """
+
+  def rewind(self, state: State, length: Array) -> State:
+    """Lowers the lengths to `length` [B] int32; costs nothing."""
+
+  def keep(self, state: State, start: Array, path: Array, count: Array) -> State:
+    """Keeps one path of a tree that was fed at `start`.
+
+    Args:
+      state: after the `extend` that fed the tree.
+      start: [B] int32, the length before that `extend`.
+      path: [B, K] int32 indices into the fed tokens, in order of depth.
+      count: [B] int32, how many of the K are kept.
+
+    Returns:
+      The state of length `start + count`, holding those tokens in order.
+    """
+
+
+@struct.dataclass
+class Proposal:
+  """A drafted block, and the law that each token was drawn from.
+
+  Attributes:
+    tokens: [B, G] int32; row b proposes the first `count[b]`.
+    count: [B] int32 in 0..G.
+    q: [B, G+1, V] sampled law of each token; index `count[b]` is the law at the
+      bonus position (meaningful only where it was asked for), and rows behind
+      it mean nothing.
+    q1: [B, G+1, V] the same at temperature 1 and unfiltered; None where the
+      drafter has no real confidence (one-hot proposals).
+    calls: [B] int32 drafter forward passes spent on this block.
+    bad: [B] bool, True where a law was not a distribution (NaN, +inf).
+  """
+
+  tokens: Array
+  count: Array
+  q: Array
+  q1: Array | None
+  calls: Array
+  bad: Array
+
+
+class Drafter(Protocol):
+  """Proposes up to `width` tokens for each row. A pytree; `width` is static."""
+
+  width: int
+  vocab_size: int
+
+  def prefill(self, inputs: Array, *, capacity: int) -> State:
+    """Returns the state before any decoder token. See `LanguageModel`."""
+
+  def propose(
+    self,
+    state: State,
+    tokens: Array,
+    length: Array,
+    rngs: Array,
+    sampling: Any,
+    *,
+    bonus_law: bool,
+  ) -> tuple[State, Proposal]:
+    """Drafts a block after `tokens[b, :length[b]]`.
+
+    First catches its own cache up to `length`; the last token of the prefix,
+    `tokens[b, length[b]-1]`, is never in the cache yet.
+
+    Args:
+      state: from `prefill`, `propose` or `rewind`.
+      tokens: [B, L] int32 token buffer, the start token at index 0.
+      length: [B] int32, how many of the L are written.
+      rngs: [B] typed keys, fresh for this round and this level.
+      sampling: a `Sampling`.
+      bonus_law: static; whether `q` at index `count` is needed.
+    """
+
+  def rewind(self, state: State, length: Array) -> State:
+    """Forgets every token at or behind `length` [B] int32."""
+
+
+@struct.dataclass
+class Verdict:
+  """What a verifier step decided on a block.
+
+  Attributes:
+    num_accepted: [B] int32 in 0..count.
+    token: [B] int32, the residual or bonus token after the accepted prefix.
+    examined: [B] int32, drafts looked at: the first rejected is the last one.
+  """
+
+  num_accepted: Array
+  token: Array
+  examined: Array
+
+
+@struct.dataclass
+class Stats:
+  """Counts of each row; definitions in docs/definitions.md.
+
+  Every field is [B] int32 unless said. Positions behind the first EOS or the
+  length limit were drafted, but are neither examined nor accepted nor emitted.
+
+  Attributes:
+    num_blocks: draft-verify rounds (0 where a method has no blocks).
+    drafted: drafted tokens.
+    examined: drafts looked at by the verifier step.
+    accepted: drafts accepted and emitted.
+    deferred: emitted positions at which the rule deferred.
+    drafter_calls: forward passes of the drafter.
+    verifier_calls: positions or blocks for which the verifier was asked.
+    verifier_extends: forward passes of the verifier, catch-up included.
+    expected_acceptance: [B] float32, sum over examined drafts of
+      sum_v min(q, pi).
+    accepted_at: [B, G+1] int32 histogram: blocks in which j drafts were
+      accepted.
+    examined_by_position: [B, G] int32, blocks that examined draft j.
+    accepted_by_position: [B, G] int32, blocks that accepted draft j.
+  """
+
+  num_blocks: Array
+  drafted: Array
+  examined: Array
+  accepted: Array
+  deferred: Array
+  drafter_calls: Array
+  verifier_calls: Array
+  verifier_extends: Array
+  expected_acceptance: Array
+  accepted_at: Array
+  examined_by_position: Array
+  accepted_by_position: Array
+
+
+# Trace.source codes. A draft that was kept although the rule deferred has
+# source DRAFT and deferred True.
+DRAFT, RESIDUAL, BONUS, SEQUENTIAL_Q, SEQUENTIAL_P = range(5)
+SOURCES = ("draft", "residual", "bonus", "sequential q", "sequential p")
+
+
+@struct.dataclass
+class Trace:
+  """Who wrote each token, and why. T = max_decode_len; K = top tokens kept.
+
+  Attributes:
+    source: [B, T] int32, one of DRAFT .. SEQUENTIAL_P.
+    deferred: [B, T] bool, whether the rule deferred here.
+    left: [B, T] float32, the rule's left side (defers where left < right).
+    right: [B, T] float32. For token rules both sides are those of the emitted
+      token; NaN where a target has no rule.
+    tv: [B, T] float32, TV(p, q) of the sampled pair; NaN where one is unknown.
+    block: [B, T] int32, the block that wrote the token, from 0.
+    q_top: [B, T, K] int32 the drafter's likeliest tokens at temperature 1.
+    q_prob: [B, T, K] float32 their probabilities; NaN where unknown.
+    p_top: [B, T, K] int32, the verifier's.
+    p_prob: [B, T, K] float32.
+  """
+
+  source: Array
+  deferred: Array
+  left: Array
+  right: Array
+  tv: Array
+  block: Array
+  q_top: Array
+  q_prob: Array
+  p_top: Array
+  p_prob: Array
+
+
+@struct.dataclass
+class Decoded:
+  """What every execution returns. T = max_decode_len.
+
+  Attributes:
+    tokens: [B, T] int32, EOS kept, 0 behind it. `lengths` is authoritative: id
+      0 can be sampled like any other.
+    lengths: [B] int32 tokens emitted, EOS included, start token not.
+    stats: `Stats`.
+    trace: `Trace`, or None.
+    bad_step: [B] int32, the position at which a row met NaN, +inf or a row
+      without a finite logit and ended; -1 where none did.
+  """
+
+  tokens: Array
+  lengths: Array
+  stats: Stats
+  trace: Trace | None
+  bad_step: Array
