@@ -1,0 +1,292 @@
+"""The layers of a T5, with T5X's parameter names, shapes and initialisers.
+
+Axes: B rows, N queries, L keys, E model width, H heads, D head width, V
+vocabulary. Parameters are float32; `dtype` is that of the activations.
+
+Source: Raffel et al. 2020 and T5X's `examples/t5`, whose checkpoints must load
+unchanged: kernels are [in, out], the heads joined head-major (column h*D + d),
+no biases, and no 1/sqrt(D) in attention.
+"""
+
+from collections.abc import Callable
+import functools
+import operator
+
+from flax import linen as nn
+from flax.linen.partitioning import param_with_axes, with_sharding_constraint
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.models.t5.config import T5Config
+
+NUM_BUCKETS = 32
+MAX_DISTANCE = 128
+# Added to the score of a key that must not be seen.
+MASKED = -1e10
+
+
+def relative_position_bucket(
+  relative_position: np.ndarray, *, bidirectional: bool
+) -> np.ndarray:
+  """Returns the bucket, 0..31, of each distance from query to key.
+
+  Small distances have a bucket each, larger ones share logarithmically wider
+  buckets, and everything past 128 shares the last one.
+
+  Args:
+    relative_position: int array, key position minus query position.
+    bidirectional: whether keys behind the query have buckets of their own
+      (encoder); otherwise they all fall into bucket 0 (decoder).
+  """
+  distance = -np.asarray(relative_position)
+  first = np.zeros_like(distance)
+  num_buckets = NUM_BUCKETS
+  if bidirectional:
+    num_buckets //= 2
+    first = num_buckets * (distance < 0)
+    distance = np.abs(distance)
+  distance = np.maximum(distance, 0)
+  num_exact = num_buckets // 2
+  # The tiny number guards log(0), and T5X's bucket edges include it.
+  ratio = distance.astype(np.float32) / num_exact + np.finfo(np.float32).eps
+  steps = np.log(ratio) / np.log(MAX_DISTANCE / num_exact)
+  far = num_exact + (steps * (num_buckets - num_exact)).astype(np.int32)
+  far = np.minimum(far, num_buckets - 1)
+  return first + np.where(distance < num_exact, distance, far)
+
+
+def attend(query, key, value, bias, *, float32_scores=False, dropout=None):
+  """Returns softmax(query key + bias) value, the scores not scaled.
+
+  Args:
+    query: [B, N, H, D].
+    key: [B, H, L, D].
+    value: [B, H, L, D].
+    bias: broadcasts to [B, H, N, L]; position bias and mask.
+    float32_scores: compute the scores and the softmax in float32.
+    dropout: function applied to the weights, or None.
+
+  Returns:
+    [B, N, H, D] in the dtype of `value`.
+  """
+  if float32_scores:
+    query, key = query.astype(jnp.float32), key.astype(jnp.float32)
+  scores = jnp.einsum("bnhd,bhld->bhnl", query, key)
+  weights = jax.nn.softmax(scores + bias.astype(scores.dtype))
+  weights = weights.astype(value.dtype)
+  if dropout is not None:
+    weights = dropout(weights)
+  return jnp.einsum("bhnl,bhld->bnhd", weights, value)
+
+
+class Dense(nn.Module):
+  """A matrix product without bias, [..., in] to [..., features]."""
+
+  features: int
+  axes: tuple[str, str]
+  dtype: str = "float32"
+  kernel_init: Callable = nn.initializers.variance_scaling(
+    1.0, "fan_in", "truncated_normal"
+  )
+
+  @nn.compact
+  def __call__(self, x):
+    kernel = param_with_axes(
+      "kernel",
+      self.kernel_init,
+      (x.shape[-1], self.features),
+      jnp.float32,
+      axes=self.axes,
+    )
+    return jnp.dot(x.astype(self.dtype), kernel.astype(self.dtype))
+
+
+class LayerNorm(nn.Module):
+  """Root mean square norm, in float32, without mean or bias."""
+
+  dtype: str = "float32"
+
+  @nn.compact
+  def __call__(self, x):
+    scale = param_with_axes(
+      "scale",
+      nn.initializers.ones,
+      (x.shape[-1],),
+      jnp.float32,
+      axes=("embed",),
+    )
+    x = x.astype(jnp.float32)
+    mean_square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
+    x = (x * jax.lax.rsqrt(mean_square + 1e-6)).astype(self.dtype)
+    return x * jnp.broadcast_to(scale.astype(self.dtype), x.shape)
+
+
+class Embed(nn.Module):
+  """The token table, [V, E], shared by both stacks."""
+
+  config: T5Config
+
+  def setup(self):
+    self.embedding = param_with_axes(
+      "embedding",
+      nn.initializers.normal(stddev=1.0),
+      (self.config.vocab_size, self.config.emb_dim),
+      jnp.float32,
+      axes=("vocab", "embed"),
+    )
+
+  def __call__(self, tokens):
+    """Returns [..., E] for int32 tokens [...]."""
+    return self.embedding[tokens].astype(self.config.dtype)
+
+  def logits(self, x):
+    """Returns [..., V] float32 of a T5 whose output is tied to the table."""
+    table = self.embedding.astype(jnp.float32)
+    return jnp.dot(x.astype(jnp.float32), table.T) * x.shape[-1] ** -0.5
+
+
+class RelativePositions(nn.Module):
+  """The position bias of one stack, a table [H, 32] shared by its layers."""
+
+  config: T5Config
+  bidirectional: bool
+
+  def setup(self):
+    self.rel_embedding = param_with_axes(
+      "rel_embedding",
+      nn.initializers.variance_scaling(1.0, "fan_avg", "uniform"),
+      (self.config.num_heads, NUM_BUCKETS),
+      jnp.float32,
+      axes=("heads", "relpos_buckets"),
+    )
+
+  def by_distance(self, relative_position: np.ndarray):
+    """Returns [H, ...], the bias of key minus query position [...]."""
+    buckets = relative_position_bucket(
+      relative_position, bidirectional=self.bidirectional
+    )
+    return self.rel_embedding.astype(self.config.dtype)[:, buckets]
+
+  def __call__(self, num_queries: int, num_keys: int):
+    """Returns the bias [1, H, N, L] between all positions from 0 on.
+
+    Bias depends on key - query only, so only N + L distances are looked up. A
+    row of period P = N + L is repeated N times and cut into rows of P - 1:
+    row i then starts i places earlier, so that entry [i, j] is that of j - i.
+    """
+    period = num_queries + num_keys
+    offset = np.arange(period)
+    offset = np.where(offset < num_keys, offset, offset - period)
+    row = self.by_distance(offset)[:, None]
+    rows = jnp.broadcast_to(row, (row.shape[0], num_queries, period))
+    rows = rows.reshape(row.shape[0], num_queries * period)
+    rows = rows[:, : num_queries * (period - 1)]
+    rows = rows.reshape(1, row.shape[0], num_queries, period - 1)
+    return rows[..., :num_keys]
+
+
+class Attention(nn.Module):
+  """Multi-head attention; keys and values can be made apart and kept."""
+
+  config: T5Config
+
+  def setup(self):
+    cfg = self.config
+    init = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
+    # T5 folds the 1/sqrt(D) of attention into the initial query kernel.
+    query_init = lambda *args: init(*args) / cfg.head_dim**0.5
+    project = functools.partial(
+      Dense, cfg.num_heads * cfg.head_dim, ("embed", "joined_kv"), cfg.dtype
+    )
+    self.query = project(kernel_init=query_init)
+    self.key = project(kernel_init=init)
+    self.value = project(kernel_init=init)
+    self.out = Dense(cfg.emb_dim, ("joined_kv", "embed"), cfg.dtype, init)
+    self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
+
+  def _split(self, x):
+    x = x.reshape(*x.shape[:2], self.config.num_heads, self.config.head_dim)
+    return with_sharding_constraint(x, ("batch", "length", "heads", "kv"))
+
+  def keys_values(self, x):
+    """Returns the keys and values of x [B, L, E], each [B, H, L, D]."""
+    key, value = self._split(self.key(x)), self._split(self.value(x))
+    return key.swapaxes(1, 2), value.swapaxes(1, 2)
+
+  def attend(self, x, key, value, bias, *, deterministic=True):
+    """Returns [B, N, E] for the queries of x [B, N, E]; see `attend`."""
+    context = attend(
+      self._split(self.query(x)),
+      key,
+      value,
+      bias,
+      float32_scores=self.config.float32_attention_logits,
+      dropout=functools.partial(self.dropout, deterministic=deterministic),
+    )
+    return self.out(context.reshape(*x.shape[:2], -1))
+
+  def __call__(self, x, memory, bias, *, deterministic=True):
+    """Returns [B, N, E]: x [B, N, E] attends to memory [B, L, E]."""
+    key, value = self.keys_values(memory)
+    return self.attend(x, key, value, bias, deterministic=deterministic)
+
+  def step(self, x, bias):
+    """Feeds one token, or makes the cache, as T5X's `decode=True` does.
+
+    The collection `cache` holds `cached_key` and `cached_value` [B, H, D, L]
+    and `cache_index` [], one index for all rows. Without it, x [B, L, E] fixes
+    its size and is not remembered.
+
+    Args:
+      x: [B, 1, E], or [B, L, E] where there is no cache yet.
+      bias: [1, H, L, L], position bias and causal mask of all L positions.
+
+    Raises:
+      ValueError: if there is a cache and x is not one token long.
+    """
+    key, value = self.keys_values(x)
+    if not self.has_variable("cache", "cached_key"):
+      for name, made in (("cached_key", key), ("cached_value", value)):
+        made = jnp.zeros_like(made.swapaxes(2, 3))
+        self.put_variable("cache", name, made)
+      self.put_variable("cache", "cache_index", jnp.zeros((), jnp.int32))
+      return self.attend(x, key, value, bias)
+    if x.shape[1] != 1:
+      raise ValueError(
+        f"a cached step feeds one token to each row, got {x.shape[1]}"
+      )
+    index = self.get_variable("cache", "cache_index")
+    kept = []
+    for name, new in (("cached_key", key), ("cached_value", value)):
+      cache = jax.lax.dynamic_update_slice_in_dim(
+        self.get_variable("cache", name), new.swapaxes(2, 3), index, axis=3
+      )
+      self.put_variable("cache", name, cache)
+      kept.append(cache.swapaxes(2, 3))
+    self.put_variable("cache", "cache_index", index + 1)
+    bias = jax.lax.dynamic_slice_in_dim(bias, index, 1, axis=2)
+    return self.attend(x, *kept, bias)
+
+
+class Mlp(nn.Module):
+  """The feed-forward block; two activations make it gated."""
+
+  config: T5Config
+
+  @nn.compact
+  def __call__(self, x, *, deterministic=True):
+    cfg = self.config
+    gates = []
+    for i, activation in enumerate(cfg.mlp_activations):
+      name = "wi" if len(cfg.mlp_activations) == 1 else f"wi_{i}"
+      inner = Dense(cfg.mlp_dim, ("embed", "mlp"), cfg.dtype, name=name)(x)
+      if activation != "linear":
+        inner = getattr(nn, activation)(inner)
+      gates.append(inner)
+    inner = functools.reduce(operator.mul, gates)
+    inner = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))(
+      inner, deterministic=deterministic
+    )
+    inner = with_sharding_constraint(inner, ("batch", "length", "mlp"))
+    return Dense(cfg.emb_dim, ("mlp", "embed"), cfg.dtype, name="wo")(inner)

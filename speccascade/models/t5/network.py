@@ -1,0 +1,422 @@
+"""The T5 encoder-decoder, for training and for decoding in blocks.
+
+The parameter tree and the `params_axes` collection are those of T5X's
+`examples/t5`. Layers are unrolled.
+
+Axes: B rows, S source length, T target length, N fed tokens, R read positions,
+L cache slots, E model width, H heads, D head width, V vocabulary.
+"""
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.models.t5 import layers
+from speccascade.models.t5.config import T5Config
+
+
+def write_slots(cache, new, start):
+  """Writes new [B, H, N, D] into cache [B, H, L, D] from slot start [B] on.
+
+  `dynamic_update_slice` moves a start that leaves no room: the caller sees to
+  it that start + N <= L.
+  """
+  write = lambda cache, new, start: jax.lax.dynamic_update_slice_in_dim(
+    cache, new, start, axis=1
+  )
+  return jax.vmap(write)(cache, new, start)
+
+
+def _mask_bias(dtype, *masks):
+  """Returns [B, 1, N, L]: 0 where all masks [B, N, L] hold, else -1e10."""
+  seen = masks[0]
+  for mask in masks[1:]:
+    seen = seen & mask
+  return jnp.where(seen, 0.0, layers.MASKED).astype(dtype)[:, None]
+
+
+def _pairs(queries, keys):
+  """Returns [B, N, L], where both queries [B, N] and keys [B, L] hold."""
+  return queries[:, :, None] & keys[:, None, :]
+
+
+def _same(queries, keys):
+  """Returns [B, N, L], where segment ids [B, N] and [B, L] are equal."""
+  return queries[:, :, None] == keys[:, None, :]
+
+
+class EncoderLayer(nn.Module):
+  """Self-attention and MLP, each behind a norm and with a residual."""
+
+  config: T5Config
+
+  def setup(self):
+    cfg = self.config
+    self.pre_attention_layer_norm = layers.LayerNorm(cfg.dtype)
+    self.attention = layers.Attention(cfg)
+    self.pre_mlp_layer_norm = layers.LayerNorm(cfg.dtype)
+    self.mlp = layers.Mlp(cfg)
+    self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
+
+  def __call__(self, x, bias, deterministic):
+    y = self.pre_attention_layer_norm(x)
+    y = self.attention(y, y, bias, deterministic=deterministic)
+    x = x + self.dropout(y, deterministic=deterministic)
+    y = self.mlp(self.pre_mlp_layer_norm(x), deterministic=deterministic)
+    return x + self.dropout(y, deterministic=deterministic)
+
+
+class DecoderLayer(nn.Module):
+  """Self-attention, attention to the source, and MLP."""
+
+  config: T5Config
+
+  def setup(self):
+    cfg = self.config
+    self.pre_self_attention_layer_norm = layers.LayerNorm(cfg.dtype)
+    self.self_attention = layers.Attention(cfg)
+    self.pre_cross_attention_layer_norm = layers.LayerNorm(cfg.dtype)
+    self.encoder_decoder_attention = layers.Attention(cfg)
+    self.pre_mlp_layer_norm = layers.LayerNorm(cfg.dtype)
+    self.mlp = layers.Mlp(cfg)
+    self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
+
+  def __call__(self, x, encoded, bias, source_bias, deterministic, decode):
+    """Returns [B, T, E] for x [B, T, E] and encoded [B, S, E]."""
+    y = self.pre_self_attention_layer_norm(x)
+    if decode:
+      y = self.self_attention.step(y, bias)
+    else:
+      y = self.self_attention(y, y, bias, deterministic=deterministic)
+    x = x + self.dropout(y, deterministic=deterministic)
+    source = self.encoder_decoder_attention.keys_values(encoded)
+    return self._after_self_attention(x, source, source_bias, deterministic)
+
+  def _after_self_attention(self, x, source, source_bias, deterministic=True):
+    y = self.encoder_decoder_attention.attend(
+      self.pre_cross_attention_layer_norm(x),
+      *source,
+      source_bias,
+      deterministic=deterministic,
+    )
+    x = x + self.dropout(y, deterministic=deterministic)
+    y = self.mlp(self.pre_mlp_layer_norm(x), deterministic=deterministic)
+    return x + self.dropout(y, deterministic=deterministic)
+
+  def source_keys_values(self, encoded):
+    """Returns this layer's keys and values of the source, [B, H, S, D]."""
+    return self.encoder_decoder_attention.keys_values(encoded)
+
+  def extend(self, x, cache, source, start, bias, source_bias, read):
+    """Feeds x [B, N, E] at slots start [B]; returns [B, N or R, E] and cache.
+
+    With `read` [B, R], keys and values are made for all N, and everything else
+    for the R read positions only (`bias` is then theirs, [B, H, R, L]).
+    """
+    y = self.pre_self_attention_layer_norm(x)
+    new = self.self_attention.keys_values(y)
+    cache = tuple(write_slots(c, n, start) for c, n in zip(cache, new))
+    if read is not None:
+      x, y = (jnp.take_along_axis(a, read[..., None], axis=1) for a in (x, y))
+    x = x + self.self_attention.attend(y, *cache, bias)
+    return self._after_self_attention(x, source, source_bias), cache
+
+
+class Encoder(nn.Module):
+  """A stack of encoder layers; see `Transformer.encode`."""
+
+  config: T5Config
+
+  def setup(self):
+    cfg = self.config
+    self.relpos_bias = layers.RelativePositions(cfg, bidirectional=True)
+    self.layers = [EncoderLayer(cfg) for _ in range(cfg.num_encoder_layers)]
+    self.encoder_norm = layers.LayerNorm(cfg.dtype)
+    self.dropout_embedding = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
+    self.dropout_output = nn.Dropout(cfg.dropout_rate)
+
+  def __call__(self, x, mask_bias, deterministic):
+    bias = self.relpos_bias(x.shape[1], x.shape[1]) + mask_bias
+    x = self.dropout_embedding(x, deterministic=deterministic)
+    for layer in self.layers:
+      x = layer(x, bias, deterministic)
+    x = self.encoder_norm(x)
+    return self.dropout_output(x, deterministic=deterministic)
+
+
+class Decoder(nn.Module):
+  """A stack of decoder layers; see `Transformer.decode` and `extend`."""
+
+  config: T5Config
+
+  def setup(self):
+    cfg = self.config
+    self.relpos_bias = layers.RelativePositions(cfg, bidirectional=False)
+    self.layers = [DecoderLayer(cfg) for _ in range(cfg.num_decoder_layers)]
+    self.decoder_norm = layers.LayerNorm(cfg.dtype)
+    self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
+    if not cfg.logits_via_embedding:
+      self.logits_dense = layers.Dense(cfg.vocab_size, ("embed", "vocab"))
+
+  def __call__(
+    self, x, encoded, mask_bias, source_bias, deterministic, decode, length
+  ):
+    bias = self.relpos_bias(length, length) + mask_bias
+    x = self.dropout(x, deterministic=deterministic)
+    for layer in self.layers:
+      x = layer(x, encoded, bias, source_bias, deterministic, decode)
+    return self.dropout(self.decoder_norm(x), deterministic=deterministic)
+
+  def logits(self, x):
+    """Returns [B, T, V] float32, from the untied output projection."""
+    return self.logits_dense(x)
+
+  def source_cache(self, encoded):
+    """Returns the (keys, values) of the source, a pair for each layer."""
+    return tuple(layer.source_keys_values(encoded) for layer in self.layers)
+
+  def block_bias(self, capacity, start, num_fed, depth, ancestors):
+    """Returns the bias [B, H, N, L] of a fed block, mask included.
+
+    Args:
+      capacity: L.
+      start: [B] int32, the slot of each row's first fed token.
+      num_fed: N.
+      depth: [B, N] int32, or None for 0, 1, ..., N-1.
+      ancestors: [B, N, N] bool, or None for the lower triangle.
+    """
+    # Row j of this table is the bias of a key at distance j - (L - 1); keys
+    # behind the query are masked. With L = 4 a query at position 1 sees slots
+    # 0, 1 at distances -1, 0: its window starts at row L - 1 - 1 = 2.
+    offset = np.arange(1 - capacity, capacity)
+    seen = np.broadcast_to(offset <= 0, (self.config.num_heads, offset.size))
+    by_offset = jnp.where(
+      seen, self.relpos_bias.by_distance(offset), layers.MASKED
+    ).astype(self.config.dtype)
+    is_tree = depth is not None or ancestors is not None
+    if depth is None:
+      depth = jnp.arange(num_fed, dtype=jnp.int32)[None]
+      depth = jnp.broadcast_to(depth, (start.shape[0], num_fed))
+    window = lambda first: jax.lax.dynamic_slice_in_dim(
+      by_offset, first, capacity, axis=1
+    )
+    position = start[:, None] + depth
+    bias = jax.vmap(jax.vmap(window))(capacity - 1 - position)
+    bias = bias.swapaxes(1, 2)
+    if not is_tree:
+      return bias
+    if ancestors is None:
+      ancestors = jnp.tri(num_fed, dtype=bool)[None]
+    # Among the fed tokens, distance is that of depths, not of slots.
+    between = depth[:, None, :] - depth[:, :, None]
+    block = jnp.moveaxis(by_offset[:, between + (capacity - 1)], 0, 1)
+    ancestors = jnp.broadcast_to(ancestors[:, None], block.shape)
+    block = jnp.where(ancestors, block, jnp.asarray(layers.MASKED, bias.dtype))
+    place = lambda bias, block, start: jax.lax.dynamic_update_slice_in_dim(
+      bias, block, start, axis=2
+    )
+    return jax.vmap(place)(bias, block, start)
+
+  def extend(self, x, caches, sources, start, bias, source_bias, read):
+    """Feeds x [B, N, E]; returns normed hidden [B, N or R, E] and caches."""
+    new_caches = []
+    for i, (layer, cache, source) in enumerate(
+      zip(self.layers, caches, sources)
+    ):
+      is_last = i == len(self.layers) - 1
+      if is_last and read is not None:
+        bias = jnp.take_along_axis(bias, read[:, None, :, None], axis=2)
+      x, cache = layer.extend(
+        x, cache, source, start, bias, source_bias, read if is_last else None
+      )
+      new_caches.append(cache)
+    return self.decoder_norm(x), tuple(new_caches)
+
+
+class Transformer(nn.Module):
+  """A T5 of any size and version."""
+
+  config: T5Config
+
+  def setup(self):
+    self.token_embedder = layers.Embed(self.config)
+    self.encoder = Encoder(self.config)
+    self.decoder = Decoder(self.config)
+
+  def __call__(
+    self,
+    encoder_input_tokens,
+    decoder_input_tokens,
+    decoder_target_tokens,
+    encoder_segment_ids=None,
+    decoder_segment_ids=None,
+    encoder_positions=None,
+    decoder_positions=None,
+    *,
+    decode: bool = False,
+    enable_dropout: bool = True,
+  ):
+    """Returns teacher-forced logits [B, T, V] float32.
+
+    Args:
+      encoder_input_tokens: [B, S] int32, 0 is padding.
+      decoder_input_tokens: [B, T] int32, the targets shifted right.
+      decoder_target_tokens: [B, T] int32; padding is masked where this is 0.
+      encoder_segment_ids: [B, S] int32 of packed rows, or None.
+      decoder_segment_ids: [B, T] int32 of packed rows, or None.
+      encoder_positions: not used: positions enter as differences only, and
+        segments do not see each other.
+      decoder_positions: not used.
+      decode: make or use T5X's one-token cache; see `Attention.step`.
+      enable_dropout: needs a `dropout` rng.
+    """
+    del encoder_positions
+    encoded = self.encode(
+      encoder_input_tokens, encoder_segment_ids, enable_dropout=enable_dropout
+    )
+    return self.decode(
+      encoded,
+      encoder_input_tokens,
+      decoder_input_tokens,
+      decoder_target_tokens,
+      encoder_segment_ids=encoder_segment_ids,
+      decoder_segment_ids=decoder_segment_ids,
+      decoder_positions=decoder_positions,
+      enable_dropout=enable_dropout,
+      decode=decode,
+    )
+
+  def encode(
+    self, encoder_input_tokens, encoder_segment_ids=None, enable_dropout=True
+  ):
+    """Returns the encoded source [B, S, E]."""
+    is_token = encoder_input_tokens > 0
+    masks = [_pairs(is_token, is_token)]
+    if encoder_segment_ids is not None:
+      masks.append(_same(encoder_segment_ids, encoder_segment_ids))
+    return self.encoder(
+      self.token_embedder(encoder_input_tokens),
+      _mask_bias(self.config.dtype, *masks),
+      not enable_dropout,
+    )
+
+  def decode(
+    self,
+    encoded,
+    encoder_input_tokens,
+    decoder_input_tokens,
+    decoder_target_tokens,
+    encoder_segment_ids=None,
+    decoder_segment_ids=None,
+    decoder_positions=None,
+    enable_dropout=True,
+    decode=False,
+    max_decode_length=None,
+  ):
+    """Returns logits [B, T, V] float32 for an encoded source [B, S, E].
+
+    Args:
+      encoded: from `encode`.
+      encoder_input_tokens: [B, S] int32, for the masks only.
+      decoder_input_tokens: see `__call__`, as what follows.
+      decoder_target_tokens: ignored where `decode`: a cached step masks no
+        padding.
+      encoder_segment_ids: as in `__call__`.
+      decoder_segment_ids: as in `__call__`.
+      decoder_positions: not used.
+      enable_dropout: needs a `dropout` rng.
+      decode: make or use T5X's one-token cache.
+      max_decode_length: slots of that cache, where it is not T.
+
+    Raises:
+      ValueError: if rows are packed and `decode`.
+    """
+    del decoder_positions
+    if decode and encoder_segment_ids is not None:
+      raise ValueError("packed rows cannot be decoded: got encoder_segment_ids")
+    length = decoder_input_tokens.shape[1]
+    if decode:
+      length = max_decode_length or length
+    masks = [jnp.tri(length, dtype=bool)[None]]
+    is_token = decoder_target_tokens > 0
+    if decode:
+      is_token = jnp.ones_like(is_token)
+    else:
+      masks.append(_pairs(is_token, is_token))
+    source_masks = [_pairs(is_token, encoder_input_tokens > 0)]
+    if decoder_segment_ids is not None:
+      masks.append(_same(decoder_segment_ids, decoder_segment_ids))
+      source_masks.append(_same(decoder_segment_ids, encoder_segment_ids))
+    x = self.decoder(
+      self.token_embedder(decoder_input_tokens),
+      encoded,
+      _mask_bias(self.config.dtype, *masks),
+      _mask_bias(self.config.dtype, *source_masks),
+      not enable_dropout,
+      decode,
+      length,
+    )
+    return self._logits(x)
+
+  def _logits(self, x):
+    if self.config.logits_via_embedding:
+      return self.token_embedder.logits(x)
+    return self.decoder.logits(x)
+
+  def start(self, inputs):
+    """Encodes inputs [B, S] once for all blocks to come.
+
+    Returns:
+      A pair (keys, values) [B, H, S, D] of the source for each decoder layer,
+      and the bias [B, 1, 1, S] that masks its padding.
+    """
+    encoded = self.encode(inputs, enable_dropout=False)
+    sources = self.decoder.source_cache(encoded)
+    bias = jnp.where(inputs > 0, 0.0, layers.MASKED).astype(self.config.dtype)
+    return sources, bias[:, None, None, :]
+
+  def extend(
+    self,
+    tokens,
+    caches,
+    sources,
+    source_bias,
+    start,
+    read=None,
+    depth=None,
+    ancestors=None,
+  ):
+    """Feeds a block of tokens at each row's own slots.
+
+    Args:
+      tokens: [B, N] int32.
+      caches: a pair (keys, values) [B, H, L, D] for each layer; slots below
+        `start` are filled, the others mean nothing.
+      sources: from `start`.
+      source_bias: from `start`.
+      start: [B] int32, the slot of each row's first token; start + N <= L.
+      read: [B, R] int32 in 0..N-1, the positions wanted, or None for all N.
+      depth: [B, N] int32, trees: place of each token past `start`.
+      ancestors: [B, N, N] bool, trees: [b, i, j] says that i sees j.
+
+    Returns:
+      (caches, logits [B, R, V] float32, hidden [B, R, E] after the last norm).
+    """
+    num_fed = tokens.shape[1]
+    bias = self.decoder.block_bias(
+      caches[0][0].shape[2], start, num_fed, depth, ancestors
+    )
+    is_fewer = read is not None and read.shape[1] < num_fed
+    x, caches = self.decoder.extend(
+      self.token_embedder(tokens),
+      caches,
+      sources,
+      start,
+      bias,
+      source_bias,
+      read if is_fewer else None,
+    )
+    if read is not None and not is_fewer:
+      x = jnp.take_along_axis(x, read[..., None], axis=1)
+    return caches, self._logits(x), x

@@ -1,0 +1,204 @@
+"""A T5 and its block cache, as a decoding `LanguageModel`."""
+
+import dataclasses
+import functools
+from typing import Any
+
+from flax import struct, traverse_util
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding.types import Array, Output
+from speccascade.models.t5.config import T5Config
+from speccascade.models.t5.network import Transformer, write_slots
+
+
+@struct.dataclass
+class T5State:
+  """What a T5 remembers of each row. Every leaf has axis 0 = B.
+
+  Attributes:
+    length: [B] int32, decoder tokens fed so far; slots behind it mean nothing.
+    caches: (keys, values) [B, H, L, D] of each decoder layer, in the
+      activations' dtype; L is the capacity.
+    sources: (keys, values) [B, H, S, D] of the source, for each layer.
+    source_bias: [B, 1, 1, S], masks the source's padding.
+  """
+
+  length: Array
+  caches: tuple
+  sources: tuple
+  source_bias: Array
+
+
+@functools.lru_cache(maxsize=64)
+def param_shapes(config: T5Config) -> dict[str, tuple[int, ...]]:
+  """Returns the shape of every parameter of a T5, by its path "a/b/c"."""
+  tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
+  init = functools.partial(Transformer(config).init, enable_dropout=False)
+  tree = jax.eval_shape(init, jax.random.key(0), tokens, tokens, tokens)
+  flat = traverse_util.flatten_dict(tree["params"], sep="/")
+  return {name: tuple(leaf.shape) for name, leaf in flat.items()}
+
+
+def check_params(config: T5Config, params: dict) -> None:
+  """Checks that a parameter tree is that of `config`.
+
+  Raises:
+    ValueError: an array is missing, is not known, or has another shape.
+  """
+  wanted = param_shapes(config)
+  given = {
+    name: tuple(leaf.shape)
+    for name, leaf in traverse_util.flatten_dict(params, sep="/").items()
+  }
+  wrong = [
+    f"{name} has shape {given[name]}, the architecture wants {shape}"
+    for name, shape in wanted.items()
+    if name in given and given[name] != shape
+  ]
+  wrong += [
+    f"{name} {shape} is missing"
+    for name, shape in wanted.items()
+    if name not in given
+  ]
+  wrong += [
+    f"{name} {shape} has no place in the architecture"
+    for name, shape in given.items()
+    if name not in wanted
+  ]
+  if wrong:
+    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    raise ValueError(
+      f"the parameters do not fit the model: {wrong[0]}{more}; give the "
+      "architecture that the checkpoint was trained with"
+    )
+
+
+@struct.dataclass
+class T5LM:
+  """A T5 behind the `LanguageModel` door; make one with `create`.
+
+  Attributes:
+    params: T5X's parameter tree.
+    module: static.
+  """
+
+  params: Any
+  module: Transformer = struct.field(pytree_node=False)
+
+  @classmethod
+  def create(
+    cls, config: T5Config, params: dict, dtype: str | None = None
+  ) -> "T5LM":
+    """Returns the model of a parameter tree.
+
+    Arrays that T5 uses in the activations' dtype are cast to it once, here.
+
+    Args:
+      config: the architecture.
+      params: nested dict of arrays, as in a T5X checkpoint.
+      dtype: activations, "float32" or "bfloat16"; None keeps the config's.
+
+    Raises:
+      ValueError: if the parameters do not fit the architecture.
+    """
+    if dtype is not None:
+      config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
+    check_params(config, params)
+    flat = traverse_util.flatten_dict(params, sep="/")
+    for name, leaf in flat.items():
+      # Logits are made in float32 whatever the activations are.
+      is_head = name == "decoder/logits_dense/kernel" or (
+        config.logits_via_embedding and name == "token_embedder/embedding"
+      )
+      flat[name] = jnp.asarray(leaf, jnp.float32 if is_head else config.dtype)
+    params = traverse_util.unflatten_dict(flat, sep="/")
+    return cls(params=params, module=Transformer(config))
+
+  @classmethod
+  def init(cls, config: T5Config, rng: Array) -> "T5LM":
+    """Returns a model with T5's random initial parameters."""
+    tokens = jnp.ones((1, 1), jnp.int32)
+    init = functools.partial(Transformer(config).init, enable_dropout=False)
+    params = jax.jit(init)(rng, tokens, tokens, tokens)["params"]
+    return cls.create(config, params)
+
+  @property
+  def vocab_size(self) -> int:
+    return self.module.config.vocab_size
+
+  def _apply(self, method, *args, **kwargs):
+    return self.module.apply(
+      {"params": self.params}, *args, method=method, **kwargs
+    )
+
+  def prefill(self, inputs: Array, *, capacity: int) -> T5State:
+    """Encodes the source and makes an empty cache. See `LanguageModel`.
+
+    Args:
+      inputs: [B, S] int32 source tokens, 0 is padding.
+      capacity: slots of the cache. An `extend` of N tokens writes N slots of
+        every row, whatever the row's count: length + N <= capacity must hold
+        then, or good slots are overwritten.
+    """
+    cfg = self.module.config
+    sources, source_bias = self._apply("start", inputs)
+    shape = (inputs.shape[0], cfg.num_heads, capacity, cfg.head_dim)
+    empty = lambda: jnp.zeros(shape, cfg.dtype)
+    return T5State(
+      length=jnp.zeros(inputs.shape[:1], jnp.int32),
+      caches=tuple((empty(), empty()) for _ in sources),
+      sources=sources,
+      source_bias=source_bias,
+    )
+
+  def extend(
+    self,
+    state: T5State,
+    tokens: Array,
+    count: Array,
+    *,
+    read: Array | None = None,
+    depth: Array | None = None,
+    ancestors: Array | None = None,
+  ) -> tuple[T5State, Output]:
+    """Feeds a block to each row at its own length. See `LanguageModel`.
+
+    Raises:
+      ValueError: if the block is wider than the cache.
+    """
+    capacity = state.caches[0][0].shape[2]
+    if tokens.shape[1] > capacity:
+      raise ValueError(
+        f"a block of {tokens.shape[1]} tokens does not fit a cache of "
+        f"{capacity} slots: give prefill a larger capacity"
+      )
+    caches, logits, hidden = self._apply(
+      "extend",
+      tokens,
+      state.caches,
+      state.sources,
+      state.source_bias,
+      state.length,
+      read=read,
+      depth=depth,
+      ancestors=ancestors,
+    )
+    state = state.replace(caches=caches, length=state.length + count)
+    return state, Output(logits=logits, hidden=hidden)
+
+  def rewind(self, state: T5State, length: Array) -> T5State:
+    """Lowers the lengths to `length` [B]. See `LanguageModel`."""
+    return state.replace(length=jnp.minimum(state.length, length))
+
+  def keep(
+    self, state: T5State, start: Array, path: Array, count: Array
+  ) -> T5State:
+    """Moves one path of a fed tree to the front. See `LanguageModel`."""
+    slots = (start[:, None] + path)[:, None, :, None]
+    move = lambda cache: write_slots(
+      cache, jnp.take_along_axis(cache, slots, axis=2), start
+    )
+    caches = jax.tree.map(move, state.caches)
+    return state.replace(caches=caches, length=start + count)

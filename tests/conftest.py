@@ -1,0 +1,64 @@
+"""Markers, strict JAX flags for the core, and the files tests read."""
+
+import gzip
+import json
+import os
+import pathlib
+
+# Tests compile tiny programs and must not read what an older run compiled.
+os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+TESTS = pathlib.Path(__file__).parent
+# flax, optax and orbax break under these flags in places, the core does not.
+STRICT = (TESTS / "decoding", TESTS / "models")
+
+
+def pytest_configure(config):
+  config.addinivalue_line("markers", "slow: large samples, run nightly")
+  config.addinivalue_line("markers", "needs_tf: imports TensorFlow or seqio")
+
+
+@pytest.fixture(autouse=True)
+def strict_jax(request):
+  """Core tests: ranks and dtypes are never promoted silently."""
+  if not any(folder in request.path.parents for folder in STRICT):
+    yield
+    return
+  with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+    yield
+
+
+@pytest.fixture(scope="session")
+def golden() -> pathlib.Path:
+  """The folder of outputs and checkpoints made by T5X; see its README."""
+  return TESTS / "golden" / "tiny_a"
+
+
+@pytest.fixture(scope="session")
+def golden_params(golden) -> dict:
+  """The golden parameters as a nested dict, read without any library."""
+  tree = {}
+  folder = golden / "t5x_native" / "checkpoint_3000"
+  for path in sorted(folder.glob("target.*")):
+    spec = json.loads((path / ".zarray").read_text())
+    chunk = path / ".".join("0" for _ in spec["shape"])
+    array = np.frombuffer(gzip.decompress(chunk.read_bytes()), spec["dtype"])
+    *parents, name = path.name.split(".")[1:]
+    node = tree
+    for parent in parents:
+      node = node.setdefault(parent, {})
+    node[name] = array.reshape(spec["shape"])
+  return tree
+
+
+@pytest.fixture(scope="session")
+def real_data() -> pathlib.Path:
+  """Public data sets beside the repository; skips where they are absent."""
+  folder = TESTS.parent.parent / "shared" / "data"
+  if not folder.is_dir():
+    pytest.skip(f"no data sets at {folder}")
+  return folder
