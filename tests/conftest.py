@@ -1,5 +1,6 @@
 """Markers, strict JAX flags for the core, and the files tests read."""
 
+import dataclasses
 import gzip
 import json
 import os
@@ -8,9 +9,9 @@ import pathlib
 # Tests compile tiny programs and must not read what an older run compiled.
 os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
 
-import jax  # noqa: E402
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
+import jax
+import numpy as np
+import pytest
 
 TESTS = pathlib.Path(__file__).parent
 # flax, optax and orbax break under these flags in places, the core does not.
@@ -62,3 +63,20 @@ def real_data() -> pathlib.Path:
   if not folder.is_dir():
     pytest.skip(f"no data sets at {folder}")
   return folder
+
+
+@pytest.fixture(scope="session")
+def golden_config(golden):
+  """The `T5Config` of the golden model."""
+  from speccascade.models import T5Config
+
+  values = json.loads((golden / "config.json").read_text())
+  names = {field.name for field in dataclasses.fields(T5Config)}
+  return T5Config(**{k: v for k, v in values.items() if k in names})
+
+
+@pytest.fixture(scope="session")
+def golden_arrays(golden) -> dict:
+  """The arrays of `golden.npz`; see the README."""
+  with np.load(golden / "golden.npz") as arrays:
+    return dict(arrays)

@@ -80,6 +80,18 @@ def attend(query, key, value, bias, *, float32_scores=False, dropout=None):
   return jnp.einsum("bhnl,bhld->bnhd", weights, value)
 
 
+def _activation(name: str) -> Callable:
+  """Returns the function that `T5Config.mlp_activations` names."""
+  if name == "linear":
+    return lambda x: x
+  if not hasattr(nn.activation, name):
+    raise ValueError(
+      f"mlp_activations names {name!r}; take functions of flax.linen such as "
+      "'gelu' and 'relu', or 'linear'"
+    )
+  return getattr(nn.activation, name)
+
+
 class Dense(nn.Module):
   """A matrix product without bias, [..., in] to [..., features]."""
 
@@ -138,7 +150,8 @@ class Embed(nn.Module):
 
   def __call__(self, tokens):
     """Returns [..., E] for int32 tokens [...]."""
-    return self.embedding[tokens].astype(self.config.dtype)
+    table = jnp.asarray(self.embedding)
+    return table[tokens].astype(self.config.dtype)
 
   def logits(self, x):
     """Returns [..., V] float32 of a T5 whose output is tied to the table."""
@@ -281,9 +294,7 @@ class Mlp(nn.Module):
     for i, activation in enumerate(cfg.mlp_activations):
       name = "wi" if len(cfg.mlp_activations) == 1 else f"wi_{i}"
       inner = Dense(cfg.mlp_dim, ("embed", "mlp"), cfg.dtype, name=name)(x)
-      if activation != "linear":
-        inner = getattr(nn, activation)(inner)
-      gates.append(inner)
+      gates.append(_activation(activation)(inner))
     inner = functools.reduce(operator.mul, gates)
     inner = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))(
       inner, deterministic=deterministic
