@@ -1,0 +1,76 @@
+"""Numbers printed in the papers, for comparison; none of them is a target."""
+
+from typing import NamedTuple
+
+
+class SpeedRow(NamedTuple):
+  """A row of Leviathan et al., Table 4: T5 v1.1 XXL verifier, batch 1, TPU v4.
+
+  Attributes:
+    task: "ende" (WMT) or "cnndm".
+    drafter: T5 v1.1 size.
+    temperature: 0 or 1.
+    gamma: as used; smaller than the optimum for most rows.
+    acceptance_rate: their alpha, printed with two digits.
+    c: from profiler traces.
+    expected: walltime factor as printed; computed from the unrounded alpha.
+    measured: speed-up as printed.
+  """
+
+  task: str
+  drafter: str
+  temperature: int
+  gamma: int
+  acceptance_rate: float
+  c: float
+  expected: float
+  measured: float
+
+
+LEVIATHAN_TABLE_4 = (
+  SpeedRow("ende", "small", 0, 7, 0.75, 0.02, 3.2, 3.4),
+  SpeedRow("ende", "base", 0, 7, 0.80, 0.04, 3.3, 2.8),
+  SpeedRow("ende", "large", 0, 7, 0.82, 0.11, 2.5, 1.7),
+  SpeedRow("ende", "small", 1, 7, 0.62, 0.02, 2.3, 2.6),
+  SpeedRow("ende", "base", 1, 5, 0.68, 0.04, 2.4, 2.4),
+  SpeedRow("ende", "large", 1, 3, 0.71, 0.11, 2.0, 1.4),
+  SpeedRow("cnndm", "small", 0, 5, 0.65, 0.02, 2.4, 3.1),
+  SpeedRow("cnndm", "base", 0, 5, 0.73, 0.04, 2.6, 3.0),
+  SpeedRow("cnndm", "large", 0, 3, 0.74, 0.11, 2.0, 2.2),
+  SpeedRow("cnndm", "small", 1, 5, 0.53, 0.02, 1.9, 2.3),
+  SpeedRow("cnndm", "base", 1, 3, 0.55, 0.04, 1.8, 2.2),
+  SpeedRow("cnndm", "large", 1, 3, 0.56, 0.11, 1.6, 1.7),
+)
+
+
+def leviathan_rate(task: str, drafter: str, temperature: int = 0) -> float:
+  """Returns the acceptance rate of that row of Table 4."""
+  return next(
+    row.acceptance_rate
+    for row in LEVIATHAN_TABLE_4
+    if (row.task, row.drafter, row.temperature) == (task, drafter, temperature)
+  )
+
+
+class EwifRow(NamedTuple):
+  """A row of Chen et al., Table 1 (Cascade Speculative Drafting).
+
+  Attributes:
+    task: "cnndm" or "ende".
+    drafts: (T5 v1.1 size, tokens it drafts) in the order of the block.
+    printed: EWIF as printed.
+  """
+
+  task: str
+  drafts: tuple[tuple[str, int], ...]
+  printed: float
+
+
+CS_DRAFTING_TABLE_1 = (
+  EwifRow("cnndm", (("small", 9),), 2.65),
+  EwifRow("cnndm", (("base", 8),), 2.96),
+  EwifRow("cnndm", (("base", 5), ("small", 3)), 3.03),
+  EwifRow("ende", (("small", 12),), 3.61),
+  EwifRow("ende", (("base", 11),), 3.75),
+  EwifRow("ende", (("base", 5), ("small", 8)), 3.93),
+)

@@ -1,0 +1,234 @@
+"""Chen et al.'s theorems against definitions, goldens, printed tables."""
+
+import numpy as np
+import pytest
+
+from speccascade.analysis import ewif, speedup
+from speccascade.analysis.published import leviathan_rate
+
+GRID = np.arange(1, 100) / 100
+LENGTHS = (1, 2, 5, 20)
+RNG = np.random.default_rng(0)
+CASES = [
+  (float(a), int(k), float(x))
+  for a, k, x in zip(
+    RNG.random(200), RNG.integers(0, 25, 200), RNG.random(200) * 1.2
+  )
+]
+CASES += [(0.0, 3, 0.5), (1.0, 3, 0.5), (1.0, 3, 1.0), (0.4, 0, 0.7)]
+
+
+def by_definition(rate, k, x):
+  """E x^N, term by term."""
+  total = rate**k * x ** (k + 1)
+  for i in range(1, k + 1):
+    total += rate ** (i - 1) * (1 - rate) * x**i
+  return total
+
+
+def test_generating_function_is_the_definition():
+  # Theorem 4.1, and Eqs. (3) to (5) of its proof.
+  for rate, k, x in CASES:
+    want = by_definition(rate, k, x)
+    assert ewif.pgf(rate, k, x) == pytest.approx(want, abs=1e-13)
+    law = ewif.tokens_law(rate, k)
+    assert law.sum() == pytest.approx(1, abs=1e-14)
+    assert law @ x ** np.arange(1, k + 2) == pytest.approx(want, abs=1e-13)
+    steps = rate ** np.arange(1, k + 1) * x ** np.arange(1, k + 1)
+    assert x + (x - 1) * steps.sum() == pytest.approx(want, abs=1e-13)
+
+
+def test_printed_quotient_and_the_misprinted_equation_6():
+  rate, k, x = 0.7, 5, 0.6
+  tail = (x - 1) * (1 - (rate * x) ** (k + 1)) / (1 - rate * x)
+  assert ewif.pgf(rate, k, x) == pytest.approx(1 + tail)
+  assert abs(ewif.pgf(rate, k, x) - (x + tail)) == pytest.approx(1 - x)
+
+
+def test_goldens_of_the_generating_function():
+  assert abs(ewif.pgf(0.3, 10, 0.8) - 0.7368421453) < 5e-11
+  assert abs(ewif.pgf(0.2, 10, 0.8) - 0.7619047623) < 5e-11
+  assert abs(ewif.pgf_derivative(0.7, 5, 1) - 2.94117) < 5e-6
+
+
+def test_derivative_by_complex_step():
+  # f'(x) = Im f(x + ih) / h without cancellation.
+  h = 1e-30
+  for rate, k, x in CASES:
+    want = by_definition(rate, k, x + 1j * h).imag / h
+    assert ewif.pgf_derivative(rate, k, x) == pytest.approx(want, abs=1e-11)
+
+
+@pytest.mark.parametrize("k", LENGTHS)
+def test_mean_is_the_derivative_at_1(k):
+  # Corollary 4.2 as version 3 prints it; version 2's phi(1) is 1.
+  np.testing.assert_allclose(
+    ewif.pgf_derivative(GRID, k, 1), (1 - GRID ** (k + 1)) / (1 - GRID)
+  )
+  np.testing.assert_allclose(ewif.pgf(GRID, k, 1), 1)
+  np.testing.assert_allclose(
+    ewif.speculative_ewif(GRID, k, 0.04),
+    ewif.pgf_derivative(GRID, k, 1) / (0.04 * k + 1),
+  )
+
+
+def convolved_tokens(outer, inner, k, n):
+  """Expected tokens of a vertical cascade, from the law of its draft."""
+  law = np.array([1.0])
+  for _ in range(n):  # the draft is n independent inner blocks
+    law = np.convolve(law, np.append(0, ewif.tokens_law(inner, k)))
+  # A draft of that many tokens yields 1 + outer + outer^2 + ... of them.
+  return law @ np.cumsum(outer ** np.arange(len(law)))
+
+
+@pytest.mark.parametrize("outer", [0.0, 0.3, 0.8, 1.0])
+@pytest.mark.parametrize("inner", [0.0, 0.2, 0.75, 1.0])
+@pytest.mark.parametrize(("k", "n"), [(1, 1), (3, 2), (10, 5)])
+def test_vertical_is_the_exact_convolution(outer, inner, k, n):
+  got = ewif.vertical_tokens(outer, inner, k, n)
+  assert got == pytest.approx(convolved_tokens(outer, inner, k, n), rel=1e-12)
+  if outer < 1:  # Theorem 4.3 as printed; phi^n is a power
+    power = ewif.pgf(inner, k, outer) ** n
+    assert got == pytest.approx((1 - outer * power) / (1 - outer), rel=1e-12)
+
+
+def test_goldens_of_vertical_cascades():
+  args = 0.8, 0.2, 10, 5, 0.04
+  assert abs(ewif.vertical_ewif(*args, 0) - 3.3108472) < 5e-8
+  assert abs(ewif.vertical_ewif(*args, 0.001) - 3.1784) < 5e-5
+  assert abs(ewif.speculative_ewif(0.8, 5, 0.04) - 3.0744) < 5e-5
+  got = ewif.vertical_ewif(0.8, 0.75, 5, 3, 0.04, 0.02)
+  assert abs(got - 3.1174) < 5e-5
+
+
+@pytest.mark.parametrize("k", LENGTHS)
+def test_corollary_4_4(k):
+  outer, inner = GRID[:, None], GRID[None]
+  difference = ewif.pgf(inner, k, outer) - outer
+  # The smallest gap on the grid is .01 * .01 * .99, rounded 1e-4.
+  assert difference.max() < -9e-5
+  # The step of the proof that is printed the wrong way round.
+  y = outer * inner
+  assert np.all((1 - y ** (k + 1)) / (1 - y) > 1)
+
+
+@pytest.mark.parametrize("n", [1, 4, 9])
+@pytest.mark.parametrize("k", LENGTHS)
+def test_corollary_4_4_in_walltime(k, n):
+  # At c2 = 0 the vertical cascade beats n drafts of the middle model.
+  outer, inner = GRID[:, None], GRID[None]
+  vertical = ewif.vertical_ewif(outer, inner, k, n, 0.05, 0)
+  speculative = ewif.speculative_ewif(outer, n, 0.05)
+  assert np.all(vertical >= speculative - 1e-14)
+  # Below, the gain (about outer^(n+1) inner) drowns in rounding.
+  assert np.all((vertical > speculative)[GRID >= 0.1])
+
+
+def test_horizontal_with_one_draft_is_speculative():
+  for rate, k in [(0.0, 3), (0.6, 4), (1.0, 2)]:
+    got = ewif.horizontal_ewif(np.full(k, rate), np.full(k, 0.1))
+    assert got == pytest.approx(ewif.speculative_ewif(rate, k, 0.1))
+
+
+def test_horizontal_by_hand():
+  # 1 + .8 + .8*.7 + .8*.7*.6 = 2.696 tokens at cost 1.17
+  got = ewif.horizontal_ewif([0.8, 0.7, 0.6], [0.1, 0.05, 0.02])
+  assert got == pytest.approx(2.696 / 1.17)
+
+
+def test_goldens_of_the_horizontal_gradient():
+  got = ewif.horizontal_gradient([0.8, 0.7, 0.6], [0.1, 0.05, 0.02])
+  np.testing.assert_allclose(got, [1.8119658, 1.0940171, 0.4786325], atol=5e-8)
+
+
+def test_horizontal_gradient_by_differences():
+  # EWIF is linear in each rate, so a difference of any size is exact.
+  rng = np.random.default_rng(1)
+  for size in (1, 2, 5):
+    rates = np.append(rng.random(size - 1), 0.0)
+    costs = rng.random(size) / 10
+    gradient = ewif.horizontal_gradient(rates, costs)
+    for l in range(size):
+      ends = []
+      for value in (0.0, 1.0):
+        moved = rates.copy()
+        moved[l] = value
+        ends.append(ewif.horizontal_ewif(moved, costs))
+      assert gradient[l] == pytest.approx(ends[1] - ends[0], abs=1e-13)
+
+
+def test_corollary_4_6():
+  rng = np.random.default_rng(2)
+  for _ in range(200):
+    rates = np.sort(rng.random(6))[::-1]
+    gradient = ewif.horizontal_gradient(rates, np.full(6, 0.1))
+    assert np.all(np.diff(gradient) <= 1e-12)
+  rising = ewif.horizontal_gradient([0.9, 0.1, 1, 1], np.zeros(4))
+  # 1 + .1 + .1 + .1 against .9 (1 + 1 + 1)
+  np.testing.assert_allclose(rising[:2], [1.3, 2.7])
+
+
+def test_acceptance_by_position():
+  np.testing.assert_allclose(
+    ewif.acceptance_by_position(ewif.expand([0.8, 0.5], [2, 2])),
+    [0.8, 0.64, 0.32, 0.16],
+  )
+
+
+TABLE_1 = [2.656, 2.965, 3.028, 3.610, 3.751, 3.929]
+
+
+def test_table_1():
+  rows = ewif.table_1()
+  for (row, value), want in zip(rows, TABLE_1, strict=True):
+    assert abs(value - want) < 5.001e-4
+    assert abs(value - row.printed) < 0.01
+
+
+def test_table_1_with_leviathans_costs():
+  rows = ewif.table_1({"small": 0.02, "base": 0.04})
+  np.testing.assert_allclose(
+    [value for _, value in rows],
+    [2.389, 2.641, 2.716, 3.149, 3.234, 3.363],
+    atol=5.001e-4,
+  )
+
+
+def test_table_1_uses_the_best_block_lengths():
+  costs = {"small": 77 / 11300, "base": 248 / 11300}
+  for row, value in ewif.table_1(costs):
+    names = [name for name, _ in row.drafts]
+    rates = [leviathan_rate(row.task, name) for name in names]
+    best, most = ewif.optimal_horizontal(
+      rates, [costs[name] for name in names], max_length=14
+    )
+    if row.task == "cnndm" and len(names) == 2:
+      assert best == (5, 5)
+      assert abs(most - 3.046) < 5.001e-4
+    else:
+      assert best == tuple(length for _, length in row.drafts)
+      assert most == pytest.approx(value)
+    if len(names) == 1:
+      assert speedup.optimal_gamma(rates[0], costs[names[0]])[0] == best[0]
+
+
+def test_optimal_vertical_is_a_maximum():
+  args = 0.8, 0.6, 0.05, 0.002
+  k, n, value = ewif.optimal_vertical(*args, max_k=15, max_n=12)
+  outer, inner, c1, c2 = args
+  assert value == pytest.approx(ewif.vertical_ewif(outer, inner, k, n, c1, c2))
+  for dk, dn in [(-1, 0), (1, 0), (0, -1), (0, 1)]:
+    if k + dk and n + dn:
+      moved = ewif.vertical_ewif(outer, inner, k + dk, n + dn, c1, c2)
+      assert moved <= value
+  assert 1 < k < 15
+  assert 1 < n < 12
+
+
+def test_bad_arguments_are_named():
+  with pytest.raises(ValueError, match="same length"):
+    ewif.horizontal_ewif([0.5, 0.4], [0.1])
+  with pytest.raises(ValueError, match=r"inner_rate is 1\.5"):
+    ewif.vertical_ewif(0.5, 1.5, 2, 2, 0.1, 0)
+  with pytest.raises(ValueError, match="n is 0"):
+    ewif.vertical_ewif(0.5, 0.5, 2, 0, 0.1, 0)

@@ -1,0 +1,77 @@
+"""The simulator and the formulas agree within the simulator's own error.
+
+Fixed seeds; 4.5 standard errors, which chance exceeds once in 150,000 cases.
+The error itself is checked to be small enough to tell the systems apart.
+"""
+
+import numpy as np
+import pytest
+
+from speccascade.analysis import ewif, simulate
+
+NUM_BLOCKS = 100_000
+SIGMAS = 4.5
+
+
+def assert_agrees(estimate, want):
+  mean, error = estimate
+  assert error < 0.015
+  assert abs(mean - want) <= SIGMAS * error + 1e-12
+
+
+@pytest.mark.parametrize(
+  ("rate", "k", "c"),
+  [(0.8, 10, 0.0), (0.65, 9, 77 / 11300), (0.3, 4, 0.1), (1.0, 3, 0.2)],
+)
+def test_speculative(rate, k, c):
+  rng = np.random.default_rng(3)
+  got = simulate.speculative(rng, rate, k, c, num_blocks=NUM_BLOCKS)
+  assert_agrees(got, ewif.speculative_ewif(rate, k, c))
+
+
+@pytest.mark.parametrize(
+  "args",
+  [
+    (0.8, 0.2, 10, 5, 0.04, 0.0),
+    (0.8, 0.75, 5, 3, 0.04, 0.02),
+    (0.5, 0.9, 2, 2, 0.1, 0.01),
+    (1.0, 0.4, 3, 2, 0.1, 0.0),
+  ],
+)
+def test_vertical(args):
+  rng = np.random.default_rng(4)
+  got = simulate.vertical(rng, *args, num_blocks=NUM_BLOCKS)
+  assert_agrees(got, ewif.vertical_ewif(*args))
+
+
+@pytest.mark.parametrize(
+  ("rates", "costs"),
+  [
+    ([0.8, 0.7, 0.6], [0.1, 0.05, 0.02]),
+    (ewif.expand([0.8, 0.75], [5, 8]), ewif.expand([0.022, 0.007], [5, 8])),
+    ([0.3, 0.9], [0.0, 0.0]),
+  ],
+)
+def test_horizontal(rates, costs):
+  rng = np.random.default_rng(5)
+  got = simulate.horizontal(rng, rates, costs, num_blocks=NUM_BLOCKS)
+  assert_agrees(got, ewif.horizontal_ewif(rates, costs))
+
+
+def test_acceptance_by_position():
+  rates = [0.8, 0.7, 0.6, 0.9]
+  rng = np.random.default_rng(6)
+  got = simulate.accepted_by_position(rng, rates, num_blocks=NUM_BLOCKS)
+  want = ewif.acceptance_by_position(rates)
+  error = np.sqrt(want * (1 - want) / NUM_BLOCKS)
+  assert np.all(np.abs(got - want) <= SIGMAS * error)
+
+
+def test_standard_error_shrinks_with_the_root():
+  few, many = (
+    simulate.speculative(
+      np.random.default_rng(7), 0.7, 5, 0.1, num_blocks=blocks
+    ).standard_error
+    for blocks in (2_000, 200_000)
+  )
+  assert few / many == pytest.approx(10, rel=0.1)
