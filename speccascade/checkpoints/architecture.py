@@ -1,0 +1,234 @@
+"""Which arrays a T5 has, and whether a checkpoint fits a config."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from speccascade.checkpoints.errors import CheckpointError
+from speccascade.models.t5.config import T5Config
+
+RELATIVE_BUCKETS = 32  # of T5X's network, where it is no hyperparameter
+RELATIVE_MAX_DISTANCE = 128
+
+# The other fields of T5Config are choices of a run, not facts of the weights.
+_ARCHITECTURE = (
+  "vocab_size",
+  "emb_dim",
+  "num_heads",
+  "num_encoder_layers",
+  "num_decoder_layers",
+  "head_dim",
+  "mlp_dim",
+  "mlp_activations",
+  "logits_via_embedding",
+)
+
+
+class Parameter(NamedTuple):
+  """One array of a T5.
+
+  Attributes:
+    name: T5X's path, joined by "/".
+    shape: T5X's shape.
+    hugging_face: its name in a Hugging Face file.
+    transposed: True where Hugging Face stores the transpose.
+  """
+
+  name: str
+  shape: tuple[int, ...]
+  hugging_face: str
+  transposed: bool
+
+
+def parameters(config: T5Config) -> list[Parameter]:
+  """Returns every array of the model, in T5X's names and Hugging Face's.
+
+  The joined axis of attention kernels is head-major: column h * head_dim + d.
+  Square kernels hide a forgotten transpose, so it is said here for each array.
+  """
+  return list(_parameters(config))
+
+
+def _parameters(config: T5Config) -> Iterator[Parameter]:
+  width, joined = config.emb_dim, config.num_heads * config.head_dim
+  num_wi = len(config.mlp_activations)
+  wi = ["wi"] if num_wi == 1 else [f"wi_{i}" for i in range(num_wi)]
+
+  yield Parameter(
+    "token_embedder/embedding",
+    (config.vocab_size, width),
+    "shared.weight",
+    False,
+  )
+  stacks = {
+    "encoder": (
+      config.num_encoder_layers,
+      [("pre_attention_layer_norm", "attention", "SelfAttention")],
+    ),
+    "decoder": (
+      config.num_decoder_layers,
+      [
+        ("pre_self_attention_layer_norm", "self_attention", "SelfAttention"),
+        (
+          "pre_cross_attention_layer_norm",
+          "encoder_decoder_attention",
+          "EncDecAttention",
+        ),
+      ],
+    ),
+  }
+  for stack, (num_layers, attentions) in stacks.items():
+    yield Parameter(
+      f"{stack}/relpos_bias/rel_embedding",
+      (config.num_heads, RELATIVE_BUCKETS),
+      f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+      True,
+    )
+    for n in range(num_layers):
+      layer, block = f"{stack}/layers_{n}", f"{stack}.block.{n}.layer"
+      for i, (norm, attention, module) in enumerate(attentions):
+        yield Parameter(
+          f"{layer}/{norm}/scale",
+          (width,),
+          f"{block}.{i}.layer_norm.weight",
+          False,
+        )
+        for part in ("query", "key", "value", "out"):
+          yield Parameter(
+            f"{layer}/{attention}/{part}/kernel",
+            (joined, width) if part == "out" else (width, joined),
+            f"{block}.{i}.{module}.{part[0]}.weight",
+            True,
+          )
+      i = len(attentions)
+      yield Parameter(
+        f"{layer}/pre_mlp_layer_norm/scale",
+        (width,),
+        f"{block}.{i}.layer_norm.weight",
+        False,
+      )
+      for name in [*wi, "wo"]:
+        yield Parameter(
+          f"{layer}/mlp/{name}/kernel",
+          (config.mlp_dim, width) if name == "wo" else (width, config.mlp_dim),
+          f"{block}.{i}.DenseReluDense.{name}.weight",
+          True,
+        )
+    yield Parameter(
+      f"{stack}/{stack}_norm/scale",
+      (width,),
+      f"{stack}.final_layer_norm.weight",
+      False,
+    )
+  if not config.logits_via_embedding:
+    yield Parameter(
+      "decoder/logits_dense/kernel",
+      (width, config.vocab_size),
+      "lm_head.weight",
+      True,
+    )
+
+
+def flatten(tree: dict, prefix: str = "") -> dict:
+  """Returns {"a/b/c": leaf} of nested dicts."""
+  flat = {}
+  for key, value in tree.items():
+    if isinstance(value, dict):
+      flat.update(flatten(value, f"{prefix}{key}/"))
+    else:
+      flat[f"{prefix}{key}"] = value
+  return flat
+
+
+def unflatten(flat: dict) -> dict:
+  """Returns the nested dicts of {"a/b/c": leaf}."""
+  tree = {}
+  for path, value in flat.items():
+    *parents, last = path.split("/")
+    node = tree
+    for key in parents:
+      node = node.setdefault(key, {})
+    node[last] = value
+  return tree
+
+
+def check_params(params: dict, config: T5Config, *, where: str = "") -> None:
+  """Checks that a parameter tree is that of `config`.
+
+  Args:
+    params: nested dict of arrays in T5X's names.
+    config: the architecture wanted.
+    where: the checkpoint, for the message.
+
+  Raises:
+    CheckpointError: naming the arrays that are missing or unexpected, or have
+      another shape, with both shapes.
+  """
+  got = {name: tuple(value.shape) for name, value in flatten(params).items()}
+  refuse_scalable(got, where=where)
+  want = {p.name: p.shape for p in parameters(config)}
+  found = []
+  if missing := [name for name in want if name not in got]:
+    found.append(f"missing {_some(missing)}")
+  if unexpected := [name for name in got if name not in want]:
+    found.append(f"unexpected {_some(unexpected)}")
+  if wrong := [
+    f"{name} has shape {list(got[name])} in the checkpoint, {list(want[name])}"
+    " by the config"
+    for name in want
+    if name in got and got[name] != want[name]
+  ]:
+    found.append(_some(wrong))
+  if found:
+    raise CheckpointError(
+      f"the checkpoint {where} does not fit the model config: "
+      f"{'; '.join(found)}; give the config that the checkpoint was made with"
+    )
+
+
+def refuse_scalable(shapes: dict[str, tuple[int, ...]], *, where: str = ""):
+  """Refuses the parameter trees of T5X's scalable_t5.
+
+  Its relative positions are per layer, so its weights are no plain T5's.
+  """
+  if any(
+    name.startswith(("encoder/encoder/", "decoder/decoder/")) for name in shapes
+  ):
+    what = "scanned layers"
+  elif any("/layers_" in name and "relpos_bias" in name for name in shapes):
+    what = "relative positions per layer"
+  elif any(
+    name.endswith("/kernel") and len(shape) > 2
+    for name, shape in shapes.items()
+  ):
+    what = "three-dimensional attention kernels"
+  else:
+    return
+  raise CheckpointError(
+    f"the checkpoint {where} has {what}: it was written by T5X's scalable_t5 "
+    "(or is a umT5); only the layout of t5x/examples/t5 is read"
+  )
+
+
+def check_config(given: T5Config, found: T5Config, *, where: str = "") -> None:
+  """Checks that a config has the architecture that a checkpoint says it has.
+
+  Raises:
+    CheckpointError: naming every difference.
+  """
+  differences = [
+    f"{name}={getattr(given, name)!r} "
+    f"(the checkpoint: {getattr(found, name)!r})"
+    for name in _ARCHITECTURE
+    if getattr(given, name) != getattr(found, name)
+  ]
+  if differences:
+    raise CheckpointError(
+      f"the model config is not that of the checkpoint {where}: the config has "
+      f"{', '.join(differences)}"
+    )
+
+
+def _some(items: list[str], limit: int = 4) -> str:
+  more = len(items) - limit
+  shown = ", ".join(items[:limit])
+  return f"{shown} and {more} more" if more > 0 else shown

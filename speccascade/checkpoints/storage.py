@@ -1,0 +1,161 @@
+"""Directories on local disk and on Google Cloud Storage, in one shape.
+
+Local files are read by Python itself; `gs://` goes through tensorstore, which
+needs neither TensorFlow nor gcsfs and reads public buckets without credentials.
+"""
+
+import contextlib
+import functools
+import os
+import pathlib
+import re
+import tempfile
+
+from speccascade.checkpoints.errors import CheckpointError
+
+_GCS = re.compile(r"gs://([^/]+)/?(.*)", re.DOTALL)
+
+# tensorstore's own default waits a quarter of an hour without a network.
+_RETRIES = {"gcs_request_retries": {"max_retries": 6}}
+
+
+def kvstore_spec(url: str) -> dict:
+  """Returns tensorstore's name of a directory (or object) on `gs://`."""
+  bucket, path = _GCS.fullmatch(url).groups()
+  return {"driver": "gcs", "bucket": bucket, "path": path}
+
+
+@functools.cache
+def context():
+  """Returns the tensorstore context shared by everything read here."""
+  import tensorstore as ts
+
+  return ts.Context(_RETRIES)
+
+
+class Directory:
+  """A directory of files, local or remote.
+
+  Attributes:
+    url: where it is, without a trailing slash; local ones are absolute.
+    remote: True on `gs://`.
+  """
+
+  def __init__(self, path: str | os.PathLike):
+    path = os.fspath(path)
+    self.remote = path.startswith("gs://")
+    if self.remote:
+      if not _GCS.fullmatch(path):
+        raise CheckpointError(
+          f"{path!r} names no bucket: want gs://bucket/path"
+        )
+      self.url = path.rstrip("/")
+    elif "://" in path:
+      raise CheckpointError(
+        f"{path!r}: checkpoints are read from local paths and gs:// only"
+      )
+    else:
+      self.url = os.path.abspath(os.path.expanduser(path))
+
+  def __truediv__(self, name: str) -> "Directory":
+    return Directory(f"{self.url}/{name}")
+
+  def __str__(self) -> str:
+    return self.url
+
+  @property
+  def name(self) -> str:
+    """Its last component."""
+    return self.url.rsplit("/", 1)[-1]
+
+  def kvstore(self) -> dict:
+    """Returns the tensorstore key-value store whose keys are its files."""
+    if self.remote:
+      spec = kvstore_spec(self.url)
+    else:
+      spec = {"driver": "file", "path": self.url}
+    path = spec["path"].rstrip("/")
+    return {**spec, "path": f"{path}/" if path else ""}
+
+  def _open(self):
+    import tensorstore as ts
+
+    return ts.KvStore.open(self.kvstore(), context=context()).result()
+
+  def read(self, name: str) -> bytes | None:
+    """Returns the content of a file, or None where there is none."""
+    if self.remote:
+      try:
+        result = self._open().read(name).result()
+      except ValueError as error:
+        raise CheckpointError(
+          f"cannot read {self.url}/{name}: {first_line(error)}"
+        ) from error
+      return result.value if result.state == "value" else None
+    path = pathlib.Path(self.url, name)
+    return path.read_bytes() if path.is_file() else None
+
+  def has(self, name: str) -> bool:
+    """Says whether it holds a file of this name."""
+    if not self.remote:
+      return os.path.isfile(os.path.join(self.url, name))
+    import tensorstore as ts
+
+    found = self._open().list(
+      ts.KvStore.KeyRange(name, name + "\0")  # this key alone
+    )
+    try:
+      return bool(found.result())
+    except ValueError as error:
+      raise CheckpointError(
+        f"cannot list {self.url}: {first_line(error)}"
+      ) from error
+
+  def files(self) -> list[str]:
+    """Returns the files under it, relative, those of subdirectories too."""
+    if self.remote:
+      try:
+        keys = self._open().list().result()
+      except ValueError as error:
+        raise CheckpointError(
+          f"cannot list {self.url}: {first_line(error)}"
+        ) from error
+      return sorted(key.decode() for key in keys)
+    root = pathlib.Path(self.url)
+    return sorted(
+      path.relative_to(root).as_posix()
+      for path in root.rglob("*")
+      if path.is_file()
+    )
+
+  def children(self) -> list[str]:
+    """Returns the names directly in it: files and directories."""
+    if self.remote:
+      return sorted({key.split("/", 1)[0] for key in self.files()})
+    return sorted(os.listdir(self.url)) if os.path.isdir(self.url) else []
+
+  def write(self, name: str, content: bytes) -> None:
+    """Writes one file; the object appears whole on `gs://`."""
+    if self.remote:
+      self._open().write(name, content).result()
+    else:
+      path = pathlib.Path(self.url, name)
+      path.parent.mkdir(parents=True, exist_ok=True)
+      path.write_bytes(content)
+
+  @contextlib.contextmanager
+  def local_copy(self, name: str):
+    """Gives a local path of a file: itself, or a temporary copy of it."""
+    if not self.remote:
+      yield os.path.join(self.url, name)
+      return
+    with tempfile.NamedTemporaryFile(suffix=f"-{os.path.basename(name)}") as f:
+      f.write(self.read(name) or b"")
+      f.flush()
+      yield f.name
+
+
+def first_line(error: BaseException) -> str:
+  """Returns an error's message without tensorstore's appended specs."""
+  text = str(error).strip().split("\n", 1)[0]
+  return re.sub(r"\s*\[(tensorstore_spec|source locations)=.*", "", text)
