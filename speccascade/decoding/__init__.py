@@ -1,0 +1,49 @@
+"""The core: deferral rules, targets, verifier steps and executions."""
+
+from speccascade.decoding import methods
+from speccascade.decoding.deferral import RULES, Rule, rule
+from speccascade.decoding.drafters.autoregressive import (
+  AutoregressiveDrafter,
+  StopPolicy,
+)
+from speccascade.decoding.methods import (
+  METHODS,
+  Decoder,
+  DraftLength,
+  Method,
+  decoder,
+)
+from speccascade.decoding.sampling import Sampling, row_keys
+from speccascade.decoding.target import Target, as_target, defer, defer_tokens
+from speccascade.decoding.types import (
+  Decoded,
+  Drafter,
+  LanguageModel,
+  Stats,
+  Trace,
+)
+
+__all__ = [
+  "METHODS",
+  "RULES",
+  "AutoregressiveDrafter",
+  "Decoded",
+  "Decoder",
+  "DraftLength",
+  "Drafter",
+  "LanguageModel",
+  "Method",
+  "Rule",
+  "Sampling",
+  "Stats",
+  "StopPolicy",
+  "Target",
+  "Trace",
+  "as_target",
+  "decoder",
+  "defer",
+  "defer_tokens",
+  "methods",
+  "row_keys",
+  "rule",
+]

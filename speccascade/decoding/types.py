@@ -80,7 +80,9 @@ class LanguageModel(Protocol):
   def rewind(self, state: State, length: Array) -> State:
     """Lowers the lengths to `length` [B] int32; costs nothing."""
 
-  def keep(self, state: State, start: Array, path: Array, count: Array) -> State:
+  def keep(
+    self, state: State, start: Array, path: Array, count: Array
+  ) -> State:
     """Keeps one path of a tree that was fed at `start`.
 
     Args:
@@ -222,8 +224,8 @@ class Trace:
     source: [B, T] int32, one of DRAFT .. SEQUENTIAL_P.
     deferred: [B, T] bool, whether the rule deferred here.
     left: [B, T] float32, the rule's left side (defers where left < right).
-    right: [B, T] float32. For token rules both sides are those of the emitted
-      token; NaN where a target has no rule.
+    right: [B, T] float32. A token rule is read at the draft (in a sequential
+      execution: at the token written); NaN where no rule was asked.
     tv: [B, T] float32, TV(p, q) of the sampled pair; NaN where one is unknown.
     block: [B, T] int32, the block that wrote the token, from 0.
     q_top: [B, T, K] int32 the drafter's likeliest tokens at temperature 1.

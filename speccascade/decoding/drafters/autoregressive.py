@@ -1,0 +1,199 @@
+"""A language model that drafts one token after another."""
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding import numerics
+from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding.types import LanguageModel, Proposal
+
+Array = jax.Array
+
+
+@struct.dataclass
+class StopPolicy:
+  """When to stop drafting before the block is full.
+
+  A policy may look at the law before a draw (the pending token is then never
+  drawn), or at a drawn token (which is then kept and verified). Dropping a
+  drawn token because of its own probability would bias the output.
+
+  Attributes:
+    below: scalar, traced: the threshold.
+    before_draw: static. True: stop where max q < below, as BiLD falls back.
+      False: stop after a token whose sampled probability is < below, as
+      assisted generation does.
+  """
+
+  below: Array
+  before_draw: bool = struct.field(pytree_node=False)
+
+
+@struct.dataclass
+class DraftState:
+  """Attributes:
+  model: state of the language model.
+  fed: [B] int32, tokens that it holds.
+  """
+
+  model: object
+  fed: Array
+
+
+@struct.dataclass
+class AutoregressiveDrafter:
+  """Drafts up to `width` tokens from a language model.
+
+  Attributes:
+    model: the language model.
+    width: static, gamma.
+    stop: a `StopPolicy`, or None to fill the block.
+    behind: static, the most tokens that the cache may lack when `propose` is
+      called; None for any number (a drafter whose blocks others write too). A
+      speculative loop needs 2: after a fully accepted block the last draft and
+      the bonus token are both new.
+  """
+
+  model: LanguageModel
+  width: int = struct.field(pytree_node=False)
+  stop: StopPolicy | None = None
+  behind: int | None = struct.field(pytree_node=False, default=2)
+
+  @property
+  def vocab_size(self) -> int:
+    return self.model.vocab_size
+
+  @property
+  def has_confidence(self) -> bool:
+    return True
+
+  @property
+  def _catch_up_width(self) -> int:
+    return 2 if self.behind == 2 else min(8, self.width + 2)
+
+  def prefill(self, inputs: Array, *, capacity: int) -> DraftState:
+    fed = jnp.zeros(inputs.shape[:1], jnp.int32)
+    # A block is written whole, whatever its count: leave room behind the end.
+    capacity += self.width + self._catch_up_width
+    return DraftState(self.model.prefill(inputs, capacity=capacity), fed)
+
+  def rewind(self, state: DraftState, length: Array) -> DraftState:
+    fed = jnp.minimum(state.fed, length)
+    return DraftState(self.model.rewind(state.model, fed), fed)
+
+  def propose(
+    self, state, tokens, length, rngs, sampling, *, bonus_law: bool
+  ) -> tuple[DraftState, Proposal]:
+    """See `types.Drafter`. Without `bonus_law` the last draft is not fed."""
+    u = sampling_lib.uniforms(rngs, self.width)
+    state, logits, calls = self._catch_up(state, tokens, length, bonus_law)
+    if self.stop is not None:
+      return self._until_stop(state, logits, u, sampling, calls)
+    drafts, q1s, qs, bad = [], [], [], jnp.zeros(length.shape, bool)
+    for step in range(self.width):
+      q1, q, token = sampling_lib.step(sampling, logits, u[:, step])
+      bad |= ~sampling_lib.is_law(logits)
+      drafts.append(token)
+      q1s.append(q1)
+      qs.append(q)
+      if bonus_law or step + 1 < self.width:
+        state, logits = self._feed(state, token, jnp.ones_like(token))
+        calls += 1
+    if bonus_law:
+      q1, q = sampling.laws(logits)
+    else:
+      q1 = q = jnp.zeros_like(qs[-1])
+    return state, Proposal(
+      tokens=jnp.stack(drafts, axis=1),
+      count=jnp.full_like(length, self.width),
+      q=jnp.stack([*qs, q], axis=1),
+      q1=jnp.stack([*q1s, q1], axis=1),
+      calls=calls,
+      bad=bad,
+    )
+
+  def _until_stop(self, state, logits, u, sampling, calls):
+    """Drafts while any row goes on; every drawn token is fed."""
+    rows, vocab = logits.shape
+    law = jnp.zeros(
+      (rows, self.width + 1, vocab), numerics.at_least_float32(logits).dtype
+    )
+    drafts = jnp.zeros((rows, self.width), jnp.int32)
+    count = jnp.zeros((rows,), jnp.int32)
+
+    def going(carry):
+      step, active = carry[0], carry[1]
+      return (step < self.width) & jnp.any(active)
+
+    def body(carry):
+      step, active, state, logits, drafts, count, q1s, qs, calls, bad = carry
+      u_t = jax.lax.dynamic_index_in_dim(u, step, axis=1, keepdims=False)
+      q1, q, token = sampling_lib.step(sampling, logits, u_t)
+      bad |= active & ~sampling_lib.is_law(logits)
+      if self.stop.before_draw:
+        active &= numerics.max_prob(q1) >= self.stop.below
+      state, after = self._feed(state, token, active.astype(jnp.int32))
+      # A row that stopped keeps the law of its bonus position.
+      logits = jnp.where(active[:, None], after, logits)
+      drafts = drafts.at[:, step].set(jnp.where(active, token, 0))
+      count += active
+      calls += active
+      q1s = q1s.at[:, step].set(q1)
+      qs = qs.at[:, step].set(q)
+      if not self.stop.before_draw:
+        drawn = jnp.take_along_axis(q, token[:, None], axis=-1)[:, 0]
+        active &= drawn >= self.stop.below
+      return step + 1, active, state, logits, drafts, count, q1s, qs, calls, bad
+
+    active = jnp.ones((rows,), bool)
+    carry = (0, active, state, logits, drafts, count, law, law, calls, ~active)
+    carry = jax.lax.while_loop(going, body, carry)
+    _, _, state, logits, drafts, count, q1s, qs, calls, bad = carry
+    # Rows stand at different positions: write each one's bonus law at `count`.
+    q1, q = sampling.laws(logits)
+    here = jnp.arange(self.width + 1)[None, :, None] == count[:, None, None]
+    return state, Proposal(
+      tokens=drafts,
+      count=count,
+      q=jnp.where(here, q[:, None], qs),
+      q1=jnp.where(here, q1[:, None], q1s),
+      calls=calls,
+      bad=bad,
+    )
+
+  def _feed(self, state, token, count):
+    model, out = self.model.extend(state.model, token[:, None], count)
+    return DraftState(model, state.fed + count), out.logits[:, 0]
+
+  def _catch_up(self, state, tokens, length, bonus_law):
+    """Feeds what is missing of the prefix; logits are those behind its end."""
+    calls = jnp.zeros_like(length)
+    width = self._catch_up_width
+    # With the bonus law every draft was fed, and one token is missing.
+    if self.behind == 2 and (bonus_law or self.stop is not None):
+      width = 1
+    if self.behind is None:
+
+      def lacks(carry):
+        return jnp.any(length - carry[0].fed > width)
+
+      def body(carry):
+        state, calls = carry
+        # Leave at least one token for the read below.
+        count = jnp.clip(length - 1 - state.fed, 0, width)
+        state, _ = self._block(state, tokens, count, width)
+        return state, calls + (count > 0)
+
+      state, calls = jax.lax.while_loop(lacks, body, (state, calls))
+    state, logits = self._block(state, tokens, length - state.fed, width)
+    return state, logits, calls + 1
+
+  def _block(self, state, tokens, count, width):
+    """Feeds `count` tokens of the prefix; logits [B, V] of the last one."""
+    index = state.fed[:, None] + jnp.arange(width)[None]
+    index = jnp.minimum(index, tokens.shape[1] - 1)
+    block = jnp.take_along_axis(tokens, index, axis=1)
+    read = jnp.maximum(count - 1, 0)[:, None]
+    model, out = self.model.extend(state.model, block, count, read=read)
+    return DraftState(model, state.fed + count), out.logits[:, 0]

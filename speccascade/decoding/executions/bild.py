@@ -1,0 +1,146 @@
+"""BiLD as its authors' code runs it: fallback to the verifier, and rollback.
+
+Greedy. The drafter writes while it is sure (max q >= fallback), at most
+`WINDOW` tokens; then the verifier rescores them and writes one more. The first
+of them that the verifier finds too unlikely is replaced, what follows it is
+dropped, and the verifier writes one more token on its own before the drafter is
+asked again. It starts with a verifier step, too. Here it stops at EOS and at
+the length limit like everything else.
+"""
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding import numerics
+from speccascade.decoding.drafters import autoregressive
+from speccascade.decoding.executions.speculative import speculative
+from speccascade.decoding.target import Target
+from speccascade.decoding.types import Decoded, Verdict
+
+Array = jax.Array
+
+WINDOW = 10  # most drafter tokens between two verifier steps
+FALLBACK = 0.6  # the authors' default threshold on max q
+
+# The rescoring reads p at temperature 1, not the one-hot law of greedy decoding.
+_plain_verifier = Target(
+  function=lambda q, p, *, alpha, sampled: p, name="p", uses_q=False
+)
+
+
+@struct.dataclass
+class BildState:
+  """Attributes:
+  draft: state of the drafter inside.
+  expected: [B] int32, the length if nothing was rolled back.
+  """
+
+  draft: autoregressive.DraftState
+  expected: Array
+
+
+@struct.dataclass
+class BildDrafter:
+  """Drafts with fallback, and not at all at the start or after a rollback."""
+
+  inner: autoregressive.AutoregressiveDrafter
+
+  @property
+  def width(self) -> int:
+    return self.inner.width
+
+  @property
+  def vocab_size(self) -> int:
+    return self.inner.vocab_size
+
+  def prefill(self, inputs, *, capacity):
+    draft = self.inner.prefill(inputs, capacity=capacity)
+    return BildState(draft, jnp.full(inputs.shape[:1], -1, jnp.int32))
+
+  def rewind(self, state, length):
+    return state.replace(draft=self.inner.rewind(state.draft, length))
+
+  def propose(self, state, tokens, length, rngs, sampling, *, bonus_law):
+    asked = length == state.expected
+
+    def ask(draft):
+      return self.inner.propose(
+        draft, tokens, length, rngs, sampling, bonus_law=bonus_law
+      )
+
+    def skip(draft):
+      shapes = jax.eval_shape(ask, draft)[1]
+      return draft, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+    draft, proposal = jax.lax.cond(jnp.any(asked), ask, skip, state.draft)
+    count = jnp.where(asked, proposal.count, 0)
+    calls = jnp.where(asked, proposal.calls, 0)
+    state = BildState(draft, length + count + 1)
+    return state, proposal.replace(count=count, calls=calls)
+
+
+def bild(
+  drafter,
+  verifier,
+  inputs,
+  rngs,
+  *,
+  target,
+  alpha,
+  sampling,
+  max_decode_len,
+  eos_id,
+  fallback: Array | float = FALLBACK,
+  trace=False,
+) -> Decoded:
+  """Decodes greedily with fallback and rollback.
+
+  Arguments as in `speculative`, but both models are language models, and:
+
+  Args:
+    alpha: scalar, the rollback threshold on -log p(x), nats; the authors' code
+      has 5.0, and names 2 to 5 as usual.
+    fallback: scalar in [0, 1], the threshold on max q.
+
+  Source: Kim et al. (NeurIPS 2023), and their code's decisions.
+  """
+
+  def rollback(tokens, count, q, pi, u_accept, u_draw):
+    width = tokens.shape[1]
+    index = jnp.arange(width)[None]
+    prob = jnp.take_along_axis(pi[:, :width], tokens[..., None], axis=-1)[
+      ..., 0
+    ]
+    offends = (-jnp.log(prob) > alpha) & (index < count[:, None])
+    best = numerics.first_argmax(pi)
+    first = jnp.min(jnp.where(offends, index, width), axis=1)
+    at_first = jnp.minimum(first, width - 1)[:, None]
+    # Where the verifier's own choice is the draft there is no rollback, and
+    # later offenders are not looked at.
+    same = jnp.take_along_axis(best[:, :width] == tokens, at_first, axis=1)[
+      :, 0
+    ]
+    num = jnp.where((first < width) & ~same, first, count)
+    token = jnp.take_along_axis(best, num[:, None], axis=1)[:, 0]
+    return Verdict(num, token, jnp.minimum(num + 1, count))
+
+  stop = autoregressive.StopPolicy(
+    jnp.asarray(fallback, jnp.float32), before_draw=True
+  )
+  inner = autoregressive.AutoregressiveDrafter(
+    drafter, WINDOW, stop=stop, behind=None
+  )
+  return speculative(
+    BildDrafter(inner),
+    verifier,
+    inputs,
+    rngs,
+    target=_plain_verifier,
+    alpha=alpha,
+    sampling=sampling,
+    max_decode_len=max_decode_len,
+    eos_id=eos_id,
+    verify=rollback,
+    trace=trace,
+  )

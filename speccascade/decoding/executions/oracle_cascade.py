@@ -1,0 +1,79 @@
+"""Oracle cascade: the rule sees p for free. An upper reference, not a fast one."""
+
+import jax.numpy as jnp
+
+from speccascade.decoding import emission, tracing
+from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding.executions.stepwise import Step, stepwise
+from speccascade.decoding.types import SEQUENTIAL_P, SEQUENTIAL_Q, Decoded
+
+
+def oracle_cascade(
+  drafter,
+  verifier,
+  inputs,
+  rngs,
+  *,
+  target,
+  alpha,
+  sampling,
+  max_decode_len,
+  eos_id,
+  trace=False,
+) -> Decoded:
+  """Draws every token from the target itself: both models run at every step.
+
+  `verifier_calls` counts the positions that the rule deferred, as the paper's
+  Figure 1 does; `verifier_extends` the passes that were really made. Arguments
+  as in `speculative`, but both models are language models.
+
+  Source: Narasimhan et al., Algorithm 3.
+  """
+  size = emission.buffer_size(max_decode_len, 0)
+
+  def advance(models, prefix, u, stats):
+    one = prefix.active.astype(jnp.int32)
+    small, q_out = drafter.extend(models[0], prefix.last, one)
+    large, p_out = verifier.extend(models[1], prefix.last, one)
+    q1, q = sampling.laws(q_out.logits)
+    p1, p = sampling.laws(p_out.logits)
+    pi = target(q1, p1, alpha=alpha, sampled=(q, p))
+    token = sampling_lib.draw(pi[:, 0], u)
+    left, right = tracing.sides(target, q1, p1, q, p, token[:, None], alpha)
+    left, right = left[:, 0], right[:, 0]
+    deferred = (left < right) & prefix.active
+    stats = stats.replace(
+      drafter_calls=stats.drafter_calls + one,
+      verifier_calls=stats.verifier_calls + deferred,
+      verifier_extends=stats.verifier_extends + one,
+    )
+    bad = ~(
+      sampling_lib.is_law(q_out.logits) & sampling_lib.is_law(p_out.logits)
+    )
+    step = Step(
+      token=token,
+      bad=bad[:, 0],
+      source=jnp.where(deferred, SEQUENTIAL_P, SEQUENTIAL_Q),
+      deferred=deferred,
+      left=left,
+      right=right,
+      q1=q1[:, 0],
+      p1=p1[:, 0],
+      q=q[:, 0],
+      p=p[:, 0],
+    )
+    return (small, large), step, stats
+
+  models = (
+    drafter.prefill(inputs, capacity=size),
+    verifier.prefill(inputs, capacity=size),
+  )
+  return stepwise(
+    advance,
+    models,
+    rngs,
+    max_decode_len=max_decode_len,
+    eos_id=eos_id,
+    vocab_size=verifier.vocab_size,
+    trace=trace,
+  )[0]

@@ -1,0 +1,462 @@
+"""The table of methods: execution x target, one line each.
+
+Each row's `target` is what its output is sampled from, so one parametrised test
+covers the table. Labels are those of the papers.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import difflib
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding import deferral, rejection
+from speccascade.decoding.drafters.autoregressive import (
+  AutoregressiveDrafter,
+  StopPolicy,
+)
+from speccascade.decoding.executions.autoregressive import (
+  drafter_alone,
+  verifier_alone,
+)
+from speccascade.decoding.executions.bild import FALLBACK, bild
+from speccascade.decoding.executions.oracle_cascade import oracle_cascade
+from speccascade.decoding.executions.sequence_cascade import sequence_cascade
+from speccascade.decoding.executions.sequential_cascade import (
+  sequential_cascade,
+)
+from speccascade.decoding.executions.speculative import speculative
+from speccascade.decoding.sampling import Sampling
+from speccascade.decoding.target import (
+  Target,
+  defer,
+  defer_tokens,
+  ensemble,
+  lossless,
+  lossy,
+  lossy_star,
+  mentored,
+)
+from speccascade.decoding.types import Decoded
+
+per_token_sequence = functools.partial(sequence_cascade, per_token=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+  """A row of the table.
+
+  Attributes:
+    execution: how the tokens are made.
+    target: what they are sampled from; None for executions whose law is not
+      that of a chain of targets (sequence cascade, BiLD).
+    label: as in the papers.
+    greedy_only: whether it is defined at temperature 0 alone.
+    interval: the range of alpha; None takes the target's.
+    default_alpha: for quick looks; not tuned.
+  """
+
+  execution: Callable
+  target: Target | None
+  label: str
+  greedy_only: bool = False
+  interval: deferral.Interval | None = None
+  default_alpha: float = 0.0
+
+  @property
+  def alpha_interval(self) -> deferral.Interval:
+    if self.interval is not None:
+      return self.interval
+    return self.target.interval
+
+  @property
+  def uses_alpha(self) -> bool:
+    return self.target is not lossless
+
+  @property
+  def has_blocks(self) -> bool:
+    """Whether gamma means anything to it."""
+    return self.execution is speculative
+
+  @property
+  def needs_drafter(self) -> bool:
+    return self.execution is not verifier_alone
+
+  @property
+  def needs_verifier(self) -> bool:
+    return self.execution is not drafter_alone
+
+  def check_alpha(self, alpha: float, vocab_size: int):
+    """Raises ValueError where alpha is outside the range."""
+    if not self.uses_alpha:
+      return
+    if not self.alpha_interval.contains(alpha, vocab_size):
+      wanted = self.alpha_interval.describe(vocab_size)
+      raise ValueError(f"alpha is {alpha:g}; {self.label} takes {wanted}")
+
+  def host_alpha(self, alpha: float) -> float:
+    """Returns what the execution gets for alpha.
+
+    The sequence cascade compares log-probabilities with log(1 - alpha), made
+    here in float64.
+    """
+    if self.execution in (sequence_cascade, per_token_sequence):
+      return math.log1p(-alpha) if alpha < 1 else -math.inf
+    return alpha
+
+
+def _chow_cascade(execution, label, **known) -> Method:
+  interval = deferral.Interval(0, 1)
+  return Method(execution, None, label, interval=interval, **known)
+
+
+METHODS = {
+  # References: one model alone.
+  "drafter": Method(drafter_alone, lossless, "Small model"),
+  "verifier": Method(verifier_alone, lossless, "Large model"),
+  # Speculative decoding, lossless and lossy.
+  "spec_decode": Method(speculative, lossless, "SpecDecode"),
+  "spec_decode_lossy": Method(
+    speculative, lossy, "SpecDecode [Lossy]", default_alpha=0.3
+  ),
+  "spec_decode_lossy_star": Method(
+    speculative, lossy_star, "SpecDecode [Lossy*]", default_alpha=0.3
+  ),
+  "mentored": Method(speculative, mentored, "Mentored", default_alpha=0.05),
+  "bild_star": Method(
+    speculative, defer(deferral.bild_tv), "BiLD*", default_alpha=0.3
+  ),
+  "bild_star_kl": Method(
+    speculative, defer(deferral.bild_kl), "BiLD* [KL]", default_alpha=0.3
+  ),
+  "bild_star_js": Method(
+    speculative, defer(deferral.bild_js), "BiLD* [JS]", default_alpha=0.1
+  ),
+  "bild_star_nll": Method(
+    speculative, defer(deferral.bild_nll), "BiLD* [NLL]", default_alpha=2.0
+  ),
+  "bild": Method(
+    bild,
+    None,
+    "BiLD",
+    greedy_only=True,
+    interval=deferral.Interval(0),
+    default_alpha=5.0,
+  ),
+  # Sequential cascades and oracles.
+  "seq_cascade_chow": _chow_cascade(
+    sequence_cascade, "SeqCascade [Chow]", default_alpha=0.999
+  ),
+  "seq_cascade_chow_norm": _chow_cascade(
+    per_token_sequence, "SeqCascade [Chow, per token]", default_alpha=0.3
+  ),
+  "token_cascade_chow": Method(
+    sequential_cascade,
+    defer(deferral.chow),
+    "TokenCascade [Chow]",
+    default_alpha=0.3,
+  ),
+  "token_cascade_chow_log": Method(
+    sequential_cascade,
+    defer(deferral.chow_log),
+    "TokenCascade [Chow, log]",
+    default_alpha=1.0,
+  ),
+  "oracle_cascade_diff": Method(
+    oracle_cascade, defer(deferral.diff), "Oracle [Diff]"
+  ),
+  "oracle_cascade_chow": Method(
+    oracle_cascade, defer(deferral.chow), "Oracle [Chow]", default_alpha=0.3
+  ),
+  "oracle_cascade_opt": Method(
+    oracle_cascade, defer(deferral.opt), "Oracle [OPT]"
+  ),
+  "oracle_cascade_diff_log": Method(
+    oracle_cascade, defer(deferral.diff_log), "Oracle [Diff, log]"
+  ),
+  "oracle_cascade_opt_log": Method(
+    oracle_cascade, defer(deferral.opt_log), "Oracle [OPT, log]"
+  ),
+  # Speculative cascades.
+  "spec_cascade_chow": Method(
+    speculative, defer(deferral.chow), "SpecCascade [Chow]", default_alpha=0.3
+  ),
+  "spec_cascade_diff": Method(
+    speculative, defer(deferral.diff), "SpecCascade [Diff]"
+  ),
+  "spec_cascade_opt": Method(
+    speculative, defer(deferral.opt), "SpecCascade [OPT]"
+  ),
+  "spec_cascade_chow_log": Method(
+    speculative,
+    defer(deferral.chow_log),
+    "SpecCascade [Chow, log]",
+    default_alpha=1.0,
+  ),
+  "spec_cascade_diff_log": Method(
+    speculative, defer(deferral.diff_log), "SpecCascade [Diff, log]"
+  ),
+  "spec_cascade_opt_log": Method(
+    speculative, defer(deferral.opt_log), "SpecCascade [OPT, log]"
+  ),
+  "spec_cascade_token_v1": Method(
+    speculative,
+    defer_tokens(deferral.token_v1),
+    "SpecCascade [Token V1]",
+    default_alpha=0.3,
+  ),
+  "spec_cascade_token_v2": Method(
+    speculative,
+    defer_tokens(deferral.token_v2),
+    "SpecCascade [Token V2]",
+    default_alpha=0.3,
+  ),
+  "spec_cascade_token_v3": Method(
+    speculative,
+    defer_tokens(deferral.token_v3),
+    "SpecCascade [Token V3]",
+    default_alpha=0.3,
+  ),
+  "spec_cascade_typical": Method(
+    speculative,
+    defer_tokens(deferral.typical),
+    "SpecCascade [Typical]",
+    default_alpha=0.09,
+  ),
+  "ensemble": Method(speculative, ensemble, "Ensemble", default_alpha=0.3),
+  # Greedy lenience: four papers, four rules (the fourth is Token V3).
+  "lenient_leviathan": Method(
+    speculative,
+    defer_tokens(deferral.lenient_leviathan),
+    "Lenient [Leviathan]",
+    greedy_only=True,
+    default_alpha=0.3,
+  ),
+  "lenient_cs_paper": Method(
+    speculative,
+    defer_tokens(deferral.lenient_cs_paper),
+    "Lenient [CS Drafting, paper]",
+    greedy_only=True,
+    default_alpha=0.3,
+  ),
+  "lenient_cs_code": Method(
+    speculative,
+    defer_tokens(deferral.lenient_cs_code),
+    "Lenient [CS Drafting, code]",
+    greedy_only=True,
+    default_alpha=0.3,
+  ),
+}
+
+
+def find(name: str) -> Method:
+  """Returns the method called `name`.
+
+  Raises:
+    ValueError: there is none; the message has the near misses.
+  """
+  if name not in METHODS:
+    near = difflib.get_close_matches(name, METHODS, n=4, cutoff=0.5)
+    hint = f"did you mean {', '.join(near)}?" if near else ""
+    raise ValueError(
+      f"unknown method {name!r}; {hint or 'wanted one of ' + ', '.join(METHODS)}"
+    )
+  return METHODS[name]
+
+
+@dataclasses.dataclass(frozen=True)
+class DraftLength:
+  """How long a block may grow: gamma, or shorter where the drafter is unsure.
+
+  Attributes:
+    policy: "fixed"; "max_prob" stops where max q < threshold, before a draw;
+      "token_prob" stops after a drawn token of sampled probability < threshold.
+    threshold: in [0, 1]; not used by "fixed".
+  """
+
+  policy: str = "fixed"
+  threshold: float = 0.0
+
+  def __post_init__(self):
+    known = ("fixed", "max_prob", "token_prob")
+    if self.policy not in known:
+      raise ValueError(
+        f"draft length policy is {self.policy!r}; wanted one of"
+        f" {', '.join(known)}"
+      )
+    if not 0 <= self.threshold <= 1:
+      raise ValueError(
+        f"draft length threshold is {self.threshold}; wanted a number in [0, 1]"
+      )
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoder:
+  """A method with its static settings; calling it decodes a batch.
+
+  Equal decoders share one compiled program for each shape: alpha, temperature,
+  top_p and the keys are traced.
+
+  Attributes:
+    method: row of the table.
+    gamma: block size, 1 or more; not used by methods without blocks.
+    max_decode_len: most tokens of a row, EOS counted.
+    eos_id: id that ends a row.
+    bonus: "target" or "verifier"; see `speculative`.
+    verification: "token" or "block".
+    draft_length: a `DraftLength`; for `bild` the threshold is its fallback.
+    trace: whether to record who wrote each token.
+  """
+
+  method: Method
+  gamma: int
+  max_decode_len: int
+  eos_id: int
+  bonus: str = "target"
+  verification: str = "token"
+  draft_length: DraftLength = DraftLength()
+  trace: bool = False
+
+  def __post_init__(self):
+    if self.gamma < 1:
+      raise ValueError(f"gamma is {self.gamma}; wanted 1 or more")
+    if self.max_decode_len < 1:
+      raise ValueError(
+        f"max_decode_len is {self.max_decode_len}; wanted 1 or more"
+      )
+    if self.bonus not in ("target", "verifier"):
+      raise ValueError(
+        f"bonus is {self.bonus!r}; wanted 'target' (exact) or 'verifier' (as"
+        " Algorithm 4 prints it)"
+      )
+    if self.verification not in rejection.VERIFY:
+      raise ValueError(
+        f"verification is {self.verification!r}; wanted one of"
+        f" {', '.join(rejection.VERIFY)}"
+      )
+    if (
+      self.verification == "block"
+      and self.bonus == "verifier"
+      and self.method.target is not lossless
+    ):
+      raise ValueError(
+        "block verification with bonus 'verifier' has no stated law unless the"
+        " target is the verifier; use bonus 'target' or verification 'token'"
+      )
+
+  def __call__(
+    self, drafter, verifier, inputs, rngs, alpha: float, sampling: Sampling
+  ) -> Decoded:
+    """Decodes a batch.
+
+    Args:
+      drafter: a language model (wrapped for methods with blocks) or a
+        `Drafter`; None for `verifier`.
+      verifier: a language model; None for `drafter`.
+      inputs: [B, S] int32 source tokens, 0 is padding.
+      rngs: [B] typed keys, see `sampling.row_keys`.
+      alpha: number in the method's range.
+      sampling: a `Sampling`.
+
+    Raises:
+      ValueError: alpha is outside its range, the method is greedy only, the two
+        models do not share a vocabulary, or the drafter has no confidence for
+        the rule to read.
+    """
+    self._check(drafter, verifier, alpha, sampling)
+    alpha = jnp.asarray(self.method.host_alpha(alpha), jnp.float32)
+    threshold = self.draft_length.threshold
+    if self.method.execution is bild and self.draft_length.policy == "fixed":
+      threshold = FALLBACK
+    static = dataclasses.replace(
+      self,
+      draft_length=dataclasses.replace(self.draft_length, threshold=0.0),
+    )
+    return _run(
+      static,
+      drafter if self.method.needs_drafter else None,
+      verifier if self.method.needs_verifier else None,
+      inputs,
+      rngs,
+      alpha,
+      jnp.asarray(threshold, jnp.float32),
+      sampling,
+    )
+
+  def _check(self, drafter, verifier, alpha, sampling):
+    method = self.method
+    for role, model, needed in (
+      ("drafter", drafter, method.needs_drafter),
+      ("verifier", verifier, method.needs_verifier),
+    ):
+      if needed and model is None:
+        raise ValueError(f"{method.label} needs a {role}; none was given")
+    if drafter is not None and verifier is not None:
+      sizes = drafter.vocab_size, verifier.vocab_size
+      if sizes[0] != sizes[1]:
+        raise ValueError(
+          f"drafter has {sizes[0]} vocabulary rows, verifier {sizes[1]}; a pair"
+          " must share one vocabulary"
+        )
+    size = (verifier if drafter is None else drafter).vocab_size
+    method.check_alpha(alpha, size)
+    if method.greedy_only and not sampling.greedy:
+      raise ValueError(
+        f"{method.label} is defined at temperature 0 only; temperature is"
+        f" {float(sampling.temperature):g}"
+      )
+    if (
+      method.target is not None
+      and method.target.needs_confidence
+      and not getattr(drafter, "has_confidence", True)
+    ):
+      raise ValueError(
+        f"{method.label} reads the drafter's confidence, and a"
+        f" {type(drafter).__name__} has none (its proposals are one-hot); use"
+        " spec_decode, or a rule that looks at the verifier only, such as"
+        " spec_cascade_token_v3"
+      )
+
+  def run(
+    self, drafter, verifier, inputs, rngs, alpha, threshold, sampling
+  ) -> Decoded:
+    """The traced part of a call; arguments as there, already checked."""
+    settings = {
+      "target": self.method.target,
+      "alpha": alpha,
+      "sampling": sampling,
+      "max_decode_len": self.max_decode_len,
+      "eos_id": self.eos_id,
+      "trace": self.trace,
+    }
+    if self.method.execution is speculative:
+      if not hasattr(drafter, "propose"):
+        stop = None
+        if self.draft_length.policy != "fixed":
+          before = self.draft_length.policy == "max_prob"
+          stop = StopPolicy(threshold, before_draw=before)
+        drafter = AutoregressiveDrafter(drafter, self.gamma, stop=stop)
+      settings["bonus"] = self.bonus
+      settings["verify"] = rejection.VERIFY[self.verification]
+    if self.method.execution is bild:
+      settings["fallback"] = threshold
+    return self.method.execution(drafter, verifier, inputs, rngs, **settings)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(decoder, drafter, verifier, inputs, rngs, alpha, threshold, sampling):
+  return decoder.run(
+    drafter, verifier, inputs, rngs, alpha, threshold, sampling
+  )
+
+
+def decoder(name: str, **settings) -> Decoder:
+  """Returns the `Decoder` of a method by name; settings as fields there.
+
+  Raises:
+    ValueError: an unknown method, or a setting out of range.
+  """
+  return Decoder(method=find(name), **settings)

@@ -1,0 +1,99 @@
+"""Arithmetic on distributions: safe at zeros, at least float32.
+
+Every function broadcasts over leading axes and works on the last one, V. The
+same code runs in float32 inside the decoder and in float64 in the law tests.
+"""
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+
+
+def at_least_float32(x: Array) -> Array:
+  """Returns x in `promote_types(x.dtype, float32)`."""
+  return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def max_prob(p: Array) -> Array:
+  """Returns the largest probability, [...]."""
+  return jnp.max(p, axis=-1)
+
+
+def first_argmax(x: Array) -> Array:
+  """Returns the lowest index of the largest entry, [...] int32.
+
+  Max, then the least index that equals it: on a CPU much faster over a
+  vocabulary than `jnp.argmax`, and the tie rule is explicit. A row with NaN
+  gives V - 1 (callers check for NaN on their own).
+  """
+  size = x.shape[-1]
+  index = jax.lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1)
+  is_max = x == jnp.max(x, axis=-1, keepdims=True)
+  return jnp.min(jnp.where(is_max, index, size - 1), axis=-1)
+
+
+def one_hot(index: Array, size: int, dtype=jnp.float32) -> Array:
+  """Returns [..., size] with 1 at `index` [...]."""
+  return jax.nn.one_hot(index, size, dtype=dtype)
+
+
+def total_variation(q: Array, p: Array) -> Array:
+  """Returns TV(p, q) = sum_v max(0, p - q), half the L1 distance; [...]."""
+  return jnp.sum(jnp.maximum(p - q, 0), axis=-1)
+
+
+def overlap(q: Array, p: Array) -> Array:
+  """Returns sum_v min(q, p): the chance that a draw of q is accepted; [...]."""
+  return jnp.sum(jnp.minimum(q, p), axis=-1)
+
+
+def entropy(p: Array) -> Array:
+  """Returns the entropy in nats, with 0 log 0 = 0; [...]."""
+  return -jnp.sum(xlogy(p, p), axis=-1)
+
+
+def kl(p: Array, q: Array) -> Array:
+  """Returns KL(p || q) in nats; inf where q lacks mass that p has; [...].
+
+  The terms are p log(p/q) - p + q, each at least 0, so that nearly equal
+  distributions do not cancel to a negative number.
+  """
+  safe_q = jnp.where(p > 0, q, 1)
+  terms = xlogy(p, p) - xlogy(p, safe_q) - p + q
+  return jnp.sum(jnp.where(p > 0, terms, q), axis=-1)
+
+
+def jensen_shannon(p: Array, q: Array) -> Array:
+  """Returns the Jensen-Shannon divergence in nats, in [0, ln 2]; [...]."""
+  middle = (p + q) / 2
+  return (kl(p, middle) + kl(q, middle)) / 2
+
+
+def xlogy(x: Array, y: Array) -> Array:
+  """Returns x log y, 0 where x is 0 (whatever y is)."""
+  return jnp.where(x > 0, x * jnp.log(jnp.where(x > 0, y, 1)), 0)
+
+
+def normalise(weights: Array, otherwise: Array) -> Array:
+  """Returns weights / sum(weights), or `otherwise` where the sum is 0.
+
+  Args:
+    weights: [..., V], none negative.
+    otherwise: [..., V], a distribution.
+  """
+  total = jnp.sum(weights, axis=-1, keepdims=True)
+  return jnp.where(
+    total > 0, weights / jnp.where(total > 0, total, 1), otherwise
+  )
+
+
+def residual(pi: Array, q: Array) -> Array:
+  """Returns norm(max(0, pi - q)), the law of the token after a rejection.
+
+  Where pi equals q a rejection has probability 0, but rounding can reach it:
+  the residual then falls back to pi.
+
+  Source: Narasimhan et al., Algorithm 4.
+  """
+  return normalise(jnp.maximum(pi - q, 0), pi)

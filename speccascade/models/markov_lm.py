@@ -1,0 +1,101 @@
+"""A language model that is a table: exact, tiny, and as a decoder sees it.
+
+Its laws are known in closed form, so that what a decoder emits can be compared
+with what it should emit; a bigram or trigram table over a small vocabulary is
+the same thing.
+"""
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding.types import Output
+
+Array = jax.Array
+
+
+@struct.dataclass
+class MarkovState:
+  """Attributes:
+  tokens: [B, L] int32, what was fed; slots behind `length` mean nothing.
+  length: [B] int32.
+  source: [B] int32, which table the row uses.
+  """
+
+  tokens: Array
+  length: Array
+  source: Array
+
+
+@struct.dataclass
+class MarkovLM:
+  """Next-token logits looked up by the last n tokens.
+
+  Attributes:
+    table: [K, V, ..., V, V] float logits, n context axes (oldest first) and the
+      next token. A row reads table number `inputs[b, 0] % K`, which stands for
+      the source text. Before the first token the context is 0.
+  """
+
+  table: Array
+
+  @property
+  def vocab_size(self) -> int:
+    return self.table.shape[-1]
+
+  @property
+  def order(self) -> int:
+    return self.table.ndim - 2
+
+  def prefill(self, inputs: Array, *, capacity: int) -> MarkovState:
+    rows = inputs.shape[0]
+    return MarkovState(
+      tokens=jnp.zeros((rows, capacity), jnp.int32),
+      length=jnp.zeros((rows,), jnp.int32),
+      source=inputs[:, 0] % self.table.shape[0],
+    )
+
+  def extend(
+    self, state, tokens, count, *, read=None, depth=None, ancestors=None
+  ):
+    num = tokens.shape[1]
+    steps = jnp.arange(num)
+    if depth is None:
+      depth = jnp.broadcast_to(steps[None], tokens.shape)
+    if ancestors is None:
+      ancestors = jnp.broadcast_to(
+        (steps[:, None] >= steps[None])[None], (tokens.shape[0], num, num)
+      )
+    fed = jax.vmap(jax.lax.dynamic_update_slice)(
+      state.tokens, tokens, state.length[:, None]
+    )
+    context = [
+      self._back(fed, state.length, tokens, depth, ancestors, back)
+      for back in reversed(range(self.order))
+    ]
+    index = (state.source[:, None], *context)
+    logits = self.table[index]
+    if read is not None:
+      logits = jnp.take_along_axis(logits, read[..., None], axis=1)
+    state = state.replace(tokens=fed, length=state.length + count)
+    return state, Output(logits=logits)
+
+  def _back(self, fed, length, tokens, depth, ancestors, back):
+    """Returns [B, N], the token `back` places before each fed token."""
+    wanted = depth - back
+    # An ancestor in the block, or a cached token, or the start of all things.
+    hit = ancestors & (depth[:, None, :] == wanted[:, :, None])
+    inside = jnp.sum(jnp.where(hit, tokens[:, None, :], 0), axis=-1)
+    slot = length[:, None] + wanted
+    cached = jnp.take_along_axis(fed, jnp.maximum(slot, 0), axis=1)
+    return jnp.where(wanted >= 0, inside, jnp.where(slot >= 0, cached, 0))
+
+  def rewind(self, state, length):
+    return state.replace(length=jnp.minimum(state.length, length))
+
+  def keep(self, state, start, path, count):
+    kept = jnp.take_along_axis(state.tokens, start[:, None] + path, axis=1)
+    tokens = jax.vmap(jax.lax.dynamic_update_slice)(
+      state.tokens, kept, start[:, None]
+    )
+    return state.replace(tokens=tokens, length=start + count)
