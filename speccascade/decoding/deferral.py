@@ -289,7 +289,7 @@ def token_v3(q, p, *, alpha, sampled=None):
 
 @rule(low=0, high=1, low_open=True, per_token=True, needs_confidence=False)
 def typical(q, p, *, alpha, sampled=None):
-  """Typical acceptance as a keep-set: keeps v where p(v) > min(e, d exp(-H(p))).
+  """Typical acceptance as a keep-set: p(v) > min(e, d exp(-H(p))).
 
   Args:
     q: not used.
@@ -366,8 +366,8 @@ bild_nll = _divergence_rule(
 )
 
 
-# Greedy lenience: four papers, four rules. At temperature 0 the drafted token is
-# the drafter's arg-max; the rule says whether it may stay.
+# Greedy lenience: four papers, four rules. At temperature 0 the drafted token
+# is the drafter's arg-max; the rule says whether it may stay.
 
 
 def _or_argmax(left, p):

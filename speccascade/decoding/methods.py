@@ -260,10 +260,9 @@ def find(name: str) -> Method:
   """
   if name not in METHODS:
     near = difflib.get_close_matches(name, METHODS, n=4, cutoff=0.5)
-    hint = f"did you mean {', '.join(near)}?" if near else ""
-    raise ValueError(
-      f"unknown method {name!r}; {hint or 'wanted one of ' + ', '.join(METHODS)}"
-    )
+    hint = "did you mean" if near else "wanted one of"
+    names = ", ".join(near or METHODS)
+    raise ValueError(f"unknown method {name!r}; {hint} {names}")
   return METHODS[name]
 
 

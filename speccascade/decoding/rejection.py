@@ -22,7 +22,7 @@ def token_verify(
   u_accept: Array,
   u_draw: Array,
 ) -> Verdict:
-  """Verifies draft by draft: accepts x iff u q(x) < pi(x), stops at the first no.
+  """Verifies draft by draft: accepts x iff u q(x) < pi(x), up to a first no.
 
   Args:
     tokens: [B, G] int32 drafts.

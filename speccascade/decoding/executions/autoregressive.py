@@ -1,4 +1,4 @@
-"""One model alone: the reference that every other execution is tested against."""
+"""One model alone: the reference that the others are tested against."""
 
 import jax
 import jax.numpy as jnp

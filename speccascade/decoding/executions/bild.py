@@ -23,7 +23,7 @@ Array = jax.Array
 WINDOW = 10  # most drafter tokens between two verifier steps
 FALLBACK = 0.6  # the authors' default threshold on max q
 
-# The rescoring reads p at temperature 1, not the one-hot law of greedy decoding.
+# The rescoring reads p at temperature 1, not the one-hot law.
 _plain_verifier = Target(
   function=lambda q, p, *, alpha, sampled: p, name="p", uses_q=False
 )

@@ -1,4 +1,4 @@
-"""Oracle cascade: the rule sees p for free. An upper reference, not a fast one."""
+"""Oracle cascade: the rule sees p for free. A reference, not a fast method."""
 
 import jax.numpy as jnp
 

@@ -1,4 +1,4 @@
-"""Sequence cascade: the drafter writes all, the verifier rewrites if it must."""
+"""Sequence cascade: the drafter writes all, the verifier may start again."""
 
 import jax
 import jax.numpy as jnp
