@@ -1,0 +1,339 @@
+"""Checkpoints of this package, and those that T5X writes through Orbax.
+
+A step directory of ours, written by Orbax and so whole or not at all:
+
+  checkpoint_<step>/
+    state/       {"target": params, "state": {"step"[, "param_states"]}}, the
+                 tree of T5X's own Orbax checkpoints
+    opt_state/   any pytree of arrays (optax's state), where one was given
+    metadata/    metadata.json: format, version, architecture, vocabulary
+
+Orbax writes. Reading opens the arrays with tensorstore, as Orbax does inside:
+the same code then serves local paths and `gs://` without further packages, it
+does not ask for the devices of the run that saved, and an error names an array.
+"""
+
+import ast
+from collections.abc import Mapping
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from speccascade.checkpoints import arrays, storage
+from speccascade.checkpoints.architecture import unflatten
+from speccascade.checkpoints.errors import (
+  CheckpointError,
+  CheckpointNotFoundError,
+)
+from speccascade.models.t5.config import T5Config
+
+FORMAT = "speccascade"
+VERSION = 1
+METADATA = "metadata/metadata.json"
+STEP_PREFIX = "checkpoint"
+
+
+def vocabulary_identity(path: str | os.PathLike) -> dict[str, str]:
+  """Returns what tells a vocabulary apart: its path and its model's SHA-256."""
+  directory = storage.Directory(os.path.dirname(os.fspath(path)) or ".")
+  model = directory.read(os.path.basename(os.fspath(path)))
+  if model is None:
+    raise CheckpointNotFoundError(f"no vocabulary model at {path}")
+  return {
+    "path": os.fspath(path),
+    "sha256": hashlib.sha256(model).hexdigest(),
+  }
+
+
+def save(
+  path: str | os.PathLike,
+  params: Mapping,
+  config: T5Config,
+  *,
+  step: int,
+  opt_state: Any = None,
+  slots: Mapping | None = None,
+  vocabulary: Mapping[str, str] | None = None,
+  extra: Mapping[str, Any] | None = None,
+) -> None:
+  """Writes one step directory, whole or not at all.
+
+  Args:
+    path: the directory to make, e.g. `MODEL_DIR/checkpoint_3000`.
+    params: nested dict of arrays in T5X's names.
+    config: the architecture, checked against `params`.
+    step: training steps taken.
+    opt_state: pytree of arrays, given back by `read_opt_state`.
+    slots: Adafactor's `{"v_row", "v_col", "v"}` per parameter, as in
+      `Checkpoint.optimizer`; T5X and `load(..., optimizer=True)` read them.
+    vocabulary: from `vocabulary_identity`.
+    extra: JSON values, given back in `Checkpoint.extra`.
+
+  Raises:
+    CheckpointError: the path is taken, or params do not fit the config.
+  """
+  import orbax.checkpoint as ocp
+
+  directory = storage.Directory(path)
+  if directory.children():
+    raise CheckpointError(
+      f"{directory} exists already; remove it or give another path"
+    )
+  with ocp.Checkpointer(ocp.CompositeCheckpointHandler(**_handlers())) as saver:
+    saver.save(
+      directory.url,
+      args=save_args(
+        params,
+        config,
+        step=step,
+        opt_state=opt_state,
+        slots=slots,
+        vocabulary=vocabulary,
+        extra=extra,
+      ),
+    )
+
+
+def save_args(
+  params: Mapping,
+  config: T5Config,
+  *,
+  step: int,
+  opt_state: Any = None,
+  slots: Mapping | None = None,
+  vocabulary: Mapping[str, str] | None = None,
+  extra: Mapping[str, Any] | None = None,
+):
+  """Returns what `manager(...).save(step, args=...)` takes; see `save`."""
+  import orbax.checkpoint as ocp
+
+  from speccascade.checkpoints.architecture import check_params
+
+  check_params(params, config, where="to be written")
+  state = {"step": np.asarray(step, np.int32)}
+  if slots is not None:
+    state["param_states"] = arrays.with_momentum(slots)
+  items = {
+    "state": ocp.args.PyTreeSave({"target": dict(params), "state": state}),
+    "metadata": ocp.args.JsonSave(
+      {
+        "format": FORMAT,
+        "version": VERSION,
+        "step": int(step),
+        "config": dataclasses.asdict(config),
+        "vocabulary": dict(vocabulary) if vocabulary else None,
+        "extra": dict(extra) if extra else {},
+      }
+    ),
+  }
+  if opt_state is not None:
+    items["opt_state"] = ocp.args.PyTreeSave(opt_state)
+  return ocp.args.Composite(**items)
+
+
+def manager(
+  model_dir: str | os.PathLike,
+  *,
+  keep_latest: int = 1,
+  keep_best: int = 0,
+  metric: str | None = None,
+  best_mode: str = "max",
+):
+  """Returns Orbax's CheckpointManager of a run directory.
+
+  Its steps are what `save` writes: `manager.save(step, args=save_args(...),
+  metrics={"bleu": ...})`. It writes in the caller's thread, so that a step is
+  on disk when `save` returns.
+
+  Args:
+    model_dir: holds the `checkpoint_<step>` directories; made when absent.
+    keep_latest: how many of the latest steps to keep.
+    keep_best: how many of the best to keep beside them.
+    metric: the metric that says which are best.
+    best_mode: "max" or "min".
+  """
+  import orbax.checkpoint as ocp
+
+  policies = ocp.checkpoint_managers
+  keep = [policies.LatestN(keep_latest)]
+  if keep_best:
+    keep.append(
+      policies.BestN(
+        get_metric_fn=lambda metrics: metrics[metric],
+        reverse=best_mode == "min",
+        n=keep_best,
+        keep_checkpoints_without_metrics=False,
+      )
+    )
+  return ocp.CheckpointManager(
+    storage.Directory(model_dir).url,
+    options=ocp.CheckpointManagerOptions(
+      step_prefix=STEP_PREFIX,
+      create=True,
+      best_fn=(lambda metrics: metrics[metric]) if metric else None,
+      best_mode=best_mode,
+      preservation_policy=policies.AnyPreservationPolicy(keep),
+      enable_async_checkpointing=False,
+    ),
+    item_handlers=_handlers(),
+  )
+
+
+def _handlers() -> dict:
+  import orbax.checkpoint as ocp
+
+  return {
+    "state": ocp.PyTreeCheckpointHandler(),
+    "opt_state": ocp.PyTreeCheckpointHandler(),
+    "metadata": ocp.JsonCheckpointHandler(pathlib.Path(METADATA).name),
+  }
+
+
+def read_metadata(directory: storage.Directory) -> dict | None:
+  """Returns metadata.json of a step directory of ours, else None.
+
+  Raises:
+    CheckpointError: it cannot be parsed, or is of a later version.
+  """
+  content = directory.read(METADATA)
+  if content is None:
+    return None
+  where = f"{directory}/{METADATA}"
+  try:
+    metadata = json.loads(content)
+    if metadata["format"] != FORMAT:
+      raise CheckpointError(
+        f"{where} has format {metadata['format']!r}, want {FORMAT!r}"
+      )
+    if metadata["version"] > VERSION:
+      raise CheckpointError(
+        f"{where} is of version {metadata['version']}; this package reads up "
+        f"to {VERSION}: install a later one"
+      )
+    metadata["config"] = T5Config(**metadata["config"])
+  except (ValueError, KeyError, TypeError) as error:
+    if isinstance(error, CheckpointError):
+      raise
+    raise CheckpointError(f"{where} cannot be parsed: {error!r}") from error
+  return metadata
+
+
+def read(
+  directory: storage.Directory, *, optimizer: bool = False
+) -> tuple[dict, int, dict | None]:
+  """Returns (params, step, Adafactor slots or None) of a step directory.
+
+  Args:
+    directory: holds `state/_METADATA`.
+    optimizer: read the slots too.
+  """
+  item = directory / "state"
+  index = _index(item)
+  wanted = {
+    path: spec
+    for path, spec in index.items()
+    if path[0] == "target"
+    or path == ("state", "step")
+    or (optimizer and path[:2] == ("state", "param_states"))
+  }
+  if not any(path[0] == "target" for path in wanted):
+    raise CheckpointError(
+      f"{item}/_METADATA lists no 'target': it is no T5X-like train state, its "
+      f"tree starts with {sorted({path[0] for path in index})}"
+    )
+  tree = unflatten(
+    {
+      "/".join(path): value
+      for path, value in arrays.read_all(wanted, where=str(item)).items()
+    }
+  )
+  step = tree.get("state", {}).get("step")
+  if step is None:
+    raise CheckpointError(f"{item}/_METADATA lists no 'state/step'")
+  params = arrays.as_float32(tree["target"], where=str(item))
+  slots = tree["state"].get("param_states")
+  if slots is not None:
+    slots = arrays.without_momentum(slots, params, where=str(item))
+  return params, int(step), slots
+
+
+def read_opt_state(path: str | os.PathLike, like: Any) -> Any:
+  """Returns the `opt_state` that `save` was given.
+
+  Args:
+    path: the step directory.
+    like: pytree of arrays or ShapeDtypeStructs, e.g. `optimizer.init(params)`.
+
+  Returns:
+    A pytree with the structure of `like` and numpy arrays.
+
+  Raises:
+    CheckpointError: it holds none, or another structure, shape or dtype, as
+      after a change of optimizer.
+  """
+  import jax
+
+  item = storage.Directory(path) / "opt_state"
+  if not item.has("_METADATA"):
+    raise CheckpointError(f"{item.url} is not there: saved without opt_state")
+  index = _index(item)
+  leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+  paths = [tuple(_key(key) for key in path) for path, _ in leaves]
+  if set(paths) != set(index):
+    odd = sorted("/".join(path) for path in set(paths) ^ set(index))
+    raise CheckpointError(
+      f"{item} has other arrays than the optimizer ({odd[0]} among "
+      f"{len(odd)}): resume with the optimizer that the run began with"
+    )
+  values = arrays.read_all(index, where=str(item))
+  for path, (_, leaf) in zip(paths, leaves):
+    got = (values[path].shape, values[path].dtype)
+    want = (tuple(leaf.shape), np.dtype(leaf.dtype))
+    if got != want:
+      raise CheckpointError(
+        f"{item}: {'/'.join(path)} has shape and dtype {got}, the optimizer "
+        f"wants {want}: resume with the optimizer that the run began with"
+      )
+  return structure.unflatten([values[path] for path in paths])
+
+
+def _key(key) -> str:
+  """Returns a jax path entry under the name that Orbax gives it."""
+  for attribute in ("name", "key", "idx"):
+    if hasattr(key, attribute):
+      return str(getattr(key, attribute))
+  raise CheckpointError(f"cannot name {key!r} of the optimizer state")
+
+
+def _index(item: storage.Directory) -> dict[tuple[str, ...], dict]:
+  """Returns the tensorstore spec of each array of an Orbax pytree."""
+  content = item.read("_METADATA")
+  if content is None:
+    raise CheckpointNotFoundError(f"{item}/_METADATA is missing")
+  try:
+    metadata = json.loads(content)
+    paths = [
+      tuple(ast.literal_eval(path))
+      for path, entry in metadata["tree_metadata"].items()
+      if not entry["value_metadata"].get("skip_deserialize")
+    ]
+  except (ValueError, KeyError, TypeError, SyntaxError) as error:
+    raise CheckpointError(
+      f"{item}/_METADATA cannot be parsed: {error!r}"
+    ) from error
+  ocdbt = metadata.get("use_ocdbt", item.has("manifest.ocdbt"))
+  driver = "zarr3" if metadata.get("use_zarr3") else "zarr"
+  specs = {}
+  for path in paths:
+    name = ".".join(path)
+    if ocdbt:
+      kvstore = {"driver": "ocdbt", "base": item.kvstore(), "path": f"{name}/"}
+    else:
+      kvstore = (item / name).kvstore()
+    specs[path] = {"driver": driver, "kvstore": kvstore}
+  return specs

@@ -1,0 +1,288 @@
+"""T5X's native checkpoint format: one msgpack file and zarr directories.
+
+  checkpoint_<step>/
+    checkpoint                     msgpack {"version", "optimizer": {"target",
+                                   "state": {"step"[, "param_states"]}}}
+    target.<path, joined by dots>/ a zarr array, where the msgpack has a spec
+
+Which arrays are in the msgpack was decided by how each was partitioned when it
+was saved, never by its name, so both are accepted for every leaf. A spec says
+where its array was written (file, gfile or gcs with a placeholder bucket); only
+its path counts, relative to wherever the checkpoint is now.
+
+Source: t5x/checkpoints.py, versions 2 (bfloat16 stored as uint16 bits) and 3.
+"""
+
+from collections.abc import Mapping
+import math
+import os
+import re
+import shutil
+import time
+
+import ml_dtypes
+import numpy as np
+
+from speccascade.checkpoints import arrays, storage
+from speccascade.checkpoints.architecture import flatten, unflatten
+from speccascade.checkpoints.errors import (
+  CheckpointError,
+  CheckpointNotFoundError,
+)
+
+INDEX = "checkpoint"
+VERSION = 3
+CHUNK_BYTES = 64 * 2**20  # T5X's largest chunk
+_COMPRESSOR = {"id": "gzip", "level": 1}
+
+
+def read(
+  directory: storage.Directory, *, optimizer: bool = False
+) -> tuple[dict, int, dict | None]:
+  """Returns (params, step, Adafactor slots or None) of a step directory.
+
+  Args:
+    directory: holds the file `checkpoint`.
+    optimizer: read the slots too, where there are any.
+
+  Raises:
+    CheckpointError: naming the file or array that is damaged, missing or of a
+      kind that is not read.
+  """
+  where = str(directory)
+  version, train_state = _read_index(directory)
+  state = train_state.get("state", {})
+  leaves = {
+    f"target/{name}": leaf for name, leaf in _leaves(train_state["target"])
+  }
+  if "step" not in state:
+    raise CheckpointError(f"{where}/{INDEX} has no state/step")
+  leaves["state/step"] = state["step"]
+  if optimizer and state.get("param_states"):
+    for name, leaf in _leaves(state["param_states"]):
+      leaves[f"state/param_states/{name}"] = leaf
+
+  specs = {
+    name: _spec(directory, name, leaf)
+    for name, leaf in leaves.items()
+    if isinstance(leaf, dict)
+  }
+  target = {name for name in specs if name.startswith("target/")}
+  values = {name: leaf for name, leaf in leaves.items() if name not in specs}
+  for names, whole in ((target, True), (specs.keys() - target, False)):
+    # Zeros may be left out on disk; slots can be zero, parameters are not.
+    some = {name: specs[name] for name in sorted(names)}
+    values |= arrays.read_all(some, where=where, whole=whole)
+  if version == 2:
+    values = {
+      name: value.view(ml_dtypes.bfloat16)
+      if value.dtype == np.uint16
+      else value
+      for name, value in values.items()
+    }
+  tree = unflatten(values)
+  params = arrays.as_float32(tree["target"], where=where)
+  slots = tree["state"].get("param_states")
+  if slots is not None:
+    slots = arrays.without_momentum(slots, params, where=where)
+  return params, int(tree["state"]["step"]), slots
+
+
+def _read_index(directory: storage.Directory) -> tuple[int, dict]:
+  """Returns (version, {"target", "state"}) of the msgpack file."""
+  from flax import serialization
+
+  where = f"{directory}/{INDEX}"
+  content = directory.read(INDEX)
+  if content is None:
+    raise CheckpointNotFoundError(f"{where} is missing")
+  if b"model_checkpoint_path" in content[:100]:
+    raise CheckpointError(
+      f"{where} belongs to a TensorFlow checkpoint (Mesh TensorFlow T5); "
+      "T5X's conversions of the public ones are under "
+      "gs://t5-data/pretrained_models/t5x/"
+    )
+  try:
+    tree = serialization.msgpack_restore(content)
+  except Exception as error:  # msgpack raises many kinds, ValueError among them
+    raise CheckpointError(
+      f"{where} is truncated or no msgpack file ({storage.first_line(error)}): "
+      "copy it again"
+    ) from error
+  if not isinstance(tree, dict):
+    raise CheckpointError(f"{where} is no T5X checkpoint: it holds no map")
+  version = int(tree.get("version", 0))
+  if not 2 <= version <= VERSION:
+    raise CheckpointError(
+      f"{where} is of version {version}; versions 2 and {VERSION} are read: "
+      "restore and save it again with T5X"
+    )
+  train_state = tree.get("optimizer")
+  if not isinstance(train_state, dict) or not train_state.get("target"):
+    raise CheckpointError(f"{where} has no optimizer/target: no parameters")
+  return version, train_state
+
+
+def _is_spec(leaf) -> bool:
+  return isinstance(leaf, dict) and {"driver", "kvstore", "metadata"} <= {*leaf}
+
+
+def _leaves(tree: dict, prefix: str = ""):
+  """Yields (path, array or spec) of the msgpack's tree."""
+  for key, value in tree.items():
+    if isinstance(value, dict) and not _is_spec(value):
+      yield from _leaves(value, f"{prefix}{key}/")
+    elif value is not None:  # of an optimizer that leaves a parameter alone
+      yield f"{prefix}{key}", value
+
+
+def _spec(directory: storage.Directory, name: str, spec: dict) -> dict:
+  """Returns a spec that opens the array where the checkpoint is now."""
+  if spec["driver"] != "zarr":
+    raise CheckpointError(
+      f"array {name} of {directory} is stored by {spec['driver']!r}, want zarr"
+    )
+  # Before tensorstore 0.1.14 the path stood at the top.
+  path = spec["kvstore"].get("path") or spec.get("path") or ""
+  path = path.rstrip("/")
+  if not path or path.startswith("/") or ".." in path.split("/"):
+    raise CheckpointError(
+      f"array {name} of {directory} is at {path!r}, want a path inside the "
+      "checkpoint"
+    )
+  return {"driver": "zarr", "kvstore": (directory / path).kvstore()}
+
+
+def save(
+  path: str | os.PathLike,
+  params: Mapping,
+  *,
+  step: int,
+  optimizer: Mapping | None = None,
+  dtype: str = "float32",
+) -> None:
+  """Writes a checkpoint that T5X reads, whole or not at all.
+
+  As T5X does, arrays go to zarr directories, and Adafactor's `v_row`, `v_col`
+  and unused slots into the msgpack file.
+
+  Args:
+    path: the directory to make, called `checkpoint_<step>`.
+    params: nested dict of arrays in T5X's names.
+    step: training steps taken.
+    optimizer: Adafactor's slots as in `Checkpoint.optimizer`, else only the
+      step is written. They stay float32.
+    dtype: of the parameters on disk, float32 or bfloat16 (nearest even).
+
+  Raises:
+    CheckpointError: the path is taken or has another name.
+  """
+  directory = storage.Directory(path)
+  if directory.name != f"checkpoint_{step}":
+    raise CheckpointError(
+      f"T5X finds a checkpoint of step {step} by the name checkpoint_{step}, "
+      f"got {directory}"
+    )
+  if directory.children():
+    raise CheckpointError(
+      f"{directory} exists already; remove it or give another path"
+    )
+  kinds = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
+  if dtype not in kinds:
+    raise CheckpointError(f"dtype {dtype!r}: want one of {', '.join(kinds)}")
+
+  inline, stored = {"state/step": np.asarray(step, np.int32)}, {}
+  for name, value in flatten(dict(params)).items():
+    stored[f"target/{name}"] = np.asarray(value).astype(kinds[dtype])
+  if optimizer is not None:
+    for name, value in flatten(arrays.with_momentum(optimizer)).items():
+      value = np.asarray(value, np.float32)
+      unfactored = name.endswith("/v") and value.shape != (1,)
+      (stored if unfactored else inline)[f"state/param_states/{name}"] = value
+
+  if directory.remote:
+    # Objects appear whole, and a reader wants the index, which comes last.
+    _write(directory, inline, stored)
+    return
+  unfinished = f"{directory}.tmp-{int(time.time())}"
+  try:
+    os.makedirs(unfinished)
+    _write(storage.Directory(unfinished), inline, stored)
+    os.rename(unfinished, directory.url)
+  except BaseException:
+    shutil.rmtree(unfinished, ignore_errors=True)
+    raise
+
+
+def _write(directory: storage.Directory, inline: dict, stored: dict) -> None:
+  """Writes the arrays, then the msgpack file that names them."""
+  from flax import serialization
+  import tensorstore as ts
+
+  leaves, writes = dict(inline), []
+  for name, value in stored.items():
+    relative = f"{name.replace('/', '.')}/"
+    metadata = {
+      "chunks": chunk_shape(value.shape, CHUNK_BYTES // value.dtype.itemsize),
+      "compressor": dict(_COMPRESSOR),
+      "shape": list(value.shape),
+    }
+    spec = {
+      "driver": "zarr",
+      "dtype": value.dtype.name,
+      "kvstore": (directory / relative.rstrip("/")).kvstore(),
+      "metadata": metadata,
+      "store_data_equal_to_fill_value": True,
+    }
+    writes.append(
+      ts.open(spec, create=True, open=False, context=storage.context())
+      .result()
+      .write(value)
+    )
+    kvstore = (
+      {"driver": "gcs", "bucket": "t5x-dummy-bucket", "path": relative}
+      if directory.remote
+      else {"driver": "file", "path": relative}
+    )
+    leaves[name] = {
+      "driver": "zarr",
+      "dtype": value.dtype.name,
+      "kvstore": kvstore,
+      "metadata": metadata,
+    }
+  for write in writes:
+    write.result()
+  tree = {"version": VERSION, "optimizer": _sorted(unflatten(leaves))}
+  # to_bytes would turn the lists of a spec into maps, which T5X cannot open.
+  directory.write(INDEX, serialization.msgpack_serialize(tree, in_place=True))
+
+
+def _sorted(tree):
+  """Returns nested dicts with their keys in order, as jax's trees have."""
+  if not isinstance(tree, dict) or _is_spec(tree):
+    return tree
+  return {key: _sorted(tree[key]) for key in sorted(tree)}
+
+
+def chunk_shape(shape: tuple[int, ...], max_elements: int) -> list[int]:
+  """Returns the chunks of an array: whole divisors, the largest axis cut first.
+
+  >>> chunk_shape((32128, 1024), 16 * 2**20)
+  [16064, 1024]
+  """
+  chunks = list(shape)
+  while math.prod(chunks) > max_elements and max(chunks) > 1:
+    axis = chunks.index(max(chunks))
+    size = shape[axis]
+    chunks[axis] = max(d for d in range(1, chunks[axis]) if size % d == 0)
+  return chunks
+
+
+def step_of(name: str) -> int | None:
+  """Returns the step that a directory's name says, or None.
+
+  >>> step_of("checkpoint_3000"), step_of("checkpoint_3000.tmp-1795166630")
+  (3000, None)
+  """
+  match = re.fullmatch(r"checkpoint_(\d+)", name)
+  return int(match[1]) if match else None
