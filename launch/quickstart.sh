@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Trains a small pair on the built-in task, decodes with every method, and
+# writes the trade-off. Fresh machine: makes .venv and installs first.
+#
+#   bash launch/quickstart.sh [flags of python -m speccascade.quickstart]
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+environment base
+say "running python -m speccascade.quickstart $*"
+export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}"
+"$PYTHON" -m speccascade.quickstart "$@"
+say "done"

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Format, lint, doctests, tests. Fresh machine: makes .venv and installs first.
+#
+#   bash launch/test.sh            what every change must pass
+#   bash launch/test.sh --nightly  the large samples
+#   bash launch/test.sh ... ARGS   further arguments go to pytest
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+nightly=false
+if [ "${1:-}" = --nightly ]; then
+  nightly=true
+  shift
+fi
+
+environment dev
+
+# Tests run on the CPU, one thread a worker, two workers where there are cores.
+export JAX_PLATFORMS=cpu CUDA_VISIBLE_DEVICES= TF_CPP_MIN_LOG_LEVEL=3
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NPROC=1
+export XLA_FLAGS="--xla_cpu_multi_thread_eigen=false ${XLA_FLAGS:-}"
+export JAX_ENABLE_COMPILATION_CACHE=false
+cores="$("$PYTHON" -c 'import os; print(len(os.sched_getaffinity(0))
+      if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)')"
+workers=(-n 2 --dist worksteal)
+if [ "$cores" -lt 2 ]; then workers=(-n 0); fi
+
+run_pytest() {
+  "$PYTHON" -m pytest --quiet --durations=15 "${workers[@]}" "$@" </dev/null
+}
+
+if $nightly; then
+  say "tests marked slow"
+  run_pytest -m slow "$@"
+  say "nightly tests passed"
+  exit
+fi
+
+say "ruff format --check"
+"$PYTHON" -m ruff format --check --quiet .
+say "ruff check"
+"$PYTHON" -m ruff check --quiet .
+say "doctests"
+"$PYTHON" -m pytest --quiet --doctest-modules -p no:cacheprovider \
+  speccascade/decoding speccascade/models speccascade/analysis \
+  speccascade/evaluation speccascade/data/preprocess.py </dev/null
+say "tests"
+run_pytest -m "not slow" "$@"
+say "all passed"

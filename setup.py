@@ -1,0 +1,74 @@
+"""Package speccascade; the tested versions are in constraints.txt."""
+
+import pathlib
+
+import setuptools
+
+ROOT = pathlib.Path(__file__).parent
+
+# Configs live at the root, where a clone's commands name them, and are
+# installed inside the package, where speccascade.cli looks next.
+CONFIGS = ["speccascade.configs"] + [
+  "speccascade.configs." + name.replace("/", ".")
+  for name in sorted(
+    {
+      path.parent.relative_to(ROOT / "configs").as_posix()
+      for path in (ROOT / "configs").rglob("*.gin")
+    }
+    - {"."}
+  )
+]
+
+setuptools.setup(
+  name="speccascade",
+  version="0.1.0",
+  description="Speculative cascades: exact, measured, on T5",
+  long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+  long_description_content_type="text/markdown",
+  license="Apache-2.0",
+  license_files=["LICENSE"],
+  packages=setuptools.find_packages(include=["speccascade*"]) + CONFIGS,
+  package_dir={"speccascade.configs": "configs"},
+  package_data={"": ["*.gin", "*.txt", "*.tsv", "*.json"]},
+  python_requires=">=3.11",
+  install_requires=[
+    "absl-py>=2.1",
+    "clu>=0.0.12",
+    "flax>=0.12.8",
+    "gin-config>=0.5.0",
+    "jax>=0.10.2",
+    "matplotlib>=3.9",
+    "ml_dtypes>=0.5",
+    "msgpack>=1.0",
+    "numpy>=2.0",
+    "optax>=0.2.8",
+    "orbax-checkpoint>=0.12.8",
+    "rouge-score>=0.1.2",
+    "sacrebleu>=2.5",
+    "safetensors>=0.5",
+    "sentencepiece>=0.2",
+    "seqio>=0.0.20",
+    "tensorboard>=2.19",
+    "tensorflow>=2.19",
+    "tensorflow-datasets>=4.9.7",
+    "tensorstore>=0.1.70",
+    "tqdm>=4.66",
+  ],
+  extras_require={
+    # Not on PyPI; only for driving our decoders from t5x.infer.
+    "t5x": ["t5x @ git+https://github.com/google-research/t5x"],
+    "dev": [
+      "hypothesis>=6.100",
+      "pytest>=8.0",
+      "pytest-xdist>=3.6",
+      "ruff>=0.9",
+      "scipy>=1.13",
+    ],
+  },
+  classifiers=[
+    "License :: OSI Approved :: Apache Software License",
+    "Programming Language :: Python :: 3.11",
+    "Programming Language :: Python :: 3.12",
+    "Topic :: Scientific/Engineering :: Artificial Intelligence",
+  ],
+)
