@@ -168,16 +168,16 @@ def check_params(params: dict, config: T5Config, *, where: str = "") -> None:
   want = {p.name: p.shape for p in parameters(config)}
   found = []
   if missing := [name for name in want if name not in got]:
-    found.append(f"missing {_some(missing)}")
+    found.append(f"missing {some(missing)}")
   if unexpected := [name for name in got if name not in want]:
-    found.append(f"unexpected {_some(unexpected)}")
+    found.append(f"unexpected {some(unexpected)}")
   if wrong := [
     f"{name} has shape {list(got[name])} in the checkpoint, {list(want[name])}"
     " by the config"
     for name in want
     if name in got and got[name] != want[name]
   ]:
-    found.append(_some(wrong))
+    found.append(some(wrong))
   if found:
     raise CheckpointError(
       f"the checkpoint {where} does not fit the model config: "
@@ -228,7 +228,8 @@ def check_config(given: T5Config, found: T5Config, *, where: str = "") -> None:
     )
 
 
-def _some(items: list[str], limit: int = 4) -> str:
+def some(items: list[str], limit: int = 4) -> str:
+  """Returns the first few of a list, and how many more there are."""
   more = len(items) - limit
   shown = ", ".join(items[:limit])
   return f"{shown} and {more} more" if more > 0 else shown

@@ -250,8 +250,13 @@ def _write(directory: storage.Directory, inline: dict, stored: dict) -> None:
       "kvstore": kvstore,
       "metadata": metadata,
     }
-  for write in writes:
-    write.result()
+  try:
+    for write in writes:
+      write.result()
+  except ValueError as error:
+    raise CheckpointError(
+      f"cannot write {directory}: {storage.first_line(error)}"
+    ) from error
   tree = {"version": VERSION, "optimizer": _sorted(unflatten(leaves))}
   # to_bytes would turn the lists of a spec into maps, which T5X cannot open.
   directory.write(INDEX, serialization.msgpack_serialize(tree, in_place=True))

@@ -1,0 +1,154 @@
+"""Writes a checkpoint in another layout.
+
+  python -m speccascade.checkpoints.convert --source=flan-t5-small/ \\
+    --destination=converted --format=t5x
+
+makes converted/checkpoint_<step>. The source is anything that
+`speccascade.checkpoints.load` reads; Adafactor's state goes along where there
+is any.
+"""
+
+import argparse
+from collections.abc import Sequence
+import os
+import sys
+
+from speccascade.checkpoints import orbax_io, restore, t5x_native
+from speccascade.checkpoints.errors import CheckpointError
+from speccascade.models.t5.config import T5Config
+
+
+def convert(
+  source: str,
+  destination: str,
+  *,
+  format: str,
+  config: T5Config | None = None,
+  step: int | None = None,
+  dtype: str = "float32",
+  vocabulary: str | None = None,
+) -> str:
+  """Writes `source` under `destination` and returns the directory made.
+
+  Args:
+    source: what `restore.load` reads.
+    destination: the run directory that gets a `checkpoint_<step>`.
+    format: "t5x" (native) or "speccascade" (Orbax).
+    config: the architecture; needed where the source does not say it and the
+      format stores it, and checked otherwise.
+    step: the step to write; the source's own by default, else 0.
+    dtype: of the parameters, float32 or bfloat16; T5X's format only.
+    vocabulary: SentencePiece model whose identity is stored; ours only.
+
+  Raises:
+    CheckpointError: the source cannot be read or the result cannot be written.
+  """
+  checkpoint = restore.load(source, config=config, optimizer=True)
+  step = next(s for s in (step, checkpoint.step, 0) if s is not None)
+  path = os.path.join(destination, f"checkpoint_{step}")
+  if format == "t5x":
+    t5x_native.save(
+      path,
+      checkpoint.params,
+      step=step,
+      optimizer=checkpoint.optimizer,
+      dtype=dtype,
+    )
+  elif format == "speccascade":
+    if dtype != "float32":
+      raise CheckpointError("dtype is a choice of format t5x; ours is float32")
+    identity = checkpoint.vocabulary
+    if vocabulary is not None:
+      identity = orbax_io.vocabulary_identity(vocabulary)
+    orbax_io.save(
+      path,
+      checkpoint.params,
+      checkpoint.require_config(),
+      step=step,
+      slots=checkpoint.optimizer,
+      vocabulary=identity,
+      extra=checkpoint.extra,
+    )
+  else:
+    raise CheckpointError(f"format {format!r}: want t5x or speccascade")
+  return path
+
+
+def _config_from_gin(path: str) -> T5Config:
+  """Returns the MODEL of a gin file such as configs/models/t5_1_1_small.gin."""
+  import gin
+
+  try:
+    gin.parse_config_file(path)
+    return gin.query_parameter("MODEL/macro.value").scoped_configurable_fn()
+  except (OSError, ValueError, SyntaxError, AttributeError) as error:
+    reason = str(error).strip().split("\n", 1)[0]
+    raise CheckpointError(
+      f"{path} defines no MODEL ({reason}): want a file like "
+      "configs/models/t5_1_1_small.gin"
+    ) from error
+  finally:
+    gin.clear_config()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Runs the command line; returns the exit code."""
+  parser = argparse.ArgumentParser(
+    prog="python -m speccascade.checkpoints.convert",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  parser.add_argument(
+    "--source",
+    required=True,
+    help="step, run or Hugging Face directory, local or gs://",
+  )
+  parser.add_argument(
+    "--destination",
+    required=True,
+    help="run directory that gets checkpoint_<step>",
+  )
+  parser.add_argument(
+    "--format",
+    required=True,
+    choices=("t5x", "speccascade"),
+    help="T5X's native layout, or ours (Orbax, which T5X reads too)",
+  )
+  parser.add_argument(
+    "--model_gin_file",
+    help="gin file of the model, for a source that does not say its "
+    "architecture, or to check it",
+  )
+  parser.add_argument("--step", type=int, help="default: the source's, else 0")
+  parser.add_argument(
+    "--dtype",
+    default="float32",
+    choices=("float32", "bfloat16"),
+    help="of the parameters, for --format=t5x (default: float32)",
+  )
+  parser.add_argument(
+    "--vocabulary", help="SentencePiece model, for --format=speccascade"
+  )
+  flags = parser.parse_args(argv)
+  try:
+    config = None
+    if flags.model_gin_file:
+      config = _config_from_gin(flags.model_gin_file)
+    path = convert(
+      flags.source,
+      flags.destination,
+      format=flags.format,
+      config=config,
+      step=flags.step,
+      dtype=flags.dtype,
+      vocabulary=flags.vocabulary,
+    )
+  except CheckpointError as error:
+    print(f"convert: {error}", file=sys.stderr)
+    return 1
+  print(f"wrote {path}")
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

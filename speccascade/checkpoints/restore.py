@@ -1,0 +1,230 @@
+"""A checkpoint of any layout, from its path.
+
+The layout is told by what a directory holds, never by its name:
+
+  metadata/metadata.json          this package's (Orbax)
+  state/_METADATA                 T5X's through Orbax
+  checkpoint                      T5X's native
+  config.json and *.safetensors   Hugging Face's
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import difflib
+import os
+import pathlib
+from typing import Any
+
+from absl import logging
+
+from speccascade.checkpoints import (
+  architecture,
+  hugging_face,
+  orbax_io,
+  t5x_native,
+)
+from speccascade.checkpoints.errors import (
+  CheckpointError,
+  CheckpointNotFoundError,
+)
+from speccascade.checkpoints.storage import Directory
+from speccascade.models.t5.config import T5Config
+
+# What other software writes, and what to do with it.
+_FOREIGN = {
+  "pytorch_model.bin": (
+    "PyTorch weights, which are not read: save them as safetensors with "
+    "T5ForConditionalGeneration.from_pretrained(source).save_pretrained("
+    "destination, safe_serialization=True)"
+  ),
+  "pytorch_model.bin.index.json": (
+    "sharded PyTorch weights, which are not read: save them as safetensors "
+    "with T5ForConditionalGeneration.from_pretrained(source).save_pretrained("
+    "destination, safe_serialization=True)"
+  ),
+  "flax_model.msgpack": "Hugging Face's Flax weights: want safetensors",
+  "tf_model.h5": "Hugging Face's TensorFlow weights: want safetensors",
+  "_METADATA": "one item of an Orbax checkpoint: give the directory above it",
+  ".zarray": "one array of a T5X checkpoint: give the directory above it",
+  "operative_config.gin": (
+    "a TensorFlow T5 model directory; T5X's conversions of the public ones are "
+    "under gs://t5-data/pretrained_models/t5x/"
+  ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+  """What was read.
+
+  Attributes:
+    params: nested dict of float32 arrays in T5X's names.
+    config: the architecture, or None when neither the checkpoint nor the
+      caller says it.
+    step: training steps, or None where the layout has none (Hugging Face).
+    optimizer: Adafactor's slots per parameter, `{"v_row", "v_col", "v"}`, or
+      None when there are none or they were not asked for.
+    layout: "speccascade", "t5x_orbax", "t5x_native" or "hugging_face".
+    path: the directory read, a step of the run directory that was given.
+    vocabulary: `{"path", "sha256"}` where the layout says it, else None.
+    extra: what `orbax_io.save` was given as `extra`.
+  """
+
+  params: dict
+  config: T5Config | None
+  step: int | None
+  optimizer: dict | None
+  layout: str
+  path: str
+  vocabulary: Mapping[str, str] | None = None
+  extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  def require_config(self) -> T5Config:
+    """Returns `config`.
+
+    Raises:
+      CheckpointError: there is none.
+    """
+    if self.config is None:
+      raise CheckpointError(
+        f"{self.path} ({self.layout}) does not say its architecture: give the "
+        "gin file of its model, e.g. configs/models/t5_1_1_small.gin"
+      )
+    return self.config
+
+
+def load(
+  path: str | os.PathLike,
+  *,
+  config: T5Config | None = None,
+  optimizer: bool = False,
+) -> Checkpoint:
+  """Reads a checkpoint.
+
+  Args:
+    path: a step directory, a run directory that holds some (the latest is
+      taken), or a Hugging Face directory; local or `gs://bucket/...`.
+    config: the architecture that is wanted; checked against the checkpoint's
+      own config, where it has one, and against its arrays.
+    optimizer: read Adafactor's slots too.
+
+  Returns:
+    The checkpoint; its config is `config` where that is given.
+
+  Raises:
+    CheckpointNotFoundError: it, or a file of it, is not there.
+    CheckpointError: it is damaged, of an unknown kind, or not of `config`.
+  """
+  directory, layout = resolve(path)
+  where = str(directory)
+  step = slots = found = vocabulary = None
+  extra = {}
+  if layout == "speccascade":
+    metadata = orbax_io.read_metadata(directory)
+    found, vocabulary = metadata["config"], metadata["vocabulary"]
+    extra = metadata["extra"]
+  if found and config:  # before gigabytes are read
+    architecture.check_config(config, found, where=where)
+  if layout == "hugging_face":
+    params, found = hugging_face.read(directory)
+    if config:
+      architecture.check_config(config, found, where=where)
+  elif layout == "t5x_native":
+    params, step, slots = t5x_native.read(directory, optimizer=optimizer)
+  else:
+    params, step, slots = orbax_io.read(directory, optimizer=optimizer)
+  config = config or found
+  if config:
+    architecture.check_params(params, config, where=where)
+  else:
+    shapes = architecture.flatten(params)
+    architecture.refuse_scalable(
+      {name: value.shape for name, value in shapes.items()}, where=where
+    )
+  logging.info("read %s (%s, step %s)", where, layout, step)
+  return Checkpoint(
+    params, config, step, slots, layout, where, vocabulary, extra
+  )
+
+
+def layout_of(directory: Directory) -> str | None:
+  """Returns the layout of a complete step directory, or None."""
+  if directory.has(t5x_native.INDEX):
+    return "t5x_native"
+  if directory.has("state/_METADATA"):
+    # On gs:// nothing is renamed; Orbax says by this file that it finished.
+    if directory.remote and not directory.has("state/commit_success.txt"):
+      return None
+    return "speccascade" if directory.has(orbax_io.METADATA) else "t5x_orbax"
+  if directory.has(hugging_face.CONFIG) and (
+    directory.has(hugging_face.WEIGHTS) or directory.has(hugging_face.INDEX)
+  ):
+    return "hugging_face"
+  return None
+
+
+def steps(path: str | os.PathLike) -> list[int]:
+  """Returns the steps of a run directory that are complete, ascending.
+
+  A directory still being written has a suffix to its name, or lacks the file
+  by which its layout is told; it is passed over.
+  """
+  directory = Directory(path)
+  found = (t5x_native.step_of(name) for name in directory.children())
+  return sorted(
+    step
+    for step in found
+    if step is not None and layout_of(directory / f"checkpoint_{step}")
+  )
+
+
+def resolve(path: str | os.PathLike) -> tuple[Directory, str]:
+  """Returns the directory to read and its layout; see `load`."""
+  directory = Directory(path)
+  if layout := layout_of(directory):
+    return directory, layout
+  if found := steps(path):
+    latest = directory / f"checkpoint_{found[-1]}"
+    if len(found) > 1:
+      logging.info("%s holds steps %s: taking the latest", directory, found)
+    return latest, layout_of(latest)
+  raise _unknown(directory)
+
+
+def _unknown(directory: Directory) -> CheckpointError:
+  """Says why a path is no checkpoint."""
+  if not directory.remote:
+    local = pathlib.Path(directory.url)
+    if local.is_file():
+      return CheckpointError(
+        f"{directory} is a file; give the directory of the checkpoint, "
+        f"{local.parent}"
+      )
+    if not local.exists():
+      return CheckpointNotFoundError(
+        f"there is no checkpoint at {directory}{_near_misses(local)}"
+      )
+  for name, what in _FOREIGN.items():
+    if directory.has(name):
+      return CheckpointError(f"{directory} holds {name}, {what}")
+  holds = directory.children()
+  if not holds:
+    return CheckpointNotFoundError(f"there is nothing at {directory}")
+  return CheckpointError(
+    f"{directory} is no complete checkpoint: it holds "
+    f"{architecture.some(holds)}; wanted is checkpoint (T5X), state/_METADATA "
+    "(Orbax), config.json with model.safetensors (Hugging Face), or "
+    "checkpoint_<step> directories"
+  )
+
+
+def _near_misses(path: pathlib.Path) -> str:
+  """Returns what the last directory that exists has instead."""
+  parent = path.parent
+  while not parent.exists():
+    path, parent = parent, parent.parent
+  names = sorted(child.name for child in parent.iterdir() if child.is_dir())
+  near = difflib.get_close_matches(path.name, names, cutoff=0.5)
+  if near:
+    return f": {parent} has {', '.join(near)}"
+  return f": {parent} has no {path.name}"
