@@ -57,8 +57,14 @@ def cut(
   return jnp.where(has_eos, first + 1, num), has_eos | (num >= room)
 
 
-def zero_stats(rows: int, width: int) -> Stats:
-  """Returns counters at 0; `width` is gamma, 0 for methods without blocks."""
+def zero_stats(rows: int, width: int, num_models: int = 1) -> Stats:
+  """Returns counters at 0.
+
+  Args:
+    rows: B.
+    width: gamma, 0 for methods without blocks.
+    num_models: language models inside the drafter.
+  """
   zero = jnp.zeros((rows,), jnp.int32)
   return Stats(
     num_blocks=zero,
@@ -67,6 +73,7 @@ def zero_stats(rows: int, width: int) -> Stats:
     accepted=zero,
     deferred=zero,
     drafter_calls=zero,
+    calls_by_model=jnp.zeros((rows, num_models), jnp.int32),
     verifier_calls=zero,
     verifier_extends=zero,
     expected_acceptance=jnp.zeros((rows,), jnp.float32),

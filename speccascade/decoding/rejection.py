@@ -37,7 +37,7 @@ def token_verify(
 
   Source: Narasimhan et al., Algorithm 4 (GenSpecSample).
   """
-  position = jnp.arange(tokens.shape[1])
+  position = jnp.arange(tokens.shape[1], dtype=jnp.int32)
   q_x = _of_tokens(q, tokens)
   pi_x = _of_tokens(pi, tokens)
   accept = (u_accept * q_x < pi_x) & (position[None] < count[:, None])
@@ -84,7 +84,7 @@ def block_verify(
   )
   both = gain + 1 - reach
   inner = jnp.where(both > 0, gain / jnp.where(both > 0, both, 1), 0)
-  index = jnp.arange(1, width + 1)[None]
+  index = jnp.arange(1, width + 1, dtype=jnp.int32)[None]
   accept_prob = jnp.where(index == count[:, None], reach, inner)
   accept = (u_accept < accept_prob) & (index <= count[:, None])
   num_accepted = jnp.max(jnp.where(accept, index, 0), axis=1)

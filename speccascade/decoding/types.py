@@ -108,7 +108,7 @@ class Proposal:
       it mean nothing.
     q1: [B, G+1, V] the same at temperature 1 and unfiltered; None where the
       drafter has no real confidence (one-hot proposals).
-    calls: [B] int32 drafter forward passes spent on this block.
+    calls: [B, M] int32 forward passes of each of the drafter's models.
     bad: [B] bool, True where a law was not a distribution (NaN, +inf).
   """
 
@@ -121,10 +121,16 @@ class Proposal:
 
 
 class Drafter(Protocol):
-  """Proposes up to `width` tokens for each row. A pytree; `width` is static."""
+  """Proposes up to `width` tokens for each row. A pytree.
+
+  Static: `width`; `vocab_size`; `num_models`, how many language models are
+  inside (M); `has_confidence`, whether `q1` says anything.
+  """
 
   width: int
   vocab_size: int
+  num_models: int
+  has_confidence: bool
 
   def prefill(self, inputs: Array, *, capacity: int) -> State:
     """Returns the state before any decoder token. See `LanguageModel`."""
@@ -185,7 +191,9 @@ class Stats:
     examined: drafts looked at by the verifier step.
     accepted: drafts accepted and emitted.
     deferred: emitted positions at which the rule deferred.
-    drafter_calls: forward passes of the drafter.
+    drafter_calls: forward passes of the drafter, all its models together.
+    calls_by_model: [B, M] int32, the same by model (a vertical or horizontal
+      drafter has several).
     verifier_calls: positions or blocks for which the verifier was asked.
     verifier_extends: forward passes of the verifier, catch-up included.
     expected_acceptance: [B] float32, sum over examined drafts of
@@ -202,6 +210,7 @@ class Stats:
   accepted: Array
   deferred: Array
   drafter_calls: Array
+  calls_by_model: Array
   verifier_calls: Array
   verifier_extends: Array
   expected_acceptance: Array

@@ -4,11 +4,13 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import numerics
+from speccascade.decoding import feeding, numerics
 from speccascade.decoding import sampling as sampling_lib
 from speccascade.decoding.types import LanguageModel, Proposal
 
 Array = jax.Array
+
+CATCH_UP = 4  # tokens read at once when others wrote the prefix
 
 
 @struct.dataclass
@@ -31,17 +33,6 @@ class StopPolicy:
 
 
 @struct.dataclass
-class DraftState:
-  """Attributes:
-  model: state of the language model.
-  fed: [B] int32, tokens that it holds.
-  """
-
-  model: object
-  fed: Array
-
-
-@struct.dataclass
 class AutoregressiveDrafter:
   """Drafts up to `width` tokens from a language model.
 
@@ -49,16 +40,16 @@ class AutoregressiveDrafter:
     model: the language model.
     width: static, gamma.
     stop: a `StopPolicy`, or None to fill the block.
-    behind: static, the most tokens that the cache may lack when `propose` is
-      called; None for any number (a drafter whose blocks others write too). A
-      speculative loop needs 2: after a fully accepted block the last draft and
-      the bonus token are both new.
+    alone: static, whether every block is this drafter's own, as in a plain
+      speculative loop. The cache then lacks at most two tokens: after a fully
+      accepted block the last draft and the bonus token. False lets others write
+      parts of the prefix.
   """
 
   model: LanguageModel
   width: int = struct.field(pytree_node=False)
   stop: StopPolicy | None = None
-  behind: int | None = struct.field(pytree_node=False, default=2)
+  alone: bool = struct.field(pytree_node=False, default=True)
 
   @property
   def vocab_size(self) -> int:
@@ -69,22 +60,20 @@ class AutoregressiveDrafter:
     return True
 
   @property
-  def _catch_up_width(self) -> int:
-    return 2 if self.behind == 2 else min(8, self.width + 2)
+  def num_models(self) -> int:
+    return 1
 
-  def prefill(self, inputs: Array, *, capacity: int) -> DraftState:
-    fed = jnp.zeros(inputs.shape[:1], jnp.int32)
+  def prefill(self, inputs: Array, *, capacity: int) -> feeding.Fed:
     # A block is written whole, whatever its count: leave room behind the end.
-    capacity += self.width + self._catch_up_width
-    return DraftState(self.model.prefill(inputs, capacity=capacity), fed)
+    capacity += self.width + CATCH_UP
+    return feeding.start(self.model, inputs, capacity=capacity)
 
-  def rewind(self, state: DraftState, length: Array) -> DraftState:
-    fed = jnp.minimum(state.fed, length)
-    return DraftState(self.model.rewind(state.model, fed), fed)
+  def rewind(self, state: feeding.Fed, length: Array) -> feeding.Fed:
+    return feeding.rewind(self.model, state, length)
 
   def propose(
     self, state, tokens, length, rngs, sampling, *, bonus_law: bool
-  ) -> tuple[DraftState, Proposal]:
+  ) -> tuple[feeding.Fed, Proposal]:
     """See `types.Drafter`. Without `bonus_law` the last draft is not fed."""
     u = sampling_lib.uniforms(rngs, self.width)
     state, logits, calls = self._catch_up(state, tokens, length, bonus_law)
@@ -98,7 +87,9 @@ class AutoregressiveDrafter:
       q1s.append(q1)
       qs.append(q)
       if bonus_law or step + 1 < self.width:
-        state, logits = self._feed(state, token, jnp.ones_like(token))
+        state, logits = feeding.feed(
+          self.model, state, token, jnp.ones_like(token)
+        )
         calls += 1
     if bonus_law:
       q1, q = sampling.laws(logits)
@@ -109,7 +100,7 @@ class AutoregressiveDrafter:
       count=jnp.full_like(length, self.width),
       q=jnp.stack([*qs, q], axis=1),
       q1=jnp.stack([*q1s, q1], axis=1),
-      calls=calls,
+      calls=calls[:, None],
       bad=bad,
     )
 
@@ -133,7 +124,9 @@ class AutoregressiveDrafter:
       bad |= active & ~sampling_lib.is_law(logits)
       if self.stop.before_draw:
         active &= numerics.max_prob(q1) >= self.stop.below
-      state, after = self._feed(state, token, active.astype(jnp.int32))
+      state, after = feeding.feed(
+        self.model, state, token, active.astype(jnp.int32)
+      )
       # A row that stopped keeps the law of its bonus position.
       logits = jnp.where(active[:, None], after, logits)
       drafts = drafts.at[:, step].set(jnp.where(active, token, 0))
@@ -158,42 +151,17 @@ class AutoregressiveDrafter:
       count=count,
       q=jnp.where(here, q[:, None], qs),
       q1=jnp.where(here, q1[:, None], q1s),
-      calls=calls,
+      calls=calls[:, None],
       bad=bad,
     )
 
-  def _feed(self, state, token, count):
-    model, out = self.model.extend(state.model, token[:, None], count)
-    return DraftState(model, state.fed + count), out.logits[:, 0]
-
   def _catch_up(self, state, tokens, length, bonus_law):
     """Feeds what is missing of the prefix; logits are those behind its end."""
-    calls = jnp.zeros_like(length)
-    width = self._catch_up_width
-    # With the bonus law every draft was fed, and one token is missing.
-    if self.behind == 2 and (bonus_law or self.stop is not None):
-      width = 1
-    if self.behind is None:
-
-      def lacks(carry):
-        return jnp.any(length - carry[0].fed > width)
-
-      def body(carry):
-        state, calls = carry
-        # Leave at least one token for the read below.
-        count = jnp.clip(length - 1 - state.fed, 0, width)
-        state, _ = self._block(state, tokens, count, width)
-        return state, calls + (count > 0)
-
-      state, calls = jax.lax.while_loop(lacks, body, (state, calls))
-    state, logits = self._block(state, tokens, length - state.fed, width)
-    return state, logits, calls + 1
-
-  def _block(self, state, tokens, count, width):
-    """Feeds `count` tokens of the prefix; logits [B, V] of the last one."""
-    index = state.fed[:, None] + jnp.arange(width)[None]
-    index = jnp.minimum(index, tokens.shape[1] - 1)
-    block = jnp.take_along_axis(tokens, index, axis=1)
-    read = jnp.maximum(count - 1, 0)[:, None]
-    model, out = self.model.extend(state.model, block, count, read=read)
-    return DraftState(model, state.fed + count), out.logits[:, 0]
+    if not self.alone:
+      return feeding.catch_up(self.model, state, tokens, length, width=CATCH_UP)
+    # Where every draft is fed one token is missing, else one or two.
+    width = 1 if bonus_law or self.stop is not None else 2
+    state, logits = feeding.feed_prefix(
+      self.model, state, tokens, length - state.length, width=width
+    )
+    return state, logits, jnp.ones_like(length)

@@ -70,7 +70,10 @@ def sample(
     prob = jnp.take_along_axis(plain, token[:, None], axis=-1)[:, 0]
     score += jnp.where(prefix.active, jnp.log(prob), 0).astype(score.dtype)
     if is_drafter:
-      stats = stats.replace(drafter_calls=stats.drafter_calls + calls)
+      stats = stats.replace(
+        drafter_calls=stats.drafter_calls + calls,
+        calls_by_model=stats.calls_by_model + calls[:, None],
+      )
     else:
       stats = stats.replace(
         verifier_calls=stats.verifier_calls + calls,

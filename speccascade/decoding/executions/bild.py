@@ -12,7 +12,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import numerics
+from speccascade.decoding import feeding, numerics
 from speccascade.decoding.drafters import autoregressive
 from speccascade.decoding.executions.speculative import speculative
 from speccascade.decoding.target import Target
@@ -36,7 +36,7 @@ class BildState:
   expected: [B] int32, the length if nothing was rolled back.
   """
 
-  draft: autoregressive.DraftState
+  draft: feeding.Fed
   expected: Array
 
 
@@ -53,6 +53,10 @@ class BildDrafter:
   @property
   def vocab_size(self) -> int:
     return self.inner.vocab_size
+
+  @property
+  def num_models(self) -> int:
+    return 1
 
   def prefill(self, inputs, *, capacity):
     draft = self.inner.prefill(inputs, capacity=capacity)
@@ -75,7 +79,7 @@ class BildDrafter:
 
     draft, proposal = jax.lax.cond(jnp.any(asked), ask, skip, state.draft)
     count = jnp.where(asked, proposal.count, 0)
-    calls = jnp.where(asked, proposal.calls, 0)
+    calls = jnp.where(asked[:, None], proposal.calls, 0)
     state = BildState(draft, length + count + 1)
     return state, proposal.replace(count=count, calls=calls)
 
@@ -129,7 +133,7 @@ def bild(
     jnp.asarray(fallback, jnp.float32), before_draw=True
   )
   inner = autoregressive.AutoregressiveDrafter(
-    drafter, WINDOW, stop=stop, behind=None
+    drafter, WINDOW, stop=stop, alone=False
   )
   return speculative(
     BildDrafter(inner),

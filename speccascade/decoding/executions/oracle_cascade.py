@@ -44,6 +44,7 @@ def oracle_cascade(
     deferred = (left < right) & prefix.active
     stats = stats.replace(
       drafter_calls=stats.drafter_calls + one,
+      calls_by_model=stats.calls_by_model + one[:, None],
       verifier_calls=stats.verifier_calls + deferred,
       verifier_extends=stats.verifier_extends + one,
     )

@@ -1,9 +1,8 @@
 """Sequential cascades: the verifier is called only where the rule defers."""
 
-import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import emission
+from speccascade.decoding import emission, feeding
 from speccascade.decoding import sampling as sampling_lib
 from speccascade.decoding.executions.stepwise import Step, stepwise
 from speccascade.decoding.types import SEQUENTIAL_P, SEQUENTIAL_Q, Decoded
@@ -34,32 +33,9 @@ def sequential_cascade(
   Source: Narasimhan et al., Algorithm 2.
   """
   size = emission.buffer_size(max_decode_len, CATCH_UP)
-  rows = inputs.shape[0]
-
-  def ask(large, fed, prefix, deferred, logits):
-    """Feeds the deferring rows up to their length; their logits there."""
-
-    def lacks(carry):
-      return jnp.any(deferred & (carry[1] < prefix.length))
-
-    def feed(carry):
-      large, fed, passes, logits = carry
-      behind = deferred & (fed < prefix.length)
-      count = jnp.where(behind, jnp.minimum(prefix.length - fed, CATCH_UP), 0)
-      index = fed[:, None] + jnp.arange(CATCH_UP)[None]
-      index = jnp.minimum(index, prefix.tokens.shape[1] - 1)
-      block = jnp.take_along_axis(prefix.tokens, index, axis=1)
-      read = jnp.maximum(count - 1, 0)[:, None]
-      large, out = verifier.extend(large, block, count, read=read)
-      # A row that was up to date keeps the logits of its own last pass.
-      logits = jnp.where(behind[:, None], out.logits[:, 0], logits)
-      return large, fed + count, passes + behind, logits
-
-    passes = jnp.zeros((rows,), jnp.int32)
-    return jax.lax.while_loop(lacks, feed, (large, fed, passes, logits))
 
   def advance(models, prefix, u, stats):
-    small, large, fed = models
+    small, large = models
     one = prefix.active.astype(jnp.int32)
     small, out = drafter.extend(small, prefix.last, one)
     q_logits = out.logits[:, 0]
@@ -67,13 +43,19 @@ def sequential_cascade(
     rule_alpha = jnp.asarray(alpha, q1.dtype)
     left, right = target.rule(q1, alpha=rule_alpha)
     deferred = (left < right) & prefix.active
-    large, fed, passes, p_logits = ask(
-      large, fed, prefix, deferred, jnp.zeros_like(q_logits)
+    large, p_logits, passes = feeding.catch_up(
+      verifier,
+      large,
+      prefix.tokens,
+      jnp.where(deferred, prefix.length, 0),
+      width=CATCH_UP,
+      dtype=q_logits.dtype,
     )
     p1, p = sampling.laws(p_logits)
     token = sampling_lib.draw(jnp.where(deferred[:, None], p, q), u)
     stats = stats.replace(
       drafter_calls=stats.drafter_calls + one,
+      calls_by_model=stats.calls_by_model + one[:, None],
       verifier_calls=stats.verifier_calls + deferred,
       verifier_extends=stats.verifier_extends + passes,
     )
@@ -92,12 +74,11 @@ def sequential_cascade(
       p=p,
       known_p=deferred,
     )
-    return (small, large, fed), step, stats
+    return (small, large), step, stats
 
   models = (
     drafter.prefill(inputs, capacity=size),
-    verifier.prefill(inputs, capacity=size + CATCH_UP),
-    jnp.zeros((rows,), jnp.int32),
+    feeding.start(verifier, inputs, capacity=size + CATCH_UP),
   )
   return stepwise(
     advance,

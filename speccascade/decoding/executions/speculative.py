@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding import emission, numerics, rejection, tracing
 from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding.review import Review, review
 from speccascade.decoding.types import (
   BONUS,
   DRAFT,
@@ -23,9 +24,6 @@ from speccascade.decoding.types import (
 )
 
 Array = jax.Array
-
-# One fixed tag for each use of a round's key.
-DRAFT_TAG, ACCEPT_TAG, DRAW_TAG = range(3)
 
 
 @struct.dataclass
@@ -99,58 +97,36 @@ def speculative(
 
   def round_(carry: Carry) -> Carry:
     active = ~carry.done
-    keys = sampling_lib.fold_in(rngs, carry.stats.num_blocks)
-
-    # Draft.
-    drafter_state, proposal = drafter.propose(
-      carry.drafter,
+    states, block = review(
+      drafter,
+      verifier,
+      (carry.drafter, carry.verifier),
       carry.tokens,
       carry.length,
-      sampling_lib.fold_in(keys, DRAFT_TAG),
-      sampling,
-      bonus_law=bonus_law,
+      active,
+      sampling_lib.fold_in(rngs, carry.stats.num_blocks),
+      target=target,
+      alpha=alpha,
+      sampling=sampling,
+      bonus=bonus,
+      verify=verify,
     )
-
-    # Score: the last token and the drafts, in one pass.
-    last = jnp.take_along_axis(carry.tokens, carry.length[:, None] - 1, axis=1)
-    block = jnp.concatenate([last, proposal.tokens], axis=1)
-    verifier_state, out = verifier.extend(
-      carry.verifier, block, jnp.where(active, 1 + proposal.count, 0)
-    )
-    p1, p = sampling.laws(out.logits)
-    q1, q = proposal.q1, proposal.q
-    pi = target(q1, p1, alpha=alpha, sampled=(q, p))
-    if target.uses_q and bonus == "verifier":
-      at_bonus = step == proposal.count[:, None]
-      pi = jnp.where(at_bonus[..., None], p, pi)
-
-    # Verify.
-    u_accept = sampling_lib.uniforms(
-      sampling_lib.fold_in(keys, ACCEPT_TAG), width
-    )
-    u_draw = sampling_lib.uniforms(sampling_lib.fold_in(keys, DRAW_TAG), 1)
-    verdict = verify(
-      proposal.tokens, proposal.count, q, pi, u_accept, u_draw[:, 0]
-    )
+    proposal, new = block.proposal, block.new
 
     # Commit: the accepted drafts and one more token, cut at EOS and the limit.
-    drafts = jnp.pad(proposal.tokens, ((0, 0), (0, 1)))
-    num_accepted = verdict.num_accepted
-    new = jnp.where(step < num_accepted[:, None], drafts, 0)
-    new = jnp.where(step == num_accepted[:, None], verdict.token[:, None], new)
+    num_accepted = block.verdict.num_accepted
     room = max_decode_len + 1 - carry.length
     emitted, ended = emission.cut(new, num_accepted + 1, room, eos_id)
-    read = step <= proposal.count[:, None]
-    bad = proposal.bad | jnp.any(
-      read & ~sampling_lib.is_law(out.logits), axis=1
-    )
+    bad = active & block.bad
     emitted = jnp.where(active & ~bad, emitted, 0)
-    stats = _count(carry.stats, proposal, verdict, q, pi, emitted, active)
+    stats = _count(carry.stats, block, emitted, active)
     # The drafter's law is known at the drafts, and behind them if asked for. A
     # token rule is read at the draft, so it says nothing of the bonus position.
     is_draft = step < proposal.count[:, None]
     known_q = bonus_law | is_draft
-    left, right = tracing.sides(target, q1, p1, q, p, drafts, alpha)
+    left, right = tracing.sides(
+      target, proposal.q1, block.p1, proposal.q, block.p, block.drafts, alpha
+    )
     per_token = target.rule is not None and target.rule.per_token
     asked = is_draft if per_token else known_q
     deferred = (left < right) & asked & (step < emitted[:, None])
@@ -170,10 +146,10 @@ def speculative(
         left=jnp.where(asked, left, jnp.nan),
         right=jnp.where(asked, right, jnp.nan),
         block=carry.stats.num_blocks,
-        q1=q1,
-        p1=p1,
-        q=q,
-        p=p,
+        q1=proposal.q1,
+        p1=block.p1,
+        q=proposal.q,
+        p=block.p,
         known_q=known_q,
       )
     length = carry.length + emitted
@@ -181,9 +157,9 @@ def speculative(
       tokens=emission.write_block(carry.tokens, new, carry.length),
       length=length,
       done=carry.done | ended | bad,
-      bad_step=jnp.where(active & bad, carry.length - 1, carry.bad_step),
-      drafter=drafter.rewind(drafter_state, length - 1),
-      verifier=verifier.rewind(verifier_state, length - 1),
+      bad_step=jnp.where(bad, carry.length - 1, carry.bad_step),
+      drafter=drafter.rewind(states[0], length - 1),
+      verifier=verifier.rewind(states[1], length - 1),
       stats=stats,
       trace=records,
     )
@@ -195,7 +171,7 @@ def speculative(
     bad_step=jnp.full((rows,), -1, jnp.int32),
     drafter=drafter.prefill(inputs, capacity=size),
     verifier=verifier.prefill(inputs, capacity=size),
-    stats=emission.zero_stats(rows, width),
+    stats=emission.zero_stats(rows, width, drafter.num_models),
     trace=tracing.empty(rows, size, verifier.vocab_size) if trace else None,
   )
   carry = jax.lax.while_loop(going, round_, carry)
@@ -209,39 +185,37 @@ def speculative(
   )
 
 
-def _count(stats, proposal, verdict, q, pi, emitted, active) -> Stats:
+def _count(stats: Stats, block: Review, emitted, active) -> Stats:
   """Adds one round to the counters; see `Stats` for what counts behind a cut.
 
   Args:
-    stats: `Stats` so far.
-    proposal: the drafted block.
-    verdict: the verifier step's decision.
-    q: [B, G+1, V] law of the drafts.
-    pi: [B, G+1, V] target.
+    stats: so far.
+    block: what the round decided.
     emitted: [B] int32 tokens emitted this round.
     active: [B] bool, rows that were still going.
   """
-  width = proposal.tokens.shape[1]
+  proposal, width = block.proposal, block.proposal.tokens.shape[1]
   one = active.astype(jnp.int32)
-  accepted = jnp.minimum(verdict.num_accepted, emitted)
-  examined = jnp.minimum(verdict.examined, emitted)
+  accepted = jnp.minimum(block.verdict.num_accepted, emitted)
+  examined = jnp.minimum(block.verdict.examined, emitted)
   step = jnp.arange(width)[None]
   is_examined = step < examined[:, None]
   is_accepted = step < accepted[:, None]
-  expected = jnp.where(
-    is_examined, numerics.overlap(q[:, :width], pi[:, :width]), 0
-  )
+  chance = numerics.overlap(proposal.q[:, :width], block.pi[:, :width])
+  expected = jnp.sum(jnp.where(is_examined, chance, 0), axis=1)
   histogram = jnp.arange(width + 1)[None] == accepted[:, None]
+  calls = one[:, None] * proposal.calls
   return stats.replace(
     num_blocks=stats.num_blocks + one,
     drafted=stats.drafted + one * proposal.count,
     examined=stats.examined + examined,
     accepted=stats.accepted + accepted,
-    drafter_calls=stats.drafter_calls + one * proposal.calls,
+    drafter_calls=stats.drafter_calls + jnp.sum(calls, axis=1),
+    calls_by_model=stats.calls_by_model + calls,
     verifier_calls=stats.verifier_calls + one,
     verifier_extends=stats.verifier_extends + one,
     expected_acceptance=stats.expected_acceptance
-    + jnp.sum(expected, axis=1).astype(jnp.float32),
+    + expected.astype(jnp.float32),
     accepted_at=stats.accepted_at + histogram * one[:, None],
     examined_by_position=stats.examined_by_position + is_examined,
     accepted_by_position=stats.accepted_by_position + is_accepted,

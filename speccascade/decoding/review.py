@@ -1,0 +1,124 @@
+"""One round of speculative execution: draft, score, verify.
+
+The speculative loop commits what a round gives; a drafter that is itself a
+reviewed pair collects rounds until its proposal is full.
+"""
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding import rejection
+from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding.types import Drafter, LanguageModel, Proposal, Verdict
+
+Array = jax.Array
+
+# One fixed tag for each use of a round's key.
+DRAFT_TAG, ACCEPT_TAG, DRAW_TAG = range(3)
+
+
+@struct.dataclass
+class Review:
+  """What a round decided. G = width of the drafter.
+
+  Attributes:
+    proposal: the drafted block.
+    verdict: the verifier step's decision.
+    drafts: [B, G+1] int32, the proposal's tokens, padded by one.
+    new: [B, G+1] int32, accepted drafts and the token behind them, then 0.
+    p1: [B, G+1, V] the verifier's laws at temperature 1.
+    p: [B, G+1, V] as sampled.
+    pi: [B, G+1, V] the target's, the bonus row as the bonus was drawn.
+    bad: [B] bool, where some law was no distribution.
+  """
+
+  proposal: Proposal
+  verdict: Verdict
+  drafts: Array
+  new: Array
+  p1: Array
+  p: Array
+  pi: Array
+  bad: Array
+
+
+def review(
+  drafter: Drafter,
+  verifier: LanguageModel,
+  states: tuple,
+  tokens: Array,
+  length: Array,
+  active: Array,
+  rngs: Array,
+  *,
+  target,
+  alpha: Array,
+  sampling: sampling_lib.Sampling,
+  bonus: str = "target",
+  verify=rejection.token_verify,
+) -> tuple[tuple, Review]:
+  """Drafts a block behind `tokens[b, :length[b]]` and has it verified.
+
+  Args:
+    drafter: proposes the block.
+    verifier: scores it; its state holds exactly `length - 1` tokens.
+    states: (drafter's state, verifier's state).
+    tokens: [B, L] int32 buffer.
+    length: [B] int32.
+    active: [B] bool; the others are fed nothing.
+    rngs: [B] typed keys of this round.
+    target: a `Target`; the rest as in `speculative`.
+
+  Returns:
+    The states, with everything fed that was drafted (to be rewound by the
+    caller), and the `Review`.
+  """
+  width = drafter.width
+  bonus_law = target.uses_q and bonus == "target"
+  step = jnp.arange(width + 1)[None]
+  draft_state, proposal = drafter.propose(
+    states[0],
+    tokens,
+    length,
+    sampling_lib.fold_in(rngs, DRAFT_TAG),
+    sampling,
+    bonus_law=bonus_law,
+  )
+
+  # Score: the last token and the drafts, in one pass.
+  last = jnp.take_along_axis(tokens, length[:, None] - 1, axis=1)
+  block = jnp.concatenate([last, proposal.tokens], axis=1)
+  verifier_state, out = verifier.extend(
+    states[1], block, jnp.where(active, 1 + proposal.count, 0)
+  )
+  p1, p = sampling.laws(out.logits)
+  pi = target(proposal.q1, p1, alpha=alpha, sampled=(proposal.q, p))
+  if target.uses_q and bonus == "verifier":
+    at_bonus = step == proposal.count[:, None]
+    pi = jnp.where(at_bonus[..., None], p, pi)
+
+  # Verify.
+  u_accept = sampling_lib.uniforms(
+    sampling_lib.fold_in(rngs, ACCEPT_TAG), width
+  )
+  u_draw = sampling_lib.uniforms(sampling_lib.fold_in(rngs, DRAW_TAG), 1)
+  verdict = verify(
+    proposal.tokens, proposal.count, proposal.q, pi, u_accept, u_draw[:, 0]
+  )
+  drafts = jnp.pad(proposal.tokens, ((0, 0), (0, 1)))
+  end = verdict.num_accepted[:, None]
+  new = jnp.where(step < end, drafts, 0)
+  new = jnp.where(step == end, verdict.token[:, None], new)
+  read = step <= proposal.count[:, None]
+  bad_law = jnp.any(read & ~sampling_lib.is_law(out.logits), axis=1)
+  return (draft_state, verifier_state), Review(
+    proposal=proposal,
+    verdict=verdict,
+    drafts=drafts,
+    new=new,
+    p1=p1,
+    p=p,
+    pi=pi,
+    bad=proposal.bad | bad_law,
+  )
