@@ -61,8 +61,8 @@ def attend(query, key, value, bias, *, float32_scores=False, dropout=None):
 
   Args:
     query: [B, N, H, D].
-    key: [B, H, L, D].
-    value: [B, H, L, D].
+    key: [B, H, D, L].
+    value: [B, H, L, D]; in these layouts no product has to turn them first.
     bias: broadcasts to [B, H, N, L]; position bias and mask.
     float32_scores: compute the scores and the softmax in float32.
     dropout: function applied to the weights, or None.
@@ -72,7 +72,7 @@ def attend(query, key, value, bias, *, float32_scores=False, dropout=None):
   """
   if float32_scores:
     query, key = query.astype(jnp.float32), key.astype(jnp.float32)
-  scores = jnp.einsum("bnhd,bhld->bhnl", query, key)
+  scores = jnp.einsum("bnhd,bhdl->bhnl", query, key)
   weights = jax.nn.softmax(scores + bias.astype(scores.dtype))
   weights = weights.astype(value.dtype)
   if dropout is not None:
@@ -90,6 +90,29 @@ def _activation(name: str) -> Callable:
       "'gelu' and 'relu', or 'linear'"
     )
   return getattr(nn.activation, name)
+
+
+@jax.custom_vjp
+def matmul(x, kernel):
+  """Returns x [..., in] times kernel [in, out].
+
+  Its gradient is written by hand: the automatic one makes the kernel's as
+  [out, in] and transposes the activations for it, which on a CPU costs as much
+  as the rest of a training step.
+  """
+  return jnp.dot(x, kernel)
+
+
+def _matmul_backward(residuals, slope):
+  x, kernel = residuals
+  rows = x.reshape(-1, x.shape[-1])
+  slopes = slope.reshape(-1, slope.shape[-1])
+  return jnp.dot(slope, kernel.T), jnp.dot(rows.T, slopes)
+
+
+matmul.defvjp(
+  lambda x, kernel: (jnp.dot(x, kernel), (x, kernel)), _matmul_backward
+)
 
 
 class Dense(nn.Module):
@@ -111,7 +134,7 @@ class Dense(nn.Module):
       jnp.float32,
       axes=self.axes,
     )
-    return jnp.dot(x.astype(self.dtype), kernel.astype(self.dtype))
+    return matmul(x.astype(self.dtype), kernel.astype(self.dtype))
 
 
 class LayerNorm(nn.Module):
@@ -223,9 +246,9 @@ class Attention(nn.Module):
     return with_sharding_constraint(x, ("batch", "length", "heads", "kv"))
 
   def keys_values(self, x):
-    """Returns the keys and values of x [B, L, E], each [B, H, L, D]."""
+    """Returns keys [B, H, D, L] and values [B, H, L, D] of x [B, L, E]."""
     key, value = self._split(self.key(x)), self._split(self.value(x))
-    return key.swapaxes(1, 2), value.swapaxes(1, 2)
+    return key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3)
 
   def attend(self, x, key, value, bias, *, deterministic=True):
     """Returns [B, N, E] for the queries of x [B, N, E]; see `attend`."""
@@ -259,10 +282,10 @@ class Attention(nn.Module):
       ValueError: if there is a cache and x is not one token long.
     """
     key, value = self.keys_values(x)
+    turned = value.swapaxes(2, 3)
     if not self.has_variable("cache", "cached_key"):
-      for name, made in (("cached_key", key), ("cached_value", value)):
-        made = jnp.zeros_like(made.swapaxes(2, 3))
-        self.put_variable("cache", name, made)
+      self.put_variable("cache", "cached_key", jnp.zeros_like(key))
+      self.put_variable("cache", "cached_value", jnp.zeros_like(turned))
       self.put_variable("cache", "cache_index", jnp.zeros((), jnp.int32))
       return self.attend(x, key, value, bias)
     if x.shape[1] != 1:
@@ -270,16 +293,15 @@ class Attention(nn.Module):
         f"a cached step feeds one token to each row, got {x.shape[1]}"
       )
     index = self.get_variable("cache", "cache_index")
-    kept = []
-    for name, new in (("cached_key", key), ("cached_value", value)):
-      cache = jax.lax.dynamic_update_slice_in_dim(
-        self.get_variable("cache", name), new.swapaxes(2, 3), index, axis=3
-      )
-      self.put_variable("cache", name, cache)
-      kept.append(cache.swapaxes(2, 3))
+    put = lambda name, new: jax.lax.dynamic_update_slice_in_dim(
+      self.get_variable("cache", name), new, index, axis=3
+    )
+    key, turned = put("cached_key", key), put("cached_value", turned)
+    self.put_variable("cache", "cached_key", key)
+    self.put_variable("cache", "cached_value", turned)
     self.put_variable("cache", "cache_index", index + 1)
     bias = jax.lax.dynamic_slice_in_dim(bias, index, 1, axis=2)
-    return self.attend(x, *kept, bias)
+    return self.attend(x, key, turned.swapaxes(2, 3), bias)
 
 
 class Mlp(nn.Module):
