@@ -6,6 +6,10 @@ from speccascade.decoding.drafters.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
 )
+from speccascade.decoding.drafters.cascade import cascade_drafter
+from speccascade.decoding.drafters.horizontal import HorizontalDrafter
+from speccascade.decoding.drafters.max_gram import MaxGramDrafter
+from speccascade.decoding.drafters.reviewed import ReviewedDrafter
 from speccascade.decoding.methods import (
   METHODS,
   Decoder,
@@ -31,8 +35,11 @@ __all__ = [
   "Decoder",
   "DraftLength",
   "Drafter",
+  "HorizontalDrafter",
   "LanguageModel",
+  "MaxGramDrafter",
   "Method",
+  "ReviewedDrafter",
   "Rule",
   "Sampling",
   "Stats",
@@ -40,6 +47,7 @@ __all__ = [
   "Target",
   "Trace",
   "as_target",
+  "cascade_drafter",
   "decoder",
   "defer",
   "defer_tokens",

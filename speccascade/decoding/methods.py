@@ -18,6 +18,9 @@ from speccascade.decoding.drafters.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
 )
+from speccascade.decoding.drafters.cascade import cascade_drafter
+from speccascade.decoding.drafters.max_gram import MaxGramDrafter
+from speccascade.decoding.drafters.reviewed import ReviewedDrafter
 from speccascade.decoding.executions.autoregressive import (
   drafter_alone,
   verifier_alone,
@@ -40,7 +43,7 @@ from speccascade.decoding.target import (
   lossy_star,
   mentored,
 )
-from speccascade.decoding.types import Decoded
+from speccascade.decoding.types import Decoded, Drafter
 
 per_token_sequence = functools.partial(sequence_cascade, per_token=True)
 
@@ -57,6 +60,9 @@ class Method:
     greedy_only: whether it is defined at temperature 0 alone.
     interval: the range of alpha; None takes the target's.
     default_alpha: for quick looks; not tuned.
+    compose: `(models, gamma, alpha) -> Drafter`, what stands before the
+      speculative loop; None for an autoregressive drafter of one model.
+    num_drafters: neural drafters that `compose` takes at least, largest first.
   """
 
   execution: Callable
@@ -65,6 +71,8 @@ class Method:
   greedy_only: bool = False
   interval: deferral.Interval | None = None
   default_alpha: float = 0.0
+  compose: Callable | None = None
+  num_drafters: int = 1
 
   @property
   def alpha_interval(self) -> deferral.Interval:
@@ -111,6 +119,37 @@ class Method:
 def _chow_cascade(execution, label, **known) -> Method:
   interval = deferral.Interval(0, 1)
   return Method(execution, None, label, interval=interval, **known)
+
+
+def _cascade_drafting(models, gamma, alpha) -> Drafter:
+  """The fixed good default: two reviewed tokens, then copied ones.
+
+  Pass a drafter of `cascade_drafter` for another K, lenience or bigram table.
+  """
+  size = models[0].vocab_size
+  copier = MaxGramDrafter(jnp.zeros((size,), jnp.int32), gamma)
+  num = len(models) + 1
+  matrix = [[0] * num for _ in range(num)]
+  for i in range(num - 1):
+    matrix[i][i], matrix[i][-1] = 2, gamma
+  matrix[-1][-1] = gamma
+  return cascade_drafter(models, copier, matrix)
+
+
+def _reviewed_pair(inner: Target) -> Callable:
+  """A three-model cascade: the drafter is a speculative cascade of two."""
+
+  def compose(models, gamma, alpha) -> Drafter:
+    medium, small = models
+    return ReviewedDrafter(
+      drafter=AutoregressiveDrafter(small, gamma, alone=False),
+      reviewer=medium,
+      alpha=alpha,
+      width=gamma,
+      target=inner,
+    )
+
+  return compose
 
 
 METHODS = {
@@ -227,6 +266,17 @@ METHODS = {
     default_alpha=0.09,
   ),
   "ensemble": Method(speculative, ensemble, "Ensemble", default_alpha=0.3),
+  # Drafters that are cascades themselves.
+  "cascade_drafting": Method(
+    speculative, lossless, "CS Drafting", compose=_cascade_drafting
+  ),
+  "spec_cascade_opt_three": Method(
+    speculative,
+    defer(deferral.opt),
+    "SpecCascade [OPT, three models]",
+    compose=_reviewed_pair(defer(deferral.opt)),
+    num_drafters=2,
+  ),
   # Greedy lenience: four papers, four rules (the fourth is Token V3).
   "lenient_leviathan": Method(
     speculative,
@@ -352,8 +402,9 @@ class Decoder:
     """Decodes a batch.
 
     Args:
-      drafter: a language model (wrapped for methods with blocks) or a
-        `Drafter`; None for `verifier`.
+      drafter: a language model, a tuple of them (largest first) for methods
+        that compose several, or a `Drafter` that is used as it is; None for
+        `verifier`.
       verifier: a language model; None for `drafter`.
       inputs: [B, S] int32 source tokens, 0 is padding.
       rngs: [B] typed keys, see `sampling.row_keys`.
@@ -393,14 +444,27 @@ class Decoder:
     ):
       if needed and model is None:
         raise ValueError(f"{method.label} needs a {role}; none was given")
-    if drafter is not None and verifier is not None:
-      sizes = drafter.vocab_size, verifier.vocab_size
-      if sizes[0] != sizes[1]:
+    drafters = () if drafter is None else _models(drafter)
+    is_composed = hasattr(drafter, "propose")
+    if not is_composed and method.needs_drafter:
+      wanted = method.num_drafters
+      if method.compose is None and len(drafters) != 1:
         raise ValueError(
-          f"drafter has {sizes[0]} vocabulary rows, verifier {sizes[1]}; a pair"
-          " must share one vocabulary"
+          f"{method.label} takes one drafter; {len(drafters)} were given"
         )
-    size = (verifier if drafter is None else drafter).vocab_size
+      if len(drafters) < wanted:
+        raise ValueError(
+          f"{method.label} takes {wanted} drafters, largest first;"
+          f" {len(drafters)} was given"
+        )
+    models = drafters if verifier is None else (*drafters, verifier)
+    sizes = {model.vocab_size for model in models}
+    if len(sizes) > 1:
+      raise ValueError(
+        f"drafter has {drafters[0].vocab_size} vocabulary rows, verifier"
+        f" {models[-1].vocab_size}; a pair must share one vocabulary"
+      )
+    size = sizes.pop()
     method.check_alpha(alpha, size)
     if method.greedy_only and not sampling.greedy:
       raise ValueError(
@@ -432,7 +496,11 @@ class Decoder:
       "trace": self.trace,
     }
     if self.method.execution is speculative:
-      if not hasattr(drafter, "propose"):
+      if hasattr(drafter, "propose"):
+        pass
+      elif self.method.compose is not None:
+        drafter = self.method.compose(_models(drafter), self.gamma, alpha)
+      else:
         stop = None
         if self.draft_length.policy != "fixed":
           before = self.draft_length.policy == "max_prob"
@@ -443,6 +511,11 @@ class Decoder:
     if self.method.execution is bild:
       settings["fallback"] = threshold
     return self.method.execution(drafter, verifier, inputs, rngs, **settings)
+
+
+def _models(drafter) -> tuple:
+  """Returns the drafter, or drafters, as a tuple."""
+  return drafter if isinstance(drafter, tuple) else (drafter,)
 
 
 @functools.partial(jax.jit, static_argnums=0)

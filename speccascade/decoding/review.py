@@ -26,6 +26,9 @@ class Review:
     proposal: the drafted block.
     verdict: the verifier step's decision.
     drafts: [B, G+1] int32, the proposal's tokens, padded by one.
+    q1: [B, G+1, V] the drafter's laws at temperature 1; a proposal that has
+      none is its own confidence (a method that would read it refuses such a
+      drafter; inner reviews do not).
     new: [B, G+1] int32, accepted drafts and the token behind them, then 0.
     p1: [B, G+1, V] the verifier's laws at temperature 1.
     p: [B, G+1, V] as sampled.
@@ -37,6 +40,7 @@ class Review:
   verdict: Verdict
   drafts: Array
   new: Array
+  q1: Array
   p1: Array
   p: Array
   pi: Array
@@ -93,7 +97,8 @@ def review(
     states[1], block, jnp.where(active, 1 + proposal.count, 0)
   )
   p1, p = sampling.laws(out.logits)
-  pi = target(proposal.q1, p1, alpha=alpha, sampled=(proposal.q, p))
+  q1 = proposal.q if proposal.q1 is None else proposal.q1
+  pi = target(q1, p1, alpha=alpha, sampled=(proposal.q, p))
   if target.uses_q and bonus == "verifier":
     at_bonus = step == proposal.count[:, None]
     pi = jnp.where(at_bonus[..., None], p, pi)
@@ -117,6 +122,7 @@ def review(
     verdict=verdict,
     drafts=drafts,
     new=new,
+    q1=q1,
     p1=p1,
     p=p,
     pi=pi,

@@ -125,7 +125,7 @@ def speculative(
     is_draft = step < proposal.count[:, None]
     known_q = bonus_law | is_draft
     left, right = tracing.sides(
-      target, proposal.q1, block.p1, proposal.q, block.p, block.drafts, alpha
+      target, block.q1, block.p1, proposal.q, block.p, block.drafts, alpha
     )
     per_token = target.rule is not None and target.rule.per_token
     asked = is_draft if per_token else known_q

@@ -1,0 +1,132 @@
+"""Cascade Speculative Drafting: the drafter that a matrix K describes.
+
+Level by level: the outer drafter is a horizontal cascade of all drafters, the
+largest first; every neural one of them is reviewed in turn, its own drafter
+being the cascade of the smaller ones. Composition is nesting drafters; the loop
+is the speculative one.
+"""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+
+from speccascade.decoding import deferral, rejection
+from speccascade.decoding import target as targets
+from speccascade.decoding.drafters.autoregressive import AutoregressiveDrafter
+from speccascade.decoding.drafters.horizontal import HorizontalDrafter
+from speccascade.decoding.drafters.max_gram import MaxGramDrafter
+from speccascade.decoding.drafters.reviewed import ReviewedDrafter
+from speccascade.decoding.types import Drafter, LanguageModel
+
+
+def increments(
+  matrix: Sequence[Sequence[int]], *, meaning: str
+) -> list[list[int]]:
+  """Returns K as tokens written by each drafter, from either published form.
+
+  Args:
+    matrix: [n, n]; row i describes level i, columns before i are 0.
+    meaning: "increments", as in the authors' code: entry (i, j) is what
+      drafter j adds; "cumulative", as in the paper's tables: it is how far the
+      block has come when drafter j stops.
+
+  Raises:
+    ValueError: not square, an entry below 0, or a cumulative row that falls.
+  """
+  size = len(matrix)
+  if size == 0 or any(len(row) != size for row in matrix):
+    raise ValueError(
+      f"K is {[list(row) for row in matrix]}; wanted a square matrix with a row"
+      " and a column for each drafter, largest first"
+    )
+  if meaning not in ("increments", "cumulative"):
+    raise ValueError(
+      f"the meaning of K is {meaning!r}; wanted 'increments' (the code's) or"
+      " 'cumulative' (the paper's tables)"
+    )
+  result = []
+  for i, row in enumerate(matrix):
+    own = list(row[i:])
+    if meaning == "cumulative":
+      own = [b - a for a, b in zip([0, *own], own)]
+    if min(own) < 0 or any(row[:i]):
+      raise ValueError(
+        f"row {i} of K is {list(row)}; wanted {i} zeros, then numbers that are"
+        f" {'not falling' if meaning == 'cumulative' else '0 or more'}"
+      )
+    result.append([0] * i + own)
+  return result
+
+
+def cascade_drafter(
+  models: Sequence[LanguageModel],
+  bottom: MaxGramDrafter | None,
+  matrix: Sequence[Sequence[int]],
+  *,
+  meaning: str = "increments",
+  lenience: float = 1.0,
+  verify=rejection.token_verify,
+) -> Drafter:
+  """Returns the drafter of a cascade.
+
+  Args:
+    models: neural drafters, the largest first; may be empty.
+    bottom: the statistical drafter at the end, or None.
+    matrix: K, with a row and a column for each drafter, `bottom` last.
+    meaning: of K; see `increments`.
+    lenience: l >= 1 of the inner reviews: a draft x is accepted with
+      probability min(1, l p(x) / q(x)), greedily if it is the arg-max or
+      q(x) <= l p(x). The outer review has none.
+    verify: the inner verifier step.
+
+  Raises:
+    ValueError: K does not fit the drafters, or writes nothing.
+
+  Source: Chen et al., "Cascade Speculative Drafting", Algorithm 1.
+  """
+  if lenience < 1:
+    raise ValueError(
+      f"lenience is {lenience:g}; wanted 1 (none) or more (1 / (1 - alpha) of"
+      " lossy speculative decoding)"
+    )
+  num = len(models) + (bottom is not None)
+  matrix = increments(matrix, meaning=meaning)
+  if len(matrix) != num:
+    raise ValueError(
+      f"K has {len(matrix)} rows for {num} drafters ({len(models)} neural,"
+      f" {num - len(models)} statistical); wanted one each"
+    )
+  alpha = jnp.asarray(1 - 1 / lenience, jnp.float32)
+  target = targets.lossless if lenience == 1 else targets.lossy
+  greedy = None
+  if lenience > 1:
+    greedy = targets.defer_tokens(deferral.lenient_cs_paper)
+
+  def level(i: int) -> Drafter | None:
+    """The drafter of level i: drafters i, i+1, ... in a row."""
+    parts = [one(j, matrix[i][j]) for j in range(i, num) if matrix[i][j]]
+    if not parts:
+      return None
+    return parts[0] if len(parts) == 1 else HorizontalDrafter(tuple(parts))
+
+  def one(j: int, width: int) -> Drafter:
+    """Drafter j, which writes `width` tokens."""
+    if j == len(models):
+      return bottom.replace(width=width)
+    inner = level(j + 1) if j + 1 < num else None
+    if inner is None:
+      return AutoregressiveDrafter(models[j], width, alone=False)
+    return ReviewedDrafter(
+      drafter=inner,
+      reviewer=models[j],
+      alpha=alpha,
+      width=width,
+      target=target,
+      greedy_target=greedy,
+      verify=verify,
+    )
+
+  drafter = level(0)
+  if drafter is None:
+    raise ValueError("the first row of K is all 0: the cascade drafts nothing")
+  return drafter

@@ -1,0 +1,90 @@
+"""Several drafters in a row: the horizontal cascade."""
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding import emission
+from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding.types import Drafter, Proposal
+
+Array = jax.Array
+
+
+@struct.dataclass
+class HorizontalDrafter:
+  """The first drafter writes the first tokens of a block, the next go on.
+
+  Later tokens of a block are less likely to survive, so they may come from
+  cheaper drafters.
+
+  Attributes:
+    drafters: the drafters in order of writing, each with its own width.
+  """
+
+  drafters: tuple[Drafter, ...]
+
+  @property
+  def width(self) -> int:
+    return sum(drafter.width for drafter in self.drafters)
+
+  @property
+  def vocab_size(self) -> int:
+    return self.drafters[0].vocab_size
+
+  @property
+  def has_confidence(self) -> bool:
+    return all(drafter.has_confidence for drafter in self.drafters)
+
+  @property
+  def num_models(self) -> int:
+    return sum(drafter.num_models for drafter in self.drafters)
+
+  def prefill(self, inputs: Array, *, capacity: int) -> tuple:
+    capacity += self.width
+    return tuple(
+      drafter.prefill(inputs, capacity=capacity) for drafter in self.drafters
+    )
+
+  def rewind(self, state: tuple, length: Array) -> tuple:
+    return tuple(
+      drafter.rewind(inner, length)
+      for drafter, inner in zip(self.drafters, state)
+    )
+
+  def propose(
+    self, state, tokens, length, rngs, sampling, *, bonus_law: bool
+  ) -> tuple[tuple, Proposal]:
+    """See `types.Drafter`; each goes on where the one before stopped."""
+    rows, width = length.shape[0], self.width
+    tokens = jnp.pad(tokens, ((0, 0), (0, width)))
+    law = jnp.zeros((rows, width + 1, self.vocab_size), jnp.float32)
+    q, q1, count = law, law, jnp.zeros_like(length)
+    states, calls, bad = [], [], jnp.zeros((rows,), bool)
+    for i, drafter in enumerate(self.drafters):
+      is_last = i + 1 == len(self.drafters)
+      inner, part = drafter.propose(
+        state[i],
+        tokens,
+        length + count,
+        sampling_lib.fold_in(rngs, i),
+        sampling,
+        bonus_law=bonus_law and is_last,
+      )
+      tokens = emission.write_block(tokens, part.tokens, length + count)
+      q = emission.write_block(q, part.q, count)
+      if self.has_confidence:
+        q1 = emission.write_block(q1, part.q1, count)
+      count += part.count
+      states.append(inner)
+      calls.append(part.calls)
+      bad |= part.bad
+    index = length[:, None] + jnp.arange(width)[None]
+    return tuple(states), Proposal(
+      tokens=jnp.take_along_axis(tokens, index, axis=1),
+      count=count,
+      q=q,
+      q1=q1 if self.has_confidence else None,
+      calls=jnp.concatenate(calls, axis=1),
+      bad=bad,
+    )

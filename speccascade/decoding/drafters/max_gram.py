@@ -1,0 +1,166 @@
+"""Max-Gram: drafts by copying what followed the longest repeated suffix."""
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding import numerics
+from speccascade.decoding.types import Proposal
+
+Array = jax.Array
+
+
+@struct.dataclass
+class MaxGramState:
+  """Attributes:
+  source: [B, S] int32, the source text, padded with 0 behind its end.
+  """
+
+  source: Array
+
+
+@struct.dataclass
+class MaxGramDrafter:
+  """Copies from the source and from what was generated; costs next to nothing.
+
+  The longest suffix of the generated tokens that occurs in the text (source,
+  then the generated tokens but the last) is looked up, the leftmost occurrence
+  wins, and the tokens behind it are the draft. Where they do not fill the block
+  the search is repeated once among the generated tokens, draft included; a
+  bigram chain fills the rest.
+
+  A proposal is deterministic, so its law is one-hot: it has no confidence.
+
+  Attributes:
+    next_token: [V] int32, the likeliest token behind each.
+    width: static, tokens of a proposal.
+  """
+
+  next_token: Array
+  width: int = struct.field(pytree_node=False)
+
+  @classmethod
+  def create(cls, next_token, *, width: int, vocab_size: int):
+    """Returns a drafter; a table shorter than the vocabulary is padded with 0.
+
+    Raises:
+      ValueError: the table is longer than the vocabulary, or holds other ids.
+    """
+    table = jnp.asarray(next_token, jnp.int32)
+    if table.shape[0] > vocab_size:
+      raise ValueError(
+        f"the bigram table has {table.shape[0]} entries, the vocabulary"
+        f" {vocab_size} rows; give a table made with the pair's vocabulary"
+      )
+    low, high = int(jnp.min(table)), int(jnp.max(table))
+    if low < 0 or high >= vocab_size:
+      raise ValueError(
+        f"the bigram table names token {low if low < 0 else high}; ids run from"
+        f" 0 to {vocab_size - 1}"
+      )
+    return cls(jnp.pad(table, (0, vocab_size - table.shape[0])), width)
+
+  @property
+  def vocab_size(self) -> int:
+    return self.next_token.shape[0]
+
+  @property
+  def has_confidence(self) -> bool:
+    return False
+
+  @property
+  def num_models(self) -> int:
+    return 0
+
+  def prefill(self, inputs: Array, *, capacity: int) -> MaxGramState:
+    return MaxGramState(inputs)
+
+  def rewind(self, state: MaxGramState, length: Array) -> MaxGramState:
+    return state
+
+  def propose(self, state, tokens, length, rngs, sampling, *, bonus_law: bool):
+    """See `types.Drafter`; the law at the bonus position is the next copy."""
+    num = self.width + 1
+    drafts = jax.vmap(lambda source, row, n: self._copy(source, row, n, num))(
+      state.source, tokens, length
+    )
+    return state, Proposal(
+      tokens=drafts[:, : self.width],
+      count=jnp.full_like(length, self.width),
+      q=numerics.one_hot(drafts, self.vocab_size),
+      q1=None,
+      calls=jnp.zeros((length.shape[0], 0), jnp.int32),
+      bad=jnp.zeros(length.shape, bool),
+    )
+
+  def _copy(self, source, tokens, length, num):
+    """Returns the `num` tokens behind one row's prefix, [num] int32."""
+    source_len = jnp.sum(source > 0, dtype=jnp.int32)
+    text = jnp.pad(source, (0, tokens.shape[0]))
+    text = jax.lax.dynamic_update_slice(text, tokens, (source_len,))
+    chunk, found = following(text, source_len + length - 1, tokens, length, num)
+    # Once more, in the generated tokens with the first chunk behind them.
+    longer = jnp.pad(tokens, (0, num))
+    longer = jax.lax.dynamic_update_slice(longer, chunk, (length,))
+    end = length + found
+    more, found_more = following(
+      longer, jnp.where(found < num, end - 1, 0), longer, end, num
+    )
+    longer = jax.lax.dynamic_update_slice(
+      jnp.pad(longer, (0, num)), more, (end,)
+    )
+    filled = found + found_more
+
+    def chain(previous, step):
+      copied = longer[length + step]
+      token = jnp.where(step < filled, copied, self.next_token[previous])
+      return token, token
+
+    _, drafts = jax.lax.scan(chain, longer[length - 1], jnp.arange(num))
+    return drafts
+
+
+def following(
+  text: Array, text_len: Array, tokens: Array, length: Array, num: int
+) -> tuple[Array, Array]:
+  """Returns what follows the longest suffix of the tokens found in the text.
+
+  Args:
+    text: [M] int32, of which the first `text_len` count.
+    text_len: scalar int32.
+    tokens: [L] int32, of which the first `length` count; its suffixes are
+      searched for.
+    length: scalar int32, 1 or more.
+    num: static, most tokens to return.
+
+  Returns:
+    ([num] int32, scalar int32 how many of them were found): the tokens behind
+    the leftmost occurrence of the longest suffix, within the text.
+  """
+  size = text.shape[0]
+  place = jnp.arange(size, dtype=jnp.int32)
+  padded = jnp.concatenate([jnp.full((tokens.shape[0],), -1, jnp.int32), text])
+
+  def ends_with(matched, ends):
+    """Of the places where `matched` tokens agree, those where one more does."""
+    shifted = jax.lax.dynamic_slice(
+      padded, (tokens.shape[0] - matched,), (size,)
+    )
+    wanted = tokens[jnp.maximum(length - 1 - matched, 0)]
+    return ends & (shifted == wanted) & (matched < length)
+
+  def longer(carry):
+    matched, _, ends = carry
+    return matched + 1, ends, ends_with(matched, ends)
+
+  everywhere = place < text_len
+  start = (jnp.int32(0), everywhere, everywhere)
+  start = longer(start)
+  _, ends, _ = jax.lax.while_loop(lambda c: jnp.any(c[2]), longer, start)
+  # `start[2]` says whether even one token was found; `ends` is the last set of
+  # places that was not empty.
+  found = jnp.any(start[2])
+  first = jnp.min(jnp.where(ends, place, size)) + 1
+  count = jnp.where(found, jnp.clip(text_len - first, 0, num), 0)
+  index = jnp.minimum(first + jnp.arange(num), size - 1)
+  return text[index], count

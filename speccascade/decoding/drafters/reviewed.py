@@ -1,0 +1,178 @@
+"""A reviewed pair as a drafter: the vertical cascade."""
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding import emission, feeding, rejection
+from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding import target as targets
+from speccascade.decoding.review import review
+from speccascade.decoding.types import Drafter, LanguageModel, Proposal
+
+Array = jax.Array
+
+CATCH_UP = 4  # tokens read at once when others wrote the prefix
+
+
+@struct.dataclass
+class ReviewedState:
+  """Attributes:
+  drafter: the inner drafter's state.
+  reviewer: the reviewer, and how much of the prefix it holds.
+  """
+
+  drafter: object
+  reviewer: feeding.Fed
+
+
+@struct.dataclass
+class ReviewedDrafter:
+  """Proposes what a smaller speculative pair decodes.
+
+  The inner pair runs round after round until every row has `width` tokens. Its
+  tokens are draws of the chain of its own target, and that target's law, pi, is
+  what each of them is said to be drawn from: the outer review is exact in
+  sampling, whatever the inner target is. What a round writes past `width` is
+  cut by index, which looks at no token, and is drawn afresh next time.
+
+  Attributes:
+    drafter: the inner drafter.
+    reviewer: the language model that reviews it.
+    alpha: scalar, of the inner target.
+    width: static, tokens of a proposal.
+    target: static, the inner `Target`; lossless without lenience.
+    greedy_target: static, the inner target at temperature 0, where lenience
+      needs a rule of its own; None takes `target`.
+    verify: static, the inner verifier step.
+  """
+
+  drafter: Drafter
+  reviewer: LanguageModel
+  alpha: Array
+  width: int = struct.field(pytree_node=False)
+  target: targets.Target = struct.field(
+    pytree_node=False, default=targets.lossless
+  )
+  greedy_target: targets.Target | None = struct.field(
+    pytree_node=False, default=None
+  )
+  verify: object = struct.field(
+    pytree_node=False, default=rejection.token_verify
+  )
+
+  @property
+  def vocab_size(self) -> int:
+    return self.reviewer.vocab_size
+
+  @property
+  def has_confidence(self) -> bool:
+    """The reviewer's law is a real one, whatever drafts for it."""
+    return True
+
+  @property
+  def num_models(self) -> int:
+    return 1 + self.drafter.num_models
+
+  @property
+  def _room(self) -> int:
+    """Tokens that the last round may reach, the bonus law's included."""
+    return self.width + self.drafter.width + 2
+
+  def prefill(self, inputs: Array, *, capacity: int) -> ReviewedState:
+    capacity += self._room + CATCH_UP
+    return ReviewedState(
+      self.drafter.prefill(inputs, capacity=capacity),
+      feeding.start(self.reviewer, inputs, capacity=capacity),
+    )
+
+  def rewind(self, state: ReviewedState, length: Array) -> ReviewedState:
+    return ReviewedState(
+      self.drafter.rewind(state.drafter, length),
+      feeding.rewind(self.reviewer, state.reviewer, length),
+    )
+
+  def propose(
+    self, state, tokens, length, rngs, sampling, *, bonus_law: bool
+  ) -> tuple[ReviewedState, Proposal]:
+    """See `types.Drafter`.
+
+    The law at the bonus position is that of one token more, which is drawn and
+    cut.
+    """
+    rows, need = length.shape[0], self.width + bool(bonus_law)
+    target = self.target
+    if sampling.greedy and self.greedy_target is not None:
+      target = self.greedy_target
+    reviewer, _, passes = feeding.catch_up(
+      self.reviewer, state.reviewer, tokens, length - 1, width=CATCH_UP
+    )
+    law = jnp.zeros((rows, self._room, self.vocab_size), jnp.float32)
+    num_inner = self.drafter.num_models
+
+    def lacks(carry):
+      return jnp.any(carry["count"] < need)
+
+    def round_(carry):
+      count = carry["count"]
+      active, at = count < need, length + count
+      states, block = review(
+        self.drafter,
+        self.reviewer,
+        (carry["drafter"], carry["reviewer"].model),
+        carry["tokens"],
+        at,
+        active,
+        sampling_lib.fold_in(rngs, carry["round"]),
+        target=target,
+        alpha=self.alpha,
+        sampling=sampling,
+        verify=self.verify,
+      )
+      one = active.astype(jnp.int32)
+      count += one * (block.verdict.num_accepted + 1)
+      held = jnp.where(active, length + count - 1, carry["reviewer"].length)
+      # What the law would be at temperature 1.
+      plain = (block.q1, block.p1)
+      pi1 = target(*plain, alpha=self.alpha, sampled=plain)
+      return {
+        "drafter": self.drafter.rewind(states[0], length + count - 1),
+        "reviewer": feeding.Fed(
+          self.reviewer.rewind(states[1], length + count - 1), held
+        ),
+        "tokens": emission.write_block(carry["tokens"], block.new, at),
+        "count": count,
+        "q": emission.write_block(carry["q"], block.pi, at - length),
+        "q1": emission.write_block(carry["q1"], pi1, at - length),
+        "reviews": carry["reviews"] + one,
+        "calls": carry["calls"] + one[:, None] * block.proposal.calls,
+        "bad": carry["bad"] | (active & block.bad),
+        "round": carry["round"] + 1,
+      }
+
+    carry = jax.lax.while_loop(
+      lacks,
+      round_,
+      {
+        "drafter": state.drafter,
+        "reviewer": reviewer,
+        "tokens": jnp.pad(tokens, ((0, 0), (0, self._room))),
+        "count": jnp.zeros_like(length),
+        "q": law,
+        "q1": law,
+        "reviews": passes,
+        "calls": jnp.zeros((rows, num_inner), jnp.int32),
+        "bad": jnp.zeros((rows,), bool),
+        "round": jnp.int32(0),
+      },
+    )
+    index = length[:, None] + jnp.arange(self.width)[None]
+    calls = jnp.concatenate([carry["reviews"][:, None], carry["calls"]], axis=1)
+    return ReviewedState(carry["drafter"], carry["reviewer"]), Proposal(
+      tokens=jnp.take_along_axis(carry["tokens"], index, axis=1),
+      count=jnp.full_like(length, self.width),
+      q=carry["q"][:, : self.width + 1],
+      q1=carry["q1"][:, : self.width + 1],
+      calls=calls,
+      bad=carry["bad"],
+    )
