@@ -47,7 +47,7 @@ def read_all(
       try:
         array = opened[name].result()
         if whole:
-          _check_chunks(array)
+          _check_chunks(array, specs[name]["kvstore"]["path"])
         reads[name] = array.read()
       except ValueError as error:
         raise _error(name, where, error) from error
@@ -59,21 +59,23 @@ def read_all(
   return values
 
 
-def _check_chunks(array) -> None:
+def _check_chunks(array, path: str) -> None:
   keys = array.kvstore.list().result()
   chunks = [key for key in keys if not key.startswith(b".")]
   want = math.prod(
-    -(-size // chunk) if chunk else 1
+    -(-size // chunk)
     for size, chunk in zip(array.shape, array.chunk_layout.read_chunk.shape)
   )
   if len(chunks) < want:
-    raise CheckpointNotFoundError(f"has {len(chunks)} chunk files, want {want}")
+    raise CheckpointNotFoundError(
+      f"{path} has {len(chunks)} chunk files, want {want}"
+    )
 
 
 def _error(name, where: str, error: ValueError) -> CheckpointError:
   name = "/".join(name) if isinstance(name, tuple) else name
   text = storage.first_line(error)
-  missing = isinstance(error, FileNotFoundError) or "NOT_FOUND" in text
+  missing = isinstance(error, FileNotFoundError) or "NOT_FOUND" in str(error)
   kind = CheckpointNotFoundError if missing else CheckpointError
   return kind(
     f"cannot read array {name} of {where}: {text}; the checkpoint is "

@@ -327,6 +327,8 @@ def _index(item: storage.Directory) -> dict[tuple[str, ...], dict]:
       f"{item}/_METADATA cannot be parsed: {error!r}"
     ) from error
   ocdbt = metadata.get("use_ocdbt", item.has("manifest.ocdbt"))
+  if ocdbt and not item.has("manifest.ocdbt"):
+    raise CheckpointNotFoundError(f"{item}/manifest.ocdbt is missing")
   driver = "zarr3" if metadata.get("use_zarr3") else "zarr"
   specs = {}
   for path in paths:

@@ -156,6 +156,7 @@ class Directory:
 
 
 def first_line(error: BaseException) -> str:
-  """Returns an error's message without tensorstore's appended specs."""
+  """Returns an error's message without tensorstore's codes and specs."""
   text = str(error).strip().split("\n", 1)[0]
+  text = re.sub(r"^[A-Z]+(_[A-Z]+)*: ", "", text)
   return re.sub(r"\s*\[(tensorstore_spec|source locations)=.*", "", text)

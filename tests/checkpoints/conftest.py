@@ -1,0 +1,76 @@
+"""The golden checkpoints, copies of them to damage, and their hashes."""
+
+import hashlib
+import json
+import shutil
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from speccascade.checkpoints import architecture
+
+
+@pytest.fixture(scope="session")
+def manifest(golden) -> dict[str, str]:
+  """SHA-256 of each parameter, written when the golden files were made."""
+  entries = json.loads((golden / "params_manifest.json").read_text())
+  return {name: entry["sha256"] for name, entry in entries.items()}
+
+
+@pytest.fixture(scope="session")
+def hashes():
+  """Returns a function from a parameter tree to the SHA-256 of each array."""
+
+  def compute(params):
+    return {
+      name: hashlib.sha256(value.astype("<f4").tobytes()).hexdigest()
+      for name, value in architecture.flatten(params).items()
+    }
+
+  return compute
+
+
+@pytest.fixture
+def copy_of(golden, tmp_path):
+  """Returns a function from a golden folder to a copy that may be damaged."""
+
+  def copy(name):
+    target = tmp_path / name
+    shutil.copytree(golden / name, target, copy_function=shutil.copyfile)
+    return target
+
+  return copy
+
+
+@pytest.fixture(scope="session")
+def bfloat16_params(golden_params):
+  """The golden parameters rounded to bfloat16 and widened again."""
+  flat = architecture.flatten(golden_params)
+  return architecture.unflatten(
+    {
+      name: value.astype(ml_dtypes.bfloat16).astype(np.float32)
+      for name, value in flat.items()
+    }
+  )
+
+
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+  """A folder that stands in for `gs://bucket`, through tensorstore.
+
+  Everything remote goes through `storage.kvstore_spec`; here it answers with
+  the driver for files, so all but the driver itself is what runs on `gs://`.
+  """
+  from speccascade.checkpoints import storage
+
+  root = tmp_path / "bucket"
+  root.mkdir()
+
+  def spec(url):
+    assert url.startswith("gs://bucket"), url
+    relative = url.removeprefix("gs://bucket").lstrip("/")
+    return {"driver": "file", "path": str(root / relative)}
+
+  monkeypatch.setattr(storage, "kvstore_spec", spec)
+  return root

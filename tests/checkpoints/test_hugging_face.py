@@ -1,0 +1,318 @@
+"""Hugging Face directories: sharded, tied, re-saved, and what is refused."""
+
+import json
+import shutil
+
+import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from speccascade.checkpoints import (
+  CheckpointError,
+  architecture,
+  hugging_face,
+  load,
+)
+from speccascade.models.t5.config import T5Config
+
+
+@pytest.fixture
+def hf(copy_of):
+  """A copy of the golden directory."""
+  return copy_of("hf")
+
+
+def settings(path, drop=(), **changes):
+  """Edits config.json."""
+  file = path / "config.json"
+  values = json.loads(file.read_text()) | changes
+  file.write_text(
+    json.dumps({k: v for k, v in values.items() if k not in drop})
+  )
+
+
+def weights(path, drop=(), **changes):
+  """Edits model.safetensors; `__` in a name stands for a dot."""
+  file = path / "model.safetensors"
+  values = load_file(file)
+  values |= {name.replace("__", "."): v for name, v in changes.items()}
+  save_file({k: v for k, v in values.items() if k not in drop}, file)
+
+
+def shard(path, count=3):
+  """Splits model.safetensors as transformers does; returns the shards."""
+  values = load_file(path / "model.safetensors")
+  (path / "model.safetensors").unlink()
+  names = sorted(values)
+  files = [f"model-{i + 1:05}-of-{count:05}.safetensors" for i in range(count)]
+  weight_map = {name: files[i % count] for i, name in enumerate(names)}
+  for file in files:
+    part = {n: v for n, v in values.items() if weight_map[n] == file}
+    save_file(part, path / file)
+  index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
+  (path / "model.safetensors.index.json").write_text(json.dumps(index))
+  return [path / file for file in files]
+
+
+def embedding_of(path):
+  return load_file(path / "model.safetensors")["shared.weight"]
+
+
+# ------------------------------- reading --------------------------------------
+
+
+def test_sharded(hf, manifest, hashes, golden_config):
+  shard(hf)
+  checkpoint = load(hf, config=golden_config)
+  assert checkpoint.layout == "hugging_face"
+  assert hashes(checkpoint.params) == manifest
+
+
+def test_sharded_on_gs(golden, bucket, manifest, hashes):
+  shutil.copytree(golden / "hf", bucket / "hf", copy_function=shutil.copyfile)
+  shard(bucket / "hf")
+  assert hashes(load("gs://bucket/hf").params) == manifest
+
+
+def test_square_kernels_are_transposed(golden, golden_params):
+  # Their shapes would not tell; the numbers must.
+  kernel = golden_params["encoder"]["layers_0"]["attention"]["query"]["kernel"]
+  assert kernel.shape == kernel.T.shape
+  params = load(golden / "hf").params
+  np.testing.assert_array_equal(
+    params["encoder"]["layers_0"]["attention"]["query"]["kernel"], kernel
+  )
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_widens(hf, golden_params, dtype):
+  file = hf / "model.safetensors"
+  _save_as(file, load_file(file), np.dtype(dtype))
+  flat = architecture.flatten(load(hf).params)
+  for name, value in architecture.flatten(golden_params).items():
+    want = value.astype(dtype).astype(np.float32)
+    np.testing.assert_array_equal(flat[name], want)
+    assert flat[name].dtype == np.float32
+
+
+def _save_as(file, values, dtype):
+  """Writes a safetensors file by hand: numpy's writer knows no bfloat16."""
+  header, data = {}, b""
+  for name, value in values.items():
+    content = value.astype(dtype).tobytes()
+    header[name] = {
+      "dtype": {"bfloat16": "BF16", "float16": "F16"}[dtype.name],
+      "shape": value.shape,
+      "data_offsets": (len(data), len(data) + len(content)),
+    }
+    data += content
+  text = json.dumps(header).encode()
+  file.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def test_duplicate_embeddings_are_merged(hf, manifest, hashes):
+  embedding = embedding_of(hf)
+  weights(
+    hf,
+    encoder__embed_tokens__weight=embedding,
+    decoder__embed_tokens__weight=embedding.copy(),
+  )
+  assert hashes(load(hf).params) == manifest
+  weights(hf, drop=("shared.weight", "encoder.embed_tokens.weight"))
+  assert hashes(load(hf).params) == manifest
+  weights(hf, shared__weight=embedding + 1)
+  with pytest.raises(
+    CheckpointError, match=r"shared\.weight and decoder\.embed_tokens\S+ differ"
+  ):
+    load(hf)
+
+
+def test_the_unused_bias_of_old_files(hf, manifest, hashes):
+  name = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias"
+  weights(
+    hf, **{f"{name}.weight".replace(".", "__"): np.zeros((32, 4), np.float32)}
+  )
+  assert hashes(load(hf).params) == manifest
+
+
+# ---------------------------- output projection -------------------------------
+
+
+def v1_0(path, **changes):
+  """Makes the copy a T5 1.0: one ReLU, tied and scaled output."""
+  values = load_file(path / "model.safetensors")
+  out = {}
+  for name, value in values.items():
+    if "wi_1" not in name and name != "lm_head.weight":
+      out[name.replace("wi_0", "wi")] = value
+  save_file(out, path / "model.safetensors")
+  # The public t5-small says neither of these.
+  settings(
+    path,
+    drop=("feed_forward_proj", "tie_word_embeddings", "num_decoder_layers"),
+    **changes,
+  )
+
+
+def test_t5_1_0(hf):
+  v1_0(hf)
+  checkpoint = load(hf)
+  assert checkpoint.config.mlp_activations == ("relu",)
+  assert checkpoint.config.logits_via_embedding
+  assert checkpoint.config.num_decoder_layers == 2
+  flat = architecture.flatten(checkpoint.params)
+  assert "encoder/layers_0/mlp/wi/kernel" in flat
+  assert "decoder/logits_dense/kernel" not in flat
+
+
+@pytest.mark.parametrize(
+  ("tie", "scale", "head", "want"),
+  [
+    # transformers 4 and the public files.
+    (False, None, "other", "separate"),
+    (True, None, "absent", "tied"),
+    (None, None, "absent", "tied"),
+    (True, None, "same", "tied"),
+    # transformers 5 writes tie=true whatever the model is.
+    (True, False, "other", "separate"),
+    (True, True, "absent", "tied"),
+    (True, True, "same", "tied"),
+    (True, False, "absent", "copied"),
+    (True, False, "same", "copied"),
+    (False, None, "same", "copied"),
+    # Contradictions.
+    (True, None, "other", "refused"),
+    (True, True, "other", "refused"),
+    (False, None, "absent", "refused"),
+  ],
+)
+def test_what_the_head_becomes(hf, golden_params, tie, scale, head, want):
+  changes = {"tie_word_embeddings": tie, "scale_decoder_outputs": scale}
+  settings(
+    hf,
+    drop=[name for name, value in changes.items() if value is None],
+    **changes,
+  )
+  embedding = embedding_of(hf)
+  if head == "same":
+    weights(hf, lm_head__weight=embedding.copy())
+  elif head == "absent":
+    weights(hf, drop=("lm_head.weight",))
+  if want == "refused":
+    with pytest.raises(CheckpointError, match=r"lm_head\.weight"):
+      load(hf)
+    return
+  checkpoint = load(hf)
+  assert checkpoint.config.logits_via_embedding == (want == "tied")
+  decoder = checkpoint.params["decoder"]
+  if want == "tied":
+    assert "logits_dense" not in decoder
+  elif want == "copied":
+    np.testing.assert_array_equal(
+      decoder["logits_dense"]["kernel"].T, embedding
+    )
+  else:
+    np.testing.assert_array_equal(
+      decoder["logits_dense"]["kernel"],
+      golden_params["decoder"]["logits_dense"]["kernel"],
+    )
+
+
+# ------------------------------ architecture ----------------------------------
+
+
+def test_mt5_has_the_same_network(hf, manifest, hashes):
+  settings(hf, model_type="mt5", architectures=["MT5ForConditionalGeneration"])
+  assert hashes(load(hf).params) == manifest
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"model_type": "umt5"}, "'umt5': its relative positions are per layer"),
+    ({"model_type": "longt5"}, "'longt5'; the architectures read are t5, mt5"),
+    ({"relative_attention_num_buckets": 64}, "num_buckets=64; .* has 32"),
+    ({"relative_attention_max_distance": 256}, "max_distance=256; .* has 128"),
+    ({"layer_norm_epsilon": 1e-5}, "layer_norm_epsilon=1e-05"),
+    ({"decoder_start_token_id": 2}, "decoder_start_token_id=2"),
+    ({"feed_forward_proj": "gelu"}, "feed_forward_proj='gelu'; read are relu"),
+    ({"quantization_config": {}}, "quantized"),
+    ({"num_heads": 2}, r"has shape \[32, 32\] as T5X stores it, \[32, 16\]"),
+    ({"num_layers": 3}, r"missing: encoder\.block\.2"),
+    ({"num_layers": 1}, r"unexpected: encoder\.block\.1"),
+  ],
+)
+def test_other_architectures_are_refused(hf, changes, message):
+  settings(hf, **changes)
+  with pytest.raises(CheckpointError, match=message):
+    load(hf)
+
+
+def test_settings_left_out_have_transformers_defaults():
+  # The published config.json of t5-small leaves most of them out.
+  read = hugging_face._config(hugging_face._DEFAULTS, True, "x")
+  assert read == T5Config(
+    vocab_size=32128,
+    emb_dim=512,
+    num_heads=8,
+    num_encoder_layers=6,
+    num_decoder_layers=6,
+    head_dim=64,
+    mlp_dim=2048,
+    mlp_activations=("relu",),
+    logits_via_embedding=True,
+  )
+
+
+# -------------------------------- faults --------------------------------------
+
+
+@pytest.mark.parametrize("keep", [0, 5, 500, -2])
+def test_a_truncated_file(hf, keep):
+  file = hf / "model.safetensors"
+  file.write_bytes(file.read_bytes()[:keep])
+  with pytest.raises(CheckpointError) as error:
+    load(hf)
+  assert f"{file} is truncated or damaged" in str(error.value)
+  assert "\n" not in str(error.value)
+
+
+def test_a_missing_or_truncated_shard(hf):
+  _, second, third = shard(hf)
+  content = third.read_bytes()
+  third.write_bytes(content[:-1])
+  with pytest.raises(CheckpointError, match=f"{third.name} is truncated"):
+    load(hf)
+  third.write_bytes(content)
+  second.unlink()
+  with pytest.raises(FileNotFoundError, match=f"{second.name}, which .*index"):
+    load(hf)
+  shutil.copyfile(third, second)
+  with pytest.raises(CheckpointError, match=r"00002-of-00003\S+ has no "):
+    load(hf)
+
+
+def test_a_damaged_index(hf):
+  shard(hf)
+  (hf / "model.safetensors.index.json").write_text('{"weight_map": {"a')
+  with pytest.raises(CheckpointError, match=r"index\.json cannot be parsed"):
+    load(hf)
+
+
+def test_damaged_settings(hf):
+  (hf / "config.json").write_text('{"d_model": 3')
+  with pytest.raises(CheckpointError, match=r"config\.json cannot be parsed"):
+    load(hf)
+
+
+def test_integers_are_no_weights(hf):
+  weights(hf, shared__weight=np.ones((512, 32), np.int8))
+  with pytest.raises(CheckpointError, match=r"shared\.weight .* dtype int8"):
+    load(hf)
+
+
+def test_weights_without_an_embedding(hf):
+  weights(hf, drop=("shared.weight",))
+  with pytest.raises(CheckpointError, match=r"has no shared\.weight"):
+    load(hf)

@@ -1,0 +1,282 @@
+"""Every layout is told by its content and read to the same numbers."""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from speccascade.checkpoints import (
+  CheckpointError,
+  CheckpointNotFoundError,
+  architecture,
+  load,
+  orbax_io,
+  restore,
+  t5x_native,
+)
+
+LAYOUTS = {
+  "t5x_native/checkpoint_3000": ("t5x_native", 3000),
+  "t5x_legacy/checkpoint_3000": ("t5x_native", 3000),
+  "t5x_orbax/checkpoint_3000": ("t5x_orbax", 3000),
+  "hf": ("hugging_face", None),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_reads_to_the_golden_hashes(
+  golden, manifest, hashes, name, golden_config
+):
+  checkpoint = load(golden / name, config=golden_config)
+  assert (checkpoint.layout, checkpoint.step) == LAYOUTS[name]
+  assert hashes(checkpoint.params) == manifest
+  assert checkpoint.config == golden_config
+  assert checkpoint.optimizer is None  # was not asked for
+  assert checkpoint.path == str(golden / name)
+
+
+def test_bfloat16_widens_to_the_rounded_values(golden, hashes, bfloat16_params):
+  checkpoint = load(golden / "t5x_native_bf16" / "checkpoint_3000")
+  assert hashes(checkpoint.params) == hashes(bfloat16_params)
+
+
+def test_the_name_of_a_directory_does_not_matter(copy_of, manifest, hashes):
+  source = copy_of("t5x_orbax")
+  moved = source.rename(source.parent / "model.safetensors") / "checkpoint_3000"
+  assert load(moved).layout == "t5x_orbax"
+  plain = copy_of("t5x_native") / "checkpoint_3000"
+  renamed = plain.rename(plain.parent / "hf")
+  checkpoint = load(f"{renamed}/")
+  assert checkpoint.layout == "t5x_native"
+  assert hashes(checkpoint.params) == manifest
+
+
+def test_ours_reads_back_with_all_it_was_given(
+  golden_params, golden_config, tmp_path, manifest, hashes
+):
+  vocabulary = tmp_path / "v.model"
+  vocabulary.write_bytes(b"pieces")
+  identity = orbax_io.vocabulary_identity(vocabulary)
+  path = tmp_path / "checkpoint_7"
+  orbax_io.save(
+    path,
+    golden_params,
+    golden_config,
+    step=7,
+    vocabulary=identity,
+    extra={"examples": 12},
+  )
+  checkpoint = load(path)
+  assert (checkpoint.layout, checkpoint.step) == ("speccascade", 7)
+  assert hashes(checkpoint.params) == manifest
+  assert checkpoint.config == golden_config
+  assert checkpoint.vocabulary == {
+    "path": str(vocabulary),
+    # printf pieces | sha256sum
+    "sha256": (
+      "b6aa423de4f79355751cdf73a26b069d5da4c248288cb8bdafc8f552f0adfc44"
+    ),
+  }
+  assert checkpoint.extra == {"examples": 12}
+
+
+def test_a_run_directory_gives_its_latest_complete_step(copy_of, tmp_path):
+  source = copy_of("t5x_native") / "checkpoint_3000"
+  run = tmp_path / "run"
+  for name in ("checkpoint_200", "checkpoint_1000"):  # 200 > 1000 as text
+    shutil.copytree(source, run / name)
+  unfinished = (
+    "checkpoint_3000.tmp-1795166630",  # T5X
+    "checkpoint_3000.orbax-checkpoint-tmp",  # Orbax
+    "checkpoint_latest",
+  )
+  for name in unfinished:
+    shutil.copytree(source, run / name)
+  shutil.copytree(source, run / "checkpoint_4000")
+  (run / "checkpoint_4000" / "checkpoint").unlink()  # the index comes last
+  (run / "train").mkdir()
+  assert restore.steps(run) == [200, 1000]
+  assert load(run).path == str(run / "checkpoint_1000")
+
+
+def test_the_config_is_checked_against_the_checkpoints_own(
+  golden, golden_config
+):
+  other = dataclasses.replace(
+    golden_config, num_heads=2, mlp_activations=("relu", "linear")
+  )
+  with pytest.raises(CheckpointError) as error:
+    load(golden / "hf", config=other)
+  message = str(error.value)
+  assert "num_heads=2 (the checkpoint: 4)" in message
+  assert "('relu', 'linear') (the checkpoint: ('gelu', 'linear'))" in message
+  assert "head_dim" not in message
+  assert "\n" not in message
+
+
+def test_run_choices_are_no_difference(golden, golden_config):
+  other = dataclasses.replace(
+    golden_config,
+    dtype="bfloat16",
+    dropout_rate=0.0,
+    float32_attention_logits=True,
+  )
+  assert load(golden / "hf", config=other).config == other
+
+
+def test_wrong_shapes_are_named_with_both(golden, golden_config):
+  other = dataclasses.replace(golden_config, mlp_dim=128)
+  with pytest.raises(CheckpointError) as error:
+    load(golden / "t5x_native", config=other)
+  assert (
+    "encoder/layers_0/mlp/wi_0/kernel has shape [32, 64] in the checkpoint, "
+    "[32, 128] by the config"
+  ) in str(error.value)
+  assert str(golden / "t5x_native" / "checkpoint_3000") in str(error.value)
+
+
+def test_missing_and_unexpected_arrays_are_named(golden, golden_config):
+  deeper = dataclasses.replace(golden_config, num_encoder_layers=3)
+  with pytest.raises(CheckpointError, match="missing encoder/layers_2/"):
+    load(golden / "t5x_native", config=deeper)
+  tied = dataclasses.replace(golden_config, logits_via_embedding=True)
+  with pytest.raises(
+    CheckpointError, match="unexpected decoder/logits_dense/kernel"
+  ):
+    load(golden / "t5x_native", config=tied)
+
+
+def test_a_config_is_asked_for_where_it_is_needed(golden):
+  checkpoint = load(golden / "t5x_native")
+  assert checkpoint.config is None
+  with pytest.raises(CheckpointError, match="give the gin file of its model"):
+    checkpoint.require_config()
+  assert load(golden / "hf").require_config().emb_dim == 32
+
+
+def test_a_path_that_is_not_there_shows_what_is(golden):
+  with pytest.raises(CheckpointNotFoundError) as error:
+    load(golden / "t5x_nativ")
+  assert str(error.value) == (
+    f"there is no checkpoint at {golden}/t5x_nativ: {golden} has t5x_native, "
+    "t5x_native_bf16, t5x_orbax"
+  )
+  with pytest.raises(FileNotFoundError, match=r"tiny_a has t5x_native"):
+    load(golden / "t5x_natve" / "checkpoint_3000")
+  with pytest.raises(FileNotFoundError, match="t5x_native has checkpoint_3000"):
+    load(golden / "t5x_native" / "checkpoint_300")
+
+
+@pytest.mark.parametrize(
+  ("files", "message"),
+  [
+    (["config.json", "pytorch_model.bin"], "save_pretrained"),
+    (["config.json", "tf_model.h5"], "want safetensors"),
+    (["notes.txt"], "it holds notes.txt; wanted is checkpoint"),
+    (["checkpoint_5.tmp-1/checkpoint"], "no complete checkpoint"),
+    ([], "nothing at"),
+  ],
+)
+def test_what_is_no_checkpoint_says_what_to_do(tmp_path, files, message):
+  for name in files:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"x")
+  with pytest.raises(CheckpointError, match=message):
+    load(tmp_path)
+
+
+def test_parts_of_a_checkpoint_point_to_the_whole(golden):
+  step = golden / "t5x_orbax" / "checkpoint_3000"
+  with pytest.raises(CheckpointError, match="give the directory above it"):
+    load(step / "state")
+  array = golden / "t5x_native/checkpoint_3000/target.token_embedder.embedding"
+  with pytest.raises(CheckpointError, match="give the directory above it"):
+    load(array)
+  with pytest.raises(CheckpointError, match="give the directory of the"):
+    load(golden / "t5x_native" / "checkpoint_3000" / "checkpoint")
+  with pytest.raises(CheckpointError, match="local paths and gs:// only"):
+    load("s3://bucket/checkpoint_1")
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_gs_reads_what_local_reads(
+  golden, bucket, manifest, hashes, name, golden_config
+):
+  shutil.copytree(golden / name, bucket / "models" / "checkpoint_3000")
+  for url in ("gs://bucket/models/checkpoint_3000/", "gs://bucket/models"):
+    checkpoint = load(url, config=golden_config)
+    assert hashes(checkpoint.params) == manifest
+    assert checkpoint.path == "gs://bucket/models/checkpoint_3000"
+
+
+def test_gs_that_is_not_there(bucket):
+  with pytest.raises(CheckpointNotFoundError, match="nothing at gs://bucket/x"):
+    load("gs://bucket/x")
+
+
+def test_gs_orbax_without_its_last_file_is_unfinished(golden, bucket):
+  shutil.copytree(golden / "t5x_orbax", bucket / "run")
+  (bucket / "run/checkpoint_3000/state/commit_success.txt").unlink()
+  with pytest.raises(CheckpointError, match="no complete checkpoint"):
+    load("gs://bucket/run")
+
+
+def test_optimizer_slots_are_those_of_both_t5x_layouts(golden):
+  native = load(golden / "t5x_native", optimizer=True)
+  orbax = load(golden / "t5x_orbax", optimizer=True)
+  flat = architecture.flatten(native.optimizer)
+  other = architecture.flatten(orbax.optimizer)
+  assert flat.keys() == other.keys()
+  assert all((flat[name] == other[name]).all() for name in flat)
+  embedding = native.optimizer["token_embedder"]["embedding"]
+  # Factored: v_row has the smaller dimension, v is not used.
+  shapes = {slot: value.shape for slot, value in embedding.items()}
+  assert shapes == {"v_row": (32,), "v_col": (512,), "v": (1,)}
+  scale = native.optimizer["encoder"]["encoder_norm"]["scale"]
+  shapes = {slot: value.shape for slot, value in scale.items()}
+  assert shapes == {"v_row": (1,), "v_col": (1,), "v": (32,)}
+  assert load(golden / "t5x_legacy", optimizer=True).optimizer is None
+
+
+def test_import_is_light():
+  """Importing must not load what only reading and writing need."""
+  code = (
+    "import sys, speccascade.checkpoints as c; "
+    "bad = {'tensorflow', 'orbax', 'tensorstore', 'safetensors', 'gin'}; "
+    "sys.exit(str(sorted(bad & set(sys.modules))) if bad & set(sys.modules) "
+    "else 0)"
+  )
+  done = subprocess.run(
+    [sys.executable, "-c", code], capture_output=True, text=True, check=False
+  )
+  assert done.returncode == 0, done.stderr
+
+
+def test_nothing_imports_tensorflow(golden, tmp_path):
+  code = f"""
+import sys
+sys.modules["tensorflow"] = None  # any import of it raises
+from speccascade.checkpoints import load, orbax_io, t5x_native
+hf = load({str(golden / "hf")!r})
+orbax_io.save({str(tmp_path / "a")!r}, hf.params, hf.config, step=1)
+t5x_native.save({str(tmp_path / "checkpoint_1")!r}, hf.params, step=1)
+for path in ({str(tmp_path / "a")!r}, {str(tmp_path)!r}):
+  load(path)
+"""
+  done = subprocess.run(
+    [sys.executable, "-c", code],
+    capture_output=True,
+    text=True,
+    check=False,
+    env=os.environ | {"JAX_PLATFORMS": "cpu"},
+  )
+  assert done.returncode == 0, done.stderr
+
+
+def test_step_directories_by_name():
+  assert t5x_native.step_of("checkpoint_0") == 0
+  for name in ("checkpoint_", "checkpoint_3.tmp-1", "xcheckpoint_3"):
+    assert t5x_native.step_of(name) is None
