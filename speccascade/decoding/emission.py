@@ -50,7 +50,7 @@ def cut(
     ([B] int32 tokens emitted, [B] bool whether the row has ended).
   """
   num = jnp.minimum(num, room)
-  position = jnp.arange(new.shape[1])[None]
+  position = jnp.arange(new.shape[1], dtype=jnp.int32)[None]
   is_eos = (new == eos_id) & (position < num[:, None])
   first = jnp.min(jnp.where(is_eos, position, new.shape[1]), axis=1)
   has_eos = first < new.shape[1]

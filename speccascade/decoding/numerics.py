@@ -11,8 +11,8 @@ Array = jax.Array
 
 
 def at_least_float32(x: Array) -> Array:
-  """Returns x in `promote_types(x.dtype, float32)`."""
-  return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+  """Returns x in its own float type, or float32 where that is narrower."""
+  return x if jnp.finfo(x.dtype).bits >= 32 else x.astype(jnp.float32)
 
 
 def max_prob(p: Array) -> Array:

@@ -41,7 +41,8 @@ def token_verify(
   q_x = _of_tokens(q, tokens)
   pi_x = _of_tokens(pi, tokens)
   accept = (u_accept * q_x < pi_x) & (position[None] < count[:, None])
-  num_accepted = jnp.sum(jnp.cumprod(accept, axis=1, dtype=jnp.int32), axis=1)
+  run = jnp.cumprod(accept, axis=1, dtype=jnp.int32)
+  num_accepted = jnp.sum(run, axis=1, dtype=jnp.int32)
   token = _replace(num_accepted, count, q, pi, u_draw, scale=None)
   return Verdict(num_accepted, token, jnp.minimum(num_accepted + 1, count))
 
