@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding.types import Array, Output
 from speccascade.models.t5.config import T5Config
-from speccascade.models.t5.network import Transformer, write_slots
+from speccascade.models.t5.network import Transformer, write_cache
 
 
 @struct.dataclass
@@ -19,9 +19,10 @@ class T5State:
 
   Attributes:
     length: [B] int32, decoder tokens fed so far; slots behind it mean nothing.
-    caches: (keys, values) [B, H, L, D] of each decoder layer, in the
-      activations' dtype; L is the capacity.
-    sources: (keys, values) [B, H, S, D] of the source, for each layer.
+    caches: (keys [B, H, D, L], values [B, H, L, D]) of each decoder layer, in
+      the activations' dtype; L is the capacity.
+    sources: (keys [B, H, D, S], values [B, H, S, D]) of the source, for each
+      layer.
     source_bias: [B, 1, 1, S], masks the source's padding.
   """
 
@@ -144,11 +145,14 @@ class T5LM:
     """
     cfg = self.module.config
     sources, source_bias = self._apply("start", inputs)
-    shape = (inputs.shape[0], cfg.num_heads, capacity, cfg.head_dim)
-    empty = lambda: jnp.zeros(shape, cfg.dtype)
+    rows = (inputs.shape[0], cfg.num_heads)
+    empty = lambda *shape: jnp.zeros((*rows, *shape), cfg.dtype)
     return T5State(
       length=jnp.zeros(inputs.shape[:1], jnp.int32),
-      caches=tuple((empty(), empty()) for _ in sources),
+      caches=tuple(
+        (empty(cfg.head_dim, capacity), empty(capacity, cfg.head_dim))
+        for _ in sources
+      ),
       sources=sources,
       source_bias=source_bias,
     )
@@ -168,7 +172,7 @@ class T5LM:
     Raises:
       ValueError: if the block is wider than the cache.
     """
-    capacity = state.caches[0][0].shape[2]
+    capacity = state.caches[0][0].shape[3]
     if tokens.shape[1] > capacity:
       raise ValueError(
         f"a block of {tokens.shape[1]} tokens does not fit a cache of "
@@ -196,9 +200,17 @@ class T5LM:
     self, state: T5State, start: Array, path: Array, count: Array
   ) -> T5State:
     """Moves one path of a fed tree to the front. See `LanguageModel`."""
-    slots = (start[:, None] + path)[:, None, :, None]
-    move = lambda cache: write_slots(
-      cache, jnp.take_along_axis(cache, slots, axis=2), start
+    slots = start[:, None] + path
+    keys_at, values_at = slots[:, None, None, :], slots[:, None, :, None]
+    caches = tuple(
+      write_cache(
+        (keys, values),
+        (
+          jnp.take_along_axis(keys, keys_at, axis=3),
+          jnp.take_along_axis(values, values_at, axis=2),
+        ),
+        start,
+      )
+      for keys, values in state.caches
     )
-    caches = jax.tree.map(move, state.caches)
     return state.replace(caches=caches, length=start + count)

@@ -15,17 +15,55 @@ import numpy as np
 from speccascade.models.t5 import layers
 from speccascade.models.t5.config import T5Config
 
+# Beyond this many rows a loop over them compiles to less code.
+MAX_UNROLLED_ROWS = 16
 
-def write_slots(cache, new, start):
-  """Writes new [B, H, N, D] into cache [B, H, L, D] from slot start [B] on.
+
+def write_slots(cache, new, start, axis):
+  """Writes new [B, ...] into cache [B, ...].
 
   `dynamic_update_slice` moves a start that leaves no room: the caller sees to
   it that start + N <= L.
+
+  Args:
+    cache: [B, ...] with L slots along `axis`.
+    new: the same with N slots.
+    start: [B] int32, each row's first slot.
+    axis: of the slots, at least 1.
   """
-  write = lambda cache, new, start: jax.lax.dynamic_update_slice_in_dim(
-    cache, new, start, axis=1
-  )
-  return jax.vmap(write)(cache, new, start)
+
+  def write(b, cache):
+    row = jax.lax.dynamic_slice_in_dim(new, b, 1)
+    at = [0] * cache.ndim
+    at[0], at[axis] = b, start[b]
+    return jax.lax.dynamic_update_slice(cache, row, at)
+
+  # A scatter, which `vmap` would make, also reads the old values; XLA's CPU
+  # backend then copies the whole cache at every step of a decoding loop.
+  if cache.shape[0] > MAX_UNROLLED_ROWS:
+    return jax.lax.fori_loop(0, cache.shape[0], write, cache)
+  for b in range(cache.shape[0]):
+    cache = write(b, cache)
+  return cache
+
+
+def write_cache(cache, new, start):
+  """Writes (keys [B, H, D, N], values [B, H, N, D]) at slots start [B]."""
+
+  def write(cache):
+    return (
+      write_slots(cache[0], new[0], start, axis=3),
+      write_slots(cache[1], new[1], start, axis=2),
+    )
+
+  if start.shape[0] > 1:
+    return write(cache)
+  # The axis of one row is dropped before the products of attention, and XLA's
+  # CPU backend then does the update twice, once for them and once for the
+  # loop's next step, on three copies of the cache. Not so behind a branch; it
+  # is always taken.
+  fits = start[0] + new[0].shape[3] <= cache[0].shape[3]
+  return jax.lax.cond(fits, write, lambda cache: cache, cache)
 
 
 def _mask_bias(dtype, *masks):
@@ -105,7 +143,7 @@ class DecoderLayer(nn.Module):
     return x + self.dropout(y, deterministic=deterministic)
 
   def source_keys_values(self, encoded):
-    """Returns this layer's keys and values of the source, [B, H, S, D]."""
+    """Returns this layer's keys and values of the source [B, S, E]."""
     return self.encoder_decoder_attention.keys_values(encoded)
 
   def extend(self, x, cache, source, start, bias, source_bias, read):
@@ -116,7 +154,7 @@ class DecoderLayer(nn.Module):
     """
     y = self.pre_self_attention_layer_norm(x)
     new = self.self_attention.keys_values(y)
-    cache = tuple(write_slots(c, n, start) for c, n in zip(cache, new))
+    cache = write_cache(cache, new, start)
     if read is not None:
       x, y = (jnp.take_along_axis(a, read[..., None], axis=1) for a in (x, y))
     x = x + self.self_attention.attend(y, *cache, bias)
@@ -213,10 +251,7 @@ class Decoder(nn.Module):
     block = jnp.moveaxis(by_offset[:, between + (capacity - 1)], 0, 1)
     ancestors = jnp.broadcast_to(ancestors[:, None], block.shape)
     block = jnp.where(ancestors, block, jnp.asarray(layers.MASKED, bias.dtype))
-    place = lambda bias, block, start: jax.lax.dynamic_update_slice_in_dim(
-      bias, block, start, axis=2
-    )
-    return jax.vmap(place)(bias, block, start)
+    return write_slots(bias, block, start, axis=3)
 
   def extend(self, x, caches, sources, start, bias, source_bias, read):
     """Feeds x [B, N, E]; returns normed hidden [B, N or R, E] and caches."""
@@ -368,8 +403,8 @@ class Transformer(nn.Module):
     """Encodes inputs [B, S] once for all blocks to come.
 
     Returns:
-      A pair (keys, values) [B, H, S, D] of the source for each decoder layer,
-      and the bias [B, 1, 1, S] that masks its padding.
+      A pair (keys [B, H, D, S], values [B, H, S, D]) of the source for each
+      decoder layer, and the bias [B, 1, 1, S] that masks its padding.
     """
     encoded = self.encode(inputs, enable_dropout=False)
     sources = self.decoder.source_cache(encoded)
@@ -391,8 +426,8 @@ class Transformer(nn.Module):
 
     Args:
       tokens: [B, N] int32.
-      caches: a pair (keys, values) [B, H, L, D] for each layer; slots below
-        `start` are filled, the others mean nothing.
+      caches: a pair (keys [B, H, D, L], values [B, H, L, D]) for each layer;
+        slots below `start` are filled, the others mean nothing.
       sources: from `start`.
       source_bias: from `start`.
       start: [B] int32, the slot of each row's first token; start + N <= L.
@@ -405,7 +440,7 @@ class Transformer(nn.Module):
     """
     num_fed = tokens.shape[1]
     bias = self.decoder.block_bias(
-      caches[0][0].shape[2], start, num_fed, depth, ancestors
+      caches[0][0].shape[3], start, num_fed, depth, ancestors
     )
     is_fewer = read is not None and read.shape[1] < num_fed
     x, caches = self.decoder.extend(
