@@ -1,0 +1,29 @@
+"""Speculative cascades on T5: exact laws, measured speed, trade-off curves.
+
+Public names load on first use, so that `import speccascade.decoding` imports
+neither TensorFlow nor the command-line parts.
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+# Name -> module that holds it.
+_PUBLIC = {
+  "T5Config": "speccascade.models",
+  "T5LM": "speccascade.models",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name):
+  if name in _PUBLIC:
+    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+  return sorted({*globals(), *_PUBLIC})

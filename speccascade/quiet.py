@@ -1,0 +1,59 @@
+"""Keeps TensorFlow's start-up chatter off the terminal, and off the GPU."""
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+
+# What TensorFlow's native code says while it loads, whatever the log level.
+_NOISE = re.compile(
+  rb"before absl::InitializeLog|oneDNN custom operations|cudart_stub\.cc"
+  rb"|cuda_dnn\.cc|cuda_blas\.cc|cuda_fft\.cc|computation_placer\.cc"
+  rb"|Unable to register cu|cpu_feature_guard\.cc|To enable the following"
+  rb"|TF-TRT Warning|TensorRT|cuda_platform\.cc|cuInit|could not find cuda",
+  re.IGNORECASE,
+)
+
+
+@contextlib.contextmanager
+def native_logs():
+  """Holds back what native code writes to stderr; lets all but noise pass.
+
+  Python's own `sys.stderr` writes to the same descriptor and is held back with
+  it, in order, until the block ends, normally or not.
+  """
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  try:
+    sys.stderr.flush()
+    saved = os.dup(2)
+  except (OSError, AttributeError):  # no usable stderr: nothing to hold back
+    yield
+    return
+  with tempfile.TemporaryFile() as held:
+    os.dup2(held.fileno(), 2)
+    try:
+      yield
+    finally:
+      sys.stderr.flush()
+      os.dup2(saved, 2)
+      os.close(saved)
+      held.seek(0)
+      rest = b"".join(line for line in held if not _NOISE.search(line))
+      if rest:
+        os.write(2, rest)
+
+
+def import_tensorflow():
+  """Returns TensorFlow, imported in silence and without any accelerator.
+
+  TensorFlow only reads and tokenises text here; on a GPU it would take the
+  memory that JAX needs.
+  """
+  with native_logs():
+    import tensorflow as tf
+
+    with contextlib.suppress(RuntimeError):  # devices are already in use
+      tf.config.set_visible_devices([], "GPU")
+      tf.config.set_visible_devices([], "TPU")
+  return tf

@@ -1,0 +1,19 @@
+"""What the configs of test_cli.py configure."""
+
+CALLS = []
+
+
+def work(model_dir, steps=3, rate=0.1):
+  CALLS.append((model_dir, steps, rate))
+  if steps < 0:
+    raise ValueError(f"steps is {steps}, want 0 or more")
+  if rate is None:
+    raise KeyError("a bug")
+
+
+def outer(make):
+  make()
+
+
+def unbound(folder):
+  CALLS.append(folder)
