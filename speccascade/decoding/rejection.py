@@ -43,7 +43,7 @@ def token_verify(
   accept = (u_accept * q_x < pi_x) & (position[None] < count[:, None])
   run = jnp.cumprod(accept, axis=1, dtype=jnp.int32)
   num_accepted = jnp.sum(run, axis=1, dtype=jnp.int32)
-  token = _replace(num_accepted, count, q, pi, u_draw, scale=None)
+  token = replacement(num_accepted, count, q, pi, u_draw)
   return Verdict(num_accepted, token, jnp.minimum(num_accepted + 1, count))
 
 
@@ -96,7 +96,7 @@ def block_verify(
     )[:, 0],
     1,
   )
-  token = _replace(num_accepted, count, q, pi, u_draw, scale=scale)
+  token = replacement(num_accepted, count, q, pi, u_draw, scale=scale)
   return Verdict(num_accepted, token, jnp.minimum(num_accepted + 1, count))
 
 
@@ -110,7 +110,7 @@ def _of_tokens(law: Array, tokens: Array) -> Array:
   return found[..., 0]
 
 
-def _replace(num_accepted, count, q, pi, u_draw, scale):
+def replacement(num_accepted, count, q, pi, u_draw, scale=None):
   """Draws the token behind the accepted prefix, [B] int32.
 
   At the bonus position (nothing was rejected) the law is pi; elsewhere it is

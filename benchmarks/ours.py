@@ -1,0 +1,207 @@
+"""Times our decoders; one JSON request a line on stdin, one answer a line.
+
+Started by `race.py` with the folder of the weights, and run in turn with the
+peer. A request is {"case": name, ...}, an answer {"seconds": ..., ...}. What is
+compiled stays compiled.
+"""
+
+import functools
+import json
+import pathlib
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import shapes
+from speccascade.checkpoints import restore
+from speccascade.decoding import methods, numerics, rejection, sampling
+from speccascade.decoding import target as targets
+from speccascade.decoding.drafters.autoregressive import AutoregressiveDrafter
+from speccascade.decoding.executions.speculative import speculative
+from speccascade.models import T5LM
+
+NO_EOS = -1
+
+
+def forced(rate: float):
+  """Returns a verifier step that accepts each draft with probability `rate`.
+
+  It does the work of token verification, so that it costs the same; only the
+  outcome is not the models'.
+  """
+
+  def verify(tokens, count, q, pi, u_accept, u_draw):
+    width = tokens.shape[1]
+    index = tokens[..., None]
+    q_x = jnp.take_along_axis(q[:, :width], index, axis=-1)[..., 0]
+    pi_x = jnp.take_along_axis(pi[:, :width], index, axis=-1)[..., 0]
+    # Never false, but the compiler does not know: the laws are still read.
+    read = 0 * u_accept * q_x <= pi_x
+    position = jnp.arange(width, dtype=jnp.int32)[None]
+    accept = (u_accept < rate) & read & (position < count[:, None])
+    num = jnp.sum(jnp.cumprod(accept, axis=1, dtype=jnp.int32), axis=1)
+    token = rejection.replacement(num, count, q, pi, u_draw)
+    return rejection.Verdict(num, token, jnp.minimum(num + 1, count))
+
+  return verify
+
+
+@functools.cache
+def model(shape: str, role: str, dtype: str) -> T5LM:
+  """Loads what the peer saved: both race on the same weights."""
+  checkpoint = restore.load(
+    pathlib.Path(sys.argv[1]) / shapes.folder(shape, role)
+  )
+  return T5LM.create(checkpoint.config, checkpoint.params, dtype=dtype)
+
+
+def source(rows: int, ragged: bool = False):
+  rng = np.random.default_rng(0)
+  tokens = rng.integers(3, 500, (rows, shapes.SOURCE_LEN))
+  if ragged:
+    lengths = rng.integers(4, shapes.SOURCE_LEN + 1, rows)
+    tokens[np.arange(shapes.SOURCE_LEN)[None] >= lengths[:, None]] = 0
+  return jnp.asarray(tokens, jnp.int32)
+
+
+def clock(function, repeats: int) -> float:
+  """Returns the least seconds of a call, after one that compiles."""
+  jax.block_until_ready(function())
+  times = []
+  for _ in range(repeats):
+    begin = time.perf_counter()
+    jax.block_until_ready(function())
+    times.append(time.perf_counter() - begin)
+  return min(times)
+
+
+@functools.cache
+def _ar(shape, dtype, rows, temperature):
+  lm = model(shape, "verifier", dtype)
+  decoder = methods.decoder(
+    "verifier", gamma=1, max_decode_len=shapes.NEW_TOKENS, eos_id=NO_EOS
+  )
+  keys = sampling.row_keys(0, 0, jnp.arange(rows))
+  inputs = source(rows, ragged=rows > 1)
+  how = sampling.Sampling.create(temperature)
+  return lambda: decoder(None, lm, inputs, keys, 0.0, how)
+
+
+def ar(*, shape, dtype="float32", rows=1, temperature=0.0, repeats=1):
+  """Seconds of NEW_TOKENS tokens, encoder included."""
+  run = _ar(shape, dtype, rows, temperature)
+  seconds = clock(run, repeats)
+  return {"seconds": seconds, "tokens": run().tokens[0].tolist()}
+
+
+@functools.cache
+def _block(shape, role, dtype, width, loops):
+  """A hot loop of decoder passes of `width` tokens at one place."""
+  lm = model(shape, role, dtype)
+  state = lm.prefill(source(1), capacity=shapes.NEW_TOKENS + 16)
+  warm = jnp.full((1, 16), 3, jnp.int32)
+  state, _ = lm.extend(state, warm, jnp.array([16]))
+  how = sampling.Sampling.create(0.0)
+
+  @jax.jit
+  def run(lm, state):
+    def body(_, carry):
+      state, tokens = carry
+      state, out = lm.extend(state, tokens, jnp.array([width]))
+      _, law = how.laws(out.logits)
+      state = lm.rewind(state, jnp.array([16]))
+      return state, numerics.first_argmax(law)
+
+    tokens = jnp.full((1, width), 3, jnp.int32)
+    return jax.lax.fori_loop(0, loops, body, (state, tokens))[1]
+
+  return lambda: run(lm, state)
+
+
+def block(
+  *, shape, width, role="verifier", dtype="float32", loops=64, repeats=1
+):
+  """Seconds of one decoder pass over `width` tokens, arg-max included."""
+  run = _block(shape, role, dtype, width, loops)
+  return {"seconds": clock(run, repeats) / loops}
+
+
+@functools.cache
+def _spec(shape, gamma, rate, target, temperature, alpha, top_p, rows, dtype):
+  verifier = model(shape, "verifier", dtype)
+  drafter = model(shapes.DRAFTERS[shape], "drafter", dtype)
+  chosen = targets.lossless
+  if target is not None:
+    chosen = methods.find(target).target
+  verify = forced(rate)
+
+  @jax.jit
+  def run(drafter, verifier, inputs, keys, alpha, how):
+    return speculative(
+      AutoregressiveDrafter(drafter, gamma),
+      verifier,
+      inputs,
+      keys,
+      target=chosen,
+      alpha=alpha,
+      sampling=how,
+      max_decode_len=shapes.NEW_TOKENS,
+      eos_id=NO_EOS,
+      verify=verify,
+    )
+
+  keys = sampling.row_keys(0, 0, jnp.arange(rows))
+  how = sampling.Sampling.create(temperature, top_p=top_p)
+  alpha = jnp.float32(alpha)
+  inputs = source(rows, ragged=rows > 1)
+  return lambda: run(drafter, verifier, inputs, keys, alpha, how)
+
+
+def spec(
+  *,
+  shape,
+  gamma,
+  rate,
+  target=None,
+  temperature=0.0,
+  alpha=0.3,
+  top_p=None,
+  rows=1,
+  dtype="float32",
+  repeats=1,
+):
+  """Seconds of NEW_TOKENS tokens with forced acceptance, and its blocks."""
+  run = _spec(
+    shape, gamma, rate, target, temperature, alpha, top_p, rows, dtype
+  )
+  seconds = clock(run, repeats)
+  return {"seconds": seconds, "blocks": float(run().stats.num_blocks.mean())}
+
+
+def bandwidth(*, megabytes=400, repeats=1):
+  """Bytes a second of a plain sum over a large array."""
+  x = jnp.ones((megabytes * 250_000,), jnp.float32)
+  total = jax.jit(jnp.sum)
+  seconds = clock(lambda: total(x), repeats)
+  return {"seconds": seconds, "bytes_per_s": x.nbytes / seconds}
+
+
+CASES = {"ar": ar, "block": block, "spec": spec, "bandwidth": bandwidth}
+
+
+def main():
+  device = jax.devices()[0]
+  print(
+    json.dumps({"device": str(device.device_kind), "jax": jax.__version__}),
+    flush=True,
+  )
+  for line in sys.stdin:
+    request = json.loads(line)
+    print(json.dumps(CASES[request.pop("case")](**request)), flush=True)
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,106 @@
+"""Times Hugging Face generation and assisted generation, as `ours.py` does.
+
+Needs torch and transformers (a benchmark-only extra); nothing else imports
+them. The weights are random; `save` writes them for `ours.py` to load, so that
+both race on the same ones.
+"""
+
+import functools
+import json
+import sys
+import time
+
+import torch
+import transformers
+from transformers import T5Config, T5ForConditionalGeneration
+
+from benchmarks import shapes
+
+
+@functools.cache
+def model(shape: str, role: str, dtype: str, is_blank: bool):
+  d, heads, width, ff, layers, vocab = shapes.SHAPES[shape]
+  torch.manual_seed(["drafter", "verifier"].index(role))
+  config = T5Config(
+    vocab_size=vocab,
+    d_model=d,
+    num_heads=heads,
+    d_kv=width,
+    d_ff=ff,
+    num_layers=layers,
+    num_decoder_layers=layers,
+    feed_forward_proj="gated-gelu",
+    tie_word_embeddings=False,
+    decoder_start_token_id=0,
+    pad_token_id=0,
+    eos_token_id=1,
+  )
+  net = T5ForConditionalGeneration(config).eval()
+  if is_blank:
+    # All logits equal: drafter and verifier agree on every token.
+    torch.nn.init.zeros_(net.lm_head.weight)
+  # No token ends a row, or random weights would.
+  net.generation_config.eos_token_id = None
+  return net.to(getattr(torch, dtype))
+
+
+def _generate(net, **more):
+  generator = torch.Generator().manual_seed(0)
+  tokens = torch.randint(3, 500, (1, shapes.SOURCE_LEN), generator=generator)
+  begin = time.perf_counter()
+  with torch.inference_mode():
+    out = net.generate(
+      tokens,
+      attention_mask=torch.ones_like(tokens),
+      max_new_tokens=shapes.NEW_TOKENS,
+      min_new_tokens=shapes.NEW_TOKENS,
+      do_sample=False,
+      **more,
+    )
+  seconds = time.perf_counter() - begin
+  if out.shape[1] != shapes.NEW_TOKENS + 1:
+    raise RuntimeError(f"{out.shape[1] - 1} tokens came out")
+  return seconds, out[0, 1:].tolist()
+
+
+def save(*, shape, role, folder):
+  """Writes a model's weights as a Hugging Face directory."""
+  model(shape, role, "float32", False).save_pretrained(folder)
+  return {"seconds": 0.0}
+
+
+def ar(*, shape, dtype="float32", threads=1, repeats=1):
+  """Seconds of NEW_TOKENS tokens, encoder included."""
+  torch.set_num_threads(threads)
+  net = model(shape, "verifier", dtype, False)
+  runs = [_generate(net) for _ in range(repeats)]
+  return {"seconds": min(runs)[0], "tokens": runs[0][1]}
+
+
+def spec(*, shape, gamma, accept_all, dtype="float32", threads=1, repeats=1):
+  """The same with assisted generation, all or no drafts accepted."""
+  torch.set_num_threads(threads)
+  net = model(shape, "verifier", dtype, accept_all)
+  small = model(shapes.DRAFTERS[shape], "drafter", dtype, accept_all)
+  small.generation_config.num_assistant_tokens = gamma
+  small.generation_config.num_assistant_tokens_schedule = "constant"
+  small.generation_config.assistant_confidence_threshold = 0.0
+  runs = [_generate(net, assistant_model=small) for _ in range(repeats)]
+  return {"seconds": min(runs)[0]}
+
+
+def main():
+  versions = {
+    "torch": torch.__version__,
+    "transformers": transformers.__version__,
+  }
+  transformers.logging.set_verbosity_error()
+  print(json.dumps(versions), flush=True)
+  cases = {"ar": ar, "spec": spec, "save": save}
+  for line in sys.stdin:
+    request = json.loads(line)
+    print(json.dumps(cases[request.pop("case")](**request)), flush=True)
+
+
+if __name__ == "__main__":
+  main()

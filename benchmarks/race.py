@@ -1,0 +1,378 @@
+"""Races our decoders against Hugging Face generation, in turn, in one run.
+
+  python -m benchmarks.race --peer_python PATH --output_dir out/race
+
+PATH is a Python with torch and transformers; they need not be in this one. Each
+side is a process of its own, warmed up once; every round asks both, so that a
+ratio is taken between neighbours in time. Prints a table and writes race.json
+and race.md. The weights are random and come from the peer.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from tqdm import tqdm
+
+from benchmarks import shapes
+from speccascade.analysis import speedup
+
+AR_SHAPES = ("t5-small", "t5-base", "128/3", "256/4", "quickstart-large")
+PEER_MODES = [(d, t) for d in ("float32", "bfloat16") for t in (1, 2)]
+RATES = (0.0, 0.7, 0.9, 1.0)
+RULES = (
+  "spec_cascade_chow",
+  "spec_cascade_diff",
+  "spec_cascade_opt",
+  "spec_cascade_token_v1",
+  "spec_cascade_token_v2",
+  "spec_cascade_token_v3",
+  "spec_decode_lossy",
+  "spec_decode_lossy_star",
+)
+
+
+class Worker:
+  """One side of the race: a process that answers requests."""
+
+  def __init__(self, command, environment):
+    self._process = subprocess.Popen(
+      command,
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      text=True,
+      env={**os.environ, **environment},
+    )
+    self.about = json.loads(self._line())
+
+  def _line(self):
+    line = self._process.stdout.readline()
+    if not line:
+      raise SystemExit("a worker died; its message stands above")
+    return line
+
+  def ask(self, **request):
+    """Returns the answer to a request."""
+    self._process.stdin.write(json.dumps(request) + "\n")
+    self._process.stdin.flush()
+    return json.loads(self._line())
+
+  def close(self):
+    self._process.stdin.close()
+    self._process.wait()
+
+
+def in_turn(cases: dict, rounds: int, label: str) -> dict:
+  """Asks every case once a round; returns the seconds of each, by name."""
+  for ask in cases.values():
+    ask()  # compile, load, warm up
+  times = {name: [] for name in cases}
+  for _ in tqdm(range(rounds), desc=label, leave=False):
+    for name, ask in cases.items():
+      times[name].append(ask()["seconds"])
+  return times
+
+
+def ratio(over: list, under: list) -> dict:
+  """Returns median, least and most of the per-round ratio."""
+  ratios = [a / b for a, b in zip(over, under)]
+  return {
+    "median": statistics.median(ratios),
+    "min": min(ratios),
+    "max": max(ratios),
+  }
+
+
+def race_autoregressive(ours, peer, shape, rounds):
+  """Tokens one by one, against the peer's best mode."""
+  cases = {"ours": lambda: ours.ask(case="ar", shape=shape)}
+  for dtype, threads in PEER_MODES:
+    name = f"peer {dtype} {threads} thr"
+    cases[name] = lambda dtype=dtype, threads=threads: peer.ask(
+      case="ar", shape=shape, dtype=dtype, threads=threads
+    )
+  times = in_turn(cases, rounds, f"autoregressive {shape}")
+  per_token = {
+    name: statistics.median(values) / shapes.NEW_TOKENS * 1e3
+    for name, values in times.items()
+  }
+  row = {"race": "autoregressive", "shape": shape, "ms_per_token": per_token}
+  bandwidth = ours.ask(case="bandwidth", repeats=5)["bytes_per_s"]
+  used = shapes.decoder_bytes(shape) / (min(times["ours"]) / shapes.NEW_TOKENS)
+  row["bandwidth_share"] = used / bandwidth
+  best = min(
+    (name for name in times if name != "ours"),
+    key=lambda name: statistics.median(times[name]),
+  )
+  row["peer_best"] = best
+  row["ratio"] = ratio(times[best], times["ours"])
+  mine = ours.ask(case="ar", shape=shape)["tokens"]
+  theirs = peer.ask(case="ar", shape=shape, threads=1)["tokens"]
+  row["same_tokens"] = mine == theirs
+  return row
+
+
+def race_blocks(ours, shape, rounds):
+  """A block of N tokens over one token."""
+  cases = {
+    n: lambda n=n: ours.ask(case="block", shape=shape, width=n)
+    for n in (1, 2, 4, 6, 8)
+  }
+  times = in_turn(cases, rounds, f"blocks {shape}")
+  return {
+    "race": "block over one token",
+    "shape": shape,
+    "ms": {n: min(values) * 1e3 for n, values in times.items()},
+    "ratio": {n: ratio(values, times[1]) for n, values in times.items()},
+  }
+
+
+def race_speculative(ours, peer, shape, gamma, rounds):
+  """Forced acceptance, the cost model, and assisted generation."""
+  small = shapes.DRAFTERS[shape]
+  cases = {"ar": lambda: ours.ask(case="ar", shape=shape)}
+  for rate in RATES:
+    cases[f"spec {rate:g}"] = lambda rate=rate: ours.ask(
+      case="spec", shape=shape, gamma=gamma, rate=rate
+    )
+  for name, model, role, width in (
+    ("step", shape, "verifier", 1),
+    ("verify", shape, "verifier", gamma + 1),
+    ("draft", small, "drafter", 1),
+    ("draft 2", small, "drafter", 2),
+  ):
+    cases[name] = lambda model=model, role=role, width=width: ours.ask(
+      case="block", shape=model, role=role, width=width
+    )
+  for is_all in (True, False):
+    for dtype, threads in PEER_MODES:
+      key = f"peer {'all' if is_all else 'none'} {dtype} {threads} thr"
+      cases[key] = lambda is_all=is_all, dtype=dtype, threads=threads: peer.ask(
+        case="spec",
+        shape=shape,
+        gamma=gamma,
+        accept_all=is_all,
+        dtype=dtype,
+        threads=threads,
+      )
+  times = in_turn(cases, rounds, f"speculative {shape}")
+  low = {name: min(values) for name, values in times.items()}
+  c, q2 = low["draft"] / low["step"], low["draft 2"] / low["step"]
+  v = low["verify"] / low["step"]
+  row = {
+    "race": "speculative",
+    "shape": shape,
+    "drafter": small,
+    "gamma": gamma,
+    "c": c,
+    "q2": q2,
+    "v": v,
+    "ms_per_token": {
+      name: statistics.median(values) / shapes.NEW_TOKENS * 1e3
+      for name, values in times.items()
+      if name.startswith(("ar", "spec", "peer"))
+    },
+    "speedup": {},
+  }
+  for rate in RATES:
+    answer = ours.ask(case="spec", shape=shape, gamma=gamma, rate=rate)
+    tokens = shapes.NEW_TOKENS / answer["blocks"]
+    predicted = speedup.predicted_speedup(tokens, gamma, c, v=v, q2=q2)
+    measured = ratio(times["ar"], times[f"spec {rate:g}"])
+    row["speedup"][f"{rate:g}"] = {
+      **measured,
+      "tokens_per_block": tokens,
+      "predicted": predicted,
+      "measured_over_predicted": measured["median"] / predicted,
+    }
+  for word, rate in (("all", "1"), ("none", "0")):
+    modes = [name for name in times if name.startswith(f"peer {word} ")]
+    best = min(modes, key=lambda name: statistics.median(times[name]))
+    row[f"ratio_{word}"] = {
+      **ratio(times[best], times[f"spec {rate}"]),
+      "peer_best": best,
+    }
+  return row
+
+
+def race_rules(ours, shape, gamma, rounds):
+  """What a rule adds to a block of lossless verification, at temperature 1."""
+  common = {
+    "case": "spec",
+    "shape": shape,
+    "gamma": gamma,
+    "rate": 0.7,
+    "temperature": 1.0,
+  }
+  cases = {"spec_decode": lambda: ours.ask(**common)}
+  for name in RULES:
+    cases[name] = lambda name=name: ours.ask(**common, target=name)
+  cases["ensemble"] = lambda: ours.ask(**common, target="ensemble")
+  cases["top_p .9"] = lambda: ours.ask(**common, top_p=0.9)
+  times = in_turn(cases, rounds, f"rules {shape}")
+  # A target that uses q pays one drafter step more, which is not the rule's:
+  # `ensemble` is the cheapest of them and stands for lossless verification.
+  return {
+    "race": "rules",
+    "shape": shape,
+    "gamma": gamma,
+    "over_spec_decode": {
+      name: ratio(values, times["spec_decode"])
+      for name, values in times.items()
+    },
+    "over_cheapest_target_of_q": {
+      name: ratio(values, times["ensemble"])
+      for name, values in times.items()
+      if name in RULES
+    },
+  }
+
+
+def race_batches(ours, shape, rounds):
+  """Tokens a second of ragged batches over batch 1."""
+  cases = {
+    rows: lambda rows=rows: ours.ask(case="ar", shape=shape, rows=rows)
+    for rows in (1, 8, 32)
+  }
+  times = in_turn(cases, rounds, f"batches {shape}")
+  return {
+    "race": "batch",
+    "shape": shape,
+    "throughput_ratio": {
+      rows: {k: rows * x for k, x in ratio(times[1], values).items()}
+      for rows, values in times.items()
+    },
+  }
+
+
+def markdown(about, rows) -> str:
+  """Returns the tables of a run."""
+  lines = ["# Race", ""]
+  lines += [f"- {key}: {value}" for key, value in about.items()]
+  fmt = lambda r: f"{r['median']:.2f} [{r['min']:.2f}, {r['max']:.2f}]"
+  lines += ["", "Ratios are medians over rounds [least, most].", ""]
+  for row in rows:
+    lines += [f"## {row['race']}, {row['shape']}", ""]
+    if row["race"] == "autoregressive":
+      lines += ["| mode | ms a token |", "| --- | ---: |"]
+      lines += [f"| {k} | {x:.3f} |" for k, x in row["ms_per_token"].items()]
+      lines += [
+        "",
+        f"Share of the read bandwidth: {row['bandwidth_share']:.0%}.",
+      ]
+      if "ratio" in row:
+        lines += [
+          f"Against {row['peer_best']}: **{fmt(row['ratio'])}** times faster;"
+          f" same tokens: {row['same_tokens']}."
+        ]
+    elif row["race"] == "speculative":
+      lines += [
+        f"Drafter {row['drafter']}, gamma {row['gamma']}; c {row['c']:.3f},"
+        f" q2 {row['q2']:.3f}, v {row['v']:.2f}.",
+        "",
+        "| acceptance | tokens a block | speed-up | predicted | ratio |",
+        "| ---: | ---: | ---: | ---: | ---: |",
+      ]
+      lines += [
+        f"| {rate} | {x['tokens_per_block']:.2f} | {fmt(x)} |"
+        f" {x['predicted']:.2f} | {x['measured_over_predicted']:.2f} |"
+        for rate, x in row["speedup"].items()
+      ]
+      for word in ("all", "none"):
+        if f"ratio_{word}" in row:
+          x = row[f"ratio_{word}"]
+          lines += [
+            "",
+            f"Against assisted generation, {word} accepted"
+            f" ({x['peer_best']}): **{fmt(x)}** times faster.",
+          ]
+    else:
+      for key, table in row.items():
+        if isinstance(table, dict) and key != "ms":
+          lines += [f"| {key} | ratio |", "| --- | ---: |"]
+          lines += [f"| {name} | {fmt(x)} |" for name, x in table.items()]
+          lines += [""]
+    lines += [""]
+  return "\n".join(lines)
+
+
+def main():
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+  )
+  parser.add_argument(
+    "--peer_python", required=True, help="a Python with torch and transformers"
+  )
+  parser.add_argument("--rounds", type=int, default=7)
+  parser.add_argument("--gamma", type=int, default=5)
+  parser.add_argument("--output_dir", default="out/race")
+  parser.add_argument(
+    "--shapes", nargs="*", default=list(AR_SHAPES), help="for the first race"
+  )
+  parser.add_argument(
+    "--only",
+    nargs="*",
+    default=["autoregressive", "blocks", "speculative", "rules", "batches"],
+  )
+  args = parser.parse_args()
+  root = str(pathlib.Path(__file__).resolve().parents[1])
+  environment = {"PYTHONPATH": root}
+  rows = []
+  with tempfile.TemporaryDirectory() as weights:
+    peer = Worker([args.peer_python, "-m", "benchmarks.peer"], environment)
+    wanted = {(shape, "verifier") for shape in args.shapes}
+    for large, small in shapes.DRAFTERS.items():
+      wanted |= {(large, "verifier"), (small, "drafter")}
+    for shape, role in sorted(wanted):
+      folder = str(pathlib.Path(weights) / shapes.folder(shape, role))
+      peer.ask(case="save", shape=shape, role=role, folder=folder)
+    ours = Worker(
+      [sys.executable, "-m", "benchmarks.ours", weights], environment
+    )
+    about = {
+      "machine": platform.processor() or platform.machine(),
+      "cores": os.cpu_count(),
+      **ours.about,
+      **peer.about,
+      "rounds": args.rounds,
+      "source tokens": shapes.SOURCE_LEN,
+      "new tokens": shapes.NEW_TOKENS,
+    }
+    if "autoregressive" in args.only:
+      for shape in args.shapes:
+        rows.append(race_autoregressive(ours, peer, shape, args.rounds))
+    if "blocks" in args.only:
+      for shape in ("t5-small", "256/4", "quickstart-large"):
+        if shape in args.shapes:
+          rows.append(race_blocks(ours, shape, args.rounds))
+    for shape in shapes.DRAFTERS:
+      if "speculative" in args.only:
+        rows.append(
+          race_speculative(ours, peer, shape, args.gamma, args.rounds)
+        )
+    if "rules" in args.only:
+      rows.append(race_rules(ours, "t5-small", args.gamma, args.rounds))
+    if "batches" in args.only:
+      rows.append(race_batches(ours, "quickstart-large", args.rounds))
+      rows.append(race_batches(ours, "t5-small", max(3, args.rounds // 2)))
+    ours.close()
+    peer.close()
+  out = pathlib.Path(args.output_dir)
+  out.mkdir(parents=True, exist_ok=True)
+  (out / "race.json").write_text(
+    json.dumps({"about": about, "rows": rows}, indent=2)
+  )
+  text = markdown(about, rows)
+  (out / "race.md").write_text(text)
+  print(text)
+  print(f"written to {out}")
+
+
+if __name__ == "__main__":
+  main()
