@@ -1,0 +1,250 @@
+"""Wall-clock time: compiled before, synchronised, interleaved, repeated.
+
+`walltime_s` is one example at batch 1, its encoder included and compilation
+not. Competitors take turns on every example, so that a machine that slows down
+slows all of them.
+"""
+
+from collections.abc import Callable, Iterable
+import dataclasses
+import functools
+import os
+import platform
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding.types import LanguageModel
+from speccascade.evaluation.efficiency import Costs
+
+RESAMPLES = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Latency:
+  """Seconds of one competitor over the timed examples.
+
+  Attributes:
+    walltime_s: mean over examples of the median over repeats.
+    by_repeat_s: the mean over examples, for each repeat: the spread.
+    relative_latency: `walltime_s` over that of the reference, same examples.
+    relative_low: lower end of its 95% interval.
+    relative_high: upper end; bootstrap over examples, in pairs.
+    num_examples: timed examples.
+    repeats: how often each was timed.
+  """
+
+  walltime_s: float
+  by_repeat_s: tuple[float, ...]
+  relative_latency: float
+  relative_low: float
+  relative_high: float
+  num_examples: int
+  repeats: int
+
+  def to_dict(self) -> dict:
+    """Returns plain numbers and lists, for JSON."""
+    return {**dataclasses.asdict(self), "by_repeat_s": list(self.by_repeat_s)}
+
+  @classmethod
+  def from_dict(cls, values: dict) -> "Latency":
+    """Returns the latency that `to_dict` wrote."""
+    return cls(**{**values, "by_repeat_s": tuple(values["by_repeat_s"])})
+
+
+def interleaved(
+  competitors: dict[str, Callable[[int], object]],
+  examples: Iterable[int],
+  *,
+  repeats: int = 3,
+  clock: Callable[[], float] = time.perf_counter,
+  on_result: Callable[[str, int, object], None] | None = None,
+  tick: Callable[[int], None] | None = None,
+) -> dict[str, np.ndarray]:
+  """Times competitors in turn on each example, `repeats` times over.
+
+  Each is called once on the first example beforehand, unmeasured: that compiles
+  and warms up. A later call that still has to compile is the caller's mistake:
+  give all examples one shape.
+
+  Args:
+    competitors: by name, a function of an example number; what it returns is
+      waited for on the device.
+    examples: the example numbers.
+    repeats: 1 or more.
+    clock: seconds, from any origin.
+    on_result: called with (name, example, result) in the first repeat.
+    tick: called with the calls made since, for progress.
+
+  Returns:
+    Seconds [repeats, examples] float64, by name.
+
+  Raises:
+    ValueError: there is nothing to time.
+  """
+  examples = list(examples)
+  if not examples or not competitors or repeats < 1:
+    raise ValueError(
+      f"timing needs competitors, examples and repeats; got {len(competitors)},"
+      f" {len(examples)} and {repeats}"
+    )
+  for run in competitors.values():
+    jax.block_until_ready(run(examples[0]))
+  seconds = {
+    name: np.zeros((repeats, len(examples)), np.float64) for name in competitors
+  }
+  order = list(competitors)
+  for repeat in range(repeats):
+    for column, example in enumerate(examples):
+      # Nobody always runs behind the same neighbour.
+      shift = (repeat * len(examples) + column) % len(order)
+      for name in order[shift:] + order[:shift]:
+        start = clock()
+        result = jax.block_until_ready(competitors[name](example))
+        seconds[name][repeat, column] = clock() - start
+        if repeat == 0 and on_result is not None:
+          on_result(name, example, result)
+      if tick is not None:
+        tick(len(order))
+  return seconds
+
+
+def latency(seconds: np.ndarray, reference: np.ndarray) -> Latency:
+  """Returns the latency of a competitor against a reference.
+
+  Args:
+    seconds: [repeats, examples] from `interleaved`.
+    reference: those of the verifier alone, same run and examples.
+  """
+  own, other = np.median(seconds, axis=0), np.median(reference, axis=0)
+  rng = np.random.default_rng(0)
+  pick = rng.integers(0, own.size, (RESAMPLES, own.size))
+  ratios = own[pick].mean(axis=1) / other[pick].mean(axis=1)
+  low, high = np.quantile(ratios, [0.025, 0.975])
+  return Latency(
+    walltime_s=float(own.mean()),
+    by_repeat_s=tuple(float(x) for x in seconds.mean(axis=1)),
+    relative_latency=float(own.mean() / other.mean()),
+    relative_low=float(low),
+    relative_high=float(high),
+    num_examples=own.size,
+    repeats=len(seconds),
+  )
+
+
+def measure_costs(
+  drafter: LanguageModel,
+  verifier: LanguageModel,
+  inputs,
+  sampling: sampling_lib.Sampling,
+  *,
+  max_decode_len: int,
+  widths: Iterable[int],
+  rounds: int = 7,
+  clock: Callable[[], float] = time.perf_counter,
+) -> Costs:
+  """Measures c, q2, v and the encoders, in hot loops, taking turns.
+
+  Each loop feeds blocks and draws from the laws that they give, as a decoder
+  does, at lengths from 0 to `max_decode_len`. The least of `rounds` is taken:
+  other work can only add.
+
+  Args:
+    drafter: the small model.
+    verifier: the large one.
+    inputs: [B, S] int32, one example as it is timed.
+    sampling: how logits become laws.
+    max_decode_len: as in the run, for the size of the caches.
+    widths: the block widths whose v is wanted.
+    rounds: how often each loop is timed.
+    clock: seconds, from any origin.
+  """
+  widths = sorted({1, *widths})
+  inputs = jnp.asarray(inputs, jnp.int32)
+  capacity = max_decode_len + widths[-1] + 2
+  runs, steps = {}, {"c": ("drafter", 1), "q2": ("drafter", 2)}
+  steps |= {f"v{width}": ("verifier", width) for width in widths}
+  models = {"drafter": drafter, "verifier": verifier}
+  for role, model in models.items():
+    runs[role] = functools.partial(_prefill, model, inputs, capacity)
+  states = {role: runs[role]() for role in models}
+  for name, (role, width) in steps.items():
+    runs[name] = functools.partial(
+      _feed_blocks, models[role], states[role], sampling, width, max_decode_len
+    )
+  timed = interleaved(
+    {name: lambda _, run=run: run() for name, run in runs.items()},
+    [0],
+    repeats=rounds,
+    clock=clock,
+  )
+  seconds = {name: float(times.min()) for name, times in timed.items()}
+  unit = seconds["v1"]
+  if unit <= 0:
+    raise ValueError(
+      "a verifier step was too short to measure; the clock is too coarse"
+    )
+  step = {name: seconds[name] / unit for name in steps}
+  return Costs(
+    verifier_step_s=unit / max_decode_len,
+    c=step["c"],
+    q2=step["q2"],
+    v={width: step[f"v{width}"] for width in widths},
+    drafter_prefill=seconds["drafter"] / unit * max_decode_len,
+    verifier_prefill=seconds["verifier"] / unit * max_decode_len,
+  )
+
+
+@functools.partial(jax.jit, static_argnums=(2,))
+def _prefill(model, inputs, capacity):
+  return model.prefill(inputs, capacity=capacity)
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _feed_blocks(model, state, sampling, width, num_blocks):
+  """Feeds `num_blocks` blocks, one slot further each; returns the last token.
+
+  Each block depends on the draw before it, so that no pass can be left out.
+  """
+  rows = jax.tree.leaves(state)[0].shape[0]
+  count = jnp.full((rows,), width, jnp.int32)
+
+  def block(index, carry):
+    state, token = carry
+    tokens = jnp.broadcast_to(token[:, None], (rows, width))
+    state, out = model.extend(state, tokens, count)
+    u = jnp.full((rows,), 0.5, jnp.float32)
+    _, law = sampling.laws(out.logits)
+    token = sampling_lib.draw(jnp.mean(law, axis=1), u)
+    return model.rewind(state, jnp.full((rows,), index + 1)), token
+
+  token = jnp.zeros((rows,), jnp.int32)
+  return jax.lax.fori_loop(0, num_blocks, block, (state, token))[1]
+
+
+def device_name() -> str:
+  """Returns the device that computes, in words, with the number of cores."""
+  device = jax.devices()[0]
+  if device.platform != "cpu":
+    return f"{device.device_kind} x{jax.device_count()}"
+  return f"{_processor()}, {_cores()} cores"
+
+
+def _cores() -> int:
+  if hasattr(os, "sched_getaffinity"):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
+def _processor() -> str:
+  try:
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+      for line in file:
+        if line.lower().startswith("model name"):
+          return line.split(":", 1)[1].strip()
+  except OSError:
+    pass
+  return platform.processor() or platform.machine()

@@ -1,0 +1,159 @@
+"""Timing, by a clock that the tests move."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import Sampling
+from speccascade.evaluation import timing
+from speccascade.models import T5Config
+from speccascade.models.t5_lm import T5LM
+
+
+class Clock:
+  """Seconds that pass only when somebody works."""
+
+  def __init__(self):
+    self.now = 0.0
+
+  def __call__(self):
+    return self.now
+
+
+def race(costs, examples, **settings):
+  """Returns what was timed, and the order of calls as (name, example)."""
+  clock, calls = Clock(), []
+
+  def competitor(name):
+    def run(example):
+      calls.append((name, example))
+      clock.now += costs[name] * (example + 1)
+      return example
+
+    return run
+
+  seconds = timing.interleaved(
+    {name: competitor(name) for name in costs},
+    examples,
+    clock=clock,
+    **settings,
+  )
+  return seconds, calls
+
+
+def test_seconds_of_each_example():
+  seconds, _ = race({"slow": 2.0, "fast": 0.5}, [0, 1, 3], repeats=2)
+  np.testing.assert_allclose(seconds["slow"], [[2, 4, 8]] * 2)
+  np.testing.assert_allclose(seconds["fast"], [[0.5, 1, 2]] * 2)
+
+
+def test_warm_up_is_first_and_not_measured():
+  _, calls = race({"a": 1.0, "b": 1.0}, [5, 6], repeats=1)
+  assert calls[:2] == [("a", 5), ("b", 5)]
+  assert len(calls) == 2 + 4
+
+
+def test_competitors_take_turns_on_every_example():
+  _, calls = race({"a": 1.0, "b": 1.0, "c": 1.0}, range(4), repeats=3)
+  measured = calls[3:]
+  for start in range(0, len(measured), 3):
+    turn = measured[start : start + 3]
+    assert {name for name, _ in turn} == {"a", "b", "c"}
+    assert len({example for _, example in turn}) == 1
+  first = [measured[start][0] for start in range(0, len(measured), 3)]
+  assert {first.count(name) for name in "abc"} == {4}
+
+
+def test_results_are_handed_over_once():
+  got = []
+  race(
+    {"a": 1.0, "b": 1.0},
+    [3, 4],
+    repeats=3,
+    on_result=lambda *result: got.append(result),
+  )
+  assert sorted(got) == [("a", 3, 3), ("a", 4, 4), ("b", 3, 3), ("b", 4, 4)]
+
+
+def test_ticks_count_the_calls():
+  ticks = []
+  race({"a": 1.0, "b": 1.0}, [0, 1], repeats=3, tick=ticks.append)
+  assert sum(ticks) == 2 * 2 * 3
+
+
+@pytest.mark.parametrize(
+  ("costs", "examples", "repeats"),
+  [({}, [0], 1), ({"a": 1.0}, [], 1), ({"a": 1.0}, [0], 0)],
+)
+def test_nothing_to_time(costs, examples, repeats):
+  with pytest.raises(ValueError, match="timing needs"):
+    race(costs, examples, repeats=repeats)
+
+
+def test_latency_takes_the_median_over_repeats():
+  # Medians: own 2, 4; reference 4, 8. One repeat with a hiccup moves neither.
+  own = np.array([[2.0, 4], [2, 400], [1, 3]])
+  reference = np.array([[4.0, 8], [4, 8], [4, 8]])
+  result = timing.latency(own, reference)
+  assert result.walltime_s == 3
+  assert result.relative_latency == 0.5
+  assert result.relative_low == pytest.approx(0.5)
+  assert result.relative_high == pytest.approx(0.5)
+  assert result.by_repeat_s == (3, 201, 2)
+  assert (result.num_examples, result.repeats) == (2, 3)
+
+
+def test_interval_holds_the_ratio():
+  rng = np.random.default_rng(0)
+  reference = rng.uniform(1, 3, (1, 50))
+  own = reference * rng.uniform(0.4, 0.8, (1, 50))
+  result = timing.latency(own, reference)
+  assert result.relative_low < result.relative_latency < result.relative_high
+  assert result.relative_high - result.relative_low < 0.2
+
+
+def test_latency_survives_json():
+  own = np.array([[2.0, 4], [2, 5]])
+  result = timing.latency(own, own)
+  text = json.dumps(result.to_dict())
+  assert timing.Latency.from_dict(json.loads(text)) == result
+
+
+def tiny(seed, emb_dim):
+  config = T5Config(
+    vocab_size=32,
+    emb_dim=emb_dim,
+    num_heads=2,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
+    head_dim=4,
+    mlp_dim=8,
+  )
+  return T5LM.init(config, jax.random.key(seed))
+
+
+def test_costs_are_ratios_to_a_verifier_step():
+  model = tiny(0, 8)
+  costs = timing.measure_costs(
+    model,
+    model,
+    jnp.ones((1, 4), jnp.int32),
+    Sampling.create(1.0),
+    max_decode_len=32,
+    widths=[3],
+    rounds=5,
+  )
+  assert set(costs.v) == {1, 3}
+  assert costs.v[1] == 1
+  # Both models are the same one, so a step of either costs the same; the bound
+  # is wide because a busy machine moves a 10 us step by tens of percent.
+  assert 0.1 < costs.c < 10
+  assert costs.verifier_step_s > 0
+  assert costs.drafter_prefill > 0
+
+
+def test_device_is_named():
+  assert len(timing.device_name()) > 5
