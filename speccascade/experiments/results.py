@@ -1,0 +1,279 @@
+"""The schema of one measured point, and the file that keeps them.
+
+One JSON object a line. A row is appended with one write that reaches the disk
+before `append` returns, so a kill loses at most the row being written, whose
+torn line is dropped when the file is opened again.
+"""
+
+import dataclasses
+import functools
+import hashlib
+from importlib import metadata
+import json
+import os
+import pathlib
+import subprocess
+
+from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.evaluation.timing import Latency
+
+SCHEMA = 1
+FILE_NAME = "rows.jsonl"
+_PACKAGES = ("speccascade", "jax", "jaxlib", "flax", "numpy", "sacrebleu")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What was run; equal settings are one point.
+
+  Attributes:
+    method: name in `METHODS`.
+    alpha: of the rule or target; None where the method has none.
+    gamma: block size; None where the method has no blocks.
+    temperature: 0 is greedy.
+    top_k: None keeps all.
+    top_p: None keeps all.
+    bonus: "target" or "verifier"; None where the method has no blocks.
+    verification: "token" or "block"; None likewise.
+    draft_length: policy of `DraftLength`; None likewise.
+    draft_threshold: its threshold.
+    max_decode_len: most tokens, EOS counted.
+    dtype: of the activations.
+    task: name of the task or input file.
+    split: of the task.
+    num_examples: decoded for quality and counts.
+    seed: of the keys.
+    trials: how often each example was decoded, with another key.
+    drafter: name of the drafter, with its step.
+    verifier: name of the verifier.
+  """
+
+  method: str
+  alpha: float | None
+  gamma: int | None
+  temperature: float
+  max_decode_len: int
+  task: str
+  split: str
+  num_examples: int
+  drafter: str
+  verifier: str
+  seed: int = 0
+  trials: int = 1
+  top_k: int | None = None
+  top_p: float | None = None
+  bonus: str | None = None
+  verification: str | None = None
+  draft_length: str | None = None
+  draft_threshold: float = 0.0
+  dtype: str = "float32"
+
+  @property
+  def key(self) -> str:
+    """A name of the point, the same in every process."""
+    text = json.dumps(dataclasses.asdict(self), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclasses.dataclass(frozen=True)
+class ResultRow:
+  """One measured point; definitions in docs/definitions.md.
+
+  Attributes:
+    settings: what was run.
+    label: the method's name in the paper.
+    counts: summed over examples and trials.
+    efficiency: `efficiency.summary(counts)`.
+    quality: by metric {"value", "low", "high"}, a 95% bootstrap interval;
+      metrics without one have None there.
+    latency: wall-clock, or None where nothing was timed.
+    costs: c, q2, v of the same run, or None.
+    predicted_speedup: from counts and costs.
+    measured_speedup: 1 / relative latency.
+    agreement: examples whose tokens are those of the verifier at temperature 0,
+      {"identical", "near_ties", "num_examples"}; None where not compared.
+    environment: device, versions, git commit.
+  """
+
+  settings: Settings
+  label: str
+  counts: Counts
+  efficiency: dict
+  quality: dict
+  latency: Latency | None = None
+  costs: Costs | None = None
+  predicted_speedup: float | None = None
+  measured_speedup: float | None = None
+  agreement: dict | None = None
+  environment: dict = dataclasses.field(default_factory=dict)
+
+  @property
+  def key(self) -> str:
+    return self.settings.key
+
+  def to_json(self) -> str:
+    """Returns one line without its end."""
+    values = {
+      field.name: getattr(self, field.name)
+      for field in dataclasses.fields(self)
+    }
+    values["settings"] = dataclasses.asdict(self.settings)
+    for name in ("counts", "latency", "costs"):
+      if values[name] is not None:
+        values[name] = values[name].to_dict()
+    return json.dumps(
+      {"schema": SCHEMA, "key": self.key, **values},
+      ensure_ascii=False,
+      allow_nan=False,
+    )
+
+  @classmethod
+  def from_json(cls, line: str) -> "ResultRow":
+    """Returns the row of a line that `to_json` made.
+
+    Raises:
+      ValueError: not JSON, another schema, or unknown or missing fields.
+    """
+    values = json.loads(line)
+    schema = values.pop("schema", None)
+    if schema != SCHEMA:
+      raise ValueError(f"the row has schema {schema}; this reads {SCHEMA}")
+    values.pop("key")
+    try:
+      values["settings"] = Settings(**values["settings"])
+      for name, kind in (
+        ("counts", Counts),
+        ("latency", Latency),
+        ("costs", Costs),
+      ):
+        if values[name] is not None:
+          values[name] = kind.from_dict(values[name])
+      return cls(**values)
+    except (KeyError, TypeError) as error:
+      raise ValueError(f"not a result row: {error}") from error
+
+
+class ResultFile:
+  """Rows on disk, appended one by one; opening drops a torn last line."""
+
+  def __init__(self, path: str | os.PathLike):
+    """Opens `path`, which need not exist yet.
+
+    Raises:
+      ValueError: a whole line is not a result row (its number is given), or a
+        point stands there twice.
+    """
+    self.path = pathlib.Path(path)
+    self.rows: list[ResultRow] = []
+    if self.path.exists():
+      _drop_torn_line(self.path)
+      self.rows = read_rows(self.path)
+    self._keys = {row.key for row in self.rows}
+    if len(self._keys) != len(self.rows):
+      raise ValueError(
+        f"{self.path} holds a point twice; remove one of the lines of equal key"
+      )
+
+  def __contains__(self, settings: Settings) -> bool:
+    return settings.key in self._keys
+
+  def append(self, row: ResultRow):
+    """Adds a row; it is on the disk when this returns.
+
+    Raises:
+      ValueError: the point is there already.
+    """
+    if row.key in self._keys:
+      raise ValueError(f"{self.path} has the point {row.key} already")
+    self.path.parent.mkdir(parents=True, exist_ok=True)
+    data = (row.to_json() + "\n").encode()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    file = os.open(self.path, flags, 0o644)
+    try:
+      while data:
+        data = data[os.write(file, data) :]
+      os.fsync(file)
+    finally:
+      os.close(file)
+    self.rows.append(row)
+    self._keys.add(row.key)
+
+
+def read_rows(path: str | os.PathLike) -> list[ResultRow]:
+  """Returns the rows of a file; a torn last line is left out.
+
+  Raises:
+    ValueError: a whole line is not a result row; its number is given.
+  """
+  text = pathlib.Path(path).read_bytes()
+  rows = []
+  for number, line in enumerate(text.split(b"\n")[:-1], start=1):
+    try:
+      rows.append(ResultRow.from_json(line.decode()))
+    except ValueError as error:
+      raise ValueError(
+        f"{path} line {number}: {error}; remove the line, the point is measured"
+        " again"
+      ) from error
+  return rows
+
+
+def _drop_torn_line(path: pathlib.Path):
+  """Cuts what stands behind the last line end."""
+  data = path.read_bytes()
+  whole = data.rfind(b"\n") + 1
+  if whole < len(data):
+    with path.open("r+b") as file:
+      file.truncate(whole)
+      file.flush()
+      os.fsync(file.fileno())
+
+
+def write_whole(path: str | os.PathLike, text: str):
+  """Writes a text file whole or not at all."""
+  path = pathlib.Path(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  part = path.with_name(f".{path.name}.{os.getpid()}.part")
+  try:
+    with part.open("w", encoding="utf-8") as file:
+      file.write(text)
+      file.flush()
+      os.fsync(file.fileno())
+    os.replace(part, path)
+  finally:
+    part.unlink(missing_ok=True)
+
+
+def environment(device: str) -> dict:
+  """Returns where a row was measured: device, versions, git commit."""
+  return {
+    "device": device,
+    "versions": _versions(),
+    "git_commit": git_commit(),
+  }
+
+
+@functools.cache
+def _versions() -> dict:
+  versions = {}
+  for name in _PACKAGES:
+    try:
+      versions[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+      versions[name] = None
+  return versions
+
+
+@functools.cache
+def git_commit() -> str | None:
+  """Returns the commit of this package's checkout, "+" behind it if changed."""
+  folder = pathlib.Path(__file__).parent
+  run = functools.partial(
+    subprocess.run, cwd=folder, capture_output=True, text=True, check=True
+  )
+  try:
+    commit = run(["git", "rev-parse", "HEAD"]).stdout.strip()
+    changed = run(["git", "status", "--porcelain", "-uno"]).stdout.strip()
+  except (OSError, subprocess.CalledProcessError):
+    return None
+  return commit + ("+" if changed else "")
