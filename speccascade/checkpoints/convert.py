@@ -14,7 +14,10 @@ import os
 import sys
 
 from speccascade.checkpoints import orbax_io, restore, t5x_native
-from speccascade.checkpoints.errors import CheckpointError
+from speccascade.checkpoints.errors import (
+  CheckpointError,
+  CheckpointNotFoundError,
+)
 from speccascade.models.t5.config import T5Config
 
 
@@ -74,10 +77,15 @@ def convert(
   return path
 
 
-def _config_from_gin(path: str) -> T5Config:
-  """Returns the MODEL of a gin file such as configs/models/t5_1_1_small.gin."""
+def config_from_gin(path: str) -> T5Config:
+  """Returns the MODEL of a gin file such as configs/models/t5_1_1_small.gin.
+
+  For command lines without a gin config of their own: it is empty afterwards.
+  """
   import gin
 
+  if not os.path.isfile(path):  # gin would look into packages too, and trip
+    raise CheckpointNotFoundError(f"there is no gin file {path}")
   try:
     gin.parse_config_file(path)
     return gin.query_parameter("MODEL/macro.value").scoped_configurable_fn()
@@ -133,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   try:
     config = None
     if flags.model_gin_file:
-      config = _config_from_gin(flags.model_gin_file)
+      config = config_from_gin(flags.model_gin_file)
     path = convert(
       flags.source,
       flags.destination,

@@ -80,7 +80,7 @@ def save(
   import orbax.checkpoint as ocp
 
   directory = storage.Directory(path)
-  if directory.children():
+  if directory.exists():
     raise CheckpointError(
       f"{directory} exists already; remove it or give another path"
     )

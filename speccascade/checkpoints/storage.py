@@ -111,6 +111,10 @@ class Directory:
         f"cannot list {self.url}: {first_line(error)}"
       ) from error
 
+  def exists(self) -> bool:
+    """Says whether there is anything under this name."""
+    return bool(self.files()) if self.remote else os.path.lexists(self.url)
+
   def files(self) -> list[str]:
     """Returns the files under it, relative, those of subdirectories too."""
     if self.remote:

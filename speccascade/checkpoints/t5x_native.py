@@ -183,7 +183,7 @@ def save(
       f"T5X finds a checkpoint of step {step} by the name checkpoint_{step}, "
       f"got {directory}"
     )
-  if directory.children():
+  if directory.exists():
     raise CheckpointError(
       f"{directory} exists already; remove it or give another path"
     )

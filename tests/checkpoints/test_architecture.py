@@ -1,0 +1,141 @@
+"""The table of arrays is the network's own, and misfits are named."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from speccascade.checkpoints import CheckpointError, architecture, check_params
+from speccascade.models.t5.config import T5Config
+from speccascade.models.t5.network import Transformer
+
+# No two sizes alike, so that a swapped axis shows.
+UNEVEN = T5Config(
+  vocab_size=11,
+  emb_dim=5,
+  num_heads=2,
+  num_encoder_layers=2,
+  num_decoder_layers=1,
+  head_dim=3,
+  mlp_dim=7,
+)
+TIED = T5Config(
+  vocab_size=11,
+  emb_dim=5,
+  num_heads=2,
+  num_encoder_layers=1,
+  num_decoder_layers=2,
+  head_dim=3,
+  mlp_dim=7,
+  mlp_activations=("relu",),
+  logits_via_embedding=True,
+)
+
+
+def shapes_of_network(config):
+  tokens = jnp.ones((1, 1), jnp.int32)
+  variables = jax.eval_shape(
+    lambda key: Transformer(config).init(
+      key, tokens, tokens, tokens, enable_dropout=False
+    ),
+    jax.random.key(0),
+  )
+  flat = architecture.flatten(variables["params"])
+  return {name: tuple(value.shape) for name, value in flat.items()}
+
+
+@pytest.mark.parametrize("config", [UNEVEN, TIED], ids=["v1.1", "v1.0"])
+def test_the_table_is_that_of_the_network(config):
+  table = {p.name: p.shape for p in architecture.parameters(config)}
+  assert table == shapes_of_network(config)
+
+
+def test_the_table_is_that_of_the_golden_files(golden, golden_config):
+  table = architecture.parameters(golden_config)
+  manifest = json.loads((golden / "params_manifest.json").read_text())
+  assert {p.name: list(p.shape) for p in table} == {
+    name: entry["shape"] for name, entry in manifest.items()
+  }
+  with safe_open(golden / "hf" / "model.safetensors", framework="np") as file:
+    shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+  assert {
+    p.hugging_face: list(p.shape[:: -1 if p.transposed else 1]) for p in table
+  } == shapes
+
+
+def zeros(config):
+  return {
+    p.name: np.zeros(p.shape, np.float32)
+    for p in architecture.parameters(config)
+  }
+
+
+def test_what_fits_passes():
+  check_params(architecture.unflatten(zeros(UNEVEN)), UNEVEN)
+  check_params(architecture.unflatten(zeros(TIED)), TIED)
+
+
+def test_every_kind_of_misfit_in_one_line():
+  flat = zeros(UNEVEN)
+  del flat["encoder/layers_1/mlp/wo/kernel"]
+  flat["decoder/extra/kernel"] = np.zeros((2, 2))
+  flat["token_embedder/embedding"] = np.zeros((12, 5))
+  with pytest.raises(CheckpointError) as error:
+    check_params(architecture.unflatten(flat), UNEVEN, where="at x")
+  assert str(error.value) == (
+    "the checkpoint at x does not fit the model config: "
+    "missing encoder/layers_1/mlp/wo/kernel; unexpected decoder/extra/kernel; "
+    "token_embedder/embedding has shape [12, 5] in the checkpoint, [11, 5] by "
+    "the config; give the config that the checkpoint was made with"
+  )
+
+
+def test_long_lists_are_cut():
+  with pytest.raises(CheckpointError, match=r"and \d+ more;"):
+    check_params(architecture.unflatten(zeros(UNEVEN)), T5Config())
+
+
+def test_a_tied_config_says_what_it_does_not_want():
+  untied = T5Config(
+    vocab_size=11,
+    emb_dim=5,
+    num_heads=2,
+    num_encoder_layers=1,
+    num_decoder_layers=2,
+    head_dim=3,
+    mlp_dim=7,
+    mlp_activations=("relu",),
+  )
+  with pytest.raises(CheckpointError, match="unexpected decoder/logits_dense"):
+    check_params(architecture.unflatten(zeros(untied)), TIED)
+  with pytest.raises(CheckpointError, match="missing decoder/logits_dense"):
+    check_params(architecture.unflatten(zeros(TIED)), untied)
+
+
+@pytest.mark.parametrize(
+  ("shapes", "message"),
+  [
+    ({"encoder/encoder/mlp/wo/kernel": (4, 2, 4)}, "scanned layers"),
+    (
+      {"encoder/layers_0/relpos_bias/rel_embedding": (4, 32)},
+      "relative positions per layer",
+    ),
+    (
+      {"encoder/layers_0/attention/query/kernel": (32, 4, 8)},
+      "three-dimensional",
+    ),
+  ],
+)
+def test_scalable_t5_is_told_by_its_arrays(shapes, message):
+  with pytest.raises(CheckpointError, match=message):
+    architecture.refuse_scalable(shapes)
+
+
+def test_flatten_and_unflatten():
+  tree = {"a": {"b": {"c": 1}, "d": 2}, "e": 3}
+  flat = {"a/b/c": 1, "a/d": 2, "e": 3}
+  assert architecture.flatten(tree) == flat
+  assert architecture.unflatten(flat) == tree

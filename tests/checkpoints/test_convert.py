@@ -1,0 +1,133 @@
+"""The converter, as a user types it."""
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from speccascade.checkpoints import convert, load
+
+TINY = """
+from __gin__ import dynamic_registration
+from speccascade.models.t5 import config
+
+config.T5Config:
+  vocab_size = 512
+  emb_dim = 32
+  num_heads = 4
+  num_encoder_layers = 2
+  num_decoder_layers = 2
+  head_dim = 8
+  mlp_dim = 64
+
+MODEL = @config.T5Config()
+"""
+
+
+@pytest.fixture
+def model_file(tmp_path):
+  file = tmp_path / "tiny.gin"
+  file.write_text(TINY)
+  return str(file)
+
+
+def run(**flags):
+  return convert.main([f"--{name}={value}" for name, value in flags.items()])
+
+
+def test_there_and_back(golden, tmp_path, model_file, manifest, hashes, capsys):
+  ours, t5x = tmp_path / "ours", tmp_path / "t5x"
+  source = golden / "t5x_native"
+  assert not run(
+    source=source,
+    destination=ours,
+    format="speccascade",
+    model_gin_file=model_file,
+  )
+  assert capsys.readouterr().out == f"wrote {ours}/checkpoint_3000\n"
+  assert not run(source=ours, destination=t5x, format="t5x")
+  before, after = (load(path, optimizer=True) for path in (source, t5x))
+  assert hashes(after.params) == manifest
+  assert after.step == 3000
+  assert jax.tree.all(
+    jax.tree.map(np.array_equal, before.optimizer, after.optimizer)
+  )
+
+
+def test_from_hugging_face(golden, tmp_path, hashes, bfloat16_params):
+  vocabulary = tmp_path / "v.model"
+  vocabulary.write_bytes(b"pieces")
+  source = golden / "hf"
+  assert not run(
+    source=source,
+    destination=tmp_path / "ours",
+    format="speccascade",
+    vocabulary=vocabulary,
+    step=5,
+  )
+  ours = load(tmp_path / "ours" / "checkpoint_5")
+  assert ours.config.emb_dim == 32
+  assert ours.vocabulary["path"] == str(vocabulary)
+  assert not run(
+    source=source,
+    destination=tmp_path / "t5x",
+    format="t5x",
+    dtype="bfloat16",
+  )
+  t5x = load(tmp_path / "t5x" / "checkpoint_0")  # the layout has no step
+  assert hashes(t5x.params) == hashes(bfloat16_params)
+
+
+def failing(capsys, tmp_path, **flags):
+  """Runs it, checks that nothing was written, returns the one line."""
+  before = sorted(tmp_path.rglob("*"))
+  assert run(**flags) == 1
+  captured = capsys.readouterr()
+  assert captured.out == ""
+  assert captured.err.count("\n") == 1
+  assert sorted(tmp_path.rglob("*")) == before
+  return captured.err
+
+
+def test_faults_are_one_line(golden, tmp_path, model_file, capsys):
+  out = {"destination": tmp_path / "out", "format": "speccascade"}
+  native = golden / "t5x_native"
+  line = failing(capsys, tmp_path, source=f"{native}x", **out)
+  assert line.startswith("convert: there is no checkpoint at")
+  line = failing(capsys, tmp_path, source=native, **out)
+  assert "give the gin file of its model" in line
+  small = "configs/models/nothing.gin"
+  line = failing(capsys, tmp_path, source=native, model_gin_file=small, **out)
+  assert f"there is no gin file {small}" in line
+  empty = tmp_path / "empty.gin"
+  empty.write_text("X = 1\n")
+  line = failing(capsys, tmp_path, source=native, model_gin_file=empty, **out)
+  assert "defines no MODEL" in line
+  line = failing(
+    capsys,
+    tmp_path,
+    source=native,
+    model_gin_file=model_file,
+    dtype="bfloat16",
+    **out,
+  )
+  assert "ours is float32" in line
+  assert not run(source=native, model_gin_file=model_file, **out)
+  capsys.readouterr()
+  line = failing(
+    capsys, tmp_path, source=native, model_gin_file=model_file, **out
+  )
+  assert "exists already" in line
+
+
+def test_help_is_typed_as_documented():
+  done = subprocess.run(
+    [sys.executable, "-m", "speccascade.checkpoints.convert", "--help"],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  for flag in ("--source", "--destination", "--format {t5x,speccascade}"):
+    assert flag in done.stdout

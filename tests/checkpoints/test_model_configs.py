@@ -1,0 +1,95 @@
+"""Every file of configs/models is a T5Config of the size that it says."""
+
+import functools
+import math
+import pathlib
+import re
+
+import gin
+import pytest
+
+from speccascade.checkpoints import architecture
+from speccascade.checkpoints.convert import config_from_gin
+from speccascade.models.t5.config import T5Config
+from tests.checkpoints.test_architecture import shapes_of_network
+
+ROOT = pathlib.Path(__file__).parents[2]
+MODELS = ROOT / "configs" / "models"
+
+# In millions. Of T5 1.0 the paper says 60M, 220M, 770M, 2.8B, 11B (its Large is
+# 738M by the released shapes); of T5 1.1 the shapes of the released models.
+MILLIONS = {
+  "t5_1_0_small": 60.5,
+  "t5_1_0_base": 222.9,
+  "t5_1_0_large": 737.7,
+  "t5_1_0_3b": 2851.6,
+  "t5_1_0_11b": 11307.3,
+  "t5_1_1_small": 77.0,
+  "t5_1_1_base": 247.6,
+  "t5_1_1_large": 783.2,
+  "t5_1_1_xl": 2849.8,
+  "t5_1_1_xxl": 11135.3,
+  "flan_t5_small": 77.0,
+  "flan_t5_base": 247.6,
+  "flan_t5_large": 783.2,
+  "flan_t5_xl": 2849.8,
+  "flan_t5_xxl": 11135.3,
+  "quickstart_small": 0.3,
+  "quickstart_large": 3.2,
+}
+
+
+def total(shapes):
+  return sum(math.prod(shape) for shape in shapes)
+
+
+@functools.cache  # Flan-T5's configs are those of T5 1.1
+def num_params(config):
+  """From the table, and from the network where tracing it is quick."""
+  table = total(p.shape for p in architecture.parameters(config))
+  if config.num_encoder_layers <= 8:
+    assert table == total(shapes_of_network(config).values())
+  return table
+
+
+def test_every_file_is_listed():
+  assert {path.stem for path in MODELS.glob("*.gin")} == set(MILLIONS)
+
+
+@pytest.mark.parametrize("name", MILLIONS)
+def test_model_files(name):
+  path = MODELS / f"{name}.gin"
+  config = config_from_gin(str(path))
+  assert type(config) is T5Config  # not gin's subclass: configs must be equal
+  count = num_params(config)
+  assert round(count / 1e6, 1) == MILLIONS[name]
+  (said,) = re.findall(r"([\d,]+) parameters", path.read_text())
+  assert int(said.replace(",", "")) == count
+  if not name.startswith("quickstart"):
+    assert config.vocab_size == 32128
+  assert config.logits_via_embedding == name.startswith("t5_1_0")
+
+
+def test_two_models_in_one_config():
+  """As decoding wants it: each by its scope, run choices reaching both."""
+  try:
+    gin.parse_config(f"""
+      from __gin__ import dynamic_registration
+      from speccascade.models.t5 import config
+      include "{MODELS}/t5_1_1_small.gin"
+      include "{MODELS}/t5_1_1_large.gin"
+      DRAFTER = @t5_1_1_small/config.T5Config()
+      VERIFIER = @t5_1_1_large/config.T5Config()
+      config.T5Config.dtype = "bfloat16"
+      config.T5Config.dropout_rate = 0.0
+    """)
+    drafter, verifier = (
+      gin.query_parameter(f"{name}/macro.value").scoped_configurable_fn()
+      for name in ("DRAFTER", "VERIFIER")
+    )
+  finally:
+    gin.clear_config()
+  assert (drafter.emb_dim, drafter.num_decoder_layers) == (512, 8)
+  assert (verifier.emb_dim, verifier.num_decoder_layers) == (1024, 24)
+  for config in (drafter, verifier):
+    assert (config.dtype, config.dropout_rate) == ("bfloat16", 0.0)
