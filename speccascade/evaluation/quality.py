@@ -1,0 +1,280 @@
+"""Quality of predictions against references, with bootstrap intervals.
+
+Every metric is a function `(predictions, references) -> [Statistics]`. A
+reference is a string or a list of strings; lists may differ in length. A score
+is a function of sums over examples, so that a bootstrap resample costs one
+matrix product and not a second pass over the texts.
+"""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import functools
+import importlib.metadata
+
+import numpy as np
+from sacrebleu.metrics import BLEU, CHRF
+
+from speccascade.evaluation import answers
+
+ROUGE_TYPES = ("rouge1", "rouge2", "rougeLsum")
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+  """What a corpus score needs to know of each example.
+
+  Attributes:
+    name: of the metric, as in result files.
+    sums: [N, K] float64, added over examples before `score`.
+    score: from the K totals to a number, 0 to 100.
+    signature: tells how it was computed; equal signatures are comparable.
+  """
+
+  name: str
+  sums: np.ndarray
+  score: Callable[[np.ndarray], float]
+  signature: str
+
+  @property
+  def value(self) -> float:
+    """The corpus score."""
+    return float(self.score(self.sums.sum(axis=0)))
+
+  def bootstrap(self, samples: int = 1000, seed: int = 0) -> np.ndarray:
+    """Returns [samples] scores of resampled corpora.
+
+    The same seed resamples the same examples: subtract two systems' arrays for
+    a paired comparison.
+    """
+    rng = np.random.default_rng(seed)
+    num = len(self.sums)
+    scores = np.empty(samples)
+    for i in range(samples):
+      counts = np.bincount(rng.integers(num, size=num), minlength=num)
+      scores[i] = self.score(counts @ self.sums)
+    return scores
+
+  def interval(
+    self, samples: int = 1000, seed: int = 0, level: float = 0.95
+  ) -> tuple[float, float]:
+    """Returns the percentile bootstrap interval of the score."""
+    tail = 100 * (1 - level) / 2
+    low, high = np.percentile(self.bootstrap(samples, seed), [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def _ratio(sums) -> float:
+  return 100 * sums[0] / sums[1] if sums[1] else 0.0
+
+
+def _mean(name, values, signature) -> Statistics:
+  values = np.asarray(values, np.float64)
+  pairs = np.stack([values, np.ones_like(values)], axis=1)
+  return Statistics(name, pairs, _ratio, signature)
+
+
+def _checked(predictions, references) -> tuple[list[str], list[list[str]]]:
+  """Returns predictions, and references as lists.
+
+  Raises:
+    ValueError: nothing to score, unequal counts, or no reference somewhere.
+  """
+  predictions = list(predictions)
+  references = [[r] if isinstance(r, str) else list(r) for r in references]
+  if len(predictions) != len(references):
+    raise ValueError(
+      f"{len(predictions)} predictions against {len(references)} references: "
+      "want one (or one list) each"
+    )
+  if not predictions:
+    raise ValueError("no predictions to score")
+  for i, several in enumerate(references):
+    if not several:
+      raise ValueError(f"example {i} has no reference")
+  return predictions, references
+
+
+def _sacrebleu(name, metric, predictions, references) -> list[Statistics]:
+  predictions, references = _checked(predictions, references)
+  width = max(map(len, references))
+  streams = [
+    [refs[i] if i < len(refs) else None for refs in references]
+    for i in range(width)
+  ]
+  sums = metric._extract_corpus_statistics(predictions, streams)
+  metric.num_refs = metric.num_refs or width  # for the signature only
+  return [
+    Statistics(
+      name,
+      np.asarray(sums, np.float64),
+      lambda totals: metric._compute_score_from_stats(list(totals)).score,
+      str(metric.get_signature()),
+    )
+  ]
+
+
+def bleu(predictions, references, *, tokenize: str = "13a"):
+  """Corpus BLEU as sacrebleu computes it, against any number of references.
+
+  Args:
+    predictions: N strings.
+    references: N strings or lists of strings.
+    tokenize: sacrebleu's tokenizer; "13a" is its default, "intl" is T5's.
+  """
+  metric = BLEU(tokenize=tokenize)
+  return _sacrebleu("bleu", metric, predictions, references)
+
+
+def chrf(predictions, references):
+  """Corpus chrF (character F-score) as sacrebleu computes it."""
+  return _sacrebleu("chrf", CHRF(), predictions, references)
+
+
+def _sentences_on_lines(text: str) -> str:
+  # rougeLsum wants a sentence a line. The T5 vocabulary turns line breaks into
+  # blanks, and CNN/DailyMail's sentences end in " . "; T5 does the same.
+  return text.replace(" . ", " .\n")
+
+
+def rouge(predictions, references):
+  """ROUGE-1, ROUGE-2 and ROUGE-Lsum F-scores: the mean over examples.
+
+  Without stemming, as T5 evaluates. Of several references the best one counts,
+  for each of the three by itself.
+  """
+  from rouge_score import rouge_scorer
+
+  predictions, references = _checked(predictions, references)
+  scorer = rouge_scorer.RougeScorer(ROUGE_TYPES, use_stemmer=False)
+  values = {name: [] for name in ROUGE_TYPES}
+  for prediction, several in zip(predictions, references):
+    prediction = _sentences_on_lines(prediction)
+    scores = [
+      scorer.score(_sentences_on_lines(reference), prediction)
+      for reference in several
+    ]
+    for name in ROUGE_TYPES:
+      values[name].append(max(s[name].fmeasure for s in scores))
+  version = importlib.metadata.version("rouge-score")
+  most = max(map(len, references))
+  signature = f"nrefs:{most}|stemmer:no|version:{version}"
+  return [_mean(name, values[name], signature) for name in ROUGE_TYPES]
+
+
+def exact_match(
+  predictions, references, *, read=str.strip, name: str = "exact_match"
+):
+  """Share of predictions whose answer equals that of one of the references.
+
+  Args:
+    predictions: N strings.
+    references: N strings or lists of strings.
+    read: takes the answer out of a text; None is no answer, and wrong.
+    name: of the metric.
+  """
+  predictions, references = _checked(predictions, references)
+  right = [
+    (answer := read(prediction)) is not None
+    and any(answer == read(reference) for reference in several)
+    for prediction, several in zip(predictions, references)
+  ]
+  signature = f"read:{read.__name__}"
+  return [_mean(name, right, signature)]
+
+
+def token_accuracy(predictions, references):
+  """Share of reference tokens that the prediction has at the same place.
+
+  Args:
+    predictions: N sequences of token ids, of any lengths.
+    references: N sequences of token ids; a token beyond the prediction's end is
+      a wrong one. Padding must not be in them.
+  """
+  if len(predictions) != len(references):
+    raise ValueError(
+      f"{len(predictions)} predictions against {len(references)} references"
+    )
+  sums = [
+    [
+      sum(int(a) == int(b) for a, b in zip(prediction, reference)),
+      len(reference),
+    ]
+    for prediction, reference in zip(predictions, references)
+  ]
+  return [
+    Statistics(
+      "token_accuracy", np.asarray(sums, np.float64), _ratio, "per token"
+    )
+  ]
+
+
+# Name -> (predictions, references) -> [Statistics].
+METRICS = {
+  "bleu": bleu,
+  "bleu_intl": functools.partial(bleu, tokenize="intl"),
+  "chrf": chrf,
+  "rouge": rouge,
+  "exact_match": exact_match,
+  "gsm8k": functools.partial(
+    exact_match, read=answers.number, name="exact_match"
+  ),
+  "mmlu": functools.partial(exact_match, read=answers.letter, name="accuracy"),
+}
+
+
+def metric(name: str):
+  """Returns the metric of a name in `METRICS`.
+
+  Raises:
+    ValueError: there is none, with the names there are.
+  """
+  if name not in METRICS:
+    raise ValueError(f"no metric {name!r}: there are {', '.join(METRICS)}")
+  return METRICS[name]
+
+
+def evaluate(
+  names: Sequence[str],
+  predictions: Sequence[str],
+  references: Sequence,
+  *,
+  samples: int = 1000,
+  seed: int = 0,
+) -> dict[str, dict]:
+  """Returns the scores of a prediction file, ready for JSON.
+
+  Args:
+    names: of `METRICS`.
+    predictions: N strings.
+    references: N strings or lists of strings.
+    samples: bootstrap resamples; 0 leaves the intervals out.
+    seed: of the bootstrap.
+
+  Returns:
+    {"bleu": {"value": 34.1, "low": 33.0, "high": 35.2, "signature": "...",
+    "num_examples": N}, ...}: 95% intervals.
+
+  >>> evaluate(["exact_match"], ["a", "b"], ["a", "c"], samples=0)
+  {'exact_match': {'value': 50.0, 'num_examples': 2, 'signature': 'read:strip'}}
+  """
+  scores = {}
+  for name in names:
+    for statistics in metric(name)(predictions, references):
+      entry = {"value": statistics.value}
+      if samples:
+        entry["low"], entry["high"] = statistics.interval(samples, seed)
+      entry["num_examples"] = len(statistics.sums)
+      entry["signature"] = statistics.signature
+      scores[statistics.name] = entry
+  return scores
+
+
+def seqio_metric(name: str):
+  """Returns a metric in seqio's form: `(targets, predictions) -> scores`."""
+  function = metric(name)
+
+  def metric_fn(targets, predictions):
+    return {s.name: s.value for s in function(predictions, targets)}
+
+  metric_fn.__name__ = name
+  return metric_fn

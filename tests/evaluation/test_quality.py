@@ -1,0 +1,218 @@
+"""Metrics against hand-worked numbers and against the libraries themselves."""
+
+import gzip
+import json
+import math
+
+import numpy as np
+import pytest
+import sacrebleu
+
+from speccascade.evaluation import answers, quality
+
+PREDICTIONS = [
+  "the cat sat on the mat",
+  "there is a dog in the big garden",
+  "he went home",
+  "all of it is wrong here",
+]
+REFERENCES = [
+  ["the cat sat on the mat", "a cat was sitting on the mat"],
+  ["a dog is in the big garden", "there is a dog"],
+  ["he went home early", "he has gone home", "home he went"],
+  ["nothing matches"],
+]
+
+
+def value(statistics, name=None):
+  by_name = {s.name: s.value for s in statistics}
+  return by_name[name] if name else statistics[0].value
+
+
+def test_bleu_by_hand():
+  # Prediction "a b c d e", reference "a b c d f g":
+  # unigrams 4/5, bigrams 3/4, trigrams 2/3, 4-grams 1/2; the product is 1/5,
+  # its fourth root .668740; brevity exp(1 - 6/5) = .818731; 54.7518 in all.
+  got = value(quality.bleu(["a b c d e"], ["a b c d f g"]))
+  assert got == pytest.approx(100 * 0.2**0.25 * math.exp(-0.2), abs=1e-9)
+  assert value(quality.bleu(["x y z"], ["a b c"])) == 0
+
+
+def test_bleu_equals_sacrebleu_with_ragged_references():
+  streams = [
+    [r[i] if i < len(r) else None for r in REFERENCES] for i in range(3)
+  ]
+  expected = sacrebleu.corpus_bleu(PREDICTIONS, streams)
+  (got,) = quality.bleu(PREDICTIONS, REFERENCES)
+  assert got.value == pytest.approx(expected.score, abs=1e-9)
+  assert "tok:13a" in got.signature
+  (t5,) = quality.METRICS["bleu_intl"](PREDICTIONS, REFERENCES)
+  assert "tok:intl" in t5.signature
+  # A single reference each, as strings, is the same as in lists.
+  first = [r[0] for r in REFERENCES]
+  plain = sacrebleu.corpus_bleu(PREDICTIONS, [first])
+  assert value(quality.bleu(PREDICTIONS, first)) == pytest.approx(plain.score)
+  assert value(quality.bleu(PREDICTIONS, first)) == value(
+    quality.bleu(PREDICTIONS, [[r] for r in first])
+  )
+
+
+def test_more_references_never_match_less():
+  first = [r[0] for r in REFERENCES]
+  one = quality.bleu(PREDICTIONS, first)[0].sums[:, 2:6]
+  all_of_them = quality.bleu(PREDICTIONS, REFERENCES)[0].sums[:, 2:6]
+  assert (all_of_them >= one).all()
+  assert (all_of_them > one).any()
+
+
+def test_chrf_equals_sacrebleu():
+  first = [r[0] for r in REFERENCES]
+  expected = sacrebleu.corpus_chrf(PREDICTIONS, [first]).score
+  assert value(quality.chrf(PREDICTIONS, first)) == pytest.approx(expected)
+  assert value(quality.chrf(PREDICTIONS, PREDICTIONS)) == pytest.approx(100)
+
+
+def test_rouge_by_hand():
+  # Prediction "a b c d", reference "a b d e f": unigrams 3 of 4 and 3 of 5, so
+  # F = 2 * .75 * .6 / 1.35 = 2/3; bigrams "a b" alone, 1 of 3 and 1 of 4, so
+  # F = 2/7; the longest common subsequence is a b d, so F = 2/3 again.
+  scores = quality.rouge(["a b c d"], ["a b d e f"])
+  assert value(scores, "rouge1") == pytest.approx(200 / 3)
+  assert value(scores, "rouge2") == pytest.approx(200 / 7)
+  assert value(scores, "rougeLsum") == pytest.approx(200 / 3)
+  # The best reference counts, and examples are averaged.
+  scores = quality.rouge(["a b c d", "x"], [["a b d e f", "a b c d"], ["y"]])
+  assert value(scores, "rouge2") == pytest.approx(50)
+  # A text without the line breaks of its reference: sentences end in " . ".
+  together = quality.rouge(["b c . a d ."], ["b c .\na d ."])
+  assert value(together, "rougeLsum") == pytest.approx(100)
+  # Were they one line, the order of the two sentences would matter.
+  swapped = quality.rouge(["a d . b c ."], ["b c .\na d ."])
+  assert value(swapped, "rougeLsum") == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    ("She has 5 + 7 = 12.\n#### 12", 12),
+    ("#### 1,234,567", 1234567),
+    ("first #### 3 then #### 4", 4),
+    ("the total is $1,200.50.", 1200.5),
+    ("#### -7", -7),
+    ("#### 20 dollars for 3 days", 20),
+    ("about .5 of it", 0.5),
+    ("18.", 18),
+    ("no number", None),
+    ("12 apples #### none", None),
+  ],
+)
+def test_number(text, expected):
+  got = answers.number(text)
+  assert got == expected if expected is None else float(got) == expected
+
+
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    ("B", "B"),
+    (" (C) ", "C"),
+    ("The answer is D", "D"),
+    ("The answer is (a).", "A"),
+    ("Answer: B", "B"),
+    ("the answer is (A) no, the answer is (B).", "B"),
+    ("(A) and (B) fail, hence (D)", "D"),
+    ("A cat", None),
+    ("the answer is Apple", None),
+    ("the answer is a dog", None),
+    ("E", None),
+    ("", None),
+  ],
+)
+def test_letter(text, expected):
+  assert answers.letter(text) == expected
+
+
+def test_exact_match():
+  gsm8k = quality.METRICS["gsm8k"]
+  predictions = ["#### 1,000", "it is 18.00", "no idea", "#### 7"]
+  references = ["x #### 1000", "y #### 18", "z #### 3", "w #### 8"]
+  assert value(gsm8k(predictions, references)) == 50
+  # Two texts without an answer are not a match.
+  assert value(gsm8k(["none"], ["nothing"])) == 0
+  mmlu = quality.METRICS["mmlu"]
+  assert value(mmlu(["so the answer is (C).", "A"], ["C", "B"])) == 50
+  assert value(quality.exact_match([" a "], [["b", "a"]])) == 100
+
+
+def test_token_accuracy():
+  # 2 of 3, 1 of 2 (the prediction ends early), 0 of 0.
+  got = quality.token_accuracy([[1, 2, 3], [4], [9]], [[1, 2, 4], [4, 5], []])
+  assert value(got) == pytest.approx(100 * 3 / 5)
+
+
+def test_bootstrap_of_a_mean_has_the_textbook_width():
+  # A share of .3 of n = 400 has the standard error sqrt(.21 / 400) = .0229;
+  # the 95% interval is 1.96 of it to each side. 2,000 resamples leave its ends
+  # uncertain by about 4%: sqrt(.025 * .975 / 2000) / density(1.96), that is
+  # .06 standard errors; 5 of those are the tolerance.
+  texts = ["y"] * 120 + ["n"] * 280
+  (statistics,) = quality.exact_match(texts, ["y"] * 400)
+  low, high = statistics.interval(samples=2000, seed=1)
+  error = 100 * math.sqrt(0.3 * 0.7 / 400)
+  assert low == pytest.approx(30 - 1.96 * error, abs=0.3 * error)
+  assert high == pytest.approx(30 + 1.96 * error, abs=0.3 * error)
+
+
+def test_bootstrap_is_seeded_and_paired():
+  (a,) = quality.bleu(PREDICTIONS, REFERENCES)
+  (b,) = quality.bleu(list(PREDICTIONS), REFERENCES)
+  first = a.bootstrap(50, seed=3)
+  np.testing.assert_array_equal(first, b.bootstrap(50, seed=3))
+  assert (first != a.bootstrap(50, seed=4)).any()
+  # One resample, by the library itself on the resampled texts.
+  rows = np.random.default_rng(3).integers(4, size=4)
+  (again,) = quality.bleu(
+    [PREDICTIONS[i] for i in rows], [REFERENCES[i] for i in rows]
+  )
+  assert first[0] == pytest.approx(again.value)
+
+
+def test_evaluate():
+  scores = quality.evaluate(["bleu", "rouge"], PREDICTIONS, REFERENCES)
+  assert list(scores) == ["bleu", *quality.ROUGE_TYPES]
+  for entry in scores.values():
+    assert entry["low"] <= entry["value"] <= entry["high"]
+    assert entry["num_examples"] == 4
+    assert entry["signature"]
+
+
+def test_seqio_form():
+  fn = quality.seqio_metric("bleu")
+  got = fn(targets=REFERENCES, predictions=PREDICTIONS)
+  assert got == {"bleu": value(quality.bleu(PREDICTIONS, REFERENCES))}
+
+
+def test_wrong_input():
+  with pytest.raises(ValueError, match="no metric 'blue': there are bleu"):
+    quality.metric("blue")
+  with pytest.raises(ValueError, match="2 predictions against 1 references"):
+    quality.bleu(["a", "b"], ["a"])
+  with pytest.raises(ValueError, match="no predictions"):
+    quality.rouge([], [])
+  with pytest.raises(ValueError, match="example 1 has no reference"):
+    quality.exact_match(["a", "b"], [["a"], []])
+
+
+def test_gsm8k_agrees_with_its_authors(real_data):
+  # 2,000 model solutions, each with the authors' own verdict.
+  def read(name):
+    with gzip.open(real_data / "gsm8k" / name, "rt") as file:
+      return [json.loads(line) for line in file]
+
+  references = [e["targets"] for e in read("test_first1000.jsonl.gz")]
+  solutions = read("model_solutions_first1000.jsonl.gz")
+  for model in ("6b_finetuning", "175b_verification"):
+    texts = [e[model]["solution"] for e in solutions]
+    (scores,) = quality.METRICS["gsm8k"](texts, references)
+    verdicts = [e[model]["is_correct"] for e in solutions]
+    np.testing.assert_array_equal(scores.sums[:, 0], verdicts)
