@@ -141,7 +141,7 @@ def _spec(shape, gamma, rate, target, temperature, alpha, top_p, rows, dtype):
   @jax.jit
   def run(drafter, verifier, inputs, keys, alpha, how):
     return speculative(
-      AutoregressiveDrafter(drafter, gamma),
+      AutoregressiveDrafter(drafter, gamma, behind=0),
       verifier,
       inputs,
       keys,

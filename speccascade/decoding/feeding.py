@@ -1,5 +1,7 @@
 """A language model with a count of what it was fed, and how it catches up."""
 
+import functools
+
 from flax import struct
 import jax
 import jax.numpy as jnp
@@ -57,14 +59,79 @@ def feed_prefix(
   return Fed(inner, state.length + count), out.logits[:, 0]
 
 
-def catch_up(
+def feed_to(
   model: LanguageModel,
   state: Fed,
   tokens: Array,
   upto: Array,
   *,
-  width: int,
-  dtype=jnp.float32,
+  first: Array,
+  read: int,
+  narrow: int,
+  wide: int,
+) -> tuple[Fed, Array, Array]:
+  """Feeds every row up to `upto`, in one pass if `wide` tokens are enough.
+
+  What is missing of the prefix goes through the model together with the tokens
+  that are to be read; where nothing is missing the pass is `narrow`.
+
+  Args:
+    model: the language model.
+    state: what it holds; the model needs `wide` slots behind `upto`.
+    tokens: [B, L] int32.
+    upto: [B] int32; rows that hold as much already are left alone.
+    first: [B] int32, the logits behind tokens `first`, `first + 1`, ... are
+      returned; of rows that are fed `upto - narrow <= first < upto`, and token
+      `first` is not held yet. Those behind `upto - 1` mean nothing.
+    read: static, how many logits of each row.
+    narrow: static, at least `read`.
+    wide: static, at least `narrow`.
+
+  Returns:
+    The state, the logits [B, read, V] (0 for rows left alone), and [B] int32
+    passes made for each row.
+  """
+
+  def lacks(carry):
+    return jnp.any(carry[0].length < upto)
+
+  def one_pass(width, state, count):
+    index = state.length[:, None] + jnp.arange(width)[None]
+    index = jnp.minimum(index, tokens.shape[1] - 1)
+    block = jnp.take_along_axis(tokens, index, axis=1)
+    wanted = (first - state.length)[:, None] + jnp.arange(read)[None]
+    wanted = jnp.clip(wanted, 0, width - 1)
+    inner, out = model.extend(state.model, block, count, read=wanted)
+    return Fed(inner, state.length + count), out.logits
+
+  def body(carry):
+    state, logits, passes = carry
+    missing = jnp.maximum(upto - state.length, 0)
+    # A row that takes several passes keeps the tokens read for its last one.
+    count = jnp.where(
+      missing <= wide, missing, jnp.minimum(missing - narrow, wide)
+    )
+    if narrow == wide:
+      state, new = one_pass(wide, state, count)
+    else:
+      state, new = jax.lax.cond(
+        jnp.max(missing) <= narrow,
+        lambda *given: one_pass(narrow, *given),
+        lambda *given: one_pass(wide, *given),
+        state,
+        count,
+      )
+    fed = missing > 0
+    logits = jnp.where(fed[:, None, None], new, logits)
+    return state, logits, passes + fed
+
+  out = jax.eval_shape(functools.partial(one_pass, narrow), state, upto)[1]
+  logits = jnp.zeros(out.shape, out.dtype)
+  return jax.lax.while_loop(lacks, body, (state, logits, jnp.zeros_like(upto)))
+
+
+def catch_up(
+  model: LanguageModel, state: Fed, tokens: Array, upto: Array, *, width: int
 ) -> tuple[Fed, Array, Array]:
   """Feeds every row up to `upto`, in blocks, as many passes as it takes.
 
@@ -74,24 +141,19 @@ def catch_up(
     tokens: [B, L] int32, the prefix.
     upto: [B] int32; rows that hold as much already are left alone.
     width: static, tokens of one pass.
-    dtype: of the model's logits.
 
   Returns:
     The state, the logits [B, V] behind token `upto - 1` (0 for rows left
     alone), and [B] int32 passes made for each row.
   """
-  logits = jnp.zeros((tokens.shape[0], model.vocab_size), dtype)
-
-  def lacks(carry):
-    return jnp.any(carry[0].length < upto)
-
-  def body(carry):
-    state, logits, passes = carry
-    behind = state.length < upto
-    count = jnp.where(behind, jnp.minimum(upto - state.length, width), 0)
-    state, new = feed_prefix(model, state, tokens, count, width=width)
-    # A row that was up to date keeps the logits of its own last pass.
-    logits = jnp.where(behind[:, None], new, logits)
-    return state, logits, passes + behind
-
-  return jax.lax.while_loop(lacks, body, (state, logits, jnp.zeros_like(upto)))
+  state, logits, passes = feed_to(
+    model,
+    state,
+    tokens,
+    upto,
+    first=upto - 1,
+    read=1,
+    narrow=width,
+    wide=width,
+  )
+  return state, logits[:, 0], passes

@@ -142,7 +142,7 @@ def _reviewed_pair(inner: Target) -> Callable:
   def compose(models, gamma, alpha) -> Drafter:
     medium, small = models
     return ReviewedDrafter(
-      drafter=AutoregressiveDrafter(small, gamma, alone=False),
+      drafter=AutoregressiveDrafter(small, gamma, behind=gamma + 1),
       reviewer=medium,
       alpha=alpha,
       width=gamma,
@@ -505,7 +505,7 @@ class Decoder:
         if self.draft_length.policy != "fixed":
           before = self.draft_length.policy == "max_prob"
           stop = StopPolicy(threshold, before_draw=before)
-        drafter = AutoregressiveDrafter(drafter, self.gamma, stop=stop)
+        drafter = AutoregressiveDrafter(drafter, self.gamma, stop, behind=0)
       settings["bonus"] = self.bonus
       settings["verify"] = rejection.VERIFY[self.verification]
     if self.method.execution is bild:

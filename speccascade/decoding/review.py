@@ -8,7 +8,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import rejection
+from speccascade.decoding import emission, feeding, rejection
 from speccascade.decoding import sampling as sampling_lib
 from speccascade.decoding.types import Drafter, LanguageModel, Proposal, Verdict
 
@@ -33,6 +33,7 @@ class Review:
     p1: [B, G+1, V] the verifier's laws at temperature 1.
     p: [B, G+1, V] as sampled.
     pi: [B, G+1, V] the target's, the bonus row as the bonus was drawn.
+    passes: [B] int32, forward passes of the verifier.
     bad: [B] bool, where some law was no distribution.
   """
 
@@ -44,7 +45,67 @@ class Review:
   p1: Array
   p: Array
   pi: Array
+  passes: Array
   bad: Array
+
+
+def score(
+  verifier: LanguageModel,
+  state,
+  tokens: Array,
+  length: Array,
+  proposal: Proposal,
+  active: Array,
+) -> tuple:
+  """Has a verifier that lacks the last token alone score a block.
+
+  Returns:
+    The verifier's state, its logits [B, G+1, V] and [B] int32 passes.
+  """
+  last = jnp.take_along_axis(tokens, length[:, None] - 1, axis=1)
+  block = jnp.concatenate([last, proposal.tokens], axis=1)
+  state, out = verifier.extend(
+    state, block, jnp.where(active, 1 + proposal.count, 0)
+  )
+  return state, out.logits, active.astype(jnp.int32)
+
+
+def score_and_catch_up(
+  verifier: LanguageModel,
+  state: feeding.Fed,
+  tokens: Array,
+  length: Array,
+  proposal: Proposal,
+  active: Array,
+  *,
+  behind: int,
+) -> tuple:
+  """Has a verifier score a block; what it lacks of the prefix goes first.
+
+  Args:
+    verifier: the language model.
+    state: its state, with how much it holds.
+    tokens: [B, L] int32, with room for the block.
+    length: [B] int32.
+    proposal: the block.
+    active: [B] bool.
+    behind: static, tokens that it may lack besides the last one and still be
+      done in one pass.
+
+  Returns:
+    As `score`.
+  """
+  width = proposal.tokens.shape[1]
+  return feeding.feed_to(
+    verifier,
+    state,
+    emission.write_block(tokens, proposal.tokens, length),
+    jnp.where(active, length + proposal.count, 0),
+    first=length - 1,
+    read=width + 1,
+    narrow=width + 1,
+    wide=width + 1 + behind,
+  )
 
 
 def review(
@@ -61,18 +122,21 @@ def review(
   sampling: sampling_lib.Sampling,
   bonus: str = "target",
   verify=rejection.token_verify,
+  score=score,
 ) -> tuple[tuple, Review]:
   """Drafts a block behind `tokens[b, :length[b]]` and has it verified.
 
   Args:
     drafter: proposes the block.
-    verifier: scores it; its state holds exactly `length - 1` tokens.
-    states: (drafter's state, verifier's state).
+    verifier: scores it.
+    states: (drafter's state, verifier's state); the verifier's holds exactly
+      `length - 1` tokens, unless `score` sees to that.
     tokens: [B, L] int32 buffer.
     length: [B] int32.
     active: [B] bool; the others are fed nothing.
     rngs: [B] typed keys of this round.
     target: a `Target`; the rest as in `speculative`.
+    score: how the verifier is fed.
 
   Returns:
     The states, with everything fed that was drafted (to be rewound by the
@@ -88,15 +152,13 @@ def review(
     sampling_lib.fold_in(rngs, DRAFT_TAG),
     sampling,
     bonus_law=bonus_law,
+    active=active,
   )
 
-  # Score: the last token and the drafts, in one pass.
-  last = jnp.take_along_axis(tokens, length[:, None] - 1, axis=1)
-  block = jnp.concatenate([last, proposal.tokens], axis=1)
-  verifier_state, out = verifier.extend(
-    states[1], block, jnp.where(active, 1 + proposal.count, 0)
+  verifier_state, logits, passes = score(
+    verifier, states[1], tokens, length, proposal, active
   )
-  p1, p = sampling.laws(out.logits)
+  p1, p = sampling.laws(logits)
   q1 = proposal.q if proposal.q1 is None else proposal.q1
   pi = target(q1, p1, alpha=alpha, sampled=(proposal.q, p))
   if target.uses_q and bonus == "verifier":
@@ -116,7 +178,7 @@ def review(
   new = jnp.where(step < end, drafts, 0)
   new = jnp.where(step == end, verdict.token[:, None], new)
   read = step <= proposal.count[:, None]
-  bad_law = jnp.any(read & ~sampling_lib.is_law(out.logits), axis=1)
+  bad_law = jnp.any(read & ~sampling_lib.is_law(logits), axis=1)
   return (draft_state, verifier_state), Review(
     proposal=proposal,
     verdict=verdict,
@@ -126,5 +188,6 @@ def review(
     p1=p1,
     p=p,
     pi=pi,
+    passes=passes,
     bad=proposal.bad | bad_law,
   )

@@ -144,6 +144,7 @@ class Drafter(Protocol):
     sampling: Any,
     *,
     bonus_law: bool,
+    active: Array,
   ) -> tuple[State, Proposal]:
     """Drafts a block after `tokens[b, :length[b]]`.
 
@@ -157,6 +158,8 @@ class Drafter(Protocol):
       rngs: [B] typed keys, fresh for this round and this level.
       sampling: a `Sampling`.
       bonus_law: static; whether `q` at index `count` is needed.
+      active: [B] bool; what is proposed for the other rows is not used, and
+        they must not keep the rest waiting.
     """
 
   def rewind(self, state: State, length: Array) -> State:

@@ -10,8 +10,6 @@ from speccascade.decoding.types import LanguageModel, Proposal
 
 Array = jax.Array
 
-CATCH_UP = 4  # tokens read at once when others wrote the prefix
-
 
 @struct.dataclass
 class StopPolicy:
@@ -40,16 +38,16 @@ class AutoregressiveDrafter:
     model: the language model.
     width: static, gamma.
     stop: a `StopPolicy`, or None to fill the block.
-    alone: static, whether every block is this drafter's own, as in a plain
-      speculative loop. The cache then lacks at most two tokens: after a fully
-      accepted block the last draft and the bonus token. False lets others write
-      parts of the prefix.
+    behind: static; others may write parts of the prefix, of which so many
+      tokens are read in one pass. 0: every block is this drafter's own, as in a
+      plain speculative loop, and the cache lacks at most two tokens (after a
+      fully accepted block the last draft and the bonus token).
   """
 
   model: LanguageModel
   width: int = struct.field(pytree_node=False)
   stop: StopPolicy | None = None
-  alone: bool = struct.field(pytree_node=False, default=True)
+  behind: int = struct.field(pytree_node=False, default=8)
 
   @property
   def vocab_size(self) -> int:
@@ -65,20 +63,23 @@ class AutoregressiveDrafter:
 
   def prefill(self, inputs: Array, *, capacity: int) -> feeding.Fed:
     # A block is written whole, whatever its count: leave room behind the end.
-    capacity += self.width + CATCH_UP
+    capacity += self.width + max(self.behind, 2)
     return feeding.start(self.model, inputs, capacity=capacity)
 
   def rewind(self, state: feeding.Fed, length: Array) -> feeding.Fed:
     return feeding.rewind(self.model, state, length)
 
   def propose(
-    self, state, tokens, length, rngs, sampling, *, bonus_law: bool
+    self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
   ) -> tuple[feeding.Fed, Proposal]:
     """See `types.Drafter`. Without `bonus_law` the last draft is not fed."""
     u = sampling_lib.uniforms(rngs, self.width)
-    state, logits, calls = self._catch_up(state, tokens, length, bonus_law)
+    one = active.astype(jnp.int32)
+    state, logits, calls = self._catch_up(
+      state, tokens, length, bonus_law, active
+    )
     if self.stop is not None:
-      return self._until_stop(state, logits, u, sampling, calls)
+      return self._until_stop(state, logits, u, sampling, calls, active)
     drafts, q1s, qs, bad = [], [], [], jnp.zeros(length.shape, bool)
     for step in range(self.width):
       q1, q, token = sampling_lib.step(sampling, logits, u[:, step])
@@ -87,10 +88,8 @@ class AutoregressiveDrafter:
       q1s.append(q1)
       qs.append(q)
       if bonus_law or step + 1 < self.width:
-        state, logits = feeding.feed(
-          self.model, state, token, jnp.ones_like(token)
-        )
-        calls += 1
+        state, logits = feeding.feed(self.model, state, token, one)
+        calls += one
     if bonus_law:
       q1, q = sampling.laws(logits)
     else:
@@ -104,7 +103,7 @@ class AutoregressiveDrafter:
       bad=bad,
     )
 
-  def _until_stop(self, state, logits, u, sampling, calls):
+  def _until_stop(self, state, logits, u, sampling, calls, active):
     """Drafts while any row goes on; every drawn token is fed."""
     rows, vocab = logits.shape
     law = jnp.zeros(
@@ -139,8 +138,8 @@ class AutoregressiveDrafter:
         active &= drawn >= self.stop.below
       return step + 1, active, state, logits, drafts, count, q1s, qs, calls, bad
 
-    active = jnp.ones((rows,), bool)
-    carry = (0, active, state, logits, drafts, count, law, law, calls, ~active)
+    bad = jnp.zeros((rows,), bool)
+    carry = (0, active, state, logits, drafts, count, law, law, calls, bad)
     carry = jax.lax.while_loop(going, body, carry)
     _, _, state, logits, drafts, count, q1s, qs, calls, bad = carry
     # Rows stand at different positions: write each one's bonus law at `count`.
@@ -155,10 +154,20 @@ class AutoregressiveDrafter:
       bad=bad,
     )
 
-  def _catch_up(self, state, tokens, length, bonus_law):
+  def _catch_up(self, state, tokens, length, bonus_law, active):
     """Feeds what is missing of the prefix; logits are those behind its end."""
-    if not self.alone:
-      return feeding.catch_up(self.model, state, tokens, length, width=CATCH_UP)
+    if self.behind:
+      state, logits, calls = feeding.feed_to(
+        self.model,
+        state,
+        tokens,
+        jnp.where(active, length, 0),
+        first=length - 1,
+        read=1,
+        narrow=min(2, self.behind),
+        wide=self.behind,
+      )
+      return state, logits[:, 0], calls
     # Where every draft is fed one token is missing, else one or two.
     width = 1 if bonus_law or self.stop is not None else 2
     state, logits = feeding.feed_prefix(

@@ -102,6 +102,10 @@ def cascade_drafter(
   if lenience > 1:
     greedy = targets.defer_tokens(deferral.lenient_cs_paper)
 
+  # What a block of the outermost level, and the token behind it, can add to the
+  # prefix before a model is asked again.
+  behind = sum(matrix[0]) + 1
+
   def level(i: int) -> Drafter | None:
     """The drafter of level i: drafters i, i+1, ... in a row."""
     parts = [one(j, matrix[i][j]) for j in range(i, num) if matrix[i][j]]
@@ -115,7 +119,7 @@ def cascade_drafter(
       return bottom.replace(width=width)
     inner = level(j + 1) if j + 1 < num else None
     if inner is None:
-      return AutoregressiveDrafter(models[j], width, alone=False)
+      return AutoregressiveDrafter(models[j], width, behind=behind)
     return ReviewedDrafter(
       drafter=inner,
       reviewer=models[j],
@@ -124,6 +128,7 @@ def cascade_drafter(
       target=target,
       greedy_target=greedy,
       verify=verify,
+      behind=behind,
     )
 
   drafter = level(0)

@@ -53,7 +53,7 @@ class HorizontalDrafter:
     )
 
   def propose(
-    self, state, tokens, length, rngs, sampling, *, bonus_law: bool
+    self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
   ) -> tuple[tuple, Proposal]:
     """See `types.Drafter`; each goes on where the one before stopped."""
     rows, width = length.shape[0], self.width
@@ -70,6 +70,7 @@ class HorizontalDrafter:
         sampling_lib.fold_in(rngs, i),
         sampling,
         bonus_law=bonus_law and is_last,
+        active=active,
       )
       tokens = emission.write_block(tokens, part.tokens, length + count)
       q = emission.write_block(q, part.q, count)

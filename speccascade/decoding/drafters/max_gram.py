@@ -78,7 +78,9 @@ class MaxGramDrafter:
   def rewind(self, state: MaxGramState, length: Array) -> MaxGramState:
     return state
 
-  def propose(self, state, tokens, length, rngs, sampling, *, bonus_law: bool):
+  def propose(
+    self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
+  ):
     """See `types.Drafter`; the law at the bonus position is the next copy."""
     num = self.width + 1
     drafts = jax.vmap(lambda source, row, n: self._copy(source, row, n, num))(

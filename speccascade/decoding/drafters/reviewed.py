@@ -1,5 +1,7 @@
 """A reviewed pair as a drafter: the vertical cascade."""
 
+import functools
+
 from flax import struct
 import jax
 import jax.numpy as jnp
@@ -7,12 +9,10 @@ import jax.numpy as jnp
 from speccascade.decoding import emission, feeding, rejection
 from speccascade.decoding import sampling as sampling_lib
 from speccascade.decoding import target as targets
-from speccascade.decoding.review import review
+from speccascade.decoding.review import review, score_and_catch_up
 from speccascade.decoding.types import Drafter, LanguageModel, Proposal
 
 Array = jax.Array
-
-CATCH_UP = 4  # tokens read at once when others wrote the prefix
 
 
 @struct.dataclass
@@ -45,6 +45,8 @@ class ReviewedDrafter:
     greedy_target: static, the inner target at temperature 0, where lenience
       needs a rule of its own; None takes `target`.
     verify: static, the inner verifier step.
+    behind: static; where the reviewer lacks up to so many tokens that others
+      wrote, it reads them in the pass of its next review.
   """
 
   drafter: Drafter
@@ -60,6 +62,7 @@ class ReviewedDrafter:
   verify: object = struct.field(
     pytree_node=False, default=rejection.token_verify
   )
+  behind: int = struct.field(pytree_node=False, default=8)
 
   @property
   def vocab_size(self) -> int:
@@ -80,7 +83,7 @@ class ReviewedDrafter:
     return self.width + self.drafter.width + 2
 
   def prefill(self, inputs: Array, *, capacity: int) -> ReviewedState:
-    capacity += self._room + CATCH_UP
+    capacity += self._room + self.drafter.width + 1 + self.behind
     return ReviewedState(
       self.drafter.prefill(inputs, capacity=capacity),
       feeding.start(self.reviewer, inputs, capacity=capacity),
@@ -93,7 +96,7 @@ class ReviewedDrafter:
     )
 
   def propose(
-    self, state, tokens, length, rngs, sampling, *, bonus_law: bool
+    self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
   ) -> tuple[ReviewedState, Proposal]:
     """See `types.Drafter`.
 
@@ -104,9 +107,7 @@ class ReviewedDrafter:
     target = self.target
     if sampling.greedy and self.greedy_target is not None:
       target = self.greedy_target
-    reviewer, _, passes = feeding.catch_up(
-      self.reviewer, state.reviewer, tokens, length - 1, width=CATCH_UP
-    )
+    score = functools.partial(score_and_catch_up, behind=self.behind)
     law = jnp.zeros((rows, self._room, self.vocab_size), jnp.float32)
     num_inner = self.drafter.num_models
 
@@ -115,38 +116,37 @@ class ReviewedDrafter:
 
     def round_(carry):
       count = carry["count"]
-      active, at = count < need, length + count
+      going, at = count < need, length + count
       states, block = review(
         self.drafter,
         self.reviewer,
-        (carry["drafter"], carry["reviewer"].model),
+        (carry["drafter"], carry["reviewer"]),
         carry["tokens"],
         at,
-        active,
+        going,
         sampling_lib.fold_in(rngs, carry["round"]),
         target=target,
         alpha=self.alpha,
         sampling=sampling,
         verify=self.verify,
+        score=score,
       )
-      one = active.astype(jnp.int32)
+      one = going.astype(jnp.int32)
       count += one * (block.verdict.num_accepted + 1)
-      held = jnp.where(active, length + count - 1, carry["reviewer"].length)
+      held = length + count - 1
       # What the law would be at temperature 1.
       plain = (block.q1, block.p1)
       pi1 = target(*plain, alpha=self.alpha, sampled=plain)
       return {
-        "drafter": self.drafter.rewind(states[0], length + count - 1),
-        "reviewer": feeding.Fed(
-          self.reviewer.rewind(states[1], length + count - 1), held
-        ),
+        "drafter": self.drafter.rewind(states[0], held),
+        "reviewer": feeding.rewind(self.reviewer, states[1], held),
         "tokens": emission.write_block(carry["tokens"], block.new, at),
         "count": count,
         "q": emission.write_block(carry["q"], block.pi, at - length),
         "q1": emission.write_block(carry["q1"], pi1, at - length),
-        "reviews": carry["reviews"] + one,
+        "reviews": carry["reviews"] + block.passes,
         "calls": carry["calls"] + one[:, None] * block.proposal.calls,
-        "bad": carry["bad"] | (active & block.bad),
+        "bad": carry["bad"] | (going & block.bad),
         "round": carry["round"] + 1,
       }
 
@@ -155,12 +155,12 @@ class ReviewedDrafter:
       round_,
       {
         "drafter": state.drafter,
-        "reviewer": reviewer,
+        "reviewer": state.reviewer,
         "tokens": jnp.pad(tokens, ((0, 0), (0, self._room))),
-        "count": jnp.zeros_like(length),
+        "count": jnp.where(active, 0, jnp.full_like(length, need)),
         "q": law,
         "q1": law,
-        "reviews": passes,
+        "reviews": jnp.zeros_like(length),
         "calls": jnp.zeros((rows, num_inner), jnp.int32),
         "bad": jnp.zeros((rows,), bool),
         "round": jnp.int32(0),
@@ -168,7 +168,9 @@ class ReviewedDrafter:
     )
     index = length[:, None] + jnp.arange(self.width)[None]
     calls = jnp.concatenate([carry["reviews"][:, None], carry["calls"]], axis=1)
-    return ReviewedState(carry["drafter"], carry["reviewer"]), Proposal(
+    # What was cut is forgotten: somebody else may write there next.
+    state = ReviewedState(carry["drafter"], carry["reviewer"])
+    return self.rewind(state, length + self.width), Proposal(
       tokens=jnp.take_along_axis(carry["tokens"], index, axis=1),
       count=jnp.full_like(length, self.width),
       q=carry["q"][:, : self.width + 1],

@@ -65,12 +65,20 @@ class BildDrafter:
   def rewind(self, state, length):
     return state.replace(draft=self.inner.rewind(state.draft, length))
 
-  def propose(self, state, tokens, length, rngs, sampling, *, bonus_law):
+  def propose(
+    self, state, tokens, length, rngs, sampling, *, bonus_law, active
+  ):
     asked = length == state.expected
 
     def ask(draft):
       return self.inner.propose(
-        draft, tokens, length, rngs, sampling, bonus_law=bonus_law
+        draft,
+        tokens,
+        length,
+        rngs,
+        sampling,
+        bonus_law=bonus_law,
+        active=active,
       )
 
     def skip(draft):
@@ -133,7 +141,7 @@ def bild(
     jnp.asarray(fallback, jnp.float32), before_draw=True
   )
   inner = autoregressive.AutoregressiveDrafter(
-    drafter, WINDOW, stop=stop, alone=False
+    drafter, WINDOW, stop=stop, behind=4
   )
   return speculative(
     BildDrafter(inner),

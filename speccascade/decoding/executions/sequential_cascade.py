@@ -49,7 +49,6 @@ def sequential_cascade(
       prefix.tokens,
       jnp.where(deferred, prefix.length, 0),
       width=CATCH_UP,
-      dtype=q_logits.dtype,
     )
     p1, p = sampling.laws(p_logits)
     token = sampling_lib.draw(jnp.where(deferred[:, None], p, q), u)
