@@ -391,17 +391,3 @@ def test_what_cannot_be_written(golden, tmp_path):
   (tmp_path / "checkpoint_7").mkdir()
   with pytest.raises(CheckpointError, match="exists already"):
     t5x_native.save(tmp_path / "checkpoint_7", params, step=7)
-
-
-def test_the_real_t5x_reads_what_is_written(golden, golden_params, tmp_path):
-  """Runs only where T5X itself is installed."""
-  checkpoints = pytest.importorskip("t5x.checkpoints")
-  source = load(golden / "t5x_native", optimizer=True)
-  t5x_native.save(
-    tmp_path / STEP, source.params, step=3000, optimizer=source.optimizer
-  )
-  state = checkpoints.load_t5x_checkpoint(str(tmp_path / STEP))
-  assert int(state["state"]["step"]) == 3000
-  assert jax.tree.all(
-    jax.tree.map(np.array_equal, state["target"], golden_params)
-  )
