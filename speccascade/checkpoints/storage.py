@@ -15,8 +15,8 @@ from speccascade.checkpoints.errors import CheckpointError
 
 _GCS = re.compile(r"gs://([^/]+)/?(.*)", re.DOTALL)
 
-# tensorstore's own default waits a quarter of an hour without a network.
-_RETRIES = {"gcs_request_retries": {"max_retries": 6}}
+# About half a minute without a network; the default is a quarter of an hour.
+_RETRIES = {"gcs_request_retries": {"max_retries": 5}}
 
 
 def kvstore_spec(url: str) -> dict:
