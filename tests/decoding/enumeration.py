@@ -1,0 +1,339 @@
+"""The exact law of a speculative decode, path by path, in float64.
+
+Nothing is proved about a second implementation: the laws are those of
+`Sampling.laws`, the target is the row's own, and what a path does is read off
+the product's `verify`, called with uniforms on both edges of every cell in
+which it cannot change: [0, threshold) and [threshold, 1) of each accept
+uniform, the steps of the cumulative sum for the draw. Where the edges disagree
+`verify` does not switch where the theory says, and the enumeration fails.
+
+Axes: S contexts, D drafts (all V**G), C cells, G gamma, V vocabulary.
+"""
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.decoding import emission, numerics, rejection, theory
+from speccascade.decoding.methods import DraftLength
+from tests import toy
+
+EDGE = 1e-13
+FIXED = DraftLength()
+
+
+@dataclasses.dataclass(frozen=True)
+class Laws:
+  """The laws of each context, [S, V] each: q, p sampled, q1 unfiltered, pi."""
+
+  q1: np.ndarray
+  q: np.ndarray
+  p: np.ndarray
+  pi: np.ndarray
+
+
+@jax.jit
+def _laws(sampling, logits):
+  return sampling.laws(logits)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _target(target, q1, p1, alpha, q, p):
+  return target(q1, p1, alpha=alpha, sampled=(q, p))
+
+
+def laws(pair: toy.Pair, target, alpha: float, sampling) -> Laws:
+  """Returns the laws of a pair under a target."""
+  q_logits, p_logits = (jnp.asarray(x) for x in pair.flat())
+  q1, q = _laws(sampling, q_logits)
+  p1, p = _laws(sampling, p_logits)
+  pi = _target(target, q1, p1, jnp.asarray(alpha, q.dtype), q, p)
+  assert pi.dtype == jnp.float64
+  return Laws(*(np.asarray(x) for x in (q1, q, p, pi)))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _verify(name, tokens, count, q, pi, u_accept, u_draw):
+  verdict = rejection.VERIFY[name](tokens, count, q, pi, u_accept, u_draw)
+  return verdict.num_accepted, verdict.token
+
+
+_block_thresholds = jax.jit(theory.block_thresholds)
+_accept_probability = jax.jit(theory.accept_probability)
+_residual = jax.jit(numerics.residual)
+_cut = jax.jit(emission.cut, static_argnums=3)
+
+
+def draft_count(pair, law: Laws, drafts, policy: DraftLength, q=None):
+  """Returns [S, D], how many tokens of each draft are drafted.
+
+  Args:
+    pair: gives the contexts.
+    law: of each context.
+    drafts: [D, G].
+    policy: the draft length policy.
+    q: [S, V], the law that `token_prob` looks at; None for the sampled one.
+  """
+  follow, q = pair.next_context(), law.q if q is None else q
+  context = np.arange(pair.num_contexts)[:, None] + 0 * drafts[None, :, 0]
+  going = np.ones(context.shape, bool)
+  count = np.zeros(context.shape, np.int32)
+  for token in drafts.T:
+    if policy.policy == "max_prob":
+      going = going & (law.q1.max(-1)[context] >= np.float32(policy.threshold))
+    count += going
+    if policy.policy == "token_prob":
+      going = going & (q[context, token] >= np.float32(policy.threshold))
+    context = follow[context, token]
+  return count
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+  """Every path of one block from every context.
+
+  Attributes:
+    drafts: [D, G].
+    count: [S, D].
+    q: [S, D, G+1, V], law of each draft.
+    pi: [S, D, G+1, V], with the bonus row at `count`.
+    draft_prob: [S, D], the chance of the draft; 0 for all but one of the
+      drafts that agree up to `count`.
+    thresholds: [S, D, G], the chance that each accept uniform says yes.
+    num_accepted: [S, D, G+1], the law of the number accepted.
+    token: [S, D, G+1, V], the law of the token behind them.
+  """
+
+  drafts: np.ndarray
+  count: np.ndarray
+  q: np.ndarray
+  pi: np.ndarray
+  draft_prob: np.ndarray
+  thresholds: np.ndarray
+  num_accepted: np.ndarray
+  token: np.ndarray
+
+
+def block(
+  pair: toy.Pair,
+  law: Laws,
+  gamma: int,
+  *,
+  verification: str = "token",
+  bonus: str = "target",
+  policy: DraftLength = FIXED,
+) -> Block:
+  """Enumerates a block from every context."""
+  size, contexts = pair.vocab_size, pair.num_contexts
+  drafts = np.array(list(itertools.product(range(size), repeat=gamma)))
+  shape = (contexts, len(drafts))
+  count = draft_count(pair, law, drafts, policy)
+  follow = pair.next_context()
+  path = [np.broadcast_to(np.arange(contexts)[:, None], shape)]
+  for token in drafts.T:
+    path.append(follow[path[-1], token])
+  path = np.stack(path, axis=-1)  # [S, D, G+1]
+  position = np.arange(gamma + 1)
+  q, pi = law.q[path], law.pi[path]
+  if bonus == "verifier":
+    at_bonus = position == count[..., None]
+    pi = np.where(at_bonus[..., None], law.p[path], pi)
+  drafted = position[:-1] < count[..., None]
+  draft_q = np.take_along_axis(
+    q[:, :, :gamma], np.broadcast_to(drafts, (*shape, gamma))[..., None], -1
+  )[..., 0]
+  # Of the drafts that agree up to `count`, the one that goes on with zeros.
+  draft_prob = np.where(
+    np.all(drafted | (drafts == 0), axis=-1),
+    np.prod(np.where(drafted, draft_q, 1), axis=-1),
+    0,
+  )
+  thresholds, reach = _thresholds(verification, drafts, count, q, pi)
+  call = functools.partial(_call, verification, drafts, count, q, pi)
+  num_accepted = _num_accepted(call, thresholds, drafted, draft_prob)
+  token = _token(call, count, q, pi, reach, num_accepted, draft_prob)
+  return Block(
+    drafts, count, q, pi, draft_prob, thresholds, num_accepted, token
+  )
+
+
+def _thresholds(verification, drafts, count, q, pi):
+  """Returns [S, D, G] thresholds, and the [S, D, G+1] scale of the residual."""
+  shape, gamma = count.shape, drafts.shape[1]
+  tokens = np.broadcast_to(drafts, (*shape, gamma)).astype(np.int32)
+  if verification == "token":
+    table = np.asarray(_accept_probability(q, pi))
+    found = np.take_along_axis(table[:, :, :gamma], tokens[..., None], -1)
+    return found[..., 0], np.ones((*shape, gamma + 1))
+  thresholds = np.zeros((*shape, gamma))
+  reach = np.ones((*shape, gamma + 1))
+  for width in np.unique(count[count > 0]):
+    # The last draft of a block has another threshold than one inside.
+    p_i, h = _block_thresholds(
+      tokens[..., :width], q[:, :, :width], pi[:, :, :width]
+    )
+    here = (count == width)[..., None]
+    thresholds[..., :width] = np.where(here, h, thresholds[..., :width])
+    reach[..., 1 : width + 1] = np.where(here, p_i, reach[..., 1 : width + 1])
+  # A draft of probability 0 has no ratio; it never comes.
+  return np.nan_to_num(thresholds), np.nan_to_num(reach)
+
+
+def _call(verification, drafts, count, q, pi, u_accept, u_draw):
+  """Calls `verify` on [S, D, C] cells; returns [S, D, C] twice.
+
+  Args:
+    u_accept: [S, D, C, G].
+    u_draw: [S, D, C].
+  """
+  cells = u_draw.shape
+  expand = lambda x: np.broadcast_to(
+    x[:, :, None], (*cells, *x.shape[2:])
+  ).reshape(-1, *x.shape[2:])
+  tokens = np.broadcast_to(
+    drafts.astype(np.int32)[:, None], (*cells, drafts.shape[1])
+  )
+  num, token = _verify(
+    verification,
+    tokens.reshape(-1, drafts.shape[1]),
+    expand(count),
+    expand(q),
+    expand(pi),
+    u_accept.reshape(-1, drafts.shape[1]),
+    u_draw.reshape(-1),
+  )
+  return np.asarray(num).reshape(cells), np.asarray(token).reshape(cells)
+
+
+def _num_accepted(call, thresholds, drafted, draft_prob):
+  """Returns [S, D, G+1]: each cell of accept uniforms, and what it gives."""
+  gamma = thresholds.shape[-1]
+  yes = np.array(list(itertools.product([False, True], repeat=gamma)))  # [C, G]
+  t = np.where(drafted, np.clip(thresholds, 0, 1), 1)[:, :, None]
+  chance = np.prod(np.where(yes, t, 1 - t), axis=-1)
+  near = np.where(yes, np.maximum(t - EDGE, 0), np.minimum(t + EDGE, 1 - EDGE))
+  far = np.where(yes, 0.0, np.broadcast_to(1 - EDGE, near.shape))
+  u_draw = np.full(chance.shape, 0.5)
+  num, _ = call(near, u_draw)
+  other, _ = call(far, u_draw)
+  # Cells narrower than the edge are not told apart.
+  possible = (chance > 1e-9) & (draft_prob > 0)[..., None]
+  assert np.array_equal(num[possible], other[possible]), (
+    "verify accepts or rejects elsewhere than at the threshold"
+  )
+  return np.stack(
+    [np.sum(np.where(num == n, chance, 0), axis=-1) for n in range(gamma + 1)],
+    axis=-1,
+  )
+
+
+def _token(call, count, q, pi, reach, num_accepted, draft_prob):
+  """Returns [S, D, G+1, V]: each step of the draw's cumulative sum."""
+  shape, gamma, size = count.shape, q.shape[2] - 1, q.shape[3]
+  n = np.arange(gamma + 1)
+  weights = np.asarray(_residual(reach[..., None] * pi, q))
+  is_bonus = n == count[..., None]
+  weights = np.where(is_bonus[..., None], pi, weights)
+  total = weights.sum(-1, keepdims=True)
+  weights = weights / np.where(total > 0, total, 1)  # 0 where never reached
+  top = np.cumsum(weights, axis=-1)
+  low = np.minimum(top - weights + EDGE, 1 - EDGE)
+  high = np.clip(top - EDGE, 0, 1 - EDGE)
+  # Token verification needs a yes to all before n, block verification to n; a
+  # no to all from n on serves both.
+  u_accept = np.where(np.arange(gamma) < n[:, None], 0.0, 1 - EDGE)
+  u_accept = np.broadcast_to(
+    u_accept[None, None, :, None], (*shape, gamma + 1, size, gamma)
+  ).reshape(*shape, -1, gamma)
+  possible = (num_accepted > 1e-9) & (n <= count[..., None])
+  possible = (possible & (draft_prob > 0)[..., None])[..., None]
+  for u in (low, high):
+    got, token = call(u_accept, u.reshape(*shape, -1))
+    got, token = (x.reshape(*shape, gamma + 1, size) for x in (got, token))
+    sure = possible & (weights > 1e-9)
+    wanted = np.broadcast_to(n[:, None], got.shape)
+    assert np.array_equal(got[sure], wanted[sure])
+    wanted = np.broadcast_to(np.arange(size), token.shape)
+    assert np.array_equal(token[sure], wanted[sure]), (
+      "verify draws from another law than the residual or the bonus"
+    )
+  return np.where(possible, weights, 0)
+
+
+def chunks(pair: toy.Pair, paths: Block) -> list[np.ndarray]:
+  """Returns [S, V**m] for m = 1..G+1: the law of the chunk a block writes."""
+  size, gamma = pair.vocab_size, paths.drafts.shape[1]
+  made = []
+  for n in range(gamma + 1):
+    chance = paths.draft_prob * paths.num_accepted[..., n]
+    kept = (size ** np.arange(n)[::-1] @ paths.drafts[:, :n].T).astype(int)
+    law = np.zeros((pair.num_contexts, size**n, size))
+    joint = chance[..., None] * paths.token[:, :, n]
+    np.add.at(law, (slice(None), kept), joint)
+    made.append(law.reshape(pair.num_contexts, -1))
+  return made
+
+
+def roll_out(pair: toy.Pair, made: list[np.ndarray], length: int) -> np.ndarray:
+  """Returns the law of sequences written chunk after chunk.
+
+  Each chunk is cut by the product's `emission.cut`.
+
+  Args:
+    pair: gives the contexts.
+    made: as `chunks` returns.
+    length: most tokens, EOS counted.
+  """
+  size, follow = pair.vocab_size, pair.next_context()
+  width = len(made)
+  mass = [np.zeros(size**n) for n in range(length + 1)]
+  context = [np.zeros(size**n, int) for n in range(length + 1)]
+  out = [np.zeros(size**n) for n in range(length + 1)]
+  for n in range(length):
+    context[n + 1] = follow[context[n]].reshape(-1)
+  mass[0][0] = 1
+  for start in range(length):
+    for m, law in enumerate(made, start=1):
+      new = np.array(list(itertools.product(range(size), repeat=m)), np.int32)
+      pad = np.pad(new, ((0, 0), (0, width - m)))
+      ones = np.ones(len(new), np.int32)
+      emitted, ended = _cut(pad, m * ones, (length - start) * ones, toy.EOS)
+      emitted, ended = np.asarray(emitted), np.asarray(ended)
+      joint = mass[start][:, None] * law[context[start]]
+      for e in range(1, m + 1):
+        here = np.arange(size**m) // size ** (m - e)
+        for goes_on, into in ((~ended, mass), (ended, out)):
+          grown = np.zeros((size**start, size**e))
+          pick = goes_on & (emitted == e)
+          np.add.at(grown, (slice(None), here[pick]), joint[:, pick])
+          if pick.any():
+            into[start + e] += grown.reshape(-1)
+  return np.concatenate(out[1:])
+
+
+def speculative_law(pair, law: Laws, gamma: int, length: int, **how):
+  """Returns the law of the output of speculative execution; see `block`."""
+  return roll_out(pair, chunks(pair, block(pair, law, gamma, **how)), length)
+
+
+def verifier_bonus_law(pair: toy.Pair, law: Laws, gamma: int, length: int):
+  """Returns the law that Algorithm 4 has with its bonus token from p.
+
+  From a block start, with k_i = min(q_i, pi_i)(x_i): the first j - 1 drafts
+  pass and the j-th token is another, prod_{i<j} k_i (pi_j - min(q_j, pi_j)), or
+  all pass and p writes one more.
+  """
+  contexts, follow = pair.num_contexts, pair.next_context()
+  kept = np.minimum(law.q, law.pi)
+  made = []
+  reach, context = np.ones((contexts, 1)), np.arange(contexts)[:, None]
+  for j in range(gamma + 1):
+    last = law.p if j == gamma else law.pi - kept
+    made.append((reach[..., None] * last[context]).reshape(contexts, -1))
+    reach = (reach[..., None] * kept[context]).reshape(contexts, -1)
+    context = follow[context].reshape(contexts, -1)
+  return roll_out(pair, made, length)

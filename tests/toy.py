@@ -1,0 +1,137 @@
+"""Markov chains whose laws are small tables, as models for the decoders.
+
+The pairs are drawn once and fixed. They differ enough that a wrong verifier
+step moves the law of the output by a total variation that a test can see, and
+their confidences cross, so that every rule defers in some contexts and keeps
+in others. Some probabilities are zero.
+"""
+
+import dataclasses
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.models.markov_lm import MarkovLM
+
+EOS = 1
+
+# Seeds at which every rule has an alpha that tells pi from p and from q.
+_SEEDS = {(3, 2): 30, (4, 1): 17}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pair:
+  """A drafter and a verifier over V tokens that look at the last n.
+
+  Attributes:
+    q_logits: [V] * n + [V] float64, oldest context axis first.
+    p_logits: the same, the verifier's.
+  """
+
+  q_logits: np.ndarray
+  p_logits: np.ndarray
+
+  @property
+  def vocab_size(self) -> int:
+    return self.q_logits.shape[-1]
+
+  @property
+  def order(self) -> int:
+    return self.q_logits.ndim - 1
+
+  @property
+  def num_contexts(self) -> int:
+    return self.vocab_size**self.order
+
+  def next_context(self) -> np.ndarray:
+    """Returns [S, V], the context that follows each context and token.
+
+    Contexts are numbered as the tables are laid out; number 0 is the start.
+    """
+    context = np.arange(self.num_contexts)[:, None] * self.vocab_size
+    return (context + np.arange(self.vocab_size)) % self.num_contexts
+
+  def flat(self) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the two tables as [S, V]."""
+    shape = (self.num_contexts, self.vocab_size)
+    return self.q_logits.reshape(shape), self.p_logits.reshape(shape)
+
+  def models(self, dtype=jnp.float32) -> tuple[MarkovLM, MarkovLM]:
+    """Returns (drafter, verifier) as language models."""
+    return tuple(
+      MarkovLM(jnp.asarray(table, dtype)[None])
+      for table in (self.q_logits, self.p_logits)
+    )
+
+
+@functools.cache
+def pair(vocab_size: int = 3, order: int = 2, seed: int | None = None) -> Pair:
+  """Returns a fixed pair; the same arguments give the same object."""
+  seed = _SEEDS[vocab_size, order] if seed is None else seed
+  rng = np.random.default_rng([vocab_size, order, seed])
+  shape = (vocab_size,) * (order + 1)
+  q = rng.normal(0, 1.1, shape)
+  # The verifier shares a part of the drafter's taste.
+  p = 0.3 * q + rng.normal(0, 1.3, shape)
+  # The end is neither rare nor certain, whatever came before.
+  for table in (q, p):
+    table[..., EOS] = np.clip(table[..., EOS], -1, 0.5)
+  # Zeros: one that only the drafter has, one that only the verifier has.
+  flat_q, flat_p = (x.reshape(-1, vocab_size) for x in (q, p))
+  flat_q[1, 2] = flat_p[2, 0] = -np.inf
+  return Pair(q, p)
+
+
+def chain_law(pair: Pair, table: np.ndarray, length: int) -> np.ndarray:
+  """Returns the law of sequences drawn from a table; see `sequences`.
+
+  Args:
+    pair: gives the contexts.
+    table: [S, V], the law of the next token in each context.
+    length: most tokens, EOS counted.
+  """
+  follow = pair.next_context()
+  mass, context = np.ones(1), np.zeros(1, int)
+  parts = []
+  for step in range(1, length + 1):
+    grown = mass[:, None] * table[context]
+    context = follow[context].reshape(-1)
+    ended = np.zeros_like(grown)
+    if step == length:
+      ended = grown
+    else:
+      ended[:, EOS] = grown[:, EOS]
+    parts.append(ended.reshape(-1))
+    mass = (grown - ended).reshape(-1)
+  return np.concatenate(parts)
+
+
+@functools.cache
+def sequences(vocab_size: int, length: int) -> tuple[tuple[int, ...], ...]:
+  """Returns the token sequences in the order of `chain_law`'s entries.
+
+  Of 1, 2, ..., `length` tokens, each in order of the number they spell. Those
+  that run on behind an EOS, or end without one too early, have no mass.
+  """
+  return tuple(
+    tuple(int(x) for x in np.unravel_index(i, (vocab_size,) * size))
+    for size in range(1, length + 1)
+    for i in range(vocab_size**size)
+  )
+
+
+def sequence_index(tokens: np.ndarray, lengths: np.ndarray, vocab_size: int):
+  """Returns [B], the place of decoded rows in `chain_law`'s order."""
+  tokens, lengths = np.asarray(tokens), np.asarray(lengths)
+  inside = np.arange(tokens.shape[1]) < lengths[:, None]
+  number = np.zeros(len(tokens), int)
+  for column, here in zip(tokens.T, inside.T):
+    number = np.where(here, number * vocab_size + column, number)
+  shorter = [sum(vocab_size**i for i in range(1, n)) for n in range(64)]
+  return number + np.asarray(shorter, dtype=object)[lengths].astype(int)
+
+
+def tv(one: np.ndarray, other: np.ndarray) -> float:
+  """Returns the total variation between two laws."""
+  return 0.5 * float(np.abs(one - other).sum())
