@@ -77,7 +77,8 @@ def attend(query, key, value, bias, *, float32_scores=False, dropout=None):
   weights = weights.astype(value.dtype)
   if dropout is not None:
     weights = dropout(weights)
-  return jnp.einsum("bhnl,bhld->bnhd", weights, value)
+  # (Not an einsum: it would put the values first, and turn the result.)
+  return jnp.matmul(weights, value).swapaxes(1, 2)
 
 
 def _activation(name: str) -> Callable:

@@ -224,33 +224,46 @@ class Decoder(nn.Module):
       depth: [B, N] int32, or None for 0, 1, ..., N-1.
       ancestors: [B, N, N] bool, or None for the lower triangle.
     """
-    # Row j of this table is the bias of a key at distance j - (L - 1); keys
+    # Entry j of this table is the bias of a key at distance j - (L - 1); keys
     # behind the query are masked. With L = 4 a query at position 1 sees slots
-    # 0, 1 at distances -1, 0: its window starts at row L - 1 - 1 = 2.
+    # 0, 1 at distances -1, 0: its window of 4 starts at entry L - 1 - 1 = 2.
     offset = np.arange(1 - capacity, capacity)
     seen = np.broadcast_to(offset <= 0, (self.config.num_heads, offset.size))
     by_offset = jnp.where(
       seen, self.relpos_bias.by_distance(offset), layers.MASKED
     ).astype(self.config.dtype)
-    is_tree = depth is not None or ancestors is not None
-    if depth is None:
-      depth = jnp.arange(num_fed, dtype=jnp.int32)[None]
-      depth = jnp.broadcast_to(depth, (start.shape[0], num_fed))
-    window = lambda first: jax.lax.dynamic_slice_in_dim(
-      by_offset, first, capacity, axis=1
-    )
-    position = start[:, None] + depth
-    bias = jax.vmap(jax.vmap(window))(capacity - 1 - position)
-    bias = bias.swapaxes(1, 2)
-    if not is_tree:
+
+    def linear(start):
+      """[H, N, L] of N tokens in a row: N windows, each one entry earlier."""
+      windows = jax.lax.dynamic_slice_in_dim(
+        by_offset, capacity - start - num_fed, capacity + num_fed - 1, axis=1
+      )
+      first = range(num_fed - 1, -1, -1)
+      return jnp.stack([windows[:, i : i + capacity] for i in first], axis=1)
+
+    num_rows = start.shape[0]
+    if num_rows <= MAX_UNROLLED_ROWS:
+      bias = jnp.stack([linear(start[b]) for b in range(num_rows)])
+    else:
+      bias = jax.vmap(linear)(start)
+    if depth is None and ancestors is None:
       return bias
+    shape = (num_rows, num_fed)
+    if depth is None:
+      depth = jnp.broadcast_to(jnp.arange(num_fed, dtype=jnp.int32), shape)
     if ancestors is None:
-      ancestors = jnp.tri(num_fed, dtype=bool)[None]
+      ancestors = jnp.broadcast_to(
+        jnp.tri(num_fed, dtype=bool), (*shape, num_fed)
+      )
+    bias = jnp.take_along_axis(bias, depth[:, None, :, None], axis=2)
     # Among the fed tokens, distance is that of depths, not of slots.
     between = depth[:, None, :] - depth[:, :, None]
     block = jnp.moveaxis(by_offset[:, between + (capacity - 1)], 0, 1)
-    ancestors = jnp.broadcast_to(ancestors[:, None], block.shape)
-    block = jnp.where(ancestors, block, jnp.asarray(layers.MASKED, bias.dtype))
+    block = jnp.where(
+      jnp.broadcast_to(ancestors[:, None], block.shape),
+      block,
+      jnp.asarray(layers.MASKED, block.dtype),
+    )
     return write_slots(bias, block, start, axis=3)
 
   def extend(self, x, caches, sources, start, bias, source_bias, read):
