@@ -5,6 +5,7 @@ before `append` returns, so a kill loses at most the row being written, whose
 torn line is dropped when the file is opened again.
 """
 
+from collections.abc import Iterable
 import dataclasses
 import functools
 import hashlib
@@ -92,6 +93,7 @@ class ResultRow:
     measured_speedup: 1 / relative latency.
     agreement: examples whose tokens are those of the verifier at temperature 0,
       {"identical", "near_ties", "num_examples"}; None where not compared.
+    num_truncated: sources that were cut to fit.
     environment: device, versions, git commit.
   """
 
@@ -105,6 +107,7 @@ class ResultRow:
   predicted_speedup: float | None = None
   measured_speedup: float | None = None
   agreement: dict | None = None
+  num_truncated: int = 0
   environment: dict = dataclasses.field(default_factory=dict)
 
   @property
@@ -229,14 +232,14 @@ def _drop_torn_line(path: pathlib.Path):
       os.fsync(file.fileno())
 
 
-def write_whole(path: str | os.PathLike, text: str):
-  """Writes a text file whole or not at all."""
+def write_whole(path: str | os.PathLike, text: str | Iterable[str]):
+  """Writes a text file, from one text or its parts, whole or not at all."""
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   part = path.with_name(f".{path.name}.{os.getpid()}.part")
   try:
     with part.open("w", encoding="utf-8") as file:
-      file.write(text)
+      file.writelines([text] if isinstance(text, str) else text)
       file.flush()
       os.fsync(file.fileno())
     os.replace(part, path)

@@ -1,0 +1,105 @@
+"""Decoding in shards, each written whole, so that a killed run goes on.
+
+Under OUTPUT_DIR: `run.json` says what is being run, `shards/` holds what is
+done, and at the end `predictions.jsonl` takes their place. Shards have fixed
+borders and rows do not depend on their neighbours, so a run that was killed
+anywhere ends with the same files as an unbroken one.
+"""
+
+from collections.abc import Iterator
+import json
+import os
+import pathlib
+import shutil
+
+from speccascade.experiments.results import write_whole
+
+PREDICTIONS = "predictions.jsonl"
+_RUN = "run.json"
+
+
+class OutputError(ValueError):
+  """An output folder that holds something else."""
+
+
+class Shards:
+  """The shards of one run.
+
+  Args:
+    folder: OUTPUT_DIR.
+    run: what is being run, JSON values; another run's folder is refused.
+    num_shards: how many there are to be.
+  """
+
+  def __init__(self, folder: str | os.PathLike, run: dict, num_shards: int):
+    self.folder = pathlib.Path(folder)
+    self.num_shards = num_shards
+    self._run = json.loads(json.dumps(run))
+    self._parts = self.folder / "shards"
+
+  def check(self):
+    """Looks at what the folder holds; writes nothing.
+
+    Raises:
+      OutputError: it holds another run, or files that are not of a run.
+    """
+    if self.folder.exists() and not self.folder.is_dir():
+      raise OutputError(f"OUTPUT_DIR {self.folder} is a file; give a folder")
+    path = self.folder / _RUN
+    if not path.exists():
+      if (self.folder / PREDICTIONS).exists():
+        raise OutputError(
+          f"OUTPUT_DIR {self.folder} holds {PREDICTIONS} of an unknown run;"
+          " give another folder or remove it"
+        )
+      return
+    found = json.loads(path.read_text(encoding="utf-8"))
+    for name in sorted({*found, *self._run}):
+      there, here = found.get(name), self._run.get(name)
+      if there != here:
+        raise OutputError(
+          f"OUTPUT_DIR {self.folder} holds another run: {name} is {there!r}"
+          f" there and {here!r} here; give another folder, or remove that one"
+        )
+
+  def open(self):
+    """Makes the folder and says in it what is being run."""
+    path = self.folder / _RUN
+    if not path.exists():
+      write_whole(path, json.dumps(self._run, indent=2) + "\n")
+
+  @property
+  def is_complete(self) -> bool:
+    """Whether `predictions.jsonl` stands."""
+    return (self.folder / PREDICTIONS).exists()
+
+  def path(self, number: int) -> pathlib.Path:
+    """Returns where a shard is written."""
+    return self._parts / f"{number:05d}-of-{self.num_shards:05d}.jsonl"
+
+  def missing(self) -> list[int]:
+    """Returns the numbers of the shards that are not written yet."""
+    if self.is_complete:
+      return []
+    return [n for n in range(self.num_shards) if not self.path(n).exists()]
+
+  def write(self, number: int, lines: list[str]):
+    """Writes a shard, whole."""
+    write_whole(self.path(number), "".join(lines))
+
+  def merge(self):
+    """Puts `predictions.jsonl` in the place of the shards."""
+    if not self.is_complete:
+      lines = (
+        line
+        for number in range(self.num_shards)
+        for line in self.path(number).open(encoding="utf-8")
+      )
+      write_whole(self.folder / PREDICTIONS, lines)
+    shutil.rmtree(self._parts, ignore_errors=True)
+
+  def records(self) -> Iterator[dict]:
+    """Yields the records of `predictions.jsonl`."""
+    with (self.folder / PREDICTIONS).open(encoding="utf-8") as file:
+      for line in file:
+        yield json.loads(line)
