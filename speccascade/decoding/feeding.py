@@ -123,7 +123,7 @@ def feed_to(
       )
     fed = missing > 0
     logits = jnp.where(fed[:, None, None], new, logits)
-    return state, logits, passes + fed
+    return state, logits, passes + fed.astype(jnp.int32)
 
   out = jax.eval_shape(functools.partial(one_pass, narrow), state, upto)[1]
   logits = jnp.zeros(out.shape, out.dtype)
