@@ -129,8 +129,8 @@ class AutoregressiveDrafter:
       # A row that stopped keeps the law of its bonus position.
       logits = jnp.where(active[:, None], after, logits)
       drafts = drafts.at[:, step].set(jnp.where(active, token, 0))
-      count += active
-      calls += active
+      count += active.astype(jnp.int32)
+      calls += active.astype(jnp.int32)
       q1s = q1s.at[:, step].set(q1)
       qs = qs.at[:, step].set(q)
       if not self.stop.before_draw:

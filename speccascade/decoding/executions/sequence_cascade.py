@@ -50,7 +50,7 @@ def sequence_cascade(
     drafter, inputs, rngs, is_drafter=True, **settings
   )
   if per_token:
-    score = score / jnp.maximum(draft.lengths, 1)
+    score = score / jnp.maximum(draft.lengths, 1).astype(score.dtype)
   is_bad = draft.bad_step >= 0
   keep = (score >= alpha) | is_bad
   rewrite, _ = autoregressive.sample(

@@ -55,7 +55,7 @@ def sequential_cascade(
     stats = stats.replace(
       drafter_calls=stats.drafter_calls + one,
       calls_by_model=stats.calls_by_model + one[:, None],
-      verifier_calls=stats.verifier_calls + deferred,
+      verifier_calls=stats.verifier_calls + deferred.astype(jnp.int32),
       verifier_extends=stats.verifier_extends + passes,
     )
     bad = ~sampling_lib.is_law(q_logits)

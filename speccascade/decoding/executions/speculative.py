@@ -216,7 +216,9 @@ def _count(stats: Stats, block: Review, emitted, active) -> Stats:
     verifier_extends=stats.verifier_extends + one,
     expected_acceptance=stats.expected_acceptance
     + expected.astype(jnp.float32),
-    accepted_at=stats.accepted_at + histogram * one[:, None],
-    examined_by_position=stats.examined_by_position + is_examined,
-    accepted_by_position=stats.accepted_by_position + is_accepted,
+    accepted_at=stats.accepted_at + histogram.astype(jnp.int32) * one[:, None],
+    examined_by_position=stats.examined_by_position
+    + is_examined.astype(jnp.int32),
+    accepted_by_position=stats.accepted_by_position
+    + is_accepted.astype(jnp.int32),
   )

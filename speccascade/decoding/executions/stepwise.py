@@ -133,7 +133,7 @@ def stepwise(
       done=carry.done | ended | bad,
       bad_step=jnp.where(bad, carry.length - 1, carry.bad_step),
       models=models,
-      stats=stats.replace(deferred=stats.deferred + deferred),
+      stats=stats.replace(deferred=stats.deferred + deferred.astype(jnp.int32)),
       trace=records,
     )
 
