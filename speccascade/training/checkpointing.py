@@ -1,0 +1,199 @@
+"""The checkpoints of a run: where it starts, and what it leaves behind.
+
+Nothing here imports Orbax before a checkpoint is written or looked for.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+import pathlib
+
+import jax
+import numpy as np
+
+from speccascade.checkpoints import load, orbax_io, restore
+from speccascade.models.t5.config import T5Config
+from speccascade.models.t5.network import Transformer
+from speccascade.training import optimizers
+from speccascade.training import state as states
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+  """Where a run begins.
+
+  Attributes:
+    state: the `TrainState` before its next step.
+    first_step: step at which the run began: 0, or that of the initial
+      checkpoint. Batch number `state.step - first_step` comes next.
+    source: in words, for the log.
+  """
+
+  state: states.TrainState
+  first_step: int
+  source: str
+
+
+class Checkpoints:
+  """The `checkpoint_<step>` directories of a run: the latest and the best.
+
+  Args:
+    model_dir: MODEL_DIR.
+    config: the architecture, written into each.
+    vocabulary: `orbax_io.vocabulary_identity`, written into each so that
+      decoding can compare a drafter's with its verifier's; None where unknown.
+    keep_latest: how many of the latest to keep.
+    metric: name of the evaluation metric by which the best one is kept beside
+      them, e.g. "eval/bleu"; None keeps none.
+    best_mode: "max" or "min" of that metric.
+  """
+
+  def __init__(
+    self,
+    model_dir: str | os.PathLike,
+    config: T5Config,
+    *,
+    vocabulary: Mapping[str, str] | None = None,
+    keep_latest: int = 1,
+    metric: str | None = None,
+    best_mode: str = "max",
+  ):
+    if best_mode not in ("max", "min"):
+      raise ValueError(f"best_mode is {best_mode!r}; wanted 'max' or 'min'")
+    self.model_dir = os.fspath(model_dir)
+    if "://" not in self.model_dir:
+      self.model_dir = str(pathlib.Path(self.model_dir).expanduser().absolute())
+    self.config = config
+    self.vocabulary = vocabulary
+    self.metric = metric
+    self._keep = {
+      "keep_latest": keep_latest,
+      "keep_best": int(metric is not None),
+      "metric": metric,
+      "best_mode": best_mode,
+    }
+    self._manager = None
+
+  def latest(self) -> int | None:
+    """Returns the last complete step in `model_dir`, or None."""
+    found = restore.steps(self.model_dir)
+    return found[-1] if found else None
+
+  def path(self, step: int) -> str:
+    """Returns the directory of a step."""
+    return f"{self.model_dir}/{orbax_io.STEP_PREFIX}_{step}"
+
+  def start(
+    self,
+    optimizer: optimizers.Optimizer,
+    *,
+    seed: int = 0,
+    initial_checkpoint_path: str | os.PathLike | None = None,
+    restore_optimizer: bool = True,
+  ) -> Start:
+    """Returns where to begin, in T5X's order.
+
+    `model_dir` comes first: a run that has begun there is resumed as it was.
+    Then the initial checkpoint, of any layout; its step is counted on from.
+    Then random parameters.
+
+    Args:
+      optimizer: of the run.
+      seed: of parameters and dropout.
+      initial_checkpoint_path: or None.
+      restore_optimizer: take Adafactor's accumulators from the initial
+        checkpoint too, where it has any.
+
+    Raises:
+      CheckpointError: a checkpoint cannot be read, or does not fit the model.
+      ValueError: the run in `model_dir` began with another seed, or the
+        accumulators do not fit the optimizer.
+    """
+    step = self.latest()
+    if step is not None:
+      return self._resume(step, optimizer, seed)
+    if initial_checkpoint_path:
+      read = load(
+        initial_checkpoint_path,
+        config=self.config,
+        optimizer=restore_optimizer,
+      )
+      step = read.step or 0
+      state = states.create(
+        read.params, optimizer, step=step, seed=seed, slots=read.optimizer
+      )
+      what = "" if read.optimizer is None else " with its Adafactor state"
+      return Start(state, step, f"starting from {read.path}{what}")
+    params = states.init_params(Transformer(self.config), seed)
+    state = states.create(params, optimizer, seed=seed)
+    return Start(state, 0, "starting from random parameters")
+
+  def _resume(self, step, optimizer, seed) -> Start:
+    path = self.path(step)
+    read = load(path, config=self.config)
+    if "first_step" not in read.extra:
+      raise ValueError(
+        f"MODEL_DIR {self.model_dir} holds checkpoint_{step}, which no run of "
+        "this trainer left there; give it as INITIAL_CHECKPOINT_PATH and "
+        "another MODEL_DIR"
+      )
+    if read.extra["seed"] != seed:
+      raise ValueError(
+        f"the run in MODEL_DIR {self.model_dir} began with RANDOM_SEED "
+        f"{read.extra['seed']}, got {seed}: give that, or another MODEL_DIR"
+      )
+    like = jax.eval_shape(optimizer.transform.init, read.params)
+    state = states.create(read.params, optimizer, step=step, seed=seed)
+    opt_state = orbax_io.read_opt_state(path, like)
+    state = state.replace(opt_state=jax.tree.map(jax.numpy.array, opt_state))
+    return Start(state, read.extra["first_step"], f"resuming from {path}")
+
+  def save(
+    self,
+    state: states.TrainState,
+    *,
+    first_step: int = 0,
+    metrics: Mapping[str, float] | None = None,
+  ) -> str:
+    """Writes a state, whole or not at all, and drops what need not be kept.
+
+    Args:
+      state: between two steps.
+      first_step: see `Start`.
+      metrics: of an evaluation at this step; without, it can be the latest but
+        not the best.
+
+    Returns:
+      The directory.
+    """
+    if self._manager is None:
+      self._manager = orbax_io.manager(self.model_dir, **self._keep)
+    step = int(state.step)
+    params, opt_state = jax.device_get((state.params, state.opt_state))
+    args = orbax_io.save_args(
+      params,
+      self.config,
+      step=step,
+      opt_state=opt_state,
+      slots=optimizers.slots_of(opt_state),
+      vocabulary=self.vocabulary,
+      extra={"first_step": first_step, "seed": int(state.seed)},
+    )
+    if metrics is not None:
+      metrics = {name: float(value) for name, value in metrics.items()}
+      if self.metric is not None and self.metric not in metrics:
+        raise ValueError(
+          f"no metric {self.metric!r} to keep the best checkpoint by; the "
+          f"evaluation gave {', '.join(sorted(metrics)) or 'none'}"
+        )
+      if self.metric is not None and not np.isfinite(metrics[self.metric]):
+        metrics = None
+    if self.latest() != step:
+      self._manager.save(step, args=args, metrics=metrics, force=True)
+    return self.path(step)
+
+  def close(self) -> None:
+    """Ends the writer."""
+    if self._manager is not None:
+      self._manager.close()
+      self._manager = None

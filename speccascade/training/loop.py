@@ -1,0 +1,291 @@
+"""The training loop: batches in, a trained state out.
+
+It knows nothing of files, tasks or metrics: what happens every so many steps is
+passed in.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import contextlib
+import dataclasses
+import itertools
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from speccascade.models.t5.config import T5Config
+from speccascade.models.t5.network import Transformer
+from speccascade.models.t5_lm import check_params
+from speccascade.training import optimizers, programs
+from speccascade.training import state as states
+
+Batch = Mapping[str, np.ndarray]
+# A list is gone round; a function gives the batches from a position on, and so
+# lets a resumed run go on where it was; an iterator can be read only once.
+Batches = Sequence[Batch] | Callable[[int], Iterator[Batch]] | Iterable[Batch]
+Metrics = dict[str, float]
+
+# How many batches are looked at before the first step, for their shapes.
+LOOK_AHEAD = 16
+# Seconds between looks at the device where nothing is logged.
+REFRESH_S = 2.0
+
+
+class NotFiniteError(ValueError):
+  """The loss or a gradient became NaN or infinite."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Every:
+  """Something to do every `steps` steps, and after the last one.
+
+  Attributes:
+    steps: how often.
+    call: given the state between two steps; must not keep its arrays, which
+      the next step writes over (`jax.device_get` copies).
+  """
+
+  steps: int
+  call: Callable[[states.TrainState], Any]
+
+  def is_due(self, step: int, last: int) -> bool:
+    return step == last or (self.steps > 0 and step % self.steps == 0)
+
+
+def check_batch(batch: Batch, vocab_size: int, number: int) -> Batch:
+  """Returns a batch as a step wants it, its ids checked.
+
+  Decoder inputs that are missing are made: the targets, shifted right behind
+  the start token 0.
+
+  Args:
+    batch: see `state`.
+    vocab_size: of the model.
+    number: position among the run's batches, for the message.
+
+  Raises:
+    ValueError: an array is missing or is not int, or an id does not fit.
+  """
+  batch = {name: np.asarray(leaf) for name, leaf in batch.items()}
+  targets = batch.get("decoder_target_tokens")
+  if targets is not None and "decoder_input_tokens" not in batch:
+    if "decoder_segment_ids" in batch:
+      raise ValueError(
+        f"batch {number} is packed and has no decoder_input_tokens; give them"
+      )
+    batch["decoder_input_tokens"] = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
+  for name in states.INPUTS:
+    if name not in batch:
+      raise ValueError(
+        f"batch {number} has no {name}; it has {', '.join(sorted(batch))}"
+      )
+    tokens = batch[name]
+    if tokens.ndim != 2 or tokens.dtype.kind not in "iu":
+      raise ValueError(
+        f"batch {number}: {name} is {tokens.dtype}{list(tokens.shape)}, wanted "
+        "int32 [rows, length]"
+      )
+    if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocab_size:
+      wrong = tokens.min() if tokens.min() < 0 else tokens.max()
+      raise ValueError(
+        f"batch {number}: {name} holds id {wrong}, the model has vocab_size "
+        f"{vocab_size}: the task's vocabulary is not the model's"
+      )
+    batch[name] = tokens.astype(np.int32, copy=False)
+  return batch
+
+
+def _from(batches: Batches, position: int) -> Iterator[Batch]:
+  """Returns the batches from a position on."""
+  if callable(batches):
+    return iter(batches(position))
+  if isinstance(batches, Sequence):
+    if not batches:
+      raise ValueError("there are no batches to train on")
+    start = position % len(batches)
+    return itertools.islice(itertools.cycle(batches), start, None)
+  return itertools.islice(iter(batches), position, None)
+
+
+def means(totals: states.Totals) -> Metrics:
+  """Returns the means that `Totals` hold: of each target token, or step."""
+  totals = jax.device_get(totals)
+  weight, steps = max(float(totals.weight), 1e-9), max(float(totals.steps), 1.0)
+  return {
+    "loss": float(totals.loss) / weight,
+    "z_loss": float(totals.z_loss) / weight,
+    "accuracy": float(totals.correct) / weight,
+    "grad_norm": float(totals.grad_norm) / steps,
+  }
+
+
+def _checked_means(totals: states.Totals) -> Metrics:
+  bad_step = int(totals.bad_step)
+  if bad_step >= 0:
+    raise NotFiniteError(
+      f"the loss or its gradient is NaN or infinite at step {bad_step}; what "
+      "was saved before is kept: go on from there with a lower learning rate, "
+      "a longer warm-up, gradient clipping (max_grad_norm) or float32"
+    )
+  return means(totals)
+
+
+def fit(
+  model: T5Config | Transformer,
+  batches: Batches,
+  *,
+  steps: int,
+  params: Any = None,
+  state: states.TrainState | None = None,
+  optimizer: optimizers.Optimizer | None = None,
+  objective: states.Objective | None = None,
+  seed: int = 0,
+  first_step: int = 0,
+  log_every: int = 100,
+  on_log: Callable[[int, Metrics], None] | None = None,
+  callbacks: Sequence[Every] = (),
+  stop: Any = False,
+  progress: bool = True,
+  name: str = "train",
+) -> states.TrainState:
+  """Trains a T5 and returns its state after step `steps`.
+
+  The result depends on the arguments alone: a run that is stopped anywhere and
+  continued from its state (with the same `first_step`) ends as the unbroken one
+  does, on a CPU to the bit.
+
+  Args:
+    model: the architecture; `dropout_rate` and `dtype` are its own.
+    batches: a list of batches, gone round; a function that gives the batches
+      from a position on; or an iterator, which is read from `state.step -
+      first_step` on. Batches may differ in shape: each shape is one program.
+    steps: global step to stop at; with neither `state` nor `first_step`, the
+      number of steps.
+    params: to start from; None draws them from `seed`.
+    state: to go on from, in place of `params` and `seed`; it is used up.
+    optimizer: from `optimizers`; None is T5 v1.1's Adafactor.
+    objective: what is minimised; None is T5 v1.1's.
+    seed: of the parameters and of dropout.
+    first_step: global step of the first batch.
+    log_every: steps over which what is logged is averaged.
+    on_log: given (step, metrics) then: "loss", "z_loss", "accuracy" of each
+      target token, "grad_norm", "learning_rate", "examples_per_s".
+    callbacks: what else to do every so many steps, in this order.
+    stop: looked at before each step; ends the run when it is true. See
+      `signals.caught`.
+    progress: show a bar.
+    name: of the bar.
+
+  Raises:
+    ValueError: parameters do not fit the model, or batches do not, or they run
+      out.
+    NotFiniteError: the loss became NaN or infinite; no callback has seen the
+      state since.
+  """
+  module = model if isinstance(model, Transformer) else Transformer(model)
+  optimizer = optimizers.adafactor() if optimizer is None else optimizer
+  if state is None:
+    if params is None:
+      params = states.init_params(module, seed)
+    check_params(module.config, params)
+    state = states.create(params, optimizer, step=first_step, seed=seed)
+  step = int(state.step)
+  if step >= steps:
+    return state
+  objective = states.Objective() if objective is None else objective
+  run = programs.programs(module, optimizer, objective)
+  first = step - first_step
+  feed = (
+    check_batch(batch, module.config.vocab_size, number)
+    for number, batch in enumerate(_from(batches, first), first)
+  )
+  ahead = list(itertools.islice(feed, min(LOOK_AHEAD, steps - step)))
+  for batch in ahead:
+    run.prepare(state, batch)
+  with _Meter(optimizer, on_log, step, steps, progress, name) as meter:
+    for batch in itertools.chain(ahead, feed):
+      if stop:
+        break
+      state = run(state, batch)
+      step += 1
+      due = [callback for callback in callbacks if callback.is_due(step, steps)]
+      is_logged = step == steps or step % log_every == 0
+      state = meter.took(step, state, batch, is_logged, bool(due))
+      with meter.paused():
+        for callback in due:
+          callback.call(state)
+      if step == steps:
+        break
+    else:
+      raise ValueError(
+        f"the batches ran out after step {step}, {steps} were asked for; "
+        "give more, or a list to go round"
+      )
+  return jax.block_until_ready(state)
+
+
+class _Meter:
+  """Looks at the device now and then, for the bar, the log and the faults."""
+
+  def __init__(self, optimizer, on_log, step, steps, progress, name):
+    from tqdm import tqdm
+
+    self._optimizer = optimizer
+    self._on_log = on_log
+    self._bar = tqdm(
+      total=steps,
+      initial=step,
+      desc=name,
+      unit="step",
+      disable=not progress,
+      mininterval=1.0,
+    )
+    self._examples = 0
+    self._looked = self._began = None
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *error):
+    self._bar.close()
+
+  @contextlib.contextmanager
+  def paused(self):
+    """Keeps what is done inside out of the speed."""
+    before = time.monotonic()
+    yield
+    self._began += time.monotonic() - before
+
+  def took(self, step, state, batch, is_logged, is_looked):
+    """Counts a step; returns the state, its totals cleared where logged."""
+    now = time.monotonic()
+    is_first = self._looked is None
+    is_looked |= is_logged or is_first or now - self._looked > REFRESH_S
+    self._examples += _num_examples(batch)
+    self._bar.update()
+    if not is_looked:
+      return state
+    metrics = _checked_means(state.totals)
+    self._looked = now = time.monotonic()
+    if is_first:
+      # The first step waited for its program: it does not tell the speed.
+      self._examples, self._began = 0, now
+    metrics["examples_per_s"] = self._examples / max(now - self._began, 1e-9)
+    self._bar.set_postfix_str(
+      f"loss {metrics['loss']:.3f}, {metrics['examples_per_s']:.0f} examples/s"
+    )
+    if not is_logged:
+      return state
+    metrics["learning_rate"] = float(self._optimizer.learning_rate(step - 1))
+    if self._on_log is not None:
+      self._on_log(step, metrics)
+    self._examples, self._began = 0, now
+    return state.replace(totals=states.Totals.zero())
+
+
+def _num_examples(batch: Batch) -> int:
+  """Returns how many examples a batch holds, those in packed rows counted."""
+  if "encoder_segment_ids" in batch:
+    return int(np.max(batch["encoder_segment_ids"], axis=1).sum())
+  return batch["encoder_input_tokens"].shape[0]

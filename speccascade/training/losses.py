@@ -1,0 +1,141 @@
+"""The training loss: cross-entropy with label smoothing and z-loss.
+
+Axes: B rows, T target length, V vocabulary.
+
+Source: Raffel et al. 2020 and T5X's `losses.py`, whose numbers these equal.
+"""
+
+import jax
+import jax.numpy as jnp
+
+NORMALIZERS = (
+  "NUM_REAL_TARGET_TOKENS",
+  "NUM_TOTAL_TARGET_TOKENS",
+  "AVERAGE_PER_SEQUENCE",
+)
+
+
+def cross_entropy(logits, targets, *, label_smoothing=0.0, z_loss=0.0):
+  """Returns the cross-entropy against smoothed labels, and its z-loss part.
+
+  The smoothed label holds 1 - label_smoothing on the target and shares the rest
+  among the V - 1 other tokens. Its entropy is subtracted, so that a perfect
+  model has loss 0. z_loss * log(Z) ** 2 is added, Z the softmax's normaliser.
+
+  Args:
+    logits: [..., V] float32.
+    targets: [...] int32.
+    label_smoothing: scalar in [0, 1), may be traced.
+    z_loss: scalar, may be traced.
+
+  Returns:
+    (loss [...], z [...]): loss holds z, which is given for logging only.
+
+  >>> loss, z = cross_entropy(jnp.zeros((1, 4)), jnp.array([2]), z_loss=0.5)
+  >>> print(loss, z)  # log 4 + log(4) ** 2 / 2, log(4) ** 2 / 2
+  [2.3472...] [0.9609...]
+  """
+  z_loss = jnp.asarray(z_loss, jnp.float32)
+  if isinstance(label_smoothing, float) and label_smoothing == 0.0:
+    # Without smoothing the sum over all logits need not be taken.
+    loss, z = _cross_entropy(logits, targets, None, z_loss)
+    return loss, jax.lax.stop_gradient(z)
+  others = logits.shape[-1] - 1
+  smoothing = jnp.asarray(label_smoothing, jnp.float32)
+  high, low = 1.0 - smoothing, smoothing / others
+  entropy = -(high * jnp.log(high) + smoothing * jnp.log(low + 1e-20))
+  loss, z = _cross_entropy(logits, targets, smoothing, z_loss)
+  return loss - entropy, jax.lax.stop_gradient(z)
+
+
+# Differentiated by hand: the backward pass is then one fused sweep over
+# [B, T, V], where the automatic one scatters into another array of that size.
+@jax.custom_vjp
+def _cross_entropy(logits, targets, smoothing, z_loss):
+  return _cross_entropy_forward(logits, targets, smoothing, z_loss)[0]
+
+
+def _cross_entropy_forward(logits, targets, smoothing, z_loss):
+  log_z = jax.nn.logsumexp(logits, axis=-1)
+  loss = log_z - at_target(logits, targets)
+  if smoothing is not None:
+    # The smoothed label sums to 1, so log Z enters once, and moves a share of
+    # its mass off the target onto the others.
+    low = smoothing / (logits.shape[-1] - 1)
+    loss += (smoothing + low) * at_target(logits, targets)
+    loss -= low * logits.sum(-1)
+  z = z_loss * jnp.square(log_z)
+  return (loss + z, z), (logits, targets, log_z, smoothing, z_loss)
+
+
+def _cross_entropy_backward(residuals, slopes):
+  logits, targets, log_z, smoothing, z_loss = residuals
+  log_z, slope = log_z[..., None], slopes[0][..., None]
+  high, low = 1.0, 0.0
+  if smoothing is not None:
+    high, low = 1.0 - smoothing, smoothing / (logits.shape[-1] - 1)
+  ids = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
+  label = jnp.where(ids == targets[..., None], high, low)
+  probs = jnp.exp(logits - log_z)
+  gradient = slope * ((1.0 + 2.0 * z_loss * log_z) * probs - label)
+  return gradient, None, None, None
+
+
+_cross_entropy.defvjp(_cross_entropy_forward, _cross_entropy_backward)
+
+
+def at_target(logits, targets):
+  """Returns [...], the target's entry of logits [..., V]."""
+  return jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+
+
+def check_normalizer(loss_normalizing_factor) -> None:
+  """Checks that `loss_normalizing_factor` is one that `normalize` knows.
+
+  Raises:
+    ValueError: it is neither None, nor a positive number, nor a known name.
+  """
+  factor = loss_normalizing_factor
+  if factor is None or factor in NORMALIZERS:
+    return
+  if isinstance(factor, str) or not factor > 0:
+    raise ValueError(
+      f"loss_normalizing_factor is {factor!r}; give None (the sum over "
+      f"tokens), a positive number, or one of {', '.join(NORMALIZERS)}"
+    )
+
+
+def normalize(batch, loss_normalizing_factor):
+  """Returns the weight of each target token and what to divide the sum by.
+
+  Args:
+    batch: holds `decoder_target_tokens` [B, T], and may hold
+      `decoder_loss_weights` [B, T] (else every target but 0 weighs 1) and
+      `decoder_segment_ids` [B, T].
+    loss_normalizing_factor: None (the sum, as T5X's default), a number, or
+      "NUM_REAL_TARGET_TOKENS", "NUM_TOTAL_TARGET_TOKENS" or
+      "AVERAGE_PER_SEQUENCE" (each sequence weighs the same).
+
+  Returns:
+    (weights [B, T] float32, divisor float32 []).
+  """
+  targets = batch["decoder_target_tokens"]
+  weights = batch.get("decoder_loss_weights")
+  weights = (targets > 0 if weights is None else weights).astype(jnp.float32)
+  factor = loss_normalizing_factor
+  if factor is None:
+    return weights, jnp.float32(1.0)
+  if factor == "NUM_REAL_TARGET_TOKENS":
+    return weights, jnp.maximum(weights.sum(), 1.0)
+  if factor == "NUM_TOTAL_TARGET_TOKENS":
+    return weights, jnp.float32(targets.size)
+  if factor == "AVERAGE_PER_SEQUENCE":
+    if "decoder_segment_ids" in batch:
+      ids = batch["decoder_segment_ids"]
+      same = (ids[:, :, None] == ids[:, None, :]).astype(jnp.float32)
+      total = jnp.einsum("btu,bu->bt", same, weights)
+    else:
+      total = weights.sum(-1, keepdims=True)
+    weights = jnp.where(total > 0, weights / jnp.where(total > 0, total, 1), 0)
+    return weights, jnp.maximum(weights.sum(), 1.0)
+  return weights, jnp.float32(factor)

@@ -1,0 +1,86 @@
+"""Compiled training steps, one for each shape of batch."""
+
+from collections.abc import Mapping
+import concurrent.futures
+import functools
+import os
+import threading
+
+import jax
+import numpy as np
+
+from speccascade.models.t5.network import Transformer
+from speccascade.training import optimizers
+from speccascade.training import state as states
+
+
+def shapes(batch: Mapping[str, np.ndarray]) -> tuple:
+  """Returns what tells apart the batches that need programs of their own."""
+  return tuple(
+    (name, np.shape(leaf), np.result_type(leaf).name)
+    for name, leaf in sorted(batch.items())
+  )
+
+
+@functools.cache
+def _pool() -> concurrent.futures.ThreadPoolExecutor:
+  return concurrent.futures.ThreadPoolExecutor(
+    max(1, min(4, os.cpu_count() or 1)), "compile"
+  )
+
+
+class Programs:
+  """A training step whose shapes are compiled ahead, side by side.
+
+  XLA compiles outside Python's lock, so two cores compile two shapes at once
+  while the first ones to be ready already train. See `programs`.
+  """
+
+  def __init__(
+    self,
+    module: Transformer,
+    optimizer: optimizers.Optimizer,
+    objective: states.Objective,
+  ):
+    self._step = states.make_step(module, optimizer, objective)
+    self._futures: dict[tuple, concurrent.futures.Future] = {}
+    self._lock = threading.Lock()
+
+  def __len__(self) -> int:
+    """How many shapes were met."""
+    return len(self._futures)
+
+  def prepare(
+    self, state: states.TrainState, batch: Mapping[str, np.ndarray]
+  ) -> concurrent.futures.Future:
+    """Returns the program of a batch, to be had when it is compiled."""
+    key = shapes(batch)
+    with self._lock:
+      future = self._futures.get(key)
+      if future is not None and not (future.done() and future.exception()):
+        return future
+      wanted = {
+        name: jax.ShapeDtypeStruct(shape, dtype) for name, shape, dtype in key
+      }
+      state = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state
+      )
+      compiled = lambda: self._step.lower(state, wanted).compile()
+      self._futures[key] = _pool().submit(compiled)
+      return self._futures[key]
+
+  def __call__(
+    self, state: states.TrainState, batch: Mapping[str, np.ndarray]
+  ) -> states.TrainState:
+    """Takes one step; does not wait for the device. Writes over `state`."""
+    return self.prepare(state, batch).result()(state, batch)
+
+
+@functools.lru_cache(maxsize=8)
+def programs(
+  module: Transformer,
+  optimizer: optimizers.Optimizer,
+  objective: states.Objective,
+) -> Programs:
+  """Returns the programs of a kind of run; equal arguments share them."""
+  return Programs(module, optimizer, objective)

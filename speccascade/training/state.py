@@ -1,0 +1,282 @@
+"""The state of a training run, and the compiled step from one to the next.
+
+Axes: B rows, S source length, T target length, V vocabulary. A batch is a dict
+of arrays under T5X's names: `encoder_input_tokens` [B, S],
+`decoder_input_tokens` [B, T] and `decoder_target_tokens` [B, T] int32, and, as
+the case may be, `decoder_loss_weights` [B, T] and the segment ids and positions
+of packed rows.
+"""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import functools
+from typing import Any
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+import optax
+
+from speccascade.models.t5.network import Transformer
+from speccascade.training import losses, optimizers
+
+Array = jax.Array
+
+INPUTS = (
+  "encoder_input_tokens",
+  "decoder_input_tokens",
+  "decoder_target_tokens",
+)
+PACKING = (
+  "encoder_segment_ids",
+  "decoder_segment_ids",
+  "encoder_positions",
+  "decoder_positions",
+)
+
+
+@struct.dataclass
+class Totals:
+  """Sums over the steps since they were last cleared. All [] float32.
+
+  Attributes:
+    loss: of what is minimised, smoothing and z-loss included, before division.
+    z_loss: its z-loss part.
+    weight: of all target tokens.
+    correct: weight of the tokens whose likeliest logit is the target.
+    grad_norm: global norms of the gradients, before clipping.
+    steps: how many.
+    bad_step: [] int32, first step with a loss or gradient that is not finite;
+      -1 where there was none. Not cleared.
+  """
+
+  loss: Array
+  z_loss: Array
+  weight: Array
+  correct: Array
+  grad_norm: Array
+  steps: Array
+  bad_step: Array
+
+  @classmethod
+  def zero(cls) -> "Totals":
+    # An array each: a donated state must not hold one array twice.
+    names = [field.name for field in dataclasses.fields(cls)][:-1]
+    zeros = {name: jnp.zeros((), jnp.float32) for name in names}
+    return cls(**zeros, bad_step=jnp.asarray(-1, jnp.int32))
+
+
+@struct.dataclass
+class TrainState:
+  """All that a training step reads and writes.
+
+  Attributes:
+    step: [] int32, steps taken, those before an initial checkpoint included.
+    seed: [] int32, of dropout; a step's key is `fold_in(key(seed), step)`, so
+      that a resumed run draws what the unbroken one does.
+    params: T5X's parameter tree, float32.
+    opt_state: of the optimizer.
+    totals: `Totals`.
+  """
+
+  step: Array
+  seed: Array
+  params: Any
+  opt_state: Any
+  totals: Totals
+
+
+def create(
+  params: Any,
+  optimizer: optimizers.Optimizer,
+  *,
+  step: int = 0,
+  seed: int = 0,
+  slots: Mapping | None = None,
+) -> TrainState:
+  """Returns the state before the first step of a run.
+
+  Args:
+    params: copied, since a step writes over its state.
+    optimizer: from `optimizers`.
+    step: of the checkpoint that the parameters come from.
+    seed: of dropout.
+    slots: Adafactor's accumulators of that checkpoint, see `start_at`.
+  """
+  params = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), params)
+  opt_state = optimizer.transform.init(params)
+  opt_state = optimizers.start_at(opt_state, step, slots)
+  return TrainState(
+    step=jnp.asarray(step, jnp.int32),
+    seed=jnp.asarray(seed, jnp.int32),
+    params=params,
+    # optax shares zeros between counters, and `start_at` a count.
+    opt_state=jax.tree.map(jnp.array, opt_state),
+    totals=Totals.zero(),
+  )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def init_params(module: Transformer, seed: int) -> Any:
+  """Returns T5's random initial parameters for a seed."""
+  tokens = jnp.ones((1, 1), jnp.int32)
+  key = jax.random.key(seed, impl="threefry2x32")
+  made = module.init(key, tokens, tokens, tokens, enable_dropout=False)
+  return made["params"]
+
+
+def forward(module: Transformer, params: Any, batch: Mapping, rng=None):
+  """Returns teacher-forced logits [B, T, V]; dropout is on where `rng` is."""
+  return module.apply(
+    {"params": params},
+    *(batch[name] for name in INPUTS),
+    **{name: batch[name] for name in PACKING if name in batch},
+    enable_dropout=rng is not None,
+    rngs=None if rng is None else {"dropout": rng},
+  )
+
+
+def is_correct(logits: Array, targets: Array) -> Array:
+  """Returns [B, T] bool, whether the target has the highest logit.
+
+  Ties count as right: on a CPU an arg max costs more than a training step's
+  softmax.
+  """
+  return losses.at_target(logits, targets) >= logits.max(-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+  """What is minimised; the defaults are those of T5 v1.1's fine-tuning.
+
+  Attributes:
+    z_loss: weight of log(Z) ** 2.
+    label_smoothing: mass that the label gives to other tokens.
+    smoothing_ends: step from which on it is 0, or None; a model to be sampled
+      at temperature 1 does better without it at the end.
+    loss_normalizing_factor: what the summed loss is divided by, see
+      `losses.normalize`.
+    microbatches: parts that a batch is fed in, their gradients added up; the
+      result is that of the whole batch but for rounding and dropout's masks.
+  """
+
+  z_loss: float = 1e-4
+  label_smoothing: float = 0.0
+  smoothing_ends: int | None = None
+  loss_normalizing_factor: float | str | None = None
+  microbatches: int = 1
+
+  def __post_init__(self):
+    losses.check_normalizer(self.loss_normalizing_factor)
+    if not 0 <= self.label_smoothing < 1:
+      raise ValueError(
+        f"label_smoothing is {self.label_smoothing}; wanted 0 up to below 1"
+      )
+    if self.microbatches < 1:
+      raise ValueError(f"microbatches is {self.microbatches}; wanted 1 or more")
+
+
+def _add(tree, other):
+  return jax.tree.map(jnp.add, tree, other)
+
+
+def _norm(tree):
+  return jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(tree)))
+
+
+def make_step(
+  module: Transformer,
+  optimizer: optimizers.Optimizer,
+  objective: Objective,
+) -> Callable[[TrainState, Mapping], TrainState]:
+  """Returns the compiled training step; it writes over the state it is given.
+
+  Calling it does not wait for the device. It compiles once for each shape of
+  batch.
+  """
+  use_dropout = module.config.dropout_rate > 0
+
+  def summed(params, batch, weights, smoothing, rng):
+    logits = forward(module, params, batch, rng)
+    targets = batch["decoder_target_tokens"]
+    loss, z = losses.cross_entropy(
+      logits,
+      targets,
+      label_smoothing=smoothing,
+      z_loss=objective.z_loss,
+    )
+    total = jnp.sum(loss * weights)
+    correct = jnp.sum(is_correct(logits, targets) * weights)
+    return total, (total, jnp.sum(z * weights), correct)
+
+  gradient = jax.grad(summed, has_aux=True)
+
+  def accumulated(params, batch, weights, smoothing, rng):
+    """The gradient and sums of a whole batch, part by part."""
+    count = objective.microbatches
+    if count == 1:
+      return gradient(params, batch, weights, smoothing, rng)
+    rows = weights.shape[0]
+    if rows % count:
+      raise ValueError(
+        f"a batch of {rows} rows cannot be cut into {count} microbatches; "
+        "choose a number that divides it"
+      )
+    parts = jax.tree.map(
+      lambda leaf: leaf.reshape(count, rows // count, *leaf.shape[1:]),
+      (batch, weights),
+    )
+
+    def feed(sums, part):
+      i, (batch, weights) = part
+      key = None if rng is None else jax.random.fold_in(rng, i)
+      made = gradient(params, batch, weights, smoothing, key)
+      return _add(sums, made), None
+
+    shapes = jax.eval_shape(
+      gradient, params, *jax.tree.map(lambda a: a[0], parts), smoothing, rng
+    )
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return jax.lax.scan(feed, zero, (jnp.arange(count), parts))[0]
+
+  def step(state: TrainState, batch: Mapping) -> TrainState:
+    batch = dict(batch)
+    weights, divisor = losses.normalize(
+      batch, objective.loss_normalizing_factor
+    )
+    smoothing = objective.label_smoothing
+    if smoothing and objective.smoothing_ends is not None:
+      is_on = state.step < objective.smoothing_ends
+      smoothing = jnp.where(is_on, smoothing, 0.0)
+    rng = None
+    if use_dropout:
+      rng = jax.random.key(state.seed, impl="threefry2x32")
+      rng = jax.random.fold_in(rng, state.step)
+    grads, (loss, z, correct) = accumulated(
+      state.params, batch, weights, smoothing, rng
+    )
+    if objective.loss_normalizing_factor is not None:
+      grads = jax.tree.map(lambda leaf: leaf / divisor, grads)
+    grad_norm = _norm(grads)
+    updates, opt_state = optimizer.transform.update(
+      grads, state.opt_state, state.params
+    )
+    old = state.totals
+    is_bad = ~(jnp.isfinite(loss) & jnp.isfinite(grad_norm))
+    totals = Totals(
+      loss=old.loss + loss,
+      z_loss=old.z_loss + z,
+      weight=old.weight + weights.sum(),
+      correct=old.correct + correct,
+      grad_norm=old.grad_norm + grad_norm,
+      steps=old.steps + 1,
+      bad_step=jnp.where(is_bad & (old.bad_step < 0), state.step, old.bad_step),
+    )
+    return state.replace(
+      step=state.step + 1,
+      params=optax.apply_updates(state.params, updates),
+      opt_state=opt_state,
+      totals=totals,
+    )
+
+  return jax.jit(step, donate_argnums=0)

@@ -1,0 +1,146 @@
+"""The loss, against T5X's numbers and a float64 twin."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.models.t5.network import Transformer
+from speccascade.training import losses, state
+
+
+def twin(logits, targets, smoothing, z_loss):
+  """The definition, with the smoothed labels written out, in float64."""
+  logits = np.asarray(logits, np.float64)
+  vocab_size = logits.shape[-1]
+  label = np.full(logits.shape, smoothing / (vocab_size - 1))
+  np.put_along_axis(label, targets[..., None], 1 - smoothing, axis=-1)
+  top = logits.max(-1, keepdims=True)
+  log_z = np.log(np.exp(logits - top).sum(-1)) + top[..., 0]
+  log_probs = logits - log_z[..., None]
+  entropy = -(label * np.log(np.maximum(label, 1e-300))).sum(-1)
+  z = z_loss * log_z**2
+  return -(label * log_probs).sum(-1) - entropy + z, z
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+@pytest.mark.parametrize("z_loss", [0.0, 0.03])
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_cross_entropy_is_its_definition(smoothing, z_loss, is_traced):
+  rng = np.random.default_rng(0)
+  logits = rng.normal(0, 4, (3, 5, 11)).astype(np.float32)
+  logits[0, 0] = 0  # ties
+  logits[0, 1] = [80] + [-80] * 10  # one-hot
+  targets = rng.integers(0, 11, (3, 5))
+  if is_traced:
+    smoothing, z_loss = jnp.float32(smoothing), jnp.float32(z_loss)
+  loss, z = losses.cross_entropy(
+    logits, targets, label_smoothing=smoothing, z_loss=z_loss
+  )
+  want, want_z = twin(logits, targets, float(smoothing), float(z_loss))
+  np.testing.assert_allclose(loss, want, rtol=1e-5, atol=1e-5)
+  np.testing.assert_allclose(z, want_z, rtol=1e-5, atol=1e-5)
+
+
+def test_gradient_is_that_of_the_definition():
+  rng = np.random.default_rng(1)
+  logits = jnp.asarray(rng.normal(0, 2, (2, 3, 7)), jnp.float32)
+  targets = rng.integers(0, 7, (2, 3))
+  weights = jnp.asarray(rng.uniform(0, 1, (2, 3)), jnp.float32)
+
+  def automatic(logits):
+    label = jnp.where(jax.nn.one_hot(targets, 7) > 0, 0.8, 0.2 / 6)
+    log_z = jax.nn.logsumexp(logits, -1)
+    loss = log_z - (label * logits).sum(-1) + 0.05 * log_z**2
+    return (loss * weights).sum()
+
+  def ours(logits):
+    loss, _ = losses.cross_entropy(
+      logits, targets, label_smoothing=0.2, z_loss=0.05
+    )
+    return (loss * weights).sum()
+
+  np.testing.assert_allclose(
+    jax.grad(ours)(logits), jax.grad(automatic)(logits), atol=1e-6
+  )
+
+
+@pytest.fixture(scope="module")
+def golden_batch(golden_arrays):
+  names = (*state.INPUTS, "decoder_loss_weights")
+  return {name: golden_arrays[f"in/{name}"] for name in names}
+
+
+@pytest.fixture(scope="module")
+def golden_logits(golden_config, golden_params, golden_batch):
+  return state.forward(Transformer(golden_config), golden_params, golden_batch)
+
+
+@pytest.mark.parametrize(
+  ("key", "smoothing", "factor", "is_weighted"),
+  [
+    ("weighted", 0.0, None, True),
+    ("unweighted", 0.0, None, False),
+    ("weighted_norm", 0.0, 20.0, True),
+    ("weighted_norm", 0.0, "NUM_REAL_TARGET_TOKENS", True),
+    ("weighted_smooth0.1", 0.1, None, True),
+  ],
+)
+def test_losses_equal_those_of_t5x(
+  golden_arrays,
+  golden_logits,
+  golden_batch,
+  key,
+  smoothing,
+  factor,
+  is_weighted,
+):
+  batch = dict(golden_batch)
+  if not is_weighted:
+    batch["decoder_loss_weights"] = np.ones_like(batch["decoder_loss_weights"])
+  weights, divisor = losses.normalize(batch, factor)
+  loss, z = losses.cross_entropy(
+    golden_logits,
+    batch["decoder_target_tokens"],
+    label_smoothing=smoothing,
+    z_loss=1e-4,
+  )
+  got = [
+    (loss * weights).sum() / divisor,
+    (z * weights).sum() / divisor,
+    weights.sum(),
+  ]
+  np.testing.assert_allclose(got, golden_arrays[f"loss/{key}"], rtol=1e-6)
+
+
+def test_padding_weighs_nothing_unless_weights_are_given():
+  targets = jnp.array([[5, 1, 0], [7, 8, 1]])
+  weights, divisor = losses.normalize({"decoder_target_tokens": targets}, None)
+  np.testing.assert_array_equal(weights, [[1, 1, 0], [1, 1, 1]])
+  assert divisor == 1
+  _, divisor = losses.normalize(
+    {"decoder_target_tokens": targets}, "NUM_TOTAL_TARGET_TOKENS"
+  )
+  assert divisor == 6
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_average_per_sequence_weighs_sequences_alike(is_packed):
+  if is_packed:
+    batch = {
+      "decoder_target_tokens": jnp.array([[5, 1, 7, 8, 9, 1, 0]]),
+      "decoder_segment_ids": jnp.array([[1, 1, 2, 2, 2, 2, 0]]),
+    }
+    want = [[1 / 2, 1 / 2, 1 / 4, 1 / 4, 1 / 4, 1 / 4, 0]]
+  else:
+    batch = {"decoder_target_tokens": jnp.array([[5, 1, 0, 0], [7, 8, 9, 1]])}
+    want = [[1 / 2, 1 / 2, 0, 0], [1 / 4, 1 / 4, 1 / 4, 1 / 4]]
+  weights, divisor = losses.normalize(batch, "AVERAGE_PER_SEQUENCE")
+  np.testing.assert_allclose(weights, want)
+  assert divisor == 2
+
+
+@pytest.mark.parametrize("factor", ["MEAN", 0, -3.0])
+def test_an_unknown_normalizer_is_refused(factor):
+  with pytest.raises(ValueError, match="loss_normalizing_factor is"):
+    losses.check_normalizer(factor)

@@ -1,0 +1,196 @@
+"""Optimizers and schedules, against T5X's updates."""
+
+import dataclasses
+
+from flax import traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from speccascade.checkpoints import load
+from speccascade.models.t5.network import Transformer
+from speccascade.training import optimizers, state
+
+
+def flat(tree):
+  return traverse_util.flatten_dict(tree, sep="/")
+
+
+@pytest.fixture(scope="module")
+def golden_updates(golden):
+  with np.load(golden / "golden_optimizer.npz") as arrays:
+    return dict(arrays)
+
+
+@pytest.fixture(scope="module")
+def golden_checkpoint(golden):
+  return load(golden / "t5x_native" / "checkpoint_3000", optimizer=True)
+
+
+@pytest.fixture(scope="module")
+def gradients(golden_updates):
+  return traverse_util.unflatten_dict(
+    {
+      name.removeprefix("grad/"): value
+      for name, value in golden_updates.items()
+      if name.startswith("grad/")
+    },
+    sep="/",
+  )
+
+
+def test_gradients_equal_those_of_t5x(
+  golden_config, golden_params, golden_arrays, golden_updates
+):
+  """One step with an optimizer whose update is the gradient itself."""
+  plain = optimizers.Optimizer(optax.scale(1.0), optimizers.constant(1.0))
+  config = dataclasses.replace(golden_config, dropout_rate=0.0)
+  before = state.create(golden_params, plain)
+  names = (*state.INPUTS, "decoder_loss_weights")
+  batch = {name: golden_arrays[f"in/{name}"] for name in names}
+  after = state.make_step(Transformer(config), plain)(before, batch)
+  for name, leaf in flat(after.params).items():
+    got = np.asarray(leaf, np.float64) - flat(golden_params)[name]
+    want = golden_updates[f"grad/{name}"]
+    scale = max(np.abs(want).max(), np.abs(flat(golden_params)[name]).max())
+    np.testing.assert_allclose(got, want, atol=3e-6 * scale + 1e-5)
+  want = golden_updates["grad_global_norm"]
+  np.testing.assert_allclose(after.totals.grad_norm, want, rtol=1e-5)
+  np.testing.assert_allclose(
+    [after.totals.loss, after.totals.z_loss, after.totals.weight],
+    golden_arrays["loss/weighted"],
+    rtol=1e-6,
+  )
+
+
+@pytest.mark.parametrize(
+  ("key", "size", "step"),
+  [
+    ("adafactor128_fresh", 128, 0),
+    ("adafactor16_fresh", 16, 0),
+    ("adafactor16_resumed", 16, 3000),
+  ],
+)
+def test_adafactor_equals_that_of_t5x(
+  golden_updates, golden_checkpoint, gradients, key, size, step
+):
+  params = golden_checkpoint.params
+  adafactor = optimizers.adafactor(1e-3, min_dim_size_to_factor=size)
+  opt_state = optimizers.start_at(
+    adafactor.transform.init(params),
+    step,
+    golden_checkpoint.optimizer if step else None,
+  )
+  updates, opt_state = jax.jit(adafactor.transform.update)(
+    gradients, opt_state, params
+  )
+  for name, leaf in flat(optax.apply_updates(params, updates)).items():
+    want = golden_updates[f"{key}/param/{name}"]
+    np.testing.assert_allclose(leaf, want, atol=1e-5, err_msg=name)
+    # The step is about 1e-3 of the parameters: also hold the update itself.
+    moved = np.asarray(leaf) - flat(params)[name]
+    wanted = want - flat(params)[name]
+    np.testing.assert_allclose(moved, wanted, atol=1e-6, err_msg=name)
+  slots = flat(optimizers.slots_of(opt_state))
+  checked = 0
+  for name, want in golden_updates.items():
+    if name.startswith(f"{key}/slot/"):
+      got = slots[name.removeprefix(f"{key}/slot/")]
+      np.testing.assert_allclose(got, want, rtol=1e-5, err_msg=name)
+      checked += 1
+  assert checked >= len(flat(params))
+  counts = [
+    leaf
+    for path, leaf in jax.tree_util.tree_leaves_with_path(opt_state)
+    if "count" in str(path[-1])
+  ]
+  assert counts
+  assert all(count == golden_updates[f"{key}/step"] for count in counts)
+
+
+def test_accumulators_go_there_and_back(golden_checkpoint):
+  adafactor = optimizers.adafactor(min_dim_size_to_factor=16)
+  opt_state = adafactor.transform.init(golden_checkpoint.params)
+  opt_state = optimizers.start_at(opt_state, 3000, golden_checkpoint.optimizer)
+  back, there = (
+    flat(optimizers.slots_of(opt_state)),
+    flat(golden_checkpoint.optimizer),
+  )
+  assert back.keys() == there.keys()
+  for name, leaf in back.items():
+    np.testing.assert_array_equal(leaf, there[name])
+
+
+def test_accumulators_of_other_factoring_are_refused(golden_checkpoint):
+  adafactor = optimizers.adafactor(min_dim_size_to_factor=128)
+  opt_state = adafactor.transform.init(golden_checkpoint.params)
+  with pytest.raises(ValueError, match=r"v_row has shape \(32,\).*\(1,\)"):
+    optimizers.start_at(opt_state, 3000, golden_checkpoint.optimizer)
+
+
+def test_accumulators_for_adamw_are_refused(golden_checkpoint):
+  opt_state = optimizers.adamw().transform.init(golden_checkpoint.params)
+  with pytest.raises(ValueError, match="restore_optimizer=False"):
+    optimizers.start_at(opt_state, 3000, golden_checkpoint.optimizer)
+
+
+def test_the_schedule_goes_on_from_the_checkpoint_without_accumulators():
+  """Second moments begin anew, the rate does not."""
+  params = {"a": jnp.ones((3,))}
+  schedule = optimizers.linear(peak=1.0, total_steps=110, first_step=100)
+  adafactor = optimizers.adafactor(schedule)
+  opt_state = adafactor.transform.init(params)
+  opt_state = optimizers.start_at(opt_state, 105)
+  updates, _ = adafactor.transform.update(
+    {"a": jnp.full((3,), 7.0)}, opt_state, params
+  )
+  # A first Adafactor step is the sign of the gradient: its second moment is
+  # the square, whole. Times rate 0.5 and the parameters' size, 1.
+  np.testing.assert_allclose(updates["a"], -0.5, rtol=1e-6)
+
+
+def test_gradient_clipping_bounds_the_global_norm():
+  params = {"a": jnp.zeros((4,)), "b": jnp.zeros((2, 2))}
+  grads = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 10.0), params)
+  clipped = optimizers._clipped(1.0, optax.identity())
+  updates, _ = clipped.update(grads, clipped.init(params), params)
+  # 8 entries of 10 have norm 10 * sqrt(8).
+  np.testing.assert_allclose(updates["a"], 8**-0.5, rtol=1e-6)
+
+
+def test_adamw_takes_the_first_step_of_its_definition():
+  """With bias correction the first step is rate * sign, plus the decay."""
+  params = {"a": jnp.array([2.0, -1.0])}
+  adamw = optimizers.adamw(0.1, weight_decay=0.5, max_grad_norm=None)
+  updates, _ = adamw.transform.update(
+    {"a": jnp.array([3.0, -4.0])}, adamw.transform.init(params), params
+  )
+  want = -0.1 * (np.array([1.0, -1.0]) + 0.5 * np.array([2.0, -1.0]))
+  np.testing.assert_allclose(updates["a"], want, rtol=1e-5)
+
+
+def test_schedules_by_hand():
+  rate = optimizers.linear(
+    peak=1.0,
+    total_steps=1120,
+    warmup_steps=20,
+    final_fraction=0.1,
+    first_step=1000,
+  )
+  assert rate(1000) == pytest.approx(1 / 20)
+  assert rate(1019) == pytest.approx(1.0)
+  assert rate(1020) == pytest.approx(1.0)
+  assert rate(1070) == pytest.approx(0.55)  # half way between 1 and 0.1
+  assert rate(1120) == pytest.approx(0.1)
+  assert rate(5000) == pytest.approx(0.1)
+  rate = optimizers.rsqrt(base=2.0, warmup_steps=100)
+  assert rate(3) == pytest.approx(0.2)
+  assert rate(400) == pytest.approx(0.1)
+  assert optimizers.constant(0.5)(17) == 0.5
+
+
+def test_a_warm_up_longer_than_the_run_is_refused():
+  with pytest.raises(ValueError, match="do not end before total_steps 100"):
+    optimizers.linear(peak=1.0, total_steps=100, warmup_steps=100)
