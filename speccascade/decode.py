@@ -1,0 +1,46 @@
+"""Decodes a task's split, or a file, by one method.
+
+  python -m speccascade.decode \\
+    --gin_file=configs/experiments/wmt_ende/decode.gin \\
+    --gin.METHOD='"spec_cascade_opt"' --gin.ALPHA=0.3 \\
+    --gin.OUTPUT_DIR='"/tmp/out"'
+
+Writes predictions.jsonl, metrics.json and the resolved config.gin to
+OUTPUT_DIR. A killed run goes on where it stopped.
+"""
+
+import os
+
+from speccascade import cli
+
+
+def main():
+  """Runs `infer` as gin configured it, and prints what it measured."""
+  from speccascade.experiments import infer
+
+  row = cli.configured(infer.infer)(on_start=cli.save_config)
+  print(describe(row))
+
+
+def describe(row) -> str:
+  """Returns a result row in a few lines."""
+  lines = [f"{row.label} on {row.settings.task} {row.settings.split}".rstrip()]
+  for name, score in row.quality.items():
+    lines.append(
+      f"  {name} {score['value']:.2f} [{score['low']:.2f}, {score['high']:.2f}]"
+    )
+  for name, value in row.efficiency.items():
+    if isinstance(value, float):
+      lines.append(f"  {name} {value:.4g}")
+  if row.latency is not None:
+    lines.append(
+      f"  walltime_s {row.latency.walltime_s:.4g}, relative_latency"
+      f" {row.latency.relative_latency:.3f}"
+    )
+  if row.num_truncated:
+    lines.append(f"  {row.num_truncated} sources were cut to fit")
+  return os.linesep.join(lines)
+
+
+if __name__ == "__main__":
+  cli.run(main, __doc__)

@@ -1,0 +1,139 @@
+"""The decode main: exit codes, what is printed, what is left on disk."""
+
+import json
+import pathlib
+
+import pytest
+import sentencepiece
+
+from speccascade import cli, decode
+from tests.experiments import tiny
+
+pytestmark = pytest.mark.needs_tf
+
+ROOT = pathlib.Path(__file__).parent.parent
+SKELETON = ROOT / "configs" / "runs" / "decode.gin"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+  """A pair, the vocabulary it was "trained" with, and two inputs."""
+  from speccascade.checkpoints import orbax_io
+
+  folder = tmp_path_factory.mktemp("files")
+  model = folder / "words.model"
+  with model.open("wb") as file:
+    sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter([" ".join(tiny.WORDS)] * 9),
+      model_writer=file,
+      vocab_size=24,
+      pad_id=0,
+      eos_id=1,
+      unk_id=2,
+      bos_id=-1,
+      minloglevel=2,
+    )
+  shape = {
+    "vocab_size": 40,
+    "vocabulary": orbax_io.vocabulary_identity(model),
+  }
+  (folder / "in.txt").write_text("one two\nthree\n")
+  return {
+    "DRAFTER_CHECKPOINT": tiny.save(folder / "small", 0, **shape),
+    "VERIFIER_CHECKPOINT": tiny.save(folder / "large", 1, **shape),
+    "VOCABULARY": str(model),
+    "INPUT_FILE": str(folder / "in.txt"),
+  }
+
+
+@pytest.fixture
+def run(files, tmp_path, capsys):
+  """Runs the main; returns (exit code, stdout, stderr)."""
+
+  def call(without=(), **macros):
+    macros = {
+      "METHOD": "verifier",
+      "OUTPUT_DIR": str(tmp_path / "out"),
+      "TASK_FEATURE_LENGTHS": {"inputs": 16},
+      "MAX_DECODE_LEN": 4,
+      "BATCH_SIZE": 2,
+      **files,
+      **macros,
+    }
+    argv = ["decode", f"--gin_file={SKELETON}"]
+    argv += [
+      f"--gin.{name}={value!r}"
+      for name, value in macros.items()
+      if name not in without
+    ]
+    with pytest.raises(SystemExit) as stop:
+      cli.run(decode.main, decode.__doc__, argv)
+    return (stop.value.code, *capsys.readouterr())
+
+  return call
+
+
+def test_a_run(run, tmp_path):
+  code, out, _ = run()
+  assert code == 0
+  assert "Large model" in out
+  folder = tmp_path / "out"
+  assert sorted(path.name for path in folder.iterdir()) == [
+    "config.gin",
+    "metrics.json",
+    "predictions.jsonl",
+    "run.json",
+  ]
+  lines = (folder / "predictions.jsonl").read_text().splitlines()
+  assert [json.loads(line)["inputs"] for line in lines] == ["one two", "three"]
+  config = (folder / "config.gin").read_text()
+  assert "METHOD = 'verifier'" in config
+  before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+  assert run()[:2] == (0, out)
+  for name in ("metrics.json", "predictions.jsonl", "run.json"):
+    assert before[folder / name] == (folder / name).stat().st_mtime_ns
+
+
+@pytest.mark.parametrize(
+  ("macros", "message"),
+  [
+    ({"METHOD": "spec_decod"}, "unknown method 'spec_decod'"),
+    ({"METHOD": "spec_cascade_chow", "ALPHA": 2.0}, "alpha is 2; SpecCascade"),
+    ({"GAMMA": 0}, "gamma is 0; wanted 1 or more"),
+    ({"VERIFIER_CHECKPOINT": "/none"}, "no checkpoint at /none"),
+    ({"INPUT_FILE": "/none.txt"}, "INPUT_FILE /none.txt does not exist"),
+    ({"VOCABULARY": "/none.model"}, "no vocabulary at /none.model"),
+    ({"TASK_FEATURE_LENGTHS": {"inputs": 2}}, "line 1 has"),
+    ({"MIXTURE_OR_TASK_NAME": "a"}, "one of them and not both"),
+    ({"INPUT_FILE": None, "MIXTURE_OR_TASK_NAME": "xsun"}, "xsum"),
+  ],
+)
+def test_one_line_and_nothing_half_written(run, tmp_path, macros, message):
+  code, out, err = run(**macros)
+  assert code == 1
+  assert out == ""
+  errors = [line for line in err.splitlines() if line.startswith("error:")]
+  assert len(errors) == 1
+  assert message in errors[0]
+  assert "Traceback" not in err
+  assert not (tmp_path / "out").exists()
+
+
+def test_missing_macros_are_named(run, tmp_path):
+  code, _, err = run(without=("METHOD", "OUTPUT_DIR"))
+  assert code == 1
+  assert "METHOD, OUTPUT_DIR must be given" in err
+  assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_of_another_vocabulary(run, files, tmp_path):
+  other = tiny.save(
+    tmp_path / "other",
+    1,
+    vocab_size=40,
+    vocabulary={"path": "others.model", "sha256": "0" * 64},
+  )
+  code, _, err = run(VERIFIER_CHECKPOINT=other)
+  assert code == 1
+  assert "was trained with the vocabulary others.model" in err
+  assert not (tmp_path / "out").exists()
