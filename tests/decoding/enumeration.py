@@ -28,9 +28,18 @@ FIXED = DraftLength()
 
 @dataclasses.dataclass(frozen=True)
 class Laws:
-  """The laws of each context, [S, V] each: q, p sampled, q1 unfiltered, pi."""
+  """The laws of each context, [S, V] each.
+
+  Attributes:
+    q1: the drafter's at temperature 1.
+    p1: the verifier's.
+    q: the drafter's, as sampled.
+    p: the verifier's.
+    pi: the target's.
+  """
 
   q1: np.ndarray
+  p1: np.ndarray
   q: np.ndarray
   p: np.ndarray
   pi: np.ndarray
@@ -53,7 +62,7 @@ def laws(pair: toy.Pair, target, alpha: float, sampling) -> Laws:
   p1, p = _laws(sampling, p_logits)
   pi = _target(target, q1, p1, jnp.asarray(alpha, q.dtype), q, p)
   assert pi.dtype == jnp.float64
-  return Laws(*(np.asarray(x) for x in (q1, q, p, pi)))
+  return Laws(*(np.asarray(x) for x in (q1, p1, q, p, pi)))
 
 
 @functools.partial(jax.jit, static_argnums=0)
