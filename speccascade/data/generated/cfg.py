@@ -7,15 +7,7 @@ of its translations, whichever tree it was drawn from.
 """
 
 import bisect
-import dataclasses
 import itertools
-
-
-@dataclasses.dataclass(frozen=True)
-class Const:
-  """A child that says nothing in the text."""
-
-  value: object
 
 
 class Symbol:
@@ -48,6 +40,7 @@ class Grammar:
   def __init__(self):
     self._symbols = {}
     self._weights = {}
+    self._constants = {"_": None}
 
   def symbol(self, name: str) -> Symbol:
     """The symbol of that name, made where it is new."""
@@ -55,6 +48,10 @@ class Grammar:
       self._symbols[name] = Symbol(name)
       self._weights[name] = []
     return self._symbols[name]
+
+  def constant(self, name: str, value) -> None:
+    """Gives "=name" in rules a value other than the name itself."""
+    self._constants[name] = value
 
   def words(self, name: str, phrases, weights=None) -> None:
     """Defines a lexical symbol.
@@ -74,28 +71,27 @@ class Grammar:
     symbol.longest = max(len(tokens) for tokens, _ in symbol.options)
     self._weights[name] = list(weights or [1.0] * len(symbol.options))
 
-  def rule(self, name: str, weight: float, rule: str, *items) -> None:
+  def rule(self, name: str, weight: float, rule: str, items: str = "") -> None:
     """Adds a production.
 
     Args:
       name: of the symbol it expands.
-      weight: relative to the symbol's other rules.
+      weight: relative to the symbol's other rules; 0 adds nothing.
       rule: name of the rule in trees; "" passes the only child through.
-      *items: `Const` a silent child; in strings "#NAME" is a symbol, the rest
-        words.
+      items: words, "#NAME" for a symbol, "=name" for a silent child (None
+        for "=_").
     """
     if weight <= 0:
       return
     parts = []
-    for item in items:
-      if isinstance(item, Const):
-        parts.append((_CONST, item.value))
-        continue
-      for word in item.split():
-        if word.startswith("#"):
-          parts.append((_SYMBOL, self.symbol(word[1:])))
-        else:
-          parts.append((_WORD, word))
+    for item in items.split():
+      if item[0] == "#":
+        parts.append((_SYMBOL, self.symbol(item[1:])))
+      elif item[0] == "=":
+        value = self._constants.get(item[1:], item[1:])
+        parts.append((_CONST, value))
+      else:
+        parts.append((_WORD, item))
     self.symbol(name).options.append((rule, tuple(parts)))
     self._weights[name].append(weight)
 
@@ -178,23 +174,42 @@ class Grammar:
 
     return [tree for tree, end in expand(start, 0) if end == len(tokens)]
 
-  def count(self, start: Symbol) -> int:
-    """The exact number of trees of `start` (the grammar must not recur)."""
+  def count(self, start: Symbol, longest: int) -> list[int]:
+    """The exact number of trees of `start` by their number of words.
+
+    Args:
+      start: a symbol; the grammar must not recur.
+      longest: number of words counted up to.
+
+    Returns:
+      [longest + 1]: entry n counts the trees with n words.
+    """
     memo = {}
 
-    def derivations(symbol):
+    def times(left, right):
+      product = [0] * (longest + 1)
+      for i, a in enumerate(left):
+        if a:
+          for j in range(longest + 1 - i):
+            product[i + j] += a * right[j]
+      return product
+
+    def lengths(symbol):
       if symbol.name not in memo:
+        total = [0] * (longest + 1)
         if symbol.is_lexical:
-          memo[symbol.name] = len(symbol.options)
+          for tokens, _ in symbol.options:
+            if len(tokens) <= longest:
+              total[len(tokens)] += 1
         else:
-          total = 0
           for _, parts in symbol.options:
-            product = 1
+            words = sum(kind == _WORD for kind, _ in parts)
+            ways = [int(n == words) for n in range(longest + 1)]
             for kind, value in parts:
               if kind == _SYMBOL:
-                product *= derivations(value)
-            total += product
-          memo[symbol.name] = total
+                ways = times(ways, lengths(value))
+            total = [a + b for a, b in zip(total, ways)]
+        memo[symbol.name] = total
       return memo[symbol.name]
 
-    return derivations(start)
+    return lengths(start)

@@ -1,10 +1,12 @@
 """English word forms: plurals, verb forms, number words, times and dates."""
 
-_UNITS = (
-  "zero one two three four five six seven eight nine ten eleven twelve "
-  "thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
-).split()
-_TENS = ("- - twenty thirty forty fifty sixty seventy eighty ninety").split()
+_UNIT_WORDS = """
+zero one two three four five six seven eight nine ten eleven twelve
+thirteen fourteen fifteen sixteen seventeen eighteen nineteen
+"""
+_UNITS = _UNIT_WORDS.split()
+_TEN_WORDS = "- - twenty thirty forty fifty sixty seventy eighty ninety"
+_TENS = _TEN_WORDS.split()
 _ORDINALS = {
   "one": "first",
   "two": "second",
@@ -14,11 +16,13 @@ _ORDINALS = {
   "nine": "ninth",
   "twelve": "twelfth",
 }
-MONTHS = (
-  "January February March April May June July August September October "
-  "November December"
-).split()
-WEEKDAYS = ("Monday Tuesday Wednesday Thursday Friday Saturday Sunday").split()
+_MONTH_NAMES = """
+January February March April May June July August September October November
+December
+"""
+MONTHS = _MONTH_NAMES.split()
+_WEEKDAY_NAMES = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
+WEEKDAYS = _WEEKDAY_NAMES.split()
 
 
 def plural(noun: str) -> str:
@@ -57,8 +61,10 @@ def regular_past(verb: str) -> str:
 def number(value: int) -> str:
   """The cardinal number, 0 to 9,999, with the British "and".
 
-  >>> number(21), number(1234), number(1001)
-  ('twenty-one', 'one thousand two hundred and thirty-four', 'one thousand and one')
+  >>> number(21), number(1001)
+  ('twenty-one', 'one thousand and one')
+  >>> number(1234)
+  'one thousand two hundred and thirty-four'
   """
   words = []
   for size, name in ((1_000, "thousand"), (100, "hundred")):

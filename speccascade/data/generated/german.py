@@ -105,8 +105,10 @@ def adjective(stem: str, declension: str, case: str, column: str) -> str:
     case: one of `CASES`.
     column: gender of a singular noun, or "p".
 
-  >>> adjective("alt", "weak", "dat", "m"), adjective("müde", "mixed", "nom", "n")
-  ('alten', 'müdes')
+  >>> adjective("alt", "weak", "dat", "m")
+  'alten'
+  >>> adjective("müde", "mixed", "nom", "n")
+  'müdes'
   """
   ending = ADJECTIVE[declension][case, column]
   return stem.removesuffix("e") + ending
@@ -276,13 +278,15 @@ MODALS = {
   "wollte": _finite("wollte wollte wollten"),
 }
 
-_UNITS = (
-  "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf "
-  "dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn"
-).split()
-_TENS = (
+_UNIT_WORDS = """
+null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf
+dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn
+"""
+_UNITS = _UNIT_WORDS.split()
+_TEN_WORDS = (
   "- - zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig"
-).split()
+)
+_TENS = _TEN_WORDS.split()
 
 
 def number(value: int, *, long: bool = False) -> str:
@@ -295,8 +299,10 @@ def number(value: int, *, long: bool = False) -> str:
   Raises:
     ValueError: outside 0..9,999.
 
-  >>> number(21), number(101), number(1234), number(1100, long=True)
-  ('einundzwanzig', 'hunderteins', 'tausendzweihundertvierunddreißig', 'eintausendeinhundert')
+  >>> number(21), number(101), number(1100, long=True)
+  ('einundzwanzig', 'hunderteins', 'eintausendeinhundert')
+  >>> number(1234)
+  'tausendzweihundertvierunddreißig'
   """
   if not 0 <= value <= 9_999:
     raise ValueError(f"number words go from 0 to 9,999, not {value}")

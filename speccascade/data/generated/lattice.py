@@ -80,7 +80,9 @@ class Everything:
   def seq(self, *parts):
     """The parts in order, empty ones left out."""
     parts = [part for part in parts if part]
-    return parts[0] if len(parts) == 1 else _Seq(parts)
+    if len(parts) < 2:
+      return parts[0] if parts else ""
+    return _Seq(parts)
 
 
 def count(node) -> int:
@@ -124,7 +126,7 @@ def best(node, limit: int) -> list[tuple[float, str]]:
         for part in node.parts:
           options = visit(part)
           joined = [
-            (p * q, f"{head} {tail}" if head else tail)
+            (p * q, f"{head} {tail}" if head and tail else head or tail)
             for p, head in found
             for q, tail in options
           ]

@@ -8,7 +8,7 @@ relative clauses stay beside their noun, adverbials go time, manner, place.
 """
 
 from speccascade.data.generated import german
-from speccascade.data.generated.english_grammar import THE, Determiner
+from speccascade.data.generated.determiners import THE, Determiner
 from speccascade.data.generated.lexicon import Choice
 
 # Genitive attribute, or "von" behind the noun.
@@ -218,8 +218,6 @@ def _relative(g, tree, column: str):
 
 
 # ---- adverbials ----------------------------------------------------------
-
-_WEIGHTLESS = ("ap", None, None, None)
 
 
 def _time(g, tree):
