@@ -1,0 +1,1 @@
+"""Tasks, vocabularies and the arrays that training and decoding consume."""

@@ -1,0 +1,293 @@
+"""Batches of numpy arrays for training and evaluation.
+
+Training draws batch k as a function of k alone: epoch e shuffles the rows by a
+generator seeded with (seed, e), and what is left over of an epoch is dropped.
+So a run that resumes at step k sees what the unbroken run saw, at no cost.
+"""
+
+from collections.abc import Iterator, Sequence
+import dataclasses
+import functools
+
+import numpy as np
+
+from speccascade.data.arrays import TokenArrays
+
+Batch = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+  """Rows of batches that have one shape.
+
+  Attributes:
+    widths: (inputs, targets), the padded widths.
+    batch_size: rows of a batch.
+    rows: the rows, each a tuple of example indices; more than one is packed.
+  """
+
+  widths: tuple[int, int]
+  batch_size: int
+  rows: tuple[tuple[int, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainBatches:
+  """The endless, seeded sequence of training batches.
+
+  Attributes:
+    arrays: the examples.
+    buckets: the shapes, and the rows of each.
+    seed: of the shuffles.
+    packed: whether batches carry segments and positions.
+  """
+
+  arrays: TokenArrays
+  buckets: tuple[Bucket, ...]
+  seed: int
+  packed: bool = False
+
+  @functools.cached_property
+  def steps_per_epoch(self) -> int:
+    """Batches of an epoch."""
+    return sum(len(b.rows) // b.batch_size for b in self.buckets)
+
+  def batch(self, step: int) -> Batch:
+    """Returns the batch of a step, counted from 0."""
+    epoch, position = divmod(step, self.steps_per_epoch)
+    plan = self._plan(epoch)
+    bucket, rows = plan[position]
+    return model_features(
+      self.arrays, [bucket.rows[i] for i in rows], bucket.widths, self.packed
+    )
+
+  def iterator(self, start: int = 0) -> Iterator[Batch]:
+    """Yields the batches from step `start` on, without end."""
+    step = start
+    while True:
+      yield self.batch(step)
+      step += 1
+
+  def __iter__(self) -> Iterator[Batch]:
+    return self.iterator()
+
+  def _plan(self, epoch: int) -> list[tuple[Bucket, np.ndarray]]:
+    if self._plans.get("epoch") != epoch:
+      rng = np.random.default_rng([self.seed, epoch])
+      plan = []
+      for bucket in self.buckets:
+        order = rng.permutation(len(bucket.rows))
+        size = bucket.batch_size
+        for i in range(len(order) // size):
+          plan.append((bucket, order[i * size : (i + 1) * size]))
+      order = rng.permutation(len(plan))
+      self._plans.update(epoch=epoch, plan=[plan[i] for i in order])
+    return self._plans["plan"]
+
+  @functools.cached_property
+  def _plans(self) -> dict:
+    return {}
+
+
+def train_batches(
+  arrays: TokenArrays,
+  *,
+  batch_size: int,
+  seed: int,
+  lengths: dict[str, int] | None = None,
+  buckets: Sequence[int | tuple[int, int]] | None = None,
+  pack: bool = False,
+) -> TrainBatches:
+  """Returns training batches of one shape, of several widths, or packed.
+
+  Args:
+    arrays: the examples.
+    batch_size: rows of a batch; with buckets, rows of the widest one.
+    seed: of the shuffles.
+    lengths: feature -> width of the batches; default the longest example.
+    buckets: widths in rising order, or (inputs, targets) pairs of them. An
+      example goes where it fits first; narrower batches have more rows, so that
+      all have about as many positions. With lengths, the last is no wider.
+    pack: put several examples in a row, as T5X does; not with buckets.
+
+  Raises:
+    ValueError: no examples, an example wider than the widest bucket, or both
+      buckets and packing.
+  """
+  if batch_size < 1:
+    raise ValueError(f"batch size {batch_size}, want 1 or more")
+  if not len(arrays):
+    raise ValueError("no examples to train on")
+  size = np.stack([arrays.lengths("inputs"), arrays.lengths("targets")], 1)
+  if lengths is None:
+    full = tuple(int(n) for n in size.max(axis=0))
+  else:
+    full = lengths["inputs"], lengths["targets"]
+  if pack:
+    if buckets:
+      raise ValueError("packing and buckets exclude each other: choose one")
+    rows = pack_rows(size, arrays.rows, full, seed)
+    made = [Bucket(full, batch_size, _filled(rows, batch_size))]
+    return TrainBatches(arrays, tuple(made), seed, packed=True)
+  shapes = [(w, w) if isinstance(w, int) else tuple(w) for w in buckets or []]
+  shapes = shapes or [full]
+  if (size > shapes[-1]).any():
+    i = int(np.argmax((size > shapes[-1]).any(axis=1)))
+    raise ValueError(
+      f"example {i} has {size[i, 0]} input and {size[i, 1]} target tokens, the "
+      f"widest batch takes {shapes[-1][0]} and {shapes[-1][1]}: cut the "
+      "examples with TASK_FEATURE_LENGTHS or add a width"
+    )
+  rows = _by_width(arrays.rows, size, shapes)
+  positions = batch_size * max(shapes[-1])
+  sizes = [max(1, positions // max(shape)) for shape in shapes]
+  sizes[-1] = batch_size
+  # A bucket that cannot fill a batch joins the next wider one.
+  for i in range(len(shapes) - 1):
+    if len(rows[i]) < sizes[i]:
+      rows[i + 1] = rows[i] + rows[i + 1]
+      rows[i] = []
+  used = [i for i in range(len(shapes)) if rows[i]]
+  rows[used[-1]] = list(_filled(rows[used[-1]], sizes[used[-1]]))
+  made = [Bucket(shapes[i], sizes[i], tuple(rows[i])) for i in used]
+  return TrainBatches(arrays, tuple(made), seed)
+
+
+def _by_width(rows, size, shapes) -> list[list[tuple[int, ...]]]:
+  fits = np.stack([(size <= shape).all(axis=1) for shape in shapes], 1)
+  first = fits.argmax(axis=1)[rows]
+  return [[(int(r),) for r in rows[first == i]] for i in range(len(shapes))]
+
+
+def _filled(rows, batch_size: int) -> tuple:
+  """Returns rows, repeated from the start where they do not fill a batch."""
+  times = -(-batch_size // len(rows)) if len(rows) < batch_size else 1
+  rows = tuple(rows) * times
+  return rows[:batch_size] if times > 1 else rows
+
+
+def pack_rows(size, rows, widths, seed: int) -> list[tuple[int, ...]]:
+  """Returns rows of examples that together fit `widths`, as T5X packs.
+
+  Examples come in a seeded order; one that does not fit the open row closes
+  it. The rows are the same in every epoch, their order is not.
+
+  Args:
+    size: [N, 2] tokens of inputs and targets.
+    rows: [M] the examples to pack.
+    widths: of a row.
+    seed: of the order.
+  """
+  order = np.random.default_rng([seed, len(rows)]).permutation(rows)
+  packed, open_row, used = [], [], np.zeros(2, np.int64)
+  for i in order:
+    if open_row and (used + size[i] > widths).any():
+      packed.append(tuple(open_row))
+      open_row, used = [], np.zeros(2, np.int64)
+    if (size[i] > widths).any():
+      raise ValueError(
+        f"example {i} has {size[i, 0]} input and {size[i, 1]} target tokens, a "
+        f"packed row takes {widths[0]} and {widths[1]}"
+      )
+    open_row.append(int(i))
+    used = used + size[i]
+  packed.append(tuple(open_row))
+  return packed
+
+
+def model_features(
+  arrays: TokenArrays,
+  rows: Sequence[tuple[int, ...]],
+  widths: tuple[int, int],
+  packed: bool = False,
+) -> Batch:
+  """Returns what T5X's encoder-decoder models take, for some rows.
+
+  Args:
+    arrays: the examples.
+    rows: B tuples of example indices; an empty tuple is an empty row.
+    widths: of inputs and targets.
+    packed: whether to add segments and positions, from 1 and from 0.
+
+  Returns:
+    int32 arrays [B, width]: encoder_input_tokens, decoder_target_tokens,
+    decoder_input_tokens (targets shifted right, 0 first, in each segment),
+    decoder_loss_weights (1 on targets); and if packed encoder_segment_ids,
+    decoder_segment_ids, encoder_positions, decoder_positions.
+  """
+  if packed:
+    inputs, input_segments, input_positions = _packed(
+      arrays, "inputs", rows, widths[0]
+    )
+    targets, segments, positions = _packed(arrays, "targets", rows, widths[1])
+  else:
+    firsts = [row[0] if row else -1 for row in rows]
+    inputs = arrays.padded("inputs", firsts, widths[0])
+    targets = arrays.padded("targets", firsts, widths[1])
+  shifted = np.zeros_like(targets)
+  shifted[:, 1:] = targets[:, :-1]
+  if packed:
+    shifted[positions == 0] = 0
+  batch = {
+    "encoder_input_tokens": inputs,
+    "decoder_target_tokens": targets,
+    "decoder_input_tokens": shifted,
+    "decoder_loss_weights": (targets > 0).astype(np.int32),
+  }
+  if packed:
+    batch["encoder_segment_ids"] = input_segments
+    batch["decoder_segment_ids"] = segments
+    batch["encoder_positions"] = input_positions
+    batch["decoder_positions"] = positions
+  return batch
+
+
+def _packed(arrays, feature, rows, width):
+  """Returns tokens, segments (from 1) and positions, each [B, width]."""
+  tokens, segments, positions = np.zeros((3, len(rows), width), np.int32)
+  for b, row in enumerate(rows):
+    start = 0
+    for number, index in enumerate(row, 1):
+      ids = arrays.get(feature, index)
+      here = slice(start, start + len(ids))
+      tokens[b, here] = ids
+      segments[b, here] = number
+      positions[b, here] = np.arange(len(ids))
+      start += len(ids)
+  return tokens, segments, positions
+
+
+def eval_batches(
+  arrays: TokenArrays,
+  *,
+  batch_size: int,
+  lengths: dict[str, int] | None = None,
+  buckets: Sequence[int | tuple[int, int]] | None = None,
+) -> Iterator[Batch]:
+  """Yields every example once; the last batch of a shape has empty rows.
+
+  An empty row is all padding and its loss weights are 0, so that sums over
+  weights are those of the examples alone. Repeats of a mixture are left out.
+
+  Args:
+    arrays: the examples.
+    batch_size: rows of a batch; with buckets, rows of the widest one.
+    lengths: feature -> width of the batches; default the longest example.
+    buckets: as in `train_batches`.
+  """
+  unique = dataclasses.replace(arrays, rows=np.arange(len(arrays)))
+  shapes = train_batches(
+    unique,
+    batch_size=batch_size,
+    seed=0,
+    lengths=lengths,
+    buckets=buckets,
+  ).buckets
+  seen = set()
+  for bucket in shapes:
+    rows = [row for row in dict.fromkeys(bucket.rows) if row not in seen]
+    seen.update(rows)
+    for start in range(0, len(rows), bucket.batch_size):
+      some = rows[start : start + bucket.batch_size]
+      some += [()] * (bucket.batch_size - len(some))
+      yield model_features(arrays, some, bucket.widths)

@@ -1,0 +1,55 @@
+"""Raw fields of the papers' data sets to inputs and targets: pure functions.
+
+The prefixes are those of T5. The two prompts are those of the published
+CS Drafting code, zero-shot chain of thought; the T5 vocabulary turns their
+line breaks into blanks.
+"""
+
+from collections.abc import Sequence
+import re
+
+TRANSLATE = "translate English to German: "
+SUMMARIZE = "summarize: "
+
+_ANNOTATION = re.compile(r"<<[^<>]*>>")
+
+
+def drop_annotations(solution: str) -> str:
+  """Returns a GSM8K solution without its calculator annotations.
+
+  The T5 vocabulary has no piece for "<", so they would be unknown pieces.
+
+  >>> drop_annotations("She sold 48/2 = <<48/2=24>>24 clips.")
+  'She sold 48/2 = 24 clips.'
+  """
+  return _ANNOTATION.sub("", solution)
+
+
+def gsm8k_prompt(question: str) -> str:
+  r"""Returns the zero-shot chain-of-thought prompt of a GSM8K question.
+
+  >>> gsm8k_prompt("How many?")
+  'Reason the math question below step by step. Question: How many?.\n Answer: '
+  """
+  return (
+    "Reason the math question below step by step. "
+    f"Question: {question}.\n Answer: "
+  )
+
+
+def mmlu_prompt(question: str, choices: Sequence[str]) -> str:
+  """Returns the zero-shot chain-of-thought prompt of an MMLU question.
+
+  Args:
+    question: without the choices.
+    choices: four.
+
+  >>> mmlu_prompt("2 + 2?", ["1", "2", "3", "4"]).splitlines()[:2]
+  ['Question: 2 + 2?', '(A) 1 (B) 2 (C) 3 (D) 4']
+  """
+  if len(choices) != 4:
+    raise ValueError(f"an MMLU question has 4 choices, not {len(choices)}")
+  listed = " ".join(f"({name}) {c}" for name, c in zip("ABCD", choices))
+  return (
+    f"Question: {question}\n{listed}\n Answer: \n Let's think step by step. "
+  )

@@ -1,0 +1,166 @@
+"""Runs seqio tasks over a split, in order, and keeps the tokens."""
+
+import functools
+
+import numpy as np
+from tqdm import tqdm
+
+from speccascade.data import tasks
+from speccascade.data._tf import seqio, tf
+from speccascade.data.arrays import FEATURES, TokenArrays, mixed
+from speccascade.data.vocabularies import Vocabulary
+
+
+def from_task(
+  task,
+  split: str,
+  lengths: dict[str, int] | None = None,
+  *,
+  vocabulary=None,
+  num: int | None = None,
+  use_cached: bool = False,
+  seed: int = 0,
+  progress: bool = True,
+) -> TokenArrays:
+  """Runs a seqio task or mixture over a split and keeps the tokens.
+
+  Examples longer than `lengths` are cut as T5X cuts them, and counted. In a
+  mixture the tasks' rates say how often each is in an epoch; in the longest
+  run that is needed, every example occurs.
+
+  Args:
+    task: name, or a seqio Task or Mixture.
+    split: of the task.
+    lengths: feature -> most tokens, end-of-sequence included; None: no limit.
+    vocabulary: replaces the task's.
+    num: the first examples only.
+    use_cached: read what seqio's own cache holds.
+    seed: of preprocessors that draw.
+    progress: show a bar on stderr.
+
+  Raises:
+    ValueError: unknown task or split, no examples, data that is not there.
+  """
+  if isinstance(task, str):
+    task = tasks.get(task, vocabulary)
+  if not isinstance(task, seqio.Mixture):
+    return _from_one(task, split, lengths, num, use_cached, seed, progress)
+  parts = [
+    _from_one(part, split, lengths, num, use_cached, seed, progress)
+    for part in task.tasks
+  ]
+  rates = np.array([task.get_rate(part) for part in task.tasks], float)
+  return mixed(parts, rates / rates.sum())
+
+
+def _from_one(task, split, lengths, num, use_cached, seed, progress):
+  trims = _unwrapped(seqio.preprocessors.append_eos_after_trim)
+  one_more = any(_unwrapped(p) is trims for p in task.preprocessors)
+  # With room for one token more, a cut example is one that fills it.
+  asked = lengths and {
+    name: length + one_more for name, length in lengths.items()
+  }
+  columns = {name: [] for name in FEATURES}
+  cut = dict.fromkeys(FEATURES, 0)
+  dataset = open_split(task, split, asked, use_cached=use_cached, seed=seed)
+  if num is not None:
+    dataset = dataset.take(num)
+  bar = tqdm(
+    dataset.as_numpy_iterator(),
+    desc=f"tokenizing {task.name} {split}",
+    unit=" examples",
+    mininterval=1,
+    delay=3,
+    disable=not progress,
+  )
+  for example in guarded(bar, task):
+    for name, column in columns.items():
+      ids = np.asarray(example[name], np.int32)
+      limit = lengths[name] if lengths else len(ids)
+      feature = task.output_features[name]
+      if len(ids) > limit:
+        cut[name] += 1
+        end = ids[-1:] if feature.add_eos else ids[limit - 1 : limit]
+        ids = np.append(ids[: limit - 1], end)
+      elif not one_more and lengths and len(ids) == limit and feature.add_eos:
+        cut[name] += int(ids[-1] != feature.vocabulary.eos_id)
+      column.append(ids)
+  if not columns["inputs"]:
+    raise ValueError(f"task {task.name} has no examples in {split!r}")
+  return TokenArrays._of_columns(columns, cut)
+
+
+def _unwrapped(preprocessor):
+  while isinstance(preprocessor, functools.partial):
+    preprocessor = preprocessor.func
+  return preprocessor
+
+
+def open_split(task, split, lengths, *, use_cached=False, seed=0):
+  """Returns a split of a task, in order, as a `tf.data.Dataset`.
+
+  Raises:
+    ValueError: the task has no such split, or its data is not there.
+  """
+  # Before TensorFlow traces a graph, which would bury the message.
+  for feature in task.output_features.values():
+    if isinstance(feature.vocabulary, Vocabulary):
+      feature.vocabulary.load_model()
+  splits = list(guarded_call(lambda: task.source.splits, task))
+  # TFDS knows the splits of data that it has, and no others.
+  if splits and split.partition("[")[0] not in splits:
+    raise ValueError(
+      f"task {task.name} has no split {split!r}: it has {', '.join(splits)}"
+    )
+  return guarded_call(
+    lambda: task.get_dataset(
+      sequence_length=lengths,
+      split=split,
+      shuffle=False,
+      use_cached=use_cached,
+      seed=seed,
+      try_in_mem_cache=False,
+    ),
+    task,
+  )
+
+
+def guarded_call(function, task):
+  """Calls a function of seqio; TFDS's faults become one line."""
+  try:
+    return function()
+  except Exception as error:
+    raise _explained(error, task) from error
+
+
+def guarded(iterator, task):
+  """Yields from a data set, with faults as in `guarded_call`."""
+  iterator = iter(iterator)
+  while True:
+    try:
+      example = next(iterator)
+    except StopIteration:
+      return
+    except Exception as error:
+      raise _explained(error, task) from error
+    yield example
+
+
+def _explained(error: Exception, task) -> Exception:
+  if not isinstance(task.source, seqio.TfdsDataSource):
+    return error
+  files = []
+  trace = error.__traceback__
+  while trace is not None:
+    files.append(trace.tb_frame.f_code.co_filename)
+    trace = trace.tb_next
+  from_tfds = any("tensorflow_datasets" in file for file in files)
+  if not from_tfds and not isinstance(error, tf.errors.OpError):
+    return error
+  text = " ".join(str(error).split())
+  return ValueError(
+    f"task {task.name} needs the TFDS data set "
+    f"{task.source.tfds_dataset.name}, which {tasks.tfds_data_dir()} does not "
+    "have and which cannot be made there: pass --tfds_data_dir, or prepare it "
+    f"on a machine with a network ({type(error).__name__}: {text[:200]})"
+  )

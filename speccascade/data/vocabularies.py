@@ -1,0 +1,215 @@
+"""SentencePiece vocabularies: where they are, which they are, what they fit."""
+
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import tempfile
+
+import numpy as np
+
+from speccascade.checkpoints import storage
+from speccascade.data._tf import seqio
+
+# The vocabulary of T5, T5 v1.1 and Flan-T5: 32,000 pieces and 100 sentinels.
+T5_MODEL = "gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"
+T5_SHA256 = "d60acb128cf7b7f2536e8f38a5b18a05535c9e14c7a355904270e15b0945ea86"
+T5_EXTRA_IDS = 100
+
+IDENTITY_FILE = "vocabulary.json"
+
+
+class Vocabulary(seqio.SentencePieceVocabulary):
+  """A SentencePiece model that is read when it is first used.
+
+  Args:
+    path: of the model file, local or on gs://; a remote one is kept in the
+      user's cache directory.
+    extra_ids: sentinels added behind the pieces; None means 100 for T5's own
+      model, which every public T5 checkpoint has, and 0 for any other.
+  """
+
+  def __init__(self, path: str = T5_MODEL, extra_ids: int | None = None):
+    self.path = os.fspath(path)
+    self._wanted_extra_ids = extra_ids
+    super().__init__(self.path, extra_ids=extra_ids or 0)
+
+  def _model_context(self):
+    if self._model is None:
+      local, digest = _fetch(self.path)
+      self._sentencepiece_model_file = local
+      self._extra_ids = _extra_ids(digest, self._wanted_extra_ids)
+      try:
+        context = super()._model_context()
+      except Exception as error:
+        raise ValueError(
+          f"{self.path} is no SentencePiece model: {storage.first_line(error)}"
+        ) from error
+      ids = context.tokenizer.pad_id(), context.tokenizer.eos_id()
+      if ids != (0, 1):
+        raise ValueError(
+          f"{self.path} has pad id {ids[0]} and end-of-sequence id {ids[1]}, "
+          "want 0 and 1: train it with pad_id=0, eos_id=1, unk_id=2"
+        )
+    return super()._model_context()
+
+  def __eq__(self, other):
+    # By content: the same model may lie in two places.
+    return (
+      isinstance(other, seqio.SentencePieceVocabulary)
+      and self.sp_model == other.sp_model
+    )
+
+  def __hash__(self):
+    return hash(self.sp_model)
+
+  @property
+  def extra_ids(self) -> int:
+    self._model_context()
+    return self._extra_ids
+
+  @property
+  def identity(self) -> dict:
+    """What makes it this vocabulary: the file's hash, and the sentinels."""
+    return {"sha256": _fetch(self.path)[1], "extra_ids": self.extra_ids}
+
+  def text(self, ids) -> str:
+    """Returns the text of generated ids.
+
+    It ends before the first end-of-sequence. Padding and ids past the pieces,
+    which a model with a padded embedding can sample, are left out.
+    """
+    kept = []
+    for i in np.asarray(ids).tolist():
+      if i == self.eos_id:
+        break
+      if 0 < i < self.vocab_size:
+        kept.append(i)
+    return self.tokenizer.decode(kept)
+
+
+@functools.lru_cache(maxsize=16)
+def load(path: str = T5_MODEL, extra_ids: int | None = None) -> Vocabulary:
+  """Returns the vocabulary of a model file, read and checked.
+
+  Raises:
+    FileNotFoundError: no file there, or it cannot be fetched.
+    ValueError: it is no SentencePiece model, or its special ids differ.
+  """
+  vocabulary = Vocabulary(path, extra_ids)
+  vocabulary.load_model()
+  return vocabulary
+
+
+def check_fits(vocabulary, rows: int, model: str = "the model"):
+  """Raises ValueError where a task's ids do not fit a model's embedding.
+
+  Args:
+    vocabulary: of the task.
+    rows: of the embedding; more rows than pieces is the usual padding.
+    model: what to call it.
+  """
+  if vocabulary.vocab_size > rows:
+    raise ValueError(
+      f"{model} has {rows} embedding rows, but the vocabulary "
+      f"{_name(vocabulary)} has {vocabulary.vocab_size} pieces: want the "
+      "vocabulary that the model was trained with"
+    )
+
+
+def check_pair(vocabulary, drafter_rows: int, verifier_rows: int):
+  """Raises ValueError unless drafter, verifier and task share a vocabulary."""
+  if drafter_rows != verifier_rows:
+    raise ValueError(
+      f"drafter and verifier have different vocabularies: {drafter_rows} and "
+      f"{verifier_rows} embedding rows; want two models of one vocabulary"
+    )
+  check_fits(vocabulary, verifier_rows, "each model of the pair")
+
+
+def save_identity(folder, vocabulary: Vocabulary):
+  """Writes beside checkpoints which vocabulary they were trained with."""
+  folder = pathlib.Path(folder)
+  folder.mkdir(parents=True, exist_ok=True)
+  _write(
+    folder / IDENTITY_FILE,
+    json.dumps({**vocabulary.identity, "path": vocabulary.path}).encode(),
+  )
+
+
+def check_identity(checkpoint, vocabulary: Vocabulary):
+  """Raises where a checkpoint was trained with another vocabulary than this.
+
+  Args:
+    checkpoint: its path; the identity is looked for there and one folder up. A
+      checkpoint without one passes: `check_fits` is what can be said of it.
+    vocabulary: that is to be used with it.
+
+  Raises:
+    ValueError: the identities differ, with both.
+  """
+  checkpoint = os.fspath(checkpoint).rstrip("/")
+  if "://" in checkpoint:
+    return
+  for folder in (pathlib.Path(checkpoint), pathlib.Path(checkpoint).parent):
+    path = folder / IDENTITY_FILE
+    if path.is_file():
+      trained = json.loads(path.read_text())
+      given = vocabulary.identity
+      if any(trained.get(key) != given[key] for key in given):
+        raise ValueError(
+          f"{checkpoint} was trained with the vocabulary {trained['path']} "
+          f"(sha256 {trained['sha256'][:12]}, {trained['extra_ids']} extra "
+          f"ids), not with {vocabulary.path} (sha256 {given['sha256'][:12]}, "
+          f"{given['extra_ids']} extra ids): pass the former"
+        )
+      return
+
+
+def _extra_ids(digest: str, wanted: int | None) -> int:
+  if wanted is not None:
+    return wanted
+  return T5_EXTRA_IDS if digest == T5_SHA256 else 0
+
+
+@functools.cache
+def _fetch(path: str) -> tuple[str, str]:
+  """Returns a local path with the model's bytes, and their SHA-256."""
+  if "://" not in path:
+    local = pathlib.Path(path).expanduser()
+    if not local.is_file():
+      raise FileNotFoundError(
+        f"no vocabulary at {path}: want the file of a SentencePiece model"
+      )
+    return str(local), hashlib.sha256(local.read_bytes()).hexdigest()
+  cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+  key = hashlib.sha256(path.encode()).hexdigest()[:16]
+  local = pathlib.Path(cache) / "speccascade" / "vocabularies" / f"{key}.model"
+  if not local.is_file():
+    folder, _, name = path.rpartition("/")
+    try:
+      content = storage.Directory(folder).read(name)
+    except (ValueError, OSError) as error:
+      raise FileNotFoundError(
+        f"the vocabulary {path} cannot be fetched ({error}): download it "
+        "elsewhere and pass --gin.VOCABULARY='\"PATH\"'"
+      ) from error
+    if content is None:
+      raise FileNotFoundError(f"no vocabulary at {path}")
+    if path == T5_MODEL and hashlib.sha256(content).hexdigest() != T5_SHA256:
+      raise ValueError(f"{path} did not arrive whole: run again")
+    local.parent.mkdir(parents=True, exist_ok=True)
+    _write(local, content)
+  return str(local), hashlib.sha256(local.read_bytes()).hexdigest()
+
+
+def _write(path: pathlib.Path, content: bytes):
+  handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+  with os.fdopen(handle, "wb") as file:
+    file.write(content)
+  os.replace(name, path)
+
+
+def _name(vocabulary) -> str:
+  return getattr(vocabulary, "path", type(vocabulary).__name__)

@@ -1,0 +1,218 @@
+"""Batches against seqio's own converters, and their order."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from speccascade.data import batches
+from speccascade.data._tf import seqio, tf
+from speccascade.data.arrays import TokenArrays, mixed
+
+pytestmark = pytest.mark.needs_tf
+
+
+def examples(num, seed=0, longest=9):
+  """Pairs whose first input token is 10 + the index of the pair."""
+  rng = np.random.default_rng(seed)
+  pairs = []
+  for i in range(num):
+    inputs, targets = (
+      rng.integers(3, 10, rng.integers(0, longest - 1)) for _ in range(2)
+    )
+    pairs.append(([10 + i, *inputs, 1], [*targets, 1]))
+  return pairs
+
+
+def indices(batch):
+  """The examples of an unpacked batch, padding rows left out."""
+  first = batch["encoder_input_tokens"][:, 0]
+  return [int(i) - 10 for i in first if i]
+
+
+def seqio_batch(pairs, widths, pack):
+  dataset = tf.data.Dataset.from_generator(
+    lambda: ({"inputs": a, "targets": b} for a, b in pairs),
+    output_signature={
+      name: tf.TensorSpec([None], tf.int32) for name in ("inputs", "targets")
+    },
+  )
+  lengths = {"inputs": widths[0], "targets": widths[1]}
+  converted = seqio.EncDecFeatureConverter(pack=pack)(dataset, lengths)
+  rows = list(converted.as_numpy_iterator())
+  return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
+
+
+def assert_equal(got, expected):
+  assert sorted(got) == sorted(expected)
+  for key, value in expected.items():
+    np.testing.assert_array_equal(got[key], value, key)
+    assert got[key].dtype == np.int32
+
+
+def test_features_equal_seqio():
+  pairs = examples(7)
+  arrays = TokenArrays.of(pairs)
+  rows = [(i,) for i in range(7)]
+  got = batches.model_features(arrays, rows, (12, 11))
+  assert_equal(got, seqio_batch(pairs, (12, 11), pack=False))
+
+
+def test_packing_equals_seqio():
+  pairs = examples(40)
+  arrays = TokenArrays.of(pairs)
+  made = batches.train_batches(
+    arrays,
+    batch_size=2,
+    seed=3,
+    lengths={"inputs": 24, "targets": 24},
+    pack=True,
+  )
+  (bucket,) = made.buckets
+  order = list(itertools.chain.from_iterable(bucket.rows))
+  assert sorted(order) == list(range(40))
+  assert max(map(len, bucket.rows)) > 2
+  # seqio packs by the window; one window of 24 examples is enough to compare.
+  expected = seqio_batch([pairs[i] for i in order[:24]], (24, 24), pack=True)
+  num = len(expected["encoder_input_tokens"]) - 1  # the last one is cut short
+  got = batches.model_features(arrays, bucket.rows[:num], (24, 24), True)
+  assert_equal(got, {key: value[:num] for key, value in expected.items()})
+  assert made.batch(0)["encoder_segment_ids"].shape == (2, 24)
+
+
+def test_an_epoch_has_every_example_once():
+  arrays = TokenArrays.of(examples(24))
+  made = batches.train_batches(arrays, batch_size=4, seed=1)
+  assert made.steps_per_epoch == 6
+  epochs = [
+    [indices(made.batch(e * 6 + k)) for k in range(6)] for e in range(3)
+  ]
+  for epoch in epochs:
+    assert sorted(itertools.chain(*epoch)) == list(range(24))
+  assert epochs[0] != epochs[1] != epochs[2]
+  other = batches.train_batches(arrays, batch_size=4, seed=2)
+  assert indices(other.batch(0)) != epochs[0][0]
+
+
+@pytest.mark.parametrize("kind", ["plain", "buckets", "pack"])
+def test_resuming_continues_bit_for_bit(kind):
+  arrays = TokenArrays.of(examples(50))
+  options = {
+    "plain": {"batch_size": 8},
+    "buckets": {"batch_size": 4, "buckets": [5, (9, 10)]},
+    "pack": {"batch_size": 2, "lengths": {"inputs": 20, "targets": 20}},
+  }[kind]
+
+  def stream(start):
+    made = batches.train_batches(
+      TokenArrays.of(examples(50)), seed=5, pack=kind == "pack", **options
+    )
+    return made.iterator(start)
+
+  unbroken = list(itertools.islice(stream(0), 40))
+  for start in (0, 7, 33):
+    resumed = list(itertools.islice(stream(start), 40 - start))
+    for a, b in zip(unbroken[start:], resumed, strict=True):
+      assert_equal(b, a)
+  # Batches can be had in any order as well.
+  made = batches.train_batches(arrays, seed=5, pack=kind == "pack", **options)
+  for k in (30, 2, 31, 3):
+    assert_equal(made.batch(k), unbroken[k])
+
+
+def test_buckets():
+  arrays = TokenArrays.of(examples(200, longest=20))
+  made = batches.train_batches(
+    arrays, batch_size=6, seed=0, buckets=[8, 14, (20, 21)]
+  )
+  # About as many positions each: 6 * 21 = 126 is 15 rows of 8 and 9 of 14.
+  assert [b.batch_size for b in made.buckets] == [15, 9, 6]
+  seen = []
+  for k in range(made.steps_per_epoch):
+    batch = made.batch(k)
+    rows, width = batch["encoder_input_tokens"].shape
+    assert (rows, width) in [(15, 8), (9, 14), (6, 20)]
+    longest = max(
+      max(len(arrays.get(f, i)) for f in ("inputs", "targets"))
+      for i in indices(batch)
+    )
+    narrower = {8: 0, 14: 8, 20: 14}[width]
+    assert narrower < longest <= width + (width == 20)
+    seen += indices(batch)
+  assert len(seen) == len(set(seen))
+  assert len(seen) > 200 - 15 - 9 - 6
+
+
+def test_small_sets_still_fill_a_batch():
+  arrays = TokenArrays.of(examples(3))
+  made = batches.train_batches(arrays, batch_size=8, seed=0)
+  assert made.steps_per_epoch == 1
+  assert set(indices(made.batch(0))) == {0, 1, 2}
+  # Two narrow examples cannot fill a batch of theirs: they join the wide ones.
+  pairs = [([10, 1], [1]), ([11, 1], [1])]
+  pairs += [([12 + i, *[3] * 8, 1], [1]) for i in range(4)]
+  made = batches.train_batches(
+    TokenArrays.of(pairs), batch_size=2, seed=0, buckets=[4, 12]
+  )
+  assert [b.widths for b in made.buckets] == [(12, 12)]
+  assert made.steps_per_epoch == 3
+
+
+def test_eval_batches_have_every_example_once():
+  arrays = TokenArrays.of(examples(41))
+  for buckets in (None, [7, 10]):
+    some = list(batches.eval_batches(arrays, batch_size=4, buckets=buckets))
+    assert sorted(i for b in some for i in indices(b)) == list(range(41))
+    weights = sum(int(b["decoder_loss_weights"].sum()) for b in some)
+    assert weights == arrays.lengths("targets").sum()
+    shapes = {b["encoder_input_tokens"].shape for b in some}
+    assert len(shapes) == (2 if buckets else 1)
+  in_order = batches.eval_batches(arrays, batch_size=4)
+  assert indices(next(in_order)) == [0, 1, 2, 3]
+
+
+def test_a_mixture_follows_its_rates():
+  # 6 examples at rate 3/4 and 10 at 1/4: for all 10 to occur the epoch has 40
+  # rows, 30 of the former (5 times each) and 10 of the latter.
+  parts = [TokenArrays.of(examples(6)), TokenArrays.of(examples(16)[6:])]
+  both = mixed(parts, np.array([0.75, 0.25]))
+  assert len(both) == 16
+  made = batches.train_batches(both, batch_size=4, seed=0)
+  seen = [i for k in range(10) for i in indices(made.batch(k))]
+  counts = np.bincount(seen, minlength=16)
+  np.testing.assert_array_equal(counts, [5] * 6 + [1] * 10)
+  rows = batches.eval_batches(both, batch_size=4)
+  assert sorted(i for b in rows for i in indices(b)) == list(range(16))
+
+
+def test_npz(tmp_path):
+  arrays = TokenArrays.of(examples(5), {"inputs": 2, "targets": 0})
+  arrays.save(tmp_path / "cache" / "a.npz")
+  again = TokenArrays.load(tmp_path / "cache" / "a.npz")
+  assert again.num_cut == {"inputs": 2, "targets": 0}
+  for step in range(3):
+    made = [
+      batches.train_batches(a, batch_size=2, seed=0) for a in (arrays, again)
+    ]
+    assert_equal(made[0].batch(step), made[1].batch(step))
+  assert [p.name for p in (tmp_path / "cache").iterdir()] == ["a.npz"]
+  path = tmp_path / "b.npz"
+  path.write_bytes((tmp_path / "cache" / "a.npz").read_bytes()[:200])
+  with pytest.raises(ValueError, match="no tokenized examples"):
+    TokenArrays.load(path)
+
+
+def test_wrong_arguments():
+  arrays = TokenArrays.of(examples(5))
+  with pytest.raises(ValueError, match="batch size 0"):
+    batches.train_batches(arrays, batch_size=0, seed=0)
+  with pytest.raises(ValueError, match="widest batch takes 3 and 3"):
+    batches.train_batches(arrays, batch_size=1, seed=0, buckets=[2, 3])
+  with pytest.raises(ValueError, match="exclude each other"):
+    batches.train_batches(arrays, batch_size=1, seed=0, buckets=[20], pack=True)
+  with pytest.raises(ValueError, match="packed row takes 2 and 2"):
+    batches.train_batches(
+      arrays, batch_size=1, seed=0, lengths=dict(inputs=2, targets=2), pack=True
+    )
+  with pytest.raises(ValueError, match="no examples"):
+    batches.train_batches(TokenArrays.of([]), batch_size=1, seed=0)

@@ -1,0 +1,324 @@
+"""The tasks: prefixes, tokens, references, what is cut, what is missing."""
+
+import contextlib
+import json
+
+import gin
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from speccascade import gin_setup
+from speccascade.data import examples, preprocess, reading, tasks
+from speccascade.data._tf import seqio, tf
+
+pytestmark = pytest.mark.needs_tf
+
+PAIRS = [
+  ("the cat sat on the mat", "die Katze sitzt auf der Matte"),
+  ("a man and a woman walk", "ein Mann und eine Frau gehen"),
+  ("the dog", "der Hund"),
+]
+
+
+@pytest.fixture(autouse=True)
+def clean_registry():
+  before = set(seqio.TaskRegistry.names())
+  yield
+  for name in set(seqio.TaskRegistry.names()) - before:
+    seqio.TaskRegistry.remove(name)
+    tasks._REGISTERED_TEXT.pop(name, None)
+
+
+@pytest.fixture
+def text_task(tmp_path, vocabulary_path):
+  for side, suffix in ((0, "en"), (1, "de")):
+    lines = "\n".join(pair[side] for pair in PAIRS)
+    (tmp_path / f"train.{suffix}").write_text(lines)
+  rows = [
+    {"inputs": a, "targets": b, "extra_targets": [b.upper()]}
+    for a, b in PAIRS[:2]
+  ]
+  (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+  return {
+    "name": "tiny_text",
+    "train": str(tmp_path / "train"),
+    "test": str(tmp_path / "test.jsonl"),
+    "prefix": preprocess.TRANSLATE,
+    "vocabulary": str(vocabulary_path),
+  }
+
+
+@contextlib.contextmanager
+def mocked(name, rows):
+  """TFDS serves `rows`, in the features that its builder declares."""
+
+  def as_dataset(self, split=None, **kwargs):
+    del split, kwargs
+    features = self.info.features
+    return tf.data.Dataset.from_generator(
+      lambda: iter(rows),
+      output_signature={
+        key: tf.TensorSpec([], tf.string) for key in features
+      },
+    )
+
+  seqio.utils.LazyTfdsLoader._MEMOIZED_BUILDERS.clear()
+  with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+    assert set(rows[0]) == set(tfds.builder(name).info.features.keys())
+    yield
+  seqio.utils.LazyTfdsLoader._MEMOIZED_BUILDERS.clear()
+
+
+def first(name, vocabulary, split="train"):
+  return next(examples.from_task(name, split, vocabulary=vocabulary))
+
+
+def test_wmt(vocabulary):
+  rows = [{"en": a, "de": b} for a, b in PAIRS]
+  with mocked("wmt_t2t_translate/de-en:1.0.0", rows):
+    got = list(
+      examples.from_task(
+        "wmt_t2t_ende_v003", "validation", vocabulary=vocabulary
+      )
+    )
+  assert [e.index for e in got] == [0, 1, 2]
+  assert got[0].inputs == "translate English to German: " + PAIRS[0][0]
+  assert got[0].targets == PAIRS[0][1]
+  assert got[0].references == (PAIRS[0][1],)
+  expected = [*vocabulary.encode(got[0].inputs), 1]
+  np.testing.assert_array_equal(got[0].input_ids, expected)
+  metrics = [fn.__name__ for fn in tasks.get("wmt_t2t_ende_v003").metric_fns]
+  assert metrics == ["bleu_intl", "chrf"]
+
+
+@pytest.mark.parametrize(
+  ("name", "builder", "row"),
+  [
+    (
+      "cnn_dailymail_v002",
+      "cnn_dailymail:3.4.0",
+      {
+        "article": "the cat sat",
+        "highlights": "cat .\nsat .",
+        "publisher": "cnn",
+        "id": "1",
+      },
+    ),
+    ("xsum", "xsum:1.1.0", {"document": "the cat sat", "summary": "cat"}),
+  ],
+)
+def test_summaries(name, builder, row, vocabulary):
+  with mocked(builder, [row]):
+    got = first(name, vocabulary)
+  assert got.inputs == "summarize: the cat sat"
+  assert got.targets == row.get("highlights", row.get("summary"))
+  assert [fn.__name__ for fn in tasks.get(name).metric_fns] == ["rouge"]
+
+
+def test_gsm8k(vocabulary):
+  answer = "She has 2*3=<<2*3=6>>6 eggs.\n#### 6"
+  row = {
+    "question": "How many eggs?",
+    "answer": answer,
+    "annotation": answer[:-7],
+    "short_answer": "6",
+  }
+  with mocked("gsm8k:1.0.0", [row]):
+    got = first("gsm8k_cot", vocabulary)
+  assert got.inputs == preprocess.gsm8k_prompt("How many eggs?")
+  assert got.targets == "She has 2*3=6 eggs.\n#### 6"
+
+
+def test_mmlu_of_the_release(tmp_path, monkeypatch, vocabulary):
+  monkeypatch.setattr(seqio.utils, "_TFDS_DATA_DIR_OVERRIDE", str(tmp_path))
+  with pytest.raises(FileNotFoundError, match=r"unpack the authors' data\.tar"):
+    first("mmlu_cot", vocabulary, "test")
+  folder = tmp_path / "downloads" / "manual" / "mmlu" / "val"
+  folder.mkdir(parents=True)
+  # The release quotes as spreadsheets do; a question may have several lines.
+  (folder / "b_val.csv").write_text('"Is it\n""so""?",1,2,3,"4, or 5",D\n')
+  (folder / "a_val.csv").write_text("Why?,w,x,y,z,A\n")
+  got = list(
+    examples.from_task("mmlu_cot", "validation", vocabulary=vocabulary)
+  )
+  assert got[0].inputs == preprocess.mmlu_prompt("Why?", "wxyz")
+  assert got[1].inputs.startswith('Question: Is it\n"so"?\n(A) 1')
+  assert "(D) 4, or 5\n" in got[1].inputs
+  assert [e.targets for e in got] == ["A", "D"]
+
+
+def test_mmlu_of_json_lines(real_data):
+  questions = tasks.read_mmlu(real_data / "mmlu", "dev")
+  assert len(questions) == 285
+  assert {len(q["choices"]) for q in questions} == {4}
+  assert {q["answer"] for q in questions} == set("ABCD")
+
+
+def test_tfds_data_that_is_not_there(tmp_path, monkeypatch, vocabulary):
+  # Its builder wants a file that has to be fetched by hand: no network needed.
+  monkeypatch.setattr(seqio.utils, "_TFDS_DATA_DIR_OVERRIDE", str(tmp_path))
+  seqio.utils.LazyTfdsLoader._MEMOIZED_BUILDERS.clear()
+  monkeypatch.setattr(
+    tfds.core.download.DownloadManager,
+    "download",
+    lambda *args, **kwargs: tmp_path / "ids.json",
+  )
+  (tmp_path / "ids.json").write_text('{"train": []}')
+  with pytest.raises(ValueError, match="needs the TFDS data set xsum") as error:
+    first("xsum", vocabulary)
+  assert "--tfds_data_dir" in str(error.value)
+  assert "\n" not in str(error.value)
+  seqio.utils.LazyTfdsLoader._MEMOIZED_BUILDERS.clear()
+
+
+def test_text_task(text_task, vocabulary):
+  name = tasks.register_text_task(**text_task)
+  assert name == "tiny_text"
+  got = list(examples.from_task(name, "test"))
+  assert len(got) == 2
+  assert got[1].inputs == preprocess.TRANSLATE + PAIRS[1][0]
+  assert got[1].references == (PAIRS[1][1], PAIRS[1][1].upper())
+  assert len(list(examples.from_task(name, "test", num=1))) == 1
+  arrays = reading.from_task(name, "train", progress=False)
+  assert len(arrays) == 3
+  for i, (_, target) in enumerate(PAIRS):
+    expected = [*vocabulary.encode(target), 1]
+    np.testing.assert_array_equal(arrays.get("targets", i), expected)
+  # seqio itself sees the same task, metrics and references included.
+  task = seqio.get_mixture_or_task(name)
+  targets = task.postprocess_fn(
+    "x", example={"references": [b"a", b"b"]}, is_target=True
+  )
+  assert targets == ["a", "b"]
+  assert task.postprocess_fn("x", example={}, is_target=False) == "x"
+  scores = [fn([["a b c d e"]], ["a b c d e"]) for fn in task.metric_fns]
+  assert [set(s) for s in scores] == [{"bleu"}, {"chrf"}]
+
+
+def test_text_task_from_gin(text_task, tmp_path):
+  lines = [f"  {key} = {value!r}" for key, value in text_task.items()]
+  (tmp_path / "task.gin").write_text(
+    "from __gin__ import dynamic_registration\n"
+    "from speccascade.data import reading\n"
+    "from speccascade.data import tasks\n"
+    "MIXTURE_OR_TASK_NAME = @tasks.register_text_task()\n"
+    "tasks.register_text_task:\n" + "\n".join(lines) + "\n"
+    "reading.from_task:\n"
+    "  task = %MIXTURE_OR_TASK_NAME\n"
+    "  split = 'train'\n"
+  )
+  gin_setup.parse(["task.gin"], [], [str(tmp_path)])
+  read = gin_setup.configured(reading.from_task)
+  assert len(read(progress=False)) == 3
+  assert len(read(progress=False)) == 3  # the macro registers once more
+  gin.clear_config()
+
+
+def test_text_task_mistakes(text_task):
+  with pytest.raises(ValueError, match="has no files"):
+    tasks.register_text_task("empty")
+  with pytest.raises(ValueError, match="no metric 'bluh'"):
+    tasks.register_text_task(**{**text_task, "metrics": ["bluh"]})
+  tasks.register_text_task(**text_task)
+  with pytest.raises(ValueError, match="there is a task 'tiny_text' already"):
+    tasks.register_text_task(**{**text_task, "prefix": "other"})
+  with pytest.raises(ValueError, match="has no split 'validation': it has tr"):
+    first("tiny_text", None, "validation")
+  with pytest.raises(ValueError, match="did you mean tiny_text"):
+    tasks.get("tiny_txt")
+
+
+def test_cutting_equals_seqio(text_task):
+  name = tasks.register_text_task(**text_task)
+  lengths = {"inputs": 16, "targets": 12}
+  whole = reading.from_task(name, "train", progress=False)
+  arrays = reading.from_task(name, "train", lengths, progress=False)
+  expected = list(
+    seqio.get_mixture_or_task(name)
+    .get_dataset(lengths, split="train", shuffle=False)
+    .as_numpy_iterator()
+  )
+  for i, row in enumerate(expected):
+    for feature in lengths:
+      np.testing.assert_array_equal(arrays.get(feature, i), row[feature])
+  assert whole.num_cut == {"inputs": 0, "targets": 0}
+  for feature, length in lengths.items():
+    too_long = int((whole.lengths(feature) > length).sum())
+    assert arrays.num_cut[feature] == too_long
+  assert arrays.num_cut["targets"] in (1, 2)
+  got = list(examples.from_task(name, "train", max_input_len=16))
+  for i, example in enumerate(got):
+    np.testing.assert_array_equal(example.input_ids, arrays.get("inputs", i))
+    assert example.cut == (whole.lengths("inputs")[i] > 16)
+
+
+def test_mixture(text_task):
+  for i in (1, 2):
+    tasks.register_text_task(**{**text_task, "name": f"part_{i}"})
+  seqio.MixtureRegistry.add("tiny_mix", [("part_1", 1.0), ("part_2", 3.0)])
+  try:
+    arrays = reading.from_task("tiny_mix", "train", progress=False)
+    assert len(arrays) == 6
+    counts = np.bincount(arrays.rows, minlength=6)
+    np.testing.assert_array_equal(counts, [1, 1, 1, 3, 3, 3])
+    with pytest.raises(ValueError, match="decode one of its tasks, part_1"):
+      first("tiny_mix", None)
+  finally:
+    seqio.MixtureRegistry.remove("tiny_mix")
+
+
+def test_another_vocabulary(text_task, vocabulary_path):
+  from speccascade.data import vocabularies
+
+  name = tasks.register_text_task(**text_task)
+  other = vocabularies.Vocabulary(str(vocabulary_path), extra_ids=3)
+  task = tasks.get(name, other)
+  assert task.output_features["targets"].vocabulary is other
+  kept = tasks.get(name).output_features["targets"].vocabulary
+  assert kept.vocab_size == other.vocab_size - 3
+
+
+def test_texts_and_files(tmp_path, vocabulary):
+  path = tmp_path / "in.txt"
+  path.write_text("the cat\nthe dog sat on the mat and the cat sat too\n")
+  short, long = examples.from_file(path, vocabulary, prefix="summarize: ")
+  assert (short.index, long.index) == (0, 1)
+  assert short.inputs == "summarize: the cat"
+  assert short.input_ids[-1] == 1
+  assert short.references == ()
+  limit = len(short.input_ids)
+  with pytest.raises(ValueError, match=rf"in\.txt, line 2 has .* {limit}:"):
+    examples.from_file(
+      path, vocabulary, prefix="summarize: ", max_input_len=limit
+    )
+  cut = examples.from_file(
+    path,
+    vocabulary,
+    prefix="summarize: ",
+    max_input_len=limit,
+    truncate=True,
+  )
+  assert [e.cut for e in cut] == [False, True]
+  np.testing.assert_array_equal(
+    cut[1].input_ids, [*long.input_ids[: limit - 1], 1]
+  )
+  path.write_text("a\n\nb\n")
+  with pytest.raises(ValueError, match=r"in\.txt, line 2 is empty"):
+    examples.from_file(path, vocabulary)
+  with pytest.raises(ValueError, match="no texts"):
+    examples.from_texts([], vocabulary)
+
+
+def test_multi30k(real_data):
+  name = tasks.register_text_task(
+    name="multi30k_test",
+    test=str(real_data / "multi30k" / "test_2016_flickr"),
+    prefix=preprocess.TRANSLATE,
+    vocabulary=str(real_data / "vocab" / "t5_cc_all_32000.model"),
+  )
+  arrays = reading.from_task(name, "test", progress=False)
+  # 18.6 German and 15.4 English pieces on average, and end-of-sequence; the
+  # prefix has 5 pieces.
+  assert arrays.lengths("targets").mean() == pytest.approx(19.6, abs=0.06)
+  assert arrays.lengths("inputs").mean() == pytest.approx(21.4, abs=0.06)

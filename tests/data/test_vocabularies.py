@@ -1,0 +1,115 @@
+"""Which vocabulary it is, what it fits, and how ids become text."""
+
+import hashlib
+
+import pytest
+
+from speccascade.data import vocabularies
+from tests.data.conftest import TEXT, train_vocabulary
+
+pytestmark = pytest.mark.needs_tf
+
+
+def test_ids_and_text(vocabulary, vocabulary_path):
+  ids = vocabulary.encode(TEXT[0])
+  assert vocabulary.text(ids) == TEXT[0]
+  # Text ends before the first end-of-sequence; padding and ids that no piece
+  # has are left out.
+  size = vocabulary.vocab_size
+  assert vocabulary.text([0, *ids, 0, size, size + 31, 1, *ids]) == TEXT[0]
+  assert vocabulary.text([1]) == ""
+  digest = hashlib.sha256(vocabulary_path.read_bytes()).hexdigest()
+  assert vocabulary.identity == {"sha256": digest, "extra_ids": 0}
+
+
+def test_extra_ids(vocabulary, vocabulary_path):
+  more = vocabularies.Vocabulary(str(vocabulary_path), extra_ids=10)
+  assert more.vocab_size == vocabulary.vocab_size + 10
+  assert more.identity != vocabulary.identity
+  assert more != vocabulary
+  assert vocabularies.Vocabulary(str(vocabulary_path)) == vocabulary
+
+
+def test_nothing_is_read_before_it_is_used():
+  vocabularies.Vocabulary("/nowhere/x.model")
+  with pytest.raises(FileNotFoundError, match="no vocabulary at /nowhere"):
+    vocabularies.load("/nowhere/x.model")
+
+
+def test_wrong_files(tmp_path):
+  path = tmp_path / "text.model"
+  path.write_text("not a model")
+  with pytest.raises(ValueError, match=r"text\.model is no SentencePiece"):
+    vocabularies.load(str(path))
+  path = train_vocabulary(tmp_path / "ids.model", pad_id=3, eos_id=1, unk_id=0)
+  with pytest.raises(ValueError, match="pad id 3"):
+    vocabularies.load(str(path))
+
+
+def test_check_fits(vocabulary):
+  size = vocabulary.vocab_size
+  vocabularies.check_fits(vocabulary, size)
+  vocabularies.check_fits(vocabulary, size + 28)  # rows are padded
+  with pytest.raises(ValueError, match=f"the drafter has {size - 1} embedding"):
+    vocabularies.check_fits(vocabulary, size - 1, "the drafter")
+
+
+def test_check_pair(vocabulary):
+  vocabularies.check_pair(vocabulary, 128, 128)
+  with pytest.raises(ValueError, match="different vocabularies: 128 and 256"):
+    vocabularies.check_pair(vocabulary, 128, 256)
+  with pytest.raises(ValueError, match="each model of the pair has 8"):
+    vocabularies.check_pair(vocabulary, 8, 8)
+
+
+def test_identity_beside_a_checkpoint(vocabulary, vocabulary_path, tmp_path):
+  step = tmp_path / "model" / "checkpoint_10"
+  step.mkdir(parents=True)
+  vocabularies.check_identity(step, vocabulary)  # none is recorded
+  vocabularies.save_identity(step.parent, vocabulary)
+  vocabularies.check_identity(step, vocabulary)
+  vocabularies.check_identity(f"{step.parent}/", vocabulary)
+  other = vocabularies.Vocabulary(str(vocabulary_path), extra_ids=5)
+  with pytest.raises(ValueError, match="was trained with the vocabulary"):
+    vocabularies.check_identity(step, other)
+
+
+def test_remote_models_are_fetched_once(
+  vocabulary_path, tmp_path, monkeypatch, vocabulary
+):
+  content = vocabulary_path.read_bytes()
+  asked = []
+
+  class Bucket:
+    def __init__(self, url):
+      self.url = url
+
+    def read(self, name):
+      asked.append(f"{self.url}/{name}")
+      return None if "missing" in name else content
+
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+  monkeypatch.setattr(vocabularies.storage, "Directory", Bucket)
+  url = "gs://bucket/of/tiny.model"
+  assert vocabularies.Vocabulary(url) == vocabulary
+  vocabularies._fetch.cache_clear()  # as in the next process
+  assert vocabularies.Vocabulary(url) == vocabulary
+  assert asked == [url]
+  with pytest.raises(FileNotFoundError, match=r"gs://bucket/missing\.model"):
+    vocabularies.load("gs://bucket/missing.model")
+  # T5's own is known: anything else did not arrive whole.
+  with pytest.raises(ValueError, match="did not arrive whole"):
+    vocabularies.load(vocabularies.T5_MODEL)
+  vocabularies._fetch.cache_clear()
+
+
+def test_t5_vocabulary(real_data):
+  path = real_data / "vocab" / "t5_cc_all_32000.model"
+  vocabulary = vocabularies.load(str(path))
+  assert vocabulary.identity["sha256"] == vocabularies.T5_SHA256
+  assert vocabulary.vocab_size == 32100  # the sentinels come by themselves
+  ids = vocabulary.encode("translate English to German: That is good.")
+  assert ids == [13959, 1566, 12, 2968, 10, 466, 19, 207, 5]
+  assert vocabulary.text([*ids, 32127, 1]) == (
+    "translate English to German: That is good."
+  )
