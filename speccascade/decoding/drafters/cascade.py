@@ -18,6 +18,9 @@ from speccascade.decoding.drafters.max_gram import MaxGramDrafter
 from speccascade.decoding.drafters.reviewed import ReviewedDrafter
 from speccascade.decoding.types import Drafter, LanguageModel
 
+# Made once: equal drafters must share a compiled program.
+LENIENT_GREEDY = targets.defer_tokens(deferral.lenient_cs_paper)
+
 
 def increments(
   matrix: Sequence[Sequence[int]], *, meaning: str
@@ -100,7 +103,7 @@ def cascade_drafter(
   target = targets.lossless if lenience == 1 else targets.lossy
   greedy = None
   if lenience > 1:
-    greedy = targets.defer_tokens(deferral.lenient_cs_paper)
+    greedy = LENIENT_GREEDY
 
   # What a block of the outermost level, and the token behind it, can add to the
   # prefix before a model is asked again.

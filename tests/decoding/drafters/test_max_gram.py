@@ -1,0 +1,120 @@
+"""Max-Gram equals a brute-force reference, row by row."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import MaxGramDrafter, Sampling
+
+SAMPLING = Sampling.create(1.0)
+
+
+@jax.jit
+def propose(drafter, inputs, tokens, length):
+  state = drafter.prefill(inputs, capacity=tokens.shape[1])
+  keys = jax.random.split(jax.random.key(0), len(length))
+  return drafter.propose(
+    state,
+    tokens,
+    length,
+    keys,
+    SAMPLING,
+    bonus_law=False,
+    active=length > 0,
+  )[1]
+
+
+def drafts(drafter, sources, generated):
+  """Returns the proposals of many rows, [N, width]."""
+  rows = len(sources)
+  inputs = np.zeros((rows, max(map(len, sources)) + 2), np.int32)
+  tokens = np.full((rows, max(map(len, generated)) + 3), 9, np.int32)
+  for i, (source, written) in enumerate(zip(sources, generated)):
+    inputs[i, : len(source)] = source
+    tokens[i, : len(written)] = written
+  length = np.array([len(written) for written in generated], np.int32)
+  given = (jnp.asarray(x) for x in (inputs, tokens, length))
+  return propose(drafter, *given)
+
+
+def longest_suffix(text, generated, n):
+  """Up to n tokens behind the leftmost place of the longest suffix in text."""
+  for size in range(len(generated), 0, -1):
+    suffix = generated[-size:]
+    for start in range(len(text) - size + 1):
+      if text[start : start + size] == suffix:
+        return text[start + size :][:n]
+  return []
+
+
+def reference(source, generated, n, table):
+  """The n tokens that follow: copied, copied once more, then a chain."""
+  source = [token for token in source if token]
+  chunk = longest_suffix(source + generated[:-1], generated, n)
+  if len(chunk) < n:
+    longer = generated + chunk
+    chunk = chunk + longest_suffix(longer[:-1], longer, n)
+  chunk = chunk[:n]
+  while len(chunk) < n:
+    chunk.append(int(table[(generated + chunk)[-1]]))
+  return chunk
+
+
+@pytest.mark.parametrize(
+  ("source", "generated", "n", "expected"),
+  [
+    ([1, 2, 5, 1, 2, 7, 9, 9], [9, 1, 2], 3, [5, 1, 2]),
+    ([5, 6, 7, 8], [0, 6], 6, [7, 8, 0, 6, 7, 8]),
+    ([7, 8, 9], [0, 33], 4, [34, 35, 36, 37]),
+    # T5: the source's EOS, and then the start token, can be drafted.
+    ([4, 5, 1], [0, 4], 4, [5, 1, 0, 4]),
+    # Nothing but the start token, which does not occur elsewhere.
+    ([4, 5, 1], [0], 2, [1, 2]),
+  ],
+)
+def test_worked_cases(source, generated, n, expected):
+  table = (np.arange(50) + 1) % 50
+  drafter = MaxGramDrafter.create(table, width=n, vocab_size=50)
+  assert reference(source, generated, n, table) == expected
+  proposal = drafts(drafter, [source], [generated])
+  assert proposal.tokens.tolist() == [expected]
+
+
+@pytest.mark.parametrize(("vocab_size", "n"), [(4, 3), (3, 7), (12, 4)])
+def test_equals_brute_force(vocab_size, n):
+  rng = np.random.default_rng(vocab_size)
+  num = 2000
+  sources, generated = (
+    [list(map(int, rng.integers(low, vocab_size, size))) for size in sizes]
+    for low, sizes in (
+      (1, rng.integers(0, 13, num)),
+      (0, rng.integers(1, 14, num)),
+    )
+  )
+  for row in generated:
+    row[0] = 0
+  table = rng.integers(0, vocab_size, vocab_size)
+  drafter = MaxGramDrafter.create(table, width=n, vocab_size=vocab_size)
+  proposal = drafts(drafter, sources, generated)
+  expected = [
+    reference(source, written, n, table)
+    for source, written in zip(sources, generated)
+  ]
+  np.testing.assert_array_equal(proposal.tokens, expected)
+  # A copy is certain: its law is one-hot at what was copied.
+  one_hot = np.eye(vocab_size, dtype=np.float32)[np.asarray(expected)]
+  np.testing.assert_array_equal(proposal.q[:, :n], one_hot)
+  assert np.all(np.asarray(proposal.count) == n)
+  assert proposal.q1 is None
+
+
+def test_a_shorter_table_is_padded_and_a_wrong_one_refused():
+  drafter = MaxGramDrafter.create([3, 2], width=1, vocab_size=4)
+  assert drafter.next_token.tolist() == [3, 2, 0, 0]
+  with pytest.raises(ValueError, match="5 entries, the vocabulary 4 rows"):
+    MaxGramDrafter.create([0] * 5, width=1, vocab_size=4)
+  with pytest.raises(ValueError, match="names token 4; ids run from 0 to 3"):
+    MaxGramDrafter.create([0, 4], width=1, vocab_size=4)
+  with pytest.raises(ValueError, match="names token -1"):
+    MaxGramDrafter.create([0, -1], width=1, vocab_size=4)
