@@ -42,20 +42,29 @@ class TokenArrays:
     >>> arrays.get("targets", 0)
     array([7, 8, 1], dtype=int32)
     """
-    columns = list(zip(*examples)) or [[], []]
-    return cls._of_columns(dict(zip(FEATURES, columns)), num_cut)
+    columns = dict(zip(FEATURES, list(zip(*examples)) or [[], []]))
+    return cls.joined(
+      {
+        name: np.fromiter((i for ids in column for i in ids), np.int32)
+        for name, column in columns.items()
+      },
+      {name: [len(ids) for ids in column] for name, column in columns.items()},
+      num_cut,
+    )
 
   @classmethod
-  def _of_columns(cls, columns, num_cut=None):
-    tokens, offsets = {}, {}
-    for name, column in columns.items():
-      lengths = np.fromiter(map(len, column), np.int64, len(column))
-      offsets[name] = np.concatenate([[0], np.cumsum(lengths)])
-      tokens[name] = (
-        np.concatenate([np.asarray(ids, np.int32) for ids in column])
-        if len(column)
-        else np.zeros(0, np.int32)
-      )
+  def joined(cls, tokens, sizes, num_cut=None) -> "TokenArrays":
+    """Returns the arrays of tokens that already stand one after the other.
+
+    Args:
+      tokens: feature -> int32 [all tokens].
+      sizes: feature -> [N] tokens of each example.
+      num_cut: feature -> examples that were cut; default none.
+    """
+    offsets = {
+      name: np.concatenate([[0], np.cumsum(np.asarray(several, np.int64))])
+      for name, several in sizes.items()
+    }
     num = len(offsets["inputs"]) - 1
     num_cut = num_cut or dict.fromkeys(FEATURES, 0)
     return cls(tokens, offsets, num_cut, np.arange(num))
@@ -149,13 +158,9 @@ def mixed(parts: list[TokenArrays], rates: np.ndarray) -> TokenArrays:
     starts[i] + np.arange(round(total * rates[i])) % sizes[i]
     for i in range(len(parts))
   ]
-  join = lambda name: np.concatenate([part.tokens[name] for part in parts])
-  offsets = {
-    name: np.concatenate(
-      [[0], np.cumsum(np.concatenate([p.lengths(name) for p in parts]))]
-    )
-    for name in FEATURES
-  }
-  cut = {name: sum(p.num_cut[name] for p in parts) for name in FEATURES}
-  tokens = {name: join(name) for name in FEATURES}
-  return TokenArrays(tokens, offsets, cut, np.concatenate(rows))
+  whole = TokenArrays.joined(
+    {n: np.concatenate([part.tokens[n] for part in parts]) for n in FEATURES},
+    {n: np.concatenate([p.lengths(n) for p in parts]) for n in FEATURES},
+    {n: sum(part.num_cut[n] for part in parts) for n in FEATURES},
+  )
+  return dataclasses.replace(whole, rows=np.concatenate(rows))

@@ -1,6 +1,7 @@
 """Runs seqio tasks over a split, in order, and keeps the tokens."""
 
 import functools
+import os
 
 import numpy as np
 from tqdm import tqdm
@@ -60,34 +61,53 @@ def _from_one(task, split, lengths, num, use_cached, seed, progress):
   asked = lengths and {
     name: length + one_more for name, length in lengths.items()
   }
-  columns = {name: [] for name in FEATURES}
-  cut = dict.fromkeys(FEATURES, 0)
   dataset = open_split(task, split, asked, use_cached=use_cached, seed=seed)
   if num is not None:
     dataset = dataset.take(num)
+  tokens = {name: [] for name in FEATURES}
+  sizes = {name: [] for name in FEATURES}
   bar = tqdm(
-    dataset.as_numpy_iterator(),
     desc=f"tokenizing {task.name} {split}",
     unit=" examples",
-    mininterval=1,
     delay=3,
     disable=not progress,
   )
-  for example in guarded(bar, task):
-    for name, column in columns.items():
-      ids = np.asarray(example[name], np.int32)
-      limit = lengths[name] if lengths else len(ids)
-      feature = task.output_features[name]
-      if len(ids) > limit:
-        cut[name] += 1
-        end = ids[-1:] if feature.add_eos else ids[limit - 1 : limit]
-        ids = np.append(ids[: limit - 1], end)
-      elif not one_more and lengths and len(ids) == limit and feature.add_eos:
-        cut[name] += int(ids[-1] != feature.vocabulary.eos_id)
-      column.append(ids)
-  if not columns["inputs"]:
+  with bar:
+    for batch in guarded(_in_batches(dataset), task):
+      for name in FEATURES:
+        tokens[name].append(batch[name].flat_values.numpy())
+        sizes[name].append(batch[name].row_lengths().numpy())
+      bar.update(len(sizes["inputs"][-1]))
+  if not sizes["inputs"]:
     raise ValueError(f"task {task.name} has no examples in {split!r}")
-  return TokenArrays._of_columns(columns, cut)
+  num_cut = dict.fromkeys(FEATURES, 0)
+  for name, feature in task.output_features.items():
+    tokens[name] = np.concatenate(tokens[name]).astype(np.int32)
+    sizes[name] = np.concatenate(sizes[name])
+    if lengths is None:
+      continue
+    ends = np.cumsum(sizes[name])
+    if one_more:
+      too_long = sizes[name] > lengths[name]
+      # The last piece goes, end-of-sequence stays, if there is one.
+      extra = ends[too_long] - 1 - feature.add_eos
+      tokens[name] = np.delete(tokens[name], extra)
+      sizes[name] = np.minimum(sizes[name], lengths[name])
+    else:
+      full = sizes[name] == lengths[name]
+      last = tokens[name][np.maximum(ends - 1, 0)]
+      too_long = full & feature.add_eos & (last != feature.vocabulary.eos_id)
+    num_cut[name] = int(too_long.sum())
+  return TokenArrays.joined(tokens, sizes, num_cut)
+
+
+def _in_batches(dataset):
+  """Returns inputs and targets, many at a time: one at a time costs most."""
+  options = tf.data.Options()
+  options.threading.private_threadpool_size = os.cpu_count() or 1
+  options.threading.max_intra_op_parallelism = 1
+  dataset = dataset.map(lambda example: {k: example[k] for k in FEATURES})
+  return dataset.ragged_batch(512).with_options(options)
 
 
 def _unwrapped(preprocessor):

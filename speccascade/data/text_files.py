@@ -132,13 +132,16 @@ def _plain_or_gz(path: str) -> str:
 
 def dataset(examples: list[dict]) -> tf.data.Dataset:
   """Returns examples as a `tf.data.Dataset` of strings."""
-  return tf.data.Dataset.from_generator(
-    lambda: iter(examples),
-    output_signature={
-      "inputs": tf.TensorSpec([], tf.string),
-      "targets": tf.TensorSpec([], tf.string),
-      "references": tf.TensorSpec([None], tf.string),
-    },
+  references = tf.RaggedTensor.from_row_lengths(
+    [text for example in examples for text in example["references"]],
+    [len(example["references"]) for example in examples],
+  )
+  return tf.data.Dataset.from_tensor_slices(
+    {
+      "inputs": [example["inputs"] for example in examples],
+      "targets": [example["targets"] for example in examples],
+      "references": references,
+    }
   )
 
 
