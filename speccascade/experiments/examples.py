@@ -266,25 +266,21 @@ def read_task(
 
   Args and Raises as in `read`. References are the task's postprocessed targets.
   """
-  from speccascade.data import arrays, tasks
+  from speccascade.data import reading, tasks
 
   task = tasks.get(name, vocabulary)
   feature = task.output_features["inputs"]
   vocabulary = feature.vocabulary
-  # With room for one token more, a source that fills it must be cut.
-  lengths = {key: None for key in task.output_features}
-  lengths["inputs"] = max_len + 1
-  dataset = arrays.open_split(task, split, lengths, use_cached=use_cached)
+  dataset = reading.open_split(task, split, None, use_cached=use_cached)
   if num_examples is not None:
     dataset = dataset.take(num_examples)
   examples, cut = [], 0
   for index, example in enumerate(
-    arrays.guarded(dataset.as_numpy_iterator(), task)
+    reading.guarded(dataset.as_numpy_iterator(), task)
   ):
     tokens = np.asarray(example["inputs"], np.int32)
     if len(tokens) > max_len:
-      tokens = np.append(tokens[: max_len - 1], vocabulary.eos_id)
-      tokens, cut = tokens.astype(np.int32), cut + 1
+      tokens, cut = np.append(tokens[: max_len - 1], tokens[-1]), cut + 1
     examples.append(
       Example(
         index, _source(example, vocabulary), tokens, _targets(task, example)

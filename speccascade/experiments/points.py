@@ -3,7 +3,7 @@
 import dataclasses
 
 from speccascade.decoding import methods
-from speccascade.decoding.executions.bild import WINDOW, bild
+from speccascade.decoding.executions.bild import bild
 from speccascade.decoding.executions.sequential_cascade import (
   CATCH_UP,
   sequential_cascade,
@@ -109,22 +109,24 @@ class Point:
     """Tokens that one verifier pass feeds."""
     if self.spec.has_blocks:
       return self.gamma + 1
-    return {sequential_cascade: CATCH_UP, bild: WINDOW + 1}.get(
-      self.spec.execution, 1
-    )
+    return CATCH_UP if self.spec.execution is sequential_cascade else 1
+
+  @property
+  def is_predictable(self) -> bool:
+    """Whether counts and costs tell its speed.
+
+    They do not where calls are of several widths: where the drafter is a
+    cascade itself, and in BiLD.
+    """
+    return self.spec.compose is None and self.spec.execution is not bild
 
   def predicted_speedup(self, counts: Counts, costs: Costs) -> float | None:
-    """Returns the factor that counts and costs predict; None if they cannot.
-
-    They cannot where the drafter is a cascade itself: its calls are of several
-    widths.
-    """
-    spec = self.spec
-    if spec.compose is not None or spec.execution is bild:
+    """Returns the factor that counts and costs predict; None if they cannot."""
+    if not self.is_predictable:
       return None
-    target = spec.target
+    target = self.spec.target
     folds = (
-      spec.has_blocks
+      self.spec.has_blocks
       and self.policy.policy == "fixed"
       and (not target.uses_q or self.bonus == "verifier")
     )
