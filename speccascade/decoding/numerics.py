@@ -56,11 +56,14 @@ def entropy(p: Array) -> Array:
 def kl(p: Array, q: Array) -> Array:
   """Returns KL(p || q) in nats; inf where q lacks mass that p has; [...].
 
-  The terms are p log(p/q) - p + q, each at least 0, so that nearly equal
-  distributions do not cancel to a negative number.
+  The terms are p log(p/q) - p + q = p (d - log(1 + d)) with d = q/p - 1, each
+  at least 0, so that nearly equal distributions do not cancel to a negative
+  number.
   """
-  safe_q = jnp.where(p > 0, q, 1)
-  terms = xlogy(p, p) - xlogy(p, safe_q) - p + q
+  d = jnp.where(p > 0, (q - p) / jnp.where(p > 0, p, 1), 0)
+  d = jnp.minimum(d, 1e30)  # of a p that rounds to nothing
+  near = p * jnp.maximum(d - jnp.log1p(d), 0)
+  terms = jnp.where(d < 1, near, q - p - p * jnp.log1p(d))
   return jnp.sum(jnp.where(p > 0, terms, q), axis=-1)
 
 

@@ -96,6 +96,7 @@ class Sampling:
 def top_k_mask(logits: Array, k: int) -> Array:
   """Returns [..., V] bool: the k largest, ties to the lower id; exactly k."""
   flat = logits.reshape(-1, logits.shape[-1])
+  flat = jnp.where(flat == 0, 0, flat)  # `top_k` sorts -0.0 below 0.0
   _, index = jax.lax.top_k(flat, k)
   row = jax.lax.broadcasted_iota(jnp.int32, index.shape, 0)
   mask = jnp.zeros(flat.shape, bool).at[row, index].set(True)

@@ -1,0 +1,113 @@
+"""Each function against a slow float64 twin, at zeros, ties, one-hot, q = p."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import numerics
+from speccascade.decoding.target import trial_pairs
+
+Q, P = (np.asarray(x, np.float64) for x in trial_pairs(6))
+
+
+def entropy(p):
+  return -sum(x * np.log(x) for x in p if x > 0)
+
+
+def kl(p, q):
+  if any(x > 0 and y == 0 for x, y in zip(p, q)):
+    return np.inf
+  return sum(x * np.log(x / y) for x, y in zip(p, q) if x > 0)
+
+
+def residual(pi, q):
+  left = [max(0.0, x - y) for x, y in zip(pi, q)]
+  return np.array(left) / sum(left) if sum(left) else np.array(pi)
+
+
+TWINS = {
+  "total_variation": lambda q, p: sum(abs(x - y) for x, y in zip(q, p)) / 2,
+  "overlap": lambda q, p: sum(min(x, y) for x, y in zip(q, p)),
+  "kl": kl,
+  "jensen_shannon": lambda p, q: (
+    kl(p, (p + q) / 2) / 2 + kl(q, (p + q) / 2) / 2
+  ),
+  "residual": residual,
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", TWINS)
+def test_pairs(name, compiled):
+  function = getattr(numerics, name)
+  function = jax.jit(function) if compiled else function
+  want = np.array([TWINS[name](q, p) for q, p in zip(Q, P)])
+  with jax.enable_x64(True):
+    got = function(jnp.asarray(Q), jnp.asarray(P))
+    assert got.dtype == jnp.float64
+  np.testing.assert_allclose(got, want, atol=1e-13)
+  single = function(*(jnp.asarray(x, jnp.float32) for x in (Q, P)))
+  assert single.dtype == jnp.float32
+  np.testing.assert_allclose(single, want, rtol=2e-5, atol=1e-6)
+
+
+def test_one_distribution():
+  with jax.enable_x64(True):
+    p = jnp.asarray(P)
+    got = numerics.entropy(p)
+    np.testing.assert_allclose(got, [entropy(x) for x in P], atol=1e-13)
+    np.testing.assert_allclose(numerics.max_prob(p), P.max(-1))
+
+
+def test_divergences_are_never_negative():
+  # p log(p/q) alone sums to -1e-8 or so for nearly equal laws.
+  rng = np.random.default_rng(0)
+  p = rng.dirichlet(np.ones(500), 50).astype(np.float32)
+  q = p * (1 + 1e-4 * rng.normal(size=p.shape).astype(np.float32))
+  q /= q.sum(-1, keepdims=True)
+  for name in ("kl", "jensen_shannon"):
+    value = getattr(numerics, name)(jnp.asarray(p), jnp.asarray(q))
+    assert np.all(np.asarray(value) >= 0), name
+
+
+def test_kl_of_a_law_that_is_nearly_nothing():
+  # Below 1e-38 the ratio q/p overflows.
+  p, q = jnp.array([1.0, 1e-39, 1e-37]), jnp.array([0.5, 0.25, 0.25])
+  np.testing.assert_allclose(numerics.kl(p, q), np.log(2), rtol=1e-6)
+  p = jnp.array([1.0, 1e-37, 1e-37])
+  want = 0.5 * np.log(0.5) + 0.5 * np.log(0.25 / 1e-37)
+  np.testing.assert_allclose(numerics.kl(q, p), want, rtol=1e-5)
+
+
+def test_first_argmax_breaks_ties_to_the_lowest_id():
+  x = jnp.array(
+    [[1.0, 3, 3, 2], [0, 0, 0, 0], [-jnp.inf, 5, 4, 5], [-2, -1, -3, -1]]
+  )
+  np.testing.assert_array_equal(numerics.first_argmax(x), [1, 0, 1, 1])
+  assert numerics.first_argmax(x).dtype == jnp.int32
+
+
+def test_residual_falls_back_where_a_rejection_cannot_be():
+  pi = jnp.array([[0.2, 0.8, 0.0], [0.5, 0.25, 0.25]])
+  np.testing.assert_array_equal(numerics.residual(pi, pi), pi)
+
+
+def test_normalise():
+  weights = jnp.array([[2.0, 6.0], [0.0, 0.0]])
+  other = jnp.array([[0.5, 0.5], [0.1, 0.9]])
+  np.testing.assert_allclose(
+    numerics.normalise(weights, other), [[0.25, 0.75], [0.1, 0.9]]
+  )
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_narrow_floats_are_widened(dtype):
+  assert numerics.at_least_float32(jnp.ones(3, dtype)).dtype == jnp.float32
+
+
+def test_xlogy():
+  x, y = jnp.array([0.0, 0.0, 2.0]), jnp.array([0.0, jnp.inf, 3.0])
+  np.testing.assert_allclose(
+    numerics.xlogy(x, y), [0, 0, 2 * np.log(3)], rtol=1e-6
+  )
