@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.types import Array, Output
+from speccascade.models.t5.cache import keep_path
 from speccascade.models.t5.config import T5Config
-from speccascade.models.t5.network import Transformer, write_cache
+from speccascade.models.t5.network import Transformer
 
 
 @struct.dataclass
@@ -200,17 +201,5 @@ class T5LM:
     self, state: T5State, start: Array, path: Array, count: Array
   ) -> T5State:
     """Moves one path of a fed tree to the front. See `LanguageModel`."""
-    slots = start[:, None] + path
-    keys_at, values_at = slots[:, None, None, :], slots[:, None, :, None]
-    caches = tuple(
-      write_cache(
-        (keys, values),
-        (
-          jnp.take_along_axis(keys, keys_at, axis=3),
-          jnp.take_along_axis(values, values_at, axis=2),
-        ),
-        start,
-      )
-      for keys, values in state.caches
-    )
+    caches = tuple(keep_path(cache, start, path) for cache in state.caches)
     return state.replace(caches=caches, length=start + count)

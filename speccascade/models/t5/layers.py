@@ -22,6 +22,8 @@ from speccascade.models.t5.config import T5Config
 
 NUM_BUCKETS = 32
 MAX_DISTANCE = 128
+# Fewer slots of a cache than this are not worth a branch.
+SMALLEST_REACH = 128
 # Added to the score of a key that must not be seen.
 MASKED = -1e10
 
@@ -116,6 +118,47 @@ matmul.defvjp(
 )
 
 
+def attend_within(reach, query, key, value, bias, **options):
+  """Returns `attend` over the first `reach` of L slots, or a few more.
+
+  What stands behind must be masked by `bias`; skipping it only saves time. XLA
+  needs a size, so that one of a few is taken, at most twice the needed one.
+  Only on a CPU: elsewhere a branch would wait for the host.
+
+  Args:
+    reach: [] int32.
+    query: as in `attend`, as what follows.
+    key: [B, H, D, L].
+    value: [B, H, L, D].
+    bias: [B, H, N, L].
+    **options: of `attend`.
+  """
+  num_slots = key.shape[3]
+  sizes = [
+    SMALLEST_REACH << i
+    for i in range(num_slots.bit_length())
+    if SMALLEST_REACH << i <= num_slots // 2
+  ]
+
+  def within(size):
+    return lambda query, key, value, bias: attend(
+      query, key[..., :size], value[:, :, :size], bias[..., :size], **options
+    )
+
+  if not sizes:
+    return attend(query, key, value, bias, **options)
+  branches = [within(size) for size in [*sizes, num_slots]]
+  index = sum((reach > size).astype(jnp.int32) for size in sizes)
+  return jax.lax.platform_dependent(
+    query,
+    key,
+    value,
+    bias,
+    cpu=functools.partial(jax.lax.switch, index, branches),
+    default=branches[-1],
+  )
+
+
 class Dense(nn.Module):
   """A matrix product without bias, [..., in] to [..., features]."""
 
@@ -175,7 +218,7 @@ class Embed(nn.Module):
   def __call__(self, tokens):
     """Returns [..., E] for int32 tokens [...]."""
     table = jnp.asarray(self.embedding)
-    return table[tokens].astype(self.config.dtype)
+    return table.at[tokens].get(mode="clip").astype(self.config.dtype)
 
   def logits(self, x):
     """Returns [..., V] float32 of a T5 whose output is tied to the table."""
@@ -251,9 +294,15 @@ class Attention(nn.Module):
     key, value = self._split(self.key(x)), self._split(self.value(x))
     return key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3)
 
-  def attend(self, x, key, value, bias, *, deterministic=True):
-    """Returns [B, N, E] for the queries of x [B, N, E]; see `attend`."""
-    context = attend(
+  def attend(self, x, key, value, bias, *, deterministic=True, reach=None):
+    """Returns [B, N, E] for the queries of x [B, N, E]; see `attend`.
+
+    With `reach` [] only so many slots need be looked at; see `attend_within`.
+    """
+    look = attend
+    if reach is not None:
+      look = functools.partial(attend_within, reach)
+    context = look(
       self._split(self.query(x)),
       key,
       value,

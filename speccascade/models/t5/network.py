@@ -8,62 +8,11 @@ L cache slots, E model width, H heads, D head width, V vocabulary.
 """
 
 from flax import linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.models.t5 import layers
+from speccascade.models.t5 import cache, layers
 from speccascade.models.t5.config import T5Config
-
-# Beyond this many rows a loop over them compiles to less code.
-MAX_UNROLLED_ROWS = 16
-
-
-def write_slots(cache, new, start, axis):
-  """Writes new [B, ...] into cache [B, ...].
-
-  `dynamic_update_slice` moves a start that leaves no room: the caller sees to
-  it that start + N <= L.
-
-  Args:
-    cache: [B, ...] with L slots along `axis`.
-    new: the same with N slots.
-    start: [B] int32, each row's first slot.
-    axis: of the slots, at least 1.
-  """
-
-  def write(b, cache):
-    row = jax.lax.dynamic_slice_in_dim(new, b, 1)
-    at = [0] * cache.ndim
-    at[0], at[axis] = b, start[b]
-    return jax.lax.dynamic_update_slice(cache, row, at)
-
-  # A scatter, which `vmap` would make, also reads the old values; XLA's CPU
-  # backend then copies the whole cache at every step of a decoding loop.
-  if cache.shape[0] > MAX_UNROLLED_ROWS:
-    return jax.lax.fori_loop(0, cache.shape[0], write, cache)
-  for b in range(cache.shape[0]):
-    cache = write(b, cache)
-  return cache
-
-
-def write_cache(cache, new, start):
-  """Writes (keys [B, H, D, N], values [B, H, N, D]) at slots start [B]."""
-
-  def write(cache):
-    return (
-      write_slots(cache[0], new[0], start, axis=3),
-      write_slots(cache[1], new[1], start, axis=2),
-    )
-
-  if start.shape[0] > 1:
-    return write(cache)
-  # The axis of one row is dropped before the products of attention, and XLA's
-  # CPU backend then does the update twice, once for them and once for the
-  # loop's next step, on three copies of the cache. Not so behind a branch; it
-  # is always taken.
-  fits = start[0] + new[0].shape[3] <= cache[0].shape[3]
-  return jax.lax.cond(fits, write, lambda cache: cache, cache)
 
 
 def _mask_bias(dtype, *masks):
@@ -146,19 +95,18 @@ class DecoderLayer(nn.Module):
     """Returns this layer's keys and values of the source [B, S, E]."""
     return self.encoder_decoder_attention.keys_values(encoded)
 
-  def extend(self, x, cache, source, start, bias, source_bias, read):
+  def extend(self, x, kept, source, start, reach, bias, source_bias, read):
     """Feeds x [B, N, E] at slots start [B]; returns [B, N or R, E] and cache.
 
     With `read` [B, R], keys and values are made for all N, and everything else
     for the R read positions only (`bias` is then theirs, [B, H, R, L]).
     """
     y = self.pre_self_attention_layer_norm(x)
-    new = self.self_attention.keys_values(y)
-    cache = write_cache(cache, new, start)
+    kept = cache.write(kept, self.self_attention.keys_values(y), start)
     if read is not None:
       x, y = (jnp.take_along_axis(a, read[..., None], axis=1) for a in (x, y))
-    x = x + self.self_attention.attend(y, *cache, bias)
-    return self._after_self_attention(x, source, source_bias), cache
+    x = x + self.self_attention.attend(y, *kept, bias, reach=reach)
+    return self._after_self_attention(x, source, source_bias), kept
 
 
 class Encoder(nn.Module):
@@ -214,71 +162,28 @@ class Decoder(nn.Module):
     """Returns the (keys, values) of the source, a pair for each layer."""
     return tuple(layer.source_keys_values(encoded) for layer in self.layers)
 
-  def block_bias(self, capacity, start, num_fed, depth, ancestors):
-    """Returns the bias [B, H, N, L] of a fed block, mask included.
+  def by_offset(self, capacity):
+    """Returns the table [H, 2 L - 1] that `cache.block_bias` cuts from."""
+    return self.relpos_bias.by_distance(np.arange(1 - capacity, capacity))
 
-    Args:
-      capacity: L.
-      start: [B] int32, the slot of each row's first fed token.
-      num_fed: N.
-      depth: [B, N] int32, or None for 0, 1, ..., N-1.
-      ancestors: [B, N, N] bool, or None for the lower triangle.
-    """
-    # Entry j of this table is the bias of a key at distance j - (L - 1); keys
-    # behind the query are masked. With L = 4 a query at position 1 sees slots
-    # 0, 1 at distances -1, 0: its window of 4 starts at entry L - 1 - 1 = 2.
-    offset = np.arange(1 - capacity, capacity)
-    seen = np.broadcast_to(offset <= 0, (self.config.num_heads, offset.size))
-    by_offset = jnp.where(
-      seen, self.relpos_bias.by_distance(offset), layers.MASKED
-    ).astype(self.config.dtype)
-
-    def linear(start):
-      """[H, N, L] of N tokens in a row: N windows, each one entry earlier."""
-      windows = jax.lax.dynamic_slice_in_dim(
-        by_offset, capacity - start - num_fed, capacity + num_fed - 1, axis=1
-      )
-      first = range(num_fed - 1, -1, -1)
-      return jnp.stack([windows[:, i : i + capacity] for i in first], axis=1)
-
-    num_rows = start.shape[0]
-    if num_rows <= MAX_UNROLLED_ROWS:
-      bias = jnp.stack([linear(start[b]) for b in range(num_rows)])
-    else:
-      bias = jax.vmap(linear)(start)
-    if depth is None and ancestors is None:
-      return bias
-    shape = (num_rows, num_fed)
-    if depth is None:
-      depth = jnp.broadcast_to(jnp.arange(num_fed, dtype=jnp.int32), shape)
-    if ancestors is None:
-      ancestors = jnp.broadcast_to(
-        jnp.tri(num_fed, dtype=bool), (*shape, num_fed)
-      )
-    bias = jnp.take_along_axis(bias, depth[:, None, :, None], axis=2)
-    # Among the fed tokens, distance is that of depths, not of slots.
-    between = depth[:, None, :] - depth[:, :, None]
-    block = jnp.moveaxis(by_offset[:, between + (capacity - 1)], 0, 1)
-    block = jnp.where(
-      jnp.broadcast_to(ancestors[:, None], block.shape),
-      block,
-      jnp.asarray(layers.MASKED, block.dtype),
-    )
-    return write_slots(bias, block, start, axis=3)
-
-  def extend(self, x, caches, sources, start, bias, source_bias, read):
+  def extend(self, x, caches, sources, start, reach, bias, source_bias, read):
     """Feeds x [B, N, E]; returns normed hidden [B, N or R, E] and caches."""
     new_caches = []
-    for i, (layer, cache, source) in enumerate(
-      zip(self.layers, caches, sources)
-    ):
+    for i, layer in enumerate(self.layers):
       is_last = i == len(self.layers) - 1
       if is_last and read is not None:
         bias = jnp.take_along_axis(bias, read[:, None, :, None], axis=2)
-      x, cache = layer.extend(
-        x, cache, source, start, bias, source_bias, read if is_last else None
+      x, new_cache = layer.extend(
+        x,
+        caches[i],
+        sources[i],
+        start,
+        reach,
+        bias,
+        source_bias,
+        read if is_last else None,
       )
-      new_caches.append(cache)
+      new_caches.append(new_cache)
     return self.decoder_norm(x), tuple(new_caches)
 
 
@@ -452,15 +357,16 @@ class Transformer(nn.Module):
       (caches, logits [B, R, V] float32, hidden [B, R, E] after the last norm).
     """
     num_fed = tokens.shape[1]
-    bias = self.decoder.block_bias(
-      caches[0][0].shape[3], start, num_fed, depth, ancestors
-    )
+    by_offset = self.decoder.by_offset(caches[0][0].shape[3])
+    bias = cache.block_bias(by_offset, start, num_fed, depth, ancestors)
+    reach = jnp.max(start) + num_fed
     is_fewer = read is not None and read.shape[1] < num_fed
     x, caches = self.decoder.extend(
       self.token_embedder(tokens),
       caches,
       sources,
       start,
+      reach,
       bias,
       source_bias,
       read if is_fewer else None,
