@@ -293,7 +293,7 @@ def _oneself(subject, person: str) -> str:
   return "sich"
 
 
-_SICH_FIRST = Choice((0.65, 0.35), (True, False))
+_PRONOUN_FIRST = Choice((0.65, 0.35), (True, False))
 
 
 def _arrange(g, layout, complex_, subject, oneself, middle, light):
@@ -305,18 +305,19 @@ def _arrange(g, layout, complex_, subject, oneself, middle, light):
       it), "final" verb last, "zu" infinitive clause.
     complex_: what `_complex` gives.
     subject: text, "" in infinitive clauses.
-    oneself: reflexive pronoun or "".
+    oneself: reflexive or object pronoun, or "".
     middle: the rest.
-    light: whether the subject is a pronoun: then no "sich" goes before it.
+    light: whether the subject is a pronoun: then nothing goes before it.
   """
   finite, tail, final = complex_
   if layout == "v2":
     return g.seq(subject, finite, oneself, middle, tail)
   if layout == "zu":
     return g.seq(oneself, middle, final)
-  if oneself and not light:
+  # "sie" in front of a noun would be taken for the subject.
+  if oneself and not light and oneself != "sie":
     subject = g.alt(
-      _SICH_FIRST,
+      _PRONOUN_FIRST,
       lambda first: (
         g.seq(oneself, subject) if first else g.seq(subject, oneself)
       ),
@@ -343,7 +344,7 @@ def _ordered(g, orders):
 
 
 def _middle(g, vp):
-  """The middle field without reflexive pronoun, and whether it is empty."""
+  """The middle field without pronouns."""
   _, frame, _, _, adverb, word, first, second, place, time = vp
   when, where = _time(g, time), _place(g, place)
   how = g.alt(adverb.german, _same) if adverb else ""
@@ -372,9 +373,9 @@ def _middle(g, vp):
       )
     return g.seq(when, how, agent)
   case = "dat" if frame in ("dative", "giving") else "acc"
+  if first[0] == "pronoun":  # stands in front of all this
+    return g.seq(when, how, where)
   what = noun_phrase(g, first, case)
-  if first[0] == "pronoun":
-    return g.seq(what, when, how, where)
   if second is not None:
     gift = noun_phrase(g, second, "acc")
     if when and _is_definite(first):
@@ -431,12 +432,16 @@ def _verb_phrase(g, vp, layout, subject, person, oneself, light):
   `oneself` is the reflexive pronoun the subject would take; it is used where
   the verb asks for it.
   """
-  _, frame, mood, modal, _, word, _, _, _, _ = vp
+  _, frame, mood, modal, _, word, first, _, _, _ = vp
   if frame == "compare":
     return _comparison(g, vp, layout, subject, person)
   middle = _middle(g, vp)
-  reflexive = frame == "reflexive" or (frame == "preposition" and word.extra[2])
-  oneself = oneself if reflexive else ""
+  if frame == "preposition":
+    oneself = oneself if word.extra[2] else ""
+  elif first and first[0] == "pronoun":
+    oneself = getattr(first[1], "dat" if frame == "dative" else "acc")
+  elif frame != "reflexive":
+    oneself = ""
 
   def arrange(complex_):
     return _arrange(g, layout, complex_, subject, oneself, middle, light)
@@ -609,7 +614,9 @@ def sentence(g, tree):
 
 def _attempt(g, matrix, vp):
   oneself = _oneself(matrix[1], matrix[2])
-  bare = not _middle(g, vp) and vp[1] != "reflexive"
+  _, frame, _, _, adverb, _, first, _, place, _ = vp
+  more = any(part is not None for part in (adverb, first, place))
   main = _matrix(g, matrix, "v2")
+  bare = not more and frame != "reflexive"
   comma = g.alt(_COMMA, _same) if bare else ","
   return g.seq(main, comma, _infinitive(g, vp, oneself))

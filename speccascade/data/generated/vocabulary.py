@@ -31,7 +31,6 @@ def _settings(size: int) -> dict:
     "vocab_size": size,
     "model_type": "unigram",
     "character_coverage": 1.0,
-    "normalization_rule_name": "identity",
     "pad_id": PAD,
     "eos_id": EOS,
     "unk_id": UNK,
