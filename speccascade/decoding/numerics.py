@@ -56,14 +56,16 @@ def entropy(p: Array) -> Array:
 def kl(p: Array, q: Array) -> Array:
   """Returns KL(p || q) in nats; inf where q lacks mass that p has; [...].
 
-  The terms are p log(p/q) - p + q = p (d - log(1 + d)) with d = q/p - 1, each
-  at least 0, so that nearly equal distributions do not cancel to a negative
-  number.
+  The terms are p log(p/q) - p + q, each at least 0, so that nearly equal
+  distributions do not cancel to a negative number; where the ratio is near 1
+  they are p (d - log(1 + d)) with d = q/p - 1.
   """
   d = jnp.where(p > 0, (q - p) / jnp.where(p > 0, p, 1), 0)
-  d = jnp.minimum(d, 1e30)  # of a p that rounds to nothing
+  is_near = jnp.abs(d) < 0.5
+  d = jnp.where(is_near, d, 0)
   near = p * jnp.maximum(d - jnp.log1p(d), 0)
-  terms = jnp.where(d < 1, near, q - p - p * jnp.log1p(d))
+  far = xlogy(p, p) - xlogy(p, q) - p + q
+  terms = jnp.where(is_near, near, far)
   return jnp.sum(jnp.where(p > 0, terms, q), axis=-1)
 
 
