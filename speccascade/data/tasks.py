@@ -127,7 +127,7 @@ def register_text_task(
   validation=None,
   test=None,
   prefix: str = "",
-  vocabulary: str = T5_MODEL,
+  vocabulary: str | None = None,
   extra_ids: int | None = None,
   metrics: Sequence[str] = ("bleu", "chrf"),
   languages: Sequence[str] = ("en", "de"),
@@ -145,7 +145,7 @@ def register_text_task(
     validation: likewise.
     test: likewise.
     prefix: put before every input.
-    vocabulary: path of a SentencePiece model.
+    vocabulary: path of a SentencePiece model; None is T5's.
     extra_ids: see `Vocabulary`.
     metrics: names in `quality.METRICS`.
     languages: the suffixes of a prefix NAME, inputs first.
@@ -153,6 +153,7 @@ def register_text_task(
   Raises:
     ValueError: no split, an unknown metric, or a name that is taken.
   """
+  vocabulary = T5_MODEL if vocabulary is None else vocabulary
   splits = {"train": train, "validation": validation, "test": test}
   splits = {key: files for key, files in splits.items() if files is not None}
   if not splits:

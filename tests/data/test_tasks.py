@@ -58,9 +58,7 @@ def mocked(name, rows):
     features = self.info.features
     return tf.data.Dataset.from_generator(
       lambda: iter(rows),
-      output_signature={
-        key: tf.TensorSpec([], tf.string) for key in features
-      },
+      output_signature={key: tf.TensorSpec([], tf.string) for key in features},
     )
 
   seqio.utils.LazyTfdsLoader._MEMOIZED_BUILDERS.clear()
@@ -322,3 +320,16 @@ def test_multi30k(real_data):
   # prefix has 5 pieces.
   assert arrays.lengths("targets").mean() == pytest.approx(19.6, abs=0.06)
   assert arrays.lengths("inputs").mean() == pytest.approx(21.4, abs=0.06)
+
+
+def test_text_files_config(text_task):
+  files = f'TRAIN_FILES = "{text_task["train"]}"'
+  vocabulary = f'VOCABULARY = "{text_task["vocabulary"]}"'
+  config = ["configs/data/text_files.gin"]
+  with pytest.raises(gin_setup.ConfigError, match="VOCABULARY must be given"):
+    gin_setup.parse(config, [files])
+  gin_setup.parse(config, [files, vocabulary])
+  name = gin.query_parameter("%MIXTURE_OR_TASK_NAME").scoped_configurable_fn()
+  got = next(examples.from_task(name, "train"))
+  assert got.inputs == "translate English to German: the cat sat on the mat"
+  gin.clear_config()
