@@ -9,6 +9,7 @@ import os
 import pathlib
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from speccascade.checkpoints import load, orbax_io, restore
@@ -106,8 +107,8 @@ class Checkpoints:
 
     Raises:
       CheckpointError: a checkpoint cannot be read, or does not fit the model.
-      ValueError: the run in `model_dir` began with another seed, or the
-        accumulators do not fit the optimizer.
+      ValueError: its vocabulary is not the run's, the run in `model_dir` began
+        with another seed, or the accumulators do not fit the optimizer.
     """
     step = self.latest()
     if step is not None:
@@ -118,6 +119,7 @@ class Checkpoints:
         config=self.config,
         optimizer=restore_optimizer,
       )
+      self._check_vocabulary(read)
       step = read.step or 0
       state = states.create(
         read.params, optimizer, step=step, seed=seed, slots=read.optimizer
@@ -128,6 +130,14 @@ class Checkpoints:
     state = states.create(params, optimizer, seed=seed)
     return Start(state, 0, "starting from random parameters")
 
+  def _check_vocabulary(self, read) -> None:
+    one, other = read.vocabulary, self.vocabulary
+    if one and other and one["sha256"] != other["sha256"]:
+      raise ValueError(
+        f"{read.path} was trained with the vocabulary {one['path']}, the task "
+        f"has {other['path']} (their sha256 differ): give VOCABULARY the former"
+      )
+
   def _resume(self, step, optimizer, seed) -> Start:
     path = self.path(step)
     read = load(path, config=self.config)
@@ -137,6 +147,7 @@ class Checkpoints:
         "this trainer left there; give it as INITIAL_CHECKPOINT_PATH and "
         "another MODEL_DIR"
       )
+    self._check_vocabulary(read)
     if read.extra["seed"] != seed:
       raise ValueError(
         f"the run in MODEL_DIR {self.model_dir} began with RANDOM_SEED "
@@ -144,8 +155,9 @@ class Checkpoints:
       )
     like = jax.eval_shape(optimizer.transform.init, read.params)
     state = states.create(read.params, optimizer, step=step, seed=seed)
-    opt_state = orbax_io.read_opt_state(path, like)
-    state = state.replace(opt_state=jax.tree.map(jax.numpy.array, opt_state))
+    if jax.tree.leaves(like):
+      opt_state = orbax_io.read_opt_state(path, like)
+      state = state.replace(opt_state=jax.tree.map(jnp.array, opt_state))
     return Start(state, read.extra["first_step"], f"resuming from {path}")
 
   def save(
@@ -174,7 +186,8 @@ class Checkpoints:
       params,
       self.config,
       step=step,
-      opt_state=opt_state,
+      # Orbax takes no tree without arrays, as plain descent has.
+      opt_state=opt_state if jax.tree.leaves(opt_state) else None,
       slots=optimizers.slots_of(opt_state),
       vocabulary=self.vocabulary,
       extra={"first_step": first_step, "seed": int(state.seed)},

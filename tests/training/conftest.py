@@ -23,16 +23,19 @@ def random_batch(seed, rows=4, source=7, target=6, vocab_size=40):
   }
 
 
+# Dropout is on, so that its keys are under test too.
+TINY = T5Config(
+  vocab_size=40,
+  emb_dim=16,
+  num_heads=2,
+  num_encoder_layers=1,
+  num_decoder_layers=1,
+  head_dim=8,
+  mlp_dim=32,
+  dropout_rate=0.1,
+)
+
+
 @pytest.fixture(scope="session")
 def tiny_config():
-  """Dropout is on, so that its keys are under test too."""
-  return T5Config(
-    vocab_size=40,
-    emb_dim=16,
-    num_heads=2,
-    num_encoder_layers=1,
-    num_decoder_layers=1,
-    head_dim=8,
-    mlp_dim=32,
-    dropout_rate=0.1,
-  )
+  return TINY

@@ -1,0 +1,41 @@
+"""Trains a T5 on a task, from a checkpoint or from scratch.
+
+  python -m speccascade.train \\
+    --gin_file=configs/experiments/wmt_ende/train_small.gin \\
+    --gin.MODEL_DIR='"/tmp/small"'
+
+Leaves the latest and the best checkpoint, TensorBoard's event files and the
+resolved config.gin in MODEL_DIR. The same command takes up a run that was
+killed, and ends with the same parameters. SIGTERM and Ctrl-C save first; the
+exit code is then 143 or 130.
+"""
+
+import sys
+
+from speccascade import cli
+
+
+def main():
+  """Runs `train` as gin configured it, and says how it ended."""
+  from speccascade.training import finetune
+
+  outcome = cli.configured(finetune.train)(on_start=cli.save_config)
+  print(describe(outcome))
+  if outcome.stop:
+    sys.exit(outcome.stop.exit_code)
+
+
+def describe(outcome) -> str:
+  """Returns in a line how a run ended."""
+  where = f"; checkpoint: {outcome.checkpoint}" if outcome.checkpoint else ""
+  if outcome.stop:
+    return (
+      f"stopped by {outcome.stop.name} at step {outcome.step}{where}; the same "
+      "command goes on from there"
+    )
+  numbers = [f"{name} {value:.4g}" for name, value in outcome.metrics.items()]
+  return "; ".join([f"finished at step {outcome.step}", *numbers]) + where
+
+
+if __name__ == "__main__":
+  cli.run(main, __doc__)

@@ -1,0 +1,150 @@
+"""Evaluation during training: loss, token accuracy, and decoded quality."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.decoding import methods
+from speccascade.decoding.sampling import Sampling, row_keys
+from speccascade.models.t5.config import T5Config
+from speccascade.models.t5.network import Transformer
+from speccascade.models.t5_lm import T5LM
+from speccascade.training import losses
+from speccascade.training import state as states
+from speccascade.training.loop import check_batch
+
+EOS_ID = 1
+# Sources are padded to a multiple of this, so that few shapes are compiled.
+WIDTH = 16
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _sums(module, params, batch):
+  """Returns [loss, right tokens, weight], summed over a batch."""
+  logits = states.forward(module, params, batch)
+  targets = batch["decoder_target_tokens"]
+  weights, _ = losses.normalize(batch, None)
+  loss, _ = losses.cross_entropy(logits, targets)
+  correct = states.is_correct(logits, targets)
+  return jnp.stack(
+    [jnp.sum(loss * weights), jnp.sum(correct * weights), jnp.sum(weights)]
+  )
+
+
+def teacher_forced(
+  config: T5Config, params: Any, batches: Iterable[Mapping[str, np.ndarray]]
+) -> dict[str, float]:
+  """Returns the mean "loss" in nats and "accuracy" of the target tokens.
+
+  The loss has neither smoothing nor z-loss, so that runs can be compared.
+
+  Args:
+    config: the architecture.
+    params: its parameters.
+    batches: each read once; rows without targets weigh nothing.
+
+  Raises:
+    ValueError: there is no target token.
+  """
+  module = Transformer(config)
+  total = np.zeros(3)
+  for number, batch in enumerate(batches):
+    batch = check_batch(batch, config.vocab_size, number)
+    total += np.asarray(_sums(module, params, batch), np.float64)
+  loss, correct, weight = total
+  if weight == 0:
+    raise ValueError("there are no target tokens to evaluate on")
+  return {"loss": loss / weight, "accuracy": correct / weight}
+
+
+def greedy(
+  config: T5Config,
+  params: Any,
+  sources: Sequence[np.ndarray],
+  *,
+  max_decode_len: int,
+  batch_size: int = 32,
+  eos_id: int = EOS_ID,
+) -> list[np.ndarray]:
+  """Returns the greedy output of each source, by the method `verifier`.
+
+  Args:
+    config: the architecture.
+    params: its parameters.
+    sources: N arrays of token ids, end-of-sequence included, without padding.
+    max_decode_len: most tokens of an output, EOS counted.
+    batch_size: rows decoded at once; sources of like length go together.
+    eos_id: ends an output.
+
+  Returns:
+    N int32 arrays; EOS is kept.
+  """
+  model = T5LM.create(config, params)
+  decode = methods.decoder(
+    "verifier", gamma=1, max_decode_len=max_decode_len, eos_id=eos_id
+  )
+  outputs: list[np.ndarray] = [np.zeros(0, np.int32)] * len(sources)
+  order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+  for start in range(0, len(order), batch_size):
+    some = order[start : start + batch_size]
+    longest = max(len(sources[i]) for i in some)
+    width = WIDTH * -(-max(longest, 1) // WIDTH)
+    # A last batch is filled with its first source: one shape for all.
+    filled = some + some[:1] * (batch_size - len(some))
+    inputs = np.zeros((batch_size, width), np.int32)
+    for row, i in enumerate(filled):
+      inputs[row, : len(sources[i])] = sources[i]
+    made = decode(
+      None,
+      model,
+      jnp.asarray(inputs),
+      row_keys(0, 0, np.asarray(filled)),
+      0.0,
+      Sampling.create(0.0),
+    )
+    tokens, lengths = jax.device_get((made.tokens, made.lengths))
+    for row, i in enumerate(some):
+      outputs[i] = tokens[row, : lengths[row]]
+  return outputs
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+  """What a model is measured on while it trains; calling it measures.
+
+  Attributes:
+    batches: for the loss and the accuracy, each read once.
+    sources: token ids of what is decoded greedily; () decodes nothing.
+    score: from the outputs' token ids, in the order of `sources`, to metrics,
+      e.g. {"bleu": 31.2}; None decodes nothing.
+    max_decode_len: most tokens of an output.
+    batch_size: of decoding.
+    eos_id: ends an output.
+  """
+
+  batches: Sequence[Mapping[str, np.ndarray]]
+  sources: Sequence[np.ndarray] = ()
+  score: Callable[[list[np.ndarray]], Mapping[str, float]] | None = None
+  max_decode_len: int = 128
+  batch_size: int = 32
+  eos_id: int = EOS_ID
+
+  def __call__(self, config: T5Config, params: Any) -> dict[str, float]:
+    """Returns "loss", "accuracy" and what `score` gives."""
+    metrics = teacher_forced(config, params, self.batches)
+    if self.score is not None and len(self.sources):
+      outputs = greedy(
+        config,
+        params,
+        self.sources,
+        max_decode_len=self.max_decode_len,
+        batch_size=min(self.batch_size, len(self.sources)),
+        eos_id=self.eos_id,
+      )
+      metrics |= {k: float(v) for k, v in self.score(outputs).items()}
+    return metrics

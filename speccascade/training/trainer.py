@@ -1,0 +1,145 @@
+"""A training run: where it starts, what it measures and keeps, how it ends."""
+
+from collections.abc import Callable
+import contextlib
+import dataclasses
+import os
+from typing import Any
+
+from speccascade.models.t5.config import T5Config
+from speccascade.training import evaluate, loop, optimizers, signals
+from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.state import Objective, TrainState
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+  """How a run ended.
+
+  Attributes:
+    step: the last one taken.
+    metrics: of the last evaluation, named "eval/...".
+    checkpoint: directory of the last one, or None where nothing was done.
+    stop: what ended the run early, else falsy.
+  """
+
+  step: int
+  metrics: dict[str, float]
+  checkpoint: str | None
+  stop: signals.Stop
+
+
+def run(
+  config: T5Config,
+  batches: loop.Batches,
+  checkpoints: Checkpoints,
+  *,
+  train_steps: int,
+  optimizer: optimizers.Optimizer | None = None,
+  objective: Objective | None = None,
+  evaluation: evaluate.Evaluation | None = None,
+  initial_checkpoint_path: str | os.PathLike | None = None,
+  restore_optimizer: bool = True,
+  seed: int = 0,
+  eval_period: int = 1000,
+  checkpoint_period: int = 1000,
+  log_period: int = 100,
+  writer: Any = None,
+  say: Callable[[str], None] = print,
+  progress: bool = True,
+) -> Outcome:
+  """Trains, evaluates and saves; a killed run goes on where it last saved.
+
+  Args:
+    config: the architecture.
+    batches: see `loop.fit`; to be resumable, not an iterator.
+    checkpoints: where to begin, and where to save.
+    train_steps: step to stop at. As in T5X it counts the steps that an initial
+      checkpoint has behind it.
+    optimizer: None is T5 v1.1's Adafactor.
+    objective: None is T5 v1.1's.
+    evaluation: None evaluates nothing.
+    initial_checkpoint_path: see `Checkpoints.start`.
+    restore_optimizer: see there.
+    seed: of parameters and dropout.
+    eval_period: steps between evaluations; there is one at the end.
+    checkpoint_period: steps between checkpoints; there is one at the end, and
+      at each evaluation where the best one is kept.
+    log_period: steps between lines of the log.
+    writer: has `write_scalars(step, {name: value})` and `flush()`, as clu's
+      metric writers; None writes none.
+    say: given lines of text.
+    progress: show a bar.
+
+  Raises:
+    ValueError: a checkpoint, the batches or a setting do not fit.
+    NotFiniteError: the loss became NaN or infinite; what was saved is kept.
+  """
+  optimizer = optimizers.adafactor() if optimizer is None else optimizer
+  start = checkpoints.start(
+    optimizer,
+    seed=seed,
+    initial_checkpoint_path=initial_checkpoint_path,
+    restore_optimizer=restore_optimizer,
+  )
+  begun = int(start.state.step)
+  say(f"{start.source}, step {begun} of {train_steps}")
+  if train_steps <= start.first_step:
+    raise ValueError(
+      f"TRAIN_STEPS {train_steps} is not past step {start.first_step} of the "
+      "initial checkpoint, whose steps it counts too, as in T5X: give "
+      f"{start.first_step + max(train_steps, 1)} for {max(train_steps, 1)} more"
+    )
+  last: dict[str, float] = {}
+  measured_at = saved_at = None
+  if checkpoints.latest() == begun:
+    saved_at = begun
+
+  def write(step, metrics):
+    if writer is not None:
+      writer.write_scalars(step, metrics)
+      writer.flush()
+
+  def measure(state: TrainState) -> None:
+    nonlocal last, measured_at
+    measured_at = int(state.step)
+    measured = evaluation(config, state.params)
+    last = {f"eval/{name}": value for name, value in measured.items()}
+    write(measured_at, last)
+    numbers = ", ".join(f"{k} {v:.4g}" for k, v in measured.items())
+    say(f"step {measured_at}: {numbers}")
+
+  def save(state: TrainState) -> None:
+    nonlocal saved_at
+    step = int(state.step)
+    if saved_at != step:
+      metrics = last if measured_at == step else None
+      checkpoints.save(state, first_step=start.first_step, metrics=metrics)
+      saved_at = step
+
+  callbacks = [loop.Every(checkpoint_period, save)]
+  if evaluation is not None:
+    callbacks.insert(0, loop.Every(eval_period, measure))
+    if checkpoints.metric is not None:
+      callbacks.append(loop.Every(eval_period, save))
+  with contextlib.closing(checkpoints), signals.caught() as stop:
+    state = loop.fit(
+      config,
+      batches,
+      steps=train_steps,
+      state=start.state,
+      optimizer=optimizer,
+      objective=objective,
+      first_step=start.first_step,
+      log_every=log_period,
+      on_log=lambda step, metrics: write(
+        step, {f"train/{name}": value for name, value in metrics.items()}
+      ),
+      callbacks=callbacks,
+      stop=stop,
+      progress=progress,
+    )
+    if stop and int(state.step) > begun:
+      save(state)
+  saved = None if saved_at is None else checkpoints.path(saved_at)
+  return Outcome(int(state.step), last, saved, stop)

@@ -1,0 +1,48 @@
+"""A small run that sends itself a signal: python -m ... DIR SIGNAL STEP."""
+
+import os
+import signal
+import sys
+
+from speccascade.training import optimizers, trainer
+from speccascade.training.checkpointing import Checkpoints
+from tests.training.conftest import TINY, random_batch
+
+STEPS = 12
+
+
+def run(folder, writer=None, **kwargs):
+  """Trains to step 12 and saves after every fifth step; dropout is on."""
+  kwargs = {"train_steps": STEPS, "checkpoint_period": 5, "seed": 3} | kwargs
+  return trainer.run(
+    TINY,
+    [random_batch(i) for i in range(5)],
+    Checkpoints(folder, TINY),
+    optimizer=optimizers.adafactor(0.02),
+    log_period=1,
+    writer=writer,
+    progress=False,
+    **kwargs,
+  )
+
+
+class Killer:
+  """A metric writer that sends this process a signal at a step."""
+
+  def __init__(self, number, step):
+    self.number, self.step = number, step
+
+  def write_scalars(self, step, scalars):
+    if step == self.step:
+      os.kill(os.getpid(), self.number)
+
+  def flush(self):
+    pass
+
+
+if __name__ == "__main__":
+  folder, name, step = sys.argv[1:]
+  killer = Killer(getattr(signal, name), int(step))
+  outcome = run(folder, killer)
+  print(f"ended at {outcome.step}: {outcome.checkpoint}")
+  sys.exit(outcome.stop.exit_code if outcome.stop else 0)
