@@ -57,7 +57,7 @@ def _run(main, doc, argv) -> int:
   logging.use_absl_handler()
   logging.set_verbosity(logging.INFO if values.verbose else logging.WARNING)
   try:
-    _compilation_cache()
+    compilation_cache()
     with quiet.native_logs():
       if values.tfds_data_dir:
         _set_tfds_data_dir(values.tfds_data_dir)
@@ -159,7 +159,7 @@ def _set_tfds_data_dir(folder):
   seqio.set_tfds_data_dir_override(folder)
 
 
-def _compilation_cache():
+def compilation_cache():
   """Keeps compiled programs in the user's cache directory between runs."""
   cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
   folder = str(pathlib.Path(cache) / "speccascade" / "jax")

@@ -1,0 +1,142 @@
+"""Rows to figures, PNG and SVG; no model code."""
+
+from collections.abc import Sequence
+import io
+import os
+import pathlib
+
+from speccascade.experiments.results import ResultRow
+
+# Okabe and Ito's palette, which the colour-blind can tell apart; with a marker
+# of its own each family is told by shape too.
+_FAMILIES = (
+  ("one model", "#000000", "X", ("drafter", "verifier")),
+  (
+    "speculative, lossless",
+    "#0072B2",
+    "o",
+    ("spec_decode", "cascade_drafting"),
+  ),
+  (
+    "speculative, lossy",
+    "#56B4E9",
+    "s",
+    ("spec_decode_lossy", "mentored", "bild", "ensemble", "lenient"),
+  ),
+  ("speculative cascade", "#D55E00", "^", ("spec_cascade",)),
+  ("sequential cascade", "#009E73", "D", ("token_cascade", "seq_cascade")),
+  ("oracle (not a fast method)", "#CC79A7", "v", ("oracle",)),
+)
+
+
+def family(method: str) -> int:
+  """Returns the number of a method's family: the longest prefix that fits."""
+  fits = [
+    (len(prefix), number)
+    for number, (*_, prefixes) in enumerate(_FAMILIES)
+    for prefix in prefixes
+    if method.startswith(prefix)
+  ]
+  return max(fits)[1] if fits else len(_FAMILIES) - 1
+
+
+def quality_latency(
+  rows: Sequence[ResultRow], metric: str = "bleu", title: str = ""
+):
+  """Returns a figure of quality against relative latency.
+
+  A panel for each temperature, all methods in it, with the large model's
+  quality as a dotted line. Bars are 95% bootstrap intervals of the quality.
+
+  Args:
+    rows: with latency and the metric; others are left out.
+    metric: name in `ResultRow.quality`.
+    title: above the panels.
+
+  Raises:
+    ValueError: no row has both.
+  """
+  import matplotlib
+
+  matplotlib.use("Agg")
+  matplotlib.rcParams["svg.hashsalt"] = "speccascade"  # ids by content
+  from matplotlib import pyplot as plt
+
+  rows = [row for row in rows if row.latency and metric in row.quality]
+  if not rows:
+    raise ValueError(f"no row has both a latency and {metric}")
+  temperatures = sorted({row.settings.temperature for row in rows})
+  figure, axes = plt.subplots(
+    1,
+    len(temperatures),
+    figsize=(5.6 * len(temperatures), 5.2),
+    sharey=True,
+    squeeze=False,
+    layout="constrained",
+  )
+  for axis, temperature in zip(axes[0], temperatures):
+    members = [row for row in rows if row.settings.temperature == temperature]
+    _panel(axis, members, metric)
+    axis.set_title("greedy" if temperature == 0 else f"T = {temperature:g}")
+    axis.set_xlabel("relative latency (large model = 1)")
+  axes[0][0].set_ylabel(metric.upper() if metric == "bleu" else metric)
+  handles = {}
+  for axis in axes[0]:
+    drawn, names = axis.get_legend_handles_labels()
+    handles |= dict(zip(names, drawn))
+  figure.legend(
+    handles.values(), handles.keys(), loc="outside lower center", ncols=3
+  )
+  if title:
+    figure.suptitle(title)
+  return figure
+
+
+def _panel(axis, rows, metric):
+  for row in rows:
+    name, colour, marker, _ = _FAMILIES[family(row.settings.method)]
+    score, x = row.quality[metric], row.latency.relative_latency
+    low, high = score.get("low"), score.get("high")
+    bars = None
+    if low is not None:
+      bars = [[score["value"] - low], [high - score["value"]]]
+    axis.errorbar(
+      x,
+      score["value"],
+      yerr=bars,
+      fmt=marker,
+      color=colour,
+      ecolor=colour + "55",
+      markersize=7,
+      label=name,
+    )
+    axis.annotate(
+      row.settings.method,
+      (x, score["value"]),
+      xytext=(5, 3),
+      textcoords="offset points",
+      fontsize=6,
+      color="#444444",
+    )
+    if row.settings.method == "verifier":
+      axis.axhline(score["value"], linestyle=":", color="#000000", linewidth=1)
+  axis.axvline(1, linestyle=":", color="#999999", linewidth=1)
+  axis.grid(alpha=0.2)
+
+
+def save(figure, path: str | os.PathLike):
+  """Writes `path`.png and `path`.svg, each whole or not at all."""
+  from matplotlib import pyplot as plt
+
+  path = pathlib.Path(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  for kind in ("png", "svg"):
+    data = io.BytesIO()
+    # No date: the same rows give the same file.
+    metadata = {"Date": None} if kind == "svg" else None
+    figure.savefig(data, format=kind, dpi=150, metadata=metadata)
+    whole = path.with_name(f"{path.name}.{kind}")
+    part = whole.with_name(f".{whole.name}.{os.getpid()}.part")
+    part.write_bytes(data.getvalue())
+    os.replace(part, whole)
+  plt.close(figure)
