@@ -19,7 +19,7 @@ class MarkovState:
   """Attributes:
   tokens: [B, L] int32, what was fed; slots behind `length` mean nothing.
   length: [B] int32.
-  source: [B] int32, which table the row uses.
+  source: [B] int32, the first source token, which may choose a table.
   """
 
   tokens: Array
@@ -27,32 +27,19 @@ class MarkovState:
   source: Array
 
 
-@struct.dataclass
-class MarkovLM:
-  """Next-token logits looked up by the last n tokens.
+class FiniteContext:
+  """The door of a model that looks at the last `order` tokens alone.
 
-  Attributes:
-    table: [K, V, ..., V, V] float logits, n context axes (oldest first) and the
-      next token. A row reads table number `inputs[b, 0] % K`, which stands for
-      the source text. Before the first token the context is 0.
+  A subclass has `order` and `look_up(source, context)`, the logits behind the
+  last tokens, oldest first. Before the first token the context is 0.
   """
-
-  table: Array
-
-  @property
-  def vocab_size(self) -> int:
-    return self.table.shape[-1]
-
-  @property
-  def order(self) -> int:
-    return self.table.ndim - 2
 
   def prefill(self, inputs: Array, *, capacity: int) -> MarkovState:
     rows = inputs.shape[0]
     return MarkovState(
       tokens=jnp.zeros((rows, capacity), jnp.int32),
       length=jnp.zeros((rows,), jnp.int32),
-      source=inputs[:, 0] % self.table.shape[0],
+      source=inputs[:, 0],
     )
 
   def extend(
@@ -73,10 +60,9 @@ class MarkovLM:
       self._back(fed, state.length, tokens, depth, ancestors, back)
       for back in reversed(range(self.order))
     ]
-    index = (state.source[:, None], *context)
-    logits = self.table[index]
     if read is not None:
-      logits = jnp.take_along_axis(logits, read[..., None], axis=1)
+      context = [jnp.take_along_axis(c, read, axis=1) for c in context]
+    logits = self.look_up(state.source, context)
     state = state.replace(tokens=fed, length=state.length + count)
     return state, Output(logits=logits)
 
@@ -99,3 +85,28 @@ class MarkovLM:
       state.tokens, kept, start[:, None]
     )
     return state.replace(tokens=tokens, length=start + count)
+
+
+@struct.dataclass
+class MarkovLM(FiniteContext):
+  """Next-token logits looked up by the last n tokens.
+
+  Attributes:
+    table: [K, V, ..., V, V] float logits, n context axes (oldest first) and the
+      next token. A row reads table number `inputs[b, 0] % K`, which stands for
+      the source text.
+  """
+
+  table: Array
+
+  @property
+  def vocab_size(self) -> int:
+    return self.table.shape[-1]
+
+  @property
+  def order(self) -> int:
+    return self.table.ndim - 2
+
+  def look_up(self, source: Array, context: list[Array]) -> Array:
+    """Returns [B, N, V] for source [B] and `order` arrays [B, N]."""
+    return self.table[(source % self.table.shape[0])[:, None], *context]

@@ -1,0 +1,190 @@
+"""An n-gram language model: counts of a text, smoothed, as a real law.
+
+Each context keeps its likeliest successors; what is left of its mass goes to
+the shorter context, and at the end to the unigram law, which gives every token
+a chance. So a table over 32,128 tokens stays small, and sums to 1.
+"""
+
+from collections.abc import Sequence
+import json
+import os
+import pathlib
+import tempfile
+import zipfile
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.models.markov_lm import FiniteContext
+
+Array = jax.Array
+
+FORMAT = "speccascade n-gram model 1"
+
+
+@struct.dataclass
+class Level:
+  """The contexts of one length m, in the order of their numbers.
+
+  A context of m > 1 tokens is a child of the context of its first m - 1 tokens;
+  the children of a context are neighbours, sorted by their last token. A
+  context of one token has that token's id for its number.
+
+  Attributes:
+    successors: [C, K] int32 likeliest next tokens, likeliest first.
+    probs: [C, K] float32, their share of the mass; 0 where there are fewer.
+    backoff: [C] float32, the mass that goes to the shorter context.
+    first_child: [C + 1] int32, where the children of each context start in the
+      next level; None in the last one.
+    tokens: [C] int32, the last token of each context; None for m = 1.
+  """
+
+  successors: Array
+  probs: Array
+  backoff: Array
+  first_child: Array | None = None
+  tokens: Array | None = None
+
+
+@struct.dataclass
+class NgramLM(FiniteContext):
+  """Next-token law of an interpolated n-gram model.
+
+  p(w | context) = kept(w | context) + backoff(context) p(w | shorter context).
+
+  Attributes:
+    unigram: [V] float32, all positive.
+    levels: contexts of 1, 2, ..., n-1 tokens.
+    vocabulary: static, SHA-256 of the vocabulary's file, or "".
+  """
+
+  unigram: Array
+  levels: tuple[Level, ...]
+  vocabulary: str = struct.field(pytree_node=False, default="")
+
+  @property
+  def vocab_size(self) -> int:
+    return self.unigram.shape[0]
+
+  @property
+  def order(self) -> int:
+    """Tokens of the longest context, n - 1."""
+    return len(self.levels)
+
+  def look_up(self, source: Array, context: Sequence[Array]) -> Array:
+    """Returns log p [B, N, V]; see `FiniteContext`."""
+    shape = context[-1].shape
+    law = jnp.broadcast_to(self.unigram, (*shape, self.vocab_size))
+    for size, level in enumerate(self.levels, start=1):
+      number, found = self._number(context[len(context) - size :])
+      kept = jnp.where(found[..., None], level.probs[number], 0)
+      left = jnp.where(found, level.backoff[number], 1)
+      law = _add(law * left[..., None], level.successors[number], kept)
+    return jnp.log(law)
+
+  def _number(self, context: Sequence[Array]) -> tuple[Array, Array]:
+    """Returns the number of a context, and whether it was ever seen."""
+    number, found = context[0], jnp.ones(context[0].shape, bool)
+    for parent, level, token in zip(self.levels, self.levels[1:], context[1:]):
+      low, end = parent.first_child[number], parent.first_child[number + 1]
+      low = _search(level.tokens, low, end, token)
+      at = jnp.minimum(low, level.tokens.shape[0] - 1)
+      found &= (low < end) & (level.tokens[at] == token)
+      number = jnp.where(found, at, 0)
+    return number, found
+
+  def greedy_bigrams(self) -> np.ndarray:
+    """Returns [V] int32, the likeliest token behind each; 0 where unknown.
+
+    This is what Max-Gram fills its proposals with.
+    """
+    level = self.levels[0]
+    known = np.asarray(level.probs[:, 0]) > 0
+    return np.where(known, np.asarray(level.successors[:, 0]), 0).astype(
+      np.int32
+    )
+
+  def save(self, path: str | os.PathLike):
+    """Writes the model to one `.npz` file, whole or not at all."""
+    arrays = {"unigram": self.unigram}
+    for i, level in enumerate(self.levels):
+      for name, value in vars(level).items():
+        if value is not None:
+          arrays[f"{i}/{name}"] = value
+    meta = {
+      "format": FORMAT,
+      "levels": len(self.levels),
+      "vocabulary": self.vocabulary,
+    }
+    arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "wb") as file:
+      np.savez_compressed(file, **{k: np.asarray(v) for k, v in arrays.items()})
+    os.replace(name, path)
+
+  @classmethod
+  def load(cls, path: str | os.PathLike) -> "NgramLM":
+    """Returns the model of a file that `save` wrote.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: it is no n-gram model, or not whole.
+    """
+    path = pathlib.Path(path).expanduser()
+    if not path.is_file():
+      raise FileNotFoundError(
+        f"no n-gram model at {path}; make one with python -m speccascade.ngrams"
+      )
+    try:
+      with np.load(path) as file:
+        arrays = dict(file)
+      meta = json.loads(arrays.pop("meta").tobytes())
+      if meta["format"] != FORMAT:
+        raise ValueError(f"its format is {meta['format']!r}")
+      levels = tuple(
+        Level(
+          **{
+            name.partition("/")[2]: jnp.asarray(value)
+            for name, value in arrays.items()
+            if name.startswith(f"{i}/")
+          }
+        )
+        for i in range(meta["levels"])
+      )
+      unigram = jnp.asarray(arrays["unigram"])
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as e:
+      raise ValueError(
+        f"{path} is no n-gram model, or not whole ({e}); make it again with"
+        " python -m speccascade.ngrams"
+      ) from e
+    return cls(unigram, levels, meta["vocabulary"])
+
+
+def _add(law: Array, index: Array, values: Array) -> Array:
+  """Returns law [B, N, V] with values [B, N, K] added at index [B, N, K]."""
+  rows, num, size = law.shape
+  flat = law.reshape(-1, size)
+  index, values = (x.reshape(rows * num, -1) for x in (index, values))
+  flat = jax.vmap(lambda row, i, x: row.at[i].add(x))(flat, index, values)
+  return flat.reshape(law.shape)
+
+
+def _search(tokens: Array, low: Array, high: Array, token: Array) -> Array:
+  """Returns the first place in [low, high) whose token is not below `token`."""
+
+  def halve(_, bounds):
+    low, high = bounds
+    middle = (low + high) // 2
+    below = tokens[jnp.minimum(middle, tokens.shape[0] - 1)] < token
+    going = low < high
+    return (
+      jnp.where(going & below, middle + 1, low),
+      jnp.where(going & ~below, middle, high),
+    )
+
+  steps = max(1, tokens.shape[0]).bit_length()
+  return jax.lax.fori_loop(0, steps, halve, (low, high))[0]

@@ -1,0 +1,187 @@
+"""The n-gram model: its law against a slow twin, its files, its door."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import Sampling, decoder, row_keys
+from speccascade.models.ngram_lm import NgramLM
+from speccascade.training import ngrams
+
+V = 7
+
+
+@functools.cache
+def text():
+  """Sentences over 2..6 with a taste for repetition; 0 and 1 frame them."""
+  rng = np.random.default_rng(0)
+  rows = []
+  for _ in range(60):
+    row = list(rng.integers(2, V, 3))
+    for _ in range(rng.integers(0, 12)):
+      row.append(int((row[-2] + rng.integers(0, 2)) % (V - 2) + 2))
+    rows.append([int(x) for x in row])
+  return rows
+
+
+@functools.cache
+def model(order=3, successors=4, min_count=2):
+  counts = ngrams.count(text(), vocab_size=V, order=order)
+  return ngrams.smooth(
+    counts, vocab_size=V, successors=successors, min_count=min_count
+  )
+
+
+def twin(context, order, successors, min_count):
+  """The law behind a context, from the sentences themselves; float64."""
+  rows = [[0] * (order - 1) + row + [1] for row in text()]
+  unigram = np.zeros(V)
+  for row in rows:
+    for token in row[order - 1 :]:
+      unigram[token] += 1
+  different = (unigram > 0).sum()
+  law = (unigram + different / V) / (unigram.sum() + different)
+  for size in range(1, order):
+    tail = list(context[len(context) - size :])
+    number = np.zeros(V)
+    for row in rows:
+      for end in range(order - 1, len(row)):
+        if row[end - size : end] == tail:
+          number[row[end]] += 1
+    total, different = number.sum(), (number > 0).sum()
+    if total == 0 or (size > 1 and total < min_count):
+      break
+    kept = sorted(range(V), key=lambda v: (-number[v], v))[:successors]
+    share = np.zeros(V)
+    share[kept] = number[kept] / (total + different)
+    law = share + (1 - share.sum()) * law
+  return law
+
+
+@pytest.mark.parametrize(
+  ("order", "successors", "min_count"), [(2, 2, 1), (3, 4, 2), (4, 7, 1)]
+)
+def test_law_equals_the_twin(order, successors, min_count):
+  lm = model(order, successors, min_count)
+  assert lm.order == order - 1
+  grid = np.array(list(np.ndindex(*(V,) * (order - 1))))
+  context = [jnp.asarray(column, jnp.int32)[:, None] for column in grid.T]
+  source = jnp.zeros((len(grid),), jnp.int32)
+  logits = jax.jit(lambda lm, c: lm.look_up(source, c))(lm, context)
+  law = np.exp(np.asarray(logits[:, 0], np.float64))
+  np.testing.assert_allclose(law.sum(-1), 1, atol=1e-6)
+  for i in range(0, len(grid), 1 if order < 4 else 7):
+    expected = twin(grid[i], order, successors, min_count)
+    np.testing.assert_allclose(law[i], expected, atol=1e-6)
+
+
+def test_counts_do_not_depend_on_the_chunks(monkeypatch):
+  whole = ngrams.count(text(), vocab_size=V, order=3)
+  monkeypatch.setattr(ngrams, "_CHUNK", 20)
+  for one, other in zip(whole, ngrams.count(text(), vocab_size=V, order=3)):
+    np.testing.assert_array_equal(one[0], other[0])
+    np.testing.assert_array_equal(one[1], other[1])
+
+
+def test_greedy_bigrams():
+  lm = ngrams.smooth(
+    ngrams.count([[2, 3, 2, 3, 2, 4]], vocab_size=6, order=2), vocab_size=6
+  )
+  # 0 (start) -> 2, 2 -> 3 (twice; 4 once), 3 -> 2, 4 -> 1 (the end).
+  assert lm.greedy_bigrams().tolist() == [2, 0, 3, 2, 1, 0]
+
+
+def test_feeding_in_blocks_equals_one_by_one():
+  lm = model(4, 7, 1)
+  tokens = jnp.asarray([[0, 2, 3, 4, 3, 2], [0, 5, 5, 2, 6, 1]], jnp.int32)
+  extend = jax.jit(lambda s, t, c: lm.extend(s, t, c))
+  start = lm.prefill(tokens, capacity=8)
+  ones, state = [], start
+  for i in range(6):
+    state, out = extend(state, tokens[:, i : i + 1], jnp.ones(2, jnp.int32))
+    ones.append(out.logits[:, 0])
+  whole = extend(start, tokens, jnp.asarray([6, 6]))[1].logits
+  np.testing.assert_allclose(np.stack(ones, 1), whole, rtol=1e-6)
+  # After a rewind, and with other tokens in the slots behind.
+  state = lm.rewind(state, jnp.asarray([2, 4]))
+  block = jnp.stack([tokens[0, 2:4], tokens[1, 4:6]])
+  again = extend(state, block, jnp.asarray([2, 2]))[1].logits
+  np.testing.assert_allclose(again[0], whole[0, 2:4], rtol=1e-6)
+  np.testing.assert_allclose(again[1], whole[1, 4:6], rtol=1e-6)
+  read = jnp.asarray([[3], [5]])
+  one = lm.extend(start, tokens, jnp.asarray([6, 6]), read=read)[1].logits
+  np.testing.assert_allclose(one[0, 0], whole[0, 3], rtol=1e-6)
+  np.testing.assert_allclose(one[1, 0], whole[1, 5], rtol=1e-6)
+
+
+def test_a_bigram_model_drafts_for_a_larger_one():
+  num = 400
+  decode = decoder("spec_decode", gamma=3, max_decode_len=10, eos_id=1)
+  alone = decoder("verifier", gamma=3, max_decode_len=10, eos_id=1)
+  args = (
+    jnp.ones((num, 3), jnp.int32),
+    row_keys(0, 0, jnp.arange(num)),
+    0.0,
+  )
+  greedy = Sampling.create(0.0)
+  out = decode(model(2, 2, 1), model(4, 7, 1), *args, greedy)
+  expected = alone(None, model(4, 7, 1), *args, greedy)
+  np.testing.assert_array_equal(out.tokens, expected.tokens)
+  assert int(out.stats.accepted.sum()) > 0
+
+
+def test_save_and_load(tmp_path):
+  lm = model().replace(vocabulary="abc")
+  path = tmp_path / "folder" / "counts.npz"
+  lm.save(path)
+  read = NgramLM.load(path)
+  assert read.vocabulary == "abc"
+  assert jax.tree.structure(read) == jax.tree.structure(lm)
+  jax.tree.map(np.testing.assert_array_equal, read, lm)
+  assert [p.name for p in path.parent.iterdir()] == ["counts.npz"]
+
+
+def test_bad_files_are_named(tmp_path):
+  with pytest.raises(FileNotFoundError, match="no n-gram model at"):
+    NgramLM.load(tmp_path / "none.npz")
+  path = tmp_path / "counts.npz"
+  model().save(path)
+  path.write_bytes(path.read_bytes()[:200])
+  with pytest.raises(ValueError, match="or not whole"):
+    NgramLM.load(path)
+  np.savez(path, unigram=np.ones(3))
+  with pytest.raises(ValueError, match="is no n-gram model"):
+    NgramLM.load(path)
+
+
+@pytest.mark.parametrize(
+  ("sequences", "how", "message"),
+  [
+    ([], {}, "the text is empty"),
+    ([[2, 9]], {}, "the text has token 9; the vocabulary has ids 0 to 6"),
+    ([[2, -1]], {}, "the text has token -1"),
+    ([[2]], {"order": 1}, "the order is 1"),
+    ([[2]], {"order": 5, "vocab_size": 32128}, "lower the order"),
+  ],
+)
+def test_wrong_texts_are_refused(sequences, how, message):
+  with pytest.raises(ValueError, match=message):
+    ngrams.count(sequences, **({"vocab_size": V, "order": 2} | how))
+
+
+def test_a_real_vocabulary_fits():
+  """32,128 tokens and 100,000 of text: built, and asked in one program."""
+  size = 32128
+  rng = np.random.default_rng(0)
+  words = rng.zipf(1.3, 100_000) % (size - 2) + 2
+  rows = np.split(words, 1000)
+  lm = ngrams.smooth(
+    ngrams.count(rows, vocab_size=size, order=3), vocab_size=size
+  )
+  context = [jnp.asarray(row[:2], jnp.int32)[None] for row in rows[:2]]
+  logits = lm.look_up(jnp.zeros((1,), jnp.int32), context)
+  assert logits.shape == (1, 2, size)
+  np.testing.assert_allclose(np.exp(logits).sum(-1), 1, atol=1e-4)
