@@ -41,9 +41,7 @@ say "ruff format --check"
 say "ruff check"
 "$PYTHON" -m ruff check --quiet .
 say "doctests"
-"$PYTHON" -m pytest --quiet --doctest-modules -p no:cacheprovider \
-  speccascade/decoding speccascade/models speccascade/analysis \
-  speccascade/evaluation speccascade/data/preprocess.py </dev/null
+"$PYTHON" -m pytest --quiet --doctest-modules speccascade </dev/null
 say "tests"
 run_pytest -m "not slow" "$@"
 say "all passed"

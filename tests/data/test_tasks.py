@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from speccascade import gin_setup
+from speccascade import cli, gin_setup
 from speccascade.data import examples, preprocess, reading, tasks
 from speccascade.data._tf import seqio, tf
 
@@ -333,3 +333,20 @@ def test_text_files_config(text_task):
   got = next(examples.from_task(name, "train"))
   assert got.inputs == "translate English to German: the cat sat on the mat"
   gin.clear_config()
+
+
+def test_the_built_in_task_is_registered():
+  assert set(tasks.LENGTHS) <= set(seqio.TaskRegistry.names())
+  got = next(examples.from_task("speccascade_en_de", "test", num=1))
+  assert got.targets
+  assert len(got.references) >= 1
+
+
+def test_tfds_data_dir_flag(tmp_path, monkeypatch, capfd):
+  monkeypatch.setattr(seqio.utils, "_TFDS_DATA_DIR_OVERRIDE", None)
+  with pytest.raises(SystemExit) as stopped:
+    cli.run(
+      lambda: None, "", ["prog", f"--tfds_data_dir={tmp_path}", "--dry_run"]
+    )
+  assert stopped.value.code == 0, capfd.readouterr().err
+  assert tasks.tfds_data_dir() == tmp_path
