@@ -68,6 +68,7 @@ def parse(files, bindings, extra_search_paths=()):
   for name in files:
     _parse_one(name, lambda name=name: gin.parse_config_file(name))
   known = _referenced_macros() | set(_macros())
+  known |= {name for b in bindings for name in re.findall(r"%(\w+)", b)}
   for binding in bindings:
     name = binding.partition("=")[0].strip()
     if re.fullmatch(r"\w+", name) and name not in known:

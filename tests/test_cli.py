@@ -72,6 +72,11 @@ def test_files_then_bindings(base, tmp_path):
   )
   assert cli_target.CALLS[1:] == [("out", 9, 0.75)]
 
+  # A binding may bring a macro of its own.
+  own = ("--gin.MINE=4", "--gin.work.steps=%MINE")
+  assert run(f"--gin_file={base}", *GIVEN, *own) == 0
+  assert cli_target.CALLS[2:] == [("out", 4, 0.5)]
+
 
 def test_search_paths(base, capfd):
   args = ("--gin_file=base.gin", *GIVEN)
