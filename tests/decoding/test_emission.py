@@ -1,0 +1,44 @@
+"""Where a block is cut, and that it is written where it belongs."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import emission
+
+
+@pytest.mark.parametrize(
+  ("new", "num", "room", "emitted", "ended"),
+  [
+    ([5, 6, 7, 0], 3, 9, 3, False),
+    ([5, 1, 7, 0], 3, 9, 2, True),  # EOS inside: itself kept, the rest cut
+    ([1, 6, 7, 0], 3, 9, 1, True),
+    ([5, 6, 1, 0], 3, 9, 3, True),
+    ([5, 6, 7, 1], 3, 9, 3, False),  # the EOS stands behind what is emitted
+    ([5, 6, 7, 8], 4, 4, 4, True),  # full
+    ([5, 6, 7, 8], 4, 2, 2, True),  # over the limit
+    ([5, 6, 1, 8], 4, 2, 2, True),  # EOS behind the limit
+    ([5, 1, 1, 8], 4, 2, 2, True),  # EOS on the limit
+    ([1, 1, 1, 1], 1, 5, 1, True),
+  ],
+)
+def test_cut(new, num, room, emitted, ended):
+  got = emission.cut(*(jnp.array([x]) for x in (new, num, room)), 1)
+  assert (int(got[0][0]), bool(got[1][0])) == (emitted, ended)
+
+
+def test_blocks_are_written_at_each_rows_own_place():
+  buffer = emission.start_tokens(3, 7)
+  block = jnp.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
+  got = emission.write_block(buffer, block, jnp.array([1, 4, 2]))
+  np.testing.assert_array_equal(
+    got, [[0, 1, 2, 3, 0, 0, 0], [0, 0, 0, 0, 4, 5, 6], [0, 0, 7, 8, 9, 0, 0]]
+  )
+
+
+def test_the_buffer_holds_a_block_written_at_the_end():
+  # Start token, T tokens, and a block of G + 1 that starts at the last slot.
+  for length in (1, 5):
+    for width in (0, 3):
+      size = emission.buffer_size(length, width)
+      assert length + width + 1 <= size  # length is that before the round
