@@ -70,6 +70,7 @@ def _from_one(task, split, lengths, num, use_cached, seed, progress):
     desc=f"tokenizing {task.name} {split}",
     unit=" examples",
     delay=3,
+    mininterval=1,
     disable=not progress,
   )
   with bar:

@@ -13,6 +13,7 @@ import importlib.metadata
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
+from tqdm import tqdm
 
 from speccascade.evaluation import answers
 
@@ -147,7 +148,15 @@ def rouge(predictions, references):
   predictions, references = _checked(predictions, references)
   scorer = rouge_scorer.RougeScorer(ROUGE_TYPES, use_stemmer=False)
   values = {name: [] for name in ROUGE_TYPES}
-  for prediction, several in zip(predictions, references):
+  pairs = tqdm(
+    zip(predictions, references),
+    desc="ROUGE",
+    total=len(predictions),
+    unit=" examples",
+    delay=3,
+    mininterval=1,
+  )
+  for prediction, several in pairs:
     prediction = _sentences_on_lines(prediction)
     scores = [
       scorer.score(_sentences_on_lines(reference), prediction)
