@@ -10,8 +10,12 @@ __version__ = "0.1.0"
 
 # Name -> module that holds it.
 _PUBLIC = {
+  "METHODS": "speccascade.decoding",
+  "Sampling": "speccascade.decoding",
   "T5Config": "speccascade.models",
   "T5LM": "speccascade.models",
+  "decoder": "speccascade.decoding",
+  "row_keys": "speccascade.decoding",
 }
 
 __all__ = ["__version__", *_PUBLIC]
