@@ -83,7 +83,7 @@ def block_verify(
   gain = jnp.sum(
     jnp.maximum(reach[:, :, None] * pi[:, 1:] - q[:, 1:], 0), axis=-1
   )
-  both = gain + 1 - reach
+  both = gain + (1 - reach)  # exactly `gain` where reach is 1
   inner = jnp.where(both > 0, gain / jnp.where(both > 0, both, 1), 0)
   index = jnp.arange(1, width + 1, dtype=jnp.int32)[None]
   accept_prob = jnp.where(index == count[:, None], reach, inner)
