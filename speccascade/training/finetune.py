@@ -175,7 +175,7 @@ def train(
         vocabulary,
         eval_split,
         num_decoded_examples,
-        task_feature_lengths["inputs"],
+        task_feature_lengths,
       ),
     )
   checkpoints = Checkpoints(
@@ -250,35 +250,43 @@ def _tell_cut(arrays, split):
       )
 
 
-def _decoded(task, vocabulary, split, num, max_input_len) -> dict[str, Any]:
-  """Returns what of `Evaluation` concerns decoding: sources and score."""
-  from speccascade.data import examples, tasks
+def _decoded(task, vocabulary, split, num, lengths) -> dict[str, Any]:
+  """Returns what of `Evaluation` concerns decoding: sources and score.
 
-  if num == 0:
-    return {}
+  Targets and predictions pass the task's postprocessor, as in seqio.
+  """
+  from speccascade.data import reading, tasks
+
   task = tasks.get(task, vocabulary) if isinstance(task, str) else task
-  if not getattr(task, "metric_fns", None):
+  if num == 0 or not getattr(task, "metric_fns", None):
     return {}
-  found = list(
-    examples.from_task(task, split, num=num, max_input_len=max_input_len)
-  )
-  references = [
-    example.references if len(example.references) > 1 else example.targets
-    for example in found
-  ]
-
+  dataset = reading.open_split(task, split, dict(lengths))
+  if num is not None:
+    dataset = dataset.take(num)
+  found = list(reading.guarded(dataset.as_numpy_iterator(), task))
+  finish = task.postprocess_fn or (lambda text, **_: text)
   to_text = getattr(vocabulary, "text", None) or (
     lambda ids: vocabulary.decode(ids.tolist())
   )
+  targets = [
+    finish(
+      example["targets_pretokenized"].decode(), example=example, is_target=True
+    )
+    for example in found
+  ]
 
   def score(outputs: list[np.ndarray]) -> dict[str, float]:
-    predictions = [to_text(ids) for ids in outputs]
+    predictions = [
+      finish(to_text(ids), example=example, is_target=False)
+      for ids, example in zip(outputs, found)
+    ]
     metrics = {}
     for function in task.metric_fns:
-      metrics |= function(references, predictions)
+      metrics |= function(targets, predictions)
     return metrics
 
-  return {"sources": [e.input_ids for e in found], "score": score}
+  sources = [np.asarray(example["inputs"], np.int32) for example in found]
+  return {"sources": sources, "score": score}
 
 
 def _writer(model_dir: str):
