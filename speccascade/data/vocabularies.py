@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import json
 import os
 import pathlib
 import tempfile
@@ -16,8 +15,6 @@ from speccascade.data._tf import seqio
 T5_MODEL = "gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"
 T5_SHA256 = "d60acb128cf7b7f2536e8f38a5b18a05535c9e14c7a355904270e15b0945ea86"
 T5_EXTRA_IDS = 100
-
-IDENTITY_FILE = "vocabulary.json"
 
 
 class Vocabulary(seqio.SentencePieceVocabulary):
@@ -116,55 +113,6 @@ def check_fits(vocabulary, rows: int, model: str = "the model"):
       f"{_name(vocabulary)} has {vocabulary.vocab_size} pieces: want the "
       "vocabulary that the model was trained with"
     )
-
-
-def check_pair(vocabulary, drafter_rows: int, verifier_rows: int):
-  """Raises ValueError unless drafter, verifier and task share a vocabulary."""
-  if drafter_rows != verifier_rows:
-    raise ValueError(
-      f"drafter and verifier have different vocabularies: {drafter_rows} and "
-      f"{verifier_rows} embedding rows; want two models of one vocabulary"
-    )
-  check_fits(vocabulary, verifier_rows, "each model of the pair")
-
-
-def save_identity(folder, vocabulary: Vocabulary):
-  """Writes beside checkpoints which vocabulary they were trained with."""
-  folder = pathlib.Path(folder)
-  folder.mkdir(parents=True, exist_ok=True)
-  _write(
-    folder / IDENTITY_FILE,
-    json.dumps({**vocabulary.identity, "path": vocabulary.path}).encode(),
-  )
-
-
-def check_identity(checkpoint, vocabulary: Vocabulary):
-  """Raises where a checkpoint was trained with another vocabulary than this.
-
-  Args:
-    checkpoint: its path; the identity is looked for there and one folder up. A
-      checkpoint without one passes: `check_fits` is what can be said of it.
-    vocabulary: that is to be used with it.
-
-  Raises:
-    ValueError: the identities differ, with both.
-  """
-  checkpoint = os.fspath(checkpoint).rstrip("/")
-  if "://" in checkpoint:
-    return
-  for folder in (pathlib.Path(checkpoint), pathlib.Path(checkpoint).parent):
-    path = folder / IDENTITY_FILE
-    if path.is_file():
-      trained = json.loads(path.read_text())
-      given = vocabulary.identity
-      if any(trained.get(key) != given[key] for key in given):
-        raise ValueError(
-          f"{checkpoint} was trained with the vocabulary {trained['path']} "
-          f"(sha256 {trained['sha256'][:12]}, {trained['extra_ids']} extra "
-          f"ids), not with {vocabulary.path} (sha256 {given['sha256'][:12]}, "
-          f"{given['extra_ids']} extra ids): pass the former"
-        )
-      return
 
 
 def _extra_ids(digest: str, wanted: int | None) -> int:

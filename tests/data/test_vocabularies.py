@@ -54,26 +54,6 @@ def test_check_fits(vocabulary):
     vocabularies.check_fits(vocabulary, size - 1, "the drafter")
 
 
-def test_check_pair(vocabulary):
-  vocabularies.check_pair(vocabulary, 128, 128)
-  with pytest.raises(ValueError, match="different vocabularies: 128 and 256"):
-    vocabularies.check_pair(vocabulary, 128, 256)
-  with pytest.raises(ValueError, match="each model of the pair has 8"):
-    vocabularies.check_pair(vocabulary, 8, 8)
-
-
-def test_identity_beside_a_checkpoint(vocabulary, vocabulary_path, tmp_path):
-  step = tmp_path / "model" / "checkpoint_10"
-  step.mkdir(parents=True)
-  vocabularies.check_identity(step, vocabulary)  # none is recorded
-  vocabularies.save_identity(step.parent, vocabulary)
-  vocabularies.check_identity(step, vocabulary)
-  vocabularies.check_identity(f"{step.parent}/", vocabulary)
-  other = vocabularies.Vocabulary(str(vocabulary_path), extra_ids=5)
-  with pytest.raises(ValueError, match="was trained with the vocabulary"):
-    vocabularies.check_identity(step, other)
-
-
 def test_remote_models_are_fetched_once(
   vocabulary_path, tmp_path, monkeypatch, vocabulary
 ):
