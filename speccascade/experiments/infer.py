@@ -17,9 +17,10 @@ import numpy as np
 from speccascade.decoding import row_keys
 from speccascade.evaluation import efficiency, quality, timing
 from speccascade.evaluation.efficiency import Counts
+from speccascade.experiments import drafters, records, results
 from speccascade.experiments import examples as sources
 from speccascade.experiments import pair as pairs
-from speccascade.experiments import records, results
+from speccascade.experiments.drafters import Cascade
 from speccascade.experiments.examples import Example
 from speccascade.experiments.pair import Pair
 from speccascade.experiments.points import Point
@@ -44,6 +45,7 @@ def infer(
   verifier: T5Config | None = None,
   drafter_checkpoint: str | Sequence[str] | None = None,
   verifier_checkpoint: str | None = None,
+  cascade: Cascade | None = None,
   mixture_or_task_name: str | None = None,
   split: str = "validation",
   input_file: str | None = None,
@@ -83,6 +85,8 @@ def infer(
     verifier: architecture, likewise.
     drafter_checkpoint: path, or several.
     verifier_checkpoint: path.
+    cascade: how the drafters are combined, with others; None leaves that to the
+      method.
     mixture_or_task_name: a registered seqio task; or else `input_file`.
     split: of the task.
     input_file: text lines or JSONL; see `examples.read_file`.
@@ -155,6 +159,9 @@ def infer(
   pairs.check_vocabulary(
     pair, vocabulary.vocab_size, sources.identity(vocabulary)
   )
+  if cascade is not None:
+    identity = sources.identity(vocabulary) or {}
+    pair = drafters.combine(pair, cascade, point.spec, identity.get("sha256"))
   examples = found.examples
   settings = point.settings(
     max_decode_len=max_decode_len,
@@ -396,7 +403,7 @@ def with_latency(
   )
   latency = timing.latency(seconds["own"], seconds["verifier"])
   costs = None
-  if len(pair.drafters) == 1:
+  if len(pair.drafters) == 1 and pair.composed is None:
     costs = timing.measure_costs(
       pair.drafter_lm,
       pair.verifier_lm,

@@ -6,6 +6,7 @@ import os
 import pathlib
 
 from speccascade import checkpoints
+from speccascade.decoding.types import Drafter
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 
@@ -38,14 +39,20 @@ class Pair:
   Attributes:
     drafters: largest first; one for most methods.
     verifier: the large model.
+    composed: a `Drafter` made of the drafters and others, in their place.
+    composed_name: of it.
   """
 
   drafters: tuple[Model, ...]
   verifier: Model | None
+  composed: Drafter | None = None
+  composed_name: str = ""
 
   @property
   def drafter_lm(self):
-    """The drafter as a `Decoder` takes it: a model, a tuple, or None."""
+    """The drafter as a `Decoder` takes it: composed, models, or None."""
+    if self.composed is not None:
+      return self.composed
     lms = tuple(model.lm for model in self.drafters)
     return lms[0] if len(lms) == 1 else lms or None
 
@@ -55,6 +62,8 @@ class Pair:
 
   @property
   def drafter_name(self) -> str:
+    if self.composed is not None:
+      return self.composed_name
     return "+".join(model.name for model in self.drafters)
 
   @property

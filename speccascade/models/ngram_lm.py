@@ -106,6 +106,30 @@ class NgramLM(FiniteContext):
       np.int32
     )
 
+  def padded(self, vocab_size: int) -> "NgramLM":
+    """Returns the model with further tokens, which have no probability.
+
+    Raises:
+      ValueError: the model has more tokens than that.
+    """
+    more = vocab_size - self.vocab_size
+    if more < 0:
+      raise ValueError(
+        f"the n-gram model has {self.vocab_size} tokens, the pair"
+        f" {vocab_size}; count it with the pair's vocabulary"
+      )
+    first, *longer = self.levels
+    ends = first.first_child
+    first = first.replace(
+      successors=jnp.pad(first.successors, ((0, more), (0, 0))),
+      probs=jnp.pad(first.probs, ((0, more), (0, 0))),
+      backoff=jnp.pad(first.backoff, (0, more), constant_values=1),
+      first_child=None if ends is None else jnp.pad(ends, (0, more), "edge"),
+    )
+    return self.replace(
+      unigram=jnp.pad(self.unigram, (0, more)), levels=(first, *longer)
+    )
+
   def save(self, path: str | os.PathLike):
     """Writes the model to one `.npz` file, whole or not at all."""
     arrays = {"unigram": self.unigram}

@@ -1,0 +1,58 @@
+"""Greedy bigram tables: the likeliest token behind each, for Max-Gram.
+
+Besides our own n-gram files this reads the form that Chen et al. publish: a
+JSON list, plain or gzipped, whose index is a token and whose value the
+likeliest next one, 0 where none is known.
+"""
+
+import gzip
+import json
+import os
+import pathlib
+import zlib
+
+import numpy as np
+
+from speccascade.models.ngram_lm import NgramLM
+
+
+def read(path: str | os.PathLike) -> np.ndarray:
+  """Returns [V] int32, the likeliest next token.
+
+  Args:
+    path: `.json`, `.json.gz`, or `.npz` of `NgramLM.save`.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: it is no such table, or not whole.
+  """
+  path = pathlib.Path(path).expanduser()
+  if not path.is_file():
+    raise FileNotFoundError(
+      f"no bigram table at {path}; give a .json, .json.gz or .npz file, or make"
+      " one with python -m speccascade.ngrams"
+    )
+  if path.suffix == ".npz":
+    return NgramLM.load(path).greedy_bigrams()
+  content = path.read_bytes()
+  try:
+    if path.suffix == ".gz":
+      content = gzip.decompress(content)
+    table = json.loads(content)
+  except (OSError, EOFError, ValueError, zlib.error) as error:
+    raise ValueError(
+      f"{path} is no JSON list, or not whole ({error}); fetch it again"
+    ) from error
+  is_list = isinstance(table, list) and len(table) > 0
+  if not is_list or not all(type(value) is int for value in table):
+    raise ValueError(
+      f"{path} is no list of token ids; wanted entry t to be the id of the"
+      " likeliest token behind t"
+    )
+  low, high = min(table), max(table)
+  if low < 0 or high >= 2**31:
+    raise ValueError(
+      f"{path} names token {low if low < 0 else high}; wanted ids of a"
+      " vocabulary, 0 or more"
+    )
+  return np.asarray(table, np.int32)

@@ -1,0 +1,23 @@
+"""Counts a text into an n-gram model: a drafter, and Max-Gram's bigrams.
+
+  python -m speccascade.ngrams --gin_file=configs/runs/ngrams.gin \\
+    --gin.MIXTURE_OR_TASK_NAME='"speccascade_en_de"' \\
+    --gin.OUTPUT_FILE='"/tmp/bigrams.npz"'
+
+The text is a seqio task's split, or a file (--gin.INPUT_FILE, which needs a
+--gin.VOCABULARY). The .npz file is written whole or not at all; a Cascade reads
+it as `bigrams` (its greedy table) and as `ngrams` (the model).
+"""
+
+from speccascade import cli
+
+
+def main():
+  """Builds as gin configured it, and says what was counted."""
+  from speccascade.experiments import ngram_files
+
+  print(ngram_files.describe(cli.configured(ngram_files.build)()))
+
+
+if __name__ == "__main__":
+  cli.run(main, __doc__)

@@ -1,0 +1,105 @@
+"""The n-gram command: tasks and files in, one whole file out."""
+
+import json
+import pathlib
+
+import pytest
+import sentencepiece
+
+from speccascade import cli, ngrams
+from speccascade.models import bigram_table
+from speccascade.models.ngram_lm import NgramLM
+
+pytestmark = pytest.mark.needs_tf
+
+SKELETON = pathlib.Path(ngrams.__file__).parent.parent / "configs/runs"
+TEXT = "the cat saw the cat\nthe dog saw the cat\n"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("text")
+  model = folder / "words.model"
+  with model.open("wb") as file:
+    sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter(TEXT.splitlines() * 9),
+      model_writer=file,
+      vocab_size=14,
+      model_type="word",
+      hard_vocab_limit=False,
+      pad_id=0,
+      eos_id=1,
+      unk_id=2,
+      bos_id=-1,
+      minloglevel=2,
+    )
+  (folder / "in.txt").write_text(TEXT)
+  rows = [{"inputs": "dog dog", "targets": t} for t in TEXT.splitlines()]
+  (folder / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
+  return folder
+
+
+@pytest.fixture
+def run(files, capsys, tmp_path):
+  def call(**macros):
+    macros = {
+      "INPUT_FILE": str(files / "in.txt"),
+      "VOCABULARY": str(files / "words.model"),
+      "OUTPUT_FILE": str(tmp_path / "out" / "n.npz"),
+      **macros,
+    }
+    argv = ["ngrams", f"--gin_file={SKELETON / 'ngrams.gin'}"]
+    argv += [f"--gin.{name}={value!r}" for name, value in macros.items()]
+    with pytest.raises(SystemExit) as stop:
+      cli.run(ngrams.main, ngrams.__doc__, argv)
+    return (stop.value.code, *capsys.readouterr())
+
+  return call
+
+
+@pytest.mark.parametrize("name", ["in.txt", "in.jsonl"])
+def test_a_file_is_counted(run, files, tmp_path, name):
+  code, out, _ = run(INPUT_FILE=str(files / name), ORDER=3)
+  assert code == 0
+  assert "3-gram model over" in out
+  path = tmp_path / "out" / "n.npz"
+  model = NgramLM.load(path)
+  assert len(model.vocabulary) == 64
+  pieces = sentencepiece.SentencePieceProcessor(str(files / "words.model"))
+  the, cat, saw = (pieces.encode(word)[0] for word in ("the", "cat", "saw"))
+  table = bigram_table.read(path)
+  # cat: saw once, the end twice; the: cat three times, dog once.
+  assert (table[0], table[the], table[cat], table[saw]) == (the, cat, 1, the)
+  assert [p.name for p in path.parent.iterdir()] == ["n.npz"]
+
+
+@pytest.mark.parametrize(
+  ("macros", "message"),
+  [
+    ({"MIXTURE_OR_TASK_NAME": "x"}, "one of them and not both"),
+    ({"INPUT_FILE": "none.txt"}, "no text file at none.txt"),
+    ({"VOCABULARY": None}, "needs a VOCABULARY"),
+    ({"OUTPUT_FILE": "n.bin"}, "ends in .npz"),
+    ({"ORDER": 1}, "the order is 1"),
+    ({"FEATURES": ("target",)}, "FEATURES is"),
+    ({"VOCAB_SIZE": 4}, "4 embedding rows"),
+  ],
+)
+def test_refusals_write_nothing(run, tmp_path, macros, message):
+  code, _, err = run(**macros)
+  assert code == 1
+  assert message in err
+  assert len(err.strip().splitlines()) == 1
+  assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_the_built_in_task_is_counted(run, tmp_path):
+  code, out, _ = run(
+    INPUT_FILE=None,
+    VOCABULARY=None,
+    MIXTURE_OR_TASK_NAME="speccascade_en_de",
+    SPLIT="validation",
+  )
+  assert code == 0, out
+  assert NgramLM.load(tmp_path / "out" / "n.npz").order == 1
