@@ -9,6 +9,7 @@ from tqdm import tqdm
 from speccascade.data import tasks
 from speccascade.data._tf import seqio, tf
 from speccascade.data.arrays import FEATURES, TokenArrays, mixed
+from speccascade.data.text_files import TextFileSource
 from speccascade.data.vocabularies import Vocabulary
 
 
@@ -111,6 +112,29 @@ def _in_batches(dataset):
   return dataset.ragged_batch(512).with_options(options)
 
 
+def fingerprint(task, split: str) -> str:
+  """Returns a text that changes with what a task reads, for names of caches.
+
+  Of text files it has size and time; of TFDS data the name with its version.
+  The vocabulary and the lengths are not in it.
+  """
+  if isinstance(task, seqio.Mixture):
+    return str([(fingerprint(t, split), task.get_rate(t)) for t in task.tasks])
+  steps = []
+  for step in task.preprocessors:
+    options = sorted(getattr(step, "keywords", {}).items())
+    name = getattr(_unwrapped(step), "__name__", type(step).__name__)
+    steps.append((name, options))
+  source = task.source
+  if isinstance(source, TextFileSource):
+    read = source.stamp(split)
+  elif isinstance(source, seqio.TfdsDataSource):
+    read = source.tfds_dataset.name
+  else:
+    read = type(source).__name__
+  return str((task.name, split, read, steps))
+
+
 def _unwrapped(preprocessor):
   while isinstance(preprocessor, functools.partial):
     preprocessor = preprocessor.func
@@ -123,6 +147,11 @@ def open_split(task, split, lengths, *, use_cached=False, seed=0):
   Raises:
     ValueError: the task has no such split, or its data is not there.
   """
+  if isinstance(task, seqio.Mixture):
+    raise ValueError(
+      f"{task.name} is a mixture, whose order is drawn: name one of its tasks, "
+      f"{', '.join(part.name for part in task.tasks)}"
+    )
   # Before TensorFlow traces a graph, which would bury the message.
   for feature in task.output_features.values():
     if isinstance(feature.vocabulary, Vocabulary):

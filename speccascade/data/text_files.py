@@ -104,8 +104,8 @@ def read_jsonl(path) -> list[dict]:
   return examples
 
 
-def read(files, languages=("en", "de")) -> list[dict]:
-  """Returns the examples of one split of a task.
+def paths_of(files, languages=("en", "de")) -> list[str]:
+  """Returns the paths of one split of a task.
 
   Args:
     files: a `.jsonl` or `.jsonl.gz` path; or a list of paths, inputs first,
@@ -116,11 +116,17 @@ def read(files, languages=("en", "de")) -> list[dict]:
   if not isinstance(files, str | os.PathLike):
     if len(files) < 2:
       raise ValueError(f"{list(files)}: want a file of inputs and of targets")
-    return read_pairs(*files)
+    return [os.fspath(path) for path in files]
   files = os.fspath(files)
   if files.endswith(JSONL):
-    return read_jsonl(files)
-  return read_pairs(*(_plain_or_gz(f"{files}.{name}") for name in languages))
+    return [files]
+  return [_plain_or_gz(f"{files}.{name}") for name in languages]
+
+
+def read(files, languages=("en", "de")) -> list[dict]:
+  """Returns the examples of one split of a task; see `paths_of`."""
+  paths = paths_of(files, languages)
+  return read_pairs(*paths) if len(paths) > 1 else read_jsonl(*paths)
 
 
 def _plain_or_gz(path: str) -> str:
@@ -164,3 +170,11 @@ class TextFileSource(seqio.FunctionDataSource):
     if split not in self._read:
       self._read[split] = read(self.files[split], self._languages)
     return dataset(self._read[split])
+
+  def stamp(self, split: str) -> list[tuple]:
+    """Returns path, size and time of a split's files: equal, if untouched."""
+    paths = paths_of(self.files[split], self._languages)
+    stats = [pathlib.Path(path).expanduser().stat() for path in paths]
+    return [
+      (path, stat.st_size, stat.st_mtime_ns) for path, stat in zip(paths, stats)
+    ]

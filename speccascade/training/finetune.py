@@ -141,6 +141,7 @@ def train(
     token_cache_dir,
     [
       task.name,
+      reading.fingerprint(task, "train"),
       dict(task_feature_lengths),
       num_train_examples,
       random_seed,

@@ -9,8 +9,9 @@ import pytest
 import tensorflow_datasets as tfds
 
 from speccascade import cli, gin_setup
-from speccascade.data import examples, preprocess, reading, tasks
+from speccascade.data import preprocess, reading, tasks
 from speccascade.data._tf import seqio, tf
+from speccascade.experiments import examples
 
 pytestmark = pytest.mark.needs_tf
 
@@ -68,24 +69,27 @@ def mocked(name, rows):
   seqio.utils.LazyTfdsLoader._MEMOIZED_BUILDERS.clear()
 
 
-def first(name, vocabulary, split="train"):
-  return next(examples.from_task(name, split, vocabulary=vocabulary))
+def read(name, split="train", vocabulary=None, num=None, max_len=10_000):
+  """Returns the examples that decode sees."""
+  found = examples.read_task(
+    name, vocabulary, split=split, max_len=max_len, num_examples=num
+  )
+  return found.examples
+
+
+def first(name, vocabulary=None, split="train"):
+  return read(name, split, vocabulary, num=1)[0]
 
 
 def test_wmt(vocabulary):
   rows = [{"en": a, "de": b} for a, b in PAIRS]
   with mocked("wmt_t2t_translate/de-en:1.0.0", rows):
-    got = list(
-      examples.from_task(
-        "wmt_t2t_ende_v003", "validation", vocabulary=vocabulary
-      )
-    )
+    got = read("wmt_t2t_ende_v003", "validation", vocabulary)
   assert [e.index for e in got] == [0, 1, 2]
-  assert got[0].inputs == "translate English to German: " + PAIRS[0][0]
-  assert got[0].targets == PAIRS[0][1]
+  assert got[0].text == "translate English to German: " + PAIRS[0][0]
   assert got[0].references == (PAIRS[0][1],)
-  expected = [*vocabulary.encode(got[0].inputs), 1]
-  np.testing.assert_array_equal(got[0].input_ids, expected)
+  expected = [*vocabulary.encode(got[0].text), 1]
+  np.testing.assert_array_equal(got[0].tokens, expected)
   metrics = [fn.__name__ for fn in tasks.get("wmt_t2t_ende_v003").metric_fns]
   assert metrics == ["bleu_intl", "chrf"]
 
@@ -109,8 +113,8 @@ def test_wmt(vocabulary):
 def test_summaries(name, builder, row, vocabulary):
   with mocked(builder, [row]):
     got = first(name, vocabulary)
-  assert got.inputs == "summarize: the cat sat"
-  assert got.targets == row.get("highlights", row.get("summary"))
+  assert got.text == "summarize: the cat sat"
+  assert got.references == (row.get("highlights", row.get("summary")),)
   assert [fn.__name__ for fn in tasks.get(name).metric_fns] == ["rouge"]
 
 
@@ -124,8 +128,8 @@ def test_gsm8k(vocabulary):
   }
   with mocked("gsm8k:1.0.0", [row]):
     got = first("gsm8k_cot", vocabulary)
-  assert got.inputs == preprocess.gsm8k_prompt("How many eggs?")
-  assert got.targets == "She has 2*3=6 eggs.\n#### 6"
+  assert got.text == preprocess.gsm8k_prompt("How many eggs?")
+  assert got.references == ("She has 2*3=6 eggs.\n#### 6",)
 
 
 def test_mmlu_of_the_release(tmp_path, monkeypatch, vocabulary):
@@ -137,13 +141,11 @@ def test_mmlu_of_the_release(tmp_path, monkeypatch, vocabulary):
   # The release quotes as spreadsheets do; a question may have several lines.
   (folder / "b_val.csv").write_text('"Is it\n""so""?",1,2,3,"4, or 5",D\n')
   (folder / "a_val.csv").write_text("Why?,w,x,y,z,A\n")
-  got = list(
-    examples.from_task("mmlu_cot", "validation", vocabulary=vocabulary)
-  )
-  assert got[0].inputs == preprocess.mmlu_prompt("Why?", "wxyz")
-  assert got[1].inputs.startswith('Question: Is it\n"so"?\n(A) 1')
-  assert "(D) 4, or 5\n" in got[1].inputs
-  assert [e.targets for e in got] == ["A", "D"]
+  got = read("mmlu_cot", "validation", vocabulary)
+  assert got[0].text == preprocess.mmlu_prompt("Why?", "wxyz")
+  assert got[1].text.startswith('Question: Is it\n"so"?\n(A) 1')
+  assert "(D) 4, or 5\n" in got[1].text
+  assert [e.references for e in got] == [("A",), ("D",)]
 
 
 def test_mmlu_of_json_lines(real_data):
@@ -173,11 +175,10 @@ def test_tfds_data_that_is_not_there(tmp_path, monkeypatch, vocabulary):
 def test_text_task(text_task, vocabulary):
   name = tasks.register_text_task(**text_task)
   assert name == "tiny_text"
-  got = list(examples.from_task(name, "test"))
+  got = read(name, "test")
   assert len(got) == 2
-  assert got[1].inputs == preprocess.TRANSLATE + PAIRS[1][0]
+  assert got[1].text == preprocess.TRANSLATE + PAIRS[1][0]
   assert got[1].references == (PAIRS[1][1], PAIRS[1][1].upper())
-  assert len(list(examples.from_task(name, "test", num=1))) == 1
   arrays = reading.from_task(name, "train", progress=False)
   assert len(arrays) == 3
   for i, (_, target) in enumerate(PAIRS):
@@ -245,10 +246,8 @@ def test_cutting_equals_seqio(text_task):
     too_long = int((whole.lengths(feature) > length).sum())
     assert arrays.num_cut[feature] == too_long
   assert arrays.num_cut["targets"] in (1, 2)
-  got = list(examples.from_task(name, "train", max_input_len=16))
-  for i, example in enumerate(got):
-    np.testing.assert_array_equal(example.input_ids, arrays.get("inputs", i))
-    assert example.cut == (whole.lengths("inputs")[i] > 16)
+  for i, example in enumerate(read(name, max_len=16)):
+    np.testing.assert_array_equal(example.tokens, arrays.get("inputs", i))
 
 
 def test_mixture(text_task):
@@ -260,8 +259,8 @@ def test_mixture(text_task):
     assert len(arrays) == 6
     counts = np.bincount(arrays.rows, minlength=6)
     np.testing.assert_array_equal(counts, [1, 1, 1, 3, 3, 3])
-    with pytest.raises(ValueError, match="decode one of its tasks, part_1"):
-      first("tiny_mix", None)
+    with pytest.raises(ValueError, match="one of its tasks, part_1, part_2"):
+      first("tiny_mix")
   finally:
     seqio.MixtureRegistry.remove("tiny_mix")
 
@@ -275,37 +274,6 @@ def test_another_vocabulary(text_task, vocabulary_path):
   assert task.output_features["targets"].vocabulary is other
   kept = tasks.get(name).output_features["targets"].vocabulary
   assert kept.vocab_size == other.vocab_size - 3
-
-
-def test_texts_and_files(tmp_path, vocabulary):
-  path = tmp_path / "in.txt"
-  path.write_text("the cat\nthe dog sat on the mat and the cat sat too\n")
-  short, long = examples.from_file(path, vocabulary, prefix="summarize: ")
-  assert (short.index, long.index) == (0, 1)
-  assert short.inputs == "summarize: the cat"
-  assert short.input_ids[-1] == 1
-  assert short.references == ()
-  limit = len(short.input_ids)
-  with pytest.raises(ValueError, match=rf"in\.txt, line 2 has .* {limit}:"):
-    examples.from_file(
-      path, vocabulary, prefix="summarize: ", max_input_len=limit
-    )
-  cut = examples.from_file(
-    path,
-    vocabulary,
-    prefix="summarize: ",
-    max_input_len=limit,
-    truncate=True,
-  )
-  assert [e.cut for e in cut] == [False, True]
-  np.testing.assert_array_equal(
-    cut[1].input_ids, [*long.input_ids[: limit - 1], 1]
-  )
-  path.write_text("a\n\nb\n")
-  with pytest.raises(ValueError, match=r"in\.txt, line 2 is empty"):
-    examples.from_file(path, vocabulary)
-  with pytest.raises(ValueError, match="no texts"):
-    examples.from_texts([], vocabulary)
 
 
 def test_multi30k(real_data):
@@ -330,16 +298,16 @@ def test_text_files_config(text_task):
     gin_setup.parse(config, [files])
   gin_setup.parse(config, [files, vocabulary])
   name = gin.query_parameter("%MIXTURE_OR_TASK_NAME").scoped_configurable_fn()
-  got = next(examples.from_task(name, "train"))
-  assert got.inputs == "translate English to German: the cat sat on the mat"
+  got = first(name)
+  assert got.text == "translate English to German: the cat sat on the mat"
   gin.clear_config()
 
 
 def test_the_built_in_task_is_registered():
   assert set(tasks.LENGTHS) <= set(seqio.TaskRegistry.names())
-  got = next(examples.from_task("speccascade_en_de", "test", num=1))
-  assert got.targets
-  assert len(got.references) >= 1
+  got = first("speccascade_en_de", split="test")
+  assert got.text
+  assert got.references
 
 
 def test_tfds_data_dir_flag(tmp_path, monkeypatch, capfd):
@@ -350,3 +318,19 @@ def test_tfds_data_dir_flag(tmp_path, monkeypatch, capfd):
     )
   assert stopped.value.code == 0, capfd.readouterr().err
   assert tasks.tfds_data_dir() == tmp_path
+
+
+def test_fingerprint(text_task, tmp_path):
+  name = tasks.register_text_task(**text_task)
+  key = reading.fingerprint(tasks.get(name), "train")
+  assert key == reading.fingerprint(tasks.get(name), "train")
+  assert key != reading.fingerprint(tasks.get(name), "test")
+  other = tasks.register_text_task(
+    **{**text_task, "name": "other", "prefix": "summarize: "}
+  )
+  assert key != reading.fingerprint(tasks.get(other), "train")
+  path = tmp_path / "train.de"
+  path.write_text(path.read_text() + "!")
+  assert key != reading.fingerprint(tasks.get(name), "train")
+  wmt = tasks.get("wmt_t2t_ende_v003")
+  assert "wmt_t2t_translate/de-en:1.0.0" in reading.fingerprint(wmt, "train")
