@@ -12,6 +12,7 @@ True
 from speccascade.data.generated.examples import (
   SPLITS,
   Example,
+  draw,
   example,
   is_rendering,
   num_renderings,
@@ -28,6 +29,7 @@ __all__ = [
   "SPLITS",
   "Example",
   "decode",
+  "draw",
   "encode",
   "example",
   "is_rendering",

@@ -99,19 +99,23 @@ def pairs(split: str, start: int, count: int) -> list[Example]:
   return [example(split, i) for i in range(start, start + count)]
 
 
-@functools.lru_cache(maxsize=4_096)
-def _lattices(inputs: str) -> tuple:
+def _trees(inputs: str) -> list:
   grammar, start = _grammar()
   tokens = english.tokenize(inputs)
-  if not tokens or english.detokenize(tokens)[1:] != inputs[1:]:
-    return ()
+  if not tokens or english.detokenize(tokens) != inputs:
+    return []
   # The first word is written large whatever it is.
   lower = tokens[0][0].lower() + tokens[0][1:]
   trees = []
   for first in dict.fromkeys((tokens[0], lower)):
     trees += grammar.parse(start, [first, *tokens[1:]])
+  return trees
+
+
+@functools.lru_cache(maxsize=4_096)
+def _lattices(inputs: str) -> tuple:
   g = lattice.Everything()
-  return tuple(rendering.sentence(g, tree) for tree in trees)
+  return tuple(rendering.sentence(g, tree) for tree in _trees(inputs))
 
 
 def _parsed(inputs: str) -> tuple:
@@ -133,6 +137,18 @@ def references(inputs: str, limit: int = MAX_REFERENCES) -> list[str]:
       text = lattice.finish(text)
       weights[text] = weights.get(text, 0) + probability
   return sorted(weights, key=lambda text: -weights[text])[:limit]
+
+
+def draw(inputs: str, seed: int) -> str:
+  """One right rendering of a source, drawn as `pair` draws its target.
+
+  Raises:
+    ValueError: where the source is not a sentence of the grammar.
+  """
+  _parsed(inputs)
+  uniform = random.Random(seed).random
+  tree = _trees(inputs)[0]
+  return lattice.finish(rendering.sentence(lattice.Draw(uniform), tree))
 
 
 def num_renderings(inputs: str) -> int:

@@ -153,7 +153,8 @@ def noun(spec: str) -> Noun:
   Fields: nominative singular, gender, nominative plural ("-": the same; "0":
   no plural), then options: "w" weak noun (its other cases are the plural
   form), "w=Herrn" weak with its own form, "g=Busses" an irregular genitive,
-  "x" never the head of a made-up compound.
+  "i" a measure that stays the same behind numbers, "x" never the head of a
+  made-up compound.
   """
   singular, gender, plural, *options = spec.split()
   plural = singular if plural == "-" else plural
@@ -163,7 +164,7 @@ def noun(spec: str) -> Noun:
       _vowel_groups(singular) == 1 and singular[-1] not in "aeiouäöü"
     )
     genitive = singular + ("es" if long_form else "s")
-  joins = True
+  joins, measure = True, False
   for option in options:
     key, _, value = option.partition("=")
     if key == "w":
@@ -172,6 +173,8 @@ def noun(spec: str) -> Noun:
       genitive = value
     elif key == "x":
       joins = False
+    elif key == "i":
+      measure = True
     else:
       raise ValueError(f"unknown option {option!r} in {spec!r}")
   forms = {
@@ -181,7 +184,8 @@ def noun(spec: str) -> Noun:
     ("gen", "s"): genitive,
   }
   if plural != "0":
-    dative = plural if plural[-1] in "ns" else plural + "n"
+    same = measure or plural[-1] in "ns"
+    dative = plural if same else plural + "n"
     forms |= {(case, "p"): plural for case in ("nom", "acc", "gen")}
     forms["dat", "p"] = dative
   return Noun(forms, gender, joins)

@@ -62,3 +62,20 @@ def evaluate(
     *valid(predictions, inputs),
   ]
   return {entry.name: entry.value for entry in statistics}
+
+
+def ceilings(split: str = "test", count: int = 1_000) -> dict[str, float]:
+  """BLEU of a model that knows the grammar, against the drawn target alone.
+
+  Returns:
+    "greedy": the most probable rendering; "sampled": an independent draw.
+    Against the up to 8 references the first is 100.
+  """
+  several = examples.pairs(split, 0, count)
+  drawn = [one.targets for one in several]
+  greedy = [one.references[0] for one in several]
+  sampled = [examples.draw(one.inputs, seed=i) for i, one in enumerate(several)]
+  return {
+    "greedy": quality.bleu(greedy, drawn)[0].value,
+    "sampled": quality.bleu(sampled, drawn)[0].value,
+  }

@@ -13,7 +13,11 @@ from speccascade.data.generated.lexicon import Choice
 
 # Genitive attribute, or "von" behind the noun.
 _APART = Choice((0.75, 0.25), (False, True))
-_CONTRACT = Choice((0.6, 0.4), ("an das", "ans"))
+# Elsewhere the contraction is the rule; these two also stand apart.
+_CONTRACT = {
+  "ans": Choice((0.6, 0.4), ("an das", "ans")),
+  "vom": Choice((0.85, 0.15), ("vom", "von dem")),
+}
 _TO = Choice((0.65, 0.35), (True, False))
 # One goes into or onto these; to the other places just up to them.
 _ENTERED = {"market", "farm", "island"}
@@ -63,8 +67,8 @@ def _phrase(g, determiner, phrase, noun, number, case, preposition, contracts):
     if preposition:
       if determiner is THE and contracts:
         head = german.contract(preposition, head)
-        if head == "ans":
-          head = g.alt(_CONTRACT, _same)
+        if head in _CONTRACT:
+          head = g.alt(_CONTRACT[head], _same)
       else:
         head = g.seq(preposition, head)
   else:
@@ -402,7 +406,9 @@ def _middle(g, vp):
     return _ordered(g, [(0.75, (when, how, what)), (0.25, (what, when, how))])
   if where:
     return _ordered(g, [(0.7, (how, what, where)), (0.3, (how, where, what))])
-  return g.seq(how, what)
+  if how:
+    return _ordered(g, [(0.8, (how, what)), (0.2, (what, how))])
+  return what
 
 
 _PRICE_AND = Choice((0.7, 0.3), ("Euro und", "Euro"))
@@ -500,7 +506,23 @@ def _comparison(g, vp, layout, subject, person):
 # ---- sentences -----------------------------------------------------------
 
 
+_FRONT = Choice((0.84, 0.16), (False, True))
+
+
 def _clause(g, tree, layout):
+  """A clause; in German a main clause may open with its time, too."""
+  _, front, subject, person, vp = tree
+  time = vp[9]
+  if layout == "v2" and front is None and time is not None:
+    opened = ("clause", time, subject, person, (*vp[:9], None))
+    return g.alt(
+      _FRONT,
+      lambda fronts: _in_order(g, opened if fronts else tree, layout),
+    )
+  return _in_order(g, tree, layout)
+
+
+def _in_order(g, tree, layout):
   _, front, subject, person, vp = tree
   if front is not None:
     layout = "inv"

@@ -1,0 +1,78 @@
+"""The seqio task gives what the package without TensorFlow gives."""
+
+import numpy as np
+import pytest
+
+from speccascade.data import generated
+
+pytestmark = pytest.mark.needs_tf
+
+LENGTHS = {"inputs": 64, "targets": 64}
+
+
+@pytest.fixture(scope="module")
+def task():
+  seqio = pytest.importorskip("seqio")
+  from speccascade.data.generated import task
+
+  task.register("small_en_de", train=30, validation=12, test=12)
+  return seqio.get_mixture_or_task("small_en_de")
+
+
+def _rows(task, split):
+  return list(
+    task.get_dataset(LENGTHS, split=split, shuffle=False).as_numpy_iterator()
+  )
+
+
+@pytest.mark.parametrize("split", generated.SPLITS)
+def test_rows_are_the_pairs(task, split):
+  rows = _rows(task, split)
+  assert len(rows) == task.num_input_examples(split)
+  pairs = [generated.pair(split, i) for i in range(len(rows))]
+  for name, texts in zip(("inputs", "targets"), zip(*pairs)):
+    for row, ids in zip(rows, generated.encode(texts)):
+      np.testing.assert_array_equal(row[name], ids)
+
+
+def test_metrics_of_the_task(task):
+  rows = _rows(task, "test")
+  targets = [
+    task.postprocess_fn(
+      row["targets_pretokenized"].decode(), example=row, is_target=True
+    )
+    for row in rows
+  ]
+  examples = generated.pairs("test", 0, len(rows))
+  assert [list(t) for t in targets] == [list(e.references) for e in examples]
+  right = [task.postprocess_fn(one.targets) for one in examples]
+  scores = {}
+  for metric in task.metric_fns:
+    scores |= metric(targets, right)
+  assert scores["valid"] == 100
+  assert scores["bleu"] > 90
+  assert set(scores) == {"bleu", "chrf", "exact_match", "valid"}
+  wrong = ["Ich schlafe."] * len(rows)
+  assert task.metric_fns[-1](targets, wrong) == {"valid": 0}
+
+
+def test_the_vocabulary_waits_for_its_use(monkeypatch, tmp_path):
+  from speccascade.data.generated import task, vocabulary
+
+  monkeypatch.setattr(
+    vocabulary, "model_path", lambda size: pytest.fail("made too early")
+  )
+  lazy = task.GeneratedVocabulary()
+  assert not list(tmp_path.iterdir())
+  monkeypatch.undo()
+  assert lazy.vocab_size == vocabulary.SIZE
+  assert lazy.path == str(vocabulary.model_path())
+  assert lazy.text(generated.encode(["Er schläft."])[0]) == "Er schläft."
+
+
+def test_registering_again():
+  from speccascade.data.generated import task
+
+  assert task.register() == "speccascade_en_de"
+  with pytest.raises(ValueError, match="there is a task 'speccascade_en_de'"):
+    task.register(train=10)
