@@ -7,7 +7,11 @@ Symbols carry their features in the name: NP.thing.s.rich is a singular noun
 phrase about a thing that may hold a relative clause. The start symbol is S.
 """
 
-from speccascade.data.generated import clauses, determiners, phrases
+from speccascade.data.generated import (
+  determiners,
+  english_clauses,
+  english_phrases,
+)
 from speccascade.data.generated.cfg import Grammar
 
 
@@ -15,7 +19,7 @@ def build() -> Grammar:
   """The whole grammar, frozen."""
   grammar = Grammar()
   determiners.add(grammar)
-  phrases.add(grammar)
-  clauses.add(grammar)
+  english_phrases.add(grammar)
+  english_clauses.add(grammar)
   grammar.freeze()
   return grammar

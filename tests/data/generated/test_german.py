@@ -8,9 +8,9 @@ from speccascade.data.generated import determiners as det
 from speccascade.data.generated import (
   english_grammar,
   german,
+  german_clauses,
   lattice,
   lexicon,
-  rendering,
 )
 
 # Rows: nominative, accusative, dative, genitive.
@@ -95,7 +95,7 @@ def _phrase(determiner, noun, number, case, adjective="old"):
     None,
     None,
   )
-  return rendering.noun_phrase(lattice.Draw(lambda: 0.0), tree, case)
+  return german_clauses.noun_phrase(lattice.Draw(lambda: 0.0), tree, case)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,8 @@ der Schlüssel -s Schlüssel; das Messer -s Messer; der Löffel -s Löffel;
 die Gabel - Gabeln; der Teller -s Teller; die Tasse - Tassen;
 die Flasche - Flaschen; das Bild -es Bilder; der Spiegel -s Spiegel;
 das Bett -es Betten; der Schrank -es Schränke; das Sofa -s Sofas;
-die Couch - Couchs; der Teppich -s Teppiche; die Uhr - Uhren; das Fahrrad -s Fahrräder;
+die Couch - Couchs; der Teppich -s Teppiche; die Uhr - Uhren;
+das Fahrrad -s Fahrräder;
 das Rad -es Räder; das Auto -s Autos; der Wagen -s Wagen;
 die Zeitung - Zeitungen; der Kuchen -s Kuchen; der Apfel -s Äpfel;
 das Ei -s Eier; die Blume - Blumen; der Baum -es Bäume; der Stein -es Steine;

@@ -219,7 +219,7 @@ def _relative_clauses(g: Grammar) -> None:
 
 
 def add(g: Grammar) -> None:
-  """Adds all of it; the VPs of relative clauses come from `clauses`."""
+  """Adds all of it; the VPs of relative clauses come from `english_clauses`."""
   _adjectives(g)
   _noun_phrases(g)
   _masses(g)
