@@ -116,6 +116,22 @@ class Cascade:
     )
 
 
+def calls_by_drafter(
+  drafter: Drafter, calls_by_model: Sequence[int], lms: Sequence
+) -> list[int]:
+  """Returns the calls of each model, wherever in the cascade it was called.
+
+  Args:
+    drafter: the cascade.
+    calls_by_model: as counted, one number for each place.
+    lms: the models, as the cascade was made of them.
+  """
+  calls = [0] * len(lms)
+  for owner, number in zip(drafter.models, calls_by_model):
+    calls[next(i for i, lm in enumerate(lms) if lm is owner)] += int(number)
+  return calls
+
+
 def combine(
   pair: Pair,
   cascade: Cascade,

@@ -58,6 +58,10 @@ class AutoregressiveDrafter:
     return True
 
   @property
+  def models(self) -> tuple:
+    return (self.model,)
+
+  @property
   def num_models(self) -> int:
     return 1
 

@@ -37,8 +37,12 @@ class HorizontalDrafter:
     return all(drafter.has_confidence for drafter in self.drafters)
 
   @property
+  def models(self) -> tuple:
+    return sum((drafter.models for drafter in self.drafters), ())
+
+  @property
   def num_models(self) -> int:
-    return sum(drafter.num_models for drafter in self.drafters)
+    return len(self.models)
 
   def prefill(self, inputs: Array, *, capacity: int) -> tuple:
     capacity += self.width

@@ -69,6 +69,10 @@ class MaxGramDrafter:
     return False
 
   @property
+  def models(self) -> tuple:
+    return ()
+
+  @property
   def num_models(self) -> int:
     return 0
 

@@ -74,8 +74,13 @@ class ReviewedDrafter:
     return True
 
   @property
+  def models(self) -> tuple:
+    """Of each column of `Proposal.calls`; a model may be in several places."""
+    return (self.reviewer, *self.drafter.models)
+
+  @property
   def num_models(self) -> int:
-    return 1 + self.drafter.num_models
+    return len(self.models)
 
   @property
   def _room(self) -> int:
