@@ -95,11 +95,12 @@ def add(g: Grammar) -> None:
     [("", BARE), ("the", THE), ("this", _THIS), ("no", _KEIN), *_OWNED],
     [60, 22, 3, 5] + [10 / owned] * owned,
   )
-  g.words(
-    "DET.owner",
-    [("the", THE), ("this", _THIS), *_OWNED],
-    [70, 5] + [25 / owned] * owned,
-  )
+  for number, this in (("s", "this"), ("p", "these")):
+    g.words(
+      f"DET.owner.{number}",
+      [("the", THE), (this, _THIS), *_OWNED],
+      [70, 5] + [25 / owned] * owned,
+    )
   g.words(
     "DET.place",
     [("the", THE), ("a", _EIN), ("this", _THIS), *_OWNED],

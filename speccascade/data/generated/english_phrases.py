@@ -75,7 +75,7 @@ def _noun_phrases(g: Grammar) -> None:
         g.rule(name, 0.04, "named", f"#NAME.gen {body}")
         clause = f"#REL.{kind}.{number}"
         g.rule(name, described, "np", f"{determined} =_ {clause}")
-      owned = f"#DET.owner {body} =_ =_"
+      owned = f"#DET.owner.{number} {body} =_ =_"
       g.rule(f"THAN.{kind}", 0.5 if number == "s" else 0.2, "np", owned)
       if kind == "anim":
         g.rule("OWNER", 1, "np", owned)

@@ -173,7 +173,16 @@ def test_references_are_the_likeliest_in_order():
 
 
 def test_sources_outside_the_grammar():
-  for source in ("The cat barks.", "", "the man sleeps.", "The man sleeps"):
+  for source in (
+    "The cat barks.",
+    "",
+    "the man sleeps.",
+    "The man sleeps",
+    "The man sleep.",
+    "A old man sleeps.",
+    "I see the hat of this men.",
+    "An man sleeps.",
+  ):
     with pytest.raises(ValueError, match="not a sentence of the generated"):
       generated.references(source)
 
