@@ -145,4 +145,4 @@ def detokenize(words: list[str]) -> str:
 def tokenize(text: str) -> list[str]:
   """Words and commas of a sentence; the inverse up to the first capital."""
   words = text.removesuffix(".").replace(",", " ,").split()
-  return ["a" if word in ("an", "An") else word for word in words]
+  return ["a" if word in ("an", "An", "A") else word for word in words]
