@@ -95,6 +95,33 @@ def test_what_the_verifier_itself_reviewed_is_always_accepted():
   assert accepted[4] > 0
 
 
+def test_drafts_of_the_reviewers_twin_are_never_cut():
+  """The inner drafter's cache, too: a round writes its block and one more.
+
+  Between proposals another verifier takes and rewrites what it likes.
+  """
+  how = {"eos": False, "likeness": 0.7}
+  medium = audited(1, **how)
+  inner = AutoregressiveDrafter(medium, 2)
+  drafter = ReviewedDrafter(inner, medium, jnp.float32(0), 5)
+  decode = decoder("spec_decode", gamma=1, max_decode_len=20, eos_id=1)
+  out = decode(
+    drafter,
+    audited(0, **how),
+    models.sources(SOURCES),
+    keys(SOURCES),
+    0.0,
+    Sampling.create(1.0),
+  )
+  stats = out.stats
+  blocks = np.asarray(stats.num_blocks)
+  # 5 tokens are two rounds of 2 + 1; each is a review and two drafted tokens,
+  # of which the first pass also reads what is new.
+  np.testing.assert_array_equal(stats.calls_by_model[:, 0], 2 * blocks)
+  np.testing.assert_array_equal(stats.calls_by_model[:, 1], 4 * blocks)
+  assert 0 < int(stats.accepted.sum()) < int(stats.examined.sum())
+
+
 def test_a_row_alone_equals_the_row_in_the_batch():
   num = 5
   how = {"sources": num, "likeness": 0.7}

@@ -1,0 +1,71 @@
+"""Catching up: in one pass where that is enough, in several where it is not."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.decoding import feeding
+from tests.decoding.drafters import models
+
+NARROW, WIDE, READ = 3, 5, 2
+
+
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def feed_to(lm, state, tokens, upto, first_back, wide):
+  return feeding.feed_to(
+    lm,
+    state,
+    tokens,
+    upto,
+    first=upto - first_back,
+    read=READ,
+    narrow=NARROW,
+    wide=wide,
+  )
+
+
+def test_rows_are_fed_apart_whatever_they_lack():
+  lm = models.AuditedLM(models.tables(0, 6, 5))
+  rng = np.random.default_rng(0)
+  tokens = jnp.asarray(rng.integers(0, 5, (6, 20)), jnp.int32)
+  # One by one, for the logits behind every token.
+  expected, state = [], lm.prefill(models.sources(6), capacity=20)
+  one = jnp.ones((6,), jnp.int32)
+  for t in range(20):
+    state, out = lm.extend(state, tokens[:, t : t + 1], one)
+    expected.append(np.asarray(out.logits[:, 0]))
+  expected = np.stack(expected, 1)
+  fed = feeding.start(lm, models.sources(6), capacity=25)
+  for upto, passes in (
+    # In one narrow pass, or not at all.
+    ([3, 2, 0, 1, 3, 2], [1, 1, 0, 1, 1, 1]),
+    # Some lack up to WIDE, which makes the pass wide for all.
+    ([8, 5, 4, 2, 3, 2], [1, 1, 1, 1, 0, 0]),
+    # 12 = 5 + 4 + 3, 6 = 3 + 3; the others one pass.
+    ([20, 11, 9, 14, 5, 2], [3, 2, 1, 3, 1, 0]),
+  ):
+    before = np.asarray(fed.length)
+    fed, logits, made = feed_to(
+      lm, fed, tokens, jnp.asarray(upto, jnp.int32), READ, WIDE
+    )
+    assert made.tolist() == passes
+    assert fed.length.tolist() == np.maximum(upto, before).tolist()
+    for row, end in enumerate(upto):
+      # Tokens that were held before are not read again.
+      for i in range(READ):
+        at = end - READ + i
+        if passes[row] and at >= before[row]:
+          np.testing.assert_allclose(logits[row, i], expected[row, at])
+
+
+def test_rows_that_need_nothing_get_zeros():
+  lm = models.AuditedLM(models.tables(0, 6, 5))
+  fed = feeding.start(lm, models.sources(6), capacity=9)
+  tokens = jnp.ones((6, 9), jnp.int32)
+  upto = jnp.asarray([2, 0, 2, 0, 0, 0], jnp.int32)
+  _, logits, passes = feed_to(lm, fed, tokens, upto, READ, NARROW)
+  assert passes.tolist() == [1, 0, 1, 0, 0, 0]
+  assert np.all(np.asarray(logits)[[1, 3, 4, 5]] == 0)
+  assert np.all(np.isfinite(logits))
