@@ -3,6 +3,8 @@
 import hashlib
 import itertools
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -150,3 +152,15 @@ def test_english_numbers():
   assert {n: english.ordinal(n) for n in ordinals} == ordinals
   words = {english.number(n) for n in range(2_000)}
   assert len(words) == 2_000
+
+
+def test_no_tensorflow_is_loaded():
+  code = (
+    "import sys; from speccascade.data import generated; "
+    "generated.example('test', 0); "
+    "print([m for m in ('tensorflow', 'seqio', 'jax') if m in sys.modules])"
+  )
+  done = subprocess.run(
+    [sys.executable, "-c", code], capture_output=True, text=True, check=True
+  )
+  assert done.stdout.strip() == "[]"
