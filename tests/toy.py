@@ -12,6 +12,7 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.decoding import row_keys
 from speccascade.models.markov_lm import MarkovLM
 
 EOS = 1
@@ -81,6 +82,33 @@ def pair(vocab_size: int = 3, order: int = 2, seed: int | None = None) -> Pair:
   flat_q, flat_p = (x.reshape(-1, vocab_size) for x in (q, p))
   flat_q[1, 2] = flat_p[2, 0] = -np.inf
   return Pair(q, p)
+
+
+@functools.cache
+def sources(
+  num: int = 64, vocab_size: int = 7, order: int = 1, eos: float = 0.5
+) -> tuple[MarkovLM, MarkovLM]:
+  """Returns (drafter, verifier) with a table for each of `num` sources.
+
+  Args:
+    num: K; row b decodes source `inputs[b, 0]`.
+    vocab_size: V.
+    order: tokens looked at.
+    eos: mean logit of the end; the others are normal about 0, all spread 1.5.
+  """
+  rng = np.random.default_rng([num, vocab_size, order])
+  shape = (num, *(vocab_size,) * (order + 1))
+  p = rng.normal(0, 1.5, shape)
+  q = 0.75 * p + rng.normal(0, 0.8, shape)
+  for table in (q, p):
+    table[..., EOS] += eos
+  return tuple(MarkovLM(jnp.asarray(x, jnp.float32)) for x in (q, p))
+
+
+def rows(num: int):
+  """Returns (inputs, keys) of a batch with one row for each source."""
+  index = jnp.arange(num)
+  return index[:, None].astype(jnp.int32), row_keys(0, 0, index)
 
 
 def chain_law(pair: Pair, table: np.ndarray, length: int) -> np.ndarray:
