@@ -214,3 +214,10 @@ def test_well_formed(index, split):
       assert before.endswith((",", " und")), target
   assert "  " not in source + target
   assert not re.search(r"\b(in|an|zu) dem\b(?!.*,)", target), target
+
+
+@pytest.mark.parametrize(
+  "text", ["", ".", ",", ",.", ";.", " .", "a,.", "⁇.", "Er schläft;.", "ß."]
+)
+def test_what_a_poor_model_writes_is_refused_not_an_error(text):
+  assert not generated.is_rendering("He sleeps.", text)
