@@ -366,7 +366,7 @@ def test_packed_rows_cannot_be_decoded(golden_config, golden_params, batch):
 def test_scores_can_be_computed_in_float32():
   rng = np.random.default_rng(0)
   make = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.bfloat16)
-  query, key, value = make(1, 4, 2, 16), make(1, 2, 9, 16), make(1, 2, 9, 16)
+  query, key, value = make(1, 4, 2, 16), make(1, 2, 16, 9), make(1, 2, 9, 16)
   bias = jnp.zeros((1, 1, 1, 9), jnp.float32)
   wide = lambda a: a.astype(jnp.float32)
   exact = layers.attend(wide(query), wide(key), wide(value), bias)
