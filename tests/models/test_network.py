@@ -366,14 +366,16 @@ def test_packed_rows_cannot_be_decoded(golden_config, golden_params, batch):
 def test_scores_can_be_computed_in_float32():
   rng = np.random.default_rng(0)
   make = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.bfloat16)
-  query, key, value = make(1, 4, 2, 16), make(1, 2, 16, 9), make(1, 2, 9, 16)
-  bias = jnp.zeros((1, 1, 1, 9), jnp.float32)
+  query, key, value = make(1, 9, 2, 16), make(1, 2, 16, 9), make(1, 2, 9, 16)
+  # Scores near 64 are rounded to steps of 1/4 in bfloat16.
+  bias = 64 + jnp.zeros((1, 1, 1, 9), jnp.float32)
   wide = lambda a: a.astype(jnp.float32)
   exact = layers.attend(wide(query), wide(key), wide(value), bias)
-  error = lambda **kwargs: jnp.max(
+  error = lambda **kwargs: jnp.mean(
     jnp.abs(wide(layers.attend(query, key, value, bias, **kwargs)) - exact)
   )
-  assert error(float32_scores=True) < 0.7 * error(float32_scores=False)
+  assert error(float32_scores=True) < 0.004
+  assert error(float32_scores=False) > 0.01
 
 
 def test_unknown_activation_is_named(golden_config):
