@@ -71,6 +71,12 @@ def test_position_rules_take_q_or_p(number):
   np.testing.assert_array_equal(pi_of(target, number, threshold + 1e-3), q)
 
 
+def test_ties_do_not_defer():
+  # max q is 1 - alpha: exact in binary.
+  pi = pi_of(defer(deferral.chow), 1, 0.5)
+  np.testing.assert_array_equal(pi, Q1)
+
+
 def test_lossy_is_the_law_of_the_heuristic():
   pi = pi_of(targets.lossy, 1, 0.4)
   np.testing.assert_allclose(

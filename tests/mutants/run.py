@@ -1,0 +1,119 @@
+"""Breaks the package on purpose, and shows that the tests notice.
+
+  python tests/mutants/run.py [--list] [--only TEXT]
+
+Each mutant is made in a copy of the package, and only the tests named for it
+run there; it is killed if one of them fails. Ends with 1 if any survives.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COPIED = (
+  "speccascade",
+  "tests/__init__.py",
+  "tests/conftest.py",
+  "tests/toy.py",
+  "tests/decoding",
+  "pytest.ini",
+)
+PATIENCE_S = 900
+KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
+
+
+def mutants() -> list[dict]:
+  """Returns every record; see `core`."""
+  sys.path.insert(0, str(ROOT))
+  from tests.mutants import core, recursion
+
+  return [*core.MUTANTS, *recursion.MUTANTS]
+
+
+def mutate(mutant: dict, folder: pathlib.Path):
+  """Copies what is needed to `folder` and changes the one place there.
+
+  Raises:
+    ValueError: the text to be changed is not there exactly once.
+  """
+  for name in COPIED:
+    source, copy = ROOT / name, folder / name
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+      shutil.copytree(source, copy)
+    else:
+      shutil.copy2(source, copy)
+  file = folder / mutant["file"]
+  text = file.read_text()
+  found = text.count(mutant["old"])
+  if found != 1:
+    raise ValueError(
+      f"{mutant['file']} holds the text {found} times, wanted once; bring the"
+      f" mutant up to date: {mutant['old']!r}"
+    )
+  file.write_text(text.replace(mutant["old"], mutant["new"]))
+
+
+def run(mutant: dict) -> tuple[str, str]:
+  """Returns (KILLED, SURVIVED or BROKEN, what to know of it)."""
+  with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    try:
+      mutate(mutant, folder)
+    except ValueError as error:
+      return BROKEN, str(error)
+    flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    try:
+      done = subprocess.run(
+        [sys.executable, "-m", "pytest", *flags, *mutant["tests"]],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+      )
+    except subprocess.TimeoutExpired:
+      return KILLED, f"the tests did not end in {PATIENCE_S} s"
+  if done.returncode == 0:
+    return SURVIVED, "its tests pass: " + ", ".join(mutant["tests"])
+  if done.returncode == 1:
+    return KILLED, (re.findall(r"^FAILED (\S+)", done.stdout, re.M) or [""])[0]
+  tail = (done.stdout + done.stderr).strip().splitlines()[-3:]
+  return BROKEN, f"pytest ended with {done.returncode}: {' | '.join(tail)}"
+
+
+def main() -> int:
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--list", action="store_true", help="only name them")
+  parser.add_argument("--only", default="", help="those with TEXT in the name")
+  args = parser.parse_args()
+  chosen = [m for m in mutants() if args.only in m["name"]]
+  if not chosen:
+    print(f"no mutant has {args.only!r} in its name; see --list")
+    return 1
+  bad = 0
+  for mutant in chosen:
+    if args.list:
+      print(f"{mutant['file']}: {mutant['name']}")
+      continue
+    start = time.monotonic()
+    verdict, detail = run(mutant)
+    bad += verdict != KILLED
+    took = time.monotonic() - start
+    print(
+      f"{verdict:8} {took:5.1f} s  {mutant['name']}  ({detail})", flush=True
+    )
+  if not args.list:
+    print(f"{len(chosen) - bad} of {len(chosen)} killed")
+  return 1 if bad else 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())
