@@ -31,13 +31,16 @@ class Size:
 
   Attributes:
     emb_dim: model width; four heads share it, the MLP is twice as wide.
-    num_layers: of encoder and decoder each.
+    num_encoder_layers: as it says.
+    num_decoder_layers: likewise. Time at batch 1 goes into decoder steps, and
+      speculation saves those alone.
     steps: of training. Steps and not seconds, or the picture would change with
       the machine.
   """
 
   emb_dim: int
-  num_layers: int
+  num_encoder_layers: int
+  num_decoder_layers: int
   steps: int
 
 
@@ -63,8 +66,8 @@ class Recipe:
     methods: names; None takes all of the table.
   """
 
-  drafter: Size = Size(64, 1, 1400)
-  verifier: Size = Size(192, 3, 1100)
+  drafter: Size = Size(64, 1, 1, 1400)
+  verifier: Size = Size(192, 2, 4, 1100)
   max_tokens: int = 40
   num_train: int = 48_000
   positions: int = 1024
@@ -84,8 +87,8 @@ class Recipe:
       vocab_size=generated_vocabulary.SIZE,
       emb_dim=size.emb_dim,
       num_heads=4,
-      num_encoder_layers=size.num_layers,
-      num_decoder_layers=size.num_layers,
+      num_encoder_layers=size.num_encoder_layers,
+      num_decoder_layers=size.num_decoder_layers,
       head_dim=size.emb_dim // 4,
       mlp_dim=2 * size.emb_dim,
       dropout_rate=0.0,
@@ -102,8 +105,8 @@ class Recipe:
 
 # Seconds instead of minutes; the models learn nothing. For tests.
 FAST = Recipe(
-  drafter=Size(8, 1, 3),
-  verifier=Size(16, 1, 3),
+  drafter=Size(8, 1, 1, 3),
+  verifier=Size(16, 1, 1, 3),
   max_tokens=16,
   num_train=400,
   positions=64,
@@ -257,7 +260,7 @@ def train(
     optimizer=optimizer,
     seed=recipe.seed,
     progress=progress,
-    name=f"train {folder.name} ({size.emb_dim}/{size.num_layers})",
+    name=f"train {folder.name}",
   )
   saver.save(state, first_step=start.first_step)
   saver.close()
@@ -315,8 +318,8 @@ def run(
   folders = {"small": recipe.drafter, "large": recipe.verifier}
   for name, size in folders.items():
     say(
-      f"{name}: width {size.emb_dim}, {size.num_layers} + {size.num_layers}"
-      f" layers, {size.steps} steps"
+      f"{name}: width {size.emb_dim}, {size.num_encoder_layers} +"
+      f" {size.num_decoder_layers} layers, {size.steps} steps"
     )
   data()
   with concurrent.futures.ThreadPoolExecutor(1) as side:
