@@ -1,0 +1,30 @@
+"""Training: losses, optimizers, the loop, and runs that resume.
+
+`fit` trains on any batches; `trainer.run` adds checkpoints and evaluation, and
+`finetune.train` tasks: it is what `python -m speccascade.train` runs.
+"""
+
+from speccascade.training.loop import Every, NotFiniteError, fit
+from speccascade.training.optimizers import (
+  Optimizer,
+  adafactor,
+  adamw,
+  constant,
+  linear,
+  rsqrt,
+)
+from speccascade.training.state import Objective, TrainState
+
+__all__ = [
+  "Every",
+  "NotFiniteError",
+  "Objective",
+  "Optimizer",
+  "TrainState",
+  "adafactor",
+  "adamw",
+  "constant",
+  "fit",
+  "linear",
+  "rsqrt",
+]

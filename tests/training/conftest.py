@@ -1,5 +1,10 @@
-"""A tiny model and random batches."""
+"""A tiny model, random batches, and steps that compile in half the time."""
 
+import contextlib
+import functools
+from unittest import mock
+
+import jax
 import numpy as np
 import pytest
 
@@ -39,3 +44,20 @@ TINY = T5Config(
 @pytest.fixture(scope="session")
 def tiny_config():
   return TINY
+
+
+@contextlib.contextmanager
+def quick_compiles():
+  """Leaves out LLVM's optimisations: tiny steps need none."""
+  quick = functools.partialmethod(
+    jax.stages.Lowered.compile,
+    compiler_options={"xla_backend_optimization_level": 0},
+  )
+  with mock.patch.object(jax.stages.Lowered, "compile", quick):
+    yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_compiles():
+  with quick_compiles():
+    yield

@@ -6,7 +6,7 @@ import sys
 
 from speccascade.training import optimizers, trainer
 from speccascade.training.checkpointing import Checkpoints
-from tests.training.conftest import TINY, random_batch
+from tests.training.conftest import TINY, quick_compiles, random_batch
 
 STEPS = 12
 
@@ -43,6 +43,7 @@ class Killer:
 if __name__ == "__main__":
   folder, name, step = sys.argv[1:]
   killer = Killer(getattr(signal, name), int(step))
-  outcome = run(folder, killer)
+  with quick_compiles():
+    outcome = run(folder, killer)
   print(f"ended at {outcome.step}: {outcome.checkpoint}")
   sys.exit(outcome.stop.exit_code if outcome.stop else 0)
