@@ -12,9 +12,10 @@ import json
 import os
 import pathlib
 
+import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import row_keys
+from speccascade.decoding import Decoded, row_keys
 from speccascade.evaluation import efficiency, quality, timing
 from speccascade.evaluation.efficiency import Counts
 from speccascade.experiments import drafters, records, results
@@ -293,21 +294,26 @@ class Batches:
     )
     self.sampling = point.sampling
 
-  def run(self, batch: Sequence[Example], trial: int = 0):
-    """Returns the `Decoded` of up to `batch_size` examples, padded rows too.
-
-    Raises:
-      NotFiniteError: a model gave no distribution.
-    """
+  def prepare(self, batch: Sequence[Example], trial: int = 0) -> tuple:
+    """Returns what `call` takes for up to `batch_size` examples: all that need
+    not be timed."""
     inputs, indices = sources.pad_batch(batch, self.batch_size, self.lengths)
-    decoded = self.decoder(
+    return jnp.asarray(inputs), row_keys(self.seed, trial, indices)
+
+  def call(self, prepared: tuple) -> Decoded:
+    """Decodes what `prepare` made; padded rows too, and unchecked."""
+    inputs, keys = prepared
+    return self.decoder(
       self.pair.drafter_lm,
       self.pair.verifier_lm,
       inputs,
-      row_keys(self.seed, trial, indices),
+      keys,
       self.point.alpha,
       self.sampling,
     )
+
+  def check(self, decoded: Decoded, batch: Sequence[Example]):
+    """Raises NotFiniteError where a model gave no distribution."""
     bad = np.asarray(decoded.bad_step)[: len(batch)]
     for row in np.flatnonzero(bad >= 0):
       text = batch[row].text
@@ -316,6 +322,15 @@ class Batches:
         f" example {batch[row].index} ({text[:40]!r}); check the checkpoint, or"
         " set DTYPE = 'float32'"
       )
+
+  def run(self, batch: Sequence[Example], trial: int = 0) -> Decoded:
+    """Returns the `Decoded` of up to `batch_size` examples, padded rows too.
+
+    Raises:
+      NotFiniteError: a model gave no distribution.
+    """
+    decoded = self.call(self.prepare(batch, trial))
+    self.check(decoded, batch)
     return decoded
 
   def decode(self, part: Sequence[Example], trial: int, bar=None) -> list[str]:
@@ -356,6 +371,37 @@ def summarise(
   )
 
 
+def time_batches(
+  runs: Mapping, examples: Sequence[Example], *, repeats: int, **settings
+) -> dict:
+  """Times `Batches` of one row in turns; see `timing.interleaved`.
+
+  Args:
+    runs: by any name; all pad to one length.
+    examples: what to decode.
+    repeats: how often.
+    **settings: further ones of `interleaved`; results are checked first.
+  """
+  like = next(iter(runs.values()))
+  prepared = [like.prepare([example]) for example in examples]
+  on_result = settings.pop("on_result", lambda name, index, result: None)
+
+  def checked(name, index, decoded):
+    runs[name].check(decoded, [examples[index]])
+    on_result(name, index, decoded)
+
+  return timing.interleaved(
+    {
+      name: lambda index, run=run: run.call(prepared[index])
+      for name, run in runs.items()
+    },
+    range(len(examples)),
+    repeats=repeats,
+    on_result=checked,
+    **settings,
+  )
+
+
 def with_latency(
   row: results.ResultRow,
   pair: Pair,
@@ -393,14 +439,7 @@ def with_latency(
     )
     for name, one in (("own", point), ("verifier", alone))
   }
-  seconds = timing.interleaved(
-    {
-      name: lambda index, run=run: run.run([examples[index]])
-      for name, run in runs.items()
-    },
-    range(len(examples)),
-    repeats=repeats,
-  )
+  seconds = time_batches(runs, examples, repeats=repeats)
   latency = timing.latency(seconds["own"], seconds["verifier"])
   costs = None
   if len(pair.drafters) == 1 and pair.composed is None:

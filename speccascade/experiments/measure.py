@@ -22,7 +22,7 @@ from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.experiments import examples as sources
 from speccascade.experiments import records, results
 from speccascade.experiments.examples import Example
-from speccascade.experiments.infer import Batches
+from speccascade.experiments.infer import Batches, time_batches
 from speccascade.experiments.pair import Pair
 from speccascade.experiments.points import Point
 
@@ -224,12 +224,9 @@ def _measure_group(study, group, costs, tick) -> list[results.ResultRow]:
   alone = reference(group[0])
   runs = {point: study.batches(point, timed=True) for point in [alone, *group]}
   first = {}
-  seconds = timing.interleaved(
-    {
-      point: lambda index, run=run: run.run([study.examples[index]])
-      for point, run in runs.items()
-    },
-    range(len(study.timed)),
+  seconds = time_batches(
+    runs,
+    study.timed,
     repeats=study.repeats,
     on_result=lambda point, index, out: first.update({(point, index): out}),
     tick=lambda num: tick(num if alone in group else num - 1),

@@ -72,8 +72,8 @@ def exact(name, gamma, settings, temperature):
     return alpha, law, block
 
 
-def padded(rows, length, fill=0):
-  return np.array([(*row, *[fill] * (length - len(row))) for row in rows])
+def padded(rows, length):
+  return np.array([(*row, *[0] * (length - len(row))) for row in rows])
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,28 @@ def test_every_path_of_the_speculative_loop(case, monkeypatch):
         err_msg=field,
       )
     inside = np.arange(length) < got.lengths[:, None]
-    for field in records[0]:
-      want = padded([row[field] for row in records], length)
+    columns = {
+      field: padded([row[field] for row in records], length)[inside]
+      for field in records[0]
+    }
+    for model, table, known in (
+      ("q", law.q1, columns.pop("known_q")),
+      ("p", law.p1, True),
+    ):
+      likeliest = np.argsort(-table, axis=-1)[columns["context"]]
+      probs = np.sort(table, axis=-1)[:, ::-1][columns["context"]]
+      known = np.broadcast_to(known, len(probs))
+      top = getattr(got.trace, f"{model}_top")[inside]
+      np.testing.assert_array_equal(top[known], likeliest[known])
       np.testing.assert_allclose(
-        getattr(got.trace, field)[inside],
-        want[inside],
+        getattr(got.trace, f"{model}_prob")[inside],
+        np.where(known[:, None], probs, np.nan),
         atol=1e-5,
-        err_msg=field,
+      )
+    del columns["context"]
+    for field, want in columns.items():
+      np.testing.assert_allclose(
+        getattr(got.trace, field)[inside], want, atol=1e-5, err_msg=field
       )
 
 
@@ -168,6 +183,7 @@ class Book:
     for field in ("num_blocks", "verifier_calls", "verifier_extends"):
       stats[field] = len(path.rounds)
     fields = ("source", "block", "tv", "left", "right", "deferred")
+    fields += ("context", "known_q")
     records = {field: [] for field in fields}
     for number, (cell, new) in enumerate(path.rounds):
       # Behind a cut nothing is examined, accepted or emitted.
@@ -194,7 +210,7 @@ class Book:
     here = cell.context
     for i, token in enumerate(new):
       is_draft = i < cell.count
-      known = is_draft or self.bonus_law
+      known = bool(is_draft or self.bonus_law)
       left = right = np.nan
       if self.rule is not None and self.rule.per_token and is_draft:
         # A token rule is read at the draft.
@@ -203,6 +219,8 @@ class Book:
       elif self.rule is not None and not self.rule.per_token and known:
         left, right = self.left[here], self.right[here]
       records["source"].append(DRAFT if i < cell.accepted else last)
+      records["context"].append(here)
+      records["known_q"].append(known)
       records["block"].append(number)
       records["tv"].append(self.tv[here] if known else np.nan)
       records["left"].append(left)

@@ -1,6 +1,5 @@
 """The search for K and lenience: its space, its rounds, its report."""
 
-
 import pytest
 
 from speccascade.experiments import (

@@ -105,24 +105,29 @@ def cascade_drafter(
   if lenience > 1:
     greedy = LENIENT_GREEDY
 
-  # What a block of the outermost level, and the token behind it, can add to the
-  # prefix before a model is asked again.
-  behind = sum(matrix[0]) + 1
+  def behind(i: int, j: int) -> int:
+    """What others add to the prefix before drafter j of level i is asked again.
+
+    On the outermost level the rest of the block, and the token behind it; below
+    it any of the block, now and then.
+    """
+    return sum(matrix[0]) + 1 - (matrix[0][j] if i == 0 else 0)
 
   def level(i: int) -> Drafter | None:
     """The drafter of level i: drafters i, i+1, ... in a row."""
-    parts = [one(j, matrix[i][j]) for j in range(i, num) if matrix[i][j]]
+    parts = [one(i, j) for j in range(i, num) if matrix[i][j]]
     if not parts:
       return None
     return parts[0] if len(parts) == 1 else HorizontalDrafter(tuple(parts))
 
-  def one(j: int, width: int) -> Drafter:
-    """Drafter j, which writes `width` tokens."""
+  def one(i: int, j: int) -> Drafter:
+    """Drafter j, as level i has it."""
+    width = matrix[i][j]
     if j == len(models):
       return bottom.replace(width=width)
     inner = level(j + 1) if j + 1 < num else None
     if inner is None:
-      return AutoregressiveDrafter(models[j], width, behind=behind)
+      return AutoregressiveDrafter(models[j], width, behind=behind(i, j))
     return ReviewedDrafter(
       drafter=inner,
       reviewer=models[j],
@@ -131,7 +136,7 @@ def cascade_drafter(
       target=target,
       greedy_target=greedy,
       verify=verify,
-      behind=behind,
+      behind=behind(i, j),
     )
 
   drafter = level(0)
