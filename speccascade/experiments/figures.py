@@ -66,10 +66,12 @@ def quality_latency(
   if not rows:
     raise ValueError(f"no row has both a latency and {metric}")
   temperatures = sorted({row.settings.temperature for row in rows})
+  names = list(dict.fromkeys(row.settings.method for row in rows))
+  numbers = {name: i + 1 for i, name in enumerate(names)}
   figure, axes = plt.subplots(
     1,
     len(temperatures),
-    figsize=(5.6 * len(temperatures), 5.2),
+    figsize=(5.6 * len(temperatures) + 2.6, 6.2),
     sharey=True,
     squeeze=False,
     layout="constrained",
@@ -82,13 +84,28 @@ def quality_latency(
   axes[0][0].set_ylabel(metric.upper() if metric == "bleu" else metric)
   handles = {}
   for axis in axes[0]:
-    drawn, names = axis.get_legend_handles_labels()
-    handles |= dict(zip(names, drawn))
+    drawn, families = axis.get_legend_handles_labels()
+    handles |= dict(zip(families, drawn))
   figure.legend(
     handles.values(), handles.keys(), loc="outside lower center", ncols=3
   )
+  key = figure.legend(
+    [plt.Line2D([], [], linestyle="") for _ in names],
+    [f"{number}  {name}" for name, number in numbers.items()],
+    loc="outside right center",
+    fontsize=7,
+    handlelength=0,
+    handletextpad=0,
+    frameon=False,
+  )
+  for text, name in zip(key.get_texts(), names):
+    text.set_color(_FAMILIES[family(name)][1])
   if title:
     figure.suptitle(title)
+  figure.draw_without_rendering()  # places the axes, so that labels can be
+  for axis, temperature in zip(axes[0], temperatures):
+    members = [row for row in rows if row.settings.temperature == temperature]
+    _number(axis, members, metric, numbers)
   return figure
 
 
@@ -110,18 +127,71 @@ def _panel(axis, rows, metric):
       markersize=7,
       label=name,
     )
-    axis.annotate(
-      row.settings.method,
-      (x, score["value"]),
-      xytext=(5, 3),
-      textcoords="offset points",
-      fontsize=6,
-      color="#444444",
-    )
     if row.settings.method == "verifier":
       axis.axhline(score["value"], linestyle=":", color="#000000", linewidth=1)
   axis.axvline(1, linestyle=":", color="#999999", linewidth=1)
   axis.grid(alpha=0.2)
+
+
+# Where a number may stand, in points from its marker, nearest first.
+_PLACES = [
+  (dx, dy)
+  for ring in (7, 13, 19, 25, 31, 40)
+  for dx, dy in (
+    (ring, 0),
+    (-ring - 4, 0),
+    (0, ring),
+    (0, -ring - 5),
+    (ring, ring),
+    (ring, -ring - 4),
+    (-ring - 4, ring),
+    (-ring - 4, -ring - 4),
+  )
+]
+
+
+def _number(axis, rows, metric, numbers):
+  """Writes each point's number where it covers no marker or other number."""
+  scale = axis.figure.dpi / 72
+  at = [
+    axis.transData.transform(
+      (row.latency.relative_latency, row.quality[metric]["value"])
+    )
+    / scale
+    for row in rows
+  ]
+  taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in at]
+  for row, (x, y) in zip(rows, at):
+    text = str(numbers[row.settings.method])
+    width = 4.2 * len(text)
+
+    def box(place, x=x, y=y, width=width):
+      left, low = x + place[0], y + place[1] - 2
+      return left, low, left + width, low + 7
+
+    free = (
+      place
+      for place in _PLACES
+      if not any(_overlap(box(place), other) for other in taken)
+    )
+    place = next(free, _PLACES[0])
+    taken.append(box(place))
+    is_far = max(abs(place[0]), abs(place[1])) > 14
+    line = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.5}
+    axis.annotate(
+      text,
+      (row.latency.relative_latency, row.quality[metric]["value"]),
+      xytext=place,
+      textcoords="offset points",
+      fontsize=7,
+      color=_FAMILIES[family(row.settings.method)][1],
+      arrowprops=line if is_far else None,
+    )
+
+
+def _overlap(a, b) -> bool:
+  """Whether two boxes (left, low, right, high) share area."""
+  return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def save(figure, path: str | os.PathLike):
