@@ -55,7 +55,8 @@ def _run(main, doc, argv) -> int:
     return _fail(f"{rest[0]!r} is no flag; --help lists them", 2)
   flags.FLAGS.mark_as_parsed()  # for libraries that ask absl's own
   logging.use_absl_handler()
-  logging.set_verbosity(logging.INFO if values.verbose else logging.WARNING)
+  # gin logs every folder that it looks into; what is missing is said below.
+  logging.set_verbosity(logging.INFO if values.verbose else logging.FATAL)
   try:
     compilation_cache()
     with quiet.native_logs():
@@ -64,6 +65,8 @@ def _run(main, doc, argv) -> int:
       gin_setup.parse(
         values.gin_file, values.gin_bindings, values.gin_search_paths
       )
+    if not values.verbose:
+      logging.set_verbosity(logging.WARNING)
     if values.dry_run:
       print(resolved_config())
       return 0

@@ -61,10 +61,10 @@ def parse(files, bindings, extra_search_paths=()):
   gin.config._IMPORTS.clear()
   # Absolute ones only: gin takes a relative one for a Python package as well,
   # and fails on a folder of that name without an __init__.py.
-  gin.config._LOCATION_PREFIXES[:] = [
-    os.path.abspath(folder)
-    for folder in [".", *extra_search_paths, *search_paths()]
-  ]
+  folders = [".", *extra_search_paths, *search_paths()]
+  gin.config._LOCATION_PREFIXES[:] = dict.fromkeys(
+    map(os.path.abspath, folders)
+  )
   for name in files:
     _parse_one(name, lambda name=name: gin.parse_config_file(name))
   known = _referenced_macros() | set(_macros())
