@@ -5,8 +5,10 @@ Nothing here imports Orbax before a checkpoint is written or looked for.
 
 from collections.abc import Mapping
 import dataclasses
+import json
 import os
 import pathlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +49,8 @@ class Checkpoints:
     metric: name of the evaluation metric by which the best one is kept beside
       them, e.g. "eval/bleu"; None keeps none.
     best_mode: "max" or "min" of that metric.
+    settings: JSON values that a run must keep when it is resumed, by the names
+      its user knows, e.g. {"BATCH_SIZE": 128}.
   """
 
   def __init__(
@@ -58,6 +62,7 @@ class Checkpoints:
     keep_latest: int = 1,
     metric: str | None = None,
     best_mode: str = "max",
+    settings: Mapping[str, Any] | None = None,
   ):
     if best_mode not in ("max", "min"):
       raise ValueError(f"best_mode is {best_mode!r}; wanted 'max' or 'min'")
@@ -67,6 +72,8 @@ class Checkpoints:
     self.config = config
     self.vocabulary = vocabulary
     self.metric = metric
+    # As they come back from JSON: tuples are lists.
+    self.settings = json.loads(json.dumps(dict(settings or {})))
     self._keep = {
       "keep_latest": keep_latest,
       "keep_best": int(metric is not None),
@@ -108,7 +115,8 @@ class Checkpoints:
     Raises:
       CheckpointError: a checkpoint cannot be read, or does not fit the model.
       ValueError: its vocabulary is not the run's, the run in `model_dir` began
-        with another seed, or the accumulators do not fit the optimizer.
+        with another seed or other settings, or the accumulators do not fit the
+        optimizer.
     """
     step = self.latest()
     if step is not None:
@@ -148,11 +156,13 @@ class Checkpoints:
         "another MODEL_DIR"
       )
     self._check_vocabulary(read)
-    if read.extra["seed"] != seed:
-      raise ValueError(
-        f"the run in MODEL_DIR {self.model_dir} began with RANDOM_SEED "
-        f"{read.extra['seed']}, got {seed}: give that, or another MODEL_DIR"
-      )
+    began = {"RANDOM_SEED": read.extra["seed"], **read.extra["settings"]}
+    for name, now in {"RANDOM_SEED": seed, **self.settings}.items():
+      if name in began and began[name] != now:
+        raise ValueError(
+          f"the run in MODEL_DIR {self.model_dir} began with {name} "
+          f"{began[name]}, got {now}: give that, or another MODEL_DIR"
+        )
     like = jax.eval_shape(optimizer.transform.init, read.params)
     state = states.create(read.params, optimizer, step=step, seed=seed)
     if jax.tree.leaves(like):
@@ -190,7 +200,11 @@ class Checkpoints:
       opt_state=opt_state if jax.tree.leaves(opt_state) else None,
       slots=optimizers.slots_of(opt_state),
       vocabulary=self.vocabulary,
-      extra={"first_step": first_step, "seed": int(state.seed)},
+      extra={
+        "first_step": first_step,
+        "seed": int(state.seed),
+        "settings": self.settings,
+      },
     )
     if metrics is not None:
       metrics = {name: float(value) for name, value in metrics.items()}

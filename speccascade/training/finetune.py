@@ -186,6 +186,13 @@ def train(
     keep_latest=keep_latest,
     metric=f"eval/{best_metric}" if best_metric and evaluation else None,
     best_mode="min" if best_metric == "loss" else "max",
+    settings={
+      "MIXTURE_OR_TASK_NAME": task.name,
+      "BATCH_SIZE": batch_size,
+      "BUCKETS": buckets and list(buckets),
+      "PACK": pack,
+      "training data of sha256": _digest(arrays),
+    },
   )
   if on_start is not None:
     on_start(model_dir)
@@ -240,6 +247,15 @@ def _cached(make, folder, key):
   if not path.is_file():
     make().save(path)
   return TokenArrays.load(path)
+
+
+def _digest(arrays) -> str:
+  """Returns what tells tokenized examples apart."""
+  digest = hashlib.sha256()
+  for feature in sorted(arrays.tokens):
+    digest.update(np.ascontiguousarray(arrays.tokens[feature]))
+    digest.update(np.ascontiguousarray(arrays.offsets[feature]))
+  return digest.hexdigest()[:16]
 
 
 def _tell_cut(arrays, split):

@@ -244,6 +244,16 @@ def test_another_seed_or_optimizer_than_the_run_began_with_is_refused(tmp_path):
     quick(Checkpoints(tmp_path, BARE), optimizer=ADAFACTOR)
 
 
+def test_other_settings_than_the_run_began_with_are_refused(tmp_path):
+  settings = {"BATCH_SIZE": 8, "BUCKETS": (16, 32)}
+  quick(Checkpoints(tmp_path, BARE, settings=settings), 2)
+  quick(Checkpoints(tmp_path, BARE, settings=settings), 4)
+  changed = settings | {"BATCH_SIZE": 4}
+  with pytest.raises(ValueError, match="began with BATCH_SIZE 8, got 4: give"):
+    quick(Checkpoints(tmp_path, BARE, settings=changed), 6)
+  assert saved_steps(tmp_path) == [4]
+
+
 def test_a_foreign_checkpoint_in_model_dir_is_refused(tmp_path):
   params = state.init_params(Transformer(BARE), 0)
   orbax_io.save(tmp_path / "checkpoint_9", params, BARE, step=9)
