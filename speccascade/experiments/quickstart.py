@@ -14,8 +14,8 @@ import jax
 import numpy as np
 
 from speccascade.data import arrays, batches, generated
+from speccascade.data.generated import metrics
 from speccascade.data.generated import vocabulary as generated_vocabulary
-from speccascade.evaluation import quality
 from speccascade.experiments import examples as sources
 from speccascade.experiments import measure, pair, results
 from speccascade.models.t5.config import T5Config
@@ -67,7 +67,7 @@ class Recipe:
   """
 
   drafter: Size = Size(64, 1, 1, 1400)
-  verifier: Size = Size(192, 2, 4, 1100)
+  verifier: Size = Size(192, 2, 4, 800)
   max_tokens: int = 40
   num_train: int = 48_000
   positions: int = 1024
@@ -75,9 +75,9 @@ class Recipe:
   peak: float = 0.06
   warmup_steps: int = 60
   seed: int = 0
-  gamma: int = 4
-  num_test: int = 200
-  num_timed: int = 24
+  gamma: int = 3
+  num_test: int = 160
+  num_timed: int = 20
   repeats: int = 3
   methods: tuple[str, ...] | None = None
 
@@ -198,21 +198,14 @@ def score(
 ) -> dict[str, dict]:
   """Returns BLEU, and `valid`: the share of texts that are right renderings."""
   scores = measure.bleu(examples, texts)
-  right = [
-    generated.is_rendering(example.text, text)
-    for example, text in zip(examples, texts)
-  ]
-  sums = np.stack([np.array(right, float), np.ones(len(right))], axis=1)
-  statistics = quality.Statistics(
-    "valid", sums, lambda totals: 100 * totals[0] / totals[1], "all renderings"
-  )
-  low, high = statistics.interval()
-  scores["valid"] = {
-    "value": statistics.value,
+  (share,) = metrics.valid(texts, [example.text for example in examples])
+  low, high = share.interval()
+  scores[share.name] = {
+    "value": share.value,
     "low": low,
     "high": high,
-    "num_examples": len(right),
-    "signature": statistics.signature,
+    "num_examples": len(texts),
+    "signature": share.signature,
   }
   return scores
 
