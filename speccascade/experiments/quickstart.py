@@ -66,7 +66,7 @@ class Recipe:
     methods: names; None takes all of the table.
   """
 
-  drafter: Size = Size(64, 1, 1, 1400)
+  drafter: Size = Size(64, 1, 1, 2000)
   verifier: Size = Size(192, 2, 4, 800)
   max_tokens: int = 40
   num_train: int = 48_000
