@@ -94,6 +94,14 @@ def test_worked_keep_sets(name, number, alpha, kept):
   np.testing.assert_array_equal(~(left < right), np.array(kept, bool))
 
 
+def test_typical_threshold():
+  # min(.09, .3 exp(-H)), H(p1) = 1.2798543.
+  _, right = RULES["typical"](*pair(1), alpha=jnp.float32(0.09))
+  np.testing.assert_allclose(right, 0.0834234, atol=1e-7)
+  _, right = RULES["typical"](*pair(2), alpha=jnp.float32(0.09))
+  np.testing.assert_allclose(right, 0.09, atol=1e-7)
+
+
 def test_strict_and_not_strict():
   # Numbers that floats hold exactly, so that equality is equality.
   q, p = jnp.array([0.5, 0.5, 0.0]), jnp.array([0.5, 0.25, 0.25])

@@ -382,6 +382,36 @@ def test_bild_worked():
   assert got.stats.verifier_calls[0] == 2
 
 
+@pytest.mark.parametrize(
+  ("length", "examined", "accepted", "histogram"),
+  [
+    (9, 9, 6, [0, 0, 3, 0]),
+    # The last block has room for two tokens: both are accepted drafts, and the
+    # third was drafted but is not examined.
+    (8, 8, 6, [0, 0, 3, 0]),
+    (7, 7, 5, [0, 1, 2, 0]),
+  ],
+)
+def test_counts_worked(length, examined, accepted, histogram):
+  # Small: 2 3 4; large: 2 3 and then 0 for the 4, over and over. Each block
+  # drafts three, accepts two and writes three.
+  models = worked_bild()
+  got = decode(
+    "spec_decode", models, 0.0, GREEDY, rows=1, max_decode_len=length
+  )
+  np.testing.assert_array_equal(got.tokens[0], ([2, 3, 0] * 3)[:length])
+  stats = jax.tree.map(lambda x: x[0].tolist(), got.stats)
+  assert stats.num_blocks == stats.verifier_calls == 3
+  assert stats.verifier_extends == 3
+  assert stats.drafted == stats.drafter_calls == 9
+  assert stats.examined == examined
+  assert stats.accepted == stats.expected_acceptance == accepted
+  assert stats.accepted_at == histogram
+  assert stats.deferred == 0  # there is no rule
+  assert sum(stats.examined_by_position) == examined
+  assert sum(stats.accepted_by_position) == accepted
+
+
 def test_bild_defaults():
   assert (bild_lib.WINDOW, bild_lib.FALLBACK) == (10, 0.6)
   assert METHODS["bild"].default_alpha == 5.0

@@ -325,7 +325,7 @@ MUTANTS = [
     "      verifier,\n"
     "      feeding.Fed(large.model, jnp.maximum(large.length,"
     " prefix.length - 1)),\n",
-    "tests": [_STEPWISE + "[token_cascade_chow]"],
+    "tests": [_LOOPS + "test_token_cascade_is_the_oracle_with_fewer_passes"],
   },
   {
     "name": "the rewrite repeats the discarded draft's randomness",
