@@ -126,6 +126,19 @@ def test_missing_macros_are_named(run, tmp_path):
   assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["quickstart", "experiments/wmt_ende"])
+def test_configs_lack_nothing_but_what_they_say(name, tmp_path, capsys):
+  argv = ["decode", f"--gin_file={ROOT / 'configs' / name / 'decode.gin'}"]
+  for macro in ("METHOD", "DRAFTER_CHECKPOINT", "VERIFIER_CHECKPOINT"):
+    argv.append(f"--gin.{macro}='spec_decode'")
+  argv += [f"--gin.OUTPUT_DIR={str(tmp_path / 'out')!r}", "--dry_run"]
+  with pytest.raises(SystemExit) as stop:
+    cli.run(decode.main, decode.__doc__, argv)
+  assert stop.value.code == 0
+  assert "infer.infer.method = %METHOD" in capsys.readouterr().out
+  assert not (tmp_path / "out").exists()
+
+
 def test_a_checkpoint_of_another_vocabulary(run, files, tmp_path):
   other = tiny.save(
     tmp_path / "other",
