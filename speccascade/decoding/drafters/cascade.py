@@ -127,7 +127,8 @@ def cascade_drafter(
       return bottom.replace(width=width)
     inner = level(j + 1) if j + 1 < num else None
     if inner is None:
-      return AutoregressiveDrafter(models[j], width, behind=behind(i, j))
+      # It never feeds its own last draft before it is asked again.
+      return AutoregressiveDrafter(models[j], width, behind=behind(i, j) + 1)
     return ReviewedDrafter(
       drafter=inner,
       reviewer=models[j],

@@ -160,8 +160,12 @@ def test_an_outer_target_sees_the_inner_reviewers_law(name, alpha):
 
 
 def test_three_models_cascade_has_the_composed_law():
-  """OPT over (OPT over small and medium) and large, both at one alpha."""
-  num, sampling, alpha = 12_000, Sampling.create(0.6), 0.1
+  """OPT over (OPT over small and medium) and large, both at one alpha.
+
+  At a temperature at which the inner law's own confidence would decide
+  otherwise.
+  """
+  num, sampling, alpha = 12_000, Sampling.create(2.5), -0.3
   out = decode(
     "spec_cascade_opt_three", (MEDIUM, SMALL), sampling, num, alpha=alpha
   )
