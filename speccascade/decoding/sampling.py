@@ -286,5 +286,9 @@ def step(
 
 
 def is_law(logits: Array) -> Array:
-  """Whether logits give a distribution: no NaN, no +inf, one finite; [...]."""
+  """Whether logits give a distribution: no NaN, no +inf, one finite; [...].
+
+  NaN is made +inf first: a maximum that XLA fuses may drop it.
+  """
+  logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
   return jnp.isfinite(jnp.max(logits, axis=-1))

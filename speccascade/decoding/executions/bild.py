@@ -89,7 +89,8 @@ class BildDrafter:
     count = jnp.where(asked, proposal.count, 0)
     calls = jnp.where(asked[:, None], proposal.calls, 0)
     state = BildState(draft, length + count + 1)
-    return state, proposal.replace(count=count, calls=calls)
+    bad = asked & proposal.bad  # of a row that was not asked it says nothing
+    return state, proposal.replace(count=count, calls=calls, bad=bad)
 
 
 def bild(
