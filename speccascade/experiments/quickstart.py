@@ -66,8 +66,8 @@ class Recipe:
     methods: names; None takes all of the table.
   """
 
-  drafter: Size = Size(64, 1, 1, 2000)
-  verifier: Size = Size(192, 2, 4, 800)
+  drafter: Size = Size(64, 1, 1, 1400)
+  verifier: Size = Size(192, 2, 4, 1000)
   max_tokens: int = 40
   num_train: int = 48_000
   positions: int = 1024
@@ -75,9 +75,9 @@ class Recipe:
   peak: float = 0.06
   warmup_steps: int = 60
   seed: int = 0
-  gamma: int = 3
-  num_test: int = 160
-  num_timed: int = 20
+  gamma: int = 5
+  num_test: int = 120
+  num_timed: int = 16
   repeats: int = 3
   methods: tuple[str, ...] | None = None
 
