@@ -321,7 +321,7 @@ def run(
     )
     train(recipe, folders["small"], folder / "small", data, progress)
     draft = study(recipe, _random_pair(recipe), examples)
-    measure.warm_up(dataclasses.replace(draft, threads=1), points)
+    measure.warm_up(draft, points)
     large.result()
   models = pair.load_pair(
     drafter_checkpoint=str(folder / "small"),
