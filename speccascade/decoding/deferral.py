@@ -366,7 +366,7 @@ bild_nll = _divergence_rule(
 )
 
 
-# Greedy lenience: four papers, four rules. At temperature 0 the drafted token
+# Greedy lenience: three rules (a fourth is V3). At temperature 0 the draft
 # is the drafter's arg-max; the rule says whether it may stay.
 
 
