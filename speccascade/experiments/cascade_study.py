@@ -11,9 +11,9 @@ from speccascade.analysis import swi
 from speccascade.evaluation import efficiency, timing
 from speccascade.experiments import drafters, results
 from speccascade.experiments import examples as sources
+from speccascade.experiments.batches import Batches
 from speccascade.experiments.drafters import Cascade
 from speccascade.experiments.examples import Example
-from speccascade.experiments.infer import Batches
 from speccascade.experiments.pair import Pair
 from speccascade.experiments.points import Point
 

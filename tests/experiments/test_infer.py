@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from speccascade.experiments import infer, results, shards
+from speccascade.experiments import batches, infer, results, shards
 from speccascade.experiments.examples import InputError
 from speccascade.experiments.pair import PairError
 from speccascade.experiments.points import Point
@@ -221,7 +221,7 @@ def test_pairs_of_different_vocabularies(run, files, tmp_path):
 
 def test_a_model_without_numbers(run, tmp_path):
   bad = tiny.save(tmp_path / "bad" / "checkpoint_7", 1, spoil=np.nan)
-  with pytest.raises(infer.NotFiniteError, match=r"step 0 of example \d .'"):
+  with pytest.raises(batches.NotFiniteError, match=r"step 0 of example \d .'"):
     run(verifier_checkpoint=bad)
   assert not (tmp_path / "out").exists()
 
