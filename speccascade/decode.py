@@ -6,7 +6,8 @@
     --gin.OUTPUT_DIR='"/tmp/out"'
 
 Writes predictions.jsonl, metrics.json and the resolved config.gin to
-OUTPUT_DIR. A killed run goes on where it stopped.
+OUTPUT_DIR; with --gin.TRACE=True also tokens.html, who wrote each token of the
+first NUM_SHOWN examples. A killed run goes on where it stopped.
 """
 
 import os

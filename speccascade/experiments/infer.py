@@ -2,19 +2,21 @@
 
 Leaves in OUTPUT_DIR: `predictions.jsonl` (a line for each example and trial),
 `metrics.json` (one `ResultRow`), `config.gin` (the resolved configuration) and
-`run.json` (what a later start compares itself with).
+`run.json` (what a later start compares itself with); with a trace also
+`tokens.html`, who wrote each token of the first examples.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import pathlib
 
 from speccascade.evaluation import efficiency, quality, timing
 from speccascade.evaluation.efficiency import Counts
-from speccascade.experiments import drafters, results
+from speccascade.experiments import drafters, results, token_view
 from speccascade.experiments import examples as sources
 from speccascade.experiments import pair as pairs
 from speccascade.experiments.batches import Batches, time_batches
@@ -26,6 +28,7 @@ from speccascade.experiments.shards import Shards
 from speccascade.models.t5.config import T5Config
 
 METRICS = "metrics.json"
+TOKENS = "tokens.html"
 _SHARD_EXAMPLES = 128
 
 
@@ -57,6 +60,7 @@ def infer(
   seed: int = 0,
   trials: int = 1,
   trace: bool = False,
+  num_shown: int = 20,
   dtype: str = "float32",
   metrics: Sequence[str] | None = None,
   truncate: bool = False,
@@ -98,6 +102,7 @@ def infer(
     seed: of the keys.
     trials: how often to decode everything, with other keys.
     trace: also record who wrote each token.
+    num_shown: first examples on the page that shows it; 0 writes none.
     dtype: of the activations.
     metrics: names in `quality.METRICS`; None takes the task's, or BLEU.
     truncate: cut texts of a file that are too long instead of refusing them.
@@ -127,6 +132,8 @@ def infer(
   _check_counts(
     batch_size=batch_size, trials=trials, max_decode_len=max_decode_len
   )
+  if num_shown < 0:
+    raise ValueError(f"NUM_SHOWN is {num_shown}; wanted 0 (no page) or more")
   max_len = _input_length(task_feature_lengths)
   found = sources.read(
     vocabulary,
@@ -205,6 +212,10 @@ def infer(
   if on_start is not None:
     on_start(pathlib.Path(output_dir))
   shards.merge()
+  if trace and num_shown:
+    shown = list(itertools.islice(shards.records(), num_shown))
+    page = token_view.page_html(shown, _title(settings, point))
+    results.write_whole(pathlib.Path(output_dir) / TOKENS, page)
   path = pathlib.Path(output_dir) / METRICS
   if path.exists():
     return results.ResultRow.from_json(path.read_text(encoding="utf-8"))
@@ -241,6 +252,17 @@ def _hash(examples: Sequence[Example]) -> str:
     digest.update(example.tokens.tobytes() + b"\0")
     digest.update(json.dumps(example.references).encode())
   return digest.hexdigest()
+
+
+def _title(settings: results.Settings, point: Point) -> str:
+  """The heading of the page of tokens."""
+  parts = [point.spec.label]
+  for name in ("alpha", "gamma", "temperature"):
+    value = getattr(settings, name)
+    if value is not None:
+      parts.append(f"{name} {value:g}")
+  parts.append(f"{settings.task} {settings.split}".rstrip())
+  return ", ".join(parts)
 
 
 def _bar(total: int, progress: bool, label: str):

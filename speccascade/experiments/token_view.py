@@ -75,11 +75,20 @@ def tokens_html(record: dict) -> str:
   return f'<section class="sc-record">{"".join(lines)}</section>'
 
 
-def view_html(records: Sequence[dict]) -> str:
-  """Returns legend and records with their style, for a notebook's cell."""
+def view_html(records: Sequence[dict], head: str = "") -> str:
+  """Returns legend and records with their style, for a notebook's cell.
+
+  Args:
+    records: with traces.
+    head: a line above them.
+
+  Raises:
+    ValueError: a record has no trace.
+  """
+  head = f'<p class="sc-dim">{_escape(head)}</p>' if head else ""
   sections = "".join(tokens_html(record) for record in records)
   return (
-    f'<style>{STYLE}</style><div class="sc-view">'
+    f'<style>{STYLE}</style><div class="sc-view">{head}'
     f"{legend_html(kinds(records))}{sections}</div>"
   )
 
@@ -202,7 +211,9 @@ def _top(title, ids, pieces, probs, token) -> str:
       f"<span>{prob:.3f}</span></span>"
     )
   rows = "".join(rows) or '<span class="sc-row">not asked</span>'
-  return f'<span class="sc-top"><span class="sc-row">{title}</span>{rows}</span>'
+  return (
+    f'<span class="sc-top"><span class="sc-row">{title}</span>{rows}</span>'
+  )
 
 
 def _number(value: float | None) -> str:

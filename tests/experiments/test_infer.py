@@ -153,6 +153,31 @@ def test_trace(run, tmp_path):
     assert set(trace["left"]) == {None}
 
 
+def test_the_page_of_tokens(run, tmp_path):
+  page = tmp_path / "out" / "tokens.html"
+  run(trace=True, num_shown=3)
+  text = page.read_text()
+  assert text.count('class="sc-record"') == 3
+  found = lines(tmp_path / "out")
+  num = sum(record["aux"]["counts"]["num_tokens"] for record in found[:3])
+  assert text.count("tabindex") == num
+  assert "<h1>SpecDecode, gamma 2, temperature 1, " in text
+  # A run that was killed before it stood writes it, with other files as is.
+  page.unlink()
+  before = (tmp_path / "out" / "predictions.jsonl").stat().st_mtime_ns
+  run(trace=True, num_shown=3)
+  assert page.read_text() == text
+  assert (tmp_path / "out" / "predictions.jsonl").stat().st_mtime_ns == before
+  run(trace=True, num_shown=1)  # another number is not another run
+  assert page.read_text().count('class="sc-record"') == 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"trace": True, "num_shown": 0}])
+def test_no_page_without_trace(run, tmp_path, settings):
+  run(num_examples=2, **settings)
+  assert not (tmp_path / "out" / "tokens.html").exists()
+
+
 def test_latency_on_request(run):
   row = run(num_timed=2, repeats=1, num_examples=2)
   assert row.latency.num_examples == 2
@@ -185,6 +210,7 @@ REFUSED = [
   ),
   ({"batch_size": 0}, ValueError, "BATCH_SIZE is 0"),
   ({"trials": 0}, ValueError, "TRIALS is 0"),
+  ({"num_shown": -1}, ValueError, "NUM_SHOWN is -1"),
   ({"num_examples": 0}, ValueError, "NUM_EXAMPLES is 0"),
   (
     {"task_feature_lengths": {"targets": 3}},
