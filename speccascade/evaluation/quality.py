@@ -18,6 +18,9 @@ from tqdm import tqdm
 from speccascade.evaluation import answers
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeLsum")
+SAMPLES = 1000  # bootstrap resamples of an interval
+REPLICATES = 200  # of them, those that result rows keep
+_DIGITS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +44,23 @@ class Statistics:
     """The corpus score."""
     return float(self.score(self.sums.sum(axis=0)))
 
-  def bootstrap(self, samples: int = 1000, seed: int = 0) -> np.ndarray:
+  def grouped(self, groups: Sequence[int]) -> "Statistics":
+    """Returns the same score with rows of one group added up.
+
+    The bootstrap then takes a group, say all trials of an example, whole or
+    not at all.
+
+    Args:
+      groups: N numbers; equal ones are a group. Groups are in ascending order.
+    """
+    if len(groups) != len(self.sums):
+      raise ValueError(f"{len(groups)} groups for {len(self.sums)} examples")
+    numbers, place = np.unique(groups, return_inverse=True)
+    sums = np.zeros((len(numbers), self.sums.shape[1]))
+    np.add.at(sums, place, self.sums)
+    return dataclasses.replace(self, sums=sums)
+
+  def bootstrap(self, samples: int = SAMPLES, seed: int = 0) -> np.ndarray:
     """Returns [samples] scores of resampled corpora.
 
     The same seed resamples the same examples: subtract two systems' arrays for
@@ -56,12 +75,36 @@ class Statistics:
     return scores
 
   def interval(
-    self, samples: int = 1000, seed: int = 0, level: float = 0.95
+    self, samples: int = SAMPLES, seed: int = 0, level: float = 0.95
   ) -> tuple[float, float]:
     """Returns the percentile bootstrap interval of the score."""
-    tail = 100 * (1 - level) / 2
-    low, high = np.percentile(self.bootstrap(samples, seed), [tail, 100 - tail])
-    return float(low), float(high)
+    return _percentiles(self.bootstrap(samples, seed), level)
+
+  def entry(
+    self,
+    *,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    groups: Sequence[int] | None = None,
+    replicates: int = 0,
+  ) -> dict:
+    """Returns the score as result rows hold it; arguments as in `evaluate`."""
+    made = {"value": self.value}
+    if samples:
+      whole = self if groups is None else self.grouped(groups)
+      scores = whole.bootstrap(samples, seed)
+      made["low"], made["high"] = _percentiles(scores)
+      if replicates:
+        made["replicates"] = np.round(scores[:replicates], _DIGITS).tolist()
+    made["num_examples"] = len(self.sums)
+    made["signature"] = self.signature
+    return made
+
+
+def _percentiles(scores, level: float = 0.95) -> tuple[float, float]:
+  tail = 100 * (1 - level) / 2
+  low, high = np.percentile(scores, [tail, 100 - tail])
+  return float(low), float(high)
 
 
 def _ratio(sums) -> float:
@@ -137,17 +180,22 @@ def _sentences_on_lines(text: str) -> str:
   return text.replace(" . ", " .\n")
 
 
-def rouge(predictions, references):
-  """ROUGE-1, ROUGE-2 and ROUGE-Lsum F-scores: the mean over examples.
+def rouge(predictions, references, *, types: Sequence[str] = ROUGE_TYPES):
+  """ROUGE F-scores: the mean over examples.
 
   Without stemming, as T5 evaluates. Of several references the best one counts,
-  for each of the three by itself.
+  for each type by itself.
+
+  Args:
+    predictions: N strings.
+    references: N strings or lists of strings.
+    types: which; ROUGE-Lsum takes most of the time.
   """
   from rouge_score import rouge_scorer
 
   predictions, references = _checked(predictions, references)
-  scorer = rouge_scorer.RougeScorer(ROUGE_TYPES, use_stemmer=False)
-  values = {name: [] for name in ROUGE_TYPES}
+  scorer = rouge_scorer.RougeScorer(list(types), use_stemmer=False)
+  values = {name: [] for name in types}
   pairs = tqdm(
     zip(predictions, references),
     desc="ROUGE",
@@ -162,12 +210,12 @@ def rouge(predictions, references):
       scorer.score(_sentences_on_lines(reference), prediction)
       for reference in several
     ]
-    for name in ROUGE_TYPES:
+    for name in types:
       values[name].append(max(s[name].fmeasure for s in scores))
   version = importlib.metadata.version("rouge-score")
   most = max(map(len, references))
   signature = f"nrefs:{most}|stemmer:no|version:{version}"
-  return [_mean(name, values[name], signature) for name in ROUGE_TYPES]
+  return [_mean(name, values[name], signature) for name in types]
 
 
 def exact_match(
@@ -223,6 +271,7 @@ METRICS = {
   "bleu_intl": functools.partial(bleu, tokenize="intl"),
   "chrf": chrf,
   "rouge": rouge,
+  "rouge2": functools.partial(rouge, types=("rouge2",)),
   "exact_match": exact_match,
   "gsm8k": functools.partial(
     exact_match, read=answers.number, name="exact_match"
@@ -247,8 +296,10 @@ def evaluate(
   predictions: Sequence[str],
   references: Sequence,
   *,
-  samples: int = 1000,
+  samples: int = SAMPLES,
   seed: int = 0,
+  groups: Sequence[int] | None = None,
+  replicates: int = 0,
 ) -> dict[str, dict]:
   """Returns the scores of a prediction file, ready for JSON.
 
@@ -258,6 +309,11 @@ def evaluate(
     references: N strings or lists of strings.
     samples: bootstrap resamples; 0 leaves the intervals out.
     seed: of the bootstrap.
+    groups: N numbers, such as the examples' indices where each was decoded
+      several times: equal ones are resampled together. None: each by itself.
+    replicates: how many of the resampled scores to keep, under "replicates".
+      Of equally many groups and one seed, the same groups are in the i-th
+      resample: differences of replicates are a paired comparison.
 
   Returns:
     {"bleu": {"value": 34.1, "low": 33.0, "high": 35.2, "signature": "...",
@@ -266,16 +322,13 @@ def evaluate(
   >>> evaluate(["exact_match"], ["a", "b"], ["a", "c"], samples=0)
   {'exact_match': {'value': 50.0, 'num_examples': 2, 'signature': 'read:strip'}}
   """
-  scores = {}
-  for name in names:
-    for statistics in metric(name)(predictions, references):
-      entry = {"value": statistics.value}
-      if samples:
-        entry["low"], entry["high"] = statistics.interval(samples, seed)
-      entry["num_examples"] = len(statistics.sums)
-      entry["signature"] = statistics.signature
-      scores[statistics.name] = entry
-  return scores
+  return {
+    statistics.name: statistics.entry(
+      samples=samples, seed=seed, groups=groups, replicates=replicates
+    )
+    for name in names
+    for statistics in metric(name)(predictions, references)
+  }
 
 
 def seqio_metric(name: str):

@@ -21,6 +21,8 @@ from speccascade.decoding.types import LanguageModel
 from speccascade.evaluation.efficiency import Costs
 
 RESAMPLES = 1000
+REPLICATES = 200  # of them, those that are kept
+_DIGITS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Latency:
     relative_high: upper end; bootstrap over examples, in pairs.
     num_examples: timed examples.
     repeats: how often each was timed.
+    replicates: relative latencies of resampled examples; of equally many timed
+      examples, the i-th is made from the same ones for every competitor.
   """
 
   walltime_s: float
@@ -44,15 +48,21 @@ class Latency:
   relative_high: float
   num_examples: int
   repeats: int
+  replicates: tuple[float, ...] = ()
 
   def to_dict(self) -> dict:
     """Returns plain numbers and lists, for JSON."""
-    return {**dataclasses.asdict(self), "by_repeat_s": list(self.by_repeat_s)}
+    values = dataclasses.asdict(self)
+    return values | {name: list(values[name]) for name in _LISTS}
 
   @classmethod
   def from_dict(cls, values: dict) -> "Latency":
     """Returns the latency that `to_dict` wrote."""
-    return cls(**{**values, "by_repeat_s": tuple(values["by_repeat_s"])})
+    lists = {name: tuple(values.get(name, ())) for name in _LISTS}
+    return cls(**{**values, **lists})
+
+
+_LISTS = ("by_repeat_s", "replicates")
 
 
 def interleaved(
@@ -132,6 +142,7 @@ def latency(seconds: np.ndarray, reference: np.ndarray) -> Latency:
     relative_high=float(high),
     num_examples=own.size,
     repeats=len(seconds),
+    replicates=tuple(np.round(ratios[:REPLICATES], _DIGITS).tolist()),
   )
 
 

@@ -13,24 +13,23 @@ import functools
 import os
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding import methods
 from speccascade.evaluation import efficiency, quality, timing
-from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.evaluation.efficiency import Costs
 from speccascade.experiments import examples as sources
 from speccascade.experiments import records, results
+from speccascade.experiments.agreement import Outputs, agreement
+from speccascade.experiments.batches import Batches, time_batches
 from speccascade.experiments.examples import Example
-from speccascade.experiments.infer import Batches, time_batches
 from speccascade.experiments.pair import Pair
 from speccascade.experiments.points import Point
 
 REFERENCE = "verifier"
-# Float32 sums depend on the shapes they are made in: choices this close tie.
-TIE = 1e-4
 
 Score = Callable[[Sequence[Example], Sequence[str]], dict]
+Tick = Callable[[int], object]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +43,8 @@ class Study:
     task: name of the task.
     split: of it.
     max_decode_len: most tokens, EOS counted.
-    num_timed: how many of the examples, the first ones, are timed too.
+    num_timed: how many of the examples, the first ones, are timed too; 0 leaves
+      latency out.
     repeats: how often each is timed.
     seed: of the keys.
     trials: decodes of each example for quality, with other keys; where a
@@ -53,6 +53,10 @@ class Study:
       timed runs.
     score: (examples, texts) to `ResultRow.quality`; None is BLEU.
     threads: at work where nothing is timed; None takes the cores.
+    dtype: of the activations, for the rows.
+    num_lengths: source lengths that batches are padded to, each another program
+      of every method; None takes all that `examples.buckets` names.
+    num_cut: sources that were cut to fit, for the rows.
   """
 
   pair: Pair
@@ -68,11 +72,22 @@ class Study:
   batch_size: int = 1
   score: Score | None = None
   threads: int | None = None
+  dtype: str = "float32"
+  num_lengths: int | None = None
+  num_cut: int = 0
+
+  @functools.cached_property
+  def _buckets(self) -> list[int]:
+    return sources.buckets(
+      max(len(example.tokens) for example in self.examples)
+    )
 
   @functools.cached_property
   def lengths(self) -> list[int]:
-    longest = max(len(example.tokens) for example in self.examples)
-    return sources.buckets(longest)
+    """Source lengths of batches, ascending; the last one fits all."""
+    num = min(self.num_lengths or len(self._buckets), len(self._buckets))
+    ends = (len(self._buckets) * (i + 1) // num for i in range(num))
+    return [self._buckets[end - 1] for end in ends]
 
   @property
   def timed(self) -> Sequence[Example]:
@@ -83,7 +98,7 @@ class Study:
     """One length for all timed sources: nothing compiles under the clock."""
     same_programs = self.examples if self.batch_size == 1 else self.timed
     longest = max(len(example.tokens) for example in same_programs)
-    return sources.bucket_of(longest, self.lengths)
+    return sources.bucket_of(longest, self._buckets)
 
   def num_trials(self, point: Point) -> int:
     return 1 if point.sampling.greedy else self.trials
@@ -99,6 +114,7 @@ class Study:
       verifier=self.pair.verifier_name,
       seed=self.seed,
       trials=self.num_trials(point),
+      dtype=self.dtype,
     )
 
   def batches(self, point: Point, *, timed: bool) -> Batches:
@@ -117,6 +133,34 @@ class Study:
   @property
   def num_threads(self) -> int:
     return self.threads or max(1, min(8, os.cpu_count() or 1))
+
+  def num_decodes(self, point: Point) -> int:
+    """Returns how many examples a point decodes, the unit of progress."""
+    timed = len(self.timed) * self.repeats
+    return timed + len(self.examples) * self.num_trials(point)
+
+  @functools.cached_property
+  def compiled(self) -> set:
+    """The programs that were run once."""
+    return set()
+
+  @functools.cached_property
+  def alone(self) -> dict[Point, Outputs]:
+    """What the verifier alone wrote, by sampling, where it was decoded."""
+    return {}
+
+  def programs(self, point: Point) -> dict[tuple, tuple]:
+    """Returns {what tells a compiled program: (Batches, an example)}."""
+    found = {}
+    for timed in (True, False) if self.timed else (False,):
+      run = self.batches(point, timed=timed)
+      sampling = run.sampling
+      static = (sampling.greedy, sampling.top_k, sampling.top_p is None)
+      for example in self.timed if timed else self.examples:
+        length = sources.bucket_of(len(example.tokens), run.lengths)
+        key = (run.decoder, static, run.batch_size, length)
+        found.setdefault(key, (run, example))
+    return found
 
 
 def all_points(
@@ -146,8 +190,8 @@ def reference(point: Point) -> Point:
   return dataclasses.replace(point, method=REFERENCE, alpha=None)
 
 
-def warm_up(study: Study, points: Sequence[Point], tick=None):
-  """Compiles every point's programs, several at once.
+def warm_up(study: Study, points: Sequence[Point], tick: Tick | None = None):
+  """Compiles all that measuring the points needs, several programs at once.
 
   Programs do not depend on the parameters: a study of random models of the same
   architectures warms up that of the trained ones.
@@ -155,19 +199,28 @@ def warm_up(study: Study, points: Sequence[Point], tick=None):
   Args:
     study: with the examples to come, or any of their lengths.
     points: what will be measured.
-    tick: called after each point.
+    tick: called with 0 after each program.
   """
-  longest = max(study.timed, key=lambda example: len(example.tokens))
+  _compile(study, points, tick)
+  for members in groups(points, len(points)):
+    measure_costs(study, members, rounds=1)
 
-  def compile_(point: Point):
-    jax.block_until_ready(study.batches(point, timed=True).run([longest]))
+
+def _compile(study: Study, points: Sequence[Point], tick: Tick | None):
+  """Runs each program of the points once, but those that were run before."""
+  todo = {}
+  for point in points:
+    todo |= study.programs(point)
+
+  def compile_(key):
+    run, example = todo[key]
+    jax.block_until_ready(run.run([example]))
+    study.compiled.add(key)
     if tick is not None:
-      tick()
+      tick(0)
 
   with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
-    list(pool.map(compile_, points))
-  for members in _groups(points, len(points)):
-    measure_costs(study, members, rounds=1)
+    list(pool.map(compile_, [key for key in todo if key not in study.compiled]))
 
 
 def measure(
@@ -177,6 +230,7 @@ def measure(
   *,
   group_size: int = 16,
   progress: bool = True,
+  tick: Tick | None = None,
 ) -> list[results.ResultRow]:
   """Measures the points that `file` lacks; returns the rows of all of them.
 
@@ -184,32 +238,33 @@ def measure(
     study: what they have in common.
     points: what to measure.
     file: where rows are kept; each group is appended when it is done.
-    group_size: points that are timed in turns.
-    progress: show a bar.
+    group_size: points that are timed in turns: neighbours in `points` of one
+      sampling.
+    progress: show a bar, unless there is a `tick`.
+    tick: called, from several threads, with the examples decoded since. What it
+      raises ends the run; a group that is not done leaves no row.
   """
   from tqdm import tqdm
 
   missing = [p for p in points if study.settings(p) not in file]
-  calls = sum(_num_calls(study, point) for point in missing)
   with tqdm(
-    total=calls, unit="decode", desc="measure", disable=not progress
+    total=sum(map(study.num_decodes, missing)),
+    unit="decode",
+    desc="measure",
+    disable=not progress or tick is not None,
   ) as bar:
-    for members in _groups(missing, len(missing)):
-      warm_up(study, [reference(members[0]), *members])
-      costs = measure_costs(study, members)
-      for group in _groups(members, group_size):
-        for row in _measure_group(study, group, costs, bar.update):
+    tick = tick or bar.update
+    for members in groups(missing, len(missing)):
+      costs = measure_costs(study, members) if study.timed else None
+      for group in groups(members, group_size):
+        _compile(study, [reference(group[0]), *group], tick)
+        for row in _measure_group(study, group, costs, tick):
           file.append(row)
   rows = {row.key: row for row in file.rows}
   return [rows[study.settings(point).key] for point in points]
 
 
-def _num_calls(study: Study, point: Point) -> int:
-  timed = len(study.timed) * study.repeats
-  return timed + len(study.examples) * study.num_trials(point)
-
-
-def _groups(points: Sequence[Point], size: int) -> Iterator[list[Point]]:
+def groups(points: Sequence[Point], size: int) -> Iterator[list[Point]]:
   """Yields groups of one sampling: they share a reference."""
   by_sampling = {}
   for point in points:
@@ -222,33 +277,32 @@ def _groups(points: Sequence[Point], size: int) -> Iterator[list[Point]]:
 
 def _measure_group(study, group, costs, tick) -> list[results.ResultRow]:
   alone = reference(group[0])
-  runs = {point: study.batches(point, timed=True) for point in [alone, *group]}
-  first = {}
-  seconds = time_batches(
-    runs,
-    study.timed,
-    repeats=study.repeats,
-    on_result=lambda point, index, out: first.update({(point, index): out}),
-    tick=lambda num: tick(num if alone in group else num - 1),
-  )
+  first, latencies = {}, dict.fromkeys(group)
+  if study.timed:
+    seconds = time_batches(
+      {point: study.batches(point, timed=True) for point in [alone, *group]},
+      study.timed,
+      repeats=study.repeats,
+      on_result=lambda point, index, out: first.update({(point, index): out}),
+      tick=lambda num: tick(num if alone in group else num - 1),
+    )
+    for point in group:
+      latencies[point] = timing.latency(seconds[point], seconds[alone])
+  others = [point for point in group if point != alone]
+  if alone in group or (alone.sampling.greedy and alone not in study.alone):
+    ticked = tick if alone in group else lambda num: tick(0)
+    study.alone[alone] = _decode(study, alone, first, ticked)
+
+  def row(point: Point) -> results.ResultRow:
+    is_alone = point == alone
+    own = study.alone[alone] if is_alone else _decode(study, point, first, tick)
+    return _row(study, point, own, alone, latencies[point], costs)
+
   with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
-    decoded = dict(
-      zip(
-        runs,
-        pool.map(lambda point: _decode(study, point, first, tick), runs),
-      )
-    )
-  return [
-    _row(
-      study,
-      point,
-      decoded[point],
-      decoded[alone],
-      timing.latency(seconds[point], seconds[alone]),
-      costs,
-    )
-    for point in group
-  ]
+    made = dict(zip(others, pool.map(row, others)))
+  if alone in group:
+    made[alone] = row(alone)
+  return [made[point] for point in group]
 
 
 def measure_costs(
@@ -256,9 +310,9 @@ def measure_costs(
 ) -> Costs | None:
   """Returns the costs that predict points of one sampling; see `timing`.
 
-  None where the drafter is several models.
+  None where the drafter is several models, or a composed one.
   """
-  if len(study.pair.drafters) != 1:
+  if len(study.pair.drafters) != 1 or study.pair.composed is not None:
     return None
   inputs, _ = sources.pad_batch(study.timed[:1], 1, [study.timed_length])
   return timing.measure_costs(
@@ -272,21 +326,13 @@ def measure_costs(
   )
 
 
-@dataclasses.dataclass(frozen=True)
-class Outputs:
-  """What a point wrote: tokens by (trial, index), and its counts."""
-
-  tokens: dict[tuple[int, int], np.ndarray]
-  counts: Counts
-
-
 def _decode(study, point: Point, first, tick) -> Outputs:
-  """Decodes all examples; the timed ones have been, at batch 1, in trial 0."""
+  """Decodes all examples; the timed ones have been, in trial 0."""
   run = study.batches(point, timed=False)
   tokens, counts = {}, []
   for trial in range(study.num_trials(point)):
     todo = list(study.examples)
-    if study.batch_size == 1 and trial == 0:
+    if trial == 0:
       todo = todo[len(study.timed) :]
       for index, example in enumerate(study.timed):
         _collect(tokens, counts, [example], trial, first[point, index])
@@ -307,13 +353,23 @@ def _collect(tokens, counts, batch, trial, decoded):
   counts += efficiency.row_counts(decoded)[: len(batch)]
 
 
-def _row(study, point, own: Outputs, alone: Outputs, latency, costs):
+def _row(study, point, own: Outputs, alone: Point, latency, costs):
   texts, examples = [], []
   for trial in range(study.num_trials(point)):
     for example in study.examples:
       tokens = own.tokens[trial, example.index]
       texts.append(records.text_of(study.vocabulary, tokens))
       examples.append(example)
+  same = None
+  if point.sampling.greedy:
+    same = agreement(
+      study.pair.verifier_lm,
+      study.examples,
+      own,
+      study.alone[alone],
+      length=study.lengths[-1],
+      max_decode_len=study.max_decode_len,
+    )
   predicted = costs and point.predicted_speedup(own.counts, costs)
   return results.ResultRow(
     settings=study.settings(point),
@@ -324,59 +380,42 @@ def _row(study, point, own: Outputs, alone: Outputs, latency, costs):
     latency=latency,
     costs=costs,
     predicted_speedup=predicted,
-    measured_speedup=1 / latency.relative_latency,
-    agreement=agreement(study, own, alone) if point.sampling.greedy else None,
+    measured_speedup=latency and 1 / latency.relative_latency,
+    agreement=same,
+    num_truncated=study.num_cut,
     environment=results.environment(timing.device_name()),
   )
 
 
-def bleu(examples: Sequence[Example], texts: Sequence[str]) -> dict:
-  """Returns BLEU with its interval, or nothing where references lack."""
-  references = [list(example.references) for example in examples]
-  if not all(references):
-    return {}
-  return quality.evaluate(["bleu"], texts, references)
+def scorer(metrics: Sequence[str]) -> Score:
+  """Returns what scores texts by `quality.METRICS`.
 
-
-def agreement(study: Study, own: Outputs, alone: Outputs) -> dict:
-  """Returns how many examples have the greedy verifier's tokens.
-
-  Where they first differ, the two choices count as a near tie if the verifier's
-  logits of both lie within `TIE` behind the common prefix.
+  Trials of an example are resampled together, and resamples are the same for
+  every point: their replicates can be compared in pairs. Where references lack,
+  nothing is scored.
   """
-  same = ties = 0
-  for example in study.examples:
-    mine, theirs = (out.tokens[0, example.index] for out in (own, alone))
-    if np.array_equal(mine, theirs):
-      same += 1
-      continue
-    num = min(len(mine), len(theirs))
-    differs = np.flatnonzero(mine[:num] != theirs[:num])
-    if differs.size:
-      at = int(differs[0])
-      gap = _logit_gap(study, example, theirs[:at], mine[at], theirs[at])
-      ties += gap <= TIE
-  return {
-    "identical": same,
-    "near_ties": ties,
-    "num_examples": len(study.examples),
-  }
+
+  def score(examples: Sequence[Example], texts: Sequence[str]) -> dict:
+    references = [list(example.references) for example in examples]
+    if not all(references):
+      return {}
+    scores = {}
+    for name in metrics:
+      for statistics in quality.metric(name)(texts, references):
+        scores[statistics.name] = score_entry(statistics, examples)
+    return scores
+
+  return score
 
 
-def _logit_gap(study, example, prefix, one, other) -> float:
-  inputs, _ = sources.pad_batch([example], 1, [study.timed_length])
-  fed = np.zeros((1, study.max_decode_len), np.int32)
-  fed[0, 1 : 1 + len(prefix)] = prefix  # behind the start token
-  logits = _logits(
-    study.pair.verifier_lm, inputs, fed, jnp.int32(len(prefix) + 1)
+bleu = scorer(["bleu"])
+
+
+def score_entry(
+  statistics: quality.Statistics, examples: Sequence[Example]
+) -> dict:
+  """Returns a score as `ResultRow.quality` holds it, replicates included."""
+  return statistics.entry(
+    groups=[example.index for example in examples],
+    replicates=quality.REPLICATES,
   )
-  return float(abs(logits[0, one] - logits[0, other]))
-
-
-@jax.jit
-def _logits(model, inputs, fed, count):
-  """Returns [1, V], the logits behind the first `count` tokens of `fed`."""
-  state = model.prefill(inputs, capacity=fed.shape[1])
-  counts = jnp.full((1,), count)
-  _, out = model.extend(state, fed, counts, read=counts[:, None] - 1)
-  return out.logits[:, 0]

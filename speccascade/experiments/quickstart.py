@@ -199,14 +199,7 @@ def score(
   """Returns BLEU, and `valid`: the share of texts that are right renderings."""
   scores = measure.bleu(examples, texts)
   (share,) = metrics.valid(texts, [example.text for example in examples])
-  low, high = share.interval()
-  scores[share.name] = {
-    "value": share.value,
-    "low": low,
-    "high": high,
-    "num_examples": len(texts),
-    "signature": share.signature,
-  }
+  scores[share.name] = measure.score_entry(share, examples)
   return scores
 
 

@@ -85,8 +85,8 @@ class ResultRow:
     label: the method's name in the paper.
     counts: summed over examples and trials.
     efficiency: `efficiency.summary(counts)`.
-    quality: by metric {"value", "low", "high"}, a 95% bootstrap interval;
-      metrics without one have None there.
+    quality: by metric {"value", "low", "high"}, a 95% bootstrap interval, and
+      what else `quality.evaluate` says; "replicates" are the resampled scores.
     latency: wall-clock, or None where nothing was timed.
     costs: c, q2, v of the same run, or None.
     predicted_speedup: from counts and costs.

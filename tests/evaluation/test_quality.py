@@ -216,3 +216,37 @@ def test_gsm8k_agrees_with_its_authors(real_data):
     (scores,) = quality.METRICS["gsm8k"](texts, references)
     verdicts = [e[model]["is_correct"] for e in solutions]
     np.testing.assert_array_equal(scores.sums[:, 0], verdicts)
+
+
+def test_trials_of_an_example_are_resampled_together():
+  # Two trials that agree say no more than one: same interval, same replicates.
+  texts, right = ["y", "n", "y", "n"], ["y"] * 4
+  (once,) = quality.exact_match(texts, right)
+  (twice,) = quality.exact_match(texts * 2, right * 2)
+  single = once.entry(replicates=5)
+  both = twice.entry(groups=[0, 1, 2, 3] * 2, replicates=5)
+  assert (single.pop("num_examples"), both.pop("num_examples")) == (4, 8)
+  assert len(both["replicates"]) == 5
+  assert both == single
+  # Left apart, eight rows give a narrower interval.
+  low, high = twice.interval()
+  assert high - low < single["high"] - single["low"]
+  with pytest.raises(ValueError, match="3 groups for 4 examples"):
+    once.grouped([0, 1, 2])
+
+
+def test_replicates_are_the_first_resamples_by_whatever_order():
+  (statistics,) = quality.exact_match(["y", "n", "y"], ["y"] * 3)
+  entry = statistics.entry(samples=50, replicates=10, groups=[4, 2, 9])
+  # Groups are in ascending order: example 2 first, which is the wrong one.
+  (ordered,) = quality.exact_match(["n", "y", "y"], ["y"] * 3)
+  np.testing.assert_allclose(
+    entry["replicates"], ordered.bootstrap(50)[:10], atol=1e-4
+  )
+  assert "replicates" not in statistics.entry(samples=50)
+
+
+def test_rouge2_alone_is_the_same_number():
+  texts = (["a b c d", "x y"], [["a b d e f", "a b c"], ["x y z"]])
+  (alone,) = quality.metric("rouge2")(*texts)
+  assert value([alone]) == value(quality.rouge(*texts), "rouge2")

@@ -157,3 +157,25 @@ def test_costs_are_ratios_to_a_verifier_step():
 
 def test_device_is_named():
   assert len(timing.device_name()) > 5
+
+
+def test_replicates_are_paired():
+  rng = np.random.default_rng(1)
+  reference = rng.uniform(1, 3, (2, 20))
+  own = rng.uniform(1, 3, (2, 20))
+  made = timing.latency(own, reference)
+  assert len(made.replicates) == timing.REPLICATES
+  # The same examples for every competitor: what is half as fast there is so in
+  # every replicate, and the reference is 1 in all of them.
+  half = timing.latency(own * 2, reference)
+  np.testing.assert_allclose(
+    half.replicates, 2 * np.array(made.replicates), atol=2e-5
+  )
+  assert set(timing.latency(reference, reference).replicates) == {1.0}
+  assert np.std(made.replicates) > 0.01
+
+
+def test_rows_without_replicates_are_read():
+  values = timing.latency(np.ones((1, 2)), np.ones((1, 2))).to_dict()
+  del values["replicates"]
+  assert timing.Latency.from_dict(values).replicates == ()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS
-from speccascade.experiments import measure, pair, results
+from speccascade.experiments import agreement, measure, pair, results
 from speccascade.experiments.examples import Example
 from speccascade.experiments.points import Point
 from speccascade.models.t5_lm import T5LM
@@ -124,21 +124,20 @@ def test_near_ties_are_told_from_differences(study):
   tokens = own.tokens[0, last]
   other = (int(tokens[0]) + 1) % 16
   changed = np.array([other, *tokens[1:]])
-  moved = measure.Outputs({**own.tokens, (0, last): changed}, own.counts)
-  assert measure.agreement(study, moved, own) == {
+  moved = agreement.Outputs({**own.tokens, (0, last): changed}, own.counts)
+  shape = {"length": study.lengths[-1], "max_decode_len": 8}
+  verifier = study.pair.verifier_lm
+  assert agreement.agreement(verifier, study.examples, moved, own, **shape) == {
     "identical": 3,
     "near_ties": 0,
     "num_examples": 4,
   }
-  gap = measure._logit_gap(study, study.examples[3], tokens[:0], other, other)
-  assert gap == 0
-  # Greedy: no logit lies above the one that was taken.
-  gaps = [
-    measure._logit_gap(study, study.examples[3], tokens[:0], tokens[0], v)
-    for v in range(16)
-  ]
-  assert max(gaps) > measure.TIE
-  assert gaps[int(tokens[0])] == 0
+  logits = agreement.logits_behind(
+    verifier, study.examples[3], tokens[:0], *shape.values()
+  )
+  # Greedy: no logit lies above the one that was taken, and not all lie near.
+  assert int(np.argmax(logits)) == int(tokens[0])
+  assert np.ptp(logits) > agreement.TIE
 
 
 def test_all_points_follow_the_table():
