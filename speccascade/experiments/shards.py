@@ -13,16 +13,14 @@ import pathlib
 import shutil
 
 from speccascade.experiments.results import write_whole
+from speccascade.experiments.run_folder import OutputError, RunFolder
+
+__all__ = ["PREDICTIONS", "OutputError", "Shards"]
 
 PREDICTIONS = "predictions.jsonl"
-_RUN = "run.json"
 
 
-class OutputError(ValueError):
-  """An output folder that holds something else."""
-
-
-class Shards:
+class Shards(RunFolder):
   """The shards of one run.
 
   Args:
@@ -32,41 +30,9 @@ class Shards:
   """
 
   def __init__(self, folder: str | os.PathLike, run: dict, num_shards: int):
-    self.folder = pathlib.Path(folder)
+    super().__init__(folder, run, PREDICTIONS)
     self.num_shards = num_shards
-    self._run = json.loads(json.dumps(run))
     self._parts = self.folder / "shards"
-
-  def check(self):
-    """Looks at what the folder holds; writes nothing.
-
-    Raises:
-      OutputError: it holds another run, or files that are not of a run.
-    """
-    if self.folder.exists() and not self.folder.is_dir():
-      raise OutputError(f"OUTPUT_DIR {self.folder} is a file; give a folder")
-    path = self.folder / _RUN
-    if not path.exists():
-      if (self.folder / PREDICTIONS).exists():
-        raise OutputError(
-          f"OUTPUT_DIR {self.folder} holds {PREDICTIONS} of an unknown run;"
-          " give another folder or remove it"
-        )
-      return
-    found = json.loads(path.read_text(encoding="utf-8"))
-    for name in sorted({*found, *self._run}):
-      there, here = found.get(name), self._run.get(name)
-      if there != here:
-        raise OutputError(
-          f"OUTPUT_DIR {self.folder} holds another run: {name} is {there!r}"
-          f" there and {here!r} here; give another folder, or remove that one"
-        )
-
-  def open(self):
-    """Makes the folder and says in it what is being run."""
-    path = self.folder / _RUN
-    if not path.exists():
-      write_whole(path, json.dumps(self._run, indent=2) + "\n")
 
   @property
   def is_complete(self) -> bool:
