@@ -6,38 +6,7 @@ import os
 import pathlib
 
 from speccascade.experiments.results import ResultRow
-
-# Okabe and Ito's palette, which the colour-blind can tell apart; with a marker
-# of its own each family is told by shape too.
-_FAMILIES = (
-  ("one model", "#000000", "X", ("drafter", "verifier")),
-  (
-    "speculative, lossless",
-    "#0072B2",
-    "o",
-    ("spec_decode", "cascade_drafting"),
-  ),
-  (
-    "speculative, lossy",
-    "#56B4E9",
-    "s",
-    ("spec_decode_lossy", "mentored", "bild", "ensemble", "lenient"),
-  ),
-  ("speculative cascade", "#D55E00", "^", ("spec_cascade",)),
-  ("sequential cascade", "#009E73", "D", ("token_cascade", "seq_cascade")),
-  ("oracle (not a fast method)", "#CC79A7", "v", ("oracle",)),
-)
-
-
-def family(method: str) -> int:
-  """Returns the number of a method's family: the longest prefix that fits."""
-  fits = [
-    (len(prefix), number)
-    for number, (*_, prefixes) in enumerate(_FAMILIES)
-    for prefix in prefixes
-    if method.startswith(prefix)
-  ]
-  return max(fits)[1] if fits else len(_FAMILIES) - 1
+from speccascade.experiments.styles import FAMILIES, family
 
 
 def quality_latency(
@@ -56,12 +25,7 @@ def quality_latency(
   Raises:
     ValueError: no row has both.
   """
-  import matplotlib
-
-  matplotlib.use("Agg")
-  matplotlib.rcParams["svg.hashsalt"] = "speccascade"  # ids by content
-  from matplotlib import pyplot as plt
-
+  plt = pyplot()
   rows = [row for row in rows if row.latency and metric in row.quality]
   if not rows:
     raise ValueError(f"no row has both a latency and {metric}")
@@ -99,7 +63,7 @@ def quality_latency(
     frameon=False,
   )
   for text, name in zip(key.get_texts(), names):
-    text.set_color(_FAMILIES[family(name)][1])
+    text.set_color(FAMILIES[family(name)].colour)
   if title:
     figure.suptitle(title)
   figure.draw_without_rendering()  # places the axes, so that labels can be
@@ -109,9 +73,20 @@ def quality_latency(
   return figure
 
 
+def pyplot():
+  """Returns pyplot, drawing to files, the same bytes from the same rows."""
+  import matplotlib
+
+  matplotlib.use("Agg")
+  matplotlib.rcParams["svg.hashsalt"] = "speccascade"  # ids by content
+  from matplotlib import pyplot as plt
+
+  return plt
+
+
 def _panel(axis, rows, metric):
   for row in rows:
-    name, colour, marker, _ = _FAMILIES[family(row.settings.method)]
+    name, colour, _, marker, _ = FAMILIES[family(row.settings.method)]
     score, x = row.quality[metric], row.latency.relative_latency
     low, high = score.get("low"), score.get("high")
     bars = None
@@ -184,7 +159,7 @@ def _number(axis, rows, metric, numbers):
       xytext=place,
       textcoords="offset points",
       fontsize=7,
-      color=_FAMILIES[family(row.settings.method)][1],
+      color=FAMILIES[family(row.settings.method)].colour,
       arrowprops=line if is_far else None,
     )
 

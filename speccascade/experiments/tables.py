@@ -1,10 +1,13 @@
-"""Rows to tables, in Markdown and CSV; no model code."""
+"""Rows to tables, in Markdown, CSV and HTML; no model code."""
 
 from collections.abc import Callable, Sequence
 import csv
 import dataclasses
+import html
 import io
+import math
 
+from speccascade.experiments.frontier import Estimate
 from speccascade.experiments.results import ResultRow
 
 NOTHING = "-"
@@ -16,19 +19,38 @@ class Column:
 
   Attributes:
     title: as printed.
-    value: of a row; None where it has none.
+    value: of a row; None where it has none. An `Estimate` is printed with its
+      interval behind it.
     digits: behind the point; None prints the value as it is.
+    special: texts of values that are no plain number, as {0.0: "never"}; NaN
+      and infinities that are not in it are printed as `NOTHING`.
+    has_interval: whether values are estimates: a CSV has columns for the ends.
   """
 
   title: str
-  value: Callable[[ResultRow], object]
+  value: Callable[[object], object]
   digits: int | None = None
+  special: dict[float, str] = dataclasses.field(default_factory=dict)
+  has_interval: bool = False
 
-  def text(self, row: ResultRow) -> str:
+  def text(self, row) -> str:
     """Returns the cell."""
     value = self.value(row)
+    if not isinstance(value, Estimate):
+      return self._one(value)
+    text = self._one(value.value)
+    if value.has_interval and math.isfinite(value.value):
+      text += f" [{self._one(value.low)}, {self._one(value.high)}]"
+    return text
+
+  def _one(self, value) -> str:
     if value is None:
       return NOTHING
+    if isinstance(value, float):
+      if value in self.special:
+        return self.special[value]
+      if not math.isfinite(value):
+        return NOTHING
     return str(value) if self.digits is None else f"{value:.{self.digits}f}"
 
 
@@ -61,7 +83,7 @@ TRADE_OFF = (
 )
 
 
-def markdown(rows: Sequence[ResultRow], columns=TRADE_OFF) -> str:
+def markdown(rows: Sequence, columns=TRADE_OFF) -> str:
   """Returns a Markdown table, its columns aligned for a terminal."""
   cells = [[column.title for column in columns]]
   cells += [[column.text(row) for column in columns] for row in rows]
@@ -84,12 +106,55 @@ def markdown(rows: Sequence[ResultRow], columns=TRADE_OFF) -> str:
   return "\n".join(lines) + "\n"
 
 
-def to_csv(rows: Sequence[ResultRow], columns=TRADE_OFF) -> str:
+def to_csv(rows: Sequence, columns=TRADE_OFF) -> str:
   """Returns the table as CSV, numbers unrounded, empty where there is none."""
   file = io.StringIO()
   writer = csv.writer(file, lineterminator="\n")
-  writer.writerow(column.title for column in columns)
+  titles = []
+  for column in columns:
+    ends = ("", " low", " high") if column.has_interval else ("",)
+    titles += [column.title + end for end in ends]
+  writer.writerow(titles)
   for row in rows:
-    values = (column.value(row) for column in columns)
-    writer.writerow("" if value is None else value for value in values)
+    writer.writerow(
+      "" if value is None else value
+      for column in columns
+      for value in _csv_values(column, row)
+    )
   return file.getvalue()
+
+
+def _csv_values(column: Column, row) -> list:
+  value = column.value(row)
+  if not column.has_interval:
+    return [value]
+  if not isinstance(value, Estimate):
+    value = Estimate(value)
+  return [
+    None if isinstance(one, float) and math.isnan(one) else one for one in value
+  ]
+
+
+def to_html(rows: Sequence, columns=TRADE_OFF) -> str:
+  """Returns a table element; the first column heads its rows."""
+
+  def cell(column, text, tag):
+    numeric = ' class="number"' if column.digits is not None else ""
+    scope = {"th": ' scope="row"', "td": ""}[tag]
+    return f"<{tag}{scope}{numeric}>{html.escape(text)}</{tag}>"
+
+  head = "".join(
+    f'<th scope="col">{html.escape(column.title)}</th>' for column in columns
+  )
+  lines = []
+  for row in rows:
+    cells = (
+      cell(column, column.text(row), "td" if number else "th")
+      for number, column in enumerate(columns)
+    )
+    lines.append(f"<tr>{''.join(cells)}</tr>")
+  body = "\n".join(lines)
+  return (
+    f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n"
+    "</table>"
+  )

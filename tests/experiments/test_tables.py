@@ -3,12 +3,19 @@
 import csv
 import dataclasses
 import io
+import math
 import xml.etree.ElementTree
 
 import pytest
 
 from speccascade.decoding import METHODS
-from speccascade.experiments import figures, quickstart_report, tables
+from speccascade.experiments import (
+  figures,
+  quickstart_report,
+  styles,
+  tables,
+)
+from speccascade.experiments.frontier import Estimate
 from tests.experiments.test_results import row
 
 
@@ -67,9 +74,46 @@ def test_every_method_has_a_family():
   assert named["drafter"] == named["verifier"] == 0
   assert named["spec_decode"] == 1
   assert named["spec_decode_lossy_star"] == named["bild_star"] == 2
-  assert named["spec_cascade_token_v3"] == 3
-  assert named["seq_cascade_chow"] == named["token_cascade_chow_log"] == 4
-  assert named["oracle_cascade_opt_log"] == 5
+  assert named["spec_cascade_opt"] == named["spec_cascade_chow_log"] == 3
+  assert named["spec_cascade_token_v3"] == named["spec_cascade_typical"] == 4
+  assert named["seq_cascade_chow"] == named["token_cascade_chow_log"] == 5
+  assert named["oracle_cascade_opt_log"] == 6
+
+
+def test_methods_look_different():
+  drawn = {styles.style(name) for name in METHODS}
+  assert len(drawn) == len(METHODS)
+  # A rule of a user's own is drawn too.
+  assert styles.style("mine").color == styles.style("spec_cascade_opt").color
+
+
+def test_estimates_are_printed_with_their_intervals():
+  column = tables.Column(
+    "x", lambda one: one, 2, {0.0: "never"}, has_interval=True
+  )
+  cases = {
+    Estimate(1.234, 1.0, 1.5): "1.23 [1.00, 1.50]",
+    Estimate(1.234, 0.0, 1.5): "1.23 [never, 1.50]",
+    Estimate(1.234): "1.23",
+    Estimate(1.0, 1.0, 1.0): "1.00",
+    Estimate(0.0): "never",
+    Estimate(math.nan): "-",
+    None: "-",
+  }
+  assert [column.text(one) for one in cases] == list(cases.values())
+  found = tables.to_csv(cases, [column]).splitlines()
+  assert found[0] == "x,x low,x high"
+  assert found[1:] == [
+    *["1.234,1.0,1.5", "1.234,0.0,1.5", "1.234,,", "1.0,1.0,1.0", "0.0,,"],
+    *[",,", ",,"],
+  ]
+
+
+def test_html_is_escaped():
+  columns = (tables.Column("a < b", lambda one: f"<{one}>"),)
+  found = tables.to_html(["x"], columns)
+  assert '<th scope="row">&lt;x&gt;</th>' in found
+  assert "<x>" not in found
 
 
 def test_figure_is_a_function_of_the_rows(tmp_path):
