@@ -9,6 +9,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import pathlib
+import threading
 
 import jax
 import numpy as np
@@ -279,6 +280,51 @@ def _random_pair(recipe: Recipe) -> pair.Pair:
   return pair.Pair((small,), large)
 
 
+def trained_pair(
+  folder: pathlib.Path,
+  recipe: Recipe = Recipe(),
+  *,
+  progress: bool = True,
+  say: Callable[[str], None] = print,
+  meanwhile: Callable[[], object] = lambda: None,
+) -> pair.Pair:
+  """Returns the pair of a recipe; trains what `folder` does not hold yet.
+
+  The two models train side by side.
+
+  Args:
+    folder: of the checkpoints, in `small` and `large`.
+    recipe: what to train.
+    progress: show bars.
+    say: told what happens.
+    meanwhile: called as soon as the small model is ready.
+  """
+  folders = {"small": recipe.drafter, "large": recipe.verifier}
+  for name, size in folders.items():
+    say(
+      f"{name}: width {size.emb_dim}, {size.num_encoder_layers} +"
+      f" {size.num_decoder_layers} layers, {size.steps} steps"
+    )
+  lock = threading.Lock()
+  made = functools.cache(lambda: training_arrays(recipe, progress))
+
+  def data():
+    with lock:
+      return made()
+
+  with concurrent.futures.ThreadPoolExecutor(1) as side:
+    large = side.submit(
+      train, recipe, folders["large"], folder / "large", data, progress
+    )
+    train(recipe, folders["small"], folder / "small", data, progress)
+    meanwhile()
+    large.result()
+  return pair.load_pair(
+    drafter_checkpoint=str(folder / "small"),
+    verifier_checkpoint=str(folder / "large"),
+  )
+
+
 def run(
   folder: pathlib.Path,
   recipe: Recipe = Recipe(),
@@ -288,8 +334,8 @@ def run(
 ) -> list[results.ResultRow]:
   """Trains, decodes and measures; returns a row for each point.
 
-  The two models train side by side, and what decoding needs is compiled as soon
-  as the small one is ready; nothing else runs while decoding is timed.
+  What decoding needs is compiled as soon as the small model is ready; nothing
+  else runs while decoding is timed.
 
   Args:
     folder: where everything is kept.
@@ -298,27 +344,15 @@ def run(
     say: told what happens.
   """
   file = results.ResultFile(folder / results.FILE_NAME)
-  data = functools.cache(lambda: training_arrays(recipe, progress))
   examples = test_examples(recipe)
   points = recipe.points()
-  folders = {"small": recipe.drafter, "large": recipe.verifier}
-  for name, size in folders.items():
-    say(
-      f"{name}: width {size.emb_dim}, {size.num_encoder_layers} +"
-      f" {size.num_decoder_layers} layers, {size.steps} steps"
-    )
-  data()
-  with concurrent.futures.ThreadPoolExecutor(1) as side:
-    large = side.submit(
-      train, recipe, folders["large"], folder / "large", data, progress
-    )
-    train(recipe, folders["small"], folder / "small", data, progress)
+
+  def compile_all():
     draft = study(recipe, _random_pair(recipe), examples)
     measure.warm_up(draft, points)
-    large.result()
-  models = pair.load_pair(
-    drafter_checkpoint=str(folder / "small"),
-    verifier_checkpoint=str(folder / "large"),
+
+  models = trained_pair(
+    folder, recipe, progress=progress, say=say, meanwhile=compile_all
   )
   return measure.measure(
     study(recipe, models, examples), points, file, progress=progress
