@@ -78,7 +78,7 @@ _RULES = """
 .sc-token:focus-visible,.sc-text .sc-token:hover{
  outline:2px solid var(--sc-ink);outline-offset:1px}
 .sc-card{display:none;position:absolute;z-index:9;inset-inline-start:0;
- margin-top:2.1em;width:24em;max-width:100%;padding:.6em .7em;
+ margin-top:.3em;width:24em;max-width:100%;padding:.6em .7em;
  background:var(--sc-card);color:var(--sc-ink);font-size:.8125rem;
  font-weight:400;line-height:1.45;white-space:normal;text-align:start;
  border:1px solid var(--sc-edge);border-radius:6px;

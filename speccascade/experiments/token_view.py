@@ -134,8 +134,9 @@ def legend_html(shown: Iterable[str] = tuple(_KINDS)) -> str:
     for kind in shown
   )
   return (
-    f'<ul class="sc-legend">{"".join(items)}<li>A bar and a number open a block;'
-    " point at a token, tap it or press Tab to see why it stands.</li></ul>"
+    f'<ul class="sc-legend">{"".join(items)}<li>A bar and a number open a'
+    " block; point at a token, tap it or press Tab to see why it stands."
+    "</li></ul>"
   )
 
 

@@ -43,7 +43,8 @@ def record(**changes) -> dict:
     "accepted": 4,
     "verifier_extends": 3,
     "expected_acceptance": 1.0,
-    **dict.fromkeys(["calls_by_model", "accepted_at"], [1]),
+    "calls_by_model": [1],
+    "accepted_at": [1],
     "examined_by_position": [1],
     "accepted_by_position": [1],
   }
