@@ -59,6 +59,8 @@ setuptools.setup(
     "t5x": ["t5x @ git+https://github.com/google-research/t5x"],
     "dev": [
       "hypothesis>=6.100",
+      "ipykernel>=6.29",
+      "nbclient>=0.10",
       "pytest>=8.0",
       "pytest-xdist>=3.6",
       "ruff>=0.9",
