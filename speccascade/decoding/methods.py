@@ -423,7 +423,7 @@ class Decoder:
         models do not share a vocabulary, or the drafter has no confidence for
         the rule to read.
     """
-    self._check(drafter, verifier, alpha, sampling)
+    self.check(drafter, verifier, alpha, sampling)
     alpha = jnp.asarray(self.method.host_alpha(alpha), jnp.float32)
     threshold = self.draft_length.threshold
     if self.method.execution is bild and self.draft_length.policy == "fixed":
@@ -443,7 +443,8 @@ class Decoder:
       sampling,
     )
 
-  def _check(self, drafter, verifier, alpha, sampling):
+  def check(self, drafter, verifier, alpha: float, sampling: Sampling):
+    """Checks what a call gets, without decoding; raises as a call does."""
     method = self.method
     for role, model, needed in (
       ("drafter", drafter, method.needs_drafter),

@@ -1,8 +1,9 @@
 """What is decoded: numbered source texts, their tokens and references."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import gzip
+import hashlib
 import json
 import os
 import pathlib
@@ -320,3 +321,30 @@ def identity(vocabulary) -> dict[str, str] | None:
   if not known:
     return None
   return {"path": vocabulary.path, "sha256": known["sha256"]}
+
+
+def input_length(lengths: Mapping[str, int]) -> int:
+  """Returns the most tokens of a source that TASK_FEATURE_LENGTHS allows.
+
+  Raises:
+    InputError: it says none, or less than one.
+  """
+  if not isinstance(lengths, Mapping) or "inputs" not in lengths:
+    raise InputError(
+      f"TASK_FEATURE_LENGTHS is {lengths!r}; wanted a length for inputs, such"
+      ' as {"inputs": 128, "targets": 128}'
+    )
+  if lengths["inputs"] < 1:
+    raise InputError(
+      f"TASK_FEATURE_LENGTHS is {lengths['inputs']}; wanted 1 or more"
+    )
+  return lengths["inputs"]
+
+
+def fingerprint(examples: Sequence[Example]) -> str:
+  """Returns the sha256 of the tokens and references of examples."""
+  digest = hashlib.sha256()
+  for example in examples:
+    digest.update(example.tokens.tobytes() + b"\0")
+    digest.update(json.dumps(example.references).encode())
+  return digest.hexdigest()

@@ -8,7 +8,6 @@ Leaves in OUTPUT_DIR: `predictions.jsonl` (a line for each example and trial),
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
-import hashlib
 import itertools
 import json
 import os
@@ -134,7 +133,7 @@ def infer(
   )
   if num_shown < 0:
     raise ValueError(f"NUM_SHOWN is {num_shown}; wanted 0 (no page) or more")
-  max_len = _input_length(task_feature_lengths)
+  max_len = sources.input_length(task_feature_lengths)
   found = sources.read(
     vocabulary,
     max_len=max_len,
@@ -183,7 +182,7 @@ def infer(
   ]
   run = {
     **dataclasses.asdict(settings),
-    "inputs_sha256": _hash(examples),
+    "inputs_sha256": sources.fingerprint(examples),
     "trace": trace,
     "batch_size": batch_size,
   }
@@ -234,24 +233,6 @@ def _check_counts(**values):
   for name, value in values.items():
     if value < 1:
       raise ValueError(f"{name.upper()} is {value}; wanted 1 or more")
-
-
-def _input_length(lengths: Mapping[str, int]) -> int:
-  if not isinstance(lengths, Mapping) or "inputs" not in lengths:
-    raise ValueError(
-      f"TASK_FEATURE_LENGTHS is {lengths!r}; wanted a length for inputs, such"
-      ' as {"inputs": 128, "targets": 128}'
-    )
-  _check_counts(task_feature_lengths=lengths["inputs"])
-  return lengths["inputs"]
-
-
-def _hash(examples: Sequence[Example]) -> str:
-  digest = hashlib.sha256()
-  for example in examples:
-    digest.update(example.tokens.tobytes() + b"\0")
-    digest.update(json.dumps(example.references).encode())
-  return digest.hexdigest()
 
 
 def _title(settings: results.Settings, point: Point) -> str:

@@ -181,7 +181,7 @@ def test_greedy_methods_refuse_a_temperature(name):
 
 def refusal(decoder, models, alpha) -> str | None:
   try:
-    decoder._check(*models, alpha, Sampling.create(0.0))
+    decoder.check(*models, alpha, Sampling.create(0.0))
   except ValueError as error:
     return str(error)
   return None
