@@ -24,8 +24,8 @@ class Section:
     metric: of figures and summaries.
     prefix: of its files; empty where there is one study.
     clocks: the measured one, and the modelled one where c is known.
-    findings: (temperature's title, sentences).
-    notices: where speculation loses, and why.
+    findings: a temperature each.
+    notices: sentences on where speculation loses, and why.
     plots: in order.
     tables: in order; the last two are long.
   """
@@ -34,7 +34,7 @@ class Section:
   metric: str
   prefix: str
   clocks: tuple[Clock, ...]
-  findings: Sequence[tuple[str, Sequence[str]]]
+  findings: Sequence[findings.Finding]
   notices: Sequence[str]
   plots: Sequence[Plot]
   tables: Sequence[Table]
@@ -105,6 +105,8 @@ def _section(study: Study, metric, cost_ratio, prefix) -> Section:
   for clock in clocks:
     tables.append(report_tables.table_2(study, clock, metric))
     tables.append(report_tables.differences(study, clock, metric))
+  losses = report_tables.losses(study, model)
+  tables.append(losses)
   tables.append(report_tables.gamma_ablation(study, metric, model))
   tables.append(report_tables.points(study, model))
   tables.append(report_tables.acceptance(study))
@@ -114,7 +116,7 @@ def _section(study: Study, metric, cost_ratio, prefix) -> Section:
     prefix=prefix,
     clocks=clocks,
     findings=findings.findings(study, clocks, metric),
-    notices=findings.notices(study, model),
+    notices=findings.notices(losses.lines),
     plots=_plots(study, clocks, metric),
     tables=[table for table in tables if table.lines],
   )
@@ -137,28 +139,45 @@ def _metric(study: Study, metric: str | None) -> str:
 
 
 def _plots(study: Study, clocks, metric) -> list[Plot]:
-  """Figure 1 and the like once for each gamma where there are several."""
-  made = []
-  gammas = study.gammas if len(study.gammas) > 1 else [None]
-  for gamma in gammas:
-    panels, about, end = study.panels, "", ""
-    if gamma is not None:
-      panels = [panel.at_gamma(gamma) for panel in panels]
-      about, end = f", gamma {gamma}", f"_gamma{gamma}"
-    made += [
-      plots.quality_latency(
-        panels, clock, metric, f"figure2_{clock.name}{end}", about
-      )
-      for clock in clocks
-    ]
-    made += [
-      plots.quality_deferral(panels, metric, f"figure1{end}", about),
-      plots.acceptance_by_position(
-        panels, metric, f"acceptance_by_position{end}", about
-      ),
-      plots.acceptance_histogram(
-        panels, metric, f"acceptance_histogram{end}", about
-      ),
-    ]
-  made.append(plots.gamma_ablation(study.panels, metric, clocks, "gamma"))
+  """Every figure but the last once for each gamma where there are several."""
+  if len(study.gammas) < 2:
+    return _of_gamma(study.panels, clocks, metric, "", "")
+  made = {
+    gamma: _of_gamma(
+      [panel.at_gamma(gamma) for panel in study.panels],
+      clocks,
+      metric,
+      f", gamma {gamma}",
+      f"_gamma{gamma}",
+    )
+    for gamma in study.gammas
+  }
+  main = _GAMMA if _GAMMA in made else study.gammas[len(made) // 2]
+  ablation = plots.gamma_ablation(study.panels, metric, clocks, "gamma")
+  shown = made.pop(main) + [plot for plot in [ablation] if plot is not None]
+  for gamma, others in made.items():
+    aside = f"Figures at gamma {gamma}"
+    shown += [dataclasses.replace(plot, aside=aside) for plot in others]
+  return shown
+
+
+def _of_gamma(panels, clocks, metric, about: str, end: str) -> list[Plot]:
+  made = [
+    plots.quality_latency(
+      panels, clock, metric, f"figure2_{clock.name}{end}", about
+    )
+    for clock in clocks
+  ]
+  made += [
+    plots.quality_deferral(panels, metric, f"figure1{end}", about),
+    plots.acceptance_by_position(
+      panels, metric, f"acceptance_by_position{end}", about
+    ),
+    plots.acceptance_histogram(
+      panels, metric, f"acceptance_histogram{end}", about
+    ),
+  ]
   return [plot for plot in made if plot is not None]
+
+
+_GAMMA = 5  # the papers'

@@ -240,11 +240,23 @@ def short_label(label: str) -> str:
   ['OPT', 'Diff, log']
   >>> short_label("SpecDecode [Lossy]"), short_label("TokenCascade [Chow]")
   ('Lossy', 'TokenCascade Chow')
+  >>> short_label("SeqCascade [Chow, per token]")
+  'Seq Chow, per token'
   """
   head, bracket, rest = label.partition(" [")
   if head in ("SpecCascade", "SpecDecode") and bracket:
-    return rest.replace("]", "", 1)
-  return label.replace("[", "").replace("]", "")
+    label = rest
+  label = label.replace("[", "").replace("]", "")
+  for long, short in _SHORTER:
+    if len(label) > 20:
+      label = label.replace(long, short)
+  return label
+
+
+_SHORTER = (
+  *(("Cascade", ""), ("CS Drafting", "CS"), (" verification", "")),
+  *(("three models", "three"), ("verifier's bonus", "p bonus")),
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -5,11 +5,12 @@ import dataclasses
 
 from speccascade.experiments import figures, styles
 
-WIDTH = 4.7  # inches of a panel, labels included
-_MARGIN = 0.27  # of it, for the labels
+WIDTH = 4.0  # inches of a panel, labels included
+_MARGIN = 0.335  # of it, for the labels
 _GAP = 9.6  # points between two labels' middles
 FONT = 7.5
 GREY = "#888888"
+_LABEL = 1.05  # where labels begin, in widths of the axis
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Plot:
     panels: for each panel its title and what draws it on an axis; the drawer
       returns the tips of its points, by gid.
     num_labels: most labels of a panel.
+    aside: what the figure is shown under, where it is not shown at once.
   """
 
   name: str
@@ -53,6 +55,7 @@ class Plot:
   note: str
   panels: Sequence[tuple[str, Callable]]
   num_labels: int
+  aside: str = ""
 
   def draw(self, number: int | None = None):
     """Returns (figure, tips) of all panels, or of one of them."""
@@ -61,7 +64,7 @@ class Plot:
     height = max(3.5, 1.0 + self.num_labels * _GAP / 72)
     size = (WIDTH * len(chosen), height)
     figure, axes = plt.subplots(1, len(chosen), figsize=size, squeeze=False)
-    left, right = 0.115 / len(chosen), _MARGIN / len(chosen)
+    left, right = 0.125 / len(chosen), _MARGIN / len(chosen)
     figure.subplots_adjust(
       left=left,
       right=1 - right,
@@ -139,25 +142,39 @@ def _label(axis, series: Sequence[Series]):
   wanted = [(y - low) / (high - low) * height for _, y in ends]
   places = spread(wanted, _GAP, height)
   for one, end, place in zip(series, ends, places):
-    colour = styles.style(one.method).color
+    style, level = styles.style(one.method), place / height
     axis.annotate(
-      one.label,
+      "",
       end,
-      xytext=(1.045, place / height),
+      xytext=(_LABEL, level),
       textcoords="axes fraction",
-      fontsize=FONT,
-      color=colour,
-      verticalalignment="center",
       annotation_clip=False,
       arrowprops={
         "arrowstyle": "-",
-        "color": colour,
-        "alpha": 0.45,
+        "color": style.color,
+        "alpha": 0.5,
         "linewidth": 0.6,
         "shrinkA": 0,
         "shrinkB": 3,
-        "relpos": (0, 0.5),
       },
+    )
+    axis.plot(
+      [_LABEL],
+      [level],
+      marker=style.marker,
+      color=style.color,
+      markersize=4.2,
+      markeredgewidth=0,
+      transform=axis.transAxes,
+      clip_on=False,
+    )
+    axis.text(
+      _LABEL + 0.025,
+      level,
+      one.label,
+      transform=axis.transAxes,
+      fontsize=FONT,
+      verticalalignment="center_baseline",
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import math
+from typing import NamedTuple
 
 from speccascade.experiments.frontier import Estimate
 from speccascade.experiments.report import curves, summary
@@ -12,20 +13,41 @@ from speccascade.experiments.report.summary import Difference, Line, Loss
 _ASKED = ("SpecCascade [OPT]", "SpecCascade [Token")
 
 
+class Finding(NamedTuple):
+  """What one temperature shows.
+
+  Attributes:
+    title: of the temperature.
+    models: sentences on the two models.
+    by_clock: (the clock's title, sentences).
+  """
+
+  title: str
+  models: list[str]
+  by_clock: list[tuple[str, list[str]]]
+
+
 def findings(
   study: Study, clocks: Sequence[Clock], metric: str
-) -> list[tuple[str, list[str]]]:
-  """Returns sentences for each temperature, under its title."""
-  said = []
-  for panel in study.panels:
-    lines = [_models(panel, metric)]
-    for clock in clocks:
-      lines += [_frontier(panel, clock, metric)]
-      lines += [_fastest(panel, clock, metric)]
-      lines += _differences(panel, clock, metric)
-    lines += [_agreement(panel)]
-    said.append((panel.title, [line for line in lines if line]))
-  return said
+) -> list[Finding]:
+  """Returns what each temperature shows."""
+  return [
+    Finding(
+      panel.title,
+      [one for one in (_models(panel, metric), _agreement(panel)) if one],
+      [(clock.title, _by_clock(panel, clock, metric)) for clock in clocks],
+    )
+    for panel in study.panels
+  ]
+
+
+def _by_clock(panel: Panel, clock: Clock, metric: str) -> list[str]:
+  lines = [
+    *_differences(panel, clock, metric),
+    _fastest(panel, clock, metric),
+    _frontier(panel, clock, metric),
+  ]
+  return [line for line in lines if line]
 
 
 def _interval(estimate: Estimate, digits: int, sign: str = "") -> str:
@@ -68,8 +90,7 @@ def _frontier(panel: Panel, clock: Clock, metric: str) -> str | None:
       span += f" to {high:.1f} at {last:.2f}"
     said.append(f"{label} ({span})")
   return (
-    f"By {clock.name} latency no method beats, from fast to slow:"
-    f" {', '.join(said)}."
+    f"On the frontier of all methods, from fast to slow: {', '.join(said)}."
   )
 
 
@@ -81,13 +102,12 @@ def _fastest(panel: Panel, clock: Clock, metric: str) -> str | None:
     return None
   title = curves.metric_title(metric)
   if not reached:
-    return f"By {clock.name} latency no method reaches its {title}."
+    return f"No method reaches the large model's {title}."
   best = max(reached, key=lambda line: line.speedup.value)
   verb = "would be" if clock.cost_ratio is not None else "is"
   text = (
-    f"By {clock.name} latency, at the large model's {title} the fastest is"
-    f" {best.label}: it {verb} {_speedup(best)} times as fast as the large"
-    " model"
+    f"At the large model's {title} the fastest is {best.label}: it {verb}"
+    f" {_speedup(best)} times as fast as the large model"
   )
   plain = next((x for x in reached if x.method == "spec_decode"), None)
   if plain is not None and plain is not best:
@@ -104,30 +124,28 @@ def _speedup(line: Line) -> str:
 
 
 def _differences(panel: Panel, clock: Clock, metric: str) -> list[str]:
-  said = []
+  by_baseline = {}
   for one in summary.differences(panel, clock, metric):
     if one.label.startswith(_ASKED) and not math.isnan(one.gap.value):
-      said.append(_difference(one, clock, curves.metric_title(metric)))
-  return said
+      by_baseline.setdefault(one.baseline, []).append(_difference(one))
+  title = curves.metric_title(metric)
+  return [
+    f"Against {baseline}, in {title} on average over their common latencies:"
+    f" {'; '.join(said)}."
+    for baseline, said in by_baseline.items()
+  ]
 
 
-def _difference(one: Difference, clock: Clock, title: str) -> str:
-  verb = {
-    "better": "beats",
-    "worse": "loses to",
-    "not told apart": "cannot be told from",
-  }.get(one.verdict, "is beside")
-  where = f"latency {one.low:.2f}"
+def _difference(one: Difference) -> str:
+  verdict = "" if one.verdict == "no interval" else f" is {one.verdict},"
+  where = f"at {one.low:.2f}"
   if one.high > one.low:
-    where = f"latencies from {one.low:.2f} to {one.high:.2f}"
-  return (
-    f"By {clock.name} latency {one.label} {verb} {one.baseline}:"
-    f" {_interval(one.gap, 2, '+')} {title} on average at {where}."
-  )
+    where = f"{one.low:.2f} to {one.high:.2f}"
+  return f"{one.label}{verdict} {_interval(one.gap, 2, '+')} ({where})"
 
 
 def _agreement(panel: Panel) -> str | None:
-  """Says how often greedy SpecDecode wrote the large model's tokens."""
+  """Says how often SpecDecode, greedy, wrote the large model's tokens."""
   curve = panel.find("spec_decode")
   if curve is None or panel.temperature > 0:
     return None
@@ -135,66 +153,62 @@ def _agreement(panel: Panel) -> str | None:
   if same is None:
     return None
   return (
-    f"Greedy, SpecDecode wrote the large model's tokens in {same['identical']}"
+    f"SpecDecode wrote the large model's tokens in {same['identical']}"
     f" of {same['num_examples']} examples; {same['near_ties']} more part at two"
     " choices within 1e-4."
   )
 
 
-def notices(study: Study, model: Clock | None) -> list[str]:
-  """Returns a sentence for each speculative method that is too slow."""
-  return [
-    _loses(loss)
-    for panel in study.panels
-    for loss in summary.losses(panel, model)
-  ]
+def notices(losses: Sequence[Loss]) -> list[str]:
+  """Returns a sentence or more for each temperature and gamma that loses."""
+  groups = {}
+  for loss in losses:
+    groups.setdefault((loss.temperature, loss.gamma), []).append(loss)
+  return [_notice(same) for same in groups.values()]
 
 
-def _loses(loss: Loss) -> str:
-  where = curves.temperature_title(loss.temperature)
-  which = ""
-  if len(loss.alphas) > 1:
-    which = (
-      f" at {len(loss.alphas)} of {loss.num_points} alphas"
-      f" ({min(loss.alphas):g} to {max(loss.alphas):g})"
-    )
-  elif loss.num_points > 1:
-    which = f" at alpha {loss.alphas[0]:g}"
+def _notice(same: Sequence[Loss]) -> str:
+  first = next((loss for loss in same if loss.method == "spec_decode"), same[0])
   text = (
-    f"{loss.label}, {where}, gamma {loss.gamma}{which}, is slower than the"
-    f" large model alone: {_interval(loss.latency, 2)} of its time"
+    f"{curves.temperature_title(first.temperature)}, gamma {first.gamma}:"
+    f" {first.label} takes {_interval(first.latency, 2)} of the large model's"
+    f" time{_alphas(first)}."
   )
-  if len(loss.alphas) > 1:
-    text += " at best among these"
-  reasons = _reasons(loss)
-  return f"{text}. {'. '.join(reasons)}." if reasons else text + "."
+  others = [loss.label for loss in same if loss is not first]
+  if others:
+    text += f" Slower than it at some alphas: {', '.join(others)}."
+  if first.c is not None and first.v is not None:
+    text += (
+      f" A drafter step costs {first.c:.2f} of its steps and the pass over"
+      f" {first.gamma + 1} tokens {first.v:.2f}."
+    )
+  return f"{text} {_reasons(first)}".strip()
 
 
-def _reasons(loss: Loss) -> list[str]:
-  said = []
-  if loss.acceptance_rate is not None:
-    said.append(
-      f"{loss.acceptance_rate:.2f} of the drafts examined were accepted, which"
-      f" makes {loss.tokens_per_block:.2f} tokens a block"
-    )
-  if loss.c is not None and loss.v is not None:
-    said.append(
-      f"In steps of the large model a drafter step costs {loss.c:.2f} and the"
-      f" pass over {loss.gamma + 1} tokens {loss.v:.2f}"
-    )
+def _alphas(loss: Loss) -> str:
+  """Which alphas lose; the latency given is that of the best of them."""
+  if len(loss.alphas) < 2:
+    return f" at alpha {loss.alphas[0]:g}" if loss.alphas else ""
+  low, high = min(loss.alphas), max(loss.alphas)
+  return f" at the best of {len(loss.alphas)} slow alphas, {low:g} to {high:g}"
+
+
+def _reasons(loss: Loss) -> str:
+  """Why one method loses, in numbers."""
+  if loss.acceptance_rate is None:
+    return ""
+  text = (
+    f"{loss.label} has {loss.acceptance_rate:.2f} of its examined drafts"
+    f" accepted, which makes {loss.tokens_per_block:.2f} tokens a block"
+  )
   if loss.predicted_block is not None:
-    text = f"By its calls a block costs {loss.predicted_block:.2f}"
+    text += f"; by its calls a block costs {loss.predicted_block:.2f} steps"
     if loss.measured_block is not None:
-      over = loss.measured_block - loss.predicted_block
-      text += (
-        f", measured {loss.measured_block:.2f}: {abs(over):.2f}"
-        f" {'more' if over > 0 else 'less'}"
-      )
-    said.append(text)
+      text += f", and took {loss.measured_block:.2f}"
   if loss.modelled is not None:
-    verdict = "still lose" if loss.modelled > 1 else "win"
-    said.append(
-      f"Where the pass costs one step it would {verdict}:"
+    verdict = "lose still" if loss.modelled > 1 else "win"
+    text += (
+      f"; where the pass costs one step it would {verdict}, with"
       f" {loss.modelled:.2f} of the large model's time"
     )
-  return said
+  return text + "."

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 import html
+import itertools
 
 from speccascade.experiments import styles, token_view
 from speccascade.experiments.report import svg
 from speccascade.experiments.report.content import Section
 from speccascade.experiments.report.drawing import Plot
 from speccascade.experiments.report.examples import Examples
+from speccascade.experiments.report.findings import Finding
 from speccascade.experiments.report.report_tables import Table
 from speccascade.experiments.report.style import SCRIPT, STYLE
 
@@ -70,23 +72,37 @@ def _section(section: Section, name: str, tick) -> str:
     f'<section id="{name}">\n<h2>{html.escape(section.study.title)}</h2>\n',
     f'<p class="dim">{html.escape(section.about)}</p>\n',
     f'<h3 id="{name}-findings">Findings</h3>\n',
-    *(_sentences(title, lines) for title, lines in section.findings),
+    '<div class="findings">\n',
+    *map(_finding, section.findings),
+    "</div>\n",
     _notice(section.notices),
     _clocks(section),
     f'<h3 id="{name}-figures">Figures</h3>\n',
     _families(),
   ]
-  for plot in section.plots:
-    parts.append(_figure(plot, f"{name}-{plot.name}"))
-    tick()
+  for aside, plots in itertools.groupby(section.plots, lambda one: one.aside):
+    figures = []
+    for plot in plots:
+      figures.append(_figure(plot, f"{name}-{plot.name}"))
+      tick()
+    parts.append(_aside(aside, "".join(figures)))
   parts.append(f'<h3 id="{name}-tables">Tables</h3>\n')
   parts += [_table(table) for table in section.tables]
   return "".join(parts) + "</section>\n"
 
 
-def _sentences(title: str, lines: Sequence[str]) -> str:
+def _finding(finding: Finding) -> str:
+  parts = [f"<div>\n<h4>{html.escape(finding.title)}</h4>\n"]
+  parts.append(_sentences(finding.models))
+  for title, lines in finding.by_clock:
+    parts.append(f"<h5>{html.escape(_capital(title))}</h5>\n")
+    parts.append(_sentences(lines))
+  return "".join(parts) + "</div>\n"
+
+
+def _sentences(lines: Sequence[str]) -> str:
   items = "".join(f"<li>{html.escape(_capital(line))}</li>\n" for line in lines)
-  return f"<p><b>{html.escape(title)}</b></p>\n<ul>\n{items}</ul>\n"
+  return f"<ul>\n{items}</ul>\n"
 
 
 def _capital(text: str) -> str:
@@ -96,16 +112,9 @@ def _capital(text: str) -> str:
 def _notice(notices: Sequence[str]) -> str:
   if not notices:
     return ""
-  first, rest = notices[:3], notices[3:]
-  items = "".join(f"<li>{html.escape(one)}</li>\n" for one in first)
-  more = "".join(f"<li>{html.escape(one)}</li>\n" for one in rest)
-  if more:
-    more = (
-      f"<details><summary>{len(rest)} more</summary><ul>{more}</ul></details>"
-    )
   return (
-    '<aside class="notice"><p><b>Speculation loses here</b></p>\n'
-    f"<ul>\n{items}</ul>\n{more}</aside>\n"
+    '<aside class="notice"><p><b>Where speculation loses</b> (measured; a line'
+    f" for each method is in the tables)</p>\n{_sentences(notices)}</aside>\n"
   )
 
 
@@ -133,6 +142,14 @@ def _families() -> str:
   return f'<ul class="families">{items}</ul>\n'
 
 
+def _aside(title: str, body: str) -> str:
+  """Returns what is opened by its title, or shown at once without one."""
+  if not title:
+    return body
+  title = html.escape(title)
+  return f"<details><summary>{title}</summary>\n{body}</details>\n"
+
+
 def _figure(plot: Plot, name: str) -> str:
   panels = "".join(
     svg.inline(*plot.draw(number), f"{name}-{number}", f"{plot.title}: {title}")
@@ -152,18 +169,26 @@ def _table(table: Table) -> str:
     f' tabindex="0" role="region" aria-label="{title}">\n{table.html()}</div>\n'
   )
   if len(table.lines) > _LONG:
-    return f"<details><summary>{title}</summary>\n{body}</details>\n"
+    return _aside(table.title, body)
   return f"<h4>{title}</h4>\n{body}"
 
 
 def _examples(examples: Examples) -> str:
   legend = token_view.legend_html(token_view.kinds(examples.records))
-  shown = "".join(
-    f"<h3>{html.escape(title)}</h3>\n{token_view.tokens_html(record)}\n"
-    for title, record in zip(examples.titles, examples.records)
-  )
+  parts = []
+  pairs = zip(examples.titles, examples.records)
+  for source, same in itertools.groupby(pairs, lambda pair: pair[1]["inputs"]):
+    shown = "".join(
+      f"<h4>{html.escape(title)}</h4>\n{token_view.tokens_html(record)}\n"
+      for title, record in same
+    )
+    is_open = "" if parts else " open"
+    parts.append(
+      f"<details{is_open}><summary>{html.escape(source[:200])}</summary>\n"
+      f"{shown}</details>\n"
+    )
   return (
     '<section id="tokens">\n<h2>Who wrote each token</h2>\n'
     f'<p class="dim">{html.escape(examples.note)}</p>\n'
-    f'<div class="sc-view">{legend}{shown}</div>\n</section>\n'
+    f'<div class="sc-view">{legend}{"".join(parts)}</div>\n</section>\n'
   )

@@ -133,6 +133,37 @@ def differences(study: Study, clock: Clock, metric: str) -> Table:
   )
 
 
+def losses(study: Study, model: Clock | None) -> Table:
+  """Returns the speculative methods slower than the large model, and why."""
+  lines = [
+    loss for panel in study.panels for loss in summary.losses(panel, model)
+  ]
+  columns = (
+    Column("method", lambda loss: loss.label),
+    Column("T", _temperature),
+    Column("gamma", lambda loss: loss.gamma),
+    Column("alphas", lambda loss: " ".join(f"{a:g}" for a in loss.alphas)),
+    Column("least latency", lambda loss: loss.latency, 3, has_interval=True),
+    Column("acceptance", lambda loss: loss.acceptance_rate, 3),
+    Column("tokens/block", lambda loss: loss.tokens_per_block, 2),
+    Column("c", lambda loss: loss.c, 3),
+    Column("v", lambda loss: loss.v, 2),
+    Column("block, by its calls", lambda loss: loss.predicted_block, 2),
+    Column("block, measured", lambda loss: loss.measured_block, 2),
+    Column("latency if v = 1 (modelled)", lambda loss: loss.modelled, 3),
+  )
+  return Table(
+    "losses",
+    "Where speculation loses",
+    "Speculative methods with points slower than the large model alone; the"
+    " fastest of those points. c, v and blocks are in steps of the large model:"
+    " c a drafter step, v the pass over gamma + 1 tokens. What a block takes"
+    " beyond its calls is the loop around them.",
+    columns,
+    lines,
+  )
+
+
 def gamma_ablation(study: Study, metric: str, model: Clock | None) -> Table:
   """Returns each method at one alpha over the gammas."""
   lines = [

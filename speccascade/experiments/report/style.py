@@ -26,6 +26,12 @@ body{margin:0;background:var(--ground);color:var(--ink);
 main,header,footer{max-width:76rem;margin:0 auto;padding:0 1rem}
 h1{font-size:1.6rem;line-height:1.25;margin:1.5rem 0 .3rem}
 h2{font-size:1.25rem;margin:2.2rem 0 .4rem;overflow-wrap:anywhere}
+h4{margin:1rem 0 .2rem}
+h5{margin:.6rem 0 .2rem;font-size:.95rem;color:var(--dim);font-weight:600}
+.findings{display:grid;gap:0 2.5rem;
+ grid-template-columns:repeat(auto-fit,minmax(min(100%,28rem),1fr))}
+.findings ul{margin:.2rem 0 .6rem}
+.notice li,.notice p{max-width:none}
 h3{font-size:1.05rem;margin:1.4rem 0 .3rem}
 p,li{max-width:46rem}
 ul{padding-left:1.2rem}
@@ -39,9 +45,8 @@ figure{margin:1.2rem 0}
 figcaption{max-width:46rem}
 .panels{display:grid;gap:1rem;
  grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr))}
-.panels svg{width:100%;height:auto;max-width:42rem;display:block;
- overflow:visible}
-.panels text:not([style*="fill:"]){fill:var(--ink)}
+.panels svg{width:100%;height:auto;max-width:36rem;display:block;
+ overflow:visible;fill:var(--ink)}
 .point{cursor:pointer}
 .point use{stroke:transparent!important;stroke-width:9px!important;
  pointer-events:all}

@@ -249,7 +249,8 @@ class Loss:
   """A speculative method slower than the large model, and the reasons.
 
   Attributes:
-    label: of the method.
+    method: in code.
+    label: for people.
     temperature: 0 is greedy.
     gamma: block size.
     alphas: of the points that lose.
@@ -265,6 +266,7 @@ class Loss:
     modelled: relative latency if v were 1.
   """
 
+  method: str
   label: str
   temperature: float
   gamma: int
@@ -307,6 +309,7 @@ def _loss(panel: Panel, curve: Curve, slow: Sequence[Measured], model) -> Loss:
   predicted = least.mean(lambda row: row.predicted_speedup)
   sample = model.of(least) if model is not None else None
   return Loss(
+    method=curve.method,
     label=curve.label,
     temperature=panel.temperature,
     gamma=gamma,

@@ -39,7 +39,7 @@ def from_folder(
       " or the quick start wrote to"
     )
   rows = results.read_rows(path)
-  traced = examples.read(results_dir / examples.FILE_NAME, rows)
+  traced = examples.read(results_dir / examples.FILE_NAME)
   folder = results_dir / "report" if output_dir is None else output_dir
   sections = content.sections(rows, metric=metric, cost_ratio=cost_ratio)
   write(folder, rows, sections, traced, progress=progress)
@@ -88,8 +88,11 @@ def markdown(sections: Sequence[Section]) -> str:
   lines = ["# Quality against latency of speculative cascades", ""]
   for section in sections:
     lines += [f"## {section.study.title}", "", section.about, ""]
-    for title, said in section.findings:
-      lines += [f"### Findings, {title}", "", *(f"- {x}" for x in said), ""]
+    for finding in section.findings:
+      lines += [f"### Findings, {finding.title}", ""]
+      lines += [*(f"- {one}" for one in finding.models), ""]
+      for title, said in finding.by_clock:
+        lines += [f"{title}:", "", *(f"- {one}" for one in said), ""]
     if section.notices:
       lines += ["### Where speculation loses", ""]
       lines += [*(f"- {one}" for one in section.notices), ""]
