@@ -11,10 +11,13 @@ __version__ = "0.1.0"
 # Name -> module that holds it.
 _PUBLIC = {
   "METHODS": "speccascade.decoding",
+  "Generation": "speccascade.api",
+  "Pair": "speccascade.api",
   "Sampling": "speccascade.decoding",
   "T5Config": "speccascade.models",
   "T5LM": "speccascade.models",
   "decoder": "speccascade.decoding",
+  "load_pair": "speccascade.api",
   "row_keys": "speccascade.decoding",
 }
 

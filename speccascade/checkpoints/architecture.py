@@ -185,6 +185,58 @@ def check_params(params: dict, config: T5Config, *, where: str = "") -> None:
     )
 
 
+def config_of(params: dict, *, where: str = "") -> T5Config:
+  """Returns the architecture that the arrays have, as a T5 1.0 or 1.1.
+
+  Shapes say everything but the activations: one kernel into the MLP is taken
+  for the relu of T5 1.0, two for the gated gelu of T5 1.1, mT5 and Flan-T5.
+
+  Args:
+    params: nested dict of arrays in T5X's names.
+    where: the checkpoint, for the message.
+
+  Raises:
+    CheckpointError: they are not those of such a T5.
+  """
+  shapes = {name: tuple(x.shape) for name, x in flatten(params).items()}
+  refuse_scalable(shapes, where=where)
+  is_gated = "decoder/layers_0/mlp/wi_0/kernel" in shapes
+  wi = "wi_0" if is_gated else "wi"
+  try:
+    vocab_size, emb_dim = shapes["token_embedder/embedding"]
+    num_heads, _ = shapes["decoder/relpos_bias/rel_embedding"]
+    _, joined = shapes["decoder/layers_0/self_attention/query/kernel"]
+    _, mlp_dim = shapes[f"decoder/layers_0/mlp/{wi}/kernel"]
+  except (KeyError, ValueError) as error:
+    raise CheckpointError(
+      f"the checkpoint {where} is no T5 whose architecture can be read off its"
+      f" arrays ({error}): give its T5Config"
+    ) from error
+  config = T5Config(
+    vocab_size=vocab_size,
+    emb_dim=emb_dim,
+    num_heads=num_heads,
+    num_encoder_layers=_num_layers(shapes, "encoder"),
+    num_decoder_layers=_num_layers(shapes, "decoder"),
+    head_dim=joined // num_heads,
+    mlp_dim=mlp_dim,
+    mlp_activations=("gelu", "linear") if is_gated else ("relu",),
+    logits_via_embedding="decoder/logits_dense/kernel" not in shapes,
+  )
+  check_params(params, config, where=where)
+  return config
+
+
+def _num_layers(shapes, stack: str) -> int:
+  prefix = f"{stack}/layers_"
+  layers = {
+    name.removeprefix(prefix).partition("/")[0]
+    for name in shapes
+    if name.startswith(prefix)
+  }
+  return len(layers)
+
+
 def refuse_scalable(shapes: dict[str, tuple[int, ...]], *, where: str = ""):
   """Refuses the parameter trees of T5X's scalable_t5.
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 
 from speccascade import checkpoints
+from speccascade.checkpoints import architecture
 from speccascade.decoding.types import Drafter
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
@@ -76,6 +77,8 @@ def load_model(
   checkpoint: str | os.PathLike | None,
   config: T5Config | None = None,
   dtype: str | None = None,
+  *,
+  by_shape: bool = False,
 ) -> Model:
   """Reads one model.
 
@@ -84,6 +87,7 @@ def load_model(
     checkpoint: any layout of `checkpoints.load`.
     config: architecture; None takes the checkpoint's own.
     dtype: of the activations; None keeps the architecture's.
+    by_shape: read the architecture off the arrays where nothing says it.
 
   Raises:
     PairError: no checkpoint is given.
@@ -92,7 +96,11 @@ def load_model(
   if not checkpoint:
     raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
   read = checkpoints.load(checkpoint, config=config)
-  lm = T5LM.create(read.require_config(), read.params, dtype=dtype)
+  if by_shape and read.config is None:
+    config = architecture.config_of(read.params, where=read.path)
+  else:
+    config = read.require_config()
+  lm = T5LM.create(config, read.params, dtype=dtype)
   return Model(lm, _name(read), read.path, read.vocabulary)
 
 

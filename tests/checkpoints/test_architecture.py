@@ -134,6 +134,21 @@ def test_scalable_t5_is_told_by_its_arrays(shapes, message):
     architecture.refuse_scalable(shapes)
 
 
+@pytest.mark.parametrize("config", [UNEVEN, TIED])
+def test_the_architecture_is_read_off_the_arrays(config):
+  flat = {
+    p.name: np.empty(p.shape, np.float32)
+    for p in architecture.parameters(config)
+  }
+  assert architecture.config_of(architecture.unflatten(flat)) == config
+  del flat["decoder/layers_0/mlp/wo/kernel"]
+  with pytest.raises(CheckpointError, match="missing decoder/layers_0/mlp/wo"):
+    architecture.config_of(architecture.unflatten(flat))
+  del flat["token_embedder/embedding"]
+  with pytest.raises(CheckpointError, match="give its T5Config"):
+    architecture.config_of(architecture.unflatten(flat), where="here")
+
+
 def test_flatten_and_unflatten():
   tree = {"a": {"b": {"c": 1}, "d": 2}, "e": 3}
   flat = {"a/b/c": 1, "a/d": 2, "e": 3}

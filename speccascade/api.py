@@ -1,0 +1,337 @@
+"""A pair of models in a program or a notebook; see docs/api.md.
+
+import speccascade as sc
+
+pair = sc.load_pair(drafter=SMALL, verifier=LARGE)
+out = pair.generate("A text.", method="spec_cascade_opt", alpha=0.3)
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import os
+import pathlib
+
+from speccascade.experiments import comparison, generation
+from speccascade.experiments import examples as sources
+from speccascade.experiments import pair as pairs
+from speccascade.experiments.batches import Batches
+from speccascade.experiments.comparison import Comparison
+from speccascade.experiments.generation import Generation
+from speccascade.experiments.pair import Model, PairError
+from speccascade.experiments.points import Point
+from speccascade.models import T5LM, T5Config
+
+__all__ = ["Comparison", "Generation", "Pair", "PairError", "load_pair"]
+
+# A model: a checkpoint, a checkpoint with its architecture, or in memory.
+Source = str | os.PathLike | tuple[str | os.PathLike, T5Config] | T5LM
+
+DTYPES = ("float32", "bfloat16")
+COMPARED = (
+  "verifier",
+  "drafter",
+  "spec_decode",
+  "token_cascade_chow",
+  "spec_cascade_token_v3",
+)
+
+
+def load_pair(
+  *,
+  drafter: Source | list[Source] | None = None,
+  verifier: Source | None = None,
+  vocabulary=None,
+  dtype: str = "float32",
+) -> "Pair":
+  """Reads a drafter and a verifier that decode together.
+
+  Args:
+    drafter: the path of a checkpoint in any layout that `checkpoints.load`
+      reads; (path, `T5Config`); a model in memory; or a list of these, largest
+      first, for methods that compose several. None leaves only the verifier
+      alone. T5X's checkpoints do not say their architecture: it is read off the
+      arrays, with the activations of T5 1.0 or 1.1.
+    verifier: likewise, one. None leaves only the drafter alone.
+    vocabulary: path of a SentencePiece model, or an object with
+      `encode(text) -> ids`, `decode(ids) -> text`, `eos_id` and `vocab_size`.
+      None takes the one that the checkpoints say they were trained with, or
+      that lies in a Hugging Face directory.
+    dtype: of the activations, "float32" or "bfloat16"; models in memory keep
+      their own.
+
+  Raises:
+    PairError: a model or the vocabulary lacks, or they do not fit together.
+    CheckpointError: a checkpoint cannot be read or is not of its architecture.
+    FileNotFoundError: there is no vocabulary where it should be.
+  """
+  if dtype not in DTYPES:
+    raise PairError(f"dtype is {dtype!r}; wanted one of {', '.join(DTYPES)}")
+  if drafter is None and verifier is None:
+    raise PairError(
+      "load_pair got no model; give drafter, verifier or both: paths of"
+      " checkpoints, (path, T5Config), or models in memory"
+    )
+  several = drafter if isinstance(drafter, list) else [drafter]
+  small = tuple(
+    _model("drafter", one, dtype) for one in several if drafter is not None
+  )
+  large = None if verifier is None else _model("verifier", verifier, dtype)
+  models = pairs.Pair(small, large)
+  pairs.check_models(models)
+  vocabulary = _vocabulary(vocabulary, models)
+  identity = sources.identity(vocabulary)
+  pairs.check_vocabulary(models, vocabulary.vocab_size, identity)
+  return Pair(models, vocabulary)
+
+
+def _model(role: str, source: Source, dtype: str) -> Model:
+  if hasattr(source, "prefill") and hasattr(source, "extend"):
+    return Model(source, role, "")
+  path, config = source, None
+  if isinstance(source, tuple) and len(source) == 2:
+    path, config = source
+  is_path = isinstance(path, str | os.PathLike) and os.fspath(path)
+  if not is_path or not isinstance(config, T5Config | None):
+    raise PairError(
+      f"{role} is {source!r:.60}; wanted the path of a checkpoint, (path,"
+      " T5Config), or a T5LM"
+    )
+  return pairs.load_model(role, path, config, dtype, by_shape=True)
+
+
+def _vocabulary(given, models: pairs.Pair):
+  """Returns the vocabulary that is given, or the models' own."""
+  if given is not None and not isinstance(given, str | os.PathLike):
+    lacks = [
+      name
+      for name in ("encode", "decode", "eos_id", "vocab_size")
+      if not hasattr(given, name)
+    ]
+    if lacks:
+      raise PairError(
+        f"vocabulary is of type {type(given).__name__}, which has no"
+        f" {', '.join(lacks)}; give the path of a SentencePiece model"
+      )
+    return given
+  from speccascade.data import vocabularies
+
+  if given is not None:
+    return vocabularies.load(os.fspath(given))
+  both = (*models.drafters, *([models.verifier] if models.verifier else []))
+  for model in both:
+    path = _own_vocabulary(model)
+    if path is None:
+      continue
+    try:
+      return vocabularies.load(path)
+    except FileNotFoundError as error:
+      raise FileNotFoundError(
+        f"{model.name} was trained with the vocabulary {path}, which is not"
+        " there: give load_pair the path of it as vocabulary"
+      ) from error
+  names = " and ".join(model.name for model in both)
+  raise PairError(
+    f"{names} do not say their vocabulary: give load_pair the path of the"
+    " SentencePiece model as vocabulary"
+  )
+
+
+def _own_vocabulary(model: Model) -> str | None:
+  if model.vocabulary:
+    return model.vocabulary.get("path")
+  beside = pathlib.Path(model.path) / "spiece.model"  # Hugging Face
+  return str(beside) if model.path and beside.is_file() else None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pair:
+  """Models and their vocabulary; make one with `load_pair`.
+
+  A program is compiled for each method with its gamma and other fixed settings,
+  for each of a few padded lengths and numbers of texts. Another alpha,
+  temperature, top_p or seed, and other texts, compile nothing.
+
+  Attributes:
+    models: the `experiments.pair.Pair`.
+    vocabulary: for texts and EOS.
+  """
+
+  models: pairs.Pair
+  vocabulary: object
+
+  def __repr__(self) -> str:
+    names = [
+      f"{role} {name}"
+      for role, name in (
+        ("drafter", self.models.drafter_name),
+        ("verifier", self.models.verifier_name),
+      )
+      if name
+    ]
+    return f"Pair of {', '.join(names)}"
+
+  def generate(
+    self,
+    texts: str | Sequence[str],
+    method: str = "spec_decode",
+    *,
+    alpha: float | None = None,
+    gamma: int = 5,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    bonus: str = "target",
+    verification: str = "token",
+    draft_length: str | tuple[str, float] = "fixed",
+    max_decode_len: int = 128,
+    max_input_len: int = 512,
+    truncate: bool = False,
+    batch_size: int = 32,
+    seed: int = 0,
+    trace: bool = True,
+  ) -> Generation:
+    """Returns what a method writes for each text.
+
+    Args:
+      texts: the source, or several. Draws depend on a text's place among them,
+        and not on the other texts.
+      method: name in `METHODS`.
+      alpha: of the rule or target; None takes the method's default.
+      gamma: block size.
+      temperature: 0 is greedy.
+      top_k: None keeps all.
+      top_p: None keeps all.
+      bonus: "target" or "verifier".
+      verification: "token" or "block".
+      draft_length: "fixed", or (policy, threshold); see `DraftLength`.
+      max_decode_len: most tokens of an output, EOS counted.
+      max_input_len: most tokens of a source, EOS counted.
+      truncate: cut longer sources, and say how many, instead of refusing them.
+      batch_size: most rows decoded at once.
+      seed: of the keys.
+      trace: record who wrote each token, which the view in a notebook shows.
+        Turn it off where only texts matter: see docs/api.md for its cost.
+
+    Raises:
+      ValueError: a setting is unknown or out of range, the method needs a model
+        that the pair lacks, or a text does not fit.
+      NotFiniteError: a model gave no distribution; text and step are named.
+    """
+    point = Point(
+      method=method,
+      alpha=alpha,
+      gamma=gamma,
+      temperature=temperature,
+      top_k=top_k,
+      top_p=top_p,
+      bonus=bonus,
+      verification=verification,
+      draft_length=draft_length,
+    )
+    self._check(point)
+    examples, num_cut = self._examples(
+      texts,
+      max_len=max_input_len,
+      truncate=truncate,
+      batch_size=batch_size,
+      max_decode_len=max_decode_len,
+    )
+    batches = Batches(
+      self.models,
+      point,
+      self.vocabulary,
+      lengths=sources.buckets(max_input_len),
+      batch_size=generation.rows_for(len(examples), batch_size),
+      max_decode_len=max_decode_len,
+      seed=seed,
+      trace=trace,
+    )
+    settings = point.settings(
+      max_decode_len=max_decode_len,
+      task="",
+      split="",
+      num_examples=len(examples),
+      drafter=self.models.drafter_name,
+      verifier=self.models.verifier_name,
+      seed=seed,
+    )
+    return generation.generate(batches, examples, settings, num_cut)
+
+  def compare(
+    self,
+    texts: str | Sequence[str],
+    methods: Sequence[str | tuple[str, float]] = COMPARED,
+    *,
+    max_decode_len: int = 128,
+    max_input_len: int = 512,
+    truncate: bool = False,
+    seed: int = 0,
+    repeats: int = 3,
+    **settings,
+  ) -> Comparison:
+    """Returns methods side by side: time at batch 1, calls, texts.
+
+    Args:
+      texts: the source, or several.
+      methods: names, or (name, alpha); the verifier alone comes first anyway.
+      max_decode_len: as in `generate`, like what follows.
+      max_input_len: likewise.
+      truncate: likewise.
+      seed: likewise.
+      repeats: how often each is timed.
+      **settings: gamma, temperature, top_k, top_p, bonus, verification and
+        draft_length, for all methods.
+
+    Raises:
+      ValueError: as `generate`.
+    """
+    named = [methods] if isinstance(methods, str) else methods
+    chosen = [(one, None) if isinstance(one, str) else one for one in named]
+    points = [
+      Point(name, alpha=alpha, **settings)
+      for name, alpha in [(comparison.REFERENCE, None), *chosen]
+    ]
+    for point in points:
+      self._check(point)
+    examples, _ = self._examples(
+      texts,
+      max_len=max_input_len,
+      truncate=truncate,
+      repeats=repeats,
+      max_decode_len=max_decode_len,
+    )
+    return comparison.compare(
+      self.models,
+      self.vocabulary,
+      examples,
+      points,
+      lengths=sources.buckets(max_input_len),
+      max_decode_len=max_decode_len,
+      seed=seed,
+      repeats=repeats,
+    )
+
+  def _check(self, point: Point):
+    """Raises PairError where the pair lacks what a method needs."""
+    spec = point.spec
+    for role, needed, has in (
+      ("drafter", spec.needs_drafter, self.models.drafter_lm is not None),
+      ("verifier", spec.needs_verifier, self.models.verifier is not None),
+    ):
+      if needed and not has:
+        raise PairError(
+          f"{point.method} needs a {role}, which this pair has not; give"
+          f" load_pair a {role}"
+        )
+
+  def _examples(self, texts, *, max_len: int, truncate: bool, **counts):
+    """Returns the examples and how many were cut, which is printed."""
+    for name, value in {"max_input_len": max_len, **counts}.items():
+      if value < 1:
+        raise ValueError(f"{name} is {value}; wanted 1 or more")
+    examples, num_cut = generation.encode(
+      texts, self.vocabulary, max_len=max_len, truncate=truncate
+    )
+    if num_cut:
+      print(f"{num_cut} of {len(examples)} texts cut to {max_len} tokens")
+    return examples, num_cut
