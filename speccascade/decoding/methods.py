@@ -32,6 +32,7 @@ from speccascade.decoding.executions.sequential_cascade import (
   sequential_cascade,
 )
 from speccascade.decoding.executions.speculative import speculative
+from speccascade.decoding.families import Family
 from speccascade.decoding.sampling import Sampling
 from speccascade.decoding.target import (
   Target,
@@ -323,6 +324,30 @@ def find(name: str) -> Method:
   return METHODS[name]
 
 
+def family(method: Method, greedy: bool) -> list[Method]:
+  """Returns the methods that differ from one in their target alone, it among
+  them: those that can share its program.
+
+  Args:
+    method: a row of the table, or one like them.
+    greedy: whether at temperature 0; some are defined there alone.
+  """
+
+  def is_alike(other: Method) -> bool:
+    return (
+      other.execution is method.execution
+      and other.compose is None
+      and other.target not in (None, lossless)
+      and other.target.uses_q == method.target.uses_q
+      and (greedy or not other.greedy_only)
+    )
+
+  if method.target in (None, lossless) or method.compose is not None:
+    return [method]
+  members = [other for other in METHODS.values() if is_alike(other)]
+  return members if method in members else [method]
+
+
 @dataclasses.dataclass(frozen=True)
 class DraftLength:
   """How long a block may grow: gamma, or shorter where the drafter is unsure.
@@ -365,6 +390,10 @@ class Decoder:
     verification: "token" or "block".
     draft_length: a `DraftLength`; for `bild` the threshold is its fallback.
     trace: whether to record who wrote each token.
+    shared: whether the methods of a family share one program, which then
+      branches at each target: a study of many methods compiles few programs. On
+      a CPU the branch costs next to nothing; elsewhere it may wait for the
+      host.
   """
 
   method: Method
@@ -375,6 +404,7 @@ class Decoder:
   verification: str = "token"
   draft_length: DraftLength = DraftLength()
   trace: bool = False
+  shared: bool = False
 
   def __post_init__(self):
     if self.gamma < 1:
@@ -428,10 +458,7 @@ class Decoder:
     threshold = self.draft_length.threshold
     if self.method.execution is bild and self.draft_length.policy == "fixed":
       threshold = FALLBACK
-    static = dataclasses.replace(
-      self,
-      draft_length=dataclasses.replace(self.draft_length, threshold=0.0),
-    )
+    static, index = self.program(sampling.greedy)
     return _run(
       static,
       drafter if self.method.needs_drafter else None,
@@ -441,7 +468,29 @@ class Decoder:
       alpha,
       jnp.asarray(threshold, jnp.float32),
       sampling,
+      jnp.asarray(index, jnp.int32),
     )
+
+  def program(self, greedy: bool) -> "tuple[Decoder, int]":
+    """Returns the decoder whose program a call runs, and the place of the
+    method's target in it.
+
+    Args:
+      greedy: whether at temperature 0.
+    """
+    method, index = self.method, 0
+    members = family(method, greedy) if self.shared else [method]
+    if len(members) > 1:
+      index = members.index(method)
+      targets = Family(tuple(member.target for member in members))
+      method = Method(method.execution, targets, "Family")
+    settings = {"method": method, "shared": False}
+    settings["draft_length"] = dataclasses.replace(
+      self.draft_length, threshold=0.0
+    )
+    if not method.has_blocks:
+      settings["gamma"] = 1
+    return dataclasses.replace(self, **settings), index
 
   def check(self, drafter, verifier, alpha: float, sampling: Sampling):
     """Checks what a call gets, without decoding; raises as a call does."""
@@ -492,11 +541,14 @@ class Decoder:
       )
 
   def run(
-    self, drafter, verifier, inputs, rngs, alpha, threshold, sampling
+    self, drafter, verifier, inputs, rngs, alpha, threshold, sampling, index=0
   ) -> Decoded:
     """The traced part of a call; arguments as there, already checked."""
+    target = self.method.target
+    if isinstance(target, Family):
+      target = target.choose(index)
     settings = {
-      "target": self.method.target,
+      "target": target,
       "alpha": alpha,
       "sampling": sampling,
       "max_decode_len": self.max_decode_len,
@@ -527,9 +579,11 @@ def _models(drafter) -> tuple:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _run(decoder, drafter, verifier, inputs, rngs, alpha, threshold, sampling):
+def _run(
+  decoder, drafter, verifier, inputs, rngs, alpha, threshold, sampling, index
+):
   return decoder.run(
-    drafter, verifier, inputs, rngs, alpha, threshold, sampling
+    drafter, verifier, inputs, rngs, alpha, threshold, sampling, index
   )
 
 

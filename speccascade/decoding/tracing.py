@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import emission, numerics
+from speccascade.decoding import emission, families, numerics
 from speccascade.decoding.types import Trace
 
 Array = jax.Array
@@ -44,11 +44,15 @@ def sides(target, q1, p1, q, p, tokens, alpha) -> tuple[Array, Array]:
     tokens: [B, N] int32, the emitted tokens: a token rule is read at them.
     alpha: scalar.
   """
+  return families.read(target, _sides, q1, p1, q, p, tokens, alpha)
+
+
+def _sides(target, q1, p1, q, p, tokens, alpha):
   rule = target.rule
-  if rule is None:
-    nothing = jnp.full(tokens.shape, jnp.nan, jnp.float32)
-    return nothing, nothing
   known = p1 if q1 is None else q1
+  if rule is None:
+    nothing = jnp.full(tokens.shape, jnp.nan, known.dtype)
+    return nothing, nothing
   alpha = jnp.asarray(alpha, known.dtype)
   sampled = None if q is None or p is None else (q, p)
   left, right = rule(q1, p1, alpha=alpha, sampled=sampled)
@@ -57,6 +61,12 @@ def sides(target, q1, p1, q, p, tokens, alpha) -> tuple[Array, Array]:
     left = jnp.take_along_axis(left, index, axis=-1)[..., 0]
     right = jnp.take_along_axis(right, index, axis=-1)[..., 0]
   return left, right
+
+
+def reads_tokens(target) -> Array:
+  """Returns [] bool, whether the target has a rule that is read at a token."""
+  has = lambda one: one.rule is not None and one.rule.per_token
+  return families.read(target, lambda one: jnp.asarray(has(one)))
 
 
 def record(

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from speccascade.decoding import emission, feeding
+from speccascade.decoding import emission, families, feeding
 from speccascade.decoding import sampling as sampling_lib
 from speccascade.decoding.executions.stepwise import Step, stepwise
 from speccascade.decoding.types import SEQUENTIAL_P, SEQUENTIAL_Q, Decoded
@@ -41,7 +41,12 @@ def sequential_cascade(
     q_logits = out.logits[:, 0]
     q1, q = sampling.laws(q_logits)
     rule_alpha = jnp.asarray(alpha, q1.dtype)
-    left, right = target.rule(q1, alpha=rule_alpha)
+    left, right = families.read(
+      target,
+      lambda one, q1, alpha: one.rule(q1, alpha=alpha),
+      q1,
+      rule_alpha,
+    )
     deferred = (left < right) & prefix.active
     large, p_logits, passes = feeding.catch_up(
       verifier,

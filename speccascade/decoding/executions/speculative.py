@@ -127,8 +127,7 @@ def speculative(
     left, right = tracing.sides(
       target, block.q1, block.p1, proposal.q, block.p, block.drafts, alpha
     )
-    per_token = target.rule is not None and target.rule.per_token
-    asked = is_draft if per_token else known_q
+    asked = jnp.where(tracing.reads_tokens(target), is_draft, known_q)
     deferred = (left < right) & asked & (step < emitted[:, None])
     stats = stats.replace(
       deferred=stats.deferred + jnp.sum(deferred, axis=1, dtype=jnp.int32)

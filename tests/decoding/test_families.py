@@ -1,0 +1,70 @@
+"""Methods that share a program decode as they do alone."""
+
+import jax
+import numpy as np
+import pytest
+
+from speccascade.decoding import METHODS, Sampling, methods
+from speccascade.decoding.families import Family
+from tests import toy
+
+ROWS = 48
+
+
+def decode(name: str, temperature: float, **settings):
+  decoder = methods.decoder(
+    name, gamma=2, max_decode_len=6, eos_id=toy.EOS, trace=True, **settings
+  )
+  inputs, keys = toy.rows(ROWS)
+  models = toy.sources()
+  if METHODS[name].num_drafters > 1:
+    models = ((models[0], models[0]), models[1])
+  alpha = METHODS[name].default_alpha
+  return decoder(*models, inputs, keys, alpha, Sampling.create(temperature))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_shared_program_decodes_as_the_method_alone(temperature):
+  names = [
+    name
+    for name, method in METHODS.items()
+    if (temperature == 0 or not method.greedy_only)
+    and len(methods.family(method, temperature == 0)) > 1
+  ]
+  assert len(names) > 15
+  before = methods._run._cache_size()
+  together = {name: decode(name, temperature, shared=True) for name in names}
+  # One for the speculative ones, the oracles and the sequential cascades.
+  assert methods._run._cache_size() - before == 3
+  assert len({np.asarray(d.tokens).tobytes() for d in together.values()}) > 5
+  for name, shared in together.items():
+    alone = decode(name, temperature)
+    for mine, own in zip(jax.tree.leaves(shared), jax.tree.leaves(alone)):
+      np.testing.assert_allclose(mine, own, atol=1e-6, err_msg=name)
+
+
+def test_what_has_no_family_runs_alone():
+  for name in ("drafter", "verifier", "spec_decode", "seq_cascade_chow"):
+    method = METHODS[name]
+    assert methods.family(method, greedy=True) == [method]
+    decoder = methods.decoder(
+      name, gamma=2, max_decode_len=6, eos_id=toy.EOS, shared=True
+    )
+    assert not isinstance(decoder.program(True)[0].method.target, Family)
+
+
+def test_greedy_methods_are_in_no_sampled_family():
+  greedy = methods.family(METHODS["lenient_leviathan"], greedy=True)
+  assert METHODS["spec_cascade_opt"] in greedy
+  sampled = methods.family(METHODS["spec_cascade_opt"], greedy=False)
+  assert METHODS["lenient_leviathan"] not in sampled
+  # Lossless needs no law of the drafter behind a block, so it is not in it.
+  assert METHODS["spec_decode"] not in sampled
+
+
+def test_gamma_does_not_split_programs_without_blocks():
+  one, other = (
+    methods.decoder("verifier", gamma=g, max_decode_len=6, eos_id=1)
+    for g in (2, 5)
+  )
+  assert one.program(True) == other.program(True)
