@@ -30,6 +30,7 @@ class Batches:
     max_decode_len: most tokens, EOS counted.
     seed: of the keys.
     trace: whether to record it.
+    shared: whether the methods of a family share a program; see `Decoder`.
   """
 
   def __init__(
@@ -43,6 +44,7 @@ class Batches:
     max_decode_len: int,
     seed: int = 0,
     trace: bool = False,
+    shared: bool = False,
   ):
     self.pair = pair
     self.point = point
@@ -52,7 +54,10 @@ class Batches:
     self.max_decode_len = max_decode_len
     self.seed = seed
     self.decoder = point.decoder(
-      max_decode_len=max_decode_len, eos_id=vocabulary.eos_id, trace=trace
+      max_decode_len=max_decode_len,
+      eos_id=vocabulary.eos_id,
+      trace=trace,
+      shared=shared,
     )
     self.sampling = point.sampling
 

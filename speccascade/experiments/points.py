@@ -69,9 +69,14 @@ class Point:
     return DraftLength(*self.draft_length)
 
   def decoder(
-    self, *, max_decode_len: int, eos_id: int, trace: bool = False
+    self,
+    *,
+    max_decode_len: int,
+    eos_id: int,
+    trace: bool = False,
+    shared: bool = False,
   ) -> Decoder:
-    """Returns the decoder; equal ones share their compiled programs."""
+    """Returns the decoder; arguments as fields of `Decoder`."""
     return methods.decoder(
       self.method,
       gamma=self.gamma,
@@ -81,6 +86,7 @@ class Point:
       verification=self.verification,
       draft_length=self.policy,
       trace=trace,
+      shared=shared,
     )
 
   def settings(self, **run) -> Settings:
