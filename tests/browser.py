@@ -80,7 +80,7 @@ class Browser:
       self.close()
       raise
 
-  def call(self, method: str, timeout: float = 60, **params) -> dict:
+  def call(self, method: str, timeout: float = 300, **params) -> dict:
     """Returns the result of a DevTools command."""
     self._number += 1
     message = {"id": self._number, "method": method, "params": params}
@@ -123,7 +123,7 @@ class Browser:
       features=[{"name": "prefers-color-scheme", "value": scheme}],
     )
     self.call("Page.navigate", url=url)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not self.named("Page.loadEventFired"):
       self.events.append(self._receive(deadline))
 

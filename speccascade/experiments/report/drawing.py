@@ -117,12 +117,14 @@ def draw(axis, prefix: str, series: Sequence[Series]) -> dict[str, str]:
 
 
 def _bars(axis, one: Series, colour: str):
-  for bars, is_x in ((one.x_bars, True), (one.y_bars, False)):
-    for x, y, bar in zip(one.xs, one.ys, bars):
-      if bar is None or y is None:
-        continue
-      ends = (bar, (y, y)) if is_x else ((x, x), bar)
-      axis.plot(*ends, color=colour, alpha=0.22, linewidth=0.9, zorder=1)
+  drawn = {"color": colour, "alpha": 0.22, "linewidth": 0.9, "zorder": 1}
+  for bars, places, draw in (
+    (one.x_bars, one.ys, axis.hlines),
+    (one.y_bars, one.xs, axis.vlines),
+  ):
+    found = [(place, *bar) for place, bar in zip(places, bars) if bar]
+    if found:
+      draw(*zip(*found), **drawn)
 
 
 def _label(axis, series: Sequence[Series]):
