@@ -53,18 +53,30 @@ def test_seconds_of_each_example():
 def test_warm_up_is_first_and_not_measured():
   _, calls = race({"a": 1.0, "b": 1.0}, [5, 6], repeats=1)
   assert calls[:2] == [("a", 5), ("b", 5)]
-  assert len(calls) == 2 + 4
+  assert calls[2:] == [("a", 5), ("a", 5), ("a", 6)] + [
+    ("b", 5),
+    ("b", 5),
+    ("b", 6),
+  ]
 
 
-def test_competitors_take_turns_on_every_example():
-  _, calls = race({"a": 1.0, "b": 1.0, "c": 1.0}, range(4), repeats=3)
+def test_competitors_take_turns_of_a_few_examples():
+  costs = {"a": 1.0, "b": 1.0, "c": 1.0}
+  _, calls = race(costs, range(4), repeats=3, turn=2)
   measured = calls[3:]
-  for start in range(0, len(measured), 3):
-    turn = measured[start : start + 3]
-    assert {name for name, _ in turn} == {"a", "b", "c"}
-    assert len({example for _, example in turn}) == 1
-  first = [measured[start][0] for start in range(0, len(measured), 3)]
-  assert {first.count(name) for name in "abc"} == {4}
+  assert len(measured) == 3 * 2 * 3 * 3
+  first = []
+  for start in range(0, len(measured), 9):
+    turns = [measured[start + i : start + i + 3] for i in (0, 3, 6)]
+    assert all(len({name for name, _ in turn}) == 1 for turn in turns)
+    assert {turn[0][0] for turn in turns} == {"a", "b", "c"}
+    # The first example is decoded once unmeasured.
+    assert {tuple(e for _, e in turn) for turn in turns} in (
+      {(0, 0, 1)},
+      {(2, 2, 3)},
+    )
+    first.append(turns[0][0][0])
+  assert {first.count(name) for name in "abc"} == {2}
 
 
 def test_results_are_handed_over_once():
