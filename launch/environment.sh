@@ -10,6 +10,12 @@ VENV="${VENV:-.venv}"
 PYTHON="$VENV/bin/python"
 SECONDS=0
 
+# glibc gives freed memory back to the system and takes it again for every array
+# of every step. Keeping it, in huge pages, saves a third of a training step.
+export MALLOC_TRIM_THRESHOLD_="${MALLOC_TRIM_THRESHOLD_:-4294967296}"
+export MALLOC_MMAP_THRESHOLD_="${MALLOC_MMAP_THRESHOLD_:-4294967296}"
+export GLIBC_TUNABLES="${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}"
+
 say() {
   printf '[%02d:%02d] %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"
 }
