@@ -67,8 +67,8 @@ class Recipe:
     methods: names; None takes all of the table.
   """
 
-  drafter: Size = Size(64, 1, 1, 1400)
-  verifier: Size = Size(192, 2, 4, 1000)
+  drafter: Size = Size(64, 1, 1, 1000)
+  verifier: Size = Size(192, 2, 4, 800)
   max_tokens: int = 40
   num_train: int = 48_000
   positions: int = 1024
@@ -77,9 +77,9 @@ class Recipe:
   warmup_steps: int = 60
   seed: int = 0
   gamma: int = 5
-  num_test: int = 120
+  num_test: int = 64
   num_timed: int = 16
-  repeats: int = 3
+  repeats: int = 2
   methods: tuple[str, ...] | None = None
 
   def config(self, size: Size) -> T5Config:
