@@ -1,6 +1,6 @@
 """Traced examples of a sweep's points: who wrote each token, for the report."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
 import dataclasses
 import json
@@ -9,10 +9,11 @@ import pathlib
 from speccascade.experiments import examples as sources
 from speccascade.experiments import records, results
 from speccascade.experiments.batches import Batches
-from speccascade.experiments.measure import Study
 from speccascade.experiments.points import Point
+from speccascade.experiments.study import Study
 
 FILE_NAME = "examples.jsonl"
+_PORTION = 16  # points between two writes of the file
 
 
 def write(
@@ -48,19 +49,31 @@ def write(
     return
 
   def decode(key: str) -> list[str]:
-    study, point = chosen[key]
-    lines = _lines(study, point, num_examples)
+    lines = _lines(*chosen[key], num_examples)
     tick(num_examples)
     return lines
 
-  threads = points[0][0].num_threads
-  with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-    for start in range(0, len(missing), 4 * threads):
-      keys = missing[start : start + 4 * threads]
+  with concurrent.futures.ThreadPoolExecutor(points[0][0].num_threads) as pool:
+    for keys in _portions(missing, chosen):
       done |= dict(zip(keys, pool.map(decode, keys)))
       results.write_whole(
         path, [line for key in chosen if key in done for line in done[key]]
       )
+
+
+def _portions(missing, chosen) -> Iterator[list[str]]:
+  """Yields keys: first one of each program, so that none is compiled twice."""
+  by_program = {}
+  for key in missing:
+    study, point = chosen[key]
+    run = _batches(study, point, 1)
+    program, _ = run.decoder.program(run.sampling.greedy)
+    by_program.setdefault((program, run.sampling.greedy), key)
+  first = list(by_program.values())
+  yield first
+  rest = [key for key in missing if key not in first]
+  for start in range(0, len(rest), _PORTION):
+    yield rest[start : start + _PORTION]
 
 
 def _first(study: Study, num: int) -> list[sources.Example]:
@@ -75,18 +88,23 @@ def _indices(lines: Sequence[str]) -> list[int]:
   return [json.loads(line)["aux"]["index"] for line in lines]
 
 
-def _lines(study: Study, point: Point, num: int) -> list[str]:
-  batch = _first(study, num)
-  run = Batches(
+def _batches(study: Study, point: Point, size: int) -> Batches:
+  return Batches(
     study.pair,
     point,
     study.vocabulary,
     lengths=study.lengths,
-    batch_size=len(batch),
+    batch_size=size,
     max_decode_len=study.max_decode_len,
     seed=study.seed,
     trace=True,
+    shared=study.shared,
   )
+
+
+def _lines(study: Study, point: Point, num: int) -> list[str]:
+  batch = _first(study, num)
+  run = _batches(study, point, len(batch))
   settings = study.settings(point)
   head = {
     "settings": {**dataclasses.asdict(settings), "key": settings.key},

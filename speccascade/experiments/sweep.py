@@ -21,10 +21,10 @@ from speccascade.experiments import pair as pairs
 from speccascade.experiments import sweep_plan as plan
 from speccascade.experiments.drafters import Cascade
 from speccascade.experiments.examples import Example
-from speccascade.experiments.measure import Study
 from speccascade.experiments.points import Point
 from speccascade.experiments.results import ResultFile, ResultRow
 from speccascade.experiments.run_folder import RunFolder
+from speccascade.experiments.study import Study
 from speccascade.experiments.sweep_models import Models
 from speccascade.experiments.sweep_plan import Curve
 from speccascade.experiments.sweep_run import Runner, Stopped

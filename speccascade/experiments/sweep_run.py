@@ -6,9 +6,9 @@ import threading
 
 from speccascade.experiments import grids, measure, shown
 from speccascade.experiments import sweep_plan as plan
-from speccascade.experiments.measure import Study
 from speccascade.experiments.points import Point
 from speccascade.experiments.results import ResultFile, ResultRow
+from speccascade.experiments.study import Study
 from speccascade.experiments.sweep_models import Models
 from speccascade.experiments.sweep_plan import Curve
 
