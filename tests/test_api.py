@@ -1,0 +1,352 @@
+"""`load_pair`, `generate` and `compare`: results, views, and every refusal."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+import sentencepiece
+
+import speccascade as sc
+from speccascade.checkpoints import CheckpointError, orbax_io
+from speccascade.decoding import methods
+from speccascade.experiments import batches, generation
+from speccascade.experiments.examples import InputError
+from speccascade.experiments.pair import PairError
+from tests.experiments import tiny
+
+TEXTS = ["one two", "three", "four five six"]
+SHORT = {"gamma": 2, "max_decode_len": 6, "max_input_len": 8}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+  """Programs run for milliseconds here: their compilation is what takes."""
+  jax.config.update("jax_disable_most_optimizations", True)
+  yield
+  jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("pair")
+  tiny.save(folder / "small", 0)
+  tiny.save(folder / "large", 1, emb_dim=12)
+  return folder
+
+
+@pytest.fixture(scope="module")
+def pair(folder):
+  return sc.load_pair(
+    drafter=str(folder / "small"),
+    verifier=folder / "large",
+    vocabulary=tiny.Vocabulary(),
+  )
+
+
+@pytest.fixture(scope="module")
+def out(pair):
+  return pair.generate(TEXTS, "spec_cascade_chow", alpha=0.3, **SHORT)
+
+
+def test_what_comes_back(out):
+  assert len(out) == 3
+  assert out.inputs == tuple(TEXTS)
+  assert out.tokens.shape == (3, 6)
+  assert out.tokens.dtype == np.int32
+  assert out.trace.source.shape == (3, 6)
+  vocabulary = tiny.Vocabulary()
+  for text, tokens, length, record in zip(
+    out.texts, out.tokens, out.lengths, out.records
+  ):
+    assert 1 <= length <= 6
+    assert not tokens[length:].any()
+    assert record["aux"]["tokens"] == tokens[:length].tolist()
+    kept = [t for t in tokens[:length] if 1 < t < vocabulary.vocab_size]
+    assert text == record["prediction"] == vocabulary.decode(kept)
+  assert [count.num_tokens for count in out.counts] == out.lengths.tolist()
+  blocks = sum(count.num_blocks for count in out.counts)
+  length = out.stats["mean_acceptance_length"]
+  assert length == pytest.approx(out.lengths.sum() / blocks)
+  assert out.settings.alpha == 0.3
+  assert out.settings.drafter == "small-7"
+
+
+def test_another_alpha_temperature_seed_and_text_compile_nothing(pair, out):
+  before = methods._run._cache_size()
+  other = pair.generate(
+    ["zero", "one", "two", "nine"],
+    "spec_cascade_chow",
+    alpha=0.9,
+    temperature=0.5,
+    seed=7,
+    **SHORT,
+  )
+  assert len(other) == 4
+  assert methods._run._cache_size() == before
+  again = pair.generate(TEXTS, "spec_cascade_chow", alpha=0.3, **SHORT)
+  np.testing.assert_array_equal(again.tokens, out.tokens)
+  changed = pair.generate(
+    TEXTS, "spec_cascade_chow", alpha=0.3, seed=1, **SHORT
+  )
+  assert (changed.tokens != out.tokens).any()
+
+
+def test_draws_depend_on_the_place_and_not_on_the_neighbours(pair):
+  settings = {"method": "drafter", "trace": False, **SHORT}
+  all_at_once = pair.generate(TEXTS, **settings)
+  one = pair.generate(TEXTS[0], **settings)
+  np.testing.assert_array_equal(one.tokens, all_at_once.tokens[:1])
+  one_by_one = pair.generate(TEXTS, batch_size=1, **settings)
+  np.testing.assert_array_equal(one_by_one.tokens, all_at_once.tokens)
+  assert one_by_one.texts == all_at_once.texts
+
+
+def test_the_api_writes_what_the_core_writes(pair, out):
+  small, large = pair.models.drafter_lm, pair.models.verifier_lm
+  decode = sc.decoder(
+    "spec_cascade_chow", gamma=2, max_decode_len=6, eos_id=1, trace=True
+  )
+  inputs = np.zeros((4, 8), np.int32)  # the last row pads the batch
+  for row, text in enumerate(TEXTS):
+    ids = [*tiny.Vocabulary().encode(text), 1]
+    inputs[row, : len(ids)] = ids
+  keys = sc.row_keys(0, 0, np.arange(4))
+  core = decode(small, large, inputs, keys, 0.3, sc.Sampling.create(1.0))
+  np.testing.assert_array_equal(core.tokens[:3], out.tokens)
+  np.testing.assert_array_equal(core.lengths[:3], out.lengths)
+  np.testing.assert_array_equal(core.trace.source[:3], out.trace.source)
+
+
+def test_views(pair, out):
+  shown = repr(out).splitlines()
+  assert shown[0] == (
+    "3 texts by SpecCascade [Chow] (alpha 0.3, gamma 2, temperature 1)"
+  )
+  assert shown[1] == f"  0: {out.texts[0]!r}"
+  assert "tokens a block, acceptance rate" in shown[-1]
+  html = out._repr_html_()
+  assert html.count('class="sc-record"') == 3
+  assert html.count("tabindex") == out.lengths.sum()
+  assert "SpecCascade [Chow] (alpha 0.3, gamma 2, temperature 1)" in html
+  plain = dataclasses.replace(out, trace=None, texts=("<b>", "", ""))
+  assert plain._repr_html_().startswith("<pre>3 texts by ")
+  assert "&lt;b&gt;" in plain._repr_html_()
+  many = dataclasses.replace(out, texts=out.texts * 9, records=out.records * 9)
+  assert "and 7 more" in repr(many)
+  assert many._repr_html_().count('class="sc-record"') == 20
+  assert repr(pair) == "Pair of drafter small-7, verifier large-7"
+
+
+def test_without_trace(pair):
+  plain = pair.generate(TEXTS, "drafter", trace=False, **SHORT)
+  assert plain.trace is None
+  assert "trace" not in plain.records[0]["aux"]
+  assert plain.stats["acceptance_rate"] is None
+  assert "block" not in repr(plain)
+
+
+def test_long_texts_are_refused_or_cut(pair, capsys):
+  long = ["one", "one two three four five six seven eight", "two", "one"]
+  with pytest.raises(InputError, match=r"text 1 has 9 tokens.*truncate=True"):
+    pair.generate(long, "drafter", **SHORT)
+  cut = pair.generate(long, "drafter", truncate=True, trace=False, **SHORT)
+  assert cut.num_truncated == 1
+  assert capsys.readouterr().out == "1 of 4 texts cut to 8 tokens\n"
+  assert "1 source cut to fit" in repr(cut)
+
+
+@pytest.mark.parametrize(
+  ("texts", "settings", "kind", "message"),
+  [
+    ([], {}, InputError, "there are no texts"),
+    (7, {}, InputError, "texts is of type int"),
+    (b"one", {}, InputError, "texts is of type bytes"),
+    (["one", None], {}, InputError, "text 1 is of type NoneType"),
+    (["a\ud800"], {}, InputError, "text 0 has half a surrogate pair at 1"),
+    ("one", {"method": "spec_decod"}, ValueError, "unknown method.*spec_dec"),
+    ("one", {"method": "spec_cascade_chow", "alpha": 2}, ValueError, "alpha"),
+    ("one", {"gamma": 0}, ValueError, "gamma is 0"),
+    ("one", {"temperature": -1}, ValueError, "temperature is -1"),
+    ("one", {"top_p": 2}, ValueError, "top_p is 2"),
+    ("one", {"bonus": "none"}, ValueError, "bonus is 'none'"),
+    ("one", {"method": "bild"}, ValueError, "temperature 0 only"),
+    ("one", {"max_decode_len": 0}, ValueError, "max_decode_len is 0"),
+    ("one", {"max_input_len": 0}, ValueError, "max_input_len is 0"),
+    ("one", {"batch_size": 0}, ValueError, "batch_size is 0"),
+    (
+      "one",
+      {"method": "spec_cascade_opt_three"},
+      ValueError,
+      "takes 2 drafters",
+    ),
+  ],
+)
+def test_what_generate_refuses(pair, texts, settings, kind, message):
+  with pytest.raises(kind, match=message) as caught:
+    pair.generate(texts, **{**SHORT, **settings})
+  assert "\n" not in str(caught.value)
+
+
+def test_a_model_without_numbers(folder, tmp_path):
+  bad = tiny.save(tmp_path / "bad", 0, spoil=np.nan)
+  pair = sc.load_pair(drafter=bad, vocabulary=tiny.Vocabulary())
+  with pytest.raises(batches.NotFiniteError, match="step 0 of example 0"):
+    pair.generate("one", "drafter", trace=False, **SHORT)
+
+
+def test_one_model_alone(folder):
+  pair = sc.load_pair(drafter=folder / "small", vocabulary=tiny.Vocabulary())
+  with pytest.raises(PairError, match="spec_decode needs a verifier"):
+    pair.generate("one")
+  with pytest.raises(PairError, match="verifier needs a verifier"):
+    pair.compare("one")
+
+
+def test_models_in_memory_and_several_drafters(folder):
+  small = sc.T5LM.init(tiny.config(), jax.random.key(0))
+  pair = sc.load_pair(
+    drafter=[(str(folder / "large"), tiny.config(emb_dim=12)), small],
+    verifier=small,
+    vocabulary=tiny.Vocabulary(),
+  )
+  assert repr(pair) == "Pair of drafter large-7+drafter, verifier verifier"
+  assert len(pair.models.drafter_lm) == 2
+  with pytest.raises(ValueError, match="takes one drafter; 2 were given"):
+    pair.generate("one", "spec_decode", **SHORT)
+
+
+@pytest.mark.slow
+def test_three_models_decode(folder):
+  pair = sc.load_pair(
+    drafter=[folder / "large", folder / "small"],
+    verifier=folder / "large",
+    vocabulary=tiny.Vocabulary(),
+  )
+  out = pair.generate(TEXTS, "spec_cascade_opt_three", alpha=0.1, **SHORT)
+  assert all(len(count.calls_by_model) == 2 for count in out.counts)
+  assert "SpecCascade [OPT, three models]" in repr(out)
+
+
+def test_t5x_checkpoints_without_a_config(golden, golden_config):
+  pair = sc.load_pair(
+    drafter=golden / "t5x_native",
+    verifier=str(golden / "t5x_orbax"),
+    vocabulary=tiny.Vocabulary(),
+  )
+  for lm in (pair.models.drafter_lm, pair.models.verifier_lm):
+    assert lm.module.config == golden_config
+
+
+def test_bfloat16(folder):
+  pair = sc.load_pair(
+    drafter=folder / "small", vocabulary=tiny.Vocabulary(), dtype="bfloat16"
+  )
+  assert pair.models.drafter_lm.module.config.dtype == "bfloat16"
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+  """A SentencePiece model of 24 pieces."""
+  path = tmp_path_factory.mktemp("words") / "spiece.model"
+  with path.open("wb") as file:
+    sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter([" ".join(tiny.WORDS)] * 9),
+      model_writer=file,
+      vocab_size=24,
+      pad_id=0,
+      eos_id=1,
+      unk_id=2,
+      bos_id=-1,
+      minloglevel=2,
+    )
+  return path
+
+
+@pytest.mark.needs_tf
+def test_the_vocabulary_is_the_checkpoints_own(words, tmp_path, golden):
+  shape = {"vocab_size": 40}
+  identity = orbax_io.vocabulary_identity(words)
+  tiny.save(tmp_path / "a", 0, vocabulary=identity, **shape)
+  tiny.save(tmp_path / "b", 0, **shape)
+  pair = sc.load_pair(drafter=tmp_path / "b", verifier=tmp_path / "a")
+  assert pair.vocabulary.path == str(words)
+  assert pair.vocabulary.decode(pair.vocabulary.encode("one")) == "one"
+  gone = {**identity, "path": str(tmp_path / "gone.model")}
+  tiny.save(tmp_path / "c", 0, vocabulary=gone, **shape)
+  with pytest.raises(FileNotFoundError, match=r"gone\.model, which is not"):
+    sc.load_pair(verifier=tmp_path / "c")
+  moved = sc.load_pair(verifier=tmp_path / "c", vocabulary=words)
+  assert moved.vocabulary.path == str(words)
+  # A Hugging Face directory holds it.
+  hugging_face = tmp_path / "hf"
+  hugging_face.mkdir()
+  for file in (golden / "hf").iterdir():
+    (hugging_face / file.name).write_bytes(file.read_bytes())
+  (hugging_face / "spiece.model").write_bytes(words.read_bytes())
+  pair = sc.load_pair(drafter=hugging_face)
+  assert pair.vocabulary.path == str(hugging_face / "spiece.model")
+
+
+def test_what_load_pair_refuses(folder, tmp_path):
+  small, words = folder / "small", tiny.Vocabulary()
+  other = tiny.save(tmp_path / "other", 2, vocab_size=24)
+  cases = [
+    ({}, PairError, "load_pair got no model"),
+    ({"drafter": "/none"}, CheckpointError, "no checkpoint at /none"),
+    ({"drafter": ""}, PairError, "drafter is ''; wanted the path"),
+    ({"verifier": (small, "small")}, PairError, "verifier is .*T5Config"),
+    ({"drafter": small, "dtype": "int8"}, PairError, "dtype is 'int8'"),
+    ({"drafter": small, "verifier": other}, PairError, "share one vocabulary"),
+    ({"drafter": small, "vocabulary": None}, PairError, "do not say their voc"),
+    ({"drafter": small, "vocabulary": 3}, PairError, "type int, which has no"),
+    (
+      {"drafter": (small, tiny.config(emb_dim=12))},
+      CheckpointError,
+      "emb_dim",
+    ),
+  ]
+  for settings, kind, message in cases:
+    with pytest.raises(kind, match=message) as caught:
+      sc.load_pair(**{"vocabulary": words, **settings})
+    assert "\n" not in str(caught.value)
+
+
+def test_compare(pair):
+  made = pair.compare(
+    TEXTS[:2],
+    ["drafter", "verifier", ("token_cascade_chow", 0.5)],
+    gamma=2,
+    max_decode_len=6,
+    max_input_len=8,
+    repeats=1,
+  )
+  names = [row.settings.method for row in made.rows]
+  assert names == ["verifier", "drafter", "token_cascade_chow"]
+  assert made.rows[0].latency.relative_latency == 1
+  assert made.rows[1].counts.verifier_calls == 0
+  assert made.rows[2].settings.alpha == 0.5
+  for row, texts, name in zip(made.rows, made.texts, names):
+    alone = pair.generate(
+      TEXTS[:2],
+      name,
+      alpha=row.settings.alpha,
+      trace=False,
+      batch_size=1,
+      **SHORT,
+    )
+    assert texts == alone.texts
+    assert row.counts.num_tokens == alone.lengths.sum()
+  assert "| token_cascade_chow | 0.5   |" in repr(made)
+  assert f"  drafter: {made.texts[1][0]!r}" in repr(made)
+  html = made._repr_html_()
+  assert html.count("<table>") == 3
+  assert "token_cascade_chow, alpha 0.5" in html
+
+
+def test_texts_are_encoded_once_and_whole():
+  examples, cut = generation.encode(
+    "one two", tiny.Vocabulary(), max_len=3, truncate=False
+  )
+  assert cut == 0
+  assert examples[0].tokens.tolist() == [4, 5, 1]
