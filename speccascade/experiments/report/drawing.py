@@ -6,7 +6,8 @@ import dataclasses
 from speccascade.experiments import figures, styles
 
 WIDTH = 4.0  # inches of a panel, labels included
-_MARGIN = 0.335  # of it, for the labels
+_LEFT = 0.13  # of it, before the axis
+_MARGIN = 0.345  # of it, for the labels
 _GAP = 9.6  # points between two labels' middles
 FONT = 7.5
 GREY = "#888888"
@@ -64,13 +65,13 @@ class Plot:
     height = max(3.5, 1.0 + self.num_labels * _GAP / 72)
     size = (WIDTH * len(chosen), height)
     figure, axes = plt.subplots(1, len(chosen), figsize=size, squeeze=False)
-    left, right = 0.125 / len(chosen), _MARGIN / len(chosen)
+    left, right = _LEFT / len(chosen), _MARGIN / len(chosen)
     figure.subplots_adjust(
       left=left,
       right=1 - right,
       bottom=0.45 / height,
       top=1 - 0.32 / height,
-      wspace=(left + right) / ((1 - left - right) / len(chosen)) * 1.05,
+      wspace=(_LEFT + _MARGIN) / (1 - _LEFT - _MARGIN),  # in widths of an axis
     )
     tips = {}
     for place, (axis, (title, drawer)) in enumerate(zip(axes[0], chosen)):

@@ -105,10 +105,13 @@ def _fastest(panel: Panel, clock: Clock, metric: str) -> str | None:
     return f"No method reaches the large model's {title}."
   best = max(reached, key=lambda line: line.speedup.value)
   verb = "would be" if clock.cost_ratio is not None else "is"
-  text = (
-    f"At the large model's {title} the fastest is {best.label}: it {verb}"
-    f" {_speedup(best)} times as fast as the large model"
-  )
+  lead = f"At the large model's {title} the fastest is {best.label}: it"
+  if best.speedup.value <= 1:
+    lead = (
+      f"At the large model's {title} no method is faster than it;"
+      f" {best.label} comes closest: it"
+    )
+  text = f"{lead} {verb} {_speedup(best)} times as fast as the large model"
   plain = next((x for x in reached if x.method == "spec_decode"), None)
   if plain is not None and plain is not best:
     text += f"; SpecDecode {_speedup(plain)} times"
@@ -176,7 +179,9 @@ def _notice(same: Sequence[Loss]) -> str:
   )
   others = [loss.label for loss in same if loss is not first]
   if others:
-    text += f" Slower than it at some alphas: {', '.join(others)}."
+    text += (
+      f" Slower than the large model too, at some alphas: {', '.join(others)}."
+    )
   if first.c is not None and first.v is not None:
     text += (
       f" A drafter step costs {first.c:.2f} of its steps and the pass over"

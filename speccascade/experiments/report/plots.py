@@ -169,6 +169,9 @@ def _short(point: Measured) -> str:
   return label if alpha is None else f"{label} {alpha:.2g}"
 
 
+_LEAST = 20  # examined drafts that make a rate worth drawing
+
+
 def acceptance_by_position(
   panels: Sequence[Panel], metric: str, name: str, about: str
 ) -> Plot | None:
@@ -177,7 +180,13 @@ def acceptance_by_position(
   for panel in panels:
     series = []
     for point in chosen(panel, metric):
-      rates = point.efficiency["acceptance_by_position"]
+      rates = [
+        rate if num >= _LEAST else None
+        for rate, num in zip(
+          point.efficiency["acceptance_by_position"],
+          point.counts.examined_by_position,
+        )
+      ]
       xs = list(range(1, len(rates) + 1))
       tips = [tip(point, metric)] * len(rates)
       if any(rate is not None for rate in rates):
@@ -191,7 +200,8 @@ def acceptance_by_position(
     name,
     f"Acceptance by position{about}",
     "Accepted over examined drafts at each position of a block, each method at"
-    " the alpha of its best quality (behind its name).",
+    " the alpha of its best quality (behind its name); positions examined"
+    f" fewer than {_LEAST} times are left out.",
     made,
     most,
   )
