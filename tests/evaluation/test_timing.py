@@ -53,11 +53,8 @@ def test_seconds_of_each_example():
 def test_warm_up_is_first_and_not_measured():
   _, calls = race({"a": 1.0, "b": 1.0}, [5, 6], repeats=1)
   assert calls[:2] == [("a", 5), ("b", 5)]
-  assert calls[2:] == [("a", 5), ("a", 5), ("a", 6)] + [
-    ("b", 5),
-    ("b", 5),
-    ("b", 6),
-  ]
+  turns = [(name, example) for name in "ab" for example in (5, 5, 6)]
+  assert calls[2:] == turns
 
 
 def test_competitors_take_turns_of_a_few_examples():
