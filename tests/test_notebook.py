@@ -1,0 +1,68 @@
+"""notebooks/explore.ipynb: valid, without outputs, and runs as it stands."""
+
+import ast
+import pathlib
+
+import nbclient
+import nbformat
+import pytest
+
+PATH = pathlib.Path(__file__).parents[1] / "notebooks" / "explore.ipynb"
+LIMIT_S = 480
+
+
+@pytest.fixture
+def notebook():
+  return nbformat.read(PATH, as_version=4)
+
+
+def code_cells(notebook):
+  return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_it_is_valid_and_holds_no_outputs(notebook):
+  nbformat.validate(notebook)
+  for cell in code_cells(notebook):
+    assert cell.outputs == []
+    assert cell.execution_count is None
+
+
+def test_its_code_is_python_and_its_badge_opens_it(notebook):
+  for cell in code_cells(notebook):
+    lines = cell.source.splitlines()
+    ast.parse(
+      "\n".join(
+        line.replace(line.lstrip(), "pass")
+        if line.lstrip().startswith(("!", "%"))
+        else line
+        for line in lines
+      )
+    )
+  badge = "colab.research.google.com/github/REPOSITORY/blob/main/notebooks/"
+  assert badge + PATH.name in notebook.cells[0].source
+  forms = "".join(cell.source for cell in code_cells(notebook))
+  for field in ("method", "alpha", "gamma", "temperature"):
+    assert f"\n{field} = " in forms
+  assert forms.count("# @param") >= 4
+
+
+@pytest.mark.slow
+def test_it_runs_from_start_to_end(notebook, tmp_path):
+  client = nbclient.NotebookClient(
+    notebook, timeout=LIMIT_S, resources={"metadata": {"path": str(tmp_path)}}
+  )
+  client.execute()  # raises where a cell does
+  data = {}
+  text = ""
+  for cell in code_cells(notebook):
+    for output in cell.outputs:
+      text += output.get("text", "")
+      for kind, value in output.get("data", {}).items():
+        data.setdefault(kind, []).append(value)
+  views = [html for html in data["text/html"] if 'class="sc-record"' in html]
+  assert len(views) == 1
+  assert views[0].count("sc-card") > 5
+  assert any("relative latency" in html for html in data["text/html"])
+  assert len(data["image/png"]) == 1
+  assert text.count("| spec_cascade_token_v3") == 4
+  assert (tmp_path / "out" / "explore" / "trade_off.png").exists()
