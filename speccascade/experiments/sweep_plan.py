@@ -90,6 +90,8 @@ def curves(
       raise ValueError(f"{label} is {values!r}; wanted a list")
     if not list(values):
       raise ValueError(f"{label} is empty; give one or more")
+  for gamma in gammas:
+    Point("verifier", gamma=gamma)  # checks it, though no method may use it
   given = _given(alphas, names, vocab_size)
   names = list(dict.fromkeys([*ALWAYS, *names]))
   for name in names:
