@@ -68,10 +68,11 @@ def test_every_value_of_a_grid_matters(name):
 
 
 def test_opt_needs_no_alpha_beyond_one():
-  """|max p - max q| <= TV: at -1 all differing pairs defer, at 1 none."""
+  """|max p - max q| <= TV: at -1 all pairs defer but for ties, at 1 none."""
   q, p = pairs()
   left, right = deferral.opt(q, p, alpha=-1.0)
-  assert np.mean(np.asarray(left) < np.asarray(right)) > 0.99
+  assert np.all(np.asarray(left) <= np.asarray(right) + 1e-6)
+  assert np.mean(np.asarray(left) < np.asarray(right)) > 0.9
   left, right = deferral.opt(q, p, alpha=1.0)
   assert not np.any(np.asarray(left) < np.asarray(right) - 1e-6)
 
