@@ -179,10 +179,11 @@ def sweep(
     identity = sources.identity(found.vocabulary)
     pairs.check_vocabulary(pair, found.vocabulary.vocab_size, identity)
     models = Models.of(pair, cascade, (identity or {}).get("sha256"))
-    if methods is None:
-      methods = models.allowed(plan.default_methods(len(pair.drafters)))
+    names = methods
+    if names is None:
+      names = models.allowed(plan.default_methods(len(pair.drafters)))
     curves = plan.curves(
-      methods,
+      names,
       alphas,
       gammas=gammas,
       temperatures=temperatures,
@@ -194,6 +195,7 @@ def sweep(
       verification=verification,
       draft_length=_policy(draft_length),
     )
+    plan.check_temperatures(methods or (), temperatures)
     for curve in curves:
       models.check(curve.points)
     study = Study(

@@ -64,8 +64,8 @@ def curves(
 ) -> list[Curve]:
   """Returns the curves of a sweep, each once; `ALWAYS` are among them.
 
-  Methods without blocks come at one gamma. At temperature 0 there is one seed:
-  the others would write the same.
+  Methods without blocks come at one gamma, those that are greedy only at
+  temperature 0. There is one seed there: the others would write the same.
 
   Args:
     names: of methods.
@@ -94,12 +94,6 @@ def curves(
     Point("verifier", gamma=gamma)  # checks it, though no method may use it
   given = _given(alphas, names, vocab_size)
   names = list(dict.fromkeys([*ALWAYS, *names]))
-  for name in names:
-    if methods.find(name).greedy_only and not any(map(_greedy, temperatures)):
-      raise ValueError(
-        f"{name} is defined at temperature 0 only; TEMPERATURES has"
-        f" {', '.join(f'{t:g}' for t in temperatures)}"
-      )
   found = {}
   for temperature, seed, gamma, name in itertools.product(
     temperatures, seeds, gammas, names
@@ -118,6 +112,16 @@ def curves(
       made = grids.coarse(made) if alphas == ADAPTIVE else made
     found[point, seed] = Curve(point, seed, made)
   return list(found.values())
+
+
+def check_temperatures(names: Sequence[str], temperatures: Sequence[float]):
+  """Raises ValueError where a method has no point at any temperature."""
+  for name in names:
+    if methods.find(name).greedy_only and not any(map(_greedy, temperatures)):
+      raise ValueError(
+        f"{name} is defined at temperature 0 only; TEMPERATURES has"
+        f" {', '.join(f'{t:g}' for t in temperatures)}"
+      )
 
 
 def _greedy(temperature: float) -> bool:

@@ -347,6 +347,13 @@ def test_no_point_comes_twice():
   assert ("bild", 0.5) not in count
 
 
+def test_by_default_methods_that_are_greedy_only_come_where_they_can():
+  found = curves(sweep_plan.default_methods(), temperatures=[1.0])
+  names = {curve.base.method for curve in found}
+  assert "spec_decode" in names
+  assert not any(methods.METHODS[name].greedy_only for name in names)
+
+
 def test_neighbours_are_of_different_methods():
   found = curves(["spec_cascade_chow", "spec_cascade_opt"])
   order = [point.method for _, point in sweep_plan.in_turns(found)]
