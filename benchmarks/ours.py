@@ -17,7 +17,13 @@ import numpy as np
 
 from benchmarks import shapes
 from speccascade.checkpoints import restore
-from speccascade.decoding import methods, numerics, rejection, sampling
+from speccascade.decoding import (
+  decoders,
+  methods,
+  numerics,
+  rejection,
+  sampling,
+)
 from speccascade.decoding import target as targets
 from speccascade.decoding.drafters.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.executions.speculative import speculative
@@ -81,7 +87,7 @@ def clock(function, repeats: int) -> float:
 @functools.cache
 def _ar(shape, dtype, rows, temperature):
   lm = model(shape, "verifier", dtype)
-  decoder = methods.decoder(
+  decoder = decoders.decoder(
     "verifier", gamma=1, max_decode_len=shapes.NEW_TOKENS, eos_id=NO_EOS
   )
   keys = sampling.row_keys(0, 0, jnp.arange(rows))

@@ -9,7 +9,7 @@ import sentencepiece
 
 import speccascade as sc
 from speccascade.checkpoints import CheckpointError, orbax_io
-from speccascade.decoding import methods
+from speccascade.decoding import decoders
 from speccascade.experiments import batches, generation
 from speccascade.experiments.examples import InputError
 from speccascade.experiments.pair import PairError
@@ -73,7 +73,7 @@ def test_what_comes_back(out):
 
 
 def test_another_alpha_temperature_seed_and_text_compile_nothing(pair, out):
-  before = methods._run._cache_size()
+  before = decoders._run._cache_size()
   other = pair.generate(
     ["zero", "one", "two", "nine"],
     "spec_cascade_chow",
@@ -83,7 +83,7 @@ def test_another_alpha_temperature_seed_and_text_compile_nothing(pair, out):
     **SHORT,
   )
   assert len(other) == 4
-  assert methods._run._cache_size() == before
+  assert decoders._run._cache_size() == before
   again = pair.generate(TEXTS, "spec_cascade_chow", alpha=0.3, **SHORT)
   np.testing.assert_array_equal(again.tokens, out.tokens)
   changed = pair.generate(

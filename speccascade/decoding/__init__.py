@@ -1,6 +1,7 @@
 """The core: deferral rules, targets, verifier steps and executions."""
 
 from speccascade.decoding import methods
+from speccascade.decoding.decoders import Decoder, DraftLength, decoder
 from speccascade.decoding.deferral import RULES, Rule, rule
 from speccascade.decoding.drafters.autoregressive import (
   AutoregressiveDrafter,
@@ -10,13 +11,7 @@ from speccascade.decoding.drafters.cascade import cascade_drafter
 from speccascade.decoding.drafters.horizontal import HorizontalDrafter
 from speccascade.decoding.drafters.max_gram import MaxGramDrafter
 from speccascade.decoding.drafters.reviewed import ReviewedDrafter
-from speccascade.decoding.methods import (
-  METHODS,
-  Decoder,
-  DraftLength,
-  Method,
-  decoder,
-)
+from speccascade.decoding.methods import METHODS, Method
 from speccascade.decoding.sampling import Sampling, row_keys
 from speccascade.decoding.target import Target, as_target, defer, defer_tokens
 from speccascade.decoding.types import (

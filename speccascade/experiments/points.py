@@ -2,13 +2,14 @@
 
 import dataclasses
 
-from speccascade.decoding import methods
+from speccascade.decoding import decoders, methods
+from speccascade.decoding.decoders import Decoder, DraftLength
 from speccascade.decoding.executions.bild import bild
 from speccascade.decoding.executions.sequential_cascade import (
   CATCH_UP,
   sequential_cascade,
 )
-from speccascade.decoding.methods import Decoder, DraftLength, Method
+from speccascade.decoding.methods import Method
 from speccascade.decoding.sampling import Sampling
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
@@ -77,7 +78,7 @@ class Point:
     shared: bool = False,
   ) -> Decoder:
     """Returns the decoder; arguments as fields of `Decoder`."""
-    return methods.decoder(
+    return decoders.decoder(
       self.method,
       gamma=self.gamma,
       max_decode_len=max_decode_len,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import methods
+from speccascade.decoding import decoders
 from speccascade.decoding.sampling import Sampling, row_keys
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
@@ -85,7 +85,7 @@ def greedy(
     N int32 arrays; EOS is kept.
   """
   model = T5LM.create(config, params)
-  decode = methods.decoder(
+  decode = decoders.decoder(
     "verifier", gamma=1, max_decode_len=max_decode_len, eos_id=eos_id
   )
   outputs: list[np.ndarray] = [np.zeros(0, np.int32)] * len(sources)

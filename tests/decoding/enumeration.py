@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding import emission, numerics, rejection, theory
-from speccascade.decoding.methods import DraftLength
+from speccascade.decoding.decoders import DraftLength
 from tests import toy
 
 EDGE = 1e-13

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS, Decoder, Sampling, methods, row_keys
+from speccascade.decoding import METHODS, Decoder, Sampling, decoders, row_keys
 from speccascade.decoding.drafters import autoregressive
 from speccascade.decoding.executions import bild as bild_lib
 from speccascade.decoding.executions.oracle_cascade import oracle_cascade
@@ -155,7 +155,7 @@ ROWS = {
   "stop": (
     "spec_decode",
     0.0,
-    {"draft_length": methods.DraftLength("max_prob", 0.6)},
+    {"draft_length": decoders.DraftLength("max_prob", 0.6)},
   ),
   "stepwise": ("token_cascade_chow", 0.4, {}),
   "sequence": ("seq_cascade_chow", 0.999, {}),
@@ -330,7 +330,7 @@ def test_bild_against_its_decisions_by_hand(gamma):
       GREEDY,
       gamma=gamma,
       max_decode_len=30,
-      draft_length=methods.DraftLength("max_prob", fallback),
+      draft_length=decoders.DraftLength("max_prob", fallback),
     )
     for row in range(200):
       tokens, large, small = bild_by_hand(

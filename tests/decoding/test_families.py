@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS, Sampling, methods
+from speccascade.decoding import METHODS, Sampling, decoders, methods
 from speccascade.decoding.families import Family
 from tests import toy
 
@@ -12,7 +12,7 @@ ROWS = 48
 
 
 def decode(name: str, temperature: float, **settings):
-  decoder = methods.decoder(
+  decoder = decoders.decoder(
     name, gamma=2, max_decode_len=6, eos_id=toy.EOS, trace=True, **settings
   )
   inputs, keys = toy.rows(ROWS)
@@ -32,10 +32,10 @@ def test_a_shared_program_decodes_as_the_method_alone(temperature):
     and len(methods.family(method, temperature == 0)) > 1
   ]
   assert len(names) > 15
-  before = methods._run._cache_size()
+  before = decoders._run._cache_size()
   together = {name: decode(name, temperature, shared=True) for name in names}
   # One for the speculative ones, the oracles and the sequential cascades.
-  assert methods._run._cache_size() - before == 3
+  assert decoders._run._cache_size() - before == 3
   assert len({np.asarray(d.tokens).tobytes() for d in together.values()}) > 5
   for name, shared in together.items():
     alone = decode(name, temperature)
@@ -47,7 +47,7 @@ def test_what_has_no_family_runs_alone():
   for name in ("drafter", "verifier", "spec_decode", "seq_cascade_chow"):
     method = METHODS[name]
     assert methods.family(method, greedy=True) == [method]
-    decoder = methods.decoder(
+    decoder = decoders.decoder(
       name, gamma=2, max_decode_len=6, eos_id=toy.EOS, shared=True
     )
     assert not isinstance(decoder.program(True)[0].method.target, Family)
@@ -64,7 +64,7 @@ def test_greedy_methods_are_in_no_sampled_family():
 
 def test_gamma_does_not_split_programs_without_blocks():
   one, other = (
-    methods.decoder("verifier", gamma=g, max_decode_len=6, eos_id=1)
+    decoders.decoder("verifier", gamma=g, max_decode_len=6, eos_id=1)
     for g in (2, 5)
   )
   assert one.program(True) == other.program(True)

@@ -7,7 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS, DraftLength, Sampling, methods
+from speccascade.decoding import (
+  METHODS,
+  DraftLength,
+  Sampling,
+  decoders,
+  methods,
+)
 from speccascade.decoding.drafters.max_gram import MaxGramDrafter
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy
@@ -65,7 +71,7 @@ def settings(**changes):
 
 
 def call(name, models=None, alpha=None, sampling=None, **changes):
-  decoder = methods.decoder(name, **settings(**changes))
+  decoder = decoders.decoder(name, **settings(**changes))
   models = toy.sources() if models is None else models
   alpha = METHODS[name].default_alpha if alpha is None else alpha
   sampling = Sampling.create(0.0) if sampling is None else sampling
@@ -96,11 +102,11 @@ def test_unknown_names_have_near_misses():
 )
 def test_settings_are_checked(changes, message):
   with pytest.raises(ValueError, match=message):
-    methods.decoder("spec_cascade_opt", **settings(**changes))
+    decoders.decoder("spec_cascade_opt", **settings(**changes))
 
 
 def test_the_printed_bonus_of_a_lossless_block_is_exact():
-  methods.decoder(
+  decoders.decoder(
     "spec_decode", **settings(verification="block", bonus="verifier")
   )
 
@@ -194,7 +200,7 @@ def test_rules_that_read_q_refuse_a_drafter_without_confidence():
   for name, row in METHODS.items():
     if not row.has_blocks or row.target is None:
       continue
-    decoder = methods.decoder(name, **settings())
+    decoder = decoders.decoder(name, **settings())
     # The checks of a call alone: nothing is compiled for what is let pass.
     message = refusal(decoder, models, row.default_alpha)
     if message is not None:
@@ -213,9 +219,9 @@ def test_rules_that_read_q_refuse_a_drafter_without_confidence():
 
 def programs(decode, *args, **kwargs):
   """Returns (how many programs a call makes `_run` compile, its result)."""
-  before = methods._run._cache_size()
+  before = decoders._run._cache_size()
   made = decode(*args, **kwargs)
-  return methods._run._cache_size() - before, made
+  return decoders._run._cache_size() - before, made
 
 
 def test_alpha_temperature_and_seed_compile_nothing_new():
@@ -225,7 +231,7 @@ def test_alpha_temperature_and_seed_compile_nothing_new():
     alpha, temperature, top_p=0.9, rngs=keys, threshold=0.4, method="opt"
   ):
     # A fresh decoder and fresh models each time, as a sweep makes them.
-    decoder = methods.decoder(
+    decoder = decoders.decoder(
       f"spec_cascade_{method}",
       **settings(draft_length=DraftLength("max_prob", threshold)),
     )

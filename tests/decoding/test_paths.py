@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS, DraftLength, Sampling, methods
+from speccascade.decoding import METHODS, DraftLength, Sampling, decoders
 from speccascade.decoding.types import (
   BONUS,
   DRAFT,
@@ -89,7 +89,7 @@ def test_every_path_of_the_speculative_loop(case, monkeypatch):
   made = driving.paths(pair, ways, length)
   assert abs(sum(path.weight for path in made) - 1) < 1e-3
 
-  decoder = methods.decoder(
+  decoder = decoders.decoder(
     name,
     gamma=gamma,
     max_decode_len=length,
@@ -292,7 +292,7 @@ def test_every_path_of_the_stepwise_loop(name, monkeypatch):
   table = getattr(law, STEPWISE[name])
   rows, probs = zip(*likely_sequences(pair, table, LENGTH))
   assert abs(sum(probs) - 1) < 1e-3
-  decoder = methods.decoder(
+  decoder = decoders.decoder(
     name, gamma=1, max_decode_len=LENGTH, eos_id=toy.EOS, trace=True
   )
   results = driving.run(
@@ -355,7 +355,7 @@ def test_every_path_of_the_sequence_cascade(name, monkeypatch):
   assert np.abs(score - np.log1p(-alpha)).min() > 1e-4
   assert 0.1 < weights[keeps].sum() < 0.9
 
-  decoder = methods.decoder(
+  decoder = decoders.decoder(
     name, gamma=1, max_decode_len=3, eos_id=toy.EOS, trace=True
   )
   results = driving.run(

@@ -17,7 +17,7 @@ from speccascade.decoding import (
   METHODS,
   DraftLength,
   Sampling,
-  methods,
+  decoders,
   row_keys,
 )
 from speccascade.models import T5LM, T5Config
@@ -128,7 +128,7 @@ def pairs():
 def test_samples_have_the_exact_law(case):
   name, how, settings = case
   row, length = METHODS[name], 4
-  decoder = methods.decoder(
+  decoder = decoders.decoder(
     name, **{"gamma": 2, "max_decode_len": length, "eos_id": toy.EOS, **how}
   )
   sampling = Sampling.create(**settings)
@@ -183,7 +183,7 @@ def test_samples_of_the_sequence_cascade(name):
   keep = score >= math.log1p(-alpha)
   want = q * keep + q[~keep].sum() * p
   assert 0.1 < q[keep].sum() < 0.9
-  decoder = methods.decoder(
+  decoder = decoders.decoder(
     name, gamma=1, max_decode_len=length, eos_id=toy.EOS
   )
   source = jnp.zeros((ROWS, 1), jnp.int32)
@@ -296,7 +296,7 @@ def test_samples_of_a_tiny_t5(case):
     )
   else:
     alpha = 0.0
-  decoder = methods.decoder(
+  decoder = decoders.decoder(
     name, max_decode_len=T5_LENGTH, eos_id=toy.EOS, **how
   )
   rows, batches = 20_000, 2 * ROWS // 20_000

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade.decoding import methods
+from speccascade.decoding import decoders, methods
 from speccascade.experiments import results, sweep_plan
 from speccascade.experiments.run_folder import OutputError
 from tests.experiments import tiny_sweep
@@ -49,9 +49,9 @@ MORE = {
 def sampled(files, tmp_path_factory):
   """A sweep at two temperatures and two seeds; (outcome, programs, folder)."""
   out = tmp_path_factory.mktemp("sampled") / "out"
-  methods._run.clear_cache()  # other tests of this process compile the same
+  decoders._run.clear_cache()  # other tests of this process compile the same
   outcome = tiny_sweep.run(files, out, **MORE)
-  return outcome, methods._run._cache_size(), out
+  return outcome, decoders._run._cache_size(), out
 
 
 def test_points(sampled):

@@ -9,7 +9,8 @@ from speccascade.experiments.report import (
   plots,
   report_tables,
 )
-from speccascade.experiments.report.curves import MEASURED, Clock, Study
+from speccascade.experiments.report.clocks import MEASURED, Clock, modelled
+from speccascade.experiments.report.curves import Study
 from speccascade.experiments.report.drawing import Plot
 from speccascade.experiments.report.report_tables import Table
 from speccascade.experiments.results import ResultRow
@@ -99,7 +100,7 @@ def sections(
 def _section(study: Study, metric, cost_ratio, prefix) -> Section:
   metric = _metric(study, metric)
   ratio = study.cost_ratio if cost_ratio is None else cost_ratio
-  model = None if ratio is None else curves.modelled(ratio)
+  model = None if ratio is None else modelled(ratio)
   clocks = (MEASURED,) if model is None else (MEASURED, model)
   tables = []
   for clock in clocks:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from speccascade.experiments.frontier import Estimate
 from speccascade.experiments.report import curves, summary
-from speccascade.experiments.report.curves import Clock, Panel, Study
+from speccascade.experiments.report.clocks import Clock
+from speccascade.experiments.report.curves import Panel, Study
 from speccascade.experiments.report.summary import Difference, Line, Loss
 
 # What the report asks first: do these beat lossy speculative decoding?

@@ -5,12 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from speccascade.experiments.report import curves, drawing, report_tables
-from speccascade.experiments.report.curves import (
-  Clock,
-  Curve,
-  Measured,
-  Panel,
-)
+from speccascade.experiments.report.clocks import Clock
+from speccascade.experiments.report.curves import Curve, Measured, Panel
 from speccascade.experiments.report.drawing import FONT, GREY, Plot, Series
 from speccascade.experiments.report.summary import is_fast
 

@@ -5,7 +5,8 @@ import dataclasses
 
 from speccascade.experiments import tables
 from speccascade.experiments.report import curves, summary
-from speccascade.experiments.report.curves import Clock, Measured, Study
+from speccascade.experiments.report.clocks import Clock
+from speccascade.experiments.report.curves import Measured, Study
 from speccascade.experiments.tables import Column
 
 

@@ -7,12 +7,8 @@ import math
 from speccascade.experiments import frontier
 from speccascade.experiments.frontier import Estimate, Points
 from speccascade.experiments.report import curves
-from speccascade.experiments.report.curves import (
-  Clock,
-  Curve,
-  Measured,
-  Panel,
-)
+from speccascade.experiments.report.clocks import Clock
+from speccascade.experiments.report.curves import Curve, Measured, Panel
 
 # An oracle asks the large model at every token before it decides: its latency
 # says nothing of what it would be.

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from speccascade.experiments.report import curves
-from speccascade.experiments.report.curves import MEASURED
+from speccascade.experiments.report import clocks, curves
+from speccascade.experiments.report.clocks import MEASURED
 from tests.experiments.report import synthetic
 
 
@@ -115,7 +115,7 @@ def test_modelled_latency_by_hand():
   # SpecDecode: a block of 5 drafts costs 5 c + 1, and yields its tokens.
   found = study()
   point = found.panels[1].find("spec_decode").points[0]
-  clock = curves.modelled(0.12)
+  clock = clocks.modelled(0.12)
   tokens = point.counts.num_tokens / point.counts.num_blocks
   assert clock.of(point).value == pytest.approx((5 * 0.12 + 1) / tokens)
   # The exact bonus of a cascade drafts once more.
@@ -134,7 +134,7 @@ def test_modelled_latency_by_hand():
 def test_modelled_points_have_the_qualities_spread_alone():
   panel = study().panels[1]
   opt = panel.find("spec_cascade_opt").points
-  found = curves.modelled(0.12).points(opt, "bleu")
+  found = clocks.modelled(0.12).points(opt, "bleu")
   latency, quality = found.replicates
   assert (np.ptp(latency, axis=0) == 0).all()
   assert (np.ptp(quality, axis=0) > 0).all()
@@ -147,7 +147,7 @@ def test_drafters_of_several_models_are_not_modelled():
   row = point.rows[0]
   counts = dataclasses.replace(row.counts, calls_by_model=(3, 4))
   several = curves.Measured((dataclasses.replace(row, counts=counts),))
-  assert curves.modelled(0.1).of(several) is None
+  assert clocks.modelled(0.1).of(several) is None
 
 
 def test_who_writes_what_the_large_model_would():

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from speccascade.experiments.report import curves, drawing, plots, svg
-from speccascade.experiments.report.curves import MEASURED
+from speccascade.experiments.report import clocks, curves, drawing, plots, svg
+from speccascade.experiments.report.clocks import MEASURED
 from tests.experiments.report import synthetic
 
 PLACES = st.lists(st.integers(-20, 220).map(float), min_size=1, max_size=25)
@@ -123,7 +123,7 @@ def test_without_latency_there_is_no_figure_2():
   (study,) = curves.studies(rows)
   args = ("bleu", "figure2", "")
   assert plots.quality_latency(study.panels, MEASURED, *args) is None
-  model = curves.modelled(0.1)
+  model = clocks.modelled(0.1)
   assert plots.quality_latency(study.panels, model, *args) is not None
 
 

@@ -6,12 +6,13 @@ import math
 import pytest
 
 from speccascade.experiments.report import (
+  clocks,
   curves,
   findings,
   report_tables,
   summary,
 )
-from speccascade.experiments.report.curves import MEASURED
+from speccascade.experiments.report.clocks import MEASURED
 from tests.experiments.report import synthetic
 
 
@@ -206,7 +207,7 @@ def test_losses_have_their_reasons():
     synthetic.rows(methods=["verifier", "spec_decode"], overhead=1.25)
   )
   panel = study.panels[1]
-  model = curves.modelled(study.cost_ratio)
+  model = clocks.modelled(study.cost_ratio)
   (loss,) = summary.losses(panel, model)
   point = panel.find("spec_decode").points[0]
   costs = synthetic.COSTS
@@ -241,7 +242,7 @@ def test_a_loss_needs_the_whole_interval():
 
 def test_findings_say_what_the_tables_say():
   (study,) = curves.studies(synthetic.rows())
-  model = curves.modelled(study.cost_ratio)
+  model = clocks.modelled(study.cost_ratio)
   found = findings.findings(study, (MEASURED, model), "bleu")
   assert [one.title for one in found] == ["greedy (T = 0)", "T = 1"]
   sampled = dict(found[1].by_clock)

@@ -1,0 +1,268 @@
+"""A method with its static settings, as one compiled program: `Decoder`."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding import rejection
+from speccascade.decoding.drafters.autoregressive import (
+  AutoregressiveDrafter,
+  StopPolicy,
+)
+from speccascade.decoding.executions.bild import FALLBACK, bild
+from speccascade.decoding.executions.speculative import speculative
+from speccascade.decoding.families import Family
+from speccascade.decoding.methods import Method, family, find
+from speccascade.decoding.sampling import Sampling
+from speccascade.decoding.target import lossless
+from speccascade.decoding.types import Decoded
+
+
+@dataclasses.dataclass(frozen=True)
+class DraftLength:
+  """How long a block may grow: gamma, or shorter where the drafter is unsure.
+
+  Attributes:
+    policy: "fixed"; "max_prob" stops where max q < threshold, before a draw;
+      "token_prob" stops after a drawn token of sampled probability < threshold.
+    threshold: in [0, 1]; not used by "fixed".
+  """
+
+  policy: str = "fixed"
+  threshold: float = 0.0
+
+  def __post_init__(self):
+    known = ("fixed", "max_prob", "token_prob")
+    if self.policy not in known:
+      raise ValueError(
+        f"draft length policy is {self.policy!r}; wanted one of"
+        f" {', '.join(known)}"
+      )
+    if not 0 <= self.threshold <= 1:
+      raise ValueError(
+        f"draft length threshold is {self.threshold}; wanted a number in [0, 1]"
+      )
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoder:
+  """A method with its static settings; calling it decodes a batch.
+
+  Equal decoders share one compiled program for each shape: alpha, temperature,
+  top_p and the keys are traced.
+
+  Attributes:
+    method: row of the table.
+    gamma: block size, 1 or more; not used by methods without blocks.
+    max_decode_len: most tokens of a row, EOS counted.
+    eos_id: id that ends a row.
+    bonus: "target" or "verifier"; see `speculative`.
+    verification: "token" or "block".
+    draft_length: a `DraftLength`; for `bild` the threshold is its fallback.
+    trace: whether to record who wrote each token.
+    shared: whether the methods of a family share one program, which then
+      branches at each target: a study of many methods compiles few programs. On
+      a CPU the branch costs next to nothing; elsewhere it may wait for the
+      host.
+  """
+
+  method: Method
+  gamma: int
+  max_decode_len: int
+  eos_id: int
+  bonus: str = "target"
+  verification: str = "token"
+  draft_length: DraftLength = DraftLength()
+  trace: bool = False
+  shared: bool = False
+
+  def __post_init__(self):
+    if self.gamma < 1:
+      raise ValueError(f"gamma is {self.gamma}; wanted 1 or more")
+    if self.max_decode_len < 1:
+      raise ValueError(
+        f"max_decode_len is {self.max_decode_len}; wanted 1 or more"
+      )
+    if self.bonus not in ("target", "verifier"):
+      raise ValueError(
+        f"bonus is {self.bonus!r}; wanted 'target' (exact) or 'verifier' (as"
+        " Algorithm 4 prints it)"
+      )
+    if self.verification not in rejection.VERIFY:
+      raise ValueError(
+        f"verification is {self.verification!r}; wanted one of"
+        f" {', '.join(rejection.VERIFY)}"
+      )
+    if (
+      self.verification == "block"
+      and self.bonus == "verifier"
+      and self.method.target is not lossless
+    ):
+      raise ValueError(
+        "block verification with bonus 'verifier' has no stated law unless the"
+        " target is the verifier; use bonus 'target' or verification 'token'"
+      )
+
+  def __call__(
+    self, drafter, verifier, inputs, rngs, alpha: float, sampling: Sampling
+  ) -> Decoded:
+    """Decodes a batch.
+
+    Args:
+      drafter: a language model, a tuple of them (largest first) for methods
+        that compose several, or a `Drafter` that is used as it is; None for
+        `verifier`.
+      verifier: a language model; None for `drafter`.
+      inputs: [B, S] int32 source tokens, 0 is padding.
+      rngs: [B] typed keys, see `sampling.row_keys`.
+      alpha: number in the method's range.
+      sampling: a `Sampling`.
+
+    Raises:
+      ValueError: alpha is outside its range, the method is greedy only, the two
+        models do not share a vocabulary, or the drafter has no confidence for
+        the rule to read.
+    """
+    self.check(drafter, verifier, alpha, sampling)
+    alpha = jnp.asarray(self.method.host_alpha(alpha), jnp.float32)
+    threshold = self.draft_length.threshold
+    if self.method.execution is bild and self.draft_length.policy == "fixed":
+      threshold = FALLBACK
+    static, index = self.program(sampling.greedy)
+    return _run(
+      static,
+      drafter if self.method.needs_drafter else None,
+      verifier if self.method.needs_verifier else None,
+      inputs,
+      rngs,
+      alpha,
+      jnp.asarray(threshold, jnp.float32),
+      sampling,
+      jnp.asarray(index, jnp.int32),
+    )
+
+  def program(self, greedy: bool) -> "tuple[Decoder, int]":
+    """Returns the decoder whose program a call runs, and the place of the
+    method's target in it.
+
+    Args:
+      greedy: whether at temperature 0.
+    """
+    method, index = self.method, 0
+    members = family(method, greedy) if self.shared else [method]
+    if len(members) > 1:
+      index = members.index(method)
+      targets = Family(tuple(member.target for member in members))
+      method = Method(method.execution, targets, "Family")
+    settings = {"method": method, "shared": False}
+    settings["draft_length"] = dataclasses.replace(
+      self.draft_length, threshold=0.0
+    )
+    if not method.has_blocks:
+      settings["gamma"] = 1
+    return dataclasses.replace(self, **settings), index
+
+  def check(self, drafter, verifier, alpha: float, sampling: Sampling):
+    """Checks what a call gets, without decoding; raises as a call does."""
+    method = self.method
+    for role, model, needed in (
+      ("drafter", drafter, method.needs_drafter),
+      ("verifier", verifier, method.needs_verifier),
+    ):
+      if needed and model is None:
+        raise ValueError(f"{method.label} needs a {role}; none was given")
+    drafters = () if drafter is None else _models(drafter)
+    is_composed = hasattr(drafter, "propose")
+    if not is_composed and method.needs_drafter:
+      wanted = method.num_drafters
+      if method.compose is None and len(drafters) != 1:
+        raise ValueError(
+          f"{method.label} takes one drafter; {len(drafters)} were given"
+        )
+      if len(drafters) < wanted:
+        raise ValueError(
+          f"{method.label} takes {wanted} drafters, largest first;"
+          f" {len(drafters)} was given"
+        )
+    models = drafters if verifier is None else (*drafters, verifier)
+    sizes = {model.vocab_size for model in models}
+    if len(sizes) > 1:
+      raise ValueError(
+        f"drafter has {drafters[0].vocab_size} vocabulary rows, verifier"
+        f" {models[-1].vocab_size}; a pair must share one vocabulary"
+      )
+    size = sizes.pop()
+    method.check_alpha(alpha, size)
+    if method.greedy_only and not sampling.greedy:
+      raise ValueError(
+        f"{method.label} is defined at temperature 0 only; temperature is"
+        f" {float(sampling.temperature):g}"
+      )
+    if (
+      method.target is not None
+      and method.target.needs_confidence
+      and not getattr(drafter, "has_confidence", True)
+    ):
+      raise ValueError(
+        f"{method.label} reads the drafter's confidence, and a"
+        f" {type(drafter).__name__} has none (its proposals are one-hot); use"
+        " spec_decode, or a rule that looks at the verifier only, such as"
+        " spec_cascade_token_v3"
+      )
+
+  def run(
+    self, drafter, verifier, inputs, rngs, alpha, threshold, sampling, index=0
+  ) -> Decoded:
+    """The traced part of a call; arguments as there, already checked."""
+    target = self.method.target
+    if isinstance(target, Family):
+      target = target.choose(index)
+    settings = {
+      "target": target,
+      "alpha": alpha,
+      "sampling": sampling,
+      "max_decode_len": self.max_decode_len,
+      "eos_id": self.eos_id,
+      "trace": self.trace,
+    }
+    if self.method.execution is speculative:
+      if hasattr(drafter, "propose"):
+        pass
+      elif self.method.compose is not None:
+        drafter = self.method.compose(_models(drafter), self.gamma, alpha)
+      else:
+        stop = None
+        if self.draft_length.policy != "fixed":
+          before = self.draft_length.policy == "max_prob"
+          stop = StopPolicy(threshold, before_draw=before)
+        drafter = AutoregressiveDrafter(drafter, self.gamma, stop, behind=0)
+      settings["bonus"] = self.bonus
+      settings["verify"] = rejection.VERIFY[self.verification]
+    if self.method.execution is bild:
+      settings["fallback"] = threshold
+    return self.method.execution(drafter, verifier, inputs, rngs, **settings)
+
+
+def _models(drafter) -> tuple:
+  """Returns the drafter, or drafters, as a tuple."""
+  return drafter if isinstance(drafter, tuple) else (drafter,)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(
+  decoder, drafter, verifier, inputs, rngs, alpha, threshold, sampling, index
+):
+  return decoder.run(
+    drafter, verifier, inputs, rngs, alpha, threshold, sampling, index
+  )
+
+
+def decoder(name: str, **settings) -> Decoder:
+  """Returns the `Decoder` of a method by name; settings as fields there.
+
+  Raises:
+    ValueError: an unknown method, or a setting out of range.
+  """
+  return Decoder(method=find(name), **settings)
