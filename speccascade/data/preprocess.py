@@ -37,6 +37,11 @@ def gsm8k_prompt(question: str) -> str:
   )
 
 
+def gsm8k(question: str, solution: str) -> tuple[str, str]:
+  """Returns inputs and targets of a GSM8K example."""
+  return gsm8k_prompt(question), drop_annotations(solution)
+
+
 def mmlu_prompt(question: str, choices: Sequence[str]) -> str:
   """Returns the zero-shot chain-of-thought prompt of an MMLU question.
 

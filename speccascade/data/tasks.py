@@ -5,7 +5,7 @@ task has the features `inputs` and `targets` and, where there are several right
 answers, `references`. Only what a task needs is read, when it is read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import csv
 import dataclasses
 import difflib
@@ -132,6 +132,7 @@ def register_text_task(
   extra_ids: int | None = None,
   metrics: Sequence[str] = ("bleu", "chrf"),
   languages: Sequence[str] = ("en", "de"),
+  edit: Callable[[str, str], tuple[str, str]] | None = None,
 ) -> str:
   """Registers a task over text files and returns its name, for gin.
 
@@ -150,6 +151,8 @@ def register_text_task(
     extra_ids: see `Vocabulary`.
     metrics: names in `quality.METRICS`.
     languages: the suffixes of a prefix NAME, inputs first.
+    edit: makes inputs and targets of what the files hold, such as
+      `preprocess.gsm8k`; applied to every reference.
 
   Raises:
     ValueError: no split, an unknown metric, or a name that is taken.
@@ -168,6 +171,7 @@ def register_text_task(
     extra_ids,
     tuple(metrics),
     tuple(languages),
+    edit and f"{edit.__module__}.{edit.__qualname__}",
   )
   if name in seqio.TaskRegistry.names():
     if _REGISTERED_TEXT.get(name) == made_of:
@@ -176,7 +180,10 @@ def register_text_task(
   register(
     name,
     text_files.TextFileSource(splits, languages),
-    [functools.partial(_prefixed, prefix=prefix)],
+    [
+      *([functools.partial(_edited, edit=edit)] if edit else []),
+      functools.partial(_prefixed, prefix=prefix),
+    ],
     metrics,
     Vocabulary(vocabulary, extra_ids),
   )
@@ -198,12 +205,26 @@ def _fields(example, prefix, inputs, targets):
 
 
 @seqio.map_over_dataset
+def _edited(example, edit):
+  def to_text(source, references):
+    edited = [edit(source.decode(), text.decode()) for text in references]
+    return edited[0][0], [target for _, target in edited]
+
+  inputs, references = tf.numpy_function(
+    to_text, [example["inputs"], example["references"]], [tf.string] * 2
+  )
+  references = tf.ensure_shape(references, [None])
+  return {
+    "inputs": tf.ensure_shape(inputs, []),
+    "targets": references[0],
+    "references": references,
+  }
+
+
+@seqio.map_over_dataset
 def _gsm8k(example):
   def to_text(question, answer):
-    return (
-      preprocess.gsm8k_prompt(question.decode()),
-      preprocess.drop_annotations(answer.decode()),
-    )
+    return preprocess.gsm8k(question.decode(), answer.decode())
 
   return _call(to_text, example["question"], example["answer"])
 

@@ -214,6 +214,27 @@ def test_text_task_from_gin(text_task, tmp_path):
   gin.clear_config()
 
 
+def test_edited_text(tmp_path, vocabulary, vocabulary_path):
+  path = tmp_path / "problems.jsonl"
+  row = {
+    "inputs": "How many eggs?",
+    "targets": "2*3=<<2*3=6>>6 eggs.\n#### 6",
+    "extra_targets": ["3*2=<<3*2=6>>6.\n#### 6"],
+  }
+  path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+  files = {"test": str(path), "vocabulary": str(vocabulary_path)}
+  name = tasks.register_text_task("edited", edit=preprocess.gsm8k, **files)
+  got = first(name, vocabulary, "test")
+  assert got.text == preprocess.gsm8k_prompt("How many eggs?")
+  assert got.references == ("2*3=6 eggs.\n#### 6", "3*2=6.\n#### 6")
+  arrays = reading.from_task(name, "test", progress=False)
+  np.testing.assert_array_equal(
+    arrays.get("targets", 0), [*vocabulary.encode(got.references[0]), 1]
+  )
+  with pytest.raises(ValueError, match="there is a task 'edited' already"):
+    tasks.register_text_task("edited", **files)
+
+
 def test_text_task_mistakes(text_task):
   with pytest.raises(ValueError, match="has no files"):
     tasks.register_text_task("empty")
