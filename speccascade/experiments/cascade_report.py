@@ -7,13 +7,14 @@ import pathlib
 
 from speccascade.experiments import results
 from speccascade.experiments.cascade_study import Scored, Study
+from speccascade.experiments.drafters import Cascade
 
 _COLUMNS = (
-  "K",
-  "lenience",
+  "cascade",
   "examples",
   "SWI",
   "speed-up",
+  "tokens/s",
   "tokens/block",
   "verifier calls/token",
   "drafter calls/token",
@@ -21,15 +22,20 @@ _COLUMNS = (
 
 
 def _line(one: Scored) -> list[str]:
-  counts, speedup = one.row.counts, one.row.measured_speedup
+  counts, latency = one.row.counts, one.row.latency
   per_token = [f"{n / counts.num_tokens:.3f}" for n in one.calls]
-  rows = "; ".join(" ".join(map(str, row)) for row in one.cascade.k)
+  speedup = rate = ""
+  if latency is not None:
+    low, high = 1 / latency.relative_high, 1 / latency.relative_low
+    speedup = f"{1 / latency.relative_latency:.2f} [{low:.2f}, {high:.2f}]"
+    seconds = latency.walltime_s * latency.num_examples
+    rate = f"{counts.num_tokens / seconds:.0f}"
   return [
-    rows,
-    f"{one.cascade.lenience:g}",
+    one.cascade.label,
     str(one.row.settings.num_examples),
     f"{one.swi:.3f}",
-    "" if speedup is None else f"{speedup:.3f}",
+    speedup,
+    rate,
     f"{counts.num_tokens / counts.num_blocks:.3f}",
     f"{counts.verifier_calls / counts.num_tokens:.3f}",
     " / ".join(per_token),
@@ -56,25 +62,51 @@ def write(folder: pathlib.Path, study: Study, ranking: Sequence[Scored]):
         "",
         f"Ranked by {study.objective}; those that went further stand higher."
         f" SWI weighs calls: verifier 1, {costs or 'nothing else'}; Max-Gram"
-        " costs nothing. K is in tokens added (increments), a row for each"
+        " costs nothing. The verifier alone has an SWI and a speed-up of 1"
+        f"{_alone(ranking)}. K is in tokens added (increments), a row for each"
         " level, Max-Gram last; a first row with one entry is plain"
-        " speculative decoding. Temperature"
-        f" {float(study.point.temperature):g}, seed {study.seed}.",
+        " speculative decoding; l is lenience. Temperature"
+        f" {float(study.point.temperature):g}, seed {study.seed}. Speed-ups"
+        " have their 95% intervals, over examples.",
         "",
         *("| " + " | ".join(row) + " |" for row in table),
         "",
       ]
     ),
   )
-  best = ranking[0].cascade
-  results.write_whole(
-    folder / "best.gin",
-    "# Include after configs/runs/cascade.gin.\n"
-    f"CASCADE_K = {[list(row) for row in best.k]}\n"
-    f'CASCADE_K_MEANING = "{best.meaning}"\n'
-    f"LENIENCE = {best.lenience}\n"
-    + (f'BIGRAMS = "{best.bigrams}"\n' if best.bigrams else ""),
-  )
+  results.write_whole(folder / "best.gin", _gin(ranking[0].cascade))
+
+
+def _gin(cascade: Cascade) -> str:
+  """Returns the macros of configs/runs/cascade.gin that make a cascade."""
+  lines = [
+    "# Include after configs/runs/cascade.gin.",
+    f"CASCADE_K = {[list(row) for row in cascade.k]}",
+    f'CASCADE_K_MEANING = "{cascade.meaning}"',
+    f"LENIENCE = {cascade.lenience}",
+  ]
+  if not cascade.max_gram:
+    lines.append("MAX_GRAM = False")
+  for name, path in (("BIGRAMS", cascade.bigrams), ("NGRAMS", cascade.ngrams)):
+    if path is not None:
+      lines.append(f'{name} = "{path}"')
+  if cascade.verification != "token":
+    lines.append(f'INNER_VERIFICATION = "{cascade.verification}"')
+  return "\n".join(lines) + "\n"
+
+
+def _alone(ranking: Sequence[Scored]) -> str:
+  """Says how fast the verifier was, over the runs beside it."""
+  rates = [
+    one.row.counts.num_tokens
+    / (one.row.latency.walltime_s / one.row.latency.relative_latency)
+    / one.row.latency.num_examples
+    for one in ranking
+    if one.row.latency is not None
+  ]
+  if not rates:
+    return ""
+  return f", {min(rates):.0f} to {max(rates):.0f} tokens/s beside the others"
 
 
 def describe(ranking: Sequence[Scored]) -> str:

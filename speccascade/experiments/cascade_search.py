@@ -1,7 +1,8 @@
 """Successive halving over K and lenience, by SWI or by measured time.
 
 Every candidate decodes a few examples; the best third goes on to three times as
-many, until one is left. Leaves in OUTPUT_DIR: `rows.jsonl` (a result row for
+many, until one is left. Cascades that are given by name all decode all of them,
+once. Leaves in OUTPUT_DIR: `rows.jsonl` (a result row for
 each candidate and round, appended as it is measured), `search.json` (what is
 being searched; a later start compares itself with it), `report.md`,
 `report.csv` and `best.gin`.
@@ -45,6 +46,7 @@ def search(
   split: str = "validation",
   input_file: str | None = None,
   num_examples: int = 81,
+  cascades: Sequence[Cascade] | None = None,
   space: Space | None = None,
   num_candidates: int | None = 27,
   bigrams: str | os.PathLike | None = None,
@@ -74,6 +76,8 @@ def search(
     split: of the task.
     input_file: text or JSONL.
     num_examples: of the last round.
+    cascades: compared with each other on all examples, in one round; the space
+      and the rounds are then left out.
     space: what is tried; None takes the default `Space`.
     num_candidates: this many of the space, drawn by `seed`; None tries all.
       Plain speculative decoding with each drafter is always among them.
@@ -96,6 +100,8 @@ def search(
     ValueError: a setting, a model or an input does not fit.
   """
   _check(objective, eta, first_examples, num_examples, num_candidates)
+  if cascades is not None and not cascades:
+    raise ValueError("CASCADES is empty; give one or more, or None to search")
   found = sources.read(
     vocabulary,
     max_len=task_feature_lengths["inputs"],
@@ -129,14 +135,13 @@ def search(
     seed=seed,
     objective=objective,
   )
-  num_neural = len(pair.drafters)
-  how = {"bigrams": bigrams}
-  tried = (space or Space()).cascades(num_neural, **how)
-  if num_candidates is not None and num_candidates < len(tried):
-    rng = np.random.default_rng(seed)
-    chosen = rng.choice(len(tried), num_candidates, replace=False)
-    tried = [tried[i] for i in sorted(chosen)]
-  by_label = {c.label: c for c in [*baselines(num_neural, **how), *tried]}
+  if cascades is None:
+    cascades = _candidates(
+      space or Space(), len(pair.drafters), num_candidates, seed, bigrams
+    )
+  else:
+    first_examples = len(study.examples)
+  by_label = {cascade.label: cascade for cascade in cascades}
   folder = pathlib.Path(output_dir)
   asked = {
     "candidates": sorted(by_label),
@@ -177,6 +182,17 @@ def _check(objective, eta, first_examples, num_examples, num_candidates):
     raise ValueError(
       f"NUM_CANDIDATES is {num_candidates}; wanted 1 or more, or None for all"
     )
+
+
+def _candidates(space, num_neural, num_candidates, seed, bigrams):
+  """Plain speculative decoding, and as much of the space as was asked for."""
+  how = {"bigrams": bigrams}
+  tried = space.cascades(num_neural, **how)
+  if num_candidates is not None and num_candidates < len(tried):
+    rng = np.random.default_rng(seed)
+    chosen = rng.choice(len(tried), num_candidates, replace=False)
+    tried = [tried[i] for i in sorted(chosen)]
+  return [*baselines(num_neural, **how), *tried]
 
 
 def _begin(folder: pathlib.Path, asked: dict, make_costs) -> list[float]:

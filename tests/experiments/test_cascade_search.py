@@ -1,7 +1,10 @@
 """The search for K and lenience: its space, its rounds, its report."""
 
+import dataclasses
+
 import pytest
 
+from speccascade.evaluation import timing
 from speccascade.experiments import (
   cascade_report,
   cascade_search,
@@ -148,7 +151,8 @@ def test_report(study, monkeypatch, tmp_path):
   ranking = [study.scored(c, study.measure(c, 2)) for c in cascades]
   cascade_report.write(tmp_path, study, ranking)
   report = (tmp_path / "report.md").read_text()
-  assert "| 2 1 3; 0 1 3; 0 0 3 | 3 | 2 | 3.448 |  | 4.000 |" in report
+  label = "K=2-1-3,0-1-3,0-0-3 l=3 max_gram"
+  assert f"| {label} | 2 | 3.448 |  |  | 4.000 |" in report
   assert "medium 0.25, small 0.125" in report
   rows = (tmp_path / "report.csv").read_text().splitlines()
   assert len(rows) == 3
@@ -157,9 +161,44 @@ def test_report(study, monkeypatch, tmp_path):
     'CASCADE_K_MEANING = "increments"',
     "LENIENCE = 3.0",
   ]
-  assert "K=2-1-3,0-1-3,0-0-3 l=3 max_gram: SWI 3.448" in (
-    cascade_report.describe(ranking)
+  assert f"{label}: SWI 3.448" in cascade_report.describe(ranking)
+
+
+def test_speeds_stand_in_the_report(study, monkeypatch, tmp_path):
+  count(monkeypatch, study, lambda cascade: 4)
+  row = study.measure(chain(2), 5)
+  latency = timing.Latency(
+    walltime_s=0.1,
+    by_repeat_s=(0.1,),
+    relative_latency=0.5,
+    relative_low=0.4,
+    relative_high=0.625,
+    num_examples=5,
+    repeats=1,
   )
+  row = dataclasses.replace(row, latency=latency)
+  cascade_report.write(tmp_path, study, [study.scored(chain(2), row)])
+  report = (tmp_path / "report.md").read_text()
+  # 100 tokens in 5 * 0.1 s; the verifier took twice as long.
+  assert "| 2.00 [1.60, 2.50] | 200 |" in report
+  assert "100 to 100 tokens/s beside the others" in report
+
+
+def test_best_gin_says_all_that_differs(study, monkeypatch, tmp_path):
+  count(monkeypatch, study, lambda cascade: 4)
+  cascade = Cascade(
+    k=((2, 1), (0, 1)), max_gram=False, verification="block", lenience=2.0
+  )
+  cascade_report.write(
+    tmp_path, study, [study.scored(cascade, study.measure(cascade, 2))]
+  )
+  assert (tmp_path / "best.gin").read_text().splitlines()[1:] == [
+    "CASCADE_K = [[2, 1], [0, 1]]",
+    'CASCADE_K_MEANING = "increments"',
+    "LENIENCE = 2.0",
+    "MAX_GRAM = False",
+    'INNER_VERIFICATION = "block"',
+  ]
 
 
 def test_costs(study):
@@ -220,9 +259,17 @@ def test_a_whole_search(files, tmp_path, objective):
     run(files, folder, objective=objective, seed=1)
 
 
+def test_given_cascades_all_decode_everything(files, tmp_path):
+  given = [Cascade(k=((2,),)), Cascade(k=((4,),))]
+  ranking = run(files, tmp_path / "out", cascades=given)
+  assert {one.cascade for one in ranking} == set(given)
+  assert {one.row.settings.num_examples for one in ranking} == {3}
+
+
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
+    ({"cascades": []}, "CASCADES is empty"),
     ({"objective": "speed"}, "wanted one of swi, walltime"),
     ({"eta": 1}, "ETA is 1"),
     ({"first_examples": 4}, "FIRST_EXAMPLES is 4; wanted 1 to NUM_EXAMPLES"),
