@@ -10,6 +10,7 @@ import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 
 from speccascade.decoding.target import Target
 
@@ -70,3 +71,10 @@ def read(target: Target | Choice, function: Callable, *operands):
   if isinstance(target, Choice):
     return target.switch(function, *operands)
   return function(target, *operands)
+
+
+def flag(target: Target | Choice, has: Callable[[Target], bool]) -> Array:
+  """Returns [] bool, whether the target, or the chosen one, has a property."""
+  if isinstance(target, Choice):
+    return jnp.asarray([has(one) for one in target.targets])[target.index]
+  return jnp.asarray(has(target))

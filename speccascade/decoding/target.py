@@ -120,15 +120,22 @@ def _optimal_lossy(q, p, keep):
   kept = jnp.minimum(q, p / keep)
   rejected = jnp.sum(q - kept, axis=-1, keepdims=True)
 
-  def newton(_, s):
+  def moves(carry):
+    step, _, moved = carry
+    return (step < _BETA_STEPS) & moved
+
+  def newton(carry):
+    step, s, _ = carry
     raised = p * s > q
     mass_p = jnp.sum(jnp.where(raised, p, 0), axis=-1, keepdims=True)
     mass_q = jnp.sum(jnp.where(raised, q, 0), axis=-1, keepdims=True)
-    return jnp.where(
+    found = jnp.where(
       mass_p > 0, (rejected + mass_q) / jnp.where(mass_p > 0, mass_p, 1), s
     )
+    return step + 1, found, jnp.any(found != s)
 
-  s = jax.lax.fori_loop(0, _BETA_STEPS, newton, jnp.ones_like(rejected))
+  start = (0, jnp.ones_like(rejected), jnp.array(True))
+  _, s, _ = jax.lax.while_loop(moves, newton, start)
   # The raised part has mass `rejected` by construction; normalising it keeps
   # pi a distribution where rounding would not.
   raised = numerics.normalise(jnp.maximum(p * s - q, 0), p)

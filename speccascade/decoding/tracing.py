@@ -65,8 +65,9 @@ def _sides(target, q1, p1, q, p, tokens, alpha):
 
 def reads_tokens(target) -> Array:
   """Returns [] bool, whether the target has a rule that is read at a token."""
-  has = lambda one: one.rule is not None and one.rule.per_token
-  return families.read(target, lambda one: jnp.asarray(has(one)))
+  return families.flag(
+    target, lambda one: one.rule is not None and one.rule.per_token
+  )
 
 
 def record(
