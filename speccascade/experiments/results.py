@@ -8,6 +8,7 @@ torn line is dropped when the file is opened again.
 from collections.abc import Iterable
 import dataclasses
 import functools
+import gzip
 import hashlib
 from importlib import metadata
 import json
@@ -202,15 +203,30 @@ class ResultFile:
     self._keys.add(row.key)
 
 
+def find(folder: str | os.PathLike, name: str) -> pathlib.Path | None:
+  """Returns the path of a file, plain or NAME.gz; None if neither is there."""
+  for path in (pathlib.Path(folder, name), pathlib.Path(folder, f"{name}.gz")):
+    if path.is_file():
+      return path
+  return None
+
+
+def read_lines(path: str | os.PathLike) -> list[bytes]:
+  """Returns the lines of a file, plain or .gz; a torn last one is left out."""
+  data = pathlib.Path(path).read_bytes()
+  if os.fspath(path).endswith(".gz"):
+    data = gzip.decompress(data)
+  return data.split(b"\n")[:-1]
+
+
 def read_rows(path: str | os.PathLike) -> list[ResultRow]:
-  """Returns the rows of a file; a torn last line is left out.
+  """Returns the rows of a file, plain or .gz; a torn last line is left out.
 
   Raises:
     ValueError: a whole line is not a result row; its number is given.
   """
-  text = pathlib.Path(path).read_bytes()
   rows = []
-  for number, line in enumerate(text.split(b"\n")[:-1], start=1):
+  for number, line in enumerate(read_lines(path), start=1):
     try:
       rows.append(ResultRow.from_json(line.decode()))
     except ValueError as error:

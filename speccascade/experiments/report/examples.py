@@ -5,6 +5,7 @@ import dataclasses
 import json
 import pathlib
 
+from speccascade.experiments import results
 from speccascade.experiments.report import curves
 
 FILE_NAME = "examples.jsonl"
@@ -29,24 +30,23 @@ class Examples:
 NONE = Examples()
 
 
-def read(path: pathlib.Path) -> Examples:
-  """Returns examples of a file, or none if it is not there.
+def read(path: pathlib.Path | None) -> Examples:
+  """Returns examples of a file, or none without one.
 
   Example by example, each by all the methods that wrote it, as many as a page
   bears; records without a trace are left out.
 
   Args:
-    path: JSON lines, records with "settings" and "label" of their rows in
-      front; a torn last line is left out.
+    path: JSON lines, plain or .gz, records with "settings" and "label" of
+      their rows in front; a torn last line is left out.
 
   Raises:
     ValueError: a line is not a record; its number is given.
   """
-  if not path.exists():
+  if path is None:
     return NONE
   found = []
-  lines = path.read_bytes().split(b"\n")[:-1]
-  for number, line in enumerate(lines, start=1):
+  for number, line in enumerate(results.read_lines(path), start=1):
     try:
       record = json.loads(line)
       aux, title = record["aux"], _title(record)

@@ -23,7 +23,7 @@ def from_folder(
   """Reports on a folder of results; returns the page's path.
 
   Args:
-    results_dir: with rows.jsonl and perhaps examples.jsonl.
+    results_dir: with rows.jsonl and perhaps examples.jsonl, plain or .gz.
     output_dir: None takes `results_dir`/report.
     metric: see `content.sections`.
     cost_ratio: likewise.
@@ -32,14 +32,14 @@ def from_folder(
   Raises:
     ValueError: no rows there, or rows that cannot be reported.
   """
-  path = results_dir / results.FILE_NAME
-  if not path.is_file():
+  path = results.find(results_dir, results.FILE_NAME)
+  if path is None:
     raise ValueError(
       f"{results_dir} has no {results.FILE_NAME}; give the folder that a sweep"
       " or the quick start wrote to"
     )
   rows = results.read_rows(path)
-  traced = examples.read(results_dir / examples.FILE_NAME)
+  traced = examples.read(results.find(results_dir, examples.FILE_NAME))
   folder = results_dir / "report" if output_dir is None else output_dir
   sections = content.sections(rows, metric=metric, cost_ratio=cost_ratio)
   write(folder, rows, sections, traced, progress=progress)

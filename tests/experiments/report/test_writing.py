@@ -2,11 +2,13 @@
 
 import csv
 import dataclasses
+import gzip
 import json
 
 import pytest
 
 from speccascade import report
+from speccascade.experiments import results
 from speccascade.experiments.report import content, examples, writing
 from tests.experiments import test_token_view
 from tests.experiments.report import synthetic
@@ -145,6 +147,20 @@ def test_rows_without_latency_or_costs(tmp_path):
   assert "Table 2, measured" not in said
 
 
+def test_compressed_rows_are_the_same_rows(tmp_path):
+  rows = synthetic.rows(methods=["verifier", "spec_decode"])
+  folder = save(tmp_path / "packed", rows)
+  plain = folder / results.FILE_NAME
+  with gzip.open(f"{plain}.gz", "wb") as file:
+    file.write(plain.read_bytes() + b'{"torn')
+  plain.unlink()
+  assert results.read_rows(results.find(folder, results.FILE_NAME)) == rows
+  writing.from_folder(folder, progress=False)
+  sections = content.sections(rows)
+  report = (folder / "report" / "report.md").read_text()
+  assert report == writing.markdown(sections)
+
+
 def test_two_pairs_have_files_of_their_own(tmp_path):
   rows = synthetic.rows(
     temperatures=(1.0,), methods=["verifier", "spec_decode"]
@@ -223,4 +239,4 @@ def test_examples_by_source_as_many_as_a_page_bears(tmp_path, monkeypatch):
   found = examples.read(path)
   assert len(found.records) == 3
   assert found.note.startswith("3 of the 4 traced texts")
-  assert examples.read(tmp_path / "none") is examples.NONE
+  assert examples.read(None) is examples.NONE
