@@ -19,7 +19,7 @@ from benchmarks import shapes
 
 @functools.cache
 def model(shape: str, role: str, dtype: str, is_blank: bool):
-  d, heads, width, ff, layers, vocab = shapes.SHAPES[shape]
+  d, heads, width, ff, encoder, decoder, vocab = shapes.SHAPES[shape]
   torch.manual_seed(["drafter", "verifier"].index(role))
   config = T5Config(
     vocab_size=vocab,
@@ -27,8 +27,8 @@ def model(shape: str, role: str, dtype: str, is_blank: bool):
     num_heads=heads,
     d_kv=width,
     d_ff=ff,
-    num_layers=layers,
-    num_decoder_layers=layers,
+    num_layers=encoder,
+    num_decoder_layers=decoder,
     feed_forward_proj="gated-gelu",
     tie_word_embeddings=False,
     decoder_start_token_id=0,

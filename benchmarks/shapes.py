@@ -1,15 +1,15 @@
 """The model shapes of the races, by the name that the results carry."""
 
-# d_model, heads, head width, d_ff, layers on each side, vocabulary
+# d_model, heads, head width, d_ff, encoder and decoder layers, vocabulary
 SHAPES = {
-  "quickstart-small": (64, 4, 16, 128, 1, 1536),
-  "quickstart-large": (192, 4, 48, 384, 3, 1536),
-  "128/3": (128, 4, 32, 256, 3, 4096),
-  "256/4": (256, 8, 32, 512, 4, 4096),
-  "tiny-32128": (128, 4, 32, 256, 2, 32128),
-  "t5-small": (512, 6, 64, 1024, 8, 32128),
-  "t5-base": (768, 12, 64, 2048, 12, 32128),
-  "t5-large": (1024, 16, 64, 2816, 24, 32128),
+  "quickstart-small": (64, 4, 16, 128, 1, 1, 1536),
+  "quickstart-large": (192, 4, 48, 384, 2, 4, 1536),
+  "128/3": (128, 4, 32, 256, 3, 3, 4096),
+  "256/4": (256, 8, 32, 512, 4, 4, 4096),
+  "tiny-32128": (128, 4, 32, 256, 2, 2, 32128),
+  "t5-small": (512, 6, 64, 1024, 8, 8, 32128),
+  "t5-base": (768, 12, 64, 2048, 12, 12, 32128),
+  "t5-large": (1024, 16, 64, 2816, 24, 24, 32128),
 }
 
 # The drafter that stands before each verifier.
@@ -24,7 +24,7 @@ NEW_TOKENS = 64
 
 def decoder_bytes(shape: str) -> int:
   """Returns the float32 bytes of weights that one decoder step reads."""
-  d, heads, width, ff, layers, vocab = SHAPES[shape]
+  d, heads, width, ff, _, layers, vocab = SHAPES[shape]
   inner = heads * width
   layer = 4 * d * inner + 2 * d * inner + 3 * d * ff
   return 4 * (layers * layer + d * vocab)
