@@ -53,6 +53,7 @@ def run(folder: pathlib.Path, *, is_fast: bool = False):
   quickstart_report.write(folder, rows)
   print(quickstart_report.text(rows))
   print(f"table, rows and figure are in {folder.absolute()}")
+  print(f"a page of them: python -m speccascade.report --results_dir={folder}")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,8 @@ def test_a_second_run_reuses_all(folder, capsys):
   assert {path: path.stat().st_mtime_ns for path in kept} == before
   out = capsys.readouterr().out
   assert "| spec_decode" in out
-  assert out.rstrip().endswith(str(folder))
+  assert f"table, rows and figure are in {folder}" in out
+  assert out.rstrip().endswith(f"speccascade.report --results_dir={folder}")
 
 
 def test_training_and_test_sentences_differ():
