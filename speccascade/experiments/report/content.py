@@ -153,7 +153,7 @@ def _plots(study: Study, clocks, metric) -> list[Plot]:
     )
     for gamma in study.gammas
   }
-  main = _GAMMA if _GAMMA in made else study.gammas[len(made) // 2]
+  main = max(made, key=lambda gamma: _standing(study, gamma))
   ablation = plots.gamma_ablation(study.panels, metric, clocks, "gamma")
   shown = made.pop(main) + [plot for plot in [ablation] if plot is not None]
   for gamma, others in made.items():
@@ -163,12 +163,14 @@ def _plots(study: Study, clocks, metric) -> list[Plot]:
 
 
 def _of_gamma(panels, clocks, metric, about: str, end: str) -> list[Plot]:
-  made = [
-    plots.quality_latency(
-      panels, clock, metric, f"figure2_{clock.name}{end}", about
+  made = []
+  for clock in clocks:
+    drawn = (panels, clock, metric)
+    name = f"figure2_{clock.name}"
+    made.append(plots.quality_latency(*drawn, f"{name}{end}", about))
+    made.append(
+      plots.quality_latency(*drawn, f"{name}_detail{end}", about, detail=True)
     )
-    for clock in clocks
-  ]
   made += [
     plots.quality_deferral(panels, metric, f"figure1{end}", about),
     plots.acceptance_by_position(
@@ -182,3 +184,11 @@ def _of_gamma(panels, clocks, metric, about: str, end: str) -> list[Plot]:
 
 
 _GAMMA = 5  # the papers'
+
+
+def _standing(study: Study, gamma: int) -> tuple:
+  """How well a gamma's figures stand for all: the most points, then the
+  papers' gamma, then the middle."""
+  points = sum(point.settings.gamma == gamma for point in study.points)
+  middle = study.gammas[len(study.gammas) // 2]
+  return points, gamma == _GAMMA, gamma == middle

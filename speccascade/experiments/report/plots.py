@@ -10,30 +10,61 @@ from speccascade.experiments.report.curves import Curve, Measured, Panel
 from speccascade.experiments.report.drawing import FONT, GREY, Plot, Series
 from speccascade.experiments.report.summary import is_fast
 
+# What the papers compare; the rest crowds a figure.
+DETAIL = (
+  *("spec_decode", "spec_decode_lossy", "spec_decode_lossy_star", "bild_star"),
+  *("spec_cascade_chow", "spec_cascade_diff", "spec_cascade_opt"),
+  *("spec_cascade_token_v1", "spec_cascade_token_v2", "spec_cascade_token_v3"),
+)
+
 
 def quality_latency(
-  panels: Sequence[Panel], clock: Clock, metric: str, name: str, about: str
+  panels: Sequence[Panel],
+  clock: Clock,
+  metric: str,
+  name: str,
+  about: str,
+  *,
+  detail: bool = False,
 ) -> Plot | None:
-  """Returns Figure 2: quality against latency; None if nothing has both."""
+  """Returns Figure 2: quality against latency; None if nothing has both.
+
+  Args:
+    panels: a panel each.
+    clock: which latency.
+    metric: which quality.
+    name: of the files.
+    about: behind the figure's number.
+    detail: the speculative methods of the papers alone, closer; None where
+      there are fewer than three curves of them.
+  """
   made, most = [], 0
   for panel in panels:
     series = [
       _against(curve, clock.of, metric, clock)
       for curve in panel.curves
-      if is_fast(curve.method) and clock.timed(curve.points, metric)
+      if is_fast(curve.method)
+      and (not detail or curve.method in DETAIL)
+      and clock.timed(curve.points, metric)
     ]
-    if series:
+    if len(series) > 2 if detail else series:
       most = max(most, len(series))
       labels = (f"relative latency ({clock.name})", metric)
       made.append((panel.title, _quality_panel(panel, series, *labels)))
   if not made:
     return None
+  note = (
+    "Each method is a line over alpha. Dotted: the large model's quality, and"
+    " its latency, 1. Bars: 95% intervals. Oracles are in Figure 1 alone: their"
+    " latency is not that of a method."
+  )
+  if detail:
+    note = "The figure before, drawn closer: the papers' speculative methods."
+    about += ", detail"
   return Plot(
     name,
     f"Figure 2{about}: quality against latency, {clock.title}",
-    "Each method is a line over alpha. Dotted: the large model's quality, and"
-    " its latency, 1. Bars: 95% intervals. Oracles are in Figure 1 alone: their"
-    " latency is not that of a method.",
+    note,
     made,
     most,
   )
@@ -42,12 +73,14 @@ def quality_latency(
 def _quality_panel(panel, series, x_label, metric):
   def drawer(axis, prefix):
     large = panel.large
-    if large is not None and large.quality(metric) is not None:
-      axis.axhline(
-        large.quality(metric).value, linestyle=":", color=GREY, linewidth=1
-      )
-      axis.axvline(1, linestyle=":", color=GREY, linewidth=1)
+    is_known = large is not None and large.quality(metric) is not None
+    dotted = {"linestyle": ":", "color": GREY, "linewidth": 1}
+    if is_known:
+      axis.axhline(large.quality(metric).value, **dotted)
     tips = drawing.draw(axis, prefix, series)
+    low, high = axis.get_xlim()
+    if is_known and low <= 1 <= high:
+      axis.axvline(1, **dotted)
     axis.set_xlabel(x_label, fontsize=8)
     axis.set_ylabel(curves.metric_title(metric), fontsize=8)
     return tips

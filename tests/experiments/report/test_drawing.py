@@ -109,7 +109,7 @@ def test_figure_1_needs_a_cascade():
     is None
   )
   drawn = plots.quality_deferral(panels(), "bleu", "figure1", "")
-  figure, tips = drawn.draw()
+  _, tips = drawn.draw()
   said = " ".join(tips.values())
   assert "Oracle [Diff]" in said
   assert "TokenCascade [Chow]" in said
@@ -131,3 +131,19 @@ def test_gamma_needs_several():
   args = ("bleu", [MEASURED], "gamma")
   assert plots.gamma_ablation(panels(), *args) is None
   assert plots.gamma_ablation(panels(gammas=(3, 5)), *args) is not None
+
+
+def test_the_detail_has_the_papers_methods_alone():
+  methods = ["drafter", "verifier", "spec_decode", "spec_decode_lossy"]
+  args = (MEASURED, "bleu", "figure2", "")
+  few = panels(methods=methods)
+  assert plots.quality_latency(few, *args, detail=True) is None
+  many = panels(methods=[*methods, "spec_cascade_opt", "token_cascade_chow"])
+  drawn = plots.quality_latency(many, *args, detail=True)
+  assert "detail" in drawn.title
+  _, tips = drawn.draw()
+  said = "\n".join(tips.values())
+  for label in ("SpecDecode [Lossy]", "SpecCascade [OPT]"):
+    assert label in said
+  for label in ("Large model", "Small model", "TokenCascade"):
+    assert label not in said

@@ -62,6 +62,7 @@ def test_what_it_leaves(folder):
     f"{name}_gamma{gamma}.{kind}"
     for name in (
       *("figure1", "figure2_measured", "figure2_modelled"),
+      *("figure2_measured_detail", "figure2_modelled_detail"),
       *("acceptance_by_position", "acceptance_histogram"),
     )
     for gamma in (3, 5)
