@@ -109,7 +109,7 @@ def test_figure_1_needs_a_cascade():
     is None
   )
   drawn = plots.quality_deferral(panels(), "bleu", "figure1", "")
-  _, tips = drawn.draw()
+  figure, tips = drawn.draw()
   said = " ".join(tips.values())
   assert "Oracle [Diff]" in said
   assert "TokenCascade [Chow]" in said
