@@ -35,7 +35,7 @@ MILLIONS = {
   "flan_t5_xl": 2849.8,
   "flan_t5_xxl": 11135.3,
   "quickstart_small": 0.3,
-  "quickstart_large": 4.06,
+  "quickstart_large": 4.1,
 }
 
 
