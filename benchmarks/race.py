@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from benchmarks import shapes
 from speccascade.analysis import speedup
+from speccascade.experiments import results
 
 AR_SHAPES = ("t5-small", "t5-base", "128/3", "256/4", "quickstart-large")
 PEER_MODES = [(d, t) for d in ("float32", "bfloat16") for t in (1, 2)]
@@ -302,6 +303,14 @@ def markdown(about, rows) -> str:
   return "\n".join(lines)
 
 
+def write(out: pathlib.Path, about, rows):
+  """Writes race.json and race.md."""
+  results.write_whole(
+    out / "race.json", json.dumps({"about": about, "rows": rows}, indent=2)
+  )
+  results.write_whole(out / "race.md", markdown(about, rows))
+
+
 def main():
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -344,33 +353,31 @@ def main():
       "source tokens": shapes.SOURCE_LEN,
       "new tokens": shapes.NEW_TOKENS,
     }
+    out = pathlib.Path(args.output_dir)
+
+    def finished(row):
+      """Keeps what was raced; a later race may die."""
+      rows.append(row)
+      write(out, about, rows)
+
     if "autoregressive" in args.only:
       for shape in args.shapes:
-        rows.append(race_autoregressive(ours, peer, shape, args.rounds))
+        finished(race_autoregressive(ours, peer, shape, args.rounds))
     if "blocks" in args.only:
       for shape in ("t5-small", "256/4", "quickstart-large"):
         if shape in args.shapes:
-          rows.append(race_blocks(ours, shape, args.rounds))
+          finished(race_blocks(ours, shape, args.rounds))
     for shape in shapes.DRAFTERS:
       if "speculative" in args.only:
-        rows.append(
-          race_speculative(ours, peer, shape, args.gamma, args.rounds)
-        )
+        finished(race_speculative(ours, peer, shape, args.gamma, args.rounds))
     if "rules" in args.only:
-      rows.append(race_rules(ours, "t5-small", args.gamma, args.rounds))
+      finished(race_rules(ours, "t5-small", args.gamma, args.rounds))
     if "batches" in args.only:
-      rows.append(race_batches(ours, "quickstart-large", args.rounds))
-      rows.append(race_batches(ours, "t5-small", max(3, args.rounds // 2)))
+      finished(race_batches(ours, "quickstart-large", args.rounds))
+      finished(race_batches(ours, "t5-small", max(3, args.rounds // 2)))
     ours.close()
     peer.close()
-  out = pathlib.Path(args.output_dir)
-  out.mkdir(parents=True, exist_ok=True)
-  (out / "race.json").write_text(
-    json.dumps({"about": about, "rows": rows}, indent=2)
-  )
-  text = markdown(about, rows)
-  (out / "race.md").write_text(text)
-  print(text)
+  print(markdown(about, rows))
   print(f"written to {out}")
 
 

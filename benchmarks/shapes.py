@@ -1,9 +1,11 @@
 """The model shapes of the races, by the name that the results carry."""
 
-# d_model, heads, head width, d_ff, encoder and decoder layers, vocabulary
+# d_model, heads, head width, d_ff, encoder and decoder layers, vocabulary. The
+# quick start's verifier has one encoder layer; the peer's cache wants as many
+# on both sides.
 SHAPES = {
   "quickstart-small": (64, 4, 16, 128, 1, 1, 1536),
-  "quickstart-large": (192, 4, 48, 384, 1, 6, 1536),
+  "quickstart-large": (192, 4, 48, 384, 6, 6, 1536),
   "128/3": (128, 4, 32, 256, 3, 3, 4096),
   "256/4": (256, 8, 32, 512, 4, 4, 4096),
   "tiny-32128": (128, 4, 32, 256, 2, 2, 32128),
