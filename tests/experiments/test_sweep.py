@@ -99,7 +99,7 @@ def test_alpha_temperature_seed_and_target_share_programs(sampled):
 def test_a_finished_sweep_measures_nothing(sampled, files, monkeypatch):
   outcome, _, out = sampled
   before = (out / "rows.jsonl").read_bytes()
-  monkeypatch.setattr(methods, "_run", None)
+  monkeypatch.setattr(decoders, "_run", None)
   assert tiny_sweep.run(files, out, **MORE).rows == outcome.rows
   assert (out / "rows.jsonl").read_bytes() == before
 
@@ -282,7 +282,7 @@ def test_more_points_join_those_on_disk(sampled, files):
 def test_what_does_not_fit_is_said_before_anything_is_decoded(
   files, tmp_path, monkeypatch, changes, message
 ):
-  monkeypatch.setattr(methods, "_run", None)
+  monkeypatch.setattr(decoders, "_run", None)
   with pytest.raises(ValueError, match=message):
     tiny_sweep.run(files, tmp_path / "out", **changes)
   assert not (tmp_path / "out").exists()
