@@ -28,8 +28,7 @@ def _line(one: Scored) -> list[str]:
   if latency is not None:
     low, high = 1 / latency.relative_high, 1 / latency.relative_low
     speedup = f"{1 / latency.relative_latency:.2f} [{low:.2f}, {high:.2f}]"
-    seconds = latency.walltime_s * latency.num_examples
-    rate = f"{counts.num_tokens / seconds:.0f}"
+    rate = f"{_tokens_per_s(one):.0f}"
   return [
     one.cascade.label,
     str(one.row.settings.num_examples),
@@ -40,6 +39,12 @@ def _line(one: Scored) -> list[str]:
     f"{counts.verifier_calls / counts.num_tokens:.3f}",
     " / ".join(per_token),
   ]
+
+
+def _tokens_per_s(one: Scored) -> float:
+  latency = one.row.latency
+  seconds = latency.walltime_s * latency.num_examples
+  return one.row.counts.num_tokens / seconds
 
 
 def write(folder: pathlib.Path, study: Study, ranking: Sequence[Scored]):
@@ -98,9 +103,7 @@ def _gin(cascade: Cascade) -> str:
 def _alone(ranking: Sequence[Scored]) -> str:
   """Says how fast the verifier was, over the runs beside it."""
   rates = [
-    one.row.counts.num_tokens
-    / (one.row.latency.walltime_s / one.row.latency.relative_latency)
-    / one.row.latency.num_examples
+    _tokens_per_s(one) * one.row.latency.relative_latency
     for one in ranking
     if one.row.latency is not None
   ]
