@@ -385,3 +385,33 @@ def test_unknown_activation_is_named(golden_config):
     jax.eval_shape(
       Transformer(config).init, jax.random.key(0), tokens, tokens, tokens
     )
+
+
+def test_one_row_is_multiplied_in_slices_on_a_cpu():
+  """The product of one row, its gradient, and that XLA sees a batch of them."""
+  first, second = jax.random.split(jax.random.key(0))
+  x = jax.random.normal(first, (1, 1, 256))
+  kernel = jax.random.normal(second, (256, layers.LEAST_SLICED // 256))
+  want = np.asarray(x, np.float64) @ np.asarray(kernel, np.float64)
+  matmul = jax.jit(layers.matmul)
+  np.testing.assert_allclose(matmul(x, kernel), want, rtol=0, atol=1e-4)
+  rows = jnp.tile(x, (1, 2, 1))
+  np.testing.assert_allclose(
+    matmul(rows, kernel), np.tile(want, (1, 2, 1)), rtol=0, atol=1e-4
+  )
+
+  slope = jax.jit(jax.grad(lambda x: layers.matmul(x, kernel).sum()))(x)
+  np.testing.assert_allclose(
+    slope[0, 0], np.sum(np.asarray(kernel, np.float64), 1), rtol=0, atol=1e-4
+  )
+
+  def is_batched(*args):
+    lowered = matmul.trace(*args).lower(lowering_platforms=("cpu",))
+    return "batching_dims" in lowered.as_text()
+
+  assert is_batched(x, kernel)
+  assert not is_batched(rows, kernel)
+  assert not is_batched(x, kernel[:, :-1])
+  assert not is_batched(x.astype(jnp.bfloat16), kernel.astype(jnp.bfloat16))
+  elsewhere = matmul.trace(x, kernel).lower(lowering_platforms=("tpu",))
+  assert "batching_dims" not in elsewhere.as_text()
