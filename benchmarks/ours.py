@@ -67,6 +67,7 @@ def model(shape: str, role: str, dtype: str) -> T5LM:
 def source(rows: int, ragged: bool = False):
   rng = np.random.default_rng(0)
   tokens = rng.integers(3, 500, (rows, shapes.SOURCE_LEN))
+  tokens[0] = shapes.source_tokens()
   if ragged:
     lengths = rng.integers(4, shapes.SOURCE_LEN + 1, rows)
     tokens[np.arange(shapes.SOURCE_LEN)[None] >= lengths[:, None]] = 0

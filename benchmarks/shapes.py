@@ -24,6 +24,11 @@ SOURCE_LEN = 16
 NEW_TOKENS = 64
 
 
+def source_tokens() -> list[int]:
+  """Returns the SOURCE_LEN tokens that both sides translate."""
+  return [3 + 7919 * i % 497 for i in range(SOURCE_LEN)]
+
+
 def decoder_bytes(shape: str) -> int:
   """Returns the float32 bytes of weights that one decoder step reads."""
   d, heads, width, ff, _, layers, vocab = SHAPES[shape]
