@@ -137,6 +137,19 @@ def block(
 
 
 @functools.cache
+def _prefill(shape, role, dtype):
+  lm = model(shape, role, dtype)
+  capacity = shapes.NEW_TOKENS + 16
+  run = jax.jit(lambda lm, tokens: lm.prefill(tokens, capacity=capacity))
+  return lambda: run(lm, source(1))
+
+
+def prefill(*, shape, role="verifier", dtype="float32", repeats=1):
+  """Seconds of the encoder, and of the source's keys and values."""
+  return {"seconds": clock(_prefill(shape, role, dtype), repeats)}
+
+
+@functools.cache
 def _spec(shape, gamma, rate, target, temperature, alpha, top_p, rows, dtype):
   verifier = model(shape, "verifier", dtype)
   drafter = model(shapes.DRAFTERS[shape], "drafter", dtype)
@@ -196,7 +209,13 @@ def bandwidth(*, megabytes=400, repeats=1):
   return {"seconds": seconds, "bytes_per_s": x.nbytes / seconds}
 
 
-CASES = {"ar": ar, "block": block, "spec": spec, "bandwidth": bandwidth}
+CASES = {
+  "ar": ar,
+  "bandwidth": bandwidth,
+  "block": block,
+  "prefill": prefill,
+  "spec": spec,
+}
 
 
 def main():

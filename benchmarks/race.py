@@ -151,6 +151,13 @@ def race_speculative(ours, peer, shape, gamma, rounds):
     cases[name] = lambda model=model, role=role, width=width: ours.ask(
       case="block", shape=model, role=role, width=width
     )
+  for name, model, role in (
+    ("encode", shape, "verifier"),
+    ("encode small", small, "drafter"),
+  ):
+    cases[name] = lambda model=model, role=role: ours.ask(
+      case="prefill", shape=model, role=role
+    )
   for is_all in (True, False):
     for dtype, threads in PEER_MODES:
       key = f"peer {'all' if is_all else 'none'} {dtype} {threads} thr"
@@ -166,6 +173,9 @@ def race_speculative(ours, peer, shape, gamma, rounds):
   low = {name: min(values) for name, values in times.items()}
   c, q2 = low["draft"] / low["step"], low["draft 2"] / low["step"]
   v = low["verify"] / low["step"]
+  # In steps of the verifier, as c, q2 and v.
+  encode = low["encode"] / low["step"]
+  encode_both = encode + low["encode small"] / low["step"]
   row = {
     "race": "speculative",
     "shape": shape,
@@ -185,12 +195,16 @@ def race_speculative(ours, peer, shape, gamma, rounds):
     answer = ours.ask(case="spec", shape=shape, gamma=gamma, rate=rate)
     tokens = shapes.NEW_TOKENS / answer["blocks"]
     predicted = speedup.predicted_speedup(tokens, gamma, c, v=v, q2=q2)
+    alone = shapes.NEW_TOKENS
+    whole = (encode + alone) / (encode_both + alone / predicted)
     measured = ratio(times["ar"], times[f"spec {rate:g}"])
     row["speedup"][f"{rate:g}"] = {
       **measured,
       "tokens_per_block": tokens,
       "predicted": predicted,
       "measured_over_predicted": measured["median"] / predicted,
+      "predicted_with_encoders": whole,
+      "measured_over_predicted_with_encoders": measured["median"] / whole,
     }
   for word, rate in (("all", "1"), ("none", "0")):
     modes = [name for name in times if name.startswith(f"peer {word} ")]
@@ -277,12 +291,15 @@ def markdown(about, rows) -> str:
         f"Drafter {row['drafter']}, gamma {row['gamma']}; c {row['c']:.3f},"
         f" q2 {row['q2']:.3f}, v {row['v']:.2f}.",
         "",
-        "| acceptance | tokens a block | speed-up | predicted | ratio |",
-        "| ---: | ---: | ---: | ---: | ---: |",
+        "| acceptance | tokens a block | speed-up | predicted | ratio |"
+        " with encoders | ratio |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
       ]
       lines += [
         f"| {rate} | {x['tokens_per_block']:.2f} | {fmt(x)} |"
         f" {x['predicted']:.2f} | {x['measured_over_predicted']:.2f} |"
+        f" {x['predicted_with_encoders']:.2f} |"
+        f" {x['measured_over_predicted_with_encoders']:.2f} |"
         for rate, x in row["speedup"].items()
       ]
       for word in ("all", "none"):
