@@ -313,7 +313,8 @@ def markdown(about, rows) -> str:
     else:
       for key, table in row.items():
         if isinstance(table, dict) and key != "ms":
-          lines += [f"| {key} | ratio |", "| --- | ---: |"]
+          title = key.replace("_", " ")
+          lines += [f"| case | {title} |", "| --- | ---: |"]
           lines += [f"| {name} | {fmt(x)} |" for name, x in table.items()]
           lines += [""]
     lines += [""]

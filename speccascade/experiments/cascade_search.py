@@ -104,7 +104,7 @@ def search(
     raise ValueError("CASCADES is empty; give one or more, or None to search")
   found = sources.read(
     vocabulary,
-    max_len=task_feature_lengths["inputs"],
+    max_len=sources.input_length(task_feature_lengths),
     mixture_or_task_name=mixture_or_task_name,
     split=split,
     input_file=input_file,

@@ -275,6 +275,7 @@ def test_given_cascades_all_decode_everything(files, tmp_path):
     ({"first_examples": 4}, "FIRST_EXAMPLES is 4; wanted 1 to NUM_EXAMPLES"),
     ({"num_candidates": 0}, "NUM_CANDIDATES is 0"),
     ({"costs": [0.1]}, r"COSTS is \[0.1\]"),
+    ({"task_feature_lengths": {"targets": 8}}, "a length for inputs"),
   ],
 )
 def test_wrong_settings(files, tmp_path, changes, message):
