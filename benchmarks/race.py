@@ -191,12 +191,12 @@ def race_speculative(ours, peer, shape, gamma, rounds):
     },
     "speedup": {},
   }
+  num = shapes.NEW_TOKENS
   for rate in RATES:
     answer = ours.ask(case="spec", shape=shape, gamma=gamma, rate=rate)
-    tokens = shapes.NEW_TOKENS / answer["blocks"]
+    tokens = num / answer["blocks"]
     predicted = speedup.predicted_speedup(tokens, gamma, c, v=v, q2=q2)
-    alone = shapes.NEW_TOKENS
-    whole = (encode + alone) / (encode_both + alone / predicted)
+    whole = (encode + num) / (encode_both + num / predicted)
     measured = ratio(times["ar"], times[f"spec {rate:g}"])
     row["speedup"][f"{rate:g}"] = {
       **measured,

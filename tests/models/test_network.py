@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from speccascade.models import T5Config, Transformer
-from speccascade.models.t5 import layers
+from speccascade.models.t5 import layers, products
 from tests.models import t5_twin
 
 ATOL = 1e-4  # on logits of size 18, see tests/golden/README.md
@@ -391,16 +391,16 @@ def test_one_row_is_multiplied_in_slices_on_a_cpu():
   """The product of one row, its gradient, and that XLA sees a batch of them."""
   first, second = jax.random.split(jax.random.key(0))
   x = jax.random.normal(first, (1, 1, 256))
-  kernel = jax.random.normal(second, (256, layers.LEAST_SLICED // 256))
+  kernel = jax.random.normal(second, (256, products.LEAST_SLICED // 256))
   want = np.asarray(x, np.float64) @ np.asarray(kernel, np.float64)
-  matmul = jax.jit(layers.matmul)
+  matmul = jax.jit(products.matmul)
   np.testing.assert_allclose(matmul(x, kernel), want, rtol=0, atol=1e-4)
   rows = jnp.tile(x, (1, 2, 1))
   np.testing.assert_allclose(
     matmul(rows, kernel), np.tile(want, (1, 2, 1)), rtol=0, atol=1e-4
   )
 
-  slope = jax.jit(jax.grad(lambda x: layers.matmul(x, kernel).sum()))(x)
+  slope = jax.jit(jax.grad(lambda x: products.matmul(x, kernel).sum()))(x)
   np.testing.assert_allclose(
     slope[0, 0], np.sum(np.asarray(kernel, np.float64), 1), rtol=0, atol=1e-4
   )

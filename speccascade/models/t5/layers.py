@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.models.t5.config import T5Config
+from speccascade.models.t5.products import matmul
 
 NUM_BUCKETS = 32
 MAX_DISTANCE = 128
@@ -26,9 +27,6 @@ MAX_DISTANCE = 128
 SMALLEST_REACH = 128
 # Added to the score of a key that must not be seen.
 MASKED = -1e10
-# A kernel of at least so many weights is worth the wake of a second thread.
-LEAST_SLICED = 3 << 16
-NUM_SLICES = 4
 
 
 def relative_position_bucket(
@@ -96,58 +94,6 @@ def _activation(name: str) -> Callable:
       "'gelu' and 'relu', or 'linear'"
     )
   return getattr(nn.activation, name)
-
-
-def _dot(x, kernel):
-  """Returns x [..., in] times kernel [in, out]; one row in slices on a CPU."""
-  is_sliced = (
-    x.size == x.shape[-1]
-    and x.dtype == jnp.float32
-    and kernel.size >= LEAST_SLICED
-    and kernel.shape[0] % NUM_SLICES == 0
-  )
-  if not is_sliced:
-    return jnp.dot(x, kernel)
-  return jax.lax.platform_dependent(
-    x, kernel, cpu=_dot_in_slices, default=jnp.dot
-  )
-
-
-def _dot_in_slices(x, kernel):
-  """Returns one row x [..., in] times kernel, as a sum over slices of `in`.
-
-  XLA's CPU backend gives the product of one row to one thread, and a batch of
-  them to all; one thread reads half of what two can. The slices are views.
-  """
-  num_in, num_out = kernel.shape
-  rows = x.reshape(NUM_SLICES, 1, num_in // NUM_SLICES)
-  slices = kernel.reshape(NUM_SLICES, -1, num_out)
-  parts = jnp.matmul(rows, slices)
-  # (Not jnp.sum, which would be an operation of its own, and a slow one.)
-  return functools.reduce(operator.add, parts).reshape(*x.shape[:-1], num_out)
-
-
-@jax.custom_vjp
-def matmul(x, kernel):
-  """Returns x [..., in] times kernel [in, out].
-
-  Its gradient is written by hand: the automatic one makes the kernel's as
-  [out, in] and transposes the activations for it, which on a CPU costs as much
-  as the rest of a training step.
-  """
-  return _dot(x, kernel)
-
-
-def _matmul_backward(residuals, slope):
-  x, kernel = residuals
-  rows = x.reshape(-1, x.shape[-1])
-  slopes = slope.reshape(-1, slope.shape[-1])
-  return jnp.dot(slope, kernel.T), jnp.dot(rows.T, slopes)
-
-
-matmul.defvjp(
-  lambda x, kernel: (_dot(x, kernel), (x, kernel)), _matmul_backward
-)
 
 
 def attend_within(reach, query, key, value, bias, **options):
