@@ -25,15 +25,14 @@ KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
 def mutants() -> list[dict]:
   """Returns every record; see `core`."""
   sys.path.insert(0, str(ROOT))
-  from tests.mutants import core, recursion
+  from tests.mutants import core, laws, loops, models, recursion
 
-  return [*core.MUTANTS, *recursion.MUTANTS]
+  parts = (core, laws, loops, models, recursion)
+  return [mutant for part in parts for mutant in part.MUTANTS]
 
 
 def mutate(mutant: dict, folder: pathlib.Path):
-  """Copies the package to `folder` and changes the one place there.
-
-  The tests, which stay as they are, are linked.
+  """Copies the package to `folder`, links the tests, changes the one place.
 
   Raises:
     ValueError: the text to be changed is not there exactly once.
@@ -61,11 +60,13 @@ def run(mutant: dict) -> tuple[str, str]:
     except ValueError as error:
       return BROKEN, str(error)
     flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    # What is compiled of linked tests would name files that are gone.
+    env = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
       done = subprocess.run(
         [sys.executable, "-m", "pytest", *flags, *mutant["tests"]],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(folder)},
+        env=os.environ | env,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
