@@ -416,6 +416,16 @@ def test_counts_worked(length, examined, accepted, histogram):
 def test_bild_defaults():
   assert (bild_lib.WINDOW, bild_lib.FALLBACK) == (10, 0.6)
   assert METHODS["bild"].default_alpha == 5.0
+  drafted = [
+    decode("bild", toy.sources(), 5.0, GREEDY, **how).stats.drafted
+    for how in (
+      {},
+      {"draft_length": decoders.DraftLength("max_prob", 0.6)},
+      {"draft_length": decoders.DraftLength("max_prob", 0.0)},
+    )
+  ]
+  np.testing.assert_array_equal(drafted[0], drafted[1])
+  assert np.any(drafted[0] < drafted[2])
 
 
 # Faults.

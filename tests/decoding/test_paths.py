@@ -28,10 +28,10 @@ SPECULATIVE = {
   "block": ("spec_cascade_token_v3", 2, 4, {"verification": "block"}, 1.0),
   "printed bonus": ("spec_cascade_opt", 2, 5, {"bonus": "verifier"}, 1.0),
   "printed bonus, stop": (
-    "spec_cascade_opt",
+    "ensemble",
     2,
     4,
-    {"bonus": "verifier", "draft_length": DraftLength("max_prob", 0.55)},
+    {"bonus": "verifier", "draft_length": DraftLength("max_prob", 0.7)},
     1.0,
   ),
   "lossless": ("spec_decode", 2, 4, {}, 1.7),

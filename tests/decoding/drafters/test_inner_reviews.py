@@ -1,5 +1,7 @@
 """What a nested drafter proposes: worked laws, counts and faults."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,8 +31,8 @@ def always(law):
   return MarkovLM(jnp.broadcast_to(table, (1, len(law), len(law))))
 
 
-@jax.jit
-def propose(drafter, inputs, sampling):
+@functools.partial(jax.jit, static_argnames="bonus_law")
+def propose(drafter, inputs, sampling, bonus_law=False):
   """Returns the proposals behind the start token, one for each row."""
   rows = inputs.shape[0]
   length = jnp.ones((rows,), jnp.int32)
@@ -40,7 +42,7 @@ def propose(drafter, inputs, sampling):
     length,
     row_keys(0, 0, jnp.arange(rows)),
     sampling,
-    bonus_law=False,
+    bonus_law=bonus_law,
     active=length > 0,
   )[1]
 
@@ -136,6 +138,14 @@ def test_the_next_drafter_goes_on_where_one_stopped():
       proposal.q[row, :count], np.eye(size)[chain[2 : 2 + count]]
     )
   assert stops == {0, 1, 2, 3}
+
+
+def test_the_law_behind_a_row_is_its_last_drafters():
+  drafter = HorizontalDrafter(
+    (AutoregressiveDrafter(always(P), 1), AutoregressiveDrafter(always(Q), 2))
+  )
+  proposal = propose(drafter, ONE, PLAIN, bonus_law=True)
+  np.testing.assert_allclose(proposal.q[0], [P, Q, Q, Q], atol=1e-6)
 
 
 NESTS = {
