@@ -160,8 +160,8 @@ MUTANTS = [
   {
     "name": "a token comes from the reviewer in spite of lenience",
     "file": _CASCADE,
-    "old": "target = targets.lossless if lenience == 1 else targets.lossy",
-    "new": "target = targets.lossless",
+    "old": "targets.lossy",
+    "new": "targets.lossless",
     "tests": [f"{_INNER}test_a_token_is_drawn_from_the_inner_target"],
   },
   {
