@@ -31,10 +31,7 @@ def write(folder: pathlib.Path, rows: Sequence[ResultRow]):
   )
   results.write_whole(folder / "table.md", head + text(rows) + "\n")
   results.write_whole(folder / "table.csv", tables.to_csv(rows))
-  figure = figures.quality_latency(
-    rows, title="Quality against latency, built-in task"
-  )
-  figures.save(figure, folder / "quality_latency")
+  figures.of_rows(rows).save(folder / "quality_latency")
 
 
 def findings(rows: Sequence[ResultRow]) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from speccascade.report import frontier
-from speccascade.report.frontier import Estimate, Points, Sample
+from speccascade.report.frontier import IntervalEstimate, Points
 
 
 def points(*pairs) -> Points:
@@ -27,7 +27,6 @@ def test_the_frontier_by_hand():
   assert best.latency.tolist() == [0.2, 0.4, 0.8]
   assert best.quality.tolist() == [60, 63, 67]
   assert best.index.tolist() == [5, 1, 4]
-  assert best.slowest == 0.9
 
 
 def test_of_equal_points_the_first_is_kept():
@@ -65,7 +64,7 @@ def test_mean_gap_by_hand():
   other = points((0.4, 60), (0.6, 60), (0.8, 64))
   assert frontier.common_range(ONE, other) == (0.4, 0.8)
   assert frontier.mean_gap(ONE, other) == pytest.approx(65 - 62)
-  # Up to 0.9 both are flat behind their last points.
+  # Up to 0.9 both are flat after their last points.
   third = points((0.8, 60), (0.9, 59))
   assert frontier.mean_gap(ONE, third) == pytest.approx(7)
   # At 0.2, 0.3 and 0.4 one is 60, 61.5, 63 and the other 60, 62, 62: gaps 0,
@@ -86,40 +85,34 @@ def test_no_common_latency():
   assert math.isnan(frontier.mean_gap(ONE, slow))
 
 
-def replicated(shifts, latency=0.5) -> Points:
-  """One point whose quality is 60 plus a shift in each replicate."""
-  shifts = np.asarray(shifts, float)
-  return Points.of(
-    [Sample(latency, np.full(len(shifts), latency))],
-    [Sample(60.0, 60.0 + shifts)],
-  )
+def replicated(shifts, latency=0.5, quality=60.0) -> list[Points]:
+  """One point whose quality is shifted in each replicate."""
+  scores = frontier.sample(quality, list(quality + np.asarray(shifts, float)))
+  return frontier.resampled([np.full_like(scores, latency)], [scores])
 
 
 def test_pairs_cancel_what_they_share():
   shared = np.random.default_rng(0).normal(0, 5, 200)
-  one = Points.of(
-    [Sample(0.5, np.full(200, 0.5))], [Sample(61.0, 61.0 + shared)]
+  several = (replicated(shared, quality=61.0), replicated(shared))
+  assert frontier.estimate(frontier.mean_gap, *several) == pytest.approx(
+    (1, 1, 1)
   )
-  found = frontier.estimate(frontier.mean_gap, one, replicated(shared))
-  assert found.value == pytest.approx(1)
-  assert found.low == pytest.approx(1)
-  assert found.high == pytest.approx(1)
 
 
 def test_interval_of_a_statistic():
   shifts = np.arange(201.0)
   np.random.default_rng(1).shuffle(shifts)
-  found = frontier.estimate(lambda one: one.quality[0], replicated(shifts))
-  assert found == Estimate(60.0, 65.0, 255.0)
+  quality = frontier.estimate(lambda x: x.quality[0], replicated(shifts))
+  assert quality == IntervalEstimate(60.0, 65.0, 255.0)
 
 
 def test_infinite_ends_are_kept():
   # In 20 of 200 resamples the quality is never reached.
-  shifts = np.array([-1.0] * 20 + [0.0] * 180)
-  found = frontier.estimate(
-    lambda one: frontier.latency_at(one, 60.0), replicated(shifts)
+  latency = frontier.estimate(
+    lambda points: frontier.latency_at(points, 60.0),
+    replicated([-1.0] * 20 + [0.0] * 180),
   )
-  assert found == Estimate(0.5, 0.5, math.inf)
+  assert latency == IntervalEstimate(0.5, 0.5, math.inf)
 
 
 @pytest.mark.parametrize(("num", "has"), [(0, True), (10, True), (11, False)])
@@ -130,33 +123,24 @@ def test_undefined_replicates(num, has):
 
 
 def test_no_interval_without_replicates():
-  plain = points((0.5, 60.0))
-  assert frontier.estimate(frontier.mean_gap, plain, plain) == Estimate(0.0)
-  both = replicated(np.zeros(200))
-  assert frontier.estimate(frontier.mean_gap, both, plain).low is None
-  shorter = replicated(np.zeros(100))
-  assert frontier.estimate(frontier.mean_gap, both, shorter).low is None
-  assert not Estimate(1.0, 1.0, 1.0).has_interval
+  plain, both = [points((0.5, 60.0))], replicated(np.zeros(200))
+  for several in ((plain, plain), (both, plain), (both, replicated([0.0]))):
+    gap = frontier.estimate(frontier.mean_gap, *several)
+    assert gap == IntervalEstimate(0.0)
+  assert not IntervalEstimate(1.0, 1.0, 1.0).has_interval
 
 
 def test_points_need_replicates_in_all_samples():
-  full, bare = Sample(1.0, np.ones(3)), Sample(1.0)
-  assert Points.of([full, full], [full, full]).num_replicates == 3
-  assert Points.of([full, bare], [full, full]).num_replicates == 0
-  assert Points.of([full], [Sample(1.0, np.ones(4))]).num_replicates == 0
-  with pytest.raises(ValueError, match="wanted one of each"):
-    Points.of([], [])
+  full, bare, more = np.ones(4), np.ones(1), np.ones(5)
+  assert len(frontier.resampled([full, full], [full, full])) == 4
+  assert len(frontier.resampled([full, bare], [full, full])) == 1
+  assert len(frontier.resampled([full], [more])) == 1
 
 
 def test_mean_over_seeds_is_replicate_by_replicate():
-  found = frontier.mean(
-    [Sample(1.0, np.array([1.0, 3.0])), Sample(3.0, np.array([5.0, 7.0]))]
-  )
-  assert found.value == 2.0
-  assert found.replicates.tolist() == [3.0, 5.0]
-  assert (
-    frontier.mean([Sample(1.0, np.ones(2)), Sample(3.0)]).replicates is None
-  )
+  mean = frontier.mean([np.array([1.0, 1.0, 3.0]), np.array([3.0, 5.0, 7.0])])
+  assert mean.tolist() == [2.0, 3.0, 5.0]
+  assert frontier.mean([np.ones(3), np.array([3.0])]).tolist() == [2.0]
 
 
 NUMBER = st.integers(0, 40).map(lambda i: i / 8)

@@ -5,20 +5,20 @@ import re
 
 import pytest
 
-from speccascade.inference import token_view
-from speccascade.report import content, page
-from speccascade.report.shown_examples import NONE, Examples
+from speccascade.report import content, page, token_view
+from speccascade.report.shown_examples import ShownExamples
 from tests import browser
-from tests.inference import test_token_view
-from tests.report import synthetic
+from tests.report import synthetic, test_token_view
 
 WIDTHS = (375, 1440)
 
 
-def traced() -> Examples:
+def traced() -> ShownExamples:
   records = [test_token_view.record() for _ in range(3)]
   records[2]["inputs"] = "Another source"
-  return Examples(records, ["SpecDecode", "Lossy <b>", "SpecDecode"], "3 of 9.")
+  return ShownExamples(
+    records, ["SpecDecode", "Lossy <b>", "SpecDecode"], "3 of 9."
+  )
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_what_the_page_says(text):
 
 def test_without_losses_and_examples():
   rows = synthetic.rows(methods=["drafter", "verifier", "token_cascade_chow"])
-  found = page.page(content.sections(rows), NONE)
+  found = page.page(content.sections(rows), ShownExamples())
   assert 'class="notice"' not in found
   assert "Who wrote each token" not in found
 

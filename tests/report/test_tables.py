@@ -11,7 +11,7 @@ import pytest
 from speccascade.decoding import METHODS
 from speccascade.quickstart import quickstart_report
 from speccascade.report import figures, styles, tables
-from speccascade.report.frontier import Estimate
+from speccascade.report.frontier import IntervalEstimate
 from tests.inference.test_results import row
 
 
@@ -66,7 +66,7 @@ def test_csv_is_unrounded():
 
 
 def test_every_method_has_a_family():
-  named = {name: figures.family(name) for name in METHODS}
+  named = {name: styles.family(name) for name in METHODS}
   assert named["drafter"] == named["verifier"] == 0
   assert named["spec_decode"] == 1
   assert named["spec_decode_lossy_star"] == named["bild_star"] == 2
@@ -88,12 +88,12 @@ def test_estimates_are_printed_with_their_intervals():
     "x", lambda one: one, 2, {0.0: "never"}, has_interval=True
   )
   cases = {
-    Estimate(1.234, 1.0, 1.5): "1.23 [1.00, 1.50]",
-    Estimate(1.234, 0.0, 1.5): "1.23 [never, 1.50]",
-    Estimate(1.234): "1.23",
-    Estimate(1.0, 1.0, 1.0): "1.00",
-    Estimate(0.0): "never",
-    Estimate(math.nan): "-",
+    IntervalEstimate(1.234, 1.0, 1.5): "1.23 [1.00, 1.50]",
+    IntervalEstimate(1.234, 0.0, 1.5): "1.23 [never, 1.50]",
+    IntervalEstimate(1.234): "1.23",
+    IntervalEstimate(1.0, 1.0, 1.0): "1.00",
+    IntervalEstimate(0.0): "never",
+    IntervalEstimate(math.nan): "-",
     None: "-",
   }
   assert [column.text(one) for one in cases] == list(cases.values())
@@ -114,7 +114,7 @@ def test_html_is_escaped():
 
 def test_figure_is_a_function_of_the_rows(tmp_path):
   for name in ("one", "two"):
-    figures.save(figures.quality_latency(rows()), tmp_path / name)
+    figures.of_rows(rows()).save(tmp_path / name)
   for kind in ("png", "svg"):
     one, two = (
       (tmp_path / f"{name}.{kind}").read_bytes() for name in ("one", "two")
@@ -130,7 +130,7 @@ def test_figure_is_a_function_of_the_rows(tmp_path):
 
 def test_figure_needs_rows_with_both():
   with pytest.raises(ValueError, match="no row has both"):
-    figures.quality_latency([dataclasses.replace(row(), latency=None)])
+    figures.of_rows([dataclasses.replace(row(), latency=None)])
 
 
 def test_findings():

@@ -7,11 +7,10 @@ import json
 
 import pytest
 
-from speccascade import report
 from speccascade.inference import results
+from speccascade.report import __main__ as report
 from speccascade.report import content, shown_examples, writing
-from tests.inference import test_token_view
-from tests.report import synthetic
+from tests.report import synthetic, test_token_view
 
 ROWS = synthetic.rows(
   temperatures=(1.0,),
@@ -75,7 +74,7 @@ def test_what_it_leaves(folder):
     *("differences_measured.csv", "differences_modelled.csv"),
   }
   page = (folder / "report" / "index.html").read_text()
-  assert "2 of the 2 traced texts of shown_examples.jsonl" in page
+  assert "2 of the 2 traced texts of examples.jsonl" in page
   for path in (folder / "report").iterdir():
     assert path.stat().st_size > 100
   for line in (folder / "report" / "report.md").read_text().splitlines():
@@ -240,4 +239,4 @@ def test_examples_by_source_as_many_as_a_page_bears(tmp_path, monkeypatch):
   found = shown_examples.read(path)
   assert len(found.records) == 3
   assert found.note.startswith("3 of the 4 traced texts")
-  assert shown_examples.read(None) is shown_examples.NONE
+  assert shown_examples.read(None) == shown_examples.ShownExamples()

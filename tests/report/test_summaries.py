@@ -5,7 +5,15 @@ import math
 
 import pytest
 
-from speccascade.report import clocks, curves, findings, report_tables, summary
+from speccascade.report import (
+  clocks,
+  findings,
+  gaps,
+  losses,
+  panels,
+  point_tables,
+  speedups,
+)
 from speccascade.report.clocks import MEASURED
 from tests.report import synthetic
 
@@ -39,8 +47,8 @@ def row(method, latency, quality, *, alpha=None, temperature=1.0, gamma=5):
   )
 
 
-def panel_of(*rows) -> curves.Panel:
-  (study,) = curves.studies(rows)
+def panel_of(*rows) -> panels.Panel:
+  (study,) = panels.studies(rows)
   (panel,) = study.panels
   return panel
 
@@ -50,7 +58,7 @@ LARGE = row("verifier", 1.0, 70.0, gamma=None)
 
 def lines(*rows, **known):
   panel = panel_of(LARGE, *rows)
-  found = summary.table_2(panel, MEASURED, "bleu", **known)
+  found = speedups.speedups(panel, MEASURED, "bleu", **known)
   return {line.method: line for line in found}
 
 
@@ -86,8 +94,8 @@ def test_table_2_never_extrapolates():
   assert slow.within.value == -math.inf
   cells = [
     column.text(never)
-    for column in report_tables.table_2(
-      curves.studies([LARGE])[0], MEASURED, "bleu"
+    for column in speedups.table(
+      panels.studies([LARGE])[0], MEASURED, "bleu"
     ).columns
   ]
   assert "never" in cells
@@ -116,18 +124,18 @@ def test_models_and_oracles_have_no_line():
   rows = [row("drafter", 0.1, 60), row("oracle_cascade_diff", 0.3, 75)]
   assert lines(*rows) == {}
   panel = panel_of(LARGE, *rows)
-  best = summary.overall_frontier(panel, MEASURED, "bleu")
+  best = speedups.overall_frontier(panel, MEASURED, "bleu")
   assert [point.method for point, _ in best] == ["drafter", "verifier"]
   assert [latency for _, latency in best] == [0.1, 1.0]
 
 
 def test_without_the_large_model_there_is_no_table():
   panel = panel_of(row("spec_decode", 0.5, 70))
-  assert summary.table_2(panel, MEASURED, "bleu") == []
+  assert speedups.speedups(panel, MEASURED, "bleu") == []
 
 
 def test_differences_by_hand():
-  found = summary.differences(
+  found = gaps.gaps(
     panel_of(
       LARGE,
       row("spec_decode", 0.6, 70),
@@ -151,7 +159,7 @@ def test_differences_by_hand():
 
 def test_greedy_lossy_is_spec_decode():
   greedy = dict(temperature=0.0)
-  found = summary.differences(
+  found = gaps.gaps(
     panel_of(
       row("verifier", 1.0, 70.0, gamma=None, **greedy),
       row("spec_decode", 0.6, 70, **greedy),
@@ -168,7 +176,7 @@ def test_greedy_lossy_is_spec_decode():
 
 
 def test_no_common_latencies_is_said():
-  (one,) = summary.differences(
+  (one,) = gaps.gaps(
     panel_of(
       LARGE,
       row("spec_decode_lossy", 0.4, 66, alpha=0.5),
@@ -182,27 +190,26 @@ def test_no_common_latencies_is_said():
 
 
 def test_verdicts_follow_the_intervals():
-  (study,) = curves.studies(synthetic.rows())
+  (study,) = panels.studies(synthetic.rows())
   found = {
-    one.label: one
-    for one in summary.differences(study.panels[1], MEASURED, "bleu")
+    one.label: one for one in gaps.gaps(study.panels[1], MEASURED, "bleu")
   }
   assert found["SpecCascade [OPT]"].verdict == "better"
   assert found["SpecCascade [OPT]"].gap.low > 0
   assert found["SpecCascade [Chow]"].verdict == "worse"
   narrow = found["SpecCascade [OPT]"].gap
-  large = study.panels[1].large.quality_estimate("bleu")
+  large = study.panels[1].large.quality("bleu")
   # The resamples are paired: what they share cancels.
   assert narrow.high - narrow.low < (large.high - large.low) / 2
 
 
 def test_losses_have_their_reasons():
-  (study,) = curves.studies(
+  (study,) = panels.studies(
     synthetic.rows(methods=["verifier", "spec_decode"], overhead=1.25)
   )
   panel = study.panels[1]
   model = clocks.modelled(study.cost_ratio)
-  (loss,) = summary.losses(panel, model)
+  (loss,) = losses.losses(panel, model)
   point = panel.find("spec_decode").points[0]
   costs = synthetic.COSTS
   block = 4 * costs.c + costs.q2 + costs.v[6]
@@ -220,7 +227,7 @@ def test_losses_have_their_reasons():
 
 
 def test_a_loss_needs_the_whole_interval():
-  (study,) = curves.studies(
+  (study,) = panels.studies(
     synthetic.rows(methods=["verifier", "spec_decode"], temperatures=(1.0,))
   )
   panel = study.panels[0]
@@ -231,11 +238,11 @@ def test_a_loss_needs_the_whole_interval():
     )
     changed = dataclasses.replace(base, latency=timed)
     found = panel_of(*panel.large.rows, changed)
-    assert len(summary.losses(found, None)) == lost
+    assert len(losses.losses(found, None)) == lost
 
 
 def test_findings_say_what_the_tables_say():
-  (study,) = curves.studies(synthetic.rows())
+  (study,) = panels.studies(synthetic.rows())
   model = clocks.modelled(study.cost_ratio)
   found = findings.findings(study, (MEASURED, model), "bleu")
   assert [one.title for one in found] == ["greedy (T = 0)", "T = 1"]
@@ -243,7 +250,7 @@ def test_findings_say_what_the_tables_say():
   measured = "\n".join(sampled[MEASURED.title])
   (gap,) = [
     one
-    for one in summary.differences(study.panels[1], MEASURED, "bleu")
+    for one in gaps.gaps(study.panels[1], MEASURED, "bleu")
     if one.label == "SpecCascade [OPT]"
   ]
   assert (
@@ -258,15 +265,14 @@ def test_findings_say_what_the_tables_say():
 
 
 def test_ablated_takes_one_alpha():
-  (study,) = curves.studies(
+  (study,) = panels.studies(
     [
       *synthetic.rows(gammas=(3, 5), temperatures=(1.0,)),
       row("bild_star", 0.5, 70, alpha=0.2),
     ]
   )
   found = {
-    points[0].method: points
-    for points in report_tables.ablated(study.panels[0])
+    points[0].method: points for points in point_tables.ablated(study.panels[0])
   }
   assert "bild_star" not in found  # one gamma alone
   assert "token_cascade_chow" not in found  # no gamma

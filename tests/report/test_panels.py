@@ -5,14 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from speccascade.report import clocks, curves
+from speccascade.report import clocks, measured, panels
 from speccascade.report.clocks import MEASURED
 from tests.report import synthetic
 
 
-def study(**known) -> curves.Study:
-  (found,) = curves.studies(synthetic.rows(**known))
-  return found
+def study(**known) -> panels.PairStudy:
+  (only,) = panels.studies(synthetic.rows(**known))
+  return only
 
 
 def test_a_study_has_a_panel_for_each_temperature():
@@ -39,7 +39,7 @@ def test_other_pairs_and_tasks_are_other_studies():
     for row in rows
     for name, value in (("drafter", "tiny"), ("task", "wmt"), ("top_k", 5))
   ]
-  assert len(curves.studies([*rows, *others])) == 4
+  assert len(panels.studies([*rows, *others])) == 4
 
 
 def test_seeds_are_averaged():
@@ -49,11 +49,10 @@ def test_seeds_are_averaged():
   assert len(both) == len(synthetic.CURVES["spec_cascade_opt"][0])
   values = [point.quality("bleu").value for point in (one, other)]
   assert values[0] != values[1]
-  found = both[2].quality("bleu")
-  assert found.value == pytest.approx(np.mean(values))
+  assert both[2].quality("bleu").value == pytest.approx(np.mean(values))
+  samples = [point.quality_sample("bleu") for point in (one, other)]
   np.testing.assert_allclose(
-    found.replicates,
-    (one.quality("bleu").replicates + other.quality("bleu").replicates) / 2,
+    both[2].quality_sample("bleu"), np.mean(samples, axis=0)
   )
   assert both[2].counts.num_tokens == 2 * one.counts.num_tokens
   assert both[2].latency.value == pytest.approx(
@@ -64,34 +63,34 @@ def test_seeds_are_averaged():
 def test_intervals_of_one_row_are_its_own():
   point = study().panels[1].find("spec_cascade_opt").points[0]
   score = point.rows[0].quality["bleu"]
-  assert point.quality_estimate("bleu") == (
+  assert point.quality("bleu") == (
     score["value"],
     score["low"],
     score["high"],
   )
   latency = point.rows[0].latency
-  assert point.latency_estimate == (
+  assert point.latency == (
     latency.relative_latency,
     latency.relative_low,
     latency.relative_high,
   )
   merged = study(seeds=(0, 1)).panels[1].find("spec_cascade_opt").points[0]
-  assert merged.quality_estimate("bleu").has_interval
+  assert merged.quality("bleu").has_interval
   bare = study(seeds=(0, 1), replicates=False).panels[1]
   point = bare.find("spec_cascade_opt").points[0]
-  assert not point.quality_estimate("bleu").has_interval
-  assert not point.latency_estimate.has_interval
+  assert not point.quality("bleu").has_interval
+  assert not point.latency.has_interval
 
 
 def test_gammas_are_curves_of_their_own_and_one_method():
   panel = study(gammas=(3, 5)).panels[1]
-  assert panel.gammas == [3, 5]
+  assert study(gammas=(3, 5)).gammas == [3, 5]
   opts = [curve for curve in panel.curves if curve.method == "spec_cascade_opt"]
   assert [curve.gamma for curve in opts] == [3, 5]
   only = panel.at_gamma(3)
   assert {curve.gamma for curve in only.curves} == {3, None}
   assert only.large is panel.large
-  merged = {curve.name: curve for curve in curves.by_method(panel)}
+  merged = {curve.name: curve for curve in panel.by_method()}
   assert list(merged) == list(synthetic.CURVES)
   assert len(merged["spec_cascade_opt"].points) == 12
   assert len(merged["token_cascade_chow"].points) == 4
@@ -105,10 +104,10 @@ def test_variants_have_curves_of_their_own():
     )
     for row in rows
   ]
-  (found,) = curves.studies(rows)
+  (found,) = panels.studies(rows)
   names = [curve.name for curve in found.panels[0].curves]
   assert names == ["spec_decode", "spec_decode, block verification"]
-  assert len(curves.by_method(found.panels[0])) == 2
+  assert len(found.panels[0].by_method()) == 2
 
 
 def test_modelled_latency_by_hand():
@@ -134,19 +133,17 @@ def test_modelled_latency_by_hand():
 def test_modelled_points_have_the_qualities_spread_alone():
   panel = study().panels[1]
   opt = panel.find("spec_cascade_opt").points
-  found = clocks.modelled(0.12).points(opt, "bleu")
-  latency, quality = found.replicates
-  assert (np.ptp(latency, axis=0) == 0).all()
-  assert (np.ptp(quality, axis=0) > 0).all()
-  both = MEASURED.points(opt, "bleu")
-  assert (np.ptp(both.replicates[0], axis=0) > 0).all()
+  for clock, varies in ((clocks.modelled(0.12), False), (MEASURED, True)):
+    latency, quality = zip(*clock.points(opt, "bleu"))
+    assert (np.ptp(quality, axis=0) > 0).all()
+    assert ((np.ptp(latency, axis=0) > 0) == varies).all()
 
 
 def test_drafters_of_several_models_are_not_modelled():
   point = study().panels[1].find("spec_decode").points[0]
   row = point.rows[0]
   counts = dataclasses.replace(row.counts, calls_by_model=(3, 4))
-  several = curves.Measured((dataclasses.replace(row, counts=counts),))
+  several = measured.Measured((dataclasses.replace(row, counts=counts),))
   assert clocks.modelled(0.1).of(several) is None
 
 
@@ -164,7 +161,7 @@ def test_metrics_known_first():
   rows = synthetic.rows(methods=["spec_decode"], temperatures=(1.0,))
   score = rows[0].quality["bleu"]
   scores = {"mine": score, "rouge2": score, "bleu": score}
-  (found,) = curves.studies([dataclasses.replace(rows[0], quality=scores)])
+  (found,) = panels.studies([dataclasses.replace(rows[0], quality=scores)])
   assert found.metrics == ["bleu", "rouge2", "mine"]
   with_less = dataclasses.replace(
     rows[0],
@@ -172,5 +169,5 @@ def test_metrics_known_first():
     settings=dataclasses.replace(rows[0].settings, gamma=9),
   )
   rows = [dataclasses.replace(rows[0], quality=scores), with_less]
-  (found,) = curves.studies(rows)
+  (found,) = panels.studies(rows)
   assert found.metrics == ["mine"]

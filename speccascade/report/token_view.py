@@ -12,7 +12,7 @@ import re
 
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference.token_style import STYLE
+from speccascade.report.token_style import STYLE
 
 __all__ = ["STYLE", "legend_html", "page_html", "tokens_html", "view_html"]
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from speccascade.inference import token_style, token_view
+from speccascade.report import token_style, token_view
 
 SOURCES = [
   *["draft", "draft", "residual", "bonus", "sequential q", "sequential p"],
