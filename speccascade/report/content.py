@@ -9,13 +9,12 @@ from speccascade.report import (
   findings,
   gaps,
   losses,
-  panels,
   point_tables,
   speedups,
 )
 from speccascade.report.clocks import MEASURED, Clock, modelled
 from speccascade.report.drawing import Plot
-from speccascade.report.panels import PairStudy
+from speccascade.report.panels import PairStudy, studies
 from speccascade.report.tables import Table
 
 _GAMMA = 5  # the papers'
@@ -87,10 +86,13 @@ def sections(
     raise ValueError("a point is there twice; remove one of the equal rows")
   if cost_ratio is not None and not 0 < cost_ratio < float("inf"):
     raise ValueError(f"cost ratio is {cost_ratio:g}; wanted a positive number")
-  studies = panels.studies(rows)
+  pairs = studies(rows)
+  prefixes = (
+    [f"{i + 1}_" for i in range(len(pairs))] if len(pairs) > 1 else [""]
+  )
   return [
-    _section(study, metric, cost_ratio, f"{n}_" if len(studies) > 1 else "")
-    for n, study in enumerate(studies, start=1)
+    _section(study, metric, cost_ratio, prefix)
+    for study, prefix in zip(pairs, prefixes)
   ]
 
 
@@ -143,20 +145,16 @@ def _plots(study: PairStudy, clocks, metric) -> list[Plot]:
   """Every figure but the last once for each gamma where there are several."""
   if len(study.gammas) < 2:
     return figures.of_panels(study.panels, clocks, metric)
-  by_gamma = {
-    gamma: figures.of_panels(
-      [panel.at_gamma(gamma) for panel in study.panels],
-      *(clocks, metric, f", gamma {gamma}", f"_gamma{gamma}"),
-    )
-    for gamma in study.gammas
-  }
-  main = max(by_gamma, key=lambda gamma: _standing(study, gamma))
+  main = max(study.gammas, key=lambda gamma: _standing(study, gamma))
+  shown, asides = [], []
+  for gamma in study.gammas:
+    panels = [panel.at_gamma(gamma) for panel in study.panels]
+    aside = "" if gamma == main else f"Figures at gamma {gamma}"
+    for plot in figures.of_panels(panels, clocks, metric):
+      plot = dataclasses.replace(plot, gamma=gamma, aside=aside)
+      (asides if aside else shown).append(plot)
   ablation = figures.gamma_ablation(study.panels, metric, clocks)
-  shown = by_gamma.pop(main) + ([ablation] if ablation.panels else [])
-  for gamma, others in by_gamma.items():
-    aside = f"Figures at gamma {gamma}"
-    shown += [dataclasses.replace(plot, aside=aside) for plot in others]
-  return shown
+  return [*shown, *([ablation] if ablation.panels else []), *asides]
 
 
 def _standing(study: PairStudy, gamma: int) -> tuple:

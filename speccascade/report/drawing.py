@@ -160,18 +160,29 @@ class Plot:
   """A figure of one or more panels, side by side.
 
   Attributes:
-    name: of its files, without ending.
-    title: heading.
+    stem: names its files, the gamma after it.
+    heading: its title, {} for the gamma.
     note: a sentence or two on how to read it.
     panels: in order.
+    gamma: of its curves, where there are figures of several.
     aside: what the figure is shown under, where it is not shown at once.
   """
 
-  name: str
-  title: str
+  stem: str
+  heading: str
   note: str
   panels: Sequence[LinePanel | SharePanel]
+  gamma: int | None = None
   aside: str = ""
+
+  @property
+  def name(self) -> str:
+    return self.stem if self.gamma is None else f"{self.stem}_gamma{self.gamma}"
+
+  @property
+  def title(self) -> str:
+    gamma = "" if self.gamma is None else f", gamma {self.gamma}"
+    return self.heading.format(gamma)
 
   def draw(self, number: int | None = None):
     """Returns (figure, tips) of all panels, or of one of them."""

@@ -1,16 +1,15 @@
 """A report's figures: which curves each shows, and over what."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from speccascade.inference.results import ResultRow
-from speccascade.report import panels as panels_lib
 from speccascade.report.clocks import MEASURED, Clock
 from speccascade.report.drawing import Dot, LinePanel, Plot, Series, SharePanel
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.measured import Measured, metric_title, short_label
-from speccascade.report.panels import MeasuredCurve, Panel
+from speccascade.report.panels import MeasuredCurve, Panel, studies
 from speccascade.report.point_tables import ablated
 from speccascade.report.speedups import is_fast
 
@@ -28,80 +27,55 @@ _LEAST = 20  # examined drafts that make a rate worth drawing
 
 
 def of_panels(
-  panels: Sequence[Panel],
-  clocks: Sequence[Clock],
-  metric: str,
-  about: str = "",
-  end: str = "",
+  panels: Sequence[Panel], clocks: Sequence[Clock], metric: str
 ) -> list[Plot]:
-  """Returns the figures of the panels, those that have anything to show.
-
-  Args:
-    panels: a panel of each figure each.
-    clocks: Figure 2 is drawn for each.
-    metric: which quality.
-    about: after the figures' names.
-    end: likewise in those of their files.
-  """
-  plots = []
-  for clock in clocks:
-    plots += [
-      quality_latency(panels, clock, metric, about, end),
-      quality_latency(panels, clock, metric, about, end, detail=True),
-    ]
-  plots += [
-    quality_deferral(panels, metric, about, end),
-    acceptance_by_position(panels, metric, about, end),
-    acceptance_histogram(panels, metric, about, end),
+  """Returns the figures that have anything to show, a panel for each given."""
+  plots = [
+    *(
+      quality_latency(panels, clock, metric, detail=detail)
+      for clock in clocks
+      for detail in (False, True)
+    ),
+    quality_deferral(panels, metric),
+    acceptance_by_position(panels, metric),
+    acceptance_histogram(panels, metric),
   ]
   return [plot for plot in plots if plot.panels]
 
 
 def quality_latency(
-  panels: Sequence[Panel],
-  clock: Clock,
-  metric: str,
-  about: str = "",
-  end: str = "",
-  *,
-  detail: bool = False,
+  panels: Sequence[Panel], clock: Clock, metric: str, *, detail: bool = False
 ) -> Plot:
   """Returns Figure 2: quality against latency.
 
   Args:
-    panels: a panel each, of those that have both.
+    panels: those without both are left out.
     clock: which latency.
     metric: which quality.
-    about: after the figure's number.
-    end: after the name of its files.
-    detail: the speculative methods of the papers alone, closer; without panels
-      where there are fewer than three curves of them.
+    detail: the speculative methods of the papers alone, closer; panels with
+      fewer than three curves of them are left out.
   """
-  note = (
-    "Each method is a line over alpha. Dotted: the large model's quality, and"
-    " its latency, 1. Bars: 95% intervals. Oracles are in Figure 1 alone: their"
-    " latency is not that of a method."
-  )
-  name, is_shown, least = f"figure2_{clock.name}", is_fast, 1
-  if detail:
-    note = "The figure before, drawn closer: the papers' speculative methods."
-    about += ", detail"
-    name, is_shown, least = f"{name}_detail", DETAIL.__contains__, 3
+  name, subject = f"figure2_{clock.name}", "quality against latency"
+  is_shown = DETAIL.__contains__ if detail else is_fast
   return Plot(
-    name + end,
-    f"Figure 2{about}: quality against latency, {clock.title}",
-    note,
-    [*_latency_panels(panels, clock, metric, is_shown, least)],
+    f"{name}_detail" if detail else name,
+    f"Figure 2{{}}{', detail' * detail}: {subject}, {clock.title}",
+    "The figure before, drawn closer: the papers' speculative methods."
+    if detail
+    else "Each method is a line over alpha. Dotted: the large model's quality,"
+    " and its latency, 1. Bars: 95% intervals. Oracles are in Figure 1 alone:"
+    " their latency is not that of a method.",
+    [*_latency_panels(panels, clock, metric, is_shown, 3 if detail else 1)],
   )
 
 
 def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
-  """Returns quality against measured latency of rows as they are.
+  """Returns quality against measured latency of all methods, oracles too.
 
   Raises:
     ValueError: no row has both.
   """
-  panels = [p for study in panels_lib.studies(rows) for p in study.panels]
+  panels = [panel for study in studies(rows) for panel in study.panels]
   drawn = [*_latency_panels(panels, MEASURED, metric, lambda _: True, 1)]
   if not drawn:
     raise ValueError(f"no row has both a latency and {metric}")
@@ -111,33 +85,32 @@ def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
 def _latency_panels(panels, clock, metric, is_shown, least):
   for panel in panels:
     curves = [curve for curve in panel.curves if is_shown(curve.method)]
-    label = f"relative latency ({clock.name})"
-    yield from _quality_panel(
-      panel, curves, clock.of, label, metric, clock, least=least
-    )
+    series = _quality_series(curves, clock.of, metric, clock)
+    if len(series) >= least:
+      label = f"relative latency ({clock.name})"
+      yield _quality_panel(panel, series, label, metric)
 
 
-def _quality_panel(
-  panel: Panel,
-  curves: Sequence[MeasuredCurve],
+def _quality_series(
+  curves: Iterable[MeasuredCurve],
   number: Callable[[Measured], IntervalEstimate | None],
-  label: str,
   metric: str,
   clock: Clock | None = None,
-  *,
-  least: int = 1,
-):
-  """Yields the panel of quality against a number, if it has enough curves."""
-  series = []
+) -> list[Series]:
+  """Returns quality against a number, where there are points with both."""
+  drawn = []
   for curve in curves:
     pairs = [(number(p), p.quality(metric), p) for p in curve.points]
     dots = [Dot(x, y, tip(p, metric, clock)) for x, y, p in pairs if x and y]
     if dots:
-      series.append(Series(curve.method, curve.short_label, dots))
-  if len(series) >= least:
-    large = panel.large and panel.large.quality(metric)
-    dotted = (large.value, 1.0) if large else (None, None)
-    yield LinePanel(panel.title, series, label, metric_title(metric), *dotted)
+      drawn.append(Series(curve.method, curve.short_label, dots))
+  return drawn
+
+
+def _quality_panel(panel: Panel, series, label: str, metric: str) -> LinePanel:
+  large = panel.large and panel.large.quality(metric)
+  dotted = (large.value, 1.0) if large else (None, None)
+  return LinePanel(panel.title, series, label, metric_title(metric), *dotted)
 
 
 def tip(point: Measured, metric: str, clock: Clock | None = None) -> str:
@@ -147,14 +120,12 @@ def tip(point: Measured, metric: str, clock: Clock | None = None) -> str:
     said.append(f"alpha {settings.alpha:g}")
   if settings.gamma is not None:
     said.append(f"gamma {settings.gamma}")
-  quality = point.quality(metric)
-  if quality is not None:
+  if quality := point.quality(metric):
     text = f"{metric_title(metric)} {quality.value:.1f}"
     if quality.has_interval:
       text += f" [{quality.low:.1f}, {quality.high:.1f}]"
     said.append(text)
-  latency = clock and clock.of(point)
-  if latency:
+  if latency := clock and clock.of(point):
     said.append(f"{clock.name} latency {latency.value:.3f}")
   rate = point.efficiency["acceptance_rate"]
   if rate is not None:
@@ -162,23 +133,18 @@ def tip(point: Measured, metric: str, clock: Clock | None = None) -> str:
   return ", ".join(said)
 
 
-def quality_deferral(
-  panels: Sequence[Panel], metric: str, about: str = "", end: str = ""
-) -> Plot:
+def quality_deferral(panels: Sequence[Panel], metric: str) -> Plot:
   """Returns Figure 1: token cascades against speculative decoding."""
+  is_shown = lambda name: name == "spec_decode" or name.startswith(FIGURE_1)
   drawn = []
   for panel in panels:
-    curves = [
-      curve
-      for curve in panel.curves
-      if curve.method == "spec_decode" or curve.method.startswith(FIGURE_1)
-    ]
-    found = [*_quality_panel(panel, curves, _deferral, "deferral rate", metric)]
-    if any("cascade" in line.method for each in found for line in each.series):
-      drawn += found
+    curves = [curve for curve in panel.curves if is_shown(curve.method)]
+    series = _quality_series(curves, _deferral_rate, metric)
+    if any("cascade" in line.method for line in series):
+      drawn.append(_quality_panel(panel, series, "deferral rate", metric))
   return Plot(
-    f"figure1{end}",
-    f"Figure 1{about}: quality against deferral rate",
+    "figure1",
+    "Figure 1{}: quality against deferral rate",
     "Deferral rate: calls of the large model a token written; a token cascade"
     " calls it where it defers, speculative decoding once a block. The oracles"
     " read the large model's distribution before they decide.",
@@ -186,7 +152,7 @@ def quality_deferral(
   )
 
 
-def _deferral(point: Measured) -> IntervalEstimate | None:
+def _deferral_rate(point: Measured) -> IntervalEstimate | None:
   rate = point.efficiency["deferral_rate"]
   return None if rate is None else IntervalEstimate(rate)
 
@@ -213,41 +179,47 @@ def _label(point: Measured) -> str:
   return label if alpha is None else f"{label} {alpha:.2g}"
 
 
-def acceptance_by_position(
-  panels: Sequence[Panel], metric: str, about: str = "", end: str = ""
-) -> Plot:
+def acceptance_by_position(panels: Sequence[Panel], metric: str) -> Plot:
   """Returns the acceptance at each position, each method at one alpha."""
-  labels = ("position in the block", "accepted / examined")
-  drawn = []
-  for panel in panels:
-    series, points = [], best_points(panel, metric)
-    for point in points:
-      rates = point.efficiency["acceptance_by_position"]
-      examined = point.counts.examined_by_position
-      dots = [
-        Dot(IntervalEstimate(i), IntervalEstimate(rate), tip(point, metric))
-        for i, (rate, num) in enumerate(zip(rates, examined), start=1)
-        if num >= _LEAST and rate is not None
-      ]
-      if dots:
-        series.append(Series(point.method, _label(point), dots))
-    if series:
-      num = max(len(point.counts.examined_by_position) for point in points)
-      steps = range(1, num + 1)
-      drawn.append(LinePanel(panel.title, series, *labels, steps=steps))
   return Plot(
-    f"acceptance_by_position{end}",
-    f"Acceptance by position{about}",
+    "acceptance_by_position",
+    "Acceptance by position{}",
     "Accepted over examined drafts at each position of a block, each method at"
     " the alpha of its best quality (behind its name); positions examined"
     f" fewer than {_LEAST} times are left out.",
-    drawn,
+    [
+      LinePanel(
+        panel.title,
+        series,
+        "position in the block",
+        "accepted / examined",
+        steps=range(1, max(map(_num_positions, points)) + 1),
+      )
+      for panel in panels
+      if (points := best_points(panel, metric))
+      and (series := [*_position_series(points, metric)])
+    ],
   )
 
 
-def acceptance_histogram(
-  panels: Sequence[Panel], metric: str, about: str = "", end: str = ""
-) -> Plot:
+def _num_positions(point: Measured) -> int:
+  return len(point.counts.examined_by_position)
+
+
+def _position_series(points: Iterable[Measured], metric) -> Iterator[Series]:
+  for point in points:
+    rates = point.efficiency["acceptance_by_position"]
+    examined = point.counts.examined_by_position
+    dots = [
+      Dot(IntervalEstimate(i), IntervalEstimate(rate), tip(point, metric))
+      for i, (rate, num) in enumerate(zip(rates, examined), start=1)
+      if num >= _LEAST and rate is not None
+    ]
+    if dots:
+      yield Series(point.method, _label(point), dots)
+
+
+def acceptance_histogram(panels: Sequence[Panel], metric: str) -> Plot:
   """Returns shares of blocks by the number accepted, a line for each method."""
   drawn = []
   for panel in panels:
@@ -261,8 +233,8 @@ def acceptance_histogram(
       labels = [_label(point) for point in points]
       drawn.append(SharePanel(panel.title, labels, shares, "drafts accepted"))
   return Plot(
-    f"acceptance_histogram{end}",
-    f"Acceptance histogram{about}",
+    "acceptance_histogram",
+    "Acceptance histogram{}",
     "Per cent of the blocks in which so many drafts were accepted, each method"
     " at the alpha of its best quality.",
     drawn,
