@@ -188,7 +188,7 @@ def test_kinds_differ_without_colour():
 @pytest.mark.parametrize("theme", [0, 1])
 def test_text_is_readable_on_every_ground(theme):
   """WCAG's contrast of 4.5 for text, 3 for what marks it."""
-  plain = token_style._PLAIN[theme]
+  plain = {name: pair[theme] for name, pair in token_style._PLAIN.items()}
   for name, (*colours, _) in token_style._KINDS.items():
     tint, line = colours[theme]
     assert _contrast(plain["ink"], tint) >= 4.5, name
