@@ -1,6 +1,5 @@
 """Labels that do not touch, and figures that follow the page's colours."""
 
-import dataclasses
 import re
 import xml.etree.ElementTree
 
@@ -9,9 +8,10 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from speccascade.report import canvas, clocks, figures, labels, measured
-from speccascade.report import panels as panels_lib
+from speccascade.decoding import METHODS
+from speccascade.report import canvas, clocks, figures, labels, measured, styles
 from speccascade.report.clocks import MEASURED
+from speccascade.report.panels import studies
 from tests.report import synthetic
 
 PLACES = st.lists(st.integers(-20, 220).map(float), min_size=1, max_size=25)
@@ -21,25 +21,43 @@ PLACES = st.lists(st.integers(-20, 220).map(float), min_size=1, max_size=25)
 @settings(max_examples=200, deadline=None)
 def test_labels_never_touch(wanted):
   gap, height = 10.0, 200.0
-  found = labels.spread(wanted, gap, height)
+  places = labels.spread(wanted, gap, height)
   least = min(gap, height / max(1, len(wanted) - 1))
-  ordered = np.sort(found)
+  ordered = np.sort(places)
   assert (np.diff(ordered) >= least - 1e-9).all()
   assert ordered[0] >= -1e-9
   assert ordered[-1] <= height + 1e-9
-  for i, j in zip(np.argsort(wanted, kind="stable"), np.argsort(found)):
-    assert i == j
-
-
-@given(PLACES)
-@settings(max_examples=50, deadline=None)
-def test_labels_with_room_stay(wanted):
+  order = np.argsort(wanted, kind="stable")
+  assert order.tolist() == np.argsort(places).tolist()
   far = [40.0 * i for i in range(len(wanted))]
-  assert labels.spread(far, 10.0, 2000.0) == far
+  assert labels.spread(far, 10.0, 2000.0) == far  # those with room stay
 
 
-def panels(**known):
-  (study,) = panels_lib.studies(synthetic.rows(**known))
+def test_every_method_has_a_family():
+  named = {name: styles.family(name) for name in METHODS}
+  for number, names in enumerate(
+    (
+      ("drafter", "verifier"),
+      ("spec_decode",),
+      ("spec_decode_lossy_star", "bild_star"),
+      ("spec_cascade_opt", "spec_cascade_chow_log"),
+      ("spec_cascade_token_v3", "spec_cascade_typical"),
+      ("seq_cascade_chow", "token_cascade_chow_log"),
+      ("oracle_cascade_opt_log",),
+    )
+  ):
+    assert {named[name] for name in names} == {number}
+
+
+def test_methods_look_different():
+  drawn = {styles.style(name) for name in METHODS}
+  assert len(drawn) == len(METHODS)
+  # A rule of a user's own is drawn too.
+  assert styles.style("mine").color == styles.style("spec_cascade_opt").color
+
+
+def panels(**how):
+  (study,) = studies(synthetic.rows(**how))
   return study.panels
 
 
@@ -56,7 +74,7 @@ def test_an_inline_figure_is_one_element(element):
   assert root.get("aria-label") == 'a "label"'
   ids = re.findall(r' id="([^"]*)"', element)
   assert len(set(ids)) == len(ids)
-  assert all(one.startswith("one-") for one in ids)
+  assert all(name.startswith("one-") for name in ids)
   for used in re.findall(r'url\(#([^)]*)\)|href="#([^"]*)"', element):
     assert "".join(used) in ids
 
@@ -81,44 +99,39 @@ def test_every_point_can_be_asked(element):
 
 
 def test_every_method_is_labelled_beside_its_panel():
-  drawn = figures.quality_latency(panels(), MEASURED, "bleu")
-  figure, _ = drawn.draw()
-  labels = [
-    {measured.short_label(curve.label) for curve in panel.curves}
-    - {"Oracle Diff"}
-    for panel in panels()
-  ]
+  plot = figures.quality_latency(panels(), MEASURED, "bleu")
+  figure, _ = plot.draw()
   renderer = figure.canvas.get_renderer()
-  for axis, wanted in zip(figure.axes, labels):
+  for axis, panel in zip(figure.axes, panels()):
     texts = [text for text in axis.texts if text.get_text()]
-    assert {text.get_text() for text in texts} == wanted
+    labelled = {measured.short_label(curve.label) for curve in panel.curves}
+    assert {text.get_text() for text in texts} == labelled - {"Oracle Diff"}
     boxes = [text.get_window_extent(renderer) for text in texts]
     for i, box in enumerate(boxes):
       assert box.x0 > axis.get_window_extent(renderer).x1
       assert box.x1 <= figure.bbox.x1
-      for other in boxes[:i]:
-        assert not box.overlaps(other)
+      assert not any(box.overlaps(other) for other in boxes[:i])
 
 
 def test_figure_1_needs_a_cascade():
   few = panels(methods=["verifier", "spec_decode"])
   assert not figures.quality_deferral(few, "bleu").panels
-  drawn = figures.quality_deferral(panels(), "bleu")
-  figure, tips = drawn.draw()
+  figure, tips = figures.quality_deferral(panels(), "bleu").draw()
   said = " ".join(tips.values())
-  assert "Oracle [Diff]" in said
-  assert "TokenCascade [Chow]" in said
-  assert "SpecDecode," in said
+  for label in ("Oracle [Diff]", "TokenCascade [Chow]", "SpecDecode,"):
+    assert label in said
   assert "OPT" not in said
   assert figure.axes[0].get_xlabel() == "deferral rate"
 
 
 def test_without_latency_there_is_no_figure_2():
-  rows = [dataclasses.replace(row, latency=None) for row in synthetic.rows()]
-  (study,) = panels_lib.studies(rows)
+  rows = [synthetic.changed(row, latency=None) for row in synthetic.rows()]
+  (study,) = studies(rows)
   for clock, num in ((MEASURED, 0), (clocks.modelled(0.1), 2)):
     plot = figures.quality_latency(study.panels, clock, "bleu")
     assert len(plot.panels) == num
+  with pytest.raises(ValueError, match="no row has both"):
+    figures.of_rows(rows)
 
 
 def test_gamma_needs_several():
@@ -129,15 +142,27 @@ def test_gamma_needs_several():
 
 def test_the_detail_has_the_papers_methods_alone():
   methods = ["drafter", "verifier", "spec_decode", "spec_decode_lossy"]
-  args = (MEASURED, "bleu")
   few = panels(methods=methods)
-  assert not figures.quality_latency(few, *args, detail=True).panels
   many = panels(methods=[*methods, "spec_cascade_opt", "token_cascade_chow"])
-  drawn = figures.quality_latency(many, *args, detail=True)
-  assert "detail" in drawn.title
-  _, tips = drawn.draw()
-  said = "\n".join(tips.values())
+  detail = lambda of: figures.quality_latency(of, MEASURED, "bleu", detail=True)
+  assert not detail(few).panels
+  assert "detail" in detail(many).title
+  said = "\n".join(detail(many).draw()[1].values())
   for label in ("SpecDecode [Lossy]", "SpecCascade [OPT]"):
     assert label in said
   for label in ("Large model", "Small model", "TokenCascade"):
     assert label not in said
+
+
+def test_a_figure_is_a_function_of_the_rows(tmp_path):
+  rows = synthetic.rows(methods=["drafter", "verifier", "oracle_cascade_diff"])
+  for name in ("one", "two"):
+    figures.of_rows(rows).save(tmp_path / name)
+  files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+  assert set(files) == {"one.png", "one.svg", "two.png", "two.svg"}
+  for kind in ("png", "svg"):
+    assert files[f"one.{kind}"] == files[f"two.{kind}"]
+  xml.etree.ElementTree.fromstring(files["one.svg"])
+  assert (
+    b"Oracle" in canvas.inline(*figures.of_rows(rows).draw(), "a", "").encode()
+  )
