@@ -5,37 +5,39 @@ import dataclasses
 import numpy as np
 import pytest
 
-from speccascade.report import clocks, measured, panels
+from speccascade.report import clocks, panels
 from speccascade.report.clocks import MEASURED
+from speccascade.report.measured import Measured
 from tests.report import synthetic
+from tests.report.synthetic import changed
 
 
-def study(**known) -> panels.PairStudy:
-  (only,) = panels.studies(synthetic.rows(**known))
+def study(**how) -> panels.PairStudy:
+  (only,) = panels.studies(synthetic.rows(**how))
   return only
 
 
+def opt_points(**how) -> tuple[Measured, ...]:
+  return study(**how).panels[1].find("spec_cascade_opt").points
+
+
 def test_a_study_has_a_panel_for_each_temperature():
-  found = study(temperatures=(1.0, 0.0))
-  assert [panel.temperature for panel in found.panels] == [0.0, 1.0]
-  assert [curve.name for curve in found.panels[1].curves] == list(
-    synthetic.CURVES
-  )
-  opt = found.panels[1].find("spec_cascade_opt")
+  pair = study(temperatures=(1.0, 0.0))
+  greedy, sampled = pair.panels
+  assert (greedy.temperature, sampled.temperature) == (0, 1)
+  assert [curve.name for curve in sampled.curves] == list(synthetic.CURVES)
+  opt = sampled.find("spec_cascade_opt")
   alphas = [point.settings.alpha for point in opt.points]
   assert alphas == sorted(synthetic.CURVES["spec_cascade_opt"][0])
-  assert found.panels[0].large.settings.temperature == 0
-  assert found.panels[1].large.method == "verifier"
-  assert found.panels[1].small.method == "drafter"
-  assert found.title == "small-1400 with large-1000 on generated test"
+  assert greedy.large.settings.temperature == 0
+  assert (sampled.large.method, sampled.small.method) == ("verifier", "drafter")
+  assert pair.title == "small-1400 with large-1000 on generated test"
 
 
 def test_other_pairs_and_tasks_are_other_studies():
   rows = synthetic.rows(methods=["spec_decode"], temperatures=(1.0,))
   others = [
-    dataclasses.replace(
-      row, settings=dataclasses.replace(row.settings, **{name: value})
-    )
+    changed(row, **{name: value})
     for row in rows
     for name, value in (("drafter", "tiny"), ("task", "wmt"), ("top_k", 5))
   ]
@@ -43,48 +45,39 @@ def test_other_pairs_and_tasks_are_other_studies():
 
 
 def test_seeds_are_averaged():
-  one = study(seeds=(0,)).panels[1].find("spec_cascade_opt").points[2]
-  other = study(seeds=(1,)).panels[1].find("spec_cascade_opt").points[2]
-  both = study(seeds=(0, 1)).panels[1].find("spec_cascade_opt").points
+  single = [opt_points(seeds=(seed,))[2] for seed in (0, 1)]
+  both = opt_points(seeds=(0, 1))
   assert len(both) == len(synthetic.CURVES["spec_cascade_opt"][0])
-  values = [point.quality("bleu").value for point in (one, other)]
-  assert values[0] != values[1]
-  assert both[2].quality("bleu").value == pytest.approx(np.mean(values))
-  samples = [point.quality_sample("bleu") for point in (one, other)]
+  samples = [point.quality_sample("bleu") for point in single]
+  assert samples[0][0] != samples[1][0]
   np.testing.assert_allclose(
     both[2].quality_sample("bleu"), np.mean(samples, axis=0)
   )
-  assert both[2].counts.num_tokens == 2 * one.counts.num_tokens
+  assert both[2].quality("bleu").value == both[2].quality_sample("bleu")[0]
+  assert both[2].counts.num_tokens == 2 * single[0].counts.num_tokens
   assert both[2].latency.value == pytest.approx(
-    (one.latency.value + other.latency.value) / 2
+    np.mean([point.latency.value for point in single])
   )
 
 
 def test_intervals_of_one_row_are_its_own():
-  point = study().panels[1].find("spec_cascade_opt").points[0]
-  score = point.rows[0].quality["bleu"]
-  assert point.quality("bleu") == (
-    score["value"],
-    score["low"],
-    score["high"],
-  )
-  latency = point.rows[0].latency
+  (row,) = opt_points()[0].rows
+  score, latency = row.quality["bleu"], row.latency
+  point = Measured((row,))
+  assert point.quality("bleu") == (score["value"], score["low"], score["high"])
   assert point.latency == (
-    latency.relative_latency,
-    latency.relative_low,
-    latency.relative_high,
+    *(latency.relative_latency, latency.relative_low, latency.relative_high),
   )
-  merged = study(seeds=(0, 1)).panels[1].find("spec_cascade_opt").points[0]
-  assert merged.quality("bleu").has_interval
-  bare = study(seeds=(0, 1), replicates=False).panels[1]
-  point = bare.find("spec_cascade_opt").points[0]
-  assert not point.quality("bleu").has_interval
-  assert not point.latency.has_interval
+  assert opt_points(seeds=(0, 1))[0].quality("bleu").has_interval
+  bare = opt_points(seeds=(0, 1), replicates=False)[0]
+  assert not bare.quality("bleu").has_interval
+  assert not bare.latency.has_interval
 
 
 def test_gammas_are_curves_of_their_own_and_one_method():
-  panel = study(gammas=(3, 5)).panels[1]
-  assert study(gammas=(3, 5)).gammas == [3, 5]
+  several = study(gammas=(3, 5))
+  panel = several.panels[1]
+  assert several.gammas == [3, 5]
   opts = [curve for curve in panel.curves if curve.method == "spec_cascade_opt"]
   assert [curve.gamma for curve in opts] == [3, 5]
   only = panel.at_gamma(3)
@@ -98,76 +91,63 @@ def test_gammas_are_curves_of_their_own_and_one_method():
 
 def test_variants_have_curves_of_their_own():
   rows = synthetic.rows(methods=["spec_decode"], temperatures=(1.0,))
-  rows += [
-    dataclasses.replace(
-      row, settings=dataclasses.replace(row.settings, verification="block")
-    )
-    for row in rows
-  ]
-  (found,) = panels.studies(rows)
-  names = [curve.name for curve in found.panels[0].curves]
-  assert names == ["spec_decode", "spec_decode, block verification"]
-  assert len(found.panels[0].by_method()) == 2
+  rows += [changed(row, verification="block") for row in rows]
+  (pair,) = panels.studies(rows)
+  names = ["spec_decode", "spec_decode, block verification"]
+  assert [curve.name for curve in pair.panels[0].curves] == names
+  assert len(pair.panels[0].by_method()) == 2
 
 
 def test_modelled_latency_by_hand():
-  # SpecDecode: a block of 5 drafts costs 5 c + 1, and yields its tokens.
-  found = study()
-  point = found.panels[1].find("spec_decode").points[0]
-  clock = clocks.modelled(0.12)
-  tokens = point.counts.num_tokens / point.counts.num_blocks
-  assert clock.of(point).value == pytest.approx((5 * 0.12 + 1) / tokens)
-  # The exact bonus of a cascade drafts once more.
-  point = found.panels[1].find("spec_cascade_opt").points[0]
-  tokens = point.counts.num_tokens / point.counts.num_blocks
-  assert clock.of(point).value == pytest.approx((6 * 0.12 + 1) / tokens)
-  assert clock.of(found.panels[1].large).value == 1
-  assert clock.of(found.panels[1].small).value == pytest.approx(0.12)
+  pair = study()
+  panel, clock = pair.panels[1], clocks.modelled(0.12)
+  # SpecDecode: a block of 5 drafts costs 5 c + 1, and yields its tokens. The
+  # exact bonus of a cascade drafts once more.
+  for method, drafts in (("spec_decode", 5), ("spec_cascade_opt", 6)):
+    point = panel.find(method).points[0]
+    tokens = point.counts.num_tokens / point.counts.num_blocks
+    latency = (drafts * 0.12 + 1) / tokens
+    assert clock.of(point).value == pytest.approx(latency)
+  assert clock.of(panel.large).value == 1
+  assert clock.of(panel.small).value == pytest.approx(0.12)
   # A token cascade steps the large model where it defers.
-  point = found.panels[1].find("token_cascade_chow").points[0]
+  point = panel.find("token_cascade_chow").points[0]
   deferred = point.counts.verifier_extends / point.counts.num_tokens
   assert clock.of(point).value == pytest.approx(0.12 + deferred)
-  assert found.cost_ratio == 0.12
+  assert pair.cost_ratio == 0.12
 
 
 def test_modelled_points_have_the_qualities_spread_alone():
-  panel = study().panels[1]
-  opt = panel.find("spec_cascade_opt").points
   for clock, varies in ((clocks.modelled(0.12), False), (MEASURED, True)):
-    latency, quality = zip(*clock.points(opt, "bleu"))
+    latency, quality = zip(*clock.points(opt_points(), "bleu"))
     assert (np.ptp(quality, axis=0) > 0).all()
     assert ((np.ptp(latency, axis=0) > 0) == varies).all()
 
 
 def test_drafters_of_several_models_are_not_modelled():
-  point = study().panels[1].find("spec_decode").points[0]
-  row = point.rows[0]
+  (row,) = opt_points()[0].rows
   counts = dataclasses.replace(row.counts, calls_by_model=(3, 4))
-  several = measured.Measured((dataclasses.replace(row, counts=counts),))
+  several = Measured((changed(row, counts=counts),))
   assert clocks.modelled(0.1).of(several) is None
 
 
 def test_who_writes_what_the_large_model_would():
-  sampled, greedy = study().panels[1], study().panels[0]
-  assert sampled.find("spec_decode").points[0].has_large_law
-  assert not sampled.small.has_large_law
-  assert not sampled.find("spec_decode_lossy").points[0].has_large_law
+  greedy, sampled = study().panels
+  has_law = lambda panel, name: panel.find(name).points[0].has_large_law
+  assert has_law(sampled, "spec_decode")
+  assert not has_law(sampled, "drafter")
+  assert not has_law(sampled, "spec_decode_lossy")
   # Greedy, all examples agree but for near ties.
-  assert greedy.find("spec_decode_lossy").points[0].has_large_law
-  assert not greedy.find("spec_cascade_opt").points[0].has_large_law
+  assert has_law(greedy, "spec_decode_lossy")
+  assert not has_law(greedy, "spec_cascade_opt")
 
 
 def test_metrics_known_first():
-  rows = synthetic.rows(methods=["spec_decode"], temperatures=(1.0,))
-  score = rows[0].quality["bleu"]
-  scores = {"mine": score, "rouge2": score, "bleu": score}
-  (found,) = panels.studies([dataclasses.replace(rows[0], quality=scores)])
-  assert found.metrics == ["bleu", "rouge2", "mine"]
-  with_less = dataclasses.replace(
-    rows[0],
-    quality={"mine": score},
-    settings=dataclasses.replace(rows[0].settings, gamma=9),
-  )
-  rows = [dataclasses.replace(rows[0], quality=scores), with_less]
-  (found,) = panels.studies(rows)
-  assert found.metrics == ["mine"]
+  (row,) = synthetic.rows(methods=["spec_decode"], temperatures=(1.0,))
+  score = row.quality["bleu"]
+  rows = [changed(row, quality={"mine": score, "rouge2": score, "bleu": score})]
+  (pair,) = panels.studies(rows)
+  assert pair.metrics == ["bleu", "rouge2", "mine"]
+  rows.append(changed(row, quality={"mine": score}, gamma=9))
+  (pair,) = panels.studies(rows)
+  assert pair.metrics == ["mine"]
