@@ -85,9 +85,9 @@ const show = (event) => {
   tip.hidden = !point;
   if (!point) return;
   tip.textContent = point.dataset.tip;
-  const box = point.getBoundingClientRect(), own = tip.getBoundingClientRect();
-  const left = Math.min(box.left, innerWidth - own.width - 8);
-  const top = box.top - own.height - 6;
+  const box = point.getBoundingClientRect(), size = tip.getBoundingClientRect();
+  const left = Math.min(box.left, innerWidth - size.width - 8);
+  const top = box.top - size.height - 6;
   tip.style.left = Math.max(8, left) + "px";
   tip.style.top = (top < 0 ? box.bottom + 6 : top) + "px";
 };

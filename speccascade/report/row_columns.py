@@ -16,14 +16,14 @@ _TIMES = (
 )
 
 
-def columns(rows: Sequence[ResultRow]) -> list[Column]:
+def of_rows(rows: Sequence[ResultRow]) -> list[Column]:
   """Returns the columns that the rows fill between them."""
   metrics = dict.fromkeys(name for row in rows for name in row.quality)
   rates = dict.fromkeys(name for row in rows for name in row.efficiency)
   settings = [field.name for field in dataclasses.fields(Settings)]
   counts = [field.name for field in dataclasses.fields(Counts)]
   counts.remove("num_examples")
-  made = [
+  columns = [
     *_part("settings", settings),
     Column("label", "label"),
     *(
@@ -47,11 +47,13 @@ def columns(rows: Sequence[ResultRow]) -> list[Column]:
     *_part("environment", ("device", "git_commit")),
   ]
   taken = set()
-  for place, column in enumerate(made):
+  for place, column in enumerate(columns):
     if column.title in taken:
-      made[place] = dataclasses.replace(column, title=f"{column.title} (sum)")
+      columns[place] = dataclasses.replace(
+        column, title=f"{column.title} (sum)"
+      )
     taken.add(column.title)
-  return made
+  return columns
 
 
 def _part(part: str, names) -> list[Column]:
@@ -65,7 +67,7 @@ def _score(metric: str, end: str, row: ResultRow):
 
 
 def _block_cost(row: ResultRow):
-  """v of the row's own block."""
+  """v of the row's block."""
   if row.costs is None or row.settings.gamma is None:
     return None
   return row.costs.v.get(row.settings.gamma + 1)

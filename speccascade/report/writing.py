@@ -71,7 +71,7 @@ def texts(
 ) -> dict[str, str]:
   """Returns the tables and report.md by the names of their files."""
   return {
-    "rows.csv": tables.to_csv(rows, row_columns.columns(rows)),
+    "rows.csv": tables.to_csv(rows, row_columns.of_rows(rows)),
     "report.md": markdown(sections),
     **{
       f"{section.prefix}{table.name}.csv": tables.to_csv(

@@ -179,26 +179,28 @@ def test_the_two_questions_are_inverse(several, wanted):
 
 @given(SEVERAL, SEVERAL, NUMBER)
 @settings(max_examples=100, deadline=None)
-def test_gaps(one, other, shift):
-  gap = frontier.mean_gap(one, other)
-  back = frontier.mean_gap(other, one)
+def test_gaps(first, second, shift):
+  gap = frontier.mean_gap(first, second)
+  back = frontier.mean_gap(second, first)
   assert math.isnan(gap) == math.isnan(back)
   assert math.isnan(gap) or gap == pytest.approx(-back, abs=1e-9)
-  assert frontier.mean_gap(one, one) == 0
-  raised = Points(one.latency, one.quality + shift)
-  assert frontier.mean_gap(raised, one) == pytest.approx(shift)
+  assert frontier.mean_gap(first, first) == 0
+  raised = Points(first.latency, first.quality + shift)
+  assert frontier.mean_gap(raised, first) == pytest.approx(shift)
 
 
 @given(SEVERAL, SEVERAL)
 @settings(max_examples=50, deadline=None)
-def test_mean_gap_is_the_mean_of_many_budgets(one, other):
-  common = frontier.common_range(one, other)
+def test_mean_gap_is_the_mean_of_many_budgets(first, second):
+  common = frontier.common_range(first, second)
   if common is None or common[0] == common[1]:
     return
   edges = np.linspace(*common, 4001)
   middles = (edges[1:] + edges[:-1]) / 2
   gaps = [
-    frontier.quality_within(one, x) - frontier.quality_within(other, x)
+    frontier.quality_within(first, x) - frontier.quality_within(second, x)
     for x in middles[::10]
   ]
-  assert frontier.mean_gap(one, other) == pytest.approx(np.mean(gaps), abs=0.02)
+  assert frontier.mean_gap(first, second) == pytest.approx(
+    np.mean(gaps), abs=0.02
+  )

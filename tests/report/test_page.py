@@ -10,9 +10,7 @@ from tests import browser
 from tests.report import synthetic, test_token_view
 
 WIDTHS = (375, 1440)
-OPEN_ALL = (
-  "document.querySelectorAll('details').forEach(x => { x.open = true })"
-)
+OPEN_ALL = "for (const x of document.querySelectorAll('details')) x.open = true"
 
 
 def traced() -> ShownExamples:
@@ -25,12 +23,8 @@ def traced() -> ShownExamples:
 
 @pytest.fixture(scope="module")
 def text() -> str:
-  methods = [
-    "verifier",
-    "spec_decode",
-    "spec_cascade_opt",
-    "token_cascade_chow",
-  ]
+  methods = ["verifier", "spec_decode", "spec_cascade_opt"]
+  methods.append("token_cascade_chow")
   rows = synthetic.rows(gammas=(3, 5), overhead=1.2, methods=methods)
   return page.page(content.sections(rows), traced())
 

@@ -199,7 +199,7 @@ def test_text_is_readable_on_every_ground(theme):
   assert _contrast(plain["dim"], plain["card"]) >= 4.5
 
 
-def _contrast(one, other) -> float:
+def _contrast(ink, ground) -> float:
   def luminance(colour):
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [
@@ -207,7 +207,7 @@ def _contrast(one, other) -> float:
     ]
     return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear))
 
-  high, low = sorted((luminance(one), luminance(other)), reverse=True)
+  high, low = sorted((luminance(ink), luminance(ground)), reverse=True)
   return (high + 0.05) / (low + 0.05)
 
 
