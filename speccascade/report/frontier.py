@@ -86,31 +86,17 @@ def resampled(
   return [Points(values[:num], values[num:]) for values in samples]
 
 
-class Frontier(NamedTuple):
-  """The best points, from fast and poor to slow and good. K = points kept.
-
-  Attributes:
-    latency: [K] float64, increasing.
-    quality: [K] float64, increasing.
-    index: [K] their numbers among the points given.
-  """
-
-  latency: np.ndarray
-  quality: np.ndarray
-  index: np.ndarray
-
-
-def frontier(points: Points) -> Frontier:
-  """Returns the points that no other one beats.
+def frontier(points: Points) -> tuple[Points, np.ndarray]:
+  """Returns the points that no other one beats, by latency, and their numbers.
 
   One point beats another if it is as fast and as good, and better in one of
-  the two; of equal points the first is kept.
+  the two; of equal points the first is kept. So both numbers increase.
   """
   order = np.lexsort((-points.quality, points.latency))
   quality = points.quality[order]
   before = np.maximum.accumulate(np.r_[-np.inf, quality[:-1]])
   kept = order[quality > before]
-  return Frontier(points.latency[kept], points.quality[kept], kept)
+  return Points(points.latency[kept], points.quality[kept]), kept
 
 
 def quality_within(points: Points, latency: float) -> float:
@@ -120,7 +106,7 @@ def quality_within(points: Points, latency: float) -> float:
   >>> [quality_within(points, budget) for budget in (0.3, 0.6, 1.0)]
   [-inf, 65.0, 70.0]
   """
-  best = frontier(points)
+  best, _ = frontier(points)
   if latency < best.latency[0]:
     return -math.inf
   return float(np.interp(latency, best.latency, best.quality))
@@ -135,7 +121,7 @@ def latency_at(points: Points, quality: float) -> float:
   >>> [round(latency_at(points, wanted), 3) for wanted in (55, 65, 71)]
   [0.4, 0.6, inf]
   """
-  best = frontier(points)
+  best, _ = frontier(points)
   if quality > best.quality[-1]:
     return math.inf
   return float(np.interp(quality, best.quality, best.latency))
@@ -158,7 +144,7 @@ def mean_gap(first: Points, second: Points) -> float:
   if common is None:
     return math.nan
   low, high = common
-  first, second = frontier(first), frontier(second)
+  (first, _), (second, _) = frontier(first), frontier(second)
   nodes = np.unique([*first.latency, *second.latency, low, high])
   nodes = nodes[(nodes >= low) & (nodes <= high)]
   gap = np.interp(nodes, first.latency, first.quality)

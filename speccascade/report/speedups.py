@@ -98,7 +98,7 @@ def _speedup(
   def gain(points: Points, large: Points) -> float:
     return within(points, large) - large.quality[0]
 
-  best = frontier.frontier(points[0])
+  best, _ = frontier.frontier(points[0])
   return Speedup(
     temperature=panel.temperature,
     method=curve.name,
@@ -121,8 +121,8 @@ def _how(points: Points, wanted: float, same_law) -> str:
     return "same law"
   if math.isinf(latency):
     return "never"
-  fastest = frontier.frontier(points).quality[0]
-  return "every point" if wanted <= fastest else "interpolated"
+  best, _ = frontier.frontier(points)
+  return "every point" if wanted <= best.quality[0] else "interpolated"
 
 
 def overall_frontier(
@@ -133,8 +133,8 @@ def overall_frontier(
   timed = clock.timed(members, metric)
   if not timed:
     return []
-  best = frontier.frontier(clock.points(timed, metric)[0])
-  return [(timed[i], float(x)) for i, x in zip(best.index, best.latency)]
+  best, index = frontier.frontier(clock.points(timed, metric)[0])
+  return [(timed[i], float(x)) for i, x in zip(index, best.latency)]
 
 
 def table(study: PairStudy, clock: Clock, metric: str) -> Table:

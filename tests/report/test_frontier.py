@@ -23,15 +23,15 @@ ONE = points((0.9, 66), (0.4, 63), (0.8, 65), (0.5, 62), (0.8, 67), (0.2, 60))
 
 
 def test_the_frontier_by_hand():
-  best = frontier.frontier(ONE)
+  best, index = frontier.frontier(ONE)
   assert best.latency.tolist() == [0.2, 0.4, 0.8]
   assert best.quality.tolist() == [60, 63, 67]
-  assert best.index.tolist() == [5, 1, 4]
+  assert index.tolist() == [5, 1, 4]
 
 
 def test_of_equal_points_the_first_is_kept():
-  best = frontier.frontier(points((0.5, 60), (0.5, 60), (0.7, 60)))
-  assert best.index.tolist() == [0]
+  _, index = frontier.frontier(points((0.5, 60), (0.5, 60), (0.7, 60)))
+  assert index.tolist() == [0]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ SEVERAL = st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=9).map(
 @given(SEVERAL)
 @settings(max_examples=100, deadline=None)
 def test_every_point_is_on_or_under_its_frontier(several):
-  best = frontier.frontier(several)
+  best, _ = frontier.frontier(several)
   assert (np.diff(best.latency) > 0).all()
   assert (np.diff(best.quality) > 0).all()
   for x, y in zip(several.latency, several.quality):
