@@ -13,8 +13,8 @@ COUNTS = {
   **dict.fromkeys(
     ["num_examples", "deferred", "drafter_calls", "verifier_calls"], 1
   ),
-  **dict.fromkeys(["calls_by_model", "accepted_at"], [1]),
-  **dict.fromkeys(["examined_by_position", "accepted_by_position"], [1]),
+  **{name: [1] for name in ("calls_by_model", "accepted_at")},
+  **{f"{name}_by_position": [1] for name in ("examined", "accepted")},
   "num_tokens": len(PIECES),
   "num_blocks": 3,
   "drafted": 9,
