@@ -87,12 +87,10 @@ def sections(
   if cost_ratio is not None and not 0 < cost_ratio < float("inf"):
     raise ValueError(f"cost ratio is {cost_ratio:g}; wanted a positive number")
   pairs = studies(rows)
-  prefixes = (
-    [f"{i + 1}_" for i in range(len(pairs))] if len(pairs) > 1 else [""]
-  )
+  prefix = "{}_" if len(pairs) > 1 else ""
   return [
-    _section(study, metric, cost_ratio, prefix)
-    for study, prefix in zip(pairs, prefixes)
+    _section(study, metric, cost_ratio, prefix.format(number))
+    for number, study in enumerate(pairs, start=1)
   ]
 
 
@@ -102,12 +100,11 @@ def _section(study: PairStudy, metric, cost_ratio, prefix) -> Section:
   model = None if ratio is None else modelled(ratio)
   clocks = (MEASURED,) if model is None else (MEASURED, model)
   lost = losses.table(study, model)
-  tables = [
-    *(
-      m.table(study, clock, metric)
-      for clock in clocks
-      for m in (speedups, gaps)
-    ),
+  tables = []
+  for clock in clocks:
+    tables.append(speedups.table(study, clock, metric))
+    tables.append(gaps.table(study, clock, metric))
+  tables += [
     lost,
     point_tables.gammas(study, metric, model),
     point_tables.points(study, model),

@@ -158,17 +158,16 @@ def studies(rows: Iterable[ResultRow]) -> list[PairStudy]:
     for same in _grouped(single, but_seed)
   ]
   return [
-    PairStudy(
-      tuple(
-        Panel(same[0].settings.temperature, tuple(_curves(same)))
-        for same in sorted(
-          _grouped(members, ["temperature"]),
-          key=lambda same: same[0].settings.temperature,
-        )
-      )
-    )
-    for members in _grouped(points, _COMPARED)
+    PairStudy(_panels(members)) for members in _grouped(points, _COMPARED)
   ]
+
+
+def _panels(points) -> tuple[Panel, ...]:
+  panels = [
+    Panel(same[0].settings.temperature, tuple(_curves(same)))
+    for same in _grouped(points, ["temperature"])
+  ]
+  return tuple(sorted(panels, key=lambda panel: panel.temperature))
 
 
 def _grouped(points, names) -> list[list[Measured]]:

@@ -141,26 +141,23 @@ TRADE_OFF = (
 
 def markdown(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   """Returns a Markdown table, its columns aligned for a terminal."""
-  cells = [[column.title for column in columns]]
-  cells += [[column.text(line) for column in columns] for line in lines]
-  widths = [max(map(len, texts)) for texts in zip(*cells)]
-  rule = ["-" * width for width in widths]
-  for row in cells:
-    for i, column in enumerate(columns):
-      is_number = column.digits is not None
-      row[i] = row[i].rjust(widths[i]) if is_number else row[i].ljust(widths[i])
-      rule[i] = rule[i][:-1] + (":" if is_number else "-")
-  cells.insert(1, rule)
-  return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+  table = []
+  for column in columns:
+    cells = [column.title, *map(column.text, lines)]
+    width, is_number = max(map(len, cells)), column.digits is not None
+    pad = str.rjust if is_number else str.ljust
+    cells.insert(1, "-" * (width - 1) + (":" if is_number else "-"))
+    table.append([pad(cell, width) for cell in cells])
+  return "".join(f"| {' | '.join(row)} |\n" for row in zip(*table))
 
 
 def to_csv(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   """Returns the table as CSV, numbers unrounded, empty where there is none."""
   file = io.StringIO()
   writer = csv.writer(file, lineterminator="\n")
-  ends = {False: ("",), True: ("", " low", " high")}
+  ends = ("", " low", " high")
   writer.writerow(
-    c.title + end for c in columns for end in ends[c.has_interval]
+    c.title + end for c in columns for end in ends[: 3 if c.has_interval else 1]
   )
   for line in lines:
     writer.writerow(x for column in columns for x in column.csv_cells(line))
