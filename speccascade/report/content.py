@@ -8,8 +8,8 @@ from speccascade.report import (
   figures,
   findings,
   gaps,
-  losses,
   point_tables,
+  slowdowns,
   speedups,
 )
 from speccascade.report.clocks import MEASURED, Clock, modelled
@@ -99,7 +99,7 @@ def _section(study: PairStudy, metric, cost_ratio, prefix) -> Section:
   ratio = study.cost_ratio if cost_ratio is None else cost_ratio
   model = None if ratio is None else modelled(ratio)
   clocks = (MEASURED,) if model is None else (MEASURED, model)
-  lost = losses.table(study, model)
+  lost = slowdowns.table(study, model)
   tables = []
   for clock in clocks:
     tables.append(speedups.table(study, clock, metric))

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from speccascade.report.clocks import Clock
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.gaps import Gap, gaps
-from speccascade.report.losses import Loss
 from speccascade.report.measured import metric_title, temperature_title
 from speccascade.report.panels import PairStudy, Panel
+from speccascade.report.slowdowns import Slowdown
 from speccascade.report.speedups import Speedup, overall_frontier, speedups
 
 # What the report asks first: do these beat lossy speculative decoding?
@@ -159,22 +159,22 @@ def _frontier(panel: Panel, clock: Clock, metric: str):
     )
 
 
-def notices(losses: Sequence[Loss]) -> list[str]:
+def notices(lines: Sequence[Slowdown]) -> list[str]:
   """Returns a sentence or more for each temperature and gamma that loses."""
   groups = {}
-  for loss in losses:
-    groups.setdefault((loss.temperature, loss.gamma), []).append(loss)
+  for line in lines:
+    groups.setdefault((line.temperature, line.gamma), []).append(line)
   return [_notice(same) for same in groups.values()]
 
 
-def _notice(same: Sequence[Loss]) -> str:
-  first = next((loss for loss in same if loss.method == "spec_decode"), same[0])
+def _notice(same: Sequence[Slowdown]) -> str:
+  first = next((line for line in same if line.method == "spec_decode"), same[0])
   text = (
     f"{temperature_title(first.temperature)}, gamma {first.gamma}:"
     f" {first.label} takes {_interval(first.latency, 2)} of the large model's"
     f" time{_alphas(first)}."
   )
-  others = [loss.label for loss in same if loss is not first]
+  others = [line.label for line in same if line is not first]
   if others:
     text += (
       f" Slower than the large model too, at some alphas: {', '.join(others)}."
@@ -187,30 +187,30 @@ def _notice(same: Sequence[Loss]) -> str:
   return f"{text} {_reasons(first)}".strip()
 
 
-def _alphas(loss: Loss) -> str:
+def _alphas(line: Slowdown) -> str:
   """Which alphas lose; the latency given is that of the best of them."""
-  if len(loss.alphas) < 2:
-    return f" at alpha {loss.alphas[0]:g}" if loss.alphas else ""
-  low, high = min(loss.alphas), max(loss.alphas)
-  return f" at the best of {len(loss.alphas)} slow alphas, {low:g} to {high:g}"
+  if len(line.alphas) < 2:
+    return f" at alpha {line.alphas[0]:g}" if line.alphas else ""
+  low, high = min(line.alphas), max(line.alphas)
+  return f" at the best of {len(line.alphas)} slow alphas, {low:g} to {high:g}"
 
 
-def _reasons(loss: Loss) -> str:
+def _reasons(line: Slowdown) -> str:
   """Why one method loses, in numbers."""
-  if loss.acceptance_rate is None:
+  if line.acceptance_rate is None:
     return ""
   text = (
-    f"{loss.label} has {loss.acceptance_rate:.2f} of its examined drafts"
-    f" accepted, which makes {loss.tokens_per_block:.2f} tokens a block"
+    f"{line.label} has {line.acceptance_rate:.2f} of its examined drafts"
+    f" accepted, which makes {line.tokens_per_block:.2f} tokens a block"
   )
-  if loss.predicted_block is not None:
-    text += f"; by its calls a block costs {loss.predicted_block:.2f} steps"
-    if loss.measured_block is not None:
-      text += f", and took {loss.measured_block:.2f}"
-  if loss.modelled is not None:
-    verdict = "lose still" if loss.modelled > 1 else "win"
+  if line.predicted_block is not None:
+    text += f"; by its calls a block costs {line.predicted_block:.2f} steps"
+    if line.measured_block is not None:
+      text += f", and took {line.measured_block:.2f}"
+  if line.modelled is not None:
+    verdict = "lose still" if line.modelled > 1 else "win"
     text += (
       f"; where the pass costs one step it would {verdict}, with"
-      f" {loss.modelled:.2f} of the large model's time"
+      f" {line.modelled:.2f} of the large model's time"
     )
   return text + "."

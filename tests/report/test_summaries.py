@@ -8,9 +8,9 @@ from speccascade.report import (
   clocks,
   findings,
   gaps,
-  losses,
   panels,
   point_tables,
+  slowdowns,
   speedups,
 )
 from speccascade.report.clocks import MEASURED
@@ -178,7 +178,7 @@ def test_losses_have_their_reasons():
     synthetic.rows(methods=["verifier", "spec_decode"], overhead=1.25)
   )
   model = clocks.modelled(study.cost_ratio)
-  (loss,) = losses.losses(study.panels[1], model)
+  (loss,) = slowdowns.slowdowns(study.panels[1], model)
   point = study.panels[1].find("spec_decode").points[0]
   costs = synthetic.COSTS
   block = 4 * costs.c + costs.q2 + costs.v[6]
@@ -200,7 +200,7 @@ def test_a_loss_needs_the_whole_interval(low, lost):
   slow = changed(
     row("spec_decode", 1.05, 70), relative_low=low, relative_high=1.1
   )
-  assert len(losses.losses(panel_of(LARGE, slow), None)) == lost
+  assert len(slowdowns.slowdowns(panel_of(LARGE, slow), None)) == lost
 
 
 def test_findings_say_what_the_tables_say():

@@ -11,7 +11,7 @@ from speccascade.report.tables import Column, Table
 
 
 @dataclasses.dataclass(frozen=True)
-class Loss:
+class Slowdown:
   """A speculative method slower than the large model, and the reasons.
 
   Attributes:
@@ -46,14 +46,16 @@ class Loss:
   modelled: float | None
 
 
-def losses(panel: Panel, model: Clock | None) -> list[Loss]:
+def slowdowns(panel: Panel, model: Clock | None) -> list[Slowdown]:
   """Returns the speculative methods with points surely slower than one."""
   by_curve = [
     (curve, [point for point in curve.points if _is_slow(point)])
     for curve in panel.curves
     if curve.gamma is not None
   ]
-  return [_loss(panel, curve, slow, model) for curve, slow in by_curve if slow]
+  return [
+    _slowdown(panel, curve, slow, model) for curve, slow in by_curve if slow
+  ]
 
 
 def _is_slow(point: Measured) -> bool:
@@ -64,16 +66,16 @@ def _is_slow(point: Measured) -> bool:
   return (latency.low if latency.has_interval else latency.value) > 1
 
 
-def _loss(
+def _slowdown(
   panel: Panel, curve: MeasuredCurve, slow: Sequence[Measured], model
-) -> Loss:
+) -> Slowdown:
   least = min(slow, key=lambda point: point.latency.value)
   gamma = curve.gamma
   tokens = least.efficiency["mean_acceptance_length"]
   predicted = least.mean(lambda row: row.predicted_speedup)
   modelled = model and model.of(least)
   alphas = (point.settings.alpha for point in slow)
-  return Loss(
+  return Slowdown(
     method=curve.method,
     label=curve.label,
     temperature=panel.temperature,
@@ -123,9 +125,9 @@ def table(study: PairStudy, model: Clock | None) -> Table:
     " beyond its calls is the loop around them.",
     (
       Column("method", "label"),
-      Column("T", lambda loss: f"{loss.temperature:g}"),
+      Column("T", lambda line: f"{line.temperature:g}"),
       Column("gamma", "gamma"),
-      Column("alphas", lambda loss: " ".join(f"{a:g}" for a in loss.alphas)),
+      Column("alphas", lambda line: " ".join(f"{a:g}" for a in line.alphas)),
       Column("least latency", "latency", 3, has_interval=True),
       Column("acceptance", "acceptance_rate", 3),
       Column("tokens/block", "tokens_per_block", 2),
@@ -135,5 +137,5 @@ def table(study: PairStudy, model: Clock | None) -> Table:
       Column("block, measured", "measured_block", 2),
       Column("latency if v = 1 (modelled)", "modelled", 3),
     ),
-    [loss for panel in study.panels for loss in losses(panel, model)],
+    [line for panel in study.panels for line in slowdowns(panel, model)],
   )
