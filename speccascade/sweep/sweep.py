@@ -182,7 +182,9 @@ def sweep(
     models = Models.of(pair, cascade, (identity or {}).get("sha256"))
     names = methods
     if names is None:
-      names = models.allowed(plan.default_methods(len(pair.drafters)))
+      names = models.allowed(
+        plan.default_methods(len(pair.drafters)), _policy(draft_length)
+      )
     curves = plan.curves(
       names,
       alphas,

@@ -53,12 +53,12 @@ class Models:
         pair.drafter_lm, pair.verifier_lm, point.alpha, point.sampling
       )
 
-  def allowed(self, names: Sequence[str]) -> list[str]:
-    """Returns the methods whose needs the drafters meet."""
+  def allowed(self, names: Sequence[str], draft_length="fixed") -> list[str]:
+    """Returns the methods whose needs the drafters and `draft_length` meet."""
     kept = []
     for name in names:
       try:
-        self.check([Point(name, temperature=0.0)])
+        self.check([Point(name, temperature=0.0, draft_length=draft_length)])
       except ValueError:
         continue
       kept.append(name)
