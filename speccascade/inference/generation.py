@@ -12,10 +12,10 @@ from speccascade.decoding import Trace
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import records as records_lib
-from speccascade.inference import token_view
 from speccascade.inference.batching import Batches
 from speccascade.inference.inputs import Example, InputError
 from speccascade.inference.results import Settings
+from speccascade.report import token_view
 
 _SHOWN = 20  # texts in a terminal, records in a notebook
 

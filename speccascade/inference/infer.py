@@ -15,7 +15,7 @@ import pathlib
 
 from speccascade.evaluation import efficiency, quality, timing
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference import cascades, results, token_view
+from speccascade.inference import cascades, results
 from speccascade.inference import inputs as sources
 from speccascade.inference import pair as pairs
 from speccascade.inference.batching import Batches, time_batches
@@ -25,6 +25,7 @@ from speccascade.inference.pair import Pair
 from speccascade.inference.point import Point
 from speccascade.inference.shards import Shards
 from speccascade.models.t5.config import T5Config
+from speccascade.report import token_view
 
 METRICS = "metrics.json"
 TOKENS = "tokens.html"
