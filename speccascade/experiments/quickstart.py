@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from speccascade.data import arrays, batches, generated
-from speccascade.data.generated import metrics
 from speccascade.data.generated import vocabulary as generated_vocabulary
+from speccascade.evaluation import quality
 from speccascade.experiments import examples as sources
 from speccascade.experiments import measure, pair, results
 from speccascade.models.t5.config import T5Config
@@ -199,7 +199,8 @@ def score(
 ) -> dict[str, dict]:
   """Returns BLEU, and `valid`: the share of texts that are right renderings."""
   scores = measure.bleu(examples, texts)
-  (share,) = metrics.valid(texts, [example.text for example in examples])
+  references = [example.references for example in examples]
+  (share,) = quality.exact_match(texts, references, name="valid")
   scores[share.name] = measure.score_entry(share, examples)
   return scores
 
