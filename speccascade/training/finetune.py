@@ -308,7 +308,7 @@ def _decoded(task, vocabulary, split, num, lengths) -> dict[str, Any]:
 
 def _writer(model_dir: str):
   """Returns clu's writer of TensorBoard event files."""
-  from speccascade import quiet
+  from speccascade.cli import quiet
 
   quiet.import_tensorflow()
   with quiet.native_logs():

@@ -1,0 +1,243 @@
+"""The report's files are functions of the rows."""
+
+import csv
+import dataclasses
+import gzip
+import json
+
+import pytest
+
+from speccascade import report
+from speccascade.inference import results
+from speccascade.report import content, shown_examples, writing
+from tests.inference import test_token_view
+from tests.report import synthetic
+
+ROWS = synthetic.rows(
+  temperatures=(1.0,),
+  gammas=(3, 5),
+  seeds=(0, 1),
+  methods=[
+    *("verifier", "spec_decode", "spec_decode_lossy", "spec_cascade_opt"),
+    *("token_cascade_chow",),
+  ],
+)
+
+
+def save(folder, rows):
+  folder.mkdir(exist_ok=True)
+  text = "".join(row.to_json() + "\n" for row in rows)
+  (folder / "rows.jsonl").write_text(text, encoding="utf-8")
+  return folder
+
+
+def record(index, label="SpecDecode", **changes) -> dict:
+  made = test_token_view.record()
+  made["aux"]["index"] = index
+  settings = {"method": "spec_decode", "alpha": None, "gamma": 5}
+  return {
+    "settings": {**settings, "temperature": 1.0},
+    "label": label,
+    **made,
+    **changes,
+  }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """Results of one pair, and the report on them."""
+  folder = save(
+    tmp_path_factory.mktemp("sweep"),
+    ROWS,
+  )
+  lines = [json.dumps(record(index)) + "\n" for index in (1, 0)]
+  (folder / "examples.jsonl").write_text("".join(lines), encoding="utf-8")
+  assert report.main([f"--results_dir={folder}"]) == 0
+  return folder
+
+
+def test_what_it_leaves(folder):
+  names = {path.name for path in (folder / "report").iterdir()}
+  figures = {
+    f"{name}_gamma{gamma}.{kind}"
+    for name in (
+      *("figure1", "figure2_measured", "figure2_modelled"),
+      *("figure2_measured_detail", "figure2_modelled_detail"),
+      *("acceptance_by_position", "acceptance_histogram"),
+    )
+    for gamma in (3, 5)
+    for kind in ("png", "svg")
+  }
+  assert names == figures | {
+    *("gamma.png", "gamma.svg", "index.html", "report.md", "rows.csv"),
+    *("points.csv", "acceptance.csv", "losses.csv", "gamma.csv"),
+    *("table2_measured.csv", "table2_modelled.csv"),
+    *("differences_measured.csv", "differences_modelled.csv"),
+  }
+  page = (folder / "report" / "index.html").read_text()
+  assert "2 of the 2 traced texts of shown_examples.jsonl" in page
+  for path in (folder / "report").iterdir():
+    assert path.stat().st_size > 100
+  for line in (folder / "report" / "report.md").read_text().splitlines():
+    if line.startswith("!["):
+      assert (folder / "report" / line.split("(")[-1][:-1]).is_file()
+
+
+def test_the_same_rows_give_the_same_bytes(folder, tmp_path):
+  args = [f"--results_dir={folder}", f"--output_dir={tmp_path}"]
+  assert report.main(args) == 0
+  for path in (folder / "report").iterdir():
+    again = (tmp_path / path.name).read_bytes()
+    assert again == path.read_bytes(), path.name
+
+
+def test_csv_of_all_rows(folder):
+  with (folder / "report" / "rows.csv").open() as file:
+    found = list(csv.DictReader(file))
+  assert len(found) == len(ROWS)
+  for line, row in zip(found, ROWS):
+    assert line["method"] == row.settings.method
+    assert line["seed"] == str(row.settings.seed)
+    assert float(line["bleu"]) == row.quality["bleu"]["value"]
+    assert float(line["relative_latency"]) == row.latency.relative_latency
+    assert int(line["num_tokens"]) == row.counts.num_tokens
+    assert int(line["num_timed"]) == row.latency.num_examples
+    assert float(line["c"]) == row.costs.c
+
+
+def test_csv_tables_have_the_ends_of_intervals(folder):
+  with (folder / "report" / "differences_measured.csv").open() as file:
+    found = list(csv.DictReader(file))
+  assert found
+  for line in found:
+    low, value, high = (
+      float(line[f"mean BLEU gap{end}"]) for end in (" low", "", " high")
+    )
+    assert low <= value <= high
+
+
+def test_given_costs_and_metric(tmp_path):
+  rows = [
+    dataclasses.replace(
+      row, quality={**row.quality, "valid": row.quality["bleu"]}
+    )
+    for row in synthetic.rows(temperatures=(1.0,))
+  ]
+  (section,) = content.sections(rows, metric="valid", cost_ratio=0.05)
+  assert section.metric == "valid"
+  assert section.clocks[1].cost_ratio == 0.05
+  assert "c = 0.05" in writing.markdown([section])
+  (section,) = content.sections(rows)
+  assert section.metric == "bleu"
+  assert section.clocks[1].cost_ratio == synthetic.COSTS.c
+
+
+def test_rows_without_latency_or_costs(tmp_path):
+  bare = [
+    dataclasses.replace(row, latency=None, costs=None, predicted_speedup=None)
+    for row in synthetic.rows(temperatures=(1.0,))
+  ]
+  folder = save(tmp_path / "bare", bare)
+  writing.from_folder(folder, progress=False)
+  text = (folder / "report" / "report.md").read_text()
+  assert "Figure 1: quality against deferral rate" in text
+  assert "Figure 2" not in text
+  (section,) = content.sections(bare, cost_ratio=0.1)
+  said = writing.markdown([section])
+  assert "Table 2, modelled" in said
+  assert "Table 2, measured" not in said
+
+
+def test_compressed_rows_are_the_same_rows(tmp_path):
+  rows = synthetic.rows(methods=["verifier", "spec_decode"])
+  folder = save(tmp_path / "packed", rows)
+  plain = folder / results.FILE_NAME
+  with gzip.open(f"{plain}.gz", "wb") as file:
+    file.write(plain.read_bytes() + b'{"torn')
+  plain.unlink()
+  assert results.read_rows(results.find(folder, results.FILE_NAME)) == rows
+  writing.from_folder(folder, progress=False)
+  sections = content.sections(rows)
+  report = (folder / "report" / "report.md").read_text()
+  assert report == writing.markdown(sections)
+
+
+def test_two_pairs_have_files_of_their_own(tmp_path):
+  rows = synthetic.rows(
+    temperatures=(1.0,), methods=["verifier", "spec_decode"]
+  )
+  rows += [
+    dataclasses.replace(
+      row, settings=dataclasses.replace(row.settings, drafter="tiny-7")
+    )
+    for row in rows
+  ]
+  folder = save(tmp_path / "two", rows)
+  page = writing.from_folder(folder, progress=False)
+  names = {path.name for path in page.parent.iterdir()}
+  assert {"1_table2_measured.csv", "2_table2_measured.csv"} <= names
+  assert {"1_figure2_measured.svg", "2_figure2_measured.svg"} <= names
+  assert "tiny-7 with large-1000" in page.read_text()
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    (lambda f: (f / "rows.jsonl").unlink(), "has no rows.jsonl; give the fold"),
+    (lambda f: (f / "rows.jsonl").write_text(""), "there are no rows"),
+    (lambda f: (f / "rows.jsonl").write_text("{}\n"), "rows.jsonl line 1"),
+    (
+      lambda f: (f / "rows.jsonl").write_text(
+        (f / "rows.jsonl").read_text() * 2
+      ),
+      "a point is there twice",
+    ),
+    (
+      lambda f: (f / "examples.jsonl").write_text('{"inputs": 1}\n'),
+      "examples.jsonl line 1 is no decoded example",
+    ),
+  ],
+)
+def test_errors_are_one_line(tmp_path, capsys, change, message):
+  folder = save(tmp_path / "x", synthetic.rows(methods=["verifier"]))
+  change(folder)
+  assert report.main([f"--results_dir={folder}"]) == 1
+  err = capsys.readouterr().err
+  assert err.startswith("error: ")
+  assert message in err
+  assert err.count("\n") == 1
+  assert not (folder / "report").exists()
+
+
+@pytest.mark.parametrize(
+  ("flag", "message"),
+  [
+    ("--metric=rouge2", "metric 'rouge2' is not in all rows"),
+    ("--cost_ratio=-1", "cost ratio is -1; wanted a positive number"),
+    ("--cost_ratio=nan", "cost ratio is nan"),
+  ],
+)
+def test_wrong_flags(tmp_path, capsys, flag, message):
+  folder = save(tmp_path / "x", synthetic.rows(methods=["verifier"]))
+  assert report.main([f"--results_dir={folder}", flag]) == 1
+  assert message in capsys.readouterr().err
+
+
+def test_examples_by_source_as_many_as_a_page_bears(tmp_path, monkeypatch):
+  path = tmp_path / "examples.jsonl"
+  bare = record(2)
+  del bare["aux"]["trace"]
+  made = [record(1), record(0), record(1, "Lossy"), record(0, "Lossy"), bare]
+  lines = [json.dumps(one) + "\n" for one in made]
+  path.write_text("".join(lines) + '{"torn', encoding="utf-8")
+  found = shown_examples.read(path)
+  assert [one["aux"]["index"] for one in found.records] == [0, 0, 1, 1]
+  assert found.titles[:2] == [
+    "SpecDecode, gamma 5, T = 1",
+    "Lossy, gamma 5, T = 1",
+  ]
+  monkeypatch.setattr(shown_examples, "MOST_TOKENS", 24)
+  found = shown_examples.read(path)
+  assert len(found.records) == 3
+  assert found.note.startswith("3 of the 4 traced texts")
+  assert shown_examples.read(None) is shown_examples.NONE
