@@ -67,8 +67,8 @@ class Recipe:
     methods: names; None takes all of the table.
   """
 
-  drafter: Size = Size(64, 1, 1, 1300)
-  verifier: Size = Size(192, 1, 6, 800)
+  drafter: Size = Size(64, 1, 1, 600)
+  verifier: Size = Size(192, 1, 6, 500)
   max_tokens: int = 40
   num_train: int = 48_000
   positions: int = 1024
