@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from speccascade.data import arrays, batches, generated
-from speccascade.data.generated import metrics
 from speccascade.data.generated import vocabulary as generated_vocabulary
+from speccascade.evaluation import quality
 from speccascade.inference import inputs as sources
 from speccascade.inference import measure, pair, results
 from speccascade.models.t5.config import T5Config
@@ -67,8 +67,8 @@ class Recipe:
     methods: names; None takes all of the table.
   """
 
-  drafter: Size = Size(64, 1, 1, 1300)
-  verifier: Size = Size(192, 1, 6, 800)
+  drafter: Size = Size(64, 1, 1, 600)
+  verifier: Size = Size(192, 1, 6, 500)
   max_tokens: int = 40
   num_train: int = 48_000
   positions: int = 1024
@@ -199,7 +199,8 @@ def score(
 ) -> dict[str, dict]:
   """Returns BLEU, and `valid`: the share of texts that are right renderings."""
   scores = measure.bleu(examples, texts)
-  (share,) = metrics.valid(texts, [example.text for example in examples])
+  references = [example.references for example in examples]
+  (share,) = quality.exact_match(texts, references, name="valid")
   scores[share.name] = measure.score_entry(share, examples)
   return scores
 
