@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 
 from speccascade.models.ngram_lm import NgramLM
-from speccascade.training import ngrams
+from speccascade.training import ngram_counts as ngrams
 
 FEATURES = ("inputs", "targets")
 
