@@ -13,7 +13,7 @@ import numpy as np
 from speccascade.decoding import Drafter, MaxGramDrafter, cascade_drafter
 from speccascade.decoding.drafters.cascade import increments
 from speccascade.decoding.methods import Method
-from speccascade.decoding.rejection import VERIFY
+from speccascade.decoding.verification import VERIFY
 from speccascade.inference.pair import Model, Pair, PairError
 from speccascade.models import bigram_table
 from speccascade.models.ngram_lm import NgramLM
