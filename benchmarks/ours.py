@@ -26,6 +26,7 @@ from speccascade.decoding import (
 )
 from speccascade.decoding import target as targets
 from speccascade.decoding.drafters.autoregressive import AutoregressiveDrafter
+from speccascade.decoding.execution import LoopSettings
 from speccascade.decoding.executions.speculative import speculative
 from speccascade.models import T5LM
 
@@ -162,18 +163,16 @@ def _spec(shape, gamma, rate, target, temperature, alpha, top_p, rows, dtype):
 
   @jax.jit
   def run(drafter, verifier, inputs, keys, alpha, how):
-    return speculative(
-      AutoregressiveDrafter(drafter, gamma, behind=0),
-      verifier,
-      inputs,
-      keys,
-      target=chosen,
-      alpha=alpha,
+    settings = LoopSettings(
       sampling=how,
       max_decode_len=shapes.NEW_TOKENS,
       eos_id=NO_EOS,
+      target=chosen,
+      alpha=alpha,
       verify=verify,
     )
+    drafter = AutoregressiveDrafter(drafter, gamma, behind=0)
+    return speculative(drafter, verifier, inputs, keys, settings)
 
   keys = sampling.row_keys(0, 0, jnp.arange(rows))
   how = sampling.Sampling.create(temperature, top_p=top_p)

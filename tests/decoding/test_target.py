@@ -238,7 +238,7 @@ def test_a_users_target_gets_the_sampled_pair():
   seen = as_target(lambda q, p: 0.25 * q + 0.75 * p)
   q, p = (jnp.asarray(x) for x in (Q1, P1))
   np.testing.assert_allclose(
-    seen(q, q, alpha=0.0, sampled=(q, p)), 0.25 * Q1 + 0.75 * P1
+    seen.probs(q, q, alpha=0.0, sampled=(q, p)), 0.25 * Q1 + 0.75 * P1
   )
   assert seen.uses_q
   assert not seen.needs_confidence

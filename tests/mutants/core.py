@@ -71,22 +71,22 @@ MUTANTS = [
   {
     "name": "p for pi",
     "file": _CORE + "target.py",
-    "old": "jnp.where((left < right)[..., None], sampled[1], sampled[0])",
+    "old": "jnp.where(defers(left, right)[..., None], sampled[1], sampled[0])",
     "new": "sampled[1]",
     "tests": [_TARGETS + "test_position_rules_take_q_or_p"],
   },
   {
     "name": "a tie defers",
-    "file": _CORE + "target.py",
-    "old": "jnp.where((left < right)[..., None]",
-    "new": "jnp.where((left <= right)[..., None]",
+    "file": _CORE + "deferral.py",
+    "old": "return left < right",
+    "new": "return left <= right",
     "tests": [_TARGETS + "test_ties_do_not_defer"],
   },
   {
     "name": "a token on the line is dropped",
     "file": _CORE + "target.py",
-    "old": "dropped = left < right",
-    "new": "dropped = left <= right",
+    "old": "dropped = defers(left, right)",
+    "new": "dropped = ~defers(right, left)",
     "tests": [_TARGETS + "test_token_rules"],
   },
   {
@@ -253,15 +253,15 @@ MUTANTS = [
   {
     "name": "the drafter's cache keeps what was rejected",
     "file": _EXECUTIONS + "speculative.py",
-    "old": "drafter=drafter.rewind(states[0], length - 1)",
-    "new": "drafter=states[0]",
+    "old": "models = (drafter.rewind(states[0], held), ",
+    "new": "models = (states[0], ",
     "tests": [_PATHS + "[lossless]"],
   },
   {
     "name": "the verifier's cache keeps what was rejected",
     "file": _EXECUTIONS + "speculative.py",
-    "old": "verifier=verifier.rewind(states[1], length - 1)",
-    "new": "verifier=states[1]",
+    "old": "verifier.rewind(states[1], held))",
+    "new": "states[1])",
     "tests": [_PATHS + "[lossless]"],
   },
   {
@@ -337,8 +337,8 @@ MUTANTS = [
   {
     "name": "a sequence is scored by its sampled law",
     "file": _EXECUTIONS + "autoregressive.py",
-    "old": "    plain, _, token = sampling_lib.step(sampling, logits, u)",
-    "new": "    _, plain, token = sampling_lib.step(sampling, logits, u)",
+    "old": "    plain, _, token = sampling_lib.step(settings.",
+    "new": "    _, plain, token = sampling_lib.step(settings.",
     "tests": [_SEQUENCE + "[seq_cascade_chow]"],
   },
   {

@@ -254,15 +254,15 @@ MUTANTS = [
   {
     "name": "the policies of draft length change places",
     "file": _DECODERS,
-    "old": 'before = self.draft_length.policy == "max_prob"',
-    "new": 'before = self.draft_length.policy == "token_prob"',
+    "old": "before_draw = self.draft_length == MAX_PROB",
+    "new": "before_draw = self.draft_length == TOKEN_PROB",
     "tests": [_PATHS + "[stop before]"],
   },
   {
     "name": "BiLD never falls back unless told to",
-    "file": _DECODERS,
-    "old": "      threshold = FALLBACK\n",
-    "new": "      threshold = 0.0\n",
+    "file": "speccascade/decoding/executions/bild.py",
+    "old": "jnp.float32(FALLBACK)",
+    "new": "jnp.float32(0.0)",
     "tests": ["tests/decoding/test_executions.py::test_bild_defaults"],
   },
   {
