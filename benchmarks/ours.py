@@ -21,8 +21,8 @@ from speccascade.decoding import (
   decoders,
   methods,
   numerics,
-  rejection,
   sampling,
+  verification,
 )
 from speccascade.decoding import target as targets
 from speccascade.decoding.drafters.autoregressive import AutoregressiveDrafter
@@ -49,8 +49,10 @@ def forced(rate: float):
     position = jnp.arange(width, dtype=jnp.int32)[None]
     accept = (u_accept < rate) & read & (position < count[:, None])
     num = jnp.sum(jnp.cumprod(accept, axis=1, dtype=jnp.int32), axis=1)
-    token = rejection.replacement(num, count, q, pi, u_draw)
-    return rejection.Verdict(num, token, jnp.minimum(num + 1, count))
+    token = verification.replacement(num, count, q, pi, u_draw)
+    return verification.Verdict(
+      num, token, jnp.minimum(num + 1, count), read=num + 1
+    )
 
   return verify
 

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from benchmarks import shapes
 from speccascade.analysis import speedup
-from speccascade.experiments import results
+from speccascade.inference import results
 
 AR_SHAPES = ("t5-small", "t5-base", "128/3", "256/4", "quickstart-large")
 PEER_MODES = [(d, t) for d in ("float32", "bfloat16") for t in (1, 2)]

@@ -14,11 +14,11 @@ import pathlib
 import numpy as np
 
 from speccascade.evaluation import timing
-from speccascade.experiments import examples as sources
-from speccascade.experiments import pair as pairs
-from speccascade.experiments import quickstart
-from speccascade.experiments.batches import Batches, time_batches
-from speccascade.experiments.points import Point
+from speccascade.inference import inputs as sources
+from speccascade.inference import pair as pairs
+from speccascade.inference.batching import Batches, time_batches
+from speccascade.inference.point import Point
+from speccascade.quickstart import quickstart
 
 ALONE = "verifier"
 

@@ -11,14 +11,14 @@ import dataclasses
 import os
 import pathlib
 
-from speccascade.experiments import comparison, generation
-from speccascade.experiments import examples as sources
-from speccascade.experiments import pair as pairs
-from speccascade.experiments.batches import Batches
-from speccascade.experiments.comparison import Comparison
-from speccascade.experiments.generation import Generation
-from speccascade.experiments.pair import Model, PairError
-from speccascade.experiments.points import Point
+from speccascade.inference import comparison, generation
+from speccascade.inference import inputs as sources
+from speccascade.inference import pair as pairs
+from speccascade.inference.batching import Batches
+from speccascade.inference.comparison import Comparison
+from speccascade.inference.generation import Generation
+from speccascade.inference.pair import Model, PairError
+from speccascade.inference.point import Point
 from speccascade.models import T5LM, T5Config
 
 __all__ = ["Comparison", "Generation", "Pair", "PairError", "load_pair"]
@@ -152,7 +152,7 @@ class Pair:
   temperature, top_p or seed, and other texts, compile nothing.
 
   Attributes:
-    models: the `experiments.pair.Pair`.
+    models: the `inference.pair.Pair`.
     vocabulary: for texts and EOS.
   """
 

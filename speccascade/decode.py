@@ -17,7 +17,7 @@ from speccascade import cli
 
 def main():
   """Runs `infer` as gin configured it, and prints what it measured."""
-  from speccascade.experiments import infer
+  from speccascade.inference import infer
 
   row = cli.configured(infer.infer)(on_start=cli.save_config)
   print(describe(row))

@@ -10,10 +10,10 @@ import sentencepiece
 import speccascade as sc
 from speccascade.checkpoints import CheckpointError, orbax_io
 from speccascade.decoding import decoders
-from speccascade.experiments import batches, generation
-from speccascade.experiments.examples import InputError
-from speccascade.experiments.pair import PairError
-from tests.experiments import tiny
+from speccascade.inference import batching, generation
+from speccascade.inference.inputs import InputError
+from speccascade.inference.pair import PairError
+from tests.inference import tiny
 
 TEXTS = ["one two", "three", "four five six"]
 SHORT = {"gamma": 2, "max_decode_len": 6, "max_input_len": 8}
@@ -191,7 +191,7 @@ def test_what_generate_refuses(pair, texts, settings, kind, message):
 def test_a_model_without_numbers(folder, tmp_path):
   bad = tiny.save(tmp_path / "bad", 0, spoil=np.nan)
   pair = sc.load_pair(drafter=bad, vocabulary=tiny.Vocabulary())
-  with pytest.raises(batches.NotFiniteError, match="step 0 of example 0"):
+  with pytest.raises(batching.NotFiniteError, match="step 0 of example 0"):
     pair.generate("one", "drafter", trace=False, **SHORT)
 
 

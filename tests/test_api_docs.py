@@ -11,7 +11,7 @@ import pytest
 from speccascade import api
 from speccascade.checkpoints import orbax_io
 from speccascade.data.generated import vocabulary
-from tests.experiments import tiny
+from tests.inference import tiny
 
 pytestmark = pytest.mark.needs_tf
 
@@ -66,7 +66,7 @@ def test_snippets_call_what_there_is():
 
 
 def test_the_table_names_every_field():
-  from speccascade.experiments.generation import Generation
+  from speccascade.inference.generation import Generation
 
   cells = re.findall(r"^\| (`[^|]*`) \|", TEXT, re.MULTILINE)
   named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}

@@ -7,7 +7,7 @@ import pytest
 import sentencepiece
 
 from speccascade import cli, decode
-from tests.experiments import tiny
+from tests.inference import tiny
 
 pytestmark = pytest.mark.needs_tf
 

@@ -1,6 +1,6 @@
 """TensorFlow and seqio for the modules of this package, loaded in silence."""
 
-from speccascade import quiet
+from speccascade.cli import quiet
 
 tf = quiet.import_tensorflow()
 with quiet.native_logs():

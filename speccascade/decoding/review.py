@@ -8,9 +8,17 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import emission, feeding, rejection
+from speccascade.decoding import emission, feeding, verification
 from speccascade.decoding import sampling as sampling_lib
-from speccascade.decoding.types import Drafter, LanguageModel, Proposal, Verdict
+from speccascade.decoding.types import (
+  Drafter,
+  LanguageModel,
+  Proposal,
+  ScoreFunction,
+  Verdict,
+  VerifyFunction,
+  check_shape,
+)
 
 Array = jax.Array
 
@@ -26,27 +34,29 @@ class Review:
     proposal: the drafted block.
     verdict: the verifier step's decision.
     drafts: [B, G+1] int32, the proposal's tokens, padded by one.
-    q1: [B, G+1, V] the drafter's laws at temperature 1; a proposal that has
-      none is its own confidence (a method that would read it refuses such a
-      drafter; inner reviews do not).
     new: [B, G+1] int32, accepted drafts and the token behind them, then 0.
     p1: [B, G+1, V] the verifier's laws at temperature 1.
     p: [B, G+1, V] as sampled.
     pi: [B, G+1, V] the target's, the bonus row as the bonus was drawn.
+    left: [B, G+1] the rule's sides at the drafts, NaN where there is no rule;
+      a token rule says nothing of the bonus position.
+    right: [B, G+1].
     passes: [B] int32, forward passes of the verifier.
-    bad: [B] bool, where some law was no distribution.
+    fault: [B] int32, the first token of `new` that rests on a law that is no
+      distribution; G+1 where none does. A fault after a rejected draft is none.
   """
 
   proposal: Proposal
   verdict: Verdict
   drafts: Array
   new: Array
-  q1: Array
   p1: Array
   p: Array
   pi: Array
+  left: Array
+  right: Array
   passes: Array
-  bad: Array
+  fault: Array
 
 
 def score(
@@ -121,10 +131,11 @@ def review(
   alpha: Array,
   sampling: sampling_lib.Sampling,
   bonus: str = "target",
-  verify=rejection.token_verify,
-  score=score,
+  verify: VerifyFunction = verification.token_verify,
+  spare_copies: bool = False,
+  score: ScoreFunction = score,
 ) -> tuple[tuple, Review]:
-  """Drafts a block behind `tokens[b, :length[b]]` and has it verified.
+  """Drafts a block after `tokens[b, :length[b]]` and has it verified.
 
   Args:
     drafter: proposes the block.
@@ -136,6 +147,8 @@ def review(
     active: [B] bool; the others are fed nothing.
     rngs: [B] typed keys of this round.
     target: a `Target`; the rest as in `speculative`.
+    spare_copies: static; whether copied tokens are reviewed with the verifier
+      as their target, that is without lenience.
     score: how the verifier is fed.
 
   Returns:
@@ -155,15 +168,22 @@ def review(
     active=active,
   )
 
+  _check_proposal(proposal, (length.shape[0], width), drafter.vocab_size)
+
   verifier_state, logits, passes = score(
     verifier, states[1], tokens, length, proposal, active
   )
+  check_shape("logits of the verifier", logits, proposal.q.shape)
   p1, p = sampling.laws(logits)
-  q1 = proposal.q if proposal.q1 is None else proposal.q1
-  pi = target(q1, p1, alpha=alpha, sampled=(proposal.q, p))
+  drafts = jnp.pad(proposal.tokens, ((0, 0), (0, 1)))
+  pi, left, right = target.at(
+    proposal.q1, p1, drafts, alpha=alpha, sampled=(proposal.q, p)
+  )
+  at_bonus = step == proposal.count[:, None]
   if target.uses_q and bonus == "verifier":
-    at_bonus = step == proposal.count[:, None]
     pi = jnp.where(at_bonus[..., None], p, pi)
+  if target.uses_q and spare_copies:
+    pi = jnp.where(proposal.copied[..., None], p, pi)
 
   # Verify.
   u_accept = sampling_lib.uniforms(
@@ -173,21 +193,43 @@ def review(
   verdict = verify(
     proposal.tokens, proposal.count, proposal.q, pi, u_accept, u_draw[:, 0]
   )
-  drafts = jnp.pad(proposal.tokens, ((0, 0), (0, 1)))
+  _check_verdict(verdict, length.shape)
   end = verdict.num_accepted[:, None]
   new = jnp.where(step < end, drafts, 0)
   new = jnp.where(step == end, verdict.token[:, None], new)
-  read = step <= proposal.count[:, None]
-  bad_law = jnp.any(read & ~sampling_lib.is_law(logits), axis=1)
+  # Without `bonus_law` the drafter's law at the bonus position is not there.
+  bad = ~sampling_lib.is_law(logits) | (proposal.bad & (bonus_law | ~at_bonus))
+  bad &= step < verdict.read[:, None]
+  place = jnp.where(bad, jnp.minimum(step, end), width + 1)
   return (draft_state, verifier_state), Review(
     proposal=proposal,
     verdict=verdict,
     drafts=drafts,
     new=new,
-    q1=q1,
     p1=p1,
     p=p,
     pi=pi,
+    left=left,
+    right=right,
     passes=passes,
-    bad=proposal.bad | bad_law,
+    fault=jnp.min(place, axis=1),
   )
+
+
+def _check_proposal(proposal: Proposal, shape: tuple[int, int], size: int):
+  """Checks a proposal of [B, G] tokens over V ids."""
+  rows, width = shape
+  for name, wanted in (
+    ("tokens", shape),
+    ("count", (rows,)),
+    ("q", (rows, width + 1, size)),
+    ("q1", (rows, width + 1, size)),
+    ("copied", (rows, width + 1)),
+    ("bad", (rows, width + 1)),
+  ):
+    check_shape(f"{name} of a proposal", getattr(proposal, name), wanted)
+
+
+def _check_verdict(verdict: Verdict, shape: tuple[int]):
+  for name in ("num_accepted", "token", "examined", "read"):
+    check_shape(f"{name} of a verdict", getattr(verdict, name), shape)

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import emission, families, numerics
+from speccascade.decoding import emission, numerics
 from speccascade.decoding.types import Trace
 
 Array = jax.Array
@@ -32,44 +32,6 @@ def empty(rows: int, size: int, vocab_size: int) -> Trace:
   )
 
 
-def sides(target, q1, p1, q, p, tokens, alpha) -> tuple[Array, Array]:
-  """Returns the rule's (left, right) at each position, [B, N]; NaN if no rule.
-
-  Args:
-    target: the `Target`.
-    q1: [B, N, V] or None.
-    p1: [B, N, V] or None.
-    q: [B, N, V] sampled law, or None.
-    p: [B, N, V] sampled law, or None.
-    tokens: [B, N] int32, the emitted tokens: a token rule is read at them.
-    alpha: scalar.
-  """
-  return families.read(target, _sides, q1, p1, q, p, tokens, alpha)
-
-
-def _sides(target, q1, p1, q, p, tokens, alpha):
-  rule = target.rule
-  known = p1 if q1 is None else q1
-  if rule is None:
-    nothing = jnp.full(tokens.shape, jnp.nan, known.dtype)
-    return nothing, nothing
-  alpha = jnp.asarray(alpha, known.dtype)
-  sampled = None if q is None or p is None else (q, p)
-  left, right = rule(q1, p1, alpha=alpha, sampled=sampled)
-  if rule.per_token:
-    index = tokens[..., None]
-    left = jnp.take_along_axis(left, index, axis=-1)[..., 0]
-    right = jnp.take_along_axis(right, index, axis=-1)[..., 0]
-  return left, right
-
-
-def reads_tokens(target) -> Array:
-  """Returns [] bool, whether the target has a rule that is read at a token."""
-  return families.flag(
-    target, lambda one: one.rule is not None and one.rule.per_token
-  )
-
-
 def record(
   trace: Trace,
   start,
@@ -84,6 +46,7 @@ def record(
   q,
   p,
   known_q=True,
+  known_q1=True,
   known_p=True,
 ) -> Trace:
   """Writes the record of N tokens of each row at `start`; unknown laws None.
@@ -101,6 +64,7 @@ def record(
     q: [B, N, V] sampled law, or None.
     p: [B, N, V] sampled law, or None.
     known_q: [B, N] bool, where the drafter's law means something.
+    known_q1: [B, N] bool, where its confidence does.
     known_p: [B, N] bool, where the verifier's does.
   """
   top = trace.q_top.shape[-1]
@@ -112,7 +76,7 @@ def record(
     prob, index = jax.lax.top_k(law, top)
     return index, prob
 
-  known_q, known_p = jnp.asarray(known_q), jnp.asarray(known_p)
+  known_q, known_q1, known_p = map(jnp.asarray, (known_q, known_q1, known_p))
   tv = unknown[..., 0]
   if q is not None and p is not None:
     tv = jnp.where(known_q & known_p, numerics.total_variation(q, p), tv)
@@ -125,7 +89,7 @@ def record(
     tv=tv,
     block=jnp.broadcast_to(block[:, None], source.shape),
     q_top=q_top,
-    q_prob=jnp.where(known_q[..., None], q_prob, jnp.nan),
+    q_prob=jnp.where(known_q1[..., None], q_prob, jnp.nan),
     p_top=p_top,
     p_prob=jnp.where(known_p[..., None], p_prob, jnp.nan),
   )

@@ -8,13 +8,37 @@ Axes: B rows, S source length, L token buffer, N fed tokens, R read positions,
 G block width, V vocabulary.
 """
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
 from flax import struct
 import jax
 
 Array = jax.Array
 State = Any  # a pytree; every leaf has axis 0 = B
+
+# What users and modules pass in; each is documented where it is called.
+# (q, p, *, alpha, sampled) -> (left, right): `deferral.Rule`.
+RuleFunction = Callable[..., tuple[Array, Array]]
+# (q, p, *, alpha, sampled) -> (pi, left, right): `target.Target`.
+TargetFunction = Callable[..., tuple[Array, Array | None, Array | None]]
+# (tokens, count, q, pi, u_accept, u_draw) -> Verdict: `verification`.
+VerifyFunction = Callable[..., "Verdict"]
+# How `review` has a block scored: (verifier, state, tokens, length, proposal,
+# active) -> (state, logits, passes).
+ScoreFunction = Callable[..., tuple[State, Array, Array]]
+
+
+def check_shape(name: str, array, wanted: tuple[int, ...]):
+  """Checks a shape while a program is traced.
+
+  Raises:
+    ValueError: another shape; both are named.
+  """
+  if tuple(array.shape) != tuple(wanted):
+    raise ValueError(
+      f"{name} has shape {list(array.shape)}; wanted {list(wanted)}"
+    )
 
 
 @struct.dataclass
@@ -104,27 +128,32 @@ class Proposal:
     tokens: [B, G] int32; row b proposes the first `count[b]`.
     count: [B] int32 in 0..G.
     q: [B, G+1, V] sampled law of each token; index `count[b]` is the law at the
-      bonus position (meaningful only where it was asked for), and rows behind
+      bonus position (meaningful only where it was asked for), and rows after
       it mean nothing.
-    q1: [B, G+1, V] the same at temperature 1 and unfiltered; None where the
-      drafter has no real confidence (one-hot proposals).
+    q1: [B, G+1, V] the drafter's confidence: the same at temperature 1 and
+      unfiltered; `q` itself where a token is copied.
+    copied: [B, G+1] bool, tokens that no model drafted: their law is one-hot
+      and says nothing of confidence.
     calls: [B, M] int32 forward passes of each of the drafter's models.
-    bad: [B] bool, True where a law was not a distribution (NaN, +inf).
+    bad: [B, G+1] bool, where a law was no distribution (NaN, +inf, no finite
+      logit).
   """
 
   tokens: Array
   count: Array
   q: Array
-  q1: Array | None
+  q1: Array
+  copied: Array
   calls: Array
   bad: Array
 
 
+@runtime_checkable
 class Drafter(Protocol):
   """Proposes up to `width` tokens for each row. A pytree.
 
   Static: `width`; `vocab_size`; `num_models`, how many language models are
-  inside (M); `has_confidence`, whether `q1` says anything.
+  inside (M); `has_confidence`, whether `q1` says something of every token.
   """
 
   width: int
@@ -174,11 +203,13 @@ class Verdict:
     num_accepted: [B] int32 in 0..count.
     token: [B] int32, the residual or bonus token after the accepted prefix.
     examined: [B] int32, drafts looked at: the first rejected is the last one.
+    read: [B] int32 in 1..G+1, positions whose laws the decision rests on.
   """
 
   num_accepted: Array
   token: Array
   examined: Array
+  read: Array
 
 
 @struct.dataclass

@@ -311,7 +311,7 @@ def _decoded(data: TrainingData, evaluating: Evaluating) -> dict[str, Any]:
 
 def _writer(model_dir: str):
   """Returns clu's writer of TensorBoard event files."""
-  from speccascade import quiet
+  from speccascade.cli import quiet
 
   quiet.import_tensorflow()
   with quiet.native_logs():

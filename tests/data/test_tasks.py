@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from speccascade import cli, gin_setup
+from speccascade import cli
+from speccascade.cli import gin_setup
 from speccascade.data import preprocess, reading, tasks
 from speccascade.data._tf import seqio, tf
-from speccascade.experiments import examples
+from speccascade.inference import inputs
 
 pytestmark = pytest.mark.needs_tf
 
@@ -71,7 +72,7 @@ def mocked(name, rows):
 
 def read(name, split="train", vocabulary=None, num=None, max_len=10_000):
   """Returns the examples that decode sees."""
-  found = examples.read_task(
+  found = inputs.read_task(
     name, vocabulary, split=split, max_len=max_len, num_examples=num
   )
   return found.examples

@@ -1,0 +1,1 @@
+"""The search for K and lenience of a cascade of drafters."""

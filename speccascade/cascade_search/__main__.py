@@ -1,0 +1,25 @@
+"""Searches K and lenience of a cascade of drafters for a pair and a task.
+
+  python -m speccascade.cascade_search \\
+    --gin_file=configs/runs/cascade_search.gin \\
+    --gin.MIXTURE_OR_TASK_NAME='"speccascade_en_de"' \\
+    --gin.DRAFTER_CHECKPOINT='"..."' --gin.VERIFIER_CHECKPOINT='"..."' \\
+    --gin.OUTPUT_DIR='"/tmp/search"'
+
+Successive halving by SWI or measured time. Leaves report.md, report.csv and
+best.gin in OUTPUT_DIR; a killed search goes on where it stopped.
+"""
+
+from speccascade import cli
+
+
+def main():
+  """Runs the search as gin configured it, and prints the best."""
+  from speccascade.cascade_search import cascade_report, search
+
+  ranking = cli.configured(search.search)()
+  print(cascade_report.describe(ranking))
+
+
+if __name__ == "__main__":
+  cli.run(main, __doc__)

@@ -1,0 +1,109 @@
+"""The report of a search for cascades: a table, a CSV and the best as gin."""
+
+from collections.abc import Sequence
+import csv
+import io
+import pathlib
+
+from speccascade.cascade_search.candidates import Scored, Study
+from speccascade.inference import results
+from speccascade.inference.cascades import Cascade
+
+_COLUMNS = (
+  *("cascade", "examples", "SWI", "speed-up", "tokens/s", "tokens/block"),
+  *("verifier calls/token", "drafter calls/token"),
+)
+
+
+def _line(scored: Scored) -> list[str]:
+  counts, latency = scored.row.counts, scored.row.latency
+  speedup = rate = ""
+  if latency is not None:
+    low, high = 1 / latency.relative_high, 1 / latency.relative_low
+    speedup = f"{1 / latency.relative_latency:.2f} [{low:.2f}, {high:.2f}]"
+    rate = f"{_tokens_per_s(scored):.0f}"
+  return [
+    scored.cascade.label,
+    str(scored.row.settings.num_examples),
+    f"{scored.swi:.3f}",
+    speedup,
+    rate,
+    f"{counts.num_tokens / counts.num_blocks:.3f}",
+    f"{counts.verifier_calls / counts.num_tokens:.3f}",
+    " / ".join(f"{num / counts.num_tokens:.3f}" for num in scored.calls),
+  ]
+
+
+def _tokens_per_s(scored: Scored) -> float:
+  latency = scored.row.latency
+  seconds = latency.walltime_s * latency.num_examples
+  return scored.row.counts.num_tokens / seconds
+
+
+def write(folder: pathlib.Path, study: Study, ranking: Sequence[Scored]):
+  """Writes report.md, report.csv and best.gin."""
+  lines = [_line(scored) for scored in ranking]
+  text = io.StringIO()
+  csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *lines])
+  results.write_whole(folder / "report.csv", text.getvalue())
+  costs = ", ".join(
+    f"{model.name} {cost:.4g}"
+    for model, cost in zip(study.pair.drafters, study.weights)
+  )
+  what = f"{study.task} {study.split}".strip()
+  rows = [_COLUMNS, ["---"] * len(_COLUMNS), *lines]
+  table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+  results.write_whole(
+    folder / "report.md",
+    f"# Cascades for {study.pair.verifier_name} on {what}\n\n"
+    f"Ranked by {study.objective}; those that went further stand higher."
+    f" SWI weighs calls: verifier 1, {costs or 'nothing else'}; Max-Gram"
+    " costs nothing. The verifier alone has an SWI and a speed-up of 1"
+    f"{_alone(ranking)}. K is in tokens added (increments), a row for each"
+    " level, Max-Gram last; a first row with one entry is plain"
+    " speculative decoding; l is lenience. Temperature"
+    f" {float(study.point.temperature):g}, seed {study.seed}. Speed-ups"
+    f" have their 95% intervals, over examples.\n\n{table}",
+  )
+  results.write_whole(folder / "best.gin", _gin(ranking[0].cascade))
+
+
+def _gin(cascade: Cascade) -> str:
+  """Returns the macros of configs/runs/cascade.gin that make a cascade."""
+  lines = [
+    "# Include after configs/runs/cascade.gin.",
+    f"CASCADE_K = {[list(row) for row in cascade.k]}",
+    f'CASCADE_K_MEANING = "{cascade.meaning}"',
+    f"LENIENCE = {cascade.lenience}",
+  ]
+  if not cascade.max_gram:
+    lines.append("MAX_GRAM = False")
+  for name, path in (("BIGRAMS", cascade.bigrams), ("NGRAMS", cascade.ngrams)):
+    if path is not None:
+      lines.append(f'{name} = "{path}"')
+  if cascade.verification != "token":
+    lines.append(f'INNER_VERIFICATION = "{cascade.verification}"')
+  return "\n".join(lines) + "\n"
+
+
+def _alone(ranking: Sequence[Scored]) -> str:
+  """Says how fast the verifier was, over the runs beside it."""
+  rates = [
+    _tokens_per_s(scored) * scored.row.latency.relative_latency
+    for scored in ranking
+    if scored.row.latency is not None
+  ]
+  if not rates:
+    return ""
+  return f", {min(rates):.0f} to {max(rates):.0f} tokens/s beside the others"
+
+
+def describe(ranking: Sequence[Scored]) -> str:
+  """Returns the best candidates in a few lines."""
+  lines = ["best first (all of them: report.md):"]
+  for scored in ranking[:3]:
+    line = f"  {scored.cascade.label}: SWI {scored.swi:.3f}"
+    if scored.row.measured_speedup:
+      line += f", speed-up {scored.row.measured_speedup:.3f}"
+    lines.append(line)
+  return "\n".join(lines)

@@ -1,0 +1,174 @@
+"""The start-up that train, decode, sweep and report share: flags, then gin.
+
+Flags are T5X's: `--gin_file` may be repeated and later files win;
+`--gin.NAME=VALUE` sets a macro or a parameter after all files.
+
+  if __name__ == "__main__":
+    cli.run(main, __doc__)
+"""
+
+import os
+import pathlib
+import sys
+import tempfile
+import traceback
+
+from absl import flags, logging
+
+from speccascade.cli import gin_setup, quiet
+from speccascade.cli.gin_setup import ConfigError, configured, resolved_config
+
+__all__ = [
+  "ConfigError",
+  "configured",
+  "resolved_config",
+  "run",
+  "save_config",
+]
+
+
+def run(main, doc: str, argv: list[str] | None = None):
+  """Parses flags and gin, calls `main()`, and exits.
+
+  The exit code is 0, 1 after an error of the user's (one line on stderr), 2
+  after a wrong flag, 130 after an interrupt.
+
+  Args:
+    main: a function without arguments. It imports what is heavy, and gets
+      the function that it calls from `configured`.
+    doc: what `--help` shows above the flags; its first line is the summary.
+    argv: the command line, program first; default `sys.argv`.
+  """
+  sys.exit(_run(main, doc, sys.argv if argv is None else argv))
+
+
+def _run(main, doc, argv) -> int:
+  values = _flags()
+  try:
+    rest = values(rewrite_gin_args(argv))[1:]
+  except (flags.Error, ConfigError) as error:
+    return _fail(str(error).replace("FATAL Flags parsing error:", ""), 2)
+  if values.help:
+    print(_help(doc, values))
+    return 0
+  if rest:
+    return _fail(f"{rest[0]!r} is no flag; --help lists them", 2)
+  flags.FLAGS.mark_as_parsed()  # for libraries that ask absl's own
+  logging.use_absl_handler()
+  # gin logs every folder that it looks into; what is missing is said below.
+  logging.set_verbosity(logging.INFO if values.verbose else logging.FATAL)
+  try:
+    compilation_cache()
+    with quiet.native_logs():
+      if values.tfds_data_dir:
+        _set_tfds_data_dir(values.tfds_data_dir)
+      gin_setup.parse(
+        values.gin_file, values.gin_bindings, values.gin_search_paths
+      )
+    if not values.verbose:
+      logging.set_verbosity(logging.WARNING)
+    if values.dry_run:
+      print(resolved_config())
+      return 0
+    main()
+  except KeyboardInterrupt:
+    return _fail("interrupted", 130)
+  except Exception as error:
+    message = gin_setup.explain(error)
+    if message is None:
+      raise
+    if values.verbose:
+      traceback.print_exc()
+    return _fail(message, 1)
+  return 0
+
+
+def rewrite_gin_args(argv: list[str]) -> list[str]:
+  """Returns `argv` with `--gin.NAME=VALUE` as `--gin_bindings=NAME = VALUE`.
+
+  >>> rewrite_gin_args(["x", "--gin.ALPHA=0.3", "--dry_run"])
+  ['x', '--gin_bindings=ALPHA = 0.3', '--dry_run']
+  """
+  rewritten = []
+  for arg in argv:
+    if arg.startswith("--gin."):
+      name, equals, value = arg[6:].partition("=")
+      if not equals:
+        raise ConfigError(f"{arg}: want --gin.NAME=VALUE")
+      arg = f"--gin_bindings={name} = {value}"
+    rewritten.append(arg)
+  return rewritten
+
+
+def save_config(folder) -> pathlib.Path:
+  """Writes the resolved configuration to `folder`/config.gin, whole."""
+  folder = pathlib.Path(folder)
+  folder.mkdir(parents=True, exist_ok=True)
+  path = folder / "config.gin"
+  handle, name = tempfile.mkstemp(dir=folder, prefix=".config.gin.")
+  with os.fdopen(handle, "w", encoding="utf-8") as file:
+    file.write(resolved_config())
+  os.replace(name, path)
+  return path
+
+
+def _flags() -> flags.FlagValues:
+  values = flags.FlagValues()
+  here = {"flag_values": values, "module_name": "flags"}
+  flags.DEFINE_multi_string(
+    "gin_file", [], "A gin file; may be repeated, later ones win.", **here
+  )
+  flags.DEFINE_multi_string(
+    "gin_bindings",
+    [],
+    "A binding 'NAME = VALUE', applied after the files; may be repeated. The "
+    "short form is --gin.NAME=VALUE.",
+    **here,
+  )
+  flags.DEFINE_list(
+    "gin_search_paths",
+    [],
+    "Folders in which gin files are looked for, after the working directory "
+    "and before the configs of speccascade.",
+    **here,
+  )
+  flags.DEFINE_string(
+    "tfds_data_dir", None, "Where TensorFlow Datasets keeps its data.", **here
+  )
+  flags.DEFINE_boolean(
+    "dry_run", False, "Print the resolved configuration and stop.", **here
+  )
+  flags.DEFINE_boolean(
+    "verbose",
+    False,
+    "Show where an error came from, and more messages.",
+    short_name="v",
+    **here,
+  )
+  flags.DEFINE_boolean("help", False, "Show this.", short_name="h", **here)
+  return values
+
+
+def _help(doc, values) -> str:
+  own = values.get_help(include_special_flags=False)
+  own = own.removeprefix("\nflags:\n")
+  return f"{doc.strip()}\n\nFlags:\n{own}"
+
+
+def _set_tfds_data_dir(folder):
+  quiet.import_tensorflow()
+  import seqio
+
+  seqio.set_tfds_data_dir_override(folder)
+
+
+def compilation_cache():
+  """Keeps compiled programs in the user's cache directory between runs."""
+  cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+  folder = str(pathlib.Path(cache) / "speccascade" / "jax")
+  os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
+
+
+def _fail(message: str, code: int) -> int:
+  print(f"error: {message.strip()}", file=sys.stderr)
+  return code

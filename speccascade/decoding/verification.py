@@ -1,0 +1,130 @@
+"""Verifier steps: a drafted block in, an accepted prefix and one token out.
+
+Both are exact for any target: if token i was drawn from q_i, and pi_i is the
+target's law after the same prefix, then the emitted tokens are a draw of the
+chain of pi, provided that the bonus row of `pi` is the target's too.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding import sampling
+from speccascade.decoding.types import Verdict
+
+Array = jax.Array
+
+
+def token_verify(
+  tokens: Array,
+  count: Array,
+  q: Array,
+  pi: Array,
+  u_accept: Array,
+  u_draw: Array,
+) -> Verdict:
+  """Verifies draft by draft: accepts x iff u q(x) < pi(x), up to a first no.
+
+  Args:
+    tokens: [B, G] int32 drafts.
+    count: [B] int32 in 0..G, how many there are.
+    q: [B, G+1, V] law that each draft was drawn from.
+    pi: [B, G+1, V] target; index `count` is the law of the bonus token.
+    u_accept: [B, G] uniforms in [0, 1).
+    u_draw: [B] uniforms in [0, 1).
+
+  Returns:
+    `Verdict`.
+
+  Source: Narasimhan et al., Algorithm 4 (GenSpecSample).
+  """
+  position = jnp.arange(tokens.shape[1], dtype=jnp.int32)
+  q_x = _of_tokens(q, tokens)
+  pi_x = _of_tokens(pi, tokens)
+  accept = (u_accept * q_x < pi_x) & (position[None] < count[:, None])
+  run = jnp.cumprod(accept, axis=1, dtype=jnp.int32)
+  num_accepted = jnp.sum(run, axis=1, dtype=jnp.int32)
+  token = replacement(num_accepted, count, q, pi, u_draw)
+  examined = jnp.minimum(num_accepted + 1, count)
+  return Verdict(num_accepted, token, examined, read=num_accepted + 1)
+
+
+def block_verify(
+  tokens: Array,
+  count: Array,
+  q: Array,
+  pi: Array,
+  u_accept: Array,
+  u_draw: Array,
+) -> Verdict:
+  """Verifies the block as a whole: a later draft can rescue an earlier one.
+
+  With P_i = min(1, P_{i-1} pi_i(x_i) / q_i(x_i)), P_0 = 1, and for i < count
+  s_i = sum_x max(0, P_i pi_{i+1}(x) - q_{i+1}(x)), h_i = s_i / (s_i + 1 - P_i),
+  h_count = P_count, it accepts up to the largest i with u_i < h_i. Never fewer
+  accepted drafts in expectation than `token_verify`; exact with the target's
+  own bonus only.
+
+  Args and Returns as in `token_verify`.
+
+  Source: Sun et al., "Block Verification Accelerates Speculative Decoding"
+  (arXiv 2403.10444).
+  """
+  width = tokens.shape[1]
+  q_x = _of_tokens(q, tokens)
+  pi_x = _of_tokens(pi, tokens)
+  # A draft of probability 0 cannot be drawn; behind `count` anything may stand.
+  ratio = jnp.where(q_x > 0, pi_x / jnp.where(q_x > 0, q_x, 1), 0)
+
+  def chain(before, ratio):
+    now = jnp.minimum(1, before * ratio)
+    return now, now
+
+  _, reach = jax.lax.scan(chain, jnp.ones_like(ratio[:, 0]), ratio.T)
+  reach = reach.T  # [B, G], P_1 .. P_G
+  gain = jnp.sum(
+    jnp.maximum(reach[:, :, None] * pi[:, 1:] - q[:, 1:], 0), axis=-1
+  )
+  both = gain + (1 - reach)  # exactly `gain` where reach is 1
+  inner = jnp.where(both > 0, gain / jnp.where(both > 0, both, 1), 0)
+  index = jnp.arange(1, width + 1, dtype=jnp.int32)[None]
+  accept_prob = jnp.where(index == count[:, None], reach, inner)
+  accept = (u_accept < accept_prob) & (index <= count[:, None])
+  num_accepted = jnp.max(jnp.where(accept, index, 0), axis=1)
+  scale = jnp.where(
+    num_accepted > 0,
+    jnp.take_along_axis(
+      reach, jnp.maximum(num_accepted - 1, 0)[:, None], axis=1
+    )[:, 0],
+    1,
+  )
+  token = replacement(num_accepted, count, q, pi, u_draw, scale=scale)
+  examined = jnp.minimum(num_accepted + 1, count)
+  # A draft that was not accepted was weighed by the laws after it, too.
+  return Verdict(num_accepted, token, examined, read=count + 1)
+
+
+VERIFY = {"token": token_verify, "block": block_verify}
+
+
+def _of_tokens(law: Array, tokens: Array) -> Array:
+  """Returns [B, G], the probability of each draft."""
+  width = tokens.shape[1]
+  found = jnp.take_along_axis(law[:, :width], tokens[..., None], axis=-1)
+  return found[..., 0]
+
+
+def replacement(num_accepted, count, q, pi, u_draw, scale=None):
+  """Draws the token behind the accepted prefix, [B] int32.
+
+  At the bonus position (nothing was rejected) the law is pi; elsewhere it is
+  the residual max(0, scale * pi - q), which falls back to pi where rounding
+  leaves it without mass.
+  """
+  row = num_accepted[:, None, None]
+  pi_n = jnp.take_along_axis(pi, row, axis=1)[:, 0]
+  q_n = jnp.take_along_axis(q, row, axis=1)[:, 0]
+  scaled = pi_n if scale is None else scale[:, None] * pi_n
+  is_bonus = (num_accepted == count)[:, None]
+  left = jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
+  empty = jnp.max(left, axis=-1, keepdims=True) <= 0
+  return sampling.draw(jnp.where(empty, pi_n, left), u_draw)

@@ -1,0 +1,162 @@
+"""Cascades of drafters as a configuration says them: `Cascade`.
+
+A cascade stands in the place of a pair's drafter, before any speculative
+method: lossless for Cascade Speculative Drafting, or a speculative cascade.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import os
+
+import numpy as np
+
+from speccascade.decoding import Drafter, MaxGramDrafter, cascade_drafter
+from speccascade.decoding.drafters.cascade import increments
+from speccascade.decoding.methods import Method
+from speccascade.decoding.verification import VERIFY
+from speccascade.inference.pair import Model, Pair, PairError
+from speccascade.models import bigram_table
+from speccascade.models.ngram_lm import NgramLM
+
+
+@dataclasses.dataclass(frozen=True)
+class Cascade:
+  """How the drafters of a pair are combined; checked when made.
+
+  Attributes:
+    k: K, a row and a column for each drafter: the pair's neural ones, largest
+      first, the n-gram model if there is one, Max-Gram last if it is used.
+    meaning: of K: "increments" (the code of Chen et al.: tokens that each
+      drafter adds) or "cumulative" (their tables: how far the block has come).
+    lenience: 1 or more, of the inner reviews; greedy and in sampling.
+    max_gram: whether the last drafter copies.
+    bigrams: path of a bigram table, which fills what cannot be copied; None
+      leaves those places to token 0.
+    ngrams: path of an n-gram model, or None.
+    verification: of the inner reviews, "token" or "block".
+  """
+
+  k: Sequence[Sequence[int]]
+  meaning: str = "increments"
+  lenience: float = 1.0
+  max_gram: bool = True
+  bigrams: str | os.PathLike | None = None
+  ngrams: str | os.PathLike | None = None
+  verification: str = "token"
+
+  def __post_init__(self):
+    increments(self.k, meaning=self.meaning)
+    if self.verification not in VERIFY:
+      raise ValueError(
+        f"the cascade's verification is {self.verification!r}; wanted one of"
+        f" {', '.join(VERIFY)}"
+      )
+    if self.bigrams is not None and not self.max_gram:
+      raise ValueError(
+        "a bigram table is given, but max_gram is False and nothing reads it"
+      )
+
+  @property
+  def label(self) -> str:
+    """What it is, in a line; rows of results are known by it."""
+    own = increments(self.k, meaning=self.meaning)
+    rows = ",".join("-".join(map(str, row)) for row in own)
+    parts = [f"K={rows}", f"l={self.lenience:g}"]
+    if self.max_gram:
+      parts.append("max_gram")
+    for name in ("bigrams", "ngrams"):
+      path = getattr(self, name)
+      if path is not None:
+        parts.append(f"{name}={os.path.basename(os.fspath(path))}")
+    if self.verification != "token":
+      parts.append(self.verification)
+    return " ".join(parts)
+
+  def build(
+    self,
+    models: Sequence[Model],
+    vocab_size: int,
+    vocabulary_sha256: str | None = None,
+  ) -> Drafter:
+    """Returns the drafter.
+
+    Args:
+      models: the neural drafters, largest first.
+      vocab_size: rows of the models' vocabulary.
+      vocabulary_sha256: of the file in use, if known.
+
+    Raises:
+      ValueError: K does not fit the drafters, or a table the vocabulary.
+    """
+    lms = [model.lm for model in models]
+    if self.ngrams is not None:
+      lm = NgramLM.load(self.ngrams)
+      known = lm.vocabulary and vocabulary_sha256
+      if known and lm.vocabulary != vocabulary_sha256:
+        raise PairError(
+          f"{self.ngrams} was counted with another vocabulary (sha256"
+          f" {lm.vocabulary[:12]}) than the one in use"
+          f" ({vocabulary_sha256[:12]}); count it again"
+        )
+      lms.append(lm.padded(vocab_size))
+    bottom = None
+    if self.max_gram:
+      table = np.zeros(vocab_size, np.int32)
+      if self.bigrams is not None:
+        table = bigram_table.read(self.bigrams)
+      # The cascade sets its widths.
+      bottom = MaxGramDrafter.create(table, width=1, vocab_size=vocab_size)
+    return cascade_drafter(
+      lms,
+      bottom,
+      self.k,
+      meaning=self.meaning,
+      lenience=self.lenience,
+      verify=VERIFY[self.verification],
+    )
+
+
+def calls_by_drafter(
+  drafter: Drafter, calls_by_model: Sequence[int], lms: Sequence
+) -> list[int]:
+  """Returns the calls of each model, wherever in the cascade it was called.
+
+  Args:
+    drafter: the cascade.
+    calls_by_model: as counted, one number for each place.
+    lms: the models, as the cascade was made of them.
+  """
+  calls = [0] * len(lms)
+  for owner, number in zip(drafter.models, calls_by_model):
+    calls[next(i for i, lm in enumerate(lms) if lm is owner)] += int(number)
+  return calls
+
+
+def combine(
+  pair: Pair,
+  cascade: Cascade,
+  method: Method,
+  vocabulary_sha256: str | None = None,
+) -> Pair:
+  """Returns the pair with its drafters combined.
+
+  Args:
+    pair: the models.
+    cascade: how.
+    method: that decodes.
+    vocabulary_sha256: of the vocabulary's file, if known.
+
+  Raises:
+    ValueError: the method drafts no blocks, or see `Cascade.build`.
+  """
+  if not method.has_blocks:
+    raise ValueError(
+      f"CASCADE makes a drafter of blocks, and {method.label} has none; set"
+      " METHOD = 'cascade_drafting', or CASCADE = None"
+    )
+  size = pair.verifier.lm.vocab_size
+  drafter = cascade.build(pair.drafters, size, vocabulary_sha256)
+  names = [*(model.name for model in pair.drafters), cascade.label]
+  return dataclasses.replace(
+    pair, composed=drafter, composed_name=" ".join(names)
+  )

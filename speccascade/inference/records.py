@@ -1,0 +1,110 @@
+"""What is written of each decoded example, one JSON object a line.
+
+T5X's shape: "inputs", "prediction" and, where they are known, "targets"; all
+else is under "aux".
+"""
+
+import json
+import math
+
+import numpy as np
+
+from speccascade.decoding.types import SOURCES, Decoded
+from speccascade.evaluation import efficiency
+from speccascade.inference.inputs import Example
+
+_DIGITS = 6  # of probabilities and rule sides, which are float32
+
+
+def text_of(vocabulary, tokens) -> str:
+  """Returns the text of emitted tokens.
+
+  EOS, the pad id and ids past the tokenizer can be sampled like any other; they
+  are dropped from the text, not from the tokens.
+
+  Args:
+    vocabulary: with `decode(ids)`, `eos_id` and `vocab_size`.
+    tokens: the emitted ids.
+  """
+  dropped = {0, vocabulary.eos_id}
+  kept = [
+    int(token)
+    for token in tokens
+    if token not in dropped and token < vocabulary.vocab_size
+  ]
+  return vocabulary.decode(kept)
+
+
+def records(
+  decoded: Decoded,
+  batch: list[Example],
+  vocabulary,
+  trial: int,
+) -> list[dict]:
+  """Returns the records of a batch; rows that only pad it are left out."""
+  tokens = np.asarray(decoded.tokens)
+  lengths = np.asarray(decoded.lengths)
+  trace = None
+  if decoded.trace is not None:
+    fields = vars(decoded.trace).items()
+    trace = {name: np.asarray(values) for name, values in fields}
+  counts = efficiency.row_counts(decoded)
+  made = []
+  for row, example in enumerate(batch):
+    emitted = tokens[row, : lengths[row]]
+    aux = {
+      "index": example.index,
+      "trial": trial,
+      "tokens": emitted.tolist(),
+      "counts": counts[row].to_dict(),
+    }
+    if trace is not None:
+      aux["trace"] = _trace(trace, row, int(lengths[row]), vocabulary, emitted)
+    record = {"inputs": example.text}
+    if example.references:
+      record["targets"] = list(example.references)
+    record["prediction"] = text_of(vocabulary, emitted)
+    made.append({**record, "aux": aux})
+  return made
+
+
+def _trace(trace, row, length, vocabulary, emitted) -> dict:
+  """The trace of one row, a list with an entry for each token."""
+  values = {name: _plain(array[row, :length]) for name, array in trace.items()}
+  values["source"] = [SOURCES[source] for source in values["source"]]
+  values["piece"] = [piece(vocabulary, token) for token in emitted]
+  for side in ("q", "p"):
+    values[f"{side}_top_piece"] = [
+      [piece(vocabulary, token) for token in top]
+      for top in trace[f"{side}_top"][row, :length]
+    ]
+  return values
+
+
+def _plain(array):
+  """Returns nested lists; NaN and infinities, which JSON lacks, are None."""
+  if array.dtype.kind != "f":
+    return array.tolist()
+
+  def number(x):
+    if isinstance(x, list):
+      return [number(y) for y in x]
+    return round(x, _DIGITS) if math.isfinite(x) else None
+
+  return number(array.astype(np.float64).tolist())
+
+
+def piece(vocabulary, token: int) -> str:
+  """Returns a token as its tokenizer spells it, with its leading blank."""
+  token = int(token)
+  if token >= vocabulary.vocab_size:
+    return f"<{token}>"
+  tokenizer = getattr(vocabulary, "tokenizer", None)
+  if hasattr(tokenizer, "id_to_piece"):
+    return tokenizer.id_to_piece(token)
+  return vocabulary.decode([token])
+
+
+def to_line(record: dict) -> str:
+  """Returns a record as one line of JSON."""
+  return json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"

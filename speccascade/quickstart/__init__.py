@@ -1,0 +1,1 @@
+"""A small pair trained on the built-in task, and every method measured."""

@@ -1,0 +1,60 @@
+"""Trains a small pair on the built-in task and compares every method with it.
+
+  bash launch/quickstart.sh            makes .venv, installs, runs this
+  python -m speccascade.quickstart     runs it
+
+A second run reuses the checkpoints and the measured points that it finds.
+"""
+
+import argparse
+import pathlib
+import sys
+
+from speccascade import cli
+
+
+def main(argv: list[str] | None = None) -> int:
+  """Runs the quick start; returns the exit code."""
+  parser = argparse.ArgumentParser(
+    prog="python -m speccascade.quickstart",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  parser.add_argument(
+    "--output_dir",
+    type=pathlib.Path,
+    default=pathlib.Path("out/quickstart"),
+    help="where checkpoints, rows, table and figure go (%(default)s)",
+  )
+  parser.add_argument(
+    "--fast",
+    action="store_true",
+    help="seconds: tiny models that learn nothing, to see that all works",
+  )
+  args = parser.parse_args(argv)
+  cli.compilation_cache()
+  try:
+    run(args.output_dir, is_fast=args.fast)
+  except (ValueError, OSError) as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 1
+  except KeyboardInterrupt:
+    print("error: interrupted; run again to go on", file=sys.stderr)
+    return 130
+  return 0
+
+
+def run(folder: pathlib.Path, *, is_fast: bool = False):
+  """Trains, measures, prints and writes the report."""
+  from speccascade.quickstart import quickstart, quickstart_report
+
+  recipe = quickstart.FAST if is_fast else quickstart.Recipe()
+  rows = quickstart.run(folder, recipe)
+  quickstart_report.write(folder, rows)
+  print(quickstart_report.text(rows))
+  print(f"table, rows and figure are in {folder.absolute()}")
+  print(f"a page of them: python -m speccascade.report --results_dir={folder}")
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,50 @@
+"""Tables, figures and a page from the rows that a sweep or decode left.
+
+  python -m speccascade.report --results_dir=out/quickstart
+
+Reads rows.jsonl, and examples.jsonl where it is; no model is loaded. Writes
+index.html, report.md, tables as CSV and figures as PNG and SVG. The same rows
+give the same files.
+"""
+
+import argparse
+import pathlib
+import sys
+
+
+def main(argv: list[str] | None = None) -> int:
+  """Writes the report; returns the exit code."""
+  parser = argparse.ArgumentParser(
+    prog="python -m speccascade.report",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  path = {"type": pathlib.Path}
+  for flag, how, text in (
+    ("results_dir", {**path, "required": True}, "the folder with rows.jsonl"),
+    ("output_dir", path, "where the report goes (RESULTS_DIR/report)"),
+    ("metric", {}, "of figures and summaries (the first that all rows have)"),
+    (
+      *("cost_ratio", {"type": float}),
+      "c of the modelled latency: a drafter step over a verifier step, such as"
+      " the ratio of their parameters (the measured one)",
+    ),
+  ):
+    parser.add_argument(f"--{flag}", help=text, **how)
+  args = parser.parse_args(argv)
+  try:
+    from speccascade.report import writing
+
+    page = writing.from_folder(**vars(args))
+  except (ValueError, OSError) as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 1
+  except KeyboardInterrupt:
+    print("error: interrupted", file=sys.stderr)
+    return 130
+  print(f"report: {page.absolute()}")
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,211 @@
+"""What a figure is made of: panels side by side, of lines or of shares."""
+
+from collections.abc import Sequence
+import dataclasses
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from speccascade.report import canvas, styles
+from speccascade.report.frontier import IntervalEstimate
+from speccascade.report.labels import FONT, GAP, MARKER, label_ends
+
+WIDTH = 4.0  # inches of a panel, labels included
+_LEFT = 0.13  # of it, before the axis
+_MARGIN = 0.345  # of it, for the labels
+_DOTTED = {"linestyle": ":", "color": "#888888", "linewidth": 1}
+
+
+class Dot(NamedTuple):
+  """A point of a line.
+
+  Attributes:
+    x: drawn with its interval as a bar, where it has one.
+    y: likewise.
+    tip: what pointing at it shows.
+  """
+
+  x: IntervalEstimate
+  y: IntervalEstimate
+  tip: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+  """A labelled line of a panel.
+
+  Attributes:
+    method: gives its style.
+    label: in the margin.
+    dots: in order.
+  """
+
+  method: str
+  label: str
+  dots: Sequence[Dot]
+
+
+@dataclasses.dataclass(frozen=True)
+class LinePanel:
+  """Lines over one pair of axes.
+
+  Attributes:
+    title: heading.
+    series: one or more lines.
+    x_label: of the axis.
+    y_label: likewise.
+    level: a dotted line at this y.
+    limit: a dotted line at this x, where the lines reach it.
+    steps: the values of x to mark, where it takes a few alone.
+  """
+
+  title: str
+  series: Sequence[Series]
+  x_label: str
+  y_label: str
+  level: float | None = None
+  limit: float | None = None
+  steps: Sequence[int] = ()
+
+  @property
+  def num_labels(self) -> int:
+    return len(self.series)
+
+  def draw(self, axis, prefix: str) -> dict[str, str]:
+    """Draws on an axis; returns the tips by gid, which `prefix` starts."""
+    if self.level is not None:
+      axis.axhline(self.level, **_DOTTED)
+    tips, ends = {}, []
+    for number, series in enumerate(self.series):
+      tips |= _draw_series(axis, series, f"{prefix}s{number}")
+      end = max((dot.x.value, dot.y.value) for dot in series.dots)
+      ends.append((series.method, series.label, end))
+    axis.grid(alpha=0.2, linewidth=0.6)
+    label_ends(axis, ends)
+    low, high = axis.get_xlim()
+    if self.limit is not None and low <= self.limit <= high:
+      axis.axvline(self.limit, **_DOTTED)
+    if self.steps:
+      axis.set_xticks(self.steps)
+    axis.set_xlabel(self.x_label, fontsize=8)
+    axis.set_ylabel(self.y_label, fontsize=8)
+    return tips
+
+
+def _draw_series(axis, series: Series, name: str) -> dict[str, str]:
+  style, dots = styles.style(series.method), series.dots
+  line = {"linestyle": style.linestyle, "linewidth": 1.1, "alpha": 0.8}
+  xs, ys = [dot.x.value for dot in dots], [dot.y.value for dot in dots]
+  axis.plot(xs, ys, color=style.color, zorder=2, **line)
+  bar = {"color": style.color, "alpha": 0.22, "linewidth": 0.9, "zorder": 1}
+  for draw, pairs in (
+    (axis.hlines, [(dot.y, dot.x) for dot in dots]),
+    (axis.vlines, [(dot.x, dot.y) for dot in dots]),
+  ):
+    bars = [(at.value, b.low, b.high) for at, b in pairs if b.has_interval]
+    if bars:
+      draw(*zip(*bars), **bar)
+  for i, (x, y) in enumerate(zip(xs, ys)):
+    axis.plot(
+      *([x], [y]),
+      marker=style.marker,
+      color=style.color,
+      linestyle="",
+      zorder=3,
+      gid=f"{name}p{i}",
+      **MARKER,
+    )
+  return {f"{name}p{i}": dot.tip for i, dot in enumerate(dots)}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SharePanel:
+  """Shares in per cent as shaded cells, a row for each label.
+
+  Attributes:
+    title: heading.
+    labels: beside the rows.
+    shares: [rows, columns] in per cent, NaN where there is none.
+    x_label: of the columns, which are numbered from 0.
+  """
+
+  title: str
+  labels: Sequence[str]
+  shares: np.ndarray
+  x_label: str
+
+  @property
+  def num_labels(self) -> int:
+    return int(1.6 * len(self.labels))  # its rows are higher than a label
+
+  def draw(self, axis, prefix: str) -> dict[str, str]:
+    """Draws on an axis; there are no tips."""
+    axis.imshow(self.shares, cmap="Blues", vmin=0, vmax=100, aspect="auto")
+    for (line, column), share in np.ndenumerate(self.shares):
+      if not np.isnan(share):
+        colour = "#ffffff" if share > 55 else "#0a0a0a"
+        middle = {"ha": "center", "va": "center", "fontsize": FONT}
+        axis.text(column, line, f"{share:.0f}", color=colour, **middle)
+    axis.set_xticks(range(self.shares.shape[1]))
+    axis.set_xlabel(self.x_label, fontsize=8)
+    axis.yaxis.tick_right()
+    axis.set_yticks(range(len(self.labels)), self.labels)
+    axis.tick_params(axis="y", length=0)
+    return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+  """A figure of one or more panels, side by side.
+
+  Attributes:
+    stem: names its files, the gamma after it.
+    heading: its title, {} for the gamma.
+    note: a sentence or two on how to read it.
+    panels: in order.
+    gamma: of its curves, where there are figures of several.
+    aside: what the figure is shown under, where it is not shown at once.
+  """
+
+  stem: str
+  heading: str
+  note: str
+  panels: Sequence[LinePanel | SharePanel]
+  gamma: int | None = None
+  aside: str = ""
+
+  @property
+  def name(self) -> str:
+    return self.stem if self.gamma is None else f"{self.stem}_gamma{self.gamma}"
+
+  @property
+  def title(self) -> str:
+    gamma = "" if self.gamma is None else f", gamma {self.gamma}"
+    return self.heading.format(gamma)
+
+  def draw(self, number: int | None = None):
+    """Returns (figure, tips) of all panels, or of one of them."""
+    shown = self.panels if number is None else [self.panels[number]]
+    num_labels = max(panel.num_labels for panel in self.panels)
+    height = max(3.5, 1.0 + num_labels * GAP / 72)
+    figure, axes = canvas.pyplot().subplots(
+      1, len(shown), figsize=(WIDTH * len(shown), height), squeeze=False
+    )
+    figure.subplots_adjust(
+      left=_LEFT / len(shown),
+      right=1 - _MARGIN / len(shown),
+      bottom=0.45 / height,
+      top=1 - 0.32 / height,
+      wspace=(_LEFT + _MARGIN) / (1 - _LEFT - _MARGIN),  # in widths of an axis
+    )
+    tips = {}
+    for place, (axis, panel) in enumerate(zip(axes[0], shown)):
+      axis.set_title(panel.title, fontsize=9)
+      axis.tick_params(labelsize=FONT)
+      tips |= panel.draw(axis, f"p{place}")
+    return figure, tips
+
+  def save(self, path: str | os.PathLike):
+    """Writes `path`.png and `path`.svg."""
+    canvas.save(self.draw()[0], path)

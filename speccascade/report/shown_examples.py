@@ -1,0 +1,78 @@
+"""The decoded examples that a report shows token by token."""
+
+from collections.abc import Sequence
+import dataclasses
+import json
+import pathlib
+
+from speccascade.inference import results
+from speccascade.report.measured import temperature_title
+
+FILE_NAME = "examples.jsonl"
+MOST_TOKENS = 1500  # on the page: each has a card of some hundred bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class ShownExamples:
+  """Records with traces.
+
+  Attributes:
+    records: as `records.records` makes them.
+    titles: which method and settings wrote each.
+    note: what is shown, and what is left out.
+  """
+
+  records: Sequence[dict] = ()
+  titles: Sequence[str] = ()
+  note: str = ""
+
+
+def read(path: pathlib.Path | None) -> ShownExamples:
+  """Returns examples of a file, or none without one.
+
+  Example by example, each by all the methods that wrote it, as many as a page
+  bears; records without a trace are left out.
+
+  Args:
+    path: JSON lines, plain or .gz, records with "settings" and "label" of
+      their rows in front; a torn last line is left out.
+
+  Raises:
+    ValueError: a line is not a record; its number is given.
+  """
+  traced = []
+  lines = [] if path is None else results.read_lines(path)
+  for number, line in enumerate(lines, start=1):
+    try:
+      record = json.loads(line)
+      aux, title = record["aux"], _title(record)
+      if aux.get("trace") is not None:
+        traced.append((aux.get("index", 0), len(aux["tokens"]), title, record))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+      raise ValueError(
+        f"{path} line {number} is no decoded example ({error}); remove it"
+      ) from error
+  if not traced:
+    return ShownExamples()
+  traced.sort(
+    key=lambda example: example[0]
+  )  # stable: methods keep their order
+  records, titles, tokens = [], [], 0
+  for _, length, title, record in traced:
+    tokens += length
+    if not records or tokens <= MOST_TOKENS:
+      records.append(record)
+      titles.append(title)
+  note = f"{len(records)} of the {len(traced)} traced texts of {path.name}."
+  return ShownExamples(records, titles, note)
+
+
+def _title(record: dict) -> str:
+  settings = record.get("settings", {})
+  said = [record.get("label", settings.get("method", "example"))]
+  for name in ("alpha", "gamma"):
+    if settings.get(name) is not None:
+      said.append(f"{name} {settings[name]:g}")
+  if settings.get("temperature") is not None:
+    said.append(temperature_title(settings["temperature"]))
+  return ", ".join(said)

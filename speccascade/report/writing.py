@@ -1,0 +1,112 @@
+"""Rows in, a folder out: figures, tables, report.md and index.html."""
+
+from collections.abc import Sequence
+import pathlib
+
+from tqdm import tqdm
+
+from speccascade.inference import results
+from speccascade.inference.results import ResultRow
+from speccascade.report import (
+  content,
+  page,
+  row_columns,
+  shown_examples,
+  tables,
+)
+from speccascade.report.content import Section
+
+_LONG = 200  # lines that Markdown leaves to the CSV
+
+
+def from_folder(
+  results_dir: pathlib.Path,
+  output_dir: pathlib.Path | None = None,
+  *,
+  metric: str | None = None,
+  cost_ratio: float | None = None,
+  progress: bool = True,
+) -> pathlib.Path:
+  """Reports on a folder of results; returns the page's path.
+
+  Args:
+    results_dir: with rows.jsonl and perhaps examples.jsonl, plain or .gz.
+    output_dir: None takes `results_dir`/report.
+    metric: see `content.sections`.
+    cost_ratio: likewise.
+    progress: show a bar.
+
+  Raises:
+    ValueError: no rows there, or rows that cannot be reported.
+  """
+  path = results.find(results_dir, results.FILE_NAME)
+  if path is None:
+    raise ValueError(
+      f"{results_dir} has no {results.FILE_NAME}; give the folder that a sweep"
+      " or the quick start wrote to"
+    )
+  rows = results.read_rows(path)
+  examples = shown_examples.read(
+    results.find(results_dir, shown_examples.FILE_NAME)
+  )
+  folder = results_dir / "report" if output_dir is None else output_dir
+  sections = content.sections(rows, metric=metric, cost_ratio=cost_ratio)
+  for name, text in texts(rows, sections).items():
+    results.write_whole(folder / name, text)
+  num = sum(len(section.plots) for section in sections)
+  with tqdm(
+    total=2 * num, desc="draw", unit="figure", disable=not progress, delay=1
+  ) as bar:
+    for section in sections:
+      for plot in section.plots:
+        plot.save(folder / f"{section.prefix}{plot.name}")
+        bar.update()
+    whole = page.page(sections, examples, tick=bar.update)
+  results.write_whole(folder / "index.html", whole)
+  return folder / "index.html"
+
+
+def texts(
+  rows: Sequence[ResultRow], sections: Sequence[Section]
+) -> dict[str, str]:
+  """Returns the tables and report.md by the names of their files."""
+  return {
+    "rows.csv": tables.to_csv(rows, row_columns.of_rows(rows)),
+    "report.md": markdown(sections),
+    **{
+      f"{section.prefix}{table.name}.csv": tables.to_csv(
+        table.lines, table.columns
+      )
+      for section in sections
+      for table in section.tables
+    },
+  }
+
+
+def markdown(sections: Sequence[Section]) -> str:
+  """Returns report.md."""
+  lines = ["# Quality against latency of speculative cascades", ""]
+  for section in sections:
+    lines += [f"## {section.study.title}", "", section.about, ""]
+    for finding in section.findings:
+      lines += [f"### Findings, {finding.title}", ""]
+      lines += _listed(finding.models)
+      for title, said in finding.by_clock:
+        lines += [f"{title}:", "", *_listed(said)]
+    if section.notices:
+      lines += ["### Where speculation loses", "", *_listed(section.notices)]
+    for plot in section.plots:
+      name = f"{section.prefix}{plot.name}.png"
+      lines += [f"### {plot.title}", "", plot.note, ""]
+      lines += [f"![{plot.title}]({name})", ""]
+    for table in section.tables:
+      lines += [f"### {table.title}", "", table.note, ""]
+      if len(table.lines) > _LONG:
+        lines += [f"In {section.prefix}{table.name}.csv.", ""]
+      else:
+        lines.append(tables.markdown(table.lines, table.columns))
+  return "\n".join(lines)
+
+
+def _listed(sentences: Sequence[str]) -> list[str]:
+  return [*(f"- {sentence}" for sentence in sentences), ""]

@@ -1,0 +1,1 @@
+"""Curves of a pair: what is measured, in what order, resumable."""

@@ -1,0 +1,40 @@
+"""Measures the trade-off of methods: quality against latency, point by point.
+
+  python -m speccascade.sweep \\
+    --gin_file=configs/quickstart/sweep.gin --gin.OUTPUT_DIR='"/tmp/sweep"'
+
+Appends a row for each point to OUTPUT_DIR/rows.jsonl, and leaves examples.jsonl
+and the resolved config.gin beside it. The same command takes up a sweep that
+was killed. SIGTERM and Ctrl-C end it at once; the exit code is then 143 or 130.
+"""
+
+import sys
+
+from speccascade import cli
+
+
+def main():
+  """Runs `sweep` as gin configured it, and says how it ended."""
+  from speccascade.sweep import sweep
+
+  outcome = cli.configured(sweep.sweep)(on_start=cli.save_config)
+  print(describe(outcome))
+  if outcome.stop:
+    sys.exit(outcome.stop.exit_code)
+
+
+def describe(outcome) -> str:
+  """Returns in a line how a sweep ended."""
+  where = f"{len(outcome.rows)} points in {outcome.folder}/rows.jsonl"
+  if outcome.stop:
+    return (
+      f"stopped by {outcome.stop.name} with {where}; the same command goes on"
+      " from there"
+    )
+  if outcome.num_shown:
+    where += f"; the tokens of {outcome.num_shown} in examples.jsonl"
+  return f"finished: {where}"
+
+
+if __name__ == "__main__":
+  cli.run(main, __doc__)

@@ -1,0 +1,119 @@
+"""Measures the curves of a sweep until no point lacks its row."""
+
+from collections.abc import Sequence
+import dataclasses
+import threading
+
+from speccascade.inference import measure
+from speccascade.inference.point import Point
+from speccascade.inference.results import ResultFile, ResultRow
+from speccascade.inference.study import Study
+from speccascade.sweep import grids, shown
+from speccascade.sweep import plan as plan
+from speccascade.sweep.plan import Curve
+from speccascade.sweep.sweep_models import Models
+
+
+class Stopped(Exception):
+  """A signal came."""
+
+
+class Runner:
+  """Measures the curves of a sweep into one file."""
+
+  def __init__(
+    self, models: Models, study: Study, file: ResultFile, budget: int
+  ):
+    self.models = models
+    self.file = file
+    self.budget = budget
+    self._study = study
+    self._studies = {}
+
+  def study(self, curve: Curve) -> Study:
+    """Returns the study of a curve; those of one pair and seed are the same."""
+    pair = self.models.pair_of(curve.base)
+    key = (id(pair), curve.seed)
+    if key not in self._studies:
+      self._studies[key] = dataclasses.replace(
+        self._study, pair=pair, seed=curve.seed
+      )
+    return self._studies[key]
+
+  def run(self, curves, chosen, num_shown, progress, stop):
+    """Measures and shows; raises `Stopped` after a signal."""
+    from tqdm import tqdm
+
+    lock = threading.Lock()
+    with tqdm(
+      total=self._num_decodes(curves) + num_shown * len(chosen),
+      unit="decode",
+      desc="sweep",
+      smoothing=0.02,
+      disable=not progress,
+    ) as bar:
+
+      def tick(num: int):
+        if stop:
+          raise Stopped
+        with lock:
+          bar.update(num)
+
+      while todo := self._todo(curves):
+        for study, points in todo:
+          measure.measure(study, points, self.file, tick=tick)
+      tick(0)
+      shown.write(
+        self.file.path.parent / shown.FILE_NAME,
+        [(self.study(curve), point) for curve, point in chosen],
+        num_shown,
+        tick,
+      )
+      bar.total = bar.n  # an adaptive sweep may have needed less
+
+  def _num_decodes(self, curves: Sequence[Curve]) -> int:
+    total = 0
+    for curve, rows in zip(curves, self._rows(curves)):
+      study = self.study(curve)
+      missing = [p for p in curve.points if study.settings(p) not in self.file]
+      num = len(missing)
+      if curve.grid.alphas:
+        num = max(num, self.budget - len(rows))
+      total += num * study.num_decodes(curve.base)
+    return total
+
+  def _rows(self, curves) -> list[dict[float, ResultRow]]:
+    """Returns the rows on disk of each curve, by alpha."""
+    by_curve = {}
+    for row in self.file.rows:
+      bare = dataclasses.replace(row.settings, alpha=None)
+      by_curve.setdefault(bare.key, {})[row.settings.alpha] = row
+    found = []
+    for curve in curves:
+      settings = self.study(curve).settings(curve.base)
+      bare = dataclasses.replace(settings, alpha=None)
+      found.append(by_curve.get(bare.key, {}))
+    return found
+
+  def _todo(self, curves: Sequence[Curve]) -> list[tuple[Study, list[Point]]]:
+    """Returns the planned points that lack a row; then one more a curve.
+
+    What comes next depends on the rows on disk alone, and on those of its own
+    curve: a sweep that was killed chooses as an unbroken one would.
+    """
+    todo = [
+      (curve, point)
+      for curve, point in plan.in_turns(curves)
+      if self.study(curve).settings(point) not in self.file
+    ]
+    if not todo:
+      for curve, rows in zip(curves, self._rows(curves)):
+        if curve.grid.alphas and len(rows) < self.budget:
+          alpha = grids.next_alpha(rows, curve.grid.scale)
+          if alpha is not None:
+            todo.append((curve, curve.at(alpha)))
+    found = {}
+    for curve, point in todo:
+      study = self.study(curve)
+      found.setdefault(id(study), (study, []))[1].append(point)
+    return list(found.values())

@@ -1,0 +1,286 @@
+"""The search for K and lenience: its space, its rounds, its report."""
+
+import dataclasses
+
+import pytest
+
+from speccascade.cascade_search import cascade_report, search
+from speccascade.cascade_search.candidates import Space, Study, baselines
+from speccascade.evaluation import timing
+from speccascade.inference import results
+from speccascade.inference.cascades import Cascade
+from speccascade.inference.pair import Model, Pair
+from speccascade.inference.point import Point
+from tests.decoding.drafters import models
+from tests.inference import tiny
+
+WIDTHS = range(1, 10)
+
+
+def markov(name, seed):
+  lm = models.AuditedLM(models.tables(seed, 4, 13, likeness=0.8))
+  return Model(lm, name, f"/{name}")
+
+
+@pytest.fixture
+def study():
+  pair = Pair((markov("medium", 1), markov("small", 2)), markov("large", 0))
+  return Study(
+    pair=pair,
+    vocabulary=tiny.Vocabulary(),
+    examples=[object()] * 20,
+    point=Point("cascade_drafting", temperature=0.0),
+    task="words",
+    split="test",
+    max_decode_len=8,
+    batch_size=2,
+    repeats=1,
+    seed=0,
+    objective="swi",
+    weights=(0.25, 0.125),
+  )
+
+
+def test_space():
+  space = Space(
+    first=(1, 2),
+    following=(0, 3),
+    inner=(1,),
+    copied=(4,),
+    inner_copied=(5, 6),
+    leniences=(1.0, 3.0),
+  )
+  made = space.cascades(2)
+  assert len(made) == 2 * 2 * 2 * 2
+  assert made[0].k == ((1, 0, 4), (0, 1, 5), (0, 0, 5))
+  assert len({cascade.label for cascade in made}) == len(made)
+  assert [c.k for c in space.cascades(0)] == [((4,),)]
+  plain = [cascade.k for cascade in baselines(1)]
+  assert plain[0] == ((3, 0), (0, 0))
+  assert plain[-1] == ((0, 8), (0, 0))
+
+
+def count(monkeypatch, study, goodness):
+  """Replaces the decoding: a candidate needs 100 / goodness blocks."""
+  calls = []
+
+  def measure(self, cascade, num):
+    calls.append((cascade.label, num))
+    pair = self.combined(cascade)
+    good = goodness(cascade)
+    zero = dict.fromkeys(
+      ("drafted", "examined", "accepted", "deferred", "drafter_calls"), 0
+    )
+    from speccascade.evaluation.efficiency import Counts
+
+    counts = Counts(
+      num_examples=num,
+      num_tokens=100,
+      num_blocks=100 // good,
+      calls_by_model=(8,) * pair.composed.num_models,
+      verifier_calls=100 // good,
+      verifier_extends=100 // good,
+      expected_acceptance=0.0,
+      accepted_at=(),
+      examined_by_position=(),
+      accepted_by_position=(),
+      **zero,
+    )
+    return results.ResultRow(
+      settings=self.settings(pair.drafter_name, num),
+      label="CS Drafting",
+      counts=counts,
+      efficiency={},
+      quality={},
+    )
+
+  monkeypatch.setattr(Study, "measure", measure)
+  return calls
+
+
+def chain(width):
+  return Cascade(k=((width, 0, 0), (0, 0, 0), (0, 0, 0)))
+
+
+def test_halving_keeps_the_best_and_resumes(study, monkeypatch, tmp_path):
+  calls = count(monkeypatch, study, lambda cascade: cascade.k[0][0])
+  cascades = [chain(width) for width in WIDTHS]
+  how = {"first_examples": 2, "eta": 3, "progress": False}
+  path = tmp_path / "rows.jsonl"
+  ranking = search.halve(study, cascades, results.ResultFile(path), **how)
+  assert [one.cascade.k[0][0] for one in ranking] == [*reversed(WIDTHS)]
+  # Nine on 2 examples, three on 6, one on 18.
+  assert [num for _, num in calls] == [2] * 9 + [6] * 3 + [18]
+  best = ranking[0]
+  assert best.row.settings.num_examples == 18
+  # 100 tokens over 11 verifier calls and 8 calls of the medium model.
+  assert best.calls == (8, 0)
+  assert best.swi == pytest.approx(100 / (11 + 8 * 0.25))
+  # A search that was killed within a line goes on from the whole ones.
+  text = path.read_text()
+  cut = text.index("\n", len(text) // 2) + 1
+  path.write_text(text[: cut + 25])
+  done = text[:cut].count("\n")
+  calls.clear()
+  again = search.halve(study, cascades, results.ResultFile(path), **how)
+  assert again == ranking
+  assert len(calls) == 13 - done
+  assert path.read_text() == text
+
+
+def test_calls_are_added_over_the_places_of_a_model(study, monkeypatch):
+  count(monkeypatch, study, lambda cascade: 4)
+  cascade = Cascade(k=((2, 1, 3), (0, 1, 3), (0, 0, 3)), lenience=3.0)
+  one = study.scored(cascade, study.measure(cascade, 2))
+  # The medium model once; the small one below it, and behind it.
+  assert one.calls == (8, 16)
+  assert one.swi == pytest.approx(100 / (25 + 8 * 0.25 + 16 * 0.125))
+
+
+def test_report(study, monkeypatch, tmp_path):
+  count(monkeypatch, study, lambda cascade: 4)
+  cascades = [
+    Cascade(k=((2, 1, 3), (0, 1, 3), (0, 0, 3)), lenience=3.0),
+    chain(2),
+  ]
+  ranking = [study.scored(c, study.measure(c, 2)) for c in cascades]
+  cascade_report.write(tmp_path, study, ranking)
+  report = (tmp_path / "report.md").read_text()
+  label = "K=2-1-3,0-1-3,0-0-3 l=3 max_gram"
+  assert f"| {label} | 2 | 3.448 |  |  | 4.000 |" in report
+  assert "medium 0.25, small 0.125" in report
+  rows = (tmp_path / "report.csv").read_text().splitlines()
+  assert len(rows) == 3
+  assert (tmp_path / "best.gin").read_text().splitlines()[1:] == [
+    "CASCADE_K = [[2, 1, 3], [0, 1, 3], [0, 0, 3]]",
+    'CASCADE_K_MEANING = "increments"',
+    "LENIENCE = 3.0",
+  ]
+  assert f"{label}: SWI 3.448" in cascade_report.describe(ranking)
+
+
+def test_speeds_stand_in_the_report(study, monkeypatch, tmp_path):
+  count(monkeypatch, study, lambda cascade: 4)
+  row = study.measure(chain(2), 5)
+  latency = timing.Latency(
+    walltime_s=0.1,
+    by_repeat_s=(0.1,),
+    relative_latency=0.5,
+    relative_low=0.4,
+    relative_high=0.625,
+    num_examples=5,
+    repeats=1,
+  )
+  row = dataclasses.replace(row, latency=latency)
+  cascade_report.write(tmp_path, study, [study.scored(chain(2), row)])
+  report = (tmp_path / "report.md").read_text()
+  # 100 tokens in 5 * 0.1 s; the verifier took twice as long.
+  assert "| 2.00 [1.60, 2.50] | 200 |" in report
+  assert "100 to 100 tokens/s beside the others" in report
+
+
+def test_best_gin_says_all_that_differs(study, monkeypatch, tmp_path):
+  count(monkeypatch, study, lambda cascade: 4)
+  cascade = Cascade(
+    k=((2, 1), (0, 1)), max_gram=False, verification="block", lenience=2.0
+  )
+  cascade_report.write(
+    tmp_path, study, [study.scored(cascade, study.measure(cascade, 2))]
+  )
+  assert (tmp_path / "best.gin").read_text().splitlines()[1:] == [
+    "CASCADE_K = [[2, 1], [0, 1]]",
+    'CASCADE_K_MEANING = "increments"',
+    "LENIENCE = 2.0",
+    "MAX_GRAM = False",
+    'INNER_VERIFICATION = "block"',
+  ]
+
+
+def test_costs(study):
+  assert study.costs([0.5, 0.25]) == [0.5, 0.25]
+  assert study.costs("parameters") == [1.0, 1.0]
+  for wrong in ([0.5], "guessed"):
+    with pytest.raises(ValueError, match="wanted 'parameters', 'measured'"):
+      study.costs(wrong)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("search")
+  (folder / "in.txt").write_text("one two one two\nthree\nfour five\n")
+  return {
+    "verifier_checkpoint": tiny.save(folder / "large" / "checkpoint_7", 1),
+    "input_file": str(folder / "in.txt"),
+  }
+
+
+def run(files, folder, **changes):
+  settings = {
+    "output_dir": folder,
+    "task_feature_lengths": {"inputs": 8},
+    "vocabulary": tiny.Vocabulary(),
+    "num_examples": 3,
+    "first_examples": 1,
+    "eta": 3,
+    "space": Space(copied=(2,)),
+    "max_decode_len": 6,
+    "batch_size": 1,
+    "repeats": 1,
+    "progress": False,
+    **files,
+  }
+  return search.search(**{**settings, **changes})
+
+
+@pytest.mark.parametrize("objective", ["swi", "walltime"])
+def test_a_whole_search(files, tmp_path, objective):
+  """Max-Gram alone: the only costs are the verifier's."""
+  folder = tmp_path / "out"
+  ranking = run(files, folder, objective=objective)
+  assert len(ranking) == 4
+  best = ranking[0]
+  assert best.row.settings.num_examples == 3
+  assert best.swi >= 1
+  if objective == "walltime":
+    assert best.value == best.row.measured_speedup > 0
+  names = sorted(path.name for path in folder.iterdir())
+  wanted = ["best.gin", "report.csv", "report.md", "rows.jsonl", "search.json"]
+  assert names == wanted
+  before = (folder / "rows.jsonl").read_text()
+  again = run(files, folder, objective=objective)
+  assert [one.cascade for one in again] == [one.cascade for one in ranking]
+  assert (folder / "rows.jsonl").read_text() == before
+  with pytest.raises(ValueError, match="holds another search: seed differs"):
+    run(files, folder, objective=objective, seed=1)
+
+
+def test_given_cascades_all_decode_everything(files, tmp_path):
+  given = [Cascade(k=((2,),)), Cascade(k=((4,),))]
+  ranking = run(files, tmp_path / "out", cascades=given)
+  assert {one.cascade for one in ranking} == set(given)
+  assert {one.row.settings.num_examples for one in ranking} == {3}
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"cascades": []}, "CASCADES is empty"),
+    ({"objective": "speed"}, "wanted one of swi, walltime"),
+    ({"eta": 1}, "ETA is 1"),
+    ({"first_examples": 4}, "FIRST_EXAMPLES is 4; wanted 1 to NUM_EXAMPLES"),
+    ({"num_candidates": 0}, "NUM_CANDIDATES is 0"),
+    ({"costs": [0.1]}, r"COSTS is \[0.1\]"),
+    ({"task_feature_lengths": {"targets": 8}}, "a length for inputs"),
+  ],
+)
+def test_wrong_settings(files, tmp_path, changes, message):
+  with pytest.raises(ValueError, match=message):
+    run(files, tmp_path / "out", **changes)
+  assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(files, tmp_path):
+  (tmp_path / "notes.txt").write_text("mine")
+  with pytest.raises(ValueError, match="holds files of something else"):
+    run(files, tmp_path)
+  assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

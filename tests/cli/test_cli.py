@@ -1,0 +1,223 @@
+"""What the mains print and return, for right and for wrong command lines."""
+
+import os
+import subprocess
+import sys
+
+import gin
+import pytest
+
+from speccascade import cli
+from speccascade.cli import gin_setup
+from tests import cli_target
+
+BASE = """
+from __gin__ import dynamic_registration
+from tests import cli_target
+
+MODEL_DIR = %gin.REQUIRED
+TRAIN_STEPS = %gin.REQUIRED
+RATE = 0.5
+cli_target.work:
+  model_dir = %MODEL_DIR
+  steps = %TRAIN_STEPS
+  rate = %RATE
+"""
+
+
+@pytest.fixture
+def base(tmp_path):
+  path = tmp_path / "base.gin"
+  path.write_text(BASE)
+  cli_target.CALLS.clear()
+  yield path
+  gin.clear_config()
+
+
+def main():
+  cli.configured(cli_target.work)()
+
+
+def run(*args, main=main):
+  with pytest.raises(SystemExit) as stopped:
+    cli.run(main, "Summary line.\n\nMore.", ["prog", *map(str, args)])
+  return stopped.value.code
+
+
+def fails(capfd, *args, code=1, main=main):
+  """Runs a command that must fail, and returns the one line it prints."""
+  assert run(*args, main=main) == code
+  err = capfd.readouterr().err
+  assert err.startswith("error: ")
+  assert err.count("\n") == 1, err
+  return err[len("error: ") : -1]
+
+
+GIVEN = ("--gin.MODEL_DIR='out'", "--gin.TRAIN_STEPS=7")
+
+
+def test_files_then_bindings(base, tmp_path):
+  later = tmp_path / "later.gin"
+  later.write_text("RATE = 0.25\nTRAIN_STEPS = 1\n")
+  assert run(f"--gin_file={base}", f"--gin_file={later}", *GIVEN) == 0
+  assert cli_target.CALLS == [("out", 7, 0.25)]
+  # gin_bindings is the long form; a parameter is bound by a part of its name.
+  assert (
+    run(
+      f"--gin_file={base}",
+      *GIVEN,
+      "--gin_bindings=RATE = 0.75",
+      "--gin.work.steps=9",
+    )
+    == 0
+  )
+  assert cli_target.CALLS[1:] == [("out", 9, 0.75)]
+
+  # A binding may bring a macro of its own.
+  own = ("--gin.MINE=4", "--gin.work.steps=%MINE")
+  assert run(f"--gin_file={base}", *GIVEN, *own) == 0
+  assert cli_target.CALLS[2:] == [("out", 4, 0.5)]
+
+
+def test_search_paths(base, capfd):
+  args = ("--gin_file=base.gin", *GIVEN)
+  line = fails(capfd, *args)
+  assert line.startswith(f"no gin file base.gin in {os.getcwd()}")
+  assert run(*args, f"--gin_search_paths={base.parent}") == 0
+
+
+def test_own_configs_are_found_from_anywhere(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  for name in ("configs/models/t5_1_1_small.gin", "models/t5_1_1_small.gin"):
+    gin_setup.parse([name], [])
+    assert gin.query_parameter("%MODEL") is not None
+
+
+def test_missing_include_is_named(base, capfd):
+  base.write_text("include 'nowhere.gin'\n")
+  line = fails(capfd, f"--gin_file={base}")
+  assert "base.gin: no gin file nowhere.gin" in line
+
+
+def test_missing_macros_are_all_named(base, capfd):
+  line = fails(capfd, f"--gin_file={base}")
+  assert line.startswith("MODEL_DIR, TRAIN_STEPS must be given")
+  assert "--gin.MODEL_DIR=VALUE" in line
+  # A macro that is used and never set at all.
+  base.write_text(BASE.replace("RATE = 0.5\n", ""))
+  assert fails(capfd, f"--gin_file={base}", *GIVEN).startswith("RATE must be")
+  assert not cli_target.CALLS
+
+
+def test_near_misses(base, capfd):
+  file = f"--gin_file={base}"
+  line = fails(capfd, file, *GIVEN, "--gin.MODLE_DIR='x'")
+  assert line.startswith("no config uses MODLE_DIR, did you mean MODEL_DIR?")
+  line = fails(capfd, file, *GIVEN, "--gin.cli_target.wrok.steps=1")
+  assert "did you mean cli_target.work?" in line
+  line = fails(capfd, file, *GIVEN, "--gin.work.stps=1")
+  assert line.endswith("did you mean steps?")
+  base.write_text(BASE + "cli_target.wrk.rate = 1\n")
+  assert "wrk" in fails(capfd, file, *GIVEN)
+
+
+def test_unquoted_string(base, capfd):
+  line = fails(capfd, f"--gin_file={base}", "--gin.MODEL_DIR=out/dir")
+  assert "strings need quotes: --gin.MODEL_DIR='\"text\"'" in line
+
+
+def test_no_gin_file(base, capfd):
+  line = fails(capfd, "--gin.ALPHA=0.3")
+  assert line == "no config uses ALPHA: no --gin_file"
+
+
+def test_unbound_parameter(base, capfd):
+  line = fails(
+    capfd,
+    f"--gin_file={base}",
+    *GIVEN,
+    main=lambda: cli.configured(cli_target.unbound)(),
+  )
+  assert line.startswith("cli_target.unbound needs folder: set")
+  # The same one level down, where gin itself calls the function.
+  base.write_text(
+    "from __gin__ import dynamic_registration\n"
+    "from tests import cli_target\n"
+    "cli_target.outer.make = @cli_target.unbound\n"
+  )
+  line = fails(
+    capfd,
+    f"--gin_file={base}",
+    main=lambda: cli.configured(cli_target.outer)(),
+  )
+  assert line.startswith("unbound needs folder")
+
+
+def test_library_errors_are_one_line(base, capfd):
+  file = f"--gin_file={base}"
+  line = fails(capfd, file, *GIVEN, "--gin.TRAIN_STEPS=-1")
+  assert line.startswith("steps is -1, want 0 or more")
+  assert run(file, *GIVEN, "--gin.TRAIN_STEPS=-1", "--verbose") == 1
+  assert "Traceback" in capfd.readouterr().err
+  # A bug of ours keeps its traceback.
+  with pytest.raises(KeyError):
+    cli.run(main, "", ["prog", file, *GIVEN, "--gin.RATE=None"])
+
+
+def test_wrong_flags(base, capfd):
+  assert "gin_file" in fails(capfd, "--gin_fil=x", code=2)
+  assert "'stray' is no flag" in fails(capfd, "stray", code=2)
+  assert "--gin.NAME=VALUE" in fails(capfd, "--gin.ALPHA", code=2)
+
+
+def test_interrupt(base, capfd):
+  def stop():
+    raise KeyboardInterrupt
+
+  args = (f"--gin_file={base}", *GIVEN)
+  assert fails(capfd, *args, code=130, main=stop) == "interrupted"
+
+
+def test_help_is_quick_and_whole(capfd):
+  assert run("--help") == 0
+  out = capfd.readouterr().out
+  assert out.startswith("Summary line.")
+  for flag in ("gin_file", "gin_search_paths", "tfds_data_dir", "dry_run"):
+    assert f"--{flag}" in out.replace("--[no]", "--")
+
+
+def test_dry_run_prints_a_config_that_parses_to_itself(base, tmp_path, capfd):
+  assert run(f"--gin_file={base}", *GIVEN, "--dry_run") == 0
+  assert not cli_target.CALLS
+  text = capfd.readouterr().out
+  copy = tmp_path / "copy.gin"
+  copy.write_text(text)
+  gin_setup.parse([copy.name], [], [str(tmp_path)])
+  main()
+  assert cli_target.CALLS == [("out", 7, 0.5)]
+  again = gin_setup.resolved_config()
+  strip = lambda s: "\n".join(s.strip().splitlines()[1:])
+  assert strip(again) == strip(text)
+
+
+def test_save_config(base, tmp_path):
+  gin_setup.parse([str(base)], ["MODEL_DIR = 'out'", "TRAIN_STEPS = 7"])
+  path = cli.save_config(tmp_path / "results")
+  assert path.read_text() == cli.resolved_config()
+  assert [p.name for p in path.parent.iterdir()] == ["config.gin"]
+
+
+@pytest.mark.needs_tf
+def test_tensorflow_loads_silently():
+  done = subprocess.run(
+    [
+      sys.executable,
+      "-c",
+      "from speccascade import quiet; tf = quiet.import_tensorflow();"
+      "import os; os.write(2, b'kept\\n'); assert tf.constant(1).numpy() == 1",
+    ],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert done.stderr == "kept\n"

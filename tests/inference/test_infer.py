@@ -1,0 +1,297 @@
+"""Whole runs with a tiny pair: output, resuming, and every refusal."""
+
+import json
+
+import numpy as np
+import pytest
+
+from speccascade.inference import batching, infer, results, shards
+from speccascade.inference.inputs import InputError
+from speccascade.inference.pair import PairError
+from speccascade.inference.point import Point
+from tests.inference import tiny
+
+TEXTS = ["one two", "three", "four five six", "seven", "eight nine", "zero"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+  """The checkpoints and the input of these tests."""
+  folder = tmp_path_factory.mktemp("pair")
+  lines = [
+    json.dumps({"inputs": text, "targets": "one two three"}) for text in TEXTS
+  ]
+  (folder / "in.jsonl").write_text("\n".join(lines) + "\n")
+  return {
+    "drafter_checkpoint": tiny.save(folder / "small" / "checkpoint_7", 0),
+    "verifier_checkpoint": tiny.save(
+      folder / "large" / "checkpoint_7", 1, emb_dim=12
+    ),
+    "input_file": str(folder / "in.jsonl"),
+  }
+
+
+@pytest.fixture
+def run(files, tmp_path):
+  """Runs `infer` into tmp_path/out with a few settings changed."""
+
+  def call(**changes):
+    settings = {
+      "method": "spec_decode",
+      "output_dir": tmp_path / "out",
+      "vocabulary": tiny.Vocabulary(),
+      "task_feature_lengths": {"inputs": 8},
+      "gamma": 2,
+      "max_decode_len": 8,
+      "batch_size": 2,
+      "progress": False,
+      **files,
+    }
+    return infer.infer(**{**settings, **changes})
+
+  return call
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch):
+  """Two examples a shard, so that these few inputs make several."""
+  monkeypatch.setattr(infer, "_SHARD_EXAMPLES", 2)
+
+
+def lines(folder):
+  text = (folder / "predictions.jsonl").read_text()
+  return [json.loads(line) for line in text.splitlines()]
+
+
+def test_output(run, tmp_path):
+  row = run(trials=2)
+  found = lines(tmp_path / "out")
+  assert [r["inputs"] for r in found] == TEXTS * 2
+  assert [r["aux"]["trial"] for r in found] == [0] * 6 + [1] * 6
+  assert [r["aux"]["index"] for r in found] == [*range(6)] * 2
+  vocabulary = tiny.Vocabulary()
+  for record in found:
+    aux = record["aux"]
+    assert record["targets"] == ["one two three"]
+    assert len(aux["tokens"]) == aux["counts"]["num_tokens"] <= 8
+    kept = [t for t in aux["tokens"] if 1 < t < vocabulary.vocab_size]
+    assert record["prediction"] == vocabulary.decode(kept)
+    assert "trace" not in aux
+  # Another trial, another draw.
+  assert any(
+    a["aux"]["tokens"] != b["aux"]["tokens"] for a, b in zip(found, found[6:])
+  )
+  assert row.counts.num_examples == 12
+  assert row.counts.num_tokens == sum(len(r["aux"]["tokens"]) for r in found)
+  assert row.quality["bleu"]["num_examples"] == 12
+  assert row.settings.drafter == "small-7"
+  assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+    "metrics.json",
+    "predictions.jsonl",
+    "run.json",
+  ]
+  metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+  assert results.ResultRow.from_json(json.dumps(metrics)) == row
+
+
+def test_rows_do_not_depend_on_the_batch(run, tmp_path):
+  run(output_dir=tmp_path / "two")
+  run(output_dir=tmp_path / "four", batch_size=4)
+  for a, b in zip(lines(tmp_path / "two"), lines(tmp_path / "four")):
+    assert a["aux"]["tokens"] == b["aux"]["tokens"]
+
+
+def test_a_killed_run_ends_as_an_unbroken_one(run, tmp_path, monkeypatch):
+  run(output_dir=tmp_path / "whole")
+  write = shards.Shards.write
+
+  def dies_at(number):
+    def dying(self, at, made):
+      if at == number:
+        raise KeyboardInterrupt
+      write(self, at, made)
+
+    return dying
+
+  out = tmp_path / "out"
+  for number in (0, 2, 1):  # 1 stands already: it is not written again
+    monkeypatch.setattr(shards.Shards, "write", dies_at(number))
+    if number == 1:
+      run()
+    else:
+      with pytest.raises(KeyboardInterrupt):
+        run()
+      assert not (out / "predictions.jsonl").exists()
+  for name in ("predictions.jsonl", "run.json"):
+    assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+  # Killed between the predictions and the metrics.
+  (out / "metrics.json").unlink()
+  run()
+  for name in ("counts", "quality", "efficiency"):
+    mine, whole = (
+      json.loads((folder / "metrics.json").read_text())[name]
+      for folder in (out, tmp_path / "whole")
+    )
+    assert mine == whole
+
+
+def test_a_finished_run_is_not_run_again(run, monkeypatch):
+  first = run()
+  monkeypatch.setattr(infer.Batches, "run", None)
+  assert run() == first
+
+
+def test_trace(run, tmp_path):
+  run(trace=True, output_dir=tmp_path / "out", num_examples=2)
+  for record in lines(tmp_path / "out"):
+    trace, num = record["aux"]["trace"], len(record["aux"]["tokens"])
+    assert {len(values) for values in trace.values()} == {num}
+    assert set(trace["source"]) <= {"draft", "residual", "bonus"}
+    assert all(len(top) == 5 for top in trace["p_top"])
+    assert all(len(top) == 5 for top in trace["p_top_piece"])
+    # Lossless speculation has no rule: NaN, which JSON lacks, is null.
+    assert set(trace["left"]) == {None}
+
+
+def test_the_page_of_tokens(run, tmp_path):
+  page = tmp_path / "out" / "tokens.html"
+  run(trace=True, num_shown=3)
+  text = page.read_text()
+  assert text.count('class="sc-record"') == 3
+  found = lines(tmp_path / "out")
+  num = sum(record["aux"]["counts"]["num_tokens"] for record in found[:3])
+  assert text.count("tabindex") == num
+  assert "<h1>SpecDecode, gamma 2, temperature 1, " in text
+  # A run that was killed before it stood writes it, with other files as is.
+  page.unlink()
+  before = (tmp_path / "out" / "predictions.jsonl").stat().st_mtime_ns
+  run(trace=True, num_shown=3)
+  assert page.read_text() == text
+  assert (tmp_path / "out" / "predictions.jsonl").stat().st_mtime_ns == before
+  run(trace=True, num_shown=1)  # another number is not another run
+  assert page.read_text().count('class="sc-record"') == 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"trace": True, "num_shown": 0}])
+def test_no_page_without_trace(run, tmp_path, settings):
+  run(num_examples=2, **settings)
+  assert not (tmp_path / "out" / "tokens.html").exists()
+
+
+def test_latency_on_request(run):
+  row = run(num_timed=2, repeats=1, num_examples=2)
+  assert row.latency.num_examples == 2
+  assert row.latency.walltime_s > 0
+  assert row.measured_speedup == pytest.approx(1 / row.latency.relative_latency)
+  assert row.predicted_speedup > 0
+  assert set(row.costs.v) == {1, 3}
+
+
+def test_several_sources_and_models_need_not_exist(run, tmp_path):
+  row = run(method="drafter", verifier_checkpoint=None, num_examples=2)
+  assert row.counts.verifier_calls == 0
+  assert row.efficiency["acceptance_rate"] is None
+  assert row.settings.gamma is None
+
+
+REFUSED = [
+  ({"method": "spec_decod"}, ValueError, "unknown method.*spec_decode"),
+  ({"gamma": 0}, ValueError, "gamma is 0"),
+  ({"temperature": -1.0}, ValueError, "temperature is -1"),
+  ({"top_p": 1.5}, ValueError, "top_p is 1.5"),
+  ({"bonus": "drafter"}, ValueError, "bonus is 'drafter'"),
+  ({"verification": "tree"}, ValueError, "verification is 'tree'"),
+  ({"draft_length": ("maybe", 0.1)}, ValueError, "policy is 'maybe'"),
+  ({"method": "bild"}, ValueError, "temperature 0 only"),
+  (
+    {"method": "spec_cascade_chow", "alpha": 1.5},
+    ValueError,
+    r"alpha is 1.5; SpecCascade \[Chow\] takes",
+  ),
+  ({"batch_size": 0}, ValueError, "BATCH_SIZE is 0"),
+  ({"trials": 0}, ValueError, "TRIALS is 0"),
+  ({"num_shown": -1}, ValueError, "NUM_SHOWN is -1"),
+  ({"num_examples": 0}, ValueError, "NUM_EXAMPLES is 0"),
+  (
+    {"task_feature_lengths": {"targets": 3}},
+    ValueError,
+    "TASK_FEATURE_LENGTHS",
+  ),
+  ({"task_feature_lengths": {"inputs": 3}}, InputError, "line 3 has 4 tokens"),
+  ({"input_file": "none.txt"}, FileNotFoundError, "does not exist"),
+  ({"input_file": None}, InputError, "one of them"),
+  ({"verifier_checkpoint": None}, PairError, "VERIFIER_CHECKPOINT"),
+  ({"verifier_checkpoint": "/none"}, ValueError, "no checkpoint at /none"),
+  ({"drafter": tiny.config(emb_dim=16)}, ValueError, "emb_dim"),
+  ({"metrics": ["blue"]}, ValueError, "no metric 'blue'"),
+]
+
+
+@pytest.mark.parametrize(("change", "kind", "message"), REFUSED)
+def test_what_is_refused_writes_nothing(run, tmp_path, change, kind, message):
+  with pytest.raises(kind, match=message) as caught:
+    run(**change)
+  assert "\n" not in str(caught.value)
+  assert not (tmp_path / "out").exists()
+
+
+def test_pairs_of_different_vocabularies(run, files, tmp_path):
+  other = tiny.save(tmp_path / "other" / "checkpoint_7", 2, vocab_size=24)
+  with pytest.raises(PairError, match="16 vocabulary rows, other-7 24"):
+    run(verifier_checkpoint=other)
+  narrow = tiny.save(tmp_path / "narrow" / "checkpoint_7", 2, vocab_size=8)
+  with pytest.raises(PairError, match="VOCABULARY has 13 ids, narrow-7 only 8"):
+    run(drafter_checkpoint=narrow, verifier_checkpoint=narrow)
+  assert not (tmp_path / "out").exists()
+
+
+def test_a_model_without_numbers(run, tmp_path):
+  bad = tiny.save(tmp_path / "bad" / "checkpoint_7", 1, spoil=np.nan)
+  with pytest.raises(batching.NotFiniteError, match=r"step 0 of example \d .'"):
+    run(verifier_checkpoint=bad)
+  assert not (tmp_path / "out").exists()
+
+
+def test_output_of_another_run_is_left_alone(run, tmp_path):
+  run(num_examples=2)
+  before = {p: p.read_bytes() for p in (tmp_path / "out").iterdir()}
+  with pytest.raises(
+    shards.OutputError, match=r"another run: gamma is 2 .* 3 "
+  ):
+    run(num_examples=2, gamma=3)
+  (tmp_path / "out" / "run.json").unlink()
+  with pytest.raises(shards.OutputError, match="unknown run"):
+    run(num_examples=2)
+  for path, data in before.items():
+    assert path.name == "run.json" or path.read_bytes() == data
+  taken = tmp_path / "file"
+  taken.write_text("")
+  with pytest.raises(shards.OutputError, match="is a file"):
+    run(output_dir=taken)
+
+
+def test_points_share_programs_whatever_alpha_and_temperature():
+  settings = {"max_decode_len": 8, "eos_id": 1}
+  one = Point("spec_cascade_opt", alpha=0.1, temperature=0.7)
+  other = Point("spec_cascade_opt", alpha=0.9, temperature=1.0)
+  assert one.decoder(**settings) == other.decoder(**settings)
+
+
+def test_settings_leave_out_what_a_method_does_not_use():
+  run = {
+    "max_decode_len": 8,
+    "task": "t",
+    "split": "",
+    "num_examples": 1,
+    "drafter": "s",
+    "verifier": "l",
+  }
+  keys = {
+    Point("verifier", gamma=gamma, alpha=alpha, bonus=bonus).settings(**run).key
+    for gamma in (1, 2)
+    for alpha in (0.0, 0.5)
+    for bonus in ("target", "verifier")
+  }
+  assert len(keys) == 1
+  greedy = Point("verifier", temperature=1e-5).settings(**run)
+  assert greedy.temperature == 0

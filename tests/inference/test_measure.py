@@ -1,0 +1,152 @@
+"""Measured points: what a row holds, and that none is measured twice."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from speccascade.decoding import METHODS
+from speccascade.inference import agreement, measure, pair, results
+from speccascade.inference.inputs import Example
+from speccascade.inference.point import Point
+from speccascade.models.t5_lm import T5LM
+from tests.inference import tiny
+
+VOCABULARY = tiny.Vocabulary()
+POINTS = [
+  Point(method, temperature=temperature, gamma=2)
+  for temperature in (0.0, 1.0)
+  for method in ("verifier", "spec_decode")
+]
+
+
+@pytest.fixture(scope="module")
+def study():
+  small, large = (
+    pair.Model(
+      T5LM.init(tiny.config(emb_dim), jax.random.key(seed)), name, name
+    )
+    for seed, (name, emb_dim) in enumerate([("small", 8), ("large", 12)])
+  )
+  texts = ["one two", "three", "four five six", "seven"]
+  examples = [
+    Example(
+      index, text, np.array([*VOCABULARY.encode(text), 1], np.int32), ("one",)
+    )
+    for index, text in enumerate(texts)
+  ]
+  return measure.Study(
+    pair=pair.Pair((small,), large),
+    vocabulary=VOCABULARY,
+    examples=examples,
+    task="words",
+    split="test",
+    max_decode_len=8,
+    num_timed=2,
+    repeats=2,
+    threads=1,
+  )
+
+
+def test_rows(study, tmp_path, monkeypatch):
+  file = results.ResultFile(tmp_path / "rows.jsonl")
+  rows = measure.measure(study, POINTS, file, progress=False)
+  assert [row.settings.method for row in rows] == [
+    *["verifier", "spec_decode"],
+    *["verifier", "spec_decode"],
+  ]
+  for row in rows:
+    assert row.counts.num_examples == 4
+    assert row.latency.num_examples == 2
+    assert row.latency.repeats == 2
+    assert row.quality["bleu"]["num_examples"] == 4
+    assert row.predicted_speedup > 0
+  alone = rows[0]
+  # The verifier is its own reference: the very same seconds.
+  assert alone.latency.relative_latency == 1
+  assert alone.agreement == {
+    "identical": 4,
+    "near_ties": 0,
+    "num_examples": 4,
+  }
+  greedy = rows[1].agreement
+  assert greedy["identical"] + greedy["near_ties"] == 4
+  assert rows[1].counts.num_tokens == alone.counts.num_tokens
+  assert rows[3].agreement is None
+  # Rows stand on disk; nothing is measured again.
+  again = results.ResultFile(tmp_path / "rows.jsonl")
+  monkeypatch.setattr(measure, "_measure_group", None)
+  assert measure.measure(study, POINTS, again, progress=False) == rows
+  lines = (tmp_path / "rows.jsonl").read_text().splitlines()
+  assert len({json.loads(line)["key"] for line in lines}) == 4
+
+
+def test_a_kill_between_groups_keeps_what_was_measured(
+  study, tmp_path, monkeypatch
+):
+  path = tmp_path / "rows.jsonl"
+  costs = measure.measure_costs
+
+  def dies_at_temperature_one(study, points, **settings):
+    if points[0].temperature == 1:
+      raise KeyboardInterrupt
+    return costs(study, points, **settings)
+
+  monkeypatch.setattr(measure, "measure_costs", dies_at_temperature_one)
+  file = results.ResultFile(path)
+  with pytest.raises(KeyboardInterrupt):
+    measure.measure(study, POINTS[:1] + POINTS[2:3], file, progress=False)
+  before = path.read_bytes()
+  assert before.count(b"\n") == 1
+  monkeypatch.undo()
+  rows = measure.measure(
+    study, POINTS, results.ResultFile(path), progress=False
+  )
+  assert path.read_bytes().startswith(before)
+  assert [study.settings(point).key for point in POINTS] == [
+    row.key for row in rows
+  ]
+
+
+def test_near_ties_are_told_from_differences(study):
+  point = POINTS[0]
+  own = measure._decode(
+    study,
+    point,
+    {
+      (point, i): study.batches(point, timed=True).run([study.examples[i]])
+      for i in range(2)
+    },
+    lambda num: None,
+  )
+  last = study.examples[3].index
+  tokens = own.tokens[0, last]
+  other = (int(tokens[0]) + 1) % 16
+  changed = np.array([other, *tokens[1:]])
+  moved = agreement.Outputs({**own.tokens, (0, last): changed}, own.counts)
+  shape = {"length": study.lengths[-1], "max_decode_len": 8}
+  verifier = study.pair.verifier_lm
+  assert agreement.agreement(verifier, study.examples, moved, own, **shape) == {
+    "identical": 3,
+    "near_ties": 0,
+    "num_examples": 4,
+  }
+  logits = agreement.logits_behind(
+    verifier, study.examples[3], tokens[:0], *shape.values()
+  )
+  # Greedy: no logit lies above the one that was taken, and not all lie near.
+  assert int(np.argmax(logits)) == int(tokens[0])
+  assert np.ptp(logits) > agreement.TIE
+
+
+def test_all_points_follow_the_table():
+  points = measure.all_points((0.0, 1.0), gamma=3)
+  names = [(point.method, point.temperature) for point in points]
+  assert len(set(names)) == len(names)
+  for name, method in METHODS.items():
+    has_models = method.num_drafters == 1
+    assert ((name, 0.0) in names) == has_models
+    assert ((name, 1.0) in names) == (has_models and not method.greedy_only)
+  more = measure.all_points((0.0,), num_drafters=2)
+  assert len(more) == len(METHODS)

@@ -1,0 +1,208 @@
+"""Deterministic result rows with numbers as they are, no model behind them.
+
+A method's quality rises from the drafter's to a top as its alpha makes it defer
+more; its latency follows from acceptance and costs, as the cost model says.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import itertools
+
+import numpy as np
+
+from speccascade.decoding import METHODS
+from speccascade.evaluation import efficiency
+from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.evaluation.timing import Latency
+from speccascade.inference.point import Point
+from speccascade.inference.results import ResultRow
+
+SMALL, LARGE = 60.0, 69.0
+REPLICATES = 200
+EXAMPLES = 200
+TOKENS = 20  # of an example
+COSTS = Costs(
+  verifier_step_s=4e-4,
+  c=0.12,
+  q2=0.15,
+  v={1: 1.0, 2: 1.5, 4: 1.8, 6: 2.1, 8: 2.4},
+  drafter_prefill=0.5,
+  verifier_prefill=3.0,
+)
+# (alphas, how far the best point is above the large model)
+CURVES = {
+  "drafter": ((None,), 0.0),
+  "verifier": ((None,), 0.0),
+  "spec_decode": ((None,), 0.0),
+  "spec_decode_lossy": ((0.0, 0.1, 0.3, 0.5, 0.7, 0.9), 0.2),
+  "spec_cascade_chow": ((0.1, 0.3, 0.5, 0.7), -0.5),
+  "spec_cascade_opt": ((-0.2, 0.0, 0.1, 0.3, 0.5, 0.7), 1.5),
+  "spec_cascade_token_v3": ((0.0, 0.1, 0.3, 0.5, 0.7, 0.9), 2.0),
+  "token_cascade_chow": ((0.1, 0.3, 0.5, 0.7), 0.3),
+  "oracle_cascade_diff": ((-0.5, 0.0, 0.5), 2.0),
+}
+_NOISE = np.random.default_rng(7)
+# The same resamples of examples for all rows: what makes them pairs.
+_SHARED = _NOISE.normal(size=REPLICATES)
+_TIMES = _NOISE.normal(size=REPLICATES)
+
+
+def rows(
+  *,
+  temperatures: Sequence[float] = (0.0, 1.0),
+  gammas: Sequence[int] = (5,),
+  seeds: Sequence[int] = (0,),
+  methods: Sequence[str] | None = None,
+  replicates: bool = True,
+  overhead: float = 1.0,
+) -> list[ResultRow]:
+  """Returns rows of one pair.
+
+  Args:
+    temperatures: of the points.
+    gammas: of the methods with blocks.
+    seeds: of the keys.
+    methods: of `CURVES` or any other; None takes those.
+    replicates: whether rows have them.
+    overhead: factor on the latency of methods with blocks.
+  """
+  drawn = []
+  for temperature in temperatures:
+    for number, name in enumerate(methods or CURVES):
+      spec = METHODS[name]
+      if spec.greedy_only and temperature > 0:
+        continue
+      default = ((spec.default_alpha,), 0.5 - number % 4 / 2)
+      alphas, gain = CURVES.get(name, default)
+      if temperature == 0 and name.startswith("spec_decode_lossy"):
+        gain = 0.0
+      drawn += [
+        _row(
+          Point(name, alpha, gamma=gamma, temperature=temperature),
+          *(seed, place / len(alphas), gain, replicates, overhead),
+        )
+        for gamma in (gammas if spec.has_blocks else gammas[:1])
+        for place, alpha in enumerate(alphas, start=1)
+        for seed in seeds
+      ]
+  return drawn
+
+
+def changed(row: ResultRow, **changes) -> ResultRow:
+  """Returns a row with other values: of itself, its settings or latency."""
+  for part in ("settings", "latency"):
+    whole = getattr(row, part)
+    names = [name for name in changes if hasattr(whole, name)]
+    if names:
+      inner = {name: changes.pop(name) for name in names}
+      row = dataclasses.replace(
+        row, **{part: dataclasses.replace(whole, **inner)}
+      )
+  return dataclasses.replace(row, **changes)
+
+
+def _row(point, seed, share, gain, has_replicates, overhead) -> ResultRow:
+  """One point: `share` is how much of the drafter's writing it keeps."""
+  noise = np.random.default_rng(
+    [seed, int(100 * share), point.gamma, len(point.method)]
+  )
+  name, greedy = point.method, point.temperature == 0
+  acceptance = {"drafter": 1.0, "verifier": 0.0, "spec_decode": 0.65}.get(
+    name, 0.5 + 0.45 * share
+  )
+  quality = LARGE + gain * np.sin(np.pi * share) - 6 * share**4 * (gain != 0)
+  alone = {"drafter": SMALL, "verifier": LARGE, "spec_decode": LARGE}
+  quality = alone.get(name, quality) + 12 * greedy
+  quality += 0.0 if greedy else 0.2 * noise.normal()
+  counts = _counts(point, acceptance)
+  predicted = point.predicted_speedup(counts, COSTS)
+  steps = counts.num_tokens / EXAMPLES / (predicted or 1.0)
+  steps = 3.5 + steps * (overhead if point.spec.has_blocks else 1.0)
+  seconds = steps * COSTS.verifier_step_s
+  latency = 1.0 if name == "verifier" else steps / (3.0 + TOKENS)
+  ratios = latency * (1 + 0.02 * _TIMES + 0.01 * noise.normal(size=REPLICATES))
+  if name == "verifier":
+    ratios = np.ones(REPLICATES)
+  scores = quality + 1.2 * _SHARED + 0.3 * noise.normal(size=REPLICATES)
+  low, high, relative_low, relative_high = (
+    float(np.quantile(values, end))
+    for values in (scores, ratios)
+    for end in (0.025, 0.975)
+  )
+  score = {"value": float(quality), "low": low, "high": high}
+  if has_replicates:
+    score["replicates"] = [round(float(x), 4) for x in scores]
+  return ResultRow(
+    settings=point.settings(
+      max_decode_len=48,
+      task="generated",
+      split="test",
+      num_examples=EXAMPLES,
+      drafter="small-1400",
+      verifier="large-1000",
+      seed=seed,
+    ),
+    label=point.spec.label,
+    counts=counts,
+    efficiency=efficiency.summary(counts),
+    quality={"bleu": score},
+    latency=Latency(
+      walltime_s=seconds,
+      by_repeat_s=(seconds, seconds),
+      relative_latency=latency,
+      relative_low=relative_low,
+      relative_high=relative_high,
+      num_examples=20,
+      repeats=2,
+      replicates=tuple(round(float(x), 6) for x in ratios)
+      if has_replicates
+      else (),
+    ),
+    costs=COSTS,
+    predicted_speedup=predicted,
+    measured_speedup=1 / latency,
+    agreement=_agreement(name) if greedy else None,
+    environment={"device": "a chip", "versions": {"jax": "1"}},
+  )
+
+
+def _agreement(name: str) -> dict:
+  same = EXAMPLES - 1 if name.startswith(("spec_decode", "verifier")) else 90
+  return {"identical": same, "near_ties": 1, "num_examples": EXAMPLES}
+
+
+def _counts(point: Point, acceptance: float) -> Counts:
+  """Counts of i.i.d. acceptance, rounded."""
+  tokens = TOKENS * EXAMPLES
+  deferred = round(tokens * (1 - acceptance))
+  spec, gamma = point.spec, point.gamma if point.spec.has_blocks else 0
+  per_block = sum(acceptance**i for i in range(gamma + 1))
+  blocks = round(tokens / per_block) if gamma else 0
+  examined = tuple(round(blocks * acceptance**i) for i in range(gamma))
+  accepted = tuple(round(blocks * acceptance ** (i + 1)) for i in range(gamma))
+  folds = spec.target is METHODS["spec_decode"].target
+  if gamma:
+    calls, extends = blocks * (gamma if folds else gamma + 1), blocks
+  else:
+    calls = tokens if spec.needs_drafter else 0
+    extends = deferred if spec.needs_verifier else 0
+  is_oracle = point.method.startswith("oracle")
+  return Counts(
+    num_examples=EXAMPLES,
+    num_tokens=tokens,
+    num_blocks=blocks,
+    drafted=blocks * gamma,
+    examined=sum(examined),
+    accepted=sum(accepted),
+    deferred=deferred,
+    drafter_calls=calls,
+    calls_by_model=(calls,),
+    verifier_calls=blocks if gamma else deferred,
+    verifier_extends=tokens if is_oracle else extends,
+    expected_acceptance=float(acceptance * sum(examined)),
+    accepted_at=tuple(
+      a - b for a, b in itertools.pairwise([blocks, *accepted, 0])
+    ),
+    examined_by_position=examined,
+    accepted_by_position=accepted,
+  )

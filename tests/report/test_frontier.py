@@ -1,0 +1,206 @@
+"""Frontiers against hand-computed cases, and what holds for any points."""
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from speccascade.report import frontier
+from speccascade.report.frontier import IntervalEstimate, Points
+
+
+def points(*pairs) -> Points:
+  """Points of (latency, quality) pairs."""
+  latency, quality = zip(*pairs)
+  return Points(np.array(latency, float), np.array(quality, float))
+
+
+# By hand: (0.5, 62) is beaten by (0.4, 63), (0.9, 66) by (0.8, 67), and
+# (0.8, 65) by (0.8, 67).
+ONE = points((0.9, 66), (0.4, 63), (0.8, 65), (0.5, 62), (0.8, 67), (0.2, 60))
+
+
+def test_the_frontier_by_hand():
+  best, index = frontier.frontier(ONE)
+  assert best.latency.tolist() == [0.2, 0.4, 0.8]
+  assert best.quality.tolist() == [60, 63, 67]
+  assert index.tolist() == [5, 1, 4]
+
+
+def test_of_equal_points_the_first_is_kept():
+  _, index = frontier.frontier(points((0.5, 60), (0.5, 60), (0.7, 60)))
+  assert index.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+  ("latency", "quality"),
+  [
+    (0.19, -math.inf),
+    (0.2, 60),
+    (0.3, 61.5),
+    (0.6, 65),
+    (0.8, 67),
+    (0.85, 67),
+    (5, 67),
+  ],
+)
+def test_quality_within_by_hand(latency, quality):
+  assert frontier.quality_within(ONE, latency) == pytest.approx(quality)
+
+
+@pytest.mark.parametrize(
+  ("quality", "latency"),
+  [(50, 0.2), (60, 0.2), (61.5, 0.3), (65, 0.6), (67, 0.8), (67.1, math.inf)],
+)
+def test_latency_at_by_hand(quality, latency):
+  assert frontier.latency_at(ONE, quality) == pytest.approx(latency)
+
+
+def test_mean_gap_by_hand():
+  # From 0.4 to 0.8 the first rises from 63 to 67, mean 65. (0.6, 60) is beaten
+  # by (0.4, 60), so the other rises from 60 to 64, mean 62.
+  other = points((0.4, 60), (0.6, 60), (0.8, 64))
+  assert frontier.common_range(ONE, other) == (0.4, 0.8)
+  assert frontier.mean_gap(ONE, other) == pytest.approx(65 - 62)
+  # Up to 0.9 both are flat after their last points.
+  third = points((0.8, 60), (0.9, 59))
+  assert frontier.mean_gap(ONE, third) == pytest.approx(7)
+  # At 0.2, 0.3 and 0.4 one is 60, 61.5, 63 and the other 60, 62, 62: gaps 0,
+  # -0.5, 1, whose trapezoids cancel.
+  fourth = points((0.2, 60), (0.3, 62), (0.4, 61))
+  assert frontier.mean_gap(
+    points((0.2, 60), (0.4, 63)), fourth
+  ) == pytest.approx(0)
+
+
+def test_gap_at_one_common_latency():
+  assert frontier.mean_gap(ONE, points((0.6, 60.0))) == pytest.approx(5)
+
+
+def test_no_common_latency():
+  slow = points((1.2, 70), (1.5, 71))
+  assert frontier.common_range(ONE, slow) is None
+  assert math.isnan(frontier.mean_gap(ONE, slow))
+
+
+def replicated(shifts, latency=0.5, quality=60.0) -> list[Points]:
+  """One point whose quality is shifted in each replicate."""
+  scores = frontier.sample(quality, list(quality + np.asarray(shifts, float)))
+  return frontier.resampled([np.full_like(scores, latency)], [scores])
+
+
+def test_pairs_cancel_what_they_share():
+  shared = np.random.default_rng(0).normal(0, 5, 200)
+  several = (replicated(shared, quality=61.0), replicated(shared))
+  assert frontier.estimate(frontier.mean_gap, *several) == pytest.approx(
+    (1, 1, 1)
+  )
+
+
+def test_interval_of_a_statistic():
+  shifts = np.arange(201.0)
+  np.random.default_rng(1).shuffle(shifts)
+  quality = frontier.estimate(lambda x: x.quality[0], replicated(shifts))
+  assert quality == IntervalEstimate(60.0, 65.0, 255.0)
+
+
+def test_infinite_ends_are_kept():
+  # In 20 of 200 resamples the quality is never reached.
+  latency = frontier.estimate(
+    lambda points: frontier.latency_at(points, 60.0),
+    replicated([-1.0] * 20 + [0.0] * 180),
+  )
+  assert latency == IntervalEstimate(0.5, 0.5, math.inf)
+
+
+@pytest.mark.parametrize(("num", "has"), [(0, True), (10, True), (11, False)])
+def test_undefined_replicates(num, has):
+  """Up to a twentieth may be undefined."""
+  values = [math.nan] * num + [1.0] * (200 - num)
+  assert (frontier.interval(values) is not None) == has
+
+
+def test_no_interval_without_replicates():
+  plain, both = [points((0.5, 60.0))], replicated(np.zeros(200))
+  for several in ((plain, plain), (both, plain), (both, replicated([0.0]))):
+    gap = frontier.estimate(frontier.mean_gap, *several)
+    assert gap == IntervalEstimate(0.0)
+  assert not IntervalEstimate(1.0, 1.0, 1.0).has_interval
+
+
+def test_points_need_replicates_in_all_samples():
+  full, bare, more = np.ones(4), np.ones(1), np.ones(5)
+  assert len(frontier.resampled([full, full], [full, full])) == 4
+  assert len(frontier.resampled([full, bare], [full, full])) == 1
+  assert len(frontier.resampled([full], [more])) == 1
+
+
+def test_mean_over_seeds_is_replicate_by_replicate():
+  mean = frontier.mean([np.array([1.0, 1.0, 3.0]), np.array([3.0, 5.0, 7.0])])
+  assert mean.tolist() == [2.0, 3.0, 5.0]
+  assert frontier.mean([np.ones(3), np.array([3.0])]).tolist() == [2.0]
+
+
+NUMBER = st.integers(0, 40).map(lambda i: i / 8)
+SEVERAL = st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=9).map(
+  lambda pairs: points(*pairs)
+)
+
+
+@given(SEVERAL)
+@settings(max_examples=100, deadline=None)
+def test_every_point_is_on_or_under_its_frontier(several):
+  best, _ = frontier.frontier(several)
+  assert (np.diff(best.latency) > 0).all()
+  assert (np.diff(best.quality) > 0).all()
+  for x, y in zip(several.latency, several.quality):
+    assert frontier.quality_within(several, x) >= y
+    assert frontier.latency_at(several, y) <= x
+  for x, y in zip(best.latency, best.quality):
+    assert not np.any(
+      ((several.latency < x) & (several.quality >= y))
+      | ((several.latency <= x) & (several.quality > y))
+    )
+
+
+@given(SEVERAL, NUMBER)
+@settings(max_examples=100, deadline=None)
+def test_the_two_questions_are_inverse(several, wanted):
+  latency = frontier.latency_at(several, wanted)
+  if math.isfinite(latency):
+    assert frontier.quality_within(several, latency) >= wanted - 1e-9
+    faster = frontier.quality_within(several, latency - 1e-6)
+    assert faster < wanted or wanted <= several.quality.min()
+  else:
+    assert wanted > several.quality.max()
+
+
+@given(SEVERAL, SEVERAL, NUMBER)
+@settings(max_examples=100, deadline=None)
+def test_gaps(first, second, shift):
+  gap = frontier.mean_gap(first, second)
+  back = frontier.mean_gap(second, first)
+  assert math.isnan(gap) == math.isnan(back)
+  assert math.isnan(gap) or gap == pytest.approx(-back, abs=1e-9)
+  assert frontier.mean_gap(first, first) == 0
+  raised = Points(first.latency, first.quality + shift)
+  assert frontier.mean_gap(raised, first) == pytest.approx(shift)
+
+
+@given(SEVERAL, SEVERAL)
+@settings(max_examples=50, deadline=None)
+def test_mean_gap_is_the_mean_of_many_budgets(first, second):
+  common = frontier.common_range(first, second)
+  if common is None or common[0] == common[1]:
+    return
+  edges = np.linspace(*common, 4001)
+  middles = (edges[1:] + edges[:-1]) / 2
+  gaps = [
+    frontier.quality_within(first, x) - frontier.quality_within(second, x)
+    for x in middles[::10]
+  ]
+  assert frontier.mean_gap(first, second) == pytest.approx(
+    np.mean(gaps), abs=0.02
+  )

@@ -1,0 +1,188 @@
+"""The page in a browser: nothing else is asked for, nothing sticks out."""
+
+import re
+
+import pytest
+
+from speccascade.report import content, page, token_view
+from speccascade.report.shown_examples import ShownExamples
+from tests import browser
+from tests.report import synthetic, test_token_view
+
+WIDTHS = (375, 1440)
+OPEN_ALL = "for (const x of document.querySelectorAll('details')) x.open = true"
+
+
+def traced() -> ShownExamples:
+  records = [test_token_view.record() for _ in range(3)]
+  records[2]["inputs"] = "Another source"
+  return ShownExamples(
+    records, ["SpecDecode", "Lossy <b>", "SpecDecode"], "3 of 9."
+  )
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+  methods = ["verifier", "spec_decode", "spec_cascade_opt"]
+  methods.append("token_cascade_chow")
+  rows = synthetic.rows(gammas=(3, 5), overhead=1.2, methods=methods)
+  return page.page(content.sections(rows), traced())
+
+
+@pytest.fixture(scope="module")
+def url(text, tmp_path_factory) -> str:
+  path = tmp_path_factory.mktemp("page") / "index.html"
+  path.write_text(text, encoding="utf-8")
+  return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+  path = browser.find()
+  if path is None:
+    pytest.skip("no Chromium: install it, or set CHROMIUM to its path")
+  opened = browser.Browser(path, tmp_path_factory.mktemp("profile"))
+  yield opened
+  opened.close()
+
+
+def test_nothing_outside_is_named(text):
+  addresses = set(re.findall(r'(?:src|href)="([^"]*)"', text))
+  assert all(url.startswith(("#", "data:")) for url in addresses)
+  linked = {url[1:] for url in addresses if url.startswith("#")}
+  ids = re.findall(r'\bid="([^"]*)"', text)
+  assert len(set(ids)) == len(ids)
+  assert linked <= set(ids)
+  assert "@import" not in text
+  assert text.count("<script") == 1
+
+
+def test_what_the_page_says(text):
+  for said in (
+    "Findings",
+    "Figure 1, gamma 5",
+    "Figure 2, gamma 5: quality against latency, measured wall-clock",
+    "Figure 2, gamma 5: quality against latency, modelled",
+    "Table 2, measured wall-clock",
+    "Table 2, modelled: a block costs one step, c = 0.12",
+    "<summary>Figures at gamma 3</summary>",
+    "Where speculation loses",
+    "was not timed",
+    "Who wrote each token",
+    "Lossy &lt;b&gt;",
+    token_view.STYLE,
+  ):
+    assert said in text
+  assert "Lossy <b>" not in text
+
+
+def test_without_losses_and_examples():
+  rows = synthetic.rows(methods=["drafter", "verifier", "token_cascade_chow"])
+  bare = page.page(content.sections(rows), ShownExamples())
+  assert 'class="notice"' not in bare
+  assert "Who wrote each token" not in bare
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_it_opens(chromium, url, width, scheme):
+  chromium.open(url, width=width, scheme=scheme)
+  assert chromium.requests == [url]
+  assert chromium.errors == []
+  size = "document.documentElement.scroll"
+  assert chromium.evaluate("innerWidth") == width
+  assert chromium.evaluate(f"{size}Width") == width
+  assert chromium.evaluate(f"{size}Height") > 2000
+  chromium.evaluate(OPEN_ALL)
+  assert chromium.evaluate(f"{size}Width") == width
+  ground = chromium.evaluate("getComputedStyle(document.body).backgroundColor")
+  light = sum(map(int, re.findall(r"\d+", ground)[:3])) > 3 * 128
+  assert light == (scheme == "light")
+
+
+def test_only_what_scrolls_is_wider_than_a_phone(chromium, url):
+  chromium.open(url, width=375)
+  chromium.evaluate(OPEN_ALL)
+  wide = chromium.evaluate("""
+    [...document.querySelectorAll("main *")]
+      .filter(x => !x.closest(".scroll, svg, .sc-card")
+        && x.getBoundingClientRect().right > innerWidth + 0.5)
+      .map(x => x.outerHTML.slice(0, 80))
+  """)
+  assert wide == []
+  assert chromium.evaluate(
+    "[...document.querySelectorAll('.scroll')].some("
+    "x => x.scrollWidth > x.clientWidth)"
+  )
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_figures_can_be_read(chromium, url, width):
+  """Letters of 8 pixels or more, two panels beside each other where wide."""
+  chromium.open(url, width=width)
+  heights = chromium.evaluate("""
+    [...document.querySelectorAll(".panels text")]
+      .filter(x => x.checkVisibility()).map(x =>
+        parseFloat(getComputedStyle(x).fontSize)
+        * x.ownerSVGElement.getScreenCTM().a)
+  """)
+  assert len(heights) > 50
+  assert min(heights) >= 8
+  tops = chromium.evaluate("""
+    [...document.querySelector(".panels").children]
+      .map(x => x.getBoundingClientRect().top)
+  """)
+  assert (tops[0] == tops[1]) == (width == 1440)
+
+
+def test_a_tap_shows_the_points_numbers(chromium, url):
+  chromium.open(url, width=375)
+  x, y = chromium.evaluate("""
+    (() => {
+      const point = document.querySelectorAll(".point")[3];
+      point.scrollIntoView({block: "center"});
+      const box = point.getBoundingClientRect();
+      return [box.x + box.width / 2, box.y + box.height / 2];
+    })()
+  """)
+  tip = "document.getElementById('tip')"
+  assert chromium.evaluate(f"{tip}.hidden")
+  for kind, touches in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
+    chromium.call("Input.dispatchTouchEvent", type=kind, touchPoints=touches)
+  text = chromium.evaluate(f"{tip}.textContent")
+  assert "BLEU" in text
+  assert "alpha" in text
+  left, right = (
+    chromium.evaluate(f"{tip}.getBoundingClientRect().{side}")
+    for side in ("left", "right")
+  )
+  assert 0 <= left < right <= 375
+
+
+def test_tokens_open_their_cards_by_keyboard(chromium, url):
+  chromium.open(url, width=375)
+  cards = chromium.evaluate("""
+    [...document.querySelectorAll(".sc-text .sc-token")]
+      .filter(token => token.checkVisibility()).map(token => {
+        token.focus();
+        const card = token.querySelector(".sc-card");
+        const box = card.getBoundingClientRect();
+        return [card.checkVisibility({visibilityProperty: true}),
+          box.left, box.right, card.textContent];
+      })
+  """)
+  assert len(cards) == 2 * len(test_token_view.PIECES)  # of the open source
+  for is_shown, left, right, said in cards:
+    assert is_shown
+    assert 0 <= left < right <= 375
+    assert "TV(p, q)" in said
+
+
+def test_it_is_read_without_its_script(chromium, text, tmp_path):
+  bare = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
+  path = tmp_path / "bare.html"
+  path.write_text(bare, encoding="utf-8")
+  chromium.open(path.as_uri(), width=375)
+  seen = chromium.evaluate("document.body.innerText")
+  assert "Table 2, measured wall-clock" in seen
+  assert chromium.evaluate("document.querySelectorAll('.panels svg').length")

@@ -1,0 +1,58 @@
+"""Tables are functions of their lines: text, CSV and HTML."""
+
+import csv
+import io
+import math
+
+import pytest
+
+from speccascade.report import tables
+from speccascade.report.frontier import IntervalEstimate
+from speccascade.report.tables import Column
+from tests.quickstart.test_quickstart_report import rows
+
+NUMBER = Column("x", lambda line: line, 2, {0.0: "never"}, has_interval=True)
+
+
+def test_markdown():
+  lines = tables.markdown(rows()).splitlines()
+  assert len(lines) == 2 + 6
+  assert len({len(line) for line in lines}) == 1
+  cells = [cell.strip() for cell in lines[4].split("|")[1:-1]]
+  assert cells == [
+    *["spec_decode", "0", "-", "78.0", "30.0", "0.857", "-", "-"],
+    *["0.625", "1.60", "1.90"],
+  ]
+
+
+def test_csv_is_unrounded():
+  lines = list(csv.DictReader(io.StringIO(tables.to_csv(rows()))))
+  assert len(lines) == 6
+  assert lines[3]["BLEU"] == "60.0"
+  assert lines[3]["alpha"] == ""
+  assert lines[0]["speed-up"] == "4.0"
+
+
+@pytest.mark.parametrize(
+  ("value", "text", "cells"),
+  [
+    (IntervalEstimate(1.234, 1.0, 1.5), "1.23 [1.00, 1.50]", "1.234,1.0,1.5"),
+    (IntervalEstimate(1.234, 0.0, 1.5), "1.23 [never, 1.50]", "1.234,0.0,1.5"),
+    (IntervalEstimate(1.234), "1.23", "1.234,,"),
+    (IntervalEstimate(1.0, 1.0, 1.0), "1.00", "1.0,1.0,1.0"),
+    (IntervalEstimate(0.0), "never", "0.0,,"),
+    (IntervalEstimate(math.nan), "-", ",,"),
+    (None, "-", ",,"),
+  ],
+)
+def test_estimates_are_printed_with_their_intervals(value, text, cells):
+  assert NUMBER.text(value) == text
+  assert tables.to_csv([value], [NUMBER]) == f"x,x low,x high\n{cells}\n"
+
+
+def test_html_is_escaped():
+  columns = (Column("a < b", lambda line: f"<{line}>"),)
+  text = tables.to_html(["x"], columns)
+  assert '<th scope="col">a &lt; b</th>' in text
+  assert '<th scope="row">&lt;x&gt;</th>' in text
+  assert "<x>" not in text

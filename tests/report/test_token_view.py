@@ -1,0 +1,213 @@
+"""The token view: what it shows, that it is HTML, and that nothing gets out."""
+
+import html.parser
+import re
+
+import pytest
+
+from speccascade.report import token_style, token_view
+
+SOURCES = "draft,draft,residual,bonus,sequential q,sequential p,draft,draft"
+PIECES = ["▁Der", "<script>", "▁a&b", "<0xC3>", "<unk>", "", "\u2581", "</s>"]
+COUNTS = {
+  **dict.fromkeys(
+    ["num_examples", "deferred", "drafter_calls", "verifier_calls"], 1
+  ),
+  **{name: [1] for name in ("calls_by_model", "accepted_at")},
+  **{f"{name}_by_position": [1] for name in ("examined", "accepted")},
+  "num_tokens": len(PIECES),
+  "num_blocks": 3,
+  "drafted": 9,
+  "examined": 6,
+  "accepted": 4,
+  "verifier_extends": 3,
+  "expected_acceptance": 1.0,
+}
+
+
+def record(**counts) -> dict:
+  """A record of eight tokens, one of each kind at least."""
+  num = len(PIECES)
+  trace = {
+    "source": SOURCES.split(","),
+    "deferred": [False, True, *[False] * 6],
+    "left": [0.25, 0.25, None, 0.5, 0.5, 0.5, 0.5, 0.5],
+    "right": [0.5, 0.75, None, 0.5, 0.5, 0.5, 0.5, 0.5],
+    "tv": [0.125, None, *[0.5] * 6],
+    "block": [0, 0, 0, 1, 1, 2, 2, 2],
+    "piece": PIECES,
+    "q_top": [[5, 6]] * num,
+    "q_prob": [[0.625, 0.375]] * (num - 1) + [[None, None]],
+    "q_top_piece": [["▁Der", "<b>"]] * num,
+    "p_top": [[6, 5]] * num,
+    "p_prob": [[0.8125, 0.1875]] * num,
+    "p_top_piece": [["<b>", "▁Der"]] * num,
+  }
+  return {
+    "inputs": 'One "<i>" & two',
+    "targets": ["Zwei <hr>"],
+    "aux": {
+      "tokens": [5, 7, 8, 198, 2, 300, 9, 1],
+      "counts": {**COUNTS, **counts},
+      "trace": trace,
+    },
+  }
+
+
+class Page(html.parser.HTMLParser):
+  """Elements as (tag, attributes); text; and whether tags nest."""
+
+  def __init__(self, text):
+    super().__init__()
+    self.open, self.elements, self.text = [], [], []
+    self.feed(text)
+    self.close()
+    assert self.open == []
+
+  def handle_starttag(self, tag, attrs):
+    self.elements.append((tag, dict(attrs)))
+    if tag != "meta":
+      self.open.append(tag)
+
+  def handle_endtag(self, tag):
+    assert self.open.pop() == tag
+
+  def handle_data(self, data):
+    if "style" not in self.open:
+      self.text.append(data)
+
+  def with_class(self, name):
+    return [
+      attrs
+      for _, attrs in self.elements
+      if name in attrs.get("class", "").split()
+    ]
+
+
+def test_every_token_has_its_kind_block_and_card():
+  page = Page(token_view.tokens_html(record()))
+  tokens = page.with_class("sc-token")
+  assert [token["class"].removeprefix("sc-token sc-") for token in tokens] == [
+    *["draft", "kept", "residual", "bonus", "seq-q", "seq-p", "draft", "draft"]
+  ]
+  assert {token["tabindex"] for token in tokens} == {"0"}
+  assert len(page.with_class("sc-card")) == len(PIECES)
+  blocks = page.with_class("sc-block")
+  assert [block["data-block"] for block in blocks] == ["0", "1", "2"]
+
+
+def test_methods_without_blocks_have_no_borders():
+  page = Page(token_view.tokens_html(record(num_blocks=0)))
+  assert page.with_class("sc-block") == []
+  assert len(page.with_class("sc-token")) == len(PIECES)
+
+
+def test_what_a_card_says():
+  text = "\n".join(Page(token_view.tokens_html(record())).text)
+  for said in (
+    "id 5, token 1, block 0",
+    "rule: 0.25 ≥ 0.5, not deferred",
+    "rule: 0.25 < 0.75, deferred",
+    "rule: none read here",
+    *("TV(p, q) 0.125", "TV(p, q) –", "0.625", "0.812"),
+    "8 tokens, 3 blocks, 2.67 tokens a block",
+    "4 of 6 drafts accepted",
+  ):
+    assert said in text
+  assert text.count("not asked") == 1  # the drafter's law at the last token
+
+
+def test_the_written_token_is_marked_among_the_likeliest():
+  page = Page(token_view.tokens_html(record()))
+  assert len(page.with_class("sc-here")) == 2  # token 5, in both lists
+
+
+def test_everything_is_escaped():
+  page = Page(token_view.page_html([record()], "A <title> & more"))
+  tags = [tag for tag, _ in page.elements]
+  assert not {"script", "hr"} & set(tags)
+  assert tags.count("title") == 1
+  assert tags.count("i") == tags.count("b") == len(PIECES)  # the cards' own
+  text = "".join(page.text)
+  for shown in ('One "<i>" & two', "Zwei <hr>", " a&b", "A <title> & more"):
+    assert shown in text
+
+
+@pytest.mark.parametrize(
+  ("piece", "shown", "is_special"),
+  [
+    ("▁Haus", " Haus", False),
+    ("a▁b", "a b", False),
+    ("<0xC3>", "0xC3", True),
+    ("<0x41>", "A", False),
+    ("<0x0A>", "↵", False),
+    ("<unk>", "<unk>", True),
+    ("<32100>", "<32100>", True),
+    ("<", "<", False),
+    ("", "<77>", True),
+  ],
+)
+def test_pieces(piece, shown, is_special):
+  assert token_view._text(piece, 77) == (shown, is_special)
+
+
+def test_controls_do_not_get_into_the_page():
+  changed = record()
+  changed["inputs"] = "a\x00b\x1b[31m\nc"
+  html_text = token_view.tokens_html(changed)
+  assert not re.search(r"[\x00-\x1f]", html_text)
+
+
+def test_the_legend_names_what_there_is():
+  some = record()
+  some["aux"]["trace"]["source"] = ["draft"] * len(PIECES)
+  assert token_view.kinds([some]) == ["draft", token_view.KEPT]
+  legend = Page(token_view.legend_html(token_view.kinds([some])))
+  assert len(legend.with_class("sc-token")) == 2
+  assert len(Page(token_view.legend_html()).with_class("sc-token")) == 6
+
+
+def test_nothing_is_loaded_and_no_script_runs():
+  page = token_view.page_html([record(), record()], "Tokens")
+  assert not re.search(r"https?:|url\(|@import|<script|src=|\bon\w+=", page)
+
+
+def test_kinds_differ_without_colour():
+  """Underline, outline or weight tell any two kinds apart."""
+  underlines = [style for *_, style in token_style._KINDS.values()]
+  # draft and kept share one; kept has an outline and is bold.
+  assert len(set(underlines)) == len(underlines) - 1
+  assert ".sc-kept{outline" in token_view.STYLE
+
+
+@pytest.mark.parametrize("theme", [0, 1])
+def test_text_is_readable_on_every_ground(theme):
+  """WCAG's contrast of 4.5 for text, 3 for what marks it."""
+  plain = {name: pair[theme] for name, pair in token_style._PLAIN.items()}
+  for name, (*colours, _) in token_style._KINDS.items():
+    tint, line = colours[theme]
+    assert _contrast(plain["ink"], tint) >= 4.5, name
+    assert _contrast(line, plain["ground"]) >= 3, name
+  for ground in ("ground", "card", "bar"):
+    assert _contrast(plain["ink"], plain[ground]) >= 4.5
+  assert _contrast(plain["dim"], plain["ground"]) >= 4.5
+  assert _contrast(plain["dim"], plain["card"]) >= 4.5
+
+
+def _contrast(ink, ground) -> float:
+  def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [
+      c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts
+    ]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear))
+
+  high, low = sorted((luminance(ink), luminance(ground)), reverse=True)
+  return (high + 0.05) / (low + 0.05)
+
+
+def test_a_record_without_trace():
+  plain = record()
+  del plain["aux"]["trace"]
+  with pytest.raises(ValueError, match="has no trace; decode with TRACE"):
+    token_view.tokens_html(plain)

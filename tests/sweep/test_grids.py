@@ -1,0 +1,191 @@
+"""The default alphas of every method, and where an adaptive sweep looks."""
+
+import dataclasses
+import itertools
+import math
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from speccascade.decoding import METHODS, deferral, target
+from speccascade.decoding.executions.speculative import speculative
+from speccascade.decoding.methods import Method
+from speccascade.sweep import grids
+
+WITH_ALPHA = [name for name, method in METHODS.items() if method.uses_alpha]
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("vocab_size", [16, 4000, 32128])
+def test_every_method_has_a_grid_inside_its_range(name, vocab_size):
+  method = METHODS[name]
+  for greedy in (True, False):
+    alphas = grids.grid(method, vocab_size, greedy=greedy).alphas
+    for alpha in alphas:
+      method.check_alpha(alpha, vocab_size)
+    assert list(alphas) == sorted(set(alphas))
+    if name not in WITH_ALPHA:
+      assert alphas == ()
+    elif greedy and name in ("spec_decode_lossy", "mentored"):
+      assert alphas == (method.default_alpha,)
+    elif greedy and name == "spec_decode_lossy_star":
+      assert len(alphas) == 1
+    else:
+      assert 6 <= len(alphas) <= 8
+
+
+def pairs():
+  """2,000 pairs of 30 tokens: flat and sharp ones, close and far ones."""
+  rng = np.random.default_rng(0)
+  logits = rng.normal(0, rng.uniform(0.3, 8, (2000, 1)), (2000, 30))
+  other = logits + rng.normal(0, rng.uniform(0.1, 3, (2000, 1)), (2000, 30))
+  q, p = (np.exp(x - x.max(-1, keepdims=True)) for x in (other, logits))
+  return [(x / x.sum(-1, keepdims=True)).astype(np.float32) for x in (q, p)]
+
+
+@pytest.mark.parametrize(
+  "name", [name for name in WITH_ALPHA if METHODS[name].target is not None]
+)
+def test_every_value_of_a_grid_matters(name):
+  """Neighbours have different laws, and the ends are far apart."""
+  method = METHODS[name]
+  q, p = pairs()
+  sampled = (q, p)
+  if method.greedy_only:
+    one_hot = np.eye(30, dtype=np.float32)
+    sampled = tuple(one_hot[x.argmax(-1)] for x in (q, p))
+  law = jax.jit(
+    lambda alpha: method.target.probs(q, p, alpha=alpha, sampled=sampled)
+  )
+  laws = [np.asarray(law(alpha)) for alpha in grids.grid(method, 30).alphas]
+  moved = [
+    np.abs(a - b).sum(-1).mean() / 2 for a, b in itertools.pairwise(laws)
+  ]
+  assert min(moved) > 1e-3, moved
+  apart = np.abs(laws[0] - laws[-1]).sum(-1).mean() / 2
+  models = np.abs(sampled[0] - sampled[1]).sum(-1).mean() / 2
+  assert apart > 0.4 * models
+
+
+def test_opt_needs_no_alpha_beyond_one():
+  """|max p - max q| <= TV: at -1 all pairs defer but for ties, at 1 none."""
+  q, p = pairs()
+  left, right = deferral.opt(q, p, alpha=-1.0)
+  assert np.all(np.asarray(left) <= np.asarray(right) + 1e-6)
+  assert np.mean(np.asarray(left) < np.asarray(right)) > 0.9
+  left, right = deferral.opt(q, p, alpha=1.0)
+  assert not np.any(np.asarray(left) < np.asarray(right) - 1e-6)
+
+
+def test_the_sequence_cascade_counts_in_nats():
+  alphas = grids.grid(METHODS["seq_cascade_chow"], 4000).alphas
+  nats = [
+    -METHODS["seq_cascade_chow"].execution.host_alpha(alpha) for alpha in alphas
+  ]
+  assert nats == pytest.approx([1, 3, 6, 10, 15, 22, 30], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+  ("low", "high", "wanted"),
+  [
+    (-2.0, 1.0, (-2, 1)),
+    (0.0, math.inf, (0, 2)),
+    (-math.inf, 3.0, (1, 3)),
+    (-math.inf, math.inf, (-1, 1)),
+  ],
+)
+def test_a_rule_of_ones_own_gets_a_grid_of_its_range(low, high, wanted):
+  rule = deferral.rule(low=low, high=high)(deferral.opt.function)
+  rule = dataclasses.replace(rule, function=lambda q, p, *, alpha, sampled: 0)
+  method = Method(speculative, target.defer(rule), "mine")
+  alphas = grids.grid(method, 100).alphas
+  assert (alphas[0], alphas[-1]) == wanted
+  assert len(alphas) == 7
+
+
+def row(latency, deferral_rate=0.5, quality=30.0):
+  return types.SimpleNamespace(
+    latency=types.SimpleNamespace(relative_latency=latency),
+    efficiency={"deferral_rate": deferral_rate},
+    quality={"bleu": {"value": quality}},
+  )
+
+
+def test_the_widest_gap_in_latency_is_halved():
+  rows = {0.0: row(1.0), 0.2: row(0.9), 1.0: row(0.6)}
+  assert grids.next_alpha(rows) == 0.6
+  rows[0.6] = row(0.89)
+  assert grids.next_alpha(rows) == 0.8
+  # Of equal gaps the first.
+  assert grids.next_alpha({0.0: row(1), 1.0: row(0.5), 2.0: row(1)}) == 0.5
+  # On the method's own scale.
+  assert grids.next_alpha({0.01: row(1), 1.0: row(0.5)}, grids.LOG) == 0.1
+  nats = {1 - math.exp(-n): row(n) for n in (10, 20)}
+  between = grids.next_alpha(nats, grids.LOG_REST)
+  assert -math.log1p(-between) == pytest.approx(15, rel=1e-3)
+
+
+def test_where_latency_is_flat_deferral_and_then_quality_decide():
+  flat = {0.0: row(0.8, 0.5), 0.5: row(0.81, 0.51), 1.0: row(0.8, 0.9)}
+  assert grids.next_alpha(flat) == 0.75
+  flat = {0.0: row(0.8, quality=20), 0.5: row(0.8), 1.0: row(0.8)}
+  assert grids.next_alpha(flat) == 0.25
+  assert grids.next_alpha({0.0: row(0.8), 1.0: row(0.8)}) is None
+  untimed = types.SimpleNamespace(
+    latency=None, efficiency={"deferral_rate": 0.2}, quality={}
+  )
+  rows = {0.0: untimed, 1.0: with_deferral(untimed, 0.7)}
+  assert grids.next_alpha(rows) == 0.5
+
+
+def with_deferral(of, deferral_rate):
+  return types.SimpleNamespace(
+    **{**vars(of), "efficiency": {"deferral_rate": deferral_rate}}
+  )
+
+
+def test_points_spread_over_the_latency_axis():
+  """A curve that falls within a hundredth of the range of alpha."""
+
+  def measured(alpha):
+    return row(0.4 + 0.6 / (1 + math.exp((alpha - 0.3) / 0.01)))
+
+  rows = {alpha: measured(alpha) for alpha in (0.0, 0.5, 1.0)}
+  chosen = []
+  while len(rows) < 14 and (alpha := grids.next_alpha(rows)) is not None:
+    chosen.append(alpha)
+    rows[alpha] = measured(alpha)
+  latencies = [rows[a].latency.relative_latency for a in sorted(rows)]
+  even = {a: measured(a) for a in np.linspace(0, 1, 14)}
+  evenly = [even[a].latency.relative_latency for a in sorted(even)]
+  assert np.abs(np.diff(latencies)).max() < 0.15
+  assert np.abs(np.diff(evenly)).max() > 0.35
+  # What comes next depends on the rows alone, in whatever order they came.
+  again = {alpha: rows[alpha] for alpha in (1.0, 0.5, 0.0)}
+  for alpha in chosen:
+    assert grids.next_alpha(again) == alpha
+    again[alpha] = rows[alpha]
+
+
+def test_coarse_keeps_ends_and_middle():
+  whole = grids.grid(METHODS["spec_cascade_chow"], 100)
+  few = grids.coarse(whole).alphas
+  assert few == (whole.alphas[0], whole.alphas[3], whole.alphas[-1])
+  assert few[grids.middle_of(3)] == whole.alphas[grids.middle_of(7)]
+  assert grids.coarse(grids.Grid((0.5,))).alphas == (0.5,)
+
+
+@pytest.mark.parametrize(
+  ("name", "alphas", "message"),
+  [
+    ("spec_decode", [0.1], "takes no alpha"),
+    ("spec_cascade_chow", [], "no values for spec_cascade_chow"),
+    ("spec_cascade_chow", [0.1, 1.5], r"alpha is 1.5; .* takes \[0, 1\]"),
+    ("spec_cascade_cow", [0.1], "did you mean spec_cascade_chow"),
+  ],
+)
+def test_alphas_that_do_not_fit(name, alphas, message):
+  with pytest.raises(ValueError, match=message):
+    grids.checked(name, alphas, 100)

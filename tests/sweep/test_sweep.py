@@ -1,0 +1,374 @@
+"""Sweeps with a tiny pair: points, programs, resuming, and every refusal."""
+
+import itertools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from speccascade.decoding import decoders, methods
+from speccascade.inference import results
+from speccascade.inference.run_folder import OutputError
+from speccascade.sweep import plan
+from tests.sweep import tiny_sweep
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+CHOW = "spec_cascade_chow"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_compiles():
+  jax.config.update("jax_disable_most_optimizations", True)
+  yield
+  jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("pair")
+  tiny_sweep.write_files(folder)
+  return folder
+
+
+MORE = {
+  "methods": [CHOW, "spec_cascade_opt"],
+  "alphas": {CHOW: [0.2, 0.8], "spec_cascade_opt": [0.1]},
+  "temperatures": [1.0, 0.7],
+  "seeds": [3, 5],
+  "trials": 2,
+  "num_shown": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def sampled(files, tmp_path_factory):
+  """A sweep at two temperatures and two seeds; (outcome, programs, folder)."""
+  out = tmp_path_factory.mktemp("sampled") / "out"
+  decoders._run.clear_cache()  # other tests of this process compile the same
+  outcome = tiny_sweep.run(files, out, **MORE)
+  return outcome, decoders._run._cache_size(), out
+
+
+def test_points(sampled):
+  outcome, _, out = sampled
+  found = [row.settings for row in outcome.rows]
+  assert results.read_rows(out / "rows.jsonl") == outcome.rows
+  wanted = {
+    *{("drafter", None), ("verifier", None), (CHOW, 0.2), (CHOW, 0.8)},
+    ("spec_cascade_opt", 0.1),
+  }
+  assert len(found) == len(wanted) * 4
+  for temperature in (1.0, 0.7):
+    for seed in (3, 5):
+      assert wanted == {
+        (s.method, s.alpha)
+        for s in found
+        if (s.temperature, s.seed) == (temperature, seed)
+      }
+  for row in outcome.rows:
+    has_blocks = row.settings.method in MORE["methods"]
+    assert row.settings.gamma == (2 if has_blocks else None)
+    assert row.counts.num_examples == 6 * 2
+    assert row.quality["bleu"]["num_examples"] == 6 * 2
+    assert len(row.quality["bleu"]["replicates"]) == 200
+    assert row.latency.num_examples == 2
+    assert len(row.latency.replicates) == 200
+    assert row.predicted_speedup > 0
+    assert row.environment["device"]
+    assert row.environment["versions"]["jax"]
+  # Another seed, another draw; methods take turns in the file.
+  counts = {row.settings.seed: set() for row in outcome.rows}
+  for row in outcome.rows:
+    counts[row.settings.seed].add(row.counts)
+  assert counts[3] != counts[5]
+  assert [s.method for s in found[:5]] == [
+    *("drafter", "verifier", *MORE["methods"], CHOW),
+  ]
+
+
+def test_alpha_temperature_seed_and_target_share_programs(sampled):
+  # The two models alone and the cascades, at batch 1 and in batches.
+  assert sampled[1] == 3 * 2
+
+
+def test_a_finished_sweep_measures_nothing(sampled, files, monkeypatch):
+  outcome, _, out = sampled
+  before = (out / "rows.jsonl").read_bytes()
+  monkeypatch.setattr(decoders, "_run", None)
+  assert tiny_sweep.run(files, out, **MORE).rows == outcome.rows
+  assert (out / "rows.jsonl").read_bytes() == before
+
+
+def process(files, out, appends, torn) -> int:
+  """Runs the sweep in a process of its own; returns its exit code."""
+  made = subprocess.run(
+    [
+      *(sys.executable, "-m", "tests.sweep.tiny_sweep"),
+      *(str(files), str(out), str(appends), str(torn)),
+    ],
+    cwd=ROOT,
+    env={
+      **os.environ,
+      "JAX_PLATFORMS": "cpu",
+      "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+      "JAX_ENABLE_COMPILATION_CACHE": "1",
+      "JAX_COMPILATION_CACHE_DIR": str(files / "cache"),
+    },
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert made.returncode in (0, -signal.SIGKILL), made.stderr
+  return made.returncode
+
+
+def test_a_sweep_killed_twice_ends_as_an_unbroken_one(files, tmp_path):
+  whole, out = tmp_path / "whole", tmp_path / "out"
+  tiny_sweep.run(files, whole)
+  # Killed between two rows, then with half a row on the disk.
+  assert process(files, out, 2, 0) == -signal.SIGKILL
+  assert len(results.read_rows(out / "rows.jsonl")) == 2
+  assert process(files, out, 7, 50) == -signal.SIGKILL
+  assert not (out / "rows.jsonl").read_bytes().endswith(b"\n")
+  assert process(files, out, -1, 0) == 0
+  rows = {
+    folder: results.read_rows(folder / "rows.jsonl") for folder in (whole, out)
+  }
+  assert len(rows[out]) == 10
+  assert len({row.key for row in rows[out]}) == 10
+
+  def lasting(folder):
+    return {
+      row.key: (row.settings, row.counts, row.quality, row.efficiency)
+      for row in rows[folder]
+    }
+
+  assert lasting(out) == lasting(whole)
+  for name in ("examples.jsonl", "run.json"):
+    assert (out / name).read_bytes() == (whole / name).read_bytes()
+  # What was on the disk stayed there.
+  assert sorted(path.name for path in out.iterdir()) == [
+    *("examples.jsonl", "rows.jsonl", "run.json"),
+  ]
+  check_shown(out, rows[out])
+
+
+def check_shown(out, rows):
+  """Two examples of the middle alpha at each temperature, with their trace."""
+  lines = (out / "examples.jsonl").read_text().splitlines()
+  records = [json.loads(line) for line in lines]
+  keys = {row.key: row for row in rows}
+  assert [
+    (r["settings"]["temperature"], r["aux"]["index"]) for r in records
+  ] == [(1.0, 0), (1.0, 1), (0.7, 0), (0.7, 1)]
+  for record in records:
+    row = keys[record["settings"].pop("key")]
+    assert results.Settings(**record["settings"]) == row.settings
+    assert row.settings.alpha == 0.5
+    assert record["label"] == "SeqCascade [Chow, per token]"
+    assert record["inputs"] == tiny_sweep.TEXTS[record["aux"]["index"]]
+    trace, tokens = record["aux"]["trace"], record["aux"]["tokens"]
+    for name in ("source", "deferred", "p_top_piece", "piece"):
+      assert len(trace[name]) == len(tokens)
+
+
+def test_a_signal_ends_it_at_once(files, tmp_path, monkeypatch):
+  append = results.ResultFile.append
+  before = signal.getsignal(signal.SIGTERM)
+
+  def interrupted(self, row):
+    append(self, row)
+    if len(self.rows) == 5:
+      os.kill(os.getpid(), signal.SIGTERM)
+
+  monkeypatch.setattr(results.ResultFile, "append", interrupted)
+  outcome = tiny_sweep.run(files, tmp_path / "out", num_shown=0)
+  assert outcome.stop.name == "SIGTERM"
+  assert len(outcome.rows) == 5  # those of a group come together
+  assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_adaptive(files, tmp_path, monkeypatch):
+  """Ends and middle first; then one alpha a time, up to the budget."""
+  out = tmp_path / "out"
+  settings = {
+    "alphas": "adaptive",
+    "budget": 5,
+    "temperatures": [1.0],
+    "num_timed": 0,
+    "num_shown": 0,
+  }
+  append = results.ResultFile.append
+
+  class Killed(Exception):
+    pass
+
+  def dies(self, row):
+    if len(self.rows) == 6:
+      raise Killed
+    append(self, row)
+
+  whole = tiny_sweep.run(files, tmp_path / "whole", **settings)
+  alphas = [
+    row.settings.alpha
+    for row in whole.rows
+    if row.settings.method == tiny_sweep.METHOD
+  ]
+  assert alphas[:3] == [0.1, 0.5, 0.9]
+  assert len(alphas) == 5
+  assert whole.rows[0].latency is None
+  monkeypatch.setattr(results.ResultFile, "append", dies)
+  with pytest.raises(Killed):
+    tiny_sweep.run(files, out, **settings)
+  monkeypatch.undo()
+  again = tiny_sweep.run(files, out, **settings)
+  assert [row.settings for row in again.rows] == [
+    row.settings for row in whole.rows
+  ]
+
+
+def test_more_points_join_those_on_disk(sampled, files):
+  outcome, _, out = sampled
+  num = len(outcome.rows)
+  changes = {"alphas": {CHOW: [0.8, 0.65]}, "methods": [CHOW], "seeds": [3]}
+  more = tiny_sweep.run(files, out, **{**MORE, **changes})
+  assert more.rows[:num] == outcome.rows
+  assert [row.settings.alpha for row in more.rows[num:]] == [0.65, 0.65]
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"methods": ["spec_cascade_cow"]}, "did you mean spec_cascade_chow"),
+    ({"methods": "spec_decode"}, r"METHODS is 'spec_decode'; wanted a list"),
+    ({"methods": []}, "METHODS is empty"),
+    ({"shown_methods": ["spec"]}, "unknown method 'spec'"),
+    (
+      {"methods": [CHOW], "alphas": {CHOW: [0.5, 2]}},
+      r"alpha is 2; SpecCascade \[Chow\] takes",
+    ),
+    ({"alphas": {"mentored": [0.5]}}, "for mentored, which METHODS leaves out"),
+    ({"alphas": "fine"}, "ALPHAS is 'fine'; wanted 'default', 'adaptive'"),
+    ({"gammas": [2, 0]}, "gamma is 0; wanted 1 or more"),
+    ({"gammas": 2}, "GAMMAS is 2; wanted a list"),
+    ({"temperatures": [-1.0]}, "temperature is -1.0"),
+    ({"seeds": []}, "SEEDS is empty"),
+    ({"top_p": 1.5}, "top_p is 1.5"),
+    ({"bonus": "both"}, "bonus is 'both'"),
+    (
+      {"bonus": "verifier", "verification": "block"},
+      "block verification with bonus 'verifier'",
+    ),
+    ({"metrics": ["blue"]}, "no metric 'blue'"),
+    ({"num_timed": -1}, "NUM_TIMED is -1; wanted 0 or more"),
+    ({"batch_size": 0}, "BATCH_SIZE is 0; wanted 1 or more"),
+    (
+      {"methods": ["bild"], "alphas": "default", "temperatures": [1.0]},
+      "TEMPERATURES has 1",
+    ),
+    (
+      {"methods": ["spec_cascade_opt_three"], "alphas": "default"},
+      "takes 2 drafters",
+    ),
+    ({"verifier_checkpoint": "/none"}, "no checkpoint at /none"),
+    ({"task_feature_lengths": {}}, "TASK_FEATURE_LENGTHS is"),
+  ],
+)
+def test_what_does_not_fit_is_said_before_anything_is_decoded(
+  files, tmp_path, monkeypatch, changes, message
+):
+  monkeypatch.setattr(decoders, "_run", None)
+  with pytest.raises(ValueError, match=message):
+    tiny_sweep.run(files, tmp_path / "out", **changes)
+  assert not (tmp_path / "out").exists()
+
+
+def test_another_sweeps_folder_is_refused(sampled, files):
+  *_, out = sampled
+  with pytest.raises(OutputError, match="another run: max_decode_len is 8 "):
+    tiny_sweep.run(files, out, max_decode_len=9, trials=2)
+  with pytest.raises(OutputError, match="another run: models is"):
+    tiny_sweep.run(
+      files, out, trials=2, drafter_checkpoint=str(files / "large")
+    )
+
+
+def test_default_methods_are_those_one_drafter_allows():
+  names = plan.default_methods(1)
+  assert "spec_cascade_opt_three" not in names
+  assert len(names) == len(methods.METHODS) - 1
+  assert len(plan.default_methods(2)) == len(methods.METHODS)
+
+
+def curves(names, alphas="default", **changes):
+  settings = {"gammas": [5], "temperatures": [1.0], "seeds": [0]}
+  return plan.curves(names, alphas, vocab_size=100, **{**settings, **changes})
+
+
+def test_no_point_comes_twice():
+  found = curves(
+    plan.default_methods(),
+    gammas=[2, 3],
+    temperatures=[0.0, 0.5],
+    seeds=[0, 1],
+  )
+  made = [
+    point.settings(
+      max_decode_len=4,
+      task="",
+      split="",
+      num_examples=1,
+      drafter="",
+      verifier="",
+      seed=curve.seed,
+    ).key
+    for curve in found
+    for point in curve.points
+  ]
+  assert len(made) == len(set(made))
+  count = {}
+  for curve in found:
+    key = (curve.base.method, curve.base.temperature)
+    count[key] = count.get(key, 0) + 1
+  # No blocks, no gamma; greedy, no second seed; greedy only, no temperature.
+  assert count["verifier", 0.0] == 1
+  assert count["verifier", 0.5] == 2
+  assert count["token_cascade_chow", 0.5] == 2
+  assert count["spec_decode", 0.0] == 2
+  assert count["spec_decode", 0.5] == 4
+  assert count["bild", 0.0] == 1
+  assert ("bild", 0.5) not in count
+
+
+def test_by_default_methods_that_are_greedy_only_come_where_they_can():
+  found = curves(plan.default_methods(), temperatures=[1.0])
+  names = {curve.base.method for curve in found}
+  assert "spec_decode" in names
+  assert not any(methods.METHODS[name].greedy_only for name in names)
+
+
+def test_neighbours_are_of_different_methods():
+  found = curves(["spec_cascade_chow", "spec_cascade_opt"])
+  order = [point.method for _, point in plan.in_turns(found)]
+  assert order[:4] == ["drafter", "verifier", CHOW, "spec_cascade_opt"]
+  pairs = list(itertools.pairwise(order))
+  assert all(a != b for a, b in pairs)
+  assert len(order) == 2 + 7 + 7
+
+
+def test_timed_examples_are_drawn_from_all():
+  from speccascade.inference.inputs import Example
+  from speccascade.sweep import sweep
+
+  examples = [Example(i, "", np.zeros(1, np.int32)) for i in range(100)]
+  order = [e.index for e in sweep._timed_first(examples, 10)]
+  assert sorted(order) == list(range(100))
+  assert order[:10] == sorted(order[:10])
+  assert order[10:] == sorted(order[10:])
+  assert max(order[:10]) > 50

@@ -1,0 +1,81 @@
+"""A sweep of seconds, as a function, and as a process that kills itself.
+
+  python -m tests.sweep.tiny_sweep FILES OUT APPENDS TORN
+
+sends itself SIGKILL when it appends the row behind the first APPENDS ones,
+after TORN of its bytes were written; with -1 it ends as it should.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+
+import jax
+
+from speccascade.inference import results
+from speccascade.sweep import sweep
+from tests.inference import tiny
+
+# It shares its programs with no other: they compile in seconds.
+METHOD = "seq_cascade_chow_norm"
+TEXTS = ["one two", "three", "four five six", "seven", "eight nine", "zero"]
+
+
+def write_files(folder: pathlib.Path):
+  """Writes a pair and six examples."""
+  lines = [
+    json.dumps({"inputs": text, "targets": "one two three"}) for text in TEXTS
+  ]
+  (folder / "in.jsonl").write_text("\n".join(lines) + "\n")
+  tiny.save(folder / "small", 0)
+  tiny.save(folder / "large", 1, emb_dim=12)
+
+
+def run(files: pathlib.Path, out, **changes) -> sweep.Outcome:
+  """Sweeps one method with three alphas, at two temperatures."""
+  settings = {
+    "output_dir": out,
+    "task_feature_lengths": {"inputs": 8},
+    "vocabulary": tiny.Vocabulary(),
+    "drafter_checkpoint": str(files / "small"),
+    "verifier_checkpoint": str(files / "large"),
+    "input_file": str(files / "in.jsonl"),
+    "methods": [METHOD],
+    "alphas": {METHOD: [0.2, 0.5, 0.8]},
+    "gammas": [2],
+    "temperatures": [1.0, 0.7],
+    "max_decode_len": 8,
+    "batch_size": 4,
+    "num_timed": 2,
+    "repeats": 1,
+    "num_shown": 2,
+    "shown_methods": [METHOD],
+    "progress": False,
+  }
+  return sweep.sweep(**{**settings, **changes})
+
+
+def kill_at(appends: int, torn: int):
+  """Makes a process die as it appends a row."""
+  append = results.ResultFile.append
+
+  def dying(self, row):
+    if len(self.rows) == appends:
+      with self.path.open("ab") as file:
+        file.write(row.to_json().encode()[:torn])
+        file.flush()
+        os.fsync(file.fileno())
+      os.kill(os.getpid(), signal.SIGKILL)
+    append(self, row)
+
+  results.ResultFile.append = dying
+
+
+if __name__ == "__main__":
+  files, out, appends, torn = sys.argv[1:]
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+  if int(appends) >= 0:
+    kill_at(int(appends), int(torn))
+  print(len(run(pathlib.Path(files), out).rows))
