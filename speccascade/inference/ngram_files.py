@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 
 from speccascade.models.ngram_lm import NgramLM
-from speccascade.training import ngram_counts as ngrams
+from speccascade.training import ngram_counts
 
 FEATURES = ("inputs", "targets")
 
@@ -84,9 +84,11 @@ def build(
     )
   size = found.vocab_size if vocab_size is None else vocab_size
   vocabularies.check_fits(found, size)
-  counts = ngrams.count(_watched(texts, progress), vocab_size=size, order=order)
+  counts = ngram_counts.count(
+    _watched(texts, progress), vocab_size=size, order=order
+  )
   identity = getattr(found, "identity", None) or {}
-  model = ngrams.smooth(
+  model = ngram_counts.smooth(
     counts,
     vocab_size=size,
     successors=successors,

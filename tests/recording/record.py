@@ -85,8 +85,8 @@ def _models(drafters) -> dict:
 
 def run_decode(folder: str, drafters="small", cascade=None, **settings):
   """Decodes in.jsonl into a folder."""
-  from speccascade.experiments.drafters import Cascade
-  from speccascade.experiments.infer import infer
+  from speccascade.inference.cascades import Cascade
+  from speccascade.inference.infer import infer
 
   if cascade is not None:
     cascade = Cascade(**cascade)
@@ -95,15 +95,15 @@ def run_decode(folder: str, drafters="small", cascade=None, **settings):
 
 def run_sweep(folder: str, drafters="small", **settings):
   """Sweeps in.jsonl into a folder."""
-  from speccascade.experiments.sweep import sweep
+  from speccascade.sweep.sweep import sweep
 
   sweep(output_dir=folder, num_timed=0, **_models(drafters), **settings)
 
 
 def run_search(folder: str, ks, **settings):
   """Compares cascades on in.jsonl."""
-  from speccascade.experiments.cascade_search import search
-  from speccascade.experiments.drafters import Cascade
+  from speccascade.cascade_search.search import search
+  from speccascade.inference.cascades import Cascade
 
   models = _models(["small", "medium"])
   cascades = [Cascade(k=k, lenience=lenience) for k, lenience in ks]
@@ -112,8 +112,8 @@ def run_search(folder: str, ks, **settings):
 
 def run_report(folder: str):
   """Writes rows that are made up, and the report on them."""
-  from speccascade.experiments.report import writing
-  from tests.experiments.report import synthetic
+  from speccascade.report import writing
+  from tests.report import synthetic
 
   names = ("verifier", "spec_decode", "spec_decode_lossy", "spec_cascade_opt")
   rows = synthetic.rows(
