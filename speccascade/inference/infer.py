@@ -255,16 +255,22 @@ def _bar(total: int, progress: bool, label: str):
 def summarise(
   lines, settings, point: Point, metrics: Sequence[str], num_cut: int
 ) -> results.ResultRow:
-  """Returns the row of a run from its records."""
-  counts, predictions, references = [], [], []
+  """Returns the row of a run from its records.
+
+  Trials of an example are resampled together.
+  """
+  counts, predictions, references, indices = [], [], [], []
   for record in lines:
     counts.append(Counts.from_dict(record["aux"]["counts"]))
     predictions.append(record["prediction"])
     references.append(record.get("targets", []))
+    indices.append(record["aux"]["index"])
   total = efficiency.total(counts)
   scores = {}
   if all(references):
-    scores = quality.evaluate(metrics, predictions, references)
+    scores = quality.evaluate(
+      metrics, predictions, references, groups=indices
+    )
   return results.ResultRow(
     settings=settings,
     label=point.spec.label,

@@ -94,6 +94,16 @@ def test_output(run, tmp_path):
   assert results.ResultRow.from_json(json.dumps(metrics)) == row
 
 
+def test_trials_of_an_example_are_one_group(run, tmp_path):
+  """Greedy trials repeat each other: they tell nothing more of the score."""
+  settings = {"temperature": 0.0, "metrics": ["chrf"]}
+  one = run(output_dir=tmp_path / "one", **settings).quality["chrf"]
+  three = run(output_dir=tmp_path / "three", trials=3, **settings)
+  assert one["low"] < one["value"] < one["high"]
+  for name in ("low", "value", "high"):
+    assert three.quality["chrf"][name] == pytest.approx(one[name])
+
+
 def test_rows_do_not_depend_on_the_batch(run, tmp_path):
   run(output_dir=tmp_path / "two")
   run(output_dir=tmp_path / "four", batch_size=4)
