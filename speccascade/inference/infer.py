@@ -26,7 +26,6 @@ from speccascade.inference.point import Point
 from speccascade.inference.shards import Shards
 from speccascade.models.t5.config import T5Config
 
-METRICS = "metrics.json"
 TOKENS = "tokens.html"
 _SHARD_EXAMPLES = 128
 
@@ -215,7 +214,7 @@ def infer(
     shown = list(itertools.islice(shards.records(), num_shown))
     page = token_view.page_html(shown, _title(settings, point))
     results.write_whole(pathlib.Path(output_dir) / TOKENS, page)
-  path = pathlib.Path(output_dir) / METRICS
+  path = pathlib.Path(output_dir) / results.METRICS
   if path.exists():
     return results.ResultRow.from_json(path.read_text(encoding="utf-8"))
   row = summarise(
@@ -268,9 +267,7 @@ def summarise(
   total = efficiency.total(counts)
   scores = {}
   if all(references):
-    scores = quality.evaluate(
-      metrics, predictions, references, groups=indices
-    )
+    scores = quality.evaluate(metrics, predictions, references, groups=indices)
   return results.ResultRow(
     settings=settings,
     label=point.spec.label,

@@ -21,6 +21,8 @@ from speccascade.evaluation.timing import Latency
 
 SCHEMA = 1
 FILE_NAME = "rows.jsonl"
+METRICS = "metrics.json"  # the row of a decode
+PREDICTIONS = "predictions.jsonl"  # and its records
 _PACKAGES = ("speccascade", "jax", "jaxlib", "flax", "numpy", "sacrebleu")
 
 
@@ -213,10 +215,12 @@ def find(folder: str | os.PathLike, name: str) -> pathlib.Path | None:
 
 def read_lines(path: str | os.PathLike) -> list[bytes]:
   """Returns the lines of a file, plain or .gz; a torn last one is left out."""
+  return _read(path).split(b"\n")[:-1]
+
+
+def _read(path: str | os.PathLike) -> bytes:
   data = pathlib.Path(path).read_bytes()
-  if os.fspath(path).endswith(".gz"):
-    data = gzip.decompress(data)
-  return data.split(b"\n")[:-1]
+  return gzip.decompress(data) if os.fspath(path).endswith(".gz") else data
 
 
 def read_rows(path: str | os.PathLike) -> list[ResultRow]:
@@ -235,6 +239,18 @@ def read_rows(path: str | os.PathLike) -> list[ResultRow]:
         " again"
       ) from error
   return rows
+
+
+def read_row(path: str | os.PathLike) -> ResultRow:
+  """Returns the one row of a decode's metrics.json, plain or .gz.
+
+  Raises:
+    ValueError: it is none.
+  """
+  try:
+    return ResultRow.from_json(_read(path).decode())
+  except ValueError as error:
+    raise ValueError(f"{path}: {error}") from error
 
 
 def _drop_torn_line(path: pathlib.Path):

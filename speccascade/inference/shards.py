@@ -12,12 +12,10 @@ import os
 import pathlib
 import shutil
 
-from speccascade.inference.results import write_whole
+from speccascade.inference.results import PREDICTIONS, write_whole
 from speccascade.inference.run_folder import OutputError, RunFolder
 
 __all__ = ["PREDICTIONS", "OutputError", "Shards"]
-
-PREDICTIONS = "predictions.jsonl"
 
 
 class Shards(RunFolder):

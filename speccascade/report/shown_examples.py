@@ -6,6 +6,7 @@ import json
 import pathlib
 
 from speccascade.inference import results
+from speccascade.inference.results import ResultRow
 from speccascade.report import curves
 
 FILE_NAME = "examples.jsonl"
@@ -30,7 +31,7 @@ class Examples:
 NONE = Examples()
 
 
-def read(path: pathlib.Path | None) -> Examples:
+def read(path: pathlib.Path | None, row: ResultRow | None = None) -> Examples:
   """Returns examples of a file, or none without one.
 
   Example by example, each by all the methods that wrote it, as many as a page
@@ -39,17 +40,21 @@ def read(path: pathlib.Path | None) -> Examples:
   Args:
     path: JSON lines, plain or .gz, records with "settings" and "label" of
       their rows in front; a torn last line is left out.
+    row: the one of all records, which then say neither; or None.
 
   Raises:
     ValueError: a line is not a record; its number is given.
   """
   if path is None:
     return NONE
+  of_row = {}
+  if row is not None:
+    of_row = {"settings": vars(row.settings), "label": row.label}
   found = []
   for number, line in enumerate(results.read_lines(path), start=1):
     try:
       record = json.loads(line)
-      aux, title = record["aux"], _title(record)
+      aux, title = record["aux"], _title({**of_row, **record})
       if aux.get("trace") is not None:
         found.append((aux.get("index", 0), len(aux["tokens"]), title, record))
     except (ValueError, KeyError, TypeError, AttributeError) as error:

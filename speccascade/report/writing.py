@@ -30,7 +30,9 @@ def from_folder(
   """Reports on a folder of results; returns the page's path.
 
   Args:
-    results_dir: with rows.jsonl and perhaps shown_examples.jsonl, plain or .gz.
+    results_dir: of a sweep or the quick start, with rows.jsonl and perhaps
+      examples.jsonl; or of a decode, with metrics.json and predictions.jsonl.
+      All may be .gz.
     output_dir: None takes `results_dir`/report.
     metric: see `content.sections`.
     cost_ratio: likewise.
@@ -39,20 +41,29 @@ def from_folder(
   Raises:
     ValueError: no rows there, or rows that cannot be reported.
   """
-  path = results.find(results_dir, results.FILE_NAME)
-  if path is None:
-    raise ValueError(
-      f"{results_dir} has no {results.FILE_NAME}; give the folder that a sweep"
-      " or the quick start wrote to"
-    )
-  rows = results.read_rows(path)
-  traced = shown_examples.read(
-    results.find(results_dir, shown_examples.FILE_NAME)
-  )
+  rows, traced = read(results_dir)
   folder = results_dir / "report" if output_dir is None else output_dir
   sections = content.sections(rows, metric=metric, cost_ratio=cost_ratio)
   write(folder, rows, sections, traced, progress=progress)
   return folder / "index.html"
+
+
+def read(results_dir: pathlib.Path) -> tuple[list[ResultRow], Examples]:
+  """Returns the rows of a folder and its traced examples."""
+
+  def find(name):
+    return results.find(results_dir, name)
+
+  if (path := find(results.FILE_NAME)) is not None:
+    traced = shown_examples.read(find(shown_examples.FILE_NAME))
+    return results.read_rows(path), traced
+  if (path := find(results.METRICS)) is not None:
+    row = results.read_row(path)
+    return [row], shown_examples.read(find(results.PREDICTIONS), row)
+  raise ValueError(
+    f"{results_dir} has no {results.FILE_NAME} and no {results.METRICS}; give"
+    " the folder that a sweep, a decode or the quick start wrote to"
+  )
 
 
 def write(
