@@ -5,8 +5,8 @@ import csv
 import io
 import pathlib
 
-from speccascade.cascade_search.candidates import Scored, Study
-from speccascade.inference import results
+from speccascade import files
+from speccascade.cascade_search.candidates import Contest, Scored
 from speccascade.inference.cascades import Cascade
 
 _COLUMNS = (
@@ -21,18 +21,18 @@ _COLUMNS = (
 )
 
 
-def _line(one: Scored) -> list[str]:
-  counts, latency = one.row.counts, one.row.latency
-  per_token = [f"{n / counts.num_tokens:.3f}" for n in one.calls]
+def _line(scored: Scored) -> list[str]:
+  counts, latency = scored.row.counts, scored.row.latency
+  per_token = [f"{n / counts.num_tokens:.3f}" for n in scored.calls]
   speedup = rate = ""
   if latency is not None:
     low, high = 1 / latency.relative_high, 1 / latency.relative_low
     speedup = f"{1 / latency.relative_latency:.2f} [{low:.2f}, {high:.2f}]"
-    rate = f"{_tokens_per_s(one):.0f}"
+    rate = f"{_tokens_per_s(scored):.0f}"
   return [
-    one.cascade.label,
-    str(one.row.settings.num_examples),
-    f"{one.swi:.3f}",
+    scored.cascade.label,
+    str(scored.row.settings.num_examples),
+    f"{scored.swi:.3f}",
     speedup,
     rate,
     f"{counts.num_tokens / counts.num_blocks:.3f}",
@@ -41,45 +41,47 @@ def _line(one: Scored) -> list[str]:
   ]
 
 
-def _tokens_per_s(one: Scored) -> float:
-  latency = one.row.latency
+def _tokens_per_s(scored: Scored) -> float:
+  latency = scored.row.latency
   seconds = latency.walltime_s * latency.num_examples
-  return one.row.counts.num_tokens / seconds
+  return scored.row.counts.num_tokens / seconds
 
 
-def write(folder: pathlib.Path, study: Study, ranking: Sequence[Scored]):
+def write(folder: pathlib.Path, contest: Contest, ranking: Sequence[Scored]):
   """Writes report.md, report.csv and best.gin."""
-  lines = [_line(one) for one in ranking]
+  study = contest.study
+  lines = [_line(scored) for scored in ranking]
   text = io.StringIO()
   csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *lines])
-  results.write_whole(folder / "report.csv", text.getvalue())
+  files.write_whole(folder / "report.csv", text.getvalue())
   costs = ", ".join(
     f"{model.name} {cost:.4g}"
-    for model, cost in zip(study.pair.drafters, study.weights)
+    for model, cost in zip(study.pair.drafters, contest.weights)
   )
   table = [_COLUMNS, ["---"] * len(_COLUMNS), *lines]
-  what = f"{study.task} {study.split}".strip()
-  results.write_whole(
+  what = f"{study.sources.task} {study.sources.split}".strip()
+  files.write_whole(
     folder / "report.md",
     "\n".join(
       [
         f"# Cascades for {study.pair.verifier_name} on {what}",
         "",
-        f"Ranked by {study.objective}; those that went further stand higher."
-        f" SWI weighs calls: verifier 1, {costs or 'nothing else'}; Max-Gram"
-        " costs nothing. The verifier alone has an SWI and a speed-up of 1"
-        f"{_alone(ranking)}. K is in tokens added (increments), a row for each"
-        " level, Max-Gram last; a first row with one entry is plain"
-        " speculative decoding; l is lenience. Temperature"
-        f" {float(study.point.temperature):g}, seed {study.seed}. Speed-ups"
-        " have their 95% intervals, over examples.",
+        f"Ranked by {contest.objective.name}; those that went further stand"
+        " higher. SWI weighs calls: verifier 1,"
+        f" {costs or 'nothing else'}; Max-Gram costs nothing. The verifier"
+        f" alone has an SWI and a speed-up of 1{_alone(ranking)}. K is in"
+        " tokens added (increments), a row for each level, Max-Gram last; a"
+        " first row with one entry is plain speculative decoding; l is"
+        f" lenience. Temperature {float(contest.point.temperature):g}, seed"
+        f" {study.run.seed}. Speed-ups have their 95% intervals, over"
+        " examples.",
         "",
         *("| " + " | ".join(row) + " |" for row in table),
         "",
       ]
     ),
   )
-  results.write_whole(folder / "best.gin", _gin(ranking[0].cascade))
+  files.write_whole(folder / "best.gin", _gin(ranking[0].cascade))
 
 
 def _gin(cascade: Cascade) -> str:
@@ -103,9 +105,9 @@ def _gin(cascade: Cascade) -> str:
 def _alone(ranking: Sequence[Scored]) -> str:
   """Says how fast the verifier was, over the runs beside it."""
   rates = [
-    _tokens_per_s(one) * one.row.latency.relative_latency
-    for one in ranking
-    if one.row.latency is not None
+    _tokens_per_s(scored) * scored.row.latency.relative_latency
+    for scored in ranking
+    if scored.row.latency is not None
   ]
   if not rates:
     return ""
@@ -115,9 +117,9 @@ def _alone(ranking: Sequence[Scored]) -> str:
 def describe(ranking: Sequence[Scored]) -> str:
   """Returns the best candidates in a few lines."""
   lines = ["best first (all of them: report.md):"]
-  for one in ranking[:3]:
-    line = f"  {one.cascade.label}: SWI {one.swi:.3f}"
-    if one.row.measured_speedup:
-      line += f", speed-up {one.row.measured_speedup:.3f}"
+  for scored in ranking[:3]:
+    line = f"  {scored.cascade.label}: SWI {scored.swi:.3f}"
+    if scored.row.measured_speedup:
+      line += f", speed-up {scored.row.measured_speedup:.3f}"
     lines.append(line)
   return "\n".join(lines)

@@ -5,16 +5,12 @@ before `append` returns, so a kill loses at most the row being written, whose
 torn line is dropped when the file is opened again.
 """
 
-from collections.abc import Iterable
 import dataclasses
-import functools
 import gzip
 import hashlib
-from importlib import metadata
 import json
 import os
 import pathlib
-import subprocess
 
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
@@ -23,7 +19,6 @@ SCHEMA = 1
 FILE_NAME = "rows.jsonl"
 METRICS = "metrics.json"  # the row of a decode
 PREDICTIONS = "predictions.jsonl"  # and its records
-_PACKAGES = ("speccascade", "jax", "jaxlib", "flax", "numpy", "sacrebleu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,53 +257,3 @@ def _drop_torn_line(path: pathlib.Path):
       file.truncate(whole)
       file.flush()
       os.fsync(file.fileno())
-
-
-def write_whole(path: str | os.PathLike, text: str | Iterable[str]):
-  """Writes a text file, from one text or its parts, whole or not at all."""
-  path = pathlib.Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  part = path.with_name(f".{path.name}.{os.getpid()}.part")
-  try:
-    with part.open("w", encoding="utf-8") as file:
-      file.writelines([text] if isinstance(text, str) else text)
-      file.flush()
-      os.fsync(file.fileno())
-    os.replace(part, path)
-  finally:
-    part.unlink(missing_ok=True)
-
-
-def environment(device: str) -> dict:
-  """Returns where a row was measured: device, versions, git commit."""
-  return {
-    "device": device,
-    "versions": _versions(),
-    "git_commit": git_commit(),
-  }
-
-
-@functools.cache
-def _versions() -> dict:
-  versions = {}
-  for name in _PACKAGES:
-    try:
-      versions[name] = metadata.version(name)
-    except metadata.PackageNotFoundError:
-      versions[name] = None
-  return versions
-
-
-@functools.cache
-def git_commit() -> str | None:
-  """Returns the commit of this package's checkout, "+" behind it if changed."""
-  folder = pathlib.Path(__file__).parent
-  run = functools.partial(
-    subprocess.run, cwd=folder, capture_output=True, text=True, check=True
-  )
-  try:
-    commit = run(["git", "rev-parse", "HEAD"]).stdout.strip()
-    changed = run(["git", "status", "--porcelain", "-uno"]).stdout.strip()
-  except (OSError, subprocess.CalledProcessError):
-    return None
-  return commit + ("+" if changed else "")

@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 
-from speccascade.inference.results import write_whole
+from speccascade import files
 
 _RUN = "run.json"
 
@@ -56,4 +56,4 @@ class RunFolder:
     """Makes the folder and says in it what is being run."""
     path = self.folder / _RUN
     if not path.exists():
-      write_whole(path, json.dumps(self._run, indent=2) + "\n")
+      files.write_whole(path, json.dumps(self._run, indent=2) + "\n")

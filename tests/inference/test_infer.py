@@ -5,12 +5,21 @@ import json
 import numpy as np
 import pytest
 
-from speccascade.inference import batching, infer, results, shards
-from speccascade.inference.inputs import InputError
-from speccascade.inference.pair import PairError
+from speccascade.inference import batching, infer, results, shards, token_view
+from speccascade.inference.inputs import InputError, Inputs
+from speccascade.inference.pair import PairError, PairSpec
 from speccascade.inference.point import Point
+from speccascade.inference.settings import Measuring, Run
 from tests.inference import tiny
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+KINDS = {
+  "pair": PairSpec,
+  "inputs": Inputs,
+  "point": Point,
+  "run": Run,
+  "measuring": Measuring,
+}
 TEXTS = ["one two", "three", "four five six", "seven", "eight nine", "zero"]
 
 
@@ -47,7 +56,10 @@ def run(files, tmp_path):
       "progress": False,
       **files,
     }
-    return infer.infer(**{**settings, **changes})
+    return infer.infer(
+      **tiny.objects({**settings, **changes}, **KINDS),
+      page=token_view.page_html,
+    )
 
   return call
 
@@ -147,7 +159,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(run, tmp_path, monkeypatch):
 
 def test_a_finished_run_is_not_run_again(run, monkeypatch):
   first = run()
-  monkeypatch.setattr(infer.Batches, "run", None)
+  monkeypatch.setattr(batching.Batches, "decode", None)
   assert run() == first
 
 
@@ -257,7 +269,9 @@ def test_pairs_of_different_vocabularies(run, files, tmp_path):
 
 def test_a_model_without_numbers(run, tmp_path):
   bad = tiny.save(tmp_path / "bad" / "checkpoint_7", 1, spoil=np.nan)
-  with pytest.raises(batching.NotFiniteError, match=r"step 0 of example \d .'"):
+  with pytest.raises(
+    batching.NoDistributionError, match=r"step 0 of example \d .'"
+  ):
     run(verifier_checkpoint=bad)
   assert not (tmp_path / "out").exists()
 
