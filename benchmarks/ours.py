@@ -50,7 +50,9 @@ def forced(rate: float):
     accept = (u_accept < rate) & read & (position < count[:, None])
     num = jnp.sum(jnp.cumprod(accept, axis=1, dtype=jnp.int32), axis=1)
     token = rejection.replacement(num, count, q, pi, u_draw)
-    return rejection.Verdict(num, token, jnp.minimum(num + 1, count))
+    return rejection.Verdict(
+      num, token, jnp.minimum(num + 1, count), read=num + 1
+    )
 
   return verify
 

@@ -95,6 +95,17 @@ class Decoder:
         f"verification is {self.verification!r}; wanted one of"
         f" {', '.join(rejection.VERIFY)}"
       )
+    policy = self.draft_length.policy
+    if policy != "fixed" and self.method.compose is not None:
+      raise ValueError(
+        f"draft length {policy!r} means nothing to {self.method.label}, whose"
+        " drafter is composed of several; use 'fixed'"
+      )
+    if policy == "token_prob" and self.method.execution is bild:
+      raise ValueError(
+        f"draft length 'token_prob' means nothing to {self.method.label}, which"
+        " stops before a draw; use 'max_prob' and its threshold"
+      )
     if (
       self.verification == "block"
       and self.bonus == "verifier"
@@ -175,6 +186,12 @@ class Decoder:
         raise ValueError(f"{method.label} needs a {role}; none was given")
     drafters = () if drafter is None else _models(drafter)
     is_composed = hasattr(drafter, "propose")
+    policy = self.draft_length.policy
+    if is_composed and policy != "fixed":
+      raise ValueError(
+        f"draft length {policy!r} means nothing to the drafter given, a"
+        f" {type(drafter).__name__}; use 'fixed', or give it a stop of its own"
+      )
     if not is_composed and method.needs_drafter:
       wanted = method.num_drafters
       if method.compose is None and len(drafters) != 1:

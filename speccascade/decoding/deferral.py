@@ -16,6 +16,7 @@ import inspect
 import math
 
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade.decoding import numerics
 from speccascade.decoding.numerics import entropy, max_prob, total_variation
@@ -48,11 +49,15 @@ class Interval:
     )
 
   def contains(self, alpha: float, vocab_size: int) -> bool:
-    """Whether alpha is a finite number inside."""
+    """Whether alpha is a finite number inside, and still is in float32.
+
+    Programs use float32: a number next to an open end must not become it.
+    """
     low, high = self.ends(vocab_size)
-    above = alpha > low if self.low_open else alpha >= low
-    below = alpha < high if self.high_open else alpha <= high
-    return math.isfinite(alpha) and above and below
+    used = np.float32(alpha)
+    above = used > np.float32(low) if self.low_open else alpha >= low
+    below = used < np.float32(high) if self.high_open else alpha <= high
+    return bool(np.isfinite(used) and above and below)
 
   def describe(self, vocab_size: int) -> str:
     """Returns the range in words, as in "[0, 1)" or "any finite number"."""

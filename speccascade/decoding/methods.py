@@ -11,6 +11,7 @@ import functools
 import math
 
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade.decoding import deferral
 from speccascade.decoding.drafters.autoregressive import AutoregressiveDrafter
@@ -98,7 +99,11 @@ class Method:
       return
     if not self.alpha_interval.contains(alpha, vocab_size):
       wanted = self.alpha_interval.describe(vocab_size)
-      raise ValueError(f"alpha is {alpha:g}; {self.label} takes {wanted}")
+      given, used = f"{alpha:.12g}", f"{np.float32(alpha):.7g}"
+      rounded = "" if float(given) == float(used) else f", {used} in float32"
+      raise ValueError(
+        f"alpha is {given}{rounded}; {self.label} takes {wanted}"
+      )
 
   def host_alpha(self, alpha: float) -> float:
     """Returns what the execution gets for alpha.

@@ -44,7 +44,8 @@ def token_verify(
   run = jnp.cumprod(accept, axis=1, dtype=jnp.int32)
   num_accepted = jnp.sum(run, axis=1, dtype=jnp.int32)
   token = replacement(num_accepted, count, q, pi, u_draw)
-  return Verdict(num_accepted, token, jnp.minimum(num_accepted + 1, count))
+  examined = jnp.minimum(num_accepted + 1, count)
+  return Verdict(num_accepted, token, examined, read=num_accepted + 1)
 
 
 def block_verify(
@@ -97,7 +98,9 @@ def block_verify(
     1,
   )
   token = replacement(num_accepted, count, q, pi, u_draw, scale=scale)
-  return Verdict(num_accepted, token, jnp.minimum(num_accepted + 1, count))
+  examined = jnp.minimum(num_accepted + 1, count)
+  # A draft that was not accepted was weighed by the laws after it, too.
+  return Verdict(num_accepted, token, examined, read=count + 1)
 
 
 VERIFY = {"token": token_verify, "block": block_verify}

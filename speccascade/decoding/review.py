@@ -26,27 +26,24 @@ class Review:
     proposal: the drafted block.
     verdict: the verifier step's decision.
     drafts: [B, G+1] int32, the proposal's tokens, padded by one.
-    q1: [B, G+1, V] the drafter's laws at temperature 1; a proposal that has
-      none is its own confidence (a method that would read it refuses such a
-      drafter; inner reviews do not).
     new: [B, G+1] int32, accepted drafts and the token behind them, then 0.
     p1: [B, G+1, V] the verifier's laws at temperature 1.
     p: [B, G+1, V] as sampled.
     pi: [B, G+1, V] the target's, the bonus row as the bonus was drawn.
     passes: [B] int32, forward passes of the verifier.
-    bad: [B] bool, where some law was no distribution.
+    fault: [B] int32, the first token of `new` that rests on a law that is no
+      distribution; G+1 where none does. A fault after a rejected draft is none.
   """
 
   proposal: Proposal
   verdict: Verdict
   drafts: Array
   new: Array
-  q1: Array
   p1: Array
   p: Array
   pi: Array
   passes: Array
-  bad: Array
+  fault: Array
 
 
 def score(
@@ -122,9 +119,10 @@ def review(
   sampling: sampling_lib.Sampling,
   bonus: str = "target",
   verify=rejection.token_verify,
+  spare_copies: bool = False,
   score=score,
 ) -> tuple[tuple, Review]:
-  """Drafts a block behind `tokens[b, :length[b]]` and has it verified.
+  """Drafts a block after `tokens[b, :length[b]]` and has it verified.
 
   Args:
     drafter: proposes the block.
@@ -136,6 +134,8 @@ def review(
     active: [B] bool; the others are fed nothing.
     rngs: [B] typed keys of this round.
     target: a `Target`; the rest as in `speculative`.
+    spare_copies: static; whether copied tokens are reviewed with the verifier
+      as their target, that is without lenience.
     score: how the verifier is fed.
 
   Returns:
@@ -159,11 +159,12 @@ def review(
     verifier, states[1], tokens, length, proposal, active
   )
   p1, p = sampling.laws(logits)
-  q1 = proposal.q if proposal.q1 is None else proposal.q1
-  pi = target(q1, p1, alpha=alpha, sampled=(proposal.q, p))
+  pi = target(proposal.q1, p1, alpha=alpha, sampled=(proposal.q, p))
+  at_bonus = step == proposal.count[:, None]
   if target.uses_q and bonus == "verifier":
-    at_bonus = step == proposal.count[:, None]
     pi = jnp.where(at_bonus[..., None], p, pi)
+  if target.uses_q and spare_copies:
+    pi = jnp.where(proposal.copied[..., None], p, pi)
 
   # Verify.
   u_accept = sampling_lib.uniforms(
@@ -177,17 +178,18 @@ def review(
   end = verdict.num_accepted[:, None]
   new = jnp.where(step < end, drafts, 0)
   new = jnp.where(step == end, verdict.token[:, None], new)
-  read = step <= proposal.count[:, None]
-  bad_law = jnp.any(read & ~sampling_lib.is_law(logits), axis=1)
+  # Without `bonus_law` the drafter's law at the bonus position is not there.
+  bad = ~sampling_lib.is_law(logits) | (proposal.bad & (bonus_law | ~at_bonus))
+  bad &= step < verdict.read[:, None]
+  place = jnp.where(bad, jnp.minimum(step, end), width + 1)
   return (draft_state, verifier_state), Review(
     proposal=proposal,
     verdict=verdict,
     drafts=drafts,
     new=new,
-    q1=q1,
     p1=p1,
     p=p,
     pi=pi,
     passes=passes,
-    bad=proposal.bad | bad_law,
+    fault=jnp.min(place, axis=1),
   )

@@ -8,6 +8,7 @@ model does.
 from flax import struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade.decoding import numerics
 
@@ -51,7 +52,7 @@ class Sampling:
     Raises:
       ValueError: a setting is out of range.
     """
-    if not 0 <= temperature < float("inf"):
+    if not 0 <= np.float32(temperature) < np.inf:
       raise ValueError(
         f"temperature is {temperature}; wanted a finite number, 0 (greedy) or"
         " more"
@@ -60,8 +61,11 @@ class Sampling:
       raise ValueError(
         f"top_k is {top_k}; wanted 1 or more, or 0 for all tokens"
       )
-    if top_p is not None and not 0 < top_p <= 1:
-      raise ValueError(f"top_p is {top_p}; wanted a number in (0, 1]")
+    if top_p is not None and not 0 < np.float32(top_p) <= 1:
+      raise ValueError(
+        f"top_p is {top_p}, {np.float32(top_p):g} in float32; wanted a number"
+        " in (0, 1]"
+      )
     return cls(
       temperature=jnp.asarray(temperature, jnp.float32),
       top_p=None if top_p in (None, 1.0) else jnp.asarray(top_p, jnp.float32),

@@ -84,6 +84,7 @@ def record(
   q,
   p,
   known_q=True,
+  known_q1=True,
   known_p=True,
 ) -> Trace:
   """Writes the record of N tokens of each row at `start`; unknown laws None.
@@ -101,6 +102,7 @@ def record(
     q: [B, N, V] sampled law, or None.
     p: [B, N, V] sampled law, or None.
     known_q: [B, N] bool, where the drafter's law means something.
+    known_q1: [B, N] bool, where its confidence does.
     known_p: [B, N] bool, where the verifier's does.
   """
   top = trace.q_top.shape[-1]
@@ -112,7 +114,7 @@ def record(
     prob, index = jax.lax.top_k(law, top)
     return index, prob
 
-  known_q, known_p = jnp.asarray(known_q), jnp.asarray(known_p)
+  known_q, known_q1, known_p = map(jnp.asarray, (known_q, known_q1, known_p))
   tv = unknown[..., 0]
   if q is not None and p is not None:
     tv = jnp.where(known_q & known_p, numerics.total_variation(q, p), tv)
@@ -125,7 +127,7 @@ def record(
     tv=tv,
     block=jnp.broadcast_to(block[:, None], source.shape),
     q_top=q_top,
-    q_prob=jnp.where(known_q[..., None], q_prob, jnp.nan),
+    q_prob=jnp.where(known_q1[..., None], q_prob, jnp.nan),
     p_top=p_top,
     p_prob=jnp.where(known_p[..., None], p_prob, jnp.nan),
   )

@@ -104,18 +104,22 @@ class Proposal:
     tokens: [B, G] int32; row b proposes the first `count[b]`.
     count: [B] int32 in 0..G.
     q: [B, G+1, V] sampled law of each token; index `count[b]` is the law at the
-      bonus position (meaningful only where it was asked for), and rows behind
+      bonus position (meaningful only where it was asked for), and rows after
       it mean nothing.
-    q1: [B, G+1, V] the same at temperature 1 and unfiltered; None where the
-      drafter has no real confidence (one-hot proposals).
+    q1: [B, G+1, V] the drafter's confidence: the same at temperature 1 and
+      unfiltered; `q` itself where a token is copied.
+    copied: [B, G+1] bool, tokens that no model drafted: their law is one-hot
+      and says nothing of confidence.
     calls: [B, M] int32 forward passes of each of the drafter's models.
-    bad: [B] bool, True where a law was not a distribution (NaN, +inf).
+    bad: [B, G+1] bool, where a law was no distribution (NaN, +inf, no finite
+      logit).
   """
 
   tokens: Array
   count: Array
   q: Array
-  q1: Array | None
+  q1: Array
+  copied: Array
   calls: Array
   bad: Array
 
@@ -124,7 +128,7 @@ class Drafter(Protocol):
   """Proposes up to `width` tokens for each row. A pytree.
 
   Static: `width`; `vocab_size`; `num_models`, how many language models are
-  inside (M); `has_confidence`, whether `q1` says anything.
+  inside (M); `has_confidence`, whether `q1` says something of every token.
   """
 
   width: int
@@ -174,11 +178,13 @@ class Verdict:
     num_accepted: [B] int32 in 0..count.
     token: [B] int32, the residual or bonus token after the accepted prefix.
     examined: [B] int32, drafts looked at: the first rejected is the last one.
+    read: [B] int32 in 1..G+1, positions whose laws the decision rests on.
   """
 
   num_accepted: Array
   token: Array
   examined: Array
+  read: Array
 
 
 @struct.dataclass

@@ -61,6 +61,7 @@ def infer(
   at_least(0, NUM_SHOWN=num_shown)
   study = _study(pair, inputs, point, run, measuring)
   batches = study.batches(point, shared=False)
+  batches.check()
   settings = study.settings(point, trials=run.trials)
   size = run.batch_size * -(-_SHARD_EXAMPLES // run.batch_size)
   jobs = [

@@ -47,12 +47,12 @@ class Studies:
     for point in points:
       self.of(point, self._study.run.seed).batches(point).check()
 
-  def allowed(self, names: Sequence[str]) -> list[str]:
-    """Returns the methods whose needs the drafters meet."""
+  def allowed(self, names: Sequence[str], draft_length="fixed") -> list[str]:
+    """Returns the methods whose needs the drafters and `draft_length` meet."""
     kept = []
     for name in names:
       try:
-        self.check([Point(name, temperature=0.0)])
+        self.check([Point(name, temperature=0.0, draft_length=draft_length)])
       except ValueError:
         continue
       kept.append(name)

@@ -96,7 +96,7 @@ def sweep(
       composed = study.pair.combined(pair.cascade, method, sha256)
     studies = Studies(study, composed)
     names = plan.methods or studies.allowed(
-      plans.default_methods(len(study.pair.drafters))
+      plans.default_methods(len(study.pair.drafters)), common.draft_length
     )
     size = study.pair.verifier.lm.vocab_size
     curves = plan.curves(common, size, names)

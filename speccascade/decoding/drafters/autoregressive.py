@@ -84,10 +84,10 @@ class AutoregressiveDrafter:
     )
     if self.stop is not None:
       return self._until_stop(state, logits, u, sampling, calls, active)
-    drafts, q1s, qs, bad = [], [], [], jnp.zeros(length.shape, bool)
+    drafts, q1s, qs, bad = [], [], [], []
     for step in range(self.width):
       q1, q, token = sampling_lib.step(sampling, logits, u[:, step])
-      bad |= ~sampling_lib.is_law(logits)
+      bad.append(~sampling_lib.is_law(logits))
       drafts.append(token)
       q1s.append(q1)
       qs.append(q)
@@ -96,13 +96,17 @@ class AutoregressiveDrafter:
         calls += one
     if bonus_law:
       q1, q = sampling.laws(logits)
+      bad.append(~sampling_lib.is_law(logits))
     else:
       q1 = q = jnp.zeros_like(qs[-1])
+      bad.append(jnp.zeros_like(bad[-1]))
+    bad = jnp.stack(bad, axis=1)
     return state, Proposal(
       tokens=jnp.stack(drafts, axis=1),
       count=jnp.full_like(length, self.width),
       q=jnp.stack([*qs, q], axis=1),
       q1=jnp.stack([*q1s, q1], axis=1),
+      copied=jnp.zeros_like(bad),
       calls=calls[:, None],
       bad=bad,
     )
@@ -124,7 +128,7 @@ class AutoregressiveDrafter:
       step, active, state, logits, drafts, count, q1s, qs, calls, bad = carry
       u_t = jax.lax.dynamic_index_in_dim(u, step, axis=1, keepdims=False)
       q1, q, token = sampling_lib.step(sampling, logits, u_t)
-      bad |= active & ~sampling_lib.is_law(logits)
+      bad = bad.at[:, step].set(~sampling_lib.is_law(logits))
       if self.stop.before_draw:
         active &= numerics.max_prob(q1) >= self.stop.below
       state, after = feeding.feed(
@@ -142,20 +146,22 @@ class AutoregressiveDrafter:
         active &= drawn >= self.stop.below
       return step + 1, active, state, logits, drafts, count, q1s, qs, calls, bad
 
-    bad = jnp.zeros((rows,), bool)
+    bad = jnp.zeros((rows, self.width + 1), bool)
     carry = (0, active, state, logits, drafts, count, law, law, calls, bad)
     carry = jax.lax.while_loop(going, body, carry)
     _, _, state, logits, drafts, count, q1s, qs, calls, bad = carry
     # Rows stand at different positions: write each one's bonus law at `count`.
     q1, q = sampling.laws(logits)
-    here = jnp.arange(self.width + 1)[None, :, None] == count[:, None, None]
+    here = jnp.arange(self.width + 1)[None] == count[:, None]
+    is_bad = ~sampling_lib.is_law(logits)[:, None]
     return state, Proposal(
       tokens=drafts,
       count=count,
-      q=jnp.where(here, q[:, None], qs),
-      q1=jnp.where(here, q1[:, None], q1s),
+      q=jnp.where(here[..., None], q[:, None], qs),
+      q1=jnp.where(here[..., None], q1[:, None], q1s),
+      copied=jnp.zeros_like(bad),
       calls=calls[:, None],
-      bad=bad,
+      bad=jnp.where(here, is_bad, bad),
     )
 
   def _catch_up(self, state, tokens, length, bonus_law, active):

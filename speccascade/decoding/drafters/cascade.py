@@ -7,8 +7,10 @@ is the speculative one.
 """
 
 from collections.abc import Sequence
+import math
 
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade.decoding import deferral, rejection
 from speccascade.decoding import target as targets
@@ -79,18 +81,24 @@ def cascade_drafter(
     meaning: of K; see `increments`.
     lenience: l >= 1 of the inner reviews: a draft x is accepted with
       probability min(1, l p(x) / q(x)), greedily if it is the arg-max or
-      q(x) <= l p(x). The outer review has none.
-    verify: the inner verifier step.
+      q(x) <= l p(x). Copied tokens and the outer review have none, and the
+      token after a fully accepted block is the reviewer's own.
+    verify: the inner verifier step. A lenient review that verifies its block as
+      a whole draws that last token from the lenient target instead, which takes
+      another pass of its drafter.
 
   Raises:
-    ValueError: K does not fit the drafters, or writes nothing.
+    ValueError: K does not fit the drafters, or writes nothing; lenience is no
+      number of 1 or more, or one whose 1 / l float32 cannot tell from 0; or the
+      tokens would have no stated law.
 
   Source: Chen et al., "Cascade Speculative Drafting", Algorithm 1.
   """
-  if lenience < 1:
+  alpha = 1 - 1 / lenience if lenience >= 1 else math.nan
+  if not np.float32(alpha) < 1:
     raise ValueError(
       f"lenience is {lenience:g}; wanted 1 (none) or more (1 / (1 - alpha) of"
-      " lossy speculative decoding)"
+      " lossy speculative decoding), at most 3e7"
     )
   num = len(models) + (bottom is not None)
   matrix = increments(matrix, meaning=meaning)
@@ -99,11 +107,8 @@ def cascade_drafter(
       f"K has {len(matrix)} rows for {num} drafters ({len(models)} neural,"
       f" {num - len(models)} statistical); wanted one each"
     )
-  alpha = jnp.asarray(1 - 1 / lenience, jnp.float32)
-  target = targets.lossless if lenience == 1 else targets.lossy
-  greedy = None
-  if lenience > 1:
-    greedy = LENIENT_GREEDY
+  is_lenient = lenience > 1
+  by_token = verify is rejection.token_verify
 
   def behind(i: int, j: int) -> int:
     """What others add to the prefix before drafter j of level i is asked again.
@@ -129,14 +134,21 @@ def cascade_drafter(
     if inner is None:
       # It never feeds its own last draft before it is asked again.
       return AutoregressiveDrafter(models[j], width, behind=behind(i, j) + 1)
+    if is_lenient and not by_token and isinstance(inner, HorizontalDrafter):
+      raise ValueError(
+        f"row {j + 1} of K has several drafters write a block that a lenient"
+        " review verifies as a whole: the law of its tokens would depend on"
+        " where a block began; use token verification, or lenience 1"
+      )
     return ReviewedDrafter(
       drafter=inner,
       reviewer=models[j],
-      alpha=alpha,
+      alpha=jnp.asarray(alpha, jnp.float32),
       width=width,
-      target=target,
-      greedy_target=greedy,
+      target=targets.lossy if is_lenient else targets.lossless,
+      greedy_target=LENIENT_GREEDY if is_lenient else None,
       verify=verify,
+      bonus="verifier" if by_token else "target",
       behind=behind(i, j),
     )
 

@@ -64,7 +64,8 @@ class HorizontalDrafter:
     tokens = jnp.pad(tokens, ((0, 0), (0, width)))
     law = jnp.zeros((rows, width + 1, self.vocab_size), jnp.float32)
     q, q1, count = law, law, jnp.zeros_like(length)
-    states, calls, bad = [], [], jnp.zeros((rows,), bool)
+    copied = bad = jnp.zeros((rows, width + 1), bool)
+    states, calls = [], []
     for i, drafter in enumerate(self.drafters):
       is_last = i + 1 == len(self.drafters)
       inner, part = drafter.propose(
@@ -78,18 +79,19 @@ class HorizontalDrafter:
       )
       tokens = emission.write_block(tokens, part.tokens, length + count)
       q = emission.write_block(q, part.q, count)
-      if self.has_confidence:
-        q1 = emission.write_block(q1, part.q1, count)
+      q1 = emission.write_block(q1, part.q1, count)
+      copied = emission.write_block(copied, part.copied, count)
+      bad = emission.write_block(bad, part.bad, count)
       count += part.count
       states.append(inner)
       calls.append(part.calls)
-      bad |= part.bad
     index = length[:, None] + jnp.arange(width)[None]
     return tuple(states), Proposal(
       tokens=jnp.take_along_axis(tokens, index, axis=1),
       count=count,
       q=q,
-      q1=q1 if self.has_confidence else None,
+      q1=q1,
+      copied=copied,
       calls=jnp.concatenate(calls, axis=1),
       bad=bad,
     )

@@ -90,13 +90,15 @@ class MaxGramDrafter:
     drafts = jax.vmap(lambda source, row, n: self._copy(source, row, n, num))(
       state.source, tokens, length
     )
+    q = numerics.one_hot(drafts, self.vocab_size)
     return state, Proposal(
       tokens=drafts[:, : self.width],
       count=jnp.full_like(length, self.width),
-      q=numerics.one_hot(drafts, self.vocab_size),
-      q1=None,
+      q=q,
+      q1=q,
+      copied=jnp.ones(drafts.shape, bool),
       calls=jnp.zeros((length.shape[0], 0), jnp.int32),
-      bad=jnp.zeros(length.shape, bool),
+      bad=jnp.zeros(drafts.shape, bool),
     )
 
   def _copy(self, source, tokens, length, num):

@@ -30,11 +30,14 @@ class ReviewedState:
 class ReviewedDrafter:
   """Proposes what a smaller speculative pair decodes.
 
-  The inner pair runs round after round until every row has `width` tokens. Its
-  tokens are draws of the chain of its own target, and that target's law, pi, is
-  what each of them is said to be drawn from: the outer review is exact in
-  sampling, whatever the inner target is. What a round writes past `width` is
-  cut by index, which looks at no token, and is drawn afresh next time.
+  The inner pair runs round after round until every row has `width` tokens. Each
+  of them states the law that it was drawn from, that of the inner target (with
+  `bonus="verifier"` the reviewer's own after a fully accepted block): the outer
+  review is exact in sampling, whatever the inner target is. What a round writes
+  past `width` is cut by index, which looks at no token, and is drawn afresh
+  next time.
+
+  Tokens that the inner drafter copied are reviewed without lenience, pi = p.
 
   Attributes:
     drafter: the inner drafter.
@@ -43,8 +46,13 @@ class ReviewedDrafter:
     width: static, tokens of a proposal.
     target: static, the inner `Target`; lossless without lenience.
     greedy_target: static, the inner target at temperature 0, where lenience
-      needs a rule of its own; None takes `target`.
+      needs a rule of its own; the confidence of a token is then the reviewer's,
+      as Algorithm 1 of Chen et al. returns it. None takes `target`, and the
+      confidence is its law at temperature 1.
     verify: static, the inner verifier step.
+    bonus: static, "target" or "verifier" as in `speculative`. The verifier's
+      costs the inner drafter no further pass; with block verification it has no
+      stated law unless the target is the reviewer's.
     behind: static; where the reviewer lacks up to so many tokens that others
       wrote, it reads them in the pass of its next review.
   """
@@ -62,6 +70,7 @@ class ReviewedDrafter:
   verify: object = struct.field(
     pytree_node=False, default=rejection.token_verify
   )
+  bonus: str = struct.field(pytree_node=False, default="target")
   behind: int = struct.field(pytree_node=False, default=8)
 
   @property
@@ -109,9 +118,8 @@ class ReviewedDrafter:
     cut.
     """
     rows, need = length.shape[0], self.width + bool(bonus_law)
-    target = self.target
-    if sampling.greedy and self.greedy_target is not None:
-      target = self.greedy_target
+    is_lenient = sampling.greedy and self.greedy_target is not None
+    target = self.greedy_target if is_lenient else self.target
     score = functools.partial(score_and_catch_up, behind=self.behind)
     law = jnp.zeros((rows, self._room, self.vocab_size), jnp.float32)
     num_inner = self.drafter.num_models
@@ -133,25 +141,30 @@ class ReviewedDrafter:
         target=target,
         alpha=self.alpha,
         sampling=sampling,
+        bonus=self.bonus,
         verify=self.verify,
+        spare_copies=True,
         score=score,
       )
       one = going.astype(jnp.int32)
       count += one * (block.verdict.num_accepted + 1)
       held = length + count - 1
       # What the law would be at temperature 1.
-      plain = (block.q1, block.p1)
-      pi1 = target(*plain, alpha=self.alpha, sampled=plain)
+      plain = (block.proposal.q1, block.p1)
+      confidence = block.p1
+      if not is_lenient:
+        confidence = target(*plain, alpha=self.alpha, sampled=plain)
+      bad = block.fault[:, None] == jnp.arange(block.new.shape[1])[None]
       return {
         "drafter": self.drafter.rewind(states[0], held),
         "reviewer": feeding.rewind(self.reviewer, states[1], held),
         "tokens": emission.write_block(carry["tokens"], block.new, at),
         "count": count,
         "q": emission.write_block(carry["q"], block.pi, at - length),
-        "q1": emission.write_block(carry["q1"], pi1, at - length),
+        "q1": emission.write_block(carry["q1"], confidence, at - length),
         "reviews": carry["reviews"] + block.passes,
         "calls": carry["calls"] + one[:, None] * block.proposal.calls,
-        "bad": carry["bad"] | (going & block.bad),
+        "bad": emission.write_block(carry["bad"], bad, at - length),
         "round": carry["round"] + 1,
       }
 
@@ -167,7 +180,7 @@ class ReviewedDrafter:
         "q1": law,
         "reviews": jnp.zeros_like(length),
         "calls": jnp.zeros((rows, num_inner), jnp.int32),
-        "bad": jnp.zeros((rows,), bool),
+        "bad": jnp.zeros(law.shape[:2], bool),
         "round": jnp.int32(0),
       },
     )
@@ -180,6 +193,7 @@ class ReviewedDrafter:
       count=jnp.full_like(length, self.width),
       q=carry["q"][:, : self.width + 1],
       q1=carry["q1"][:, : self.width + 1],
+      copied=jnp.zeros((rows, self.width + 1), bool),
       calls=calls,
-      bad=carry["bad"],
+      bad=carry["bad"][:, : self.width + 1],
     )

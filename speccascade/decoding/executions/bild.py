@@ -89,8 +89,7 @@ class BildDrafter:
     count = jnp.where(asked, proposal.count, 0)
     calls = jnp.where(asked[:, None], proposal.calls, 0)
     state = BildState(draft, length + count + 1)
-    bad = asked & proposal.bad  # of a row that was not asked it says nothing
-    return state, proposal.replace(count=count, calls=calls, bad=bad)
+    return state, proposal.replace(count=count, calls=calls)
 
 
 def bild(
@@ -136,7 +135,7 @@ def bild(
     ]
     num = jnp.where((first < width) & ~same, first, count)
     token = jnp.take_along_axis(best, num[:, None], axis=1)[:, 0]
-    return Verdict(num, token, jnp.minimum(num + 1, count))
+    return Verdict(num, token, jnp.minimum(num + 1, count), read=num + 1)
 
   stop = autoregressive.StopPolicy(
     jnp.asarray(fallback, jnp.float32), before_draw=True

@@ -7,7 +7,8 @@ from speccascade.decoding import sampling as sampling_lib
 from speccascade.decoding.executions import autoregressive
 from speccascade.decoding.types import Decoded
 
-REWRITE_TAG = 7  # the verifier's randomness is not the discarded draft's
+# A number that no step has: the discarded draft's randomness is not used again.
+REWRITE_TAG = 2**31 - 1
 
 
 def sequence_cascade(

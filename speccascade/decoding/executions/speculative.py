@@ -116,16 +116,17 @@ def speculative(
     # Commit: the accepted drafts and one more token, cut at EOS and the limit.
     num_accepted = block.verdict.num_accepted
     room = max_decode_len + 1 - carry.length
-    emitted, ended = emission.cut(new, num_accepted + 1, room, eos_id)
-    bad = active & block.bad
-    emitted = jnp.where(active & ~bad, emitted, 0)
+    whole = jnp.minimum(num_accepted + 1, block.fault)
+    emitted, ended = emission.cut(new, whole, room, eos_id)
+    bad = active & ~ended & (block.fault <= num_accepted)
+    emitted = jnp.where(active, emitted, 0)
     stats = _count(carry.stats, block, emitted, active)
     # The drafter's law is known at the drafts, and behind them if asked for. A
     # token rule is read at the draft, so it says nothing of the bonus position.
     is_draft = step < proposal.count[:, None]
     known_q = bonus_law | is_draft
     left, right = tracing.sides(
-      target, block.q1, block.p1, proposal.q, block.p, block.drafts, alpha
+      target, proposal.q1, block.p1, proposal.q, block.p, block.drafts, alpha
     )
     asked = jnp.where(tracing.reads_tokens(target), is_draft, known_q)
     deferred = (left < right) & asked & (step < emitted[:, None])
@@ -150,13 +151,14 @@ def speculative(
         q=proposal.q,
         p=block.p,
         known_q=known_q,
+        known_q1=known_q & ~proposal.copied,
       )
     length = carry.length + emitted
     return Carry(
       tokens=emission.write_block(carry.tokens, new, carry.length),
       length=length,
       done=carry.done | ended | bad,
-      bad_step=jnp.where(bad, carry.length - 1, carry.bad_step),
+      bad_step=jnp.where(bad, length - 1, carry.bad_step),
       drafter=drafter.rewind(states[0], length - 1),
       verifier=verifier.rewind(states[1], length - 1),
       stats=stats,

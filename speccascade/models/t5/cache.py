@@ -44,11 +44,17 @@ def write_slots(slots, new, start, axis):
 def write(cache, new, start):
   """Returns one layer's cache with a block written at slots start [B].
 
+  NaN and infinities are written as 0. The token that brought them has no law,
+  which its own logits show; in the cache they would spoil the rows of tokens
+  that do not see it, since a masked weight of 0 times NaN is NaN.
+
   Args:
     cache: keys [B, H, D, L] and values [B, H, L, D].
     new: keys [B, H, D, N] and values [B, H, N, D].
     start: [B] int32; start + N <= L.
   """
+
+  new = tuple(jnp.where(jnp.isfinite(x), x, 0) for x in new)
 
   def always(cache, new, start):
     return (

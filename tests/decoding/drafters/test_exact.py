@@ -26,6 +26,8 @@ SMALL = exact.markov([["1/2", "1/2"], ["1/2", "1/2"]])
 MEDIUM = exact.markov([["3/4", "1/4"], ["1/4", "3/4"]])
 # ... and with lenience 3, when its realised law is that of MEDIUM.
 SHARP = exact.markov([["11/12", "1/12"], ["1/12", "11/12"]])
+# With lenience 2 its realised law is that of MEDIUM, too.
+STEEP = exact.markov([["7/8", "1/8"], ["1/8", "7/8"]])
 # Accepts the likelier of MEDIUM's tokens half the time.
 LARGE = exact.markov([["3/8", "5/8"], ["5/8", "3/8"]])
 LARGE_LAW = np.array([[3, 5], [5, 3]]) / 8
@@ -41,13 +43,14 @@ def small(width=1):
   return AutoregressiveDrafter(SMALL, width)
 
 
-def reviewed(drafter, reviewer, width, lenience=1):
+def reviewed(drafter, reviewer, width, lenience=1, **how):
   return ReviewedDrafter(
     drafter,
     reviewer,
     jnp.float32(1 - 1 / lenience),
     width,
     target=targets.lossless if lenience == 1 else targets.lossy,
+    **how,
   )
 
 
@@ -60,18 +63,23 @@ def rounds(cells, num):
 # the token behind it.
 NEURAL = {(DRAFT,): [2], (ACCEPT,): [2], (DRAW,): [4]}
 COPIED = {(ACCEPT,): [4], (DRAW,): [4]}
-# Two drafters in a row: the first at path 0.
-ROW = {(DRAFT, 0): [2], (ACCEPT,): [4, 4], (DRAW,): [4]}
+# Two drafters in a row: the first at path 0. The copied token meets 7/8 or 1/8.
+ROW = {(DRAFT, 0): [2], (ACCEPT,): [2, 8], (DRAW,): [8]}
 
 CASES = {
   "lossless": (reviewed(small(), MEDIUM, 2), rounds(NEURAL, 2)),
   "lenient": (reviewed(small(), SHARP, 2, 3), rounds(NEURAL, 2)),
   "copied": (reviewed(copier(1), MEDIUM, 2), rounds(COPIED, 2)),
-  "copied, lenient": (reviewed(copier(1), SHARP, 3, 3), rounds(COPIED, 3)),
+  # A copy is reviewed without lenience.
+  "copied, lenient": (reviewed(copier(1), MEDIUM, 3, 3), rounds(COPIED, 3)),
+  "lenient, the reviewer's bonus": (
+    reviewed(small(), STEEP, 3, 2, bonus="verifier"),
+    rounds({(DRAFT,): [2], (ACCEPT,): [2], (DRAW,): [8]}, 3),
+  ),
   # Which drafter wrote a token depends on what was rejected before, and with
   # lenience so does the law that it is drawn from.
   "in a row, lenient": (
-    reviewed(HorizontalDrafter((small(), copier(1))), SHARP, 2, 3),
+    reviewed(HorizontalDrafter((small(), copier(1))), STEEP, 2, 2),
     rounds(ROW, 2),
   ),
   "reviewed, then copied": (
@@ -139,8 +147,8 @@ def test_stated_laws_are_those_drawn_from(name, bonus_law, monkeypatch):
   assert np.all(np.asarray(proposal.count) == drafter.width)
   groups = exact.assert_drawn_from(proposal.tokens, proposal.q)
   assert groups > (1 if "copied" in name else 2)
-  if bonus_law and not name.startswith("copied"):
-    # Either way the realised law is MEDIUM's.
+  if bonus_law:
+    # Every time the realised law is MEDIUM's.
     last = np.asarray(proposal.tokens)[:, -1]
     law = np.exp(np.asarray(MEDIUM.table[0]))[last]
     np.testing.assert_allclose(proposal.q[:, -1], law, atol=1e-5)
