@@ -25,7 +25,7 @@ from speccascade.models import T5LM, T5Config
 __all__ = ["Comparison", "Generation", "Pair", "PairError", "load_pair"]
 
 # A model: a checkpoint, a checkpoint with its architecture, or in memory.
-Source = str | os.PathLike | tuple[str | os.PathLike, T5Config] | T5LM
+ModelSource = str | os.PathLike | tuple[str | os.PathLike, T5Config] | T5LM
 
 DTYPES = ("float32", "bfloat16")
 COMPARED = (
@@ -39,8 +39,8 @@ COMPARED = (
 
 def load_pair(
   *,
-  drafter: Source | list[Source] | None = None,
-  verifier: Source | None = None,
+  drafter: ModelSource | list[ModelSource] | None = None,
+  verifier: ModelSource | None = None,
   vocabulary=None,
   dtype: str = "float32",
 ) -> "Pair":
@@ -85,7 +85,7 @@ def load_pair(
   return Pair(models, vocabulary)
 
 
-def _model(role: str, source: Source, dtype: str) -> Model:
+def _model(role: str, source: ModelSource, dtype: str) -> Model:
   if hasattr(source, "prefill") and hasattr(source, "extend"):
     return Model(source, role, "")
   path, config = source, None

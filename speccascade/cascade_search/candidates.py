@@ -143,7 +143,7 @@ class Candidates:
 
 
 @dataclasses.dataclass(frozen=True)
-class Objective:
+class Criterion:
   """What makes one cascade better than another; checked when made.
 
   Attributes:
@@ -207,7 +207,7 @@ class Contest:
 
   study: Study
   point: Point
-  objective: Objective
+  objective: Criterion
   weights: tuple[float, ...] = ()
 
   def study_of(self, cascade: Cascade, num: int) -> Study:

@@ -20,7 +20,7 @@ from speccascade.cascade_search import cascade_report
 from speccascade.cascade_search.candidates import (
   Candidates,
   Contest,
-  Objective,
+  Criterion,
   Scored,
 )
 from speccascade.inference import results
@@ -57,7 +57,7 @@ def search(
   point: Point,
   run: Run,
   candidates: Candidates = Candidates(),
-  objective: Objective = Objective(),
+  objective: Criterion = Criterion(),
   rounds: Rounds = Rounds(),
 ) -> list[Scored]:
   """Searches, writes the report, and returns the candidates, best first.

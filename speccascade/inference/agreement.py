@@ -10,7 +10,7 @@ import numpy as np
 from speccascade.decoding.types import LanguageModel
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import batching
-from speccascade.inference.inputs import Example
+from speccascade.inference.inputs import Source
 
 # Float32 sums depend on the shapes they are made in: choices this close tie.
 TIE = 1e-4
@@ -26,7 +26,7 @@ class Outputs:
 
 def agreement(
   verifier: LanguageModel,
-  examples: Sequence[Example],
+  examples: Sequence[Source],
   own: Outputs,
   alone: Outputs,
   *,
@@ -68,7 +68,7 @@ def agreement(
 
 
 def logits_after(
-  model: LanguageModel, example: Example, prefix, length, max_decode_len
+  model: LanguageModel, example: Source, prefix, length, max_decode_len
 ) -> np.ndarray:
   """Returns [V], the logits of the token after a prefix [num] of tokens."""
   inputs, _ = batching.pad_batch([example], 1, [length])

@@ -9,7 +9,7 @@ import numpy as np
 
 from speccascade.decoding import Decoded, row_keys
 from speccascade.decoding.decoders import Decoder
-from speccascade.inference.inputs import Example
+from speccascade.inference.inputs import Source
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Run
@@ -41,7 +41,7 @@ def bucket_of(length: int, lengths: Sequence[int]) -> int:
   raise ValueError(f"a source of {length} tokens fits none of {list(lengths)}")
 
 
-def by_length(examples: Sequence[Example], size: int) -> Iterator[list]:
+def by_length(examples: Sequence[Source], size: int) -> Iterator[list]:
   """Yields batches of up to `size` examples, like lengths together."""
   order = sorted(examples, key=lambda example: len(example.tokens))
   for start in range(0, len(order), size):
@@ -49,7 +49,7 @@ def by_length(examples: Sequence[Example], size: int) -> Iterator[list]:
 
 
 def pad_batch(
-  batch: Sequence[Example], rows: int, lengths: Sequence[int]
+  batch: Sequence[Source], rows: int, lengths: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns ([rows, S] int32 tokens, [rows] int32 indices).
 
@@ -107,7 +107,7 @@ class Batches:
       self.point.sampling,
     )
 
-  def prepare(self, batch: Sequence[Example], trial: int = 0) -> tuple:
+  def prepare(self, batch: Sequence[Source], trial: int = 0) -> tuple:
     """Returns what `call` takes for up to `batch_size` examples: all that need
     not be timed."""
     inputs, indices = pad_batch(batch, self.run.batch_size, self.lengths)
@@ -123,7 +123,7 @@ class Batches:
       self.point.sampling,
     )
 
-  def decode(self, batch: Sequence[Example], trial: int = 0) -> Decoded:
+  def decode(self, batch: Sequence[Source], trial: int = 0) -> Decoded:
     """Returns the `Decoded` of up to `batch_size` examples, padded rows too.
 
     Raises:
@@ -134,7 +134,7 @@ class Batches:
     return decoded
 
 
-def check_finite(decoded: Decoded, batch: Sequence[Example]):
+def check_finite(decoded: Decoded, batch: Sequence[Source]):
   """Raises NoDistributionError where a model gave no distribution."""
   bad = np.asarray(decoded.bad_step)[: len(batch)]
   for row in np.flatnonzero(bad >= 0):

@@ -6,7 +6,7 @@ import os
 import pathlib
 import zlib
 
-from speccascade.inference.inputs import Example, InputError, Sources, encode
+from speccascade.inference.inputs import InputError, Source, Sources, encode
 
 
 def read_file(
@@ -49,7 +49,7 @@ def read_file(
         " True"
       )
     cut += num > max_len
-    examples.append(Example(index, text, tokens, references))
+    examples.append(Source(index, text, tokens, references))
   return Sources(examples, vocabulary, max_len, where, num_cut=cut)
 
 

@@ -14,7 +14,7 @@ from speccascade.inference import settings
 
 
 @dataclasses.dataclass(frozen=True)
-class Example:
+class Source:
   """One source.
 
   Attributes:
@@ -30,7 +30,7 @@ class Example:
   references: tuple[str, ...] = ()
 
 
-def longest(examples: Sequence[Example]) -> int:
+def longest(examples: Sequence[Source]) -> int:
   """Returns the most tokens of a source."""
   return max(len(example.tokens) for example in examples)
 
@@ -50,7 +50,7 @@ class Sources:
     metrics: names in `quality.METRICS` that the task is scored by.
   """
 
-  examples: Sequence[Example]
+  examples: Sequence[Source]
   vocabulary: object
   max_len: int
   task: str = ""
@@ -190,7 +190,7 @@ def read_task(
     if len(tokens) > max_len:
       tokens, cut = np.append(tokens[: max_len - 1], tokens[-1]), cut + 1
     text = _source(example, vocabulary)
-    examples.append(Example(index, text, tokens, _targets(task, example)))
+    examples.append(Source(index, text, tokens, _targets(task, example)))
   if not examples:
     raise InputError(f"{name} has no examples in split {split!r}")
   names = (metric.__name__ for metric in getattr(task, "metric_fns", ()))
@@ -268,7 +268,7 @@ def of_texts(
         " it, shorten the text, or set truncate=True"
       )
     num_cut += num > max_len
-    examples.append(Example(index, text, tokens))
+    examples.append(Source(index, text, tokens))
   if not examples:
     raise InputError("there are no texts; give one or more")
   return Sources(examples, vocabulary, max_len, num_cut=num_cut)

@@ -17,7 +17,7 @@ from speccascade.evaluation import efficiency, quality, timing
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference import batching, environment, records, results
 from speccascade.inference.agreement import Outputs, agreement
-from speccascade.inference.inputs import Example
+from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultRow
 from speccascade.inference.study import Study
@@ -241,7 +241,7 @@ def result_row(
   study: Study,
   point: Point,
   counts: Counts,
-  examples: Sequence[Example] = (),
+  examples: Sequence[Source] = (),
   texts: Sequence[str] = (),
   *,
   latency: timing.Latency | None = None,
@@ -279,7 +279,7 @@ def result_row(
 
 
 def score(
-  metrics: Sequence[str], examples: Sequence[Example], texts: Sequence[str]
+  metrics: Sequence[str], examples: Sequence[Source], texts: Sequence[str]
 ) -> dict[str, dict]:
   """Returns what `quality.evaluate` says of texts; nothing without references.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from speccascade.decoding.types import SOURCES, Decoded
 from speccascade.evaluation import efficiency
-from speccascade.inference.inputs import Example
+from speccascade.inference.inputs import Source
 
 _DIGITS = 6  # of probabilities and rule sides, which are float32
 
@@ -37,7 +37,7 @@ def text_of(vocabulary, tokens) -> str:
 
 def records(
   decoded: Decoded,
-  batch: list[Example],
+  batch: list[Source],
   vocabulary,
   trial: int,
 ) -> list[dict]:

@@ -10,7 +10,7 @@ import jax
 from speccascade.inference import batching, results
 from speccascade.inference.agreement import Outputs
 from speccascade.inference.batching import Batches
-from speccascade.inference.inputs import Example, Sources, longest
+from speccascade.inference.inputs import Source, Sources, longest
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
@@ -33,7 +33,7 @@ class Study:
   measuring: Measuring = Measuring()
 
   @property
-  def examples(self) -> Sequence[Example]:
+  def examples(self) -> Sequence[Source]:
     return self.sources.examples
 
   @property
@@ -58,7 +58,7 @@ class Study:
     return [self._buckets[end - 1] for end in ends]
 
   @property
-  def timed(self) -> Sequence[Example]:
+  def timed(self) -> Sequence[Source]:
     return self.examples[: self.measuring.num_timed]
 
   @property
@@ -136,7 +136,7 @@ class Study:
     return {}
 
   @functools.cached_property
-  def _shapes(self) -> list[tuple[bool, int, Example]]:
+  def _shapes(self) -> list[tuple[bool, int, Source]]:
     """(Timed?, length, an example) of each shape that a method runs."""
     shapes = {}
     for example in self.timed:

@@ -11,6 +11,7 @@ import pathlib
 import sys
 
 from speccascade import cli
+from speccascade.cli import gin_setup
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
   try:
     return run(args.output_dir, is_fast=args.fast)
   except (ValueError, OSError) as error:
-    print(f"error: {error}", file=sys.stderr)
+    print(f"error: {gin_setup.explain(error)}", file=sys.stderr)
     return 1
   except KeyboardInterrupt:
     print("error: interrupted; run again to go on", file=sys.stderr)

@@ -27,8 +27,10 @@ FAST_TRAINING = {
   "BATCH_SIZE": 4,
   "NUM_EVAL_EXAMPLES": 0,
   "task.register.train": 400,
-  "T5Config.emb_dim": 8,
-  "T5Config.num_decoder_layers": 1,
+  "optimizers.linear.warmup_steps": 1,
+  "quickstart_small/config.T5Config.emb_dim": 8,
+  "quickstart_large/config.T5Config.emb_dim": 16,
+  "quickstart_large/config.T5Config.num_decoder_layers": 1,
 }
 FAST_TABLE = {
   "METHODS": ["spec_decode", "spec_cascade_token_v3"],

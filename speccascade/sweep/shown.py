@@ -9,7 +9,7 @@ import pathlib
 from speccascade import files
 from speccascade.decoding.methods import find
 from speccascade.inference import records
-from speccascade.inference.inputs import Example
+from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, at_least, names_of
 from speccascade.inference.study import Study
@@ -112,7 +112,7 @@ def _portions(missing, chosen) -> Iterator[list[str]]:
     yield rest[start : start + _PORTION]
 
 
-def _first(study: Study, num: int) -> list[Example]:
+def _first(study: Study, num: int) -> list[Source]:
   return sorted(study.examples, key=lambda example: example.index)[:num]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from speccascade.decoding import methods
 from speccascade.inference import results
-from speccascade.inference.inputs import Example, Inputs
+from speccascade.inference.inputs import Inputs, Source
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultFile, ResultRow
@@ -138,7 +138,7 @@ def _identity(study: Study, fingerprint: str) -> dict:
   }
 
 
-def _timed_first(examples: Sequence[Example], num: int) -> list[Example]:
+def _timed_first(examples: Sequence[Source], num: int) -> list[Source]:
   """Returns the examples with `num` drawn from all of them in front."""
   order = np.random.default_rng(0).permutation(len(examples))
   drawn = set(order[:num].tolist())

@@ -8,7 +8,7 @@ from speccascade.cascade_search import candidates, cascade_report, search
 from speccascade.cascade_search.candidates import (
   Candidates,
   Contest,
-  Objective,
+  Criterion,
   Space,
   baselines,
 )
@@ -42,7 +42,7 @@ def contest():
   return Contest(
     Study(pair, sources, Run(max_decode_len=8, batch_size=2, progress=False)),
     Point("cascade_drafting", temperature=0.0),
-    Objective(),
+    Criterion(),
     weights=(0.25, 0.125),
   )
 
@@ -202,7 +202,7 @@ def test_best_gin_says_all_that_differs(contest, tmp_path, settings, more):
 
 def test_costs(contest):
   def weights(costs):
-    return Objective(costs=costs).weights(contest.study, contest.point)
+    return Criterion(costs=costs).weights(contest.study, contest.point)
 
   assert weights([0.5, 0.25]) == [0.5, 0.25]
   assert weights("parameters") == [1.0, 1.0]
@@ -239,7 +239,7 @@ def run(files, folder, **changes):
     **files,
   }
   settings |= changes
-  goal = Objective(
+  goal = Criterion(
     **{
       name: settings.pop(key)
       for name, key in (

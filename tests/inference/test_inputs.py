@@ -112,8 +112,8 @@ def test_buckets_are_few_and_hold_all():
 
 def test_a_short_batch_repeats_its_last_example():
   batch = [
-    inputs.Example(4, "", np.array([5, 1], np.int32)),
-    inputs.Example(5, "", np.array([5, 6, 7, 8, 1], np.int32)),
+    inputs.Source(4, "", np.array([5, 1], np.int32)),
+    inputs.Source(5, "", np.array([5, 6, 7, 8, 1], np.int32)),
   ]
   tokens, indices = batching.pad_batch(batch, 4, [3, 6])
   assert tokens.tolist() == [

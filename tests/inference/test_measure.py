@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from speccascade.inference import agreement, measure, pair, results
-from speccascade.inference.inputs import Example, Sources
+from speccascade.inference.inputs import Source, Sources
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
@@ -33,7 +33,7 @@ def study():
   )
   texts = ["one two", "three", "four five six", "seven"]
   examples = [
-    Example(
+    Source(
       index, text, np.array([*VOCABULARY.encode(text), 1], np.int32), ("one",)
     )
     for index, text in enumerate(texts)

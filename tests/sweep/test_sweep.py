@@ -357,10 +357,10 @@ def test_neighbours_are_of_different_methods():
 
 
 def test_timed_examples_are_drawn_from_all():
-  from speccascade.inference.inputs import Example
+  from speccascade.inference.inputs import Source
   from speccascade.sweep import sweep
 
-  examples = [Example(i, "", np.zeros(1, np.int32)) for i in range(100)]
+  examples = [Source(i, "", np.zeros(1, np.int32)) for i in range(100)]
   order = [e.index for e in sweep._timed_first(examples, 10)]
   assert sorted(order) == list(range(100))
   assert order[:10] == sorted(order[:10])

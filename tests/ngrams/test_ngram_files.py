@@ -6,15 +6,15 @@ import pathlib
 import pytest
 import sentencepiece
 
-from speccascade import ngrams
 from speccascade.models import bigram_table
 from speccascade.models.ngram_lm import NgramLM
+from speccascade.ngrams import __main__ as ngrams
 from tests import mains
 from tests.inference import tiny
 
 pytestmark = pytest.mark.needs_tf
 
-SKELETON = pathlib.Path(ngrams.__file__).parent.parent / "configs/runs"
+SKELETON = pathlib.Path(__file__).parents[2] / "configs/runs"
 TEXT = "the cat saw the cat\nthe dog saw the cat\n"
 
 
