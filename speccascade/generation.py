@@ -10,10 +10,11 @@ import numpy as np
 from speccascade.decoding import Trace
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference import batching, records, token_view
+from speccascade.inference import batching, records
 from speccascade.inference.point import Point
 from speccascade.inference.results import Settings
 from speccascade.inference.study import Study
+from speccascade.report import token_view
 
 _SHOWN = 20  # texts in a terminal, records in a notebook
 

@@ -69,7 +69,7 @@ class Browser:
     os.close(inner_write)
     try:
       targets = self.call("Target.getTargets")["targetInfos"]
-      page = next(one for one in targets if one["type"] == "page")
+      page = next(each for each in targets if each["type"] == "page")
       attached = self.call(
         "Target.attachToTarget", targetId=page["targetId"], flatten=True
       )
@@ -129,7 +129,7 @@ class Browser:
 
   def named(self, method: str) -> list[dict]:
     """Returns the events of a name, their parameters."""
-    return [one["params"] for one in self.events if one["method"] == method]
+    return [e["params"] for e in self.events if e["method"] == method]
 
   def evaluate(self, expression: str):
     """Returns the value of a JavaScript expression."""
@@ -144,18 +144,19 @@ class Browser:
   def requests(self) -> list[str]:
     """The addresses asked for, those within the page aside."""
     asked = self.named("Network.requestWillBeSent")
-    urls = [one["request"]["url"] for one in asked]
+    urls = [event["request"]["url"] for event in asked]
     return [url for url in urls if not url.startswith("data:")]
 
   @property
   def errors(self) -> list:
     """What went wrong, as the console would show it."""
-    logged = [one["entry"] for one in self.named("Log.entryAdded")]
+    logged = [event["entry"] for event in self.named("Log.entryAdded")]
     said = self.named("Runtime.consoleAPICalled")
+    bad = ("error", "warning")
     return [
       *self.named("Runtime.exceptionThrown"),
-      *(one for one in logged if one["level"] in ("error", "warning")),
-      *(one for one in said if one["type"] in ("error", "warning")),
+      *(entry for entry in logged if entry["level"] in bad),
+      *(call for call in said if call["type"] in bad),
     ]
 
   def screenshot(self, path: str | os.PathLike):

@@ -1,9 +1,10 @@
 """Expected walltime improvement factor (EWIF) of cascades of drafts.
 
-Chen et al., "Cascade Speculative Drafting". One block of a reviewer with
-acceptance rate a and k drafts yields N tokens: N = i with probability
-a^(i-1) (1-a) for i = 1..k, and N = k+1 with probability a^k. EWIF is the
-expected number of tokens over the expected cost, in units of one verifier step.
+Chen et al., "Cascade Speculative Drafting", arXiv:2312.11462. One block of a
+reviewer with acceptance rate a and k drafts yields N tokens: N = i with
+probability a^(i-1) (1-a) for i = 1..k, and N = k+1 with probability a^k. EWIF
+is the expected number of tokens over the expected cost, in units of one
+verifier step.
 
 Letters: their alpha(M_t, M_d) is `acceptance_rate` (see `speedup`); k and n are
 the inner and outer block lengths of the paper; c1, c2 the costs of one step of
@@ -174,15 +175,11 @@ def horizontal_gradient(rates, costs) -> np.ndarray:
   array([1.8119658, 1.0940171, 0.4786325])
   """
   rates, costs = _same_length(rates, costs)
-  before = 1.0
-  behind = np.ones(len(rates))  # A of the position itself: 1 + a_{l+1} (...)
+  before = np.cumprod(np.append(1.0, rates[:-1]))
+  after = np.ones(len(rates))  # A of the position itself: 1 + a_{l+1} (...)
   for l in reversed(range(len(rates) - 1)):
-    behind[l] = 1 + rates[l + 1] * behind[l + 1]
-  gradient = np.empty(len(rates))
-  for l, rate in enumerate(rates):
-    gradient[l] = before * behind[l]
-    before *= rate
-  return gradient / (1 + costs.sum())
+    after[l] = 1 + rates[l + 1] * after[l + 1]
+  return before * after / (1 + costs.sum())
 
 
 def optimal_vertical(
@@ -198,12 +195,11 @@ def optimal_vertical(
 
   At equal EWIF the smaller k, then the smaller n.
   """
-  best = (0, 0, -np.inf)
-  for k, n in itertools.product(range(1, max_k + 1), range(1, max_n + 1)):
-    value = float(vertical_ewif(outer_rate, inner_rate, k, n, c1, c2))
-    if value > best[2]:
-      best = (k, n, value)
-  return best
+  choices = itertools.product(range(1, max_k + 1), range(1, max_n + 1))
+  value = lambda k, n: float(
+    vertical_ewif(outer_rate, inner_rate, k, n, c1, c2)
+  )
+  return max(((k, n, value(k, n)) for k, n in choices), key=lambda c: c[2])
 
 
 def optimal_horizontal(
@@ -223,13 +219,12 @@ def optimal_horizontal(
   ((5, 8), 3.929)
   """
   rates, costs = _same_length(rates, costs)
-  best = ((0,) * len(rates), 1.0)
+  value = lambda several: horizontal_ewif(
+    expand(rates, several), expand(costs, several)
+  )
   choices = range(checks.count("max_length", max_length, 1) + 1)
-  for lengths in itertools.product(choices, repeat=len(rates)):
-    value = horizontal_ewif(expand(rates, lengths), expand(costs, lengths))
-    if value > best[1]:
-      best = (lengths, value)
-  return best
+  lengths = max(itertools.product(choices, repeat=len(rates)), key=value)
+  return lengths, value(lengths)
 
 
 def table_1(costs=None) -> list[tuple]:

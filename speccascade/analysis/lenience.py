@@ -1,8 +1,9 @@
 """One knob, five names: how the papers write the lenience of acceptance.
 
 All but DistillSpec's exponential form accept a drafted x with probability
-min(1, p(x) / ((1 - alpha) q(x))) in the letters of Narasimhan et al., q the
-drafter and p the verifier. `KNOBS` maps each spelling to alpha and back.
+min(1, p(x) / ((1 - alpha) q(x))) in the letters of Narasimhan et al.
+(arXiv:2405.19261), q the drafter and p the verifier. `KNOBS` maps each spelling
+to alpha and back.
 
 | key                | symbol         | 1 - alpha | accepts with probability  |
 | ------------------ | -------------- | --------- | ------------------------- |

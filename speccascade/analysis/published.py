@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 
 class SpeedRow(NamedTuple):
-  """A row of Leviathan et al., Table 4: T5 v1.1 XXL verifier, batch 1, TPU v4.
+  """A row of Leviathan et al., arXiv:2211.17192, Table 4.
+
+  The verifier is T5 v1.1 XXL, at batch 1 on a TPU v4.
 
   Attributes:
     task: "ende" (WMT) or "cnndm".
@@ -53,7 +55,7 @@ def leviathan_rate(task: str, drafter: str, temperature: int = 0) -> float:
 
 
 class EwifRow(NamedTuple):
-  """A row of Chen et al., Table 1 (Cascade Speculative Drafting).
+  """A row of Chen et al., arXiv:2312.11462, Table 1.
 
   Attributes:
     task: "cnndm" or "ende".

@@ -12,7 +12,7 @@ import numpy as np
 from speccascade.analysis import checks
 
 
-class Estimate(NamedTuple):
+class SimulatedEwif(NamedTuple):
   """A mean over independent blocks, and the standard error of that mean."""
 
   mean: float
@@ -24,9 +24,9 @@ def _accepted_prefix(accepted: np.ndarray) -> np.ndarray:
   return np.sum(np.cumprod(accepted, axis=1, dtype=np.int64), axis=1)
 
 
-def _ewif(tokens: np.ndarray, cost: float) -> Estimate:
+def _ewif(tokens: np.ndarray, cost: float) -> SimulatedEwif:
   spread = tokens.std(ddof=1) / np.sqrt(len(tokens))
-  return Estimate(float(tokens.mean() / cost), float(spread / cost))
+  return SimulatedEwif(float(tokens.mean() / cost), float(spread / cost))
 
 
 def accepted_by_position(
@@ -51,7 +51,7 @@ def speculative(
   c: float,
   *,
   num_blocks: int,
-) -> Estimate:
+) -> SimulatedEwif:
   """Returns the simulated EWIF of one draft; twin of `speculative_ewif`."""
   rates, costs = np.full(k, acceptance_rate), np.full(k, c)
   return horizontal(rng, rates, costs, num_blocks=num_blocks)
@@ -59,7 +59,7 @@ def speculative(
 
 def horizontal(
   rng: np.random.Generator, rates, costs, *, num_blocks: int
-) -> Estimate:
+) -> SimulatedEwif:
   """Returns the simulated EWIF; twin of `horizontal_ewif`.
 
   Args:
@@ -83,7 +83,7 @@ def vertical(
   c2: float,
   *,
   num_blocks: int,
-) -> Estimate:
+) -> SimulatedEwif:
   """Returns the simulated EWIF of a vertical cascade; twin of `vertical_ewif`.
 
   The middle model reviews n blocks of k small drafts; all that comes out of

@@ -1,9 +1,10 @@
 """What one block of speculative decoding yields and costs.
 
-Leviathan et al. write alpha for the acceptance rate and beta for the acceptance
-at one prefix; here alpha is kept for the lenience of a target, and theirs is
-`acceptance_rate`: the chance that a draft is accepted, given that those before
-it in the block were, independent of position and prefix.
+Leviathan et al., arXiv:2211.17192, write alpha for the acceptance rate and beta
+for the acceptance at one prefix; here alpha is kept for the lenience of a
+target, and theirs is `acceptance_rate`: the chance that a draft is accepted,
+given that those before it in the block were, independent of position and
+prefix.
 
 Costs are in units of one single-token step of the verifier alone. Rates and
 costs may be arrays, which broadcast; `gamma` is one integer.

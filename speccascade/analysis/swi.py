@@ -3,7 +3,8 @@
 SWI = tokens / (verifier calls + sum over drafters of calls x cost). Nothing is
 timed: it is the speed-up if every call of a model cost the same, whatever its
 block length, and everything else were free. Encoder passes are not counted, and
-statistical drafters (Max-Gram, n-grams) cost 0, as in Chen et al.
+statistical drafters (Max-Gram, n-grams) cost 0, as in Chen et al.,
+arXiv:2312.11462.
 
 A reading aid for that paper: its "81%", "44%", "70%" and "32%" gains are
 differences of SWI, in units of the speed of plain decoding (4.32 - 3.51 = .81);
@@ -20,30 +21,18 @@ from speccascade.analysis import checks
 # Chen et al.'s code uses under its `model_parameters`: T5 v1.0's small and
 # base, and "7b" ten times too large, which makes 160M/7B .0023 for .0229 and
 # flatters the LLaMA rows of their version 2, Table 3.
+_SIZES = ("xxl", "xl", "large", "base", "small")
 _PARAMETERS = {
-  "params_v11": {
-    "xxl": 11300,
-    "xl": 2850,
-    "large": 783,
-    "base": 248,
-    "small": 77,
-  },
+  "params_v11": dict(zip(_SIZES, (11300, 2850, 783, 248, 77))),
   "cs_code_params": {
-    "xxl": 11300,
-    "xl": 3000,
-    "large": 770,
-    "base": 220,
-    "small": 60,
-    "7b": 70000,
-    "llama-160m": 160,
-    "llama-68m": 68,
+    **dict(zip(_SIZES, (11300, 3000, 770, 220, 60))),
+    **{"7b": 70000, "llama-160m": 160, "llama-68m": 68},
   },
 }
 # Leviathan et al., A.3: step times against T5 XXL, from profiler traces; "PW"
 # (previous work) in Chen et al.
 _LEVIATHAN = {"xxl": 1.0, "large": 0.11, "base": 0.04, "small": 0.02}
 _STATISTICAL = {"max_gram": 0.0, "bigram": 0.0, "ngram": 0.0}
-COST_TABLES = ("leviathan", *_PARAMETERS)
 
 
 def cost_table(name: str, verifier: str = "xxl") -> dict[str, float]:
@@ -61,15 +50,13 @@ def cost_table(name: str, verifier: str = "xxl") -> dict[str, float]:
   >>> cost_table("leviathan")["base"]
   0.04
   """
-  if name == "leviathan":
-    units = _LEVIATHAN
-  elif name in _PARAMETERS:
-    units = _PARAMETERS[name]
-  else:
+  tables = {"leviathan": _LEVIATHAN, **_PARAMETERS}
+  if name not in tables:
     raise ValueError(
-      f"cost table {name!r} is unknown; known are {', '.join(COST_TABLES)}; for"
+      f"cost table {name!r} is unknown; known are {', '.join(tables)}; for"
       " measured costs give a mapping"
     )
+  units = tables[name]
   if verifier not in units:
     raise ValueError(
       f"cost table {name} has no model {verifier!r}; it has {', '.join(units)}"

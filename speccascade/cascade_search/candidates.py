@@ -201,19 +201,19 @@ class Contest:
   Attributes:
     study: the pair as it was read, and all examples.
     point: method and sampling.
-    objective: what they are ranked by.
+    criterion: what they are ranked by.
     weights: cost of a call of each neural drafter.
   """
 
   study: Study
   point: Point
-  objective: Criterion
+  criterion: Criterion
   weights: tuple[float, ...] = ()
 
   def study_of(self, cascade: Cascade, num: int) -> Study:
     """Returns the study of a candidate on the first `num` examples."""
     sources = self.study.sources
-    is_timed = self.objective.name == "walltime"
+    is_timed = self.criterion.name == "walltime"
     return dataclasses.replace(
       self.study,
       pair=self.study.pair.combined(
@@ -223,7 +223,7 @@ class Contest:
       measuring=Measuring(
         metrics=(),
         num_timed=num if is_timed else 0,
-        repeats=self.objective.repeats,
+        repeats=self.criterion.repeats,
         agreement=False,
       ),
     )
@@ -247,7 +247,7 @@ class Contest:
       {"verifier": row.counts.verifier_calls, **dict(zip(names, calls))},
       {"verifier": 1.0, **dict(zip(names, self.weights))},
     )
-    if self.objective.name == "walltime":
+    if self.criterion.name == "walltime":
       value = row.measured_speedup
     return Scored(cascade, row, tuple(calls), improvement, value)
 

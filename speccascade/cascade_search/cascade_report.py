@@ -10,20 +10,13 @@ from speccascade.cascade_search.candidates import Contest, Scored
 from speccascade.inference.cascades import Cascade
 
 _COLUMNS = (
-  "cascade",
-  "examples",
-  "SWI",
-  "speed-up",
-  "tokens/s",
-  "tokens/block",
-  "verifier calls/token",
-  "drafter calls/token",
+  *("cascade", "examples", "SWI", "speed-up", "tokens/s", "tokens/block"),
+  *("verifier calls/token", "drafter calls/token"),
 )
 
 
 def _line(scored: Scored) -> list[str]:
   counts, latency = scored.row.counts, scored.row.latency
-  per_token = [f"{n / counts.num_tokens:.3f}" for n in scored.calls]
   speedup = rate = ""
   if latency is not None:
     low, high = 1 / latency.relative_high, 1 / latency.relative_low
@@ -37,7 +30,7 @@ def _line(scored: Scored) -> list[str]:
     rate,
     f"{counts.num_tokens / counts.num_blocks:.3f}",
     f"{counts.verifier_calls / counts.num_tokens:.3f}",
-    " / ".join(per_token),
+    " / ".join(f"{num / counts.num_tokens:.3f}" for num in scored.calls),
   ]
 
 
@@ -58,28 +51,21 @@ def write(folder: pathlib.Path, contest: Contest, ranking: Sequence[Scored]):
     f"{model.name} {cost:.4g}"
     for model, cost in zip(study.pair.drafters, contest.weights)
   )
-  table = [_COLUMNS, ["---"] * len(_COLUMNS), *lines]
   what = f"{study.sources.task} {study.sources.split}".strip()
+  rows = [_COLUMNS, ["---"] * len(_COLUMNS), *lines]
+  table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
   files.write_whole(
     folder / "report.md",
-    "\n".join(
-      [
-        f"# Cascades for {study.pair.verifier_name} on {what}",
-        "",
-        f"Ranked by {contest.objective.name}; those that went further stand"
-        " higher. SWI weighs calls: verifier 1,"
-        f" {costs or 'nothing else'}; Max-Gram costs nothing. The verifier"
-        f" alone has an SWI and a speed-up of 1{_alone(ranking)}. K is in"
-        " tokens added (increments), a row for each level, Max-Gram last; a"
-        " first row with one entry is plain speculative decoding; l is"
-        f" lenience. Temperature {float(contest.point.temperature):g}, seed"
-        f" {study.run.seed}. Speed-ups have their 95% intervals, over"
-        " examples.",
-        "",
-        *("| " + " | ".join(row) + " |" for row in table),
-        "",
-      ]
-    ),
+    f"# Cascades for {study.pair.verifier_name} on {what}\n\n"
+    f"Ranked by {contest.criterion.name}; those that went further stand"
+    " higher. SWI weighs calls: verifier 1,"
+    f" {costs or 'nothing else'}; Max-Gram costs nothing. The verifier"
+    " alone has an SWI and a speed-up of 1"
+    f"{_alone(ranking)}. K is in tokens added (increments), a row for each"
+    " level, Max-Gram last; a first row with one entry is plain"
+    " speculative decoding; l is lenience. Temperature"
+    f" {contest.point.temperature:g}, seed {study.run.seed}. Speed-ups"
+    f" have their 95% intervals, over examples.\n\n{table}",
   )
   files.write_whole(folder / "best.gin", _gin(ranking[0].cascade))
 

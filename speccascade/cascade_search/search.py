@@ -57,7 +57,7 @@ def search(
   point: Point,
   run: Run,
   candidates: Candidates = Candidates(),
-  objective: Criterion = Criterion(),
+  criterion: Criterion = Criterion(),
   rounds: Rounds = Rounds(),
 ) -> list[Scored]:
   """Searches, writes the report, and returns the candidates, best first.
@@ -69,7 +69,7 @@ def search(
     run: OUTPUT_DIR, a new folder or that of the same search, which is taken up,
       and how it decodes; its seed draws the candidates too.
     candidates: what is compared.
-    objective: what is best.
+    criterion: what is best.
     rounds: how it is found.
 
   Raises:
@@ -84,7 +84,7 @@ def search(
   models = pair.load(
     sources.vocabulary, needs_drafter=bool(pair.drafter_checkpoint)
   )
-  contest = Contest(Study(models, sources, run), point, objective)
+  contest = Contest(Study(models, sources, run), point, criterion)
   if candidates.cascades is not None:
     first = len(sources.examples)
   by_label = {
@@ -92,17 +92,17 @@ def search(
     for cascade in candidates.all(len(models.drafters), run.seed)
   }
   settings = contest.study.settings(point, trials=1)
-  costs = objective.costs
+  costs = criterion.costs
   asked = {
     "candidates": sorted(by_label),
     "costs": costs if isinstance(costs, str) else list(costs),
     "first_examples": first,
     "eta": rounds.eta,
-    "objective": objective.name,
+    "objective": criterion.name,
     **dataclasses.asdict(settings) | {"drafter": ""},
   }
   folder = pathlib.Path(run.output_dir)
-  known = _begin(folder, asked, lambda: objective.weights(contest.study, point))
+  known = _begin(folder, asked, lambda: criterion.weights(contest.study, point))
   contest = dataclasses.replace(contest, weights=tuple(known))
   ranking = halve(
     contest,

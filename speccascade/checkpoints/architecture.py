@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from flax import traverse_util
+
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.t5.config import T5Config
 
@@ -36,7 +38,7 @@ class Parameter(NamedTuple):
   name: str
   shape: tuple[int, ...]
   hugging_face: str
-  transposed: bool
+  transposed: bool = False
 
 
 def parameters(config: T5Config) -> list[Parameter]:
@@ -48,107 +50,70 @@ def parameters(config: T5Config) -> list[Parameter]:
   return list(_parameters(config))
 
 
+# T5X's name of each attention, and Hugging Face's.
+_ATTENTIONS = {
+  "encoder": {"attention": "SelfAttention"},
+  "decoder": {
+    "self_attention": "SelfAttention",
+    "encoder_decoder_attention": "EncDecAttention",
+  },
+}
+
+
 def _parameters(config: T5Config) -> Iterator[Parameter]:
   width, joined = config.emb_dim, config.num_heads * config.head_dim
   num_wi = len(config.mlp_activations)
   wi = ["wi"] if num_wi == 1 else [f"wi_{i}" for i in range(num_wi)]
+  scale = (width,)
 
-  yield Parameter(
-    "token_embedder/embedding",
-    (config.vocab_size, width),
-    "shared.weight",
-    False,
-  )
-  stacks = {
-    "encoder": (
-      config.num_encoder_layers,
-      [("pre_attention_layer_norm", "attention", "SelfAttention")],
-    ),
-    "decoder": (
-      config.num_decoder_layers,
-      [
-        ("pre_self_attention_layer_norm", "self_attention", "SelfAttention"),
-        (
-          "pre_cross_attention_layer_norm",
-          "encoder_decoder_attention",
-          "EncDecAttention",
-        ),
-      ],
-    ),
-  }
-  for stack, (num_layers, attentions) in stacks.items():
+  def kernel(name, shape, hugging_face):
+    return Parameter(f"{name}/kernel", shape, f"{hugging_face}.weight", True)
+
+  embedding = (config.vocab_size, width)
+  yield Parameter("token_embedder/embedding", embedding, "shared.weight")
+  for stack, attentions in _ATTENTIONS.items():
     yield Parameter(
       f"{stack}/relpos_bias/rel_embedding",
       (config.num_heads, RELATIVE_BUCKETS),
       f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
       True,
     )
-    for n in range(num_layers):
+    for n in range(getattr(config, f"num_{stack}_layers")):
       layer, block = f"{stack}/layers_{n}", f"{stack}.block.{n}.layer"
-      for i, (norm, attention, module) in enumerate(attentions):
-        yield Parameter(
-          f"{layer}/{norm}/scale",
-          (width,),
-          f"{block}.{i}.layer_norm.weight",
-          False,
-        )
+      for i, (attention, module) in enumerate(attentions.items()):
+        norm = attention.replace("encoder_decoder", "cross")
+        name = f"{layer}/pre_{norm}_layer_norm/scale"
+        yield Parameter(name, scale, f"{block}.{i}.layer_norm.weight")
         for part in ("query", "key", "value", "out"):
-          yield Parameter(
-            f"{layer}/{attention}/{part}/kernel",
+          yield kernel(
+            f"{layer}/{attention}/{part}",
             (joined, width) if part == "out" else (width, joined),
-            f"{block}.{i}.{module}.{part[0]}.weight",
-            True,
+            f"{block}.{i}.{module}.{part[0]}",
           )
       i = len(attentions)
-      yield Parameter(
-        f"{layer}/pre_mlp_layer_norm/scale",
-        (width,),
-        f"{block}.{i}.layer_norm.weight",
-        False,
-      )
+      name = f"{layer}/pre_mlp_layer_norm/scale"
+      yield Parameter(name, scale, f"{block}.{i}.layer_norm.weight")
       for name in [*wi, "wo"]:
-        yield Parameter(
-          f"{layer}/mlp/{name}/kernel",
+        yield kernel(
+          f"{layer}/mlp/{name}",
           (config.mlp_dim, width) if name == "wo" else (width, config.mlp_dim),
-          f"{block}.{i}.DenseReluDense.{name}.weight",
-          True,
+          f"{block}.{i}.DenseReluDense.{name}",
         )
-    yield Parameter(
-      f"{stack}/{stack}_norm/scale",
-      (width,),
-      f"{stack}.final_layer_norm.weight",
-      False,
-    )
+    name = f"{stack}/{stack}_norm/scale"
+    yield Parameter(name, scale, f"{stack}.final_layer_norm.weight")
   if not config.logits_via_embedding:
-    yield Parameter(
-      "decoder/logits_dense/kernel",
-      (width, config.vocab_size),
-      "lm_head.weight",
-      True,
-    )
+    shape = (width, config.vocab_size)
+    yield kernel("decoder/logits_dense", shape, "lm_head")
 
 
-def flatten(tree: dict, prefix: str = "") -> dict:
+def flatten(tree: dict) -> dict:
   """Returns {"a/b/c": leaf} of nested dicts."""
-  flat = {}
-  for key, value in tree.items():
-    if isinstance(value, dict):
-      flat.update(flatten(value, f"{prefix}{key}/"))
-    else:
-      flat[f"{prefix}{key}"] = value
-  return flat
+  return traverse_util.flatten_dict(tree, sep="/")
 
 
 def unflatten(flat: dict) -> dict:
   """Returns the nested dicts of {"a/b/c": leaf}."""
-  tree = {}
-  for path, value in flat.items():
-    *parents, last = path.split("/")
-    node = tree
-    for key in parents:
-      node = node.setdefault(key, {})
-    node[last] = value
-  return tree
+  return traverse_util.unflatten_dict(flat, sep="/")
 
 
 def check_params(params: dict, config: T5Config, *, where: str = "") -> None:
@@ -166,22 +131,22 @@ def check_params(params: dict, config: T5Config, *, where: str = "") -> None:
   got = {name: tuple(value.shape) for name, value in flatten(params).items()}
   refuse_scalable(got, where=where)
   want = {p.name: p.shape for p in parameters(config)}
-  found = []
+  faults = []
   if missing := [name for name in want if name not in got]:
-    found.append(f"missing {some(missing)}")
+    faults.append(f"missing {some(missing)}")
   if unexpected := [name for name in got if name not in want]:
-    found.append(f"unexpected {some(unexpected)}")
+    faults.append(f"unexpected {some(unexpected)}")
   if wrong := [
     f"{name} has shape {list(got[name])} in the checkpoint, {list(want[name])}"
     " by the config"
     for name in want
     if name in got and got[name] != want[name]
   ]:
-    found.append(some(wrong))
-  if found:
+    faults.append(some(wrong))
+  if faults:
     raise CheckpointError(
       f"the checkpoint {where} does not fit the model config: "
-      f"{'; '.join(found)}; give the config that the checkpoint was made with"
+      f"{'; '.join(faults)}; give the config that the checkpoint was made with"
     )
 
 
@@ -261,17 +226,19 @@ def refuse_scalable(shapes: dict[str, tuple[int, ...]], *, where: str = ""):
   )
 
 
-def check_config(given: T5Config, found: T5Config, *, where: str = "") -> None:
+def check_config(
+  wanted: T5Config, stored: T5Config, *, where: str = ""
+) -> None:
   """Checks that a config has the architecture that a checkpoint says it has.
 
   Raises:
     CheckpointError: naming every difference.
   """
   differences = [
-    f"{name}={getattr(given, name)!r} "
-    f"(the checkpoint: {getattr(found, name)!r})"
+    f"{name}={getattr(wanted, name)!r} "
+    f"(the checkpoint: {getattr(stored, name)!r})"
     for name in _ARCHITECTURE
-    if getattr(given, name) != getattr(found, name)
+    if getattr(wanted, name) != getattr(stored, name)
   ]
   if differences:
     raise CheckpointError(

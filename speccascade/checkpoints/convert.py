@@ -40,7 +40,7 @@ def convert(
     config: the architecture; needed where the source does not say it and the
       format stores it, and checked otherwise.
     step: the step to write; the source's own by default, else 0.
-    dtype: of the parameters, float32 or bfloat16; T5X's format only.
+    dtype: the parameters' dtype, float32 or bfloat16; T5X's format only.
     vocabulary: SentencePiece model whose identity is stored; ours only.
 
   Raises:
@@ -106,37 +106,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
-  parser.add_argument(
+  add = parser.add_argument
+  add(
     "--source",
     required=True,
     help="step, run or Hugging Face directory, local or gs://",
   )
-  parser.add_argument(
+  add(
     "--destination",
     required=True,
     help="run directory that gets checkpoint_<step>",
   )
-  parser.add_argument(
+  add(
     "--format",
     required=True,
     choices=("t5x", "speccascade"),
     help="T5X's native layout, or ours (Orbax, which T5X reads too)",
   )
-  parser.add_argument(
+  add(
     "--model_gin_file",
     help="gin file of the model, for a source that does not say its "
     "architecture, or to check it",
   )
-  parser.add_argument("--step", type=int, help="default: the source's, else 0")
-  parser.add_argument(
+  add("--step", type=int, help="default: the source's, else 0")
+  add(
     "--dtype",
     default="float32",
     choices=("float32", "bfloat16"),
     help="of the parameters, for --format=t5x (default: float32)",
   )
-  parser.add_argument(
-    "--vocabulary", help="SentencePiece model, for --format=speccascade"
-  )
+  add("--vocabulary", help="SentencePiece model, for --format=speccascade")
   flags = parser.parse_args(argv)
   try:
     config = None

@@ -16,7 +16,6 @@ tie_word_embeddings that it always sets to true), else `tie_word_embeddings`.
 """
 
 import contextlib
-import json
 
 import numpy as np
 
@@ -113,31 +112,23 @@ def read(directory: storage.Directory) -> tuple[dict, T5Config]:
         "config.json"
       )
     params[parameter.name] = np.ascontiguousarray(value, np.float32)
-  found = []
-  for what, items in (
-    ("missing", missing),
-    ("unexpected", sorted(tensors)),
-    ("wrong", wrong),
-  ):
-    if items:
-      found.append(f"{what}: {architecture.some(items)}")
-  if found:
+  faults = {"missing": missing, "unexpected": sorted(tensors), "wrong": wrong}
+  if any(faults.values()):
+    listed = [
+      f"{kind}: {architecture.some(names)}"
+      for kind, names in faults.items()
+      if names
+    ]
     raise CheckpointError(
       f"the weights of {where} are not those of the T5 that its config.json "
-      f"describes; {'; '.join(found)}"
+      f"describes; {'; '.join(listed)}"
     )
   return architecture.unflatten(params), config
 
 
 def _settings(directory: storage.Directory) -> dict:
   where = f"{directory}/{CONFIG}"
-  content = directory.read(CONFIG)
-  if content is None:
-    raise CheckpointNotFoundError(f"{where} is missing")
-  try:
-    settings = dict(json.loads(content))
-  except (ValueError, TypeError) as error:
-    raise CheckpointError(f"{where} cannot be parsed: {error}") from error
+  settings = directory.read_json(CONFIG)
   model_type = settings.get("model_type")
   if model_type not in _MODEL_TYPES:
     reason = (
@@ -236,17 +227,7 @@ def _tensors(directory: storage.Directory) -> dict[str, np.ndarray]:
   """Returns every array of the weight files, under Hugging Face's names."""
   if directory.has(WEIGHTS):
     return _read_file(directory, WEIGHTS)
-  content = directory.read(INDEX)
-  if content is None:
-    raise CheckpointNotFoundError(
-      f"{directory} has neither {WEIGHTS} nor {INDEX}"
-    )
-  try:
-    shard_of = dict(json.loads(content)["weight_map"])
-  except (ValueError, KeyError, TypeError) as error:
-    raise CheckpointError(
-      f"{directory}/{INDEX} cannot be parsed: {error!r}"
-    ) from error
+  shard_of = directory.read_json(INDEX, lambda index: dict(index["weight_map"]))
   tensors = {}
   for shard in sorted(set(shard_of.values())):
     if not directory.has(shard):

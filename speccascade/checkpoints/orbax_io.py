@@ -17,15 +17,14 @@ import ast
 from collections.abc import Mapping
 import dataclasses
 import hashlib
-import json
 import os
 import pathlib
 from typing import Any
 
 import numpy as np
 
-from speccascade.checkpoints import arrays, storage
-from speccascade.checkpoints.architecture import unflatten
+from speccascade.checkpoints import storage, stored_arrays
+from speccascade.checkpoints.architecture import check_params, unflatten
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
@@ -50,29 +49,13 @@ def vocabulary_identity(path: str | os.PathLike) -> dict[str, str]:
   }
 
 
-def save(
-  path: str | os.PathLike,
-  params: Mapping,
-  config: T5Config,
-  *,
-  step: int,
-  opt_state: Any = None,
-  slots: Mapping | None = None,
-  vocabulary: Mapping[str, str] | None = None,
-  extra: Mapping[str, Any] | None = None,
-) -> None:
+def save(path: str | os.PathLike, *args, **kwargs) -> None:
   """Writes one step directory, whole or not at all.
 
   Args:
     path: the directory to make, e.g. `MODEL_DIR/checkpoint_3000`.
-    params: nested dict of arrays in T5X's names.
-    config: the architecture, checked against `params`.
-    step: training steps taken.
-    opt_state: pytree of arrays, given back by `read_opt_state`.
-    slots: Adafactor's `{"v_row", "v_col", "v"}` per parameter, as in
-      `Checkpoint.optimizer`; T5X and `load(..., optimizer=True)` read them.
-    vocabulary: from `vocabulary_identity`.
-    extra: JSON values, given back in `Checkpoint.extra`.
+    *args: as in `save_args`.
+    **kwargs: as there.
 
   Raises:
     CheckpointError: the path is taken, or params do not fit the config.
@@ -80,23 +63,9 @@ def save(
   import orbax.checkpoint as ocp
 
   directory = storage.Directory(path)
-  if directory.exists():
-    raise CheckpointError(
-      f"{directory} exists already; remove it or give another path"
-    )
+  directory.refuse_existing()
   with ocp.Checkpointer(ocp.CompositeCheckpointHandler(**_handlers())) as saver:
-    saver.save(
-      directory.url,
-      args=save_args(
-        params,
-        config,
-        step=step,
-        opt_state=opt_state,
-        slots=slots,
-        vocabulary=vocabulary,
-        extra=extra,
-      ),
-    )
+    saver.save(directory.url, args=save_args(*args, **kwargs))
 
 
 def save_args(
@@ -109,15 +78,24 @@ def save_args(
   vocabulary: Mapping[str, str] | None = None,
   extra: Mapping[str, Any] | None = None,
 ):
-  """Returns what `manager(...).save(step, args=...)` takes; see `save`."""
-  import orbax.checkpoint as ocp
+  """Returns what `manager(...).save(step, args=...)` takes.
 
-  from speccascade.checkpoints.architecture import check_params
+  Args:
+    params: nested dict of arrays in T5X's names.
+    config: the architecture, checked against `params`.
+    step: training steps taken.
+    opt_state: pytree of arrays, given back by `read_opt_state`.
+    slots: Adafactor's `{"v_row", "v_col", "v"}` per parameter, as in
+      `Checkpoint.optimizer`; T5X and `load(..., optimizer=True)` read them.
+    vocabulary: from `vocabulary_identity`.
+    extra: JSON values, given back in `Checkpoint.extra`.
+  """
+  import orbax.checkpoint as ocp
 
   check_params(params, config, where="to be written")
   state = {"step": np.asarray(step, np.int32)}
   if slots is not None:
-    state["param_states"] = arrays.with_momentum(slots)
+    state["param_states"] = stored_arrays.with_momentum(slots)
   items = {
     "state": ocp.args.PyTreeSave({"target": dict(params), "state": state}),
     "metadata": ocp.args.JsonSave(
@@ -140,7 +118,6 @@ def manager(
   model_dir: str | os.PathLike,
   *,
   keep_latest: int = 1,
-  keep_best: int = 0,
   metric: str | None = None,
   best_mode: str = "max",
 ):
@@ -153,20 +130,21 @@ def manager(
   Args:
     model_dir: holds the `checkpoint_<step>` directories; made when absent.
     keep_latest: how many of the latest steps to keep.
-    keep_best: how many of the best to keep beside them.
-    metric: the metric that says which are best.
+    metric: the metric by which the best step is kept beside them, or None.
     best_mode: "max" or "min".
   """
   import orbax.checkpoint as ocp
 
   policies = ocp.checkpoint_managers
+  value = (lambda metrics: metrics[metric]) if metric else None
   keep = [policies.LatestN(keep_latest)]
-  if keep_best:
+  if metric:
+    is_min = best_mode == "min"
     keep.append(
       policies.BestN(
-        get_metric_fn=lambda metrics: metrics[metric],
-        reverse=best_mode == "min",
-        n=keep_best,
+        get_metric_fn=value,
+        reverse=is_min,
+        n=1,
         keep_checkpoints_without_metrics=False,
       )
     )
@@ -175,7 +153,7 @@ def manager(
     options=ocp.CheckpointManagerOptions(
       step_prefix=STEP_PREFIX,
       create=True,
-      best_fn=(lambda metrics: metrics[metric]) if metric else None,
+      best_fn=value,
       best_mode=best_mode,
       preservation_policy=policies.AnyPreservationPolicy(keep),
       enable_async_checkpointing=False,
@@ -194,18 +172,15 @@ def _handlers() -> dict:
   }
 
 
-def read_metadata(directory: storage.Directory) -> dict | None:
-  """Returns metadata.json of a step directory of ours, else None.
+def read_metadata(directory: storage.Directory) -> dict:
+  """Returns metadata.json of a step directory of ours.
 
   Raises:
     CheckpointError: it cannot be parsed, or is of a later version.
   """
-  content = directory.read(METADATA)
-  if content is None:
-    return None
   where = f"{directory}/{METADATA}"
-  try:
-    metadata = json.loads(content)
+
+  def parse(metadata: dict) -> dict:
     if metadata["format"] != FORMAT:
       raise CheckpointError(
         f"{where} has format {metadata['format']!r}, want {FORMAT!r}"
@@ -215,12 +190,9 @@ def read_metadata(directory: storage.Directory) -> dict | None:
         f"{where} is of version {metadata['version']}; this package reads up "
         f"to {VERSION}: install a later one"
       )
-    metadata["config"] = T5Config(**metadata["config"])
-  except (ValueError, KeyError, TypeError) as error:
-    if isinstance(error, CheckpointError):
-      raise
-    raise CheckpointError(f"{where} cannot be parsed: {error!r}") from error
-  return metadata
+    return metadata | {"config": T5Config(**metadata["config"])}
+
+  return directory.read_json(METADATA, parse)
 
 
 def read(
@@ -249,16 +221,16 @@ def read(
   tree = unflatten(
     {
       "/".join(path): value
-      for path, value in arrays.read_all(wanted, where=str(item)).items()
+      for path, value in stored_arrays.read_all(wanted, where=str(item)).items()
     }
   )
   step = tree.get("state", {}).get("step")
   if step is None:
     raise CheckpointError(f"{item}/_METADATA lists no 'state/step'")
-  params = arrays.as_float32(tree["target"], where=str(item))
+  params = stored_arrays.as_float32(tree["target"], where=str(item))
   slots = tree["state"].get("param_states")
   if slots is not None:
-    slots = arrays.without_momentum(slots, params, where=str(item))
+    slots = stored_arrays.without_momentum(slots, params, where=str(item))
   return params, int(step), slots
 
 
@@ -290,7 +262,7 @@ def read_opt_state(path: str | os.PathLike, like: Any) -> Any:
       f"{item} has other arrays than the optimizer ({odd[0]} among "
       f"{len(odd)}): resume with the optimizer that the run began with"
     )
-  values = arrays.read_all(index, where=str(item))
+  values = stored_arrays.read_all(index, where=str(item))
   for path, (_, leaf) in zip(paths, leaves):
     got = (values[path].shape, values[path].dtype)
     want = (tuple(leaf.shape), np.dtype(leaf.dtype))
@@ -312,20 +284,16 @@ def _key(key) -> str:
 
 def _index(item: storage.Directory) -> dict[tuple[str, ...], dict]:
   """Returns the tensorstore spec of each array of an Orbax pytree."""
-  content = item.read("_METADATA")
-  if content is None:
-    raise CheckpointNotFoundError(f"{item}/_METADATA is missing")
-  try:
-    metadata = json.loads(content)
-    paths = [
+
+  def parse(metadata: dict) -> tuple:
+    entries = metadata["tree_metadata"].items()
+    return metadata, [
       tuple(ast.literal_eval(path))
-      for path, entry in metadata["tree_metadata"].items()
+      for path, entry in entries
       if not entry["value_metadata"].get("skip_deserialize")
     ]
-  except (ValueError, KeyError, TypeError, SyntaxError) as error:
-    raise CheckpointError(
-      f"{item}/_METADATA cannot be parsed: {error!r}"
-    ) from error
+
+  metadata, paths = item.read_json("_METADATA", parse)
   ocdbt = metadata.get("use_ocdbt", item.has("manifest.ocdbt"))
   if ocdbt and not item.has("manifest.ocdbt"):
     raise CheckpointNotFoundError(f"{item}/manifest.ocdbt is missing")

@@ -30,18 +30,15 @@ from speccascade.checkpoints.errors import (
 from speccascade.checkpoints.storage import Directory
 from speccascade.models.t5.config import T5Config
 
+_PYTORCH = (
+  "PyTorch weights, which are not read: save them as safetensors with "
+  "T5ForConditionalGeneration.from_pretrained(source).save_pretrained("
+  "destination, safe_serialization=True)"
+)
 # What other software writes, and what to do with it.
 _FOREIGN = {
-  "pytorch_model.bin": (
-    "PyTorch weights, which are not read: save them as safetensors with "
-    "T5ForConditionalGeneration.from_pretrained(source).save_pretrained("
-    "destination, safe_serialization=True)"
-  ),
-  "pytorch_model.bin.index.json": (
-    "sharded PyTorch weights, which are not read: save them as safetensors "
-    "with T5ForConditionalGeneration.from_pretrained(source).save_pretrained("
-    "destination, safe_serialization=True)"
-  ),
+  "pytorch_model.bin": _PYTORCH,
+  "pytorch_model.bin.index.json": f"sharded {_PYTORCH}",
   "flax_model.msgpack": "Hugging Face's Flax weights: want safetensors",
   "tf_model.h5": "Hugging Face's TensorFlow weights: want safetensors",
   "_METADATA": "one item of an Orbax checkpoint: give the directory above it",
@@ -117,23 +114,23 @@ def load(
   """
   directory, layout = resolve(path)
   where = str(directory)
-  step = slots = found = vocabulary = None
+  step = slots = stored = vocabulary = None
   extra = {}
   if layout == "speccascade":
     metadata = orbax_io.read_metadata(directory)
-    found, vocabulary = metadata["config"], metadata["vocabulary"]
+    stored, vocabulary = metadata["config"], metadata["vocabulary"]
     extra = metadata["extra"]
-  if found and config:  # before gigabytes are read
-    architecture.check_config(config, found, where=where)
+  if stored and config:  # before gigabytes are read
+    architecture.check_config(config, stored, where=where)
   if layout == "hugging_face":
-    params, found = hugging_face.read(directory)
+    params, stored = hugging_face.read(directory)
     if config:
-      architecture.check_config(config, found, where=where)
+      architecture.check_config(config, stored, where=where)
   elif layout == "t5x_native":
     params, step, slots = t5x_native.read(directory, optimizer=optimizer)
   else:
     params, step, slots = orbax_io.read(directory, optimizer=optimizer)
-  config = config or found
+  config = config or stored
   if config:
     architecture.check_params(params, config, where=where)
   else:
@@ -170,10 +167,10 @@ def steps(path: str | os.PathLike) -> list[int]:
   by which its layout is told; it is passed over.
   """
   directory = Directory(path)
-  found = (t5x_native.step_of(name) for name in directory.children())
+  named = (t5x_native.step_of(name) for name in directory.children())
   return sorted(
     step
-    for step in found
+    for step in named
     if step is not None and layout_of(directory / f"checkpoint_{step}")
   )
 
@@ -183,10 +180,10 @@ def resolve(path: str | os.PathLike) -> tuple[Directory, str]:
   directory = Directory(path)
   if layout := layout_of(directory):
     return directory, layout
-  if found := steps(path):
-    latest = directory / f"checkpoint_{found[-1]}"
-    if len(found) > 1:
-      logging.info("%s holds steps %s: taking the latest", directory, found)
+  if complete := steps(path):
+    latest = directory / f"checkpoint_{complete[-1]}"
+    if len(complete) > 1:
+      logging.info("%s holds steps %s: taking the latest", directory, complete)
     return latest, layout_of(latest)
   raise _unknown(directory)
 

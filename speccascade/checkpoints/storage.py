@@ -4,14 +4,19 @@ Local files are read by Python itself; `gs://` goes through tensorstore, which
 needs neither TensorFlow nor gcsfs and reads public buckets without credentials.
 """
 
+from collections.abc import Callable
 import contextlib
 import functools
+import json
 import os
 import pathlib
 import re
 import tempfile
 
-from speccascade.checkpoints.errors import CheckpointError
+from speccascade.checkpoints.errors import (
+  CheckpointError,
+  CheckpointNotFoundError,
+)
 
 _GCS = re.compile(r"gs://([^/]+)/?(.*)", re.DOTALL)
 
@@ -70,30 +75,53 @@ class Directory:
 
   def kvstore(self) -> dict:
     """Returns the tensorstore key-value store whose keys are its files."""
+    spec = {"driver": "file", "path": self.url}
     if self.remote:
       spec = kvstore_spec(self.url)
-    else:
-      spec = {"driver": "file", "path": self.url}
     path = spec["path"].rstrip("/")
     return {**spec, "path": f"{path}/" if path else ""}
 
-  def _open(self):
+  def _ask(self, what: str, call):
+    """Returns the result of a call of its key-value store.
+
+    Raises:
+      CheckpointError: it says what cannot be done, e.g. "list gs://a/b".
+    """
     import tensorstore as ts
 
-    return ts.KvStore.open(self.kvstore(), context=context()).result()
+    try:
+      store = ts.KvStore.open(self.kvstore(), context=context()).result()
+      return call(store).result()
+    except ValueError as error:
+      raise CheckpointError(f"cannot {what}: {first_line(error)}") from error
 
   def read(self, name: str) -> bytes | None:
     """Returns the content of a file, or None where there is none."""
     if self.remote:
-      try:
-        result = self._open().read(name).result()
-      except ValueError as error:
-        raise CheckpointError(
-          f"cannot read {self.url}/{name}: {first_line(error)}"
-        ) from error
+      what = f"read {self.url}/{name}"
+      result = self._ask(what, lambda store: store.read(name))
       return result.value if result.state == "value" else None
     path = pathlib.Path(self.url, name)
     return path.read_bytes() if path.is_file() else None
+
+  def read_json(self, name: str, parse: Callable = dict):
+    """Returns what `parse` makes of the JSON in a file.
+
+    Raises:
+      CheckpointNotFoundError: there is no such file.
+      CheckpointError: it is no JSON, or `parse` cannot use it.
+    """
+    content = self.read(name)
+    if content is None:
+      raise CheckpointNotFoundError(f"{self}/{name} is missing")
+    try:
+      return parse(json.loads(content))
+    except (ValueError, KeyError, TypeError, SyntaxError) as error:
+      if isinstance(error, CheckpointError):
+        raise
+      raise CheckpointError(
+        f"{self}/{name} cannot be parsed: {error!r}"
+      ) from error
 
   def has(self, name: str) -> bool:
     """Says whether it holds a file of this name."""
@@ -101,29 +129,20 @@ class Directory:
       return os.path.isfile(os.path.join(self.url, name))
     import tensorstore as ts
 
-    found = self._open().list(
-      ts.KvStore.KeyRange(name, name + "\0")  # this key alone
-    )
-    try:
-      return bool(found.result())
-    except ValueError as error:
-      raise CheckpointError(
-        f"cannot list {self.url}: {first_line(error)}"
-      ) from error
+    key = ts.KvStore.KeyRange(name, name + "\0")  # this key alone
+    return bool(self._ask(f"list {self}", lambda store: store.list(key)))
 
-  def exists(self) -> bool:
-    """Says whether there is anything under this name."""
-    return bool(self.files()) if self.remote else os.path.lexists(self.url)
+  def refuse_existing(self) -> None:
+    """Raises CheckpointError where there is anything under this name."""
+    if self.files() if self.remote else os.path.lexists(self.url):
+      raise CheckpointError(
+        f"{self} exists already; remove it or give another path"
+      )
 
   def files(self) -> list[str]:
     """Returns the files under it, relative, those of subdirectories too."""
     if self.remote:
-      try:
-        keys = self._open().list().result()
-      except ValueError as error:
-        raise CheckpointError(
-          f"cannot list {self.url}: {first_line(error)}"
-        ) from error
+      keys = self._ask(f"list {self}", lambda store: store.list())
       return sorted(key.decode() for key in keys)
     root = pathlib.Path(self.url)
     return sorted(
@@ -141,7 +160,8 @@ class Directory:
   def write(self, name: str, content: bytes) -> None:
     """Writes one file; the object appears whole on `gs://`."""
     if self.remote:
-      self._open().write(name, content).result()
+      what = f"write {self.url}/{name}"
+      self._ask(what, lambda store: store.write(name, content))
     else:
       path = pathlib.Path(self.url, name)
       path.parent.mkdir(parents=True, exist_ok=True)

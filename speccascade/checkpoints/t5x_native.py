@@ -20,10 +20,11 @@ import re
 import shutil
 import time
 
+from flax import traverse_util
 import ml_dtypes
 import numpy as np
 
-from speccascade.checkpoints import arrays, storage
+from speccascade.checkpoints import storage, stored_arrays
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.checkpoints.errors import (
   CheckpointError,
@@ -52,15 +53,12 @@ def read(
   where = str(directory)
   version, train_state = _read_index(directory)
   state = train_state.get("state", {})
-  leaves = {
-    f"target/{name}": leaf for name, leaf in _leaves(train_state["target"])
-  }
   if "step" not in state:
     raise CheckpointError(f"{where}/{INDEX} has no state/step")
-  leaves["state/step"] = state["step"]
+  wanted = {"target": train_state["target"], "state": {"step": state["step"]}}
   if optimizer and state.get("param_states"):
-    for name, leaf in _leaves(state["param_states"]):
-      leaves[f"state/param_states/{name}"] = leaf
+    wanted["state"]["param_states"] = state["param_states"]
+  leaves = _leaves(wanted)
 
   specs = {
     name: _spec(directory, name, leaf)
@@ -72,7 +70,7 @@ def read(
   for names, whole in ((target, True), (specs.keys() - target, False)):
     # Zeros may be left out on disk; slots can be zero, parameters are not.
     some = {name: specs[name] for name in sorted(names)}
-    values |= arrays.read_all(some, where=where, whole=whole)
+    values |= stored_arrays.read_all(some, where=where, whole=whole)
   if version == 2:
     values = {
       name: value.view(ml_dtypes.bfloat16)
@@ -81,10 +79,10 @@ def read(
       for name, value in values.items()
     }
   tree = unflatten(values)
-  params = arrays.as_float32(tree["target"], where=where)
+  params = stored_arrays.as_float32(tree["target"], where=where)
   slots = tree["state"].get("param_states")
   if slots is not None:
-    slots = arrays.without_momentum(slots, params, where=where)
+    slots = stored_arrays.without_momentum(slots, params, where=where)
   return params, int(tree["state"]["step"]), slots
 
 
@@ -127,13 +125,13 @@ def _is_spec(leaf) -> bool:
   return isinstance(leaf, dict) and {"driver", "kvstore", "metadata"} <= {*leaf}
 
 
-def _leaves(tree: dict, prefix: str = ""):
-  """Yields (path, array or spec) of the msgpack's tree."""
-  for key, value in tree.items():
-    if isinstance(value, dict) and not _is_spec(value):
-      yield from _leaves(value, f"{prefix}{key}/")
-    elif value is not None:  # of an optimizer that leaves a parameter alone
-      yield f"{prefix}{key}", value
+def _leaves(tree: dict) -> dict:
+  """Returns {path: array or spec} of the msgpack's tree."""
+  flat = traverse_util.flatten_dict(
+    tree, sep="/", is_leaf=lambda _, leaf: _is_spec(leaf)
+  )
+  # None is of an optimizer that leaves a parameter alone.
+  return {name: leaf for name, leaf in flat.items() if leaf is not None}
 
 
 def _spec(directory: storage.Directory, name: str, spec: dict) -> dict:
@@ -172,7 +170,7 @@ def save(
     step: training steps taken.
     optimizer: Adafactor's slots as in `Checkpoint.optimizer`, else only the
       step is written. They stay float32.
-    dtype: of the parameters on disk, float32 or bfloat16 (nearest even).
+    dtype: the parameters' on disk, float32 or bfloat16 (nearest even).
 
   Raises:
     CheckpointError: the path is taken or has another name.
@@ -183,10 +181,7 @@ def save(
       f"T5X finds a checkpoint of step {step} by the name checkpoint_{step}, "
       f"got {directory}"
     )
-  if directory.exists():
-    raise CheckpointError(
-      f"{directory} exists already; remove it or give another path"
-    )
+  directory.refuse_existing()
   kinds = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
   if dtype not in kinds:
     raise CheckpointError(f"dtype {dtype!r}: want one of {', '.join(kinds)}")
@@ -195,7 +190,7 @@ def save(
   for name, value in flatten(dict(params)).items():
     stored[f"target/{name}"] = np.asarray(value).astype(kinds[dtype])
   if optimizer is not None:
-    for name, value in flatten(arrays.with_momentum(optimizer)).items():
+    for name, value in flatten(stored_arrays.with_momentum(optimizer)).items():
       value = np.asarray(value, np.float32)
       unfactored = name.endswith("/v") and value.shape != (1,)
       (stored if unfactored else inline)[f"state/param_states/{name}"] = value

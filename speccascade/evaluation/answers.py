@@ -31,11 +31,11 @@ def number(text: str) -> decimal.Decimal | None:
   True
   """
   _, marked, answer = text.rpartition("####")
-  found = _NUMBER.findall(answer)
-  if not found:
+  numbers = _NUMBER.findall(answer)
+  if not numbers:
     return None
   # The text after #### is the answer alone; elsewhere the last number counts.
-  digits = (found[0] if marked else found[-1]).replace(",", "")
+  digits = numbers[0 if marked else -1].replace(",", "")
   return decimal.Decimal(digits.replace("$", ""))
 
 

@@ -11,25 +11,6 @@ import numpy as np
 
 from speccascade.decoding.types import Decoded, Stats
 
-# Summed over rows as they are; the histogram and the counts by position are
-# summed row by row and keep their last axis.
-_SCALARS = (
-  "num_blocks",
-  "drafted",
-  "examined",
-  "accepted",
-  "deferred",
-  "drafter_calls",
-  "verifier_calls",
-  "verifier_extends",
-)
-_VECTORS = (
-  "calls_by_model",
-  "accepted_at",
-  "examined_by_position",
-  "accepted_by_position",
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
@@ -89,36 +70,29 @@ class Counts:
 
   def to_dict(self) -> dict:
     """Returns plain Python numbers and lists, for JSON."""
-    values = dataclasses.asdict(self)
-    return {k: list(v) if k in _VECTORS else v for k, v in values.items()}
+    values = dataclasses.asdict(self).items()
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values}
 
   @classmethod
   def from_dict(cls, values: dict) -> "Counts":
     """Returns the counts that `to_dict` wrote."""
-    return cls(
-      **{k: tuple(v) if k in _VECTORS else v for k, v in values.items()}
-    )
+    return cls(**{name: _frozen(value) for name, value in values.items()})
+
+
+def _frozen(value):
+  return tuple(value) if isinstance(value, list) else value
 
 
 def row_counts(decoded: Decoded) -> list[Counts]:
   """Returns the counts of each row of a decoded batch."""
-  stats: Stats = decoded.stats
-  lengths = np.asarray(decoded.lengths)
-  scalars = {name: np.asarray(getattr(stats, name)) for name in _SCALARS}
-  vectors = {name: np.asarray(getattr(stats, name)) for name in _VECTORS}
-  expected = np.asarray(stats.expected_acceptance)
+  columns = {"num_tokens": np.asarray(decoded.lengths).tolist()}
+  for field in dataclasses.fields(Stats):
+    columns[field.name] = np.asarray(
+      getattr(decoded.stats, field.name)
+    ).tolist()
   return [
-    Counts(
-      num_examples=1,
-      num_tokens=int(lengths[row]),
-      expected_acceptance=float(expected[row]),
-      **{name: int(value[row]) for name, value in scalars.items()},
-      **{
-        name: tuple(int(x) for x in value[row])
-        for name, value in vectors.items()
-      },
-    )
-    for row in range(len(lengths))
+    Counts(num_examples=1, **dict(zip(columns, map(_frozen, row))))
+    for row in zip(*columns.values())
   ]
 
 
@@ -142,7 +116,7 @@ def ratio(numerator: float, denominator: float) -> float | None:
 def draft_acceptance_rate(counts: Counts) -> float | None:
   """Returns accepted draft tokens / drafted tokens.
 
-  Drafts behind a rejection, an EOS or the length limit count as drafted.
+  Drafts after a rejection, an EOS or the length limit count as drafted.
   """
   return ratio(counts.accepted, counts.drafted)
 
@@ -191,7 +165,7 @@ def deferral_rate(counts: Counts) -> float | None:
   A sequential cascade calls the verifier at each position deferred, a
   speculative method once for each block.
 
-  Source: the axis of Narasimhan et al., Figure 1.
+  Source: the axis of Narasimhan et al., arXiv:2405.19261, Figure 1.
   """
   return ratio(counts.verifier_calls, counts.num_tokens)
 
@@ -265,7 +239,7 @@ def predicted_speedup(
   sequential cascades cost what they called. Encoders are left out.
 
   Args:
-    counts: of the run.
+    counts: the run's counters.
     costs: measured in the same run.
     width: tokens that one verifier pass feeds: gamma + 1, or 1.
     folds: whether each block's first drafter call feeds two tokens.

@@ -28,7 +28,7 @@ class Statistics:
   """What a corpus score needs to know of each example.
 
   Attributes:
-    name: of the metric, as in result files.
+    name: the metric's name, as in result files.
     sums: [N, K] float64, added over examples before `score`.
     score: from the K totals to a number, 0 to 100.
     signature: tells how it was computed; equal signatures are comparable.
@@ -89,16 +89,14 @@ class Statistics:
     replicates: int = 0,
   ) -> dict:
     """Returns the score as result rows hold it; arguments as in `evaluate`."""
-    made = {"value": self.value}
+    entry = {"value": self.value}
     if samples:
       whole = self if groups is None else self.grouped(groups)
       scores = whole.bootstrap(samples, seed)
-      made["low"], made["high"] = _percentiles(scores)
+      entry["low"], entry["high"] = _percentiles(scores)
       if replicates:
-        made["replicates"] = np.round(scores[:replicates], _DIGITS).tolist()
-    made["num_examples"] = len(self.sums)
-    made["signature"] = self.signature
-    return made
+        entry["replicates"] = np.round(scores[:replicates], _DIGITS).tolist()
+    return entry | {"num_examples": len(self.sums), "signature": self.signature}
 
 
 def _percentiles(scores, level: float = 0.95) -> tuple[float, float]:
@@ -227,7 +225,7 @@ def exact_match(
     predictions: N strings.
     references: N strings or lists of strings.
     read: takes the answer out of a text; None is no answer, and wrong.
-    name: of the metric.
+    name: the metric's name.
   """
   predictions, references = _checked(predictions, references)
   right = [
@@ -251,18 +249,10 @@ def token_accuracy(predictions, references):
     raise ValueError(
       f"{len(predictions)} predictions against {len(references)} references"
     )
-  sums = [
-    [
-      sum(int(a) == int(b) for a, b in zip(prediction, reference)),
-      len(reference),
-    ]
-    for prediction, reference in zip(predictions, references)
-  ]
-  return [
-    Statistics(
-      "token_accuracy", np.asarray(sums, np.float64), _ratio, "per token"
-    )
-  ]
+  same = lambda pair: sum(int(a) == int(b) for a, b in zip(*pair))
+  right = [same(pair) for pair in zip(predictions, references)]
+  sums = np.array([right, [*map(len, references)]], np.float64).T
+  return [Statistics("token_accuracy", sums, _ratio, "per token")]
 
 
 # Name -> (predictions, references) -> [Statistics].
@@ -306,11 +296,11 @@ def evaluate(
   """Returns the scores of a prediction file, ready for JSON.
 
   Args:
-    names: of `METRICS`.
+    names: metrics, keys of `METRICS`.
     predictions: N strings.
     references: N strings or lists of strings.
     samples: bootstrap resamples; 0 leaves the intervals out.
-    seed: of the bootstrap.
+    seed: seeds the bootstrap.
     groups: N numbers, such as the examples' indices where each was decoded
       several times: equal ones are resampled together. None: each by itself.
     replicates: how many of the resampled scores to keep, under "replicates".

@@ -80,7 +80,7 @@ def interleaved(
   """Times competitors in turn on a few examples, `repeats` times over.
 
   The first call of a turn is made twice and measured once. A program that runs
-  behind another one finds the caches full of the other's code and arrays, and
+  after another one finds the caches full of the other's code and arrays, and
   takes half as long again as it does when it is used for itself. Beforehand
   each is called once: that compiles. A later call that still has to compile is
   the caller's mistake: give all examples one shape.
@@ -117,7 +117,7 @@ def interleaved(
   for repeat in range(repeats):
     for number, first in enumerate(starts):
       columns = range(first, min(first + turn, len(examples)))
-      # Nobody always runs behind the same neighbour.
+      # Nobody always runs after the same neighbour.
       shift = (repeat * len(starts) + number) % len(order)
       for name in order[shift:] + order[:shift]:
         jax.block_until_ready(competitors[name](examples[first]))
@@ -139,18 +139,18 @@ def latency(seconds: np.ndarray, reference: np.ndarray) -> Latency:
     seconds: [repeats, examples] from `interleaved`.
     reference: those of the verifier alone, same run and examples.
   """
-  own, other = np.median(seconds, axis=0), np.median(reference, axis=0)
+  ours, theirs = np.median(seconds, axis=0), np.median(reference, axis=0)
   rng = np.random.default_rng(0)
-  pick = rng.integers(0, own.size, (RESAMPLES, own.size))
-  ratios = own[pick].mean(axis=1) / other[pick].mean(axis=1)
+  pick = rng.integers(0, ours.size, (RESAMPLES, ours.size))
+  ratios = ours[pick].mean(axis=1) / theirs[pick].mean(axis=1)
   low, high = np.quantile(ratios, [0.025, 0.975])
   return Latency(
-    walltime_s=float(own.mean()),
+    walltime_s=float(ours.mean()),
     by_repeat_s=tuple(float(x) for x in seconds.mean(axis=1)),
-    relative_latency=float(own.mean() / other.mean()),
+    relative_latency=float(ours.mean() / theirs.mean()),
     relative_low=float(low),
     relative_high=float(high),
-    num_examples=own.size,
+    num_examples=ours.size,
     repeats=len(seconds),
     replicates=tuple(np.round(ratios[:REPLICATES], _DIGITS).tolist()),
   )
@@ -251,13 +251,9 @@ def device_name() -> str:
   device = jax.devices()[0]
   if device.platform != "cpu":
     return f"{device.device_kind} x{jax.device_count()}"
-  return f"{_processor()}, {_cores()} cores"
-
-
-def _cores() -> int:
-  if hasattr(os, "sched_getaffinity"):
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
+  is_told = hasattr(os, "sched_getaffinity")
+  cores = len(os.sched_getaffinity(0)) if is_told else os.cpu_count() or 1
+  return f"{_processor()}, {cores} cores"
 
 
 def _processor() -> str:

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from speccascade.inference.inputs import check_one_source
 from speccascade.inference.settings import at_least
 from speccascade.models.ngram_lm import NgramLM
-from speccascade.training import ngrams
+from speccascade.training import ngram_counts
 
 FEATURES = ("inputs", "targets")
 
@@ -118,8 +118,8 @@ def build(
   size = vocabulary.vocab_size if vocab_size is None else vocab_size
   vocabularies.check_fits(vocabulary, size)
   bar = tqdm(texts, "counting", unit=" texts", delay=3, disable=not progress)
-  counts = ngrams.count(bar, vocab_size=size, order=order)
-  model = ngrams.smooth(
+  counts = ngram_counts.count(bar, vocab_size=size, order=order)
+  model = ngram_counts.smooth(
     counts,
     vocab_size=size,
     successors=successors,

@@ -19,44 +19,30 @@ def main(argv: list[str] | None = None) -> int:
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
-  add = parser.add_argument
-  add(
-    "--results_dir",
-    type=pathlib.Path,
-    required=True,
-    help="the folder with rows.jsonl",
-  )
-  add(
-    "--output_dir",
-    type=pathlib.Path,
-    help="where the report goes (RESULTS_DIR/report)",
-  )
-  add(
-    "--metric", help="of figures and summaries (the first that all rows have)"
-  )
-  add(
-    "--cost_ratio",
-    type=float,
-    help="c of the modelled latency: a drafter step over a verifier step, such"
-    " as the ratio of their parameters (the measured one)",
-  )
+  path = {"type": pathlib.Path}
+  for flag, how, text in (
+    ("results_dir", {**path, "required": True}, "the folder with rows.jsonl"),
+    ("output_dir", path, "where the report goes (RESULTS_DIR/report)"),
+    ("metric", {}, "of figures and summaries (the first that all rows have)"),
+    (
+      *("cost_ratio", {"type": float}),
+      "c of the modelled latency: a drafter step over a verifier step, such as"
+      " the ratio of their parameters (the measured one)",
+    ),
+  ):
+    parser.add_argument(f"--{flag}", help=text, **how)
   args = parser.parse_args(argv)
   try:
     from speccascade.report import writing
 
-    path = writing.from_folder(
-      args.results_dir,
-      args.output_dir,
-      metric=args.metric,
-      cost_ratio=args.cost_ratio,
-    )
+    page = writing.from_folder(**vars(args))
   except (ValueError, OSError) as error:
     print(f"error: {error}", file=sys.stderr)
     return 1
   except KeyboardInterrupt:
     print("error: interrupted", file=sys.stderr)
     return 130
-  print(f"report: {path.absolute()}")
+  print(f"report: {page.absolute()}")
   return 0
 
 

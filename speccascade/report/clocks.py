@@ -6,8 +6,9 @@ import dataclasses
 import numpy as np
 
 from speccascade.analysis import swi
-from speccascade.report.curves import REFERENCE, Measured
-from speccascade.report.frontier import Points, Sample
+from speccascade.report import frontier
+from speccascade.report.frontier import IntervalEstimate, Points
+from speccascade.report.measured import REFERENCE, Measured
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Clock:
   title: str
   cost_ratio: float | None = None
 
-  def of(self, point: Measured) -> Sample | None:
+  def of(self, point: Measured) -> IntervalEstimate | None:
     """Returns a point's latency, None where it has none.
 
     The modelled one is 1 / SWI with these costs: a drafter call costs c, a
@@ -36,26 +37,29 @@ class Clock:
       return point.latency
     counts = point.counts
     if point.method == REFERENCE:
-      return Sample(1.0)
+      return IntervalEstimate(1.0)
     if not counts.num_tokens or len(counts.calls_by_model) > 1:
       return None
     calls = {"small": counts.drafter_calls, "large": counts.verifier_extends}
     costs = {"small": self.cost_ratio, "large": 1.0}
-    return Sample(1 / swi.swi(counts.num_tokens, calls, costs))
+    return IntervalEstimate(1 / swi.swi(counts.num_tokens, calls, costs))
 
-  def points(self, members: Sequence[Measured], metric: str) -> Points | None:
-    """Returns latency and quality of those that have both; None if none has."""
-    found = self.timed(members, metric)
-    if not found:
+  def points(
+    self, members: Sequence[Measured], metric: str
+  ) -> list[Points] | None:
+    """Returns those that have both, `resampled`; None if none has."""
+    members = self.timed(members, metric)
+    if not members:
       return None
-    quality = [point.quality(metric) for point in found]
-    latency = [self.of(point) for point in found]
-    if self.cost_ratio is not None:
+    quality = [point.quality_sample(metric) for point in members]
+    if self.cost_ratio is None:
+      latency = [point.latency_sample for point in members]
+    else:
       latency = [
-        Sample(fixed.value, _repeat(fixed.value, score.replicates))
-        for fixed, score in zip(latency, quality)
+        np.full_like(scores, self.of(point).value)
+        for scores, point in zip(quality, members)
       ]
-    return Points.of(latency, quality)
+    return frontier.resampled(latency, quality)
 
   def timed(self, members: Sequence[Measured], metric: str) -> list[Measured]:
     """Returns those that have both a latency and the metric."""
@@ -64,10 +68,6 @@ class Clock:
       for point in members
       if self.of(point) is not None and point.quality(metric) is not None
     ]
-
-
-def _repeat(value: float, replicates) -> np.ndarray | None:
-  return None if replicates is None else np.full(len(replicates), value)
 
 
 MEASURED = Clock("measured", "measured wall-clock")

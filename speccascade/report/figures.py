@@ -1,187 +1,274 @@
-"""Rows to figures, PNG and SVG; no model code."""
+"""A report's figures: which curves each shows, and over what."""
 
-from collections.abc import Sequence
-import io
-import os
-import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
 
 from speccascade.inference.results import ResultRow
-from speccascade.report.styles import FAMILIES, family
+from speccascade.report.clocks import MEASURED, Clock
+from speccascade.report.drawing import Dot, LinePanel, Plot, Series, SharePanel
+from speccascade.report.frontier import IntervalEstimate
+from speccascade.report.measured import Measured, metric_title, short_label
+from speccascade.report.panels import MeasuredCurve, Panel, studies
+from speccascade.report.point_tables import ablated
+from speccascade.report.speedups import is_fast
+
+# What the papers compare; the rest crowds a figure.
+DETAIL = (
+  *("spec_decode", "spec_decode_lossy", "spec_decode_lossy_star", "bild_star"),
+  *("spec_cascade_chow", "spec_cascade_diff", "spec_cascade_opt"),
+  *("spec_cascade_token_v1", "spec_cascade_token_v2", "spec_cascade_token_v3"),
+)
+FIGURE_1 = (
+  *("token_cascade", "oracle_cascade", "spec_decode_lossy"),
+  *("drafter", "verifier"),
+)
+_LEAST = 20  # examined drafts that make a rate worth drawing
+
+
+def of_panels(
+  panels: Sequence[Panel], clocks: Sequence[Clock], metric: str
+) -> list[Plot]:
+  """Returns the figures that have anything to show, a panel for each given."""
+  plots = [
+    *(
+      quality_latency(panels, clock, metric, detail=detail)
+      for clock in clocks
+      for detail in (False, True)
+    ),
+    quality_deferral(panels, metric),
+    acceptance_by_position(panels, metric),
+    acceptance_histogram(panels, metric),
+  ]
+  return [plot for plot in plots if plot.panels]
 
 
 def quality_latency(
-  rows: Sequence[ResultRow], metric: str = "bleu", title: str = ""
-):
-  """Returns a figure of quality against relative latency.
-
-  A panel for each temperature, all methods in it, with the large model's
-  quality as a dotted line. Bars are 95% bootstrap intervals of the quality.
+  panels: Sequence[Panel], clock: Clock, metric: str, *, detail: bool = False
+) -> Plot:
+  """Returns Figure 2: quality against latency.
 
   Args:
-    rows: with latency and the metric; others are left out.
-    metric: name in `ResultRow.quality`.
-    title: above the panels.
+    panels: those without both are left out.
+    clock: which latency.
+    metric: which quality.
+    detail: the speculative methods of the papers alone, closer; panels with
+      fewer than three curves of them are left out.
+  """
+  name, subject = f"figure2_{clock.name}", "quality against latency"
+  is_shown = DETAIL.__contains__ if detail else is_fast
+  return Plot(
+    f"{name}_detail" if detail else name,
+    f"Figure 2{{}}{', detail' * detail}: {subject}, {clock.title}",
+    "The figure before, drawn closer: the papers' speculative methods."
+    if detail
+    else "Each method is a line over alpha. Dotted: the large model's quality,"
+    " and its latency, 1. Bars: 95% intervals. Oracles are in Figure 1 alone:"
+    " their latency is not that of a method.",
+    [*_latency_panels(panels, clock, metric, is_shown, 3 if detail else 1)],
+  )
+
+
+def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
+  """Returns quality against measured latency of all methods, oracles too.
 
   Raises:
     ValueError: no row has both.
   """
-  plt = pyplot()
-  rows = [row for row in rows if row.latency and metric in row.quality]
-  if not rows:
+  panels = [panel for study in studies(rows) for panel in study.panels]
+  drawn = [*_latency_panels(panels, MEASURED, metric, lambda _: True, 1)]
+  if not drawn:
     raise ValueError(f"no row has both a latency and {metric}")
-  temperatures = sorted({row.settings.temperature for row in rows})
-  names = list(dict.fromkeys(row.settings.method for row in rows))
-  numbers = {name: i + 1 for i, name in enumerate(names)}
-  figure, axes = plt.subplots(
-    1,
-    len(temperatures),
-    figsize=(5.6 * len(temperatures) + 2.6, 6.2),
-    sharey=True,
-    squeeze=False,
-    layout="constrained",
+  return Plot("quality_latency", "Quality against latency", "", drawn)
+
+
+def _latency_panels(panels, clock, metric, is_shown, least):
+  for panel in panels:
+    curves = [curve for curve in panel.curves if is_shown(curve.method)]
+    series = _quality_series(curves, clock.of, metric, clock)
+    if len(series) >= least:
+      label = f"relative latency ({clock.name})"
+      yield _quality_panel(panel, series, label, metric)
+
+
+def _quality_series(
+  curves: Iterable[MeasuredCurve],
+  number: Callable[[Measured], IntervalEstimate | None],
+  metric: str,
+  clock: Clock | None = None,
+) -> list[Series]:
+  """Returns quality against a number, where there are points with both."""
+  drawn = []
+  for curve in curves:
+    pairs = [(number(p), p.quality(metric), p) for p in curve.points]
+    dots = [Dot(x, y, tip(p, metric, clock)) for x, y, p in pairs if x and y]
+    if dots:
+      drawn.append(Series(curve.method, curve.short_label, dots))
+  return drawn
+
+
+def _quality_panel(panel: Panel, series, label: str, metric: str) -> LinePanel:
+  large = panel.large and panel.large.quality(metric)
+  dotted = (large.value, 1.0) if large else (None, None)
+  return LinePanel(panel.title, series, label, metric_title(metric), *dotted)
+
+
+def tip(point: Measured, metric: str, clock: Clock | None = None) -> str:
+  """Returns what pointing at a point shows."""
+  said, settings = [point.label], point.settings
+  if settings.alpha is not None:
+    said.append(f"alpha {settings.alpha:g}")
+  if settings.gamma is not None:
+    said.append(f"gamma {settings.gamma}")
+  if quality := point.quality(metric):
+    text = f"{metric_title(metric)} {quality.value:.1f}"
+    if quality.has_interval:
+      text += f" [{quality.low:.1f}, {quality.high:.1f}]"
+    said.append(text)
+  if latency := clock and clock.of(point):
+    said.append(f"{clock.name} latency {latency.value:.3f}")
+  rate = point.efficiency["acceptance_rate"]
+  if rate is not None:
+    said.append(f"acceptance {rate:.3f}")
+  return ", ".join(said)
+
+
+def quality_deferral(panels: Sequence[Panel], metric: str) -> Plot:
+  """Returns Figure 1: token cascades against speculative decoding."""
+  is_shown = lambda name: name == "spec_decode" or name.startswith(FIGURE_1)
+  drawn = []
+  for panel in panels:
+    curves = [curve for curve in panel.curves if is_shown(curve.method)]
+    series = _quality_series(curves, _deferral_rate, metric)
+    if any("cascade" in line.method for line in series):
+      drawn.append(_quality_panel(panel, series, "deferral rate", metric))
+  return Plot(
+    "figure1",
+    "Figure 1{}: quality against deferral rate",
+    "Deferral rate: calls of the large model a token written; a token cascade"
+    " calls it where it defers, speculative decoding once a block. The oracles"
+    " read the large model's distribution before they decide.",
+    drawn,
   )
-  for axis, temperature in zip(axes[0], temperatures):
-    members = [row for row in rows if row.settings.temperature == temperature]
-    _panel(axis, members, metric)
-    axis.set_title("greedy" if temperature == 0 else f"T = {temperature:g}")
-    axis.set_xlabel("relative latency (large model = 1)")
-  axes[0][0].set_ylabel(metric.upper() if metric == "bleu" else metric)
-  handles = {}
-  for axis in axes[0]:
-    drawn, families = axis.get_legend_handles_labels()
-    handles |= dict(zip(families, drawn))
-  figure.legend(
-    handles.values(), handles.keys(), loc="outside lower center", ncols=3
+
+
+def _deferral_rate(point: Measured) -> IntervalEstimate | None:
+  rate = point.efficiency["deferral_rate"]
+  return None if rate is None else IntervalEstimate(rate)
+
+
+def best_points(panel: Panel, metric: str) -> list[Measured]:
+  """Returns one point of each speculative curve: its best quality.
+
+  Of equals the one with the highest acceptance rate.
+  """
+  rank = lambda point: (
+    point.quality(metric).value,
+    point.efficiency["acceptance_rate"] or 0.0,
   )
-  key = figure.legend(
-    [plt.Line2D([], [], linestyle="") for _ in names],
-    [f"{number}  {name}" for name, number in numbers.items()],
-    loc="outside right center",
-    fontsize=7,
-    handlelength=0,
-    handletextpad=0,
-    frameon=False,
-  )
-  for text, name in zip(key.get_texts(), names):
-    text.set_color(FAMILIES[family(name)].colour)
-  if title:
-    figure.suptitle(title)
-  figure.draw_without_rendering()  # places the axes, so that labels can be
-  for axis, temperature in zip(axes[0], temperatures):
-    members = [row for row in rows if row.settings.temperature == temperature]
-    _number(axis, members, metric, numbers)
-  return figure
-
-
-def pyplot():
-  """Returns pyplot, drawing to files, the same bytes from the same rows."""
-  import matplotlib
-
-  matplotlib.use("Agg")
-  matplotlib.rcParams["svg.hashsalt"] = "speccascade"  # ids by content
-  from matplotlib import pyplot as plt
-
-  return plt
-
-
-def _panel(axis, rows, metric):
-  for row in rows:
-    name, colour, _, marker, _ = FAMILIES[family(row.settings.method)]
-    score, x = row.quality[metric], row.latency.relative_latency
-    low, high = score.get("low"), score.get("high")
-    bars = None
-    if low is not None:
-      bars = [[score["value"] - low], [high - score["value"]]]
-    axis.errorbar(
-      x,
-      score["value"],
-      yerr=bars,
-      fmt=marker,
-      color=colour,
-      ecolor=colour + "55",
-      markersize=7,
-      label=name,
-    )
-    if row.settings.method == "verifier":
-      axis.axhline(score["value"], linestyle=":", color="#000000", linewidth=1)
-  axis.axvline(1, linestyle=":", color="#999999", linewidth=1)
-  axis.grid(alpha=0.2)
-
-
-# Where a number may stand, in points from its marker, nearest first.
-_PLACES = [
-  (dx, dy)
-  for ring in (7, 13, 19, 25, 31, 40)
-  for dx, dy in (
-    (ring, 0),
-    (-ring - 4, 0),
-    (0, ring),
-    (0, -ring - 5),
-    (ring, ring),
-    (ring, -ring - 4),
-    (-ring - 4, ring),
-    (-ring - 4, -ring - 4),
-  )
-]
-
-
-def _number(axis, rows, metric, numbers):
-  """Writes each point's number where it covers no marker or other number."""
-  scale = axis.figure.dpi / 72
-  at = [
-    axis.transData.transform(
-      (row.latency.relative_latency, row.quality[metric]["value"])
-    )
-    / scale
-    for row in rows
+  scored = [
+    [p for p in curve.points if p.counts.num_blocks and p.quality(metric)]
+    for curve in panel.curves
   ]
-  taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in at]
-  for row, (x, y) in zip(rows, at):
-    text = str(numbers[row.settings.method])
-    width = 4.2 * len(text)
-
-    def box(place, x=x, y=y, width=width):
-      left, low = x + place[0], y + place[1] - 2
-      return left, low, left + width, low + 7
-
-    free = (
-      place
-      for place in _PLACES
-      if not any(_overlap(box(place), other) for other in taken)
-    )
-    place = next(free, _PLACES[0])
-    taken.append(box(place))
-    is_far = max(abs(place[0]), abs(place[1])) > 14
-    line = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.5}
-    axis.annotate(
-      text,
-      (row.latency.relative_latency, row.quality[metric]["value"]),
-      xytext=place,
-      textcoords="offset points",
-      fontsize=7,
-      color=FAMILIES[family(row.settings.method)].colour,
-      arrowprops=line if is_far else None,
-    )
+  return [max(points, key=rank) for points in scored if points]
 
 
-def _overlap(a, b) -> bool:
-  """Whether two boxes (left, low, right, high) share area."""
-  return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+def _label(point: Measured) -> str:
+  alpha = point.settings.alpha
+  label = short_label(point.label)
+  return label if alpha is None else f"{label} {alpha:.2g}"
 
 
-def save(figure, path: str | os.PathLike):
-  """Writes `path`.png and `path`.svg, each whole or not at all."""
-  from matplotlib import pyplot as plt
+def acceptance_by_position(panels: Sequence[Panel], metric: str) -> Plot:
+  """Returns the acceptance at each position, each method at one alpha."""
+  return Plot(
+    "acceptance_by_position",
+    "Acceptance by position{}",
+    "Accepted over examined drafts at each position of a block, each method at"
+    " the alpha of its best quality (behind its name); positions examined"
+    f" fewer than {_LEAST} times are left out.",
+    [
+      LinePanel(
+        panel.title,
+        series,
+        "position in the block",
+        "accepted / examined",
+        steps=range(1, max(map(_num_positions, points)) + 1),
+      )
+      for panel in panels
+      if (points := best_points(panel, metric))
+      and (series := [*_position_series(points, metric)])
+    ],
+  )
 
-  path = pathlib.Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  for kind in ("png", "svg"):
-    data = io.BytesIO()
-    # No date: the same rows give the same file.
-    metadata = {"Date": None} if kind == "svg" else None
-    figure.savefig(data, format=kind, dpi=150, metadata=metadata)
-    whole = path.with_name(f"{path.name}.{kind}")
-    part = whole.with_name(f".{whole.name}.{os.getpid()}.part")
-    part.write_bytes(data.getvalue())
-    os.replace(part, whole)
-  plt.close(figure)
+
+def _num_positions(point: Measured) -> int:
+  return len(point.counts.examined_by_position)
+
+
+def _position_series(points: Iterable[Measured], metric) -> Iterator[Series]:
+  for point in points:
+    rates = point.efficiency["acceptance_by_position"]
+    examined = point.counts.examined_by_position
+    dots = [
+      Dot(IntervalEstimate(i), IntervalEstimate(rate), tip(point, metric))
+      for i, (rate, num) in enumerate(zip(rates, examined), start=1)
+      if num >= _LEAST and rate is not None
+    ]
+    if dots:
+      yield Series(point.method, _label(point), dots)
+
+
+def acceptance_histogram(panels: Sequence[Panel], metric: str) -> Plot:
+  """Returns shares of blocks by the number accepted, a line for each method."""
+  drawn = []
+  for panel in panels:
+    points = best_points(panel, metric)
+    width = max((len(point.counts.accepted_at) for point in points), default=0)
+    shares = np.full((len(points), width), np.nan)
+    for line, point in zip(shares, points):
+      blocks = np.asarray(point.counts.accepted_at, np.float64)
+      line[: len(blocks)] = 100 * blocks / point.counts.num_blocks
+    if points:
+      labels = [_label(point) for point in points]
+      drawn.append(SharePanel(panel.title, labels, shares, "drafts accepted"))
+  return Plot(
+    "acceptance_histogram",
+    "Acceptance histogram{}",
+    "Per cent of the blocks in which so many drafts were accepted, each method"
+    " at the alpha of its best quality.",
+    drawn,
+  )
+
+
+def gamma_ablation(
+  panels: Sequence[Panel], metric: str, clocks: Sequence[Clock]
+) -> Plot:
+  """Returns latency against gamma, a panel for each temperature and clock."""
+  drawn = []
+  for panel, clock in ((p, clock) for p in panels for clock in clocks):
+    series = []
+    for points in ablated(panel):
+      dots = [
+        Dot(
+          IntervalEstimate(point.settings.gamma),
+          IntervalEstimate(clock.of(point).value),
+          tip(point, metric, clock),
+        )
+        for point in points
+        if clock.of(point) is not None
+      ]
+      if len(dots) > 1:
+        series.append(Series(points[0].method, _label(points[0]), dots))
+    if series:
+      title = f"{panel.title}, {clock.name}"
+      labels = ("gamma", f"relative latency ({clock.name})")
+      steps = sorted({dot.x.value for line in series for dot in line.dots})
+      drawn.append(LinePanel(title, series, *labels, level=1, steps=steps))
+  return Plot(
+    "gamma",
+    "Block size",
+    "Relative latency against gamma, each method at the one alpha (behind its"
+    " name) that most gammas were measured at.",
+    drawn,
+  )

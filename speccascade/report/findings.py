@@ -1,14 +1,17 @@
 """What the rows show, in sentences; and where speculation loses, and why."""
 
 from collections.abc import Sequence
+import itertools
 import math
 from typing import NamedTuple
 
-from speccascade.report import curves, summary
 from speccascade.report.clocks import Clock
-from speccascade.report.curves import Panel, Study
-from speccascade.report.frontier import Estimate
-from speccascade.report.summary import Difference, Line, Loss
+from speccascade.report.frontier import IntervalEstimate
+from speccascade.report.gaps import Gap, gaps
+from speccascade.report.measured import metric_title, temperature_title
+from speccascade.report.panels import PairStudy, Panel
+from speccascade.report.slowdowns import Slowdown
+from speccascade.report.speedups import Speedup, overall_frontier, speedups
 
 # What the report asks first: do these beat lossy speculative decoding?
 _ASKED = ("SpecCascade [OPT]", "SpecCascade [Token")
@@ -29,29 +32,30 @@ class Finding(NamedTuple):
 
 
 def findings(
-  study: Study, clocks: Sequence[Clock], metric: str
+  study: PairStudy, clocks: Sequence[Clock], metric: str
 ) -> list[Finding]:
   """Returns what each temperature shows."""
   return [
     Finding(
       panel.title,
-      [one for one in (_models(panel, metric), _agreement(panel)) if one],
-      [(clock.title, _by_clock(panel, clock, metric)) for clock in clocks],
+      [*_models(panel, metric), *_agreement(panel)],
+      [
+        (
+          clock.title,
+          [
+            *_gaps(panel, clock, metric),
+            *_fastest(panel, clock, metric),
+            *_frontier(panel, clock, metric),
+          ],
+        )
+        for clock in clocks
+      ],
     )
     for panel in study.panels
   ]
 
 
-def _by_clock(panel: Panel, clock: Clock, metric: str) -> list[str]:
-  lines = [
-    *_differences(panel, clock, metric),
-    _fastest(panel, clock, metric),
-    _frontier(panel, clock, metric),
-  ]
-  return [line for line in lines if line]
-
-
-def _interval(estimate: Estimate, digits: int, sign: str = "") -> str:
+def _interval(estimate: IntervalEstimate, digits: int, sign: str = "") -> str:
   text = f"{estimate.value:{sign}.{digits}f}"
   if not estimate.has_interval:
     return text
@@ -62,123 +66,115 @@ def _interval(estimate: Estimate, digits: int, sign: str = "") -> str:
   return f"{text} [{', '.join(ends)}]"
 
 
-def _models(panel: Panel, metric: str) -> str | None:
-  said = []
-  for name, point in (("small", panel.small), ("large", panel.large)):
-    quality = point and point.quality_estimate(metric)
-    if quality:
-      title = curves.metric_title(metric)
-      said.append(f"the {name} model has {_interval(quality, 1)} {title}")
-  return "; ".join(said) + "." if said else None
-
-
-def _frontier(panel: Panel, clock: Clock, metric: str) -> str | None:
-  best = summary.overall_frontier(panel, clock, metric)
-  if not best:
-    return None
-  runs = []  # consecutive points of one method
-  for point, latency in best:
-    quality = point.quality(metric).value
-    if runs and runs[-1][0] == point.label:
-      runs[-1][1].append((latency, quality))
-    else:
-      runs.append((point.label, [(latency, quality)]))
-  said = []
-  for label, points in runs:
-    (first, low), (last, high) = points[0], points[-1]
-    span = f"{low:.1f} at {first:.2f}"
-    if len(points) > 1:
-      span += f" to {high:.1f} at {last:.2f}"
-    said.append(f"{label} ({span})")
-  return (
-    f"On the frontier of all methods, from fast to slow: {', '.join(said)}."
-  )
-
-
-def _fastest(panel: Panel, clock: Clock, metric: str) -> str | None:
-  """Says which method is fastest at the large model's quality."""
-  lines = summary.table_2(panel, clock, metric)
-  reached = [line for line in lines if line.speedup.value > 0]
-  if not lines:
-    return None
-  title = curves.metric_title(metric)
-  if not reached:
-    return f"No method reaches the large model's {title}."
-  best = max(reached, key=lambda line: line.speedup.value)
-  verb = "would be" if clock.cost_ratio is not None else "is"
-  lead = f"At the large model's {title} the fastest is {best.label}: it"
-  if best.speedup.value <= 1:
-    lead = (
-      f"At the large model's {title} no method is faster than it;"
-      f" {best.label} comes closest: it"
-    )
-  text = f"{lead} {verb} {_speedup(best)} times as fast as the large model"
-  plain = next((x for x in reached if x.method == "spec_decode"), None)
-  if plain is not None and plain is not best:
-    text += f"; SpecDecode {_speedup(plain)} times"
-  never = len(lines) - len(reached)
-  if never:
-    text += f"; {never} of {len(lines)} methods never reach it"
-  return text + "."
-
-
-def _speedup(line: Line) -> str:
-  text = _interval(line.speedup, 2).replace("[0.00,", "[never,")
-  return text
-
-
-def _differences(panel: Panel, clock: Clock, metric: str) -> list[str]:
-  by_baseline = {}
-  for one in summary.differences(panel, clock, metric):
-    if one.label.startswith(_ASKED) and not math.isnan(one.gap.value):
-      by_baseline.setdefault(one.baseline, []).append(_difference(one))
-  title = curves.metric_title(metric)
-  return [
-    f"Against {baseline}, in {title} on average over their common latencies:"
-    f" {'; '.join(said)}."
-    for baseline, said in by_baseline.items()
+def _models(panel: Panel, metric: str):
+  """Yields how good the two models are."""
+  said = [
+    f"the {name} model has {_interval(quality, 1)} {metric_title(metric)}"
+    for name, point in (("small", panel.small), ("large", panel.large))
+    if (quality := point and point.quality(metric))
   ]
+  if said:
+    yield "; ".join(said) + "."
 
 
-def _difference(one: Difference) -> str:
-  verdict = "" if one.verdict == "no interval" else f" is {one.verdict},"
-  where = f"at {one.low:.2f}"
-  if one.high > one.low:
-    where = f"{one.low:.2f} to {one.high:.2f}"
-  return f"{one.label}{verdict} {_interval(one.gap, 2, '+')} ({where})"
-
-
-def _agreement(panel: Panel) -> str | None:
-  """Says how often SpecDecode, greedy, wrote the large model's tokens."""
+def _agreement(panel: Panel):
+  """Yields how often SpecDecode, greedy, wrote the large model's tokens."""
   curve = panel.find("spec_decode")
-  if curve is None or panel.temperature > 0:
-    return None
-  same = curve.points[0].rows[0].agreement
-  if same is None:
-    return None
-  return (
-    f"SpecDecode wrote the large model's tokens in {same['identical']}"
-    f" of {same['num_examples']} examples; {same['near_ties']} more part at two"
-    " choices within 1e-4."
+  same = curve and curve.points[0].rows[0].agreement
+  if same and panel.temperature == 0:
+    yield (
+      f"SpecDecode wrote the large model's tokens in {same['identical']}"
+      f" of {same['num_examples']} examples; {same['near_ties']} more part at"
+      " two choices within 1e-4."
+    )
+
+
+def _gaps(panel: Panel, clock: Clock, metric: str):
+  """Yields how cascades compare with each baseline."""
+  by_baseline = {}
+  for gap in gaps(panel, clock, metric):
+    if gap.label.startswith(_ASKED) and not math.isnan(gap.gap.value):
+      by_baseline.setdefault(gap.baseline, []).append(_gap(gap))
+  for baseline, said in by_baseline.items():
+    yield (
+      f"Against {baseline}, in {metric_title(metric)} on average over their"
+      f" common latencies: {'; '.join(said)}."
+    )
+
+
+def _gap(gap: Gap) -> str:
+  verdict = "" if gap.verdict == "no interval" else f" is {gap.verdict},"
+  where = f"at {gap.low:.2f}"
+  if gap.high > gap.low:
+    where = f"{gap.low:.2f} to {gap.high:.2f}"
+  return f"{gap.label}{verdict} {_interval(gap.gap, 2, '+')} ({where})"
+
+
+def _fastest(panel: Panel, clock: Clock, metric: str):
+  """Yields which method is fastest at the large model's quality."""
+  lines = speedups(panel, clock, metric)
+  reached = [line for line in lines if line.speedup.value > 0]
+  title = metric_title(metric)
+  if not reached:
+    if lines:
+      yield f"No method reaches the large model's {title}."
+    return
+  best = max(reached, key=lambda line: line.speedup.value)
+  if best.speedup.value > 1:
+    lead = f"the fastest is {best.label}"
+  else:
+    lead = f"no method is faster than it; {best.label} comes closest"
+  verb = "is" if clock.cost_ratio is None else "would be"
+  text = (
+    f"At the large model's {title} {lead}: it {verb} {_speedup(best)} times as"
+    " fast as the large model"
   )
+  plain = next((x for x in reached if x.method == "spec_decode"), best)
+  if plain is not best:
+    text += f"; SpecDecode {_speedup(plain)} times"
+  if never := len(lines) - len(reached):
+    text += f"; {never} of {len(lines)} methods never reach it"
+  yield text + "."
 
 
-def notices(losses: Sequence[Loss]) -> list[str]:
+def _speedup(line: Speedup) -> str:
+  return _interval(line.speedup, 2).replace("[0.00,", "[never,")
+
+
+def _frontier(panel: Panel, clock: Clock, metric: str):
+  """Yields the methods that no other beats, consecutive points together."""
+  said = []
+  for label, same in itertools.groupby(
+    overall_frontier(panel, clock, metric), key=lambda pair: pair[0].label
+  ):
+    span = [
+      f"{point.quality(metric).value:.1f} at {latency:.2f}"
+      for point, latency in same
+    ]
+    ends = span if len(span) == 1 else (span[0], span[-1])
+    said.append(f"{label} ({' to '.join(ends)})")
+  if said:
+    yield (
+      f"On the frontier of all methods, from fast to slow: {', '.join(said)}."
+    )
+
+
+def notices(lines: Sequence[Slowdown]) -> list[str]:
   """Returns a sentence or more for each temperature and gamma that loses."""
   groups = {}
-  for loss in losses:
-    groups.setdefault((loss.temperature, loss.gamma), []).append(loss)
+  for line in lines:
+    groups.setdefault((line.temperature, line.gamma), []).append(line)
   return [_notice(same) for same in groups.values()]
 
 
-def _notice(same: Sequence[Loss]) -> str:
-  first = next((loss for loss in same if loss.method == "spec_decode"), same[0])
+def _notice(same: Sequence[Slowdown]) -> str:
+  first = next((line for line in same if line.method == "spec_decode"), same[0])
   text = (
-    f"{curves.temperature_title(first.temperature)}, gamma {first.gamma}:"
+    f"{temperature_title(first.temperature)}, gamma {first.gamma}:"
     f" {first.label} takes {_interval(first.latency, 2)} of the large model's"
     f" time{_alphas(first)}."
   )
-  others = [loss.label for loss in same if loss is not first]
+  others = [line.label for line in same if line is not first]
   if others:
     text += (
       f" Slower than the large model too, at some alphas: {', '.join(others)}."
@@ -191,30 +187,30 @@ def _notice(same: Sequence[Loss]) -> str:
   return f"{text} {_reasons(first)}".strip()
 
 
-def _alphas(loss: Loss) -> str:
+def _alphas(line: Slowdown) -> str:
   """Which alphas lose; the latency given is that of the best of them."""
-  if len(loss.alphas) < 2:
-    return f" at alpha {loss.alphas[0]:g}" if loss.alphas else ""
-  low, high = min(loss.alphas), max(loss.alphas)
-  return f" at the best of {len(loss.alphas)} slow alphas, {low:g} to {high:g}"
+  if len(line.alphas) < 2:
+    return f" at alpha {line.alphas[0]:g}" if line.alphas else ""
+  low, high = min(line.alphas), max(line.alphas)
+  return f" at the best of {len(line.alphas)} slow alphas, {low:g} to {high:g}"
 
 
-def _reasons(loss: Loss) -> str:
+def _reasons(line: Slowdown) -> str:
   """Why one method loses, in numbers."""
-  if loss.acceptance_rate is None:
+  if line.acceptance_rate is None:
     return ""
   text = (
-    f"{loss.label} has {loss.acceptance_rate:.2f} of its examined drafts"
-    f" accepted, which makes {loss.tokens_per_block:.2f} tokens a block"
+    f"{line.label} has {line.acceptance_rate:.2f} of its examined drafts"
+    f" accepted, which makes {line.tokens_per_block:.2f} tokens a block"
   )
-  if loss.predicted_block is not None:
-    text += f"; by its calls a block costs {loss.predicted_block:.2f} steps"
-    if loss.measured_block is not None:
-      text += f", and took {loss.measured_block:.2f}"
-  if loss.modelled is not None:
-    verdict = "lose still" if loss.modelled > 1 else "win"
+  if line.predicted_block is not None:
+    text += f"; by its calls a block costs {line.predicted_block:.2f} steps"
+    if line.measured_block is not None:
+      text += f", and took {line.measured_block:.2f}"
+  if line.modelled is not None:
+    verdict = "lose still" if line.modelled > 1 else "win"
     text += (
       f"; where the pass costs one step it would {verdict}, with"
-      f" {loss.modelled:.2f} of the large model's time"
+      f" {line.modelled:.2f} of the large model's time"
     )
   return text + "."

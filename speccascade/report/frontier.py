@@ -10,10 +10,12 @@ no point keeps has quality -infinity.
 Intervals are of the paired bootstrap. Replicate i of every point comes from the
 same resample of the examples, so any statistic of several points is computed
 once for each replicate, and its interval is that of the values found.
+
+A number with its replicates is one array, a sample: [1 + R] float64, the number
+of all examples first; [1] where there are none.
 """
 
 from collections.abc import Callable, Sequence
-import dataclasses
 import math
 from typing import NamedTuple
 
@@ -22,19 +24,7 @@ import numpy as np
 LEVEL = 0.95
 
 
-class Sample(NamedTuple):
-  """A number and its bootstrap replicates.
-
-  Attributes:
-    value: of all examples.
-    replicates: [R] float64, or None where there are none.
-  """
-
-  value: float
-  replicates: np.ndarray | None = None
-
-
-class Estimate(NamedTuple):
+class IntervalEstimate(NamedTuple):
   """A number and its 95% interval.
 
   Attributes:
@@ -53,103 +43,60 @@ class Estimate(NamedTuple):
     return self.low is not None and self.high > self.low
 
 
-def mean(samples: Sequence[Sample]) -> Sample:
+def sample(value: float, replicates: Sequence[float] | None) -> np.ndarray:
+  """Returns a number and its replicates, if any, as a sample."""
+  return np.asarray([value, *(replicates or ())], np.float64)
+
+
+def mean(samples: Sequence[np.ndarray]) -> np.ndarray:
   """Returns the mean of samples, replicate by replicate."""
-  value = float(np.mean([sample.value for sample in samples]))
-  return Sample(value, _stacked(samples, np.mean))
+  return _aligned(samples).mean(axis=0)
 
 
-def _stacked(samples, reduce) -> np.ndarray | None:
-  """Returns `reduce` over equally many replicates; None if some lack."""
-  arrays = [sample.replicates for sample in samples]
-  if any(array is None for array in arrays):
-    return None
-  if len({len(array) for array in arrays}) != 1:
-    return None
-  return reduce(np.asarray(arrays, np.float64), axis=0)
+def _aligned(samples) -> np.ndarray:
+  """Returns [samples, 1 + R]; R is 0 unless all have as many replicates."""
+  lengths = {len(values) for values in samples}
+  shared = lengths.pop() if len(lengths) == 1 else 1
+  return np.stack([values[:shared] for values in samples])
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Points:
-  """Points of a method. N = points, R = replicates.
+class Points(NamedTuple):
+  """Points of a method in one resample of the examples. N = points.
 
   Attributes:
     latency: [N] float64, relative to the verifier.
     quality: [N] float64.
-    replicates: ([R, N], [R, N]) latency and quality, or None.
   """
 
   latency: np.ndarray
   quality: np.ndarray
-  replicates: tuple[np.ndarray, np.ndarray] | None = None
-
-  def __post_init__(self):
-    shape = np.shape(self.latency)
-    if len(shape) != 1 or shape != np.shape(self.quality) or not shape[0]:
-      raise ValueError(
-        f"latencies {shape} and qualities {np.shape(self.quality)}; wanted one"
-        " of each for one or more points"
-      )
-
-  @classmethod
-  def of(cls, latency: Sequence[Sample], quality: Sequence[Sample]) -> "Points":
-    """Returns points; they have replicates if all of their samples do."""
-    several = [_stacked(latency, _as_is), _stacked(quality, _as_is)]
-    has_all = all(array is not None for array in several)
-    is_even = has_all and several[0].shape == several[1].shape
-    return cls(
-      np.asarray([sample.value for sample in latency], np.float64),
-      np.asarray([sample.value for sample in quality], np.float64),
-      (several[0].T, several[1].T) if is_even else None,
-    )
-
-  @property
-  def num_replicates(self) -> int:
-    return 0 if self.replicates is None else len(self.replicates[0])
-
-  def replicate(self, index: int) -> "Points":
-    """Returns the points of one resample of the examples."""
-    latency, quality = self.replicates
-    return Points(latency[index], quality[index])
 
 
-def _as_is(array, axis):
-  return array
+def resampled(
+  latency: Sequence[np.ndarray], quality: Sequence[np.ndarray]
+) -> list[Points]:
+  """Returns points as all examples give them, then as each resample does.
 
-
-class Frontier(NamedTuple):
-  """The best points, from fast and poor to slow and good. K = points kept.
-
-  Attributes:
-    latency: [K] float64, increasing.
-    quality: [K] float64, increasing.
-    index: [K] their numbers among the points given.
-    slowest: latency of the slowest point given; the frontier is known, and
-      flat, from its last point to there.
+  Args:
+    latency: a sample for each point.
+    quality: likewise; the points are resampled if all of both are.
   """
-
-  latency: np.ndarray
-  quality: np.ndarray
-  index: np.ndarray
-  slowest: float
+  samples = _aligned([*latency, *quality]).T
+  num = len(latency)
+  return [Points(values[:num], values[num:]) for values in samples]
 
 
-def frontier(points: Points) -> Frontier:
-  """Returns the points that no other one beats.
+def frontier(points: Points) -> tuple[Points, np.ndarray]:
+  """Returns the points that no other one beats, by latency, and their numbers.
 
   One point beats another if it is as fast and as good, and better in one of
-  the two; of equal points the first is kept.
+  the two; of equal points the first is kept. So both numbers increase.
   """
   order = np.lexsort((-points.quality, points.latency))
   quality = points.quality[order]
   before = np.maximum.accumulate(np.r_[-np.inf, quality[:-1]])
   kept = order[quality > before]
-  return Frontier(
-    points.latency[kept],
-    points.quality[kept],
-    kept,
-    float(points.latency.max()),
-  )
+  return Points(points.latency[kept], points.quality[kept]), kept
 
 
 def quality_within(points: Points, latency: float) -> float:
@@ -159,7 +106,7 @@ def quality_within(points: Points, latency: float) -> float:
   >>> [quality_within(points, budget) for budget in (0.3, 0.6, 1.0)]
   [-inf, 65.0, 70.0]
   """
-  best = frontier(points)
+  best, _ = frontier(points)
   if latency < best.latency[0]:
     return -math.inf
   return float(np.interp(latency, best.latency, best.quality))
@@ -174,32 +121,32 @@ def latency_at(points: Points, quality: float) -> float:
   >>> [round(latency_at(points, wanted), 3) for wanted in (55, 65, 71)]
   [0.4, 0.6, inf]
   """
-  best = frontier(points)
+  best, _ = frontier(points)
   if quality > best.quality[-1]:
     return math.inf
   return float(np.interp(quality, best.quality, best.latency))
 
 
-def common_range(one: Points, other: Points) -> tuple[float, float] | None:
+def common_range(first: Points, second: Points) -> tuple[float, float] | None:
   """Returns the latencies between which both were measured, or None."""
-  low = max(one.latency.min(), other.latency.min())
-  high = min(one.latency.max(), other.latency.max())
+  low = max(first.latency.min(), second.latency.min())
+  high = min(first.latency.max(), second.latency.max())
   return (float(low), float(high)) if low <= high else None
 
 
-def mean_gap(one: Points, other: Points) -> float:
-  """Returns the mean of one frontier's quality minus the other's.
+def mean_gap(first: Points, second: Points) -> float:
+  """Returns the mean of the first frontier's quality minus the second's.
 
   Over the latencies that both have, each as likely: the area between the two
   lines over its width. NaN where they have none in common.
   """
-  common = common_range(one, other)
+  common = common_range(first, second)
   if common is None:
     return math.nan
-  first, second = frontier(one), frontier(other)
   low, high = common
-  nodes = np.concatenate([first.latency, second.latency, common])
-  nodes = np.unique(nodes[(nodes >= low) & (nodes <= high)])
+  (first, _), (second, _) = frontier(first), frontier(second)
+  nodes = np.unique([*first.latency, *second.latency, low, high])
+  nodes = nodes[(nodes >= low) & (nodes <= high)]
   gap = np.interp(nodes, first.latency, first.quality)
   gap -= np.interp(nodes, second.latency, second.quality)
   if len(nodes) == 1:
@@ -209,25 +156,26 @@ def mean_gap(one: Points, other: Points) -> float:
 
 
 def estimate(
-  statistic: Callable[..., float], *several: Points, level: float = LEVEL
-) -> Estimate:
+  statistic: Callable[..., float], *several: Sequence[Points]
+) -> IntervalEstimate:
   """Returns a statistic of the points with its interval.
 
   Args:
     statistic: of as many `Points` as are given.
-    *several: points; without replicates in all of them, equally many, there is
-      no interval.
-    level: of the interval.
+    *several: each `resampled`; unless all are equally often, there is no
+      interval.
   """
-  value = float(statistic(*several))
-  counts = {points.num_replicates for points in several}
-  if len(counts) != 1 or counts == {0}:
-    return Estimate(value)
-  values = [
-    statistic(*(points.replicate(index) for points in several))
-    for index in range(counts.pop())
-  ]
-  return Estimate(value, *(interval(values, level) or (None, None)))
+  num = len(several[0])
+  if any(len(points) != num for points in several):
+    num = 1
+  values = [statistic(*points) for points in list(zip(*several))[:num]]
+  return of_sample(values)
+
+
+def of_sample(values: Sequence[float]) -> IntervalEstimate:
+  """Returns a sample's number with the interval of its replicates."""
+  ends = interval(values[1:]) or (None, None)
+  return IntervalEstimate(float(values[0]), *ends)
 
 
 def interval(
@@ -236,7 +184,7 @@ def interval(
   """Returns the percentile interval, between two of the values.
 
   Infinite values count as such. Where more than 1 - level of the values are
-  NaN, the statistic is not defined often enough, and there is no interval.
+  NaN, or there are none, the statistic is not defined often enough: None.
 
   >>> interval([float(i) for i in range(201)])
   (5.0, 195.0)
@@ -249,10 +197,3 @@ def interval(
   # 0.025 * 200 is a little more than 5 in floating point.
   low, high = math.floor(tail + 1e-9), math.ceil(len(defined) - 1 - tail - 1e-9)
   return float(defined[low]), float(defined[high])
-
-
-def of_sample(sample: Sample, level: float = LEVEL) -> Estimate:
-  """Returns a sample's value with its interval."""
-  if sample.replicates is None:
-    return Estimate(sample.value)
-  return Estimate(sample.value, *interval(sample.replicates, level))

@@ -1,24 +1,24 @@
 """The report as one HTML file that asks for nothing else."""
 
 from collections.abc import Callable, Sequence
-import html
+from html import escape
 import itertools
 
-from speccascade.inference import token_view
-from speccascade.report import styles, svg
+from speccascade.report import canvas, tables, token_view
 from speccascade.report.content import Section
 from speccascade.report.drawing import Plot
 from speccascade.report.findings import Finding
 from speccascade.report.page_style import SCRIPT, STYLE
-from speccascade.report.report_tables import Table
-from speccascade.report.shown_examples import Examples
+from speccascade.report.shown_examples import ShownExamples
+from speccascade.report.styles import FAMILIES
+from speccascade.report.tables import Table
 
 _LONG = 40  # lines from which a table starts closed
 
 
 def page(
   sections: Sequence[Section],
-  examples: Examples,
+  examples: ShownExamples,
   *,
   tick: Callable[[], None] = lambda: None,
 ) -> str:
@@ -30,78 +30,68 @@ def page(
     tick: called after each figure.
   """
   names = [f"s{number}" for number in range(1, len(sections) + 1)]
-  body = [_header(sections, names, examples)]
-  body += [_section(*pair, tick) for pair in zip(sections, names)]
-  if examples.records:
-    body.append(_examples(examples))
-  return (
-    '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    '<meta name="color-scheme" content="light dark">\n'
-    '<link rel="icon" href="data:,">\n'
-    "<title>Speculative cascades: report</title>\n"
-    f"<style>{STYLE}{token_view.STYLE}</style>\n</head>\n<body>\n"
-    f"<main>\n{''.join(body)}</main>\n"
-    f'<div id="tip" role="status" hidden></div>\n<script>{SCRIPT}</script>\n'
-    "</body>\n</html>\n"
-  )
-
-
-def _header(sections, names, examples) -> str:
-  links = []
-  for section, name in zip(sections, names):
-    if len(sections) > 1:
-      links.append((name, section.study.title))
-    else:
-      links += [(f"{name}-findings", "Findings")]
-      links += [(f"{name}-figures", "Figures"), (f"{name}-tables", "Tables")]
+  links = [(name, part.study.title) for name, part in zip(names, sections)]
+  if len(links) == 1:
+    parts = ("Findings", "Figures", "Tables")
+    links = [(f"s1-{part.lower()}", part) for part in parts]
   if examples.records:
     links.append(("tokens", "Who wrote each token"))
   items = "".join(
-    f'<li><a href="#{name}">{html.escape(text)}</a></li>'
-    for name, text in links
+    f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text in links
   )
-  return (
-    "<h1>Quality against latency of speculative cascades</h1>\n"
-    f'<nav aria-label="Sections"><ul>{items}</ul></nav>\n'
-  )
+  body = "".join(_section(*pair, tick) for pair in zip(sections, names))
+  return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<title>Speculative cascades: report</title>
+<style>{STYLE}{token_view.STYLE}</style>
+</head>
+<body>
+<main>
+<h1>Quality against latency of speculative cascades</h1>
+<nav aria-label="Sections"><ul>{items}</ul></nav>
+{body}{_examples(examples)}</main>
+<div id="tip" role="status" hidden></div>
+<script>{SCRIPT}</script>
+</body>
+</html>
+"""
 
 
 def _section(section: Section, name: str, tick) -> str:
-  parts = [
-    f'<section id="{name}">\n<h2>{html.escape(section.study.title)}</h2>\n',
-    f'<p class="dim">{html.escape(section.about)}</p>\n',
-    f'<h3 id="{name}-findings">Findings</h3>\n',
-    '<div class="findings">\n',
-    *map(_finding, section.findings),
-    "</div>\n",
-    _notice(section.notices),
-    _clocks(section),
-    f'<h3 id="{name}-figures">Figures</h3>\n',
-    _families(),
-  ]
-  for aside, plots in itertools.groupby(section.plots, lambda one: one.aside):
-    figures = []
+  shown = []
+  for aside, plots in itertools.groupby(section.plots, lambda plot: plot.aside):
+    drawn = ""
     for plot in plots:
-      figures.append(_figure(plot, f"{name}-{plot.name}"))
+      drawn += _figure(plot, f"{name}-{plot.name}")
       tick()
-    parts.append(_aside(aside, "".join(figures)))
-  parts.append(f'<h3 id="{name}-tables">Tables</h3>\n')
-  parts += [_table(table) for table in section.tables]
-  return "".join(parts) + "</section>\n"
+    shown.append(_aside(aside, drawn))
+  return f"""<section id="{name}">
+<h2>{escape(section.study.title)}</h2>
+<p class="dim">{escape(section.about)}</p>
+<h3 id="{name}-findings">Findings</h3>
+<div class="findings">
+{"".join(map(_finding, section.findings))}</div>
+{_notice(section.notices)}{_clocks(section)}<h3 id="{name}-figures">Figures</h3>
+{_families()}{"".join(shown)}<h3 id="{name}-tables">Tables</h3>
+{"".join(map(_table, section.tables))}</section>
+"""
 
 
 def _finding(finding: Finding) -> str:
-  parts = [f"<div>\n<h4>{html.escape(finding.title)}</h4>\n"]
-  parts.append(_sentences(finding.models))
+  text = f"<div>\n<h4>{escape(finding.title)}</h4>\n"
+  text += _sentences(finding.models)
   for title, lines in finding.by_clock:
-    parts.append(f"<h5>{html.escape(_capital(title))}</h5>\n")
-    parts.append(_sentences(lines))
-  return "".join(parts) + "</div>\n"
+    text += f"<h5>{escape(_capital(title))}</h5>\n{_sentences(lines)}"
+  return text + "</div>\n"
 
 
 def _sentences(lines: Sequence[str]) -> str:
-  items = "".join(f"<li>{html.escape(_capital(line))}</li>\n" for line in lines)
+  items = "".join(f"<li>{escape(_capital(line))}</li>\n" for line in lines)
   return f"<ul>\n{items}</ul>\n"
 
 
@@ -136,59 +126,63 @@ def _clocks(section: Section) -> str:
 
 def _families() -> str:
   items = "".join(
-    f'<li><i style="background:var(--family-{number})"></i>{one.name}</li>'
-    for number, one in enumerate(styles.FAMILIES)
+    f'<li><i style="background:var(--family-{number})"></i>{family.name}</li>'
+    for number, family in enumerate(FAMILIES)
   )
   return f'<ul class="families">{items}</ul>\n'
 
 
-def _aside(title: str, body: str) -> str:
+def _aside(title: str, body: str, mark: str = "") -> str:
   """Returns what is opened by its title, or shown at once without one."""
   if not title:
     return body
-  title = html.escape(title)
-  return f"<details><summary>{title}</summary>\n{body}</details>\n"
+  summary = f"<summary>{escape(title)}</summary>"
+  return f"<details{mark}>{summary}\n{body}</details>\n"
 
 
 def _figure(plot: Plot, name: str) -> str:
   panels = "".join(
-    svg.inline(*plot.draw(number), f"{name}-{number}", f"{plot.title}: {title}")
-    for number, (title, _) in enumerate(plot.panels)
+    canvas.inline(
+      *plot.draw(number), f"{name}-{number}", f"{plot.title}: {panel.title}"
+    )
+    for number, panel in enumerate(plot.panels)
   )
   return (
-    f"<figure>\n<figcaption><b>{html.escape(plot.title)}.</b>"
-    f" {html.escape(plot.note)}</figcaption>\n"
+    f"<figure>\n<figcaption><b>{escape(plot.title)}.</b>"
+    f" {escape(plot.note)}</figcaption>\n"
     f'<div class="panels">{panels}</div>\n</figure>\n'
   )
 
 
 def _table(table: Table) -> str:
-  title = html.escape(table.title)
+  title = escape(table.title)
   body = (
-    f'<p class="dim">{html.escape(table.note)}</p>\n<div class="scroll"'
-    f' tabindex="0" role="region" aria-label="{title}">\n{table.html()}</div>\n'
+    f'<p class="dim">{escape(table.note)}</p>\n<div class="scroll"'
+    f' tabindex="0" role="region" aria-label="{title}">\n'
+    f"{tables.to_html(table.lines, table.columns)}</div>\n"
   )
   if len(table.lines) > _LONG:
     return _aside(table.title, body)
   return f"<h4>{title}</h4>\n{body}"
 
 
-def _examples(examples: Examples) -> str:
-  legend = token_view.legend_html(token_view.kinds(examples.records))
-  parts = []
+def _examples(examples: ShownExamples) -> str:
+  """Returns the decoded texts, source by source, the first of them open."""
+  if not examples.records:
+    return ""
+  sources, mark = "", " open"
   pairs = zip(examples.titles, examples.records)
   for source, same in itertools.groupby(pairs, lambda pair: pair[1]["inputs"]):
-    shown = "".join(
-      f"<h4>{html.escape(title)}</h4>\n{token_view.tokens_html(record)}\n"
+    texts = "".join(
+      f"<h4>{escape(title)}</h4>\n{token_view.tokens_html(record)}\n"
       for title, record in same
     )
-    is_open = "" if parts else " open"
-    parts.append(
-      f"<details{is_open}><summary>{html.escape(source[:200])}</summary>\n"
-      f"{shown}</details>\n"
-    )
-  return (
-    '<section id="tokens">\n<h2>Who wrote each token</h2>\n'
-    f'<p class="dim">{html.escape(examples.note)}</p>\n'
-    f'<div class="sc-view">{legend}{"".join(parts)}</div>\n</section>\n'
-  )
+    sources += _aside(source[:200], texts, mark)
+    mark = ""
+  legend = token_view.legend_html(token_view.kinds(examples.records))
+  return f"""<section id="tokens">
+<h2>Who wrote each token</h2>
+<p class="dim">{escape(examples.note)}</p>
+<div class="sc-view">{legend}{sources}</div>
+</section>
+"""

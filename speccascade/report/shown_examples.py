@@ -7,14 +7,14 @@ import pathlib
 
 from speccascade.inference import results
 from speccascade.inference.results import ResultRow
-from speccascade.report import curves
+from speccascade.report.measured import temperature_title
 
 FILE_NAME = "examples.jsonl"
 MOST_TOKENS = 1500  # on the page: each has a card of some hundred bytes
 
 
 @dataclasses.dataclass(frozen=True)
-class Examples:
+class ShownExamples:
   """Records with traces.
 
   Attributes:
@@ -28,10 +28,9 @@ class Examples:
   note: str = ""
 
 
-NONE = Examples()
-
-
-def read(path: pathlib.Path | None, row: ResultRow | None = None) -> Examples:
+def read(
+  path: pathlib.Path | None, row: ResultRow | None = None
+) -> ShownExamples:
   """Returns examples of a file, or none without one.
 
   Example by example, each by all the methods that wrote it, as many as a page
@@ -45,35 +44,34 @@ def read(path: pathlib.Path | None, row: ResultRow | None = None) -> Examples:
   Raises:
     ValueError: a line is not a record; its number is given.
   """
-  if path is None:
-    return NONE
   of_row = {}
   if row is not None:
     of_row = {"settings": vars(row.settings), "label": row.label}
-  found = []
-  for number, line in enumerate(results.read_lines(path), start=1):
+  traced = []
+  lines = [] if path is None else results.read_lines(path)
+  for number, line in enumerate(lines, start=1):
     try:
       record = json.loads(line)
       aux, title = record["aux"], _title({**of_row, **record})
       if aux.get("trace") is not None:
-        found.append((aux.get("index", 0), len(aux["tokens"]), title, record))
+        traced.append((aux.get("index", 0), len(aux["tokens"]), title, record))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
       raise ValueError(
         f"{path} line {number} is no decoded example ({error}); remove it"
       ) from error
-  found.sort(key=lambda one: one[0])  # stable: methods keep their order
-  shown, tokens = [], 0
-  for _, length, title, record in found:
+  if not traced:
+    return ShownExamples()
+  traced.sort(
+    key=lambda example: example[0]
+  )  # stable: methods keep their order
+  records, titles, tokens = [], [], 0
+  for _, length, title, record in traced:
     tokens += length
-    if not shown or tokens <= MOST_TOKENS:
-      shown.append((title, record))
-  if not shown:
-    return NONE
-  return Examples(
-    [record for _, record in shown],
-    [title for title, _ in shown],
-    f"{len(shown)} of the {len(found)} traced texts of {path.name}.",
-  )
+    if not records or tokens <= MOST_TOKENS:
+      records.append(record)
+      titles.append(title)
+  note = f"{len(records)} of the {len(traced)} traced texts of {path.name}."
+  return ShownExamples(records, titles, note)
 
 
 def _title(record: dict) -> str:
@@ -83,5 +81,5 @@ def _title(record: dict) -> str:
     if settings.get(name) is not None:
       said.append(f"{name} {settings[name]:g}")
   if settings.get("temperature") is not None:
-    said.append(curves.temperature_title(settings["temperature"]))
+    said.append(temperature_title(settings["temperature"]))
   return ", ".join(said)

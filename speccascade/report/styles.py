@@ -10,72 +10,61 @@ _MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 _DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 
 
-class Family(NamedTuple):
+class MethodFamily(NamedTuple):
   """Methods of one colour.
 
   Attributes:
     name: for the legend.
     colour: of Okabe and Ito's palette, which the colour-blind can tell apart.
     dark: the same on a dark ground.
-    marker: where all members share one.
-    prefixes: of the methods' names.
+    marker: that of its first method.
+    prefixes: of the methods' names, separated by blanks.
   """
 
   name: str
   colour: str
   dark: str
   marker: str
-  prefixes: tuple[str, ...]
+  prefixes: str
 
 
-FAMILIES = (
-  Family("one model", "#000000", "#f2f2f2", "X", ("drafter", "verifier")),
-  Family(
-    "speculative, lossless",
-    "#0072b2",
-    "#4aa8e0",
-    "o",
-    ("spec_decode", "cascade_drafting"),
-  ),
-  Family(
-    "speculative, lossy",
-    "#56b4e9",
-    "#a5dbfa",
-    "s",
-    ("spec_decode_lossy", "mentored", "bild", "ensemble", "lenient"),
-  ),
-  Family("speculative cascade", "#d55e00", "#ff8a3d", "^", ("spec_cascade",)),
-  Family(
-    "speculative cascade, token rule",
-    "#e69f00",
-    "#ffc44d",
-    "v",
-    ("spec_cascade_token", "spec_cascade_typical"),
-  ),
-  Family(
-    "sequential cascade",
-    "#009e73",
-    "#3fd0a4",
-    "D",
-    ("token_cascade", "seq_cascade"),
-  ),
-  Family("oracle (not a fast method)", "#cc79a7", "#eba3cb", "P", ("oracle",)),
+FAMILIES = tuple(
+  MethodFamily(*fields)
+  for fields in (
+    ("one model", "#000000", "#f2f2f2", "X", "drafter verifier"),
+    (
+      *("speculative, lossless", "#0072b2", "#4aa8e0", "o"),
+      "spec_decode cascade_drafting",
+    ),
+    (
+      *("speculative, lossy", "#56b4e9", "#a5dbfa", "s"),
+      "spec_decode_lossy mentored bild ensemble lenient",
+    ),
+    ("speculative cascade", "#d55e00", "#ff8a3d", "^", "spec_cascade"),
+    (
+      *("speculative cascade, token rule", "#e69f00", "#ffc44d", "v"),
+      "spec_cascade_token spec_cascade_typical",
+    ),
+    (
+      *("sequential cascade", "#009e73", "#3fd0a4", "D"),
+      "token_cascade seq_cascade",
+    ),
+    ("oracle (not a fast method)", "#cc79a7", "#eba3cb", "P", "oracle"),
+  )
 )
+# Rules of a user's own, whose names tell nothing, are drawn as cascades.
+_OTHERS = [family.name for family in FAMILIES].index("speculative cascade")
 
 
 def family(method: str) -> int:
   """Returns the number of a method's family: the longest prefix that fits."""
   fits = [
     (len(prefix), number)
-    for number, one in enumerate(FAMILIES)
-    for prefix in one.prefixes
+    for number, members in enumerate(FAMILIES)
+    for prefix in members.prefixes.split()
     if method.startswith(prefix)
   ]
-  return max(fits)[1] if fits else FAMILIES.index(_OTHERS)
-
-
-# Rules of a user's own, whose names tell nothing, are drawn as cascades.
-_OTHERS = next(one for one in FAMILIES if one.name == "speculative cascade")
+  return max(fits, default=(0, _OTHERS))[1]
 
 
 class Style(NamedTuple):

@@ -1,4 +1,4 @@
-"""Rows to tables, in Markdown, CSV and HTML; no model code."""
+"""Tables in Markdown, CSV and HTML: columns, and the lines that fill them."""
 
 from collections.abc import Callable, Sequence
 import csv
@@ -7,10 +7,27 @@ import html
 import io
 import math
 
-from speccascade.inference.results import ResultRow
-from speccascade.report.frontier import Estimate
+from speccascade.report.frontier import IntervalEstimate
 
 NOTHING = "-"
+
+
+def lookup(line, *names: str):
+  """Returns an attribute, or value of a dict, of an attribute and so on.
+
+  None where one of them is missing from a dict, or None.
+
+  >>> lookup({"bleu": {"value": 30.0}}, "bleu", "value")
+  30.0
+  >>> lookup({"bleu": None}, "bleu", "value"), lookup({}, "bleu")
+  (None, None)
+  """
+  for name in names:
+    if isinstance(line, dict):
+      line = line.get(name)
+    elif line is not None:
+      line = getattr(line, name)
+  return line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,31 +36,38 @@ class Column:
 
   Attributes:
     title: as printed.
-    value: of a row; None where it has none. An `Estimate` is printed with its
-      interval behind it.
-    digits: behind the point; None prints the value as it is.
+    value: of a line, or the names that lead to it with dots between, as in
+      "latency.walltime_s", see `lookup`; None where a line has none. An
+      `IntervalEstimate` is printed with its interval after it.
+    digits: after the point; None prints the value as it is.
     special: texts of values that are no plain number, as {0.0: "never"}; NaN
       and infinities that are not in it are printed as `NOTHING`.
     has_interval: whether values are estimates: a CSV has columns for the ends.
   """
 
   title: str
-  value: Callable[[object], object]
+  value: Callable[[object], object] | str
   digits: int | None = None
   special: dict[float, str] = dataclasses.field(default_factory=dict)
   has_interval: bool = False
 
-  def text(self, row) -> str:
+  def of(self, line):
+    """Returns the value of a line."""
+    if callable(self.value):
+      return self.value(line)
+    return lookup(line, *self.value.split("."))
+
+  def text(self, line) -> str:
     """Returns the cell."""
-    value = self.value(row)
-    if not isinstance(value, Estimate):
-      return self._one(value)
-    text = self._one(value.value)
+    value = self.of(line)
+    if not isinstance(value, IntervalEstimate):
+      return self._number(value)
+    text = self._number(value.value)
     if value.has_interval and math.isfinite(value.value):
-      text += f" [{self._one(value.low)}, {self._one(value.high)}]"
+      text += f" [{self._number(value.low)}, {self._number(value.high)}]"
     return text
 
-  def _one(self, value) -> str:
+  def _number(self, value) -> str:
     if value is None:
       return NOTHING
     if isinstance(value, float):
@@ -53,108 +77,106 @@ class Column:
         return NOTHING
     return str(value) if self.digits is None else f"{value:.{self.digits}f}"
 
+  def csv_cells(self, line) -> list:
+    """Returns the value, unrounded, and the ends where there are intervals."""
+    value = self.of(line)
+    if not self.has_interval:
+      cells = [_joined(value)]
+    elif isinstance(value, IntervalEstimate):
+      cells = value
+    else:
+      cells = [value, None, None]
+    return ["" if _is_missing(cell) else cell for cell in cells]
 
-def score(name: str) -> Callable[[ResultRow], float | None]:
-  """Returns the value of a quality metric, where a row has it."""
-  return lambda row: row.quality.get(name, {}).get("value")
+
+def _joined(value):
+  """Returns a cell: lists are written with blanks between."""
+  if not isinstance(value, (list, tuple)):
+    return value
+  return " ".join("" if item is None else str(item) for item in value)
 
 
-def number(name: str) -> Callable[[ResultRow], float | None]:
-  """Returns a number of `efficiency.summary`."""
+def _is_missing(value) -> bool:
+  return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+  """A table of the report.
+
+  Attributes:
+    name: of its CSV file, without ending.
+    title: heading.
+    note: a sentence or two on how to read it.
+    columns: in order.
+    lines: what the columns take their values from.
+  """
+
+  name: str
+  title: str
+  note: str
+  columns: Sequence[Column]
+  lines: Sequence
+
+
+def number(name: str) -> Callable[[object], float | None]:
+  """Returns a number of `efficiency.summary`, of a row or a point."""
   return lambda row: row.efficiency.get(name)
 
 
 TRADE_OFF = (
-  Column("method", lambda row: row.settings.method),
+  Column("method", "settings.method"),
   Column("T", lambda row: f"{row.settings.temperature:g}"),
-  Column("alpha", lambda row: row.settings.alpha),
-  Column("BLEU", score("bleu"), 1),
-  Column("valid %", score("valid"), 1),
-  Column("acceptance", number("acceptance_rate"), 3),
-  Column("tokens/block", number("mean_acceptance_length"), 2),
-  Column("deferral", number("deferral_rate"), 3),
-  Column(
-    "relative latency",
-    lambda row: row.latency and row.latency.relative_latency,
-    3,
-  ),
-  Column("speed-up", lambda row: row.measured_speedup, 2),
-  Column("predicted", lambda row: row.predicted_speedup, 2),
+  Column("alpha", "settings.alpha"),
+  Column("BLEU", "quality.bleu.value", 1),
+  Column("valid %", "quality.valid.value", 1),
+  Column("acceptance", "efficiency.acceptance_rate", 3),
+  Column("tokens/block", "efficiency.mean_acceptance_length", 2),
+  Column("deferral", "efficiency.deferral_rate", 3),
+  Column("relative latency", "latency.relative_latency", 3),
+  Column("speed-up", "measured_speedup", 2),
+  Column("predicted", "predicted_speedup", 2),
 )
 
 
-def markdown(rows: Sequence, columns=TRADE_OFF) -> str:
+def markdown(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   """Returns a Markdown table, its columns aligned for a terminal."""
-  cells = [[column.title for column in columns]]
-  cells += [[column.text(row) for column in columns] for row in rows]
-  widths = [max(map(len, column)) for column in zip(*cells)]
-  numeric = [column.digits is not None for column in columns]
-
-  def line(texts):
-    padded = (
-      text.rjust(width) if is_number else text.ljust(width)
-      for text, width, is_number in zip(texts, widths, numeric)
-    )
-    return "| " + " | ".join(padded) + " |"
-
-  rule = (
-    "-" * (width - 1) + (":" if is_number else "-")
-    for width, is_number in zip(widths, numeric)
-  )
-  lines = [line(cells[0]), "| " + " | ".join(rule) + " |"]
-  lines += [line(texts) for texts in cells[1:]]
-  return "\n".join(lines) + "\n"
+  table = []
+  for column in columns:
+    cells = [column.title, *map(column.text, lines)]
+    width, is_number = max(map(len, cells)), column.digits is not None
+    pad = str.rjust if is_number else str.ljust
+    cells.insert(1, "-" * (width - 1) + (":" if is_number else "-"))
+    table.append([pad(cell, width) for cell in cells])
+  return "".join(f"| {' | '.join(row)} |\n" for row in zip(*table))
 
 
-def to_csv(rows: Sequence, columns=TRADE_OFF) -> str:
+def to_csv(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   """Returns the table as CSV, numbers unrounded, empty where there is none."""
   file = io.StringIO()
   writer = csv.writer(file, lineterminator="\n")
-  titles = []
-  for column in columns:
-    ends = ("", " low", " high") if column.has_interval else ("",)
-    titles += [column.title + end for end in ends]
-  writer.writerow(titles)
-  for row in rows:
-    writer.writerow(
-      "" if value is None else value
-      for column in columns
-      for value in _csv_values(column, row)
-    )
+  ends = ("", " low", " high")
+  writer.writerow(
+    c.title + end for c in columns for end in ends[: 3 if c.has_interval else 1]
+  )
+  for line in lines:
+    writer.writerow(x for column in columns for x in column.csv_cells(line))
   return file.getvalue()
 
 
-def _csv_values(column: Column, row) -> list:
-  value = column.value(row)
-  if not column.has_interval:
-    return [value]
-  if not isinstance(value, Estimate):
-    value = Estimate(value)
-  return [
-    None if isinstance(one, float) and math.isnan(one) else one for one in value
-  ]
-
-
-def to_html(rows: Sequence, columns=TRADE_OFF) -> str:
+def to_html(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   """Returns a table element; the first column heads its rows."""
-
-  def cell(column, text, tag):
-    numeric = ' class="number"' if column.digits is not None else ""
-    scope = {"th": ' scope="row"', "td": ""}[tag]
-    return f"<{tag}{scope}{numeric}>{html.escape(text)}</{tag}>"
-
   head = "".join(
     f'<th scope="col">{html.escape(column.title)}</th>' for column in columns
   )
-  lines = []
-  for row in rows:
-    cells = (
-      cell(column, column.text(row), "td" if number else "th")
-      for number, column in enumerate(columns)
-    )
-    lines.append(f"<tr>{''.join(cells)}</tr>")
-  body = "\n".join(lines)
-  return (
-    f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n"
-    "</table>"
-  )
+  body = ""
+  for line in lines:
+    tag, scope, cells = "th", ' scope="row"', ""
+    for column in columns:
+      numeric = "" if column.digits is None else ' class="number"'
+      text = html.escape(column.text(line))
+      cells += f"<{tag}{scope}{numeric}>{text}</{tag}>"
+      tag, scope = "td", ""
+    body += f"<tr>{cells}</tr>\n"
+  head = f"<thead><tr>{head}</tr></thead>"
+  return f"<table>\n{head}\n<tbody>\n{body}</tbody>\n</table>"

@@ -5,18 +5,20 @@ import pathlib
 
 from tqdm import tqdm
 
+from speccascade import files
 from speccascade.inference import results
 from speccascade.inference.results import ResultRow
 from speccascade.report import (
   content,
-  figures,
   page,
   row_columns,
   shown_examples,
   tables,
 )
 from speccascade.report.content import Section
-from speccascade.report.shown_examples import Examples
+from speccascade.report.shown_examples import ShownExamples
+
+_LONG = 200  # lines that Markdown leaves to the CSV
 
 
 def from_folder(
@@ -41,22 +43,35 @@ def from_folder(
   Raises:
     ValueError: no rows there, or rows that cannot be reported.
   """
-  rows, traced = read(results_dir)
+  rows, examples = read(results_dir)
   folder = results_dir / "report" if output_dir is None else output_dir
   sections = content.sections(rows, metric=metric, cost_ratio=cost_ratio)
-  write(folder, rows, sections, traced, progress=progress)
+  for name, text in texts(rows, sections).items():
+    files.write_whole(folder / name, text)
+  num = sum(len(section.plots) for section in sections)
+  with tqdm(
+    total=2 * num, desc="draw", unit="figure", disable=not progress, delay=1
+  ) as bar:
+    for section in sections:
+      for plot in section.plots:
+        plot.save(folder / f"{section.prefix}{plot.name}")
+        bar.update()
+    whole = page.page(sections, examples, tick=bar.update)
+  files.write_whole(folder / "index.html", whole)
   return folder / "index.html"
 
 
-def read(results_dir: pathlib.Path) -> tuple[list[ResultRow], Examples]:
+def read(
+  results_dir: pathlib.Path,
+) -> tuple[list[ResultRow], ShownExamples]:
   """Returns the rows of a folder and its traced examples."""
 
   def find(name):
     return results.find(results_dir, name)
 
   if (path := find(results.FILE_NAME)) is not None:
-    traced = shown_examples.read(find(shown_examples.FILE_NAME))
-    return results.read_rows(path), traced
+    examples = shown_examples.read(find(shown_examples.FILE_NAME))
+    return results.read_rows(path), examples
   if (path := find(results.METRICS)) is not None:
     row = results.read_row(path)
     return [row], shown_examples.read(find(results.PREDICTIONS), row)
@@ -66,41 +81,21 @@ def read(results_dir: pathlib.Path) -> tuple[list[ResultRow], Examples]:
   )
 
 
-def write(
-  folder: pathlib.Path,
-  rows: Sequence[ResultRow],
-  sections: Sequence[Section],
-  traced: Examples = shown_examples.NONE,
-  *,
-  progress: bool = False,
-):
-  """Writes every file, each whole or not at all.
-
-  Args:
-    folder: made if need be.
-    rows: all of them, for rows.csv.
-    sections: of the rows.
-    traced: examples for the page.
-    progress: show a bar.
-  """
-  columns = row_columns.columns(rows)
-  results.write_whole(folder / "rows.csv", tables.to_csv(rows, columns))
-  for section in sections:
-    for table in section.tables:
-      path = folder / f"{section.prefix}{table.name}.csv"
-      results.write_whole(path, table.csv())
-  results.write_whole(folder / "report.md", markdown(sections))
-  num = sum(len(section.plots) for section in sections)
-  with tqdm(
-    total=2 * num, desc="draw", unit="figure", disable=not progress, delay=1
-  ) as bar:
-    for section in sections:
-      for plot in section.plots:
-        drawn, _ = plot.draw()
-        figures.save(drawn, folder / f"{section.prefix}{plot.name}")
-        bar.update()
-    text = page.page(sections, traced, tick=bar.update)
-  results.write_whole(folder / "index.html", text)
+def texts(
+  rows: Sequence[ResultRow], sections: Sequence[Section]
+) -> dict[str, str]:
+  """Returns the tables and report.md by the names of their files."""
+  return {
+    "rows.csv": tables.to_csv(rows, row_columns.of_rows(rows)),
+    "report.md": markdown(sections),
+    **{
+      f"{section.prefix}{table.name}.csv": tables.to_csv(
+        table.lines, table.columns
+      )
+      for section in sections
+      for table in section.tables
+    },
+  }
 
 
 def markdown(sections: Sequence[Section]) -> str:
@@ -110,12 +105,11 @@ def markdown(sections: Sequence[Section]) -> str:
     lines += [f"## {section.study.title}", "", section.about, ""]
     for finding in section.findings:
       lines += [f"### Findings, {finding.title}", ""]
-      lines += [*(f"- {one}" for one in finding.models), ""]
+      lines += _listed(finding.models)
       for title, said in finding.by_clock:
-        lines += [f"{title}:", "", *(f"- {one}" for one in said), ""]
+        lines += [f"{title}:", "", *_listed(said)]
     if section.notices:
-      lines += ["### Where speculation loses", ""]
-      lines += [*(f"- {one}" for one in section.notices), ""]
+      lines += ["### Where speculation loses", "", *_listed(section.notices)]
     for plot in section.plots:
       name = f"{section.prefix}{plot.name}.png"
       lines += [f"### {plot.title}", "", plot.note, ""]
@@ -125,8 +119,9 @@ def markdown(sections: Sequence[Section]) -> str:
       if len(table.lines) > _LONG:
         lines += [f"In {section.prefix}{table.name}.csv.", ""]
       else:
-        lines += [table.markdown()]
+        lines.append(tables.markdown(table.lines, table.columns))
   return "\n".join(lines)
 
 
-_LONG = 200  # lines that Markdown leaves to the CSV
+def _listed(sentences: Sequence[str]) -> list[str]:
+  return [*(f"- {sentence}" for sentence in sentences), ""]

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: where it starts, and what it leaves behind.
+"""The checkpoints of a run: where it starts, and what it leaves.
 
 Nothing here imports Orbax before a checkpoint is written or looked for.
 """
@@ -7,14 +7,13 @@ from collections.abc import Mapping
 import dataclasses
 import json
 import os
-import pathlib
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.checkpoints import load, orbax_io, restore
+from speccascade.checkpoints import load, orbax_io, restore, storage
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.training import optimizers
@@ -66,9 +65,7 @@ class Checkpoints:
   ):
     if best_mode not in ("max", "min"):
       raise ValueError(f"best_mode is {best_mode!r}; wanted 'max' or 'min'")
-    self.model_dir = os.fspath(model_dir)
-    if "://" not in self.model_dir:
-      self.model_dir = str(pathlib.Path(self.model_dir).expanduser().absolute())
+    self.model_dir = storage.Directory(model_dir).url
     self.config = config
     self.vocabulary = vocabulary
     self.metric = metric
@@ -76,7 +73,6 @@ class Checkpoints:
     self.settings = json.loads(json.dumps(dict(settings or {})))
     self._keep = {
       "keep_latest": keep_latest,
-      "keep_best": int(metric is not None),
       "metric": metric,
       "best_mode": best_mode,
     }
@@ -84,8 +80,7 @@ class Checkpoints:
 
   def latest(self) -> int | None:
     """Returns the last complete step in `model_dir`, or None."""
-    found = restore.steps(self.model_dir)
-    return found[-1] if found else None
+    return max(restore.steps(self.model_dir), default=None)
 
   def path(self, step: int) -> str:
     """Returns the directory of a step."""
@@ -106,8 +101,8 @@ class Checkpoints:
     Then random parameters.
 
     Args:
-      optimizer: of the run.
-      seed: of parameters and dropout.
+      optimizer: the run's optimizer.
+      seed: seeds parameters and dropout.
       initial_checkpoint_path: or None.
       restore_optimizer: take Adafactor's accumulators from the initial
         checkpoint too, where it has any.
@@ -139,11 +134,11 @@ class Checkpoints:
     return Start(state, 0, "starting from random parameters")
 
   def _check_vocabulary(self, read) -> None:
-    one, other = read.vocabulary, self.vocabulary
-    if one and other and one["sha256"] != other["sha256"]:
+    old, new = read.vocabulary, self.vocabulary
+    if old and new and old["sha256"] != new["sha256"]:
       raise ValueError(
-        f"{read.path} was trained with the vocabulary {one['path']}, the task "
-        f"has {other['path']} (their sha256 differ): give VOCABULARY the former"
+        f"{read.path} was trained with the vocabulary {old['path']}, the task "
+        f"has {new['path']} (their sha256 differ): give VOCABULARY the former"
       )
 
   def _resume(self, step, optimizer, seed) -> Start:
@@ -182,7 +177,7 @@ class Checkpoints:
     Args:
       state: between two steps.
       first_step: see `Start`.
-      metrics: of an evaluation at this step; without, it can be the latest but
+      metrics: an evaluation at this step; without, it can be the latest but
         not the best.
 
     Returns:

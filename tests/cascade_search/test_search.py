@@ -251,7 +251,7 @@ def run(files, folder, **changes):
     }
   )
   return search.search(
-    objective=goal,
+    criterion=goal,
     **tiny.objects(
       settings,
       pair=PairSpec,

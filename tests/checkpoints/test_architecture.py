@@ -1,9 +1,9 @@
 """The table of arrays is the network's own, and misfits are named."""
 
+import dataclasses
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors import safe_open
@@ -11,6 +11,7 @@ from safetensors import safe_open
 from speccascade.checkpoints import CheckpointError, architecture, check_params
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
+from speccascade.training import state
 
 # No two sizes alike, so that a swapped axis shows.
 UNEVEN = T5Config(
@@ -22,28 +23,18 @@ UNEVEN = T5Config(
   head_dim=3,
   mlp_dim=7,
 )
-TIED = T5Config(
-  vocab_size=11,
-  emb_dim=5,
-  num_heads=2,
+TIED = dataclasses.replace(
+  UNEVEN,
   num_encoder_layers=1,
   num_decoder_layers=2,
-  head_dim=3,
-  mlp_dim=7,
   mlp_activations=("relu",),
   logits_via_embedding=True,
 )
 
 
 def shapes_of_network(config):
-  tokens = jnp.ones((1, 1), jnp.int32)
-  variables = jax.eval_shape(
-    lambda key: Transformer(config).init(
-      key, tokens, tokens, tokens, enable_dropout=False
-    ),
-    jax.random.key(0),
-  )
-  flat = architecture.flatten(variables["params"])
+  params = jax.eval_shape(lambda: state.init_params(Transformer(config), 0))
+  flat = architecture.flatten(params)
   return {name: tuple(value.shape) for name, value in flat.items()}
 
 
@@ -99,16 +90,7 @@ def test_long_lists_are_cut():
 
 
 def test_a_tied_config_says_what_it_does_not_want():
-  untied = T5Config(
-    vocab_size=11,
-    emb_dim=5,
-    num_heads=2,
-    num_encoder_layers=1,
-    num_decoder_layers=2,
-    head_dim=3,
-    mlp_dim=7,
-    mlp_activations=("relu",),
-  )
+  untied = dataclasses.replace(TIED, logits_via_embedding=False)
   with pytest.raises(CheckpointError, match="unexpected decoder/logits_dense"):
     check_params(architecture.unflatten(zeros(untied)), TIED)
   with pytest.raises(CheckpointError, match="missing decoder/logits_dense"):
@@ -136,10 +118,7 @@ def test_scalable_t5_is_told_by_its_arrays(shapes, message):
 
 @pytest.mark.parametrize("config", [UNEVEN, TIED])
 def test_the_architecture_is_read_off_the_arrays(config):
-  flat = {
-    p.name: np.empty(p.shape, np.float32)
-    for p in architecture.parameters(config)
-  }
+  flat = zeros(config)
   assert architecture.config_of(architecture.unflatten(flat)) == config
   del flat["decoder/layers_0/mlp/wo/kernel"]
   with pytest.raises(CheckpointError, match="missing decoder/layers_0/mlp/wo"):

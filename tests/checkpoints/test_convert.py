@@ -94,32 +94,23 @@ def failing(capsys, tmp_path, **flags):
 def test_faults_are_one_line(golden, tmp_path, model_file, capsys):
   out = {"destination": tmp_path / "out", "format": "speccascade"}
   native = golden / "t5x_native"
-  line = failing(capsys, tmp_path, source=f"{native}x", **out)
-  assert line.startswith("convert: there is no checkpoint at")
-  line = failing(capsys, tmp_path, source=native, **out)
-  assert "give the gin file of its model" in line
-  small = "configs/models/nothing.gin"
-  line = failing(capsys, tmp_path, source=native, model_gin_file=small, **out)
-  assert f"there is no gin file {small}" in line
+  nowhere = "configs/models/nothing.gin"
   empty = tmp_path / "empty.gin"
   empty.write_text("X = 1\n")
-  line = failing(capsys, tmp_path, source=native, model_gin_file=empty, **out)
-  assert "defines no MODEL" in line
-  line = failing(
-    capsys,
-    tmp_path,
-    source=native,
-    model_gin_file=model_file,
-    dtype="bfloat16",
-    **out,
-  )
-  assert "ours is float32" in line
-  assert not run(source=native, model_gin_file=model_file, **out)
+  for message, flags in {
+    "convert: there is no checkpoint at": {"source": f"{native}x"},
+    "give the gin file of its model": {},
+    f"there is no gin file {nowhere}": {"model_gin_file": nowhere},
+    "defines no MODEL": {"model_gin_file": empty},
+    "ours is float32": {"model_gin_file": model_file, "dtype": "bfloat16"},
+  }.items():
+    assert message in failing(
+      capsys, tmp_path, **{"source": native} | out | flags
+    )
+  flags = {"source": native, "model_gin_file": model_file, **out}
+  assert not run(**flags)
   capsys.readouterr()
-  line = failing(
-    capsys, tmp_path, source=native, model_gin_file=model_file, **out
-  )
-  assert "exists already" in line
+  assert "exists already" in failing(capsys, tmp_path, **flags)
 
 
 def test_help_is_typed_as_documented():

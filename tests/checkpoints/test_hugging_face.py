@@ -208,15 +208,12 @@ def test_what_the_head_becomes(hf, golden_params, tie, scale, head, want):
   decoder = checkpoint.params["decoder"]
   if want == "tied":
     assert "logits_dense" not in decoder
-  elif want == "copied":
-    np.testing.assert_array_equal(
-      decoder["logits_dense"]["kernel"].T, embedding
-    )
-  else:
-    np.testing.assert_array_equal(
-      decoder["logits_dense"]["kernel"],
-      golden_params["decoder"]["logits_dense"]["kernel"],
-    )
+    return
+  separate = golden_params["decoder"]["logits_dense"]["kernel"]
+  np.testing.assert_array_equal(
+    decoder["logits_dense"]["kernel"],
+    embedding.T if want == "copied" else separate,
+  )
 
 
 # ------------------------------ architecture ----------------------------------
@@ -293,26 +290,31 @@ def test_a_missing_or_truncated_shard(hf):
     load(hf)
 
 
-def test_a_damaged_index(hf):
+@pytest.mark.parametrize(
+  ("name", "text"),
+  [
+    ("model.safetensors.index.json", '{"weight_map": {"a'),
+    ("config.json", '{"d_model": 3'),
+  ],
+)
+def test_damaged_json(hf, name, text):
   shard(hf)
-  (hf / "model.safetensors.index.json").write_text('{"weight_map": {"a')
-  with pytest.raises(CheckpointError, match=r"index\.json cannot be parsed"):
+  (hf / name).write_text(text)
+  with pytest.raises(CheckpointError, match=rf"{name} cannot be parsed"):
     load(hf)
 
 
-def test_damaged_settings(hf):
-  (hf / "config.json").write_text('{"d_model": 3')
-  with pytest.raises(CheckpointError, match=r"config\.json cannot be parsed"):
-    load(hf)
-
-
-def test_integers_are_no_weights(hf):
-  weights(hf, shared__weight=np.ones((512, 32), np.int8))
-  with pytest.raises(CheckpointError, match=r"shared\.weight .* dtype int8"):
-    load(hf)
-
-
-def test_weights_without_an_embedding(hf):
-  weights(hf, drop=("shared.weight",))
-  with pytest.raises(CheckpointError, match=r"has no shared\.weight"):
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    (
+      {"shared__weight": np.ones((512, 32), np.int8)},
+      r"shared\.weight .* dtype int8",
+    ),
+    ({"drop": ("shared.weight",)}, r"has no shared\.weight"),
+  ],
+)
+def test_weights_that_are_none(hf, change, message):
+  weights(hf, **change)
+  with pytest.raises(CheckpointError, match=message):
     load(hf)

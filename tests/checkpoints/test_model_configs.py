@@ -34,8 +34,8 @@ MILLIONS = {
   "flan_t5_large": 783.2,
   "flan_t5_xl": 2849.8,
   "flan_t5_xxl": 11135.3,
-  "quickstart_small": 0.3,
-  "quickstart_large": 4.1,
+  "quickstart_small": 0.2,
+  "quickstart_large": 3.8,
 }
 
 

@@ -37,8 +37,12 @@ def test_blocks_are_written_at_each_rows_own_place():
 
 
 def test_the_buffer_holds_a_block_written_at_the_end():
-  # Start token, T tokens, and a block of G + 1 that starts at the last slot.
+  # A full row holds the start token and T more. While others go on, a block of
+  # G + 1 is written behind it, too, and must not be moved over its tokens.
   for length in (1, 5):
     for width in (0, 3):
       size = emission.buffer_size(length, width)
-      assert length + width + 1 <= size  # length is that before the round
+      full = jnp.arange(size)[None]
+      block = jnp.full((1, width + 1), -1)
+      got = emission.write_block(full, block, jnp.array([1 + length]))
+      np.testing.assert_array_equal(got[0, : 1 + length], full[0, : 1 + length])

@@ -416,6 +416,16 @@ def test_counts_worked(length, examined, accepted, histogram):
 def test_bild_defaults():
   assert (bild_lib.WINDOW, bild_lib.FALLBACK) == (10, 0.6)
   assert METHODS["bild"].default_alpha == 5.0
+  drafted = [
+    decode("bild", toy.sources(), 5.0, GREEDY, **how).stats.drafted
+    for how in (
+      {},
+      {"draft_length": decoders.DraftLength("max_prob", 0.6)},
+      {"draft_length": decoders.DraftLength("max_prob", 0.0)},
+    )
+  ]
+  np.testing.assert_array_equal(drafted[0], drafted[1])
+  assert np.any(drafted[0] < drafted[2])
 
 
 # Faults.
@@ -464,7 +474,7 @@ def test_a_row_that_meets_a_fault_ends_there(name, fault):
   sampling = GREEDY if METHODS[name].greedy_only else Sampling.create(1.0)
   right = decode(name, faulty(None, None), alpha, sampling)
   for who in FAULTY[name]:
-    got = decode(name, faulty(who, fault), alpha, sampling)
+    got = decode(name, faulty(who, fault), alpha, sampling, trace=True)
     even, odd = slice(0, None, 2), slice(1, None, 2)
     assert np.all(got.bad_step[even] == -1)
     np.testing.assert_array_equal(got.tokens[even], right.tokens[even])
@@ -476,6 +486,11 @@ def test_a_row_that_meets_a_fault_ends_there(name, fault):
     inside = np.arange(tokens.shape[1]) < lengths[:, None]
     assert np.all(tokens[~inside] == 0)
     assert np.all((tokens >= 0) & (tokens < 7))
+    # What was not written counts for nothing.
+    written = np.arange(got.tokens.shape[1]) < got.lengths[:, None]
+    np.testing.assert_array_equal(
+      got.stats.deferred, np.sum(got.trace.deferred & written, axis=1)
+    )
     if name in ("verifier", "drafter", "oracle_cascade_diff"):
       # One by one: exactly behind the 3.
       before = np.take_along_axis(tokens, lengths[:, None] - 1, axis=1)

@@ -1,11 +1,13 @@
 """Methods that share a program decode as they do alone."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS, Sampling, decoders, methods
+from speccascade.decoding import METHODS, Sampling, decoders, methods, tracing
 from speccascade.decoding.families import Family
+from speccascade.decoding.target import trial_pairs
 from tests import toy
 
 ROWS = 48
@@ -41,6 +43,35 @@ def test_a_shared_program_decodes_as_the_method_alone(temperature):
     alone = decode(name, temperature)
     for mine, own in zip(jax.tree.leaves(shared), jax.tree.leaves(alone)):
       np.testing.assert_allclose(mine, own, atol=1e-6, err_msg=name)
+
+
+def test_a_choice_is_the_target_that_it_names():
+  """Its law, and what a record says of it, on pairs that are sampled anew."""
+  q1, p1 = trial_pairs(5)
+  q, p = (jnp.flip(x, axis=0)[:, None] for x in (q1, p1))
+  q1, p1 = q1[:, None], p1[:, None]
+  tokens = jnp.argmax(q, axis=-1).astype(jnp.int32)
+  alpha = jnp.float32(0.3)
+  members = methods.family(METHODS["spec_cascade_opt"], greedy=True)
+  family = Family(tuple(member.target for member in members))
+
+  @jax.jit
+  def read(index):
+    choice = family.choose(index)
+    pi = choice(q1, p1, alpha=alpha, sampled=(q, p))
+    sides = tracing.sides(choice, q1, p1, q, p, tokens, alpha)
+    return pi, sides, tracing.reads_tokens(choice)
+
+  for index, target in enumerate(family.targets):
+    pi, sides, reads_tokens = read(index)
+    want = target(q1, p1, alpha=alpha, sampled=(q, p))
+    np.testing.assert_allclose(pi, want, atol=1e-6, err_msg=target.name)
+    has_rule = target.rule is not None
+    assert bool(reads_tokens) == (has_rule and target.rule.per_token)
+    want = tracing.sides(target, q1, p1, q, p, tokens, alpha)
+    for got, side in zip(sides, want):
+      np.testing.assert_allclose(got, side, atol=1e-6, err_msg=target.name)
+  assert len(family.targets) > 15
 
 
 def test_what_has_no_family_runs_alone():

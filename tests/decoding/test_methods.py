@@ -214,6 +214,16 @@ def test_rules_that_read_q_refuse_a_drafter_without_confidence():
   assert refused == want
 
 
+def test_the_default_cascade_reviews_gamma_tokens_and_copies_two():
+  medium, small = toy.sources()
+  drafter = METHODS["cascade_drafting"].compose((medium, small), 5, 0.0)
+  widths = lambda row: [part.width for part in row.drafters]
+  reviewed = drafter.drafters[0]
+  assert widths(drafter) == [5, 2]
+  assert widths(reviewed.drafter) == [2, 2]
+  assert reviewed.drafter.drafters[0].drafter.width == 2
+
+
 # Compiling.
 
 

@@ -27,6 +27,13 @@ SPECULATIVE = {
   "one draft": ("spec_cascade_diff", 1, 6, {}, 0.7),
   "block": ("spec_cascade_token_v3", 2, 4, {"verification": "block"}, 1.0),
   "printed bonus": ("spec_cascade_opt", 2, 5, {"bonus": "verifier"}, 1.0),
+  "printed bonus, stop": (
+    "ensemble",
+    2,
+    4,
+    {"bonus": "verifier", "draft_length": DraftLength("max_prob", 0.7)},
+    1.0,
+  ),
   "lossless": ("spec_decode", 2, 4, {}, 1.7),
   "token rule": ("spec_cascade_token_v1", 2, 4, {}, 1.0),
   "wide": ("ensemble", 3, 3, {}, 1.0),
@@ -311,9 +318,14 @@ def test_every_path_of_the_stepwise_loop(name, monkeypatch):
     deferred = [[False] * len(path) for path in contexts]
   by_p = [[name == "verifier" or d for d in path] for path in deferred]
   source = [[SEQUENTIAL_P if x else SEQUENTIAL_Q for x in row] for row in by_p]
+  records = stepwise_records(name, law, alpha, contexts, by_p)
   for got in results:
     assert_tokens(got, rows, LENGTH)
     inside = np.arange(LENGTH) < got.lengths[:, None]
+    for field, want in records.items():
+      np.testing.assert_allclose(
+        getattr(got.trace, field)[inside], want, atol=1e-5, err_msg=field
+      )
     for field, want in (("deferred", deferred), ("source", source)):
       want = padded(want, LENGTH)[inside]
       np.testing.assert_array_equal(getattr(got.trace, field)[inside], want)
@@ -324,6 +336,42 @@ def test_every_path_of_the_stepwise_loop(name, monkeypatch):
       np.testing.assert_array_equal(got.stats.verifier_calls, calls)
     if name != "verifier":
       np.testing.assert_array_equal(got.stats.drafter_calls, got.lengths)
+
+
+def stepwise_records(name, law, alpha, contexts, by_p):
+  """Returns the numbers that `Trace` should hold for each token of all rows.
+
+  Args:
+    name: of the method.
+    law: the `enumeration.Laws`.
+    alpha: as a user gives it.
+    contexts: the context before each token, of each row.
+    by_p: whether the verifier wrote it, likewise.
+  """
+  here = np.concatenate(contexts)
+  knows_q = np.full(len(here), name != "verifier")
+  # An oracle has both laws everywhere, a cascade p where it asked for it.
+  knows_p = np.concatenate(by_p) | name.startswith("oracle")
+  nothing = np.full(len(here), np.nan)
+  tv = np.maximum(law.p - law.q, 0).sum(-1)[here]
+  records = {"left": nothing, "right": nothing}
+  if METHODS[name].target.rule is not None:
+    with jax.enable_x64(True):
+      q1, p1, q, p = (
+        jnp.asarray(x[here]) for x in (law.q1, law.p1, law.q, law.p)
+      )
+      sides = METHODS[name].target.rule(
+        q1, p1, alpha=jnp.asarray(alpha), sampled=(q, p)
+      )
+    records = dict(zip(records, (np.asarray(side) for side in sides)))
+  records["tv"] = np.where(knows_q & knows_p, tv, np.nan)
+  for field, table, known in (
+    ("q_prob", law.q1, knows_q),
+    ("p_prob", law.p1, knows_p),
+  ):
+    probs = np.sort(table, axis=-1)[:, ::-1][here]
+    records[field] = np.where(known[:, None], probs, np.nan)
+  return records
 
 
 def context_path(pair, tokens):

@@ -225,7 +225,10 @@ def test_a_rows_key_is_that_of_its_example():
   data = jax.random.key_data
   np.testing.assert_array_equal(data(whole)[jnp.array([4, 2])], data(part))
   assert "fry" in str(whole.dtype)
-  others = [sampling_lib.row_keys(*x, jnp.arange(6)) for x in ((3, 2), (4, 1))]
+  others = [
+    sampling_lib.row_keys(*x, jnp.arange(6))
+    for x in ((3, 2), (4, 1), (2, 2), (4, 0))
+  ]
   for other in others:
     assert not np.array_equal(data(whole), data(other))
 
@@ -236,6 +239,8 @@ def test_uniforms_are_those_of_each_key():
   assert u.shape == (5, 3)
   assert u.dtype == jnp.float32
   np.testing.assert_array_equal(u[3:], sampling_lib.uniforms(keys[3:], 3))
+  # Bit for bit JAX's own: 23 bits, of which a tail hangs on the lowest.
+  np.testing.assert_array_equal(u, [jax.random.uniform(k, (3,)) for k in keys])
   folded = sampling_lib.fold_in(keys, jnp.arange(5))
   for row in range(5):
     want = jax.random.fold_in(keys[row], row)
@@ -251,3 +256,11 @@ def test_is_law():
   )
   got = sampling_lib.is_law(logits)
   np.testing.assert_array_equal(got, [1, 0, 0, 1, 0, 0])
+
+
+@pytest.mark.parametrize("size", [7, 64, 300])
+def test_a_nan_is_seen_wherever_it_stands(size):
+  # A maximum over many numbers is taken in lanes, which may drop it.
+  logits = np.zeros((size, size), np.float32)
+  np.fill_diagonal(logits, np.nan)
+  assert not np.any(jax.jit(sampling_lib.is_law)(logits))

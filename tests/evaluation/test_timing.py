@@ -9,8 +9,8 @@ import pytest
 
 from speccascade.decoding import Sampling
 from speccascade.evaluation import timing
-from speccascade.models import T5Config
 from speccascade.models.t5_lm import T5LM
+from tests.training.conftest import TINY
 
 
 class Clock:
@@ -131,21 +131,8 @@ def test_latency_survives_json():
   assert timing.Latency.from_dict(json.loads(text)) == result
 
 
-def tiny(seed, emb_dim):
-  config = T5Config(
-    vocab_size=32,
-    emb_dim=emb_dim,
-    num_heads=2,
-    num_encoder_layers=1,
-    num_decoder_layers=1,
-    head_dim=4,
-    mlp_dim=8,
-  )
-  return T5LM.init(config, jax.random.key(seed))
-
-
 def test_costs_are_ratios_to_a_verifier_step():
-  model = tiny(0, 8)
+  model = T5LM.init(TINY, jax.random.key(0))
   costs = timing.measure_costs(
     model,
     model,

@@ -7,7 +7,7 @@ import pytest
 
 from speccascade.inference import infer
 from speccascade.inference.cascades import Cascade
-from speccascade.training import ngrams
+from speccascade.training import ngram_counts
 from tests.inference import tiny
 from tests.inference.test_infer import KINDS
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.usefixtures("quick_compiles")
 def files(tmp_path_factory):
   folder = tmp_path_factory.mktemp("cascade")
   (folder / "in.txt").write_text("one two one two\nthree\nfour five\n")
-  counts = ngrams.count([[3, 4, 5, 3, 4]], vocab_size=13, order=3)
-  ngrams.smooth(counts, vocab_size=13, min_count=1).save(folder / "n.npz")
+  counts = ngram_counts.count([[3, 4, 5, 3, 4]], vocab_size=13, order=3)
+  ngram_counts.smooth(counts, vocab_size=13, min_count=1).save(folder / "n.npz")
   (folder / "table.json").write_text(json.dumps([4] * 13))
   return {
     "small": tiny.save(folder / "small" / "checkpoint_7", 0),
@@ -124,9 +124,9 @@ def test_what_does_not_fit_is_refused(run, tmp_path, changes, cascade, message):
 
 
 def test_another_vocabularys_counts_are_refused(files, tmp_path):
-  counts = ngrams.count([[3, 4]], vocab_size=13, order=2)
+  counts = ngram_counts.count([[3, 4]], vocab_size=13, order=2)
   path = tmp_path / "other.npz"
-  ngrams.smooth(counts, vocab_size=13, vocabulary="a" * 64).save(path)
+  ngram_counts.smooth(counts, vocab_size=13, vocabulary="a" * 64).save(path)
   cascade = Cascade(k=[[2]], max_gram=False, ngrams=path)
   drafter = cascade.build((), 16, "a" * 64)
   assert drafter.vocab_size == 16

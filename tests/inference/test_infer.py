@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from speccascade.inference import batching, infer, results, shards, token_view
+from speccascade.inference import batching, infer, results, shards
 from speccascade.inference.inputs import InputError, Inputs
 from speccascade.inference.pair import PairError, PairSpec
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
+from speccascade.report import token_view
 from tests.inference import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")

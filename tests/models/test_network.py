@@ -378,6 +378,20 @@ def test_scores_can_be_computed_in_float32():
   assert error(float32_scores=False) > 0.01
 
 
+@pytest.mark.parametrize("reach", [1, 128, 129, 256, 257, 512])
+def test_attention_looks_at_every_slot_within_reach(reach):
+  """Of 512 slots the first 128, 256 or all are read, as many as it takes."""
+  rng = np.random.default_rng(reach)
+  make = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+  given = make(2, 3, 2, 4), make(2, 2, 4, 512), make(2, 2, 512, 4)
+  # The last slot in reach has the most weight.
+  bias = np.where(np.arange(512) == reach - 1, 3, 0)
+  bias = np.where(np.arange(512) >= reach, layers.MASKED, bias)
+  bias = jnp.broadcast_to(jnp.asarray(bias, jnp.float32), (2, 2, 3, 512))
+  got = jax.jit(layers.attend_within)(jnp.int32(reach), *given, bias)
+  np.testing.assert_allclose(got, layers.attend(*given, bias), atol=1e-5)
+
+
 def test_unknown_activation_is_named(golden_config):
   config = dataclasses.replace(golden_config, mlp_activations=("gelo",))
   tokens = jnp.ones((1, 2), jnp.int32)
@@ -399,6 +413,10 @@ def test_one_row_is_multiplied_in_slices_on_a_cpu():
   np.testing.assert_allclose(
     matmul(rows, kernel), np.tile(want, (1, 2, 1)), rtol=0, atol=1e-4
   )
+
+  # A kernel whose rows cannot be cut evenly is not cut.
+  tall = jnp.ones((255, products.LEAST_SLICED // 255 + 1))
+  assert np.all(matmul(jnp.ones((1, 1, 255)), tall) == 255)
 
   slope = jax.jit(jax.grad(lambda x: products.matmul(x, kernel).sum()))(x)
   np.testing.assert_allclose(

@@ -144,6 +144,30 @@ def test_save_and_load(tmp_path):
   assert [p.name for p in path.parent.iterdir()] == ["counts.npz"]
 
 
+def test_further_tokens_have_no_probability():
+  lm = model()
+  wide = lm.padded(V + 2)
+  assert wide.vocab_size == V + 2
+
+  def law(lm, *context):
+    tokens = [jnp.full((1, 1), token, jnp.int32) for token in context]
+    return np.exp(lm.look_up(jnp.zeros((1,), jnp.int32), tokens)[0, 0])
+
+  unigram = np.pad(lm.unigram, (0, 2))
+  # Behind a token that no text has, the law is that of the shorter context.
+  for context, want in (
+    ((3, 2), np.pad(law(lm, 3, 2), (0, 2))),
+    ((V, 2), np.pad(law(lm.replace(levels=lm.levels[:1]), 2), (0, 2))),
+    ((3, V + 1), unigram),
+    ((V + 1, V), unigram),
+  ):
+    got = law(wide, *context)
+    np.testing.assert_allclose(got, want, atol=1e-6)
+    np.testing.assert_allclose(got.sum(), 1, atol=1e-6)
+  with pytest.raises(ValueError, match="has 7 tokens, the pair 6"):
+    lm.padded(V - 1)
+
+
 def test_bad_files_are_named(tmp_path):
   with pytest.raises(FileNotFoundError, match="no n-gram model at"):
     NgramLM.load(tmp_path / "none.npz")

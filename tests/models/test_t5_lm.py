@@ -234,6 +234,18 @@ def test_cache_much_larger_than_needed(lm32, golden_arrays):
   np.testing.assert_array_equal(logits.argmax(-1)[real], arrays["argmax"][real])
 
 
+def test_the_longest_row_sets_how_far_all_look(lm32, golden_arrays):
+  """A short first row does not hide a long row's slots from it."""
+  state = prefill(lm32, golden_arrays["long/encoder_input_tokens"], 520)
+  fed = golden_arrays["long/decoder_input_tokens"][:, :140]
+  for first in range(0, 130, 10):
+    state, _ = feed(lm32, state, fed[:, first : first + 10], [10, 10])
+  _, want = feed(lm32, state, fed[:, 130:], [10, 10])
+  short = lm32.rewind(state, int32([3, 130]))
+  _, got = feed(lm32, short, fed[:, 130:], [10, 10])
+  close("float32", got[1], want[1])
+
+
 @pytest.mark.parametrize("read", [[[3, 1], [0, 0], [2, 3]], [[3, 0, 2, 1]] * 3])
 def test_read_positions_equal_full_logits(lm32, inputs, tokens, read):
   block, count, read = int32(tokens[:, :4]), int32([4, 1, 4]), int32(read)

@@ -10,7 +10,13 @@ _MAX_GRAM = "speccascade/decoding/drafters/max_gram.py"
 _CASCADE = "speccascade/decoding/drafters/cascade.py"
 _FEEDING = "speccascade/decoding/feeding.py"
 _METHODS = "speccascade/decoding/methods.py"
+_AUTOREGRESSIVE = "speccascade/decoding/drafters/autoregressive.py"
+_REVIEW = "speccascade/decoding/review.py"
+_SPECULATIVE = "speccascade/decoding/executions/speculative.py"
+_DECODERS = "speccascade/decoding/decoders.py"
+_PATHS = "tests/decoding/test_paths.py::test_every_path_of_the_speculative_loop"
 _TESTS = "tests/decoding/drafters/"
+_INNER = _TESTS + "test_inner_reviews.py::"
 _EXACT = _TESTS + "test_exact.py::test_stated_laws_are_those_drawn_from"
 _LAWS = _TESTS + "test_laws.py::"
 _DECODING = _TESTS + "test_decoding.py::"
@@ -118,8 +124,8 @@ MUTANTS = [
   {
     "name": "confidence at the sampling temperature",
     "file": _REVIEWED,
-    "old": "pi1 = target(*plain, alpha=self.alpha, sampled=plain)",
-    "new": "pi1 = block.pi",
+    "old": "target(*plain, alpha=self.alpha, sampled=plain)",
+    "new": "block.pi",
     "tests": [f"{_LAWS}test_three_models_cascade_has_the_composed_law"],
   },
   {
@@ -149,5 +155,131 @@ MUTANTS = [
     "old": "jnp.minimum(missing - narrow, wide)",
     "new": "jnp.minimum(missing - 1, wide)",
     "tests": [_TESTS + "test_feeding.py"],
+  },
+  # What is proposed.
+  {
+    "name": "a token comes from the reviewer in spite of lenience",
+    "file": _CASCADE,
+    "old": "targets.lossy",
+    "new": "targets.lossless",
+    "tests": [f"{_INNER}test_a_token_is_drawn_from_the_inner_target"],
+  },
+  {
+    "name": "lenience has no rule of its own at temperature 0",
+    "file": _REVIEWED,
+    "old": "sampling.greedy and self.greedy_target is not None",
+    "new": "False and self.greedy_target is not None",
+    "tests": [
+      f"{_INNER}test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p"
+    ],
+  },
+  {
+    "name": "confidence is that of one-hot laws in greedy decoding",
+    "file": _REVIEWED,
+    "old": "target(*plain, alpha=self.alpha, sampled=plain)",
+    "new": "block.pi if sampling.greedy else"
+    " target(*plain, alpha=self.alpha, sampled=plain)",
+    "tests": [
+      f"{_INNER}test_confidence_is_at_temperature_1_in_greedy_decoding_too"
+    ],
+  },
+  {
+    "name": "inner blocks are always verified token by token",
+    "file": _CASCADE,
+    "old": "      verify=verify,\n",
+    "new": "",
+    "tests": [f"{_INNER}test_inner_blocks_are_verified_as_asked"],
+  },
+  {
+    "name": "a fault inside a reviewed pair is not passed on",
+    "file": _REVIEWED,
+    "old": 'bad=carry["bad"]',
+    "new": 'bad=jnp.zeros_like(carry["bad"])',
+    "tests": [
+      f"{_INNER}test_a_fault_of_a_nested_drafter_ends_its_row[reviewer]"
+    ],
+  },
+  {
+    "name": "a fault in a row of drafters is not passed on",
+    "file": _HORIZONTAL,
+    "old": "part.bad",
+    "new": "part.bad & False",
+    "tests": [
+      f"{_INNER}test_a_fault_of_a_nested_drafter_ends_its_row[first in a row]"
+    ],
+  },
+  {
+    "name": "a drafter that stopped early leaves a gap",
+    "file": _HORIZONTAL,
+    "old": "count += part.count",
+    "new": "count += drafter.width",
+    "tests": [f"{_INNER}test_the_next_drafter_goes_on_where_one_stopped"],
+  },
+  {
+    "name": "behind a row of drafters there is no law",
+    "file": _HORIZONTAL,
+    "old": "bonus_law=bonus_law and is_last",
+    "new": "bonus_law=False",
+    "tests": [f"{_INNER}test_the_law_behind_a_row_is_its_last_drafters"],
+  },
+  {
+    "name": "padding stands between the source and the text",
+    "file": _MAX_GRAM,
+    "old": "source_len = jnp.sum(source > 0, dtype=jnp.int32)",
+    "new": "source_len = jnp.int32(source.shape[0])",
+    "tests": [_TESTS + "test_max_gram.py::test_worked_cases"],
+  },
+  # Around the loop.
+  {
+    "name": "the printed bonus stands behind a full block only",
+    "file": _REVIEW,
+    "old": "at_bonus = step == proposal.count[:, None]",
+    "new": "at_bonus = step == width",
+    "tests": [_PATHS + "[printed bonus, stop]"],
+  },
+  {
+    "name": "the last draft is fed for nothing",
+    "file": _AUTOREGRESSIVE,
+    "old": "if bonus_law or step + 1 < self.width:",
+    "new": "if True:",
+    "tests": [_PATHS + "[lossless]"],
+  },
+  {
+    "name": "what was rejected was not expected",
+    "file": _SPECULATIVE,
+    "old": "jnp.where(is_examined, chance, 0)",
+    "new": "jnp.where(is_accepted, chance, 0)",
+    "tests": [_PATHS + "[lossless]"],
+  },
+  {
+    "name": "the policies of draft length change places",
+    "file": _DECODERS,
+    "old": 'before = self.draft_length.policy == "max_prob"',
+    "new": 'before = self.draft_length.policy == "token_prob"',
+    "tests": [_PATHS + "[stop before]"],
+  },
+  {
+    "name": "BiLD never falls back unless told to",
+    "file": _DECODERS,
+    "old": "      threshold = FALLBACK\n",
+    "new": "      threshold = 0.0\n",
+    "tests": ["tests/decoding/test_executions.py::test_bild_defaults"],
+  },
+  {
+    "name": "the default cascade reviews two tokens, whatever gamma",
+    "file": _METHODS,
+    "old": "matrix[0][0], matrix[-1][-1] = gamma, copied",
+    "new": "matrix[-1][-1] = copied",
+    "tests": [
+      "tests/decoding/test_methods.py::"
+      "test_the_default_cascade_reviews_gamma_tokens_and_copies_two"
+    ],
+  },
+  {
+    "name": "the smaller of two drafters reviews the larger",
+    "file": _METHODS,
+    "old": "medium, small = models",
+    "new": "small, medium = models",
+    "tests": [f"{_LAWS}test_three_models_cascade_has_the_composed_law"],
   },
 ]

@@ -15,7 +15,7 @@ from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.point import Point
-from speccascade.inference.results import ResultRow, Settings
+from speccascade.inference.results import ResultRow
 
 SMALL, LARGE = 60.0, 69.0
 REPLICATES = 200
@@ -66,10 +66,9 @@ def rows(
     replicates: whether rows have them.
     overhead: factor on the latency of methods with blocks.
   """
-  names = list(CURVES) if methods is None else methods
-  made = []
+  drawn = []
   for temperature in temperatures:
-    for number, name in enumerate(names):
+    for number, name in enumerate(methods or CURVES):
       spec = METHODS[name]
       if spec.greedy_only and temperature > 0:
         continue
@@ -77,14 +76,29 @@ def rows(
       alphas, gain = CURVES.get(name, default)
       if temperature == 0 and name.startswith("spec_decode_lossy"):
         gain = 0.0
-      for gamma in gammas if spec.has_blocks else gammas[:1]:
-        for place, alpha in enumerate(alphas):
-          for seed in seeds:
-            point = Point(name, alpha, gamma=gamma, temperature=temperature)
-            share = (place + 1) / len(alphas)
-            one = _row(point, seed, share, gain, replicates, overhead)
-            made.append(one)
-  return made
+      drawn += [
+        _row(
+          Point(name, alpha, gamma=gamma, temperature=temperature),
+          *(seed, place / len(alphas), gain, replicates, overhead),
+        )
+        for gamma in (gammas if spec.has_blocks else gammas[:1])
+        for place, alpha in enumerate(alphas, start=1)
+        for seed in seeds
+      ]
+  return drawn
+
+
+def changed(row: ResultRow, **changes) -> ResultRow:
+  """Returns a row with other values: of itself, its settings or latency."""
+  for part in ("settings", "latency"):
+    whole = getattr(row, part)
+    names = [name for name in changes if hasattr(whole, name)]
+    if names:
+      inner = {name: changes.pop(name) for name in names}
+      row = dataclasses.replace(
+        row, **{part: dataclasses.replace(whole, **inner)}
+      )
+  return dataclasses.replace(row, **changes)
 
 
 def _row(point, seed, share, gain, has_replicates, overhead) -> ResultRow:
@@ -93,69 +107,62 @@ def _row(point, seed, share, gain, has_replicates, overhead) -> ResultRow:
     [seed, int(100 * share), point.gamma, len(point.method)]
   )
   name, greedy = point.method, point.temperature == 0
-  acceptance = {"drafter": 1.0, "verifier": 0.0}.get(name, 0.5 + 0.45 * share)
+  acceptance = {"drafter": 1.0, "verifier": 0.0, "spec_decode": 0.65}.get(
+    name, 0.5 + 0.45 * share
+  )
   quality = LARGE + gain * np.sin(np.pi * share) - 6 * share**4 * (gain != 0)
-  quality = {"drafter": SMALL, "verifier": LARGE}.get(name, quality)
-  if name == "spec_decode":
-    quality, acceptance = LARGE, 0.65
-  quality += 12 * greedy
+  alone = {"drafter": SMALL, "verifier": LARGE, "spec_decode": LARGE}
+  quality = alone.get(name, quality) + 12 * greedy
   quality += 0.0 if greedy else 0.2 * noise.normal()
   counts = _counts(point, acceptance)
   predicted = point.predicted_speedup(counts, COSTS)
-  steps = counts.num_tokens / EXAMPLES
-  decoder = steps / (predicted or 1.0)
-  factor = overhead if point.spec.has_blocks else 1.0
-  seconds = (3.5 + decoder * factor) * COSTS.verifier_step_s
-  latency = (3.5 + decoder * factor) / (3.0 + TOKENS)
-  if name == "verifier":
-    latency = 1.0
+  steps = counts.num_tokens / EXAMPLES / (predicted or 1.0)
+  steps = 3.5 + steps * (overhead if point.spec.has_blocks else 1.0)
+  seconds = steps * COSTS.verifier_step_s
+  latency = 1.0 if name == "verifier" else steps / (3.0 + TOKENS)
   ratios = latency * (1 + 0.02 * _TIMES + 0.01 * noise.normal(size=REPLICATES))
   if name == "verifier":
     ratios = np.ones(REPLICATES)
   scores = quality + 1.2 * _SHARED + 0.3 * noise.normal(size=REPLICATES)
-  score = {
-    "value": float(quality),
-    "low": float(np.quantile(scores, 0.025)),
-    "high": float(np.quantile(scores, 0.975)),
-  }
-  timed = Latency(
-    walltime_s=seconds,
-    by_repeat_s=(seconds, seconds),
-    relative_latency=latency,
-    relative_low=float(np.quantile(ratios, 0.025)),
-    relative_high=float(np.quantile(ratios, 0.975)),
-    num_examples=20,
-    repeats=2,
+  low, high, relative_low, relative_high = (
+    float(np.quantile(values, end))
+    for values in (scores, ratios)
+    for end in (0.025, 0.975)
   )
+  score = {"value": float(quality), "low": low, "high": high}
   if has_replicates:
     score["replicates"] = [round(float(x), 4) for x in scores]
-    if "replicates" in {field.name for field in dataclasses.fields(Latency)}:
-      kept = tuple(round(float(x), 6) for x in ratios)
-      timed = dataclasses.replace(timed, replicates=kept)
   return ResultRow(
-    settings=_settings(point, seed),
+    settings=point.settings(
+      max_decode_len=48,
+      task="generated",
+      split="test",
+      num_examples=EXAMPLES,
+      drafter="small-1400",
+      verifier="large-1000",
+      seed=seed,
+    ),
     label=point.spec.label,
     counts=counts,
     efficiency=efficiency.summary(counts),
     quality={"bleu": score},
-    latency=timed,
+    latency=Latency(
+      walltime_s=seconds,
+      by_repeat_s=(seconds, seconds),
+      relative_latency=latency,
+      relative_low=relative_low,
+      relative_high=relative_high,
+      num_examples=20,
+      repeats=2,
+      replicates=tuple(round(float(x), 6) for x in ratios)
+      if has_replicates
+      else (),
+    ),
     costs=COSTS,
     predicted_speedup=predicted,
     measured_speedup=1 / latency,
     agreement=_agreement(name) if greedy else None,
     environment={"device": "a chip", "versions": {"jax": "1"}},
-  )
-
-
-def _settings(point: Point, seed: int) -> Settings:
-  return point.settings(
-    max_decode_len=48,
-    task="generated",
-    split="test",
-    num_examples=EXAMPLES,
-    drafter="small-1400",
-    verifier="large-1000",
-    seed=seed,
   )
 
 
@@ -167,24 +174,19 @@ def _agreement(name: str) -> dict:
 def _counts(point: Point, acceptance: float) -> Counts:
   """Counts of i.i.d. acceptance, rounded."""
   tokens = TOKENS * EXAMPLES
-  if not point.spec.has_blocks:
-    calls = round(tokens * (1 - acceptance))
-    drafts = tokens if point.spec.needs_drafter else 0
-    if point.method.startswith("oracle"):
-      extends = tokens
-    elif point.spec.needs_verifier:
-      extends = calls
-    else:
-      extends = 0
-    return _plain_counts(tokens, drafts, calls, extends)
-  gamma = point.gamma
+  deferred = round(tokens * (1 - acceptance))
+  spec, gamma = point.spec, point.gamma if point.spec.has_blocks else 0
   per_block = sum(acceptance**i for i in range(gamma + 1))
-  blocks = round(tokens / per_block)
-  examined = [round(blocks * acceptance**i) for i in range(gamma)]
-  accepted = [round(blocks * acceptance ** (i + 1)) for i in range(gamma)]
-  ends = [blocks, *accepted, 0]
-  folds = point.spec.target is METHODS["spec_decode"].target
-  calls = blocks * (gamma if folds else gamma + 1)
+  blocks = round(tokens / per_block) if gamma else 0
+  examined = tuple(round(blocks * acceptance**i) for i in range(gamma))
+  accepted = tuple(round(blocks * acceptance ** (i + 1)) for i in range(gamma))
+  folds = spec.target is METHODS["spec_decode"].target
+  if gamma:
+    calls, extends = blocks * (gamma if folds else gamma + 1), blocks
+  else:
+    calls = tokens if spec.needs_drafter else 0
+    extends = deferred if spec.needs_verifier else 0
+  is_oracle = point.method.startswith("oracle")
   return Counts(
     num_examples=EXAMPLES,
     num_tokens=tokens,
@@ -192,33 +194,15 @@ def _counts(point: Point, acceptance: float) -> Counts:
     drafted=blocks * gamma,
     examined=sum(examined),
     accepted=sum(accepted),
-    deferred=round(tokens * (1 - acceptance)),
+    deferred=deferred,
     drafter_calls=calls,
     calls_by_model=(calls,),
-    verifier_calls=blocks,
-    verifier_extends=blocks,
+    verifier_calls=blocks if gamma else deferred,
+    verifier_extends=tokens if is_oracle else extends,
     expected_acceptance=float(acceptance * sum(examined)),
-    accepted_at=tuple(a - b for a, b in itertools.pairwise(ends)),
-    examined_by_position=tuple(examined),
-    accepted_by_position=tuple(accepted),
-  )
-
-
-def _plain_counts(tokens, drafts, calls, extends) -> Counts:
-  return Counts(
-    num_examples=EXAMPLES,
-    num_tokens=tokens,
-    num_blocks=0,
-    drafted=0,
-    examined=0,
-    accepted=0,
-    deferred=calls,
-    drafter_calls=drafts,
-    calls_by_model=(drafts,),
-    verifier_calls=calls,
-    verifier_extends=extends,
-    expected_acceptance=0.0,
-    accepted_at=(0,),
-    examined_by_position=(),
-    accepted_by_position=(),
+    accepted_at=tuple(
+      a - b for a, b in itertools.pairwise([blocks, *accepted, 0])
+    ),
+    examined_by_position=examined,
+    accepted_by_position=accepted,
   )

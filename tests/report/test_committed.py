@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from speccascade.inference import results
-from speccascade.report import content, row_columns, tables, writing
+from speccascade.report import content, writing
 
 RESULTS = pathlib.Path(__file__).parents[2] / "docs" / "results"
 FOLDERS = sorted(path.parent for path in RESULTS.glob("*/rows.jsonl.gz"))
@@ -14,17 +14,10 @@ FOLDERS = sorted(path.parent for path in RESULTS.glob("*/rows.jsonl.gz"))
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_tables_are_functions_of_the_committed_rows(folder):
   rows = results.read_rows(folder / "rows.jsonl.gz")
-  sections = content.sections(rows)
-  made = {
-    "report.md": writing.markdown(sections),
-    "rows.csv": tables.to_csv(rows, row_columns.columns(rows)),
-  }
-  for section in sections:
-    for table in section.tables:
-      made[f"{section.prefix}{table.name}.csv"] = table.csv()
+  texts = writing.texts(rows, content.sections(rows))
   there = {path.name for path in folder.glob("*.csv")} | {"report.md"}
-  assert set(made) == there
-  for name, text in made.items():
+  assert set(texts) == there
+  for name, text in texts.items():
     assert (folder / name).read_text(encoding="utf-8") == text
 
 

@@ -1,31 +1,30 @@
 """The page in a browser: nothing else is asked for, nothing sticks out."""
 
-import pathlib
 import re
 
 import pytest
 
-from speccascade.inference import token_view
-from speccascade.report import content, page
-from speccascade.report.shown_examples import NONE, Examples
+from speccascade.report import content, page, token_view
+from speccascade.report.shown_examples import ShownExamples
 from tests import browser
-from tests.inference import test_token_view
-from tests.report import synthetic
+from tests.report import synthetic, test_token_view
 
 WIDTHS = (375, 1440)
+OPEN_ALL = "for (const x of document.querySelectorAll('details')) x.open = true"
 
 
-def traced() -> Examples:
+def traced() -> ShownExamples:
   records = [test_token_view.record() for _ in range(3)]
   records[2]["inputs"] = "Another source"
-  return Examples(records, ["SpecDecode", "Lossy <b>", "SpecDecode"], "3 of 9.")
+  return ShownExamples(
+    records, ["SpecDecode", "Lossy <b>", "SpecDecode"], "3 of 9."
+  )
 
 
 @pytest.fixture(scope="module")
 def text() -> str:
-  methods = [
-    *("verifier", "spec_decode", "spec_cascade_opt", "token_cascade_chow"),
-  ]
+  methods = ["verifier", "spec_decode", "spec_cascade_opt"]
+  methods.append("token_cascade_chow")
   rows = synthetic.rows(gammas=(3, 5), overhead=1.2, methods=methods)
   return page.page(content.sections(rows), traced())
 
@@ -41,9 +40,7 @@ def url(text, tmp_path_factory) -> str:
 def chromium(tmp_path_factory):
   path = browser.find()
   if path is None:
-    pytest.skip(
-      "no Chromium: install Debian's chromium, or set CHROMIUM to its path"
-    )
+    pytest.skip("no Chromium: install it, or set CHROMIUM to its path")
   opened = browser.Browser(path, tmp_path_factory.mktemp("profile"))
   yield opened
   opened.close()
@@ -51,8 +48,8 @@ def chromium(tmp_path_factory):
 
 def test_nothing_outside_is_named(text):
   addresses = set(re.findall(r'(?:src|href)="([^"]*)"', text))
-  assert all(one.startswith(("#", "data:")) for one in addresses)
-  linked = {one[1:] for one in addresses if one.startswith("#")}
+  assert all(url.startswith(("#", "data:")) for url in addresses)
+  linked = {url[1:] for url in addresses if url.startswith("#")}
   ids = re.findall(r'\bid="([^"]*)"', text)
   assert len(set(ids)) == len(ids)
   assert linked <= set(ids)
@@ -81,9 +78,9 @@ def test_what_the_page_says(text):
 
 def test_without_losses_and_examples():
   rows = synthetic.rows(methods=["drafter", "verifier", "token_cascade_chow"])
-  found = page.page(content.sections(rows), NONE)
-  assert 'class="notice"' not in found
-  assert "Who wrote each token" not in found
+  bare = page.page(content.sections(rows), ShownExamples())
+  assert 'class="notice"' not in bare
+  assert "Who wrote each token" not in bare
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -92,15 +89,12 @@ def test_it_opens(chromium, url, width, scheme):
   chromium.open(url, width=width, scheme=scheme)
   assert chromium.requests == [url]
   assert chromium.errors == []
-  own = "document.documentElement"
+  size = "document.documentElement.scroll"
   assert chromium.evaluate("innerWidth") == width
-  assert chromium.evaluate(f"{own}.scrollWidth") == width
-  assert chromium.evaluate(f"{own}.scrollHeight") > 2000
-  # With all that can be opened open.
-  chromium.evaluate(
-    "document.querySelectorAll('details').forEach(one => { one.open = true; })"
-  )
-  assert chromium.evaluate(f"{own}.scrollWidth") == width
+  assert chromium.evaluate(f"{size}Width") == width
+  assert chromium.evaluate(f"{size}Height") > 2000
+  chromium.evaluate(OPEN_ALL)
+  assert chromium.evaluate(f"{size}Width") == width
   ground = chromium.evaluate("getComputedStyle(document.body).backgroundColor")
   light = sum(map(int, re.findall(r"\d+", ground)[:3])) > 3 * 128
   assert light == (scheme == "light")
@@ -108,22 +102,18 @@ def test_it_opens(chromium, url, width, scheme):
 
 def test_only_what_scrolls_is_wider_than_a_phone(chromium, url):
   chromium.open(url, width=375)
-  chromium.evaluate(
-    "document.querySelectorAll('details').forEach(one => { one.open = true; })"
-  )
+  chromium.evaluate(OPEN_ALL)
   wide = chromium.evaluate("""
     [...document.querySelectorAll("main *")]
-      .filter(one => !one.closest(".scroll") && !one.closest("svg")
-        && !one.closest(".sc-card")
-        && one.getBoundingClientRect().right > innerWidth + 0.5)
-      .map(one => one.outerHTML.slice(0, 80))
+      .filter(x => !x.closest(".scroll, svg, .sc-card")
+        && x.getBoundingClientRect().right > innerWidth + 0.5)
+      .map(x => x.outerHTML.slice(0, 80))
   """)
   assert wide == []
-  scrolled = chromium.evaluate(
+  assert chromium.evaluate(
     "[...document.querySelectorAll('.scroll')].some("
-    "one => one.scrollWidth > one.clientWidth)"
+    "x => x.scrollWidth > x.clientWidth)"
   )
-  assert scrolled
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -132,22 +122,22 @@ def test_figures_can_be_read(chromium, url, width):
   chromium.open(url, width=width)
   heights = chromium.evaluate("""
     [...document.querySelectorAll(".panels text")]
-      .filter(one => one.checkVisibility()).map(one =>
-        parseFloat(getComputedStyle(one).fontSize)
-        * one.ownerSVGElement.getScreenCTM().a)
+      .filter(x => x.checkVisibility()).map(x =>
+        parseFloat(getComputedStyle(x).fontSize)
+        * x.ownerSVGElement.getScreenCTM().a)
   """)
   assert len(heights) > 50
   assert min(heights) >= 8
   tops = chromium.evaluate("""
     [...document.querySelector(".panels").children]
-      .map(one => one.getBoundingClientRect().top)
+      .map(x => x.getBoundingClientRect().top)
   """)
   assert (tops[0] == tops[1]) == (width == 1440)
 
 
 def test_a_tap_shows_the_points_numbers(chromium, url):
   chromium.open(url, width=375)
-  where = chromium.evaluate("""
+  x, y = chromium.evaluate("""
     (() => {
       const point = document.querySelectorAll(".point")[3];
       point.scrollIntoView({block: "center"});
@@ -155,39 +145,32 @@ def test_a_tap_shows_the_points_numbers(chromium, url):
       return [box.x + box.width / 2, box.y + box.height / 2];
     })()
   """)
-  assert chromium.evaluate("document.getElementById('tip').hidden")
-  touch = {"x": where[0], "y": where[1]}
-  chromium.call(
-    "Input.dispatchTouchEvent", type="touchStart", touchPoints=[touch]
+  tip = "document.getElementById('tip')"
+  assert chromium.evaluate(f"{tip}.hidden")
+  for kind, touches in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
+    chromium.call("Input.dispatchTouchEvent", type=kind, touchPoints=touches)
+  text = chromium.evaluate(f"{tip}.textContent")
+  assert "BLEU" in text
+  assert "alpha" in text
+  left, right = (
+    chromium.evaluate(f"{tip}.getBoundingClientRect().{side}")
+    for side in ("left", "right")
   )
-  chromium.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
-  tip = chromium.evaluate("document.getElementById('tip').textContent")
-  assert "BLEU" in tip
-  assert "alpha" in tip
-  box = chromium.evaluate("""
-    (() => { const b = document.getElementById("tip").getBoundingClientRect();
-      return [b.left, b.right]; })()
-  """)
-  assert 0 <= box[0] < box[1] <= 375
+  assert 0 <= left < right <= 375
 
 
 def test_tokens_open_their_cards_by_keyboard(chromium, url):
   chromium.open(url, width=375)
-  shown = """
-    (() => {
-      const found = [];
-      for (const token of document.querySelectorAll(".sc-text .sc-token")) {
-        if (!token.checkVisibility()) continue;
+  cards = chromium.evaluate("""
+    [...document.querySelectorAll(".sc-text .sc-token")]
+      .filter(token => token.checkVisibility()).map(token => {
         token.focus();
         const card = token.querySelector(".sc-card");
         const box = card.getBoundingClientRect();
-        found.push([card.checkVisibility({visibilityProperty: true}),
-          box.left, box.right, card.textContent]);
-      }
-      return found;
-    })()
-  """
-  cards = chromium.evaluate(shown)
+        return [card.checkVisibility({visibilityProperty: true}),
+          box.left, box.right, card.textContent];
+      })
+  """)
   assert len(cards) == 2 * len(test_token_view.PIECES)  # of the open source
   for is_shown, left, right, said in cards:
     assert is_shown
@@ -195,8 +178,7 @@ def test_tokens_open_their_cards_by_keyboard(chromium, url):
     assert "TV(p, q)" in said
 
 
-def test_it_is_read_without_its_script(chromium, url, tmp_path):
-  text = pathlib.Path(url.removeprefix("file://")).read_text(encoding="utf-8")
+def test_it_is_read_without_its_script(chromium, text, tmp_path):
   bare = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
   path = tmp_path / "bare.html"
   path.write_text(bare, encoding="utf-8")

@@ -1,17 +1,16 @@
 """The report's files are functions of the rows."""
 
 import csv
-import dataclasses
 import gzip
 import json
 
 import pytest
 
-from speccascade import report
 from speccascade.inference import results
+from speccascade.report import __main__ as report
 from speccascade.report import content, shown_examples, writing
-from tests.inference import test_token_view
-from tests.report import synthetic
+from tests.report import synthetic, test_token_view
+from tests.report.synthetic import changed
 
 ROWS = synthetic.rows(
   temperatures=(1.0,),
@@ -31,25 +30,23 @@ def save(folder, rows):
   return folder
 
 
-def record(index, label="SpecDecode", **changes) -> dict:
-  made = test_token_view.record()
-  made["aux"]["index"] = index
+def record(index, label="SpecDecode") -> dict:
   settings = {"method": "spec_decode", "alpha": None, "gamma": 5}
-  return {
-    "settings": {**settings, "temperature": 1.0},
-    "label": label,
-    **made,
-    **changes,
-  }
+  traced = test_token_view.record()
+  traced["aux"]["index"] = index
+  settings["temperature"] = 1.0
+  return {"settings": settings, "label": label, **traced}
+
+
+def lines_of(path) -> list[dict]:
+  with path.open() as file:
+    return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
   """Results of one pair, and the report on them."""
-  folder = save(
-    tmp_path_factory.mktemp("sweep"),
-    ROWS,
-  )
+  folder = save(tmp_path_factory.mktemp("sweep"), ROWS)
   lines = [json.dumps(record(index)) + "\n" for index in (1, 0)]
   (folder / "examples.jsonl").write_text("".join(lines), encoding="utf-8")
   assert report.main([f"--results_dir={folder}"]) == 0
@@ -57,7 +54,7 @@ def folder(tmp_path_factory):
 
 
 def test_what_it_leaves(folder):
-  names = {path.name for path in (folder / "report").iterdir()}
+  files = {path.name: path for path in (folder / "report").iterdir()}
   figures = {
     f"{name}_gamma{gamma}.{kind}"
     for name in (
@@ -68,19 +65,18 @@ def test_what_it_leaves(folder):
     for gamma in (3, 5)
     for kind in ("png", "svg")
   }
-  assert names == figures | {
+  assert set(files) == figures | {
     *("gamma.png", "gamma.svg", "index.html", "report.md", "rows.csv"),
     *("points.csv", "acceptance.csv", "losses.csv", "gamma.csv"),
     *("table2_measured.csv", "table2_modelled.csv"),
     *("differences_measured.csv", "differences_modelled.csv"),
   }
-  page = (folder / "report" / "index.html").read_text()
-  assert "2 of the 2 traced texts of shown_examples.jsonl" in page
-  for path in (folder / "report").iterdir():
-    assert path.stat().st_size > 100
-  for line in (folder / "report" / "report.md").read_text().splitlines():
+  page = files["index.html"].read_text()
+  assert "2 of the 2 traced texts of examples.jsonl" in page
+  assert min(path.stat().st_size for path in files.values()) > 100
+  for line in files["report.md"].read_text().splitlines():
     if line.startswith("!["):
-      assert (folder / "report" / line.split("(")[-1][:-1]).is_file()
+      assert line.split("(")[-1][:-1] in files
 
 
 def test_the_same_rows_give_the_same_bytes(folder, tmp_path):
@@ -92,10 +88,9 @@ def test_the_same_rows_give_the_same_bytes(folder, tmp_path):
 
 
 def test_csv_of_all_rows(folder):
-  with (folder / "report" / "rows.csv").open() as file:
-    found = list(csv.DictReader(file))
-  assert len(found) == len(ROWS)
-  for line, row in zip(found, ROWS):
+  lines = lines_of(folder / "report" / "rows.csv")
+  assert len(lines) == len(ROWS)
+  for line, row in zip(lines, ROWS):
     assert line["method"] == row.settings.method
     assert line["seed"] == str(row.settings.seed)
     assert float(line["bleu"]) == row.quality["bleu"]["value"]
@@ -103,24 +98,21 @@ def test_csv_of_all_rows(folder):
     assert int(line["num_tokens"]) == row.counts.num_tokens
     assert int(line["num_timed"]) == row.latency.num_examples
     assert float(line["c"]) == row.costs.c
+    histogram = [int(cell) for cell in line["accepted_at"].split()]
+    assert histogram == list(row.counts.accepted_at)
 
 
 def test_csv_tables_have_the_ends_of_intervals(folder):
-  with (folder / "report" / "differences_measured.csv").open() as file:
-    found = list(csv.DictReader(file))
-  assert found
-  for line in found:
-    low, value, high = (
-      float(line[f"mean BLEU gap{end}"]) for end in (" low", "", " high")
-    )
-    assert low <= value <= high
+  lines = lines_of(folder / "report" / "differences_measured.csv")
+  assert lines
+  for line in lines:
+    ends = [float(line[f"mean BLEU gap{end}"]) for end in (" low", "", " high")]
+    assert ends == sorted(ends)
 
 
-def test_given_costs_and_metric(tmp_path):
+def test_given_costs_and_metric():
   rows = [
-    dataclasses.replace(
-      row, quality={**row.quality, "valid": row.quality["bleu"]}
-    )
+    changed(row, quality={**row.quality, "valid": row.quality["bleu"]})
     for row in synthetic.rows(temperatures=(1.0,))
   ]
   (section,) = content.sections(rows, metric="valid", cost_ratio=0.05)
@@ -134,7 +126,7 @@ def test_given_costs_and_metric(tmp_path):
 
 def test_rows_without_latency_or_costs(tmp_path):
   bare = [
-    dataclasses.replace(row, latency=None, costs=None, predicted_speedup=None)
+    changed(row, latency=None, costs=None, predicted_speedup=None)
     for row in synthetic.rows(temperatures=(1.0,))
   ]
   folder = save(tmp_path / "bare", bare)
@@ -142,8 +134,7 @@ def test_rows_without_latency_or_costs(tmp_path):
   text = (folder / "report" / "report.md").read_text()
   assert "Figure 1: quality against deferral rate" in text
   assert "Figure 2" not in text
-  (section,) = content.sections(bare, cost_ratio=0.1)
-  said = writing.markdown([section])
+  said = writing.markdown(content.sections(bare, cost_ratio=0.1))
   assert "Table 2, modelled" in said
   assert "Table 2, measured" not in said
 
@@ -157,23 +148,16 @@ def test_compressed_rows_are_the_same_rows(tmp_path):
   plain.unlink()
   assert results.read_rows(results.find(folder, results.FILE_NAME)) == rows
   writing.from_folder(folder, progress=False)
-  sections = content.sections(rows)
-  report = (folder / "report" / "report.md").read_text()
-  assert report == writing.markdown(sections)
+  text = (folder / "report" / "report.md").read_text()
+  assert text == writing.markdown(content.sections(rows))
 
 
 def test_two_pairs_have_files_of_their_own(tmp_path):
   rows = synthetic.rows(
     temperatures=(1.0,), methods=["verifier", "spec_decode"]
   )
-  rows += [
-    dataclasses.replace(
-      row, settings=dataclasses.replace(row.settings, drafter="tiny-7")
-    )
-    for row in rows
-  ]
-  folder = save(tmp_path / "two", rows)
-  page = writing.from_folder(folder, progress=False)
+  rows += [changed(row, drafter="tiny-7") for row in rows]
+  page = writing.from_folder(save(tmp_path / "two", rows), progress=False)
   names = {path.name for path in page.parent.iterdir()}
   assert {"1_table2_measured.csv", "2_table2_measured.csv"} <= names
   assert {"1_figure2_measured.svg", "2_figure2_measured.svg"} <= names
@@ -197,64 +181,54 @@ def test_the_folder_of_a_decode(tmp_path):
   assert float(line["bleu"]) == row.quality["bleu"]["value"]
 
 
+LINE = synthetic.rows(methods=["verifier"], temperatures=(0.0,))[0].to_json()
+
+
 @pytest.mark.parametrize(
-  ("change", "message"),
+  ("files", "flags", "message"),
   [
-    (lambda f: (f / "rows.jsonl").unlink(), "has no rows.jsonl; give the fold"),
-    (lambda f: (f / "rows.jsonl").write_text(""), "there are no rows"),
-    (lambda f: (f / "rows.jsonl").write_text("{}\n"), "rows.jsonl line 1"),
+    ({}, [], "has no rows.jsonl and no metrics.json"),
+    ({"rows": ""}, [], "there are no rows"),
+    ({"rows": "{}\n"}, [], "rows.jsonl line 1"),
+    ({"rows": f"{LINE}\n" * 2}, [], "a point is there twice"),
     (
-      lambda f: (f / "rows.jsonl").write_text(
-        (f / "rows.jsonl").read_text() * 2
-      ),
-      "a point is there twice",
+      {"rows": f"{LINE}\n", "examples": '{"inputs": 1}\n'},
+      *([], "examples.jsonl line 1 is no decoded example"),
     ),
-    (
-      lambda f: (f / "examples.jsonl").write_text('{"inputs": 1}\n'),
-      "examples.jsonl line 1 is no decoded example",
+    *(
+      ({"rows": f"{LINE}\n"}, [flag], message)
+      for flag, message in (
+        ("--metric=rouge2", "metric 'rouge2' is not in all rows"),
+        ("--cost_ratio=-1", "cost ratio is -1; wanted a positive number"),
+        ("--cost_ratio=nan", "cost ratio is nan"),
+      )
     ),
   ],
 )
-def test_errors_are_one_line(tmp_path, capsys, change, message):
-  folder = save(tmp_path / "x", synthetic.rows(methods=["verifier"]))
-  change(folder)
-  assert report.main([f"--results_dir={folder}"]) == 1
+def test_errors_are_one_line(tmp_path, capsys, files, flags, message):
+  for name, text in files.items():
+    (tmp_path / f"{name}.jsonl").write_text(text)
+  assert report.main([f"--results_dir={tmp_path}", *flags]) == 1
   err = capsys.readouterr().err
   assert err.startswith("error: ")
   assert message in err
   assert err.count("\n") == 1
-  assert not (folder / "report").exists()
-
-
-@pytest.mark.parametrize(
-  ("flag", "message"),
-  [
-    ("--metric=rouge2", "metric 'rouge2' is not in all rows"),
-    ("--cost_ratio=-1", "cost ratio is -1; wanted a positive number"),
-    ("--cost_ratio=nan", "cost ratio is nan"),
-  ],
-)
-def test_wrong_flags(tmp_path, capsys, flag, message):
-  folder = save(tmp_path / "x", synthetic.rows(methods=["verifier"]))
-  assert report.main([f"--results_dir={folder}", flag]) == 1
-  assert message in capsys.readouterr().err
+  assert not (tmp_path / "report").exists()
 
 
 def test_examples_by_source_as_many_as_a_page_bears(tmp_path, monkeypatch):
   path = tmp_path / "examples.jsonl"
   bare = record(2)
   del bare["aux"]["trace"]
-  made = [record(1), record(0), record(1, "Lossy"), record(0, "Lossy"), bare]
-  lines = [json.dumps(one) + "\n" for one in made]
+  records = [record(1), record(0), record(1, "Lossy"), record(0, "Lossy"), bare]
+  lines = [json.dumps(each) + "\n" for each in records]
   path.write_text("".join(lines) + '{"torn', encoding="utf-8")
-  found = shown_examples.read(path)
-  assert [one["aux"]["index"] for one in found.records] == [0, 0, 1, 1]
-  assert found.titles[:2] == [
-    "SpecDecode, gamma 5, T = 1",
-    "Lossy, gamma 5, T = 1",
-  ]
+  examples = shown_examples.read(path)
+  assert [each["aux"]["index"] for each in examples.records] == [0, 0, 1, 1]
+  titles = ["SpecDecode, gamma 5, T = 1", "Lossy, gamma 5, T = 1"]
+  assert examples.titles[:2] == titles
   monkeypatch.setattr(shown_examples, "MOST_TOKENS", 24)
-  found = shown_examples.read(path)
-  assert len(found.records) == 3
-  assert found.note.startswith("3 of the 4 traced texts")
-  assert shown_examples.read(None) is shown_examples.NONE
+  examples = shown_examples.read(path)
+  assert len(examples.records) == 3
+  assert examples.note.startswith("3 of the 4 traced texts")
+  assert shown_examples.read(None) == shown_examples.ShownExamples()

@@ -1,59 +1,32 @@
 """The built-in task: English to German, made by the package itself.
 
-A grammar draws English sentences and knows every right German rendering of
-each that its words and rules allow. Words are drawn nearly independently, so
-the sentences are often silly ("A heavy mouse secretly sells the dream car");
-the German is meant to be right. What has to be learned: gender, case, number
-and adjective endings, dative plurals, separable and reflexive verbs, perfect,
-passive and modals, verb-second and verb-final order, relative and infinitive
-clauses, compounds, number words, prices, dates and times. Where German has a
-choice (synonyms, "teacher" as Lehrer or Lehrerin, the place of adverbials) the
-target is drawn: a model that knows the grammar reaches about 83 BLEU against
-the drawn target when it decodes greedily and about 77 when it samples
-(`metrics.ceilings`), and close to 100 against up to 8 references.
+A small grammar draws English sentences and knows every right German rendering
+of each, at most 8. Words are drawn nearly independently, so the sentences are
+often silly; the German is meant to be right. What has to be learned: gender,
+case, number and their endings, separable verbs, verb-second and verb-final
+order, relative clauses, pronouns that agree with what they stand for, names and
+numbers to copy. Where German has a choice (synonyms, the place of adverbials)
+the target is drawn.
 
-  grammar, words    english_grammar, english_*, determiners, lexicon
-  renderings        rendering, german_*, word_order, german, lattice
-  pairs by index    examples
-  vocabulary        vocabulary
-  quality           metrics
-  seqio             task (imports TensorFlow, nothing else here does)
+  words, words.txt  the lexicon
+  grammar           a sentence in both languages
+  examples          pairs by index, with all right renderings
+  vocabulary        the SentencePiece model, a file beside it
+  task              seqio (imports TensorFlow, nothing else here does)
 
 >>> from speccascade.data import generated
->>> generated.is_rendering("The old man sleeps.", "Der alte Mann schläft.")
+>>> example = generated.example("test", 0)
+>>> example.targets in example.references
 True
 """
 
 from speccascade.data.generated.examples import (
   SPLITS,
   Example,
-  draw,
   example,
-  is_rendering,
-  num_renderings,
-  num_sentences,
   pair,
-  pairs,
-  references,
-  renderings,
   split_of,
 )
-from speccascade.data.generated.vocabulary import decode, encode, pad
+from speccascade.data.generated.vocabulary import encode
 
-__all__ = [
-  "SPLITS",
-  "Example",
-  "decode",
-  "draw",
-  "encode",
-  "example",
-  "is_rendering",
-  "num_renderings",
-  "num_sentences",
-  "pad",
-  "pair",
-  "pairs",
-  "references",
-  "renderings",
-  "split_of",
-]
+__all__ = ["SPLITS", "Example", "encode", "example", "pair", "split_of"]

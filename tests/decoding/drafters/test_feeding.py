@@ -69,3 +69,20 @@ def test_rows_that_need_nothing_get_zeros():
   assert passes.tolist() == [1, 0, 1, 0, 0, 0]
   assert np.all(np.asarray(logits)[[1, 3, 4, 5]] == 0)
   assert np.all(np.isfinite(logits))
+
+
+def test_a_rewind_holds_no_more_than_before():
+  lm = models.AuditedLM(models.tables(0, 2, 5))
+  tokens = jnp.asarray([[0, 2, 3, 4, 2, 3]] * 2, jnp.int32)
+  fed = feeding.start(lm, models.sources(2), capacity=9)
+  fed, _, _ = feeding.catch_up(
+    lm, fed, tokens, jnp.asarray([2, 5], jnp.int32), width=5
+  )
+  fed = feeding.rewind(lm, fed, jnp.asarray([4, 4], jnp.int32))
+  assert fed.length.tolist() == [2, 4]
+  _, logits, passes = feeding.catch_up(
+    lm, fed, tokens, jnp.asarray([5, 5], jnp.int32), width=5
+  )
+  assert passes.tolist() == [1, 1]
+  # Behind 4 2 (a chain of order 2), whatever was held before.
+  np.testing.assert_allclose(logits, lm.table[:, 4, 2])

@@ -146,8 +146,9 @@ class ByHand:
       for x, q_x in zip([*drafts, None], [*q, None]):
         p = self.law(j, text + tokens)
         best = int(np.argmax(p))
-        lenient = q_x is not None and q_x <= self.lenience * p[x or 0]
-        keeps = x is not None and (x == best or lenient)
+        # Without lenience (l = 1) only the arg-max itself is kept.
+        lenient = self.lenience > 1 and q_x is not None
+        keeps = x == best or (lenient and q_x <= self.lenience * p[x])
         tokens.append(x if keeps else best)
         probs.append(p[tokens[-1]])
         if not keeps:
@@ -176,10 +177,11 @@ def test_greedy_proposals_are_the_algorithms(name, lenience):
   drafter = cascade_drafter(chains, bottom, matrix, lenience=lenience)
   rng = np.random.default_rng(3)
   inputs = models.sources(rows)
-  prefix = rng.integers(2, V, (rows, 3)).astype(np.int32)
+  # Two tokens, as many as a reviewer reads beside its first block in one pass.
+  prefix = rng.integers(2, V, (rows, 2)).astype(np.int32)
   prefix[:, 0] = 0
-  tokens = jnp.asarray(np.pad(prefix, ((0, 0), (0, 9))))
-  length = jnp.full((rows,), 3, jnp.int32)
+  tokens = jnp.asarray(np.pad(prefix, ((0, 0), (0, 10))))
+  length = jnp.full((rows,), 2, jnp.int32)
   proposal = propose(drafter, inputs, tokens, length, GREEDY)
   different = 0
   for i in range(1, rows):  # source 0 begins with the pad id

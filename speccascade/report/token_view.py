@@ -12,7 +12,7 @@ import re
 
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference.token_style import STYLE
+from speccascade.report.token_style import STYLE
 
 __all__ = ["STYLE", "legend_html", "page_html", "tokens_html", "view_html"]
 
@@ -23,7 +23,7 @@ _KINDS = {
   "draft": ("draft", "draft: the drafter wrote it, and it was accepted"),
   KEPT: ("kept", "draft, kept although the rule deferred"),
   "residual": ("residual", "residual: drawn in place of a rejected draft"),
-  "bonus": ("bonus", "bonus: drawn behind a block accepted whole"),
+  "bonus": ("bonus", "bonus: drawn after a block accepted whole"),
   "sequential q": ("seq-q", "the drafter, one token at a time"),
   "sequential p": ("seq-p", "the verifier, one token at a time"),
 }
@@ -53,26 +53,29 @@ def tokens_html(record: dict) -> str:
       " with TRACE = True"
     )
   counts = Counts.from_dict(aux["counts"])
-  tokens = [
-    _token(trace, position, token)
-    for position, token in enumerate(aux["tokens"])
-  ]
-  if counts.num_blocks:
-    tokens = [
-      f'<span class="sc-block" data-block="{block}">{"".join(members)}</span>'
-      for block, members in _by_block(tokens, trace["block"])
-    ]
-  lines = [f'<p class="sc-source" dir="auto">{_escape(record["inputs"])}</p>']
-  lines.append(
-    '<div class="sc-text" dir="auto" role="group" aria-label="written text,'
-    f' token by token">{"".join(tokens)}</div>'
-  )
-  lines.append(f'<p class="sc-dim">{_summary(counts)}</p>')
-  for target in record.get("targets", [])[:1]:
-    lines.append(
-      f'<p class="sc-dim" dir="auto">reference: {_escape(target)}</p>'
+  traced = [
+    {"token": token, "place": place, **dict(zip(trace, values))}
+    for place, (token, *values) in enumerate(
+      zip(aux["tokens"], *trace.values()), start=1
     )
-  return f'<section class="sc-record">{"".join(lines)}</section>'
+  ]
+  text = ""
+  for block, members in itertools.groupby(traced, lambda token: token["block"]):
+    tokens = "".join(map(_token, members))
+    if counts.num_blocks:
+      tokens = f'<span class="sc-block" data-block="{block}">{tokens}</span>'
+    text += tokens
+  references = "".join(
+    f'<p class="sc-dim" dir="auto">reference: {_escape(target)}</p>'
+    for target in record.get("targets", [])[:1]
+  )
+  return (
+    '<section class="sc-record">'
+    f'<p class="sc-source" dir="auto">{_escape(record["inputs"])}</p>'
+    '<div class="sc-text" dir="auto" role="group" aria-label="written text,'
+    f' token by token">{text}</div>'
+    f'<p class="sc-dim">{_summary(counts)}</p>{references}</section>'
+  )
 
 
 def view_html(records: Sequence[dict], head: str = "") -> str:
@@ -86,10 +89,9 @@ def view_html(records: Sequence[dict], head: str = "") -> str:
     ValueError: a record has no trace.
   """
   head = f'<p class="sc-dim">{_escape(head)}</p>' if head else ""
-  sections = "".join(tokens_html(record) for record in records)
   return (
     f'<style>{STYLE}</style><div class="sc-view">{head}'
-    f"{legend_html(kinds(records))}{sections}</div>"
+    f"{legend_html(kinds(records))}{''.join(map(tokens_html, records))}</div>"
   )
 
 
@@ -128,15 +130,13 @@ def legend_html(shown: Iterable[str] = tuple(_KINDS)) -> str:
   Args:
     shown: kinds, see `kinds`; by default all of them.
   """
-  items = (
-    f'<li><span class="sc-token sc-{_KINDS[kind][0]}">token</span>'
-    f" {_KINDS[kind][1]}</li>"
-    for kind in shown
+  items = "".join(
+    f'<li><span class="sc-token sc-{name}">token</span> {meaning}</li>'
+    for name, meaning in map(_KINDS.get, shown)
   )
   return (
-    f'<ul class="sc-legend">{"".join(items)}<li>A bar and a number open a'
-    " block; point at a token, tap it or press Tab to see why it stands."
-    "</li></ul>"
+    f'<ul class="sc-legend">{items}<li>A bar and a number open a block; point'
+    " at a token, tap it or press Tab to see why it stands.</li></ul>"
   )
 
 
@@ -144,74 +144,51 @@ def _kind(source: str, deferred: bool) -> str:
   return KEPT if source == "draft" and deferred else source
 
 
-def _by_block(tokens, blocks):
-  """Yields (block, its tokens) in order."""
-  pairs = itertools.groupby(zip(blocks, tokens), key=lambda pair: pair[0])
-  for block, members in pairs:
-    yield block, [token for _, token in members]
-
-
-def _token(trace, position: int, token: int) -> str:
-  kind = _kind(trace["source"][position], trace["deferred"][position])
-  name, meaning = _KINDS[kind]
-  piece = _piece(trace["piece"][position], token)
-  label = _escape(f"{_text(trace['piece'][position], token)[0]}: {meaning}")
+def _token(traced: dict) -> str:
+  """Returns a token with its card; `traced` is what the trace holds of it."""
+  token = traced["token"]
+  name, meaning = _KINDS[_kind(traced["source"], traced["deferred"])]
+  text, _ = _text(traced["piece"], token)
+  piece = _piece(traced["piece"], token)
+  where = f"id {token}, token {traced['place']}, block {traced['block']}"
+  lines = "".join(
+    f'<span class="sc-line">{line}</span>'
+    for line in (
+      f'<b class="sc-piece">{piece}</b> <i>{where}</i>',
+      meaning,
+      _rule(traced["left"], traced["right"], traced["deferred"]),
+      f"TV(p, q) {_number(traced['tv'])}",
+    )
+  )
   return (
     f'<span class="sc-token sc-{name}" tabindex="0" role="note"'
-    f' aria-label="{label}">{piece}'
-    f"{_card(trace, position, token, piece, meaning)}</span>"
+    f' aria-label="{_escape(f"{text}: {meaning}")}">{piece}'
+    f'<span class="sc-card" role="tooltip">{lines}<span class="sc-tops">'
+    f"{_top('drafter q', 'q', traced)}{_top('verifier p', 'p', traced)}"
+    "</span></span></span>"
   )
 
 
-def _card(trace, position, token, piece, meaning) -> str:
-  """What is shown of a token when it is pointed at."""
-  where = f"id {token}, token {position + 1}, block {trace['block'][position]}"
-  lines = [
-    f'<b class="sc-piece">{piece}</b> <i>{where}</i>',
-    meaning,
-    _rule(trace, position),
-    f"TV(p, q) {_number(trace['tv'][position])}",
-  ]
-  text = "".join(f'<span class="sc-line">{line}</span>' for line in lines)
-  tops = "".join(
-    _top(
-      title,
-      trace[f"{side}_top"][position],
-      trace[f"{side}_top_piece"][position],
-      trace[f"{side}_prob"][position],
-      token,
-    )
-    for side, title in (("q", "drafter q"), ("p", "verifier p"))
-  )
-  return (
-    f'<span class="sc-card" role="tooltip">{text}'
-    f'<span class="sc-tops">{tops}</span></span>'
-  )
-
-
-def _rule(trace, position) -> str:
+def _rule(left: float | None, right: float | None, deferred: bool) -> str:
   """The rule's two sides, in words."""
-  left, right = trace["left"][position], trace["right"][position]
-  deferred = trace["deferred"][position]
   if left is None and right is None:
     return "rule: deferred" if deferred else "rule: none read here"
   sign, verdict = ("&lt;", "deferred") if deferred else ("&ge;", "not deferred")
   return f"rule: {_number(left)} {sign} {_number(right)}, {verdict}"
 
 
-def _top(title, ids, pieces, probs, token) -> str:
+def _top(title: str, side: str, traced: dict) -> str:
   """One model's likeliest tokens, the written one marked."""
-  rows = []
-  for number, piece, prob in zip(ids, pieces, probs):
-    if prob is None:
-      continue
-    mark = " sc-here" if number == token else ""
-    rows.append(
-      f'<span class="sc-row{mark}" style="--p:{100 * prob:.1f}%">'
-      f'<span class="sc-piece">{_piece(piece, number)}</span>'
-      f"<span>{prob:.3f}</span></span>"
-    )
-  rows = "".join(rows) or '<span class="sc-row">not asked</span>'
+  names = (f"{side}_top", f"{side}_top_piece", f"{side}_prob")
+  rows = "".join(
+    f'<span class="sc-row{" sc-here" * (number == traced["token"])}"'
+    f' style="--p:{100 * prob:.1f}%">'
+    f'<span class="sc-piece">{_piece(piece, number)}</span>'
+    f"<span>{prob:.3f}</span></span>"
+    for number, piece, prob in zip(*(traced[name] for name in names))
+    if prob is not None
+  )
+  rows = rows or '<span class="sc-row">not asked</span>'
   return (
     f'<span class="sc-top"><span class="sc-row">{title}</span>{rows}</span>'
   )

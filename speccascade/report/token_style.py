@@ -13,29 +13,20 @@ _KINDS = {
   "seq-q": (("#dbe9f6", "#0072b2"), ("#17354d", "#56b4e9"), "dotted 2px"),
   "seq-p": (("#f6dcea", "#9c3d70"), ("#4a2440", "#e39bc3"), "solid 4px"),
 }
-_PLAIN = (
-  {
-    "ground": "#ffffff",
-    "ink": "#1c1d20",
-    "dim": "#5a5e66",
-    "edge": "#8b9099",
-    "bar": "#d9dde3",
-    "card": "#ffffff",
-  },
-  {
-    "ground": "#17191d",
-    "ink": "#e9eaec",
-    "dim": "#a7acb5",
-    "edge": "#7d838d",
-    "bar": "#3a4049",
-    "card": "#22252b",
-  },
-)
+# The rest, in light and in dark.
+_PLAIN = {
+  "ground": ("#ffffff", "#17191d"),
+  "ink": ("#1c1d20", "#e9eaec"),
+  "dim": ("#5a5e66", "#a7acb5"),
+  "edge": ("#8b9099", "#7d838d"),
+  "bar": ("#d9dde3", "#3a4049"),
+  "card": ("#ffffff", "#22252b"),
+}
 
 
 def _variables(theme: int) -> str:
   """The colours of a theme, 0 light and 1 dark, as CSS variables."""
-  values = dict(_PLAIN[theme])
+  values = {name: colours[theme] for name, colours in _PLAIN.items()}
   for name, colours in _KINDS.items():
     values[name], values[f"{name}-line"] = colours[theme]
   return ";".join(f"--sc-{name}:{value}" for name, value in values.items())

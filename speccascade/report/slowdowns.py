@@ -1,0 +1,141 @@
+"""Where speculation loses to the large model alone, and why."""
+
+from collections.abc import Sequence
+import dataclasses
+
+from speccascade.report.clocks import Clock
+from speccascade.report.frontier import IntervalEstimate
+from speccascade.report.measured import Measured
+from speccascade.report.panels import MeasuredCurve, PairStudy, Panel
+from speccascade.report.tables import Column, Table
+
+
+@dataclasses.dataclass(frozen=True)
+class Slowdown:
+  """A speculative method slower than the large model, and the reasons.
+
+  Attributes:
+    method: in code.
+    label: for people.
+    temperature: 0 is greedy.
+    gamma: block size.
+    alphas: of the points that lose.
+    latency: the least relative latency of those that lose.
+    acceptance_rate: of that point, like what follows.
+    tokens_per_block: its mean acceptance length.
+    c: cost of a drafter step.
+    v: cost of a verifier pass over gamma + 1 tokens.
+    predicted_block: cost of a block by its calls, in verifier steps.
+    measured_block: what a block took, in verifier steps of the large model
+      alone; encoders taken off both.
+    modelled: relative latency if v were 1.
+  """
+
+  method: str
+  label: str
+  temperature: float
+  gamma: int
+  alphas: tuple[float, ...]
+  latency: IntervalEstimate
+  acceptance_rate: float | None
+  tokens_per_block: float | None
+  c: float | None
+  v: float | None
+  predicted_block: float | None
+  measured_block: float | None
+  modelled: float | None
+
+
+def slowdowns(panel: Panel, model: Clock | None) -> list[Slowdown]:
+  """Returns the speculative methods with points surely slower than one."""
+  by_curve = [
+    (curve, [point for point in curve.points if _is_slow(point)])
+    for curve in panel.curves
+    if curve.gamma is not None
+  ]
+  return [
+    _slowdown(panel, curve, slow, model) for curve, slow in by_curve if slow
+  ]
+
+
+def _is_slow(point: Measured) -> bool:
+  """Whether the interval lies above 1; without one, whether the value does."""
+  latency = point.latency
+  if latency is None:
+    return False
+  return (latency.low if latency.has_interval else latency.value) > 1
+
+
+def _slowdown(
+  panel: Panel, curve: MeasuredCurve, slow: Sequence[Measured], model
+) -> Slowdown:
+  least = min(slow, key=lambda point: point.latency.value)
+  gamma = curve.gamma
+  tokens = least.efficiency["mean_acceptance_length"]
+  predicted = least.mean(lambda row: row.predicted_speedup)
+  modelled = model and model.of(least)
+  alphas = (point.settings.alpha for point in slow)
+  return Slowdown(
+    method=curve.method,
+    label=curve.label,
+    temperature=panel.temperature,
+    gamma=gamma,
+    alphas=tuple(alpha for alpha in alphas if alpha is not None),
+    latency=least.latency,
+    acceptance_rate=least.efficiency["acceptance_rate"],
+    tokens_per_block=tokens,
+    c=least.mean(lambda row: row.costs and row.costs.c),
+    v=least.mean(lambda row: row.costs and row.costs.v.get(gamma + 1)),
+    predicted_block=tokens / predicted if predicted and tokens else None,
+    measured_block=measured_block(least, panel.large),
+    modelled=modelled and modelled.value,
+  )
+
+
+def measured_block(point: Measured, large: Measured | None) -> float | None:
+  """Returns what a block took, in verifier steps as the large model ran them.
+
+  Seconds an example, less the encoders', over blocks an example; that over the
+  same for the large model's steps. Timed examples may be fewer than those that
+  the counts are of: then it holds for blocks of average length.
+  """
+  if large is None or large.latency is None or not point.counts.num_blocks:
+    return None
+  seconds = point.mean(lambda row: row.latency and row.latency.walltime_s)
+  costs = point.rows[0].costs
+  if seconds is None or costs is None:
+    return None
+  alone = seconds / point.latency.value
+  unit = costs.verifier_step_s
+  verifier = costs.verifier_prefill * unit
+  both = verifier + costs.drafter_prefill * unit
+  step = (alone - verifier) / large.efficiency["tokens_per_example"]
+  blocks = point.counts.num_blocks / point.counts.num_examples
+  return (seconds - both) / blocks / step if step > 0 else None
+
+
+def table(study: PairStudy, model: Clock | None) -> Table:
+  """Returns the speculative methods slower than the large model, and why."""
+  return Table(
+    "losses",
+    "Where speculation loses",
+    "Speculative methods with points slower than the large model alone; the"
+    " fastest of those points. c, v and blocks are in steps of the large model:"
+    " c a drafter step, v the pass over gamma + 1 tokens. What a block takes"
+    " beyond its calls is the loop around them.",
+    (
+      Column("method", "label"),
+      Column("T", lambda line: f"{line.temperature:g}"),
+      Column("gamma", "gamma"),
+      Column("alphas", lambda line: " ".join(f"{a:g}" for a in line.alphas)),
+      Column("least latency", "latency", 3, has_interval=True),
+      Column("acceptance", "acceptance_rate", 3),
+      Column("tokens/block", "tokens_per_block", 2),
+      Column("c", "c", 3),
+      Column("v", "v", 2),
+      Column("block, by its calls", "predicted_block", 2),
+      Column("block, measured", "measured_block", 2),
+      Column("latency if v = 1 (modelled)", "modelled", 3),
+    ),
+    [line for panel in study.panels for line in slowdowns(panel, model)],
+  )

@@ -1,0 +1,86 @@
+"""The table behind its door: blocks, trees, and what a rewind leaves."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.models.markov_lm import MarkovLM
+
+V = 5
+TABLE = np.random.default_rng(0).normal(size=(2, V, V, V)).astype(np.float32)
+LM = MarkovLM(jnp.asarray(TABLE))
+# What each row holds before a block, the start token first.
+WRITTEN = [[0, 2, 4, 1], [0, 3]]
+# Parents of the nodes of each row's tree; -1 hangs on the prefix.
+PARENTS = [[-1, 0, 0, 1, 2, -1, 5], [-1, -1, 1, 0, 2, 4, 1]]
+NODES = [[3, 1, 4, 2, 2, 0, 4], [1, 4, 2, 3, 0, 3, 3]]
+
+
+def logits_behind(row, tokens):
+  """Returns [V], looked up by hand; 0 stands before the first token."""
+  return TABLE[row][tuple([0, *tokens][-2:])]
+
+
+def held(capacity=16):
+  """Returns the state in which each row holds what was written."""
+  width = max(map(len, WRITTEN))
+  tokens = [row + [0] * (width - len(row)) for row in WRITTEN]
+  source = jnp.asarray([[0], [1]], jnp.int32)
+  count = jnp.asarray([len(row) for row in WRITTEN], jnp.int32)
+  return LM.extend(
+    LM.prefill(source, capacity=capacity), jnp.asarray(tokens, jnp.int32), count
+  )[0]
+
+
+def go_on(state):
+  """Returns the logits behind one more token, 2."""
+  fed = jnp.full((2, 1), 2, jnp.int32)
+  return LM.extend(state, fed, jnp.ones(2, jnp.int32))[1].logits[:, 0]
+
+
+def test_a_tree_equals_its_paths_and_one_is_kept():
+  paths = []
+  for parents in PARENTS:
+    paths.append([])
+    for i, parent in enumerate(parents):
+      paths[-1].append([*(paths[-1][parent] if parent >= 0 else []), i])
+  num = len(NODES[0])
+  depth = jnp.asarray([[len(p) - 1 for p in row] for row in paths], jnp.int32)
+  ancestors = np.zeros((2, num, num), bool)
+  for row in range(2):
+    for i, path in enumerate(paths[row]):
+      ancestors[row, i, path] = True
+  state = held()
+  start = state.length
+  after, out = LM.extend(
+    state,
+    jnp.asarray(NODES, jnp.int32),
+    jnp.full((2,), num, jnp.int32),
+    depth=depth,
+    ancestors=jnp.asarray(ancestors),
+  )
+  for row in range(2):
+    for i, path in enumerate(paths[row]):
+      along = [*WRITTEN[row], *(NODES[row][node] for node in path)]
+      np.testing.assert_array_equal(
+        out.logits[row, i], logits_behind(row, along)
+      )
+  # The paths to nodes 4 and 5: not the first nodes of their trees.
+  path = jnp.asarray([[0, 2, 4, 0], [1, 2, 4, 5]], jnp.int32)
+  count = jnp.asarray([3, 4], jnp.int32)
+  kept = LM.keep(after, start, path, count)
+  np.testing.assert_array_equal(kept.length, start + count)
+  for row, want in enumerate(([3, 4, 2], [4, 2, 0, 3])):
+    slots = kept.tokens[row, : kept.length[row]]
+    assert slots.tolist() == [*WRITTEN[row], *want]
+    one_less = LM.rewind(kept, kept.length - 1)
+    for state, tokens in ((kept, want), (one_less, want[:-1])):
+      np.testing.assert_array_equal(
+        go_on(state)[row], logits_behind(row, [*WRITTEN[row], *tokens, 2])
+      )
+
+
+def test_rewind_only_lowers():
+  state = LM.rewind(held(), jnp.asarray([2, 9], jnp.int32))
+  np.testing.assert_array_equal(state.length, [2, 2])
+  for row, tokens in enumerate(([0, 2, 2], [0, 3, 2])):
+    np.testing.assert_array_equal(go_on(state)[row], logits_behind(row, tokens))

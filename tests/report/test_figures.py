@@ -1,0 +1,168 @@
+"""Labels that do not touch, and figures that follow the page's colours."""
+
+import re
+import xml.etree.ElementTree
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from speccascade.decoding import METHODS
+from speccascade.report import canvas, clocks, figures, labels, measured, styles
+from speccascade.report.clocks import MEASURED
+from speccascade.report.panels import studies
+from tests.report import synthetic
+
+PLACES = st.lists(st.integers(-20, 220).map(float), min_size=1, max_size=25)
+
+
+@given(PLACES)
+@settings(max_examples=200, deadline=None)
+def test_labels_never_touch(wanted):
+  gap, height = 10.0, 200.0
+  places = labels.spread(wanted, gap, height)
+  least = min(gap, height / max(1, len(wanted) - 1))
+  ordered = np.sort(places)
+  assert (np.diff(ordered) >= least - 1e-9).all()
+  assert ordered[0] >= -1e-9
+  assert ordered[-1] <= height + 1e-9
+  order = np.argsort(wanted, kind="stable")
+  assert order.tolist() == np.argsort(places).tolist()
+  far = [40.0 * i for i in range(len(wanted))]
+  assert labels.spread(far, 10.0, 2000.0) == far  # those with room stay
+
+
+def test_every_method_has_a_family():
+  named = {name: styles.family(name) for name in METHODS}
+  for number, names in enumerate(
+    (
+      ("drafter", "verifier"),
+      ("spec_decode",),
+      ("spec_decode_lossy_star", "bild_star"),
+      ("spec_cascade_opt", "spec_cascade_chow_log"),
+      ("spec_cascade_token_v3", "spec_cascade_typical"),
+      ("seq_cascade_chow", "token_cascade_chow_log"),
+      ("oracle_cascade_opt_log",),
+    )
+  ):
+    assert {named[name] for name in names} == {number}
+
+
+def test_methods_look_different():
+  drawn = {styles.style(name) for name in METHODS}
+  assert len(drawn) == len(METHODS)
+  # A rule of a user's own is drawn too.
+  assert styles.style("mine").color == styles.style("spec_cascade_opt").color
+
+
+def panels(**how):
+  (study,) = studies(synthetic.rows(**how))
+  return study.panels
+
+
+@pytest.fixture(scope="module")
+def element():
+  plot = figures.quality_latency(panels(temperatures=(1.0,)), MEASURED, "bleu")
+  return canvas.inline(*plot.draw(0), "one", 'a "label"')
+
+
+def test_an_inline_figure_is_one_element(element):
+  root = xml.etree.ElementTree.fromstring(element)
+  assert root.tag.endswith("svg")
+  assert root.get("width") is None
+  assert root.get("aria-label") == 'a "label"'
+  ids = re.findall(r' id="([^"]*)"', element)
+  assert len(set(ids)) == len(ids)
+  assert all(name.startswith("one-") for name in ids)
+  for used in re.findall(r'url\(#([^)]*)\)|href="#([^"]*)"', element):
+    assert "".join(used) in ids
+
+
+def test_colours_are_the_pages(element):
+  fixed = set(re.findall(r"#[0-9a-f]{6}", element))
+  assert fixed <= {"#888888", "#b0b0b0"}  # greys, of grid and dotted lines
+  assert "var(--family-3)" in element
+
+
+def test_every_point_can_be_asked(element):
+  tips = re.findall(r'class="point"><title>([^<]*)</title>', element)
+  (panel,) = panels(temperatures=(1.0,))
+  shown = [p for p in panel.points if not p.method.startswith("oracle")]
+  assert len(tips) == len(shown)
+  (opt,) = [tip for tip in tips if "[OPT], alpha 0.1," in tip]
+  assert re.fullmatch(
+    r"SpecCascade \[OPT\], alpha 0\.1, gamma 5, BLEU [0-9.]+ \[[0-9.]+, [0-9.]+"
+    r"\], measured latency 0\.[0-9]+, acceptance 0\.725",
+    opt,
+  )
+
+
+def test_every_method_is_labelled_beside_its_panel():
+  plot = figures.quality_latency(panels(), MEASURED, "bleu")
+  figure, _ = plot.draw()
+  renderer = figure.canvas.get_renderer()
+  for axis, panel in zip(figure.axes, panels()):
+    texts = [text for text in axis.texts if text.get_text()]
+    labelled = {measured.short_label(curve.label) for curve in panel.curves}
+    assert {text.get_text() for text in texts} == labelled - {"Oracle Diff"}
+    boxes = [text.get_window_extent(renderer) for text in texts]
+    for i, box in enumerate(boxes):
+      assert box.x0 > axis.get_window_extent(renderer).x1
+      assert box.x1 <= figure.bbox.x1
+      assert not any(box.overlaps(other) for other in boxes[:i])
+
+
+def test_figure_1_needs_a_cascade():
+  few = panels(methods=["verifier", "spec_decode"])
+  assert not figures.quality_deferral(few, "bleu").panels
+  figure, tips = figures.quality_deferral(panels(), "bleu").draw()
+  said = " ".join(tips.values())
+  for label in ("Oracle [Diff]", "TokenCascade [Chow]", "SpecDecode,"):
+    assert label in said
+  assert "OPT" not in said
+  assert figure.axes[0].get_xlabel() == "deferral rate"
+
+
+def test_without_latency_there_is_no_figure_2():
+  rows = [synthetic.changed(row, latency=None) for row in synthetic.rows()]
+  (study,) = studies(rows)
+  for clock, num in ((MEASURED, 0), (clocks.modelled(0.1), 2)):
+    plot = figures.quality_latency(study.panels, clock, "bleu")
+    assert len(plot.panels) == num
+  with pytest.raises(ValueError, match="no row has both"):
+    figures.of_rows(rows)
+
+
+def test_gamma_needs_several():
+  args = ("bleu", [MEASURED])
+  assert not figures.gamma_ablation(panels(), *args).panels
+  assert figures.gamma_ablation(panels(gammas=(3, 5)), *args).panels
+
+
+def test_the_detail_has_the_papers_methods_alone():
+  methods = ["drafter", "verifier", "spec_decode", "spec_decode_lossy"]
+  few = panels(methods=methods)
+  many = panels(methods=[*methods, "spec_cascade_opt", "token_cascade_chow"])
+  detail = lambda of: figures.quality_latency(of, MEASURED, "bleu", detail=True)
+  assert not detail(few).panels
+  assert "detail" in detail(many).title
+  said = "\n".join(detail(many).draw()[1].values())
+  for label in ("SpecDecode [Lossy]", "SpecCascade [OPT]"):
+    assert label in said
+  for label in ("Large model", "Small model", "TokenCascade"):
+    assert label not in said
+
+
+def test_a_figure_is_a_function_of_the_rows(tmp_path):
+  rows = synthetic.rows(methods=["drafter", "verifier", "oracle_cascade_diff"])
+  for name in ("one", "two"):
+    figures.of_rows(rows).save(tmp_path / name)
+  files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+  assert set(files) == {"one.png", "one.svg", "two.png", "two.svg"}
+  for kind in ("png", "svg"):
+    assert files[f"one.{kind}"] == files[f"two.{kind}"]
+  xml.etree.ElementTree.fromstring(files["one.svg"])
+  assert (
+    b"Oracle" in canvas.inline(*figures.of_rows(rows).draw(), "a", "").encode()
+  )
