@@ -74,7 +74,9 @@ def load_pair(
     )
   several = drafter if isinstance(drafter, list) else [drafter]
   small = tuple(
-    _model("drafter", one, dtype) for one in several if drafter is not None
+    _model("drafter", source, dtype)
+    for source in several
+    if drafter is not None
   )
   large = None if verifier is None else _model("verifier", verifier, dtype)
   models = ModelPair(small, large, dtype)
@@ -268,7 +270,7 @@ class Pair:
       ValueError: as `generate`.
     """
     named = [methods] if isinstance(methods, str) else methods
-    chosen = [(one, None) if isinstance(one, str) else one for one in named]
+    chosen = [(m, None) if isinstance(m, str) else m for m in named]
     points = [
       Point(name, alpha=alpha, **settings)
       for name, alpha in [(measure.REFERENCE, None), *chosen]

@@ -30,7 +30,7 @@ def _versions() -> dict:
 
 @functools.cache
 def git_commit() -> str | None:
-  """Returns the commit of this package's checkout, "+" behind it if changed."""
+  """Returns the commit of this package's checkout, "+" after it if changed."""
   folder = pathlib.Path(__file__).parent
   run = functools.partial(
     subprocess.run, cwd=folder, capture_output=True, text=True, check=True

@@ -128,8 +128,8 @@ def _lines(study, batches, examples, trial: int, bar) -> list[str]:
   lines = {}
   for batch in batching.by_length(examples, batches.run.batch_size):
     decoded = batches.decode(batch, trial)
-    own = records.records(decoded, batch, study.vocabulary, trial)
-    lines |= {x["aux"]["index"]: records.to_line(x) for x in own}
+    for record in records.records(decoded, batch, study.vocabulary, trial):
+      lines[record["aux"]["index"]] = records.to_line(record)
     bar.update(len(batch))
   return [lines[index] for index in sorted(lines)]
 

@@ -2,47 +2,43 @@
 
 import gzip
 import json
-import os
 import pathlib
 import zlib
 
-from speccascade.inference.inputs import InputError, Source, Sources, encode
+from speccascade.inference.inputs import (
+  InputError,
+  Inputs,
+  Source,
+  Sources,
+  encode,
+)
 
 
-def read_file(
-  path: str | os.PathLike,
-  vocabulary,
-  *,
-  max_len: int,
-  num_examples: int | None = None,
-  truncate: bool = False,
-) -> Sources:
+def read_file(inputs: Inputs, vocabulary) -> Sources:
   """Returns the examples of a file.
 
+  One text a line, or `.jsonl` with "inputs" and, if there are any, "targets" (a
+  text or a list of right ones); either may end in `.gz`.
+
   Args:
-    path: one text a line, or `.jsonl` with "inputs" and, if there are any,
-      "targets" (a text or a list of right ones); either may end in `.gz`.
+    inputs: which file, and how much of it.
     vocabulary: with `encode(text) -> ids` and `eos_id`.
-    max_len: most tokens of a source, EOS counted.
-    num_examples: take the first of them; None takes all.
-    truncate: cut longer texts instead of refusing them.
 
   Raises:
     FileNotFoundError: there is no such file.
     InputError: it is empty, is not UTF-8, a line is not what is wanted, or a
-      text is longer than `max_len` tokens; the line is named.
+      text is too long; the line is named.
   """
-  where = str(path)
-  path = pathlib.Path(path)
+  path, max_len = pathlib.Path(inputs.input_file), inputs.max_len
   if not path.is_file():
     raise FileNotFoundError(f"INPUT_FILE {path} does not exist")
-  pairs = _parse(path, num_examples)
+  pairs = _parse(path, inputs.num_examples)
   if not any(text.strip() for _, text, _ in pairs):
     raise InputError(f"INPUT_FILE {path} is empty; give one text a line")
   examples, cut = [], 0
   for index, (number, text, references) in enumerate(pairs):
     tokens, num = encode(text, vocabulary, max_len)
-    if num > max_len and not truncate:
+    if num > max_len and not inputs.truncate:
       raise InputError(
         f"{path} line {number} has {num} tokens, TASK_FEATURE_LENGTHS allows"
         f" {max_len} for inputs: raise it, shorten the text, or set truncate ="
@@ -50,7 +46,9 @@ def read_file(
       )
     cut += num > max_len
     examples.append(Source(index, text, tokens, references))
-  return Sources(examples, vocabulary, max_len, where, num_cut=cut)
+  return Sources(
+    examples, vocabulary, max_len, str(inputs.input_file), num_cut=cut
+  )
 
 
 def _parse(path, num_examples):

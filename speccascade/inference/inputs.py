@@ -118,6 +118,11 @@ class Inputs:
       settings.at_least(1, NUM_EXAMPLES=self.num_examples)
     check_one_source(self.mixture_or_task_name, self.input_file)
 
+  @property
+  def max_len(self) -> int:
+    """Most tokens of a source."""
+    return self.task_feature_lengths["inputs"]
+
   def read(self) -> Sources:
     """Returns the examples.
 
@@ -125,30 +130,49 @@ class Inputs:
       FileNotFoundError: there is no such file.
       InputError: there are no examples, or they cannot be decoded.
     """
-    vocabulary, max_len = self.vocabulary, self.task_feature_lengths["inputs"]
+    vocabulary = self.vocabulary
     if isinstance(vocabulary, str | os.PathLike):
       from speccascade.data import vocabularies
 
       vocabulary = vocabularies.load(os.fspath(vocabulary))
     if not self.input_file:
-      return read_task(
-        self.mixture_or_task_name,
-        vocabulary,
-        split=self.split,
-        max_len=max_len,
-        num_examples=self.num_examples,
-        use_cached=self.use_cached,
-      )
+      return self._read_task(vocabulary)
     if vocabulary is None:
       raise InputError("INPUT_FILE needs a VOCABULARY; a file brings none")
     from speccascade.inference import input_files
 
-    return input_files.read_file(
-      self.input_file,
-      vocabulary,
-      max_len=max_len,
-      num_examples=self.num_examples,
-      truncate=self.truncate,
+    return input_files.read_file(self, vocabulary)
+
+  def _read_task(self, vocabulary) -> Sources:
+    """Reads a seqio task; long sources are cut as T5X cuts.
+
+    References are the task's postprocessed targets.
+    """
+    from speccascade.data import reading, tasks
+
+    name, max_len = self.mixture_or_task_name, self.max_len
+    task = tasks.get(name, vocabulary)
+    vocabulary = task.output_features["inputs"].vocabulary
+    dataset = reading.open_split(
+      task, self.split, None, use_cached=self.use_cached
+    )
+    if self.num_examples is not None:
+      dataset = dataset.take(self.num_examples)
+    examples, cut = [], 0
+    for index, example in enumerate(
+      reading.guarded(dataset.as_numpy_iterator(), task)
+    ):
+      tokens = np.asarray(example["inputs"], np.int32)
+      if len(tokens) > max_len:
+        tokens, cut = np.append(tokens[: max_len - 1], tokens[-1]), cut + 1
+      text = _source(example, vocabulary)
+      examples.append(Source(index, text, tokens, _targets(task, example)))
+    if not examples:
+      raise InputError(f"{name} has no examples in split {self.split!r}")
+    names = (metric.__name__ for metric in getattr(task, "metric_fns", ()))
+    metrics = tuple(name for name in names if name in quality.METRICS)
+    return Sources(
+      examples, vocabulary, max_len, name, self.split, cut, metrics or ("bleu",)
     )
 
 
@@ -159,45 +183,6 @@ def check_one_source(mixture_or_task_name, input_file):
       "give MIXTURE_OR_TASK_NAME or INPUT_FILE, one of them and not both; got"
       f" {mixture_or_task_name!r} and {str(input_file or '')!r}"
     )
-
-
-def read_task(
-  name: str,
-  vocabulary=None,
-  *,
-  split: str,
-  max_len: int,
-  num_examples: int | None = None,
-  use_cached: bool = False,
-) -> Sources:
-  """Returns the examples of a seqio task; long sources are cut as T5X cuts.
-
-  Args as the fields of `Inputs`. References are the task's postprocessed
-  targets.
-  """
-  from speccascade.data import reading, tasks
-
-  task = tasks.get(name, vocabulary)
-  vocabulary = task.output_features["inputs"].vocabulary
-  dataset = reading.open_split(task, split, None, use_cached=use_cached)
-  if num_examples is not None:
-    dataset = dataset.take(num_examples)
-  examples, cut = [], 0
-  for index, example in enumerate(
-    reading.guarded(dataset.as_numpy_iterator(), task)
-  ):
-    tokens = np.asarray(example["inputs"], np.int32)
-    if len(tokens) > max_len:
-      tokens, cut = np.append(tokens[: max_len - 1], tokens[-1]), cut + 1
-    text = _source(example, vocabulary)
-    examples.append(Source(index, text, tokens, _targets(task, example)))
-  if not examples:
-    raise InputError(f"{name} has no examples in split {split!r}")
-  names = (metric.__name__ for metric in getattr(task, "metric_fns", ()))
-  metrics = tuple(name for name in names if name in quality.METRICS)
-  return Sources(
-    examples, vocabulary, max_len, name, split, cut, metrics or ("bleu",)
-  )
 
 
 def _text(value) -> str:

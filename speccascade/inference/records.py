@@ -49,7 +49,7 @@ def records(
     fields = vars(decoded.trace).items()
     trace = {name: np.asarray(values) for name, values in fields}
   counts = efficiency.row_counts(decoded)
-  made = []
+  written = []
   for row, example in enumerate(batch):
     emitted = tokens[row, : lengths[row]]
     aux = {
@@ -64,8 +64,8 @@ def records(
     if example.references:
       record["targets"] = list(example.references)
     record["prediction"] = text_of(vocabulary, emitted)
-    made.append({**record, "aux": aux})
-  return made
+    written.append({**record, "aux": aux})
+  return written
 
 
 def _trace(trace, row, length, vocabulary, emitted) -> dict:

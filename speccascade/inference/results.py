@@ -249,7 +249,7 @@ def read_row(path: str | os.PathLike) -> ResultRow:
 
 
 def _drop_torn_line(path: pathlib.Path):
-  """Cuts what stands behind the last line end."""
+  """Cuts what stands after the last line end."""
   data = path.read_bytes()
   whole = data.rfind(b"\n") + 1
   if whole < len(data):

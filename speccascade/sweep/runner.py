@@ -95,12 +95,11 @@ class Runner:
     for row in self.file.rows:
       bare = dataclasses.replace(row.settings, alpha=None)
       by_curve.setdefault(bare.key, {})[row.settings.alpha] = row
-    found = []
-    for curve in curves:
-      settings = self.study(curve).settings(curve.base)
-      bare = dataclasses.replace(settings, alpha=None)
-      found.append(by_curve.get(bare.key, {}))
-    return found
+    bases = [self.study(curve).settings(curve.base) for curve in curves]
+    return [
+      by_curve.get(dataclasses.replace(base, alpha=None).key, {})
+      for base in bases
+    ]
 
   def _todo(self, curves: Sequence[Curve]) -> list[tuple[Study, list[Point]]]:
     """Returns the planned points that lack a row; then one more a curve.
@@ -119,8 +118,8 @@ class Runner:
           alpha = grids.next_alpha(rows, curve.grid.scale)
           if alpha is not None:
             todo.append((curve, curve.at(alpha)))
-    found = {}
+    by_study = {}
     for curve, point in todo:
       study = self.study(curve)
-      found.setdefault(id(study), (study, []))[1].append(point)
-    return list(found.values())
+      by_study.setdefault(id(study), (study, []))[1].append(point)
+    return list(by_study.values())

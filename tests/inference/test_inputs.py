@@ -5,15 +5,15 @@ import gzip
 import numpy as np
 import pytest
 
-from speccascade.inference import batching, input_files, inputs
+from speccascade.inference import batching, inputs
 from tests.inference import tiny
 
 VOCABULARY = tiny.Vocabulary()
 
 
 def read(path, **settings):
-  settings = {"max_len": 6, **settings}
-  return input_files.read_file(path, VOCABULARY, **settings)
+  own = inputs.Inputs({"inputs": 6}, VOCABULARY, input_file=path, **settings)
+  return own.read()
 
 
 def test_lines(tmp_path):
