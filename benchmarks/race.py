@@ -21,8 +21,8 @@ import tempfile
 from tqdm import tqdm
 
 from benchmarks import shapes
+from speccascade import files
 from speccascade.analysis import speedup
-from speccascade.inference import results
 
 AR_SHAPES = ("t5-small", "t5-base", "128/3", "256/4", "quickstart-large")
 PEER_MODES = [(d, t) for d in ("float32", "bfloat16") for t in (1, 2)]
@@ -323,10 +323,10 @@ def markdown(about, rows) -> str:
 
 def write(out: pathlib.Path, about, rows):
   """Writes race.json and race.md."""
-  results.write_whole(
+  files.write_whole(
     out / "race.json", json.dumps({"about": about, "rows": rows}, indent=2)
   )
-  results.write_whole(out / "race.md", markdown(about, rows))
+  files.write_whole(out / "race.md", markdown(about, rows))
 
 
 def main():

@@ -11,20 +11,21 @@ import dataclasses
 import os
 import pathlib
 
-from speccascade.inference import comparison, generation
-from speccascade.inference import inputs as sources
+from speccascade import comparison, generation
+from speccascade.comparison import Comparison
+from speccascade.generation import Generation
+from speccascade.inference import inputs, measure
 from speccascade.inference import pair as pairs
-from speccascade.inference.batching import Batches
-from speccascade.inference.comparison import Comparison
-from speccascade.inference.generation import Generation
-from speccascade.inference.pair import Model, PairError
+from speccascade.inference.pair import Model, ModelPair, PairError
 from speccascade.inference.point import Point
+from speccascade.inference.settings import Measuring, Run, at_least
+from speccascade.inference.study import Study
 from speccascade.models import T5LM, T5Config
 
 __all__ = ["Comparison", "Generation", "Pair", "PairError", "load_pair"]
 
 # A model: a checkpoint, a checkpoint with its architecture, or in memory.
-Source = str | os.PathLike | tuple[str | os.PathLike, T5Config] | T5LM
+ModelSource = str | os.PathLike | tuple[str | os.PathLike, T5Config] | T5LM
 
 DTYPES = ("float32", "bfloat16")
 COMPARED = (
@@ -38,8 +39,8 @@ COMPARED = (
 
 def load_pair(
   *,
-  drafter: Source | list[Source] | None = None,
-  verifier: Source | None = None,
+  drafter: ModelSource | list[ModelSource] | None = None,
+  verifier: ModelSource | None = None,
   vocabulary=None,
   dtype: str = "float32",
 ) -> "Pair":
@@ -73,18 +74,20 @@ def load_pair(
     )
   several = drafter if isinstance(drafter, list) else [drafter]
   small = tuple(
-    _model("drafter", one, dtype) for one in several if drafter is not None
+    _model("drafter", source, dtype)
+    for source in several
+    if drafter is not None
   )
   large = None if verifier is None else _model("verifier", verifier, dtype)
-  models = pairs.Pair(small, large)
+  models = ModelPair(small, large, dtype)
   pairs.check_models(models)
   vocabulary = _vocabulary(vocabulary, models)
-  identity = sources.identity(vocabulary)
+  identity = inputs.identity(vocabulary)
   pairs.check_vocabulary(models, vocabulary.vocab_size, identity)
   return Pair(models, vocabulary)
 
 
-def _model(role: str, source: Source, dtype: str) -> Model:
+def _model(role: str, source: ModelSource, dtype: str) -> Model:
   if hasattr(source, "prefill") and hasattr(source, "extend"):
     return Model(source, role, "")
   path, config = source, None
@@ -99,7 +102,7 @@ def _model(role: str, source: Source, dtype: str) -> Model:
   return pairs.load_model(role, path, config, dtype, by_shape=True)
 
 
-def _vocabulary(given, models: pairs.Pair):
+def _vocabulary(given, models: ModelPair):
   """Returns the vocabulary that is given, or the models' own."""
   if given is not None and not isinstance(given, str | os.PathLike):
     lacks = [
@@ -117,8 +120,7 @@ def _vocabulary(given, models: pairs.Pair):
 
   if given is not None:
     return vocabularies.load(os.fspath(given))
-  both = (*models.drafters, *([models.verifier] if models.verifier else []))
-  for model in both:
+  for model in models.models:
     path = _own_vocabulary(model)
     if path is None:
       continue
@@ -129,7 +131,7 @@ def _vocabulary(given, models: pairs.Pair):
         f"{model.name} was trained with the vocabulary {path}, which is not"
         " there: give load_pair the path of it as vocabulary"
       ) from error
-  names = " and ".join(model.name for model in both)
+  names = " and ".join(model.name for model in models.models)
   raise PairError(
     f"{names} do not say their vocabulary: give load_pair the path of the"
     " SentencePiece model as vocabulary"
@@ -152,11 +154,11 @@ class Pair:
   temperature, top_p or seed, and other texts, compile nothing.
 
   Attributes:
-    models: the `inference.pair.Pair`.
+    models: the `inference.pair.ModelPair`.
     vocabulary: for texts and EOS.
   """
 
-  models: pairs.Pair
+  models: ModelPair
   vocabulary: object
 
   def __repr__(self) -> str:
@@ -215,7 +217,7 @@ class Pair:
     Raises:
       ValueError: a setting is unknown or out of range, the method needs a model
         that the pair lacks, or a text does not fit.
-      NotFiniteError: a model gave no distribution; text and step are named.
+      NoDistributionError: a model gave none; text and step are named.
     """
     point = Point(
       method=method,
@@ -229,33 +231,15 @@ class Pair:
       draft_length=draft_length,
     )
     self._check(point)
-    examples, num_cut = self._examples(
-      texts,
-      max_len=max_input_len,
-      truncate=truncate,
-      batch_size=batch_size,
+    at_least(1, max_decode_len=max_decode_len, batch_size=batch_size)
+    sources = self._sources(texts, max_input_len, truncate)
+    run = Run(
       max_decode_len=max_decode_len,
-    )
-    batches = Batches(
-      self.models,
-      point,
-      self.vocabulary,
-      lengths=sources.buckets(max_input_len),
-      batch_size=generation.rows_for(len(examples), batch_size),
-      max_decode_len=max_decode_len,
+      batch_size=generation.rows_for(len(sources.examples), batch_size),
       seed=seed,
       trace=trace,
     )
-    settings = point.settings(
-      max_decode_len=max_decode_len,
-      task="",
-      split="",
-      num_examples=len(examples),
-      drafter=self.models.drafter_name,
-      verifier=self.models.verifier_name,
-      seed=seed,
-    )
-    return generation.generate(batches, examples, settings, num_cut)
+    return generation.generate(Study(self.models, sources, run), point)
 
   def compare(
     self,
@@ -286,30 +270,22 @@ class Pair:
       ValueError: as `generate`.
     """
     named = [methods] if isinstance(methods, str) else methods
-    chosen = [(one, None) if isinstance(one, str) else one for one in named]
+    chosen = [(m, None) if isinstance(m, str) else m for m in named]
     points = [
       Point(name, alpha=alpha, **settings)
-      for name, alpha in [(comparison.REFERENCE, None), *chosen]
+      for name, alpha in [(measure.REFERENCE, None), *chosen]
     ]
     for point in points:
       self._check(point)
-    examples, _ = self._examples(
-      texts,
-      max_len=max_input_len,
-      truncate=truncate,
-      repeats=repeats,
-      max_decode_len=max_decode_len,
-    )
-    return comparison.compare(
+    at_least(1, max_decode_len=max_decode_len, repeats=repeats)
+    sources = self._sources(texts, max_input_len, truncate)
+    study = Study(
       self.models,
-      self.vocabulary,
-      examples,
-      points,
-      lengths=sources.buckets(max_input_len),
-      max_decode_len=max_decode_len,
-      seed=seed,
-      repeats=repeats,
+      sources,
+      Run(max_decode_len=max_decode_len, batch_size=1, seed=seed),
+      Measuring(num_timed=len(sources.examples), repeats=repeats),
     )
+    return comparison.compare(study, points)
 
   def _check(self, point: Point):
     """Raises PairError where the pair lacks what a method needs."""
@@ -324,14 +300,15 @@ class Pair:
           f" load_pair a {role}"
         )
 
-  def _examples(self, texts, *, max_len: int, truncate: bool, **counts):
-    """Returns the examples and how many were cut, which is printed."""
-    for name, value in {"max_input_len": max_len, **counts}.items():
-      if value < 1:
-        raise ValueError(f"{name} is {value}; wanted 1 or more")
-    examples, num_cut = generation.encode(
+  def _sources(self, texts, max_len: int, truncate: bool) -> inputs.Sources:
+    """Returns what is decoded; how many were cut is printed."""
+    at_least(1, max_input_len=max_len)
+    sources = inputs.of_texts(
       texts, self.vocabulary, max_len=max_len, truncate=truncate
     )
-    if num_cut:
-      print(f"{num_cut} of {len(examples)} texts cut to {max_len} tokens")
-    return examples, num_cut
+    if sources.num_cut:
+      print(
+        f"{sources.num_cut} of {len(sources.examples)} texts cut to {max_len}"
+        " tokens"
+      )
+    return sources

@@ -18,8 +18,11 @@ from speccascade import cli
 def main():
   """Runs `infer` as gin configured it, and prints what it measured."""
   from speccascade.inference import infer
+  from speccascade.report import token_view
 
-  row = cli.configured(infer.infer)(on_start=cli.save_config)
+  row = cli.configured(infer.infer)(
+    page=token_view.page_html, on_start=cli.save_config
+  )
   print(describe(row))
 
 

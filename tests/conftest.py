@@ -33,6 +33,14 @@ def strict_jax(request):
     yield
 
 
+@pytest.fixture(scope="module")
+def quick_compiles():
+  """Programs run for milliseconds here: their compilation is what takes."""
+  jax.config.update("jax_disable_most_optimizations", True)
+  yield
+  jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="session")
 def golden() -> pathlib.Path:
   """The folder of outputs and checkpoints made by T5X; see its README."""

@@ -5,26 +5,19 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-import sentencepiece
 
 import speccascade as sc
 from speccascade.checkpoints import CheckpointError, orbax_io
 from speccascade.decoding import decoders
-from speccascade.inference import batching, generation
+from speccascade.inference import batching, inputs
 from speccascade.inference.inputs import InputError
 from speccascade.inference.pair import PairError
 from tests.inference import tiny
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 TEXTS = ["one two", "three", "four five six"]
 SHORT = {"gamma": 2, "max_decode_len": 6, "max_input_len": 8}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-  """Programs run for milliseconds here: their compilation is what takes."""
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +184,7 @@ def test_what_generate_refuses(pair, texts, settings, kind, message):
 def test_a_model_without_numbers(folder, tmp_path):
   bad = tiny.save(tmp_path / "bad", 0, spoil=np.nan)
   pair = sc.load_pair(drafter=bad, vocabulary=tiny.Vocabulary())
-  with pytest.raises(batching.NotFiniteError, match="step 0 of example 0"):
+  with pytest.raises(batching.NoDistributionError, match="step 0 of example 0"):
     pair.generate("one", "drafter", trace=False, **SHORT)
 
 
@@ -248,19 +241,7 @@ def test_bfloat16(folder):
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
   """A SentencePiece model of 24 pieces."""
-  path = tmp_path_factory.mktemp("words") / "spiece.model"
-  with path.open("wb") as file:
-    sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter([" ".join(tiny.WORDS)] * 9),
-      model_writer=file,
-      vocab_size=24,
-      pad_id=0,
-      eos_id=1,
-      unk_id=2,
-      bos_id=-1,
-      minloglevel=2,
-    )
-  return path
+  return tiny.train_words(tmp_path_factory.mktemp("words") / "spiece.model")
 
 
 @pytest.mark.needs_tf
@@ -345,8 +326,8 @@ def test_compare(pair):
 
 
 def test_texts_are_encoded_once_and_whole():
-  examples, cut = generation.encode(
+  sources = inputs.of_texts(
     "one two", tiny.Vocabulary(), max_len=3, truncate=False
   )
-  assert cut == 0
-  assert examples[0].tokens.tolist() == [4, 5, 1]
+  assert sources.num_cut == 0
+  assert sources.examples[0].tokens.tolist() == [4, 5, 1]

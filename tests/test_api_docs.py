@@ -5,7 +5,6 @@ import inspect
 import pathlib
 import re
 
-import jax
 import pytest
 
 from speccascade import api
@@ -21,16 +20,8 @@ TEXT = (pathlib.Path(__file__).parents[1] / "docs" / "api.md").read_text(
 SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
-@pytest.fixture
-def quick_compilation():
-  """The programs run for a moment: their compilation is what takes."""
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.usefixtures("quick_compiles")
 def test_snippets(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   identity = orbax_io.vocabulary_identity(vocabulary.model_path())
@@ -66,7 +57,7 @@ def test_snippets_call_what_there_is():
 
 
 def test_the_table_names_every_field():
-  from speccascade.inference.generation import Generation
+  from speccascade.generation import Generation
 
   cells = re.findall(r"^\| (`[^|]*`) \|", TEXT, re.MULTILINE)
   named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}

@@ -4,9 +4,9 @@ import json
 import pathlib
 
 import pytest
-import sentencepiece
 
-from speccascade import cli, decode
+from speccascade import decode
+from tests import mains
 from tests.inference import tiny
 
 pytestmark = pytest.mark.needs_tf
@@ -21,18 +21,7 @@ def files(tmp_path_factory):
   from speccascade.checkpoints import orbax_io
 
   folder = tmp_path_factory.mktemp("files")
-  model = folder / "words.model"
-  with model.open("wb") as file:
-    sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter([" ".join(tiny.WORDS)] * 9),
-      model_writer=file,
-      vocab_size=24,
-      pad_id=0,
-      eos_id=1,
-      unk_id=2,
-      bos_id=-1,
-      minloglevel=2,
-    )
+  model = tiny.train_words(folder / "words.model")
   shape = {
     "vocab_size": 40,
     "vocabulary": orbax_io.vocabulary_identity(model),
@@ -50,7 +39,7 @@ def files(tmp_path_factory):
 def run(files, tmp_path, capsys):
   """Runs the main; returns (exit code, stdout, stderr)."""
 
-  def call(without=(), **macros):
+  def call(**macros):
     macros = {
       "METHOD": "verifier",
       "OUTPUT_DIR": str(tmp_path / "out"),
@@ -60,15 +49,7 @@ def run(files, tmp_path, capsys):
       **files,
       **macros,
     }
-    argv = ["decode", f"--gin_file={SKELETON}"]
-    argv += [
-      f"--gin.{name}={value!r}"
-      for name, value in macros.items()
-      if name not in without
-    ]
-    with pytest.raises(SystemExit) as stop:
-      cli.run(decode.main, decode.__doc__, argv)
-    return (stop.value.code, *capsys.readouterr())
+    return mains.start(decode, capsys, SKELETON, **macros)
 
   return call
 
@@ -120,22 +101,9 @@ def test_one_line_and_nothing_half_written(run, tmp_path, macros, message):
 
 
 def test_missing_macros_are_named(run, tmp_path):
-  code, _, err = run(without=("METHOD", "OUTPUT_DIR"))
+  code, _, err = run(METHOD=..., OUTPUT_DIR=...)
   assert code == 1
   assert "METHOD, OUTPUT_DIR must be given" in err
-  assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("name", ["quickstart", "experiments/wmt_ende"])
-def test_configs_lack_nothing_but_what_they_say(name, tmp_path, capsys):
-  argv = ["decode", f"--gin_file={ROOT / 'configs' / name / 'decode.gin'}"]
-  for macro in ("METHOD", "DRAFTER_CHECKPOINT", "VERIFIER_CHECKPOINT"):
-    argv.append(f"--gin.{macro}='spec_decode'")
-  argv += [f"--gin.OUTPUT_DIR={str(tmp_path / 'out')!r}", "--dry_run"]
-  with pytest.raises(SystemExit) as stop:
-    cli.run(decode.main, decode.__doc__, argv)
-  assert stop.value.code == 0
-  assert "infer.infer.method = %METHOD" in capsys.readouterr().out
   assert not (tmp_path / "out").exists()
 
 

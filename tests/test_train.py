@@ -1,21 +1,15 @@
 """The train main: a run over text files, its faults, and all its configs."""
 
 import gzip
-import pathlib
 
 import pytest
 
-from speccascade import cli, train
+from speccascade import train
 from speccascade.checkpoints import load, orbax_io
+from tests import mains
 from tests.data.conftest import train_vocabulary
 
 pytestmark = pytest.mark.needs_tf
-
-ROOT = pathlib.Path(__file__).parent.parent
-CONFIGS = sorted(
-  path.relative_to(ROOT).as_posix()
-  for path in (ROOT / "configs").glob("**/train_*.gin")
-)
 
 TINY = """
 from __gin__ import dynamic_registration
@@ -69,15 +63,7 @@ def run(files, tmp_path, capsys):
       "VALIDATION_FILES": str(files / "data"),
       "VOCABULARY": str(files / "tiny.model"),
     } | macros
-    argv = ["train", f"--gin_file={files / config}"]
-    argv += [
-      f"--gin.{name}={value!r}"
-      for name, value in macros.items()
-      if value is not ...
-    ]
-    capsys.readouterr()
-    code = cli._run(train.main, train.__doc__, argv)
-    return code, *capsys.readouterr()
+    return mains.start(train, capsys, files / config, **macros)
 
   return call
 
@@ -143,20 +129,3 @@ def test_what_does_not_fit_is_one_line_and_writes_nothing(
   assert message in lines[0]
   assert "Traceback" not in err
   assert not list(tmp_path.glob("run/checkpoint*"))
-
-
-@pytest.mark.parametrize("path", CONFIGS)
-def test_every_config_says_all_but_what_the_user_must(path, capsys):
-  """A dry run prints it resolved; nothing but paths had to be added."""
-  given = {"MODEL_DIR": "/tmp/model"}
-  if "multi30k" in path or "gsm8k" in path:
-    given |= {"TRAIN_FILES": "a", "VALIDATION_FILES": "b", "VOCABULARY": "c"}
-  argv = ["train", f"--gin_file={ROOT / path}", "--dry_run"]
-  argv += [f"--gin.{name}={value!r}" for name, value in given.items()]
-  code = cli._run(train.main, train.__doc__, argv)
-  out, err = capsys.readouterr()
-  assert code == 0, err
-  assert "MODEL_DIR = '/tmp/model'" in out
-  header = (ROOT / path).read_text().split("\n\n")[0]
-  for word in ("# Reproduces:", "# Cost:", "python -m speccascade.train", path):
-    assert word in header

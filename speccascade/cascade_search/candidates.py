@@ -3,19 +3,20 @@
 from collections.abc import Sequence
 import dataclasses
 import itertools
+import os
 
 import jax
 import numpy as np
 
 from speccascade.analysis import swi
-from speccascade.evaluation import efficiency, timing
-from speccascade.inference import cascades, results
-from speccascade.inference import inputs as sources
-from speccascade.inference.batching import Batches
+from speccascade.evaluation import timing
+from speccascade.inference import batching, cascades, measure, results
 from speccascade.inference.cascades import Cascade
-from speccascade.inference.inputs import Example
-from speccascade.inference.pair import Pair
 from speccascade.inference.point import Point
+from speccascade.inference.settings import Measuring, at_least
+from speccascade.inference.study import Study
+
+OBJECTIVES = ("swi", "walltime")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Space:
 
   Attributes:
     first: tokens of the largest drafter in a block.
-    following: tokens of each smaller neural drafter behind it.
+    following: tokens of each smaller neural drafter after it.
     inner: tokens that a drafter writes under a larger one's review.
     copied: tokens that Max-Gram adds to a block, 0 for none.
     inner_copied: that it adds under a review.
@@ -78,12 +79,12 @@ class Space:
 def baselines(num_neural: int, **how) -> list[Cascade]:
   """Returns plain speculative decoding with each drafter, at a few lengths."""
   size = num_neural + 1
-  made = []
+  plain = []
   for drafter, width in itertools.product(range(size), (3, 5, 8)):
     k = np.zeros((size, size), int)
     k[0, drafter] = width
-    made.append(Cascade(k=tuple(map(tuple, k.tolist())), **how))
-  return made
+    plain.append(Cascade(k=tuple(map(tuple, k.tolist())), **how))
+  return plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,55 +107,81 @@ class Scored:
 
 
 @dataclasses.dataclass(frozen=True)
-class Study:
-  """What all candidates have in common; fields as arguments of `search`.
+class Candidates:
+  """Which cascades are compared; checked when made.
 
   Attributes:
-    weights: cost of a call of each neural drafter.
+    cascades: compared with each other on all examples, in one round; the space
+      and the rounds are then left out.
+    space: what is tried without them.
+    num_candidates: this many of the space, drawn by the run's seed; None tries
+      all. Plain speculative decoding with each drafter is always among them.
+    bigrams: Max-Gram's table, or None.
   """
 
-  pair: Pair
-  vocabulary: object
-  examples: Sequence[Example]
-  point: Point
-  task: str
-  split: str
-  max_decode_len: int
-  batch_size: int
-  repeats: int
-  seed: int
-  objective: str
-  weights: tuple[float, ...] = ()
+  cascades: Sequence[Cascade] | None = None
+  space: Space = Space()
+  num_candidates: int | None = 27
+  bigrams: str | os.PathLike | None = None
 
-  def settings(self, drafter: str, num_examples: int) -> results.Settings:
-    """Returns what a row is known by."""
-    return self.point.settings(
-      max_decode_len=self.max_decode_len,
-      task=self.task,
-      split=self.split,
-      num_examples=num_examples,
-      drafter=drafter,
-      verifier=self.pair.verifier_name,
-      seed=self.seed,
-      trials=1,
-    )
+  def __post_init__(self):
+    if self.cascades is not None and not self.cascades:
+      raise ValueError("CASCADES is empty; give one or more, or None to search")
+    if self.num_candidates is not None:
+      at_least(1, NUM_CANDIDATES=self.num_candidates)
 
-  def costs(self, asked) -> list[float]:
-    """Returns the cost of one call of each neural drafter."""
-    verifier = self.pair.verifier.lm
-    lms = [model.lm for model in self.pair.drafters]
+  def all(self, num_neural: int, seed: int) -> list[Cascade]:
+    """Returns what is compared by a pair with so many neural drafters."""
+    if self.cascades is not None:
+      return list(self.cascades)
+    tried = self.space.cascades(num_neural, bigrams=self.bigrams)
+    if self.num_candidates is not None and self.num_candidates < len(tried):
+      rng = np.random.default_rng(seed)
+      chosen = rng.choice(len(tried), self.num_candidates, replace=False)
+      tried = [tried[i] for i in sorted(chosen)]
+    return [*baselines(num_neural, bigrams=self.bigrams), *tried]
+
+
+@dataclasses.dataclass(frozen=True)
+class Criterion:
+  """What makes one cascade better than another; checked when made.
+
+  Attributes:
+    name: "swi", calls weighed by `costs`; or "walltime", seconds at batch 1 in
+      turns with the verifier.
+    costs: one call of each neural drafter, the verifier's being 1; or
+      "parameters", the ratio of numbers of parameters; or "measured".
+    repeats: how often each is timed.
+  """
+
+  name: str = "swi"
+  costs: Sequence[float] | str = "parameters"
+  repeats: int = 3
+
+  def __post_init__(self):
+    if self.name not in OBJECTIVES:
+      raise ValueError(
+        f"OBJECTIVE is {self.name!r}; wanted one of {', '.join(OBJECTIVES)}"
+      )
+    at_least(1, REPEATS=self.repeats)
+
+  def weights(self, study: Study, point: Point) -> list[float]:
+    """Returns the cost of one call of each neural drafter of a study."""
+    verifier, asked = study.pair.verifier.lm, self.costs
+    lms = [model.lm for model in study.pair.drafters]
     if asked == "parameters":
       sizes = [_num_parameters(lm) for lm in (*lms, verifier)]
       return [size / sizes[-1] for size in sizes[:-1]]
     if asked == "measured":
-      inputs = sources.pad_batch(self.examples[:1], 1, self._lengths)[0]
+      source = study.examples[:1]
+      inputs, _ = batching.pad_batch(source, 1, study.lengths)
       return [
         timing.measure_costs(
           lm,
           verifier,
           inputs,
-          self.point.sampling,
-          max_decode_len=self.max_decode_len,
+          point.sampling,
+          max_decode_len=study.run.max_decode_len,
           widths=[1],
         ).c
         for lm in lms
@@ -166,35 +193,53 @@ class Study:
       )
     return [float(cost) for cost in asked]
 
-  @property
-  def _lengths(self) -> list[int]:
-    longest = max(len(example.tokens) for example in self.examples)
-    if self.objective == "walltime":
-      return sources.buckets(longest)[-1:]
-    return sources.buckets(longest)
 
-  def batches(self, pair: Pair, point: Point, batch_size: int) -> Batches:
-    return Batches(
-      pair,
-      point,
-      self.vocabulary,
-      lengths=self._lengths,
-      batch_size=batch_size,
-      max_decode_len=self.max_decode_len,
-      seed=self.seed,
+@dataclasses.dataclass(frozen=True)
+class Contest:
+  """What all candidates have in common.
+
+  Attributes:
+    study: the pair as it was read, and all examples.
+    point: method and sampling.
+    criterion: what they are ranked by.
+    weights: cost of a call of each neural drafter.
+  """
+
+  study: Study
+  point: Point
+  criterion: Criterion
+  weights: tuple[float, ...] = ()
+
+  def study_of(self, cascade: Cascade, num: int) -> Study:
+    """Returns the study of a candidate on the first `num` examples."""
+    sources = self.study.sources
+    is_timed = self.criterion.name == "walltime"
+    return dataclasses.replace(
+      self.study,
+      pair=self.study.pair.combined(
+        cascade, self.point.spec, (sources.identity or {}).get("sha256")
+      ),
+      sources=dataclasses.replace(sources, examples=sources.examples[:num]),
+      measuring=Measuring(
+        metrics=(),
+        num_timed=num if is_timed else 0,
+        repeats=self.criterion.repeats,
+        agreement=False,
+      ),
     )
 
-  def combined(self, cascade: Cascade) -> Pair:
-    """Returns the pair with a candidate in the place of its drafter."""
-    identity = sources.identity(self.vocabulary) or {}
-    return cascades.combine(
-      self.pair, cascade, self.point.spec, identity.get("sha256")
-    )
+  def measure(
+    self, cascade: Cascade, num: int, file: results.ResultFile
+  ) -> Scored:
+    """Decodes `num` examples with a candidate, unless its row stands."""
+    study = self.study_of(cascade, num)
+    (row,) = measure.measure(study, [self.point], file)
+    return self.scored(cascade, row)
 
   def scored(self, cascade: Cascade, row: results.ResultRow) -> Scored:
     """Returns a candidate with what its row says."""
-    lms = [model.lm for model in self.pair.drafters]
-    drafter = self.combined(cascade).composed
+    lms = [model.lm for model in self.study.pair.drafters]
+    drafter = self.study_of(cascade, 1).pair.composed
     calls = cascades.calls_by_drafter(drafter, row.counts.calls_by_model, lms)
     names = [f"drafter {i}" for i in range(len(lms))]
     value = improvement = swi.swi(
@@ -202,50 +247,9 @@ class Study:
       {"verifier": row.counts.verifier_calls, **dict(zip(names, calls))},
       {"verifier": 1.0, **dict(zip(names, self.weights))},
     )
-    if self.objective == "walltime":
+    if self.criterion.name == "walltime":
       value = row.measured_speedup
     return Scored(cascade, row, tuple(calls), improvement, value)
-
-  def measure(self, cascade: Cascade, num: int) -> results.ResultRow:
-    """Decodes the first `num` examples with a candidate."""
-    pair, part = self.combined(cascade), self.examples[:num]
-    counts, latency = [], None
-    if self.objective == "walltime":
-      alone = dataclasses.replace(self.point, method="verifier", alpha=None)
-      own = self.batches(pair, self.point, 1)
-      runs = {"own": own, "verifier": self.batches(self.pair, alone, 1)}
-
-      def keep(name, index, decoded):
-        if name == "own":
-          counts.append(efficiency.row_counts(decoded)[0])
-
-      seconds = timing.interleaved(
-        {
-          name: lambda index, run=run: run.run([part[index]])
-          for name, run in runs.items()
-        },
-        range(len(part)),
-        repeats=self.repeats,
-        on_result=keep,
-      )
-      latency = timing.latency(seconds["own"], seconds["verifier"])
-    else:
-      run = self.batches(pair, self.point, self.batch_size)
-      order = sorted(part, key=lambda example: len(example.tokens))
-      for start in range(0, len(order), self.batch_size):
-        batch = order[start : start + self.batch_size]
-        counts += efficiency.row_counts(run.run(batch))[: len(batch)]
-    total = efficiency.total(counts)
-    return results.ResultRow(
-      settings=self.settings(pair.drafter_name, num),
-      label=self.point.spec.label,
-      counts=total,
-      efficiency=efficiency.summary(total),
-      quality={},
-      latency=latency,
-      measured_speedup=latency and 1 / latency.relative_latency,
-      environment=results.environment(timing.device_name()),
-    )
 
 
 def _num_parameters(lm) -> int:

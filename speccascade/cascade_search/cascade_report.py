@@ -5,8 +5,8 @@ import csv
 import io
 import pathlib
 
-from speccascade.cascade_search.candidates import Scored, Study
-from speccascade.inference import results
+from speccascade import files
+from speccascade.cascade_search.candidates import Contest, Scored
 from speccascade.inference.cascades import Cascade
 
 _COLUMNS = (
@@ -40,32 +40,34 @@ def _tokens_per_s(scored: Scored) -> float:
   return scored.row.counts.num_tokens / seconds
 
 
-def write(folder: pathlib.Path, study: Study, ranking: Sequence[Scored]):
+def write(folder: pathlib.Path, contest: Contest, ranking: Sequence[Scored]):
   """Writes report.md, report.csv and best.gin."""
+  study = contest.study
   lines = [_line(scored) for scored in ranking]
   text = io.StringIO()
   csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *lines])
-  results.write_whole(folder / "report.csv", text.getvalue())
+  files.write_whole(folder / "report.csv", text.getvalue())
   costs = ", ".join(
     f"{model.name} {cost:.4g}"
-    for model, cost in zip(study.pair.drafters, study.weights)
+    for model, cost in zip(study.pair.drafters, contest.weights)
   )
-  what = f"{study.task} {study.split}".strip()
+  what = f"{study.sources.task} {study.sources.split}".strip()
   rows = [_COLUMNS, ["---"] * len(_COLUMNS), *lines]
   table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-  results.write_whole(
+  files.write_whole(
     folder / "report.md",
     f"# Cascades for {study.pair.verifier_name} on {what}\n\n"
-    f"Ranked by {study.objective}; those that went further stand higher."
-    f" SWI weighs calls: verifier 1, {costs or 'nothing else'}; Max-Gram"
-    " costs nothing. The verifier alone has an SWI and a speed-up of 1"
+    f"Ranked by {contest.criterion.name}; those that went further stand"
+    " higher. SWI weighs calls: verifier 1,"
+    f" {costs or 'nothing else'}; Max-Gram costs nothing. The verifier"
+    " alone has an SWI and a speed-up of 1"
     f"{_alone(ranking)}. K is in tokens added (increments), a row for each"
     " level, Max-Gram last; a first row with one entry is plain"
     " speculative decoding; l is lenience. Temperature"
-    f" {float(study.point.temperature):g}, seed {study.seed}. Speed-ups"
+    f" {contest.point.temperature:g}, seed {study.run.seed}. Speed-ups"
     f" have their 95% intervals, over examples.\n\n{table}",
   )
-  results.write_whole(folder / "best.gin", _gin(ranking[0].cascade))
+  files.write_whole(folder / "best.gin", _gin(ranking[0].cascade))
 
 
 def _gin(cascade: Cascade) -> str:

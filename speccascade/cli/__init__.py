@@ -1,10 +1,13 @@
 """Command lines: flags, gin, and what the log keeps to itself."""
 
-from speccascade.cli.main import (
-  compilation_cache,
-  configured,
-  run,
-  save_config,
-)
+from speccascade.cli.gin_setup import configured, resolved_config
+from speccascade.cli.main import compilation_cache, run, save_config, start
 
-__all__ = ["compilation_cache", "configured", "run", "save_config"]
+__all__ = [
+  "compilation_cache",
+  "configured",
+  "resolved_config",
+  "run",
+  "save_config",
+  "start",
+]

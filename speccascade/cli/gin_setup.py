@@ -121,12 +121,11 @@ def resolved_config() -> str:
   The first line tells the command that made it.
   """
   program = pathlib.Path(sys.argv[0])
-  name = (
-    f"-m speccascade.{program.stem}"
-    if program.parent == PACKAGE
-    else str(program)
-  )
-  command = shlex.join(["python", *name.split(" "), *sys.argv[1:]])
+  name = [str(program)]
+  if PACKAGE in program.parents:
+    parts = program.relative_to(PACKAGE.parent).with_suffix("").parts
+    name = ["-m", ".".join(parts).removesuffix(".__main__")]
+  command = shlex.join(["python", *name, *sys.argv[1:]])
   return f"# {command}\n\n{gin.config_str()}"
 
 

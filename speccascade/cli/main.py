@@ -10,21 +10,13 @@ Flags are T5X's: `--gin_file` may be repeated and later files win;
 import os
 import pathlib
 import sys
-import tempfile
 import traceback
 
 from absl import flags, logging
 
+from speccascade import files
 from speccascade.cli import gin_setup, quiet
-from speccascade.cli.gin_setup import ConfigError, configured, resolved_config
-
-__all__ = [
-  "ConfigError",
-  "configured",
-  "resolved_config",
-  "run",
-  "save_config",
-]
+from speccascade.cli.gin_setup import ConfigError, resolved_config
 
 
 def run(main, doc: str, argv: list[str] | None = None):
@@ -39,10 +31,11 @@ def run(main, doc: str, argv: list[str] | None = None):
     doc: what `--help` shows above the flags; its first line is the summary.
     argv: the command line, program first; default `sys.argv`.
   """
-  sys.exit(_run(main, doc, sys.argv if argv is None else argv))
+  sys.exit(start(main, doc, sys.argv if argv is None else argv))
 
 
-def _run(main, doc, argv) -> int:
+def start(main, doc: str, argv: list[str]) -> int:
+  """Does what `run` does, and returns the exit code."""
   values = _flags()
   try:
     rest = values(rewrite_gin_args(argv))[1:]
@@ -102,13 +95,8 @@ def rewrite_gin_args(argv: list[str]) -> list[str]:
 
 def save_config(folder) -> pathlib.Path:
   """Writes the resolved configuration to `folder`/config.gin, whole."""
-  folder = pathlib.Path(folder)
-  folder.mkdir(parents=True, exist_ok=True)
-  path = folder / "config.gin"
-  handle, name = tempfile.mkstemp(dir=folder, prefix=".config.gin.")
-  with os.fdopen(handle, "w", encoding="utf-8") as file:
-    file.write(resolved_config())
-  os.replace(name, path)
+  path = pathlib.Path(folder) / "config.gin"
+  files.write_whole(path, resolved_config())
   return path
 
 
@@ -164,8 +152,7 @@ def _set_tfds_data_dir(folder):
 
 def compilation_cache():
   """Keeps compiled programs in the user's cache directory between runs."""
-  cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-  folder = str(pathlib.Path(cache) / "speccascade" / "jax")
+  folder = str(files.cache_dir("jax"))
   os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
 
 

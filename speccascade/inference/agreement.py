@@ -9,8 +9,8 @@ import numpy as np
 
 from speccascade.decoding.types import LanguageModel
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference import inputs as sources
-from speccascade.inference.inputs import Example
+from speccascade.inference import batching
+from speccascade.inference.inputs import Source
 
 # Float32 sums depend on the shapes they are made in: choices this close tie.
 TIE = 1e-4
@@ -26,7 +26,7 @@ class Outputs:
 
 def agreement(
   verifier: LanguageModel,
-  examples: Sequence[Example],
+  examples: Sequence[Source],
   own: Outputs,
   alone: Outputs,
   *,
@@ -36,7 +36,7 @@ def agreement(
   """Returns how many examples have the greedy verifier's tokens.
 
   Where they first differ, the two choices count as a near tie if the verifier's
-  logits of both lie within `TIE` behind the common prefix.
+  logits of both lie within `TIE` after the common prefix.
 
   Args:
     verifier: the large model.
@@ -56,7 +56,7 @@ def agreement(
     differs = np.flatnonzero(mine[:num] != theirs[:num])
     if differs.size:
       at = int(differs[0])
-      logits = logits_behind(
+      logits = logits_after(
         verifier, example, theirs[:at], length, max_decode_len
       )
       ties += abs(logits[mine[at]] - logits[theirs[at]]) <= TIE
@@ -67,20 +67,20 @@ def agreement(
   }
 
 
-def logits_behind(
-  model: LanguageModel, example: Example, prefix, length, max_decode_len
+def logits_after(
+  model: LanguageModel, example: Source, prefix, length, max_decode_len
 ) -> np.ndarray:
   """Returns [V], the logits of the token after a prefix [num] of tokens."""
-  inputs, _ = sources.pad_batch([example], 1, [length])
+  inputs, _ = batching.pad_batch([example], 1, [length])
   fed = np.zeros((1, max_decode_len), np.int32)
-  fed[0, 1 : 1 + len(prefix)] = prefix  # behind the start token
+  fed[0, 1 : 1 + len(prefix)] = prefix  # after the start token
   count = jnp.int32(len(prefix) + 1)
   return np.asarray(_logits(model, inputs, fed, count))[0]
 
 
 @jax.jit
 def _logits(model, inputs, fed, count):
-  """Returns [1, V], the logits behind the first `count` tokens of `fed`."""
+  """Returns [1, V], the logits after the first `count` tokens of `fed`."""
   state = model.prefill(inputs, capacity=fed.shape[1])
   counts = jnp.full((1,), count)
   _, out = model.extend(state, fed, counts, read=counts[:, None] - 1)

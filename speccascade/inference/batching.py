@@ -1,145 +1,146 @@
-"""Examples in batches of one size, decoded or timed by one point."""
+"""Examples in batches of one size and a few lengths, decoded by one point."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+import dataclasses
+import functools
 
 import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding import Decoded, row_keys
-from speccascade.evaluation import timing
-from speccascade.inference import inputs as sources
-from speccascade.inference import records
-from speccascade.inference.inputs import Example
-from speccascade.inference.pair import Pair
+from speccascade.decoding.decoders import Decoder
+from speccascade.inference.inputs import Source
+from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
+from speccascade.inference.settings import Run
+
+PAD_ID = 0
+# Sources are padded to one of these shares of the longest allowed length.
+_BUCKETS = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
+_MULTIPLE = 8
 
 
-class NotFiniteError(ValueError):
+def buckets(max_len: int) -> list[int]:
+  """Returns the few lengths that sources are padded to, ascending.
+
+  >>> buckets(64), buckets(100), buckets(4)
+  ([8, 16, 24, 32, 48, 64], [16, 32, 40, 56, 80, 100], [4])
+  """
+  lengths = {
+    min(max_len, -(-round(share * max_len) // _MULTIPLE) * _MULTIPLE)
+    for share in _BUCKETS
+  }
+  return sorted(length for length in lengths if length > 0)
+
+
+def bucket_of(length: int, lengths: Sequence[int]) -> int:
+  """Returns the least of the ascending `lengths` that holds `length`."""
+  for bucket in lengths:
+    if length <= bucket:
+      return bucket
+  raise ValueError(f"a source of {length} tokens fits none of {list(lengths)}")
+
+
+def by_length(examples: Sequence[Source], size: int) -> Iterator[list]:
+  """Yields batches of up to `size` examples, like lengths together."""
+  order = sorted(examples, key=lambda example: len(example.tokens))
+  for start in range(0, len(order), size):
+    yield order[start : start + size]
+
+
+def pad_batch(
+  batch: Sequence[Source], rows: int, lengths: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns ([rows, S] int32 tokens, [rows] int32 indices).
+
+  A short batch is filled with copies of its last example, whose rows are not
+  read. S is the least of `lengths` that holds all of them.
+  """
+  batch = [*batch, *[batch[-1]] * (rows - len(batch))]
+  width = bucket_of(max(len(example.tokens) for example in batch), lengths)
+  tokens = np.full((rows, width), PAD_ID, np.int32)
+  for row, example in enumerate(batch):
+    tokens[row, : len(example.tokens)] = example.tokens
+  return tokens, np.array([example.index for example in batch], np.int32)
+
+
+class NoDistributionError(ValueError):
   """A model gave NaN, +inf, or no finite logit at all."""
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Batches:
   """Decodes examples in batches of one size, by one point.
 
-  Args:
+  Attributes:
     pair: the models.
     point: method and settings.
-    vocabulary: for texts and EOS.
-    lengths: bucket lengths of sources, ascending.
-    batch_size: rows.
-    max_decode_len: most tokens, EOS counted.
-    seed: of the keys.
-    trace: whether to record it.
+    run: rows, lengths of outputs, seed, and whether to trace.
+    eos_id: id that ends a row.
+    lengths: source lengths that batches are padded to, ascending.
     shared: whether the methods of a family share a program; see `Decoder`.
   """
 
-  def __init__(
-    self,
-    pair: Pair,
-    point: Point,
-    vocabulary,
-    *,
-    lengths: Sequence[int],
-    batch_size: int,
-    max_decode_len: int,
-    seed: int = 0,
-    trace: bool = False,
-    shared: bool = False,
-  ):
-    self.pair = pair
-    self.point = point
-    self.vocabulary = vocabulary
-    self.lengths = list(lengths)
-    self.batch_size = batch_size
-    self.max_decode_len = max_decode_len
-    self.seed = seed
-    self.decoder = point.decoder(
-      max_decode_len=max_decode_len,
-      eos_id=vocabulary.eos_id,
-      trace=trace,
-      shared=shared,
-    )
-    self.sampling = point.sampling
+  pair: ModelPair
+  point: Point
+  run: Run
+  eos_id: int
+  lengths: Sequence[int]
+  shared: bool = False
 
-  def prepare(self, batch: Sequence[Example], trial: int = 0) -> tuple:
+  @functools.cached_property
+  def decoder(self) -> Decoder:
+    """The point's compiled program."""
+    return self.point.decoder(
+      max_decode_len=self.run.max_decode_len,
+      eos_id=self.eos_id,
+      trace=self.run.trace,
+      shared=self.shared,
+    )
+
+  def check(self):
+    """Raises ValueError where the models cannot decode the point."""
+    self.decoder.check(
+      self.pair.drafter_lm,
+      self.pair.verifier_lm,
+      self.point.alpha,
+      self.point.sampling,
+    )
+
+  def prepare(self, batch: Sequence[Source], trial: int = 0) -> tuple:
     """Returns what `call` takes for up to `batch_size` examples: all that need
     not be timed."""
-    inputs, indices = sources.pad_batch(batch, self.batch_size, self.lengths)
-    return jnp.asarray(inputs), row_keys(self.seed, trial, indices)
+    inputs, indices = pad_batch(batch, self.run.batch_size, self.lengths)
+    return jnp.asarray(inputs), row_keys(self.run.seed, trial, indices)
 
   def call(self, prepared: tuple) -> Decoded:
     """Decodes what `prepare` made; padded rows too, and unchecked."""
-    inputs, keys = prepared
     return self.decoder(
       self.pair.drafter_lm,
       self.pair.verifier_lm,
-      inputs,
-      keys,
+      *prepared,
       self.point.alpha,
-      self.sampling,
+      self.point.sampling,
     )
 
-  def check(self, decoded: Decoded, batch: Sequence[Example]):
-    """Raises NotFiniteError where a model gave no distribution."""
-    bad = np.asarray(decoded.bad_step)[: len(batch)]
-    for row in np.flatnonzero(bad >= 0):
-      text = batch[row].text
-      raise NotFiniteError(
-        f"a model gave NaN, +inf or no finite logit at step {bad[row]} of"
-        f" example {batch[row].index} ({text[:40]!r}); check the checkpoint, or"
-        " set DTYPE = 'float32'"
-      )
-
-  def run(self, batch: Sequence[Example], trial: int = 0) -> Decoded:
+  def decode(self, batch: Sequence[Source], trial: int = 0) -> Decoded:
     """Returns the `Decoded` of up to `batch_size` examples, padded rows too.
 
     Raises:
-      NotFiniteError: a model gave no distribution.
+      NoDistributionError: a model gave none; example and step are named.
     """
     decoded = self.call(self.prepare(batch, trial))
-    self.check(decoded, batch)
+    check_finite(decoded, batch)
     return decoded
 
-  def decode(self, part: Sequence[Example], trial: int, bar=None) -> list[str]:
-    """Returns the lines of a shard, in order; like lengths go together."""
-    order = sorted(part, key=lambda example: len(example.tokens))
-    made = []
-    for start in range(0, len(order), self.batch_size):
-      batch = order[start : start + self.batch_size]
-      decoded = self.run(batch, trial)
-      made += records.records(decoded, batch, self.vocabulary, trial)
-      if bar is not None:
-        bar.update(len(batch))
-    made.sort(key=lambda record: record["aux"]["index"])
-    return [records.to_line(record) for record in made]
 
-
-def time_batches(
-  runs: Mapping, examples: Sequence[Example], *, repeats: int, **settings
-) -> dict:
-  """Times `Batches` of one row in turns; see `timing.interleaved`.
-
-  Args:
-    runs: by any name; all pad to one length.
-    examples: what to decode.
-    repeats: how often.
-    **settings: further ones of `interleaved`; results are checked first.
-  """
-  like = next(iter(runs.values()))
-  prepared = [like.prepare([example]) for example in examples]
-  on_result = settings.pop("on_result", lambda name, index, result: None)
-
-  def checked(name, index, decoded):
-    runs[name].check(decoded, [examples[index]])
-    on_result(name, index, decoded)
-
-  return timing.interleaved(
-    {
-      name: lambda index, run=run: run.call(prepared[index])
-      for name, run in runs.items()
-    },
-    range(len(examples)),
-    repeats=repeats,
-    on_result=checked,
-    **settings,
-  )
+def check_finite(decoded: Decoded, batch: Sequence[Source]):
+  """Raises NoDistributionError where a model gave no distribution."""
+  bad = np.asarray(decoded.bad_step)[: len(batch)]
+  for row in np.flatnonzero(bad >= 0):
+    text = batch[row].text
+    raise NoDistributionError(
+      f"a model gave NaN, +inf or no finite logit at step {bad[row]} of example"
+      f" {batch[row].index} ({text[:40]!r}); check the checkpoint, or set DTYPE"
+      " = 'float32'"
+    )

@@ -12,9 +12,7 @@ import numpy as np
 
 from speccascade.decoding import Drafter, MaxGramDrafter, cascade_drafter
 from speccascade.decoding.drafters.cascade import increments
-from speccascade.decoding.methods import Method
 from speccascade.decoding.verification import VERIFY
-from speccascade.inference.pair import Model, Pair, PairError
 from speccascade.models import bigram_table
 from speccascade.models.ngram_lm import NgramLM
 
@@ -74,26 +72,26 @@ class Cascade:
 
   def build(
     self,
-    models: Sequence[Model],
+    lms: Sequence,
     vocab_size: int,
     vocabulary_sha256: str | None = None,
   ) -> Drafter:
     """Returns the drafter.
 
     Args:
-      models: the neural drafters, largest first.
+      lms: the neural drafters, largest first.
       vocab_size: rows of the models' vocabulary.
       vocabulary_sha256: of the file in use, if known.
 
     Raises:
       ValueError: K does not fit the drafters, or a table the vocabulary.
     """
-    lms = [model.lm for model in models]
+    lms = list(lms)
     if self.ngrams is not None:
       lm = NgramLM.load(self.ngrams)
       known = lm.vocabulary and vocabulary_sha256
       if known and lm.vocabulary != vocabulary_sha256:
-        raise PairError(
+        raise ValueError(
           f"{self.ngrams} was counted with another vocabulary (sha256"
           f" {lm.vocabulary[:12]}) than the one in use"
           f" ({vocabulary_sha256[:12]}); count it again"
@@ -130,33 +128,3 @@ def calls_by_drafter(
   for owner, number in zip(drafter.models, calls_by_model):
     calls[next(i for i, lm in enumerate(lms) if lm is owner)] += int(number)
   return calls
-
-
-def combine(
-  pair: Pair,
-  cascade: Cascade,
-  method: Method,
-  vocabulary_sha256: str | None = None,
-) -> Pair:
-  """Returns the pair with its drafters combined.
-
-  Args:
-    pair: the models.
-    cascade: how.
-    method: that decodes.
-    vocabulary_sha256: of the vocabulary's file, if known.
-
-  Raises:
-    ValueError: the method drafts no blocks, or see `Cascade.build`.
-  """
-  if not method.has_blocks:
-    raise ValueError(
-      f"CASCADE makes a drafter of blocks, and {method.label} has none; set"
-      " METHOD = 'cascade_drafting', or CASCADE = None"
-    )
-  size = pair.verifier.lm.vocab_size
-  drafter = cascade.build(pair.drafters, size, vocabulary_sha256)
-  names = [*(model.name for model in pair.drafters), cascade.label]
-  return dataclasses.replace(
-    pair, composed=drafter, composed_name=" ".join(names)
-  )

@@ -8,6 +8,8 @@ import pathlib
 from speccascade import checkpoints
 from speccascade.checkpoints import architecture
 from speccascade.decoding.types import Drafter
+from speccascade.inference import inputs
+from speccascade.inference.cascades import Cascade
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 
@@ -34,20 +36,27 @@ class Model:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pair:
+class ModelPair:
   """What decodes; either side may be None where a method does not need it.
 
   Attributes:
     drafters: largest first; one for most methods.
     verifier: the large model.
+    dtype: of the activations, for rows.
     composed: a `Drafter` made of the drafters and others, in their place.
     composed_name: of it.
   """
 
   drafters: tuple[Model, ...]
   verifier: Model | None
+  dtype: str = "float32"
   composed: Drafter | None = None
   composed_name: str = ""
+
+  @property
+  def models(self) -> tuple[Model, ...]:
+    """All that there are, largest drafter first, the verifier last."""
+    return (*self.drafters, *((self.verifier,) if self.verifier else ()))
 
   @property
   def drafter_lm(self):
@@ -70,6 +79,99 @@ class Pair:
   @property
   def verifier_name(self) -> str:
     return "" if self.verifier is None else self.verifier.name
+
+  @property
+  def has_costs(self) -> bool:
+    """Whether one drafter step has one cost: one model drafts."""
+    return len(self.drafters) == 1 and self.composed is None
+
+  def combined(
+    self, cascade: Cascade, method, vocabulary_sha256: str | None = None
+  ) -> "ModelPair":
+    """Returns the pair with its drafters combined.
+
+    Args:
+      cascade: how.
+      method: the `Method` that decodes.
+      vocabulary_sha256: of the vocabulary's file, if known.
+
+    Raises:
+      ValueError: the method drafts no blocks, or see `Cascade.build`.
+    """
+    if not method.has_blocks:
+      raise ValueError(
+        f"CASCADE makes a drafter of blocks, and {method.label} has none; set"
+        " METHOD = 'cascade_drafting', or CASCADE = None"
+      )
+    lms = [model.lm for model in self.drafters]
+    drafter = cascade.build(lms, self.verifier.lm.vocab_size, vocabulary_sha256)
+    names = [*(model.name for model in self.drafters), cascade.label]
+    return dataclasses.replace(
+      self, composed=drafter, composed_name=" ".join(names)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PairSpec:
+  """Which models decode.
+
+  Attributes:
+    drafter: architecture, or several, largest first; None takes the
+      checkpoint's own.
+    verifier: architecture, likewise.
+    drafter_checkpoint: path, or as many as `drafter`; () for none.
+    verifier_checkpoint: the large model's.
+    dtype: of the activations; None keeps the architecture's.
+    cascade: how the drafters are combined, with others; None leaves that to the
+      method.
+  """
+
+  drafter: T5Config | Sequence[T5Config] | None = None
+  verifier: T5Config | None = None
+  drafter_checkpoint: str | Sequence[str] | None = None
+  verifier_checkpoint: str | None = None
+  dtype: str | None = "float32"
+  cascade: Cascade | None = None
+
+  def load(
+    self,
+    vocabulary,
+    *,
+    needs_drafter: bool = True,
+    needs_verifier: bool = True,
+  ) -> ModelPair:
+    """Reads the models that a method needs; `cascade` is not applied.
+
+    Args:
+      vocabulary: the one in use.
+      needs_drafter: whether to read it at all.
+      needs_verifier: whether to read it at all.
+
+    Raises:
+      PairError: a checkpoint is missing, or the vocabularies differ.
+    """
+    drafters = ()
+    if needs_drafter:
+      paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
+      if self.drafter is None:
+        configs = [None] * len(paths)
+      if len(configs) != len(paths):
+        raise PairError(
+          f"DRAFTER names {len(configs)} architectures, DRAFTER_CHECKPOINT"
+          f" {len(paths)}; give as many"
+        )
+      drafters = tuple(
+        load_model("drafter", path, config, self.dtype)
+        for path, config in zip(paths, configs)
+      )
+    large = None
+    if needs_verifier:
+      checkpoint = self.verifier_checkpoint
+      large = load_model("verifier", checkpoint, self.verifier, self.dtype)
+    pair = ModelPair(drafters, large, self.dtype or "float32")
+    check_models(pair)
+    check_vocabulary(pair, vocabulary.vocab_size, inputs.identity(vocabulary))
+    return pair
 
 
 def load_model(
@@ -113,68 +215,19 @@ def _name(read) -> str:
   return f"{path.parent.name if is_step else path.name}-{read.step}"
 
 
-def load_pair(
-  *,
-  drafter: T5Config | Sequence[T5Config] | None = None,
-  verifier: T5Config | None = None,
-  drafter_checkpoint: str | Sequence[str] | None = None,
-  verifier_checkpoint: str | None = None,
-  dtype: str | None = None,
-  needs_drafter: bool = True,
-  needs_verifier: bool = True,
-) -> Pair:
-  """Reads the models that a method needs.
-
-  Args:
-    drafter: architecture, or several, largest first; None takes the
-      checkpoint's own.
-    verifier: architecture, or None.
-    drafter_checkpoint: one, or as many as `drafter`.
-    verifier_checkpoint: the large model's.
-    dtype: of the activations; None keeps the architecture's.
-    needs_drafter: whether to read it at all.
-    needs_verifier: whether to read it at all.
-
-  Raises:
-    PairError: a checkpoint is missing, or the vocabularies differ.
-  """
-  drafters = ()
-  if needs_drafter:
-    paths = _listed(drafter_checkpoint)
-    configs = _listed(drafter) if drafter is not None else [None] * len(paths)
-    if len(configs) != len(paths):
-      raise PairError(
-        f"DRAFTER names {len(configs)} architectures, DRAFTER_CHECKPOINT"
-        f" {len(paths)}; give as many"
-      )
-    drafters = tuple(
-      load_model("drafter", path, config, dtype)
-      for path, config in zip(paths, configs)
-    )
-  large = None
-  if needs_verifier:
-    large = load_model("verifier", verifier_checkpoint, verifier, dtype)
-  pair = Pair(drafters, large)
-  check_models(pair)
-  return pair
-
-
 def _listed(value) -> list:
   return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def check_models(pair: Pair):
+def check_models(pair: ModelPair):
   """Checks that the models share one vocabulary.
 
   Raises:
     PairError: the number of rows, or the vocabulary files they were trained
       with (where both are known), differ.
   """
-  models = [*pair.drafters]
-  if pair.verifier is not None:
-    models.append(pair.verifier)
-  for model in models[1:]:
-    first = models[0]
+  first, *others = pair.models
+  for model in others:
     if model.lm.vocab_size != first.lm.vocab_size:
       raise PairError(
         f"{first.name} has {first.lm.vocab_size} vocabulary rows, {model.name}"
@@ -191,7 +244,7 @@ def check_models(pair: Pair):
 
 
 def check_vocabulary(
-  pair: Pair, vocab_size: int, identity: Mapping[str, str] | None
+  pair: ModelPair, vocab_size: int, identity: Mapping[str, str] | None
 ):
   """Checks that the vocabulary in use is the one the models were trained with.
 
@@ -203,10 +256,7 @@ def check_vocabulary(
   Raises:
     PairError: an id has no row, or a model was trained with another file.
   """
-  models = [*pair.drafters]
-  if pair.verifier is not None:
-    models.append(pair.verifier)
-  for model in models:
+  for model in pair.models:
     if vocab_size > model.lm.vocab_size:
       raise PairError(
         f"VOCABULARY has {vocab_size} ids, {model.name} only"
@@ -221,6 +271,6 @@ def check_vocabulary(
       )
 
 
-def _differ(one, other) -> bool:
-  known = one and other and one.get("sha256") and other.get("sha256")
-  return bool(known) and one["sha256"] != other["sha256"]
+def _differ(trained, used) -> bool:
+  known = trained and used and trained.get("sha256") and used.get("sha256")
+  return bool(known) and trained["sha256"] != used["sha256"]

@@ -1,6 +1,7 @@
 """A point of a trade-off: a method and its settings, and how it is run."""
 
 import dataclasses
+import functools
 
 from speccascade.decoding import decoders, methods
 from speccascade.decoding.decoders import Decoder, DraftLength
@@ -10,10 +11,14 @@ from speccascade.decoding.executions.sequential_cascade import (
   sequential_cascade,
 )
 from speccascade.decoding.methods import Method
+from speccascade.decoding.rejection import VERIFY
 from speccascade.decoding.sampling import Sampling
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.results import Settings
+from speccascade.inference.settings import at_least
+
+BONUS = ("target", "verifier")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +53,16 @@ class Point:
   def __post_init__(self):
     if self.alpha is None:
       object.__setattr__(self, "alpha", self.spec.default_alpha)
-    self.decoder(max_decode_len=1, eos_id=1)
+    if isinstance(self.draft_length, list):  # which cannot be a key
+      object.__setattr__(self, "draft_length", tuple(self.draft_length))
+    at_least(1, gamma=self.gamma)
+    for name, known in (("bonus", BONUS), ("verification", tuple(VERIFY))):
+      value = getattr(self, name)
+      if value not in known:
+        raise ValueError(
+          f"{name} is {value!r}; wanted one of {', '.join(known)}"
+        )
+    _ = self.policy  # which checks itself, as `sampling` does
     if self.spec.greedy_only and not self.sampling.greedy:
       raise ValueError(
         f"{self.method} is defined at temperature 0 only; TEMPERATURE is"
@@ -59,7 +73,7 @@ class Point:
   def spec(self) -> Method:
     return methods.find(self.method)
 
-  @property
+  @functools.cached_property
   def sampling(self) -> Sampling:
     return Sampling.create(self.temperature, self.top_k, self.top_p)
 

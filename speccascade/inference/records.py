@@ -11,7 +11,7 @@ import numpy as np
 
 from speccascade.decoding.types import SOURCES, Decoded
 from speccascade.evaluation import efficiency
-from speccascade.inference.inputs import Example
+from speccascade.inference.inputs import Source
 
 _DIGITS = 6  # of probabilities and rule sides, which are float32
 
@@ -37,7 +37,7 @@ def text_of(vocabulary, tokens) -> str:
 
 def records(
   decoded: Decoded,
-  batch: list[Example],
+  batch: list[Source],
   vocabulary,
   trial: int,
 ) -> list[dict]:
@@ -49,7 +49,7 @@ def records(
     fields = vars(decoded.trace).items()
     trace = {name: np.asarray(values) for name, values in fields}
   counts = efficiency.row_counts(decoded)
-  made = []
+  written = []
   for row, example in enumerate(batch):
     emitted = tokens[row, : lengths[row]]
     aux = {
@@ -64,8 +64,8 @@ def records(
     if example.references:
       record["targets"] = list(example.references)
     record["prediction"] = text_of(vocabulary, emitted)
-    made.append({**record, "aux": aux})
-  return made
+    written.append({**record, "aux": aux})
+  return written
 
 
 def _trace(trace, row, length, vocabulary, emitted) -> dict:

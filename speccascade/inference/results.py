@@ -5,23 +5,20 @@ before `append` returns, so a kill loses at most the row being written, whose
 torn line is dropped when the file is opened again.
 """
 
-from collections.abc import Iterable
 import dataclasses
-import functools
 import gzip
 import hashlib
-from importlib import metadata
 import json
 import os
 import pathlib
-import subprocess
 
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 
 SCHEMA = 1
 FILE_NAME = "rows.jsonl"
-_PACKAGES = ("speccascade", "jax", "jaxlib", "flax", "numpy", "sacrebleu")
+METRICS = "metrics.json"  # the row of a decode
+PREDICTIONS = "predictions.jsonl"  # and its records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,10 +210,12 @@ def find(folder: str | os.PathLike, name: str) -> pathlib.Path | None:
 
 def read_lines(path: str | os.PathLike) -> list[bytes]:
   """Returns the lines of a file, plain or .gz; a torn last one is left out."""
+  return _read(path).split(b"\n")[:-1]
+
+
+def _read(path: str | os.PathLike) -> bytes:
   data = pathlib.Path(path).read_bytes()
-  if os.fspath(path).endswith(".gz"):
-    data = gzip.decompress(data)
-  return data.split(b"\n")[:-1]
+  return gzip.decompress(data) if os.fspath(path).endswith(".gz") else data
 
 
 def read_rows(path: str | os.PathLike) -> list[ResultRow]:
@@ -237,8 +236,20 @@ def read_rows(path: str | os.PathLike) -> list[ResultRow]:
   return rows
 
 
+def read_row(path: str | os.PathLike) -> ResultRow:
+  """Returns the one row of a decode's metrics.json, plain or .gz.
+
+  Raises:
+    ValueError: it is none.
+  """
+  try:
+    return ResultRow.from_json(_read(path).decode())
+  except ValueError as error:
+    raise ValueError(f"{path}: {error}") from error
+
+
 def _drop_torn_line(path: pathlib.Path):
-  """Cuts what stands behind the last line end."""
+  """Cuts what stands after the last line end."""
   data = path.read_bytes()
   whole = data.rfind(b"\n") + 1
   if whole < len(data):
@@ -246,53 +257,3 @@ def _drop_torn_line(path: pathlib.Path):
       file.truncate(whole)
       file.flush()
       os.fsync(file.fileno())
-
-
-def write_whole(path: str | os.PathLike, text: str | Iterable[str]):
-  """Writes a text file, from one text or its parts, whole or not at all."""
-  path = pathlib.Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  part = path.with_name(f".{path.name}.{os.getpid()}.part")
-  try:
-    with part.open("w", encoding="utf-8") as file:
-      file.writelines([text] if isinstance(text, str) else text)
-      file.flush()
-      os.fsync(file.fileno())
-    os.replace(part, path)
-  finally:
-    part.unlink(missing_ok=True)
-
-
-def environment(device: str) -> dict:
-  """Returns where a row was measured: device, versions, git commit."""
-  return {
-    "device": device,
-    "versions": _versions(),
-    "git_commit": git_commit(),
-  }
-
-
-@functools.cache
-def _versions() -> dict:
-  versions = {}
-  for name in _PACKAGES:
-    try:
-      versions[name] = metadata.version(name)
-    except metadata.PackageNotFoundError:
-      versions[name] = None
-  return versions
-
-
-@functools.cache
-def git_commit() -> str | None:
-  """Returns the commit of this package's checkout, "+" behind it if changed."""
-  folder = pathlib.Path(__file__).parent
-  run = functools.partial(
-    subprocess.run, cwd=folder, capture_output=True, text=True, check=True
-  )
-  try:
-    commit = run(["git", "rev-parse", "HEAD"]).stdout.strip()
-    changed = run(["git", "status", "--porcelain", "-uno"]).stdout.strip()
-  except (OSError, subprocess.CalledProcessError):
-    return None
-  return commit + ("+" if changed else "")

@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 
-from speccascade.inference.results import write_whole
+from speccascade import files
 
 _RUN = "run.json"
 
@@ -43,17 +43,17 @@ class RunFolder:
           " give another folder or remove it"
         )
       return
-    found = json.loads(path.read_text(encoding="utf-8"))
-    for name in sorted({*found, *self._run}):
-      there, here = found.get(name), self._run.get(name)
-      if there != here:
+    there = json.loads(path.read_text(encoding="utf-8"))
+    for name in sorted({*there, *self._run}):
+      old, new = there.get(name), self._run.get(name)
+      if old != new:
         raise OutputError(
-          f"OUTPUT_DIR {self.folder} holds another run: {name} is {there!r}"
-          f" there and {here!r} here; give another folder, or remove that one"
+          f"OUTPUT_DIR {self.folder} holds another run: {name} is {old!r}"
+          f" there and {new!r} here; give another folder, or remove that one"
         )
 
   def open(self):
     """Makes the folder and says in it what is being run."""
     path = self.folder / _RUN
     if not path.exists():
-      write_whole(path, json.dumps(self._run, indent=2) + "\n")
+      files.write_whole(path, json.dumps(self._run, indent=2) + "\n")

@@ -12,12 +12,11 @@ import os
 import pathlib
 import shutil
 
-from speccascade.inference.results import write_whole
+from speccascade import files
+from speccascade.inference.results import PREDICTIONS
 from speccascade.inference.run_folder import OutputError, RunFolder
 
 __all__ = ["PREDICTIONS", "OutputError", "Shards"]
-
-PREDICTIONS = "predictions.jsonl"
 
 
 class Shards(RunFolder):
@@ -51,7 +50,7 @@ class Shards(RunFolder):
 
   def write(self, number: int, lines: list[str]):
     """Writes a shard, whole."""
-    write_whole(self.path(number), "".join(lines))
+    files.write_whole(self.path(number), "".join(lines))
 
   def merge(self):
     """Puts `predictions.jsonl` in the place of the shards."""
@@ -61,7 +60,7 @@ class Shards(RunFolder):
         for number in range(self.num_shards)
         for line in self.path(number).open(encoding="utf-8")
       )
-      write_whole(self.folder / PREDICTIONS, lines)
+      files.write_whole(self.folder / PREDICTIONS, lines)
     shutil.rmtree(self._parts, ignore_errors=True)
 
   def records(self) -> Iterator[dict]:

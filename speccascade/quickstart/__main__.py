@@ -11,6 +11,7 @@ import pathlib
 import sys
 
 from speccascade import cli
+from speccascade.cli import gin_setup
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,26 +35,28 @@ def main(argv: list[str] | None = None) -> int:
   args = parser.parse_args(argv)
   cli.compilation_cache()
   try:
-    run(args.output_dir, is_fast=args.fast)
+    return run(args.output_dir, is_fast=args.fast)
   except (ValueError, OSError) as error:
-    print(f"error: {error}", file=sys.stderr)
+    print(f"error: {gin_setup.explain(error)}", file=sys.stderr)
     return 1
   except KeyboardInterrupt:
     print("error: interrupted; run again to go on", file=sys.stderr)
     return 130
-  return 0
 
 
-def run(folder: pathlib.Path, *, is_fast: bool = False):
-  """Trains, measures, prints and writes the report."""
+def run(folder: pathlib.Path, *, is_fast: bool = False) -> int:
+  """Trains, measures, prints and writes the report; returns the exit code."""
   from speccascade.quickstart import quickstart, quickstart_report
 
-  recipe = quickstart.FAST if is_fast else quickstart.Recipe()
-  rows = quickstart.run(folder, recipe)
-  quickstart_report.write(folder, rows)
-  print(quickstart_report.text(rows))
+  outcome = quickstart.run(folder, is_fast=is_fast)
+  if outcome.stop:
+    print(f"stopped by {outcome.stop.name}; run again to go on")
+    return outcome.stop.exit_code
+  quickstart_report.write(folder, outcome.rows)
+  print(quickstart_report.text(outcome.rows))
   print(f"table, rows and figure are in {folder.absolute()}")
   print(f"a page of them: python -m speccascade.report --results_dir={folder}")
+  return 0
 
 
 if __name__ == "__main__":

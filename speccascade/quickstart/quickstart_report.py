@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 import pathlib
 
-from speccascade.inference import results
+from speccascade import files
 from speccascade.inference.results import ResultRow
 from speccascade.report import figures, tables
 
@@ -28,8 +28,8 @@ def write(folder: pathlib.Path, rows: Sequence[ResultRow]):
     f" {rows[0].latency.num_examples} of them timed at batch 1 on"
     f" {environment['device']}; {versions}.\n\n"
   )
-  results.write_whole(folder / "table.md", head + text(rows) + "\n")
-  results.write_whole(folder / "table.csv", tables.to_csv(rows))
+  files.write_whole(folder / "table.md", head + text(rows) + "\n")
+  files.write_whole(folder / "table.csv", tables.to_csv(rows))
   figures.of_rows(rows).save(folder / "quality_latency")
 
 

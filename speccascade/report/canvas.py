@@ -3,9 +3,9 @@
 import html
 import io
 import os
-import pathlib
 import re
 
+from speccascade import files
 from speccascade.report.styles import FAMILIES
 
 
@@ -22,17 +22,11 @@ def pyplot():
 
 def save(figure, path: str | os.PathLike):
   """Writes `path`.png and `path`.svg, each whole or not at all; closes it."""
-  path = pathlib.Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
   for kind in ("png", "svg"):
-    data = io.BytesIO()
     # No date: the same rows give the same file.
     metadata = {"Date": None} if kind == "svg" else None
-    figure.savefig(data, format=kind, dpi=150, metadata=metadata)
-    whole = path.with_name(f"{path.name}.{kind}")
-    part = whole.with_name(f".{whole.name}.{os.getpid()}.part")
-    part.write_bytes(data.getvalue())
-    os.replace(part, whole)
+    with files.whole(f"{os.fspath(path)}.{kind}", "wb") as file:
+      figure.savefig(file, format=kind, dpi=150, metadata=metadata)
   pyplot().close(figure)
 
 

@@ -6,6 +6,7 @@ import json
 import pathlib
 
 from speccascade.inference import results
+from speccascade.inference.results import ResultRow
 from speccascade.report.measured import temperature_title
 
 FILE_NAME = "examples.jsonl"
@@ -27,7 +28,9 @@ class ShownExamples:
   note: str = ""
 
 
-def read(path: pathlib.Path | None) -> ShownExamples:
+def read(
+  path: pathlib.Path | None, row: ResultRow | None = None
+) -> ShownExamples:
   """Returns examples of a file, or none without one.
 
   Example by example, each by all the methods that wrote it, as many as a page
@@ -36,16 +39,20 @@ def read(path: pathlib.Path | None) -> ShownExamples:
   Args:
     path: JSON lines, plain or .gz, records with "settings" and "label" of
       their rows in front; a torn last line is left out.
+    row: the one of all records, which then say neither; or None.
 
   Raises:
     ValueError: a line is not a record; its number is given.
   """
+  of_row = {}
+  if row is not None:
+    of_row = {"settings": vars(row.settings), "label": row.label}
   traced = []
   lines = [] if path is None else results.read_lines(path)
   for number, line in enumerate(lines, start=1):
     try:
       record = json.loads(line)
-      aux, title = record["aux"], _title(record)
+      aux, title = record["aux"], _title({**of_row, **record})
       if aux.get("trace") is not None:
         traced.append((aux.get("index", 0), len(aux["tokens"]), title, record))
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -5,6 +5,7 @@ import pathlib
 
 from tqdm import tqdm
 
+from speccascade import files
 from speccascade.inference import results
 from speccascade.inference.results import ResultRow
 from speccascade.report import (
@@ -15,6 +16,7 @@ from speccascade.report import (
   tables,
 )
 from speccascade.report.content import Section
+from speccascade.report.shown_examples import ShownExamples
 
 _LONG = 200  # lines that Markdown leaves to the CSV
 
@@ -30,7 +32,9 @@ def from_folder(
   """Reports on a folder of results; returns the page's path.
 
   Args:
-    results_dir: with rows.jsonl and perhaps examples.jsonl, plain or .gz.
+    results_dir: of a sweep or the quick start, with rows.jsonl and perhaps
+      examples.jsonl; or of a decode, with metrics.json and predictions.jsonl.
+      All may be .gz.
     output_dir: None takes `results_dir`/report.
     metric: see `content.sections`.
     cost_ratio: likewise.
@@ -39,20 +43,11 @@ def from_folder(
   Raises:
     ValueError: no rows there, or rows that cannot be reported.
   """
-  path = results.find(results_dir, results.FILE_NAME)
-  if path is None:
-    raise ValueError(
-      f"{results_dir} has no {results.FILE_NAME}; give the folder that a sweep"
-      " or the quick start wrote to"
-    )
-  rows = results.read_rows(path)
-  examples = shown_examples.read(
-    results.find(results_dir, shown_examples.FILE_NAME)
-  )
+  rows, examples = read(results_dir)
   folder = results_dir / "report" if output_dir is None else output_dir
   sections = content.sections(rows, metric=metric, cost_ratio=cost_ratio)
   for name, text in texts(rows, sections).items():
-    results.write_whole(folder / name, text)
+    files.write_whole(folder / name, text)
   num = sum(len(section.plots) for section in sections)
   with tqdm(
     total=2 * num, desc="draw", unit="figure", disable=not progress, delay=1
@@ -62,8 +57,28 @@ def from_folder(
         plot.save(folder / f"{section.prefix}{plot.name}")
         bar.update()
     whole = page.page(sections, examples, tick=bar.update)
-  results.write_whole(folder / "index.html", whole)
+  files.write_whole(folder / "index.html", whole)
   return folder / "index.html"
+
+
+def read(
+  results_dir: pathlib.Path,
+) -> tuple[list[ResultRow], ShownExamples]:
+  """Returns the rows of a folder and its traced examples."""
+
+  def find(name):
+    return results.find(results_dir, name)
+
+  if (path := find(results.FILE_NAME)) is not None:
+    examples = shown_examples.read(find(shown_examples.FILE_NAME))
+    return results.read_rows(path), examples
+  if (path := find(results.METRICS)) is not None:
+    row = results.read_row(path)
+    return [row], shown_examples.read(find(results.PREDICTIONS), row)
+  raise ValueError(
+    f"{results_dir} has no {results.FILE_NAME} and no {results.METRICS}; give"
+    " the folder that a sweep, a decode or the quick start wrote to"
+  )
 
 
 def texts(

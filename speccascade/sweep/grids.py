@@ -110,16 +110,16 @@ def grid(method: Method, vocab_size: int, *, greedy: bool = False) -> Grid:
   if greedy and name in _LOSSLESS_IF_GREEDY:
     return Grid((method.default_alpha,))
   if method.execution is bild:
-    found = _BILD
+    whole = _BILD
   elif method.execution is sequence_cascade:
-    found = _SEQUENCE
+    whole = _SEQUENCE
   elif method.execution is methods.per_token_sequence:
-    found = _PER_TOKEN
+    whole = _PER_TOKEN
   else:
-    found = _GRIDS.get(name) or _spread(method, vocab_size)
+    whole = _GRIDS.get(name) or _spread(method, vocab_size)
   inside = method.alpha_interval.contains
-  alphas = (alpha for alpha in found.alphas if inside(alpha, vocab_size))
-  return Grid(tuple(alphas), found.scale)
+  alphas = (alpha for alpha in whole.alphas if inside(alpha, vocab_size))
+  return Grid(tuple(alphas), whole.scale)
 
 
 def _spread(method: Method, vocab_size: int) -> Grid:
@@ -134,11 +134,11 @@ def _spread(method: Method, vocab_size: int) -> Grid:
   return Grid(tuple(_rounded(low + i * step) for i in range(_NUM)))
 
 
-def coarse(found: Grid) -> Grid:
+def coarse(whole: Grid) -> Grid:
   """Returns both ends and the middle, where an adaptive sweep starts."""
-  num = len(found.alphas)
+  num = len(whole.alphas)
   places = sorted({0, middle_of(num), num - 1}) if num > _COARSE else range(num)
-  return Grid(tuple(found.alphas[i] for i in places), found.scale)
+  return Grid(tuple(whole.alphas[i] for i in places), whole.scale)
 
 
 def middle_of(num: int) -> int:

@@ -5,13 +5,15 @@ import dataclasses
 import itertools
 
 from speccascade.decoding import methods
+from speccascade.decoding.sampling import Sampling
 from speccascade.inference.point import Point
+from speccascade.inference.settings import at_least, names_of
 from speccascade.sweep import grids
 from speccascade.sweep.grids import Grid
 
 # Every report compares with these two.
 ALWAYS = ("drafter", "verifier")
-DEFAULT, ADAPTIVE = "default", "adaptive"
+DEFAULT, ADAPTIVE, ONE = "default", "adaptive", "one"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,100 +54,117 @@ def default_methods(num_drafters: int = 1) -> list[str]:
   ]
 
 
-def curves(
-  names: Sequence[str],
-  alphas: str | Mapping[str, Sequence[float]],
-  *,
-  gammas: Sequence[int],
-  temperatures: Sequence[float],
-  seeds: Sequence[int],
-  vocab_size: int,
-  **settings,
-) -> list[Curve]:
-  """Returns the curves of a sweep, each once; `ALWAYS` are among them.
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """Which points a sweep measures; checked when made.
 
-  Methods without blocks come at one gamma, those that are greedy only at
-  temperature 0. There is one seed there: the others would write the same.
-
-  Args:
-    names: of methods.
-    alphas: "default", "adaptive" (ends and middle of the default), or values by
-      method; methods that it lacks take the default.
+  Attributes:
+    methods: names in `METHODS`; None takes all that the drafters allow. The two
+      models alone are always measured.
+    alphas: "default" (see `grids`), "adaptive", "one" (the method's own), or
+      {method: values}; methods that it lacks take the default.
+    budget: points of a curve in an adaptive sweep.
     gammas: block sizes.
     temperatures: 0 is greedy.
     seeds: of the keys.
-    vocab_size: rows of the models' vocabulary.
-    **settings: further fields of `Point`.
-
-  Raises:
-    ValueError: a method is unknown, a setting out of range or a list empty.
   """
-  for label, values in (
-    ("METHODS", names),
-    ("GAMMAS", gammas),
-    ("TEMPERATURES", temperatures),
-    ("SEEDS", seeds),
-  ):
-    if isinstance(values, str) or not isinstance(values, Iterable):
-      raise ValueError(f"{label} is {values!r}; wanted a list")
-    if not list(values):
-      raise ValueError(f"{label} is empty; give one or more")
-  for gamma in gammas:
-    Point("verifier", gamma=gamma)  # checks it, though no method may use it
-  given = _given(alphas, names, vocab_size)
-  names = list(dict.fromkeys([*ALWAYS, *names]))
-  found = {}
-  for temperature, seed, gamma, name in itertools.product(
-    temperatures, seeds, gammas, names
-  ):
-    method, greedy = methods.find(name), _greedy(temperature)
-    if (
-      (method.greedy_only and not greedy)
-      or (greedy and seed != seeds[0])
-      or (not method.has_blocks and gamma != gammas[0])
-    ):
-      continue
-    point = Point(name, gamma=gamma, temperature=temperature, **settings)
-    made = given.get(name)
-    if made is None:
-      made = grids.grid(method, vocab_size, greedy=greedy)
-      made = grids.coarse(made) if alphas == ADAPTIVE else made
-    found[point, seed] = Curve(point, seed, made)
-  return list(found.values())
 
+  methods: Sequence[str] | None = None
+  alphas: str | Mapping[str, Sequence[float]] = DEFAULT
+  budget: int = 8
+  gammas: Sequence[int] = (5,)
+  temperatures: Sequence[float] = (0.0, 1.0)
+  seeds: Sequence[int] = (0,)
 
-def check_temperatures(names: Sequence[str], temperatures: Sequence[float]):
-  """Raises ValueError where a method has no point at any temperature."""
-  for name in names:
-    if methods.find(name).greedy_only and not any(map(_greedy, temperatures)):
+  def __post_init__(self):
+    names_of(methods.find, METHODS=self.methods)
+    at_least(1, BUDGET=self.budget)
+    for name in ("methods", "gammas", "temperatures", "seeds"):
+      values, label = getattr(self, name), name.upper()
+      if values is None and name == "methods":
+        continue
+      if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{label} is {values!r}; wanted a list")
+      if not list(values):
+        raise ValueError(f"{label} is empty; give one or more")
+    for gamma in self.gammas:
+      at_least(1, gamma=gamma)
+    known = isinstance(self.alphas, Mapping)
+    if not known and self.alphas not in (DEFAULT, ADAPTIVE, ONE):
       raise ValueError(
-        f"{name} is defined at temperature 0 only; TEMPERATURES has"
-        f" {', '.join(f'{t:g}' for t in temperatures)}"
+        f"ALPHAS is {self.alphas!r}; wanted 'default', 'adaptive', 'one', or"
+        " values by method such as {'spec_cascade_opt': [-0.5, 0, 0.5]}"
       )
+    for name in self.methods or ():
+      if methods.find(name).greedy_only and not any(
+        map(_greedy, self.temperatures)
+      ):
+        raise ValueError(
+          f"{name} is defined at temperature 0 only; TEMPERATURES has"
+          f" {', '.join(f'{t:g}' for t in self.temperatures)}"
+        )
+
+  def curves(
+    self, common: Point, vocab_size: int, names: Sequence[str]
+  ) -> list[Curve]:
+    """Returns the curves of a sweep, each once; `ALWAYS` are among them.
+
+    Methods without blocks come at one gamma, those that are greedy only at
+    temperature 0. There is one seed there: the others would write the same.
+
+    Args:
+      common: what all points share but what the plan says.
+      vocab_size: rows of the models' vocabulary.
+      names: of methods, where the plan names none.
+
+    Raises:
+      ValueError: a setting is out of range.
+    """
+    names = self.methods or names
+    own = self._own_grids(names, vocab_size)
+    curves = {}
+    for temperature, seed, gamma, name in itertools.product(
+      self.temperatures,
+      self.seeds,
+      self.gammas,
+      dict.fromkeys([*ALWAYS, *names]),
+    ):
+      method, greedy = methods.find(name), _greedy(temperature)
+      if (
+        (method.greedy_only and not greedy)
+        or (greedy and seed != self.seeds[0])
+        or (not method.has_blocks and gamma != self.gammas[0])
+      ):
+        continue
+      point = dataclasses.replace(
+        common, method=name, alpha=None, gamma=gamma, temperature=temperature
+      )
+      grid = own.get(name) or grids.grid(method, vocab_size, greedy=greedy)
+      if self.alphas == ADAPTIVE:
+        grid = grids.coarse(grid)
+      elif self.alphas == ONE:
+        grid = Grid(())
+      curves[point, seed] = Curve(point, seed, grid)
+    return list(curves.values())
+
+  def _own_grids(self, names, vocab_size: int) -> dict[str, Grid]:
+    """The grids of the methods that `alphas` names."""
+    if not isinstance(self.alphas, Mapping):
+      return {}
+    for name in self.alphas:
+      methods.find(name)
+      if name not in names:
+        raise ValueError(
+          f"ALPHAS has values for {name}, which METHODS leaves out"
+        )
+    return {
+      name: grids.checked(name, alphas, vocab_size)
+      for name, alphas in self.alphas.items()
+    }
 
 
 def _greedy(temperature: float) -> bool:
-  return Point("verifier", temperature=temperature).sampling.greedy
-
-
-def _given(alphas, names, vocab_size) -> dict[str, Grid]:
-  if alphas in (DEFAULT, ADAPTIVE):
-    return {}
-  if not isinstance(alphas, Mapping):
-    raise ValueError(
-      f"ALPHAS is {alphas!r}; wanted 'default', 'adaptive', or values by method"
-      " such as {'spec_cascade_opt': [-0.5, 0, 0.5]}"
-    )
-  made = {
-    name: grids.checked(name, values, vocab_size)
-    for name, values in alphas.items()
-  }
-  for name in made:
-    if name not in names:
-      raise ValueError(
-        f"ALPHAS has values for {name}, which METHODS leaves out"
-      )
-  return made
+  return Sampling.create(temperature).greedy
 
 
 def in_turns(curves: Sequence[Curve]) -> list[tuple[Curve, Point]]:

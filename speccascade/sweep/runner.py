@@ -4,14 +4,17 @@ from collections.abc import Sequence
 import dataclasses
 import threading
 
+from tqdm import tqdm
+
 from speccascade.inference import measure
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultFile, ResultRow
 from speccascade.inference.study import Study
 from speccascade.sweep import grids, shown
-from speccascade.sweep import plan as plan
+from speccascade.sweep import plan as plans
 from speccascade.sweep.plan import Curve
-from speccascade.sweep.sweep_models import Models
+from speccascade.sweep.shown import Shown
+from speccascade.sweep.studies import Studies
 
 
 class Stopped(Exception):
@@ -19,34 +22,37 @@ class Stopped(Exception):
 
 
 class Runner:
-  """Measures the curves of a sweep into one file."""
+  """Measures the curves of a sweep into one file.
+
+  Args:
+    studies: the study of each point.
+    file: where rows are kept.
+    budget: points of a curve, 0 for the planned ones alone.
+    shown: whose tokens are shown.
+  """
 
   def __init__(
-    self, models: Models, study: Study, file: ResultFile, budget: int
+    self, studies: Studies, file: ResultFile, budget: int, shown: Shown
   ):
-    self.models = models
     self.file = file
-    self.budget = budget
-    self._study = study
-    self._studies = {}
+    self._studies = studies
+    self._budget = budget
+    self._shown = shown
 
   def study(self, curve: Curve) -> Study:
     """Returns the study of a curve; those of one pair and seed are the same."""
-    pair = self.models.pair_of(curve.base)
-    key = (id(pair), curve.seed)
-    if key not in self._studies:
-      self._studies[key] = dataclasses.replace(
-        self._study, pair=pair, seed=curve.seed
-      )
-    return self._studies[key]
+    return self._studies.of(curve.base, curve.seed)
 
-  def run(self, curves, chosen, num_shown, progress, stop):
-    """Measures and shows; raises `Stopped` after a signal."""
-    from tqdm import tqdm
+  def run(self, curves: Sequence[Curve], progress: bool, stop) -> int:
+    """Measures and shows; returns how many points are shown.
 
-    lock = threading.Lock()
+    Raises:
+      Stopped: a signal came, and `stop` is true.
+    """
+    lock, chosen = threading.Lock(), self._shown.chosen(curves)
+    num = self._shown.num_shown * len(chosen)
     with tqdm(
-      total=self._num_decodes(curves) + num_shown * len(chosen),
+      total=self._num_decodes(curves) + num,
       unit="decode",
       desc="sweep",
       smoothing=0.02,
@@ -66,10 +72,11 @@ class Runner:
       shown.write(
         self.file.path.parent / shown.FILE_NAME,
         [(self.study(curve), point) for curve, point in chosen],
-        num_shown,
+        self._shown.num_shown,
         tick,
       )
       bar.total = bar.n  # an adaptive sweep may have needed less
+    return len(chosen)
 
   def _num_decodes(self, curves: Sequence[Curve]) -> int:
     total = 0
@@ -78,7 +85,7 @@ class Runner:
       missing = [p for p in curve.points if study.settings(p) not in self.file]
       num = len(missing)
       if curve.grid.alphas:
-        num = max(num, self.budget - len(rows))
+        num = max(num, self._budget - len(rows))
       total += num * study.num_decodes(curve.base)
     return total
 
@@ -88,12 +95,11 @@ class Runner:
     for row in self.file.rows:
       bare = dataclasses.replace(row.settings, alpha=None)
       by_curve.setdefault(bare.key, {})[row.settings.alpha] = row
-    found = []
-    for curve in curves:
-      settings = self.study(curve).settings(curve.base)
-      bare = dataclasses.replace(settings, alpha=None)
-      found.append(by_curve.get(bare.key, {}))
-    return found
+    bases = [self.study(curve).settings(curve.base) for curve in curves]
+    return [
+      by_curve.get(dataclasses.replace(base, alpha=None).key, {})
+      for base in bases
+    ]
 
   def _todo(self, curves: Sequence[Curve]) -> list[tuple[Study, list[Point]]]:
     """Returns the planned points that lack a row; then one more a curve.
@@ -103,17 +109,17 @@ class Runner:
     """
     todo = [
       (curve, point)
-      for curve, point in plan.in_turns(curves)
+      for curve, point in plans.in_turns(curves)
       if self.study(curve).settings(point) not in self.file
     ]
     if not todo:
       for curve, rows in zip(curves, self._rows(curves)):
-        if curve.grid.alphas and len(rows) < self.budget:
+        if curve.grid.alphas and len(rows) < self._budget:
           alpha = grids.next_alpha(rows, curve.grid.scale)
           if alpha is not None:
             todo.append((curve, curve.at(alpha)))
-    found = {}
+    by_study = {}
     for curve, point in todo:
       study = self.study(curve)
-      found.setdefault(id(study), (study, []))[1].append(point)
-    return list(found.values())
+      by_study.setdefault(id(study), (study, []))[1].append(point)
+    return list(by_study.values())

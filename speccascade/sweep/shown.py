@@ -6,14 +6,50 @@ import dataclasses
 import json
 import pathlib
 
-from speccascade.inference import inputs as sources
-from speccascade.inference import records, results
-from speccascade.inference.batching import Batches
+from speccascade import files
+from speccascade.decoding.methods import find
+from speccascade.inference import records
+from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
+from speccascade.inference.settings import Measuring, at_least, names_of
 from speccascade.inference.study import Study
+from speccascade.sweep.grids import middle_of
+from speccascade.sweep.plan import Curve
 
 FILE_NAME = "examples.jsonl"
 _PORTION = 16  # points between two writes of the file
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+  """Whose tokens are shown; checked when made.
+
+  Attributes:
+    num_shown: examples of each method, at the alpha in the middle, the gamma in
+      the middle and the first seed; 0 shows none.
+    methods: their names; None shows all.
+  """
+
+  num_shown: int = 4
+  methods: Sequence[str] | None = None
+
+  def __post_init__(self):
+    at_least(0, NUM_SHOWN=self.num_shown)
+    names_of(find, SHOWN_METHODS=self.methods)
+
+  def chosen(self, curves: Sequence[Curve]) -> list[tuple[Curve, Point]]:
+    """Returns the points whose tokens are shown."""
+    if not self.num_shown:
+      return []
+    gammas = list(dict.fromkeys(curve.base.gamma for curve in curves))
+    gamma = gammas[middle_of(len(gammas))]
+    return [
+      (curve, curve.middle)
+      for curve in curves
+      if curve.seed == curves[0].seed
+      and (curve.base.gamma == gamma or not curve.base.spec.has_blocks)
+      and (self.methods is None or curve.base.method in self.methods)
+    ]
 
 
 def write(
@@ -56,7 +92,7 @@ def write(
   with concurrent.futures.ThreadPoolExecutor(points[0][0].num_threads) as pool:
     for keys in _portions(missing, chosen):
       done |= dict(zip(keys, pool.map(decode, keys)))
-      results.write_whole(
+      files.write_whole(
         path, [line for key in chosen if key in done for line in done[key]]
       )
 
@@ -66,9 +102,9 @@ def _portions(missing, chosen) -> Iterator[list[str]]:
   by_program = {}
   for key in missing:
     study, point = chosen[key]
-    run = _batches(study, point, 1)
-    program, _ = run.decoder.program(run.sampling.greedy)
-    by_program.setdefault((program, run.sampling.greedy), key)
+    greedy = point.sampling.greedy
+    program, _ = _traced(study, 1).batches(point).decoder.program(greedy)
+    by_program.setdefault((program, greedy), key)
   first = list(by_program.values())
   yield first
   rest = [key for key in missing if key not in first]
@@ -76,7 +112,7 @@ def _portions(missing, chosen) -> Iterator[list[str]]:
     yield rest[start : start + _PORTION]
 
 
-def _first(study: Study, num: int) -> list[sources.Example]:
+def _first(study: Study, num: int) -> list[Source]:
   return sorted(study.examples, key=lambda example: example.index)[:num]
 
 
@@ -88,36 +124,30 @@ def _indices(lines: Sequence[str]) -> list[int]:
   return [json.loads(line)["aux"]["index"] for line in lines]
 
 
-def _batches(study: Study, point: Point, size: int) -> Batches:
-  return Batches(
-    study.pair,
-    point,
-    study.vocabulary,
-    lengths=study.lengths,
-    batch_size=size,
-    max_decode_len=study.max_decode_len,
-    seed=study.seed,
-    trace=True,
-    shared=study.shared,
-  )
+def _traced(study: Study, size: int) -> Study:
+  """The same study, tracing batches of `size` and timing none."""
+  run = dataclasses.replace(study.run, trace=True, batch_size=size)
+  return dataclasses.replace(study, run=run, measuring=Measuring())
 
 
 def _lines(study: Study, point: Point, num: int) -> list[str]:
   batch = _first(study, num)
-  run = _batches(study, point, len(batch))
+  decoded = _traced(study, len(batch)).batches(point).decode(batch)
   settings = study.settings(point)
   head = {
     "settings": {**dataclasses.asdict(settings), "key": settings.key},
     "label": point.spec.label,
   }
-  made = records.records(run.run(batch), batch, study.vocabulary, 0)
-  return [records.to_line({**head, **record}) for record in made]
+  return [
+    records.to_line({**head, **record})
+    for record in records.records(decoded, batch, study.vocabulary, 0)
+  ]
 
 
 def _read(path: pathlib.Path) -> dict[str, list[str]]:
   """Returns the lines of a file by key of their point."""
-  found = {}
+  by_key = {}
   if path.exists():
     for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-      found.setdefault(json.loads(line)["settings"]["key"], []).append(line)
-  return found
+      by_key.setdefault(json.loads(line)["settings"]["key"], []).append(line)
+  return by_key

@@ -1,47 +1,26 @@
-"""The cascade_search main, and the configs that it takes."""
+"""The ablation of cascades: a search over cascades of a gin file."""
 
-import ast
-import pathlib
-import re
-
+import gin
 import pytest
 
-from speccascade import cascade_search, cli
-from speccascade.inference.cascades import Cascade
+from speccascade import cli
+from speccascade.cascade_search.candidates import Candidates
+from speccascade.cli import gin_setup
 
 pytestmark = pytest.mark.needs_tf
 
-ROOT = pathlib.Path(__file__).parents[2]
-ABLATION = "configs/experiments/cascade_drafting/ablation.gin"
-GIVEN = {
-  "DRAFTER_CHECKPOINT": ("medium", "small"),
-  "VERIFIER_CHECKPOINT": "large",
-  "BIGRAMS": "bigrams.npz",
-  "OUTPUT_DIR": "out",
-}
 
-
-@pytest.mark.parametrize(
-  ("more", "given"),
-  [
-    ([], {"MIXTURE_OR_TASK_NAME": "speccascade_en_de"}),
-    (
-      ["configs/experiments/gsm8k/files.gin"],
-      {"TEST_FILES": "test.jsonl", "VOCABULARY": "gsm8k.model"},
-    ),
-  ],
-)
-def test_the_ablation_says_all_but_what_the_user_must(more, given, capsys):
-  argv = ["cascade_search", "--dry_run"]
-  argv += [f"--gin_file={ROOT / path}" for path in (ABLATION, *more)]
-  argv += [f"--gin.{k}={v!r}" for k, v in (GIVEN | given).items()]
-  assert cli._run(cascade_search.main, cascade_search.__doc__, argv) == 0
-  out = capsys.readouterr().out
-  assert "OBJECTIVE = 'walltime'" in out
-  made = re.findall(r"(\w+)/drafters\.Cascade\.k = (.*)", out)
-  listed = re.search(r"CASCADES = \\?\s*(\[[^\]]*\])", out)[1]
-  assert len(made) == 11
-  for name, k in made:
-    assert f"@{name}/drafters.Cascade()" in listed
-    cascade = Cascade(k=ast.literal_eval(k))  # checks K
-    assert len(cascade.k) == (2 if name == "no_max_gram" else 3)
+def test_every_part_is_left_out_once():
+  given = ("VERIFIER_CHECKPOINT", "BIGRAMS", "OUTPUT_DIR")
+  bindings = [f"{name} = 'a'" for name in given]
+  file = "configs/experiments/cascade_drafting/ablation.gin"
+  try:
+    gin_setup.parse([file], bindings)
+    candidates = cli.configured(Candidates)()
+  finally:
+    gin.clear_config()
+  cascades = candidates.cascades
+  assert len({cascade.label for cascade in cascades}) == 11
+  assert {len(cascade.k) for cascade in cascades if cascade.max_gram} == {3}
+  assert [c.bigrams for c in cascades].count("a") == 9
+  assert [c.lenience for c in cascades].count(3.0) == 4

@@ -4,16 +4,27 @@ import dataclasses
 
 import pytest
 
-from speccascade.cascade_search import cascade_report, search
-from speccascade.cascade_search.candidates import Space, Study, baselines
+from speccascade.cascade_search import candidates, cascade_report, search
+from speccascade.cascade_search.candidates import (
+  Candidates,
+  Contest,
+  Criterion,
+  Space,
+  baselines,
+)
 from speccascade.evaluation import timing
+from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import results
 from speccascade.inference.cascades import Cascade
-from speccascade.inference.pair import Model, Pair
+from speccascade.inference.inputs import Inputs, Sources
+from speccascade.inference.pair import Model, ModelPair, PairSpec
 from speccascade.inference.point import Point
+from speccascade.inference.settings import Run
+from speccascade.inference.study import Study
 from tests.decoding.drafters import models
 from tests.inference import tiny
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
 WIDTHS = range(1, 10)
 
 
@@ -23,20 +34,15 @@ def markov(name, seed):
 
 
 @pytest.fixture
-def study():
-  pair = Pair((markov("medium", 1), markov("small", 2)), markov("large", 0))
-  return Study(
-    pair=pair,
-    vocabulary=tiny.Vocabulary(),
-    examples=[object()] * 20,
-    point=Point("cascade_drafting", temperature=0.0),
-    task="words",
-    split="test",
-    max_decode_len=8,
-    batch_size=2,
-    repeats=1,
-    seed=0,
-    objective="swi",
+def contest():
+  pair = ModelPair(
+    (markov("medium", 1), markov("small", 2)), markov("large", 0)
+  )
+  sources = Sources([object()] * 20, tiny.Vocabulary(), 8, "words", "test")
+  return Contest(
+    Study(pair, sources, Run(max_decode_len=8, batch_size=2, progress=False)),
+    Point("cascade_drafting", temperature=0.0),
+    Criterion(),
     weights=(0.25, 0.125),
   )
 
@@ -60,54 +66,65 @@ def test_space():
   assert plain[-1] == ((0, 8), (0, 0))
 
 
-def count(monkeypatch, study, goodness):
+@pytest.fixture
+def count(monkeypatch):
   """Replaces the decoding: a candidate needs 100 / goodness blocks."""
   calls = []
 
-  def measure(self, cascade, num):
-    calls.append((cascade.label, num))
-    pair = self.combined(cascade)
-    good = goodness(cascade)
-    zero = dict.fromkeys(
-      ("drafted", "examined", "accepted", "deferred", "drafter_calls"), 0
-    )
-    from speccascade.evaluation.efficiency import Counts
+  def replace(goodness):
+    def measured(study, points, file):
+      (point,) = points
+      settings = study.settings(point)
+      if settings in file:
+        return [row for row in file.rows if row.settings == settings]
+      k = study.pair.composed_name.split("K=")[1]
+      calls.append((k, len(study.examples)))
+      row = row_of(study, point, good=goodness(int(k.split("-")[0])))
+      file.append(row)
+      return [row]
 
-    counts = Counts(
-      num_examples=num,
-      num_tokens=100,
-      num_blocks=100 // good,
-      calls_by_model=(8,) * pair.composed.num_models,
-      verifier_calls=100 // good,
-      verifier_extends=100 // good,
-      expected_acceptance=0.0,
-      accepted_at=(),
-      examined_by_position=(),
-      accepted_by_position=(),
-      **zero,
-    )
-    return results.ResultRow(
-      settings=self.settings(pair.drafter_name, num),
-      label="CS Drafting",
-      counts=counts,
-      efficiency={},
-      quality={},
-    )
+    monkeypatch.setattr(candidates.measure, "measure", measured)
+    return calls
 
-  monkeypatch.setattr(Study, "measure", measure)
-  return calls
+  return replace
+
+
+def row_of(study, point, good) -> results.ResultRow:
+  zero = dict.fromkeys(
+    ("drafted", "examined", "accepted", "deferred", "drafter_calls"), 0
+  )
+  counts = Counts(
+    num_examples=len(study.examples),
+    num_tokens=100,
+    num_blocks=100 // good,
+    calls_by_model=(8,) * study.pair.composed.num_models,
+    verifier_calls=100 // good,
+    verifier_extends=100 // good,
+    expected_acceptance=0.0,
+    accepted_at=(),
+    examined_by_position=(),
+    accepted_by_position=(),
+    **zero,
+  )
+  return results.ResultRow(study.settings(point), "CS Drafting", counts, {}, {})
+
+
+def scored(contest, cascade, num=2, **changes):
+  """A candidate that needs 25 blocks for 100 tokens."""
+  row = row_of(contest.study_of(cascade, num), contest.point, good=4)
+  return contest.scored(cascade, dataclasses.replace(row, **changes))
 
 
 def chain(width):
   return Cascade(k=((width, 0, 0), (0, 0, 0), (0, 0, 0)))
 
 
-def test_halving_keeps_the_best_and_resumes(study, monkeypatch, tmp_path):
-  calls = count(monkeypatch, study, lambda cascade: cascade.k[0][0])
+def test_halving_keeps_the_best_and_resumes(contest, count, tmp_path):
+  calls = count(lambda width: width)
   cascades = [chain(width) for width in WIDTHS]
-  how = {"first_examples": 2, "eta": 3, "progress": False}
+  rounds = search.Rounds(first_examples=2, eta=3)
   path = tmp_path / "rows.jsonl"
-  ranking = search.halve(study, cascades, results.ResultFile(path), **how)
+  ranking = search.halve(contest, cascades, results.ResultFile(path), rounds)
   assert [one.cascade.k[0][0] for one in ranking] == [*reversed(WIDTHS)]
   # Nine on 2 examples, three on 6, one on 18.
   assert [num for _, num in calls] == [2] * 9 + [6] * 3 + [18]
@@ -122,86 +139,76 @@ def test_halving_keeps_the_best_and_resumes(study, monkeypatch, tmp_path):
   path.write_text(text[: cut + 25])
   done = text[:cut].count("\n")
   calls.clear()
-  again = search.halve(study, cascades, results.ResultFile(path), **how)
+  again = search.halve(contest, cascades, results.ResultFile(path), rounds)
   assert again == ranking
   assert len(calls) == 13 - done
   assert path.read_text() == text
 
 
-def test_calls_are_added_over_the_places_of_a_model(study, monkeypatch):
-  count(monkeypatch, study, lambda cascade: 4)
+def test_calls_are_added_over_the_places_of_a_model(contest):
   cascade = Cascade(k=((2, 1, 3), (0, 1, 3), (0, 0, 3)), lenience=3.0)
-  one = study.scored(cascade, study.measure(cascade, 2))
-  # The medium model once; the small one below it, and behind it.
-  assert one.calls == (8, 16)
-  assert one.swi == pytest.approx(100 / (25 + 8 * 0.25 + 16 * 0.125))
+  candidate = scored(contest, cascade)
+  # The medium model once; the small one below it, and after it.
+  assert candidate.calls == (8, 16)
+  assert candidate.swi == pytest.approx(100 / (25 + 8 * 0.25 + 16 * 0.125))
 
 
-def test_report(study, monkeypatch, tmp_path):
-  count(monkeypatch, study, lambda cascade: 4)
-  cascades = [
-    Cascade(k=((2, 1, 3), (0, 1, 3), (0, 0, 3)), lenience=3.0),
-    chain(2),
-  ]
-  ranking = [study.scored(c, study.measure(c, 2)) for c in cascades]
-  cascade_report.write(tmp_path, study, ranking)
+def test_report(contest, tmp_path):
+  cascade = Cascade(k=((2, 1, 3), (0, 1, 3), (0, 0, 3)), lenience=3.0)
+  ranking = [scored(contest, cascade), scored(contest, chain(2))]
+  cascade_report.write(tmp_path, contest, ranking)
   report = (tmp_path / "report.md").read_text()
   label = "K=2-1-3,0-1-3,0-0-3 l=3 max_gram"
   assert f"| {label} | 2 | 3.448 |  |  | 4.000 |" in report
   assert "medium 0.25, small 0.125" in report
-  rows = (tmp_path / "report.csv").read_text().splitlines()
-  assert len(rows) == 3
-  assert (tmp_path / "best.gin").read_text().splitlines()[1:] == [
-    "CASCADE_K = [[2, 1, 3], [0, 1, 3], [0, 0, 3]]",
-    'CASCADE_K_MEANING = "increments"',
-    "LENIENCE = 3.0",
-  ]
+  assert len((tmp_path / "report.csv").read_text().splitlines()) == 3
   assert f"{label}: SWI 3.448" in cascade_report.describe(ranking)
 
 
-def test_speeds_stand_in_the_report(study, monkeypatch, tmp_path):
-  count(monkeypatch, study, lambda cascade: 4)
-  row = study.measure(chain(2), 5)
-  latency = timing.Latency(
-    walltime_s=0.1,
-    by_repeat_s=(0.1,),
-    relative_latency=0.5,
-    relative_low=0.4,
-    relative_high=0.625,
-    num_examples=5,
-    repeats=1,
-  )
-  row = dataclasses.replace(row, latency=latency)
-  cascade_report.write(tmp_path, study, [study.scored(chain(2), row)])
+def test_speeds_stand_in_the_report(contest, tmp_path):
+  latency = timing.Latency(0.1, (0.1,), 0.5, 0.4, 0.625, 5, 1)
+  candidate = scored(contest, chain(2), 5, latency=latency)
+  cascade_report.write(tmp_path, contest, [candidate])
   report = (tmp_path / "report.md").read_text()
   # 100 tokens in 5 * 0.1 s; the verifier took twice as long.
   assert "| 2.00 [1.60, 2.50] | 200 |" in report
   assert "100 to 100 tokens/s beside the others" in report
 
 
-def test_best_gin_says_all_that_differs(study, monkeypatch, tmp_path):
-  count(monkeypatch, study, lambda cascade: 4)
-  cascade = Cascade(
-    k=((2, 1), (0, 1)), max_gram=False, verification="block", lenience=2.0
-  )
+@pytest.mark.parametrize(
+  ("settings", "more"),
+  [
+    ({"lenience": 2.0}, []),
+    (
+      {"lenience": 2.0, "max_gram": False, "verification": "block"},
+      ["MAX_GRAM = False", 'INNER_VERIFICATION = "block"'],
+    ),
+  ],
+)
+def test_best_gin_says_all_that_differs(contest, tmp_path, settings, more):
+  num = 2 + settings.get("max_gram", True)
+  k = [[0] * num for _ in range(num)]
+  k[0][0] = 2
   cascade_report.write(
-    tmp_path, study, [study.scored(cascade, study.measure(cascade, 2))]
+    tmp_path, contest, [scored(contest, Cascade(k=k, **settings))]
   )
   assert (tmp_path / "best.gin").read_text().splitlines()[1:] == [
-    "CASCADE_K = [[2, 1], [0, 1]]",
+    f"CASCADE_K = {k}",
     'CASCADE_K_MEANING = "increments"',
     "LENIENCE = 2.0",
-    "MAX_GRAM = False",
-    'INNER_VERIFICATION = "block"',
+    *more,
   ]
 
 
-def test_costs(study):
-  assert study.costs([0.5, 0.25]) == [0.5, 0.25]
-  assert study.costs("parameters") == [1.0, 1.0]
+def test_costs(contest):
+  def weights(costs):
+    return Criterion(costs=costs).weights(contest.study, contest.point)
+
+  assert weights([0.5, 0.25]) == [0.5, 0.25]
+  assert weights("parameters") == [1.0, 1.0]
   for wrong in ([0.5], "guessed"):
     with pytest.raises(ValueError, match="wanted 'parameters', 'measured'"):
-      study.costs(wrong)
+      weights(wrong)
 
 
 @pytest.fixture(scope="module")
@@ -223,13 +230,38 @@ def run(files, folder, **changes):
     "first_examples": 1,
     "eta": 3,
     "space": Space(copied=(2,)),
+    "method": "cascade_drafting",
+    "temperature": 0.0,
     "max_decode_len": 6,
     "batch_size": 1,
     "repeats": 1,
     "progress": False,
     **files,
   }
-  return search.search(**{**settings, **changes})
+  settings |= changes
+  goal = Criterion(
+    **{
+      name: settings.pop(key)
+      for name, key in (
+        ("name", "objective"),
+        ("costs", "costs"),
+        ("repeats", "repeats"),
+      )
+      if key in settings
+    }
+  )
+  return search.search(
+    criterion=goal,
+    **tiny.objects(
+      settings,
+      pair=PairSpec,
+      inputs=Inputs,
+      point=Point,
+      run=Run,
+      candidates=Candidates,
+      rounds=search.Rounds,
+    ),
+  )
 
 
 @pytest.mark.parametrize("objective", ["swi", "walltime"])

@@ -213,7 +213,7 @@ def test_tensorflow_loads_silently():
     [
       sys.executable,
       "-c",
-      "from speccascade import quiet; tf = quiet.import_tensorflow();"
+      "from speccascade.cli import quiet; tf = quiet.import_tensorflow();"
       "import os; os.write(2, b'kept\\n'); assert tf.constant(1).numpy() == 1",
     ],
     capture_output=True,

@@ -72,10 +72,9 @@ def mocked(name, rows):
 
 def read(name, split="train", vocabulary=None, num=None, max_len=10_000):
   """Returns the examples that decode sees."""
-  found = inputs.read_task(
-    name, vocabulary, split=split, max_len=max_len, num_examples=num
-  )
-  return found.examples
+  lengths = {"inputs": max_len}
+  wanted = inputs.Inputs(lengths, vocabulary, name, split, num_examples=num)
+  return wanted.read().examples
 
 
 def first(name, vocabulary=None, split="train"):

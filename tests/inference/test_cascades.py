@@ -9,6 +9,9 @@ from speccascade.inference import infer
 from speccascade.inference.cascades import Cascade
 from speccascade.training import ngram_counts
 from tests.inference import tiny
+from tests.inference.test_infer import KINDS
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +47,7 @@ def run(files, tmp_path):
       "verifier_checkpoint": files["large"],
       "input_file": files["input"],
     }
-    return infer.infer(**{**settings, **changes})
+    return infer.infer(**tiny.objects({**settings, **changes}, **KINDS))
 
   return call
 

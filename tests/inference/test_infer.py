@@ -6,11 +6,21 @@ import numpy as np
 import pytest
 
 from speccascade.inference import batching, infer, results, shards
-from speccascade.inference.inputs import InputError
-from speccascade.inference.pair import PairError
+from speccascade.inference.inputs import InputError, Inputs
+from speccascade.inference.pair import PairError, PairSpec
 from speccascade.inference.point import Point
+from speccascade.inference.settings import Measuring, Run
+from speccascade.report import token_view
 from tests.inference import tiny
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+KINDS = {
+  "pair": PairSpec,
+  "inputs": Inputs,
+  "point": Point,
+  "run": Run,
+  "measuring": Measuring,
+}
 TEXTS = ["one two", "three", "four five six", "seven", "eight nine", "zero"]
 
 
@@ -47,7 +57,10 @@ def run(files, tmp_path):
       "progress": False,
       **files,
     }
-    return infer.infer(**{**settings, **changes})
+    return infer.infer(
+      **tiny.objects({**settings, **changes}, **KINDS),
+      page=token_view.page_html,
+    )
 
   return call
 
@@ -94,6 +107,16 @@ def test_output(run, tmp_path):
   assert results.ResultRow.from_json(json.dumps(metrics)) == row
 
 
+def test_trials_of_an_example_are_one_group(run, tmp_path):
+  """Greedy trials repeat each other: they tell nothing more of the score."""
+  settings = {"temperature": 0.0, "metrics": ["chrf"]}
+  one = run(output_dir=tmp_path / "one", **settings).quality["chrf"]
+  three = run(output_dir=tmp_path / "three", trials=3, **settings)
+  assert one["low"] < one["value"] < one["high"]
+  for name in ("low", "value", "high"):
+    assert three.quality["chrf"][name] == pytest.approx(one[name])
+
+
 def test_rows_do_not_depend_on_the_batch(run, tmp_path):
   run(output_dir=tmp_path / "two")
   run(output_dir=tmp_path / "four", batch_size=4)
@@ -137,7 +160,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(run, tmp_path, monkeypatch):
 
 def test_a_finished_run_is_not_run_again(run, monkeypatch):
   first = run()
-  monkeypatch.setattr(infer.Batches, "run", None)
+  monkeypatch.setattr(batching.Batches, "decode", None)
   assert run() == first
 
 
@@ -247,7 +270,9 @@ def test_pairs_of_different_vocabularies(run, files, tmp_path):
 
 def test_a_model_without_numbers(run, tmp_path):
   bad = tiny.save(tmp_path / "bad" / "checkpoint_7", 1, spoil=np.nan)
-  with pytest.raises(batching.NotFiniteError, match=r"step 0 of example \d .'"):
+  with pytest.raises(
+    batching.NoDistributionError, match=r"step 0 of example \d .'"
+  ):
     run(verifier_checkpoint=bad)
   assert not (tmp_path / "out").exists()
 

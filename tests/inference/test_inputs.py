@@ -5,15 +5,15 @@ import gzip
 import numpy as np
 import pytest
 
-from speccascade.inference import inputs
+from speccascade.inference import batching, inputs
 from tests.inference import tiny
 
 VOCABULARY = tiny.Vocabulary()
 
 
 def read(path, **settings):
-  settings = {"max_len": 6, **settings}
-  return inputs.read_file(path, VOCABULARY, **settings)
+  own = inputs.Inputs({"inputs": 6}, VOCABULARY, input_file=path, **settings)
+  return own.read()
 
 
 def test_lines(tmp_path):
@@ -96,26 +96,26 @@ def test_missing_file(tmp_path):
 )
 def test_one_source(settings):
   with pytest.raises(inputs.InputError, match="one of them"):
-    inputs.read(VOCABULARY, max_len=4, **settings)
+    inputs.Inputs({"inputs": 4}, VOCABULARY, **settings)
 
 
 def test_buckets_are_few_and_hold_all():
   for max_len in (1, 7, 8, 24, 63, 128, 512, 1024):
-    lengths = inputs.buckets(max_len)
+    lengths = batching.buckets(max_len)
     assert lengths[-1] == max_len
     assert len(lengths) <= 6
     assert lengths == sorted(set(lengths))
-  assert inputs.bucket_of(9, [8, 16]) == 16
+  assert batching.bucket_of(9, [8, 16]) == 16
   with pytest.raises(ValueError, match="17 tokens fits none"):
-    inputs.bucket_of(17, [8, 16])
+    batching.bucket_of(17, [8, 16])
 
 
 def test_a_short_batch_repeats_its_last_example():
   batch = [
-    inputs.Example(4, "", np.array([5, 1], np.int32)),
-    inputs.Example(5, "", np.array([5, 6, 7, 8, 1], np.int32)),
+    inputs.Source(4, "", np.array([5, 1], np.int32)),
+    inputs.Source(5, "", np.array([5, 6, 7, 8, 1], np.int32)),
   ]
-  tokens, indices = inputs.pad_batch(batch, 4, [3, 6])
+  tokens, indices = batching.pad_batch(batch, 4, [3, 6])
   assert tokens.tolist() == [
     [5, 1, 0, 0, 0, 0],
     [5, 6, 7, 8, 1, 0],
@@ -127,3 +127,17 @@ def test_a_short_batch_repeats_its_last_example():
 
 def test_vocabulary_without_a_file_has_no_identity():
   assert inputs.identity(VOCABULARY) is None
+
+
+@pytest.mark.parametrize(
+  ("lengths", "message"),
+  [
+    ({}, "wanted a length for inputs"),
+    (5, "TASK_FEATURE_LENGTHS is 5"),
+    ({"inputs": 0}, "TASK_FEATURE_LENGTHS is 0; wanted 1 or more"),
+    ({"inputs": 2.5}, "wanted a whole number"),
+  ],
+)
+def test_lengths_are_checked(lengths, message):
+  with pytest.raises(ValueError, match=message):
+    inputs.Inputs(lengths, input_file="a")

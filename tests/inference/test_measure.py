@@ -6,13 +6,15 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS
 from speccascade.inference import agreement, measure, pair, results
-from speccascade.inference.inputs import Example
+from speccascade.inference.inputs import Source, Sources
 from speccascade.inference.point import Point
+from speccascade.inference.settings import Measuring, Run
+from speccascade.inference.study import Study
 from speccascade.models.t5_lm import T5LM
 from tests.inference import tiny
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
 VOCABULARY = tiny.Vocabulary()
 POINTS = [
   Point(method, temperature=temperature, gamma=2)
@@ -31,27 +33,22 @@ def study():
   )
   texts = ["one two", "three", "four five six", "seven"]
   examples = [
-    Example(
+    Source(
       index, text, np.array([*VOCABULARY.encode(text), 1], np.int32), ("one",)
     )
     for index, text in enumerate(texts)
   ]
-  return measure.Study(
-    pair=pair.Pair((small,), large),
-    vocabulary=VOCABULARY,
-    examples=examples,
-    task="words",
-    split="test",
-    max_decode_len=8,
-    num_timed=2,
-    repeats=2,
-    threads=1,
+  return Study(
+    pair.ModelPair((small,), large),
+    Sources(examples, VOCABULARY, 8, "words", "test").fitted(),
+    Run(max_decode_len=8, batch_size=1),
+    Measuring(num_timed=2, repeats=2),
   )
 
 
 def test_rows(study, tmp_path, monkeypatch):
   file = results.ResultFile(tmp_path / "rows.jsonl")
-  rows = measure.measure(study, POINTS, file, progress=False)
+  rows = measure.measure(study, POINTS, file)
   assert [row.settings.method for row in rows] == [
     *["verifier", "spec_decode"],
     *["verifier", "spec_decode"],
@@ -77,7 +74,7 @@ def test_rows(study, tmp_path, monkeypatch):
   # Rows stand on disk; nothing is measured again.
   again = results.ResultFile(tmp_path / "rows.jsonl")
   monkeypatch.setattr(measure, "_measure_group", None)
-  assert measure.measure(study, POINTS, again, progress=False) == rows
+  assert measure.measure(study, POINTS, again) == rows
   lines = (tmp_path / "rows.jsonl").read_text().splitlines()
   assert len({json.loads(line)["key"] for line in lines}) == 4
 
@@ -96,12 +93,14 @@ def test_a_kill_between_groups_keeps_what_was_measured(
   monkeypatch.setattr(measure, "measure_costs", dies_at_temperature_one)
   file = results.ResultFile(path)
   with pytest.raises(KeyboardInterrupt):
-    measure.measure(study, POINTS[:1] + POINTS[2:3], file, progress=False)
+    measure.measure(study, POINTS[:1] + POINTS[2:3], file)
   before = path.read_bytes()
   assert before.count(b"\n") == 1
   monkeypatch.undo()
   rows = measure.measure(
-    study, POINTS, results.ResultFile(path), progress=False
+    study,
+    POINTS,
+    results.ResultFile(path),
   )
   assert path.read_bytes().startswith(before)
   assert [study.settings(point).key for point in POINTS] == [
@@ -115,7 +114,7 @@ def test_near_ties_are_told_from_differences(study):
     study,
     point,
     {
-      (point, i): study.batches(point, timed=True).run([study.examples[i]])
+      (point, i): study.batches(point, timed=True).decode([study.examples[i]])
       for i in range(2)
     },
     lambda num: None,
@@ -132,21 +131,9 @@ def test_near_ties_are_told_from_differences(study):
     "near_ties": 0,
     "num_examples": 4,
   }
-  logits = agreement.logits_behind(
+  logits = agreement.logits_after(
     verifier, study.examples[3], tokens[:0], *shape.values()
   )
   # Greedy: no logit lies above the one that was taken, and not all lie near.
   assert int(np.argmax(logits)) == int(tokens[0])
   assert np.ptp(logits) > agreement.TIE
-
-
-def test_all_points_follow_the_table():
-  points = measure.all_points((0.0, 1.0), gamma=3)
-  names = [(point.method, point.temperature) for point in points]
-  assert len(set(names)) == len(names)
-  for name, method in METHODS.items():
-    has_models = method.num_drafters == 1
-    assert ((name, 0.0) in names) == has_models
-    assert ((name, 1.0) in names) == (has_models and not method.greedy_only)
-  more = measure.all_points((0.0,), num_drafters=2)
-  assert len(more) == len(METHODS)

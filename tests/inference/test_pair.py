@@ -16,7 +16,7 @@ def model(name, vocab_size=16, vocabulary=None):
 
 
 def pair(drafter, verifier):
-  return pairs.Pair((drafter,), verifier)
+  return pairs.ModelPair((drafter,), verifier)
 
 
 def test_different_rows():
@@ -56,21 +56,21 @@ def test_vocabulary_in_use_must_be_the_trained_one():
 
 def test_checkpoints_are_asked_for_by_their_macro():
   with pytest.raises(pairs.PairError, match="set VERIFIER_CHECKPOINT"):
-    pairs.load_pair(needs_drafter=False)
+    pairs.PairSpec().load(None, needs_drafter=False)
   with pytest.raises(pairs.PairError, match="set DRAFTER_CHECKPOINT"):
-    pairs.load_pair(needs_verifier=False)
+    pairs.PairSpec().load(None, needs_verifier=False)
 
 
 def test_as_many_architectures_as_checkpoints():
   with pytest.raises(pairs.PairError, match=r"names 2 .* DRAFTER_CHECKPOINT 1"):
-    pairs.load_pair(drafter=[None, None], drafter_checkpoint="a")
+    pairs.PairSpec(drafter=[None, None], drafter_checkpoint="a").load(None)
 
 
 def test_drafter_of_a_pair():
   small, middle, large = model("small"), model("middle"), model("large")
-  assert pairs.Pair((), large).drafter_lm is None
-  assert pairs.Pair((small,), large).drafter_lm is small.lm
-  several = pairs.Pair((middle, small), large)
+  assert pairs.ModelPair((), large).drafter_lm is None
+  assert pairs.ModelPair((small,), large).drafter_lm is small.lm
+  several = pairs.ModelPair((middle, small), large)
   assert several.drafter_lm == (middle.lm, small.lm)
   assert several.drafter_name == "middle+small"
-  assert pairs.Pair((small,), None).verifier_lm is None
+  assert pairs.ModelPair((small,), None).verifier_lm is None

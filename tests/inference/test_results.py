@@ -6,9 +6,11 @@ import math
 
 import pytest
 
+from speccascade import files
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 from speccascade.inference import results
+from speccascade.inference.environment import environment
 
 SETTINGS = results.Settings(
   method="spec_decode",
@@ -133,14 +135,14 @@ def test_files_are_written_whole(tmp_path):
   path = tmp_path / "metrics.json"
   path.write_text("before")
   with pytest.raises(UnicodeEncodeError):
-    results.write_whole(path, "torn \ud800")
+    files.write_whole(path, "torn \ud800")
   assert path.read_text() == "before"
-  results.write_whole(path, "after")
+  files.write_whole(path, "after")
   assert path.read_text() == "after"
   assert [p.name for p in tmp_path.iterdir()] == ["metrics.json"]
 
 
 def test_environment_names_versions():
-  found = results.environment("a chip")
+  found = environment("a chip")
   assert found["device"] == "a chip"
   assert found["versions"]["jax"]

@@ -1,7 +1,10 @@
 """A tiny pair on disk and a word vocabulary, for tests of whole runs."""
 
+import dataclasses
+
 import jax
 import numpy as np
+import sentencepiece
 
 from speccascade.checkpoints import orbax_io
 from speccascade.models import T5Config
@@ -26,6 +29,20 @@ class Vocabulary:
     return " ".join(WORDS[i - 3] if i > 2 else "?" for i in ids)
 
 
+def train_words(path, text=None, **options):
+  """Writes a SentencePiece model, of `WORDS` or of a text; returns its path."""
+  text = " ".join(WORDS) if text is None else text
+  ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+  with path.open("wb") as file:
+    sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter(text.splitlines() * 9),
+      model_writer=file,
+      minloglevel=2,
+      **{"vocab_size": 24, **ids, **options},
+    )
+  return path
+
+
 def config(emb_dim=8, vocab_size=16) -> T5Config:
   return T5Config(
     vocab_size=vocab_size,
@@ -47,3 +64,12 @@ def save(path, seed, *, spoil=None, vocabulary=None, **shape) -> str:
     head["kernel"] = np.full_like(head["kernel"], spoil)
   orbax_io.save(path, params, config(**shape), step=7, vocabulary=vocabulary)
   return str(path)
+
+
+def objects(settings: dict, **kinds) -> dict:
+  """Returns settings, given flat, with those of each kind as one object."""
+  made = dict(settings)
+  for name, kind in kinds.items():
+    fields = [field.name for field in dataclasses.fields(kind)]
+    made[name] = kind(**{x: made.pop(x) for x in fields if x in made})
+  return made

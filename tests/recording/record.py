@@ -69,18 +69,33 @@ class Vocabulary:
     return " ".join(self.words[i - 3] if i > 2 else "?" for i in ids)
 
 
-def _models(drafters) -> dict:
-  """The settings of a pair and its inputs, of all entry points."""
-  return {
-    "task_feature_lengths": {"inputs": 8},
-    "vocabulary": Vocabulary(),
-    "drafter_checkpoint": drafters,
-    "verifier_checkpoint": "large",
-    "input_file": "in.jsonl",
-    "max_decode_len": LENGTH,
-    "batch_size": 4,
-    "progress": False,
-  }
+def _settings(folder, drafters, cascade=None, **settings) -> dict:
+  """The objects of an entry point, by their names; what is left over too."""
+  from speccascade.inference.inputs import Inputs
+  from speccascade.inference.pair import PairSpec
+  from speccascade.inference.point import Point
+  from speccascade.inference.settings import Run
+  from tests.inference import tiny
+
+  return tiny.objects(
+    {
+      "output_dir": folder,
+      "task_feature_lengths": {"inputs": 8},
+      "vocabulary": Vocabulary(),
+      "drafter_checkpoint": drafters,
+      "verifier_checkpoint": "large",
+      "input_file": "in.jsonl",
+      "max_decode_len": LENGTH,
+      "batch_size": 4,
+      "progress": False,
+      "cascade": cascade,
+      **settings,
+    },
+    pair=PairSpec,
+    inputs=Inputs,
+    point=Point,
+    run=Run,
+  )
 
 
 def run_decode(folder: str, drafters="small", cascade=None, **settings):
@@ -90,24 +105,44 @@ def run_decode(folder: str, drafters="small", cascade=None, **settings):
 
   if cascade is not None:
     cascade = Cascade(**cascade)
-  infer(output_dir=folder, cascade=cascade, **_models(drafters), **settings)
+  infer(**_settings(folder, drafters, cascade, **settings))
 
 
-def run_sweep(folder: str, drafters="small", **settings):
+def run_sweep(folder: str, drafters="small", *, num_shown, **settings):
   """Sweeps in.jsonl into a folder."""
+  from speccascade.inference.settings import Measuring
+  from speccascade.sweep.plan import Plan
+  from speccascade.sweep.shown import Shown
   from speccascade.sweep.sweep import sweep
 
-  sweep(output_dir=folder, num_timed=0, **_models(drafters), **settings)
+  objects = _settings(folder, drafters, method="verifier", num_lengths=1)
+  sweep(
+    plan=Plan(**settings),
+    common=objects.pop("point"),
+    measuring=Measuring(),
+    shown=Shown(num_shown),
+    **objects,
+  )
 
 
-def run_search(folder: str, ks, **settings):
+def run_search(folder: str, ks, num_examples, first_examples):
   """Compares cascades on in.jsonl."""
-  from speccascade.cascade_search.search import search
+  from speccascade.cascade_search.candidates import Candidates
+  from speccascade.cascade_search.search import Rounds, search
   from speccascade.inference.cascades import Cascade
 
-  models = _models(["small", "medium"])
   cascades = [Cascade(k=k, lenience=lenience) for k, lenience in ks]
-  search(output_dir=folder, cascades=cascades, **models, **settings)
+  objects = _settings(
+    folder,
+    ["small", "medium"],
+    num_examples=num_examples,
+    truncate=True,
+    method="cascade_drafting",
+    temperature=0.0,
+  )
+  search(
+    candidates=Candidates(cascades), rounds=Rounds(first_examples), **objects
+  )
 
 
 def run_report(folder: str):

@@ -164,13 +164,30 @@ def test_two_pairs_have_files_of_their_own(tmp_path):
   assert "tiny-7 with large-1000" in page.read_text()
 
 
+def test_the_folder_of_a_decode(tmp_path):
+  """One row in metrics.json, its traced records in predictions.jsonl."""
+  (row,) = synthetic.rows(temperatures=(1.0,), methods=["spec_decode"])
+  text = json.dumps(json.loads(row.to_json()), indent=2)
+  (tmp_path / "metrics.json").write_text(text)
+  records = [test_token_view.record() for _ in range(2)]
+  (tmp_path / "predictions.jsonl").write_text(
+    "".join(json.dumps(one) + "\n" for one in records)
+  )
+  page = writing.from_folder(tmp_path, progress=False).read_text()
+  assert "2 of the 2 traced texts of predictions.jsonl" in page
+  assert "SpecDecode, gamma 5, T = 1" in page
+  with (tmp_path / "report" / "rows.csv").open() as file:
+    (line,) = csv.DictReader(file)
+  assert float(line["bleu"]) == row.quality["bleu"]["value"]
+
+
 LINE = synthetic.rows(methods=["verifier"], temperatures=(0.0,))[0].to_json()
 
 
 @pytest.mark.parametrize(
   ("files", "flags", "message"),
   [
-    ({}, [], "has no rows.jsonl; give the fold"),
+    ({}, [], "has no rows.jsonl and no metrics.json"),
     ({"rows": ""}, [], "there are no rows"),
     ({"rows": "{}\n"}, [], "rows.jsonl line 1"),
     ({"rows": f"{LINE}\n" * 2}, [], "a point is there twice"),

@@ -8,25 +8,19 @@ import signal
 import subprocess
 import sys
 
-import jax
 import numpy as np
 import pytest
 
 from speccascade.decoding import decoders, methods
 from speccascade.inference import results
+from speccascade.inference.point import Point
 from speccascade.inference.run_folder import OutputError
 from speccascade.sweep import plan
 from tests.sweep import tiny_sweep
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
+pytestmark = pytest.mark.usefixtures("quick_compiles")
 CHOW = "spec_cascade_chow"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick_compiles():
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")
@@ -306,9 +300,9 @@ def test_default_methods_are_those_one_drafter_allows():
   assert len(plan.default_methods(2)) == len(methods.METHODS)
 
 
-def curves(names, alphas="default", **changes):
-  settings = {"gammas": [5], "temperatures": [1.0], "seeds": [0]}
-  return plan.curves(names, alphas, vocab_size=100, **{**settings, **changes})
+def curves(names, **changes):
+  own = plan.Plan(**{"temperatures": [1.0], **changes})
+  return own.curves(Point("verifier"), 100, names)
 
 
 def test_no_point_comes_twice():
@@ -363,10 +357,10 @@ def test_neighbours_are_of_different_methods():
 
 
 def test_timed_examples_are_drawn_from_all():
-  from speccascade.inference.inputs import Example
+  from speccascade.inference.inputs import Source
   from speccascade.sweep import sweep
 
-  examples = [Example(i, "", np.zeros(1, np.int32)) for i in range(100)]
+  examples = [Source(i, "", np.zeros(1, np.int32)) for i in range(100)]
   order = [e.index for e in sweep._timed_first(examples, 10)]
   assert sorted(order) == list(range(100))
   assert order[:10] == sorted(order[:10])

@@ -5,12 +5,18 @@ import json
 import pathlib
 import signal
 
+import gin
 import pytest
 
-from speccascade import cli, decode, sweep
+from speccascade import cli, decode
+from speccascade.cli import gin_setup
 from speccascade.inference import results
+from speccascade.inference.point import Point
+from speccascade.sweep import __main__ as main_of_sweep
+from speccascade.sweep import plan
 from speccascade.sweep import sweep as library
 from speccascade.training.signals import Stop
+from tests import mains
 from tests.data.conftest import train_vocabulary
 from tests.inference import tiny
 
@@ -23,24 +29,6 @@ CONFIGS = sorted(
   for path in (ROOT / "configs").glob(f"**/{pattern}")
   if "runs" not in path.parts
 )
-# What is included by others there and is no experiment by itself.
-SHARED = [
-  f"configs/experiments/{name}/sweep.gin"
-  for name in ("cnndm", "wmt_ende", "xsum")
-]
-
-
-def takes_files(path):
-  """Whether a config leaves test files and vocabulary to the user."""
-  return "multi30k" in path or "gsm8k" in path
-
-
-def start(main, argv, capsys):
-  """Runs a main; returns (exit code, stdout, stderr)."""
-  capsys.readouterr()
-  with pytest.raises(SystemExit) as stop:
-    cli.run(main.main, main.__doc__, argv)
-  return (stop.value.code, *capsys.readouterr())
 
 
 @pytest.fixture(scope="module")
@@ -65,27 +53,19 @@ def multi30k(tmp_path_factory):
   }
 
 
-def macros(values):
-  return [f"--gin.{name}={value!r}" for name, value in values.items()]
-
-
 def test_a_pair_of_text_files_in_one_command(multi30k, tmp_path, capsys):
-  argv = [
-    "sweep",
-    f"--gin_file={ROOT}/configs/experiments/multi30k/sweep.gin",
-    *macros(multi30k),
-    *macros(
-      {
-        "METHODS": ["verifier"],
-        "TEMPERATURES": [0.0],
-        "NUM_TIMED": 1,
-        "REPEATS": 1,
-        "NUM_SHOWN": 0,
-        "OUTPUT_DIR": str(tmp_path / "out"),
-      }
-    ),
-  ]
-  code, out, err = start(sweep, argv, capsys)
+  code, out, err = mains.start(
+    main_of_sweep,
+    capsys,
+    "configs/experiments/multi30k/sweep.gin",
+    **multi30k,
+    METHODS=["verifier"],
+    TEMPERATURES=[0.0],
+    NUM_TIMED=1,
+    REPEATS=1,
+    NUM_SHOWN=0,
+    OUTPUT_DIR=str(tmp_path / "out"),
+  )
   assert code == 0, err
   assert out == f"finished: 2 points in {tmp_path}/out/rows.jsonl\n"
   rows = results.read_rows(tmp_path / "out" / "rows.jsonl")
@@ -100,29 +80,29 @@ def test_a_pair_of_text_files_in_one_command(multi30k, tmp_path, capsys):
 
 
 def test_its_decode_scores_the_same_examples(multi30k, tmp_path, capsys):
-  argv = [
-    "decode",
-    f"--gin_file={ROOT}/configs/experiments/multi30k/decode.gin",
-    *macros(multi30k),
-    *macros({"METHOD": "drafter", "OUTPUT_DIR": str(tmp_path / "out")}),
-  ]
-  code, _, err = start(decode, argv, capsys)
+  code, _, err = mains.start(
+    decode,
+    capsys,
+    "configs/experiments/multi30k/decode.gin",
+    **multi30k,
+    METHOD="drafter",
+    OUTPUT_DIR=str(tmp_path / "out"),
+  )
   assert code == 0, err
   lines = (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()
   assert json.loads(lines[0])["targets"] == ["die Katze sitzt"]
 
 
 def test_it_says_how_it_ended(monkeypatch, tmp_path, capsys):
-  argv = [
-    "sweep",
-    f"--gin_file={ROOT}/configs/quickstart/sweep.gin",
-    *macros({"OUTPUT_DIR": str(tmp_path)}),
-  ]
-
   def ends(stop):
-    outcome = library.Outcome(tmp_path, [None] * 7, 0 if stop else 3, stop)
+    outcome = library.SweepOutcome(tmp_path, [None] * 7, 0 if stop else 3, stop)
     monkeypatch.setattr(cli, "configured", lambda function: lambda **_: outcome)
-    return start(sweep, argv, capsys)
+    return mains.start(
+      main_of_sweep,
+      capsys,
+      "configs/quickstart/sweep.gin",
+      OUTPUT_DIR=str(tmp_path),
+    )
 
   assert ends(None) == (
     0,
@@ -139,61 +119,24 @@ def test_it_says_how_it_ended(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("path", CONFIGS)
-def test_every_config_says_all_but_what_the_user_must(path, capsys):
-  """A dry run prints it resolved; nothing but paths had to be added."""
-  given = {
-    "DRAFTER_CHECKPOINT": "small",
-    "VERIFIER_CHECKPOINT": "large",
-    "OUTPUT_DIR": "out",
-  }
-  if takes_files(path):
-    given |= {"TEST_FILES": "a", "VOCABULARY": "b"}
-  argv = ["sweep", f"--gin_file={ROOT / path}", "--dry_run", *macros(given)]
-  code, out, err = start(sweep, argv, capsys)
-  assert code == 0, err
-  assert "sweep.sweep.methods = %METHODS" in out
-  header = (ROOT / path).read_text().split("\n\n")[0]
-  said = " ".join(header.replace("#", " ").split())
-  wanted = ("Reproduces:", "Cost:", "python -m speccascade.sweep", path)
-  for words in ("chosen by us",) if path in SHARED else wanted:
-    assert words in said
-
-
-@pytest.mark.parametrize("path", CONFIGS)
 def test_every_configs_points_are_in_range(path):
-  """Its methods, alphas and settings make a plan."""
-  import gin
-
-  from speccascade.cli import gin_setup
-  from speccascade.sweep import plan
-
-  given = {"DRAFTER_CHECKPOINT": "a", "VERIFIER_CHECKPOINT": "b"}
-  given |= {"OUTPUT_DIR": "c", "TEST_FILES": "a"}
-  given = given if takes_files(path) else {**given, "TEST_FILES": None}
-  bindings = [f"{k} = {v!r}" for k, v in given.items() if v is not None]
-  if takes_files(path):
-    bindings.append("VOCABULARY = 'b'")
+  """Its methods, alphas and settings make a plan; paths alone are missing."""
+  given = dict.fromkeys(
+    ("DRAFTER_CHECKPOINT", "VERIFIER_CHECKPOINT", "OUTPUT_DIR"), "a"
+  )
+  if "multi30k" in path or "gsm8k" in path:
+    given |= {"TEST_FILES": "a", "VOCABULARY": "b"}
+  bindings = [f"{name} = {value!r}" for name, value in given.items()]
   try:
     gin_setup.parse([str(ROOT / path)], bindings)
-
-    def macro(name):
-      return gin.query_parameter(f"{name}/macro.value")
-
-    methods = macro("METHODS") or plan.default_methods()
-    found = plan.curves(
-      methods,
-      macro("ALPHAS"),
-      gammas=macro("GAMMAS"),
-      temperatures=macro("TEMPERATURES"),
-      seeds=macro("SEEDS"),
-      vocab_size=4000,
-      bonus=macro("BONUS"),
-      verification=macro("VERIFICATION"),
-    )
+    own = cli.configured(plan.Plan)()
+    common = cli.configured(Point)()
   finally:
     gin.clear_config()
-  names = {curve.base.method for curve in found}
-  assert names == {"drafter", "verifier", *methods}
+  names = plan.default_methods()
+  curves = own.curves(common, 4000, names)
+  used = {curve.base.method for curve in curves}
+  assert used == {"drafter", "verifier", *(own.methods or names)}
   asked = {"papers": {1.0}, "greedy": {0.0}}
   wanted = asked.get(pathlib.Path(path).stem.split("_")[-1], {0.0, 1.0})
-  assert {curve.base.temperature for curve in found} == wanted
+  assert {curve.base.temperature for curve in curves} == wanted

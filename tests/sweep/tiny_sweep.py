@@ -15,7 +15,13 @@ import sys
 import jax
 
 from speccascade.inference import results
+from speccascade.inference.inputs import Inputs
+from speccascade.inference.pair import PairSpec
+from speccascade.inference.point import Point
+from speccascade.inference.settings import Measuring, Run
 from speccascade.sweep import sweep
+from speccascade.sweep.plan import Plan
+from speccascade.sweep.shown import Shown
 from tests.inference import tiny
 
 # It shares its programs with no other: they compile in seconds.
@@ -33,7 +39,7 @@ def write_files(folder: pathlib.Path):
   tiny.save(folder / "large", 1, emb_dim=12)
 
 
-def run(files: pathlib.Path, out, **changes) -> sweep.Outcome:
+def run(files: pathlib.Path, out, **changes) -> sweep.SweepOutcome:
   """Sweeps one method with three alphas, at two temperatures."""
   settings = {
     "output_dir": out,
@@ -54,7 +60,20 @@ def run(files: pathlib.Path, out, **changes) -> sweep.Outcome:
     "shown_methods": [METHOD],
     "progress": False,
   }
-  return sweep.sweep(**{**settings, **changes})
+  settings |= changes
+  shown = Shown(settings.pop("num_shown"), settings.pop("shown_methods"))
+  return sweep.sweep(
+    shown=shown,
+    **tiny.objects(
+      {"method": "verifier", **settings},
+      pair=PairSpec,
+      inputs=Inputs,
+      plan=Plan,
+      common=Point,
+      run=Run,
+      measuring=Measuring,
+    ),
+  )
 
 
 def kill_at(appends: int, torn: int):

@@ -1,6 +1,5 @@
 """Texts in, texts out: what `api.Pair.generate` does and returns."""
 
-from collections.abc import Sequence
 import dataclasses
 import functools
 import html
@@ -11,10 +10,10 @@ import numpy as np
 from speccascade.decoding import Trace
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference import records as records_lib
-from speccascade.inference.batching import Batches
-from speccascade.inference.inputs import Example, InputError
+from speccascade.inference import batching, records
+from speccascade.inference.point import Point
 from speccascade.inference.results import Settings
+from speccascade.inference.study import Study
 from speccascade.report import token_view
 
 _SHOWN = 20  # texts in a terminal, records in a notebook
@@ -27,7 +26,7 @@ class Generation:
   Attributes:
     inputs: the sources.
     texts: what was written, one text each.
-    tokens: [N, T] int32, EOS kept, 0 behind it.
+    tokens: [N, T] int32, EOS kept, 0 after it.
     lengths: [N] int32 tokens, EOS included; what counts, for id 0 can be
       sampled like any other.
     counts: of each text; their sum gives `stats`.
@@ -105,53 +104,6 @@ def _number(count: int, what: str) -> str:
   return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def encode(
-  texts: str | Sequence[str], vocabulary, *, max_len: int, truncate: bool
-) -> tuple[list[Example], int]:
-  """Returns the examples of some texts, and how many were cut.
-
-  Args:
-    texts: one or several.
-    vocabulary: with `encode(text) -> ids` and `eos_id`.
-    max_len: most tokens of a source, EOS counted.
-    truncate: cut longer texts instead of refusing them.
-
-  Raises:
-    InputError: there are none, one is no text, or is too long.
-  """
-  texts = [texts] if isinstance(texts, str) else texts
-  if isinstance(texts, bytes) or not hasattr(texts, "__iter__"):
-    raise InputError(
-      f"texts is of type {type(texts).__name__}; wanted a text, or several"
-    )
-  examples, num_cut = [], 0
-  for index, text in enumerate(texts):
-    if not isinstance(text, str):
-      raise InputError(
-        f"text {index} is of type {type(text).__name__}; wanted str"
-      )
-    try:
-      text.encode("utf-8")
-    except UnicodeEncodeError as error:
-      raise InputError(
-        f"text {index} has half a surrogate pair at {error.start}, which UTF-8"
-        " cannot hold; decode its source as UTF-16 or remove it"
-      ) from error
-    tokens = [*vocabulary.encode(text), vocabulary.eos_id]
-    if len(tokens) > max_len:
-      if not truncate:
-        raise InputError(
-          f"text {index} has {len(tokens)} tokens, max_input_len allows"
-          f" {max_len}: raise it, shorten the text, or set truncate=True"
-        )
-      tokens = [*tokens[: max_len - 1], vocabulary.eos_id]
-      num_cut += 1
-    examples.append(Example(index, text, np.asarray(tokens, np.int32)))
-  if not examples:
-    raise InputError("there are no texts; give one or more")
-  return examples, num_cut
-
-
 def rows_for(num: int, batch_size: int) -> int:
   """Returns how many rows are decoded at once: a power of two, or batch_size.
 
@@ -163,37 +115,31 @@ def rows_for(num: int, batch_size: int) -> int:
   return min(batch_size, 1 << (num - 1).bit_length())
 
 
-def generate(
-  batches: Batches,
-  examples: Sequence[Example],
-  settings: Settings,
-  num_cut: int = 0,
-) -> Generation:
-  """Decodes examples numbered from 0; like lengths go together.
+def generate(study: Study, point: Point) -> Generation:
+  """Decodes the examples of a study, like lengths together.
 
   Raises:
-    NotFiniteError: a model gave no distribution; example and step are named.
+    NoDistributionError: a model gave none; example and step are named.
   """
-  order = sorted(examples, key=lambda example: len(example.tokens))
-  decoded, records = [], []
-  for start in range(0, len(order), batches.batch_size):
-    batch = order[start : start + batches.batch_size]
-    out = jax.device_get(batches.run(batch))
-    records += records_lib.records(out, batch, batches.vocabulary, trial=0)
+  batches = study.batches(point, shared=False)
+  parts, written = [], []
+  for batch in batching.by_length(study.examples, batches.run.batch_size):
+    decoded = jax.device_get(batches.decode(batch))
+    written += records.records(decoded, batch, study.vocabulary, trial=0)
     num = len(batch)
-    decoded.append(jax.tree.map(lambda x, num=num: x[:num], out))
-  back = np.argsort([example.index for example in order])
-  whole = jax.tree.map(lambda *parts: np.concatenate(parts)[back], *decoded)
-  records = tuple(records[row] for row in back)
+    parts.append(jax.tree.map(lambda x, num=num: x[:num], decoded))
+  order = np.argsort([record["aux"]["index"] for record in written])
+  whole = jax.tree.map(lambda *own: np.concatenate(own)[order], *parts)
+  written = tuple(written[row] for row in order)
   return Generation(
-    inputs=tuple(example.text for example in examples),
-    texts=tuple(record["prediction"] for record in records),
+    inputs=tuple(example.text for example in study.examples),
+    texts=tuple(record["prediction"] for record in written),
     tokens=whole.tokens,
     lengths=whole.lengths,
     counts=tuple(efficiency.row_counts(whole)),
     trace=whole.trace,
-    records=records,
-    settings=settings,
-    label=batches.point.spec.label,
-    num_truncated=num_cut,
+    records=written,
+    settings=study.settings(point),
+    label=point.spec.label,
+    num_truncated=study.sources.num_cut,
   )

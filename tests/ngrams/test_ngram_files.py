@@ -6,33 +6,23 @@ import pathlib
 import pytest
 import sentencepiece
 
-from speccascade import cli, ngrams
 from speccascade.models import bigram_table
 from speccascade.models.ngram_lm import NgramLM
+from speccascade.ngrams import __main__ as ngrams
+from tests import mains
+from tests.inference import tiny
 
 pytestmark = pytest.mark.needs_tf
 
-SKELETON = pathlib.Path(ngrams.__file__).parent.parent / "configs/runs"
+SKELETON = pathlib.Path(__file__).parents[2] / "configs/runs"
 TEXT = "the cat saw the cat\nthe dog saw the cat\n"
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
   folder = tmp_path_factory.mktemp("text")
-  model = folder / "words.model"
-  with model.open("wb") as file:
-    sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter(TEXT.splitlines() * 9),
-      model_writer=file,
-      vocab_size=14,
-      model_type="word",
-      hard_vocab_limit=False,
-      pad_id=0,
-      eos_id=1,
-      unk_id=2,
-      bos_id=-1,
-      minloglevel=2,
-    )
+  words = {"model_type": "word", "hard_vocab_limit": False, "vocab_size": 14}
+  tiny.train_words(folder / "words.model", TEXT, **words)
   (folder / "in.txt").write_text(TEXT)
   rows = [{"inputs": "dog dog", "targets": t} for t in TEXT.splitlines()]
   (folder / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -48,11 +38,7 @@ def run(files, capsys, tmp_path):
       "OUTPUT_FILE": str(tmp_path / "out" / "n.npz"),
       **macros,
     }
-    argv = ["ngrams", f"--gin_file={SKELETON / 'ngrams.gin'}"]
-    argv += [f"--gin.{name}={value!r}" for name, value in macros.items()]
-    with pytest.raises(SystemExit) as stop:
-      cli.run(ngrams.main, ngrams.__doc__, argv)
-    return (stop.value.code, *capsys.readouterr())
+    return mains.start(ngrams, capsys, SKELETON / "ngrams.gin", **macros)
 
   return call
 

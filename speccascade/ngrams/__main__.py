@@ -14,7 +14,7 @@ from speccascade import cli
 
 def main():
   """Builds as gin configured it, and says what was counted."""
-  from speccascade.inference import ngram_files
+  from speccascade.ngrams import ngram_files
 
   print(ngram_files.describe(cli.configured(ngram_files.build)()))
 

@@ -1,0 +1,111 @@
+"""Methods side by side on a few texts: time, calls, and what each wrote."""
+
+from collections.abc import Sequence
+import dataclasses
+import html
+
+import jax
+
+from speccascade.evaluation import efficiency
+from speccascade.inference import measure, records
+from speccascade.inference.point import Point
+from speccascade.inference.results import ResultRow
+from speccascade.inference.study import Study
+from speccascade.report import tables
+from speccascade.report.tables import Column
+
+COLUMNS = (
+  Column("method", lambda row: row.settings.method),
+  Column("alpha", lambda row: row.settings.alpha),
+  Column("tokens", lambda row: row.counts.num_tokens, 0),
+  Column("drafter calls", lambda row: row.counts.drafter_calls, 0),
+  Column("verifier calls", lambda row: row.counts.verifier_extends, 0),
+  Column("tokens/block", tables.number("mean_acceptance_length"), 2),
+  Column("acceptance", tables.number("acceptance_rate"), 3),
+  Column("ms a text", lambda row: 1000 * row.latency.walltime_s, 1),
+  Column("relative latency", lambda row: row.latency.relative_latency, 3),
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Comparison:
+  """Methods on the same texts.
+
+  Attributes:
+    inputs: the sources.
+    rows: a `ResultRow` without quality for each method, the verifier first.
+    texts: what each wrote: `texts[i][j]` is row i on source j.
+  """
+
+  inputs: tuple[str, ...]
+  rows: tuple[ResultRow, ...]
+  texts: tuple[tuple[str, ...], ...]
+
+  def __repr__(self) -> str:
+    lines = [tables.markdown(self.rows, COLUMNS)]
+    for number, source in enumerate(self.inputs):
+      lines.append(repr(source))
+      lines += [
+        f"  {_name(row)}: {texts[number]!r}"
+        for row, texts in zip(self.rows, self.texts)
+      ]
+    return "\n".join(lines)
+
+  def _repr_html_(self) -> str:
+    parts = [tables.to_html(self.rows, COLUMNS)]
+    for number, source in enumerate(self.inputs):
+      written = "".join(
+        f"<tr><th>{html.escape(_name(row))}</th>"
+        f"<td>{html.escape(texts[number])}</td></tr>"
+        for row, texts in zip(self.rows, self.texts)
+      )
+      source = html.escape(source)
+      parts.append(f"<p><b>{source}</b></p><table>{written}</table>")
+    return "".join(parts)
+
+
+def _name(row: ResultRow) -> str:
+  alpha = row.settings.alpha
+  return row.settings.method + ("" if alpha is None else f", alpha {alpha:g}")
+
+
+def compare(study: Study, points: Sequence[Point]) -> Comparison:
+  """Returns each point's time at batch 1, its counts and its texts.
+
+  The points and the verifier alone take turns on every example, compiled
+  before; see `timing.interleaved`.
+
+  Args:
+    study: whose examples are all timed.
+    points: of one sampling; the verifier alone is added where it lacks.
+
+  Raises:
+    NoDistributionError: a model gave none.
+  """
+  # Equal settings are one point, whatever the method does not use.
+  points = {
+    study.settings(point): point
+    for point in [measure.reference(points[0]), *points]
+  }
+  decoded = {point: [] for point in points.values()}
+  latencies = measure.time_points(
+    study,
+    list(decoded),
+    on_result=lambda point, _, out: decoded[point].append(jax.device_get(out)),
+  )
+  rows, texts = [], []
+  for point, outs in decoded.items():
+    counts = [efficiency.row_counts(out)[0] for out in outs]
+    rows.append(
+      measure.result_row(
+        study, point, efficiency.total(counts), latency=latencies[point]
+      )
+    )
+    texts.append(
+      tuple(
+        records.text_of(study.vocabulary, out.tokens[0, : out.lengths[0]])
+        for out in outs
+      )
+    )
+  inputs = tuple(example.text for example in study.examples)
+  return Comparison(inputs, tuple(rows), tuple(texts))

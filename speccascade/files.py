@@ -1,0 +1,49 @@
+"""Files that are written whole or not at all, and where caches are kept."""
+
+from collections.abc import Iterable, Iterator
+import contextlib
+import os
+import pathlib
+from typing import IO
+
+import platformdirs
+
+
+@contextlib.contextmanager
+def whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
+  """Opens a file that takes the place of `path` when the block ends well.
+
+  Its folder is made if need be. After an error, or a kill at any moment, what
+  stood at `path` stands there still.
+
+  Args:
+    path: of the file.
+    mode: "w" for UTF-8 text, "wb" for bytes.
+  """
+  path = pathlib.Path(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  part = path.with_name(f".{path.name}.{os.getpid()}.part")
+  try:
+    with part.open(mode, encoding=None if "b" in mode else "utf-8") as file:
+      yield file
+      file.flush()
+      os.fsync(file.fileno())
+    os.replace(part, path)
+  finally:
+    part.unlink(missing_ok=True)
+
+
+def write_whole(path: str | os.PathLike, content: str | bytes | Iterable[str]):
+  """Writes a file, from a text, its parts, or bytes, whole or not at all."""
+  with whole(path, "wb" if isinstance(content, bytes) else "w") as file:
+    is_one = isinstance(content, str | bytes)
+    file.writelines([content] if is_one else content)
+
+
+def cache_dir(*names: str) -> pathlib.Path:
+  """Returns a folder in the user's cache; it may not exist yet.
+
+  >>> cache_dir("jax").parts[-2:]
+  ('speccascade', 'jax')
+  """
+  return platformdirs.user_cache_path("speccascade").joinpath(*names)

@@ -1,0 +1,96 @@
+"""How a run decodes and measures: settings that gin binds once each."""
+
+from collections.abc import Sequence
+import dataclasses
+import numbers
+import os
+
+from speccascade.evaluation import quality
+
+
+def at_least(least: int, **values):
+  """Raises ValueError where a setting is no whole number, or below `least`.
+
+  Args:
+    least: the smallest that is right.
+    **values: by the name that the message gives them.
+  """
+  for name, value in values.items():
+    is_whole = isinstance(value, numbers.Integral)
+    if not is_whole or isinstance(value, bool) or value < least:
+      kind = "" if is_whole else "a whole number, "
+      raise ValueError(f"{name} is {value!r}; wanted {kind}{least} or more")
+
+
+def names_of(look_up, **values):
+  """Raises ValueError where a list of names is none, or has an unknown one.
+
+  Args:
+    look_up: raises ValueError on an unknown name.
+    **values: lists or None, by the name that the message gives them.
+  """
+  for label, names in values.items():
+    if isinstance(names, str):
+      raise ValueError(f"{label} is {names!r}; wanted a list, as [{names!r}]")
+    for name in names or ():
+      look_up(name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """Where a run leaves its files, and how it decodes; checked when made.
+
+  Attributes:
+    output_dir: a new folder, or that of the same run, which is taken up; None
+      where nothing is written.
+    max_decode_len: most tokens of an output, EOS counted.
+    batch_size: rows decoded at once where nothing is timed; 1 shares its
+      programs with the timed runs.
+    num_lengths: source lengths that batches are padded to, each another program
+      of every method; None takes all of `batching.buckets`.
+    seed: of the keys.
+    trials: how often each example is decoded, with other keys.
+    trace: whether to record who wrote each token.
+    progress: show bars.
+  """
+
+  output_dir: str | os.PathLike | None = None
+  max_decode_len: int = 128
+  batch_size: int = 32
+  num_lengths: int | None = None
+  seed: int = 0
+  trials: int = 1
+  trace: bool = False
+  progress: bool = True
+
+  def __post_init__(self):
+    at_least(
+      1,
+      MAX_DECODE_LEN=self.max_decode_len,
+      BATCH_SIZE=self.batch_size,
+      NUM_LENGTHS=1 if self.num_lengths is None else self.num_lengths,
+      TRIALS=self.trials,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Measuring:
+  """What is measured of each point; checked when made.
+
+  Attributes:
+    metrics: names in `quality.METRICS`; None takes the task's, or BLEU.
+    num_timed: examples timed at batch 1 against the verifier alone; 0 leaves
+      latency out.
+    repeats: how often each is timed.
+    agreement: whether greedy outputs are compared with the verifier's.
+  """
+
+  metrics: Sequence[str] | None = None
+  num_timed: int = 0
+  repeats: int = 3
+  agreement: bool = True
+
+  def __post_init__(self):
+    names_of(quality.metric, METRICS=self.metrics)
+    at_least(0, NUM_TIMED=self.num_timed)
+    at_least(1, REPEATS=self.repeats)

@@ -1,0 +1,1 @@
+"""N-gram models counted from text: drafters, and Max-Gram's bigrams."""

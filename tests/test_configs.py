@@ -1,0 +1,119 @@
+"""Every gin file under configs/ resolves, and binds what is there to bind."""
+
+import inspect
+import pathlib
+import re
+
+import gin
+import pytest
+
+from speccascade import cli
+from speccascade.cli import gin_setup
+
+pytestmark = pytest.mark.needs_tf
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAPERS = ("cnndm", "wmt_ende", "xsum")
+CONFIGS = sorted(
+  path.relative_to(ROOT).as_posix()
+  for path in (ROOT / "configs").glob("**/*.gin")
+)
+# What a file is given with, where it is no run by itself.
+BASES = {
+  "configs/runs/cascade.gin": "configs/runs/decode.gin",
+  "configs/runs/measuring.gin": "configs/runs/decode.gin",
+  "configs/runs/pair.gin": "configs/runs/decode.gin",
+  "configs/runs/inputs.gin": "configs/runs/decode.gin",
+  "configs/runs/point.gin": "configs/runs/decode.gin",
+  "configs/data/text_files.gin": "configs/runs/decode.gin",
+  "configs/experiments/gsm8k/files.gin": "configs/runs/decode.gin",
+}
+# What only the user can say, for every config that asks for it.
+GIVEN = {
+  "BATCH_SIZE": 2,
+  "BIGRAMS": "bigrams.npz",
+  "CASCADE_K": [[2]],
+  "DRAFTER_CHECKPOINT": "small",
+  "INITIAL_CHECKPOINT_PATH": "t5",
+  "METHOD": "spec_decode",
+  "MIXTURE_OR_TASK_NAME": "task",
+  "MODEL": "model",
+  "MODEL_DIR": "out",
+  "OUTPUT_DIR": "out",
+  "OUTPUT_FILE": "out.npz",
+  "TASK_FEATURE_LENGTHS": {"inputs": 8, "targets": 8},
+  "TEST_FILES": "test",
+  "TRAIN_FILES": "train",
+  "TRAIN_STEPS": 1,
+  "VALIDATION_FILES": "validation",
+  "VERIFIER_CHECKPOINT": "large",
+  "VOCABULARY": "vocabulary",
+}
+
+
+# Of them, what is a run by itself leaves no more than these to the user.
+USERS = {
+  *("BIGRAMS", "DRAFTER_CHECKPOINT", "METHOD", "MODEL_DIR", "OUTPUT_DIR"),
+  "TEST_FILES",
+  *("TRAIN_FILES", "VALIDATION_FILES", "VERIFIER_CHECKPOINT", "VOCABULARY"),
+}
+IS_RUN = re.compile(r"experiments|quickstart/")
+# Included by others there.
+SHARED = {
+  *(f"configs/experiments/{name}/sweep.gin" for name in PAPERS),
+  *(f"configs/experiments/{name}/finetune.gin" for name in PAPERS),
+  *(f"configs/experiments/{name}/train.gin" for name in ("gsm8k", "multi30k")),
+  "configs/experiments/gsm8k/files.gin",
+}
+COMMANDS = ("train", "decode", "sweep", "cascade_search")
+
+
+@pytest.mark.parametrize(
+  "path", [path for path in CONFIGS if IS_RUN.search(path)]
+)
+def test_it_says_what_it_reproduces(path):
+  header = (ROOT / path).read_text().split("\n\n")[0]
+  said = " ".join(header.replace("#", " ").split())
+  if path in SHARED:
+    assert len(said) > 80
+    return
+  for words in ("Reproduces:", "Cost:", path):
+    assert words in said
+  assert any(f"python -m speccascade.{name}" in said for name in COMMANDS)
+
+
+@pytest.mark.parametrize("path", CONFIGS)
+def test_it_resolves(path, monkeypatch, capsys):
+  monkeypatch.chdir(ROOT)
+  files = [BASES[path], path] if path in BASES else [path]
+  argv = ["prog", "--dry_run", *(f"--gin_file={file}" for file in files)]
+  missing = {}
+  for _ in range(len(GIVEN)):
+    bindings = [f"--gin.{name}={value!r}" for name, value in missing.items()]
+    code = cli.start(None, "", [*argv, *bindings])
+    out, err = capsys.readouterr()
+    if code == 0:
+      break
+    assert " must be given: pass " in err, err
+    names = err.removeprefix("error: ").partition(" must be given")[0]
+    missing |= {name: GIVEN[name] for name in names.split(", ")}
+  assert code == 0, err
+  assert all(f"{name} = " in out for name in missing)
+  if IS_RUN.search(path) and path not in SHARED:
+    assert set(missing) - {"MIXTURE_OR_TASK_NAME"} <= USERS
+  # No function that gin binds takes more than eight parameters.
+  for _, selector in gin.config._CONFIG:
+    function = gin.config._REGISTRY.get_match(selector)
+    if function is not None and inspect.isfunction(function.wrapped):
+      parameters = inspect.signature(function.wrapped).parameters
+      if function.wrapped.__module__.startswith("speccascade"):
+        assert len(parameters) <= LIMITS.get(selector.split(".")[-1], 8)
+
+
+LIMITS = {"train": 99, "register_text_task": 99}
+
+
+@pytest.fixture(autouse=True)
+def _cleared():
+  yield
+  gin_setup.gin.clear_config()
