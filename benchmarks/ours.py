@@ -21,11 +21,12 @@ from speccascade.decoding import (
   decoders,
   methods,
   numerics,
-  rejection,
   sampling,
+  verification,
 )
 from speccascade.decoding import target as targets
 from speccascade.decoding.drafters.autoregressive import AutoregressiveDrafter
+from speccascade.decoding.execution import LoopSettings
 from speccascade.decoding.executions.speculative import speculative
 from speccascade.models import T5LM
 
@@ -49,8 +50,8 @@ def forced(rate: float):
     position = jnp.arange(width, dtype=jnp.int32)[None]
     accept = (u_accept < rate) & read & (position < count[:, None])
     num = jnp.sum(jnp.cumprod(accept, axis=1, dtype=jnp.int32), axis=1)
-    token = rejection.replacement(num, count, q, pi, u_draw)
-    return rejection.Verdict(
+    token = verification.replacement(num, count, q, pi, u_draw)
+    return verification.Verdict(
       num, token, jnp.minimum(num + 1, count), read=num + 1
     )
 
@@ -162,18 +163,16 @@ def _spec(shape, gamma, rate, target, temperature, alpha, top_p, rows, dtype):
 
   @jax.jit
   def run(drafter, verifier, inputs, keys, alpha, how):
-    return speculative(
-      AutoregressiveDrafter(drafter, gamma, behind=0),
-      verifier,
-      inputs,
-      keys,
-      target=chosen,
-      alpha=alpha,
+    settings = LoopSettings(
       sampling=how,
       max_decode_len=shapes.NEW_TOKENS,
       eos_id=NO_EOS,
+      target=chosen,
+      alpha=alpha,
       verify=verify,
     )
+    drafter = AutoregressiveDrafter(drafter, gamma, behind=0)
+    return speculative(drafter, verifier, inputs, keys, settings)
 
   keys = sampling.row_keys(0, 0, jnp.arange(rows))
   how = sampling.Sampling.create(temperature, top_p=top_p)

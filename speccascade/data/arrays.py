@@ -86,7 +86,7 @@ class TokenArrays:
 
     Args:
       feature: "inputs" or "targets".
-      indices: of examples.
+      indices: the examples' numbers.
       width: at least the longest of them.
     """
     indices = np.asarray(indices)
@@ -148,8 +148,8 @@ def mixed(parts: list[TokenArrays], rates: np.ndarray) -> TokenArrays:
   are large repeat theirs.
 
   Args:
-    parts: of one task each.
-    rates: of the tasks, adding to 1.
+    parts: the examples of one task each.
+    rates: each task's share, adding to 1.
   """
   sizes = np.array([len(part) for part in parts])
   total = np.max(sizes / rates)

@@ -8,6 +8,7 @@ So a run that resumes at step k sees what the unbroken run saw, at no cost.
 from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
+import itertools
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class TrainBatches:
   Attributes:
     arrays: the examples.
     buckets: the shapes, and the rows of each.
-    seed: of the shuffles.
+    seed: seeds the shuffles.
     packed: whether batches carry segments and positions.
   """
 
@@ -62,11 +63,8 @@ class TrainBatches:
     )
 
   def iterator(self, start: int = 0) -> Iterator[Batch]:
-    """Yields the batches from step `start` on, without end."""
-    step = start
-    while True:
-      yield self.batch(step)
-      step += 1
+    """Returns the batches from step `start` on, without end."""
+    return map(self.batch, itertools.count(start))
 
   def __iter__(self) -> Iterator[Batch]:
     return self.iterator()
@@ -78,8 +76,8 @@ class TrainBatches:
       for bucket in self.buckets:
         order = rng.permutation(len(bucket.rows))
         size = bucket.batch_size
-        for i in range(len(order) // size):
-          plan.append((bucket, order[i * size : (i + 1) * size]))
+        whole = len(order) // size * size
+        plan += [(bucket, rows) for rows in order[:whole].reshape(-1, size)]
       order = rng.permutation(len(plan))
       self._plans.update(epoch=epoch, plan=[plan[i] for i in order])
     return self._plans["plan"]
@@ -103,7 +101,7 @@ def train_batches(
   Args:
     arrays: the examples.
     batch_size: rows of a batch; with buckets, rows of the widest one.
-    seed: of the shuffles.
+    seed: seeds the shuffles.
     lengths: feature -> width of the batches; default the longest example.
     buckets: widths in rising order, or (inputs, targets) pairs of them. An
       example goes where it fits first; narrower batches have more rows, so that
@@ -127,8 +125,8 @@ def train_batches(
     if buckets:
       raise ValueError("packing and buckets exclude each other: choose one")
     rows = pack_rows(size, arrays.rows, full, seed)
-    made = [Bucket(full, batch_size, _filled(rows, batch_size))]
-    return TrainBatches(arrays, tuple(made), seed, packed=True)
+    bucket = Bucket(full, batch_size, _filled(rows, batch_size))
+    return TrainBatches(arrays, (bucket,), seed, packed=True)
   shapes = [(w, w) if isinstance(w, int) else tuple(w) for w in buckets or []]
   shapes = shapes or [full]
   if (size > shapes[-1]).any():
@@ -149,8 +147,8 @@ def train_batches(
       rows[i] = []
   used = [i for i in range(len(shapes)) if rows[i]]
   rows[used[-1]] = list(_filled(rows[used[-1]], sizes[used[-1]]))
-  made = [Bucket(shapes[i], sizes[i], tuple(rows[i])) for i in used]
-  return TrainBatches(arrays, tuple(made), seed)
+  filled = (Bucket(shapes[i], sizes[i], tuple(rows[i])) for i in used)
+  return TrainBatches(arrays, tuple(filled), seed)
 
 
 def _by_width(rows, size, shapes) -> list[list[tuple[int, ...]]]:
@@ -161,9 +159,8 @@ def _by_width(rows, size, shapes) -> list[list[tuple[int, ...]]]:
 
 def _filled(rows, batch_size: int) -> tuple:
   """Returns rows, repeated from the start where they do not fill a batch."""
-  times = -(-batch_size // len(rows)) if len(rows) < batch_size else 1
-  rows = tuple(rows) * times
-  return rows[:batch_size] if times > 1 else rows
+  size = max(batch_size, len(rows))
+  return tuple(itertools.islice(itertools.cycle(rows), size))
 
 
 def pack_rows(size, rows, widths, seed: int) -> list[tuple[int, ...]]:
@@ -175,8 +172,8 @@ def pack_rows(size, rows, widths, seed: int) -> list[tuple[int, ...]]:
   Args:
     size: [N, 2] tokens of inputs and targets.
     rows: [M] the examples to pack.
-    widths: of a row.
-    seed: of the order.
+    widths: most tokens of a row, inputs and targets.
+    seed: seeds the order.
   """
   order = np.random.default_rng([seed, len(rows)]).permutation(rows)
   packed, open_row, used = [], [], np.zeros(2, np.int64)
@@ -203,10 +200,13 @@ def model_features(
 ) -> Batch:
   """Returns what T5X's encoder-decoder models take, for some rows.
 
+  The arrays are those of seqio's EncDecFeatureConverter, which can only go
+  through a `tf.data` pipeline from its start; here any step's rows are indexed.
+
   Args:
     arrays: the examples.
     rows: B tuples of example indices; an empty tuple is an empty row.
-    widths: of inputs and targets.
+    widths: (inputs, targets), the padded widths.
     packed: whether to add segments and positions, from 1 and from 0.
 
   Returns:
@@ -224,17 +224,14 @@ def model_features(
     firsts = [row[0] if row else -1 for row in rows]
     inputs = arrays.padded("inputs", firsts, widths[0])
     targets = arrays.padded("targets", firsts, widths[1])
-  shifted = np.zeros_like(targets)
-  shifted[:, 1:] = targets[:, :-1]
-  if packed:
-    shifted[positions == 0] = 0
   batch = {
     "encoder_input_tokens": inputs,
     "decoder_target_tokens": targets,
-    "decoder_input_tokens": shifted,
+    "decoder_input_tokens": np.pad(targets, ((0, 0), (1, 0)))[:, :-1],
     "decoder_loss_weights": (targets > 0).astype(np.int32),
   }
   if packed:
+    batch["decoder_input_tokens"][positions == 0] = 0
     batch["encoder_segment_ids"] = input_segments
     batch["decoder_segment_ids"] = segments
     batch["encoder_positions"] = input_positions

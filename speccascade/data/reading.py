@@ -32,12 +32,12 @@ def from_task(
 
   Args:
     task: name, or a seqio Task or Mixture.
-    split: of the task.
+    split: the task's split.
     lengths: feature -> most tokens, end-of-sequence included; None: no limit.
     vocabulary: replaces the task's.
     num: the first examples only.
     use_cached: read what seqio's own cache holds.
-    seed: of preprocessors that draw.
+    seed: seeds preprocessors that draw.
     progress: show a bar on stderr.
 
   Raises:
@@ -185,14 +185,9 @@ def guarded_call(function, task):
 
 def guarded(iterator, task):
   """Yields from a data set, with faults as in `guarded_call`."""
-  iterator = iter(iterator)
-  while True:
-    try:
-      example = next(iterator)
-    except StopIteration:
-      return
-    except Exception as error:
-      raise _explained(error, task) from error
+  iterator, end = iter(iterator), object()
+  step = lambda: next(iterator, end)
+  while (example := guarded_call(step, task)) is not end:
     yield example
 
 

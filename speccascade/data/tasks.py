@@ -47,11 +47,9 @@ def get(name: str, vocabulary: Vocabulary | None = None):
   names = {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
   if name not in names:
     close = difflib.get_close_matches(str(name), sorted(names), n=3)
-    hint = (
-      f"did you mean {' or '.join(close)}?"
-      if close
-      else (f"there are {', '.join(sorted(names))}")
-    )
+    hint = f"there are {', '.join(sorted(names))}"
+    if close:
+      hint = f"did you mean {' or '.join(close)}?"
     raise ValueError(
       f"no task or mixture {name!r}, {hint} Tasks of your own are registered "
       "by a module that a gin file imports"
@@ -60,13 +58,11 @@ def get(name: str, vocabulary: Vocabulary | None = None):
   if vocabulary is None:
     return provider
   if isinstance(provider, seqio.Mixture):
-    return seqio.Mixture(
-      name,
-      [
-        (_with_vocabulary(task, vocabulary), provider.get_rate(task))
-        for task in provider.tasks
-      ],
+    rated = lambda task: (
+      _with_vocabulary(task, vocabulary),
+      provider.get_rate(task),
     )
+    return seqio.Mixture(name, [rated(task) for task in provider.tasks])
   return _with_vocabulary(provider, vocabulary)
 
 
@@ -97,11 +93,11 @@ def register(
   """Adds a text-to-text task to seqio's registry, once.
 
   Args:
-    name: of the task. One that is there already, such as T5's own, stays.
+    name: the task's name. One that is there already, such as T5's own, stays.
     source: a seqio data source.
     to_text: preprocessors up to the strings `inputs` and `targets`.
     metrics: names in `quality.METRICS`.
-    vocabulary: of both features; default T5's.
+    vocabulary: both features' vocabulary; default T5's.
   """
   if name in seqio.TaskRegistry.names():
     return
@@ -140,7 +136,7 @@ def register_text_task(
   it again with the same arguments changes nothing.
 
   Args:
-    name: of the task.
+    name: the task's name.
     train: files of the split, as `text_files.read` takes them: a JSONL path, a
       list of line files, or a prefix NAME for NAME.en and NAME.de; None for
       no such split.
@@ -226,7 +222,7 @@ def _gsm8k(example):
   def to_text(question, answer):
     return preprocess.gsm8k(question.decode(), answer.decode())
 
-  return _call(to_text, example["question"], example["answer"])
+  return _call(to_text, example, "question", "answer")
 
 
 @seqio.map_over_dataset
@@ -235,14 +231,13 @@ def _mmlu(example):
     choices = [choice.decode() for choice in choices]
     return preprocess.mmlu_prompt(question.decode(), choices), answer
 
-  return _call(
-    to_text, example["question"], example["choices"], example["answer"]
-  )
+  return _call(to_text, example, "question", "choices", "answer")
 
 
-def _call(function, *tensors):
+def _call(function, example, *names):
   """Returns inputs and targets that a Python function makes of bytes."""
-  inputs, targets = tf.numpy_function(function, tensors, [tf.string] * 2)
+  fields = [example[name] for name in names]
+  inputs, targets = tf.numpy_function(function, fields, [tf.string] * 2)
   return {
     "inputs": tf.ensure_shape(inputs, []),
     "targets": tf.ensure_shape(targets, []),
@@ -269,26 +264,15 @@ def read_mmlu(folder, split: str) -> list[dict]:
   folder = pathlib.Path(folder)
   tables = sorted((folder / split).glob("*.csv"))
   lines = folder / f"{split}.jsonl.gz"
+  fields = ("question", "choices", "answer")
   if tables:
-    rows = [
-      row
-      for path in tables
-      for row in csv.reader(path.read_text(encoding="utf-8").splitlines(True))
-    ]
-    return [
-      {"question": row[0], "choices": row[1:5], "answer": row[5]}
-      for row in rows
-    ]
+    texts = (path.read_text(encoding="utf-8") for path in tables)
+    rows = [r for text in texts for r in csv.reader(text.splitlines(True))]
+    return [dict(zip(fields, (row[0], row[1:5], row[5]))) for row in rows]
   if lines.is_file():
+    stored = ("question", "choices", "targets")
     rows = map(json.loads, text_files.read_lines(lines))
-    return [
-      {
-        "question": row["question"],
-        "choices": row["choices"],
-        "answer": row["targets"],
-      }
-      for row in rows
-    ]
+    return [dict(zip(fields, (row[key] for key in stored))) for row in rows]
   raise FileNotFoundError(
     f"no MMLU in {folder}: TFDS does not have it; unpack the authors' data.tar "
     f"(github.com/hendrycks/test) so that {folder / split} holds its CSV files"
@@ -309,59 +293,33 @@ def _mmlu_dataset(split, shuffle_files=False, seed=None):
 
 
 def _register_papers_tasks():
-  # T5's own task of this name; T5 tokenizes for BLEU as "intl".
-  register(
-    "wmt_t2t_ende_v003",
-    seqio.TfdsDataSource(tfds_name="wmt_t2t_translate/de-en:1.0.0"),
-    [
-      functools.partial(
-        _fields, prefix=preprocess.TRANSLATE, inputs="en", targets="de"
-      )
-    ],
-    ["bleu_intl", "chrf"],
+  fields = {
+    # T5's own task of this name; T5 tokenizes for BLEU as "intl".
+    "wmt_t2t_ende_v003": ("wmt_t2t_translate/de-en:1.0.0", "en", "de"),
+    # T5's task has version 3.1.0, which TFDS no longer builds; since then only
+    # a blank before a full stop went, and unused fields were added.
+    "cnn_dailymail_v002": ("cnn_dailymail:3.4.0", "article", "highlights"),
+    "xsum": ("xsum:1.1.0", "document", "summary"),
+  }
+  for name, (tfds_name, inputs, targets) in fields.items():
+    is_translation = inputs == "en"
+    prefix = preprocess.TRANSLATE if is_translation else preprocess.SUMMARIZE
+    register(
+      name,
+      seqio.TfdsDataSource(tfds_name=tfds_name),
+      [
+        functools.partial(
+          _fields, prefix=prefix, inputs=inputs, targets=targets
+        )
+      ],
+      ["bleu_intl", "chrf"] if is_translation else ["rouge"],
+    )
+  gsm8k = seqio.TfdsDataSource(tfds_name="gsm8k:1.0.0")
+  register("gsm8k_cot", gsm8k, [_gsm8k], ["gsm8k"])
+  mmlu = seqio.FunctionDataSource(
+    _mmlu_dataset, splits=("dev", "validation", "test")
   )
-  # T5's task has version 3.1.0, which TFDS no longer builds; since then only a
-  # blank before a full stop went, and fields that are not used were added.
-  register(
-    "cnn_dailymail_v002",
-    seqio.TfdsDataSource(tfds_name="cnn_dailymail:3.4.0"),
-    [
-      functools.partial(
-        _fields,
-        prefix=preprocess.SUMMARIZE,
-        inputs="article",
-        targets="highlights",
-      )
-    ],
-    ["rouge"],
-  )
-  register(
-    "xsum",
-    seqio.TfdsDataSource(tfds_name="xsum:1.1.0"),
-    [
-      functools.partial(
-        _fields,
-        prefix=preprocess.SUMMARIZE,
-        inputs="document",
-        targets="summary",
-      )
-    ],
-    ["rouge"],
-  )
-  register(
-    "gsm8k_cot",
-    seqio.TfdsDataSource(tfds_name="gsm8k:1.0.0"),
-    [_gsm8k],
-    ["gsm8k"],
-  )
-  register(
-    "mmlu_cot",
-    seqio.FunctionDataSource(
-      _mmlu_dataset, splits=("dev", "validation", "test")
-    ),
-    [_mmlu],
-    ["mmlu"],
-  )
+  register("mmlu_cot", mmlu, [_mmlu], ["mmlu"])
 
 
 _register_papers_tasks()

@@ -2,11 +2,13 @@
 
 import functools
 import hashlib
+import itertools
 import os
 import pathlib
 import tempfile
 
 import numpy as np
+import platformdirs
 
 from speccascade.checkpoints import storage
 from speccascade.data._tf import seqio
@@ -21,9 +23,9 @@ class Vocabulary(seqio.SentencePieceVocabulary):
   """A SentencePiece model that is read when it is first used.
 
   Args:
-    path: of the model file, local or on gs://; a remote one is kept in the
+    path: the model file, local or on gs://; a remote one is kept in the
       user's cache directory.
-    extra_ids: sentinels added behind the pieces; None means 100 for T5's own
+    extra_ids: sentinels added after the pieces; None means 100 for T5's own
       model, which every public T5 checkpoint has, and 0 for any other.
   """
 
@@ -77,13 +79,9 @@ class Vocabulary(seqio.SentencePieceVocabulary):
     It ends before the first end-of-sequence. Padding and ids past the pieces,
     which a model with a padded embedding can sample, are left out.
     """
-    kept = []
-    for i in np.asarray(ids).tolist():
-      if i == self.eos_id:
-        break
-      if 0 < i < self.vocab_size:
-        kept.append(i)
-    return self.tokenizer.decode(kept)
+    ids = np.asarray(ids).tolist()
+    kept = itertools.takewhile(lambda i: i != self.eos_id, ids)
+    return self.tokenizer.decode([i for i in kept if 0 < i < self.vocab_size])
 
 
 @functools.lru_cache(maxsize=16)
@@ -103,8 +101,8 @@ def check_fits(vocabulary, rows: int, model: str = "the model"):
   """Raises ValueError where a task's ids do not fit a model's embedding.
 
   Args:
-    vocabulary: of the task.
-    rows: of the embedding; more rows than pieces is the usual padding.
+    vocabulary: the task's vocabulary.
+    rows: the embedding's rows; more rows than pieces is the usual padding.
     model: what to call it.
   """
   if vocabulary.vocab_size > rows:
@@ -131,9 +129,9 @@ def _fetch(path: str) -> tuple[str, str]:
         f"no vocabulary at {path}: want the file of a SentencePiece model"
       )
     return str(local), hashlib.sha256(local.read_bytes()).hexdigest()
-  cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
   key = hashlib.sha256(path.encode()).hexdigest()[:16]
-  local = pathlib.Path(cache) / "speccascade" / "vocabularies" / f"{key}.model"
+  cache = platformdirs.user_cache_path("speccascade")
+  local = cache / "vocabularies" / f"{key}.model"
   if not local.is_file():
     folder, _, name = path.rpartition("/")
     try:

@@ -10,7 +10,7 @@ from speccascade.decoding.drafters.autoregressive import (
 from speccascade.decoding.drafters.cascade import cascade_drafter
 from speccascade.decoding.drafters.horizontal import HorizontalDrafter
 from speccascade.decoding.drafters.max_gram import MaxGramDrafter
-from speccascade.decoding.drafters.reviewed import ReviewedDrafter
+from speccascade.decoding.drafters.vertical import VerticalDrafter
 from speccascade.decoding.methods import METHODS, Method
 from speccascade.decoding.sampling import Sampling, row_keys
 from speccascade.decoding.target import Target, as_target, defer, defer_tokens
@@ -34,13 +34,13 @@ __all__ = [
   "LanguageModel",
   "MaxGramDrafter",
   "Method",
-  "ReviewedDrafter",
   "Rule",
   "Sampling",
   "Stats",
   "StopPolicy",
   "Target",
   "Trace",
+  "VerticalDrafter",
   "as_target",
   "cascade_drafter",
   "decoder",

@@ -1,23 +1,29 @@
 """A method with its static settings, as one compiled program: `Decoder`."""
 
+from collections.abc import Callable
 import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import rejection
+from speccascade.decoding import verification
 from speccascade.decoding.drafters.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
 )
-from speccascade.decoding.executions.bild import FALLBACK, bild
-from speccascade.decoding.executions.speculative import speculative
-from speccascade.decoding.families import Family
+from speccascade.decoding.execution import (
+  FIXED,
+  MAX_PROB,
+  TOKEN_PROB,
+  Execution,
+  LoopSettings,
+)
+from speccascade.decoding.families import choose
 from speccascade.decoding.methods import Method, family, find
 from speccascade.decoding.sampling import Sampling
-from speccascade.decoding.target import lossless
-from speccascade.decoding.types import Decoded
+from speccascade.decoding.target import Target
+from speccascade.decoding.types import Decoded, Drafter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +36,11 @@ class DraftLength:
     threshold: in [0, 1]; not used by "fixed".
   """
 
-  policy: str = "fixed"
+  policy: str = FIXED
   threshold: float = 0.0
 
   def __post_init__(self):
-    known = ("fixed", "max_prob", "token_prob")
+    known = (FIXED, MAX_PROB, TOKEN_PROB)
     if self.policy not in known:
       raise ValueError(
         f"draft length policy is {self.policy!r}; wanted one of"
@@ -44,6 +50,72 @@ class DraftLength:
       raise ValueError(
         f"draft length threshold is {self.threshold}; wanted a number in [0, 1]"
       )
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+  """What is compiled: all that is static of a decoder, or of a family of them.
+
+  Attributes:
+    execution: how the tokens are made.
+    targets: of the methods that share it; a call names one by its place.
+    compose: as in `Method`.
+    gamma: 1 where the execution has no blocks.
+    max_decode_len: most tokens of a row, EOS counted.
+    eos_id: id that ends a row.
+    bonus: "target" or "verifier".
+    verification: "token" or "block".
+    draft_length: a policy of `DraftLength`.
+    trace: whether to record who wrote each token.
+  """
+
+  execution: Execution
+  targets: tuple[Target | None, ...]
+  compose: Callable | None
+  gamma: int
+  max_decode_len: int
+  eos_id: int
+  bonus: str
+  verification: str
+  draft_length: str
+  trace: bool
+
+  def run(
+    self, drafter, verifier, inputs, rngs, alpha, threshold, sampling, index=0
+  ) -> Decoded:
+    """Decodes, while it is traced; arguments as of a call of `Decoder`.
+
+    Args:
+      drafter: as there, like the next three.
+      verifier: likewise.
+      inputs: likewise.
+      rngs: likewise.
+      alpha: scalar, as `Execution.host_alpha` made it.
+      threshold: scalar, of the draft length.
+      sampling: a `Sampling`.
+      index: int32 [], which of the targets.
+    """
+    stop = None
+    if self.draft_length != FIXED:
+      before_draw = self.draft_length == MAX_PROB
+      stop = StopPolicy(threshold, before_draw=before_draw)
+    if self.execution.has_blocks and not isinstance(drafter, Drafter):
+      if self.compose is not None:
+        drafter = self.compose(_models(drafter), self.gamma, alpha)
+      else:
+        drafter = AutoregressiveDrafter(drafter, self.gamma, stop, behind=0)
+    settings = LoopSettings(
+      sampling=sampling,
+      max_decode_len=self.max_decode_len,
+      eos_id=self.eos_id,
+      target=choose(self.targets, index),
+      alpha=alpha,
+      bonus=self.bonus,
+      verify=verification.VERIFY[self.verification],
+      stop=stop,
+      trace=self.trace,
+    )
+    return self.execution(drafter, verifier, inputs, rngs, settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,26 +162,21 @@ class Decoder:
         f"bonus is {self.bonus!r}; wanted 'target' (exact) or 'verifier' (as"
         " Algorithm 4 prints it)"
       )
-    if self.verification not in rejection.VERIFY:
+    if self.verification not in verification.VERIFY:
       raise ValueError(
         f"verification is {self.verification!r}; wanted one of"
-        f" {', '.join(rejection.VERIFY)}"
+        f" {', '.join(verification.VERIFY)}"
       )
-    policy = self.draft_length.policy
-    if policy != "fixed" and self.method.compose is not None:
+    policy, taken = self.draft_length.policy, self.method.draft_lengths
+    if policy not in taken:
       raise ValueError(
-        f"draft length {policy!r} means nothing to {self.method.label}, whose"
-        " drafter is composed of several; use 'fixed'"
-      )
-    if policy == "token_prob" and self.method.execution is bild:
-      raise ValueError(
-        f"draft length 'token_prob' means nothing to {self.method.label}, which"
-        " stops before a draw; use 'max_prob' and its threshold"
+        f"draft length {policy!r} means nothing to {self.method.label}; use"
+        f" {' or '.join(map(repr, taken))}"
       )
     if (
       self.verification == "block"
       and self.bonus == "verifier"
-      and self.method.target is not lossless
+      and not self.method.is_lossless
     ):
       raise ValueError(
         "block verification with bonus 'verifier' has no stated law unless the"
@@ -137,62 +204,62 @@ class Decoder:
         the rule to read.
     """
     self.check(drafter, verifier, alpha, sampling)
-    alpha = jnp.asarray(self.method.host_alpha(alpha), jnp.float32)
-    threshold = self.draft_length.threshold
-    if self.method.execution is bild and self.draft_length.policy == "fixed":
-      threshold = FALLBACK
-    static, index = self.program(sampling.greedy)
+    execution = self.method.execution
+    program, index = self.program(sampling.greedy)
     return _run(
-      static,
-      drafter if self.method.needs_drafter else None,
-      verifier if self.method.needs_verifier else None,
+      program,
+      drafter if execution.needs_drafter else None,
+      verifier if execution.needs_verifier else None,
       inputs,
       rngs,
-      alpha,
-      jnp.asarray(threshold, jnp.float32),
+      jnp.asarray(execution.host_alpha(alpha), jnp.float32),
+      jnp.asarray(self.draft_length.threshold, jnp.float32),
       sampling,
       jnp.asarray(index, jnp.int32),
     )
 
-  def program(self, greedy: bool) -> "tuple[Decoder, int]":
-    """Returns the decoder whose program a call runs, and the place of the
-    method's target in it.
+  def program(self, greedy: bool) -> tuple[Program, int]:
+    """Returns what a call runs, and the place of the method's target in it.
 
     Args:
       greedy: whether at temperature 0.
     """
-    method, index = self.method, 0
+    method = self.method
     members = family(method, greedy) if self.shared else [method]
-    if len(members) > 1:
-      index = members.index(method)
-      targets = Family(tuple(member.target for member in members))
-      method = Method(method.execution, targets, "Family")
-    settings = {"method": method, "shared": False}
-    settings["draft_length"] = dataclasses.replace(
-      self.draft_length, threshold=0.0
+    has_blocks = method.execution.has_blocks
+    program = Program(
+      execution=method.execution,
+      targets=tuple(member.target for member in members),
+      compose=method.compose,
+      gamma=self.gamma if has_blocks else 1,
+      max_decode_len=self.max_decode_len,
+      eos_id=self.eos_id,
+      bonus=self.bonus,
+      verification=self.verification,
+      draft_length=self.draft_length.policy,
+      trace=self.trace,
     )
-    if not method.has_blocks:
-      settings["gamma"] = 1
-    return dataclasses.replace(self, **settings), index
+    return program, members.index(method)
 
   def check(self, drafter, verifier, alpha: float, sampling: Sampling):
     """Checks what a call gets, without decoding; raises as a call does."""
     method = self.method
+    execution = method.execution
     for role, model, needed in (
-      ("drafter", drafter, method.needs_drafter),
-      ("verifier", verifier, method.needs_verifier),
+      ("drafter", drafter, execution.needs_drafter),
+      ("verifier", verifier, execution.needs_verifier),
     ):
       if needed and model is None:
         raise ValueError(f"{method.label} needs a {role}; none was given")
     drafters = () if drafter is None else _models(drafter)
-    is_composed = hasattr(drafter, "propose")
+    is_composed = isinstance(drafter, Drafter)
     policy = self.draft_length.policy
-    if is_composed and policy != "fixed":
+    if is_composed and policy != FIXED:
       raise ValueError(
         f"draft length {policy!r} means nothing to the drafter given, a"
         f" {type(drafter).__name__}; use 'fixed', or give it a stop of its own"
       )
-    if not is_composed and method.needs_drafter:
+    if not is_composed and execution.needs_drafter:
       wanted = method.num_drafters
       if method.compose is None and len(drafters) != 1:
         raise ValueError(
@@ -229,38 +296,6 @@ class Decoder:
         " spec_cascade_token_v3"
       )
 
-  def run(
-    self, drafter, verifier, inputs, rngs, alpha, threshold, sampling, index=0
-  ) -> Decoded:
-    """The traced part of a call; arguments as there, already checked."""
-    target = self.method.target
-    if isinstance(target, Family):
-      target = target.choose(index)
-    settings = {
-      "target": target,
-      "alpha": alpha,
-      "sampling": sampling,
-      "max_decode_len": self.max_decode_len,
-      "eos_id": self.eos_id,
-      "trace": self.trace,
-    }
-    if self.method.execution is speculative:
-      if hasattr(drafter, "propose"):
-        pass
-      elif self.method.compose is not None:
-        drafter = self.method.compose(_models(drafter), self.gamma, alpha)
-      else:
-        stop = None
-        if self.draft_length.policy != "fixed":
-          before = self.draft_length.policy == "max_prob"
-          stop = StopPolicy(threshold, before_draw=before)
-        drafter = AutoregressiveDrafter(drafter, self.gamma, stop, behind=0)
-      settings["bonus"] = self.bonus
-      settings["verify"] = rejection.VERIFY[self.verification]
-    if self.method.execution is bild:
-      settings["fallback"] = threshold
-    return self.method.execution(drafter, verifier, inputs, rngs, **settings)
-
 
 def _models(drafter) -> tuple:
   """Returns the drafter, or drafters, as a tuple."""
@@ -268,12 +303,8 @@ def _models(drafter) -> tuple:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _run(
-  decoder, drafter, verifier, inputs, rngs, alpha, threshold, sampling, index
-):
-  return decoder.run(
-    drafter, verifier, inputs, rngs, alpha, threshold, sampling, index
-  )
+def _run(program, *arguments) -> Decoded:
+  return program.run(*arguments)
 
 
 def decoder(name: str, **settings) -> Decoder:

@@ -20,6 +20,7 @@ import numpy as np
 
 from speccascade.decoding import numerics
 from speccascade.decoding.numerics import entropy, max_prob, total_variation
+from speccascade.decoding.types import RuleFunction, check_shape
 
 FINITE = math.inf  # as an open end: any finite number
 
@@ -73,6 +74,11 @@ class Interval:
     return f"{left}{low:.6g}, {high:.6g}{right}"
 
 
+def defers(left, right):
+  """Whether a rule defers, from its two sides: strictly below; [...] bool."""
+  return left < right
+
+
 @dataclasses.dataclass(frozen=True)
 class Rule:
   """A rule function with what is known of it before it is called.
@@ -86,7 +92,7 @@ class Rule:
       real confidence (not a one-hot proposal).
   """
 
-  function: Callable
+  function: RuleFunction
   interval: Interval
   per_token: bool
   needs_verifier: bool
@@ -95,7 +101,11 @@ class Rule:
   def __call__(self, q, p=None, *, alpha, sampled=None):
     if p is None and self.needs_verifier:
       raise TypeError(f"rule {self.name} needs the verifier's p")
-    return self.function(q, p, alpha=alpha, sampled=sampled)
+    sides = self.function(q, p, alpha=alpha, sampled=sampled)
+    for side, values in zip(("left", "right"), sides):
+      wanted = q.shape if self.per_token else q.shape[:-1]
+      check_shape(f"the {side} side of rule {self.name}", values, wanted)
+    return sides
 
   @property
   def name(self) -> str:

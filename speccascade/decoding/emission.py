@@ -5,6 +5,7 @@ block that is written past the end: `dynamic_update_slice` clamps its start
 silently and would overwrite good tokens.
 """
 
+from flax import struct
 import jax
 import jax.numpy as jnp
 
@@ -83,27 +84,90 @@ def zero_stats(rows: int, width: int, num_models: int = 1) -> Stats:
   )
 
 
-def finish(
-  tokens: Array,
-  length: Array,
-  stats: Stats,
-  trace: Trace | None,
-  bad_step: Array,
-  max_decode_len: int,
-) -> Decoded:
-  """Returns the result: buffers without start token and slack, 0 behind EOS.
+@struct.dataclass
+class Carry:
+  """State of every loop. L = buffer size.
+
+  Attributes:
+    tokens: [B, L] int32, start token first.
+    length: [B] int32, tokens written; finished rows keep it.
+    done: [B] bool.
+    bad_step: [B] int32, -1 where all is well.
+    models: the states of the models, a pytree. Of a speculative loop those of
+      drafter and verifier; the verifier's holds `length - 1` tokens.
+    stats: counters.
+    trace: buffers aligned with `tokens`, or None.
+  """
+
+  tokens: Array
+  length: Array
+  done: Array
+  bad_step: Array
+  models: object
+  stats: Stats
+  trace: Trace | None
+
+
+def start(rows: int, size: int, models, stats: Stats, trace, done) -> Carry:
+  """Returns the carry of a loop that has written nothing but start tokens.
 
   Args:
-    tokens: [B, L] int32, start token first.
-    length: [B] int32, start token counted.
-    stats: counters.
-    trace: buffers [B, L, ...] aligned with `tokens`, or None.
-    bad_step: [B] int32.
-    max_decode_len: T.
+    rows: B.
+    size: slots of the token buffer.
+    models: states of the models.
+    stats: counters at 0.
+    trace: empty buffers, or None.
+    done: [B] bool, rows that are not decoded at all.
   """
-  emitted = length - 1
+  return Carry(
+    tokens=start_tokens(rows, size),
+    length=jnp.ones((rows,), jnp.int32),
+    done=done,
+    bad_step=jnp.full((rows,), -1, jnp.int32),
+    models=models,
+    stats=stats,
+    trace=trace,
+  )
+
+
+def commit(
+  carry: Carry, new: Array, num: Array, fault: Array, settings
+) -> tuple[Carry, Array]:
+  """Writes a block, cut at its EOS, the length limit and the first fault.
+
+  Args:
+    carry: rows that are done stay as they are.
+    new: [B, N] int32 tokens.
+    num: [B] int32 of them to write.
+    fault: [B] int32, the first that rests on a law that is no distribution; the
+      row ends there unless it ended before. N or more where none does.
+    settings: `LoopSettings`.
+
+  Returns:
+    The carry, and [B] int32 tokens emitted.
+  """
+  active = ~carry.done
+  room = settings.max_decode_len + 1 - carry.length
+  emitted, ended = cut(new, jnp.minimum(num, fault), room, settings.eos_id)
+  emitted = jnp.where(active, emitted, 0)
+  bad = active & ~ended & (fault < num)
+  length = carry.length + emitted
+  carry = carry.replace(
+    tokens=write_block(carry.tokens, new, carry.length),
+    length=length,
+    done=carry.done | ended | bad,
+    bad_step=jnp.where(bad, length - 1, carry.bad_step),
+  )
+  return carry, emitted
+
+
+def finish(carry: Carry, max_decode_len: int) -> Decoded:
+  """Returns the result: buffers without start token and slack, 0 after EOS."""
+  emitted = carry.length - 1
   inside = jnp.arange(max_decode_len)[None] < emitted[:, None]
-  tokens = jnp.where(inside, tokens[:, 1 : max_decode_len + 1], 0)
-  if trace is not None:
-    trace = jax.tree.map(lambda x: x[:, 1 : max_decode_len + 1], trace)
-  return Decoded(tokens, emitted, stats, trace, bad_step)
+  tokens, trace = (
+    jax.tree.map(lambda x: x[:, 1 : max_decode_len + 1], buffers)
+    for buffers in (carry.tokens, carry.trace)
+  )
+  tokens = jnp.where(inside, tokens, 0)
+  return Decoded(tokens, emitted, carry.stats, trace, carry.bad_step)

@@ -1,11 +1,10 @@
 """Several targets behind one compiled program, one of them chosen as it runs.
 
 Methods of one execution differ in their target alone, a few operations beside
-two models, and a program takes seconds to compile. A family of them is one
-program in which a traced number says which target it is.
+two models, and a program takes seconds to compile. A program of many targets
+takes the chosen one's number as a traced argument.
 """
 
-from collections.abc import Callable
 import dataclasses
 import functools
 
@@ -18,26 +17,11 @@ Array = jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
-class Family:
-  """Targets that share a program; static.
+class Choice:
+  """What executions use of a `Target`; only the chosen one is computed.
 
   Attributes:
     targets: alike in what they need of the drafter.
-  """
-
-  targets: tuple[Target, ...]
-
-  def choose(self, index: Array) -> "Choice":
-    """Returns the target of a traced number, int32 []."""
-    return Choice(self.targets, index)
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-  """A `Target` to executions; only the chosen one is computed.
-
-  Attributes:
-    targets: of the family.
     index: int32 [], traced.
   """
 
@@ -48,33 +32,34 @@ class Choice:
   def uses_q(self) -> bool:
     return self.targets[0].uses_q
 
-  def switch(self, branch: Callable, *operands):
+  @property
+  def reads_tokens(self) -> Array:
+    """[] bool; see `Target`."""
+    flags = [target.reads_tokens for target in self.targets]
+    return jnp.asarray(flags)[self.index]
+
+  def at(self, q, p, tokens, *, alpha, sampled) -> tuple[Array, Array, Array]:
+    """See `Target.at`."""
+    return self._switch(
+      lambda target, q, p, alpha, sampled: target.at(
+        q, p, tokens, alpha=alpha, sampled=sampled
+      ),
+      q,
+      p,
+      alpha,
+      sampled,
+    )
+
+  def early(self, q, alpha) -> tuple[Array, Array]:
+    """See `Target.early`."""
+    return self._switch(lambda target, *x: target.early(*x), q, alpha)
+
+  def _switch(self, branch, *operands):
     """Returns `branch(target, *operands)` of the chosen target."""
-    branches = [functools.partial(branch, one) for one in self.targets]
+    branches = [functools.partial(branch, target) for target in self.targets]
     return jax.lax.switch(self.index, branches, *operands)
 
-  def __call__(self, q, p, *, alpha=0.0, sampled=None):
-    def call(target, q, p, alpha, sampled):
-      return target(q, p, alpha=alpha, sampled=sampled)
 
-    return self.switch(call, q, p, alpha, sampled)
-
-
-def read(target: Target | Choice, function: Callable, *operands):
-  """Returns `function(target, *operands)`, of the chosen target of a choice.
-
-  Args:
-    target: one, or a choice.
-    function: gives results of one shape and dtype for all targets.
-    *operands: arrays, and pytrees of them.
-  """
-  if isinstance(target, Choice):
-    return target.switch(function, *operands)
-  return function(target, *operands)
-
-
-def flag(target: Target | Choice, has: Callable[[Target], bool]) -> Array:
-  """Returns [] bool, whether the target, or the chosen one, has a property."""
-  if isinstance(target, Choice):
-    return jnp.asarray([has(one) for one in target.targets])[target.index]
-  return jnp.asarray(has(target))
+def choose(targets: tuple[Target, ...], index: Array) -> Target | Choice:
+  """Returns the target of a number; one alone is itself, without a branch."""
+  return targets[0] if len(targets) == 1 else Choice(targets, index)

@@ -7,8 +7,6 @@ covers the table. Labels are those of the papers.
 from collections.abc import Callable
 import dataclasses
 import difflib
-import functools
-import math
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,14 +15,18 @@ from speccascade.decoding import deferral
 from speccascade.decoding.drafters.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafters.cascade import cascade_drafter
 from speccascade.decoding.drafters.max_gram import MaxGramDrafter
-from speccascade.decoding.drafters.reviewed import ReviewedDrafter
+from speccascade.decoding.drafters.vertical import VerticalDrafter
+from speccascade.decoding.execution import FIXED, Execution
 from speccascade.decoding.executions.autoregressive import (
   drafter_alone,
   verifier_alone,
 )
 from speccascade.decoding.executions.bild import bild
 from speccascade.decoding.executions.oracle_cascade import oracle_cascade
-from speccascade.decoding.executions.sequence_cascade import sequence_cascade
+from speccascade.decoding.executions.sequence_cascade import (
+  per_token_sequence,
+  sequence_cascade,
+)
 from speccascade.decoding.executions.sequential_cascade import (
   sequential_cascade,
 )
@@ -40,8 +42,6 @@ from speccascade.decoding.target import (
   mentored,
 )
 from speccascade.decoding.types import Drafter
-
-per_token_sequence = functools.partial(sequence_cascade, per_token=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Method:
     num_drafters: neural drafters that `compose` takes at least, largest first.
   """
 
-  execution: Callable
+  execution: Execution
   target: Target | None
   label: str
   greedy_only: bool = False
@@ -77,21 +77,41 @@ class Method:
     return self.target.interval
 
   @property
+  def is_lossless(self) -> bool:
+    """Whether the output has one model's own law."""
+    return self.target is not None and self.target.is_lossless
+
+  @property
   def uses_alpha(self) -> bool:
-    return self.target is not lossless
+    return not self.is_lossless
 
   @property
   def has_blocks(self) -> bool:
-    """Whether gamma means anything to it."""
-    return self.execution is speculative
+    return self.execution.has_blocks
 
   @property
   def needs_drafter(self) -> bool:
-    return self.execution is not verifier_alone
+    return self.execution.needs_drafter
 
   @property
   def needs_verifier(self) -> bool:
-    return self.execution is not drafter_alone
+    return self.execution.needs_verifier
+
+  @property
+  def draft_lengths(self) -> tuple[str, ...]:
+    """The policies of `DraftLength` that it can run."""
+    return self.execution.draft_lengths if self.compose is None else (FIXED,)
+
+  @property
+  def law(self) -> str:
+    """What it samples from, in a few words."""
+    if self.execution.law:
+      return self.execution.law
+    known = {
+      "lossless": "p",
+      "ensemble": "alpha q + (1 - alpha) p, at temperature 0 too",
+    }
+    return known.get(self.target.name, f"T[{self.target.name}](q, p)")
 
   def check_alpha(self, alpha: float, vocab_size: int):
     """Raises ValueError where alpha is outside the range."""
@@ -104,16 +124,6 @@ class Method:
       raise ValueError(
         f"alpha is {given}{rounded}; {self.label} takes {wanted}"
       )
-
-  def host_alpha(self, alpha: float) -> float:
-    """Returns what the execution gets for alpha.
-
-    The sequence cascade compares log-probabilities with log(1 - alpha), made
-    here in float64.
-    """
-    if self.execution in (sequence_cascade, per_token_sequence):
-      return math.log1p(-alpha) if alpha < 1 else -math.inf
-    return alpha
 
 
 def _chow_cascade(execution, label, **known) -> Method:
@@ -148,7 +158,7 @@ def _reviewed_pair(inner: Target) -> Callable:
 
   def compose(models, gamma, alpha) -> Drafter:
     medium, small = models
-    return ReviewedDrafter(
+    return VerticalDrafter(
       drafter=AutoregressiveDrafter(small, gamma, behind=gamma + 1),
       reviewer=medium,
       alpha=alpha,
@@ -323,6 +333,11 @@ def find(name: str) -> Method:
   return METHODS[name]
 
 
+def _has_family(method: Method) -> bool:
+  has_choice = method.target is not None and not method.is_lossless
+  return has_choice and method.compose is None
+
+
 def family(method: Method, greedy: bool) -> list[Method]:
   """Returns the methods that differ from one in their target alone, it among
   them: those that can share its program.
@@ -335,13 +350,12 @@ def family(method: Method, greedy: bool) -> list[Method]:
   def is_alike(other: Method) -> bool:
     return (
       other.execution is method.execution
-      and other.compose is None
-      and other.target not in (None, lossless)
+      and _has_family(other)
       and other.target.uses_q == method.target.uses_q
       and (greedy or not other.greedy_only)
     )
 
-  if method.target in (None, lossless) or method.compose is not None:
+  if not _has_family(method):
     return [method]
   members = [other for other in METHODS.values() if is_alike(other)]
   return members if method in members else [method]

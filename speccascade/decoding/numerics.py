@@ -94,7 +94,7 @@ def normalise(weights: Array, otherwise: Array) -> Array:
 
 
 def residual(pi: Array, q: Array) -> Array:
-  """Returns norm(max(0, pi - q)), the law of the token after a rejection.
+  """Returns norm(max(0, pi - q)), the law of the token after a verification.
 
   Where pi equals q a rejection has probability 0, but rounding can reach it:
   the residual then falls back to pi.

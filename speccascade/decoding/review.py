@@ -8,9 +8,17 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import emission, feeding, rejection
+from speccascade.decoding import emission, feeding, verification
 from speccascade.decoding import sampling as sampling_lib
-from speccascade.decoding.types import Drafter, LanguageModel, Proposal, Verdict
+from speccascade.decoding.types import (
+  Drafter,
+  LanguageModel,
+  Proposal,
+  ScoreFunction,
+  Verdict,
+  VerifyFunction,
+  check_shape,
+)
 
 Array = jax.Array
 
@@ -30,6 +38,9 @@ class Review:
     p1: [B, G+1, V] the verifier's laws at temperature 1.
     p: [B, G+1, V] as sampled.
     pi: [B, G+1, V] the target's, the bonus row as the bonus was drawn.
+    left: [B, G+1] the rule's sides at the drafts, NaN where there is no rule;
+      a token rule says nothing of the bonus position.
+    right: [B, G+1].
     passes: [B] int32, forward passes of the verifier.
     fault: [B] int32, the first token of `new` that rests on a law that is no
       distribution; G+1 where none does. A fault after a rejected draft is none.
@@ -42,6 +53,8 @@ class Review:
   p1: Array
   p: Array
   pi: Array
+  left: Array
+  right: Array
   passes: Array
   fault: Array
 
@@ -118,9 +131,9 @@ def review(
   alpha: Array,
   sampling: sampling_lib.Sampling,
   bonus: str = "target",
-  verify=rejection.token_verify,
+  verify: VerifyFunction = verification.token_verify,
   spare_copies: bool = False,
-  score=score,
+  score: ScoreFunction = score,
 ) -> tuple[tuple, Review]:
   """Drafts a block after `tokens[b, :length[b]]` and has it verified.
 
@@ -155,11 +168,17 @@ def review(
     active=active,
   )
 
+  _check_proposal(proposal, (length.shape[0], width), drafter.vocab_size)
+
   verifier_state, logits, passes = score(
     verifier, states[1], tokens, length, proposal, active
   )
+  check_shape("logits of the verifier", logits, proposal.q.shape)
   p1, p = sampling.laws(logits)
-  pi = target(proposal.q1, p1, alpha=alpha, sampled=(proposal.q, p))
+  drafts = jnp.pad(proposal.tokens, ((0, 0), (0, 1)))
+  pi, left, right = target.at(
+    proposal.q1, p1, drafts, alpha=alpha, sampled=(proposal.q, p)
+  )
   at_bonus = step == proposal.count[:, None]
   if target.uses_q and bonus == "verifier":
     pi = jnp.where(at_bonus[..., None], p, pi)
@@ -174,7 +193,7 @@ def review(
   verdict = verify(
     proposal.tokens, proposal.count, proposal.q, pi, u_accept, u_draw[:, 0]
   )
-  drafts = jnp.pad(proposal.tokens, ((0, 0), (0, 1)))
+  _check_verdict(verdict, length.shape)
   end = verdict.num_accepted[:, None]
   new = jnp.where(step < end, drafts, 0)
   new = jnp.where(step == end, verdict.token[:, None], new)
@@ -190,6 +209,27 @@ def review(
     p1=p1,
     p=p,
     pi=pi,
+    left=left,
+    right=right,
     passes=passes,
     fault=jnp.min(place, axis=1),
   )
+
+
+def _check_proposal(proposal: Proposal, shape: tuple[int, int], size: int):
+  """Checks a proposal of [B, G] tokens over V ids."""
+  rows, width = shape
+  for name, wanted in (
+    ("tokens", shape),
+    ("count", (rows,)),
+    ("q", (rows, width + 1, size)),
+    ("q1", (rows, width + 1, size)),
+    ("copied", (rows, width + 1)),
+    ("bad", (rows, width + 1)),
+  ):
+    check_shape(f"{name} of a proposal", getattr(proposal, name), wanted)
+
+
+def _check_verdict(verdict: Verdict, shape: tuple[int]):
+  for name in ("num_accepted", "token", "examined", "read"):
+    check_shape(f"{name} of a verdict", getattr(verdict, name), shape)

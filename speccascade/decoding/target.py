@@ -1,21 +1,24 @@
 """Target distributions: what the emitted tokens are drawn from.
 
-A target is one pure function `target(q, p, *, alpha, sampled) -> pi` [..., V].
-`q`, `p` are at temperature 1 (confidences), `sampled` is the pair that is drawn
-from; pi is a mix of `sampled`. Any exact verifier step turns drafts of the
-sampled q into draws of pi.
+A target is one pure function `target(q, p, *, alpha, sampled)` that returns
+(pi, left, right): pi [..., V] is a mix of `sampled`, the pair that is drawn
+from, and left and right are the two sides of the rule that made it, which says
+who deferred. `q`, `p` are at temperature 1 (confidences). Any exact verifier
+step turns drafts of the sampled q into draws of pi.
 """
 
 from collections.abc import Callable
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding import deferral, numerics
-from speccascade.decoding.deferral import Interval, Rule
+from speccascade.decoding.deferral import Interval, Rule, defers
 from speccascade.decoding.numerics import residual
+from speccascade.decoding.types import TargetFunction, check_shape
 
 Array = jax.Array
 
@@ -32,9 +35,11 @@ class Target:
   """A target function with what is known of it before it is called.
 
   Attributes:
-    function: `(q, p, *, alpha, sampled) -> pi`.
+    function: `(q, p, *, alpha, sampled) -> (pi, left, right)`; the last two
+      are the rule's sides, None where there is no rule.
     name: as in error messages.
     interval: the range of alpha.
+    is_lossless: whether pi is the sampled p itself; alpha then means nothing.
     uses_q: whether pi depends on the drafter at all; the bonus position of such
       a target needs one more drafter step.
     needs_confidence: whether it reads q at temperature 1, and so refuses a
@@ -42,29 +47,83 @@ class Target:
     rule: the deferral rule inside, or None.
   """
 
-  function: Callable
+  function: TargetFunction
   name: str
   interval: Interval = ANY
+  is_lossless: bool = False
   uses_q: bool = True
   needs_confidence: bool = False
   rule: Rule | None = None
 
   def __call__(self, q, p, *, alpha=0.0, sampled=None):
+    """Returns (pi [..., V], left, right), the sides [...] or [..., V] or None.
+
+    Args:
+      q: [..., V] drafter probabilities at temperature 1.
+      p: [..., V] verifier probabilities at temperature 1.
+      alpha: scalar.
+      sampled: the pair (q, p) that is drawn from; None means q and p.
+    """
     sampled = (q, p) if sampled is None else sampled
     alpha = jnp.asarray(alpha, sampled[1].dtype)
     return self.function(q, p, alpha=alpha, sampled=sampled)
 
+  def probs(self, q, p, *, alpha=0.0, sampled=None) -> Array:
+    """Returns pi alone, [..., V]; arguments as of a call."""
+    return self(q, p, alpha=alpha, sampled=sampled)[0]
+
+  def at(self, q, p, tokens, *, alpha, sampled) -> tuple[Array, Array, Array]:
+    """Returns (pi [..., V], left [...], right [...]), the sides at the tokens.
+
+    A token rule is read at `tokens` [...], or at what this function of pi
+    gives; without a rule the sides are NaN.
+    """
+    pi, left, right = self(q, p, alpha=alpha, sampled=sampled)
+    tokens = tokens(pi) if callable(tokens) else tokens
+    check_shape(f"pi of target {self.name}", pi, sampled[1].shape)
+    if left is None:
+      left = right = jnp.full(tokens.shape, jnp.nan, pi.dtype)
+    elif self.reads_tokens:
+      left, right = (
+        jnp.take_along_axis(side, tokens[..., None], axis=-1)[..., 0]
+        for side in (left, right)
+      )
+    return pi, left, right
+
+  def early(self, q, alpha) -> tuple[Array, Array]:
+    """Returns the sides [...] of a rule of q alone, before p exists."""
+    return self.rule(q, alpha=jnp.asarray(alpha, q.dtype))
+
+  @property
+  def reads_tokens(self) -> bool:
+    """Whether it has a rule that is read at a token."""
+    return self.rule is not None and self.rule.per_token
+
 
 def target(**known):
-  """Returns a decorator that makes a function a `Target`; fields as there."""
+  """Returns a decorator that makes `(q, p, ...) -> pi` a `Target` without rule.
+
+  Args:
+    **known: fields of `Target`.
+  """
 
   def decorate(function):
-    return Target(function=function, name=function.__name__, **known)
+    return Target(_alone(function), name=function.__name__, **known)
 
   return decorate
 
 
-@target(uses_q=False)
+def _alone(function: Callable) -> TargetFunction:
+  """Returns a function of pi as one of (pi, no sides)."""
+
+  @functools.wraps(function)
+  def with_sides(q, p, *, alpha, sampled):
+    return function(q, p, alpha=alpha, sampled=sampled), None, None
+
+  return with_sides
+
+
+@target(uses_q=False, is_lossless=True)
 def lossless(q, p, *, alpha, sampled):
   """The verifier itself: pi = p. alpha is not used.
 
@@ -131,10 +190,10 @@ def _optimal_lossy(q, p, keep):
     raised = p * s > q
     mass_p = jnp.sum(jnp.where(raised, p, 0), axis=-1, keepdims=True)
     mass_q = jnp.sum(jnp.where(raised, q, 0), axis=-1, keepdims=True)
-    found = jnp.where(
+    lower = jnp.where(
       mass_p > 0, (rejected + mass_q) / jnp.where(mass_p > 0, mass_p, 1), s
     )
-    return step + 1, found, jnp.any(found != s)
+    return step + 1, lower, jnp.any(lower != s)
 
   start = (0, jnp.ones_like(rejected), jnp.array(True))
   _, s, _ = jax.lax.while_loop(moves, newton, start)
@@ -196,7 +255,8 @@ def defer(rule: Rule) -> Target:
 
   def function(q, p, *, alpha, sampled):
     left, right = rule(q, p, alpha=alpha, sampled=sampled)
-    return jnp.where((left < right)[..., None], sampled[1], sampled[0])
+    pi = jnp.where(defers(left, right)[..., None], sampled[1], sampled[0])
+    return pi, left, right
 
   return _lift(rule, function)
 
@@ -213,9 +273,9 @@ def defer_tokens(rule: Rule) -> Target:
   def function(q, p, *, alpha, sampled):
     left, right = rule(q, p, alpha=alpha, sampled=sampled)
     q, p = sampled
-    dropped = left < right
+    dropped = defers(left, right)
     eta = jnp.sum(jnp.where(dropped, q, 0), axis=-1, keepdims=True)
-    return jnp.where(dropped, 0, q) + eta * p
+    return jnp.where(dropped, 0, q) + eta * p, left, right
 
   return _lift(rule, function)
 
@@ -237,17 +297,15 @@ def as_target(function: Callable, **known) -> Target:
   further keywords are fields of `Target`.
 
   >>> mix = as_target(lambda q, p: (q + p) / 2)
-  >>> float(mix(jnp.array([1.0, 0.0]), jnp.array([0.5, 0.5]))[0])
+  >>> float(mix.probs(jnp.array([1.0, 0.0]), jnp.array([0.5, 0.5]))[0])
   0.75
   """
 
-  def wrapped(q, p, *, alpha, sampled):
-    return function(*sampled)
-
   name = known.pop("name", getattr(function, "__name__", "target"))
-  made = Target(function=wrapped, name=name, **known)
-  check(made)
-  return made
+  of_sampled = lambda q, p, *, alpha, sampled: function(*sampled)
+  result = Target(_alone(of_sampled), name=name, **known)
+  check(result)
+  return result
 
 
 def check(
@@ -274,7 +332,7 @@ def check(
   else:
     alphas = [alpha]
   for a in alphas:
-    pi = np.asarray(candidate(q, p, alpha=a, sampled=(q, p)))
+    pi = np.asarray(candidate.probs(q, p, alpha=a, sampled=(q, p)))
     where = f"target {candidate.name} at alpha {a:g}"
     if pi.shape != p.shape:
       raise ValueError(

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import emission, families, numerics
+from speccascade.decoding import emission, numerics
 from speccascade.decoding.types import Trace
 
 Array = jax.Array
@@ -29,44 +29,6 @@ def empty(rows: int, size: int, vocab_size: int) -> Trace:
     q_prob=full(jnp.nan, jnp.float32, top),
     p_top=full(0, jnp.int32, top),
     p_prob=full(jnp.nan, jnp.float32, top),
-  )
-
-
-def sides(target, q1, p1, q, p, tokens, alpha) -> tuple[Array, Array]:
-  """Returns the rule's (left, right) at each position, [B, N]; NaN if no rule.
-
-  Args:
-    target: the `Target`.
-    q1: [B, N, V] or None.
-    p1: [B, N, V] or None.
-    q: [B, N, V] sampled law, or None.
-    p: [B, N, V] sampled law, or None.
-    tokens: [B, N] int32, the emitted tokens: a token rule is read at them.
-    alpha: scalar.
-  """
-  return families.read(target, _sides, q1, p1, q, p, tokens, alpha)
-
-
-def _sides(target, q1, p1, q, p, tokens, alpha):
-  rule = target.rule
-  known = p1 if q1 is None else q1
-  if rule is None:
-    nothing = jnp.full(tokens.shape, jnp.nan, known.dtype)
-    return nothing, nothing
-  alpha = jnp.asarray(alpha, known.dtype)
-  sampled = None if q is None or p is None else (q, p)
-  left, right = rule(q1, p1, alpha=alpha, sampled=sampled)
-  if rule.per_token:
-    index = tokens[..., None]
-    left = jnp.take_along_axis(left, index, axis=-1)[..., 0]
-    right = jnp.take_along_axis(right, index, axis=-1)[..., 0]
-  return left, right
-
-
-def reads_tokens(target) -> Array:
-  """Returns [] bool, whether the target has a rule that is read at a token."""
-  return families.flag(
-    target, lambda one: one.rule is not None and one.rule.per_token
   )
 
 

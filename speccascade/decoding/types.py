@@ -8,13 +8,37 @@ Axes: B rows, S source length, L token buffer, N fed tokens, R read positions,
 G block width, V vocabulary.
 """
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
 from flax import struct
 import jax
 
 Array = jax.Array
 State = Any  # a pytree; every leaf has axis 0 = B
+
+# What users and modules pass in; each is documented where it is called.
+# (q, p, *, alpha, sampled) -> (left, right): `deferral.Rule`.
+RuleFunction = Callable[..., tuple[Array, Array]]
+# (q, p, *, alpha, sampled) -> (pi, left, right): `target.Target`.
+TargetFunction = Callable[..., tuple[Array, Array | None, Array | None]]
+# (tokens, count, q, pi, u_accept, u_draw) -> Verdict: `verification`.
+VerifyFunction = Callable[..., "Verdict"]
+# How `review` has a block scored: (verifier, state, tokens, length, proposal,
+# active) -> (state, logits, passes).
+ScoreFunction = Callable[..., tuple[State, Array, Array]]
+
+
+def check_shape(name: str, array, wanted: tuple[int, ...]):
+  """Checks a shape while a program is traced.
+
+  Raises:
+    ValueError: another shape; both are named.
+  """
+  if tuple(array.shape) != tuple(wanted):
+    raise ValueError(
+      f"{name} has shape {list(array.shape)}; wanted {list(wanted)}"
+    )
 
 
 @struct.dataclass
@@ -124,6 +148,7 @@ class Proposal:
   bad: Array
 
 
+@runtime_checkable
 class Drafter(Protocol):
   """Proposes up to `width` tokens for each row. A pytree.
 

@@ -116,7 +116,7 @@ def ratio(numerator: float, denominator: float) -> float | None:
 def draft_acceptance_rate(counts: Counts) -> float | None:
   """Returns accepted draft tokens / drafted tokens.
 
-  Drafts after a rejection, an EOS or the length limit count as drafted.
+  Drafts after a verification, an EOS or the length limit count as drafted.
   """
   return ratio(counts.accepted, counts.drafted)
 

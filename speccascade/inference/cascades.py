@@ -12,7 +12,7 @@ import numpy as np
 
 from speccascade.decoding import Drafter, MaxGramDrafter, cascade_drafter
 from speccascade.decoding.drafters.cascade import increments
-from speccascade.decoding.rejection import VERIFY
+from speccascade.decoding.verification import VERIFY
 from speccascade.models import bigram_table
 from speccascade.models.ngram_lm import NgramLM
 

@@ -5,14 +5,9 @@ import functools
 
 from speccascade.decoding import decoders, methods
 from speccascade.decoding.decoders import Decoder, DraftLength
-from speccascade.decoding.executions.bild import bild
-from speccascade.decoding.executions.sequential_cascade import (
-  CATCH_UP,
-  sequential_cascade,
-)
 from speccascade.decoding.methods import Method
-from speccascade.decoding.rejection import VERIFY
 from speccascade.decoding.sampling import Sampling
+from speccascade.decoding.verification import VERIFY
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.results import Settings
@@ -130,16 +125,13 @@ class Point:
     """Tokens that one verifier pass feeds."""
     if self.spec.has_blocks:
       return self.gamma + 1
-    return CATCH_UP if self.spec.execution is sequential_cascade else 1
+    return self.spec.execution.pass_width
 
   @property
   def is_predictable(self) -> bool:
-    """Whether counts and costs tell its speed.
-
-    They do not where calls are of several widths: where the drafter is a
-    cascade itself, and in BiLD.
-    """
-    return self.spec.compose is None and self.spec.execution is not bild
+    """Whether counts and costs tell its speed: where one model drafts, and as
+    its execution says."""
+    return self.spec.compose is None and self.spec.execution.is_predictable
 
   def predicted_speedup(self, counts: Counts, costs: Costs) -> float | None:
     """Returns the factor that counts and costs predict; None if they cannot."""

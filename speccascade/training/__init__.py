@@ -4,7 +4,7 @@
 `finetune.train` tasks: it is what `python -m speccascade.train` runs.
 """
 
-from speccascade.training.loop import Every, NotFiniteError, fit
+from speccascade.training.loop import Every, LossNotFiniteError, fit
 from speccascade.training.optimizers import (
   Optimizer,
   adafactor,
@@ -17,7 +17,7 @@ from speccascade.training.state import Objective, TrainState
 
 __all__ = [
   "Every",
-  "NotFiniteError",
+  "LossNotFiniteError",
   "Objective",
   "Optimizer",
   "TrainState",

@@ -99,7 +99,7 @@ def greedy(
     inputs = np.zeros((batch_size, width), np.int32)
     for row, i in enumerate(filled):
       inputs[row, : len(sources[i])] = sources[i]
-    made = decode(
+    decoded = decode(
       None,
       model,
       jnp.asarray(inputs),
@@ -107,7 +107,7 @@ def greedy(
       0.0,
       Sampling.create(0.0),
     )
-    tokens, lengths = jax.device_get((made.tokens, made.lengths))
+    tokens, lengths = jax.device_get((decoded.tokens, decoded.lengths))
     for row, i in enumerate(some):
       outputs[i] = tokens[row, : lengths[row]]
   return outputs
@@ -123,7 +123,7 @@ class Evaluation:
     score: from the outputs' token ids, in the order of `sources`, to metrics,
       e.g. {"bleu": 31.2}; None decodes nothing.
     max_decode_len: most tokens of an output.
-    batch_size: of decoding.
+    batch_size: rows decoded at once.
     eos_id: ends an output.
   """
 

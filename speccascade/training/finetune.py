@@ -5,6 +5,8 @@ needs neither seqio nor TensorFlow.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -13,222 +15,220 @@ from typing import Any
 
 import numpy as np
 
+from speccascade.checkpoints import storage
 from speccascade.models.t5.config import T5Config
 from speccascade.training import evaluate, optimizers, trainer
 from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.state import Objective
 
 
-def train(
-  *,
-  model: T5Config,
-  model_dir: str,
-  mixture_or_task_name: str,
-  task_feature_lengths: Mapping[str, int],
-  train_steps: int,
-  batch_size: int,
-  initial_checkpoint_path: str | None = None,
-  restore_optimizer: bool = True,
-  vocabulary: str | None = None,
-  use_cached: bool = False,
-  token_cache_dir: str | None = None,
-  num_train_examples: int | None = None,
-  buckets: Sequence[int | tuple[int, int]] | None = None,
-  pack: bool = False,
-  optimizer: optimizers.Optimizer | None = None,
-  z_loss: float = 1e-4,
-  label_smoothing: float = 0.0,
-  smoothing_ends: int | None = None,
-  loss_normalizing_factor: float | str | None = None,
-  microbatches: int = 1,
-  random_seed: int = 0,
-  eval_split: str = "validation",
-  eval_period: int = 1000,
-  num_eval_examples: int | None = 1000,
-  num_decoded_examples: int | None = 200,
-  decoded_task_name: str | None = None,
-  max_decode_len: int = 128,
-  checkpoint_period: int = 1000,
-  keep_latest: int = 1,
-  best_metric: str | None = "loss",
-  log_period: int = 100,
-  tensorboard: bool = True,
-  progress: bool = True,
-  on_start: Callable[[str], object] | None = None,
-) -> trainer.Outcome:
-  """Fine-tunes a T5 on a seqio task, or trains it from random parameters.
+@dataclasses.dataclass(frozen=True)
+class TrainingData:
+  """What a model is trained on, and in which batches.
 
-  Leaves in `model_dir`: `checkpoint_<step>` of the latest and the best step,
-  TensorBoard's event files, and what `on_start` writes. The run starts from
-  the latest checkpoint in `model_dir`, else from `initial_checkpoint_path`,
-  else from scratch, as T5X does.
-
-  Args:
-    model: the architecture; dropout and activations' dtype are its own.
-    model_dir: a new folder, or that of the same run, which is taken up.
+  Attributes:
     mixture_or_task_name: registered with seqio.
     task_feature_lengths: {"inputs": ..., "targets": ...}; longer examples are
       cut, and counted.
-    train_steps: step to stop at, an initial checkpoint's steps included.
     batch_size: rows of a batch; with buckets, rows of the widest one.
-    initial_checkpoint_path: of any layout that `checkpoints.load` reads.
-    restore_optimizer: take over Adafactor's accumulators where it has any.
     vocabulary: path of a SentencePiece model; None takes the task's.
     use_cached: read the task's cached examples.
     token_cache_dir: keeps the tokenized training split between starts.
-    num_train_examples: the first of the split; None takes all.
+    num_examples: the first of the split; None takes all.
     buckets: widths of batches; None pads all to the feature lengths.
     pack: put several examples in a row.
-    optimizer: None is T5 v1.1's Adafactor at 1e-3.
-    z_loss: see `Objective`, as the four that follow.
-    label_smoothing: mass that the label gives to other tokens.
-    smoothing_ends: step from which on there is no smoothing.
-    loss_normalizing_factor: what the summed loss is divided by.
-    microbatches: parts that a batch is fed in.
-    random_seed: of parameters, data order and dropout.
-    eval_split: of the task.
-    eval_period: steps between evaluations.
-    num_eval_examples: examples of the loss; None takes all, 0 evaluates
-      nothing.
-    num_decoded_examples: how many of them are decoded greedily and scored by
-      the task's metrics; None takes all.
-    decoded_task_name: task of these, where `mixture_or_task_name` is a mixture.
+  """
+
+  mixture_or_task_name: str
+  task_feature_lengths: Mapping[str, int]
+  batch_size: int
+  vocabulary: str | None = None
+  use_cached: bool = False
+  token_cache_dir: str | None = None
+  num_examples: int | None = None
+  buckets: Sequence[int | tuple[int, int]] | None = None
+  pack: bool = False
+
+  def __post_init__(self):
+    if self.batch_size < 1:
+      raise ValueError(f"BATCH_SIZE is {self.batch_size}; wanted 1 or more")
+
+  @functools.cached_property
+  def task(self):
+    """The task, with the vocabulary in use."""
+    from speccascade.data import tasks, vocabularies
+
+    vocabulary = self.vocabulary and vocabularies.load(self.vocabulary)
+    return tasks.get(self.mixture_or_task_name, vocabulary)
+
+  @property
+  def shapes(self) -> dict[str, Any]:
+    """What says the shapes of batches, for training and evaluation."""
+    lengths = None if self.buckets else dict(self.task_feature_lengths)
+    return {
+      "batch_size": self.batch_size,
+      "lengths": lengths,
+      "buckets": self.buckets,
+    }
+
+  def read(self, split: str, num: int | None, run: trainer.TrainingRun):
+    """Returns the tokens of a split, of its first `num` examples."""
+    from speccascade.data import reading
+
+    return reading.from_task(
+      self.task,
+      split,
+      dict(self.task_feature_lengths),
+      num=num,
+      use_cached=self.use_cached,
+      seed=run.seed,
+      progress=run.progress,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluating:
+  """What a model is measured on while it trains.
+
+  Attributes:
+    split: the task's split.
+    num_examples: examples of the loss; None takes all, 0 evaluates nothing.
+    num_decoded: how many of them are decoded greedily and scored by the task's
+      metrics; None takes all.
+    decoded_task_name: task of these, where the training data is a mixture.
     max_decode_len: most tokens decoded.
-    checkpoint_period: steps between checkpoints.
-    keep_latest: how many of the latest are kept.
+  """
+
+  split: str = "validation"
+  num_examples: int | None = 1000
+  num_decoded: int | None = 200
+  decoded_task_name: str | None = None
+  max_decode_len: int = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelDir:
+  """What a run leaves.
+
+  Attributes:
+    path: MODEL_DIR, a new folder, or that of the same run, which is taken up.
+    keep_latest: how many of the latest checkpoints are kept.
     best_metric: "loss", "accuracy" or a metric of the task, by which the best
       checkpoint is kept as well; None keeps none.
-    log_period: steps between lines of the log.
     tensorboard: write event files.
-    progress: show bars.
-    on_start: called with `model_dir` when everything has been checked.
+  """
+
+  path: str
+  keep_latest: int = 1
+  best_metric: str | None = "loss"
+  tensorboard: bool = True
+
+  @property
+  def folder(self) -> str:
+    """MODEL_DIR as an absolute path; gs:// stays as it is."""
+    if not self.path:
+      raise ValueError("MODEL_DIR is empty; give a folder")
+    folder = storage.Directory(self.path)
+    if not folder.remote and os.path.isfile(folder.url):
+      raise ValueError(f"MODEL_DIR {folder} is a file; give a folder")
+    return folder.url
+
+
+def train(
+  model: T5Config,
+  data: TrainingData,
+  run: trainer.TrainingRun,
+  model_dir: ModelDir,
+  optimizer: optimizers.Optimizer | None = None,
+  objective: Objective | None = None,
+  evaluating: Evaluating = Evaluating(),
+  on_start: Callable[[str], object] | None = None,
+) -> trainer.TrainingOutcome:
+  """Fine-tunes a T5 on a seqio task, or trains it from random parameters.
+
+  Leaves in MODEL_DIR: `checkpoint_<step>` of the latest and the best step,
+  TensorBoard's event files, and what `on_start` writes. The run starts from
+  the latest checkpoint there, else from the initial one, else from scratch, as
+  T5X does.
+
+  Args:
+    model: the architecture; dropout and activations' dtype are its own.
+    data: the task and its batches.
+    run: how long, from where, how often.
+    model_dir: where, and what is kept.
+    optimizer: None is T5 v1.1's Adafactor at 1e-3.
+    objective: None is T5 v1.1's.
+    evaluating: what is measured.
+    on_start: called with the folder when everything has been checked.
 
   Raises:
     ValueError: a setting, the task or a checkpoint does not fit.
-    NotFiniteError: the loss became NaN or infinite.
+    LossNotFiniteError: the loss became NaN or infinite.
   """
   from speccascade.data import batches as batching
-  from speccascade.data import reading, tasks, vocabularies
+  from speccascade.data import reading, vocabularies
 
-  model_dir = _local(model_dir)
-  objective = Objective(
-    z_loss=z_loss,
-    label_smoothing=label_smoothing,
-    smoothing_ends=smoothing_ends,
-    loss_normalizing_factor=loss_normalizing_factor,
-    microbatches=microbatches,
-  )
-  for name, count in (
-    ("TRAIN_STEPS", train_steps),
-    ("BATCH_SIZE", batch_size),
-    ("eval_period", eval_period),
-    ("checkpoint_period", checkpoint_period),
-    ("log_period", log_period),
-  ):
-    if count < 1:
-      raise ValueError(f"{name} is {count}; wanted 1 or more")
-  if vocabulary is not None:
-    vocabulary = vocabularies.load(vocabulary)
-  task = tasks.get(mixture_or_task_name, vocabulary)
+  folder, task = model_dir.folder, data.task
   vocabulary = task.output_features["targets"].vocabulary
   vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
-  common = {"use_cached": use_cached, "seed": random_seed, "progress": progress}
-  read = lambda split, num: reading.from_task(
-    task, split, dict(task_feature_lengths), num=num, **common
-  )
   arrays = _cached(
-    lambda: read("train", num_train_examples),
-    token_cache_dir,
+    lambda: data.read("train", data.num_examples, run),
+    data.token_cache_dir,
     [
       task.name,
       reading.fingerprint(task, "train"),
-      dict(task_feature_lengths),
-      num_train_examples,
-      random_seed,
+      dict(data.task_feature_lengths),
+      data.num_examples,
+      run.seed,
       _identity(vocabulary),
     ],
   )
   _tell_cut(arrays, "train")
   batches = batching.train_batches(
-    arrays,
-    batch_size=batch_size,
-    seed=random_seed,
-    lengths=None if buckets else dict(task_feature_lengths),
-    buckets=buckets,
-    pack=pack,
+    arrays, seed=run.seed, pack=data.pack, **data.shapes
   )
-  evaluation = None
-  if num_eval_examples != 0:
+  evaluation, metric = None, None
+  if evaluating.num_examples != 0:
+    held_out = data.read(evaluating.split, evaluating.num_examples, run)
     evaluation = evaluate.Evaluation(
-      list(
-        batching.eval_batches(
-          read(eval_split, num_eval_examples),
-          batch_size=batch_size,
-          lengths=None if buckets else dict(task_feature_lengths),
-          buckets=buckets,
-        )
-      ),
-      max_decode_len=max_decode_len,
-      batch_size=min(batch_size, 64),
+      list(batching.eval_batches(held_out, **data.shapes)),
+      max_decode_len=evaluating.max_decode_len,
+      batch_size=min(data.batch_size, 64),
       eos_id=vocabulary.eos_id,
-      **_decoded(
-        decoded_task_name or task,
-        vocabulary,
-        eval_split,
-        num_decoded_examples,
-        task_feature_lengths,
-      ),
+      **_decoded(data, evaluating),
     )
+    metric = model_dir.best_metric and f"eval/{model_dir.best_metric}"
   checkpoints = Checkpoints(
-    model_dir,
+    folder,
     model,
     vocabulary=_identity(vocabulary),
-    keep_latest=keep_latest,
-    metric=f"eval/{best_metric}" if best_metric and evaluation else None,
-    best_mode="min" if best_metric == "loss" else "max",
+    keep_latest=model_dir.keep_latest,
+    metric=metric,
+    best_mode="min" if model_dir.best_metric == "loss" else "max",
     settings={
       "MIXTURE_OR_TASK_NAME": task.name,
-      "BATCH_SIZE": batch_size,
-      "BUCKETS": buckets and list(buckets),
-      "PACK": pack,
+      "BATCH_SIZE": data.batch_size,
+      "BUCKETS": data.buckets and list(data.buckets),
+      "PACK": data.pack,
       "training data of sha256": _digest(arrays),
     },
   )
   if on_start is not None:
-    on_start(model_dir)
+    on_start(folder)
   print(
     f"{task.name}: {len(arrays)} training examples, "
-    f"{batches.steps_per_epoch} steps an epoch, to {model_dir}"
+    f"{batches.steps_per_epoch} steps an epoch, to {folder}"
   )
   return trainer.run(
     model,
     batches.iterator,
     checkpoints,
-    train_steps=train_steps,
+    run,
     optimizer=optimizer,
     objective=objective,
     evaluation=evaluation,
-    initial_checkpoint_path=initial_checkpoint_path,
-    restore_optimizer=restore_optimizer,
-    seed=random_seed,
-    eval_period=eval_period,
-    checkpoint_period=checkpoint_period,
-    log_period=log_period,
-    writer=_writer(model_dir) if tensorboard else None,
-    progress=progress,
+    writer=_writer(folder) if model_dir.tensorboard else None,
   )
-
-
-def _local(model_dir: str) -> str:
-  """Returns MODEL_DIR as an absolute path; gs:// stays as it is."""
-  if not model_dir:
-    raise ValueError("MODEL_DIR is empty; give a folder")
-  if "://" in model_dir:
-    return model_dir
-  path = pathlib.Path(model_dir).expanduser().absolute()
-  if path.exists() and not path.is_dir():
-    raise ValueError(f"MODEL_DIR {path} is a file; give a folder")
-  return str(path)
 
 
 def _identity(vocabulary) -> dict[str, str] | None:
@@ -267,20 +267,23 @@ def _tell_cut(arrays, split):
       )
 
 
-def _decoded(task, vocabulary, split, num, lengths) -> dict[str, Any]:
+def _decoded(data: TrainingData, evaluating: Evaluating) -> dict[str, Any]:
   """Returns what of `Evaluation` concerns decoding: sources and score.
 
   Targets and predictions pass the task's postprocessor, as in seqio.
   """
   from speccascade.data import reading, tasks
 
-  task = tasks.get(task, vocabulary) if isinstance(task, str) else task
+  task, num = data.task, evaluating.num_decoded
+  vocabulary = task.output_features["targets"].vocabulary
+  if evaluating.decoded_task_name:
+    task = tasks.get(evaluating.decoded_task_name, vocabulary)
   if num == 0 or not getattr(task, "metric_fns", None):
     return {}
-  dataset = reading.open_split(task, split, dict(lengths))
-  if num is not None:
-    dataset = dataset.take(num)
-  found = list(reading.guarded(dataset.as_numpy_iterator(), task))
+  lengths = dict(data.task_feature_lengths)
+  dataset = reading.open_split(task, evaluating.split, lengths)
+  dataset = dataset.take(-1 if num is None else num)
+  examples = list(reading.guarded(dataset.as_numpy_iterator(), task))
   finish = task.postprocess_fn or (lambda text, **_: text)
   to_text = getattr(vocabulary, "text", None) or (
     lambda ids: vocabulary.decode(ids.tolist())
@@ -289,20 +292,20 @@ def _decoded(task, vocabulary, split, num, lengths) -> dict[str, Any]:
     finish(
       example["targets_pretokenized"].decode(), example=example, is_target=True
     )
-    for example in found
+    for example in examples
   ]
 
   def score(outputs: list[np.ndarray]) -> dict[str, float]:
     predictions = [
       finish(to_text(ids), example=example, is_target=False)
-      for ids, example in zip(outputs, found)
+      for ids, example in zip(outputs, examples)
     ]
     metrics = {}
     for function in task.metric_fns:
       metrics |= function(targets, predictions)
     return metrics
 
-  sources = [np.asarray(example["inputs"], np.int32) for example in found]
+  sources = [np.asarray(example["inputs"], np.int32) for example in examples]
   return {"sources": sources, "score": score}
 
 

@@ -32,7 +32,7 @@ LOOK_AHEAD = 16
 REFRESH_S = 2.0
 
 
-class NotFiniteError(ValueError):
+class LossNotFiniteError(ValueError):
   """The loss or a gradient became NaN or infinite."""
 
 
@@ -56,12 +56,12 @@ class Every:
 def check_batch(batch: Batch, vocab_size: int, number: int) -> Batch:
   """Returns a batch as a step wants it, its ids checked.
 
-  Decoder inputs that are missing are made: the targets, shifted right behind
+  Decoder inputs that are missing are made: the targets, shifted right after
   the start token 0.
 
   Args:
     batch: see `state`.
-    vocab_size: of the model.
+    vocab_size: rows of the model's embedding.
     number: position among the run's batches, for the message.
 
   Raises:
@@ -123,7 +123,7 @@ def means(totals: states.Totals) -> Metrics:
 def _checked_means(totals: states.Totals) -> Metrics:
   bad_step = int(totals.bad_step)
   if bad_step >= 0:
-    raise NotFiniteError(
+    raise LossNotFiniteError(
       f"the loss or its gradient is NaN or infinite at step {bad_step}; what "
       "was saved before is kept: go on from there with a lower learning rate, "
       "a longer warm-up, gradient clipping (max_grad_norm) or float32"
@@ -166,7 +166,7 @@ def fit(
     state: to go on from, in place of `params` and `seed`; it is used up.
     optimizer: from `optimizers`; None is T5 v1.1's Adafactor.
     objective: what is minimised; None is T5 v1.1's.
-    seed: of the parameters and of dropout.
+    seed: seeds the parameters and dropout.
     first_step: global step of the first batch.
     log_every: steps over which what is logged is averaged.
     on_log: given (step, metrics) then: "loss", "z_loss", "accuracy" of each
@@ -175,13 +175,13 @@ def fit(
     stop: looked at before each step; ends the run when it is true. See
       `signals.caught`.
     progress: show a bar.
-    name: of the bar.
+    name: what the bar is called.
 
   Raises:
     ValueError: parameters do not fit the model, or batches do not, or they run
       out.
-    NotFiniteError: the loss became NaN or infinite; no callback has seen the
-      state since.
+    LossNotFiniteError: the loss became NaN or infinite; no callback has seen
+      the state since.
   """
   module = model if isinstance(model, Transformer) else Transformer(model)
   optimizer = optimizers.adafactor() if optimizer is None else optimizer

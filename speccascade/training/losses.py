@@ -2,7 +2,8 @@
 
 Axes: B rows, T target length, V vocabulary.
 
-Source: Raffel et al. 2020 and T5X's `losses.py`, whose numbers these equal.
+Source: Raffel et al., arXiv:1910.10683, and T5X's `losses.py`, whose numbers
+these equal.
 """
 
 import jax

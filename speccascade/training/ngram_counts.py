@@ -27,7 +27,7 @@ def count(
   """Returns the counts of the 1-, 2-, ..., `order`-grams.
 
   Each sequence is read as a decoder sees it: start tokens before it, the end
-  behind it (added where it is missing).
+  after it (added where it is missing).
 
   Args:
     sequences: token ids.

@@ -9,11 +9,13 @@ import dataclasses
 from typing import Any
 
 from flax import traverse_util
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
 Schedule = Callable[[Any], Any]
+_SLOTS = ("v_row", "v_col", "v")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +113,8 @@ def adafactor(
     clipping_threshold: largest root mean square of an array's scaled update.
     max_grad_norm: clip gradients to this global norm first; None does not.
 
-  Source: Shazeer & Stern 2018; T5X's `adafactor.py`, whose updates these equal.
+  Source: Shazeer & Stern, arXiv:1804.04235; T5X's `adafactor.py`, whose updates
+  these equal.
   """
   schedule = _schedule(learning_rate)
   transform = optax.adafactor(
@@ -148,22 +151,26 @@ def adamw(
 
 def _replace(state: Any, kind: type, **changes) -> Any:
   """Returns `state` with fields of every state of a kind in it changed."""
-  if isinstance(state, kind):
-    return state._replace(**changes)
-  if isinstance(state, tuple):
-    parts = [_replace(part, kind, **changes) for part in state]
-    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
-  return state
+  is_kind = lambda part: isinstance(part, kind)
+  change = lambda part: part._replace(**changes) if is_kind(part) else part
+  return jax.tree.map(change, state, is_leaf=is_kind)
 
 
 def _find(state: Any, kind: type) -> Any:
   """Returns the first state of a kind in an optimizer state, or None."""
-  if isinstance(state, kind):
-    return state
-  if isinstance(state, tuple):
-    found = (_find(part, kind) for part in state)
-    return next((part for part in found if part is not None), None)
-  return None
+  is_kind = lambda part: isinstance(part, kind)
+  return next(filter(is_kind, jax.tree.leaves(state, is_leaf=is_kind)), None)
+
+
+def _flat_slots(factored: optax.FactoredState) -> dict:
+  """Returns Adafactor's accumulators by T5X's names, "a/b/kernel/v_row"."""
+  return {
+    f"{name}/{slot}": leaf
+    for slot in _SLOTS
+    for name, leaf in traverse_util.flatten_dict(
+      getattr(factored, slot), sep="/"
+    ).items()
+  }
 
 
 def start_at(opt_state: Any, step: int, slots: Mapping | None = None) -> Any:
@@ -192,21 +199,23 @@ def start_at(opt_state: Any, step: int, slots: Mapping | None = None) -> Any:
       "the checkpoint holds Adafactor's accumulators, the optimizer is another "
       "one; drop them with restore_optimizer=False, or use adafactor"
     )
-  given = traverse_util.flatten_dict(slots, sep="/")
-  trees = {}
-  for slot in ("v_row", "v_col", "v"):
-    tree = traverse_util.flatten_dict(getattr(fresh, slot), sep="/")
-    for name, leaf in tree.items():
-      value = given.get(f"{name}/{slot}")
-      shape = "none" if value is None else tuple(np.shape(value))
-      if shape != leaf.shape:
-        raise ValueError(
-          f"{name}: the checkpoint's accumulator {slot} has shape {shape}, the "
-          f"optimizer wants {leaf.shape}; give adafactor the checkpoint's "
-          "min_dim_size_to_factor, or drop them with restore_optimizer=False"
-        )
-      tree[name] = jnp.asarray(value, leaf.dtype)
-    trees[slot] = traverse_util.unflatten_dict(tree, sep="/")
+  stored = traverse_util.flatten_dict(slots, sep="/")
+  trees = {slot: {} for slot in _SLOTS}
+  for path, leaf in _flat_slots(fresh).items():
+    name, _, slot = path.rpartition("/")
+    value = stored.get(path)
+    shape = "none" if value is None else tuple(np.shape(value))
+    if shape != leaf.shape:
+      raise ValueError(
+        f"{name}: the checkpoint's accumulator {slot} has shape {shape}, the "
+        f"optimizer wants {leaf.shape}; give adafactor the checkpoint's "
+        "min_dim_size_to_factor, or drop them with restore_optimizer=False"
+      )
+    trees[slot][name] = jnp.asarray(value, leaf.dtype)
+  trees = {
+    slot: traverse_util.unflatten_dict(tree, sep="/")
+    for slot, tree in trees.items()
+  }
   return _replace(opt_state, optax.FactoredState, count=count, **trees)
 
 
@@ -219,11 +228,4 @@ def slots_of(opt_state: Any) -> dict | None:
   factored = _find(opt_state, optax.FactoredState)
   if factored is None:
     return None
-  flat = {
-    f"{name}/{slot}": leaf
-    for slot in ("v_row", "v_col", "v")
-    for name, leaf in traverse_util.flatten_dict(
-      getattr(factored, slot), sep="/"
-    ).items()
-  }
-  return traverse_util.unflatten_dict(flat, sep="/")
+  return traverse_util.unflatten_dict(_flat_slots(factored), sep="/")

@@ -40,9 +40,9 @@ class Totals:
   """Sums over the steps since they were last cleared. All [] float32.
 
   Attributes:
-    loss: of what is minimised, smoothing and z-loss included, before division.
+    loss: what is minimised, smoothing and z-loss included, before division.
     z_loss: its z-loss part.
-    weight: of all target tokens.
+    weight: all target tokens' weight.
     correct: weight of the tokens whose likeliest logit is the target.
     grad_norm: global norms of the gradients, before clipping.
     steps: how many.
@@ -72,10 +72,10 @@ class TrainState:
 
   Attributes:
     step: [] int32, steps taken, those before an initial checkpoint included.
-    seed: [] int32, of dropout; a step's key is `fold_in(key(seed), step)`, so
-      that a resumed run draws what the unbroken one does.
+    seed: [] int32, seeds dropout; a step's key is `fold_in(key(seed), step)`,
+      so that a resumed run draws what the unbroken one does.
     params: T5X's parameter tree, float32.
-    opt_state: of the optimizer.
+    opt_state: the optimizer's state.
     totals: `Totals`.
   """
 
@@ -99,8 +99,8 @@ def create(
   Args:
     params: copied, since a step writes over its state.
     optimizer: from `optimizers`.
-    step: of the checkpoint that the parameters come from.
-    seed: of dropout.
+    step: the step of the checkpoint that the parameters come from.
+    seed: seeds dropout.
     slots: Adafactor's accumulators of that checkpoint, see `start_at`.
   """
   params = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), params)
@@ -121,8 +121,8 @@ def init_params(module: Transformer, seed: int) -> Any:
   """Returns T5's random initial parameters for a seed."""
   tokens = jnp.ones((1, 1), jnp.int32)
   key = jax.random.key(seed, impl="threefry2x32")
-  made = module.init(key, tokens, tokens, tokens, enable_dropout=False)
-  return made["params"]
+  variables = module.init(key, tokens, tokens, tokens, enable_dropout=False)
+  return variables["params"]
 
 
 def forward(module: Transformer, params: Any, batch: Mapping, rng=None):
@@ -176,14 +176,6 @@ class Objective:
       raise ValueError(f"microbatches is {self.microbatches}; wanted 1 or more")
 
 
-def _add(tree, other):
-  return jax.tree.map(jnp.add, tree, other)
-
-
-def _norm(tree):
-  return jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(tree)))
-
-
 def make_step(
   module: Transformer,
   optimizer: optimizers.Optimizer,
@@ -230,14 +222,14 @@ def make_step(
     def feed(sums, part):
       i, (batch, weights) = part
       key = None if rng is None else jax.random.fold_in(rng, i)
-      made = gradient(params, batch, weights, smoothing, key)
-      return _add(sums, made), None
+      part = gradient(params, batch, weights, smoothing, key)
+      return optax.tree.add(sums, part), None
 
     shapes = jax.eval_shape(
       gradient, params, *jax.tree.map(lambda a: a[0], parts), smoothing, rng
     )
-    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    return jax.lax.scan(feed, zero, (jnp.arange(count), parts))[0]
+    zeros = optax.tree.zeros_like(shapes)
+    return jax.lax.scan(feed, zeros, (jnp.arange(count), parts))[0]
 
   def step(state: TrainState, batch: Mapping) -> TrainState:
     batch = dict(batch)
@@ -257,7 +249,7 @@ def make_step(
     )
     if objective.loss_normalizing_factor is not None:
       grads = jax.tree.map(lambda leaf: leaf / divisor, grads)
-    grad_norm = _norm(grads)
+    grad_norm = optax.tree.norm(grads)
     updates, opt_state = optimizer.transform.update(
       grads, state.opt_state, state.params
     )

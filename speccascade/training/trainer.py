@@ -3,7 +3,6 @@
 from collections.abc import Callable
 import contextlib
 import dataclasses
-import os
 from typing import Any
 
 from speccascade.models.t5.config import T5Config
@@ -13,12 +12,51 @@ from speccascade.training.state import Objective, TrainState
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class TrainingRun:
+  """How long a run is, where it starts, and how often it is looked at.
+
+  Attributes:
+    train_steps: step to stop at. As in T5X it counts the steps that an initial
+      checkpoint was trained for.
+    seed: seeds parameters, dropout and, in `finetune`, the order of the data.
+    initial_checkpoint_path: see `Checkpoints.start`.
+    restore_optimizer: see there.
+    eval_period: steps between evaluations; there is one at the end.
+    checkpoint_period: steps between checkpoints; there is one at the end, and
+      at each evaluation where the best one is kept.
+    log_period: steps between lines of the log.
+    progress: show bars.
+  """
+
+  train_steps: int
+  seed: int = 0
+  initial_checkpoint_path: str | None = None
+  restore_optimizer: bool = True
+  eval_period: int = 1000
+  checkpoint_period: int = 1000
+  log_period: int = 100
+  progress: bool = True
+
+  def __post_init__(self):
+    for name in (
+      "train_steps",
+      "eval_period",
+      "checkpoint_period",
+      "log_period",
+    ):
+      if getattr(self, name) < 1:
+        raise ValueError(
+          f"{name.upper()} is {getattr(self, name)}; wanted 1 or more"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingOutcome:
   """How a run ended.
 
   Attributes:
     step: the last one taken.
-    metrics: of the last evaluation, named "eval/...".
+    metrics: the last evaluation's, named "eval/...".
     checkpoint: directory of the last one, or None where nothing was done.
     stop: what ended the run early, else falsy.
   """
@@ -33,54 +71,39 @@ def run(
   config: T5Config,
   batches: loop.Batches,
   checkpoints: Checkpoints,
+  settings: TrainingRun,
   *,
-  train_steps: int,
   optimizer: optimizers.Optimizer | None = None,
   objective: Objective | None = None,
   evaluation: evaluate.Evaluation | None = None,
-  initial_checkpoint_path: str | os.PathLike | None = None,
-  restore_optimizer: bool = True,
-  seed: int = 0,
-  eval_period: int = 1000,
-  checkpoint_period: int = 1000,
-  log_period: int = 100,
   writer: Any = None,
   say: Callable[[str], None] = print,
-  progress: bool = True,
-) -> Outcome:
+) -> TrainingOutcome:
   """Trains, evaluates and saves; a killed run goes on where it last saved.
 
   Args:
     config: the architecture.
     batches: see `loop.fit`; to be resumable, not an iterator.
     checkpoints: where to begin, and where to save.
-    train_steps: step to stop at. As in T5X it counts the steps that an initial
-      checkpoint has behind it.
+    settings: how long, from where, how often.
     optimizer: None is T5 v1.1's Adafactor.
     objective: None is T5 v1.1's.
     evaluation: None evaluates nothing.
-    initial_checkpoint_path: see `Checkpoints.start`.
-    restore_optimizer: see there.
-    seed: of parameters and dropout.
-    eval_period: steps between evaluations; there is one at the end.
-    checkpoint_period: steps between checkpoints; there is one at the end, and
-      at each evaluation where the best one is kept.
-    log_period: steps between lines of the log.
     writer: has `write_scalars(step, {name: value})` and `flush()`, as clu's
       metric writers; None writes none.
     say: given lines of text.
-    progress: show a bar.
 
   Raises:
     ValueError: a checkpoint, the batches or a setting do not fit.
-    NotFiniteError: the loss became NaN or infinite; what was saved is kept.
+    LossNotFiniteError: the loss became NaN or infinite; what was saved is kept.
   """
+  train_steps = settings.train_steps
   optimizer = optimizers.adafactor() if optimizer is None else optimizer
   start = checkpoints.start(
     optimizer,
-    seed=seed,
-    initial_checkpoint_path=initial_checkpoint_path,
-    restore_optimizer=restore_optimizer,
+    seed=settings.seed,
+    initial_checkpoint_path=settings.initial_checkpoint_path,
+    restore_optimizer=settings.restore_optimizer,
   )
   begun = int(start.state.step)
   say(f"{start.source}, step {begun} of {train_steps}")
@@ -117,11 +140,11 @@ def run(
       checkpoints.save(state, first_step=start.first_step, metrics=metrics)
       saved_at = step
 
-  callbacks = [loop.Every(checkpoint_period, save)]
+  callbacks = [loop.Every(settings.checkpoint_period, save)]
   if evaluation is not None:
-    callbacks.insert(0, loop.Every(eval_period, measure))
+    callbacks.insert(0, loop.Every(settings.eval_period, measure))
     if checkpoints.metric is not None:
-      callbacks.append(loop.Every(eval_period, save))
+      callbacks.append(loop.Every(settings.eval_period, save))
   with contextlib.closing(checkpoints), signals.caught() as stop:
     state = loop.fit(
       config,
@@ -131,15 +154,15 @@ def run(
       optimizer=optimizer,
       objective=objective,
       first_step=start.first_step,
-      log_every=log_period,
+      log_every=settings.log_period,
       on_log=lambda step, metrics: write(
         step, {f"train/{name}": value for name, value in metrics.items()}
       ),
       callbacks=callbacks,
       stop=stop,
-      progress=progress,
+      progress=settings.progress,
     )
     if stop and int(state.step) > begun:
       save(state)
   saved = None if saved_at is None else checkpoints.path(saved_at)
-  return Outcome(int(state.step), last, saved, stop)
+  return TrainingOutcome(int(state.step), last, saved, stop)

@@ -54,7 +54,8 @@ def run(decoder, models, tables, alpha, sampling, monkeypatch):
 
   monkeypatch.setattr(sampling_lib, "fold_in", fold_in)
   monkeypatch.setattr(sampling_lib, "uniforms", uniforms)
-  alpha = jnp.asarray(decoder.method.host_alpha(alpha), jnp.float32)
+  alpha = jnp.asarray(decoder.method.execution.host_alpha(alpha), jnp.float32)
+  program, _ = decoder.program(sampling.greedy)
   threshold = jnp.asarray(decoder.draft_length.threshold, jnp.float32)
 
   @jax.jit
@@ -62,7 +63,7 @@ def run(decoder, models, tables, alpha, sampling, monkeypatch):
     nonlocal table
     table = given
     rows = jnp.arange(given.shape[1])
-    return decoder.run(
+    return program.run(
       *models,
       jnp.ones((len(rows), 1), jnp.int32),
       Key(rows),

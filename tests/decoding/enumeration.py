@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import emission, numerics, rejection, theory
+from speccascade.decoding import emission, numerics, theory, verification
 from speccascade.decoding.decoders import DraftLength
 from tests import toy
 
@@ -52,7 +52,7 @@ def _laws(sampling, logits):
 
 @functools.partial(jax.jit, static_argnums=0)
 def _target(target, q1, p1, alpha, q, p):
-  return target(q1, p1, alpha=alpha, sampled=(q, p))
+  return target.probs(q1, p1, alpha=alpha, sampled=(q, p))
 
 
 def laws(pair: toy.Pair, target, alpha: float, sampling) -> Laws:
@@ -67,7 +67,7 @@ def laws(pair: toy.Pair, target, alpha: float, sampling) -> Laws:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _verify(name, tokens, count, q, pi, u_accept, u_draw):
-  verdict = rejection.VERIFY[name](tokens, count, q, pi, u_accept, u_draw)
+  verdict = verification.VERIFY[name](tokens, count, q, pi, u_accept, u_draw)
   return verdict.num_accepted, verdict.token
 
 

@@ -263,9 +263,9 @@ def test_sequence_cascade_threshold():
 def test_the_threshold_of_long_sequences_survives():
   # 1 - alpha is below the precision of float32: log1p is taken in float64.
   method = METHODS["seq_cascade_chow"]
-  assert method.host_alpha(1.0) == -math.inf
+  assert method.execution.host_alpha(1.0) == -math.inf
   np.testing.assert_allclose(
-    method.host_alpha(1 - 1e-12), math.log(1e-12), rtol=1e-4
+    method.execution.host_alpha(1 - 1e-12), math.log(1e-12), rtol=1e-4
   )
 
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS, Sampling, decoders, methods, tracing
-from speccascade.decoding.families import Family
+from speccascade.decoding import METHODS, Sampling, decoders, methods
+from speccascade.decoding.families import choose
 from speccascade.decoding.target import trial_pairs
 from tests import toy
 
@@ -53,25 +53,33 @@ def test_a_choice_is_the_target_that_it_names():
   tokens = jnp.argmax(q, axis=-1).astype(jnp.int32)
   alpha = jnp.float32(0.3)
   members = methods.family(METHODS["spec_cascade_opt"], greedy=True)
-  family = Family(tuple(member.target for member in members))
+  targets = tuple(member.target for member in members)
 
   @jax.jit
   def read(index):
-    choice = family.choose(index)
-    pi = choice(q1, p1, alpha=alpha, sampled=(q, p))
-    sides = tracing.sides(choice, q1, p1, q, p, tokens, alpha)
-    return pi, sides, tracing.reads_tokens(choice)
+    choice = choose(targets, index)
+    read_at = choice.at(q1, p1, tokens, alpha=alpha, sampled=(q, p))
+    return read_at, choice.reads_tokens
 
-  for index, target in enumerate(family.targets):
-    pi, sides, reads_tokens = read(index)
-    want = target(q1, p1, alpha=alpha, sampled=(q, p))
-    np.testing.assert_allclose(pi, want, atol=1e-6, err_msg=target.name)
-    has_rule = target.rule is not None
-    assert bool(reads_tokens) == (has_rule and target.rule.per_token)
-    want = tracing.sides(target, q1, p1, q, p, tokens, alpha)
-    for got, side in zip(sides, want):
-      np.testing.assert_allclose(got, side, atol=1e-6, err_msg=target.name)
-  assert len(family.targets) > 15
+  for index, target in enumerate(targets):
+    got, reads_tokens = read(index)
+    assert bool(reads_tokens) == target.reads_tokens
+    want = target.at(q1, p1, tokens, alpha=alpha, sampled=(q, p))
+    pi, left, right = target(q1, p1, alpha=alpha, sampled=(q, p))
+    np.testing.assert_array_equal(want[0], pi)
+    if target.reads_tokens:
+      left, right = (
+        np.take_along_axis(np.asarray(x), tokens[..., None], axis=-1)[..., 0]
+        for x in (left, right)
+      )
+    if target.rule is not None:
+      np.testing.assert_array_equal(want[1], left)
+      np.testing.assert_array_equal(want[2], right)
+    for of_choice, of_target in zip(got, want):
+      np.testing.assert_allclose(
+        of_choice, of_target, atol=1e-6, err_msg=target.name
+      )
+  assert len(targets) > 15
 
 
 def test_what_has_no_family_runs_alone():
@@ -81,7 +89,7 @@ def test_what_has_no_family_runs_alone():
     decoder = decoders.decoder(
       name, gamma=2, max_decode_len=6, eos_id=toy.EOS, shared=True
     )
-    assert not isinstance(decoder.program(True)[0].method.target, Family)
+    assert len(decoder.program(True)[0].targets) == 1
 
 
 def test_greedy_methods_are_in_no_sampled_family():

@@ -326,6 +326,6 @@ def test_targets_are_distributions(name):
   for alpha in (*alphas, METHODS[name].default_alpha):
     targets.check(METHODS[name].target, alpha=float(alpha))
     q, p = targets.trial_pairs(7, np.float64)
-    pi = METHODS[name].target(q, p, alpha=float(alpha))
+    pi = METHODS[name].target.probs(q, p, alpha=float(alpha))
     assert np.abs(np.asarray(pi).sum(-1) - 1).max() < 1e-12
     assert np.asarray(pi).min() >= 0

@@ -279,7 +279,7 @@ def test_samples_of_a_tiny_t5(case):
     """Returns for each source (law, drafter's law, verifier's law)."""
     made = []
     for (q1, q_law), (p1, p_law) in zip(q, p):
-      pi = target(q1, p1, alpha=alpha, sampled=(q_law, p_law))
+      pi = target.probs(q1, p1, alpha=alpha, sampled=(q_law, p_law))
       made.append(
         [t5_sequence_law(np.asarray(x, np.float64)) for x in (pi, q_law, p_law)]
       )

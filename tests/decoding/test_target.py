@@ -23,7 +23,7 @@ def float64():
 
 def pi_of(target, number, alpha):
   q, p = (jnp.asarray(x) for x in PAIRS[number])
-  pi = np.asarray(target(q, p, alpha=alpha))
+  pi = np.asarray(target.probs(q, p, alpha=alpha))
   assert abs(pi.sum() - 1) < 1e-12
   return pi
 
@@ -155,9 +155,9 @@ def test_lossy_star_against_the_sorting_twin(dtype):
       beta = beta_by_sorting(one, other, a)
       pi = np.maximum(np.minimum(one, other / (1 - a)), other / beta)
       want.append(pi)
-    got = jax.jit(jax.vmap(lambda q, p, a: targets.lossy_star(q, p, alpha=a)))(
-      *(jnp.asarray(x, dtype) for x in (q, p, alpha))
-    )
+    got = jax.jit(
+      jax.vmap(lambda q, p, a: targets.lossy_star.probs(q, p, alpha=a))
+    )(*(jnp.asarray(x, dtype) for x in (q, p, alpha)))
     assert got.dtype == dtype
     want = np.array(want)
     np.testing.assert_allclose(want.sum(-1), 1, atol=1e-9)  # the twin's balance
@@ -189,7 +189,7 @@ def test_mentored(budget, accept, alpha, beta):
 def test_mentored_spends_no_more_than_its_budget():
   q, p = targets.trial_pairs(9, np.float64)
   for budget in (0.0, 0.02, 0.3, 5.0):
-    pi = targets.mentored(q, p, alpha=budget)
+    pi = targets.mentored.probs(q, p, alpha=budget)
     spent = np.asarray(numerics.kl(p, pi))
     assert np.all(spent <= budget + 1e-8)
     keeps = np.asarray(numerics.kl(p, q)) <= budget
@@ -238,7 +238,7 @@ def test_a_users_target_gets_the_sampled_pair():
   seen = as_target(lambda q, p: 0.25 * q + 0.75 * p)
   q, p = (jnp.asarray(x) for x in (Q1, P1))
   np.testing.assert_allclose(
-    seen(q, q, alpha=0.0, sampled=(q, p)), 0.25 * Q1 + 0.75 * P1
+    seen.probs(q, q, alpha=0.0, sampled=(q, p)), 0.25 * Q1 + 0.75 * P1
   )
   assert seen.uses_q
   assert not seen.needs_confidence
@@ -265,9 +265,9 @@ def test_thresholds_are_unscaled_and_mixtures_scaled():
   q, p = (jnp.asarray(x) for x in (Q1, P1))
   sampled = (jnp.asarray([0.9, 0.1, 0, 0]), jnp.asarray([0, 0.3, 0.7, 0.0]))
   target = defer_tokens(deferral.token_v3)
-  pi = target(q, p, alpha=0.3, sampled=sampled)  # keeps 1 and 2
+  pi = target.probs(q, p, alpha=0.3, sampled=sampled)  # keeps 1 and 2
   np.testing.assert_allclose(pi, [0, 0.1 + 0.9 * 0.3, 0.9 * 0.7, 0])
-  pi = defer(deferral.chow)(q, p, alpha=0.6, sampled=sampled)
+  pi = defer(deferral.chow).probs(q, p, alpha=0.6, sampled=sampled)
   np.testing.assert_array_equal(pi, sampled[0])
 
 

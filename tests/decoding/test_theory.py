@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from speccascade.analysis import speedup
-from speccascade.decoding import deferral, rejection, target, theory
+from speccascade.decoding import deferral, target, theory, verification
 
 V = 5
 PRICES = (-0.4, 0.0, 0.05, 0.3)
@@ -170,14 +170,16 @@ def test_lemma_2_where_the_masses_balance(alpha):
   close(missed, gained)
   law = theory.lossy_law(q, p, **given)
   close(law, theory.lossy_expression(q, p, **given))
-  close(law, target.lossy_star(q, p, alpha=alpha, sampled=(q, p)), atol=1e-9)
+  close(
+    law, target.lossy_star.probs(q, p, alpha=alpha, sampled=(q, p)), atol=1e-9
+  )
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.4, 0.8])
 def test_lossy_target_is_the_heuristics_law(alpha):
   _, q, p = arrays()
   law = theory.lossy_law(q, p, alpha=alpha, beta=1.0)
-  close(law, target.lossy(q, p, alpha=alpha, sampled=(q, p)))
+  close(law, target.lossy.probs(q, p, alpha=alpha, sampled=(q, p)))
   # Leviathan et al., A.5: no token above p / l
   assert np.all(np.asarray(law) <= P / (1 - alpha) + 1e-12)
   if alpha == 0:
@@ -431,7 +433,7 @@ def test_the_decoder_uses_these_thresholds():
   bonus = np.full((len(drafts), 1, 3), 1 / 3)
   q, pi = (np.concatenate([x, bonus], axis=1) for x in (q, pi))
   with jax.enable_x64(False):
-    verify = jax.jit(rejection.block_verify)
+    verify = jax.jit(verification.block_verify)
     for position, side in itertools.product(range(3), (-1e-5, 1e-5)):
       coins = np.ones(h.shape)
       coins[:, position] = h[:, position] + side

@@ -8,7 +8,7 @@ import pytest
 
 from speccascade.decoding import MaxGramDrafter
 from speccascade.models import bigram_table
-from speccascade.training import ngrams
+from speccascade.training import ngram_counts
 
 
 def test_published_form(tmp_path):
@@ -23,8 +23,8 @@ def test_published_form(tmp_path):
 
 def test_table_of_an_ngram_file(tmp_path):
   path = tmp_path / "counts.npz"
-  counts = ngrams.count([[2, 3, 2, 3]], vocab_size=4, order=2)
-  ngrams.smooth(counts, vocab_size=4).save(path)
+  counts = ngram_counts.count([[2, 3, 2, 3]], vocab_size=4, order=2)
+  ngram_counts.smooth(counts, vocab_size=4).save(path)
   # 3 is followed by 2 once, and by the end once: the lower id.
   assert bigram_table.read(path).tolist() == [2, 0, 3, 1]
 

@@ -9,7 +9,7 @@ import pytest
 
 from speccascade.decoding import Sampling, decoder, row_keys
 from speccascade.models.ngram_lm import NgramLM
-from speccascade.training import ngrams
+from speccascade.training import ngram_counts
 
 V = 7
 
@@ -29,8 +29,8 @@ def text():
 
 @functools.cache
 def model(order=3, successors=4, min_count=2):
-  counts = ngrams.count(text(), vocab_size=V, order=order)
-  return ngrams.smooth(
+  counts = ngram_counts.count(text(), vocab_size=V, order=order)
+  return ngram_counts.smooth(
     counts, vocab_size=V, successors=successors, min_count=min_count
   )
 
@@ -79,16 +79,19 @@ def test_law_equals_the_twin(order, successors, min_count):
 
 
 def test_counts_do_not_depend_on_the_chunks(monkeypatch):
-  whole = ngrams.count(text(), vocab_size=V, order=3)
-  monkeypatch.setattr(ngrams, "_CHUNK", 20)
-  for one, other in zip(whole, ngrams.count(text(), vocab_size=V, order=3)):
+  whole = ngram_counts.count(text(), vocab_size=V, order=3)
+  monkeypatch.setattr(ngram_counts, "_CHUNK", 20)
+  for one, other in zip(
+    whole, ngram_counts.count(text(), vocab_size=V, order=3)
+  ):
     np.testing.assert_array_equal(one[0], other[0])
     np.testing.assert_array_equal(one[1], other[1])
 
 
 def test_greedy_bigrams():
-  lm = ngrams.smooth(
-    ngrams.count([[2, 3, 2, 3, 2, 4]], vocab_size=6, order=2), vocab_size=6
+  lm = ngram_counts.smooth(
+    ngram_counts.count([[2, 3, 2, 3, 2, 4]], vocab_size=6, order=2),
+    vocab_size=6,
   )
   # 0 (start) -> 2, 2 -> 3 (twice; 4 once), 3 -> 2, 4 -> 1 (the end).
   assert lm.greedy_bigrams().tolist() == [2, 0, 3, 2, 1, 0]
@@ -193,7 +196,7 @@ def test_bad_files_are_named(tmp_path):
 )
 def test_wrong_texts_are_refused(sequences, how, message):
   with pytest.raises(ValueError, match=message):
-    ngrams.count(sequences, **({"vocab_size": V, "order": 2} | how))
+    ngram_counts.count(sequences, **({"vocab_size": V, "order": 2} | how))
 
 
 def test_a_real_vocabulary_fits():
@@ -202,8 +205,8 @@ def test_a_real_vocabulary_fits():
   rng = np.random.default_rng(0)
   words = rng.zipf(1.3, 100_000) % (size - 2) + 2
   rows = np.split(words, 1000)
-  lm = ngrams.smooth(
-    ngrams.count(rows, vocab_size=size, order=3), vocab_size=size
+  lm = ngram_counts.smooth(
+    ngram_counts.count(rows, vocab_size=size, order=3), vocab_size=size
   )
   context = [jnp.asarray(row[:2], jnp.int32)[None] for row in rows[:2]]
   logits = lm.look_up(jnp.zeros((1,), jnp.int32), context)

@@ -10,7 +10,7 @@ _AUTOREGRESSIVE = _CORE + "drafters/autoregressive.py"
 _TESTS = "tests/decoding/"
 _RULES = _TESTS + "test_deferral.py::"
 _TARGETS = _TESTS + "test_target.py::"
-_STEPS = _TESTS + "test_rejection.py::"
+_STEPS = _TESTS + "test_verification.py::"
 _SAMPLING = _TESTS + "test_sampling.py::"
 _LOOPS = _TESTS + "test_executions.py::"
 _PATHS = _TESTS + "test_paths.py::test_every_path_of_the_speculative_loop"
@@ -71,22 +71,22 @@ MUTANTS = [
   {
     "name": "p for pi",
     "file": _CORE + "target.py",
-    "old": "jnp.where((left < right)[..., None], sampled[1], sampled[0])",
+    "old": "jnp.where(defers(left, right)[..., None], sampled[1], sampled[0])",
     "new": "sampled[1]",
     "tests": [_TARGETS + "test_position_rules_take_q_or_p"],
   },
   {
     "name": "a tie defers",
-    "file": _CORE + "target.py",
-    "old": "jnp.where((left < right)[..., None]",
-    "new": "jnp.where((left <= right)[..., None]",
+    "file": _CORE + "deferral.py",
+    "old": "return left < right",
+    "new": "return left <= right",
     "tests": [_TARGETS + "test_ties_do_not_defer"],
   },
   {
     "name": "a token on the line is dropped",
     "file": _CORE + "target.py",
-    "old": "dropped = left < right",
-    "new": "dropped = left <= right",
+    "old": "dropped = defers(left, right)",
+    "new": "dropped = ~defers(right, left)",
     "tests": [_TARGETS + "test_token_rules"],
   },
   {
@@ -165,56 +165,56 @@ MUTANTS = [
   # Verifier steps.
   {
     "name": "missing max(0, .)",
-    "file": _CORE + "rejection.py",
+    "file": _CORE + "verification.py",
     "old": "jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))",
     "new": "jnp.where(is_bonus, pi_n, scaled - q_n)",
     "tests": [_STEPS + "test_one_draft_at_its_threshold"],
   },
   {
     "name": "a rejected draft is replaced from pi",
-    "file": _CORE + "rejection.py",
+    "file": _CORE + "verification.py",
     "old": "jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))",
     "new": "pi_n",
     "tests": [_STEPS + "test_one_draft_at_its_threshold"],
   },
   {
     "name": "missing bonus: the residual stands there",
-    "file": _CORE + "rejection.py",
+    "file": _CORE + "verification.py",
     "old": "jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))",
     "new": "jnp.maximum(scaled - q_n, 0)",
     "tests": [_STEPS + "test_one_draft_at_its_threshold"],
   },
   {
     "name": "drafts behind a rejected one are accepted",
-    "file": _CORE + "rejection.py",
+    "file": _CORE + "verification.py",
     "old": "run = jnp.cumprod(accept, axis=1, dtype=jnp.int32)",
     "new": "run = accept.astype(jnp.int32)",
     "tests": [_STEPS + "test_the_first_no_ends_token_verification"],
   },
   {
     "name": "a draft of target probability 0 is accepted at u = 0",
-    "file": _CORE + "rejection.py",
+    "file": _CORE + "verification.py",
     "old": "(u_accept * q_x < pi_x)",
     "new": "(u_accept * q_x <= pi_x)",
     "tests": [_STEPS + "test_disjoint_supports"],
   },
   {
     "name": "a threshold of 0 is met at u = 0",
-    "file": _CORE + "rejection.py",
+    "file": _CORE + "verification.py",
     "old": "(u_accept < accept_prob)",
     "new": "(u_accept <= accept_prob)",
     "tests": [_STEPS + "test_disjoint_supports"],
   },
   {
     "name": "the block's residual is not scaled",
-    "file": _CORE + "rejection.py",
+    "file": _CORE + "verification.py",
     "old": "scaled = pi_n if scale is None else scale[:, None] * pi_n",
     "new": "scaled = pi_n",
     "tests": [_STEPS + "test_the_blocks_residual_is_scaled"],
   },
   {
     "name": "a block's reach may grow again",
-    "file": _CORE + "rejection.py",
+    "file": _CORE + "verification.py",
     "old": "now = jnp.minimum(1, before * ratio)",
     "new": "now = before * ratio",
     "tests": [_STEPS + "test_the_block_toys_thresholds"],
@@ -253,15 +253,15 @@ MUTANTS = [
   {
     "name": "the drafter's cache keeps what was rejected",
     "file": _EXECUTIONS + "speculative.py",
-    "old": "drafter=drafter.rewind(states[0], length - 1)",
-    "new": "drafter=states[0]",
+    "old": "models = (drafter.rewind(states[0], held), ",
+    "new": "models = (states[0], ",
     "tests": [_PATHS + "[lossless]"],
   },
   {
     "name": "the verifier's cache keeps what was rejected",
     "file": _EXECUTIONS + "speculative.py",
-    "old": "verifier=verifier.rewind(states[1], length - 1)",
-    "new": "verifier=states[1]",
+    "old": "verifier.rewind(states[1], held))",
+    "new": "states[1])",
     "tests": [_PATHS + "[lossless]"],
   },
   {
@@ -337,8 +337,8 @@ MUTANTS = [
   {
     "name": "a sequence is scored by its sampled law",
     "file": _EXECUTIONS + "autoregressive.py",
-    "old": "    plain, _, token = sampling_lib.step(sampling, logits, u)",
-    "new": "    _, plain, token = sampling_lib.step(sampling, logits, u)",
+    "old": "    plain, _, token = sampling_lib.step(settings.",
+    "new": "    _, plain, token = sampling_lib.step(settings.",
     "tests": [_SEQUENCE + "[seq_cascade_chow]"],
   },
   {

@@ -55,23 +55,23 @@ MUTANTS = [
   },
   {
     "name": "a record's rule is that of the unscaled pair",
-    "file": _TRACING,
-    "old": "sampled = None if q is None or p is None else (q, p)",
-    "new": "sampled = None",
+    "file": _EXECUTIONS + "oracle_cascade.py",
+    "old": "draw, alpha=settings.alpha, sampled=(q, p)",
+    "new": "draw, alpha=settings.alpha, sampled=None",
     "tests": [_STEPWISE + "[oracle_cascade_opt]"],
   },
   {
     "name": "a chosen target mixes the unscaled pair",
     "file": _FAMILIES,
-    "old": "return target(q, p, alpha=alpha, sampled=sampled)",
-    "new": "return target(q, p, alpha=alpha)",
+    "old": "q, p, tokens, alpha=alpha, sampled=sampled",
+    "new": "q, p, tokens, alpha=alpha, sampled=None",
     "tests": [_CHOICE],
   },
   {
     "name": "a chosen target has the first one's properties",
     "file": _FAMILIES,
-    "old": "for one in target.targets])[target.index]",
-    "new": "for one in target.targets])[0]",
+    "old": "jnp.asarray(flags)[self.index]",
+    "new": "jnp.asarray(flags)[0]",
     "tests": [_CHOICE],
   },
   {
@@ -105,8 +105,8 @@ MUTANTS = [
   {
     "name": "a faulty draft is silently written again",
     "file": _EXECUTIONS + "sequence_cascade.py",
-    "old": "keep = (score >= alpha) | is_bad",
-    "new": "keep = score >= alpha",
+    "old": "keep = (score >= settings.alpha) | is_bad",
+    "new": "keep = score >= settings.alpha",
     "tests": [_FAULT + "[seq_cascade_chow-nan]"],
   },
   {

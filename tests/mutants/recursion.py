@@ -4,7 +4,7 @@ A record: name, the file, the text in it (once), what stands there instead, and
 the tests, of which at least one has to fail.
 """
 
-_REVIEWED = "speccascade/decoding/drafters/reviewed.py"
+_REVIEWED = "speccascade/decoding/drafters/vertical.py"
 _HORIZONTAL = "speccascade/decoding/drafters/horizontal.py"
 _MAX_GRAM = "speccascade/decoding/drafters/max_gram.py"
 _CASCADE = "speccascade/decoding/drafters/cascade.py"
@@ -124,7 +124,7 @@ MUTANTS = [
   {
     "name": "confidence at the sampling temperature",
     "file": _REVIEWED,
-    "old": "target(*plain, alpha=self.alpha, sampled=plain)",
+    "old": "target.probs(*plain, alpha=self.alpha, sampled=plain)",
     "new": "block.pi",
     "tests": [f"{_LAWS}test_three_models_cascade_has_the_composed_law"],
   },
@@ -176,9 +176,9 @@ MUTANTS = [
   {
     "name": "confidence is that of one-hot laws in greedy decoding",
     "file": _REVIEWED,
-    "old": "target(*plain, alpha=self.alpha, sampled=plain)",
+    "old": "target.probs(*plain, alpha=self.alpha, sampled=plain)",
     "new": "block.pi if sampling.greedy else"
-    " target(*plain, alpha=self.alpha, sampled=plain)",
+    " target.probs(*plain, alpha=self.alpha, sampled=plain)",
     "tests": [
       f"{_INNER}test_confidence_is_at_temperature_1_in_greedy_decoding_too"
     ],
@@ -254,15 +254,15 @@ MUTANTS = [
   {
     "name": "the policies of draft length change places",
     "file": _DECODERS,
-    "old": 'before = self.draft_length.policy == "max_prob"',
-    "new": 'before = self.draft_length.policy == "token_prob"',
+    "old": "before_draw = self.draft_length == MAX_PROB",
+    "new": "before_draw = self.draft_length == TOKEN_PROB",
     "tests": [_PATHS + "[stop before]"],
   },
   {
     "name": "BiLD never falls back unless told to",
-    "file": _DECODERS,
-    "old": "      threshold = FALLBACK\n",
-    "new": "      threshold = 0.0\n",
+    "file": "speccascade/decoding/executions/bild.py",
+    "old": "jnp.float32(FALLBACK)",
+    "new": "jnp.float32(0.0)",
     "tests": ["tests/decoding/test_executions.py::test_bild_defaults"],
   },
   {

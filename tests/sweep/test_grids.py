@@ -56,7 +56,9 @@ def test_every_value_of_a_grid_matters(name):
   if method.greedy_only:
     one_hot = np.eye(30, dtype=np.float32)
     sampled = tuple(one_hot[x.argmax(-1)] for x in (q, p))
-  law = jax.jit(lambda alpha: method.target(q, p, alpha=alpha, sampled=sampled))
+  law = jax.jit(
+    lambda alpha: method.target.probs(q, p, alpha=alpha, sampled=sampled)
+  )
   laws = [np.asarray(law(alpha)) for alpha in grids.grid(method, 30).alphas]
   moved = [
     np.abs(a - b).sum(-1).mean() / 2 for a, b in itertools.pairwise(laws)
@@ -79,7 +81,9 @@ def test_opt_needs_no_alpha_beyond_one():
 
 def test_the_sequence_cascade_counts_in_nats():
   alphas = grids.grid(METHODS["seq_cascade_chow"], 4000).alphas
-  nats = [-METHODS["seq_cascade_chow"].host_alpha(alpha) for alpha in alphas]
+  nats = [
+    -METHODS["seq_cascade_chow"].execution.host_alpha(alpha) for alpha in alphas
+  ]
   assert nats == pytest.approx([1, 3, 6, 10, 15, 22, 30], rel=1e-3)
 
 

@@ -11,18 +11,17 @@ from tests.training.conftest import TINY, quick_compiles, random_batch
 STEPS = 12
 
 
-def run(folder, writer=None, **kwargs):
+def run(folder, writer=None):
   """Trains to step 12 and saves after every fifth step; dropout is on."""
-  kwargs = {"train_steps": STEPS, "checkpoint_period": 5, "seed": 3} | kwargs
   return trainer.run(
     TINY,
     [random_batch(i) for i in range(5)],
     Checkpoints(folder, TINY),
+    trainer.TrainingRun(
+      STEPS, seed=3, checkpoint_period=5, log_period=1, progress=False
+    ),
     optimizer=optimizers.adafactor(0.02),
-    log_period=1,
     writer=writer,
-    progress=False,
-    **kwargs,
   )
 
 

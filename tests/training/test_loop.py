@@ -250,7 +250,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(bare):
     optax.scale_by_learning_rate(schedule), schedule
   )
   seen = []
-  with pytest.raises(loop.NotFiniteError, match="infinite at step 4;"):
+  with pytest.raises(loop.LossNotFiniteError, match="infinite at step 4;"):
     train(
       bare,
       batches(),

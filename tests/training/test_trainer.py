@@ -29,13 +29,14 @@ STILL = optimizers.Optimizer(
 
 def quick(checkpoints, steps=6, **kwargs):
   """A run whose parameters stay: what is under test is around it."""
-  kwargs = {"optimizer": STILL, "progress": False} | kwargs
+  fields = trainer.TrainingRun.__dataclass_fields__
+  settings = {name: kwargs.pop(name) for name in fields if name in kwargs}
   return trainer.run(
     BARE,
     [random_batch(i) for i in range(2)],
     checkpoints,
-    train_steps=steps,
-    **kwargs,
+    trainer.TrainingRun(steps, progress=False, **settings),
+    **{"optimizer": STILL} | kwargs,
   )
 
 
@@ -160,7 +161,9 @@ def test_what_was_saved_before_nan_is_kept(tmp_path):
   explode = optimizers.Optimizer(
     optax.scale_by_learning_rate(lambda step: rates[step]), lambda step: 0.0
   )
-  with pytest.raises(loop.NotFiniteError, match="at step 4; what was saved"):
+  with pytest.raises(
+    loop.LossNotFiniteError, match="at step 4; what was saved"
+  ):
     quick(
       Checkpoints(tmp_path, BARE), 7, optimizer=explode, checkpoint_period=3
     )

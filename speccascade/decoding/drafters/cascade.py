@@ -12,12 +12,12 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import deferral, rejection
+from speccascade.decoding import deferral, verification
 from speccascade.decoding import target as targets
 from speccascade.decoding.drafters.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafters.horizontal import HorizontalDrafter
 from speccascade.decoding.drafters.max_gram import MaxGramDrafter
-from speccascade.decoding.drafters.reviewed import ReviewedDrafter
+from speccascade.decoding.drafters.vertical import VerticalDrafter
 from speccascade.decoding.types import Drafter, LanguageModel
 
 # Made once: equal drafters must share a compiled program.
@@ -70,7 +70,7 @@ def cascade_drafter(
   *,
   meaning: str = "increments",
   lenience: float = 1.0,
-  verify=rejection.token_verify,
+  verify=verification.token_verify,
 ) -> Drafter:
   """Returns the drafter of a cascade.
 
@@ -108,7 +108,7 @@ def cascade_drafter(
       f" {num - len(models)} statistical); wanted one each"
     )
   is_lenient = lenience > 1
-  by_token = verify is rejection.token_verify
+  by_token = verify is verification.token_verify
 
   def behind(i: int, j: int) -> int:
     """What others add to the prefix before drafter j of level i is asked again.
@@ -140,7 +140,7 @@ def cascade_drafter(
         " review verifies as a whole: the law of its tokens would depend on"
         " where a block began; use token verification, or lenience 1"
       )
-    return ReviewedDrafter(
+    return VerticalDrafter(
       drafter=inner,
       reviewer=models[j],
       alpha=jnp.asarray(alpha, jnp.float32),

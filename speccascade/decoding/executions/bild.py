@@ -8,14 +8,17 @@ asked again. It starts with a verifier step, too. Here it stops at EOS and at
 the length limit like everything else.
 """
 
+import dataclasses
+
 from flax import struct
 import jax
 import jax.numpy as jnp
 
 from speccascade.decoding import feeding, numerics
 from speccascade.decoding.drafters import autoregressive
+from speccascade.decoding.execution import FIXED, MAX_PROB, execution
 from speccascade.decoding.executions.speculative import speculative
-from speccascade.decoding.target import Target
+from speccascade.decoding.target import target
 from speccascade.decoding.types import Decoded, Verdict
 
 Array = jax.Array
@@ -23,10 +26,11 @@ Array = jax.Array
 WINDOW = 10  # most drafter tokens between two verifier steps
 FALLBACK = 0.6  # the authors' default threshold on max q
 
+
 # The rescoring reads p at temperature 1, not the one-hot law.
-_plain_verifier = Target(
-  function=lambda q, p, *, alpha, sampled: p, name="p", uses_q=False
-)
+@target(uses_q=False)
+def _plain_verifier(q, p, *, alpha, sampled):
+  return p
 
 
 @struct.dataclass
@@ -92,31 +96,26 @@ class BildDrafter:
     return state, proposal.replace(count=count, calls=calls)
 
 
-def bild(
-  drafter,
-  verifier,
-  inputs,
-  rngs,
-  *,
-  target,
-  alpha,
-  sampling,
-  max_decode_len,
-  eos_id,
-  fallback: Array | float = FALLBACK,
-  trace=False,
-) -> Decoded:
+@execution(
+  "fallback and rollback",
+  law="greedy, its own",
+  draft_lengths=(FIXED, MAX_PROB),
+  is_predictable=False,
+)
+def bild(drafter, verifier, inputs, rngs, settings) -> Decoded:
   """Decodes greedily with fallback and rollback.
 
   Arguments as in `speculative`, but both models are language models, and:
 
   Args:
-    alpha: scalar, the rollback threshold on -log p(x), nats; the authors' code
-      has 5.0, and names 2 to 5 as usual.
-    fallback: scalar in [0, 1], the threshold on max q.
+    settings: alpha is the rollback threshold on -log p(x), nats; the authors'
+      code has 5.0, and names 2 to 5 as usual. The threshold of `stop` on max q
+      is the fallback; without it, that of the authors.
 
-  Source: Kim et al. (NeurIPS 2023), and their code's decisions.
+  Source: Kim et al. (NeurIPS 2023, arXiv 2302.07863), and their code's
+  decisions.
   """
+  alpha = settings.alpha
 
   def rollback(tokens, count, q, pi, u_accept, u_draw):
     width = tokens.shape[1]
@@ -137,22 +136,11 @@ def bild(
     token = jnp.take_along_axis(best, num[:, None], axis=1)[:, 0]
     return Verdict(num, token, jnp.minimum(num + 1, count), read=num + 1)
 
-  stop = autoregressive.StopPolicy(
-    jnp.asarray(fallback, jnp.float32), before_draw=True
-  )
+  stop = settings.stop
+  if stop is None:
+    stop = autoregressive.StopPolicy(jnp.float32(FALLBACK), before_draw=True)
   inner = autoregressive.AutoregressiveDrafter(
     drafter, WINDOW, stop=stop, behind=4
   )
-  return speculative(
-    BildDrafter(inner),
-    verifier,
-    inputs,
-    rngs,
-    target=_plain_verifier,
-    alpha=alpha,
-    sampling=sampling,
-    max_decode_len=max_decode_len,
-    eos_id=eos_id,
-    verify=rollback,
-    trace=trace,
-  )
+  how = dataclasses.replace(settings, target=_plain_verifier, verify=rollback)
+  return speculative(BildDrafter(inner), verifier, inputs, rngs, how)

@@ -2,25 +2,16 @@
 
 import jax.numpy as jnp
 
-from speccascade.decoding import emission, tracing
+from speccascade.decoding import emission
 from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding.deferral import defers
+from speccascade.decoding.execution import execution
 from speccascade.decoding.executions.stepwise import Step, stepwise
 from speccascade.decoding.types import SEQUENTIAL_P, SEQUENTIAL_Q, Decoded
 
 
-def oracle_cascade(
-  drafter,
-  verifier,
-  inputs,
-  rngs,
-  *,
-  target,
-  alpha,
-  sampling,
-  max_decode_len,
-  eos_id,
-  trace=False,
-) -> Decoded:
+@execution("oracle")
+def oracle_cascade(drafter, verifier, inputs, rngs, settings) -> Decoded:
   """Draws every token from the target itself: both models run at every step.
 
   `verifier_calls` counts the positions that the rule deferred, as the paper's
@@ -29,19 +20,20 @@ def oracle_cascade(
 
   Source: Narasimhan et al., Algorithm 3.
   """
-  size = emission.buffer_size(max_decode_len, 0)
+  size = emission.buffer_size(settings.max_decode_len, 0)
 
   def advance(models, prefix, u, stats):
     one = prefix.active.astype(jnp.int32)
     small, q_out = drafter.extend(models[0], prefix.last, one)
     large, p_out = verifier.extend(models[1], prefix.last, one)
-    q1, q = sampling.laws(q_out.logits)
-    p1, p = sampling.laws(p_out.logits)
-    pi = target(q1, p1, alpha=alpha, sampled=(q, p))
-    token = sampling_lib.draw(pi[:, 0], u)
-    left, right = tracing.sides(target, q1, p1, q, p, token[:, None], alpha)
-    left, right = left[:, 0], right[:, 0]
-    deferred = (left < right) & prefix.active
+    q1, q = settings.sampling.laws(q_out.logits)
+    p1, p = settings.sampling.laws(p_out.logits)
+    draw = lambda pi: sampling_lib.draw(pi, u[:, None])
+    pi, left, right = settings.target.at(
+      q1, p1, draw, alpha=settings.alpha, sampled=(q, p)
+    )
+    token, left, right = draw(pi)[:, 0], left[:, 0], right[:, 0]
+    deferred = defers(left, right) & prefix.active
     stats = stats.replace(
       drafter_calls=stats.drafter_calls + one,
       calls_by_model=stats.calls_by_model + one[:, None],
@@ -73,8 +65,6 @@ def oracle_cascade(
     advance,
     models,
     rngs,
-    max_decode_len=max_decode_len,
-    eos_id=eos_id,
+    settings,
     vocab_size=verifier.vocab_size,
-    trace=trace,
   )[0]

@@ -1,9 +1,14 @@
 """Sequence cascade: the drafter writes all, the verifier may start again."""
 
+import dataclasses
+import functools
+import math
+
 import jax
 import jax.numpy as jnp
 
 from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding.execution import Execution
 from speccascade.decoding.executions import autoregressive
 from speccascade.decoding.types import Decoded
 
@@ -11,19 +16,16 @@ from speccascade.decoding.types import Decoded
 REWRITE_TAG = 2**31 - 1
 
 
-def sequence_cascade(
-  drafter,
-  verifier,
-  inputs,
-  rngs,
-  *,
-  target,
-  alpha,
-  sampling,
-  max_decode_len,
-  eos_id,
-  trace=False,
-  per_token: bool = False,
+def _host_alpha(alpha: float) -> float:
+  """Returns the log threshold log(1 - alpha), in float64.
+
+  In float32 1 - alpha would lose every sequence of ordinary length.
+  """
+  return math.log1p(-alpha) if alpha < 1 else -math.inf
+
+
+def _decode(
+  drafter, verifier, inputs, rngs, settings, *, per_token: bool = False
 ) -> Decoded:
   """Keeps the drafter's sequence if it is likely enough, else starts again.
 
@@ -32,8 +34,7 @@ def sequence_cascade(
   and:
 
   Args:
-    alpha: the log threshold, log1p(-alpha) made on the host in float64: in
-      float32 1 - alpha would lose every sequence of ordinary length.
+    settings: alpha is the log threshold; see `_host_alpha`.
     per_token: static; compare the mean of log q over the tokens instead.
 
   Returns:
@@ -41,26 +42,20 @@ def sequence_cascade(
 
   Source: Narasimhan et al., Eq. (1) on the sequence probability.
   """
-  settings = {
-    "sampling": sampling,
-    "max_decode_len": max_decode_len,
-    "eos_id": eos_id,
-    "trace": trace,
-  }
   draft, score = autoregressive.sample(
-    drafter, inputs, rngs, is_drafter=True, **settings
+    drafter, inputs, rngs, settings, is_drafter=True
   )
   if per_token:
     score = score / jnp.maximum(draft.lengths, 1).astype(score.dtype)
   is_bad = draft.bad_step >= 0
-  keep = (score >= alpha) | is_bad
+  keep = (score >= settings.alpha) | is_bad
   rewrite, _ = autoregressive.sample(
     verifier,
     inputs,
     sampling_lib.fold_in(rngs, REWRITE_TAG),
+    settings,
     is_drafter=False,
     done=keep,
-    **settings,
   )
 
   def choose(kept, rewritten):
@@ -72,13 +67,24 @@ def sequence_cascade(
   chosen = jax.tree.map(
     choose, draft.replace(stats=None), rewrite.replace(stats=None)
   )
-  if trace:
+  if settings.trace:
     deferred = ~keep[:, None] & jnp.ones_like(chosen.trace.deferred)
     sides = {
       "left": jnp.broadcast_to(score[:, None], deferred.shape),
-      "right": jnp.full(deferred.shape, alpha, jnp.float32),
+      "right": jnp.full(deferred.shape, settings.alpha, jnp.float32),
     }
     chosen = chosen.replace(
       trace=chosen.trace.replace(deferred=deferred, **sides)
     )
   return chosen.replace(stats=stats)
+
+
+sequence_cascade = Execution(
+  _decode,
+  "sequence",
+  law="q's sequence, or p's where it defers",
+  host_alpha=_host_alpha,
+)
+per_token_sequence = dataclasses.replace(
+  sequence_cascade, run=functools.partial(_decode, per_token=True)
+)

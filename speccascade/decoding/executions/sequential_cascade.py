@@ -2,27 +2,18 @@
 
 import jax.numpy as jnp
 
-from speccascade.decoding import emission, families, feeding
+from speccascade.decoding import emission, feeding
 from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding.deferral import defers
+from speccascade.decoding.execution import execution
 from speccascade.decoding.executions.stepwise import Step, stepwise
 from speccascade.decoding.types import SEQUENTIAL_P, SEQUENTIAL_Q, Decoded
 
 CATCH_UP = 4  # tokens the verifier reads at once of those it has not seen
 
 
-def sequential_cascade(
-  drafter,
-  verifier,
-  inputs,
-  rngs,
-  *,
-  target,
-  alpha,
-  sampling,
-  max_decode_len,
-  eos_id,
-  trace=False,
-) -> Decoded:
+@execution("sequential", pass_width=CATCH_UP)
+def sequential_cascade(drafter, verifier, inputs, rngs, settings) -> Decoded:
   """Drafts one token at a time; where the rule of q defers, p writes it.
 
   The verifier reads the tokens that it has not seen in blocks, not one by one,
@@ -32,22 +23,16 @@ def sequential_cascade(
 
   Source: Narasimhan et al., Algorithm 2.
   """
-  size = emission.buffer_size(max_decode_len, CATCH_UP)
+  size = emission.buffer_size(settings.max_decode_len, CATCH_UP)
 
   def advance(models, prefix, u, stats):
     small, large = models
     one = prefix.active.astype(jnp.int32)
     small, out = drafter.extend(small, prefix.last, one)
     q_logits = out.logits[:, 0]
-    q1, q = sampling.laws(q_logits)
-    rule_alpha = jnp.asarray(alpha, q1.dtype)
-    left, right = families.read(
-      target,
-      lambda one, q1, alpha: one.rule(q1, alpha=alpha),
-      q1,
-      rule_alpha,
-    )
-    deferred = (left < right) & prefix.active
+    q1, q = settings.sampling.laws(q_logits)
+    left, right = settings.target.early(q1, settings.alpha)
+    deferred = defers(left, right) & prefix.active
     large, p_logits, passes = feeding.catch_up(
       verifier,
       large,
@@ -55,7 +40,7 @@ def sequential_cascade(
       jnp.where(deferred, prefix.length, 0),
       width=CATCH_UP,
     )
-    p1, p = sampling.laws(p_logits)
+    p1, p = settings.sampling.laws(p_logits)
     token = sampling_lib.draw(jnp.where(deferred[:, None], p, q), u)
     stats = stats.replace(
       drafter_calls=stats.drafter_calls + one,
@@ -88,8 +73,6 @@ def sequential_cascade(
     advance,
     models,
     rngs,
-    max_decode_len=max_decode_len,
-    eos_id=eos_id,
+    settings,
     vocab_size=verifier.vocab_size,
-    trace=trace,
   )[0]

@@ -1,16 +1,18 @@
 """Speculative execution: draft a block, score it in one pass, verify it.
 
-The output has the law of the chain of `target`, whatever the drafter proposes
-(with `bonus="target"`; see there for the other). One compiled loop serves
-speculative decoding, lossless and lossy, and speculative cascades.
+The output has the law of the chain of the target, whatever the drafter proposes
+(with `bonus="target"`; see `LoopSettings` for the other). One compiled loop
+serves speculative decoding, lossless and lossy, and speculative cascades.
 """
 
-from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import emission, numerics, rejection, tracing
+from speccascade.decoding import emission, numerics, tracing
 from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding.deferral import defers
+from speccascade.decoding.emission import Carry
+from speccascade.decoding.execution import LoopSettings, execution
 from speccascade.decoding.review import Review, review
 from speccascade.decoding.types import (
   BONUS,
@@ -20,51 +22,18 @@ from speccascade.decoding.types import (
   Drafter,
   LanguageModel,
   Stats,
-  Trace,
 )
 
 Array = jax.Array
 
 
-@struct.dataclass
-class Carry:
-  """State of the loop. L = buffer size.
-
-  Attributes:
-    tokens: [B, L] int32, start token first.
-    length: [B] int32, tokens written; finished rows keep it.
-    done: [B] bool.
-    bad_step: [B] int32, -1 where all is well.
-    drafter: the drafter's state.
-    verifier: the verifier's; it holds `length - 1` tokens between rounds.
-    stats: counters.
-    trace: buffers aligned with `tokens`, or None.
-  """
-
-  tokens: Array
-  length: Array
-  done: Array
-  bad_step: Array
-  drafter: object
-  verifier: object
-  stats: Stats
-  trace: Trace | None
-
-
+@execution("speculative", has_blocks=True)
 def speculative(
   drafter: Drafter,
   verifier: LanguageModel,
   inputs: Array,
   rngs: Array,
-  *,
-  target,
-  alpha: Array,
-  sampling: sampling_lib.Sampling,
-  max_decode_len: int,
-  eos_id: int,
-  bonus: str = "target",
-  verify=rejection.token_verify,
-  trace: bool = False,
+  settings: LoopSettings,
 ) -> Decoded:
   """Decodes a batch; rows advance by their own number of tokens each round.
 
@@ -73,127 +42,115 @@ def speculative(
     verifier: the large model.
     inputs: [B, S] int32 source tokens, 0 is padding.
     rngs: [B] typed keys, one for each row; see `sampling.row_keys`.
-    target: a `Target`.
-    alpha: scalar, traced.
-    sampling: how logits become laws.
-    max_decode_len: static, most tokens of a row, EOS counted.
-    eos_id: static, the id that ends a row.
-    bonus: static; "target" draws the token after a fully accepted block from
-      the target, which is exact; "verifier" from p, as Algorithm 4 prints it,
-      which changes the law of every target but the lossless one.
-    verify: a verifier step of `rejection`.
-    trace: static, whether to record `Trace`.
+    settings: `LoopSettings`.
 
-  Source: Narasimhan et al., Algorithms 1, 4 and 5; Leviathan et al.,
-  Algorithm 1.
+  Source: Narasimhan et al. (arXiv 2405.19261), Algorithms 1, 4 and 5; Leviathan
+  et al. (arXiv 2211.17192), Algorithm 1.
   """
   rows, width = inputs.shape[0], drafter.width
-  size = emission.buffer_size(max_decode_len, width)
-  bonus_law = target.uses_q and bonus == "target"
-  step = jnp.arange(width + 1)[None]
-
-  def going(carry: Carry):
-    return ~jnp.all(carry.done)
+  size = emission.buffer_size(settings.max_decode_len, width)
 
   def round_(carry: Carry) -> Carry:
-    active = ~carry.done
+    # Draft a block and verify it.
     states, block = review(
       drafter,
       verifier,
-      (carry.drafter, carry.verifier),
+      carry.models,
       carry.tokens,
       carry.length,
-      active,
+      ~carry.done,
       sampling_lib.fold_in(rngs, carry.stats.num_blocks),
-      target=target,
-      alpha=alpha,
-      sampling=sampling,
-      bonus=bonus,
-      verify=verify,
+      target=settings.target,
+      alpha=settings.alpha,
+      sampling=settings.sampling,
+      bonus=settings.bonus,
+      verify=settings.verify,
     )
-    proposal, new = block.proposal, block.new
+    # Commit the accepted drafts and one more token.
+    num = block.verdict.num_accepted + 1
+    after, emitted = emission.commit(
+      carry, block.new, num, block.fault, settings
+    )
+    # Forget what was not accepted.
+    held = after.length - 1
+    models = (drafter.rewind(states[0], held), verifier.rewind(states[1], held))
+    # Count, and record.
+    asked = _asked(block, settings)
+    deferred = defers(block.left, block.right) & asked
+    deferred &= jnp.arange(width + 1)[None] < emitted[:, None]
+    stats = _count(carry.stats, block, emitted, ~carry.done, deferred)
+    trace = carry.trace
+    if settings.trace:
+      trace = _record(carry, block, asked, deferred, settings)
+    return after.replace(models=models, stats=stats, trace=trace)
 
-    # Commit: the accepted drafts and one more token, cut at EOS and the limit.
-    num_accepted = block.verdict.num_accepted
-    room = max_decode_len + 1 - carry.length
-    whole = jnp.minimum(num_accepted + 1, block.fault)
-    emitted, ended = emission.cut(new, whole, room, eos_id)
-    bad = active & ~ended & (block.fault <= num_accepted)
-    emitted = jnp.where(active, emitted, 0)
-    stats = _count(carry.stats, block, emitted, active)
-    # The drafter's law is known at the drafts, and behind them if asked for. A
-    # token rule is read at the draft, so it says nothing of the bonus position.
-    is_draft = step < proposal.count[:, None]
-    known_q = bonus_law | is_draft
-    left, right = tracing.sides(
-      target, proposal.q1, block.p1, proposal.q, block.p, block.drafts, alpha
-    )
-    asked = jnp.where(tracing.reads_tokens(target), is_draft, known_q)
-    deferred = (left < right) & asked & (step < emitted[:, None])
-    stats = stats.replace(
-      deferred=stats.deferred + jnp.sum(deferred, axis=1, dtype=jnp.int32)
-    )
-    records = carry.trace
-    if trace:
-      last_source = jnp.where(num_accepted == proposal.count, BONUS, RESIDUAL)
-      records = tracing.record(
-        records,
-        carry.length,
-        source=jnp.where(
-          step < num_accepted[:, None], DRAFT, last_source[:, None]
-        ),
-        deferred=deferred,
-        left=jnp.where(asked, left, jnp.nan),
-        right=jnp.where(asked, right, jnp.nan),
-        block=carry.stats.num_blocks,
-        q1=proposal.q1,
-        p1=block.p1,
-        q=proposal.q,
-        p=block.p,
-        known_q=known_q,
-        known_q1=known_q & ~proposal.copied,
-      )
-    length = carry.length + emitted
-    return Carry(
-      tokens=emission.write_block(carry.tokens, new, carry.length),
-      length=length,
-      done=carry.done | ended | bad,
-      bad_step=jnp.where(bad, length - 1, carry.bad_step),
-      drafter=drafter.rewind(states[0], length - 1),
-      verifier=verifier.rewind(states[1], length - 1),
-      stats=stats,
-      trace=records,
-    )
-
-  carry = Carry(
-    tokens=emission.start_tokens(rows, size),
-    length=jnp.ones((rows,), jnp.int32),
-    done=jnp.full((rows,), max_decode_len < 1),
-    bad_step=jnp.full((rows,), -1, jnp.int32),
-    drafter=drafter.prefill(inputs, capacity=size),
-    verifier=verifier.prefill(inputs, capacity=size),
-    stats=emission.zero_stats(rows, width, drafter.num_models),
-    trace=tracing.empty(rows, size, verifier.vocab_size) if trace else None,
+  trace = None
+  if settings.trace:
+    trace = tracing.empty(rows, size, verifier.vocab_size)
+  carry = emission.start(
+    rows,
+    size,
+    (
+      drafter.prefill(inputs, capacity=size),
+      verifier.prefill(inputs, capacity=size),
+    ),
+    emission.zero_stats(rows, width, drafter.num_models),
+    trace,
+    jnp.full((rows,), settings.max_decode_len < 1),
   )
-  carry = jax.lax.while_loop(going, round_, carry)
-  return emission.finish(
-    carry.tokens,
-    carry.length,
-    carry.stats,
+  carry = jax.lax.while_loop(lambda c: ~jnp.all(c.done), round_, carry)
+  return emission.finish(carry, settings.max_decode_len)
+
+
+def _known_q(block: Review, settings: LoopSettings) -> tuple[Array, Array]:
+  """Returns [B, G+1] bools: where a draft is, where the drafter's law is known.
+
+  The law is known at the drafts, and after them where the bonus needs it.
+  """
+  step = jnp.arange(block.drafts.shape[1])[None]
+  is_draft = step < block.proposal.count[:, None]
+  bonus_law = settings.target.uses_q and settings.bonus == "target"
+  return is_draft, bonus_law | is_draft
+
+
+def _asked(block: Review, settings: LoopSettings) -> Array:
+  """Returns [B, G+1] bool, where the rule was asked: a token rule at drafts."""
+  is_draft, known_q = _known_q(block, settings)
+  return jnp.where(settings.target.reads_tokens, is_draft, known_q)
+
+
+def _record(carry: Carry, block: Review, asked, deferred, settings):
+  """Returns the trace with one round's tokens written after `carry`'s."""
+  proposal, accepted = block.proposal, block.verdict.num_accepted
+  _, known_q = _known_q(block, settings)
+  step = jnp.arange(block.drafts.shape[1])[None]
+  last_source = jnp.where(accepted == proposal.count, BONUS, RESIDUAL)
+  return tracing.record(
     carry.trace,
-    carry.bad_step,
-    max_decode_len,
+    carry.length,
+    source=jnp.where(step < accepted[:, None], DRAFT, last_source[:, None]),
+    deferred=deferred,
+    left=jnp.where(asked, block.left, jnp.nan),
+    right=jnp.where(asked, block.right, jnp.nan),
+    block=carry.stats.num_blocks,
+    q1=proposal.q1,
+    p1=block.p1,
+    q=proposal.q,
+    p=block.p,
+    known_q=known_q,
+    known_q1=known_q & ~proposal.copied,
   )
 
 
-def _count(stats: Stats, block: Review, emitted, active) -> Stats:
-  """Adds one round to the counters; see `Stats` for what counts behind a cut.
+def _count(stats: Stats, block: Review, emitted, active, deferred) -> Stats:
+  """Adds one round to the counters; see `Stats` for what counts after a cut.
 
   Args:
     stats: so far.
     block: what the round decided.
     emitted: [B] int32 tokens emitted this round.
     active: [B] bool, rows that were still going.
+    deferred: [B, G+1] bool, emitted positions at which the rule deferred.
   """
   proposal, width = block.proposal, block.proposal.tokens.shape[1]
   one = active.astype(jnp.int32)
@@ -211,6 +168,7 @@ def _count(stats: Stats, block: Review, emitted, active) -> Stats:
     drafted=stats.drafted + one * proposal.count,
     examined=stats.examined + examined,
     accepted=stats.accepted + accepted,
+    deferred=stats.deferred + jnp.sum(deferred, axis=1, dtype=jnp.int32),
     drafter_calls=stats.drafter_calls + jnp.sum(calls, axis=1),
     calls_by_model=stats.calls_by_model + calls,
     verifier_calls=stats.verifier_calls + one,

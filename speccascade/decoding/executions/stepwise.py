@@ -8,7 +8,9 @@ import jax.numpy as jnp
 
 from speccascade.decoding import emission, tracing
 from speccascade.decoding import sampling as sampling_lib
-from speccascade.decoding.types import Decoded, Stats, Trace
+from speccascade.decoding.emission import Carry
+from speccascade.decoding.execution import LoopSettings
+from speccascade.decoding.types import Decoded
 
 Array = jax.Array
 
@@ -63,29 +65,13 @@ class Step:
   known_p: Array | None = None
 
 
-@struct.dataclass
-class Carry:
-  """State of the loop; fields as in `speculative.Carry`, `models` being the
-  method's own."""
-
-  tokens: Array
-  length: Array
-  done: Array
-  bad_step: Array
-  models: object
-  stats: Stats
-  trace: Trace | None
-
-
 def stepwise(
   advance: Callable,
   models,
   rngs: Array,
+  settings: LoopSettings,
   *,
-  max_decode_len: int,
-  eos_id: int,
   vocab_size: int,
-  trace: bool,
   done: Array | None = None,
 ) -> tuple[Decoded, object]:
   """Writes token after token until EOS or the length limit.
@@ -95,67 +81,47 @@ def stepwise(
       uniforms; it must leave the counters of inactive rows alone.
     models: the method's own state, a pytree.
     rngs: [B] typed keys.
-    max_decode_len: static, most tokens of a row, EOS counted.
-    eos_id: static.
+    settings: `LoopSettings`.
     vocab_size: static.
-    trace: static.
     done: [B] bool, rows that are not decoded at all; None means none.
 
   Returns:
     The result, and the method's state at the end.
   """
   rows = rngs.shape[0]
-  size = emission.buffer_size(max_decode_len, 0)
+  size = emission.buffer_size(settings.max_decode_len, 0)
   if done is None:
     done = jnp.zeros((rows,), bool)
 
-  def going(carry: Carry):
-    return ~jnp.all(carry.done)
-
   def step_(carry: Carry) -> Carry:
-    active = ~carry.done
     keys = sampling_lib.fold_in(rngs, carry.length - 1)
     u = sampling_lib.uniforms(sampling_lib.fold_in(keys, DRAW_TAG), 1)[:, 0]
-    prefix = Prefix(carry.tokens, carry.length, active)
+    prefix = Prefix(carry.tokens, carry.length, ~carry.done)
     models, step, stats = advance(carry.models, prefix, u, carry.stats)
-    bad = active & step.bad
-    new = step.token[:, None]
-    room = max_decode_len + 1 - carry.length
-    emitted, ended = emission.cut(new, jnp.ones_like(room), room, eos_id)
-    emitted = jnp.where(active & ~bad, emitted, 0)
+    one = jnp.ones_like(carry.length)
+    fault = jnp.where(step.bad, 0, one)
+    after, emitted = emission.commit(
+      carry, step.token[:, None], one, fault, settings
+    )
     deferred = step.deferred & (emitted > 0)
-    records = carry.trace
-    if trace:
-      records = _record(records, carry.length, step, deferred)
-    return Carry(
-      tokens=emission.write_block(carry.tokens, new, carry.length),
-      length=carry.length + emitted,
-      done=carry.done | ended | bad,
-      bad_step=jnp.where(bad, carry.length - 1, carry.bad_step),
-      models=models,
-      stats=stats.replace(deferred=stats.deferred + deferred.astype(jnp.int32)),
-      trace=records,
+    trace = carry.trace
+    if settings.trace:
+      trace = _record(trace, carry.length, step, deferred)
+    count = stats.deferred + deferred.astype(jnp.int32)
+    return after.replace(
+      models=models, stats=stats.replace(deferred=count), trace=trace
     )
 
-  carry = Carry(
-    tokens=emission.start_tokens(rows, size),
-    length=jnp.ones((rows,), jnp.int32),
-    done=done | (max_decode_len < 1),
-    bad_step=jnp.full((rows,), -1, jnp.int32),
-    models=models,
-    stats=emission.zero_stats(rows, 0),
-    trace=tracing.empty(rows, size, vocab_size) if trace else None,
+  carry = emission.start(
+    rows,
+    size,
+    models,
+    emission.zero_stats(rows, 0),
+    tracing.empty(rows, size, vocab_size) if settings.trace else None,
+    done | (settings.max_decode_len < 1),
   )
-  carry = jax.lax.while_loop(going, step_, carry)
-  decoded = emission.finish(
-    carry.tokens,
-    carry.length,
-    carry.stats,
-    carry.trace,
-    carry.bad_step,
-    max_decode_len,
-  )
-  return decoded, carry.models
+  carry = jax.lax.while_loop(lambda c: ~jnp.all(c.done), step_, carry)
+  return emission.finish(carry, settings.max_decode_len), carry.models
 
 
 def _record(records, start, step: Step, deferred):

@@ -8,8 +8,8 @@ from speccascade.decoding import (
   AutoregressiveDrafter,
   HorizontalDrafter,
   MaxGramDrafter,
-  ReviewedDrafter,
   Sampling,
+  VerticalDrafter,
   cascade_drafter,
   decoder,
   row_keys,
@@ -63,7 +63,7 @@ def test_levels_nest_drafters():
   # Below the first drafter: the small one reviewed, then copies.
   assert isinstance(outer.drafter, HorizontalDrafter)
   assert [part.width for part in outer.drafter.drafters] == [1, 5]
-  assert isinstance(outer.drafter.drafters[0], ReviewedDrafter)
+  assert isinstance(outer.drafter.drafters[0], VerticalDrafter)
   assert outer.drafter.drafters[0].drafter.width == 6
   assert inner.drafter.width == 6
   assert float(outer.alpha) == 0.75

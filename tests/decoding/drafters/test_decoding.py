@@ -9,8 +9,8 @@ from speccascade.decoding import (
   AutoregressiveDrafter,
   HorizontalDrafter,
   MaxGramDrafter,
-  ReviewedDrafter,
   Sampling,
+  VerticalDrafter,
   cascade_drafter,
   decoder,
   row_keys,
@@ -78,7 +78,7 @@ def test_what_the_verifier_itself_reviewed_is_always_accepted():
 
   def twin(width):
     inner = AutoregressiveDrafter(small, 3)
-    return ReviewedDrafter(inner, verifier, jnp.float32(0), width)
+    return VerticalDrafter(inner, verifier, jnp.float32(0), width)
 
   drafter = HorizontalDrafter(
     (twin(2), AutoregressiveDrafter(small, 1), twin(1), copier(V))
@@ -103,7 +103,7 @@ def test_drafts_of_the_reviewers_twin_are_never_cut():
   how = {"eos": False, "likeness": 0.7}
   medium = audited(1, **how)
   inner = AutoregressiveDrafter(medium, 2)
-  drafter = ReviewedDrafter(inner, medium, jnp.float32(0), 5)
+  drafter = VerticalDrafter(inner, medium, jnp.float32(0), 5)
   decode = decoder("spec_decode", gamma=1, max_decode_len=20, eos_id=1)
   out = decode(
     drafter,

@@ -13,8 +13,8 @@ from speccascade.decoding import (
   AutoregressiveDrafter,
   HorizontalDrafter,
   MaxGramDrafter,
-  ReviewedDrafter,
   Sampling,
+  VerticalDrafter,
 )
 from speccascade.decoding import target as targets
 from speccascade.decoding.review import review
@@ -44,7 +44,7 @@ def small(width=1):
 
 
 def reviewed(drafter, reviewer, width, lenience=1, **how):
-  return ReviewedDrafter(
+  return VerticalDrafter(
     drafter,
     reviewer,
     jnp.float32(1 - 1 / lenience),

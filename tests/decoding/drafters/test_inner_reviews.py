@@ -10,12 +10,12 @@ import pytest
 from speccascade.decoding import (
   AutoregressiveDrafter,
   HorizontalDrafter,
-  ReviewedDrafter,
   Sampling,
+  VerticalDrafter,
   cascade_drafter,
   decoder,
-  rejection,
   row_keys,
+  verification,
 )
 from speccascade.decoding.drafters.autoregressive import StopPolicy
 from speccascade.models.markov_lm import MarkovLM
@@ -86,7 +86,7 @@ def test_confidence_is_at_temperature_1_in_greedy_decoding_too():
 
 @pytest.mark.parametrize(
   ("verify", "share"),
-  [(rejection.token_verify, 4 / 9), (rejection.block_verify, 5 / 9)],
+  [(verification.token_verify, 4 / 9), (verification.block_verify, 5 / 9)],
 )
 def test_inner_blocks_are_verified_as_asked(verify, share):
   """The toy of Sun et al.: how often both of two drafts are accepted.
@@ -149,10 +149,10 @@ def test_the_law_behind_a_row_is_its_last_drafters():
 
 
 NESTS = {
-  "reviewer": lambda good, bad: ReviewedDrafter(
+  "reviewer": lambda good, bad: VerticalDrafter(
     AutoregressiveDrafter(good, 2), bad, jnp.float32(0), 3
   ),
-  "reviewed": lambda good, bad: ReviewedDrafter(
+  "reviewed": lambda good, bad: VerticalDrafter(
     AutoregressiveDrafter(bad, 2), good, jnp.float32(0), 3
   ),
   "first in a row": lambda good, bad: HorizontalDrafter(

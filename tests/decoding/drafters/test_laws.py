@@ -8,13 +8,13 @@ import pytest
 from speccascade.decoding import (
   AutoregressiveDrafter,
   MaxGramDrafter,
-  ReviewedDrafter,
   Sampling,
+  VerticalDrafter,
   cascade_drafter,
   decoder,
   deferral,
-  rejection,
   row_keys,
+  verification,
 )
 from speccascade.decoding import target as targets
 from tests import toy
@@ -85,7 +85,7 @@ CASCADES = {
     None,
     [[2, 1], [0, 2]],
     lenience=3.0,
-    verify=rejection.block_verify,
+    verify=verification.block_verify,
   ),
 }
 
@@ -110,7 +110,7 @@ def test_lossless_outer_law_is_the_verifiers(name):
 @pytest.mark.parametrize("name", CASCADES)
 def test_lossless_outer_law_in_large_samples(name):
   num, drafter = 200_000, CASCADES[name]()
-  for verification in ("token", "block"):
+  for step in ("token", "block"):
     for t in (0.5, 1.0, 1.7):
       sampling = Sampling.create(t)
       run = decoder(
@@ -118,7 +118,7 @@ def test_lossless_outer_law_in_large_samples(name):
         gamma=2,
         max_decode_len=LENGTH,
         eos_id=toy.EOS,
-        verification=verification,
+        verification=step,
       )
       out = run(
         drafter,
@@ -134,7 +134,7 @@ def test_lossless_outer_law_in_large_samples(name):
 def reviewed_pair(width=2):
   """Returns a drafter whose law is MEDIUM's, and has its confidence."""
   inner = AutoregressiveDrafter(SMALL, 2)
-  return ReviewedDrafter(inner, MEDIUM, jnp.float32(0), width)
+  return VerticalDrafter(inner, MEDIUM, jnp.float32(0), width)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_an_outer_target_sees_the_inner_reviewers_law(name, alpha):
   q1, q = laws(sampling, MEDIUM_LOGITS)
   p1, p = laws(sampling, LARGE_LOGITS)
   target = decoder(name, gamma=1, max_decode_len=1, eos_id=1).method.target
-  pi = target(q1, p1, alpha=alpha, sampled=(q, p))
+  pi = target.probs(q1, p1, alpha=alpha, sampled=(q, p))
   # A target that were one of the two models' laws would show little.
   assert min(toy.tv(pi, q), toy.tv(pi, p)) > 0.1
   assert_law(out, pi, num)
@@ -173,10 +173,10 @@ def test_three_models_cascade_has_the_composed_law():
     laws(sampling, x) for x in (SMALL_LOGITS, MEDIUM_LOGITS, LARGE_LOGITS)
   )
   opt = targets.defer(deferral.opt)
-  q = opt(s1, m1, alpha=alpha, sampled=(s, m))
+  q = opt.probs(s1, m1, alpha=alpha, sampled=(s, m))
   # The inner cascade's confidence: its own law at temperature 1.
-  q1 = opt(s1, m1, alpha=alpha, sampled=(s1, m1))
-  pi = opt(q1, p1, alpha=alpha, sampled=(q, p))
+  q1 = opt.probs(s1, m1, alpha=alpha, sampled=(s1, m1))
+  pi = opt.probs(q1, p1, alpha=alpha, sampled=(q, p))
   assert min(toy.tv(pi, x) for x in (q, p, s, m)) > 0.1
   assert_law(out, pi, num)
 
@@ -205,13 +205,13 @@ def test_stated_laws_fit_the_draws(verify):
   verified as a whole, in samples.
   """
   num = 40_000
-  drafter = ReviewedDrafter(
+  drafter = VerticalDrafter(
     AutoregressiveDrafter(SMALL, 2),
     MEDIUM,
     jnp.float32(2 / 3),
     3,
     target=targets.lossy,
-    verify=rejection.VERIFY[verify],
+    verify=verification.VERIFY[verify],
   )
   proposal = _propose(
     drafter,

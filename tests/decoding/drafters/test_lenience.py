@@ -16,8 +16,8 @@ from speccascade.decoding import (
   Sampling,
   cascade_drafter,
   decoder,
-  rejection,
   row_keys,
+  verification,
 )
 from speccascade.models.markov_lm import MarkovLM
 from tests.decoding.drafters import models
@@ -231,7 +231,7 @@ def test_a_stated_law_or_none():
   """Lenient blocks verified as a whole, written by several, have none."""
   small, medium = (MarkovLM(models.tables(seed, 1, V)) for seed in (1, 2))
   bottom = MaxGramDrafter.create([1] * V, width=1, vocab_size=V)
-  how = {"lenience": 3.0, "verify": rejection.block_verify}
+  how = {"lenience": 3.0, "verify": verification.block_verify}
   with pytest.raises(ValueError, match="row 1 of K has several drafters"):
     cascade_drafter((medium, small), bottom, MATRICES["two neural"], **how)
   plain = cascade_drafter((medium, small), None, [[2, 1], [0, 2]], **how)

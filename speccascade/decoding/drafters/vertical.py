@@ -6,7 +6,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import emission, feeding, rejection
+from speccascade.decoding import emission, feeding, verification
 from speccascade.decoding import sampling as sampling_lib
 from speccascade.decoding import target as targets
 from speccascade.decoding.review import review, score_and_catch_up
@@ -16,7 +16,7 @@ Array = jax.Array
 
 
 @struct.dataclass
-class ReviewedState:
+class VerticalState:
   """Attributes:
   drafter: the inner drafter's state.
   reviewer: the reviewer, and how much of the prefix it holds.
@@ -27,7 +27,7 @@ class ReviewedState:
 
 
 @struct.dataclass
-class ReviewedDrafter:
+class VerticalDrafter:
   """Proposes what a smaller speculative pair decodes.
 
   The inner pair runs round after round until every row has `width` tokens. Each
@@ -68,7 +68,7 @@ class ReviewedDrafter:
     pytree_node=False, default=None
   )
   verify: object = struct.field(
-    pytree_node=False, default=rejection.token_verify
+    pytree_node=False, default=verification.token_verify
   )
   bonus: str = struct.field(pytree_node=False, default="target")
   behind: int = struct.field(pytree_node=False, default=8)
@@ -96,22 +96,22 @@ class ReviewedDrafter:
     """Tokens that the last round may reach, the bonus law's included."""
     return self.width + self.drafter.width + 2
 
-  def prefill(self, inputs: Array, *, capacity: int) -> ReviewedState:
+  def prefill(self, inputs: Array, *, capacity: int) -> VerticalState:
     capacity += self._room + self.drafter.width + 1 + self.behind
-    return ReviewedState(
+    return VerticalState(
       self.drafter.prefill(inputs, capacity=capacity),
       feeding.start(self.reviewer, inputs, capacity=capacity),
     )
 
-  def rewind(self, state: ReviewedState, length: Array) -> ReviewedState:
-    return ReviewedState(
+  def rewind(self, state: VerticalState, length: Array) -> VerticalState:
+    return VerticalState(
       self.drafter.rewind(state.drafter, length),
       feeding.rewind(self.reviewer, state.reviewer, length),
     )
 
   def propose(
     self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
-  ) -> tuple[ReviewedState, Proposal]:
+  ) -> tuple[VerticalState, Proposal]:
     """See `types.Drafter`.
 
     The law at the bonus position is that of one token more, which is drawn and
@@ -153,7 +153,7 @@ class ReviewedDrafter:
       plain = (block.proposal.q1, block.p1)
       confidence = block.p1
       if not is_lenient:
-        confidence = target(*plain, alpha=self.alpha, sampled=plain)
+        confidence = target.probs(*plain, alpha=self.alpha, sampled=plain)
       bad = block.fault[:, None] == jnp.arange(block.new.shape[1])[None]
       return {
         "drafter": self.drafter.rewind(states[0], held),
@@ -187,7 +187,7 @@ class ReviewedDrafter:
     index = length[:, None] + jnp.arange(self.width)[None]
     calls = jnp.concatenate([carry["reviews"][:, None], carry["calls"]], axis=1)
     # What was cut is forgotten: somebody else may write there next.
-    state = ReviewedState(carry["drafter"], carry["reviewer"])
+    state = VerticalState(carry["drafter"], carry["reviewer"])
     return self.rewind(state, length + self.width), Proposal(
       tokens=jnp.take_along_axis(carry["tokens"], index, axis=1),
       count=jnp.full_like(length, self.width),

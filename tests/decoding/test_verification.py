@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding.rejection import block_verify, token_verify
+from speccascade.decoding.verification import block_verify, token_verify
 
 Q1, P1 = [0.5, 0.3, 0.15, 0.05], [0.2, 0.4, 0.3, 0.1]
 NEAR = 1e-6

@@ -1,0 +1,89 @@
+"""What an execution is: a compiled loop, and what the rest knows of it."""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+import jax
+
+from speccascade.decoding import verification
+from speccascade.decoding.sampling import Sampling
+from speccascade.decoding.types import Decoded, VerifyFunction
+
+FIXED, MAX_PROB, TOKEN_PROB = "fixed", "max_prob", "token_prob"
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopSettings:
+  """What an execution is told, while its program is traced.
+
+  Attributes:
+    sampling: how logits become laws.
+    max_decode_len: static, most tokens of a row, EOS counted.
+    eos_id: static, the id that ends a row.
+    target: a `Target` or a `Choice` of them; None where the execution's law is
+      not that of a chain of targets.
+    alpha: scalar, traced, as `Execution.host_alpha` made it.
+    bonus: static; "target" draws the token after a fully accepted block from
+      the target, which is exact; "verifier" from p, as Algorithm 4 prints it,
+      which changes the law of every target but the lossless one.
+    verify: static, a verifier step of `verification`.
+    stop: a `StopPolicy` of the drafter, or None.
+    trace: static, whether to record `Trace`.
+  """
+
+  sampling: Sampling
+  max_decode_len: int
+  eos_id: int
+  target: Any = None
+  alpha: jax.Array | float = 0.0
+  bonus: str = "target"
+  verify: VerifyFunction = verification.token_verify
+  stop: Any = None
+  trace: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Execution:
+  """How tokens are made; called as its loop is.
+
+  Attributes:
+    run: `(drafter, verifier, inputs, rngs, settings) -> Decoded`: the models
+      (None where not needed), [B, S] int32 source tokens with 0 as padding, [B]
+      typed keys and `LoopSettings`.
+    label: as in the table of methods.
+    law: what it samples from where no target says it.
+    needs_drafter: whether it has one.
+    needs_verifier: whether it has one.
+    has_blocks: whether gamma means anything to it; it takes a `Drafter`.
+    draft_lengths: the policies of `DraftLength` that it can run.
+    host_alpha: makes what the loop gets for alpha, on the host in float64.
+    pass_width: tokens of one verifier pass, where it has no blocks.
+    is_predictable: whether counts and costs tell its speed; they do not where
+      calls are of several widths.
+  """
+
+  run: Callable[..., Decoded]
+  label: str
+  law: str = ""
+  needs_drafter: bool = True
+  needs_verifier: bool = True
+  has_blocks: bool = False
+  draft_lengths: tuple[str, ...] = (FIXED, MAX_PROB, TOKEN_PROB)
+  host_alpha: Callable[[float], float] = float
+  pass_width: int = 1
+  is_predictable: bool = True
+
+  def __call__(
+    self, drafter, verifier, inputs, rngs, settings: LoopSettings
+  ) -> Decoded:
+    return self.run(drafter, verifier, inputs, rngs, settings)
+
+
+def execution(label: str, **known):
+  """Returns a decorator that makes a loop an `Execution`; fields as there."""
+
+  def decorate(run):
+    return Execution(run, label, **known)
+
+  return decorate
