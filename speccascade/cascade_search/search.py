@@ -101,7 +101,7 @@ def search(
     "objective": criterion.name,
     **dataclasses.asdict(settings) | {"drafter": ""},
   }
-  folder = pathlib.Path(run.output_dir)
+  folder = run.folder
   known = _begin(folder, asked, lambda: criterion.weights(contest.study, point))
   contest = dataclasses.replace(contest, weights=tuple(known))
   ranking = halve(

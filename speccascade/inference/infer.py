@@ -70,7 +70,7 @@ def infer(
     for start in range(0, len(study.examples), size)
   ]
   shards = Shards(
-    run.output_dir,
+    run.folder,
     {
       **dataclasses.asdict(settings),
       "inputs_sha256": study.sources.fingerprint,

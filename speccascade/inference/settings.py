@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import dataclasses
 import numbers
 import os
+import pathlib
 
 from speccascade.evaluation import quality
 
@@ -71,6 +72,17 @@ class Run:
       NUM_LENGTHS=1 if self.num_lengths is None else self.num_lengths,
       TRIALS=self.trials,
     )
+
+  @property
+  def folder(self) -> pathlib.Path:
+    """OUTPUT_DIR, which what writes files asks for.
+
+    Raises:
+      ValueError: there is none.
+    """
+    if self.output_dir is None:
+      raise ValueError("OUTPUT_DIR is None; give a folder")
+    return pathlib.Path(self.output_dir)
 
 
 @dataclasses.dataclass(frozen=True)

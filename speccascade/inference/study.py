@@ -97,16 +97,21 @@ class Study:
   ) -> Batches:
     """Returns what decodes a point, at batch 1 where it is timed.
 
+    The same at every call: what was checked is what decodes.
+
     Args:
       point: the method and its settings.
       timed: whether under the clock.
       shared: whether methods share programs, where branching costs nothing.
     """
+    key = (point, timed, shared)
+    if key in self._batches:
+      return self._batches[key]
     run, lengths = self.run, self.lengths
     if timed or self._is_single:
       run = dataclasses.replace(run, batch_size=1)
       lengths = [self.timed_length]
-    return Batches(
+    batches = Batches(
       pair=self.pair,
       point=point,
       run=run,
@@ -114,6 +119,11 @@ class Study:
       lengths=lengths,
       shared=shared and jax.default_backend() == "cpu",
     )
+    return self._batches.setdefault(key, batches)
+
+  @functools.cached_property
+  def _batches(self) -> dict[tuple, Batches]:
+    return {}
 
   @property
   def num_threads(self) -> int:

@@ -103,7 +103,7 @@ def sweep(
     for curve in curves:
       studies.check(curve.points)
     folder = RunFolder(
-      run.output_dir,
+      run.folder,
       _identity(study, sources.fingerprint),
       results.FILE_NAME,
     )

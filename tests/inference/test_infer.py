@@ -232,6 +232,8 @@ REFUSED = [
     r"alpha is 1.5; SpecCascade \[Chow\] takes",
   ),
   ({"batch_size": 0}, ValueError, "BATCH_SIZE is 0"),
+  ({"batch_size": 2.5}, ValueError, "BATCH_SIZE is 2.5; wanted a whole number"),
+  ({"output_dir": None}, ValueError, "OUTPUT_DIR is None"),
   ({"trials": 0}, ValueError, "TRIALS is 0"),
   ({"num_shown": -1}, ValueError, "NUM_SHOWN is -1"),
   ({"num_examples": 0}, ValueError, "NUM_EXAMPLES is 0"),
