@@ -43,7 +43,7 @@ setuptools.setup(
     "numpy>=2.0",
     "optax>=0.2.8",
     "orbax-checkpoint>=0.12.8",
-    "platformdirs>=4.2",
+    "platformdirs>=4.3",
     "rouge-score>=0.1.2",
     "sacrebleu>=2.5",
     "safetensors>=0.5",

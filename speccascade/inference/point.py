@@ -129,8 +129,11 @@ class Point:
 
   @property
   def is_predictable(self) -> bool:
-    """Whether counts and costs tell its speed: where one model drafts, and as
-    its execution says."""
+    """Whether counts and costs tell its speed.
+
+    They do not where calls are of several widths: where the drafter is a
+    cascade itself, and in BiLD.
+    """
     return self.spec.compose is None and self.spec.execution.is_predictable
 
   def predicted_speedup(self, counts: Counts, costs: Costs) -> float | None:

@@ -7,7 +7,6 @@ import functools
 import numpy as np
 
 from speccascade.decoding.methods import METHODS
-from speccascade.decoding.target import lossless
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.results import ResultRow, Settings
@@ -149,7 +148,7 @@ class Measured:
     greedy verifier's tokens, but for near ties.
     """
     method = METHODS.get(self.method)
-    if method is not None and method.target is lossless:
+    if method is not None and method.is_lossless:
       return self.method != SMALL
     return all(
       row.agreement is not None
