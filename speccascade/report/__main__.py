@@ -2,9 +2,9 @@
 
   python -m speccascade.report --results_dir=out/quickstart
 
-Reads rows.jsonl, and examples.jsonl where it is; no model is loaded. Writes
-index.html, report.md, tables as CSV and figures as PNG and SVG. The same rows
-give the same files.
+Reads rows.jsonl, and examples.jsonl where it is, or a decode's metrics.json and
+predictions.jsonl; no model is loaded. Writes index.html, report.md, tables as
+CSV and figures as PNG and SVG. The same rows give the same files.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def main(argv: list[str] | None = None) -> int:
   )
   path = {"type": pathlib.Path}
   for flag, how, text in (
-    ("results_dir", {**path, "required": True}, "the folder with rows.jsonl"),
+    ("results_dir", {**path, "required": True}, "the folder of rows"),
     ("output_dir", path, "where the report goes (RESULTS_DIR/report)"),
     ("metric", {}, "of figures and summaries (the first that all rows have)"),
     (
