@@ -16,11 +16,24 @@ import pytest
 TESTS = pathlib.Path(__file__).parent
 # flax, optax and orbax break under these flags in places, the core does not.
 STRICT = (TESTS / "decoding", TESTS / "models")
+MOST_MAPS = 40_000
 
 
 def pytest_configure(config):
   config.addinivalue_line("markers", "slow: large samples, run nightly")
   config.addinivalue_line("markers", "needs_tf: imports TensorFlow or seqio")
+
+
+@pytest.fixture(autouse=True)
+def few_programs():
+  """Forgets compiled programs before they take all memory maps of a process.
+
+  Linux gives a process 65,530 of them; at the limit XLA's compiler crashes.
+  """
+  yield
+  maps = pathlib.Path("/proc/self/maps")
+  if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+    jax.clear_caches()
 
 
 @pytest.fixture(autouse=True)

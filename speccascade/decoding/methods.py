@@ -136,9 +136,9 @@ def _cascade_drafting(models, gamma, alpha) -> Drafter:
 
   The first drafter writes the same gamma tokens as it does in plain speculative
   decoding, in fewer calls: each of them reviews two tokens of the drafters
-  below. So in calls it is no worse, whatever is copied. Text that repeats itself
-  deserves longer copies: pass a drafter of `cascade_drafter` for another K,
-  lenience or bigram table; `speccascade.cascade_search` finds them.
+  below. So in calls it is no worse, whatever is copied. Text that repeats
+  itself deserves longer copies: pass a drafter of `cascade_drafter` for another
+  K, lenience or bigram table; `speccascade.cascade_search` finds them.
   """
   size = models[0].vocab_size
   copied = 2

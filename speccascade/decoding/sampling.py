@@ -62,10 +62,8 @@ class Sampling:
         f"top_k is {top_k}; wanted 1 or more, or 0 for all tokens"
       )
     if top_p is not None and not 0 < np.float32(top_p) <= 1:
-      raise ValueError(
-        f"top_p is {top_p}, {np.float32(top_p):g} in float32; wanted a number"
-        " in (0, 1]"
-      )
+      used = ", 0 in float32" if 0 < top_p <= 1 else ""
+      raise ValueError(f"top_p is {top_p}{used}; wanted a number in (0, 1]")
     return cls(
       temperature=jnp.asarray(temperature, jnp.float32),
       top_p=None if top_p in (None, 1.0) else jnp.asarray(top_p, jnp.float32),

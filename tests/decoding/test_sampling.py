@@ -131,6 +131,9 @@ def test_greedy_is_one_hot_at_the_lowest_best_id():
     ({"top_k": -2}, "top_k is -2; wanted 1 or more"),
     ({"top_p": 0.0}, r"top_p is 0.0; wanted a number in \(0, 1\]"),
     ({"top_p": 1.5}, r"top_p is 1.5; wanted a number in \(0, 1\]"),
+    # As programs will see them, in float32.
+    ({"temperature": 1e39}, r"temperature is 1e\+39; wanted a finite number"),
+    ({"top_p": 1e-46}, "top_p is 1e-46, 0 in float32; wanted a number"),
   ],
 )
 def test_settings_are_checked(settings, message):

@@ -245,10 +245,10 @@ def test_a_users_target_gets_the_sampled_pair():
 
 
 def test_check_at_one_alpha():
-  lopsided = targets.Target(
-    function=lambda q, p, *, alpha, sampled: sampled[1] * (1 + alpha),
-    name="lopsided",
-  )
+  @targets.target()
+  def lopsided(q, p, *, alpha, sampled):
+    return sampled[1] * (1 + alpha)
+
   check(lopsided, alpha=0.0)
   with pytest.raises(ValueError, match=r"at alpha 0.5 .* it sums to 1.5"):
     check(lopsided, alpha=0.5)
