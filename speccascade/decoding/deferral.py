@@ -16,7 +16,6 @@ import inspect
 import math
 
 import jax.numpy as jnp
-import numpy as np
 
 from speccascade.decoding import numerics
 from speccascade.decoding.numerics import entropy, max_prob, total_variation
@@ -55,10 +54,11 @@ class Interval:
     Programs use float32: a number next to an open end must not become it.
     """
     low, high = self.ends(vocab_size)
-    used = np.float32(alpha)
-    above = used > np.float32(low) if self.low_open else alpha >= low
-    below = used < np.float32(high) if self.high_open else alpha <= high
-    return bool(np.isfinite(used) and above and below)
+    used = numerics.as_float32(alpha)
+    open_low, open_high = numerics.as_float32(low), numerics.as_float32(high)
+    above = used > open_low if self.low_open else alpha >= low
+    below = used < open_high if self.high_open else alpha <= high
+    return math.isfinite(used) and above and below
 
   def describe(self, vocab_size: int) -> str:
     """Returns the range in words, as in "[0, 1)" or "any finite number"."""

@@ -9,7 +9,6 @@ import dataclasses
 import difflib
 
 import jax.numpy as jnp
-import numpy as np
 
 from speccascade.decoding import deferral
 from speccascade.decoding.drafters.autoregressive import AutoregressiveDrafter
@@ -31,6 +30,7 @@ from speccascade.decoding.executions.sequential_cascade import (
   sequential_cascade,
 )
 from speccascade.decoding.executions.speculative import speculative
+from speccascade.decoding.numerics import as_float32
 from speccascade.decoding.target import (
   Target,
   defer,
@@ -119,7 +119,7 @@ class Method:
       return
     if not self.alpha_interval.contains(alpha, vocab_size):
       wanted = self.alpha_interval.describe(vocab_size)
-      given, used = f"{alpha:.12g}", f"{np.float32(alpha):.7g}"
+      given, used = f"{alpha:.12g}", f"{as_float32(alpha):.7g}"
       rounded = "" if float(given) == float(used) else f", {used} in float32"
       raise ValueError(
         f"alpha is {given}{rounded}; {self.label} takes {wanted}"

@@ -6,6 +6,7 @@ same code runs in float32 inside the decoder and in float64 in the law tests.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
 
@@ -13,6 +14,12 @@ Array = jax.Array
 def at_least_float32(x: Array) -> Array:
   """Returns x in its own float type, or float32 where that is narrower."""
   return x if jnp.finfo(x.dtype).bits >= 32 else x.astype(jnp.float32)
+
+
+def as_float32(x: float) -> float:
+  """Returns a number as programs will see it; infinite where too large."""
+  with np.errstate(over="ignore"):
+    return float(np.float32(x))
 
 
 def max_prob(p: Array) -> Array:

@@ -52,7 +52,7 @@ class Sampling:
     Raises:
       ValueError: a setting is out of range.
     """
-    if not 0 <= np.float32(temperature) < np.inf:
+    if not 0 <= numerics.as_float32(temperature) < np.inf:
       raise ValueError(
         f"temperature is {temperature}; wanted a finite number, 0 (greedy) or"
         " more"
@@ -61,7 +61,7 @@ class Sampling:
       raise ValueError(
         f"top_k is {top_k}; wanted 1 or more, or 0 for all tokens"
       )
-    if top_p is not None and not 0 < np.float32(top_p) <= 1:
+    if top_p is not None and not 0 < numerics.as_float32(top_p) <= 1:
       used = ", 0 in float32" if 0 < top_p <= 1 else ""
       raise ValueError(f"top_p is {top_p}{used}; wanted a number in (0, 1]")
     return cls(
