@@ -197,8 +197,7 @@ def review(
   end = verdict.num_accepted[:, None]
   new = jnp.where(step < end, drafts, 0)
   new = jnp.where(step == end, verdict.token[:, None], new)
-  # Without `bonus_law` the drafter's law at the bonus position is not there.
-  bad = ~sampling_lib.is_law(logits) | (proposal.bad & (bonus_law | ~at_bonus))
+  bad = ~sampling_lib.is_law(logits) | proposal.bad
   bad &= step < verdict.read[:, None]
   place = jnp.where(bad, jnp.minimum(step, end), width + 1)
   return (draft_state, verifier_state), Review(

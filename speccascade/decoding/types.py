@@ -135,8 +135,9 @@ class Proposal:
     copied: [B, G+1] bool, tokens that no model drafted: their law is one-hot
       and says nothing of confidence.
     calls: [B, M] int32 forward passes of each of the drafter's models.
-    bad: [B, G+1] bool, where a law was no distribution (NaN, +inf, no finite
-      logit).
+    bad: [B, G+1] bool, where a law that was read is no distribution (NaN, +inf,
+      no finite logit); at index `count` if it was asked for, or if it ended the
+      block.
   """
 
   tokens: Array

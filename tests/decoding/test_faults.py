@@ -125,3 +125,10 @@ def test_a_cascade_passes_a_fault_on(copies, fault):
   row = cascade_drafter((right, wrong), None, [[2, 2], [0, 0]])
   tokens, bad, _ = decode("cascade_drafting", row, right)
   assert (tokens, bad) == ([2, 3], 2)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_ends_a_block_is_seen(fault):
+  """Before a draw the policy reads the law: BiLD's output depends on it."""
+  tokens, bad, _ = decode("bild", chain({}, fault), chain({}))
+  assert (tokens, bad) == ([2, 3], 2)

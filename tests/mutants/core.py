@@ -288,8 +288,8 @@ MUTANTS = [
   {
     "name": "a verifier's NaN goes unseen",
     "file": _CORE + "review.py",
-    "old": "bad = ~sampling_lib.is_law(logits) | (",
-    "new": "bad = (",
+    "old": "bad = ~sampling_lib.is_law(logits) | proposal.bad",
+    "new": "bad = proposal.bad",
     "tests": [
       _LOOPS + "test_a_row_that_meets_a_fault_ends_there[spec_decode-nan]"
     ],

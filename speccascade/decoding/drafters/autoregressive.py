@@ -83,7 +83,9 @@ class AutoregressiveDrafter:
       state, tokens, length, bonus_law, active
     )
     if self.stop is not None:
-      return self._until_stop(state, logits, u, sampling, calls, active)
+      return self._until_stop(
+        state, logits, u, sampling, calls, active, bonus_law
+      )
     drafts, q1s, qs, bad = [], [], [], []
     for step in range(self.width):
       q1, q, token = sampling_lib.step(sampling, logits, u[:, step])
@@ -111,7 +113,7 @@ class AutoregressiveDrafter:
       bad=bad,
     )
 
-  def _until_stop(self, state, logits, u, sampling, calls, active):
+  def _until_stop(self, state, logits, u, sampling, calls, active, bonus_law):
     """Drafts while any row goes on; every drawn token is fed."""
     rows, vocab = logits.shape
     law = jnp.zeros(
@@ -153,7 +155,9 @@ class AutoregressiveDrafter:
     # Rows stand at different positions: write each one's bonus law at `count`.
     q1, q = sampling.laws(logits)
     here = jnp.arange(self.width + 1)[None] == count[:, None]
-    is_bad = ~sampling_lib.is_law(logits)[:, None]
+    # Before a draw the policy itself reads the law that ends a block.
+    was_read = bonus_law | ((count < self.width) & self.stop.before_draw)
+    is_bad = (was_read & ~sampling_lib.is_law(logits))[:, None]
     return state, Proposal(
       tokens=drafts,
       count=count,

@@ -185,6 +185,7 @@ class VerticalDrafter:
       },
     )
     index = length[:, None] + jnp.arange(self.width)[None]
+    in_use = jnp.arange(self.width + 1)[None]
     calls = jnp.concatenate([carry["reviews"][:, None], carry["calls"]], axis=1)
     # What was cut is forgotten: somebody else may write there next.
     state = VerticalState(carry["drafter"], carry["reviewer"])
@@ -195,5 +196,5 @@ class VerticalDrafter:
       q1=carry["q1"][:, : self.width + 1],
       copied=jnp.zeros((rows, self.width + 1), bool),
       calls=calls,
-      bad=carry["bad"][:, : self.width + 1],
+      bad=carry["bad"][:, : self.width + 1] & (in_use < need),
     )
