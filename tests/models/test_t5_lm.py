@@ -427,3 +427,24 @@ def test_block_wider_than_the_cache(lm32, inputs):
   state = jax.eval_shape(functools.partial(lm32.prefill, capacity=4), inputs)
   with pytest.raises(ValueError, match="5 tokens does not fit a cache of 4"):
     jax.eval_shape(lm32.extend, state, int32(np.zeros((3, 5))), int32([5] * 3))
+
+
+def test_a_token_without_a_law_spoils_no_other(golden_config, golden_params):
+  """Its NaN keys and values are masked, and a weight of 0 times NaN is NaN."""
+  table = golden_params["token_embedder"]["embedding"].copy()
+  table[50] = np.nan
+  params = golden_params | {"token_embedder": {"embedding": table}}
+  lm, state = T5LM.create(golden_config, params), {}
+  for third in (50, 9):
+    state[third] = prefill(lm, int32([[3, 4, 1]]), CAPACITY)
+    state[third], out = extend(
+      lm, state[third], int32([[0, 7, third, 8]]), int32([4])
+    )
+    assert np.all(np.isfinite(out.logits[:, :2]))
+    assert np.all(np.isfinite(out.logits[:, 2])) == (third != 50)
+    state[third] = lm.rewind(state[third], int32([2]))
+  logits = [
+    extend(lm, state[third], int32([[5, 6]]), int32([2]))[1].logits
+    for third in (50, 9)
+  ]
+  np.testing.assert_array_equal(*logits)

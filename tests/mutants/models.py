@@ -167,4 +167,13 @@ MUTANTS = [
     "new": "state.replace(caches=caches, length=state.length)",
     "tests": [_BLOCKS + "test_tree_equals_its_paths_and_one_is_kept[float32]"],
   },
+  {
+    "name": "NaN stays in the cache of a T5",
+    "file": "speccascade/models/t5/cache.py",
+    "old": "jnp.where(jnp.isfinite(x), x, 0) for x in new",
+    "new": "x for x in new",
+    "tests": [
+      "tests/models/test_t5_lm.py::test_a_token_without_a_law_spoils_no_other"
+    ],
+  },
 ]
