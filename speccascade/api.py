@@ -43,6 +43,7 @@ def load_pair(
   verifier: ModelSource | None = None,
   vocabulary=None,
   dtype: str = "float32",
+  kernel_dtype: str = "float32",
 ) -> "Pair":
   """Reads a drafter and a verifier that decode together.
 
@@ -59,14 +60,18 @@ def load_pair(
       that lies in a Hugging Face directory.
     dtype: of the activations, "float32" or "bfloat16"; models in memory keep
       their own.
+    kernel_dtype: of the kernels, likewise; "bfloat16" halves what a CPU reads,
+      with float32 activations.
 
   Raises:
     PairError: a model or the vocabulary lacks, or they do not fit together.
     CheckpointError: a checkpoint cannot be read or is not of its architecture.
     FileNotFoundError: there is no vocabulary where it should be.
   """
-  if dtype not in DTYPES:
-    raise PairError(f"dtype is {dtype!r}; wanted one of {', '.join(DTYPES)}")
+  of = {"dtype": dtype, "kernel_dtype": kernel_dtype}
+  for name, value in of.items():
+    if value not in DTYPES:
+      raise PairError(f"{name} is {value!r}; wanted one of {', '.join(DTYPES)}")
   if drafter is None and verifier is None:
     raise PairError(
       "load_pair got no model; give drafter, verifier or both: paths of"
@@ -74,12 +79,10 @@ def load_pair(
     )
   several = drafter if isinstance(drafter, list) else [drafter]
   small = tuple(
-    _model("drafter", source, dtype)
-    for source in several
-    if drafter is not None
+    _model("drafter", source, **of) for source in several if drafter is not None
   )
-  large = None if verifier is None else _model("verifier", verifier, dtype)
-  models = ModelPair(small, large, dtype)
+  large = None if verifier is None else _model("verifier", verifier, **of)
+  models = ModelPair(small, large, pairs.dtypes(**of))
   pairs.check_models(models)
   vocabulary = _vocabulary(vocabulary, models)
   identity = inputs.identity(vocabulary)
@@ -87,7 +90,7 @@ def load_pair(
   return Pair(models, vocabulary)
 
 
-def _model(role: str, source: ModelSource, dtype: str) -> Model:
+def _model(role: str, source: ModelSource, **dtypes) -> Model:
   if hasattr(source, "prefill") and hasattr(source, "extend"):
     return Model(source, role, "")
   path, config = source, None
@@ -99,7 +102,7 @@ def _model(role: str, source: ModelSource, dtype: str) -> Model:
       f"{role} is {source!r:.60}; wanted the path of a checkpoint, (path,"
       " T5Config), or a T5LM"
     )
-  return pairs.load_model(role, path, config, dtype, by_shape=True)
+  return pairs.load_model(role, path, config, by_shape=True, **dtypes)
 
 
 def _vocabulary(given, models: ModelPair):
