@@ -1,11 +1,9 @@
 """The native product: exact, the same for every row, and compiled safely."""
 
-import ctypes
 import dataclasses
 import functools
 import os
 import pathlib
-import platform
 import stat
 import subprocess
 import sys
@@ -19,40 +17,11 @@ import pytest
 from speccascade.models import T5LM, T5Config, native
 from speccascade.models.native import library
 
-# What a compiler is told so that it takes another path of the source. The last
-# is that of CPUs without AVX, with the vectors that others have too.
-BUILDS = {
-  "best": (),
-  "avx2": ("-mno-avx512f",),
-  "portable": ("-mno-avx",),
-}
 DTYPES = ("float32", "bfloat16")
 needs_native = pytest.mark.skipif(
   not native.is_available(),
   reason="no C++ compiler, or SPECCASCADE_NATIVE=0, or not one CPU device",
 )
-
-
-@pytest.fixture(params=BUILDS)
-def build(request, monkeypatch):
-  """Products take one path of the source."""
-  if request.param == "best":
-    return
-  if platform.machine() != "x86_64":
-    pytest.skip("the flags are those of x86-64")
-  if request.param == "avx2" and " avx2 " not in library._cpu():
-    pytest.skip("this CPU has no AVX2")
-  target = f"test_{request.param}"
-  if target not in LOADED:
-    LOADED[target] = ctypes.CDLL(
-      str(library.library_file(BUILDS[request.param]))
-    )
-    handler = jax.ffi.pycapsule(LOADED[target].RowsTimesPanels)
-    jax.ffi.register_ffi_target(target, handler, platform="cpu")
-  monkeypatch.setattr(library, "TARGET", target)
-
-
-LOADED = {}
 
 
 def rows_and_kernel(num_rows, num_in, num_out, seed=0):
@@ -150,6 +119,15 @@ for num_rows in (1, 6, 60) * 20:
   x = jnp.asarray(np.sin(np.arange(num_rows * 512)), jnp.float32)
   [y] = native.products(x.reshape(num_rows, 512), [kernel])
   digests.add((num_rows, hashlib.sha256(np.asarray(y)).hexdigest()))
+key = jnp.asarray(rng.normal(size=(60, 4, 64, 200)), jnp.float32)
+x = jnp.asarray(rng.normal(size=(60, 6, 4, 64)), jnp.float32)
+bias = jnp.zeros((1, 1, 1, 200))
+for num_rows in (1, 6, 60) * 20:
+  rows = key[:num_rows]
+  y = native.attend(x[:num_rows], rows, rows.reshape(-1, 4, 200, 64), bias)
+  digests.add((-num_rows, hashlib.sha256(np.asarray(y)).hexdigest()))
+  assert np.array_equal(y[0], native.attend(
+    x[:1], rows[:1], rows[:1].reshape(-1, 4, 200, 64), bias)[0])
 print(sorted(digests))
 """
 
@@ -174,7 +152,7 @@ def test_programs_at_once_with_other_numbers_of_threads(tmp_path):
   said = [program.communicate(timeout=300)[0] for program in programs]
   assert [program.returncode for program in programs] == [0, 0, 0]
   assert len(set(said)) == 1
-  assert said[0].count("(") == 3  # no repeat differed
+  assert said[0].count("(") == 6  # no repeat differed
   [file] = (tmp_path / "speccascade" / "native").iterdir()
   assert library._is_whole(file)
 
@@ -224,10 +202,13 @@ def test_the_file_is_named_after_what_it_depends_on(
   files.append(library.library_file())
   monkeypatch.setattr(jax, "__version__", "another")
   files.append(library.library_file())
-  source = tmp_path / "rows.cc"
-  source.write_text("another")
-  monkeypatch.setattr(library, "SOURCE", source)
-  files.append(library.library_file())
+  for i, path in enumerate(library.SOURCES):
+    source = tmp_path / path.name
+    source.write_text("another")
+    sources = (*library.SOURCES[:i], source, *library.SOURCES[i + 1 :])
+    with monkeypatch.context() as patch:
+      patch.setattr(library, "SOURCES", sources)
+      files.append(library.library_file())
   compiler(WORKS.format(log=tmp_path / "another"))
   files.append(library.library_file())
   assert len(set(files)) == len(files)
@@ -460,7 +441,8 @@ def test_unknown_kernel_dtype(golden_config, golden_params):
     T5LM.create(golden_config, golden_params, kernel_dtype="float16")
 
 
-def test_the_source_is_installed_beside_the_package():
-  assert library.SOURCE.is_file()
+def test_the_sources_are_installed_beside_the_package():
   setup = pathlib.Path(__file__).parents[2] / "setup.py"
-  assert '"*.cc"' in setup.read_text(encoding="utf-8")
+  for path in library.SOURCES:
+    assert path.is_file()
+    assert f'"*{path.suffix}"' in setup.read_text(encoding="utf-8")

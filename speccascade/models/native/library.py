@@ -1,4 +1,4 @@
-"""Compiles the native product on first use, and makes it known to XLA.
+"""Compiles the native handlers on first use, and makes them known to XLA.
 
 The compiled file is kept in a folder that only the user can enter, under a name
 made of all that it depends on, and ends with the SHA-256 of what goes before.
@@ -18,17 +18,21 @@ import tempfile
 
 import jax
 
-TARGET = "speccascade_rows_times_panels"
+PREFIX = "speccascade"  # of the handlers' names in XLA
+HANDLERS = ("RowsTimesPanels", "Attend")
 SWITCH = "SPECCASCADE_NATIVE"
-SOURCE = pathlib.Path(__file__).with_name("rows.cc")
+SOURCES = tuple(
+  pathlib.Path(__file__).with_name(name)
+  for name in ("rows.cc", "attention.cc", "shared.h")
+)
 COMPILERS = ("c++", "g++", "clang++")
 # Other CPUs than these two are served by the source's portable path, untested.
 CPU_FLAGS = {"x86_64": "-march=native", "aarch64": "-mcpu=native"}
-FLAGS = ("-O3", "-std=c++17", "-ffp-contract=fast", "-shared", "-fPIC")
+FLAGS = ("-O3", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC")
 
 
 class NativeError(Exception):
-  """Why there is no native product here, in one line."""
+  """Why there is no native code here, in one line."""
 
 
 def cache_folder() -> pathlib.Path:
@@ -49,7 +53,7 @@ def cache_folder() -> pathlib.Path:
 
 
 def compile_source(compiler: str, flags: tuple[str, ...]) -> bytes:
-  """Returns the shared library that a compiler makes of the source.
+  """Returns the shared library that a compiler makes of the sources.
 
   Raises:
     NativeError: it fails.
@@ -57,7 +61,8 @@ def compile_source(compiler: str, flags: tuple[str, ...]) -> bytes:
   with tempfile.TemporaryDirectory() as folder:
     out = pathlib.Path(folder) / "rows.so"
     include = f"-I{jax.ffi.include_dir()}"
-    command = [compiler, *flags, include, str(SOURCE), "-o", str(out)]
+    sources = [str(path) for path in SOURCES if path.suffix == ".cc"]
+    command = [compiler, *flags, include, *sources, "-o", str(out)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode or not out.is_file():
       said = [x for x in done.stderr.splitlines() if "error" in x] or [""]
@@ -98,7 +103,8 @@ def library_file(extra_flags: tuple[str, ...] = ()) -> pathlib.Path:
   cpu_flag = CPU_FLAGS.get(platform.machine())
   flags = (*FLAGS, *([cpu_flag] if cpu_flag else []), *extra_flags)
   about = os.stat(compiler)
-  parts = [SOURCE.read_text(encoding="utf-8"), jax.__version__, _cpu(), *flags]
+  parts = [path.read_text(encoding="utf-8") for path in SOURCES]
+  parts += [jax.__version__, _cpu(), *flags]
   parts += [os.path.realpath(compiler), about.st_size, about.st_mtime_ns]
   key = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
   path = cache_folder() / f"rows-{key}.so"
@@ -121,11 +127,24 @@ def _is_whole(path: pathlib.Path) -> bool:
   return is_own and hashlib.sha256(content[:-32]).digest() == content[-32:]
 
 
+def target(handler: str) -> str:
+  """Returns XLA's name of a handler."""
+  return f"{PREFIX}_{handler}"
+
+
+def register(path: pathlib.Path) -> None:
+  """Loads a compiled file, and makes its handlers known to XLA."""
+  loaded = ctypes.CDLL(str(path))
+  for name in HANDLERS:
+    handler = jax.ffi.pycapsule(getattr(loaded, name))
+    jax.ffi.register_ffi_target(target(name), handler, platform="cpu")
+
+
 @functools.cache
 def is_available() -> bool:
-  """Whether there is a native product; loads it, and says once why not.
+  """Whether there are native handlers; loads them, and says once why not.
 
-  There is one on a CPU, as one device, with a C++ compiler, unless the
+  There are on a CPU, as one device, with a C++ compiler, unless the
   environment variable SPECCASCADE_NATIVE is 0.
   """
   if os.environ.get(SWITCH) == "0":
@@ -133,14 +152,12 @@ def is_available() -> bool:
   if jax.default_backend() != "cpu" or jax.device_count() > 1:
     return False
   try:
-    library = ctypes.CDLL(str(library_file()))
+    register(library_file())
   except (NativeError, OSError) as error:
     logging.getLogger("speccascade").warning(
-      "blocks will be slower, by XLA's product: %s (%s=0 silences this)",
+      "blocks will be slower, by XLA's products: %s (%s=0 silences this)",
       error,
       SWITCH,
     )
     return False
-  handler = jax.ffi.pycapsule(library.RowsTimesPanels)
-  jax.ffi.register_ffi_target(TARGET, handler, platform="cpu")
   return True

@@ -11,7 +11,7 @@ import numpy as np
 
 from speccascade.models.native import library
 
-WIDTH = 64  # PANEL in rows.cc
+WIDTH = 64  # PANEL in shared.h
 
 
 @struct.dataclass
@@ -70,5 +70,7 @@ def products(x, kernels) -> list:
     jax.ShapeDtypeStruct((*x.shape[:-1], kernel.num_out), jnp.float32)
     for kernel in kernels
   ]
-  call = jax.ffi.ffi_call(library.TARGET, results, vmap_method="sequential")
+  call = jax.ffi.ffi_call(
+    library.target("RowsTimesPanels"), results, vmap_method="sequential"
+  )
   return call(x, *(kernel.array for kernel in kernels))

@@ -5,48 +5,20 @@
 // in one accumulator: a row's result, to the bit, depends neither on the rows
 // beside it nor on which thread computes it.
 #include <algorithm>
-#include <atomic>
-#include <cstdint>
 #include <cstring>
 #include <iterator>
-#include <memory>
-#include <thread>
 #include <vector>
 
-#include "xla/ffi/api/ffi.h"
+#include "shared.h"
 
-namespace ffi = xla::ffi;
-
-#if defined(__AVX512F__)
-constexpr int LANES = 16, REGISTERS = 32;
-#elif defined(__AVX2__)
-constexpr int LANES = 8, REGISTERS = 16;
-#else
-constexpr int LANES = 4, REGISTERS = 16;
-#endif
-constexpr int PANEL = 64;
 constexpr int BLOCK_ROWS = 48;  // of a unit of work; its sums fit the L1 cache
 constexpr int DEPTH = 128;      // rows of a panel that tiles read in turn
-// Multiplications, as if of six rows, that are worth the wake of a thread.
-constexpr long LEAST_SHARED = 3 << 16;
 
-typedef float Floats __attribute__((vector_size(LANES * 4), aligned(4)));
-typedef uint32_t Words __attribute__((vector_size(LANES * 4)));
 typedef uint16_t Halves __attribute__((vector_size(LANES * 2), aligned(2)));
-
-static inline Floats load(const float* p) { return *(const Floats*)p; }
 
 // A bfloat16 is the upper half of a float32.
 static inline Floats load(const uint16_t* p) {
   return (Floats)(__builtin_convertvector(*(const Halves*)p, Words) << 16);
-}
-
-// The most vectors side by side such that sums, weights and an input of M rows
-// fit the registers.
-constexpr int vectors(int M) {
-  int n = PANEL / LANES;
-  while (n > 1 && M * n + (M > 1 ? n : 1) + 1 > REGISTERS) n /= 2;
-  return n;
 }
 
 // Adds x [M, n] times w [n, N * LANES] to sums, and fetches the weights DEPTH
@@ -66,11 +38,11 @@ static inline void tile(const float* x, long in, const Weight* w, float* sums,
 #pragma GCC unroll 16
     for (int m = 0; m < M; m++)
 #pragma GCC unroll 16
-      for (int v = 0; v < N; v++) sum[m][v] += x[m * in + k] * weights[v];
+      for (int v = 0; v < N; v++)
+        sum[m][v] = multiply_add(x[m * in + k], weights[v], sum[m][v]);
   }
   for (int m = 0; m < M; m++)
-    for (int v = 0; v < N; v++)
-      *(Floats*)(sums + m * PANEL + v * LANES) = sum[m][v];
+    for (int v = 0; v < N; v++) store(sums + m * PANEL + v * LANES, sum[m][v]);
 }
 
 // The same for all columns of a panel.
@@ -100,18 +72,17 @@ static void strips(const float* x, long rows, long in, const Weight* w,
 // Products of the same rows with several kernels, cut into units of work: one
 // panel and at most BLOCK_ROWS rows each.
 template <typename Weight>
-struct Job {
+struct Products {
   struct Product {
     const Weight* panels;
     float* y;
     long out, first;  // columns, and the number of panels before these
   };
   const float* x;
-  long rows, in, num_blocks, num_units, step;
+  long rows, in, num_blocks;
   std::vector<Product> products;
-  std::atomic<long> next{0}, busy{0};
 
-  void unit(long i) const {
+  void operator()(long i) const {
     const Product* p = &products.back();
     while (p->first > i / num_blocks) p--;
     const long panel = i / num_blocks - p->first;
@@ -128,42 +99,28 @@ struct Job {
       std::memcpy(p->y + (begin + row) * p->out + panel * PANEL,
                   sums + row * PANEL, width * sizeof(float));
   }
-
-  void work() {
-    busy++;
-    for (long i; (i = next.fetch_add(step)) < num_units;)
-      for (long j = i; j < std::min(i + step, num_units); j++) unit(j);
-    busy--;
-  }
 };
 
 template <typename Weight>
 static ffi::Error multiply(ffi::ThreadPool& pool, ffi::AnyBuffer x,
                            ffi::RemainingArgs kernels,
                            ffi::RemainingRets results) {
-  auto job = std::make_shared<Job<Weight>>();
-  job->x = (const float*)x.untyped_data();
-  job->in = x.dimensions().back();
-  job->rows = (long)x.element_count() / std::max(job->in, 1l);
+  Products<Weight> all;
+  all.x = (const float*)x.untyped_data();
+  all.in = x.dimensions().back();
+  all.rows = (long)x.element_count() / std::max(all.in, 1l);
+  all.num_blocks = (all.rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
   long panels = 0;
   for (size_t i = 0; i < results.size(); i++) {
     ffi::AnyBuffer kernel = *kernels.get<ffi::AnyBuffer>(i);
     ffi::AnyBuffer y = **results.get<ffi::AnyBuffer>(i);
-    job->products.push_back({(const Weight*)kernel.untyped_data(),
-                             (float*)y.untyped_data(), y.dimensions().back(),
-                             panels});
+    all.products.push_back({(const Weight*)kernel.untyped_data(),
+                            (float*)y.untyped_data(), y.dimensions().back(),
+                            panels});
     panels += kernel.dimensions()[0];
   }
-  job->num_blocks = (job->rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
-  job->num_units = panels * job->num_blocks;
-  const long shares =
-      panels * PANEL * job->in * std::max(job->rows, 6l) / 6 / LEAST_SHARED;
-  const long threads = std::min<long>(pool.num_threads(), shares);
-  job->step = std::max(1l, job->num_units / std::max(1l, 4 * threads));
-  for (long i = 1; i < threads; i++) pool.Schedule([job] { job->work(); });
-  job->work();
-  // A thread that begins only now finds nothing to do: no need to wait for it.
-  while (job->busy > 0) std::this_thread::yield();
+  share(pool, panels * PANEL * all.in, all.rows, panels * all.num_blocks,
+        std::move(all));
   return ffi::Error::Success();
 }
 

@@ -98,14 +98,14 @@ def _activation(name: str) -> Callable:
 
 
 def attend_within(reach, query, key, value, bias, **options):
-  """Returns `attend` over the first `reach` of L slots, or a few more.
+  """Returns `attend` over the first max(reach) of L slots, or a few more.
 
   What stands behind must be masked by `bias`; skipping it only saves time. XLA
   needs a size, so that one of a few is taken, at most twice the needed one.
   Only on a CPU: elsewhere a branch would wait for the host.
 
   Args:
-    reach: [] int32.
+    reach: [B] int32, each row's.
     query: as in `attend`, as what follows.
     key: [B, H, D, L].
     value: [B, H, L, D].
@@ -127,7 +127,7 @@ def attend_within(reach, query, key, value, bias, **options):
   if not sizes:
     return attend(query, key, value, bias, **options)
   branches = [within(size) for size in [*sizes, num_slots]]
-  index = sum((reach > size).astype(jnp.int32) for size in sizes)
+  index = sum((jnp.max(reach) > size).astype(jnp.int32) for size in sizes)
   return jax.lax.platform_dependent(
     query,
     key,
@@ -138,12 +138,19 @@ def attend_within(reach, query, key, value, bias, **options):
   )
 
 
+def _panels(module, name):
+  """Returns the panels in the place of a module's parameter, or None."""
+  if not module.has_variable("params", name):
+    return None
+  kernel = module.get_variable("params", name)
+  return kernel if isinstance(kernel, native.Panels) else None
+
+
 def _kernel(module, name, init, shape, axes):
   """Returns a module's parameter of a product, or the panels in its place."""
-  if module.has_variable("params", name):
-    kernel = module.get_variable("params", name)
-    if isinstance(kernel, native.Panels):
-      return kernel
+  panels = _panels(module, name)
+  if panels is not None:
+    return panels
   return param_with_axes(name, init, shape, jnp.float32, axes=axes)
 
 
@@ -162,6 +169,10 @@ class Dense(nn.Module):
     """Returns the kernel [in, features], or its panels."""
     shape = (num_in, self.features)
     return _kernel(self, "kernel", self.kernel_init, shape, self.axes)
+
+  def has_panels(self) -> bool:
+    """Whether the kernel is packed: its model decodes in float32 on a CPU."""
+    return _panels(self, "kernel") is not None
 
   def __call__(self, x):
     return project(x, self)[0]
@@ -313,8 +324,12 @@ class Attention(nn.Module):
   def attend(self, query, key, value, bias, *, deterministic=True, reach=None):
     """Returns [B, N, E] for queries [B, N, H, D]; see the function `attend`.
 
-    With `reach` [] only so many slots need be looked at; see `attend_within`.
+    With `reach` [B] only so many slots of a row need be looked at, as those
+    behind are masked; see `attend_within`.
     """
+    if self.out.has_panels() and deterministic:
+      context = native.attend(query, key, value, bias, reach)
+      return self.out(context.reshape(*query.shape[:2], -1))
     look = attend
     if reach is not None:
       look = functools.partial(attend_within, reach)

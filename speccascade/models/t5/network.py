@@ -361,7 +361,7 @@ class Transformer(nn.Module):
     num_fed = tokens.shape[1]
     by_offset = self.decoder.by_offset(caches[0][0].shape[3])
     bias = cache.block_bias(by_offset, start, num_fed, depth, ancestors)
-    reach = jnp.max(start) + num_fed
+    reach = start + num_fed
     is_fewer = read is not None and read.shape[1] < num_fed
     x, caches = self.decoder.extend(
       self.token_embedder(tokens),

@@ -1,0 +1,183 @@
+// Attention of queries to cached keys and values, called by XLA.
+//
+// Every sum goes over its terms in order (that of the weights lane by lane), in
+// one accumulator, and a masked slot adds 0: a query's result, to the bit, does
+// not depend on the queries and rows beside it, on slots that it does not see,
+// or on which thread computes it.
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <vector>
+
+#include "shared.h"
+
+constexpr long MOST = 6;  // queries at once
+
+// Returns exp(x) for x <= 0, to 2 units in the last place; 0 where that is no
+// normal number. Source of the constants: Cephes, expf.
+static inline Floats exponential(Floats x) {
+  constexpr float TERMS[] = {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3,
+                             4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1};
+  const Floats whole = 3.f * (1 << 22) - Floats{};  // sums have no fraction
+  const Floats shifted = multiply_add(1.44269504f, x, whole);
+  const Floats n = shifted - whole;  // x / log 2, rounded
+  const Floats r =
+      multiply_add(2.12194440e-4f, n, multiply_add(-0.693359375f, n, x));
+  Floats y = {};
+  for (float term : TERMS) y = multiply_add(y, r, term - Floats{});
+  y = multiply_add(y, r * r, r) + 1.f;
+  // The low bits of `shifted` are n, which becomes the exponent.
+  const Floats power = (Floats)(((Words)shifted << 23) + (127u << 23));
+  return x < -87.3f ? Floats{} : y * power;
+}
+
+// Makes scores [width] weights, exp(score + bias - max), and returns their sum.
+// Only `seen` scores and biases exist; width is whole vectors.
+static float softmax(float* scores, const float* bias, long seen, long width) {
+  for (long i = 0; i < seen; i++) scores[i] += bias[i];
+  std::fill(scores + seen, scores + width, -INFINITY);
+  Floats tops = load(scores), sums = {};
+  for (long i = LANES; i < width; i += LANES) {
+    const Floats x = load(scores + i);
+    tops = x > tops ? x : tops;
+  }
+  float top = tops[0], sum = 0;
+  for (int i = 1; i < LANES; i++) top = tops[i] > top ? tops[i] : top;
+  for (long i = 0; i < width; i += LANES) {
+    const Floats x = exponential(load(scores + i) - top);
+    store(scores + i, x);
+    sums += x;
+  }
+  for (int i = 0; i < LANES; i++) sum += sums[i];
+  return sum;
+}
+
+// Writes x [M, n] times w [n, N * LANES] to y. Rows are a step apart.
+template <int M, int N>
+static inline void tile(const float* x, long x_step, const float* w,
+                        long w_step, float* y, long y_step, long n) {
+  Floats sum[M][N] = {};
+  for (long k = 0; k < n; k++, w += w_step) {
+    Floats weights[N];
+#pragma GCC unroll 16
+    for (int v = 0; v < N; v++) weights[v] = load(w + v * LANES);
+#pragma GCC unroll 16
+    for (int m = 0; m < M; m++)
+#pragma GCC unroll 16
+      for (int v = 0; v < N; v++)
+        sum[m][v] = multiply_add(x[m * x_step + k], weights[v], sum[m][v]);
+  }
+  for (int m = 0; m < M; m++)
+    for (int v = 0; v < N; v++) store(y + m * y_step + v * LANES, sum[m][v]);
+}
+
+// The same for any number of columns from LANES on; the last tile may overlap.
+template <int M>
+static void product(const float* x, long x_step, const float* w, long w_step,
+                    float* y, long y_step, long n, long columns) {
+  constexpr int N = vectors(M);
+  long j = 0;
+  for (; j + N * LANES <= columns; j += N * LANES)
+    tile<M, N>(x, x_step, w + j, w_step, y + j, y_step, n);
+  for (; j < columns; j += LANES) {
+    const long at = std::min(j, columns - LANES);
+    tile<M, 1>(x, x_step, w + at, w_step, y + at, y_step, n);
+  }
+}
+
+// Returns rows [n, columns] that are at least a vector wide: copied to `room`
+// [n, LANES] where they are not.
+static const float* widened(const float* rows, long n, long columns,
+                            float* room) {
+  if (columns >= LANES) return rows;
+  for (long i = 0; i < n; i++)
+    std::copy_n(rows + i * columns, columns, room + i * LANES);
+  return room;
+}
+
+static long whole_vectors(long n) { return (n + LANES - 1) / LANES * LANES; }
+
+// Units of work are a row and a head each. B rows, N queries, H heads, D head
+// width, L slots.
+struct Attention {
+  const float *query, *key, *value, *bias;  // [BNHD], [BHDL], [BHLD], steps
+  const int32_t* reach;                     // [B]
+  float* y;                                 // [BNHD]
+  long N, H, D, L, bias_row, bias_head, bias_query;
+
+  void operator()(long i) const {
+    static thread_local std::vector<float> room;
+    const long b = i / H, h = i % H, wide = whole_vectors(L);
+    const long depth = std::max<long>(D, LANES);
+    room.resize(std::max<long>(
+        room.size(), (D + L) * LANES + MOST * (wide + depth)));
+    float* scores = room.data() + (D + L) * LANES;
+    const float* keys = widened(key + i * D * L, D, L, room.data());
+    const float* values =
+        widened(value + i * L * D, L, D, room.data() + D * LANES);
+    constexpr decltype(&Attention::attend<1>) ATTEND[] = {
+        &Attention::attend<1>, &Attention::attend<2>, &Attention::attend<3>,
+        &Attention::attend<4>, &Attention::attend<5>, &Attention::attend<6>};
+    static_assert(std::size(ATTEND) == MOST);
+    long n = 0;
+    for (long tiles = (N + MOST - 1) / MOST; tiles; tiles--) {
+      const long m = (N - n + tiles - 1) / tiles;
+      (this->*ATTEND[m - 1])(b, h, n, keys, values, scores);
+      n += m;
+    }
+  }
+
+  // Writes the results of queries n to n + M - 1.
+  template <int M>
+  void attend(long b, long h, long n, const float* keys, const float* values,
+              float* scores) const {
+    const long width = whole_vectors(std::clamp<long>(reach[b], 1, L));
+    const long seen = std::min(width, L), depth = std::max<long>(D, LANES);
+    const long first = ((b * N + n) * H + h) * D;
+    float* context = scores + M * width;
+    product<M>(query + first, H * D, keys, std::max<long>(L, LANES), scores,
+               width, D, std::max<long>(seen, LANES));
+    float sums[M];
+    for (int m = 0; m < M; m++)
+      sums[m] = softmax(scores + m * width,
+                        bias + b * bias_row + h * bias_head +
+                            (n + m) * bias_query,
+                        seen, width);
+    product<M>(scores, width, values, depth, context, depth, seen, depth);
+    for (int m = 0; m < M; m++)
+      for (long d = 0; d < D; d++)
+        y[first + m * H * D + d] = context[m * depth + d] / sums[m];
+  }
+};
+
+static ffi::Error attend(ffi::ThreadPool pool, ffi::BufferR4<ffi::F32> query,
+                         ffi::BufferR4<ffi::F32> key,
+                         ffi::BufferR4<ffi::F32> value,
+                         ffi::BufferR4<ffi::F32> bias,
+                         ffi::BufferR1<ffi::S32> reach,
+                         ffi::ResultBufferR4<ffi::F32> y) {
+  const auto sizes = query.dimensions(), steps = bias.dimensions();
+  const long B = sizes[0], N = sizes[1], H = sizes[2], D = sizes[3];
+  const long L = key.dimensions()[3], heads = steps[1], queries = steps[2];
+  long farthest = 1;
+  for (long b = 0; b < B; b++)
+    farthest = std::max<long>(farthest, reach.typed_data()[b]);
+  Attention all{query.typed_data(), key.typed_data(), value.typed_data(),
+                bias.typed_data(),  reach.typed_data(), y->typed_data(),
+                N, H, D, L,
+                // An axis of one bias is broadcast.
+                steps[0] > 1 ? heads * queries * L : 0,
+                heads > 1 ? queries * L : 0, queries > 1 ? L : 0};
+  share(pool, 2 * B * H * D * std::min(farthest, L), N, B * H, all);
+  return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(Attend, attend,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::BufferR4<ffi::F32>>()
+                                  .Arg<ffi::BufferR4<ffi::F32>>()
+                                  .Arg<ffi::BufferR4<ffi::F32>>()
+                                  .Arg<ffi::BufferR4<ffi::F32>>()
+                                  .Arg<ffi::BufferR1<ffi::S32>>()
+                                  .Ret<ffi::BufferR4<ffi::F32>>());

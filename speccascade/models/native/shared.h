@@ -1,0 +1,91 @@
+// What the native products share: vectors, and units of work for threads.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+#if defined(__AVX512F__)
+constexpr int LANES = 16, REGISTERS = 32;
+#elif defined(__AVX2__) && defined(__FMA__)
+constexpr int LANES = 8, REGISTERS = 16;
+#else
+constexpr int LANES = 4, REGISTERS = 16;
+#endif
+constexpr int PANEL = 64;  // columns, the most that a tile has
+// Multiplications, as if of six rows, that are worth the wake of a thread.
+constexpr long LEAST_SHARED = 3 << 16;
+
+typedef float Floats __attribute__((vector_size(LANES * 4), aligned(4)));
+typedef uint32_t Words __attribute__((vector_size(LANES * 4)));
+
+static inline Floats load(const float* p) { return *(const Floats*)p; }
+static inline void store(float* p, Floats x) { *(Floats*)p = x; }
+
+// Returns x y + z. Spelled out, for a compiler fuses it in one loop and not in
+// the next, and rows would differ.
+static inline Floats multiply_add(Floats x, Floats y, Floats z) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(x, y, z);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return _mm256_fmadd_ps(x, y, z);
+#elif defined(__aarch64__)
+  return (Floats)vfmaq_f32((float32x4_t)z, (float32x4_t)x, (float32x4_t)y);
+#else
+  return x * y + z;
+#endif
+}
+static inline Floats multiply_add(float x, Floats y, Floats z) {
+  return multiply_add(x - Floats{}, y, z);
+}
+
+// The most vectors side by side such that sums, weights and an input of M rows
+// fit the registers.
+constexpr int vectors(int M) {
+  int n = PANEL / LANES;
+  while (n > 1 && M * n + (M > 1 ? n : 1) + 1 > REGISTERS) n /= 2;
+  return n;
+}
+
+// Calls unit(0) to unit(num_units - 1), each once, on as many threads as rows
+// times so many weights are worth.
+template <typename Unit>
+void share(ffi::ThreadPool& pool, long weights, long rows, long num_units,
+           Unit unit) {
+  struct Job {
+    Unit unit;
+    long num_units, step;
+    std::atomic<long> next{0}, busy{0};
+
+    Job(Unit unit, long num_units, long step)
+        : unit(std::move(unit)), num_units(num_units), step(step) {}
+
+    void work() {
+      busy++;
+      for (long i; (i = next.fetch_add(step)) < num_units;)
+        for (long j = i; j < std::min(i + step, num_units); j++) unit(j);
+      busy--;
+    }
+  };
+  const long shares = weights * std::max(rows, 6l) / 6 / LEAST_SHARED;
+  const long threads = std::min<long>(pool.num_threads(), shares);
+  const long step = std::max(1l, num_units / std::max(1l, 4 * threads));
+  auto job = std::make_shared<Job>(std::move(unit), num_units, step);
+  for (long i = 1; i < threads; i++) pool.Schedule([job] { job->work(); });
+  job->work();
+  // A thread that begins only now finds nothing to do: no need to wait for it.
+  while (job->busy > 0) std::this_thread::yield();
+}
