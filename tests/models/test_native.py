@@ -415,7 +415,7 @@ def test_greedy_tokens_equal_t5x(
 
 @needs_native
 def test_blocks_equal_single_steps(plain):
-  """To rounding, which attention brings in: it is not of the native product."""
+  """To rounding, which XLA's operations between the native ones bring in."""
   lm = packed(plain)
   rng = np.random.default_rng(0)
   source = jnp.asarray(rng.integers(2, lm.vocab_size, (2, 7), np.int32))
