@@ -20,8 +20,8 @@ COLUMNS = (
   Column("tokens", lambda row: row.counts.num_tokens, 0),
   Column("drafter calls", lambda row: row.counts.drafter_calls, 0),
   Column("verifier calls", lambda row: row.counts.verifier_extends, 0),
-  Column("tokens/block", tables.number("mean_acceptance_length"), 2),
-  Column("acceptance", tables.number("acceptance_rate"), 3),
+  Column("tokens/block", "efficiency.mean_acceptance_length", 2),
+  Column("acceptance", "efficiency.acceptance_rate", 3),
   Column("ms a text", lambda row: 1000 * row.latency.walltime_s, 1),
   Column("relative latency", lambda row: row.latency.relative_latency, 3),
 )

@@ -44,14 +44,14 @@ class Clock:
     costs = {"small": self.cost_ratio, "large": 1.0}
     return IntervalEstimate(1 / swi.swi(counts.num_tokens, calls, costs))
 
-  def points(
-    self, members: Sequence[Measured], metric: str
-  ) -> list[Points] | None:
-    """Returns those that have both, `resampled`; None if none has."""
-    members = self.timed(members, metric)
-    if not members:
-      return None
-    quality = [point.quality_sample(metric) for point in members]
+  def timed(self, members: Sequence[Measured]) -> list[Measured]:
+    """Returns those that have both a latency and a quality."""
+    return [p for p in members if self.of(p) and p.quality]
+
+  def points(self, members: Sequence[Measured]) -> list[Points]:
+    """Returns those that have both, `resampled`; nothing if none has."""
+    members = self.timed(members)
+    quality = [point.quality_sample for point in members]
     if self.cost_ratio is None:
       latency = [point.latency_sample for point in members]
     else:
@@ -59,15 +59,7 @@ class Clock:
         np.full_like(scores, self.of(point).value)
         for scores, point in zip(quality, members)
       ]
-    return frontier.resampled(latency, quality)
-
-  def timed(self, members: Sequence[Measured], metric: str) -> list[Measured]:
-    """Returns those that have both a latency and the metric."""
-    return [
-      point
-      for point in members
-      if self.of(point) is not None and point.quality(metric) is not None
-    ]
+    return frontier.resampled(latency, quality) if members else []
 
 
 MEASURED = Clock("measured", "measured wall-clock")

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 import dataclasses
+import itertools
+import math
 import os
 from typing import NamedTuple
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from speccascade.report import canvas, styles
 from speccascade.report.frontier import IntervalEstimate
-from speccascade.report.labels import FONT, GAP, MARKER, label_ends
+from speccascade.report.labels import FONT, GAP, label_ends
 
 WIDTH = 4.0  # inches of a panel, labels included
 _LEFT = 0.13  # of it, before the axis
@@ -95,8 +97,8 @@ class LinePanel:
 
 def _draw_series(axis, series: Series, name: str) -> dict[str, str]:
   style, dots = styles.style(series.method), series.dots
+  xs, ys = zip(*((dot.x.value, dot.y.value) for dot in dots))
   line = {"linestyle": style.linestyle, "linewidth": 1.1, "alpha": 0.8}
-  xs, ys = [dot.x.value for dot in dots], [dot.y.value for dot in dots]
   axis.plot(xs, ys, color=style.color, zorder=2, **line)
   bar = {"color": style.color, "alpha": 0.22, "linewidth": 0.9, "zorder": 1}
   for draw, pairs in (
@@ -106,17 +108,10 @@ def _draw_series(axis, series: Series, name: str) -> dict[str, str]:
     bars = [(at.value, b.low, b.high) for at, b in pairs if b.has_interval]
     if bars:
       draw(*zip(*bars), **bar)
-  for i, (x, y) in enumerate(zip(xs, ys)):
-    axis.plot(
-      *([x], [y]),
-      marker=style.marker,
-      color=style.color,
-      linestyle="",
-      zorder=3,
-      gid=f"{name}p{i}",
-      **MARKER,
-    )
-  return {f"{name}p{i}": dot.tip for i, dot in enumerate(dots)}
+  tips = {f"{name}p{i}": dot.tip for i, dot in enumerate(dots)}
+  for gid, x, y in zip(tips, xs, ys):
+    axis.plot([x], [y], zorder=3, gid=gid, **style.mark)
+  return tips
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -126,13 +121,13 @@ class SharePanel:
   Attributes:
     title: heading.
     labels: beside the rows.
-    shares: [rows, columns] in per cent, NaN where there is none.
+    shares: of each row in per cent; they may differ in length.
     x_label: of the columns, which are numbered from 0.
   """
 
   title: str
   labels: Sequence[str]
-  shares: np.ndarray
+  shares: Sequence[Sequence[float]]
   x_label: str
 
   @property
@@ -141,13 +136,15 @@ class SharePanel:
 
   def draw(self, axis, prefix: str) -> dict[str, str]:
     """Draws on an axis; there are no tips."""
-    axis.imshow(self.shares, cmap="Blues", vmin=0, vmax=100, aspect="auto")
-    for (line, column), share in np.ndenumerate(self.shares):
+    columns = itertools.zip_longest(*self.shares, fillvalue=math.nan)
+    shares = np.transpose(list(columns))
+    axis.imshow(shares, cmap="Blues", vmin=0, vmax=100, aspect="auto")
+    middle = {"ha": "center", "va": "center", "fontsize": FONT}
+    for (line, column), share in np.ndenumerate(shares):
       if not np.isnan(share):
         colour = "#ffffff" if share > 55 else "#0a0a0a"
-        middle = {"ha": "center", "va": "center", "fontsize": FONT}
         axis.text(column, line, f"{share:.0f}", color=colour, **middle)
-    axis.set_xticks(range(self.shares.shape[1]))
+    axis.set_xticks(range(shares.shape[1]))
     axis.set_xlabel(self.x_label, fontsize=8)
     axis.yaxis.tick_right()
     axis.set_yticks(range(len(self.labels)), self.labels)

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+from scipy import optimize
+
 from speccascade.report import styles
 
 GAP = 9.6  # points between two labels' middles
 FONT = 7.5
-MARKER = {"markersize": 4.2, "markeredgewidth": 0}
 _LEFT = 1.05  # where labels begin, in widths of the axis
 
 
@@ -28,27 +30,15 @@ def label_ends(axis, labelled: Sequence[tuple[str, str, tuple[float, float]]]):
     style, level = styles.style(method), place / height
     line = {"color": style.color, "alpha": 0.5, "linewidth": 0.6}
     axis.annotate(
-      "",
-      end,
-      xytext=(_LEFT, level),
+      *("", end, (_LEFT, level)),
       textcoords="axes fraction",
       annotation_clip=False,
       arrowprops={"arrowstyle": "-", "shrinkA": 0, "shrinkB": 3, **line},
     )
-    axis.plot(
-      *([_LEFT], [level]),
-      marker=style.marker,
-      color=style.color,
-      transform=axis.transAxes,
-      clip_on=False,
-      **MARKER,
-    )
-    axis.text(
-      *(_LEFT + 0.025, level, label),
-      transform=axis.transAxes,
-      fontsize=FONT,
-      verticalalignment="center_baseline",
-    )
+    beside = {"transform": axis.transAxes, "clip_on": False}
+    axis.plot([_LEFT], [level], **style.mark, **beside)
+    text = {"fontsize": FONT, "verticalalignment": "center_baseline"}
+    axis.text(_LEFT + 0.025, level, label, **text, **beside)
 
 
 def spread(wanted: Sequence[float], gap: float, height: float) -> list[float]:
@@ -60,20 +50,10 @@ def spread(wanted: Sequence[float], gap: float, height: float) -> list[float]:
   >>> spread([5.0, 5.0, 50.0], 10.0, 100.0)
   [0.0, 10.0, 50.0]
   """
-  num = len(wanted)
-  if num > 1 and gap * (num - 1) > height:
-    gap = height / (num - 1)
-  order = sorted(range(num), key=lambda i: (wanted[i], i))
-  mean = lambda pool: pool[0] / pool[1]
-  pools = []  # (sum, members) of wanted places less the gaps before them
-  for rank, i in enumerate(order):
-    pools.append((wanted[i] - rank * gap, 1))
-    while len(pools) > 1 and mean(pools[-2]) > mean(pools[-1]):
-      last, other = pools.pop(), pools.pop()
-      pools.append((last[0] + other[0], last[1] + other[1]))
-  free = max(0.0, height - (num - 1) * gap)
-  means = [mean(pool) for pool in pools for _ in range(pool[1])]
-  places = [0.0] * num
-  for rank, i in enumerate(order):
-    places[i] = min(max(means[rank], 0.0), free) + rank * gap
-  return places
+  gap = min(gap, height / max(1, len(wanted) - 1))
+  order = np.argsort(wanted, kind="stable")
+  below = gap * np.arange(len(wanted))  # the gaps that must lie below each
+  pooled = optimize.isotonic_regression(np.take(wanted, order) - below).x
+  places = np.empty(len(wanted))
+  places[order] = np.clip(pooled, 0.0, max(0.0, height - below[-1])) + below
+  return places.tolist()

@@ -102,7 +102,7 @@ def markdown(sections: Sequence[Section]) -> str:
   """Returns report.md."""
   lines = ["# Quality against latency of speculative cascades", ""]
   for section in sections:
-    lines += [f"## {section.study.title}", "", section.about, ""]
+    lines += [f"## {section.study.pair}", "", section.about, ""]
     for finding in section.findings:
       lines += [f"### Findings, {finding.title}", ""]
       lines += _listed(finding.models)
