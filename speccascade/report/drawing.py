@@ -19,33 +19,19 @@ _MARGIN = 0.345  # of it, for the labels
 _DOTTED = {"linestyle": ":", "color": "#888888", "linewidth": 1}
 
 
-class Dot(NamedTuple):
-  """A point of a line.
-
-  Attributes:
-    x: drawn with its interval as a bar, where it has one.
-    y: likewise.
-    tip: what pointing at it shows.
-  """
-
-  x: IntervalEstimate
-  y: IntervalEstimate
-  tip: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
   """A labelled line of a panel.
 
   Attributes:
     method: gives its style.
     label: in the margin.
-    dots: in order.
+    dots: in order, (x, y, what pointing at it shows); x and y have their
+      intervals as bars.
   """
 
   method: str
   label: str
-  dots: Sequence[Dot]
+  dots: Sequence[tuple[IntervalEstimate, IntervalEstimate, str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +67,7 @@ class LinePanel:
     tips, ends = {}, []
     for number, series in enumerate(self.series):
       tips |= _draw_series(axis, series, f"{prefix}s{number}")
-      end = max((dot.x.value, dot.y.value) for dot in series.dots)
+      end = max((x.value, y.value) for x, y, _ in series.dots)
       ends.append((series.method, series.label, end))
     axis.grid(alpha=0.2, linewidth=0.6)
     label_ends(axis, ends)
@@ -96,22 +82,21 @@ class LinePanel:
 
 
 def _draw_series(axis, series: Series, name: str) -> dict[str, str]:
-  style, dots = styles.style(series.method), series.dots
-  xs, ys = zip(*((dot.x.value, dot.y.value) for dot in dots))
+  style = styles.style(series.method)
+  xs, ys, tips = zip(*series.dots)
   line = {"linestyle": style.linestyle, "linewidth": 1.1, "alpha": 0.8}
-  axis.plot(xs, ys, color=style.color, zorder=2, **line)
+  places = [[x.value for x in xs], [y.value for y in ys]]
+  axis.plot(*places, color=style.color, zorder=2, **line)
   bar = {"color": style.color, "alpha": 0.22, "linewidth": 0.9, "zorder": 1}
-  for draw, pairs in (
-    (axis.hlines, [(dot.y, dot.x) for dot in dots]),
-    (axis.vlines, [(dot.x, dot.y) for dot in dots]),
-  ):
+  for draw, across, along in ((axis.hlines, ys, xs), (axis.vlines, xs, ys)):
+    pairs = zip(across, along)
     bars = [(at.value, b.low, b.high) for at, b in pairs if b.has_interval]
     if bars:
       draw(*zip(*bars), **bar)
-  tips = {f"{name}p{i}": dot.tip for i, dot in enumerate(dots)}
-  for gid, x, y in zip(tips, xs, ys):
+  by_gid = {f"{name}p{i}": tip for i, tip in enumerate(tips)}
+  for gid, x, y in zip(by_gid, *places):
     axis.plot([x], [y], zorder=3, gid=gid, **style.mark)
-  return tips
+  return by_gid
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

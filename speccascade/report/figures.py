@@ -6,7 +6,7 @@ import itertools
 
 from speccascade.inference.results import ResultRow
 from speccascade.report.clocks import MEASURED, Clock
-from speccascade.report.drawing import Dot, LinePanel, Plot, Series, SharePanel
+from speccascade.report.drawing import LinePanel, Plot, Series, SharePanel
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import Measured, metric_title, short_label
@@ -61,7 +61,7 @@ def _series(
   drawn = []
   for label, points in lines:
     dots = [
-      Dot(_estimate(x), _estimate(y), tip(point, clock))
+      (_estimate(x), _estimate(y), tip(point, clock))
       for point in points
       for x, y in places(point)
       if x is not None and y is not None
@@ -257,12 +257,12 @@ def gamma_ablation(
   """Returns latency against gamma, a panel for each temperature and clock."""
   drawn = []
   for panel, clock in itertools.product(panels, clocks):
-    lines = [(_label(c.points[0]), c.points) for c in ablated(panel)]
+    lines = [(_label(points[0]), points) for points in ablated(panel)]
     places = functools.partial(_over_gamma, clock)
     if series := _series(lines, places, clock, least=2):
       title = f"{panel.title}, {clock.name}"
       axes = ("gamma", f"relative latency ({clock.name})")
-      steps = sorted({dot.x.value for line in series for dot in line.dots})
+      steps = sorted({x.value for line in series for x, _, _ in line.dots})
       drawn.append(LinePanel(title, series, *axes, level=1, steps=steps))
   return Plot(
     "gamma",

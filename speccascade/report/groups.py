@@ -1,4 +1,4 @@
-"""Points in groups: studies of a pair, their temperatures, curves over alpha."""
+"""Points in groups: studies of a pair, temperatures, curves over alpha."""
 
 from collections.abc import Callable, Iterable, Sequence
 import dataclasses
@@ -51,7 +51,7 @@ class PointGroup:
   being equal.
 
   Attributes:
-    points: one or more; of a curve by alpha, else by their first rows.
+    points: one or more, by temperature, curve and alpha.
   """
 
   points: Sequence[Measured]
@@ -160,15 +160,22 @@ def studies(
   Raises:
     ValueError: the rows of a study lack it.
   """
-  found = []
+  several = []
   for same in grouped(rows, _COMPARED).values():
-    seeds = grouped(same, _ALL_BUT_SEED).values()
-    study = PointGroup([Measured(tuple(rows)) for rows in seeds])
+    points = map(tuple, grouped(same, _ALL_BUT_SEED).values())
+    study = PointGroup(list(map(Measured, points)))
     chosen = _checked(metric, study)
-    found.append(
-      PointGroup([Measured(point.rows, chosen) for point in study.points])
+    several.append(
+      PointGroup(
+        [
+          dataclasses.replace(point, metric=chosen)
+          for panel in study.panels
+          for curve in panel.curves
+          for point in curve.points
+        ]
+      )
     )
-  return found
+  return several
 
 
 def _checked(metric: str | None, study: PointGroup) -> str:

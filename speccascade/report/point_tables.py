@@ -1,10 +1,8 @@
 """Tables of points: all of them, over gamma, and by position in the block."""
 
-import dataclasses
-
 from speccascade.report.clocks import Clock
 from speccascade.report.groups import PointGroup, grouped
-from speccascade.report.measured import metric_title
+from speccascade.report.measured import Measured, metric_title
 from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
 
 _POINT = (
@@ -39,11 +37,11 @@ def gammas(study: PointGroup, model: Clock | None) -> Table:
       Column("relative latency", "latency", 3, has_interval=True),
       *(*_modelled(model), _quality(study.points[0].metric)),
     ),
-    [p for panel in study.panels for c in ablated(panel) for p in c.points],
+    [p for panel in study.panels for same in ablated(panel) for p in same],
   )
 
 
-def ablated(panel: PointGroup) -> list[PointGroup]:
+def ablated(panel: PointGroup) -> list[list[Measured]]:
   """Returns for each method its points of one alpha, by gamma.
 
   The alpha measured at most gammas; of equals the middle one. Methods of one
@@ -57,8 +55,7 @@ def ablated(panel: PointGroup) -> list[PointGroup]:
     most = max(map(len, by_alpha.values()), default=0)
     alphas = sorted(a for a, same in by_alpha.items() if len(same) == most)
     if most > 1:
-      same = sorted(by_alpha[alphas[len(alphas) // 2]], key=by_gamma)
-      kept.append(dataclasses.replace(curve, points=same))
+      kept.append(sorted(by_alpha[alphas[len(alphas) // 2]], key=by_gamma))
   return kept
 
 

@@ -6,6 +6,8 @@ import dataclasses
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
 from speccascade.inference.study import Study
+from speccascade.sweep.grids import Grid
+from speccascade.sweep.plan import Curve
 
 
 class Studies:
@@ -24,35 +26,34 @@ class Studies:
     self._first = dataclasses.replace(pair, drafters=pair.drafters[:1])
     self._known = {}
 
-  def _pair_of(self, point: Point) -> ModelPair:
-    """Returns what decodes a point: methods of one drafter get the largest."""
-    if self._composed is not None and point.spec.has_blocks:
-      return self._composed
-    return self._study.pair if point.spec.compose is not None else self._first
+  def of(self, curve: Curve) -> Study:
+    """Returns the study of a curve; those of one pair and seed are the same.
 
-  def of(self, point: Point, seed: int) -> Study:
-    """Returns the study of a point; those of one pair and seed are the same."""
-    pair = self._pair_of(point)
-    key = (id(pair), seed)
+    Methods of one drafter get the largest.
+    """
+    method, pair = curve.base.spec, self._study.pair
+    if self._composed is not None and method.has_blocks:
+      pair = self._composed
+    elif method.compose is None:
+      pair = self._first
+    key = (id(pair), curve.seed)
     if key not in self._known:
-      self._known[key] = dataclasses.replace(
-        self._study,
-        pair=pair,
-        run=dataclasses.replace(self._study.run, seed=seed),
-      )
+      run = dataclasses.replace(self._study.run, seed=curve.seed)
+      self._known[key] = dataclasses.replace(self._study, pair=pair, run=run)
     return self._known[key]
 
-  def check(self, points: Sequence[Point]):
+  def check(self, curve: Curve):
     """Raises ValueError where a point cannot be decoded by these models."""
-    for point in points:
-      self.of(point, self._study.run.seed).batches(point).check()
+    for point in curve.points:
+      self.of(curve).batches(point).check()
 
   def allowed(self, names: Sequence[str], draft_length="fixed") -> list[str]:
     """Returns the methods whose needs the drafters and `draft_length` meet."""
     kept = []
     for name in names:
+      point = Point(name, temperature=0.0, draft_length=draft_length)
       try:
-        self.check([Point(name, temperature=0.0, draft_length=draft_length)])
+        self.check(Curve(point, self._study.run.seed, Grid(())))
       except ValueError:
         continue
       kept.append(name)

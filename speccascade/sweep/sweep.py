@@ -101,7 +101,7 @@ def sweep(
     size = study.pair.verifier.lm.vocab_size
     curves = plan.curves(common, size, names)
     for curve in curves:
-      studies.check(curve.points)
+      studies.check(curve)
     folder = RunFolder(
       run.folder,
       _identity(study, sources.fingerprint),

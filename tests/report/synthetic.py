@@ -16,6 +16,8 @@ from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultRow
+from speccascade.report import groups
+from speccascade.report.groups import PointGroup
 
 SMALL, LARGE = 60.0, 69.0
 REPLICATES = 200
@@ -86,6 +88,12 @@ def rows(
         for seed in seeds
       ]
   return drawn
+
+
+def study(**how) -> PointGroup:
+  """Returns the one study of `rows`."""
+  (only,) = groups.studies(rows(**how))
+  return only
 
 
 def changed(row: ResultRow, **changes) -> ResultRow:
