@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 import itertools
 import os
 
@@ -227,10 +228,11 @@ class Contest:
     lms = [model.lm for model in self.study.pair.drafters]
     drafter = self.study_of(cascade, 1).pair.composed
     calls = cascades.calls_by_drafter(drafter, row.counts.calls_by_model, lms)
+    names = ["verifier", *(f"drafter {i}" for i in range(len(lms)))]
     improvement = swi.swi(
       row.counts.num_tokens,
-      {"verifier": row.counts.verifier_calls, **dict(enumerate(calls))},
-      {"verifier": 1.0, **dict(enumerate(self.weights))},
+      dict(zip(names, [row.counts.verifier_calls, *calls])),
+      dict(zip(names, [1.0, *self.weights])),
     )
     is_timed = self.criterion.name == "walltime"
     value = row.measured_speedup if is_timed else improvement

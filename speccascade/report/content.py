@@ -12,9 +12,9 @@ from speccascade.report import (
   slowdowns,
   speedups,
 )
-from speccascade.report.clocks import MEASURED, Clock, modelled
 from speccascade.report.drawing import Plot
 from speccascade.report.groups import PointGroup, studies
+from speccascade.report.measured import MEASURED, Clock, modelled
 from speccascade.report.tables import Table
 
 _GAMMA = 5  # the papers'

@@ -5,11 +5,16 @@ import functools
 import itertools
 
 from speccascade.inference.results import ResultRow
-from speccascade.report.clocks import MEASURED, Clock
 from speccascade.report.drawing import LinePanel, Plot, Series, SharePanel
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, studies
-from speccascade.report.measured import Measured, metric_title, short_label
+from speccascade.report.measured import (
+  MEASURED,
+  Clock,
+  Measured,
+  metric_title,
+  short_label,
+)
 from speccascade.report.point_tables import ablated
 from speccascade.report.speedups import is_fast
 

@@ -5,11 +5,10 @@ import itertools
 import math
 from typing import NamedTuple
 
-from speccascade.report.clocks import Clock
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.gaps import gaps
 from speccascade.report.groups import PointGroup, grouped
-from speccascade.report.measured import SMALL, temperature_title
+from speccascade.report.measured import SMALL, Clock, temperature_title
 from speccascade.report.speedups import overall_frontier, speedups
 
 # What the report asks first: do these beat lossy speculative decoding?

@@ -4,9 +4,9 @@ import itertools
 import math
 
 from speccascade.report import frontier
-from speccascade.report.clocks import Clock
 from speccascade.report.frontier import IntervalEstimate, Points
 from speccascade.report.groups import PointGroup, grouped
+from speccascade.report.measured import Clock
 from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
 
 BASELINES = ("spec_decode_lossy", "spec_decode_lossy_star")

@@ -1,8 +1,7 @@
 """Tables of points: all of them, over gamma, and by position in the block."""
 
-from speccascade.report.clocks import Clock
 from speccascade.report.groups import PointGroup, grouped
-from speccascade.report.measured import Measured, metric_title
+from speccascade.report.measured import Clock, Measured, metric_title
 from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
 
 _POINT = (

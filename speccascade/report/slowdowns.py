@@ -1,8 +1,7 @@
 """Where speculation loses to the large model alone, and why."""
 
-from speccascade.report.clocks import Clock
 from speccascade.report.groups import PointGroup
-from speccascade.report.measured import Measured
+from speccascade.report.measured import Clock, Measured
 from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
 
 

@@ -4,10 +4,9 @@ import functools
 import math
 
 from speccascade.report import frontier
-from speccascade.report.clocks import Clock
 from speccascade.report.frontier import Points
 from speccascade.report.groups import PointGroup
-from speccascade.report.measured import REFERENCE, SMALL, Measured
+from speccascade.report.measured import REFERENCE, SMALL, Clock, Measured
 from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
 
 # An oracle asks the large model at every token before it decides: its latency

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS
-from speccascade.report import canvas, clocks, figures, labels, measured, styles
-from speccascade.report.clocks import MEASURED
+from speccascade.report import canvas, drawing, figures, measured, styles
 from speccascade.report.groups import studies
+from speccascade.report.measured import MEASURED, modelled
 from tests.report import synthetic
 
 PLACES = st.lists(st.integers(-20, 220).map(float), min_size=1, max_size=25)
@@ -21,7 +21,7 @@ PLACES = st.lists(st.integers(-20, 220).map(float), min_size=1, max_size=25)
 @settings(max_examples=200, deadline=None)
 def test_labels_never_touch(wanted):
   gap, height = 10.0, 200.0
-  places = labels.spread(wanted, gap, height)
+  places = drawing.spread(wanted, gap, height)
   least = min(gap, height / max(1, len(wanted) - 1))
   ordered = np.sort(places)
   assert (np.diff(ordered) >= least - 1e-9).all()
@@ -30,7 +30,7 @@ def test_labels_never_touch(wanted):
   order = np.argsort(wanted, kind="stable")
   assert order.tolist() == np.argsort(places).tolist()
   far = [40.0 * i for i in range(len(wanted))]
-  assert labels.spread(far, 10.0, 2000.0) == far  # those with room stay
+  assert drawing.spread(far, 10.0, 2000.0) == far  # those with room stay
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_figures_of_some_methods_need_them(draw, shown, left_out):
 def test_without_latency_there_is_no_figure_2():
   rows = [synthetic.changed(row, latency=None) for row in synthetic.rows()]
   (study,) = studies(rows)
-  for clock, num in ((MEASURED, 0), (clocks.modelled(0.1), 2)):
+  for clock, num in ((MEASURED, 0), (modelled(0.1), 2)):
     assert len(figures.quality_latency(study.panels, clock).panels) == num
   with pytest.raises(ValueError, match="no row has both"):
     figures.of_rows(rows)

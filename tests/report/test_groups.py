@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from speccascade.report import clocks, groups
-from speccascade.report.clocks import MEASURED
-from speccascade.report.measured import Measured
+from speccascade.report import groups
+from speccascade.report.measured import MEASURED, Measured, modelled
 from tests.report import synthetic
 from tests.report.synthetic import changed, study
 
@@ -93,7 +92,7 @@ def test_variants_have_curves_of_their_own():
 
 def test_modelled_latency_by_hand():
   pair = study()
-  panel, clock = pair.panels[1], clocks.modelled(0.12)
+  panel, clock = pair.panels[1], modelled(0.12)
   latency = lambda name: clock.of(panel.first(name)).value
   # SpecDecode: a block of 5 drafts costs 5 c + 1, and yields its tokens. The
   # exact bonus of a cascade drafts once more.
@@ -111,7 +110,7 @@ def test_modelled_latency_by_hand():
 
 
 def test_modelled_points_have_the_qualities_spread_alone():
-  for clock, varies in ((clocks.modelled(0.12), False), (MEASURED, True)):
+  for clock, varies in ((modelled(0.12), False), (MEASURED, True)):
     latency, quality = zip(*clock.points(opt_points()))
     assert (np.ptp(quality, axis=0) > 0).all()
     assert ((np.ptp(latency, axis=0) > 0) == varies).all()
@@ -121,7 +120,7 @@ def test_drafters_of_several_models_are_not_modelled():
   (row,) = opt_points()[0].rows
   counts = dataclasses.replace(row.counts, calls_by_model=(3, 4))
   several = Measured((changed(row, counts=counts),))
-  assert clocks.modelled(0.1).of(several) is None
+  assert modelled(0.1).of(several) is None
 
 
 @pytest.mark.parametrize(
