@@ -122,6 +122,7 @@ def _plots(study: PointGroup, clocks: Sequence[Clock]) -> list[Plot]:
   shown, asides = [], []
   for gamma in study.gammas:
     panels = [panel.at_gamma(gamma) for panel in study.panels]
+    panels = [panel for panel in panels if panel.points]
     aside = "" if gamma == main else f"Figures at gamma {gamma}"
     (asides if aside else shown).extend(
       dataclasses.replace(plot, gamma=gamma, aside=aside)

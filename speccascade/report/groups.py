@@ -51,7 +51,8 @@ class PointGroup:
   being equal.
 
   Attributes:
-    points: one or more, by temperature, curve and alpha.
+    points: by temperature, curve and alpha; none only where `at_gamma` keeps
+      none.
   """
 
   points: Sequence[Measured]

@@ -33,9 +33,8 @@ def test_labels_never_touch(wanted):
   assert drawing.spread(far, 10.0, 2000.0) == far  # those with room stay
 
 
-@pytest.mark.parametrize(
-  ("number", "names"),
-  enumerate(
+def test_every_method_has_a_family():
+  for number, names in enumerate(
     (
       ("drafter", "verifier"),
       ("spec_decode",),
@@ -45,10 +44,8 @@ def test_labels_never_touch(wanted):
       ("seq_cascade_chow", "token_cascade_chow_log"),
       ("oracle_cascade_opt_log",),
     )
-  ),
-)
-def test_every_method_has_a_family(number, names):
-  assert {styles.family(name) for name in names} == {number}
+  ):
+    assert {styles.family(name) for name in names} == {number}
 
 
 def test_methods_look_different():

@@ -146,6 +146,14 @@ def test_rows_without_latency_or_costs(tmp_path):
   assert "Table 2, measured" not in said
 
 
+def test_a_temperature_may_lack_a_gamma():
+  one_point = {"methods": ["spec_decode"], "replicates": False}
+  rows = synthetic.rows(temperatures=(0.0,), gammas=(3,), **one_point)
+  rows += synthetic.rows(temperatures=(1.0,), gammas=(5,), **one_point)
+  (section,) = content.sections(rows)
+  assert {len(plot.panels) for plot in section.plots} == {1}
+
+
 def test_compressed_rows_of_two_pairs(tmp_path):
   """The same as the plain ones; each pair has files of its own."""
   rows = synthetic.rows(
