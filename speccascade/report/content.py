@@ -7,10 +7,9 @@ from speccascade.inference.results import ResultRow
 from speccascade.report import (
   figures,
   findings,
-  gaps,
   point_tables,
   slowdowns,
-  speedups,
+  summaries,
 )
 from speccascade.report.drawing import Plot
 from speccascade.report.groups import PointGroup, studies
@@ -97,7 +96,11 @@ def _section(study: PointGroup, ratio: float | None, prefix: str) -> Section:
   clocks = (MEASURED, model) if model else (MEASURED,)
   losses = slowdowns.table(study, model)
   tables = [
-    *(m.table(study, clock) for clock in clocks for m in (speedups, gaps)),
+    *(
+      table(study, clock)
+      for clock in clocks
+      for table in (summaries.speedup_table, summaries.gap_table)
+    ),
     losses,
     point_tables.gammas(study, model),
     point_tables.points(study, model),

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
-from speccascade.report import canvas, styles
+from speccascade import files
+from speccascade.report import styles
 from speccascade.report.frontier import IntervalEstimate
 
 WIDTH = 4.0  # inches of a panel, labels included
@@ -20,6 +21,27 @@ _BESIDE = 1.05  # where labels begin, in widths of the axis
 GAP = 9.6  # points between two labels' middles
 FONT = 7.5
 _DOTTED = {"linestyle": ":", "color": "#888888", "linewidth": 1}
+
+
+def pyplot():
+  """Returns pyplot, drawing to files, the same bytes from the same rows."""
+  import matplotlib
+
+  matplotlib.use("Agg")
+  matplotlib.rcParams["svg.hashsalt"] = "speccascade"  # ids by content
+  from matplotlib import pyplot as plt
+
+  return plt
+
+
+def _save(figure, path: str | os.PathLike):
+  """Writes `path`.png and `path`.svg, each whole or not at all; closes it."""
+  for kind in ("png", "svg"):
+    # No date: the same rows give the same file.
+    metadata = {"Date": None} if kind == "svg" else None
+    with files.whole(f"{os.fspath(path)}.{kind}", "wb") as file:
+      figure.savefig(file, format=kind, dpi=150, metadata=metadata)
+  pyplot().close(figure)
 
 
 class Series(NamedTuple):
@@ -221,7 +243,7 @@ class Plot:
     shown = self.panels if number is None else [self.panels[number]]
     num_labels = max(panel.num_labels for panel in self.panels)
     height = max(3.5, 1.0 + num_labels * GAP / 72)
-    figure, axes = canvas.pyplot().subplots(
+    figure, axes = pyplot().subplots(
       1, len(shown), figsize=(WIDTH * len(shown), height), squeeze=False
     )
     figure.subplots_adjust(
@@ -240,4 +262,4 @@ class Plot:
 
   def save(self, path: str | os.PathLike):
     """Writes `path`.png and `path`.svg."""
-    canvas.save(self.draw()[0], path)
+    _save(self.draw()[0], path)

@@ -16,7 +16,7 @@ from speccascade.report.measured import (
   short_label,
 )
 from speccascade.report.point_tables import ablated
-from speccascade.report.speedups import is_fast
+from speccascade.report.summaries import is_fast
 
 # What the papers compare; the rest crowds a figure.
 DETAIL = (

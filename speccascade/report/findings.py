@@ -6,10 +6,9 @@ import math
 from typing import NamedTuple
 
 from speccascade.report.frontier import IntervalEstimate
-from speccascade.report.gaps import gaps
 from speccascade.report.groups import PointGroup, grouped
 from speccascade.report.measured import SMALL, Clock, temperature_title
-from speccascade.report.speedups import overall_frontier, speedups
+from speccascade.report.summaries import gaps, overall_frontier, speedups
 
 # What the report asks first: do these beat lossy speculative decoding?
 _ASKED = ("SpecCascade [OPT]", "SpecCascade [Token")

@@ -1,9 +1,12 @@
 """The report as one HTML file that asks for nothing else."""
 
 from collections.abc import Callable, Sequence
+import html
+import io
 import itertools
+import re
 
-from speccascade.report import canvas, tables, token_view
+from speccascade.report import drawing, tables, token_view
 from speccascade.report.content import Section
 from speccascade.report.drawing import Plot
 from speccascade.report.page_style import SCRIPT, STYLE
@@ -129,7 +132,7 @@ def page(
     for number, panel in enumerate(plot.panels):
       name_of = f"{name}-{plot.name}-{number}"
       label = f"{plot.title}: {panel.title}"
-      drawn += canvas.inline(*plot.draw(number), name_of, label)
+      drawn += inline(*plot.draw(number), name_of, label)
     tick()
     return drawn
 
@@ -150,3 +153,35 @@ def page(
     to_html=tables.to_html,
     tokens_html=token_view.tokens_html,
   )
+
+
+def inline(figure, tips: dict[str, str], name: str, label: str) -> str:
+  """Returns an svg element of a page's fonts and colours; closes the figure.
+
+  Args:
+    figure: to show.
+    tips: by gid of its artists, shown when they are pointed at.
+    name: starts all ids, which are unique in a page then.
+    label: what it shows, for those who do not see it.
+  """
+  plt, file = drawing.pyplot(), io.StringIO()
+  metadata = {"Date": None}
+  with plt.rc_context({"svg.fonttype": "none"}):
+    figure.savefig(file, format="svg", transparent=True, metadata=metadata)
+  plt.close(figure)
+  text = file.getvalue()
+  text = text[text.index("<svg") :]
+  for left_out in (r"<metadata>.*?</metadata>\s*", r"<!--.*?-->\s*"):
+    text = re.sub(left_out, "", text, flags=re.DOTALL)
+  head, rest = text.split(">", 1)
+  head = re.sub(r'\s(width|height)="[^"]*"', "", head)
+  text = f'{head} role="img" aria-label="{html.escape(label)}">{rest}'
+  for gid, tip in tips.items():
+    point = f'<g id="{gid}" class="point"><title>{html.escape(tip)}</title>'
+    text = text.replace(f'<g id="{gid}">', point, 1)
+  text = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{name}-", text)
+  font = "font-family: system-ui, sans-serif"
+  text = re.sub(r"font-family: [^;\"]*", font, text)
+  for number, family in enumerate(FAMILIES):
+    text = text.replace(family.colour, f"var(--family-{number})")
+  return text

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS
-from speccascade.report import canvas, drawing, figures, measured, styles
+from speccascade.report import drawing, figures, measured, page, styles
 from speccascade.report.groups import studies
 from speccascade.report.measured import MEASURED, modelled
 from tests.report import synthetic
@@ -62,7 +62,7 @@ def panels(**how):
 @pytest.fixture(scope="module")
 def element():
   plot = figures.quality_latency(panels(temperatures=(1.0,)), MEASURED)
-  return canvas.inline(*plot.draw(0), "one", 'a "label"')
+  return page.inline(*plot.draw(0), "one", 'a "label"')
 
 
 def test_an_inline_figure_is_one_element_in_the_pages_colours(element):
@@ -156,4 +156,4 @@ def test_a_figure_is_a_function_of_the_rows(tmp_path):
     first, second = sorted(tmp_path.glob(f"*.{kind}"))
     assert first.read_bytes() == second.read_bytes()
   xml.etree.ElementTree.parse(tmp_path / "one.svg")
-  assert "Oracle" in canvas.inline(*figures.of_rows(rows).draw(), "a", "")
+  assert "Oracle" in page.inline(*figures.of_rows(rows).draw(), "a", "")

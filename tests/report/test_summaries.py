@@ -6,12 +6,11 @@ import pytest
 
 from speccascade.report import (
   findings,
-  gaps,
   groups,
   measured,
   point_tables,
   slowdowns,
-  speedups,
+  summaries,
 )
 from speccascade.report.measured import MEASURED
 from tests.report import synthetic
@@ -65,14 +64,14 @@ def panel_of(*rows) -> groups.PointGroup:
 )
 def test_table_2(method, points, how, speedup, within):
   rows = [LARGE, *(row(method, *numbers) for numbers in points)]
-  (line,) = speedups.speedups(panel_of(*rows), MEASURED)
+  (line,) = summaries.speedups(panel_of(*rows), MEASURED)
   assert line["how"] == how
   assert line["speedup"] == (pytest.approx(speedup), None, None)
   assert line["within"].value == within
   assert line["gain"].value == within - 70
   assert line["best"] == max(quality for _, quality, *_ in points)
   assert line["best_latency"] == points[-1][0]
-  table = speedups.table(groups.studies(rows)[0], MEASURED)
+  table = summaries.speedup_table(groups.studies(rows)[0], MEASURED)
   cells = [column.text(line) for column in table.columns]
   assert cells.count("never") == 2 * (how == "never") + 2 * math.isinf(within)
 
@@ -81,7 +80,7 @@ def test_table_2_by_gamma_or_the_best_of_them():
   rows = [row("spec_decode", x, 70, gamma=g) for x, g in ((0.5, 3), (0.4, 5))]
   for gamma, speedup in ((None, 2.5), (3, 2)):
     panel = panel_of(LARGE, *rows)
-    (line,) = speedups.speedups(panel, MEASURED, gamma=gamma)
+    (line,) = summaries.speedups(panel, MEASURED, gamma=gamma)
     assert line["speedup"].value == pytest.approx(speedup)
     assert line["gamma"] == gamma
 
@@ -89,8 +88,8 @@ def test_table_2_by_gamma_or_the_best_of_them():
 def test_models_and_oracles_have_no_line():
   rows = [row("drafter", 0.1, 60), row("oracle_cascade_diff", 0.3, 75)]
   panel = panel_of(LARGE, *rows)
-  assert speedups.speedups(panel, MEASURED) == []
-  best = speedups.overall_frontier(panel, MEASURED)
+  assert summaries.speedups(panel, MEASURED) == []
+  best = summaries.overall_frontier(panel, MEASURED)
   assert [(point.method, latency) for point, latency in best] == [
     *(("drafter", 0.1), ("verifier", 1.0)),
   ]
@@ -98,7 +97,7 @@ def test_models_and_oracles_have_no_line():
 
 def test_without_the_large_model_there_is_no_table():
   panel = panel_of(row("spec_decode", 0.5, 70))
-  assert speedups.speedups(panel, MEASURED) == []
+  assert summaries.speedups(panel, MEASURED) == []
 
 
 # From 0.4 to 0.6, 67 to 71 against 66 to 68; at SpecDecode's 0.6, 71 and 68.
@@ -123,7 +122,7 @@ def test_gaps_by_hand(temperature, points, baseline, ends, gap, at_speed):
   panel = panel_of(
     *(row(*each, temperature=temperature) for each in [*points, *more, *own])
   )
-  (line,) = gaps.gaps(panel, MEASURED)
+  (line,) = summaries.gaps(panel, MEASURED)
   assert (line["label"], line["baseline"]) == (OPT, baseline)
   assert line["gap"].value == pytest.approx(gap, nan_ok=True)
   assert line["at_speed"].value == pytest.approx(at_speed, nan_ok=True)
@@ -140,7 +139,7 @@ def study():
 
 def test_verdicts_follow_the_intervals(study):
   sampled = study.panels[1]
-  by_label = {line["label"]: line for line in gaps.gaps(sampled, MEASURED)}
+  by_label = {line["label"]: line for line in summaries.gaps(sampled, MEASURED)}
   better = by_label["SpecCascade [OPT]"]
   assert better["verdict"] == "better"
   assert better["gap"].low > 0
@@ -187,7 +186,7 @@ def test_findings_say_what_the_tables_say(study):
   by_clock = ["\n".join(said) for _, said in sampled.by_clock]
   (gap,) = [
     line["gap"]
-    for line in gaps.gaps(study.panels[1], MEASURED)
+    for line in summaries.gaps(study.panels[1], MEASURED)
     if line["label"] == "SpecCascade [OPT]"
   ]
   for part in (
