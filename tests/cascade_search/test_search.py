@@ -13,7 +13,6 @@ from speccascade.cascade_search.candidates import (
   baselines,
 )
 from speccascade.evaluation import timing
-from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import results
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.inputs import Inputs, Sources
@@ -23,6 +22,7 @@ from speccascade.inference.settings import Run
 from speccascade.inference.study import Study
 from tests.decoding.drafters import models
 from tests.inference import tiny
+from tests.report import synthetic
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 WIDTHS = range(1, 10)
@@ -86,20 +86,12 @@ def count(monkeypatch):
 
 
 def row_of(study, point, good) -> results.ResultRow:
-  num = 100 // good
-  counts = Counts(
+  counts = synthetic.counts(
     num_examples=len(study.examples),
     num_tokens=100,
-    num_blocks=num,
+    num_blocks=100 // good,
     calls_by_model=(8,) * study.pair.composed.num_models,
-    verifier_calls=num,
-    verifier_extends=num,
-    expected_acceptance=0.0,
-    **dict.fromkeys(("drafted", "examined", "accepted", "deferred"), 0),
-    drafter_calls=0,
-    accepted_at=(),
-    examined_by_position=(),
-    accepted_by_position=(),
+    verifier_calls=100 // good,
   )
   return results.ResultRow(study.settings(point), "CS Drafting", counts, {}, {})
 

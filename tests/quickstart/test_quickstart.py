@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import pytest
 
@@ -29,6 +30,12 @@ def test_what_it_leaves(folder):
     *["small", "large", "rows.jsonl", "run.json", "config.gin"],
     *["table.md", "table.csv", "quality_latency.png", "quality_latency.svg"],
   }
+  heading = (folder / "table.md").read_text().split("\n\n")[1]
+  assert re.fullmatch(
+    r"3 test sentences of the built-in task, 1 of them timed at batch 1 on .+;"
+    r" .*\bjax \d.*\.",
+    heading,
+  )
   methods = ["drafter", "verifier", "spec_decode", "spec_cascade_token_v3"]
   with (folder / "table.csv").open() as file:
     table = list(csv.DictReader(file))

@@ -53,11 +53,3 @@ def test_a_loss_is_told_with_its_reason():
   assert "0.31 of the drafts" in last
   assert "drafter step costs 0.10" in last
   assert "verifier block 1.70" in last
-
-
-def test_report_files(tmp_path):
-  quickstart_report.write(tmp_path, rows())
-  assert {path.name for path in tmp_path.iterdir()} == {
-    *("quality_latency.png", "quality_latency.svg", "table.csv", "table.md"),
-  }
-  assert "on a chip; jax 1." in (tmp_path / "table.md").read_text()

@@ -6,22 +6,13 @@ import re
 import pytest
 
 from speccascade.report import token_style, token_view
+from tests.report import synthetic
 
 SOURCES = "draft,draft,residual,bonus,sequential q,sequential p,draft,draft"
 PIECES = ["▁Der", "<script>", "▁a&b", "<0xC3>", "<unk>", "", "\u2581", "</s>"]
 COUNTS = {
-  **dict.fromkeys(
-    ["num_examples", "deferred", "drafter_calls", "verifier_calls"], 1
-  ),
-  **{name: [1] for name in ("calls_by_model", "accepted_at")},
-  **{f"{name}_by_position": [1] for name in ("examined", "accepted")},
-  "num_tokens": len(PIECES),
-  "num_blocks": 3,
-  "drafted": 9,
-  "examined": 6,
-  "accepted": 4,
-  "verifier_extends": 3,
-  "expected_acceptance": 1.0,
+  **{"num_tokens": len(PIECES), "num_blocks": 3, "examined": 6, "accepted": 4},
+  **{"drafter_calls": 9, "verifier_extends": 3},
 }
 
 
@@ -48,7 +39,7 @@ def record(**counts) -> dict:
     "targets": ["Zwei <hr>"],
     "aux": {
       "tokens": [5, 7, 8, 198, 2, 300, 9, 1],
-      "counts": {**COUNTS, **counts},
+      "counts": synthetic.counts(**{**COUNTS, **counts}).to_dict(),
       "trace": trace,
     },
   }

@@ -1,7 +1,6 @@
 """Sweeps with a tiny pair: points, programs, resuming, and every refusal."""
 
 import collections
-import itertools
 import json
 import os
 import pathlib
@@ -317,14 +316,6 @@ def test_no_point_comes_twice():
   assert count["bild", 0.0] == 1
   greedy_only = [n for n, m in methods.METHODS.items() if m.greedy_only]
   assert not any(count[name, 0.5] for name in greedy_only)
-
-
-def test_neighbours_are_of_different_methods():
-  several = curves([CHOW, "spec_cascade_opt"])
-  order = [point.method for _, point in plan.in_turns(several)]
-  assert order[:4] == ["drafter", "verifier", CHOW, "spec_cascade_opt"]
-  assert all(a != b for a, b in itertools.pairwise(order))
-  assert len(order) == 2 + 7 + 7
 
 
 def test_timed_examples_are_drawn_from_all():
