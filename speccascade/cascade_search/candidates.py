@@ -161,8 +161,9 @@ class Criterion:
     verifier, asked = study.pair.verifier.lm, self.costs
     lms = [model.lm for model in study.pair.drafters]
     if asked == "parameters":
-      sizes = [_num_parameters(lm) for lm in (*lms, verifier)]
-      return [size / sizes[-1] for size in sizes[:-1]]
+      leaves = [jax.tree.leaves(lm) for lm in (*lms, verifier)]
+      *sizes, whole = [sum(leaf.size for leaf in each) for each in leaves]
+      return [size / whole for size in sizes]
     if asked == "measured":
       inputs, _ = batching.pad_batch(study.examples[:1], 1, study.lengths)
       measure_costs = functools.partial(
@@ -237,7 +238,3 @@ class Contest:
     is_timed = self.criterion.name == "walltime"
     value = row.measured_speedup if is_timed else improvement
     return Scored(cascade, row, tuple(calls), improvement, value)
-
-
-def _num_parameters(lm) -> int:
-  return sum(leaf.size for leaf in jax.tree.leaves(lm))

@@ -44,20 +44,19 @@ class Section:
   @property
   def about(self) -> str:
     """A line on what was measured, where, with which versions."""
-    settings, points = self.study.settings, self.study.points
-    said = [f"{settings.num_examples} examples"]
-    timed = [row.latency for point in points for row in point.rows]
-    num_timed = max((t.num_examples for t in timed if t), default=0)
-    if num_timed:
-      said.append(f"{num_timed} of them timed at batch 1")
-    num_seeds = max(len(point.rows) for point in points)
-    if num_seeds > 1:
-      said.append(f"up to {num_seeds} seeds, averaged")
-    said.append(f"at most {settings.max_decode_len} tokens, {settings.dtype}")
-    environment = points[0].rows[0].environment
+    settings, rows = self.study.settings, self.study.rows
+    timed = [row.latency.num_examples for row in rows if row.latency]
+    num_seeds = max(len(point.rows) for point in self.study.points)
+    environment = rows[0].environment
     versions = environment.get("versions", {}).items()
-    said.append(environment.get("device"))
-    said.append(", ".join(f"{name} {version}" for name, version in versions))
+    said = (
+      f"{settings.num_examples} examples",
+      timed and f"{max(timed)} of them timed at batch 1",
+      num_seeds > 1 and f"up to {num_seeds} seeds, averaged",
+      f"at most {settings.max_decode_len} tokens, {settings.dtype}",
+      environment.get("device"),
+      ", ".join(f"{name} {version}" for name, version in versions),
+    )
     return "; ".join(filter(None, said)) + "."
 
 

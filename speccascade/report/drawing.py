@@ -177,23 +177,22 @@ class SharePanel:
 
   Attributes:
     title: heading.
-    labels: beside the rows.
-    shares: of each row in per cent; they may differ in length.
+    rows: (label, shares in per cent), which may differ in length.
     x_label: of the columns, which are numbered from 0.
   """
 
   title: str
-  labels: Sequence[str]
-  shares: Sequence[Sequence[float]]
+  rows: Sequence[tuple[str, Sequence[float]]]
   x_label: str
 
   @property
   def num_labels(self) -> int:
-    return int(1.6 * len(self.labels))  # its rows are higher than a label
+    return int(1.6 * len(self.rows))  # its rows are higher than a label
 
   def draw(self, axis, prefix: str) -> dict[str, str]:
     """Draws on an axis; there are no tips."""
-    columns = itertools.zip_longest(*self.shares, fillvalue=math.nan)
+    labels, shares = zip(*self.rows)
+    columns = itertools.zip_longest(*shares, fillvalue=math.nan)
     shares = np.transpose(list(columns))
     axis.imshow(shares, cmap="Blues", vmin=0, vmax=100, aspect="auto")
     middle = {"ha": "center", "va": "center", "fontsize": FONT}
@@ -204,7 +203,7 @@ class SharePanel:
     axis.set_xticks(range(shares.shape[1]))
     axis.set_xlabel(self.x_label, fontsize=8)
     axis.yaxis.tick_right()
-    axis.set_yticks(range(len(self.labels)), self.labels)
+    axis.set_yticks(range(len(labels)), labels)
     axis.tick_params(axis="y", length=0)
     return {}
 

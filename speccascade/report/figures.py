@@ -236,17 +236,9 @@ def acceptance_histogram(panels: Sequence[PointGroup]) -> Plot:
   """Returns shares of blocks by the number accepted, a line for each method."""
   drawn = []
   for panel in panels:
-    points = best_points(panel)
-    shares = [
-      [
-        100 * blocks / point.counts.num_blocks
-        for blocks in point.counts.accepted_at
-      ]
-      for point in points
-    ]
-    if points:
-      labels = [_label(point) for point in points]
-      drawn.append(SharePanel(panel.title, labels, shares, "drafts accepted"))
+    rows = [(_label(point), _shares(point)) for point in best_points(panel)]
+    if rows:
+      drawn.append(SharePanel(panel.title, rows, "drafts accepted"))
   return Plot(
     "acceptance_histogram",
     "Acceptance histogram{}",
@@ -254,6 +246,11 @@ def acceptance_histogram(panels: Sequence[PointGroup]) -> Plot:
     " at the alpha of its best quality.",
     drawn,
   )
+
+
+def _shares(point: Measured) -> list[float]:
+  counts = point.counts
+  return [100 * blocks / counts.num_blocks for blocks in counts.accepted_at]
 
 
 def gamma_ablation(

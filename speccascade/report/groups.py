@@ -163,19 +163,11 @@ def studies(
   """
   several = []
   for same in grouped(rows, _COMPARED).values():
-    points = map(tuple, grouped(same, _ALL_BUT_SEED).values())
-    study = PointGroup(list(map(Measured, points)))
-    chosen = _checked(metric, study)
-    several.append(
-      PointGroup(
-        [
-          dataclasses.replace(point, metric=chosen)
-          for panel in study.panels
-          for curve in panel.curves
-          for point in curve.points
-        ]
-      )
-    )
+    chosen = _checked(metric, PointGroup([Measured(tuple(same))]))
+    seeds = grouped(same, _ALL_BUT_SEED).values()
+    study = PointGroup([Measured(tuple(rows), chosen) for rows in seeds])
+    curves = [curve for panel in study.panels for curve in panel.curves]
+    several.append(PointGroup([p for curve in curves for p in curve.points]))
   return several
 
 
