@@ -5,6 +5,8 @@ import itertools
 import math
 from typing import NamedTuple
 
+import jinja2
+
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, grouped
 from speccascade.report.measured import SMALL, Clock, temperature_title
@@ -139,63 +141,50 @@ def _frontier(panel: PointGroup, clock: Clock):
     )
 
 
+# Wrapped as is convenient: white space is made one blank.
+_NOTICE = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string("""
+{{ temperature }}, gamma {{ gamma }}: {{ label }} takes {{ latency }} of the
+large model's time
+{%- if alphas | length == 1 %} at alpha {{ "%g" % alphas[0] }}
+{%- elif alphas %} at the best of {{ alphas | length }} slow alphas,
+{{ "%g to %g" % (alphas | min, alphas | max) }}{% endif %}.
+{% if others %}Slower than the large model too, at some alphas:
+{{ others | join(", ") }}.{% endif %}
+{% if c is not none and v is not none %}
+A drafter step costs {{ "%.2f" % c }} of its steps and the pass over
+{{ gamma + 1 }} tokens {{ "%.2f" % v }}.{% endif %}
+{% if acceptance_rate is not none %}
+{{ label }} has {{ "%.2f" % acceptance_rate }} of its examined drafts accepted,
+which makes {{ "%.2f" % tokens_per_block }} tokens a block
+{%- if predicted_block is not none %}; by its calls a block costs
+{{ "%.2f" % predicted_block }} steps
+{%- if measured_block is not none %}, and took {{ "%.2f" % measured_block }}
+{%- endif %}{% endif %}
+{%- if modelled is not none %}; where the pass costs one step it would
+{{ "lose still" if modelled > 1 else "win" }}, with {{ "%.2f" % modelled }} of
+the large model's time{% endif %}.
+{% endif %}""")
+
+
 def notices(lines: Sequence[dict]) -> list[str]:
   """Returns a sentence or more for each temperature and gamma that loses.
+
+  Which alphas lose is said, the latency being that of the best of them; and why
+  one method loses, in numbers.
 
   Args:
     lines: of `slowdowns.slowdowns`.
   """
-  key = lambda line: (line["settings"].temperature, line["settings"].gamma)
-  groups = grouped(lines, key)
-  return [_notice(same) for same in groups.values()]
-
-
-def _notice(same: Sequence[dict]) -> str:
   is_plain = lambda line: line["settings"].method == "spec_decode"
-  first = next(filter(is_plain, same), same[0])
-  gamma = first["settings"].gamma
-  text = (
-    f"{temperature_title(first['settings'].temperature)}, gamma {gamma}:"
-    f" {first['label']} takes {_interval(first['latency'], 2)} of the large"
-    f" model's time{_alphas(first['alphas'])}."
-  )
-  others = [line["label"] for line in same if line is not first]
-  if others:
-    text += (
-      f" Slower than the large model too, at some alphas: {', '.join(others)}."
-    )
-  if first["c"] is not None and first["v"] is not None:
-    text += (
-      f" A drafter step costs {first['c']:.2f} of its steps and the pass over"
-      f" {gamma + 1} tokens {first['v']:.2f}."
-    )
-  return f"{text} {_reasons(first)}".strip()
-
-
-def _alphas(slow: Sequence[float]) -> str:
-  """Which alphas lose; the latency given is that of the best of them."""
-  if len(slow) < 2:
-    return f" at alpha {slow[0]:g}" if slow else ""
-  span = f"{min(slow):g} to {max(slow):g}"
-  return f" at the best of {len(slow)} slow alphas, {span}"
-
-
-def _reasons(line: dict) -> str:
-  """Why one method loses, in numbers."""
-  if line["acceptance_rate"] is None:
-    return ""
-  text = (
-    f"{line['label']} has {line['acceptance_rate']:.2f} of its examined drafts"
-    f" accepted, which makes {line['tokens_per_block']:.2f} tokens a block"
-  )
-  if line["predicted_block"] is not None:
-    text += f"; by its calls a block costs {line['predicted_block']:.2f} steps"
-    if line["measured_block"] is not None:
-      text += f", and took {line['measured_block']:.2f}"
-  if (modelled := line["modelled"]) is not None:
-    verdict = "lose still" if modelled > 1 else "win"
-    text += (
-      f"; where the pass costs one step it would {verdict}, with"
-      f" {modelled:.2f} of the large model's time"
-    )
-  return text + "."
+  key = lambda line: (line["settings"].temperature, line["settings"].gamma)
+  said = []
+  for (temperature, gamma), same in grouped(lines, key).items():
+    first = next(filter(is_plain, same), same[0])
+    more = {
+      "temperature": temperature_title(temperature),
+      "gamma": gamma,
+      "latency": _interval(first["latency"], 2),
+      "others": [line["label"] for line in same if line is not first],
+    }
+    said.append(" ".join(_NOTICE.render({**first, **more}).split()))
+  return said

@@ -26,7 +26,8 @@ _PAGE = tables.template("""\
 {{ to_html(table.lines, table.columns) | safe }}</div>
 {% endmacro %}
 {% macro aside(title, is_open=False) %}
-{% if title %}<details{{ " open" if is_open }}><summary>{{ title }}</summary>
+{% if title %}<details{% if is_open %} open{% endif %}>
+<summary>{{ title }}</summary>
 {{ caller() }}</details>{% else %}{{ caller() }}{% endif %}
 {% endmacro %}
 <!doctype html>

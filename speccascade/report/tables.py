@@ -12,7 +12,10 @@ from speccascade.report.frontier import IntervalEstimate
 
 NOTHING = "-"
 template = jinja2.Environment(
-  autoescape=True, trim_blocks=True, lstrip_blocks=True
+  autoescape=True,
+  trim_blocks=True,
+  lstrip_blocks=True,
+  undefined=jinja2.StrictUndefined,
 ).from_string
 
 
