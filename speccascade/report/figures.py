@@ -13,6 +13,7 @@ from speccascade.report.measured import (
   Clock,
   Measured,
   metric_title,
+  modelled,
   short_label,
 )
 from speccascade.report.point_tables import ablated
@@ -24,10 +25,8 @@ DETAIL = (
   *("spec_cascade_chow", "spec_cascade_diff", "spec_cascade_opt"),
   *("spec_cascade_token_v1", "spec_cascade_token_v2", "spec_cascade_token_v3"),
 )
-FIGURE_1 = (
-  *("token_cascade", "oracle_cascade", "spec_decode_lossy"),
-  *("drafter", "verifier"),
-)
+MODELS = ("drafter", "verifier")
+FIGURE_1 = ("token_cascade", "oracle_cascade", "spec_decode_lossy", *MODELS)
 _LEAST = 20  # examined drafts that make a rate worth drawing
 
 
@@ -155,15 +154,24 @@ def quality_latency(
 
 
 def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
-  """Returns quality against measured latency of all methods, oracles too.
+  """Returns quality against both latencies at the highest temperature.
 
-  Raises:
-    ValueError: no row has both.
+  Of rows with costs. Oracles are left out; the two models' greedy points are
+  there too, relative to the greedy large model's latency.
   """
-  panels = [panel for study in studies(rows, metric) for panel in study.panels]
-  drawn = _latency_panels(panels, MEASURED, lambda _: True)
-  if not drawn:
-    raise ValueError(f"no row has both a latency and {metric}")
+  drawn = []
+  for study in studies(rows, metric):
+    *greedy, sampled = study.panels
+    curves = [c for c in sampled.curves if is_fast(c.settings.method)]
+    lines = [(short_label(curve.label), curve.points) for curve in curves]
+    alone = [p for panel in greedy for p in panel.points if p.method in MODELS]
+    lines += [(f"{p.label}, greedy", [p]) for p in alone]
+    dotted = (sampled.large.quality.value, 1.0)
+    for clock in (MEASURED, modelled(study.cost_ratio)):
+      series = _series(lines, lambda p, c=clock: [(c.of(p), p.quality)], clock)
+      title = f"{sampled.title}, {clock.title.partition(',')[0]}"
+      axes = (f"relative latency ({clock.name})", study.metric)
+      drawn.append(LinePanel(title, series, *axes, *dotted))
   return Plot("quality_latency", "Quality against latency", "", drawn)
 
 

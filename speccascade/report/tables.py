@@ -110,6 +110,14 @@ class Table:
   lines: Sequence
 
 
+def _speedup(row) -> IntervalEstimate | None:
+  timed = row.latency
+  return timed and IntervalEstimate(
+    1 / timed.relative_latency, 1 / timed.relative_high, 1 / timed.relative_low
+  )
+
+
+SPEEDUP = Column("speed-up", _speedup, 2, has_interval=True)
 METHOD = Column("method", "label")
 _T = ("settings", "temperature")
 TEMPERATURE = Column("T", lambda line: f"{lookup(line, *_T):g}")
@@ -123,7 +131,7 @@ TRADE_OFF = (
   Column("tokens/block", "efficiency.mean_acceptance_length", 2),
   Column("deferral", "efficiency.deferral_rate", 3),
   Column("relative latency", "latency.relative_latency", 3),
-  Column("speed-up", "measured_speedup", 2),
+  SPEEDUP,
   Column("predicted", "predicted_speedup", 2),
 )
 

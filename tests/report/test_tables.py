@@ -21,11 +21,11 @@ def test_markdown_and_csv():
   cells = [cell.strip() for cell in lines[4].split("|")[1:-1]]
   assert cells == [
     *["spec_decode", "0", "-", "78.0", "30.0", "0.857", "-", "-"],
-    *["0.625", "1.60", "1.90"],
+    *["0.625", "1.60 [1.38, 1.90]", "1.90"],
   ]
   lines = list(csv.DictReader(io.StringIO(tables.to_csv(rows()))))
   assert len(lines) == 6
-  assert (lines[3]["BLEU"], lines[3]["alpha"]) == ("60.0", "")
+  assert (lines[3]["BLEU"], lines[3]["alpha"]) == ("53.0", "")
   assert lines[0]["speed-up"] == "4.0"
 
 
