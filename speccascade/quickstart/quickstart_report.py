@@ -10,7 +10,7 @@ from speccascade import files
 from speccascade.inference.results import ResultRow
 from speccascade.report import figures, tables
 from speccascade.report.groups import PointGroup, studies
-from speccascade.report.measured import SMALL, Measured
+from speccascade.report.measured import REFERENCE, SMALL, Measured
 from speccascade.report.summaries import is_fast
 
 FASTER, SLOWER, UNSURE = "faster than", "slower than", "not told apart from"
@@ -49,7 +49,8 @@ def findings(rows: Sequence[ResultRow]) -> list[str]:
   """
   (study,) = studies(rows, "bleu")
   scores = [
-    f"{panel.first(SMALL).quality.value:.1f} and {_bleu(panel.large)}"
+    f"{panel.first(SMALL).quality.value:.1f} and"
+    f" {panel.large.quality.value:.1f} BLEU"
     for panel in study.panels
   ]
   greedy, sampled = (panel.first("spec_decode") for panel in study.panels)
@@ -59,6 +60,7 @@ def findings(rows: Sequence[ResultRow]) -> list[str]:
     point
     for point in study.panels[-1].points
     if is_fast(point.method)
+    and point.method != REFERENCE
     and (point.has_large_law or point.quality.value >= large)
   ]
   best = min(as_good, key=lambda point: point.latency.value)
@@ -68,14 +70,11 @@ def findings(rows: Sequence[ResultRow]) -> list[str]:
     f" {same['identical']} of {same['num_examples']} sentences"
     f" ({same['near_ties']} others part at a tie within 1e-4)",
     f"at T = 1, spec_decode is {_speed(sampled)}",
-    f"at T = 1, the fastest of those as good as the large model (by BLEU or by"
-    f" their law) is {best.method}, with {_bleu(best)}: {_speed(best)}",
+    "at T = 1, the fastest method as good as the large model (by BLEU or by its"
+    f" law) is {best.method}, with {best.quality.value:.1f} BLEU:"
+    f" {_speed(best)}",
     _blocks(study),
   ]
-
-
-def _bleu(point: Measured) -> str:
-  return f"{point.quality.value:.1f} BLEU"
 
 
 def _verdict(point: Measured) -> str:

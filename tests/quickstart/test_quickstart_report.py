@@ -58,8 +58,8 @@ def test_a_gain_in_five_lines():
     f"greedy, spec_decode is {faster}; it wrote that model's tokens in 199 of"
     " 200 sentences (1 others part at a tie within 1e-4)",
     f"at T = 1, spec_decode is {faster}",
-    "at T = 1, the fastest of those as good as the large model (by BLEU or by"
-    f" their law) is spec_decode, with 71.0 BLEU: {faster}",
+    "at T = 1, the fastest method as good as the large model (by BLEU or by"
+    f" its law) is spec_decode, with 71.0 BLEU: {faster}",
     "of 2 points with blocks 2 are faster than the large model by the clock, 0"
     f" slower, 0 not told apart: {FACTS}",
   ]
@@ -76,7 +76,7 @@ def test_a_gain_in_five_lines():
 def test_no_gain_is_claimed_where_there_is_none(latency, said, counted):
   lines = quickstart_report.findings(rows(latency))
   assert len(lines) == 5
-  assert [said in line for line in lines[1:3]] == [True] * 2
+  assert [said in line for line in lines[1:4]] == [True] * 3
   assert not any("faster than" in line for line in lines[:4])
   num_slower, num_unsure = counted
   assert lines[4] == (
@@ -101,17 +101,10 @@ def test_one_timed_sentence_tells_nothing():
     ("spec_cascade_opt", 70.9, 0.5, "spec_decode, with 71.0 BLEU"),
     ("spec_cascade_opt", 71.5, 0.7, "spec_decode, with 71.0 BLEU"),
     ("oracle_cascade_opt", 71.5, 0.5, "spec_decode, with 71.0 BLEU"),
-    ("drafter", 71.0, 0.25, "drafter, with 71.0 BLEU"),
+    ("spec_decode_lossy", 71.0, 0.5, "spec_decode_lossy, with 71.0 BLEU"),
     ("cascade_drafting", 70.5, 0.5, "cascade_drafting, with 70.5 BLEU"),
-    # Where all lose, the large model alone.
-    ("spec_decode", 71.0, 1.2, "verifier, with 71.0 BLEU"),
   ],
 )
 def test_the_fastest_that_is_as_good(method, value, latency, fastest):
-  others = [
-    r
-    for r in rows()
-    if (r.settings.method, r.settings.temperature) != (method, 1.0)
-  ]
-  more = [*others, point(method, 1.0, value, latency)]
+  more = [*rows(), point(method, 1.0, value, latency)]
   assert f"is {fastest}: " in quickstart_report.findings(more)[3]
