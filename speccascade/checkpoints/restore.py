@@ -118,26 +118,22 @@ def load(
   extra = {}
   if layout == "speccascade":
     metadata = orbax_io.read_metadata(directory)
-    stored, vocabulary = metadata["config"], metadata["vocabulary"]
-    extra = metadata["extra"]
-  if stored and config:  # before gigabytes are read
-    architecture.check_config(config, stored, where=where)
+    vocabulary, extra = metadata["vocabulary"], metadata["extra"]
+    stored = metadata["config"]
+    if config:  # before gigabytes are read
+      architecture.check_config(config, stored, where=where)
   if layout == "hugging_face":
     params, stored = hugging_face.read(directory)
     if config:
       architecture.check_config(config, stored, where=where)
-  elif layout == "t5x_native":
-    params, step, slots = t5x_native.read(directory, optimizer=optimizer)
   else:
-    params, step, slots = orbax_io.read(directory, optimizer=optimizer)
+    reader = t5x_native if layout == "t5x_native" else orbax_io
+    params, step, slots = reader.read(directory, optimizer=optimizer)
   config = config or stored
   if config:
     architecture.check_params(params, config, where=where)
   else:
-    shapes = architecture.flatten(params)
-    architecture.refuse_scalable(
-      {name: value.shape for name, value in shapes.items()}, where=where
-    )
+    architecture.shapes_of(params, where=where)
   logging.info("read %s (%s, step %s)", where, layout, step)
   return Checkpoint(
     params, config, step, slots, layout, where, vocabulary, extra
