@@ -160,7 +160,8 @@ def test_the_schedule_goes_on_from_the_checkpoint_without_accumulators():
 def test_gradient_clipping_bounds_the_global_norm():
   params = {"a": jnp.zeros((4,)), "b": jnp.zeros((2, 2))}
   grads = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 10.0), params)
-  clipped = optimizers._clipped(1.0, optax.identity())
+  clipped = optimizers._optimizer(1.0, 1.0, lambda _: optax.identity())
+  clipped = clipped.transform
   updates, _ = clipped.update(grads, clipped.init(params), params)
   # 8 entries of 10 have norm 10 * sqrt(8).
   np.testing.assert_allclose(updates["a"], 8**-0.5, rtol=1e-6)
