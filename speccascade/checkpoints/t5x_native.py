@@ -14,16 +14,16 @@ Source: t5x/checkpoints.py, versions 2 (bfloat16 stored as uint16 bits) and 3.
 """
 
 from collections.abc import Mapping
+import contextlib
 import math
 import os
 import re
-import shutil
-import time
 
 import jax
 import ml_dtypes
 import numpy as np
 
+from speccascade import files
 from speccascade.checkpoints import storage, stored_arrays
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.checkpoints.errors import (
@@ -176,18 +176,11 @@ def save(
       unfactored = name.endswith("/v") and value.shape != (1,)
       (stored if unfactored else inline)[f"state/param_states/{name}"] = value
 
-  if directory.remote:
-    # Objects appear whole, and a reader wants the index, which comes last.
-    _write(directory, inline, stored)
-    return
-  unfinished = f"{directory}.tmp-{int(time.time())}"
-  try:
-    os.makedirs(unfinished)
-    _write(storage.Directory(unfinished), inline, stored)
-    os.rename(unfinished, directory.url)
-  except BaseException:
-    shutil.rmtree(unfinished, ignore_errors=True)
-    raise
+  # On gs:// objects appear whole, and a reader wants the index, the last one.
+  remote = contextlib.nullcontext(directory.url)
+  local = files.whole_folder(directory.url)
+  with remote if directory.remote else local as url:
+    _write(storage.Directory(url), inline, stored)
 
 
 def _write(directory: storage.Directory, inline: dict, stored: dict) -> None:
