@@ -72,8 +72,9 @@ def parameters(config: T5Config) -> list[Parameter]:
   Square kernels hide a forgotten transpose, so it is said here for each array.
   """
   # The network is traced with one layer of each stack: all are alike.
-  one = {"num_encoder_layers": 1, "num_decoder_layers": 1}
-  shapes = t5_lm.param_shapes(dataclasses.replace(config, **one))
+  shapes = t5_lm.param_shapes(
+    dataclasses.replace(config, num_encoder_layers=1, num_decoder_layers=1)
+  )
   table = []
   # The embedding first, then the encoder, as messages name them.
   for name in sorted(shapes, key=lambda name: name.split("/")[0], reverse=True):

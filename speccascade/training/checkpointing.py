@@ -158,10 +158,9 @@ class Checkpoints:
           f"the run in MODEL_DIR {self.model_dir} began with {name} "
           f"{began[name]}, got {now}: give that, or another MODEL_DIR"
         )
-    like = jax.eval_shape(optimizer.transform.init, read.params)
     state = states.create(read.params, optimizer, step=step, seed=seed)
-    if jax.tree.leaves(like):
-      opt_state = orbax_io.read_opt_state(path, like)
+    if jax.tree.leaves(state.opt_state):
+      opt_state = orbax_io.read_opt_state(path, state.opt_state)
       state = state.replace(opt_state=jax.tree.map(jnp.array, opt_state))
     return Start(state, read.extra["first_step"], f"resuming from {path}")
 

@@ -82,11 +82,9 @@ def _merge(counts, parts, vocab_size):
   merged, packed = [], np.zeros_like(ends)
   for back, (known, number) in enumerate(counts):
     packed += flat[ends - back] * vocab_size**back
-    new, new_number = np.unique(packed, return_counts=True)
-    keys, place = np.unique(np.append(known, new), return_inverse=True)
-    total = np.zeros(keys.size, np.int64)
-    np.add.at(total, place, np.append(number, new_number))
-    merged.append((keys, total))
+    keys, place = np.unique(np.append(known, packed), return_inverse=True)
+    times = np.append(number, np.ones_like(packed))
+    merged.append((keys, np.bincount(place, times).astype(np.int64)))
   return merged
 
 
