@@ -14,18 +14,8 @@ from speccascade.models.t5.config import T5Config
 RELATIVE_BUCKETS = 32  # of T5X's network, where it is no hyperparameter
 RELATIVE_MAX_DISTANCE = 128
 
-# The other fields of T5Config are choices of a run, not facts of the weights.
-_ARCHITECTURE = (
-  "vocab_size",
-  "emb_dim",
-  "num_heads",
-  "num_encoder_layers",
-  "num_decoder_layers",
-  "head_dim",
-  "mlp_dim",
-  "mlp_activations",
-  "logits_via_embedding",
-)
+# The fields of T5Config that are no facts of the weights.
+_RUN_CHOICES = ("dropout_rate", "dtype", "float32_attention_logits")
 
 
 class Parameter(NamedTuple):
@@ -124,16 +114,15 @@ def check_params(params: dict, config: T5Config, *, where: str = "") -> None:
     for name, shape in want.items()
     if got.get(name, shape) != shape
   ]
-  faults = {
+  misfits = {
     "missing ": [name for name in want if name not in got],
     "unexpected ": [name for name in got if name not in want],
     "": wrong,
   }
-  faults = [kind + some(names) for kind, names in faults.items() if names]
-  if faults:
+  if text := listed(misfits):
     raise CheckpointError(
-      f"the checkpoint {where} does not fit the model config: "
-      f"{'; '.join(faults)}; give the config that the checkpoint was made with"
+      f"the checkpoint {where} does not fit the model config: {text}; give the "
+      "config that the checkpoint was made with"
     )
 
 
@@ -211,17 +200,22 @@ def check_config(
   Raises:
     CheckpointError: naming every difference.
   """
+  wanted, stored = vars(wanted), vars(stored)
   differences = [
-    f"{name}={getattr(wanted, name)!r} "
-    f"(the checkpoint: {getattr(stored, name)!r})"
-    for name in _ARCHITECTURE
-    if getattr(wanted, name) != getattr(stored, name)
+    f"{name}={value!r} (the checkpoint: {stored[name]!r})"
+    for name, value in wanted.items()
+    if name not in _RUN_CHOICES and value != stored[name]
   ]
   if differences:
     raise CheckpointError(
       f"the model config is not that of the checkpoint {where}: the config has "
       f"{', '.join(differences)}"
     )
+
+
+def listed(misfits: dict[str, list[str]]) -> str:
+  """Returns each kind of misfit with the first few of its list, in one line."""
+  return "; ".join(k + some(items) for k, items in misfits.items() if items)
 
 
 def some(items: list[str], limit: int = 4) -> str:

@@ -92,31 +92,26 @@ def read(directory: storage.Directory) -> tuple[dict, T5Config]:
   config = _config(settings, _resolve_head(tensors, settings, where), where)
 
   table = {p.hugging_face: p for p in architecture.parameters(config)}
-  faults = {
-    "missing": [name for name in table if name not in tensors],
-    "unexpected": sorted(tensors.keys() - table.keys()),
-    "wrong": [],
-  }
-  params = {}
+  params, wrong = {}, []
   for name, parameter in table.items():
     if name not in tensors:
       continue
     value = tensors[name].T if parameter.transposed else tensors[name]
     if value.shape != parameter.shape:
-      faults["wrong"].append(
+      wrong.append(
         f"{name} ({parameter.name}) has shape {list(value.shape)} as T5X "
         f"stores it, {list(parameter.shape)} by config.json"
       )
     params[parameter.name] = np.ascontiguousarray(value)
-  if any(faults.values()):
-    listed = [
-      f"{kind}: {architecture.some(names)}"
-      for kind, names in faults.items()
-      if names
-    ]
+  misfits = {
+    "missing: ": [name for name in table if name not in tensors],
+    "unexpected: ": sorted(tensors.keys() - table.keys()),
+    "wrong: ": wrong,
+  }
+  if text := architecture.listed(misfits):
     raise CheckpointError(
       f"the weights of {where} are not those of the T5 that its config.json "
-      f"describes; {'; '.join(listed)}"
+      f"describes; {text}"
     )
   return architecture.unflatten(params), config
 

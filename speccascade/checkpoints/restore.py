@@ -13,6 +13,7 @@ import dataclasses
 import difflib
 import os
 import pathlib
+import re
 from typing import Any
 
 from absl import logging
@@ -30,6 +31,7 @@ from speccascade.checkpoints.errors import (
 from speccascade.checkpoints.storage import Directory
 from speccascade.models.t5.config import T5Config
 
+_STEP = re.compile(r"checkpoint_(0|[1-9]\d*)")
 _PYTORCH = (
   "PyTorch weights, which are not read: save them as safetensors with "
   "T5ForConditionalGeneration.from_pretrained(source).save_pretrained("
@@ -163,12 +165,8 @@ def steps(path: str | os.PathLike) -> list[int]:
   by which its layout is told; it is passed over.
   """
   directory = Directory(path)
-  named = (t5x_native.step_of(name) for name in directory.children())
-  return sorted(
-    step
-    for step in named
-    if step is not None and layout_of(directory / f"checkpoint_{step}")
-  )
+  named = map(_STEP.fullmatch, directory.children())
+  return sorted(int(m[1]) for m in named if m and layout_of(directory / m[0]))
 
 
 def resolve(path: str | os.PathLike) -> tuple[Directory, str]:

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 import contextlib
 import math
 import os
-import re
 
 import jax
 import ml_dtypes
@@ -51,10 +50,12 @@ def read(
   """
   where = str(directory)
   version, tree = _read_index(directory)
+  is_spec = lambda _, leaf: {"driver", "kvstore", "metadata"} <= leaf.keys()
   values = {
     name: leaf
-    for name, leaf in _leaves(tree).items()
-    if stored_arrays.is_wanted(name, optimizer)
+    for name, leaf in flatten(tree, is_leaf=is_spec).items()
+    # None is of an optimizer that leaves a parameter alone.
+    if stored_arrays.is_wanted(name, optimizer) and leaf is not None
   }
   if "state/step" not in values:
     raise CheckpointError(f"{where}/{INDEX} has no state/step")
@@ -105,14 +106,6 @@ def _read_index(directory: storage.Directory) -> tuple[int, dict]:
   if not isinstance(train_state, dict) or not train_state.get("target"):
     raise CheckpointError(f"{where} has no optimizer/target: no parameters")
   return version, train_state
-
-
-def _leaves(tree: dict) -> dict:
-  """Returns {path: array or spec} of the msgpack's tree."""
-  is_spec = lambda _, leaf: {"driver", "kvstore", "metadata"} <= leaf.keys()
-  flat = flatten(tree, is_leaf=is_spec)
-  # None is of an optimizer that leaves a parameter alone.
-  return {name: leaf for name, leaf in flat.items() if leaf is not None}
 
 
 def _spec(directory: storage.Directory, name: str, spec: dict) -> dict:
@@ -237,13 +230,3 @@ def chunk_shape(shape: tuple[int, ...], max_elements: int) -> list[int]:
     size = shape[axis]
     chunks[axis] = max(d for d in range(1, chunks[axis]) if size % d == 0)
   return chunks
-
-
-def step_of(name: str) -> int | None:
-  """Returns the step that a directory's name says, or None.
-
-  >>> step_of("checkpoint_3000"), step_of("checkpoint_3000.tmp-1795166630")
-  (3000, None)
-  """
-  match = re.fullmatch(r"checkpoint_(\d+)", name)
-  return int(match[1]) if match else None

@@ -21,22 +21,6 @@ from speccascade.training import optimizers
 from speccascade.training import state as states
 
 
-@dataclasses.dataclass(frozen=True)
-class Start:
-  """Where a run begins.
-
-  Attributes:
-    state: the `TrainState` before its next step.
-    first_step: step at which the run began: 0, or that of the initial
-      checkpoint. Batch number `state.step - first_step` comes next.
-    source: in words, for the log.
-  """
-
-  state: states.TrainState
-  first_step: int
-  source: str
-
-
 @dataclasses.dataclass
 class Checkpoints:
   """The `checkpoint_<step>` directories of a run: the latest and the best.
@@ -96,7 +80,7 @@ class Checkpoints:
     seed: int = 0,
     initial_checkpoint_path: str | os.PathLike | None = None,
     restore_optimizer: bool = True,
-  ) -> Start:
+  ) -> tuple[states.TrainState, int, str]:
     """Returns where to begin, in T5X's order.
 
     `model_dir` comes first: a run that has begun there is resumed as it was.
@@ -110,6 +94,12 @@ class Checkpoints:
       restore_optimizer: take Adafactor's accumulators from the initial
         checkpoint too, where it has any.
 
+    Returns:
+      (state, first_step, source): the state before its next step; the step at
+      which the run began, 0 or that of the initial checkpoint (batch number
+      `state.step - first_step` comes next); and in words where it starts, for
+      the log.
+
     Raises:
       CheckpointError: a checkpoint cannot be read, or does not fit the model.
       ValueError: its vocabulary is not the run's, the run in `model_dir` began
@@ -122,7 +112,7 @@ class Checkpoints:
     if not initial_checkpoint_path:
       params = states.init_params(Transformer(self.config), seed)
       state = states.create(params, optimizer, seed=seed)
-      return Start(state, 0, "starting from random parameters")
+      return state, 0, "starting from random parameters"
     path, config = initial_checkpoint_path, self.config
     read = load(path, config=config, optimizer=restore_optimizer)
     self._check_vocabulary(read)
@@ -131,7 +121,7 @@ class Checkpoints:
       read.params, optimizer, step=step, seed=seed, slots=slots
     )
     with_slots = "" if slots is None else " with its Adafactor state"
-    return Start(state, step, f"starting from {read.path}{with_slots}")
+    return state, step, f"starting from {read.path}{with_slots}"
 
   def _check_vocabulary(self, read) -> None:
     old, new = read.vocabulary, self.vocabulary
@@ -141,7 +131,7 @@ class Checkpoints:
         f"has {new['path']} (their sha256 differ): give VOCABULARY the former"
       )
 
-  def _resume(self, step, optimizer, seed) -> Start:
+  def _resume(self, step, optimizer, seed) -> tuple:
     path = self.path(step)
     read = load(path, config=self.config)
     if "first_step" not in read.extra:
@@ -162,7 +152,7 @@ class Checkpoints:
     if jax.tree.leaves(state.opt_state):
       opt_state = orbax_io.read_opt_state(path, state.opt_state)
       state = state.replace(opt_state=jax.tree.map(jnp.array, opt_state))
-    return Start(state, read.extra["first_step"], f"resuming from {path}")
+    return state, read.extra["first_step"], f"resuming from {path}"
 
   def save(
     self,
@@ -175,7 +165,7 @@ class Checkpoints:
 
     Args:
       state: between two steps.
-      first_step: see `Start`.
+      first_step: see `start`.
       metrics: an evaluation at this step; without, it can be the latest but
         not the best.
 

@@ -134,10 +134,8 @@ def smooth(
         break
     kept = np.isin(context, contexts)
     place = np.searchsorted(contexts, context[kept])
-    levels.append(
-      _level(len(contexts), place, token[kept], number[kept], successors)
-    )
-    levels[-1] = levels[-1].replace(tokens=tokens)
+    level = _level(len(contexts), place, token[kept], number[kept], successors)
+    levels.append(level.replace(tokens=tokens))
   levels[-1] = levels[-1].replace(first_child=None)
   return NgramLM(jnp.asarray(unigram, jnp.float32), tuple(levels), vocabulary)
 

@@ -9,15 +9,14 @@ import dataclasses
 import functools
 from typing import Any
 
-from flax import traverse_util
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from speccascade.checkpoints.architecture import flatten, unflatten
+from speccascade.checkpoints.stored_arrays import SLOTS
+
 Schedule = Callable[[Any], Any]
-_SLOTS = ("v_row", "v_col", "v")
-_flatten = functools.partial(traverse_util.flatten_dict, sep="/")
-_unflatten = functools.partial(traverse_util.unflatten_dict, sep="/")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,8 +170,8 @@ def start_at(opt_state: Any, step: int, slots: Mapping | None = None) -> Any:
       "the checkpoint holds Adafactor's accumulators, the optimizer is another "
       "one; drop them with restore_optimizer=False, or use adafactor"
     )
-  stored, trees = _flatten(slots), {slot: {} for slot in _SLOTS}
-  for path, leaf in _flatten(fresh).items():
+  stored, trees = flatten(slots), {slot: {} for slot in SLOTS}
+  for path, leaf in flatten(fresh).items():
     name, _, slot = path.rpartition("/")
     shape = np.shape(stored[path]) if path in stored else "none"
     if shape != leaf.shape:
@@ -182,7 +181,7 @@ def start_at(opt_state: Any, step: int, slots: Mapping | None = None) -> Any:
         "min_dim_size_to_factor, or drop them with restore_optimizer=False"
       )
     trees[slot][name] = jnp.asarray(stored[path], leaf.dtype)
-  trees = {slot: _unflatten(tree) for slot, tree in trees.items()}
+  trees = {slot: unflatten(tree) for slot, tree in trees.items()}
   return _set(opt_state, "FactoredState", count=count, **trees)
 
 
@@ -205,7 +204,7 @@ def slots_of(opt_state: Any) -> dict | None:
     return None
   flat = {
     f"{name}/{slot}": leaf
-    for slot in _SLOTS
-    for name, leaf in _flatten(getattr(factored, slot)).items()
+    for slot in SLOTS
+    for name, leaf in flatten(getattr(factored, slot)).items()
   }
-  return _unflatten(flat)
+  return unflatten(flat)

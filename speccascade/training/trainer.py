@@ -93,19 +93,19 @@ def run(
   """
   optimizer = optimizers.adafactor() if optimizer is None else optimizer
   train_steps = settings.train_steps
-  start = checkpoints.start(
+  state, first_step, source = checkpoints.start(
     optimizer,
     seed=settings.seed,
     initial_checkpoint_path=settings.initial_checkpoint_path,
     restore_optimizer=settings.restore_optimizer,
   )
-  begun = int(start.state.step)
-  say(f"{start.source}, step {begun} of {train_steps}")
-  if train_steps <= start.first_step:
+  begun = int(state.step)
+  say(f"{source}, step {begun} of {train_steps}")
+  if train_steps <= first_step:
     raise ValueError(
-      f"TRAIN_STEPS {train_steps} is not past step {start.first_step} of the "
+      f"TRAIN_STEPS {train_steps} is not past step {first_step} of the "
       "initial checkpoint, whose steps it counts too, as in T5X: give "
-      f"{start.first_step + train_steps} for {train_steps} more"
+      f"{first_step + train_steps} for {train_steps} more"
     )
   metrics: dict[str, float] = {}
   measured_at = None
@@ -131,7 +131,7 @@ def run(
     step = int(state.step)
     if saved_at != step:
       measured = metrics if measured_at == step else None
-      checkpoints.save(state, first_step=start.first_step, metrics=measured)
+      checkpoints.save(state, first_step=first_step, metrics=measured)
       saved_at = step
 
   callbacks = [loop.Every(settings.checkpoint_period, save)]
@@ -144,10 +144,10 @@ def run(
       config,
       batches,
       steps=train_steps,
-      state=start.state,
+      state=state,
       optimizer=optimizer,
       objective=objective,
-      first_step=start.first_step,
+      first_step=first_step,
       log_every=settings.log_period,
       on_log=lambda step, values: write(step, "train", values),
       callbacks=callbacks,

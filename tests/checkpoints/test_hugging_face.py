@@ -60,27 +60,20 @@ def test_sharded(golden, bucket, manifest, hashes, is_remote):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_widens(hf, golden_params, dtype):
-  file = hf / "model.safetensors"
-  _save_as(file, load_file(file), np.dtype(dtype))
+  # Written by hand: numpy's writer knows no bfloat16.
+  file, header, data = hf / "model.safetensors", {}, b""
+  kind = {"bfloat16": "BF16", "float16": "F16"}[dtype]
+  for name, value in load_file(file).items():
+    start = len(data)
+    data += value.astype(dtype).tobytes()
+    offsets = {"shape": value.shape, "data_offsets": (start, len(data))}
+    header[name] = {"dtype": kind, **offsets}
+  text = json.dumps(header).encode()
+  file.write_bytes(len(text).to_bytes(8, "little") + text + data)
   params = load(hf).params
   assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(params))
   rounded = lambda leaf: leaf.astype(dtype).astype(np.float32)
   same(params, jax.tree.map(rounded, golden_params))
-
-
-def _save_as(file, values, dtype):
-  """Writes a safetensors file by hand: numpy's writer knows no bfloat16."""
-  header, data = {}, b""
-  for name, value in values.items():
-    content = value.astype(dtype).tobytes()
-    header[name] = {
-      "dtype": {"bfloat16": "BF16", "float16": "F16"}[dtype.name],
-      "shape": value.shape,
-      "data_offsets": (len(data), len(data) + len(content)),
-    }
-    data += content
-  text = json.dumps(header).encode()
-  file.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
 def test_duplicate_embeddings_are_merged(hf, manifest, hashes):

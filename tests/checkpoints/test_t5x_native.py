@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 from flax import serialization
 import ml_dtypes
@@ -259,10 +260,17 @@ def interrupt(*args, **kwargs):
 
 
 def test_an_interrupted_write_leaves_nothing(source, tmp_path, monkeypatch):
-  monkeypatch.setattr(serialization, "msgpack_serialize", interrupt)
-  with pytest.raises(KeyboardInterrupt):
-    t5x_native.save(tmp_path / "checkpoint_1", source.params, step=1)
+  path = tmp_path / "checkpoint_1"
+  (tmp_path / f"checkpoint_1.tmp-{os.getpid()}" / "of_a_killed_one").mkdir(
+    parents=True
+  )
+  with monkeypatch.context() as patch:
+    patch.setattr(serialization, "msgpack_serialize", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+      t5x_native.save(path, source.params, step=1)
   assert list(tmp_path.iterdir()) == []
+  t5x_native.save(path, source.params, step=1)
+  assert load(tmp_path).path == str(path)
 
 
 def test_gs_is_written_with_its_index_last(

@@ -45,11 +45,11 @@ def test_one_step_from_a_t5x_checkpoint_equals_that_of_t5x(
   """The whole way: parameters, accumulators and step read, loss, gradient."""
   config = dataclasses.replace(golden_config, dropout_rate=0.0)
   adafactor = optimizers.adafactor(1e-3, min_dim_size_to_factor=16)
-  start = checkpointing.Checkpoints("unused", config).start(
+  start, *_ = checkpointing.Checkpoints("unused", config).start(
     adafactor, initial_checkpoint_path=golden / "t5x_native"
   )
   run = state.make_step(Transformer(config), adafactor, state.Objective())
-  after = run(start.state, golden_batch)
+  after = run(start, golden_batch)
   assert after.step == golden_updates["adafactor16_resumed/step"]
   for name, leaf in flat(after.params).items():
     want = golden_updates[f"adafactor16_resumed/param/{name}"]

@@ -1,5 +1,6 @@
 """Runs: where they start, what they keep, how they are killed and go on."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -153,28 +154,29 @@ def test_starts_in_t5x_order(tmp_path, golden, golden_config):
   adafactor = optimizers.adafactor(min_dim_size_to_factor=16)
   initial = golden / "t5x_native" / "checkpoint_3000"
   checkpoints = Checkpoints(tmp_path / "run", golden_config)
-  scratch = checkpoints.start(adafactor)
-  assert (int(scratch.state.step), scratch.first_step) == (0, 0)
-  assert "random" in scratch.source
+  start = functools.partial(checkpoints.start, adafactor)
+  state, first_step, source = start()
+  assert (int(state.step), first_step) == (0, 0)
+  assert "random" in source
 
-  begun = checkpoints.start(adafactor, initial_checkpoint_path=initial)
-  assert (int(begun.state.step), begun.first_step) == (3000, 3000)
-  assert begun.source == f"starting from {initial} with its Adafactor state"
+  state, first_step, source = start(initial_checkpoint_path=initial)
+  assert (int(state.step), first_step) == (3000, 3000)
+  assert source == f"starting from {initial} with its Adafactor state"
   want = load(initial, optimizer=True)
-  same(optimizers.slots_of(begun.state.opt_state), want.optimizer)
-  same(begun.state.params, want.params)
+  same(optimizers.slots_of(state.opt_state), want.optimizer)
+  same(state.params, want.params)
 
-  moved = begun.state.replace(step=begun.state.step + 4)
-  checkpoints.save(moved, first_step=begun.first_step)
+  moved = state.replace(step=state.step + 4)
+  checkpoints.save(moved, first_step=first_step)
   checkpoints.close()
-  resumed = checkpoints.start(adafactor, initial_checkpoint_path="/nowhere")
-  assert (int(resumed.state.step), resumed.first_step) == (3004, 3000)
-  same(resumed.state.opt_state, moved.opt_state)
+  state, first_step, _ = start(initial_checkpoint_path="/nowhere")
+  assert (int(state.step), first_step) == (3004, 3000)
+  same(state.opt_state, moved.opt_state)
 
-  fresh = Checkpoints(tmp_path / "other", golden_config).start(
+  state, *_ = Checkpoints(tmp_path / "other", golden_config).start(
     adafactor, initial_checkpoint_path=initial, restore_optimizer=False
   )
-  slots = jax.tree.leaves(optimizers.slots_of(fresh.state.opt_state))
+  slots = jax.tree.leaves(optimizers.slots_of(state.opt_state))
   assert all(not slot.any() for slot in slots)
 
 
