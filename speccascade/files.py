@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 import contextlib
 import os
 import pathlib
+import shutil
 from typing import IO
 
 import platformdirs
@@ -38,6 +39,24 @@ def write_whole(path: str | os.PathLike, content: str | bytes | Iterable[str]):
   with whole(path, "wb" if isinstance(content, bytes) else "w") as file:
     is_one = isinstance(content, str | bytes)
     file.writelines([content] if is_one else content)
+
+
+@contextlib.contextmanager
+def whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+  """Gives a new folder that is renamed to `path` when the block ends well.
+
+  After an error it is removed; a kill leaves it beside `path`, its name ending
+  in ".tmp-" and the process, as readers of checkpoints pass over.
+  """
+  part = pathlib.Path(f"{os.fspath(path)}.tmp-{os.getpid()}")
+  shutil.rmtree(part, ignore_errors=True)  # of a killed process
+  try:
+    part.mkdir(parents=True)
+    yield part
+    part.rename(path)
+  except BaseException:
+    shutil.rmtree(part, ignore_errors=True)
+    raise
 
 
 def cache_dir(*names: str) -> pathlib.Path:

@@ -31,9 +31,7 @@ def _sums(module, params, batch):
   weights, _ = losses.normalize(batch, None)
   loss, _ = losses.cross_entropy(logits, targets)
   correct = states.is_correct(logits, targets)
-  return jnp.stack(
-    [jnp.sum(loss * weights), jnp.sum(correct * weights), jnp.sum(weights)]
-  )
+  return jnp.stack([jnp.sum(x * weights) for x in (loss, correct, 1.0)])
 
 
 def teacher_forced(
@@ -99,14 +97,9 @@ def greedy(
     inputs = np.zeros((batch_size, width), np.int32)
     for row, i in enumerate(filled):
       inputs[row, : len(sources[i])] = sources[i]
-    decoded = decode(
-      None,
-      model,
-      jnp.asarray(inputs),
-      row_keys(0, 0, np.asarray(filled)),
-      0.0,
-      Sampling.create(0.0),
-    )
+    keys = row_keys(0, 0, np.asarray(filled))
+    inputs, sampling = jnp.asarray(inputs), Sampling.create(0.0)
+    decoded = decode(None, model, inputs, keys, 0.0, sampling)
     tokens, lengths = jax.device_get((decoded.tokens, decoded.lengths))
     for row, i in enumerate(some):
       outputs[i] = tokens[row, : lengths[row]]
