@@ -13,12 +13,13 @@ import pathlib
 
 from speccascade import comparison, generation
 from speccascade.comparison import Comparison
+from speccascade.fields import at_least
 from speccascade.generation import Generation
 from speccascade.inference import inputs, measure
 from speccascade.inference import pair as pairs
 from speccascade.inference.pair import Model, ModelPair, PairError
 from speccascade.inference.point import Point
-from speccascade.inference.settings import Measuring, Run, at_least
+from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
 from speccascade.models import T5LM, T5Config
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 import contextlib
+import gzip
 import os
 import pathlib
 from typing import IO
@@ -38,6 +39,17 @@ def write_whole(path: str | os.PathLike, content: str | bytes | Iterable[str]):
   with whole(path, "wb" if isinstance(content, bytes) else "w") as file:
     is_one = isinstance(content, str | bytes)
     file.writelines([content] if is_one else content)
+
+
+def opened(path: str | os.PathLike) -> IO[bytes]:
+  """Opens a file to read its bytes, those inside where it ends in .gz."""
+  return (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rb")
+
+
+def find(path: str | os.PathLike) -> pathlib.Path | None:
+  """Returns the path of a file, plain or PATH.gz; None if neither is there."""
+  paths = (pathlib.Path(f"{path}{suffix}") for suffix in ("", ".gz"))
+  return next((path for path in paths if path.is_file()), None)
 
 
 def cache_dir(*names: str) -> pathlib.Path:

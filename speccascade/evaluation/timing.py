@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade import fields
 from speccascade.decoding import sampling as sampling_lib
 from speccascade.decoding.types import LanguageModel
 from speccascade.evaluation.efficiency import Costs
@@ -52,19 +53,8 @@ class Latency:
   repeats: int
   replicates: tuple[float, ...] = ()
 
-  def to_dict(self) -> dict:
-    """Returns plain numbers and lists, for JSON."""
-    values = dataclasses.asdict(self)
-    return values | {name: list(values[name]) for name in _LISTS}
-
-  @classmethod
-  def from_dict(cls, values: dict) -> "Latency":
-    """Returns the latency that `to_dict` wrote."""
-    lists = {name: tuple(values.get(name, ())) for name in _LISTS}
-    return cls(**{**values, **lists})
-
-
-_LISTS = ("by_repeat_s", "replicates")
+  def __post_init__(self):
+    fields.freeze(self)
 
 
 def interleaved(

@@ -17,12 +17,13 @@ from tqdm import tqdm
 from speccascade import files
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
+from speccascade.fields import at_least
 from speccascade.inference import batching, measure, records, results
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultRow
-from speccascade.inference.settings import Measuring, Run, at_least
+from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.shards import Shards
 from speccascade.inference.study import Study
 
@@ -150,7 +151,7 @@ def _row(study: Study, point: Point, shards: Shards) -> ResultRow:
   by_index = {example.index: example for example in study.examples}
   counts, examples, texts = [], [], []
   for record in shards.records():
-    counts.append(Counts.from_dict(record["aux"]["counts"]))
+    counts.append(Counts(**record["aux"]["counts"]))
     examples.append(by_index[record["aux"]["index"]])
     texts.append(record["prediction"])
   latency = costs = None

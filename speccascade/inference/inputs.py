@@ -1,6 +1,6 @@
 """What is decoded: numbered source texts, their tokens and references."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import functools
 import hashlib
@@ -9,8 +9,9 @@ import os
 
 import numpy as np
 
+from speccascade.data import text_files
 from speccascade.evaluation import quality
-from speccascade.inference import settings
+from speccascade.fields import at_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Inputs:
       None takes the task's own.
     mixture_or_task_name: a registered seqio task; or else `input_file`.
     split: of the task.
-    input_file: text lines or JSONL; see `input_files.read_file`.
+    input_file: text lines or JSONL; see `text_files.read_texts`.
     num_examples: the first of them; None takes all.
     truncate: cut texts of a file that are too long instead of refusing them.
     use_cached: read the task's cached examples.
@@ -113,9 +114,8 @@ class Inputs:
         f"TASK_FEATURE_LENGTHS is {lengths!r}; wanted a length for inputs, such"
         ' as {"inputs": 128, "targets": 128}'
       )
-    settings.at_least(1, TASK_FEATURE_LENGTHS=lengths["inputs"])
-    if self.num_examples is not None:
-      settings.at_least(1, NUM_EXAMPLES=self.num_examples)
+    at_least(1, TASK_FEATURE_LENGTHS=lengths["inputs"])
+    at_least(1, or_none=True, NUM_EXAMPLES=self.num_examples)
     check_one_source(self.mixture_or_task_name, self.input_file)
 
   @property
@@ -128,7 +128,7 @@ class Inputs:
 
     Raises:
       FileNotFoundError: there is no such file.
-      InputError: there are no examples, or they cannot be decoded.
+      ValueError: there are no examples, or they cannot be decoded.
     """
     vocabulary = self.vocabulary
     if isinstance(vocabulary, str | os.PathLike):
@@ -139,9 +139,16 @@ class Inputs:
       return self._read_task(vocabulary)
     if vocabulary is None:
       raise InputError("INPUT_FILE needs a VOCABULARY; a file brings none")
-    from speccascade.inference import input_files
-
-    return input_files.read_file(self, vocabulary)
+    path = self.input_file
+    read = text_files.read_texts(path, self.num_examples, what="INPUT_FILE")
+    return _encoded(
+      [(f"{path} line {line}", *example) for line, *example in read],
+      vocabulary,
+      self.max_len,
+      truncate=self.truncate,
+      limit="TASK_FEATURE_LENGTHS",
+      task=str(path),
+    )
 
   def _read_task(self, vocabulary) -> Sources:
     """Reads a seqio task; long sources are cut as T5X cuts.
@@ -165,7 +172,11 @@ class Inputs:
       tokens = np.asarray(example["inputs"], np.int32)
       if len(tokens) > max_len:
         tokens, cut = np.append(tokens[: max_len - 1], tokens[-1]), cut + 1
-      text = _source(example, vocabulary)
+      text = _text(
+        example["inputs_pretokenized"]
+        if "inputs_pretokenized" in example
+        else vocabulary.decode(example["inputs"].tolist())
+      )
       examples.append(Source(index, text, tokens, _targets(task, example)))
     if not examples:
       raise InputError(f"{name} has no examples in split {self.split!r}")
@@ -189,12 +200,6 @@ def _text(value) -> str:
   return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
-def _source(example, vocabulary) -> str:
-  if "inputs_pretokenized" in example:
-    return _text(example["inputs_pretokenized"])
-  return vocabulary.decode([int(token) for token in example["inputs"]])
-
-
 def _targets(task, example) -> tuple[str, ...]:
   if "targets_pretokenized" not in example:
     return ()
@@ -205,13 +210,39 @@ def _targets(task, example) -> tuple[str, ...]:
   return tuple(map(_text, several))
 
 
-def encode(text: str, vocabulary, max_len: int) -> tuple[np.ndarray, int]:
-  """Returns a text's tokens [S] int32, cut to fit, and how many there were."""
-  tokens = [*vocabulary.encode(text), vocabulary.eos_id]
-  num = len(tokens)
-  if num > max_len:
-    tokens = [*tokens[: max_len - 1], vocabulary.eos_id]
-  return np.asarray(tokens, np.int32), num
+def _encoded(
+  texts: Iterable[tuple[str, str, Sequence[str]]],
+  vocabulary,
+  max_len: int,
+  *,
+  truncate: bool,
+  limit: str,
+  task: str = "",
+) -> Sources:
+  """Returns texts as what is decoded.
+
+  Args:
+    texts: what a message calls it, the text, and its references, of each.
+    vocabulary: as in `Sources`.
+    max_len: most tokens of a source, EOS counted.
+    truncate: cut longer texts instead of refusing them.
+    limit: the name of `max_len`.
+    task: as in `Sources`.
+  """
+  examples, num_cut = [], 0
+  for index, (name, text, references) in enumerate(texts):
+    tokens = [*vocabulary.encode(text), vocabulary.eos_id]
+    if (num := len(tokens)) > max_len:
+      if not truncate:
+        raise InputError(
+          f"{name} has {num} tokens, {limit} allows {max_len}: raise it,"
+          " shorten the text, or set truncate=True"
+        )
+      num_cut += 1
+      tokens = [*tokens[: max_len - 1], vocabulary.eos_id]
+    tokens = np.asarray(tokens, np.int32)
+    examples.append(Source(index, text, tokens, tuple(references)))
+  return Sources(examples, vocabulary, max_len, task, num_cut=num_cut)
 
 
 def of_texts(
@@ -233,7 +264,7 @@ def of_texts(
     raise InputError(
       f"texts is of type {type(texts).__name__}; wanted a text, or several"
     )
-  examples, num_cut = [], 0
+  texts = list(texts)
   for index, text in enumerate(texts):
     if not isinstance(text, str):
       raise InputError(
@@ -246,17 +277,12 @@ def of_texts(
         f"text {index} has half a surrogate pair at {error.start}, which UTF-8"
         " cannot hold; decode its source as UTF-16 or remove it"
       ) from error
-    tokens, num = encode(text, vocabulary, max_len)
-    if num > max_len and not truncate:
-      raise InputError(
-        f"text {index} has {num} tokens, max_input_len allows {max_len}: raise"
-        " it, shorten the text, or set truncate=True"
-      )
-    num_cut += num > max_len
-    examples.append(Source(index, text, tokens))
-  if not examples:
+  if not texts:
     raise InputError("there are no texts; give one or more")
-  return Sources(examples, vocabulary, max_len, num_cut=num_cut)
+  named = [(f"text {index}", text, ()) for index, text in enumerate(texts)]
+  return _encoded(
+    named, vocabulary, max_len, truncate=truncate, limit="max_input_len"
+  )
 
 
 def identity(vocabulary) -> dict[str, str] | None:

@@ -10,8 +10,8 @@ from speccascade.decoding.sampling import Sampling
 from speccascade.decoding.verification import VERIFY
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.fields import at_least
 from speccascade.inference.results import Settings
-from speccascade.inference.settings import at_least
 
 BONUS = ("target", "verifier")
 

@@ -4,6 +4,7 @@ T5X's shape: "inputs", "prediction" and, where they are known, "targets"; all
 else is under "aux".
 """
 
+import dataclasses
 import json
 import math
 
@@ -56,7 +57,7 @@ def records(
       "index": example.index,
       "trial": trial,
       "tokens": emitted.tolist(),
-      "counts": counts[row].to_dict(),
+      "counts": dataclasses.asdict(counts[row]),
     }
     if trace is not None:
       aux["trace"] = _trace(trace, row, int(lengths[row]), vocabulary, emitted)

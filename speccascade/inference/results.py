@@ -6,12 +6,12 @@ torn line is dropped when the file is opened again.
 """
 
 import dataclasses
-import gzip
 import hashlib
 import json
 import os
 import pathlib
 
+from speccascade import files
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 
@@ -19,6 +19,7 @@ SCHEMA = 1
 FILE_NAME = "rows.jsonl"
 METRICS = "metrics.json"  # the row of a decode
 PREDICTIONS = "predictions.jsonl"  # and its records
+_PARTS = {"counts": Counts, "latency": Latency, "costs": Costs}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,16 +115,8 @@ class ResultRow:
 
   def to_json(self) -> str:
     """Returns one line without its end."""
-    values = {
-      field.name: getattr(self, field.name)
-      for field in dataclasses.fields(self)
-    }
-    values["settings"] = dataclasses.asdict(self.settings)
-    for name in ("counts", "latency", "costs"):
-      if values[name] is not None:
-        values[name] = values[name].to_dict()
     return json.dumps(
-      {"schema": SCHEMA, "key": self.key, **values},
+      {"schema": SCHEMA, "key": self.key, **dataclasses.asdict(self)},
       ensure_ascii=False,
       allow_nan=False,
     )
@@ -142,13 +135,8 @@ class ResultRow:
     values.pop("key")
     try:
       values["settings"] = Settings(**values["settings"])
-      for name, kind in (
-        ("counts", Counts),
-        ("latency", Latency),
-        ("costs", Costs),
-      ):
-        if values[name] is not None:
-          values[name] = kind.from_dict(values[name])
+      for name, kind in _PARTS.items():
+        values[name] = values[name] and kind(**values[name])
       return cls(**values)
     except (KeyError, TypeError) as error:
       raise ValueError(f"not a result row: {error}") from error
@@ -200,22 +188,10 @@ class ResultFile:
     self._keys.add(row.key)
 
 
-def find(folder: str | os.PathLike, name: str) -> pathlib.Path | None:
-  """Returns the path of a file, plain or NAME.gz; None if neither is there."""
-  for path in (pathlib.Path(folder, name), pathlib.Path(folder, f"{name}.gz")):
-    if path.is_file():
-      return path
-  return None
-
-
 def read_lines(path: str | os.PathLike) -> list[bytes]:
   """Returns the lines of a file, plain or .gz; a torn last one is left out."""
-  return _read(path).split(b"\n")[:-1]
-
-
-def _read(path: str | os.PathLike) -> bytes:
-  data = pathlib.Path(path).read_bytes()
-  return gzip.decompress(data) if os.fspath(path).endswith(".gz") else data
+  with files.opened(path) as file:
+    return file.read().split(b"\n")[:-1]
 
 
 def read_rows(path: str | os.PathLike) -> list[ResultRow]:
@@ -243,7 +219,8 @@ def read_row(path: str | os.PathLike) -> ResultRow:
     ValueError: it is none.
   """
   try:
-    return ResultRow.from_json(_read(path).decode())
+    with files.opened(path) as file:
+      return ResultRow.from_json(file.read().decode())
   except ValueError as error:
     raise ValueError(f"{path}: {error}") from error
 

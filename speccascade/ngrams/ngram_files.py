@@ -8,8 +8,9 @@ import pathlib
 import numpy as np
 from tqdm import tqdm
 
+from speccascade.data import text_files
+from speccascade.fields import at_least
 from speccascade.inference.inputs import check_one_source
-from speccascade.inference.settings import at_least
 from speccascade.models.ngram_lm import NgramLM
 from speccascade.training import ngram_counts
 
@@ -42,8 +43,7 @@ class Text:
 
   def __post_init__(self):
     check_one_source(self.mixture_or_task_name, self.input_file)
-    if self.num_examples is not None:
-      at_least(1, NUM_EXAMPLES=self.num_examples)
+    at_least(1, or_none=True, NUM_EXAMPLES=self.num_examples)
     if not self.features or not set(self.features) <= set(FEATURES):
       raise ValueError(
         f"FEATURES is {list(self.features)}; wanted 'inputs', 'targets' or both"
@@ -51,36 +51,32 @@ class Text:
 
   def read(self, progress: bool) -> tuple[list, object]:
     """Returns the texts, token ids each, and their vocabulary."""
-    from speccascade.data import vocabularies
+    from speccascade.data import reading, tasks, vocabularies
 
-    own = vocabularies.load(self.vocabulary) if self.vocabulary else None
+    vocabulary = self.vocabulary and vocabularies.load(self.vocabulary)
     if not self.input_file:
-      return self._of_task(own, progress)
-    if own is None:
+      task = tasks.get(self.mixture_or_task_name, vocabulary)
+      options = {"num": self.num_examples, "use_cached": self.use_cached}
+      arrays = reading.from_task(task, self.split, progress=progress, **options)
+      texts = [
+        arrays.get(name, i) for name in self.features for i in arrays.rows
+      ]
+      return texts, task.output_features["targets"].vocabulary
+    if not vocabulary:
       raise ValueError("INPUT_FILE needs a VOCABULARY; a file brings none")
-    return [own.encode(line) for line in self._lines()], own
-
-  def _of_task(self, vocabulary, progress: bool):
-    from speccascade.data import reading, tasks
-
-    task = tasks.get(self.mixture_or_task_name, vocabulary)
-    arrays = reading.from_task(
-      task,
-      self.split,
-      num=self.num_examples,
-      use_cached=self.use_cached,
-      progress=progress,
+    examples = text_files.read_texts(
+      self.input_file,
+      self.num_examples,
+      what="INPUT_FILE",
+      needs_targets=True,
     )
-    texts = [arrays.get(name, i) for name in self.features for i in arrays.rows]
-    return texts, task.output_features["targets"].vocabulary
-
-  def _lines(self) -> list[str]:
-    from speccascade.data import text_files
-
-    if not os.fspath(self.input_file).endswith(text_files.JSONL):
-      return text_files.read_lines(self.input_file)[: self.num_examples]
-    examples = text_files.read_jsonl(self.input_file)[: self.num_examples]
-    return [example[name] for name in self.features for example in examples]
+    columns = {"inputs": [example.inputs for example in examples]}
+    names = ("inputs",)
+    if examples[0].references:
+      columns["targets"] = [example.references[0] for example in examples]
+      names = self.features
+    lines = [text for name in names for text in columns[name]]
+    return [vocabulary.encode(line) for line in lines], vocabulary
 
 
 def build(

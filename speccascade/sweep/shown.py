@@ -8,10 +8,11 @@ import pathlib
 
 from speccascade import files
 from speccascade.decoding.methods import find
+from speccascade.fields import at_least, names_of
 from speccascade.inference import records
 from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
-from speccascade.inference.settings import Measuring, at_least, names_of
+from speccascade.inference.settings import Measuring
 from speccascade.inference.study import Study
 from speccascade.sweep.grids import middle_of
 from speccascade.sweep.plan import Curve

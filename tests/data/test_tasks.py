@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 
 from speccascade import cli
 from speccascade.cli import gin_setup
-from speccascade.data import preprocess, reading, tasks
+from speccascade.data import preprocess, reading, registry, tasks
 from speccascade.data._tf import seqio, tf
 from speccascade.inference import inputs
 
@@ -29,7 +29,7 @@ def clean_registry():
   yield
   for name in set(seqio.TaskRegistry.names()) - before:
     seqio.TaskRegistry.remove(name)
-    tasks._REGISTERED_TEXT.pop(name, None)
+    registry._SETTINGS.pop(name, None)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from speccascade import files
 from speccascade.inference import results
 from speccascade.report import __main__ as report
 from speccascade.report import content, shown_examples, writing
@@ -146,7 +147,7 @@ def test_compressed_rows_are_the_same_rows(tmp_path):
   with gzip.open(f"{plain}.gz", "wb") as file:
     file.write(plain.read_bytes() + b'{"torn')
   plain.unlink()
-  assert results.read_rows(results.find(folder, results.FILE_NAME)) == rows
+  assert results.read_rows(files.find(folder / results.FILE_NAME)) == rows
   writing.from_folder(folder, progress=False)
   text = (folder / "report" / "report.md").read_text()
   assert text == writing.markdown(content.sections(rows))
