@@ -8,8 +8,6 @@ slows all of them.
 from collections.abc import Callable, Iterable
 import dataclasses
 import functools
-import os
-import platform
 import time
 
 import jax
@@ -234,24 +232,3 @@ def _feed_blocks(model, state, sampling, width, num_blocks):
 
   token = jnp.zeros((rows,), jnp.int32)
   return jax.lax.fori_loop(0, num_blocks, block, (state, token))[1]
-
-
-def device_name() -> str:
-  """Returns the device that computes, in words, with the number of cores."""
-  device = jax.devices()[0]
-  if device.platform != "cpu":
-    return f"{device.device_kind} x{jax.device_count()}"
-  is_told = hasattr(os, "sched_getaffinity")
-  cores = len(os.sched_getaffinity(0)) if is_told else os.cpu_count() or 1
-  return f"{_processor()}, {cores} cores"
-
-
-def _processor() -> str:
-  try:
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-      for line in file:
-        if line.lower().startswith("model name"):
-          return line.split(":", 1)[1].strip()
-  except OSError:
-    pass
-  return platform.processor() or platform.machine()

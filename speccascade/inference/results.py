@@ -74,6 +74,15 @@ class Settings:
     text = json.dumps(dataclasses.asdict(self), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+  @property
+  def words(self) -> list[str]:
+    """The settings that matter most, as "alpha 0.3"."""
+    return [
+      f"{name} {value:g}"
+      for name in ("alpha", "gamma", "temperature")
+      if (value := getattr(self, name)) is not None
+    ]
+
 
 @dataclasses.dataclass(frozen=True)
 class ResultRow:

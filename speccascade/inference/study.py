@@ -25,12 +25,21 @@ class Study:
     sources: what is decoded; the first of them are timed.
     run: how it is decoded.
     measuring: what is measured.
+    compiled: the programs that were run once.
+    alone: what the verifier alone wrote, by sampling, where it was decoded.
   """
 
   pair: ModelPair
   sources: Sources
   run: Run
   measuring: Measuring = Measuring()
+  compiled: set = dataclasses.field(default_factory=set, init=False)
+  alone: dict[Point, Outputs] = dataclasses.field(
+    default_factory=dict, init=False
+  )
+  _batches: dict[tuple, Batches] = dataclasses.field(
+    default_factory=dict, init=False
+  )
 
   @property
   def examples(self) -> Sequence[Source]:
@@ -43,8 +52,8 @@ class Study:
   @property
   def metrics(self) -> Sequence[str]:
     """Names in `quality.METRICS` that texts are scored by."""
-    own = self.measuring.metrics
-    return self.sources.metrics if own is None else own
+    asked = self.measuring.metrics
+    return self.sources.metrics if asked is None else asked
 
   @functools.cached_property
   def _buckets(self) -> list[int]:
@@ -104,9 +113,6 @@ class Study:
       timed: whether under the clock.
       shared: whether methods share programs, where branching costs nothing.
     """
-    key = (point, timed, shared)
-    if key in self._batches:
-      return self._batches[key]
     run, lengths = self.run, self.lengths
     if timed or self._is_single:
       run = dataclasses.replace(run, batch_size=1)
@@ -119,11 +125,7 @@ class Study:
       lengths=lengths,
       shared=shared and jax.default_backend() == "cpu",
     )
-    return self._batches.setdefault(key, batches)
-
-  @functools.cached_property
-  def _batches(self) -> dict[tuple, Batches]:
-    return {}
+    return self._batches.setdefault((point, timed, shared), batches)
 
   @property
   def num_threads(self) -> int:
@@ -136,21 +138,11 @@ class Study:
     return timed + len(self.examples) * self.num_trials(point)
 
   @functools.cached_property
-  def compiled(self) -> set:
-    """The programs that were run once."""
-    return set()
-
-  @functools.cached_property
-  def alone(self) -> dict[Point, Outputs]:
-    """What the verifier alone wrote, by sampling, where it was decoded."""
-    return {}
-
-  @functools.cached_property
   def _shapes(self) -> list[tuple[bool, int, Source]]:
     """(Timed?, length, an example) of each shape that a method runs."""
     shapes = {}
-    for example in self.timed:
-      shapes.setdefault((True, self.timed_length), example)
+    if self.timed:
+      shapes[True, self.timed_length] = self.timed[0]
     for example in self.examples:
       lengths = [self.timed_length] if self._is_single else self.lengths
       length = batching.bucket_of(len(example.tokens), lengths)
@@ -162,9 +154,7 @@ class Study:
     programs = {}
     for timed, length, example in self._shapes:
       batches = self.batches(point, timed=timed)
-      sampling = point.sampling
-      program, _ = batches.decoder.program(sampling.greedy)
-      static = (sampling.greedy, sampling.top_k, sampling.top_p is None)
-      size = batches.run.batch_size
+      program, _ = batches.decoder.program(point.sampling.greedy)
+      static, size = jax.tree.structure(point.sampling), batches.run.batch_size
       programs[program, static, size, length] = (batches, example)
     return programs

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from speccascade.inference import batching, infer, results, shards
+from speccascade.inference import batching, infer, results, run_folder
 from speccascade.inference.inputs import InputError, Inputs
 from speccascade.inference.pair import PairError, PairSpec
 from speccascade.inference.point import Point
@@ -126,7 +126,7 @@ def test_rows_do_not_depend_on_the_batch(run, tmp_path):
 
 def test_a_killed_run_ends_as_an_unbroken_one(run, tmp_path, monkeypatch):
   run(output_dir=tmp_path / "whole")
-  write = shards.Shards.write
+  write = run_folder.Shards.write
 
   def dies_at(number):
     def dying(self, at, made):
@@ -138,7 +138,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(run, tmp_path, monkeypatch):
 
   out = tmp_path / "out"
   for number in (0, 2, 1):  # 1 stands already: it is not written again
-    monkeypatch.setattr(shards.Shards, "write", dies_at(number))
+    monkeypatch.setattr(run_folder.Shards, "write", dies_at(number))
     if number == 1:
       run()
     else:
@@ -283,17 +283,17 @@ def test_output_of_another_run_is_left_alone(run, tmp_path):
   run(num_examples=2)
   before = {p: p.read_bytes() for p in (tmp_path / "out").iterdir()}
   with pytest.raises(
-    shards.OutputError, match=r"another run: gamma is 2 .* 3 "
+    run_folder.OutputError, match=r"another run: gamma is 2 .* 3 "
   ):
     run(num_examples=2, gamma=3)
   (tmp_path / "out" / "run.json").unlink()
-  with pytest.raises(shards.OutputError, match="unknown run"):
+  with pytest.raises(run_folder.OutputError, match="unknown run"):
     run(num_examples=2)
   for path, data in before.items():
     assert path.name == "run.json" or path.read_bytes() == data
   taken = tmp_path / "file"
   taken.write_text("")
-  with pytest.raises(shards.OutputError, match="is a file"):
+  with pytest.raises(run_folder.OutputError, match="is a file"):
     run(output_dir=taken)
 
 
