@@ -6,12 +6,12 @@ training can be had without the steps before it.
 """
 
 import dataclasses
-import os
-import pathlib
-import tempfile
+import itertools
 from zipfile import BadZipFile
 
 import numpy as np
+
+from speccascade import files
 
 FEATURES = ("inputs", "targets")
 
@@ -43,14 +43,10 @@ class TokenArrays:
     array([7, 8, 1], dtype=int32)
     """
     columns = dict(zip(FEATURES, list(zip(*examples)) or [[], []]))
-    return cls.joined(
-      {
-        name: np.fromiter((i for ids in column for i in ids), np.int32)
-        for name, column in columns.items()
-      },
-      {name: [len(ids) for ids in column] for name, column in columns.items()},
-      num_cut,
-    )
+    chained = itertools.chain.from_iterable
+    tokens = {n: np.fromiter(chained(x), np.int32) for n, x in columns.items()}
+    sizes = {name: list(map(len, column)) for name, column in columns.items()}
+    return cls.joined(tokens, sizes, num_cut)
 
   @classmethod
   def joined(cls, tokens, sizes, num_cut=None) -> "TokenArrays":
@@ -81,34 +77,9 @@ class TokenArrays:
     start, end = self.offsets[feature][index : index + 2]
     return self.tokens[feature][start:end]
 
-  def padded(self, feature: str, indices, width: int) -> np.ndarray:
-    """Returns int32 [len(indices), width], padded with 0; -1 is an empty row.
-
-    Args:
-      feature: "inputs" or "targets".
-      indices: the examples' numbers.
-      width: at least the longest of them.
-    """
-    indices = np.asarray(indices)
-    starts = self.offsets[feature][indices]
-    lengths = np.where(
-      indices < 0, 0, self.offsets[feature][indices + 1] - starts
-    )
-    within = np.arange(width)
-    mask = within < lengths[:, None]
-    if lengths.size and lengths.max() > width:
-      raise ValueError(f"{feature} of {lengths.max()} tokens, width {width}")
-    flat = np.where(mask, starts[:, None] + within, 0)
-    if not len(self.tokens[feature]):
-      return np.zeros(mask.shape, np.int32)
-    return np.where(mask, self.tokens[feature][flat], 0).astype(np.int32)
-
   def save(self, path):
     """Writes an .npz file, whole or not at all."""
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as file:
+    with files.whole(path, "wb") as file:
       np.savez(
         file,
         rows=self.rows,
@@ -116,7 +87,6 @@ class TokenArrays:
         **{f"{k}_offsets": v for k, v in self.offsets.items()},
         **{f"{k}_cut": v for k, v in self.num_cut.items()},
       )
-    os.replace(name, path)
 
   @classmethod
   def load(cls, path) -> "TokenArrays":
@@ -133,9 +103,9 @@ class TokenArrays:
           {name: int(arrays[f"{name}_cut"]) for name in FEATURES},
           arrays["rows"],
         )
+    except FileNotFoundError:
+      raise
     except (KeyError, EOFError, ValueError, OSError, BadZipFile) as error:
-      if isinstance(error, FileNotFoundError):
-        raise
       raise ValueError(
         f"{path} holds no tokenized examples: delete it and run again"
       ) from error

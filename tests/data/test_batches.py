@@ -204,7 +204,7 @@ def test_npz(tmp_path):
 
 def test_wrong_arguments():
   arrays = TokenArrays.of(examples(5))
-  with pytest.raises(ValueError, match="batch size 0"):
+  with pytest.raises(ValueError, match="batch_size is 0"):
     batches.train_batches(arrays, batch_size=0, seed=0)
   with pytest.raises(ValueError, match="widest batch takes 3 and 3"):
     batches.train_batches(arrays, batch_size=1, seed=0, buckets=[2, 3])
