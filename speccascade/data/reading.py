@@ -19,7 +19,6 @@ def from_task(
   split: str,
   lengths: dict[str, int] | None = None,
   *,
-  vocabulary=None,
   num: int | None = None,
   use_cached: bool = False,
   seed: int = 0,
@@ -35,7 +34,6 @@ def from_task(
     task: name, or a seqio Task or Mixture.
     split: the task's split.
     lengths: feature -> most tokens, end-of-sequence included; None: no limit.
-    vocabulary: replaces the task's.
     num: the first examples only.
     use_cached: read what seqio's own cache holds.
     seed: seeds preprocessors that draw.
@@ -45,7 +43,7 @@ def from_task(
     ValueError: unknown task or split, no examples, data that is not there.
   """
   if isinstance(task, str):
-    task = tasks.get(task, vocabulary)
+    task = tasks.get(task)
   if isinstance(task, seqio.Mixture):
     options = {"num": num, "use_cached": use_cached, "seed": seed}
     parts = [
@@ -62,10 +60,16 @@ def from_task(
   }
   dataset = open_split(task, split, asked, use_cached=use_cached, seed=seed)
   dataset = dataset.take(-1 if num is None else num)
+  # Many at a time: one at a time costs most.
+  options = tf.data.Options()
+  options.threading.private_threadpool_size = os.cpu_count() or 1
+  options.threading.max_intra_op_parallelism = 1
+  dataset = dataset.map(lambda example: {k: example[k] for k in FEATURES})
+  dataset = dataset.ragged_batch(512).with_options(options)
   read = []
   bar = {"desc": f"tokenizing {task.name} {split}", "unit": " examples"}
   with tqdm(**bar, delay=3, mininterval=1, disable=not progress) as bar:
-    for batch in guarded(_in_batches(dataset), task):
+    for batch in guarded(dataset, task):
       read.append(batch)
       bar.update(int(batch["inputs"].nrows()))
   if not read:
@@ -88,15 +92,6 @@ def from_task(
     tokens[name], sizes[name] = flat.astype(np.int32), rows
     num_cut[name] = int(too_long.sum())
   return TokenArrays.joined(tokens, sizes, num_cut)
-
-
-def _in_batches(dataset):
-  """Returns inputs and targets, many at a time: one at a time costs most."""
-  options = tf.data.Options()
-  options.threading.private_threadpool_size = os.cpu_count() or 1
-  options.threading.max_intra_op_parallelism = 1
-  dataset = dataset.map(lambda example: {k: example[k] for k in FEATURES})
-  return dataset.ragged_batch(512).with_options(options)
 
 
 def fingerprint(task, split: str) -> str:

@@ -91,23 +91,24 @@ class TextFileSource(seqio.FunctionDataSource):
   def __init__(self, splits: dict, languages=("en", "de")):
     self.files = dict(splits)
     self._languages = tuple(languages)
-    self._read = functools.cache(self._read)
-    super().__init__(self._dataset, splits=tuple(splits))
+    # Batches are shuffled by index.
+    open_split = functools.cache(self._open)
+    super().__init__(
+      lambda split, shuffle_files=False, seed=None: open_split(split),
+      splits=tuple(splits),
+    )
 
-  def _read(self, split: str) -> dict:
+  def _open(self, split: str) -> tf.data.Dataset:
     examples = text_files.read(self.files[split], self._languages)
     references = [example.references for example in examples]
-    return {
+    columns = {
       "inputs": [example.inputs for example in examples],
       "targets": [several[0] for several in references],
       "references": tf.RaggedTensor.from_row_lengths(
         list(itertools.chain(*references)), list(map(len, references))
       ),
     }
-
-  def _dataset(self, split, shuffle_files=False, seed=None):
-    del shuffle_files, seed  # batches are shuffled by index
-    return tf.data.Dataset.from_tensor_slices(self._read(split))
+    return tf.data.Dataset.from_tensor_slices(columns)
 
   def stamp(self, split: str) -> list[tuple]:
     """Returns path, size and time of a split's files: equal, if untouched."""
@@ -179,16 +180,10 @@ def register_text_task(
 
 
 @seqio.map_over_dataset
-def _prefixed(example, prefix):
-  return {**example, "inputs": tf.strings.join([prefix, example["inputs"]])}
-
-
-@seqio.map_over_dataset
-def _fields(example, prefix, inputs, targets):
-  return {
-    "inputs": tf.strings.join([prefix, example[inputs]]),
-    "targets": example[targets],
-  }
+def _prefixed(example, prefix, inputs="inputs", targets="targets"):
+  kept = {k: text for k, text in example.items() if k == "references"}
+  text = tf.strings.join([prefix, example[inputs]])
+  return {"inputs": text, "targets": example[targets], **kept}
 
 
 @seqio.map_over_dataset
@@ -267,7 +262,6 @@ def read_mmlu(folder, split: str) -> list[dict]:
 
 
 def _mmlu_dataset(split, shuffle_files=False, seed=None):
-  del shuffle_files, seed
   folder = tfds_data_dir() / "downloads" / "manual" / "mmlu"
   questions = read_mmlu(folder, {"validation": "val"}.get(split, split))
   columns = {key: [question[key] for question in questions] for key in MMLU}
@@ -290,7 +284,7 @@ def _register_papers_tasks():
     register(
       name,
       seqio.TfdsDataSource(tfds_name=tfds_name),
-      [functools.partial(_fields, **named)],
+      [functools.partial(_prefixed, **named)],
       ["bleu_intl", "chrf"] if is_translation else ["rouge"],
     )
   gsm8k = seqio.TfdsDataSource(tfds_name="gsm8k:1.0.0")

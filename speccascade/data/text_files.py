@@ -154,7 +154,13 @@ def paths_of(
   name = os.fspath(paths)
   if name.endswith(JSON):
     return [name]
-  return [_plain_or_gz(f"{name}.{language}") for language in languages]
+  paths = []
+  for path in (f"{name}.{language}" for language in languages):
+    path_or_gz = files.find(pathlib.Path(path).expanduser())
+    if path_or_gz is None:
+      raise FileNotFoundError(f"no text file {path} or {path}.gz")
+    paths.append(os.fspath(path_or_gz))
+  return paths
 
 
 def read(paths, languages=("en", "de")) -> list[TextExample]:
@@ -163,10 +169,3 @@ def read(paths, languages=("en", "de")) -> list[TextExample]:
   if len(paths) > 1:
     return read_pairs(*paths)
   return read_texts(*paths, needs_targets=True)
-
-
-def _plain_or_gz(path: str) -> str:
-  found = files.find(pathlib.Path(path).expanduser())
-  if found is None:
-    raise FileNotFoundError(f"no text file {path} or {path}.gz")
-  return os.fspath(found)

@@ -1,10 +1,12 @@
 """Where and with what a row was measured."""
 
+import contextlib
 import functools
 from importlib import metadata
 import os
 import pathlib
 import platform
+import re
 import subprocess
 
 import jax
@@ -50,14 +52,9 @@ def device_name() -> str:
     return f"{device.device_kind} x{jax.device_count()}"
   is_told = hasattr(os, "sched_getaffinity")
   cores = len(os.sched_getaffinity(0)) if is_told else os.cpu_count() or 1
-  return f"{_processor()}, {cores} cores"
-
-
-def _processor() -> str:
-  try:
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-      if line.lower().startswith("model name"):
-        return line.split(":", 1)[1].strip()
-  except OSError:
-    pass
-  return platform.processor() or platform.machine()
+  processor = platform.processor() or platform.machine()
+  with contextlib.suppress(OSError):
+    told = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    if name := re.search(r"(?im)^model name\s*:(.*)$", told):
+      processor = name[1].strip()
+  return f"{processor}, {cores} cores"

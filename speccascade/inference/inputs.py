@@ -177,7 +177,17 @@ class Inputs:
         if "inputs_pretokenized" in example
         else vocabulary.decode(example["inputs"].tolist())
       )
-      examples.append(Source(index, text, tokens, _targets(task, example)))
+      references = ()
+      if "targets_pretokenized" in example:
+        references = _text(example["targets_pretokenized"])
+        if hasattr(task, "postprocess_fn"):
+          references = task.postprocess_fn(
+            references, example=example, is_target=True
+          )
+        if not isinstance(references, list | tuple):
+          references = [references]
+      references = tuple(map(_text, references))
+      examples.append(Source(index, text, tokens, references))
     if not examples:
       raise InputError(f"{name} has no examples in split {self.split!r}")
     names = (metric.__name__ for metric in getattr(task, "metric_fns", ()))
@@ -198,16 +208,6 @@ def check_one_source(mixture_or_task_name, input_file):
 
 def _text(value) -> str:
   return value.decode("utf-8") if isinstance(value, bytes) else str(value)
-
-
-def _targets(task, example) -> tuple[str, ...]:
-  if "targets_pretokenized" not in example:
-    return ()
-  target = _text(example["targets_pretokenized"])
-  if hasattr(task, "postprocess_fn"):
-    target = task.postprocess_fn(target, example=example, is_target=True)
-  several = target if isinstance(target, list | tuple) else [target]
-  return tuple(map(_text, several))
 
 
 def _encoded(

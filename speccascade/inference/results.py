@@ -164,7 +164,10 @@ class ResultFile:
     self.path = pathlib.Path(path)
     self.rows: list[ResultRow] = []
     if self.path.exists():
-      _drop_torn_line(self.path)
+      # What stands after the last line end is torn.
+      content = self.path.read_bytes()
+      with self.path.open("r+b") as file:
+        file.truncate(content.rfind(b"\n") + 1)
       self.rows = read_rows(self.path)
     self._keys = {row.key for row in self.rows}
     if len(self._keys) != len(self.rows):
@@ -232,14 +235,3 @@ def read_row(path: str | os.PathLike) -> ResultRow:
       return ResultRow.from_json(file.read().decode())
   except ValueError as error:
     raise ValueError(f"{path}: {error}") from error
-
-
-def _drop_torn_line(path: pathlib.Path):
-  """Cuts what stands after the last line end."""
-  data = path.read_bytes()
-  whole = data.rfind(b"\n") + 1
-  if whole < len(data):
-    with path.open("r+b") as file:
-      file.truncate(whole)
-      file.flush()
-      os.fsync(file.fileno())

@@ -137,24 +137,17 @@ class Study:
     timed = len(self.timed) * self.measuring.repeats
     return timed + len(self.examples) * self.num_trials(point)
 
-  @functools.cached_property
-  def _shapes(self) -> list[tuple[bool, int, Source]]:
-    """(Timed?, length, an example) of each shape that a method runs."""
-    shapes = {}
-    if self.timed:
-      shapes[True, self.timed_length] = self.timed[0]
-    for example in self.examples:
-      lengths = [self.timed_length] if self._is_single else self.lengths
-      length = batching.bucket_of(len(example.tokens), lengths)
-      shapes.setdefault((self._is_single, length), example)
-    return [(*shape, example) for shape, example in shapes.items()]
-
   def programs(self, point: Point) -> dict[tuple, tuple]:
     """Returns {what tells a compiled program: (Batches, an example)}."""
-    programs = {}
-    for timed, length, example in self._shapes:
+    shapes = {(True, self.timed_length): self.timed[0]} if self.timed else {}
+    lengths = [self.timed_length] if self._is_single else self.lengths
+    for example in self.examples:
+      length = batching.bucket_of(len(example.tokens), lengths)
+      shapes.setdefault((self._is_single, length), example)
+    programs, sampling = {}, point.sampling
+    for (timed, length), example in shapes.items():
       batches = self.batches(point, timed=timed)
-      program, _ = batches.decoder.program(point.sampling.greedy)
-      static, size = jax.tree.structure(point.sampling), batches.run.batch_size
+      program, _ = batches.decoder.program(sampling.greedy)
+      static, size = jax.tree.structure(sampling), batches.run.batch_size
       programs[program, static, size, length] = (batches, example)
     return programs

@@ -1,7 +1,5 @@
 """Measured points: what a row holds, and that none is measured twice."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from tests.inference import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 VOCABULARY = tiny.Vocabulary()
+SAME = {"identical": 4, "near_ties": 0, "num_examples": 4}
 POINTS = [
   Point(method, temperature=temperature, gamma=2)
   for temperature in (0.0, 1.0)
@@ -49,34 +48,25 @@ def study():
 def test_rows(study, tmp_path, monkeypatch):
   file = results.ResultFile(tmp_path / "rows.jsonl")
   rows = measure.measure(study, POINTS, file)
-  assert [row.settings.method for row in rows] == [
-    *["verifier", "spec_decode"],
-    *["verifier", "spec_decode"],
-  ]
+  methods = [point.method for point in POINTS]
+  assert [row.settings.method for row in rows] == methods
   for row in rows:
     assert row.counts.num_examples == 4
-    assert row.latency.num_examples == 2
-    assert row.latency.repeats == 2
+    assert (row.latency.num_examples, row.latency.repeats) == (2, 2)
     assert row.quality["bleu"]["num_examples"] == 4
     assert row.predicted_speedup > 0
-  alone = rows[0]
+  alone, greedy = rows[:2]
   # The verifier is its own reference: the very same seconds.
   assert alone.latency.relative_latency == 1
-  assert alone.agreement == {
-    "identical": 4,
-    "near_ties": 0,
-    "num_examples": 4,
-  }
-  greedy = rows[1].agreement
-  assert greedy["identical"] + greedy["near_ties"] == 4
-  assert rows[1].counts.num_tokens == alone.counts.num_tokens
+  assert alone.agreement == SAME
+  assert greedy.agreement["identical"] + greedy.agreement["near_ties"] == 4
+  assert greedy.counts.num_tokens == alone.counts.num_tokens
   assert rows[3].agreement is None
   # Rows stand on disk; nothing is measured again.
   again = results.ResultFile(tmp_path / "rows.jsonl")
   monkeypatch.setattr(measure, "_measure_group", None)
   assert measure.measure(study, POINTS, again) == rows
-  lines = (tmp_path / "rows.jsonl").read_text().splitlines()
-  assert len({json.loads(line)["key"] for line in lines}) == 4
+  assert len({row.key for row in again.rows}) == 4
 
 
 def test_a_kill_between_groups_keeps_what_was_measured(
@@ -97,40 +87,26 @@ def test_a_kill_between_groups_keeps_what_was_measured(
   before = path.read_bytes()
   assert before.count(b"\n") == 1
   monkeypatch.undo()
-  rows = measure.measure(
-    study,
-    POINTS,
-    results.ResultFile(path),
-  )
+  rows = measure.measure(study, POINTS, results.ResultFile(path))
   assert path.read_bytes().startswith(before)
-  assert [study.settings(point).key for point in POINTS] == [
-    row.key for row in rows
-  ]
+  keys = [study.settings(point).key for point in POINTS]
+  assert keys == [row.key for row in rows]
 
 
 def test_near_ties_are_told_from_differences(study):
   point = POINTS[0]
-  own = measure._decode(
-    study,
-    point,
-    {
-      (point, i): study.batches(point, timed=True).decode([study.examples[i]])
-      for i in range(2)
-    },
-    lambda num: None,
-  )
+  timed = study.batches(point, timed=True)
+  first = {(point, i): timed.decode([study.examples[i]]) for i in range(2)}
+  outputs = measure._decode(study, point, first, lambda num: None)
   last = study.examples[3].index
-  tokens = own.tokens[0, last]
+  tokens = outputs.tokens[0, last]
   other = (int(tokens[0]) + 1) % 16
-  changed = np.array([other, *tokens[1:]])
-  moved = agreement.Outputs({**own.tokens, (0, last): changed}, own.counts)
+  changed = {(0, last): np.array([other, *tokens[1:]])}
+  moved = agreement.Outputs(outputs.tokens | changed, outputs.counts)
   shape = {"length": study.lengths[-1], "max_decode_len": 8}
-  verifier = study.pair.verifier_lm
-  assert agreement.agreement(verifier, study.examples, moved, own, **shape) == {
-    "identical": 3,
-    "near_ties": 0,
-    "num_examples": 4,
-  }
+  verifier, examples = study.pair.verifier_lm, study.examples
+  same = agreement.agreement(verifier, examples, moved, outputs, **shape)
+  assert same == SAME | {"identical": 3}
   logits = agreement.logits_after(
     verifier, study.examples[3], tokens[:0], *shape.values()
   )
