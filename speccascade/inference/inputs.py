@@ -82,30 +82,68 @@ class InputError(ValueError):
   """Examples that cannot be decoded."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Inputs:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSource:
   """A task's split, or a file; checked when made.
 
   Attributes:
-    task_feature_lengths: {"inputs": most tokens of a source, EOS counted}.
     vocabulary: path of a SentencePiece model, or an object as in `Sources`;
       None takes the task's own.
     mixture_or_task_name: a registered seqio task; or else `input_file`.
     split: of the task.
-    input_file: text lines or JSONL; see `text_files.read_texts`.
+    input_file: one text a line, or JSONL; see `text_files.read_texts`.
     num_examples: the first of them; None takes all.
-    truncate: cut texts of a file that are too long instead of refusing them.
     use_cached: read the task's cached examples.
   """
 
-  task_feature_lengths: Mapping[str, int]
   vocabulary: object = None
   mixture_or_task_name: str | None = None
   split: str = "validation"
   input_file: str | os.PathLike | None = None
   num_examples: int | None = None
-  truncate: bool = False
   use_cached: bool = False
+
+  def __post_init__(self):
+    if bool(self.mixture_or_task_name) == bool(self.input_file):
+      raise InputError(
+        "give MIXTURE_OR_TASK_NAME or INPUT_FILE, one of them and not both; got"
+        f" {self.mixture_or_task_name!r} and {str(self.input_file or '')!r}"
+      )
+    at_least(1, or_none=True, NUM_EXAMPLES=self.num_examples)
+
+  def loaded_vocabulary(self):
+    """Returns the vocabulary that is asked for, None for the task's own.
+
+    Raises:
+      InputError: there is none for a file.
+    """
+    vocabulary = self.vocabulary
+    if isinstance(vocabulary, str | os.PathLike):
+      from speccascade.data import vocabularies
+
+      vocabulary = vocabularies.load(os.fspath(vocabulary))
+    if self.input_file and vocabulary is None:
+      raise InputError("INPUT_FILE needs a VOCABULARY; a file brings none")
+    return vocabulary
+
+  def texts(self, **options) -> list[text_files.TextExample]:
+    """Returns the examples of the file; options as in `read_texts`."""
+    return text_files.read_texts(
+      self.input_file, self.num_examples, what="INPUT_FILE", **options
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs(TextSource):
+  """What is decoded, as a configuration says it; checked when made.
+
+  Attributes:
+    task_feature_lengths: {"inputs": most tokens of a source, EOS counted}.
+    truncate: cut texts of a file that are too long instead of refusing them.
+  """
+
+  task_feature_lengths: Mapping[str, int]
+  truncate: bool = False
 
   def __post_init__(self):
     lengths = self.task_feature_lengths
@@ -115,8 +153,7 @@ class Inputs:
         ' as {"inputs": 128, "targets": 128}'
       )
     at_least(1, TASK_FEATURE_LENGTHS=lengths["inputs"])
-    at_least(1, or_none=True, NUM_EXAMPLES=self.num_examples)
-    check_one_source(self.mixture_or_task_name, self.input_file)
+    super().__post_init__()
 
   @property
   def max_len(self) -> int:
@@ -130,19 +167,11 @@ class Inputs:
       FileNotFoundError: there is no such file.
       ValueError: there are no examples, or they cannot be decoded.
     """
-    vocabulary = self.vocabulary
-    if isinstance(vocabulary, str | os.PathLike):
-      from speccascade.data import vocabularies
-
-      vocabulary = vocabularies.load(os.fspath(vocabulary))
-    if not self.input_file:
+    vocabulary, path = self.loaded_vocabulary(), self.input_file
+    if not path:
       return self._read_task(vocabulary)
-    if vocabulary is None:
-      raise InputError("INPUT_FILE needs a VOCABULARY; a file brings none")
-    path = self.input_file
-    read = text_files.read_texts(path, self.num_examples, what="INPUT_FILE")
     return _encoded(
-      [(f"{path} line {line}", *example) for line, *example in read],
+      [(f"{path} line {line}", *example) for line, *example in self.texts()],
       vocabulary,
       self.max_len,
       truncate=self.truncate,
@@ -194,15 +223,6 @@ class Inputs:
     metrics = tuple(name for name in names if name in quality.METRICS)
     return Sources(
       examples, vocabulary, max_len, name, self.split, cut, metrics or ("bleu",)
-    )
-
-
-def check_one_source(mixture_or_task_name, input_file):
-  """Raises InputError unless there is a task or a file, and not both."""
-  if bool(mixture_or_task_name) == bool(input_file):
-    raise InputError(
-      "give MIXTURE_OR_TASK_NAME or INPUT_FILE, one of them and not both; got"
-      f" {mixture_or_task_name!r} and {str(input_file or '')!r}"
     )
 
 

@@ -17,12 +17,12 @@ from tqdm import tqdm
 from speccascade.evaluation import efficiency, quality, timing
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference import batching, records, results
-from speccascade.inference.agreement import Outputs, agreement
+from speccascade.inference.agreement import agreement
 from speccascade.inference.environment import environment
 from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultRow
-from speccascade.inference.study import Study
+from speccascade.inference.study import Outputs, Study
 
 REFERENCE = "verifier"
 
@@ -174,14 +174,7 @@ def _measure_group(study, group, costs, tick) -> list[ResultRow]:
     outputs = study.alone.get(point) or _decode(study, point, first, tick)
     same = None
     if compares:
-      same = agreement(
-        study.pair.verifier_lm,
-        study.examples,
-        outputs,
-        study.alone[alone],
-        length=study.lengths[-1],
-        max_decode_len=study.run.max_decode_len,
-      )
+      same = agreement(study, outputs, study.alone[alone])
     places = sorted(outputs.tokens)
     by_index = {example.index: example for example in study.examples}
     return result_row(

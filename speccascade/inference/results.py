@@ -188,14 +188,10 @@ class ResultFile:
       raise ValueError(f"{self.path} has the point {row.key} already")
     self.path.parent.mkdir(parents=True, exist_ok=True)
     data = (row.to_json() + "\n").encode()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    file = os.open(self.path, flags, 0o644)
-    try:
-      while data:
-        data = data[os.write(file, data) :]
-      os.fsync(file)
-    finally:
-      os.close(file)
+    with self.path.open("ab") as file:
+      file.write(data)
+      file.flush()
+      os.fsync(file.fileno())
     self.rows.append(row)
     self._keys.add(row.key)
 

@@ -6,14 +6,23 @@ import functools
 import os
 
 import jax
+import numpy as np
 
+from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import batching, results
-from speccascade.inference.agreement import Outputs
 from speccascade.inference.batching import Batches
 from speccascade.inference.inputs import Source, Sources, longest
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
+
+
+@dataclasses.dataclass(frozen=True)
+class Outputs:
+  """What a point wrote: tokens by (trial, index), and its counts."""
+
+  tokens: dict[tuple[int, int], np.ndarray]
+  counts: Counts
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

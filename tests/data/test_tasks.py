@@ -73,7 +73,8 @@ def mocked(name, rows):
 def read(name, split="train", vocabulary=None, num=None, max_len=10_000):
   """Returns the examples that decode sees."""
   lengths = {"inputs": max_len}
-  wanted = inputs.Inputs(lengths, vocabulary, name, split, num_examples=num)
+  named = {"mixture_or_task_name": name, "vocabulary": vocabulary}
+  wanted = inputs.Inputs(lengths, split=split, num_examples=num, **named)
   return wanted.read().examples
 
 

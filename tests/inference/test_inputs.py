@@ -14,9 +14,8 @@ def read(tmp_path):
   def read(text, name="in.txt", **settings):
     path = tmp_path / name
     path.write_text(text)
-    asked = inputs.Inputs(
-      {"inputs": 6}, VOCABULARY, input_file=path, **settings
-    )
+    settings |= {"vocabulary": VOCABULARY, "input_file": path}
+    asked = inputs.Inputs({"inputs": 6}, **settings)
     return asked.read()
 
   return read
@@ -59,7 +58,7 @@ def test_long_texts_are_refused_or_cut(read):
 )
 def test_settings_are_checked(lengths, settings, message):
   with pytest.raises(ValueError, match=message):
-    inputs.Inputs(lengths, VOCABULARY, **settings)
+    inputs.Inputs(lengths, vocabulary=VOCABULARY, **settings)
 
 
 def test_buckets_are_few_and_hold_all():

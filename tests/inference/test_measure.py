@@ -8,7 +8,7 @@ from speccascade.inference import agreement, measure, pair, results
 from speccascade.inference.inputs import Source, Sources
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
-from speccascade.inference.study import Study
+from speccascade.inference.study import Outputs, Study
 from speccascade.models.t5_lm import T5LM
 from tests.inference import tiny
 
@@ -102,14 +102,10 @@ def test_near_ties_are_told_from_differences(study):
   tokens = outputs.tokens[0, last]
   other = (int(tokens[0]) + 1) % 16
   changed = {(0, last): np.array([other, *tokens[1:]])}
-  moved = agreement.Outputs(outputs.tokens | changed, outputs.counts)
-  shape = {"length": study.lengths[-1], "max_decode_len": 8}
-  verifier, examples = study.pair.verifier_lm, study.examples
-  same = agreement.agreement(verifier, examples, moved, outputs, **shape)
+  moved = Outputs(outputs.tokens | changed, outputs.counts)
+  same = agreement.agreement(study, moved, outputs)
   assert same == SAME | {"identical": 3}
-  logits = agreement.logits_after(
-    verifier, study.examples[3], tokens[:0], *shape.values()
-  )
+  logits = agreement.logits_after(study, study.examples[3], tokens[:0])
   # Greedy: no logit lies above the one that was taken, and not all lie near.
   assert int(np.argmax(logits)) == int(tokens[0])
   assert np.ptp(logits) > agreement.TIE
