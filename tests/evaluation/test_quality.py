@@ -33,35 +33,33 @@ def test_bleu_by_hand():
   # Prediction "a b c d e", reference "a b c d f g":
   # unigrams 4/5, bigrams 3/4, trigrams 2/3, 4-grams 1/2; the product is 1/5,
   # its fourth root .668740; brevity exp(1 - 6/5) = .818731; 54.7518 in all.
-  got = value(quality.bleu(["a b c d e"], ["a b c d f g"]))
-  assert got == pytest.approx(100 * 0.2**0.25 * math.exp(-0.2), abs=1e-9)
+  score = value(quality.bleu(["a b c d e"], ["a b c d f g"]))
+  assert score == pytest.approx(100 * 0.2**0.25 * math.exp(-0.2), abs=1e-9)
   assert value(quality.bleu(["x y z"], ["a b c"])) == 0
 
 
-def test_bleu_equals_sacrebleu_with_ragged_references():
+def test_scores_equal_sacrebleus():
   streams = [
     [r[i] if i < len(r) else None for r in REFERENCES] for i in range(3)
   ]
-  expected = sacrebleu.corpus_bleu(PREDICTIONS, streams)
-  (got,) = quality.bleu(PREDICTIONS, REFERENCES)
-  assert got.value == pytest.approx(expected.score, abs=1e-9)
-  assert "tok:13a" in got.signature
-  (t5,) = quality.METRICS["bleu_intl"](PREDICTIONS, REFERENCES)
-  assert "tok:intl" in t5.signature
-  # A single reference each, as strings, is the same as in lists.
   first = [r[0] for r in REFERENCES]
-  plain = sacrebleu.corpus_bleu(PREDICTIONS, [first])
-  assert value(quality.bleu(PREDICTIONS, first)) == pytest.approx(plain.score)
-  assert value(quality.bleu(PREDICTIONS, first)) == value(
-    quality.bleu(PREDICTIONS, [[r] for r in first])
+  for metric, library in (
+    (quality.bleu, sacrebleu.corpus_bleu),
+    (quality.chrf, sacrebleu.corpus_chrf),
+  ):
+    # Of any number of references; one each may be strings or lists.
+    several = value(metric(PREDICTIONS, REFERENCES))
+    assert several == pytest.approx(library(PREDICTIONS, streams).score)
+    plain = value(metric(PREDICTIONS, first))
+    assert plain == pytest.approx(library(PREDICTIONS, [first]).score)
+    assert value(metric(PREDICTIONS, [[r] for r in first])) == plain
+    assert value(metric(PREDICTIONS, PREDICTIONS)) == pytest.approx(100)
+  (ours,), (t5s,) = (
+    quality.METRICS[name](PREDICTIONS, REFERENCES)
+    for name in ("bleu", "bleu_intl")
   )
-
-
-def test_chrf_equals_sacrebleu():
-  first = [r[0] for r in REFERENCES]
-  expected = sacrebleu.corpus_chrf(PREDICTIONS, [first]).score
-  assert value(quality.chrf(PREDICTIONS, first)) == pytest.approx(expected)
-  assert value(quality.chrf(PREDICTIONS, PREDICTIONS)) == pytest.approx(100)
+  assert "tok:13a" in ours.signature
+  assert "tok:intl" in t5s.signature
 
 
 def test_rouge_by_hand():
@@ -75,6 +73,8 @@ def test_rouge_by_hand():
   # The best reference counts, and examples are averaged.
   scores = quality.rouge(["a b c d", "x"], [["a b d e f", "a b c d"], ["y"]])
   assert value(scores, "rouge2") == pytest.approx(50)
+  (alone,) = quality.metric("rouge2")(["a b c d"], ["a b d e f"])
+  assert alone.value == pytest.approx(200 / 7)
   # A text without the line breaks of its reference: sentences end in " . ".
   together = quality.rouge(["b c . a d ."], ["b c .\na d ."])
   assert value(together, "rougeLsum") == pytest.approx(100)
@@ -171,12 +171,9 @@ def test_evaluate():
     assert entry["low"] <= entry["value"] <= entry["high"]
     assert entry["num_examples"] == 4
     assert entry["signature"]
-
-
-def test_seqio_form():
-  fn = quality.seqio_metric("bleu")
-  got = fn(targets=REFERENCES, predictions=PREDICTIONS)
-  assert got == {"bleu": value(quality.bleu(PREDICTIONS, REFERENCES))}
+  seqio_form = quality.seqio_metric("bleu")
+  score = seqio_form(targets=REFERENCES, predictions=PREDICTIONS)
+  assert score == {"bleu": scores["bleu"]["value"]}
 
 
 def test_wrong_input():
@@ -231,9 +228,3 @@ def test_replicates_are_the_first_resamples_by_whatever_order():
     entry["replicates"], ordered.bootstrap()[:10], atol=1e-4
   )
   assert "replicates" not in statistics.entry()
-
-
-def test_rouge2_alone_is_the_same_number():
-  texts = (["a b c d", "x y"], [["a b d e f", "a b c"], ["x y z"]])
-  (alone,) = quality.metric("rouge2")(*texts)
-  assert value([alone]) == value(quality.rouge(*texts), "rouge2")
