@@ -212,7 +212,6 @@ class Pair:
       verification=verification,
       draft_length=draft_length,
     )
-    self._check(point)
     at_least(1, max_decode_len=max_decode_len, batch_size=batch_size)
     sources = self._sources(texts, max_input_len, truncate)
     run = Run(
@@ -257,27 +256,12 @@ class Pair:
       Point(name, alpha=alpha, **settings)
       for name, alpha in [(measure.REFERENCE, None), *chosen]
     ]
-    for point in points:
-      self._check(point)
     at_least(1, max_decode_len=max_decode_len, repeats=repeats)
     sources = self._sources(texts, max_input_len, truncate)
     run = Run(max_decode_len=max_decode_len, batch_size=1, seed=seed)
     measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
     study = Study(self.models, sources, run, measuring)
     return comparison.compare(study, points)
-
-  def _check(self, point: Point):
-    """Raises PairError where the pair lacks what a method needs."""
-    spec, models = point.spec, self.models
-    for role, needed, has in (
-      ("drafter", spec.needs_drafter, models.drafter_lm is not None),
-      ("verifier", spec.needs_verifier, models.verifier is not None),
-    ):
-      if needed and not has:
-        raise PairError(
-          f"{point.method} needs a {role}, which this pair has not; give"
-          f" load_pair a {role}"
-        )
 
   def _sources(self, texts, max_len: int, truncate: bool) -> inputs.Sources:
     """Returns what is decoded; how many were cut is printed."""

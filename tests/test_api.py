@@ -166,9 +166,9 @@ def test_what_generate_refuses(pair, texts, settings, kind, message):
 def test_one_model_alone(folder):
   pair = load(drafter=folder / "small", dtype="bfloat16")
   assert pair.models.drafter_lm.module.config.dtype == "bfloat16"
-  with pytest.raises(PairError, match="spec_decode needs a verifier"):
+  with pytest.raises(ValueError, match="SpecDecode needs a verifier"):
     pair.generate("one")
-  with pytest.raises(PairError, match="verifier needs a verifier"):
+  with pytest.raises(ValueError, match="Large model needs a verifier"):
     pair.compare("one")
 
 

@@ -51,9 +51,9 @@ def get(name: str, vocabulary: Vocabulary | None = None):
   names = {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
   if name not in names:
     close = difflib.get_close_matches(str(name), sorted(names), n=3)
-    hint = f"there are {', '.join(sorted(names))}"
-    if close:
-      hint = f"did you mean {' or '.join(close)}?"
+    hint = f"did you mean {' or '.join(close)}?"
+    if not close:
+      hint = f"there are {', '.join(sorted(names))}"
     raise ValueError(
       f"no task or mixture {name!r}, {hint} Tasks of your own are registered "
       "by a module that a gin file imports"
@@ -62,11 +62,9 @@ def get(name: str, vocabulary: Vocabulary | None = None):
   if vocabulary is None:
     return provider
   if isinstance(provider, seqio.Mixture):
-    rated = lambda task: (
-      _with_vocabulary(task, vocabulary),
-      provider.get_rate(task),
-    )
-    return seqio.Mixture(name, [rated(task) for task in provider.tasks])
+    rates = map(provider.get_rate, provider.tasks)
+    tasks = [_with_vocabulary(task, vocabulary) for task in provider.tasks]
+    return seqio.Mixture(name, list(zip(tasks, rates)))
   return _with_vocabulary(provider, vocabulary)
 
 

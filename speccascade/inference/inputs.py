@@ -286,12 +286,11 @@ def of_texts(
     )
   texts = list(texts)
   for index, text in enumerate(texts):
-    if not isinstance(text, str):
-      raise InputError(
-        f"text {index} is of type {type(text).__name__}; wanted str"
-      )
     try:
       text.encode("utf-8")
+    except AttributeError as error:
+      kind = type(text).__name__
+      raise InputError(f"text {index} is of type {kind}; wanted str") from error
     except UnicodeEncodeError as error:
       raise InputError(
         f"text {index} has half a surrogate pair at {error.start}, which UTF-8"
