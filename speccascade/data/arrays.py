@@ -6,7 +6,6 @@ training can be had without the steps before it.
 """
 
 import dataclasses
-import itertools
 from zipfile import BadZipFile
 
 import numpy as np
@@ -33,24 +32,14 @@ class TokenArrays:
   rows: np.ndarray
 
   @classmethod
-  def of(cls, examples, num_cut=None) -> "TokenArrays":
-    """Returns the arrays of (input ids, target ids) pairs.
-
-    >>> arrays = TokenArrays.of([([5, 1], [7, 8, 1]), ([1], [1])])
-    >>> arrays.lengths("targets")
-    array([3, 1])
-    >>> arrays.get("targets", 0)
-    array([7, 8, 1], dtype=int32)
-    """
-    columns = dict(zip(FEATURES, list(zip(*examples)) or [[], []]))
-    chained = itertools.chain.from_iterable
-    tokens = {n: np.fromiter(chained(x), np.int32) for n, x in columns.items()}
-    sizes = {name: list(map(len, column)) for name, column in columns.items()}
-    return cls.joined(tokens, sizes, num_cut)
-
-  @classmethod
   def joined(cls, tokens, sizes, num_cut=None) -> "TokenArrays":
-    """Returns the arrays of tokens that already stand one after the other.
+    """Returns the arrays of tokens that stand one after the other.
+
+    >>> tokens = {"inputs": np.array([5, 1, 1]), "targets": np.array([7, 8, 1])}
+    >>> sizes = {"inputs": [2, 1], "targets": [3, 0]}
+    >>> arrays = TokenArrays.joined(tokens, sizes)
+    >>> arrays.lengths("targets"), arrays.get("inputs", 0)
+    (array([3, 0]), array([5, 1]))
 
     Args:
       tokens: feature -> int32 [all tokens].

@@ -67,9 +67,6 @@ class TrainBatches:
     """Returns the batches from step `start` on, without end."""
     return map(self.batch, itertools.count(start))
 
-  def __iter__(self) -> Iterator[Batch]:
-    return self.iterator()
-
   def _plan(self, epoch: int) -> list[tuple[Bucket, np.ndarray]]:
     if self._plans.get("epoch") != epoch:
       rng = np.random.default_rng([self.seed, epoch])

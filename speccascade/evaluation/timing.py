@@ -62,8 +62,8 @@ def interleaved(
   repeats: int = 3,
   turn: int = TURN,
   clock: Callable[[], float] = time.perf_counter,
-  on_result: Callable[[str, int, object], None] | None = None,
-  tick: Callable[[int], None] | None = None,
+  on_result: Callable[[str, int, object], object] = lambda *_: None,
+  tick: Callable[[int], object] = lambda num: None,
 ) -> dict[str, np.ndarray]:
   """Times competitors in turn on a few examples, `repeats` times over.
 
@@ -113,10 +113,9 @@ def interleaved(
           start = clock()
           result = jax.block_until_ready(competitors[name](examples[column]))
           seconds[name][repeat, column] = clock() - start
-          if repeat == 0 and on_result is not None:
+          if repeat == 0:
             on_result(name, examples[column], result)
-      if tick is not None:
-        tick(len(order) * len(columns))
+      tick(len(order) * len(columns))
   return seconds
 
 
@@ -174,16 +173,17 @@ def measure_costs(
   widths = sorted({1, *widths})
   inputs = jnp.asarray(inputs, jnp.int32)
   capacity = max_decode_len + widths[-1] + 2
-  runs, steps = {}, {"c": ("drafter", 1), "q2": ("drafter", 2)}
-  steps |= {f"v{width}": ("verifier", width) for width in widths}
   models = {"drafter": drafter, "verifier": verifier}
-  for role, model in models.items():
-    runs[role] = functools.partial(_prefill, model, inputs, capacity)
+  steps = {"c": ("drafter", 1), "q2": ("drafter", 2)}
+  steps |= {f"v{width}": ("verifier", width) for width in widths}
+  runs = {
+    role: functools.partial(_prefill, model, inputs, capacity)
+    for role, model in models.items()
+  }
   states = {role: runs[role]() for role in models}
   for name, (role, width) in steps.items():
-    runs[name] = functools.partial(
-      _feed_blocks, models[role], states[role], sampling, width, max_decode_len
-    )
+    fed = (models[role], states[role], sampling, width, max_decode_len)
+    runs[name] = functools.partial(_feed_blocks, *fed)
   timed = interleaved(
     {name: lambda _, run=run: run() for name, run in runs.items()},
     [0],

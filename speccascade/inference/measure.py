@@ -44,7 +44,13 @@ def groups(points: Sequence[Point], size: int) -> Iterator[list[Point]]:
       yield members[start : start + size]
 
 
-def _compile(study: Study, points: Sequence[Point], tick: Tick | None):
+def _in_threads(study: Study, function: Callable, items: Sequence) -> dict:
+  """Returns what a function gives for each item, several at a time."""
+  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
+    return dict(zip(items, pool.map(function, items)))
+
+
+def _compile(study: Study, points: Sequence[Point], tick: Tick):
   """Runs each program of the points once, but those that were run before."""
   todo = {}
   for point in points:
@@ -54,18 +60,10 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick | None):
     batches, example = todo[key]
     jax.block_until_ready(batches.decode([example]))
     study.compiled.add(key)
-    if tick is not None:
-      tick(0)
+    tick(0)
 
-  _in_threads(
-    study, compile_, [key for key in todo if key not in study.compiled]
-  )
-
-
-def _in_threads(study: Study, function: Callable, items: Sequence) -> dict:
-  """Returns what a function gives for each item, several at a time."""
-  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
-    return dict(zip(items, pool.map(function, items)))
+  missing = [key for key in todo if key not in study.compiled]
+  _in_threads(study, compile_, missing)
 
 
 def measure(
@@ -110,7 +108,7 @@ def time_points(
   points: Sequence[Point],
   *,
   on_result: Callable[[Point, int, object], object] = lambda *_: None,
-  tick: Tick | None = None,
+  tick: Tick = lambda num: None,
 ) -> dict[Point, timing.Latency]:
   """Times points of one sampling, and the verifier alone, in turns.
 

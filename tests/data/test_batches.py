@@ -24,6 +24,16 @@ def examples(num, seed=0, longest=9):
   return pairs
 
 
+def arrays_of(pairs, num_cut=None):
+  columns = zip(*pairs) if pairs else ([], [])
+  tokens, sizes = {}, {}
+  for name, column in zip(("inputs", "targets"), columns):
+    ids = itertools.chain.from_iterable(column)
+    tokens[name] = np.fromiter(ids, np.int32)
+    sizes[name] = [len(ids) for ids in column]
+  return TokenArrays.joined(tokens, sizes, num_cut)
+
+
 def indices(batch):
   """The examples of an unpacked batch, padding rows left out."""
   first = batch["encoder_input_tokens"][:, 0]
@@ -52,7 +62,7 @@ def assert_equal(got, expected):
 
 def test_features_equal_seqio():
   pairs = examples(7)
-  arrays = TokenArrays.of(pairs)
+  arrays = arrays_of(pairs)
   rows = [(i,) for i in range(7)]
   got = batches.model_features(arrays, rows, (12, 11))
   assert_equal(got, seqio_batch(pairs, (12, 11), pack=False))
@@ -60,7 +70,7 @@ def test_features_equal_seqio():
 
 def test_packing_equals_seqio():
   pairs, width = examples(40), {"inputs": 24, "targets": 24}
-  arrays = TokenArrays.of(pairs)
+  arrays = arrays_of(pairs)
   options = {"batch_size": 2, "lengths": width, "pack": True}
   train = batches.train_batches(arrays, seed=3, **options)
   (bucket,) = train.buckets
@@ -76,7 +86,7 @@ def test_packing_equals_seqio():
 
 
 def test_an_epoch_has_every_example_once():
-  arrays = TokenArrays.of(examples(24))
+  arrays = arrays_of(examples(24))
   train = batches.train_batches(arrays, batch_size=4, seed=1)
   assert train.steps_per_epoch == 6
   epochs = [
@@ -99,10 +109,10 @@ def test_an_epoch_has_every_example_once():
 )
 def test_resuming_continues_bit_for_bit(options):
   def train():
-    arrays = TokenArrays.of(examples(50))
+    arrays = arrays_of(examples(50))
     return batches.train_batches(arrays, seed=5, **options)
 
-  unbroken = list(itertools.islice(train(), 40))
+  unbroken = list(itertools.islice(train().iterator(), 40))
   for start in (0, 7, 33):
     resumed = itertools.islice(train().iterator(start), 40 - start)
     for a, b in zip(unbroken[start:], resumed, strict=True):
@@ -114,7 +124,7 @@ def test_resuming_continues_bit_for_bit(options):
 
 
 def test_buckets():
-  arrays = TokenArrays.of(examples(200, longest=20))
+  arrays = arrays_of(examples(200, longest=20))
   train = batches.train_batches(
     arrays, batch_size=6, seed=0, buckets=[8, 14, (20, 21)]
   )
@@ -137,7 +147,7 @@ def test_buckets():
 
 
 def test_small_sets_still_fill_a_batch():
-  arrays = TokenArrays.of(examples(3))
+  arrays = arrays_of(examples(3))
   train = batches.train_batches(arrays, batch_size=8, seed=0)
   assert train.steps_per_epoch == 1
   assert set(indices(train.batch(0))) == {0, 1, 2}
@@ -145,14 +155,14 @@ def test_small_sets_still_fill_a_batch():
   pairs = [([10, 1], [1]), ([11, 1], [1])]
   pairs += [([12 + i, *[3] * 8, 1], [1]) for i in range(4)]
   train = batches.train_batches(
-    TokenArrays.of(pairs), batch_size=2, seed=0, buckets=[4, 12]
+    arrays_of(pairs), batch_size=2, seed=0, buckets=[4, 12]
   )
   assert [b.widths for b in train.buckets] == [(12, 12)]
   assert train.steps_per_epoch == 3
 
 
 def test_eval_batches_have_every_example_once():
-  arrays = TokenArrays.of(examples(41))
+  arrays = arrays_of(examples(41))
   for buckets in (None, [7, 10]):
     some = list(batches.eval_batches(arrays, batch_size=4, buckets=buckets))
     assert sorted(i for b in some for i in indices(b)) == list(range(41))
@@ -167,7 +177,7 @@ def test_eval_batches_have_every_example_once():
 def test_a_mixture_follows_its_rates():
   # 6 examples at rate 3/4 and 10 at 1/4: for all 10 to occur the epoch has 40
   # rows, 30 of the former (5 times each) and 10 of the latter.
-  parts = [TokenArrays.of(examples(6)), TokenArrays.of(examples(16)[6:])]
+  parts = [arrays_of(examples(6)), arrays_of(examples(16)[6:])]
   both = mixed(parts, np.array([0.75, 0.25]))
   assert len(both) == 16
   train = batches.train_batches(both, batch_size=4, seed=0)
@@ -179,7 +189,7 @@ def test_a_mixture_follows_its_rates():
 
 
 def test_npz(tmp_path):
-  arrays = TokenArrays.of(examples(5), {"inputs": 2, "targets": 0})
+  arrays = arrays_of(examples(5), {"inputs": 2, "targets": 0})
   folder = tmp_path / "cache"
   arrays.save(folder / "a.npz")
   again = TokenArrays.load(folder / "a.npz")
@@ -210,6 +220,6 @@ SHORT = {"inputs": 2, "targets": 2}
   ],
 )
 def test_wrong_arguments(num, options, message):
-  arrays = TokenArrays.of(examples(num))
+  arrays = arrays_of(examples(num))
   with pytest.raises(ValueError, match=message):
     batches.train_batches(arrays, seed=0, **{"batch_size": 1, **options})

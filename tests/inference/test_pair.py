@@ -57,16 +57,20 @@ def test_the_vocabulary_in_use_is_the_trained_one():
     pairs.check_vocabulary(both, in_use(16, "other.model", "bb"))
 
 
-def test_checkpoints_are_asked_for_by_their_macro():
-  with pytest.raises(pairs.PairError, match="set VERIFIER_CHECKPOINT"):
-    pairs.PairSpec().load(None, needs_drafter=False)
-  with pytest.raises(pairs.PairError, match="set DRAFTER_CHECKPOINT"):
-    pairs.PairSpec().load(None, needs_verifier=False)
-
-
-def test_as_many_architectures_as_checkpoints():
-  with pytest.raises(pairs.PairError, match=r"names 2 .* DRAFTER_CHECKPOINT 1"):
-    pairs.PairSpec(drafter=[None, None], drafter_checkpoint="a").load(None)
+@pytest.mark.parametrize(
+  ("settings", "needs", "message"),
+  [
+    ({}, {"needs_drafter": False}, "set VERIFIER_CHECKPOINT"),
+    ({}, {"needs_verifier": False}, "set DRAFTER_CHECKPOINT"),
+    (
+      {"drafter": [None, None], "drafter_checkpoint": "a"},
+      *({}, "names 2 .* DRAFTER_CHECKPOINT 1"),
+    ),
+  ],
+)
+def test_what_a_specification_lacks(settings, needs, message):
+  with pytest.raises(pairs.PairError, match=message):
+    pairs.PairSpec(**settings).load(None, **needs)
 
 
 def test_drafter_of_a_pair():
