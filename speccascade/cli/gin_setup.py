@@ -1,5 +1,6 @@
 """Reads gin files and bindings as T5X does, and says in words what is wrong."""
 
+import contextlib
 import difflib
 import inspect
 import os
@@ -67,7 +68,8 @@ def parse(files, bindings, extra_search_paths=()):
     map(os.path.abspath, folders)
   )
   for name in files:
-    _parse_one(name, lambda name=name: gin.parse_config_file(name))
+    with _named(name):
+      gin.parse_config_file(name)
   known = _used_macros() | set(_macros())
   known |= {name for b in bindings for name in re.findall(r"%(\w+)", b)}
   for binding in bindings:
@@ -77,7 +79,8 @@ def parse(files, bindings, extra_search_paths=()):
       if files:
         there = f"the gin files have {', '.join(sorted(known)) or 'no macros'}"
       raise ConfigError(f"no config uses {name}{_near(name, known)}: {there}")
-    _parse_one(f"--gin.{binding}", lambda line=binding: gin.parse_config(line))
+    with _named(f"--gin.{binding}"):
+      gin.parse_config(binding)
   _check_macros()
   try:
     gin.finalize()
@@ -157,9 +160,11 @@ def _is_ours(error) -> bool:
   return not frames or PACKAGE in pathlib.Path(frames[-1].filename).parents
 
 
-def _parse_one(what, parse_it):
+@contextlib.contextmanager
+def _named(what: str):
+  """Makes faults of gin one line that names what is parsed."""
   try:
-    parse_it()
+    yield
   except OSError as error:
     if not str(error).startswith("Unable to open file"):
       raise

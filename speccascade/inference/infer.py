@@ -98,13 +98,13 @@ def infer(
   ) as bar:
     missing = set(shards.missing())
     for number, (trial, examples) in enumerate(jobs):
-      if number in missing:
-        decoded = batches.decode_all(examples, trial, bar.update)
-        written = records.records(decoded, examples, study.vocabulary, trial)
-        shards.open()
-        shards.write(number, map(records.to_line, written))
-      else:
+      if number not in missing:
         bar.update(len(examples))
+        continue
+      decoded = batches.decode_all(examples, trial, bar.update)
+      written = records.records(decoded, examples, study.vocabulary, trial)
+      shards.open()
+      shards.write(number, map(records.to_line, written))
   shards.open()
   on_start(shards.folder)
   shards.merge()
@@ -124,11 +124,11 @@ def infer(
 def _row(study: Study, point: Point, shards: Shards) -> ResultRow:
   """Returns the row of all records, timed if asked."""
   by_index = {example.index: example for example in study.examples}
-  counts, examples, texts = [], [], []
-  for record in shards.records():
-    counts.append(Counts(**record["aux"]["counts"]))
-    examples.append(by_index[record["aux"]["index"]])
-    texts.append(record["prediction"])
+  kept = [
+    (record["aux"]["counts"], record["aux"]["index"], record["prediction"])
+    for record in shards.records()  # whose traces are large
+  ]
+  counts, indices, texts = zip(*kept)
   latency = costs = None
   if study.timed:
     latency = measure.time_points(study, [point])[point]
@@ -136,8 +136,8 @@ def _row(study: Study, point: Point, shards: Shards) -> ResultRow:
   return measure.result_row(
     study,
     point,
-    efficiency.total(counts),
-    examples,
+    efficiency.total([Counts(**count) for count in counts]),
+    [by_index[index] for index in indices],
     texts,
     latency=latency,
     costs=costs,

@@ -80,41 +80,33 @@ class Shards(RunFolder):
 
   def __init__(self, folder: str | os.PathLike, run: dict, num_shards: int):
     super().__init__(folder, run, PREDICTIONS)
-    self.num_shards = num_shards
-    self._parts = self.folder / "shards"
-
-  @property
-  def is_complete(self) -> bool:
-    """Whether `predictions.jsonl` stands."""
-    return (self.folder / PREDICTIONS).exists()
-
-  def path(self, number: int) -> pathlib.Path:
-    """Returns where a shard is written."""
-    return self._parts / f"{number:05d}-of-{self.num_shards:05d}.jsonl"
+    self._merged, self._parts = (
+      self.folder / PREDICTIONS,
+      self.folder / "shards",
+    )
+    self._shards = [
+      self._parts / f"{number:05d}-of-{num_shards:05d}.jsonl"
+      for number in range(num_shards)
+    ]
 
   def missing(self) -> list[int]:
     """Returns the numbers of the shards that are not written yet."""
-    if self.is_complete:
+    if self._merged.exists():
       return []
-    return [n for n in range(self.num_shards) if not self.path(n).exists()]
+    return [n for n, path in enumerate(self._shards) if not path.exists()]
 
   def write(self, number: int, lines: Iterable[str]):
     """Writes a shard, whole."""
-    files.write_whole(self.path(number), lines)
+    files.write_whole(self._shards[number], lines)
 
   def merge(self):
     """Puts `predictions.jsonl` in the place of the shards."""
-    if not self.is_complete:
-      lines = (
-        line
-        for number in range(self.num_shards)
-        for line in self.path(number).open(encoding="utf-8")
-      )
-      files.write_whole(self.folder / PREDICTIONS, lines)
+    if not self._merged.exists():
+      texts = (path.read_text(encoding="utf-8") for path in self._shards)
+      files.write_whole(self._merged, texts)
     shutil.rmtree(self._parts, ignore_errors=True)
 
   def records(self) -> Iterator[dict]:
     """Yields the records of `predictions.jsonl`."""
-    with (self.folder / PREDICTIONS).open(encoding="utf-8") as file:
-      for line in file:
-        yield json.loads(line)
+    with self._merged.open(encoding="utf-8") as file:
+      yield from map(json.loads, file)
