@@ -80,10 +80,8 @@ class Shards(RunFolder):
 
   def __init__(self, folder: str | os.PathLike, run: dict, num_shards: int):
     super().__init__(folder, run, PREDICTIONS)
-    self._merged, self._parts = (
-      self.folder / PREDICTIONS,
-      self.folder / "shards",
-    )
+    self._merged = self.folder / PREDICTIONS
+    self._parts = self.folder / "shards"
     self._shards = [
       self._parts / f"{number:05d}-of-{num_shards:05d}.jsonl"
       for number in range(num_shards)

@@ -1,11 +1,12 @@
 """Measured points: what a row holds, and that none is measured twice."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
-from speccascade.inference import agreement, measure, pair, results
-from speccascade.inference.inputs import Source, Sources
+from speccascade.inference import agreement, inputs, measure, pair, results
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Outputs, Study
@@ -24,22 +25,19 @@ POINTS = [
 
 @pytest.fixture(scope="module")
 def study():
-  small, large = (
-    pair.Model(
-      T5LM.init(tiny.config(emb_dim), jax.random.key(seed)), name, name
-    )
-    for seed, (name, emb_dim) in enumerate([("small", 8), ("large", 12)])
-  )
+  def model(name, seed, emb_dim):
+    lm = T5LM.init(tiny.config(emb_dim), jax.random.key(seed))
+    return pair.Model(lm, name, name)
+
   texts = ["one two", "three", "four five six", "seven"]
+  sources = inputs.of_texts(texts, VOCABULARY, max_len=8, truncate=False)
   examples = [
-    Source(
-      index, text, np.array([*VOCABULARY.encode(text), 1], np.int32), ("one",)
-    )
-    for index, text in enumerate(texts)
+    dataclasses.replace(example, references=("one",))
+    for example in sources.examples
   ]
   return Study(
-    pair.ModelPair((small,), large),
-    Sources(examples, VOCABULARY, 8, "words", "test").fitted(),
+    pair.ModelPair((model("small", 0, 8),), model("large", 1, 12)),
+    dataclasses.replace(sources, examples=examples).fitted(),
     Run(max_decode_len=8, batch_size=1),
     Measuring(num_timed=2, repeats=2),
   )
