@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 import contextlib
+import gzip
 import os
 import pathlib
 import shutil
@@ -57,6 +58,17 @@ def whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
   except BaseException:
     shutil.rmtree(part, ignore_errors=True)
     raise
+
+
+def opened(path: str | os.PathLike) -> IO[bytes]:
+  """Opens a file to read its bytes, those inside where it ends in .gz."""
+  return (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rb")
+
+
+def find(path: str | os.PathLike) -> pathlib.Path | None:
+  """Returns the path of a file, plain or PATH.gz; None if neither is there."""
+  paths = (pathlib.Path(f"{path}{suffix}") for suffix in ("", ".gz"))
+  return next((path for path in paths if path.is_file()), None)
 
 
 def cache_dir(*names: str) -> pathlib.Path:

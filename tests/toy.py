@@ -140,7 +140,7 @@ def sequences(vocab_size: int, length: int) -> tuple[tuple[int, ...], ...]:
   """Returns the token sequences in the order of `chain_law`'s entries.
 
   Of 1, 2, ..., `length` tokens, each in order of the number they spell. Those
-  that run on behind an EOS, or end without one too early, have no mass.
+  that run on after an EOS, or end without one too early, have no mass.
   """
   return tuple(
     tuple(int(x) for x in np.unravel_index(i, (vocab_size,) * size))

@@ -150,7 +150,7 @@ class PairSpec:
     Raises:
       PairError: a checkpoint is missing, or the vocabularies differ.
     """
-    drafters = ()
+    drafters, large = (), None
     if needs_drafter:
       paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
       if self.drafter is None:
@@ -164,13 +164,12 @@ class PairSpec:
         load_model("drafter", path, config, self.dtype)
         for path, config in zip(paths, configs)
       )
-    large = None
     if needs_verifier:
-      checkpoint = self.verifier_checkpoint
-      large = load_model("verifier", checkpoint, self.verifier, self.dtype)
+      path = self.verifier_checkpoint
+      large = load_model("verifier", path, self.verifier, self.dtype)
     pair = ModelPair(drafters, large, self.dtype or "float32")
     check_models(pair)
-    check_vocabulary(pair, vocabulary.vocab_size, inputs.identity(vocabulary))
+    check_vocabulary(pair, vocabulary)
     return pair
 
 
@@ -203,16 +202,13 @@ def load_model(
   else:
     config = read.require_config()
   lm = T5LM.create(config, read.params, dtype=dtype)
-  return Model(lm, _name(read), read.path, read.vocabulary)
-
-
-def _name(read) -> str:
-  """A checkpoint's name: its run directory and step."""
+  # Named for its run's folder, and its step.
   path = pathlib.PurePosixPath(str(read.path).rstrip("/"))
-  if read.step is None:
-    return path.name
-  is_step = path.name.startswith("checkpoint_")
-  return f"{path.parent.name if is_step else path.name}-{read.step}"
+  name = path.name
+  if read.step is not None:
+    folder = path.parent if name.startswith("checkpoint_") else path
+    name = f"{folder.name}-{read.step}"
+  return Model(lm, name, read.path, read.vocabulary)
 
 
 def _listed(value) -> list:
@@ -243,23 +239,22 @@ def check_models(pair: ModelPair):
       )
 
 
-def check_vocabulary(
-  pair: ModelPair, vocab_size: int, identity: Mapping[str, str] | None
-):
+def check_vocabulary(pair: ModelPair, vocabulary):
   """Checks that the vocabulary in use is the one the models were trained with.
 
   Args:
     pair: the models.
-    vocab_size: ids that the vocabulary can produce.
-    identity: {"path", "sha256"} of its file, or None where unknown.
+    vocabulary: with `vocab_size`, the ids that it can produce, and perhaps an
+      `identity` and `path`; see `inputs.identity`.
 
   Raises:
     PairError: an id has no row, or a model was trained with another file.
   """
+  identity = inputs.identity(vocabulary)
   for model in pair.models:
-    if vocab_size > model.lm.vocab_size:
+    if vocabulary.vocab_size > model.lm.vocab_size:
       raise PairError(
-        f"VOCABULARY has {vocab_size} ids, {model.name} only"
+        f"VOCABULARY has {vocabulary.vocab_size} ids, {model.name} only"
         f" {model.lm.vocab_size} rows; give the vocabulary that the model was"
         " trained with"
       )
