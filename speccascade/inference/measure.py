@@ -18,7 +18,7 @@ from speccascade.evaluation import efficiency, quality, timing
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference import batching, records, results
 from speccascade.inference.agreement import agreement
-from speccascade.inference.environment import environment
+from speccascade.inference.environment import environment, holds_many_programs
 from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultRow
@@ -51,7 +51,13 @@ def _in_threads(study: Study, function: Callable, items: Sequence) -> dict:
 
 
 def _compile(study: Study, points: Sequence[Point], tick: Tick):
-  """Runs each program of the points once, but those that were run before."""
+  """Runs each program of the points once, but those that were run before.
+
+  Programs of other points are forgotten before they fill the process.
+  """
+  if holds_many_programs():
+    jax.clear_caches()
+    study.compiled.clear()
   todo = {}
   for point in points:
     todo |= study.programs(point)

@@ -6,7 +6,14 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade.inference import agreement, inputs, measure, pair, results
+from speccascade.inference import (
+  agreement,
+  environment,
+  inputs,
+  measure,
+  pair,
+  results,
+)
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Outputs, Study
@@ -41,6 +48,19 @@ def study():
     Run(max_decode_len=8, batch_size=1),
     Measuring(num_timed=2, repeats=2),
   )
+
+
+def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
+  point = POINTS[1]
+  measure.measure(study, [point], results.ResultFile(tmp_path / "first.jsonl"))
+  before = dict(study.alone)
+  monkeypatch.setattr(environment, "MOST_MAPS", 0)
+  again = results.ResultFile(tmp_path / "again.jsonl")
+  measure.measure(study, [point], again)
+  # Only what this point needs was compiled anew.
+  assert study.compiled == {*study.programs(point), *study.programs(POINTS[0])}
+  for key, outputs in before.items():
+    np.testing.assert_equal(study.alone[key].tokens, outputs.tokens)
 
 
 def test_rows(study, tmp_path, monkeypatch):
