@@ -2,11 +2,12 @@
 
 Started by `race.py` with the folder of the weights, and run in turn with the
 peer. A request is {"case": name, ...}, an answer {"seconds": ..., ...}. What is
-compiled stays compiled.
+compiled stays compiled. KERNEL_DTYPE in the environment is that of the kernels.
 """
 
 import functools
 import json
+import os
 import pathlib
 import sys
 import time
@@ -31,6 +32,7 @@ from speccascade.decoding.executions.speculative import speculative
 from speccascade.models import T5LM
 
 NO_EOS = -1
+KERNEL_DTYPE = os.environ.get("KERNEL_DTYPE", "float32")
 
 
 def forced(rate: float):
@@ -64,7 +66,9 @@ def model(shape: str, role: str, dtype: str) -> T5LM:
   checkpoint = restore.load(
     pathlib.Path(sys.argv[1]) / shapes.folder(shape, role)
   )
-  return T5LM.create(checkpoint.config, checkpoint.params, dtype=dtype)
+  return T5LM.create(
+    checkpoint.config, checkpoint.params, dtype, kernel_dtype=KERNEL_DTYPE
+  )
 
 
 def source(rows: int, ragged: bool = False):

@@ -44,6 +44,7 @@ def load_pair(
   verifier: ModelSource | None = None,
   vocabulary=None,
   dtype: str = "float32",
+  kernel_dtype: str = "float32",
 ) -> "Pair":
   """Reads a drafter and a verifier that decode together.
 
@@ -60,29 +61,34 @@ def load_pair(
       that lies in a Hugging Face directory.
     dtype: of the activations, "float32" or "bfloat16"; models in memory keep
       their own.
+    kernel_dtype: of the kernels, likewise; "bfloat16" halves what a CPU reads,
+      with float32 activations.
 
   Raises:
     PairError: a model or the vocabulary lacks, or they do not fit together.
     CheckpointError: a checkpoint cannot be read or is not of its architecture.
     FileNotFoundError: there is no vocabulary where it should be.
   """
-  one_of(DTYPES, error=PairError, dtype=dtype)
+  dtypes = {"dtype": dtype, "kernel_dtype": kernel_dtype}
+  one_of(DTYPES, error=PairError, **dtypes)
   if drafter is None and verifier is None:
     raise PairError(
       "load_pair got no model; give drafter, verifier or both: paths of"
       " checkpoints, (path, T5Config), or models in memory"
     )
   sources = drafter if isinstance(drafter, list) else [drafter]
-  small = [_model("drafter", x, dtype) for x in sources if drafter is not None]
-  large = None if verifier is None else _model("verifier", verifier, dtype)
-  models = ModelPair(tuple(small), large, dtype)
+  small = tuple(
+    _model("drafter", x, **dtypes) for x in sources if drafter is not None
+  )
+  large = None if verifier is None else _model("verifier", verifier, **dtypes)
+  models = ModelPair(small, large, pairs.dtypes(**dtypes))
   pairs.check_models(models)
   vocabulary = _vocabulary(vocabulary, models)
   pairs.check_vocabulary(models, vocabulary)
   return Pair(models, vocabulary)
 
 
-def _model(role: str, source: ModelSource, dtype: str) -> Model:
+def _model(role: str, source: ModelSource, **dtypes) -> Model:
   if hasattr(source, "prefill") and hasattr(source, "extend"):
     return Model(source, role, "")
   path, config = source, None
@@ -94,7 +100,7 @@ def _model(role: str, source: ModelSource, dtype: str) -> Model:
       f"{role} is {source!r:.60}; wanted the path of a checkpoint, (path,"
       " T5Config), or a T5LM"
     )
-  return pairs.load_model(role, path, config, dtype, by_shape=True)
+  return pairs.load_model(role, path, config, by_shape=True, **dtypes)
 
 
 def _vocabulary(vocabulary, models: ModelPair):

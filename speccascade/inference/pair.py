@@ -42,7 +42,7 @@ class ModelPair:
   Attributes:
     drafters: largest first; one for most methods.
     verifier: the large model.
-    dtype: of the activations, for rows.
+    dtype: of the activations, for rows; see `dtypes`.
     composed: a `Drafter` made of the drafters and others, in their place.
     composed_name: of it.
   """
@@ -122,6 +122,7 @@ class PairSpec:
     drafter_checkpoint: path, or as many as `drafter`; () for none.
     verifier_checkpoint: the large model's.
     dtype: of the activations; None keeps the architecture's.
+    kernel_dtype: see `T5LM.create`.
     cascade: how the drafters are combined, with others; None leaves that to the
       method.
   """
@@ -131,6 +132,7 @@ class PairSpec:
   drafter_checkpoint: str | Sequence[str] | None = None
   verifier_checkpoint: str | None = None
   dtype: str | None = "float32"
+  kernel_dtype: str = "float32"
   cascade: Cascade | None = None
 
   def load(
@@ -150,6 +152,7 @@ class PairSpec:
     Raises:
       PairError: a checkpoint is missing, or the vocabularies differ.
     """
+    of = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
     drafters, large = (), None
     if needs_drafter:
       paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
@@ -161,13 +164,13 @@ class PairSpec:
           f" {len(paths)}; give as many"
         )
       drafters = tuple(
-        load_model("drafter", path, config, self.dtype)
+        load_model("drafter", path, config, **of)
         for path, config in zip(paths, configs)
       )
     if needs_verifier:
       path = self.verifier_checkpoint
-      large = load_model("verifier", path, self.verifier, self.dtype)
-    pair = ModelPair(drafters, large, self.dtype or "float32")
+      large = load_model("verifier", path, self.verifier, **of)
+    pair = ModelPair(drafters, large, dtypes(**of))
     check_models(pair)
     check_vocabulary(pair, vocabulary)
     return pair
@@ -179,15 +182,17 @@ def load_model(
   config: T5Config | None = None,
   dtype: str | None = None,
   *,
+  kernel_dtype: str = "float32",
   by_shape: bool = False,
 ) -> Model:
-  """Reads one model.
+  """Reads one model, for decoding.
 
   Args:
     role: "drafter" or "verifier", for messages.
     checkpoint: any layout of `checkpoints.load`.
     config: architecture; None takes the checkpoint's own.
     dtype: of the activations; None keeps the architecture's.
+    kernel_dtype: see `T5LM.create`.
     by_shape: read the architecture off the arrays where nothing says it.
 
   Raises:
@@ -201,7 +206,7 @@ def load_model(
     config = architecture.config_of(read.params, where=read.path)
   else:
     config = read.require_config()
-  lm = T5LM.create(config, read.params, dtype=dtype)
+  lm = T5LM.create(config, read.params, dtype, kernel_dtype=kernel_dtype)
   # Named for its run's folder, and its step.
   path = pathlib.PurePosixPath(str(read.path).rstrip("/"))
   name = path.name
@@ -209,6 +214,18 @@ def load_model(
     folder = path.parent if name.startswith("checkpoint_") else path
     name = f"{folder.name}-{read.step}"
   return Model(lm, name, read.path, read.vocabulary)
+
+
+def dtypes(dtype: str | None, kernel_dtype: str) -> str:
+  """Returns what rows say of the numbers of a pair.
+
+  >>> dtypes("float32", "float32"), dtypes("float32", "bfloat16")
+  ('float32', 'float32, bfloat16 kernels')
+  """
+  dtype = dtype or "float32"
+  if kernel_dtype in (dtype, "float32"):
+    return dtype
+  return f"{dtype}, {kernel_dtype} kernels"
 
 
 def _listed(value) -> list:
