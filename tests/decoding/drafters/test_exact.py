@@ -119,7 +119,7 @@ WITH_BONUS = ("lossless", "lenient", "copied, lenient")
   ("name", "bonus_law"),
   [(name, False) for name in CASES] + [(name, True) for name in WITH_BONUS],
 )
-def test_stated_laws_are_those_drawn_from(name, bonus_law, monkeypatch):
+def test_stated_laws(name, bonus_law, monkeypatch):
   drafter, cells = CASES[name]
   if bonus_law:
     # One token more is needed, and may take one more round.

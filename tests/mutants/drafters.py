@@ -1,0 +1,143 @@
+"""Wrong drafters, nested ones too; read by `records`."""
+
+from tests.mutants.records import records
+
+MUTANTS = records("""
+=== decoding/drafters/autoregressive.py
+    decoding/test_paths.py::test_every_path_of_the_speculative_loop[lossless]
+drafts are verified against unfiltered laws
+-       qs.append(q)
++       qs.append(q1)
+the last draft is fed for nothing
+- if bonus_law or step + 1 < self.width:
++ if True:
+
+=== decoding/drafters/autoregressive.py
+    decoding/test_executions.py::test_the_drafter_stops_where_the_policy_says
+drafting stops on the sampled law <- [True]
+- active &= numerics.max_prob(q1) >= self.stop.below
++ active &= numerics.max_prob(q) >= self.stop.below
+the law of the bonus is that of the first empty place
+- logits = jnp.where(active[:, None], after, logits)
++ logits = after
+
+=== decoding/drafters/vertical.py
+    decoding/drafters/test_exact.py::test_stated_laws
+a lenient token is said to be the reviewer's <- [lenient-False]
+- emission.write_block(carry["q"], block.pi, at - length)
++ emission.write_block(carry["q"], block.p, at - length)
+laws stand one row too far <- [lossless-False]
+- emission.write_block(carry["q"], block.pi, at - length)
++ emission.write_block(carry["q"], block.pi, at - length + 1)
+the bonus law is the last token's <- [lossless-True]
+- self.width + bool(bonus_law)
++ self.width
+
+=== decoding/drafters/vertical.py
+    decoding/drafters/test_decoding.py
+the reviewer's cache keeps what was rejected <-
+  test_what_the_verifier_itself_reviewed_is_always_accepted
+- feeding.rewind(self.reviewer, states[1], held)
++ states[1]
+the inner drafter's cache keeps what was rejected <-
+  test_drafts_of_the_reviewers_twin_are_never_cut |
+  decoding/drafters/test_exact.py::test_stated_laws[three models-False]
+- "drafter": self.drafter.rewind(states[0], held)
++ "drafter": states[0]
+the outer loop does not rewind the reviewer <-
+  test_what_the_verifier_itself_reviewed_is_always_accepted
+-       feeding.rewind(self.reviewer, state.reviewer, length),
++       state.reviewer,
+what a proposal cut stays in the caches <-
+  test_what_the_verifier_itself_reviewed_is_always_accepted
+- return self.rewind(state, length + self.width), Proposal(
++ return state, Proposal(
+a finished row keeps the others waiting <-
+  test_lenience_and_temperature_are_traced_and_finished_rows_are_idle
+- jnp.where(active, 0, jnp.full_like(length, need))
++ jnp.zeros_like(length)
+
+=== decoding/drafters/vertical.py
+    decoding/drafters/test_laws.py
+discarded draws are used again <- test_stated_laws_fit_the_draws[token]
+- sampling_lib.fold_in(rngs, carry["round"])
++ rngs
+confidence at the sampling temperature <-
+  test_three_models_cascade_has_the_composed_law
+- target.probs(*plain, alpha=self.alpha, sampled=plain)
++ block.pi
+
+=== decoding/drafters/vertical.py
+    decoding/drafters/test_inner_reviews.py
+lenience has no rule of its own at temperature 0 <-
+  test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p
+- sampling.greedy and self.greedy_target is not None
++ False and self.greedy_target is not None
+confidence is that of one-hot laws in greedy decoding <-
+  test_confidence_is_at_temperature_1_in_greedy_decoding_too
+- target.probs(*plain, alpha=self.alpha, sampled=plain)
++ block.pi if sampling.greedy else
++   target.probs(*plain, alpha=self.alpha, sampled=plain)
+a fault inside a reviewed pair is not passed on <-
+  test_a_fault_of_a_nested_drafter_ends_its_row[reviewer]
+- bad=carry["bad"]
++ bad=jnp.zeros_like(carry["bad"])
+
+=== decoding/drafters/horizontal.py
+    decoding/drafters/test_exact.py::test_stated_laws[in a row, lenient-False]
+drafters in a row share their draws
+- sampling_lib.fold_in(rngs, i)
++ rngs
+
+=== decoding/drafters/horizontal.py
+    decoding/drafters/test_decoding.py
+the second drafter does not see what the first wrote <-
+  test_what_the_verifier_itself_reviewed_is_always_accepted
+-       length + count,
+-         sampling_lib
++       length,
++         sampling_lib
+
+=== decoding/drafters/horizontal.py
+    decoding/drafters/test_inner_reviews.py
+a fault in a row of drafters is not passed on <-
+  test_a_fault_of_a_nested_drafter_ends_its_row[first in a row]
+- part.bad
++ part.bad & False
+a drafter that stopped early leaves a gap <-
+  test_the_next_drafter_goes_on_where_one_stopped
+- count += part.count
++ count += drafter.width
+behind a row of drafters there is no law <-
+  test_the_law_behind_a_row_is_its_last_drafters
+- bonus_law=bonus_law and is_last
++ bonus_law=False
+
+=== decoding/drafters/max_gram.py
+    decoding/drafters/test_max_gram.py
+the rightmost occurrence is copied <- test_worked_cases
+- jnp.min(jnp.where(ends, place, size)) + 1
++ jnp.max(jnp.where(ends, place, -1)) + 1
+the last token is part of the text searched <- test_equals_brute_force
+- following(text, source_len + length - 1, tokens
++ following(text, source_len + length, tokens
+padding stands between the source and the text <- test_worked_cases
+- source_len = jnp.sum(source > 0, dtype=jnp.int32)
++ source_len = jnp.int32(source.shape[0])
+
+=== decoding/drafters/cascade.py
+    decoding/drafters/test_cascade.py::test_both_published_forms_of_k
+K is always read as increments
+- own = [b - a for a, b in zip([0, *own], own)]
++ own = list(own)
+
+=== decoding/drafters/cascade.py
+    decoding/drafters/test_inner_reviews.py
+a token comes from the reviewer in spite of lenience <-
+  test_a_token_is_drawn_from_the_inner_target
+- targets.lossy
++ targets.lossless
+inner blocks are always verified token by token <-
+  test_inner_blocks_are_verified_as_asked
+-       verify=verify,
+""")
