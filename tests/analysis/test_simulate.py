@@ -13,49 +13,37 @@ NUM_BLOCKS = 100_000
 SIGMAS = 4.5
 
 
-def assert_agrees(estimate, want):
-  mean, error = estimate
+BLOCKS_OF_5_AND_8 = (
+  ewif.expand([0.8, 0.75], [5, 8]),
+  ewif.expand([0.022, 0.007], [5, 8]),
+)
+CASES = {
+  "speculative": (
+    *((0.8, 10, 0.0), (0.65, 9, 77 / 11300)),
+    *((0.3, 4, 0.1), (1.0, 3, 0.2)),
+  ),
+  "vertical": (
+    *((0.8, 0.2, 10, 5, 0.04, 0.0), (0.8, 0.75, 5, 3, 0.04, 0.02)),
+    *((0.5, 0.9, 2, 2, 0.1, 0.01), (1.0, 0.4, 3, 2, 0.1, 0.0)),
+  ),
+  "horizontal": (
+    ([0.8, 0.7, 0.6], [0.1, 0.05, 0.02]),
+    BLOCKS_OF_5_AND_8,
+    ([0.3, 0.9], [0.0, 0.0]),
+  ),
+}
+
+
+@pytest.mark.parametrize(
+  ("kind", "number"),
+  [(kind, i) for kind, cases in CASES.items() for i in range(len(cases))],
+)
+def test_simulation_and_formula_agree(kind, number):
+  rng, args = np.random.default_rng(3), CASES[kind][number]
+  mean, error = getattr(simulate, kind)(rng, *args, num_blocks=NUM_BLOCKS)
+  want = getattr(ewif, f"{kind}_ewif")(*args)
   assert error < 0.015
   assert abs(mean - want) <= SIGMAS * error + 1e-12
-
-
-@pytest.mark.parametrize(
-  ("rate", "k", "c"),
-  [(0.8, 10, 0.0), (0.65, 9, 77 / 11300), (0.3, 4, 0.1), (1.0, 3, 0.2)],
-)
-def test_speculative(rate, k, c):
-  rng = np.random.default_rng(3)
-  got = simulate.speculative(rng, rate, k, c, num_blocks=NUM_BLOCKS)
-  assert_agrees(got, ewif.speculative_ewif(rate, k, c))
-
-
-@pytest.mark.parametrize(
-  "args",
-  [
-    (0.8, 0.2, 10, 5, 0.04, 0.0),
-    (0.8, 0.75, 5, 3, 0.04, 0.02),
-    (0.5, 0.9, 2, 2, 0.1, 0.01),
-    (1.0, 0.4, 3, 2, 0.1, 0.0),
-  ],
-)
-def test_vertical(args):
-  rng = np.random.default_rng(4)
-  got = simulate.vertical(rng, *args, num_blocks=NUM_BLOCKS)
-  assert_agrees(got, ewif.vertical_ewif(*args))
-
-
-@pytest.mark.parametrize(
-  ("rates", "costs"),
-  [
-    ([0.8, 0.7, 0.6], [0.1, 0.05, 0.02]),
-    (ewif.expand([0.8, 0.75], [5, 8]), ewif.expand([0.022, 0.007], [5, 8])),
-    ([0.3, 0.9], [0.0, 0.0]),
-  ],
-)
-def test_horizontal(rates, costs):
-  rng = np.random.default_rng(5)
-  got = simulate.horizontal(rng, rates, costs, num_blocks=NUM_BLOCKS)
-  assert_agrees(got, ewif.horizontal_ewif(rates, costs))
 
 
 def test_acceptance_by_position():

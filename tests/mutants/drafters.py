@@ -4,104 +4,89 @@ from tests.mutants.records import records
 
 MUTANTS = records("""
 === decoding/drafters/autoregressive.py
-    decoding/test_paths.py::test_every_path_of_the_speculative_loop[lossless]
-drafts are verified against unfiltered laws
+    decoding/test_paths.py
+drafts are verified against unfiltered laws <- test_speculative_paths[lossless]
 -       qs.append(q)
 +       qs.append(q1)
-the last draft is fed for nothing
+drafting stops on the sampled law <-
+  drafters/test_proposals.py::test_the_drafter_stops_where_the_policy_says[True]
+- active &= numerics.max_prob(q1) >= self.stop.below
++ active &= numerics.max_prob(q) >= self.stop.below
+the law of the bonus is that of the first empty place <-
+  drafters/test_proposals.py::test_the_drafter_stops_where_the_policy_says
+- logits = jnp.where(active[:, None], after, logits)
++ logits = after
+the last draft is fed for nothing <- test_speculative_paths[lossless]
 - if bonus_law or step + 1 < self.width:
 + if True:
 
-=== decoding/drafters/autoregressive.py
-    decoding/test_executions.py::test_the_drafter_stops_where_the_policy_says
-drafting stops on the sampled law <- [True]
-- active &= numerics.max_prob(q1) >= self.stop.below
-+ active &= numerics.max_prob(q) >= self.stop.below
-the law of the bonus is that of the first empty place
-- logits = jnp.where(active[:, None], after, logits)
-+ logits = after
-
 === decoding/drafters/vertical.py
-    decoding/drafters/test_exact.py::test_stated_laws
-a lenient token is said to be the reviewer's <- [lenient-False]
+    decoding/drafters/test_exact_laws.py
+a lenient token is said to be the reviewer's <- test_stated_laws[lenient-False]
 - emission.write_block(carry["q"], block.pi, at - length)
 + emission.write_block(carry["q"], block.p, at - length)
-laws stand one row too far <- [lossless-False]
+laws stand one row too far <- test_stated_laws[lossless-False]
 - emission.write_block(carry["q"], block.pi, at - length)
 + emission.write_block(carry["q"], block.pi, at - length + 1)
-the bonus law is the last token's <- [lossless-True]
+the bonus law is the last token's <- test_stated_laws[lossless-True]
 - self.width + bool(bonus_law)
 + self.width
-
-=== decoding/drafters/vertical.py
-    decoding/drafters/test_decoding.py
 the reviewer's cache keeps what was rejected <-
-  test_what_the_verifier_itself_reviewed_is_always_accepted
+  test_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
 - feeding.rewind(self.reviewer, states[1], held)
 + states[1]
 the inner drafter's cache keeps what was rejected <-
-  test_drafts_of_the_reviewers_twin_are_never_cut |
-  decoding/drafters/test_exact.py::test_stated_laws[three models-False]
+  test_loops.py::test_drafts_of_the_reviewers_twin_are_never_cut |
+  test_stated_laws[three models-False]
 - "drafter": self.drafter.rewind(states[0], held)
 + "drafter": states[0]
 the outer loop does not rewind the reviewer <-
-  test_what_the_verifier_itself_reviewed_is_always_accepted
+  test_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
 -       feeding.rewind(self.reviewer, state.reviewer, length),
 +       state.reviewer,
 what a proposal cut stays in the caches <-
-  test_what_the_verifier_itself_reviewed_is_always_accepted
+  test_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
 - return self.rewind(state, length + self.width), Proposal(
 + return state, Proposal(
-a finished row keeps the others waiting <-
-  test_lenience_and_temperature_are_traced_and_finished_rows_are_idle
-- jnp.where(active, 0, jnp.full_like(length, need))
-+ jnp.zeros_like(length)
-
-=== decoding/drafters/vertical.py
-    decoding/drafters/test_laws.py
-discarded draws are used again <- test_stated_laws_fit_the_draws[token]
+discarded draws are used again <- test_stated_laws[lossless-False]
 - sampling_lib.fold_in(rngs, carry["round"])
 + rngs
+a finished row keeps the others waiting <-
+  test_loops.py::test_settings_are_traced_and_finished_rows_are_idle
+- jnp.where(active, 0, jnp.full_like(length, need))
++ jnp.zeros_like(length)
 confidence at the sampling temperature <-
-  test_three_models_cascade_has_the_composed_law
+  test_sampled_laws.py::test_three_models_cascade_has_the_composed_law
 - target.probs(*plain, alpha=self.alpha, sampled=plain)
 + block.pi
-
-=== decoding/drafters/vertical.py
-    decoding/drafters/test_inner_reviews.py
 lenience has no rule of its own at temperature 0 <-
-  test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p
+  test_proposals.py::test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p
 - sampling.greedy and self.greedy_target is not None
 + False and self.greedy_target is not None
 confidence is that of one-hot laws in greedy decoding <-
-  test_confidence_is_at_temperature_1_in_greedy_decoding_too
+  test_proposals.py::test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p
 - target.probs(*plain, alpha=self.alpha, sampled=plain)
 + block.pi if sampling.greedy else
 +   target.probs(*plain, alpha=self.alpha, sampled=plain)
 a fault inside a reviewed pair is not passed on <-
-  test_a_fault_of_a_nested_drafter_ends_its_row[reviewer]
+  ../test_faults.py::test_a_cascade_passes_a_fault_on
 - bad=carry["bad"]
 + bad=jnp.zeros_like(carry["bad"])
 
 === decoding/drafters/horizontal.py
-    decoding/drafters/test_exact.py::test_stated_laws[in a row, lenient-False]
-drafters in a row share their draws
+    decoding/drafters/test_proposals.py
+drafters in a row share their draws <-
+  test_exact_laws.py::test_stated_laws[in a row, lenient-False]
 - sampling_lib.fold_in(rngs, i)
 + rngs
-
-=== decoding/drafters/horizontal.py
-    decoding/drafters/test_decoding.py
 the second drafter does not see what the first wrote <-
-  test_what_the_verifier_itself_reviewed_is_always_accepted
+  test_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
 -       length + count,
 -         sampling_lib
 +       length,
 +         sampling_lib
-
-=== decoding/drafters/horizontal.py
-    decoding/drafters/test_inner_reviews.py
 a fault in a row of drafters is not passed on <-
-  test_a_fault_of_a_nested_drafter_ends_its_row[first in a row]
+  ../test_faults.py::test_a_cascade_passes_a_fault_on
 - part.bad
 + part.bad & False
 a drafter that stopped early leaves a gap <-
@@ -109,7 +94,7 @@ a drafter that stopped early leaves a gap <-
 - count += part.count
 + count += drafter.width
 behind a row of drafters there is no law <-
-  test_the_law_behind_a_row_is_its_last_drafters
+  test_the_law_after_a_row_is_its_last_drafters
 - bonus_law=bonus_law and is_last
 + bonus_law=False
 
@@ -126,13 +111,11 @@ padding stands between the source and the text <- test_worked_cases
 + source_len = jnp.int32(source.shape[0])
 
 === decoding/drafters/cascade.py
-    decoding/drafters/test_cascade.py::test_both_published_forms_of_k
-K is always read as increments
+    decoding/drafters/test_proposals.py
+K is always read as increments <-
+  test_cascade.py::test_both_published_forms_of_k
 - own = [b - a for a, b in zip([0, *own], own)]
 + own = list(own)
-
-=== decoding/drafters/cascade.py
-    decoding/drafters/test_inner_reviews.py
 a token comes from the reviewer in spite of lenience <-
   test_a_token_is_drawn_from_the_inner_target
 - targets.lossy

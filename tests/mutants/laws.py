@@ -15,7 +15,7 @@ OPT pays more for less variation <- test_worked_thresholds
 + return max_prob(q), max_prob(p) + alpha * tv
 OPT prices the unscaled pair <-
   test_opt_prices_the_sampled_pair |
-  decoding/test_paths.py::test_every_path_of_the_speculative_loop[one draft]
+  test_paths.py::test_speculative_paths[one draft]
 - tv = total_variation(*(sampled or (q, p)))
 -   return max_prob(q)
 + tv = total_variation(q, p)
@@ -23,6 +23,9 @@ OPT prices the unscaled pair <-
 typical acceptance keeps what is on the line <- test_strict_and_not_strict
 - _like(jnp.nextafter(bound, jnp.full_like(bound, 2)), p)
 + _like(bound, p)
+a tie defers <- test_target.py::test_position_rules_take_q_or_p
+- return left < right
++ return left <= right
 BiLD's NLL is that of the verifier's own choice <-
   test_nll_looks_at_the_drafters_first_best_token
 - token = numerics.first_argmax(q)
@@ -30,12 +33,6 @@ BiLD's NLL is that of the verifier's own choice <-
 the open end of a range is the other one <- test_ranges[lenient_cs_paper]
 - high_open=high_open, low_open=low_open
 + high_open=low_open, low_open=high_open
-
-=== decoding/deferral.py
-    decoding/test_target.py::test_ties_do_not_defer
-a tie defers
-- return left < right
-+ return left <= right
 
 === decoding/numerics.py
     decoding/test_numerics.py
@@ -74,11 +71,10 @@ confidences are those of the sampled pair <-
 Lossy as the table has it, with beta 1 <- test_lossy_is_the_law_of_the_heuristic
 - return kept + rejected * residual(p, q)
 + return jnp.maximum(kept, p)
-beta is not solved <- test_lossy_star_against_the_sorting_twin[float64]
+beta is not solved <- test_lossy_star_against_the_sorting_twin
 - _BETA_STEPS = 10
 + _BETA_STEPS = 1
-any function is a target <-
-  test_a_target_that_sums_to_1_13_is_refused_with_the_sum
+any function is a target <- test_what_is_no_distribution_is_refused_with_the_sum
 - if not abs(sums[worst] - 1) <= 1e-4:
 + if abs(sums[worst] - 1) > 0.5:
 the dropped mass is that of p <- test_token_rules
@@ -142,10 +138,10 @@ drafts behind a rejected one are accepted <-
   test_the_first_no_ends_token_verification
 - run = jnp.cumprod(accept, axis=1, dtype=jnp.int32)
 + run = accept.astype(jnp.int32)
-a draft of target probability 0 is accepted at u = 0 <- test_disjoint_supports
+a draft of target probability 0 is accepted at u = 0 <- test_edges
 - (u_accept * q_x < pi_x)
 + (u_accept * q_x <= pi_x)
-a threshold of 0 is met at u = 0 <- test_disjoint_supports
+a threshold of 0 is met at u = 0 <- test_edges
 - (u_accept < accept_prob)
 + (u_accept <= accept_prob)
 the block's residual is not scaled <- test_the_blocks_residual_is_scaled
@@ -157,7 +153,7 @@ a block's reach may grow again <- test_the_block_toys_thresholds
 a block's gain is read one position early <- test_the_blocks_residual_is_scaled
 - jnp.maximum(reach[:, :, None] * pi[:, 1:] - q[:, 1:], 0)
 + jnp.maximum(reach[:, :, None] * pi[:, :-1] - q[:, :-1], 0)
-the end of a short block is taken for its middle <- test_short_blocks
+the end of a short block is taken for its middle <- test_edges
 - jnp.where(index == count[:, None], reach, inner)
 + jnp.where(index == width, reach, inner)
 

@@ -4,28 +4,27 @@ from tests.mutants.records import records
 
 MUTANTS = records("""
 === decoding/review.py
-    decoding/test_paths.py::test_every_path_of_the_speculative_loop
-the bonus comes from p by default <- [token]
+    decoding/test_paths.py
+the bonus comes from p by default <- test_speculative_paths[token]
 - if target.uses_q and bonus == "verifier":
 + if target.uses_q:
-p stands one position behind q <- [lossless]
+p stands one position behind q <- test_speculative_paths[lossless]
 - p1, p = sampling.laws(logits)
 + p1, p = sampling.laws(jnp.roll(logits, 1, axis=1))
-the draw has the uniform of an acceptance <- [lossless]
+the draw has the uniform of an acceptance <- test_speculative_paths[lossless]
 - u_draw = sampling_lib.uniforms(sampling_lib.fold_in(rngs, DRAW_TAG), 1)
 + u_draw = sampling_lib.uniforms(sampling_lib.fold_in(rngs, ACCEPT_TAG), 1)
-the printed bonus stands behind a full block only <- [printed bonus, stop]
+a verifier's NaN goes unseen <-
+  test_faults.py::test_a_fault_ends_its_row[spec_decode-nan]
+- bad = ~sampling_lib.is_law(logits) | proposal.bad
++ bad = proposal.bad
+the printed bonus stands behind a full block only <-
+  test_speculative_paths[printed bonus, stop]
 - at_bonus = step == proposal.count[:, None]
 + at_bonus = step == width
 
-=== decoding/review.py
-    decoding/test_executions.py::test_a_row_that_meets_a_fault_ends_there
-a verifier's NaN goes unseen <- [spec_decode-nan]
-- bad = ~sampling_lib.is_law(logits) | proposal.bad
-+ bad = proposal.bad
-
 === decoding/executions/speculative.py
-    decoding/test_paths.py::test_every_path_of_the_speculative_loop[lossless]
+    decoding/test_paths.py::test_speculative_paths[lossless]
 every block has the same key
 - sampling_lib.fold_in(rngs, carry.stats.num_blocks)
 + sampling_lib.fold_in(rngs, 0 * carry.stats.num_blocks)
@@ -58,19 +57,17 @@ a row goes on when it is full <- test_cut
 + has_eos | (num > room)
 
 === decoding/executions/stepwise.py
-    decoding/test_paths.py::test_every_path_of_the_stepwise_loop[verifier]
-every step has the same key
+    decoding/test_paths.py
+every step has the same key <- test_stepwise_paths[verifier]
 - sampling_lib.fold_in(rngs, carry.length - 1)
 + sampling_lib.fold_in(rngs, 0 * carry.length)
-
-=== decoding/executions/stepwise.py
-    decoding/test_executions.py::test_a_row_that_meets_a_fault_ends_there
-a token that was never written counts as deferred <- [token_cascade_chow-nan]
+a token that was never written counts as deferred <-
+  test_faults.py::test_a_fault_ends_its_row[token_cascade_chow-nan]
 - deferred = step.deferred & (emitted > 0)
 + deferred = step.deferred
 
 === decoding/executions/sequential_cascade.py
-    decoding/test_executions.py
+    decoding/test_loops.py
 the asked verifier reads the last token only <-
   test_token_cascade_is_the_oracle_with_fewer_passes
 -     large, p_logits, passes = feeding.catch_up(
@@ -80,35 +77,35 @@ the asked verifier reads the last token only <-
 +       verifier,
 +       feeding.Fed(large.model, jnp.maximum(large.length, prefix.length - 1)),
 a fault of the asked verifier goes unseen <-
-  test_a_row_that_meets_a_fault_ends_there[token_cascade_chow-nan]
+  test_faults.py::test_a_fault_ends_its_row[token_cascade_chow-nan]
 -     bad |= deferred & ~sampling_lib.is_law(p_logits)
 
 === decoding/executions/sequence_cascade.py
-    decoding/test_paths.py::test_every_path_of_the_sequence_cascade
-the rewrite repeats the discarded draft's randomness <- [seq_cascade_chow]
+    decoding/test_paths.py
+the rewrite repeats the discarded draft's randomness <-
+  test_sequence_paths[seq_cascade_chow-0.93]
 - sampling_lib.fold_in(rngs, REWRITE_TAG)
 + rngs
-the mean score counts the limit, not the tokens <- [seq_cascade_chow_norm]
+the mean score counts the limit, not the tokens <-
+  test_sequence_paths[seq_cascade_chow_norm-0.6]
 - jnp.maximum(draft.lengths, 1).astype(score.dtype)
 + max_decode_len
-
-=== decoding/executions/sequence_cascade.py
-    decoding/test_executions.py::test_a_row_that_meets_a_fault_ends_there
-a faulty draft is silently written again <- [seq_cascade_chow-nan]
+a faulty draft is silently written again <-
+  test_faults.py::test_a_fault_ends_its_row[seq_cascade_chow-nan]
 - keep = (score >= settings.alpha) | is_bad
 + keep = score >= settings.alpha
 
 === decoding/executions/autoregressive.py
-    decoding/test_paths.py::test_every_path_of_the_sequence_cascade
-a sequence is scored by its sampled law <- [seq_cascade_chow]
+    decoding/test_paths.py::test_sequence_paths[seq_cascade_chow-0.93]
+a sequence is scored by its sampled law
 -     plain, _, token = sampling_lib.step(settings.
 +     _, plain, token = sampling_lib.step(settings.
-the score of an ended sequence goes on <- [seq_cascade_chow]
+the score of an ended sequence goes on
 - jnp.where(prefix.active, jnp.log(prob), 0).astype(score.dtype)
 + jnp.log(prob).astype(score.dtype)
 
 === decoding/executions/bild.py
-    decoding/test_executions.py
+    decoding/test_bild.py
 BiLD asks the drafter at once after a rollback <- test_bild_worked
 - asked = length == state.expected
 + asked = state.expected > 0
@@ -131,7 +128,7 @@ BiLD never falls back unless told to <- test_bild_defaults
 + jnp.float32(0.0)
 
 === decoding/feeding.py
-    decoding/drafters/test_feeding.py
+    decoding/test_feeding.py
 a rewind to more than is held counts as held <-
   test_a_rewind_holds_no_more_than_before
 -   length = jnp.minimum(state.length, length)
@@ -144,13 +141,13 @@ a row that lacks much loses the tokens to be read
 + jnp.minimum(missing - 1, wide)
 
 === decoding/tracing.py
-    decoding/test_paths.py::test_every_path_of_the_stepwise_loop
-a record trusts a law that was never asked for <- [token_cascade_chow]
+    decoding/test_paths.py::test_stepwise_paths[token_cascade_chow]
+a record trusts a law that was never asked for
 - jnp.where(known_q & known_p, numerics.total_variation(q, p), tv)
 + jnp.where(known_q, numerics.total_variation(q, p), tv)
 
 === decoding/executions/oracle_cascade.py
-    decoding/test_paths.py::test_every_path_of_the_stepwise_loop
+    decoding/test_paths.py::test_stepwise_paths
 a record's rule is that of the unscaled pair <- [oracle_cascade_opt]
 - draw, alpha=settings.alpha, sampled=(q, p)
 + draw, alpha=settings.alpha, sampled=None
@@ -168,25 +165,22 @@ a chosen target has the first one's properties
 + jnp.asarray(flags)[0]
 
 === decoding/methods.py
-    decoding/drafters/test_laws.py
+    decoding/drafters/test_sampled_laws.py
 lenience at the top level <- test_lossless_outer_law_is_the_verifiers[copies]
 - speculative, lossless, "CS Drafting"
 + speculative, defer_tokens(deferral.lenient_cs_paper), "CS Drafting"
+the default cascade reviews two tokens, whatever gamma <-
+  ../test_methods.py::test_the_default_cascade_reviews_gamma_tokens
+- matrix[0][0], matrix[-1][-1] = gamma, copied
++ matrix[-1][-1] = copied
 the smaller of two drafters reviews the larger <-
   test_three_models_cascade_has_the_composed_law
 - medium, small = models
 + small, medium = models
 
-=== decoding/methods.py
-    decoding/test_methods.py
-the default cascade reviews two tokens, whatever gamma <-
-  test_the_default_cascade_reviews_gamma_tokens_and_copies_two
-- matrix[0][0], matrix[-1][-1] = gamma, copied
-+ matrix[-1][-1] = copied
-
 === decoding/decoders.py
-    decoding/test_paths.py::test_every_path_of_the_speculative_loop
-the policies of draft length change places <- [stop before]
+    decoding/test_paths.py::test_speculative_paths[stop before]
+the policies of draft length change places
 - before_draw = self.draft_length == MAX_PROB
 + before_draw = self.draft_length == TOKEN_PROB
 """)

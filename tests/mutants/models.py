@@ -36,16 +36,14 @@ true and false are token ids
 + all(isinstance(value, int) for value in table)
 
 === models/t5/network.py
-    models/test_t5_lm.py::test_the_longest_row_sets_how_far_all_look
-the reach of a batch is that of its first row
+    models/test_network.py
+the reach of a batch is that of its first row <-
+  test_t5_lm.py::test_the_longest_row_sets_how_far_all_look
 - reach = jnp.max(start) + num_fed
 + reach = start[0] + num_fed
-
-=== models/t5/network.py
-    models/test_network.py::test_packed_rows_equal_t5x
-packed rows see each other's source
+packed rows see each other's source <- test_packed_rows_equal_t5x
 -       source_masks.append(_same(decoder_segment_ids, encoder_segment_ids))
-of several masks the last one counts
+of several masks the last one counts <- test_packed_rows_equal_t5x
 -     seen = seen & mask
 +     seen = mask
 

@@ -7,10 +7,12 @@
   + return left <= right              what stands there instead
 
 Both texts may begin and end inside a line; nothing may stand for the second.
-Behind the arrow stand a test or a case of the usual ones, or a test with its
-file, several with bars between; without an arrow it is all usual ones. At least
-one has to fail.
+After the arrow stand a test or a case of the usual ones, or a test with its
+file beside theirs, several with bars between; without an arrow it is all usual
+ones. At least one has to fail.
 """
+
+import posixpath
 
 
 def records(text: str) -> list[dict]:
@@ -44,7 +46,7 @@ def records(text: str) -> list[dict]:
 def _test(usual: str, test: str) -> str:
   """Returns the node id of a test that a record names."""
   if ".py" in test:
-    return f"tests/{test}"
+    return posixpath.normpath(f"tests/{posixpath.dirname(usual)}/{test}")
   if test and not test.startswith("["):
     return f"tests/{usual}::{test}"
   return f"tests/{usual}{test}"
