@@ -211,9 +211,10 @@ def sequence_index(tokens: np.ndarray, lengths: np.ndarray, vocab_size: int):
   return number + np.asarray(shorter, dtype=object)[lengths].astype(int)
 
 
-def counts(decoded, vocab_size: int, length: int) -> np.ndarray:
-  """Returns how often each sequence was written, in `chain_law`'s order."""
-  index = sequence_index(decoded.tokens, decoded.lengths, vocab_size)
+def counts(decoded, vocab_size: int, length: int, rows=slice(None)):
+  """Returns how often some rows wrote each sequence, in `chain_law`'s order."""
+  tokens, lengths = decoded.tokens[rows], decoded.lengths[rows]
+  index = sequence_index(tokens, lengths, vocab_size)
   size = sum(vocab_size**n for n in range(1, length + 1))
   return np.bincount(index, minlength=size)
 

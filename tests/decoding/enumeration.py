@@ -77,7 +77,7 @@ _residual = jax.jit(numerics.residual)
 _cut = jax.jit(emission.cut, static_argnums=3)
 
 
-def draft_count(pair, law: Laws, drafts, policy: DraftLength, q=None):
+def draft_count(pair, law: Laws, drafts, policy: DraftLength):
   """Returns [S, D], how many tokens of each draft are drafted.
 
   Args:
@@ -85,9 +85,8 @@ def draft_count(pair, law: Laws, drafts, policy: DraftLength, q=None):
     law: of each context.
     drafts: [D, G].
     policy: the draft length policy.
-    q: [S, V], the law that `token_prob` looks at; None for the sampled one.
   """
-  follow, q = pair.next_context(), law.q if q is None else q
+  follow = pair.next_context()
   context = np.arange(pair.num_contexts)[:, None] + 0 * drafts[None, :, 0]
   going = np.ones(context.shape, bool)
   count = np.zeros(context.shape, np.int32)
@@ -96,7 +95,7 @@ def draft_count(pair, law: Laws, drafts, policy: DraftLength, q=None):
       going = going & (law.q1.max(-1)[context] >= np.float32(policy.threshold))
     count += going
     if policy.policy == "token_prob":
-      going = going & (q[context, token] >= np.float32(policy.threshold))
+      going = going & (law.q[context, token] >= np.float32(policy.threshold))
     context = follow[context, token]
   return count
 

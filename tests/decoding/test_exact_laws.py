@@ -46,21 +46,19 @@ def alpha_grid(name: str, vocab_size: int) -> np.ndarray:
   return low + (high - low) * np.linspace(0.02, 0.98, 41)
 
 
-def laws_of(name, chain, alpha=None, target=None, **settings):
-  """Returns the `enumeration.Laws` of a row's target, or of another one.
+def laws_of(name, chain, alpha=None, **settings):
+  """Returns the `enumeration.Laws` of a row's target.
 
   Args:
     name: of the row.
     chain: a `toy.Pair`.
     alpha: None for `telling_alpha`.
-    target: None for the row's own.
     **settings: of the `Sampling`; temperature 1 unless told.
   """
   if alpha is None:
     alpha = telling_alpha(name, chain.vocab_size, chain.order)
   sampling = Sampling.create(**{"temperature": 1.0} | settings)
-  target = target or METHODS[name].target
-  return enumeration.laws(chain, target, alpha, sampling)
+  return enumeration.laws(chain, METHODS[name].target, alpha, sampling)
 
 
 @functools.cache

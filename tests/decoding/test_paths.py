@@ -115,8 +115,7 @@ def padded(rows, length):
 
 
 @pytest.mark.parametrize(
-  "case",
-  [*(pytest.param(v, id=k) for k, v in SPECULATIVE.items()), *NIGHTLY],
+  "case", [*(pytest.param(v, id=k) for k, v in SPECULATIVE.items()), *NIGHTLY]
 )
 def test_speculative_paths(case, monkeypatch):
   name, gamma, length, settings, temperature = case
@@ -172,6 +171,9 @@ def assert_tokens(got, wanted, length):
   assert np.all(got.bad_step == -1)
 
 
+RECORDED = "context", "known_q", "source", "block", "left", "right", "deferred"
+
+
 class Book:
   """What a path should leave in the counters and the trace."""
 
@@ -187,37 +189,33 @@ class Book:
   def keep(self, path) -> tuple[dict, dict]:
     """Returns (counters, trace) of one row."""
     gamma = self.block.drafts.shape[1]
-    stats = {
-      "drafted": 0,
-      "examined": 0,
-      "accepted": 0,
-      "deferred": 0,
-      "drafter_calls": 0,
-      "expected_acceptance": 0.0,
-      "accepted_at": np.zeros(gamma + 1, int),
-      "examined_by_position": np.zeros(gamma, int),
-      "accepted_by_position": np.zeros(gamma, int),
-    }
-    for field in ("num_blocks", "verifier_calls", "verifier_extends"):
-      stats[field] = len(path.rounds)
-    fields = ("source", "block", "left", "right", "deferred")
-    fields += ("context", "known_q")
-    records = {field: [] for field in fields}
+    cells, written = zip(*path.rounds)
+    # After a cut nothing is examined, accepted or emitted.
+    room = np.array([len(tokens) for tokens in written])
+    drafted, accepted = np.array([(x.count, x.accepted) for x in cells]).T
+    examined = np.minimum(np.minimum(accepted + 1, drafted), room)
+    accepted, num = np.minimum(accepted, room), len(cells)
+    overlap = self.overlap[[x.context for x in cells], [x.draft for x in cells]]
+    is_examined, is_accepted = (
+      np.arange(gamma) < x[:, None] for x in (examined, accepted)
+    )
+    records = {field: [] for field in RECORDED}
     for number, (cell, new) in enumerate(path.rounds):
-      # After a cut nothing is examined, accepted or emitted.
-      accepted = min(cell.accepted, len(new))
-      examined = min(cell.accepted + 1, cell.count, len(new))
-      stats["drafted"] += cell.count
-      stats["accepted"] += accepted
-      stats["examined"] += examined
-      stats["accepted_at"][accepted] += 1
-      stats["accepted_by_position"][:accepted] += 1
-      stats["examined_by_position"][:examined] += 1
-      overlap = self.overlap[cell.context, cell.draft, :examined]
-      stats["expected_acceptance"] += overlap.sum()
-      stats["drafter_calls"] += cell.count + self.feeds_last
       self._round(cell, new, number, records)
-    stats["deferred"] = sum(records["deferred"])
+    stats = {
+      **dict.fromkeys(
+        ("num_blocks", "verifier_calls", "verifier_extends"), num
+      ),
+      "drafted": drafted.sum(),
+      "examined": examined.sum(),
+      "accepted": accepted.sum(),
+      "deferred": sum(records["deferred"]),
+      "drafter_calls": drafted.sum() + num * self.feeds_last,
+      "expected_acceptance": overlap[:, :gamma][is_examined].sum(),
+      "accepted_at": np.bincount(accepted, minlength=gamma + 1),
+      "examined_by_position": is_examined.sum(0),
+      "accepted_by_position": is_accepted.sum(0),
+    }
     return stats, records
 
   def _round(self, cell, new, number, records):
@@ -233,16 +231,9 @@ class Book:
       else:
         known_sides = known
       left, right = (x[at] if known_sides else np.nan for x in self.sides)
-      record = {
-        "source": DRAFT if i < cell.accepted else last,
-        "context": here,
-        "known_q": known,
-        "block": number,
-        "left": left,
-        "right": right,
-        "deferred": bool(left < right),
-      }
-      for field, value in record.items():
+      source = DRAFT if i < cell.accepted else last
+      record = here, known, source, number, left, right, bool(left < right)
+      for field, value in zip(RECORDED, record):
         records[field].append(value)
       here = self.follow[here, token]
 

@@ -64,16 +64,9 @@ def assert_samples(
       keys=row_keys(seed, 0, index),
       **how,
     )
-    counts += np.stack(
-      [
-        toy.counts(
-          jax.tree.map(lambda x: x[kind == k], decoded),  # noqa: B023
-          models[1].vocab_size,
-          how["max_decode_len"],
-        )
-        for k in range(len(inputs))
-      ]
-    )
+    size = models[1].vocab_size, how["max_decode_len"]
+    kinds = range(len(inputs))
+    counts += np.stack([toy.counts(decoded, *size, kind == k) for k in kinds])
   for seen, law, wrong_laws in zip(counts, laws, mistakes):
     assert seen.sum() == ROWS
     assert toy.p_value(seen, law) > toy.LEVEL

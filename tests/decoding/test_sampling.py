@@ -86,26 +86,6 @@ def test_filters_in_float32_keep_the_same_tokens(settings):
   np.testing.assert_allclose(np.asarray(plain).sum(-1), 1, atol=1e-6)
 
 
-def test_top_k_keeps_exactly_k_and_the_lower_ids_of_a_tie():
-  logits = jnp.array([[1.0, 2, 2, 2, 0], [3, 3, 3, 3, 3], [5, 1, 2, 1, 1]])
-  mask = sampling_lib.top_k_mask(logits, 3)
-  np.testing.assert_array_equal(
-    mask, [[0, 1, 1, 1, 0], [1, 1, 1, 0, 0], [1, 1, 1, 0, 0]]
-  )
-
-
-@pytest.mark.parametrize(
-  ("top_p", "num"),
-  # .5 alone holds .5; a little more needs the second token, whole. Of the two
-  # at .125 the lower id goes first.
-  [(0.25, 1), (0.5, 1), (0.501, 2), (0.75, 2), (0.8, 3), (0.9, 4), (1.0, 4)],
-)
-def test_top_p_keeps_the_smallest_set_the_crossing_token_included(top_p, num):
-  p = jnp.array([0.5, 0.25, 0.125, 0.125])
-  mask = sampling_lib.top_p_mask(p, jnp.float32(top_p))
-  np.testing.assert_array_equal(mask, np.arange(4) < num)
-
-
 def test_greedy_is_one_hot_at_the_lowest_best_id():
   sampling = Sampling.create(1e-4)
   assert sampling.greedy

@@ -12,7 +12,6 @@ import pytest
 
 from speccascade.analysis import speedup
 from speccascade.decoding import deferral, target, theory
-from tests import toy
 from tests.decoding.test_target import lossy_beta
 
 V = 5
@@ -47,7 +46,6 @@ def triples(num=120, seed=0):
 
 TRUTH, Q, P = triples()
 TV = 0.5 * np.abs(Q - P).sum(-1)
-WORKED_Q, WORKED_P = toy.WORKED[1]
 thresholds_of = jax.jit(theory.block_thresholds)
 
 
@@ -94,12 +92,6 @@ def test_a_token_verified_step_draws_from_pi():
     close(theory.token_verified_law(q, pi), pi)
 
 
-def test_worked_step():
-  q, p = jnp.asarray(WORKED_Q), jnp.asarray(WORKED_P)
-  close(theory.rejection_probability(q, p), 0.3)
-  close(theory.accept_probability(q, p), [0.4, 1, 1, 1])
-
-
 # Lossy sampling.
 
 
@@ -144,23 +136,6 @@ def test_lossy_target_is_the_heuristics_law(alpha):
   assert np.all(np.asarray(law) <= P / (1 - alpha) + 1e-12)
   if alpha == 0:
     close(law, P)
-
-
-@pytest.mark.parametrize(
-  ("pair", "alpha", "beta", "want", "mass"),
-  [
-    (1, 0.4, 1.0, [0.33333, 0.35556, 0.23333, 0.07778], 1.13333),
-    (1, 0.4, 1.2, [1 / 3, 1 / 3, 1 / 4, 1 / 12], 1),
-    (2, 0.3, 1.1951219512, [0.1428571, 0.5857143, 0.2, 0.0714286], 1),
-  ],
-)
-def test_worked_lossy_laws(pair, alpha, beta, want, mass):
-  q, p = (jnp.asarray(x) for x in toy.WORKED[pair])
-  how = {"alpha": alpha, "beta": beta}
-  close(theory.lossy_law(q, p, **how), want, atol=5e-6)
-  close(theory.lossy_expression(q, p, **how).sum(), mass, atol=5e-6)
-  missed, gained = theory.lossy_masses(q, p, **how)
-  close(gained - missed, mass - 1, atol=5e-6)
 
 
 # Deferral.

@@ -143,12 +143,6 @@ def test_the_block_toys_thresholds(draft):
       assert call(block_verify, draft, TOY_Q, TOY_P, u, 0.5)[0] <= i
 
 
-def test_a_later_draft_rescues_an_earlier_one():
-  # Token by token A is refused by its own coin; AB passes as a block always.
-  assert call(token_verify, [0, 1], TOY_Q, TOY_P, [0.6, 0.0], 0.0)[0] == 0
-  assert call(block_verify, [0, 1], TOY_Q, TOY_P, [LAST, LAST], 0.0)[0] == 2
-
-
 def test_the_blocks_residual_is_scaled():
   # AA rejected after its first draft: the weights are max(0, p_1 pi - q) with
   # p_1 = .5, which is (0, 0): nothing; so tau = 1 cannot happen (h_1 = 0), and

@@ -63,17 +63,22 @@ def below(paths: dict, first: int) -> dict:
   return {p[1:]: cells for p, cells in paths.items() if p[0] == first}
 
 
-def shares(groups, tokens, vocab_size: int) -> np.ndarray:
-  """Returns [groups, V], the share of each token among a group's rows.
+def shares(known, tokens, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
+  """Returns ([K], [K, V]): what was drawn by rows that know the same.
+
+  The first row of each of the K groups, and the share of each token in it.
 
   Args:
-    groups: [N] int, the group of each row, numbered from 0.
+    known: [N, ...], what each row knows.
     tokens: [N] int.
     vocab_size: V.
   """
-  counts = np.zeros((groups.max() + 1, vocab_size))
-  np.add.at(counts, (groups, tokens), 1)
-  return counts / counts.sum(-1, keepdims=True)
+  _, first, groups = np.unique(
+    known, axis=0, return_index=True, return_inverse=True
+  )
+  counts = np.zeros((len(first), vocab_size))
+  np.add.at(counts, (groups.reshape(-1), tokens), 1)
+  return first, counts / counts.sum(-1, keepdims=True)
 
 
 def assert_drawn_from(tokens, q) -> int:
@@ -95,10 +100,7 @@ def assert_drawn_from(tokens, q) -> int:
   for i in range(width):
     laws = q[:, : i + 1].reshape(rows, -1).round(5)
     known = np.concatenate([tokens[:, :i], laws], axis=1)
-    _, first, groups = np.unique(
-      known, axis=0, return_index=True, return_inverse=True
-    )
-    drawn = shares(groups.reshape(-1), tokens[:, i], q.shape[2])
+    first, drawn = shares(known, tokens[:, i], q.shape[2])
     np.testing.assert_allclose(drawn, q[first, i], atol=1e-5)
     seen += len(drawn)
   return seen

@@ -3,11 +3,7 @@
 import jax.numpy as jnp
 import pytest
 
-from speccascade.decoding import (
-  MaxGramDrafter,
-  cascade_drafter,
-  verification,
-)
+from speccascade.decoding import MaxGramDrafter, cascade_drafter, verification
 from speccascade.decoding.drafters.cascade import increments
 from tests import toy
 from tests.decoding.drafters import models
