@@ -7,7 +7,7 @@ The error itself is checked to be small enough to tell the systems apart.
 import numpy as np
 import pytest
 
-from speccascade.analysis import ewif, simulate
+from speccascade.analysis import ewif, simulate, speedup
 
 NUM_BLOCKS = 100_000
 SIGMAS = 4.5
@@ -25,8 +25,9 @@ def assert_agrees(estimate, want):
 )
 def test_speculative(rate, k, c):
   rng = np.random.default_rng(3)
-  got = simulate.speculative(rng, rate, k, c, num_blocks=NUM_BLOCKS)
-  assert_agrees(got, ewif.speculative_ewif(rate, k, c))
+  rates, costs = np.full(k, rate), np.full(k, c)
+  got = simulate.horizontal(rng, rates, costs, num_blocks=NUM_BLOCKS)
+  assert_agrees(got, speedup.walltime_factor(rate, k, c))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_vertical(args):
   ("rates", "costs"),
   [
     ([0.8, 0.7, 0.6], [0.1, 0.05, 0.02]),
-    (ewif.expand([0.8, 0.75], [5, 8]), ewif.expand([0.022, 0.007], [5, 8])),
+    (np.repeat([0.8, 0.75], [5, 8]), np.repeat([0.022, 0.007], [5, 8])),
     ([0.3, 0.9], [0.0, 0.0]),
   ],
 )
@@ -69,8 +70,8 @@ def test_acceptance_by_position():
 
 def test_standard_error_shrinks_with_the_root():
   few, many = (
-    simulate.speculative(
-      np.random.default_rng(7), 0.7, 5, 0.1, num_blocks=blocks
+    simulate.horizontal(
+      np.random.default_rng(7), [0.7] * 5, [0.1] * 5, num_blocks=blocks
     ).standard_error
     for blocks in (2_000, 200_000)
   )

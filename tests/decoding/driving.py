@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding import draws
 from tests import toy
 from tests.decoding import enumeration
 
@@ -52,8 +52,8 @@ def run(decoder, models, tables, alpha, sampling, monkeypatch):
     stage = 1 if rewrite else 0
     return table[stage, key.rows, step, tag, :num]
 
-  monkeypatch.setattr(sampling_lib, "fold_in", fold_in)
-  monkeypatch.setattr(sampling_lib, "uniforms", uniforms)
+  monkeypatch.setattr(draws, "fold_in", fold_in)
+  monkeypatch.setattr(draws, "uniforms", uniforms)
   alpha = jnp.asarray(decoder.method.execution.host_alpha(alpha), jnp.float32)
   program, _ = decoder.program(sampling.greedy)
   threshold = jnp.asarray(decoder.draft_length.threshold, jnp.float32)

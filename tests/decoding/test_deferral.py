@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import deferral
-from speccascade.decoding.deferral import FINITE, RULES, rule
+from speccascade.decoding.deferral import RULES, rule
+from speccascade.decoding.interval import FINITE
 
 # Two worked pairs. Entropies: H(q1) 1.1421200, H(p1) 1.2798542; H(q2) is H(p1)
 # (the same numbers in another order), H(p2) .9142856. TV is .3 in both.

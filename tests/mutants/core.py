@@ -71,8 +71,8 @@ MUTANTS = [
   {
     "name": "p for pi",
     "file": _CORE + "target.py",
-    "old": "jnp.where(defers(left, right)[..., None], sampled[1], sampled[0])",
-    "new": "sampled[1]",
+    "old": "jnp.where(defer[..., None], p, q)",
+    "new": "p",
     "tests": [_TARGETS + "test_position_rules_take_q_or_p"],
   },
   {
@@ -85,8 +85,8 @@ MUTANTS = [
   {
     "name": "a token on the line is dropped",
     "file": _CORE + "target.py",
-    "old": "dropped = defers(left, right)",
-    "new": "dropped = ~defers(right, left)",
+    "old": "mix(defers(left, right), *sampled)",
+    "new": "mix(~defers(right, left), *sampled)",
     "tests": [_TARGETS + "test_token_rules"],
   },
   {
@@ -143,7 +143,7 @@ MUTANTS = [
   },
   {
     "name": "rounding draws the last token, mass or none",
-    "file": _CORE + "sampling.py",
+    "file": _CORE + "draws.py",
     "old": "last = jnp.max(jnp.where(mass, index, 0), axis=-1)",
     "new": "last = jnp.full_like(first, size - 1)",
     "tests": [_SAMPLING + "test_a_token_without_mass_is_never_drawn"],
@@ -151,15 +151,15 @@ MUTANTS = [
   {
     "name": "drafts are verified against unfiltered laws",
     "file": _AUTOREGRESSIVE,
-    "old": "      qs.append(q)\n",
-    "new": "      qs.append(q1)\n",
+    "old": "(token, q, q1, ~is_law(logits))",
+    "new": "(token, q1, q1, ~is_law(logits))",
     "tests": [_PATHS + "[lossless]"],
   },
   {
     "name": "weights are not normalised",
     "file": _CORE + "numerics.py",
-    "old": "weights / jnp.where(total > 0, total, 1), otherwise",
-    "new": "weights, otherwise",
+    "old": "ratio(weights, jnp.sum(weights, axis=-1, keepdims=True), ",
+    "new": "jnp.where(jnp.any(weights > 0, axis=-1, keepdims=True), weights, ",
     "tests": [_TESTS + "test_numerics.py::test_normalise"],
   },
   # Verifier steps.
@@ -215,53 +215,51 @@ MUTANTS = [
   {
     "name": "a block's reach may grow again",
     "file": _CORE + "verification.py",
-    "old": "now = jnp.minimum(1, before * ratio)",
-    "new": "now = before * ratio",
+    "old": "now = jnp.minimum(1, before * change)",
+    "new": "now = before * change",
     "tests": [_STEPS + "test_the_block_toys_thresholds"],
   },
   # The speculative loop.
   {
     "name": "the bonus comes from p by default",
     "file": _CORE + "review.py",
-    "old": 'if target.uses_q and bonus == "verifier":',
+    "old": 'if target.uses_q and settings.bonus == "verifier":',
     "new": "if target.uses_q:",
     "tests": [_PATHS + "[token]"],
   },
   {
     "name": "p stands one position behind q",
     "file": _CORE + "review.py",
-    "old": "p1, p = sampling.laws(logits)",
-    "new": "p1, p = sampling.laws(jnp.roll(logits, 1, axis=1))",
+    "old": "p1, p = settings.sampling.laws(logits)",
+    "new": "p1, p = settings.sampling.laws(jnp.roll(logits, 1, axis=1))",
     "tests": [_PATHS + "[lossless]"],
   },
   {
     "name": "every block has the same key",
     "file": _EXECUTIONS + "speculative.py",
-    "old": "sampling_lib.fold_in(rngs, carry.stats.num_blocks)",
-    "new": "sampling_lib.fold_in(rngs, 0 * carry.stats.num_blocks)",
+    "old": "draws.fold_in(rngs, carry.stats.num_blocks)",
+    "new": "draws.fold_in(rngs, 0 * carry.stats.num_blocks)",
     "tests": [_PATHS + "[lossless]"],
   },
   {
     "name": "the draw has the uniform of an acceptance",
     "file": _CORE + "review.py",
-    "old": "u_draw = sampling_lib.uniforms("
-    "sampling_lib.fold_in(rngs, DRAW_TAG), 1)",
-    "new": "u_draw = sampling_lib.uniforms("
-    "sampling_lib.fold_in(rngs, ACCEPT_TAG), 1)",
+    "old": "u_draw = draws.uniforms(draws.fold_in(rngs, draws.DRAW_TAG), 1)",
+    "new": "u_draw = draws.uniforms(draws.fold_in(rngs, draws.ACCEPT_TAG), 1)",
     "tests": [_PATHS + "[lossless]"],
   },
   {
     "name": "the drafter's cache keeps what was rejected",
     "file": _EXECUTIONS + "speculative.py",
-    "old": "models = (drafter.rewind(states[0], held), ",
-    "new": "models = (states[0], ",
+    "old": "models = (drafter.rewind(drafting, held), ",
+    "new": "models = (drafting, ",
     "tests": [_PATHS + "[lossless]"],
   },
   {
     "name": "the verifier's cache keeps what was rejected",
     "file": _EXECUTIONS + "speculative.py",
-    "old": "verifier.rewind(states[1], held))",
-    "new": "states[1])",
+    "old": "verifier.rewind(verifying, held))",
+    "new": "verifying)",
     "tests": [_PATHS + "[lossless]"],
   },
   {
@@ -288,7 +286,7 @@ MUTANTS = [
   {
     "name": "a verifier's NaN goes unseen",
     "file": _CORE + "review.py",
-    "old": "bad = ~sampling_lib.is_law(logits) | proposal.bad",
+    "old": "bad = ~is_law(logits) | proposal.bad",
     "new": "bad = proposal.bad",
     "tests": [
       _LOOPS + "test_a_row_that_meets_a_fault_ends_there[spec_decode-nan]"
@@ -312,33 +310,31 @@ MUTANTS = [
   {
     "name": "every step has the same key",
     "file": _EXECUTIONS + "stepwise.py",
-    "old": "sampling_lib.fold_in(rngs, carry.length - 1)",
-    "new": "sampling_lib.fold_in(rngs, 0 * carry.length)",
+    "old": "draws.fold_in(rngs, carry.length - 1)",
+    "new": "draws.fold_in(rngs, 0 * carry.length)",
     "tests": [_STEPWISE + "[verifier]"],
   },
   {
     "name": "the asked verifier reads the last token only",
     "file": _EXECUTIONS + "sequential_cascade.py",
-    "old": "    large, p_logits, passes = feeding.catch_up(\n"
-    "      verifier,\n      large,\n",
-    "new": "    large, p_logits, passes = feeding.catch_up(\n"
-    "      verifier,\n"
-    "      feeding.Fed(large.model, jnp.maximum(large.length,"
+    "old": "feeding.feed_to(\n      verifier,\n      large,\n",
+    "new": "feeding.feed_to(\n      verifier,\n"
+    "      large.replace(length=jnp.maximum(large.length,"
     " prefix.length - 1)),\n",
     "tests": [_LOOPS + "test_token_cascade_is_the_oracle_with_fewer_passes"],
   },
   {
     "name": "the rewrite repeats the discarded draft's randomness",
     "file": _EXECUTIONS + "sequence_cascade.py",
-    "old": "sampling_lib.fold_in(rngs, REWRITE_TAG)",
+    "old": "draws.fold_in(rngs, REWRITE_TAG)",
     "new": "rngs",
     "tests": [_SEQUENCE + "[seq_cascade_chow]"],
   },
   {
     "name": "a sequence is scored by its sampled law",
-    "file": _EXECUTIONS + "autoregressive.py",
-    "old": "    plain, _, token = sampling_lib.step(settings.",
-    "new": "    _, plain, token = sampling_lib.step(settings.",
+    "file": _EXECUTIONS + "one_model.py",
+    "old": "plain, _, token = settings.sampling.step(",
+    "new": "_, plain, token = settings.sampling.step(",
     "tests": [_SEQUENCE + "[seq_cascade_chow]"],
   },
   {

@@ -3,6 +3,7 @@
 _CORE = "speccascade/decoding/"
 _NUMERICS = _CORE + "numerics.py"
 _SAMPLING = _CORE + "sampling.py"
+_DRAWS = _CORE + "draws.py"
 _DEFERRAL = _CORE + "deferral.py"
 _TARGET = _CORE + "target.py"
 _REJECTION = _CORE + "verification.py"
@@ -19,8 +20,8 @@ MUTANTS = [
   {
     "name": "KL misses what only q has",
     "file": _NUMERICS,
-    "old": "jnp.where(p > 0, terms, q)",
-    "new": "jnp.where(p > 0, terms, 0)",
+    "old": "kl_div(p, q))",
+    "new": "jnp.where(p > 0, kl_div(p, q), 0))",
     "tests": [_PAIRS + "[kl-False]"],
   },
   {
@@ -32,28 +33,28 @@ MUTANTS = [
   },
   {
     "name": "uniforms have 14 bits",
-    "file": _SAMPLING,
+    "file": _DRAWS,
     "old": "((first ^ second) >> 9) |",
     "new": "((((first ^ second) >> 9) >> 9) << 9) |",
     "tests": [_LAWS + "test_uniforms_are_those_of_each_key"],
   },
   {
     "name": "a uniform is half of the hash",
-    "file": _SAMPLING,
+    "file": _DRAWS,
     "old": "((first ^ second) >> 9) |",
     "new": "(second >> 9) |",
     "tests": [_LAWS + "test_uniforms_are_those_of_each_key"],
   },
   {
     "name": "a round of the hash mixes in the wrong key word",
-    "file": _SAMPLING,
+    "file": _DRAWS,
     "old": "x = x + schedule[(i + 1) % 3]",
     "new": "x = x + schedule[(i + 2) % 3]",
     "tests": [_LAWS + "test_uniforms_are_those_of_each_key"],
   },
   {
     "name": "trials share the randomness of the next seed",
-    "file": _SAMPLING,
+    "file": _DRAWS,
     "old": "jax.random.fold_in("
     'jax.random.key(seed, impl="threefry2x32"), trial)',
     "new": 'jax.random.key(seed + trial, impl="threefry2x32")',
@@ -68,9 +69,9 @@ MUTANTS = [
   },
   {
     "name": "a draw forgets the blocks before its own",
-    "file": _SAMPLING,
-    "old": "      < block[..., None],",
-    "new": "      < block[..., None] - 1,",
+    "file": _DRAWS,
+    "old": "index < block[..., None]",
+    "new": "index < block[..., None] - 1",
     "tests": [_LAWS + "test_draw_inverts_the_cumulative_sum[700]"],
   },
   {
@@ -83,15 +84,17 @@ MUTANTS = [
   {
     "name": "BiLD's NLL is that of the verifier's own choice",
     "file": _DEFERRAL,
-    "old": "token = numerics.first_argmax(q)",
-    "new": "token = numerics.first_argmax(p)",
+    "old": "token = first_argmax(q)",
+    "new": "token = first_argmax(p)",
     "tests": [_RULES + "test_nll_looks_at_the_drafters_first_best_token"],
   },
   {
     "name": "the open end of a range is the other one",
-    "file": _DEFERRAL,
-    "old": "high_open=high_open, low_open=low_open",
-    "new": "high_open=low_open, low_open=high_open",
+    "file": _CORE + "interval.py",
+    "old": "if self.low_open else alpha >= low\n"
+    "    below = used < as_float32(high) if self.high_open",
+    "new": "if self.high_open else alpha >= low\n"
+    "    below = used < as_float32(high) if self.low_open",
     "tests": [_RULES + "test_ranges[lenient_cs_paper]"],
   },
   {
@@ -132,8 +135,8 @@ MUTANTS = [
   {
     "name": "a regret is measured from the plug-in's own estimate",
     "file": _THEORY,
-    "old": "best = optimal_deferral(*given, **price_of)",
-    "new": "best = plug_in_deferral(q, p, **price_of)",
+    "old": "best = optimal_deferral(truth, q, p, **costs)",
+    "new": "best = plug_in_deferral(q, p, **costs)",
     "tests": [_LEMMAS + "test_regret_bound_is_tight"],
   },
 ]

@@ -25,15 +25,15 @@ MUTANTS = [
   {
     "name": "a lenient token is said to be the reviewer's",
     "file": _REVIEWED,
-    "old": 'emission.write_block(carry["q"], block.pi, at - length)',
-    "new": 'emission.write_block(carry["q"], block.p, at - length)',
+    "old": "drafts = (block.pi, confidence, bad)",
+    "new": "drafts = (block.p, confidence, bad)",
     "tests": [f"{_EXACT}[lenient-False]"],
   },
   {
     "name": "laws stand one row too far",
     "file": _REVIEWED,
-    "old": 'emission.write_block(carry["q"], block.pi, at - length)',
-    "new": 'emission.write_block(carry["q"], block.pi, at - length + 1)',
+    "old": 'emission.write_block(carry["drafts"], drafts, count)',
+    "new": 'emission.write_block(carry["drafts"], drafts, count + 1)',
     "tests": [f"{_EXACT}[lossless-False]"],
   },
   {
@@ -47,15 +47,14 @@ MUTANTS = [
     "name": "lenience at the top level",
     "file": _METHODS,
     "old": 'speculative, lossless, "CS Drafting"',
-    "new": "speculative, defer_tokens(deferral.lenient_cs_paper),"
-    ' "CS Drafting"',
+    "new": 'speculative, defer_tokens(lenient_cs_paper), "CS Drafting"',
     "tests": [f"{_LAWS}test_lossless_outer_law_is_the_verifiers[copies]"],
   },
   {
     "name": "the reviewer's cache keeps what was rejected",
     "file": _REVIEWED,
-    "old": "feeding.rewind(self.reviewer, states[1], held)",
-    "new": "states[1]",
+    "old": '"state": self.rewind(state, length + total - 1)',
+    "new": '"state": (self.rewind(state, length + total - 1)[0], reviewing)',
     "tests": [
       f"{_DECODING}test_what_the_verifier_itself_reviewed_is_always_accepted"
     ],
@@ -63,8 +62,8 @@ MUTANTS = [
   {
     "name": "the inner drafter's cache keeps what was rejected",
     "file": _REVIEWED,
-    "old": '"drafter": self.drafter.rewind(states[0], held)',
-    "new": '"drafter": states[0]',
+    "old": '"state": self.rewind(state, length + total - 1)',
+    "new": '"state": (drafting, self.rewind(state, length + total - 1)[1])',
     "tests": [
       f"{_DECODING}test_drafts_of_the_reviewers_twin_are_never_cut",
       f"{_EXACT}[three models-False]",
@@ -73,8 +72,8 @@ MUTANTS = [
   {
     "name": "the outer loop does not rewind the reviewer",
     "file": _REVIEWED,
-    "old": "      feeding.rewind(self.reviewer, state.reviewer, length),",
-    "new": "      state.reviewer,",
+    "old": "      self.reviewer.rewind(state[1], length),",
+    "new": "      state[1],",
     "tests": [
       f"{_DECODING}test_what_the_verifier_itself_reviewed_is_always_accepted"
     ],
@@ -82,8 +81,8 @@ MUTANTS = [
   {
     "name": "what a proposal cut stays in the caches",
     "file": _REVIEWED,
-    "old": "return self.rewind(state, length + self.width), Proposal(",
-    "new": "return state, Proposal(",
+    "old": 'return self.rewind(carry["state"], length + self.width), Proposal(',
+    "new": 'return carry["state"], Proposal(',
     "tests": [
       f"{_DECODING}test_what_the_verifier_itself_reviewed_is_always_accepted"
     ],
@@ -91,22 +90,22 @@ MUTANTS = [
   {
     "name": "discarded draws are used again",
     "file": _REVIEWED,
-    "old": 'sampling_lib.fold_in(rngs, carry["round"])',
+    "old": 'draws.fold_in(rngs, carry["round"])',
     "new": "rngs",
     "tests": [f"{_LAWS}test_stated_laws_fit_the_draws[token]"],
   },
   {
     "name": "drafters in a row share their draws",
     "file": _HORIZONTAL,
-    "old": "sampling_lib.fold_in(rngs, i)",
+    "old": "draws.fold_in(rngs, i)",
     "new": "rngs",
     "tests": [f"{_EXACT}[in a row, lenient-False]"],
   },
   {
     "name": "the second drafter does not see what the first wrote",
     "file": _HORIZONTAL,
-    "old": "      length + count,\n        sampling_lib",
-    "new": "      length,\n        sampling_lib",
+    "old": "      length + count,\n        draws",
+    "new": "      length,\n        draws",
     "tests": [
       f"{_DECODING}test_what_the_verifier_itself_reviewed_is_always_accepted"
     ],
@@ -124,7 +123,7 @@ MUTANTS = [
   {
     "name": "confidence at the sampling temperature",
     "file": _REVIEWED,
-    "old": "target.probs(*plain, alpha=self.alpha, sampled=plain)",
+    "old": "self.target.probs(*plain, alpha=self.alpha)",
     "new": "block.pi",
     "tests": [f"{_LAWS}test_three_models_cascade_has_the_composed_law"],
   },
@@ -138,15 +137,15 @@ MUTANTS = [
   {
     "name": "the last token is part of the text searched",
     "file": _MAX_GRAM,
-    "old": "following(text, source_len + length - 1, tokens",
-    "new": "following(text, source_len + length, tokens",
+    "old": "text, source_len + length - 1, tokens",
+    "new": "text, source_len + length, tokens",
     "tests": [_TESTS + "test_max_gram.py::test_equals_brute_force"],
   },
   {
     "name": "K is always read as increments",
     "file": _CASCADE,
-    "old": "own = [b - a for a, b in zip([0, *own], own)]",
-    "new": "own = list(own)",
+    "old": "added = [b - a for a, b in zip([0, *added], added)]",
+    "new": "added = list(added)",
     "tests": [_TESTS + "test_cascade.py::test_both_published_forms_of_k"],
   },
   {
@@ -176,9 +175,9 @@ MUTANTS = [
   {
     "name": "confidence is that of one-hot laws in greedy decoding",
     "file": _REVIEWED,
-    "old": "target.probs(*plain, alpha=self.alpha, sampled=plain)",
+    "old": "self.target.probs(*plain, alpha=self.alpha)",
     "new": "block.pi if sampling.greedy else"
-    " target.probs(*plain, alpha=self.alpha, sampled=plain)",
+    " self.target.probs(*plain, alpha=self.alpha)",
     "tests": [
       f"{_INNER}test_confidence_is_at_temperature_1_in_greedy_decoding_too"
     ],
@@ -193,8 +192,8 @@ MUTANTS = [
   {
     "name": "a fault inside a reviewed pair is not passed on",
     "file": _REVIEWED,
-    "old": 'bad=carry["bad"]',
-    "new": 'bad=jnp.zeros_like(carry["bad"])',
+    "old": "bad=bad & in_use",
+    "new": "bad=jnp.zeros_like(bad)",
     "tests": [
       f"{_INNER}test_a_fault_of_a_nested_drafter_ends_its_row[reviewer]"
     ],
@@ -233,7 +232,7 @@ MUTANTS = [
   {
     "name": "the printed bonus stands behind a full block only",
     "file": _REVIEW,
-    "old": "at_bonus = step == proposal.count[:, None]",
+    "old": "at_bonus = step == count",
     "new": "at_bonus = step == width",
     "tests": [_PATHS + "[printed bonus, stop]"],
   },
@@ -254,8 +253,8 @@ MUTANTS = [
   {
     "name": "the policies of draft length change places",
     "file": _DECODERS,
-    "old": "before_draw = self.draft_length == MAX_PROB",
-    "new": "before_draw = self.draft_length == TOKEN_PROB",
+    "old": "before_draw=policy == MAX_PROB",
+    "new": "before_draw=policy == TOKEN_PROB",
     "tests": [_PATHS + "[stop before]"],
   },
   {

@@ -11,7 +11,7 @@ second time. In place of a key a row carries its number and the path of the
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import sampling
+from speccascade.decoding import draws
 from speccascade.models.markov_lm import MarkovLM
 
 _BASE = 8  # data folded in are below 7, so that paths do not collide
@@ -51,8 +51,8 @@ class Digits:
 
   def patch(self, monkeypatch):
     """Replaces the randomness of the core; trace afresh under it."""
-    monkeypatch.setattr(sampling, "fold_in", self._fold_in)
-    monkeypatch.setattr(sampling, "uniforms", self._uniforms)
+    monkeypatch.setattr(draws, "fold_in", self._fold_in)
+    monkeypatch.setattr(draws, "uniforms", self._uniforms)
 
   def _fold_in(self, keys, data):
     code = keys[:, 1] * _BASE + jnp.asarray(data, jnp.int32) + 1

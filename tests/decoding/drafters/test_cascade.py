@@ -68,7 +68,7 @@ def test_levels_nest_drafters():
   assert inner.drafter.width == 6
   assert float(outer.alpha) == 0.75
   # The medium one, the small one under it, and the small one in the row.
-  assert drafter.num_models == 3
+  assert len(drafter.models) == 3
   assert not drafter.has_confidence
   assert cascade_drafter((small,), None, [[4]]).width == 4
   assert isinstance(

@@ -17,7 +17,9 @@ from speccascade.decoding import (
   VerticalDrafter,
 )
 from speccascade.decoding import target as targets
-from speccascade.decoding.review import review
+from speccascade.decoding.emission import Prefix
+from speccascade.decoding.execution import BlockSettings
+from speccascade.decoding.review import draft, score, verify
 from tests.decoding.drafters import exact
 
 DRAFT, ACCEPT, DRAW = range(3)  # tags of a round
@@ -171,22 +173,13 @@ def test_outer_review_gives_the_verifiers_law(name, monkeypatch):
   @jax.jit
   def one_round(drafter, verifier, keys):
     tokens, length, inputs = start(drafter, digits)
-    states = (
-      drafter.prefill(inputs, capacity=10),
-      verifier.prefill(inputs, capacity=10),
-    )
-    return review(
-      drafter,
-      verifier,
-      states,
-      tokens,
-      length,
-      length > 0,
-      keys,
-      target=targets.lossless,
-      alpha=0.0,
-      sampling=SAMPLING,
-    )[1]
+    prefix = Prefix(tokens, length, length > 0)
+    settings = BlockSettings(sampling=SAMPLING, target=targets.lossless)
+    state = drafter.prefill(inputs, capacity=10)
+    _, proposal = draft(drafter, state, prefix, keys, settings)
+    state = verifier.prefill(inputs, capacity=10)
+    _, logits = score(verifier, state, prefix, proposal)
+    return verify(proposal, logits, keys, settings)
 
   block = one_round(drafter, LARGE, digits.keys())
   new, accepted = np.asarray(block.new), np.asarray(block.verdict.num_accepted)

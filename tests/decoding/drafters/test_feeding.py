@@ -37,7 +37,7 @@ def test_rows_are_fed_apart_whatever_they_lack():
     state, out = lm.extend(state, tokens[:, t : t + 1], one)
     expected.append(np.asarray(out.logits[:, 0]))
   expected = np.stack(expected, 1)
-  fed = feeding.start(lm, models.sources(6), capacity=25)
+  fed = lm.prefill(models.sources(6), capacity=25)
   for upto, passes in (
     # In one narrow pass, or not at all.
     ([3, 2, 0, 1, 3, 2], [1, 1, 0, 1, 1, 1]),
@@ -62,7 +62,7 @@ def test_rows_are_fed_apart_whatever_they_lack():
 
 def test_rows_that_need_nothing_get_zeros():
   lm = models.AuditedLM(models.tables(0, 6, 5))
-  fed = feeding.start(lm, models.sources(6), capacity=9)
+  fed = lm.prefill(models.sources(6), capacity=9)
   tokens = jnp.ones((6, 9), jnp.int32)
   upto = jnp.asarray([2, 0, 2, 0, 0, 0], jnp.int32)
   _, logits, passes = feed_to(lm, fed, tokens, upto, READ, NARROW)
@@ -74,15 +74,13 @@ def test_rows_that_need_nothing_get_zeros():
 def test_a_rewind_holds_no_more_than_before():
   lm = models.AuditedLM(models.tables(0, 2, 5))
   tokens = jnp.asarray([[0, 2, 3, 4, 2, 3]] * 2, jnp.int32)
-  fed = feeding.start(lm, models.sources(2), capacity=9)
-  fed, _, _ = feeding.catch_up(
-    lm, fed, tokens, jnp.asarray([2, 5], jnp.int32), width=5
-  )
-  fed = feeding.rewind(lm, fed, jnp.asarray([4, 4], jnp.int32))
+  fed = lm.prefill(models.sources(2), capacity=9)
+  fed, _, _ = feed_to(lm, fed, tokens, jnp.asarray([2, 5], jnp.int32), 1, 5)
+  fed = lm.rewind(fed, jnp.asarray([4, 4], jnp.int32))
   assert fed.length.tolist() == [2, 4]
-  _, logits, passes = feeding.catch_up(
-    lm, fed, tokens, jnp.asarray([5, 5], jnp.int32), width=5
+  _, logits, passes = feed_to(
+    lm, fed, tokens, jnp.asarray([5, 5], jnp.int32), 1, 5
   )
   assert passes.tolist() == [1, 1]
   # Behind 4 2 (a chain of order 2), whatever was held before.
-  np.testing.assert_allclose(logits, lm.table[:, 4, 2])
+  np.testing.assert_allclose(logits[:, 0], lm.table[:, 4, 2])
