@@ -144,11 +144,7 @@ def horizontal_gradient(rates, costs) -> np.ndarray:
   """Returns [G], the derivative of `horizontal_ewif` by each position's rate.
 
   It falls from each position to the next where the rates do not rise, so the
-  better draft belongs at the front.
-
-  Args:
-    rates: as in `horizontal_ewif`.
-    costs: as there.
+  better draft belongs at the front. Arguments as in `horizontal_ewif`.
 
   Source: Chen et al., Corollary 4.6. That it falls is proved for non-rising
   rates only: with A = 1 + a_{l+2} (1 + a_{l+3} (...)) <= 1 / (1 - a_{l+1}),

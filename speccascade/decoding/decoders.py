@@ -153,7 +153,7 @@ class Decoder:
     members = family(method, greedy) if self.shared else [method]
     static = dataclasses.replace(
       self,
-      method=dataclasses.replace(members[0], label="", greedy_only=False),
+      method=members[0],
       gamma=self.gamma if method.has_blocks else 1,
       draft_length=DraftLength(self.draft_length.policy),
       shared=False,
@@ -200,10 +200,9 @@ class Decoder:
         f"{method.label} is defined at temperature 0 only; temperature is"
         f" {float(sampling.temperature):g}"
       )
-    reads_confidence = method.target is not None and (
-      method.target.needs_confidence
-    )
-    if reads_confidence and not getattr(drafter, "has_confidence", True):
+    has_confidence = getattr(drafter, "has_confidence", True)
+    target = method.target
+    if target is not None and target.needs_confidence and not has_confidence:
       raise ValueError(
         f"{method.label} reads the drafter's confidence, and a"
         f" {type(drafter).__name__} has none (its proposals are one-hot); use"
