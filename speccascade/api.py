@@ -289,10 +289,10 @@ class Pair:
 
   def _check(self, point: Point):
     """Raises PairError where the pair lacks what a method needs."""
-    spec = point.spec
+    execution = point.spec.execution
     for role, needed, has in (
-      ("drafter", spec.needs_drafter, self.models.drafter_lm is not None),
-      ("verifier", spec.needs_verifier, self.models.verifier is not None),
+      ("drafter", execution.needs_drafter, self.models.drafter_lm is not None),
+      ("verifier", execution.needs_verifier, self.models.verifier is not None),
     ):
       if needed and not has:
         raise PairError(

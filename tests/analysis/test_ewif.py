@@ -50,7 +50,7 @@ GOLDENS = [
   (ewif.pgf_derivative, (0.7, 5, 1), 2.94117, 1e-5),
   (ewif.vertical_ewif, (*VERTICAL, 0), 3.3108472, 1e-7),
   (ewif.vertical_ewif, (*VERTICAL, 0.001), 3.1784, 1e-4),
-  (ewif.speculative_ewif, (0.8, 5, 0.04), 3.0744, 1e-4),
+  (speedup.walltime_factor, (0.8, 5, 0.04), 3.0744, 1e-4),
   (ewif.vertical_ewif, (0.8, 0.75, 5, 3, 0.04, 0.02), 3.1174, 1e-4),
   # 1 + .8 + .8*.7 + .8*.7*.6 = 2.696 tokens at cost 1.17
   (ewif.horizontal_ewif, HORIZONTAL, 2.696 / 1.17, 1e-12),
@@ -82,7 +82,7 @@ def test_mean_is_the_derivative_at_1(k):
   )
   np.testing.assert_allclose(ewif.pgf(GRID, k, 1), 1)
   np.testing.assert_allclose(
-    ewif.speculative_ewif(GRID, k, 0.04),
+    speedup.walltime_factor(GRID, k, 0.04),
     ewif.pgf_derivative(GRID, k, 1) / (0.04 * k + 1),
   )
 
@@ -124,7 +124,7 @@ def test_corollary_4_4_in_walltime(k, n):
   # At c2 = 0 the vertical cascade beats n drafts of the middle model.
   outer, inner = GRID[:, None], GRID[None]
   vertical = ewif.vertical_ewif(outer, inner, k, n, 0.05, 0)
-  speculative = ewif.speculative_ewif(outer, n, 0.05)
+  speculative = speedup.walltime_factor(outer, n, 0.05)
   assert np.all(vertical >= speculative - 1e-14)
   # Below, the gain (about outer^(n+1) inner) drowns in rounding.
   assert np.all((vertical > speculative)[GRID >= 0.1])
@@ -133,7 +133,7 @@ def test_corollary_4_4_in_walltime(k, n):
 def test_horizontal_with_one_draft_is_speculative():
   for rate, k in [(0.0, 3), (0.6, 4), (1.0, 2)]:
     got = ewif.horizontal_ewif(np.full(k, rate), np.full(k, 0.1))
-    assert got == pytest.approx(ewif.speculative_ewif(rate, k, 0.1))
+    assert got == pytest.approx(speedup.walltime_factor(rate, k, 0.1))
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
@@ -163,7 +163,7 @@ def test_corollary_4_6():
 
 def test_acceptance_by_position():
   np.testing.assert_allclose(
-    ewif.acceptance_by_position(ewif.expand([0.8, 0.5], [2, 2])),
+    ewif.acceptance_by_position(np.repeat([0.8, 0.5], [2, 2])),
     [0.8, 0.64, 0.32, 0.16],
   )
 

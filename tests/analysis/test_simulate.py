@@ -7,21 +7,23 @@ The error itself is checked to be small enough to tell the systems apart.
 import numpy as np
 import pytest
 
-from speccascade.analysis import ewif, simulate
+from speccascade.analysis import ewif, simulate, speedup
 
 NUM_BLOCKS = 100_000
 SIGMAS = 4.5
 
 
+def assert_agrees(estimate, want):
+  mean, error = estimate
+  assert error < 0.015
+  assert abs(mean - want) <= SIGMAS * error + 1e-12
+
+
 BLOCKS_OF_5_AND_8 = (
-  ewif.expand([0.8, 0.75], [5, 8]),
-  ewif.expand([0.022, 0.007], [5, 8]),
+  np.repeat([0.8, 0.75], [5, 8]),
+  np.repeat([0.022, 0.007], [5, 8]),
 )
 CASES = {
-  "speculative": (
-    *((0.8, 10, 0.0), (0.65, 9, 77 / 11300)),
-    *((0.3, 4, 0.1), (1.0, 3, 0.2)),
-  ),
   "vertical": (
     *((0.8, 0.2, 10, 5, 0.04, 0.0), (0.8, 0.75, 5, 3, 0.04, 0.02)),
     *((0.5, 0.9, 2, 2, 0.1, 0.01), (1.0, 0.4, 3, 2, 0.1, 0.0)),
@@ -40,10 +42,18 @@ CASES = {
 )
 def test_simulation_and_formula_agree(kind, number):
   rng, args = np.random.default_rng(3), CASES[kind][number]
-  mean, error = getattr(simulate, kind)(rng, *args, num_blocks=NUM_BLOCKS)
-  want = getattr(ewif, f"{kind}_ewif")(*args)
-  assert error < 0.015
-  assert abs(mean - want) <= SIGMAS * error + 1e-12
+  got = getattr(simulate, kind)(rng, *args, num_blocks=NUM_BLOCKS)
+  assert_agrees(got, getattr(ewif, f"{kind}_ewif")(*args))
+
+
+@pytest.mark.parametrize(
+  ("rate", "k", "c"),
+  [(0.8, 10, 0.0), (0.65, 9, 77 / 11300), (0.3, 4, 0.1), (1.0, 3, 0.2)],
+)
+def test_one_drafter(rate, k, c):
+  rng, rates, costs = np.random.default_rng(3), np.full(k, rate), np.full(k, c)
+  got = simulate.horizontal(rng, rates, costs, num_blocks=NUM_BLOCKS)
+  assert_agrees(got, speedup.walltime_factor(rate, k, c))
 
 
 def test_acceptance_by_position():
@@ -57,8 +67,8 @@ def test_acceptance_by_position():
 
 def test_standard_error_shrinks_with_the_root():
   few, many = (
-    simulate.speculative(
-      np.random.default_rng(7), 0.7, 5, 0.1, num_blocks=blocks
+    simulate.horizontal(
+      np.random.default_rng(7), [0.7] * 5, [0.1] * 5, num_blocks=blocks
     ).standard_error
     for blocks in (2_000, 200_000)
   )

@@ -97,7 +97,7 @@ def row_of(study, point, good) -> results.ResultRow:
     num_examples=len(study.examples),
     num_tokens=100,
     num_blocks=100 // good,
-    calls_by_model=(8,) * study.pair.composed.num_models,
+    calls_by_model=(8,) * len(study.pair.composed.models),
     verifier_calls=100 // good,
     verifier_extends=100 // good,
     expected_acceptance=0.0,

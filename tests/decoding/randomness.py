@@ -7,7 +7,7 @@ loops, whose round is not known when they are traced.
 
 import jax.numpy as jnp
 
-from speccascade.decoding import sampling
+from speccascade.decoding import draws
 
 BASE = 8
 MOST = BASE - 2  # what is folded in is 0 to 5; anything above stands as this
@@ -42,5 +42,5 @@ def choose(monkeypatch, read):
   def uniforms(keys, num):
     return read(keys[:, 0], keys[:, 1], num)
 
-  monkeypatch.setattr(sampling, "fold_in", fold_in)
-  monkeypatch.setattr(sampling, "uniforms", uniforms)
+  monkeypatch.setattr(draws, "fold_in", fold_in)
+  monkeypatch.setattr(draws, "uniforms", uniforms)

@@ -98,10 +98,3 @@ def test_normalise():
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_narrow_floats_are_widened(dtype):
   assert numerics.at_least_float32(jnp.ones(3, dtype)).dtype == jnp.float32
-
-
-def test_xlogy():
-  x, y = jnp.array([0.0, 0.0, 2.0]), jnp.array([0.0, jnp.inf, 3.0])
-  np.testing.assert_allclose(
-    numerics.xlogy(x, y), [0, 0, 2 * np.log(3)], rtol=1e-6
-  )

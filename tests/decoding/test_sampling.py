@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from scipy import special
 
+from speccascade.decoding import draws
 from speccascade.decoding import sampling as sampling_lib
-from speccascade.decoding.sampling import Sampling, draw
+from speccascade.decoding.draws import draw
+from speccascade.decoding.sampling import Sampling
 
 LAST = np.float32(1 - 2**-24)  # above every float32 uniform
 TOP_UNIFORM = np.float32(1 - 2**-23)
@@ -171,25 +173,25 @@ def test_the_ends_of_a_uniform(size, mass):
 
 
 def test_a_rows_key_is_that_of_its_example():
-  whole = sampling_lib.row_keys(3, 1, jnp.arange(6))
-  part = sampling_lib.row_keys(3, 1, jnp.array([4, 2]))
+  whole = draws.row_keys(3, 1, jnp.arange(6))
+  part = draws.row_keys(3, 1, jnp.array([4, 2]))
   data = jax.random.key_data
   np.testing.assert_array_equal(data(whole)[jnp.array([4, 2])], data(part))
   assert "fry" in str(whole.dtype)
   for seed_and_trial in ((3, 2), (4, 1), (2, 2), (4, 0)):
-    other = sampling_lib.row_keys(*seed_and_trial, jnp.arange(6))
+    other = draws.row_keys(*seed_and_trial, jnp.arange(6))
     assert not np.array_equal(data(whole), data(other))
 
 
 def test_uniforms_are_those_of_each_key():
-  keys = sampling_lib.row_keys(0, 0, jnp.arange(5))
-  u = sampling_lib.uniforms(keys, 3)
+  keys = draws.row_keys(0, 0, jnp.arange(5))
+  u = draws.uniforms(keys, 3)
   assert u.shape == (5, 3)
   assert u.dtype == jnp.float32
-  np.testing.assert_array_equal(u[3:], sampling_lib.uniforms(keys[3:], 3))
+  np.testing.assert_array_equal(u[3:], draws.uniforms(keys[3:], 3))
   # Bit for bit JAX's own: 23 bits, of which a tail hangs on the lowest.
   np.testing.assert_array_equal(u, [jax.random.uniform(k, (3,)) for k in keys])
-  folded = sampling_lib.fold_in(keys, jnp.arange(5))
+  folded = draws.fold_in(keys, jnp.arange(5))
   want = jnp.stack([jax.random.fold_in(k, i) for i, k in enumerate(keys)])
   np.testing.assert_array_equal(*map(jax.random.key_data, (folded, want)))
 

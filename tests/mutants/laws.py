@@ -28,11 +28,8 @@ a tie defers <- test_target.py::test_position_rules_take_q_or_p
 + return left <= right
 BiLD's NLL is that of the verifier's own choice <-
   test_nll_looks_at_the_drafters_first_best_token
-- token = numerics.first_argmax(q)
-+ token = numerics.first_argmax(p)
-the open end of a range is the other one <- test_ranges[lenient_cs_paper]
-- high_open=high_open, low_open=low_open
-+ high_open=low_open, low_open=high_open
+- token = first_argmax(q)
++ token = first_argmax(p)
 
 === decoding/numerics.py
     decoding/test_numerics.py
@@ -44,11 +41,11 @@ an arg-max takes the last of a tie <-
 - jnp.min(jnp.where(is_max, index, size - 1), axis=-1)
 + jnp.max(jnp.where(is_max, index, 0), axis=-1)
 weights are not normalised <- test_normalise
-- weights / jnp.where(total > 0, total, 1), otherwise
-+ weights, otherwise
+- ratio(weights, jnp.sum(weights, axis=-1, keepdims=True)
++ jnp.where(jnp.any(weights > 0, axis=-1, keepdims=True), weights
 KL misses what only q has <- test_pairs[kl-False]
-- jnp.where(p > 0, terms, q)
-+ jnp.where(p > 0, terms, 0)
+- kl_div(p, q))
++ jnp.where(p > 0, kl_div(p, q), 0))
 laws are made in half precision <- test_narrow_floats_are_widened
 - .bits >= 32 else
 + .bits >= 16 else
@@ -56,11 +53,11 @@ laws are made in half precision <- test_narrow_floats_are_widened
 === decoding/target.py
     decoding/test_target.py
 p for pi <- test_position_rules_take_q_or_p
-- jnp.where(defers(left, right)[..., None], sampled[1], sampled[0])
-+ sampled[1]
+- jnp.where(defer[..., None], p, q)
++ p
 a token on the line is dropped <- test_worked_targets
-- dropped = defers(left, right)
-+ dropped = ~defers(right, left)
+- mix(defers(left, right), *sampled)
++ mix(~defers(right, left), *sampled)
 kept tokens get nothing of p <- test_worked_targets
 - jnp.where(dropped, 0, q) + eta * p
 + jnp.where(dropped, eta * p, q)
@@ -94,6 +91,15 @@ top-p drops the token that crosses the line <-
   test_filters_in_float32_keep_the_same_tokens
 - (bits > low) | (tied & (ids <= last))
 + (bits > low) | (tied & (ids < last))
+top-p looks at the law before temperature <-
+  test_filters_in_float32_keep_the_same_tokens
+- top_p_mask(sampled, self.top_p)
++ top_p_mask(plain, self.top_p)
+a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_stands
+-   logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
+
+=== decoding/draws.py
+    decoding/test_sampling.py
 rounding draws the last token, mass or none <-
   test_a_token_without_mass_is_never_drawn
 - last = jnp.max(jnp.where(mass, index, 0), axis=-1)
@@ -112,16 +118,10 @@ trials share the randomness of the next seed <-
   test_a_rows_key_is_that_of_its_example
 - jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), trial)
 + jax.random.key(seed + trial, impl="threefry2x32")
-top-p looks at the law before temperature <-
-  test_filters_in_float32_keep_the_same_tokens
-- top_p_mask(sampled, self.top_p)
-+ top_p_mask(plain, self.top_p)
 a draw forgets the blocks before its own <-
   test_draw_inverts_the_cumulative_sum[700]
--       < block[..., None],
-+       < block[..., None] - 1,
-a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_stands
--   logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
+- index < block[..., None]
++ index < block[..., None] - 1
 
 === decoding/verification.py
     decoding/test_verification.py
@@ -148,14 +148,22 @@ the block's residual is not scaled <- test_the_blocks_residual_is_scaled
 - scaled = pi_n if scale is None else scale[:, None] * pi_n
 + scaled = pi_n
 a block's reach may grow again <- test_the_block_toys_thresholds
-- now = jnp.minimum(1, before * ratio)
-+ now = before * ratio
+- now = jnp.minimum(1, before * change)
++ now = before * change
 a block's gain is read one position early <- test_the_blocks_residual_is_scaled
 - jnp.maximum(reach[:, :, None] * pi[:, 1:] - q[:, 1:], 0)
 + jnp.maximum(reach[:, :, None] * pi[:, :-1] - q[:, :-1], 0)
 the end of a short block is taken for its middle <- test_edges
 - jnp.where(index == count[:, None], reach, inner)
 + jnp.where(index == width, reach, inner)
+
+=== decoding/interval.py
+    decoding/test_deferral.py::test_ranges[lenient_cs_paper]
+the open end of a range is the other one
+- if self.low_open else alpha >= low
+-     below = used < as_float32(high) if self.high_open
++ if self.high_open else alpha >= low
++     below = used < as_float32(high) if self.low_open
 
 === decoding/theory.py
     decoding/test_theory.py
@@ -164,6 +172,6 @@ a block's chances are summed from its start <- test_block_verification_toy
 + jnp.cumprod(1 - thresholds, axis=-1)
 a regret is measured from the plug-in's own estimate <-
   test_regret_bound_is_tight
-- best = optimal_deferral(*given, **price_of)
-+ best = plug_in_deferral(q, p, **price_of)
+- best = optimal_deferral(truth, q, p, **costs)
++ best = plug_in_deferral(q, p, **costs)
 """)

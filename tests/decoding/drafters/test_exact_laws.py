@@ -18,7 +18,9 @@ from speccascade.decoding import (
   verification,
 )
 from speccascade.decoding import target as targets
-from speccascade.decoding.review import review
+from speccascade.decoding.emission import Prefix
+from speccascade.decoding.execution import BlockSettings
+from speccascade.decoding.review import draft, score, verify
 from tests import toy
 from tests.decoding.drafters import exact, models
 
@@ -164,18 +166,13 @@ def test_outer_review_gives_the_verifiers_law(name, monkeypatch):
   @jax.jit
   def one_round(drafter, verifier, keys):
     inputs, length = jnp.ones((rows, 2), jnp.int32), jnp.ones(rows, jnp.int32)
-    return review(
-      drafter,
-      verifier,
-      tuple(x.prefill(inputs, capacity=10) for x in (drafter, verifier)),
-      jnp.zeros((rows, 10), jnp.int32),
-      length,
-      length > 0,
-      keys,
-      target=targets.lossless,
-      alpha=0.0,
-      sampling=SAMPLING,
-    )[1]
+    prefix = Prefix(jnp.zeros((rows, 10), jnp.int32), length, length > 0)
+    settings = BlockSettings(sampling=SAMPLING, target=targets.lossless)
+    state = drafter.prefill(inputs, capacity=10)
+    _, proposal = draft(drafter, state, prefix, keys, settings)
+    state = verifier.prefill(inputs, capacity=10)
+    _, logits = score(verifier, state, prefix, proposal)
+    return verify(proposal, logits, keys, settings)
 
   block = one_round(drafter, LARGE, keys)
   new, accepted = np.asarray(block.new), np.asarray(block.verdict.num_accepted)
