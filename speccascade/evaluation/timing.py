@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import fields
-from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding import draws
+from speccascade.decoding.sampling import Sampling
 from speccascade.decoding.types import LanguageModel
 from speccascade.evaluation.efficiency import Costs
 
@@ -147,7 +148,7 @@ def measure_costs(
   drafter: LanguageModel,
   verifier: LanguageModel,
   inputs,
-  sampling: sampling_lib.Sampling,
+  sampling: Sampling,
   *,
   max_decode_len: int,
   widths: Iterable[int],
@@ -227,7 +228,7 @@ def _feed_blocks(model, state, sampling, width, num_blocks):
     state, out = model.extend(state, tokens, count)
     u = jnp.full((rows,), 0.5, jnp.float32)
     _, law = sampling.laws(out.logits)
-    token = sampling_lib.draw(jnp.mean(law, axis=1), u)
+    token = draws.draw(jnp.mean(law, axis=1), u)
     return model.rewind(state, jnp.full((rows,), index + 1)), token
 
   token = jnp.zeros((rows,), jnp.int32)

@@ -63,8 +63,8 @@ def infer(
   sources, spec = inputs.read(), point.spec
   models = pair.load(
     sources.vocabulary,
-    needs_drafter=spec.needs_drafter or measuring.num_timed > 0,
-    needs_verifier=spec.needs_verifier or measuring.num_timed > 0,
+    needs_drafter=spec.execution.needs_drafter or measuring.num_timed > 0,
+    needs_verifier=spec.execution.needs_verifier or measuring.num_timed > 0,
   )
   if pair.cascade is not None:
     sha256 = (sources.identity or {}).get("sha256")

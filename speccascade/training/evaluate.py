@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding import decoders
-from speccascade.decoding.sampling import Sampling, row_keys
+from speccascade.decoding.draws import row_keys
+from speccascade.decoding.sampling import Sampling
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5_lm import T5LM
