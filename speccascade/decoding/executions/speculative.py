@@ -8,10 +8,10 @@ serves speculative decoding, lossless and lossy, and speculative cascades.
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import draws, emission, loop, numerics, tracing
+from speccascade.decoding import draws, emission, numerics, rounds, tracing
 from speccascade.decoding.deferral import defers
 from speccascade.decoding.execution import LoopSettings, execution
-from speccascade.decoding.loop import Carry
+from speccascade.decoding.rounds import Carry
 from speccascade.decoding.review import Review, draft, score, verify
 from speccascade.decoding.tracing import Record
 from speccascade.decoding.types import (
@@ -60,7 +60,7 @@ def speculative(
     block = verify(proposal, logits, keys, settings)
     # Commit them, and have the models forget what was not accepted.
     num = block.verdict.num_accepted + 1
-    after, emitted = loop.commit(carry, block.new, num, block.fault, settings)
+    after, emitted = rounds.commit(carry, block.new, num, block.fault, settings)
     held = after.length - 1
     models = (drafter.rewind(drafting, held), verifier.rewind(verifying, held))
     # Count, and record.
@@ -74,7 +74,7 @@ def speculative(
     return after.replace(models=models, stats=stats, trace=trace)
 
   size = emission.buffer_size(settings.max_decode_len, drafter.width)
-  return loop.run(
+  return rounds.run(
     round_,
     tuple(m.prefill(inputs, capacity=size) for m in (drafter, verifier)),
     inputs.shape[0],

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import draws, loop, tracing
+from speccascade.decoding import draws, rounds, tracing
 from speccascade.decoding.execution import LoopSettings
-from speccascade.decoding.loop import Carry
+from speccascade.decoding.rounds import Carry
 from speccascade.decoding.types import Decoded
 
 Array = jax.Array
@@ -47,7 +47,7 @@ def stepwise(
     )
     num = jnp.ones_like(carry.length)
     fault = jnp.where(bad[:, 0], 0, num)
-    after, emitted = loop.commit(carry, token, num, fault, settings)
+    after, emitted = rounds.commit(carry, token, num, fault, settings)
     deferred = record.deferred & (emitted > 0)[:, None]
     trace = carry.trace
     if settings.trace:
@@ -57,6 +57,6 @@ def stepwise(
     return after.replace(models=models, stats=stats, trace=trace)
 
   rows = rngs.shape[0]
-  return loop.run(
+  return rounds.run(
     write_one, models, rows, settings, vocab_size=vocab_size, done=done
   )
