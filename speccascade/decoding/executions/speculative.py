@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from speccascade.decoding import draws, emission, numerics, rounds, tracing
 from speccascade.decoding.deferral import defers
 from speccascade.decoding.execution import LoopSettings, execution
-from speccascade.decoding.rounds import Carry
 from speccascade.decoding.review import Review, draft, score, verify
+from speccascade.decoding.rounds import Carry
 from speccascade.decoding.tracing import Record
 from speccascade.decoding.types import (
   BONUS,
