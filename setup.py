@@ -29,7 +29,7 @@ setuptools.setup(
   license_files=["LICENSE"],
   packages=setuptools.find_packages(include=["speccascade*"]) + CONFIGS,
   package_dir={"speccascade.configs": "configs"},
-  package_data={"": ["*.gin", "*.txt", "*.tsv", "*.json", "*.model"]},
+  package_data={"": ["*.cc", "*.gin", "*.txt", "*.tsv", "*.json", "*.model"]},
   python_requires=">=3.11",
   install_requires=[
     "absl-py>=2.1",

@@ -2,11 +2,12 @@
 
 Started by `race.py` with the folder of the weights, and run in turn with the
 peer. A request is {"case": name, ...}, an answer {"seconds": ..., ...}. What is
-compiled stays compiled.
+compiled stays compiled. KERNEL_DTYPE in the environment is that of the kernels.
 """
 
 import functools
 import json
+import os
 import pathlib
 import sys
 import time
@@ -19,6 +20,7 @@ from benchmarks import shapes
 from speccascade.checkpoints import restore
 from speccascade.decoding import (
   decoders,
+  draws,
   methods,
   numerics,
   sampling,
@@ -31,6 +33,7 @@ from speccascade.decoding.executions.speculative import speculative
 from speccascade.models import T5LM
 
 NO_EOS = -1
+KERNEL_DTYPE = os.environ.get("KERNEL_DTYPE", "float32")
 
 
 def forced(rate: float):
@@ -64,7 +67,9 @@ def model(shape: str, role: str, dtype: str) -> T5LM:
   checkpoint = restore.load(
     pathlib.Path(sys.argv[1]) / shapes.folder(shape, role)
   )
-  return T5LM.create(checkpoint.config, checkpoint.params, dtype=dtype)
+  return T5LM.create(
+    checkpoint.config, checkpoint.params, dtype, kernel_dtype=KERNEL_DTYPE
+  )
 
 
 def source(rows: int, ragged: bool = False):
@@ -94,7 +99,7 @@ def _ar(shape, dtype, rows, temperature):
   decoder = decoders.decoder(
     "verifier", gamma=1, max_decode_len=shapes.NEW_TOKENS, eos_id=NO_EOS
   )
-  keys = sampling.row_keys(0, 0, jnp.arange(rows))
+  keys = draws.row_keys(0, 0, jnp.arange(rows))
   inputs = source(rows, ragged=rows > 1)
   how = sampling.Sampling.create(temperature)
   return lambda: decoder(None, lm, inputs, keys, 0.0, how)
@@ -174,7 +179,7 @@ def _spec(shape, gamma, rate, target, temperature, alpha, top_p, rows, dtype):
     drafter = AutoregressiveDrafter(drafter, gamma, behind=0)
     return speculative(drafter, verifier, inputs, keys, settings)
 
-  keys = sampling.row_keys(0, 0, jnp.arange(rows))
+  keys = draws.row_keys(0, 0, jnp.arange(rows))
   how = sampling.Sampling.create(temperature, top_p=top_p)
   alpha = jnp.float32(alpha)
   inputs = source(rows, ragged=rows > 1)

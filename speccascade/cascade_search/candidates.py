@@ -11,10 +11,11 @@ import numpy as np
 
 from speccascade.analysis import swi
 from speccascade.evaluation import timing
+from speccascade.fields import at_least
 from speccascade.inference import batching, cascades, measure, results
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.point import Point
-from speccascade.inference.settings import Measuring, at_least
+from speccascade.inference.settings import Measuring
 from speccascade.inference.study import Study
 
 OBJECTIVES = ("swi", "walltime")

@@ -42,7 +42,7 @@ class ModelPair:
   Attributes:
     drafters: largest first; one for most methods.
     verifier: the large model.
-    dtype: of the activations, for rows.
+    dtype: of the activations, for rows; see `dtypes`.
     composed: a `Drafter` made of the drafters and others, in their place.
     composed_name: of it.
   """
@@ -122,6 +122,7 @@ class PairSpec:
     drafter_checkpoint: path, or as many as `drafter`; () for none.
     verifier_checkpoint: the large model's.
     dtype: of the activations; None keeps the architecture's.
+    kernel_dtype: see `T5LM.create`.
     cascade: how the drafters are combined, with others; None leaves that to the
       method.
   """
@@ -131,6 +132,7 @@ class PairSpec:
   drafter_checkpoint: str | Sequence[str] | None = None
   verifier_checkpoint: str | None = None
   dtype: str | None = "float32"
+  kernel_dtype: str = "float32"
   cascade: Cascade | None = None
 
   def load(
@@ -150,7 +152,8 @@ class PairSpec:
     Raises:
       PairError: a checkpoint is missing, or the vocabularies differ.
     """
-    drafters = ()
+    of = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
+    drafters, large = (), None
     if needs_drafter:
       paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
       if self.drafter is None:
@@ -161,16 +164,15 @@ class PairSpec:
           f" {len(paths)}; give as many"
         )
       drafters = tuple(
-        load_model("drafter", path, config, self.dtype)
+        load_model("drafter", path, config, **of)
         for path, config in zip(paths, configs)
       )
-    large = None
     if needs_verifier:
-      checkpoint = self.verifier_checkpoint
-      large = load_model("verifier", checkpoint, self.verifier, self.dtype)
-    pair = ModelPair(drafters, large, self.dtype or "float32")
+      path = self.verifier_checkpoint
+      large = load_model("verifier", path, self.verifier, **of)
+    pair = ModelPair(drafters, large, dtypes(**of))
     check_models(pair)
-    check_vocabulary(pair, vocabulary.vocab_size, inputs.identity(vocabulary))
+    check_vocabulary(pair, vocabulary)
     return pair
 
 
@@ -180,15 +182,17 @@ def load_model(
   config: T5Config | None = None,
   dtype: str | None = None,
   *,
+  kernel_dtype: str = "float32",
   by_shape: bool = False,
 ) -> Model:
-  """Reads one model.
+  """Reads one model, for decoding.
 
   Args:
     role: "drafter" or "verifier", for messages.
     checkpoint: any layout of `checkpoints.load`.
     config: architecture; None takes the checkpoint's own.
     dtype: of the activations; None keeps the architecture's.
+    kernel_dtype: see `T5LM.create`.
     by_shape: read the architecture off the arrays where nothing says it.
 
   Raises:
@@ -202,17 +206,26 @@ def load_model(
     config = architecture.config_of(read.params, where=read.path)
   else:
     config = read.require_config()
-  lm = T5LM.create(config, read.params, dtype=dtype)
-  return Model(lm, _name(read), read.path, read.vocabulary)
-
-
-def _name(read) -> str:
-  """A checkpoint's name: its run directory and step."""
+  lm = T5LM.create(config, read.params, dtype, kernel_dtype=kernel_dtype)
+  # Named for its run's folder, and its step.
   path = pathlib.PurePosixPath(str(read.path).rstrip("/"))
-  if read.step is None:
-    return path.name
-  is_step = path.name.startswith("checkpoint_")
-  return f"{path.parent.name if is_step else path.name}-{read.step}"
+  name = path.name
+  if read.step is not None:
+    folder = path.parent if name.startswith("checkpoint_") else path
+    name = f"{folder.name}-{read.step}"
+  return Model(lm, name, read.path, read.vocabulary)
+
+
+def dtypes(dtype: str | None, kernel_dtype: str) -> str:
+  """Returns what rows say of the numbers of a pair.
+
+  >>> dtypes("float32", "float32"), dtypes("float32", "bfloat16")
+  ('float32', 'float32, bfloat16 kernels')
+  """
+  dtype = dtype or "float32"
+  if kernel_dtype in (dtype, "float32"):
+    return dtype
+  return f"{dtype}, {kernel_dtype} kernels"
 
 
 def _listed(value) -> list:
@@ -243,23 +256,22 @@ def check_models(pair: ModelPair):
       )
 
 
-def check_vocabulary(
-  pair: ModelPair, vocab_size: int, identity: Mapping[str, str] | None
-):
+def check_vocabulary(pair: ModelPair, vocabulary):
   """Checks that the vocabulary in use is the one the models were trained with.
 
   Args:
     pair: the models.
-    vocab_size: ids that the vocabulary can produce.
-    identity: {"path", "sha256"} of its file, or None where unknown.
+    vocabulary: with `vocab_size`, the ids that it can produce, and perhaps an
+      `identity` and `path`; see `inputs.identity`.
 
   Raises:
     PairError: an id has no row, or a model was trained with another file.
   """
+  identity = inputs.identity(vocabulary)
   for model in pair.models:
-    if vocab_size > model.lm.vocab_size:
+    if vocabulary.vocab_size > model.lm.vocab_size:
       raise PairError(
-        f"VOCABULARY has {vocab_size} ids, {model.name} only"
+        f"VOCABULARY has {vocabulary.vocab_size} ids, {model.name} only"
         f" {model.lm.vocab_size} rows; give the vocabulary that the model was"
         " trained with"
       )

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.types import Array, Output
+from speccascade.models import native
 from speccascade.models.t5.cache import keep_path
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
@@ -19,7 +20,7 @@ class T5State:
   """What a T5 remembers of each row. Every leaf has axis 0 = B.
 
   Attributes:
-    length: [B] int32, decoder tokens fed so far; slots behind it mean nothing.
+    length: [B] int32, decoder tokens fed so far; slots past it mean nothing.
     caches: (keys [B, H, D, L], values [B, H, L, D]) of each decoder layer, in
       the activations' dtype; L is the capacity.
     sources: (keys [B, H, D, S], values [B, H, S, D]) of the source, for each
@@ -50,23 +51,23 @@ def check_params(config: T5Config, params: dict) -> None:
     ValueError: an array is missing, is not known, or has another shape.
   """
   wanted = param_shapes(config)
-  given = {
+  shapes = {
     name: tuple(leaf.shape)
     for name, leaf in traverse_util.flatten_dict(params, sep="/").items()
   }
   wrong = [
-    f"{name} has shape {given[name]}, the architecture wants {shape}"
+    f"{name} has shape {shapes[name]}, the architecture wants {shape}"
     for name, shape in wanted.items()
-    if name in given and given[name] != shape
+    if name in shapes and shapes[name] != shape
   ]
   wrong += [
     f"{name} {shape} is missing"
     for name, shape in wanted.items()
-    if name not in given
+    if name not in shapes
   ]
   wrong += [
     f"{name} {shape} has no place in the architecture"
-    for name, shape in given.items()
+    for name, shape in shapes.items()
     if name not in wanted
   ]
   if wrong:
@@ -82,7 +83,7 @@ class T5LM:
   """A T5 behind the `LanguageModel` door; make one with `create`.
 
   Attributes:
-    params: T5X's parameter tree.
+    params: T5X's parameter tree; see `create` for what may stand in it.
     module: static.
   """
 
@@ -91,7 +92,12 @@ class T5LM:
 
   @classmethod
   def create(
-    cls, config: T5Config, params: dict, dtype: str | None = None
+    cls,
+    config: T5Config,
+    params: dict,
+    dtype: str | None = None,
+    *,
+    kernel_dtype: str | None = None,
   ) -> "T5LM":
     """Returns the model of a parameter tree.
 
@@ -101,20 +107,37 @@ class T5LM:
       config: the architecture.
       params: nested dict of arrays, as in a T5X checkpoint.
       dtype: activations, "float32" or "bfloat16"; None keeps the config's.
+      kernel_dtype: of the kernels of a model that is for decoding only,
+        "float32" or "bfloat16", the head and a tied table among them. Those
+        that meet float32 activations are packed for the native product where
+        there is one. None keeps the tree as a checkpoint has it.
 
     Raises:
-      ValueError: if the parameters do not fit the architecture.
+      ValueError: the parameters do not fit the architecture, or kernels of
+        this dtype are not known.
     """
     if dtype is not None:
       config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
     check_params(config, params)
     flat = traverse_util.flatten_dict(params, sep="/")
-    for name, leaf in flat.items():
-      # Logits are made in float32 whatever the activations are.
-      is_head = name == "decoder/logits_dense/kernel" or (
-        config.logits_via_embedding and name == "token_embedder/embedding"
+    if kernel_dtype not in (None, "float32", "bfloat16"):
+      raise ValueError(
+        f"kernel_dtype is {kernel_dtype!r}; wanted 'float32' or 'bfloat16'"
       )
-      flat[name] = jnp.asarray(leaf, jnp.float32 if is_head else config.dtype)
+    has_panels = kernel_dtype is not None and native.is_available()
+    for name, leaf in flat.items():
+      is_table = name == "token_embedder/embedding"
+      is_tied = is_table and config.logits_via_embedding
+      # Logits are made in float32 whatever the activations are.
+      is_head = is_tied or name == "decoder/logits_dense/kernel"
+      stored = used = "float32" if is_head else config.dtype
+      is_kernel = is_tied or name.endswith("/kernel")
+      if is_kernel and kernel_dtype == "bfloat16":
+        stored = kernel_dtype
+      if is_kernel and has_panels and used == "float32":
+        flat[name] = native.pack(leaf.T if is_tied else leaf, stored)
+      else:
+        flat[name] = jnp.asarray(leaf, stored)
     params = traverse_util.unflatten_dict(flat, sep="/")
     return cls(params=params, module=Transformer(config))
 

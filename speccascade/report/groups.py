@@ -22,12 +22,11 @@ def _by(*names: str):
   return operator.attrgetter(*(f"settings.{name}" for name in names))
 
 
+_VARIED = ("gamma", "bonus", "verification", "draft_length", "draft_threshold")
+_VARIANT = _by(*_VARIED)
+_POINTS = {*_VARIED, "method", "alpha", "temperature", "seed", "trials"}
 _COMPARED = _by(
-  *("task", "split", "drafter", "verifier", "num_examples"),
-  *("max_decode_len", "dtype", "top_k", "top_p"),
-)
-_VARIANT = _by(
-  *("gamma", "bonus", "verification", "draft_length", "draft_threshold")
+  *(f.name for f in dataclasses.fields(Settings) if f.name not in _POINTS)
 )
 _ALL_BUT_SEED = _by(
   *(f.name for f in dataclasses.fields(Settings) if f.name != "seed")

@@ -67,7 +67,7 @@ def read(
   """Returns the rows of a folder and its traced examples."""
 
   def find(name):
-    return results.find(results_dir, name)
+    return files.find(results_dir / name)
 
   if (path := find(results.FILE_NAME)) is not None:
     examples = shown_examples.read(find(shown_examples.FILE_NAME))

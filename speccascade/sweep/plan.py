@@ -6,8 +6,8 @@ import itertools
 
 from speccascade.decoding import methods
 from speccascade.decoding.sampling import Sampling
+from speccascade.fields import at_least, names_of
 from speccascade.inference.point import Point
-from speccascade.inference.settings import at_least, names_of
 from speccascade.sweep import grids
 from speccascade.sweep.grids import Grid
 

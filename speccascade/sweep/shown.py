@@ -8,9 +8,10 @@ import pathlib
 
 from speccascade import files
 from speccascade.decoding.methods import find
+from speccascade.fields import at_least, names_of
 from speccascade.inference import records
 from speccascade.inference.point import Point
-from speccascade.inference.settings import Measuring, at_least, names_of
+from speccascade.inference.settings import Measuring
 from speccascade.inference.study import Study
 from speccascade.sweep.grids import middle_of
 from speccascade.sweep.plan import Curve

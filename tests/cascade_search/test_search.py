@@ -90,7 +90,7 @@ def row_of(study, point, good) -> results.ResultRow:
     num_examples=len(study.examples),
     num_tokens=100,
     num_blocks=100 // good,
-    calls_by_model=(8,) * study.pair.composed.num_models,
+    calls_by_model=(8,) * len(study.pair.composed.models),
     verifier_calls=100 // good,
   )
   return results.ResultRow(study.settings(point), "CS Drafting", counts, {}, {})

@@ -201,8 +201,8 @@ def _counts(point: Point, acceptance: float) -> Counts:
   if gamma:
     calls, extends = blocks * (gamma if folds else gamma + 1), blocks
   else:
-    calls = tokens if spec.needs_drafter else 0
-    extends = deferred if spec.needs_verifier else 0
+    calls = tokens if spec.execution.needs_drafter else 0
+    extends = deferred if spec.execution.needs_verifier else 0
   is_oracle = point.method.startswith("oracle")
   return Counts(
     num_examples=EXAMPLES,

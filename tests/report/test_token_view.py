@@ -1,5 +1,6 @@
 """The token view: what it shows, that it is HTML, and that nothing gets out."""
 
+import dataclasses
 import html.parser
 import re
 
@@ -39,7 +40,7 @@ def record(**counts) -> dict:
     "targets": ["Zwei <hr>"],
     "aux": {
       "tokens": [5, 7, 8, 198, 2, 300, 9, 1],
-      "counts": synthetic.counts(**{**COUNTS, **counts}).to_dict(),
+      "counts": dataclasses.asdict(synthetic.counts(**{**COUNTS, **counts})),
       "trace": trace,
     },
   }

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.models import native
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.products import matmul
 
@@ -39,7 +40,7 @@ def relative_position_bucket(
 
   Args:
     relative_position: int array, key position minus query position.
-    bidirectional: whether keys behind the query have buckets of their own
+    bidirectional: whether keys after the query have buckets of their own
       (encoder); otherwise they all fall into bucket 0 (decoder).
   """
   distance = -np.asarray(relative_position)
@@ -99,7 +100,7 @@ def _activation(name: str) -> Callable:
 def attend_within(reach, query, key, value, bias, **options):
   """Returns `attend` over the first `reach` of L slots, or a few more.
 
-  What stands behind must be masked by `bias`; skipping it only saves time. XLA
+  What stands past it must be masked by `bias`; skipping it only saves time. XLA
   needs a size, so that one of a few is taken, at most twice the needed one.
   Only on a CPU: elsewhere a branch would wait for the host.
 
@@ -137,6 +138,15 @@ def attend_within(reach, query, key, value, bias, **options):
   )
 
 
+def _kernel(module, name, init, shape, axes):
+  """Returns a module's parameter of a product, or the panels in its place."""
+  if module.has_variable("params", name):
+    kernel = module.get_variable("params", name)
+    if isinstance(kernel, native.Panels):
+      return kernel
+  return param_with_axes(name, init, shape, jnp.float32, axes=axes)
+
+
 class Dense(nn.Module):
   """A matrix product without bias, [..., in] to [..., features]."""
 
@@ -148,15 +158,23 @@ class Dense(nn.Module):
   )
 
   @nn.compact
+  def kernel(self, num_in: int):
+    """Returns the kernel [in, features], or its panels."""
+    shape = (num_in, self.features)
+    return _kernel(self, "kernel", self.kernel_init, shape, self.axes)
+
   def __call__(self, x):
-    kernel = param_with_axes(
-      "kernel",
-      self.kernel_init,
-      (x.shape[-1], self.features),
-      jnp.float32,
-      axes=self.axes,
-    )
-    return matmul(x.astype(self.dtype), kernel.astype(self.dtype))
+    return project(x, self)[0]
+
+
+def project(x, *layers: Dense) -> list:
+  """Returns x [..., in] through each layer; their panels are read in one go."""
+  dtype = layers[0].dtype
+  x = x.astype(dtype)
+  kernels = [layer.kernel(x.shape[-1]) for layer in layers]
+  if isinstance(kernels[0], native.Panels):
+    return native.products(x, kernels)
+  return [matmul(x, kernel.astype(dtype)) for kernel in kernels]
 
 
 class LayerNorm(nn.Module):
@@ -185,23 +203,30 @@ class Embed(nn.Module):
   config: T5Config
 
   def setup(self):
-    self.embedding = param_with_axes(
+    self.embedding = _kernel(
+      self,
       "embedding",
       nn.initializers.normal(stddev=1.0),
       (self.config.vocab_size, self.config.emb_dim),
-      jnp.float32,
-      axes=("vocab", "embed"),
+      ("vocab", "embed"),
     )
 
   def __call__(self, tokens):
     """Returns [..., E] for int32 tokens [...]."""
-    table = jnp.asarray(self.embedding)
-    return table.at[tokens].get(mode="clip").astype(self.config.dtype)
+    if isinstance(self.embedding, native.Panels):
+      vectors = self.embedding.columns(tokens)
+    else:
+      vectors = jnp.asarray(self.embedding).at[tokens].get(mode="clip")
+    return vectors.astype(self.config.dtype)
 
   def logits(self, x):
     """Returns [..., V] float32 of a T5 whose output is tied to the table."""
-    table = self.embedding.astype(jnp.float32)
-    return jnp.dot(x.astype(jnp.float32), table.T) * x.shape[-1] ** -0.5
+    x = x.astype(jnp.float32)
+    if isinstance(self.embedding, native.Panels):
+      [logits] = native.products(x, [self.embedding])
+    else:
+      logits = jnp.dot(x, self.embedding.astype(jnp.float32).T)
+    return logits * x.shape[-1] ** -0.5
 
 
 class RelativePositions(nn.Module):
@@ -267,13 +292,26 @@ class Attention(nn.Module):
     x = x.reshape(*x.shape[:2], self.config.num_heads, self.config.head_dim)
     return with_sharding_constraint(x, ("batch", "length", "heads", "kv"))
 
+  def queries(self, x):
+    """Returns queries [B, N, H, D] of x [B, N, E]."""
+    return self._split(self.query(x))
+
   def keys_values(self, x):
     """Returns keys [B, H, D, L] and values [B, H, L, D] of x [B, L, E]."""
-    key, value = self._split(self.key(x)), self._split(self.value(x))
+    return self._kept(*project(x, self.key, self.value))
+
+  def queries_keys_values(self, x):
+    """Returns `queries` and `keys_values` of x [B, L, E], from one product."""
+    query, key, value = project(x, self.query, self.key, self.value)
+    return self._split(query), self._kept(key, value)
+
+  def _kept(self, key, value):
+    """Returns keys and values [B, L, H * D] as a cache keeps them."""
+    key, value = self._split(key), self._split(value)
     return key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3)
 
-  def attend(self, x, key, value, bias, *, deterministic=True, reach=None):
-    """Returns [B, N, E] for the queries of x [B, N, E]; see `attend`.
+  def attend(self, query, key, value, bias, *, deterministic=True, reach=None):
+    """Returns [B, N, E] for queries [B, N, H, D]; see the function `attend`.
 
     With `reach` [] only so many slots need be looked at; see `attend_within`.
     """
@@ -281,19 +319,20 @@ class Attention(nn.Module):
     if reach is not None:
       look = functools.partial(attend_within, reach)
     context = look(
-      self._split(self.query(x)),
+      query,
       key,
       value,
       bias,
       float32_scores=self.config.float32_attention_logits,
       dropout=functools.partial(self.dropout, deterministic=deterministic),
     )
-    return self.out(context.reshape(*x.shape[:2], -1))
+    return self.out(context.reshape(*query.shape[:2], -1))
 
   def __call__(self, x, memory, bias, *, deterministic=True):
     """Returns [B, N, E]: x [B, N, E] attends to memory [B, L, E]."""
     key, value = self.keys_values(memory)
-    return self.attend(x, key, value, bias, deterministic=deterministic)
+    query = self.queries(x)
+    return self.attend(query, key, value, bias, deterministic=deterministic)
 
   def step(self, x, bias):
     """Feeds one token, or makes the cache, as T5X's `decode=True` does.
@@ -309,13 +348,13 @@ class Attention(nn.Module):
     Raises:
       ValueError: if there is a cache and x is not one token long.
     """
-    key, value = self.keys_values(x)
+    query, (key, value) = self.queries_keys_values(x)
     turned = value.swapaxes(2, 3)
     if not self.has_variable("cache", "cached_key"):
       self.put_variable("cache", "cached_key", jnp.zeros_like(key))
       self.put_variable("cache", "cached_value", jnp.zeros_like(turned))
       self.put_variable("cache", "cache_index", jnp.zeros((), jnp.int32))
-      return self.attend(x, key, value, bias)
+      return self.attend(query, key, value, bias)
     if x.shape[1] != 1:
       raise ValueError(
         f"a cached step feeds one token to each row, got {x.shape[1]}"
@@ -329,7 +368,7 @@ class Attention(nn.Module):
     self.put_variable("cache", "cached_value", turned)
     self.put_variable("cache", "cache_index", index + 1)
     bias = jax.lax.dynamic_slice_in_dim(bias, index, 1, axis=2)
-    return self.attend(x, key, turned.swapaxes(2, 3), bias)
+    return self.attend(query, key, turned.swapaxes(2, 3), bias)
 
 
 class Mlp(nn.Module):
@@ -340,11 +379,15 @@ class Mlp(nn.Module):
   @nn.compact
   def __call__(self, x, *, deterministic=True):
     cfg = self.config
-    gates = []
-    for i, activation in enumerate(cfg.mlp_activations):
-      name = "wi" if len(cfg.mlp_activations) == 1 else f"wi_{i}"
-      inner = Dense(cfg.mlp_dim, ("embed", "mlp"), cfg.dtype, name=name)(x)
-      gates.append(_activation(activation)(inner))
+    names = ["wi"] if len(cfg.mlp_activations) == 1 else ["wi_0", "wi_1"]
+    inputs = [
+      Dense(cfg.mlp_dim, ("embed", "mlp"), cfg.dtype, name=name)
+      for name in names
+    ]
+    gates = [
+      _activation(activation)(inner)
+      for activation, inner in zip(cfg.mlp_activations, project(x, *inputs))
+    ]
     inner = functools.reduce(operator.mul, gates)
     inner = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))(
       inner, deterministic=deterministic

@@ -81,11 +81,10 @@ class DecoderLayer(nn.Module):
     return self._after_self_attention(x, source, source_bias, deterministic)
 
   def _after_self_attention(self, x, source, source_bias, deterministic=True):
-    y = self.encoder_decoder_attention.attend(
-      self.pre_cross_attention_layer_norm(x),
-      *source,
-      source_bias,
-      deterministic=deterministic,
+    attention = self.encoder_decoder_attention
+    query = attention.queries(self.pre_cross_attention_layer_norm(x))
+    y = attention.attend(
+      query, *source, source_bias, deterministic=deterministic
     )
     x = x + self.dropout(y, deterministic=deterministic)
     y = self.mlp(self.pre_mlp_layer_norm(x), deterministic=deterministic)
@@ -98,18 +97,21 @@ class DecoderLayer(nn.Module):
   def extend(self, x, kept, source, start, reach, bias, source_bias, read):
     """Feeds x [B, N, E] at slots start [B]; returns [B, N or R, E] and cache.
 
-    With `read` [B, R], keys and values are made for all N, and everything else
-    for the R read positions only (`bias` is then theirs, [B, H, R, L]).
+    With `read` [B, R], queries, keys and values are made for all N, and the
+    rest for the R read positions only (`bias` is then theirs, [B, H, R, L]).
     """
+    attention = self.self_attention
     y = self.pre_self_attention_layer_norm(x)
-    kept = cache.write(kept, self.self_attention.keys_values(y), start)
+    query, new = attention.queries_keys_values(y)
+    kept = cache.write(kept, new, start)
     if read is not None:
-      x, y = (jnp.take_along_axis(a, read[..., None], axis=1) for a in (x, y))
-    x = x + self.self_attention.attend(y, *kept, bias, reach=reach)
+      x = jnp.take_along_axis(x, read[..., None], axis=1)
+      query = jnp.take_along_axis(query, read[..., None, None], axis=1)
+    x = x + attention.attend(query, *kept, bias, reach=reach)
     return self._after_self_attention(x, source, source_bias), kept
 
 
-class Encoder(nn.Module):
+class EncoderStack(nn.Module):
   """A stack of encoder layers; see `Transformer.encode`."""
 
   config: T5Config
@@ -131,7 +133,7 @@ class Encoder(nn.Module):
     return self.dropout_output(x, deterministic=deterministic)
 
 
-class Decoder(nn.Module):
+class DecoderStack(nn.Module):
   """A stack of decoder layers; see `Transformer.decode` and `extend`."""
 
   config: T5Config
@@ -194,8 +196,8 @@ class Transformer(nn.Module):
 
   def setup(self):
     self.token_embedder = layers.Embed(self.config)
-    self.encoder = Encoder(self.config)
-    self.decoder = Decoder(self.config)
+    self.encoder = EncoderStack(self.config)
+    self.decoder = DecoderStack(self.config)
 
   def __call__(
     self,

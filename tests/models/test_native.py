@@ -1,0 +1,466 @@
+"""The native product: exact, the same for every row, and compiled safely."""
+
+import ctypes
+import dataclasses
+import functools
+import os
+import pathlib
+import platform
+import stat
+import subprocess
+import sys
+
+from flax import traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.models import T5LM, T5Config, native
+from speccascade.models.native import library
+
+# What a compiler is told so that it takes another path of the source. The last
+# is that of CPUs without AVX, with the vectors that others have too.
+BUILDS = {
+  "best": (),
+  "avx2": ("-mno-avx512f",),
+  "portable": ("-mno-avx",),
+}
+DTYPES = ("float32", "bfloat16")
+needs_native = pytest.mark.skipif(
+  not native.is_available(),
+  reason="no C++ compiler, or SPECCASCADE_NATIVE=0, or not one CPU device",
+)
+
+
+@pytest.fixture(params=BUILDS)
+def build(request, monkeypatch):
+  """Products take one path of the source."""
+  if request.param == "best":
+    return
+  if platform.machine() != "x86_64":
+    pytest.skip("the flags are those of x86-64")
+  if request.param == "avx2" and " avx2 " not in library._cpu():
+    pytest.skip("this CPU has no AVX2")
+  target = f"test_{request.param}"
+  if target not in LOADED:
+    LOADED[target] = ctypes.CDLL(
+      str(library.library_file(BUILDS[request.param]))
+    )
+    handler = jax.ffi.pycapsule(LOADED[target].RowsTimesPanels)
+    jax.ffi.register_ffi_target(target, handler, platform="cpu")
+  monkeypatch.setattr(library, "TARGET", target)
+
+
+LOADED = {}
+
+
+def rows_and_kernel(num_rows, num_in, num_out, seed=0):
+  rng = np.random.default_rng(seed)
+  x = rng.normal(size=(num_rows, num_in)).astype(np.float32)
+  return x, rng.normal(size=(num_in, num_out)).astype(np.float32)
+
+
+def product(x, kernel, dtype="float32"):
+  [y] = native.products(jnp.asarray(x), [native.pack(kernel, dtype)])
+  return np.asarray(y)
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+  ("num_rows", "num_in", "num_out"),
+  [(1, 1, 1), (6, 128, 64), (7, 65, 63), (13, 300, 130), (101, 129, 65)],
+)
+def test_products_equal_float64(build, dtype, num_rows, num_in, num_out):
+  x, kernel = rows_and_kernel(num_rows, num_in, num_out)
+  exact = kernel.astype(jnp.dtype(dtype)).astype(np.float64)
+  got = product(x, kernel, dtype)
+  assert got.shape == (num_rows, num_out)
+  assert got.dtype == np.float32
+  # The bound of a sum in order, each step rounded by at most 2 ** -24.
+  bound = (num_in + 1) * 2.0**-24 * (np.abs(x) @ np.abs(exact))
+  assert np.all(np.abs(got - x.astype(np.float64) @ exact) <= bound)
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_is_the_same_to_the_bit_beside_any_others(build, dtype):
+  """Alone, as one of 2 to 32, and among more than one unit of work takes."""
+  x, kernel = rows_and_kernel(100, 200, 96)
+  want = product(x, kernel, dtype)
+  for num_rows in range(1, 33):
+    got = product(x[5 : 5 + num_rows], kernel, dtype)
+    np.testing.assert_array_equal(got, want[5 : 5 + num_rows])
+
+
+@needs_native
+def test_several_kernels_at_once_equal_one_by_one():
+  x, first = rows_and_kernel(7, 65, 130)
+  kernels = [first, first[:, :3] * 2, first[:, 60:] - 1]
+  packed = [native.pack(kernel, "float32") for kernel in kernels]
+  for got, kernel in zip(native.products(jnp.asarray(x), packed), kernels):
+    np.testing.assert_array_equal(got, product(x, kernel))
+
+
+@needs_native
+def test_mapped_over_an_axis():
+  x, kernel = rows_and_kernel(6, 32, 40)
+  got = jax.vmap(
+    lambda row: native.products(row, [native.pack(kernel, "float32")])[0]
+  )(jnp.asarray(x))
+  np.testing.assert_array_equal(got, product(x, kernel))
+
+
+@needs_native
+def test_what_does_not_fit_is_refused():
+  x, kernel = rows_and_kernel(2, 8, 4)
+  packed = native.pack(kernel, "float32")
+  for rows, kernels in (
+    (x[:, :7], [packed]),
+    (x.astype(np.float64), [packed]),
+    (x, [packed, native.pack(kernel, "bfloat16")]),
+    (x, [packed.replace(num_out=65)]),
+  ):
+    with pytest.raises(ValueError, match="do not fit panels"):
+      native.products(rows, kernels)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_columns_are_those_of_the_kernel(dtype):
+  _, kernel = rows_and_kernel(1, 5, 130)
+  index = jnp.asarray([[0, 63, 64], [129, 500, -1]], jnp.int32)
+  got = native.pack(kernel, dtype).columns(index)
+  want = kernel.astype(jnp.dtype(dtype)).T[np.clip(index, 0, 129)]
+  np.testing.assert_array_equal(got, want)
+
+
+# --- Compiled on first use. ---
+
+PROGRAM = """
+import hashlib
+import jax.numpy as jnp
+import numpy as np
+from speccascade.models import native
+assert native.is_available()
+rng = np.random.default_rng(0)
+kernel = native.pack(rng.normal(size=(512, 1000)), "float32")
+digests = set()
+for num_rows in (1, 6, 60) * 20:
+  x = jnp.asarray(np.sin(np.arange(num_rows * 512)), jnp.float32)
+  [y] = native.products(x.reshape(num_rows, 512), [kernel])
+  digests.add((num_rows, hashlib.sha256(np.asarray(y)).hexdigest()))
+print(sorted(digests))
+"""
+
+
+@needs_native
+def test_programs_at_once_with_other_numbers_of_threads(tmp_path):
+  """All find an empty cache; none spoils it, and all compute the same."""
+  programs = [
+    subprocess.Popen(
+      [sys.executable, "-c", PROGRAM],
+      env={
+        **os.environ,
+        "XDG_CACHE_HOME": str(tmp_path),
+        "NPROC": str(num_threads),
+        "XLA_FLAGS": "",
+      },
+      stdout=subprocess.PIPE,
+      text=True,
+    )
+    for num_threads in (1, 2, 5)
+  ]
+  said = [program.communicate(timeout=300)[0] for program in programs]
+  assert [program.returncode for program in programs] == [0, 0, 0]
+  assert len(set(said)) == 1
+  assert said[0].count("(") == 3  # no repeat differed
+  [file] = (tmp_path / "speccascade" / "native").iterdir()
+  assert library._is_whole(file)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+  """An empty folder for compiled files, not made yet."""
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+  monkeypatch.delenv(library.SWITCH, raising=False)
+  return tmp_path / "speccascade" / "native"
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+  """Returns a function that makes a shell script the only compiler."""
+
+  def be(script):
+    path = tmp_path / "bin" / "c++"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(path.parent))
+
+  return be
+
+
+# Writes its own arguments as the library, the last of which is the file.
+WORKS = 'for out; do :; done; echo "$@" > "$out"; echo "$@" >> {log}'
+
+
+def test_folder_and_file_are_the_users_alone(cache, compiler, tmp_path):
+  log = tmp_path / "log"
+  compiler(WORKS.format(log=log))
+  file = library.library_file()
+  assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+  assert stat.S_IMODE(file.stat().st_mode) == 0o600
+  assert file == library.library_file()
+  assert log.read_text().count("\n") == 1  # compiled once
+
+
+def test_the_file_is_named_after_what_it_depends_on(
+  cache, compiler, tmp_path, monkeypatch
+):
+  compiler(WORKS.format(log=tmp_path / "log"))
+  files = [library.library_file(), library.library_file(("-O1",))]
+  monkeypatch.setattr(library, "_cpu", lambda: "another")
+  files.append(library.library_file())
+  monkeypatch.setattr(jax, "__version__", "another")
+  files.append(library.library_file())
+  source = tmp_path / "rows.cc"
+  source.write_text("another")
+  monkeypatch.setattr(library, "SOURCE", source)
+  files.append(library.library_file())
+  compiler(WORKS.format(log=tmp_path / "another"))
+  files.append(library.library_file())
+  assert len(set(files)) == len(files)
+
+
+def spoil_end(file):
+  content = file.read_bytes()
+  file.write_bytes(content[:-1])
+
+
+def spoil_middle(file):
+  content = bytearray(file.read_bytes())
+  content[5] ^= 1
+  file.write_bytes(content)
+
+
+def lead_elsewhere(file):
+  elsewhere = file.with_name("elsewhere")
+  file.rename(elsewhere)
+  file.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize("spoil", [spoil_end, spoil_middle, lead_elsewhere])
+def test_a_file_that_is_not_whole_or_ours_is_made_again(
+  cache, compiler, tmp_path, spoil
+):
+  compiler(WORKS.format(log=tmp_path / "log"))
+  file = library.library_file()
+  content = file.read_bytes()
+  spoil(file)
+  assert library.library_file() == file
+  assert not file.is_symlink()
+  assert library._is_whole(file)
+  assert (tmp_path / "log").read_text().count("\n") == 2
+  assert len(file.read_bytes()) == len(content)
+
+
+def test_a_folder_that_others_can_write_is_refused(cache, compiler, tmp_path):
+  compiler(WORKS.format(log=tmp_path / "log"))
+  cache.mkdir(parents=True)
+  cache.chmod(0o777)
+  with pytest.raises(library.NativeError, match="not a folder of yours alone"):
+    library.library_file()
+  cache.rmdir()
+  cache.symlink_to(tmp_path)
+  with pytest.raises(library.NativeError, match="not a folder of yours alone"):
+    library.library_file()
+
+
+def test_without_a_compiler_xla_multiplies(cache, monkeypatch, caplog):
+  monkeypatch.setenv("PATH", "")
+  assert not library.is_available.__wrapped__()
+  [record] = caplog.records
+  assert "no C++ compiler: install one" in record.getMessage()
+  assert "\n" not in record.getMessage()
+
+
+def test_a_compiler_that_fails_leaves_nothing(cache, compiler, caplog):
+  compiler("echo one line >&2; echo 'x.h: error: no such file' >&2; exit 1")
+  assert not library.is_available.__wrapped__()
+  [record] = caplog.records
+  assert "c++ failed: x.h: error: no such file" in record.getMessage()
+  assert "\n" not in record.getMessage()
+  assert list(cache.iterdir()) == []
+
+
+def test_a_compiler_that_writes_no_library(cache, compiler, tmp_path, caplog):
+  compiler(WORKS.format(log=tmp_path / "log"))
+  assert not library.is_available.__wrapped__()
+  assert "blocks will be slower" in caplog.text
+
+
+def test_switched_off(cache, monkeypatch):
+  monkeypatch.setenv(library.SWITCH, "0")
+  assert not library.is_available.__wrapped__()
+  assert not cache.exists()
+
+
+# --- In a T5. ---
+
+
+@functools.partial(jax.jit, static_argnames="capacity")
+def prefill(lm, inputs, capacity=24):
+  return lm.prefill(inputs, capacity=capacity)
+
+
+@jax.jit
+def extend(lm, state, tokens):
+  count = jnp.full(tokens.shape[:1], tokens.shape[1], jnp.int32)
+  state, out = lm.extend(state, tokens, count)
+  return state, out.logits
+
+
+def config_of(is_tied, golden_config):
+  if not is_tied:
+    return golden_config
+  return T5Config(
+    vocab_size=70,
+    emb_dim=24,
+    num_heads=3,
+    head_dim=4,
+    mlp_dim=20,
+    num_encoder_layers=1,
+    num_decoder_layers=2,
+    mlp_activations=("relu",),
+    logits_via_embedding=True,
+  )
+
+
+@pytest.fixture(params=[False, True], ids=["golden", "tied"])
+def plain(request, golden_config, golden_params):
+  """A model with plain kernels."""
+  config = config_of(request.param, golden_config)
+  if request.param:
+    return T5LM.init(config, jax.random.key(0))
+  return T5LM.create(config, golden_params)
+
+
+def packed(plain, kernel_dtype="float32"):
+  return T5LM.create(
+    plain.module.config, plain.params, kernel_dtype=kernel_dtype
+  )
+
+
+def block_logits(lm):
+  """[2, 9, V] of a ragged source, fed 6 and 3 tokens."""
+  rng = np.random.default_rng(0)
+  source = rng.integers(2, lm.vocab_size, (2, 7), np.int32)
+  source[1, 4:] = 0
+  fed = jnp.asarray(rng.integers(2, lm.vocab_size, (2, 9), np.int32))
+  state, first = extend(lm, prefill(lm, jnp.asarray(source)), fed[:, :6])
+  _, second = extend(lm, state, fed[:, 6:])
+  return np.concatenate([first, second], 1)
+
+
+@needs_native
+def test_logits_with_panels_equal_those_without(plain):
+  want = block_logits(plain)
+  got = block_logits(packed(plain))
+  np.testing.assert_allclose(got, want, atol=1e-4 * np.abs(want).max(), rtol=0)
+
+
+@pytest.mark.parametrize("is_native", [True, False])
+def test_bfloat16_kernels(plain, is_native, monkeypatch):
+  """As float32 ones that were rounded, by the native product or XLA's."""
+  if is_native and not native.is_available():
+    pytest.skip("no native product")
+  flat = traverse_util.flatten_dict(plain.params, sep="/")
+  is_tied = plain.module.config.logits_via_embedding
+  for name, leaf in flat.items():
+    is_table = is_tied and name == "token_embedder/embedding"
+    if name.endswith("kernel") or is_table:
+      flat[name] = leaf.astype(jnp.bfloat16).astype(jnp.float32)
+  rounded = plain.replace(params=traverse_util.unflatten_dict(flat, sep="/"))
+  monkeypatch.setattr(native, "is_available", lambda: is_native)
+  lm = packed(plain, "bfloat16")
+  want = block_logits(rounded)
+  got = block_logits(lm)
+  np.testing.assert_allclose(got, want, atol=1e-4 * np.abs(want).max(), rtol=0)
+  assert np.abs(want - block_logits(plain)).max() > 1e-3  # it matters
+  assert lm.module.config.dtype == "float32"
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_plain_kernels_are_not_kept(plain, dtype):
+  """Only kernels that meet float32 activations are packed."""
+  config = dataclasses.replace(plain.module.config, dtype=dtype)
+  lm = T5LM.create(config, plain.params, kernel_dtype=dtype)
+  flat = traverse_util.flatten_dict(lm.params, sep="/")
+  is_panels = {k for k, x in flat.items() if isinstance(x, native.Panels)}
+  head = {"decoder/logits_dense/kernel"}
+  if config.logits_via_embedding:
+    head = {"token_embedder/embedding"}
+  kernels = {name for name in flat if name.endswith("kernel")}
+  assert is_panels == (kernels | head if dtype == "float32" else head)
+  assert {flat[name].array.dtype for name in is_panels} == {jnp.dtype(dtype)}
+
+
+@needs_native
+def test_panels_of_public_sizes_take_the_room_of_their_kernels():
+  kernel = np.zeros((512, 32128), np.float32)
+  assert native.pack(kernel, "float32").array.nbytes == kernel.nbytes
+  assert native.pack(kernel, "bfloat16").array.nbytes == kernel.nbytes // 2
+
+
+@needs_native
+@pytest.mark.parametrize("name", ["task", "random"])
+def test_greedy_tokens_equal_t5x(
+  golden_config, golden_params, golden_arrays, name
+):
+  lm = T5LM.create(golden_config, golden_params, kernel_dtype="float32")
+  want = golden_arrays[f"greedy/{name}/tokens"]
+  state = prefill(lm, golden_arrays[f"greedy/{name}/encoder_input_tokens"])
+  token, is_done, got = np.zeros(3, np.int32), np.zeros(3, bool), []
+  for _ in range(want.shape[1]):
+    state, logits = extend(lm, state, jnp.asarray(token[:, None]))
+    token = np.asarray(logits[:, 0].argmax(-1), np.int32)
+    token = np.where(is_done, 0, token)
+    is_done |= token == 1
+    got.append(token)
+  np.testing.assert_array_equal(np.stack(got, 1), want)
+
+
+@needs_native
+def test_blocks_equal_single_steps(plain):
+  """To rounding, which attention brings in: it is not of the native product."""
+  lm = packed(plain)
+  rng = np.random.default_rng(0)
+  source = jnp.asarray(rng.integers(2, lm.vocab_size, (2, 7), np.int32))
+  fed = jnp.asarray(rng.integers(2, lm.vocab_size, (2, 12), np.int32))
+  state, steps = prefill(lm, source), []
+  for i in range(12):
+    state, logits = extend(lm, state, fed[:, i : i + 1])
+    steps.append(logits)
+  want = np.concatenate(steps, 1)
+  state = prefill(lm, source)
+  for first in (0, 6):
+    state, got = extend(lm, state, fed[:, first : first + 6])
+    np.testing.assert_array_equal(
+      got.argmax(-1), want[:, first : first + 6].argmax(-1)
+    )
+    np.testing.assert_allclose(
+      got, want[:, first : first + 6], atol=1e-5 * np.abs(want).max(), rtol=0
+    )
+
+
+def test_unknown_kernel_dtype(golden_config, golden_params):
+  with pytest.raises(ValueError, match="kernel_dtype is 'float16'"):
+    T5LM.create(golden_config, golden_params, kernel_dtype="float16")
+
+
+def test_the_source_is_installed_beside_the_package():
+  assert library.SOURCE.is_file()
+  setup = pathlib.Path(__file__).parents[2] / "setup.py"
+  assert '"*.cc"' in setup.read_text(encoding="utf-8")
