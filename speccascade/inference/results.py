@@ -166,8 +166,8 @@ class ResultFile:
     if self.path.exists():
       # What stands after the last line end is torn.
       content = self.path.read_bytes()
-      with self.path.open("r+b") as file:
-        file.truncate(content.rfind(b"\n") + 1)
+      if (whole := content.rfind(b"\n") + 1) < len(content):
+        os.truncate(self.path, whole)
       self.rows = read_rows(self.path)
     self._keys = {row.key for row in self.rows}
     if len(self._keys) != len(self.rows):
