@@ -39,6 +39,7 @@ setuptools.setup(
     "flax>=0.12.8",
     "gin-config>=0.5.0",
     "jax>=0.10.2",
+    "jinja2>=3.1",  # the report's page is one template, escaped by itself
     "matplotlib>=3.9",
     "ml_dtypes>=0.5",
     "msgpack>=1.0",
@@ -50,6 +51,7 @@ setuptools.setup(
     "sacrebleu>=2.5",
     "safetensors>=0.5",
     "sentencepiece>=0.2",
+    "scipy>=1.13",  # isotonic regression places labels; jax needs it too
     "seqio>=0.0.20",
     "tensorboard>=2.19",
     "tensorflow>=2.19",
@@ -67,7 +69,6 @@ setuptools.setup(
       "pytest>=8.0",
       "pytest-xdist>=3.6",
       "ruff>=0.9",
-      "scipy>=1.13",
     ],
   },
   classifiers=[

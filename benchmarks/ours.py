@@ -20,6 +20,7 @@ from benchmarks import shapes
 from speccascade.checkpoints import restore
 from speccascade.decoding import (
   decoders,
+  draws,
   methods,
   numerics,
   sampling,
@@ -98,7 +99,7 @@ def _ar(shape, dtype, rows, temperature):
   decoder = decoders.decoder(
     "verifier", gamma=1, max_decode_len=shapes.NEW_TOKENS, eos_id=NO_EOS
   )
-  keys = sampling.row_keys(0, 0, jnp.arange(rows))
+  keys = draws.row_keys(0, 0, jnp.arange(rows))
   inputs = source(rows, ragged=rows > 1)
   how = sampling.Sampling.create(temperature)
   return lambda: decoder(None, lm, inputs, keys, 0.0, how)
@@ -178,7 +179,7 @@ def _spec(shape, gamma, rate, target, temperature, alpha, top_p, rows, dtype):
     drafter = AutoregressiveDrafter(drafter, gamma, behind=0)
     return speculative(drafter, verifier, inputs, keys, settings)
 
-  keys = sampling.row_keys(0, 0, jnp.arange(rows))
+  keys = draws.row_keys(0, 0, jnp.arange(rows))
   how = sampling.Sampling.create(temperature, top_p=top_p)
   alpha = jnp.float32(alpha)
   inputs = source(rows, ragged=rows > 1)

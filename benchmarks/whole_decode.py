@@ -13,8 +13,8 @@ import pathlib
 import numpy as np
 
 from speccascade.data.generated import task
-from speccascade.evaluation import timing
 from speccascade.inference import measure
+from speccascade.inference.environment import device_name
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
@@ -90,7 +90,7 @@ def main():
     Run(max_decode_len=48, batch_size=1),
     Measuring(num_timed=args.num_examples, repeats=args.repeats),
   )
-  print(f"{pair.drafter_name} and {pair.verifier_name}, {timing.device_name()}")
+  print(f"{pair.drafter_name} and {pair.verifier_name}, {device_name()}")
   print("| T | method | ms | predicted ms | speed-up | predicted |")
   print("| ---: | --- | ---: | ---: | ---: | ---: |")
   for temperature in (0.0, 1.0):

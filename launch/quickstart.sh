@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains a small pair on the built-in task, decodes with every method, and
+# Trains a small pair on the built-in task, decodes with a dozen methods, and
 # writes the trade-off. Fresh machine: makes .venv and installs first.
 #
 #   bash launch/quickstart.sh [flags of python -m speccascade.quickstart]

@@ -13,12 +13,13 @@ import pathlib
 
 from speccascade import comparison, generation
 from speccascade.comparison import Comparison
+from speccascade.fields import at_least, one_of
 from speccascade.generation import Generation
 from speccascade.inference import inputs, measure
 from speccascade.inference import pair as pairs
 from speccascade.inference.pair import Model, ModelPair, PairError
 from speccascade.inference.point import Point
-from speccascade.inference.settings import Measuring, Run, at_least
+from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
 from speccascade.models import T5LM, T5Config
 
@@ -68,25 +69,22 @@ def load_pair(
     CheckpointError: a checkpoint cannot be read or is not of its architecture.
     FileNotFoundError: there is no vocabulary where it should be.
   """
-  of = {"dtype": dtype, "kernel_dtype": kernel_dtype}
-  for name, value in of.items():
-    if value not in DTYPES:
-      raise PairError(f"{name} is {value!r}; wanted one of {', '.join(DTYPES)}")
+  dtypes = {"dtype": dtype, "kernel_dtype": kernel_dtype}
+  one_of(DTYPES, error=PairError, **dtypes)
   if drafter is None and verifier is None:
     raise PairError(
       "load_pair got no model; give drafter, verifier or both: paths of"
       " checkpoints, (path, T5Config), or models in memory"
     )
-  several = drafter if isinstance(drafter, list) else [drafter]
+  sources = drafter if isinstance(drafter, list) else [drafter]
   small = tuple(
-    _model("drafter", source, **of) for source in several if drafter is not None
+    _model("drafter", x, **dtypes) for x in sources if drafter is not None
   )
-  large = None if verifier is None else _model("verifier", verifier, **of)
-  models = ModelPair(small, large, pairs.dtypes(**of))
+  large = None if verifier is None else _model("verifier", verifier, **dtypes)
+  models = ModelPair(small, large, pairs.dtypes(**dtypes))
   pairs.check_models(models)
   vocabulary = _vocabulary(vocabulary, models)
-  identity = inputs.identity(vocabulary)
-  pairs.check_vocabulary(models, vocabulary.vocab_size, identity)
+  pairs.check_vocabulary(models, vocabulary)
   return Pair(models, vocabulary)
 
 
@@ -105,26 +103,25 @@ def _model(role: str, source: ModelSource, **dtypes) -> Model:
   return pairs.load_model(role, path, config, by_shape=True, **dtypes)
 
 
-def _vocabulary(given, models: ModelPair):
-  """Returns the vocabulary that is given, or the models' own."""
-  if given is not None and not isinstance(given, str | os.PathLike):
-    lacks = [
-      name
-      for name in ("encode", "decode", "eos_id", "vocab_size")
-      if not hasattr(given, name)
-    ]
-    if lacks:
+def _vocabulary(vocabulary, models: ModelPair):
+  """Returns the vocabulary that is asked for, or the models' own."""
+  if vocabulary is not None and not isinstance(vocabulary, str | os.PathLike):
+    wanted = ("encode", "decode", "eos_id", "vocab_size")
+    if lacks := [name for name in wanted if not hasattr(vocabulary, name)]:
       raise PairError(
-        f"vocabulary is of type {type(given).__name__}, which has no"
+        f"vocabulary is of type {type(vocabulary).__name__}, which has no"
         f" {', '.join(lacks)}; give the path of a SentencePiece model"
       )
-    return given
+    return vocabulary
   from speccascade.data import vocabularies
 
-  if given is not None:
-    return vocabularies.load(os.fspath(given))
+  if vocabulary is not None:
+    return vocabularies.load(os.fspath(vocabulary))
   for model in models.models:
-    path = _own_vocabulary(model)
+    beside = pathlib.Path(model.path) / "spiece.model"  # Hugging Face
+    path = (model.vocabulary or {}).get("path")
+    if path is None and model.path and beside.is_file():
+      path = str(beside)
     if path is None:
       continue
     try:
@@ -139,13 +136,6 @@ def _vocabulary(given, models: ModelPair):
     f"{names} do not say their vocabulary: give load_pair the path of the"
     " SentencePiece model as vocabulary"
   )
-
-
-def _own_vocabulary(model: Model) -> str | None:
-  if model.vocabulary:
-    return model.vocabulary.get("path")
-  beside = pathlib.Path(model.path) / "spiece.model"  # Hugging Face
-  return str(beside) if model.path and beside.is_file() else None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -165,15 +155,10 @@ class Pair:
   vocabulary: object
 
   def __repr__(self) -> str:
-    names = [
-      f"{role} {name}"
-      for role, name in (
-        ("drafter", self.models.drafter_name),
-        ("verifier", self.models.verifier_name),
-      )
-      if name
-    ]
-    return f"Pair of {', '.join(names)}"
+    models = self.models
+    names = {"drafter": models.drafter_name, "verifier": models.verifier_name}
+    said = [f"{role} {name}" for role, name in names.items() if name]
+    return f"Pair of {', '.join(said)}"
 
   def generate(
     self,
@@ -233,7 +218,6 @@ class Pair:
       verification=verification,
       draft_length=draft_length,
     )
-    self._check(point)
     at_least(1, max_decode_len=max_decode_len, batch_size=batch_size)
     sources = self._sources(texts, max_input_len, truncate)
     run = Run(
@@ -278,30 +262,12 @@ class Pair:
       Point(name, alpha=alpha, **settings)
       for name, alpha in [(measure.REFERENCE, None), *chosen]
     ]
-    for point in points:
-      self._check(point)
     at_least(1, max_decode_len=max_decode_len, repeats=repeats)
     sources = self._sources(texts, max_input_len, truncate)
-    study = Study(
-      self.models,
-      sources,
-      Run(max_decode_len=max_decode_len, batch_size=1, seed=seed),
-      Measuring(num_timed=len(sources.examples), repeats=repeats),
-    )
+    run = Run(max_decode_len=max_decode_len, batch_size=1, seed=seed)
+    measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
+    study = Study(self.models, sources, run, measuring)
     return comparison.compare(study, points)
-
-  def _check(self, point: Point):
-    """Raises PairError where the pair lacks what a method needs."""
-    spec = point.spec
-    for role, needed, has in (
-      ("drafter", spec.needs_drafter, self.models.drafter_lm is not None),
-      ("verifier", spec.needs_verifier, self.models.verifier is not None),
-    ):
-      if needed and not has:
-        raise PairError(
-          f"{point.method} needs a {role}, which this pair has not; give"
-          f" load_pair a {role}"
-        )
 
   def _sources(self, texts, max_len: int, truncate: bool) -> inputs.Sources:
     """Returns what is decoded; how many were cut is printed."""
@@ -310,8 +276,6 @@ class Pair:
       texts, self.vocabulary, max_len=max_len, truncate=truncate
     )
     if sources.num_cut:
-      print(
-        f"{sources.num_cut} of {len(sources.examples)} texts cut to {max_len}"
-        " tokens"
-      )
+      num = f"{sources.num_cut} of {len(sources.examples)}"
+      print(f"{num} texts cut to {max_len} tokens")
     return sources

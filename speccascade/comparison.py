@@ -15,15 +15,15 @@ from speccascade.report import tables
 from speccascade.report.tables import Column
 
 COLUMNS = (
-  Column("method", lambda row: row.settings.method),
-  Column("alpha", lambda row: row.settings.alpha),
-  Column("tokens", lambda row: row.counts.num_tokens, 0),
-  Column("drafter calls", lambda row: row.counts.drafter_calls, 0),
-  Column("verifier calls", lambda row: row.counts.verifier_extends, 0),
-  Column("tokens/block", tables.number("mean_acceptance_length"), 2),
-  Column("acceptance", tables.number("acceptance_rate"), 3),
+  Column("method", "settings.method"),
+  Column("alpha", "settings.alpha"),
+  Column("tokens", "counts.num_tokens", 0),
+  Column("drafter calls", "counts.drafter_calls", 0),
+  Column("verifier calls", "counts.verifier_extends", 0),
+  Column("tokens/block", "efficiency.mean_acceptance_length", 2),
+  Column("acceptance", "efficiency.acceptance_rate", 3),
   Column("ms a text", lambda row: 1000 * row.latency.walltime_s, 1),
-  Column("relative latency", lambda row: row.latency.relative_latency, 3),
+  Column("relative latency", "latency.relative_latency", 3),
 )
 
 
@@ -44,11 +44,9 @@ class Comparison:
   def __repr__(self) -> str:
     lines = [tables.markdown(self.rows, COLUMNS)]
     for number, source in enumerate(self.inputs):
-      lines.append(repr(source))
-      lines += [
-        f"  {_name(row)}: {texts[number]!r}"
-        for row, texts in zip(self.rows, self.texts)
-      ]
+      texts = zip(self.rows, self.texts)
+      written = [f"  {_name(row)}: {text[number]!r}" for row, text in texts]
+      lines += [repr(source), *written]
     return "\n".join(lines)
 
   def _repr_html_(self) -> str:
@@ -65,8 +63,8 @@ class Comparison:
 
 
 def _name(row: ResultRow) -> str:
-  alpha = row.settings.alpha
-  return row.settings.method + ("" if alpha is None else f", alpha {alpha:g}")
+  said = [text for text in row.settings.words if text.startswith("alpha")]
+  return ", ".join([row.settings.method, *said])
 
 
 def compare(study: Study, points: Sequence[Point]) -> Comparison:
@@ -95,17 +93,10 @@ def compare(study: Study, points: Sequence[Point]) -> Comparison:
   )
   rows, texts = [], []
   for point, outs in decoded.items():
-    counts = [efficiency.row_counts(out)[0] for out in outs]
-    rows.append(
-      measure.result_row(
-        study, point, efficiency.total(counts), latency=latencies[point]
-      )
-    )
-    texts.append(
-      tuple(
-        records.text_of(study.vocabulary, out.tokens[0, : out.lengths[0]])
-        for out in outs
-      )
-    )
+    counts = efficiency.total([efficiency.row_counts(out)[0] for out in outs])
+    latency = latencies[point]
+    rows.append(measure.result_row(study, point, counts, latency=latency))
+    tokens = [out.tokens[0, : out.lengths[0]] for out in outs]
+    texts.append(tuple(records.text_of(study.vocabulary, x) for x in tokens))
   inputs = tuple(example.text for example in study.examples)
   return Comparison(inputs, tuple(rows), tuple(texts))

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 import contextlib
+import gzip
 import os
 import pathlib
+import shutil
 from typing import IO
 
 import platformdirs
@@ -38,6 +40,35 @@ def write_whole(path: str | os.PathLike, content: str | bytes | Iterable[str]):
   with whole(path, "wb" if isinstance(content, bytes) else "w") as file:
     is_one = isinstance(content, str | bytes)
     file.writelines([content] if is_one else content)
+
+
+@contextlib.contextmanager
+def whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+  """Gives a new folder that is renamed to `path` when the block ends well.
+
+  After an error it is removed; a kill leaves it beside `path`, its name ending
+  in ".tmp-" and the process, as readers of checkpoints pass over.
+  """
+  part = pathlib.Path(f"{os.fspath(path)}.tmp-{os.getpid()}")
+  shutil.rmtree(part, ignore_errors=True)  # of a killed process
+  try:
+    part.mkdir(parents=True)
+    yield part
+    part.rename(path)
+  except BaseException:
+    shutil.rmtree(part, ignore_errors=True)
+    raise
+
+
+def opened(path: str | os.PathLike) -> IO[bytes]:
+  """Opens a file to read its bytes, those inside where it ends in .gz."""
+  return (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rb")
+
+
+def find(path: str | os.PathLike) -> pathlib.Path | None:
+  """Returns the path of a file, plain or PATH.gz; None if neither is there."""
+  paths = (pathlib.Path(f"{path}{suffix}") for suffix in ("", ".gz"))
+  return next((path for path in paths if path.is_file()), None)
 
 
 def cache_dir(*names: str) -> pathlib.Path:

@@ -4,13 +4,12 @@ import dataclasses
 import functools
 import html
 
-import jax
 import numpy as np
 
 from speccascade.decoding import Trace
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference import batching, records
+from speccascade.inference import records
 from speccascade.inference.point import Point
 from speccascade.inference.results import Settings
 from speccascade.inference.study import Study
@@ -57,13 +56,17 @@ class Generation:
     return len(self.texts)
 
   def __repr__(self) -> str:
-    lines = [f"{_number(len(self), 'text')} by {describe(self)}"]
-    for number, text in enumerate(self.texts[:_SHOWN]):
-      lines.append(f"  {number}: {text!r}")
+    lines = [f"{_number(len(self), 'text')} by {self._method()}"]
+    shown = enumerate(self.texts[:_SHOWN])
+    lines += [f"  {number}: {text!r}" for number, text in shown]
     if len(self) > _SHOWN:
       lines.append(f"  and {len(self) - _SHOWN} more")
     lines.append(f"  {self._summary()}")
     return "\n".join(lines)
+
+  def _method(self) -> str:
+    """The method in words, with the settings that matter."""
+    return f"{self.label} ({', '.join(self.settings.words)})"
 
   def _summary(self) -> str:
     total = efficiency.total(list(self.counts))
@@ -83,21 +86,10 @@ class Generation:
     """Who wrote each token, where that was traced; else the texts."""
     if self.trace is None:
       return f"<pre>{html.escape(repr(self))}</pre>"
-    head = f"{describe(self)}: {self._summary()}"
+    head = f"{self._method()}: {self._summary()}"
     if len(self) > _SHOWN:
       head += f"; the first {_SHOWN} texts"
     return token_view.view_html(self.records[:_SHOWN], head)
-
-
-def describe(out) -> str:
-  """Returns the method of a result in words, with the settings that matter."""
-  settings = out.settings
-  parts = [
-    f"{name} {getattr(settings, name):g}"
-    for name in ("alpha", "gamma", "temperature")
-    if getattr(settings, name) is not None
-  ]
-  return f"{out.label} ({', '.join(parts)})"
 
 
 def _number(count: int, what: str) -> str:
@@ -121,24 +113,16 @@ def generate(study: Study, point: Point) -> Generation:
   Raises:
     NoDistributionError: a model gave none; example and step are named.
   """
-  batches = study.batches(point, shared=False)
-  parts, written = [], []
-  for batch in batching.by_length(study.examples, batches.run.batch_size):
-    decoded = jax.device_get(batches.decode(batch))
-    written += records.records(decoded, batch, study.vocabulary, trial=0)
-    num = len(batch)
-    parts.append(jax.tree.map(lambda x, num=num: x[:num], decoded))
-  order = np.argsort([record["aux"]["index"] for record in written])
-  whole = jax.tree.map(lambda *own: np.concatenate(own)[order], *parts)
-  written = tuple(written[row] for row in order)
+  decoded = study.batches(point, shared=False).decode_all(study.examples)
+  written = records.records(decoded, study.examples, study.vocabulary, trial=0)
   return Generation(
     inputs=tuple(example.text for example in study.examples),
     texts=tuple(record["prediction"] for record in written),
-    tokens=whole.tokens,
-    lengths=whole.lengths,
-    counts=tuple(efficiency.row_counts(whole)),
-    trace=whole.trace,
-    records=written,
+    tokens=decoded.tokens,
+    lengths=decoded.lengths,
+    counts=tuple(efficiency.row_counts(decoded)),
+    trace=decoded.trace,
+    records=tuple(written),
     settings=study.settings(point),
     label=point.spec.label,
     num_truncated=study.sources.num_cut,

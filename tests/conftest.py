@@ -13,10 +13,11 @@ import jax
 import numpy as np
 import pytest
 
+from speccascade.inference import environment
+
 TESTS = pathlib.Path(__file__).parent
 # flax, optax and orbax break under these flags in places, the core does not.
 STRICT = (TESTS / "decoding", TESTS / "models")
-MOST_MAPS = 40_000
 
 
 def pytest_configure(config):
@@ -26,13 +27,9 @@ def pytest_configure(config):
 
 @pytest.fixture(autouse=True)
 def few_programs():
-  """Forgets compiled programs before they take all memory maps of a process.
-
-  Linux gives a process 65,530 of them; at the limit XLA's compiler crashes.
-  """
+  """Forgets compiled programs before they take all memory maps."""
   yield
-  maps = pathlib.Path("/proc/self/maps")
-  if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+  if environment.holds_many_programs():
     jax.clear_caches()
 
 

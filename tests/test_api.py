@@ -1,6 +1,7 @@
 """`load_pair`, `generate` and `compare`: results, views, and every refusal."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 import speccascade as sc
 from speccascade.checkpoints import CheckpointError, orbax_io
 from speccascade.decoding import decoders
-from speccascade.inference import batching, inputs
 from speccascade.inference.inputs import InputError
 from speccascade.inference.pair import PairError
 from tests.inference import tiny
@@ -18,6 +18,10 @@ pytestmark = pytest.mark.usefixtures("quick_compiles")
 
 TEXTS = ["one two", "three", "four five six"]
 SHORT = {"gamma": 2, "max_decode_len": 6, "max_input_len": 8}
+
+
+def load(**changes):
+  return sc.load_pair(**{"vocabulary": tiny.Vocabulary(), **changes})
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +34,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pair(folder):
-  return sc.load_pair(
-    drafter=str(folder / "small"),
-    verifier=folder / "large",
-    vocabulary=tiny.Vocabulary(),
-  )
+  return load(drafter=str(folder / "small"), verifier=folder / "large")
 
 
 @pytest.fixture(scope="module")
@@ -67,21 +67,14 @@ def test_what_comes_back(out):
 
 def test_another_alpha_temperature_seed_and_text_compile_nothing(pair, out):
   before = decoders._run._cache_size()
-  other = pair.generate(
-    ["zero", "one", "two", "nine"],
-    "spec_cascade_chow",
-    alpha=0.9,
-    temperature=0.5,
-    seed=7,
-    **SHORT,
-  )
+  generate = functools.partial(pair.generate, method="spec_cascade_chow")
+  texts = ["zero", "one", "two", "nine"]
+  other = generate(texts, alpha=0.9, temperature=0.5, seed=7, **SHORT)
   assert len(other) == 4
   assert decoders._run._cache_size() == before
-  again = pair.generate(TEXTS, "spec_cascade_chow", alpha=0.3, **SHORT)
+  again = generate(TEXTS, alpha=0.3, **SHORT)
   np.testing.assert_array_equal(again.tokens, out.tokens)
-  changed = pair.generate(
-    TEXTS, "spec_cascade_chow", alpha=0.3, seed=1, **SHORT
-  )
+  changed = generate(TEXTS, alpha=0.3, seed=1, **SHORT)
   assert (changed.tokens != out.tokens).any()
 
 
@@ -157,22 +150,11 @@ def test_long_texts_are_refused_or_cut(pair, capsys):
     (b"one", {}, InputError, "texts is of type bytes"),
     (["one", None], {}, InputError, "text 1 is of type NoneType"),
     (["a\ud800"], {}, InputError, "text 0 has half a surrogate pair at 1"),
-    ("one", {"method": "spec_decod"}, ValueError, "unknown method.*spec_dec"),
     ("one", {"method": "spec_cascade_chow", "alpha": 2}, ValueError, "alpha"),
-    ("one", {"gamma": 0}, ValueError, "gamma is 0"),
-    ("one", {"temperature": -1}, ValueError, "temperature is -1"),
-    ("one", {"top_p": 2}, ValueError, "top_p is 2"),
-    ("one", {"bonus": "none"}, ValueError, "bonus is 'none'"),
-    ("one", {"method": "bild"}, ValueError, "temperature 0 only"),
     ("one", {"max_decode_len": 0}, ValueError, "max_decode_len is 0"),
     ("one", {"max_input_len": 0}, ValueError, "max_input_len is 0"),
     ("one", {"batch_size": 0}, ValueError, "batch_size is 0"),
-    (
-      "one",
-      {"method": "spec_cascade_opt_three"},
-      ValueError,
-      "takes 2 drafters",
-    ),
+    ("one", {"method": "spec_cascade_opt_three"}, ValueError, "2 drafters"),
   ],
 )
 def test_what_generate_refuses(pair, texts, settings, kind, message):
@@ -181,28 +163,19 @@ def test_what_generate_refuses(pair, texts, settings, kind, message):
   assert "\n" not in str(caught.value)
 
 
-def test_a_model_without_numbers(folder, tmp_path):
-  bad = tiny.save(tmp_path / "bad", 0, spoil=np.nan)
-  pair = sc.load_pair(drafter=bad, vocabulary=tiny.Vocabulary())
-  with pytest.raises(batching.NoDistributionError, match="step 0 of example 0"):
-    pair.generate("one", "drafter", trace=False, **SHORT)
-
-
 def test_one_model_alone(folder):
-  pair = sc.load_pair(drafter=folder / "small", vocabulary=tiny.Vocabulary())
-  with pytest.raises(PairError, match="spec_decode needs a verifier"):
+  pair = load(drafter=folder / "small", dtype="bfloat16")
+  assert pair.models.drafter_lm.module.config.dtype == "bfloat16"
+  with pytest.raises(ValueError, match="SpecDecode needs a verifier"):
     pair.generate("one")
-  with pytest.raises(PairError, match="verifier needs a verifier"):
+  with pytest.raises(ValueError, match="Large model needs a verifier"):
     pair.compare("one")
 
 
 def test_models_in_memory_and_several_drafters(folder):
   small = sc.T5LM.init(tiny.config(), jax.random.key(0))
-  pair = sc.load_pair(
-    drafter=[(str(folder / "large"), tiny.config(emb_dim=12)), small],
-    verifier=small,
-    vocabulary=tiny.Vocabulary(),
-  )
+  large = str(folder / "large"), tiny.config(emb_dim=12)
+  pair = load(drafter=[large, small], verifier=small)
   assert repr(pair) == "Pair of drafter large-7+drafter, verifier verifier"
   assert len(pair.models.drafter_lm) == 2
   with pytest.raises(ValueError, match="takes one drafter; 2 were given"):
@@ -211,31 +184,18 @@ def test_models_in_memory_and_several_drafters(folder):
 
 @pytest.mark.slow
 def test_three_models_decode(folder):
-  pair = sc.load_pair(
-    drafter=[folder / "large", folder / "small"],
-    verifier=folder / "large",
-    vocabulary=tiny.Vocabulary(),
-  )
+  large = folder / "large"
+  pair = load(drafter=[large, folder / "small"], verifier=large)
   out = pair.generate(TEXTS, "spec_cascade_opt_three", alpha=0.1, **SHORT)
   assert all(len(count.calls_by_model) == 2 for count in out.counts)
   assert "SpecCascade [OPT, three models]" in repr(out)
 
 
 def test_t5x_checkpoints_without_a_config(golden, golden_config):
-  pair = sc.load_pair(
-    drafter=golden / "t5x_native",
-    verifier=str(golden / "t5x_orbax"),
-    vocabulary=tiny.Vocabulary(),
-  )
+  native, orbax = golden / "t5x_native", str(golden / "t5x_orbax")
+  pair = load(drafter=native, verifier=orbax)
   for lm in (pair.models.drafter_lm, pair.models.verifier_lm):
     assert lm.module.config == golden_config
-
-
-def test_bfloat16(folder):
-  pair = sc.load_pair(
-    drafter=folder / "small", vocabulary=tiny.Vocabulary(), dtype="bfloat16"
-  )
-  assert pair.models.drafter_lm.module.config.dtype == "bfloat16"
 
 
 @pytest.fixture(scope="module")
@@ -270,9 +230,9 @@ def test_the_vocabulary_is_the_checkpoints_own(words, tmp_path, golden):
 
 
 def test_what_load_pair_refuses(folder, tmp_path):
-  small, words = folder / "small", tiny.Vocabulary()
+  small, wide = folder / "small", tiny.config(emb_dim=12)
   other = tiny.save(tmp_path / "other", 2, vocab_size=24)
-  cases = [
+  for settings, kind, message in (
     ({}, PairError, "load_pair got no model"),
     ({"drafter": "/none"}, CheckpointError, "no checkpoint at /none"),
     ({"drafter": ""}, PairError, "drafter is ''; wanted the path"),
@@ -281,53 +241,33 @@ def test_what_load_pair_refuses(folder, tmp_path):
     ({"drafter": small, "verifier": other}, PairError, "share one vocabulary"),
     ({"drafter": small, "vocabulary": None}, PairError, "do not say their voc"),
     ({"drafter": small, "vocabulary": 3}, PairError, "type int, which has no"),
-    (
-      {"drafter": (small, tiny.config(emb_dim=12))},
-      CheckpointError,
-      "emb_dim",
-    ),
-  ]
-  for settings, kind, message in cases:
+    ({"drafter": (small, wide)}, CheckpointError, "emb_dim"),
+  ):
     with pytest.raises(kind, match=message) as caught:
-      sc.load_pair(**{"vocabulary": words, **settings})
+      load(**settings)
     assert "\n" not in str(caught.value)
 
 
 def test_compare(pair):
-  made = pair.compare(
+  compared = pair.compare(
     TEXTS[:2],
     ["drafter", "verifier", ("token_cascade_chow", 0.5)],
-    gamma=2,
-    max_decode_len=6,
-    max_input_len=8,
     repeats=1,
+    **SHORT,
   )
-  names = [row.settings.method for row in made.rows]
+  names = [row.settings.method for row in compared.rows]
   assert names == ["verifier", "drafter", "token_cascade_chow"]
-  assert made.rows[0].latency.relative_latency == 1
-  assert made.rows[1].counts.verifier_calls == 0
-  assert made.rows[2].settings.alpha == 0.5
-  for row, texts, name in zip(made.rows, made.texts, names):
-    alone = pair.generate(
-      TEXTS[:2],
-      name,
-      alpha=row.settings.alpha,
-      trace=False,
-      batch_size=1,
-      **SHORT,
-    )
+  verifier, drafter, cascade = compared.rows
+  assert verifier.latency.relative_latency == 1
+  assert drafter.counts.verifier_calls == 0
+  assert cascade.settings.alpha == 0.5
+  plain = {"trace": False, "batch_size": 1, **SHORT}
+  for row, texts, name in zip(compared.rows, compared.texts, names):
+    alone = pair.generate(TEXTS[:2], name, alpha=row.settings.alpha, **plain)
     assert texts == alone.texts
     assert row.counts.num_tokens == alone.lengths.sum()
-  assert "| token_cascade_chow | 0.5   |" in repr(made)
-  assert f"  drafter: {made.texts[1][0]!r}" in repr(made)
-  html = made._repr_html_()
+  assert "| token_cascade_chow | 0.5   |" in repr(compared)
+  assert f"  drafter: {compared.texts[1][0]!r}" in repr(compared)
+  html = compared._repr_html_()
   assert html.count("<table>") == 3
   assert "token_cascade_chow, alpha 0.5" in html
-
-
-def test_texts_are_encoded_once_and_whole():
-  sources = inputs.of_texts(
-    "one two", tiny.Vocabulary(), max_len=3, truncate=False
-  )
-  assert sources.num_cut == 0
-  assert sources.examples[0].tokens.tolist() == [4, 5, 1]

@@ -19,43 +19,23 @@ CONFIGS = sorted(
   for path in (ROOT / "configs").glob("**/*.gin")
 )
 # What a file is given with, where it is no run by itself.
+PARTS = ("cascade", "measuring", "pair", "inputs", "point")
 BASES = {
-  "configs/runs/cascade.gin": "configs/runs/decode.gin",
-  "configs/runs/measuring.gin": "configs/runs/decode.gin",
-  "configs/runs/pair.gin": "configs/runs/decode.gin",
-  "configs/runs/inputs.gin": "configs/runs/decode.gin",
-  "configs/runs/point.gin": "configs/runs/decode.gin",
-  "configs/data/text_files.gin": "configs/runs/decode.gin",
-  "configs/experiments/gsm8k/files.gin": "configs/runs/decode.gin",
+  *(f"configs/runs/{name}.gin" for name in PARTS),
+  *("configs/data/text_files.gin", "configs/experiments/gsm8k/files.gin"),
 }
-# What only the user can say, for every config that asks for it.
-GIVEN = {
-  "BATCH_SIZE": 2,
-  "BIGRAMS": "bigrams.npz",
-  "CASCADE_K": [[2]],
-  "DRAFTER_CHECKPOINT": "small",
-  "INITIAL_CHECKPOINT_PATH": "t5",
-  "METHOD": "spec_decode",
-  "MIXTURE_OR_TASK_NAME": "task",
-  "MODEL": "model",
-  "MODEL_DIR": "out",
-  "OUTPUT_DIR": "out",
-  "OUTPUT_FILE": "out.npz",
-  "TASK_FEATURE_LENGTHS": {"inputs": 8, "targets": 8},
-  "TEST_FILES": "test",
-  "TRAIN_FILES": "train",
-  "TRAIN_STEPS": 1,
-  "VALIDATION_FILES": "validation",
-  "VERIFIER_CHECKPOINT": "large",
-  "VOCABULARY": "vocabulary",
-}
-
-
-# Of them, what is a run by itself leaves no more than these to the user.
+# What a run by itself leaves to the user, at most; any text serves here.
 USERS = {
   *("BIGRAMS", "DRAFTER_CHECKPOINT", "METHOD", "MODEL_DIR", "OUTPUT_DIR"),
-  "TEST_FILES",
-  *("TRAIN_FILES", "VALIDATION_FILES", "VERIFIER_CHECKPOINT", "VOCABULARY"),
+  *("TEST_FILES", "TRAIN_FILES", "VALIDATION_FILES", "VERIFIER_CHECKPOINT"),
+  "VOCABULARY",
+}
+TEXTS = {"INITIAL_CHECKPOINT_PATH", "MIXTURE_OR_TASK_NAME", "MODEL"}
+# What only the user can say, for every config that asks for it.
+GIVEN = {
+  **dict.fromkeys({*USERS, *TEXTS, "OUTPUT_FILE"}, "text"),
+  **{"BATCH_SIZE": 2, "CASCADE_K": [[2]], "TRAIN_STEPS": 1},
+  "TASK_FEATURE_LENGTHS": {"inputs": 8, "targets": 8},
 }
 IS_RUN = re.compile(r"experiments|quickstart/")
 # Included by others there.
@@ -85,7 +65,7 @@ def test_it_says_what_it_reproduces(path):
 @pytest.mark.parametrize("path", CONFIGS)
 def test_it_resolves(path, monkeypatch, capsys):
   monkeypatch.chdir(ROOT)
-  files = [BASES[path], path] if path in BASES else [path]
+  files = ["configs/runs/decode.gin"] * (path in BASES) + [path]
   argv = ["prog", "--dry_run", *(f"--gin_file={file}" for file in files)]
   missing = {}
   for _ in range(len(GIVEN)):

@@ -22,10 +22,8 @@ def files(tmp_path_factory):
 
   folder = tmp_path_factory.mktemp("files")
   model = tiny.train_words(folder / "words.model")
-  shape = {
-    "vocab_size": 40,
-    "vocabulary": orbax_io.vocabulary_identity(model),
-  }
+  identity = orbax_io.vocabulary_identity(model)
+  shape = {"vocab_size": 40, "vocabulary": identity}
   (folder / "in.txt").write_text("one two\nthree\n")
   return {
     "DRAFTER_CHECKPOINT": tiny.save(folder / "small", 0, **shape),
@@ -59,20 +57,15 @@ def test_a_run(run, tmp_path):
   assert code == 0
   assert "Large model" in out
   folder = tmp_path / "out"
-  assert sorted(path.name for path in folder.iterdir()) == [
-    "config.gin",
-    "metrics.json",
-    "predictions.jsonl",
-    "run.json",
-  ]
+  names = ["metrics.json", "predictions.jsonl", "run.json"]
+  assert {path.name for path in folder.iterdir()} == {"config.gin", *names}
   lines = (folder / "predictions.jsonl").read_text().splitlines()
   assert [json.loads(line)["inputs"] for line in lines] == ["one two", "three"]
-  config = (folder / "config.gin").read_text()
-  assert "METHOD = 'verifier'" in config
-  before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+  assert "METHOD = 'verifier'" in (folder / "config.gin").read_text()
+  before = {name: (folder / name).stat().st_mtime_ns for name in names}
   assert run()[:2] == (0, out)
-  for name in ("metrics.json", "predictions.jsonl", "run.json"):
-    assert before[folder / name] == (folder / name).stat().st_mtime_ns
+  for name, changed in before.items():
+    assert (folder / name).stat().st_mtime_ns == changed
 
 
 @pytest.mark.parametrize(
@@ -108,12 +101,8 @@ def test_missing_macros_are_named(run, tmp_path):
 
 
 def test_a_checkpoint_of_another_vocabulary(run, files, tmp_path):
-  other = tiny.save(
-    tmp_path / "other",
-    1,
-    vocab_size=40,
-    vocabulary={"path": "others.model", "sha256": "0" * 64},
-  )
+  vocabulary = {"path": "others.model", "sha256": "0" * 64}
+  other = tiny.save(tmp_path / "a", 1, vocab_size=40, vocabulary=vocabulary)
   code, _, err = run(VERIFIER_CHECKPOINT=other)
   assert code == 1
   assert "was trained with the vocabulary others.model" in err

@@ -7,15 +7,24 @@ import pytest
 
 BLOCKED = ("tensorflow", "seqio", "t5x", "gin", "optax", "orbax")
 
-BLOCKER = f"""
+TASKS = ("tensorflow", "seqio", "gin", "clu")
+
+BLOCKER = """
 import importlib.abc, sys
 
 class Blocker(importlib.abc.MetaPathFinder):
   def find_spec(self, name, path=None, target=None):
-    if name.partition(".")[0] in {BLOCKED!r}:
+    if name.partition(".")[0] in BLOCKED:
       raise ImportError("blocked: " + name)
 
 sys.meta_path.insert(0, Blocker())
+"""
+WALK = """
+import pkgutil, importlib, speccascade
+for package in PACKAGES:
+  package = importlib.import_module("speccascade." + package)
+  for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    importlib.import_module(module.name)
 """
 
 
@@ -25,22 +34,22 @@ def python(code):
   )
 
 
-def test_core_imports_with_everything_else_blocked():
-  # flax itself asks for orbax and optax where they are, and does without.
-  done = python(
-    BLOCKER + "import pkgutil, importlib\n"
-    "import speccascade.decoding, speccascade.models\n"
-    "for package in (speccascade.decoding, speccascade.models):\n"
-    "  for module in pkgutil.walk_packages(\n"
-    "      package.__path__, package.__name__ + '.'):\n"
-    "    importlib.import_module(module.name)\n"
-    "speccascade.T5Config\n"
-  )
+@pytest.mark.parametrize(
+  ("packages", "blocked"),
+  [
+    # flax itself asks for orbax and optax where they are, and does without.
+    (("decoding", "models"), BLOCKED),
+    (("training", "checkpoints"), TASKS),
+  ],
+)
+def test_packages_import_with_everything_else_blocked(packages, blocked):
+  names = f"BLOCKED, PACKAGES = {blocked!r}, {packages!r}\n"
+  done = python(names + BLOCKER + WALK + "speccascade.T5Config")
   assert done.returncode == 0, done.stderr
 
 
 def test_the_blocker_blocks():
-  done = python(BLOCKER + "import speccascade.cli")
+  done = python(f"BLOCKED = {BLOCKED}\n{BLOCKER}import speccascade.cli")
   assert done.returncode != 0
   assert "blocked: gin" in done.stderr
 

@@ -9,13 +9,24 @@ in others. Some probabilities are zero.
 import dataclasses
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import stats
 
-from speccascade.decoding import row_keys
+from speccascade.decoding import METHODS, Decoder, Sampling, row_keys
 from speccascade.models.markov_lm import MarkovLM
 
 EOS = 1
+GREEDY = Sampling.create(0.0)
+LEVEL = 1e-6  # of a chi-square test
+
+# Two worked pairs (q, p). TV is .3 in both. Entropies: H(q1) 1.1421200, H(p1)
+# 1.2798542; H(q2) is H(p1) (the same numbers in another order), H(p2) .9142856.
+WORKED = {
+  1: (np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.2, 0.4, 0.3, 0.1])),
+  2: (np.array([0.3, 0.4, 0.2, 0.1]), np.array([0.1, 0.7, 0.15, 0.05])),
+}
 
 # Seeds at which every rule has an alpha that tells pi from p and from q.
 _SEEDS = {(3, 2): 30, (4, 1): 17}
@@ -105,10 +116,50 @@ def sources(
   return tuple(MarkovLM(jnp.asarray(x, jnp.float32)) for x in (q, p))
 
 
+def markov(laws) -> MarkovLM:
+  """Returns a chain of order 1 from its [V, V] laws."""
+  with np.errstate(divide="ignore"):
+    return MarkovLM(jnp.asarray(np.log(laws), jnp.float32)[None])
+
+
+def moving(moves: dict[int, int], size: int, rest: float = 0.02) -> MarkovLM:
+  """Returns a chain that moves as told; every other token has `rest`."""
+  laws = np.full((size, size), rest)
+  for last, token in moves.items():
+    laws[last, token] = 1 - (size - 1) * rest
+  return markov(laws)
+
+
 def rows(num: int):
   """Returns (inputs, keys) of a batch with one row for each source."""
   index = jnp.arange(num)
   return index[:, None].astype(jnp.int32), row_keys(0, 0, index)
+
+
+def decode(
+  method, models, alpha=None, sampling=GREEDY, *, inputs=None, keys=None, **how
+):
+  """Returns what a method writes, `Decoded` of NumPy arrays.
+
+  Args:
+    method: its name, or itself.
+    models: (drafter, verifier).
+    alpha: None for the default.
+    sampling: a `Sampling`.
+    inputs: [B, S] or the number of rows, one for each source; None for as many
+      as the verifier has sources.
+    keys: [B]; None for those of examples 0, 1, ...
+    **how: settings of `Decoder`; gamma 3 and 10 tokens at most unless told.
+  """
+  method = METHODS[method] if isinstance(method, str) else method
+  inputs = models[1].table.shape[0] if inputs is None else inputs
+  if isinstance(inputs, int):
+    inputs, _ = rows(inputs)
+  keys = row_keys(0, 0, jnp.arange(len(inputs))) if keys is None else keys
+  alpha = method.default_alpha if alpha is None else alpha
+  how = {"gamma": 3, "max_decode_len": 10, "eos_id": EOS} | how
+  decoded = Decoder(method, **how)(*models, inputs, keys, alpha, sampling)
+  return jax.tree.map(np.asarray, decoded)
 
 
 def chain_law(pair: Pair, table: np.ndarray, length: int) -> np.ndarray:
@@ -140,7 +191,7 @@ def sequences(vocab_size: int, length: int) -> tuple[tuple[int, ...], ...]:
   """Returns the token sequences in the order of `chain_law`'s entries.
 
   Of 1, 2, ..., `length` tokens, each in order of the number they spell. Those
-  that run on behind an EOS, or end without one too early, have no mass.
+  that run on after an EOS, or end without one too early, have no mass.
   """
   return tuple(
     tuple(int(x) for x in np.unravel_index(i, (vocab_size,) * size))
@@ -160,6 +211,31 @@ def sequence_index(tokens: np.ndarray, lengths: np.ndarray, vocab_size: int):
   return number + np.asarray(shorter, dtype=object)[lengths].astype(int)
 
 
-def tv(one: np.ndarray, other: np.ndarray) -> float:
+def counts(decoded, vocab_size: int, length: int, rows=slice(None)):
+  """Returns how often some rows wrote each sequence, in `chain_law`'s order."""
+  tokens, lengths = decoded.tokens[rows], decoded.lengths[rows]
+  index = sequence_index(tokens, lengths, vocab_size)
+  size = sum(vocab_size**n for n in range(1, length + 1))
+  return np.bincount(index, minlength=size)
+
+
+def p_value(counts: np.ndarray, law: np.ndarray) -> float:
+  """Returns Pearson's p-value; cells that expect less than 10 are pooled.
+
+  A count where the law has no mass gives 0.
+  """
+  if np.any(counts[law < 1e-12] > 0):
+    return 0.0
+  expected = law / law.sum() * counts.sum()
+  small = expected < 10
+  seen = np.append(counts[~small], counts[small].sum())
+  expected = np.append(expected[~small], expected[small].sum())
+  if expected[-1] < 1e-6:
+    seen, expected = seen[:-1], expected[:-1]
+  value = np.sum((seen - expected) ** 2 / expected)
+  return float(stats.chi2.sf(value, len(expected) - 1))
+
+
+def tv(law: np.ndarray, other: np.ndarray) -> float:
   """Returns the total variation between two laws."""
-  return 0.5 * float(np.abs(one - other).sum())
+  return 0.5 * float(np.abs(law - other).sum())

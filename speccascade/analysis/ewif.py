@@ -8,7 +8,8 @@ verifier step.
 
 Letters: their alpha(M_t, M_d) is `acceptance_rate` (see `speedup`); k and n are
 the inner and outer block lengths of the paper; c1, c2 the costs of one step of
-the two drafts. Rates and costs may be arrays, which broadcast.
+the two drafts. Rates and costs may be arrays, which broadcast. The EWIF of one
+draft, phi'(1) / (c k + 1) (Corollary 4.2), is `speedup.walltime_factor`.
 
 Misprints of the paper, in its own letters: the proof's Eq. (6) starts with x
 where it must start with 1; version 2 prints Corollary 4.2 with phi(1) (which is
@@ -21,7 +22,7 @@ import itertools
 
 import numpy as np
 
-from speccascade.analysis import checks, speedup, swi
+from speccascade.analysis import checks, swi
 from speccascade.analysis.published import CS_DRAFTING_TABLE_1, leviathan_rate
 from speccascade.analysis.speedup import geometric
 
@@ -63,14 +64,6 @@ def pgf_derivative(acceptance_rate, k: int, x):
   return geometric(rate * x, k) + (x - 1) * rate * slope
 
 
-def speculative_ewif(acceptance_rate, k: int, c):
-  """Returns the EWIF of one draft: phi'(1) / (c k + 1).
-
-  Source: Chen et al., Corollary 4.2; Leviathan et al., Theorem 3.8.
-  """
-  return speedup.walltime_factor(acceptance_rate, k, c)
-
-
 def vertical_tokens(outer_rate, inner_rate, k: int, n: int):
   """Returns the expected tokens per verifier pass of a vertical cascade.
 
@@ -100,10 +93,10 @@ def vertical_ewif(outer_rate, inner_rate, k: int, n: int, c1, c2):
   Every inner block counts in full: no draft is cut short.
 
   Args:
-    outer_rate: as in `vertical_tokens`.
-    inner_rate: as there.
-    k: as there.
-    n: as there.
+    outer_rate: as in `vertical_tokens`, like the next three.
+    inner_rate: likewise.
+    k: likewise.
+    n: likewise.
     c1: one step of the middle model.
     c2: one step of the small draft.
 
@@ -119,15 +112,6 @@ def vertical_ewif(outer_rate, inner_rate, k: int, n: int, c1, c2):
   return tokens / (1 + n * c1 + n * k * c2)
 
 
-def expand(values, lengths) -> np.ndarray:
-  """Returns one value per position of a block, from one per draft.
-
-  >>> expand([0.8, 0.6], [2, 1])
-  array([0.8, 0.8, 0.6])
-  """
-  return np.repeat(np.asarray(values, np.float64), lengths)
-
-
 def acceptance_by_position(rates) -> np.ndarray:
   """Returns [G], the chance that the draft at each position is kept at all.
 
@@ -135,7 +119,7 @@ def acceptance_by_position(rates) -> np.ndarray:
   block matter most: the reason for the horizontal cascade.
 
   Args:
-    rates: [G], the acceptance rate at each position; `expand` makes them.
+    rates: [G], the acceptance rate at each position.
 
   Source: Chen et al., Figure 2 (alpha^i for one draft).
   """
@@ -160,11 +144,7 @@ def horizontal_gradient(rates, costs) -> np.ndarray:
   """Returns [G], the derivative of `horizontal_ewif` by each position's rate.
 
   It falls from each position to the next where the rates do not rise, so the
-  better draft belongs at the front.
-
-  Args:
-    rates: as in `horizontal_ewif`.
-    costs: as there.
+  better draft belongs at the front. Arguments as in `horizontal_ewif`.
 
   Source: Chen et al., Corollary 4.6. That it falls is proved for non-rising
   rates only: with A = 1 + a_{l+2} (1 + a_{l+3} (...)) <= 1 / (1 - a_{l+1}),
@@ -196,10 +176,9 @@ def optimal_vertical(
   At equal EWIF the smaller k, then the smaller n.
   """
   choices = itertools.product(range(1, max_k + 1), range(1, max_n + 1))
-  value = lambda k, n: float(
-    vertical_ewif(outer_rate, inner_rate, k, n, c1, c2)
-  )
-  return max(((k, n, value(k, n)) for k, n in choices), key=lambda c: c[2])
+  value = lambda kn: vertical_ewif(outer_rate, inner_rate, *kn, c1, c2)
+  best = max(choices, key=value)
+  return *best, float(value(best))
 
 
 def optimal_horizontal(
@@ -219,8 +198,8 @@ def optimal_horizontal(
   ((5, 8), 3.929)
   """
   rates, costs = _same_length(rates, costs)
-  value = lambda several: horizontal_ewif(
-    expand(rates, several), expand(costs, several)
+  value = lambda lengths: horizontal_ewif(
+    np.repeat(rates, lengths), np.repeat(costs, lengths)
   )
   choices = range(checks.count("max_length", max_length, 1) + 1)
   lengths = max(itertools.product(choices, repeat=len(rates)), key=value)
@@ -242,10 +221,10 @@ def table_1(costs=None) -> list[tuple]:
   costs = swi.cost_table("params_v11") if costs is None else costs
   rows = []
   for row in CS_DRAFTING_TABLE_1:
-    names, lengths = zip(*row.drafts)
-    rates = [leviathan_rate(row.task, name) for name in names]
+    drafts = [name for name, length in row.drafts for _ in range(length)]
     value = horizontal_ewif(
-      expand(rates, lengths), expand([costs[name] for name in names], lengths)
+      [leviathan_rate(row.task, name) for name in drafts],
+      [costs[name] for name in drafts],
     )
     rows.append((row, value))
   return rows

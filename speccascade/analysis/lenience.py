@@ -16,7 +16,9 @@ to alpha and back.
 
 Leviathan's l = 0 (everything is accepted) is alpha = 1, the drafter alone, and
 no alpha of the half-open range. DistillSpec's f_exp = p^eps is no multiple of
-p, so it has no alpha.
+p, so it has no alpha. Sources: Leviathan et al. (arXiv:2211.17192), A.5; Chen
+et al. (arXiv:2312.11462); DistillSpec (arXiv:2310.08461); Tran-Thien's text on
+mentored decoding.
 
 Greedy lenience is four different rules that share none of this; one slip is
 worth knowing: Leviathan et al. (A.5) print "p(x) <= l max p" as the acceptance

@@ -25,8 +25,8 @@ def _accepted_prefix(accepted: np.ndarray) -> np.ndarray:
 
 
 def _ewif(tokens: np.ndarray, cost: float) -> SimulatedEwif:
-  spread = tokens.std(ddof=1) / np.sqrt(len(tokens))
-  return SimulatedEwif(float(tokens.mean() / cost), float(spread / cost))
+  ewif = tokens / cost
+  return SimulatedEwif(ewif.mean(), ewif.std(ddof=1) / np.sqrt(len(ewif)))
 
 
 def accepted_by_position(
@@ -44,23 +44,12 @@ def accepted_by_position(
   return np.mean(prefix[:, None] > np.arange(len(rates)), axis=0)
 
 
-def speculative(
-  rng: np.random.Generator,
-  acceptance_rate: float,
-  k: int,
-  c: float,
-  *,
-  num_blocks: int,
-) -> SimulatedEwif:
-  """Returns the simulated EWIF of one draft; twin of `speculative_ewif`."""
-  rates, costs = np.full(k, acceptance_rate), np.full(k, c)
-  return horizontal(rng, rates, costs, num_blocks=num_blocks)
-
-
 def horizontal(
   rng: np.random.Generator, rates, costs, *, num_blocks: int
 ) -> SimulatedEwif:
   """Returns the simulated EWIF; twin of `horizontal_ewif`.
+
+  With one rate and one cost throughout, also of `speedup.walltime_factor`.
 
   Args:
     rng: NumPy generator.

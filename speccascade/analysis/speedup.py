@@ -6,8 +6,9 @@ target, and theirs is `acceptance_rate`: the chance that a draft is accepted,
 given that those before it in the block were, independent of position and
 prefix.
 
-Costs are in units of one single-token step of the verifier alone. Rates and
-costs may be arrays, which broadcast; `gamma` is one integer.
+`gamma` is the number of drafted tokens per block, an integer. Costs are in
+units of one single-token step of the verifier alone; `c` is one drafter step.
+Rates (in [0, 1]) and costs may be arrays, which broadcast.
 """
 
 from collections.abc import Callable
@@ -45,16 +46,11 @@ def expected_tokens(acceptance_rate, gamma: int):
 def walltime_factor(acceptance_rate, gamma: int, c):
   """Returns the speed-up over the verifier alone, if a block costs one step.
 
-  Args:
-    acceptance_rate: in [0, 1].
-    gamma: drafted tokens per block.
-    c: one drafter step / one verifier step.
-
-  Source: Leviathan et al., Theorem 3.8. Where acceptance_rate > c some gamma
+  Source: Leviathan et al., Theorem 3.8, and Chen et al. (arXiv 2312.11462),
+  Corollary 4.2: the EWIF of one draft. Where acceptance_rate > c some gamma
   gives a speed-up, at least (1 + acceptance_rate) / (1 + c) (Corollary 3.9).
   """
-  tokens = expected_tokens(acceptance_rate, gamma)
-  return predicted_speedup(tokens, gamma, c)
+  return predicted_speedup(expected_tokens(acceptance_rate, gamma), gamma, c)
 
 
 def operations_factor(acceptance_rate, gamma: int, c_hat):
@@ -62,14 +58,13 @@ def operations_factor(acceptance_rate, gamma: int, c_hat):
 
   Args:
     acceptance_rate: in [0, 1].
-    gamma: drafted tokens per block.
+    gamma: drafted tokens.
     c_hat: operations of one drafter step / of one verifier step.
 
   Source: Leviathan et al., Theorem 3.11.
   """
-  c_hat = checks.nonnegative("c_hat", c_hat)
-  tokens = expected_tokens(acceptance_rate, gamma)
-  return (gamma * c_hat + gamma + 1) / tokens
+  operations = gamma * checks.nonnegative("c_hat", c_hat) + gamma + 1
+  return operations / expected_tokens(acceptance_rate, gamma)
 
 
 def block_cost(gamma: int, c, *, v=1.0, q2=None, bonus_law: bool = False):
@@ -115,18 +110,18 @@ def predicted_speedup(
 
   Args:
     tokens_per_block: measured `mean_acceptance_length`, or `expected_tokens`.
-    gamma: as in `block_cost`, like all that follow.
-    c: as there.
-    v: as there.
-    q2: as there.
-    bonus_law: as there.
+    gamma: as in `block_cost`, like all that follow; 0 is the verifier alone.
+    c: likewise.
+    v: likewise.
+    q2: likewise.
+    bonus_law: likewise.
 
   >>> round(float(predicted_speedup(4.0, 5, 0.05, v=1.5, q2=0.1)), 3)
   2.222
   """
   tokens = checks.nonnegative("tokens_per_block", tokens_per_block)
   if gamma == 0:
-    return tokens  # the verifier alone
+    return tokens
   return tokens / block_cost(gamma, c, v=v, q2=q2, bonus_law=bonus_law)
 
 
@@ -160,18 +155,16 @@ def optimal_gamma(
   >>> gamma, round(speedup, 3)
   (9, 3.199)
   """
-  best = (0, 1.0)
-  tokens = 1.0
-  power = 1.0
+  choices = range(1, checks.count("max_gamma", max_gamma, 1) + 1)
   rate = float(checks.probability("acceptance_rate", acceptance_rate))
-  for gamma in range(1, checks.count("max_gamma", max_gamma, 1) + 1):
-    power *= rate
-    tokens += power
+  tokens = 1 + np.cumsum(rate ** np.array(choices))
+  best = (0, 1.0)
+  for gamma in choices:
     step = v(gamma) if callable(v) else v
     cost = block_cost(gamma, c, v=step, q2=q2, bonus_law=bonus_law)
-    speedup = float(tokens / cost)
-    if speedup > best[1]:
-      best = (gamma, speedup)
+    best = max(
+      best, (gamma, float(tokens[gamma - 1] / cost)), key=lambda x: x[1]
+    )
   return best
 
 

@@ -13,7 +13,6 @@ cost per example, the denominator alone.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from speccascade.analysis import checks
 
@@ -65,24 +64,6 @@ def cost_table(name: str, verifier: str = "xxl") -> dict[str, float]:
   return {**relative, **_STATISTICAL}
 
 
-class Swi(NamedTuple):
-  """SWI beside what it was made of.
-
-  Attributes:
-    value: the SWI.
-    num_tokens: tokens emitted.
-    calls: model -> calls, the verifier included.
-    costs: model -> cost of one call, for each model that was called.
-    total_cost: weighted calls; `num_tokens` would be plain decoding's.
-  """
-
-  value: float
-  num_tokens: int
-  calls: dict[str, int]
-  costs: dict[str, float]
-  total_cost: float
-
-
 def swi(
   num_tokens: int, calls: Mapping[str, int], costs: Mapping[str, float]
 ) -> float:
@@ -102,13 +83,6 @@ def swi(
   >>> swi(40, {"xxl": 10, "base": 60}, cost_table("leviathan"))
   3.225806451612903
   """
-  return describe(num_tokens, calls, costs).value
-
-
-def describe(
-  num_tokens: int, calls: Mapping[str, int], costs: Mapping[str, float]
-) -> Swi:
-  """Returns `swi` with the raw counts beside it; arguments as there."""
   num_tokens = checks.count("num_tokens", num_tokens, 0)
   missing = [model for model in calls if model not in costs]
   if missing:
@@ -122,8 +96,9 @@ def describe(
       f"no model called has cost 1 (costs are {used}); costs are relative to"
       " the verifier's, whose calls must be given"
     )
-  counted = {m: checks.count(f"calls of {m}", n, 0) for m, n in calls.items()}
-  total = sum(used[model] * n for model, n in counted.items())
+  total = sum(
+    used[m] * checks.count(f"calls of {m}", n, 0) for m, n in calls.items()
+  )
   if not total > 0:
     raise ValueError("all calls are 0; SWI needs at least one verifier call")
-  return Swi(num_tokens / total, num_tokens, counted, used, total)
+  return num_tokens / total

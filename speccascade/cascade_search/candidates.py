@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 import itertools
 import os
 
@@ -10,10 +11,11 @@ import numpy as np
 
 from speccascade.analysis import swi
 from speccascade.evaluation import timing
+from speccascade.fields import at_least
 from speccascade.inference import batching, cascades, measure, results
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.point import Point
-from speccascade.inference.settings import Measuring, at_least
+from speccascade.inference.settings import Measuring
 from speccascade.inference.study import Study
 
 OBJECTIVES = ("swi", "walltime")
@@ -45,35 +47,21 @@ class Space:
       return [
         Cascade(k=((copied,),), **how) for copied in self.copied if copied
       ]
-    more = range(num_neural - 1)
     grid = itertools.product(
       self.first,
-      itertools.product(self.following, repeat=len(more)),
-      itertools.product(self.inner, repeat=len(more)),
+      itertools.product(self.following, repeat=num_neural - 1),
+      itertools.product(self.inner, repeat=num_neural - 1),
       self.copied,
       self.inner_copied,
       self.leniences,
     )
-    return [
-      Cascade(
-        k=(
-          (first, *following, copied),
-          *(
-            (
-              *[0] * (i + 1),
-              inner[i],
-              *[0] * (num_neural - i - 2),
-              inner_copied,
-            )
-            for i in more
-          ),
-          (*[0] * num_neural, inner_copied),
-        ),
-        lenience=lenience,
-        **how,
-      )
-      for first, following, inner, copied, inner_copied, lenience in grid
-    ]
+    tried = []
+    for first, following, inner, copied, inner_copied, lenience in grid:
+      k = np.diag([first, *inner, inner_copied])
+      k[0] = (first, *following, copied)
+      k[1:, -1] = inner_copied
+      tried.append(Cascade(k=_tuples(k), lenience=lenience, **how))
+    return tried
 
 
 def baselines(num_neural: int, **how) -> list[Cascade]:
@@ -83,8 +71,12 @@ def baselines(num_neural: int, **how) -> list[Cascade]:
   for drafter, width in itertools.product(range(size), (3, 5, 8)):
     k = np.zeros((size, size), int)
     k[0, drafter] = width
-    plain.append(Cascade(k=tuple(map(tuple, k.tolist())), **how))
+    plain.append(Cascade(k=_tuples(k), **how))
   return plain
+
+
+def _tuples(k: np.ndarray) -> tuple[tuple[int, ...], ...]:
+  return tuple(map(tuple, k.tolist()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,22 +162,19 @@ class Criterion:
     verifier, asked = study.pair.verifier.lm, self.costs
     lms = [model.lm for model in study.pair.drafters]
     if asked == "parameters":
-      sizes = [_num_parameters(lm) for lm in (*lms, verifier)]
-      return [size / sizes[-1] for size in sizes[:-1]]
+      leaves = [jax.tree.leaves(lm) for lm in (*lms, verifier)]
+      *sizes, whole = [sum(leaf.size for leaf in each) for each in leaves]
+      return [size / whole for size in sizes]
     if asked == "measured":
-      source = study.examples[:1]
-      inputs, _ = batching.pad_batch(source, 1, study.lengths)
-      return [
-        timing.measure_costs(
-          lm,
-          verifier,
-          inputs,
-          point.sampling,
-          max_decode_len=study.run.max_decode_len,
-          widths=[1],
-        ).c
-        for lm in lms
-      ]
+      inputs, _ = batching.pad_batch(study.examples[:1], 1, study.lengths)
+      measure_costs = functools.partial(
+        timing.measure_costs,
+        inputs=inputs,
+        sampling=point.sampling,
+        max_decode_len=study.run.max_decode_len,
+        widths=[1],
+      )
+      return [measure_costs(lm, verifier).c for lm in lms]
     if isinstance(asked, str) or len(asked) != len(lms):
       raise ValueError(
         f"COSTS is {asked!r}; wanted 'parameters', 'measured', or"
@@ -241,16 +230,12 @@ class Contest:
     lms = [model.lm for model in self.study.pair.drafters]
     drafter = self.study_of(cascade, 1).pair.composed
     calls = cascades.calls_by_drafter(drafter, row.counts.calls_by_model, lms)
-    names = [f"drafter {i}" for i in range(len(lms))]
-    value = improvement = swi.swi(
+    names = ["verifier", *(f"drafter {i}" for i in range(len(lms)))]
+    improvement = swi.swi(
       row.counts.num_tokens,
-      {"verifier": row.counts.verifier_calls, **dict(zip(names, calls))},
-      {"verifier": 1.0, **dict(zip(names, self.weights))},
+      dict(zip(names, [row.counts.verifier_calls, *calls])),
+      dict(zip(names, [1.0, *self.weights])),
     )
-    if self.criterion.name == "walltime":
-      value = row.measured_speedup
+    is_timed = self.criterion.name == "walltime"
+    value = row.measured_speedup if is_timed else improvement
     return Scored(cascade, row, tuple(calls), improvement, value)
-
-
-def _num_parameters(lm) -> int:
-  return sum(leaf.size for leaf in jax.tree.leaves(lm))

@@ -9,29 +9,26 @@ from speccascade import files
 from speccascade.cascade_search.candidates import Contest, Scored
 from speccascade.inference.cascades import Cascade
 
-_COLUMNS = (
-  *("cascade", "examples", "SWI", "speed-up", "tokens/s", "tokens/block"),
-  *("verifier calls/token", "drafter calls/token"),
-)
 
-
-def _line(scored: Scored) -> list[str]:
+def _line(scored: Scored) -> dict[str, str]:
+  """Returns the cells of a candidate by their titles."""
   counts, latency = scored.row.counts, scored.row.latency
   speedup = rate = ""
   if latency is not None:
     low, high = 1 / latency.relative_high, 1 / latency.relative_low
     speedup = f"{1 / latency.relative_latency:.2f} [{low:.2f}, {high:.2f}]"
     rate = f"{_tokens_per_s(scored):.0f}"
-  return [
-    scored.cascade.label,
-    str(scored.row.settings.num_examples),
-    f"{scored.swi:.3f}",
-    speedup,
-    rate,
-    f"{counts.num_tokens / counts.num_blocks:.3f}",
-    f"{counts.verifier_calls / counts.num_tokens:.3f}",
-    " / ".join(f"{num / counts.num_tokens:.3f}" for num in scored.calls),
-  ]
+  by_token = [num / counts.num_tokens for num in scored.calls]
+  return {
+    "cascade": scored.cascade.label,
+    "examples": str(scored.row.settings.num_examples),
+    "SWI": f"{scored.swi:.3f}",
+    "speed-up": speedup,
+    "tokens/s": rate,
+    "tokens/block": f"{counts.num_tokens / counts.num_blocks:.3f}",
+    "verifier calls/token": f"{counts.verifier_calls / counts.num_tokens:.3f}",
+    "drafter calls/token": " / ".join(f"{num:.3f}" for num in by_token),
+  }
 
 
 def _tokens_per_s(scored: Scored) -> float:
@@ -44,16 +41,17 @@ def write(folder: pathlib.Path, contest: Contest, ranking: Sequence[Scored]):
   """Writes report.md, report.csv and best.gin."""
   study = contest.study
   lines = [_line(scored) for scored in ranking]
+  cells = [[*lines[0]], *([*line.values()] for line in lines)]
   text = io.StringIO()
-  csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *lines])
+  csv.writer(text, lineterminator="\n").writerows(cells)
   files.write_whole(folder / "report.csv", text.getvalue())
+  cells.insert(1, ["---"] * len(lines[0]))
+  table = "".join(f"| {' | '.join(row)} |\n" for row in cells)
   costs = ", ".join(
     f"{model.name} {cost:.4g}"
     for model, cost in zip(study.pair.drafters, contest.weights)
   )
   what = f"{study.sources.task} {study.sources.split}".strip()
-  rows = [_COLUMNS, ["---"] * len(_COLUMNS), *lines]
-  table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
   files.write_whole(
     folder / "report.md",
     f"# Cascades for {study.pair.verifier_name} on {what}\n\n"
@@ -72,20 +70,21 @@ def write(folder: pathlib.Path, contest: Contest, ranking: Sequence[Scored]):
 
 def _gin(cascade: Cascade) -> str:
   """Returns the macros of configs/runs/cascade.gin that make a cascade."""
-  lines = [
-    "# Include after configs/runs/cascade.gin.",
-    f"CASCADE_K = {[list(row) for row in cascade.k]}",
-    f'CASCADE_K_MEANING = "{cascade.meaning}"',
-    f"LENIENCE = {cascade.lenience}",
-  ]
+  macros = {
+    "CASCADE_K": [list(row) for row in cascade.k],
+    "CASCADE_K_MEANING": cascade.meaning,
+    "LENIENCE": cascade.lenience,
+  }
   if not cascade.max_gram:
-    lines.append("MAX_GRAM = False")
+    macros["MAX_GRAM"] = False
   for name, path in (("BIGRAMS", cascade.bigrams), ("NGRAMS", cascade.ngrams)):
     if path is not None:
-      lines.append(f'{name} = "{path}"')
+      macros[name] = str(path)
   if cascade.verification != "token":
-    lines.append(f'INNER_VERIFICATION = "{cascade.verification}"')
-  return "\n".join(lines) + "\n"
+    macros["INNER_VERIFICATION"] = cascade.verification
+  quoted = lambda value: f'"{value}"' if isinstance(value, str) else value
+  lines = [f"{name} = {quoted(value)}\n" for name, value in macros.items()]
+  return "# Include after configs/runs/cascade.gin.\n" + "".join(lines)
 
 
 def _alone(ranking: Sequence[Scored]) -> str:

@@ -23,13 +23,14 @@ from speccascade.cascade_search.candidates import (
   Criterion,
   Scored,
 )
+from speccascade.fields import at_least
 from speccascade.inference import results
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultFile
-from speccascade.inference.settings import Run, at_least
+from speccascade.inference.settings import Run
 from speccascade.inference.study import Study
 
 

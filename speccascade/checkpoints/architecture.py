@@ -1,28 +1,21 @@
 """Which arrays a T5 has, and whether a checkpoint fits a config."""
 
-from collections.abc import Iterator
+import dataclasses
+import functools
+import re
 from typing import NamedTuple
 
 from flax import traverse_util
 
 from speccascade.checkpoints.errors import CheckpointError
+from speccascade.models import t5_lm
 from speccascade.models.t5.config import T5Config
 
 RELATIVE_BUCKETS = 32  # of T5X's network, where it is no hyperparameter
 RELATIVE_MAX_DISTANCE = 128
 
-# The other fields of T5Config are choices of a run, not facts of the weights.
-_ARCHITECTURE = (
-  "vocab_size",
-  "emb_dim",
-  "num_heads",
-  "num_encoder_layers",
-  "num_decoder_layers",
-  "head_dim",
-  "mlp_dim",
-  "mlp_activations",
-  "logits_via_embedding",
-)
+# The fields of T5Config that are no facts of the weights.
+_RUN_CHOICES = ("dropout_rate", "dtype", "float32_attention_logits")
 
 
 class Parameter(NamedTuple):
@@ -41,79 +34,64 @@ class Parameter(NamedTuple):
   transposed: bool = False
 
 
+# T5X's names, and what Hugging Face calls the arrays; for layers, after "/".
+_HUGGING_FACE = {
+  r"token_embedder/embedding": r"shared",
+  r"(\w+)/relpos_bias/rel_embedding": (
+    r"\1.block.0.layer.0.SelfAttention.relative_attention_bias"
+  ),
+  r"(\w+/\w+)/(?:self_)?attention/(\w)\w*/kernel": r"\1/0.SelfAttention.\2",
+  r"(\w+/\w+)/pre_(?:self_)?attention_layer_norm/scale": r"\1/0.layer_norm",
+  r"(\w+/\w+)/encoder_decoder_attention/(\w)\w*/kernel": (
+    r"\1/1.EncDecAttention.\2"
+  ),
+  r"(\w+/\w+)/pre_cross_attention_layer_norm/scale": r"\1/1.layer_norm",
+  r"(encoder/\w+)/mlp/(\w+)/kernel": r"\1/1.DenseReluDense.\2",
+  r"(encoder/\w+)/pre_mlp_layer_norm/scale": r"\1/1.layer_norm",
+  r"(decoder/\w+)/mlp/(\w+)/kernel": r"\1/2.DenseReluDense.\2",
+  r"(decoder/\w+)/pre_mlp_layer_norm/scale": r"\1/2.layer_norm",
+  r"(\w+)/\1_norm/scale": r"\1.final_layer_norm",
+  r"decoder/logits_dense/kernel": r"lm_head",
+}
+
+
 def parameters(config: T5Config) -> list[Parameter]:
   """Returns every array of the model, in T5X's names and Hugging Face's.
 
   The joined axis of attention kernels is head-major: column h * head_dim + d.
   Square kernels hide a forgotten transpose, so it is said here for each array.
   """
-  return list(_parameters(config))
+  # The network is traced with one layer of each stack: all are alike.
+  shapes = t5_lm.param_shapes(
+    dataclasses.replace(config, num_encoder_layers=1, num_decoder_layers=1)
+  )
+  table = []
+  # The embedding first, then the encoder, as messages name them.
+  for name in sorted(shapes, key=lambda name: name.split("/")[0], reverse=True):
+    shape, (stack, is_layer, _) = shapes[name], name.partition("/layers_0/")
+    for n in range(getattr(config, f"num_{stack}_layers") if is_layer else 1):
+      path = name.replace("/layers_0/", f"/layers_{n}/")
+      theirs = next(
+        match.expand(template)
+        for pattern, template in _HUGGING_FACE.items()
+        if (match := re.fullmatch(pattern, path))
+      )
+      theirs = theirs.replace("/layers_", ".block.").replace("/", ".layer.")
+      is_transposed = len(shape) == 2 and name != "token_embedder/embedding"
+      table.append(Parameter(path, shape, f"{theirs}.weight", is_transposed))
+  return table
 
 
-# T5X's name of each attention, and Hugging Face's.
-_ATTENTIONS = {
-  "encoder": {"attention": "SelfAttention"},
-  "decoder": {
-    "self_attention": "SelfAttention",
-    "encoder_decoder_attention": "EncDecAttention",
-  },
-}
+# {"a/b/c": leaf} of nested dicts, and back.
+flatten = functools.partial(traverse_util.flatten_dict, sep="/")
+unflatten = functools.partial(traverse_util.unflatten_dict, sep="/")
 
 
-def _parameters(config: T5Config) -> Iterator[Parameter]:
-  width, joined = config.emb_dim, config.num_heads * config.head_dim
-  num_wi = len(config.mlp_activations)
-  wi = ["wi"] if num_wi == 1 else [f"wi_{i}" for i in range(num_wi)]
-  scale = (width,)
-
-  def kernel(name, shape, hugging_face):
-    return Parameter(f"{name}/kernel", shape, f"{hugging_face}.weight", True)
-
-  embedding = (config.vocab_size, width)
-  yield Parameter("token_embedder/embedding", embedding, "shared.weight")
-  for stack, attentions in _ATTENTIONS.items():
-    yield Parameter(
-      f"{stack}/relpos_bias/rel_embedding",
-      (config.num_heads, RELATIVE_BUCKETS),
-      f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-      True,
-    )
-    for n in range(getattr(config, f"num_{stack}_layers")):
-      layer, block = f"{stack}/layers_{n}", f"{stack}.block.{n}.layer"
-      for i, (attention, module) in enumerate(attentions.items()):
-        norm = attention.replace("encoder_decoder", "cross")
-        name = f"{layer}/pre_{norm}_layer_norm/scale"
-        yield Parameter(name, scale, f"{block}.{i}.layer_norm.weight")
-        for part in ("query", "key", "value", "out"):
-          yield kernel(
-            f"{layer}/{attention}/{part}",
-            (joined, width) if part == "out" else (width, joined),
-            f"{block}.{i}.{module}.{part[0]}",
-          )
-      i = len(attentions)
-      name = f"{layer}/pre_mlp_layer_norm/scale"
-      yield Parameter(name, scale, f"{block}.{i}.layer_norm.weight")
-      for name in [*wi, "wo"]:
-        yield kernel(
-          f"{layer}/mlp/{name}",
-          (config.mlp_dim, width) if name == "wo" else (width, config.mlp_dim),
-          f"{block}.{i}.DenseReluDense.{name}",
-        )
-    name = f"{stack}/{stack}_norm/scale"
-    yield Parameter(name, scale, f"{stack}.final_layer_norm.weight")
-  if not config.logits_via_embedding:
-    shape = (width, config.vocab_size)
-    yield kernel("decoder/logits_dense", shape, "lm_head")
-
-
-def flatten(tree: dict) -> dict:
-  """Returns {"a/b/c": leaf} of nested dicts."""
-  return traverse_util.flatten_dict(tree, sep="/")
-
-
-def unflatten(flat: dict) -> dict:
-  """Returns the nested dicts of {"a/b/c": leaf}."""
-  return traverse_util.unflatten_dict(flat, sep="/")
+def shapes_of(params: dict, *, where: str) -> dict[str, tuple[int, ...]]:
+  """Returns the shape of each array; refuses those of T5X's scalable_t5."""
+  shapes = {name: tuple(x.shape) for name, x in flatten(params).items()}
+  refuse_scalable(shapes, where=where)
+  return shapes
 
 
 def check_params(params: dict, config: T5Config, *, where: str = "") -> None:
@@ -128,25 +106,23 @@ def check_params(params: dict, config: T5Config, *, where: str = "") -> None:
     CheckpointError: naming the arrays that are missing or unexpected, or have
       another shape, with both shapes.
   """
-  got = {name: tuple(value.shape) for name, value in flatten(params).items()}
-  refuse_scalable(got, where=where)
+  got = shapes_of(params, where=where)
   want = {p.name: p.shape for p in parameters(config)}
-  faults = []
-  if missing := [name for name in want if name not in got]:
-    faults.append(f"missing {some(missing)}")
-  if unexpected := [name for name in got if name not in want]:
-    faults.append(f"unexpected {some(unexpected)}")
-  if wrong := [
-    f"{name} has shape {list(got[name])} in the checkpoint, {list(want[name])}"
-    " by the config"
-    for name in want
-    if name in got and got[name] != want[name]
-  ]:
-    faults.append(some(wrong))
-  if faults:
+  wrong = [
+    f"{name} has shape {list(got[name])} in the checkpoint, {list(shape)} by "
+    "the config"
+    for name, shape in want.items()
+    if got.get(name, shape) != shape
+  ]
+  misfits = {
+    "missing ": [name for name in want if name not in got],
+    "unexpected ": [name for name in got if name not in want],
+    "": wrong,
+  }
+  if text := listed(misfits):
     raise CheckpointError(
-      f"the checkpoint {where} does not fit the model config: "
-      f"{'; '.join(faults)}; give the config that the checkpoint was made with"
+      f"the checkpoint {where} does not fit the model config: {text}; give the "
+      "config that the checkpoint was made with"
     )
 
 
@@ -163,8 +139,7 @@ def config_of(params: dict, *, where: str = "") -> T5Config:
   Raises:
     CheckpointError: they are not those of such a T5.
   """
-  shapes = {name: tuple(x.shape) for name, x in flatten(params).items()}
-  refuse_scalable(shapes, where=where)
+  shapes = shapes_of(params, where=where)
   is_gated = "decoder/layers_0/mlp/wi_0/kernel" in shapes
   wi = "wi_0" if is_gated else "wi"
   try:
@@ -177,12 +152,13 @@ def config_of(params: dict, *, where: str = "") -> T5Config:
       f"the checkpoint {where} is no T5 whose architecture can be read off its"
       f" arrays ({error}): give its T5Config"
     ) from error
+  layers = {tuple(name.split("/")[:2]) for name in shapes if "/layers_" in name}
   config = T5Config(
     vocab_size=vocab_size,
     emb_dim=emb_dim,
     num_heads=num_heads,
-    num_encoder_layers=_num_layers(shapes, "encoder"),
-    num_decoder_layers=_num_layers(shapes, "decoder"),
+    num_encoder_layers=sum(stack == "encoder" for stack, _ in layers),
+    num_decoder_layers=sum(stack == "decoder" for stack, _ in layers),
     head_dim=joined // num_heads,
     mlp_dim=mlp_dim,
     mlp_activations=("gelu", "linear") if is_gated else ("relu",),
@@ -192,38 +168,28 @@ def config_of(params: dict, *, where: str = "") -> T5Config:
   return config
 
 
-def _num_layers(shapes, stack: str) -> int:
-  prefix = f"{stack}/layers_"
-  layers = {
-    name.removeprefix(prefix).partition("/")[0]
-    for name in shapes
-    if name.startswith(prefix)
-  }
-  return len(layers)
-
-
 def refuse_scalable(shapes: dict[str, tuple[int, ...]], *, where: str = ""):
   """Refuses the parameter trees of T5X's scalable_t5.
 
   Its relative positions are per layer, so its weights are no plain T5's.
   """
-  if any(
-    name.startswith(("encoder/encoder/", "decoder/decoder/")) for name in shapes
-  ):
-    what = "scanned layers"
-  elif any("/layers_" in name and "relpos_bias" in name for name in shapes):
-    what = "relative positions per layer"
-  elif any(
-    name.endswith("/kernel") and len(shape) > 2
-    for name, shape in shapes.items()
-  ):
-    what = "three-dimensional attention kernels"
-  else:
-    return
-  raise CheckpointError(
-    f"the checkpoint {where} has {what}: it was written by T5X's scalable_t5 "
-    "(or is a umT5); only the layout of t5x/examples/t5 is read"
-  )
+  faults = {
+    "scanned layers": lambda name: name.startswith(
+      ("encoder/encoder/", "decoder/decoder/")
+    ),
+    "relative positions per layer": lambda name: (
+      "/layers_" in name and "relpos_bias" in name
+    ),
+    "three-dimensional attention kernels": lambda name: (
+      name.endswith("/kernel") and len(shapes[name]) > 2
+    ),
+  }
+  for what, is_so in faults.items():
+    if any(map(is_so, shapes)):
+      raise CheckpointError(
+        f"the checkpoint {where} has {what}: it was written by T5X's "
+        "scalable_t5 (or is a umT5); only the layout of t5x/examples/t5 is read"
+      )
 
 
 def check_config(
@@ -234,17 +200,22 @@ def check_config(
   Raises:
     CheckpointError: naming every difference.
   """
+  wanted, stored = vars(wanted), vars(stored)
   differences = [
-    f"{name}={getattr(wanted, name)!r} "
-    f"(the checkpoint: {getattr(stored, name)!r})"
-    for name in _ARCHITECTURE
-    if getattr(wanted, name) != getattr(stored, name)
+    f"{name}={value!r} (the checkpoint: {stored[name]!r})"
+    for name, value in wanted.items()
+    if name not in _RUN_CHOICES and value != stored[name]
   ]
   if differences:
     raise CheckpointError(
       f"the model config is not that of the checkpoint {where}: the config has "
       f"{', '.join(differences)}"
     )
+
+
+def listed(misfits: dict[str, list[str]]) -> str:
+  """Returns each kind of misfit with the first few of its list, in one line."""
+  return "; ".join(k + some(items) for k, items in misfits.items() if items)
 
 
 def some(items: list[str], limit: int = 4) -> str:

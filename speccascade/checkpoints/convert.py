@@ -10,6 +10,7 @@ is any.
 
 import argparse
 from collections.abc import Sequence
+import functools
 import os
 import sys
 
@@ -49,31 +50,26 @@ def convert(
   checkpoint = restore.load(source, config=config, optimizer=True)
   step = next(s for s in (step, checkpoint.step, 0) if s is not None)
   path = os.path.join(destination, f"checkpoint_{step}")
+  params, slots = checkpoint.params, checkpoint.optimizer
   if format == "t5x":
-    t5x_native.save(
-      path,
-      checkpoint.params,
-      step=step,
-      optimizer=checkpoint.optimizer,
-      dtype=dtype,
-    )
-  elif format == "speccascade":
-    if dtype != "float32":
-      raise CheckpointError("dtype is a choice of format t5x; ours is float32")
-    identity = checkpoint.vocabulary
-    if vocabulary is not None:
-      identity = orbax_io.vocabulary_identity(vocabulary)
-    orbax_io.save(
-      path,
-      checkpoint.params,
-      checkpoint.require_config(),
-      step=step,
-      slots=checkpoint.optimizer,
-      vocabulary=identity,
-      extra=checkpoint.extra,
-    )
-  else:
+    t5x_native.save(path, params, step=step, optimizer=slots, dtype=dtype)
+    return path
+  if format != "speccascade":
     raise CheckpointError(f"format {format!r}: want t5x or speccascade")
+  if dtype != "float32":
+    raise CheckpointError("dtype is a choice of format t5x; ours is float32")
+  identity = checkpoint.vocabulary
+  if vocabulary is not None:
+    identity = orbax_io.vocabulary_identity(vocabulary)
+  orbax_io.save(
+    path,
+    params,
+    checkpoint.require_config(),
+    step=step,
+    slots=slots,
+    vocabulary=identity,
+    extra=checkpoint.extra,
+  )
   return path
 
 
@@ -106,23 +102,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
+  add = functools.partial(parser.add_argument, required=True)
+  add("--source", help="step, run or Hugging Face directory, local or gs://")
+  add("--destination", help="run directory that gets checkpoint_<step>")
+  layouts = "T5X's native layout, or ours (Orbax, which T5X reads too)"
+  add("--format", choices=("t5x", "speccascade"), help=layouts)
   add = parser.add_argument
-  add(
-    "--source",
-    required=True,
-    help="step, run or Hugging Face directory, local or gs://",
-  )
-  add(
-    "--destination",
-    required=True,
-    help="run directory that gets checkpoint_<step>",
-  )
-  add(
-    "--format",
-    required=True,
-    choices=("t5x", "speccascade"),
-    help="T5X's native layout, or ours (Orbax, which T5X reads too)",
-  )
   add(
     "--model_gin_file",
     help="gin file of the model, for a source that does not say its "
@@ -136,20 +121,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     help="of the parameters, for --format=t5x (default: float32)",
   )
   add("--vocabulary", help="SentencePiece model, for --format=speccascade")
-  flags = parser.parse_args(argv)
+  flags = vars(parser.parse_args(argv))
+  model_file = flags.pop("model_gin_file")
   try:
-    config = None
-    if flags.model_gin_file:
-      config = config_from_gin(flags.model_gin_file)
-    path = convert(
-      flags.source,
-      flags.destination,
-      format=flags.format,
-      config=config,
-      step=flags.step,
-      dtype=flags.dtype,
-      vocabulary=flags.vocabulary,
-    )
+    config = config_from_gin(model_file) if model_file else None
+    path = convert(**flags, config=config)
   except CheckpointError as error:
     print(f"convert: {error}", file=sys.stderr)
     return 1

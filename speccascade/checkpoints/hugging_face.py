@@ -15,11 +15,9 @@ versions, so the weights have the first word:
 tie_word_embeddings that it always sets to true), else `tie_word_embeddings`.
 """
 
-import contextlib
-
 import numpy as np
 
-from speccascade.checkpoints import architecture, storage
+from speccascade.checkpoints import architecture, storage, stored_arrays
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
@@ -91,37 +89,29 @@ def read(directory: storage.Directory) -> tuple[dict, T5Config]:
   tensors = _tensors(directory)
   tensors.pop(_UNUSED, None)
   _merge_embeddings(tensors, where)
+  config = _config(settings, _resolve_head(tensors, settings, where), where)
 
-  scaled = settings.get("scale_decoder_outputs")
-  tied = scaled if scaled is not None else settings["tie_word_embeddings"]
-  tied = _resolve_head(tensors, tied, scaled is not None, where)
-  config = _config(settings, tied, where)
-
-  params, missing, wrong = {}, [], []
-  for parameter in architecture.parameters(config):
-    value = tensors.pop(parameter.hugging_face, None)
-    if value is None:
-      missing.append(parameter.hugging_face)
+  table = {p.hugging_face: p for p in architecture.parameters(config)}
+  params, wrong = {}, []
+  for name, parameter in table.items():
+    if name not in tensors:
       continue
-    if parameter.transposed:
-      value = value.T
+    value = tensors[name].T if parameter.transposed else tensors[name]
     if value.shape != parameter.shape:
       wrong.append(
-        f"{parameter.hugging_face} ({parameter.name}) has shape "
-        f"{list(value.shape)} as T5X stores it, {list(parameter.shape)} by "
-        "config.json"
+        f"{name} ({parameter.name}) has shape {list(value.shape)} as T5X "
+        f"stores it, {list(parameter.shape)} by config.json"
       )
-    params[parameter.name] = np.ascontiguousarray(value, np.float32)
-  faults = {"missing": missing, "unexpected": sorted(tensors), "wrong": wrong}
-  if any(faults.values()):
-    listed = [
-      f"{kind}: {architecture.some(names)}"
-      for kind, names in faults.items()
-      if names
-    ]
+    params[parameter.name] = np.ascontiguousarray(value)
+  misfits = {
+    "missing: ": [name for name in table if name not in tensors],
+    "unexpected: ": sorted(tensors.keys() - table.keys()),
+    "wrong: ": wrong,
+  }
+  if text := architecture.listed(misfits):
     raise CheckpointError(
       f"the weights of {where} are not those of the T5 that its config.json "
-      f"describes; {'; '.join(listed)}"
+      f"describes; {text}"
     )
   return architecture.unflatten(params), config
 
@@ -131,11 +121,10 @@ def _settings(directory: storage.Directory) -> dict:
   settings = directory.read_json(CONFIG)
   model_type = settings.get("model_type")
   if model_type not in _MODEL_TYPES:
-    reason = (
-      ": its relative positions are per layer" if model_type == "umt5" else ""
-    )
+    per_layer = ": its relative positions are per layer"
     raise CheckpointError(
-      f"{where} has model_type {model_type!r}{reason}; the architectures read "
+      f"{where} has model_type {model_type!r}"
+      f"{per_layer if model_type == 'umt5' else ''}; the architectures read "
       f"are {', '.join(_MODEL_TYPES)} (Flan-T5 and byT5 are t5)"
     )
   for name, want in _FIXED.items():
@@ -150,25 +139,25 @@ def _settings(directory: storage.Directory) -> dict:
 
 
 def _config(settings: dict, tied: bool, where: str) -> T5Config:
-  activations = _MLP_ACTIVATIONS.get(settings["feed_forward_proj"])
-  if activations is None:
+  activations = settings["feed_forward_proj"]
+  if activations not in _MLP_ACTIVATIONS:
     raise CheckpointError(
-      f"{where}/{CONFIG} has feed_forward_proj="
-      f"{settings['feed_forward_proj']!r}; read are "
+      f"{where}/{CONFIG} has feed_forward_proj={activations!r}; read are "
       f"{', '.join(_MLP_ACTIVATIONS)}"
     )
+  num_layers = settings["num_layers"]
   num_decoder_layers = settings.get("num_decoder_layers")
-  if num_decoder_layers is None:
-    num_decoder_layers = settings["num_layers"]
   return T5Config(
     vocab_size=settings["vocab_size"],
     emb_dim=settings["d_model"],
     num_heads=settings["num_heads"],
-    num_encoder_layers=settings["num_layers"],
-    num_decoder_layers=num_decoder_layers,
+    num_encoder_layers=num_layers,
+    num_decoder_layers=(
+      num_layers if num_decoder_layers is None else num_decoder_layers
+    ),
     head_dim=settings["d_kv"],
     mlp_dim=settings["d_ff"],
-    mlp_activations=activations,
+    mlp_activations=_MLP_ACTIVATIONS[activations],
     dropout_rate=settings["dropout_rate"],
     logits_via_embedding=tied,
   )
@@ -189,37 +178,32 @@ def _merge_embeddings(tensors: dict, where: str) -> None:
   tensors[_EMBEDDINGS[0]] = held[first]
 
 
-def _resolve_head(
-  tensors: dict, scaled: bool, explicit: bool, where: str
-) -> bool:
+def _resolve_head(tensors: dict, settings: dict, where: str) -> bool:
   """Returns logits_via_embedding, and leaves lm_head accordingly.
 
   Args:
     tensors: every array; changed.
-    scaled: the decoder output is multiplied by emb_dim ** -0.5.
-    explicit: `scale_decoder_outputs` said so.
+    settings: say whether the decoder output is scaled by emb_dim ** -0.5.
     where: the checkpoint, for messages.
   """
-  embedding, head = tensors[_EMBEDDINGS[0]], tensors.get(_LM_HEAD)
-  if head is None:
-    if not scaled and not explicit:
+  embedding, head = tensors[_EMBEDDINGS[0]], tensors.pop(_LM_HEAD, None)
+  scaled = settings.get("scale_decoder_outputs")
+  is_explicit = scaled is not None
+  if not (scaled if is_explicit else settings["tie_word_embeddings"]):
+    if head is None and not is_explicit:
       raise CheckpointNotFoundError(
         f"{where}: {CONFIG} says tie_word_embeddings=false and there is no "
         f"{_LM_HEAD}: save the whole T5ForConditionalGeneration"
       )
-    if not scaled:
-      tensors[_LM_HEAD] = embedding
-    return scaled
-  if not scaled:
+    tensors[_LM_HEAD] = embedding if head is None else head
     return False
-  if not np.array_equal(embedding, head):
+  if head is not None and not np.array_equal(embedding, head):
     raise CheckpointError(
       f"{where}: {CONFIG} says that the output is tied to the embedding and "
       f"scaled, but {_LM_HEAD} is another array than shared.weight: for T5 1.1 "
       "and Flan-T5 set tie_word_embeddings=false (and, if it is there, "
       f"scale_decoder_outputs=false); for T5 1.0 remove {_LM_HEAD}"
     )
-  del tensors[_LM_HEAD]
   return True
 
 
@@ -247,20 +231,16 @@ def _read_file(directory: storage.Directory, name: str) -> dict:
   import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
   import safetensors
 
-  with contextlib.ExitStack() as stack:
-    path = stack.enter_context(directory.local_copy(name))
-    try:
-      file = stack.enter_context(safetensors.safe_open(path, framework="np"))
+  where = f"{directory}/{name}"
+  try:
+    with (
+      directory.local_copy(name) as path,
+      safetensors.safe_open(path, framework="np") as file,
+    ):
       tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, OSError, TypeError) as error:
-      raise CheckpointError(
-        f"{directory}/{name} is truncated or damaged "
-        f"({storage.first_line(error)}): copy it again"
-      ) from error
-  for key, value in tensors.items():
-    if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
-      raise CheckpointError(
-        f"array {key} of {directory}/{name} has dtype {value.dtype}, want a "
-        "float"
-      )
-  return tensors
+  except (safetensors.SafetensorError, OSError, TypeError) as error:
+    raise CheckpointError(
+      f"{where} is truncated or damaged ({storage.first_line(error)}): copy it "
+      "again"
+    ) from error
+  return stored_arrays.as_float32(tensors, where=where)

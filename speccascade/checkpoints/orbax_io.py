@@ -10,12 +10,14 @@ A step directory of ours, written by Orbax and so whole or not at all:
 
 Orbax writes. Reading opens the arrays with tensorstore, as Orbax does inside:
 the same code then serves local paths and `gs://` without further packages, it
-does not ask for the devices of the run that saved, and an error names an array.
+does not ask for the devices of the run that saved, and an error names an array
+in one line (Orbax's restore of a damaged file logs tracebacks of its tasks).
 """
 
 import ast
 from collections.abc import Mapping
 import dataclasses
+import functools
 import hashlib
 import os
 import pathlib
@@ -24,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from speccascade.checkpoints import storage, stored_arrays
-from speccascade.checkpoints.architecture import check_params, unflatten
+from speccascade.checkpoints.architecture import check_params
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
@@ -39,14 +41,12 @@ STEP_PREFIX = "checkpoint"
 
 def vocabulary_identity(path: str | os.PathLike) -> dict[str, str]:
   """Returns what tells a vocabulary apart: its path and its model's SHA-256."""
-  directory = storage.Directory(os.path.dirname(os.fspath(path)) or ".")
-  model = directory.read(os.path.basename(os.fspath(path)))
+  path = os.fspath(path)
+  folder, name = os.path.split(path)
+  model = storage.Directory(folder or ".").read(name)
   if model is None:
     raise CheckpointNotFoundError(f"no vocabulary model at {path}")
-  return {
-    "path": os.fspath(path),
-    "sha256": hashlib.sha256(model).hexdigest(),
-  }
+  return {"path": path, "sha256": hashlib.sha256(model).hexdigest()}
 
 
 def save(path: str | os.PathLike, *args, **kwargs) -> None:
@@ -96,18 +96,17 @@ def save_args(
   state = {"step": np.asarray(step, np.int32)}
   if slots is not None:
     state["param_states"] = stored_arrays.with_momentum(slots)
+  metadata = {
+    "format": FORMAT,
+    "version": VERSION,
+    "step": int(step),
+    "config": dataclasses.asdict(config),
+    "vocabulary": dict(vocabulary) if vocabulary else None,
+    "extra": dict(extra or {}),
+  }
   items = {
     "state": ocp.args.PyTreeSave({"target": dict(params), "state": state}),
-    "metadata": ocp.args.JsonSave(
-      {
-        "format": FORMAT,
-        "version": VERSION,
-        "step": int(step),
-        "config": dataclasses.asdict(config),
-        "vocabulary": dict(vocabulary) if vocabulary else None,
-        "extra": dict(extra) if extra else {},
-      }
-    ),
+    "metadata": ocp.args.JsonSave(metadata),
   }
   if opt_state is not None:
     items["opt_state"] = ocp.args.PyTreeSave(opt_state)
@@ -137,17 +136,14 @@ def manager(
 
   policies = ocp.checkpoint_managers
   value = (lambda metrics: metrics[metric]) if metric else None
-  keep = [policies.LatestN(keep_latest)]
-  if metric:
-    is_min = best_mode == "min"
-    keep.append(
-      policies.BestN(
-        get_metric_fn=value,
-        reverse=is_min,
-        n=1,
-        keep_checkpoints_without_metrics=False,
-      )
-    )
+  best = policies.BestN(
+    get_metric_fn=value,
+    reverse=best_mode == "min",
+    n=1,
+    keep_checkpoints_without_metrics=False,
+  )
+  latest = policies.LatestN(keep_latest)
+  keep = policies.AnyPreservationPolicy([latest, best] if metric else [latest])
   return ocp.CheckpointManager(
     storage.Directory(model_dir).url,
     options=ocp.CheckpointManagerOptions(
@@ -155,7 +151,7 @@ def manager(
       create=True,
       best_fn=value,
       best_mode=best_mode,
-      preservation_policy=policies.AnyPreservationPolicy(keep),
+      preservation_policy=keep,
       enable_async_checkpointing=False,
     ),
     item_handlers=_handlers(),
@@ -206,32 +202,21 @@ def read(
   """
   item = directory / "state"
   index = _index(item)
-  wanted = {
-    path: spec
-    for path, spec in index.items()
-    if path[0] == "target"
-    or path == ("state", "step")
-    or (optimizer and path[:2] == ("state", "param_states"))
+  specs = {
+    name: spec
+    for name, spec in index.items()
+    if stored_arrays.is_wanted(name, optimizer)
   }
-  if not any(path[0] == "target" for path in wanted):
+  folders = sorted({name.partition("/")[0] for name in index})
+  if "target" not in folders:
     raise CheckpointError(
       f"{item}/_METADATA lists no 'target': it is no T5X-like train state, its "
-      f"tree starts with {sorted({path[0] for path in index})}"
+      f"tree starts with {folders}"
     )
-  tree = unflatten(
-    {
-      "/".join(path): value
-      for path, value in stored_arrays.read_all(wanted, where=str(item)).items()
-    }
-  )
-  step = tree.get("state", {}).get("step")
-  if step is None:
+  if "state/step" not in specs:
     raise CheckpointError(f"{item}/_METADATA lists no 'state/step'")
-  params = stored_arrays.as_float32(tree["target"], where=str(item))
-  slots = tree["state"].get("param_states")
-  if slots is not None:
-    slots = stored_arrays.without_momentum(slots, params, where=str(item))
-  return params, int(step), slots
+  values = stored_arrays.read_all(specs, where=str(item))
+  return stored_arrays.train_state(values, where=str(item))
 
 
 def read_opt_state(path: str | os.PathLike, like: Any) -> Any:
@@ -255,55 +240,46 @@ def read_opt_state(path: str | os.PathLike, like: Any) -> Any:
     raise CheckpointError(f"{item.url} is not there: saved without opt_state")
   index = _index(item)
   leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-  paths = [tuple(_key(key) for key in path) for path, _ in leaves]
-  if set(paths) != set(index):
-    odd = sorted("/".join(path) for path in set(paths) ^ set(index))
+  name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+  wanted = {name(path): leaf for path, leaf in leaves}
+  if odd := sorted(wanted.keys() ^ index.keys()):
     raise CheckpointError(
       f"{item} has other arrays than the optimizer ({odd[0]} among "
       f"{len(odd)}): resume with the optimizer that the run began with"
     )
   values = stored_arrays.read_all(index, where=str(item))
-  for path, (_, leaf) in zip(paths, leaves):
-    got = (values[path].shape, values[path].dtype)
+  for name, leaf in wanted.items():
+    got = (values[name].shape, values[name].dtype)
     want = (tuple(leaf.shape), np.dtype(leaf.dtype))
     if got != want:
       raise CheckpointError(
-        f"{item}: {'/'.join(path)} has shape and dtype {got}, the optimizer "
-        f"wants {want}: resume with the optimizer that the run began with"
+        f"{item}: {name} has shape and dtype {got}, the optimizer wants "
+        f"{want}: resume with the optimizer that the run began with"
       )
-  return structure.unflatten([values[path] for path in paths])
+  return structure.unflatten([values[name] for name in wanted])
 
 
-def _key(key) -> str:
-  """Returns a jax path entry under the name that Orbax gives it."""
-  for attribute in ("name", "key", "idx"):
-    if hasattr(key, attribute):
-      return str(getattr(key, attribute))
-  raise CheckpointError(f"cannot name {key!r} of the optimizer state")
-
-
-def _index(item: storage.Directory) -> dict[tuple[str, ...], dict]:
+def _index(item: storage.Directory) -> dict[str, dict]:
   """Returns the tensorstore spec of each array of an Orbax pytree."""
 
   def parse(metadata: dict) -> tuple:
-    entries = metadata["tree_metadata"].items()
     return metadata, [
-      tuple(ast.literal_eval(path))
-      for path, entry in entries
+      ast.literal_eval(path)
+      for path, entry in metadata["tree_metadata"].items()
       if not entry["value_metadata"].get("skip_deserialize")
     ]
 
   metadata, paths = item.read_json("_METADATA", parse)
-  ocdbt = metadata.get("use_ocdbt", item.has("manifest.ocdbt"))
-  if ocdbt and not item.has("manifest.ocdbt"):
-    raise CheckpointNotFoundError(f"{item}/manifest.ocdbt is missing")
+  manifest = "manifest.ocdbt"
+  is_ocdbt = metadata.get("use_ocdbt", item.has(manifest))
+  if is_ocdbt and not item.has(manifest):
+    raise CheckpointNotFoundError(f"{item}/{manifest} is missing")
   driver = "zarr3" if metadata.get("use_zarr3") else "zarr"
   specs = {}
   for path in paths:
-    name = ".".join(path)
-    if ocdbt:
-      kvstore = {"driver": "ocdbt", "base": item.kvstore(), "path": f"{name}/"}
-    else:
-      kvstore = (item / name).kvstore()
-    specs[path] = {"driver": driver, "kvstore": kvstore}
+    kvstore = (item / ".".join(path)).kvstore()
+    if is_ocdbt:
+      base = item.kvstore()
+      kvstore = {"driver": "ocdbt", "base": base, "path": ".".join(path) + "/"}
+    specs["/".join(path)] = {"driver": driver, "kvstore": kvstore}
   return specs

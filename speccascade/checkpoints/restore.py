@@ -13,6 +13,7 @@ import dataclasses
 import difflib
 import os
 import pathlib
+import re
 from typing import Any
 
 from absl import logging
@@ -30,6 +31,7 @@ from speccascade.checkpoints.errors import (
 from speccascade.checkpoints.storage import Directory
 from speccascade.models.t5.config import T5Config
 
+_STEP = re.compile(r"checkpoint_(0|[1-9]\d*)")
 _PYTORCH = (
   "PyTorch weights, which are not read: save them as safetensors with "
   "T5ForConditionalGeneration.from_pretrained(source).save_pretrained("
@@ -118,26 +120,22 @@ def load(
   extra = {}
   if layout == "speccascade":
     metadata = orbax_io.read_metadata(directory)
-    stored, vocabulary = metadata["config"], metadata["vocabulary"]
-    extra = metadata["extra"]
-  if stored and config:  # before gigabytes are read
-    architecture.check_config(config, stored, where=where)
+    vocabulary, extra = metadata["vocabulary"], metadata["extra"]
+    stored = metadata["config"]
+    if config:  # before gigabytes are read
+      architecture.check_config(config, stored, where=where)
   if layout == "hugging_face":
     params, stored = hugging_face.read(directory)
     if config:
       architecture.check_config(config, stored, where=where)
-  elif layout == "t5x_native":
-    params, step, slots = t5x_native.read(directory, optimizer=optimizer)
   else:
-    params, step, slots = orbax_io.read(directory, optimizer=optimizer)
+    reader = t5x_native if layout == "t5x_native" else orbax_io
+    params, step, slots = reader.read(directory, optimizer=optimizer)
   config = config or stored
   if config:
     architecture.check_params(params, config, where=where)
   else:
-    shapes = architecture.flatten(params)
-    architecture.refuse_scalable(
-      {name: value.shape for name, value in shapes.items()}, where=where
-    )
+    architecture.shapes_of(params, where=where)
   logging.info("read %s (%s, step %s)", where, layout, step)
   return Checkpoint(
     params, config, step, slots, layout, where, vocabulary, extra
@@ -167,12 +165,8 @@ def steps(path: str | os.PathLike) -> list[int]:
   by which its layout is told; it is passed over.
   """
   directory = Directory(path)
-  named = (t5x_native.step_of(name) for name in directory.children())
-  return sorted(
-    step
-    for step in named
-    if step is not None and layout_of(directory / f"checkpoint_{step}")
-  )
+  named = map(_STEP.fullmatch, directory.children())
+  return sorted(int(m[1]) for m in named if m and layout_of(directory / m[0]))
 
 
 def resolve(path: str | os.PathLike) -> tuple[Directory, str]:

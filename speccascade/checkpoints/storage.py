@@ -1,7 +1,7 @@
 """Directories on local disk and on Google Cloud Storage, in one shape.
 
-Local files are read by Python itself; `gs://` goes through tensorstore, which
-needs neither TensorFlow nor gcsfs and reads public buckets without credentials.
+Both go through tensorstore, which reads public buckets without credentials;
+`etils.epath` would need TensorFlow or gcsfs for `gs://`.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,6 @@ import contextlib
 import functools
 import json
 import os
-import pathlib
 import re
 import tempfile
 
@@ -49,18 +48,14 @@ class Directory:
   def __init__(self, path: str | os.PathLike):
     path = os.fspath(path)
     self.remote = path.startswith("gs://")
-    if self.remote:
-      if not _GCS.fullmatch(path):
-        raise CheckpointError(
-          f"{path!r} names no bucket: want gs://bucket/path"
-        )
-      self.url = path.rstrip("/")
-    elif "://" in path:
+    if self.remote and not _GCS.fullmatch(path):
+      raise CheckpointError(f"{path!r} names no bucket: want gs://bucket/path")
+    if not self.remote and "://" in path:
       raise CheckpointError(
         f"{path!r}: checkpoints are read from local paths and gs:// only"
       )
-    else:
-      self.url = os.path.abspath(os.path.expanduser(path))
+    local = os.path.abspath(os.path.expanduser(path))
+    self.url = path.rstrip("/") if self.remote else local
 
   def __truediv__(self, name: str) -> "Directory":
     return Directory(f"{self.url}/{name}")
@@ -75,11 +70,10 @@ class Directory:
 
   def kvstore(self) -> dict:
     """Returns the tensorstore key-value store whose keys are its files."""
-    spec = {"driver": "file", "path": self.url}
-    if self.remote:
-      spec = kvstore_spec(self.url)
+    local = {"driver": "file", "path": self.url}
+    spec = kvstore_spec(self.url) if self.remote else local
     path = spec["path"].rstrip("/")
-    return {**spec, "path": f"{path}/" if path else ""}
+    return spec | {"path": f"{path}/" if path else ""}
 
   def _ask(self, what: str, call):
     """Returns the result of a call of its key-value store.
@@ -97,12 +91,8 @@ class Directory:
 
   def read(self, name: str) -> bytes | None:
     """Returns the content of a file, or None where there is none."""
-    if self.remote:
-      what = f"read {self.url}/{name}"
-      result = self._ask(what, lambda store: store.read(name))
-      return result.value if result.state == "value" else None
-    path = pathlib.Path(self.url, name)
-    return path.read_bytes() if path.is_file() else None
+    result = self._ask(f"read {self}/{name}", lambda store: store.read(name))
+    return result.value if result.state == "value" else None
 
   def read_json(self, name: str, parse: Callable = dict):
     """Returns what `parse` makes of the JSON in a file.
@@ -116,9 +106,9 @@ class Directory:
       raise CheckpointNotFoundError(f"{self}/{name} is missing")
     try:
       return parse(json.loads(content))
+    except CheckpointError:
+      raise
     except (ValueError, KeyError, TypeError, SyntaxError) as error:
-      if isinstance(error, CheckpointError):
-        raise
       raise CheckpointError(
         f"{self}/{name} cannot be parsed: {error!r}"
       ) from error
@@ -126,7 +116,7 @@ class Directory:
   def has(self, name: str) -> bool:
     """Says whether it holds a file of this name."""
     if not self.remote:
-      return os.path.isfile(os.path.join(self.url, name))
+      return os.path.isfile(f"{self}/{name}")
     import tensorstore as ts
 
     key = ts.KvStore.KeyRange(name, name + "\0")  # this key alone
@@ -141,15 +131,8 @@ class Directory:
 
   def files(self) -> list[str]:
     """Returns the files under it, relative, those of subdirectories too."""
-    if self.remote:
-      keys = self._ask(f"list {self}", lambda store: store.list())
-      return sorted(key.decode() for key in keys)
-    root = pathlib.Path(self.url)
-    return sorted(
-      path.relative_to(root).as_posix()
-      for path in root.rglob("*")
-      if path.is_file()
-    )
+    keys = self._ask(f"list {self}", lambda store: store.list())
+    return sorted(key.decode() for key in keys)
 
   def children(self) -> list[str]:
     """Returns the names directly in it: files and directories."""
@@ -158,25 +141,20 @@ class Directory:
     return sorted(os.listdir(self.url)) if os.path.isdir(self.url) else []
 
   def write(self, name: str, content: bytes) -> None:
-    """Writes one file; the object appears whole on `gs://`."""
-    if self.remote:
-      what = f"write {self.url}/{name}"
-      self._ask(what, lambda store: store.write(name, content))
-    else:
-      path = pathlib.Path(self.url, name)
-      path.parent.mkdir(parents=True, exist_ok=True)
-      path.write_bytes(content)
+    """Writes one file, whole or not at all."""
+    what = f"write {self}/{name}"
+    self._ask(what, lambda store: store.write(name, content))
 
   @contextlib.contextmanager
   def local_copy(self, name: str):
     """Gives a local path of a file: itself, or a temporary copy of it."""
     if not self.remote:
-      yield os.path.join(self.url, name)
+      yield f"{self}/{name}"
       return
-    with tempfile.NamedTemporaryFile(suffix=f"-{os.path.basename(name)}") as f:
-      f.write(self.read(name) or b"")
-      f.flush()
-      yield f.name
+    with tempfile.NamedTemporaryFile() as file:
+      file.write(self.read(name) or b"")
+      file.flush()
+      yield file.name
 
 
 def first_line(error: BaseException) -> str:

@@ -1,6 +1,11 @@
-"""Arrays of a checkpoint: read many at once, cast, and Adafactor's slots."""
+"""Arrays of a checkpoint and what they make up, as both T5X layouts hold it.
 
-from collections.abc import Hashable, Mapping
+Arrays are named by their path in T5X's train state, e.g.
+"target/encoder/encoder_norm/scale" and "state/step".
+"""
+
+from collections.abc import Collection, Mapping
+import concurrent.futures
 import math
 
 import numpy as np
@@ -18,69 +23,77 @@ _IN_FLIGHT = 32  # arrays being read at a time
 
 
 def read_all(
-  specs: Mapping[Hashable, dict], *, where: str, whole: bool = False
-) -> dict[Hashable, np.ndarray]:
+  specs: Mapping[str, dict], *, where: str, whole: Collection[str] = ()
+) -> dict[str, np.ndarray]:
   """Reads tensorstore arrays, several at a time.
 
   Args:
     specs: driver and key-value store of each; the stored metadata says the
       rest.
     where: the checkpoint, for messages.
-    whole: refuse an array of which a chunk is not there. Tensorstore reads
-      such a chunk as zeros.
+    whole: arrays to refuse if a chunk is not there. Tensorstore reads such a
+      chunk as zeros.
 
   Raises:
     CheckpointError: naming the array and the file.
   """
   import tensorstore as ts
 
-  values = {}
-  names = list(specs)
-  for start in range(0, len(names), _IN_FLIGHT):
-    batch = names[start : start + _IN_FLIGHT]
-    opened = {
-      name: ts.open(specs[name], open=True, context=storage.context())
-      for name in batch
-    }
-    reads = {}
-    for name in batch:
-      try:
-        array = opened[name].result()
-        if whole:
-          _check_chunks(array, specs[name]["kvstore"]["path"])
-        reads[name] = array.read()
-      except ValueError as error:
-        raise _error(name, where, error) from error
-    for name in batch:
-      try:
-        values[name] = reads[name].result()
-      except ValueError as error:
-        raise _error(name, where, error) from error
-  return values
+  def read(name):
+    try:
+      array = ts.open(specs[name], open=True, context=storage.context())
+      array = array.result()
+      if name in whole:
+        _check_chunks(array, specs[name]["kvstore"]["path"])
+      return array.read().result()
+    except ValueError as error:
+      is_missing = isinstance(error, FileNotFoundError)
+      is_missing |= "NOT_FOUND" in str(error)
+      kind = CheckpointNotFoundError if is_missing else CheckpointError
+      raise kind(
+        f"cannot read array {name} of {where}: {storage.first_line(error)}; "
+        "the checkpoint is incomplete or damaged: copy it again"
+      ) from error
+
+  with concurrent.futures.ThreadPoolExecutor(_IN_FLIGHT) as pool:
+    return dict(zip(specs, pool.map(read, specs)))
 
 
 def _check_chunks(array, path: str) -> None:
   keys = array.kvstore.list().result()
-  chunks = [key for key in keys if not key.startswith(b".")]
-  want = math.prod(
-    -(-size // chunk)
-    for size, chunk in zip(array.shape, array.chunk_layout.read_chunk.shape)
-  )
-  if len(chunks) < want:
+  num = sum(not key.startswith(b".") for key in keys)
+  sizes = zip(array.shape, array.chunk_layout.read_chunk.shape)
+  wanted = math.prod(-(-size // chunk) for size, chunk in sizes)
+  if num < wanted:
     raise CheckpointNotFoundError(
-      f"{path} has {len(chunks)} chunk files, want {want}"
+      f"{path} has {num} chunk files, want {wanted}"
     )
 
 
-def _error(name, where: str, error: ValueError) -> CheckpointError:
-  name = "/".join(name) if isinstance(name, tuple) else name
-  text = storage.first_line(error)
-  missing = isinstance(error, FileNotFoundError) or "NOT_FOUND" in str(error)
-  kind = CheckpointNotFoundError if missing else CheckpointError
-  return kind(
-    f"cannot read array {name} of {where}: {text}; the checkpoint is "
-    "incomplete or damaged: copy it again"
-  )
+def is_wanted(name: str, optimizer: bool) -> bool:
+  """Says whether `train_state` takes an array, of the optimizer if asked."""
+  folders = ("target/", "state/param_states/") if optimizer else ("target/",)
+  return name == "state/step" or name.startswith(folders)
+
+
+def train_state(
+  values: Mapping[str, np.ndarray], *, where: str
+) -> tuple[dict, int, dict | None]:
+  """Returns (params, step, Adafactor slots or None) of a train state.
+
+  Args:
+    values: its arrays by name, `state/step` among them.
+    where: the checkpoint, for messages.
+
+  Raises:
+    CheckpointError: an array is no float, or the slots are not Adafactor's.
+  """
+  tree = unflatten(dict(values))
+  params = as_float32(tree["target"], where=where)
+  slots = tree["state"].get("param_states")
+  if slots is not None:
+    slots = without_momentum(slots, params, where=where)
+  return params, int(tree["state"]["step"]), slots
 
 
 def as_float32(tree: dict, *, where: str) -> dict:
@@ -103,28 +116,26 @@ def without_momentum(param_states: dict, params: dict, *, where: str) -> dict:
   Raises:
     CheckpointError: the state is another optimizer's, or has momentum.
   """
-  flat = flatten(param_states)
-  slots = {}
-  for name in flatten(params):
-    try:
-      slots |= {f"{name}/{slot}": flat.pop(f"{name}/{slot}") for slot in SLOTS}
-      m = flat.pop(f"{name}/m", np.zeros(_PLACEHOLDER, np.float32))
-    except KeyError as error:
+  flat, parameters = flatten(param_states), flatten(params)
+  slots = [f"{name}/{slot}" for name in parameters for slot in SLOTS]
+  has = f"the optimizer state of {where} has"
+  for name in slots:
+    if name not in flat:
       raise CheckpointError(
-        f"the optimizer state of {where} has no {error.args[0]}: it is not "
-        "Adafactor's; read the parameters alone"
-      ) from error
-    if m.shape != _PLACEHOLDER:
-      raise CheckpointError(
-        f"the optimizer state of {where} has momentum ({name}/m); only "
-        "Adafactor without it is read: read the parameters alone"
+        f"{has} no {name}: it is not Adafactor's; read the parameters alone"
       )
-  if flat:
-    raise CheckpointError(
-      f"the optimizer state of {where} has {min(flat)}, which is no slot of a "
-      "parameter: read the parameters alone"
-    )
-  return unflatten(slots)
+  for name in sorted(flat.keys() - set(slots)):
+    if name.removesuffix("/m") not in parameters:
+      raise CheckpointError(
+        f"{has} {name}, which is no slot of a parameter: read the parameters "
+        "alone"
+      )
+    if flat[name].shape != _PLACEHOLDER:
+      raise CheckpointError(
+        f"{has} momentum ({name}); only Adafactor without it is read: read the "
+        "parameters alone"
+      )
+  return unflatten({name: flat[name] for name in slots})
 
 
 def with_momentum(slots: Mapping) -> dict:

@@ -14,16 +14,15 @@ Source: t5x/checkpoints.py, versions 2 (bfloat16 stored as uint16 bits) and 3.
 """
 
 from collections.abc import Mapping
+import contextlib
 import math
 import os
-import re
-import shutil
-import time
 
-from flax import traverse_util
+import jax
 import ml_dtypes
 import numpy as np
 
+from speccascade import files
 from speccascade.checkpoints import storage, stored_arrays
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.checkpoints.errors import (
@@ -34,7 +33,6 @@ from speccascade.checkpoints.errors import (
 INDEX = "checkpoint"
 VERSION = 3
 CHUNK_BYTES = 64 * 2**20  # T5X's largest chunk
-_COMPRESSOR = {"id": "gzip", "level": 1}
 
 
 def read(
@@ -51,39 +49,29 @@ def read(
       kind that is not read.
   """
   where = str(directory)
-  version, train_state = _read_index(directory)
-  state = train_state.get("state", {})
-  if "step" not in state:
+  version, tree = _read_index(directory)
+  is_spec = lambda _, leaf: {"driver", "kvstore", "metadata"} <= leaf.keys()
+  values = {
+    name: leaf
+    for name, leaf in flatten(tree, is_leaf=is_spec).items()
+    # None is of an optimizer that leaves a parameter alone.
+    if stored_arrays.is_wanted(name, optimizer) and leaf is not None
+  }
+  if "state/step" not in values:
     raise CheckpointError(f"{where}/{INDEX} has no state/step")
-  wanted = {"target": train_state["target"], "state": {"step": state["step"]}}
-  if optimizer and state.get("param_states"):
-    wanted["state"]["param_states"] = state["param_states"]
-  leaves = _leaves(wanted)
-
   specs = {
     name: _spec(directory, name, leaf)
-    for name, leaf in leaves.items()
+    for name, leaf in values.items()
     if isinstance(leaf, dict)
   }
-  target = {name for name in specs if name.startswith("target/")}
-  values = {name: leaf for name, leaf in leaves.items() if name not in specs}
-  for names, whole in ((target, True), (specs.keys() - target, False)):
-    # Zeros may be left out on disk; slots can be zero, parameters are not.
-    some = {name: specs[name] for name in sorted(names)}
-    values |= stored_arrays.read_all(some, where=where, whole=whole)
+  # Zeros may be left out on disk; slots can be zero, parameters are not.
+  whole = {name for name in specs if name.startswith("target/")}
+  values |= stored_arrays.read_all(specs, where=where, whole=whole)
   if version == 2:
-    values = {
-      name: value.view(ml_dtypes.bfloat16)
-      if value.dtype == np.uint16
-      else value
-      for name, value in values.items()
-    }
-  tree = unflatten(values)
-  params = stored_arrays.as_float32(tree["target"], where=where)
-  slots = tree["state"].get("param_states")
-  if slots is not None:
-    slots = stored_arrays.without_momentum(slots, params, where=where)
-  return params, int(tree["state"]["step"]), slots
+    for name, value in values.items():
+      if value.dtype == np.uint16:
+        values[name] = value.view(ml_dtypes.bfloat16)
+  return stored_arrays.train_state(values, where=where)
 
 
 def _read_index(directory: storage.Directory) -> tuple[int, dict]:
@@ -109,29 +97,15 @@ def _read_index(directory: storage.Directory) -> tuple[int, dict]:
     ) from error
   if not isinstance(tree, dict):
     raise CheckpointError(f"{where} is no T5X checkpoint: it holds no map")
-  version = int(tree.get("version", 0))
+  version, train_state = int(tree.get("version", 0)), tree.get("optimizer")
   if not 2 <= version <= VERSION:
     raise CheckpointError(
       f"{where} is of version {version}; versions 2 and {VERSION} are read: "
       "restore and save it again with T5X"
     )
-  train_state = tree.get("optimizer")
   if not isinstance(train_state, dict) or not train_state.get("target"):
     raise CheckpointError(f"{where} has no optimizer/target: no parameters")
   return version, train_state
-
-
-def _is_spec(leaf) -> bool:
-  return isinstance(leaf, dict) and {"driver", "kvstore", "metadata"} <= {*leaf}
-
-
-def _leaves(tree: dict) -> dict:
-  """Returns {path: array or spec} of the msgpack's tree."""
-  flat = traverse_util.flatten_dict(
-    tree, sep="/", is_leaf=lambda _, leaf: _is_spec(leaf)
-  )
-  # None is of an optimizer that leaves a parameter alone.
-  return {name: leaf for name, leaf in flat.items() if leaf is not None}
 
 
 def _spec(directory: storage.Directory, name: str, spec: dict) -> dict:
@@ -195,18 +169,11 @@ def save(
       unfactored = name.endswith("/v") and value.shape != (1,)
       (stored if unfactored else inline)[f"state/param_states/{name}"] = value
 
-  if directory.remote:
-    # Objects appear whole, and a reader wants the index, which comes last.
-    _write(directory, inline, stored)
-    return
-  unfinished = f"{directory}.tmp-{int(time.time())}"
-  try:
-    os.makedirs(unfinished)
-    _write(storage.Directory(unfinished), inline, stored)
-    os.rename(unfinished, directory.url)
-  except BaseException:
-    shutil.rmtree(unfinished, ignore_errors=True)
-    raise
+  # On gs:// objects appear whole, and a reader wants the index, the last one.
+  remote = contextlib.nullcontext(directory.url)
+  local = files.whole_folder(directory.url)
+  with remote if directory.remote else local as url:
+    _write(storage.Directory(url), inline, stored)
 
 
 def _write(directory: storage.Directory, inline: dict, stored: dict) -> None:
@@ -216,35 +183,27 @@ def _write(directory: storage.Directory, inline: dict, stored: dict) -> None:
 
   leaves, writes = dict(inline), []
   for name, value in stored.items():
-    relative = f"{name.replace('/', '.')}/"
-    metadata = {
-      "chunks": chunk_shape(value.shape, CHUNK_BYTES // value.dtype.itemsize),
-      "compressor": dict(_COMPRESSOR),
-      "shape": list(value.shape),
-    }
+    folder = name.replace("/", ".")
+    chunks = chunk_shape(value.shape, CHUNK_BYTES // value.dtype.itemsize)
     spec = {
       "driver": "zarr",
       "dtype": value.dtype.name,
-      "kvstore": (directory / relative.rstrip("/")).kvstore(),
-      "metadata": metadata,
+      "kvstore": {"driver": "file", "path": f"{folder}/"},
+      "metadata": {
+        "chunks": chunks,
+        "compressor": {"id": "gzip", "level": 1},
+        "shape": list(value.shape),
+      },
+    }
+    target = spec | {
+      "kvstore": (directory / folder).kvstore(),
       "store_data_equal_to_fill_value": True,
     }
-    writes.append(
-      ts.open(spec, create=True, open=False, context=storage.context())
-      .result()
-      .write(value)
-    )
-    kvstore = (
-      {"driver": "gcs", "bucket": "t5x-dummy-bucket", "path": relative}
-      if directory.remote
-      else {"driver": "file", "path": relative}
-    )
-    leaves[name] = {
-      "driver": "zarr",
-      "dtype": value.dtype.name,
-      "kvstore": kvstore,
-      "metadata": metadata,
-    }
+    array = ts.open(target, create=True, open=False, context=storage.context())
+    writes.append(array.result().write(value))
+    if directory.remote:
+      spec["kvstore"] |= {"driver": "gcs", "bucket": "t5x-dummy-bucket"}
+    leaves[name] = spec
   try:
     for write in writes:
       write.result()
@@ -252,16 +211,11 @@ def _write(directory: storage.Directory, inline: dict, stored: dict) -> None:
     raise CheckpointError(
       f"cannot write {directory}: {storage.first_line(error)}"
     ) from error
-  tree = {"version": VERSION, "optimizer": _sorted(unflatten(leaves))}
+  # A map over a tree sorts its keys, as in T5X's files.
+  optimizer = jax.tree.map(lambda leaf: leaf, unflatten(leaves))
+  tree = {"version": VERSION, "optimizer": optimizer}
   # to_bytes would turn the lists of a spec into maps, which T5X cannot open.
   directory.write(INDEX, serialization.msgpack_serialize(tree, in_place=True))
-
-
-def _sorted(tree):
-  """Returns nested dicts with their keys in order, as jax's trees have."""
-  if not isinstance(tree, dict) or _is_spec(tree):
-    return tree
-  return {key: _sorted(tree[key]) for key in sorted(tree)}
 
 
 def chunk_shape(shape: tuple[int, ...], max_elements: int) -> list[int]:
@@ -276,13 +230,3 @@ def chunk_shape(shape: tuple[int, ...], max_elements: int) -> list[int]:
     size = shape[axis]
     chunks[axis] = max(d for d in range(1, chunks[axis]) if size % d == 0)
   return chunks
-
-
-def step_of(name: str) -> int | None:
-  """Returns the step that a directory's name says, or None.
-
-  >>> step_of("checkpoint_3000"), step_of("checkpoint_3000.tmp-1795166630")
-  (3000, None)
-  """
-  match = re.fullmatch(r"checkpoint_(\d+)", name)
-  return int(match[1]) if match else None

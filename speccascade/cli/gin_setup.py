@@ -1,5 +1,6 @@
 """Reads gin files and bindings as T5X does, and says in words what is wrong."""
 
+import contextlib
 import difflib
 import inspect
 import os
@@ -7,6 +8,7 @@ import pathlib
 import re
 import shlex
 import sys
+import traceback
 
 import gin
 
@@ -66,17 +68,19 @@ def parse(files, bindings, extra_search_paths=()):
     map(os.path.abspath, folders)
   )
   for name in files:
-    _parse_one(name, lambda name=name: gin.parse_config_file(name))
-  known = _referenced_macros() | set(_macros())
+    with _named(name):
+      gin.parse_config_file(name)
+  known = _used_macros() | set(_macros())
   known |= {name for b in bindings for name in re.findall(r"%(\w+)", b)}
   for binding in bindings:
     name = binding.partition("=")[0].strip()
     if re.fullmatch(r"\w+", name) and name not in known:
-      raise ConfigError(
-        f"no config uses {name}{_near(name, known)}: "
-        + (f"the gin files have {_listed(known)}" if files else "no --gin_file")
-      )
-    _parse_one(f"--gin.{binding}", lambda line=binding: gin.parse_config(line))
+      there = "no --gin_file"
+      if files:
+        there = f"the gin files have {', '.join(sorted(known)) or 'no macros'}"
+      raise ConfigError(f"no config uses {name}{_near(name, known)}: {there}")
+    with _named(f"--gin.{binding}"):
+      gin.parse_config(binding)
   _check_macros()
   try:
     gin.finalize()
@@ -152,17 +156,15 @@ def explain(error: BaseException) -> str | None:
 
 def _is_ours(error) -> bool:
   """True where speccascade itself raised: its messages say what to do."""
-  trace = error.__traceback__
-  while trace is not None and trace.tb_next is not None:
-    trace = trace.tb_next
-  if trace is None:
-    return True
-  return PACKAGE in pathlib.Path(trace.tb_frame.f_code.co_filename).parents
+  frames = traceback.extract_tb(error.__traceback__)
+  return not frames or PACKAGE in pathlib.Path(frames[-1].filename).parents
 
 
-def _parse_one(what, parse_it):
+@contextlib.contextmanager
+def _named(what: str):
+  """Makes faults of gin one line that names what is parsed."""
   try:
-    parse_it()
+    yield
   except OSError as error:
     if not str(error).startswith("Unable to open file"):
       raise
@@ -181,11 +183,10 @@ def _parse_one(what, parse_it):
   except (ValueError, NameError, AttributeError, ImportError) as error:
     text = _one_line(error)
     if match := _UNKNOWN_NAME.search(text):
-      text += _near(
-        match[1], [name for name, _ in gin.config._REGISTRY.items()]
-      )
+      text += _near(match[1], dict(gin.config._REGISTRY.items()))
     elif match := _UNKNOWN_PARAMETER.search(text):
-      text += _near(match[2], _parameters(match[1]))
+      function = gin.get_configurable(match[1])
+      text += _near(match[2], inspect.signature(function).parameters)
     raise ConfigError(f"{what}: {text}") from error
 
 
@@ -198,16 +199,12 @@ def _macros() -> dict:
   }
 
 
-def _references(value) -> set[str]:
-  names = set()
-  for ref in gin.config.iterate_references(value):
-    if ref.configurable.wrapped is gin.config.macro:
-      names.add("/".join(ref.scoped_selector.split("/")[:-1]))
-  return names
-
-
-def _referenced_macros() -> set[str]:
-  return _references(gin.config._CONFIG)
+def _used_macros() -> set[str]:
+  return {
+    reference.scoped_selector.rpartition("/")[0]
+    for reference in gin.config.iterate_references(gin.config._CONFIG)
+    if reference.configurable.wrapped is gin.config.macro
+  }
 
 
 def _check_macros():
@@ -223,7 +220,7 @@ def _check_macros():
 
   missing = sorted(
     name
-    for name in _referenced_macros() | set(macros)
+    for name in _used_macros() | set(macros)
     if name not in macros or is_required(macros[name])
   )
   if missing:
@@ -231,14 +228,6 @@ def _check_macros():
       f"{', '.join(missing)} must be given: pass --gin.{missing[0]}=VALUE "
       "(strings in quotes within quotes: '\"text\"'), or set it in a gin file"
     )
-
-
-def _parameters(selector: str) -> list[str]:
-  try:
-    function = gin.get_configurable(selector)
-  except (KeyError, ValueError):
-    return []
-  return list(inspect.signature(function).parameters)
 
 
 def _near(name: str, names) -> str:
@@ -249,10 +238,6 @@ def _near(name: str, names) -> str:
   tails = {".".join(n.split(".")[-depth:]) for n in names}
   close = difflib.get_close_matches(name, sorted(tails), n=3, cutoff=0.6)
   return f", did you mean {' or '.join(close)}?" if close else ""
-
-
-def _listed(names) -> str:
-  return ", ".join(sorted(names)) or "no macros"
 
 
 def _one_line(error: BaseException) -> str:

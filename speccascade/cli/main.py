@@ -42,7 +42,9 @@ def start(main, doc: str, argv: list[str]) -> int:
   except (flags.Error, ConfigError) as error:
     return _fail(str(error).replace("FATAL Flags parsing error:", ""), 2)
   if values.help:
-    print(_help(doc, values))
+    listed = values.get_help(include_special_flags=False)
+    listed = listed.removeprefix("\nflags:\n")
+    print(f"{doc.strip()}\n\nFlags:\n{listed}")
     return 0
   if rest:
     return _fail(f"{rest[0]!r} is no flag; --help lists them", 2)
@@ -54,7 +56,10 @@ def start(main, doc: str, argv: list[str]) -> int:
     compilation_cache()
     with quiet.native_logs():
       if values.tfds_data_dir:
-        _set_tfds_data_dir(values.tfds_data_dir)
+        quiet.import_tensorflow()
+        import seqio
+
+        seqio.set_tfds_data_dir_override(values.tfds_data_dir)
       gin_setup.parse(
         values.gin_file, values.gin_bindings, values.gin_search_paths
       )
@@ -135,19 +140,6 @@ def _flags() -> flags.FlagValues:
   )
   flags.DEFINE_boolean("help", False, "Show this.", short_name="h", **here)
   return values
-
-
-def _help(doc, values) -> str:
-  own = values.get_help(include_special_flags=False)
-  own = own.removeprefix("\nflags:\n")
-  return f"{doc.strip()}\n\nFlags:\n{own}"
-
-
-def _set_tfds_data_dir(folder):
-  quiet.import_tensorflow()
-  import seqio
-
-  seqio.set_tfds_data_dir_override(folder)
 
 
 def compilation_cache():

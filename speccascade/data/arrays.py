@@ -6,12 +6,11 @@ training can be had without the steps before it.
 """
 
 import dataclasses
-import os
-import pathlib
-import tempfile
 from zipfile import BadZipFile
 
 import numpy as np
+
+from speccascade import files
 
 FEATURES = ("inputs", "targets")
 
@@ -33,28 +32,14 @@ class TokenArrays:
   rows: np.ndarray
 
   @classmethod
-  def of(cls, examples, num_cut=None) -> "TokenArrays":
-    """Returns the arrays of (input ids, target ids) pairs.
-
-    >>> arrays = TokenArrays.of([([5, 1], [7, 8, 1]), ([1], [1])])
-    >>> arrays.lengths("targets")
-    array([3, 1])
-    >>> arrays.get("targets", 0)
-    array([7, 8, 1], dtype=int32)
-    """
-    columns = dict(zip(FEATURES, list(zip(*examples)) or [[], []]))
-    return cls.joined(
-      {
-        name: np.fromiter((i for ids in column for i in ids), np.int32)
-        for name, column in columns.items()
-      },
-      {name: [len(ids) for ids in column] for name, column in columns.items()},
-      num_cut,
-    )
-
-  @classmethod
   def joined(cls, tokens, sizes, num_cut=None) -> "TokenArrays":
-    """Returns the arrays of tokens that already stand one after the other.
+    """Returns the arrays of tokens that stand one after the other.
+
+    >>> tokens = {"inputs": np.array([5, 1, 1]), "targets": np.array([7, 8, 1])}
+    >>> sizes = {"inputs": [2, 1], "targets": [3, 0]}
+    >>> arrays = TokenArrays.joined(tokens, sizes)
+    >>> arrays.lengths("targets"), arrays.get("inputs", 0)
+    (array([3, 0]), array([5, 1]))
 
     Args:
       tokens: feature -> int32 [all tokens].
@@ -81,34 +66,9 @@ class TokenArrays:
     start, end = self.offsets[feature][index : index + 2]
     return self.tokens[feature][start:end]
 
-  def padded(self, feature: str, indices, width: int) -> np.ndarray:
-    """Returns int32 [len(indices), width], padded with 0; -1 is an empty row.
-
-    Args:
-      feature: "inputs" or "targets".
-      indices: the examples' numbers.
-      width: at least the longest of them.
-    """
-    indices = np.asarray(indices)
-    starts = self.offsets[feature][indices]
-    lengths = np.where(
-      indices < 0, 0, self.offsets[feature][indices + 1] - starts
-    )
-    within = np.arange(width)
-    mask = within < lengths[:, None]
-    if lengths.size and lengths.max() > width:
-      raise ValueError(f"{feature} of {lengths.max()} tokens, width {width}")
-    flat = np.where(mask, starts[:, None] + within, 0)
-    if not len(self.tokens[feature]):
-      return np.zeros(mask.shape, np.int32)
-    return np.where(mask, self.tokens[feature][flat], 0).astype(np.int32)
-
   def save(self, path):
     """Writes an .npz file, whole or not at all."""
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as file:
+    with files.whole(path, "wb") as file:
       np.savez(
         file,
         rows=self.rows,
@@ -116,7 +76,6 @@ class TokenArrays:
         **{f"{k}_offsets": v for k, v in self.offsets.items()},
         **{f"{k}_cut": v for k, v in self.num_cut.items()},
       )
-    os.replace(name, path)
 
   @classmethod
   def load(cls, path) -> "TokenArrays":
@@ -133,9 +92,9 @@ class TokenArrays:
           {name: int(arrays[f"{name}_cut"]) for name in FEATURES},
           arrays["rows"],
         )
+    except FileNotFoundError:
+      raise
     except (KeyError, EOFError, ValueError, OSError, BadZipFile) as error:
-      if isinstance(error, FileNotFoundError):
-        raise
       raise ValueError(
         f"{path} holds no tokenized examples: delete it and run again"
       ) from error

@@ -12,7 +12,8 @@ import itertools
 
 import numpy as np
 
-from speccascade.data.arrays import TokenArrays
+from speccascade.data.arrays import FEATURES, TokenArrays
+from speccascade.fields import at_least
 
 Batch = dict[str, np.ndarray]
 
@@ -66,9 +67,6 @@ class TrainBatches:
     """Returns the batches from step `start` on, without end."""
     return map(self.batch, itertools.count(start))
 
-  def __iter__(self) -> Iterator[Batch]:
-    return self.iterator()
-
   def _plan(self, epoch: int) -> list[tuple[Bucket, np.ndarray]]:
     if self._plans.get("epoch") != epoch:
       rng = np.random.default_rng([self.seed, epoch])
@@ -112,31 +110,29 @@ def train_batches(
     ValueError: no examples, an example wider than the widest bucket, or both
       buckets and packing.
   """
-  if batch_size < 1:
-    raise ValueError(f"batch size {batch_size}, want 1 or more")
+  at_least(1, batch_size=batch_size)
   if not len(arrays):
     raise ValueError("no examples to train on")
-  size = np.stack([arrays.lengths("inputs"), arrays.lengths("targets")], 1)
+  if pack and buckets:
+    raise ValueError("packing and buckets exclude each other: choose one")
+  size = np.stack([arrays.lengths(feature) for feature in FEATURES], 1)
   if lengths is None:
-    full = tuple(int(n) for n in size.max(axis=0))
+    full = tuple(size.max(axis=0).tolist())
   else:
     full = lengths["inputs"], lengths["targets"]
   if pack:
-    if buckets:
-      raise ValueError("packing and buckets exclude each other: choose one")
     rows = pack_rows(size, arrays.rows, full, seed)
     bucket = Bucket(full, batch_size, _filled(rows, batch_size))
     return TrainBatches(arrays, (bucket,), seed, packed=True)
   shapes = [(w, w) if isinstance(w, int) else tuple(w) for w in buckets or []]
   shapes = shapes or [full]
-  if (size > shapes[-1]).any():
-    i = int(np.argmax((size > shapes[-1]).any(axis=1)))
-    raise ValueError(
-      f"example {i} has {size[i, 0]} input and {size[i, 1]} target tokens, the "
-      f"widest batch takes {shapes[-1][0]} and {shapes[-1][1]}: cut the "
-      "examples with TASK_FEATURE_LENGTHS or add a width"
-    )
-  rows = _by_width(arrays.rows, size, shapes)
+  fits = np.stack([(size <= shape).all(axis=1) for shape in shapes], 1)
+  if not fits[:, -1].all():
+    _refuse(int(np.argmin(fits[:, -1])), size, shapes[-1], "widest batch")
+  first = fits.argmax(axis=1)[arrays.rows]
+  rows = [
+    [(int(r),) for r in arrays.rows[first == i]] for i in range(len(shapes))
+  ]
   positions = batch_size * max(shapes[-1])
   sizes = [max(1, positions // max(shape)) for shape in shapes]
   sizes[-1] = batch_size
@@ -146,15 +142,17 @@ def train_batches(
       rows[i + 1] = rows[i] + rows[i + 1]
       rows[i] = []
   used = [i for i in range(len(shapes)) if rows[i]]
-  rows[used[-1]] = list(_filled(rows[used[-1]], sizes[used[-1]]))
+  rows[used[-1]] = _filled(rows[used[-1]], sizes[used[-1]])
   filled = (Bucket(shapes[i], sizes[i], tuple(rows[i])) for i in used)
   return TrainBatches(arrays, tuple(filled), seed)
 
 
-def _by_width(rows, size, shapes) -> list[list[tuple[int, ...]]]:
-  fits = np.stack([(size <= shape).all(axis=1) for shape in shapes], 1)
-  first = fits.argmax(axis=1)[rows]
-  return [[(int(r),) for r in rows[first == i]] for i in range(len(shapes))]
+def _refuse(i: int, size, widths, what: str):
+  raise ValueError(
+    f"example {i} has {size[i, 0]} input and {size[i, 1]} target tokens, the"
+    f" {what} takes {widths[0]} and {widths[1]}: cut the examples with"
+    " TASK_FEATURE_LENGTHS or add a width"
+  )
 
 
 def _filled(rows, batch_size: int) -> tuple:
@@ -182,10 +180,7 @@ def pack_rows(size, rows, widths, seed: int) -> list[tuple[int, ...]]:
       packed.append(tuple(open_row))
       open_row, used = [], np.zeros(2, np.int64)
     if (size[i] > widths).any():
-      raise ValueError(
-        f"example {i} has {size[i, 0]} input and {size[i, 1]} target tokens, a "
-        f"packed row takes {widths[0]} and {widths[1]}"
-      )
+      _refuse(i, size, widths, "packed row")
     open_row.append(int(i))
     used = used + size[i]
   packed.append(tuple(open_row))
@@ -215,43 +210,34 @@ def model_features(
     decoder_loss_weights (1 on targets); and if packed encoder_segment_ids,
     decoder_segment_ids, encoder_positions, decoder_positions.
   """
+  batch = {}
+  for feature, name, width in (
+    ("inputs", "encoder", widths[0]),
+    ("targets", "decoder", widths[1]),
+  ):
+    tokens, segments, positions = np.zeros((3, len(rows), width), np.int32)
+    for b, row in enumerate(rows):
+      start = 0
+      for number, index in enumerate(row, 1):
+        ids = arrays.get(feature, index)
+        here = slice(start, start + len(ids))
+        tokens[b, here] = ids
+        segments[b, here] = number
+        positions[b, here] = np.arange(len(ids))
+        start += len(ids)
+    batch[f"{name}_{feature[:-1]}_tokens"] = tokens
+    if packed:
+      batch[f"{name}_segment_ids"] = segments
+      batch[f"{name}_positions"] = positions
+  targets = batch["decoder_target_tokens"]
+  shifted = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
   if packed:
-    inputs, input_segments, input_positions = _packed(
-      arrays, "inputs", rows, widths[0]
-    )
-    targets, segments, positions = _packed(arrays, "targets", rows, widths[1])
-  else:
-    firsts = [row[0] if row else -1 for row in rows]
-    inputs = arrays.padded("inputs", firsts, widths[0])
-    targets = arrays.padded("targets", firsts, widths[1])
-  batch = {
-    "encoder_input_tokens": inputs,
-    "decoder_target_tokens": targets,
-    "decoder_input_tokens": np.pad(targets, ((0, 0), (1, 0)))[:, :-1],
-    "decoder_loss_weights": (targets > 0).astype(np.int32),
+    shifted = np.where(batch["decoder_positions"] == 0, 0, shifted)
+  weights = (targets > 0).astype(np.int32)
+  return batch | {
+    "decoder_input_tokens": shifted,
+    "decoder_loss_weights": weights,
   }
-  if packed:
-    batch["decoder_input_tokens"][positions == 0] = 0
-    batch["encoder_segment_ids"] = input_segments
-    batch["decoder_segment_ids"] = segments
-    batch["encoder_positions"] = input_positions
-    batch["decoder_positions"] = positions
-  return batch
-
-
-def _packed(arrays, feature, rows, width):
-  """Returns tokens, segments (from 1) and positions, each [B, width]."""
-  tokens, segments, positions = np.zeros((3, len(rows), width), np.int32)
-  for b, row in enumerate(rows):
-    start = 0
-    for number, index in enumerate(row, 1):
-      ids = arrays.get(feature, index)
-      here = slice(start, start + len(ids))
-      tokens[b, here] = ids
-      segments[b, here] = number
-      positions[b, here] = np.arange(len(ids))
-      start += len(ids)
-  return tokens, segments, positions
 
 
 def eval_batches(
@@ -273,15 +259,9 @@ def eval_batches(
     buckets: as in `train_batches`.
   """
   unique = dataclasses.replace(arrays, rows=np.arange(len(arrays)))
-  shapes = train_batches(
-    unique,
-    batch_size=batch_size,
-    seed=0,
-    lengths=lengths,
-    buckets=buckets,
-  ).buckets
+  options = {"batch_size": batch_size, "lengths": lengths, "buckets": buckets}
   seen = set()
-  for bucket in shapes:
+  for bucket in train_batches(unique, seed=0, **options).buckets:
     rows = [row for row in dict.fromkeys(bucket.rows) if row not in seen]
     seen.update(rows)
     for start in range(0, len(rows), bucket.batch_size):

@@ -10,17 +10,20 @@ import csv
 import dataclasses
 import difflib
 import functools
+import itertools
 import json
+import operator
 import os
 import pathlib
 
 import tensorflow_datasets as tfds
 
+from speccascade import files
 from speccascade.data import preprocess, text_files
 from speccascade.data._tf import seqio, tf
 from speccascade.data.generated import task as generated_task
+from speccascade.data.registry import register
 from speccascade.data.vocabularies import T5_MODEL, Vocabulary
-from speccascade.evaluation import quality
 
 # TASK_FEATURE_LENGTHS of the papers, where they are known (docs/tasks.md).
 LENGTHS = {
@@ -31,7 +34,8 @@ LENGTHS = {
   "mmlu_cot": {"inputs": 768, "targets": 200},
 }
 
-_REGISTERED_TEXT: dict[str, tuple] = {}
+# Fields of an MMLU question.
+MMLU = ("question", "choices", "answer")
 
 
 def get(name: str, vocabulary: Vocabulary | None = None):
@@ -47,9 +51,9 @@ def get(name: str, vocabulary: Vocabulary | None = None):
   names = {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
   if name not in names:
     close = difflib.get_close_matches(str(name), sorted(names), n=3)
-    hint = f"there are {', '.join(sorted(names))}"
-    if close:
-      hint = f"did you mean {' or '.join(close)}?"
+    hint = f"did you mean {' or '.join(close)}?"
+    if not close:
+      hint = f"there are {', '.join(sorted(names))}"
     raise ValueError(
       f"no task or mixture {name!r}, {hint} Tasks of your own are registered "
       "by a module that a gin file imports"
@@ -58,11 +62,9 @@ def get(name: str, vocabulary: Vocabulary | None = None):
   if vocabulary is None:
     return provider
   if isinstance(provider, seqio.Mixture):
-    rated = lambda task: (
-      _with_vocabulary(task, vocabulary),
-      provider.get_rate(task),
-    )
-    return seqio.Mixture(name, [rated(task) for task in provider.tasks])
+    rates = map(provider.get_rate, provider.tasks)
+    tasks = [_with_vocabulary(task, vocabulary) for task in provider.tasks]
+    return seqio.Mixture(name, list(zip(tasks, rates)))
   return _with_vocabulary(provider, vocabulary)
 
 
@@ -76,46 +78,43 @@ def _with_vocabulary(task, vocabulary):
   return task.replace(output_features=features)
 
 
-def references_of(target: str, example=None, is_target: bool = False):
-  """A task's `postprocess_fn`: all right answers where it is given a target."""
-  if is_target and example is not None and "references" in example:
-    return [tf.compat.as_text(text) for text in example["references"]]
-  return target
-
-
-def register(
-  name: str,
-  source,
-  to_text: Sequence,
-  metrics: Sequence[str],
-  vocabulary: Vocabulary | None = None,
-):
-  """Adds a text-to-text task to seqio's registry, once.
+class TextFileSource(seqio.FunctionDataSource):
+  """A seqio source over text files; each split is read when it is first used.
 
   Args:
-    name: the task's name. One that is there already, such as T5's own, stays.
-    source: a seqio data source.
-    to_text: preprocessors up to the strings `inputs` and `targets`.
-    metrics: names in `quality.METRICS`.
-    vocabulary: both features' vocabulary; default T5's.
+    splits: split name -> what `text_files.read` takes.
+    languages: suffixes of a prefix.
   """
-  if name in seqio.TaskRegistry.names():
-    return
-  vocabulary = vocabulary or Vocabulary()
-  feature = seqio.Feature(vocabulary=vocabulary, add_eos=True)
-  seqio.TaskRegistry.add(
-    name,
-    source=source,
-    preprocessors=[
-      *to_text,
-      seqio.preprocessors.tokenize,
-      seqio.CacheDatasetPlaceholder(),
-      seqio.preprocessors.append_eos_after_trim,
-    ],
-    postprocess_fn=references_of,
-    metric_fns=[quality.seqio_metric(metric) for metric in metrics],
-    output_features={"inputs": feature, "targets": feature},
-  )
+
+  def __init__(self, splits: dict, languages=("en", "de")):
+    self.files = dict(splits)
+    self._languages = tuple(languages)
+    # Batches are shuffled by index.
+    open_split = functools.cache(self._open)
+    super().__init__(
+      lambda split, shuffle_files=False, seed=None: open_split(split),
+      splits=tuple(splits),
+    )
+
+  def _open(self, split: str) -> tf.data.Dataset:
+    examples = text_files.read(self.files[split], self._languages)
+    references = [example.references for example in examples]
+    columns = {
+      "inputs": [example.inputs for example in examples],
+      "targets": [several[0] for several in references],
+      "references": tf.RaggedTensor.from_row_lengths(
+        list(itertools.chain(*references)), list(map(len, references))
+      ),
+    }
+    return tf.data.Dataset.from_tensor_slices(columns)
+
+  def stamp(self, split: str) -> list[tuple]:
+    """Returns path, size and time of a split's files: equal, if untouched."""
+    paths = text_files.paths_of(self.files[split], self._languages)
+    stats = [pathlib.Path(path).expanduser().stat() for path in paths]
+    return [
+      (path, stat.st_size, stat.st_mtime_ns) for path, stat in zip(paths, stats)
+    ]
 
 
 def register_text_task(
@@ -153,51 +152,36 @@ def register_text_task(
   Raises:
     ValueError: no split, an unknown metric, or a name that is taken.
   """
-  vocabulary = T5_MODEL if vocabulary is None else vocabulary
+  vocabulary = T5_MODEL if vocabulary is None else os.fspath(vocabulary)
   splits = {"train": train, "validation": validation, "test": test}
   splits = {key: files for key, files in splits.items() if files is not None}
   if not splits:
     raise ValueError(
       f"task {name!r} has no files: give train, validation or test"
     )
-  made_of = (
-    json.dumps(splits, sort_keys=True),
-    prefix,
-    os.fspath(vocabulary),
-    extra_ids,
-    tuple(metrics),
-    tuple(languages),
+  settings = (
+    *(json.dumps(splits, sort_keys=True), prefix, vocabulary, extra_ids),
+    *(tuple(metrics), tuple(languages)),
     edit and f"{edit.__module__}.{edit.__qualname__}",
   )
-  if name in seqio.TaskRegistry.names():
-    if _REGISTERED_TEXT.get(name) == made_of:
-      return name
-    raise ValueError(f"there is a task {name!r} already: choose another name")
-  register(
+  return register(
     name,
-    text_files.TextFileSource(splits, languages),
+    TextFileSource(splits, languages),
     [
       *([functools.partial(_edited, edit=edit)] if edit else []),
       functools.partial(_prefixed, prefix=prefix),
     ],
     metrics,
     Vocabulary(vocabulary, extra_ids),
+    settings=settings,
   )
-  _REGISTERED_TEXT[name] = made_of
-  return name
 
 
 @seqio.map_over_dataset
-def _prefixed(example, prefix):
-  return {**example, "inputs": tf.strings.join([prefix, example["inputs"]])}
-
-
-@seqio.map_over_dataset
-def _fields(example, prefix, inputs, targets):
-  return {
-    "inputs": tf.strings.join([prefix, example[inputs]]),
-    "targets": example[targets],
-  }
+def _prefixed(example, prefix, inputs="inputs", targets="targets"):
+  kept = {k: text for k, text in example.items() if k == "references"}
+  text = tf.strings.join([prefix, example[inputs]])
+  return {"inputs": text, "targets": example[targets], **kept}
 
 
 @seqio.map_over_dataset
@@ -206,42 +190,38 @@ def _edited(example, edit):
     edited = [edit(source.decode(), text.decode()) for text in references]
     return edited[0][0], [target for _, target in edited]
 
-  inputs, references = tf.numpy_function(
-    to_text, [example["inputs"], example["references"]], [tf.string] * 2
-  )
+  source, references = _call(to_text, example, "inputs", "references")
   references = tf.ensure_shape(references, [None])
   return {
-    "inputs": tf.ensure_shape(inputs, []),
+    "inputs": tf.ensure_shape(source, []),
     "targets": references[0],
     "references": references,
   }
 
 
 @seqio.map_over_dataset
-def _gsm8k(example):
-  def to_text(question, answer):
-    return preprocess.gsm8k(question.decode(), answer.decode())
+def _prompted(example, fields, to_text):
+  """Inputs and targets that a function makes of the bytes of some fields."""
+  texts = _call(to_text, example, *fields)
+  return {
+    name: tf.ensure_shape(text, [])
+    for name, text in zip(("inputs", "targets"), texts)
+  }
 
-  return _call(to_text, example, "question", "answer")
+
+def _gsm8k(question: bytes, answer: bytes):
+  return preprocess.gsm8k(question.decode(), answer.decode())
 
 
-@seqio.map_over_dataset
-def _mmlu(example):
-  def to_text(question, choices, answer):
-    choices = [choice.decode() for choice in choices]
-    return preprocess.mmlu_prompt(question.decode(), choices), answer
-
-  return _call(to_text, example, "question", "choices", "answer")
+def _mmlu(question: bytes, choices, answer: bytes):
+  choices = [choice.decode() for choice in choices]
+  return preprocess.mmlu_prompt(question.decode(), choices), answer
 
 
 def _call(function, example, *names):
-  """Returns inputs and targets that a Python function makes of bytes."""
+  """Returns the two results of a Python function of an example's bytes."""
   fields = [example[name] for name in names]
-  inputs, targets = tf.numpy_function(function, fields, [tf.string] * 2)
-  return {
-    "inputs": tf.ensure_shape(inputs, []),
-    "targets": tf.ensure_shape(targets, []),
-  }
+  return tf.numpy_function(function, fields, [tf.string] * 2)
 
 
 def tfds_data_dir() -> pathlib.Path:
@@ -264,15 +244,15 @@ def read_mmlu(folder, split: str) -> list[dict]:
   folder = pathlib.Path(folder)
   tables = sorted((folder / split).glob("*.csv"))
   lines = folder / f"{split}.jsonl.gz"
-  fields = ("question", "choices", "answer")
   if tables:
     texts = (path.read_text(encoding="utf-8") for path in tables)
     rows = [r for text in texts for r in csv.reader(text.splitlines(True))]
-    return [dict(zip(fields, (row[0], row[1:5], row[5]))) for row in rows]
+    return [dict(zip(MMLU, (row[0], row[1:5], row[5]))) for row in rows]
   if lines.is_file():
-    stored = ("question", "choices", "targets")
-    rows = map(json.loads, text_files.read_lines(lines))
-    return [dict(zip(fields, (row[key] for key in stored))) for row in rows]
+    with files.opened(lines) as file:
+      rows = map(json.loads, file)
+      stored = operator.itemgetter("question", "choices", "targets")
+      return [dict(zip(MMLU, stored(row))) for row in rows]
   raise FileNotFoundError(
     f"no MMLU in {folder}: TFDS does not have it; unpack the authors' data.tar "
     f"(github.com/hendrycks/test) so that {folder / split} holds its CSV files"
@@ -280,16 +260,10 @@ def read_mmlu(folder, split: str) -> list[dict]:
 
 
 def _mmlu_dataset(split, shuffle_files=False, seed=None):
-  del shuffle_files, seed
   folder = tfds_data_dir() / "downloads" / "manual" / "mmlu"
-  names = {"validation": "val"}
-  questions = read_mmlu(folder, names.get(split, split))
-  return tf.data.Dataset.from_tensor_slices(
-    {
-      key: [question[key] for question in questions]
-      for key in ("question", "choices", "answer")
-    }
-  )
+  questions = read_mmlu(folder, {"validation": "val"}.get(split, split))
+  columns = {key: [question[key] for question in questions] for key in MMLU}
+  return tf.data.Dataset.from_tensor_slices(columns)
 
 
 def _register_papers_tasks():
@@ -304,22 +278,23 @@ def _register_papers_tasks():
   for name, (tfds_name, inputs, targets) in fields.items():
     is_translation = inputs == "en"
     prefix = preprocess.TRANSLATE if is_translation else preprocess.SUMMARIZE
+    named = {"prefix": prefix, "inputs": inputs, "targets": targets}
     register(
       name,
       seqio.TfdsDataSource(tfds_name=tfds_name),
-      [
-        functools.partial(
-          _fields, prefix=prefix, inputs=inputs, targets=targets
-        )
-      ],
+      [functools.partial(_prefixed, **named)],
       ["bleu_intl", "chrf"] if is_translation else ["rouge"],
     )
   gsm8k = seqio.TfdsDataSource(tfds_name="gsm8k:1.0.0")
-  register("gsm8k_cot", gsm8k, [_gsm8k], ["gsm8k"])
   mmlu = seqio.FunctionDataSource(
     _mmlu_dataset, splits=("dev", "validation", "test")
   )
-  register("mmlu_cot", mmlu, [_mmlu], ["mmlu"])
+  for metric, source, names, to_text in (
+    ("gsm8k", gsm8k, ("question", "answer"), _gsm8k),
+    ("mmlu", mmlu, MMLU, _mmlu),
+  ):
+    prompted = functools.partial(_prompted, fields=names, to_text=to_text)
+    register(f"{metric}_cot", source, [prompted], [metric])
 
 
 _register_papers_tasks()

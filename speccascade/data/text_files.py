@@ -1,56 +1,116 @@
 """Examples from text files: pairs of line files, and JSON lines.
 
-An example is a dict of `inputs`, `targets` (strings) and `references`, the
-list of all right answers, `targets` first. Files may be compressed (`.gz`).
+Files may be compressed (`.gz`).
 """
 
+from collections.abc import Iterator, Sequence
 import gzip
+import itertools
 import json
 import os
 import pathlib
+from typing import NamedTuple
+import zlib
 
-from speccascade.data._tf import seqio, tf
+from speccascade import files
 
-JSONL = (".jsonl", ".jsonl.gz")
+JSON = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 
 
-def read_lines(path) -> list[str]:
-  """Returns the lines of a text file, without their line breaks.
+class TextExample(NamedTuple):
+  """An example of a file.
+
+  Attributes:
+    line: its number, from 1.
+    inputs: the source.
+    references: all right answers, the target first; none where not known.
+  """
+
+  line: int
+  inputs: str
+  references: tuple[str, ...] = ()
+
+
+def _lines(path, what: str) -> Iterator[str]:
+  """Yields the lines of a text file, without their line breaks.
 
   Only a line break ends a line: stray separators that Unicode also knows would
   shift one side of a pair against the other.
+  """
+  path, number = pathlib.Path(path).expanduser(), 0
+  if not path.is_file():
+    raise FileNotFoundError(f"{what} {path} does not exist")
+  try:
+    with files.opened(path) as file:
+      for number, line in enumerate(file, 1):
+        encoding = "utf-8-sig" if number == 1 else "utf-8"
+        yield line.removesuffix(b"\n").removesuffix(b"\r").decode(encoding)
+  except UnicodeDecodeError as error:
+    raise ValueError(
+      f"{path}, line {number}: invalid UTF-8 ({error.reason} at byte "
+      f"{error.start}); convert the file to UTF-8"
+    ) from error
+  except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+    raise ValueError(f"{path} is not whole gzip data: {error}") from error
+
+
+def read_texts(
+  path,
+  num: int | None = None,
+  *,
+  what: str = "text file",
+  needs_targets: bool = False,
+) -> list[TextExample]:
+  """Returns the first examples of a file.
+
+  One text a line, without references; or, in `.jsonl`, one JSON object a line.
+  Such an object has the string `inputs`, and may have `targets`, a string or a
+  list of right ones, and `extra_targets`, a list of further ones. Its other
+  fields are left out.
+
+  Args:
+    path: of the file.
+    num: how many; None takes all.
+    what: what a message calls the file.
+    needs_targets: whether an object must have `targets`.
 
   Raises:
     FileNotFoundError: no such file.
-    ValueError: empty, or not UTF-8 (with the line), or not gzip inside `.gz`.
+    ValueError: empty, or not UTF-8 or no such object (with the line), or not
+      gzip inside `.gz`.
   """
-  path = pathlib.Path(path).expanduser()
-  if not path.is_file():
-    raise FileNotFoundError(f"no text file at {path}")
-  content = path.read_bytes()
-  if path.suffix == ".gz":
-    try:
-      content = gzip.decompress(content)
-    except (OSError, EOFError) as error:
-      raise ValueError(f"{path} is not whole gzip data: {error}") from error
-  if not content.strip():
-    raise ValueError(f"{path} is empty: want one text a line")
-  lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-  if not lines[-1]:
-    lines.pop()
-  texts = []
-  for number, line in enumerate(lines, 1):
-    try:
-      texts.append(line.removesuffix(b"\r").decode("utf-8"))
-    except UnicodeDecodeError as error:
-      raise ValueError(
-        f"{path}, line {number}: invalid UTF-8 ({error.reason} at byte "
-        f"{error.start}); convert the file to UTF-8"
-      ) from error
-  return texts
+  lines = enumerate(_lines(path, what), 1)
+  if os.fspath(path).endswith(JSON):
+    lines = ((i, line) for i, line in lines if line.strip())
+    examples = (_of_json(path, *line, needs_targets) for line in lines)
+  else:
+    examples = itertools.starmap(TextExample, lines)
+  examples = list(itertools.islice(examples, num))
+  if not any(example.inputs.strip() for example in examples):
+    raise ValueError(f"{what} {path} is empty; give one text a line")
+  return examples
 
 
-def read_pairs(source, *targets) -> list[dict]:
+def _of_json(path, number, line, needs_targets) -> TextExample:
+  try:
+    row = json.loads(line)
+    inputs, targets = row["inputs"], row.get("targets", [])
+    several = [targets] if isinstance(targets, str) else list(targets)
+    several += row.get("extra_targets") or []
+  except (ValueError, TypeError, KeyError, AttributeError):
+    inputs, several = None, []
+  if not all(isinstance(text, str) for text in (inputs, *several)):
+    raise ValueError(
+      f"{path}, line {number} is {line:.60}; wanted a JSON object with the text"
+      ' "inputs" and perhaps "targets", a text or a list of texts, and'
+      ' "extra_targets", a list of texts'
+    )
+  if needs_targets and not several:
+    raise ValueError(f'{path}, line {number} has no "targets"')
+  return TextExample(number, inputs, tuple(several))
+
+
+def read_pairs(source, *targets) -> list[TextExample]:
   """Returns the examples of line-aligned files.
 
   Args:
@@ -60,7 +120,10 @@ def read_pairs(source, *targets) -> list[dict]:
   Raises:
     ValueError: the files have different numbers of lines.
   """
-  columns = [read_lines(path) for path in (source, *targets)]
+  columns = [
+    [example.inputs for example in read_texts(path)]
+    for path in (source, *targets)
+  ]
   for path, lines in zip(targets, columns[1:]):
     if len(lines) != len(columns[0]):
       raise ValueError(
@@ -68,113 +131,41 @@ def read_pairs(source, *targets) -> list[dict]:
         "i of one must translate line i of the other"
       )
   return [
-    {"inputs": inputs, "targets": several[0], "references": list(several)}
-    for inputs, *several in zip(*columns)
+    TextExample(number, inputs, tuple(references))
+    for number, (inputs, *references) in enumerate(zip(*columns), 1)
   ]
 
 
-def read_jsonl(path) -> list[dict]:
-  """Returns the examples of a file of JSON objects, one a line.
-
-  Each has the strings `inputs` and `targets`, and may have the list of strings
-  `extra_targets`, further references. Other fields are left out.
-
-  Raises:
-    ValueError: a line that is no such object, with its number.
-  """
-  examples = []
-  for number, line in enumerate(read_lines(path), 1):
-    if not line.strip():
-      continue
-    try:
-      row = json.loads(line)
-      several = [row["targets"], *(row.get("extra_targets") or [])]
-      texts = [row["inputs"], *several]
-      good = all(isinstance(text, str) for text in texts)
-    except (ValueError, TypeError, KeyError, AttributeError):
-      good = False
-    if not good:
-      raise ValueError(
-        f"{path}, line {number}: want a JSON object with the strings inputs "
-        "and targets, and perhaps extra_targets, a list of strings"
-      )
-    examples.append(
-      {"inputs": texts[0], "targets": several[0], "references": several}
-    )
-  return examples
-
-
-def paths_of(files, languages=("en", "de")) -> list[str]:
+def paths_of(
+  paths: str | os.PathLike | Sequence, languages=("en", "de")
+) -> list[str]:
   """Returns the paths of one split of a task.
 
   Args:
-    files: a `.jsonl` or `.jsonl.gz` path; or a list of paths, inputs first,
+    paths: a `.jsonl` or `.jsonl.gz` path; or a list of paths, inputs first,
       then targets, then further references; or a prefix NAME that stands for
       NAME.en and NAME.de, each plain or with `.gz`.
     languages: the two suffixes that a prefix gets.
   """
-  if not isinstance(files, str | os.PathLike):
-    if len(files) < 2:
-      raise ValueError(f"{list(files)}: want a file of inputs and of targets")
-    return [os.fspath(path) for path in files]
-  files = os.fspath(files)
-  if files.endswith(JSONL):
-    return [files]
-  return [_plain_or_gz(f"{files}.{name}") for name in languages]
+  if not isinstance(paths, str | os.PathLike):
+    if len(paths) < 2:
+      raise ValueError(f"{list(paths)}: want a file of inputs and of targets")
+    return [os.fspath(path) for path in paths]
+  name = os.fspath(paths)
+  if name.endswith(JSON):
+    return [name]
+  paths = []
+  for path in (f"{name}.{language}" for language in languages):
+    path_or_gz = files.find(pathlib.Path(path).expanduser())
+    if path_or_gz is None:
+      raise FileNotFoundError(f"no text file {path} or {path}.gz")
+    paths.append(os.fspath(path_or_gz))
+  return paths
 
 
-def read(files, languages=("en", "de")) -> list[dict]:
+def read(paths, languages=("en", "de")) -> list[TextExample]:
   """Returns the examples of one split of a task; see `paths_of`."""
-  paths = paths_of(files, languages)
-  return read_pairs(*paths) if len(paths) > 1 else read_jsonl(*paths)
-
-
-def _plain_or_gz(path: str) -> str:
-  for name in (path, f"{path}.gz"):
-    if pathlib.Path(name).expanduser().is_file():
-      return name
-  raise FileNotFoundError(f"no text file {path} or {path}.gz")
-
-
-def dataset(examples: list[dict]) -> tf.data.Dataset:
-  """Returns examples as a `tf.data.Dataset` of strings."""
-  references = tf.RaggedTensor.from_row_lengths(
-    [text for example in examples for text in example["references"]],
-    [len(example["references"]) for example in examples],
-  )
-  return tf.data.Dataset.from_tensor_slices(
-    {
-      "inputs": [example["inputs"] for example in examples],
-      "targets": [example["targets"] for example in examples],
-      "references": references,
-    }
-  )
-
-
-class TextFileSource(seqio.FunctionDataSource):
-  """A seqio source over text files; each split is read when it is first used.
-
-  Args:
-    splits: split name -> what `read` takes.
-    languages: suffixes of a prefix.
-  """
-
-  def __init__(self, splits: dict, languages=("en", "de")):
-    self.files = dict(splits)
-    self._languages = tuple(languages)
-    self._read = {}
-    super().__init__(self._dataset, splits=tuple(splits))
-
-  def _dataset(self, split, shuffle_files=False, seed=None):
-    del shuffle_files, seed  # batches are shuffled by index
-    if split not in self._read:
-      self._read[split] = read(self.files[split], self._languages)
-    return dataset(self._read[split])
-
-  def stamp(self, split: str) -> list[tuple]:
-    """Returns path, size and time of a split's files: equal, if untouched."""
-    paths = paths_of(self.files[split], self._languages)
-    stats = [pathlib.Path(path).expanduser().stat() for path in paths]
-    return [
-      (path, stat.st_size, stat.st_mtime_ns) for path, stat in zip(paths, stats)
-    ]
+  paths = paths_of(paths, languages)
+  if len(paths) > 1:
+    return read_pairs(*paths)
+  return read_texts(*paths, needs_targets=True)

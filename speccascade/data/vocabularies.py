@@ -5,11 +5,10 @@ import hashlib
 import itertools
 import os
 import pathlib
-import tempfile
 
 import numpy as np
-import platformdirs
 
+from speccascade import files
 from speccascade.checkpoints import storage
 from speccascade.data._tf import seqio
 
@@ -38,7 +37,9 @@ class Vocabulary(seqio.SentencePieceVocabulary):
     if self._model is None:
       local, digest = _fetch(self.path)
       self._sentencepiece_model_file = local
-      self._extra_ids = _extra_ids(digest, self._wanted_extra_ids)
+      self._extra_ids = self._wanted_extra_ids
+      if self._extra_ids is None:
+        self._extra_ids = T5_EXTRA_IDS if digest == T5_SHA256 else 0
       try:
         context = super()._model_context()
       except Exception as error:
@@ -106,56 +107,41 @@ def check_fits(vocabulary, rows: int, model: str = "the model"):
     model: what to call it.
   """
   if vocabulary.vocab_size > rows:
+    name = getattr(vocabulary, "path", type(vocabulary).__name__)
     raise ValueError(
       f"{model} has {rows} embedding rows, but the vocabulary "
-      f"{_name(vocabulary)} has {vocabulary.vocab_size} pieces: want the "
+      f"{name} has {vocabulary.vocab_size} pieces: want the "
       "vocabulary that the model was trained with"
     )
-
-
-def _extra_ids(digest: str, wanted: int | None) -> int:
-  if wanted is not None:
-    return wanted
-  return T5_EXTRA_IDS if digest == T5_SHA256 else 0
 
 
 @functools.cache
 def _fetch(path: str) -> tuple[str, str]:
   """Returns a local path with the model's bytes, and their SHA-256."""
-  if "://" not in path:
-    local = pathlib.Path(path).expanduser()
+  local = pathlib.Path(path).expanduser()
+  if "://" in path:
+    key = hashlib.sha256(path.encode()).hexdigest()[:16]
+    local = files.cache_dir("vocabularies", f"{key}.model")
     if not local.is_file():
-      raise FileNotFoundError(
-        f"no vocabulary at {path}: want the file of a SentencePiece model"
-      )
-    return str(local), hashlib.sha256(local.read_bytes()).hexdigest()
-  key = hashlib.sha256(path.encode()).hexdigest()[:16]
-  cache = platformdirs.user_cache_path("speccascade")
-  local = cache / "vocabularies" / f"{key}.model"
-  if not local.is_file():
-    folder, _, name = path.rpartition("/")
-    try:
-      content = storage.Directory(folder).read(name)
-    except (ValueError, OSError) as error:
-      raise FileNotFoundError(
-        f"the vocabulary {path} cannot be fetched ({error}): download it "
-        "elsewhere and pass --gin.VOCABULARY='\"PATH\"'"
-      ) from error
-    if content is None:
-      raise FileNotFoundError(f"no vocabulary at {path}")
-    if path == T5_MODEL and hashlib.sha256(content).hexdigest() != T5_SHA256:
-      raise ValueError(f"{path} did not arrive whole: run again")
-    local.parent.mkdir(parents=True, exist_ok=True)
-    _write(local, content)
+      files.write_whole(local, _download(path))
+  elif not local.is_file():
+    raise FileNotFoundError(
+      f"no vocabulary at {path}: want the file of a SentencePiece model"
+    )
   return str(local), hashlib.sha256(local.read_bytes()).hexdigest()
 
 
-def _write(path: pathlib.Path, content: bytes):
-  handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-  with os.fdopen(handle, "wb") as file:
-    file.write(content)
-  os.replace(name, path)
-
-
-def _name(vocabulary) -> str:
-  return getattr(vocabulary, "path", type(vocabulary).__name__)
+def _download(path: str) -> bytes:
+  folder, _, name = path.rpartition("/")
+  try:
+    content = storage.Directory(folder).read(name)
+  except (ValueError, OSError) as error:
+    raise FileNotFoundError(
+      f"the vocabulary {path} cannot be fetched ({error}): download it "
+      "elsewhere and pass --gin.VOCABULARY='\"PATH\"'"
+    ) from error
+  if content is None:
+    raise FileNotFoundError(f"no vocabulary at {path}")
+  if path == T5_MODEL and hashlib.sha256(content).hexdigest() != T5_SHA256:
+    raise ValueError(f"{path} did not arrive whole: run again")
+  return content

@@ -11,8 +11,9 @@ from speccascade.decoding.drafters.cascade import cascade_drafter
 from speccascade.decoding.drafters.horizontal import HorizontalDrafter
 from speccascade.decoding.drafters.max_gram import MaxGramDrafter
 from speccascade.decoding.drafters.vertical import VerticalDrafter
+from speccascade.decoding.draws import row_keys
 from speccascade.decoding.methods import METHODS, Method
-from speccascade.decoding.sampling import Sampling, row_keys
+from speccascade.decoding.sampling import Sampling
 from speccascade.decoding.target import Target, as_target, defer, defer_tokens
 from speccascade.decoding.types import (
   Decoded,

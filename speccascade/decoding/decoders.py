@@ -1,6 +1,5 @@
 """A method with its static settings, as one compiled program: `Decoder`."""
 
-from collections.abc import Callable
 import dataclasses
 import functools
 
@@ -16,7 +15,6 @@ from speccascade.decoding.execution import (
   FIXED,
   MAX_PROB,
   TOKEN_PROB,
-  Execution,
   LoopSettings,
 )
 from speccascade.decoding.families import choose
@@ -40,82 +38,16 @@ class DraftLength:
   threshold: float = 0.0
 
   def __post_init__(self):
-    known = (FIXED, MAX_PROB, TOKEN_PROB)
-    if self.policy not in known:
-      raise ValueError(
-        f"draft length policy is {self.policy!r}; wanted one of"
-        f" {', '.join(known)}"
-      )
+    _one_of("draft length policy", self.policy, FIXED, MAX_PROB, TOKEN_PROB)
     if not 0 <= self.threshold <= 1:
       raise ValueError(
         f"draft length threshold is {self.threshold}; wanted a number in [0, 1]"
       )
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
-  """What is compiled: all that is static of a decoder, or of a family of them.
-
-  Attributes:
-    execution: how the tokens are made.
-    targets: of the methods that share it; a call names one by its place.
-    compose: as in `Method`.
-    gamma: 1 where the execution has no blocks.
-    max_decode_len: most tokens of a row, EOS counted.
-    eos_id: id that ends a row.
-    bonus: "target" or "verifier".
-    verification: "token" or "block".
-    draft_length: a policy of `DraftLength`.
-    trace: whether to record who wrote each token.
-  """
-
-  execution: Execution
-  targets: tuple[Target | None, ...]
-  compose: Callable | None
-  gamma: int
-  max_decode_len: int
-  eos_id: int
-  bonus: str
-  verification: str
-  draft_length: str
-  trace: bool
-
-  def run(
-    self, drafter, verifier, inputs, rngs, alpha, threshold, sampling, index=0
-  ) -> Decoded:
-    """Decodes, while it is traced; arguments as of a call of `Decoder`.
-
-    Args:
-      drafter: as there, like the next three.
-      verifier: likewise.
-      inputs: likewise.
-      rngs: likewise.
-      alpha: scalar, as `Execution.host_alpha` made it.
-      threshold: scalar, of the draft length.
-      sampling: a `Sampling`.
-      index: int32 [], which of the targets.
-    """
-    stop = None
-    if self.draft_length != FIXED:
-      before_draw = self.draft_length == MAX_PROB
-      stop = StopPolicy(threshold, before_draw=before_draw)
-    if self.execution.has_blocks and not isinstance(drafter, Drafter):
-      if self.compose is not None:
-        drafter = self.compose(_models(drafter), self.gamma, alpha)
-      else:
-        drafter = AutoregressiveDrafter(drafter, self.gamma, stop, behind=0)
-    settings = LoopSettings(
-      sampling=sampling,
-      max_decode_len=self.max_decode_len,
-      eos_id=self.eos_id,
-      target=choose(self.targets, index),
-      alpha=alpha,
-      bonus=self.bonus,
-      verify=verification.VERIFY[self.verification],
-      stop=stop,
-      trace=self.trace,
-    )
-    return self.execution(drafter, verifier, inputs, rngs, settings)
+def _one_of(name: str, value: str, *known: str):
+  if value not in known:
+    raise ValueError(f"{name} is {value!r}; wanted one of {', '.join(known)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,22 +83,15 @@ class Decoder:
   shared: bool = False
 
   def __post_init__(self):
-    if self.gamma < 1:
-      raise ValueError(f"gamma is {self.gamma}; wanted 1 or more")
-    if self.max_decode_len < 1:
-      raise ValueError(
-        f"max_decode_len is {self.max_decode_len}; wanted 1 or more"
-      )
+    for name in ("gamma", "max_decode_len"):
+      if getattr(self, name) < 1:
+        raise ValueError(f"{name} is {getattr(self, name)}; wanted 1 or more")
     if self.bonus not in ("target", "verifier"):
       raise ValueError(
         f"bonus is {self.bonus!r}; wanted 'target' (exact) or 'verifier' (as"
         " Algorithm 4 prints it)"
       )
-    if self.verification not in verification.VERIFY:
-      raise ValueError(
-        f"verification is {self.verification!r}; wanted one of"
-        f" {', '.join(verification.VERIFY)}"
-      )
+    _one_of("verification", self.verification, *verification.VERIFY)
     policy, taken = self.draft_length.policy, self.method.draft_lengths
     if policy not in taken:
       raise ValueError(
@@ -194,7 +119,7 @@ class Decoder:
         `verifier`.
       verifier: a language model; None for `drafter`.
       inputs: [B, S] int32 source tokens, 0 is padding.
-      rngs: [B] typed keys, see `sampling.row_keys`.
+      rngs: [B] typed keys, see `draws.row_keys`.
       alpha: number in the method's range.
       sampling: a `Sampling`.
 
@@ -218,7 +143,7 @@ class Decoder:
       jnp.asarray(index, jnp.int32),
     )
 
-  def program(self, greedy: bool) -> tuple[Program, int]:
+  def program(self, greedy: bool) -> tuple["Program", int]:
     """Returns what a call runs, and the place of the method's target in it.
 
     Args:
@@ -226,75 +151,115 @@ class Decoder:
     """
     method = self.method
     members = family(method, greedy) if self.shared else [method]
-    has_blocks = method.execution.has_blocks
-    program = Program(
-      execution=method.execution,
-      targets=tuple(member.target for member in members),
-      compose=method.compose,
-      gamma=self.gamma if has_blocks else 1,
-      max_decode_len=self.max_decode_len,
-      eos_id=self.eos_id,
-      bonus=self.bonus,
-      verification=self.verification,
-      draft_length=self.draft_length.policy,
-      trace=self.trace,
+    static = dataclasses.replace(
+      self,
+      method=members[0],
+      gamma=self.gamma if method.has_blocks else 1,
+      draft_length=DraftLength(self.draft_length.policy),
+      shared=False,
     )
-    return program, members.index(method)
+    targets = tuple(member.target for member in members)
+    return Program(static, targets), members.index(method)
 
   def check(self, drafter, verifier, alpha: float, sampling: Sampling):
     """Checks what a call gets, without decoding; raises as a call does."""
-    method = self.method
-    execution = method.execution
-    for role, model, needed in (
+    method, execution = self.method, self.method.execution
+    for role, model, is_needed in (
       ("drafter", drafter, execution.needs_drafter),
       ("verifier", verifier, execution.needs_verifier),
     ):
-      if needed and model is None:
+      if is_needed and model is None:
         raise ValueError(f"{method.label} needs a {role}; none was given")
     drafters = () if drafter is None else _models(drafter)
-    is_composed = isinstance(drafter, Drafter)
-    policy = self.draft_length.policy
-    if is_composed and policy != FIXED:
-      raise ValueError(
-        f"draft length {policy!r} means nothing to the drafter given, a"
-        f" {type(drafter).__name__}; use 'fixed', or give it a stop of its own"
-      )
-    if not is_composed and execution.needs_drafter:
-      wanted = method.num_drafters
-      if method.compose is None and len(drafters) != 1:
+    policy, num = self.draft_length.policy, len(drafters)
+    if isinstance(drafter, Drafter):
+      if policy != FIXED:
         raise ValueError(
-          f"{method.label} takes one drafter; {len(drafters)} were given"
+          f"draft length {policy!r} means nothing to the drafter given, a"
+          f" {type(drafter).__name__}; use 'fixed', or give it a stop of its"
+          " own"
         )
-      if len(drafters) < wanted:
+    elif execution.needs_drafter:
+      if method.compose is None and num != 1:
+        raise ValueError(f"{method.label} takes one drafter; {num} were given")
+      if num < method.num_drafters:
         raise ValueError(
-          f"{method.label} takes {wanted} drafters, largest first;"
-          f" {len(drafters)} was given"
+          f"{method.label} takes {method.num_drafters} drafters, largest first;"
+          f" {num} was given"
         )
     models = drafters if verifier is None else (*drafters, verifier)
-    sizes = {model.vocab_size for model in models}
-    if len(sizes) > 1:
+    sizes = [model.vocab_size for model in models]
+    if len(set(sizes)) > 1:
       raise ValueError(
-        f"drafter has {drafters[0].vocab_size} vocabulary rows, verifier"
-        f" {models[-1].vocab_size}; a pair must share one vocabulary"
+        f"drafter has {sizes[0]} vocabulary rows, verifier {sizes[-1]}; a pair"
+        " must share one vocabulary"
       )
-    size = sizes.pop()
-    method.check_alpha(alpha, size)
+    method.check_alpha(alpha, sizes[0])
     if method.greedy_only and not sampling.greedy:
       raise ValueError(
         f"{method.label} is defined at temperature 0 only; temperature is"
         f" {float(sampling.temperature):g}"
       )
-    if (
-      method.target is not None
-      and method.target.needs_confidence
-      and not getattr(drafter, "has_confidence", True)
-    ):
+    has_confidence = getattr(drafter, "has_confidence", True)
+    target = method.target
+    if target is not None and target.needs_confidence and not has_confidence:
       raise ValueError(
         f"{method.label} reads the drafter's confidence, and a"
         f" {type(drafter).__name__} has none (its proposals are one-hot); use"
         " spec_decode, or a rule that looks at the verifier only, such as"
         " spec_cascade_token_v3"
       )
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+  """What is compiled: all that is static of a decoder, or of a family of them.
+
+  Attributes:
+    decoder: the settings; what is traced, or means nothing to the execution, is
+      left at a default, so that equal programs are equal.
+    targets: of the methods that share it; a call names one by its place.
+  """
+
+  decoder: "Decoder"
+  targets: tuple[Target | None, ...]
+
+  def run(
+    self, drafter, verifier, inputs, rngs, alpha, threshold, sampling, index=0
+  ) -> Decoded:
+    """Decodes, while it is traced.
+
+    Args:
+      drafter: as in a call of `Decoder`, like the next three.
+      verifier: likewise.
+      inputs: likewise.
+      rngs: likewise.
+      alpha: scalar, as `Execution.host_alpha` made it.
+      threshold: scalar, of the draft length.
+      sampling: a `Sampling`.
+      index: int32 [], which of the targets.
+    """
+    static, method = self.decoder, self.decoder.method
+    stop, policy = None, static.draft_length.policy
+    if policy != FIXED:
+      stop = StopPolicy(threshold, before_draw=policy == MAX_PROB)
+    if method.has_blocks and not isinstance(drafter, Drafter):
+      if method.compose is not None:
+        drafter = method.compose(_models(drafter), static.gamma, alpha)
+      else:
+        drafter = AutoregressiveDrafter(drafter, static.gamma, stop, behind=0)
+    settings = LoopSettings(
+      sampling=sampling,
+      max_decode_len=static.max_decode_len,
+      eos_id=static.eos_id,
+      target=choose(self.targets, index),
+      alpha=alpha,
+      bonus=static.bonus,
+      verify=verification.VERIFY[static.verification],
+      stop=stop,
+      trace=static.trace,
+    )
+    return method.execution(drafter, verifier, inputs, rngs, settings)
 
 
 def _models(drafter) -> tuple:

@@ -7,20 +7,19 @@ from typing import Any
 import jax
 
 from speccascade.decoding import verification
+from speccascade.decoding.interval import ANY, Interval
 from speccascade.decoding.sampling import Sampling
 from speccascade.decoding.types import Decoded, VerifyFunction
 
 FIXED, MAX_PROB, TOKEN_PROB = "fixed", "max_prob", "token_prob"
 
 
-@dataclasses.dataclass(frozen=True)
-class LoopSettings:
-  """What an execution is told, while its program is traced.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BlockSettings:
+  """How a block is drafted and verified; also what a reviewed pair is told.
 
   Attributes:
     sampling: how logits become laws.
-    max_decode_len: static, most tokens of a row, EOS counted.
-    eos_id: static, the id that ends a row.
     target: a `Target` or a `Choice` of them; None where the execution's law is
       not that of a chain of targets.
     alpha: scalar, traced, as `Execution.host_alpha` made it.
@@ -28,17 +27,33 @@ class LoopSettings:
       the target, which is exact; "verifier" from p, as Algorithm 4 prints it,
       which changes the law of every target but the lossless one.
     verify: static, a verifier step of `verification`.
-    stop: a `StopPolicy` of the drafter, or None.
-    trace: static, whether to record `Trace`.
   """
 
   sampling: Sampling
-  max_decode_len: int
-  eos_id: int
   target: Any = None
   alpha: jax.Array | float = 0.0
   bonus: str = "target"
   verify: VerifyFunction = verification.token_verify
+
+  @property
+  def bonus_law(self) -> bool:
+    """Whether the bonus token needs the drafter's law at its position."""
+    return self.target.uses_q and self.bonus == "target"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoopSettings(BlockSettings):
+  """What an execution is told, while its program is traced.
+
+  Attributes:
+    max_decode_len: static, most tokens of a row, EOS counted.
+    eos_id: static, the id that ends a row.
+    stop: a `StopPolicy` of the drafter, or None.
+    trace: static, whether to record `Trace`.
+  """
+
+  max_decode_len: int
+  eos_id: int
   stop: Any = None
   trace: bool = False
 
@@ -53,6 +68,7 @@ class Execution:
       typed keys and `LoopSettings`.
     label: as in the table of methods.
     law: what it samples from where no target says it.
+    interval: the range of alpha where no target says it.
     needs_drafter: whether it has one.
     needs_verifier: whether it has one.
     has_blocks: whether gamma means anything to it; it takes a `Drafter`.
@@ -66,6 +82,7 @@ class Execution:
   run: Callable[..., Decoded]
   label: str
   law: str = ""
+  interval: Interval = ANY
   needs_drafter: bool = True
   needs_verifier: bool = True
   has_blocks: bool = False
@@ -82,8 +99,4 @@ class Execution:
 
 def execution(label: str, **known):
   """Returns a decorator that makes a loop an `Execution`; fields as there."""
-
-  def decorate(run):
-    return Execution(run, label, **known)
-
-  return decorate
+  return lambda run: Execution(run, label, **known)

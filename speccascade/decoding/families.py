@@ -1,4 +1,4 @@
-"""Several targets behind one compiled program, one of them chosen as it runs.
+"""Several targets in one compiled program, one of them chosen as it runs.
 
 Methods of one execution differ in their target alone, a few operations beside
 two models, and a program takes seconds to compile. A program of many targets
@@ -40,19 +40,15 @@ class Choice:
 
   def at(self, q, p, tokens, *, alpha, sampled) -> tuple[Array, Array, Array]:
     """See `Target.at`."""
-    return self._switch(
-      lambda target, q, p, alpha, sampled: target.at(
-        q, p, tokens, alpha=alpha, sampled=sampled
-      ),
-      q,
-      p,
-      alpha,
-      sampled,
-    )
+
+    def at(target, q, p, alpha, sampled):
+      return target.at(q, p, tokens, alpha=alpha, sampled=sampled)
+
+    return self._switch(at, q, p, alpha, sampled)
 
   def early(self, q, alpha) -> tuple[Array, Array]:
     """See `Target.early`."""
-    return self._switch(lambda target, *x: target.early(*x), q, alpha)
+    return self._switch(Target.early, q, alpha)
 
   def _switch(self, branch, *operands):
     """Returns `branch(target, *operands)` of the chosen target."""

@@ -10,17 +10,35 @@ import difflib
 
 import jax.numpy as jnp
 
-from speccascade.decoding import deferral
+from speccascade.decoding.deferral import (
+  bild_js,
+  bild_kl,
+  bild_nll,
+  bild_tv,
+  chow,
+  chow_log,
+  diff,
+  diff_log,
+  lenient_cs_code,
+  lenient_cs_paper,
+  lenient_leviathan,
+  opt,
+  opt_log,
+  token_v1,
+  token_v2,
+  token_v3,
+  typical,
+)
 from speccascade.decoding.drafters.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafters.cascade import cascade_drafter
 from speccascade.decoding.drafters.max_gram import MaxGramDrafter
 from speccascade.decoding.drafters.vertical import VerticalDrafter
 from speccascade.decoding.execution import FIXED, Execution
-from speccascade.decoding.executions.autoregressive import (
+from speccascade.decoding.executions.bild import bild
+from speccascade.decoding.executions.one_model import (
   drafter_alone,
   verifier_alone,
 )
-from speccascade.decoding.executions.bild import bild
 from speccascade.decoding.executions.oracle_cascade import oracle_cascade
 from speccascade.decoding.executions.sequence_cascade import (
   per_token_sequence,
@@ -30,6 +48,7 @@ from speccascade.decoding.executions.sequential_cascade import (
   sequential_cascade,
 )
 from speccascade.decoding.executions.speculative import speculative
+from speccascade.decoding.interval import Interval
 from speccascade.decoding.numerics import as_float32
 from speccascade.decoding.target import (
   Target,
@@ -54,8 +73,6 @@ class Method:
       that of a chain of targets (sequence cascade, BiLD).
     label: as in the papers.
     greedy_only: whether it is defined at temperature 0 alone.
-    interval: the range of alpha; None takes the target's.
-    default_alpha: for quick looks; not tuned.
     compose: `(models, gamma, alpha) -> Drafter`, what stands before the
       speculative loop; None for an autoregressive drafter of one model.
     num_drafters: neural drafters that `compose` takes at least, largest first.
@@ -65,16 +82,18 @@ class Method:
   target: Target | None
   label: str
   greedy_only: bool = False
-  interval: deferral.Interval | None = None
-  default_alpha: float = 0.0
   compose: Callable | None = None
   num_drafters: int = 1
 
   @property
-  def alpha_interval(self) -> deferral.Interval:
-    if self.interval is not None:
-      return self.interval
-    return self.target.interval
+  def alpha_interval(self) -> Interval:
+    """The range of alpha: the target's, or the execution's without one."""
+    return (self.target or self.execution).interval
+
+  @property
+  def default_alpha(self) -> float:
+    """For quick looks; not tuned."""
+    return self.alpha_interval.default
 
   @property
   def is_lossless(self) -> bool:
@@ -88,14 +107,6 @@ class Method:
   @property
   def has_blocks(self) -> bool:
     return self.execution.has_blocks
-
-  @property
-  def needs_drafter(self) -> bool:
-    return self.execution.needs_drafter
-
-  @property
-  def needs_verifier(self) -> bool:
-    return self.execution.needs_verifier
 
   @property
   def draft_lengths(self) -> tuple[str, ...]:
@@ -115,20 +126,15 @@ class Method:
 
   def check_alpha(self, alpha: float, vocab_size: int):
     """Raises ValueError where alpha is outside the range."""
-    if not self.uses_alpha:
+    interval = self.alpha_interval
+    if self.is_lossless or interval.contains(alpha, vocab_size):
       return
-    if not self.alpha_interval.contains(alpha, vocab_size):
-      wanted = self.alpha_interval.describe(vocab_size)
-      given, used = f"{alpha:.12g}", f"{as_float32(alpha):.7g}"
-      rounded = "" if float(given) == float(used) else f", {used} in float32"
-      raise ValueError(
-        f"alpha is {given}{rounded}; {self.label} takes {wanted}"
-      )
-
-
-def _chow_cascade(execution, label, **known) -> Method:
-  interval = deferral.Interval(0, 1)
-  return Method(execution, None, label, interval=interval, **known)
+    exact, used = f"{alpha:.12g}", f"{as_float32(alpha):.7g}"
+    rounded = "" if float(exact) == float(used) else f", {used} in float32"
+    raise ValueError(
+      f"alpha is {exact}{rounded}; {self.label} takes"
+      f" {interval.describe(vocab_size)}"
+    )
 
 
 def _cascade_drafting(models, gamma, alpha) -> Drafter:
@@ -173,146 +179,91 @@ METHODS = {
   "verifier": Method(verifier_alone, lossless, "Large model"),
   # Speculative decoding, lossless and lossy.
   "spec_decode": Method(speculative, lossless, "SpecDecode"),
-  "spec_decode_lossy": Method(
-    speculative, lossy, "SpecDecode [Lossy]", default_alpha=0.3
-  ),
+  "spec_decode_lossy": Method(speculative, lossy, "SpecDecode [Lossy]"),
   "spec_decode_lossy_star": Method(
-    speculative, lossy_star, "SpecDecode [Lossy*]", default_alpha=0.3
+    speculative, lossy_star, "SpecDecode [Lossy*]"
   ),
-  "mentored": Method(speculative, mentored, "Mentored", default_alpha=0.05),
-  "bild_star": Method(
-    speculative, defer(deferral.bild_tv), "BiLD*", default_alpha=0.3
-  ),
-  "bild_star_kl": Method(
-    speculative, defer(deferral.bild_kl), "BiLD* [KL]", default_alpha=0.3
-  ),
-  "bild_star_js": Method(
-    speculative, defer(deferral.bild_js), "BiLD* [JS]", default_alpha=0.1
-  ),
-  "bild_star_nll": Method(
-    speculative, defer(deferral.bild_nll), "BiLD* [NLL]", default_alpha=2.0
-  ),
-  "bild": Method(
-    bild,
-    None,
-    "BiLD",
-    greedy_only=True,
-    interval=deferral.Interval(0),
-    default_alpha=5.0,
-  ),
+  "mentored": Method(speculative, mentored, "Mentored"),
+  "bild_star": Method(speculative, defer(bild_tv), "BiLD*"),
+  "bild_star_kl": Method(speculative, defer(bild_kl), "BiLD* [KL]"),
+  "bild_star_js": Method(speculative, defer(bild_js), "BiLD* [JS]"),
+  "bild_star_nll": Method(speculative, defer(bild_nll), "BiLD* [NLL]"),
+  "bild": Method(bild, None, "BiLD", greedy_only=True),
   # Sequential cascades and oracles.
-  "seq_cascade_chow": _chow_cascade(
-    sequence_cascade, "SeqCascade [Chow]", default_alpha=0.999
-  ),
-  "seq_cascade_chow_norm": _chow_cascade(
-    per_token_sequence, "SeqCascade [Chow, per token]", default_alpha=0.3
+  "seq_cascade_chow": Method(sequence_cascade, None, "SeqCascade [Chow]"),
+  "seq_cascade_chow_norm": Method(
+    per_token_sequence, None, "SeqCascade [Chow, per token]"
   ),
   "token_cascade_chow": Method(
-    sequential_cascade,
-    defer(deferral.chow),
-    "TokenCascade [Chow]",
-    default_alpha=0.3,
+    sequential_cascade, defer(chow), "TokenCascade [Chow]"
   ),
   "token_cascade_chow_log": Method(
-    sequential_cascade,
-    defer(deferral.chow_log),
-    "TokenCascade [Chow, log]",
-    default_alpha=1.0,
+    sequential_cascade, defer(chow_log), "TokenCascade [Chow, log]"
   ),
-  "oracle_cascade_diff": Method(
-    oracle_cascade, defer(deferral.diff), "Oracle [Diff]"
-  ),
-  "oracle_cascade_chow": Method(
-    oracle_cascade, defer(deferral.chow), "Oracle [Chow]", default_alpha=0.3
-  ),
-  "oracle_cascade_opt": Method(
-    oracle_cascade, defer(deferral.opt), "Oracle [OPT]"
-  ),
+  "oracle_cascade_diff": Method(oracle_cascade, defer(diff), "Oracle [Diff]"),
+  "oracle_cascade_chow": Method(oracle_cascade, defer(chow), "Oracle [Chow]"),
+  "oracle_cascade_opt": Method(oracle_cascade, defer(opt), "Oracle [OPT]"),
   "oracle_cascade_diff_log": Method(
-    oracle_cascade, defer(deferral.diff_log), "Oracle [Diff, log]"
+    oracle_cascade, defer(diff_log), "Oracle [Diff, log]"
   ),
   "oracle_cascade_opt_log": Method(
-    oracle_cascade, defer(deferral.opt_log), "Oracle [OPT, log]"
+    oracle_cascade, defer(opt_log), "Oracle [OPT, log]"
   ),
   # Speculative cascades.
-  "spec_cascade_chow": Method(
-    speculative, defer(deferral.chow), "SpecCascade [Chow]", default_alpha=0.3
-  ),
-  "spec_cascade_diff": Method(
-    speculative, defer(deferral.diff), "SpecCascade [Diff]"
-  ),
-  "spec_cascade_opt": Method(
-    speculative, defer(deferral.opt), "SpecCascade [OPT]"
-  ),
+  "spec_cascade_chow": Method(speculative, defer(chow), "SpecCascade [Chow]"),
+  "spec_cascade_diff": Method(speculative, defer(diff), "SpecCascade [Diff]"),
+  "spec_cascade_opt": Method(speculative, defer(opt), "SpecCascade [OPT]"),
   "spec_cascade_chow_log": Method(
-    speculative,
-    defer(deferral.chow_log),
-    "SpecCascade [Chow, log]",
-    default_alpha=1.0,
+    speculative, defer(chow_log), "SpecCascade [Chow, log]"
   ),
   "spec_cascade_diff_log": Method(
-    speculative, defer(deferral.diff_log), "SpecCascade [Diff, log]"
+    speculative, defer(diff_log), "SpecCascade [Diff, log]"
   ),
   "spec_cascade_opt_log": Method(
-    speculative, defer(deferral.opt_log), "SpecCascade [OPT, log]"
+    speculative, defer(opt_log), "SpecCascade [OPT, log]"
   ),
   "spec_cascade_token_v1": Method(
-    speculative,
-    defer_tokens(deferral.token_v1),
-    "SpecCascade [Token V1]",
-    default_alpha=0.3,
+    speculative, defer_tokens(token_v1), "SpecCascade [Token V1]"
   ),
   "spec_cascade_token_v2": Method(
-    speculative,
-    defer_tokens(deferral.token_v2),
-    "SpecCascade [Token V2]",
-    default_alpha=0.3,
+    speculative, defer_tokens(token_v2), "SpecCascade [Token V2]"
   ),
   "spec_cascade_token_v3": Method(
-    speculative,
-    defer_tokens(deferral.token_v3),
-    "SpecCascade [Token V3]",
-    default_alpha=0.3,
+    speculative, defer_tokens(token_v3), "SpecCascade [Token V3]"
   ),
   "spec_cascade_typical": Method(
-    speculative,
-    defer_tokens(deferral.typical),
-    "SpecCascade [Typical]",
-    default_alpha=0.09,
+    speculative, defer_tokens(typical), "SpecCascade [Typical]"
   ),
-  "ensemble": Method(speculative, ensemble, "Ensemble", default_alpha=0.3),
+  "ensemble": Method(speculative, ensemble, "Ensemble"),
   # Drafters that are cascades themselves.
   "cascade_drafting": Method(
     speculative, lossless, "CS Drafting", compose=_cascade_drafting
   ),
   "spec_cascade_opt_three": Method(
     speculative,
-    defer(deferral.opt),
+    defer(opt),
     "SpecCascade [OPT, three models]",
-    compose=_reviewed_pair(defer(deferral.opt)),
+    compose=_reviewed_pair(defer(opt)),
     num_drafters=2,
   ),
   # Greedy lenience: four papers, four rules (the fourth is Token V3).
   "lenient_leviathan": Method(
     speculative,
-    defer_tokens(deferral.lenient_leviathan),
+    defer_tokens(lenient_leviathan),
     "Lenient [Leviathan]",
     greedy_only=True,
-    default_alpha=0.3,
   ),
   "lenient_cs_paper": Method(
     speculative,
-    defer_tokens(deferral.lenient_cs_paper),
+    defer_tokens(lenient_cs_paper),
     "Lenient [CS Drafting, paper]",
     greedy_only=True,
-    default_alpha=0.3,
   ),
   "lenient_cs_code": Method(
     speculative,
-    defer_tokens(deferral.lenient_cs_code),
+    defer_tokens(lenient_cs_code),
     "Lenient [CS Drafting, code]",
     greedy_only=True,
-    default_alpha=0.3,
   ),
 }
 
@@ -331,11 +282,6 @@ def find(name: str) -> Method:
   return METHODS[name]
 
 
-def _has_family(method: Method) -> bool:
-  has_choice = method.target is not None and not method.is_lossless
-  return has_choice and method.compose is None
-
-
 def family(method: Method, greedy: bool) -> list[Method]:
   """Returns the methods that differ from one in their target alone, it among
   them: those that can share its program.
@@ -345,15 +291,18 @@ def family(method: Method, greedy: bool) -> list[Method]:
     greedy: whether at temperature 0; some are defined there alone.
   """
 
-  def is_alike(other: Method) -> bool:
-    return (
-      other.execution is method.execution
-      and _has_family(other)
-      and other.target.uses_q == method.target.uses_q
-      and (greedy or not other.greedy_only)
-    )
+  def kind(other: Method):
+    """What it shares with its family; None where it has none."""
+    target = other.target
+    if target is None or target.is_lossless or other.compose is not None:
+      return None
+    return other.execution, target.uses_q
 
-  if not _has_family(method):
-    return [method]
-  members = [other for other in METHODS.values() if is_alike(other)]
+  members = [
+    other
+    for other in METHODS.values()
+    if kind(other) is not None
+    and kind(other) == kind(method)
+    and (greedy or not other.greedy_only)
+  ]
   return members if method in members else [method]

@@ -6,6 +6,7 @@ same code runs in float32 inside the decoder and in float64 in the law tests.
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import entr, kl_div
 import numpy as np
 
 Array = jax.Array
@@ -40,11 +41,6 @@ def first_argmax(x: Array) -> Array:
   return jnp.min(jnp.where(is_max, index, size - 1), axis=-1)
 
 
-def one_hot(index: Array, size: int, dtype=jnp.float32) -> Array:
-  """Returns [..., size] with 1 at `index` [...]."""
-  return jax.nn.one_hot(index, size, dtype=dtype)
-
-
 def total_variation(q: Array, p: Array) -> Array:
   """Returns TV(p, q) = sum_v max(0, p - q), half the L1 distance; [...]."""
   return jnp.sum(jnp.maximum(p - q, 0), axis=-1)
@@ -57,7 +53,7 @@ def overlap(q: Array, p: Array) -> Array:
 
 def entropy(p: Array) -> Array:
   """Returns the entropy in nats, with 0 log 0 = 0; [...]."""
-  return -jnp.sum(xlogy(p, p), axis=-1)
+  return jnp.sum(entr(p), axis=-1)
 
 
 def kl(p: Array, q: Array) -> Array:
@@ -67,13 +63,11 @@ def kl(p: Array, q: Array) -> Array:
   distributions do not cancel to a negative number; where the ratio is near 1
   they are p (d - log(1 + d)) with d = q/p - 1.
   """
-  d = jnp.where(p > 0, (q - p) / jnp.where(p > 0, p, 1), 0)
-  is_near = jnp.abs(d) < 0.5
+  d = (q - p) / jnp.where(p > 0, p, 1)
+  is_near = (p > 0) & (jnp.abs(d) < 0.5)
   d = jnp.where(is_near, d, 0)
   near = p * jnp.maximum(d - jnp.log1p(d), 0)
-  far = xlogy(p, p) - xlogy(p, q) - p + q
-  terms = jnp.where(is_near, near, far)
-  return jnp.sum(jnp.where(p > 0, terms, q), axis=-1)
+  return jnp.sum(jnp.where(is_near, near, kl_div(p, q)), axis=-1)
 
 
 def jensen_shannon(p: Array, q: Array) -> Array:
@@ -82,9 +76,14 @@ def jensen_shannon(p: Array, q: Array) -> Array:
   return (kl(p, middle) + kl(q, middle)) / 2
 
 
-def xlogy(x: Array, y: Array) -> Array:
-  """Returns x log y, 0 where x is 0 (whatever y is)."""
-  return jnp.where(x > 0, x * jnp.log(jnp.where(x > 0, y, 1)), 0)
+def of_token(values: Array, token: Array) -> Array:
+  """Returns the entry [...] of values [..., V] at each token [...]."""
+  return jnp.take_along_axis(values, token[..., None], axis=-1)[..., 0]
+
+
+def ratio(x: Array, y: Array, otherwise: Array | float = 0) -> Array:
+  """Returns x / y, or `otherwise` where y is not above 0."""
+  return jnp.where(y > 0, x / jnp.where(y > 0, y, 1), otherwise)
 
 
 def normalise(weights: Array, otherwise: Array) -> Array:
@@ -94,10 +93,7 @@ def normalise(weights: Array, otherwise: Array) -> Array:
     weights: [..., V], none negative.
     otherwise: [..., V], a distribution.
   """
-  total = jnp.sum(weights, axis=-1, keepdims=True)
-  return jnp.where(
-    total > 0, weights / jnp.where(total > 0, total, 1), otherwise
-  )
+  return ratio(weights, jnp.sum(weights, axis=-1, keepdims=True), otherwise)
 
 
 def residual(pi: Array, q: Array) -> Array:
@@ -106,6 +102,6 @@ def residual(pi: Array, q: Array) -> Array:
   Where pi equals q a rejection has probability 0, but rounding can reach it:
   the residual then falls back to pi.
 
-  Source: Narasimhan et al., Algorithm 4.
+  Source: Narasimhan et al. (arXiv 2405.19261), Algorithm 4.
   """
   return normalise(jnp.maximum(pi - q, 0), pi)

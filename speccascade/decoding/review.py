@@ -1,234 +1,199 @@
-"""One round of speculative execution: draft, score, verify.
+"""Speculative execution's steps on one block: draft, score, verify.
 
-The speculative loop commits what a round gives; a drafter that is itself a
-reviewed pair collects rounds until its proposal is full.
+The speculative loop commits what they give; a drafter that is itself a reviewed
+pair goes on until its proposal is full.
 """
 
 from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import emission, feeding, verification
-from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding import draws, emission, feeding
+from speccascade.decoding.emission import Prefix
+from speccascade.decoding.execution import BlockSettings
+from speccascade.decoding.sampling import is_law
 from speccascade.decoding.types import (
   Drafter,
   LanguageModel,
   Proposal,
-  ScoreFunction,
+  State,
   Verdict,
-  VerifyFunction,
   check_shape,
 )
 
 Array = jax.Array
 
-# One fixed tag for each use of a round's key.
-DRAFT_TAG, ACCEPT_TAG, DRAW_TAG = range(3)
-
 
 @struct.dataclass
 class Review:
-  """What a round decided. G = width of the drafter.
+  """What was decided on a block. G = width of the drafter.
 
   Attributes:
-    proposal: the drafted block.
     verdict: the verifier step's decision.
-    drafts: [B, G+1] int32, the proposal's tokens, padded by one.
-    new: [B, G+1] int32, accepted drafts and the token behind them, then 0.
+    new: [B, G+1] int32, accepted drafts and the token after them, then 0.
     p1: [B, G+1, V] the verifier's laws at temperature 1.
     p: [B, G+1, V] as sampled.
     pi: [B, G+1, V] the target's, the bonus row as the bonus was drawn.
-    left: [B, G+1] the rule's sides at the drafts, NaN where there is no rule;
-      a token rule says nothing of the bonus position.
+    left: [B, G+1] the rule's sides at the drafts and, where its law is known,
+      at the bonus position; a token rule says nothing of that. NaN elsewhere,
+      and where there is no rule.
     right: [B, G+1].
-    passes: [B] int32, forward passes of the verifier.
     fault: [B] int32, the first token of `new` that rests on a law that is no
       distribution; G+1 where none does. A fault after a rejected draft is none.
   """
 
-  proposal: Proposal
   verdict: Verdict
-  drafts: Array
   new: Array
   p1: Array
   p: Array
   pi: Array
   left: Array
   right: Array
-  passes: Array
   fault: Array
 
 
+def draft(
+  drafter: Drafter,
+  state: State,
+  prefix: Prefix,
+  rngs: Array,
+  settings: BlockSettings,
+) -> tuple[State, Proposal]:
+  """Has a drafter propose a block, and checks its shapes.
+
+  Args:
+    drafter: proposes the block.
+    state: its state.
+    prefix: what stands so far.
+    rngs: [B] typed keys of this round.
+    settings: `BlockSettings`.
+  """
+  state, proposal = drafter.propose(
+    state,
+    prefix.tokens,
+    prefix.length,
+    draws.fold_in(rngs, draws.DRAFT_TAG),
+    settings.sampling,
+    bonus_law=settings.bonus_law,
+    active=prefix.active,
+  )
+  rows, width = prefix.length.shape[0], drafter.width
+  laws = (rows, width + 1, drafter.vocab_size)
+  for name, wanted in (
+    ("tokens", (rows, width)),
+    ("count", (rows,)),
+    ("q", laws),
+    ("q1", laws),
+    ("copied", laws[:2]),
+    ("bad", laws[:2]),
+  ):
+    check_shape(f"{name} of a proposal", getattr(proposal, name), wanted)
+  return state, proposal
+
+
 def score(
-  verifier: LanguageModel,
-  state,
-  tokens: Array,
-  length: Array,
-  proposal: Proposal,
-  active: Array,
-) -> tuple:
-  """Has a verifier that lacks the last token alone score a block.
+  verifier: LanguageModel, state: State, prefix: Prefix, proposal: Proposal
+) -> tuple[State, Array]:
+  """Has a verifier that lacks the last token alone read a block in one pass.
 
   Returns:
-    The verifier's state, its logits [B, G+1, V] and [B] int32 passes.
+    Its state, with every draft fed (to be rewound), and logits [B, G+1, V].
   """
-  last = jnp.take_along_axis(tokens, length[:, None] - 1, axis=1)
-  block = jnp.concatenate([last, proposal.tokens], axis=1)
-  state, out = verifier.extend(
-    state, block, jnp.where(active, 1 + proposal.count, 0)
-  )
-  return state, out.logits, active.astype(jnp.int32)
+  block = jnp.concatenate([prefix.last, proposal.tokens], axis=1)
+  count = jnp.where(prefix.active, 1 + proposal.count, 0)
+  state, out = verifier.extend(state, block, count)
+  return state, out.logits
 
 
 def score_and_catch_up(
   verifier: LanguageModel,
-  state: feeding.Fed,
-  tokens: Array,
-  length: Array,
+  state: State,
+  prefix: Prefix,
   proposal: Proposal,
-  active: Array,
   *,
   behind: int,
-) -> tuple:
-  """Has a verifier score a block; what it lacks of the prefix goes first.
+) -> tuple[State, Array, Array]:
+  """Has a verifier read a block; what it lacks of the prefix goes first.
 
   Args:
     verifier: the language model.
-    state: its state, with how much it holds.
-    tokens: [B, L] int32, with room for the block.
-    length: [B] int32.
+    state: its state.
+    prefix: what stands so far, with room for the block.
     proposal: the block.
-    active: [B] bool.
     behind: static, tokens that it may lack besides the last one and still be
       done in one pass.
 
   Returns:
-    As `score`.
+    As `score`, and [B] int32 passes.
   """
   width = proposal.tokens.shape[1]
   return feeding.feed_to(
     verifier,
     state,
-    emission.write_block(tokens, proposal.tokens, length),
-    jnp.where(active, length + proposal.count, 0),
-    first=length - 1,
+    emission.write_block(prefix.tokens, proposal.tokens, prefix.length),
+    jnp.where(prefix.active, prefix.length + proposal.count, 0),
+    first=prefix.length - 1,
     read=width + 1,
     narrow=width + 1,
     wide=width + 1 + behind,
   )
 
 
-def review(
-  drafter: Drafter,
-  verifier: LanguageModel,
-  states: tuple,
-  tokens: Array,
-  length: Array,
-  active: Array,
+def verify(
+  proposal: Proposal,
+  logits: Array,
   rngs: Array,
+  settings: BlockSettings,
   *,
-  target,
-  alpha: Array,
-  sampling: sampling_lib.Sampling,
-  bonus: str = "target",
-  verify: VerifyFunction = verification.token_verify,
   spare_copies: bool = False,
-  score: ScoreFunction = score,
-) -> tuple[tuple, Review]:
-  """Drafts a block after `tokens[b, :length[b]]` and has it verified.
+) -> Review:
+  """Makes pi of both models' laws, and has the drafts verified against it.
 
   Args:
-    drafter: proposes the block.
-    verifier: scores it.
-    states: (drafter's state, verifier's state); the verifier's holds exactly
-      `length - 1` tokens, unless `score` sees to that.
-    tokens: [B, L] int32 buffer.
-    length: [B] int32.
-    active: [B] bool; the others are fed nothing.
+    proposal: the block.
+    logits: [B, G+1, V] the verifier's.
     rngs: [B] typed keys of this round.
-    target: a `Target`; the rest as in `speculative`.
+    settings: `BlockSettings`.
     spare_copies: static; whether copied tokens are reviewed with the verifier
       as their target, that is without lenience.
-    score: how the verifier is fed.
-
-  Returns:
-    The states, with everything fed that was drafted (to be rewound by the
-    caller), and the `Review`.
   """
-  width = drafter.width
-  bonus_law = target.uses_q and bonus == "target"
-  step = jnp.arange(width + 1)[None]
-  draft_state, proposal = drafter.propose(
-    states[0],
-    tokens,
-    length,
-    sampling_lib.fold_in(rngs, DRAFT_TAG),
-    sampling,
-    bonus_law=bonus_law,
-    active=active,
-  )
-
-  _check_proposal(proposal, (length.shape[0], width), drafter.vocab_size)
-
-  verifier_state, logits, passes = score(
-    verifier, states[1], tokens, length, proposal, active
-  )
   check_shape("logits of the verifier", logits, proposal.q.shape)
-  p1, p = sampling.laws(logits)
+  target, width = settings.target, proposal.tokens.shape[1]
+  step, count = jnp.arange(width + 1)[None], proposal.count[:, None]
   drafts = jnp.pad(proposal.tokens, ((0, 0), (0, 1)))
+  p1, p = settings.sampling.laws(logits)
   pi, left, right = target.at(
-    proposal.q1, p1, drafts, alpha=alpha, sampled=(proposal.q, p)
+    proposal.q1, p1, drafts, alpha=settings.alpha, sampled=(proposal.q, p)
   )
-  at_bonus = step == proposal.count[:, None]
-  if target.uses_q and bonus == "verifier":
+  if target.uses_q and settings.bonus == "verifier":
+    at_bonus = step == count
     pi = jnp.where(at_bonus[..., None], p, pi)
   if target.uses_q and spare_copies:
     pi = jnp.where(proposal.copied[..., None], p, pi)
-
-  # Verify.
-  u_accept = sampling_lib.uniforms(
-    sampling_lib.fold_in(rngs, ACCEPT_TAG), width
-  )
-  u_draw = sampling_lib.uniforms(sampling_lib.fold_in(rngs, DRAW_TAG), 1)
-  verdict = verify(
+  u_accept = draws.uniforms(draws.fold_in(rngs, draws.ACCEPT_TAG), width)
+  u_draw = draws.uniforms(draws.fold_in(rngs, draws.DRAW_TAG), 1)
+  verdict = settings.verify(
     proposal.tokens, proposal.count, proposal.q, pi, u_accept, u_draw[:, 0]
   )
-  _check_verdict(verdict, length.shape)
+  for name in ("num_accepted", "token", "examined", "read"):
+    wanted = proposal.count.shape
+    check_shape(f"{name} of a verdict", getattr(verdict, name), wanted)
   end = verdict.num_accepted[:, None]
   new = jnp.where(step < end, drafts, 0)
   new = jnp.where(step == end, verdict.token[:, None], new)
-  bad = ~sampling_lib.is_law(logits) | proposal.bad
+  bad = ~is_law(logits) | proposal.bad
   bad &= step < verdict.read[:, None]
   place = jnp.where(bad, jnp.minimum(step, end), width + 1)
-  return (draft_state, verifier_state), Review(
-    proposal=proposal,
+  # A token rule is read at the drafts; the others wherever q is known.
+  asked = step < count
+  asked = jnp.where(target.reads_tokens, asked, asked | settings.bonus_law)
+  return Review(
     verdict=verdict,
-    drafts=drafts,
     new=new,
     p1=p1,
     p=p,
     pi=pi,
-    left=left,
-    right=right,
-    passes=passes,
+    left=jnp.where(asked, left, jnp.nan),
+    right=jnp.where(asked, right, jnp.nan),
     fault=jnp.min(place, axis=1),
   )
-
-
-def _check_proposal(proposal: Proposal, shape: tuple[int, int], size: int):
-  """Checks a proposal of [B, G] tokens over V ids."""
-  rows, width = shape
-  for name, wanted in (
-    ("tokens", shape),
-    ("count", (rows,)),
-    ("q", (rows, width + 1, size)),
-    ("q1", (rows, width + 1, size)),
-    ("copied", (rows, width + 1)),
-    ("bad", (rows, width + 1)),
-  ):
-    check_shape(f"{name} of a proposal", getattr(proposal, name), wanted)
-
-
-def _check_verdict(verdict: Verdict, shape: tuple[int]):
-  for name in ("num_accepted", "token", "examined", "read"):
-    check_shape(f"{name} of a verdict", getattr(verdict, name), shape)

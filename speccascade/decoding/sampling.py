@@ -1,4 +1,4 @@
-"""From logits to the two laws of a model, and from a law to a token.
+"""From logits to the two laws of a model: the confidence, and the sampled one.
 
 Order: temperature, then top-k, then top-p, each model filtering its own logits.
 Nothing here sorts: a sort over a vocabulary in the loop costs more than the
@@ -10,12 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import numerics
+from speccascade.decoding import draws, numerics
 
 Array = jax.Array
 
 GREEDY_BELOW = 1e-4  # temperatures up to this mean arg-max, as in T5X
-_DRAW_BLOCK = 128
 
 
 @struct.dataclass
@@ -84,7 +83,7 @@ class Sampling:
     plain = jax.nn.softmax(logits, axis=-1)
     if self.greedy:
       token = numerics.first_argmax(logits)
-      return plain, numerics.one_hot(token, logits.shape[-1], logits.dtype)
+      return plain, jax.nn.one_hot(token, logits.shape[-1], dtype=logits.dtype)
     scaled = logits / self.temperature.astype(logits.dtype)
     if self.top_k is not None and self.top_k < logits.shape[-1]:
       scaled = jnp.where(top_k_mask(scaled, self.top_k), scaled, -jnp.inf)
@@ -93,6 +92,19 @@ class Sampling:
       kept = jnp.where(top_p_mask(sampled, self.top_p), sampled, 0)
       sampled = numerics.normalise(kept, sampled)
     return plain, sampled
+
+  def step(self, logits: Array, u: Array) -> tuple[Array, Array, Array]:
+    """Returns (law at temperature 1, sampled law, token drawn from it).
+
+    Args:
+      logits: [..., V].
+      u: [...] uniforms in [0, 1).
+    """
+    plain, sampled = self.laws(logits)
+    if self.greedy:
+      logits = numerics.at_least_float32(logits)
+      return plain, sampled, numerics.first_argmax(logits)
+    return plain, sampled, draws.draw(sampled, u)
 
 
 def top_k_mask(logits: Array, k: int) -> Array:
@@ -154,137 +166,8 @@ def _bisect(holds, low: Array, high: Array) -> Array:
     yes = holds(middle)
     return jnp.where(yes, middle, low), jnp.where(yes, high, middle)
 
-  def open_(bounds):
-    low, high = bounds
-    return jnp.any(high - low > 1)
-
-  low, _ = jax.lax.while_loop(open_, narrow, (low, high))
-  return low
-
-
-def draw(weights: Array, u: Array) -> Array:
-  """Returns a token by inverting the cumulative sum; [...] int32.
-
-  The first index whose cumulative sum exceeds u * total, else the last index
-  with mass: a token of weight zero is never returned, whatever the rounding.
-  Two levels, sums of blocks and then one block, so that the cost is one pass.
-
-  Args:
-    weights: [..., V], none negative, some positive; need not sum to 1.
-    u: [...] uniforms in [0, 1).
-  """
-  size = weights.shape[-1]
-  lead = weights.shape[:-1]
-  if size <= 2 * _DRAW_BLOCK:
-    return _first_above(weights, u * jnp.sum(weights, axis=-1))
-  blocks = -(-size // _DRAW_BLOCK)
-  pad = blocks * _DRAW_BLOCK - size
-  padded = jnp.pad(weights, [(0, 0)] * len(lead) + [(0, pad)])
-  padded = padded.reshape(*lead, blocks, _DRAW_BLOCK)
-  sums = jnp.sum(padded, axis=-1)
-  goal = u * jnp.sum(sums, axis=-1)
-  block = _first_above(sums, goal)
-  before = jnp.sum(
-    jnp.where(
-      jax.lax.broadcasted_iota(jnp.int32, sums.shape, sums.ndim - 1)
-      < block[..., None],
-      sums,
-      0,
-    ),
-    axis=-1,
-  )
-  inside = jnp.take_along_axis(padded, block[..., None, None], axis=-2)
-  offset = _first_above(jnp.squeeze(inside, -2), goal - before)
-  return block * _DRAW_BLOCK + offset
-
-
-def _first_above(weights: Array, goal: Array) -> Array:
-  """Returns the first index with mass whose cumulative sum exceeds `goal`."""
-  size = weights.shape[-1]
-  index = jax.lax.broadcasted_iota(jnp.int32, weights.shape, weights.ndim - 1)
-  mass = weights > 0
-  above = mass & (jnp.cumsum(weights, axis=-1) > goal[..., None])
-  first = jnp.min(jnp.where(above, index, size), axis=-1)
-  last = jnp.max(jnp.where(mass, index, 0), axis=-1)
-  return jnp.where(first < size, first, last)
-
-
-def uniforms(keys: Array, num: int) -> Array:
-  """Returns [B, num] float32 uniforms in [0, 1), a row from each key [B].
-
-  The same numbers as `jax.random.uniform(key, (num,))` of each key.
-  """
-  counter = jnp.arange(num, dtype=jnp.uint32)[None]
-  first, second = _threefry(keys, jnp.zeros_like(counter), counter)
-  # 23 bits behind the point of a number in [1, 2).
-  mantissa = ((first ^ second) >> 9) | jnp.uint32(0x3F800000)
-  return jax.lax.bitcast_convert_type(mantissa, jnp.float32) - 1
-
-
-def fold_in(keys: Array, data) -> Array:
-  """Returns keys [B] with `data`, a number or [B] int32, folded into each.
-
-  The same keys as `jax.random.fold_in`.
-  """
-  data = jnp.asarray(data, jnp.int32).astype(jnp.uint32)
-  data = jnp.broadcast_to(data, keys.shape)[:, None]
-  both = _threefry(keys, jnp.zeros_like(data), data)
-  return jax.random.wrap_key_data(
-    jnp.concatenate(both, axis=-1), impl="threefry2x32"
-  )
-
-
-def _threefry(keys: Array, first: Array, second: Array) -> tuple[Array, Array]:
-  """Returns the Threefry-2x32 hash of two words under each key.
-
-  On a CPU JAX compiles its own as a loop of many small operations, which costs
-  more than a small drafter's step; written out it is one.
-
-  Args:
-    keys: [B] typed threefry keys.
-    first: [1 or B, N] uint32.
-    second: [1 or B, N] uint32.
-
-  Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
-  """
-  data = jax.random.key_data(keys)
-  k0, k1 = data[:, :1], data[:, 1:]
-  schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
-  x, y = first + k0, second + k1
-  for i in range(5):
-    for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
-      x = x + y
-      y = x ^ ((y << turn) | (y >> (32 - turn)))
-    x = x + schedule[(i + 1) % 3]
-    y = y + schedule[(i + 2) % 3] + jnp.uint32(i + 1)
-  return x, y
-
-
-def row_keys(seed: int, trial: int, example_index: Array) -> Array:
-  """Returns one typed threefry key for each row, [B].
-
-  The index is the example's place in the data set, so that a row's output does
-  not depend on its neighbours, the batch size or padding.
-  """
-  key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), trial)
-  index = jnp.asarray(example_index, jnp.uint32)
-  return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
-
-
-def step(
-  sampling: Sampling, logits: Array, u: Array
-) -> tuple[Array, Array, Array]:
-  """Returns (law at temperature 1, sampled law, token drawn from it).
-
-  Args:
-    sampling: how logits become a law.
-    logits: [B, V].
-    u: [B] uniforms in [0, 1).
-  """
-  plain, law = sampling.laws(logits)
-  if sampling.greedy:
-    return plain, law, numerics.first_argmax(numerics.at_least_float32(logits))
-  return plain, law, draw(law, u)
+  is_open = lambda bounds: jnp.any(bounds[1] - bounds[0] > 1)
+  return jax.lax.while_loop(is_open, narrow, (low, high))[0]
 
 
 def is_law(logits: Array) -> Array:

@@ -4,7 +4,8 @@ A target is one pure function `target(q, p, *, alpha, sampled)` that returns
 (pi, left, right): pi [..., V] is a mix of `sampled`, the pair that is drawn
 from, and left and right are the two sides of the rule that made it, which says
 who deferred. `q`, `p` are at temperature 1 (confidences). Any exact verifier
-step turns drafts of the sampled q into draws of pi.
+step turns drafts of the sampled q into draws of pi. The arguments are those of
+`Target`; a target's own docstring says what alpha is to it.
 """
 
 from collections.abc import Callable
@@ -15,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import deferral, numerics
-from speccascade.decoding.deferral import Interval, Rule, defers
+from speccascade.decoding import numerics
+from speccascade.decoding.deferral import Rule, defers
+from speccascade.decoding.interval import ANY, Interval
 from speccascade.decoding.numerics import residual
 from speccascade.decoding.types import TargetFunction, check_shape
 
@@ -26,8 +28,6 @@ Array = jax.Array
 # where 10 of them leave an error of 4e-10.
 _BETA_STEPS = 10
 _BUDGET_STEPS = 30  # bisections of (0, 1]
-
-ANY = Interval()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,10 +84,8 @@ class Target:
     if left is None:
       left = right = jnp.full(tokens.shape, jnp.nan, pi.dtype)
     elif self.reads_tokens:
-      left, right = (
-        jnp.take_along_axis(side, tokens[..., None], axis=-1)[..., 0]
-        for side in (left, right)
-      )
+      left = numerics.of_token(left, tokens)
+      right = numerics.of_token(right, tokens)
     return pi, left, right
 
   def early(self, q, alpha) -> tuple[Array, Array]:
@@ -108,31 +106,26 @@ def target(**known):
   """
 
   def decorate(function):
-    return Target(_alone(function), name=function.__name__, **known)
+    @functools.wraps(function)
+    def without_sides(q, p, *, alpha, sampled):
+      return function(q, p, alpha=alpha, sampled=sampled), None, None
+
+    return Target(without_sides, **{"name": function.__name__, **known})
 
   return decorate
-
-
-def _alone(function: Callable) -> TargetFunction:
-  """Returns a function of pi as one of (pi, no sides)."""
-
-  @functools.wraps(function)
-  def with_sides(q, p, *, alpha, sampled):
-    return function(q, p, alpha=alpha, sampled=sampled), None, None
-
-  return with_sides
 
 
 @target(uses_q=False, is_lossless=True)
 def lossless(q, p, *, alpha, sampled):
   """The verifier itself: pi = p. alpha is not used.
 
-  Source: Leviathan et al.; Narasimhan et al., Algorithm 1.
+  Source: Leviathan et al. (arXiv 2211.17192); Narasimhan et al. (arXiv
+  2405.19261), Algorithm 1.
   """
   return sampled[1]
 
 
-@target(interval=Interval(0, 1, high_open=True))
+@target(interval=Interval(0, 1, default=0.3, high_open=True))
 def lossy(q, p, *, alpha, sampled):
   """What lossy speculative decoding with beta = 1 really samples from.
 
@@ -143,12 +136,10 @@ def lossy(q, p, *, alpha, sampled):
   probability and residual.
 
   Args:
-    q: not used.
-    p: not used.
     alpha: scalar in [0, 1).
-    sampled: the pair (q, p) that is drawn from, [..., V].
 
-  Source: Narasimhan et al., Lemma 2 and section 2, with beta = 1.
+  Source: Narasimhan et al. (arXiv 2405.19261), Lemma 2 and section 2, with
+  beta = 1.
   """
   q, p = sampled
   kept = jnp.minimum(q, p / (1 - alpha))
@@ -156,7 +147,7 @@ def lossy(q, p, *, alpha, sampled):
   return kept + rejected * residual(p, q)
 
 
-@target(interval=Interval(0, 1, high_open=True))
+@target(interval=Interval(0, 1, default=0.3, high_open=True))
 def lossy_star(q, p, *, alpha, sampled):
   """Lossy with beta solved: max{min{q, p/(1-alpha)}, p/beta}, summing to 1.
 
@@ -164,13 +155,10 @@ def lossy_star(q, p, *, alpha, sampled):
   by Newton steps on s = 1/beta from s = 1: s falls monotonically to the root.
 
   Args:
-    q: not used.
-    p: not used.
     alpha: scalar in [0, 1).
-    sampled: the pair (q, p) that is drawn from, [..., V].
 
-  Source: Narasimhan et al., Table 1; Tran-Thien (mentored decoding), whose
-  alpha is 1 - alpha here.
+  Source: Narasimhan et al. (arXiv 2405.19261), Table 1; Tran-Thien (mentored
+  decoding), whose alpha is 1 - alpha here.
   """
   q, p = sampled
   return _optimal_lossy(q, p, 1 - alpha)
@@ -190,9 +178,7 @@ def _optimal_lossy(q, p, keep):
     raised = p * s > q
     mass_p = jnp.sum(jnp.where(raised, p, 0), axis=-1, keepdims=True)
     mass_q = jnp.sum(jnp.where(raised, q, 0), axis=-1, keepdims=True)
-    lower = jnp.where(
-      mass_p > 0, (rejected + mass_q) / jnp.where(mass_p > 0, mass_p, 1), s
-    )
+    lower = numerics.ratio(rejected + mass_q, mass_p, s)
     return step + 1, lower, jnp.any(lower != s)
 
   start = (0, jnp.ones_like(rejected), jnp.array(True))
@@ -203,15 +189,12 @@ def _optimal_lossy(q, p, keep):
   return kept + rejected * raised
 
 
-@target(interval=Interval(0, deferral.FINITE))
+@target(interval=Interval(0, default=0.05))
 def mentored(q, p, *, alpha, sampled):
   """Most accepting law within a KL budget: KL(p || pi) <= alpha, in nats.
 
   Args:
-    q: not used.
-    p: not used.
     alpha: scalar, the budget D >= 0; 0 is lossless, KL(p || q) or more is q.
-    sampled: the pair (q, p) that is drawn from, [..., V].
 
   Source: Tran-Thien, "An optimal lossy variant of speculative decoding"; the
   exact root by bisection on his alpha (1 - alpha of `lossy_star`).
@@ -230,7 +213,7 @@ def mentored(q, p, *, alpha, sampled):
   return jnp.where(within, q, _optimal_lossy(q, p, keep))
 
 
-@target(interval=Interval(0, 1))
+@target(interval=Interval(0, 1, default=0.3))
 def ensemble(q, p, *, alpha, sampled):
   """The mixture alpha q + (1 - alpha) p of the sampled pair.
 
@@ -238,10 +221,7 @@ def ensemble(q, p, *, alpha, sampled):
   two arg-maxes differ the output is random.
 
   Args:
-    q: not used.
-    p: not used.
     alpha: scalar in [0, 1]; 0 is the verifier, 1 the drafter.
-    sampled: the pair (q, p) that is drawn from, [..., V].
   """
   q, p = sampled
   return alpha * q + (1 - alpha) * p
@@ -250,15 +230,9 @@ def ensemble(q, p, *, alpha, sampled):
 def defer(rule: Rule) -> Target:
   """Lifts a position rule: pi = p where it defers, q where it does not.
 
-  Source: Narasimhan et al., Eq. (3): pi = (1 - r) q + r p.
+  Source: Narasimhan et al. (arXiv 2405.19261), Eq. (3): pi = (1 - r) q + r p.
   """
-
-  def function(q, p, *, alpha, sampled):
-    left, right = rule(q, p, alpha=alpha, sampled=sampled)
-    pi = jnp.where(defers(left, right)[..., None], sampled[1], sampled[0])
-    return pi, left, right
-
-  return _lift(rule, function)
+  return _lift(rule, lambda defer, q, p: jnp.where(defer[..., None], p, q))
 
 
 def defer_tokens(rule: Rule) -> Target:
@@ -270,19 +244,22 @@ def defer_tokens(rule: Rule) -> Target:
   Source: Narasimhan et al. (ICLR 2025), Eq. (11).
   """
 
+  def mix(dropped, q, p):
+    eta = jnp.sum(jnp.where(dropped, q, 0), axis=-1, keepdims=True)
+    return jnp.where(dropped, 0, q) + eta * p
+
+  return _lift(rule, mix)
+
+
+def _lift(rule: Rule, mix: Callable) -> Target:
+  """Returns the target of a rule and `(defers, sampled q, sampled p) -> pi`."""
+
   def function(q, p, *, alpha, sampled):
     left, right = rule(q, p, alpha=alpha, sampled=sampled)
-    q, p = sampled
-    dropped = defers(left, right)
-    eta = jnp.sum(jnp.where(dropped, q, 0), axis=-1, keepdims=True)
-    return jnp.where(dropped, 0, q) + eta * p, left, right
+    return mix(defers(left, right), *sampled), left, right
 
-  return _lift(rule, function)
-
-
-def _lift(rule, function):
   return Target(
-    function=function,
+    function,
     name=rule.name,
     interval=rule.interval,
     needs_confidence=rule.needs_confidence,
@@ -300,10 +277,9 @@ def as_target(function: Callable, **known) -> Target:
   >>> float(mix.probs(jnp.array([1.0, 0.0]), jnp.array([0.5, 0.5]))[0])
   0.75
   """
-
-  name = known.pop("name", getattr(function, "__name__", "target"))
-  of_sampled = lambda q, p, *, alpha, sampled: function(*sampled)
-  result = Target(_alone(of_sampled), name=name, **known)
+  name = getattr(function, "__name__", "target")
+  pi_of = lambda q, p, *, alpha, sampled: function(*sampled)
+  result = target(**{"name": name, **known})(pi_of)
   check(result)
   return result
 
@@ -325,14 +301,10 @@ def check(
       the message gives the sum.
   """
   q, p = trial_pairs(vocab_size)
-  if alpha is None:
-    low, high = candidate.interval.ends(vocab_size)
-    low, high = max(low, -2.0), min(high, 2.0)
-    alphas = [low + (high - low) * x for x in (0.1, 0.5, 0.9)]
-  else:
-    alphas = [alpha]
-  for a in alphas:
-    pi = np.asarray(candidate.probs(q, p, alpha=a, sampled=(q, p)))
+  low, high = np.clip(candidate.interval.ends(vocab_size), -2, 2)
+  alphas = (low + (high - low) * x for x in (0.1, 0.5, 0.9))
+  for a in alphas if alpha is None else [alpha]:
+    pi = np.asarray(candidate.probs(q, p, alpha=a))
     where = f"target {candidate.name} at alpha {a:g}"
     if pi.shape != p.shape:
       raise ValueError(

@@ -1,22 +1,25 @@
 """The lemmas of speculative cascades as functions on distributions.
 
-Letters as everywhere: q drafter, p verifier, pi the target distribution. Laws
-are [..., V] and broadcast over their leading axes; the same code runs in
+Letters as everywhere: q drafter, p verifier, pi the target distribution; truth
+is that of the data, r whether (or with which chance in [0, 1]) a rule defers,
+price what deferring costs, loss "zero_one" or "log". Laws are [..., V] and
+broadcast over their leading axes, r and prices [...]; the same code runs in
 float32 and float64. Lemma and equation numbers are those of Narasimhan et al.,
-"Faster Cascades via Speculative Decoding"; where a statement is worked out here
-and not read off the paper, its docstring says so.
+"Faster Cascades via Speculative Decoding" (arXiv 2405.19261); where a statement
+is worked out here and not read off the paper, its docstring says so.
 """
 
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import xlogy
 
-from speccascade.decoding import numerics
 from speccascade.decoding.numerics import (
-  entropy,
   first_argmax,
-  max_prob,
+  normalise,
+  of_token,
+  ratio,
   residual,
   total_variation,
 )
@@ -38,16 +41,11 @@ def rejection_probability(q: Array, pi: Array) -> Array:
   >>> round(float(rejection_probability(q, p)), 3)
   0.4
   """
-  return jnp.sum(jnp.maximum(q - pi, 0), axis=-1)
+  return total_variation(pi, q)
 
 
 def deferral_target(q: Array, p: Array, defer: Array) -> Array:
-  """Returns (1 - r) q + r p; [..., V].
-
-  Args:
-    q: [..., V].
-    p: [..., V].
-    defer: [...] r, bool or a chance in [0, 1].
+  """Returns (1 - r) q + r p, r being `defer`; [..., V].
 
   Source: Eq. (3) for r in {0, 1}.
   """
@@ -73,8 +71,7 @@ def accept_probability(q: Array, pi: Array) -> Array:
 
   It is 1 where q is 0: such a draft never comes.
   """
-  drawn = q > 0
-  return jnp.where(drawn, jnp.minimum(1, pi / jnp.where(drawn, q, 1)), 1)
+  return jnp.minimum(1, ratio(pi, q, 1))
 
 
 def token_verified_law(q: Array, pi: Array) -> Array:
@@ -97,8 +94,8 @@ def lossy_law(q: Array, p: Array, *, alpha, beta) -> Array:
   norm(max(0, p/beta - q)); from p where that has no mass (beta > max p/q).
 
   Args:
-    q: [..., V].
-    p: [..., V].
+    q: [..., V], like p.
+    p: likewise.
     alpha: scalar in [0, 1).
     beta: scalar, or [..., 1]: one per row; at least 1 - alpha.
 
@@ -106,7 +103,7 @@ def lossy_law(q: Array, p: Array, *, alpha, beta) -> Array:
   `lossy_masses` balance.
   """
   accept = accept_probability(q, p / (1 - alpha))
-  raised = numerics.normalise(jnp.maximum(p / beta - q, 0), p)
+  raised = normalise(jnp.maximum(p / beta - q, 0), p)
   return realised_law(q, accept, raised)
 
 
@@ -116,16 +113,11 @@ def lossy_expression(q: Array, p: Array, *, alpha, beta) -> Array:
   Derived here: for beta >= 1 - alpha it equals, token by token,
   min(q, p/(1-alpha)) + max(0, p/beta - q) (where q > p/(1-alpha) the second
   term is 0, elsewhere the first is q). With (R, S) of `lossy_masses` its sum is
-  therefore 1 - R + S, and it is the realised law exactly if R = S.
+  therefore 1 - R + S, and it is the realised law exactly if R = S. Arguments as
+  in `lossy_law`.
 
-  Args:
-    q: [..., V].
-    p: [..., V].
-    alpha: scalar in [0, 1).
-    beta: as in `lossy_law`.
-
-  Source: Narasimhan et al., Table 1, [Lossy]. At beta = 1 it sums to more than
-  1 unless alpha is 0: the common heuristic is not this expression.
+  Source: Table 1, [Lossy]. At beta = 1 it sums to more than 1 unless alpha is
+  0: the common heuristic is not this expression.
   """
   return jnp.maximum(jnp.minimum(q, p / (1 - alpha)), p / beta)
 
@@ -136,9 +128,7 @@ def lossy_masses(q: Array, p: Array, *, alpha, beta) -> tuple[Array, Array]:
   R = sum max(0, q - p/(1-alpha)) and S = sum max(0, p/beta - q); arguments as
   in `lossy_law`.
   """
-  rejected = jnp.sum(jnp.maximum(q - p / (1 - alpha), 0), axis=-1)
-  raised = jnp.sum(jnp.maximum(p / beta - q, 0), axis=-1)
-  return rejected, raised
+  return total_variation(p / (1 - alpha), q), total_variation(q, p / beta)
 
 
 # When to defer, given the ground truth.
@@ -151,16 +141,13 @@ def expected_loss(truth: Array, prediction: Array, *, loss: Loss) -> Array:
   -log prediction(v), in nats: inf where the truth has mass and the prediction
   none.
 
-  Args:
-    truth: [..., V] law of the ground truth.
-    prediction: [..., V].
-    loss: name of the loss.
+  Raises:
+    ValueError: another loss.
   """
   if loss == "zero_one":
-    best = first_argmax(prediction)[..., None]
-    return 1 - jnp.take_along_axis(truth, best, axis=-1)[..., 0]
+    return 1 - of_token(truth, first_argmax(prediction))
   if loss == "log":
-    return -jnp.sum(numerics.xlogy(truth, prediction), axis=-1)
+    return -jnp.sum(xlogy(truth, prediction), axis=-1)
   raise ValueError(f'loss is {loss!r}; it must be "zero_one" or "log"')
 
 
@@ -170,11 +157,7 @@ def plug_in_loss(prediction: Array, *, loss: Loss) -> Array:
   1 - max_v prediction(v) for "zero_one", its entropy for "log": what is left of
   `expected_loss` where the truth is not known.
   """
-  if loss == "zero_one":
-    return 1 - max_prob(prediction)
-  if loss == "log":
-    return entropy(prediction)
-  raise ValueError(f'loss is {loss!r}; it must be "zero_one" or "log"')
+  return expected_loss(prediction, prediction, loss=loss)
 
 
 def speculative_price(q: Array, p: Array, *, alpha) -> Array:
@@ -192,14 +175,8 @@ def deferral_risk(
 ) -> Array:
   """Returns (1 - r) E loss(q) + r (E loss(p) + price); [...].
 
-  Args:
-    truth: [..., V] law of the ground truth.
-    q: [..., V].
-    p: [..., V].
-    defer: [...] r, bool or a chance in [0, 1].
-    price: scalar or [...]: alpha (sequential, Lemma 1's objective) or
-      `speculative_price` (Eq. (8)).
-    loss: "zero_one" or "log".
+  The price is alpha in a sequential cascade (Lemma 1's objective), and
+  `speculative_price` under speculation (Eq. (8)).
   """
   keep_loss = expected_loss(truth, q, loss=loss)
   defer_loss = expected_loss(truth, p, loss=loss) + price
@@ -215,14 +192,8 @@ def optimal_deferral(
   """Returns [...] bool, the deferral of least `deferral_risk`.
 
   Defers iff E loss(q) > E loss(p) + price: the risk is linear in r, so one of
-  its two ends is optimal even among randomised rules; ties do not defer.
-
-  Args:
-    truth: [..., V] law of the ground truth.
-    q: [..., V].
-    p: [..., V].
-    price: alpha gives Lemma 1, `speculative_price` Lemma 4.
-    loss: "zero_one" or "log".
+  its two ends is optimal even among randomised rules; ties do not defer. Price
+  alpha gives Lemma 1, `speculative_price` Lemma 4.
   """
   keep_loss = expected_loss(truth, q, loss=loss)
   return keep_loss > expected_loss(truth, p, loss=loss) + price
@@ -240,14 +211,13 @@ def plug_in_deferral(q: Array, p: Array, *, price, loss: Loss) -> Array:
 def regret(truth: Array, q: Array, p: Array, *, price, loss: Loss) -> Array:
   """Returns the risk of `plug_in_deferral` less the least risk; [...], >= 0.
 
-  0 where both are infinite. Arguments as in `optimal_deferral`.
+  0 where both are infinite.
   """
-  given = (truth, q, p)
-  price_of = {"price": price, "loss": loss}
-  chosen = plug_in_deferral(q, p, **price_of)
-  risk = deferral_risk(*given, defer=chosen, **price_of)
-  best = optimal_deferral(*given, **price_of)
-  least = deferral_risk(*given, defer=best, **price_of)
+  costs = {"price": price, "loss": loss}
+  chosen = plug_in_deferral(q, p, **costs)
+  risk = deferral_risk(truth, q, p, defer=chosen, **costs)
+  best = optimal_deferral(truth, q, p, **costs)
+  least = deferral_risk(truth, q, p, defer=best, **costs)
   return jnp.where(risk == least, 0, risk - jnp.where(risk == least, 0, least))
 
 
@@ -259,12 +229,6 @@ def regret_bound(truth: Array, q: Array, p: Array, *, loss: Loss) -> Array:
   let d = E loss(q) - E loss(p) - price and d' the same with own losses. A wrong
   decision costs |d| and means that d and d' do not have the same sign, so that
   |d| <= |d - d'|, which is at most the sum of the two errors.
-
-  Args:
-    truth: [..., V] law of the ground truth.
-    q: [..., V].
-    p: [..., V].
-    loss: "zero_one" or "log".
   """
   return sum(
     jnp.abs(expected_loss(truth, x, loss=loss) - plug_in_loss(x, loss=loss))
@@ -294,8 +258,7 @@ def accepted_law(acceptance: Array) -> Array:
   """
   reached = jnp.cumprod(acceptance, axis=-1)
   ones = jnp.ones_like(reached[..., :1])
-  reached = jnp.concatenate([ones, reached], axis=-1)
-  return reached - jnp.concatenate([reached[..., 1:], 0 * ones], axis=-1)
+  return -jnp.diff(reached, prepend=ones, append=0 * ones)
 
 
 def tokens_per_block(acceptance: Array) -> Array:
@@ -320,22 +283,17 @@ def block_thresholds(tokens: Array, q: Array, pi: Array) -> tuple[Array, Array]:
     q: [..., G, V] law that each draft was drawn from.
     pi: [..., G, V] target after the same prefixes.
 
-  Source: Sun et al., "Block Verification Accelerates Speculative Decoding".
+  Source: Sun et al., "Block Verification Accelerates Speculative Decoding"
+  (arXiv 2403.10444).
   """
-  x = tokens[..., None]
-  ratio = jnp.take_along_axis(pi, x, -1) / jnp.take_along_axis(q, x, -1)
-  reach, thresholds = [], []
-  before = jnp.ones_like(ratio[..., 0, 0])
+  change = of_token(pi, tokens) / of_token(q, tokens)
+  reach = [jnp.ones_like(change[..., 0])]
   for i in range(tokens.shape[-1]):
-    before = jnp.minimum(1, before * ratio[..., i, 0])
-    reach.append(before)
-  for i, now in enumerate(reach[:-1]):
-    gain = now[..., None] * pi[..., i + 1, :] - q[..., i + 1, :]
-    s = jnp.sum(jnp.maximum(gain, 0), axis=-1)
-    both = s + 1 - now
-    thresholds.append(jnp.where(both > 0, s / jnp.where(both > 0, both, 1), 0))
-  thresholds.append(reach[-1])
-  return jnp.stack(reach, -1), jnp.stack(thresholds, -1)
+    reach.append(jnp.minimum(1, reach[-1] * change[..., i]))
+  reach = jnp.stack(reach[1:], -1)
+  now = reach[..., :-1]
+  s = total_variation(q[..., 1:, :], now[..., None] * pi[..., 1:, :])
+  return reach, jnp.concatenate([ratio(s, s + 1 - now), reach[..., -1:]], -1)
 
 
 def expected_block_accepted(thresholds: Array) -> Array:

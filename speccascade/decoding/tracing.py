@@ -1,5 +1,6 @@
 """Who wrote each token, and why: the records behind `Trace`."""
 
+from flax import struct
 import jax
 import jax.numpy as jnp
 
@@ -11,90 +12,92 @@ Array = jax.Array
 TOP = 5
 
 
+@struct.dataclass
+class Record:
+  """What is recorded of N tokens of each row; what is not known is None.
+
+  Attributes:
+    source: [B, N] int32, as in `Trace`, like the next three.
+    deferred: [B, N] bool.
+    left: [B, N] float, NaN where no rule was asked.
+    right: [B, N] float.
+    q1: [B, N, V] drafter at temperature 1.
+    p1: [B, N, V] verifier at temperature 1.
+    q: [B, N, V] drafter as sampled.
+    p: [B, N, V] verifier as sampled.
+    known_q: [B, N] bool, where the drafter's laws mean something.
+    known_q1: [B, N] bool, where its confidence does.
+    known_p: [B, N] bool, where the verifier's laws do.
+  """
+
+  source: Array
+  deferred: Array
+  left: Array | None = None
+  right: Array | None = None
+  q1: Array | None = None
+  p1: Array | None = None
+  q: Array | None = None
+  p: Array | None = None
+  known_q: Array | bool = True
+  known_q1: Array | bool = True
+  known_p: Array | bool = True
+
+
 def empty(rows: int, size: int, vocab_size: int) -> Trace:
   """Returns buffers for `size` tokens of each row."""
-  top = min(TOP, vocab_size)
-
-  def full(value, dtype, *more):
-    return jnp.full((rows, size, *more), value, dtype)
-
+  nothing = jnp.full((rows, size), jnp.nan, jnp.float32)
+  zero = jnp.zeros((rows, size), jnp.int32)
+  top = jnp.zeros((rows, size, min(TOP, vocab_size)), jnp.int32)
+  prob = jnp.full(top.shape, jnp.nan, jnp.float32)
   return Trace(
-    source=full(0, jnp.int32),
-    deferred=full(False, bool),
-    left=full(jnp.nan, jnp.float32),
-    right=full(jnp.nan, jnp.float32),
-    tv=full(jnp.nan, jnp.float32),
-    block=full(0, jnp.int32),
-    q_top=full(0, jnp.int32, top),
-    q_prob=full(jnp.nan, jnp.float32, top),
-    p_top=full(0, jnp.int32, top),
-    p_prob=full(jnp.nan, jnp.float32, top),
+    source=zero,
+    deferred=jnp.zeros((rows, size), bool),
+    left=nothing,
+    right=nothing,
+    tv=nothing,
+    block=zero,
+    q_top=top,
+    q_prob=prob,
+    p_top=top,
+    p_prob=prob,
   )
 
 
-def record(
-  trace: Trace,
-  start,
-  *,
-  source,
-  deferred,
-  left,
-  right,
-  block,
-  q1,
-  p1,
-  q,
-  p,
-  known_q=True,
-  known_q1=True,
-  known_p=True,
-) -> Trace:
-  """Writes the record of N tokens of each row at `start`; unknown laws None.
+def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
+  """Returns the buffers with N tokens of each row written.
 
   Args:
     trace: buffers.
+    new: what is recorded.
     start: [B] int32 slot of the first token.
-    source: [B, N] int32.
-    deferred: [B, N] bool.
-    left: [B, N] float.
-    right: [B, N] float.
-    block: [B] int32.
-    q1: [B, N, V] drafter at temperature 1, or None.
-    p1: [B, N, V] verifier at temperature 1, or None.
-    q: [B, N, V] sampled law, or None.
-    p: [B, N, V] sampled law, or None.
-    known_q: [B, N] bool, where the drafter's law means something.
-    known_q1: [B, N] bool, where its confidence does.
-    known_p: [B, N] bool, where the verifier's does.
+    block: [B] int32, the block that wrote them.
   """
-  top = trace.q_top.shape[-1]
-  unknown = jnp.full((*source.shape, top), jnp.nan, jnp.float32)
+  nothing = jnp.full(new.source.shape, jnp.nan, jnp.float32)
+  num = trace.q_top.shape[-1]
 
-  def likeliest(law):
-    if law is None:
-      return jnp.zeros(unknown.shape, jnp.int32), unknown
-    prob, index = jax.lax.top_k(law, top)
-    return index, prob
+  def likeliest(probs, known):
+    if probs is None:
+      top = jnp.zeros((*nothing.shape, num), jnp.int32)
+      return top, jnp.full(top.shape, jnp.nan, jnp.float32)
+    prob, top = jax.lax.top_k(probs, num)
+    return top, jnp.where(jnp.asarray(known)[..., None], prob, jnp.nan)
 
-  known_q, known_q1, known_p = map(jnp.asarray, (known_q, known_q1, known_p))
-  tv = unknown[..., 0]
-  if q is not None and p is not None:
-    tv = jnp.where(known_q & known_p, numerics.total_variation(q, p), tv)
-  (q_top, q_prob), (p_top, p_prob) = likeliest(q1), likeliest(p1)
-  new = Trace(
-    source=source,
-    deferred=deferred,
-    left=left,
-    right=right,
+  q_top, q_prob = likeliest(new.q1, new.known_q1)
+  p_top, p_prob = likeliest(new.p1, new.known_p)
+  tv = nothing
+  if new.q is not None and new.p is not None:
+    known = new.known_q & jnp.asarray(new.known_p)
+    tv = jnp.where(known, numerics.total_variation(new.q, new.p), nothing)
+  values = Trace(
+    source=new.source,
+    deferred=new.deferred,
+    left=nothing if new.left is None else new.left,
+    right=nothing if new.right is None else new.right,
     tv=tv,
-    block=jnp.broadcast_to(block[:, None], source.shape),
+    block=jnp.broadcast_to(block[:, None], nothing.shape),
     q_top=q_top,
-    q_prob=jnp.where(known_q1[..., None], q_prob, jnp.nan),
+    q_prob=q_prob,
     p_top=p_top,
-    p_prob=jnp.where(known_p[..., None], p_prob, jnp.nan),
+    p_prob=p_prob,
   )
-  return jax.tree.map(
-    lambda buffer, values: emission.write_block(buffer, values, start),
-    trace,
-    new,
-  )
+  return emission.write_block(trace, values, start)

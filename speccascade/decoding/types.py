@@ -13,9 +13,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from flax import struct
 import jax
+import jax.numpy as jnp
 
 Array = jax.Array
 State = Any  # a pytree; every leaf has axis 0 = B
+# Of a language model it has `length`, [B] int32: how many tokens it holds.
 
 # What users and modules pass in; each is documented where it is called.
 # (q, p, *, alpha, sampled) -> (left, right): `deferral.Rule`.
@@ -24,9 +26,6 @@ RuleFunction = Callable[..., tuple[Array, Array]]
 TargetFunction = Callable[..., tuple[Array, Array | None, Array | None]]
 # (tokens, count, q, pi, u_accept, u_draw) -> Verdict: `verification`.
 VerifyFunction = Callable[..., "Verdict"]
-# How `review` has a block scored: (verifier, state, tokens, length, proposal,
-# active) -> (state, logits, passes).
-ScoreFunction = Callable[..., tuple[State, Array, Array]]
 
 
 def check_shape(name: str, array, wanted: tuple[int, ...]):
@@ -83,7 +82,7 @@ class LanguageModel(Protocol):
   ) -> tuple[State, Output]:
     """Feeds a block of tokens to each row, at the row's own length.
 
-    Row b feeds `tokens[b, :count[b]]`; what stands behind is ignored, and its
+    Row b feeds `tokens[b, :count[b]]`; what stands after is ignored, and its
     logits mean nothing. The length of row b grows by `count[b]`.
 
     Args:
@@ -102,7 +101,7 @@ class LanguageModel(Protocol):
     """
 
   def rewind(self, state: State, length: Array) -> State:
-    """Lowers the lengths to `length` [B] int32; costs nothing."""
+    """Lowers the lengths to `length` [B] int32 at most; costs nothing."""
 
   def keep(
     self, state: State, start: Array, path: Array, count: Array
@@ -153,13 +152,14 @@ class Proposal:
 class Drafter(Protocol):
   """Proposes up to `width` tokens for each row. A pytree.
 
-  Static: `width`; `vocab_size`; `num_models`, how many language models are
-  inside (M); `has_confidence`, whether `q1` says something of every token.
+  Static: `width`; `vocab_size`; `has_confidence`, whether `q1` says something
+  of every token. `models` are the M language models inside, in the order of
+  `Proposal.calls`; one may be in several places.
   """
 
   width: int
   vocab_size: int
-  num_models: int
+  models: tuple
   has_confidence: bool
 
   def prefill(self, inputs: Array, *, capacity: int) -> State:
@@ -193,7 +193,7 @@ class Drafter(Protocol):
     """
 
   def rewind(self, state: State, length: Array) -> State:
-    """Forgets every token at or behind `length` [B] int32."""
+    """Forgets every token at or after `length` [B] int32."""
 
 
 @struct.dataclass
@@ -217,7 +217,7 @@ class Verdict:
 class Stats:
   """Counts of each row; definitions in docs/definitions.md.
 
-  Every field is [B] int32 unless said. Positions behind the first EOS or the
+  Every field is [B] int32 unless said. Positions after the first EOS or the
   length limit were drafted, but are neither examined nor accepted nor emitted.
 
   Attributes:
@@ -252,6 +252,29 @@ class Stats:
   accepted_at: Array
   examined_by_position: Array
   accepted_by_position: Array
+
+  @classmethod
+  def zeros(cls, rows: int, width: int, num_models: int) -> "Stats":
+    """Returns counters of blocks of `width` (0: none) and of some models."""
+    sizes = {
+      "calls_by_model": (num_models,),
+      "accepted_at": (width + 1,),
+      "examined_by_position": (width,),
+      "accepted_by_position": (width,),
+    }
+    zeros = {
+      name: jnp.zeros((rows, *sizes.get(name, ())), jnp.int32)
+      for name in cls.__dataclass_fields__
+    }
+    expected = jnp.zeros((rows,), jnp.float32)
+    return cls(**{**zeros, "expected_acceptance": expected})
+
+  def add(self, **counts: Array) -> "Stats":
+    """Returns the counters with more (numbers or bools) added, by field."""
+    sums = {name: getattr(self, name) for name in counts}
+    for name, more in counts.items():
+      sums[name] += more.astype(sums[name].dtype)
+    return self.replace(**sums)
 
 
 # Trace.source codes. A draft that was kept although the rule deferred has
@@ -295,7 +318,7 @@ class Decoded:
   """What every execution returns. T = max_decode_len.
 
   Attributes:
-    tokens: [B, T] int32, EOS kept, 0 behind it. `lengths` is authoritative: id
+    tokens: [B, T] int32, EOS kept, 0 after it. `lengths` is authoritative: id
       0 can be sampled like any other.
     lengths: [B] int32 tokens emitted, EOS included, start token not.
     stats: `Stats`.

@@ -8,7 +8,8 @@ chain of pi, provided that the bonus row of `pi` is the target's too.
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import sampling
+from speccascade.decoding import draws
+from speccascade.decoding.numerics import of_token, ratio
 from speccascade.decoding.types import Verdict
 
 Array = jax.Array
@@ -35,11 +36,10 @@ def token_verify(
   Returns:
     `Verdict`.
 
-  Source: Narasimhan et al., Algorithm 4 (GenSpecSample).
+  Source: Narasimhan et al. (arXiv 2405.19261), Algorithm 4 (GenSpecSample).
   """
   position = jnp.arange(tokens.shape[1], dtype=jnp.int32)
-  q_x = _of_tokens(q, tokens)
-  pi_x = _of_tokens(pi, tokens)
+  q_x, pi_x = of_token(q[:, :-1], tokens), of_token(pi[:, :-1], tokens)
   accept = (u_accept * q_x < pi_x) & (position[None] < count[:, None])
   run = jnp.cumprod(accept, axis=1, dtype=jnp.int32)
   num_accepted = jnp.sum(run, axis=1, dtype=jnp.int32)
@@ -70,32 +70,26 @@ def block_verify(
   (arXiv 2403.10444).
   """
   width = tokens.shape[1]
-  q_x = _of_tokens(q, tokens)
-  pi_x = _of_tokens(pi, tokens)
-  # A draft of probability 0 cannot be drawn; behind `count` anything may stand.
-  ratio = jnp.where(q_x > 0, pi_x / jnp.where(q_x > 0, q_x, 1), 0)
+  q_x, pi_x = of_token(q[:, :-1], tokens), of_token(pi[:, :-1], tokens)
+  # A draft of probability 0 cannot be drawn; after `count` anything may stand.
+  change = ratio(pi_x, q_x)
 
-  def chain(before, ratio):
-    now = jnp.minimum(1, before * ratio)
+  def chain(before, change):
+    now = jnp.minimum(1, before * change)
     return now, now
 
-  _, reach = jax.lax.scan(chain, jnp.ones_like(ratio[:, 0]), ratio.T)
+  _, reach = jax.lax.scan(chain, jnp.ones_like(change[:, 0]), change.T)
   reach = reach.T  # [B, G], P_1 .. P_G
   gain = jnp.sum(
     jnp.maximum(reach[:, :, None] * pi[:, 1:] - q[:, 1:], 0), axis=-1
   )
-  both = gain + (1 - reach)  # exactly `gain` where reach is 1
-  inner = jnp.where(both > 0, gain / jnp.where(both > 0, both, 1), 0)
+  inner = ratio(gain, gain + (1 - reach))  # exactly 1 where reach is 1
   index = jnp.arange(1, width + 1, dtype=jnp.int32)[None]
   accept_prob = jnp.where(index == count[:, None], reach, inner)
   accept = (u_accept < accept_prob) & (index <= count[:, None])
   num_accepted = jnp.max(jnp.where(accept, index, 0), axis=1)
-  scale = jnp.where(
-    num_accepted > 0,
-    jnp.take_along_axis(
-      reach, jnp.maximum(num_accepted - 1, 0)[:, None], axis=1
-    )[:, 0],
-    1,
+  scale = of_token(
+    jnp.pad(reach, ((0, 0), (1, 0)), constant_values=1), num_accepted
   )
   token = replacement(num_accepted, count, q, pi, u_draw, scale=scale)
   examined = jnp.minimum(num_accepted + 1, count)
@@ -106,15 +100,8 @@ def block_verify(
 VERIFY = {"token": token_verify, "block": block_verify}
 
 
-def _of_tokens(law: Array, tokens: Array) -> Array:
-  """Returns [B, G], the probability of each draft."""
-  width = tokens.shape[1]
-  found = jnp.take_along_axis(law[:, :width], tokens[..., None], axis=-1)
-  return found[..., 0]
-
-
 def replacement(num_accepted, count, q, pi, u_draw, scale=None):
-  """Draws the token behind the accepted prefix, [B] int32.
+  """Draws the token after the accepted prefix, [B] int32.
 
   At the bonus position (nothing was rejected) the law is pi; elsewhere it is
   the residual max(0, scale * pi - q), which falls back to pi where rounding
@@ -127,4 +114,4 @@ def replacement(num_accepted, count, q, pi, u_draw, scale=None):
   is_bonus = (num_accepted == count)[:, None]
   left = jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
   empty = jnp.max(left, axis=-1, keepdims=True) <= 0
-  return sampling.draw(jnp.where(empty, pi_n, left), u_draw)
+  return draws.draw(jnp.where(empty, pi_n, left), u_draw)

@@ -6,10 +6,12 @@ without blocks has no acceptance rate.
 """
 
 import dataclasses
+import operator
 
 import numpy as np
 
-from speccascade.decoding.types import Decoded, Stats
+from speccascade import fields
+from speccascade.decoding.types import Decoded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,66 +36,46 @@ class Counts:
     accepted_by_position: G counts.
   """
 
-  num_examples: int
-  num_tokens: int
-  num_blocks: int
-  drafted: int
-  examined: int
-  accepted: int
-  deferred: int
-  drafter_calls: int
-  calls_by_model: tuple[int, ...]
-  verifier_calls: int
-  verifier_extends: int
-  expected_acceptance: float
-  accepted_at: tuple[int, ...]
-  examined_by_position: tuple[int, ...]
-  accepted_by_position: tuple[int, ...]
+  num_examples: int = 0
+  num_tokens: int = 0
+  num_blocks: int = 0
+  drafted: int = 0
+  examined: int = 0
+  accepted: int = 0
+  deferred: int = 0
+  drafter_calls: int = 0
+  calls_by_model: tuple[int, ...] = ()
+  verifier_calls: int = 0
+  verifier_extends: int = 0
+  expected_acceptance: float = 0.0
+  accepted_at: tuple[int, ...] = ()
+  examined_by_position: tuple[int, ...] = ()
+  accepted_by_position: tuple[int, ...] = ()
+
+  def __post_init__(self):
+    fields.freeze(self)
 
   def __add__(self, other: "Counts") -> "Counts":
-    def add(a, b):
-      if not isinstance(a, tuple):
-        return a + b
-      if len(a) != len(b):
+    sums = {}
+    for name, ours in vars(self).items():
+      theirs = getattr(other, name)
+      if not isinstance(ours, tuple):
+        sums[name] = ours + theirs
+      elif len(ours) == len(theirs):
+        sums[name] = tuple(map(operator.add, ours, theirs))
+      else:
         raise ValueError(
-          f"counts with {len(a)} and {len(b)} entries do not add; sum each"
-          " gamma and each drafter on its own"
+          f"counts with {len(ours)} and {len(theirs)} entries do not add; sum"
+          " each gamma and each drafter on its own"
         )
-      return tuple(x + y for x, y in zip(a, b))
-
-    return Counts(
-      **{
-        field.name: add(getattr(self, field.name), getattr(other, field.name))
-        for field in dataclasses.fields(self)
-      }
-    )
-
-  def to_dict(self) -> dict:
-    """Returns plain Python numbers and lists, for JSON."""
-    values = dataclasses.asdict(self).items()
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in values}
-
-  @classmethod
-  def from_dict(cls, values: dict) -> "Counts":
-    """Returns the counts that `to_dict` wrote."""
-    return cls(**{name: _frozen(value) for name, value in values.items()})
-
-
-def _frozen(value):
-  return tuple(value) if isinstance(value, list) else value
+    return Counts(**sums)
 
 
 def row_counts(decoded: Decoded) -> list[Counts]:
   """Returns the counts of each row of a decoded batch."""
-  columns = {"num_tokens": np.asarray(decoded.lengths).tolist()}
-  for field in dataclasses.fields(Stats):
-    columns[field.name] = np.asarray(
-      getattr(decoded.stats, field.name)
-    ).tolist()
-  return [
-    Counts(num_examples=1, **dict(zip(columns, map(_frozen, row))))
-    for row in zip(*columns.values())
-  ]
+  columns = {**vars(decoded.stats), "num_tokens": decoded.lengths}
+  values = [np.asarray(column).tolist() for column in columns.values()]
+  return [Counts(1, **dict(zip(columns, row))) for row in zip(*values)]
 
 
 def total(counts: list[Counts]) -> Counts:
@@ -113,85 +95,43 @@ def ratio(numerator: float, denominator: float) -> float | None:
   return numerator / denominator if denominator else None
 
 
-def draft_acceptance_rate(counts: Counts) -> float | None:
-  """Returns accepted draft tokens / drafted tokens.
-
-  Drafts after a verification, an EOS or the length limit count as drafted.
-  """
-  return ratio(counts.accepted, counts.drafted)
-
-
-def acceptance_rate(counts: Counts) -> float | None:
-  """Returns accepted / examined drafts, the first rejected one being examined.
-
-  The estimator of the acceptance parameter of the i.i.d. model.
-  """
-  return ratio(counts.accepted, counts.examined)
-
-
-def rejection_rate(counts: Counts) -> float | None:
-  """Returns 1 - `acceptance_rate`."""
-  return ratio(counts.examined - counts.accepted, counts.examined)
-
-
-def expected_acceptance(counts: Counts) -> float | None:
-  """Returns the mean over examined drafts of sum_v min(q, pi)."""
-  return ratio(counts.expected_acceptance, counts.examined)
-
-
-def mean_acceptance_length(counts: Counts) -> float | None:
-  """Returns emitted tokens per block, the residual or bonus token counted."""
-  return ratio(counts.num_tokens, counts.num_blocks)
-
-
-def acceptance_histogram(counts: Counts) -> list[int]:
-  """Returns at index j the blocks in which j drafts were accepted."""
-  return list(counts.accepted_at) if counts.num_blocks else []
-
-
-def acceptance_by_position(counts: Counts) -> list[float | None]:
-  """Returns accepted / examined of the 1st, 2nd, ... draft of a block."""
-  return [
-    ratio(accepted, examined)
-    for accepted, examined in zip(
-      counts.accepted_by_position, counts.examined_by_position
-    )
-  ]
-
-
-def deferral_rate(counts: Counts) -> float | None:
-  """Returns verifier calls / tokens emitted.
-
-  A sequential cascade calls the verifier at each position deferred, a
-  speculative method once for each block.
-
-  Source: the axis of Narasimhan et al., arXiv:2405.19261, Figure 1.
-  """
-  return ratio(counts.verifier_calls, counts.num_tokens)
-
-
-def rule_deferral_rate(counts: Counts) -> float | None:
-  """Returns emitted positions at which the rule deferred / tokens emitted."""
-  return ratio(counts.deferred, counts.num_tokens)
-
-
 def summary(counts: Counts) -> dict:
-  """Returns every number of this module by name."""
+  """Returns what counts tell, by name.
+
+  draft_acceptance_rate: accepted draft tokens / drafted tokens. Drafts after a
+    verification, an EOS or the length limit count as drafted.
+  acceptance_rate: accepted / examined drafts, the first rejected one being
+    examined; the estimator of the acceptance parameter of the i.i.d. model.
+  rejection_rate: 1 - acceptance_rate.
+  expected_acceptance: the mean over examined drafts of sum_v min(q, pi).
+  mean_acceptance_length: emitted tokens per block, the residual or bonus token
+    counted.
+  acceptance_histogram: at index j the blocks in which j drafts were accepted.
+  acceptance_by_position: accepted / examined of the 1st, 2nd, ... draft of a
+    block.
+  deferral_rate: verifier calls / tokens emitted. A sequential cascade calls the
+    verifier at each position deferred, a speculative method once for each
+    block. It is the axis of Narasimhan et al., arXiv:2405.19261, Figure 1.
+  rule_deferral_rate: emitted positions at which the rule deferred / tokens
+    emitted.
+  drafter_calls_per_token, verifier_extends_per_token: passes / tokens emitted.
+  tokens_per_example: tokens emitted / examples.
+  """
+  c = counts
+  positions = zip(c.accepted_by_position, c.examined_by_position)
   return {
-    "draft_acceptance_rate": draft_acceptance_rate(counts),
-    "acceptance_rate": acceptance_rate(counts),
-    "rejection_rate": rejection_rate(counts),
-    "expected_acceptance": expected_acceptance(counts),
-    "mean_acceptance_length": mean_acceptance_length(counts),
-    "acceptance_histogram": acceptance_histogram(counts),
-    "acceptance_by_position": acceptance_by_position(counts),
-    "deferral_rate": deferral_rate(counts),
-    "rule_deferral_rate": rule_deferral_rate(counts),
-    "drafter_calls_per_token": ratio(counts.drafter_calls, counts.num_tokens),
-    "verifier_extends_per_token": ratio(
-      counts.verifier_extends, counts.num_tokens
-    ),
-    "tokens_per_example": ratio(counts.num_tokens, counts.num_examples),
+    "draft_acceptance_rate": ratio(c.accepted, c.drafted),
+    "acceptance_rate": ratio(c.accepted, c.examined),
+    "rejection_rate": ratio(c.examined - c.accepted, c.examined),
+    "expected_acceptance": ratio(c.expected_acceptance, c.examined),
+    "mean_acceptance_length": ratio(c.num_tokens, c.num_blocks),
+    "acceptance_histogram": list(c.accepted_at) if c.num_blocks else [],
+    "acceptance_by_position": [ratio(*position) for position in positions],
+    "deferral_rate": ratio(c.verifier_calls, c.num_tokens),
+    "rule_deferral_rate": ratio(c.deferred, c.num_tokens),
+    "drafter_calls_per_token": ratio(c.drafter_calls, c.num_tokens),
+    "verifier_extends_per_token": ratio(c.verifier_extends, c.num_tokens),
+    "tokens_per_example": ratio(c.num_tokens, c.num_examples),
   }
 
 
@@ -215,16 +155,10 @@ class Costs:
   drafter_prefill: float
   verifier_prefill: float
 
-  def to_dict(self) -> dict:
-    """Returns plain numbers, for JSON (whose keys are text)."""
-    values = dataclasses.asdict(self)
-    return {**values, "v": {str(n): cost for n, cost in self.v.items()}}
-
-  @classmethod
-  def from_dict(cls, values: dict) -> "Costs":
-    """Returns the costs that `to_dict` wrote."""
-    v = {int(n): cost for n, cost in values["v"].items()}
-    return cls(**{**values, "v": v})
+  def __post_init__(self):
+    # The keys of JSON are text.
+    widths = {int(width): cost for width, cost in self.v.items()}
+    object.__setattr__(self, "v", widths)
 
 
 def predicted_speedup(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import importlib.metadata
+import itertools
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
@@ -74,35 +75,17 @@ class Statistics:
       scores[i] = self.score(counts @ self.sums)
     return scores
 
-  def interval(
-    self, samples: int = SAMPLES, seed: int = 0, level: float = 0.95
-  ) -> tuple[float, float]:
-    """Returns the percentile bootstrap interval of the score."""
-    return _percentiles(self.bootstrap(samples, seed), level)
-
   def entry(
-    self,
-    *,
-    samples: int = SAMPLES,
-    seed: int = 0,
-    groups: Sequence[int] | None = None,
-    replicates: int = 0,
+    self, groups: Sequence[int] | None = None, replicates: int = 0
   ) -> dict:
     """Returns the score as result rows hold it; arguments as in `evaluate`."""
-    entry = {"value": self.value}
-    if samples:
-      whole = self if groups is None else self.grouped(groups)
-      scores = whole.bootstrap(samples, seed)
-      entry["low"], entry["high"] = _percentiles(scores)
-      if replicates:
-        entry["replicates"] = np.round(scores[:replicates], _DIGITS).tolist()
+    whole = self if groups is None else self.grouped(groups)
+    scores = whole.bootstrap()
+    low, high = np.percentile(scores, [2.5, 97.5]).tolist()
+    entry = {"value": self.value, "low": low, "high": high}
+    if replicates:
+      entry["replicates"] = np.round(scores[:replicates], _DIGITS).tolist()
     return entry | {"num_examples": len(self.sums), "signature": self.signature}
-
-
-def _percentiles(scores, level: float = 0.95) -> tuple[float, float]:
-  tail = 100 * (1 - level) / 2
-  low, high = np.percentile(scores, [tail, 100 - tail])
-  return float(low), float(high)
 
 
 def _ratio(sums) -> float:
@@ -139,20 +122,12 @@ def _checked(predictions, references) -> tuple[list[str], list[list[str]]]:
 def _sacrebleu(name, metric, predictions, references) -> list[Statistics]:
   predictions, references = _checked(predictions, references)
   width = max(map(len, references))
-  streams = [
-    [refs[i] if i < len(refs) else None for refs in references]
-    for i in range(width)
-  ]
+  streams = list(itertools.zip_longest(*references))
   sums = metric._extract_corpus_statistics(predictions, streams)
   metric.num_refs = metric.num_refs or width  # for the signature only
-  return [
-    Statistics(
-      name,
-      np.asarray(sums, np.float64),
-      lambda totals: metric._compute_score_from_stats(list(totals)).score,
-      str(metric.get_signature()),
-    )
-  ]
+  score = lambda totals: metric._compute_score_from_stats(list(totals)).score
+  signature = str(metric.get_signature())
+  return [Statistics(name, np.asarray(sums, np.float64), score, signature)]
 
 
 def bleu(predictions, references, *, tokenize: str = "13a"):
@@ -194,15 +169,9 @@ def rouge(predictions, references, *, types: Sequence[str] = ROUGE_TYPES):
   predictions, references = _checked(predictions, references)
   scorer = rouge_scorer.RougeScorer(list(types), use_stemmer=False)
   values = {name: [] for name in types}
-  pairs = tqdm(
-    zip(predictions, references),
-    desc="ROUGE",
-    total=len(predictions),
-    unit=" examples",
-    delay=3,
-    mininterval=1,
-  )
-  for prediction, several in pairs:
+  pairs = zip(predictions, references)
+  bar = {"desc": "ROUGE", "unit": " examples", "delay": 3, "mininterval": 1}
+  for prediction, several in tqdm(pairs, total=len(predictions), **bar):
     prediction = _sentences_on_lines(prediction)
     scores = [
       scorer.score(_sentences_on_lines(reference), prediction)
@@ -237,24 +206,6 @@ def exact_match(
   return [_mean(name, right, signature)]
 
 
-def token_accuracy(predictions, references):
-  """Share of reference tokens that the prediction has at the same place.
-
-  Args:
-    predictions: N sequences of token ids, of any lengths.
-    references: N sequences of token ids; a token beyond the prediction's end is
-      a wrong one. Padding must not be in them.
-  """
-  if len(predictions) != len(references):
-    raise ValueError(
-      f"{len(predictions)} predictions against {len(references)} references"
-    )
-  same = lambda pair: sum(int(a) == int(b) for a, b in zip(*pair))
-  right = [same(pair) for pair in zip(predictions, references)]
-  sums = np.array([right, [*map(len, references)]], np.float64).T
-  return [Statistics("token_accuracy", sums, _ratio, "per token")]
-
-
 # Name -> (predictions, references) -> [Statistics].
 METRICS = {
   "bleu": bleu,
@@ -265,9 +216,7 @@ METRICS = {
   "exact_match": exact_match,
   # Where the references are all that is right, as in the built-in task.
   "valid": functools.partial(exact_match, name="valid"),
-  "gsm8k": functools.partial(
-    exact_match, read=answers.number, name="exact_match"
-  ),
+  "gsm8k": functools.partial(exact_match, read=answers.number),
   "mmlu": functools.partial(exact_match, read=answers.letter, name="accuracy"),
 }
 
@@ -288,8 +237,6 @@ def evaluate(
   predictions: Sequence[str],
   references: Sequence,
   *,
-  samples: int = SAMPLES,
-  seed: int = 0,
   groups: Sequence[int] | None = None,
   replicates: int = 0,
 ) -> dict[str, dict]:
@@ -299,25 +246,21 @@ def evaluate(
     names: metrics, keys of `METRICS`.
     predictions: N strings.
     references: N strings or lists of strings.
-    samples: bootstrap resamples; 0 leaves the intervals out.
-    seed: seeds the bootstrap.
     groups: N numbers, such as the examples' indices where each was decoded
       several times: equal ones are resampled together. None: each by itself.
     replicates: how many of the resampled scores to keep, under "replicates".
-      Of equally many groups and one seed, the same groups are in the i-th
-      resample: differences of replicates are a paired comparison.
+      Of equally many groups, the same groups are in the i-th resample:
+      differences of replicates are a paired comparison.
 
   Returns:
-    {"bleu": {"value": 34.1, "low": 33.0, "high": 35.2, "signature": "...",
-    "num_examples": N}, ...}: 95% intervals.
+    {"bleu": {"value": 34.1, "low": 33.0, "high": 35.2, "num_examples": N,
+    "signature": "..."}, ...}: 95% bootstrap intervals.
 
-  >>> evaluate(["exact_match"], ["a", "b"], ["a", "c"], samples=0)
-  {'exact_match': {'value': 50.0, 'num_examples': 2, 'signature': 'read:strip'}}
+  >>> evaluate(["exact_match"], ["a"], ["a"])["exact_match"]["high"]
+  100.0
   """
   return {
-    statistics.name: statistics.entry(
-      samples=samples, seed=seed, groups=groups, replicates=replicates
-    )
+    statistics.name: statistics.entry(groups, replicates)
     for name in names
     for statistics in metric(name)(predictions, references)
   }

@@ -8,15 +8,15 @@ slows all of them.
 from collections.abc import Callable, Iterable
 import dataclasses
 import functools
-import os
-import platform
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import sampling as sampling_lib
+from speccascade import fields
+from speccascade.decoding import draws
+from speccascade.decoding.sampling import Sampling
 from speccascade.decoding.types import LanguageModel
 from speccascade.evaluation.efficiency import Costs
 
@@ -52,19 +52,8 @@ class Latency:
   repeats: int
   replicates: tuple[float, ...] = ()
 
-  def to_dict(self) -> dict:
-    """Returns plain numbers and lists, for JSON."""
-    values = dataclasses.asdict(self)
-    return values | {name: list(values[name]) for name in _LISTS}
-
-  @classmethod
-  def from_dict(cls, values: dict) -> "Latency":
-    """Returns the latency that `to_dict` wrote."""
-    lists = {name: tuple(values.get(name, ())) for name in _LISTS}
-    return cls(**{**values, **lists})
-
-
-_LISTS = ("by_repeat_s", "replicates")
+  def __post_init__(self):
+    fields.freeze(self)
 
 
 def interleaved(
@@ -74,8 +63,8 @@ def interleaved(
   repeats: int = 3,
   turn: int = TURN,
   clock: Callable[[], float] = time.perf_counter,
-  on_result: Callable[[str, int, object], None] | None = None,
-  tick: Callable[[int], None] | None = None,
+  on_result: Callable[[str, int, object], object] = lambda *_: None,
+  tick: Callable[[int], object] = lambda num: None,
 ) -> dict[str, np.ndarray]:
   """Times competitors in turn on a few examples, `repeats` times over.
 
@@ -125,10 +114,9 @@ def interleaved(
           start = clock()
           result = jax.block_until_ready(competitors[name](examples[column]))
           seconds[name][repeat, column] = clock() - start
-          if repeat == 0 and on_result is not None:
+          if repeat == 0:
             on_result(name, examples[column], result)
-      if tick is not None:
-        tick(len(order) * len(columns))
+      tick(len(order) * len(columns))
   return seconds
 
 
@@ -160,7 +148,7 @@ def measure_costs(
   drafter: LanguageModel,
   verifier: LanguageModel,
   inputs,
-  sampling: sampling_lib.Sampling,
+  sampling: Sampling,
   *,
   max_decode_len: int,
   widths: Iterable[int],
@@ -186,16 +174,17 @@ def measure_costs(
   widths = sorted({1, *widths})
   inputs = jnp.asarray(inputs, jnp.int32)
   capacity = max_decode_len + widths[-1] + 2
-  runs, steps = {}, {"c": ("drafter", 1), "q2": ("drafter", 2)}
-  steps |= {f"v{width}": ("verifier", width) for width in widths}
   models = {"drafter": drafter, "verifier": verifier}
-  for role, model in models.items():
-    runs[role] = functools.partial(_prefill, model, inputs, capacity)
+  steps = {"c": ("drafter", 1), "q2": ("drafter", 2)}
+  steps |= {f"v{width}": ("verifier", width) for width in widths}
+  runs = {
+    role: functools.partial(_prefill, model, inputs, capacity)
+    for role, model in models.items()
+  }
   states = {role: runs[role]() for role in models}
   for name, (role, width) in steps.items():
-    runs[name] = functools.partial(
-      _feed_blocks, models[role], states[role], sampling, width, max_decode_len
-    )
+    fed = (models[role], states[role], sampling, width, max_decode_len)
+    runs[name] = functools.partial(_feed_blocks, *fed)
   timed = interleaved(
     {name: lambda _, run=run: run() for name, run in runs.items()},
     [0],
@@ -239,29 +228,8 @@ def _feed_blocks(model, state, sampling, width, num_blocks):
     state, out = model.extend(state, tokens, count)
     u = jnp.full((rows,), 0.5, jnp.float32)
     _, law = sampling.laws(out.logits)
-    token = sampling_lib.draw(jnp.mean(law, axis=1), u)
+    token = draws.draw(jnp.mean(law, axis=1), u)
     return model.rewind(state, jnp.full((rows,), index + 1)), token
 
   token = jnp.zeros((rows,), jnp.int32)
   return jax.lax.fori_loop(0, num_blocks, block, (state, token))[1]
-
-
-def device_name() -> str:
-  """Returns the device that computes, in words, with the number of cores."""
-  device = jax.devices()[0]
-  if device.platform != "cpu":
-    return f"{device.device_kind} x{jax.device_count()}"
-  is_told = hasattr(os, "sched_getaffinity")
-  cores = len(os.sched_getaffinity(0)) if is_told else os.cpu_count() or 1
-  return f"{_processor()}, {cores} cores"
-
-
-def _processor() -> str:
-  try:
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-      for line in file:
-        if line.lower().startswith("model name"):
-          return line.split(":", 1)[1].strip()
-  except OSError:
-    pass
-  return platform.processor() or platform.machine()

@@ -1,81 +1,51 @@
 """Whether a method wrote the tokens of the greedy verifier."""
 
-from collections.abc import Sequence
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.types import LanguageModel
-from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import batching
 from speccascade.inference.inputs import Source
+from speccascade.inference.study import Outputs, Study
 
 # Float32 sums depend on the shapes they are made in: choices this close tie.
 TIE = 1e-4
 
 
-@dataclasses.dataclass(frozen=True)
-class Outputs:
-  """What a point wrote: tokens by (trial, index), and its counts."""
-
-  tokens: dict[tuple[int, int], np.ndarray]
-  counts: Counts
-
-
-def agreement(
-  verifier: LanguageModel,
-  examples: Sequence[Source],
-  own: Outputs,
-  alone: Outputs,
-  *,
-  length: int,
-  max_decode_len: int,
-) -> dict:
+def agreement(study: Study, outputs: Outputs, alone: Outputs) -> dict:
   """Returns how many examples have the greedy verifier's tokens.
 
   Where they first differ, the two choices count as a near tie if the verifier's
   logits of both lie within `TIE` after the common prefix.
 
   Args:
-    verifier: the large model.
-    examples: those decoded.
-    own: what the method wrote.
+    study: the verifier, and the examples decoded.
+    outputs: what the method wrote.
     alone: what the verifier wrote.
-    length: the sources are padded to it.
-    max_decode_len: most tokens, EOS counted.
   """
   same = ties = 0
-  for example in examples:
-    mine, theirs = (out.tokens[0, example.index] for out in (own, alone))
-    if np.array_equal(mine, theirs):
+  for example in study.examples:
+    ours, theirs = (out.tokens[0, example.index] for out in (outputs, alone))
+    if np.array_equal(ours, theirs):
       same += 1
       continue
-    num = min(len(mine), len(theirs))
-    differs = np.flatnonzero(mine[:num] != theirs[:num])
+    num = min(len(ours), len(theirs))
+    differs = np.flatnonzero(ours[:num] != theirs[:num])
     if differs.size:
       at = int(differs[0])
-      logits = logits_after(
-        verifier, example, theirs[:at], length, max_decode_len
-      )
-      ties += abs(logits[mine[at]] - logits[theirs[at]]) <= TIE
-  return {
-    "identical": same,
-    "near_ties": int(ties),
-    "num_examples": len(examples),
-  }
+      logits = logits_after(study, example, theirs[:at])
+      ties += int(abs(logits[ours[at]] - logits[theirs[at]]) <= TIE)
+  num_examples = len(study.examples)
+  return {"identical": same, "near_ties": ties, "num_examples": num_examples}
 
 
-def logits_after(
-  model: LanguageModel, example: Source, prefix, length, max_decode_len
-) -> np.ndarray:
-  """Returns [V], the logits of the token after a prefix [num] of tokens."""
-  inputs, _ = batching.pad_batch([example], 1, [length])
-  fed = np.zeros((1, max_decode_len), np.int32)
+def logits_after(study: Study, example: Source, prefix) -> np.ndarray:
+  """Returns [V], the verifier's logits after a prefix [num] of tokens."""
+  inputs, _ = batching.pad_batch([example], 1, study.lengths[-1:])
+  fed = np.zeros((1, study.run.max_decode_len), np.int32)
   fed[0, 1 : 1 + len(prefix)] = prefix  # after the start token
   count = jnp.int32(len(prefix) + 1)
-  return np.asarray(_logits(model, inputs, fed, count))[0]
+  return np.asarray(_logits(study.pair.verifier_lm, inputs, fed, count))[0]
 
 
 @jax.jit

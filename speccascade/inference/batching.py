@@ -1,9 +1,10 @@
 """Examples in batches of one size and a few lengths, decoded by one point."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -39,13 +40,6 @@ def bucket_of(length: int, lengths: Sequence[int]) -> int:
     if length <= bucket:
       return bucket
   raise ValueError(f"a source of {length} tokens fits none of {list(lengths)}")
-
-
-def by_length(examples: Sequence[Source], size: int) -> Iterator[list]:
-  """Yields batches of up to `size` examples, like lengths together."""
-  order = sorted(examples, key=lambda example: len(example.tokens))
-  for start in range(0, len(order), size):
-    yield order[start : start + size]
 
 
 def pad_batch(
@@ -132,6 +126,35 @@ class Batches:
     decoded = self.call(self.prepare(batch, trial))
     check_finite(decoded, batch)
     return decoded
+
+  def decode_all(
+    self,
+    examples: Sequence[Source],
+    trial: int = 0,
+    tick: Callable[[int], object] = lambda num: None,
+  ) -> Decoded:
+    """Returns the `Decoded` of all examples in their order, in NumPy arrays.
+
+    Like lengths are decoded together.
+
+    Args:
+      examples: one or more.
+      trial: see `row_keys`.
+      tick: called with the examples decoded since.
+
+    Raises:
+      NoDistributionError: a model gave none; example and step are named.
+    """
+    size, parts = self.run.batch_size, []
+    order = np.argsort([len(e.tokens) for e in examples], kind="stable")
+    for start in range(0, len(order), size):
+      batch = [examples[i] for i in order[start : start + size]]
+      decoded = jax.device_get(self.decode(batch, trial))
+      parts.append(decoded)
+      tick(len(batch))
+    places = np.argsort(order)
+    # Only the last batch has rows that pad it, after all others.
+    return jax.tree.map(lambda *rows: np.concatenate(rows)[places], *parts)
 
 
 def check_finite(decoded: Decoded, batch: Sequence[Source]):

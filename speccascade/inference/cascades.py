@@ -13,6 +13,7 @@ import numpy as np
 from speccascade.decoding import Drafter, MaxGramDrafter, cascade_drafter
 from speccascade.decoding.drafters.cascade import increments
 from speccascade.decoding.verification import VERIFY
+from speccascade.fields import one_of
 from speccascade.models import bigram_table
 from speccascade.models.ngram_lm import NgramLM
 
@@ -44,11 +45,7 @@ class Cascade:
 
   def __post_init__(self):
     increments(self.k, meaning=self.meaning)
-    if self.verification not in VERIFY:
-      raise ValueError(
-        f"the cascade's verification is {self.verification!r}; wanted one of"
-        f" {', '.join(VERIFY)}"
-      )
+    one_of(VERIFY, **{"the cascade's verification": self.verification})
     if self.bigrams is not None and not self.max_gram:
       raise ValueError(
         "a bigram table is given, but max_gram is False and nothing reads it"
@@ -57,14 +54,13 @@ class Cascade:
   @property
   def label(self) -> str:
     """What it is, in a line; rows of results are known by it."""
-    own = increments(self.k, meaning=self.meaning)
-    rows = ",".join("-".join(map(str, row)) for row in own)
+    steps = increments(self.k, meaning=self.meaning)
+    rows = ",".join("-".join(map(str, row)) for row in steps)
     parts = [f"K={rows}", f"l={self.lenience:g}"]
     if self.max_gram:
       parts.append("max_gram")
     for name in ("bigrams", "ngrams"):
-      path = getattr(self, name)
-      if path is not None:
+      if (path := getattr(self, name)) is not None:
         parts.append(f"{name}={os.path.basename(os.fspath(path))}")
     if self.verification != "token":
       parts.append(self.verification)

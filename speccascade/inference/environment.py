@@ -1,43 +1,70 @@
 """Where and with what a row was measured."""
 
+import contextlib
 import functools
 from importlib import metadata
+import os
 import pathlib
+import platform
+import re
 import subprocess
 
+import jax
+
 _PACKAGES = ("speccascade", "jax", "jaxlib", "flax", "numpy", "sacrebleu")
+MOST_MAPS = 40_000
 
 
-def environment(device: str) -> dict:
+def environment() -> dict:
   """Returns where a row was measured: device, versions, git commit."""
   return {
-    "device": device,
-    "versions": _versions(),
+    "device": device_name(),
+    "versions": {name: _version(name) for name in _PACKAGES},
     "git_commit": git_commit(),
   }
 
 
 @functools.cache
-def _versions() -> dict:
-  versions = {}
-  for name in _PACKAGES:
-    try:
-      versions[name] = metadata.version(name)
-    except metadata.PackageNotFoundError:
-      versions[name] = None
-  return versions
+def _version(package: str) -> str | None:
+  try:
+    return metadata.version(package)
+  except metadata.PackageNotFoundError:
+    return None
 
 
 @functools.cache
 def git_commit() -> str | None:
   """Returns the commit of this package's checkout, "+" after it if changed."""
-  folder = pathlib.Path(__file__).parent
   run = functools.partial(
-    subprocess.run, cwd=folder, capture_output=True, text=True, check=True
+    subprocess.check_output, cwd=pathlib.Path(__file__).parent, text=True
   )
   try:
-    commit = run(["git", "rev-parse", "HEAD"]).stdout.strip()
-    changed = run(["git", "status", "--porcelain", "-uno"]).stdout.strip()
+    commit = run(["git", "rev-parse", "HEAD"], stderr=subprocess.DEVNULL)
+    changed = run(["git", "status", "--porcelain", "-uno"])
   except (OSError, subprocess.CalledProcessError):
     return None
-  return commit + ("+" if changed else "")
+  return commit.strip() + ("+" if changed.strip() else "")
+
+
+def device_name() -> str:
+  """Returns the device that computes, in words, with the number of cores."""
+  device = jax.devices()[0]
+  if device.platform != "cpu":
+    return f"{device.device_kind} x{jax.device_count()}"
+  is_told = hasattr(os, "sched_getaffinity")
+  cores = len(os.sched_getaffinity(0)) if is_told else os.cpu_count() or 1
+  processor = platform.processor() or platform.machine()
+  with contextlib.suppress(OSError):
+    told = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    if name := re.search(r"(?im)^model name\s*:(.*)$", told):
+      processor = name[1].strip()
+  return f"{processor}, {cores} cores"
+
+
+def holds_many_programs() -> bool:
+  """Returns whether compiled programs take most memory maps of this process.
+
+  Linux gives it 65,530, and XLA's compiler dies at the limit.
+  """
+  maps = pathlib.Path("/proc/self/maps")
+  return maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS

@@ -17,13 +17,14 @@ from tqdm import tqdm
 from speccascade import files
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference import batching, measure, records, results
+from speccascade.fields import at_least
+from speccascade.inference import measure, records, results
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultRow
-from speccascade.inference.settings import Measuring, Run, at_least
-from speccascade.inference.shards import Shards
+from speccascade.inference.run_folder import Shards
+from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
 
 TOKENS = "tokens.html"
@@ -59,7 +60,16 @@ def infer(
     NoDistributionError: a model gave none; example and step are named.
   """
   at_least(0, NUM_SHOWN=num_shown)
-  study = _study(pair, inputs, point, run, measuring)
+  sources, spec = inputs.read(), point.spec
+  models = pair.load(
+    sources.vocabulary,
+    needs_drafter=spec.execution.needs_drafter or measuring.num_timed > 0,
+    needs_verifier=spec.execution.needs_verifier or measuring.num_timed > 0,
+  )
+  if pair.cascade is not None:
+    sha256 = (sources.identity or {}).get("sha256")
+    models = models.combined(pair.cascade, spec, sha256)
+  study = Study(models, sources, run, measuring)
   batches = study.batches(point, shared=False)
   batches.check()
   settings = study.settings(point, trials=run.trials)
@@ -83,23 +93,25 @@ def infer(
   with tqdm(
     total=len(study.examples) * run.trials,
     unit="ex",
-    desc=point.spec.label,
+    desc=spec.label,
     disable=not run.progress,
   ) as bar:
     missing = set(shards.missing())
     for number, (trial, examples) in enumerate(jobs):
-      if number in missing:
-        lines = _lines(study, batches, examples, trial, bar)
-        shards.open()
-        shards.write(number, lines)
-      else:
+      if number not in missing:
         bar.update(len(examples))
+        continue
+      decoded = batches.decode_all(examples, trial, bar.update)
+      written = records.records(decoded, examples, study.vocabulary, trial)
+      shards.open()
+      shards.write(number, map(records.to_line, written))
   shards.open()
   on_start(shards.folder)
   shards.merge()
   if run.trace and num_shown and page is not None:
     shown = list(itertools.islice(shards.records(), num_shown))
-    title = _title(settings, point)
+    about = f"{settings.task} {settings.split}".rstrip()
+    title = ", ".join([spec.label, *settings.words, about])
     files.write_whole(shards.folder / TOKENS, page(shown, title))
   path = shards.folder / results.METRICS
   if path.exists():
@@ -109,50 +121,14 @@ def infer(
   return row
 
 
-def _study(pair, inputs, point, run, measuring) -> Study:
-  """Reads examples and models."""
-  sources, spec = inputs.read(), point.spec
-  models = pair.load(
-    sources.vocabulary,
-    needs_drafter=spec.needs_drafter or measuring.num_timed > 0,
-    needs_verifier=spec.needs_verifier or measuring.num_timed > 0,
-  )
-  if pair.cascade is not None:
-    sha256 = (sources.identity or {}).get("sha256")
-    models = models.combined(pair.cascade, spec, sha256)
-  return Study(models, sources, run, measuring)
-
-
-def _lines(study, batches, examples, trial: int, bar) -> list[str]:
-  """Returns the lines of a shard, in order."""
-  lines = {}
-  for batch in batching.by_length(examples, batches.run.batch_size):
-    decoded = batches.decode(batch, trial)
-    for record in records.records(decoded, batch, study.vocabulary, trial):
-      lines[record["aux"]["index"]] = records.to_line(record)
-    bar.update(len(batch))
-  return [lines[index] for index in sorted(lines)]
-
-
-def _title(settings: results.Settings, point: Point) -> str:
-  """The heading of the page of tokens."""
-  parts = [point.spec.label]
-  for name in ("alpha", "gamma", "temperature"):
-    value = getattr(settings, name)
-    if value is not None:
-      parts.append(f"{name} {value:g}")
-  parts.append(f"{settings.task} {settings.split}".rstrip())
-  return ", ".join(parts)
-
-
 def _row(study: Study, point: Point, shards: Shards) -> ResultRow:
   """Returns the row of all records, timed if asked."""
   by_index = {example.index: example for example in study.examples}
-  counts, examples, texts = [], [], []
-  for record in shards.records():
-    counts.append(Counts.from_dict(record["aux"]["counts"]))
-    examples.append(by_index[record["aux"]["index"]])
-    texts.append(record["prediction"])
+  kept = [
+    (record["aux"]["counts"], record["aux"]["index"], record["prediction"])
+    for record in shards.records()  # whose traces are large
+  ]
+  counts, indices, texts = zip(*kept)
   latency = costs = None
   if study.timed:
     latency = measure.time_points(study, [point])[point]
@@ -160,8 +136,8 @@ def _row(study: Study, point: Point, shards: Shards) -> ResultRow:
   return measure.result_row(
     study,
     point,
-    efficiency.total(counts),
-    examples,
+    efficiency.total([Counts(**count) for count in counts]),
+    [by_index[index] for index in indices],
     texts,
     latency=latency,
     costs=costs,

@@ -1,6 +1,6 @@
 """What is decoded: numbered source texts, their tokens and references."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import functools
 import hashlib
@@ -9,8 +9,9 @@ import os
 
 import numpy as np
 
+from speccascade.data import text_files
 from speccascade.evaluation import quality
-from speccascade.inference import settings
+from speccascade.fields import at_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,30 +82,68 @@ class InputError(ValueError):
   """Examples that cannot be decoded."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Inputs:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSource:
   """A task's split, or a file; checked when made.
 
   Attributes:
-    task_feature_lengths: {"inputs": most tokens of a source, EOS counted}.
     vocabulary: path of a SentencePiece model, or an object as in `Sources`;
       None takes the task's own.
     mixture_or_task_name: a registered seqio task; or else `input_file`.
     split: of the task.
-    input_file: text lines or JSONL; see `input_files.read_file`.
+    input_file: one text a line, or JSONL; see `text_files.read_texts`.
     num_examples: the first of them; None takes all.
-    truncate: cut texts of a file that are too long instead of refusing them.
     use_cached: read the task's cached examples.
   """
 
-  task_feature_lengths: Mapping[str, int]
   vocabulary: object = None
   mixture_or_task_name: str | None = None
   split: str = "validation"
   input_file: str | os.PathLike | None = None
   num_examples: int | None = None
-  truncate: bool = False
   use_cached: bool = False
+
+  def __post_init__(self):
+    if bool(self.mixture_or_task_name) == bool(self.input_file):
+      raise InputError(
+        "give MIXTURE_OR_TASK_NAME or INPUT_FILE, one of them and not both; got"
+        f" {self.mixture_or_task_name!r} and {str(self.input_file or '')!r}"
+      )
+    at_least(1, or_none=True, NUM_EXAMPLES=self.num_examples)
+
+  def loaded_vocabulary(self):
+    """Returns the vocabulary that is asked for, None for the task's own.
+
+    Raises:
+      InputError: there is none for a file.
+    """
+    vocabulary = self.vocabulary
+    if isinstance(vocabulary, str | os.PathLike):
+      from speccascade.data import vocabularies
+
+      vocabulary = vocabularies.load(os.fspath(vocabulary))
+    if self.input_file and vocabulary is None:
+      raise InputError("INPUT_FILE needs a VOCABULARY; a file brings none")
+    return vocabulary
+
+  def texts(self, **options) -> list[text_files.TextExample]:
+    """Returns the examples of the file; options as in `read_texts`."""
+    return text_files.read_texts(
+      self.input_file, self.num_examples, what="INPUT_FILE", **options
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs(TextSource):
+  """What is decoded, as a configuration says it; checked when made.
+
+  Attributes:
+    task_feature_lengths: {"inputs": most tokens of a source, EOS counted}.
+    truncate: cut texts of a file that are too long instead of refusing them.
+  """
+
+  task_feature_lengths: Mapping[str, int]
+  truncate: bool = False
 
   def __post_init__(self):
     lengths = self.task_feature_lengths
@@ -113,10 +152,8 @@ class Inputs:
         f"TASK_FEATURE_LENGTHS is {lengths!r}; wanted a length for inputs, such"
         ' as {"inputs": 128, "targets": 128}'
       )
-    settings.at_least(1, TASK_FEATURE_LENGTHS=lengths["inputs"])
-    if self.num_examples is not None:
-      settings.at_least(1, NUM_EXAMPLES=self.num_examples)
-    check_one_source(self.mixture_or_task_name, self.input_file)
+    at_least(1, TASK_FEATURE_LENGTHS=lengths["inputs"])
+    super().__post_init__()
 
   @property
   def max_len(self) -> int:
@@ -128,20 +165,19 @@ class Inputs:
 
     Raises:
       FileNotFoundError: there is no such file.
-      InputError: there are no examples, or they cannot be decoded.
+      ValueError: there are no examples, or they cannot be decoded.
     """
-    vocabulary = self.vocabulary
-    if isinstance(vocabulary, str | os.PathLike):
-      from speccascade.data import vocabularies
-
-      vocabulary = vocabularies.load(os.fspath(vocabulary))
-    if not self.input_file:
+    vocabulary, path = self.loaded_vocabulary(), self.input_file
+    if not path:
       return self._read_task(vocabulary)
-    if vocabulary is None:
-      raise InputError("INPUT_FILE needs a VOCABULARY; a file brings none")
-    from speccascade.inference import input_files
-
-    return input_files.read_file(self, vocabulary)
+    return _encoded(
+      [(f"{path} line {line}", *example) for line, *example in self.texts()],
+      vocabulary,
+      self.max_len,
+      truncate=self.truncate,
+      limit="TASK_FEATURE_LENGTHS",
+      task=str(path),
+    )
 
   def _read_task(self, vocabulary) -> Sources:
     """Reads a seqio task; long sources are cut as T5X cuts.
@@ -165,8 +201,22 @@ class Inputs:
       tokens = np.asarray(example["inputs"], np.int32)
       if len(tokens) > max_len:
         tokens, cut = np.append(tokens[: max_len - 1], tokens[-1]), cut + 1
-      text = _source(example, vocabulary)
-      examples.append(Source(index, text, tokens, _targets(task, example)))
+      text = _text(
+        example["inputs_pretokenized"]
+        if "inputs_pretokenized" in example
+        else vocabulary.decode(example["inputs"].tolist())
+      )
+      references = ()
+      if "targets_pretokenized" in example:
+        references = _text(example["targets_pretokenized"])
+        if hasattr(task, "postprocess_fn"):
+          references = task.postprocess_fn(
+            references, example=example, is_target=True
+          )
+        if not isinstance(references, list | tuple):
+          references = [references]
+      references = tuple(map(_text, references))
+      examples.append(Source(index, text, tokens, references))
     if not examples:
       raise InputError(f"{name} has no examples in split {self.split!r}")
     names = (metric.__name__ for metric in getattr(task, "metric_fns", ()))
@@ -176,42 +226,43 @@ class Inputs:
     )
 
 
-def check_one_source(mixture_or_task_name, input_file):
-  """Raises InputError unless there is a task or a file, and not both."""
-  if bool(mixture_or_task_name) == bool(input_file):
-    raise InputError(
-      "give MIXTURE_OR_TASK_NAME or INPUT_FILE, one of them and not both; got"
-      f" {mixture_or_task_name!r} and {str(input_file or '')!r}"
-    )
-
-
 def _text(value) -> str:
   return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
-def _source(example, vocabulary) -> str:
-  if "inputs_pretokenized" in example:
-    return _text(example["inputs_pretokenized"])
-  return vocabulary.decode([int(token) for token in example["inputs"]])
+def _encoded(
+  texts: Iterable[tuple[str, str, Sequence[str]]],
+  vocabulary,
+  max_len: int,
+  *,
+  truncate: bool,
+  limit: str,
+  task: str = "",
+) -> Sources:
+  """Returns texts as what is decoded.
 
-
-def _targets(task, example) -> tuple[str, ...]:
-  if "targets_pretokenized" not in example:
-    return ()
-  target = _text(example["targets_pretokenized"])
-  if hasattr(task, "postprocess_fn"):
-    target = task.postprocess_fn(target, example=example, is_target=True)
-  several = target if isinstance(target, list | tuple) else [target]
-  return tuple(map(_text, several))
-
-
-def encode(text: str, vocabulary, max_len: int) -> tuple[np.ndarray, int]:
-  """Returns a text's tokens [S] int32, cut to fit, and how many there were."""
-  tokens = [*vocabulary.encode(text), vocabulary.eos_id]
-  num = len(tokens)
-  if num > max_len:
-    tokens = [*tokens[: max_len - 1], vocabulary.eos_id]
-  return np.asarray(tokens, np.int32), num
+  Args:
+    texts: what a message calls it, the text, and its references, of each.
+    vocabulary: as in `Sources`.
+    max_len: most tokens of a source, EOS counted.
+    truncate: cut longer texts instead of refusing them.
+    limit: the name of `max_len`.
+    task: as in `Sources`.
+  """
+  examples, num_cut = [], 0
+  for index, (name, text, references) in enumerate(texts):
+    tokens = [*vocabulary.encode(text), vocabulary.eos_id]
+    if (num := len(tokens)) > max_len:
+      if not truncate:
+        raise InputError(
+          f"{name} has {num} tokens, {limit} allows {max_len}: raise it,"
+          " shorten the text, or set truncate=True"
+        )
+      num_cut += 1
+      tokens = [*tokens[: max_len - 1], vocabulary.eos_id]
+    tokens = np.asarray(tokens, np.int32)
+    examples.append(Source(index, text, tokens, tuple(references)))
+  return Sources(examples, vocabulary, max_len, task, num_cut=num_cut)
 
 
 def of_texts(
@@ -233,30 +284,24 @@ def of_texts(
     raise InputError(
       f"texts is of type {type(texts).__name__}; wanted a text, or several"
     )
-  examples, num_cut = [], 0
+  texts = list(texts)
   for index, text in enumerate(texts):
-    if not isinstance(text, str):
-      raise InputError(
-        f"text {index} is of type {type(text).__name__}; wanted str"
-      )
     try:
       text.encode("utf-8")
+    except AttributeError as error:
+      kind = type(text).__name__
+      raise InputError(f"text {index} is of type {kind}; wanted str") from error
     except UnicodeEncodeError as error:
       raise InputError(
         f"text {index} has half a surrogate pair at {error.start}, which UTF-8"
         " cannot hold; decode its source as UTF-16 or remove it"
       ) from error
-    tokens, num = encode(text, vocabulary, max_len)
-    if num > max_len and not truncate:
-      raise InputError(
-        f"text {index} has {num} tokens, max_input_len allows {max_len}: raise"
-        " it, shorten the text, or set truncate=True"
-      )
-    num_cut += num > max_len
-    examples.append(Source(index, text, tokens))
-  if not examples:
+  if not texts:
     raise InputError("there are no texts; give one or more")
-  return Sources(examples, vocabulary, max_len, num_cut=num_cut)
+  named = [(f"text {index}", text, ()) for index, text in enumerate(texts)]
+  return _encoded(
+    named, vocabulary, max_len, truncate=truncate, limit="max_input_len"
+  )
 
 
 def identity(vocabulary) -> dict[str, str] | None:

@@ -12,15 +12,17 @@ import dataclasses
 
 import jax
 import numpy as np
+from tqdm import tqdm
 
 from speccascade.evaluation import efficiency, quality, timing
 from speccascade.evaluation.efficiency import Costs, Counts
-from speccascade.inference import batching, environment, records, results
-from speccascade.inference.agreement import Outputs, agreement
+from speccascade.inference import batching, records, results
+from speccascade.inference.agreement import agreement
+from speccascade.inference.environment import environment, holds_many_programs
 from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultRow
-from speccascade.inference.study import Study
+from speccascade.inference.study import Outputs, Study
 
 REFERENCE = "verifier"
 
@@ -36,15 +38,26 @@ def groups(points: Sequence[Point], size: int) -> Iterator[list[Point]]:
   """Yields groups of one sampling: they share a reference."""
   by_sampling = {}
   for point in points:
-    key = (point.temperature, point.top_k, point.top_p)
-    by_sampling.setdefault(key, []).append(point)
+    by_sampling.setdefault(point.sampling_key, []).append(point)
   for members in by_sampling.values():
     for start in range(0, len(members), size):
       yield members[start : start + size]
 
 
-def _compile(study: Study, points: Sequence[Point], tick: Tick | None):
-  """Runs each program of the points once, but those that were run before."""
+def _in_threads(study: Study, function: Callable, items: Sequence) -> dict:
+  """Returns what a function gives for each item, several at a time."""
+  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
+    return dict(zip(items, pool.map(function, items)))
+
+
+def _compile(study: Study, points: Sequence[Point], tick: Tick):
+  """Runs each program of the points once, but those that were run before.
+
+  Programs of other points are forgotten before they fill the process.
+  """
+  if holds_many_programs():
+    jax.clear_caches()
+    study.compiled.clear()
   todo = {}
   for point in points:
     todo |= study.programs(point)
@@ -53,11 +66,10 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick | None):
     batches, example = todo[key]
     jax.block_until_ready(batches.decode([example]))
     study.compiled.add(key)
-    if tick is not None:
-      tick(0)
+    tick(0)
 
-  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
-    list(pool.map(compile_, [key for key in todo if key not in study.compiled]))
+  missing = [key for key in todo if key not in study.compiled]
+  _in_threads(study, compile_, missing)
 
 
 def measure(
@@ -80,8 +92,6 @@ def measure(
       shows a bar where the study's run does. What it raises ends the run; a
       group that is not done leaves no row.
   """
-  from tqdm import tqdm
-
   missing = [p for p in points if study.settings(p) not in file]
   with tqdm(
     total=sum(map(study.num_decodes, missing)),
@@ -104,7 +114,7 @@ def time_points(
   points: Sequence[Point],
   *,
   on_result: Callable[[Point, int, object], object] = lambda *_: None,
-  tick: Tick | None = None,
+  tick: Tick = lambda num: None,
 ) -> dict[Point, timing.Latency]:
   """Times points of one sampling, and the verifier alone, in turns.
 
@@ -133,8 +143,8 @@ def time_points(
 
   seconds = timing.interleaved(
     {
-      point: lambda index, own=own: own.call(prepared[index])
-      for point, own in batches.items()
+      point: lambda index, call=of_point.call: call(prepared[index])
+      for point, of_point in batches.items()
     },
     range(len(prepared)),
     repeats=study.measuring.repeats,
@@ -142,7 +152,8 @@ def time_points(
     tick=tick,
   )
   return {
-    point: timing.latency(own, seconds[alone]) for point, own in seconds.items()
+    point: timing.latency(measured, seconds[alone])
+    for point, measured in seconds.items()
   }
 
 
@@ -164,33 +175,24 @@ def _measure_group(study, group, costs, tick) -> list[ResultRow]:
     study.alone[alone] = _decode(study, alone, first, ticked)
 
   def row(point: Point) -> ResultRow:
-    own = study.alone.get(point) or _decode(study, point, first, tick)
+    outputs = study.alone.get(point) or _decode(study, point, first, tick)
     same = None
     if compares:
-      same = agreement(
-        study.pair.verifier_lm,
-        study.examples,
-        own,
-        study.alone[alone],
-        length=study.lengths[-1],
-        max_decode_len=study.run.max_decode_len,
-      )
-    places = sorted(own.tokens)
+      same = agreement(study, outputs, study.alone[alone])
+    places = sorted(outputs.tokens)
     by_index = {example.index: example for example in study.examples}
     return result_row(
       study,
       point,
-      own.counts,
+      outputs.counts,
       [by_index[index] for _, index in places],
-      [records.text_of(study.vocabulary, own.tokens[at]) for at in places],
+      [records.text_of(study.vocabulary, outputs.tokens[at]) for at in places],
       latency=latencies.get(point),
       costs=costs,
       agreement=same,
     )
 
-  others = [point for point in group if point != alone]
-  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
-    rows = dict(zip(others, pool.map(row, others)))
+  rows = _in_threads(study, row, [point for point in group if point != alone])
   if alone in group:
     rows[alone] = row(alone)
   return [rows[point] for point in group]
@@ -216,24 +218,21 @@ def measure_costs(study: Study, points: Sequence[Point]) -> Costs | None:
 
 def _decode(study, point: Point, first, tick) -> Outputs:
   """Decodes all examples; the timed ones have been, in trial 0."""
-  batches = study.batches(point)
+  batches, num_timed = study.batches(point), len(study.timed)
   tokens, counts = {}, []
 
-  def collect(batch, trial, decoded):
+  def collect(examples, trial, decoded):
     lengths, emitted = np.asarray(decoded.lengths), np.asarray(decoded.tokens)
-    for row, example in enumerate(batch):
+    for row, example in enumerate(examples):
       tokens[trial, example.index] = emitted[row, : lengths[row]]
-    counts.extend(efficiency.row_counts(decoded)[: len(batch)])
-    tick(len(batch))
+    counts.extend(efficiency.row_counts(decoded)[: len(examples)])
 
+  for index, example in enumerate(study.timed):
+    collect([example], 0, first[point, index])
+  tick(num_timed)
   for trial in range(study.num_trials(point)):
-    todo = study.examples
-    if trial == 0:
-      todo = todo[len(study.timed) :]
-      for index, example in enumerate(study.timed):
-        collect([example], trial, first[point, index])
-    for batch in batching.by_length(todo, batches.run.batch_size):
-      collect(batch, trial, batches.decode(batch, trial))
+    if rest := study.examples[0 if trial else num_timed :]:
+      collect(rest, trial, batches.decode_all(rest, trial, tick))
   return Outputs(tokens, efficiency.total(counts))
 
 
@@ -274,7 +273,7 @@ def result_row(
     measured_speedup=latency and 1 / latency.relative_latency,
     agreement=agreement,
     num_truncated=study.sources.num_cut,
-    environment=environment.environment(timing.device_name()),
+    environment=environment(),
   )
 
 

@@ -153,7 +153,7 @@ class PairSpec:
       PairError: a checkpoint is missing, or the vocabularies differ.
     """
     of = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
-    drafters = ()
+    drafters, large = (), None
     if needs_drafter:
       paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
       if self.drafter is None:
@@ -167,13 +167,12 @@ class PairSpec:
         load_model("drafter", path, config, **of)
         for path, config in zip(paths, configs)
       )
-    large = None
     if needs_verifier:
-      checkpoint = self.verifier_checkpoint
-      large = load_model("verifier", checkpoint, self.verifier, **of)
+      path = self.verifier_checkpoint
+      large = load_model("verifier", path, self.verifier, **of)
     pair = ModelPair(drafters, large, dtypes(**of))
     check_models(pair)
-    check_vocabulary(pair, vocabulary.vocab_size, inputs.identity(vocabulary))
+    check_vocabulary(pair, vocabulary)
     return pair
 
 
@@ -208,7 +207,13 @@ def load_model(
   else:
     config = read.require_config()
   lm = T5LM.create(config, read.params, dtype, kernel_dtype=kernel_dtype)
-  return Model(lm, _name(read), read.path, read.vocabulary)
+  # Named for its run's folder, and its step.
+  path = pathlib.PurePosixPath(str(read.path).rstrip("/"))
+  name = path.name
+  if read.step is not None:
+    folder = path.parent if name.startswith("checkpoint_") else path
+    name = f"{folder.name}-{read.step}"
+  return Model(lm, name, read.path, read.vocabulary)
 
 
 def dtypes(dtype: str | None, kernel_dtype: str) -> str:
@@ -221,15 +226,6 @@ def dtypes(dtype: str | None, kernel_dtype: str) -> str:
   if kernel_dtype in (dtype, "float32"):
     return dtype
   return f"{dtype}, {kernel_dtype} kernels"
-
-
-def _name(read) -> str:
-  """A checkpoint's name: its run directory and step."""
-  path = pathlib.PurePosixPath(str(read.path).rstrip("/"))
-  if read.step is None:
-    return path.name
-  is_step = path.name.startswith("checkpoint_")
-  return f"{path.parent.name if is_step else path.name}-{read.step}"
 
 
 def _listed(value) -> list:
@@ -260,23 +256,22 @@ def check_models(pair: ModelPair):
       )
 
 
-def check_vocabulary(
-  pair: ModelPair, vocab_size: int, identity: Mapping[str, str] | None
-):
+def check_vocabulary(pair: ModelPair, vocabulary):
   """Checks that the vocabulary in use is the one the models were trained with.
 
   Args:
     pair: the models.
-    vocab_size: ids that the vocabulary can produce.
-    identity: {"path", "sha256"} of its file, or None where unknown.
+    vocabulary: with `vocab_size`, the ids that it can produce, and perhaps an
+      `identity` and `path`; see `inputs.identity`.
 
   Raises:
     PairError: an id has no row, or a model was trained with another file.
   """
+  identity = inputs.identity(vocabulary)
   for model in pair.models:
-    if vocab_size > model.lm.vocab_size:
+    if vocabulary.vocab_size > model.lm.vocab_size:
       raise PairError(
-        f"VOCABULARY has {vocab_size} ids, {model.name} only"
+        f"VOCABULARY has {vocabulary.vocab_size} ids, {model.name} only"
         f" {model.lm.vocab_size} rows; give the vocabulary that the model was"
         " trained with"
       )

@@ -3,6 +3,9 @@
 import dataclasses
 import functools
 
+import jax
+
+from speccascade import fields
 from speccascade.decoding import decoders, methods
 from speccascade.decoding.decoders import Decoder, DraftLength
 from speccascade.decoding.methods import Method
@@ -11,9 +14,9 @@ from speccascade.decoding.verification import VERIFY
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.results import Settings
-from speccascade.inference.settings import at_least
 
 BONUS = ("target", "verifier")
+_OF_BLOCKS = ("gamma", "bonus", "verification", "draft_length")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,15 +51,10 @@ class Point:
   def __post_init__(self):
     if self.alpha is None:
       object.__setattr__(self, "alpha", self.spec.default_alpha)
-    if isinstance(self.draft_length, list):  # which cannot be a key
-      object.__setattr__(self, "draft_length", tuple(self.draft_length))
-    at_least(1, gamma=self.gamma)
-    for name, known in (("bonus", BONUS), ("verification", tuple(VERIFY))):
-      value = getattr(self, name)
-      if value not in known:
-        raise ValueError(
-          f"{name} is {value!r}; wanted one of {', '.join(known)}"
-        )
+    fields.freeze(self)  # a list cannot be a key
+    fields.at_least(1, gamma=self.gamma)
+    fields.one_of(BONUS, bonus=self.bonus)
+    fields.one_of(VERIFY, verification=self.verification)
     _ = self.policy  # which checks itself, as `sampling` does
     if self.spec.greedy_only and not self.sampling.greedy:
       raise ValueError(
@@ -73,30 +71,30 @@ class Point:
     return Sampling.create(self.temperature, self.top_k, self.top_p)
 
   @property
+  def sampling_key(self) -> tuple:
+    """What is equal where points are sampled alike."""
+    leaves, static = jax.tree.flatten(self.sampling)
+    return (static, *map(float, leaves))
+
+  @property
   def policy(self) -> DraftLength:
     if isinstance(self.draft_length, str):
       return DraftLength(self.draft_length)
     return DraftLength(*self.draft_length)
 
-  def decoder(
-    self,
-    *,
-    max_decode_len: int,
-    eos_id: int,
-    trace: bool = False,
-    shared: bool = False,
-  ) -> Decoder:
-    """Returns the decoder; arguments as fields of `Decoder`."""
+  def decoder(self, **run) -> Decoder:
+    """Returns the decoder.
+
+    Args:
+      **run: the fields of `Decoder` that are not the point's own.
+    """
     return decoders.decoder(
       self.method,
       gamma=self.gamma,
-      max_decode_len=max_decode_len,
-      eos_id=eos_id,
       bonus=self.bonus,
       verification=self.verification,
       draft_length=self.policy,
-      trace=trace,
-      shared=shared,
+      **run,
     )
 
   def settings(self, **run) -> Settings:
@@ -105,20 +103,21 @@ class Point:
     Args:
       **run: the fields of `Settings` that are not the point's own.
     """
-    spec, has_blocks = self.spec, self.spec.has_blocks
-    return Settings(
-      method=self.method,
-      alpha=self.alpha if spec.uses_alpha else None,
-      gamma=self.gamma if has_blocks else None,
-      temperature=0.0 if self.sampling.greedy else self.temperature,
-      top_k=self.top_k or None,
-      top_p=None if self.top_p == 1 else self.top_p,
-      bonus=self.bonus if has_blocks else None,
-      verification=self.verification if has_blocks else None,
-      draft_length=self.policy.policy if has_blocks else None,
-      draft_threshold=self.policy.threshold,
-      **run,
-    )
+    values = {
+      **vars(self),
+      "temperature": 0.0 if self.sampling.greedy else self.temperature,
+      "top_k": self.top_k or None,
+      "top_p": None if self.top_p == 1 else self.top_p,
+      "draft_length": self.policy.policy,
+      "draft_threshold": self.policy.threshold,
+    }
+    if not self.spec.uses_alpha:
+      values["alpha"] = None
+    if not self.spec.has_blocks:
+      values |= dict.fromkeys(_OF_BLOCKS)
+    names = {field.name for field in dataclasses.fields(Settings)}
+    known = {name: value for name, value in values.items() if name in names}
+    return Settings(**known, **run)
 
   @property
   def verify_width(self) -> int:
@@ -140,11 +139,10 @@ class Point:
     """Returns the factor that counts and costs predict; None if they cannot."""
     if not self.is_predictable:
       return None
-    target = self.spec.target
     folds = (
       self.spec.has_blocks
       and self.policy.policy == "fixed"
-      and (not target.uses_q or self.bonus == "verifier")
+      and (not self.spec.target.uses_q or self.bonus == "verifier")
     )
     return efficiency.predicted_speedup(
       counts, costs, width=self.verify_width, folds=folds

@@ -4,6 +4,7 @@ T5X's shape: "inputs", "prediction" and, where they are known, "targets"; all
 else is under "aux".
 """
 
+import dataclasses
 import json
 import math
 
@@ -56,29 +57,27 @@ def records(
       "index": example.index,
       "trial": trial,
       "tokens": emitted.tolist(),
-      "counts": counts[row].to_dict(),
+      "counts": dataclasses.asdict(counts[row]),
     }
     if trace is not None:
-      aux["trace"] = _trace(trace, row, int(lengths[row]), vocabulary, emitted)
+      cut = {
+        name: column[row, : len(emitted)] for name, column in trace.items()
+      }
+      told = {name: _plain(column) for name, column in cut.items()}
+      # One entry for each token.
+      told["source"] = [SOURCES[source] for source in cut["source"]]
+      told["piece"] = [piece(vocabulary, token) for token in emitted]
+      for top in ("q_top", "p_top"):
+        told[f"{top}_piece"] = [
+          [piece(vocabulary, token) for token in tokens] for tokens in cut[top]
+        ]
+      aux["trace"] = told
     record = {"inputs": example.text}
     if example.references:
       record["targets"] = list(example.references)
     record["prediction"] = text_of(vocabulary, emitted)
     written.append({**record, "aux": aux})
   return written
-
-
-def _trace(trace, row, length, vocabulary, emitted) -> dict:
-  """The trace of one row, a list with an entry for each token."""
-  values = {name: _plain(array[row, :length]) for name, array in trace.items()}
-  values["source"] = [SOURCES[source] for source in values["source"]]
-  values["piece"] = [piece(vocabulary, token) for token in emitted]
-  for side in ("q", "p"):
-    values[f"{side}_top_piece"] = [
-      [piece(vocabulary, token) for token in top]
-      for top in trace[f"{side}_top"][row, :length]
-    ]
-  return values
 
 
 def _plain(array):

@@ -6,12 +6,12 @@ torn line is dropped when the file is opened again.
 """
 
 import dataclasses
-import gzip
 import hashlib
 import json
 import os
 import pathlib
 
+from speccascade import files
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 
@@ -19,6 +19,7 @@ SCHEMA = 1
 FILE_NAME = "rows.jsonl"
 METRICS = "metrics.json"  # the row of a decode
 PREDICTIONS = "predictions.jsonl"  # and its records
+_PARTS = {"counts": Counts, "latency": Latency, "costs": Costs}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +74,15 @@ class Settings:
     text = json.dumps(dataclasses.asdict(self), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+  @property
+  def words(self) -> list[str]:
+    """The settings that matter most, as "alpha 0.3"."""
+    return [
+      f"{name} {value:g}"
+      for name in ("alpha", "gamma", "temperature")
+      if (value := getattr(self, name)) is not None
+    ]
+
 
 @dataclasses.dataclass(frozen=True)
 class ResultRow:
@@ -114,16 +124,8 @@ class ResultRow:
 
   def to_json(self) -> str:
     """Returns one line without its end."""
-    values = {
-      field.name: getattr(self, field.name)
-      for field in dataclasses.fields(self)
-    }
-    values["settings"] = dataclasses.asdict(self.settings)
-    for name in ("counts", "latency", "costs"):
-      if values[name] is not None:
-        values[name] = values[name].to_dict()
     return json.dumps(
-      {"schema": SCHEMA, "key": self.key, **values},
+      {"schema": SCHEMA, "key": self.key, **dataclasses.asdict(self)},
       ensure_ascii=False,
       allow_nan=False,
     )
@@ -142,13 +144,8 @@ class ResultRow:
     values.pop("key")
     try:
       values["settings"] = Settings(**values["settings"])
-      for name, kind in (
-        ("counts", Counts),
-        ("latency", Latency),
-        ("costs", Costs),
-      ):
-        if values[name] is not None:
-          values[name] = kind.from_dict(values[name])
+      for name, kind in _PARTS.items():
+        values[name] = values[name] and kind(**values[name])
       return cls(**values)
     except (KeyError, TypeError) as error:
       raise ValueError(f"not a result row: {error}") from error
@@ -167,7 +164,10 @@ class ResultFile:
     self.path = pathlib.Path(path)
     self.rows: list[ResultRow] = []
     if self.path.exists():
-      _drop_torn_line(self.path)
+      # What stands after the last line end is torn.
+      content = self.path.read_bytes()
+      if (whole := content.rfind(b"\n") + 1) < len(content):
+        os.truncate(self.path, whole)
       self.rows = read_rows(self.path)
     self._keys = {row.key for row in self.rows}
     if len(self._keys) != len(self.rows):
@@ -188,34 +188,18 @@ class ResultFile:
       raise ValueError(f"{self.path} has the point {row.key} already")
     self.path.parent.mkdir(parents=True, exist_ok=True)
     data = (row.to_json() + "\n").encode()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    file = os.open(self.path, flags, 0o644)
-    try:
-      while data:
-        data = data[os.write(file, data) :]
-      os.fsync(file)
-    finally:
-      os.close(file)
+    with self.path.open("ab") as file:
+      file.write(data)
+      file.flush()
+      os.fsync(file.fileno())
     self.rows.append(row)
     self._keys.add(row.key)
 
 
-def find(folder: str | os.PathLike, name: str) -> pathlib.Path | None:
-  """Returns the path of a file, plain or NAME.gz; None if neither is there."""
-  for path in (pathlib.Path(folder, name), pathlib.Path(folder, f"{name}.gz")):
-    if path.is_file():
-      return path
-  return None
-
-
 def read_lines(path: str | os.PathLike) -> list[bytes]:
   """Returns the lines of a file, plain or .gz; a torn last one is left out."""
-  return _read(path).split(b"\n")[:-1]
-
-
-def _read(path: str | os.PathLike) -> bytes:
-  data = pathlib.Path(path).read_bytes()
-  return gzip.decompress(data) if os.fspath(path).endswith(".gz") else data
+  with files.opened(path) as file:
+    return file.read().split(b"\n")[:-1]
 
 
 def read_rows(path: str | os.PathLike) -> list[ResultRow]:
@@ -243,17 +227,7 @@ def read_row(path: str | os.PathLike) -> ResultRow:
     ValueError: it is none.
   """
   try:
-    return ResultRow.from_json(_read(path).decode())
+    with files.opened(path) as file:
+      return ResultRow.from_json(file.read().decode())
   except ValueError as error:
     raise ValueError(f"{path}: {error}") from error
-
-
-def _drop_torn_line(path: pathlib.Path):
-  """Cuts what stands after the last line end."""
-  data = path.read_bytes()
-  whole = data.rfind(b"\n") + 1
-  if whole < len(data):
-    with path.open("r+b") as file:
-      file.truncate(whole)
-      file.flush()
-      os.fsync(file.fileno())

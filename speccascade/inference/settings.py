@@ -2,39 +2,11 @@
 
 from collections.abc import Sequence
 import dataclasses
-import numbers
 import os
 import pathlib
 
 from speccascade.evaluation import quality
-
-
-def at_least(least: int, **values):
-  """Raises ValueError where a setting is no whole number, or below `least`.
-
-  Args:
-    least: the smallest that is right.
-    **values: by the name that the message gives them.
-  """
-  for name, value in values.items():
-    is_whole = isinstance(value, numbers.Integral)
-    if not is_whole or isinstance(value, bool) or value < least:
-      kind = "" if is_whole else "a whole number, "
-      raise ValueError(f"{name} is {value!r}; wanted {kind}{least} or more")
-
-
-def names_of(look_up, **values):
-  """Raises ValueError where a list of names is none, or has an unknown one.
-
-  Args:
-    look_up: raises ValueError on an unknown name.
-    **values: lists or None, by the name that the message gives them.
-  """
-  for label, names in values.items():
-    if isinstance(names, str):
-      raise ValueError(f"{label} is {names!r}; wanted a list, as [{names!r}]")
-    for name in names or ():
-      look_up(name)
+from speccascade.fields import at_least, names_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,13 +37,9 @@ class Run:
   progress: bool = True
 
   def __post_init__(self):
-    at_least(
-      1,
-      MAX_DECODE_LEN=self.max_decode_len,
-      BATCH_SIZE=self.batch_size,
-      NUM_LENGTHS=1 if self.num_lengths is None else self.num_lengths,
-      TRIALS=self.trials,
-    )
+    at_least(1, MAX_DECODE_LEN=self.max_decode_len, TRIALS=self.trials)
+    at_least(1, BATCH_SIZE=self.batch_size)
+    at_least(1, or_none=True, NUM_LENGTHS=self.num_lengths)
 
   @property
   def folder(self) -> pathlib.Path:

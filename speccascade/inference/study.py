@@ -6,14 +6,23 @@ import functools
 import os
 
 import jax
+import numpy as np
 
+from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import batching, results
-from speccascade.inference.agreement import Outputs
 from speccascade.inference.batching import Batches
 from speccascade.inference.inputs import Source, Sources, longest
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
+
+
+@dataclasses.dataclass(frozen=True)
+class Outputs:
+  """What a point wrote: tokens by (trial, index), and its counts."""
+
+  tokens: dict[tuple[int, int], np.ndarray]
+  counts: Counts
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -25,12 +34,21 @@ class Study:
     sources: what is decoded; the first of them are timed.
     run: how it is decoded.
     measuring: what is measured.
+    compiled: the programs that were run once.
+    alone: what the verifier alone wrote, by sampling, where it was decoded.
   """
 
   pair: ModelPair
   sources: Sources
   run: Run
   measuring: Measuring = Measuring()
+  compiled: set = dataclasses.field(default_factory=set, init=False)
+  alone: dict[Point, Outputs] = dataclasses.field(
+    default_factory=dict, init=False
+  )
+  _batches: dict[tuple, Batches] = dataclasses.field(
+    default_factory=dict, init=False
+  )
 
   @property
   def examples(self) -> Sequence[Source]:
@@ -43,8 +61,8 @@ class Study:
   @property
   def metrics(self) -> Sequence[str]:
     """Names in `quality.METRICS` that texts are scored by."""
-    own = self.measuring.metrics
-    return self.sources.metrics if own is None else own
+    asked = self.measuring.metrics
+    return self.sources.metrics if asked is None else asked
 
   @functools.cached_property
   def _buckets(self) -> list[int]:
@@ -104,9 +122,6 @@ class Study:
       timed: whether under the clock.
       shared: whether methods share programs, where branching costs nothing.
     """
-    key = (point, timed, shared)
-    if key in self._batches:
-      return self._batches[key]
     run, lengths = self.run, self.lengths
     if timed or self._is_single:
       run = dataclasses.replace(run, batch_size=1)
@@ -119,11 +134,7 @@ class Study:
       lengths=lengths,
       shared=shared and jax.default_backend() == "cpu",
     )
-    return self._batches.setdefault(key, batches)
-
-  @functools.cached_property
-  def _batches(self) -> dict[tuple, Batches]:
-    return {}
+    return self._batches.setdefault((point, timed, shared), batches)
 
   @property
   def num_threads(self) -> int:
@@ -135,36 +146,17 @@ class Study:
     timed = len(self.timed) * self.measuring.repeats
     return timed + len(self.examples) * self.num_trials(point)
 
-  @functools.cached_property
-  def compiled(self) -> set:
-    """The programs that were run once."""
-    return set()
-
-  @functools.cached_property
-  def alone(self) -> dict[Point, Outputs]:
-    """What the verifier alone wrote, by sampling, where it was decoded."""
-    return {}
-
-  @functools.cached_property
-  def _shapes(self) -> list[tuple[bool, int, Source]]:
-    """(Timed?, length, an example) of each shape that a method runs."""
-    shapes = {}
-    for example in self.timed:
-      shapes.setdefault((True, self.timed_length), example)
-    for example in self.examples:
-      lengths = [self.timed_length] if self._is_single else self.lengths
-      length = batching.bucket_of(len(example.tokens), lengths)
-      shapes.setdefault((self._is_single, length), example)
-    return [(*shape, example) for shape, example in shapes.items()]
-
   def programs(self, point: Point) -> dict[tuple, tuple]:
     """Returns {what tells a compiled program: (Batches, an example)}."""
-    programs = {}
-    for timed, length, example in self._shapes:
+    shapes = {(True, self.timed_length): self.timed[0]} if self.timed else {}
+    lengths = [self.timed_length] if self._is_single else self.lengths
+    for example in self.examples:
+      length = batching.bucket_of(len(example.tokens), lengths)
+      shapes.setdefault((self._is_single, length), example)
+    programs, sampling = {}, point.sampling
+    for (timed, length), example in shapes.items():
       batches = self.batches(point, timed=timed)
-      sampling = point.sampling
       program, _ = batches.decoder.program(sampling.greedy)
-      static = (sampling.greedy, sampling.top_k, sampling.top_p is None)
-      size = batches.run.batch_size
+      static, size = jax.tree.structure(sampling), batches.run.batch_size
       programs[program, static, size, length] = (batches, example)
     return programs

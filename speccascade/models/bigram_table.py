@@ -1,4 +1,4 @@
-"""Greedy bigram tables: the likeliest token behind each, for Max-Gram.
+"""Greedy bigram tables: the likeliest token after each, for Max-Gram.
 
 Besides our own n-gram files this reads the form that Chen et al. publish: a
 JSON list, plain or gzipped, whose index is a token and whose value the
@@ -47,7 +47,7 @@ def read(path: str | os.PathLike) -> np.ndarray:
   if not is_list or not all(type(value) is int for value in table):
     raise ValueError(
       f"{path} is no list of token ids; wanted entry t to be the id of the"
-      " likeliest token behind t"
+      " likeliest token after t"
     )
   low, high = min(table), max(table)
   if low < 0 or high >= 2**31:

@@ -17,7 +17,7 @@ Array = jax.Array
 @struct.dataclass
 class MarkovState:
   """Attributes:
-  tokens: [B, L] int32, what was fed; slots behind `length` mean nothing.
+  tokens: [B, L] int32, what was fed; slots past `length` mean nothing.
   length: [B] int32.
   source: [B] int32, the first source token, which may choose a table.
   """
@@ -30,7 +30,7 @@ class MarkovState:
 class FiniteContext:
   """The door of a model that looks at the last `order` tokens alone.
 
-  A subclass has `order` and `look_up(source, context)`, the logits behind the
+  A subclass has `order` and `look_up(source, context)`, the logits after the
   last tokens, oldest first. Before the first token the context is 0.
   """
 

@@ -96,7 +96,7 @@ class NgramLM(FiniteContext):
     return number, found
 
   def greedy_bigrams(self) -> np.ndarray:
-    """Returns [V] int32, the likeliest token behind each; 0 where unknown.
+    """Returns [V] int32, the likeliest token after each; 0 where unknown.
 
     This is what Max-Gram fills its proposals with.
     """

@@ -20,7 +20,7 @@ class T5State:
   """What a T5 remembers of each row. Every leaf has axis 0 = B.
 
   Attributes:
-    length: [B] int32, decoder tokens fed so far; slots behind it mean nothing.
+    length: [B] int32, decoder tokens fed so far; slots past it mean nothing.
     caches: (keys [B, H, D, L], values [B, H, L, D]) of each decoder layer, in
       the activations' dtype; L is the capacity.
     sources: (keys [B, H, D, S], values [B, H, S, D]) of the source, for each
@@ -51,23 +51,23 @@ def check_params(config: T5Config, params: dict) -> None:
     ValueError: an array is missing, is not known, or has another shape.
   """
   wanted = param_shapes(config)
-  given = {
+  shapes = {
     name: tuple(leaf.shape)
     for name, leaf in traverse_util.flatten_dict(params, sep="/").items()
   }
   wrong = [
-    f"{name} has shape {given[name]}, the architecture wants {shape}"
+    f"{name} has shape {shapes[name]}, the architecture wants {shape}"
     for name, shape in wanted.items()
-    if name in given and given[name] != shape
+    if name in shapes and shapes[name] != shape
   ]
   wrong += [
     f"{name} {shape} is missing"
     for name, shape in wanted.items()
-    if name not in given
+    if name not in shapes
   ]
   wrong += [
     f"{name} {shape} has no place in the architecture"
-    for name, shape in given.items()
+    for name, shape in shapes.items()
     if name not in wanted
   ]
   if wrong:

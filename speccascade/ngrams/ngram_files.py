@@ -8,42 +8,27 @@ import pathlib
 import numpy as np
 from tqdm import tqdm
 
-from speccascade.inference.inputs import check_one_source
-from speccascade.inference.settings import at_least
+from speccascade.inference.inputs import TextSource
 from speccascade.models.ngram_lm import NgramLM
 from speccascade.training import ngram_counts
 
 FEATURES = ("inputs", "targets")
 
 
-@dataclasses.dataclass(frozen=True)
-class Text:
-  """What is counted, a task's split or a file; checked when made.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Text(TextSource):
+  """What is counted; checked when made.
 
   Attributes:
-    vocabulary: path of a SentencePiece model; None takes the task's own.
-    mixture_or_task_name: a registered seqio task; or else `input_file`.
-    split: of the task.
-    input_file: one text a line, or `.jsonl` with "inputs" and "targets"; either
-      may end in `.gz`.
-    num_examples: the first of them; None takes all.
     features: "inputs", "targets" or both, each counted as a text of its own; a
       file of lines has one text a line, whatever stands here.
-    use_cached: read the task's cached examples.
   """
 
-  vocabulary: str | None = None
-  mixture_or_task_name: str | None = None
   split: str = "train"
-  input_file: str | os.PathLike | None = None
-  num_examples: int | None = None
   features: Sequence[str] = ("targets",)
-  use_cached: bool = False
 
   def __post_init__(self):
-    check_one_source(self.mixture_or_task_name, self.input_file)
-    if self.num_examples is not None:
-      at_least(1, NUM_EXAMPLES=self.num_examples)
+    super().__post_init__()
     if not self.features or not set(self.features) <= set(FEATURES):
       raise ValueError(
         f"FEATURES is {list(self.features)}; wanted 'inputs', 'targets' or both"
@@ -51,36 +36,25 @@ class Text:
 
   def read(self, progress: bool) -> tuple[list, object]:
     """Returns the texts, token ids each, and their vocabulary."""
-    from speccascade.data import vocabularies
-
-    own = vocabularies.load(self.vocabulary) if self.vocabulary else None
+    vocabulary = self.loaded_vocabulary()
     if not self.input_file:
-      return self._of_task(own, progress)
-    if own is None:
-      raise ValueError("INPUT_FILE needs a VOCABULARY; a file brings none")
-    return [own.encode(line) for line in self._lines()], own
+      from speccascade.data import reading, tasks
 
-  def _of_task(self, vocabulary, progress: bool):
-    from speccascade.data import reading, tasks
-
-    task = tasks.get(self.mixture_or_task_name, vocabulary)
-    arrays = reading.from_task(
-      task,
-      self.split,
-      num=self.num_examples,
-      use_cached=self.use_cached,
-      progress=progress,
-    )
-    texts = [arrays.get(name, i) for name in self.features for i in arrays.rows]
-    return texts, task.output_features["targets"].vocabulary
-
-  def _lines(self) -> list[str]:
-    from speccascade.data import text_files
-
-    if not os.fspath(self.input_file).endswith(text_files.JSONL):
-      return text_files.read_lines(self.input_file)[: self.num_examples]
-    examples = text_files.read_jsonl(self.input_file)[: self.num_examples]
-    return [example[name] for name in self.features for example in examples]
+      task = tasks.get(self.mixture_or_task_name, vocabulary)
+      options = {"num": self.num_examples, "use_cached": self.use_cached}
+      arrays = reading.from_task(task, self.split, progress=progress, **options)
+      texts = [
+        arrays.get(name, i) for name in self.features for i in arrays.rows
+      ]
+      return texts, task.output_features["targets"].vocabulary
+    examples = self.texts(needs_targets=True)
+    columns = {"inputs": [example.inputs for example in examples]}
+    names = ("inputs",)
+    if examples[0].references:
+      columns["targets"] = [example.references[0] for example in examples]
+      names = self.features
+    lines = [text for name in names for text in columns[name]]
+    return [vocabulary.encode(line) for line in lines], vocabulary
 
 
 def build(

@@ -1,1 +1,1 @@
-"""A small pair trained on the built-in task, and every method measured."""
+"""A small pair trained on the built-in task, and a dozen methods measured."""

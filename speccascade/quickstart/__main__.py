@@ -1,4 +1,4 @@
-"""Trains a small pair on the built-in task and compares every method with it.
+"""Trains a small pair on the built-in task and compares methods with it.
 
   bash launch/quickstart.sh            makes .venv, installs, runs this
   python -m speccascade.quickstart     runs it
@@ -23,19 +23,26 @@ def main(argv: list[str] | None = None) -> int:
   )
   parser.add_argument(
     "--output_dir",
+    dest="folder",
     type=pathlib.Path,
     default=pathlib.Path("out/quickstart"),
     help="where checkpoints, rows, table and figure go (%(default)s)",
   )
   parser.add_argument(
     "--fast",
+    dest="is_fast",
     action="store_true",
     help="seconds: tiny models that learn nothing, to see that all works",
+  )
+  parser.add_argument(
+    "--all_methods",
+    action="store_true",
+    help="every method of one drafter, not a dozen: several times as long",
   )
   args = parser.parse_args(argv)
   cli.compilation_cache()
   try:
-    return run(args.output_dir, is_fast=args.fast)
+    return run(**vars(args))
   except (ValueError, OSError) as error:
     print(f"error: {gin_setup.explain(error)}", file=sys.stderr)
     return 1
@@ -44,11 +51,11 @@ def main(argv: list[str] | None = None) -> int:
     return 130
 
 
-def run(folder: pathlib.Path, *, is_fast: bool = False) -> int:
+def run(folder: pathlib.Path, **how) -> int:
   """Trains, measures, prints and writes the report; returns the exit code."""
   from speccascade.quickstart import quickstart, quickstart_report
 
-  outcome = quickstart.run(folder, is_fast=is_fast)
+  outcome = quickstart.run(folder, **how)
   if outcome.stop:
     print(f"stopped by {outcome.stop.name}; run again to go on")
     return outcome.stop.exit_code

@@ -1,4 +1,4 @@
-"""Trains a small pair on the built-in task and measures every method with it.
+"""Trains a small pair on the built-in task and measures methods with it.
 
 By the commands that the README shows: train, twice, and a sweep, each with its
 gin file in configs/quickstart. What is done already is found in the output
@@ -88,12 +88,13 @@ def train_pair(folder: pathlib.Path, changes: Mapping | None = None):
 
 
 def run(
-  folder: pathlib.Path, *, is_fast: bool = False, progress: bool = True
+  folder: pathlib.Path, *, all_methods=False, is_fast=False, progress=True
 ) -> sweep.SweepOutcome:
   """Trains, decodes and measures.
 
   Args:
     folder: where everything is kept.
+    all_methods: all that one drafter allows, not those of the table's config.
     is_fast: whether models may learn nothing.
     progress: show a bar of what is measured.
   """
@@ -104,6 +105,7 @@ def run(
     "OUTPUT_DIR": str(folder),
     "settings.Run.progress": progress,
     **(FAST_TABLE if is_fast else {}),
+    **({"METHODS": None} if all_methods else {}),
   }
   gin_setup.parse([f"{CONFIGS}/table.gin"], _bindings(macros))
   return cli.configured(sweep.sweep)(on_start=cli.save_config)

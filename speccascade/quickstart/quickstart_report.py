@@ -1,11 +1,19 @@
 """What the quick start prints and writes: a function of its rows."""
 
+import collections
 from collections.abc import Sequence
 import pathlib
+
+import numpy as np
 
 from speccascade import files
 from speccascade.inference.results import ResultRow
 from speccascade.report import figures, tables
+from speccascade.report.groups import PointGroup, studies
+from speccascade.report.measured import REFERENCE, SMALL, Measured
+from speccascade.report.summaries import is_fast
+
+FASTER, SLOWER, UNSURE = "faster than", "slower than", "not told apart from"
 
 
 def text(rows: Sequence[ResultRow]) -> str:
@@ -34,59 +42,65 @@ def write(folder: pathlib.Path, rows: Sequence[ResultRow]):
 
 
 def findings(rows: Sequence[ResultRow]) -> list[str]:
-  """Returns what the rows show, a sentence each."""
-  by_point = {
-    (row.settings.method, row.settings.temperature): row for row in rows
-  }
-  small, large, sampled = (
-    by_point[point].quality["bleu"]["value"]
-    for point in (("drafter", 0.0), ("verifier", 0.0), ("verifier", 1.0))
-  )
-  lines = [
-    f"greedy, the small model has {small:.1f} BLEU and the large one"
-    f" {large:.1f}; sampled at T = 1 the large one has {sampled:.1f}"
+  """Returns what the rows show, in five sentences.
+
+  Faster or slower than the large model alone are only those whose 95% interval
+  leaves its time out.
+  """
+  (study,) = studies(rows, "bleu")
+  scores = [
+    f"{panel.first(SMALL).quality.value:.1f} and"
+    f" {panel.large.quality.value:.1f} BLEU"
+    for panel in study.panels
   ]
-  for temperature, name in ((0.0, "greedy"), (1.0, "T = 1")):
-    if row := by_point.get(("spec_decode", temperature)):
-      lines.append(_speed(row, name))
-  row = by_point.get(("spec_decode", 0.0))
-  if row and row.agreement:
-    same = row.agreement
-    lines.append(
-      f"greedy, spec_decode wrote the large model's tokens in"
-      f" {same['identical']} of {same['num_examples']} sentences"
-      f" ({same['near_ties']} others part at a tie within 1e-4)"
-    )
-  # Those with blocks that are surely slower than the large model alone.
-  return lines + [
-    _loses(row)
-    for row in rows
-    if row.settings.gamma is not None and row.latency.relative_low > 1
+  greedy, sampled = (panel.first("spec_decode") for panel in study.panels)
+  same = greedy.rows[0].agreement
+  large = study.panels[-1].large.quality.value
+  as_good = [
+    point
+    for point in study.panels[-1].points
+    if is_fast(point.method)
+    and point.method != REFERENCE
+    and (point.has_large_law or point.quality.value >= large)
+  ]
+  best = min(as_good, key=lambda point: point.latency.value)
+  return [
+    f"the small and the large model: {scores[0]} greedy, {scores[1]} at T = 1",
+    f"greedy, spec_decode is {_speed(greedy)}; it wrote that model's tokens in"
+    f" {same['identical']} of {same['num_examples']} sentences"
+    f" ({same['near_ties']} others part at a tie within 1e-4)",
+    f"at T = 1, spec_decode is {_speed(sampled)}",
+    "at T = 1, the fastest method as good as the large model (by BLEU or by its"
+    f" law) is {best.method}, with {best.quality.value:.1f} BLEU:"
+    f" {_speed(best)}",
+    _blocks(study),
   ]
 
 
-def _speed(row: ResultRow, name: str) -> str:
-  low, high = 1 / row.latency.relative_high, 1 / row.latency.relative_low
-  text = (
-    f"{name}, spec_decode is {row.measured_speedup:.2f}x as fast as the large"
-    f" model [{low:.2f}, {high:.2f}]"
-  )
-  if row.predicted_speedup is not None:
-    text += f", {row.predicted_speedup:.2f} predicted for the decoder alone"
-  return text
+def _verdict(point: Measured) -> str:
+  """Says how its time compares with the large model's, by its interval."""
+  latency = point.latency
+  if not latency.has_interval or latency.low <= 1 <= latency.high:
+    return UNSURE
+  return FASTER if latency.high < 1 else SLOWER
 
 
-def _loses(row: ResultRow) -> str:
-  """Says that speculation loses, and why."""
-  settings, costs = row.settings, row.costs
-  text = (
-    f"{settings.method} at T = {settings.temperature:g} loses:"
-    f" {row.latency.relative_latency:.2f} of the large model's time;"
-    f" {row.efficiency['acceptance_rate']:.2f} of the drafts examined were"
-    " accepted"
+def _speed(point: Measured) -> str:
+  speedup = tables.SPEEDUP.text(point.rows[0])
+  return f"{_verdict(point)} the large model, {speedup} times its speed"
+
+
+def _blocks(study: PointGroup) -> str:
+  """Counts points with blocks by their speed; says what decides it."""
+  points = [p for p in study.points if p.settings.gamma is not None]
+  count = collections.Counter(map(_verdict, points))
+  tokens = [point.efficiency["mean_acceptance_length"] for point in points]
+  widths = [(p.rows[0].costs.v, p.settings.gamma + 1) for p in points]
+  v = np.median([v[width] for v, width in widths if width in v])
+  return (
+    f"of {len(points)} points with blocks {count[FASTER]} are faster than the"
+    f" large model by the clock, {count[SLOWER]} slower, {count[UNSURE]} not"
+    f" told apart: a block writes {np.median(tokens):.1f} tokens and costs"
+    f" v = {v:.2f} of that model's steps, gamma drafter steps of c ="
+    f" {study.cost_ratio:.2f} (medians) and the loop around them"
   )
-  if costs is not None:
-    text += f", a drafter step costs {costs.c:.2f} of a verifier step"
-    if v := costs.v.get(settings.gamma + 1):
-      text += f" and a verifier block {v:.2f}"
-  return text

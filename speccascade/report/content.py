@@ -7,14 +7,13 @@ from speccascade.inference.results import ResultRow
 from speccascade.report import (
   figures,
   findings,
-  gaps,
   point_tables,
   slowdowns,
-  speedups,
+  summaries,
 )
-from speccascade.report.clocks import MEASURED, Clock, modelled
 from speccascade.report.drawing import Plot
-from speccascade.report.panels import PairStudy, studies
+from speccascade.report.groups import PointGroup, studies
+from speccascade.report.measured import MEASURED, Clock, modelled
 from speccascade.report.tables import Table
 
 _GAMMA = 5  # the papers'
@@ -26,7 +25,6 @@ class Section:
 
   Attributes:
     study: what it is of.
-    metric: of figures and summaries.
     prefix: of its files; empty where there is one study.
     clocks: the measured one, and the modelled one where c is known.
     findings: a temperature each.
@@ -35,8 +33,7 @@ class Section:
     tables: in order; the last two are long.
   """
 
-  study: PairStudy
-  metric: str
+  study: PointGroup
   prefix: str
   clocks: tuple[Clock, ...]
   findings: Sequence[findings.Finding]
@@ -47,20 +44,19 @@ class Section:
   @property
   def about(self) -> str:
     """A line on what was measured, where, with which versions."""
-    settings, points = self.study.settings, self.study.points
-    said = [f"{settings.num_examples} examples"]
-    timed = [row.latency for point in points for row in point.rows]
-    num_timed = max((t.num_examples for t in timed if t), default=0)
-    if num_timed:
-      said.append(f"{num_timed} of them timed at batch 1")
-    num_seeds = max(len(point.rows) for point in points)
-    if num_seeds > 1:
-      said.append(f"up to {num_seeds} seeds, averaged")
-    said.append(f"at most {settings.max_decode_len} tokens, {settings.dtype}")
-    environment = points[0].rows[0].environment
+    settings, rows = self.study.settings, self.study.rows
+    timed = [row.latency.num_examples for row in rows if row.latency]
+    num_seeds = max(len(point.rows) for point in self.study.points)
+    environment = rows[0].environment
     versions = environment.get("versions", {}).items()
-    said.append(environment.get("device"))
-    said.append(", ".join(f"{name} {version}" for name, version in versions))
+    said = (
+      f"{settings.num_examples} examples",
+      timed and f"{max(timed)} of them timed at batch 1",
+      num_seeds > 1 and f"up to {num_seeds} seeds, averaged",
+      f"at most {settings.max_decode_len} tokens, {settings.dtype}",
+      environment.get("device"),
+      ", ".join(f"{name} {version}" for name, version in versions),
+    )
     return "; ".join(filter(None, said)) + "."
 
 
@@ -86,75 +82,59 @@ def sections(
     raise ValueError("a point is there twice; remove one of the equal rows")
   if cost_ratio is not None and not 0 < cost_ratio < float("inf"):
     raise ValueError(f"cost ratio is {cost_ratio:g}; wanted a positive number")
-  pairs = studies(rows)
+  pairs = studies(rows, metric)
   prefix = "{}_" if len(pairs) > 1 else ""
   return [
-    _section(study, metric, cost_ratio, prefix.format(number))
+    _section(study, cost_ratio or study.cost_ratio, prefix.format(number))
     for number, study in enumerate(pairs, start=1)
   ]
 
 
-def _section(study: PairStudy, metric, cost_ratio, prefix) -> Section:
-  metric = _metric(study, metric)
-  ratio = study.cost_ratio if cost_ratio is None else cost_ratio
-  model = None if ratio is None else modelled(ratio)
-  clocks = (MEASURED,) if model is None else (MEASURED, model)
-  lost = slowdowns.table(study, model)
-  tables = []
-  for clock in clocks:
-    tables.append(speedups.table(study, clock, metric))
-    tables.append(gaps.table(study, clock, metric))
-  tables += [
-    lost,
-    point_tables.gammas(study, metric, model),
+def _section(study: PointGroup, ratio: float | None, prefix: str) -> Section:
+  model = ratio and modelled(ratio)
+  clocks = (MEASURED, model) if model else (MEASURED,)
+  losses = slowdowns.table(study, model)
+  tables = [
+    *(
+      table(study, clock)
+      for clock in clocks
+      for table in (summaries.speedup_table, summaries.gap_table)
+    ),
+    losses,
+    point_tables.gammas(study, model),
     point_tables.points(study, model),
     point_tables.acceptance(study),
   ]
   return Section(
     study=study,
-    metric=metric,
     prefix=prefix,
     clocks=clocks,
-    findings=findings.findings(study, clocks, metric),
-    notices=findings.notices(lost.lines),
-    plots=_plots(study, clocks, metric),
+    findings=findings.findings(study, clocks),
+    notices=findings.notices(losses.lines),
+    plots=_plots(study, clocks),
     tables=[table for table in tables if table.lines],
   )
 
 
-def _metric(study: PairStudy, metric: str | None) -> str:
-  if not study.metrics:
-    raise ValueError(
-      f"the rows of {study.title} share no metric; they need references to be"
-      " compared"
-    )
-  if metric is None:
-    return study.metrics[0]
-  if metric not in study.metrics:
-    raise ValueError(
-      f"metric {metric!r} is not in all rows of {study.title}; they have"
-      f" {', '.join(study.metrics)}"
-    )
-  return metric
-
-
-def _plots(study: PairStudy, clocks, metric) -> list[Plot]:
+def _plots(study: PointGroup, clocks: Sequence[Clock]) -> list[Plot]:
   """Every figure but the last once for each gamma where there are several."""
   if len(study.gammas) < 2:
-    return figures.of_panels(study.panels, clocks, metric)
+    return figures.of_panels(study.panels, clocks)
   main = max(study.gammas, key=lambda gamma: _standing(study, gamma))
   shown, asides = [], []
   for gamma in study.gammas:
     panels = [panel.at_gamma(gamma) for panel in study.panels]
+    panels = [panel for panel in panels if panel.points]
     aside = "" if gamma == main else f"Figures at gamma {gamma}"
-    for plot in figures.of_panels(panels, clocks, metric):
-      plot = dataclasses.replace(plot, gamma=gamma, aside=aside)
-      (asides if aside else shown).append(plot)
-  ablation = figures.gamma_ablation(study.panels, metric, clocks)
+    (asides if aside else shown).extend(
+      dataclasses.replace(plot, gamma=gamma, aside=aside)
+      for plot in figures.of_panels(panels, clocks)
+    )
+  ablation = figures.gamma_ablation(study.panels, clocks)
   return [*shown, *([ablation] if ablation.panels else []), *asides]
 
 
-def _standing(study: PairStudy, gamma: int) -> tuple:
+def _standing(study: PointGroup, gamma: int) -> tuple:
   """How well a gamma's figures stand for all: the most points, then the
   papers' gamma, then the middle."""
   num_points = sum(point.settings.gamma == gamma for point in study.points)

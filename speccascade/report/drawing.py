@@ -2,48 +2,61 @@
 
 from collections.abc import Sequence
 import dataclasses
+import itertools
+import math
 import os
 from typing import NamedTuple
 
 import numpy as np
+from scipy import optimize
 
-from speccascade.report import canvas, styles
+from speccascade import files
+from speccascade.report import styles
 from speccascade.report.frontier import IntervalEstimate
-from speccascade.report.labels import FONT, GAP, MARKER, label_ends
 
 WIDTH = 4.0  # inches of a panel, labels included
 _LEFT = 0.13  # of it, before the axis
 _MARGIN = 0.345  # of it, for the labels
+_BESIDE = 1.05  # where labels begin, in widths of the axis
+GAP = 9.6  # points between two labels' middles
+FONT = 7.5
 _DOTTED = {"linestyle": ":", "color": "#888888", "linewidth": 1}
 
 
-class Dot(NamedTuple):
-  """A point of a line.
+def pyplot():
+  """Returns pyplot, drawing to files, the same bytes from the same rows."""
+  import matplotlib
 
-  Attributes:
-    x: drawn with its interval as a bar, where it has one.
-    y: likewise.
-    tip: what pointing at it shows.
-  """
+  matplotlib.use("Agg")
+  matplotlib.rcParams["svg.hashsalt"] = "speccascade"  # ids by content
+  from matplotlib import pyplot as plt
 
-  x: IntervalEstimate
-  y: IntervalEstimate
-  tip: str
+  return plt
 
 
-@dataclasses.dataclass(frozen=True)
-class Series:
+def _save(figure, path: str | os.PathLike):
+  """Writes `path`.png and `path`.svg, each whole or not at all; closes it."""
+  for kind in ("png", "svg"):
+    # No date: the same rows give the same file.
+    metadata = {"Date": None} if kind == "svg" else None
+    with files.whole(f"{os.fspath(path)}.{kind}", "wb") as file:
+      figure.savefig(file, format=kind, dpi=150, metadata=metadata)
+  pyplot().close(figure)
+
+
+class Series(NamedTuple):
   """A labelled line of a panel.
 
   Attributes:
     method: gives its style.
     label: in the margin.
-    dots: in order.
+    dots: in order, (x, y, what pointing at it shows); x and y have their
+      intervals as bars.
   """
 
   method: str
   label: str
-  dots: Sequence[Dot]
+  dots: Sequence[tuple[IntervalEstimate, IntervalEstimate, str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +92,10 @@ class LinePanel:
     tips, ends = {}, []
     for number, series in enumerate(self.series):
       tips |= _draw_series(axis, series, f"{prefix}s{number}")
-      end = max((dot.x.value, dot.y.value) for dot in series.dots)
+      end = max((x.value, y.value) for x, y, _ in series.dots)
       ends.append((series.method, series.label, end))
     axis.grid(alpha=0.2, linewidth=0.6)
-    label_ends(axis, ends)
+    _label_ends(axis, ends)
     low, high = axis.get_xlim()
     if self.limit is not None and low <= self.limit <= high:
       axis.axvline(self.limit, **_DOTTED)
@@ -94,29 +107,68 @@ class LinePanel:
 
 
 def _draw_series(axis, series: Series, name: str) -> dict[str, str]:
-  style, dots = styles.style(series.method), series.dots
+  style = styles.style(series.method)
+  xs, ys, tips = zip(*series.dots)
   line = {"linestyle": style.linestyle, "linewidth": 1.1, "alpha": 0.8}
-  xs, ys = [dot.x.value for dot in dots], [dot.y.value for dot in dots]
-  axis.plot(xs, ys, color=style.color, zorder=2, **line)
+  places = [[x.value for x in xs], [y.value for y in ys]]
+  axis.plot(*places, color=style.color, zorder=2, **line)
   bar = {"color": style.color, "alpha": 0.22, "linewidth": 0.9, "zorder": 1}
-  for draw, pairs in (
-    (axis.hlines, [(dot.y, dot.x) for dot in dots]),
-    (axis.vlines, [(dot.x, dot.y) for dot in dots]),
-  ):
+  for draw, across, along in ((axis.hlines, ys, xs), (axis.vlines, xs, ys)):
+    pairs = zip(across, along)
     bars = [(at.value, b.low, b.high) for at, b in pairs if b.has_interval]
     if bars:
       draw(*zip(*bars), **bar)
-  for i, (x, y) in enumerate(zip(xs, ys)):
-    axis.plot(
-      *([x], [y]),
-      marker=style.marker,
-      color=style.color,
-      linestyle="",
-      zorder=3,
-      gid=f"{name}p{i}",
-      **MARKER,
+  by_gid = {f"{name}p{i}": tip for i, tip in enumerate(tips)}
+  for gid, x, y in zip(by_gid, *places):
+    axis.plot([x], [y], zorder=3, gid=gid, **style.mark)
+  return by_gid
+
+
+def _label_ends(axis, labelled: Sequence[tuple[str, str, tuple[float, float]]]):
+  """Writes labels in the margin, a thin line from each to its line's end.
+
+  Args:
+    axis: with all of its lines drawn.
+    labelled: (method, label, rightmost point of its line).
+  """
+  axis.autoscale_view()
+  low, high = axis.get_ylim()
+  axis.set_ylim(low, high)
+  axis.set_xlim(*axis.get_xlim())
+  height = axis.get_position().height * axis.figure.get_figheight() * 72
+  wanted = [(y - low) / (high - low) * height for _, _, (_, y) in labelled]
+  places = spread(wanted, GAP, height)
+  for (method, label, end), place in zip(labelled, places):
+    style, level = styles.style(method), place / height
+    line = {"color": style.color, "alpha": 0.5, "linewidth": 0.6}
+    axis.annotate(
+      *("", end, (_BESIDE, level)),
+      textcoords="axes fraction",
+      annotation_clip=False,
+      arrowprops={"arrowstyle": "-", "shrinkA": 0, "shrinkB": 3, **line},
     )
-  return {f"{name}p{i}": dot.tip for i, dot in enumerate(dots)}
+    beside = {"transform": axis.transAxes, "clip_on": False}
+    axis.plot([_BESIDE], [level], **style.mark, **beside)
+    text = {"fontsize": FONT, "verticalalignment": "center_baseline"}
+    axis.text(_BESIDE + 0.025, level, label, **text, **beside)
+
+
+def spread(wanted: Sequence[float], gap: float, height: float) -> list[float]:
+  """Returns places near the wanted ones, at least `gap` apart.
+
+  The least squares solution: neighbours that would touch move together. All
+  lie in [0, height] where they fit, else they are spaced evenly.
+
+  >>> spread([5.0, 5.0, 50.0], 10.0, 100.0)
+  [0.0, 10.0, 50.0]
+  """
+  gap = min(gap, height / max(1, len(wanted) - 1))
+  order = np.argsort(wanted, kind="stable")
+  below = gap * np.arange(len(wanted))  # the gaps that must lie below each
+  pooled = optimize.isotonic_regression(np.take(wanted, order) - below).x
+  places = np.empty(len(wanted))
+  places[order] = np.clip(pooled, 0.0, max(0.0, height - below[-1])) + below
+  return places.tolist()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -125,32 +177,33 @@ class SharePanel:
 
   Attributes:
     title: heading.
-    labels: beside the rows.
-    shares: [rows, columns] in per cent, NaN where there is none.
+    rows: (label, shares in per cent), which may differ in length.
     x_label: of the columns, which are numbered from 0.
   """
 
   title: str
-  labels: Sequence[str]
-  shares: np.ndarray
+  rows: Sequence[tuple[str, Sequence[float]]]
   x_label: str
 
   @property
   def num_labels(self) -> int:
-    return int(1.6 * len(self.labels))  # its rows are higher than a label
+    return int(1.6 * len(self.rows))  # its rows are higher than a label
 
   def draw(self, axis, prefix: str) -> dict[str, str]:
     """Draws on an axis; there are no tips."""
-    axis.imshow(self.shares, cmap="Blues", vmin=0, vmax=100, aspect="auto")
-    for (line, column), share in np.ndenumerate(self.shares):
+    labels, shares = zip(*self.rows)
+    columns = itertools.zip_longest(*shares, fillvalue=math.nan)
+    shares = np.transpose(list(columns))
+    axis.imshow(shares, cmap="Blues", vmin=0, vmax=100, aspect="auto")
+    middle = {"ha": "center", "va": "center", "fontsize": FONT}
+    for (line, column), share in np.ndenumerate(shares):
       if not np.isnan(share):
         colour = "#ffffff" if share > 55 else "#0a0a0a"
-        middle = {"ha": "center", "va": "center", "fontsize": FONT}
         axis.text(column, line, f"{share:.0f}", color=colour, **middle)
-    axis.set_xticks(range(self.shares.shape[1]))
+    axis.set_xticks(range(shares.shape[1]))
     axis.set_xlabel(self.x_label, fontsize=8)
     axis.yaxis.tick_right()
-    axis.set_yticks(range(len(self.labels)), self.labels)
+    axis.set_yticks(range(len(labels)), labels)
     axis.tick_params(axis="y", length=0)
     return {}
 
@@ -189,7 +242,7 @@ class Plot:
     shown = self.panels if number is None else [self.panels[number]]
     num_labels = max(panel.num_labels for panel in self.panels)
     height = max(3.5, 1.0 + num_labels * GAP / 72)
-    figure, axes = canvas.pyplot().subplots(
+    figure, axes = pyplot().subplots(
       1, len(shown), figsize=(WIDTH * len(shown), height), squeeze=False
     )
     figure.subplots_adjust(
@@ -208,4 +261,4 @@ class Plot:
 
   def save(self, path: str | os.PathLike):
     """Writes `path`.png and `path`.svg."""
-    canvas.save(self.draw()[0], path)
+    _save(self.draw()[0], path)

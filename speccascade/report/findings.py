@@ -5,13 +5,12 @@ import itertools
 import math
 from typing import NamedTuple
 
-from speccascade.report.clocks import Clock
+import jinja2
+
 from speccascade.report.frontier import IntervalEstimate
-from speccascade.report.gaps import Gap, gaps
-from speccascade.report.measured import metric_title, temperature_title
-from speccascade.report.panels import PairStudy, Panel
-from speccascade.report.slowdowns import Slowdown
-from speccascade.report.speedups import Speedup, overall_frontier, speedups
+from speccascade.report.groups import PointGroup, grouped
+from speccascade.report.measured import SMALL, Clock, temperature_title
+from speccascade.report.summaries import gaps, overall_frontier, speedups
 
 # What the report asks first: do these beat lossy speculative decoding?
 _ASKED = ("SpecCascade [OPT]", "SpecCascade [Token")
@@ -31,25 +30,14 @@ class Finding(NamedTuple):
   by_clock: list[tuple[str, list[str]]]
 
 
-def findings(
-  study: PairStudy, clocks: Sequence[Clock], metric: str
-) -> list[Finding]:
+def findings(study: PointGroup, clocks: Sequence[Clock]) -> list[Finding]:
   """Returns what each temperature shows."""
+  by_clock = lambda *of: [*_gaps(*of), *_fastest(*of), *_frontier(*of)]
   return [
     Finding(
       panel.title,
-      [*_models(panel, metric), *_agreement(panel)],
-      [
-        (
-          clock.title,
-          [
-            *_gaps(panel, clock, metric),
-            *_fastest(panel, clock, metric),
-            *_frontier(panel, clock, metric),
-          ],
-        )
-        for clock in clocks
-      ],
+      [*_models(panel), *_agreement(panel)],
+      [(clock.title, by_clock(panel, clock)) for clock in clocks],
     )
     for panel in study.panels
   ]
@@ -66,22 +54,22 @@ def _interval(estimate: IntervalEstimate, digits: int, sign: str = "") -> str:
   return f"{text} [{', '.join(ends)}]"
 
 
-def _models(panel: Panel, metric: str):
+def _models(panel: PointGroup):
   """Yields how good the two models are."""
   said = [
-    f"the {name} model has {_interval(quality, 1)} {metric_title(metric)}"
-    for name, point in (("small", panel.small), ("large", panel.large))
-    if (quality := point and point.quality(metric))
+    f"the {name} model has {_interval(point.quality, 1)} {panel.metric}"
+    for name, point in (("small", panel.first(SMALL)), ("large", panel.large))
+    if point
   ]
   if said:
     yield "; ".join(said) + "."
 
 
-def _agreement(panel: Panel):
+def _agreement(panel: PointGroup):
   """Yields how often SpecDecode, greedy, wrote the large model's tokens."""
-  curve = panel.find("spec_decode")
-  same = curve and curve.points[0].rows[0].agreement
-  if same and panel.temperature == 0:
+  point = panel.first("spec_decode")
+  same = point and point.rows[0].agreement
+  if same and panel.settings.temperature == 0:
     yield (
       f"SpecDecode wrote the large model's tokens in {same['identical']}"
       f" of {same['num_examples']} examples; {same['near_ties']} more part at"
@@ -89,47 +77,45 @@ def _agreement(panel: Panel):
     )
 
 
-def _gaps(panel: Panel, clock: Clock, metric: str):
+def _gaps(panel: PointGroup, clock: Clock):
   """Yields how cascades compare with each baseline."""
-  by_baseline = {}
-  for gap in gaps(panel, clock, metric):
-    if gap.label.startswith(_ASKED) and not math.isnan(gap.gap.value):
-      by_baseline.setdefault(gap.baseline, []).append(_gap(gap))
-  for baseline, said in by_baseline.items():
+  lines = [
+    line
+    for line in gaps(panel, clock)
+    if line["label"].startswith(_ASKED) and not math.isnan(line["gap"].value)
+  ]
+  for baseline, same in grouped(lines, lambda line: line["baseline"]).items():
     yield (
-      f"Against {baseline}, in {metric_title(metric)} on average over their"
-      f" common latencies: {'; '.join(said)}."
+      f"Against {baseline}, in {panel.metric} on average over their"
+      f" common latencies: {'; '.join(map(_gap, same))}."
     )
 
 
-def _gap(gap: Gap) -> str:
-  verdict = "" if gap.verdict == "no interval" else f" is {gap.verdict},"
-  where = f"at {gap.low:.2f}"
-  if gap.high > gap.low:
-    where = f"{gap.low:.2f} to {gap.high:.2f}"
-  return f"{gap.label}{verdict} {_interval(gap.gap, 2, '+')} ({where})"
+def _gap(line: dict) -> str:
+  verdict, low, high = line["verdict"], line["low"], line["high"]
+  said = "" if verdict == "no interval" else f" is {verdict},"
+  where = f"{low:.2f} to {high:.2f}" if high > low else f"at {low:.2f}"
+  return f"{line['label']}{said} {_interval(line['gap'], 2, '+')} ({where})"
 
 
-def _fastest(panel: Panel, clock: Clock, metric: str):
+def _fastest(panel: PointGroup, clock: Clock):
   """Yields which method is fastest at the large model's quality."""
-  lines = speedups(panel, clock, metric)
-  reached = [line for line in lines if line.speedup.value > 0]
-  title = metric_title(metric)
+  lines = speedups(panel, clock)
+  reached = [line for line in lines if line["speedup"].value > 0]
   if not reached:
     if lines:
-      yield f"No method reaches the large model's {title}."
+      yield f"No method reaches the large model's {panel.metric}."
     return
-  best = max(reached, key=lambda line: line.speedup.value)
-  if best.speedup.value > 1:
-    lead = f"the fastest is {best.label}"
-  else:
-    lead = f"no method is faster than it; {best.label} comes closest"
+  best = max(reached, key=lambda line: line["speedup"].value)
+  lead = f"the fastest is {best['label']}"
+  if best["speedup"].value <= 1:
+    lead = f"no method is faster than it; {best['label']} comes closest"
   verb = "is" if clock.cost_ratio is None else "would be"
   text = (
-    f"At the large model's {title} {lead}: it {verb} {_speedup(best)} times as"
-    " fast as the large model"
+    f"At the large model's {panel.metric} {lead}: it {verb} {_speedup(best)}"
+    " times as fast as the large model"
   )
-  plain = next((x for x in reached if x.method == "spec_decode"), best)
+  plain = next((x for x in reached if x["name"] == "spec_decode"), best)
   if plain is not best:
     text += f"; SpecDecode {_speedup(plain)} times"
   if never := len(lines) - len(reached):
@@ -137,80 +123,68 @@ def _fastest(panel: Panel, clock: Clock, metric: str):
   yield text + "."
 
 
-def _speedup(line: Speedup) -> str:
-  return _interval(line.speedup, 2).replace("[0.00,", "[never,")
+def _speedup(line: dict) -> str:
+  return _interval(line["speedup"], 2).replace("[0.00,", "[never,")
 
 
-def _frontier(panel: Panel, clock: Clock, metric: str):
+def _frontier(panel: PointGroup, clock: Clock):
   """Yields the methods that no other beats, consecutive points together."""
   said = []
   for label, same in itertools.groupby(
-    overall_frontier(panel, clock, metric), key=lambda pair: pair[0].label
+    overall_frontier(panel, clock), key=lambda pair: pair[0].label
   ):
-    span = [
-      f"{point.quality(metric).value:.1f} at {latency:.2f}"
-      for point, latency in same
-    ]
-    ends = span if len(span) == 1 else (span[0], span[-1])
-    said.append(f"{label} ({' to '.join(ends)})")
+    span = [f"{p.quality.value:.1f} at {latency:.2f}" for p, latency in same]
+    said.append(f"{label} ({' to '.join([span[0], *span[1:][-1:]])})")
   if said:
     yield (
       f"On the frontier of all methods, from fast to slow: {', '.join(said)}."
     )
 
 
-def notices(lines: Sequence[Slowdown]) -> list[str]:
-  """Returns a sentence or more for each temperature and gamma that loses."""
-  groups = {}
-  for line in lines:
-    groups.setdefault((line.temperature, line.gamma), []).append(line)
-  return [_notice(same) for same in groups.values()]
+# Wrapped as is convenient: white space is made one blank.
+_NOTICE = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string("""
+{{ temperature }}, gamma {{ gamma }}: {{ label }} takes {{ latency }} of the
+large model's time
+{%- if alphas | length == 1 %} at alpha {{ "%g" % alphas[0] }}
+{%- elif alphas %} at the best of {{ alphas | length }} slow alphas,
+{{ "%g to %g" % (alphas | min, alphas | max) }}{% endif %}.
+{% if others %}Slower than the large model too, at some alphas:
+{{ others | join(", ") }}.{% endif %}
+{% if c is not none and v is not none %}
+A drafter step costs {{ "%.2f" % c }} of its steps and the pass over
+{{ gamma + 1 }} tokens {{ "%.2f" % v }}.{% endif %}
+{% if acceptance_rate is not none %}
+{{ label }} has {{ "%.2f" % acceptance_rate }} of its examined drafts accepted,
+which makes {{ "%.2f" % tokens_per_block }} tokens a block
+{%- if predicted_block is not none %}; by its calls a block costs
+{{ "%.2f" % predicted_block }} steps
+{%- if measured_block is not none %}, and took {{ "%.2f" % measured_block }}
+{%- endif %}{% endif %}
+{%- if modelled is not none %}; where the pass costs one step it would
+{{ "lose still" if modelled > 1 else "win" }}, with {{ "%.2f" % modelled }} of
+the large model's time{% endif %}.
+{% endif %}""")
 
 
-def _notice(same: Sequence[Slowdown]) -> str:
-  first = next((line for line in same if line.method == "spec_decode"), same[0])
-  text = (
-    f"{temperature_title(first.temperature)}, gamma {first.gamma}:"
-    f" {first.label} takes {_interval(first.latency, 2)} of the large model's"
-    f" time{_alphas(first)}."
-  )
-  others = [line.label for line in same if line is not first]
-  if others:
-    text += (
-      f" Slower than the large model too, at some alphas: {', '.join(others)}."
-    )
-  if first.c is not None and first.v is not None:
-    text += (
-      f" A drafter step costs {first.c:.2f} of its steps and the pass over"
-      f" {first.gamma + 1} tokens {first.v:.2f}."
-    )
-  return f"{text} {_reasons(first)}".strip()
+def notices(lines: Sequence[dict]) -> list[str]:
+  """Returns a sentence or more for each temperature and gamma that loses.
 
+  Which alphas lose is said, the latency being that of the best of them; and why
+  one method loses, in numbers.
 
-def _alphas(line: Slowdown) -> str:
-  """Which alphas lose; the latency given is that of the best of them."""
-  if len(line.alphas) < 2:
-    return f" at alpha {line.alphas[0]:g}" if line.alphas else ""
-  low, high = min(line.alphas), max(line.alphas)
-  return f" at the best of {len(line.alphas)} slow alphas, {low:g} to {high:g}"
-
-
-def _reasons(line: Slowdown) -> str:
-  """Why one method loses, in numbers."""
-  if line.acceptance_rate is None:
-    return ""
-  text = (
-    f"{line.label} has {line.acceptance_rate:.2f} of its examined drafts"
-    f" accepted, which makes {line.tokens_per_block:.2f} tokens a block"
-  )
-  if line.predicted_block is not None:
-    text += f"; by its calls a block costs {line.predicted_block:.2f} steps"
-    if line.measured_block is not None:
-      text += f", and took {line.measured_block:.2f}"
-  if line.modelled is not None:
-    verdict = "lose still" if line.modelled > 1 else "win"
-    text += (
-      f"; where the pass costs one step it would {verdict}, with"
-      f" {line.modelled:.2f} of the large model's time"
-    )
-  return text + "."
+  Args:
+    lines: of `slowdowns.slowdowns`.
+  """
+  is_plain = lambda line: line["settings"].method == "spec_decode"
+  key = lambda line: (line["settings"].temperature, line["settings"].gamma)
+  said = []
+  for (temperature, gamma), same in grouped(lines, key).items():
+    first = next(filter(is_plain, same), same[0])
+    more = {
+      "temperature": temperature_title(temperature),
+      "gamma": gamma,
+      "latency": _interval(first["latency"], 2),
+      "others": [line["label"] for line in same if line is not first],
+    }
+    said.append(" ".join(_NOTICE.render({**first, **more}).split()))
+  return said

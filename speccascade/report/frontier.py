@@ -21,8 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-LEVEL = 0.95
-
 
 class IntervalEstimate(NamedTuple):
   """A number and its 95% interval.
@@ -43,21 +41,16 @@ class IntervalEstimate(NamedTuple):
     return self.low is not None and self.high > self.low
 
 
-def sample(value: float, replicates: Sequence[float] | None) -> np.ndarray:
-  """Returns a number and its replicates, if any, as a sample."""
-  return np.asarray([value, *(replicates or ())], np.float64)
-
-
 def mean(samples: Sequence[np.ndarray]) -> np.ndarray:
   """Returns the mean of samples, replicate by replicate."""
-  return _aligned(samples).mean(axis=0)
+  return np.mean(_paired(samples), axis=0)
 
 
-def _aligned(samples) -> np.ndarray:
-  """Returns [samples, 1 + R]; R is 0 unless all have as many replicates."""
-  lengths = {len(values) for values in samples}
-  shared = lengths.pop() if len(lengths) == 1 else 1
-  return np.stack([values[:shared] for values in samples])
+def _paired(several: Sequence[Sequence]) -> Sequence[Sequence]:
+  """Returns samples, without replicates unless all have as many."""
+  if len({*map(len, several)}) > 1:
+    return [values[:1] for values in several]
+  return several
 
 
 class Points(NamedTuple):
@@ -81,7 +74,7 @@ def resampled(
     latency: a sample for each point.
     quality: likewise; the points are resampled if all of both are.
   """
-  samples = _aligned([*latency, *quality]).T
+  samples = np.stack(_paired([*latency, *quality])).T
   num = len(latency)
   return [Points(values[:num], values[num:]) for values in samples]
 
@@ -165,11 +158,7 @@ def estimate(
     *several: each `resampled`; unless all are equally often, there is no
       interval.
   """
-  num = len(several[0])
-  if any(len(points) != num for points in several):
-    num = 1
-  values = [statistic(*points) for points in list(zip(*several))[:num]]
-  return of_sample(values)
+  return of_sample([statistic(*points) for points in zip(*_paired(several))])
 
 
 def of_sample(values: Sequence[float]) -> IntervalEstimate:
@@ -178,22 +167,18 @@ def of_sample(values: Sequence[float]) -> IntervalEstimate:
   return IntervalEstimate(float(values[0]), *ends)
 
 
-def interval(
-  values: Sequence[float], level: float = LEVEL
-) -> tuple[float, float] | None:
-  """Returns the percentile interval, between two of the values.
+def interval(values: Sequence[float]) -> tuple[float, float] | None:
+  """Returns the 95% percentile interval, between two of the values.
 
-  Infinite values count as such. Where more than 1 - level of the values are
-  NaN, or there are none, the statistic is not defined often enough: None.
+  Infinite values count as such. Where more than 5% of the values are NaN, or
+  there are none, the statistic is not defined often enough: None.
 
   >>> interval([float(i) for i in range(201)])
   (5.0, 195.0)
   """
   values = np.asarray(values, np.float64)
-  defined = np.sort(values[~np.isnan(values)])
-  if not len(defined) or len(defined) < level * len(values):
+  defined = values[~np.isnan(values)]
+  if not len(defined) or len(defined) < 0.95 * len(values):
     return None
-  tail = (1 - level) / 2 * (len(defined) - 1)
-  # 0.025 * 200 is a little more than 5 in floating point.
-  low, high = math.floor(tail + 1e-9), math.ceil(len(defined) - 1 - tail - 1e-9)
-  return float(defined[low]), float(defined[high])
+  low = np.quantile(defined, 0.025, method="lower")
+  return float(low), float(np.quantile(defined, 0.975, method="higher"))

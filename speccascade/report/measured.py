@@ -1,17 +1,18 @@
-"""A point of the report: rows that differ in their seed alone, averaged."""
+"""Points of the report, their rows averaged over seeds, and what times them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 
 import numpy as np
 
+from speccascade.analysis import swi
 from speccascade.decoding.methods import METHODS
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.results import ResultRow, Settings
 from speccascade.report import frontier
-from speccascade.report.frontier import IntervalEstimate
+from speccascade.report.frontier import IntervalEstimate, Points
 
 REFERENCE, SMALL = "verifier", "drafter"
 # Metrics in the order in which one is taken for the figures.
@@ -66,9 +67,11 @@ class Measured:
 
   Attributes:
     rows: one or more.
+    metric: of `quality`.
   """
 
   rows: tuple[ResultRow, ...]
+  metric: str = "bleu"
 
   @property
   def settings(self) -> Settings:
@@ -90,50 +93,42 @@ class Measured:
   def efficiency(self) -> dict:
     return efficiency.summary(self.counts)
 
-  def quality_sample(self, metric: str) -> np.ndarray | None:
-    """Returns the mean over seeds as a sample, None where a row lacks it."""
-    scores = [row.quality.get(metric) for row in self.rows]
-    if None in scores:
-      return None
-    return frontier.mean(
-      [
-        frontier.sample(each["value"], each.get("replicates"))
-        for each in scores
-      ]
-    )
+  @functools.cached_property
+  def quality_sample(self) -> np.ndarray | None:
+    """The mean over seeds as a sample, None where a row lacks the metric."""
+    return self._sample([_score(row, self.metric) for row in self.rows])
 
-  def quality(self, metric: str) -> IntervalEstimate | None:
-    """Returns the mean over seeds; the interval of one row as it holds it."""
-    score = self.rows[0].quality.get(metric, {})
-    sample = self.quality_sample(metric)
-    return self._estimate(sample, score.get("low"), score.get("high"))
+  @functools.cached_property
+  def quality(self) -> IntervalEstimate | None:
+    """The mean over seeds; the interval of one row as it holds it."""
+    return self.score(self.metric)
+
+  def score(self, metric: str) -> IntervalEstimate | None:
+    """Returns the `quality` of another metric."""
+    return self._estimate([_score(row, metric) for row in self.rows])
 
   @functools.cached_property
   def latency_sample(self) -> np.ndarray | None:
     """Measured latency relative to the verifier's, the mean over seeds."""
-    timed = [row.latency for row in self.rows]
-    if None in timed:
-      return None
-    return frontier.mean(
-      [
-        frontier.sample(each.relative_latency, each.replicates)
-        for each in timed
-      ]
-    )
+    return self._sample(list(map(_latency, self.rows)))
 
-  @property
+  @functools.cached_property
   def latency(self) -> IntervalEstimate | None:
     """The same with its interval, of one row as it holds it."""
-    timed = self.rows[0].latency
-    ends = (timed.relative_low, timed.relative_high) if timed else (None, None)
-    return self._estimate(self.latency_sample, *ends)
+    return self._estimate(list(map(_latency, self.rows)))
 
-  def _estimate(self, sample, low, high) -> IntervalEstimate | None:
-    if sample is None:
+  def _sample(self, numbers) -> np.ndarray | None:
+    if None in numbers:
       return None
-    if len(self.rows) == 1 and low is not None:
-      return IntervalEstimate(float(sample[0]), low, high)
-    return frontier.of_sample(sample)
+    return frontier.mean([sample for _, _, sample in numbers])
+
+  def _estimate(self, numbers) -> IntervalEstimate | None:
+    if (sample := self._sample(numbers)) is None:
+      return None
+    (low, high, _), *others = numbers
+    if low is None or others:
+      return frontier.of_sample(sample)
+    return IntervalEstimate(float(sample[0]), low, high)
 
   def mean(self, value: Callable[[ResultRow], float | None]) -> float | None:
     """Returns the mean over seeds of a row's number; None if one has none."""
@@ -156,3 +151,81 @@ class Measured:
       == row.agreement["num_examples"]
       for row in self.rows
     )
+
+
+def _score(row: ResultRow, metric: str) -> tuple | None:
+  """Returns a score as (low, high, sample)."""
+  score = row.quality.get(metric)
+  if score is None:
+    return None
+  sample = np.r_[score["value"], score.get("replicates") or ()]
+  return score.get("low"), score.get("high"), sample
+
+
+def _latency(row: ResultRow) -> tuple | None:
+  """Returns a relative latency as (low, high, sample)."""
+  timed = row.latency
+  if timed is None:
+    return None
+  sample = np.r_[timed.relative_latency, timed.replicates]
+  return timed.relative_low, timed.relative_high, sample
+
+
+@dataclasses.dataclass(frozen=True)
+class Clock:
+  """A meaning of relative latency.
+
+  Attributes:
+    name: "measured" or "modelled".
+    title: a few words for headings and axes.
+    cost_ratio: c of the modelled one; None where it is measured.
+  """
+
+  name: str
+  title: str
+  cost_ratio: float | None = None
+
+  def of(self, point: Measured) -> IntervalEstimate | None:
+    """Returns a point's latency, None where it has none.
+
+    The modelled one is 1 / SWI with these costs: a drafter call costs c, a
+    verifier pass 1 however many tokens it feeds, all else nothing. It is a
+    function of the counts, which have no replicates; so its interval shows the
+    quality's spread alone.
+    """
+    if self.cost_ratio is None:
+      return point.latency
+    counts = point.counts
+    if point.method == REFERENCE:
+      return IntervalEstimate(1.0)
+    if not counts.num_tokens or len(counts.calls_by_model) > 1:
+      return None
+    calls = {"small": counts.drafter_calls, "large": counts.verifier_extends}
+    costs = {"small": self.cost_ratio, "large": 1.0}
+    return IntervalEstimate(1 / swi.swi(counts.num_tokens, calls, costs))
+
+  def timed(self, members: Sequence[Measured]) -> list[Measured]:
+    """Returns those that have both a latency and a quality."""
+    return [p for p in members if self.of(p) and p.quality]
+
+  def points(self, members: Sequence[Measured]) -> list[Points]:
+    """Returns those that have both, `resampled`; nothing if none has."""
+    members = self.timed(members)
+    quality = [point.quality_sample for point in members]
+    if self.cost_ratio is None:
+      latency = [point.latency_sample for point in members]
+    else:
+      latency = [
+        np.full_like(scores, self.of(point).value)
+        for scores, point in zip(quality, members)
+      ]
+    return frontier.resampled(latency, quality) if members else []
+
+
+MEASURED = Clock("measured", "measured wall-clock")
+
+
+def modelled(cost_ratio: float) -> Clock:
+  """Returns the clock of a machine where a block costs one verifier step."""
+  title = f"modelled: a block costs one step, c = {cost_ratio:.3g}"
+  return Clock("modelled", title, cost_ratio)

@@ -1,19 +1,111 @@
 """The report as one HTML file that asks for nothing else."""
 
 from collections.abc import Callable, Sequence
-from html import escape
+import html
+import io
 import itertools
+import re
 
-from speccascade.report import canvas, tables, token_view
+from speccascade.report import drawing, tables, token_view
 from speccascade.report.content import Section
 from speccascade.report.drawing import Plot
-from speccascade.report.findings import Finding
 from speccascade.report.page_style import SCRIPT, STYLE
 from speccascade.report.shown_examples import ShownExamples
 from speccascade.report.styles import FAMILIES
-from speccascade.report.tables import Table
 
 _LONG = 40  # lines from which a table starts closed
+_PAGE = tables.template("""\
+{% macro sentences(lines) %}
+<ul>
+{% for line in lines %}<li>{{ line[:1] | upper }}{{ line[1:] }}</li>
+{% endfor %}</ul>
+{% endmacro %}
+{% macro table(table) %}
+<p class="dim">{{ table.note }}</p>
+<div class="scroll" tabindex="0" role="region" aria-label="{{ table.title }}">
+{{ to_html(table.lines, table.columns) | safe }}</div>
+{% endmacro %}
+{% macro aside(title, is_open=False) %}
+{% if title %}<details{% if is_open %} open{% endif %}>
+<summary>{{ title }}</summary>
+{{ caller() }}</details>{% else %}{{ caller() }}{% endif %}
+{% endmacro %}
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<title>Speculative cascades: report</title>
+<style>{{ style | safe }}</style>
+</head>
+<body>
+<main>
+<h1>Quality against latency of speculative cascades</h1>
+<nav aria-label="Sections"><ul>
+{% for name, text in links %}<li><a href="#{{ name }}">{{ text }}</a></li>
+{% endfor %}</ul></nav>
+{% for section in sections %}{% set name = "s%d" % loop.index %}
+<section id="{{ name }}">
+<h2>{{ section.study.pair }}</h2>
+<p class="dim">{{ section.about }}</p>
+<h3 id="{{ name }}-findings">Findings</h3>
+<div class="findings">
+{% for finding in section.findings %}<div>
+<h4>{{ finding.title }}</h4>
+{{ sentences(finding.models) }}
+{% for title, lines in finding.by_clock %}
+<h5>{{ title[:1] | upper }}{{ title[1:] }}</h5>
+{{ sentences(lines) }}
+{% endfor %}</div>
+{% endfor %}</div>
+{% if section.notices %}
+<aside class="notice"><p><b>Where speculation loses</b> (measured; a line for
+each method is in the tables)</p>
+{{ sentences(section.notices) }}</aside>
+{% endif %}
+<p><b>Measured</b> latency is wall-clock on this machine over the large model's.
+{% if section.clocks[-1].cost_ratio is not none %}
+<b>Modelled</b> latency was not timed: it counts the same calls at the costs of
+a machine where a block costs one step of the large model, a drafter step
+{{ "%.3g" | format(section.clocks[-1].cost_ratio) }} of it, and all else
+nothing.
+{% endif %}</p>
+<h3 id="{{ name }}-figures">Figures</h3>
+<ul class="families">
+{% for family in families %}
+<li><i style="background:var(--family-{{ loop.index0 }})"></i>
+{{- family.name }}</li>
+{% endfor %}</ul>
+{% for title, plots in by_aside(section.plots) %}{% call aside(title) %}
+{% for plot in plots %}<figure>
+<figcaption><b>{{ plot.title }}.</b> {{ plot.note }}</figcaption>
+<div class="panels">{{ panels(plot, name) | safe }}</div>
+</figure>
+{% endfor %}{% endcall %}{% endfor %}
+<h3 id="{{ name }}-tables">Tables</h3>
+{% for each in section.tables %}
+{% if each.lines | length > long %}
+{% call aside(each.title) %}{{ table(each) }}{% endcall %}
+{% else %}<h4>{{ each.title }}</h4>
+{{ table(each) }}{% endif %}{% endfor %}</section>
+{% endfor %}
+{% if examples.records %}<section id="tokens">
+<h2>Who wrote each token</h2>
+<p class="dim">{{ examples.note }}</p>
+<div class="sc-view">{{ legend | safe }}
+{% for source, texts in by_source %}{% call aside(source[:200], loop.first) %}
+{% for title, record in texts %}<h4>{{ title }}</h4>
+{{ tokens_html(record) | safe }}
+{% endfor %}{% endcall %}{% endfor %}</div>
+</section>
+{% endif %}</main>
+<div id="tip" role="status" hidden></div>
+<script>{{ script | safe }}</script>
+</body>
+</html>
+""")
 
 
 def page(
@@ -29,160 +121,68 @@ def page(
     examples: with traces, or none.
     tick: called after each figure.
   """
-  names = [f"s{number}" for number in range(1, len(sections) + 1)]
-  links = [(name, part.study.title) for name, part in zip(names, sections)]
+  links = [(f"s{i}", x.study.pair) for i, x in enumerate(sections, start=1)]
   if len(links) == 1:
     parts = ("Findings", "Figures", "Tables")
     links = [(f"s1-{part.lower()}", part) for part in parts]
   if examples.records:
     links.append(("tokens", "Who wrote each token"))
-  items = "".join(
-    f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text in links
-  )
-  body = "".join(_section(*pair, tick) for pair in zip(sections, names))
-  return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,">
-<title>Speculative cascades: report</title>
-<style>{STYLE}{token_view.STYLE}</style>
-</head>
-<body>
-<main>
-<h1>Quality against latency of speculative cascades</h1>
-<nav aria-label="Sections"><ul>{items}</ul></nav>
-{body}{_examples(examples)}</main>
-<div id="tip" role="status" hidden></div>
-<script>{SCRIPT}</script>
-</body>
-</html>
-"""
 
-
-def _section(section: Section, name: str, tick) -> str:
-  shown = []
-  for aside, plots in itertools.groupby(section.plots, lambda plot: plot.aside):
+  def panels(plot: Plot, name: str) -> str:
     drawn = ""
-    for plot in plots:
-      drawn += _figure(plot, f"{name}-{plot.name}")
-      tick()
-    shown.append(_aside(aside, drawn))
-  return f"""<section id="{name}">
-<h2>{escape(section.study.title)}</h2>
-<p class="dim">{escape(section.about)}</p>
-<h3 id="{name}-findings">Findings</h3>
-<div class="findings">
-{"".join(map(_finding, section.findings))}</div>
-{_notice(section.notices)}{_clocks(section)}<h3 id="{name}-figures">Figures</h3>
-{_families()}{"".join(shown)}<h3 id="{name}-tables">Tables</h3>
-{"".join(map(_table, section.tables))}</section>
-"""
+    for number, panel in enumerate(plot.panels):
+      name_of = f"{name}-{plot.name}-{number}"
+      label = f"{plot.title}: {panel.title}"
+      drawn += inline(*plot.draw(number), name_of, label)
+    tick()
+    return drawn
 
-
-def _finding(finding: Finding) -> str:
-  text = f"<div>\n<h4>{escape(finding.title)}</h4>\n"
-  text += _sentences(finding.models)
-  for title, lines in finding.by_clock:
-    text += f"<h5>{escape(_capital(title))}</h5>\n{_sentences(lines)}"
-  return text + "</div>\n"
-
-
-def _sentences(lines: Sequence[str]) -> str:
-  items = "".join(f"<li>{escape(_capital(line))}</li>\n" for line in lines)
-  return f"<ul>\n{items}</ul>\n"
-
-
-def _capital(text: str) -> str:
-  return text[:1].upper() + text[1:]
-
-
-def _notice(notices: Sequence[str]) -> str:
-  if not notices:
-    return ""
-  return (
-    '<aside class="notice"><p><b>Where speculation loses</b> (measured; a line'
-    f" for each method is in the tables)</p>\n{_sentences(notices)}</aside>\n"
+  return _PAGE.render(
+    sections=sections,
+    examples=examples,
+    links=links,
+    panels=panels,
+    families=FAMILIES,
+    long=_LONG,
+    style=STYLE + token_view.STYLE,
+    script=SCRIPT,
+    by_aside=lambda plots: itertools.groupby(plots, lambda plot: plot.aside),
+    by_source=itertools.groupby(
+      zip(examples.titles, examples.records), lambda pair: pair[1]["inputs"]
+    ),
+    legend=token_view.legend_html(token_view.kinds(examples.records)),
+    to_html=tables.to_html,
+    tokens_html=token_view.tokens_html,
   )
 
 
-def _clocks(section: Section) -> str:
-  """Says which latency is measured and which is not."""
-  text = (
-    "<b>Measured</b> latency is wall-clock on this machine over the large"
-    " model's."
-  )
-  model = section.clocks[-1]
-  if model.cost_ratio is not None:
-    text += (
-      " <b>Modelled</b> latency was not timed: it counts the same calls at the"
-      " costs of a machine where a block costs one step of the large model, a"
-      f" drafter step {model.cost_ratio:.3g} of it, and all else nothing."
-    )
-  return f"<p>{text}</p>\n"
+def inline(figure, tips: dict[str, str], name: str, label: str) -> str:
+  """Returns an svg element of a page's fonts and colours; closes the figure.
 
-
-def _families() -> str:
-  items = "".join(
-    f'<li><i style="background:var(--family-{number})"></i>{family.name}</li>'
-    for number, family in enumerate(FAMILIES)
-  )
-  return f'<ul class="families">{items}</ul>\n'
-
-
-def _aside(title: str, body: str, mark: str = "") -> str:
-  """Returns what is opened by its title, or shown at once without one."""
-  if not title:
-    return body
-  summary = f"<summary>{escape(title)}</summary>"
-  return f"<details{mark}>{summary}\n{body}</details>\n"
-
-
-def _figure(plot: Plot, name: str) -> str:
-  panels = "".join(
-    canvas.inline(
-      *plot.draw(number), f"{name}-{number}", f"{plot.title}: {panel.title}"
-    )
-    for number, panel in enumerate(plot.panels)
-  )
-  return (
-    f"<figure>\n<figcaption><b>{escape(plot.title)}.</b>"
-    f" {escape(plot.note)}</figcaption>\n"
-    f'<div class="panels">{panels}</div>\n</figure>\n'
-  )
-
-
-def _table(table: Table) -> str:
-  title = escape(table.title)
-  body = (
-    f'<p class="dim">{escape(table.note)}</p>\n<div class="scroll"'
-    f' tabindex="0" role="region" aria-label="{title}">\n'
-    f"{tables.to_html(table.lines, table.columns)}</div>\n"
-  )
-  if len(table.lines) > _LONG:
-    return _aside(table.title, body)
-  return f"<h4>{title}</h4>\n{body}"
-
-
-def _examples(examples: ShownExamples) -> str:
-  """Returns the decoded texts, source by source, the first of them open."""
-  if not examples.records:
-    return ""
-  sources, mark = "", " open"
-  pairs = zip(examples.titles, examples.records)
-  for source, same in itertools.groupby(pairs, lambda pair: pair[1]["inputs"]):
-    texts = "".join(
-      f"<h4>{escape(title)}</h4>\n{token_view.tokens_html(record)}\n"
-      for title, record in same
-    )
-    sources += _aside(source[:200], texts, mark)
-    mark = ""
-  legend = token_view.legend_html(token_view.kinds(examples.records))
-  return f"""<section id="tokens">
-<h2>Who wrote each token</h2>
-<p class="dim">{escape(examples.note)}</p>
-<div class="sc-view">{legend}{sources}</div>
-</section>
-"""
+  Args:
+    figure: to show.
+    tips: by gid of its artists, shown when they are pointed at.
+    name: starts all ids, which are unique in a page then.
+    label: what it shows, for those who do not see it.
+  """
+  plt, file = drawing.pyplot(), io.StringIO()
+  metadata = {"Date": None}
+  with plt.rc_context({"svg.fonttype": "none"}):
+    figure.savefig(file, format="svg", transparent=True, metadata=metadata)
+  plt.close(figure)
+  text = file.getvalue()
+  text = text[text.index("<svg") :]
+  for left_out in (r"<metadata>.*?</metadata>\s*", r"<!--.*?-->\s*"):
+    text = re.sub(left_out, "", text, flags=re.DOTALL)
+  head, rest = text.split(">", 1)
+  head = re.sub(r'\s(width|height)="[^"]*"', "", head)
+  text = f'{head} role="img" aria-label="{html.escape(label)}">{rest}'
+  for gid, tip in tips.items():
+    point = f'<g id="{gid}" class="point"><title>{html.escape(tip)}</title>'
+    text = text.replace(f'<g id="{gid}">', point, 1)
+  text = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{name}-", text)
+  font = "font-family: system-ui, sans-serif"
+  text = re.sub(r"font-family: [^;\"]*", font, text)
+  for number, family in enumerate(FAMILIES):
+    text = text.replace(family.colour, f"var(--family-{number})")
+  return text

@@ -1,17 +1,13 @@
 """Tables of points: all of them, over gamma, and by position in the block."""
 
-import dataclasses
-import functools
-
-from speccascade.report.clocks import Clock
-from speccascade.report.measured import Measured, metric_title
-from speccascade.report.panels import PairStudy, Panel
-from speccascade.report.tables import Column, Table
+from speccascade.report.groups import PointGroup, grouped
+from speccascade.report.measured import Clock, Measured, metric_title
+from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
 
 _POINT = (
-  Column("method", "label"),
-  Column("name", "method"),
-  Column("T", lambda point: f"{point.settings.temperature:g}"),
+  METHOD,
+  Column("name", "settings.method"),
+  TEMPERATURE,
   Column("alpha", "settings.alpha"),
   Column("gamma", "settings.gamma"),
 )
@@ -20,18 +16,16 @@ _TOKENS = Column("tokens/block", "efficiency.mean_acceptance_length", 2)
 
 
 def _quality(metric: str) -> Column:
-  quality = lambda point: point.quality(metric)
-  return Column(metric_title(metric), quality, 1, has_interval=True)
+  score = lambda point: point.score(metric)
+  return Column(metric_title(metric), score, 1, has_interval=True)
 
 
 def _modelled(model: Clock | None) -> list[Column]:
-  if model is None:
-    return []
   latency = lambda point: (model.of(point) or (None,))[0]
-  return [Column("relative latency (modelled)", latency, 3)]
+  return [Column("relative latency (modelled)", latency, 3)] * bool(model)
 
 
-def gammas(study: PairStudy, metric: str, model: Clock | None) -> Table:
+def gammas(study: PointGroup, model: Clock | None) -> Table:
   """Returns each method at one alpha over the gammas."""
   return Table(
     "gamma",
@@ -40,13 +34,13 @@ def gammas(study: PairStudy, metric: str, model: Clock | None) -> Table:
     (
       *(*_POINT, _ACCEPTANCE, _TOKENS),
       Column("relative latency", "latency", 3, has_interval=True),
-      *(*_modelled(model), _quality(metric)),
+      *(*_modelled(model), _quality(study.points[0].metric)),
     ),
-    [p for panel in study.panels for points in ablated(panel) for p in points],
+    [p for panel in study.panels for same in ablated(panel) for p in same],
   )
 
 
-def ablated(panel: Panel) -> list[list[Measured]]:
+def ablated(panel: PointGroup) -> list[list[Measured]]:
   """Returns for each method its points of one alpha, by gamma.
 
   The alpha measured at most gammas; of equals the middle one. Methods of one
@@ -54,19 +48,17 @@ def ablated(panel: Panel) -> list[list[Measured]]:
   """
   by_gamma = lambda point: point.settings.gamma
   kept = []
-  for curve in panel.by_method():
-    by_alpha = {}
-    for point in curve.points:
-      if point.settings.gamma is not None:
-        by_alpha.setdefault(point.settings.alpha or 0.0, []).append(point)
+  for curve in panel.methods:
+    blocks = [point for point in curve.points if by_gamma(point) is not None]
+    by_alpha = grouped(blocks, lambda point: point.settings.alpha or 0.0)
     most = max(map(len, by_alpha.values()), default=0)
+    alphas = sorted(a for a, same in by_alpha.items() if len(same) == most)
     if most > 1:
-      alphas = sorted(a for a, same in by_alpha.items() if len(same) == most)
       kept.append(sorted(by_alpha[alphas[len(alphas) // 2]], key=by_gamma))
   return kept
 
 
-def points(study: PairStudy, model: Clock | None) -> Table:
+def points(study: PointGroup, model: Clock | None) -> Table:
   """Returns every point with all of its numbers."""
   speedup = lambda point: point.latency and 1 / point.latency.value
   predicted = lambda point: point.mean(lambda row: row.predicted_speedup)
@@ -92,13 +84,19 @@ def points(study: PairStudy, model: Clock | None) -> Table:
   )
 
 
-def acceptance(study: PairStudy) -> Table:
+def acceptance(study: PointGroup) -> Table:
   """Returns acceptance by position and the histogram, a line an entry."""
   lines = [
-    {"point": point, "position": j, "rate": rate, "share": blocks / num_blocks}
+    {
+      "label": point.label,
+      "settings": point.settings,
+      "position": place,
+      "rate": rate,
+      "share": blocks / num_blocks,
+    }
     for point in study.points
     if (num_blocks := point.counts.num_blocks)
-    for j, (rate, blocks) in enumerate(
+    for place, (rate, blocks) in enumerate(
       zip(
         [None, *point.efficiency["acceptance_by_position"]],
         point.counts.accepted_at,
@@ -111,17 +109,10 @@ def acceptance(study: PairStudy) -> Table:
     "Accepted over examined drafts at each position of a block, and the share"
     " of blocks in which so many drafts were accepted.",
     (
-      *(
-        dataclasses.replace(column, value=functools.partial(_of_point, column))
-        for column in _POINT
-      ),
+      *_POINT,
       Column("position", "position", 0),
       Column("accepted / examined", "rate", 3),
       Column("blocks with so many accepted", "share", 3),
     ),
     lines,
   )
-
-
-def _of_point(column: Column, line: dict):
-  return column.of(line["point"])

@@ -9,65 +9,51 @@ from speccascade.inference.results import ResultRow, Settings
 from speccascade.report import tables
 from speccascade.report.tables import Column
 
-_TITLES = {"latency.num_examples": "num_timed"}
 _TIMES = (
   *("walltime_s", "relative_latency", "relative_low", "relative_high"),
   *("num_examples", "repeats"),
 )
+_TITLES = {
+  ("latency", "num_examples"): "num_timed",
+  ("counts", "expected_acceptance"): "expected_acceptance (sum)",
+}
 
 
 def of_rows(rows: Sequence[ResultRow]) -> list[Column]:
   """Returns the columns that the rows fill between them."""
   metrics = dict.fromkeys(name for row in rows for name in row.quality)
   rates = dict.fromkeys(name for row in rows for name in row.efficiency)
-  settings = [field.name for field in dataclasses.fields(Settings)]
   counts = [field.name for field in dataclasses.fields(Counts)]
-  counts.remove("num_examples")
-  columns = [
-    *_part("settings", settings),
-    Column("label", "label"),
-    *(
-      Column(
-        metric if end == "value" else f"{metric} {end}",
-        functools.partial(_score, metric, end),
-      )
-      for metric in metrics
-      for end in ("value", "low", "high")
-    ),
-    *_part("latency", _TIMES),
-    Column("measured_speedup", "measured_speedup"),
-    Column("predicted_speedup", "predicted_speedup"),
-    *_part("costs", ("c", "q2")),
-    Column("v", _block_cost),
-    *_part("costs", ("verifier_step_s",)),
-    *_part("efficiency", rates),
-    *_part("counts", counts),
-    *_part("agreement", ("identical", "near_ties")),
-    Column("num_truncated", "num_truncated"),
-    *_part("environment", ("device", "git_commit")),
+  settings = [field.name for field in dataclasses.fields(Settings)]
+  ends = ("value", "low", "high")
+  paths = [
+    *(("settings", name) for name in settings),
+    ("label",),
+    *(("quality", metric, end) for metric in metrics for end in ends),
+    *(("latency", name) for name in _TIMES),
+    *(("measured_speedup",), ("predicted_speedup",)),
+    *(("costs", name) for name in ("c", "q2", "v", "verifier_step_s")),
+    *(("efficiency", name) for name in rates),
+    *(("counts", name) for name in counts if name != "num_examples"),
+    *(("agreement", "identical"), ("agreement", "near_ties")),
+    ("num_truncated",),
+    *(("environment", "device"), ("environment", "git_commit")),
   ]
-  taken = set()
-  for place, column in enumerate(columns):
-    if column.title in taken:
-      columns[place] = dataclasses.replace(
-        column, title=f"{column.title} (sum)"
-      )
-    taken.add(column.title)
-  return columns
+  return [Column(_title(p), functools.partial(_cell, p)) for p in paths]
 
 
-def _part(part: str, names) -> list[Column]:
-  """Returns columns of what a part of the row holds."""
-  paths = [f"{part}.{name}" for name in names]
-  return [Column(_TITLES.get(p, p.removeprefix(f"{part}.")), p) for p in paths]
+def _title(path: tuple[str, ...]) -> str:
+  if path[0] == "quality":
+    return " ".join(path[1:]).removesuffix(" value")
+  return _TITLES.get(path, path[-1])
 
 
-def _score(metric: str, end: str, row: ResultRow):
-  return tables.lookup(row.quality, metric, end)
-
-
-def _block_cost(row: ResultRow):
-  """v of the row's block."""
-  if row.costs is None or row.settings.gamma is None:
-    return None
-  return row.costs.v.get(row.settings.gamma + 1)
+def _cell(path: tuple[str, ...], row: ResultRow):
+  """Returns a number; of v that of the row's block; lists with blanks."""
+  cell = tables.lookup(row, *path)
+  if isinstance(cell, dict):
+    gamma = row.settings.gamma
+    return gamma and cell.get(gamma + 1)
+  if isinstance(cell, (list, tuple)):
+    return " ".join("" if item is None else str(item) for item in cell)
+  return cell

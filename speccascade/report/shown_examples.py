@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 import dataclasses
+import itertools
 import json
+import operator
 import pathlib
 
 from speccascade.inference import results
@@ -44,15 +46,13 @@ def read(
   Raises:
     ValueError: a line is not a record; its number is given.
   """
-  of_row = {}
-  if row is not None:
-    of_row = {"settings": vars(row.settings), "label": row.label}
+  shared = row and {"settings": vars(row.settings), "label": row.label}
   traced = []
   lines = [] if path is None else results.read_lines(path)
   for number, line in enumerate(lines, start=1):
     try:
-      record = json.loads(line)
-      aux, title = record["aux"], _title({**of_row, **record})
+      record = {**(shared or {}), **json.loads(line)}
+      aux, title = record["aux"], _title(record)
       if aux.get("trace") is not None:
         traced.append((aux.get("index", 0), len(aux["tokens"]), title, record))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -61,16 +61,11 @@ def read(
       ) from error
   if not traced:
     return ShownExamples()
-  traced.sort(
-    key=lambda example: example[0]
-  )  # stable: methods keep their order
-  records, titles, tokens = [], [], 0
-  for _, length, title, record in traced:
-    tokens += length
-    if not records or tokens <= MOST_TOKENS:
-      records.append(record)
-      titles.append(title)
-  note = f"{len(records)} of the {len(traced)} traced texts of {path.name}."
+  traced.sort(key=operator.itemgetter(0))  # stable: methods keep their order
+  totals = itertools.accumulate(length for _, length, *_ in traced)
+  num = max(1, sum(total <= MOST_TOKENS for total in totals))
+  *_, titles, records = zip(*traced[:num])
+  note = f"{num} of the {len(traced)} traced texts of {path.name}."
   return ShownExamples(records, titles, note)
 
 

@@ -1,61 +1,57 @@
 """Where speculation loses to the large model alone, and why."""
 
-from collections.abc import Sequence
-import dataclasses
-
-from speccascade.report.clocks import Clock
-from speccascade.report.frontier import IntervalEstimate
-from speccascade.report.measured import Measured
-from speccascade.report.panels import MeasuredCurve, PairStudy, Panel
-from speccascade.report.tables import Column, Table
+from speccascade.report.groups import PointGroup
+from speccascade.report.measured import Clock, Measured
+from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
 
 
-@dataclasses.dataclass(frozen=True)
-class Slowdown:
-  """A speculative method slower than the large model, and the reasons.
+def slowdowns(panel: PointGroup, model: Clock | None) -> list[dict]:
+  """Returns the speculative methods with points surely slower than one.
 
-  Attributes:
-    method: in code.
-    label: for people.
-    temperature: 0 is greedy.
-    gamma: block size.
-    alphas: of the points that lose.
-    latency: the least relative latency of those that lose.
-    acceptance_rate: of that point, like what follows.
-    tokens_per_block: its mean acceptance length.
-    c: cost of a drafter step.
-    v: cost of a verifier pass over gamma + 1 tokens.
-    predicted_block: cost of a block by its calls, in verifier steps.
-    measured_block: what a block took, in verifier steps of the large model
-      alone; encoders taken off both.
-    modelled: relative latency if v were 1.
+  Returns:
+    A method slower than the large model, and the reasons:
+      settings: of its first point.
+      label: for people.
+      alphas: of the points that lose.
+      latency: the least relative latency of those that lose.
+      acceptance_rate: of that point, like what follows.
+      tokens_per_block: its mean acceptance length.
+      c: cost of a drafter step.
+      v: cost of a verifier pass over gamma + 1 tokens.
+      predicted_block: cost of a block by its calls, in verifier steps.
+      measured_block: what a block took, in verifier steps of the large model
+        alone; encoders taken off both.
+      modelled: relative latency if v were 1.
   """
-
-  method: str
-  label: str
-  temperature: float
-  gamma: int
-  alphas: tuple[float, ...]
-  latency: IntervalEstimate
-  acceptance_rate: float | None
-  tokens_per_block: float | None
-  c: float | None
-  v: float | None
-  predicted_block: float | None
-  measured_block: float | None
-  modelled: float | None
-
-
-def slowdowns(panel: Panel, model: Clock | None) -> list[Slowdown]:
-  """Returns the speculative methods with points surely slower than one."""
-  by_curve = [
-    (curve, [point for point in curve.points if _is_slow(point)])
-    for curve in panel.curves
-    if curve.gamma is not None
-  ]
-  return [
-    _slowdown(panel, curve, slow, model) for curve, slow in by_curve if slow
-  ]
+  lines = []
+  for curve in panel.curves:
+    slow = [point for point in curve.points if _is_slow(point)]
+    gamma = curve.settings.gamma
+    if gamma is None or not slow:
+      continue
+    least = min(slow, key=lambda point: point.latency.value)
+    tokens = least.efficiency["mean_acceptance_length"]
+    predicted = least.mean(lambda row: row.predicted_speedup)
+    modelled = model and model.of(least)
+    alphas = (point.settings.alpha for point in slow)
+    lines.append(
+      {
+        "settings": curve.settings,
+        "label": curve.label,
+        "alphas": [alpha for alpha in alphas if alpha is not None],
+        "latency": least.latency,
+        "acceptance_rate": least.efficiency["acceptance_rate"],
+        "tokens_per_block": tokens,
+        "c": least.mean(lambda row: row.costs and row.costs.c),
+        "v": least.mean(
+          lambda row, n=gamma + 1: row.costs and row.costs.v.get(n)
+        ),
+        "predicted_block": tokens / predicted if predicted and tokens else None,
+        "measured_block": measured_block(least, panel.large),
+        "modelled": modelled and modelled.value,
+      }
+    )
+  return lines
 
 
 def _is_slow(point: Measured) -> bool:
@@ -64,32 +60,6 @@ def _is_slow(point: Measured) -> bool:
   if latency is None:
     return False
   return (latency.low if latency.has_interval else latency.value) > 1
-
-
-def _slowdown(
-  panel: Panel, curve: MeasuredCurve, slow: Sequence[Measured], model
-) -> Slowdown:
-  least = min(slow, key=lambda point: point.latency.value)
-  gamma = curve.gamma
-  tokens = least.efficiency["mean_acceptance_length"]
-  predicted = least.mean(lambda row: row.predicted_speedup)
-  modelled = model and model.of(least)
-  alphas = (point.settings.alpha for point in slow)
-  return Slowdown(
-    method=curve.method,
-    label=curve.label,
-    temperature=panel.temperature,
-    gamma=gamma,
-    alphas=tuple(alpha for alpha in alphas if alpha is not None),
-    latency=least.latency,
-    acceptance_rate=least.efficiency["acceptance_rate"],
-    tokens_per_block=tokens,
-    c=least.mean(lambda row: row.costs and row.costs.c),
-    v=least.mean(lambda row: row.costs and row.costs.v.get(gamma + 1)),
-    predicted_block=tokens / predicted if predicted and tokens else None,
-    measured_block=measured_block(least, panel.large),
-    modelled=modelled and modelled.value,
-  )
 
 
 def measured_block(point: Measured, large: Measured | None) -> float | None:
@@ -114,7 +84,7 @@ def measured_block(point: Measured, large: Measured | None) -> float | None:
   return (seconds - both) / blocks / step if step > 0 else None
 
 
-def table(study: PairStudy, model: Clock | None) -> Table:
+def table(study: PointGroup, model: Clock | None) -> Table:
   """Returns the speculative methods slower than the large model, and why."""
   return Table(
     "losses",
@@ -124,10 +94,9 @@ def table(study: PairStudy, model: Clock | None) -> Table:
     " c a drafter step, v the pass over gamma + 1 tokens. What a block takes"
     " beyond its calls is the loop around them.",
     (
-      Column("method", "label"),
-      Column("T", lambda line: f"{line.temperature:g}"),
-      Column("gamma", "gamma"),
-      Column("alphas", lambda line: " ".join(f"{a:g}" for a in line.alphas)),
+      *(METHOD, TEMPERATURE),
+      Column("gamma", "settings.gamma"),
+      Column("alphas", lambda line: " ".join(f"{a:g}" for a in line["alphas"])),
       Column("least latency", "latency", 3, has_interval=True),
       Column("acceptance", "acceptance_rate", 3),
       Column("tokens/block", "tokens_per_block", 2),

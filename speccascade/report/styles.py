@@ -28,29 +28,30 @@ class MethodFamily(NamedTuple):
   prefixes: str
 
 
-FAMILIES = tuple(
-  MethodFamily(*fields)
-  for fields in (
-    ("one model", "#000000", "#f2f2f2", "X", "drafter verifier"),
-    (
-      *("speculative, lossless", "#0072b2", "#4aa8e0", "o"),
-      "spec_decode cascade_drafting",
-    ),
-    (
-      *("speculative, lossy", "#56b4e9", "#a5dbfa", "s"),
-      "spec_decode_lossy mentored bild ensemble lenient",
-    ),
-    ("speculative cascade", "#d55e00", "#ff8a3d", "^", "spec_cascade"),
-    (
-      *("speculative cascade, token rule", "#e69f00", "#ffc44d", "v"),
-      "spec_cascade_token spec_cascade_typical",
-    ),
-    (
-      *("sequential cascade", "#009e73", "#3fd0a4", "D"),
-      "token_cascade seq_cascade",
-    ),
-    ("oracle (not a fast method)", "#cc79a7", "#eba3cb", "P", "oracle"),
-  )
+FAMILIES = (
+  MethodFamily("one model", "#000000", "#f2f2f2", "X", "drafter verifier"),
+  MethodFamily(
+    *("speculative, lossless", "#0072b2", "#4aa8e0", "o"),
+    "spec_decode cascade_drafting",
+  ),
+  MethodFamily(
+    *("speculative, lossy", "#56b4e9", "#a5dbfa", "s"),
+    "spec_decode_lossy mentored bild ensemble lenient",
+  ),
+  MethodFamily(
+    *("speculative cascade", "#d55e00", "#ff8a3d", "^", "spec_cascade")
+  ),
+  MethodFamily(
+    *("speculative cascade, token rule", "#e69f00", "#ffc44d", "v"),
+    "spec_cascade_token spec_cascade_typical",
+  ),
+  MethodFamily(
+    *("sequential cascade", "#009e73", "#3fd0a4", "D"),
+    "token_cascade seq_cascade",
+  ),
+  MethodFamily(
+    *("oracle (not a fast method)", "#cc79a7", "#eba3cb", "P", "oracle")
+  ),
 )
 # Rules of a user's own, whose names tell nothing, are drawn as cascades.
 _OTHERS = [family.name for family in FAMILIES].index("speculative cascade")
@@ -73,6 +74,12 @@ class Style(NamedTuple):
   color: str
   marker: str
   linestyle: str | tuple
+
+  @property
+  def mark(self) -> dict:
+    """How its points alone are drawn."""
+    size = {"markersize": 4.2, "markeredgewidth": 0, "linestyle": ""}
+    return {"color": self.color, "marker": self.marker, **size}
 
 
 @functools.cache

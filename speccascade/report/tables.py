@@ -3,13 +3,20 @@
 from collections.abc import Callable, Sequence
 import csv
 import dataclasses
-import html
 import io
 import math
+
+import jinja2
 
 from speccascade.report.frontier import IntervalEstimate
 
 NOTHING = "-"
+template = jinja2.Environment(
+  autoescape=True,
+  trim_blocks=True,
+  lstrip_blocks=True,
+  undefined=jinja2.StrictUndefined,
+).from_string
 
 
 def lookup(line, *names: str):
@@ -62,42 +69,26 @@ class Column:
     value = self.of(line)
     if not isinstance(value, IntervalEstimate):
       return self._number(value)
-    text = self._number(value.value)
+    number, *ends = map(self._number, value)
     if value.has_interval and math.isfinite(value.value):
-      text += f" [{self._number(value.low)}, {self._number(value.high)}]"
-    return text
+      return f"{number} [{', '.join(ends)}]"
+    return number
 
   def _number(self, value) -> str:
-    if value is None:
+    if isinstance(value, float) and value in self.special:
+      return self.special[value]
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
       return NOTHING
-    if isinstance(value, float):
-      if value in self.special:
-        return self.special[value]
-      if not math.isfinite(value):
-        return NOTHING
     return str(value) if self.digits is None else f"{value:.{self.digits}f}"
 
   def csv_cells(self, line) -> list:
     """Returns the value, unrounded, and the ends where there are intervals."""
     value = self.of(line)
-    if not self.has_interval:
-      cells = [_joined(value)]
-    elif isinstance(value, IntervalEstimate):
-      cells = value
-    else:
-      cells = [value, None, None]
-    return ["" if _is_missing(cell) else cell for cell in cells]
-
-
-def _joined(value):
-  """Returns a cell: lists are written with blanks between."""
-  if not isinstance(value, (list, tuple)):
-    return value
-  return " ".join("" if item is None else str(item) for item in value)
-
-
-def _is_missing(value) -> bool:
-  return value is None or (isinstance(value, float) and math.isnan(value))
+    cells = [value]
+    if self.has_interval:
+      is_estimate = isinstance(value, IntervalEstimate)
+      cells = value if is_estimate else [value, None, None]
+    return ["" if cell is None or cell != cell else cell for cell in cells]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,14 +110,20 @@ class Table:
   lines: Sequence
 
 
-def number(name: str) -> Callable[[object], float | None]:
-  """Returns a number of `efficiency.summary`, of a row or a point."""
-  return lambda row: row.efficiency.get(name)
+def _speedup(row) -> IntervalEstimate | None:
+  timed = row.latency
+  return timed and IntervalEstimate(
+    1 / timed.relative_latency, 1 / timed.relative_high, 1 / timed.relative_low
+  )
 
 
+SPEEDUP = Column("speed-up", _speedup, 2, has_interval=True)
+METHOD = Column("method", "label")
+_T = ("settings", "temperature")
+TEMPERATURE = Column("T", lambda line: f"{lookup(line, *_T):g}")
 TRADE_OFF = (
   Column("method", "settings.method"),
-  Column("T", lambda row: f"{row.settings.temperature:g}"),
+  TEMPERATURE,
   Column("alpha", "settings.alpha"),
   Column("BLEU", "quality.bleu.value", 1),
   Column("valid %", "quality.valid.value", 1),
@@ -134,7 +131,7 @@ TRADE_OFF = (
   Column("tokens/block", "efficiency.mean_acceptance_length", 2),
   Column("deferral", "efficiency.deferral_rate", 3),
   Column("relative latency", "latency.relative_latency", 3),
-  Column("speed-up", "measured_speedup", 2),
+  SPEEDUP,
   Column("predicted", "predicted_speedup", 2),
 )
 
@@ -164,19 +161,20 @@ def to_csv(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   return file.getvalue()
 
 
+_HTML = template("""\
+<table>
+<thead><tr>
+{% for column in columns %}<th scope="col">{{ column.title }}</th>{% endfor %}
+</tr></thead>
+<tbody>
+{% for line in lines %}<tr>{% for column in columns %}{% if loop.first %}
+<th scope="row">{{ column.text(line) }}</th>{% else %}
+<td{% if column.digits is not none %} class="number"{% endif %}>
+{{- column.text(line) }}</td>{% endif %}{% endfor %}</tr>
+{% endfor %}</tbody>
+</table>""")
+
+
 def to_html(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   """Returns a table element; the first column heads its rows."""
-  head = "".join(
-    f'<th scope="col">{html.escape(column.title)}</th>' for column in columns
-  )
-  body = ""
-  for line in lines:
-    tag, scope, cells = "th", ' scope="row"', ""
-    for column in columns:
-      numeric = "" if column.digits is None else ' class="number"'
-      text = html.escape(column.text(line))
-      cells += f"<{tag}{scope}{numeric}>{text}</{tag}>"
-      tag, scope = "td", ""
-    body += f"<tr>{cells}</tr>\n"
-  head = f"<thead><tr>{head}</tr></thead>"
-  return f"<table>\n{head}\n<tbody>\n{body}</tbody>\n</table>"
+  return _HTML.render(lines=lines, columns=columns)

@@ -52,7 +52,7 @@ def tokens_html(record: dict) -> str:
       f"the record of {record.get('inputs', '')[:40]!r} has no trace; decode"
       " with TRACE = True"
     )
-  counts = Counts.from_dict(aux["counts"])
+  counts = Counts(**aux["counts"])
   traced = [
     {"token": token, "place": place, **dict(zip(trace, values))}
     for place, (token, *values) in enumerate(
@@ -202,7 +202,7 @@ def _summary(counts: Counts) -> str:
   """Counts in a line."""
   parts = [f"{counts.num_tokens} tokens"]
   if counts.num_blocks:
-    length = efficiency.mean_acceptance_length(counts)
+    length = efficiency.summary(counts)["mean_acceptance_length"]
     parts.append(f"{counts.num_blocks} blocks, {length:.2f} tokens a block")
   if counts.examined:
     parts.append(f"{counts.accepted} of {counts.examined} drafts accepted")

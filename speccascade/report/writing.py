@@ -67,7 +67,7 @@ def read(
   """Returns the rows of a folder and its traced examples."""
 
   def find(name):
-    return results.find(results_dir, name)
+    return files.find(results_dir / name)
 
   if (path := find(results.FILE_NAME)) is not None:
     examples = shown_examples.read(find(shown_examples.FILE_NAME))
@@ -102,7 +102,7 @@ def markdown(sections: Sequence[Section]) -> str:
   """Returns report.md."""
   lines = ["# Quality against latency of speculative cascades", ""]
   for section in sections:
-    lines += [f"## {section.study.title}", "", section.about, ""]
+    lines += [f"## {section.study.pair}", "", section.about, ""]
     for finding in section.findings:
       lines += [f"### Findings, {finding.title}", ""]
       lines += _listed(finding.models)

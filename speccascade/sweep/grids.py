@@ -7,6 +7,7 @@ more. The values are our choice: the papers draw curves and do not list theirs.
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import itertools
 import math
 
 from speccascade.decoding import methods
@@ -85,13 +86,14 @@ _GRIDS = {
   # Of two tokens one has p <= 0.5: up to alpha 0.5 only the arg-max is kept.
   "lenient_cs_code": Grid((0.0, 0.55, 0.65, 0.75, 0.85, 0.92, 0.97)),
 }
-# Executions without a target. A whole output has a probability of exp(-1) to
-# exp(-30), so the sequence cascade's alphas crowd below 1.
-_SEQUENCE = Grid(
-  tuple(LOG_REST.back(-nats) for nats in (1, 3, 6, 10, 15, 22, 30)), LOG_REST
-)
-_PER_TOKEN = Grid((0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9))
-_BILD = Grid((0.5, 1.0, 2.0, 3.0, 5.0, 8.0), LOG)
+# By execution, of those without a target. A whole output has a probability of
+# exp(-1) to exp(-30), so the sequence cascade's alphas crowd below 1.
+_NATS = (1, 3, 6, 10, 15, 22, 30)
+_BY_EXECUTION = {
+  sequence_cascade: Grid(tuple(LOG_REST.back(-n) for n in _NATS), LOG_REST),
+  methods.per_token_sequence: Grid((0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)),
+  bild: Grid((0.5, 1.0, 2.0, 3.0, 5.0, 8.0), LOG),
+}
 # At temperature 0 their laws are the verifier's, whatever alpha.
 _LOSSLESS_IF_GREEDY = ("lossy", "lossy_star", "mentored")
 
@@ -109,14 +111,11 @@ def grid(method: Method, vocab_size: int, *, greedy: bool = False) -> Grid:
   name = method.target.name if method.target is not None else None
   if greedy and name in _LOSSLESS_IF_GREEDY:
     return Grid((method.default_alpha,))
-  if method.execution is bild:
-    whole = _BILD
-  elif method.execution is sequence_cascade:
-    whole = _SEQUENCE
-  elif method.execution is methods.per_token_sequence:
-    whole = _PER_TOKEN
-  else:
-    whole = _GRIDS.get(name) or _spread(method, vocab_size)
+  whole = (
+    _BY_EXECUTION.get(method.execution)
+    or _GRIDS.get(name)
+    or _spread(method, vocab_size)
+  )
   inside = method.alpha_interval.contains
   alphas = (alpha for alpha in whole.alphas if inside(alpha, vocab_size))
   return Grid(tuple(alphas), whole.scale)
@@ -148,20 +147,11 @@ def middle_of(num: int) -> int:
 
 # What an adaptive sweep looks at, in this order, and the least difference of
 # neighbours that is worth another point between them.
-def _latency(row: ResultRow) -> float | None:
-  return row.latency and row.latency.relative_latency
-
-
-def _deferral(row: ResultRow) -> float | None:
-  return row.efficiency.get("deferral_rate")
-
-
-def _quality(row: ResultRow) -> float | None:
-  scores = list(row.quality.values())
-  return scores[0]["value"] if scores else None
-
-
-_LOOKS = ((_latency, 0.04), (_deferral, 0.02), (_quality, 0.3))
+_LOOKS = (
+  (lambda row: row.latency and row.latency.relative_latency, 0.04),
+  (lambda row: row.efficiency.get("deferral_rate"), 0.02),
+  (lambda row: next((x["value"] for x in row.quality.values()), None), 0.3),
+)
 
 
 def next_alpha(
@@ -181,16 +171,14 @@ def next_alpha(
   Returns:
     An alpha that is not in `rows`; None where nothing is left to tell apart.
   """
-  alphas = sorted(rows)
   for look, least in _LOOKS:
-    values = [look(rows[alpha]) for alpha in alphas]
-    gaps = []
-    for low, high, one, other in zip(alphas, alphas[1:], values, values[1:]):
-      if one is None or other is None:
-        continue
-      between = scale.middle(low, high)
-      if low < between < high and abs(one - other) >= least:
-        gaps.append((abs(one - other), between))
+    values = [(alpha, look(rows[alpha])) for alpha in sorted(rows)]
+    gaps = [
+      (abs(left - right), between)
+      for (low, left), (high, right) in itertools.pairwise(values)
+      if None not in (left, right) and abs(left - right) >= least
+      if low < (between := scale.middle(low, high)) < high
+    ]
     if gaps:
       return max(gaps, key=lambda gap: gap[0])[1]
   return None

@@ -6,8 +6,8 @@ import itertools
 
 from speccascade.decoding import methods
 from speccascade.decoding.sampling import Sampling
+from speccascade.fields import at_least, names_of
 from speccascade.inference.point import Point
-from speccascade.inference.settings import at_least, names_of
 from speccascade.sweep import grids
 from speccascade.sweep.grids import Grid
 
@@ -81,7 +81,7 @@ class Plan:
     at_least(1, BUDGET=self.budget)
     for name in ("methods", "gammas", "temperatures", "seeds"):
       values, label = getattr(self, name), name.upper()
-      if values is None and name == "methods":
+      if name == "methods" and values is None:
         continue
       if isinstance(values, str) or not isinstance(values, Iterable):
         raise ValueError(f"{label} is {values!r}; wanted a list")
@@ -89,20 +89,19 @@ class Plan:
         raise ValueError(f"{label} is empty; give one or more")
     for gamma in self.gammas:
       at_least(1, gamma=gamma)
-    known = isinstance(self.alphas, Mapping)
-    if not known and self.alphas not in (DEFAULT, ADAPTIVE, ONE):
+    is_known = self.alphas in (DEFAULT, ADAPTIVE, ONE)
+    if not is_known and not isinstance(self.alphas, Mapping):
       raise ValueError(
         f"ALPHAS is {self.alphas!r}; wanted 'default', 'adaptive', 'one', or"
         " values by method such as {'spec_cascade_opt': [-0.5, 0, 0.5]}"
       )
-    for name in self.methods or ():
-      if methods.find(name).greedy_only and not any(
-        map(_greedy, self.temperatures)
-      ):
-        raise ValueError(
-          f"{name} is defined at temperature 0 only; TEMPERATURES has"
-          f" {', '.join(f'{t:g}' for t in self.temperatures)}"
-        )
+    if not any(map(_greedy, self.temperatures)):
+      for name in self.methods or ():
+        if methods.find(name).greedy_only:
+          raise ValueError(
+            f"{name} is defined at temperature 0 only; TEMPERATURES has"
+            f" {', '.join(f'{t:g}' for t in self.temperatures)}"
+          )
 
   def curves(
     self, common: Point, vocab_size: int, names: Sequence[str]
@@ -121,7 +120,7 @@ class Plan:
       ValueError: a setting is out of range.
     """
     names = self.methods or names
-    own = self._own_grids(names, vocab_size)
+    named = self._named_grids(names, vocab_size)
     curves = {}
     for temperature, seed, gamma, name in itertools.product(
       self.temperatures,
@@ -139,7 +138,7 @@ class Plan:
       point = dataclasses.replace(
         common, method=name, alpha=None, gamma=gamma, temperature=temperature
       )
-      grid = own.get(name) or grids.grid(method, vocab_size, greedy=greedy)
+      grid = named.get(name) or grids.grid(method, vocab_size, greedy=greedy)
       if self.alphas == ADAPTIVE:
         grid = grids.coarse(grid)
       elif self.alphas == ONE:
@@ -147,20 +146,17 @@ class Plan:
       curves[point, seed] = Curve(point, seed, grid)
     return list(curves.values())
 
-  def _own_grids(self, names, vocab_size: int) -> dict[str, Grid]:
+  def _named_grids(self, names, vocab_size: int) -> dict[str, Grid]:
     """The grids of the methods that `alphas` names."""
-    if not isinstance(self.alphas, Mapping):
-      return {}
-    for name in self.alphas:
+    named = {}
+    for name in self.alphas if isinstance(self.alphas, Mapping) else ():
       methods.find(name)
       if name not in names:
         raise ValueError(
           f"ALPHAS has values for {name}, which METHODS leaves out"
         )
-    return {
-      name: grids.checked(name, alphas, vocab_size)
-      for name, alphas in self.alphas.items()
-    }
+      named[name] = grids.checked(name, self.alphas[name], vocab_size)
+    return named
 
 
 def _greedy(temperature: float) -> bool:

@@ -7,41 +7,89 @@ import threading
 from tqdm import tqdm
 
 from speccascade.inference import measure
+from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultFile, ResultRow
 from speccascade.inference.study import Study
 from speccascade.sweep import grids, shown
 from speccascade.sweep import plan as plans
+from speccascade.sweep.grids import Grid
 from speccascade.sweep.plan import Curve
 from speccascade.sweep.shown import Shown
-from speccascade.sweep.studies import Studies
 
 
 class Stopped(Exception):
   """A signal came."""
 
 
+class Studies:
+  """One study for each seed and each way in which methods take the pair.
+
+  Args:
+    study: with the pair as it was read.
+    composed: the pair with its drafters combined, for methods with blocks; or
+      None.
+  """
+
+  def __init__(self, study: Study, composed: ModelPair | None = None):
+    self._study = study
+    self._composed = composed
+    pair = study.pair
+    self._first = dataclasses.replace(pair, drafters=pair.drafters[:1])
+    self._known = {}
+
+  def of(self, curve: Curve) -> Study:
+    """Returns the study of a curve; those of one pair and seed are the same.
+
+    Methods of one drafter get the largest.
+    """
+    method, pair = curve.base.spec, self._study.pair
+    if self._composed is not None and method.has_blocks:
+      pair = self._composed
+    elif method.compose is None:
+      pair = self._first
+    key = (id(pair), curve.seed)
+    if key not in self._known:
+      run = dataclasses.replace(self._study.run, seed=curve.seed)
+      self._known[key] = dataclasses.replace(self._study, pair=pair, run=run)
+    return self._known[key]
+
+  def check(self, curve: Curve):
+    """Raises ValueError where a point cannot be decoded by these models."""
+    for point in curve.points:
+      self.of(curve).batches(point).check()
+
+  def allowed(self, names: Sequence[str], draft_length="fixed") -> list[str]:
+    """Returns the methods whose needs the drafters and `draft_length` meet."""
+    kept = []
+    for name in names:
+      point = Point(name, temperature=0.0, draft_length=draft_length)
+      try:
+        self.check(Curve(point, self._study.run.seed, Grid(())))
+      except ValueError:
+        continue
+      kept.append(name)
+    return kept
+
+
+@dataclasses.dataclass(frozen=True)
 class Runner:
   """Measures the curves of a sweep into one file.
 
-  Args:
+  Attributes:
     studies: the study of each point.
     file: where rows are kept.
     budget: points of a curve, 0 for the planned ones alone.
     shown: whose tokens are shown.
   """
 
-  def __init__(
-    self, studies: Studies, file: ResultFile, budget: int, shown: Shown
-  ):
-    self.file = file
-    self._studies = studies
-    self._budget = budget
-    self._shown = shown
+  studies: Studies
+  file: ResultFile
+  budget: int
+  shown: Shown
 
-  def study(self, curve: Curve) -> Study:
-    """Returns the study of a curve; those of one pair and seed are the same."""
-    return self._studies.of(curve.base, curve.seed)
+  def _lacks(self, curve: Curve, point: Point) -> bool:
+    return self.studies.of(curve).settings(point) not in self.file
 
   def run(self, curves: Sequence[Curve], progress: bool, stop) -> int:
     """Measures and shows; returns how many points are shown.
@@ -49,8 +97,8 @@ class Runner:
     Raises:
       Stopped: a signal came, and `stop` is true.
     """
-    lock, chosen = threading.Lock(), self._shown.chosen(curves)
-    num = self._shown.num_shown * len(chosen)
+    lock, chosen = threading.Lock(), self.shown.chosen(curves)
+    num = self.shown.num_shown * len(chosen)
     with tqdm(
       total=self._num_decodes(curves) + num,
       unit="decode",
@@ -71,8 +119,8 @@ class Runner:
       tick(0)
       shown.write(
         self.file.path.parent / shown.FILE_NAME,
-        [(self.study(curve), point) for curve, point in chosen],
-        self._shown.num_shown,
+        [(self.studies.of(curve), point) for curve, point in chosen],
+        self.shown.num_shown,
         tick,
       )
       bar.total = bar.n  # an adaptive sweep may have needed less
@@ -81,25 +129,21 @@ class Runner:
   def _num_decodes(self, curves: Sequence[Curve]) -> int:
     total = 0
     for curve, rows in zip(curves, self._rows(curves)):
-      study = self.study(curve)
-      missing = [p for p in curve.points if study.settings(p) not in self.file]
-      num = len(missing)
+      num = sum(self._lacks(curve, point) for point in curve.points)
       if curve.grid.alphas:
-        num = max(num, self._budget - len(rows))
-      total += num * study.num_decodes(curve.base)
+        num = max(num, self.budget - len(rows))
+      total += num * self.studies.of(curve).num_decodes(curve.base)
     return total
 
   def _rows(self, curves) -> list[dict[float, ResultRow]]:
     """Returns the rows on disk of each curve, by alpha."""
+    bare = lambda settings: dataclasses.replace(settings, alpha=None)
     by_curve = {}
     for row in self.file.rows:
-      bare = dataclasses.replace(row.settings, alpha=None)
-      by_curve.setdefault(bare.key, {})[row.settings.alpha] = row
-    bases = [self.study(curve).settings(curve.base) for curve in curves]
-    return [
-      by_curve.get(dataclasses.replace(base, alpha=None).key, {})
-      for base in bases
-    ]
+      rows = by_curve.setdefault(bare(row.settings), {})
+      rows[row.settings.alpha] = row
+    bases = (self.studies.of(curve).settings(curve.base) for curve in curves)
+    return [by_curve.get(bare(base), {}) for base in bases]
 
   def _todo(self, curves: Sequence[Curve]) -> list[tuple[Study, list[Point]]]:
     """Returns the planned points that lack a row; then one more a curve.
@@ -107,19 +151,14 @@ class Runner:
     What comes next depends on the rows on disk alone, and on those of its own
     curve: a sweep that was killed chooses as an unbroken one would.
     """
-    todo = [
-      (curve, point)
-      for curve, point in plans.in_turns(curves)
-      if self.study(curve).settings(point) not in self.file
-    ]
+    todo = [pair for pair in plans.in_turns(curves) if self._lacks(*pair)]
     if not todo:
       for curve, rows in zip(curves, self._rows(curves)):
-        if curve.grid.alphas and len(rows) < self._budget:
+        if curve.grid.alphas and len(rows) < self.budget:
           alpha = grids.next_alpha(rows, curve.grid.scale)
           if alpha is not None:
             todo.append((curve, curve.at(alpha)))
-    by_study = {}
+    by_study = {}  # a study is equal to itself alone
     for curve, point in todo:
-      study = self.study(curve)
-      by_study.setdefault(id(study), (study, []))[1].append(point)
-    return list(by_study.values())
+      by_study.setdefault(self.studies.of(curve), []).append(point)
+    return list(by_study.items())

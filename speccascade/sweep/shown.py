@@ -8,10 +8,10 @@ import pathlib
 
 from speccascade import files
 from speccascade.decoding.methods import find
+from speccascade.fields import at_least, names_of
 from speccascade.inference import records
-from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
-from speccascade.inference.settings import Measuring, at_least, names_of
+from speccascade.inference.settings import Measuring
 from speccascade.inference.study import Study
 from speccascade.sweep.grids import middle_of
 from speccascade.sweep.plan import Curve
@@ -70,25 +70,31 @@ def write(
     num_examples: of each, the first ones of the data.
     tick: called with the examples done since; what it raises ends the run.
   """
-  chosen = {
-    study.settings(point).key: (study, point) for study, point in points
-  }
-  done = {
-    key: lines
-    for key, lines in _read(path).items()
-    if key in chosen
-    and _indices(lines) == _wanted(chosen[key][0], num_examples)
-  }
-  missing = [key for key in chosen if key not in done]
-  tick(num_examples * len(done))
-  if not missing:
+  if not points:
     return
+  batch = sorted(points[0][0].examples, key=lambda example: example.index)
+  batch = batch[:num_examples]
+  chosen = {}
+  for study, point in points:
+    run = dataclasses.replace(study.run, trace=True, batch_size=len(batch))
+    traced = dataclasses.replace(study, run=run, measuring=Measuring())
+    chosen[study.settings(point).key] = (traced, point)
+  done = _read(path, chosen, [example.index for example in batch])
+  tick(num_examples * len(done))
 
   def decode(key: str) -> list[str]:
-    lines = _lines(*chosen[key], num_examples)
+    study, point = chosen[key]
+    settings = {**vars(study.settings(point)), "key": key}
+    decoded = study.batches(point).decode(batch)
+    head = {"settings": settings, "label": point.spec.label}
+    lines = [
+      records.to_line({**head, **record})
+      for record in records.records(decoded, batch, study.vocabulary, 0)
+    ]
     tick(num_examples)
     return lines
 
+  missing = [key for key in chosen if key not in done]
   with concurrent.futures.ThreadPoolExecutor(points[0][0].num_threads) as pool:
     for keys in _portions(missing, chosen):
       done |= dict(zip(keys, pool.map(decode, keys)))
@@ -103,51 +109,26 @@ def _portions(missing, chosen) -> Iterator[list[str]]:
   for key in missing:
     study, point = chosen[key]
     greedy = point.sampling.greedy
-    program, _ = _traced(study, 1).batches(point).decoder.program(greedy)
+    program, _ = study.batches(point).decoder.program(greedy)
     by_program.setdefault((program, greedy), key)
   first = list(by_program.values())
-  yield first
   rest = [key for key in missing if key not in first]
+  if first:
+    yield first
   for start in range(0, len(rest), _PORTION):
     yield rest[start : start + _PORTION]
 
 
-def _first(study: Study, num: int) -> list[Source]:
-  return sorted(study.examples, key=lambda example: example.index)[:num]
-
-
-def _wanted(study: Study, num: int) -> list[int]:
-  return [example.index for example in _first(study, num)]
-
-
-def _indices(lines: Sequence[str]) -> list[int]:
-  return [json.loads(line)["aux"]["index"] for line in lines]
-
-
-def _traced(study: Study, size: int) -> Study:
-  """The same study, tracing batches of `size` and timing none."""
-  run = dataclasses.replace(study.run, trace=True, batch_size=size)
-  return dataclasses.replace(study, run=run, measuring=Measuring())
-
-
-def _lines(study: Study, point: Point, num: int) -> list[str]:
-  batch = _first(study, num)
-  decoded = _traced(study, len(batch)).batches(point).decode(batch)
-  settings = study.settings(point)
-  head = {
-    "settings": {**dataclasses.asdict(settings), "key": settings.key},
-    "label": point.spec.label,
-  }
-  return [
-    records.to_line({**head, **record})
-    for record in records.records(decoded, batch, study.vocabulary, 0)
-  ]
-
-
-def _read(path: pathlib.Path) -> dict[str, list[str]]:
-  """Returns the lines of a file by key of their point."""
+def _read(path: pathlib.Path, keys, indices: list[int]) -> dict[str, list[str]]:
+  """Returns a file's lines by key of their point, where all examples are."""
   by_key = {}
-  if path.exists():
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-      by_key.setdefault(json.loads(line)["settings"]["key"], []).append(line)
-  return by_key
+  text = path.read_text(encoding="utf-8") if path.exists() else ""
+  for line in text.splitlines(keepends=True):
+    record = json.loads(line)
+    lines = by_key.setdefault(record["settings"]["key"], {})
+    lines[record["aux"]["index"]] = line
+  return {
+    key: list(lines.values())
+    for key, lines in by_key.items()
+    if key in keys and list(lines) == indices
+  }

@@ -23,9 +23,8 @@ from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
 from speccascade.sweep import plan as plans
 from speccascade.sweep.plan import Plan
-from speccascade.sweep.runner import Runner, Stopped
+from speccascade.sweep.runner import Runner, Stopped, Studies
 from speccascade.sweep.shown import Shown
-from speccascade.sweep.studies import Studies
 from speccascade.training import signals
 
 
@@ -101,7 +100,7 @@ def sweep(
     size = study.pair.verifier.lm.vocab_size
     curves = plan.curves(common, size, names)
     for curve in curves:
-      studies.check(curve.points)
+      studies.check(curve)
     folder = RunFolder(
       run.folder,
       _identity(study, sources.fingerprint),

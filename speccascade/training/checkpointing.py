@@ -5,6 +5,7 @@ Nothing here imports Orbax before a checkpoint is written or looked for.
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 import json
 import os
 from typing import Any
@@ -20,26 +21,11 @@ from speccascade.training import optimizers
 from speccascade.training import state as states
 
 
-@dataclasses.dataclass(frozen=True)
-class Start:
-  """Where a run begins.
-
-  Attributes:
-    state: the `TrainState` before its next step.
-    first_step: step at which the run began: 0, or that of the initial
-      checkpoint. Batch number `state.step - first_step` comes next.
-    source: in words, for the log.
-  """
-
-  state: states.TrainState
-  first_step: int
-  source: str
-
-
+@dataclasses.dataclass
 class Checkpoints:
   """The `checkpoint_<step>` directories of a run: the latest and the best.
 
-  Args:
+  Attributes:
     model_dir: MODEL_DIR.
     config: the architecture, written into each.
     vocabulary: `orbax_io.vocabulary_identity`, written into each so that
@@ -52,31 +38,32 @@ class Checkpoints:
       its user knows, e.g. {"BATCH_SIZE": 128}.
   """
 
-  def __init__(
-    self,
-    model_dir: str | os.PathLike,
-    config: T5Config,
-    *,
-    vocabulary: Mapping[str, str] | None = None,
-    keep_latest: int = 1,
-    metric: str | None = None,
-    best_mode: str = "max",
-    settings: Mapping[str, Any] | None = None,
-  ):
-    if best_mode not in ("max", "min"):
-      raise ValueError(f"best_mode is {best_mode!r}; wanted 'max' or 'min'")
-    self.model_dir = storage.Directory(model_dir).url
-    self.config = config
-    self.vocabulary = vocabulary
-    self.metric = metric
+  model_dir: str | os.PathLike
+  config: T5Config
+  _: dataclasses.KW_ONLY
+  vocabulary: Mapping[str, str] | None = None
+  keep_latest: int = 1
+  metric: str | None = None
+  best_mode: str = "max"
+  settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  def __post_init__(self):
+    if self.best_mode not in ("max", "min"):
+      raise ValueError(
+        f"best_mode is {self.best_mode!r}; wanted 'max' or 'min'"
+      )
+    self.model_dir = storage.Directory(self.model_dir).url
     # As they come back from JSON: tuples are lists.
-    self.settings = json.loads(json.dumps(dict(settings or {})))
-    self._keep = {
-      "keep_latest": keep_latest,
-      "metric": metric,
-      "best_mode": best_mode,
-    }
-    self._manager = None
+    self.settings = json.loads(json.dumps(self.settings))
+
+  @functools.cached_property
+  def _manager(self):
+    return orbax_io.manager(
+      self.model_dir,
+      keep_latest=self.keep_latest,
+      metric=self.metric,
+      best_mode=self.best_mode,
+    )
 
   def latest(self) -> int | None:
     """Returns the last complete step in `model_dir`, or None."""
@@ -93,7 +80,7 @@ class Checkpoints:
     seed: int = 0,
     initial_checkpoint_path: str | os.PathLike | None = None,
     restore_optimizer: bool = True,
-  ) -> Start:
+  ) -> tuple[states.TrainState, int, str]:
     """Returns where to begin, in T5X's order.
 
     `model_dir` comes first: a run that has begun there is resumed as it was.
@@ -107,6 +94,12 @@ class Checkpoints:
       restore_optimizer: take Adafactor's accumulators from the initial
         checkpoint too, where it has any.
 
+    Returns:
+      (state, first_step, source): the state before its next step; the step at
+      which the run began, 0 or that of the initial checkpoint (batch number
+      `state.step - first_step` comes next); and in words where it starts, for
+      the log.
+
     Raises:
       CheckpointError: a checkpoint cannot be read, or does not fit the model.
       ValueError: its vocabulary is not the run's, the run in `model_dir` began
@@ -116,22 +109,19 @@ class Checkpoints:
     step = self.latest()
     if step is not None:
       return self._resume(step, optimizer, seed)
-    if initial_checkpoint_path:
-      read = load(
-        initial_checkpoint_path,
-        config=self.config,
-        optimizer=restore_optimizer,
-      )
-      self._check_vocabulary(read)
-      step = read.step or 0
-      state = states.create(
-        read.params, optimizer, step=step, seed=seed, slots=read.optimizer
-      )
-      what = "" if read.optimizer is None else " with its Adafactor state"
-      return Start(state, step, f"starting from {read.path}{what}")
-    params = states.init_params(Transformer(self.config), seed)
-    state = states.create(params, optimizer, seed=seed)
-    return Start(state, 0, "starting from random parameters")
+    if not initial_checkpoint_path:
+      params = states.init_params(Transformer(self.config), seed)
+      state = states.create(params, optimizer, seed=seed)
+      return state, 0, "starting from random parameters"
+    path, config = initial_checkpoint_path, self.config
+    read = load(path, config=config, optimizer=restore_optimizer)
+    self._check_vocabulary(read)
+    step, slots = read.step or 0, read.optimizer
+    state = states.create(
+      read.params, optimizer, step=step, seed=seed, slots=slots
+    )
+    with_slots = "" if slots is None else " with its Adafactor state"
+    return state, step, f"starting from {read.path}{with_slots}"
 
   def _check_vocabulary(self, read) -> None:
     old, new = read.vocabulary, self.vocabulary
@@ -141,7 +131,7 @@ class Checkpoints:
         f"has {new['path']} (their sha256 differ): give VOCABULARY the former"
       )
 
-  def _resume(self, step, optimizer, seed) -> Start:
+  def _resume(self, step, optimizer, seed) -> tuple:
     path = self.path(step)
     read = load(path, config=self.config)
     if "first_step" not in read.extra:
@@ -158,12 +148,11 @@ class Checkpoints:
           f"the run in MODEL_DIR {self.model_dir} began with {name} "
           f"{began[name]}, got {now}: give that, or another MODEL_DIR"
         )
-    like = jax.eval_shape(optimizer.transform.init, read.params)
     state = states.create(read.params, optimizer, step=step, seed=seed)
-    if jax.tree.leaves(like):
-      opt_state = orbax_io.read_opt_state(path, like)
+    if jax.tree.leaves(state.opt_state):
+      opt_state = orbax_io.read_opt_state(path, state.opt_state)
       state = state.replace(opt_state=jax.tree.map(jnp.array, opt_state))
-    return Start(state, read.extra["first_step"], f"resuming from {path}")
+    return state, read.extra["first_step"], f"resuming from {path}"
 
   def save(
     self,
@@ -176,17 +165,17 @@ class Checkpoints:
 
     Args:
       state: between two steps.
-      first_step: see `Start`.
+      first_step: see `start`.
       metrics: an evaluation at this step; without, it can be the latest but
         not the best.
 
     Returns:
       The directory.
     """
-    if self._manager is None:
-      self._manager = orbax_io.manager(self.model_dir, **self._keep)
     step = int(state.step)
     params, opt_state = jax.device_get((state.params, state.opt_state))
+    seed = int(state.seed)
+    extra = {"first_step": first_step, "seed": seed, "settings": self.settings}
     args = orbax_io.save_args(
       params,
       self.config,
@@ -195,27 +184,23 @@ class Checkpoints:
       opt_state=opt_state if jax.tree.leaves(opt_state) else None,
       slots=optimizers.slots_of(opt_state),
       vocabulary=self.vocabulary,
-      extra={
-        "first_step": first_step,
-        "seed": int(state.seed),
-        "settings": self.settings,
-      },
+      extra=extra,
     )
-    if metrics is not None:
-      metrics = {name: float(value) for name, value in metrics.items()}
-      if self.metric is not None and self.metric not in metrics:
+    if metrics is not None and self.metric is not None:
+      if self.metric not in metrics:
         raise ValueError(
           f"no metric {self.metric!r} to keep the best checkpoint by; the "
           f"evaluation gave {', '.join(sorted(metrics)) or 'none'}"
         )
-      if self.metric is not None and not np.isfinite(metrics[self.metric]):
+      if not np.isfinite(metrics[self.metric]):
         metrics = None
+    if metrics is not None:
+      metrics = {name: float(value) for name, value in metrics.items()}
     if self.latest() != step:
       self._manager.save(step, args=args, metrics=metrics, force=True)
     return self.path(step)
 
   def close(self) -> None:
     """Ends the writer."""
-    if self._manager is not None:
-      self._manager.close()
-      self._manager = None
+    if "_manager" in vars(self):
+      vars(self).pop("_manager").close()

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding import decoders
-from speccascade.decoding.sampling import Sampling, row_keys
+from speccascade.decoding.draws import row_keys
+from speccascade.decoding.sampling import Sampling
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5_lm import T5LM
@@ -31,9 +32,7 @@ def _sums(module, params, batch):
   weights, _ = losses.normalize(batch, None)
   loss, _ = losses.cross_entropy(logits, targets)
   correct = states.is_correct(logits, targets)
-  return jnp.stack(
-    [jnp.sum(loss * weights), jnp.sum(correct * weights), jnp.sum(weights)]
-  )
+  return jnp.stack([jnp.sum(x * weights) for x in (loss, correct, 1.0)])
 
 
 def teacher_forced(
@@ -99,14 +98,9 @@ def greedy(
     inputs = np.zeros((batch_size, width), np.int32)
     for row, i in enumerate(filled):
       inputs[row, : len(sources[i])] = sources[i]
-    decoded = decode(
-      None,
-      model,
-      jnp.asarray(inputs),
-      row_keys(0, 0, np.asarray(filled)),
-      0.0,
-      Sampling.create(0.0),
-    )
+    keys = row_keys(0, 0, np.asarray(filled))
+    inputs, sampling = jnp.asarray(inputs), Sampling.create(0.0)
+    decoded = decode(None, model, inputs, keys, 0.0, sampling)
     tokens, lengths = jax.device_get((decoded.tokens, decoded.lengths))
     for row, i in enumerate(some):
       outputs[i] = tokens[row, : lengths[row]]

@@ -65,11 +65,8 @@ class TrainingData:
   def shapes(self) -> dict[str, Any]:
     """What says the shapes of batches, for training and evaluation."""
     lengths = None if self.buckets else dict(self.task_feature_lengths)
-    return {
-      "batch_size": self.batch_size,
-      "lengths": lengths,
-      "buckets": self.buckets,
-    }
+    buckets = self.buckets
+    return dict(batch_size=self.batch_size, lengths=lengths, buckets=buckets)
 
   def read(self, split: str, num: int | None, run: trainer.TrainingRun):
     """Returns the tokens of a split, of its first `num` examples."""
@@ -166,24 +163,21 @@ def train(
     LossNotFiniteError: the loss became NaN or infinite.
   """
   from speccascade.data import batches as batching
-  from speccascade.data import reading, vocabularies
+  from speccascade.data import vocabularies
 
   folder, task = model_dir.folder, data.task
   vocabulary = task.output_features["targets"].vocabulary
   vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
-  arrays = _cached(
-    lambda: data.read("train", data.num_examples, run),
-    data.token_cache_dir,
-    [
-      task.name,
-      reading.fingerprint(task, "train"),
-      dict(data.task_feature_lengths),
-      data.num_examples,
-      run.seed,
-      _identity(vocabulary),
-    ],
-  )
-  _tell_cut(arrays, "train")
+  identity = getattr(vocabulary, "identity", None)
+  if identity:
+    identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
+  arrays = _training_tokens(data, run, identity)
+  for feature, count in arrays.num_cut.items():
+    if count:
+      print(
+        f"{count} of {len(arrays)} {feature} of train were longer than "
+        "TASK_FEATURE_LENGTHS and were cut"
+      )
   batches = batching.train_batches(
     arrays, seed=run.seed, pack=data.pack, **data.shapes
   )
@@ -198,10 +192,14 @@ def train(
       **_decoded(data, evaluating),
     )
     metric = model_dir.best_metric and f"eval/{model_dir.best_metric}"
+  digest = hashlib.sha256()  # tells tokenized examples apart
+  for feature in sorted(arrays.tokens):
+    digest.update(np.ascontiguousarray(arrays.tokens[feature]))
+    digest.update(np.ascontiguousarray(arrays.offsets[feature]))
   checkpoints = Checkpoints(
     folder,
     model,
-    vocabulary=_identity(vocabulary),
+    vocabulary=identity,
     keep_latest=model_dir.keep_latest,
     metric=metric,
     best_mode="min" if model_dir.best_metric == "loss" else "max",
@@ -210,7 +208,7 @@ def train(
       "BATCH_SIZE": data.batch_size,
       "BUCKETS": data.buckets and list(data.buckets),
       "PACK": data.pack,
-      "training data of sha256": _digest(arrays),
+      "training data of sha256": digest.hexdigest()[:16],
     },
   )
   if on_start is not None:
@@ -231,40 +229,28 @@ def train(
   )
 
 
-def _identity(vocabulary) -> dict[str, str] | None:
-  known = getattr(vocabulary, "identity", None)
-  return known and {"path": vocabulary.path, "sha256": known["sha256"]}
-
-
-def _cached(make, folder, key):
-  """Returns token arrays, kept in `folder` under what made them."""
+def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):
+  """Returns the training split's tokens, kept under what made them."""
+  from speccascade.data import reading
   from speccascade.data.arrays import TokenArrays
 
-  if folder is None:
-    return make()
+  read = lambda: data.read("train", data.num_examples, run)
+  if data.token_cache_dir is None:
+    return read()
+  key = [
+    data.task.name,
+    reading.fingerprint(data.task, "train"),
+    dict(data.task_feature_lengths),
+    data.num_examples,
+    run.seed,
+    identity,
+  ]
   digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-  path = pathlib.Path(folder).expanduser() / f"{key[0]}-{digest[:16]}.npz"
+  folder = pathlib.Path(data.token_cache_dir).expanduser()
+  path = folder / f"{data.task.name}-{digest[:16]}.npz"
   if not path.is_file():
-    make().save(path)
+    read().save(path)
   return TokenArrays.load(path)
-
-
-def _digest(arrays) -> str:
-  """Returns what tells tokenized examples apart."""
-  digest = hashlib.sha256()
-  for feature in sorted(arrays.tokens):
-    digest.update(np.ascontiguousarray(arrays.tokens[feature]))
-    digest.update(np.ascontiguousarray(arrays.offsets[feature]))
-  return digest.hexdigest()[:16]
-
-
-def _tell_cut(arrays, split):
-  for feature, count in arrays.num_cut.items():
-    if count:
-      print(
-        f"{count} of {len(arrays)} {feature} of {split} were longer than "
-        "TASK_FEATURE_LENGTHS and were cut"
-      )
 
 
 def _decoded(data: TrainingData, evaluating: Evaluating) -> dict[str, Any]:
@@ -280,29 +266,25 @@ def _decoded(data: TrainingData, evaluating: Evaluating) -> dict[str, Any]:
     task = tasks.get(evaluating.decoded_task_name, vocabulary)
   if num == 0 or not getattr(task, "metric_fns", None):
     return {}
-  lengths = dict(data.task_feature_lengths)
-  dataset = reading.open_split(task, evaluating.split, lengths)
-  dataset = dataset.take(-1 if num is None else num)
+  dataset = reading.open_split(
+    task, evaluating.split, dict(data.task_feature_lengths)
+  ).take(-1 if num is None else num)
   examples = list(reading.guarded(dataset.as_numpy_iterator(), task))
   finish = task.postprocess_fn or (lambda text, **_: text)
-  to_text = getattr(vocabulary, "text", None) or (
-    lambda ids: vocabulary.decode(ids.tolist())
-  )
-  targets = [
-    finish(
-      example["targets_pretokenized"].decode(), example=example, is_target=True
-    )
-    for example in examples
+  decode = lambda ids: vocabulary.decode(ids.tolist())
+  to_text = getattr(vocabulary, "text", decode)
+  finished = lambda texts, is_target: [
+    finish(text, example=example, is_target=is_target)
+    for text, example in zip(texts, examples)
   ]
+  targets = [example["targets_pretokenized"].decode() for example in examples]
+  targets = finished(targets, is_target=True)
 
   def score(outputs: list[np.ndarray]) -> dict[str, float]:
-    predictions = [
-      finish(to_text(ids), example=example, is_target=False)
-      for ids, example in zip(outputs, examples)
-    ]
+    predictions = finished(map(to_text, outputs), is_target=False)
     metrics = {}
-    for function in task.metric_fns:
-      metrics |= function(targets, predictions)
+    for metric in task.metric_fns:
+      metrics |= metric(targets, predictions)
     return metrics
 
   sources = [np.asarray(example["inputs"], np.int32) for example in examples]

@@ -5,7 +5,6 @@ passed in.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-import contextlib
 import dataclasses
 import itertools
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import tqdm
 
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
@@ -76,11 +76,10 @@ def check_batch(batch: Batch, vocab_size: int, number: int) -> Batch:
       )
     batch["decoder_input_tokens"] = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
   for name in states.INPUTS:
-    if name not in batch:
+    if (tokens := batch.get(name)) is None:
       raise ValueError(
         f"batch {number} has no {name}; it has {', '.join(sorted(batch))}"
       )
-    tokens = batch[name]
     if tokens.ndim != 2 or tokens.dtype.kind not in "iu":
       raise ValueError(
         f"batch {number}: {name} is {tokens.dtype}{list(tokens.shape)}, wanted "
@@ -103,14 +102,19 @@ def _from(batches: Batches, position: int) -> Iterator[Batch]:
   if isinstance(batches, Sequence):
     if not batches:
       raise ValueError("there are no batches to train on")
-    start = position % len(batches)
-    return itertools.islice(itertools.cycle(batches), start, None)
-  return itertools.islice(iter(batches), position, None)
+    batches, position = itertools.cycle(batches), position % len(batches)
+  return itertools.islice(batches, position, None)
 
 
-def means(totals: states.Totals) -> Metrics:
-  """Returns the means that `Totals` hold: of each target token, or step."""
+def _means(totals: states.Totals) -> Metrics:
+  """Returns the means of each target token, or step; all must be finite."""
   totals = jax.device_get(totals)
+  if totals.bad_step >= 0:
+    raise LossNotFiniteError(
+      f"the loss or its gradient is NaN or infinite at step {totals.bad_step}; "
+      "what was saved before is kept: go on from there with a lower learning "
+      "rate, a longer warm-up, gradient clipping (max_grad_norm) or float32"
+    )
   weight, steps = max(float(totals.weight), 1e-9), max(float(totals.steps), 1.0)
   return {
     "loss": float(totals.loss) / weight,
@@ -118,17 +122,6 @@ def means(totals: states.Totals) -> Metrics:
     "accuracy": float(totals.correct) / weight,
     "grad_norm": float(totals.grad_norm) / steps,
   }
-
-
-def _checked_means(totals: states.Totals) -> Metrics:
-  bad_step = int(totals.bad_step)
-  if bad_step >= 0:
-    raise LossNotFiniteError(
-      f"the loss or its gradient is NaN or infinite at step {bad_step}; what "
-      "was saved before is kept: go on from there with a lower learning rate, "
-      "a longer warm-up, gradient clipping (max_grad_norm) or float32"
-    )
-  return means(totals)
 
 
 def fit(
@@ -203,7 +196,15 @@ def fit(
   ahead = list(itertools.islice(feed, min(LOOK_AHEAD, steps - step)))
   for batch in ahead:
     run.prepare(state, batch)
-  with _Meter(optimizer, on_log, step, steps, progress, name) as meter:
+  with tqdm.tqdm(
+    total=steps,
+    initial=step,
+    desc=name,
+    unit="step",
+    disable=not progress,
+    mininterval=1.0,
+  ) as bar:
+    meter = _Meter(optimizer, on_log, bar)
     for batch in itertools.chain(ahead, feed):
       if stop:
         break
@@ -212,9 +213,10 @@ def fit(
       due = [callback for callback in callbacks if callback.is_due(step, steps)]
       is_logged = step == steps or step % log_every == 0
       state = meter.took(step, state, batch, is_logged, bool(due))
-      with meter.paused():
-        for callback in due:
-          callback.call(state)
+      before = time.monotonic()
+      for callback in due:
+        callback.call(state)
+      meter.began += time.monotonic() - before  # does not tell the speed
       if step == steps:
         break
     else:
@@ -225,62 +227,42 @@ def fit(
   return jax.block_until_ready(state)
 
 
+@dataclasses.dataclass
 class _Meter:
   """Looks at the device now and then, for the bar, the log and the faults."""
 
-  def __init__(self, optimizer, on_log, step, steps, progress, name):
-    from tqdm import tqdm
-
-    self._optimizer = optimizer
-    self._on_log = on_log
-    self._bar = tqdm(
-      total=steps,
-      initial=step,
-      desc=name,
-      unit="step",
-      disable=not progress,
-      mininterval=1.0,
-    )
-    self._examples = 0
-    self._looked = self._began = None
-
-  def __enter__(self):
-    return self
-
-  def __exit__(self, *error):
-    self._bar.close()
-
-  @contextlib.contextmanager
-  def paused(self):
-    """Keeps what is done inside out of the speed."""
-    before = time.monotonic()
-    yield
-    self._began += time.monotonic() - before
+  optimizer: optimizers.Optimizer
+  on_log: Callable[[int, Metrics], None] | None
+  bar: tqdm.tqdm
+  examples: int = 0
+  looked: float | None = None  # both in seconds of the monotonic clock
+  began: float = 0.0
 
   def took(self, step, state, batch, is_logged, is_looked):
     """Counts a step; returns the state, its totals cleared where logged."""
     now = time.monotonic()
-    is_first = self._looked is None
-    is_looked |= is_logged or is_first or now - self._looked > REFRESH_S
-    self._examples += _num_examples(batch)
-    self._bar.update()
+    is_first = self.looked is None
+    is_looked |= is_logged or is_first or now - self.looked > REFRESH_S
+    self.examples += _num_examples(batch)
+    self.bar.update()
     if not is_looked:
       return state
-    metrics = _checked_means(state.totals)
-    self._looked = now = time.monotonic()
+    metrics = _means(state.totals)
+    self.looked = now = time.monotonic()
     if is_first:
       # The first step waited for its program: it does not tell the speed.
-      self._examples, self._began = 0, now
-    metrics["examples_per_s"] = self._examples / max(now - self._began, 1e-9)
-    self._bar.set_postfix_str(
-      f"loss {metrics['loss']:.3f}, {metrics['examples_per_s']:.0f} examples/s"
+      self.examples, self.began = 0, now
+    speed = self.examples / max(now - self.began, 1e-9)
+    self.bar.set_postfix_str(
+      f"loss {metrics['loss']:.3f}, {speed:.0f} examples/s"
     )
     if not is_logged:
       return state
-    metrics["learning_rate"] = float(self._optimizer.learning_rate(step - 1))
-    if self._on_log is not None:
-      self._on_log(step, metrics)
-    self._examples, self._began = 0, now
+    rate = float(self.optimizer.learning_rate(step - 1))
+    if self.on_log is not None:
+      extra = {"examples_per_s": speed, "learning_rate": rate}
+      self.on_log(step, metrics | extra)
+    self.examples, self.began = 0, now
     return state.replace(totals=states.Totals.zero())
 
 

@@ -82,11 +82,9 @@ def _merge(counts, parts, vocab_size):
   merged, packed = [], np.zeros_like(ends)
   for back, (known, number) in enumerate(counts):
     packed += flat[ends - back] * vocab_size**back
-    new, new_number = np.unique(packed, return_counts=True)
-    keys, place = np.unique(np.append(known, new), return_inverse=True)
-    total = np.zeros(keys.size, np.int64)
-    np.add.at(total, place, np.append(number, new_number))
-    merged.append((keys, total))
+    keys, place = np.unique(np.append(known, packed), return_inverse=True)
+    times = np.append(number, np.ones_like(packed))
+    merged.append((keys, np.bincount(place, times).astype(np.int64)))
   return merged
 
 
@@ -136,10 +134,8 @@ def smooth(
         break
     kept = np.isin(context, contexts)
     place = np.searchsorted(contexts, context[kept])
-    levels.append(
-      _level(len(contexts), place, token[kept], number[kept], successors)
-    )
-    levels[-1] = levels[-1].replace(tokens=tokens)
+    level = _level(len(contexts), place, token[kept], number[kept], successors)
+    levels.append(level.replace(tokens=tokens))
   levels[-1] = levels[-1].replace(first_child=None)
   return NgramLM(jnp.asarray(unigram, jnp.float32), tuple(levels), vocabulary)
 

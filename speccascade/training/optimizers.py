@@ -6,16 +6,17 @@ that starts from a checkpoint goes on counting from the checkpoint's step.
 
 from collections.abc import Callable, Mapping
 import dataclasses
+import functools
 from typing import Any
 
-from flax import traverse_util
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from speccascade.checkpoints.architecture import flatten, unflatten
+from speccascade.checkpoints.stored_arrays import SLOTS
+
 Schedule = Callable[[Any], Any]
-_SLOTS = ("v_row", "v_col", "v")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,14 +68,11 @@ def linear(
       f"do not end before total_steps {total_steps}; give fewer, or more steps"
     )
 
-  def rate(step):
-    taken = jnp.asarray(step, jnp.float32) - first_step
-    up = (taken + 1.0) / max(warmup_steps, 1)
-    left = 1.0 - (taken - warmup_steps) / decay_steps
-    down = final_fraction + (1.0 - final_fraction) * jnp.clip(left, 0.0, 1.0)
-    return peak * jnp.where(taken < warmup_steps, up, down)
-
-  return rate
+  start = peak / max(warmup_steps, 1)
+  up = optax.linear_schedule(start, peak + start, max(warmup_steps, 1))
+  down = optax.linear_schedule(peak, final_fraction * peak, decay_steps)
+  rate = optax.join_schedules([up, down], [warmup_steps])
+  return lambda step: rate(step - first_step)
 
 
 def rsqrt(base: float = 1.0, warmup_steps: int = 10_000) -> Schedule:
@@ -83,14 +81,13 @@ def rsqrt(base: float = 1.0, warmup_steps: int = 10_000) -> Schedule:
   return lambda step: base * jnp.maximum(floor, step) ** -0.5
 
 
-def _schedule(learning_rate: float | Schedule) -> Schedule:
-  return learning_rate if callable(learning_rate) else constant(learning_rate)
-
-
-def _clipped(max_grad_norm, *transforms):
-  if max_grad_norm is None:
-    return optax.chain(*transforms)
-  return optax.chain(optax.clip_by_global_norm(max_grad_norm), *transforms)
+def _optimizer(learning_rate, max_grad_norm, make) -> Optimizer:
+  """Returns an optimizer of a rate or schedule, its gradients clipped."""
+  is_schedule = callable(learning_rate)
+  schedule = learning_rate if is_schedule else constant(learning_rate)
+  clip = max_grad_norm is not None
+  steps = [optax.clip_by_global_norm(max_grad_norm)] if clip else []
+  return Optimizer(optax.chain(*steps, make(schedule)), schedule)
 
 
 def adafactor(
@@ -116,9 +113,8 @@ def adafactor(
   Source: Shazeer & Stern, arXiv:1804.04235; T5X's `adafactor.py`, whose updates
   these equal.
   """
-  schedule = _schedule(learning_rate)
-  transform = optax.adafactor(
-    schedule,
+  make = functools.partial(
+    optax.adafactor,
     min_dim_size_to_factor=min_dim_size_to_factor,
     decay_rate=decay_rate,
     multiply_by_parameter_scale=multiply_by_parameter_scale,
@@ -126,7 +122,7 @@ def adafactor(
     momentum=None,
     eps=1e-30,
   )
-  return Optimizer(_clipped(max_grad_norm, transform), schedule)
+  return _optimizer(learning_rate, max_grad_norm, make)
 
 
 def adamw(
@@ -142,35 +138,10 @@ def adamw(
   Gradients are of the summed loss: with `loss_normalizing_factor` None, eps is
   against sums over tokens. On T5's initial scales prefer `adafactor`.
   """
-  schedule = _schedule(learning_rate)
-  transform = optax.adamw(
-    schedule, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay
+  make = functools.partial(
+    optax.adamw, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay
   )
-  return Optimizer(_clipped(max_grad_norm, transform), schedule)
-
-
-def _replace(state: Any, kind: type, **changes) -> Any:
-  """Returns `state` with fields of every state of a kind in it changed."""
-  is_kind = lambda part: isinstance(part, kind)
-  change = lambda part: part._replace(**changes) if is_kind(part) else part
-  return jax.tree.map(change, state, is_leaf=is_kind)
-
-
-def _find(state: Any, kind: type) -> Any:
-  """Returns the first state of a kind in an optimizer state, or None."""
-  is_kind = lambda part: isinstance(part, kind)
-  return next(filter(is_kind, jax.tree.leaves(state, is_leaf=is_kind)), None)
-
-
-def _flat_slots(factored: optax.FactoredState) -> dict:
-  """Returns Adafactor's accumulators by T5X's names, "a/b/kernel/v_row"."""
-  return {
-    f"{name}/{slot}": leaf
-    for slot in _SLOTS
-    for name, leaf in traverse_util.flatten_dict(
-      getattr(factored, slot), sep="/"
-    ).items()
-  }
+  return _optimizer(learning_rate, max_grad_norm, make)
 
 
 def start_at(opt_state: Any, step: int, slots: Mapping | None = None) -> Any:
@@ -190,33 +161,36 @@ def start_at(opt_state: Any, step: int, slots: Mapping | None = None) -> Any:
       shape (the checkpoint was written with other factoring).
   """
   count = jnp.asarray(step, jnp.int32)
-  opt_state = _replace(opt_state, optax.ScaleByScheduleState, count=count)
+  opt_state = _set(opt_state, "ScaleByScheduleState", count=count)
   if slots is None:
     return opt_state
-  fresh = _find(opt_state, optax.FactoredState)
+  fresh = slots_of(opt_state)
   if fresh is None:
     raise ValueError(
       "the checkpoint holds Adafactor's accumulators, the optimizer is another "
       "one; drop them with restore_optimizer=False, or use adafactor"
     )
-  stored = traverse_util.flatten_dict(slots, sep="/")
-  trees = {slot: {} for slot in _SLOTS}
-  for path, leaf in _flat_slots(fresh).items():
+  stored, trees = flatten(slots), {slot: {} for slot in SLOTS}
+  for path, leaf in flatten(fresh).items():
     name, _, slot = path.rpartition("/")
-    value = stored.get(path)
-    shape = "none" if value is None else tuple(np.shape(value))
+    shape = np.shape(stored[path]) if path in stored else "none"
     if shape != leaf.shape:
       raise ValueError(
         f"{name}: the checkpoint's accumulator {slot} has shape {shape}, the "
         f"optimizer wants {leaf.shape}; give adafactor the checkpoint's "
         "min_dim_size_to_factor, or drop them with restore_optimizer=False"
       )
-    trees[slot][name] = jnp.asarray(value, leaf.dtype)
-  trees = {
-    slot: traverse_util.unflatten_dict(tree, sep="/")
-    for slot, tree in trees.items()
-  }
-  return _replace(opt_state, optax.FactoredState, count=count, **trees)
+    trees[slot][name] = jnp.asarray(stored[path], leaf.dtype)
+  trees = {slot: unflatten(tree) for slot, tree in trees.items()}
+  return _set(opt_state, "FactoredState", count=count, **trees)
+
+
+def _set(opt_state: Any, kind: str, **fields) -> Any:
+  """Returns an optimizer state, fields of its states of a kind changed."""
+  if not optax.tree.get_all_with_path(opt_state, kind):
+    return opt_state
+  is_of_kind = lambda path, _: getattr(path[-1], "tuple_name", None) == kind
+  return optax.tree.set(opt_state, is_of_kind, **fields)
 
 
 def slots_of(opt_state: Any) -> dict | None:
@@ -225,7 +199,12 @@ def slots_of(opt_state: Any) -> dict | None:
   The inverse of `start_at`: `{"v_row", "v_col", "v"}` in place of each
   parameter.
   """
-  factored = _find(opt_state, optax.FactoredState)
+  factored = optax.tree.get(opt_state, "FactoredState")
   if factored is None:
     return None
-  return traverse_util.unflatten_dict(_flat_slots(factored), sep="/")
+  flat = {
+    f"{name}/{slot}": leaf
+    for slot in SLOTS
+    for name, leaf in flatten(getattr(factored, slot)).items()
+  }
+  return unflatten(flat)

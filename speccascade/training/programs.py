@@ -24,9 +24,8 @@ def shapes(batch: Mapping[str, np.ndarray]) -> tuple:
 
 @functools.cache
 def _pool() -> concurrent.futures.ThreadPoolExecutor:
-  return concurrent.futures.ThreadPoolExecutor(
-    max(1, min(4, os.cpu_count() or 1)), "compile"
-  )
+  workers = min(4, os.cpu_count() or 1)
+  return concurrent.futures.ThreadPoolExecutor(workers, "compile")
 
 
 class Programs:
@@ -59,13 +58,8 @@ class Programs:
       future = self._futures.get(key)
       if future is not None and not (future.done() and future.exception()):
         return future
-      wanted = {
-        name: jax.ShapeDtypeStruct(shape, dtype) for name, shape, dtype in key
-      }
-      state = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state
-      )
-      compiled = lambda: self._step.lower(state, wanted).compile()
+      shaped = jax.eval_shape(lambda *args: args, state, dict(batch))
+      compiled = lambda: self._step.lower(*shaped).compile()
       self._futures[key] = _pool().submit(compiled)
       return self._futures[key]
 

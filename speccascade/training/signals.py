@@ -42,21 +42,21 @@ def caught() -> Iterator[Stop]:
   if threading.current_thread() is not threading.main_thread():
     yield stop
     return
-  before = {
-    number: signal.getsignal(number)
-    for number in (signal.SIGTERM, signal.SIGINT)
-  }
+  numbers = (signal.SIGTERM, signal.SIGINT)
+  before = {number: signal.getsignal(number) for number in numbers}
+
+  def restore():
+    for number, handler in before.items():
+      signal.signal(number, handler)
 
   def handle(number, frame):
     del frame
     stop.signal = number
-    for other, handler in before.items():
-      signal.signal(other, handler)
+    restore()
 
-  for number in before:
+  for number in numbers:
     signal.signal(number, handle)
   try:
     yield stop
   finally:
-    for number, handler in before.items():
-      signal.signal(number, handler)
+    restore()

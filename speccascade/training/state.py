@@ -187,52 +187,34 @@ def make_step(
   batch.
   """
   use_dropout = module.config.dropout_rate > 0
+  count = objective.microbatches
 
-  def summed(params, batch, weights, smoothing, rng):
+  def summed(params, smoothing, rng, batch, weights, rows):
+    if count > 1 and rng is not None:
+      rng = jax.random.fold_in(rng, rows[0])  # part i has rows i, i + count ...
     logits = forward(module, params, batch, rng)
     targets = batch["decoder_target_tokens"]
     loss, z = losses.cross_entropy(
-      logits,
-      targets,
-      label_smoothing=smoothing,
-      z_loss=objective.z_loss,
+      logits, targets, label_smoothing=smoothing, z_loss=objective.z_loss
     )
-    total = jnp.sum(loss * weights)
-    correct = jnp.sum(is_correct(logits, targets) * weights)
-    return total, (total, jnp.sum(z * weights), correct)
+    sums = (loss, z, is_correct(logits, targets))
+    sums = tuple(jnp.sum(each * weights) for each in sums)
+    return sums[0], sums
 
   gradient = jax.grad(summed, has_aux=True)
 
-  def accumulated(params, batch, weights, smoothing, rng):
+  def accumulated(*args):
     """The gradient and sums of a whole batch, part by part."""
-    count = objective.microbatches
-    if count == 1:
-      return gradient(params, batch, weights, smoothing, rng)
-    rows = weights.shape[0]
+    rows = args[-1].shape[0]
     if rows % count:
       raise ValueError(
         f"a batch of {rows} rows cannot be cut into {count} microbatches; "
         "choose a number that divides it"
       )
-    parts = jax.tree.map(
-      lambda leaf: leaf.reshape(count, rows // count, *leaf.shape[1:]),
-      (batch, weights),
-    )
-
-    def feed(sums, part):
-      i, (batch, weights) = part
-      key = None if rng is None else jax.random.fold_in(rng, i)
-      part = gradient(params, batch, weights, smoothing, key)
-      return optax.tree.add(sums, part), None
-
-    shapes = jax.eval_shape(
-      gradient, params, *jax.tree.map(lambda a: a[0], parts), smoothing, rng
-    )
-    zeros = optax.tree.zeros_like(shapes)
-    return jax.lax.scan(feed, zeros, (jnp.arange(count), parts))[0]
+    size = rows // count if count > 1 else None
+    return optax.microbatch(gradient, (3, 4, 5), size)(*args)
 
   def step(state: TrainState, batch: Mapping) -> TrainState:
-    batch = dict(batch)
     weights, divisor = losses.normalize(
       batch, objective.loss_normalizing_factor
     )
@@ -244,8 +226,9 @@ def make_step(
     if use_dropout:
       rng = jax.random.key(state.seed, impl="threefry2x32")
       rng = jax.random.fold_in(rng, state.step)
+    rows = jnp.arange(weights.shape[0])
     grads, (loss, z, correct) = accumulated(
-      state.params, batch, weights, smoothing, rng
+      state.params, smoothing, rng, batch, weights, rows
     )
     if objective.loss_normalizing_factor is not None:
       grads = jax.tree.map(lambda leaf: leaf / divisor, grads)
@@ -253,16 +236,12 @@ def make_step(
     updates, opt_state = optimizer.transform.update(
       grads, state.opt_state, state.params
     )
-    old = state.totals
     is_bad = ~(jnp.isfinite(loss) & jnp.isfinite(grad_norm))
-    totals = Totals(
-      loss=old.loss + loss,
-      z_loss=old.z_loss + z,
-      weight=old.weight + weights.sum(),
-      correct=old.correct + correct,
-      grad_norm=old.grad_norm + grad_norm,
-      steps=old.steps + 1,
-      bad_step=jnp.where(is_bad & (old.bad_step < 0), state.step, old.bad_step),
+    old = state.totals
+    of_step = Totals(loss, z, weights.sum(), correct, grad_norm, 1.0, 0)
+    is_first = is_bad & (old.bad_step < 0)
+    totals = optax.tree.add(old, of_step).replace(
+      bad_step=jnp.where(is_first, state.step, old.bad_step)
     )
     return state.replace(
       step=state.step + 1,

@@ -38,16 +38,10 @@ class TrainingRun:
   progress: bool = True
 
   def __post_init__(self):
-    for name in (
-      "train_steps",
-      "eval_period",
-      "checkpoint_period",
-      "log_period",
-    ):
-      if getattr(self, name) < 1:
-        raise ValueError(
-          f"{name.upper()} is {getattr(self, name)}; wanted 1 or more"
-        )
+    names = ("train_steps", "eval_period", "checkpoint_period", "log_period")
+    for name in names:
+      if (value := getattr(self, name)) < 1:
+        raise ValueError(f"{name.upper()} is {value}; wanted 1 or more")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,47 +91,47 @@ def run(
     ValueError: a checkpoint, the batches or a setting do not fit.
     LossNotFiniteError: the loss became NaN or infinite; what was saved is kept.
   """
-  train_steps = settings.train_steps
   optimizer = optimizers.adafactor() if optimizer is None else optimizer
-  start = checkpoints.start(
+  train_steps = settings.train_steps
+  state, first_step, source = checkpoints.start(
     optimizer,
     seed=settings.seed,
     initial_checkpoint_path=settings.initial_checkpoint_path,
     restore_optimizer=settings.restore_optimizer,
   )
-  begun = int(start.state.step)
-  say(f"{start.source}, step {begun} of {train_steps}")
-  if train_steps <= start.first_step:
+  begun = int(state.step)
+  say(f"{source}, step {begun} of {train_steps}")
+  if train_steps <= first_step:
     raise ValueError(
-      f"TRAIN_STEPS {train_steps} is not past step {start.first_step} of the "
+      f"TRAIN_STEPS {train_steps} is not past step {first_step} of the "
       "initial checkpoint, whose steps it counts too, as in T5X: give "
-      f"{start.first_step + max(train_steps, 1)} for {max(train_steps, 1)} more"
+      f"{first_step + train_steps} for {train_steps} more"
     )
-  last: dict[str, float] = {}
-  measured_at = saved_at = None
-  if checkpoints.latest() == begun:
-    saved_at = begun
+  metrics: dict[str, float] = {}
+  measured_at = None
+  saved_at = begun if checkpoints.latest() == begun else None
 
-  def write(step, metrics):
+  def write(step, kind, values):
+    values = {f"{kind}/{name}": value for name, value in values.items()}
     if writer is not None:
-      writer.write_scalars(step, metrics)
+      writer.write_scalars(step, values)
       writer.flush()
+    return values
 
   def measure(state: TrainState) -> None:
-    nonlocal last, measured_at
+    nonlocal metrics, measured_at
     measured_at = int(state.step)
-    measured = evaluation(config, state.params)
-    last = {f"eval/{name}": value for name, value in measured.items()}
-    write(measured_at, last)
-    numbers = ", ".join(f"{k} {v:.4g}" for k, v in measured.items())
+    values = evaluation(config, state.params)
+    metrics = write(measured_at, "eval", values)
+    numbers = ", ".join(f"{k} {v:.4g}" for k, v in values.items())
     say(f"step {measured_at}: {numbers}")
 
   def save(state: TrainState) -> None:
     nonlocal saved_at
     step = int(state.step)
     if saved_at != step:
-      metrics = last if measured_at == step else None
-      checkpoints.save(state, first_step=start.first_step, metrics=metrics)
+      measured = metrics if measured_at == step else None
+      checkpoints.save(state, first_step=first_step, metrics=measured)
       saved_at = step
 
   callbacks = [loop.Every(settings.checkpoint_period, save)]
@@ -150,14 +144,12 @@ def run(
       config,
       batches,
       steps=train_steps,
-      state=start.state,
+      state=state,
       optimizer=optimizer,
       objective=objective,
-      first_step=start.first_step,
+      first_step=first_step,
       log_every=settings.log_period,
-      on_log=lambda step, metrics: write(
-        step, {f"train/{name}": value for name, value in metrics.items()}
-      ),
+      on_log=lambda step, values: write(step, "train", values),
       callbacks=callbacks,
       stop=stop,
       progress=settings.progress,
@@ -165,4 +157,4 @@ def run(
     if stop and int(state.step) > begun:
       save(state)
   saved = None if saved_at is None else checkpoints.path(saved_at)
-  return TrainingOutcome(int(state.step), last, saved, stop)
+  return TrainingOutcome(int(state.step), metrics, saved, stop)

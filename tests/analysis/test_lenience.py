@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from speccascade.analysis import lenience
+from tests import toy
 
 # Accept probability of a draft with probabilities (q, p), as each paper prints
 # it with its own symbol.
@@ -17,7 +18,7 @@ PRINTED = {
   "distillspec_sq": lambda q, p, e: np.minimum(1, (p / e**2) / q),
   "tran_thien": lambda q, p, a: np.minimum(1, p / (a * q)),
 }
-Q, P = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.2, 0.4, 0.3, 0.1])
+Q, P = toy.WORKED[1]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ The error itself is checked to be small enough to tell the systems apart.
 import numpy as np
 import pytest
 
-from speccascade.analysis import ewif, simulate
+from speccascade.analysis import ewif, simulate, speedup
 
 NUM_BLOCKS = 100_000
 SIGMAS = 4.5
@@ -19,43 +19,41 @@ def assert_agrees(estimate, want):
   assert abs(mean - want) <= SIGMAS * error + 1e-12
 
 
+BLOCKS_OF_5_AND_8 = (
+  np.repeat([0.8, 0.75], [5, 8]),
+  np.repeat([0.022, 0.007], [5, 8]),
+)
+CASES = {
+  "vertical": (
+    *((0.8, 0.2, 10, 5, 0.04, 0.0), (0.8, 0.75, 5, 3, 0.04, 0.02)),
+    *((0.5, 0.9, 2, 2, 0.1, 0.01), (1.0, 0.4, 3, 2, 0.1, 0.0)),
+  ),
+  "horizontal": (
+    ([0.8, 0.7, 0.6], [0.1, 0.05, 0.02]),
+    BLOCKS_OF_5_AND_8,
+    ([0.3, 0.9], [0.0, 0.0]),
+  ),
+}
+
+
+@pytest.mark.parametrize(
+  ("kind", "number"),
+  [(kind, i) for kind, cases in CASES.items() for i in range(len(cases))],
+)
+def test_simulation_and_formula_agree(kind, number):
+  rng, args = np.random.default_rng(3), CASES[kind][number]
+  got = getattr(simulate, kind)(rng, *args, num_blocks=NUM_BLOCKS)
+  assert_agrees(got, getattr(ewif, f"{kind}_ewif")(*args))
+
+
 @pytest.mark.parametrize(
   ("rate", "k", "c"),
   [(0.8, 10, 0.0), (0.65, 9, 77 / 11300), (0.3, 4, 0.1), (1.0, 3, 0.2)],
 )
-def test_speculative(rate, k, c):
-  rng = np.random.default_rng(3)
-  got = simulate.speculative(rng, rate, k, c, num_blocks=NUM_BLOCKS)
-  assert_agrees(got, ewif.speculative_ewif(rate, k, c))
-
-
-@pytest.mark.parametrize(
-  "args",
-  [
-    (0.8, 0.2, 10, 5, 0.04, 0.0),
-    (0.8, 0.75, 5, 3, 0.04, 0.02),
-    (0.5, 0.9, 2, 2, 0.1, 0.01),
-    (1.0, 0.4, 3, 2, 0.1, 0.0),
-  ],
-)
-def test_vertical(args):
-  rng = np.random.default_rng(4)
-  got = simulate.vertical(rng, *args, num_blocks=NUM_BLOCKS)
-  assert_agrees(got, ewif.vertical_ewif(*args))
-
-
-@pytest.mark.parametrize(
-  ("rates", "costs"),
-  [
-    ([0.8, 0.7, 0.6], [0.1, 0.05, 0.02]),
-    (ewif.expand([0.8, 0.75], [5, 8]), ewif.expand([0.022, 0.007], [5, 8])),
-    ([0.3, 0.9], [0.0, 0.0]),
-  ],
-)
-def test_horizontal(rates, costs):
-  rng = np.random.default_rng(5)
+def test_one_drafter(rate, k, c):
+  rng, rates, costs = np.random.default_rng(3), np.full(k, rate), np.full(k, c)
   got = simulate.horizontal(rng, rates, costs, num_blocks=NUM_BLOCKS)
-  assert_agrees(got, ewif.horizontal_ewif(rates, costs))
+  assert_agrees(got, speedup.walltime_factor(rate, k, c))
 
 
 def test_acceptance_by_position():
@@ -69,8 +67,8 @@ def test_acceptance_by_position():
 
 def test_standard_error_shrinks_with_the_root():
   few, many = (
-    simulate.speculative(
-      np.random.default_rng(7), 0.7, 5, 0.1, num_blocks=blocks
+    simulate.horizontal(
+      np.random.default_rng(7), [0.7] * 5, [0.1] * 5, num_blocks=blocks
     ).standard_error
     for blocks in (2_000, 200_000)
   )

@@ -15,17 +15,11 @@ RECOMPUTED = (
 OPTIMAL = (9, 9, 6, 6, 6, 4, 7, 7, 4, 5, 4, 3)
 
 
-def printed_quotient(rate, gamma):
-  return (1 - rate ** (gamma + 1)) / (1 - rate)
-
-
 @pytest.mark.parametrize("gamma", [0, 1, 2, 5, 40])
 def test_expected_tokens_is_the_printed_quotient(gamma):
-  np.testing.assert_allclose(
-    speedup.expected_tokens(RATES, gamma),
-    printed_quotient(RATES, gamma),
-    rtol=1e-12,
-  )
+  want = (1 - RATES ** (gamma + 1)) / (1 - RATES)
+  got = speedup.expected_tokens(RATES, gamma)
+  np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_expected_tokens_at_the_ends():
@@ -63,22 +57,18 @@ def test_operations_factor_is_theorem_3_11():
 
 
 @pytest.mark.parametrize(
-  ("row", "want"), list(zip(LEVIATHAN_TABLE_4, RECOMPUTED))
+  ("row", "factor", "optimal"),
+  list(zip(LEVIATHAN_TABLE_4, RECOMPUTED, OPTIMAL)),
 )
-def test_leviathan_table_4(row, want):
-  got = speedup.walltime_factor(row.acceptance_rate, row.gamma, row.c)
-  assert abs(got - want) < 5.001e-4
+def test_leviathan_table_4(row, factor, optimal):
+  rate, c = row.acceptance_rate, row.c
+  got = speedup.walltime_factor(rate, row.gamma, c)
+  assert abs(got - factor) < 5.001e-4
   # The printed number comes from an unrounded rate.
   assert abs(got - row.expected) < 0.07
-
-
-@pytest.mark.parametrize(("row", "want"), list(zip(LEVIATHAN_TABLE_4, OPTIMAL)))
-def test_optimal_gamma_of_table_4(row, want):
-  gamma, best = speedup.optimal_gamma(row.acceptance_rate, row.c)
-  assert gamma == want
-  assert best == pytest.approx(
-    speedup.walltime_factor(row.acceptance_rate, gamma, row.c)
-  )
+  gamma, best = speedup.optimal_gamma(rate, c)
+  assert gamma == optimal
+  assert best == pytest.approx(speedup.walltime_factor(rate, gamma, c))
   # The paper's own blocks are shorter than the optimum, but for two rows.
   longer = [("ende", "large", 0), ("ende", "small", 1)]
   assert (row.gamma > gamma) == (row[:3] in longer)
@@ -117,32 +107,35 @@ def test_free_drafts_take_the_whole_limit():
   assert speedup.optimal_gamma(1, 0.1, max_gamma=17)[0] == 17
 
 
-def test_block_cost_forms():
-  c, gamma = 0.05, 5
-  assert speedup.block_cost(gamma, c) == pytest.approx(gamma * c + 1)
-  got = speedup.block_cost(gamma, c, v=1.5, q2=0.08)
-  assert got == pytest.approx((gamma - 1) * c + 0.08 + 1.5)
-  got = speedup.block_cost(gamma, c, v=1.5, bonus_law=True)
-  assert got == pytest.approx((gamma + 1) * c + 1.5)
+@pytest.mark.parametrize(
+  ("how", "want"),
+  [
+    ({}, 5 * 0.05 + 1),
+    ({"v": 1.5, "q2": 0.08}, 4 * 0.05 + 0.08 + 1.5),
+    ({"v": 1.5, "bonus_law": True}, 6 * 0.05 + 1.5),
+  ],
+)
+def test_block_cost_forms(how, want):
+  assert speedup.block_cost(5, 0.05, **how) == pytest.approx(want)
 
 
 def test_optimal_gamma_of_the_measured_costs():
   # A block costs 1.5 whatever its width: one draft is not worth the jump.
-  gamma, best = speedup.optimal_gamma(0.3, 0.05, v=1.5)
-  assert (gamma, best) == (0, 1.0)
-  every = [
+  assert speedup.optimal_gamma(0.3, 0.05, v=1.5) == (0, 1.0)
+  verifier = lambda g: 1 + 0.1 * g
+  factors = [
     float(
       speedup.predicted_speedup(
-        speedup.expected_tokens(0.8, g), g, 0.05, v=1 + 0.1 * g, q2=0.09
+        speedup.expected_tokens(0.8, g), g, 0.05, v=verifier(g), q2=0.09
       )
     )
     for g in range(1, 30)
   ]
   gamma, best = speedup.optimal_gamma(
-    0.8, 0.05, v=lambda g: 1 + 0.1 * g, q2=0.09, max_gamma=29
+    0.8, 0.05, v=verifier, q2=0.09, max_gamma=29
   )
-  assert gamma == int(np.argmax(every)) + 1
-  assert best == pytest.approx(max(every))
+  assert gamma == int(np.argmax(factors)) + 1
+  assert best == pytest.approx(max(factors))
 
 
 def test_rates_are_looked_up_by_row():

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.needs_tf
 
 
 def test_every_part_is_left_out_once():
-  given = ("VERIFIER_CHECKPOINT", "BIGRAMS", "OUTPUT_DIR")
-  bindings = [f"{name} = 'a'" for name in given]
+  macros = ("VERIFIER_CHECKPOINT", "BIGRAMS", "OUTPUT_DIR")
+  bindings = [f"{name} = 'a'" for name in macros]
   file = "configs/experiments/cascade_drafting/ablation.gin"
   try:
     gin_setup.parse([file], bindings)

@@ -13,7 +13,6 @@ from speccascade.cascade_search.candidates import (
   baselines,
 )
 from speccascade.evaluation import timing
-from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import results
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.inputs import Inputs, Sources
@@ -23,6 +22,7 @@ from speccascade.inference.settings import Run
 from speccascade.inference.study import Study
 from tests.decoding.drafters import models
 from tests.inference import tiny
+from tests.report import synthetic
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 WIDTHS = range(1, 10)
@@ -56,10 +56,11 @@ def test_space():
     inner_copied=(5, 6),
     leniences=(1.0, 3.0),
   )
-  made = space.cascades(2)
-  assert len(made) == 2 * 2 * 2 * 2
-  assert made[0].k == ((1, 0, 4), (0, 1, 5), (0, 0, 5))
-  assert len({cascade.label for cascade in made}) == len(made)
+  tried = space.cascades(2)
+  assert len({cascade.label for cascade in tried}) == len(tried) == 2**4
+  assert tried[0].k == ((1, 0, 4), (0, 1, 5), (0, 0, 5))
+  wide = [c.k for c in space.cascades(3) if c.k[0] == (1, 3, 0, 4)]
+  assert wide[0] == ((1, 3, 0, 4), (0, 1, 0, 5), (0, 0, 1, 5), (0, 0, 0, 5))
   assert [c.k for c in space.cascades(0)] == [((4,),)]
   plain = [cascade.k for cascade in baselines(1)]
   assert plain[0] == ((3, 0), (0, 0))
@@ -68,43 +69,29 @@ def test_space():
 
 @pytest.fixture
 def count(monkeypatch):
-  """Replaces the decoding: a candidate needs 100 / goodness blocks."""
+  """Replaces the decoding: a candidate needs 100 / width blocks."""
   calls = []
 
-  def replace(goodness):
-    def measured(study, points, file):
-      (point,) = points
-      settings = study.settings(point)
-      if settings in file:
-        return [row for row in file.rows if row.settings == settings]
+  def measured(study, points, file):
+    (point,) = points
+    settings = study.settings(point)
+    if settings not in file:
       k = study.pair.composed_name.split("K=")[1]
       calls.append((k, len(study.examples)))
-      row = row_of(study, point, good=goodness(int(k.split("-")[0])))
-      file.append(row)
-      return [row]
+      file.append(row_of(study, point, good=int(k.split("-")[0])))
+    return [row for row in file.rows if row.settings == settings]
 
-    monkeypatch.setattr(candidates.measure, "measure", measured)
-    return calls
-
-  return replace
+  monkeypatch.setattr(candidates.measure, "measure", measured)
+  return calls
 
 
 def row_of(study, point, good) -> results.ResultRow:
-  zero = dict.fromkeys(
-    ("drafted", "examined", "accepted", "deferred", "drafter_calls"), 0
-  )
-  counts = Counts(
+  counts = synthetic.counts(
     num_examples=len(study.examples),
     num_tokens=100,
     num_blocks=100 // good,
-    calls_by_model=(8,) * study.pair.composed.num_models,
+    calls_by_model=(8,) * len(study.pair.composed.models),
     verifier_calls=100 // good,
-    verifier_extends=100 // good,
-    expected_acceptance=0.0,
-    accepted_at=(),
-    examined_by_position=(),
-    accepted_by_position=(),
-    **zero,
   )
   return results.ResultRow(study.settings(point), "CS Drafting", counts, {}, {})
 
@@ -120,14 +107,13 @@ def chain(width):
 
 
 def test_halving_keeps_the_best_and_resumes(contest, count, tmp_path):
-  calls = count(lambda width: width)
   cascades = [chain(width) for width in WIDTHS]
   rounds = search.Rounds(first_examples=2, eta=3)
   path = tmp_path / "rows.jsonl"
   ranking = search.halve(contest, cascades, results.ResultFile(path), rounds)
-  assert [one.cascade.k[0][0] for one in ranking] == [*reversed(WIDTHS)]
+  assert [scored.cascade.k[0][0] for scored in ranking] == [*reversed(WIDTHS)]
   # Nine on 2 examples, three on 6, one on 18.
-  assert [num for _, num in calls] == [2] * 9 + [6] * 3 + [18]
+  assert [num for _, num in count] == [2] * 9 + [6] * 3 + [18]
   best = ranking[0]
   assert best.row.settings.num_examples == 18
   # 100 tokens over 11 verifier calls and 8 calls of the medium model.
@@ -138,41 +124,34 @@ def test_halving_keeps_the_best_and_resumes(contest, count, tmp_path):
   cut = text.index("\n", len(text) // 2) + 1
   path.write_text(text[: cut + 25])
   done = text[:cut].count("\n")
-  calls.clear()
+  count.clear()
   again = search.halve(contest, cascades, results.ResultFile(path), rounds)
   assert again == ranking
-  assert len(calls) == 13 - done
+  assert len(count) == 13 - done
   assert path.read_text() == text
 
 
-def test_calls_are_added_over_the_places_of_a_model(contest):
+def test_calls_and_speeds_stand_in_the_report(contest, tmp_path):
   cascade = Cascade(k=((2, 1, 3), (0, 1, 3), (0, 0, 3)), lenience=3.0)
   candidate = scored(contest, cascade)
   # The medium model once; the small one below it, and after it.
   assert candidate.calls == (8, 16)
   assert candidate.swi == pytest.approx(100 / (25 + 8 * 0.25 + 16 * 0.125))
-
-
-def test_report(contest, tmp_path):
-  cascade = Cascade(k=((2, 1, 3), (0, 1, 3), (0, 0, 3)), lenience=3.0)
-  ranking = [scored(contest, cascade), scored(contest, chain(2))]
+  # 100 tokens in 5 * 0.1 s; the verifier took twice as long.
+  latency = timing.Latency(0.1, (0.1,), 0.5, 0.4, 0.625, 5, 1)
+  ranking = [candidate, scored(contest, chain(2), 5, latency=latency)]
   cascade_report.write(tmp_path, contest, ranking)
   report = (tmp_path / "report.md").read_text()
   label = "K=2-1-3,0-1-3,0-0-3 l=3 max_gram"
-  assert f"| {label} | 2 | 3.448 |  |  | 4.000 |" in report
-  assert "medium 0.25, small 0.125" in report
+  for said in (
+    f"| {label} | 2 | 3.448 |  |  | 4.000 |",
+    "medium 0.25, small 0.125",
+    "| 2.00 [1.60, 2.50] | 200 |",
+    "100 to 100 tokens/s beside the others",
+  ):
+    assert said in report
   assert len((tmp_path / "report.csv").read_text().splitlines()) == 3
   assert f"{label}: SWI 3.448" in cascade_report.describe(ranking)
-
-
-def test_speeds_stand_in_the_report(contest, tmp_path):
-  latency = timing.Latency(0.1, (0.1,), 0.5, 0.4, 0.625, 5, 1)
-  candidate = scored(contest, chain(2), 5, latency=latency)
-  cascade_report.write(tmp_path, contest, [candidate])
-  report = (tmp_path / "report.md").read_text()
-  # 100 tokens in 5 * 0.1 s; the verifier took twice as long.
-  assert "| 2.00 [1.60, 2.50] | 200 |" in report
-  assert "100 to 100 tokens/s beside the others" in report
 
 
 @pytest.mark.parametrize(
@@ -234,24 +213,15 @@ def run(files, folder, **changes):
     "temperature": 0.0,
     "max_decode_len": 6,
     "batch_size": 1,
-    "repeats": 1,
+    "objective": "swi",
+    "costs": "parameters",
     "progress": False,
     **files,
+    **changes,
   }
-  settings |= changes
-  goal = Criterion(
-    **{
-      name: settings.pop(key)
-      for name, key in (
-        ("name", "objective"),
-        ("costs", "costs"),
-        ("repeats", "repeats"),
-      )
-      if key in settings
-    }
-  )
+  name, costs = settings.pop("objective"), settings.pop("costs")
   return search.search(
-    criterion=goal,
+    criterion=Criterion(name, costs, repeats=1),
     **tiny.objects(
       settings,
       pair=PairSpec,
@@ -280,17 +250,17 @@ def test_a_whole_search(files, tmp_path, objective):
   assert names == wanted
   before = (folder / "rows.jsonl").read_text()
   again = run(files, folder, objective=objective)
-  assert [one.cascade for one in again] == [one.cascade for one in ranking]
+  assert [x.cascade for x in again] == [x.cascade for x in ranking]
   assert (folder / "rows.jsonl").read_text() == before
   with pytest.raises(ValueError, match="holds another search: seed differs"):
     run(files, folder, objective=objective, seed=1)
 
 
 def test_given_cascades_all_decode_everything(files, tmp_path):
-  given = [Cascade(k=((2,),)), Cascade(k=((4,),))]
-  ranking = run(files, tmp_path / "out", cascades=given)
-  assert {one.cascade for one in ranking} == set(given)
-  assert {one.row.settings.num_examples for one in ranking} == {3}
+  cascades = [Cascade(k=((2,),)), Cascade(k=((4,),))]
+  ranking = run(files, tmp_path / "out", cascades=cascades)
+  assert {scored.cascade for scored in ranking} == set(cascades)
+  assert {scored.row.settings.num_examples for scored in ranking} == {3}
 
 
 @pytest.mark.parametrize(

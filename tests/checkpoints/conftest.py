@@ -4,11 +4,13 @@ import hashlib
 import json
 import shutil
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
-from speccascade.checkpoints import architecture
+from speccascade.checkpoints import architecture, load, storage
 
 
 @pytest.fixture(scope="session")
@@ -46,13 +48,32 @@ def copy_of(golden, tmp_path):
 @pytest.fixture(scope="session")
 def bfloat16_params(golden_params):
   """The golden parameters rounded to bfloat16 and widened again."""
-  flat = architecture.flatten(golden_params)
-  return architecture.unflatten(
-    {
-      name: value.astype(ml_dtypes.bfloat16).astype(np.float32)
-      for name, value in flat.items()
-    }
-  )
+  rounded = lambda leaf: leaf.astype(ml_dtypes.bfloat16).astype(np.float32)
+  return jax.tree.map(rounded, golden_params)
+
+
+@pytest.fixture(scope="session")
+def source(golden):
+  """The golden checkpoint with Adafactor's slots."""
+  return load(golden / "t5x_native", optimizer=True)
+
+
+def same(one, other):
+  """Checks that two trees hold the same numbers."""
+  jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def shard(path, count=3):
+  """Splits model.safetensors as transformers does."""
+  values = load_file(path / "model.safetensors")
+  (path / "model.safetensors").unlink()
+  files = [f"model-{i + 1:05}-of-{count:05}.safetensors" for i in range(count)]
+  weight_map = {n: files[i % count] for i, n in enumerate(sorted(values))}
+  for file in files:
+    part = {n: v for n, v in values.items() if weight_map[n] == file}
+    save_file(part, path / file)
+  index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
+  (path / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
 @pytest.fixture
@@ -62,8 +83,6 @@ def bucket(tmp_path, monkeypatch):
   Everything remote goes through `storage.kvstore_spec`; here it answers with
   the driver for files, so all but the driver itself is what runs on `gs://`.
   """
-  from speccascade.checkpoints import storage
-
   root = tmp_path / "bucket"
   root.mkdir()
 

@@ -1,8 +1,8 @@
 """A small vocabulary that the tests of this folder share."""
 
-import io
-
 import pytest
+
+from tests.inference import tiny
 
 TEXT = [
   "the cat sat on the mat and the dog sat on the rug",
@@ -13,26 +13,9 @@ TEXT = [
 ]
 
 
-def train_vocabulary(path, pieces=96, **options):
-  import sentencepiece
-
-  model = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(TEXT * 4),
-    model_writer=model,
-    vocab_size=pieces,
-    hard_vocab_limit=False,
-    minloglevel=2,
-    **{
-      "pad_id": 0,
-      "eos_id": 1,
-      "unk_id": 2,
-      "bos_id": -1,
-      **options,
-    },
-  )
-  path.write_bytes(model.getvalue())
-  return path
+def train_vocabulary(path, **options):
+  size = {"vocab_size": 96, "hard_vocab_limit": False}
+  return tiny.train_words(path, "\n".join(TEXT), **size | options)
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,16 @@ def examples(num, seed=0, longest=9):
   return pairs
 
 
+def arrays_of(pairs, num_cut=None):
+  columns = zip(*pairs) if pairs else ([], [])
+  tokens, sizes = {}, {}
+  for name, column in zip(("inputs", "targets"), columns):
+    ids = itertools.chain.from_iterable(column)
+    tokens[name] = np.fromiter(ids, np.int32)
+    sizes[name] = [len(ids) for ids in column]
+  return TokenArrays.joined(tokens, sizes, num_cut)
+
+
 def indices(batch):
   """The examples of an unpacked batch, padding rows left out."""
   first = batch["encoder_input_tokens"][:, 0]
@@ -52,40 +62,35 @@ def assert_equal(got, expected):
 
 def test_features_equal_seqio():
   pairs = examples(7)
-  arrays = TokenArrays.of(pairs)
+  arrays = arrays_of(pairs)
   rows = [(i,) for i in range(7)]
   got = batches.model_features(arrays, rows, (12, 11))
   assert_equal(got, seqio_batch(pairs, (12, 11), pack=False))
 
 
 def test_packing_equals_seqio():
-  pairs = examples(40)
-  arrays = TokenArrays.of(pairs)
-  made = batches.train_batches(
-    arrays,
-    batch_size=2,
-    seed=3,
-    lengths={"inputs": 24, "targets": 24},
-    pack=True,
-  )
-  (bucket,) = made.buckets
+  pairs, width = examples(40), {"inputs": 24, "targets": 24}
+  arrays = arrays_of(pairs)
+  options = {"batch_size": 2, "lengths": width, "pack": True}
+  train = batches.train_batches(arrays, seed=3, **options)
+  (bucket,) = train.buckets
   order = list(itertools.chain.from_iterable(bucket.rows))
   assert sorted(order) == list(range(40))
   assert max(map(len, bucket.rows)) > 2
   # seqio packs by the window; one window of 24 examples is enough to compare.
   expected = seqio_batch([pairs[i] for i in order[:24]], (24, 24), pack=True)
   num = len(expected["encoder_input_tokens"]) - 1  # the last one is cut short
-  got = batches.model_features(arrays, bucket.rows[:num], (24, 24), True)
-  assert_equal(got, {key: value[:num] for key, value in expected.items()})
-  assert made.batch(0)["encoder_segment_ids"].shape == (2, 24)
+  packed = batches.model_features(arrays, bucket.rows[:num], (24, 24), True)
+  assert_equal(packed, {key: value[:num] for key, value in expected.items()})
+  assert train.batch(0)["encoder_segment_ids"].shape == (2, 24)
 
 
 def test_an_epoch_has_every_example_once():
-  arrays = TokenArrays.of(examples(24))
-  made = batches.train_batches(arrays, batch_size=4, seed=1)
-  assert made.steps_per_epoch == 6
+  arrays = arrays_of(examples(24))
+  train = batches.train_batches(arrays, batch_size=4, seed=1)
+  assert train.steps_per_epoch == 6
   epochs = [
-    [indices(made.batch(e * 6 + k)) for k in range(6)] for e in range(3)
+    [indices(train.batch(e * 6 + k)) for k in range(6)] for e in range(3)
   ]
   for epoch in epochs:
     assert sorted(itertools.chain(*epoch)) == list(range(24))
@@ -94,42 +99,40 @@ def test_an_epoch_has_every_example_once():
   assert indices(other.batch(0)) != epochs[0][0]
 
 
-@pytest.mark.parametrize("kind", ["plain", "buckets", "pack"])
-def test_resuming_continues_bit_for_bit(kind):
-  arrays = TokenArrays.of(examples(50))
-  options = {
-    "plain": {"batch_size": 8},
-    "buckets": {"batch_size": 4, "buckets": [5, (9, 10)]},
-    "pack": {"batch_size": 2, "lengths": {"inputs": 20, "targets": 20}},
-  }[kind]
+@pytest.mark.parametrize(
+  "options",
+  [
+    {"batch_size": 8},
+    {"batch_size": 4, "buckets": [5, (9, 10)]},
+    {"batch_size": 2, "lengths": {"inputs": 20, "targets": 20}, "pack": True},
+  ],
+)
+def test_resuming_continues_bit_for_bit(options):
+  def train():
+    arrays = arrays_of(examples(50))
+    return batches.train_batches(arrays, seed=5, **options)
 
-  def stream(start):
-    made = batches.train_batches(
-      TokenArrays.of(examples(50)), seed=5, pack=kind == "pack", **options
-    )
-    return made.iterator(start)
-
-  unbroken = list(itertools.islice(stream(0), 40))
+  unbroken = list(itertools.islice(train().iterator(), 40))
   for start in (0, 7, 33):
-    resumed = list(itertools.islice(stream(start), 40 - start))
+    resumed = itertools.islice(train().iterator(start), 40 - start)
     for a, b in zip(unbroken[start:], resumed, strict=True):
       assert_equal(b, a)
   # Batches can be had in any order as well.
-  made = batches.train_batches(arrays, seed=5, pack=kind == "pack", **options)
+  again = train()
   for k in (30, 2, 31, 3):
-    assert_equal(made.batch(k), unbroken[k])
+    assert_equal(again.batch(k), unbroken[k])
 
 
 def test_buckets():
-  arrays = TokenArrays.of(examples(200, longest=20))
-  made = batches.train_batches(
+  arrays = arrays_of(examples(200, longest=20))
+  train = batches.train_batches(
     arrays, batch_size=6, seed=0, buckets=[8, 14, (20, 21)]
   )
   # About as many positions each: 6 * 21 = 126 is 15 rows of 8 and 9 of 14.
-  assert [b.batch_size for b in made.buckets] == [15, 9, 6]
+  assert [b.batch_size for b in train.buckets] == [15, 9, 6]
   seen = []
-  for k in range(made.steps_per_epoch):
-    batch = made.batch(k)
+  for k in range(train.steps_per_epoch):
+    batch = train.batch(k)
     rows, width = batch["encoder_input_tokens"].shape
     assert (rows, width) in [(15, 8), (9, 14), (6, 20)]
     longest = max(
@@ -144,22 +147,22 @@ def test_buckets():
 
 
 def test_small_sets_still_fill_a_batch():
-  arrays = TokenArrays.of(examples(3))
-  made = batches.train_batches(arrays, batch_size=8, seed=0)
-  assert made.steps_per_epoch == 1
-  assert set(indices(made.batch(0))) == {0, 1, 2}
+  arrays = arrays_of(examples(3))
+  train = batches.train_batches(arrays, batch_size=8, seed=0)
+  assert train.steps_per_epoch == 1
+  assert set(indices(train.batch(0))) == {0, 1, 2}
   # Two narrow examples cannot fill a batch of theirs: they join the wide ones.
   pairs = [([10, 1], [1]), ([11, 1], [1])]
   pairs += [([12 + i, *[3] * 8, 1], [1]) for i in range(4)]
-  made = batches.train_batches(
-    TokenArrays.of(pairs), batch_size=2, seed=0, buckets=[4, 12]
+  train = batches.train_batches(
+    arrays_of(pairs), batch_size=2, seed=0, buckets=[4, 12]
   )
-  assert [b.widths for b in made.buckets] == [(12, 12)]
-  assert made.steps_per_epoch == 3
+  assert [b.widths for b in train.buckets] == [(12, 12)]
+  assert train.steps_per_epoch == 3
 
 
 def test_eval_batches_have_every_example_once():
-  arrays = TokenArrays.of(examples(41))
+  arrays = arrays_of(examples(41))
   for buckets in (None, [7, 10]):
     some = list(batches.eval_batches(arrays, batch_size=4, buckets=buckets))
     assert sorted(i for b in some for i in indices(b)) == list(range(41))
@@ -174,11 +177,11 @@ def test_eval_batches_have_every_example_once():
 def test_a_mixture_follows_its_rates():
   # 6 examples at rate 3/4 and 10 at 1/4: for all 10 to occur the epoch has 40
   # rows, 30 of the former (5 times each) and 10 of the latter.
-  parts = [TokenArrays.of(examples(6)), TokenArrays.of(examples(16)[6:])]
+  parts = [arrays_of(examples(6)), arrays_of(examples(16)[6:])]
   both = mixed(parts, np.array([0.75, 0.25]))
   assert len(both) == 16
-  made = batches.train_batches(both, batch_size=4, seed=0)
-  seen = [i for k in range(10) for i in indices(made.batch(k))]
+  train = batches.train_batches(both, batch_size=4, seed=0)
+  seen = [i for k in range(10) for i in indices(train.batch(k))]
   counts = np.bincount(seen, minlength=16)
   np.testing.assert_array_equal(counts, [5] * 6 + [1] * 10)
   rows = batches.eval_batches(both, batch_size=4)
@@ -186,33 +189,37 @@ def test_a_mixture_follows_its_rates():
 
 
 def test_npz(tmp_path):
-  arrays = TokenArrays.of(examples(5), {"inputs": 2, "targets": 0})
-  arrays.save(tmp_path / "cache" / "a.npz")
-  again = TokenArrays.load(tmp_path / "cache" / "a.npz")
+  arrays = arrays_of(examples(5), {"inputs": 2, "targets": 0})
+  folder = tmp_path / "cache"
+  arrays.save(folder / "a.npz")
+  again = TokenArrays.load(folder / "a.npz")
   assert again.num_cut == {"inputs": 2, "targets": 0}
+  both = [
+    batches.train_batches(a, batch_size=2, seed=0) for a in (arrays, again)
+  ]
   for step in range(3):
-    made = [
-      batches.train_batches(a, batch_size=2, seed=0) for a in (arrays, again)
-    ]
-    assert_equal(made[0].batch(step), made[1].batch(step))
-  assert [p.name for p in (tmp_path / "cache").iterdir()] == ["a.npz"]
+    assert_equal(*(train.batch(step) for train in both))
+  assert [p.name for p in folder.iterdir()] == ["a.npz"]
   path = tmp_path / "b.npz"
-  path.write_bytes((tmp_path / "cache" / "a.npz").read_bytes()[:200])
+  path.write_bytes((folder / "a.npz").read_bytes()[:200])
   with pytest.raises(ValueError, match="no tokenized examples"):
     TokenArrays.load(path)
 
 
-def test_wrong_arguments():
-  arrays = TokenArrays.of(examples(5))
-  with pytest.raises(ValueError, match="batch size 0"):
-    batches.train_batches(arrays, batch_size=0, seed=0)
-  with pytest.raises(ValueError, match="widest batch takes 3 and 3"):
-    batches.train_batches(arrays, batch_size=1, seed=0, buckets=[2, 3])
-  with pytest.raises(ValueError, match="exclude each other"):
-    batches.train_batches(arrays, batch_size=1, seed=0, buckets=[20], pack=True)
-  with pytest.raises(ValueError, match="packed row takes 2 and 2"):
-    batches.train_batches(
-      arrays, batch_size=1, seed=0, lengths=dict(inputs=2, targets=2), pack=True
-    )
-  with pytest.raises(ValueError, match="no examples"):
-    batches.train_batches(TokenArrays.of([]), batch_size=1, seed=0)
+SHORT = {"inputs": 2, "targets": 2}
+
+
+@pytest.mark.parametrize(
+  ("num", "options", "message"),
+  [
+    (5, {"batch_size": 0}, "batch_size is 0"),
+    (5, {"buckets": [2, 3]}, "widest batch takes 3 and 3"),
+    (5, {"buckets": [20], "pack": True}, "exclude each other"),
+    (5, {"lengths": SHORT, "pack": True}, "packed row takes 2 and 2"),
+    (0, {}, "no examples"),
+  ],
+)
+def test_wrong_arguments(num, options, message):
+  arrays = arrays_of(examples(num))
+  with pytest.raises(ValueError, match=message):
+    batches.train_batches(arrays, seed=0, **{"batch_size": 1, **options})

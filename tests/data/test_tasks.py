@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 
 from speccascade import cli
 from speccascade.cli import gin_setup
-from speccascade.data import preprocess, reading, tasks
+from speccascade.data import preprocess, reading, registry, tasks
 from speccascade.data._tf import seqio, tf
 from speccascade.inference import inputs
 
@@ -29,7 +29,7 @@ def clean_registry():
   yield
   for name in set(seqio.TaskRegistry.names()) - before:
     seqio.TaskRegistry.remove(name)
-    tasks._REGISTERED_TEXT.pop(name, None)
+    registry._SETTINGS.pop(name, None)
 
 
 @pytest.fixture
@@ -73,7 +73,8 @@ def mocked(name, rows):
 def read(name, split="train", vocabulary=None, num=None, max_len=10_000):
   """Returns the examples that decode sees."""
   lengths = {"inputs": max_len}
-  wanted = inputs.Inputs(lengths, vocabulary, name, split, num_examples=num)
+  named = {"mixture_or_task_name": name, "vocabulary": vocabulary}
+  wanted = inputs.Inputs(lengths, split=split, num_examples=num, **named)
   return wanted.read().examples
 
 
@@ -94,42 +95,37 @@ def test_wmt(vocabulary):
   assert metrics == ["bleu_intl", "chrf"]
 
 
+SOLUTION = "She has 2*3=<<2*3=6>>6 eggs.\n#### 6"
+ARTICLE = {"article": "the cat sat", "publisher": "cnn", "id": "1"}
+EGGS = {"annotation": SOLUTION[:-7], "short_answer": "6"}
+
+
 @pytest.mark.parametrize(
-  ("name", "builder", "row"),
+  ("name", "builder", "row", "text", "reference", "metric"),
   [
     (
-      "cnn_dailymail_v002",
-      "cnn_dailymail:3.4.0",
-      {
-        "article": "the cat sat",
-        "highlights": "cat .\nsat .",
-        "publisher": "cnn",
-        "id": "1",
-      },
+      *("cnn_dailymail_v002", "cnn_dailymail:3.4.0"),
+      {**ARTICLE, "highlights": "cat .\nsat ."},
+      *("summarize: the cat sat", "cat .\nsat .", "rouge"),
     ),
-    ("xsum", "xsum:1.1.0", {"document": "the cat sat", "summary": "cat"}),
+    (
+      *("xsum", "xsum:1.1.0", {"document": "the cat sat", "summary": "cat"}),
+      *("summarize: the cat sat", "cat", "rouge"),
+    ),
+    (
+      *("gsm8k_cot", "gsm8k:1.0.0"),
+      {**EGGS, "question": "How many eggs?", "answer": SOLUTION},
+      preprocess.gsm8k_prompt("How many eggs?"),
+      *("She has 2*3=6 eggs.\n#### 6", "gsm8k"),
+    ),
   ],
 )
-def test_summaries(name, builder, row, vocabulary):
+def test_tfds(name, builder, row, text, reference, metric, vocabulary):
   with mocked(builder, [row]):
-    got = first(name, vocabulary)
-  assert got.text == "summarize: the cat sat"
-  assert got.references == (row.get("highlights", row.get("summary")),)
-  assert [fn.__name__ for fn in tasks.get(name).metric_fns] == ["rouge"]
-
-
-def test_gsm8k(vocabulary):
-  answer = "She has 2*3=<<2*3=6>>6 eggs.\n#### 6"
-  row = {
-    "question": "How many eggs?",
-    "answer": answer,
-    "annotation": answer[:-7],
-    "short_answer": "6",
-  }
-  with mocked("gsm8k:1.0.0", [row]):
-    got = first("gsm8k_cot", vocabulary)
-  assert got.text == preprocess.gsm8k_prompt("How many eggs?")
-  assert got.references == ("She has 2*3=6 eggs.\n#### 6",)
+    example = first(name, vocabulary)
+  assert example.text == text
+  assert example.references == (reference,)
+  assert [fn.__name__ for fn in tasks.get(name).metric_fns] == [metric]
 
 
 def test_mmlu_of_the_release(tmp_path, monkeypatch, vocabulary):
@@ -224,13 +220,14 @@ def test_edited_text(tmp_path, vocabulary, vocabulary_path):
   path.write_text(json.dumps(row) + "\n", encoding="utf-8")
   files = {"test": str(path), "vocabulary": str(vocabulary_path)}
   name = tasks.register_text_task("edited", edit=preprocess.gsm8k, **files)
-  got = first(name, vocabulary, "test")
-  assert got.text == preprocess.gsm8k_prompt("How many eggs?")
-  assert got.references == ("2*3=6 eggs.\n#### 6", "3*2=6.\n#### 6")
+  example = first(name, vocabulary, "test")
+  assert example.text == preprocess.gsm8k_prompt("How many eggs?")
+  assert example.references == ("2*3=6 eggs.\n#### 6", "3*2=6.\n#### 6")
   arrays = reading.from_task(name, "test", progress=False)
-  np.testing.assert_array_equal(
-    arrays.get("targets", 0), [*vocabulary.encode(got.references[0]), 1]
-  )
+  target = [*vocabulary.encode(example.references[0]), 1]
+  np.testing.assert_array_equal(arrays.get("targets", 0), target)
+  # An edit's name stands in the fingerprint, and no address of it.
+  assert " at 0x" not in reading.fingerprint(tasks.get(name), "test")
   with pytest.raises(ValueError, match="there is a task 'edited' already"):
     tasks.register_text_task("edited", **files)
 
@@ -324,11 +321,11 @@ def test_text_files_config(text_task):
   gin.clear_config()
 
 
-def test_the_built_in_task_is_registered():
+def test_the_tasks_are_registered():
   assert set(tasks.LENGTHS) <= set(seqio.TaskRegistry.names())
-  got = first("speccascade_en_de", split="test")
-  assert got.text
-  assert got.references
+  example = first("speccascade_en_de", split="test")
+  assert example.text
+  assert example.references
 
 
 def test_tfds_data_dir_flag(tmp_path, monkeypatch, capfd):

@@ -7,63 +7,65 @@ import pytest
 
 from speccascade.data import text_files
 
-pytestmark = pytest.mark.needs_tf
+GOOD = b'{"inputs": "one"}\n'
+# Without the time of day, which would be part of the test's name.
+TORN = gzip.compress(b"one\n" * 99, mtime=0)[:-12]
 
 
-def write(path, text, encoding="utf-8"):
-  content = text if isinstance(text, bytes) else text.encode(encoding)
-  if path.suffix == ".gz":
-    content = gzip.compress(content)
-  path.write_bytes(content)
+def write(path, text):
+  content = text.encode()
+  path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
   return path
 
 
+def texts(path):
+  return [example.inputs for example in text_files.read_texts(path)]
+
+
 def test_lines(tmp_path):
-  path = write(tmp_path / "a.txt", "eins\r\nzwei\u2028drei\x0bvier\n\nfünf")
-  assert text_files.read_lines(path) == [
-    "eins",
-    "zwei\u2028drei\x0bvier",
-    "",
-    "fünf",
-  ]
-  assert text_files.read_lines(write(tmp_path / "b.gz", "x\ny\n")) == ["x", "y"]
-  marked = write(tmp_path / "c.txt", b"\xef\xbb\xbfx\n")
-  assert text_files.read_lines(marked) == ["x"]
+  path = write(tmp_path / "a.txt", "\ufeffeins\r\nzwei\u2028drei\x0bvier\n\nx")
+  assert texts(path) == ["eins", "zwei\u2028drei\x0bvier", "", "x"]
+  assert len(text_files.read_texts(path, 2)) == 2
+  assert texts(write(tmp_path / "b.gz", "x\ny\n")) == ["x", "y"]
 
 
-def test_bad_files(tmp_path):
-  with pytest.raises(FileNotFoundError, match="no text file at"):
-    text_files.read_lines(tmp_path / "none.txt")
-  with pytest.raises(ValueError, match=r"empty\.txt is empty"):
-    text_files.read_lines(write(tmp_path / "empty.txt", "\n \n"))
-  path = write(tmp_path / "latin.txt", b"gut\nsch\xf6n\n")
-  with pytest.raises(ValueError, match=r"latin\.txt, line 2: invalid UTF-8"):
-    text_files.read_lines(path)
-  path = tmp_path / "cut.gz"
-  path.write_bytes(gzip.compress(b"a\nb\n" * 100)[:-9])
-  with pytest.raises(ValueError, match=r"cut\.gz is not whole gzip"):
-    text_files.read_lines(path)
+@pytest.mark.parametrize(
+  ("name", "content", "message"),
+  [
+    ("a.txt", b"", "is empty"),
+    ("a.txt", b"\n \n", "is empty"),
+    ("a.jsonl", b"", "is empty"),
+    ("a.txt", b"gut\nsch\xf6n\n", r"a\.txt, line 2: invalid UTF-8 .* byte 3"),
+    ("a.txt.gz", b"one\n", r"a\.txt\.gz is not whole gzip"),
+    ("a.txt.gz", TORN, r"a\.txt\.gz is not whole gzip"),
+    *(
+      ("a.jsonl", GOOD + line, "line 2 is .* wanted a JSON object with")
+      for line in (
+        *(b"no json", b'{"inputs"', b'"text"', b"[1]", b'{"input": "a"}'),
+        *(b'{"inputs": 1}', b'{"inputs": "a", "targets": 3}'),
+        b'{"inputs": "a", "targets": "x", "extra_targets": [1]}',
+        b'{"inputs": "a", "targets": "x", "extra_targets": 5}',
+      )
+    ),
+  ],
+)
+def test_bad_files(tmp_path, name, content, message):
+  (tmp_path / name).write_bytes(content)
+  with pytest.raises(ValueError, match=message):
+    text_files.read_texts(tmp_path / name)
 
 
 def test_pairs(tmp_path):
   write(tmp_path / "dev.en", "a\nb\n")
   write(tmp_path / "dev.de.gz", "x\ny\n")
   second = write(tmp_path / "second.de", "z\nw\n")
-  expected = [
-    {"inputs": "a", "targets": "x", "references": ["x"]},
-    {"inputs": "b", "targets": "y", "references": ["y"]},
-  ]
   # A prefix finds plain and compressed files; a list names them.
-  assert text_files.read(tmp_path / "dev") == expected
   files = [tmp_path / "dev.en", tmp_path / "dev.de.gz"]
-  assert text_files.read(files) == expected
-  assert text_files.read([*files, second])[1] == {
-    "inputs": "b",
-    "targets": "y",
-    "references": ["y", "w"],
-  }
+  for paths in (tmp_path / "dev", files):
+    assert text_files.read(paths) == [(1, "a", ("x",)), (2, "b", ("y",))]
+  assert text_files.read([*files, second])[1] == (2, "b", ("y", "w"))
   reverse = text_files.read(tmp_path / "dev", ("de", "en"))
-  assert reverse[0]["inputs"] == "x"
+  assert reverse[0] == (1, "x", ("a",))
   short = write(tmp_path / "short.de", "x\n")
   with pytest.raises(ValueError, match=r"2 lines, .*short\.de has 1"):
     text_files.read([files[0], short])
@@ -75,40 +77,26 @@ def test_pairs(tmp_path):
 
 def test_jsonl(tmp_path):
   rows = [
-    {"id": 1, "inputs": "a", "targets": "x"},
+    {"id": 1, "inputs": "a", "targets": ["x"]},
     {"inputs": "b", "targets": "y", "extra_targets": ["z", "w"]},
   ]
-  text = "\n".join(map(json.dumps, rows)) + "\n\n"
+  text = "\n\n".join(map(json.dumps, rows)) + "\n"
   path = write(tmp_path / "a.jsonl.gz", text)
-  assert text_files.read(path) == [
-    {"inputs": "a", "targets": "x", "references": ["x"]},
-    {"inputs": "b", "targets": "y", "references": ["y", "z", "w"]},
-  ]
-
-
-@pytest.mark.parametrize(
-  "line",
-  [
-    "no json",
-    '"text"',
-    "[1]",
-    '{"inputs": "a"}',
-    '{"inputs": 1, "targets": "x"}',
-    '{"inputs": "a", "targets": "x", "extra_targets": [1]}',
-    '{"inputs": "a", "targets": "x", "extra_targets": 5}',
-  ],
-)
-def test_bad_jsonl(tmp_path, line):
-  good = '{"inputs": "a", "targets": "x"}'
-  path = write(tmp_path / "a.jsonl", f"{good}\n{line}\n")
-  with pytest.raises(ValueError, match="line 2: want a JSON object"):
+  assert text_files.read(path) == [(1, "a", ("x",)), (3, "b", ("y", "z", "w"))]
+  # A source without a target can be decoded, and is no example of a task.
+  path = write(tmp_path / "b.jsonl", text + GOOD.decode())
+  assert text_files.read_texts(path)[2] == (4, "one", ())
+  with pytest.raises(ValueError, match='line 4 has no "targets"'):
     text_files.read(path)
 
 
+@pytest.mark.needs_tf
 def test_source(tmp_path):
+  from speccascade.data import tasks
+
   write(tmp_path / "train.en", "a\nb\n")
   write(tmp_path / "train.de", "x\ny\n")
-  source = text_files.TextFileSource(
+  source = tasks.TextFileSource(
     {"train": str(tmp_path / "train"), "test": str(tmp_path / "test")}
   )
   assert source.splits == ("train", "test")
@@ -122,4 +110,4 @@ def test_real_files(real_data):
   pairs = text_files.read(real_data / "multi30k" / "test_2016_flickr")
   assert len(pairs) == 1000
   rows = text_files.read(real_data / "wmt" / "newstest2014_500.refs.jsonl.gz")
-  assert {len(row["references"]) for row in rows} == {11}
+  assert {len(row.references) for row in rows} == {11}

@@ -30,13 +30,10 @@ def test_extra_ids(vocabulary, vocabulary_path):
   assert vocabularies.Vocabulary(str(vocabulary_path)) == vocabulary
 
 
-def test_nothing_is_read_before_it_is_used():
-  vocabularies.Vocabulary("/nowhere/x.model")
+def test_wrong_files(tmp_path):
+  vocabularies.Vocabulary("/nowhere/x.model")  # read when it is first used
   with pytest.raises(FileNotFoundError, match="no vocabulary at /nowhere"):
     vocabularies.load("/nowhere/x.model")
-
-
-def test_wrong_files(tmp_path):
   path = tmp_path / "text.model"
   path.write_text("not a model")
   with pytest.raises(ValueError, match=r"text\.model is no SentencePiece"):

@@ -14,24 +14,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import sampling as sampling_lib
 from tests import toy
-from tests.decoding import enumeration
+from tests.decoding import enumeration, randomness
 
 INSIDE = 2e-6  # from the edge of a cell; float32 numbers near 1 are 6e-8 apart
 NARROW = 1e-5  # cells below this are left out
 DRAFT, ACCEPT, DRAW = range(3)  # tags of a round's uniforms
 
 
-class Key:
-  """Stands in for keys: remembers what was folded in."""
-
-  def __init__(self, rows, folded=()):
-    self.rows, self.folded, self.shape = rows, folded, rows.shape
-
-
 def run(decoder, models, tables, alpha, sampling, monkeypatch):
-  """Decodes with given uniforms; returns one result for each table.
+  """Decodes with chosen uniforms; returns one result for each table.
 
   Args:
     decoder: a `Decoder`.
@@ -42,37 +34,26 @@ def run(decoder, models, tables, alpha, sampling, monkeypatch):
     sampling: a `Sampling`.
     monkeypatch: pytest's.
   """
-  table = None
-
-  def fold_in(key, data):
-    return Key(key.rows, (*key.folded, data))
-
-  def uniforms(key, num):
-    *rewrite, step, tag = key.folded
-    stage = 1 if rewrite else 0
-    return table[stage, key.rows, step, tag, :num]
-
-  monkeypatch.setattr(sampling_lib, "fold_in", fold_in)
-  monkeypatch.setattr(sampling_lib, "uniforms", uniforms)
   alpha = jnp.asarray(decoder.method.execution.host_alpha(alpha), jnp.float32)
-  program, _ = decoder.program(sampling.greedy)
   threshold = jnp.asarray(decoder.draft_length.threshold, jnp.float32)
+  program, _ = decoder.program(sampling.greedy)
 
   @jax.jit
-  def decode(given, alpha, threshold):
-    nonlocal table
-    table = given
-    rows = jnp.arange(given.shape[1])
-    return program.run(
-      *models,
-      jnp.ones((len(rows), 1), jnp.int32),
-      Key(rows),
-      alpha,
-      threshold,
-      sampling,
-    )
+  def decode(table, alpha, threshold):
+    def read(rows, codes, num):
+      # The last digits are round and tag; a rewrite has one more before them.
+      rewrite = (codes >= randomness.BASE**3).astype(jnp.int32)
+      step, tag = (
+        codes // randomness.BASE**i % randomness.BASE - 1 for i in (1, 0)
+      )
+      return table[rewrite, rows, step, tag, :num]
 
-  results = [decode(jnp.asarray(t), alpha, threshold) for t in tables]
+    randomness.choose(monkeypatch, read)
+    num = table.shape[1]
+    inputs, rngs = jnp.ones((num, 1), jnp.int32), randomness.keys(num)
+    return program.run(*models, inputs, rngs, alpha, threshold, sampling)
+
+  results = [decode(jnp.asarray(table), alpha, threshold) for table in tables]
   monkeypatch.undo()
   return jax.tree.map(np.asarray, results)
 
@@ -112,11 +93,10 @@ class Cell:
 
 def cells(pair, law, block: enumeration.Block, verification) -> dict:
   """Returns for each context the cells of a round."""
-  made = {}
   q_low, q_high = cell_of(law.q)
   follow, gamma = pair.next_context(), block.drafts.shape[1]
-  for context in range(pair.num_contexts):
-    made[context] = []
+  ways = {context: [] for context in range(pair.num_contexts)}
+  for context, ways_here in ways.items():
     for d, draft in enumerate(block.drafts):
       if block.draft_prob[context, d] < NARROW:
         continue
@@ -142,7 +122,7 @@ def cells(pair, law, block: enumeration.Block, verification) -> dict:
           if prob < NARROW:
             continue
           low[DRAW, 0], high[DRAW, 0] = token_low[token], token_high[token]
-          made[context].append(
+          ways_here.append(
             Cell(
               block.draft_prob[context, d] * chance * prob,
               context,
@@ -154,7 +134,7 @@ def cells(pair, law, block: enumeration.Block, verification) -> dict:
               high.copy(),
             )
           )
-  return made
+  return ways
 
 
 def answers(count: int, verification: str) -> list[tuple[bool, ...]]:
@@ -180,7 +160,7 @@ def paths(pair, cells: dict, length: int) -> list[Path]:
 
   @functools.cache
   def grow(context, room):
-    made = []
+    grown = []
     for cell in cells[context]:
       new, here = [], context
       for token in cell.new[:room]:
@@ -190,25 +170,25 @@ def paths(pair, cells: dict, length: int) -> list[Path]:
           break
       step = (cell, tuple(new))
       if new[-1] == toy.EOS or len(new) == room:
-        made.append(Path(cell.weight, (step,), tuple(new)))
+        grown.append(Path(cell.weight, (step,), tuple(new)))
         continue
-      made += [
+      grown += [
         Path(
           cell.weight * rest.weight, (step, *rest.rounds), (*new, *rest.tokens)
         )
         for rest in grow(here, room - len(new))
       ]
-    return made
+    return grown
 
   return grow(0, length)
 
 
-def tables(made: list[Path], gamma: int) -> list[np.ndarray]:
+def tables(paths: list[Path], gamma: int) -> list[np.ndarray]:
   """Returns [1, P, R, 3, G] for the low and the high edges; 0.5 elsewhere."""
-  most = max(len(path.rounds) for path in made)
-  low = np.full((1, len(made), most, 3, gamma), 0.5, np.float32)
+  most = max(len(path.rounds) for path in paths)
+  low = np.full((1, len(paths), most, 3, gamma), 0.5, np.float32)
   high = low.copy()
-  for row, path in enumerate(made):
+  for row, path in enumerate(paths):
     for r, (cell, _) in enumerate(path.rounds):
       low[0, row, r], high[0, row, r] = cell.low, cell.high
   return [low, np.minimum(high, np.float32(1 - 2**-24))]

@@ -77,7 +77,7 @@ _residual = jax.jit(numerics.residual)
 _cut = jax.jit(emission.cut, static_argnums=3)
 
 
-def draft_count(pair, law: Laws, drafts, policy: DraftLength, q=None):
+def draft_count(pair, law: Laws, drafts, policy: DraftLength):
   """Returns [S, D], how many tokens of each draft are drafted.
 
   Args:
@@ -85,9 +85,8 @@ def draft_count(pair, law: Laws, drafts, policy: DraftLength, q=None):
     law: of each context.
     drafts: [D, G].
     policy: the draft length policy.
-    q: [S, V], the law that `token_prob` looks at; None for the sampled one.
   """
-  follow, q = pair.next_context(), law.q if q is None else q
+  follow = pair.next_context()
   context = np.arange(pair.num_contexts)[:, None] + 0 * drafts[None, :, 0]
   going = np.ones(context.shape, bool)
   count = np.zeros(context.shape, np.int32)
@@ -96,7 +95,7 @@ def draft_count(pair, law: Laws, drafts, policy: DraftLength, q=None):
       going = going & (law.q1.max(-1)[context] >= np.float32(policy.threshold))
     count += going
     if policy.policy == "token_prob":
-      going = going & (q[context, token] >= np.float32(policy.threshold))
+      going = going & (law.q[context, token] >= np.float32(policy.threshold))
     context = follow[context, token]
   return count
 
@@ -114,7 +113,7 @@ class Block:
       drafts that agree up to `count`.
     thresholds: [S, D, G], the chance that each accept uniform says yes.
     num_accepted: [S, D, G+1], the law of the number accepted.
-    token: [S, D, G+1, V], the law of the token behind them.
+    token: [S, D, G+1, V], the law of the token after them.
   """
 
   drafts: np.ndarray
@@ -152,9 +151,7 @@ def block(
     at_bonus = position == count[..., None]
     pi = np.where(at_bonus[..., None], law.p[path], pi)
   drafted = position[:-1] < count[..., None]
-  draft_q = np.take_along_axis(
-    q[:, :, :gamma], np.broadcast_to(drafts, (*shape, gamma))[..., None], -1
-  )[..., 0]
+  draft_q = _at(q[:, :, :gamma], np.broadcast_to(drafts, (*shape, gamma)))
   # Of the drafts that agree up to `count`, the one that goes on with zeros.
   draft_prob = np.where(
     np.all(drafted | (drafts == 0), axis=-1),
@@ -170,14 +167,18 @@ def block(
   )
 
 
+def _at(table, tokens):
+  """Returns the entries of [..., V] tables at [...] tokens."""
+  return np.take_along_axis(table, tokens[..., None], -1)[..., 0]
+
+
 def _thresholds(verification, drafts, count, q, pi):
   """Returns [S, D, G] thresholds, and the [S, D, G+1] scale of the residual."""
   shape, gamma = count.shape, drafts.shape[1]
   tokens = np.broadcast_to(drafts, (*shape, gamma)).astype(np.int32)
   if verification == "token":
-    table = np.asarray(_accept_probability(q, pi))
-    found = np.take_along_axis(table[:, :, :gamma], tokens[..., None], -1)
-    return found[..., 0], np.ones((*shape, gamma + 1))
+    table = np.asarray(_accept_probability(q, pi))[:, :, :gamma]
+    return _at(table, tokens), np.ones((*shape, gamma + 1))
   thresholds = np.zeros((*shape, gamma))
   reach = np.ones((*shape, gamma + 1))
   for width in np.unique(count[count > 0]):
@@ -199,23 +200,17 @@ def _call(verification, drafts, count, q, pi, u_accept, u_draw):
     u_accept: [S, D, C, G].
     u_draw: [S, D, C].
   """
-  cells = u_draw.shape
-  expand = lambda x: np.broadcast_to(
-    x[:, :, None], (*cells, *x.shape[2:])
-  ).reshape(-1, *x.shape[2:])
-  tokens = np.broadcast_to(
-    drafts.astype(np.int32)[:, None], (*cells, drafts.shape[1])
-  )
-  num, token = _verify(
-    verification,
-    tokens.reshape(-1, drafts.shape[1]),
-    expand(count),
-    expand(q),
-    expand(pi),
-    u_accept.reshape(-1, drafts.shape[1]),
-    u_draw.reshape(-1),
-  )
-  return np.asarray(num).reshape(cells), np.asarray(token).reshape(cells)
+  cells, gamma = u_draw.shape, drafts.shape[1]
+
+  def flat(x):
+    x = np.broadcast_to(x[:, :, None], (*cells, *x.shape[2:]))
+    return x.reshape(-1, *x.shape[3:])
+
+  tokens = np.broadcast_to(drafts.astype(np.int32), (*count.shape, gamma))
+  blocks = map(flat, (tokens, count, q, pi))
+  uniforms = u_accept.reshape(-1, gamma), u_draw.reshape(-1)
+  verdict = _verify(verification, *blocks, *uniforms)
+  return tuple(np.asarray(x).reshape(cells) for x in verdict)
 
 
 def _num_accepted(call, thresholds, drafted, draft_prob):
@@ -260,14 +255,12 @@ def _token(call, count, q, pi, reach, num_accepted, draft_prob):
   ).reshape(*shape, -1, gamma)
   possible = (num_accepted > 1e-9) & (n <= count[..., None])
   possible = (possible & (draft_prob > 0)[..., None])[..., None]
+  sure = possible & (weights > 1e-9)
   for u in (low, high):
-    got, token = call(u_accept, u.reshape(*shape, -1))
-    got, token = (x.reshape(*shape, gamma + 1, size) for x in (got, token))
-    sure = possible & (weights > 1e-9)
-    wanted = np.broadcast_to(n[:, None], got.shape)
-    assert np.array_equal(got[sure], wanted[sure])
-    wanted = np.broadcast_to(np.arange(size), token.shape)
-    assert np.array_equal(token[sure], wanted[sure]), (
+    verdict = call(u_accept, u.reshape(*shape, -1))
+    num, token = (x.reshape(weights.shape) for x in verdict)
+    assert np.all((num == n[:, None])[sure])
+    assert np.all((token == np.arange(size))[sure]), (
       "verify draws from another law than the residual or the bonus"
     )
   return np.where(possible, weights, 0)
@@ -276,29 +269,29 @@ def _token(call, count, q, pi, reach, num_accepted, draft_prob):
 def chunks(pair: toy.Pair, paths: Block) -> list[np.ndarray]:
   """Returns [S, V**m] for m = 1..G+1: the law of the chunk a block writes."""
   size, gamma = pair.vocab_size, paths.drafts.shape[1]
-  made = []
+  written = []
   for n in range(gamma + 1):
     chance = paths.draft_prob * paths.num_accepted[..., n]
     kept = (size ** np.arange(n)[::-1] @ paths.drafts[:, :n].T).astype(int)
     law = np.zeros((pair.num_contexts, size**n, size))
     joint = chance[..., None] * paths.token[:, :, n]
     np.add.at(law, (slice(None), kept), joint)
-    made.append(law.reshape(pair.num_contexts, -1))
-  return made
+    written.append(law.reshape(pair.num_contexts, -1))
+  return written
 
 
-def roll_out(pair: toy.Pair, made: list[np.ndarray], length: int) -> np.ndarray:
+def roll_out(pair: toy.Pair, written: list[np.ndarray], length: int):
   """Returns the law of sequences written chunk after chunk.
 
   Each chunk is cut by the product's `emission.cut`.
 
   Args:
     pair: gives the contexts.
-    made: as `chunks` returns.
+    written: as `chunks` returns.
     length: most tokens, EOS counted.
   """
   size, follow = pair.vocab_size, pair.next_context()
-  width = len(made)
+  width = len(written)
   mass = [np.zeros(size**n) for n in range(length + 1)]
   context = [np.zeros(size**n, int) for n in range(length + 1)]
   out = [np.zeros(size**n) for n in range(length + 1)]
@@ -306,7 +299,7 @@ def roll_out(pair: toy.Pair, made: list[np.ndarray], length: int) -> np.ndarray:
     context[n + 1] = follow[context[n]].reshape(-1)
   mass[0][0] = 1
   for start in range(length):
-    for m, law in enumerate(made, start=1):
+    for m, law in enumerate(written, start=1):
       new = np.array(list(itertools.product(range(size), repeat=m)), np.int32)
       pad = np.pad(new, ((0, 0), (0, width - m)))
       ones = np.ones(len(new), np.int32)
@@ -329,6 +322,13 @@ def speculative_law(pair, law: Laws, gamma: int, length: int, **how):
   return roll_out(pair, chunks(pair, block(pair, law, gamma, **how)), length)
 
 
+def wrong_replacement_law(pair: toy.Pair, law: Laws, length: int):
+  """Returns the law if pi, not the residual, replaced a rejected draft."""
+  kept = np.minimum(law.q, law.pi)
+  wrong = kept + (1 - kept.sum(-1, keepdims=True)) * law.pi
+  return toy.chain_law(pair, wrong, length)
+
+
 def verifier_bonus_law(pair: toy.Pair, law: Laws, gamma: int, length: int):
   """Returns the law that Algorithm 4 has with its bonus token from p.
 
@@ -338,11 +338,11 @@ def verifier_bonus_law(pair: toy.Pair, law: Laws, gamma: int, length: int):
   """
   contexts, follow = pair.num_contexts, pair.next_context()
   kept = np.minimum(law.q, law.pi)
-  made = []
+  written = []
   reach, context = np.ones((contexts, 1)), np.arange(contexts)[:, None]
   for j in range(gamma + 1):
     last = law.p if j == gamma else law.pi - kept
-    made.append((reach[..., None] * last[context]).reshape(contexts, -1))
+    written.append((reach[..., None] * last[context]).reshape(contexts, -1))
     reach = (reach[..., None] * kept[context]).reshape(contexts, -1)
     context = follow[context].reshape(contexts, -1)
-  return roll_out(pair, made, length)
+  return roll_out(pair, written, length)

@@ -5,13 +5,13 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from speccascade.decoding import (
   METHODS,
   Method,
   Sampling,
   as_target,
-  decoder,
   defer,
   rule,
 )
@@ -38,57 +38,52 @@ ROW = {
 
 def test_a_new_rule_decodes(monkeypatch):
   monkeypatch.setitem(METHODS, *next(iter(ROW.items())))
-  models, (inputs, keys) = toy.sources(), toy.rows(64)
-  decode = decoder(
-    "spec_cascade_factor", gamma=3, max_decode_len=8, eos_id=toy.EOS
-  )
-  greedy = Sampling.create(0.0)
-  seen = []
+  row, models = METHODS["spec_cascade_factor"], toy.sources()
+  deferred = []
   for alpha in (0.0, 0.2, 5.0):
-    got = decode(*models, inputs, keys, alpha, greedy)
-    reference = dataclasses.replace(
-      decode,
-      method=dataclasses.replace(decode.method, execution=oracle_cascade),
-    )
-    want = reference(*models, inputs, keys, alpha, greedy)
+    got = toy.decode("spec_cascade_factor", models, alpha)
+    oracle = dataclasses.replace(row, execution=oracle_cascade)
+    want = toy.decode(oracle, models, alpha)
     np.testing.assert_array_equal(got.tokens, want.tokens)
-    seen.append(np.asarray(got.stats.deferred).sum())
-  assert seen[0] > seen[1] > seen[2] == 0  # a larger alpha defers less
+    deferred.append(got.stats.deferred.sum())
+  assert deferred[0] > deferred[1] > deferred[2] == 0  # larger defers less
 
 
-def test_a_new_rule_has_its_law():
+def test_a_new_rule_says_what_it_takes():
+  named = rule(low=0, low_open=True)(surer_by_factor.function)
+  assert named.name == "surer_by_factor"
+  assert named.__doc__.startswith("Defers where")
+  assert named.needs_verifier
+  assert named.interval.describe(9) == "more than 0"
+
+
+# Not even a rule: any pi made of the two laws.
+GEOMETRIC = as_target(
+  lambda q, p: (
+    jnp.sqrt(q * p + 1e-9)
+    / jnp.sum(jnp.sqrt(q * p + 1e-9), axis=-1, keepdims=True)
+  ),
+  name="geometric mean",
+)
+
+
+@pytest.mark.parametrize(
+  ("target", "alpha", "way"),
+  [(defer(surer_by_factor), 0.1, "token"), (GEOMETRIC, 0.0, "block")],
+)
+def test_a_target_of_ones_own_has_its_law(target, alpha, way):
   # The test case that goes with it; in the table it would be tested on arrival.
   pair = toy.pair(3, 2)
   with jax.enable_x64(True):
-    law = enumeration.laws(
-      pair, defer(surer_by_factor), 0.1, Sampling.create(1.0)
-    )
-    got = enumeration.speculative_law(pair, law, 2, 4)
+    law = enumeration.laws(pair, target, alpha, Sampling.create(1.0))
+    got = enumeration.speculative_law(pair, law, 2, 4, verification=way)
   want = toy.chain_law(pair, law.pi, 4)
   assert np.abs(got - want).max() < 1e-10
   others = (toy.chain_law(pair, x, 4) for x in (law.q, law.p))
   assert min(toy.tv(want, other) for other in others) > 0.02
 
 
-def test_a_users_own_distribution_decodes():
-  # Not even a rule: any pi made of the two laws.
-  geometric = as_target(
-    lambda q, p: (
-      jnp.sqrt(q * p + 1e-9)
-      / jnp.sum(jnp.sqrt(q * p + 1e-9), axis=-1, keepdims=True)
-    ),
-    name="geometric mean",
-  )
-  method = Method(speculative, geometric, "Geometric")
-  pair = toy.pair(3, 2)
-  with jax.enable_x64(True):
-    law = enumeration.laws(pair, geometric, 0.0, Sampling.create(1.0))
-    got = enumeration.speculative_law(pair, law, 2, 4, verification="block")
-  want = toy.chain_law(pair, law.pi, 4)
-  assert np.abs(got - want).max() < 1e-10
-  decode = dataclasses.replace(
-    decoder("spec_decode", gamma=2, max_decode_len=8, eos_id=toy.EOS),
-    method=method,
-  )
-  got = decode(*toy.sources(), *toy.rows(64), 0.0, Sampling.create(1.0))
-  assert np.all(np.asarray(got.bad_step) == -1)
+def test_a_distribution_of_ones_own_decodes():
+  method = Method(speculative, GEOMETRIC, "Geometric")
+  got = toy.decode(method, toy.sources(), 0.0, Sampling.create(1.0))
+  assert np.all(got.bad_step == -1)

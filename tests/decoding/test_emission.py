@@ -14,10 +14,10 @@ from speccascade.decoding import emission
     ([5, 1, 7, 0], 3, 9, 2, True),  # EOS inside: itself kept, the rest cut
     ([1, 6, 7, 0], 3, 9, 1, True),
     ([5, 6, 1, 0], 3, 9, 3, True),
-    ([5, 6, 7, 1], 3, 9, 3, False),  # the EOS stands behind what is emitted
+    ([5, 6, 7, 1], 3, 9, 3, False),  # the EOS stands after what is emitted
     ([5, 6, 7, 8], 4, 4, 4, True),  # full
     ([5, 6, 7, 8], 4, 2, 2, True),  # over the limit
-    ([5, 6, 1, 8], 4, 2, 2, True),  # EOS behind the limit
+    ([5, 6, 1, 8], 4, 2, 2, True),  # EOS after the limit
     ([5, 1, 1, 8], 4, 2, 2, True),  # EOS on the limit
     ([1, 1, 1, 1], 1, 5, 1, True),
   ],
@@ -36,13 +36,12 @@ def test_blocks_are_written_at_each_rows_own_place():
   )
 
 
-def test_the_buffer_holds_a_block_written_at_the_end():
+@pytest.mark.parametrize("length", [1, 5])
+@pytest.mark.parametrize("width", [0, 3])
+def test_the_buffer_holds_a_block_written_at_the_end(length, width):
   # A full row holds the start token and T more. While others go on, a block of
-  # G + 1 is written behind it, too, and must not be moved over its tokens.
-  for length in (1, 5):
-    for width in (0, 3):
-      size = emission.buffer_size(length, width)
-      full = jnp.arange(size)[None]
-      block = jnp.full((1, width + 1), -1)
-      got = emission.write_block(full, block, jnp.array([1 + length]))
-      np.testing.assert_array_equal(got[0, : 1 + length], full[0, : 1 + length])
+  # G + 1 is written after it, too, and must not be moved over its tokens.
+  full = jnp.arange(emission.buffer_size(length, width))[None]
+  block = jnp.full((1, width + 1), -1)
+  got = emission.write_block(full, block, jnp.array([1 + length]))
+  np.testing.assert_array_equal(got[0, : 1 + length], full[0, : 1 + length])

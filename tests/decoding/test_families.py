@@ -10,19 +10,15 @@ from speccascade.decoding.families import choose
 from speccascade.decoding.target import trial_pairs
 from tests import toy
 
-ROWS = 48
+SETTINGS = {"gamma": 2, "max_decode_len": 6, "eos_id": toy.EOS}
 
 
-def decode(name: str, temperature: float, **settings):
-  decoder = decoders.decoder(
-    name, gamma=2, max_decode_len=6, eos_id=toy.EOS, trace=True, **settings
-  )
-  inputs, keys = toy.rows(ROWS)
-  models = toy.sources()
-  if METHODS[name].num_drafters > 1:
-    models = ((models[0], models[0]), models[1])
-  alpha = METHODS[name].default_alpha
-  return decoder(*models, inputs, keys, alpha, Sampling.create(temperature))
+def decode(name: str, temperature: float, **how):
+  small, large = toy.sources()
+  drafter = small if METHODS[name].num_drafters == 1 else (small, small)
+  sampling = Sampling.create(temperature)
+  how |= SETTINGS | {"inputs": 48, "trace": True}
+  return toy.decode(name, (drafter, large), None, sampling, **how)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -38,11 +34,11 @@ def test_a_shared_program_decodes_as_the_method_alone(temperature):
   together = {name: decode(name, temperature, shared=True) for name in names}
   # One for the speculative ones, the oracles and the sequential cascades.
   assert decoders._run._cache_size() - before == 3
-  assert len({np.asarray(d.tokens).tobytes() for d in together.values()}) > 5
+  assert len({d.tokens.tobytes() for d in together.values()}) > 5
   for name, shared in together.items():
     alone = decode(name, temperature)
-    for mine, own in zip(jax.tree.leaves(shared), jax.tree.leaves(alone)):
-      np.testing.assert_allclose(mine, own, atol=1e-6, err_msg=name)
+    for leaf, want in zip(jax.tree.leaves(shared), jax.tree.leaves(alone)):
+      np.testing.assert_allclose(leaf, want, atol=1e-6, err_msg=name)
 
 
 def test_a_choice_is_the_target_that_it_names():
@@ -82,14 +78,13 @@ def test_a_choice_is_the_target_that_it_names():
   assert len(targets) > 15
 
 
-def test_what_has_no_family_runs_alone():
-  for name in ("drafter", "verifier", "spec_decode", "seq_cascade_chow"):
-    method = METHODS[name]
-    assert methods.family(method, greedy=True) == [method]
-    decoder = decoders.decoder(
-      name, gamma=2, max_decode_len=6, eos_id=toy.EOS, shared=True
-    )
-    assert len(decoder.program(True)[0].targets) == 1
+@pytest.mark.parametrize(
+  "name", ["drafter", "verifier", "spec_decode", "seq_cascade_chow"]
+)
+def test_what_has_no_family_runs_alone(name):
+  assert methods.family(METHODS[name], greedy=True) == [METHODS[name]]
+  decoder = decoders.decoder(name, shared=True, **SETTINGS)
+  assert len(decoder.program(True)[0].targets) == 1
 
 
 def test_greedy_methods_are_in_no_sampled_family():
@@ -97,13 +92,12 @@ def test_greedy_methods_are_in_no_sampled_family():
   assert METHODS["spec_cascade_opt"] in greedy
   sampled = methods.family(METHODS["spec_cascade_opt"], greedy=False)
   assert METHODS["lenient_leviathan"] not in sampled
-  # Lossless needs no law of the drafter behind a block, so it is not in it.
+  # Lossless needs no law of the drafter after a block, so it is not in it.
   assert METHODS["spec_decode"] not in sampled
 
 
 def test_gamma_does_not_split_programs_without_blocks():
-  one, other = (
-    decoders.decoder("verifier", gamma=g, max_decode_len=6, eos_id=1)
-    for g in (2, 5)
+  narrow, wide = (
+    decoders.decoder("verifier", **SETTINGS | {"gamma": g}) for g in (2, 5)
   )
-  assert one.program(True) == other.program(True)
+  assert narrow.program(True) == wide.program(True)

@@ -1,4 +1,4 @@
-"""Targets: the worked distributions, and slow twins in float64."""
+"""Targets: the worked distributions, and a slow twin in float64."""
 
 import jax
 import jax.numpy as jnp
@@ -8,11 +8,10 @@ import pytest
 from speccascade.decoding import deferral, numerics
 from speccascade.decoding import target as targets
 from speccascade.decoding.target import as_target, check, defer, defer_tokens
+from tests import toy
 
-# Two worked pairs; TV is .3 in both.
-Q1, P1 = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.2, 0.4, 0.3, 0.1])
-Q2, P2 = np.array([0.3, 0.4, 0.2, 0.1]), np.array([0.1, 0.7, 0.15, 0.05])
-PAIRS = {1: (Q1, P1), 2: (Q2, P2)}
+PAIRS = toy.WORKED
+Q1, P1 = PAIRS[1]
 
 
 @pytest.fixture(autouse=True)
@@ -32,136 +31,112 @@ def reject(number, pi):
   return np.maximum(PAIRS[number][0] - pi, 0).sum()
 
 
-def test_lossless():
-  pi = pi_of(targets.lossless, 1, 0.0)
-  np.testing.assert_array_equal(pi, P1)
-  q, p = (jnp.asarray(x) for x in (Q1, P1))
-  np.testing.assert_allclose(numerics.overlap(q, p), 0.7)
-  np.testing.assert_allclose(
-    numerics.residual(p, q), [0, 1 / 3, 1 / 2, 1 / 6], atol=1e-12
-  )
-
-
-# rule, pair, alpha, pi, rejection probability
-TOKEN_RULES = [
-  ("token_v1", 1, 0.15, [0.54, 0.38, 0.06, 0.02], 0.12),
-  ("token_v2", 1, 0.15, [0.11, 0.52, 0.315, 0.055], 0.39),
-  ("token_v3", 1, 0.3, [0.11, 0.52, 0.315, 0.055], 0.39),
-  ("token_v3", 1, 0.0, [0.14, 0.58, 0.21, 0.07], 0.36),
-  ("token_v1", 2, 0.35, [0.06, 0.82, 0.09, 0.03], 0.42),
-  ("token_v3", 2, 0.8, [0.04, 0.68, 0.26, 0.02], 0.34),
+V1, V2, V3 = (defer_tokens(deferral.RULES[f"token_v{x}"]) for x in (1, 2, 3))
+# target, pair, alpha, pi, rejection probability
+WORKED = [
+  (targets.lossless, 1, 0.0, P1, 0.3),
+  (targets.ensemble, 1, 0.25, 0.25 * Q1 + 0.75 * P1, 0.225),
+  (V1, 1, 0.15, [0.54, 0.38, 0.06, 0.02], 0.12),
+  (V2, 1, 0.15, [0.11, 0.52, 0.315, 0.055], 0.39),
+  (V3, 1, 0.3, [0.11, 0.52, 0.315, 0.055], 0.39),
+  (V3, 1, 0.0, [0.14, 0.58, 0.21, 0.07], 0.36),
+  (V1, 2, 0.35, [0.06, 0.82, 0.09, 0.03], 0.42),
+  (V3, 2, 0.8, [0.04, 0.68, 0.26, 0.02], 0.34),
+  (targets.lossy, 1, 0.4, [1 / 3, 16 / 45, 7 / 30, 7 / 90], 1 / 6),
+  (targets.lossy_star, 1, 0.4, [1 / 3, 1 / 3, 0.25, 1 / 12], 1 / 6),
+  (targets.lossy_star, 1, 0.2, [0.25, 0.375, 0.28125, 0.09375], 0.25),
+  (targets.lossy_star, 1, 0.6, Q1, 0.0),
+  (targets.lossy_star, 2, 0.3, [1 / 7, 4.1 / 7, 0.2, 0.5 / 7], 1.3 / 7),
 ]
 
 
 @pytest.mark.parametrize(
-  ("rule", "number", "alpha", "want", "rejected"), TOKEN_RULES
+  ("target", "number", "alpha", "want", "rejected"),
+  WORKED,
+  ids=lambda x: getattr(x, "name", None),
 )
-def test_token_rules(rule, number, alpha, want, rejected):
-  pi = pi_of(defer_tokens(deferral.RULES[rule]), number, alpha)
-  np.testing.assert_allclose(pi, want, atol=1e-12)
-  np.testing.assert_allclose(reject(number, pi), rejected, atol=1e-12)
+def test_worked_targets(target, number, alpha, want, rejected):
+  pi = pi_of(target, number, alpha)
+  np.testing.assert_allclose(pi, want, atol=5e-8)
+  np.testing.assert_allclose(reject(number, pi), rejected, atol=5e-8)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_position_rules_take_q_or_p(number):
-  q, p = PAIRS[number]
-  threshold = {1: -1 / 3, 2: 1.0}[number]
-  target = defer(deferral.opt)
-  np.testing.assert_array_equal(pi_of(target, number, threshold - 1e-3), p)
-  np.testing.assert_array_equal(pi_of(target, number, threshold + 1e-3), q)
+@pytest.mark.parametrize(
+  ("rule", "number", "alpha", "model"),
+  [
+    (deferral.opt, 1, -1 / 3 - 1e-3, "p"),
+    (deferral.opt, 1, -1 / 3 + 1e-3, "q"),
+    (deferral.opt, 2, 1 - 1e-3, "p"),
+    (deferral.opt, 2, 1 + 1e-3, "q"),
+    # A tie does not defer: max q is 1 - alpha, exact in binary.
+    (deferral.chow, 1, 0.5, "q"),
+  ],
+)
+def test_position_rules_take_q_or_p(rule, number, alpha, model):
+  want = dict(zip("qp", PAIRS[number]))[model]
+  np.testing.assert_array_equal(pi_of(defer(rule), number, alpha), want)
 
 
-def test_ties_do_not_defer():
-  # max q is 1 - alpha: exact in binary.
-  pi = pi_of(defer(deferral.chow), 1, 0.5)
-  np.testing.assert_array_equal(pi, Q1)
-
-
-def test_lossy_is_the_law_of_the_heuristic():
-  pi = pi_of(targets.lossy, 1, 0.4)
-  np.testing.assert_allclose(
-    pi, [0.33333, 0.35556, 0.23333, 0.07778], atol=5e-6
-  )
-  np.testing.assert_allclose(1 - reject(1, pi), 0.833333, atol=5e-7)
+def test_lossy_is_the_heuristic():
   # Its accept probability and residual are the heuristic's own.
+  pi = pi_of(targets.lossy, 1, 0.4)
   accept = np.minimum(1, P1 / (0.6 * Q1))
   np.testing.assert_allclose(np.minimum(1, pi / Q1), accept, atol=1e-12)
   residual = numerics.residual(jnp.asarray(pi), jnp.asarray(Q1))
   np.testing.assert_allclose(residual, [0, 1 / 3, 1 / 2, 1 / 6], atol=1e-12)
 
 
-# pair, alpha, beta, pi, KL(p || pi)
-LOSSY_STAR = [
-  (1, 0.4, 1.2, [1 / 3, 1 / 3, 0.25, 1 / 12], 0.0436921),
-  (1, 0.2, 1.0666667, [0.25, 0.375, 0.28125, 0.09375], 0.007002),
-  (1, 0.6, None, Q1, 0.2090736),
-  (2, 0.3, 1.1951220, [0.1428571, 0.5857143, 0.2, 0.0714286], None),
-]
+@pytest.mark.parametrize(
+  ("number", "alpha", "beta", "kl"),
+  [
+    (1, 0.4, 1.2, 0.0436921),
+    (1, 0.2, 1.0666667, 0.007002),
+    (1, 0.6, np.inf, 0.2090736),
+    (2, 0.3, 1.1951220, 0.0281202),
+  ],
+)
+def test_lossy_star_is_the_row_of_table_1(number, alpha, beta, kl):
+  pi, (q, p) = pi_of(targets.lossy_star, number, alpha), PAIRS[number]
+  np.testing.assert_allclose(lossy_beta(q, p, alpha), beta, atol=5e-8)
+  table = np.maximum(np.minimum(q, p / (1 - alpha)), p / beta)
+  np.testing.assert_allclose(pi, table, atol=1e-7)
+  spent = numerics.kl(jnp.asarray(p), jnp.asarray(pi))
+  np.testing.assert_allclose(spent, kl, atol=5e-7)
 
 
-@pytest.mark.parametrize(("number", "alpha", "beta", "want", "kl"), LOSSY_STAR)
-def test_lossy_star(number, alpha, beta, want, kl):
-  pi = pi_of(targets.lossy_star, number, alpha)
-  np.testing.assert_allclose(pi, want, atol=5e-8)
-  q, p = PAIRS[number]
-  if kl is not None:
-    np.testing.assert_allclose(
-      numerics.kl(jnp.asarray(p), jnp.asarray(pi)), kl, atol=5e-7
-    )
-  if beta is not None:
-    best = np.argmax(p / q)
-    np.testing.assert_allclose(p[best] / pi[best], beta, atol=5e-8)
-    # The row of Table 1, whole.
-    table = np.maximum(np.minimum(q, p / (1 - alpha)), p / beta)
-    np.testing.assert_allclose(pi, table, atol=1e-7)
-
-
-def test_lossy_accepts_as_printed():
-  pi = pi_of(targets.lossy_star, 2, 0.3)
-  np.testing.assert_allclose(1 - reject(2, pi), 0.8142857, atol=5e-8)
-
-
-def beta_by_sorting(q, p, alpha):
+def lossy_beta(q, p, alpha):
   """The root of the mass balance by its sorted breakpoints: no search."""
   rejected = np.maximum(0, q - p / (1 - alpha)).sum()
   if rejected == 0:
     return np.inf
   ratio = np.where(q > 0, p / np.where(q > 0, q, 1), np.inf)
   order = np.argsort(ratio, kind="stable")
-  mass_p = np.cumsum(p[order][::-1])[::-1]
-  mass_q = np.cumsum(q[order][::-1])[::-1]
+  mass_p, mass_q = (np.cumsum(x[order][::-1])[::-1] for x in (p, q))
   gain = mass_p / np.maximum(ratio[order], 1e-300) - mass_q
   first = int(np.argmax(gain <= rejected))
   return mass_p[first] / (rejected + mass_q[first])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_lossy_star_against_the_sorting_twin(dtype):
-  rng = np.random.default_rng(5)
-  rows = []
-  for size in (3, 20, 50):
-    shape = (2000, size)
-    q = rng.dirichlet(np.full(size, 0.4), 2000)
-    p = 0.5 * q + 0.5 * rng.dirichlet(np.full(size, 0.4), 2000)
-    q[:200, 0] = 0  # zeros, ties, equal rows
-    p[100:300, 1] = 0
-    p[300:400], q[400:450] = q[300:400], 1 / size
-    q, p = (x / x.sum(-1, keepdims=True) for x in (q, p))
-    rows.append((q, p, rng.uniform(0, 0.95, shape[0])))
+@pytest.mark.parametrize("size", [3, 20, 50])
+def test_lossy_star_against_the_sorting_twin(dtype, size):
+  rng, num = np.random.default_rng(size), 2000
+  q = rng.dirichlet(np.full(size, 0.4), num)
+  p = 0.5 * q + 0.5 * rng.dirichlet(np.full(size, 0.4), num)
+  q[:200, 0] = 0  # zeros, ties, equal rows
+  p[100:300, 1] = 0
+  p[300:400], q[400:450] = q[300:400], 1 / size
+  q, p = (x / x.sum(-1, keepdims=True) for x in (q, p))
+  alpha = rng.uniform(0, 0.95, num)
+  beta = np.array([lossy_beta(*row) for row in zip(q, p, alpha)])[:, None]
+  want = np.maximum(np.minimum(q, p / (1 - alpha[:, None])), p / beta)
+  np.testing.assert_allclose(want.sum(-1), 1, atol=1e-9)  # the twin's balance
+  got = jax.jit(
+    jax.vmap(lambda q, p, a: targets.lossy_star.probs(q, p, alpha=a))
+  )(*(jnp.asarray(x, dtype) for x in (q, p, alpha)))
+  assert got.dtype == dtype
   tolerance = 2e-6 if dtype == "float32" else 1e-12
-  for q, p, alpha in rows:
-    want = []
-    for one, other, a in zip(q, p, alpha):
-      beta = beta_by_sorting(one, other, a)
-      pi = np.maximum(np.minimum(one, other / (1 - a)), other / beta)
-      want.append(pi)
-    got = jax.jit(
-      jax.vmap(lambda q, p, a: targets.lossy_star.probs(q, p, alpha=a))
-    )(*(jnp.asarray(x, dtype) for x in (q, p, alpha)))
-    assert got.dtype == dtype
-    want = np.array(want)
-    np.testing.assert_allclose(want.sum(-1), 1, atol=1e-9)  # the twin's balance
-    np.testing.assert_allclose(got, want, atol=tolerance)
+  np.testing.assert_allclose(got, want, atol=tolerance)
 
 
 # budget, accept, (alpha, beta) of the optimum in the notebook's letters
@@ -196,40 +171,30 @@ def test_mentored_spends_no_more_than_its_budget():
     np.testing.assert_array_equal(np.asarray(pi)[keeps], np.asarray(q)[keeps])
 
 
-def test_the_naive_beta_1_expression_is_no_target():
-  # max{min{q, p/(1-alpha)}, p} sums to more than 1.
-  def naive(q, p):
-    return jnp.maximum(jnp.minimum(q, p / 0.6), p)
+REFUSED = {
+  # max{min{q, p/(1-alpha)}, p}, Table 1 with beta 1, sums to 1.1333 on pair 1.
+  "beta 1": (
+    lambda q, p: jnp.maximum(jnp.minimum(q, p / 0.6), p),
+    "mine .* it sums to 1.* make every row sum to 1",
+  ),
+  "too much": (lambda q, p: p * 1.13, r"it sums to 1\.13 on a trial pair"),
+  "shape": (lambda q, p: p[..., :-1], r"returns shape \(24, 6\) for pairs"),
+  "negative": (lambda q, p: 2 * p - q, r"gives a token probability -"),
+  "little": (lambda q, p: q * p, "it sums to"),
+  "nan": (lambda q, p: q * jnp.nan, "it sums to nan"),
+  # Only where supports differ: the sum is missing there.
+  "supports": (lambda q, p: jnp.where(q > 0, p, 0), "it sums to 0"),
+  # Only on rows that are equal.
+  "equal": (
+    lambda q, p: numerics.normalise(jnp.maximum(p - q, 0), 0 * p),
+    "it sums to 0 on",
+  ),
+}
 
-  q, p = (jnp.asarray(x) for x in (Q1, P1))
-  np.testing.assert_allclose(naive(q, p).sum(), 1.1333333, atol=1e-7)
-  with pytest.raises(ValueError, match=r"naive .* it sums to 1") as error:
-    as_target(naive)
-  assert "make every row sum to 1" in str(error.value)
 
-
-def test_a_target_that_sums_to_1_13_is_refused_with_the_sum():
-  with pytest.raises(ValueError, match=r"it sums to 1\.13 on a trial pair"):
-    as_target(lambda q, p: p * 1.13, name="too much")
-
-
-@pytest.mark.parametrize(
-  ("function", "message"),
-  [
-    (lambda q, p: p[..., :-1], r"returns shape \(24, 6\) for pairs"),
-    (lambda q, p: 2 * p - q, r"gives a token probability -"),
-    (lambda q, p: q * p, "it sums to"),
-    (lambda q, p: q * jnp.nan, "it sums to nan"),
-    # Only where supports differ: the sum is missing there.
-    (lambda q, p: jnp.where(q > 0, p, 0), "it sums to 0"),
-    # Only on rows that are equal.
-    (
-      lambda q, p: numerics.normalise(jnp.maximum(p - q, 0), 0 * p),
-      "it sums to 0 on",
-    ),
-  ],
-)
-def test_other_non_distributions_are_refused(function, message):
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_no_distribution_is_refused_with_the_sum(what):
+  function, message = REFUSED[what]
   with pytest.raises(ValueError, match=message):
     as_target(function, name="mine")
 
@@ -252,12 +217,6 @@ def test_check_at_one_alpha():
   check(lopsided, alpha=0.0)
   with pytest.raises(ValueError, match=r"at alpha 0.5 .* it sums to 1.5"):
     check(lopsided, alpha=0.5)
-
-
-def test_ensemble():
-  np.testing.assert_allclose(
-    pi_of(targets.ensemble, 1, 0.25), 0.25 * Q1 + 0.75 * P1
-  )
 
 
 def test_thresholds_are_unscaled_and_mixtures_scaled():

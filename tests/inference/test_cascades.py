@@ -5,82 +5,47 @@ import json
 import numpy as np
 import pytest
 
-from speccascade.inference import infer
 from speccascade.inference.cascades import Cascade
 from speccascade.training import ngram_counts
-from tests.inference import tiny
-from tests.inference.test_infer import KINDS
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
+def tables(tmp_path_factory):
+  """Paths of an n-gram model and of a bigram table."""
   folder = tmp_path_factory.mktemp("cascade")
-  (folder / "in.txt").write_text("one two one two\nthree\nfour five\n")
   counts = ngram_counts.count([[3, 4, 5, 3, 4]], vocab_size=13, order=3)
   ngram_counts.smooth(counts, vocab_size=13, min_count=1).save(folder / "n.npz")
   (folder / "table.json").write_text(json.dumps([4] * 13))
-  return {
-    "small": tiny.save(folder / "small" / "checkpoint_7", 0),
-    "medium": tiny.save(folder / "medium" / "checkpoint_7", 2, emb_dim=12),
-    "large": tiny.save(folder / "large" / "checkpoint_7", 1, emb_dim=12),
-    "input": str(folder / "in.txt"),
-    "ngrams": str(folder / "n.npz"),
-    "bigrams": str(folder / "table.json"),
-  }
+  return {"ngrams": folder / "n.npz", "bigrams": folder / "table.json"}
 
 
-@pytest.fixture
-def run(files, tmp_path):
-  def call(name, **changes):
-    settings = {
-      "method": "cascade_drafting",
-      "output_dir": tmp_path / name,
-      "vocabulary": tiny.Vocabulary(),
-      "task_feature_lengths": {"inputs": 8},
-      "max_decode_len": 6,
-      "batch_size": 3,
-      "temperature": 0.0,
-      "progress": False,
-      "drafter_checkpoint": files["small"],
-      "verifier_checkpoint": files["large"],
-      "input_file": files["input"],
-    }
-    return infer.infer(**tiny.objects({**settings, **changes}, **KINDS))
-
-  return call
+DRAFTING = {"method": "cascade_drafting", "temperature": 0.0}
 
 
-def predictions(folder):
-  lines = (folder / "predictions.jsonl").read_text().splitlines()
-  return [json.loads(line)["aux"]["tokens"] for line in lines]
+def test_cascades_decode_what_the_verifier_does(
+  run, files, tables, tmp_path, lines
+):
+  def tokens(name, **settings):
+    settings = {**DRAFTING, "output_dir": tmp_path / name, **settings}
+    row = run(max_decode_len=6, **settings)
+    return row, [record["aux"]["tokens"] for record in lines(name)]
 
-
-def test_cascades_decode_what_the_verifier_does(run, files, tmp_path):
-  run("alone", method="verifier")
-  wanted = predictions(tmp_path / "alone")
-  cases = {
-    "two": (
-      [files["medium"], files["small"]],
-      Cascade(
-        k=[[1, 1, 2], [0, 1, 2], [0, 0, 2]],
-        lenience=3.0,
-        bigrams=files["bigrams"],
-      ),
-    ),
-    "none": ((), Cascade(k=[[3]])),
-    "counted": (
-      (),
-      Cascade(k=[[1, 2], [0, 2]], ngrams=files["ngrams"]),
-    ),
-  }
-  for name, (drafters, cascade) in cases.items():
-    row = run(name, drafter_checkpoint=drafters, cascade=cascade)
-    assert predictions(tmp_path / name) == wanted
+  _, wanted = tokens("alone", method="verifier")
+  two = [str(files / "medium"), str(files / "small")]
+  k = [[1, 1, 2], [0, 1, 2], [0, 0, 2]]
+  several = Cascade(k=k, lenience=3.0, bigrams=tables["bigrams"])
+  counted = Cascade(k=[[1, 2], [0, 2]], ngrams=tables["ngrams"])
+  for name, num_models, drafters, cascade in (
+    ("two", 3, two, several),
+    ("none", 0, (), Cascade(k=[[3]])),
+    ("counted", 1, (), counted),
+  ):
+    row, written = tokens(name, drafter_checkpoint=drafters, cascade=cascade)
+    assert written == wanted
     assert cascade.label in row.settings.drafter
-    num_models = len(row.counts.calls_by_model)
-    assert num_models == {"two": 3, "none": 0, "counted": 1}[name]
+    assert len(row.counts.calls_by_model) == num_models
 
 
 def test_labels():
@@ -119,11 +84,11 @@ def test_wrong_cascades(settings, message):
 )
 def test_what_does_not_fit_is_refused(run, tmp_path, changes, cascade, message):
   with pytest.raises((ValueError, FileNotFoundError), match=message):
-    run("bad", cascade=Cascade(**cascade), **changes)
-  assert not (tmp_path / "bad").exists()
+    run(cascade=Cascade(**cascade), **DRAFTING | changes)
+  assert not (tmp_path / "out").exists()
 
 
-def test_another_vocabularys_counts_are_refused(files, tmp_path):
+def test_another_vocabularys_counts_are_refused(tmp_path):
   counts = ngram_counts.count([[3, 4]], vocab_size=13, order=2)
   path = tmp_path / "other.npz"
   ngram_counts.smooth(counts, vocab_size=13, vocabulary="a" * 64).save(path)

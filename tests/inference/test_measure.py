@@ -1,21 +1,28 @@
 """Measured points: what a row holds, and that none is measured twice."""
 
-import json
+import dataclasses
 
 import jax
 import numpy as np
 import pytest
 
-from speccascade.inference import agreement, measure, pair, results
-from speccascade.inference.inputs import Source, Sources
+from speccascade.inference import (
+  agreement,
+  environment,
+  inputs,
+  measure,
+  pair,
+  results,
+)
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
-from speccascade.inference.study import Study
+from speccascade.inference.study import Outputs, Study
 from speccascade.models.t5_lm import T5LM
 from tests.inference import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 VOCABULARY = tiny.Vocabulary()
+SAME = {"identical": 4, "near_ties": 0, "num_examples": 4}
 POINTS = [
   Point(method, temperature=temperature, gamma=2)
   for temperature in (0.0, 1.0)
@@ -25,58 +32,59 @@ POINTS = [
 
 @pytest.fixture(scope="module")
 def study():
-  small, large = (
-    pair.Model(
-      T5LM.init(tiny.config(emb_dim), jax.random.key(seed)), name, name
-    )
-    for seed, (name, emb_dim) in enumerate([("small", 8), ("large", 12)])
-  )
+  def model(name, seed, emb_dim):
+    lm = T5LM.init(tiny.config(emb_dim), jax.random.key(seed))
+    return pair.Model(lm, name, name)
+
   texts = ["one two", "three", "four five six", "seven"]
+  sources = inputs.of_texts(texts, VOCABULARY, max_len=8, truncate=False)
   examples = [
-    Source(
-      index, text, np.array([*VOCABULARY.encode(text), 1], np.int32), ("one",)
-    )
-    for index, text in enumerate(texts)
+    dataclasses.replace(example, references=("one",))
+    for example in sources.examples
   ]
   return Study(
-    pair.ModelPair((small,), large),
-    Sources(examples, VOCABULARY, 8, "words", "test").fitted(),
+    pair.ModelPair((model("small", 0, 8),), model("large", 1, 12)),
+    dataclasses.replace(sources, examples=examples).fitted(),
     Run(max_decode_len=8, batch_size=1),
     Measuring(num_timed=2, repeats=2),
   )
 
 
+def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
+  point = POINTS[1]
+  measure.measure(study, [point], results.ResultFile(tmp_path / "first.jsonl"))
+  before = dict(study.alone)
+  monkeypatch.setattr(environment, "MOST_MAPS", 0)
+  again = results.ResultFile(tmp_path / "again.jsonl")
+  measure.measure(study, [point], again)
+  # Only what this point needs was compiled anew.
+  assert study.compiled == {*study.programs(point), *study.programs(POINTS[0])}
+  for key, outputs in before.items():
+    np.testing.assert_equal(study.alone[key].tokens, outputs.tokens)
+
+
 def test_rows(study, tmp_path, monkeypatch):
   file = results.ResultFile(tmp_path / "rows.jsonl")
   rows = measure.measure(study, POINTS, file)
-  assert [row.settings.method for row in rows] == [
-    *["verifier", "spec_decode"],
-    *["verifier", "spec_decode"],
-  ]
+  methods = [point.method for point in POINTS]
+  assert [row.settings.method for row in rows] == methods
   for row in rows:
     assert row.counts.num_examples == 4
-    assert row.latency.num_examples == 2
-    assert row.latency.repeats == 2
+    assert (row.latency.num_examples, row.latency.repeats) == (2, 2)
     assert row.quality["bleu"]["num_examples"] == 4
     assert row.predicted_speedup > 0
-  alone = rows[0]
+  alone, greedy = rows[:2]
   # The verifier is its own reference: the very same seconds.
   assert alone.latency.relative_latency == 1
-  assert alone.agreement == {
-    "identical": 4,
-    "near_ties": 0,
-    "num_examples": 4,
-  }
-  greedy = rows[1].agreement
-  assert greedy["identical"] + greedy["near_ties"] == 4
-  assert rows[1].counts.num_tokens == alone.counts.num_tokens
+  assert alone.agreement == SAME
+  assert greedy.agreement["identical"] + greedy.agreement["near_ties"] == 4
+  assert greedy.counts.num_tokens == alone.counts.num_tokens
   assert rows[3].agreement is None
   # Rows stand on disk; nothing is measured again.
   again = results.ResultFile(tmp_path / "rows.jsonl")
   monkeypatch.setattr(measure, "_measure_group", None)
   assert measure.measure(study, POINTS, again) == rows
-  lines = (tmp_path / "rows.jsonl").read_text().splitlines()
-  assert len({json.loads(line)["key"] for line in lines}) == 4
+  assert len({row.key for row in again.rows}) == 4
 
 
 def test_a_kill_between_groups_keeps_what_was_measured(
@@ -97,43 +105,25 @@ def test_a_kill_between_groups_keeps_what_was_measured(
   before = path.read_bytes()
   assert before.count(b"\n") == 1
   monkeypatch.undo()
-  rows = measure.measure(
-    study,
-    POINTS,
-    results.ResultFile(path),
-  )
+  rows = measure.measure(study, POINTS, results.ResultFile(path))
   assert path.read_bytes().startswith(before)
-  assert [study.settings(point).key for point in POINTS] == [
-    row.key for row in rows
-  ]
+  keys = [study.settings(point).key for point in POINTS]
+  assert keys == [row.key for row in rows]
 
 
 def test_near_ties_are_told_from_differences(study):
   point = POINTS[0]
-  own = measure._decode(
-    study,
-    point,
-    {
-      (point, i): study.batches(point, timed=True).decode([study.examples[i]])
-      for i in range(2)
-    },
-    lambda num: None,
-  )
+  timed = study.batches(point, timed=True)
+  first = {(point, i): timed.decode([study.examples[i]]) for i in range(2)}
+  outputs = measure._decode(study, point, first, lambda num: None)
   last = study.examples[3].index
-  tokens = own.tokens[0, last]
+  tokens = outputs.tokens[0, last]
   other = (int(tokens[0]) + 1) % 16
-  changed = np.array([other, *tokens[1:]])
-  moved = agreement.Outputs({**own.tokens, (0, last): changed}, own.counts)
-  shape = {"length": study.lengths[-1], "max_decode_len": 8}
-  verifier = study.pair.verifier_lm
-  assert agreement.agreement(verifier, study.examples, moved, own, **shape) == {
-    "identical": 3,
-    "near_ties": 0,
-    "num_examples": 4,
-  }
-  logits = agreement.logits_after(
-    verifier, study.examples[3], tokens[:0], *shape.values()
-  )
+  changed = {(0, last): np.array([other, *tokens[1:]])}
+  moved = Outputs(outputs.tokens | changed, outputs.counts)
+  same = agreement.agreement(study, moved, outputs)
+  assert same == SAME | {"identical": 3}
+  logits = agreement.logits_after(study, study.examples[3], tokens[:0])
   # Greedy: no logit lies above the one that was taken, and not all lie near.
   assert int(np.argmax(logits)) == int(tokens[0])
   assert np.ptp(logits) > agreement.TIE

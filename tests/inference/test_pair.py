@@ -19,51 +19,58 @@ def pair(drafter, verifier):
   return pairs.ModelPair((drafter,), verifier)
 
 
-def test_different_rows():
-  with pytest.raises(pairs.PairError, match=r"small has 16 .* large 32; a"):
-    pairs.check_models(pair(model("small"), model("large", 32)))
+def in_use(vocab_size, path=None, sha256=None):
+  identity = sha256 and {"sha256": sha256}
+  return types.SimpleNamespace(
+    vocab_size=vocab_size, path=path, identity=identity
+  )
 
 
-def test_different_vocabulary_files():
-  both = pair(model("small", vocabulary=ONE), model("large", vocabulary=OTHER))
-  with pytest.raises(pairs.PairError, match=r"one.model.* other.model.*sha256"):
+@pytest.mark.parametrize(
+  ("small", "large", "message"),
+  [
+    ({}, {"vocab_size": 32}, r"small has 16 .* large 32; a"),
+    (
+      {"vocabulary": ONE},
+      {"vocabulary": OTHER},
+      "one.* other.model.*sha256",
+    ),
+    ({"vocabulary": ONE}, {"vocabulary": {**ONE, "path": "a copy"}}, None),
+    ({"vocabulary": ONE}, {}, None),
+  ],
+)
+def test_models_share_a_vocabulary(small, large, message):
+  both = pair(model("small", **small), model("large", **large))
+  if message is None:
+    return pairs.check_models(both)
+  with pytest.raises(pairs.PairError, match=message):
     pairs.check_models(both)
 
 
-def test_equal_or_unknown_vocabularies_pass():
-  same = {**ONE, "path": "a copy"}
-  pairs.check_models(
-    pair(model("small", vocabulary=ONE), model("large", vocabulary=same))
-  )
-  pairs.check_models(pair(model("small", vocabulary=ONE), model("large")))
-
-
-def test_ids_must_have_rows():
-  both = pair(model("small"), model("large"))
-  pairs.check_vocabulary(both, 16, None)
-  with pytest.raises(pairs.PairError, match=r"17 ids, small only 16 rows"):
-    pairs.check_vocabulary(both, 17, None)
-
-
-def test_vocabulary_in_use_must_be_the_trained_one():
+def test_the_vocabulary_in_use_is_the_trained_one():
   both = pair(model("small", vocabulary=ONE), model("large"))
-  pairs.check_vocabulary(both, 16, ONE)
-  with pytest.raises(
-    pairs.PairError, match=r"small was trained .* other.model"
-  ):
-    pairs.check_vocabulary(both, 16, OTHER)
+  pairs.check_vocabulary(both, in_use(16))
+  pairs.check_vocabulary(both, in_use(16, "a copy", "aa"))
+  with pytest.raises(pairs.PairError, match=r"17 ids, small only 16 rows"):
+    pairs.check_vocabulary(both, in_use(17))
+  with pytest.raises(pairs.PairError, match=r"small was .* other.model"):
+    pairs.check_vocabulary(both, in_use(16, "other.model", "bb"))
 
 
-def test_checkpoints_are_asked_for_by_their_macro():
-  with pytest.raises(pairs.PairError, match="set VERIFIER_CHECKPOINT"):
-    pairs.PairSpec().load(None, needs_drafter=False)
-  with pytest.raises(pairs.PairError, match="set DRAFTER_CHECKPOINT"):
-    pairs.PairSpec().load(None, needs_verifier=False)
-
-
-def test_as_many_architectures_as_checkpoints():
-  with pytest.raises(pairs.PairError, match=r"names 2 .* DRAFTER_CHECKPOINT 1"):
-    pairs.PairSpec(drafter=[None, None], drafter_checkpoint="a").load(None)
+@pytest.mark.parametrize(
+  ("settings", "needs", "message"),
+  [
+    ({}, {"needs_drafter": False}, "set VERIFIER_CHECKPOINT"),
+    ({}, {"needs_verifier": False}, "set DRAFTER_CHECKPOINT"),
+    (
+      {"drafter": [None, None], "drafter_checkpoint": "a"},
+      *({}, "names 2 .* DRAFTER_CHECKPOINT 1"),
+    ),
+  ],
+)
+def test_what_a_specification_lacks(settings, needs, message):
+  with pytest.raises(pairs.PairError, match=message):
+    pairs.PairSpec(**settings).load(None, **needs)
 
 
 def test_drafter_of_a_pair():

@@ -68,8 +68,8 @@ def save(path, seed, *, spoil=None, vocabulary=None, **shape) -> str:
 
 def objects(settings: dict, **kinds) -> dict:
   """Returns settings, given flat, with those of each kind as one object."""
-  made = dict(settings)
+  grouped = dict(settings)
   for name, kind in kinds.items():
     fields = [field.name for field in dataclasses.fields(kind)]
-    made[name] = kind(**{x: made.pop(x) for x in fields if x in made})
-  return made
+    grouped[name] = kind(**{x: grouped.pop(x) for x in fields if x in grouped})
+  return grouped

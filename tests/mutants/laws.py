@@ -1,139 +1,177 @@
-"""Wrong rules, targets, draws and verifier steps; records as in `core`."""
+"""Wrong rules, targets, draws and verifier steps; read by `records`."""
 
-_CORE = "speccascade/decoding/"
-_NUMERICS = _CORE + "numerics.py"
-_SAMPLING = _CORE + "sampling.py"
-_DEFERRAL = _CORE + "deferral.py"
-_TARGET = _CORE + "target.py"
-_REJECTION = _CORE + "verification.py"
-_THEORY = _CORE + "theory.py"
-_TESTS = "tests/decoding/"
-_PAIRS = _TESTS + "test_numerics.py::test_pairs"
-_LAWS = _TESTS + "test_sampling.py::"
-_RULES = _TESTS + "test_deferral.py::"
-_TARGETS = _TESTS + "test_target.py::"
-_STEPS = _TESTS + "test_verification.py::"
-_LEMMAS = _TESTS + "test_theory.py::"
+from tests.mutants.records import records
 
-MUTANTS = [
-  {
-    "name": "KL misses what only q has",
-    "file": _NUMERICS,
-    "old": "jnp.where(p > 0, terms, q)",
-    "new": "jnp.where(p > 0, terms, 0)",
-    "tests": [_PAIRS + "[kl-False]"],
-  },
-  {
-    "name": "laws are made in half precision",
-    "file": _NUMERICS,
-    "old": ".bits >= 32 else",
-    "new": ".bits >= 16 else",
-    "tests": [_TESTS + "test_numerics.py::test_narrow_floats_are_widened"],
-  },
-  {
-    "name": "uniforms have 14 bits",
-    "file": _SAMPLING,
-    "old": "((first ^ second) >> 9) |",
-    "new": "((((first ^ second) >> 9) >> 9) << 9) |",
-    "tests": [_LAWS + "test_uniforms_are_those_of_each_key"],
-  },
-  {
-    "name": "a uniform is half of the hash",
-    "file": _SAMPLING,
-    "old": "((first ^ second) >> 9) |",
-    "new": "(second >> 9) |",
-    "tests": [_LAWS + "test_uniforms_are_those_of_each_key"],
-  },
-  {
-    "name": "a round of the hash mixes in the wrong key word",
-    "file": _SAMPLING,
-    "old": "x = x + schedule[(i + 1) % 3]",
-    "new": "x = x + schedule[(i + 2) % 3]",
-    "tests": [_LAWS + "test_uniforms_are_those_of_each_key"],
-  },
-  {
-    "name": "trials share the randomness of the next seed",
-    "file": _SAMPLING,
-    "old": "jax.random.fold_in("
-    'jax.random.key(seed, impl="threefry2x32"), trial)',
-    "new": 'jax.random.key(seed + trial, impl="threefry2x32")',
-    "tests": [_LAWS + "test_a_rows_key_is_that_of_its_example"],
-  },
-  {
-    "name": "top-p looks at the law before temperature",
-    "file": _SAMPLING,
-    "old": "top_p_mask(sampled, self.top_p)",
-    "new": "top_p_mask(plain, self.top_p)",
-    "tests": [_LAWS + "test_filters_in_float32_keep_the_same_tokens"],
-  },
-  {
-    "name": "a draw forgets the blocks before its own",
-    "file": _SAMPLING,
-    "old": "      < block[..., None],",
-    "new": "      < block[..., None] - 1,",
-    "tests": [_LAWS + "test_draw_inverts_the_cumulative_sum[700]"],
-  },
-  {
-    "name": "a maximum over NaN is trusted",
-    "file": _SAMPLING,
-    "old": "  logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)\n",
-    "new": "",
-    "tests": [_LAWS + "test_a_nan_is_seen_wherever_it_stands"],
-  },
-  {
-    "name": "BiLD's NLL is that of the verifier's own choice",
-    "file": _DEFERRAL,
-    "old": "token = numerics.first_argmax(q)",
-    "new": "token = numerics.first_argmax(p)",
-    "tests": [_RULES + "test_nll_looks_at_the_drafters_first_best_token"],
-  },
-  {
-    "name": "the open end of a range is the other one",
-    "file": _DEFERRAL,
-    "old": "high_open=high_open, low_open=low_open",
-    "new": "high_open=low_open, low_open=high_open",
-    "tests": [_RULES + "test_ranges[lenient_cs_paper]"],
-  },
-  {
-    "name": "the dropped mass is that of p",
-    "file": _TARGET,
-    "old": "eta = jnp.sum(jnp.where(dropped, q, 0)",
-    "new": "eta = jnp.sum(jnp.where(dropped, p, 0)",
-    "tests": [_TARGETS + "test_token_rules"],
-  },
-  {
-    "name": "a budget is measured the other way round",
-    "file": _TARGET,
-    "old": "within = numerics.kl(p, q)[..., None] <= alpha",
-    "new": "within = numerics.kl(q, p)[..., None] <= alpha",
-    "tests": [_TARGETS + "test_mentored_spends_no_more_than_its_budget"],
-  },
-  {
-    "name": "a block's gain is read one position early",
-    "file": _REJECTION,
-    "old": "jnp.maximum(reach[:, :, None] * pi[:, 1:] - q[:, 1:], 0)",
-    "new": "jnp.maximum(reach[:, :, None] * pi[:, :-1] - q[:, :-1], 0)",
-    "tests": [_STEPS + "test_the_blocks_residual_is_scaled"],
-  },
-  {
-    "name": "the end of a short block is taken for its middle",
-    "file": _REJECTION,
-    "old": "jnp.where(index == count[:, None], reach, inner)",
-    "new": "jnp.where(index == width, reach, inner)",
-    "tests": [_STEPS + "test_short_blocks"],
-  },
-  {
-    "name": "a block's chances are summed from its start",
-    "file": _THEORY,
-    "old": "jnp.cumprod(1 - thresholds[..., ::-1], axis=-1)",
-    "new": "jnp.cumprod(1 - thresholds, axis=-1)",
-    "tests": [_LEMMAS + "test_block_verification_toy"],
-  },
-  {
-    "name": "a regret is measured from the plug-in's own estimate",
-    "file": _THEORY,
-    "old": "best = optimal_deferral(*given, **price_of)",
-    "new": "best = plug_in_deferral(q, p, **price_of)",
-    "tests": [_LEMMAS + "test_regret_bound_is_tight"],
-  },
-]
+MUTANTS = records("""
+=== decoding/deferral.py
+    decoding/test_deferral.py
+Diff adds alpha <- test_worked_thresholds
+- return max_prob(q), max_prob(p) - alpha
+-
++ return max_prob(q), max_prob(p) + alpha
++
+OPT pays more for less variation <- test_worked_thresholds
+- return max_prob(q), max_prob(p) - alpha * tv
++ return max_prob(q), max_prob(p) + alpha * tv
+OPT prices the unscaled pair <-
+  test_opt_prices_the_sampled_pair |
+  test_paths.py::test_speculative_paths[one draft]
+- tv = total_variation(*(sampled or (q, p)))
+-   return max_prob(q)
++ tv = total_variation(q, p)
++   return max_prob(q)
+typical acceptance keeps what is on the line <- test_strict_and_not_strict
+- _like(jnp.nextafter(bound, jnp.full_like(bound, 2)), p)
++ _like(bound, p)
+a tie defers <- test_target.py::test_position_rules_take_q_or_p
+- return left < right
++ return left <= right
+BiLD's NLL is that of the verifier's own choice <-
+  test_nll_looks_at_the_drafters_first_best_token
+- token = first_argmax(q)
++ token = first_argmax(p)
+
+=== decoding/numerics.py
+    decoding/test_numerics.py
+the total variation is the whole L1 distance <- test_pairs
+- return jnp.sum(jnp.maximum(p - q, 0), axis=-1)
++ return jnp.sum(jnp.abs(p - q), axis=-1)
+an arg-max takes the last of a tie <-
+  test_first_argmax_breaks_ties_to_the_lowest_id
+- jnp.min(jnp.where(is_max, index, size - 1), axis=-1)
++ jnp.max(jnp.where(is_max, index, 0), axis=-1)
+weights are not normalised <- test_normalise
+- ratio(weights, jnp.sum(weights, axis=-1, keepdims=True)
++ jnp.where(jnp.any(weights > 0, axis=-1, keepdims=True), weights
+KL misses what only q has <- test_pairs[kl-False]
+- kl_div(p, q))
++ jnp.where(p > 0, kl_div(p, q), 0))
+laws are made in half precision <- test_narrow_floats_are_widened
+- .bits >= 32 else
++ .bits >= 16 else
+
+=== decoding/target.py
+    decoding/test_target.py
+p for pi <- test_position_rules_take_q_or_p
+- jnp.where(defer[..., None], p, q)
++ p
+a token on the line is dropped <- test_worked_targets
+- mix(defers(left, right), *sampled)
++ mix(~defers(right, left), *sampled)
+kept tokens get nothing of p <- test_worked_targets
+- jnp.where(dropped, 0, q) + eta * p
++ jnp.where(dropped, eta * p, q)
+confidences are those of the sampled pair <-
+  test_thresholds_are_unscaled_and_mixtures_scaled
+- return self.function(q, p, alpha=alpha, sampled=sampled)
++ return self.function(*sampled, alpha=alpha, sampled=sampled)
+Lossy as the table has it, with beta 1 <- test_worked_targets
+- return kept + rejected * residual(p, q)
++ return jnp.maximum(kept, p)
+beta is not solved <- test_lossy_star_against_the_sorting_twin
+- _BETA_STEPS = 10
++ _BETA_STEPS = 1
+any function is a target <- test_what_is_no_distribution_is_refused_with_the_sum
+- if not abs(sums[worst] - 1) <= 1e-4:
++ if abs(sums[worst] - 1) > 0.5:
+the dropped mass is that of p <- test_worked_targets
+- eta = jnp.sum(jnp.where(dropped, q, 0)
++ eta = jnp.sum(jnp.where(dropped, p, 0)
+a budget is measured the other way round <-
+  test_mentored_spends_no_more_than_its_budget
+- within = numerics.kl(p, q)[..., None] <= alpha
++ within = numerics.kl(q, p)[..., None] <= alpha
+
+=== decoding/sampling.py
+    decoding/test_sampling.py
+laws are not filtered by top-k <- test_filters_in_float32_keep_the_same_tokens
+- jnp.where(top_k_mask(scaled, self.top_k), scaled, -jnp.inf)
++ scaled
+top-p drops the token that crosses the line <-
+  test_filters_in_float32_keep_the_same_tokens
+- (bits > low) | (tied & (ids <= last))
++ (bits > low) | (tied & (ids < last))
+top-p looks at the law before temperature <-
+  test_filters_in_float32_keep_the_same_tokens
+- top_p_mask(sampled, self.top_p)
++ top_p_mask(plain, self.top_p)
+a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_stands
+-   logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
+
+=== decoding/draws.py
+    decoding/test_sampling.py
+rounding draws the last token, mass or none <-
+  test_a_token_without_mass_is_never_drawn
+- last = jnp.max(jnp.where(mass, index, 0), axis=-1)
++ last = jnp.full_like(first, size - 1)
+uniforms have 14 bits <- test_uniforms_are_those_of_each_key
+- ((first ^ second) >> 9) |
++ ((((first ^ second) >> 9) >> 9) << 9) |
+a uniform is half of the hash <- test_uniforms_are_those_of_each_key
+- ((first ^ second) >> 9) |
++ (second >> 9) |
+a round of the hash mixes in the wrong key word <-
+  test_uniforms_are_those_of_each_key
+- x = x + schedule[(i + 1) % 3]
++ x = x + schedule[(i + 2) % 3]
+trials share the randomness of the next seed <-
+  test_a_rows_key_is_that_of_its_example
+- jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), trial)
++ jax.random.key(seed + trial, impl="threefry2x32")
+a draw forgets the blocks before its own <-
+  test_draw_inverts_the_cumulative_sum[700]
+- index < block[..., None]
++ index < block[..., None] - 1
+
+=== decoding/verification.py
+    decoding/test_verification.py
+missing max(0, .) <- test_one_draft_at_its_threshold
+- jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
++ jnp.where(is_bonus, pi_n, scaled - q_n)
+a rejected draft is replaced from pi <- test_one_draft_at_its_threshold
+- jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
++ pi_n
+missing bonus: the residual stands there <- test_one_draft_at_its_threshold
+- jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
++ jnp.maximum(scaled - q_n, 0)
+drafts behind a rejected one are accepted <-
+  test_the_first_no_ends_token_verification
+- run = jnp.cumprod(accept, axis=1, dtype=jnp.int32)
++ run = accept.astype(jnp.int32)
+a draft of target probability 0 is accepted at u = 0 <- test_edges
+- (u_accept * q_x < pi_x)
++ (u_accept * q_x <= pi_x)
+a threshold of 0 is met at u = 0 <- test_edges
+- (u_accept < accept_prob)
++ (u_accept <= accept_prob)
+the block's residual is not scaled <- test_the_blocks_residual_is_scaled
+- scaled = pi_n if scale is None else scale[:, None] * pi_n
++ scaled = pi_n
+a block's reach may grow again <- test_the_block_toys_thresholds
+- now = jnp.minimum(1, before * change)
++ now = before * change
+a block's gain is read one position early <- test_the_blocks_residual_is_scaled
+- jnp.maximum(reach[:, :, None] * pi[:, 1:] - q[:, 1:], 0)
++ jnp.maximum(reach[:, :, None] * pi[:, :-1] - q[:, :-1], 0)
+the end of a short block is taken for its middle <- test_edges
+- jnp.where(index == count[:, None], reach, inner)
++ jnp.where(index == width, reach, inner)
+
+=== decoding/interval.py
+    decoding/test_deferral.py::test_ranges[lenient_cs_paper]
+the open end of a range is the other one
+- if self.low_open else alpha >= low
+-     below = used < as_float32(high) if self.high_open
++ if self.high_open else alpha >= low
++     below = used < as_float32(high) if self.low_open
+
+=== decoding/theory.py
+    decoding/test_theory.py
+a block's chances are summed from its start <- test_block_verification_toy
+- jnp.cumprod(1 - thresholds[..., ::-1], axis=-1)
++ jnp.cumprod(1 - thresholds, axis=-1)
+a regret is measured from the plug-in's own estimate <-
+  test_regret_bound_is_tight
+- best = optimal_deferral(truth, q, p, **costs)
++ best = plug_in_deferral(q, p, **costs)
+""")

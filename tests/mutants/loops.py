@@ -1,133 +1,183 @@
-"""Wrong loops, records and caches of the core; records as in `core`."""
+"""Wrong loops, counts, records and caches; read by `records`."""
 
-_CORE = "speccascade/decoding/"
-_EXECUTIONS = _CORE + "executions/"
-_EMISSION = _CORE + "emission.py"
-_FEEDING = _CORE + "feeding.py"
-_TRACING = _CORE + "tracing.py"
-_FAMILIES = _CORE + "families.py"
-_TESTS = "tests/decoding/"
-_LOOPS = _TESTS + "test_executions.py::"
-_FAULT = _LOOPS + "test_a_row_that_meets_a_fault_ends_there"
-_CHOICE = _TESTS + "test_families.py::test_a_choice_is_the_target_that_it_names"
-_FED = _TESTS + "drafters/test_feeding.py::"
-_STEPWISE = _TESTS + "test_paths.py::test_every_path_of_the_stepwise_loop"
-_SEQUENCE = _TESTS + "test_paths.py::test_every_path_of_the_sequence_cascade"
+from tests.mutants.records import records
 
-MUTANTS = [
-  {
-    "name": "a finished row has no room for the others' block",
-    "file": _EMISSION,
-    "old": "return 1 + max_decode_len + width + 1",
-    "new": "return 1 + max_decode_len + width",
-    "tests": [
-      _TESTS + "test_emission.py::"
-      "test_the_buffer_holds_a_block_written_at_the_end"
-    ],
-  },
-  {
-    "name": "a row goes on when it is full",
-    "file": _EMISSION,
-    "old": "has_eos | (num >= room)",
-    "new": "has_eos | (num > room)",
-    "tests": [_TESTS + "test_emission.py::test_cut"],
-  },
-  {
-    "name": "a rewind to more than is held counts as held",
-    "file": _FEEDING,
-    "old": "  length = jnp.minimum(state.length, length)\n",
-    "new": "",
-    "tests": [_FED + "test_a_rewind_holds_no_more_than_before"],
-  },
-  {
-    "name": "rows that are fed nothing are counted a pass",
-    "file": _FEEDING,
-    "old": "return state, logits, passes + fed.astype(jnp.int32)",
-    "new": "return state, logits, passes + 1",
-    "tests": [_FED + "test_rows_that_need_nothing_get_zeros"],
-  },
-  {
-    "name": "a record trusts a law that was never asked for",
-    "file": _TRACING,
-    "old": "jnp.where(known_q & known_p, numerics.total_variation(q, p), tv)",
-    "new": "jnp.where(known_q, numerics.total_variation(q, p), tv)",
-    "tests": [_STEPWISE + "[token_cascade_chow]"],
-  },
-  {
-    "name": "a record's rule is that of the unscaled pair",
-    "file": _EXECUTIONS + "oracle_cascade.py",
-    "old": "draw, alpha=settings.alpha, sampled=(q, p)",
-    "new": "draw, alpha=settings.alpha, sampled=None",
-    "tests": [_STEPWISE + "[oracle_cascade_opt]"],
-  },
-  {
-    "name": "a chosen target mixes the unscaled pair",
-    "file": _FAMILIES,
-    "old": "q, p, tokens, alpha=alpha, sampled=sampled",
-    "new": "q, p, tokens, alpha=alpha, sampled=None",
-    "tests": [_CHOICE],
-  },
-  {
-    "name": "a chosen target has the first one's properties",
-    "file": _FAMILIES,
-    "old": "jnp.asarray(flags)[self.index]",
-    "new": "jnp.asarray(flags)[0]",
-    "tests": [_CHOICE],
-  },
-  {
-    "name": "the score of an ended sequence goes on",
-    "file": _EXECUTIONS + "autoregressive.py",
-    "old": "jnp.where(prefix.active, jnp.log(prob), 0).astype(score.dtype)",
-    "new": "jnp.log(prob).astype(score.dtype)",
-    "tests": [_SEQUENCE + "[seq_cascade_chow]"],
-  },
-  {
-    "name": "a token that was never written counts as deferred",
-    "file": _EXECUTIONS + "stepwise.py",
-    "old": "deferred = step.deferred & (emitted > 0)",
-    "new": "deferred = step.deferred",
-    "tests": [_FAULT + "[token_cascade_chow-nan]"],
-  },
-  {
-    "name": "a fault of the asked verifier goes unseen",
-    "file": _EXECUTIONS + "sequential_cascade.py",
-    "old": "    bad |= deferred & ~sampling_lib.is_law(p_logits)\n",
-    "new": "",
-    "tests": [_FAULT + "[token_cascade_chow-nan]"],
-  },
-  {
-    "name": "the mean score counts the limit, not the tokens",
-    "file": _EXECUTIONS + "sequence_cascade.py",
-    "old": "jnp.maximum(draft.lengths, 1).astype(score.dtype)",
-    "new": "max_decode_len",
-    "tests": [_SEQUENCE + "[seq_cascade_chow_norm]"],
-  },
-  {
-    "name": "a faulty draft is silently written again",
-    "file": _EXECUTIONS + "sequence_cascade.py",
-    "old": "keep = (score >= settings.alpha) | is_bad",
-    "new": "keep = score >= settings.alpha",
-    "tests": [_FAULT + "[seq_cascade_chow-nan]"],
-  },
-  {
-    "name": "an oracle asks for every token",
-    "file": _EXECUTIONS + "oracle_cascade.py",
-    "old": "verifier_calls=stats.verifier_calls + deferred.astype(jnp.int32)",
-    "new": "verifier_calls=stats.verifier_calls + one",
-    "tests": [_STEPWISE + "[oracle_cascade_diff]"],
-  },
-  {
-    "name": "BiLD judges what was not drafted",
-    "file": _EXECUTIONS + "bild.py",
-    "old": "(-jnp.log(prob) > alpha) & (index < count[:, None])",
-    "new": "-jnp.log(prob) > alpha",
-    "tests": [_LOOPS + "test_bild_against_its_decisions_by_hand[2]"],
-  },
-  {
-    "name": "BiLD asks the drafter again behind a whole window only",
-    "file": _EXECUTIONS + "bild.py",
-    "old": "state = BildState(draft, length + count + 1)",
-    "new": "state = BildState(draft, length + self.width + 1)",
-    "tests": [_LOOPS + "test_bild_against_its_decisions_by_hand[2]"],
-  },
-]
+MUTANTS = records("""
+=== decoding/review.py
+    decoding/test_paths.py
+the bonus comes from p by default <- test_speculative_paths[token]
+- if target.uses_q and settings.bonus == "verifier":
++ if target.uses_q:
+p stands one position behind q <- test_speculative_paths[lossless]
+- p1, p = settings.sampling.laws(logits)
++ p1, p = settings.sampling.laws(jnp.roll(logits, 1, axis=1))
+the draw has the uniform of an acceptance <- test_speculative_paths[lossless]
+- u_draw = draws.uniforms(draws.fold_in(rngs, draws.DRAW_TAG), 1)
++ u_draw = draws.uniforms(draws.fold_in(rngs, draws.ACCEPT_TAG), 1)
+a verifier's NaN goes unseen <-
+  test_faults.py::test_a_fault_ends_its_row[spec_decode-nan]
+- bad = ~is_law(logits) | proposal.bad
++ bad = proposal.bad
+the printed bonus stands behind a full block only <-
+  test_speculative_paths[printed bonus, stop]
+- at_bonus = step == count
++ at_bonus = step == width
+
+=== decoding/executions/speculative.py
+    decoding/test_paths.py::test_speculative_paths[lossless]
+every block has the same key
+- draws.fold_in(rngs, carry.stats.num_blocks)
++ draws.fold_in(rngs, 0 * carry.stats.num_blocks)
+the drafter's cache keeps what was rejected
+- models = (drafter.rewind(drafting, held)
++ models = (drafting
+the verifier's cache keeps what was rejected
+- verifier.rewind(verifying, held))
++ verifying)
+drafts behind an end are counted
+- examined = jnp.minimum(block.verdict.examined, emitted)
++ examined = block.verdict.examined
+what was rejected was not expected
+- jnp.where(is_examined, chance, 0)
++ jnp.where(is_accepted, chance, 0)
+
+=== decoding/emission.py
+    decoding/test_emission.py
+an EOS inside a block does not end it <- test_cut
+- is_eos = (new == eos_id) & (position < num[:, None])
++ is_eos = (new == eos_id) & (position == num[:, None] - 1)
+a block runs over the limit <- test_cut
+-   num = jnp.minimum(num, room)
+a finished row has no room for the others' block <-
+  test_the_buffer_holds_a_block_written_at_the_end
+- return 1 + max_decode_len + width + 1
++ return 1 + max_decode_len + width
+a row goes on when it is full <- test_cut
+- has_eos | (num >= room)
++ has_eos | (num > room)
+
+=== decoding/executions/stepwise.py
+    decoding/test_paths.py
+every step has the same key <- test_stepwise_paths[verifier]
+- draws.fold_in(rngs, carry.length - 1)
++ draws.fold_in(rngs, 0 * carry.length)
+a token that was never written counts as deferred <-
+  test_faults.py::test_a_fault_ends_its_row[token_cascade_chow-nan]
+- deferred = record.deferred & (emitted > 0)[:, None]
++ deferred = record.deferred
+
+=== decoding/executions/sequential_cascade.py
+    decoding/test_loops.py
+the asked verifier reads the last token only <-
+  test_token_cascade_is_the_oracle_with_fewer_passes
+- feeding.feed_to(
+-       verifier,
+-       large,
++ feeding.feed_to(
++       verifier,
++       large.replace(length=jnp.maximum(large.length, prefix.length - 1)),
+a fault of the asked verifier goes unseen <-
+  test_faults.py::test_a_fault_ends_its_row[token_cascade_chow-nan]
+-     bad |= deferred & ~is_law(p_logits)
+
+=== decoding/executions/sequence_cascade.py
+    decoding/test_paths.py
+the rewrite repeats the discarded draft's randomness <-
+  test_sequence_paths[seq_cascade_chow-0.93]
+- draws.fold_in(rngs, REWRITE_TAG)
++ rngs
+the mean score counts the limit, not the tokens <-
+  test_sequence_paths[seq_cascade_chow_norm-0.6]
+- jnp.maximum(draft.lengths, 1).astype(score.dtype)
++ settings.max_decode_len
+a faulty draft is silently written again <-
+  test_faults.py::test_a_fault_ends_its_row[seq_cascade_chow-nan]
+- keep = (score >= settings.alpha) | is_bad
++ keep = score >= settings.alpha
+
+=== decoding/executions/one_model.py
+    decoding/test_paths.py::test_sequence_paths[seq_cascade_chow-0.93]
+a sequence is scored by its sampled law
+- plain, _, token = settings.sampling.step(
++ _, plain, token = settings.sampling.step(
+the score of an ended sequence goes on
+- jnp.where(prefix.active, jnp.log(prob), 0).astype(score.dtype)
++ jnp.log(prob).astype(score.dtype)
+
+=== decoding/executions/bild.py
+    decoding/test_bild.py
+BiLD asks the drafter at once after a rollback <- test_bild_worked
+- asked = length == state.expected
++ asked = state.expected > 0
+BiLD rolls back what the verifier would say itself <-
+  test_bild_against_its_decisions_by_hand[2]
+- (first < width) & ~same
++ first < width
+BiLD's window is shorter by one <- test_bild_defaults
+- WINDOW = 10
++ WINDOW = 9
+BiLD judges what was not drafted <- test_bild_against_its_decisions_by_hand[2]
+- (-jnp.log(prob) > alpha) & (index < count[:, None])
++ -jnp.log(prob) > alpha
+BiLD asks the drafter again behind a whole window only <-
+  test_bild_against_its_decisions_by_hand[2]
+- state = BildState(draft, length + count + 1)
++ state = BildState(draft, length + self.width + 1)
+BiLD never falls back unless told to <- test_bild_defaults
+- jnp.float32(FALLBACK)
++ jnp.float32(0.0)
+
+=== decoding/feeding.py
+    decoding/test_feeding.py
+rows that are fed nothing are counted a pass <-
+  test_rows_that_need_nothing_get_zeros
+- return state, logits, passes + fed.astype(jnp.int32)
++ return state, logits, passes + 1
+a row that lacks much loses the tokens to be read
+- jnp.minimum(missing - narrow, wide)
++ jnp.minimum(missing - 1, wide)
+
+=== decoding/tracing.py
+    decoding/test_paths.py::test_stepwise_paths[token_cascade_chow]
+a record trusts a law that was never asked for
+- known = new.known_q & jnp.asarray(new.known_p)
++ known = new.known_q
+
+=== decoding/executions/oracle_cascade.py
+    decoding/test_paths.py::test_stepwise_paths
+a record's rule is that of the unscaled pair <- [oracle_cascade_opt]
+- draw, alpha=settings.alpha, sampled=(q, p)
++ draw, alpha=settings.alpha, sampled=None
+an oracle asks for every token <- [oracle_cascade_diff]
+- verifier_calls=deferred[:, 0]
++ verifier_calls=calls
+
+=== decoding/families.py
+    decoding/test_families.py::test_a_choice_is_the_target_that_it_names
+a chosen target mixes the unscaled pair
+- q, p, tokens, alpha=alpha, sampled=sampled
++ q, p, tokens, alpha=alpha, sampled=None
+a chosen target has the first one's properties
+- jnp.asarray(flags)[self.index]
++ jnp.asarray(flags)[0]
+
+=== decoding/methods.py
+    decoding/drafters/test_sampled_laws.py
+lenience at the top level <- test_lossless_outer_law_is_the_verifiers[copies]
+- speculative, lossless, "CS Drafting"
++ speculative, defer_tokens(lenient_cs_paper), "CS Drafting"
+the default cascade reviews two tokens, whatever gamma <-
+  ../test_methods.py::test_the_default_cascade_reviews_gamma_tokens
+- matrix[0][0], matrix[-1][-1] = gamma, copied
++ matrix[-1][-1] = copied
+the smaller of two drafters reviews the larger <-
+  test_three_models_cascade_has_the_composed_law
+- medium, small = models
++ small, medium = models
+
+=== decoding/decoders.py
+    decoding/test_paths.py::test_speculative_paths[stop before]
+the policies of draft length change places
+- before_draw=policy == MAX_PROB
++ before_draw=policy == TOKEN_PROB
+""")

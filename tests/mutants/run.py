@@ -23,11 +23,11 @@ KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
 
 
 def mutants() -> list[dict]:
-  """Returns every record; see `core`."""
+  """Returns every record; see `records`."""
   sys.path.insert(0, str(ROOT))
-  from tests.mutants import core, laws, loops, models, recursion
+  from tests.mutants import drafters, laws, loops, models
 
-  parts = (core, laws, loops, models, recursion)
+  parts = (laws, loops, drafters, models)
   return [mutant for part in parts for mutant in part.MUTANTS]
 
 
@@ -42,10 +42,10 @@ def mutate(mutant: dict, folder: pathlib.Path):
     (folder / name).symlink_to(ROOT / name)
   file = folder / mutant["file"]
   text = file.read_text()
-  found = text.count(mutant["old"])
-  if found != 1:
+  count = text.count(mutant["old"])
+  if count != 1:
     raise ValueError(
-      f"{mutant['file']} holds the text {found} times, wanted once; bring the"
+      f"{mutant['file']} holds the text {count} times, wanted once; bring the"
       f" mutant up to date: {mutant['old']!r}"
     )
   file.write_text(text.replace(mutant["old"], mutant["new"]))

@@ -63,7 +63,7 @@ def test_a_file_is_counted(run, files, tmp_path, name):
   ("macros", "message"),
   [
     ({"MIXTURE_OR_TASK_NAME": "x"}, "one of them and not both"),
-    ({"INPUT_FILE": "none.txt"}, "no text file at none.txt"),
+    ({"INPUT_FILE": "none.txt"}, "INPUT_FILE none.txt does not exist"),
     ({"VOCABULARY": None}, "needs a VOCABULARY"),
     ({"OUTPUT_FILE": "n.bin"}, "ends in .npz"),
     ({"ORDER": 1}, "the order is 1"),

@@ -2,9 +2,13 @@
 
 import csv
 import json
+import re
+import types
 
+import gin
 import pytest
 
+from speccascade.decoding.methods import METHODS
 from speccascade.quickstart import __main__ as quickstart
 from speccascade.quickstart import quickstart as library
 
@@ -29,6 +33,12 @@ def test_what_it_leaves(folder):
     *["small", "large", "rows.jsonl", "run.json", "config.gin"],
     *["table.md", "table.csv", "quality_latency.png", "quality_latency.svg"],
   }
+  heading = (folder / "table.md").read_text().split("\n\n")[1]
+  assert re.fullmatch(
+    r"3 test sentences of the built-in task, 1 of them timed at batch 1 on .+;"
+    r" .*\bjax \d.*\.",
+    heading,
+  )
   methods = ["drafter", "verifier", "spec_decode", "spec_cascade_token_v3"]
   with (folder / "table.csv").open() as file:
     table = list(csv.DictReader(file))
@@ -58,6 +68,25 @@ def test_a_training_that_fails_is_said(tmp_path, capfd):
   with pytest.raises(ValueError, match="the small model ended with exit code"):
     library.train_pair(tmp_path, {"BATCH_SIZE": 0})
   assert "error: BATCH_SIZE is 0" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ("flags", "num"), [([], 12), (["--all_methods"], None)]
+)
+def test_a_dozen_methods_or_all(flags, num, tmp_path, monkeypatch, capsys):
+  measured = []
+
+  def stopped(**_):
+    measured.append(gin.query_parameter("%METHODS"))
+    stop = types.SimpleNamespace(name="SIGTERM", exit_code=143)
+    return types.SimpleNamespace(stop=stop)
+
+  monkeypatch.setattr(library, "train_pair", lambda *_: None)
+  monkeypatch.setattr(library.cli, "configured", lambda _: stopped)
+  assert quickstart.main([f"--output_dir={tmp_path}", *flags]) == 143
+  assert "stopped by SIGTERM; run again" in capsys.readouterr().out
+  (names,) = measured
+  assert names is None if num is None else len(set(names) & {*METHODS}) == num
 
 
 def test_errors_are_one_line(tmp_path, monkeypatch, capsys):

@@ -16,6 +16,8 @@ from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultRow
+from speccascade.report import groups
+from speccascade.report.groups import PointGroup
 
 SMALL, LARGE = 60.0, 69.0
 REPLICATES = 200
@@ -86,6 +88,21 @@ def rows(
         for seed in seeds
       ]
   return drawn
+
+
+def counts(**numbers) -> Counts:
+  """Returns counts of which all others are zero."""
+  kinds = {field.name: field.type for field in dataclasses.fields(Counts)}
+  empty = {
+    name: 0 if kind in (int, float) else () for name, kind in kinds.items()
+  }
+  return Counts(**{**empty, **numbers})
+
+
+def study(**how) -> PointGroup:
+  """Returns the one study of `rows`."""
+  (only,) = groups.studies(rows(**how))
+  return only
 
 
 def changed(row: ResultRow, **changes) -> ResultRow:
@@ -184,8 +201,8 @@ def _counts(point: Point, acceptance: float) -> Counts:
   if gamma:
     calls, extends = blocks * (gamma if folds else gamma + 1), blocks
   else:
-    calls = tokens if spec.needs_drafter else 0
-    extends = deferred if spec.needs_verifier else 0
+    calls = tokens if spec.execution.needs_drafter else 0
+    extends = deferred if spec.execution.needs_verifier else 0
   is_oracle = point.method.startswith("oracle")
   return Counts(
     num_examples=EXAMPLES,

@@ -27,67 +27,62 @@ def test_the_frontier_by_hand():
   assert best.latency.tolist() == [0.2, 0.4, 0.8]
   assert best.quality.tolist() == [60, 63, 67]
   assert index.tolist() == [5, 1, 4]
-
-
-def test_of_equal_points_the_first_is_kept():
+  # Of equal points the first is kept.
   _, index = frontier.frontier(points((0.5, 60), (0.5, 60), (0.7, 60)))
   assert index.tolist() == [0]
 
 
 @pytest.mark.parametrize(
-  ("latency", "quality"),
+  ("ask", "pairs"),
   [
-    (0.19, -math.inf),
-    (0.2, 60),
-    (0.3, 61.5),
-    (0.6, 65),
-    (0.8, 67),
-    (0.85, 67),
-    (5, 67),
+    (
+      frontier.quality_within,
+      [
+        *((0.19, -math.inf), (0.2, 60), (0.3, 61.5), (0.6, 65)),
+        *((0.8, 67), (0.85, 67), (5, 67)),
+      ],
+    ),
+    (
+      frontier.latency_at,
+      [
+        *((50, 0.2), (60, 0.2), (61.5, 0.3), (65, 0.6), (67, 0.8)),
+        (67.1, math.inf),
+      ],
+    ),
   ],
 )
-def test_quality_within_by_hand(latency, quality):
-  assert frontier.quality_within(ONE, latency) == pytest.approx(quality)
+def test_the_two_questions_by_hand(ask, pairs):
+  for number, answer in pairs:
+    assert ask(ONE, number) == pytest.approx(answer)
 
 
 @pytest.mark.parametrize(
-  ("quality", "latency"),
-  [(50, 0.2), (60, 0.2), (61.5, 0.3), (65, 0.6), (67, 0.8), (67.1, math.inf)],
+  ("first", "second", "common", "gap"),
+  [
+    # From 0.4 to 0.8 the first rises from 63 to 67, mean 65. (0.6, 60) is
+    # beaten by (0.4, 60), so the other rises from 60 to 64, mean 62.
+    (ONE, points((0.4, 60), (0.6, 60), (0.8, 64)), (0.4, 0.8), 65 - 62),
+    # Up to 0.9 both are flat after their last points.
+    (ONE, points((0.8, 60), (0.9, 59)), (0.8, 0.9), 7),
+    # At 0.2, 0.3 and 0.4 one is 60, 61.5, 63 and the other 60, 62, 62: gaps
+    # 0, -0.5, 1, whose trapezoids cancel.
+    (
+      points((0.2, 60), (0.4, 63)),
+      *(points((0.2, 60), (0.3, 62), (0.4, 61)), (0.2, 0.4), 0),
+    ),
+    (ONE, points((0.6, 60.0)), (0.6, 0.6), 5),
+    (ONE, points((1.2, 70), (1.5, 71)), None, math.nan),
+  ],
 )
-def test_latency_at_by_hand(quality, latency):
-  assert frontier.latency_at(ONE, quality) == pytest.approx(latency)
-
-
-def test_mean_gap_by_hand():
-  # From 0.4 to 0.8 the first rises from 63 to 67, mean 65. (0.6, 60) is beaten
-  # by (0.4, 60), so the other rises from 60 to 64, mean 62.
-  other = points((0.4, 60), (0.6, 60), (0.8, 64))
-  assert frontier.common_range(ONE, other) == (0.4, 0.8)
-  assert frontier.mean_gap(ONE, other) == pytest.approx(65 - 62)
-  # Up to 0.9 both are flat after their last points.
-  third = points((0.8, 60), (0.9, 59))
-  assert frontier.mean_gap(ONE, third) == pytest.approx(7)
-  # At 0.2, 0.3 and 0.4 one is 60, 61.5, 63 and the other 60, 62, 62: gaps 0,
-  # -0.5, 1, whose trapezoids cancel.
-  fourth = points((0.2, 60), (0.3, 62), (0.4, 61))
-  assert frontier.mean_gap(
-    points((0.2, 60), (0.4, 63)), fourth
-  ) == pytest.approx(0)
-
-
-def test_gap_at_one_common_latency():
-  assert frontier.mean_gap(ONE, points((0.6, 60.0))) == pytest.approx(5)
-
-
-def test_no_common_latency():
-  slow = points((1.2, 70), (1.5, 71))
-  assert frontier.common_range(ONE, slow) is None
-  assert math.isnan(frontier.mean_gap(ONE, slow))
+def test_mean_gap_by_hand(first, second, common, gap):
+  assert frontier.common_range(first, second) == common
+  mean = frontier.mean_gap(first, second)
+  assert mean == pytest.approx(gap, nan_ok=True)
 
 
 def replicated(shifts, latency=0.5, quality=60.0) -> list[Points]:
   """One point whose quality is shifted in each replicate."""
-  scores = frontier.sample(quality, list(quality + np.asarray(shifts, float)))
+  scores = quality + np.r_[0.0, shifts]
   return frontier.resampled([np.full_like(scores, latency)], [scores])
 
 
@@ -122,22 +117,16 @@ def test_undefined_replicates(num, has):
   assert (frontier.interval(values) is not None) == has
 
 
-def test_no_interval_without_replicates():
+def test_replicates_count_where_all_have_as_many():
   plain, both = [points((0.5, 60.0))], replicated(np.zeros(200))
   for several in ((plain, plain), (both, plain), (both, replicated([0.0]))):
     gap = frontier.estimate(frontier.mean_gap, *several)
     assert gap == IntervalEstimate(0.0)
   assert not IntervalEstimate(1.0, 1.0, 1.0).has_interval
-
-
-def test_points_need_replicates_in_all_samples():
   full, bare, more = np.ones(4), np.ones(1), np.ones(5)
   assert len(frontier.resampled([full, full], [full, full])) == 4
   assert len(frontier.resampled([full, bare], [full, full])) == 1
   assert len(frontier.resampled([full], [more])) == 1
-
-
-def test_mean_over_seeds_is_replicate_by_replicate():
   mean = frontier.mean([np.array([1.0, 1.0, 3.0]), np.array([3.0, 5.0, 7.0])])
   assert mean.tolist() == [2.0, 3.0, 5.0]
   assert frontier.mean([np.ones(3), np.array([3.0])]).tolist() == [2.0]

@@ -85,19 +85,33 @@ def test_without_losses_and_examples():
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_it_opens(chromium, url, width, scheme):
+def test_it_opens_and_can_be_read(chromium, url, width, scheme):
+  """Letters of 8 pixels or more, two panels beside each other where wide."""
   chromium.open(url, width=width, scheme=scheme)
   assert chromium.requests == [url]
   assert chromium.errors == []
   size = "document.documentElement.scroll"
   assert chromium.evaluate("innerWidth") == width
-  assert chromium.evaluate(f"{size}Width") == width
   assert chromium.evaluate(f"{size}Height") > 2000
-  chromium.evaluate(OPEN_ALL)
-  assert chromium.evaluate(f"{size}Width") == width
   ground = chromium.evaluate("getComputedStyle(document.body).backgroundColor")
   light = sum(map(int, re.findall(r"\d+", ground)[:3])) > 3 * 128
   assert light == (scheme == "light")
+  heights = chromium.evaluate("""
+    [...document.querySelectorAll(".panels text")]
+      .filter(x => x.checkVisibility()).map(x =>
+        parseFloat(getComputedStyle(x).fontSize)
+        * x.ownerSVGElement.getScreenCTM().a)
+  """)
+  assert len(heights) > 50
+  assert min(heights) >= 8
+  tops = chromium.evaluate("""
+    [...document.querySelector(".panels").children]
+      .map(x => x.getBoundingClientRect().top)
+  """)
+  assert (tops[0] == tops[1]) == (width == 1440)
+  assert chromium.evaluate(f"{size}Width") == width
+  chromium.evaluate(OPEN_ALL)
+  assert chromium.evaluate(f"{size}Width") == width
 
 
 def test_only_what_scrolls_is_wider_than_a_phone(chromium, url):
@@ -114,25 +128,6 @@ def test_only_what_scrolls_is_wider_than_a_phone(chromium, url):
     "[...document.querySelectorAll('.scroll')].some("
     "x => x.scrollWidth > x.clientWidth)"
   )
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_figures_can_be_read(chromium, url, width):
-  """Letters of 8 pixels or more, two panels beside each other where wide."""
-  chromium.open(url, width=width)
-  heights = chromium.evaluate("""
-    [...document.querySelectorAll(".panels text")]
-      .filter(x => x.checkVisibility()).map(x =>
-        parseFloat(getComputedStyle(x).fontSize)
-        * x.ownerSVGElement.getScreenCTM().a)
-  """)
-  assert len(heights) > 50
-  assert min(heights) >= 8
-  tops = chromium.evaluate("""
-    [...document.querySelector(".panels").children]
-      .map(x => x.getBoundingClientRect().top)
-  """)
-  assert (tops[0] == tops[1]) == (width == 1440)
 
 
 def test_a_tap_shows_the_points_numbers(chromium, url):

@@ -14,22 +14,18 @@ from tests.quickstart.test_quickstart_report import rows
 NUMBER = Column("x", lambda line: line, 2, {0.0: "never"}, has_interval=True)
 
 
-def test_markdown():
+def test_markdown_and_csv():
   lines = tables.markdown(rows()).splitlines()
   assert len(lines) == 2 + 6
   assert len({len(line) for line in lines}) == 1
   cells = [cell.strip() for cell in lines[4].split("|")[1:-1]]
   assert cells == [
     *["spec_decode", "0", "-", "78.0", "30.0", "0.857", "-", "-"],
-    *["0.625", "1.60", "1.90"],
+    *["0.625", "1.60 [1.38, 1.90]", "1.90"],
   ]
-
-
-def test_csv_is_unrounded():
   lines = list(csv.DictReader(io.StringIO(tables.to_csv(rows()))))
   assert len(lines) == 6
-  assert lines[3]["BLEU"] == "60.0"
-  assert lines[3]["alpha"] == ""
+  assert (lines[3]["BLEU"], lines[3]["alpha"]) == ("53.0", "")
   assert lines[0]["speed-up"] == "4.0"
 
 
@@ -53,6 +49,6 @@ def test_estimates_are_printed_with_their_intervals(value, text, cells):
 def test_html_is_escaped():
   columns = (Column("a < b", lambda line: f"<{line}>"),)
   text = tables.to_html(["x"], columns)
-  assert '<th scope="col">a &lt; b</th>' in text
-  assert '<th scope="row">&lt;x&gt;</th>' in text
+  for part in ("<table", '"col">a &lt; b</th>', '"row">&lt;x&gt;</th>'):
+    assert part in text
   assert "<x>" not in text

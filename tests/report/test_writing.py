@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from speccascade import files
 from speccascade.inference import results
 from speccascade.report import __main__ as report
 from speccascade.report import content, shown_examples, writing
@@ -34,8 +35,11 @@ def record(index, label="SpecDecode") -> dict:
   settings = {"method": "spec_decode", "alpha": None, "gamma": 5}
   traced = test_token_view.record()
   traced["aux"]["index"] = index
-  settings["temperature"] = 1.0
-  return {"settings": settings, "label": label, **traced}
+  return {
+    "settings": {**settings, "temperature": 1.0},
+    "label": label,
+    **traced,
+  }
 
 
 def lines_of(path) -> list[dict]:
@@ -92,17 +96,20 @@ def test_csv_of_all_rows(folder):
   assert len(lines) == len(ROWS)
   for line, row in zip(lines, ROWS):
     assert line["method"] == row.settings.method
-    assert line["seed"] == str(row.settings.seed)
-    assert float(line["bleu"]) == row.quality["bleu"]["value"]
-    assert float(line["relative_latency"]) == row.latency.relative_latency
-    assert int(line["num_tokens"]) == row.counts.num_tokens
-    assert int(line["num_timed"]) == row.latency.num_examples
-    assert float(line["c"]) == row.costs.c
-    histogram = [int(cell) for cell in line["accepted_at"].split()]
-    assert histogram == list(row.counts.accepted_at)
-
-
-def test_csv_tables_have_the_ends_of_intervals(folder):
+    numbers = {
+      "seed": row.settings.seed,
+      "bleu": row.quality["bleu"]["value"],
+      "relative_latency": row.latency.relative_latency,
+      "num_tokens": row.counts.num_tokens,
+      "num_timed": row.latency.num_examples,
+      "c": row.costs.c,
+      "expected_acceptance (sum)": row.counts.expected_acceptance,
+    }
+    assert {name: float(line[name]) for name in numbers} == numbers
+    gamma = row.settings.gamma
+    assert line["v"] == (str(row.costs.v[gamma + 1]) if gamma else "")
+    assert line["accepted_at"] == " ".join(map(str, row.counts.accepted_at))
+  # Tables have the ends of intervals.
   lines = lines_of(folder / "report" / "differences_measured.csv")
   assert lines
   for line in lines:
@@ -115,13 +122,14 @@ def test_given_costs_and_metric():
     changed(row, quality={**row.quality, "valid": row.quality["bleu"]})
     for row in synthetic.rows(temperatures=(1.0,))
   ]
-  (section,) = content.sections(rows, metric="valid", cost_ratio=0.05)
-  assert section.metric == "valid"
-  assert section.clocks[1].cost_ratio == 0.05
-  assert "c = 0.05" in writing.markdown([section])
-  (section,) = content.sections(rows)
-  assert section.metric == "bleu"
-  assert section.clocks[1].cost_ratio == synthetic.COSTS.c
+  for settings, metric, ratio in (
+    ({"metric": "valid", "cost_ratio": 0.05}, "valid %", 0.05),
+    ({}, "BLEU", synthetic.COSTS.c),
+  ):
+    (section,) = content.sections(rows, **settings)
+    assert section.study.metric == metric
+    assert section.clocks[1].cost_ratio == ratio
+    assert f"c = {ratio:g}" in writing.markdown([section])
 
 
 def test_rows_without_latency_or_costs(tmp_path):
@@ -139,28 +147,32 @@ def test_rows_without_latency_or_costs(tmp_path):
   assert "Table 2, measured" not in said
 
 
-def test_compressed_rows_are_the_same_rows(tmp_path):
-  rows = synthetic.rows(methods=["verifier", "spec_decode"])
+def test_a_temperature_may_lack_a_gamma():
+  one_point = {"methods": ["spec_decode"], "replicates": False}
+  rows = synthetic.rows(temperatures=(0.0,), gammas=(3,), **one_point)
+  rows += synthetic.rows(temperatures=(1.0,), gammas=(5,), **one_point)
+  (section,) = content.sections(rows)
+  assert {len(plot.panels) for plot in section.plots} == {1}
+
+
+def test_compressed_rows_of_two_pairs(tmp_path):
+  """The same as the plain ones; each pair has files of its own."""
+  rows = synthetic.rows(
+    temperatures=(1.0,), methods=["verifier", "spec_decode"]
+  )
+  rows += [changed(row, drafter="tiny-7") for row in rows]
   folder = save(tmp_path / "packed", rows)
   plain = folder / results.FILE_NAME
   with gzip.open(f"{plain}.gz", "wb") as file:
     file.write(plain.read_bytes() + b'{"torn')
   plain.unlink()
-  assert results.read_rows(results.find(folder, results.FILE_NAME)) == rows
-  writing.from_folder(folder, progress=False)
+  assert results.read_rows(files.find(folder / results.FILE_NAME)) == rows
+  page = writing.from_folder(folder, progress=False)
   text = (folder / "report" / "report.md").read_text()
   assert text == writing.markdown(content.sections(rows))
-
-
-def test_two_pairs_have_files_of_their_own(tmp_path):
-  rows = synthetic.rows(
-    temperatures=(1.0,), methods=["verifier", "spec_decode"]
-  )
-  rows += [changed(row, drafter="tiny-7") for row in rows]
-  page = writing.from_folder(save(tmp_path / "two", rows), progress=False)
   names = {path.name for path in page.parent.iterdir()}
-  assert {"1_table2_measured.csv", "2_table2_measured.csv"} <= names
-  assert {"1_figure2_measured.svg", "2_figure2_measured.svg"} <= names
+  for name in ("table2_measured.csv", "figure2_measured.svg"):
+    assert {f"1_{name}", f"2_{name}"} <= names
   assert "tiny-7 with large-1000" in page.read_text()
 
 
@@ -169,15 +181,12 @@ def test_the_folder_of_a_decode(tmp_path):
   (row,) = synthetic.rows(temperatures=(1.0,), methods=["spec_decode"])
   text = json.dumps(json.loads(row.to_json()), indent=2)
   (tmp_path / "metrics.json").write_text(text)
-  records = [test_token_view.record() for _ in range(2)]
-  (tmp_path / "predictions.jsonl").write_text(
-    "".join(json.dumps(one) + "\n" for one in records)
-  )
+  line = json.dumps(test_token_view.record()) + "\n"
+  (tmp_path / "predictions.jsonl").write_text(2 * line)
   page = writing.from_folder(tmp_path, progress=False).read_text()
   assert "2 of the 2 traced texts of predictions.jsonl" in page
   assert "SpecDecode, gamma 5, T = 1" in page
-  with (tmp_path / "report" / "rows.csv").open() as file:
-    (line,) = csv.DictReader(file)
+  (line,) = lines_of(tmp_path / "report" / "rows.csv")
   assert float(line["bleu"]) == row.quality["bleu"]["value"]
 
 
@@ -225,7 +234,7 @@ def test_examples_by_source_as_many_as_a_page_bears(tmp_path, monkeypatch):
   path.write_text("".join(lines) + '{"torn', encoding="utf-8")
   examples = shown_examples.read(path)
   assert [each["aux"]["index"] for each in examples.records] == [0, 0, 1, 1]
-  titles = ["SpecDecode, gamma 5, T = 1", "Lossy, gamma 5, T = 1"]
+  titles = ("SpecDecode, gamma 5, T = 1", "Lossy, gamma 5, T = 1")
   assert examples.titles[:2] == titles
   monkeypatch.setattr(shown_examples, "MOST_TOKENS", 24)
   examples = shown_examples.read(path)

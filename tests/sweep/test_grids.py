@@ -106,44 +106,49 @@ def test_a_rule_of_ones_own_gets_a_grid_of_its_range(low, high, wanted):
 
 
 def row(latency, deferral_rate=0.5, quality=30.0):
+  timed = types.SimpleNamespace(relative_latency=latency)
   return types.SimpleNamespace(
-    latency=types.SimpleNamespace(relative_latency=latency),
+    latency=timed if latency is not None else None,
     efficiency={"deferral_rate": deferral_rate},
-    quality={"bleu": {"value": quality}},
+    quality={"bleu": {"value": quality}} if quality is not None else {},
   )
 
 
-def test_the_widest_gap_in_latency_is_halved():
-  rows = {0.0: row(1.0), 0.2: row(0.9), 1.0: row(0.6)}
-  assert grids.next_alpha(rows) == 0.6
-  rows[0.6] = row(0.89)
-  assert grids.next_alpha(rows) == 0.8
-  # Of equal gaps the first.
-  assert grids.next_alpha({0.0: row(1), 1.0: row(0.5), 2.0: row(1)}) == 0.5
-  # On the method's own scale.
-  assert grids.next_alpha({0.01: row(1), 1.0: row(0.5)}, grids.LOG) == 0.1
-  nats = {1 - math.exp(-n): row(n) for n in (10, 20)}
-  between = grids.next_alpha(nats, grids.LOG_REST)
-  assert -math.log1p(-between) == pytest.approx(15, rel=1e-3)
-
-
-def test_where_latency_is_flat_deferral_and_then_quality_decide():
-  flat = {0.0: row(0.8, 0.5), 0.5: row(0.81, 0.51), 1.0: row(0.8, 0.9)}
-  assert grids.next_alpha(flat) == 0.75
-  flat = {0.0: row(0.8, quality=20), 0.5: row(0.8), 1.0: row(0.8)}
-  assert grids.next_alpha(flat) == 0.25
-  assert grids.next_alpha({0.0: row(0.8), 1.0: row(0.8)}) is None
-  untimed = types.SimpleNamespace(
-    latency=None, efficiency={"deferral_rate": 0.2}, quality={}
-  )
-  rows = {0.0: untimed, 1.0: with_deferral(untimed, 0.7)}
-  assert grids.next_alpha(rows) == 0.5
-
-
-def with_deferral(of, deferral_rate):
-  return types.SimpleNamespace(
-    **{**vars(of), "efficiency": {"deferral_rate": deferral_rate}}
-  )
+@pytest.mark.parametrize(
+  ("rows", "scale", "wanted"),
+  [
+    # The widest gap in latency is halved; of equal gaps the first.
+    ({0.0: row(1.0), 0.2: row(0.9), 1.0: row(0.6)}, grids.LINEAR, 0.6),
+    (
+      {0.0: row(1.0), 0.2: row(0.9), 0.6: row(0.89), 1.0: row(0.6)},
+      *(grids.LINEAR, 0.8),
+    ),
+    ({0.0: row(1), 1.0: row(0.5), 2.0: row(1)}, grids.LINEAR, 0.5),
+    # On the method's own scale.
+    ({0.01: row(1), 1.0: row(0.5)}, grids.LOG, 0.1),
+    (
+      {1 - math.exp(-n): row(n) for n in (10, 20)},
+      *(grids.LOG_REST, 1 - math.exp(-15)),
+    ),
+    # Where latency is flat, or lacks, deferral and then quality decide.
+    (
+      {0.0: row(0.8), 0.5: row(0.81, 0.51), 1.0: row(0.8, 0.9)},
+      *(grids.LINEAR, 0.75),
+    ),
+    (
+      {0.0: row(0.8, quality=20), 0.5: row(0.8), 1.0: row(0.8)},
+      *(grids.LINEAR, 0.25),
+    ),
+    ({0.0: row(0.8), 1.0: row(0.8)}, grids.LINEAR, None),
+    (
+      {0.0: row(None, 0.2, None), 1.0: row(None, 0.7, None)},
+      *(grids.LINEAR, 0.5),
+    ),
+  ],
+)
+def test_the_next_alpha(rows, scale, wanted):
+  wanted = wanted and pytest.approx(wanted, rel=1e-9)
+  assert grids.next_alpha(rows, scale) == wanted
 
 
 def test_points_spread_over_the_latency_axis():
@@ -158,8 +163,7 @@ def test_points_spread_over_the_latency_axis():
     chosen.append(alpha)
     rows[alpha] = measured(alpha)
   latencies = [rows[a].latency.relative_latency for a in sorted(rows)]
-  even = {a: measured(a) for a in np.linspace(0, 1, 14)}
-  evenly = [even[a].latency.relative_latency for a in sorted(even)]
+  evenly = [measured(a).latency.relative_latency for a in np.linspace(0, 1, 14)]
   assert np.abs(np.diff(latencies)).max() < 0.15
   assert np.abs(np.diff(evenly)).max() > 0.35
   # What comes next depends on the rows alone, in whatever order they came.

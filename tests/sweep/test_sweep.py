@@ -1,6 +1,6 @@
 """Sweeps with a tiny pair: points, programs, resuming, and every refusal."""
 
-import itertools
+import collections
 import json
 import os
 import pathlib
@@ -13,9 +13,10 @@ import pytest
 
 from speccascade.decoding import decoders, methods
 from speccascade.inference import results
+from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
 from speccascade.inference.run_folder import OutputError
-from speccascade.sweep import plan
+from speccascade.sweep import plan, sweep
 from tests.sweep import tiny_sweep
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -50,45 +51,44 @@ def sampled(files, tmp_path_factory):
 
 
 def test_points(sampled):
-  outcome, _, out = sampled
-  found = [row.settings for row in outcome.rows]
+  outcome, num_programs, out = sampled
   assert results.read_rows(out / "rows.jsonl") == outcome.rows
-  wanted = {
-    *{("drafter", None), ("verifier", None), (CHOW, 0.2), (CHOW, 0.8)},
+  points = [
+    *(("drafter", None), ("verifier", None), (CHOW, 0.2), (CHOW, 0.8)),
     ("spec_cascade_opt", 0.1),
-  }
-  assert len(found) == len(wanted) * 4
-  for temperature in (1.0, 0.7):
-    for seed in (3, 5):
-      assert wanted == {
-        (s.method, s.alpha)
-        for s in found
-        if (s.temperature, s.seed) == (temperature, seed)
-      }
+  ]
+  settings = [row.settings for row in outcome.rows]
+  assert sorted(
+    (s.method, s.alpha or 0, s.temperature, s.seed) for s in settings
+  ) == sorted(
+    (method, alpha or 0, temperature, seed)
+    for method, alpha in points
+    for temperature in (1.0, 0.7)
+    for seed in (3, 5)
+  )
   for row in outcome.rows:
     has_blocks = row.settings.method in MORE["methods"]
     assert row.settings.gamma == (2 if has_blocks else None)
     assert row.counts.num_examples == 6 * 2
     assert row.quality["bleu"]["num_examples"] == 6 * 2
-    assert len(row.quality["bleu"]["replicates"]) == 200
     assert row.latency.num_examples == 2
-    assert len(row.latency.replicates) == 200
+    for part in (row.quality["bleu"]["replicates"], row.latency.replicates):
+      assert len(part) == 200
     assert row.predicted_speedup > 0
     assert row.environment["device"]
     assert row.environment["versions"]["jax"]
   # Another seed, another draw; methods take turns in the file.
-  counts = {row.settings.seed: set() for row in outcome.rows}
-  for row in outcome.rows:
-    counts[row.settings.seed].add(row.counts)
+  counts = {
+    seed: {row.counts for row in outcome.rows if row.settings.seed == seed}
+    for seed in (3, 5)
+  }
   assert counts[3] != counts[5]
-  assert [s.method for s in found[:5]] == [
+  assert [s.method for s in settings[:5]] == [
     *("drafter", "verifier", *MORE["methods"], CHOW),
   ]
-
-
-def test_alpha_temperature_seed_and_target_share_programs(sampled):
-  # The two models alone and the cascades, at batch 1 and in batches.
-  assert sampled[1] == 3 * 2
+  # Alphas, temperatures, seeds and targets share programs: those of the two
+  # models alone and of the cascades, at batch 1 and in batches.
+  assert num_programs == 3 * 2
 
 
 def test_a_finished_sweep_measures_nothing(sampled, files, monkeypatch):
@@ -101,7 +101,7 @@ def test_a_finished_sweep_measures_nothing(sampled, files, monkeypatch):
 
 def process(files, out, appends, torn) -> int:
   """Runs the sweep in a process of its own; returns its exit code."""
-  made = subprocess.run(
+  ended = subprocess.run(
     [
       *(sys.executable, "-m", "tests.sweep.tiny_sweep"),
       *(str(files), str(out), str(appends), str(torn)),
@@ -118,8 +118,8 @@ def process(files, out, appends, torn) -> int:
     text=True,
     check=False,
   )
-  assert made.returncode in (0, -signal.SIGKILL), made.stderr
-  return made.returncode
+  assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+  return ended.returncode
 
 
 def test_a_sweep_killed_twice_ends_as_an_unbroken_one(files, tmp_path):
@@ -132,39 +132,30 @@ def test_a_sweep_killed_twice_ends_as_an_unbroken_one(files, tmp_path):
   assert not (out / "rows.jsonl").read_bytes().endswith(b"\n")
   assert process(files, out, -1, 0) == 0
   rows = {
-    folder: results.read_rows(folder / "rows.jsonl") for folder in (whole, out)
+    folder: {
+      row.key: (row.settings, row.counts, row.quality, row.efficiency)
+      for row in results.read_rows(folder / "rows.jsonl")
+    }
+    for folder in (whole, out)
   }
   assert len(rows[out]) == 10
-  assert len({row.key for row in rows[out]}) == 10
-
-  def lasting(folder):
-    return {
-      row.key: (row.settings, row.counts, row.quality, row.efficiency)
-      for row in rows[folder]
-    }
-
-  assert lasting(out) == lasting(whole)
+  assert rows[out] == rows[whole]
+  assert len((out / "rows.jsonl").read_text().splitlines()) == 10
   for name in ("examples.jsonl", "run.json"):
     assert (out / name).read_bytes() == (whole / name).read_bytes()
-  # What was on the disk stayed there.
   assert sorted(path.name for path in out.iterdir()) == [
     *("examples.jsonl", "rows.jsonl", "run.json"),
   ]
-  check_shown(out, rows[out])
-
-
-def check_shown(out, rows):
-  """Two examples of the middle alpha at each temperature, with their trace."""
+  # Two examples of the middle alpha at each temperature, with their trace.
   lines = (out / "examples.jsonl").read_text().splitlines()
   records = [json.loads(line) for line in lines]
-  keys = {row.key: row for row in rows}
   assert [
     (r["settings"]["temperature"], r["aux"]["index"]) for r in records
   ] == [(1.0, 0), (1.0, 1), (0.7, 0), (0.7, 1)]
   for record in records:
-    row = keys[record["settings"].pop("key")]
-    assert results.Settings(**record["settings"]) == row.settings
-    assert row.settings.alpha == 0.5
+    settings, *_ = rows[out][record["settings"].pop("key")]
+    assert results.Settings(**record["settings"]) == settings
+    assert settings.alpha == 0.5
     assert record["label"] == "SeqCascade [Chow, per token]"
     assert record["inputs"] == tiny_sweep.TEXTS[record["aux"]["index"]]
     trace, tokens = record["aux"]["trace"], record["aux"]["tokens"]
@@ -172,16 +163,21 @@ def check_shown(out, rows):
       assert len(trace[name]) == len(tokens)
 
 
-def test_a_signal_ends_it_at_once(files, tmp_path, monkeypatch):
+def on_append(monkeypatch, num, act):
+  """Calls `act` when a row comes that makes more than `num`."""
   append = results.ResultFile.append
-  before = signal.getsignal(signal.SIGTERM)
 
-  def interrupted(self, row):
+  def acting(self, row):
+    if len(self.rows) == num:
+      act()
     append(self, row)
-    if len(self.rows) == 5:
-      os.kill(os.getpid(), signal.SIGTERM)
 
-  monkeypatch.setattr(results.ResultFile, "append", interrupted)
+  monkeypatch.setattr(results.ResultFile, "append", acting)
+
+
+def test_a_signal_ends_it_at_once(files, tmp_path, monkeypatch):
+  before = signal.getsignal(signal.SIGTERM)
+  on_append(monkeypatch, 4, lambda: os.kill(os.getpid(), signal.SIGTERM))
   outcome = tiny_sweep.run(files, tmp_path / "out", num_shown=0)
   assert outcome.stop.name == "SIGTERM"
   assert len(outcome.rows) == 5  # those of a group come together
@@ -190,41 +186,29 @@ def test_a_signal_ends_it_at_once(files, tmp_path, monkeypatch):
 
 def test_adaptive(files, tmp_path, monkeypatch):
   """Ends and middle first; then one alpha a time, up to the budget."""
-  out = tmp_path / "out"
   settings = {
-    "alphas": "adaptive",
-    "budget": 5,
-    "temperatures": [1.0],
-    "num_timed": 0,
-    "num_shown": 0,
+    **{"alphas": "adaptive", "budget": 5, "temperatures": [1.0]},
+    **{"num_timed": 0, "num_shown": 0},
   }
-  append = results.ResultFile.append
 
   class Killed(Exception):
     pass
 
-  def dies(self, row):
-    if len(self.rows) == 6:
-      raise Killed
-    append(self, row)
+  def die():
+    raise Killed
 
   whole = tiny_sweep.run(files, tmp_path / "whole", **settings)
-  alphas = [
-    row.settings.alpha
-    for row in whole.rows
-    if row.settings.method == tiny_sweep.METHOD
-  ]
+  points = [row.settings for row in whole.rows]
+  alphas = [p.alpha for p in points if p.method == tiny_sweep.METHOD]
   assert alphas[:3] == [0.1, 0.5, 0.9]
   assert len(alphas) == 5
   assert whole.rows[0].latency is None
-  monkeypatch.setattr(results.ResultFile, "append", dies)
+  on_append(monkeypatch, 6, die)
   with pytest.raises(Killed):
-    tiny_sweep.run(files, out, **settings)
+    tiny_sweep.run(files, tmp_path / "out", **settings)
   monkeypatch.undo()
-  again = tiny_sweep.run(files, out, **settings)
-  assert [row.settings for row in again.rows] == [
-    row.settings for row in whole.rows
-  ]
+  again = tiny_sweep.run(files, tmp_path / "out", **settings)
+  assert [row.settings for row in again.rows] == points
 
 
 def test_more_points_join_those_on_disk(sampled, files):
@@ -301,35 +285,28 @@ def test_default_methods_are_those_one_drafter_allows():
 
 
 def curves(names, **changes):
-  own = plan.Plan(**{"temperatures": [1.0], **changes})
-  return own.curves(Point("verifier"), 100, names)
+  settings = {"temperatures": [1.0], **changes}
+  return plan.Plan(**settings).curves(Point("verifier"), 100, names)
 
 
 def test_no_point_comes_twice():
-  found = curves(
+  several = curves(
     plan.default_methods(),
     gammas=[2, 3],
     temperatures=[0.0, 0.5],
     seeds=[0, 1],
   )
-  made = [
-    point.settings(
-      max_decode_len=4,
-      task="",
-      split="",
-      num_examples=1,
-      drafter="",
-      verifier="",
-      seed=curve.seed,
-    ).key
-    for curve in found
+  rest = dict.fromkeys(("task", "split", "drafter", "verifier"), "")
+  rest |= {"max_decode_len": 4, "num_examples": 1}
+  keys = [
+    point.settings(seed=curve.seed, **rest).key
+    for curve in several
     for point in curve.points
   ]
-  assert len(made) == len(set(made))
-  count = {}
-  for curve in found:
-    key = (curve.base.method, curve.base.temperature)
-    count[key] = count.get(key, 0) + 1
+  assert len(keys) == len(set(keys))
+  count = collections.Counter(
+    (curve.base.method, curve.base.temperature) for curve in several
+  )
   # No blocks, no gamma; greedy, no second seed; greedy only, no temperature.
   assert count["verifier", 0.0] == 1
   assert count["verifier", 0.5] == 2
@@ -337,29 +314,11 @@ def test_no_point_comes_twice():
   assert count["spec_decode", 0.0] == 2
   assert count["spec_decode", 0.5] == 4
   assert count["bild", 0.0] == 1
-  assert ("bild", 0.5) not in count
-
-
-def test_by_default_methods_that_are_greedy_only_come_where_they_can():
-  found = curves(plan.default_methods(), temperatures=[1.0])
-  names = {curve.base.method for curve in found}
-  assert "spec_decode" in names
-  assert not any(methods.METHODS[name].greedy_only for name in names)
-
-
-def test_neighbours_are_of_different_methods():
-  found = curves(["spec_cascade_chow", "spec_cascade_opt"])
-  order = [point.method for _, point in plan.in_turns(found)]
-  assert order[:4] == ["drafter", "verifier", CHOW, "spec_cascade_opt"]
-  pairs = list(itertools.pairwise(order))
-  assert all(a != b for a, b in pairs)
-  assert len(order) == 2 + 7 + 7
+  greedy_only = [n for n, m in methods.METHODS.items() if m.greedy_only]
+  assert not any(count[name, 0.5] for name in greedy_only)
 
 
 def test_timed_examples_are_drawn_from_all():
-  from speccascade.inference.inputs import Source
-  from speccascade.sweep import sweep
-
   examples = [Source(i, "", np.zeros(1, np.int32)) for i in range(100)]
   order = [e.index for e in sweep._timed_first(examples, 10)]
   assert sorted(order) == list(range(100))

@@ -93,50 +93,52 @@ def test_its_decode_scores_the_same_examples(multi30k, tmp_path, capsys):
   assert json.loads(lines[0])["targets"] == ["die Katze sitzt"]
 
 
-def test_it_says_how_it_ended(monkeypatch, tmp_path, capsys):
-  def ends(stop):
-    outcome = library.SweepOutcome(tmp_path, [None] * 7, 0 if stop else 3, stop)
-    monkeypatch.setattr(cli, "configured", lambda function: lambda **_: outcome)
-    return mains.start(
-      main_of_sweep,
-      capsys,
-      "configs/quickstart/sweep.gin",
-      OUTPUT_DIR=str(tmp_path),
-    )
-
-  assert ends(None) == (
-    0,
-    f"finished: 7 points in {tmp_path}/rows.jsonl; the tokens of 3 in"
-    " examples.jsonl\n",
-    "",
+@pytest.mark.parametrize(
+  ("number", "code", "said"),
+  [
+    (None, 0, "finished: 7 points in {}; the tokens of 3 in examples.jsonl"),
+    *(
+      (
+        stop,
+        128 + stop,
+        f"stopped by {stop.name} with 7 points in {{}}; the"
+        " same command goes on from there",
+      )
+      for stop in (signal.SIGTERM, signal.SIGINT)
+    ),
+  ],
+)
+def test_it_says_how_it_ended(
+  monkeypatch, tmp_path, capsys, number, code, said
+):
+  outcome = library.SweepOutcome(
+    tmp_path, [None] * 7, 0 if number else 3, number and Stop(number)
   )
-  said = (
-    f"stopped by %s with 7 points in {tmp_path}/rows.jsonl; the same command"
-    " goes on from there\n"
-  )
-  assert ends(Stop(signal.SIGTERM)) == (143, said % "SIGTERM", "")
-  assert ends(Stop(signal.SIGINT)) == (130, said % "SIGINT", "")
+  monkeypatch.setattr(cli, "configured", lambda function: lambda **_: outcome)
+  config, folder = "configs/quickstart/sweep.gin", str(tmp_path)
+  ended = mains.start(main_of_sweep, capsys, config, OUTPUT_DIR=folder)
+  assert ended == (code, said.format(f"{tmp_path}/rows.jsonl") + "\n", "")
 
 
 @pytest.mark.parametrize("path", CONFIGS)
 def test_every_configs_points_are_in_range(path):
   """Its methods, alphas and settings make a plan; paths alone are missing."""
-  given = dict.fromkeys(
+  macros = dict.fromkeys(
     ("DRAFTER_CHECKPOINT", "VERIFIER_CHECKPOINT", "OUTPUT_DIR"), "a"
   )
   if "multi30k" in path or "gsm8k" in path:
-    given |= {"TEST_FILES": "a", "VOCABULARY": "b"}
-  bindings = [f"{name} = {value!r}" for name, value in given.items()]
+    macros |= {"TEST_FILES": "a", "VOCABULARY": "b"}
+  bindings = [f"{name} = {value!r}" for name, value in macros.items()]
   try:
     gin_setup.parse([str(ROOT / path)], bindings)
-    own = cli.configured(plan.Plan)()
+    planned = cli.configured(plan.Plan)()
     common = cli.configured(Point)()
   finally:
     gin.clear_config()
   names = plan.default_methods()
-  curves = own.curves(common, 4000, names)
+  curves = planned.curves(common, 4000, names)
   used = {curve.base.method for curve in curves}
-  assert used == {"drafter", "verifier", *(own.methods or names)}
+  assert used == {"drafter", "verifier", *(planned.methods or names)}
   asked = {"papers": {1.0}, "greedy": {0.0}}
   wanted = asked.get(pathlib.Path(path).stem.split("_")[-1], {0.0, 1.0})
   assert {curve.base.temperature for curve in curves} == wanted

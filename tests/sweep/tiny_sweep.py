@@ -2,7 +2,7 @@
 
   python -m tests.sweep.tiny_sweep FILES OUT APPENDS TORN
 
-sends itself SIGKILL when it appends the row behind the first APPENDS ones,
+sends itself SIGKILL when it appends the row after the first APPENDS ones,
 after TORN of its bytes were written; with -1 it ends as it should.
 """
 

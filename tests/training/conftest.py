@@ -1,14 +1,19 @@
 """A tiny model, random batches, and steps that compile in half the time."""
 
 import contextlib
+import dataclasses
 import functools
 from unittest import mock
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from speccascade.models import T5Config
+from speccascade.models.t5.network import Transformer
+from speccascade.training import optimizers, state
 
 
 def random_batch(seed, rows=4, source=7, target=6, vocab_size=40):
@@ -41,9 +46,38 @@ TINY = T5Config(
 )
 
 
+BARE = dataclasses.replace(TINY, dropout_rate=0.0)
+ADAFACTOR = optimizers.adafactor(0.02)
+# Parameters minus the gradient of the summed loss, and parameters that stay.
+# Few runs use Adafactor and dropout: their programs compile three times longer.
+DESCENT = optimizers.Optimizer(optax.scale(-1.0), optimizers.constant(1.0))
+STILL = optimizers.Optimizer(
+  optax.scale_by_learning_rate(optimizers.constant(0.0)),
+  optimizers.constant(0.0),
+)
+
+
+def exploding(step):
+  """Returns descent at rate 0, but for one infinite step."""
+  rate = lambda count: jnp.where(count == step, jnp.inf, 0.0)
+  return optimizers.Optimizer(optax.scale_by_learning_rate(rate), rate)
+
+
+def same(*trees):
+  """Checks that trees hold the same bits."""
+  jax.tree.map(np.testing.assert_array_equal, *map(jax.device_get, trees))
+
+
 @pytest.fixture(scope="session")
-def tiny_config():
-  return TINY
+def golden_batch(golden_arrays):
+  names = (*state.INPUTS, "decoder_loss_weights")
+  return {name: golden_arrays[f"in/{name}"] for name in names}
+
+
+@pytest.fixture(scope="session")
+def bare_params():
+  """Parameters of `BARE`."""
+  return jax.device_get(state.init_params(Transformer(BARE), 0))
 
 
 @contextlib.contextmanager

@@ -4,9 +4,14 @@ import os
 import signal
 import sys
 
-from speccascade.training import optimizers, trainer
+from speccascade.training import trainer
 from speccascade.training.checkpointing import Checkpoints
-from tests.training.conftest import TINY, quick_compiles, random_batch
+from tests.training.conftest import (
+  ADAFACTOR,
+  TINY,
+  quick_compiles,
+  random_batch,
+)
 
 STEPS = 12
 
@@ -20,7 +25,7 @@ def run(folder, writer=None):
     trainer.TrainingRun(
       STEPS, seed=3, checkpoint_period=5, log_period=1, progress=False
     ),
-    optimizer=optimizers.adafactor(0.02),
+    optimizer=ADAFACTOR,
     writer=writer,
   )
 

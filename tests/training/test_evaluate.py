@@ -9,7 +9,7 @@ import pytest
 
 from speccascade.models.t5.network import Transformer
 from speccascade.training import evaluate, state
-from tests.training.conftest import TINY, random_batch
+from tests.training.conftest import TINY, random_batch, same
 
 CONFIG = dataclasses.replace(TINY, dropout_rate=0.3)
 
@@ -65,20 +65,16 @@ def test_greedy_outputs_are_those_of_t5x_in_the_order_of_sources(
 
 
 def test_an_evaluation_scores_what_it_decodes(
-  golden_config, golden_params, golden_arrays, decoded
+  golden_config, golden_params, golden_arrays, golden_batch, decoded
 ):
   sources, outputs = decoded
-  batch = {
-    name: golden_arrays[f"in/{name}"]
-    for name in (*state.INPUTS, "decoder_loss_weights")
-  }
 
-  def score(made):
-    jax.tree.map(np.testing.assert_array_equal, made, outputs)
+  def score(predictions):
+    same(predictions, outputs)
     return {"bleu": np.float32(31)}
 
   evaluation = evaluate.Evaluation(
-    [batch], sources, score, max_decode_len=24, batch_size=4
+    [golden_batch], sources, score, max_decode_len=24, batch_size=4
   )
   metrics = evaluation(golden_config, golden_params)
   loss, z, weight = golden_arrays["loss/weighted"]

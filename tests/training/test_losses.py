@@ -44,35 +44,6 @@ def test_cross_entropy_is_its_definition(smoothing, z_loss, is_traced):
   np.testing.assert_allclose(z, want_z, rtol=1e-5, atol=1e-5)
 
 
-def test_gradient_is_that_of_the_definition():
-  rng = np.random.default_rng(1)
-  logits = jnp.asarray(rng.normal(0, 2, (2, 3, 7)), jnp.float32)
-  targets = rng.integers(0, 7, (2, 3))
-  weights = jnp.asarray(rng.uniform(0, 1, (2, 3)), jnp.float32)
-
-  def automatic(logits):
-    label = jnp.where(jax.nn.one_hot(targets, 7) > 0, 0.8, 0.2 / 6)
-    log_z = jax.nn.logsumexp(logits, -1)
-    loss = log_z - (label * logits).sum(-1) + 0.05 * log_z**2
-    return (loss * weights).sum()
-
-  def ours(logits):
-    loss, _ = losses.cross_entropy(
-      logits, targets, label_smoothing=0.2, z_loss=0.05
-    )
-    return (loss * weights).sum()
-
-  np.testing.assert_allclose(
-    jax.grad(ours)(logits), jax.grad(automatic)(logits), atol=1e-6
-  )
-
-
-@pytest.fixture(scope="module")
-def golden_batch(golden_arrays):
-  names = (*state.INPUTS, "decoder_loss_weights")
-  return {name: golden_arrays[f"in/{name}"] for name in names}
-
-
 @pytest.fixture(scope="module")
 def golden_logits(golden_config, golden_params, golden_batch):
   forward = functools.partial(state.forward, Transformer(golden_config))
@@ -108,39 +79,46 @@ def test_losses_equal_those_of_t5x(
     label_smoothing=smoothing,
     z_loss=1e-4,
   )
-  got = [
-    (loss * weights).sum() / divisor,
-    (z * weights).sum() / divisor,
-    weights.sum(),
-  ]
-  np.testing.assert_allclose(got, golden_arrays[f"loss/{key}"], rtol=1e-6)
+  got = [(loss * weights).sum() / divisor, (z * weights).sum() / divisor]
+  want = golden_arrays[f"loss/{key}"]
+  np.testing.assert_allclose([*got, weights.sum()], want, rtol=1e-6)
 
 
-def test_padding_weighs_nothing_unless_weights_are_given():
-  targets = jnp.array([[5, 1, 0], [7, 8, 1]])
-  weights, divisor = losses.normalize({"decoder_target_tokens": targets}, None)
-  np.testing.assert_array_equal(weights, [[1, 1, 0], [1, 1, 1]])
-  assert divisor == 1
-  _, divisor = losses.normalize(
-    {"decoder_target_tokens": targets}, "NUM_TOTAL_TARGET_TOKENS"
-  )
-  assert divisor == 6
-
-
-@pytest.mark.parametrize("is_packed", [False, True])
-def test_average_per_sequence_weighs_sequences_alike(is_packed):
-  if is_packed:
-    batch = {
-      "decoder_target_tokens": jnp.array([[5, 1, 7, 8, 9, 1, 0]]),
-      "decoder_segment_ids": jnp.array([[1, 1, 2, 2, 2, 2, 0]]),
-    }
-    want = [[1 / 2, 1 / 2, 1 / 4, 1 / 4, 1 / 4, 1 / 4, 0]]
-  else:
-    batch = {"decoder_target_tokens": jnp.array([[5, 1, 0, 0], [7, 8, 9, 1]])}
-    want = [[1 / 2, 1 / 2, 0, 0], [1 / 4, 1 / 4, 1 / 4, 1 / 4]]
-  weights, divisor = losses.normalize(batch, "AVERAGE_PER_SEQUENCE")
+@pytest.mark.parametrize(
+  ("targets", "segments", "factor", "want", "divisor"),
+  [
+    # Padding weighs nothing unless weights are given.
+    ([[5, 1, 0], [7, 8, 1]], None, None, [[1, 1, 0], [1, 1, 1]], 1),
+    (
+      [[5, 1, 0], [7, 8, 1]],
+      None,
+      "NUM_TOTAL_TARGET_TOKENS",
+      [[1, 1, 0], [1, 1, 1]],
+      6,
+    ),
+    (
+      [[5, 1, 0, 0], [7, 8, 9, 1]],
+      None,
+      "AVERAGE_PER_SEQUENCE",
+      [[1 / 2, 1 / 2, 0, 0], [1 / 4, 1 / 4, 1 / 4, 1 / 4]],
+      2,
+    ),
+    (
+      [[5, 1, 7, 8, 9, 1, 0]],
+      [[1, 1, 2, 2, 2, 2, 0]],
+      "AVERAGE_PER_SEQUENCE",
+      [[1 / 2, 1 / 2, 1 / 4, 1 / 4, 1 / 4, 1 / 4, 0]],
+      2,
+    ),
+  ],
+)
+def test_weights_and_divisor(targets, segments, factor, want, divisor):
+  batch = {"decoder_target_tokens": jnp.array(targets)}
+  if segments:
+    batch["decoder_segment_ids"] = jnp.array(segments)
+  weights, total = losses.normalize(batch, factor)
   np.testing.assert_allclose(weights, want)
-  assert divisor == 2
+  assert total == divisor
 
 
 @pytest.mark.parametrize("factor", ["MEAN", 0, -3.0])

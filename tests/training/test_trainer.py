@@ -1,50 +1,49 @@
 """Runs: where they start, what they keep, how they are killed and go on."""
 
-import dataclasses
+import functools
 import os
-import pathlib
 import signal
 import subprocess
 import sys
+from unittest import mock
 
 import jax
-import numpy as np
-import optax
 import pytest
 
-from speccascade.checkpoints import CheckpointError, load, orbax_io
-from speccascade.models.t5.network import Transformer
-from speccascade.training import loop, optimizers, signals, state, trainer
+from speccascade.checkpoints import load, orbax_io
+from speccascade.training import loop, optimizers, signals, trainer
 from speccascade.training.checkpointing import Checkpoints
 from tests.training import killed_run
-from tests.training.conftest import TINY, random_batch
-
-ADAFACTOR = optimizers.adafactor(0.02)
-BARE = dataclasses.replace(TINY, dropout_rate=0.0)
-STILL = optimizers.Optimizer(
-  optax.scale_by_learning_rate(optimizers.constant(0.0)),
-  optimizers.constant(0.0),
+from tests.training.conftest import (
+  ADAFACTOR,
+  BARE,
+  STILL,
+  exploding,
+  random_batch,
+  same,
 )
 
 
-def quick(checkpoints, steps=6, **kwargs):
+def quick(folder, steps=6, say=print, evaluation=None, writer=None, **kwargs):
   """A run whose parameters stay: what is under test is around it."""
   fields = trainer.TrainingRun.__dataclass_fields__
   settings = {name: kwargs.pop(name) for name in fields if name in kwargs}
+  optimizer = kwargs.pop("optimizer", STILL)
   return trainer.run(
     BARE,
     [random_batch(i) for i in range(2)],
-    checkpoints,
+    Checkpoints(folder, BARE, **kwargs),
     trainer.TrainingRun(steps, progress=False, **settings),
-    **{"optimizer": STILL} | kwargs,
+    optimizer=optimizer,
+    evaluation=evaluation,
+    writer=writer,
+    say=say,
   )
 
 
 def saved_steps(folder):
-  return sorted(
-    int(path.name.removeprefix("checkpoint_"))
-    for path in pathlib.Path(folder).glob("checkpoint_*")
-  )
+  names = [path.name for path in folder.glob("checkpoint_*")]
+  return sorted(int(name.removeprefix("checkpoint_")) for name in names)
 
 
 def final(folder):
@@ -56,7 +55,7 @@ def final(folder):
 
 
 def test_a_killed_run_ends_as_the_unbroken_one_does(tmp_path):
-  """SIGKILL behind the checkpoint of step 5, then SIGTERM, then to the end."""
+  """SIGKILL after the checkpoint of step 5, then SIGTERM, then to the end."""
   killed_run.run(tmp_path / "unbroken")
   folder = tmp_path / "broken"
   env = os.environ | {
@@ -65,20 +64,16 @@ def test_a_killed_run_ends_as_the_unbroken_one_does(tmp_path):
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
   }
 
-  def run(name, step):
-    command = [sys.executable, "-m", "tests.training.killed_run"]
+  def run(*arguments):
+    command = [sys.executable, "-m", "tests.training.killed_run", folder]
     return subprocess.run(
-      [*command, str(folder), name, str(step)],
-      env=env,
-      capture_output=True,
-      text=True,
-      check=False,
+      [*command, *arguments], env=env, capture_output=True, text=True
     )
 
-  killed = run("SIGKILL", 8)
+  killed = run("SIGKILL", "8")
   assert killed.returncode == -signal.SIGKILL, killed.stderr
   assert saved_steps(folder) == [5]
-  stopped = run("SIGTERM", 7)
+  stopped = run("SIGTERM", "7")
   assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
   assert f"ended at 7: {folder}/checkpoint_7" in stopped.stdout
   assert f"resuming from {folder}/checkpoint_5, step 5 of 12" in stopped.stdout
@@ -86,95 +81,70 @@ def test_a_killed_run_ends_as_the_unbroken_one_does(tmp_path):
   outcome = killed_run.run(folder)
   assert outcome.checkpoint == f"{folder}/checkpoint_12"
   assert not outcome.stop
-  jax.tree.map(
-    np.testing.assert_array_equal, final(folder), final(tmp_path / "unbroken")
-  )
+  same(final(folder), final(tmp_path / "unbroken"))
 
 
 def test_a_finished_run_is_left_alone(tmp_path):
-  first = quick(Checkpoints(tmp_path, BARE))
+  first = quick(tmp_path)
   said = []
-  again = quick(Checkpoints(tmp_path, BARE), say=said.append)
+  again = quick(tmp_path, say=said.append)
   assert said == [f"resuming from {tmp_path}/checkpoint_6, step 6 of 6"]
   assert (again.step, again.checkpoint) == (first.step, first.checkpoint)
 
 
 def test_the_latest_and_the_best_are_kept(tmp_path):
   """BLEU 10, 30, 20, 20 at steps 2, 4, 6, 7: the second is the best."""
-  scores = {2: 10.0, 4: 30.0, 6: 20.0, 7: 20.0}
-  measured = []
-
-  def evaluation(config, params):
-    step = [2, 4, 6, 7][len(measured)]
-    measured.append(step)
-    return {"loss": 1.0, "bleu": scores[step]}
-
-  written = []
-
-  class Writer:
-    def write_scalars(self, step, scalars):
-      written.append((step, scalars))
-
-    def flush(self):
-      pass
-
+  bleu = iter([10.0, 30.0, 20.0, 20.0])
+  writer = mock.Mock()
   outcome = quick(
-    Checkpoints(tmp_path, BARE, metric="eval/bleu"),
+    tmp_path,
     steps=7,
-    evaluation=evaluation,
+    metric="eval/bleu",
+    evaluation=lambda config, params: {"loss": 1.0, "bleu": next(bleu)},
     eval_period=2,
     checkpoint_period=100,
     log_period=3,
-    writer=Writer(),
+    writer=writer,
   )
-  assert measured == [2, 4, 6, 7]
   assert saved_steps(tmp_path) == [4, 7]
   assert outcome.metrics == {"eval/loss": 1.0, "eval/bleu": 20.0}
+  written = [call.args for call in writer.write_scalars.call_args_list]
   evaluated = [(s, m["eval/bleu"]) for s, m in written if "eval/bleu" in m]
-  assert evaluated == list(scores.items())
+  assert evaluated == [(2, 10.0), (4, 30.0), (6, 20.0), (7, 20.0)]
   logged = [step for step, metrics in written if "train/loss" in metrics]
   assert logged == [3, 6, 7]
 
 
 def test_the_best_is_still_known_after_a_restart(tmp_path):
-  measure = lambda value: lambda config, params: {"bleu": value}
   for steps, value in ((2, 30.0), (4, 10.0), (6, 20.0)):
     quick(
-      Checkpoints(tmp_path, BARE, metric="eval/bleu"),
+      tmp_path,
       steps=steps,
-      evaluation=measure(value),
+      metric="eval/bleu",
+      evaluation=lambda config, params, value=value: {"bleu": value},
       eval_period=2,
     )
   assert saved_steps(tmp_path) == [2, 6]
 
 
 def test_a_metric_that_is_not_measured_is_named(tmp_path):
+  bleu = lambda config, params: {"bleu": 1.0}
   with pytest.raises(ValueError, match=r"no metric 'eval/blue'.*eval/bleu"):
-    quick(
-      Checkpoints(tmp_path, BARE, metric="eval/blue"),
-      evaluation=lambda config, params: {"bleu": 1.0},
-    )
+    quick(tmp_path, metric="eval/blue", evaluation=bleu)
 
 
 def test_what_was_saved_before_nan_is_kept(tmp_path):
-  rates = jax.numpy.array([0.0, 0.0, 0.0, jax.numpy.inf, 0.0, 0.0, 0.0])
-  explode = optimizers.Optimizer(
-    optax.scale_by_learning_rate(lambda step: rates[step]), lambda step: 0.0
-  )
   with pytest.raises(
     loop.LossNotFiniteError, match="at step 4; what was saved"
   ):
-    quick(
-      Checkpoints(tmp_path, BARE), 7, optimizer=explode, checkpoint_period=3
-    )
+    quick(tmp_path, 7, optimizer=exploding(3), checkpoint_period=3)
   assert saved_steps(tmp_path) == [3]
 
 
 def test_directories_still_being_written_are_passed_over(tmp_path):
-  quick(Checkpoints(tmp_path, BARE), 2)
-  (tmp_path / "checkpoint_5.orbax-checkpoint-tmp-17" / "state").mkdir(
-    parents=True
-  )
+  quick(tmp_path, 2)
+  unfinished = tmp_path / "checkpoint_5.orbax-checkpoint-tmp-17"
+  (unfinished / "state").mkdir(parents=True)
   (tmp_path / "checkpoint_4").mkdir()
   assert Checkpoints(tmp_path, BARE).latest() == 2
 
@@ -184,94 +154,98 @@ def test_starts_in_t5x_order(tmp_path, golden, golden_config):
   adafactor = optimizers.adafactor(min_dim_size_to_factor=16)
   initial = golden / "t5x_native" / "checkpoint_3000"
   checkpoints = Checkpoints(tmp_path / "run", golden_config)
-  scratch = checkpoints.start(adafactor)
-  assert (int(scratch.state.step), scratch.first_step) == (0, 0)
-  assert "random" in scratch.source
+  start = functools.partial(checkpoints.start, adafactor)
+  state, first_step, source = start()
+  assert (int(state.step), first_step) == (0, 0)
+  assert "random" in source
 
-  given = checkpoints.start(adafactor, initial_checkpoint_path=initial)
-  assert (int(given.state.step), given.first_step) == (3000, 3000)
-  assert given.source == f"starting from {initial} with its Adafactor state"
-  slots = optimizers.slots_of(given.state.opt_state)
+  state, first_step, source = start(initial_checkpoint_path=initial)
+  assert (int(state.step), first_step) == (3000, 3000)
+  assert source == f"starting from {initial} with its Adafactor state"
   want = load(initial, optimizer=True)
-  jax.tree.map(np.testing.assert_array_equal, slots, want.optimizer)
-  jax.tree.map(np.testing.assert_array_equal, given.state.params, want.params)
+  same(optimizers.slots_of(state.opt_state), want.optimizer)
+  same(state.params, want.params)
 
-  moved = given.state.replace(step=given.state.step + 4)
-  checkpoints.save(moved, first_step=given.first_step)
+  moved = state.replace(step=state.step + 4)
+  checkpoints.save(moved, first_step=first_step)
   checkpoints.close()
-  resumed = checkpoints.start(adafactor, initial_checkpoint_path="/nowhere")
-  assert (int(resumed.state.step), resumed.first_step) == (3004, 3000)
-  jax.tree.map(
-    np.testing.assert_array_equal, resumed.state.opt_state, moved.opt_state
-  )
+  state, first_step, _ = start(initial_checkpoint_path="/nowhere")
+  assert (int(state.step), first_step) == (3004, 3000)
+  same(state.opt_state, moved.opt_state)
 
-  fresh = Checkpoints(tmp_path / "other", golden_config).start(
+  state, *_ = Checkpoints(tmp_path / "other", golden_config).start(
     adafactor, initial_checkpoint_path=initial, restore_optimizer=False
   )
-  slots = jax.tree.leaves(optimizers.slots_of(fresh.state.opt_state))
+  slots = jax.tree.leaves(optimizers.slots_of(state.opt_state))
   assert all(not slot.any() for slot in slots)
 
 
-def test_what_is_saved_can_be_loaded_and_says_its_vocabulary(tmp_path):
+def test_what_is_saved_can_be_loaded_and_says_its_vocabulary(
+  tmp_path, bare_params
+):
   vocabulary = {"path": "some.model", "sha256": "ab" * 32}
-  quick(Checkpoints(tmp_path, BARE, vocabulary=vocabulary), 2)
+  quick(tmp_path, 2, vocabulary=vocabulary)
   read = load(tmp_path)
   assert (read.step, read.config, read.vocabulary) == (2, BARE, vocabulary)
-  params = state.init_params(Transformer(BARE), 0)
-  jax.tree.map(np.testing.assert_array_equal, read.params, params)
+  same(read.params, bare_params)
 
 
-def test_another_vocabulary_than_the_initial_checkpoints_is_refused(tmp_path):
-  one = {"path": "one.model", "sha256": "ab" * 32}
-  other = {"path": "other.model", "sha256": "cd" * 32}
-  quick(Checkpoints(tmp_path / "one", BARE, vocabulary=one), 2)
-  with pytest.raises(ValueError, match=r"trained with .*one\.model.*other\.mo"):
-    quick(
-      Checkpoints(tmp_path / "other", BARE, vocabulary=other),
-      initial_checkpoint_path=tmp_path / "one",
-    )
+ONE = {
+  "vocabulary": {"path": "one.model", "sha256": "ab" * 32},
+  "settings": {"BATCH_SIZE": 8, "BUCKETS": (16, 32)},
+}
+OTHER = {"path": "other.model", "sha256": "cd" * 32}
 
 
-def test_an_initial_checkpoint_of_another_shape_is_refused(tmp_path, golden):
-  initial = golden / "t5x_native" / "checkpoint_3000"
-  with pytest.raises(CheckpointError, match=r"embedding.*512.*40"):
-    quick(Checkpoints(tmp_path, BARE), initial_checkpoint_path=initial)
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+  """A run of four steps, taken up once by the same settings."""
+  folder = tmp_path_factory.mktemp("saved")
+  quick(folder, 2, **ONE)
+  quick(folder, 4, **ONE)
+  return folder
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"seed": 1}, "began with RANDOM_SEED 0, got 1"),
+    ({"optimizer": ADAFACTOR}, "optimizer that the run began"),
+    (
+      {"settings": ONE["settings"] | {"BATCH_SIZE": 4}},
+      "began with BATCH_SIZE 8, got 4: give",
+    ),
+    ({"vocabulary": OTHER}, r"trained with .*one\.model.*other\.mo"),
+  ],
+)
+def test_a_run_goes_on_as_it_began_or_not_at_all(saved, changes, message):
+  with pytest.raises(ValueError, match=message):
+    quick(saved, **ONE | changes)
+  assert saved_steps(saved) == [4]
+
+
+@pytest.mark.parametrize(
+  ("initial", "changes", "message"),
+  [
+    ("saved", {"vocabulary": OTHER}, r"trained with .*one\.model.*other\.mo"),
+    ("saved", {"steps": 3}, r"not past step 4.*give 7 for 3 more"),
+    ("golden", {}, r"embedding.*512.*40"),
+  ],
+)
+def test_an_initial_checkpoint_that_does_not_fit_is_refused(
+  tmp_path, saved, golden, initial, changes, message
+):
+  golden_path = golden / "t5x_native" / "checkpoint_3000"
+  path = {"saved": saved, "golden": golden_path}[initial]
+  with pytest.raises(ValueError, match=message):
+    quick(tmp_path, initial_checkpoint_path=path, **changes)
   assert not saved_steps(tmp_path)
 
 
-def test_another_seed_or_optimizer_than_the_run_began_with_is_refused(tmp_path):
-  quick(Checkpoints(tmp_path, BARE), 2)
-  with pytest.raises(ValueError, match="began with RANDOM_SEED 0, got 1"):
-    quick(Checkpoints(tmp_path, BARE), seed=1)
-  with pytest.raises(CheckpointError, match="optimizer that the run began"):
-    quick(Checkpoints(tmp_path, BARE), optimizer=ADAFACTOR)
-
-
-def test_other_settings_than_the_run_began_with_are_refused(tmp_path):
-  settings = {"BATCH_SIZE": 8, "BUCKETS": (16, 32)}
-  quick(Checkpoints(tmp_path, BARE, settings=settings), 2)
-  quick(Checkpoints(tmp_path, BARE, settings=settings), 4)
-  changed = settings | {"BATCH_SIZE": 4}
-  with pytest.raises(ValueError, match="began with BATCH_SIZE 8, got 4: give"):
-    quick(Checkpoints(tmp_path, BARE, settings=changed), 6)
-  assert saved_steps(tmp_path) == [4]
-
-
-def test_a_foreign_checkpoint_in_model_dir_is_refused(tmp_path):
-  params = state.init_params(Transformer(BARE), 0)
-  orbax_io.save(tmp_path / "checkpoint_9", params, BARE, step=9)
+def test_a_foreign_checkpoint_in_model_dir_is_refused(tmp_path, bare_params):
+  orbax_io.save(tmp_path / "checkpoint_9", bare_params, BARE, step=9)
   with pytest.raises(ValueError, match="INITIAL_CHECKPOINT_PATH"):
-    quick(Checkpoints(tmp_path, BARE))
-
-
-def test_too_few_steps_for_the_initial_checkpoint_are_refused(tmp_path):
-  quick(Checkpoints(tmp_path / "one", BARE), 6)
-  with pytest.raises(ValueError, match=r"not past step 6.*give 10 for 4 more"):
-    quick(
-      Checkpoints(tmp_path / "two", BARE),
-      4,
-      initial_checkpoint_path=tmp_path / "one",
-    )
+    quick(tmp_path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

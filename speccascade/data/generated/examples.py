@@ -8,6 +8,7 @@ import math
 import random
 
 from speccascade.data.generated import grammar
+from speccascade.fields import at_least, one_of
 
 SPLITS = ("train", "validation", "test")
 # Sentences with more right renderings are drawn again.
@@ -67,10 +68,8 @@ def _write(
 
 def _draw(split: str, index: int) -> tuple[int, str, str, list[int]]:
   """A seed that the split may have, and what `_write` gives for it."""
-  if split not in SPLITS:
-    raise ValueError(f"split {split!r} is unknown; there are {SPLITS}")
-  if index < 0:
-    raise ValueError(f"index must be 0 or more, not {index}")
+  one_of(SPLITS, split=split)
+  at_least(0, index=index)
   uniform = random.Random(len(SPLITS) * index + SPLITS.index(split)).random
 
   def choose(place, number):

@@ -215,7 +215,7 @@ class Sentence:
       adverb = self._word("adverb")
       english.insert(tense in ("future", "can", "must"), adverb.english)
       parts.insert(0, self._pick(adverb.german))
-    english = [subject.english, *english, *(one.english for one in objects)]
+    english = [subject.english, *english, *(each.english for each in objects)]
     # After a relative clause a place or time could be a part of it.
     if adverbials and not relative and self._chance(0.35):
       preposition = self._one(WORDS["preposition"])

@@ -5,16 +5,15 @@ No sentence is made before it is read.
 
 from collections.abc import Iterator
 
+from speccascade.data import registry
 from speccascade.data._tf import seqio, tf
 from speccascade.data.generated import examples, vocabulary
 from speccascade.data.vocabularies import Vocabulary
-from speccascade.evaluation import quality
 
 NAME = "speccascade_en_de"
 
 # Pairs handed to TensorFlow at once: one by one costs more than making them.
 _CHUNK = 500
-_REGISTERED: dict[str, dict[str, int]] = {}
 
 
 def _chunks(split: str, count: int) -> Iterator[dict]:
@@ -54,19 +53,6 @@ def _source(sizes: dict[str, int]) -> seqio.FunctionDataSource:
   )
 
 
-def postprocess(text: str, example=None, is_target: bool = False):
-  """The text of a prediction; for a target, its references."""
-  if is_target and example is not None:
-    return [tf.compat.as_text(one) for one in example["references"]]
-  return text
-
-
-def valid(targets, predictions) -> dict[str, float]:
-  """Share of right renderings, which an example's references all are."""
-  (share,) = quality.exact_match(predictions, targets, name="valid")
-  return {share.name: share.value}
-
-
 def register(
   name: str = NAME,
   train: int = 100_000,
@@ -88,26 +74,14 @@ def register(
     ValueError: where the name is taken by a task with other settings.
   """
   sizes = {"train": train, "validation": validation, "test": test}
-  if name in seqio.TaskRegistry.names():
-    if _REGISTERED.get(name) == sizes:
-      return name
-    raise ValueError(f"there is a task {name!r} already: choose another name")
-  pieces = Vocabulary(vocabulary.model_path())
-  feature = seqio.Feature(vocabulary=pieces, add_eos=True)
-  seqio.TaskRegistry.add(
+  return registry.register(
     name,
-    source=_source(sizes),
-    preprocessors=[
-      seqio.preprocessors.tokenize,
-      seqio.CacheDatasetPlaceholder(),
-      seqio.preprocessors.append_eos_after_trim,
-    ],
-    postprocess_fn=postprocess,
-    metric_fns=[*map(quality.seqio_metric, ("bleu", "chrf")), valid],
-    output_features={"inputs": feature, "targets": feature},
+    _source(sizes),
+    [],
+    ["bleu", "chrf", "valid"],
+    Vocabulary(vocabulary.model_path()),
+    settings=sizes,
   )
-  _REGISTERED[name] = sizes
-  return name
 
 
 register()

@@ -12,8 +12,9 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import deferral, verification
 from speccascade.decoding import target as targets
+from speccascade.decoding import verification
+from speccascade.decoding.deferral import lenient_cs_paper
 from speccascade.decoding.drafters.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafters.horizontal import HorizontalDrafter
 from speccascade.decoding.drafters.max_gram import MaxGramDrafter
@@ -21,7 +22,7 @@ from speccascade.decoding.drafters.vertical import VerticalDrafter
 from speccascade.decoding.types import Drafter, LanguageModel
 
 # Made once: equal drafters must share a compiled program.
-LENIENT_GREEDY = targets.defer_tokens(deferral.lenient_cs_paper)
+LENIENT_GREEDY = targets.defer_tokens(lenient_cs_paper)
 
 
 def increments(
@@ -51,15 +52,15 @@ def increments(
     )
   result = []
   for i, row in enumerate(matrix):
-    own = list(row[i:])
+    added = list(row[i:])
     if meaning == "cumulative":
-      own = [b - a for a, b in zip([0, *own], own)]
-    if min(own) < 0 or any(row[:i]):
+      added = [b - a for a, b in zip([0, *added], added)]
+    if min(added) < 0 or any(row[:i]):
       raise ValueError(
         f"row {i} of K is {list(row)}; wanted {i} zeros, then numbers that are"
         f" {'not falling' if meaning == 'cumulative' else '0 or more'}"
       )
-    result.append([0] * i + own)
+    result.append([0] * i + added)
   return result
 
 
@@ -92,7 +93,8 @@ def cascade_drafter(
       number of 1 or more, or one whose 1 / l float32 cannot tell from 0; or the
       tokens would have no stated law.
 
-  Source: Chen et al., "Cascade Speculative Drafting", Algorithm 1.
+  Source: Chen et al., "Cascade Speculative Drafting" (arXiv 2312.11462),
+  Algorithm 1.
   """
   alpha = 1 - 1 / lenience if lenience >= 1 else math.nan
   if not np.float32(alpha) < 1:
@@ -113,24 +115,24 @@ def cascade_drafter(
   def behind(i: int, j: int) -> int:
     """What others add to the prefix before drafter j of level i is asked again.
 
-    On the outermost level the rest of the block, and the token behind it; below
+    On the outermost level the rest of the block, and the token after it; below
     it any of the block, now and then.
     """
     return sum(matrix[0]) + 1 - (matrix[0][j] if i == 0 else 0)
 
   def level(i: int) -> Drafter | None:
     """The drafter of level i: drafters i, i+1, ... in a row."""
-    parts = [one(i, j) for j in range(i, num) if matrix[i][j]]
+    parts = [part(i, j) for j in range(i, num) if matrix[i][j]]
     if not parts:
       return None
     return parts[0] if len(parts) == 1 else HorizontalDrafter(tuple(parts))
 
-  def one(i: int, j: int) -> Drafter:
+  def part(i: int, j: int) -> Drafter:
     """Drafter j, as level i has it."""
     width = matrix[i][j]
     if j == len(models):
       return bottom.replace(width=width)
-    inner = level(j + 1) if j + 1 < num else None
+    inner = level(j + 1)
     if inner is None:
       # It never feeds its own last draft before it is asked again.
       return AutoregressiveDrafter(models[j], width, behind=behind(i, j) + 1)
@@ -152,7 +154,6 @@ def cascade_drafter(
       behind=behind(i, j),
     )
 
-  drafter = level(0)
-  if drafter is None:
+  if not any(matrix[0]):
     raise ValueError("the first row of K is all 0: the cascade drafts nothing")
-  return drafter
+  return level(0)

@@ -4,8 +4,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import emission
-from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding import draws, emission
 from speccascade.decoding.types import Drafter, Proposal
 
 Array = jax.Array
@@ -40,10 +39,6 @@ class HorizontalDrafter:
   def models(self) -> tuple:
     return sum((drafter.models for drafter in self.drafters), ())
 
-  @property
-  def num_models(self) -> int:
-    return len(self.models)
-
   def prefill(self, inputs: Array, *, capacity: int) -> tuple:
     capacity += self.width
     return tuple(
@@ -62,9 +57,9 @@ class HorizontalDrafter:
     """See `types.Drafter`; each goes on where the one before stopped."""
     rows, width = length.shape[0], self.width
     tokens = jnp.pad(tokens, ((0, 0), (0, width)))
-    law = jnp.zeros((rows, width + 1, self.vocab_size), jnp.float32)
-    q, q1, count = law, law, jnp.zeros_like(length)
-    copied = bad = jnp.zeros((rows, width + 1), bool)
+    probs = jnp.zeros((rows, width + 1, self.vocab_size), jnp.float32)
+    flags = jnp.zeros((rows, width + 1), bool)
+    drafts, count = (probs, probs, flags, flags), jnp.zeros_like(length)
     states, calls = [], []
     for i, drafter in enumerate(self.drafters):
       is_last = i + 1 == len(self.drafters)
@@ -72,19 +67,19 @@ class HorizontalDrafter:
         state[i],
         tokens,
         length + count,
-        sampling_lib.fold_in(rngs, i),
+        draws.fold_in(rngs, i),
         sampling,
         bonus_law=bonus_law and is_last,
         active=active,
       )
       tokens = emission.write_block(tokens, part.tokens, length + count)
-      q = emission.write_block(q, part.q, count)
-      q1 = emission.write_block(q1, part.q1, count)
-      copied = emission.write_block(copied, part.copied, count)
-      bad = emission.write_block(bad, part.bad, count)
+      drafts = emission.write_block(
+        drafts, (part.q, part.q1, part.copied, part.bad), count
+      )
       count += part.count
       states.append(inner)
       calls.append(part.calls)
+    q, q1, copied, bad = drafts
     index = length[:, None] + jnp.arange(width)[None]
     return tuple(states), Proposal(
       tokens=jnp.take_along_axis(tokens, index, axis=1),

@@ -4,19 +4,9 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import numerics
 from speccascade.decoding.types import Proposal
 
 Array = jax.Array
-
-
-@struct.dataclass
-class MaxGramState:
-  """Attributes:
-  source: [B, S] int32, the source text, padded with 0 behind its end.
-  """
-
-  source: Array
 
 
 @struct.dataclass
@@ -25,14 +15,14 @@ class MaxGramDrafter:
 
   The longest suffix of the generated tokens that occurs in the text (source,
   then the generated tokens but the last) is looked up, the leftmost occurrence
-  wins, and the tokens behind it are the draft. Where they do not fill the block
+  wins, and the tokens after it are the draft. Where they do not fill the block
   the search is repeated once among the generated tokens, draft included; a
   bigram chain fills the rest.
 
   A proposal is deterministic, so its law is one-hot: it has no confidence.
 
   Attributes:
-    next_token: [V] int32, the likeliest token behind each.
+    next_token: [V] int32, the likeliest token after each.
     width: static, tokens of a proposal.
   """
 
@@ -60,37 +50,26 @@ class MaxGramDrafter:
       )
     return cls(jnp.pad(table, (0, vocab_size - table.shape[0])), width)
 
+  models = ()
+  has_confidence = False
+
   @property
   def vocab_size(self) -> int:
     return self.next_token.shape[0]
 
-  @property
-  def has_confidence(self) -> bool:
-    return False
+  def prefill(self, inputs: Array, *, capacity: int) -> Array:
+    """Returns the source text itself, [B, S] int32, padded with 0."""
+    return inputs
 
-  @property
-  def models(self) -> tuple:
-    return ()
-
-  @property
-  def num_models(self) -> int:
-    return 0
-
-  def prefill(self, inputs: Array, *, capacity: int) -> MaxGramState:
-    return MaxGramState(inputs)
-
-  def rewind(self, state: MaxGramState, length: Array) -> MaxGramState:
+  def rewind(self, state: Array, length: Array) -> Array:
     return state
 
   def propose(
     self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
   ):
     """See `types.Drafter`; the law at the bonus position is the next copy."""
-    num = self.width + 1
-    drafts = jax.vmap(lambda source, row, n: self._copy(source, row, n, num))(
-      state.source, tokens, length
-    )
-    q = numerics.one_hot(drafts, self.vocab_size)
+    drafts = jax.vmap(self._copy)(state, tokens, length)
+    q = jax.nn.one_hot(drafts, self.vocab_size, dtype=jnp.float32)
     return state, Proposal(
       tokens=drafts[:, : self.width],
       count=jnp.full_like(length, self.width),
@@ -101,27 +80,31 @@ class MaxGramDrafter:
       bad=jnp.zeros(drafts.shape, bool),
     )
 
-  def _copy(self, source, tokens, length, num):
-    """Returns the `num` tokens behind one row's prefix, [num] int32."""
+  def _copy(self, source, tokens, length):
+    """Returns the width + 1 tokens after one row's prefix, [G+1] int32."""
+    num = self.width + 1
     source_len = jnp.sum(source > 0, dtype=jnp.int32)
     text = jnp.pad(source, (0, tokens.shape[0]))
     text = jax.lax.dynamic_update_slice(text, tokens, (source_len,))
-    chunk, found = following(text, source_len + length - 1, tokens, length, num)
-    # Once more, in the generated tokens with the first chunk behind them.
+    chunk, copied = following(
+      text, source_len + length - 1, tokens, length, num
+    )
+    # Once more, in the generated tokens with the first chunk after them.
     longer = jnp.pad(tokens, (0, num))
     longer = jax.lax.dynamic_update_slice(longer, chunk, (length,))
-    end = length + found
-    more, found_more = following(
-      longer, jnp.where(found < num, end - 1, 0), longer, end, num
+    end = length + copied
+    more, copied_more = following(
+      longer, jnp.where(copied < num, end - 1, 0), longer, end, num
     )
     longer = jax.lax.dynamic_update_slice(
       jnp.pad(longer, (0, num)), more, (end,)
     )
-    filled = found + found_more
+    filled = copied + copied_more
 
     def chain(previous, step):
-      copied = longer[length + step]
-      token = jnp.where(step < filled, copied, self.next_token[previous])
+      token = jnp.where(
+        step < filled, longer[length + step], self.next_token[previous]
+      )
       return token, token
 
     _, drafts = jax.lax.scan(chain, longer[length - 1], jnp.arange(num))
@@ -142,7 +125,7 @@ def following(
     num: static, most tokens to return.
 
   Returns:
-    ([num] int32, scalar int32 how many of them were found): the tokens behind
+    ([num] int32, scalar int32 how many of them were found): the tokens after
     the leftmost occurrence of the longest suffix, within the text.
   """
   size = text.shape[0]
@@ -150,7 +133,7 @@ def following(
   padded = jnp.concatenate([jnp.full((tokens.shape[0],), -1, jnp.int32), text])
 
   def ends_with(matched, ends):
-    """Of the places where `matched` tokens agree, those where one more does."""
+    """Keeps of the places where `matched` tokens agree those of one more."""
     shifted = jax.lax.dynamic_slice(
       padded, (tokens.shape[0] - matched,), (size,)
     )
@@ -167,8 +150,7 @@ def following(
   _, ends, _ = jax.lax.while_loop(lambda c: jnp.any(c[2]), longer, start)
   # `start[2]` says whether even one token was found; `ends` is the last set of
   # places that was not empty.
-  found = jnp.any(start[2])
   first = jnp.min(jnp.where(ends, place, size)) + 1
-  count = jnp.where(found, jnp.clip(text_len - first, 0, num), 0)
+  count = jnp.where(jnp.any(start[2]), jnp.clip(text_len - first, 0, num), 0)
   index = jnp.minimum(first + jnp.arange(num), size - 1)
   return text[index], count

@@ -6,24 +6,22 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import emission, feeding, verification
-from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding import draws, emission, verification
 from speccascade.decoding import target as targets
-from speccascade.decoding.review import review, score_and_catch_up
-from speccascade.decoding.types import Drafter, LanguageModel, Proposal
+from speccascade.decoding.emission import Prefix
+from speccascade.decoding.execution import BlockSettings
+from speccascade.decoding.review import draft, score_and_catch_up, verify
+from speccascade.decoding.types import (
+  Drafter,
+  LanguageModel,
+  Proposal,
+  VerifyFunction,
+)
 
 Array = jax.Array
 
 
-@struct.dataclass
-class VerticalState:
-  """Attributes:
-  drafter: the inner drafter's state.
-  reviewer: the reviewer, and how much of the prefix it holds.
-  """
-
-  drafter: object
-  reviewer: feeding.Fed
+_static = functools.partial(struct.field, pytree_node=False)
 
 
 @struct.dataclass
@@ -60,58 +58,45 @@ class VerticalDrafter:
   drafter: Drafter
   reviewer: LanguageModel
   alpha: Array
-  width: int = struct.field(pytree_node=False)
-  target: targets.Target = struct.field(
-    pytree_node=False, default=targets.lossless
-  )
-  greedy_target: targets.Target | None = struct.field(
-    pytree_node=False, default=None
-  )
-  verify: object = struct.field(
-    pytree_node=False, default=verification.token_verify
-  )
-  bonus: str = struct.field(pytree_node=False, default="target")
-  behind: int = struct.field(pytree_node=False, default=8)
+  width: int = _static()
+  target: targets.Target = _static(default=targets.lossless)
+  greedy_target: targets.Target | None = _static(default=None)
+  verify: VerifyFunction = _static(default=verification.token_verify)
+  bonus: str = _static(default="target")
+  behind: int = _static(default=8)
+
+  has_confidence = True  # the reviewer's, whatever drafts for it
 
   @property
   def vocab_size(self) -> int:
     return self.reviewer.vocab_size
 
   @property
-  def has_confidence(self) -> bool:
-    """The reviewer's law is a real one, whatever drafts for it."""
-    return True
-
-  @property
   def models(self) -> tuple:
-    """Of each column of `Proposal.calls`; a model may be in several places."""
     return (self.reviewer, *self.drafter.models)
-
-  @property
-  def num_models(self) -> int:
-    return len(self.models)
 
   @property
   def _room(self) -> int:
     """Tokens that the last round may reach, the bonus law's included."""
     return self.width + self.drafter.width + 2
 
-  def prefill(self, inputs: Array, *, capacity: int) -> VerticalState:
+  def prefill(self, inputs: Array, *, capacity: int) -> tuple:
+    """Returns the states of the drafter and of the reviewer."""
     capacity += self._room + self.drafter.width + 1 + self.behind
-    return VerticalState(
+    return (
       self.drafter.prefill(inputs, capacity=capacity),
-      feeding.start(self.reviewer, inputs, capacity=capacity),
+      self.reviewer.prefill(inputs, capacity=capacity),
     )
 
-  def rewind(self, state: VerticalState, length: Array) -> VerticalState:
-    return VerticalState(
-      self.drafter.rewind(state.drafter, length),
-      feeding.rewind(self.reviewer, state.reviewer, length),
+  def rewind(self, state: tuple, length: Array) -> tuple:
+    return (
+      self.drafter.rewind(state[0], length),
+      self.reviewer.rewind(state[1], length),
     )
 
   def propose(
     self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
-  ) -> tuple[VerticalState, Proposal]:
+  ) -> tuple[tuple, Proposal]:
     """See `types.Drafter`.
 
     The law at the bonus position is that of one token more, which is drawn and
@@ -119,82 +104,70 @@ class VerticalDrafter:
     """
     rows, need = length.shape[0], self.width + bool(bonus_law)
     is_lenient = sampling.greedy and self.greedy_target is not None
-    target = self.greedy_target if is_lenient else self.target
-    score = functools.partial(score_and_catch_up, behind=self.behind)
-    law = jnp.zeros((rows, self._room, self.vocab_size), jnp.float32)
-    num_inner = self.drafter.num_models
+    settings = BlockSettings(
+      sampling=sampling,
+      target=self.greedy_target if is_lenient else self.target,
+      alpha=self.alpha,
+      bonus=self.bonus,
+      verify=self.verify,
+    )
 
     def lacks(carry):
       return jnp.any(carry["count"] < need)
 
     def round_(carry):
-      count = carry["count"]
-      going, at = count < need, length + count
-      states, block = review(
-        self.drafter,
-        self.reviewer,
-        (carry["drafter"], carry["reviewer"]),
-        carry["tokens"],
-        at,
-        going,
-        sampling_lib.fold_in(rngs, carry["round"]),
-        target=target,
-        alpha=self.alpha,
-        sampling=sampling,
-        bonus=self.bonus,
-        verify=self.verify,
-        spare_copies=True,
-        score=score,
+      count, (drafting, reviewing) = carry["count"], carry["state"]
+      prefix = Prefix(carry["tokens"], length + count, count < need)
+      keys = draws.fold_in(rngs, carry["round"])
+      drafting, proposal = draft(self.drafter, drafting, prefix, keys, settings)
+      reviewing, logits, passes = score_and_catch_up(
+        self.reviewer, reviewing, prefix, proposal, behind=self.behind
       )
-      one = going.astype(jnp.int32)
-      count += one * (block.verdict.num_accepted + 1)
-      held = length + count - 1
+      block = verify(proposal, logits, keys, settings, spare_copies=True)
+      going = prefix.active.astype(jnp.int32)
+      calls = going[:, None] * proposal.calls
+      calls = jnp.concatenate([passes[:, None], calls], axis=1)
       # What the law would be at temperature 1.
-      plain = (block.proposal.q1, block.p1)
+      plain = (proposal.q1, block.p1)
       confidence = block.p1
       if not is_lenient:
-        confidence = target.probs(*plain, alpha=self.alpha, sampled=plain)
+        confidence = self.target.probs(*plain, alpha=self.alpha)
       bad = block.fault[:, None] == jnp.arange(block.new.shape[1])[None]
+      drafts = (block.pi, confidence, bad)
+      total = count + going * (block.verdict.num_accepted + 1)
+      state = (drafting, reviewing)
       return {
-        "drafter": self.drafter.rewind(states[0], held),
-        "reviewer": feeding.rewind(self.reviewer, states[1], held),
-        "tokens": emission.write_block(carry["tokens"], block.new, at),
-        "count": count,
-        "q": emission.write_block(carry["q"], block.pi, at - length),
-        "q1": emission.write_block(carry["q1"], confidence, at - length),
-        "reviews": carry["reviews"] + block.passes,
-        "calls": carry["calls"] + one[:, None] * block.proposal.calls,
-        "bad": emission.write_block(carry["bad"], bad, at - length),
+        "state": self.rewind(state, length + total - 1),
+        "tokens": emission.write_block(prefix.tokens, block.new, prefix.length),
+        "count": total,
+        "drafts": emission.write_block(carry["drafts"], drafts, count),
+        "calls": carry["calls"] + calls,
         "round": carry["round"] + 1,
       }
 
+    probs = jnp.zeros((rows, self._room, self.vocab_size), jnp.float32)
     carry = jax.lax.while_loop(
       lacks,
       round_,
       {
-        "drafter": state.drafter,
-        "reviewer": state.reviewer,
+        "state": state,
         "tokens": jnp.pad(tokens, ((0, 0), (0, self._room))),
         "count": jnp.where(active, 0, jnp.full_like(length, need)),
-        "q": law,
-        "q1": law,
-        "reviews": jnp.zeros_like(length),
-        "calls": jnp.zeros((rows, num_inner), jnp.int32),
-        "bad": jnp.zeros(law.shape[:2], bool),
+        "drafts": (probs, probs, jnp.zeros(probs.shape[:2], bool)),
+        "calls": jnp.zeros((rows, len(self.models)), jnp.int32),
         "round": jnp.int32(0),
       },
     )
+    q, q1, bad = (x[:, : self.width + 1] for x in carry["drafts"])
     index = length[:, None] + jnp.arange(self.width)[None]
-    in_use = jnp.arange(self.width + 1)[None]
-    calls = jnp.concatenate([carry["reviews"][:, None], carry["calls"]], axis=1)
+    in_use = jnp.arange(self.width + 1)[None] < need
     # What was cut is forgotten: somebody else may write there next.
-    state = VerticalState(carry["drafter"], carry["reviewer"])
-    return self.rewind(state, length + self.width), Proposal(
+    return self.rewind(carry["state"], length + self.width), Proposal(
       tokens=jnp.take_along_axis(carry["tokens"], index, axis=1),
       count=jnp.full_like(length, self.width),
-      q=carry["q"][:, : self.width + 1],
-      q1=carry["q1"][:, : self.width + 1],
-      copied=jnp.zeros((rows, self.width + 1), bool),
-      calls=calls,
-      bad=carry["bad"][:, : self.width + 1] & (in_use < need),
+      q=q,
+      q1=q1,
+      copied=jnp.zeros_like(bad),
+      calls=carry["calls"],
+      bad=bad & in_use,
     )

@@ -14,12 +14,16 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import feeding, numerics
-from speccascade.decoding.drafters import autoregressive
+from speccascade.decoding import numerics
+from speccascade.decoding.drafters.autoregressive import (
+  AutoregressiveDrafter,
+  StopPolicy,
+)
 from speccascade.decoding.execution import FIXED, MAX_PROB, execution
 from speccascade.decoding.executions.speculative import speculative
+from speccascade.decoding.interval import Interval
 from speccascade.decoding.target import target
-from speccascade.decoding.types import Decoded, Verdict
+from speccascade.decoding.types import Decoded, State, Verdict
 
 Array = jax.Array
 
@@ -35,55 +39,34 @@ def _plain_verifier(q, p, *, alpha, sampled):
 
 @struct.dataclass
 class BildState:
-  """Attributes:
-  draft: state of the drafter inside.
-  expected: [B] int32, the length if nothing was rolled back.
+  """What the drafter knows.
+
+  Attributes:
+    draft: what its model holds.
+    expected: [B] int32, the length if nothing was rolled back.
   """
 
-  draft: feeding.Fed
+  draft: State
   expected: Array
 
 
 @struct.dataclass
-class BildDrafter:
+class BildDrafter(AutoregressiveDrafter):
   """Drafts with fallback, and not at all at the start or after a rollback."""
 
-  inner: autoregressive.AutoregressiveDrafter
-
-  @property
-  def width(self) -> int:
-    return self.inner.width
-
-  @property
-  def vocab_size(self) -> int:
-    return self.inner.vocab_size
-
-  @property
-  def num_models(self) -> int:
-    return 1
-
   def prefill(self, inputs, *, capacity):
-    draft = self.inner.prefill(inputs, capacity=capacity)
+    draft = super().prefill(inputs, capacity=capacity)
     return BildState(draft, jnp.full(inputs.shape[:1], -1, jnp.int32))
 
   def rewind(self, state, length):
-    return state.replace(draft=self.inner.rewind(state.draft, length))
+    return state.replace(draft=super().rewind(state.draft, length))
 
-  def propose(
-    self, state, tokens, length, rngs, sampling, *, bonus_law, active
-  ):
+  def propose(self, state, tokens, length, rngs, sampling, **settings):
     asked = length == state.expected
+    base = super()
 
     def ask(draft):
-      return self.inner.propose(
-        draft,
-        tokens,
-        length,
-        rngs,
-        sampling,
-        bonus_law=bonus_law,
-        active=active,
-      )
+      return base.propose(draft, tokens, length, rngs, sampling, **settings)
 
     def skip(draft):
       shapes = jax.eval_shape(ask, draft)[1]
@@ -100,6 +83,7 @@ class BildDrafter:
   "fallback and rollback",
   law="greedy, its own",
   draft_lengths=(FIXED, MAX_PROB),
+  interval=Interval(0, default=5.0),
   is_predictable=False,
 )
 def bild(drafter, verifier, inputs, rngs, settings) -> Decoded:
@@ -120,27 +104,23 @@ def bild(drafter, verifier, inputs, rngs, settings) -> Decoded:
   def rollback(tokens, count, q, pi, u_accept, u_draw):
     width = tokens.shape[1]
     index = jnp.arange(width)[None]
-    prob = jnp.take_along_axis(pi[:, :width], tokens[..., None], axis=-1)[
-      ..., 0
-    ]
+    prob = numerics.of_token(pi[:, :width], tokens)
     offends = (-jnp.log(prob) > alpha) & (index < count[:, None])
-    best = numerics.first_argmax(pi)
     first = jnp.min(jnp.where(offends, index, width), axis=1)
-    at_first = jnp.minimum(first, width - 1)[:, None]
     # Where the verifier's own choice is the draft there is no rollback, and
     # later offenders are not looked at.
-    same = jnp.take_along_axis(best[:, :width] == tokens, at_first, axis=1)[
-      :, 0
-    ]
+    best = numerics.first_argmax(pi)
+    is_best = best[:, :width] == tokens
+    same = jnp.any(is_best & (index == first[:, None]), axis=1)
     num = jnp.where((first < width) & ~same, first, count)
-    token = jnp.take_along_axis(best, num[:, None], axis=1)[:, 0]
+    token = numerics.of_token(best, num)
     return Verdict(num, token, jnp.minimum(num + 1, count), read=num + 1)
 
   stop = settings.stop
   if stop is None:
-    stop = autoregressive.StopPolicy(jnp.float32(FALLBACK), before_draw=True)
-  inner = autoregressive.AutoregressiveDrafter(
-    drafter, WINDOW, stop=stop, behind=4
+    stop = StopPolicy(jnp.float32(FALLBACK), before_draw=True)
+  drafter = BildDrafter(drafter, WINDOW, stop, behind=4)
+  settings = dataclasses.replace(
+    settings, target=_plain_verifier, verify=rollback
   )
-  how = dataclasses.replace(settings, target=_plain_verifier, verify=rollback)
-  return speculative(BildDrafter(inner), verifier, inputs, rngs, how)
+  return speculative(drafter, verifier, inputs, rngs, settings)

@@ -7,9 +7,10 @@ import math
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding import draws
 from speccascade.decoding.execution import Execution
-from speccascade.decoding.executions import autoregressive
+from speccascade.decoding.executions import one_model
+from speccascade.decoding.interval import Interval
 from speccascade.decoding.types import Decoded
 
 # A number that no step has: the discarded draft's randomness is not used again.
@@ -40,19 +41,20 @@ def _decode(
   Returns:
     The sequences; `deferred` counts every token of a rewritten row.
 
-  Source: Narasimhan et al., Eq. (1) on the sequence probability.
+  Source: Narasimhan et al. (arXiv 2405.19261), Eq. (1) on the sequence
+  probability.
   """
-  draft, score = autoregressive.sample(
+  draft, score = one_model.sample(
     drafter, inputs, rngs, settings, is_drafter=True
   )
   if per_token:
     score = score / jnp.maximum(draft.lengths, 1).astype(score.dtype)
   is_bad = draft.bad_step >= 0
   keep = (score >= settings.alpha) | is_bad
-  rewrite, _ = autoregressive.sample(
+  rewrite, _ = one_model.sample(
     verifier,
     inputs,
-    sampling_lib.fold_in(rngs, REWRITE_TAG),
+    draws.fold_in(rngs, REWRITE_TAG),
     settings,
     is_drafter=False,
     done=keep,
@@ -64,27 +66,27 @@ def _decode(
 
   stats = jax.tree.map(jnp.add, draft.stats, rewrite.stats)
   stats = stats.replace(deferred=jnp.where(keep, 0, rewrite.lengths))
-  chosen = jax.tree.map(
-    choose, draft.replace(stats=None), rewrite.replace(stats=None)
+  chosen = jax.tree.map(choose, draft, rewrite).replace(stats=stats)
+  if not settings.trace:
+    return chosen
+  trace, shape = chosen.trace, chosen.tokens.shape
+  trace = trace.replace(
+    deferred=jnp.broadcast_to(~keep[:, None], shape),
+    left=jnp.broadcast_to(score[:, None], shape),
+    right=jnp.full(shape, settings.alpha, jnp.float32),
   )
-  if settings.trace:
-    deferred = ~keep[:, None] & jnp.ones_like(chosen.trace.deferred)
-    sides = {
-      "left": jnp.broadcast_to(score[:, None], deferred.shape),
-      "right": jnp.full(deferred.shape, settings.alpha, jnp.float32),
-    }
-    chosen = chosen.replace(
-      trace=chosen.trace.replace(deferred=deferred, **sides)
-    )
-  return chosen.replace(stats=stats)
+  return chosen.replace(trace=trace)
 
 
 sequence_cascade = Execution(
   _decode,
   "sequence",
   law="q's sequence, or p's where it defers",
+  interval=Interval(0, 1, default=0.999),
   host_alpha=_host_alpha,
 )
 per_token_sequence = dataclasses.replace(
-  sequence_cascade, run=functools.partial(_decode, per_token=True)
+  sequence_cascade,
+  run=functools.partial(_decode, per_token=True),
+  interval=Interval(0, 1, default=0.3),
 )

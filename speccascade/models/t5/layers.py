@@ -40,7 +40,7 @@ def relative_position_bucket(
 
   Args:
     relative_position: int array, key position minus query position.
-    bidirectional: whether keys behind the query have buckets of their own
+    bidirectional: whether keys after the query have buckets of their own
       (encoder); otherwise they all fall into bucket 0 (decoder).
   """
   distance = -np.asarray(relative_position)
@@ -100,7 +100,7 @@ def _activation(name: str) -> Callable:
 def attend_within(reach, query, key, value, bias, **options):
   """Returns `attend` over the first max(reach) of L slots, or a few more.
 
-  What stands behind must be masked by `bias`; skipping it only saves time. XLA
+  What stands past it must be masked by `bias`; skipping it only saves time. XLA
   needs a size, so that one of a few is taken, at most twice the needed one.
   Only on a CPU: elsewhere a branch would wait for the host.
 

@@ -111,7 +111,7 @@ class DecoderLayer(nn.Module):
     return self._after_self_attention(x, source, source_bias), kept
 
 
-class Encoder(nn.Module):
+class EncoderStack(nn.Module):
   """A stack of encoder layers; see `Transformer.encode`."""
 
   config: T5Config
@@ -133,7 +133,7 @@ class Encoder(nn.Module):
     return self.dropout_output(x, deterministic=deterministic)
 
 
-class Decoder(nn.Module):
+class DecoderStack(nn.Module):
   """A stack of decoder layers; see `Transformer.decode` and `extend`."""
 
   config: T5Config
@@ -196,8 +196,8 @@ class Transformer(nn.Module):
 
   def setup(self):
     self.token_embedder = layers.Embed(self.config)
-    self.encoder = Encoder(self.config)
-    self.decoder = Decoder(self.config)
+    self.encoder = EncoderStack(self.config)
+    self.decoder = DecoderStack(self.config)
 
   def __call__(
     self,

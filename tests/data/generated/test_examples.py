@@ -71,9 +71,9 @@ def test_the_usual_rendering_is_drawn_most():
 
 
 def test_bad_arguments():
-  with pytest.raises(ValueError, match="split 'dev' is unknown"):
+  with pytest.raises(ValueError, match="split is 'dev'; wanted one of train"):
     generated.pair("dev", 0)
-  with pytest.raises(ValueError, match="index must be 0 or more"):
+  with pytest.raises(ValueError, match="index is -1; wanted 0"):
     generated.pair("test", -1)
 
 

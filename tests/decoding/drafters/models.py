@@ -1,9 +1,13 @@
-"""Chains that notice misuse, and the cascades that the tests share."""
+"""Chains that notice misuse, what drafters propose, and greedy references."""
+
+import functools
 
 from flax import struct
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.decoding import MaxGramDrafter, row_keys
 from speccascade.decoding.types import Output
 from speccascade.models.markov_lm import MarkovLM
 
@@ -12,7 +16,7 @@ from speccascade.models.markov_lm import MarkovLM
 class AuditedLM(MarkovLM):
   """A chain whose logits are NaN once a cache slot was written out of place.
 
-  A block that reaches behind the capacity is moved to the front by
+  A block that reaches past the capacity is moved to the front by
   `dynamic_update_slice` without a word, over good slots.
   """
 
@@ -36,10 +40,59 @@ def tables(seed: int, sources: int, vocab_size: int, *, eos=True, likeness=0.0):
   """
   shape = (sources, vocab_size, vocab_size, vocab_size)
   shared = np.random.default_rng(77).normal(0, 2, shape)
-  own = np.random.default_rng(seed).normal(0, 2, shape)
-  table = likeness * shared + (1 - likeness) * own
+  apart = np.random.default_rng(seed).normal(0, 2, shape)
+  table = likeness * shared + (1 - likeness) * apart
   table[..., 1] = table[..., 1] - 1 if eos else -1e9
   return jnp.asarray(table, jnp.float32)
+
+
+def audited(seed: int, sources: int, vocab_size: int, **how) -> AuditedLM:
+  """Returns a chain of `tables`."""
+  return AuditedLM(tables(seed, sources, vocab_size, **how))
+
+
+def copier(vocab_size: int) -> MaxGramDrafter:
+  """Returns a drafter that copies, with bigrams for what is new."""
+  table = (np.arange(vocab_size) * 5 + 2) % vocab_size
+  return MaxGramDrafter.create(table, width=1, vocab_size=vocab_size)
+
+
+@functools.partial(jax.jit, static_argnames="bonus_law")
+def propose(
+  drafter,
+  inputs,
+  sampling,
+  *,
+  tokens=None,
+  length=None,
+  keys=None,
+  active=None,
+  bonus_law=False,
+):
+  """Returns the proposals after a prefix, the start token unless told.
+
+  Args:
+    drafter: a `Drafter`.
+    inputs: [B, S].
+    sampling: a `Sampling`.
+    tokens: [B, L], the prefixes; zeros for None.
+    length: [B]; 1 for None.
+    keys: [B]; those of examples 0, 1, ... for None.
+    active: [B]; all for None.
+    bonus_law: whether the law after the last token is wanted.
+  """
+  rows = inputs.shape[0]
+  tokens = jnp.zeros((rows, 12), jnp.int32) if tokens is None else tokens
+  length = jnp.ones((rows,), jnp.int32) if length is None else length
+  return drafter.propose(
+    drafter.prefill(inputs, capacity=tokens.shape[1]),
+    tokens,
+    length,
+    row_keys(0, 0, jnp.arange(rows)) if keys is None else keys,
+    sampling,
+    bonus_law=bonus_law,
+    active=length > 0 if active is None else active,
+  )[1]
 
 
 def sources(num: int):

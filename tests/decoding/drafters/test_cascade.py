@@ -1,79 +1,39 @@
 """The cascade that a matrix K describes: its forms, its errors, its calls."""
 
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from speccascade.decoding import (
-  AutoregressiveDrafter,
-  HorizontalDrafter,
-  MaxGramDrafter,
-  Sampling,
-  VerticalDrafter,
-  cascade_drafter,
-  decoder,
-  row_keys,
-)
+from speccascade.decoding import MaxGramDrafter, cascade_drafter, verification
 from speccascade.decoding.drafters.cascade import increments
-from speccascade.models.markov_lm import MarkovLM
+from tests import toy
 from tests.decoding.drafters import models
 
-GREEDY = Sampling.create(0.0)
-
-
-def copier(vocab_size, width=3):
-  table = np.zeros(vocab_size, np.int32)
-  return MaxGramDrafter.create(table, width=width, vocab_size=vocab_size)
-
-
-def chain(vocab_size, seed=0, **how):
-  return MarkovLM(models.tables(seed, 1, vocab_size, **how))
+V = 5
+MEDIUM, SMALL = (models.audited(seed, 1, V) for seed in (0, 1))
+COPIER = models.copier(V)
 
 
 def test_both_published_forms_of_k():
   """MMLU: the code's row (5, 14) is printed as 5, 19 in the paper's table."""
   code = [[5, 14, 10], [0, 1, 10], [0, 0, 10]]
   paper = [[5, 19, 29], [0, 1, 11], [0, 0, 10]]
-  assert increments(code, meaning="increments") == code
-  assert increments(paper, meaning="cumulative") == code
-  size = 5
-  small, large = chain(size), chain(size, 1)
-  a, b = (
-    cascade_drafter((large, small), copier(size), matrix, meaning=meaning)
-    for matrix, meaning in ((code, "increments"), (paper, "cumulative"))
-  )
-  assert [d.width for d in a.drafters] == [d.width for d in b.drafters]
-  assert [d.width for d in a.drafters] == [5, 14, 10]
+  for matrix, meaning in ((code, "increments"), (paper, "cumulative")):
+    assert increments(matrix, meaning=meaning) == code
+    drafter = cascade_drafter((MEDIUM, SMALL), COPIER, matrix, meaning=meaning)
+    assert [part.width for part in drafter.drafters] == [5, 14, 10]
 
 
-def test_levels_nest_drafters():
-  size = 5
-  medium, small = chain(size), chain(size, 1)
-  drafter = cascade_drafter(
-    (medium, small),
-    copier(size),
-    [[2, 3, 4], [0, 1, 5], [0, 0, 6]],
-    lenience=4.0,
-  )
-  outer, inner, tail = drafter.drafters
-  assert (outer.width, inner.width, tail.width) == (2, 3, 4)
-  assert outer.reviewer is medium
-  assert inner.reviewer is small
-  assert isinstance(tail, MaxGramDrafter)
-  # Below the first drafter: the small one reviewed, then copies.
-  assert isinstance(outer.drafter, HorizontalDrafter)
-  assert [part.width for part in outer.drafter.drafters] == [1, 5]
-  assert isinstance(outer.drafter.drafters[0], VerticalDrafter)
-  assert outer.drafter.drafters[0].drafter.width == 6
-  assert inner.drafter.width == 6
-  assert float(outer.alpha) == 0.75
-  # The medium one, the small one under it, and the small one in the row.
-  assert drafter.num_models == 3
-  assert not drafter.has_confidence
-  assert cascade_drafter((small,), None, [[4]]).width == 4
-  assert isinstance(
-    cascade_drafter((small,), None, [[4]]), AutoregressiveDrafter
-  )
+def test_a_stated_law_or_none():
+  """Lenient blocks verified as a whole, written by several, have none."""
+  how = {"lenience": 3.0, "verify": verification.block_verify}
+  with pytest.raises(ValueError, match="row 1 of K has several drafters"):
+    cascade_drafter(
+      (MEDIUM, SMALL), COPIER, [[3, 2, 3], [0, 2, 2], [0, 0, 2]], **how
+    )
+  plain = cascade_drafter((MEDIUM, SMALL), None, [[2, 1], [0, 2]], **how)
+  assert plain.drafters[0].bonus == "target"
+  by_token = cascade_drafter((MEDIUM,), COPIER, [[2, 1], [0, 2]], lenience=3.0)
+  assert by_token.drafters[0].bonus == "verifier"
 
 
 @pytest.mark.parametrize(
@@ -92,27 +52,27 @@ def test_a_wrong_k_is_refused(matrix, meaning, message):
     increments(matrix, meaning=meaning)
 
 
-def test_wrong_cascades_are_refused():
-  small = chain(5)
-  with pytest.raises(ValueError, match=r"lenience is 0\.5; wanted 1"):
-    cascade_drafter((small,), None, [[2]], lenience=0.5)
-  with pytest.raises(ValueError, match="K has 2 rows for 1 drafters"):
-    cascade_drafter((small,), None, [[2, 1], [0, 1]])
-  with pytest.raises(ValueError, match="the cascade drafts nothing"):
-    cascade_drafter((small,), copier(5), [[0, 0], [0, 4]])
-
-
 @pytest.mark.parametrize(
-  "name", ["spec_cascade_chow", "spec_cascade_diff", "spec_cascade_opt"]
+  ("bottom", "matrix", "lenience", "message"),
+  [
+    (None, [[2]], 0.5, r"lenience is 0\.5; wanted 1"),
+    (None, [[2]], 1e9, r"lenience is .*; wanted 1"),
+    (None, [[2]], float("nan"), "lenience is nan; wanted 1"),
+    (None, [[2]], float("inf"), "lenience is inf; wanted 1"),
+    (None, [[2, 1], [0, 1]], 1.0, "K has 2 rows for 1 drafters"),
+    (COPIER, [[0, 0], [0, 4]], 1.0, "the cascade drafts nothing"),
+  ],
 )
-def test_a_rule_that_reads_confidence_refuses_copies(name):
-  size = 5
-  small, large = chain(size), chain(size, 1)
-  drafter = cascade_drafter((small,), copier(size), [[2, 3], [0, 3]])
-  decode = decoder(name, gamma=1, max_decode_len=4, eos_id=1)
-  keys, inputs = row_keys(0, 0, jnp.arange(1)), models.sources(1)
+def test_wrong_cascades_are_refused(bottom, matrix, lenience, message):
+  with pytest.raises(ValueError, match=message):
+    cascade_drafter((SMALL,), bottom, matrix, lenience=lenience)
+
+
+@pytest.mark.parametrize("rule", ["chow", "diff", "opt"])
+def test_a_rule_that_reads_confidence_refuses_copies(rule):
+  drafter = cascade_drafter((SMALL,), COPIER, [[2, 3], [0, 3]])
   with pytest.raises(ValueError, match="HorizontalDrafter has none"):
-    decode(drafter, large, inputs, keys, 0.1, GREEDY)
+    toy.decode(f"spec_cascade_{rule}", (drafter, MEDIUM), 0.1)
 
 
 def test_calls_of_a_case_worked_by_hand():
@@ -129,38 +89,30 @@ def test_calls_of_a_case_worked_by_hand():
     Verifier: 8 9 2 3 4 and 5.                 1 review; 12 tokens.
   block 3 (after 5): copies of what followed 5 in the text: 6 7. The reviewer
     errs: it wants 2 at once. One token. Then, after 5 2, the text has 3 4
-    behind 2: taken, with 5 behind: cut. Drafts 2 3. Copies behind them: 4 5 6.
+    after 2: taken, with 5 after that: cut. Drafts 2 3, and copies 4 5 6.
     The verifier takes none, writes 6.         2 reviews; 13 tokens.
   block 4 (after 6): copies 7 8 (from the text), 9 is cut. Drafts 7 8, copies
-    9 2 3; all right, bonus 4 behind.          1 review; 16 tokens of 19: cut.
+    9 2 3; all right, then the bonus 4.        1 review; 16 tokens of 19: cut.
   """
   size = 10
-
-  def counting(errs, wrong):
-    nxt = [2, 2, 3, 4, 5, 6, 7, 8, 9, 2]
-    nxt[errs] = wrong
-    return nxt
-
-  def model(nxt):
-    return MarkovLM(jnp.log(jnp.eye(size)[jnp.asarray(nxt)] + 1e-9)[None])
-
+  counting = {0: 2, 1: 2, 9: 2} | {x: x + 1 for x in range(2, 9)}
+  errs, right = (
+    toy.moving(counting | wrong, size, 1e-9) for wrong in ({5: 2}, {})
+  )
+  bigrams = [(counting | {8: 2})[x] for x in range(size)]
   drafter = cascade_drafter(
-    (model(counting(5, 2)),),
-    MaxGramDrafter.create(counting(8, 2), width=1, vocab_size=size),
+    (errs,),
+    MaxGramDrafter.create(bigrams, width=1, vocab_size=size),
     [[2, 3], [0, 2]],
   )
-  decode = decoder("cascade_drafting", gamma=1, max_decode_len=16, eos_id=1)
-  inputs = jnp.zeros((1, 2), jnp.int32)
-  out = decode(
-    drafter,
-    model(counting(0, 2)),
-    inputs,
-    row_keys(0, 0, jnp.arange(1)),
-    0.0,
-    GREEDY,
+  decoded = toy.decode(
+    "cascade_drafting",
+    (drafter, right),
+    inputs=jnp.zeros((1, 2), jnp.int32),
+    max_decode_len=16,
   )
-  assert out.tokens.tolist() == [[2, 3, 4, 5, 6, 7, 8, 9] * 2]
-  stats = out.stats
+  assert decoded.tokens.tolist() == [[2, 3, 4, 5, 6, 7, 8, 9] * 2]
+  stats = decoded.stats
   assert stats.num_blocks.tolist() == [4]
   assert stats.calls_by_model.tolist() == [[5]]
   assert stats.drafter_calls.tolist() == [5]

@@ -1,45 +1,30 @@
 """Max-Gram equals a brute-force reference, row by row."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from speccascade.decoding import MaxGramDrafter, Sampling
-
-SAMPLING = Sampling.create(1.0)
-
-
-@jax.jit
-def propose(drafter, inputs, tokens, length):
-  state = drafter.prefill(inputs, capacity=tokens.shape[1])
-  keys = jax.random.split(jax.random.key(0), len(length))
-  return drafter.propose(
-    state,
-    tokens,
-    length,
-    keys,
-    SAMPLING,
-    bonus_law=False,
-    active=length > 0,
-  )[1]
+from tests.decoding.drafters import models
 
 
-def drafts(drafter, sources, generated):
-  """Returns the proposals of many rows, [N, width]."""
-  rows = len(sources)
-  inputs = np.zeros((rows, max(map(len, sources)) + 2), np.int32)
-  tokens = np.full((rows, max(map(len, generated)) + 3), 9, np.int32)
-  for i, (source, written) in enumerate(zip(sources, generated)):
+def drafts(drafter, sources, written):
+  """Returns the proposals after many texts of their lengths, [N, width]."""
+  inputs = np.zeros((len(sources), max(map(len, sources)) + 2), np.int32)
+  tokens = np.full((len(sources), max(map(len, written)) + 3), 9, np.int32)
+  for i, (source, text) in enumerate(zip(sources, written)):
     inputs[i, : len(source)] = source
-    tokens[i, : len(written)] = written
-  length = np.array([len(written) for written in generated], np.int32)
-  given = (jnp.asarray(x) for x in (inputs, tokens, length))
-  return propose(drafter, *given)
+    tokens[i, : len(text)] = text
+  return models.propose(
+    drafter,
+    inputs,
+    Sampling.create(1.0),
+    tokens=tokens,
+    length=np.array([len(text) for text in written], np.int32),
+  )
 
 
 def longest_suffix(text, generated, n):
-  """Up to n tokens behind the leftmost place of the longest suffix in text."""
+  """Up to n tokens after the leftmost place of the longest suffix in text."""
   for size in range(len(generated), 0, -1):
     suffix = generated[-size:]
     for start in range(len(text) - size + 1):
@@ -109,12 +94,19 @@ def test_equals_brute_force(vocab_size, n):
   assert np.all(proposal.copied)
 
 
-def test_a_shorter_table_is_padded_and_a_wrong_one_refused():
+def test_a_shorter_table_is_padded():
   drafter = MaxGramDrafter.create([3, 2], width=1, vocab_size=4)
   assert drafter.next_token.tolist() == [3, 2, 0, 0]
-  with pytest.raises(ValueError, match="5 entries, the vocabulary 4 rows"):
-    MaxGramDrafter.create([0] * 5, width=1, vocab_size=4)
-  with pytest.raises(ValueError, match="names token 4; ids run from 0 to 3"):
-    MaxGramDrafter.create([0, 4], width=1, vocab_size=4)
-  with pytest.raises(ValueError, match="names token -1"):
-    MaxGramDrafter.create([0, -1], width=1, vocab_size=4)
+
+
+@pytest.mark.parametrize(
+  ("table", "message"),
+  [
+    ([0] * 5, "5 entries, the vocabulary 4 rows"),
+    ([0, 4], "names token 4; ids run from 0 to 3"),
+    ([0, -1], "names token -1"),
+  ],
+)
+def test_a_wrong_table_is_refused(table, message):
+  with pytest.raises(ValueError, match=message):
+    MaxGramDrafter.create(table, width=1, vocab_size=4)

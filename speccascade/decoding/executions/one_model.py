@@ -3,10 +3,11 @@
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import emission
-from speccascade.decoding import sampling as sampling_lib
+from speccascade.decoding import emission, numerics
 from speccascade.decoding.execution import LoopSettings, execution
-from speccascade.decoding.executions.stepwise import Step, stepwise
+from speccascade.decoding.executions.stepwise import stepwise
+from speccascade.decoding.sampling import is_law
+from speccascade.decoding.tracing import Record
 from speccascade.decoding.types import (
   SEQUENTIAL_P,
   SEQUENTIAL_Q,
@@ -52,36 +53,26 @@ def sample(
     The result, and [B] float32, the log-probability of each row's tokens at
     temperature 1, EOS included.
   """
-  size = emission.buffer_size(settings.max_decode_len, 0)
 
   def advance(models, prefix, u, stats):
     state, score = models
     calls = prefix.active.astype(jnp.int32)
     state, out = model.extend(state, prefix.last, calls)
-    logits = out.logits[:, 0]
-    plain, _, token = sampling_lib.step(settings.sampling, logits, u)
-    prob = jnp.take_along_axis(plain, token[:, None], axis=-1)[:, 0]
+    plain, _, token = settings.sampling.step(out.logits, u)
+    prob = numerics.of_token(plain, token)[:, 0]
     score += jnp.where(prefix.active, jnp.log(prob), 0).astype(score.dtype)
+    deferred = jnp.zeros(token.shape, bool)
     if is_drafter:
-      stats = stats.replace(
-        drafter_calls=stats.drafter_calls + calls,
-        calls_by_model=stats.calls_by_model + calls[:, None],
-      )
+      stats = stats.add(drafter_calls=calls, calls_by_model=calls[:, None])
+      source = jnp.full_like(token, SEQUENTIAL_Q)
+      record = Record(source, deferred, q1=plain)
     else:
-      stats = stats.replace(
-        verifier_calls=stats.verifier_calls + calls,
-        verifier_extends=stats.verifier_extends + calls,
-      )
-    step = Step(
-      token=token,
-      bad=~sampling_lib.is_law(logits),
-      source=jnp.full_like(token, SEQUENTIAL_Q if is_drafter else SEQUENTIAL_P),
-      deferred=jnp.zeros(token.shape, bool),
-      q1=plain if is_drafter else None,
-      p1=None if is_drafter else plain,
-    )
-    return (state, score), step, stats
+      stats = stats.add(verifier_calls=calls, verifier_extends=calls)
+      source = jnp.full_like(token, SEQUENTIAL_P)
+      record = Record(source, deferred, p1=plain)
+    return (state, score), stats, token, ~is_law(out.logits), record
 
+  size = emission.buffer_size(settings.max_decode_len, 0)
   score = jnp.zeros(inputs.shape[:1], jnp.float32)
   decoded, (_, score) = stepwise(
     advance,

@@ -1,0 +1,294 @@
+"""The compiled decoders, sampled: their output against the exact law.
+
+Chi-square tests at level 1e-6 each, on 200,000 rows a case; a known mistake
+must fail the same test. What enumeration proves of the parts, this shows of the
+program with its own keys.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import METHODS, DraftLength, Sampling, row_keys
+from speccascade.models import T5LM, T5Config
+from speccascade.models.markov_lm import MarkovLM
+from tests import toy
+from tests.decoding import enumeration
+from tests.decoding.test_exact_laws import telling_alpha
+
+ROWS = 200_000
+
+
+def test_the_test_itself():
+  rng = np.random.default_rng(0)
+  law = toy.chain_law(toy.pair(3, 2), np.full((9, 3), 1 / 3), 4)
+  counts = rng.multinomial(ROWS, law)
+  assert toy.p_value(counts, law) > toy.LEVEL
+  other = law.copy()
+  other[np.argsort(law)[-2:]] *= [0.6, 1.4]
+  assert toy.p_value(counts, other) < toy.LEVEL
+  impossible = np.flatnonzero(law == 0)[0]  # goes on after an EOS
+  counts[impossible] = 1
+  assert toy.p_value(counts, law) == 0
+
+
+def assert_samples(
+  name, models, alpha, sampling, inputs, laws, mistakes, *, seed, **how
+):
+  """Decodes `ROWS` of each source; tests them against laws and mistakes.
+
+  Args:
+    name: of the method.
+    models: (drafter, verifier).
+    alpha: as a user gives it.
+    sampling: a `Sampling`.
+    inputs: [K, S], the sources.
+    laws: the law of the sequences of each.
+    mistakes: for each the laws that must not fit, where they are far enough.
+    seed: of the keys.
+    **how: settings of the decoder.
+  """
+  kind = np.arange(20_000) % len(inputs)
+  counts = 0
+  for batch in range(ROWS * len(inputs) // len(kind)):
+    index = jnp.arange(len(kind)) + batch * len(kind)
+    decoded = toy.decode(
+      name,
+      models,
+      alpha,
+      sampling,
+      inputs=jnp.asarray(inputs[kind], jnp.int32),
+      keys=row_keys(seed, 0, index),
+      **how,
+    )
+    size = models[1].vocab_size, how["max_decode_len"]
+    kinds = range(len(inputs))
+    counts += np.stack([toy.counts(decoded, *size, kind == k) for k in kinds])
+  for seen, law, wrong_laws in zip(counts, laws, mistakes):
+    assert seen.sum() == ROWS
+    assert toy.p_value(seen, law) > toy.LEVEL
+    far = [wrong for wrong in wrong_laws if toy.tv(wrong, law) > 0.02]
+    assert all(toy.p_value(seen, wrong) < toy.LEVEL for wrong in far)
+    assert far or law is not laws[0]
+
+
+# name, settings, sampling
+QUICK = {
+  "opt": ("spec_cascade_opt", {"gamma": 3}, {"temperature": 1.0}),
+  "block": (
+    "spec_cascade_token_v3",
+    {"verification": "block"},
+    {"temperature": 0.8},
+  ),
+  "top-p": ("spec_decode", {}, {"temperature": 1.3, "top_p": 0.8}),
+  "token cascade": ("token_cascade_chow", {}, {"temperature": 1.0}),
+}
+POLICIES = {
+  "stop before": {"draft_length": DraftLength("max_prob", 0.55), "gamma": 3},
+  "stop after": {"draft_length": DraftLength("token_prob", 0.4), "gamma": 3},
+  "block": {"verification": "block", "gamma": 3},
+  "printed bonus": {"bonus": "verifier"},
+}
+NIGHTLY = {
+  f"{name} {label}": (name, {}, settings)
+  for name, row in METHODS.items()
+  if row.target is not None and row.compose is None and not row.greedy_only
+  for label, settings in (
+    ("plain", {"temperature": 1.0}),
+    ("top-k", {"temperature": 1.7, "top_k": 2}),
+  )
+} | {
+  f"{name} {label}": (name, how, {"temperature": 1.0})
+  for name in ("spec_cascade_chow", "spec_decode_lossy_star", "mentored")
+  for label, how in POLICIES.items()
+}
+# Two sources, so that neighbours in the batch differ.
+PAIRS = toy.pair(3, 2), toy.pair(3, 2, 15)
+SOURCES = np.arange(2)[:, None]
+LENGTH = 4
+
+
+def models_of_pairs() -> tuple:
+  """Returns (drafter, verifier), each with both sources."""
+  return tuple(
+    MarkovLM(jnp.concatenate([model.table for model in role]))
+    for role in zip(*(pair.models() for pair in PAIRS))
+  )
+
+
+@pytest.mark.parametrize(
+  "case",
+  [
+    *(pytest.param(v, id=k) for k, v in QUICK.items()),
+    *(
+      pytest.param(v, id=k, marks=pytest.mark.slow) for k, v in NIGHTLY.items()
+    ),
+  ],
+)
+def test_samples_have_the_exact_law(case):
+  name, how, settings = case
+  how = {"gamma": 2, "max_decode_len": LENGTH} | how
+  sampling = Sampling.create(**settings)
+  with jax.enable_x64(True):
+    alpha = telling_alpha(name, 3, 2)
+    laws, mistakes = [], []
+    for pair in PAIRS:
+      law = enumeration.laws(pair, METHODS[name].target, alpha, sampling)
+      table, other = (law.q, law.p) if name == "drafter" else (law.pi, law.q)
+      laws.append(toy.chain_law(pair, table, LENGTH))
+      if "bonus" in how:
+        laws[-1] = enumeration.verifier_bonus_law(
+          pair, law, how["gamma"], LENGTH
+        )
+      # The other model, and a rejected draft replaced from pi.
+      wrong = enumeration.wrong_replacement_law(pair, law, LENGTH)
+      mistakes.append([toy.chain_law(pair, other, LENGTH), wrong])
+  models = models_of_pairs()
+  assert_samples(
+    name, models, alpha, sampling, SOURCES, laws, mistakes, seed=17, **how
+  )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("name", "alpha"),
+  [("seq_cascade_chow", 0.9), ("seq_cascade_chow_norm", 0.55)],
+)
+def test_samples_of_the_sequence_cascade(name, alpha):
+  # Kept drafts, and the verifier's own law for the mass that was not kept.
+  sampling, laws, mistakes = Sampling.create(0.8), [], []
+  sizes = np.array([len(x) for x in toy.sequences(3, LENGTH)])
+  for pair in PAIRS:
+    with jax.enable_x64(True):
+      target = METHODS["spec_decode"].target
+      law = enumeration.laws(pair, target, 0.0, sampling)
+    q, p, score = (
+      toy.chain_law(pair, table, LENGTH) for table in (law.q, law.p, law.q1)
+    )
+    with np.errstate(divide="ignore"):
+      score = np.log(score) / (sizes if name.endswith("norm") else 1)
+    keep = score >= math.log1p(-alpha)
+    assert 0.1 < q[keep].sum() < 0.9
+    laws.append(q * keep + q[~keep].sum() * p)
+    mistakes.append([q])
+  how = {"max_decode_len": LENGTH, "gamma": 1}
+  models = models_of_pairs()
+  assert_samples(
+    name, models, alpha, sampling, SOURCES, laws, mistakes, seed=3, **how
+  )
+
+
+# A tiny T5.
+
+
+T5_LENGTH, T5_VOCAB = 3, 8
+T5_SOURCES = np.array([[5, 3, 7, 1], [6, 1, 0, 0]], np.int32)  # ragged
+
+
+def tiny_t5(seed: int) -> T5LM:
+  """Returns a T5 that has opinions: its head is ten times the initial one."""
+  config = T5Config(
+    vocab_size=T5_VOCAB,
+    emb_dim=16,
+    num_heads=2,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
+    head_dim=8,
+    mlp_dim=16,
+  )
+  model = T5LM.init(config, jax.random.key(seed))
+  head = model.params["decoder"]["logits_dense"]["kernel"]
+  spread = 1.5 / float(jnp.std(head)) / math.sqrt(config.emb_dim)
+  decoder = model.params["decoder"] | {
+    "logits_dense": {"kernel": head * spread}
+  }
+  return model.replace(params=model.params | {"decoder": decoder})
+
+
+def t5_laws(model: T5LM, sampling) -> list[tuple[np.ndarray, np.ndarray]]:
+  """Returns for each source the laws after every prefix, [V, V, 3, V] each.
+
+  At temperature 1 and as sampled. Teacher forced in one pass, not step by step:
+  index [x, y, t] is the law of token t after the first t of (x, y).
+  """
+  x, y = np.meshgrid(np.arange(T5_VOCAB), np.arange(T5_VOCAB), indexing="ij")
+  tokens = np.stack([0 * x, x, y], axis=-1).reshape(-1, 3)
+  laws = []
+  for source in T5_SOURCES:
+    inputs = jnp.broadcast_to(jnp.asarray(source), (len(tokens), 4))
+    state = model.prefill(inputs, capacity=4)
+    count = jnp.full(len(tokens), 3, jnp.int32)
+    _, out = model.extend(state, jnp.asarray(tokens, jnp.int32), count)
+    shape = (T5_VOCAB, T5_VOCAB, 3, T5_VOCAB)
+    laws.append(
+      [np.asarray(z).reshape(shape) for z in sampling.laws(out.logits)]
+    )
+  return laws
+
+
+def t5_sequence_law(pi: np.ndarray) -> np.ndarray:
+  """Returns the law of sequences, in the order of `toy.sequences`."""
+  first, second, third = pi[0, 0, 0], pi[:, 0, 1], pi[:, :, 2]
+  one = np.where(np.arange(T5_VOCAB) == toy.EOS, first, 0)
+  goes_on = (first - one)[:, None] * second
+  two = np.where(np.arange(T5_VOCAB) == toy.EOS, goes_on, 0)
+  three = (goes_on - two)[..., None] * third
+  law = np.concatenate([x.reshape(-1) for x in (one, two, three)])
+  return law / law.sum()  # it is in float32
+
+
+T5_CASES = {
+  "opt": ("spec_cascade_opt", {"gamma": 2}, {"temperature": 1.0}),
+  "token rule, block": (
+    "spec_cascade_token_v3",
+    {"gamma": 3, "verification": "block"},
+    {"temperature": 0.7},
+  ),
+  "lossless": ("spec_decode", {"gamma": 1}, {"temperature": 1.3, "top_k": 5}),
+  "token cascade": ("token_cascade_chow", {"gamma": 1}, {"temperature": 1.0}),
+  "oracle": ("oracle_cascade_diff", {"gamma": 1}, {"temperature": 1.0}),
+}
+
+
+@pytest.mark.parametrize(
+  "case",
+  [
+    pytest.param(v, id=k, marks=[] if k == "opt" else pytest.mark.slow)
+    for k, v in T5_CASES.items()
+  ],
+)
+def test_samples_of_a_tiny_t5(case):
+  name, how, settings = case
+  row, sampling = METHODS[name], Sampling.create(**settings)
+  models = tiny_t5(1), tiny_t5(2)
+  q, p = (t5_laws(model, sampling) for model in models)
+
+  def laws(alpha):
+    """Returns for each source (law, drafter's law, verifier's law)."""
+    for (q1, q_law), (p1, p_law) in zip(q, p):
+      pi = row.target.probs(q1, p1, alpha=alpha, sampled=(q_law, p_law))
+      tables = (np.asarray(x, np.float64) for x in (pi, q_law, p_law))
+      yield [t5_sequence_law(x) for x in tables]
+
+  def distance(alpha):
+    return min(toy.tv(pi, x) for pi, *others in laws(alpha) for x in others)
+
+  low, high = row.alpha_interval.ends(T5_VOCAB)
+  grid = np.linspace(max(low, -1.0), min(high, 1.0), 21)[1:-1].tolist()
+  alpha = max(grid, key=distance) if row.target.uses_q else 0.0
+  right, *wrong = zip(*laws(alpha))
+  how = {"max_decode_len": T5_LENGTH} | how
+  assert_samples(
+    name,
+    models,
+    alpha,
+    sampling,
+    T5_SOURCES,
+    right,
+    list(zip(*wrong)),
+    seed=5,
+    **how,
+  )

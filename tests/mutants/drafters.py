@@ -1,0 +1,125 @@
+"""Wrong drafters, nested ones too; read by `records`."""
+
+from tests.mutants.records import records
+
+MUTANTS = records("""
+=== decoding/drafters/autoregressive.py
+    decoding/test_paths.py
+drafts are verified against unfiltered laws <- test_speculative_paths[lossless]
+- (token, q, q1, ~is_law(logits))
++ (token, q1, q1, ~is_law(logits))
+drafting stops on the sampled law <-
+  drafters/test_proposals.py::test_the_drafter_stops_where_the_policy_says[True]
+- active &= numerics.max_prob(q1) >= self.stop.below
++ active &= numerics.max_prob(q) >= self.stop.below
+the law of the bonus is that of the first empty place <-
+  drafters/test_proposals.py::test_the_drafter_stops_where_the_policy_says
+- logits = jnp.where(active[:, None], after, logits)
++ logits = after
+the last draft is fed for nothing <- test_speculative_paths[lossless]
+- if bonus_law or step + 1 < self.width:
++ if True:
+
+=== decoding/drafters/vertical.py
+    decoding/drafters/test_exact_laws.py
+a lenient token is said to be the reviewer's <- test_stated_laws[lenient-False]
+- drafts = (block.pi, confidence, bad)
++ drafts = (block.p, confidence, bad)
+laws stand one row too far <- test_stated_laws[lossless-False]
+- emission.write_block(carry["drafts"], drafts, count)
++ emission.write_block(carry["drafts"], drafts, count + 1)
+the bonus law is the last token's <- test_stated_laws[lossless-True]
+- self.width + bool(bonus_law)
++ self.width
+the reviewer's cache keeps what was rejected <-
+  test_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
+- "state": self.rewind(state, length + total - 1)
++ "state": (self.rewind(state, length + total - 1)[0], reviewing)
+the inner drafter's cache keeps what was rejected <-
+  test_loops.py::test_drafts_of_the_reviewers_twin_are_never_cut |
+  test_stated_laws[three models-False]
+- "state": self.rewind(state, length + total - 1)
++ "state": (drafting, self.rewind(state, length + total - 1)[1])
+the outer loop does not rewind the reviewer <-
+  test_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
+-       self.reviewer.rewind(state[1], length),
++       state[1],
+what a proposal cut stays in the caches <-
+  test_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
+- return self.rewind(carry["state"], length + self.width), Proposal(
++ return carry["state"], Proposal(
+discarded draws are used again <- test_stated_laws[lossless-False]
+- draws.fold_in(rngs, carry["round"])
++ rngs
+a finished row keeps the others waiting <-
+  test_loops.py::test_settings_are_traced_and_finished_rows_are_idle
+- jnp.where(active, 0, jnp.full_like(length, need))
++ jnp.zeros_like(length)
+confidence at the sampling temperature <-
+  test_sampled_laws.py::test_three_models_cascade_has_the_composed_law
+- self.target.probs(*plain, alpha=self.alpha)
++ block.pi
+lenience has no rule of its own at temperature 0 <-
+  test_proposals.py::test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p
+- sampling.greedy and self.greedy_target is not None
++ False and self.greedy_target is not None
+confidence is that of one-hot laws in greedy decoding <-
+  test_proposals.py::test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p
+- self.target.probs(*plain, alpha=self.alpha)
++ block.pi if sampling.greedy else self.target.probs(*plain, alpha=self.alpha)
+a fault inside a reviewed pair is not passed on <-
+  ../test_faults.py::test_a_cascade_passes_a_fault_on
+- bad=bad & in_use
++ bad=jnp.zeros_like(bad)
+
+=== decoding/drafters/horizontal.py
+    decoding/drafters/test_proposals.py
+drafters in a row share their draws <-
+  test_exact_laws.py::test_stated_laws[in a row, lenient-False]
+- draws.fold_in(rngs, i)
++ rngs
+the second drafter does not see what the first wrote <-
+  test_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
+-       length + count,
+-         draws
++       length,
++         draws
+a fault in a row of drafters is not passed on <-
+  ../test_faults.py::test_a_cascade_passes_a_fault_on
+- part.bad
++ part.bad & False
+a drafter that stopped early leaves a gap <-
+  test_the_next_drafter_goes_on_where_one_stopped
+- count += part.count
++ count += drafter.width
+behind a row of drafters there is no law <-
+  test_the_law_after_a_row_is_its_last_drafters
+- bonus_law=bonus_law and is_last
++ bonus_law=False
+
+=== decoding/drafters/max_gram.py
+    decoding/drafters/test_max_gram.py
+the rightmost occurrence is copied <- test_worked_cases
+- jnp.min(jnp.where(ends, place, size)) + 1
++ jnp.max(jnp.where(ends, place, -1)) + 1
+the last token is part of the text searched <- test_equals_brute_force
+- text, source_len + length - 1, tokens
++ text, source_len + length, tokens
+padding stands between the source and the text <- test_worked_cases
+- source_len = jnp.sum(source > 0, dtype=jnp.int32)
++ source_len = jnp.int32(source.shape[0])
+
+=== decoding/drafters/cascade.py
+    decoding/drafters/test_proposals.py
+K is always read as increments <-
+  test_cascade.py::test_both_published_forms_of_k
+- added = [b - a for a, b in zip([0, *added], added)]
++ added = list(added)
+a token comes from the reviewer in spite of lenience <-
+  test_a_token_is_drawn_from_the_inner_target
+- targets.lossy
++ targets.lossless
+inner blocks are always verified token by token <-
+  test_inner_blocks_are_verified_as_asked
+-       verify=verify,
+""")
