@@ -163,7 +163,8 @@ a chosen target has the first one's properties
 
 === decoding/methods.py
     decoding/drafters/test_sampled_laws.py
-lenience at the top level <- test_lossless_outer_law_is_the_verifiers[copies]
+lenience at the top level <-
+  test_lossless_outer_law_is_the_verifiers[copies-False]
 - speculative, lossless, "CS Drafting"
 + speculative, defer_tokens(lenient_cs_paper), "CS Drafting"
 the default cascade reviews two tokens, whatever gamma <-
