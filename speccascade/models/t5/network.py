@@ -11,7 +11,7 @@ from flax import linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.models.t5 import cache, layers
+from speccascade.models.t5 import cache, layers, positions
 from speccascade.models.t5.config import T5Config
 
 
@@ -118,7 +118,7 @@ class EncoderStack(nn.Module):
 
   def setup(self):
     cfg = self.config
-    self.relpos_bias = layers.RelativePositions(cfg, bidirectional=True)
+    self.relpos_bias = positions.RelativePositions(cfg, bidirectional=True)
     self.layers = [EncoderLayer(cfg) for _ in range(cfg.num_encoder_layers)]
     self.encoder_norm = layers.LayerNorm(cfg.dtype)
     self.dropout_embedding = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
@@ -140,7 +140,7 @@ class DecoderStack(nn.Module):
 
   def setup(self):
     cfg = self.config
-    self.relpos_bias = layers.RelativePositions(cfg, bidirectional=False)
+    self.relpos_bias = positions.RelativePositions(cfg, bidirectional=False)
     self.layers = [DecoderLayer(cfg) for _ in range(cfg.num_decoder_layers)]
     self.decoder_norm = layers.LayerNorm(cfg.dtype)
     self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
