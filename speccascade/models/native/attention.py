@@ -18,7 +18,7 @@ def attend(query, key, value, bias, reach=None):
     value: [B, H, L, D].
     bias: [B, H, N, L]; its first three axes may be 1 long. A slot at -1e10
       below another has weight 0.
-    reach: [B] int32, how many slots of a row need be looked at: those behind
+    reach: [B] int32, how many slots of a row need be looked at: those after
       must be masked. None means all.
 
   Raises:
