@@ -1,6 +1,5 @@
 """Which arrays a T5 has, and whether a checkpoint fits a config."""
 
-import dataclasses
 import functools
 import re
 from typing import NamedTuple
@@ -8,7 +7,7 @@ from typing import NamedTuple
 from flax import traverse_util
 
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.models import t5_lm
+from speccascade.models.t5 import params as t5_params
 from speccascade.models.t5.config import T5Config
 
 RELATIVE_BUCKETS = 32  # of T5X's network, where it is no hyperparameter
@@ -62,24 +61,16 @@ def parameters(config: T5Config) -> list[Parameter]:
   The joined axis of attention kernels is head-major: column h * head_dim + d.
   Square kernels hide a forgotten transpose, so it is said here for each array.
   """
-  # The network is traced with one layer of each stack: all are alike.
-  shapes = t5_lm.param_shapes(
-    dataclasses.replace(config, num_encoder_layers=1, num_decoder_layers=1)
-  )
   table = []
-  # The embedding first, then the encoder, as messages name them.
-  for name in sorted(shapes, key=lambda name: name.split("/")[0], reverse=True):
-    shape, (stack, is_layer, _) = shapes[name], name.partition("/layers_0/")
-    for n in range(getattr(config, f"num_{stack}_layers") if is_layer else 1):
-      path = name.replace("/layers_0/", f"/layers_{n}/")
-      theirs = next(
-        match.expand(template)
-        for pattern, template in _HUGGING_FACE.items()
-        if (match := re.fullmatch(pattern, path))
-      )
-      theirs = theirs.replace("/layers_", ".block.").replace("/", ".layer.")
-      is_transposed = len(shape) == 2 and name != "token_embedder/embedding"
-      table.append(Parameter(path, shape, f"{theirs}.weight", is_transposed))
+  for path, shape in t5_params.param_shapes(config).items():
+    theirs = next(
+      match.expand(template)
+      for pattern, template in _HUGGING_FACE.items()
+      if (match := re.fullmatch(pattern, path))
+    )
+    theirs = theirs.replace("/layers_", ".block.").replace("/", ".layer.")
+    is_transposed = len(shape) == 2 and path != "token_embedder/embedding"
+    table.append(Parameter(path, shape, f"{theirs}.weight", is_transposed))
   return table
 
 
@@ -168,23 +159,10 @@ def check_params(params: dict, config: T5Config, *, where: str = "") -> None:
   """
   got = shapes_of(params, where=where)
   check_num_layers(config, len(got), where=where)
-  want = {p.name: p.shape for p in parameters(config)}
-  wrong = [
-    f"{name} has shape {list(got[name])} in the checkpoint, {list(shape)} by "
-    "the config"
-    for name, shape in want.items()
-    if got.get(name, shape) != shape
-  ]
-  misfits = {
-    "missing ": [name for name in want if name not in got],
-    "unexpected ": [name for name in got if name not in want],
-    "": wrong,
-  }
-  if text := listed(misfits):
-    raise CheckpointError(
-      f"the checkpoint {where} does not fit the model config: {text}; give the "
-      "config that the checkpoint was made with"
-    )
+  try:
+    t5_params.check_params(config, params, f"the checkpoint {where} does")
+  except ValueError as error:
+    raise CheckpointError(str(error)) from error
 
 
 def config_of(params: dict, *, where: str = "") -> T5Config:
@@ -203,28 +181,29 @@ def config_of(params: dict, *, where: str = "") -> T5Config:
   shapes = shapes_of(params, where=where)
   is_gated = "decoder/layers_0/mlp/wi_0/kernel" in shapes
   wi = "wi_0" if is_gated else "wi"
+  layers = {tuple(name.split("/")[:2]) for name in shapes if "/layers_" in name}
   try:
     vocab_size, emb_dim = shapes["token_embedder/embedding"]
     num_heads, _ = shapes["decoder/relpos_bias/rel_embedding"]
     _, joined = shapes["decoder/layers_0/self_attention/query/kernel"]
     _, mlp_dim = shapes[f"decoder/layers_0/mlp/{wi}/kernel"]
-  except (KeyError, ValueError) as error:
+    config = T5Config(
+      vocab_size=vocab_size,
+      emb_dim=emb_dim,
+      num_heads=num_heads,
+      num_encoder_layers=sum(stack == "encoder" for stack, _ in layers),
+      num_decoder_layers=sum(stack == "decoder" for stack, _ in layers),
+      head_dim=joined // num_heads,
+      mlp_dim=mlp_dim,
+      mlp_activations=("gelu", "linear") if is_gated else ("relu",),
+      logits_via_embedding="decoder/logits_dense/kernel" not in shapes,
+    )
+  except (KeyError, ValueError, ZeroDivisionError) as error:
     raise CheckpointError(
       f"the checkpoint {where} is no T5 whose architecture can be read off its"
-      f" arrays ({error}): give its T5Config"
+      f" arrays ({error}): give its T5Config (by DRAFTER, VERIFIER or"
+      " --model_gin_file, as in configs/models/t5_1_1_small.gin)"
     ) from error
-  layers = {tuple(name.split("/")[:2]) for name in shapes if "/layers_" in name}
-  config = T5Config(
-    vocab_size=vocab_size,
-    emb_dim=emb_dim,
-    num_heads=num_heads,
-    num_encoder_layers=sum(stack == "encoder" for stack, _ in layers),
-    num_decoder_layers=sum(stack == "decoder" for stack, _ in layers),
-    head_dim=joined // num_heads,
-    mlp_dim=mlp_dim,
-    mlp_activations=("gelu", "linear") if is_gated else ("relu",),
-    logits_via_embedding="decoder/logits_dense/kernel" not in shapes,
-  )
   check_params(params, config, where=where)
   return config
 
@@ -272,15 +251,3 @@ def check_config(
       f"the model config is not that of the checkpoint {where}: the config has "
       f"{', '.join(differences)}"
     )
-
-
-def listed(misfits: dict[str, list[str]]) -> str:
-  """Returns each kind of misfit with the first few of its list, in one line."""
-  return "; ".join(k + some(items) for k, items in misfits.items() if items)
-
-
-def some(items: list[str], limit: int = 4) -> str:
-  """Returns the first few of a list, and how many more there are."""
-  more = len(items) - limit
-  shown = ", ".join(items[:limit])
-  return f"{shown} and {more} more" if more > 0 else shown

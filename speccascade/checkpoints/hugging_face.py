@@ -28,6 +28,7 @@ from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
+from speccascade.models.t5 import params as t5_params
 from speccascade.models.t5.config import T5Config
 
 CONFIG = "config.json"
@@ -129,7 +130,7 @@ def read(directory: storage.Directory) -> tuple[dict, T5Config]:
     "unexpected: ": sorted(tensors.keys() - table.keys()),
     "wrong: ": wrong,
   }
-  if text := architecture.listed(misfits):
+  if text := t5_params.listed(misfits):
     raise CheckpointError(
       f"the weights of {where} are not those of the T5 that its config.json "
       f"describes; {text}"

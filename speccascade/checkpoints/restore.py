@@ -31,6 +31,7 @@ from speccascade.checkpoints.errors import (
 )
 from speccascade.checkpoints.storage import Directory
 from speccascade.models.t5.config import T5Config
+from speccascade.models.t5.params import some
 
 _STEP = re.compile(r"checkpoint_(0|[1-9]\d*)")
 _PYTORCH = (
@@ -169,7 +170,12 @@ def layout_of(directory: Directory) -> str | None:
     # On gs:// nothing is renamed; Orbax says by this file that it finished.
     if directory.remote and not directory.has("state/commit_success.txt"):
       return None
-    return "speccascade" if directory.has(orbax_io.METADATA) else "t5x_orbax"
+    # Without its file, ours is damaged, and not T5X's.
+    has_item = os.path.isdir(
+      f"{directory}/{os.path.dirname(orbax_io.METADATA)}"
+    )
+    is_ours = directory.has(orbax_io.METADATA) or has_item
+    return "speccascade" if is_ours else "t5x_orbax"
   if directory.has(hugging_face.CONFIG) and (
     directory.has(hugging_face.WEIGHTS) or directory.has(hugging_face.INDEX)
   ):
@@ -226,7 +232,7 @@ def _unknown(directory: Directory) -> CheckpointError:
     return CheckpointNotFoundError(f"there is nothing at {directory}")
   return CheckpointError(
     f"{directory} is no complete checkpoint: it holds "
-    f"{architecture.some(holds)}; wanted is checkpoint (T5X), state/_METADATA "
+    f"{some(holds)}; wanted is checkpoint (T5X), state/_METADATA "
     "(Orbax), config.json with model.safetensors (Hugging Face), or "
     "checkpoint_<step> directories"
   )

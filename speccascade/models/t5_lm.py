@@ -13,6 +13,7 @@ from speccascade.models import native
 from speccascade.models.t5.cache import keep_path
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
+from speccascade.models.t5.params import check_params
 
 
 @struct.dataclass
@@ -32,50 +33,6 @@ class T5State:
   caches: tuple
   sources: tuple
   source_bias: Array
-
-
-@functools.lru_cache(maxsize=64)
-def param_shapes(config: T5Config) -> dict[str, tuple[int, ...]]:
-  """Returns the shape of every parameter of a T5, by its path "a/b/c"."""
-  tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
-  init = functools.partial(Transformer(config).init, enable_dropout=False)
-  tree = jax.eval_shape(init, jax.random.key(0), tokens, tokens, tokens)
-  flat = traverse_util.flatten_dict(tree["params"], sep="/")
-  return {name: tuple(leaf.shape) for name, leaf in flat.items()}
-
-
-def check_params(config: T5Config, params: dict) -> None:
-  """Checks that a parameter tree is that of `config`.
-
-  Raises:
-    ValueError: an array is missing, is not known, or has another shape.
-  """
-  wanted = param_shapes(config)
-  shapes = {
-    name: tuple(leaf.shape)
-    for name, leaf in traverse_util.flatten_dict(params, sep="/").items()
-  }
-  wrong = [
-    f"{name} has shape {shapes[name]}, the architecture wants {shape}"
-    for name, shape in wanted.items()
-    if name in shapes and shapes[name] != shape
-  ]
-  wrong += [
-    f"{name} {shape} is missing"
-    for name, shape in wanted.items()
-    if name not in shapes
-  ]
-  wrong += [
-    f"{name} {shape} has no place in the architecture"
-    for name, shape in shapes.items()
-    if name not in wanted
-  ]
-  if wrong:
-    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    raise ValueError(
-      f"the parameters do not fit the model: {wrong[0]}{more}; give the "
-      "architecture that the checkpoint was trained with"
-    )
 
 
 @struct.dataclass

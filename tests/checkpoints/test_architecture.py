@@ -1,15 +1,18 @@
 """The table of arrays is the network's own, and misfits are named."""
 
 import dataclasses
+import functools
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors import safe_open
 
 from speccascade.checkpoints import CheckpointError, architecture, check_params
-from speccascade.models import t5_lm
 from speccascade.models.t5.config import T5Config
+from speccascade.models.t5.network import Transformer
 
 # No two sizes alike, so that a swapped axis shows.
 UNEVEN = T5Config(
@@ -32,8 +35,13 @@ TIED = dataclasses.replace(
 
 @pytest.mark.parametrize("config", [UNEVEN, TIED], ids=["v1.1", "v1.0"])
 def test_the_table_is_that_of_the_network(config):
+  tokens = jnp.ones((1, 1), jnp.int32)
+  init = functools.partial(Transformer(config).init, enable_dropout=False)
+  tree = jax.eval_shape(init, jax.random.key(0), tokens, tokens, tokens)
+  shapes = jax.tree.map(lambda leaf: leaf.shape, tree["params"])
   table = {p.name: p.shape for p in architecture.parameters(config)}
-  assert table == t5_lm.param_shapes(config)
+  is_leaf = lambda _, x: isinstance(x, tuple)
+  assert table == architecture.flatten(shapes, is_leaf=is_leaf)
 
 
 def test_the_table_is_that_of_the_golden_files(golden, golden_config):
@@ -66,8 +74,8 @@ def test_every_kind_of_misfit_in_one_line():
   assert str(error.value) == (
     "the checkpoint at x does not fit the model config: "
     "missing encoder/layers_1/mlp/wo/kernel; unexpected decoder/extra/kernel; "
-    "token_embedder/embedding has shape [12, 5] in the checkpoint, [11, 5] by "
-    "the config; give the config that the checkpoint was made with"
+    "token_embedder/embedding has shape [12, 5], [11, 5] by the config; give "
+    "the config that the checkpoint was made with"
   )
 
 

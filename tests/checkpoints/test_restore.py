@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -13,6 +14,7 @@ from speccascade.checkpoints import (
   load,
   orbax_io,
   restore,
+  storage,
 )
 from tests.checkpoints.conftest import same
 
@@ -129,7 +131,7 @@ def test_the_config_is_checked_against_the_checkpoints_own(
 
 def test_wrong_shapes_are_named_with_both(golden, golden_config):
   other = dataclasses.replace(golden_config, mlp_dim=128)
-  shapes = r"wi_0/kernel has shape \[32, 64\] in the .*, \[32, 128\] by the"
+  shapes = r"wi_0/kernel has shape \[32, 64\], \[32, 128\] by the config"
   with pytest.raises(CheckpointError, match=f"encoder/layers_0/mlp/{shapes}"):
     load(golden / "t5x_native", config=other)
 
@@ -184,6 +186,18 @@ def test_paths_that_are_none(golden, bucket, path, kind, message):
   with pytest.raises(kind) as error:
     load(path if "://" in path else golden / path)
   assert message in str(error.value)
+
+
+def test_a_bucket_out_of_reach_is_told_at_once(monkeypatch, capfd):
+  monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", "http://127.0.0.1:1")
+  monkeypatch.setattr(storage, "_FIRST_CONTACT_S", 0.5)
+  start = time.monotonic()
+  with pytest.raises(
+    CheckpointError, match=r"cannot reach gs://b: .*storage cp"
+  ):
+    load("gs://b/run")
+  assert time.monotonic() - start < 5
+  assert capfd.readouterr().err == ""
 
 
 def test_gs_orbax_without_its_last_file_is_unfinished(golden, bucket):

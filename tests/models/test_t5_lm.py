@@ -408,15 +408,15 @@ def without(tree, path):
 
 def test_wrong_parameters_are_named(golden_config, golden_params):
   head = "decoder/logits_dense/kernel"
-  with pytest.raises(ValueError, match=rf"{head} \(32, 512\) is missing"):
+  with pytest.raises(ValueError, match=f"missing {head}"):
     T5LM.create(golden_config, without(golden_params, head))
   tied = dataclasses.replace(golden_config, logits_via_embedding=True)
-  with pytest.raises(ValueError, match=rf"{head} \(32, 512\) has no place"):
+  with pytest.raises(ValueError, match=f"unexpected {head}"):
     T5LM.create(tied, golden_params)
   wide = dataclasses.replace(golden_config, mlp_dim=96)
   message = (
-    r"layers_0/mlp/wi_0/kernel has shape \(32, 64\), the architecture wants "
-    r"\(32, 96\) \(and 11 more\)"
+    r"layers_0/mlp/wi_0/kernel has shape \[32, 64\], \[32, 96\] by the config,"
+    r".* and 8 more"
   )
   with pytest.raises(ValueError, match=message) as error:
     T5LM.create(wide, golden_params)

@@ -271,7 +271,7 @@ def test_decoder_inputs_are_the_targets_shifted():
 
 def test_parameters_of_another_size_are_refused(bare_params):
   config = dataclasses.replace(BARE, vocab_size=48)
-  with pytest.raises(ValueError, match="the architecture wants"):
+  with pytest.raises(ValueError, match="by the config"):
     train(batches(), config=config, params=bare_params)
 
 
