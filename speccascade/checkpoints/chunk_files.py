@@ -21,19 +21,20 @@ def holding(array, chunk: str) -> str:
 
 
 def fault(array) -> str | None:
-  """Returns in words which file of an array's chunks is missing or cut short.
+  """Returns in words what is wrong with the files of an array's chunks.
 
-  Args:
-    array: tensorstore's. Only local files are looked at.
+  Tensorstore's errors name those that are an array's own; None then.
   """
-  for file, end in _places(array).values():
+  places = _places(array)
+  for file, end in places.values():
     if not file.startswith("/"):
       continue
     if not os.path.isfile(file):
       return f"{file} is missing"
     if os.path.getsize(file) < end:
       return f"{file} is truncated"
-  return None
+  files = sorted({file for file, _ in places.values()})
+  return f"it is in {' and '.join(files[:2])}" if files else None
 
 
 def _places(array) -> dict[str, Place]:

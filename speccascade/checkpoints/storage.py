@@ -43,7 +43,7 @@ def context():
 
 @functools.cache
 def _reach(bucket: str) -> None:
-  """Asks a bucket for nothing, so that one out of reach is told in seconds.
+  """Asks a bucket for one name, so that one out of reach is told in seconds.
 
   Raises:
     CheckpointError: it cannot be reached, or wants credentials.
@@ -52,11 +52,11 @@ def _reach(bucket: str) -> None:
 
   from speccascade.cli import quiet
 
-  nothing = ts.KvStore.KeyRange("speccascade", "speccascade")
+  name = ts.KvStore.KeyRange("a", "a\0")
   try:
     with quiet.native_logs():  # where there are no credentials, at length
       store = ts.KvStore.open(kvstore_spec(bucket), context=context()).result()
-      store.list(nothing).result(timeout=_FIRST_CONTACT_S)
+      store.list(name).result(timeout=_FIRST_CONTACT_S)
   except (ValueError, TimeoutError) as error:
     reason = first_line(error) or f"no answer in {_FIRST_CONTACT_S:.0f} s"
     raise CheckpointError(

@@ -76,19 +76,19 @@ class StoredArrays:
       CheckpointError: naming the array and the file that is missing, damaged,
         or not as it was written; or all of them are larger than the memory.
     """
-    names = list(names)
-    num_bytes = sum(
-      math.prod(self.arrays[name].shape) * self.dtype(name).itemsize
+    sizes = {
+      name: math.prod(self.arrays[name].shape) * self.dtype(name).itemsize
       for name in names
-    )
+    }
+    num_bytes = sum(sizes.values())
     try:
       np.empty(num_bytes, np.uint8)  # takes no memory until it is filled
     except (MemoryError, OverflowError, ValueError) as error:
       raise CheckpointError(
-        f"the arrays of {self.where} take {num_bytes / 2**30:,.1f} GiB, which "
-        "this machine does not have"
+        f"the arrays of {self.where} take {num_bytes / 2**30:,.1f} GiB, most of"
+        f" them {max(sizes, key=sizes.get)}, which this machine does not have"
       ) from error
-    return dict(zip(names, _each(self.read_part, names)))
+    return dict(zip(sizes, _each(self.read_part, sizes)))
 
   def dtype(self, name: str) -> np.dtype:
     dtype = self.arrays[name].dtype
@@ -116,10 +116,10 @@ class StoredArrays:
 
   def _stored_part(self, name: str, part: chunks.Part) -> np.ndarray:
     array = self.arrays[name]
-    # Zeros may be left out on disk; slots can be zero, parameters are not.
-    if name.startswith("target/"):
-      _check_chunks(array)
     if self.checksums is None:
+      # Zeros may be left out on disk; slots can be zero, parameters are not.
+      if name.startswith("target/"):
+        _check_chunks(array)
       return array[part].read().result()
     sums = self.checksums.get(name)
     kind = (list(array.shape), self.dtype(name).name)
@@ -128,6 +128,7 @@ class StoredArrays:
     taken = sums.covering(part)
     value = array[taken].read().result()
     if chunk := sums.changed(value, taken):
+      _check_chunks(array)
       file = chunk_files.holding(array, chunk)
       raise CheckpointError(f"chunk {chunk} in {file} is not as it was written")
     return value if taken == part else value[chunks.inside(part, taken)]
@@ -152,13 +153,14 @@ class StoredArrays:
       CheckpointError: an array cannot be read or is no float, or the slots are
         not Adafactor's.
     """
-    step = self.step()
-    values = unflatten(self.read(self.arrays))
-    params = as_float32(values["target"], where=self.where)
-    slots = values["state"].get("param_states")
-    if slots is not None:
+    step, params = self.step(), self.params
+    wanted = {"target": params}
+    if slots := unflatten(dict(self.arrays))["state"].get("param_states"):
       slots = without_momentum(slots, params, where=self.where)
-    return params, step, slots
+      wanted["state"] = {"param_states": slots}
+    values = unflatten(self.read(flatten(wanted)))
+    params = as_float32(values["target"], where=self.where)
+    return params, step, slots and values["state"]["param_states"]
 
 
 def _each(function, items) -> list:
@@ -172,7 +174,8 @@ def _reading(name: str, where: str, array=None):
   try:
     yield
   except ValueError as error:
-    fault = array is not None and chunk_files.fault(array)
+    is_said = array is None or isinstance(error, CheckpointError)
+    fault = None if is_said else chunk_files.fault(array)
     reason = f"{storage.first_line(error)}{f'; {fault}' if fault else ''}"
     is_missing = isinstance(error, FileNotFoundError) or "NOT_FOUND" in str(
       error
@@ -220,16 +223,28 @@ def as_float32(tree: dict, *, where: str) -> dict:
 def without_momentum(param_states: dict, params: dict, *, where: str) -> dict:
   """Returns Adafactor's slots of each parameter from T5X's `param_states`.
 
+  Args:
+    param_states: nested dict of what has a shape.
+    params: of the parameters, likewise.
+    where: the checkpoint, for messages.
+
   Raises:
     CheckpointError: the state is another optimizer's, or has momentum.
   """
   flat, parameters = flatten(param_states), flatten(params)
-  slots = [f"{name}/{slot}" for name in parameters for slot in SLOTS]
+  slots = {f"{name}/{slot}": name for name in parameters for slot in SLOTS}
   has = f"the optimizer state of {where} has"
-  for name in slots:
+  for name, of in slots.items():
     if name not in flat:
       raise CheckpointError(f"{has} no {name}: it is not Adafactor's; {_ALONE}")
-  for name in sorted(flat.keys() - set(slots)):
+    shape = tuple(flat[name].shape)
+    # Its chunks may be left out, so that nothing else bounds its size.
+    if math.prod(shape) > max(1, math.prod(parameters[of].shape)):
+      raise CheckpointError(
+        f"{has} {name} of shape {list(shape)}, more than its parameter's "
+        f"{list(parameters[of].shape)}; {_ALONE}"
+      )
+  for name in sorted(flat.keys() - slots.keys()):
     if name.removesuffix("/m") not in parameters:
       raise CheckpointError(
         f"{has} {name}, which is no slot of a parameter; {_ALONE}"

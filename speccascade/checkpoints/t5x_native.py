@@ -57,6 +57,8 @@ def open_arrays(
       # None is of an optimizer that leaves a parameter alone.
       if stored_arrays.is_wanted(name, optimizer) and leaf is not None
     }
+    if not any(name.startswith("target/") for name in leaves):
+      raise CheckpointError(f"{index} has no optimizer/target: no parameters")
     if "state/step" not in leaves:
       raise CheckpointError(f"{index} has no state/step")
     for name, leaf in leaves.items():
@@ -99,7 +101,7 @@ def _read_index(directory: storage.Directory) -> tuple[int, dict]:
       f"{where} is of version {version!r:.60}; versions 2 and {VERSION} are "
       "read: restore and save it again with T5X"
     )
-  if not isinstance(train_state, dict) or not train_state.get("target"):
+  if not isinstance(train_state, dict):
     raise CheckpointError(f"{where} has no optimizer/target: no parameters")
   return version, train_state
 
@@ -113,9 +115,10 @@ def _spec(directory: storage.Directory, name: str, spec: dict) -> dict:
   # Before tensorstore 0.1.14 the path stood at the top.
   path = spec["kvstore"].get("path") or spec.get("path") or ""
   path = path.rstrip("/")
-  if not path or path.startswith("/") or ".." in path.split("/"):
+  is_inside = path and not path.startswith("/") and ".." not in path.split("/")
+  if not is_inside or "\0" in path or len(path) > 255:
     raise CheckpointError(
-      f"array {name} of {directory} is at {path!r}, want a path inside the "
+      f"array {name} of {directory} is at {path!r:.60}, want a path inside the "
       "checkpoint"
     )
   return {"driver": "zarr", "kvstore": (directory / path).kvstore()}

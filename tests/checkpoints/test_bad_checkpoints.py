@@ -1,0 +1,444 @@
+"""Checkpoints that are none: one line on the file, at once, with little memory.
+
+What stands in each was not written by any software; `test_damaged_files` has
+what is cut short or missing.
+"""
+
+import dataclasses
+import json
+import os
+import resource
+import shutil
+import time
+
+import msgpack
+import numpy as np
+import pytest
+
+from speccascade.checkpoints import (
+  CheckpointError,
+  chunks,
+  load,
+  orbax_io,
+  restore,
+)
+from tests.checkpoints.conftest import edit, same, shard
+
+HUGE = 10**9
+DEEP = 100_000
+EMBEDDING = "target.token_embedder.embedding"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, source, golden_config):
+  """A checkpoint of ours with optimizers' states."""
+  path = tmp_path_factory.mktemp("ours") / "checkpoint_7"
+  orbax_io.save(
+    path,
+    source.params,
+    golden_config,
+    step=7,
+    opt_state={"mu": source.params},
+    slots=source.optimizer,
+    vocabulary={"path": "v", "sha256": "x"},
+  )
+  return path
+
+
+# ---------------- Each of these returns what changes a folder. ----------------
+
+
+def in_place(name, make):
+  """Puts something else in the place of a file."""
+
+  def change(path):
+    (path / name).unlink()
+    make(path / name)
+
+  return change
+
+
+def content(name, text):
+  return lambda path: (path / name).write_bytes(text)
+
+
+def as_json(name, **changes):
+  """Changes values in a JSON file; a dot in a name goes inside."""
+
+  def change(path):
+    values = json.loads((path / name).read_text())
+    values.pop("crc32", None)  # ours was written by an older version then
+    for key, value in changes.items():
+      *outer, key = key.split(".")
+      within = values
+      for each in outer:
+        within = within[each]
+      within[key] = value
+    (path / name).write_text(json.dumps(values))
+
+  return change
+
+
+def in_index(**changes):
+  """Changes values in T5X's msgpack file, as `as_json`."""
+
+  def change(path):
+    def apply(tree):
+      for key, value in changes.items():
+        *outer, key = key.split(".")
+        within = tree
+        for each in outer:
+          within = within[each]
+        within[key] = value
+
+    edit(path, apply)
+
+  return change
+
+
+def shards(**names):
+  """Gives an index of shards, in which some are named otherwise."""
+
+  def change(path):
+    shard(path)
+    file = path / "model.safetensors.index.json"
+    index = json.loads(file.read_text())
+    index["weight_map"] |= names
+    file.write_text(json.dumps(index))
+
+  return change
+
+
+def header(**entry):
+  """Changes an array's entry in the header of model.safetensors."""
+
+  def change(path):
+    file = path / "model.safetensors"
+    data = file.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    values = json.loads(data[8:end])
+    values["shared.weight"] |= entry
+    text = json.dumps(values).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + data[end:])
+
+  return change
+
+
+def packed_deep(depth):
+  """Returns a msgpack file of maps within maps."""
+  start = msgpack.packb({"version": 3})[1:]
+  inner = b"\x81\xa1a" * depth + b"\x01"
+  return b"\x82" + start + b"\xa9optimizer\x81\xa6target" + inner
+
+
+def big(path):
+  path.touch()
+  os.truncate(path, 2**40)  # takes no room on disk
+
+
+NATIVE = "t5x_native/checkpoint_3000"
+ORBAX = "t5x_orbax/checkpoint_3000"
+ZARRAY = f"{EMBEDDING}/.zarray"
+TARGET = "optimizer.target.encoder.encoder_norm"
+SCALE = f"{TARGET}.scale"
+META = "metadata/metadata.json"
+TREE = "state/_METADATA"
+CONFIG = "config.json"
+DICT_NAME = "('target', 'decoder', 'decoder_norm', 'scale')"
+BROKEN = "cannot be parsed"
+ENTRY = {"dtype": "float32", "shape": [1], "chunks": [1], "crc32": [1, 2]}
+PIPE = "is no regular file"
+
+# A folder, what is done to it, and what is said beside the name of the file.
+CASES = {
+  **{
+    f"native chunk {name}": (NATIVE, in_place(f"{EMBEDDING}/0.0", make), said)
+    for name, make, said in (
+      ("dangling link", lambda p: p.symlink_to("/nowhere"), "link to nothing"),
+      ("link to itself", lambda p: p.symlink_to(p), "link to nothing"),
+      ("device", lambda p: p.symlink_to("/dev/zero"), PIPE),
+      ("pipe", os.mkfifo, PIPE),
+      ("folder", os.mkdir, "is missing"),
+    )
+  },
+  **{
+    f"pipe {name}": (folder, in_place(name, os.mkfifo), PIPE)
+    for folder, name in (
+      (NATIVE, ZARRAY),
+      (NATIVE, "checkpoint"),
+      (ORBAX, TREE),
+      (ORBAX, "state/manifest.ocdbt"),
+      ("ours", META),
+      ("hf", CONFIG),
+      ("hf", "model.safetensors"),
+    )
+  },
+  **{
+    f"terabyte {name}": (folder, in_place(name, big), "bytes, want")
+    for folder, name in ((ORBAX, TREE), ("ours", META), ("hf", CONFIG))
+  },
+  **{
+    f"nested {name}": (folder, content(name, b"[" * DEEP), BROKEN)
+    for folder, name in ((ORBAX, TREE), ("ours", META), ("hf", CONFIG))
+  },
+  "nested .zarray": (NATIVE, content(ZARRAY, b"[" * DEEP), "Invalid JSON"),
+  "nested msgpack": (
+    NATIVE,
+    content("checkpoint", packed_deep(DEEP)),
+    "msgpack",
+  ),
+  "deep msgpack": (
+    NATIVE,
+    content("checkpoint", packed_deep(990)),
+    "checkpoint",
+  ),
+  **{
+    f"msgpack {changes}": (NATIVE, in_index(**changes), said)
+    for changes, said in (
+      ({"version": "3"}, "version '3'"),
+      ({"version": float("nan")}, "version nan"),
+      ({"version": [3]}, r"version \[3\]"),
+      ({"optimizer": [1]}, "no optimizer/target"),
+      ({"optimizer.target": "abc"}, "no optimizer/target"),
+      ({"optimizer.target": [1, 2]}, "no optimizer/target"),
+      ({"optimizer.state": 5}, "no state/step"),
+      ({"optimizer.state.step": "7"}, "state/step .*is a str"),
+      ({"optimizer.state.step": np.float32(7)}, "want a whole number"),
+      ({"optimizer.state.step": np.int32([7, 8])}, "want a whole number"),
+      ({"optimizer.state.step": np.int32(-7)}, "want a whole number"),
+      ({SCALE: "abc"}, "scale .*is a str"),
+      ({SCALE: 1.5}, "scale .*is a float"),
+      ({SCALE: np.ones(32, np.complex64)}, "complex64, want a float"),
+      ({SCALE: np.array(["x"])}, "want a float|msgpack"),
+      ({f"{TARGET}.5": {5: np.ones(2)}}, "msgpack"),
+      ({f"{SCALE}.driver": 5}, "stored by 5"),
+      ({f"{SCALE}.kvstore": None}, BROKEN),
+      ({f"{SCALE}.kvstore": "x"}, BROKEN),
+      ({f"{SCALE}.kvstore.path": 5}, BROKEN),
+      ({f"{SCALE}.kvstore.path": "a\0b"}, "path inside"),
+      ({f"{SCALE}.kvstore.path": "x" * 5000}, "path inside"),
+    )
+  },
+  "terabytes": (
+    NATIVE,
+    as_json(ZARRAY, shape=[10**12, 32], chunks=[10**12, 32]),
+    "GiB, most of them target/token_embedder/embedding",
+  ),
+  "exabytes": (
+    NATIVE,
+    as_json(ZARRAY, shape=[10**18, 10**18], chunks=[1, 1]),
+    ".",
+  ),
+  "many chunks": (
+    NATIVE,
+    as_json(ZARRAY, shape=[HUGE, 1], chunks=[1, 1]),
+    "is missing",
+  ),
+  "a slot of gigabytes": (
+    NATIVE,
+    as_json(
+      "state.param_states.encoder.encoder_norm.scale.v/.zarray",
+      shape=[4 * HUGE],
+      chunks=[4 * HUGE],
+    ),
+    "more than its parameter's",
+  ),
+  **{
+    f"metadata {changes}": ("ours", as_json(META, **changes), said)
+    for changes, said in (
+      ({"format": ["x"]}, "has format"),
+      ({"version": "1"}, BROKEN),
+      ({"config": [1]}, "config is"),
+      ({"config": {"emb_dim": 32, "x": 1}}, "x"),
+      ({"config.num_encoder_layers": 1000}, "only 52 arrays"),
+      ({"config.num_encoder_layers": HUGE}, "num_encoder_layers is|52 arrays"),
+      ({"config.emb_dim": "32"}, "emb_dim is '32'"),
+      ({"config.emb_dim": True}, "emb_dim is True"),
+      ({"config.vocab_size": 10**30}, "vocab_size is 1000"),
+      ({"config.num_heads": 0}, "num_heads is 0"),
+      ({"config.dtype": "float99"}, "dtype is 'float99'"),
+      ({"config.dtype": None}, "dtype is None"),
+      ({"config.dropout_rate": 2.0}, "dropout_rate is 2.0"),
+      ({"config.mlp_activations": "gelu"}, "mlp_activations is 'gelu'"),
+      ({"config.mlp_activations": [1]}, r"mlp_activations is \[1\]"),
+      ({"config.logits_via_embedding": 0}, "logits_via_embedding is 0"),
+      ({"vocabulary": "abc"}, "vocabulary is 'abc'"),
+      ({"vocabulary": {"path": 5}}, "vocabulary is"),
+      ({"extra": [1]}, "extra is"),
+      ({"checksums": 5}, "checksums is 5"),
+      ({"checksums": {"state": 5}}, BROKEN),
+      ({"checksums": {"state": {}}}, "not that of its checksums"),
+      ({"checksums": {"state": {"target": ENTRY}}}, "2 checksums of"),
+    )
+  },
+  "metadata no object": ("ours", content(META, b"[1, 2]"), BROKEN),
+  "metadata not UTF-8": ("ours", content(META, b'{"a": "\xff"}'), BROKEN),
+  **{
+    f"tree {changes}": (ORBAX, as_json(TREE, **changes), said)
+    for changes, said in (
+      ({"tree_metadata": [1]}, BROKEN),
+      ({"tree_metadata": {"5": {}}}, BROKEN),
+      ({"tree_metadata": {"(" * DEEP: {"value_metadata": {}}}}, BROKEN),
+      ({"tree_metadata": {"('target',)": {"value_metadata": {}}}}, "'target'"),
+      ({f"tree_metadata.{DICT_NAME}": 5}, BROKEN),
+      ({"tree_metadata": {"('..', 'x')": {"value_metadata": {}}}}, "no array"),
+      (
+        {"tree_metadata.('target', 'decoder')": {"value_metadata": {}}},
+        "target/decoder",
+      ),
+    )
+  },
+  **{
+    f"config {changes}": ("hf", as_json(CONFIG, **changes), said)
+    for changes, said in (
+      ({"num_layers": 1000}, "only 52 arrays"),
+      ({"num_layers": HUGE}, "num_layers is|52 arrays"),
+      ({"num_layers": -1}, "num_layers is -1"),
+      ({"num_decoder_layers": 2.5}, "num_decoder_layers is 2.5"),
+      ({"d_model": "32"}, "d_model is '32'"),
+      ({"vocab_size": [512]}, r"vocab_size is \[512\]"),
+      ({"d_kv": 10**30}, "d_kv is 1000"),
+      ({"dropout_rate": "no"}, "dropout_rate is 'no'"),
+      ({"feed_forward_proj": ["relu"]}, BROKEN),
+      ({"tie_word_embeddings": "no"}, "tie_word_embeddings='no'"),
+      ({"model_type": ["t5"]}, "model_type"),
+      ({"pad_token_id": {"a": 1}}, "pad_token_id="),
+    )
+  },
+  "config no object": ("hf", content(CONFIG, b"[1, 2]"), BROKEN),
+  **{
+    f"shard {name!r}": ("hf", shards(**{"shared.weight": name}), said)
+    for name, said in (
+      ("../model.safetensors", "want one beside it"),
+      ("/etc/passwd", "want one beside it"),
+      ("..", "want one beside it"),
+      ("", "want one beside it"),
+      (5, BROKEN),
+      (None, BROKEN),
+    )
+  },
+  "header of terabytes": ("hf", header(shape=[10**12, 32]), "damaged"),
+  "header dtype": ("hf", header(dtype="F99"), "damaged"),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_one_line_at_once(copy_of, saved, tmp_path, case):
+  folder, change, said = case
+  name, _, step = folder.partition("/")
+  if name == "ours":
+    path = tmp_path / "ours"
+    shutil.copytree(saved, path)
+  else:
+    path = copy_of(name) / step
+  change(path)
+  before = sorted(tmp_path.rglob("*"))
+  start, memory = time.process_time(), peak()
+  with pytest.raises(CheckpointError, match=said) as error:
+    load(path, optimizer=True).require_config()
+  assert time.process_time() - start < 5
+  assert peak() - memory < 200_000
+  message = str(error.value)
+  assert "\n" not in message
+  assert len(message) < 1000
+  assert str(path) in message
+  assert sorted(tmp_path.rglob("*")) == before
+
+
+def peak():
+  """Returns the largest memory that this process has had, in kB."""
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def test_more_layers_than_a_checkpoint_holds_build_nothing(
+  golden, golden_config
+):
+  config = dataclasses.replace(golden_config, num_decoder_layers=1000)
+  for name in ("t5x_native", "t5x_orbax", "hf"):
+    with pytest.raises(CheckpointError, match="num_decoder_layers=1000"):
+      load(golden / name, config=config)
+
+
+@pytest.mark.parametrize(
+  "path", ["", "a\0b", "\ud800", "x" * 5000, "s3://a/b", "http://a", "S3://", 5]
+)
+def test_paths_of_no_directory(path):
+  with pytest.raises(CheckpointError, match=r"no path|not supported") as error:
+    load(path)
+  assert len(str(error.value)) < 150
+
+
+@pytest.mark.parametrize(
+  "wanted",
+  [
+    "metadata.json",
+    "/d/",
+    pytest.param("", marks=pytest.mark.slow),
+  ],
+)
+def test_a_changed_byte_is_found(saved, tmp_path, wanted):
+  """In any file of ours: an error, or what is read has not changed."""
+  path = tmp_path / "checkpoint_7"
+  shutil.copytree(saved, path)
+  like = {"mu": load(path).params}
+
+  def read():
+    got = vars(load(path, optimizer=True)) | {"config": None}
+    return got | orbax_io.read_opt_state(path, like)
+
+  rng, want = np.random.default_rng(0), read()
+  files = [file for file in path.rglob("*") if file.is_file()]
+  files = [file for file in files if wanted in str(file)]
+  if wanted:
+    files = [max(files, key=lambda file: file.stat().st_size)]
+  for file in sorted(files):
+    data = file.read_bytes()
+    for place in rng.integers(len(data), size=4):
+      changed = bytearray(data)
+      changed[place] ^= 1 << rng.integers(8)
+      file.write_bytes(changed)
+      try:
+        got = read()
+      except CheckpointError:
+        continue
+      assert not wanted
+      same(got, want)
+    file.write_bytes(data)
+
+
+def test_a_part_of_an_array_is_checked_alone(
+  saved, source, tmp_path, monkeypatch
+):
+  """A process that reads one shard reads and checks the chunks of that."""
+  monkeypatch.setattr(chunks, "CHUNK_BYTES", 8192)  # 64 rows of 128 bytes
+  path = tmp_path / "checkpoint_1"
+  params, config = source.params, load(saved).config
+  orbax_io.save(path, params, config, step=1)
+  arrays, _ = restore.open_arrays(*restore.resolve(path), optimizer=False)
+  for name, array in arrays.arrays.items():
+    stored = array.chunk_layout.write_chunk.shape or ()
+    assert list(stored) == arrays.checksums[name].chunks
+  name = "target/token_embedder/embedding"
+  whole, sums = params["token_embedder"]["embedding"], arrays.checksums[name]
+  assert sums.chunks == [64, 32]
+  part = (slice(100, 130), slice(3, 9))  # of the chunks 1 and 2 of 8
+  same(arrays.read_part(name, part), whole[part])
+  sums.crc32[3] += 1
+  same(arrays.read_part(name, part), whole[part])
+  sums.crc32[2] += 1
+  file = r"/ocdbt.process_0/d/\w+ is not as it was written"
+  with pytest.raises(
+    CheckpointError, match=f"embedding of .*chunk 2.0 .*{file}"
+  ):
+    arrays.read_part(name, part)
+
+
+def test_ours_without_checksums_is_read(saved, tmp_path, source):
+  path = tmp_path / "checkpoint_7"
+  shutil.copytree(saved, path)
+  values = json.loads((path / META).read_text())
+  del values["checksums"], values["crc32"]
+  (path / META).write_text(json.dumps(values))
+  same(load(path).params, source.params)
+  like = {"mu": source.params}
+  same(orbax_io.read_opt_state(path, like), like)
