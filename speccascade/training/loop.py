@@ -16,7 +16,7 @@ import tqdm
 
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
-from speccascade.models.t5.params import check_params
+from speccascade.models.t5_lm import check_params
 from speccascade.training import optimizers, programs
 from speccascade.training import state as states
 
