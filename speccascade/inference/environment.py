@@ -1,6 +1,7 @@
 """Where and with what a row was measured."""
 
 import contextlib
+import ctypes
 import functools
 from importlib import metadata
 import os
@@ -68,3 +69,21 @@ def holds_many_programs() -> bool:
   """
   maps = pathlib.Path("/proc/self/maps")
   return maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS
+
+
+def give_back_memory():
+  """Returns to the system what the C library keeps of freed memory.
+
+  The arrays of a checkpoint that was just packed would else stay, as large as
+  the model itself. Where the library is not glibc it does nothing.
+  """
+  with contextlib.suppress(OSError, AttributeError):
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def held_memory() -> int | None:
+  """Returns the bytes of memory that this process holds, where it is told."""
+  told = pathlib.Path("/proc/self/statm")
+  if not told.exists():
+    return None
+  return int(told.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -5,11 +5,15 @@ import dataclasses
 import os
 import pathlib
 
+from absl import logging
+import jax
+
 from speccascade import checkpoints
 from speccascade.checkpoints import architecture
 from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs
 from speccascade.inference.cascades import Cascade
+from speccascade.inference.environment import give_back_memory, held_memory
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 
@@ -206,7 +210,18 @@ def load_model(
     config = architecture.config_of(read.params, where=read.path)
   else:
     config = read.require_config()
-  lm = T5LM.create(config, read.params, dtype, kernel_dtype=kernel_dtype)
+  lm = T5LM.create(
+    config, read.params, dtype, kernel_dtype=kernel_dtype, donate=True
+  )
+  jax.block_until_ready(lm)
+  give_back_memory()
+  held = held_memory()
+  logging.info(
+    "%s: %.1f MB of weights%s",
+    read.path,
+    sum(leaf.nbytes for leaf in jax.tree.leaves(lm)) / 1e6,
+    f"; this process holds {held / 1e6:.0f} MB" if held else "",
+  )
   # Named for its run's folder, and its step.
   path = pathlib.PurePosixPath(str(read.path).rstrip("/"))
   name = path.name
