@@ -100,7 +100,7 @@ def _model(role: str, source: ModelSource, **dtypes) -> Model:
       f"{role} is {source!r:.60}; wanted the path of a checkpoint, (path,"
       " T5Config), or a T5LM"
     )
-  return pairs.load_model(role, path, config, by_shape=True, **dtypes)
+  return pairs.load_model(role, path, config, **dtypes)
 
 
 def _vocabulary(vocabulary, models: ModelPair):

@@ -9,7 +9,6 @@ from absl import logging
 import jax
 
 from speccascade import checkpoints
-from speccascade.checkpoints import architecture
 from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs
 from speccascade.inference.cascades import Cascade
@@ -121,7 +120,7 @@ class PairSpec:
 
   Attributes:
     drafter: architecture, or several, largest first; None takes the
-      checkpoint's own.
+      checkpoint's own, or what its arrays say.
     verifier: architecture, likewise.
     drafter_checkpoint: path, or as many as `drafter`; () for none.
     verifier_checkpoint: the large model's.
@@ -187,17 +186,16 @@ def load_model(
   dtype: str | None = None,
   *,
   kernel_dtype: str = "float32",
-  by_shape: bool = False,
 ) -> Model:
   """Reads one model, for decoding.
 
   Args:
     role: "drafter" or "verifier", for messages.
     checkpoint: any layout of `checkpoints.load`.
-    config: architecture; None takes the checkpoint's own.
+    config: architecture; None takes the checkpoint's own, or what its arrays
+      say.
     dtype: of the activations; None keeps the architecture's.
     kernel_dtype: see `T5LM.create`.
-    by_shape: read the architecture off the arrays where nothing says it.
 
   Raises:
     PairError: no checkpoint is given.
@@ -206,12 +204,12 @@ def load_model(
   if not checkpoint:
     raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
   read = checkpoints.load(checkpoint, config=config)
-  if by_shape and read.config is None:
-    config = architecture.config_of(read.params, where=read.path)
-  else:
-    config = read.require_config()
   lm = T5LM.create(
-    config, read.params, dtype, kernel_dtype=kernel_dtype, donate=True
+    read.require_config(),
+    read.params,
+    dtype,
+    kernel_dtype=kernel_dtype,
+    donate=True,
   )
   jax.block_until_ready(lm)
   give_back_memory()
