@@ -98,11 +98,16 @@ def rewrite_gin_args(argv: list[str]) -> list[str]:
   return rewritten
 
 
-def save_config(folder) -> pathlib.Path:
+def save_config(folder):
   """Writes the resolved configuration to `folder`/config.gin, whole."""
-  path = pathlib.Path(folder) / "config.gin"
-  files.write_whole(path, resolved_config())
-  return path
+  if "://" in os.fspath(folder):
+    from speccascade.checkpoints import storage
+
+    directory = storage.Directory(folder)
+    directory.write("config.gin", resolved_config().encode())
+  else:
+    path = pathlib.Path(folder) / "config.gin"
+    files.write_whole(path, resolved_config())
 
 
 def _flags() -> flags.FlagValues:

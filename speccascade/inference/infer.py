@@ -14,7 +14,7 @@ import pathlib
 
 from tqdm import tqdm
 
-from speccascade import files
+from speccascade import files, folders
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.fields import at_least
@@ -60,6 +60,29 @@ def infer(
     NoDistributionError: a model gave none; example and step are named.
   """
   at_least(0, NUM_SHOWN=num_shown)
+  with folders.sole_writer(run.folder):
+    study = _study(pair, inputs, point, run, measuring)
+    shards = _decoded(study, point)
+    on_start(shards.folder)
+    shards.merge()
+    settings = study.settings(point, trials=run.trials)
+    if run.trace and num_shown and page is not None:
+      shown = list(itertools.islice(shards.records(), num_shown))
+      about = f"{settings.task} {settings.split}".rstrip()
+      title = ", ".join([point.spec.label, *settings.words, about])
+      files.write_whole(shards.folder / TOKENS, page(shown, title))
+    path = shards.folder / results.METRICS
+    if path.exists():
+      return results.read_row(path)
+    row = _row(study, point, shards)
+    files.write_whole(path, json.dumps(json.loads(row.to_json()), indent=2))
+    return row
+
+
+def _study(
+  pair: PairSpec, inputs: Inputs, point: Point, run: Run, measuring: Measuring
+) -> Study:
+  """Reads models and inputs, and checks that the point fits them."""
   sources, spec = inputs.read(), point.spec
   models = pair.load(
     sources.vocabulary,
@@ -70,8 +93,14 @@ def infer(
     sha256 = (sources.identity or {}).get("sha256")
     models = models.combined(pair.cascade, spec, sha256)
   study = Study(models, sources, run, measuring)
+  study.batches(point, shared=False).check()
+  return study
+
+
+def _decoded(study: Study, point: Point) -> Shards:
+  """Decodes what OUTPUT_DIR lacks; returns the shards, all written."""
+  run, spec = study.run, point.spec
   batches = study.batches(point, shared=False)
-  batches.check()
   settings = study.settings(point, trials=run.trials)
   size = run.batch_size * -(-_SHARD_EXAMPLES // run.batch_size)
   jobs = [
@@ -87,7 +116,7 @@ def infer(
       "trace": run.trace,
       "batch_size": run.batch_size,
     },
-    len(jobs),
+    [len(examples) for _, examples in jobs],
   )
   shards.check()
   with tqdm(
@@ -106,19 +135,7 @@ def infer(
       shards.open()
       shards.write(number, map(records.to_line, written))
   shards.open()
-  on_start(shards.folder)
-  shards.merge()
-  if run.trace and num_shown and page is not None:
-    shown = list(itertools.islice(shards.records(), num_shown))
-    about = f"{settings.task} {settings.split}".rstrip()
-    title = ", ".join([spec.label, *settings.words, about])
-    files.write_whole(shards.folder / TOKENS, page(shown, title))
-  path = shards.folder / results.METRICS
-  if path.exists():
-    return results.read_row(path)
-  row = _row(study, point, shards)
-  files.write_whole(path, json.dumps(json.loads(row.to_json()), indent=2))
-  return row
+  return shards
 
 
 def _row(study: Study, point: Point, shards: Shards) -> ResultRow:

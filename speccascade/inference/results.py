@@ -138,11 +138,11 @@ class ResultRow:
       ValueError: not JSON, another schema, or unknown or missing fields.
     """
     values = json.loads(line)
-    schema = values.pop("schema", None)
+    schema = values.pop("schema", None) if isinstance(values, dict) else None
     if schema != SCHEMA:
       raise ValueError(f"the row has schema {schema}; this reads {SCHEMA}")
-    values.pop("key")
     try:
+      del values["key"]
       values["settings"] = Settings(**values["settings"])
       for name, kind in _PARTS.items():
         values[name] = values[name] and kind(**values[name])
@@ -188,7 +188,7 @@ class ResultFile:
       raise ValueError(f"{self.path} has the point {row.key} already")
     self.path.parent.mkdir(parents=True, exist_ok=True)
     data = (row.to_json() + "\n").encode()
-    with self.path.open("ab") as file:
+    with files.named(self.path), self.path.open("ab") as file:
       file.write(data)
       file.flush()
       os.fsync(file.fileno())

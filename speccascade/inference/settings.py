@@ -48,9 +48,10 @@ class Run:
     Raises:
       ValueError: there is none.
     """
-    if self.output_dir is None:
-      raise ValueError("OUTPUT_DIR is None; give a folder")
-    return pathlib.Path(self.output_dir)
+    folder = self.output_dir
+    if not folder or "://" in os.fspath(folder):
+      raise ValueError(f"OUTPUT_DIR is {folder!r}; wanted a local folder")
+    return pathlib.Path(folder)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ import pathlib
 
 import numpy as np
 
+from speccascade import folders
 from speccascade.decoding import methods
 from speccascade.inference import results
 from speccascade.inference.inputs import Inputs, Source
@@ -77,7 +78,7 @@ def sweep(
       before all points are checked.
     NoDistributionError: a model gave none; example and step are named.
   """
-  with signals.caught() as stop:
+  with folders.sole_writer(run.folder), signals.caught() as stop:
     sources = inputs.read()
     study = Study(
       pair.load(sources.vocabulary),

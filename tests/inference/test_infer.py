@@ -132,6 +132,44 @@ def test_the_page_of_tokens(run, tmp_path, lines):
   assert page.read_text().count('class="sc-record"') == 1
 
 
+def test_one_run_writes_to_a_folder(run, tmp_path, other_job):
+  other_job(tmp_path / "out")
+  with pytest.raises(OutputError, match="is being written to by process"):
+    run(input_file="none.txt")  # said before it is looked for
+
+
+def test_damaged_files_are_named(run, tmp_path, monkeypatch):
+  def damage(name, text, message):
+    path = tmp_path / "out" / name
+    whole = path.read_text()
+    path.write_text(text(whole))
+    with pytest.raises(ValueError, match=f"{name}.*{message}") as caught:
+      run()
+    assert "\n" not in str(caught.value)
+    path.write_text(whole)
+
+  cut = lambda whole: whole[:-9]
+  write = Shards.write
+  monkeypatch.setattr(
+    Shards, "write", lambda self, at, lines: at < 2 and write(self, at, lines)
+  )
+  with pytest.raises(FileNotFoundError):
+    run()
+  monkeypatch.undo()
+  monkeypatch.setattr(infer, "_SHARD_EXAMPLES", 2)
+  damage("shards/00001-of-00003.jsonl", cut, r"line 2 is damaged .*; remove")
+  damage("run.json", cut, "is no JSON, or not whole")
+  damage("run.json", lambda _: "[]", "is no JSON object")
+  row = run()
+  damage("metrics.json", cut, "Expecting")
+  damage("metrics.json", lambda _: "[]", "schema None")
+  (tmp_path / "out" / "metrics.json").unlink()
+  damage("predictions.jsonl", cut, "line 6 is damaged")
+  damage("predictions.jsonl", lambda _: "{}", "line 1 .*no aux, prediction")
+  damage("predictions.jsonl", lambda _: "", "has 0 records, wanted 6")
+  assert run().counts == row.counts
+
+
 @pytest.mark.parametrize("settings", [{}, {"trace": True, "num_shown": 0}])
 def test_no_page_without_trace(run, tmp_path, settings):
   run(num_examples=2, **settings)
@@ -168,6 +206,8 @@ REFUSED = [
   ({"batch_size": 0}, ValueError, "BATCH_SIZE is 0"),
   ({"batch_size": 2.5}, ValueError, "BATCH_SIZE is 2.5; wanted a whole number"),
   ({"output_dir": None}, ValueError, "OUTPUT_DIR is None"),
+  ({"output_dir": ""}, ValueError, "OUTPUT_DIR is ''; wanted a local folder"),
+  ({"output_dir": "gs://a/b"}, ValueError, "OUTPUT_DIR is 'gs://a/b'; wanted"),
   ({"trials": 0}, ValueError, "TRIALS is 0"),
   ({"num_shown": -1}, ValueError, "NUM_SHOWN is -1"),
   ({"num_examples": 0}, ValueError, "NUM_EXAMPLES is 0"),

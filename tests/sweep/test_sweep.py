@@ -267,8 +267,11 @@ def test_what_does_not_fit_is_said_before_anything_is_decoded(
   assert not (tmp_path / "out").exists()
 
 
-def test_another_sweeps_folder_is_refused(sampled, files):
+def test_another_sweeps_folder_is_refused(sampled, files, other_job, tmp_path):
   *_, out = sampled
+  other_job(tmp_path / "out")
+  with pytest.raises(OutputError, match="written to by process"):
+    tiny_sweep.run(files, tmp_path / "out", input_file="none.txt")
   with pytest.raises(OutputError, match="another run: max_decode_len is 8 "):
     tiny_sweep.run(files, out, max_decode_len=9, trials=2)
   with pytest.raises(OutputError, match="another run: models is"):
