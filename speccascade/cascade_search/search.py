@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 import dataclasses
 import json
 import pathlib
+from typing import Annotated
 
 from tqdm import tqdm
 
-from speccascade import files
+from speccascade import fields, files
 from speccascade.cascade_search import cascade_report
 from speccascade.cascade_search.candidates import (
   Candidates,
@@ -23,7 +24,6 @@ from speccascade.cascade_search.candidates import (
   Criterion,
   Scored,
 )
-from speccascade.fields import at_least
 from speccascade.inference import results
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.inputs import Inputs
@@ -34,6 +34,7 @@ from speccascade.inference.settings import Run
 from speccascade.inference.study import Study
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Rounds:
   """The rounds of a search; checked when made.
@@ -43,14 +44,11 @@ class Rounds:
     eta: each round keeps 1/eta of the candidates on eta times the examples.
   """
 
-  first_examples: int = 9
-  eta: int = 3
-
-  def __post_init__(self):
-    at_least(2, ETA=self.eta)
-    at_least(1, FIRST_EXAMPLES=self.first_examples)
+  first_examples: fields.Positive = 9
+  eta: Annotated[int, fields.Bounds(2, 1024)] = 3
 
 
+@fields.checked
 def search(
   *,
   pair: PairSpec,

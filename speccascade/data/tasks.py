@@ -15,15 +15,17 @@ import json
 import operator
 import os
 import pathlib
+from typing import Annotated
 
 import tensorflow_datasets as tfds
 
-from speccascade import files
+from speccascade import fields, files
 from speccascade.data import preprocess, text_files
 from speccascade.data._tf import seqio, tf
 from speccascade.data.generated import task as generated_task
 from speccascade.data.registry import register
 from speccascade.data.vocabularies import T5_MODEL, Vocabulary
+from speccascade.evaluation import quality
 
 # TASK_FEATURE_LENGTHS of the papers, where they are known (docs/tasks.md).
 LENGTHS = {
@@ -34,6 +36,8 @@ LENGTHS = {
   "mmlu_cot": {"inputs": 768, "targets": 200},
 }
 
+# The files of a split, as `text_files.read` takes them.
+Files = fields.Path | Sequence[fields.Path]
 # Fields of an MMLU question.
 MMLU = ("question", "choices", "answer")
 
@@ -117,16 +121,17 @@ class TextFileSource(seqio.FunctionDataSource):
     ]
 
 
+@fields.checked
 def register_text_task(
   name: str,
-  train=None,
-  validation=None,
-  test=None,
+  train: Files | None = None,
+  validation: Files | None = None,
+  test: Files | None = None,
   prefix: str = "",
-  vocabulary: str | None = None,
-  extra_ids: int | None = None,
-  metrics: Sequence[str] = ("bleu", "chrf"),
-  languages: Sequence[str] = ("en", "de"),
+  vocabulary: fields.Path | None = None,
+  extra_ids: fields.NonNegative | None = None,
+  metrics: Sequence[Annotated[str, quality.metric]] = ("bleu", "chrf"),
+  languages: tuple[str, str] = ("en", "de"),
   edit: Callable[[str, str], tuple[str, str]] | None = None,
 ) -> str:
   """Registers a task over text files and returns its name, for gin.

@@ -6,15 +6,20 @@ Files may be compressed (`.gz`).
 from collections.abc import Iterator, Sequence
 import gzip
 import itertools
-import json
 import os
 import pathlib
-from typing import NamedTuple
+from typing import NamedTuple, NotRequired, TypedDict
 import zlib
 
-from speccascade import files
+from speccascade import fields, files
 
 JSON = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
+
+
+class _Row(TypedDict):
+  inputs: str
+  targets: NotRequired[str | Sequence[str]]
+  extra_targets: NotRequired[Sequence[str] | None]
 
 
 class TextExample(NamedTuple):
@@ -93,21 +98,19 @@ def read_texts(
 
 def _of_json(path, number, line, needs_targets) -> TextExample:
   try:
-    row = json.loads(line)
-    inputs, targets = row["inputs"], row.get("targets", [])
-    several = [targets] if isinstance(targets, str) else list(targets)
-    several += row.get("extra_targets") or []
-  except (ValueError, TypeError, KeyError, AttributeError):
-    inputs, several = None, []
-  if not all(isinstance(text, str) for text in (inputs, *several)):
+    row = fields.fitted("it", fields.of_json(line), _Row)
+  except ValueError as error:
     raise ValueError(
       f"{path}, line {number} is {line:.60}; wanted a JSON object with the text"
       ' "inputs" and perhaps "targets", a text or a list of texts, and'
       ' "extra_targets", a list of texts'
-    )
+    ) from error
+  targets = row.get("targets", ())
+  several = [targets] if isinstance(targets, str) else list(targets)
+  several += row.get("extra_targets") or ()
   if needs_targets and not several:
     raise ValueError(f'{path}, line {number} has no "targets"')
-  return TextExample(number, inputs, tuple(several))
+  return TextExample(number, row["inputs"], tuple(several))
 
 
 def read_pairs(source, *targets) -> list[TextExample]:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import os
 import pathlib
+from typing import Literal
 
-from speccascade import checkpoints
+from speccascade import checkpoints, fields
 from speccascade.checkpoints import architecture
 from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs
@@ -111,6 +112,7 @@ class ModelPair:
     )
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class PairSpec:
   """Which models decode.
@@ -127,12 +129,12 @@ class PairSpec:
       method.
   """
 
-  drafter: T5Config | Sequence[T5Config] | None = None
+  drafter: T5Config | Sequence[T5Config | None] | None = None
   verifier: T5Config | None = None
-  drafter_checkpoint: str | Sequence[str] | None = None
-  verifier_checkpoint: str | None = None
-  dtype: str | None = "float32"
-  kernel_dtype: str = "float32"
+  drafter_checkpoint: fields.Path | Sequence[fields.Path] | None = None
+  verifier_checkpoint: fields.Path | None = None
+  dtype: Literal["float32", "bfloat16"] | None = "float32"
+  kernel_dtype: Literal["float32", "bfloat16"] = "float32"
   cascade: Cascade | None = None
 
   def load(

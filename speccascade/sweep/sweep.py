@@ -12,6 +12,7 @@ import pathlib
 
 import numpy as np
 
+from speccascade import fields
 from speccascade.decoding import methods
 from speccascade.inference import results
 from speccascade.inference.inputs import Inputs, Source
@@ -45,6 +46,7 @@ class SweepOutcome:
   stop: signals.Stop | None = None
 
 
+@fields.checked
 def sweep(
   *,
   pair: PairSpec,

@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import os
 import pathlib
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from speccascade import fields
 from speccascade.checkpoints import storage
 from speccascade.models.t5.config import T5Config
 from speccascade.training import evaluate, optimizers, trainer
@@ -22,6 +24,15 @@ from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.state import Objective
 
 
+def _is_rising(buckets):
+  widths = [w if isinstance(w, tuple) else (w, w) for w in buckets]
+  if not widths or any(
+    max(narrow) > max(wide) for narrow, wide in itertools.pairwise(widths)
+  ):
+    raise ValueError(f"wanted widths in rising order, not {list(buckets)}")
+
+
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
   """What a model is trained on, and in which batches.
@@ -40,18 +51,21 @@ class TrainingData:
   """
 
   mixture_or_task_name: str
-  task_feature_lengths: Mapping[str, int]
-  batch_size: int
-  vocabulary: str | None = None
+  task_feature_lengths: Annotated[
+    Mapping[str, fields.Size], fields.Keys(("inputs", "targets"))
+  ]
+  batch_size: fields.Size
+  vocabulary: fields.Path | None = None
   use_cached: bool = False
-  token_cache_dir: str | None = None
-  num_examples: int | None = None
-  buckets: Sequence[int | tuple[int, int]] | None = None
+  token_cache_dir: fields.Path | None = None
+  num_examples: fields.Positive | None = None
+  buckets: (
+    Annotated[
+      Sequence[fields.Size | tuple[fields.Size, fields.Size]], _is_rising
+    ]
+    | None
+  ) = None
   pack: bool = False
-
-  def __post_init__(self):
-    if self.batch_size < 1:
-      raise ValueError(f"BATCH_SIZE is {self.batch_size}; wanted 1 or more")
 
   @functools.cached_property
   def task(self):
@@ -83,6 +97,7 @@ class TrainingData:
     )
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Evaluating:
   """What a model is measured on while it trains.
@@ -97,12 +112,13 @@ class Evaluating:
   """
 
   split: str = "validation"
-  num_examples: int | None = 1000
-  num_decoded: int | None = 200
+  num_examples: fields.NonNegative | None = 1000
+  num_decoded: fields.NonNegative | None = 200
   decoded_task_name: str | None = None
-  max_decode_len: int = 128
+  max_decode_len: fields.Size = 128
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class ModelDir:
   """What a run leaves.
@@ -115,8 +131,8 @@ class ModelDir:
     tensorboard: write event files.
   """
 
-  path: str
-  keep_latest: int = 1
+  path: fields.Path
+  keep_latest: fields.Positive = 1
   best_metric: str | None = "loss"
   tensorboard: bool = True
 
@@ -131,6 +147,7 @@ class ModelDir:
     return folder.url
 
 
+@fields.checked
 def train(
   model: T5Config,
   data: TrainingData,
