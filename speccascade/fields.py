@@ -338,6 +338,13 @@ def _shown(value) -> str:
   return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
+def freeze(instance):
+  """Makes tuples of the lists that a frozen dataclass got, say from JSON."""
+  for name, value in vars(instance).items():
+    if isinstance(value, list):
+      object.__setattr__(instance, name, tuple(value))
+
+
 def of_json(text: str | bytes):
   """Returns what a JSON text holds.
 

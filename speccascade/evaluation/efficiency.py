@@ -56,6 +56,9 @@ class Counts:
   examined_by_position: tuple[_Count, ...] = ()
   accepted_by_position: tuple[_Count, ...] = ()
 
+  def __post_init__(self):
+    fields.freeze(self)
+
   def __add__(self, other: "Counts") -> "Counts":
     sums = {}
     for name, ours in vars(self).items():

@@ -56,6 +56,9 @@ class Latency:
   repeats: fields.Positive
   replicates: tuple[_Time, ...] = ()
 
+  def __post_init__(self):
+    fields.freeze(self)
+
 
 def interleaved(
   competitors: dict[str, Callable[[int], object]],

@@ -135,7 +135,7 @@ def _row(study: Study, point: Point, shards: Shards) -> ResultRow:
   return measure.result_row(
     study,
     point,
-    efficiency.total([fields.built(Counts, count) for count in counts]),
+    efficiency.total([Counts(**count) for count in counts]),
     [by_index[index] for index in indices],
     texts,
     latency=latency,

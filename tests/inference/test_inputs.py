@@ -53,7 +53,7 @@ def test_long_texts_are_refused_or_cut(read):
     ({}, {"input_file": "a"}, "wanted a dict with inputs, each a whole number"),
     (5, {"input_file": "a"}, "task_feature_lengths is 5"),
     ({"inputs": 0}, {"input_file": "a"}, "each a whole number from 1 to 65536"),
-    ({"inputs": 2.5}, {"input_file": "a"}, "wanted a whole number"),
+    ({"inputs": 2.5}, {"input_file": "a"}, "each a whole number"),
   ],
 )
 def test_settings_are_checked(lengths, settings, message):
