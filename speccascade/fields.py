@@ -121,7 +121,8 @@ def checked(owner):
     for name, value in bound.arguments.items():
       if name in kinds():
         kind = kinds()[name]
-        bound.arguments[name] = fitted(name, value, kind, owner=owner)
+        at = owner if is_class else call  # what gin knows it by
+        bound.arguments[name] = fitted(name, value, kind, owner=at)
     return function(*bound.args, **bound.kwargs)
 
   call.__signature__ = signature  # gin reads this one
@@ -326,7 +327,8 @@ def _wanted(kind) -> str:
     return f"a dict, each {_wanted(args[1])}" if args else "a dict"
   if typing.is_typeddict(origin):
     return f"a dict {Keys(tuple(sorted(origin.__required_keys__)))}"
-  return _NAMES.get(origin, f"a {getattr(origin, '__name__', origin)}")
+  name = getattr(origin, "__name__", str(origin))
+  return _NAMES.get(origin, f"an {name}" if name[0] in "AEIO" else f"a {name}")
 
 
 def _shown(value) -> str:

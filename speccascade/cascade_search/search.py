@@ -90,6 +90,8 @@ def search(
     cascade.label: cascade
     for cascade in candidates.all(len(models.drafters), run.seed)
   }
+  for cascade in by_label.values():  # whether each can be built
+    contest.study_of(cascade, 1)
   settings = contest.study.settings(point, trials=1)
   costs = criterion.costs
   asked = {

@@ -176,8 +176,7 @@ def _macro_of(error: SettingError) -> str:
     function = gin.config._REGISTRY.get_match(selector)
     if function and function.wrapped is error.owner and error.name in values:
       value = values[error.name]
-      is_reference = isinstance(value, gin.config.ConfigurableReference)
-      if is_reference and value.configurable.wrapped is gin.config.macro:
+      if _is_macro(value):
         return value.scoped_selector.rpartition("/")[0]
       return f"{error.owner.__name__}.{error.name}"
   return error.name
@@ -230,6 +229,11 @@ def _macros() -> dict:
   }
 
 
+def _is_macro(value) -> bool:
+  is_reference = isinstance(value, gin.config.ConfigurableReference)
+  return is_reference and value.configurable.wrapped is gin.config.macro
+
+
 def _used_macros() -> set[str]:
   return {
     reference.scoped_selector.rpartition("/")[0]
@@ -249,6 +253,12 @@ def _check_macros():
       and value.scoped_configurable_fn() is gin.REQUIRED
     )
 
+  for name in macros:
+    chain = [name]
+    while (value := macros.get(chain[-1])) is not None and _is_macro(value):
+      chain.append(value.scoped_selector.rpartition("/")[0])
+      if chain[-1] in chain[:-1]:
+        raise ConfigError(f"{' = %'.join(chain)}: a macro of itself")
   missing = sorted(
     name
     for name in _used_macros() | set(macros)

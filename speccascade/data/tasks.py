@@ -37,7 +37,7 @@ LENGTHS = {
 }
 
 # The files of a split, as `text_files.read` takes them.
-Files = fields.Path | Sequence[fields.Path]
+Files = fields.Path | Annotated[Sequence[fields.Path], text_files.paths_of]
 # Fields of an MMLU question.
 MMLU = ("question", "choices", "answer")
 
@@ -59,8 +59,8 @@ def get(name: str, vocabulary: Vocabulary | None = None):
     if not close:
       hint = f"there are {', '.join(sorted(names))}"
     raise ValueError(
-      f"no task or mixture {name!r}, {hint} Tasks of your own are registered "
-      "by a module that a gin file imports"
+      f"MIXTURE_OR_TASK_NAME: no task or mixture {name!r}, {hint} Tasks of your"
+      " own are registered by a module that a gin file imports"
     )
   provider = seqio.get_mixture_or_task(name)
   if vocabulary is None:
@@ -161,9 +161,8 @@ def register_text_task(
   splits = {"train": train, "validation": validation, "test": test}
   splits = {key: files for key, files in splits.items() if files is not None}
   if not splits:
-    raise ValueError(
-      f"task {name!r} has no files: give train, validation or test"
-    )
+    fault = f" is None, as all splits of task {name!r} are; give files"
+    raise fields.SettingError("train", fault, register_text_task)
   settings = (
     *(json.dumps(splits, sort_keys=True), prefix, vocabulary, extra_ids),
     *(tuple(metrics), tuple(languages)),

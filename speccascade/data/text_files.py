@@ -4,12 +4,10 @@ Files may be compressed (`.gz`).
 """
 
 from collections.abc import Iterator, Sequence
-import gzip
 import itertools
 import os
 import pathlib
 from typing import NamedTuple, NotRequired, TypedDict
-import zlib
 
 from speccascade import fields, files
 
@@ -55,8 +53,6 @@ def _lines(path, what: str) -> Iterator[str]:
       f"{path}, line {number}: invalid UTF-8 ({error.reason} at byte "
       f"{error.start}); convert the file to UTF-8"
     ) from error
-  except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-    raise ValueError(f"{path} is not whole gzip data: {error}") from error
 
 
 def read_texts(

@@ -46,7 +46,10 @@ class Cascade:
   verification: Literal["token", "block"] = "token"
 
   def __post_init__(self):
-    increments(self.k, meaning=self.meaning)
+    try:
+      increments(self.k, meaning=self.meaning)
+    except ValueError as error:
+      raise fields.SettingError("k", f": {error}", Cascade) from error
     if self.bigrams is not None and not self.max_gram:
       raise ValueError(
         "a bigram table is given, but max_gram is False and nothing reads it"

@@ -158,6 +158,8 @@ class PairSpec:
     drafters, large = (), None
     if needs_drafter:
       paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
+      if not paths and self.cascade is None:
+        raise PairError("the method needs a drafter: set DRAFTER_CHECKPOINT")
       if self.drafter is None:
         configs = [None] * len(paths)
       if len(configs) != len(paths):

@@ -186,10 +186,6 @@ class ResultFile:
         os.truncate(self.path, whole)
       self.rows = read_rows(self.path)
     self._keys = {row.key for row in self.rows}
-    if len(self._keys) != len(self.rows):
-      raise ValueError(
-        f"{self.path} holds a point twice; remove one of the lines of equal key"
-      )
 
   def __contains__(self, settings: Settings) -> bool:
     return settings.key in self._keys
@@ -222,18 +218,25 @@ def read_rows(path: str | os.PathLike) -> list[ResultRow]:
   """Returns the rows of a file, plain or .gz; a torn last line is left out.
 
   Raises:
-    ValueError: a whole line is not a result row; its number is given.
+    ValueError: a whole line is not a result row (its number is given), or a
+      point stands there twice.
   """
-  rows = []
+  rows = {}
   for number, line in enumerate(read_lines(path), start=1):
     try:
-      rows.append(ResultRow.from_json(line.decode()))
+      row = ResultRow.from_json(line.decode())
     except ValueError as error:
       raise ValueError(
         f"{path} line {number}: {error}; remove the line, the point is measured"
         " again"
       ) from error
-  return rows
+    if row.key in rows:
+      raise ValueError(
+        f"{path} holds a point twice; remove line {number}, or the other of key"
+        f" {row.key}"
+      )
+    rows[row.key] = row
+  return list(rows.values())
 
 
 def read_row(path: str | os.PathLike) -> ResultRow:

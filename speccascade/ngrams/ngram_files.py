@@ -61,7 +61,7 @@ def build(
   order: Annotated[int, fields.Bounds(2, 62)] = 2,
   successors: fields.Positive = 32,
   min_count: fields.Positive = 2,
-  vocab_size: fields.Positive | None = None,
+  vocab_size: Annotated[int, fields.Bounds(1, 2**24)] | None = None,
   progress: bool = True,
 ) -> NgramLM:
   """Counts a text, writes the model, and returns it.
@@ -87,7 +87,7 @@ def build(
 
   texts, vocabulary = text.read(progress)
   size = vocabulary.vocab_size if vocab_size is None else vocab_size
-  vocabularies.check_fits(vocabulary, size)
+  vocabularies.check_fits(vocabulary, size, "VOCAB_SIZE")
   bar = tqdm(texts, "counting", unit=" texts", delay=3, disable=not progress)
   counts = ngram_counts.count(bar, vocab_size=size, order=order)
   model = ngram_counts.smooth(

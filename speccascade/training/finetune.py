@@ -10,14 +10,15 @@ import functools
 import hashlib
 import itertools
 import json
+import math
 import os
 import pathlib
 from typing import Annotated, Any
 
 import numpy as np
 
-from speccascade import fields
-from speccascade.checkpoints import storage
+from speccascade import fields, memory
+from speccascade.checkpoints import architecture, storage
 from speccascade.models.t5.config import T5Config
 from speccascade.training import evaluate, optimizers, trainer
 from speccascade.training.checkpointing import Checkpoints
@@ -182,6 +183,9 @@ def train(
   from speccascade.data import batches as batching
   from speccascade.data import vocabularies
 
+  count = sum(math.prod(x.shape) for x in architecture.parameters(model))
+  # The parameters, their gradients and an update, all in float32.
+  memory.check(3 * 4 * count, MODEL=f"of {count:,} parameters")
   folder, task = model_dir.folder, data.task
   vocabulary = task.output_features["targets"].vocabulary
   vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
@@ -198,6 +202,7 @@ def train(
   batches = batching.train_batches(
     arrays, seed=run.seed, pack=data.pack, **data.shapes
   )
+  _check_batches(batches, model, data, objective or Objective())
   evaluation, metric = None, None
   if evaluating.num_examples != 0:
     held_out = data.read(evaluating.split, evaluating.num_examples, run)
@@ -209,6 +214,13 @@ def train(
       **_decoded(data, evaluating),
     )
     metric = model_dir.best_metric and f"eval/{model_dir.best_metric}"
+    if model_dir.best_metric not in (None, *(names := evaluation.names())):
+      raise fields.SettingError(
+        "best_metric",
+        f" is {model_dir.best_metric!r}; the evaluation gives"
+        f" {', '.join(names)}",
+        ModelDir,
+      )
   digest = hashlib.sha256()  # tells tokenized examples apart
   for feature in sorted(arrays.tokens):
     digest.update(np.ascontiguousarray(arrays.tokens[feature]))
@@ -244,6 +256,23 @@ def train(
     evaluation=evaluation,
     writer=_writer(folder) if model_dir.tensorboard else None,
   )
+
+
+def _check_batches(batches, model, data: TrainingData, objective: Objective):
+  """Raises ValueError where a batch cannot be cut as asked, or not fit."""
+  parts = objective.microbatches
+  for bucket in batches.buckets:
+    if bucket.batch_size % parts:
+      raise ValueError(
+        f"MICROBATCHES is {parts}, which does not divide a batch of"
+        f" {bucket.batch_size} rows"
+      )
+    positions = bucket.batch_size // parts * bucket.widths[1]
+    memory.check(
+      4 * positions * model.vocab_size,  # the logits
+      BATCH_SIZE=data.batch_size,
+      TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
+    )
 
 
 def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):

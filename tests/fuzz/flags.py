@@ -5,7 +5,6 @@ from tests.fuzz.case import Case
 _GIN = ("train", "decode", "sweep", "cascade_search", "ngrams")
 _DEEP = 100_000
 _FILES = {
-  "empty.gin": (b"", "must be given"),
   "syntax.gin": (b"METHOD = = 5\n", "syntax.gin"),
   "unknown.gin": (b"METHD = 5\nnothing.at_all = %METHD\n", "unknown.gin"),
   "import.gin": (b"import nothing.at.all\n", "import.gin"),
@@ -24,10 +23,10 @@ def cases() -> list[Case]:
   found = []
   for command in _GIN:
     found += [
-      Case(command, "--nothing", flags=["--nothing"], code=2),
+      Case(command, "'nothing'", flags=["--nothing"], code=2),
       Case(command, "'stray'", flags=["stray"], code=2),
       Case(command, "--gin.NAME=VALUE", flags=["--gin.GAMMA"], code=2),
-      Case(command, "--gin.=5", flags=["--gin.=5"]),
+      Case(command, "--gin.", flags=["--gin.=5"]),
       Case(command, "NOTHING", {"NOTHING": "5"}),
       Case(command, "nothing.at_all", {"nothing.at_all": "5"}),
       Case(command, "nowhere.gin", flags=["--gin_file=nowhere.gin"]),
@@ -40,17 +39,23 @@ def cases() -> list[Case]:
       ),
     ]
   found += [
-    Case("decode", says, {}, ["--gin_file=@work/" + name], {name: content})
+    Case(
+      "decode",
+      says,
+      {"METHOD": None, "GAMMA": None},
+      ["--gin_file=@work/" + name],
+      {name: content},
+    )
     for name, (content, says) in _FILES.items()
   ]
   deep = "[" * 3000 + "]" * 3000
   found += [
     Case("decode", "METHOD", {"METHOD": deep}),
     Case("decode", "METHOD", {"METHOD": "spec_decode"}),
-    Case("decode", "METHOD", {"METHOD": "%NOTHING"}),
+    Case("decode", "NOTHING", {"METHOD": "%NOTHING"}),
     Case("decode", "GAMMA", {"GAMMA": "9" * 5000}),
     Case("decode", "GAMMA", {"GAMMA": "@nothing.at_all()"}),
-    Case("decode", "INPUT_FILE", {"INPUT_FILE": '"' + "a" * 5000 + '"'}),
+    Case("decode", "a" * 100, {"INPUT_FILE": '"' + "a" * 5000 + '"'}),
     Case("decode", "nothing", {"point.Point.nothing": "5"}),
     Case("decode", "tfds", flags=["--tfds_data_dir"], code=2),
     Case("decode", "verbose", flags=["--verbose=maybe"], code=2),

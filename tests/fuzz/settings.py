@@ -173,11 +173,9 @@ _PARAMETERS = {
     "optimizers.adafactor.min_dim_size_to_factor": ("2.5", "-1"),
   },
 }
-_CASCADE = (
-  "--gin_file=configs/runs/decode.gin",
-  "--gin_file=configs/runs/cascade.gin",
-)
+_CASCADE = ("--gin_file=configs/runs/cascade.gin",)
 _K = {"METHOD": '"cascade_drafting"', "DRAFTER_CHECKPOINT": "()"}
+_K |= {"CASCADE_K": "[[2]]"}
 _CASCADES = {
   "CASCADE_K": (
     "5",
@@ -203,17 +201,40 @@ _SCHEDULES = {
 }
 
 
+# What no device holds.
+_TOGETHER = (
+  ("decode", "BATCH_SIZE", {"BATCH_SIZE": "65536", "MAX_DECODE_LEN": "65536"}),
+  ("sweep", "BATCH_SIZE", {"BATCH_SIZE": "65536", "MAX_DECODE_LEN": "65536"}),
+  (
+    "train",
+    "MODEL",
+    {
+      f"tiny/config.T5Config.{name}": value
+      for name, value in {
+        "num_decoder_layers": "1024",
+        "emb_dim": "65536",
+        "mlp_dim": "1048576",
+      }.items()
+    },
+  ),
+  (
+    "train",
+    "BATCH_SIZE",
+    {
+      "BATCH_SIZE": "65536",
+      "TASK_FEATURE_LENGTHS": '{"inputs": 65536, "targets": 65536}',
+    },
+  ),
+)
+
+
 def _said(name: str, value: str) -> str:
   """What a line must name: the setting, or a path where it is one."""
   if value.startswith(('"/', '"@')) and not value.endswith('.txt"'):
     return value.strip('"').replace("@base", "")
-  return "" if (name, value) in _ELSEWHERE else name
-
-
-# These are wrong together with others, which their lines name.
-_ELSEWHERE = {
-  ("MIXTURE_OR_TASK_NAME", '"xsum"'): "",
-}
+  if (name, value) == ("EVAL_SPLIT", '"dev"'):
+    return "no split 'dev'"
+  return ".".join(name.split(".")[-2:])
 
 
 def cases() -> list[Case]:

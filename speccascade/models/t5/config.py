@@ -3,9 +3,16 @@
 import dataclasses
 from typing import Annotated, Literal
 
+from flax import linen as nn
+
 from speccascade import fields
 
 _Layers = Annotated[int, fields.Bounds(1, 1024)]
+
+
+def _activation(name: str):
+  if name != "linear" and not callable(getattr(nn, name, None)):
+    raise ValueError(f"no activation {name!r} in flax.linen")
 
 
 @fields.checked
@@ -39,10 +46,9 @@ class T5Config:
   num_decoder_layers: _Layers = 8
   head_dim: fields.Size = 64
   mlp_dim: Annotated[int, fields.Bounds(1, 2**20)] = 1024
-  mlp_activations: Annotated[tuple[str, ...], fields.NOT_EMPTY] = (
-    "gelu",
-    "linear",
-  )
+  mlp_activations: Annotated[
+    tuple[Annotated[str, _activation], ...], fields.NOT_EMPTY
+  ] = ("gelu", "linear")
   dropout_rate: Annotated[float, fields.Bounds(0, 1, high_open=True)] = 0.1
   logits_via_embedding: bool = False
   dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
