@@ -218,7 +218,9 @@ class Pair:
       verification=verification,
       draft_length=draft_length,
     )
-    at_least(1, max_decode_len=max_decode_len, batch_size=batch_size)
+    if alpha is not None:
+      point.check_alpha_is_used()
+    at_least(1, batch_size=batch_size)
     sources = self._sources(texts, max_input_len, truncate)
     run = Run(
       max_decode_len=max_decode_len,
@@ -262,7 +264,6 @@ class Pair:
       Point(name, alpha=alpha, **settings)
       for name, alpha in [(measure.REFERENCE, None), *chosen]
     ]
-    at_least(1, max_decode_len=max_decode_len, repeats=repeats)
     sources = self._sources(texts, max_input_len, truncate)
     run = Run(max_decode_len=max_decode_len, batch_size=1, seed=seed)
     measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)

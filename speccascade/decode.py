@@ -17,9 +17,11 @@ from speccascade import cli
 
 def main():
   """Runs `infer` as gin configured it, and prints what it measured."""
-  from speccascade.inference import infer
+  from speccascade.inference import infer, point
   from speccascade.report import token_view
 
+  if {"ALPHA", "point.Point.alpha"} & cli.given():
+    cli.configured(point.Point)().check_alpha_is_used()
   row = cli.configured(infer.infer)(
     page=token_view.page_html, on_start=cli.save_config
   )

@@ -1,11 +1,12 @@
 """Command lines: flags, gin, and what the log keeps to itself."""
 
-from speccascade.cli.gin_setup import configured, resolved_config
+from speccascade.cli.gin_setup import configured, given, resolved_config
 from speccascade.cli.main import compilation_cache, run, save_config, start
 
 __all__ = [
   "compilation_cache",
   "configured",
+  "given",
   "resolved_config",
   "run",
   "save_config",

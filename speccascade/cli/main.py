@@ -18,6 +18,8 @@ from speccascade import files
 from speccascade.cli import gin_setup, quiet
 from speccascade.cli.gin_setup import ConfigError, resolved_config
 
+_LONGEST = 1500  # characters of a message
+
 
 def run(main, doc: str, argv: list[str] | None = None):
   """Parses flags and gin, calls `main()`, and exits.
@@ -154,5 +156,8 @@ def compilation_cache():
 
 
 def _fail(message: str, code: int) -> int:
-  print(f"error: {message.strip()}", file=sys.stderr)
+  message = message.strip()
+  if len(message) > _LONGEST:  # of a path, or a number, of thousands
+    message = f"{message[: _LONGEST - 300]} ... {message[-300:]}"
+  print(f"error: {message}", file=sys.stderr)
   return code

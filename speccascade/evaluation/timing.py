@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import dataclasses
 import functools
 import time
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,9 @@ REPLICATES = 200  # of them, those that are kept
 _DIGITS = 5
 
 
+_Time = Annotated[float, fields.Bounds(0, low_open=True)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Latency:
   """Seconds of one competitor over the timed examples.
@@ -43,14 +47,14 @@ class Latency:
       examples, the i-th is made from the same ones for every competitor.
   """
 
-  walltime_s: float
-  by_repeat_s: tuple[float, ...]
-  relative_latency: float
-  relative_low: float
-  relative_high: float
-  num_examples: int
-  repeats: int
-  replicates: tuple[float, ...] = ()
+  walltime_s: _Time
+  by_repeat_s: tuple[_Time, ...]
+  relative_latency: _Time
+  relative_low: _Time
+  relative_high: _Time
+  num_examples: fields.Positive
+  repeats: fields.Positive
+  replicates: tuple[_Time, ...] = ()
 
   def __post_init__(self):
     fields.freeze(self)

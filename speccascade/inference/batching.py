@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade import memory
 from speccascade.decoding import Decoded, row_keys
 from speccascade.decoding.decoders import Decoder
 from speccascade.inference.inputs import Source
@@ -93,7 +94,17 @@ class Batches:
     )
 
   def check(self):
-    """Raises ValueError where the models cannot decode the point."""
+    """Raises ValueError where the models cannot decode it, or it cannot fit."""
+    run, lms = self.run, [model.lm for model in self.pair.models]
+    # The laws of a block in float32, and the keys and values.
+    laws = 4 * self.point.verify_width * sum(lm.vocab_size for lm in lms)
+    kept = run.max_decode_len * sum(getattr(lm, "slot_bytes", 0) for lm in lms)
+    memory.check(
+      run.batch_size * (laws + kept),
+      BATCH_SIZE=run.batch_size,
+      MAX_DECODE_LEN=run.max_decode_len,
+      GAMMA=self.point.gamma,
+    )
     self.decoder.check(
       self.pair.drafter_lm,
       self.pair.verifier_lm,

@@ -14,10 +14,9 @@ import pathlib
 
 from tqdm import tqdm
 
-from speccascade import files, folders
+from speccascade import fields, files, folders
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
-from speccascade.fields import at_least
 from speccascade.inference import measure, records, results
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
@@ -31,6 +30,7 @@ TOKENS = "tokens.html"
 _SHARD_EXAMPLES = 128
 
 
+@fields.checked
 def infer(
   *,
   pair: PairSpec,
@@ -38,7 +38,7 @@ def infer(
   point: Point,
   run: Run,
   measuring: Measuring = Measuring(),
-  num_shown: int = 20,
+  num_shown: fields.NonNegative = 20,
   page: Callable[[Sequence[dict], str], str] | None = None,
   on_start: Callable[[pathlib.Path], object] = lambda folder: None,
 ) -> ResultRow:
@@ -59,7 +59,6 @@ def infer(
       before the first examples are decoded.
     NoDistributionError: a model gave none; example and step are named.
   """
-  at_least(0, NUM_SHOWN=num_shown)
   with folders.sole_writer(run.folder):
     study = _study(pair, inputs, point, run, measuring)
     shards = _decoded(study, point)

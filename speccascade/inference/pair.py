@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import os
 import pathlib
+from typing import Literal
 
 from absl import logging
 import jax
 
-from speccascade import checkpoints
+from speccascade import checkpoints, fields
 from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs
 from speccascade.inference.cascades import Cascade
@@ -114,6 +115,7 @@ class ModelPair:
     )
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class PairSpec:
   """Which models decode.
@@ -130,12 +132,12 @@ class PairSpec:
       method.
   """
 
-  drafter: T5Config | Sequence[T5Config] | None = None
+  drafter: T5Config | Sequence[T5Config | None] | None = None
   verifier: T5Config | None = None
-  drafter_checkpoint: str | Sequence[str] | None = None
-  verifier_checkpoint: str | None = None
-  dtype: str | None = "float32"
-  kernel_dtype: str = "float32"
+  drafter_checkpoint: fields.Path | Sequence[fields.Path] | None = None
+  verifier_checkpoint: fields.Path | None = None
+  dtype: Literal["float32", "bfloat16"] | None = "float32"
+  kernel_dtype: Literal["float32", "bfloat16"] = "float32"
   cascade: Cascade | None = None
 
   def load(
@@ -159,6 +161,8 @@ class PairSpec:
     drafters, large = (), None
     if needs_drafter:
       paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
+      if not paths and self.cascade is None:
+        raise PairError("the method needs a drafter: set DRAFTER_CHECKPOINT")
       if self.drafter is None:
         configs = [None] * len(paths)
       if len(configs) != len(paths):

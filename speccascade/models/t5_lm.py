@@ -158,6 +158,13 @@ class T5LM:
   def vocab_size(self) -> int:
     return self.module.config.vocab_size
 
+  @property
+  def slot_bytes(self) -> int:
+    """Bytes that the decoder's cache takes for one token of one row."""
+    cfg = self.module.config
+    width = cfg.num_heads * cfg.head_dim * jnp.dtype(cfg.dtype).itemsize
+    return 2 * cfg.num_decoder_layers * width
+
   def _apply(self, method, *args, **kwargs):
     return self.module.apply(
       {"params": self.params}, *args, method=method, **kwargs

@@ -71,7 +71,9 @@ def read(
 
   if (path := find(results.FILE_NAME)) is not None:
     examples = shown_examples.read(find(shown_examples.FILE_NAME))
-    return results.read_rows(path), examples
+    if rows := results.read_rows(path):
+      return rows, examples
+    raise ValueError(f"{path} holds no row")
   if (path := find(results.METRICS)) is not None:
     row = results.read_row(path)
     return [row], shown_examples.read(find(results.PREDICTIONS), row)

@@ -5,10 +5,10 @@ import concurrent.futures
 import dataclasses
 import json
 import pathlib
+from typing import Annotated
 
-from speccascade import files
+from speccascade import fields, files
 from speccascade.decoding.methods import find
-from speccascade.fields import at_least, names_of
 from speccascade.inference import records
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring
@@ -20,6 +20,7 @@ FILE_NAME = "examples.jsonl"
 _PORTION = 16  # points between two writes of the file
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Shown:
   """Whose tokens are shown; checked when made.
@@ -30,12 +31,8 @@ class Shown:
     methods: their names; None shows all.
   """
 
-  num_shown: int = 4
-  methods: Sequence[str] | None = None
-
-  def __post_init__(self):
-    at_least(0, NUM_SHOWN=self.num_shown)
-    names_of(find, SHOWN_METHODS=self.methods)
+  num_shown: fields.NonNegative = 4
+  methods: Sequence[Annotated[str, find]] | None = None
 
   def chosen(self, curves: Sequence[Curve]) -> list[tuple[Curve, Point]]:
     """Returns the points whose tokens are shown."""

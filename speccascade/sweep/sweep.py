@@ -12,7 +12,7 @@ import pathlib
 
 import numpy as np
 
-from speccascade import folders
+from speccascade import fields, folders
 from speccascade.decoding import methods
 from speccascade.inference import results
 from speccascade.inference.inputs import Inputs, Source
@@ -46,6 +46,7 @@ class SweepOutcome:
   stop: signals.Stop | None = None
 
 
+@fields.checked
 def sweep(
   *,
   pair: PairSpec,
