@@ -47,4 +47,4 @@ def describe(row) -> str:
 
 
 if __name__ == "__main__":
-  cli.run(main, __doc__)
+  cli.run(main, __doc__, skeleton="configs/runs/decode.gin")

@@ -8,7 +8,7 @@ import gin
 import pytest
 
 from speccascade import cli
-from speccascade.cli import gin_setup
+from speccascade.cli import gin_setup, macros
 
 pytestmark = pytest.mark.needs_tf
 
@@ -79,6 +79,9 @@ def test_it_resolves(path, monkeypatch, capsys):
     missing |= {name: GIVEN[name] for name in names.split(", ")}
   assert code == 0, err
   assert all(f"{name} = " in out for name in missing)
+  # What --help lists is what there is.
+  listed = [name for file in files for name in macros.macros(file)]
+  assert set(listed) == set(gin_setup._macros())
   if IS_RUN.search(path) and path not in SHARED:
     assert set(missing) - {"MIXTURE_OR_TASK_NAME"} <= USERS
   # No function that gin binds takes more than eight parameters.

@@ -74,8 +74,8 @@ def linear(
   if decay_steps <= 0 or warmup_steps < 0:
     raise ValueError(
       f"linear schedule: {warmup_steps} warm-up steps from step {first_step} "
-      f"do not end before total_steps {total_steps}; give fewer WARMUP_STEPS, a "
-      "WARMUP_FRACTION of 0.25, or more TRAIN_STEPS"
+      f"do not end before total_steps {total_steps}; give fewer WARMUP_STEPS, "
+      "a WARMUP_FRACTION of 0.25, or more TRAIN_STEPS"
     )
 
   start = peak / max(warmup_steps, 1)
