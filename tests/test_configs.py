@@ -23,6 +23,7 @@ PARTS = ("cascade", "measuring", "pair", "inputs", "point")
 BASES = {
   *(f"configs/runs/{name}.gin" for name in PARTS),
   *("configs/data/text_files.gin", "configs/experiments/gsm8k/files.gin"),
+  "configs/own_text/pair.gin",
 }
 # What a run by itself leaves to the user, at most; any text serves here.
 USERS = {
@@ -37,13 +38,14 @@ GIVEN = {
   **{"BATCH_SIZE": 2, "CASCADE_K": [[2]], "TRAIN_STEPS": 1},
   "TASK_FEATURE_LENGTHS": {"inputs": 8, "targets": 8},
 }
-IS_RUN = re.compile(r"experiments|quickstart/")
+IS_RUN = re.compile(r"experiments|quickstart/|own_text")
 # Included by others there.
 SHARED = {
   *(f"configs/experiments/{name}/sweep.gin" for name in PAPERS),
   *(f"configs/experiments/{name}/finetune.gin" for name in PAPERS),
   *(f"configs/experiments/{name}/train.gin" for name in ("gsm8k", "multi30k")),
   "configs/experiments/gsm8k/files.gin",
+  *("configs/own_text/train.gin", "configs/own_text/pair.gin"),
 }
 COMMANDS = ("train", "decode", "sweep", "cascade_search")
 

@@ -126,7 +126,7 @@ def test_every_configs_points_are_in_range(path):
   macros = dict.fromkeys(
     ("DRAFTER_CHECKPOINT", "VERIFIER_CHECKPOINT", "OUTPUT_DIR"), "a"
   )
-  if "multi30k" in path or "gsm8k" in path:
+  if any(name in path for name in ("multi30k", "gsm8k", "own_text")):
     macros |= {"TEST_FILES": "a", "VOCABULARY": "b"}
   bindings = [f"{name} = {value!r}" for name, value in macros.items()]
   try:
@@ -139,6 +139,8 @@ def test_every_configs_points_are_in_range(path):
   curves = planned.curves(common, 4000, names)
   used = {curve.base.method for curve in curves}
   assert used == {"drafter", "verifier", *(planned.methods or names)}
-  asked = {"papers": {1.0}, "greedy": {0.0}}
-  wanted = asked.get(pathlib.Path(path).stem.split("_")[-1], {0.0, 1.0})
+  asked = {"papers": {1.0}, "greedy": {0.0}, "own_text": {1.0}}
+  kind = pathlib.Path(path)
+  kind = kind.parent.name if "own" in path else kind.stem.split("_")[-1]
+  wanted = asked.get(kind, {0.0, 1.0})
   assert {curve.base.temperature for curve in curves} == wanted
