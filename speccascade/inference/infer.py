@@ -12,13 +12,12 @@ import itertools
 import json
 import pathlib
 
-from tqdm import tqdm
-
-from speccascade import files
+from speccascade import files, progress
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.fields import at_least
 from speccascade.inference import measure, records, results
+from speccascade.inference.batching import Speed
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
@@ -31,6 +30,23 @@ TOKENS = "tokens.html"
 _SHARD_EXAMPLES = 128
 
 
+@dataclasses.dataclass(frozen=True)
+class DecodeOutcome:
+  """What a decode left.
+
+  Attributes:
+    row: of `metrics.json`.
+    folder: OUTPUT_DIR.
+    batch_size: rows decoded at once.
+    speed: of what this start decoded.
+  """
+
+  row: ResultRow
+  folder: pathlib.Path
+  batch_size: int
+  speed: Speed
+
+
 def infer(
   *,
   pair: PairSpec,
@@ -41,8 +57,8 @@ def infer(
   num_shown: int = 20,
   page: Callable[[Sequence[dict], str], str] | None = None,
   on_start: Callable[[pathlib.Path], object] = lambda folder: None,
-) -> ResultRow:
-  """Decodes, writes, and returns the row of `metrics.json`.
+) -> DecodeOutcome:
+  """Decodes, writes, and says what was measured.
 
   Args:
     pair: the models.
@@ -90,11 +106,11 @@ def infer(
     len(jobs),
   )
   shards.check()
-  with tqdm(
+  with progress.bar(
     total=len(study.examples) * run.trials,
     unit="ex",
     desc=spec.label,
-    disable=not run.progress,
+    shown=run.progress,
   ) as bar:
     missing = set(shards.missing())
     for number, (trial, examples) in enumerate(jobs):
@@ -115,10 +131,11 @@ def infer(
     files.write_whole(shards.folder / TOKENS, page(shown, title))
   path = shards.folder / results.METRICS
   if path.exists():
-    return results.read_row(path)
-  row = _row(study, point, shards)
-  files.write_whole(path, json.dumps(json.loads(row.to_json()), indent=2))
-  return row
+    row = results.read_row(path)
+  else:
+    row = _row(study, point, shards)
+    files.write_whole(path, json.dumps(json.loads(row.to_json()), indent=2))
+  return DecodeOutcome(row, shards.folder, run.batch_size, batches.speed)
 
 
 def _row(study: Study, point: Point, shards: Shards) -> ResultRow:
