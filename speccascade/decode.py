@@ -17,9 +17,10 @@ from speccascade import cli
 
 def main():
   """Runs `infer` as gin configured it, and prints what it measured."""
-  from speccascade.inference import infer
+  from speccascade.inference import environment, infer
   from speccascade.report import token_view
 
+  print(environment.computing_on())
   outcome = cli.configured(infer.infer)(
     page=token_view.page_html, on_start=cli.save_config
   )

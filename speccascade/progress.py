@@ -22,9 +22,9 @@ class _Log:
 
   def write(self, text: str):
     """Keeps what a bar draws; writes it if it is time, or the end."""
-    line, now = text.strip(), time.monotonic()
-    self._last = line or self._last
-    if self._last and (not line or now - self._written >= _EVERY_S):
+    self._last, now = text.strip() or self._last, time.monotonic()
+    is_time = text == "\n" or now - self._written >= _EVERY_S
+    if self._last and is_time:
       self.say(self._last)
       self._last, self._written = "", now
 

@@ -1,9 +1,10 @@
 """Command lines: flags, gin, and what the log keeps to itself."""
 
-from speccascade.cli.gin_setup import configured, resolved_config
+from speccascade.cli.gin_setup import bound, configured, resolved_config
 from speccascade.cli.main import compilation_cache, run, save_config, start
 
 __all__ = [
+  "bound",
   "compilation_cache",
   "configured",
   "resolved_config",

@@ -67,7 +67,9 @@ def test_a_pair_of_text_files_in_one_command(multi30k, tmp_path, capsys):
     OUTPUT_DIR=str(tmp_path / "out"),
   )
   assert code == 0, err
-  assert out == f"finished: 2 points in {tmp_path}/out/rows.jsonl\n"
+  lines = out.splitlines()
+  assert lines[0].startswith("computing on ")
+  assert lines[1:] == [f"finished: 2 points in {tmp_path}/out/rows.jsonl"]
   rows = results.read_rows(tmp_path / "out" / "rows.jsonl")
   assert [row.settings.method for row in rows] == ["drafter", "verifier"]
   for row in rows:
@@ -116,8 +118,11 @@ def test_it_says_how_it_ended(
   )
   monkeypatch.setattr(cli, "configured", lambda function: lambda **_: outcome)
   config, folder = "configs/quickstart/sweep.gin", str(tmp_path)
-  ended = mains.start(main_of_sweep, capsys, config, OUTPUT_DIR=folder)
-  assert ended == (code, said.format(f"{tmp_path}/rows.jsonl") + "\n", "")
+  ended, out, err = mains.start(
+    main_of_sweep, capsys, config, OUTPUT_DIR=folder
+  )
+  assert (ended, err) == (code, "")
+  assert out.splitlines()[-1] == said.format(f"{tmp_path}/rows.jsonl")
 
 
 @pytest.mark.parametrize("path", CONFIGS)
