@@ -143,7 +143,7 @@ class Pair:
   """Models and their vocabulary; make one with `load_pair`.
 
   A program is compiled for each method with its gamma and other fixed settings,
-  for each of a few padded lengths and numbers of texts. Another alpha,
+  for each of a few padded lengths, at 1, 8 or batch_size rows. Another alpha,
   temperature, top_p or seed, and other texts, compile nothing.
 
   Attributes:

@@ -131,6 +131,11 @@ def configured(function):
   return wrapped
 
 
+def bound(function) -> dict:
+  """Returns the values that gin files give the parameters of a function."""
+  return gin.get_bindings(function)
+
+
 def resolved_config() -> str:
   """Returns the whole configuration as one gin file, which parses to the same.
 

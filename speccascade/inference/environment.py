@@ -47,11 +47,23 @@ def git_commit() -> str | None:
   return commit.strip() + ("+" if changed.strip() else "")
 
 
+def computing_on() -> str:
+  """Returns in a line what computes, and what stands idle."""
+  line = f"computing on {device_name()}"
+  if (num := jax.device_count()) > 1:
+    line += f"; a model runs on one device, the other {num - 1} stay idle"
+  return line
+
+
 def device_name() -> str:
-  """Returns the device that computes, in words, with the number of cores."""
-  device = jax.devices()[0]
+  """Returns the device that computes, in words; of a CPU its cores too.
+
+  Models run on one device: of several that there are the rest is idle.
+  """
+  device = jax.local_devices()[0]
   if device.platform != "cpu":
-    return f"{device.device_kind} x{jax.device_count()}"
+    num = jax.device_count()
+    return device.device_kind + (f", 1 of {num}" if num > 1 else "")
   is_told = hasattr(os, "sched_getaffinity")
   cores = len(os.sched_getaffinity(0)) if is_told else os.cpu_count() or 1
   processor = platform.processor() or platform.machine()

@@ -12,12 +12,11 @@ import itertools
 import json
 import pathlib
 
-from tqdm import tqdm
-
-from speccascade import fields, files, folders
+from speccascade import fields, files, folders, progress
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import measure, records, results
+from speccascade.inference.batching import Speed
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
@@ -28,6 +27,23 @@ from speccascade.inference.study import Study
 
 TOKENS = "tokens.html"
 _SHARD_EXAMPLES = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeOutcome:
+  """What a decode left.
+
+  Attributes:
+    row: of `metrics.json`.
+    folder: OUTPUT_DIR.
+    batch_size: rows decoded at once.
+    speed: of what this start decoded.
+  """
+
+  row: ResultRow
+  folder: pathlib.Path
+  batch_size: int
+  speed: Speed
 
 
 @fields.checked
@@ -41,8 +57,8 @@ def infer(
   num_shown: fields.NonNegative = 20,
   page: Callable[[Sequence[dict], str], str] | None = None,
   on_start: Callable[[pathlib.Path], object] = lambda folder: None,
-) -> ResultRow:
-  """Decodes, writes, and returns the row of `metrics.json`.
+) -> DecodeOutcome:
+  """Decodes, writes, and says what was measured.
 
   Args:
     pair: the models.
@@ -61,7 +77,7 @@ def infer(
   """
   with folders.sole_writer(run.folder):
     study = _study(pair, inputs, point, run, measuring)
-    shards = _decoded(study, point)
+    shards, speed = _decoded(study, point)
     on_start(shards.folder)
     shards.merge()
     settings = study.settings(point, trials=run.trials)
@@ -72,10 +88,11 @@ def infer(
       files.write_whole(shards.folder / TOKENS, page(shown, title))
     path = shards.folder / results.METRICS
     if path.exists():
-      return results.read_row(path)
-    row = _row(study, point, shards)
-    files.write_whole(path, json.dumps(json.loads(row.to_json()), indent=2))
-    return row
+      row = results.read_row(path)
+    else:
+      row = _row(study, point, shards)
+      files.write_whole(path, json.dumps(json.loads(row.to_json()), indent=2))
+    return DecodeOutcome(row, shards.folder, run.batch_size, speed)
 
 
 def _study(
@@ -96,7 +113,7 @@ def _study(
   return study
 
 
-def _decoded(study: Study, point: Point) -> Shards:
+def _decoded(study: Study, point: Point) -> tuple[Shards, Speed]:
   """Decodes what OUTPUT_DIR lacks; returns the shards, all written."""
   run, spec = study.run, point.spec
   batches = study.batches(point, shared=False)
@@ -118,11 +135,11 @@ def _decoded(study: Study, point: Point) -> Shards:
     [len(examples) for _, examples in jobs],
   )
   shards.check()
-  with tqdm(
+  with progress.bar(
     total=len(study.examples) * run.trials,
     unit="ex",
     desc=spec.label,
-    disable=not run.progress,
+    shown=run.progress,
   ) as bar:
     missing = set(shards.missing())
     for number, (trial, examples) in enumerate(jobs):
@@ -134,7 +151,7 @@ def _decoded(study: Study, point: Point) -> Shards:
       shards.open()
       shards.write(number, map(records.to_line, written))
   shards.open()
-  return shards
+  return shards, batches.speed
 
 
 def _row(study: Study, point: Point, shards: Shards) -> ResultRow:

@@ -8,12 +8,14 @@ not measured again.
 
 from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
+import contextlib
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
+from speccascade import progress
 from speccascade.evaluation import efficiency, quality, timing
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference import batching, records, results
@@ -62,14 +64,18 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick):
   for point in points:
     todo |= study.programs(point)
 
+  missing = [key for key in todo if key not in study.compiled]
+  numbers = itertools.count(1)
+
   def compile_(key):
+    progress.note(f"compiling {next(numbers)} of {len(missing)}")
     batches, example = todo[key]
     jax.block_until_ready(batches.decode([example]))
     study.compiled.add(key)
     tick(0)
 
-  missing = [key for key in todo if key not in study.compiled]
   _in_threads(study, compile_, missing)
+  progress.note("")
 
 
 def measure(
@@ -93,12 +99,13 @@ def measure(
       group that is not done leaves no row.
   """
   missing = [p for p in points if study.settings(p) not in file]
-  with tqdm(
+  own_bar = progress.bar(
     total=sum(map(study.num_decodes, missing)),
     unit="decode",
     desc="measure",
-    disable=not study.run.progress or tick is not None,
-  ) as bar:
+    shown=study.run.progress,
+  )
+  with own_bar if tick is None else contextlib.nullcontext() as bar:
     tick = tick or bar.update
     for members in groups(missing, len(missing)):
       costs = measure_costs(study, members) if study.timed else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import os
 import pathlib
 from typing import Annotated
 

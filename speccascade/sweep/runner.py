@@ -4,8 +4,7 @@ from collections.abc import Sequence
 import dataclasses
 import threading
 
-from tqdm import tqdm
-
+from speccascade import progress as bars
 from speccascade.inference import measure
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
@@ -99,12 +98,12 @@ class Runner:
     """
     lock, chosen = threading.Lock(), self.shown.chosen(curves)
     num = self.shown.num_shown * len(chosen)
-    with tqdm(
+    with bars.bar(
       total=self._num_decodes(curves) + num,
       unit="decode",
       desc="sweep",
       smoothing=0.02,
-      disable=not progress,
+      shown=progress,
     ) as bar:
 
       def tick(num: int):

@@ -12,8 +12,9 @@ from typing import Any
 
 import jax
 import numpy as np
-import tqdm
+from tqdm import tqdm
 
+from speccascade import progress as bars
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5_lm import check_params
@@ -196,18 +197,20 @@ def fit(
   ahead = list(itertools.islice(feed, min(LOOK_AHEAD, steps - step)))
   for batch in ahead:
     run.prepare(state, batch)
-  with tqdm.tqdm(
+  with bars.bar(
     total=steps,
     initial=step,
     desc=name,
     unit="step",
-    disable=not progress,
+    shown=progress,
     mininterval=1.0,
   ) as bar:
     meter = _Meter(optimizer, on_log, bar)
     for batch in itertools.chain(ahead, feed):
       if stop:
         break
+      if not run.prepare(state, batch).done():
+        bars.note(f"compiling {run.num_ready + 1} of {len(run)}")
       state = run(state, batch)
       step += 1
       due = [callback for callback in callbacks if callback.is_due(step, steps)]
@@ -233,7 +236,7 @@ class _Meter:
 
   optimizer: optimizers.Optimizer
   on_log: Callable[[int, Metrics], None] | None
-  bar: tqdm.tqdm
+  bar: tqdm
   examples: int = 0
   looked: float | None = None  # both in seconds of the monotonic clock
   began: float = 0.0

@@ -16,7 +16,7 @@ from speccascade.inference import results
 from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
 from speccascade.inference.run_folder import OutputError
-from speccascade.sweep import plan, sweep
+from speccascade.sweep import forecast, plan, sweep
 from tests.sweep import tiny_sweep
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -89,6 +89,23 @@ def test_points(sampled):
   # Alphas, temperatures, seeds and targets share programs: those of the two
   # models alone and of the cascades, at batch 1 and in batches.
   assert num_programs == 3 * 2
+
+
+def test_a_forecast(sampled, files, tmp_path):
+  outcome, num_programs, _ = sampled
+  out = tmp_path / "out"
+  ahead = tiny_sweep.run(files, out, forecast.forecast, **MORE)
+  assert ahead.num_points == ahead.most_points == len(outcome.rows)
+  assert ahead.num_programs == num_programs
+  assert ahead.seconds >= ahead.decode_s > 0
+  assert str(ahead).startswith("20 points, 6 programs\nabout ")
+  more = {**MORE, "alphas": "adaptive", "budget": 5, "num_shown": 1}
+  ahead = tiny_sweep.run(
+    files, out, forecast.forecast, **more, shown_methods=[CHOW]
+  )
+  # Both models, and three alphas a curve, then five.
+  assert str(ahead).startswith("32 points, up to 48, 7 programs\n")
+  assert not out.exists()
 
 
 def test_a_finished_sweep_measures_nothing(sampled, files, monkeypatch):
