@@ -18,7 +18,7 @@ from speccascade import files
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.fields import at_least
-from speccascade.inference import measure, records, results
+from speccascade.inference import advice, measure, records, results
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
@@ -69,6 +69,7 @@ def infer(
   if pair.cascade is not None:
     sha256 = (sources.identity or {}).get("sha256")
     models = models.combined(pair.cascade, spec, sha256)
+  point = advice.resolved(point, models)
   study = Study(models, sources, run, measuring)
   batches = study.batches(point, shared=False)
   batches.check()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 
 import jax
 
@@ -15,6 +16,7 @@ from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.results import Settings
 
+AUTO = "auto"
 BONUS = ("target", "verifier")
 _OF_BLOCKS = ("gamma", "bonus", "verification", "draft_length")
 
@@ -26,13 +28,15 @@ class Point:
   Attributes:
     method: name in `METHODS`.
     alpha: None takes the method's default.
-    gamma: block size; not used by methods without blocks.
+    gamma: block size; not used by methods without blocks. "auto" is what
+      `advice` says, once `inference.advice.resolved` has looked.
     temperature: 0 is greedy.
     top_k: None keeps all.
     top_p: None keeps all.
     bonus: "target" or "verifier".
     verification: "token" or "block".
     draft_length: "fixed", or (policy, threshold); see `DraftLength`.
+    advice: OUTPUT_DIR of `speccascade.advise`, or its JSON file.
 
   Raises:
     ValueError: a setting is unknown or out of range.
@@ -40,19 +44,21 @@ class Point:
 
   method: str
   alpha: float | None = None
-  gamma: int = 5
+  gamma: int | str = 5
   temperature: float = 1.0
   top_k: int | None = None
   top_p: float | None = None
   bonus: str = "target"
   verification: str = "token"
   draft_length: str | tuple[str, float] = "fixed"
+  advice: str | os.PathLike | None = None
 
   def __post_init__(self):
     if self.alpha is None:
       object.__setattr__(self, "alpha", self.spec.default_alpha)
     fields.freeze(self)  # a list cannot be a key
-    fields.at_least(1, gamma=self.gamma)
+    if self.gamma != AUTO:
+      fields.at_least(1, gamma=self.gamma)
     fields.one_of(BONUS, bonus=self.bonus)
     fields.one_of(VERIFY, verification=self.verification)
     _ = self.policy  # which checks itself, as `sampling` does
@@ -135,15 +141,19 @@ class Point:
     """
     return self.spec.compose is None and self.spec.execution.is_predictable
 
-  def predicted_speedup(self, counts: Counts, costs: Costs) -> float | None:
-    """Returns the factor that counts and costs predict; None if they cannot."""
-    if not self.is_predictable:
-      return None
-    folds = (
+  @property
+  def folds(self) -> bool:
+    """Whether the drafter's catch-up folds into its next call."""
+    return (
       self.spec.has_blocks
       and self.policy.policy == "fixed"
       and (not self.spec.target.uses_q or self.bonus == "verifier")
     )
+
+  def predicted_speedup(self, counts: Counts, costs: Costs) -> float | None:
+    """Returns the factor that counts and costs predict; None if they cannot."""
+    if not self.is_predictable:
+      return None
     return efficiency.predicted_speedup(
-      counts, costs, width=self.verify_width, folds=folds
+      counts, costs, width=self.verify_width, folds=self.folds
     )
