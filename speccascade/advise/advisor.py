@@ -75,7 +75,11 @@ class Wanted:
     for name, method in methods.METHODS.items():
       if not _is_read_off(method) or (method.greedy_only and not greedy):
         continue
-      if name != LOSSLESS and name not in (self.methods or [name]):
+      if (
+        name != LOSSLESS
+        and self.methods is not None
+        and name not in self.methods
+      ):
         continue
       alphas = grids.grid(method, vocab_size, greedy=greedy).alphas or [None]
       found += [

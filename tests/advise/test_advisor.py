@@ -24,6 +24,7 @@ from speccascade.inference.study import Study
 from tests import toy
 from tests.inference import tiny
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
 NUM = 256
 GAMMAS = (1, 3)
 WIDTHS = [1, 2, 4]
@@ -46,8 +47,10 @@ def pair(num=NUM):
   return ModelPair((Model(drafter, "q", ""),), Model(verifier, "p", ""))
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", ["spec_decode", "spec_cascade_token_v3"])
+@pytest.mark.parametrize(
+  ("method", "temperature"),
+  [("spec_decode", 0.0), ("spec_cascade_token_v3", 1.0)],
+)
 def test_a_text_tells_its_blocks(method, temperature):
   """Decoded blocks differ from those expected of the same texts by chance."""
   point = Point(method, gamma=3, temperature=temperature)
@@ -93,9 +96,9 @@ def advise(monkeypatch, tmp_path):
 
 
 def test_it_pays(advise, tmp_path):
-  asked, advice = advise(0.02, [1, 1.1, 1.3])
-  # Around a block of three the clock finds more than its passes.
+  asked, advice = advise(0.01, [1, 1.02, 1.04])
   assert [point.gamma for point in asked] == [3]
+  # Around a block the clock finds more than its passes.
   (drafting,) = advice.draftings
   assert 0 < drafting.overhead < 1
   offer = advice.choice
@@ -117,8 +120,14 @@ def test_it_pays(advise, tmp_path):
     advice_files.resolved(
       dataclasses.replace(auto, method="spec_cascade_opt"), pair(32)
     )
-  with pytest.raises(ValueError, match="holds another run: drafter is"):
-    advise(0.02, [1, 1.1, 1.3], methods=["ensemble"])
+  with pytest.raises(ValueError, match="holds another run: wanted is"):
+    advise(0.01, [1, 1.02, 1.04], methods=["ensemble"])
+
+
+def test_the_loop_around_blocks_asks_for_longer_ones(advise):
+  asked, advice = advise(0.02, [1, 1.1, 1.3], clock=1.5)
+  assert [point.gamma for point in asked] == [1, 3]
+  assert advice.lossless.point.gamma in (1, 3)
 
 
 def test_nothing_pays(advise):
