@@ -19,7 +19,7 @@ CONFIGS = sorted(
   for path in (ROOT / "configs").glob("**/*.gin")
 )
 # What a file is given with, where it is no run by itself.
-PARTS = ("cascade", "measuring", "pair", "inputs", "point")
+PARTS = ("advise", "cascade", "measuring", "pair", "inputs", "point")
 BASES = {
   *(f"configs/runs/{name}.gin" for name in PARTS),
   *("configs/data/text_files.gin", "configs/experiments/gsm8k/files.gin"),

@@ -15,7 +15,7 @@ import pathlib
 from speccascade import fields, files, folders, progress
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference import measure, records, results
+from speccascade.inference import advice, measure, records, results
 from speccascade.inference.batching import Speed
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
@@ -76,7 +76,7 @@ def infer(
     NoDistributionError: a model gave none; example and step are named.
   """
   with folders.sole_writer(run.folder):
-    study = _study(pair, inputs, point, run, measuring)
+    study, point = _study(pair, inputs, point, run, measuring)
     shards, speed = _decoded(study, point)
     on_start(shards.folder)
     shards.merge()
@@ -97,7 +97,7 @@ def infer(
 
 def _study(
   pair: PairSpec, inputs: Inputs, point: Point, run: Run, measuring: Measuring
-) -> Study:
+) -> tuple[Study, Point]:
   """Reads models and inputs, and checks that the point fits them."""
   sources, spec = inputs.read(), point.spec
   models = pair.load(
@@ -108,9 +108,10 @@ def _study(
   if pair.cascade is not None:
     sha256 = (sources.identity or {}).get("sha256")
     models = models.combined(pair.cascade, spec, sha256)
+  point = advice.resolved(point, models)
   study = Study(models, sources, run, measuring)
   study.batches(point, shared=False).check()
-  return study
+  return study, point
 
 
 def _decoded(study: Study, point: Point) -> tuple[Shards, Speed]:

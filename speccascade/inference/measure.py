@@ -205,7 +205,9 @@ def _measure_group(study, group, costs, tick) -> list[ResultRow]:
   return [rows[point] for point in group]
 
 
-def measure_costs(study: Study, points: Sequence[Point]) -> Costs | None:
+def measure_costs(
+  study: Study, points: Sequence[Point], rounds: int = 7
+) -> Costs | None:
   """Returns the costs that predict points of one sampling; see `timing`.
 
   None where the drafter is several models, or a composed one.
@@ -220,6 +222,7 @@ def measure_costs(study: Study, points: Sequence[Point]) -> Costs | None:
     points[0].sampling,
     max_decode_len=study.run.max_decode_len,
     widths={point.verify_width for point in points if point.is_predictable},
+    rounds=rounds,
   )
 
 
