@@ -249,4 +249,6 @@ def read_row(path: str | os.PathLike) -> ResultRow:
     with files.opened(path) as file:
       return ResultRow.from_json(file.read().decode())
   except ValueError as error:
-    raise ValueError(f"{path}: {error}") from error
+    raise ValueError(
+      f"{path} is no result row, or not whole: {error}"
+    ) from error

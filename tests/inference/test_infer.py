@@ -161,7 +161,7 @@ def test_damaged_files_are_named(run, tmp_path, monkeypatch):
   damage("run.json", cut, "is no JSON, or not whole")
   damage("run.json", lambda _: "[]", "is no JSON object")
   row = run()
-  damage("metrics.json", cut, "Expecting")
+  damage("metrics.json", cut, "no result row, or not whole")
   damage("metrics.json", lambda _: "[]", "schema None")
   (tmp_path / "out" / "metrics.json").unlink()
   damage("predictions.jsonl", cut, "line 6 is damaged")
