@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
 import dataclasses
-import json
 import pathlib
 from typing import Annotated
 
@@ -121,7 +120,7 @@ def _read(path: pathlib.Path, keys, indices: list[int]) -> dict[str, list[str]]:
   by_key = {}
   text = path.read_text(encoding="utf-8") if path.exists() else ""
   for line in text.splitlines(keepends=True):
-    record = json.loads(line)
+    record = fields.of_json(line)
     lines = by_key.setdefault(record["settings"]["key"], {})
     lines[record["aux"]["index"]] = line
   return {
