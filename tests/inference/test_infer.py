@@ -171,6 +171,7 @@ REFUSED = [
   ({"method": "spec_cascade_chow", "alpha": 1.5}, ValueError, "alpha is 1.5"),
   ({"batch_size": 0}, ValueError, "batch_size is 0"),
   ({"batch_size": 2.5}, ValueError, "batch_size is 2.5; wanted a whole number"),
+  ({"batch_size": 65536, "max_decode_len": 65536}, ValueError, "need .* GB or"),
   ({"output_dir": None}, ValueError, "OUTPUT_DIR is None"),
   ({"trials": 0}, ValueError, "trials is 0"),
   ({"num_shown": -1}, ValueError, "num_shown is -1"),
