@@ -269,6 +269,9 @@ class Pair:
       advice_files.resolved(Point(name, alpha=alpha, **settings), self.models)
       for name, alpha in [(measure.REFERENCE, None), *chosen]
     ]
+    for point, (_, alpha) in zip(points[1:], chosen):
+      if alpha is not None:
+        point.check_alpha_is_used()
     sources = self._sources(texts, max_input_len, truncate)
     run = Run(max_decode_len=max_decode_len, batch_size=1, seed=seed)
     measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)

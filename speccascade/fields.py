@@ -21,7 +21,6 @@ import json
 import math
 import numbers
 import os
-import sys
 import types
 import typing
 from typing import Annotated, Any, Literal
@@ -280,10 +279,11 @@ def _is_plain(value, kind) -> bool:
     is_number = isinstance(value, numbers.Integral)
     return is_number and not isinstance(value, bool)
   if kind is float:
-    is_number = isinstance(value, numbers.Real)
-    # Neither infinite nor NaN, nor an integer that no float holds.
-    is_number = is_number and abs(value) <= sys.float_info.max
-    return is_number and not isinstance(value, bool)
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    try:
+      return is_number and math.isfinite(value)
+    except OverflowError:  # an integer that no float holds
+      return False
   if kind is str:
     return isinstance(value, str) and is_text(value)
   return isinstance(value, kind)

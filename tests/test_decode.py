@@ -80,6 +80,7 @@ def test_a_run(run, tmp_path):
   [
     ({"METHOD": "spec_decod"}, "unknown method 'spec_decod'"),
     ({"METHOD": "spec_cascade_chow", "ALPHA": 2.0}, "alpha is 2; SpecCascade"),
+    ({"METHOD": "spec_decode", "ALPHA": 0.3}, "ALPHA is 0.3; SpecDecode takes"),
     ({"GAMMA": 0}, "error: GAMMA is 0; wanted a whole number from 1"),
     ({"VERIFIER_CHECKPOINT": "/none"}, "no checkpoint at /none"),
     ({"INPUT_FILE": "/none.txt"}, "INPUT_FILE /none.txt does not exist"),

@@ -9,15 +9,16 @@ those that are left are timed.
 from collections.abc import Callable, Sequence
 import dataclasses
 import pathlib
+from typing import Annotated
 
 import numpy as np
 from tqdm import tqdm
 
+from speccascade import fields
 from speccascade.advise.offers import DRAFTER, Drafting, Offer, monotone
 from speccascade.decoding import methods
 from speccascade.decoding.types import Decoded
 from speccascade.evaluation import efficiency
-from speccascade.fields import at_least, names_of
 from speccascade.inference import advice as advice_files
 from speccascade.inference import measure, records
 from speccascade.inference.inputs import Inputs
@@ -37,6 +38,7 @@ _ROUNDS = 5  # in which costs are measured
 _IDENTITY = ("drafter", "dtype", "max_decode_len", "task", "split", "seed")
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Wanted:
   """What is asked of a method; checked when made.
@@ -50,17 +52,13 @@ class Wanted:
   """
 
   max_loss: float | None = 0.0
-  methods: Sequence[str] | None = None
-  gammas: Sequence[int] = (1, 2, 3, 4, 5, 6, 8, 10)
-  num_decoded: int = 24
+  methods: Sequence[Annotated[str, methods.find]] | None = None
+  gammas: Annotated[
+    Sequence[Annotated[int, fields.Bounds(1, 1024)]], fields.NOT_EMPTY
+  ] = (1, 2, 3, 4, 5, 6, 8, 10)
+  num_decoded: fields.NonNegative = 24
 
   def __post_init__(self):
-    names_of(methods.find, METHODS=self.methods)
-    at_least(0, NUM_DECODED=self.num_decoded)
-    if not self.gammas:
-      raise ValueError("GAMMAS is empty; give one or more")
-    for gamma in self.gammas:
-      at_least(1, GAMMAS=gamma)
     for name in self.methods or ():
       if not _is_read_off(methods.find(name)):
         raise ValueError(

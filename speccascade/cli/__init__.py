@@ -6,12 +6,21 @@ from speccascade.cli.gin_setup import (
   given,
   resolved_config,
 )
-from speccascade.cli.main import compilation_cache, run, save_config, start
+from speccascade.cli.main import (
+  Parser,
+  compilation_cache,
+  fail,
+  run,
+  save_config,
+  start,
+)
 
 __all__ = [
+  "Parser",
   "bound",
   "compilation_cache",
   "configured",
+  "fail",
   "given",
   "resolved_config",
   "run",

@@ -7,6 +7,7 @@ Flags are T5X's: `--gin_file` may be repeated and later files win;
     cli.run(main, __doc__, skeleton="configs/runs/finetune.gin")
 """
 
+import argparse
 from collections.abc import Callable
 import os
 import pathlib
@@ -59,7 +60,7 @@ def start(
   try:
     rest = values(rewrite_gin_args(argv))[1:]
   except (flags.Error, ConfigError) as error:
-    return _fail(str(error).replace("FATAL Flags parsing error:", ""), 2)
+    return fail(str(error).replace("FATAL Flags parsing error:", ""), 2)
   if values.help:
     listed = values.get_help(include_special_flags=False)
     listed = listed.removeprefix("\nflags:\n")
@@ -68,10 +69,10 @@ def start(
     try:
       print(macros.help_text(shown))
     except ConfigError as error:
-      return _fail(str(error), 1)
+      return fail(str(error), 1)
     return 0
   if rest:
-    return _fail(f"{rest[0]!r} is no flag; --help lists them", 2)
+    return fail(f"{rest[0]!r} is no flag; --help lists them", 2)
   flags.FLAGS.mark_as_parsed()  # for libraries that ask absl's own
   logging.use_absl_handler()
   # gin logs every folder that it looks into; what is missing is said below.
@@ -98,14 +99,13 @@ def start(
       return 0
     main()
   except KeyboardInterrupt:
-    return _fail("interrupted", 130)
+    return fail("interrupted", 130)
   except Exception as error:
-    message = gin_setup.explain(error)
-    if message is None:
+    if gin_setup.explain(error) is None:
       raise
     if values.verbose:
       traceback.print_exc()
-    return _fail(message, 1)
+    return fail(error)
   return 0
 
 
@@ -192,7 +192,28 @@ def compilation_cache():
   os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
 
 
-def _fail(message: str, code: int) -> int:
+class Parser(argparse.ArgumentParser):
+  """Flags of a main without gin; a wrong one is one line, exit code 2.
+
+  Args:
+    name: of the main, as in `python -m speccascade.NAME`.
+    doc: what `--help` shows above the flags.
+  """
+
+  def __init__(self, name: str, doc: str):
+    super().__init__(
+      prog=f"python -m speccascade.{name}",
+      description=doc,
+      formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+  def error(self, message: str):
+    sys.exit(fail(message, 2))
+
+
+def fail(error: str | Exception, code: int = 1) -> int:
+  """Prints one line on an error of the user's, and returns the exit code."""
+  message = error if isinstance(error, str) else gin_setup.explain(error)
   message = message.strip()
   if len(message) > _LONGEST:  # of a path, or a number, of thousands
     message = f"{message[: _LONGEST - 300]} ... {message[-300:]}"

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
 import dataclasses
-import json
 import pathlib
 from typing import Annotated
 
@@ -122,10 +121,10 @@ def _read(path: pathlib.Path, keys, indices: list[int]) -> dict[str, list[str]]:
   try:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     for line in text.splitlines(keepends=True):
-      record = json.loads(line)
+      record = fields.of_json(line)
       lines = by_key.setdefault(record["settings"]["key"], {})
       lines[record["aux"]["index"]] = line
-  except (ValueError, KeyError, TypeError, RecursionError) as error:
+  except (ValueError, KeyError, TypeError) as error:
     raise ValueError(
       f"{path} is damaged ({error!r}); remove it, it is made again"
     ) from error

@@ -146,6 +146,33 @@ def test_library_errors_are_one_line(base, capfd):
     cli.run(main, "", ["prog", file, *GIVEN, "--gin.RATE=None"])
 
 
+def test_a_setting_is_named_as_the_user_knows_it(base, capfd):
+  base.write_text(
+    BASE + "SIZE = 2\ncli_target.typed.size = %SIZE\n"
+    "cli_target.typed.rate = 0.25\n"
+  )
+  file, main = f"--gin_file={base}", lambda: cli.configured(cli_target.typed)()
+  assert run(file, *GIVEN, "--gin.SIZE=3", main=main) == 0
+  assert cli.given() == {"MODEL_DIR", "TRAIN_STEPS", "SIZE"}
+  line = fails(capfd, file, *GIVEN, "--gin.SIZE='3'", main=main)
+  assert line.startswith("SIZE is '3'; wanted a whole number from 1")
+  line = fails(capfd, file, *GIVEN, "--gin.typed.rate=None", main=main)
+  assert line == "typed.rate is None; wanted a number"
+
+
+def test_macros_in_a_circle(base, capfd):
+  base.write_text(f"{BASE}ONE = %TWO\nTWO = %ONE\n")
+  line = fails(capfd, f"--gin_file={base}", *GIVEN)
+  assert line == "ONE = %TWO = %ONE: a macro of itself"
+
+
+def test_deep_and_long_ones(base, capfd):
+  base.write_text(f"RATE = {'[' * 10_000}{']' * 10_000}\n")
+  assert "nested too deep" in fails(capfd, f"--gin_file={base}")
+  line = fails(capfd, f"--gin_file={'a' * 5000}")
+  assert len(line) < 2000
+
+
 def test_wrong_flags(base, capfd):
   assert "gin_file" in fails(capfd, "--gin_fil=x", code=2)
   assert "'stray' is no flag" in fails(capfd, "stray", code=2)

@@ -63,4 +63,19 @@ def cases() -> list[Case]:
     Case("report", "/nowhere", flags=["--results_dir=/nowhere"]),
     Case("report", "@work", flags=["--results_dir=@work"]),
   ]
+  for command, *flags in (
+    ("report", "--cost_ratio=a"),
+    ("report", "--nothing=5"),
+    ("report", "--results_dir"),
+    ("quickstart", "--nothing=5"),
+    ("quickstart", "--fast=5"),
+    ("analysis", "--nothing=5"),
+    ("analysis", "--c=a"),
+    ("analysis", "--acceptance_rate"),
+  ):
+    says = flags[0].partition("=")[0]
+    found.append(Case(command, says, flags=flags, code=2))
+  for flag in ("--acceptance_rate=2", "--c=-1", "--c=nan", "--v=inf"):
+    says = flag[2:].partition("=")[0]
+    found.append(Case("analysis", says, flags=["--v=2", "--q2=1", flag]))
   return found

@@ -60,10 +60,14 @@ def _changed(place: tuple[str, ...], value) -> bytes:
   return "".join(json.dumps(row) + "\n" for row in several).encode()
 
 
+def right() -> bytes:
+  """Returns rows that make a report."""
+  return _changed(("label",), "Large")
+
+
 def cases() -> list[Case]:
   """Returns the cases."""
-  right = _changed(("label",), "Large")
-  first, second, third = right.splitlines(keepends=True)
+  first, second, third = right().splitlines(keepends=True)
   folder = ["--results_dir=@work"]
   found = [
     Case(
@@ -83,7 +87,7 @@ def cases() -> list[Case]:
     "blank": (first + b"\n" + second, "rows.jsonl line 2"),
     "latin": (first + b'"\xe4"\n', "rows.jsonl line 2"),
     "deep": (first + b"[" * 100_000 + b"\n", "rows.jsonl line 2"),
-    "twice": (right + first, "rows.jsonl"),
+    "twice": (right() + first, "rows.jsonl"),
     "surrogate": (
       first + second.replace(b'"Large"', b'"\\ud800"'),
       "rows.jsonl line 2",
@@ -106,8 +110,8 @@ def cases() -> list[Case]:
         title=title,
       )
     )
-  packed = gzip.compress(right)
-  for content in (packed[:-9], packed[:30] + b"\0\0" + packed[32:], right):
+  packed = gzip.compress(right())
+  for content in (packed[:-9], packed[:30] + b"\0\0" + packed[32:], right()):
     files = {"rows.jsonl.gz": content}
     found.append(Case("report", "rows.jsonl.gz", flags=folder, files=files))
   record = {
@@ -139,7 +143,7 @@ def cases() -> list[Case]:
       "report",
       "examples.jsonl line 1",
       flags=folder,
-      files={"rows.jsonl": right, "examples.jsonl": content},
+      files={"rows.jsonl": right(), "examples.jsonl": content},
       title=f"record {number}",
     )
     for number, content in enumerate(shown)
@@ -150,7 +154,7 @@ def cases() -> list[Case]:
     )
     for content in (b"", b"[]", b"5", b"text", first[:50], b"[" * 100_000)
   ]
-  right_rows = {"rows.jsonl": right}
+  right_rows = {"rows.jsonl": right()}
   return found + [
     Case("report", says, flags=[*folder, flag], files=right_rows, code=code)
     for flag, says, code in (

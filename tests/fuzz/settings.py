@@ -35,8 +35,15 @@ _POINT = {
 _INPUTS = {
   "MIXTURE_OR_TASK_NAME": ("5", '["a"]', '"xsum"'),
   "SPLIT": ("5", "None"),
-  "INPUT_FILE": (*_PATH, '""', '"/nowhere"', '"@base"'),
-  "VOCABULARY": ("5", '"/nowhere"', '"@base"', '"@base/in.jsonl"', "None"),
+  "INPUT_FILE": (*_PATH, '""', '"/dev/zero"', '"/nowhere"', '"@base"'),
+  "VOCABULARY": (
+    "5",
+    '"/nowhere"',
+    '"/dev/zero"',
+    '"@base"',
+    '"@base/in.jsonl"',
+    "None",
+  ),
   "NUM_EXAMPLES": _whole(),
   "USE_CACHED_TASKS": _BOOLEAN,
 }

@@ -209,6 +209,7 @@ REFUSED = [
   ({"method": "spec_cascade_chow", "alpha": 1.5}, ValueError, "alpha is 1.5"),
   ({"batch_size": 0}, ValueError, "batch_size is 0"),
   ({"batch_size": 2.5}, ValueError, "batch_size is 2.5; wanted a whole number"),
+  ({"batch_size": 65536, "max_decode_len": 65536}, ValueError, "need .* GB or"),
   ({"output_dir": None}, ValueError, "OUTPUT_DIR is None"),
   ({"output_dir": ""}, ValueError, "OUTPUT_DIR is ''; wanted a local folder"),
   ({"output_dir": "gs://a/b"}, ValueError, "OUTPUT_DIR is 'gs://a/b'; wanted"),
