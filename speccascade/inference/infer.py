@@ -12,8 +12,6 @@ import itertools
 import json
 import pathlib
 
-from tqdm import tqdm
-
 from speccascade import files
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
@@ -26,6 +24,7 @@ from speccascade.inference.results import ResultRow
 from speccascade.inference.run_folder import Shards
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
+from speccascade.progress import ProgressBar
 
 TOKENS = "tokens.html"
 _SHARD_EXAMPLES = 128
@@ -90,7 +89,7 @@ def infer(
     len(jobs),
   )
   shards.check()
-  with tqdm(
+  with ProgressBar(
     total=len(study.examples) * run.trials,
     unit="ex",
     desc=spec.label,

@@ -12,7 +12,6 @@ import dataclasses
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 from speccascade.evaluation import efficiency, quality, timing
 from speccascade.evaluation.efficiency import Costs, Counts
@@ -23,6 +22,7 @@ from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultRow
 from speccascade.inference.study import Outputs, Study
+from speccascade.progress import ProgressBar
 
 REFERENCE = "verifier"
 
@@ -93,7 +93,7 @@ def measure(
       group that is not done leaves no row.
   """
   missing = [p for p in points if study.settings(p) not in file]
-  with tqdm(
+  with ProgressBar(
     total=sum(map(study.num_decodes, missing)),
     unit="decode",
     desc="measure",

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 import pathlib
 
-from tqdm import tqdm
-
 from speccascade import files
 from speccascade.inference import results
 from speccascade.inference.results import ResultRow
+from speccascade.progress import ProgressBar
 from speccascade.report import (
   content,
   page,
@@ -49,7 +48,7 @@ def from_folder(
   for name, text in texts(rows, sections).items():
     files.write_whole(folder / name, text)
   num = sum(len(section.plots) for section in sections)
-  with tqdm(
+  with ProgressBar(
     total=2 * num, desc="draw", unit="figure", disable=not progress, delay=1
   ) as bar:
     for section in sections:

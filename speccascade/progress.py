@@ -1,0 +1,55 @@
+"""Progress bars on a terminal; a line now and then where there is none."""
+
+import re
+import sys
+import time
+
+from tqdm import tqdm
+
+LINE_S = 20.0  # between two lines of a bar
+_FORMAT = (
+  "{desc}: {n_fmt} of {total_fmt}, {elapsed}, {remaining} left, {rate_fmt}"
+  "{postfix}"
+)
+_MOVES = re.compile(r"\x1b\[\w")
+
+
+def in_notebook() -> bool:
+  """Whether this is a notebook's kernel, which shows stderr as an error."""
+  return "ipykernel" in sys.modules
+
+
+class ProgressBar(tqdm):
+  """A bar of tqdm's, on stderr where that is a terminal.
+
+  A log gets its first state, its last, and one in `LINE_S` between them, each a
+  line of its own; so does a notebook, on stdout.
+  """
+
+  def __init__(self, *args, **settings):
+    """Takes what tqdm takes."""
+    settings["unit"] = f" {settings.get('unit', 'it').strip()}"
+    if not sys.stderr.isatty():
+      settings |= {"position": 0, "bar_format": _FORMAT}
+      settings["file"] = _Lines(sys.stdout if in_notebook() else sys.stderr)
+    super().__init__(*args, **settings)
+
+
+class _Lines:
+  """What tqdm writes, as lines of a file."""
+
+  def __init__(self, file):
+    self._file, self._state, self._written = file, "", ""
+    self._wrote = -LINE_S
+
+  def write(self, text: str):
+    """Holds a state back until one is due, or the bar ends with its line."""
+    self._state = _MOVES.sub("", text).strip() or self._state
+    is_due = time.monotonic() - self._wrote >= LINE_S or text.endswith("\n")
+    if is_due and self._state != self._written:
+      self._file.write(f"{self._state}\n")
+      self._written, self._wrote = self._state, time.monotonic()
+
+  def flush(self):
+    """Does so."""
+    self._file.flush()
