@@ -12,7 +12,7 @@ import itertools
 import json
 import pathlib
 
-from speccascade import files, progress
+from speccascade import files
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.fields import at_least
@@ -25,6 +25,7 @@ from speccascade.inference.results import ResultRow
 from speccascade.inference.run_folder import Shards
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
+from speccascade.progress import ProgressBar
 
 TOKENS = "tokens.html"
 _SHARD_EXAMPLES = 128
@@ -106,11 +107,11 @@ def infer(
     len(jobs),
   )
   shards.check()
-  with progress.bar(
+  with ProgressBar(
     total=len(study.examples) * run.trials,
     unit="ex",
     desc=spec.label,
-    shown=run.progress,
+    disable=not run.progress,
   ) as bar:
     missing = set(shards.missing())
     for number, (trial, examples) in enumerate(jobs):

@@ -6,10 +6,10 @@ import os
 import pathlib
 
 import numpy as np
-from tqdm import tqdm
 
 from speccascade.inference.inputs import TextSource
 from speccascade.models.ngram_lm import NgramLM
+from speccascade.progress import ProgressBar
 from speccascade.training import ngram_counts
 
 FEATURES = ("inputs", "targets")
@@ -91,7 +91,9 @@ def build(
   texts, vocabulary = text.read(progress)
   size = vocabulary.vocab_size if vocab_size is None else vocab_size
   vocabularies.check_fits(vocabulary, size)
-  bar = tqdm(texts, "counting", unit=" texts", delay=3, disable=not progress)
+  bar = ProgressBar(
+    texts, "counting", unit=" texts", delay=3, disable=not progress
+  )
   counts = ngram_counts.count(bar, vocab_size=size, order=order)
   model = ngram_counts.smooth(
     counts,
