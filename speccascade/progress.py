@@ -1,69 +1,81 @@
-"""Bars on what takes more than seconds, and what they say meanwhile.
+"""Progress bars on a terminal; a line now and then where there is none."""
 
-On a terminal a bar redraws itself; in a log it is a line now and then.
-"""
-
-from collections.abc import Iterator
-import contextlib
+import re
 import sys
 import time
 
 from tqdm import tqdm
 
-_EVERY_S = 15.0
-_OPEN: list[tqdm] = []
+LINE_S = 20.0  # between two lines of a bar
+_FORMAT = (
+  "{desc}: {n_fmt} of {total_fmt}, {elapsed}, {remaining} left, {rate_fmt}"
+  "{postfix}"
+)
+_OPEN: list["ProgressBar"] = []
+_MOVES = re.compile(r"\x1b\[\w")
 
 
-class _Log:
-  """A stream that is no terminal: what a bar redraws becomes lines."""
+def in_notebook() -> bool:
+  """Whether this is a notebook's kernel, which shows stderr as an error."""
+  return "ipykernel" in sys.modules
 
-  def __init__(self, stream):
-    self._stream, self._last, self._written = stream, "", -_EVERY_S
+
+class ProgressBar(tqdm):
+  """A bar of tqdm's, on stderr where that is a terminal.
+
+  A log gets its first state, its last, and one in `LINE_S` between them, each a
+  line of its own; so does a notebook, on stdout.
+  """
+
+  def __init__(self, *args, **settings):
+    """Takes what tqdm takes."""
+    settings["unit"] = f" {settings.get('unit', 'it').strip()}"
+    self._lines = None
+    if not sys.stderr.isatty():
+      settings |= {"position": 0, "bar_format": _FORMAT}
+      self._lines = _Lines(sys.stdout if in_notebook() else sys.stderr)
+      settings["file"] = self._lines
+    super().__init__(*args, **settings)
+    if not self.disable:
+      _OPEN.append(self)
+
+  def close(self):
+    """Ends it."""
+    _OPEN[:] = [bar for bar in _OPEN if bar is not self]
+    super().close()
+
+  def note(self, text: str):
+    """Says what takes its time, at once; "" takes it back."""
+    if text and self._lines is not None:
+      self._lines.make_due()
+    self.set_postfix_str(text)
+
+
+class _Lines:
+  """What tqdm writes, as lines of a file."""
+
+  def __init__(self, file):
+    self._file, self._state, self._written = file, "", ""
+    self._wrote = -LINE_S
 
   def write(self, text: str):
-    """Keeps what a bar draws; writes it if it is time, or the end."""
-    self._last, now = text.strip() or self._last, time.monotonic()
-    is_time = text == "\n" or now - self._written >= _EVERY_S
-    if self._last and is_time:
-      self.say(self._last)
-      self._last, self._written = "", now
+    """Holds a state back until one is due, or the bar ends with its line."""
+    self._state = _MOVES.sub("", text).strip() or self._state
+    is_due = time.monotonic() - self._wrote >= LINE_S or text.endswith("\n")
+    if is_due and self._state != self._written:
+      self._file.write(f"{self._state}\n")
+      self._written, self._wrote = self._state, time.monotonic()
 
-  def say(self, line: str):
-    self._stream.write(line + "\n")
-    self._stream.flush()
+  def make_due(self):
+    """Lets the next state be written."""
+    self._wrote = -LINE_S
 
   def flush(self):
-    self._stream.flush()
-
-
-@contextlib.contextmanager
-def bar(*, shown: bool = True, **options) -> Iterator[tqdm]:
-  """Gives tqdm's bar, on which `note` writes until the block ends.
-
-  Args:
-    shown: whether it is seen.
-    **options: tqdm's.
-  """
-  stream = sys.stderr
-  if not stream.isatty():
-    options |= {"file": _Log(stream), "ncols": 80, "ascii": True}
-  with tqdm(disable=not shown, **options) as opened:
-    _OPEN.append(opened)
-    try:
-      yield opened
-    finally:
-      _OPEN.remove(opened)
+    """Does so."""
+    self._file.flush()
 
 
 def note(text: str):
-  """Says on the bar opened last, if there is one, what takes its time.
-
-  Args:
-    text: "" takes back what was said.
-  """
-  if _OPEN and not _OPEN[-1].disable:
-    last = _OPEN[-1]
-    last.set_postfix_str(text)
-    say = getattr(last.fp, "say", None)
-    if text and say:
-      say(f"{last.desc}: {text}")
+  """Says on the bar that was opened last, if one is open; see there."""
+  for bar in _OPEN[-1:]:
+    bar.note(text)

@@ -13,8 +13,6 @@ import dataclasses
 import json
 from typing import Annotated
 
-from tqdm import tqdm
-
 from speccascade import fields, files, folders
 from speccascade.cascade_search import cascade_report
 from speccascade.cascade_search.candidates import (
@@ -32,6 +30,7 @@ from speccascade.inference.results import ResultFile
 from speccascade.inference.run_folder import RunFolder
 from speccascade.inference.settings import Run
 from speccascade.inference.study import Study
+from speccascade.progress import ProgressBar
 
 
 @fields.checked
@@ -140,7 +139,7 @@ def halve(
   num, most = rounds.first_examples, len(contest.study.examples)
   while True:
     num = min(num, most)
-    bar = tqdm(
+    bar = ProgressBar(
       going,
       f"{len(going)} candidates, {num} examples",
       disable=not contest.study.run.progress,

@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade import memory, progress
+from speccascade import memory
 from speccascade.decoding import Decoded, row_keys
 from speccascade.decoding.decoders import Decoder
 from speccascade.inference.inputs import Source, longest
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Run
+from speccascade.progress import note
 
 PAD_ID = 0
 # Sources are padded to one of these shares of the longest allowed length.
@@ -203,13 +204,13 @@ class Batches:
       program, began = self._program(batch), time.monotonic()
       if is_first := program not in _RAN:
         place = missing.index(program) + 1
-        progress.note(f"compiling {place} of {len(missing)}")
+        note(f"compiling {place} of {len(missing)}")
       decoded = jax.device_get(self.decode(batch, trial))
       parts.append(decoded)
       num = int(decoded.lengths[: len(batch)].sum())
       self.speed.add(num, time.monotonic() - began, is_first)
       if is_first:
-        progress.note("")
+        note("")
       tick(len(batch))
     places = np.argsort(order)
     # Only the last batch has rows that pad it, after all others.

@@ -12,7 +12,7 @@ import itertools
 import json
 import pathlib
 
-from speccascade import fields, files, folders, progress
+from speccascade import fields, files, folders
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import advice, measure, records, results
@@ -24,6 +24,7 @@ from speccascade.inference.results import ResultRow
 from speccascade.inference.run_folder import Shards
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
+from speccascade.progress import ProgressBar
 
 TOKENS = "tokens.html"
 _SHARD_EXAMPLES = 128
@@ -136,11 +137,11 @@ def _decoded(study: Study, point: Point) -> tuple[Shards, Speed]:
     [len(examples) for _, examples in jobs],
   )
   shards.check()
-  with progress.bar(
+  with ProgressBar(
     total=len(study.examples) * run.trials,
     unit="ex",
     desc=spec.label,
-    shown=run.progress,
+    disable=not run.progress,
   ) as bar:
     missing = set(shards.missing())
     for number, (trial, examples) in enumerate(jobs):

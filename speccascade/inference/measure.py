@@ -8,14 +8,12 @@ not measured again.
 
 from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
-import contextlib
 import dataclasses
 import itertools
 
 import jax
 import numpy as np
 
-from speccascade import progress
 from speccascade.evaluation import efficiency, quality, timing
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference import batching, records, results
@@ -25,6 +23,7 @@ from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultRow
 from speccascade.inference.study import Outputs, Study
+from speccascade.progress import ProgressBar, note
 
 REFERENCE = "verifier"
 
@@ -68,14 +67,14 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick):
   numbers = itertools.count(1)
 
   def compile_(key):
-    progress.note(f"compiling {next(numbers)} of {len(missing)}")
+    note(f"compiling {next(numbers)} of {len(missing)}")
     batches, example = todo[key]
     jax.block_until_ready(batches.decode([example]))
     study.compiled.add(key)
     tick(0)
 
   _in_threads(study, compile_, missing)
-  progress.note("")
+  note("")
 
 
 def measure(
@@ -99,13 +98,12 @@ def measure(
       group that is not done leaves no row.
   """
   missing = [p for p in points if study.settings(p) not in file]
-  own_bar = progress.bar(
+  with ProgressBar(
     total=sum(map(study.num_decodes, missing)),
     unit="decode",
     desc="measure",
-    shown=study.run.progress,
-  )
-  with own_bar if tick is None else contextlib.nullcontext() as bar:
+    disable=not study.run.progress or tick is not None,
+  ) as bar:
     tick = tick or bar.update
     for members in groups(missing, len(missing)):
       costs = measure_costs(study, members) if study.timed else None

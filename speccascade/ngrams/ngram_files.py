@@ -7,11 +7,11 @@ import pathlib
 from typing import Annotated, Literal
 
 import numpy as np
-from tqdm import tqdm
 
 from speccascade import fields, files, folders
 from speccascade.inference.inputs import TextSource
 from speccascade.models.ngram_lm import NgramLM
+from speccascade.progress import ProgressBar
 from speccascade.training import ngram_counts
 
 
@@ -92,7 +92,9 @@ def build(
     texts, vocabulary = text.read(progress)
     size = vocabulary.vocab_size if vocab_size is None else vocab_size
     vocabularies.check_fits(vocabulary, size, "VOCAB_SIZE")
-    bar = tqdm(texts, "counting", unit=" texts", delay=3, disable=not progress)
+    bar = ProgressBar(
+      texts, "counting", unit=" texts", delay=3, disable=not progress
+    )
     counts = ngram_counts.count(bar, vocab_size=size, order=order)
     identity = getattr(vocabulary, "identity", None) or {}
     model = ngram_counts.smooth(

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 import pathlib
 
 from speccascade import files
-from speccascade import progress as bars
 from speccascade.inference import results
 from speccascade.inference.results import ResultRow
+from speccascade.progress import ProgressBar
 from speccascade.report import (
   content,
   page,
@@ -48,8 +48,8 @@ def from_folder(
   for name, text in texts(rows, sections).items():
     files.write_whole(folder / name, text)
   num = sum(len(section.plots) for section in sections)
-  with bars.bar(
-    total=2 * num, desc="draw", unit="figure", shown=progress, delay=1
+  with ProgressBar(
+    total=2 * num, desc="draw", unit="figure", disable=not progress, delay=1
   ) as bar:
     for section in sections:
       for plot in section.plots:

@@ -12,6 +12,7 @@ from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
+from speccascade.sweep import plan as plans
 from speccascade.sweep import sweep
 from speccascade.sweep.plan import Curve, Plan
 from speccascade.sweep.runner import Studies
@@ -93,7 +94,7 @@ def forecast(
     run=run,
     measuring=measuring,
   )
-  budget = plan.budget if plan.alphas == "adaptive" else 0
+  budget = plan.budget if plan.alphas == plans.ADAPTIVE else 0
   numbers = [
     max(len(curve.points), budget if curve.grid.alphas else 0)
     for curve in curves

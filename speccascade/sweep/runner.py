@@ -4,12 +4,12 @@ from collections.abc import Sequence
 import dataclasses
 import threading
 
-from speccascade import progress as bars
 from speccascade.inference import measure
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultFile, ResultRow
 from speccascade.inference.study import Study
+from speccascade.progress import ProgressBar
 from speccascade.sweep import grids, shown
 from speccascade.sweep import plan as plans
 from speccascade.sweep.grids import Grid
@@ -98,12 +98,12 @@ class Runner:
     """
     lock, chosen = threading.Lock(), self.shown.chosen(curves)
     num = self.shown.num_shown * len(chosen)
-    with bars.bar(
+    with ProgressBar(
       total=self._num_decodes(curves) + num,
       unit="decode",
       desc="sweep",
       smoothing=0.02,
-      shown=progress,
+      disable=not progress,
     ) as bar:
 
       def tick(num: int):
