@@ -33,8 +33,8 @@ LOSSLESS = "spec_decode"
 # What a point must promise over the best so far to be decoded. Differences
 # below it drown in the noise of a few examples.
 _MARGIN = 1.03
-# The lower end of a speed-up from which on it pays: the clock has told one of two
-# equal programs 1.05 [1.01, 1.08] times as fast.
+# The lower end of a speed-up from which on it pays: of two equal programs the
+# clock has told one 1.05 [1.01, 1.08] times as fast.
 _LEAST = 1.05
 _ROUNDS = 5  # in which costs are measured
 _IDENTITY = ("drafter", "dtype", "max_decode_len", "task", "split", "seed")
