@@ -49,6 +49,8 @@ def sentences(advice: Advice) -> list[str]:
     f" {device_name()}"
   ]
   lines += map(_costs, advice.draftings)
+  if advice.alone.quality:
+    lines.append(_alone(advice))
   best, lossless = advice.choice, advice.lossless
   if best is None:
     lines += _why_not(advice)
@@ -85,6 +87,18 @@ def _costs(drafting: Drafting) -> str:
     f" verifier's pass over {', '.join(map(str, widths))} tokens v = {blocks};"
     f" the loop around a block {drafting.overhead:.2f}"
   )
+
+
+def _alone(advice: Advice) -> str:
+  """Says how good the models are by themselves."""
+  metric = next(iter(advice.alone.quality))
+  scores = [f"{advice.alone.quality[metric]['value']:.1f} the verifier"]
+  scores += [
+    f"{offer.row.quality[metric]['value']:.1f} {offer.study.pair.drafter_name}"
+    for offer in advice.decoded
+    if offer.point.method == DRAFTER
+  ]
+  return f"{metric} of each alone: {', '.join(scores)}"
 
 
 def _why_not(advice: Advice) -> list[str]:

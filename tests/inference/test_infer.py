@@ -52,6 +52,25 @@ def test_output(run, tmp_path, lines):
   assert [record["aux"]["tokens"] for record in lines("four")] == tokens
 
 
+def test_gamma_of_advice(run, tmp_path):
+  """Rows hold the number; without advice the message says what to run."""
+  offers = [
+    {"drafter": "small-7", "method": method, "alpha": None, "gamma": gamma}
+    for method, gamma in [("drafter", None), ("spec_decode", 2)]
+  ]
+  told = {"about": {"verifier": "large-7", "top_p": None}, "offers": offers}
+  (tmp_path / "advice.json").write_text(json.dumps(told))
+  row = run(gamma="auto", advice=tmp_path)
+  assert row.settings.gamma == 2
+  assert run(gamma=2) == row  # the same run, taken up
+  with pytest.raises(ValueError, match=r"run python -m\s+speccascade\.advise"):
+    run(gamma="auto", output_dir=tmp_path / "other")
+  with pytest.raises(
+    ValueError, match="gamma is 'most'; wanted a whole number"
+  ):
+    run(gamma="most")
+
+
 def test_trials_of_an_example_are_one_group(run, tmp_path):
   """Greedy trials repeat each other: they tell nothing more of the score."""
   settings = {"temperature": 0.0, "metrics": ["chrf"]}
