@@ -103,6 +103,8 @@ class ResultRow:
       {"identical", "near_ties", "num_examples"}; None where not compared.
     num_truncated: sources that were cut to fit.
     environment: device, versions, git commit.
+    num_parameters: of the "drafter", several together, and the "verifier", as
+      far as they are known.
   """
 
   settings: Settings
@@ -117,6 +119,7 @@ class ResultRow:
   agreement: dict | None = None
   num_truncated: int = 0
   environment: dict = dataclasses.field(default_factory=dict)
+  num_parameters: dict = dataclasses.field(default_factory=dict)
 
   @property
   def key(self) -> str:
