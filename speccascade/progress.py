@@ -60,7 +60,8 @@ class _Lines:
 
   def write(self, text: str):
     """Holds a state back until one is due, or the bar ends with its line."""
-    self._state = _MOVES.sub("", text).strip() or self._state
+    state = " ".join(_MOVES.sub("", text).split())
+    self._state = state or self._state
     is_due = time.monotonic() - self._wrote >= LINE_S or text.endswith("\n")
     if is_due and self._state != self._written:
       self._file.write(f"{self._state}\n")

@@ -12,7 +12,6 @@ import pathlib
 from typing import Annotated
 
 import numpy as np
-from tqdm import tqdm
 
 from speccascade import fields
 from speccascade.advise.offers import DRAFTER, Drafting, Offer, monotone
@@ -28,6 +27,7 @@ from speccascade.inference.results import ResultRow
 from speccascade.inference.run_folder import RunFolder
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
+from speccascade.progress import ProgressBar
 from speccascade.sweep import grids
 
 LOSSLESS = "spec_decode"
@@ -181,7 +181,7 @@ def advise(
   folder.check()
   folder.open()
   on_start(run.folder)
-  with tqdm(desc="advise", unit="step", disable=not run.progress) as bar:
+  with ProgressBar(desc="advise", unit="step", disable=not run.progress) as bar:
     return _Search(studies, points, wanted, bar).run()
 
 

@@ -141,9 +141,11 @@ def time_points(
     point: study.batches(point, timed=True) for point in [alone, *points]
   }
   prepared = [batches[alone].prepare([example]) for example in study.timed]
+  lengths = {point: np.zeros(len(prepared), int) for point in batches}
 
   def checked(point, index, decoded):
     batching.check_finite(decoded, [study.timed[index]])
+    lengths[point][index] = decoded.lengths[0]
     on_result(point, index, decoded)
 
   seconds = timing.interleaved(
@@ -157,7 +159,9 @@ def time_points(
     tick=tick,
   )
   return {
-    point: timing.latency(measured, seconds[alone])
+    point: timing.latency(
+      measured, seconds[alone], (lengths[point], lengths[alone])
+    )
     for point, measured in seconds.items()
   }
 
@@ -282,6 +286,7 @@ def result_row(
     agreement=agreement,
     num_truncated=study.sources.num_cut,
     environment=environment(),
+    num_parameters=study.pair.num_parameters,
   )
 
 

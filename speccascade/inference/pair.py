@@ -31,12 +31,14 @@ class Model:
     name: of its checkpoint, with the step, for tables and rows.
     path: of its checkpoint.
     vocabulary: {"path", "sha256"} where the checkpoint says it, else None.
+    num_parameters: as the checkpoint holds them; None where none was read.
   """
 
   lm: T5LM
   name: str
   path: str
   vocabulary: Mapping[str, str] | None = None
+  num_parameters: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +63,17 @@ class ModelPair:
   def models(self) -> tuple[Model, ...]:
     """All that there are, largest drafter first, the verifier last."""
     return (*self.drafters, *((self.verifier,) if self.verifier else ()))
+
+  @property
+  def num_parameters(self) -> dict[str, int]:
+    """Of the drafters together and of the verifier, where all are known."""
+    verifiers = (self.verifier,) if self.verifier else ()
+    roles = {"drafter": self.drafters, "verifier": verifiers}
+    sizes = {
+      role: [model.num_parameters for model in models]
+      for role, models in roles.items()
+    }
+    return {role: sum(n) for role, n in sizes.items() if n and None not in n}
 
   @property
   def drafter_lm(self):
@@ -230,7 +243,8 @@ def load_model(
   if read.step is not None:
     folder = path.parent if name.startswith("checkpoint_") else path
     name = f"{folder.name}-{read.step}"
-  return Model(lm, name, read.path, read.vocabulary)
+  size = sum(leaf.size for leaf in jax.tree.leaves(read.params))
+  return Model(lm, name, read.path, read.vocabulary, size)
 
 
 def dtypes(dtype: str | None, kernel_dtype: str) -> str:

@@ -120,6 +120,8 @@ class ResultRow:
       {"identical", "near_ties", "num_examples"}; None where not compared.
     num_truncated: sources that were cut to fit.
     environment: device, versions, git commit.
+    num_parameters: of the "drafter", several together, and the "verifier", as
+      far as they are known.
   """
 
   settings: Settings
@@ -134,6 +136,7 @@ class ResultRow:
   agreement: Agreement | None = None
   num_truncated: fields.NonNegative = 0
   environment: dict = dataclasses.field(default_factory=dict)
+  num_parameters: dict = dataclasses.field(default_factory=dict)
 
   @property
   def key(self) -> str:

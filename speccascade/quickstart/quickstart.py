@@ -15,6 +15,7 @@ import gin
 
 from speccascade import cli
 from speccascade.cli import gin_setup
+from speccascade.progress import in_notebook
 from speccascade.sweep import sweep
 
 CONFIGS = "configs/quickstart"
@@ -75,6 +76,7 @@ def train_pair(folder: pathlib.Path, changes: Mapping | None = None):
           "PYTHONPATH": os.pathsep.join(filter(None, path)),
           "TQDM_POSITION": str(place),  # a bar below the other
         },
+        stderr=subprocess.STDOUT if in_notebook() else None,
       )
     codes = {name: process.wait() for name, process in running.items()}
   finally:
