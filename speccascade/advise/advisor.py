@@ -30,6 +30,7 @@ from speccascade.inference.study import Study
 from speccascade.progress import ProgressBar
 from speccascade.sweep import grids
 
+_Method = Annotated[str, methods.find]
 LOSSLESS = "spec_decode"
 # What a point must promise over the best so far to be decoded. Differences
 # below it drown in the noise of a few examples.
@@ -55,7 +56,7 @@ class Wanted:
   """
 
   max_loss: float | None = 0.0
-  methods: Sequence[Annotated[str, methods.find]] | None = None
+  methods: Sequence[_Method] | None = None
   gammas: Annotated[
     Sequence[Annotated[int, fields.Bounds(1, 1024)]], fields.NOT_EMPTY
   ] = (1, 2, 3, 4, 5, 6, 8, 10)
