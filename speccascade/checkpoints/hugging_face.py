@@ -22,7 +22,7 @@ import os
 
 import numpy as np
 
-from speccascade import files
+from speccascade import fields, files
 from speccascade.checkpoints import architecture, storage, stored_arrays
 from speccascade.checkpoints.errors import (
   CheckpointError,
@@ -165,21 +165,22 @@ def _settings(directory: storage.Directory) -> dict:
 
 
 def _config(settings: dict, where: str) -> T5Config:
-  values = {"logits_via_embedding": _is_scaled(settings)}
-  with storage.parsing(f"{where}/{CONFIG}"):
-    for name, field in _FIELDS.items():
-      value = settings.get(name)
-      if name == "num_decoder_layers" and value is None:
-        value = settings["num_layers"]
-      architecture.check_field(field, value, name=name)
-      values[field] = value
-    activations = settings["feed_forward_proj"]
-    if activations not in _MLP_ACTIVATIONS:
-      raise CheckpointError(
-        f"{where}/{CONFIG} has feed_forward_proj={activations!r:.60}; read are "
-        f"{', '.join(_MLP_ACTIVATIONS)}"
-      )
-  return T5Config(mlp_activations=_MLP_ACTIVATIONS[activations], **values)
+  values = {field: settings.get(name) for name, field in _FIELDS.items()}
+  if values["num_decoder_layers"] is None:
+    values["num_decoder_layers"] = settings["num_layers"]
+  activations = settings["feed_forward_proj"]
+  if activations not in list(_MLP_ACTIVATIONS):  # JSON is not always hashable
+    raise CheckpointError(
+      f"{where}/{CONFIG} has feed_forward_proj={activations!r:.60}; read are "
+      f"{', '.join(_MLP_ACTIVATIONS)}"
+    )
+  values["mlp_activations"] = _MLP_ACTIVATIONS[activations]
+  values["logits_via_embedding"] = _is_scaled(settings)
+  try:
+    return fields.built(T5Config, values)
+  except fields.SettingError as error:
+    name = {field: name for name, field in _FIELDS.items()}[error.name]
+    raise CheckpointError(f"{where}/{CONFIG}: {name}{error.fault}") from error
 
 
 def _is_scaled(settings: dict) -> bool:

@@ -27,6 +27,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from speccascade import fields
 from speccascade.checkpoints import (
   architecture,
   chunks,
@@ -217,7 +218,7 @@ def read_metadata(directory: storage.Directory) -> dict:
       item: {name: chunks.Checksums(**each) for name, each in arrays.items()}
       for item, arrays in metadata["checksums"].items()
     }
-    config = architecture.config_of_json(metadata["config"])
+    config = fields.built(T5Config, metadata["config"])
     return metadata | {"config": config, "checksums": sums}
 
   return directory.read_json(METADATA, parse)

@@ -119,6 +119,11 @@ class Directory:
     path = spec["path"].rstrip("/")
     return spec | {"path": f"{path}/" if path else ""}
 
+  def reach(self) -> None:
+    """Raises CheckpointError where it is in a bucket out of reach."""
+    if self.remote:
+      _reach("gs://" + _GCS.fullmatch(self.url)[1])
+
   def _ask(self, what: str, call):
     """Returns the result of a call of its key-value store.
 
@@ -127,8 +132,7 @@ class Directory:
     """
     import tensorstore as ts
 
-    if self.remote:
-      _reach("gs://" + _GCS.fullmatch(self.url)[1])
+    self.reach()
     try:
       store = ts.KvStore.open(self.kvstore(), context=context()).result()
       return call(store).result()

@@ -142,7 +142,9 @@ class ModelDir:
     """MODEL_DIR as an absolute path; gs:// stays as it is."""
     if not self.path:
       raise ValueError("MODEL_DIR is empty; give a folder")
-    return storage.Directory(self.path).url
+    folder = storage.Directory(self.path)
+    folder.reach()
+    return folder.url
 
 
 @fields.checked

@@ -299,7 +299,7 @@ CASES = {
       ({"vocab_size": [512]}, r"vocab_size is \[512\]"),
       ({"d_kv": 10**30}, "d_kv is 1000"),
       ({"dropout_rate": "no"}, "dropout_rate is 'no'"),
-      ({"feed_forward_proj": ["relu"]}, BROKEN),
+      ({"feed_forward_proj": ["relu"]}, "feed_forward_proj="),
       ({"tie_word_embeddings": "no"}, "tie_word_embeddings='no'"),
       ({"model_type": ["t5"]}, "model_type"),
       ({"pad_token_id": {"a": 1}}, "pad_token_id="),
