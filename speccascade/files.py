@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 from typing import IO
+import zlib
 
 import platformdirs
 
@@ -73,9 +74,19 @@ def whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     raise
 
 
-def opened(path: str | os.PathLike) -> IO[bytes]:
-  """Opens a file to read its bytes, those inside where it ends in .gz."""
-  return (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rb")
+@contextlib.contextmanager
+def opened(path: str | os.PathLike) -> Iterator[IO[bytes]]:
+  """Opens a file to read its bytes, those inside where it ends in .gz.
+
+  Raises:
+    ValueError: they are not whole gzip data.
+  """
+  try:
+    is_packed = os.fspath(path).endswith(".gz")
+    with (gzip.open if is_packed else open)(path, "rb") as file:
+      yield file
+  except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+    raise ValueError(f"{path} is not whole gzip data: {error}") from error
 
 
 def read_object(path: str | os.PathLike, *names: str) -> dict:

@@ -101,14 +101,17 @@ def test_a_run_leaves_a_checkpoint_logs_and_its_config(run, files, tmp_path):
   ("macros", "message"),
   [
     ({"MODEL_DIR": ...}, "error: MODEL_DIR must be given"),
-    ({"TRAIN_STEPS": 0}, "error: TRAIN_STEPS is 0; wanted 1 or more"),
+    (
+      {"TRAIN_STEPS": 0},
+      "error: TRAIN_STEPS is 0; wanted a whole number",
+    ),
     (
       {"TRAIN_FILES": "/nowhere/data", "tasks.register_text_task.name": "two"},
       "/nowhere/data",
     ),
     (
       {"LOSS_NORMALIZING_FACTOR": "MEAN"},
-      "error: loss_normalizing_factor is 'MEAN'; give None",
+      "error: LOSS_NORMALIZING_FACTOR is 'MEAN'; wanted a number above 0",
     ),
     (
       {"INITIAL_CHECKPOINT_PATH": "/nowhere/checkpoint_1"},

@@ -11,10 +11,9 @@ itself with it), `report.md`, `report.csv` and `best.gin`.
 from collections.abc import Sequence
 import dataclasses
 import json
+from typing import Annotated
 
-from tqdm import tqdm
-
-from speccascade import files, folders
+from speccascade import fields, files, folders
 from speccascade.cascade_search import cascade_report
 from speccascade.cascade_search.candidates import (
   Candidates,
@@ -22,7 +21,6 @@ from speccascade.cascade_search.candidates import (
   Criterion,
   Scored,
 )
-from speccascade.fields import at_least
 from speccascade.inference import results
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.inputs import Inputs
@@ -32,8 +30,10 @@ from speccascade.inference.results import ResultFile
 from speccascade.inference.run_folder import RunFolder
 from speccascade.inference.settings import Run
 from speccascade.inference.study import Study
+from speccascade.progress import ProgressBar
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Rounds:
   """The rounds of a search; checked when made.
@@ -43,14 +43,11 @@ class Rounds:
     eta: each round keeps 1/eta of the candidates on eta times the examples.
   """
 
-  first_examples: int = 9
-  eta: int = 3
-
-  def __post_init__(self):
-    at_least(2, ETA=self.eta)
-    at_least(1, FIRST_EXAMPLES=self.first_examples)
+  first_examples: fields.Positive = 9
+  eta: Annotated[int, fields.Bounds(2, 1024)] = 3
 
 
+@fields.checked
 def search(
   *,
   pair: PairSpec,
@@ -93,6 +90,8 @@ def search(
       cascade.label: cascade
       for cascade in candidates.all(len(models.drafters), run.seed)
     }
+    for cascade in by_label.values():  # whether each can be built
+      Contest(study, point, criterion).study_of(cascade, 1)
     costs = criterion.costs
     asked = {
       "candidates": sorted(by_label),
@@ -140,7 +139,7 @@ def halve(
   num, most = rounds.first_examples, len(contest.study.examples)
   while True:
     num = min(num, most)
-    bar = tqdm(
+    bar = ProgressBar(
       going,
       f"{len(going)} candidates, {num} examples",
       disable=not contest.study.run.progress,

@@ -11,7 +11,8 @@ _NOISE = re.compile(
   rb"before absl::InitializeLog|oneDNN custom operations|cudart_stub\.cc"
   rb"|cuda_dnn\.cc|cuda_blas\.cc|cuda_fft\.cc|computation_placer\.cc"
   rb"|Unable to register cu|cpu_feature_guard\.cc|To enable the following"
-  rb"|TF-TRT Warning|TensorRT|cuda_platform\.cc|cuInit|could not find cuda",
+  rb"|TF-TRT Warning|TensorRT|cuda_platform\.cc|cuInit|could not find cuda"
+  rb"|google_auth_provider",
   re.IGNORECASE,
 )
 

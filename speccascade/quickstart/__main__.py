@@ -6,21 +6,15 @@
 A second run reuses the checkpoints and the measured points that it finds.
 """
 
-import argparse
 import pathlib
 import sys
 
 from speccascade import cli, folders
-from speccascade.cli import gin_setup
 
 
 def main(argv: list[str] | None = None) -> int:
   """Runs the quick start; returns the exit code."""
-  parser = argparse.ArgumentParser(
-    prog="python -m speccascade.quickstart",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
+  parser = cli.Parser("quickstart", __doc__)
   parser.add_argument(
     "--output_dir",
     dest="folder",
@@ -44,11 +38,9 @@ def main(argv: list[str] | None = None) -> int:
   try:
     return run(**vars(args))
   except (ValueError, OSError) as error:
-    print(f"error: {gin_setup.explain(error)}", file=sys.stderr)
-    return 1
+    return cli.fail(error)
   except KeyboardInterrupt:
-    print("error: interrupted; run again to go on", file=sys.stderr)
-    return 130
+    return cli.fail("interrupted; run again to go on", 130)
 
 
 def run(folder: pathlib.Path, **how) -> int:

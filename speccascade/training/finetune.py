@@ -9,20 +9,31 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
+import math
 import pathlib
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from speccascade import folders
-from speccascade.checkpoints import storage
+from speccascade import fields, folders, memory
+from speccascade.checkpoints import architecture, storage
 from speccascade.models.t5.config import T5Config
 from speccascade.training import evaluate, optimizers, trainer
 from speccascade.training.checkpointing import Checkpoints, cause
 from speccascade.training.state import Objective
 
 
+def _is_rising(buckets):
+  widths = [w if isinstance(w, tuple) else (w, w) for w in buckets]
+  if not widths or any(
+    max(narrow) > max(wide) for narrow, wide in itertools.pairwise(widths)
+  ):
+    raise ValueError(f"wanted widths in rising order, not {list(buckets)}")
+
+
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
   """What a model is trained on, and in which batches.
@@ -41,18 +52,21 @@ class TrainingData:
   """
 
   mixture_or_task_name: str
-  task_feature_lengths: Mapping[str, int]
-  batch_size: int
-  vocabulary: str | None = None
+  task_feature_lengths: Annotated[
+    Mapping[str, fields.Size], fields.Keys(("inputs", "targets"))
+  ]
+  batch_size: fields.Size
+  vocabulary: fields.Path | None = None
   use_cached: bool = False
-  token_cache_dir: str | None = None
-  num_examples: int | None = None
-  buckets: Sequence[int | tuple[int, int]] | None = None
+  token_cache_dir: fields.Path | None = None
+  num_examples: fields.Positive | None = None
+  buckets: (
+    Annotated[
+      Sequence[fields.Size | tuple[fields.Size, fields.Size]], _is_rising
+    ]
+    | None
+  ) = None
   pack: bool = False
-
-  def __post_init__(self):
-    if self.batch_size < 1:
-      raise ValueError(f"BATCH_SIZE is {self.batch_size}; wanted 1 or more")
 
   @functools.cached_property
   def task(self):
@@ -84,6 +98,7 @@ class TrainingData:
     )
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Evaluating:
   """What a model is measured on while it trains.
@@ -98,12 +113,13 @@ class Evaluating:
   """
 
   split: str = "validation"
-  num_examples: int | None = 1000
-  num_decoded: int | None = 200
+  num_examples: fields.NonNegative | None = 1000
+  num_decoded: fields.NonNegative | None = 200
   decoded_task_name: str | None = None
-  max_decode_len: int = 128
+  max_decode_len: fields.Size = 128
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class ModelDir:
   """What a run leaves.
@@ -116,8 +132,8 @@ class ModelDir:
     tensorboard: write event files.
   """
 
-  path: str
-  keep_latest: int = 1
+  path: fields.Path
+  keep_latest: fields.Positive = 1
   best_metric: str | None = "loss"
   tensorboard: bool = True
 
@@ -129,6 +145,7 @@ class ModelDir:
     return storage.Directory(self.path).url
 
 
+@fields.checked
 def train(
   model: T5Config,
   data: TrainingData,
@@ -163,6 +180,9 @@ def train(
   from speccascade.data import batches as batching
   from speccascade.data import vocabularies
 
+  count = sum(math.prod(x.shape) for x in architecture.parameters(model))
+  # The parameters, their gradients and an update, all in float32.
+  memory.check(3 * 4 * count, MODEL=f"of {count:,} parameters")
   folder = model_dir.folder
   with folders.sole_writer(folder, "MODEL_DIR"):
     task = data.task
@@ -181,8 +201,15 @@ def train(
     batches = batching.train_batches(
       arrays, seed=run.seed, pack=data.pack, **data.shapes
     )
+    _check_batches(batches, model, data, objective or Objective())
     evaluation = _evaluation(data, evaluating, run)
     best = evaluation and model_dir.best_metric
+    if best and best not in (names := evaluation.names()):
+      raise fields.SettingError(
+        "best_metric",
+        f" is {best!r}; the evaluation gives {', '.join(names)}",
+        ModelDir,
+      )
     checkpoints = Checkpoints(
       folder,
       model,
@@ -240,6 +267,23 @@ def _digest(arrays) -> str:
     digest.update(np.ascontiguousarray(arrays.tokens[feature]))
     digest.update(np.ascontiguousarray(arrays.offsets[feature]))
   return digest.hexdigest()
+
+
+def _check_batches(batches, model, data: TrainingData, objective: Objective):
+  """Raises ValueError where a batch cannot be cut as asked, or not fit."""
+  parts = objective.microbatches
+  for bucket in batches.buckets:
+    if bucket.batch_size % parts:
+      raise ValueError(
+        f"MICROBATCHES is {parts}, which does not divide a batch of"
+        f" {bucket.batch_size} rows"
+      )
+    positions = bucket.batch_size // parts * bucket.widths[1]
+    memory.check(
+      4 * positions * model.vocab_size,  # the logits
+      BATCH_SIZE=data.batch_size,
+      TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
+    )
 
 
 def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):

@@ -186,7 +186,7 @@ def test_costs(contest):
   assert weights([0.5, 0.25]) == [0.5, 0.25]
   assert weights("parameters") == [1.0, 1.0]
   for wrong in ([0.5], "guessed"):
-    with pytest.raises(ValueError, match="wanted 'parameters', 'measured'"):
+    with pytest.raises(ValueError, match=r"wanted 'parameters'.* or"):
       weights(wrong)
 
 
@@ -268,13 +268,16 @@ def test_given_cascades_all_decode_everything(files, tmp_path):
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"cascades": []}, "CASCADES is empty"),
-    ({"objective": "speed"}, "wanted one of swi, walltime"),
-    ({"eta": 1}, "ETA is 1"),
+    ({"cascades": []}, r"cascades is \[\]"),
+    ({"objective": "speed"}, "wanted 'swi' or 'walltime'"),
+    ({"eta": 1}, "eta is 1"),
     ({"first_examples": 4}, "FIRST_EXAMPLES is 4; wanted 1 to NUM_EXAMPLES"),
-    ({"num_candidates": 0}, "NUM_CANDIDATES is 0"),
+    ({"num_candidates": 0}, "num_candidates is 0"),
     ({"costs": [0.1]}, r"COSTS is \[0.1\]"),
-    ({"task_feature_lengths": {"targets": 8}}, "a length for inputs"),
+    (
+      {"task_feature_lengths": {"targets": 8}},
+      "wanted a dict with inputs",
+    ),
   ],
 )
 def test_wrong_settings(files, tmp_path, changes, message):

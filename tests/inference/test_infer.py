@@ -52,6 +52,25 @@ def test_output(run, tmp_path, lines):
   assert [record["aux"]["tokens"] for record in lines("four")] == tokens
 
 
+def test_gamma_of_advice(run, tmp_path):
+  """Rows hold the number; without advice the message says what to run."""
+  offers = [
+    {"drafter": "small-7", "method": method, "alpha": None, "gamma": gamma}
+    for method, gamma in [("drafter", None), ("spec_decode", 2)]
+  ]
+  told = {"about": {"verifier": "large-7", "top_p": None}, "offers": offers}
+  (tmp_path / "advice.json").write_text(json.dumps(told))
+  row = run(gamma="auto", advice=tmp_path)
+  assert row.settings.gamma == 2
+  assert run(gamma=2) == row  # the same run, taken up
+  with pytest.raises(ValueError, match=r"run python -m\s+speccascade\.advise"):
+    run(gamma="auto", output_dir=tmp_path / "other")
+  with pytest.raises(
+    ValueError, match="gamma is 'most'; wanted a whole number"
+  ):
+    run(gamma="most")
+
+
 def test_trials_of_an_example_are_one_group(run, tmp_path):
   """Greedy trials repeat each other: they tell nothing more of the score."""
   settings = {"temperature": 0.0, "metrics": ["chrf"]}
@@ -200,18 +219,23 @@ REFUSED = [
   ({"top_p": 1.5}, ValueError, "top_p is 1.5"),
   ({"bonus": "drafter"}, ValueError, "bonus is 'drafter'"),
   ({"verification": "tree"}, ValueError, "verification is 'tree'"),
-  ({"draft_length": ("maybe", 0.1)}, ValueError, "policy is 'maybe'"),
+  (
+    {"draft_length": ("maybe", 0.1)},
+    ValueError,
+    "wanted 'fixed' or",
+  ),
   ({"method": "bild"}, ValueError, "temperature 0 only"),
   ({"method": "spec_cascade_chow", "alpha": 1.5}, ValueError, "alpha is 1.5"),
-  ({"batch_size": 0}, ValueError, "BATCH_SIZE is 0"),
-  ({"batch_size": 2.5}, ValueError, "BATCH_SIZE is 2.5; wanted a whole number"),
+  ({"batch_size": 0}, ValueError, "batch_size is 0"),
+  ({"batch_size": 2.5}, ValueError, "batch_size is 2.5; wanted a whole number"),
+  ({"batch_size": 65536, "max_decode_len": 65536}, ValueError, "need .* GB or"),
   ({"output_dir": None}, ValueError, "OUTPUT_DIR is None"),
   ({"output_dir": ""}, ValueError, "OUTPUT_DIR is ''; wanted a local folder"),
   ({"output_dir": "gs://a/b"}, ValueError, "OUTPUT_DIR is 'gs://a/b'; wanted"),
-  ({"trials": 0}, ValueError, "TRIALS is 0"),
-  ({"num_shown": -1}, ValueError, "NUM_SHOWN is -1"),
-  ({"num_examples": 0}, ValueError, "NUM_EXAMPLES is 0"),
-  ({LENGTHS: {"targets": 3}}, ValueError, "TASK_FEATURE_LENGTHS"),
+  ({"trials": 0}, ValueError, "trials is 0"),
+  ({"num_shown": -1}, ValueError, "num_shown is -1"),
+  ({"num_examples": 0}, ValueError, "num_examples is 0"),
+  ({LENGTHS: {"targets": 3}}, ValueError, "wanted a dict with inputs, each"),
   ({LENGTHS: {"inputs": 3}}, InputError, "line 3 has 4 tokens"),
   ({"input_file": "none.txt"}, FileNotFoundError, "does not exist"),
   ({"input_file": None}, InputError, "one of them"),
