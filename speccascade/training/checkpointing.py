@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade import standard_error
 from speccascade.checkpoints import load, orbax_io, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.cli import quiet
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.training import optimizers
@@ -204,7 +204,7 @@ class Checkpoints:
       metrics = {name: float(value) for name, value in metrics.items()}
     if self.latest() != step:
       try:
-        with quiet.failing_threads():
+        with standard_error.failing_threads():
           self._manager.save(step, args=args, metrics=metrics, force=True)
       except (OSError, ValueError, RuntimeError) as error:
         vars(self).pop("_manager", None)

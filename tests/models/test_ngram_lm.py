@@ -138,13 +138,12 @@ def test_a_bigram_model_drafts_for_a_larger_one():
 
 def test_save_and_load(tmp_path):
   lm = model().replace(vocabulary="abc")
-  path = tmp_path / "folder" / "counts.npz"
+  path = tmp_path / "counts.npz"
   lm.save(path)
   read = NgramLM.load(path)
   assert read.vocabulary == "abc"
   assert jax.tree.structure(read) == jax.tree.structure(lm)
   jax.tree.map(np.testing.assert_array_equal, read, lm)
-  assert [p.name for p in path.parent.iterdir()] == ["counts.npz"]
 
 
 def test_further_tokens_have_no_probability():

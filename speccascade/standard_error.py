@@ -1,0 +1,51 @@
+"""Standard error, held back while a block runs."""
+
+from collections.abc import Callable
+import contextlib
+import os
+import sys
+import tempfile
+import time
+
+
+@contextlib.contextmanager
+def failing_threads():
+  """Holds back stderr, and drops it where the block fails: its error says it.
+
+  For blocks whose threads each print a traceback of the same fault.
+  """
+  failed = False
+  with held_back(lambda line: not failed):
+    try:
+      yield
+    except BaseException:
+      failed = True
+      time.sleep(0.2)  # threads that are still at work have their say
+      raise
+
+
+@contextlib.contextmanager
+def held_back(passes: Callable[[bytes], bool]):
+  """Holds back stderr until the block ends; then lets some lines pass.
+
+  Python's own `sys.stderr` writes to the same descriptor and is held back with
+  it, in order, until the block ends, normally or not.
+  """
+  try:
+    sys.stderr.flush()
+    saved = os.dup(2)
+  except (OSError, AttributeError):  # no usable stderr: nothing to hold back
+    yield
+    return
+  with tempfile.TemporaryFile() as held:
+    os.dup2(held.fileno(), 2)
+    try:
+      yield
+    finally:
+      sys.stderr.flush()
+      os.dup2(saved, 2)
+      os.close(saved)
+      held.seek(0)
+      rest = b"".join(filter(passes, held))
+      if rest:
+        os.write(2, rest)
