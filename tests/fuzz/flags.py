@@ -65,7 +65,7 @@ def cases() -> list[Case]:
   ]
   for command, *flags in (
     ("report", "--cost_ratio=a"),
-    ("report", "--nothing=5"),
+    ("report", "--nothing=5", "--results_dir=@work"),
     ("report", "--results_dir"),
     ("quickstart", "--nothing=5"),
     ("quickstart", "--fast=5"),
