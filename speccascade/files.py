@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 import contextlib
 import gzip
+import json
 import os
 import pathlib
 import shutil
@@ -27,13 +28,25 @@ def whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
   path.parent.mkdir(parents=True, exist_ok=True)
   part = path.with_name(f".{path.name}.{os.getpid()}.part")
   try:
-    with part.open(mode, encoding=None if "b" in mode else "utf-8") as file:
-      yield file
-      file.flush()
-      os.fsync(file.fileno())
-    os.replace(part, path)
+    with named(path):
+      with part.open(mode, encoding=None if "b" in mode else "utf-8") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+      os.replace(part, path)
   finally:
     part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def named(path: str | os.PathLike) -> Iterator[None]:
+  """Makes the system's errors name a file, as those of writing do not."""
+  try:
+    yield
+  except OSError as error:
+    if error.errno is None or error.filename is not None:
+      raise
+    raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def write_whole(path: str | os.PathLike, content: str | bytes | Iterable[str]):
@@ -74,6 +87,22 @@ def opened(path: str | os.PathLike) -> Iterator[IO[bytes]]:
       yield file
   except (gzip.BadGzipFile, EOFError, zlib.error) as error:
     raise ValueError(f"{path} is not whole gzip data: {error}") from error
+
+
+def read_object(path: str | os.PathLike, *names: str) -> dict:
+  """Returns the JSON object in a file, which has members of these names.
+
+  Raises:
+    ValueError: it holds none, or lacks one; the file is named.
+  """
+  try:
+    value = json.loads(pathlib.Path(path).read_bytes())
+  except (ValueError, RecursionError) as error:
+    raise ValueError(f"{path} is no JSON, or not whole: {error}") from error
+  if not isinstance(value, dict) or not value.keys() >= {*names}:
+    wanted = f" with {', '.join(names)}" if names else ""
+    raise ValueError(f"{path} is no JSON object{wanted}")
+  return value
 
 
 def find(path: str | os.PathLike) -> pathlib.Path | None:

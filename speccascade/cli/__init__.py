@@ -1,6 +1,11 @@
 """Command lines: flags, gin, and what the log keeps to itself."""
 
-from speccascade.cli.gin_setup import configured, given, resolved_config
+from speccascade.cli.gin_setup import (
+  bound,
+  configured,
+  given,
+  resolved_config,
+)
 from speccascade.cli.main import (
   Parser,
   compilation_cache,
@@ -12,6 +17,7 @@ from speccascade.cli.main import (
 
 __all__ = [
   "Parser",
+  "bound",
   "compilation_cache",
   "configured",
   "fail",

@@ -131,6 +131,11 @@ def configured(function):
   return wrapped
 
 
+def bound(function) -> dict:
+  """Returns the values that gin files give the parameters of a function."""
+  return gin.get_bindings(function)
+
+
 def resolved_config() -> str:
   """Returns the whole configuration as one gin file, which parses to the same.
 
@@ -284,5 +289,10 @@ def _near(name: str, names) -> str:
 def _one_line(error: BaseException) -> str:
   """Returns an error's message on one line, without gin's trail of calls."""
   text = str(error) or type(error).__name__
+  if isinstance(error, OSError) and error.filename is not None:
+    text = f"{error.filename}: {error.strerror}"
   text = text.split("\n  In call to configurable")[0]
-  return " ".join(line.strip() for line in text.splitlines() if line.strip())
+  text = " ".join(line.strip() for line in text.splitlines() if line.strip())
+  return re.sub(
+    r"\S{300,}", lambda long: f"{long[0][:99]}...{long[0][-99:]}", text
+  )

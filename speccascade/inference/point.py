@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from typing import Annotated, Literal
 
 import jax
@@ -15,6 +16,7 @@ from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.results import Settings
 
+AUTO = "auto"
 _OF_BLOCKS = ("gamma", "bonus", "verification", "draft_length")
 
 
@@ -26,13 +28,15 @@ class Point:
   Attributes:
     method: name in `METHODS`.
     alpha: None takes the method's default.
-    gamma: block size; not used by methods without blocks.
+    gamma: block size; not used by methods without blocks. "auto" is what
+      `advice` says, once `inference.advice.resolved` has looked.
     temperature: 0 is greedy.
     top_k: None keeps all.
     top_p: None keeps all.
     bonus: "target" or "verifier".
     verification: "token" or "block".
     draft_length: "fixed", or (policy, threshold); see `DraftLength`.
+    advice: OUTPUT_DIR of `speccascade.advise`, or its JSON file.
 
   Raises:
     ValueError: a setting is unknown or out of range.
@@ -40,7 +44,7 @@ class Point:
 
   method: Annotated[str, methods.find]
   alpha: float | None = None
-  gamma: Annotated[int, fields.Bounds(1, 1024)] = 5
+  gamma: Annotated[int, fields.Bounds(1, 1024)] | Literal["auto"] = 5
   temperature: Annotated[float, fields.Bounds(0)] = 1.0
   top_k: fields.NonNegative | None = None
   top_p: Annotated[float, fields.Bounds(0, 1, low_open=True)] | None = None
@@ -49,6 +53,7 @@ class Point:
   draft_length: (
     Literal["fixed"] | tuple[Literal["max_prob", "token_prob"], fields.Share]
   ) = "fixed"
+  advice: str | os.PathLike | None = None
 
   def __post_init__(self):
     if self.alpha is None:
@@ -139,15 +144,19 @@ class Point:
     """
     return self.spec.compose is None and self.spec.execution.is_predictable
 
-  def predicted_speedup(self, counts: Counts, costs: Costs) -> float | None:
-    """Returns the factor that counts and costs predict; None if they cannot."""
-    if not self.is_predictable:
-      return None
-    folds = (
+  @property
+  def folds(self) -> bool:
+    """Whether the drafter's catch-up folds into its next call."""
+    return (
       self.spec.has_blocks
       and self.policy.policy == "fixed"
       and (not self.spec.target.uses_q or self.bonus == "verifier")
     )
+
+  def predicted_speedup(self, counts: Counts, costs: Costs) -> float | None:
+    """Returns the factor that counts and costs predict; None if they cannot."""
+    if not self.is_predictable:
+      return None
     return efficiency.predicted_speedup(
-      counts, costs, width=self.verify_width, folds=folds
+      counts, costs, width=self.verify_width, folds=self.folds
     )

@@ -120,6 +120,8 @@ class ResultRow:
       {"identical", "near_ties", "num_examples"}; None where not compared.
     num_truncated: sources that were cut to fit.
     environment: device, versions, git commit.
+    num_parameters: of the "drafter", several together, and the "verifier", as
+      far as they are known.
   """
 
   settings: Settings
@@ -134,6 +136,7 @@ class ResultRow:
   agreement: Agreement | None = None
   num_truncated: fields.NonNegative = 0
   environment: dict = dataclasses.field(default_factory=dict)
+  num_parameters: dict = dataclasses.field(default_factory=dict)
 
   @property
   def key(self) -> str:
@@ -200,7 +203,7 @@ class ResultFile:
       raise ValueError(f"{self.path} has the point {row.key} already")
     self.path.parent.mkdir(parents=True, exist_ok=True)
     data = (row.to_json() + "\n").encode()
-    with self.path.open("ab") as file:
+    with files.named(self.path), self.path.open("ab") as file:
       file.write(data)
       file.flush()
       os.fsync(file.fileno())
@@ -249,4 +252,6 @@ def read_row(path: str | os.PathLike) -> ResultRow:
     with files.opened(path) as file:
       return ResultRow.from_json(file.read().decode())
   except ValueError as error:
-    raise ValueError(f"{path}: {error}") from error
+    raise ValueError(
+      f"{path} is no result row, or not whole: {error}"
+    ) from error

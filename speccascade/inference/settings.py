@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import os
 import pathlib
 from typing import Annotated
 
@@ -44,9 +45,10 @@ class Run:
     Raises:
       ValueError: there is none.
     """
-    if self.output_dir is None:
-      raise ValueError("OUTPUT_DIR is None; give a folder")
-    return pathlib.Path(self.output_dir)
+    folder = self.output_dir
+    if not folder or "://" in os.fspath(folder):
+      raise ValueError(f"OUTPUT_DIR is {folder!r}; wanted a local folder")
+    return pathlib.Path(folder)
 
 
 @fields.checked

@@ -7,11 +7,11 @@ import pathlib
 from typing import Annotated, Literal
 
 import numpy as np
-from tqdm import tqdm
 
-from speccascade import fields
+from speccascade import fields, files, folders
 from speccascade.inference.inputs import TextSource
 from speccascade.models.ngram_lm import NgramLM
+from speccascade.progress import ProgressBar
 from speccascade.training import ngram_counts
 
 
@@ -78,26 +78,34 @@ def build(
   Raises:
     ValueError: a setting or the text is wrong; nothing is written then.
   """
-  if pathlib.Path(output_file).suffix != ".npz":
+  path = pathlib.Path(output_file)
+  if path.suffix != ".npz":
     raise ValueError(
       f"OUTPUT_FILE is {os.fspath(output_file)!r}; wanted a name that ends in"
       " .npz"
     )
   from speccascade.data import vocabularies
 
-  texts, vocabulary = text.read(progress)
-  size = vocabulary.vocab_size if vocab_size is None else vocab_size
-  vocabularies.check_fits(vocabulary, size, "VOCAB_SIZE")
-  bar = tqdm(texts, "counting", unit=" texts", delay=3, disable=not progress)
-  counts = ngram_counts.count(bar, vocab_size=size, order=order)
-  model = ngram_counts.smooth(
-    counts,
-    vocab_size=size,
-    successors=successors,
-    min_count=min_count,
-    vocabulary=(getattr(vocabulary, "identity", None) or {}).get("sha256", ""),
-  )
-  model.save(output_file)
+  with folders.sole_writer(
+    path.parent, "the folder of OUTPUT_FILE", file=path.name
+  ):
+    texts, vocabulary = text.read(progress)
+    size = vocabulary.vocab_size if vocab_size is None else vocab_size
+    vocabularies.check_fits(vocabulary, size, "VOCAB_SIZE")
+    bar = ProgressBar(
+      texts, "counting", unit=" texts", delay=3, disable=not progress
+    )
+    counts = ngram_counts.count(bar, vocab_size=size, order=order)
+    identity = getattr(vocabulary, "identity", None) or {}
+    model = ngram_counts.smooth(
+      counts,
+      vocab_size=size,
+      successors=successors,
+      min_count=min_count,
+      vocabulary=identity.get("sha256", ""),
+    )
+    with files.whole(path, "wb") as file:
+      model.save(file)
   return model
 
 

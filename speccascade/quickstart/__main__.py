@@ -9,7 +9,7 @@ A second run reuses the checkpoints and the measured points that it finds.
 import pathlib
 import sys
 
-from speccascade import cli
+from speccascade import cli, folders
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,11 +47,12 @@ def run(folder: pathlib.Path, **how) -> int:
   """Trains, measures, prints and writes the report; returns the exit code."""
   from speccascade.quickstart import quickstart, quickstart_report
 
-  outcome = quickstart.run(folder, **how)
-  if outcome.stop:
-    print(f"stopped by {outcome.stop.name}; run again to go on")
-    return outcome.stop.exit_code
-  quickstart_report.write(folder, outcome.rows)
+  with folders.sole_writer(folder, "--output_dir"):
+    outcome = quickstart.run(folder, **how)
+    if outcome.stop:
+      print(f"stopped by {outcome.stop.name}; run again to go on")
+      return outcome.stop.exit_code
+    quickstart_report.write(folder, outcome.rows)
   print(quickstart_report.text(outcome.rows))
   print(f"table, rows and figure are in {folder.absolute()}")
   print(f"a page of them: python -m speccascade.report --results_dir={folder}")

@@ -118,11 +118,16 @@ def _portions(missing, chosen) -> Iterator[list[str]]:
 def _read(path: pathlib.Path, keys, indices: list[int]) -> dict[str, list[str]]:
   """Returns a file's lines by key of their point, where all examples are."""
   by_key = {}
-  text = path.read_text(encoding="utf-8") if path.exists() else ""
-  for line in text.splitlines(keepends=True):
-    record = fields.of_json(line)
-    lines = by_key.setdefault(record["settings"]["key"], {})
-    lines[record["aux"]["index"]] = line
+  try:
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    for line in text.splitlines(keepends=True):
+      record = fields.of_json(line)
+      lines = by_key.setdefault(record["settings"]["key"], {})
+      lines[record["aux"]["index"]] = line
+  except (ValueError, KeyError, TypeError) as error:
+    raise ValueError(
+      f"{path} is damaged ({error!r}); remove it, it is made again"
+    ) from error
   return {
     key: list(lines.values())
     for key, lines in by_key.items()

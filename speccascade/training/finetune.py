@@ -5,23 +5,23 @@ needs neither seqio nor TensorFlow.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import itertools
 import json
 import math
-import os
 import pathlib
 from typing import Annotated, Any
 
 import numpy as np
 
-from speccascade import fields, memory
+from speccascade import fields, folders, memory
 from speccascade.checkpoints import architecture, storage
 from speccascade.models.t5.config import T5Config
 from speccascade.training import evaluate, optimizers, trainer
-from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.checkpointing import Checkpoints, cause
 from speccascade.training.state import Objective
 
 
@@ -142,10 +142,7 @@ class ModelDir:
     """MODEL_DIR as an absolute path; gs:// stays as it is."""
     if not self.path:
       raise ValueError("MODEL_DIR is empty; give a folder")
-    folder = storage.Directory(self.path)
-    if not folder.remote and os.path.isfile(folder.url):
-      raise ValueError(f"MODEL_DIR {folder} is a file; give a folder")
-    return folder.url
+    return storage.Directory(self.path).url
 
 
 @fields.checked
@@ -157,7 +154,7 @@ def train(
   optimizer: optimizers.Optimizer | None = None,
   objective: Objective | None = None,
   evaluating: Evaluating = Evaluating(),
-  on_start: Callable[[str], object] | None = None,
+  on_start: Callable[[str], object] = lambda folder: None,
 ) -> trainer.TrainingOutcome:
   """Fine-tunes a T5 on a seqio task, or trains it from random parameters.
 
@@ -186,76 +183,90 @@ def train(
   count = sum(math.prod(x.shape) for x in architecture.parameters(model))
   # The parameters, their gradients and an update, all in float32.
   memory.check(3 * 4 * count, MODEL=f"of {count:,} parameters")
-  folder, task = model_dir.folder, data.task
-  vocabulary = task.output_features["targets"].vocabulary
-  vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
-  identity = getattr(vocabulary, "identity", None)
-  if identity:
-    identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
-  arrays = _training_tokens(data, run, identity)
-  for feature, count in arrays.num_cut.items():
-    if count:
-      print(
-        f"{count} of {len(arrays)} {feature} of train were longer than "
-        "TASK_FEATURE_LENGTHS and were cut"
-      )
-  batches = batching.train_batches(
-    arrays, seed=run.seed, pack=data.pack, **data.shapes
-  )
-  _check_batches(batches, model, data, objective or Objective())
-  evaluation, metric = None, None
-  if evaluating.num_examples != 0:
-    held_out = data.read(evaluating.split, evaluating.num_examples, run)
-    evaluation = evaluate.Evaluation(
-      list(batching.eval_batches(held_out, **data.shapes)),
-      max_decode_len=evaluating.max_decode_len,
-      batch_size=min(data.batch_size, 64),
-      eos_id=vocabulary.eos_id,
-      **_decoded(data, evaluating),
+  folder = model_dir.folder
+  with folders.sole_writer(folder, "MODEL_DIR"):
+    task = data.task
+    vocabulary = task.output_features["targets"].vocabulary
+    vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
+    identity = getattr(vocabulary, "identity", None)
+    if identity:
+      identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
+    arrays = _training_tokens(data, run, identity)
+    for feature, count in arrays.num_cut.items():
+      if count:
+        print(
+          f"{count} of {len(arrays)} {feature} of train were longer than "
+          "TASK_FEATURE_LENGTHS and were cut"
+        )
+    batches = batching.train_batches(
+      arrays, seed=run.seed, pack=data.pack, **data.shapes
     )
-    metric = model_dir.best_metric and f"eval/{model_dir.best_metric}"
-    if model_dir.best_metric not in (None, *(names := evaluation.names())):
+    _check_batches(batches, model, data, objective or Objective())
+    evaluation = _evaluation(data, evaluating, run)
+    best = evaluation and model_dir.best_metric
+    if best and best not in (names := evaluation.names()):
       raise fields.SettingError(
         "best_metric",
-        f" is {model_dir.best_metric!r}; the evaluation gives"
-        f" {', '.join(names)}",
+        f" is {best!r}; the evaluation gives {', '.join(names)}",
         ModelDir,
       )
-  digest = hashlib.sha256()  # tells tokenized examples apart
+    checkpoints = Checkpoints(
+      folder,
+      model,
+      vocabulary=identity,
+      keep_latest=model_dir.keep_latest,
+      metric=best and f"eval/{best}",
+      best_mode="min" if best == "loss" else "max",
+      settings={
+        "MIXTURE_OR_TASK_NAME": task.name,
+        "BATCH_SIZE": data.batch_size,
+        "BUCKETS": data.buckets and list(data.buckets),
+        "PACK": data.pack,
+        "training data of sha256": _digest(arrays)[:16],
+      },
+    )
+    print(
+      f"{task.name}: {len(arrays)} training examples, "
+      f"{batches.steps_per_epoch} steps an epoch, to {folder}"
+    )
+    return trainer.run(
+      model,
+      batches.iterator,
+      checkpoints,
+      run,
+      optimizer=optimizer,
+      objective=objective,
+      evaluation=evaluation,
+      writer=_EventFiles(folder) if model_dir.tensorboard else None,
+      on_start=lambda: on_start(folder),
+    )
+
+
+def _evaluation(
+  data: TrainingData, evaluating: Evaluating, run: trainer.TrainingRun
+) -> evaluate.Evaluation | None:
+  """Returns what is measured while it trains, None where nothing is."""
+  from speccascade.data import batches as batching
+
+  if evaluating.num_examples == 0:
+    return None
+  held_out = data.read(evaluating.split, evaluating.num_examples, run)
+  return evaluate.Evaluation(
+    list(batching.eval_batches(held_out, **data.shapes)),
+    max_decode_len=evaluating.max_decode_len,
+    batch_size=min(data.batch_size, 64),
+    eos_id=data.task.output_features["targets"].vocabulary.eos_id,
+    **_decoded(data, evaluating),
+  )
+
+
+def _digest(arrays) -> str:
+  """Returns what tells tokenized examples apart."""
+  digest = hashlib.sha256()
   for feature in sorted(arrays.tokens):
     digest.update(np.ascontiguousarray(arrays.tokens[feature]))
     digest.update(np.ascontiguousarray(arrays.offsets[feature]))
-  checkpoints = Checkpoints(
-    folder,
-    model,
-    vocabulary=identity,
-    keep_latest=model_dir.keep_latest,
-    metric=metric,
-    best_mode="min" if model_dir.best_metric == "loss" else "max",
-    settings={
-      "MIXTURE_OR_TASK_NAME": task.name,
-      "BATCH_SIZE": data.batch_size,
-      "BUCKETS": data.buckets and list(data.buckets),
-      "PACK": data.pack,
-      "training data of sha256": digest.hexdigest()[:16],
-    },
-  )
-  if on_start is not None:
-    on_start(folder)
-  print(
-    f"{task.name}: {len(arrays)} training examples, "
-    f"{batches.steps_per_epoch} steps an epoch, to {folder}"
-  )
-  return trainer.run(
-    model,
-    batches.iterator,
-    checkpoints,
-    run,
-    optimizer=optimizer,
-    objective=objective,
-    evaluation=evaluation,
-    writer=_writer(folder) if model_dir.tensorboard else None,
-  )
+  return digest.hexdigest()
 
 
 def _check_batches(batches, model, data: TrainingData, objective: Objective):
@@ -337,13 +348,35 @@ def _decoded(data: TrainingData, evaluating: Evaluating) -> dict[str, Any]:
   return {"sources": sources, "score": score}
 
 
-def _writer(model_dir: str):
-  """Returns clu's writer of TensorBoard event files."""
-  from speccascade.cli import quiet
+class _EventFiles:
+  """TensorBoard's event files, begun when there is something to write."""
 
-  quiet.import_tensorflow()
-  with quiet.native_logs():
+  def __init__(self, folder: str):
+    self._folder = folder
+
+  @functools.cached_property
+  def _writer(self):
     from clu import metric_writers
 
-  pathlib.Path(model_dir).mkdir(parents=True, exist_ok=True)
-  return metric_writers.SummaryWriter(os.fspath(model_dir))
+    return metric_writers.SummaryWriter(self._folder)
+
+  @contextlib.contextmanager
+  def _checked(self):
+    from speccascade.cli import quiet
+
+    tf = quiet.import_tensorflow()
+    try:
+      with quiet.native_logs():
+        yield
+    except tf.errors.OpError as error:
+      raise OSError(
+        f"no event file can be written to {self._folder}: {cause(error)}"
+      ) from error
+
+  def write_scalars(self, step: int, scalars: Mapping[str, float]):
+    with self._checked():
+      self._writer.write_scalars(step, scalars)
+
+  def flush(self):
+    with self._checked():
+      self._writer.flush()

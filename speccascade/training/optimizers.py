@@ -49,6 +49,7 @@ def linear(
   warmup_steps: fields.NonNegative = 0,
   final_fraction: fields.Share = 0.0,
   first_step: fields.NonNegative = 0,
+  warmup_fraction: fields.Share = 1.0,
 ) -> Schedule:
   """Returns linear warm-up to `peak`, then linear decay.
 
@@ -59,6 +60,8 @@ def linear(
     final_fraction: last rate over the peak.
     first_step: global step at which the run begins: the step of the initial
       checkpoint, where there is one.
+    warmup_fraction: most of the run that the warm-up takes: a run of few steps
+      then has a warm-up of fewer than `warmup_steps`.
 
   Raises:
     ValueError: the warm-up does not end before the run does.
@@ -67,11 +70,14 @@ def linear(
   >>> print(*(f"{rate(step):.2f}" for step in (0, 3, 4, 7, 10)))
   0.10 0.40 0.40 0.20 0.00
   """
-  decay_steps = total_steps - first_step - warmup_steps
+  run_steps = total_steps - first_step
+  warmup_steps = min(warmup_steps, int(warmup_fraction * run_steps))
+  decay_steps = run_steps - warmup_steps
   if decay_steps <= 0:
     raise ValueError(
       f"linear schedule: {warmup_steps} warm-up steps from step {first_step} "
-      f"do not end before total_steps {total_steps}; give fewer, or more steps"
+      f"do not end before total_steps {total_steps}; give fewer WARMUP_STEPS, "
+      "a WARMUP_FRACTION of 0.25, or more TRAIN_STEPS"
     )
 
   start = peak / max(warmup_steps, 1)

@@ -68,6 +68,7 @@ def run(
   evaluation: evaluate.Evaluation | None = None,
   writer: Any = None,
   say: Callable[[str], None] = print,
+  on_start: Callable[[], object] = lambda: None,
 ) -> TrainingOutcome:
   """Trains, evaluates and saves; a killed run goes on where it last saved.
 
@@ -82,6 +83,7 @@ def run(
     writer: has `write_scalars(step, {name: value})` and `flush()`, as clu's
       metric writers; None writes none.
     say: given lines of text.
+    on_start: called before the first step, when the checkpoints have been read.
 
   Raises:
     ValueError: a checkpoint, the batches or a setting do not fit.
@@ -103,6 +105,7 @@ def run(
       "initial checkpoint, whose steps it counts too, as in T5X: give "
       f"{first_step + train_steps} for {train_steps} more"
     )
+  on_start()
   metrics: dict[str, float] = {}
   measured_at = None
   saved_at = begun if checkpoints.latest() == begun else None

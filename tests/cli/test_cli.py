@@ -195,6 +195,25 @@ def test_help_is_quick_and_whole(capfd):
     assert f"--{flag}" in out.replace("--[no]", "--")
 
 
+def test_help_lists_macros(base, tmp_path, capfd):
+  base.write_text(BASE.replace("RATE = 0.5", "RATE = 0.5  # of work"))
+  later = tmp_path / "later.gin"
+  later.write_text(f"include '{base}'\nRATE = 0.75\nNAMES = [\n  'a',\n]\n")
+  assert run("--help", f"--gin_file={later}") == 0
+  listed = capfd.readouterr().out.partition("\nMacros of ")[2].splitlines()
+  assert [line.split() for line in listed[1:]] == [
+    *(["MODEL_DIR", "=", "required"], ["TRAIN_STEPS", "=", "required"]),
+    *(["RATE", "=", "0.75", "of", "work"], ["NAMES", "=", "[", "..."]),
+  ]
+  assert fails(capfd, "--help", "--gin_file=nowhere.gin") == (
+    "no gin file nowhere.gin"
+  )
+  cli.start(main, "", ["prog", "--help"], skeleton="configs/runs/decode.gin")
+  out = capfd.readouterr().out
+  assert "  METHOD = required\n" in out
+  assert "DRAFTER_CHECKPOINT = required " in out  # which decode.gin includes
+
+
 def test_dry_run_prints_a_config_that_parses_to_itself(base, tmp_path, capfd):
   assert run(f"--gin_file={base}", *GIVEN, "--dry_run") == 0
   assert not cli_target.CALLS
@@ -211,9 +230,10 @@ def test_dry_run_prints_a_config_that_parses_to_itself(base, tmp_path, capfd):
 
 def test_save_config(base, tmp_path):
   gin_setup.parse([str(base)], ["MODEL_DIR = 'out'", "TRAIN_STEPS = 7"])
-  path = cli.save_config(tmp_path / "results")
+  cli.save_config(tmp_path / "results")
+  (path,) = (tmp_path / "results").iterdir()
+  assert path.name == "config.gin"
   assert path.read_text() == cli.resolved_config()
-  assert [p.name for p in path.parent.iterdir()] == ["config.gin"]
 
 
 @pytest.mark.needs_tf

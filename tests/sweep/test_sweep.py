@@ -16,7 +16,7 @@ from speccascade.inference import results
 from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
 from speccascade.inference.run_folder import OutputError
-from speccascade.sweep import plan, sweep
+from speccascade.sweep import forecast, plan, sweep
 from tests.sweep import tiny_sweep
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -89,6 +89,23 @@ def test_points(sampled):
   # Alphas, temperatures, seeds and targets share programs: those of the two
   # models alone and of the cascades, at batch 1 and in batches.
   assert num_programs == 3 * 2
+
+
+def test_a_forecast(sampled, files, tmp_path):
+  outcome, num_programs, _ = sampled
+  out = tmp_path / "out"
+  ahead = tiny_sweep.run(files, out, forecast.forecast, **MORE)
+  assert ahead.num_points == ahead.most_points == len(outcome.rows)
+  assert ahead.num_programs == num_programs
+  assert ahead.seconds >= ahead.decode_s > 0
+  assert str(ahead).startswith("20 points, 6 programs\nabout ")
+  more = {**MORE, "alphas": "adaptive", "budget": 5, "num_shown": 1}
+  ahead = tiny_sweep.run(
+    files, out, forecast.forecast, **more, shown_methods=[CHOW]
+  )
+  # Both models, and three alphas a curve, then five.
+  assert str(ahead).startswith("32 points, up to 48, 7 programs\n")
+  assert not out.exists()
 
 
 def test_a_finished_sweep_measures_nothing(sampled, files, monkeypatch):
@@ -267,8 +284,11 @@ def test_what_does_not_fit_is_said_before_anything_is_decoded(
   assert not (tmp_path / "out").exists()
 
 
-def test_another_sweeps_folder_is_refused(sampled, files):
+def test_another_sweeps_folder_is_refused(sampled, files, other_job, tmp_path):
   *_, out = sampled
+  other_job(tmp_path / "out")
+  with pytest.raises(OutputError, match="written to by process"):
+    tiny_sweep.run(files, tmp_path / "out", input_file="none.txt")
   with pytest.raises(OutputError, match="another run: max_decode_len is 8 "):
     tiny_sweep.run(files, out, max_decode_len=9, trials=2)
   with pytest.raises(OutputError, match="another run: models is"):
