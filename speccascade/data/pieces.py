@@ -5,12 +5,12 @@ import io
 import os
 import pathlib
 import re
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import sentencepiece
 
-from speccascade import files
+from speccascade import fields, files
 from speccascade.data import text_files
 
 PAD, EOS, UNK = 0, 1, 2
@@ -93,12 +93,16 @@ def train(
   return model.getvalue()
 
 
+@fields.checked
 def build(
-  paths: Sequence[str | os.PathLike],
-  output_file: str | os.PathLike,
-  vocab_size: int,
+  paths: Sequence[fields.Path],
+  output_file: fields.Path,
+  vocab_size: Annotated[int, fields.Bounds(4, 2**24)],
   *,
-  languages: Sequence[str] = ("en", "de"),
+  languages: tuple[str, str] = ("en", "de"),
+  character_coverage: Annotated[
+    float, fields.Bounds(0, 1, low_open=True)
+  ] = 1.0,
   **options,
 ) -> Iterator[str]:
   """Trains a vocabulary on files and writes it; yields what to say.
@@ -108,7 +112,8 @@ def build(
     output_file: the model; one that stands there must be the same.
     vocab_size: pieces.
     languages: the suffixes of a prefix.
-    **options: see `train`.
+    character_coverage: see `train`.
+    **options: likewise.
 
   Yields:
     A line for each column, with the tokens that its texts have, EOS counted,
@@ -120,7 +125,10 @@ def build(
   """
   read = list(columns(paths, languages))
   model = train(
-    (t for column in read for t in column.texts), vocab_size, **options
+    (t for column in read for t in column.texts),
+    vocab_size,
+    character_coverage=character_coverage,
+    **options,
   )
   path = pathlib.Path(output_file).expanduser()
   if path.exists() and path.read_bytes() != model:

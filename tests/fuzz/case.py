@@ -31,6 +31,7 @@ _COMMANDS = {
   "decode": (("configs/runs/decode.gin",), {"METHOD": '"spec_decode"'}),
   "sweep": (("configs/runs/sweep.gin",), {"NUM_TIMED": "1"}),
   "cascade_search": (("configs/runs/cascade_search.gin",), {}),
+  "advise": (("configs/runs/decode.gin", "configs/runs/advise.gin"), {}),
   "ngrams": (
     ("configs/runs/ngrams.gin",),
     {
@@ -42,7 +43,7 @@ _COMMANDS = {
 _COMMANDS |= {
   name: (files, _DECODER | macros)
   for name, (files, macros) in _COMMANDS.items()
-  if name in ("decode", "sweep", "cascade_search")
+  if name in ("decode", "sweep", "cascade_search", "advise")
 }
 
 

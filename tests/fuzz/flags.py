@@ -65,16 +65,29 @@ def cases() -> list[Case]:
   ]
   for command, *flags in (
     ("report", "--cost_ratio=a"),
-    ("report", "--nothing=5"),
+    ("report", "--nothing=5", "--results_dir=@work"),
     ("report", "--results_dir"),
     ("quickstart", "--nothing=5"),
     ("quickstart", "--fast=5"),
     ("analysis", "--nothing=5"),
     ("analysis", "--c=a"),
     ("analysis", "--acceptance_rate"),
+    ("vocabulary", "--text_files"),
+    ("vocabulary", "--vocab_size=a", "--text_files=a", "--output_file=a"),
+    ("vocabulary", "--model_type=word", "--text_files=a", "--output_file=a"),
   ):
     says = flags[0].partition("=")[0]
     found.append(Case(command, says, flags=flags, code=2))
+  for flag in (
+    *("--vocab_size=0", "--vocab_size=-5", "--vocab_size=2000000000"),
+    *("--character_coverage=2", "--character_coverage=nan"),
+    *("--text_files=/nowhere", "--text_files=@work/empty.txt"),
+  ):
+    name, _, value = flag[2:].partition("=")
+    flags = ["--text_files=@base/in.jsonl", "--output_file=@work/out.model"]
+    says = value if name == "text_files" else name
+    files = {"empty.txt": b""}
+    found.append(Case("vocabulary", says, flags=[*flags, flag], files=files))
   for flag in ("--acceptance_rate=2", "--c=-1", "--c=nan", "--v=inf"):
     says = flag[2:].partition("=")[0]
     found.append(Case("analysis", says, flags=["--v=2", "--q2=1", flag]))

@@ -105,6 +105,13 @@ _VALUES = {
     "candidates.Space.copied": ("4", "[]", "[-1]", '["4"]'),
     "candidates.Space.leniences": ("[0.5]", "1.0"),
   },
+  "advise": {
+    "MAX_LOSS": ('"a"', "True", "1e999"),
+    "METHODS": ('"spec_decode"', "5", '["nothing"]', '["bild"]'),
+    "GAMMAS": ("5", "[]", "[0]", '["5"]', "[1000000]"),
+    "NUM_DECODED": _whole(least=0),
+    "TRIALS": ("0", "2.5"),
+  },
   "ngrams": {
     "ORDER": _whole("1000", least=2),
     "SUCCESSORS": _whole(),
@@ -211,6 +218,9 @@ _SCHEDULES = {
 # What no device holds.
 _TOGETHER = (
   ("decode", "BATCH_SIZE", {"BATCH_SIZE": "65536", "MAX_DECODE_LEN": "65536"}),
+  ("decode", "/nowhere", {"GAMMA": '"auto"', "ADVICE": '"/nowhere"'}),
+  ("decode", "ADVICE", {"GAMMA": '"auto"', "ADVICE": "5"}),
+  ("decode", "ADVICE", {"GAMMA": '"auto"'}),
   ("sweep", "BATCH_SIZE", {"BATCH_SIZE": "65536", "MAX_DECODE_LEN": "65536"}),
   (
     "train",

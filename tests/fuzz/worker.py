@@ -57,7 +57,7 @@ def _run(argv: list[str]) -> int:
   )
   sys.argv, known = argv, set(seqio.TaskRegistry.names())
   try:
-    if name in ("report", "quickstart", "analysis"):
+    if name in ("report", "quickstart", "analysis", "vocabulary"):
       return module.main(argv[1:])
     return cli.start(module.main, module.__doc__, argv)
   except SystemExit as stop:
