@@ -9,17 +9,14 @@ data/train.de (--languages), plain or .gz. The ids are T5's: 0 pads, 1 ends, 2
 is unknown. Says how many tokens texts have, which TASK_FEATURE_LENGTHS asks.
 """
 
-import argparse
 import sys
+
+from speccascade import cli
 
 
 def main(argv: list[str] | None = None) -> int:
   """Writes the vocabulary; returns the exit code."""
-  parser = argparse.ArgumentParser(
-    prog="python -m speccascade.vocabulary",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
+  parser = cli.Parser("vocabulary", __doc__)
   for flag, how, text in (
     ("text_files", {"nargs": "+", "required": True}, "what it is made of"),
     ("output_file", {"required": True}, "the model"),
@@ -47,11 +44,9 @@ def main(argv: list[str] | None = None) -> int:
     for line in pieces.build(args.pop("text_files"), **args):
       print(line)
   except (ValueError, OSError) as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 1
+    return cli.fail(error)
   except KeyboardInterrupt:
-    print("error: interrupted", file=sys.stderr)
-    return 130
+    return cli.fail("interrupted", 130)
   return 0
 
 
