@@ -37,7 +37,7 @@ LOSSLESS = "spec_decode"
 _MARGIN = 1.03
 # The lower end of a speed-up from which on it pays: of two equal programs the
 # clock has told one 1.05 [1.01, 1.08] times as fast.
-_LEAST = 1.05
+LEAST = 1.05
 _ROUNDS = 5  # in which costs are measured
 _IDENTITY = ("drafter", "dtype", "max_decode_len", "task", "split", "seed")
 
@@ -226,7 +226,7 @@ class _Search:
       if best is not lossless:
         finals[best.method] = self._timed(best)
     timed = list(finals.values())
-    pays = [o for o in timed if 1 / o.measured.relative_high > _LEAST]
+    pays = [o for o in timed if 1 / o.measured.relative_high > LEAST]
     return Advice(
       choice=min(pays, key=_by_clock, default=None),
       lossless=lossless,
@@ -241,25 +241,36 @@ class _Search:
   def _drafting(self, study: Study, texts: Decoded) -> tuple[Drafting, Offer]:
     """Returns what a drafter costs, and the lossless method with it, timed.
 
-    The gamma that passes alone would choose is timed; with what the loop takes
-    around its blocks another may be better.
+    The gamma that passes alone would choose is timed, and another. With what
+    the loop takes around their blocks a third may be better.
     """
     self._says(f"costs of {study.pair.drafter_name}")
     gammas, lossless = self._wanted.gammas, self._points[0]
     widths = [dataclasses.replace(lossless, gamma=g) for g in gammas]
     costs = monotone(measure.measure_costs(study, widths, _ROUNDS))
     drafting = Drafting(study, costs, texts, gammas)
-    (offer,) = drafting.offers([lossless], texts)
-    first = self._timed(offer)
-    drafting = drafting.calibrated(first)
-    best = drafting.offers([lossless], texts)[0].point.gamma
-    of_gamma = lambda gamma: dataclasses.replace(drafting, gammas=(gamma,))
-    (again,) = of_gamma(first.point.gamma).offers([lossless], texts)
-    again = dataclasses.replace(again, measured=first.measured)
-    if best == first.point.gamma:
-      return drafting, again
-    (other,) = of_gamma(best).offers([lossless], texts)
-    return drafting, min(again, self._timed(other), key=_by_clock)
+
+    def offer(drafting, *gammas):
+      chosen = dataclasses.replace(drafting, gammas=gammas)
+      return chosen.offers([lossless], texts)[0]
+
+    first = offer(drafting, *gammas).point.gamma
+    wanted = 2 * first if 2 * first <= max(gammas) else first / 2
+    others = [gamma for gamma in gammas if gamma != first]
+    timed = {
+      gamma: self._timed(offer(drafting, gamma))
+      for gamma in [first, *sorted(others, key=lambda g: abs(g - wanted))[:1]]
+    }
+    drafting = drafting.calibrated(timed.values())
+    best = offer(drafting, *gammas)
+    if best.point.gamma not in timed:
+      timed[best.point.gamma] = self._timed(best)
+    fastest = min(timed.values(), key=_by_clock)
+    again = offer(drafting, fastest.point.gamma)
+    measured, one_step = fastest.measured, best.one_step
+    return drafting, dataclasses.replace(
+      again, measured=measured, one_step=one_step
+    )
 
   def _search(self, best, offers, draftings, alone) -> Offer:
     """Returns the fastest that fits, of those that were decoded.

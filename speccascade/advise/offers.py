@@ -1,13 +1,14 @@
 """Methods at their best gamma, and what they are expected to take."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 
 import numpy as np
 from scipy.optimize import isotonic_regression
 
 from speccascade.advise.acceptance import rates_along
-from speccascade.analysis import blocks, speedup
+from speccascade.analysis import speedup
+from speccascade.analysis.blocks import ExpectedBlocks, blocks_of_texts
 from speccascade.decoding.types import Decoded
 from speccascade.evaluation import efficiency, timing
 from speccascade.evaluation.efficiency import Costs
@@ -77,15 +78,15 @@ class Drafting:
     costs: of the pair.
     alone: what the verifier wrote.
     gammas: the block sizes in question.
-    overhead: steps of the verifier that the loop takes around a block; see
-      `calibrated`.
+    overhead: steps of the verifier that the loop takes around a block, by
+      gamma; between those that are known it is interpolated.
   """
 
   study: Study
   costs: Costs
   alone: Decoded
   gammas: Sequence[int]
-  overhead: float = 0.0
+  overhead: Mapping[int, float] = dataclasses.field(default_factory=dict)
 
   def offers(
     self, points: Sequence[Point], texts: Decoded, *, own: bool = False
@@ -98,19 +99,19 @@ class Drafting:
       own: likewise.
     """
     rates = rates_along(self.study, points, texts, own=own)
+    return self._best(points, rates, texts)
+
+  def _best(self, points, rates: np.ndarray, texts: Decoded) -> list[Offer]:
+    """Returns each point at its best gamma by the rates [A, N, T]."""
     lengths = np.asarray(texts.lengths)
-    by_gamma = {
-      g: blocks.blocks_of_texts(rates, lengths, g) for g in self.gammas
-    }
+    by_gamma = {g: blocks_of_texts(rates, lengths, g) for g in self.gammas}
     found = []
     for place, point in enumerate(points):
       here, one_step = (
-        max(
-          (
-            drafting._expected(point, gamma, lengths, whole, place)
-            for gamma, whole in by_gamma.items()
-          ),
-          key=lambda expected: expected.speedup,
+        drafting._expected(
+          point,
+          lengths,
+          {gamma: of_all.at(place) for gamma, of_all in by_gamma.items()},
         )
         for drafting in (self, self._one_step)
       )
@@ -118,9 +119,27 @@ class Drafting:
       found.append(Offer(self.study, point, here, one_step))
     return found
 
-  def _expected(self, point, gamma, lengths, whole, place) -> Expected:
-    costs, num = self.costs, whole.num[place]
-    sums = (x[place].sum(axis=0) for x in (whole.accepted, whole.examined))
+  def _expected(
+    self, point: Point, lengths, by_gamma: Mapping[int, ExpectedBlocks]
+  ) -> Expected:
+    """Returns what the gamma gives that takes the fewest steps."""
+    per_block = {gamma: self._block_steps(point, gamma) for gamma in by_gamma}
+    total = lambda gamma: by_gamma[gamma].num.sum() * per_block[gamma]
+    gamma = min(by_gamma, key=total)
+    costs, (num, examined, accepted) = self.costs, by_gamma[gamma]
+    rates = zip(accepted.sum(axis=0), examined.sum(axis=0))
+    prefills = costs.drafter_prefill + costs.verifier_prefill
+    return Expected(
+      gamma=gamma,
+      tokens=float(lengths.sum() / num.sum()),
+      steps=per_block[gamma],
+      by_position=tuple(efficiency.ratio(*map(float, x)) for x in rates),
+      latency=self._latency(prefills + num * per_block[gamma]),
+    )
+
+  def _block_steps(self, point: Point, gamma: int) -> float:
+    """Returns the cost of a block, in verifier steps."""
+    costs = self.costs
     steps = speedup.block_cost(
       gamma,
       costs.c,
@@ -128,16 +147,7 @@ class Drafting:
       q2=costs.q2 if point.folds else None,
       bonus_law=not point.folds,
     )
-    steps += self.overhead
-    return Expected(
-      gamma=gamma,
-      tokens=float(lengths.sum() / num.sum()),
-      steps=float(steps),
-      by_position=tuple(efficiency.ratio(*map(float, x)) for x in zip(*sums)),
-      latency=self._latency(
-        costs.drafter_prefill + costs.verifier_prefill + num * steps
-      ),
-    )
+    return float(steps) + self.overhead_of(gamma)
 
   def drafter_alone(self, point: Point, texts: Decoded) -> Offer:
     """Returns the offer to use the drafter alone."""
@@ -161,22 +171,43 @@ class Drafting:
     """The same where a pass costs one step, whatever its width."""
     costs = self.costs
     same = dataclasses.replace(costs, v=dict.fromkeys(costs.v, 1.0), q2=costs.c)
-    return dataclasses.replace(self, costs=same, overhead=0.0)
+    return dataclasses.replace(self, costs=same, overhead={})
 
-  def calibrated(self, offer: Offer) -> "Drafting":
-    """Returns the same with the loop around a block as the clock has it.
+  def overhead_of(self, gamma: int) -> float:
+    """Returns the steps that the loop takes around a block of `gamma`."""
+    known = sorted(self.overhead.items()) or [(0, 0.0)]
+    return float(np.interp(gamma, *zip(*known)))
+
+  def calibrated(self, offers: Sequence[Offer]) -> "Drafting":
+    """Returns the same with the loop around blocks as the clock has it.
 
     What a timed decode took beyond its passes is spread over its blocks.
 
     Args:
-      offer: of this drafting, with the verifier's own law, and timed.
+      offers: of this drafting, with the verifier's own law, and timed.
     """
-    expected = offer.here.latency.relative_latency
-    steps = self._alone_steps.sum()
-    more = (offer.measured.relative_latency - expected) * steps
-    num = np.asarray(self.alone.lengths).sum() / offer.here.tokens
-    overhead = max(0.0, self.overhead + float(more / num))
+    overhead, steps = {}, self._alone_steps.sum()
+    for offer in offers:
+      expected = offer.here.latency.relative_latency
+      more = (offer.measured.relative_latency - expected) * steps
+      num = np.asarray(self.alone.lengths).sum() / offer.here.tokens
+      overhead[offer.point.gamma] = max(0.0, float(more / num))
     return dataclasses.replace(self, overhead=overhead)
+
+  def needed(self, least: float) -> float | None:
+    """Returns the rate of acceptance from which on `spec_decode` pays.
+
+    Args:
+      least: the speed-up that is wanted. None is returned where no rate, the
+        same at every token, gives it.
+    """
+    rates = np.linspace(0, 1, 101)
+    along = (
+      np.ones((len(rates), *self.alone.tokens.shape)) * rates[:, None, None]
+    )
+    offers = self._best([Point("spec_decode")] * len(rates), along, self.alone)
+    pays = (rate for rate, o in zip(rates, offers) if o.here.speedup > least)
+    return next(pays, None)
 
 
 def monotone(costs: Costs) -> Costs:

@@ -4,12 +4,9 @@ from collections.abc import Sequence
 import dataclasses
 import json
 
-import numpy as np
-
 from speccascade import files
-from speccascade.advise.advisor import Advice, loss
+from speccascade.advise.advisor import LEAST, Advice, loss
 from speccascade.advise.offers import DRAFTER, Drafting, Expected, Offer
-from speccascade.analysis import speedup
 from speccascade.evaluation.timing import Latency
 from speccascade.inference import advice as advice_files
 from speccascade.inference.environment import device_name, environment
@@ -81,11 +78,15 @@ def _costs(drafting: Drafting) -> str:
   costs = drafting.costs
   widths = [width for width in costs.v if width > 1]
   blocks = ", ".join(f"{costs.v[width]:.2f}" for width in widths)
+  loop = " and ".join(
+    f"{steps:.2f} at gamma {gamma}"
+    for gamma, steps in sorted(drafting.overhead.items())
+  )
   return (
     f"a step of {drafting.study.pair.drafter_name} costs c = {costs.c:.3f} of"
     f" one of the verifier ({1e3 * costs.verifier_step_s:.2f} ms); the"
     f" verifier's pass over {', '.join(map(str, widths))} tokens v = {blocks};"
-    f" the loop around a block {drafting.overhead:.2f}"
+    f" the loop around a block {loop}"
   )
 
 
@@ -112,35 +113,21 @@ def _why_not(advice: Advice) -> list[str]:
   )
   costs = drafting.costs
   width = expected.gamma + 1
-  v = costs.v[width]
+  v, loop = costs.v[width], drafting.overhead_of(expected.gamma)
   lines = [
     "nothing pays: use the verifier alone. The best is"
     f" {_with_gamma(name, expected.gamma)}, {_speed(offer)}",
     f"why: a block writes {expected.tokens:.2f} tokens and costs"
     f" {expected.steps:.2f} steps of the verifier: {v:.2f} for its pass over"
-    f" {width} tokens, {expected.steps - v - drafting.overhead:.2f} for"
-    f" drafting, {drafting.overhead:.2f} for the loop",
+    f" {width} tokens, {expected.steps - v - loop:.2f} for drafting,"
+    f" {loop:.2f} for the loop",
   ]
   rate = expected.by_position[0]
-  pays = [
-    needed
-    for needed in np.arange(0.0, 1.001, 0.01)
-    if any(
-      speedup.predicted_speedup(
-        speedup.expected_tokens(needed, gamma),
-        gamma,
-        costs.c,
-        v=costs.v[gamma + 1] + drafting.overhead,
-        q2=costs.q2,
-      )
-      > 1
-      for gamma in drafting.gammas
-    )
-  ]
-  needed = f"{pays[0]:.2f}" if pays else "more than all"
+  needed = drafting.needed(LEAST)
   lines.append(
-    f"{rate:.2f} of the first drafts are accepted; at these costs {needed} of"
-    " them would have to be"
+    f"{rate:.2f} of the first drafts are accepted; at these costs"
+    f" {'no rate' if needed is None else f'about {needed:.2f} at every token'}"
+    f" would make it {LEAST} times as fast"
   )
   return lines
 

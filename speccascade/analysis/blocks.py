@@ -27,6 +27,10 @@ class ExpectedBlocks(NamedTuple):
   examined: np.ndarray
   accepted: np.ndarray
 
+  def at(self, place: int) -> "ExpectedBlocks":
+    """Returns those of one place along the first axis."""
+    return ExpectedBlocks(*(part[place] for part in self))
+
 
 def blocks_of_texts(rates, lengths, gamma: int) -> ExpectedBlocks:
   """Returns what writing texts takes, in expectation.

@@ -97,10 +97,13 @@ def advise(monkeypatch, tmp_path):
 
 def test_it_pays(advise, tmp_path):
   asked, advice = advise(0.01, [1, 1.02, 1.04])
-  assert [point.gamma for point in asked] == [3]
+  assert [point.gamma for point in asked] == [3, 1]
   # Around a block the clock finds more than its passes.
   (drafting,) = advice.draftings
-  assert 0 < drafting.overhead < 1
+  assert 0 < drafting.overhead[3] < 1
+  assert drafting.overhead_of(2) == pytest.approx(
+    (drafting.overhead[1] + drafting.overhead[3]) / 2
+  )
   offer = advice.choice
   assert offer is advice.lossless
   latency = offer.here.latency.relative_latency
@@ -124,16 +127,13 @@ def test_it_pays(advise, tmp_path):
     advise(0.01, [1, 1.02, 1.04], methods=["ensemble"])
 
 
-def test_the_loop_around_blocks_asks_for_longer_ones(advise):
-  asked, advice = advise(0.02, [1, 1.1, 1.3], clock=1.5)
-  assert [point.gamma for point in asked] == [1, 3]
-  assert advice.lossless.point.gamma in (1, 3)
-
-
 def test_nothing_pays(advise):
   asked, advice = advise(0.9, [1, 1.2, 1.6])
   assert advice.choice is None
-  assert [point.gamma for point in asked] == [1]
+  assert [point.gamma for point in asked] == [1, 3]
+  (drafting,) = advice.draftings
+  assert drafting.needed(1.0) is None
+  assert drafting.needed(0.1) == 0
   said = wording.text(advice)
   assert "nothing pays: use the verifier alone" in said
   assert 'METHOD = "verifier"' in said
