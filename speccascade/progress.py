@@ -11,6 +11,7 @@ _FORMAT = (
   "{desc}: {n_fmt} of {total_fmt}, {elapsed}, {remaining} left, {rate_fmt}"
   "{postfix}"
 )
+_OPEN: list["ProgressBar"] = []
 _MOVES = re.compile(r"\x1b\[\w")
 
 
@@ -29,10 +30,25 @@ class ProgressBar(tqdm):
   def __init__(self, *args, **settings):
     """Takes what tqdm takes."""
     settings["unit"] = f" {settings.get('unit', 'it').strip()}"
+    self._lines = None
     if not sys.stderr.isatty():
       settings |= {"position": 0, "bar_format": _FORMAT}
-      settings["file"] = _Lines(sys.stdout if in_notebook() else sys.stderr)
+      self._lines = _Lines(sys.stdout if in_notebook() else sys.stderr)
+      settings["file"] = self._lines
     super().__init__(*args, **settings)
+    if not self.disable:
+      _OPEN.append(self)
+
+  def close(self):
+    """Ends it."""
+    _OPEN[:] = [bar for bar in _OPEN if bar is not self]
+    super().close()
+
+  def note(self, text: str):
+    """Says what takes its time, at once; "" takes it back."""
+    if text and self._lines is not None:
+      self._lines.make_due()
+    self.set_postfix_str(text)
 
 
 class _Lines:
@@ -51,6 +67,16 @@ class _Lines:
       self._file.write(f"{self._state}\n")
       self._written, self._wrote = self._state, time.monotonic()
 
+  def make_due(self):
+    """Lets the next state be written."""
+    self._wrote = -LINE_S
+
   def flush(self):
     """Does so."""
     self._file.flush()
+
+
+def note(text: str):
+  """Says on the bar that was opened last, if one is open; see there."""
+  for bar in _OPEN[-1:]:
+    bar.note(text)

@@ -41,3 +41,23 @@ def test_a_bar_that_is_not_shown_writes_nothing(capfd):
   for _ in progress.ProgressBar(range(3), disable=True):
     pass
   assert capfd.readouterr() == ("", "")
+
+
+def test_a_note_is_said_at_once(monkeypatch):
+  log = io.StringIO()
+  monkeypatch.setattr(sys, "stderr", log)
+  progress.note("no bar is open")
+  with progress.ProgressBar(total=3, desc="sweep") as bar:
+    progress.note("compiling 1 of 2")
+    progress.note("compiling 2 of 2")
+    progress.note("")
+    bar.update(3)
+  progress.note("none is open any more")
+  said = [line.partition(", ")[2] for line in log.getvalue().splitlines()]
+  places = [line.find("compiling") for line in said]
+  assert [line[at:] for line, at in zip(said[1:3], places[1:3])] == [
+    "compiling 1 of 2",
+    "compiling 2 of 2",
+  ]
+  assert len(said) == 4
+  assert places[3] == -1

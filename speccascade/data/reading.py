@@ -144,8 +144,13 @@ def open_split(task, split, lengths, *, use_cached=False, seed=0):
     splits = list(task.source.splits)
   # TFDS knows the splits of data that it has, and no others.
   if splits and split.partition("[")[0] not in splits:
+    hint = ""
+    is_known = split in ("train", "validation", "test")
+    if isinstance(task.source, tasks.TextFileSource) and is_known:
+      hint = f"; set {split.upper()}_FILES"
     raise ValueError(
-      f"task {task.name} has no split {split!r}: it has {', '.join(splits)}"
+      f"task {task.name} has no split {split!r}: it has"
+      f" {', '.join(splits)}{hint}"
     )
   options = {"use_cached": use_cached, "seed": seed, "try_in_mem_cache": False}
   with _explained(task):

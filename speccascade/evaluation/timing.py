@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import dataclasses
 import functools
 import time
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,9 @@ RESAMPLES = 1000
 TURN = 8
 REPLICATES = 200  # of them, those that are kept
 _DIGITS = 5
+
+
+_Time = Annotated[float, fields.Bounds(0, low_open=True)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,16 +51,16 @@ class Latency:
       interval; None likewise.
   """
 
-  walltime_s: float
-  by_repeat_s: tuple[float, ...]
-  relative_latency: float
-  relative_low: float
-  relative_high: float
-  num_examples: int
-  repeats: int
-  replicates: tuple[float, ...] = ()
-  num_tokens: int | None = None
-  per_token: tuple[float, float, float] | None = None
+  walltime_s: _Time
+  by_repeat_s: tuple[_Time, ...]
+  relative_latency: _Time
+  relative_low: _Time
+  relative_high: _Time
+  num_examples: fields.Positive
+  repeats: fields.Positive
+  replicates: tuple[_Time, ...] = ()
+  num_tokens: fields.NonNegative | None = None
+  per_token: tuple[_Time, _Time, _Time] | None = None
 
   def __post_init__(self):
     fields.freeze(self)

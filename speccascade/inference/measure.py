@@ -9,6 +9,7 @@ not measured again.
 from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -22,7 +23,7 @@ from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultRow
 from speccascade.inference.study import Outputs, Study
-from speccascade.progress import ProgressBar
+from speccascade.progress import ProgressBar, note
 
 REFERENCE = "verifier"
 
@@ -62,14 +63,18 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick):
   for point in points:
     todo |= study.programs(point)
 
+  missing = [key for key in todo if key not in study.compiled]
+  numbers = itertools.count(1)
+
   def compile_(key):
+    note(f"compiling {next(numbers)} of {len(missing)}")
     batches, example = todo[key]
     jax.block_until_ready(batches.decode([example]))
     study.compiled.add(key)
     tick(0)
 
-  missing = [key for key in todo if key not in study.compiled]
   _in_threads(study, compile_, missing)
+  note("")
 
 
 def measure(
@@ -202,7 +207,9 @@ def _measure_group(study, group, costs, tick) -> list[ResultRow]:
   return [rows[point] for point in group]
 
 
-def measure_costs(study: Study, points: Sequence[Point]) -> Costs | None:
+def measure_costs(
+  study: Study, points: Sequence[Point], rounds: int = 7
+) -> Costs | None:
   """Returns the costs that predict points of one sampling; see `timing`.
 
   None where the drafter is several models, or a composed one.
@@ -217,6 +224,7 @@ def measure_costs(study: Study, points: Sequence[Point]) -> Costs | None:
     points[0].sampling,
     max_decode_len=study.run.max_decode_len,
     widths={point.verify_width for point in points if point.is_predictable},
+    rounds=rounds,
   )
 
 

@@ -4,14 +4,16 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import os
 import pathlib
+from typing import Literal
 
+from absl import logging
 import jax
 
-from speccascade import checkpoints
-from speccascade.checkpoints import architecture
+from speccascade import checkpoints, fields
 from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs
 from speccascade.inference.cascades import Cascade
+from speccascade.inference.environment import give_back_memory, held_memory
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 
@@ -126,13 +128,14 @@ class ModelPair:
     )
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class PairSpec:
   """Which models decode.
 
   Attributes:
     drafter: architecture, or several, largest first; None takes the
-      checkpoint's own.
+      checkpoint's own, or what its arrays say.
     verifier: architecture, likewise.
     drafter_checkpoint: path, or as many as `drafter`; () for none.
     verifier_checkpoint: the large model's.
@@ -142,12 +145,12 @@ class PairSpec:
       method.
   """
 
-  drafter: T5Config | Sequence[T5Config] | None = None
+  drafter: T5Config | Sequence[T5Config | None] | None = None
   verifier: T5Config | None = None
-  drafter_checkpoint: str | Sequence[str] | None = None
-  verifier_checkpoint: str | None = None
-  dtype: str | None = "float32"
-  kernel_dtype: str = "float32"
+  drafter_checkpoint: fields.Path | Sequence[fields.Path] | None = None
+  verifier_checkpoint: fields.Path | None = None
+  dtype: Literal["float32", "bfloat16"] | None = "float32"
+  kernel_dtype: Literal["float32", "bfloat16"] = "float32"
   cascade: Cascade | None = None
 
   def load(
@@ -171,6 +174,8 @@ class PairSpec:
     drafters, large = (), None
     if needs_drafter:
       paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
+      if not paths and self.cascade is None:
+        raise PairError("the method needs a drafter: set DRAFTER_CHECKPOINT")
       if self.drafter is None:
         configs = [None] * len(paths)
       if len(configs) != len(paths):
@@ -198,17 +203,16 @@ def load_model(
   dtype: str | None = None,
   *,
   kernel_dtype: str = "float32",
-  by_shape: bool = False,
 ) -> Model:
   """Reads one model, for decoding.
 
   Args:
     role: "drafter" or "verifier", for messages.
     checkpoint: any layout of `checkpoints.load`.
-    config: architecture; None takes the checkpoint's own.
+    config: architecture; None takes the checkpoint's own, or what its arrays
+      say.
     dtype: of the activations; None keeps the architecture's.
     kernel_dtype: see `T5LM.create`.
-    by_shape: read the architecture off the arrays where nothing says it.
 
   Raises:
     PairError: no checkpoint is given.
@@ -217,11 +221,22 @@ def load_model(
   if not checkpoint:
     raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
   read = checkpoints.load(checkpoint, config=config)
-  if by_shape and read.config is None:
-    config = architecture.config_of(read.params, where=read.path)
-  else:
-    config = read.require_config()
-  lm = T5LM.create(config, read.params, dtype, kernel_dtype=kernel_dtype)
+  lm = T5LM.create(
+    read.require_config(),
+    read.params,
+    dtype,
+    kernel_dtype=kernel_dtype,
+    donate=True,
+  )
+  jax.block_until_ready(lm)
+  give_back_memory()
+  held = held_memory()
+  logging.info(
+    "%s: %.1f MB of weights%s",
+    read.path,
+    sum(leaf.nbytes for leaf in jax.tree.leaves(lm)) / 1e6,
+    f"; this process holds {held / 1e6:.0f} MB" if held else "",
+  )
   # Named for its run's folder, and its step.
   path = pathlib.PurePosixPath(str(read.path).rstrip("/"))
   name = path.name

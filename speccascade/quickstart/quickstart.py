@@ -28,7 +28,6 @@ FAST_TRAINING = {
   "BATCH_SIZE": 4,
   "NUM_EVAL_EXAMPLES": 0,
   "task.register.train": 400,
-  "optimizers.linear.warmup_steps": 1,
   "quickstart_small/config.T5Config.emb_dim": 8,
   "quickstart_large/config.T5Config.emb_dim": 16,
   "quickstart_large/config.T5Config.num_decoder_layers": 1,

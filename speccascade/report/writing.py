@@ -84,8 +84,9 @@ def read(
   if rows.name.startswith(results.METRICS):
     row = results.read_row(rows)
     return [row], shown_examples.read(examples, row)
-  shown = shown_examples.read(examples)
-  return results.read_rows(rows), shown
+  if many := results.read_rows(rows):
+    return many, shown_examples.read(examples)
+  raise ValueError(f"{rows} holds no row")
 
 
 def texts(

@@ -16,7 +16,7 @@ import numpy as np
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5_lm import check_params
-from speccascade.progress import ProgressBar
+from speccascade.progress import ProgressBar, note
 from speccascade.training import optimizers, programs
 from speccascade.training import state as states
 
@@ -208,6 +208,8 @@ def fit(
     for batch in itertools.chain(ahead, feed):
       if stop:
         break
+      if not run.prepare(state, batch).done():
+        note(f"compiling {run.num_ready + 1} of {len(run)}")
       state = run(state, batch)
       step += 1
       due = [callback for callback in callbacks if callback.is_due(step, steps)]

@@ -202,9 +202,9 @@ LINE = synthetic.rows(methods=["verifier"], temperatures=(0.0,))[0].to_json()
   ("files", "flags", "message"),
   [
     ({}, [], "has no rows.jsonl and no metrics.json"),
-    ({"rows": ""}, [], "there are no rows"),
+    ({"rows": ""}, [], "rows.jsonl holds no row"),
     ({"rows": "{}\n"}, [], "rows.jsonl line 1"),
-    ({"rows": f"{LINE}\n" * 2}, [], "a point is there twice"),
+    ({"rows": f"{LINE}\n" * 2}, [], "rows.jsonl holds a point twice"),
     (
       {"rows": f"{LINE}\n", "examples": '{"inputs": 1}\n'},
       *([], "examples.jsonl line 1 is no decoded example"),
