@@ -64,4 +64,6 @@ def test_it_runs_from_start_to_end(notebook, tmp_path):
   assert any("relative latency" in html for html in data["text/html"])
   assert len(data["image/png"]) == 1
   assert text.count("| spec_cascade_token_v3") == 4
+  assert "measure: " in text
+  assert "\r" not in text  # lines, not a stack of bars
   assert (tmp_path / "out" / "explore" / "trade_off.png").exists()

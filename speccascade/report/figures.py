@@ -143,7 +143,7 @@ def quality_latency(panels: Sequence[PointGroup], clock: Clock) -> Plot:
   is_whole = max(panel.num_labels for panel in drawn) <= _MOST
   if not is_whole:
     named = (fastest(speedups(panel, clock)) for panel in panels)
-    more = [line["settings"].method for line in named if line]
+    more = [x["settings"].method for x in named if x and x["speedup"].value]
     is_main = (*PAPERS, *more, "verifier").__contains__
     drawn = [_of_latency(panel, clock, is_main) for panel in panels]
   return Plot(

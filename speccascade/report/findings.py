@@ -75,10 +75,10 @@ def headline(study: PointGroup, clocks: Sequence[Clock]) -> str:
 def doubts(study: PointGroup) -> list[str]:
   """Returns why the pair has little to gain, and what to do; often nothing.
 
-  A sentence or two for each temperature at which the small model is as good as
-  the large one, as far as the examples tell.
+  A line for the temperatures at which the small model is the better one, and
+  one for those at which the examples do not tell the two apart.
   """
-  said = []
+  said = {}
   for panel in study.panels:
     small, large = panel.first(SMALL), panel.large
     if not (small and large):
@@ -87,13 +87,12 @@ def doubts(study: PointGroup) -> list[str]:
     gap = frontier.of_sample(2 * frontier.mean(samples))
     least, most = gap[1:] if gap.has_interval else (gap.value, gap.value)
     if most >= 0:
-      said.append(
+      said.setdefault(_BETTER if least > 0 else _ALIKE, []).append(
         f"{panel.title}: the small model has {small.quality.value:.1f}"
         f" {panel.metric}, the large one {large.quality.value:.1f}, a"
-        f" difference of {_interval(gap, 1, '+')}."
-        f" {_BETTER if least > 0 else _ALIKE}"
+        f" difference of {_interval(gap, 1, '+')}"
       )
-  return said
+  return [f"{'; '.join(facts)}. {advice}" for advice, facts in said.items()]
 
 
 def _interval(estimate: IntervalEstimate, digits: int, sign: str = "") -> str:

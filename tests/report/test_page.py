@@ -129,7 +129,7 @@ def test_the_first_screen_tells_it(chromium, url, width):
   said = chromium.evaluate("document.querySelector('section').innerText")
   for part in (
     *("12.3 million parameters, 9.4 ms a text (0.47 a token) greedy",),
-    *("gamma 3, 5", "At the large model's BLEU: greedy (T = 0), "),
+    *("gamma 3, 5", "At the large model's BLEU: greedy ("),
   ):
     assert part in said
 
