@@ -141,7 +141,7 @@ static ffi::Error attend(ffi::ThreadPool pool, ffi::BufferR4<ffi::F32> query,
                 reach.typed_data(), nullptr};
   const long weights = 2 * B * H * D * std::min(farthest, L);
   auto stages = std::make_shared<Stages>(worth(pool, weights, N));
-  stages->add(B * H, all);
+  stages->add({B * H, [all](long i, long) { all(i); }});
   Stages::run(pool, stages);
   return ffi::Error::Success();
 }

@@ -63,13 +63,14 @@ struct Pass {
     std::move(all).stage(stages);
     if (is_last && !read->empty()) {
       const long R = (long)read->size() / B, width = H * D;
-      stages.add(B * R, [=, read = read->data(), first = start.data(), E = E,
-                         x = x, query = query, read_x = read_x,
-                         read_query = read_query](long i) {
+      const auto gather = [=, read = read->data(), first = start.data(), E = E,
+                           x = x, query = query, read_x = read_x,
+                           read_query = read_query](long i, long) {
         const long row = i / R * N + read[i] - first[i / R];
         std::copy_n(x + row * E, E, read_x + i * E);
         std::copy_n(query + row * width, width, read_query + i * width);
-      });
+      };
+      stages.add({B * R, gather});
       x = read_x, query = read_query, slot = read, queries = R;
     }
     float* kept_keys = (float*)keys.untyped_data();
@@ -77,8 +78,8 @@ struct Pass {
     Attention attention{query, kept_keys,   kept_values, made,
                         queries, H, D, L,   bias,
                         0, 2 * L - 1, 0,    nullptr, slot->data()};
-    stages.add(B * H, [=, key = key, value = value,
-                       first = start.data()](long unit) {
+    const auto write_and_attend = [=, key = key, value = value,
+                                   first = start.data()](long unit, long) {
       const long b = unit / H, h = unit % H;
       for (long n = 0; n < N; n++)
         for (long d = 0; d < D; d++) {
@@ -91,7 +92,8 @@ struct Pass {
           kept_values[(unit * L + to) * D + d] = put(value);
         }
       attention(unit);
-    });
+    };
+    stages.add({B * H, write_and_attend});
     add_product(made, H * D);
   }
 
@@ -104,9 +106,10 @@ struct Pass {
     Products all = normed();
     all.add({kernel()}, query);
     std::move(all).stage(stages);
-    stages.add(B * H, Attention{query, (const float*)keys.untyped_data(),
-                                values, made, queries, H, D, S, bias, S, 0, 0,
-                                lengths, nullptr});
+    const Attention attention{query, (const float*)keys.untyped_data(), values,
+                              made, queries, H, D, S, bias, S, 0, 0, lengths,
+                              nullptr};
+    stages.add({B * H, [attention](long unit, long) { attention(unit); }});
     add_product(made, H * D);
   }
 
@@ -123,9 +126,10 @@ struct Pass {
   // The last norm, and the head.
   void finish(float* hidden, float* logits, float factor) {
     const float* scale = floats();
-    stages.add(B * queries, [=, x = x, E = E, epsilon = epsilon](long row) {
-      norm(x + row * E, scale, epsilon, E, hidden + row * E);
-    });
+    const auto norm_row = [=, x = x, E = E, epsilon = epsilon](long i, long) {
+      norm(x + i * E, scale, epsilon, E, hidden + i * E);
+    };
+    stages.add({B * queries, norm_row});
     Products all(hidden, B * queries, E);
     all.add({kernel()}, logits, false, factor);
     std::move(all).stage(stages);

@@ -7,7 +7,7 @@
 
 constexpr int BLOCK_ROWS = 48;  // of a unit of work; its sums fit the L1 cache
 constexpr int DEPTH = 128;      // rows of a panel that tiles read in turn
-constexpr int AHEAD = 32;       // rows of a panel that are fetched ahead
+constexpr int AHEAD = 64;       // rows of a panel that are fetched ahead
 
 typedef uint16_t Halves __attribute__((vector_size(LANES * 2), aligned(2)));
 
@@ -115,12 +115,27 @@ void Products::add(std::vector<Kernel> kernels, float* y, bool is_added,
 }
 
 void Products::stage(Stages& stages) && {
-  const long units = panels * num_blocks, threads = stages.num_threads();
-  if (units % threads && units < 8 * threads) pieces = 2;
-  const auto unit =
-      pieces > 1 ? &Products::unit<PANEL / 2> : &Products::unit<PANEL>;
-  stages.add(units * pieces,
-             [all = std::move(*this), unit](long i) { (all.*unit)(i); });
+  auto all = std::make_shared<Products>(std::move(*this));
+  const auto run = [all](long i, long n) {
+    n > 1 ? all->unit<PANEL>(i) : all->unit<PANEL / 2>(i);
+  };
+  const auto fetch = [all](long i) {
+    const auto [product, column] = all->place(i);
+    const Kernel& kernel = product->kernels[0];
+    const long size = kernel.is_half ? 2 : 4, row = PANEL * size;
+    const char* at = (const char*)kernel.panels + column / PANEL * all->in * row;
+    for (long j = 0; j < std::min<long>(AHEAD, all->in) * row; j += 64)
+      __builtin_prefetch(at + j, 0, 2);
+  };
+  stages.add({2 * panels * num_blocks, run, 2, fetch});
+}
+
+// Returns the product that a unit is of, and its first column.
+std::pair<const Products::Product*, long> Products::place(long i) const {
+  const long number = i / 2 / num_blocks;
+  const Product* p = &products.back();
+  while (p->first > number) p--;
+  return {p, (number - p->first) * PANEL + i % 2 * PANEL / 2};
 }
 
 // Returns the rows [rows, in] that are multiplied. Each thread norms them anew,
@@ -150,21 +165,17 @@ void Products::sums(const Weight* w, const float* x, long count,
 
 template <int COLUMNS>
 void Products::unit(long i) const {
-  const long begin = i % num_blocks * BLOCK_ROWS;
+  const long begin = i / 2 % num_blocks * BLOCK_ROWS;
   const long count = std::min<long>(BLOCK_ROWS, rows - begin);
-  const long piece = i / num_blocks % pieces;
-  const long number = i / num_blocks / pieces;
-  const Product* p = &products.back();
-  while (p->first > number) p--;
-  const long panel = number - p->first;
-  const long column = panel * PANEL + piece * COLUMNS;
+  const auto [p, column] = place(i);
   const long out = p->kernels[0].out;
   const long width = std::min<long>(COLUMNS, out - column);
+  if (width <= 0) return;
   const float* rows = input() + begin * in;
   alignas(64) float results[2][BLOCK_ROWS * COLUMNS];
   for (size_t j = 0; j < p->kernels.size(); j++) {
     const Kernel& kernel = p->kernels[j];
-    const long at = panel * in * PANEL + piece * COLUMNS;
+    const long at = column / PANEL * in * PANEL + column % PANEL;
     if (kernel.is_half)
       sums<uint16_t, COLUMNS>((const uint16_t*)kernel.panels + at, rows, count,
                               results[j]);

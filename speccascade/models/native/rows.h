@@ -33,13 +33,14 @@ class Products {
     long first;  // the number of panels before these
   };
   const float* x;  // [rows, in]
-  long rows, in, num_blocks, panels = 0, pieces = 1;
+  long rows, in, num_blocks, panels = 0;
   const float* scale = nullptr;  // [in], of a norm before the products
   float epsilon = 0;
   long id;
   std::vector<Product> products;
 
   const float* input() const;
+  std::pair<const Product*, long> place(long i) const;
   template <typename Weight, int COLUMNS>
   void sums(const Weight* w, const float* x, long count, float* y) const;
   template <int COLUMNS>
@@ -51,7 +52,6 @@ class Products {
   void norm_first(const float* scale, float epsilon);
   void add(std::vector<Kernel> kernels, float* y, bool is_added = false,
            float factor = 1);
-  // Adds a stage of units: a panel, or half a one where threads would wait for
-  // each other, and at most BLOCK_ROWS rows each.
+  // Adds a stage of units: half a panel, and at most BLOCK_ROWS rows each.
   void stage(Stages& stages) &&;
 };

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -91,63 +91,85 @@ static inline long worth(ffi::ThreadPool& pool, long weights, long rows) {
 // and then helps with those of others: all is done even if no other thread
 // ever comes, and one that comes late joins in.
 class Stages {
-  struct alignas(64) Counter {
-    std::atomic<long> count{0};
-  };
+ public:
   struct Stage {
     long num_units;
-    std::function<void(long)> unit;
-    Counter done;
+    std::function<void(long, long)> run;  // units i to i + n - 1
+    long group = 1;  // units i to i + group - 1, i a multiple, are run as one
+    // Fetches what a unit begins with, while others end the stages before.
+    std::function<void(long)> fetch = nullptr;
+  };
 
-    Stage(long num_units, std::function<void(long)> unit)
-        : num_units(num_units), unit(std::move(unit)) {}
+  explicit Stages(long threads) : threads(threads) {}
+
+  void add(Stage stage) { stages.push_back(std::move(stage)); }
+
+  // Returns when all units of all stages have run. A thread of the pool that
+  // begins only then touches nothing but the stages.
+  static void run(ffi::ThreadPool& pool, std::shared_ptr<Stages> all) {
+    const size_t num_stages = all->stages.size();
+    all->done.reset(new Counter[num_stages]);
+    all->taken.reset(new Counter[num_stages * all->threads]);
+    for (long i = 1; i < all->threads; i++)
+      pool.Schedule([all, i] { all->work(i); });
+    all->work(0);
+  }
+
+ private:
+  struct alignas(64) Counter {
+    std::atomic<long> count{0};
   };
   static constexpr int SPINS = 1 << 12;  // before a thread gives way
 
   const long threads;
-  std::deque<Stage> stages;
-  std::unique_ptr<Counter[]> taken;  // of each stage and thread
+  std::vector<Stage> stages;
+  std::unique_ptr<Counter[]> done, taken;  // of each stage; and each thread
+
+  // Returns the first unit of a thread's share.
+  long first(const Stage& stage, long thread) const {
+    return thread * stage.num_units / threads;
+  }
 
   void work(long thread) {
-    Counter* shares = taken.get();
-    for (Stage& stage : stages) {
-      long done = 0;
+    for (size_t s = 0; s < stages.size(); s++) {
+      const Stage& stage = stages[s];
+      long mine = 0;
       for (long t = thread; t < thread + threads; t++) {
-        const long owner = t % threads, units = stage.num_units;
-        const long first = owner * units / threads;
-        const long size = (owner + 1) * units / threads - first;
-        auto& count = shares[owner].count;
-        for (long i; count < size && (i = count++) < size; done++)
-          stage.unit(first + i);
+        const long owner = t % threads, begin = first(stage, owner);
+        mine += share(stage, begin, first(stage, owner + 1) - begin,
+                      taken[s * threads + owner].count);
+        const bool waits = 0 < mine && mine < stage.num_units;
+        if (t == thread && waits) fetch(s + 1, thread);
       }
-      stage.done.count += done;
-      for (int spin = 0; stage.done.count < stage.num_units; spin++)
+      auto& all = done[s].count;
+      all += mine;
+      for (int spin = 0; all < stage.num_units; spin++)
         spin < SPINS ? pause() : std::this_thread::yield();
-      shares += threads;
     }
+  }
+
+  // Runs what is left of a share, and returns how many units that were.
+  long share(const Stage& stage, long begin, long size,
+             std::atomic<long>& taken) {
+    long mine = 0, i = taken;
+    while (i < size) {
+      const long n = std::min(stage.group - (begin + i) % stage.group, size - i);
+      if (!taken.compare_exchange_weak(i, i + n)) continue;
+      stage.run(begin + i, n);
+      mine += n, i = taken;
+    }
+    return mine;
+  }
+
+  // Fetches what this thread begins the next stage that reads weights with.
+  void fetch(size_t s, long thread) {
+    while (s < stages.size() && !stages[s].fetch) s++;
+    if (s < stages.size()) stages[s].fetch(first(stages[s], thread));
   }
 
   static void pause() {
 #if defined(__x86_64__)
     _mm_pause();
 #endif
-  }
-
- public:
-  explicit Stages(long threads) : threads(threads) {}
-
-  long num_threads() const { return threads; }
-
-  void add(long num_units, std::function<void(long)> unit) {
-    stages.emplace_back(num_units, std::move(unit));
-  }
-
-  // Returns when all units of all stages have run. A thread of the pool that
-  // begins only then touches nothing but the stages.
-  static void run(ffi::ThreadPool& pool, std::shared_ptr<Stages> all) {
-    all->taken.reset(new Counter[all->stages.size() * all->threads]);
-    for (long i = 1; i < all->threads; i++)
-      pool.Schedule([all, i] { all->work(i); });
-    all->work(0);
   }
 };
