@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding.types import Array, Output
 from speccascade.models import native
+from speccascade.models.t5 import native_decoder
 from speccascade.models.t5.cache import keep_path
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
@@ -171,17 +172,26 @@ class T5LM:
         f"a block of {tokens.shape[1]} tokens does not fit a cache of "
         f"{capacity} slots: give prefill a larger capacity"
       )
-    caches, logits, hidden = self._apply(
-      "extend",
-      tokens,
-      state.caches,
-      state.sources,
-      state.source_bias,
-      state.length,
-      read=read,
-      depth=depth,
-      ancestors=ancestors,
-    )
+    is_tree = depth is not None or ancestors is not None
+    if not is_tree and native_decoder.is_native(
+      self.module.config, self.params
+    ):
+      entered = self._apply("enter", tokens, capacity)
+      caches, logits, hidden = native_decoder.extend(
+        self.module.config, self.params, *entered, state, read
+      )
+    else:
+      caches, logits, hidden = self._apply(
+        "extend",
+        tokens,
+        state.caches,
+        state.sources,
+        state.source_bias,
+        state.length,
+        read=read,
+        depth=depth,
+        ancestors=ancestors,
+      )
     state = state.replace(caches=caches, length=state.length + count)
     return state, Output(logits=logits, hidden=hidden)
 

@@ -429,12 +429,16 @@ def test_block_wider_than_the_cache(lm32, inputs):
     jax.eval_shape(lm32.extend, state, int32(np.zeros((3, 5))), int32([5] * 3))
 
 
-def test_a_token_without_a_law_spoils_no_other(golden_config, golden_params):
+@pytest.mark.parametrize("kernel_dtype", [None, "float32"])
+def test_a_token_without_a_law_spoils_no_other(
+  golden_config, golden_params, kernel_dtype
+):
   """Its NaN keys and values are masked, and a weight of 0 times NaN is NaN."""
   table = golden_params["token_embedder"]["embedding"].copy()
   table[50] = np.nan
   params = golden_params | {"token_embedder": {"embedding": table}}
-  lm, state = T5LM.create(golden_config, params), {}
+  lm = T5LM.create(golden_config, params, kernel_dtype=kernel_dtype)
+  state = {}
   for third in (50, 9):
     state[third] = prefill(lm, int32([[3, 4, 1]]), CAPACITY)
     state[third], out = extend(

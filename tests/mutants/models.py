@@ -43,8 +43,8 @@ true and false are token ids
     models/test_native_attention.py
 native attention looks as far in every row as in the first <-
   test_slots_past_reach_change_no_bit
-- std::clamp<long>(reach[b], 1, L)
-+ std::clamp<long>(reach[0], 1, L)
+- + 1 : reach[b], 1, L)
++ + 1 : reach[0], 1, L)
 native attention moves on in a bias that all heads share <-
   test_bias_is_broadcast
 - heads > 1 ? queries * L : 0
@@ -52,6 +52,30 @@ native attention moves on in a bias that all heads share <-
 native attention weighs the end of a last vector <- test_equals_float64
 - std::fill(scores + seen, scores + width, -INFINITY)
 + std::fill(scores + seen, scores + width, 0)
+
+=== models/native/pass.cc
+    models/test_decoder_pass.py
+a native pass writes NaN to the cache <-
+  test_t5_lm.py::test_a_token_without_a_law_spoils_no_other[float32]
+- return std::isfinite(x[at]) ? x[at] : 0;
++ return x[at];
+read positions stand where the first ones do in a native pass <-
+  test_equals_the_plain_path
+- x = read_x, query = read_query, slot = read, queries = R;
++ x = read_x, query = read_query, queries = R;
+a native block is written where the first row's is <-
+  test_equals_the_plain_path
+- to = first[b] + n;
++ to = first[0] + n;
+
+=== models/native/rows.cc
+    models/test_decoder_pass.py::test_equals_the_plain_path
+normed rows are those of an earlier stage
+- if (normed_id != id) {
++ if (!normed_id) {
+native SiLU is GELU
+- : v * sigmoid(v));
++ : v * sigmoid(slope * 1.5957691216f));
 
 === models/t5/network.py
     models/test_network.py

@@ -1,35 +1,11 @@
-// Attention of queries to cached keys and values, called by XLA.
-//
-// Every sum goes over its terms in order (that of the weights lane by lane), in
-// one accumulator, and a masked slot adds 0: a query's result, to the bit, does
-// not depend on the queries and rows beside it, on slots that it does not see,
-// or on which thread computes it.
-#include <algorithm>
+// See attention.h.
+#include "attention.h"
+
 #include <cmath>
 #include <iterator>
 #include <vector>
 
-#include "shared.h"
-
 constexpr long MOST = 6;  // queries at once
-
-// Returns exp(x) for x <= 0, to 2 units in the last place; 0 where that is no
-// normal number. Source of the constants: Cephes, expf.
-static inline Floats exponential(Floats x) {
-  constexpr float TERMS[] = {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3,
-                             4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1};
-  const Floats whole = 3.f * (1 << 22) - Floats{};  // sums have no fraction
-  const Floats shifted = multiply_add(1.44269504f, x, whole);
-  const Floats n = shifted - whole;  // x / log 2, rounded
-  const Floats r =
-      multiply_add(2.12194440e-4f, n, multiply_add(-0.693359375f, n, x));
-  Floats y = {};
-  for (float term : TERMS) y = multiply_add(y, r, term - Floats{});
-  y = multiply_add(y, r * r, r) + 1.f;
-  // The low bits of `shifted` are n, which becomes the exponent.
-  const Floats power = (Floats)(((Words)shifted << 23) + (127u << 23));
-  return x < -87.3f ? Floats{} : y * power;
-}
 
 // Makes scores [width] weights, exp(score + bias - max), and returns their sum.
 // Only `seen` scores and biases exist; width is whole vectors.
@@ -97,58 +73,53 @@ static const float* widened(const float* rows, long n, long columns,
 
 static long whole_vectors(long n) { return (n + LANES - 1) / LANES * LANES; }
 
-// Units of work are a row and a head each. B rows, N queries, H heads, D head
-// width, L slots.
-struct Attention {
-  const float *query, *key, *value, *bias;  // [BNHD], [BHDL], [BHLD], steps
-  const int32_t* reach;                     // [B]
-  float* y;                                 // [BNHD]
-  long N, H, D, L, bias_row, bias_head, bias_query;
-
-  void operator()(long i) const {
-    static thread_local std::vector<float> room;
-    const long b = i / H, h = i % H, wide = whole_vectors(L);
-    const long depth = std::max<long>(D, LANES);
-    room.resize(std::max<long>(
-        room.size(), (D + L) * LANES + MOST * (wide + depth)));
-    float* scores = room.data() + (D + L) * LANES;
-    const float* keys = widened(key + i * D * L, D, L, room.data());
-    const float* values =
-        widened(value + i * L * D, L, D, room.data() + D * LANES);
-    constexpr decltype(&Attention::attend<1>) ATTEND[] = {
-        &Attention::attend<1>, &Attention::attend<2>, &Attention::attend<3>,
-        &Attention::attend<4>, &Attention::attend<5>, &Attention::attend<6>};
-    static_assert(std::size(ATTEND) == MOST);
-    long n = 0;
-    for (long tiles = (N + MOST - 1) / MOST; tiles; tiles--) {
-      const long m = (N - n + tiles - 1) / tiles;
-      (this->*ATTEND[m - 1])(b, h, n, keys, values, scores);
-      n += m;
-    }
+void Attention::operator()(long unit) const {
+  static thread_local std::vector<float> room;
+  const long b = unit / H, h = unit % H, wide = whole_vectors(L);
+  const long depth = std::max<long>(D, LANES);
+  room.resize(std::max<long>(room.size(),
+                             (D + L) * LANES + MOST * (wide + depth)));
+  float* scores = room.data() + (D + L) * LANES;
+  const float* keys = widened(key + unit * D * L, D, L, room.data());
+  const float* values =
+      widened(value + unit * L * D, L, D, room.data() + D * LANES);
+  constexpr decltype(&Attention::attend<1>) ATTEND[] = {
+      &Attention::attend<1>, &Attention::attend<2>, &Attention::attend<3>,
+      &Attention::attend<4>, &Attention::attend<5>, &Attention::attend<6>};
+  static_assert(std::size(ATTEND) == MOST);
+  long n = 0;
+  for (long tiles = (N + MOST - 1) / MOST; tiles; tiles--) {
+    const long m = (N - n + tiles - 1) / tiles;
+    (this->*ATTEND[m - 1])(b, h, n, keys, values, scores);
+    n += m;
   }
+}
 
-  // Writes the results of queries n to n + M - 1.
-  template <int M>
-  void attend(long b, long h, long n, const float* keys, const float* values,
-              float* scores) const {
-    const long width = whole_vectors(std::clamp<long>(reach[b], 1, L));
-    const long seen = std::min(width, L), depth = std::max<long>(D, LANES);
-    const long first = ((b * N + n) * H + h) * D;
-    float* context = scores + M * width;
-    product<M>(query + first, H * D, keys, std::max<long>(L, LANES), scores,
-               width, D, std::max<long>(seen, LANES));
-    float sums[M];
-    for (int m = 0; m < M; m++)
-      sums[m] = softmax(scores + m * width,
-                        bias + b * bias_row + h * bias_head +
-                            (n + m) * bias_query,
-                        seen, width);
-    product<M>(scores, width, values, depth, context, depth, seen, depth);
-    for (int m = 0; m < M; m++)
-      for (long d = 0; d < D; d++)
-        y[first + m * H * D + d] = context[m * depth + d] / sums[m];
+// Writes the results of queries n to n + M - 1.
+template <int M>
+void Attention::attend(long b, long h, long n, const float* keys,
+                       const float* values, float* scores) const {
+  long ends[M];  // of what each query looks at
+  for (int m = 0; m < M; m++)
+    ends[m] = std::clamp<long>(slot ? slot[b * N + n + m] + 1 : reach[b], 1, L);
+  const long width = whole_vectors(*std::max_element(ends, ends + M));
+  const long seen = std::min(width, L), depth = std::max<long>(D, LANES);
+  const long first = ((b * N + n) * H + h) * D;
+  float* context = scores + M * width;
+  product<M>(query + first, H * D, keys, std::max<long>(L, LANES), scores,
+             width, D, std::max<long>(seen, LANES));
+  float sums[M];
+  for (int m = 0; m < M; m++) {
+    const float* biases = bias + b * bias_row + h * bias_head +
+                          (n + m) * bias_query - (slot ? ends[m] - 1 : 0);
+    sums[m] =
+        softmax(scores + m * width, biases, slot ? ends[m] : seen, width);
   }
-};
+  product<M>(scores, width, values, depth, context, depth, seen, depth);
+  for (int m = 0; m < M; m++)
+    for (long d = 0; d < D; d++)
+      y[first + m * H * D + d] = context[m * depth + d] / sums[m];
+}
 
 static ffi::Error attend(ffi::ThreadPool pool, ffi::BufferR4<ffi::F32> query,
                          ffi::BufferR4<ffi::F32> key,
@@ -163,12 +134,15 @@ static ffi::Error attend(ffi::ThreadPool pool, ffi::BufferR4<ffi::F32> query,
   for (long b = 0; b < B; b++)
     farthest = std::max<long>(farthest, reach.typed_data()[b]);
   Attention all{query.typed_data(), key.typed_data(), value.typed_data(),
-                bias.typed_data(),  reach.typed_data(), y->typed_data(),
-                N, H, D, L,
+                y->typed_data(), N, H, D, L, bias.typed_data(),
                 // An axis of one bias is broadcast.
                 steps[0] > 1 ? heads * queries * L : 0,
-                heads > 1 ? queries * L : 0, queries > 1 ? L : 0};
-  share(pool, 2 * B * H * D * std::min(farthest, L), N, B * H, all);
+                heads > 1 ? queries * L : 0, queries > 1 ? L : 0,
+                reach.typed_data(), nullptr};
+  const long weights = 2 * B * H * D * std::min(farthest, L);
+  auto stages = std::make_shared<Stages>(worth(pool, weights, N));
+  stages->add({B * H, [all](long i, long) { all(i); }});
+  Stages::run(pool, stages);
   return ffi::Error::Success();
 }
 

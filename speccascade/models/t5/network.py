@@ -319,6 +319,10 @@ class Transformer(nn.Module):
       return self.token_embedder.logits(x)
     return self.decoder.logits(x)
 
+  def enter(self, tokens, capacity):
+    """Returns vectors [..., E] of tokens, and the bias table [H, 2 L - 1]."""
+    return self.token_embedder(tokens), self.decoder.by_offset(capacity)
+
   def start(self, inputs):
     """Encodes inputs [B, S] once for all blocks to come.
 

@@ -1,0 +1,32 @@
+// Attention of queries to cached keys and values: what one stage of work does.
+//
+// Every sum goes over its terms in order (that of the weights lane by lane), in
+// one accumulator, and a masked slot adds 0: a query's result, to the bit, does
+// not depend on the queries and rows beside it, on slots that it does not see,
+// or on which thread computes it.
+#pragma once
+
+#include "shared.h"
+
+// Units of work are a row and a head each. B rows, N queries, H heads, D head
+// width, L slots.
+struct Attention {
+  const float *query, *key, *value;  // [BNHD], [BHDL], [BHLD]
+  float* y;                          // [BNHD]
+  long N, H, D, L;
+  // The bias of a query's first slot is that many floats on for each row, head
+  // and query.
+  const float* bias;
+  long bias_row, bias_head, bias_query;
+  // How many slots of a row are looked at, [B], the rest masked; or else the
+  // slot of each query, [BN], the last one that it sees: it then moves the bias
+  // back.
+  const int32_t *reach, *slot;
+
+  void operator()(long unit) const;
+
+ private:
+  template <int M>
+  void attend(long b, long h, long n, const float* keys, const float* values,
+              float* scores) const;
+};

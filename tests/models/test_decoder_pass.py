@@ -1,0 +1,190 @@
+"""A decoder's pass as one native call: exact, to the bit, and in place."""
+
+import dataclasses
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.models import T5LM, T5Config, native
+from speccascade.models.t5 import native_decoder
+
+pytestmark = pytest.mark.skipif(
+  not native.is_available(),
+  reason="no C++ compiler, or SPECCASCADE_NATIVE=0, or not one CPU device",
+)
+
+CAPACITY = 40
+GATED = T5Config(
+  vocab_size=130,
+  emb_dim=40,
+  num_heads=3,
+  head_dim=12,
+  mlp_dim=72,
+  num_encoder_layers=1,
+  num_decoder_layers=2,
+)
+CONFIGS = {
+  "gelu": GATED,
+  "silu": dataclasses.replace(
+    GATED,
+    emb_dim=65,
+    head_dim=7,
+    mlp_dim=131,
+    mlp_activations=("silu", "linear"),
+  ),
+  "relu": dataclasses.replace(
+    GATED,
+    num_decoder_layers=1,
+    mlp_activations=("relu",),
+    logits_via_embedding=True,
+  ),
+}
+
+
+@functools.cache
+def models(name):
+  """Returns the same T5 with plain kernels and with packed ones."""
+  plain = T5LM.init(CONFIGS[name], jax.random.key(0))
+  packed = T5LM.create(CONFIGS[name], plain.params, kernel_dtype="float32")
+  return plain, packed
+
+
+@functools.partial(jax.jit, static_argnames="rows")
+def prefill(lm, rows):
+  source = np.random.default_rng(0).integers(2, 130, (rows, 7), np.int32)
+  source[::3, 4:] = 0
+  return lm.prefill(jnp.asarray(source), capacity=CAPACITY)
+
+
+def plainly(lm, state, tokens, count, read=None, depth=None):
+  return lm.extend(state, tokens, count, read=read, depth=depth)
+
+
+extend = jax.jit(plainly)
+
+
+def tokens_of(rows, width, seed=1):
+  rng = np.random.default_rng(seed)
+  return jnp.asarray(rng.integers(2, 130, (rows, width), np.int32))
+
+
+def close(got, want):
+  want = np.asarray(want)
+  atol = 1e-5 * np.abs(want).max()
+  np.testing.assert_allclose(got, want, atol=atol, rtol=0)
+
+
+READ = ([[3, 1], [0, 0], [4, 2]], [[4, 0, 1, 2, 3, 3]] * 3)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_equals_the_plain_path(build, name):
+  """Ragged rows, a long block first, and fewer or more positions read."""
+  run = jax.jit(lambda *args: plainly(*args))  # compiled for this build
+  states, length = [prefill(lm, 3) for lm in models(name)], [9, 14, 0]
+  for width, read in ((14, None), (5, READ[0]), (5, READ[1]), (1, None)):
+    tokens, outs = tokens_of(3, width), []
+    if read is not None:
+      read = jnp.asarray(read, jnp.int32)
+    for i, lm in enumerate(models(name)):
+      count = jnp.asarray(length if width > 5 else [1, 5, 0], jnp.int32)
+      states[i], out = run(
+        lm, states[i], tokens, jnp.minimum(count, width), read
+      )
+      outs.append(out)
+    close(outs[1].logits, outs[0].logits)
+    close(outs[1].hidden, outs[0].hidden)
+    for want, got in zip(*(jax.tree.leaves(state) for state in states)):
+      close(got, want)
+  assert np.std(outs[0].logits) > 0.1
+
+
+@pytest.mark.parametrize("width", range(1, 9))
+def test_blocks_equal_single_steps_to_the_bit(width):
+  _, lm = models("gelu")
+  tokens = tokens_of(3, 24)
+  state, first = prefill(lm, 3), jnp.asarray([5, 0, 2], jnp.int32)
+  state, _ = extend(lm, state, tokens[:, :8], first)
+  ones, steps, one = jnp.ones(3, jnp.int32), [], state
+  for i in range(width):
+    one, out = extend(lm, one, tokens[:, 8 + i : 9 + i], ones)
+    steps.append(out)
+  block, got = extend(lm, state, tokens[:, 8 : 8 + width], width * ones)
+  for field in ("logits", "hidden"):
+    want = np.concatenate([getattr(out, field) for out in steps], 1)
+    np.testing.assert_array_equal(getattr(got, field), want)
+  jax.tree.map(np.testing.assert_array_equal, block, one)
+
+
+def test_a_row_is_the_same_to_the_bit_beside_any_others():
+  _, lm = models("gelu")
+  tokens = tokens_of(32, 4)
+  first = jnp.arange(32, dtype=jnp.int32) % 5
+  state, _ = extend(lm, prefill(lm, 32), tokens, first)
+  _, want = extend(lm, state, tokens, first)
+  for rows in (*range(1, 9), 12, 13, 24, 31):
+    some = jax.tree.map(lambda x, rows=rows: x[-rows:], state)
+    _, got = extend(lm, some, tokens[-rows:], first[-rows:])
+    np.testing.assert_array_equal(got.logits, want.logits[-rows:])
+
+
+def test_a_loop_copies_no_cache():
+  _, lm = models("gelu")
+  state, ones = prefill(lm, 1), jnp.ones(1, jnp.int32)
+
+  @jax.jit
+  def run(lm, state):
+    def step(_, carry):
+      state, token = carry
+      state, out = lm.extend(state, token, ones)
+      return state, out.logits.argmax(-1).astype(jnp.int32)
+
+    carry = (state, jnp.ones((1, 1), jnp.int32))
+    return jax.lax.fori_loop(0, 9, step, carry)
+
+  text = run.lower(lm, state).compile().as_text()
+  [body] = [part for part in text.split("\n\n") if "_DecoderPass" in part]
+  keys, values = (f"1,3,{n},{m}" for n, m in ((12, 40), (40, 12)))
+  makers = re.findall(rf" = f32\[(?:{keys}|{values})\]\S* (\S+?)\(", body)
+  assert set(makers) == {"get-tuple-element"}
+
+
+def test_what_has_no_native_pass_takes_the_plain_one():
+  """Trees, and activations that the native code does not know."""
+  plain, packed = models("gelu")
+  tokens, count = tokens_of(3, 5), jnp.asarray([5, 0, 5], jnp.int32)
+  depth = jnp.asarray([[0, 1, 1, 2, 2]] * 3, jnp.int32)
+  outs = [
+    extend(lm, prefill(lm, 3), tokens, count, None, depth)[1].logits
+    for lm in (plain, packed)
+  ]
+  close(*outs)
+  config = dataclasses.replace(GATED, mlp_activations=("tanh", "linear"))
+  lm = packed.replace(module=type(packed.module)(config))
+  assert native_decoder.is_native(GATED, packed.params)
+  assert not native_decoder.is_native(config, packed.params)
+  want = extend(
+    plain.replace(module=lm.module), prefill(plain, 3), tokens, count
+  )
+  got = extend(lm, prefill(packed, 3), tokens, count)
+  close(got[1].logits, want[1].logits)
+
+
+def test_what_does_not_fit_is_refused():
+  _, lm = models("gelu")
+  state, tokens = prefill(lm, 3), tokens_of(3, 5)
+  count = jnp.zeros(3, jnp.int32)
+  half = jax.tree.map(lambda x: x.astype(jnp.bfloat16), state.caches)
+  fewer = jax.tree.map(lambda x: x[:, :, :, :6], state.sources)
+  for wrong in (
+    state.replace(caches=half),
+    state.replace(sources=fewer),
+    state.replace(source_bias=state.source_bias[:1]),
+    state.replace(length=state.length[:2]),
+  ):
+    with pytest.raises(ValueError, match=r"operand \d+ of a decoder pass is"):
+      lm.extend(wrong, tokens, count)
