@@ -20,11 +20,11 @@ import tempfile
 import jax
 
 PREFIX = "speccascade"  # of the handlers' names in XLA
-HANDLERS = ("RowsTimesPanels", "Attend")
+HANDLERS = ("RowsTimesPanels", "Attend", "LawsOfLogits", "Draw", "Replacement")
 SWITCH = "SPECCASCADE_NATIVE"
 SOURCES = tuple(
   pathlib.Path(__file__).with_name(name)
-  for name in ("rows.cc", "attention.cc", "shared.h")
+  for name in ("rows.cc", "attention.cc", "laws.cc", "shared.h")
 )
 COMPILERS = ("c++", "g++", "clang++")
 # Other CPUs than these two are served by the source's portable path, untested.

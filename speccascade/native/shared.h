@@ -52,6 +52,24 @@ static inline Floats multiply_add(float x, Floats y, Floats z) {
   return multiply_add(x - Floats{}, y, z);
 }
 
+// Returns exp(x) for x <= 0, to 2 units in the last place; 0 where that is no
+// normal number. Source of the constants: Cephes, expf.
+static inline Floats exponential(Floats x) {
+  constexpr float TERMS[] = {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3,
+                             4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1};
+  const Floats whole = 3.f * (1 << 22) - Floats{};  // sums have no fraction
+  const Floats shifted = multiply_add(1.44269504f, x, whole);
+  const Floats n = shifted - whole;  // x / log 2, rounded
+  const Floats r =
+      multiply_add(2.12194440e-4f, n, multiply_add(-0.693359375f, n, x));
+  Floats y = {};
+  for (float term : TERMS) y = multiply_add(y, r, term - Floats{});
+  y = multiply_add(y, r * r, r) + 1.f;
+  // The low bits of `shifted` are n, which becomes the exponent.
+  const Floats power = (Floats)(((Words)shifted << 23) + (127u << 23));
+  return x < -87.3f ? Floats{} : y * power;
+}
+
 // The most vectors side by side such that sums, weights and an input of M rows
 // fit the registers.
 constexpr int vectors(int M) {

@@ -1,7 +1,0 @@
-"""What a block of few tokens costs most in, faster than XLA's on a CPU."""
-
-from speccascade.models.native.attention import attend
-from speccascade.models.native.library import is_available
-from speccascade.models.native.panels import Panels, pack, products
-
-__all__ = ["Panels", "attend", "is_available", "pack", "products"]
