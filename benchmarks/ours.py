@@ -2,12 +2,11 @@
 
 Started by `race.py` with the folder of the weights, and run in turn with the
 peer. A request is {"case": name, ...}, an answer {"seconds": ..., ...}. What is
-compiled stays compiled. KERNEL_DTYPE in the environment is that of the kernels.
+compiled stays compiled. Activations are float32, kernels of the type asked for.
 """
 
 import functools
 import json
-import os
 import pathlib
 import sys
 import time
@@ -33,7 +32,6 @@ from speccascade.decoding.executions.speculative import speculative
 from speccascade.models import T5LM
 
 NO_EOS = -1
-KERNEL_DTYPE = os.environ.get("KERNEL_DTYPE", "float32")
 
 
 def forced(rate: float):
@@ -62,13 +60,13 @@ def forced(rate: float):
 
 
 @functools.cache
-def model(shape: str, role: str, dtype: str) -> T5LM:
+def model(shape: str, role: str, kernels: str) -> T5LM:
   """Loads what the peer saved: both race on the same weights."""
   checkpoint = restore.load(
     pathlib.Path(sys.argv[1]) / shapes.folder(shape, role)
   )
   return T5LM.create(
-    checkpoint.config, checkpoint.params, dtype, kernel_dtype=KERNEL_DTYPE
+    checkpoint.config, checkpoint.params, "float32", kernel_dtype=kernels
   )
 
 
@@ -94,8 +92,8 @@ def clock(function, repeats: int) -> float:
 
 
 @functools.cache
-def _ar(shape, dtype, rows, temperature):
-  lm = model(shape, "verifier", dtype)
+def _ar(shape, kernels, rows, temperature):
+  lm = model(shape, "verifier", kernels)
   decoder = decoders.decoder(
     "verifier", gamma=1, max_decode_len=shapes.NEW_TOKENS, eos_id=NO_EOS
   )
@@ -105,17 +103,17 @@ def _ar(shape, dtype, rows, temperature):
   return lambda: decoder(None, lm, inputs, keys, 0.0, how)
 
 
-def ar(*, shape, dtype="float32", rows=1, temperature=0.0, repeats=1):
+def ar(*, shape, kernels="float32", rows=1, temperature=0.0, repeats=1):
   """Seconds of NEW_TOKENS tokens, encoder included."""
-  run = _ar(shape, dtype, rows, temperature)
+  run = _ar(shape, kernels, rows, temperature)
   seconds = clock(run, repeats)
   return {"seconds": seconds, "tokens": run().tokens[0].tolist()}
 
 
 @functools.cache
-def _block(shape, role, dtype, width, loops):
+def _block(shape, role, kernels, width, loops):
   """A hot loop of decoder passes of `width` tokens at one place."""
-  lm = model(shape, role, dtype)
+  lm = model(shape, role, kernels)
   state = lm.prefill(source(1), capacity=shapes.NEW_TOKENS + 16)
   warm = jnp.full((1, 16), 3, jnp.int32)
   state, _ = lm.extend(state, warm, jnp.array([16]))
@@ -137,30 +135,30 @@ def _block(shape, role, dtype, width, loops):
 
 
 def block(
-  *, shape, width, role="verifier", dtype="float32", loops=64, repeats=1
+  *, shape, width, role="verifier", kernels="float32", loops=64, repeats=1
 ):
   """Seconds of one decoder pass over `width` tokens, arg-max included."""
-  run = _block(shape, role, dtype, width, loops)
+  run = _block(shape, role, kernels, width, loops)
   return {"seconds": clock(run, repeats) / loops}
 
 
 @functools.cache
-def _prefill(shape, role, dtype):
-  lm = model(shape, role, dtype)
+def _prefill(shape, role, kernels):
+  lm = model(shape, role, kernels)
   capacity = shapes.NEW_TOKENS + 16
   run = jax.jit(lambda lm, tokens: lm.prefill(tokens, capacity=capacity))
   return lambda: run(lm, source(1))
 
 
-def prefill(*, shape, role="verifier", dtype="float32", repeats=1):
+def prefill(*, shape, role="verifier", kernels="float32", repeats=1):
   """Seconds of the encoder, and of the source's keys and values."""
-  return {"seconds": clock(_prefill(shape, role, dtype), repeats)}
+  return {"seconds": clock(_prefill(shape, role, kernels), repeats)}
 
 
 @functools.cache
-def _spec(shape, gamma, rate, target, temperature, alpha, top_p, rows, dtype):
-  verifier = model(shape, "verifier", dtype)
-  drafter = model(shapes.DRAFTERS[shape], "drafter", dtype)
+def _spec(shape, gamma, rate, target, temperature, alpha, top_p, rows, kernels):
+  verifier = model(shape, "verifier", kernels)
+  drafter = model(shapes.DRAFTERS[shape], "drafter", kernels)
   chosen = targets.lossless
   if target is not None:
     chosen = methods.find(target).target
@@ -196,12 +194,12 @@ def spec(
   alpha=0.3,
   top_p=None,
   rows=1,
-  dtype="float32",
+  kernels="float32",
   repeats=1,
 ):
   """Seconds of NEW_TOKENS tokens with forced acceptance, and its blocks."""
   run = _spec(
-    shape, gamma, rate, target, temperature, alpha, top_p, rows, dtype
+    shape, gamma, rate, target, temperature, alpha, top_p, rows, kernels
   )
   seconds = clock(run, repeats)
   return {"seconds": seconds, "blocks": float(run().stats.num_blocks.mean())}

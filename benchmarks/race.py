@@ -5,10 +5,12 @@
 PATH is a Python with torch and transformers; they need not be in this one. Each
 side is a process of its own, warmed up once; every round asks both, so that a
 ratio is taken between neighbours in time. Prints a table and writes race.json
-and race.md. The weights are random and come from the peer.
+and race.md. The weights are random and come from the peer. Our activations are
+float32; each race is run by kernel type, and the peer keeps its best.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -25,6 +27,7 @@ from speccascade import files
 from speccascade.analysis import speedup
 
 AR_SHAPES = ("t5-small", "t5-base", "128/3", "256/4", "quickstart-large")
+KERNELS = ("float32", "bfloat16")
 PEER_MODES = [(d, t) for d in ("float32", "bfloat16") for t in (1, 2)]
 RATES = (0.0, 0.7, 0.9, 1.0)
 RULES = (
@@ -92,11 +95,14 @@ def ratio(over: list, under: list) -> dict:
 
 def race_autoregressive(ours, peer, shape, rounds):
   """Tokens one by one, against the peer's best mode."""
-  cases = {"ours": lambda: ours.ask(case="ar", shape=shape)}
+  ask = functools.partial
+  cases = {
+    f"ours {kernels}": ask(ours.ask, case="ar", shape=shape, kernels=kernels)
+    for kernels in KERNELS
+  }
   for dtype, threads in PEER_MODES:
-    name = f"peer {dtype} {threads} thr"
-    cases[name] = lambda dtype=dtype, threads=threads: peer.ask(
-      case="ar", shape=shape, dtype=dtype, threads=threads
+    cases[f"peer {dtype} {threads} thr"] = ask(
+      peer.ask, case="ar", shape=shape, dtype=dtype, threads=threads
     )
   times = in_turn(cases, rounds, f"autoregressive {shape}")
   per_token = {
@@ -105,14 +111,17 @@ def race_autoregressive(ours, peer, shape, rounds):
   }
   row = {"race": "autoregressive", "shape": shape, "ms_per_token": per_token}
   bandwidth = ours.ask(case="bandwidth", repeats=5)["bytes_per_s"]
-  used = shapes.decoder_bytes(shape) / (min(times["ours"]) / shapes.NEW_TOKENS)
-  row["bandwidth_share"] = used / bandwidth
   best = min(
-    (name for name in times if name != "ours"),
+    (name for name in times if name.startswith("peer")),
     key=lambda name: statistics.median(times[name]),
   )
-  row["peer_best"] = best
-  row["ratio"] = ratio(times[best], times["ours"])
+  row |= {"peer_best": best, "bandwidth_share": {}, "ratio": {}}
+  for kernels in KERNELS:
+    mine = times[f"ours {kernels}"]
+    size = shapes.decoder_bytes(shape) / (1 if kernels == "float32" else 2)
+    used = size / (min(mine) / shapes.NEW_TOKENS)
+    row["bandwidth_share"][kernels] = used / bandwidth
+    row["ratio"][kernels] = ratio(times[best], mine)
   mine = ours.ask(case="ar", shape=shape)["tokens"]
   theirs = peer.ask(case="ar", shape=shape, threads=1)["tokens"]
   row["same_tokens"] = mine == theirs
@@ -122,24 +131,31 @@ def race_autoregressive(ours, peer, shape, rounds):
 def race_blocks(ours, shape, rounds):
   """A block of N tokens over one token."""
   cases = {
-    n: lambda n=n: ours.ask(case="block", shape=shape, width=n)
+    (kernels, n): functools.partial(
+      ours.ask, case="block", shape=shape, width=n, kernels=kernels
+    )
+    for kernels in KERNELS
     for n in (1, 2, 4, 6, 8)
   }
   times = in_turn(cases, rounds, f"blocks {shape}")
+  name = lambda case: f"{case[0]} {case[1]}"
   return {
     "race": "block over one token",
     "shape": shape,
-    "ms": {n: min(values) * 1e3 for n, values in times.items()},
-    "ratio": {n: ratio(values, times[1]) for n, values in times.items()},
+    "ms": {name(case): min(times[case]) * 1e3 for case in cases},
+    "ratio": {
+      name(case): ratio(times[case], times[case[0], 1]) for case in cases
+    },
   }
 
 
-def race_speculative(ours, peer, shape, gamma, rounds):
+def race_speculative(ours, peer, shape, gamma, rounds, kernels):
   """Forced acceptance, the cost model, and assisted generation."""
   small = shapes.DRAFTERS[shape]
-  cases = {"ar": lambda: ours.ask(case="ar", shape=shape)}
+  ask = functools.partial(ours.ask, kernels=kernels)
+  cases = {"ar": lambda: ask(case="ar", shape=shape)}
   for rate in RATES:
-    cases[f"spec {rate:g}"] = lambda rate=rate: ours.ask(
+    cases[f"spec {rate:g}"] = lambda rate=rate: ask(
       case="spec", shape=shape, gamma=gamma, rate=rate
     )
   for name, model, role, width in (
@@ -148,14 +164,14 @@ def race_speculative(ours, peer, shape, gamma, rounds):
     ("draft", small, "drafter", 1),
     ("draft 2", small, "drafter", 2),
   ):
-    cases[name] = lambda model=model, role=role, width=width: ours.ask(
+    cases[name] = lambda model=model, role=role, width=width: ask(
       case="block", shape=model, role=role, width=width
     )
   for name, model, role in (
     ("encode", shape, "verifier"),
     ("encode small", small, "drafter"),
   ):
-    cases[name] = lambda model=model, role=role: ours.ask(
+    cases[name] = lambda model=model, role=role: ask(
       case="prefill", shape=model, role=role
     )
   for is_all in (True, False):
@@ -169,7 +185,7 @@ def race_speculative(ours, peer, shape, gamma, rounds):
         dtype=dtype,
         threads=threads,
       )
-  times = in_turn(cases, rounds, f"speculative {shape}")
+  times = in_turn(cases, rounds, f"speculative {shape}, {kernels}")
   low = {name: min(values) for name, values in times.items()}
   c, q2 = low["draft"] / low["step"], low["draft 2"] / low["step"]
   v = low["verify"] / low["step"]
@@ -177,7 +193,7 @@ def race_speculative(ours, peer, shape, gamma, rounds):
   encode = low["encode"] / low["step"]
   encode_both = encode + low["encode small"] / low["step"]
   row = {
-    "race": "speculative",
+    "race": f"speculative, {kernels} kernels",
     "shape": shape,
     "drafter": small,
     "gamma": gamma,
@@ -193,7 +209,7 @@ def race_speculative(ours, peer, shape, gamma, rounds):
   }
   num = shapes.NEW_TOKENS
   for rate in RATES:
-    answer = ours.ask(case="spec", shape=shape, gamma=gamma, rate=rate)
+    answer = ask(case="spec", shape=shape, gamma=gamma, rate=rate)
     tokens = num / answer["blocks"]
     predicted = speedup.predicted_speedup(tokens, gamma, c, v=v, q2=q2)
     whole = (encode + num) / (encode_both + num / predicted)
@@ -252,7 +268,10 @@ def race_rules(ours, shape, gamma, rounds):
 def race_batches(ours, shape, rounds):
   """Tokens a second of ragged batches over batch 1."""
   cases = {
-    rows: lambda rows=rows: ours.ask(case="ar", shape=shape, rows=rows)
+    (kernels, rows): functools.partial(
+      ours.ask, case="ar", shape=shape, rows=rows, kernels=kernels
+    )
+    for kernels in KERNELS
     for rows in (1, 8, 32)
   }
   times = in_turn(cases, rounds, f"batches {shape}")
@@ -260,8 +279,11 @@ def race_batches(ours, shape, rounds):
     "race": "batch",
     "shape": shape,
     "throughput_ratio": {
-      rows: {k: rows * x for k, x in ratio(times[1], values).items()}
-      for rows, values in times.items()
+      f"{kernels} {rows}": {
+        k: rows * x
+        for k, x in ratio(times[kernels, 1], times[kernels, rows]).items()
+      }
+      for kernels, rows in cases
     },
   }
 
@@ -277,16 +299,15 @@ def markdown(about, rows) -> str:
     if row["race"] == "autoregressive":
       lines += ["| mode | ms a token |", "| --- | ---: |"]
       lines += [f"| {k} | {x:.3f} |" for k, x in row["ms_per_token"].items()]
+      lines += [""]
       lines += [
-        "",
-        f"Share of the read bandwidth: {row['bandwidth_share']:.0%}.",
+        f"{kernels} kernels, against {row['peer_best']}:"
+        f" **{fmt(row['ratio'][kernels])}** times faster, at"
+        f" {row['bandwidth_share'][kernels]:.0%} of the read bandwidth."
+        for kernels in KERNELS
       ]
-      if "ratio" in row:
-        lines += [
-          f"Against {row['peer_best']}: **{fmt(row['ratio'])}** times faster;"
-          f" same tokens: {row['same_tokens']}."
-        ]
-    elif row["race"] == "speculative":
+      lines += [f"Same tokens in float32: {row['same_tokens']}."]
+    elif row["race"].startswith("speculative"):
       lines += [
         f"Drafter {row['drafter']}, gamma {row['gamma']}; c {row['c']:.3f},"
         f" q2 {row['q2']:.3f}, v {row['v']:.2f}.",
@@ -386,8 +407,10 @@ def main():
         if shape in args.shapes:
           finished(race_blocks(ours, shape, args.rounds))
     for shape in shapes.DRAFTERS:
-      if "speculative" in args.only:
-        finished(race_speculative(ours, peer, shape, args.gamma, args.rounds))
+      for kernels in KERNELS if "speculative" in args.only else ():
+        finished(
+          race_speculative(ours, peer, shape, args.gamma, args.rounds, kernels)
+        )
     if "rules" in args.only:
       finished(race_rules(ours, "t5-small", args.gamma, args.rounds))
     if "batches" in args.only:

@@ -3,7 +3,9 @@
 #   environment base|dev   leaves a working interpreter in $PYTHON
 #
 # VENV names another folder than .venv. An install is done once: a stamp in the
-# environment holds the hash of setup.py and constraints.txt.
+# environment holds the hash of setup.py and constraints.txt. SPECCASCADE_JAX
+# (tpu, cuda12, cuda13) installs jax for that accelerator; an environment that
+# has a jax before anything was installed by these scripts keeps it as it is.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 VENV="${VENV:-.venv}"
@@ -47,26 +49,58 @@ make_venv() {
     "install its venv module (Debian, Ubuntu: apt install python3-venv)"
 }
 
+# The packages of another jax than the CPU's, by the words that their names have.
+_jax_lines='^(jax|jaxlib|libtpu)([-_=]|$)'
+
+has_jax() {
+  "$PYTHON" -c 'import importlib.metadata as m; m.version("jax")' 2>/dev/null
+}
+
+# Says so where there is an accelerator that the installed jax does not use.
+hint_at_accelerator() {
+  local jax_for=""
+  if command -v nvidia-smi >/dev/null; then jax_for=cuda12; fi
+  if compgen -G '/dev/accel*' >/dev/null ||
+    compgen -G '/dev/vfio/[0-9]*' >/dev/null; then jax_for=tpu; fi
+  if [ -n "$jax_for" ] && [ -z "${JAX_PLATFORMS:-}" ] && ! "$PYTHON" -c \
+    'import jax, sys; sys.exit(jax.default_backend() == "cpu")' 2>/dev/null; then
+    say "an accelerator is here that this jax does not use; to install one that" \
+      "does: SPECCASCADE_JAX=$jax_for bash $0 (docs/accelerators.md)"
+  fi
+}
+
 environment() {
-  local extras="$1" target="." stamp hash
+  local extras="$1" target="." stamp hash jax_for constraints=constraints.txt
   if [ "$extras" = dev ]; then target=".[dev]"; fi
   if ! "$PYTHON" -c '' >/dev/null 2>&1; then make_venv; fi
   "$PYTHON" -m pip --version >/dev/null 2>&1 ||
     "$PYTHON" -m ensurepip >/dev/null 2>&1 ||
     fail "$VENV has no pip: remove the folder $VENV and run again"
 
+  if ! compgen -G "$VENV/installed-*" >/dev/null && has_jax; then
+    touch "$VENV/own-jax"
+  fi
+  jax_for="${SPECCASCADE_JAX:-$(cat "$VENV/jax-for" 2>/dev/null || true)}"
+  if [ -e "$VENV/own-jax" ]; then
+    say "keeping the jax that $VENV had"
+    constraints="$VENV/constraints.txt" jax_for=""
+    grep -Ev "$_jax_lines" constraints.txt >"$constraints"
+  fi
   stamp="$VENV/installed-$extras"
-  hash="$(cat setup.py constraints.txt |
+  hash="$({ cat setup.py "$constraints" && echo "$jax_for"; } |
     "$PYTHON" -c 'import hashlib, sys
 print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())')"
   if [ "$(cat "$stamp" 2>/dev/null)" = "$hash" ]; then
     say "$VENV is up to date"
     return
   fi
-  say "installing $target with constraints.txt into $VENV (1 to 2 minutes)"
+  say "installing $target${jax_for:+ and jax[$jax_for]} with constraints.txt" \
+    "into $VENV (1 to 2 minutes)"
   "$PYTHON" -m pip install --quiet --disable-pip-version-check --use-pep517 \
-    --constraint constraints.txt --editable "$target" </dev/null ||
+    --constraint "$constraints" ${jax_for:+"jax[$jax_for]"} \
+    --editable "$target" </dev/null ||
     fail "the install failed, see above: run again to try once more"
+  if [ -n "$jax_for" ]; then echo "$jax_for" >"$VENV/jax-for"; fi
   echo "$hash" >"$stamp"
   say "installed"
 }

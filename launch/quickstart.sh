@@ -7,6 +7,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 environment base
+hint_at_accelerator
 say "running python -m speccascade.quickstart $*"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}"
 "$PYTHON" -m speccascade.quickstart "$@"

@@ -15,6 +15,7 @@ from speccascade import comparison, generation
 from speccascade.comparison import Comparison
 from speccascade.fields import at_least, one_of
 from speccascade.generation import Generation
+from speccascade.inference import advice as advice_files
 from speccascade.inference import inputs, measure
 from speccascade.inference import pair as pairs
 from speccascade.inference.pair import Model, ModelPair, PairError
@@ -100,7 +101,7 @@ def _model(role: str, source: ModelSource, **dtypes) -> Model:
       f"{role} is {source!r:.60}; wanted the path of a checkpoint, (path,"
       " T5Config), or a T5LM"
     )
-  return pairs.load_model(role, path, config, by_shape=True, **dtypes)
+  return pairs.load_model(role, path, config, **dtypes)
 
 
 def _vocabulary(vocabulary, models: ModelPair):
@@ -143,7 +144,7 @@ class Pair:
   """Models and their vocabulary; make one with `load_pair`.
 
   A program is compiled for each method with its gamma and other fixed settings,
-  for each of a few padded lengths and numbers of texts. Another alpha,
+  for each of a few padded lengths, at 1, 8 or batch_size rows. Another alpha,
   temperature, top_p or seed, and other texts, compile nothing.
 
   Attributes:
@@ -166,7 +167,8 @@ class Pair:
     method: str = "spec_decode",
     *,
     alpha: float | None = None,
-    gamma: int = 5,
+    gamma: int | str = 5,
+    advice: str | os.PathLike | None = None,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -187,7 +189,8 @@ class Pair:
         and not on the other texts.
       method: name in `METHODS`.
       alpha: of the rule or target; None takes the method's default.
-      gamma: block size.
+      gamma: block size; "auto" takes it from `advice`.
+      advice: OUTPUT_DIR of `speccascade.advise`.
       temperature: 0 is greedy.
       top_k: None keeps all.
       top_p: None keeps all.
@@ -211,6 +214,7 @@ class Pair:
       method=method,
       alpha=alpha,
       gamma=gamma,
+      advice=advice,
       temperature=temperature,
       top_k=top_k,
       top_p=top_p,
@@ -218,7 +222,9 @@ class Pair:
       verification=verification,
       draft_length=draft_length,
     )
-    at_least(1, max_decode_len=max_decode_len, batch_size=batch_size)
+    if alpha is not None:
+      point.check_alpha_is_used()
+    at_least(1, batch_size=batch_size)
     sources = self._sources(texts, max_input_len, truncate)
     run = Run(
       max_decode_len=max_decode_len,
@@ -226,6 +232,7 @@ class Pair:
       seed=seed,
       trace=trace,
     )
+    point = advice_files.resolved(point, self.models)
     return generation.generate(Study(self.models, sources, run), point)
 
   def compare(
@@ -250,8 +257,8 @@ class Pair:
       truncate: likewise.
       seed: likewise.
       repeats: how often each is timed.
-      **settings: gamma, temperature, top_k, top_p, bonus, verification and
-        draft_length, for all methods.
+      **settings: gamma, advice, temperature, top_k, top_p, bonus, verification
+        and draft_length, for all methods.
 
     Raises:
       ValueError: as `generate`.
@@ -259,10 +266,12 @@ class Pair:
     named = [methods] if isinstance(methods, str) else methods
     chosen = [(m, None) if isinstance(m, str) else m for m in named]
     points = [
-      Point(name, alpha=alpha, **settings)
+      advice_files.resolved(Point(name, alpha=alpha, **settings), self.models)
       for name, alpha in [(measure.REFERENCE, None), *chosen]
     ]
-    at_least(1, max_decode_len=max_decode_len, repeats=repeats)
+    for point, (_, alpha) in zip(points[1:], chosen):
+      if alpha is not None:
+        point.check_alpha_is_used()
     sources = self._sources(texts, max_input_len, truncate)
     run = Run(max_decode_len=max_decode_len, batch_size=1, seed=seed)
     measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)

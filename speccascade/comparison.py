@@ -24,6 +24,7 @@ COLUMNS = (
   Column("acceptance", "efficiency.acceptance_rate", 3),
   Column("ms a text", lambda row: 1000 * row.latency.walltime_s, 1),
   Column("relative latency", "latency.relative_latency", 3),
+  tables.PER_TOKEN,
 )
 
 

@@ -17,17 +17,21 @@ from speccascade import cli
 
 def main():
   """Runs `infer` as gin configured it, and prints what it measured."""
-  from speccascade.inference import infer
+  from speccascade.inference import environment, infer, point
   from speccascade.report import token_view
 
-  row = cli.configured(infer.infer)(
+  if {"ALPHA", "point.Point.alpha"} & cli.given():
+    cli.configured(point.Point)().check_alpha_is_used()
+  print(environment.computing_on())
+  outcome = cli.configured(infer.infer)(
     page=token_view.page_html, on_start=cli.save_config
   )
-  print(describe(row))
+  print(describe(outcome))
 
 
-def describe(row) -> str:
-  """Returns a result row in a few lines."""
+def describe(outcome) -> str:
+  """Returns in a few lines what a decode measured, and where it lies."""
+  row = outcome.row
   lines = [f"{row.label} on {row.settings.task} {row.settings.split}".rstrip()]
   for name, score in row.quality.items():
     lines.append(
@@ -43,8 +47,10 @@ def describe(row) -> str:
     )
   if row.num_truncated:
     lines.append(f"  {row.num_truncated} sources were cut to fit")
+  lines.append(f"  {outcome.speed} (batches of {outcome.batch_size})")
+  lines.append(f"predictions.jsonl and metrics.json are in {outcome.folder}")
   return os.linesep.join(lines)
 
 
 if __name__ == "__main__":
-  cli.run(main, __doc__)
+  cli.run(main, __doc__, skeleton="configs/runs/decode.gin")

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator
 import contextlib
 import gzip
+import json
 import os
 import pathlib
 import shutil
 from typing import IO
+import zlib
 
 import platformdirs
 
@@ -26,13 +28,25 @@ def whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
   path.parent.mkdir(parents=True, exist_ok=True)
   part = path.with_name(f".{path.name}.{os.getpid()}.part")
   try:
-    with part.open(mode, encoding=None if "b" in mode else "utf-8") as file:
-      yield file
-      file.flush()
-      os.fsync(file.fileno())
-    os.replace(part, path)
+    with named(path):
+      with part.open(mode, encoding=None if "b" in mode else "utf-8") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+      os.replace(part, path)
   finally:
     part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def named(path: str | os.PathLike) -> Iterator[None]:
+  """Makes the system's errors name a file, as those of writing do not."""
+  try:
+    yield
+  except OSError as error:
+    if error.errno is None or error.filename is not None:
+      raise
+    raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def write_whole(path: str | os.PathLike, content: str | bytes | Iterable[str]):
@@ -60,9 +74,35 @@ def whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     raise
 
 
-def opened(path: str | os.PathLike) -> IO[bytes]:
-  """Opens a file to read its bytes, those inside where it ends in .gz."""
-  return (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rb")
+@contextlib.contextmanager
+def opened(path: str | os.PathLike) -> Iterator[IO[bytes]]:
+  """Opens a file to read its bytes, those inside where it ends in .gz.
+
+  Raises:
+    ValueError: they are not whole gzip data.
+  """
+  try:
+    is_packed = os.fspath(path).endswith(".gz")
+    with (gzip.open if is_packed else open)(path, "rb") as file:
+      yield file
+  except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+    raise ValueError(f"{path} is not whole gzip data: {error}") from error
+
+
+def read_object(path: str | os.PathLike, *names: str) -> dict:
+  """Returns the JSON object in a file, which has members of these names.
+
+  Raises:
+    ValueError: it holds none, or lacks one; the file is named.
+  """
+  try:
+    value = json.loads(pathlib.Path(path).read_bytes())
+  except (ValueError, RecursionError) as error:
+    raise ValueError(f"{path} is no JSON, or not whole: {error}") from error
+  if not isinstance(value, dict) or not value.keys() >= {*names}:
+    wanted = f" with {', '.join(names)}" if names else ""
+    raise ValueError(f"{path} is no JSON object{wanted}")
+  return value
 
 
 def find(path: str | os.PathLike) -> pathlib.Path | None:

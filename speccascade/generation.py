@@ -15,6 +15,7 @@ from speccascade.inference.results import Settings
 from speccascade.inference.study import Study
 from speccascade.report import token_view
 
+_ROWS = (1, 8)  # of few texts
 _SHOWN = 20  # texts in a terminal, records in a notebook
 
 
@@ -97,14 +98,16 @@ def _number(count: int, what: str) -> str:
 
 
 def rows_for(num: int, batch_size: int) -> int:
-  """Returns how many rows are decoded at once: a power of two, or batch_size.
+  """Returns how many rows are decoded at once: 1, 8 or batch_size.
 
-  Other numbers of texts then share the few programs that there are.
+  All numbers of texts share the three programs of these.
 
-  >>> [rows_for(num, 12) for num in (1, 3, 8, 9, 100)]
-  [1, 4, 8, 12, 12]
+  >>> [rows_for(num, 32) for num in (1, 2, 8, 9, 100)]
+  [1, 8, 8, 32, 32]
+  >>> [rows_for(num, 4) for num in (1, 2, 100)]
+  [1, 4, 4]
   """
-  return min(batch_size, 1 << (num - 1).bit_length())
+  return next((n for n in _ROWS if num <= n < batch_size), batch_size)
 
 
 def generate(study: Study, point: Point) -> Generation:
@@ -113,7 +116,10 @@ def generate(study: Study, point: Point) -> Generation:
   Raises:
     NoDistributionError: a model gave none; example and step are named.
   """
-  decoded = study.batches(point, shared=False).decode_all(study.examples)
+  batches = study.batches(point, shared=False)
+  if study.run.progress and (num := len(batches.missing(study.examples))):
+    print(f"compiling {_number(num, 'program')} of {point.spec.label}")
+  decoded = batches.decode_all(study.examples)
   written = records.records(decoded, study.examples, study.vocabulary, trial=0)
   return Generation(
     inputs=tuple(example.text for example in study.examples),

@@ -17,8 +17,10 @@ from speccascade import cli
 
 def main():
   """Runs `train` as gin configured it, and says how it ended."""
+  from speccascade.inference import environment
   from speccascade.training import finetune
 
+  print(environment.computing_on())
   outcome = cli.configured(finetune.train)(on_start=cli.save_config)
   print(describe(outcome))
   if outcome.stop:
@@ -38,4 +40,4 @@ def describe(outcome) -> str:
 
 
 if __name__ == "__main__":
-  cli.run(main, __doc__)
+  cli.run(main, __doc__, skeleton="configs/runs/finetune.gin")

@@ -1,5 +1,7 @@
 """What the configs of test_cli.py configure."""
 
+from speccascade import fields
+
 CALLS = []
 
 
@@ -17,3 +19,8 @@ def outer(make):
 
 def unbound(folder):
   CALLS.append(folder)
+
+
+@fields.checked
+def typed(size: fields.Positive = 1, rate: float = 0.5):
+  CALLS.append((size, rate))

@@ -1,5 +1,7 @@
 """Markers, strict JAX flags for the core, and the files tests read."""
 
+import contextlib
+import contextvars
 import dataclasses
 import gzip
 import json
@@ -13,6 +15,7 @@ import jax
 import numpy as np
 import pytest
 
+from speccascade import folders
 from speccascade.inference import environment
 
 TESTS = pathlib.Path(__file__).parent
@@ -49,6 +52,20 @@ def quick_compiles():
   jax.config.update("jax_disable_most_optimizations", True)
   yield
   jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture
+def other_job():
+  """Lets another job write to a folder until the test ends."""
+  with contextlib.ExitStack() as stack:
+
+    def write(folder, **options):
+      writer = folders.sole_writer(folder, **options)
+      context = contextvars.Context()  # no caller of the test
+      context.run(writer.__enter__)
+      stack.callback(context.run, writer.__exit__, None, None, None)
+
+    yield write
 
 
 @pytest.fixture(scope="session")

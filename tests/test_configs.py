@@ -8,7 +8,7 @@ import gin
 import pytest
 
 from speccascade import cli
-from speccascade.cli import gin_setup
+from speccascade.cli import gin_setup, macros
 
 pytestmark = pytest.mark.needs_tf
 
@@ -19,10 +19,11 @@ CONFIGS = sorted(
   for path in (ROOT / "configs").glob("**/*.gin")
 )
 # What a file is given with, where it is no run by itself.
-PARTS = ("cascade", "measuring", "pair", "inputs", "point")
+PARTS = ("advise", "cascade", "measuring", "pair", "inputs", "point")
 BASES = {
   *(f"configs/runs/{name}.gin" for name in PARTS),
   *("configs/data/text_files.gin", "configs/experiments/gsm8k/files.gin"),
+  "configs/own_text/pair.gin",
 }
 # What a run by itself leaves to the user, at most; any text serves here.
 USERS = {
@@ -37,13 +38,14 @@ GIVEN = {
   **{"BATCH_SIZE": 2, "CASCADE_K": [[2]], "TRAIN_STEPS": 1},
   "TASK_FEATURE_LENGTHS": {"inputs": 8, "targets": 8},
 }
-IS_RUN = re.compile(r"experiments|quickstart/")
+IS_RUN = re.compile(r"experiments|quickstart/|own_text")
 # Included by others there.
 SHARED = {
   *(f"configs/experiments/{name}/sweep.gin" for name in PAPERS),
   *(f"configs/experiments/{name}/finetune.gin" for name in PAPERS),
   *(f"configs/experiments/{name}/train.gin" for name in ("gsm8k", "multi30k")),
   "configs/experiments/gsm8k/files.gin",
+  *("configs/own_text/train.gin", "configs/own_text/pair.gin"),
 }
 COMMANDS = ("train", "decode", "sweep", "cascade_search")
 
@@ -79,6 +81,9 @@ def test_it_resolves(path, monkeypatch, capsys):
     missing |= {name: GIVEN[name] for name in names.split(", ")}
   assert code == 0, err
   assert all(f"{name} = " in out for name in missing)
+  # What --help lists is what there is.
+  listed = [name for file in files for name in macros.macros(file)]
+  assert set(listed) == set(gin_setup._macros())
   if IS_RUN.search(path) and path not in SHARED:
     assert set(missing) - {"MIXTURE_OR_TASK_NAME"} <= USERS
   # No function that gin binds takes more than eight parameters.

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import pytest
 
@@ -63,7 +64,13 @@ def test_a_run(run, tmp_path):
   assert [json.loads(line)["inputs"] for line in lines] == ["one two", "three"]
   assert "METHOD = 'verifier'" in (folder / "config.gin").read_text()
   before = {name: (folder / name).stat().st_mtime_ns for name in names}
-  assert run()[:2] == (0, out)
+  told = out.splitlines()
+  assert told[-1].endswith(f" are in {folder}")
+  assert re.fullmatch(
+    r"  [\d.e+]+ tokens/s, compiling included \(batches of 2\)", told[-2]
+  )
+  told[-2] = "  decoded before (batches of 2)"
+  assert run()[:2] == (0, "\n".join([*told, ""]))
   for name, changed in before.items():
     assert (folder / name).stat().st_mtime_ns == changed
 
@@ -73,7 +80,8 @@ def test_a_run(run, tmp_path):
   [
     ({"METHOD": "spec_decod"}, "unknown method 'spec_decod'"),
     ({"METHOD": "spec_cascade_chow", "ALPHA": 2.0}, "alpha is 2; SpecCascade"),
-    ({"GAMMA": 0}, "gamma is 0; wanted 1 or more"),
+    ({"METHOD": "spec_decode", "ALPHA": 0.3}, "ALPHA is 0.3; SpecDecode takes"),
+    ({"GAMMA": 0}, "error: GAMMA is 0; wanted a whole number from 1"),
     ({"VERIFIER_CHECKPOINT": "/none"}, "no checkpoint at /none"),
     ({"INPUT_FILE": "/none.txt"}, "INPUT_FILE /none.txt does not exist"),
     ({"VOCABULARY": "/none.model"}, "no vocabulary at /none.model"),

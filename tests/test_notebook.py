@@ -27,7 +27,7 @@ def test_it_is_valid_and_holds_no_outputs(notebook):
     assert cell.execution_count is None
 
 
-def test_its_code_is_python_and_its_badge_opens_it(notebook):
+def test_its_code_is_python_and_has_no_placeholder(notebook):
   for cell in code_cells(notebook):
     lines = cell.source.splitlines()
     ast.parse(
@@ -38,10 +38,9 @@ def test_its_code_is_python_and_its_badge_opens_it(notebook):
         for line in lines
       )
     )
-  badge = "colab.research.google.com/github/REPOSITORY/blob/main/notebooks/"
-  assert badge + PATH.name in notebook.cells[0].source
+  assert "REPOSITORY" not in PATH.read_text()
   forms = "".join(cell.source for cell in code_cells(notebook))
-  for field in ("method", "alpha", "gamma", "temperature"):
+  for field in ("repository", "method", "alpha", "gamma", "temperature"):
     assert f"\n{field} = " in forms
   assert forms.count("# @param") >= 4
 

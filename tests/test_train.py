@@ -101,14 +101,17 @@ def test_a_run_leaves_a_checkpoint_logs_and_its_config(run, files, tmp_path):
   ("macros", "message"),
   [
     ({"MODEL_DIR": ...}, "error: MODEL_DIR must be given"),
-    ({"TRAIN_STEPS": 0}, "error: TRAIN_STEPS is 0; wanted 1 or more"),
+    (
+      {"TRAIN_STEPS": 0},
+      "error: TRAIN_STEPS is 0; wanted a whole number",
+    ),
     (
       {"TRAIN_FILES": "/nowhere/data", "tasks.register_text_task.name": "two"},
       "/nowhere/data",
     ),
     (
       {"LOSS_NORMALIZING_FACTOR": "MEAN"},
-      "error: loss_normalizing_factor is 'MEAN'; give None",
+      "error: LOSS_NORMALIZING_FACTOR is 'MEAN'; wanted a number above 0",
     ),
     (
       {"INITIAL_CHECKPOINT_PATH": "/nowhere/checkpoint_1"},
@@ -128,4 +131,11 @@ def test_what_does_not_fit_is_one_line_and_writes_nothing(
   assert len(lines) == 1
   assert message in lines[0]
   assert "Traceback" not in err
-  assert not list(tmp_path.glob("run/checkpoint*"))
+  assert not (tmp_path / "run").exists()
+
+
+def test_one_run_trains_into_a_folder(run, tmp_path, other_job):
+  other_job(tmp_path / "run")
+  code, out, err = run(INITIAL_CHECKPOINT_PATH="/nowhere")  # not looked for yet
+  assert (code, out) == (1, "")
+  assert f"MODEL_DIR {tmp_path}/run is being written to by process" in err

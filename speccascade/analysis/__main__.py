@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from speccascade import cli
 from speccascade.analysis import ewif, speedup
 
 LABELS = {"cnndm": "CNN/DM", "ende": "WMT en-de"}
@@ -44,9 +45,7 @@ def best_block(args: argparse.Namespace) -> str:
 
 
 def main(argv=None) -> int:
-  parser = argparse.ArgumentParser(
-    prog="python -m speccascade.analysis", description=__doc__
-  )
+  parser = cli.Parser("analysis", __doc__)
   add = parser.add_argument
   add("--acceptance_rate", type=float, default=0.8, help="in [0, 1]")
   add("--c", type=float, default=0.05, help="drafter step / verifier step")
@@ -57,8 +56,7 @@ def main(argv=None) -> int:
   try:
     print(best_block(args), table_1(), sep="\n\n")
   except ValueError as error:
-    print(error, file=sys.stderr)
-    return 1
+    return cli.fail(error)
   return 0
 
 

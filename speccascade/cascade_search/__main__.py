@@ -22,4 +22,4 @@ def main():
 
 
 if __name__ == "__main__":
-  cli.run(main, __doc__)
+  cli.run(main, __doc__, skeleton="configs/runs/cascade_search.gin")

@@ -4,23 +4,26 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import itertools
-import os
+from typing import Annotated, Literal
 
 import jax
 import numpy as np
 
+from speccascade import fields
 from speccascade.analysis import swi
 from speccascade.evaluation import timing
-from speccascade.fields import at_least
 from speccascade.inference import batching, cascades, measure, results
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring
 from speccascade.inference.study import Study
 
-OBJECTIVES = ("swi", "walltime")
+Lengths = Annotated[
+  Sequence[Annotated[int, fields.Bounds(0, 1024)]], fields.NOT_EMPTY
+]
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Space:
   """Which K and lenience are tried.
@@ -34,12 +37,14 @@ class Space:
     leniences: of the inner reviews.
   """
 
-  first: Sequence[int] = (1, 2, 3, 5)
-  following: Sequence[int] = (0, 2, 4)
-  inner: Sequence[int] = (1, 2)
-  copied: Sequence[int] = (0, 4, 8)
-  inner_copied: Sequence[int] = (3, 6, 10)
-  leniences: Sequence[float] = (1.0, 2.0, 3.0, 5.0)
+  first: Lengths = (1, 2, 3, 5)
+  following: Lengths = (0, 2, 4)
+  inner: Lengths = (1, 2)
+  copied: Lengths = (0, 4, 8)
+  inner_copied: Lengths = (3, 6, 10)
+  leniences: Annotated[
+    Sequence[Annotated[float, fields.Bounds(1)]], fields.NOT_EMPTY
+  ] = (1.0, 2.0, 3.0, 5.0)
 
   def cascades(self, num_neural: int, **how) -> list[Cascade]:
     """Returns every cascade of the space; `how` as fields of `Cascade`."""
@@ -98,6 +103,7 @@ class Scored:
   value: float
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Candidates:
   """Which cascades are compared; checked when made.
@@ -111,16 +117,10 @@ class Candidates:
     bigrams: Max-Gram's table, or None.
   """
 
-  cascades: Sequence[Cascade] | None = None
+  cascades: Annotated[Sequence[Cascade], fields.NOT_EMPTY] | None = None
   space: Space = Space()
-  num_candidates: int | None = 27
-  bigrams: str | os.PathLike | None = None
-
-  def __post_init__(self):
-    if self.cascades is not None and not self.cascades:
-      raise ValueError("CASCADES is empty; give one or more, or None to search")
-    if self.num_candidates is not None:
-      at_least(1, NUM_CANDIDATES=self.num_candidates)
+  num_candidates: fields.Positive | None = 27
+  bigrams: fields.Path | None = None
 
   def all(self, num_neural: int, seed: int) -> list[Cascade]:
     """Returns what is compared by a pair with so many neural drafters."""
@@ -134,6 +134,7 @@ class Candidates:
     return [*baselines(num_neural, bigrams=self.bigrams), *tried]
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Criterion:
   """What makes one cascade better than another; checked when made.
@@ -146,16 +147,12 @@ class Criterion:
     repeats: how often each is timed.
   """
 
-  name: str = "swi"
-  costs: Sequence[float] | str = "parameters"
-  repeats: int = 3
-
-  def __post_init__(self):
-    if self.name not in OBJECTIVES:
-      raise ValueError(
-        f"OBJECTIVE is {self.name!r}; wanted one of {', '.join(OBJECTIVES)}"
-      )
-    at_least(1, REPEATS=self.repeats)
+  name: Literal["swi", "walltime"] = "swi"
+  costs: (
+    Literal["parameters", "measured"]
+    | Sequence[Annotated[float, fields.Bounds(0)]]
+  ) = "parameters"
+  repeats: fields.Size = 3
 
   def weights(self, study: Study, point: Point) -> list[float]:
     """Returns the cost of one call of each neural drafter of a study."""
@@ -175,9 +172,9 @@ class Criterion:
         widths=[1],
       )
       return [measure_costs(lm, verifier).c for lm in lms]
-    if isinstance(asked, str) or len(asked) != len(lms):
+    if len(asked) != len(lms):
       raise ValueError(
-        f"COSTS is {asked!r}; wanted 'parameters', 'measured', or"
+        f"COSTS is {list(asked)}; wanted 'parameters', 'measured', or"
         f" {len(lms)} number(s), one for each neural drafter"
       )
     return [float(cost) for cost in asked]

@@ -3,19 +3,17 @@
 Every candidate decodes a few examples; the best third goes on to three times as
 many, until one is left. Cascades that are given by name all decode all of them,
 once. Leaves in OUTPUT_DIR: `rows.jsonl` (a result row for
-each candidate and round, appended as it is measured), `search.json` (what is
-being searched; a later start compares itself with it), `report.md`,
-`report.csv` and `best.gin`.
+each candidate and round, appended as it is measured), `costs.json` (the
+drafters' in use), `run.json` (what is being searched; a later start compares
+itself with it), `report.md`, `report.csv` and `best.gin`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import dataclasses
 import json
-import pathlib
+from typing import Annotated
 
-from tqdm import tqdm
-
-from speccascade import files
+from speccascade import fields, files, folders
 from speccascade.cascade_search import cascade_report
 from speccascade.cascade_search.candidates import (
   Candidates,
@@ -23,17 +21,19 @@ from speccascade.cascade_search.candidates import (
   Criterion,
   Scored,
 )
-from speccascade.fields import at_least
 from speccascade.inference import results
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultFile
+from speccascade.inference.run_folder import RunFolder
 from speccascade.inference.settings import Run
 from speccascade.inference.study import Study
+from speccascade.progress import ProgressBar
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Rounds:
   """The rounds of a search; checked when made.
@@ -43,14 +43,11 @@ class Rounds:
     eta: each round keeps 1/eta of the candidates on eta times the examples.
   """
 
-  first_examples: int = 9
-  eta: int = 3
-
-  def __post_init__(self):
-    at_least(2, ETA=self.eta)
-    at_least(1, FIRST_EXAMPLES=self.first_examples)
+  first_examples: fields.Positive = 9
+  eta: Annotated[int, fields.Bounds(2, 1024)] = 3
 
 
+@fields.checked
 def search(
   *,
   pair: PairSpec,
@@ -81,63 +78,47 @@ def search(
     raise ValueError(
       f"FIRST_EXAMPLES is {first}; wanted 1 to NUM_EXAMPLES, {num}"
     )
-  sources = inputs.read().fitted()
-  models = pair.load(
-    sources.vocabulary, needs_drafter=bool(pair.drafter_checkpoint)
-  )
-  contest = Contest(Study(models, sources, run), point, criterion)
-  if candidates.cascades is not None:
-    first = len(sources.examples)
-  by_label = {
-    cascade.label: cascade
-    for cascade in candidates.all(len(models.drafters), run.seed)
-  }
-  settings = contest.study.settings(point, trials=1)
-  costs = criterion.costs
-  asked = {
-    "candidates": sorted(by_label),
-    "costs": costs if isinstance(costs, str) else list(costs),
-    "first_examples": first,
-    "eta": rounds.eta,
-    "objective": criterion.name,
-    **dataclasses.asdict(settings) | {"drafter": ""},
-  }
-  folder = run.folder
-  known = _begin(folder, asked, lambda: criterion.weights(contest.study, point))
-  contest = dataclasses.replace(contest, weights=tuple(known))
-  ranking = halve(
-    contest,
-    list(by_label.values()),
-    ResultFile(folder / results.FILE_NAME),
-    dataclasses.replace(rounds, first_examples=first),
-  )
-  cascade_report.write(folder, contest, ranking)
-  return ranking
-
-
-def _begin(
-  folder: pathlib.Path, asked: dict, make_costs: Callable[[], list[float]]
-) -> list[float]:
-  """Writes what is being searched, or compares it; returns the costs in use."""
-  path = folder / "search.json"
-  asked = json.loads(json.dumps(asked))
-  if path.exists():
-    there = json.loads(path.read_text(encoding="utf-8"))
-    for name, value in asked.items():
-      if there["asked"].get(name) != value:
-        raise ValueError(
-          f"OUTPUT_DIR {folder} holds another search: {name} differs; give"
-          " another folder, or remove that one"
-        )
-    return there["costs"]
-  if folder.exists() and any(folder.iterdir()):
-    raise ValueError(
-      f"OUTPUT_DIR {folder} holds files of something else; give another folder"
+  with folders.sole_writer(run.folder):
+    sources = inputs.read().fitted()
+    models = pair.load(
+      sources.vocabulary, needs_drafter=bool(pair.drafter_checkpoint)
     )
-  costs = make_costs()
-  text = json.dumps({"asked": asked, "costs": costs}, indent=2)
-  files.write_whole(path, text + "\n")
-  return costs
+    study = Study(models, sources, run)
+    if candidates.cascades is not None:
+      first = len(sources.examples)
+    by_label = {
+      cascade.label: cascade
+      for cascade in candidates.all(len(models.drafters), run.seed)
+    }
+    for cascade in by_label.values():  # whether each can be built
+      Contest(study, point, criterion).study_of(cascade, 1)
+    costs = criterion.costs
+    asked = {
+      "candidates": sorted(by_label),
+      "costs": costs if isinstance(costs, str) else list(costs),
+      "first_examples": first,
+      "eta": rounds.eta,
+      "objective": criterion.name,
+      **dataclasses.asdict(study.settings(point, trials=1)) | {"drafter": ""},
+    }
+    folder = RunFolder(run.folder, asked, results.FILE_NAME)
+    folder.check()
+    path = run.folder / "costs.json"  # measured once
+    if path.exists():
+      weights = files.read_object(path, "drafters")["drafters"]
+    else:
+      weights = criterion.weights(study, point)
+      folder.open()
+      files.write_whole(path, json.dumps({"drafters": weights}) + "\n")
+    contest = Contest(study, point, criterion, tuple(weights))
+    ranking = halve(
+      contest,
+      list(by_label.values()),
+      ResultFile(run.folder / results.FILE_NAME),
+      dataclasses.replace(rounds, first_examples=first),
+    )
+    cascade_report.write(run.folder, contest, ranking)
+    return ranking
 
 
 def halve(
@@ -158,7 +139,7 @@ def halve(
   num, most = rounds.first_examples, len(contest.study.examples)
   while True:
     num = min(num, most)
-    bar = tqdm(
+    bar = ProgressBar(
       going,
       f"{len(going)} candidates, {num} examples",
       disable=not contest.study.run.progress,

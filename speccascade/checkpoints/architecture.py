@@ -16,6 +16,7 @@ RELATIVE_MAX_DISTANCE = 128
 
 # The fields of T5Config that are no facts of the weights.
 _RUN_CHOICES = ("dropout_rate", "dtype", "float32_attention_logits")
+_DTYPES = ("float32", "bfloat16", "float16", "float64")  # of activations
 
 
 class Parameter(NamedTuple):
@@ -94,6 +95,65 @@ def shapes_of(params: dict, *, where: str) -> dict[str, tuple[int, ...]]:
   return shapes
 
 
+def config_of_json(values: dict) -> T5Config:
+  """Returns the architecture that a file says, each field of its kind.
+
+  Raises:
+    TypeError: a field is unknown.
+    ValueError: see `check_field`.
+  """
+  for name, value in values.items():
+    if hasattr(T5Config, name):
+      check_field(name, value)
+  return T5Config(**values)
+
+
+def check_field(field: str, value, *, name: str | None = None) -> None:
+  """Checks that a value is one for a field of `T5Config`.
+
+  Args:
+    field: of `T5Config`.
+    value: what a file says.
+    name: what the file calls it, where that is another.
+
+  Raises:
+    ValueError: it is of another kind, or out of range.
+  """
+  default = getattr(T5Config, field)
+  is_right = type(value) is type(default)
+  if isinstance(default, bool):
+    wanted = "true or false"
+  elif isinstance(default, int):
+    wanted = "a whole number, 1 or more"
+    is_right = is_right and 0 < value < 2**31
+  elif isinstance(default, float):
+    wanted = "a number from 0 to below 1"
+    is_right = type(value) in (int, float) and 0 <= value < 1
+  elif field == "dtype":
+    wanted = f"one of {', '.join(_DTYPES)}"
+    is_right = value in _DTYPES
+  else:
+    wanted = "a list of names"
+    is_right = isinstance(value, list | tuple) and bool(value)
+    is_right = is_right and all(isinstance(each, str) for each in value)
+  if not is_right:
+    raise ValueError(f"{name or field} is {value!r:.60}; wanted {wanted}")
+
+
+def check_num_layers(config: T5Config, num_arrays: int, *, where: str) -> None:
+  """Refuses a config of more layers than a checkpoint has arrays.
+
+  A table of its arrays would take memory that the checkpoint does not.
+  """
+  layers = config.num_encoder_layers + config.num_decoder_layers
+  if layers > num_arrays:
+    raise CheckpointError(
+      f"the config has num_encoder_layers={config.num_encoder_layers} and "
+      f"num_decoder_layers={config.num_decoder_layers}, the checkpoint {where} "
+      f"only {num_arrays} arrays"
+    )
+
+
 def check_params(params: dict, config: T5Config, *, where: str = "") -> None:
   """Checks that a parameter tree is that of `config`.
 
@@ -107,6 +167,7 @@ def check_params(params: dict, config: T5Config, *, where: str = "") -> None:
       another shape, with both shapes.
   """
   got = shapes_of(params, where=where)
+  check_num_layers(config, len(got), where=where)
   want = {p.name: p.shape for p in parameters(config)}
   wrong = [
     f"{name} has shape {list(got[name])} in the checkpoint, {list(shape)} by "

@@ -3,7 +3,8 @@
   python -m speccascade.checkpoints.convert --source=flan-t5-small/ \\
     --destination=converted --format=t5x
 
-makes converted/checkpoint_<step>. The source is anything that
+makes converted/checkpoint_<step>. A destination in Hugging Face's format is the
+directory itself. The source is anything that
 `speccascade.checkpoints.load` reads; Adafactor's state goes along where there
 is any.
 """
@@ -14,12 +15,19 @@ import functools
 import os
 import sys
 
-from speccascade.checkpoints import orbax_io, restore, t5x_native
+from speccascade.checkpoints import (
+  hugging_face,
+  orbax_io,
+  restore,
+  t5x_native,
+)
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
 from speccascade.models.t5.config import T5Config
+
+FORMATS = ("t5x", "speccascade", "hugging_face")
 
 
 def convert(
@@ -31,40 +39,54 @@ def convert(
   step: int | None = None,
   dtype: str = "float32",
   vocabulary: str | None = None,
+  parameters_only: bool = False,
 ) -> str:
   """Writes `source` under `destination` and returns the directory made.
 
   Args:
     source: what `restore.load` reads.
     destination: the run directory that gets a `checkpoint_<step>`.
-    format: "t5x" (native) or "speccascade" (Orbax).
-    config: the architecture; needed where the source does not say it and the
-      format stores it, and checked otherwise.
+    format: "t5x" (native), "speccascade" (Orbax), or "hugging_face", which has
+      no steps and makes `destination` itself.
+    config: the architecture, checked against the source; None takes its own,
+      or what its arrays say.
     step: the step to write; the source's own by default, else 0.
-    dtype: the parameters' dtype, float32 or bfloat16; T5X's format only.
-    vocabulary: SentencePiece model whose identity is stored; ours only.
+    dtype: the parameters' dtype, float32 or bfloat16; ours is float32.
+    vocabulary: SentencePiece model; ours stores its identity, Hugging Face's
+      directory gets a copy.
+    parameters_only: leave the optimizer's state out, of whatever kind it is.
 
   Raises:
     CheckpointError: the source cannot be read or the result cannot be written.
   """
-  checkpoint = restore.load(source, config=config, optimizer=True)
+  if format not in FORMATS:
+    raise CheckpointError(f"format {format!r}: want {', '.join(FORMATS)}")
+  if format == "t5x" and vocabulary is not None:
+    raise CheckpointError("T5X's format says no vocabulary: leave it out")
+  if format == "speccascade" and dtype != "float32":
+    raise CheckpointError("ours is float32: dtype is a choice of the others")
+  checkpoint = restore.load(
+    source, config=config, optimizer=not parameters_only
+  )
   step = next(s for s in (step, checkpoint.step, 0) if s is not None)
   path = os.path.join(destination, f"checkpoint_{step}")
   params, slots = checkpoint.params, checkpoint.optimizer
   if format == "t5x":
     t5x_native.save(path, params, step=step, optimizer=slots, dtype=dtype)
     return path
-  if format != "speccascade":
-    raise CheckpointError(f"format {format!r}: want t5x or speccascade")
-  if dtype != "float32":
-    raise CheckpointError("dtype is a choice of format t5x; ours is float32")
+  config = checkpoint.require_config()
+  if format == "hugging_face":
+    hugging_face.save(
+      destination, params, config, dtype=dtype, vocabulary=vocabulary
+    )
+    return destination
   identity = checkpoint.vocabulary
   if vocabulary is not None:
     identity = orbax_io.vocabulary_identity(vocabulary)
   orbax_io.save(
     path,
     params,
-    checkpoint.require_config(),
+    config,
     step=step,
     slots=slots,
     vocabulary=identity,
@@ -104,23 +126,33 @@ def main(argv: Sequence[str] | None = None) -> int:
   )
   add = functools.partial(parser.add_argument, required=True)
   add("--source", help="step, run or Hugging Face directory, local or gs://")
-  add("--destination", help="run directory that gets checkpoint_<step>")
-  layouts = "T5X's native layout, or ours (Orbax, which T5X reads too)"
-  add("--format", choices=("t5x", "speccascade"), help=layouts)
+  add(
+    "--destination",
+    help="run directory that gets checkpoint_<step>; Hugging Face's itself",
+  )
+  layouts = "T5X's native layout, ours (Orbax, which T5X reads too), or that of"
+  layouts += " transformers' T5ForConditionalGeneration"
+  add("--format", choices=FORMATS, help=layouts)
   add = parser.add_argument
   add(
     "--model_gin_file",
-    help="gin file of the model, for a source that does not say its "
-    "architecture, or to check it",
+    help="gin file of the model, to check it, or for a source that does not "
+    "say its architecture, where its MLP is not that of T5 1.0 or 1.1",
   )
   add("--step", type=int, help="default: the source's, else 0")
   add(
     "--dtype",
     default="float32",
     choices=("float32", "bfloat16"),
-    help="of the parameters, for --format=t5x (default: float32)",
+    help="of the parameters, but for --format=speccascade (default: float32)",
   )
-  add("--vocabulary", help="SentencePiece model, for --format=speccascade")
+  add("--vocabulary", help="SentencePiece model, but for --format=t5x")
+  add(
+    "--parameters_only",
+    action="store_true",
+    help="leave the optimizer's state out, as of Adafactor with momentum or "
+    "AdamW, which are not converted",
+  )
   flags = vars(parser.parse_args(argv))
   model_file = flags.pop("model_gin_file")
   try:

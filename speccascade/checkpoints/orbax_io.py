@@ -6,7 +6,8 @@ A step directory of ours, written by Orbax and so whole or not at all:
     state/       {"target": params, "state": {"step"[, "param_states"]}}, the
                  tree of T5X's own Orbax checkpoints
     opt_state/   any pytree of arrays (optax's state), where one was given
-    metadata/    metadata.json: format, version, architecture, vocabulary
+    metadata/    metadata.json: format, version, architecture, vocabulary,
+                 checksums of the chunks of both, and one of itself
 
 Orbax writes. Reading opens the arrays with tensorstore, as Orbax does inside:
 the same code then serves local paths and `gs://` without further packages, it
@@ -15,7 +16,7 @@ in one line (Orbax's restore of a damaged file logs tracebacks of its tasks).
 """
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
 import functools
 import hashlib
@@ -23,10 +24,15 @@ import os
 import pathlib
 from typing import Any
 
+import jax
 import numpy as np
 
-from speccascade.checkpoints import storage, stored_arrays
-from speccascade.checkpoints.architecture import check_params
+from speccascade.checkpoints import (
+  architecture,
+  chunks,
+  storage,
+  stored_arrays,
+)
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
@@ -41,12 +47,9 @@ STEP_PREFIX = "checkpoint"
 
 def vocabulary_identity(path: str | os.PathLike) -> dict[str, str]:
   """Returns what tells a vocabulary apart: its path and its model's SHA-256."""
-  path = os.fspath(path)
-  folder, name = os.path.split(path)
-  model = storage.Directory(folder or ".").read(name)
-  if model is None:
-    raise CheckpointNotFoundError(f"no vocabulary model at {path}")
-  return {"path": path, "sha256": hashlib.sha256(model).hexdigest()}
+  model = storage.read_vocabulary(path)
+  sha256 = hashlib.sha256(model).hexdigest()
+  return {"path": os.fspath(path), "sha256": sha256}
 
 
 def save(path: str | os.PathLike, *args, **kwargs) -> None:
@@ -92,10 +95,13 @@ def save_args(
   """
   import orbax.checkpoint as ocp
 
-  check_params(params, config, where="to be written")
+  architecture.check_params(params, config, where="to be written")
   state = {"step": np.asarray(step, np.int32)}
   if slots is not None:
     state["param_states"] = stored_arrays.with_momentum(slots)
+  trees = {"state": {"target": dict(params), "state": state}}
+  if opt_state is not None:
+    trees["opt_state"] = opt_state
   metadata = {
     "format": FORMAT,
     "version": VERSION,
@@ -103,14 +109,17 @@ def save_args(
     "config": dataclasses.asdict(config),
     "vocabulary": dict(vocabulary) if vocabulary else None,
     "extra": dict(extra or {}),
+    "checksums": {
+      item: chunks.checksums(_named(tree)[0]) for item, tree in trees.items()
+    },
   }
+  metadata["crc32"] = chunks.checksum_of_json(metadata)
+  in_chunks = lambda _: ocp.SaveArgs(chunk_byte_size=chunks.CHUNK_BYTES)
   items = {
-    "state": ocp.args.PyTreeSave({"target": dict(params), "state": state}),
-    "metadata": ocp.args.JsonSave(metadata),
+    item: ocp.args.PyTreeSave(tree, save_args=jax.tree.map(in_chunks, tree))
+    for item, tree in trees.items()
   }
-  if opt_state is not None:
-    items["opt_state"] = ocp.args.PyTreeSave(opt_state)
-  return ocp.args.Composite(**items)
+  return ocp.args.Composite(metadata=ocp.args.JsonSave(metadata), **items)
 
 
 def manager(
@@ -171,52 +180,76 @@ def _handlers() -> dict:
 def read_metadata(directory: storage.Directory) -> dict:
   """Returns metadata.json of a step directory of ours.
 
+  Its `config` is a `T5Config`, its `checksums` None where it is older than
+  they are.
+
   Raises:
-    CheckpointError: it cannot be parsed, or is of a later version.
+    CheckpointError: it cannot be parsed, is not as it was written, or is of a
+      later version.
   """
   where = f"{directory}/{METADATA}"
 
   def parse(metadata: dict) -> dict:
     if metadata["format"] != FORMAT:
       raise CheckpointError(
-        f"{where} has format {metadata['format']!r}, want {FORMAT!r}"
+        f"{where} has format {metadata['format']!r:.60}, want {FORMAT!r}"
       )
     if metadata["version"] > VERSION:
       raise CheckpointError(
-        f"{where} is of version {metadata['version']}; this package reads up "
-        f"to {VERSION}: install a later one"
+        f"{where} is of version {metadata['version']!r:.60}; this package "
+        f"reads up to {VERSION}: install a later one"
       )
-    return metadata | {"config": T5Config(**metadata["config"])}
+    crc32 = metadata.pop("crc32", None)
+    if crc32 not in (None, chunks.checksum_of_json(metadata)):
+      raise CheckpointError(f"{where} is not as it was written: copy it again")
+    for name, kind in {
+      "config": dict,
+      "vocabulary": dict | None,
+      "extra": dict,
+      "checksums": dict | None,
+    }.items():
+      if not isinstance(metadata.setdefault(name), kind):
+        raise TypeError(f"{name} is {metadata[name]!r:.60}")
+    vocabulary = metadata["vocabulary"] or {}
+    if not all(isinstance(value, str) for value in vocabulary.values()):
+      raise TypeError(f"vocabulary is {vocabulary!r:.60}")
+    sums = metadata["checksums"] and {
+      item: {name: chunks.Checksums(**each) for name, each in arrays.items()}
+      for item, arrays in metadata["checksums"].items()
+    }
+    config = architecture.config_of_json(metadata["config"])
+    return metadata | {"config": config, "checksums": sums}
 
   return directory.read_json(METADATA, parse)
 
 
-def read(
-  directory: storage.Directory, *, optimizer: bool = False
-) -> tuple[dict, int, dict | None]:
-  """Returns (params, step, Adafactor slots or None) of a step directory.
+def open_arrays(
+  directory: storage.Directory,
+  checksums: Mapping | None = None,
+  *,
+  optimizer: bool,
+) -> stored_arrays.StoredArrays:
+  """Returns the arrays of a train state, opened.
 
   Args:
     directory: holds `state/_METADATA`.
-    optimizer: read the slots too.
+    checksums: those of `read_metadata`, where it is ours.
+    optimizer: open its slots too.
+
+  Raises:
+    CheckpointError: naming the file or array that is damaged or missing.
   """
-  item = directory / "state"
-  index = _index(item)
-  specs = {
-    name: spec
-    for name, spec in index.items()
-    if stored_arrays.is_wanted(name, optimizer)
-  }
-  folders = sorted({name.partition("/")[0] for name in index})
-  if "target" not in folders:
+  is_wanted = lambda name: stored_arrays.is_wanted(name, optimizer)
+  state = open_item(directory, "state", checksums, is_wanted)
+  if not any(name.startswith("target/") for name in state.arrays):
+    folders = sorted({x.partition("/")[0] for x in _index(directory / "state")})
     raise CheckpointError(
-      f"{item}/_METADATA lists no 'target': it is no T5X-like train state, its "
-      f"tree starts with {folders}"
+      f"{state.where}/_METADATA lists no 'target': it is no T5X-like train "
+      f"state, its tree starts with {folders}"
     )
-  if "state/step" not in specs:
-    raise CheckpointError(f"{item}/_METADATA lists no 'state/step'")
-  values = stored_arrays.read_all(specs, where=str(item))
-  return stored_arrays.train_state(values, where=str(item))
+  if "state/step" not in state.arrays:
+    raise CheckpointError(f"{state.where}/_METADATA lists no 'state/step'")
+  return state
 
 
 def read_opt_state(path: str | os.PathLike, like: Any) -> Any:
@@ -233,41 +266,73 @@ def read_opt_state(path: str | os.PathLike, like: Any) -> Any:
     CheckpointError: it holds none, or another structure, shape or dtype, as
       after a change of optimizer.
   """
-  import jax
-
-  item = storage.Directory(path) / "opt_state"
+  directory = storage.Directory(path)
+  item = directory / "opt_state"
   if not item.has("_METADATA"):
     raise CheckpointError(f"{item.url} is not there: saved without opt_state")
-  index = _index(item)
-  leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-  name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
-  wanted = {name(path): leaf for path, leaf in leaves}
-  if odd := sorted(wanted.keys() ^ index.keys()):
+  stored = read_metadata(directory)["checksums"]
+  state = open_item(directory, "opt_state", stored)
+  wanted, structure = _named(like)
+  if odd := sorted(wanted.keys() ^ state.arrays.keys()):
     raise CheckpointError(
       f"{item} has other arrays than the optimizer ({odd[0]} among "
       f"{len(odd)}): resume with the optimizer that the run began with"
     )
-  values = stored_arrays.read_all(index, where=str(item))
   for name, leaf in wanted.items():
-    got = (values[name].shape, values[name].dtype)
+    got = (state.arrays[name].shape, state.dtype(name))
     want = (tuple(leaf.shape), np.dtype(leaf.dtype))
     if got != want:
       raise CheckpointError(
         f"{item}: {name} has shape and dtype {got}, the optimizer wants "
         f"{want}: resume with the optimizer that the run began with"
       )
-  return structure.unflatten([values[name] for name in wanted])
+  return structure.unflatten(state.read(wanted).values())
+
+
+def open_item(
+  directory: storage.Directory,
+  name: str,
+  checksums: Mapping | None,
+  is_wanted: Callable[[str], bool] = lambda name: True,
+) -> stored_arrays.StoredArrays:
+  """Returns the arrays of an item of a step directory, opened.
+
+  Args:
+    directory: of the step.
+    name: "state" or "opt_state".
+    checksums: see `open_arrays`.
+    is_wanted: says of a name whether to open it.
+  """
+  item = directory / name
+  item.check_files()
+  return stored_arrays.StoredArrays.open(
+    str(item),
+    {n: spec for n, spec in _index(item).items() if is_wanted(n)},
+    checksums=None if checksums is None else checksums.get(name, {}),
+  )
+
+
+def _named(tree) -> tuple[dict, Any]:
+  """Returns the leaves of a pytree by Orbax's names, and its structure."""
+  leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+  name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+  return {name(path): leaf for path, leaf in leaves}, structure
 
 
 def _index(item: storage.Directory) -> dict[str, dict]:
   """Returns the tensorstore spec of each array of an Orbax pytree."""
 
   def parse(metadata: dict) -> tuple:
-    return metadata, [
+    paths = [
       ast.literal_eval(path)
       for path, entry in metadata["tree_metadata"].items()
       if not entry["value_metadata"].get("skip_deserialize")
     ]
+    for name in (name for path in paths for name in path):
+      if "/" in name or name in ("", ".", ".."):
+        raise ValueError(f"{name!r:.60} names no array")
+    architecture.unflatten({"/".join(path): path for path in paths})
+    return metadata, paths
 
   metadata, paths = item.read_json("_METADATA", parse)
   manifest = "manifest.ocdbt"

@@ -22,6 +22,7 @@ from speccascade.checkpoints import (
   architecture,
   hugging_face,
   orbax_io,
+  stored_arrays,
   t5x_native,
 )
 from speccascade.checkpoints.errors import (
@@ -79,17 +80,14 @@ class Checkpoint:
   extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def require_config(self) -> T5Config:
-    """Returns `config`.
+    """Returns `config`, or what the arrays say; see `architecture.config_of`.
 
     Raises:
-      CheckpointError: there is none.
+      CheckpointError: they are those of no T5 that it knows.
     """
-    if self.config is None:
-      raise CheckpointError(
-        f"{self.path} ({self.layout}) does not say its architecture: give the "
-        "gin file of its model, e.g. configs/models/t5_1_1_small.gin"
-      )
-    return self.config
+    if self.config is not None:
+      return self.config
+    return architecture.config_of(self.params, where=self.path)
 
 
 def load(
@@ -116,30 +114,51 @@ def load(
   """
   directory, layout = resolve(path)
   where = str(directory)
-  step = slots = stored = vocabulary = None
-  extra = {}
-  if layout == "speccascade":
-    metadata = orbax_io.read_metadata(directory)
-    vocabulary, extra = metadata["vocabulary"], metadata["extra"]
-    stored = metadata["config"]
-    if config:  # before gigabytes are read
-      architecture.check_config(config, stored, where=where)
+  vocabulary, extra = None, {}
   if layout == "hugging_face":
     params, stored = hugging_face.read(directory)
+    step = slots = None
     if config:
       architecture.check_config(config, stored, where=where)
+    architecture.check_params(params, config or stored, where=where)
   else:
-    reader = t5x_native if layout == "t5x_native" else orbax_io
-    params, step, slots = reader.read(directory, optimizer=optimizer)
+    arrays, metadata = open_arrays(directory, layout, optimizer=optimizer)
+    stored = metadata.get("config")
+    vocabulary, extra = metadata.get("vocabulary"), metadata.get("extra", {})
+    if config and stored:
+      architecture.check_config(config, stored, where=where)
+    # Before anything is read, or built for it.
+    if config or stored:
+      architecture.check_params(arrays.params, config or stored, where=where)
+    else:
+      architecture.shapes_of(arrays.params, where=where)
+    params, step, slots = arrays.train_state()
   config = config or stored
-  if config:
-    architecture.check_params(params, config, where=where)
-  else:
-    architecture.shapes_of(params, where=where)
   logging.info("read %s (%s, step %s)", where, layout, step)
   return Checkpoint(
     params, config, step, slots, layout, where, vocabulary, extra
   )
+
+
+def open_arrays(
+  directory: Directory, layout: str, *, optimizer: bool
+) -> tuple[stored_arrays.StoredArrays, dict]:
+  """Returns the arrays of a step directory, opened, and our metadata if ours.
+
+  Args:
+    directory: see `resolve`.
+    layout: as there, one of T5X's or ours.
+    optimizer: open Adafactor's slots too.
+  """
+  if layout == "t5x_native":
+    return t5x_native.open_arrays(directory, optimizer=optimizer), {}
+  metadata = {}
+  if layout == "speccascade":
+    metadata = orbax_io.read_metadata(directory)
+  arrays = orbax_io.open_arrays(
+    directory, metadata.get("checksums"), optimizer=optimizer
+  )
+  return arrays, metadata
 
 
 def layout_of(directory: Directory) -> str | None:
@@ -195,6 +214,10 @@ def _unknown(directory: Directory) -> CheckpointError:
       return CheckpointNotFoundError(
         f"there is no checkpoint at {directory}{_near_misses(local)}"
       )
+  for name in (t5x_native.INDEX, orbax_io.METADATA, "state/_METADATA"):
+    directory.check_file(name)
+  for name in (hugging_face.CONFIG, hugging_face.WEIGHTS, hugging_face.INDEX):
+    directory.check_file(name)
   for name, what in _FOREIGN.items():
     if directory.has(name):
       return CheckpointError(f"{directory} holds {name}, {what}")

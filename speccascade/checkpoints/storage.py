@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import re
+import stat
 import tempfile
 
 from speccascade.checkpoints.errors import (
@@ -18,9 +19,12 @@ from speccascade.checkpoints.errors import (
 )
 
 _GCS = re.compile(r"gs://([^/]+)/?(.*)", re.DOTALL)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 # About half a minute without a network; the default is a quarter of an hour.
 _RETRIES = {"gcs_request_retries": {"max_retries": 5}}
+_FIRST_CONTACT_S = 8.0  # with a bucket, where it can be reached at all
+_INDEX_BYTES = 2**28  # more than the JSON of any checkpoint
 
 
 def kvstore_spec(url: str) -> dict:
@@ -37,25 +41,65 @@ def context():
   return ts.Context(_RETRIES)
 
 
+@functools.cache
+def _reach(bucket: str) -> None:
+  """Asks a bucket for nothing, so that one out of reach is told in seconds.
+
+  Raises:
+    CheckpointError: it cannot be reached, or wants credentials.
+  """
+  import tensorstore as ts
+
+  from speccascade.cli import quiet
+
+  nothing = ts.KvStore.KeyRange("speccascade", "speccascade")
+  try:
+    with quiet.native_logs():  # where there are no credentials, at length
+      store = ts.KvStore.open(kvstore_spec(bucket), context=context()).result()
+      store.list(nothing).result(timeout=_FIRST_CONTACT_S)
+  except (ValueError, TimeoutError) as error:
+    reason = first_line(error) or f"no answer in {_FIRST_CONTACT_S:.0f} s"
+    raise CheckpointError(
+      f"cannot reach {bucket}: {reason}; copy what is wanted where there is a "
+      f"network (gcloud storage cp -r {bucket}/... FOLDER) and give the copy; a"
+      " private bucket wants gcloud auth application-default login first"
+    ) from error
+
+
 class Directory:
   """A directory of files, local or remote.
 
   Attributes:
     url: where it is, without a trailing slash; local ones are absolute.
     remote: True on `gs://`.
+
+  Raises:
+    CheckpointError: the path is none, or of a scheme that is not supported.
   """
 
   def __init__(self, path: str | os.PathLike):
+    if not isinstance(path, str | os.PathLike):
+      raise CheckpointError(f"{path!r:.60} is no path of a directory")
     path = os.fspath(path)
     self.remote = path.startswith("gs://")
     if self.remote and not _GCS.fullmatch(path):
       raise CheckpointError(f"{path!r} names no bucket: want gs://bucket/path")
-    if not self.remote and "://" in path:
+    if not self.remote and (scheme := _SCHEME.match(path)):
       raise CheckpointError(
-        f"{path!r}: checkpoints are read from local paths and gs:// only"
+        f"{path!r}: {scheme[0]} is not supported, local paths and gs:// are: "
+        "copy it there"
       )
     local = os.path.abspath(os.path.expanduser(path))
     self.url = path.rstrip("/") if self.remote else local
+    try:
+      longest = max(map(len, os.fsencode(local).split(b"/")))
+      is_path = path and "\0" not in path and longest < 256
+      is_path = is_path and len(os.fsencode(local)) < 4096
+    except UnicodeEncodeError:
+      is_path = False
+    if not is_path:
+      what = f"{path!r:.60} of {len(path):,} characters" if path else "''"
+      raise CheckpointError(f"{what} is no path of a directory")
 
   def __truediv__(self, name: str) -> "Directory":
     return Directory(f"{self.url}/{name}")
@@ -83,14 +127,62 @@ class Directory:
     """
     import tensorstore as ts
 
+    if self.remote:
+      _reach("gs://" + _GCS.fullmatch(self.url)[1])
     try:
       store = ts.KvStore.open(self.kvstore(), context=context()).result()
       return call(store).result()
     except ValueError as error:
       raise CheckpointError(f"cannot {what}: {first_line(error)}") from error
 
+  def check_file(self, name: str, most: int | None = None) -> None:
+    """Checks that a local name, if anything has it, is that of a regular file.
+
+    Tensorstore waits for a pipe, and reads a device, a directory and a link to
+    nothing as a file that is not there; of an array's chunk that means zeros.
+
+    Args:
+      name: of the file.
+      most: its most bytes.
+
+    Raises:
+      CheckpointError: it is something else, or larger.
+    """
+    path = f"{self}/{name}"
+    if self.remote or not os.path.lexists(path):
+      return
+    try:
+      status = os.stat(path)
+    except OSError as error:
+      raise CheckpointNotFoundError(
+        f"{path} is a link to nothing that can be read ({error.strerror}): copy"
+        " the checkpoint again, with what its links name"
+      ) from error
+    if not stat.S_ISREG(status.st_mode):
+      raise CheckpointError(f"{path} is no regular file: copy it again")
+    if most is not None and status.st_size > most:
+      raise CheckpointError(
+        f"{path} has {status.st_size:,} bytes, want {most:,} at most"
+      )
+
+  def check_files(self) -> int:
+    """Checks that local files under it are regular; returns their bytes."""
+    seen, num_bytes = set(), 0  # a link may lead back
+    walk = os.walk("" if self.remote else self.url, followlinks=True)
+    for folder, folders, names in walk:
+      status = os.stat(folder)
+      if (status.st_dev, status.st_ino) in seen:
+        folders.clear()
+        continue
+      seen.add((status.st_dev, status.st_ino))
+      for name in names:
+        Directory(folder).check_file(name)
+        num_bytes += os.path.getsize(os.path.join(folder, name))
+    return num_bytes
+
   def read(self, name: str) -> bytes | None:
     """Returns the content of a file, or None where there is none."""
+    self.check_file(name)
     result = self._ask(f"read {self}/{name}", lambda store: store.read(name))
     return result.value if result.state == "value" else None
 
@@ -101,17 +193,12 @@ class Directory:
       CheckpointNotFoundError: there is no such file.
       CheckpointError: it is no JSON, or `parse` cannot use it.
     """
+    self.check_file(name, _INDEX_BYTES)
     content = self.read(name)
     if content is None:
       raise CheckpointNotFoundError(f"{self}/{name} is missing")
-    try:
+    with parsing(f"{self}/{name}"):
       return parse(json.loads(content))
-    except CheckpointError:
-      raise
-    except (ValueError, KeyError, TypeError, SyntaxError) as error:
-      raise CheckpointError(
-        f"{self}/{name} cannot be parsed: {error!r}"
-      ) from error
 
   def has(self, name: str) -> bool:
     """Says whether it holds a file of this name."""
@@ -155,6 +242,38 @@ class Directory:
       file.write(self.read(name) or b"")
       file.flush()
       yield file.name
+
+
+def read_vocabulary(path: str | os.PathLike) -> bytes:
+  """Returns the file of a SentencePiece model, local or on `gs://`."""
+  folder, name = os.path.split(os.fspath(path))
+  model = Directory(folder or ".").read(name)
+  if model is None:
+    raise CheckpointNotFoundError(f"no vocabulary model at {path}")
+  return model
+
+
+@contextlib.contextmanager
+def parsing(where: str):
+  """Makes what a file of the wrong kind raises one line that names the file."""
+  try:
+    yield
+  except CheckpointError:
+    raise
+  except (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,  # of brackets too deep for Python's parser
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+  ) as error:
+    reason = f"{type(error).__name__}: {first_line(error)}".removesuffix(": ")
+    raise CheckpointError(
+      f"{where} cannot be parsed ({reason:.200})"
+    ) from error
 
 
 def first_line(error: BaseException) -> str:

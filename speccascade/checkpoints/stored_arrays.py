@@ -4,13 +4,17 @@ Arrays are named by their path in T5X's train state, e.g.
 "target/encoder/encoder_norm/scale" and "state/step".
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 import concurrent.futures
+import contextlib
+import dataclasses
 import math
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from speccascade.checkpoints import storage
+from speccascade.checkpoints import chunk_files, chunks, storage
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.checkpoints.errors import (
   CheckpointError,
@@ -19,81 +23,184 @@ from speccascade.checkpoints.errors import (
 
 SLOTS = ("v_row", "v_col", "v")
 _PLACEHOLDER = (1,)  # shape of a slot that Adafactor does not use
+_ALONE = "read the parameters alone (convert: --parameters_only)"
 _IN_FLIGHT = 32  # arrays being read at a time
 
 
-def read_all(
-  specs: Mapping[str, dict], *, where: str, whole: Collection[str] = ()
-) -> dict[str, np.ndarray]:
-  """Reads tensorstore arrays, several at a time.
+@dataclasses.dataclass(frozen=True)
+class StoredArrays:
+  """The arrays of a checkpoint, opened: shapes are known, nothing is read.
 
-  Args:
-    specs: driver and key-value store of each; the stored metadata says the
-      rest.
+  Attributes:
     where: the checkpoint, for messages.
-    whole: arrays to refuse if a chunk is not there. Tensorstore reads such a
-      chunk as zeros.
-
-  Raises:
-    CheckpointError: naming the array and the file.
+    arrays: by name; numpy's, or tensorstore's.
+    checksums: of each of tensorstore's, or None; see `chunks`.
+    has_bits: uint16 stands for the bits of bfloat16.
   """
-  import tensorstore as ts
 
-  def read(name):
-    try:
-      array = ts.open(specs[name], open=True, context=storage.context())
-      array = array.result()
-      if name in whole:
-        _check_chunks(array, specs[name]["kvstore"]["path"])
-      return array.read().result()
-    except ValueError as error:
-      is_missing = isinstance(error, FileNotFoundError)
-      is_missing |= "NOT_FOUND" in str(error)
-      kind = CheckpointNotFoundError if is_missing else CheckpointError
-      raise kind(
-        f"cannot read array {name} of {where}: {storage.first_line(error)}; "
-        "the checkpoint is incomplete or damaged: copy it again"
-      ) from error
+  where: str
+  arrays: Mapping[str, Any]
+  _: dataclasses.KW_ONLY
+  checksums: Mapping[str, chunks.Checksums] | None = None
+  has_bits: bool = False
 
-  with concurrent.futures.ThreadPoolExecutor(_IN_FLIGHT) as pool:
-    return dict(zip(specs, pool.map(read, specs)))
+  @classmethod
+  def open(cls, where: str, leaves: Mapping[str, Any], **kwargs):
+    """Returns arrays from tensorstore's specs of them, or from themselves.
 
+    Raises:
+      CheckpointError: naming the array and the file that is not there.
+    """
+    import tensorstore as ts
 
-def _check_chunks(array, path: str) -> None:
-  keys = array.kvstore.list().result()
-  num = sum(not key.startswith(b".") for key in keys)
-  sizes = zip(array.shape, array.chunk_layout.read_chunk.shape)
-  wanted = math.prod(-(-size // chunk) for size, chunk in sizes)
-  if num < wanted:
-    raise CheckpointNotFoundError(
-      f"{path} has {num} chunk files, want {wanted}"
+    def open_one(item):
+      name, leaf = item
+      if not isinstance(leaf, dict):
+        return leaf
+      with _reading(name, where):
+        spec = {"open": True, "context": storage.context()}
+        return ts.open(leaf, **spec).result()
+
+    arrays = dict(zip(leaves, _each(open_one, leaves.items())))
+    return cls(where, arrays, **kwargs)
+
+  @property
+  def params(self) -> dict:
+    """The tree under "target", of what has a shape."""
+    return unflatten(dict(self.arrays)).get("target", {})
+
+  def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Returns arrays by name, several read at a time.
+
+    Raises:
+      CheckpointError: naming the array and the file that is missing, damaged,
+        or not as it was written; or all of them are larger than the memory.
+    """
+    names = list(names)
+    num_bytes = sum(
+      math.prod(self.arrays[name].shape) * self.dtype(name).itemsize
+      for name in names
     )
+    try:
+      np.empty(num_bytes, np.uint8)  # takes no memory until it is filled
+    except (MemoryError, OverflowError, ValueError) as error:
+      raise CheckpointError(
+        f"the arrays of {self.where} take {num_bytes / 2**30:,.1f} GiB, which "
+        "this machine does not have"
+      ) from error
+    return dict(zip(names, _each(self.read_part, names)))
+
+  def dtype(self, name: str) -> np.dtype:
+    dtype = self.arrays[name].dtype
+    return dtype if isinstance(dtype, np.dtype) else dtype.numpy_dtype
+
+  def read_part(self, name: str, part: chunks.Part | None = None) -> np.ndarray:
+    """Returns an array, or a part of it, whose chunks are checked.
+
+    Args:
+      name: of the array.
+      part: a slice for each axis, with start and stop; None is all of it.
+
+    Raises:
+      CheckpointError: see `read`.
+    """
+    array = self.arrays[name]
+    part = chunks.whole_part(array.shape) if part is None else part
+    if isinstance(array, np.ndarray):
+      value = array[part]
+    else:
+      with _reading(name, self.where, array):
+        value = self._stored_part(name, part)
+    is_bits = self.has_bits and value.dtype == np.uint16
+    return value.view(ml_dtypes.bfloat16) if is_bits else value
+
+  def _stored_part(self, name: str, part: chunks.Part) -> np.ndarray:
+    array = self.arrays[name]
+    # Zeros may be left out on disk; slots can be zero, parameters are not.
+    if name.startswith("target/"):
+      _check_chunks(array)
+    if self.checksums is None:
+      return array[part].read().result()
+    sums = self.checksums.get(name)
+    kind = (list(array.shape), self.dtype(name).name)
+    if sums is None or kind != (sums.shape, sums.dtype):
+      raise CheckpointError("its shape or dtype is not that of its checksums")
+    taken = sums.covering(part)
+    value = array[taken].read().result()
+    if chunk := sums.changed(value, taken):
+      file = chunk_files.holding(array, chunk)
+      raise CheckpointError(f"chunk {chunk} in {file} is not as it was written")
+    return value if taken == part else value[chunks.inside(part, taken)]
+
+  def step(self) -> int:
+    """Returns the training steps taken.
+
+    Raises:
+      CheckpointError: they are no number.
+    """
+    step = self.read_part("state/step")
+    if step.size != 1 or step.dtype.kind not in "iu" or step.item() < 0:
+      raise CheckpointError(
+        f"state/step of {self.where} is {step!r:.60}, want a whole number"
+      )
+    return step.item()
+
+  def train_state(self) -> tuple[dict, int, dict | None]:
+    """Returns (params, step, Adafactor slots or None) of a train state.
+
+    Raises:
+      CheckpointError: an array cannot be read or is no float, or the slots are
+        not Adafactor's.
+    """
+    step = self.step()
+    values = unflatten(self.read(self.arrays))
+    params = as_float32(values["target"], where=self.where)
+    slots = values["state"].get("param_states")
+    if slots is not None:
+      slots = without_momentum(slots, params, where=self.where)
+    return params, step, slots
+
+
+def _each(function, items) -> list:
+  with concurrent.futures.ThreadPoolExecutor(_IN_FLIGHT) as pool:
+    return list(pool.map(function, items))
+
+
+@contextlib.contextmanager
+def _reading(name: str, where: str, array=None):
+  """Makes the faults of an array one line that names it, and the file."""
+  try:
+    yield
+  except ValueError as error:
+    fault = array is not None and chunk_files.fault(array)
+    reason = f"{storage.first_line(error)}{f'; {fault}' if fault else ''}"
+    is_missing = isinstance(error, FileNotFoundError) or "NOT_FOUND" in str(
+      error
+    )
+    kind = CheckpointNotFoundError if is_missing else CheckpointError
+    raise kind(
+      f"cannot read array {name} of {where}: {reason}; the checkpoint is "
+      "incomplete or damaged: copy it again"
+    ) from error
+
+
+def _check_chunks(array) -> None:
+  """Checks that each chunk is there: what is not would be read as zeros."""
+  chunk = array.chunk_layout.write_chunk.shape or array.shape
+  counts = chunks.num_chunks(array.shape, chunk)
+  listed = array.kvstore.list().result()
+  keys = {key.decode().replace("/", ".") for key in listed}
+  for number in range(min(math.prod(counts), len(keys) + 1)):
+    name = chunks.chunk_name(np.unravel_index(number, counts))
+    if not {name, f"c.{name}", "c"} & keys:
+      file = chunk_files.holding(array, name)
+      raise CheckpointNotFoundError(f"chunk {name} is missing: {file}")
 
 
 def is_wanted(name: str, optimizer: bool) -> bool:
   """Says whether `train_state` takes an array, of the optimizer if asked."""
   folders = ("target/", "state/param_states/") if optimizer else ("target/",)
   return name == "state/step" or name.startswith(folders)
-
-
-def train_state(
-  values: Mapping[str, np.ndarray], *, where: str
-) -> tuple[dict, int, dict | None]:
-  """Returns (params, step, Adafactor slots or None) of a train state.
-
-  Args:
-    values: its arrays by name, `state/step` among them.
-    where: the checkpoint, for messages.
-
-  Raises:
-    CheckpointError: an array is no float, or the slots are not Adafactor's.
-  """
-  tree = unflatten(dict(values))
-  params = as_float32(tree["target"], where=where)
-  slots = tree["state"].get("param_states")
-  if slots is not None:
-    slots = without_momentum(slots, params, where=where)
-  return params, int(tree["state"]["step"]), slots
 
 
 def as_float32(tree: dict, *, where: str) -> dict:
@@ -121,19 +228,15 @@ def without_momentum(param_states: dict, params: dict, *, where: str) -> dict:
   has = f"the optimizer state of {where} has"
   for name in slots:
     if name not in flat:
-      raise CheckpointError(
-        f"{has} no {name}: it is not Adafactor's; read the parameters alone"
-      )
+      raise CheckpointError(f"{has} no {name}: it is not Adafactor's; {_ALONE}")
   for name in sorted(flat.keys() - set(slots)):
     if name.removesuffix("/m") not in parameters:
       raise CheckpointError(
-        f"{has} {name}, which is no slot of a parameter: read the parameters "
-        "alone"
+        f"{has} {name}, which is no slot of a parameter; {_ALONE}"
       )
     if flat[name].shape != _PLACEHOLDER:
       raise CheckpointError(
-        f"{has} momentum ({name}); only Adafactor without it is read: read the "
-        "parameters alone"
+        f"{has} momentum ({name}); only Adafactor without it is read; {_ALONE}"
       )
   return unflatten({name: flat[name] for name in slots})
 

@@ -15,7 +15,6 @@ Source: t5x/checkpoints.py, versions 2 (bfloat16 stored as uint16 bits) and 3.
 
 from collections.abc import Mapping
 import contextlib
-import math
 import os
 
 import jax
@@ -23,7 +22,7 @@ import ml_dtypes
 import numpy as np
 
 from speccascade import files
-from speccascade.checkpoints import storage, stored_arrays
+from speccascade.checkpoints import chunks, storage, stored_arrays
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.checkpoints.errors import (
   CheckpointError,
@@ -32,46 +31,43 @@ from speccascade.checkpoints.errors import (
 
 INDEX = "checkpoint"
 VERSION = 3
-CHUNK_BYTES = 64 * 2**20  # T5X's largest chunk
 
 
-def read(
-  directory: storage.Directory, *, optimizer: bool = False
-) -> tuple[dict, int, dict | None]:
-  """Returns (params, step, Adafactor slots or None) of a step directory.
+def open_arrays(
+  directory: storage.Directory, *, optimizer: bool
+) -> stored_arrays.StoredArrays:
+  """Returns the arrays of a step directory, opened.
 
   Args:
     directory: holds the file `checkpoint`.
-    optimizer: read the slots too, where there are any.
+    optimizer: open its slots too.
 
   Raises:
     CheckpointError: naming the file or array that is damaged, missing or of a
       kind that is not read.
   """
-  where = str(directory)
+  where, index = str(directory), f"{directory}/{INDEX}"
+  directory.check_files()
   version, tree = _read_index(directory)
   is_spec = lambda _, leaf: {"driver", "kvstore", "metadata"} <= leaf.keys()
-  values = {
-    name: leaf
-    for name, leaf in flatten(tree, is_leaf=is_spec).items()
-    # None is of an optimizer that leaves a parameter alone.
-    if stored_arrays.is_wanted(name, optimizer) and leaf is not None
-  }
-  if "state/step" not in values:
-    raise CheckpointError(f"{where}/{INDEX} has no state/step")
-  specs = {
-    name: _spec(directory, name, leaf)
-    for name, leaf in values.items()
-    if isinstance(leaf, dict)
-  }
-  # Zeros may be left out on disk; slots can be zero, parameters are not.
-  whole = {name for name in specs if name.startswith("target/")}
-  values |= stored_arrays.read_all(specs, where=where, whole=whole)
-  if version == 2:
-    for name, value in values.items():
-      if value.dtype == np.uint16:
-        values[name] = value.view(ml_dtypes.bfloat16)
-  return stored_arrays.train_state(values, where=where)
+  with storage.parsing(index):
+    leaves = {
+      name: leaf
+      for name, leaf in flatten(tree, is_leaf=is_spec).items()
+      # None is of an optimizer that leaves a parameter alone.
+      if stored_arrays.is_wanted(name, optimizer) and leaf is not None
+    }
+    if "state/step" not in leaves:
+      raise CheckpointError(f"{index} has no state/step")
+    for name, leaf in leaves.items():
+      if isinstance(leaf, dict):
+        leaves[name] = _spec(directory, name, leaf)
+      elif not isinstance(leaf, np.ndarray | np.generic):
+        kind = type(leaf).__name__
+        raise CheckpointError(f"{name} in {index} is a {kind}, want an array")
+      else:
+        leaves[name] = np.asarray(leaf)
+  return stored_arrays.StoredArrays.open(where, leaves, has_bits=version == 2)
 
 
 def _read_index(directory: storage.Directory) -> tuple[int, dict]:
@@ -97,11 +93,11 @@ def _read_index(directory: storage.Directory) -> tuple[int, dict]:
     ) from error
   if not isinstance(tree, dict):
     raise CheckpointError(f"{where} is no T5X checkpoint: it holds no map")
-  version, train_state = int(tree.get("version", 0)), tree.get("optimizer")
-  if not 2 <= version <= VERSION:
+  version, train_state = tree.get("version", 0), tree.get("optimizer")
+  if not isinstance(version, int) or not 2 <= version <= VERSION:
     raise CheckpointError(
-      f"{where} is of version {version}; versions 2 and {VERSION} are read: "
-      "restore and save it again with T5X"
+      f"{where} is of version {version!r:.60}; versions 2 and {VERSION} are "
+      "read: restore and save it again with T5X"
     )
   if not isinstance(train_state, dict) or not train_state.get("target"):
     raise CheckpointError(f"{where} has no optimizer/target: no parameters")
@@ -184,13 +180,13 @@ def _write(directory: storage.Directory, inline: dict, stored: dict) -> None:
   leaves, writes = dict(inline), []
   for name, value in stored.items():
     folder = name.replace("/", ".")
-    chunks = chunk_shape(value.shape, CHUNK_BYTES // value.dtype.itemsize)
+    size = chunks.CHUNK_BYTES // value.dtype.itemsize
     spec = {
       "driver": "zarr",
       "dtype": value.dtype.name,
       "kvstore": {"driver": "file", "path": f"{folder}/"},
       "metadata": {
-        "chunks": chunks,
+        "chunks": chunks.chunk_shape(value.shape, size),
         "compressor": {"id": "gzip", "level": 1},
         "shape": list(value.shape),
       },
@@ -216,17 +212,3 @@ def _write(directory: storage.Directory, inline: dict, stored: dict) -> None:
   tree = {"version": VERSION, "optimizer": optimizer}
   # to_bytes would turn the lists of a spec into maps, which T5X cannot open.
   directory.write(INDEX, serialization.msgpack_serialize(tree, in_place=True))
-
-
-def chunk_shape(shape: tuple[int, ...], max_elements: int) -> list[int]:
-  """Returns the chunks of an array: whole divisors, the largest axis cut first.
-
-  >>> chunk_shape((32128, 1024), 16 * 2**20)
-  [16064, 1024]
-  """
-  chunks = list(shape)
-  while math.prod(chunks) > max_elements and max(chunks) > 1:
-    axis = chunks.index(max(chunks))
-    size = shape[axis]
-    chunks[axis] = max(d for d in range(1, chunks[axis]) if size % d == 0)
-  return chunks

@@ -1,11 +1,27 @@
 """Command lines: flags, gin, and what the log keeps to itself."""
 
-from speccascade.cli.gin_setup import configured, resolved_config
-from speccascade.cli.main import compilation_cache, run, save_config, start
+from speccascade.cli.gin_setup import (
+  bound,
+  configured,
+  given,
+  resolved_config,
+)
+from speccascade.cli.main import (
+  Parser,
+  compilation_cache,
+  fail,
+  run,
+  save_config,
+  start,
+)
 
 __all__ = [
+  "Parser",
+  "bound",
   "compilation_cache",
   "configured",
+  "fail",
+  "given",
   "resolved_config",
   "run",
   "save_config",

@@ -12,6 +12,8 @@ import traceback
 
 import gin
 
+from speccascade.fields import SettingError
+
 PACKAGE = pathlib.Path(__file__).parents[1]
 
 _UNKNOWN_NAME = re.compile(
@@ -25,6 +27,9 @@ _NO_VALUES = re.compile(
 )
 
 _VERBOSE = " (--verbose shows where)"
+
+
+_GIVEN: set[str] = set()
 
 
 class ConfigError(ValueError):
@@ -61,6 +66,7 @@ def parse(files, bindings, extra_search_paths=()):
   """
   gin.clear_config()
   gin.config._IMPORTS.clear()
+  _GIVEN.clear()
   # Absolute ones only: gin takes a relative one for a Python package as well,
   # and fails on a folder of that name without an __init__.py.
   folders = [".", *extra_search_paths, *search_paths()]
@@ -81,11 +87,17 @@ def parse(files, bindings, extra_search_paths=()):
       raise ConfigError(f"no config uses {name}{_near(name, known)}: {there}")
     with _named(f"--gin.{binding}"):
       gin.parse_config(binding)
+    _GIVEN.add(name)
   _check_macros()
   try:
     gin.finalize()
   except ValueError as error:
     raise ConfigError(_one_line(error)) from error
+
+
+def given() -> frozenset[str]:
+  """Returns the macros and parameters that the command line itself bound."""
+  return frozenset(_GIVEN)
 
 
 def configured(function):
@@ -119,6 +131,11 @@ def configured(function):
   return wrapped
 
 
+def bound(function) -> dict:
+  """Returns the values that gin files give the parameters of a function."""
+  return gin.get_bindings(function)
+
+
 def resolved_config() -> str:
   """Returns the whole configuration as one gin file, which parses to the same.
 
@@ -135,6 +152,10 @@ def resolved_config() -> str:
 
 def explain(error: BaseException) -> str | None:
   """Returns one line on an error that a user can cause, or None on a bug."""
+  if isinstance(error, SettingError):
+    return _macro_of(error) + _one_line(error).removeprefix(error.name)
+  if isinstance(error, RecursionError):
+    return "nested too deep: give fewer brackets"
   if isinstance(error, TypeError | RuntimeError):
     # gin adds these where a configured function lacks an argument.
     text = str(error)
@@ -152,6 +173,18 @@ def explain(error: BaseException) -> str | None:
   if isinstance(error, kinds):
     return _one_line(error) + ("" if _is_ours(error) else _VERBOSE)
   return None
+
+
+def _macro_of(error: SettingError) -> str:
+  """Returns what a user calls a setting: its macro, else the parameter."""
+  for (_, selector), values in gin.config._CONFIG.items():
+    function = gin.config._REGISTRY.get_match(selector)
+    if function and function.wrapped is error.owner and error.name in values:
+      value = values[error.name]
+      if _is_macro(value):
+        return value.scoped_selector.rpartition("/")[0]
+      return f"{error.owner.__name__}.{error.name}"
+  return error.name
 
 
 def _is_ours(error) -> bool:
@@ -180,6 +213,8 @@ def _named(what: str):
       name = what[6:].partition("=")[0].strip()
       hint = f"; strings need quotes: --gin.{name}='\"text\"'"
     raise ConfigError(f"{what}: {error.msg}{hint}") from error
+  except (RecursionError, MemoryError) as error:
+    raise ConfigError(f"{what:.80}: nested too deep") from error
   except (ValueError, NameError, AttributeError, ImportError) as error:
     text = _one_line(error)
     if match := _UNKNOWN_NAME.search(text):
@@ -197,6 +232,11 @@ def _macros() -> dict:
     for (scope, selector), values in gin.config._CONFIG.items()
     if selector == "gin.macro"
   }
+
+
+def _is_macro(value) -> bool:
+  is_reference = isinstance(value, gin.config.ConfigurableReference)
+  return is_reference and value.configurable.wrapped is gin.config.macro
 
 
 def _used_macros() -> set[str]:
@@ -218,6 +258,12 @@ def _check_macros():
       and value.scoped_configurable_fn() is gin.REQUIRED
     )
 
+  for name in macros:
+    chain = [name]
+    while (value := macros.get(chain[-1])) is not None and _is_macro(value):
+      chain.append(value.scoped_selector.rpartition("/")[0])
+      if chain[-1] in chain[:-1]:
+        raise ConfigError(f"{' = %'.join(chain)}: a macro of itself")
   missing = sorted(
     name
     for name in _used_macros() | set(macros)
@@ -243,5 +289,10 @@ def _near(name: str, names) -> str:
 def _one_line(error: BaseException) -> str:
   """Returns an error's message on one line, without gin's trail of calls."""
   text = str(error) or type(error).__name__
+  if isinstance(error, OSError) and error.filename is not None:
+    text = f"{error.filename}: {error.strerror}"
   text = text.split("\n  In call to configurable")[0]
-  return " ".join(line.strip() for line in text.splitlines() if line.strip())
+  text = " ".join(line.strip() for line in text.splitlines() if line.strip())
+  return re.sub(
+    r"\S{300,}", lambda long: f"{long[0][:99]}...{long[0][-99:]}", text
+  )

@@ -4,9 +4,11 @@ Flags are T5X's: `--gin_file` may be repeated and later files win;
 `--gin.NAME=VALUE` sets a macro or a parameter after all files.
 
   if __name__ == "__main__":
-    cli.run(main, __doc__)
+    cli.run(main, __doc__, skeleton="configs/runs/finetune.gin")
 """
 
+import argparse
+from collections.abc import Callable
 import os
 import pathlib
 import sys
@@ -15,11 +17,13 @@ import traceback
 from absl import flags, logging
 
 from speccascade import files
-from speccascade.cli import gin_setup, quiet
+from speccascade.cli import gin_setup, macros, quiet
 from speccascade.cli.gin_setup import ConfigError, resolved_config
 
+_LONGEST = 1500  # characters of a message
 
-def run(main, doc: str, argv: list[str] | None = None):
+
+def run(main, doc: str, argv: list[str] | None = None, **options):
   """Parses flags and gin, calls `main()`, and exits.
 
   The exit code is 0, 1 after an error of the user's (one line on stderr), 2
@@ -30,24 +34,45 @@ def run(main, doc: str, argv: list[str] | None = None):
       the function that it calls from `configured`.
     doc: what `--help` shows above the flags; its first line is the summary.
     argv: the command line, program first; default `sys.argv`.
+    **options: see `start`.
   """
-  sys.exit(start(main, doc, sys.argv if argv is None else argv))
+  sys.exit(start(main, doc, sys.argv if argv is None else argv, **options))
 
 
-def start(main, doc: str, argv: list[str]) -> int:
-  """Does what `run` does, and returns the exit code."""
+def start(
+  main,
+  doc: str,
+  argv: list[str],
+  *,
+  skeleton: str | None = None,
+  preview: Callable[[], str] | None = None,
+) -> int:
+  """Does what `run` does, and returns the exit code.
+
+  Args:
+    main: as in `run`, like the next two.
+    doc: likewise.
+    argv: likewise.
+    skeleton: the gin file whose macros `--help` lists, where none is given.
+    preview: what `--dry_run` says below the configuration, in comments.
+  """
   values = _flags()
   try:
     rest = values(rewrite_gin_args(argv))[1:]
   except (flags.Error, ConfigError) as error:
-    return _fail(str(error).replace("FATAL Flags parsing error:", ""), 2)
+    return fail(str(error).replace("FATAL Flags parsing error:", ""), 2)
   if values.help:
     listed = values.get_help(include_special_flags=False)
     listed = listed.removeprefix("\nflags:\n")
     print(f"{doc.strip()}\n\nFlags:\n{listed}")
+    shown = values.gin_file or ([skeleton] if skeleton else [])
+    try:
+      print(macros.help_text(shown))
+    except ConfigError as error:
+      return fail(str(error), 1)
     return 0
   if rest:
-    return _fail(f"{rest[0]!r} is no flag; --help lists them", 2)
+    return fail(f"{rest[0]!r} is no flag; --help lists them", 2)
   flags.FLAGS.mark_as_parsed()  # for libraries that ask absl's own
   logging.use_absl_handler()
   # gin logs every folder that it looks into; what is missing is said below.
@@ -55,11 +80,13 @@ def start(main, doc: str, argv: list[str]) -> int:
   try:
     compilation_cache()
     with quiet.native_logs():
-      if values.tfds_data_dir:
+      if values.tfds_data_dir or values.seqio_additional_cache_dirs:
         quiet.import_tensorflow()
         import seqio
 
-        seqio.set_tfds_data_dir_override(values.tfds_data_dir)
+        if values.tfds_data_dir:
+          seqio.set_tfds_data_dir_override(values.tfds_data_dir)
+        seqio.add_global_cache_dirs(values.seqio_additional_cache_dirs)
       gin_setup.parse(
         values.gin_file, values.gin_bindings, values.gin_search_paths
       )
@@ -67,17 +94,18 @@ def start(main, doc: str, argv: list[str]) -> int:
       logging.set_verbosity(logging.WARNING)
     if values.dry_run:
       print(resolved_config())
+      if preview is not None:
+        print("\n".join(f"# {line}" for line in preview().splitlines()))
       return 0
     main()
   except KeyboardInterrupt:
-    return _fail("interrupted", 130)
+    return fail("interrupted", 130)
   except Exception as error:
-    message = gin_setup.explain(error)
-    if message is None:
+    if gin_setup.explain(error) is None:
       raise
     if values.verbose:
       traceback.print_exc()
-    return _fail(message, 1)
+    return fail(error)
   return 0
 
 
@@ -98,11 +126,16 @@ def rewrite_gin_args(argv: list[str]) -> list[str]:
   return rewritten
 
 
-def save_config(folder) -> pathlib.Path:
+def save_config(folder):
   """Writes the resolved configuration to `folder`/config.gin, whole."""
-  path = pathlib.Path(folder) / "config.gin"
-  files.write_whole(path, resolved_config())
-  return path
+  if "://" in os.fspath(folder):
+    from speccascade.checkpoints import storage
+
+    directory = storage.Directory(folder)
+    directory.write("config.gin", resolved_config().encode())
+  else:
+    path = pathlib.Path(folder) / "config.gin"
+    files.write_whole(path, resolved_config())
 
 
 def _flags() -> flags.FlagValues:
@@ -128,8 +161,19 @@ def _flags() -> flags.FlagValues:
   flags.DEFINE_string(
     "tfds_data_dir", None, "Where TensorFlow Datasets keeps its data.", **here
   )
+  flags.DEFINE_list(
+    "seqio_additional_cache_dirs",
+    [],
+    "Folders in which USE_CACHED_TASKS looks for cached tasks, as seqio's "
+    "cache_tasks_main wrote them.",
+    **here,
+  )
   flags.DEFINE_boolean(
-    "dry_run", False, "Print the resolved configuration and stop.", **here
+    "dry_run",
+    False,
+    "Print the resolved configuration and stop; a sweep also says its points, "
+    "programs and an estimate of its time.",
+    **here,
   )
   flags.DEFINE_boolean(
     "verbose",
@@ -148,6 +192,30 @@ def compilation_cache():
   os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
 
 
-def _fail(message: str, code: int) -> int:
-  print(f"error: {message.strip()}", file=sys.stderr)
+class Parser(argparse.ArgumentParser):
+  """Flags of a main without gin; a wrong one is one line, exit code 2.
+
+  Args:
+    name: of the main, as in `python -m speccascade.NAME`.
+    doc: what `--help` shows above the flags.
+  """
+
+  def __init__(self, name: str, doc: str):
+    super().__init__(
+      prog=f"python -m speccascade.{name}",
+      description=doc,
+      formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+  def error(self, message: str):
+    sys.exit(fail(message, 2))
+
+
+def fail(error: str | Exception, code: int = 1) -> int:
+  """Prints one line on an error of the user's, and returns the exit code."""
+  message = error if isinstance(error, str) else gin_setup.explain(error)
+  message = message.strip()
+  if len(message) > _LONGEST:  # of a path, or a number, of thousands
+    message = f"{message[: _LONGEST - 300]} ... {message[-300:]}"
+  print(f"error: {message}", file=sys.stderr)
   return code

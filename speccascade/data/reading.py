@@ -6,12 +6,12 @@ import os
 import traceback
 
 import numpy as np
-from tqdm import tqdm
 
 from speccascade.data import tasks
 from speccascade.data._tf import seqio, tf
 from speccascade.data.arrays import FEATURES, TokenArrays, mixed
 from speccascade.data.vocabularies import Vocabulary
+from speccascade.progress import ProgressBar
 
 
 def from_task(
@@ -68,7 +68,7 @@ def from_task(
   dataset = dataset.ragged_batch(512).with_options(options)
   read = []
   bar = {"desc": f"tokenizing {task.name} {split}", "unit": " examples"}
-  with tqdm(**bar, delay=3, mininterval=1, disable=not progress) as bar:
+  with ProgressBar(**bar, delay=3, mininterval=1, disable=not progress) as bar:
     for batch in guarded(dataset, task):
       read.append(batch)
       bar.update(int(batch["inputs"].nrows()))
@@ -144,8 +144,13 @@ def open_split(task, split, lengths, *, use_cached=False, seed=0):
     splits = list(task.source.splits)
   # TFDS knows the splits of data that it has, and no others.
   if splits and split.partition("[")[0] not in splits:
+    hint = ""
+    is_known = split in ("train", "validation", "test")
+    if isinstance(task.source, tasks.TextFileSource) and is_known:
+      hint = f"; set {split.upper()}_FILES"
     raise ValueError(
-      f"task {task.name} has no split {split!r}: it has {', '.join(splits)}"
+      f"task {task.name} has no split {split!r}: it has"
+      f" {', '.join(splits)}{hint}"
     )
   options = {"use_cached": use_cached, "seed": seed, "try_in_mem_cache": False}
   with _explained(task):

@@ -15,15 +15,17 @@ import json
 import operator
 import os
 import pathlib
+from typing import Annotated
 
 import tensorflow_datasets as tfds
 
-from speccascade import files
+from speccascade import fields, files
 from speccascade.data import preprocess, text_files
 from speccascade.data._tf import seqio, tf
 from speccascade.data.generated import task as generated_task
 from speccascade.data.registry import register
 from speccascade.data.vocabularies import T5_MODEL, Vocabulary
+from speccascade.evaluation import quality
 
 # TASK_FEATURE_LENGTHS of the papers, where they are known (docs/tasks.md).
 LENGTHS = {
@@ -34,6 +36,8 @@ LENGTHS = {
   "mmlu_cot": {"inputs": 768, "targets": 200},
 }
 
+# The files of a split, as `text_files.read` takes them.
+Files = fields.Path | Annotated[Sequence[fields.Path], text_files.paths_of]
 # Fields of an MMLU question.
 MMLU = ("question", "choices", "answer")
 
@@ -55,8 +59,8 @@ def get(name: str, vocabulary: Vocabulary | None = None):
     if not close:
       hint = f"there are {', '.join(sorted(names))}"
     raise ValueError(
-      f"no task or mixture {name!r}, {hint} Tasks of your own are registered "
-      "by a module that a gin file imports"
+      f"MIXTURE_OR_TASK_NAME: no task or mixture {name!r}, {hint} Tasks of your"
+      " own are registered by a module that a gin file imports"
     )
   provider = seqio.get_mixture_or_task(name)
   if vocabulary is None:
@@ -117,16 +121,17 @@ class TextFileSource(seqio.FunctionDataSource):
     ]
 
 
+@fields.checked
 def register_text_task(
   name: str,
-  train=None,
-  validation=None,
-  test=None,
+  train: Files | None = None,
+  validation: Files | None = None,
+  test: Files | None = None,
   prefix: str = "",
-  vocabulary: str | None = None,
-  extra_ids: int | None = None,
-  metrics: Sequence[str] = ("bleu", "chrf"),
-  languages: Sequence[str] = ("en", "de"),
+  vocabulary: fields.Path | None = None,
+  extra_ids: fields.NonNegative | None = None,
+  metrics: Sequence[Annotated[str, quality.metric]] = ("bleu", "chrf"),
+  languages: tuple[str, str] = ("en", "de"),
   edit: Callable[[str, str], tuple[str, str]] | None = None,
 ) -> str:
   """Registers a task over text files and returns its name, for gin.
@@ -156,9 +161,8 @@ def register_text_task(
   splits = {"train": train, "validation": validation, "test": test}
   splits = {key: files for key, files in splits.items() if files is not None}
   if not splits:
-    raise ValueError(
-      f"task {name!r} has no files: give train, validation or test"
-    )
+    fault = f" is None, as all splits of task {name!r} are; give files"
+    raise fields.SettingError("train", fault, register_text_task)
   settings = (
     *(json.dumps(splits, sort_keys=True), prefix, vocabulary, extra_ids),
     *(tuple(metrics), tuple(languages)),

@@ -4,17 +4,20 @@ Files may be compressed (`.gz`).
 """
 
 from collections.abc import Iterator, Sequence
-import gzip
 import itertools
-import json
 import os
 import pathlib
-from typing import NamedTuple
-import zlib
+from typing import NamedTuple, NotRequired, TypedDict
 
-from speccascade import files
+from speccascade import fields, files
 
 JSON = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
+
+
+class _Row(TypedDict):
+  inputs: str
+  targets: NotRequired[str | Sequence[str]]
+  extra_targets: NotRequired[Sequence[str] | None]
 
 
 class TextExample(NamedTuple):
@@ -50,8 +53,6 @@ def _lines(path, what: str) -> Iterator[str]:
       f"{path}, line {number}: invalid UTF-8 ({error.reason} at byte "
       f"{error.start}); convert the file to UTF-8"
     ) from error
-  except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-    raise ValueError(f"{path} is not whole gzip data: {error}") from error
 
 
 def read_texts(
@@ -93,21 +94,19 @@ def read_texts(
 
 def _of_json(path, number, line, needs_targets) -> TextExample:
   try:
-    row = json.loads(line)
-    inputs, targets = row["inputs"], row.get("targets", [])
-    several = [targets] if isinstance(targets, str) else list(targets)
-    several += row.get("extra_targets") or []
-  except (ValueError, TypeError, KeyError, AttributeError):
-    inputs, several = None, []
-  if not all(isinstance(text, str) for text in (inputs, *several)):
+    row = fields.fitted("it", fields.of_json(line), _Row)
+  except ValueError as error:
     raise ValueError(
       f"{path}, line {number} is {line:.60}; wanted a JSON object with the text"
       ' "inputs" and perhaps "targets", a text or a list of texts, and'
       ' "extra_targets", a list of texts'
-    )
+    ) from error
+  targets = row.get("targets", ())
+  several = [targets] if isinstance(targets, str) else list(targets)
+  several += row.get("extra_targets") or ()
   if needs_targets and not several:
     raise ValueError(f'{path}, line {number} has no "targets"')
-  return TextExample(number, inputs, tuple(several))
+  return TextExample(number, row["inputs"], tuple(several))
 
 
 def read_pairs(source, *targets) -> list[TextExample]:

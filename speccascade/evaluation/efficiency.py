@@ -7,11 +7,15 @@ without blocks has no acceptance rate.
 
 import dataclasses
 import operator
+from typing import Annotated
 
 import numpy as np
 
 from speccascade import fields
 from speccascade.decoding.types import Decoded
+
+_Count = Annotated[int, fields.Bounds(0)]
+_Cost = Annotated[float, fields.Bounds(0)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,21 +40,21 @@ class Counts:
     accepted_by_position: G counts.
   """
 
-  num_examples: int = 0
-  num_tokens: int = 0
-  num_blocks: int = 0
-  drafted: int = 0
-  examined: int = 0
-  accepted: int = 0
-  deferred: int = 0
-  drafter_calls: int = 0
-  calls_by_model: tuple[int, ...] = ()
-  verifier_calls: int = 0
-  verifier_extends: int = 0
-  expected_acceptance: float = 0.0
-  accepted_at: tuple[int, ...] = ()
-  examined_by_position: tuple[int, ...] = ()
-  accepted_by_position: tuple[int, ...] = ()
+  num_examples: _Count = 0
+  num_tokens: _Count = 0
+  num_blocks: _Count = 0
+  drafted: _Count = 0
+  examined: _Count = 0
+  accepted: _Count = 0
+  deferred: _Count = 0
+  drafter_calls: _Count = 0
+  calls_by_model: tuple[_Count, ...] = ()
+  verifier_calls: _Count = 0
+  verifier_extends: _Count = 0
+  expected_acceptance: Annotated[float, fields.Bounds(0)] = 0.0
+  accepted_at: tuple[_Count, ...] = ()
+  examined_by_position: tuple[_Count, ...] = ()
+  accepted_by_position: tuple[_Count, ...] = ()
 
   def __post_init__(self):
     fields.freeze(self)
@@ -148,17 +152,12 @@ class Costs:
     verifier_prefill: encoding one source, verifier.
   """
 
-  verifier_step_s: float
-  c: float
-  q2: float
-  v: dict[int, float]
-  drafter_prefill: float
-  verifier_prefill: float
-
-  def __post_init__(self):
-    # The keys of JSON are text.
-    widths = {int(width): cost for width, cost in self.v.items()}
-    object.__setattr__(self, "v", widths)
+  verifier_step_s: _Cost
+  c: _Cost
+  q2: _Cost
+  v: dict[int, _Cost]
+  drafter_prefill: _Cost
+  verifier_prefill: _Cost
 
 
 def predicted_speedup(

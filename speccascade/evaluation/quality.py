@@ -14,9 +14,9 @@ import itertools
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
-from tqdm import tqdm
 
 from speccascade.evaluation import answers
+from speccascade.progress import ProgressBar
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeLsum")
 SAMPLES = 1000  # bootstrap resamples of an interval
@@ -171,7 +171,7 @@ def rouge(predictions, references, *, types: Sequence[str] = ROUGE_TYPES):
   values = {name: [] for name in types}
   pairs = zip(predictions, references)
   bar = {"desc": "ROUGE", "unit": " examples", "delay": 3, "mininterval": 1}
-  for prediction, several in tqdm(pairs, total=len(predictions), **bar):
+  for prediction, several in ProgressBar(pairs, total=len(predictions), **bar):
     prediction = _sentences_on_lines(prediction)
     scores = [
       scorer.score(_sentences_on_lines(reference), prediction)

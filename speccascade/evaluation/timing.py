@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import dataclasses
 import functools
 import time
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,9 @@ REPLICATES = 200  # of them, those that are kept
 _DIGITS = 5
 
 
+_Time = Annotated[float, fields.Bounds(0, low_open=True)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Latency:
   """Seconds of one competitor over the timed examples.
@@ -41,16 +45,22 @@ class Latency:
     repeats: how often each was timed.
     replicates: relative latencies of resampled examples; of equally many timed
       examples, the i-th is made from the same ones for every competitor.
+    num_tokens: tokens that the timed examples have together, EOS counted; None
+      where they were not counted.
+    per_token: seconds a token over the reference's, and the ends of its 95%
+      interval; None likewise.
   """
 
-  walltime_s: float
-  by_repeat_s: tuple[float, ...]
-  relative_latency: float
-  relative_low: float
-  relative_high: float
-  num_examples: int
-  repeats: int
-  replicates: tuple[float, ...] = ()
+  walltime_s: _Time
+  by_repeat_s: tuple[_Time, ...]
+  relative_latency: _Time
+  relative_low: _Time
+  relative_high: _Time
+  num_examples: fields.Positive
+  repeats: fields.Positive
+  replicates: tuple[_Time, ...] = ()
+  num_tokens: fields.NonNegative | None = None
+  per_token: tuple[_Time, _Time, _Time] | None = None
 
   def __post_init__(self):
     fields.freeze(self)
@@ -120,18 +130,31 @@ def interleaved(
   return seconds
 
 
-def latency(seconds: np.ndarray, reference: np.ndarray) -> Latency:
+def latency(
+  seconds: np.ndarray,
+  reference: np.ndarray,
+  tokens: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Latency:
   """Returns the latency of a competitor against a reference.
 
   Args:
     seconds: [repeats, examples] from `interleaved`.
     reference: those of the verifier alone, same run and examples.
+    tokens: [examples] int, of the competitor's texts and of the reference's;
+      None leaves the latency per token out.
   """
   ours, theirs = np.median(seconds, axis=0), np.median(reference, axis=0)
   rng = np.random.default_rng(0)
   pick = rng.integers(0, ours.size, (RESAMPLES, ours.size))
   ratios = ours[pick].mean(axis=1) / theirs[pick].mean(axis=1)
   low, high = np.quantile(ratios, [0.025, 0.975])
+  per_token = None
+  if tokens is not None:
+    lengths, its = (np.maximum(each, 1) for each in tokens)
+    rates = ratios * its[pick].sum(axis=1) / lengths[pick].sum(axis=1)
+    value = ours.sum() / theirs.sum() * its.sum() / lengths.sum()
+    ends = np.quantile(rates, [0.025, 0.975])
+    per_token = (float(value), *map(float, ends))
   return Latency(
     walltime_s=float(ours.mean()),
     by_repeat_s=tuple(float(x) for x in seconds.mean(axis=1)),
@@ -141,6 +164,8 @@ def latency(seconds: np.ndarray, reference: np.ndarray) -> Latency:
     num_examples=ours.size,
     repeats=len(seconds),
     replicates=tuple(np.round(ratios[:REPLICATES], _DIGITS).tolist()),
+    num_tokens=None if tokens is None else int(tokens[0].sum()),
+    per_token=per_token,
   )
 
 

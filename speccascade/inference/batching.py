@@ -3,22 +3,27 @@
 from collections.abc import Callable, Sequence
 import dataclasses
 import functools
+import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade import memory
 from speccascade.decoding import Decoded, row_keys
 from speccascade.decoding.decoders import Decoder
-from speccascade.inference.inputs import Source
+from speccascade.inference.inputs import Source, longest
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Run
+from speccascade.progress import note
 
 PAD_ID = 0
 # Sources are padded to one of these shares of the longest allowed length.
 _BUCKETS = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 _MULTIPLE = 8
+# What tells apart the programs that ran in this process.
+_RAN = set()
 
 
 def buckets(max_len: int) -> list[int]:
@@ -62,6 +67,42 @@ class NoDistributionError(ValueError):
   """A model gave NaN, +inf, or no finite logit at all."""
 
 
+@dataclasses.dataclass
+class Speed:
+  """Tokens that were decoded, and the seconds that it took.
+
+  Attributes:
+    num_tokens: emitted by programs that had run before.
+    seconds: of these.
+    num_first: emitted by programs while they were compiled.
+    first_seconds: of these.
+  """
+
+  num_tokens: int = 0
+  seconds: float = 0.0
+  num_first: int = 0
+  first_seconds: float = 0.0
+
+  def add(self, num: int, seconds: float, is_first: bool):
+    """Counts a batch."""
+    if is_first:
+      self.num_first += num
+      self.first_seconds += seconds
+    else:
+      self.num_tokens += num
+      self.seconds += seconds
+
+  def __str__(self) -> str:
+    """Tokens a second: without compiling, where that can be told apart."""
+    if self.seconds:
+      rate = self.num_tokens / self.seconds
+      return f"{rate:.4g} tokens/s, compiling left out"
+    if self.first_seconds:
+      rate = self.num_first / self.first_seconds
+      return f"{rate:.4g} tokens/s, compiling included"
+    return "decoded before"
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Batches:
   """Decodes examples in batches of one size, by one point.
@@ -73,6 +114,7 @@ class Batches:
     eos_id: id that ends a row.
     lengths: source lengths that batches are padded to, ascending.
     shared: whether the methods of a family share a program; see `Decoder`.
+    speed: of `decode_all`.
   """
 
   pair: ModelPair
@@ -81,6 +123,7 @@ class Batches:
   eos_id: int
   lengths: Sequence[int]
   shared: bool = False
+  speed: Speed = dataclasses.field(default_factory=Speed, init=False)
 
   @functools.cached_property
   def decoder(self) -> Decoder:
@@ -93,7 +136,17 @@ class Batches:
     )
 
   def check(self):
-    """Raises ValueError where the models cannot decode the point."""
+    """Raises ValueError where the models cannot decode it, or it cannot fit."""
+    run, lms = self.run, [model.lm for model in self.pair.models]
+    # The laws of a block in float32, and the keys and values.
+    laws = 4 * self.point.verify_width * sum(lm.vocab_size for lm in lms)
+    kept = run.max_decode_len * sum(getattr(lm, "slot_bytes", 0) for lm in lms)
+    memory.check(
+      run.batch_size * (laws + kept),
+      BATCH_SIZE=run.batch_size,
+      MAX_DECODE_LEN=run.max_decode_len,
+      GAMMA=self.point.gamma,
+    )
     self.decoder.check(
       self.pair.drafter_lm,
       self.pair.verifier_lm,
@@ -124,6 +177,7 @@ class Batches:
       NoDistributionError: a model gave none; example and step are named.
     """
     decoded = self.call(self.prepare(batch, trial))
+    _RAN.add(self._program(batch))
     check_finite(decoded, batch)
     return decoded
 
@@ -145,16 +199,47 @@ class Batches:
     Raises:
       NoDistributionError: a model gave none; example and step are named.
     """
-    size, parts = self.run.batch_size, []
-    order = np.argsort([len(e.tokens) for e in examples], kind="stable")
-    for start in range(0, len(order), size):
-      batch = [examples[i] for i in order[start : start + size]]
+    order, parts, missing = by_length(examples), [], self.missing(examples)
+    for batch in self._batched(examples):
+      program, began = self._program(batch), time.monotonic()
+      if is_first := program not in _RAN:
+        place = missing.index(program) + 1
+        note(f"compiling {place} of {len(missing)}")
       decoded = jax.device_get(self.decode(batch, trial))
       parts.append(decoded)
+      num = int(decoded.lengths[: len(batch)].sum())
+      self.speed.add(num, time.monotonic() - began, is_first)
+      if is_first:
+        note("")
       tick(len(batch))
     places = np.argsort(order)
     # Only the last batch has rows that pad it, after all others.
     return jax.tree.map(lambda *rows: np.concatenate(rows)[places], *parts)
+
+  def missing(self, examples: Sequence[Source]) -> list[tuple]:
+    """Returns what tells apart the programs that `decode_all` would compile."""
+    programs = map(self._program, self._batched(examples))
+    return [key for key in dict.fromkeys(programs) if key not in _RAN]
+
+  def _batched(self, examples: Sequence[Source]) -> list[list[Source]]:
+    order, size = by_length(examples), self.run.batch_size
+    return [
+      [examples[i] for i in order[start : start + size]]
+      for start in range(0, len(order), size)
+    ]
+
+  def _program(self, batch: Sequence[Source]) -> tuple:
+    """What tells the compiled program of a batch from others."""
+    sampling, pair = self.point.sampling, self.pair
+    static = jax.tree.structure((pair.drafter_lm, pair.verifier_lm, sampling))
+    width = bucket_of(longest(batch), self.lengths)
+    program, _ = self.decoder.program(sampling.greedy)
+    return program, static, self.run.batch_size, width
+
+
+def by_length(examples: Sequence[Source]) -> np.ndarray:
+  """Returns the examples' places in the order of their lengths."""
+  return np.argsort([len(e.tokens) for e in examples], kind="stable")
 
 
 def check_finite(decoded: Decoded, batch: Sequence[Source]):

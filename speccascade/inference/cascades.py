@@ -7,17 +7,19 @@ method: lossless for Cascade Speculative Drafting, or a speculative cascade.
 from collections.abc import Sequence
 import dataclasses
 import os
+from typing import Annotated, Literal
 
 import numpy as np
 
+from speccascade import fields
 from speccascade.decoding import Drafter, MaxGramDrafter, cascade_drafter
 from speccascade.decoding.drafters.cascade import increments
 from speccascade.decoding.verification import VERIFY
-from speccascade.fields import one_of
 from speccascade.models import bigram_table
 from speccascade.models.ngram_lm import NgramLM
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Cascade:
   """How the drafters of a pair are combined; checked when made.
@@ -35,17 +37,19 @@ class Cascade:
     verification: of the inner reviews, "token" or "block".
   """
 
-  k: Sequence[Sequence[int]]
-  meaning: str = "increments"
-  lenience: float = 1.0
+  k: Sequence[Sequence[Annotated[int, fields.Bounds(0, 1024)]]]
+  meaning: Literal["increments", "cumulative"] = "increments"
+  lenience: Annotated[float, fields.Bounds(1)] = 1.0
   max_gram: bool = True
-  bigrams: str | os.PathLike | None = None
-  ngrams: str | os.PathLike | None = None
-  verification: str = "token"
+  bigrams: fields.Path | None = None
+  ngrams: fields.Path | None = None
+  verification: Literal["token", "block"] = "token"
 
   def __post_init__(self):
-    increments(self.k, meaning=self.meaning)
-    one_of(VERIFY, **{"the cascade's verification": self.verification})
+    try:
+      increments(self.k, meaning=self.meaning)
+    except ValueError as error:
+      raise fields.SettingError("k", f": {error}", Cascade) from error
     if self.bigrams is not None and not self.max_gram:
       raise ValueError(
         "a bigram table is given, but max_gram is False and nothing reads it"

@@ -1,6 +1,7 @@
 """Where and with what a row was measured."""
 
 import contextlib
+import ctypes
 import functools
 from importlib import metadata
 import os
@@ -46,11 +47,23 @@ def git_commit() -> str | None:
   return commit.strip() + ("+" if changed.strip() else "")
 
 
+def computing_on() -> str:
+  """Returns in a line what computes, and what stands idle."""
+  line = f"computing on {device_name()}"
+  if (num := jax.device_count()) > 1:
+    line += f"; a model runs on one device, the other {num - 1} stay idle"
+  return line
+
+
 def device_name() -> str:
-  """Returns the device that computes, in words, with the number of cores."""
-  device = jax.devices()[0]
+  """Returns the device that computes, in words; of a CPU its cores too.
+
+  Models run on one device: of several that there are the rest is idle.
+  """
+  device = jax.local_devices()[0]
   if device.platform != "cpu":
-    return f"{device.device_kind} x{jax.device_count()}"
+    num = jax.device_count()
+    return device.device_kind + (f", 1 of {num}" if num > 1 else "")
   is_told = hasattr(os, "sched_getaffinity")
   cores = len(os.sched_getaffinity(0)) if is_told else os.cpu_count() or 1
   processor = platform.processor() or platform.machine()
@@ -68,3 +81,21 @@ def holds_many_programs() -> bool:
   """
   maps = pathlib.Path("/proc/self/maps")
   return maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS
+
+
+def give_back_memory():
+  """Returns to the system what the C library keeps of freed memory.
+
+  The arrays of a checkpoint that was just packed would else stay, as large as
+  the model itself. Where the library is not glibc it does nothing.
+  """
+  with contextlib.suppress(OSError, AttributeError):
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def held_memory() -> int | None:
+  """Returns the bytes of memory that this process holds, where it is told."""
+  told = pathlib.Path("/proc/self/statm")
+  if not told.exists():
+    return None
+  return int(told.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -12,13 +12,11 @@ import itertools
 import json
 import pathlib
 
-from tqdm import tqdm
-
-from speccascade import files
+from speccascade import fields, files, folders
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
-from speccascade.fields import at_least
-from speccascade.inference import measure, records, results
+from speccascade.inference import advice, measure, records, results
+from speccascade.inference.batching import Speed
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
@@ -26,11 +24,30 @@ from speccascade.inference.results import ResultRow
 from speccascade.inference.run_folder import Shards
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
+from speccascade.progress import ProgressBar
 
 TOKENS = "tokens.html"
 _SHARD_EXAMPLES = 128
 
 
+@dataclasses.dataclass(frozen=True)
+class DecodeOutcome:
+  """What a decode left.
+
+  Attributes:
+    row: of `metrics.json`.
+    folder: OUTPUT_DIR.
+    batch_size: rows decoded at once.
+    speed: of what this start decoded.
+  """
+
+  row: ResultRow
+  folder: pathlib.Path
+  batch_size: int
+  speed: Speed
+
+
+@fields.checked
 def infer(
   *,
   pair: PairSpec,
@@ -38,11 +55,11 @@ def infer(
   point: Point,
   run: Run,
   measuring: Measuring = Measuring(),
-  num_shown: int = 20,
+  num_shown: fields.NonNegative = 20,
   page: Callable[[Sequence[dict], str], str] | None = None,
   on_start: Callable[[pathlib.Path], object] = lambda folder: None,
-) -> ResultRow:
-  """Decodes, writes, and returns the row of `metrics.json`.
+) -> DecodeOutcome:
+  """Decodes, writes, and says what was measured.
 
   Args:
     pair: the models.
@@ -59,7 +76,30 @@ def infer(
       before the first examples are decoded.
     NoDistributionError: a model gave none; example and step are named.
   """
-  at_least(0, NUM_SHOWN=num_shown)
+  with folders.sole_writer(run.folder):
+    study, point = _study(pair, inputs, point, run, measuring)
+    shards, speed = _decoded(study, point)
+    on_start(shards.folder)
+    shards.merge()
+    settings = study.settings(point, trials=run.trials)
+    if run.trace and num_shown and page is not None:
+      shown = list(itertools.islice(shards.records(), num_shown))
+      about = f"{settings.task} {settings.split}".rstrip()
+      title = ", ".join([point.spec.label, *settings.words, about])
+      files.write_whole(shards.folder / TOKENS, page(shown, title))
+    path = shards.folder / results.METRICS
+    if path.exists():
+      row = results.read_row(path)
+    else:
+      row = _row(study, point, shards)
+      files.write_whole(path, json.dumps(json.loads(row.to_json()), indent=2))
+    return DecodeOutcome(row, shards.folder, run.batch_size, speed)
+
+
+def _study(
+  pair: PairSpec, inputs: Inputs, point: Point, run: Run, measuring: Measuring
+) -> tuple[Study, Point]:
+  """Reads models and inputs, and checks that the point fits them."""
   sources, spec = inputs.read(), point.spec
   models = pair.load(
     sources.vocabulary,
@@ -69,9 +109,16 @@ def infer(
   if pair.cascade is not None:
     sha256 = (sources.identity or {}).get("sha256")
     models = models.combined(pair.cascade, spec, sha256)
+  point = advice.resolved(point, models)
   study = Study(models, sources, run, measuring)
+  study.batches(point, shared=False).check()
+  return study, point
+
+
+def _decoded(study: Study, point: Point) -> tuple[Shards, Speed]:
+  """Decodes what OUTPUT_DIR lacks; returns the shards, all written."""
+  run, spec = study.run, point.spec
   batches = study.batches(point, shared=False)
-  batches.check()
   settings = study.settings(point, trials=run.trials)
   size = run.batch_size * -(-_SHARD_EXAMPLES // run.batch_size)
   jobs = [
@@ -87,10 +134,10 @@ def infer(
       "trace": run.trace,
       "batch_size": run.batch_size,
     },
-    len(jobs),
+    [len(examples) for _, examples in jobs],
   )
   shards.check()
-  with tqdm(
+  with ProgressBar(
     total=len(study.examples) * run.trials,
     unit="ex",
     desc=spec.label,
@@ -106,19 +153,7 @@ def infer(
       shards.open()
       shards.write(number, map(records.to_line, written))
   shards.open()
-  on_start(shards.folder)
-  shards.merge()
-  if run.trace and num_shown and page is not None:
-    shown = list(itertools.islice(shards.records(), num_shown))
-    about = f"{settings.task} {settings.split}".rstrip()
-    title = ", ".join([spec.label, *settings.words, about])
-    files.write_whole(shards.folder / TOKENS, page(shown, title))
-  path = shards.folder / results.METRICS
-  if path.exists():
-    return results.read_row(path)
-  row = _row(study, point, shards)
-  files.write_whole(path, json.dumps(json.loads(row.to_json()), indent=2))
-  return row
+  return shards, batches.speed
 
 
 def _row(study: Study, point: Point, shards: Shards) -> ResultRow:

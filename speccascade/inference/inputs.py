@@ -6,12 +6,13 @@ import functools
 import hashlib
 import json
 import os
+from typing import Annotated
 
 import numpy as np
 
+from speccascade import fields
 from speccascade.data import text_files
 from speccascade.evaluation import quality
-from speccascade.fields import at_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +83,14 @@ class InputError(ValueError):
   """Examples that cannot be decoded."""
 
 
+def _is_vocabulary(value):
+  is_path = value is None or isinstance(value, fields.Path)
+  if not is_path and not hasattr(value, "encode"):
+    raise ValueError(
+      f"wanted the path of a SentencePiece model, not {value!r:.60}"
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextSource:
   """A task's split, or a file; checked when made.
@@ -96,11 +105,11 @@ class TextSource:
     use_cached: read the task's cached examples.
   """
 
-  vocabulary: object = None
+  vocabulary: Annotated[object, _is_vocabulary] = None
   mixture_or_task_name: str | None = None
   split: str = "validation"
-  input_file: str | os.PathLike | None = None
-  num_examples: int | None = None
+  input_file: fields.Path | None = None
+  num_examples: fields.Positive | None = None
   use_cached: bool = False
 
   def __post_init__(self):
@@ -109,7 +118,6 @@ class TextSource:
         "give MIXTURE_OR_TASK_NAME or INPUT_FILE, one of them and not both; got"
         f" {self.mixture_or_task_name!r} and {str(self.input_file or '')!r}"
       )
-    at_least(1, or_none=True, NUM_EXAMPLES=self.num_examples)
 
   def loaded_vocabulary(self):
     """Returns the vocabulary that is asked for, None for the task's own.
@@ -133,6 +141,7 @@ class TextSource:
     )
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Inputs(TextSource):
   """What is decoded, as a configuration says it; checked when made.
@@ -142,18 +151,10 @@ class Inputs(TextSource):
     truncate: cut texts of a file that are too long instead of refusing them.
   """
 
-  task_feature_lengths: Mapping[str, int]
+  task_feature_lengths: Annotated[
+    Mapping[str, fields.Size], fields.Keys(("inputs",))
+  ]
   truncate: bool = False
-
-  def __post_init__(self):
-    lengths = self.task_feature_lengths
-    if not isinstance(lengths, Mapping) or "inputs" not in lengths:
-      raise InputError(
-        f"TASK_FEATURE_LENGTHS is {lengths!r}; wanted a length for inputs, such"
-        ' as {"inputs": 128, "targets": 128}'
-      )
-    at_least(1, TASK_FEATURE_LENGTHS=lengths["inputs"])
-    super().__post_init__()
 
   @property
   def max_len(self) -> int:

@@ -9,10 +9,10 @@ not measured again.
 from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 from speccascade.evaluation import efficiency, quality, timing
 from speccascade.evaluation.efficiency import Costs, Counts
@@ -23,6 +23,7 @@ from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultRow
 from speccascade.inference.study import Outputs, Study
+from speccascade.progress import ProgressBar, note
 
 REFERENCE = "verifier"
 
@@ -62,14 +63,18 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick):
   for point in points:
     todo |= study.programs(point)
 
+  missing = [key for key in todo if key not in study.compiled]
+  numbers = itertools.count(1)
+
   def compile_(key):
+    note(f"compiling {next(numbers)} of {len(missing)}")
     batches, example = todo[key]
     jax.block_until_ready(batches.decode([example]))
     study.compiled.add(key)
     tick(0)
 
-  missing = [key for key in todo if key not in study.compiled]
   _in_threads(study, compile_, missing)
+  note("")
 
 
 def measure(
@@ -93,7 +98,7 @@ def measure(
       group that is not done leaves no row.
   """
   missing = [p for p in points if study.settings(p) not in file]
-  with tqdm(
+  with ProgressBar(
     total=sum(map(study.num_decodes, missing)),
     unit="decode",
     desc="measure",
@@ -136,9 +141,11 @@ def time_points(
     point: study.batches(point, timed=True) for point in [alone, *points]
   }
   prepared = [batches[alone].prepare([example]) for example in study.timed]
+  lengths = {point: np.zeros(len(prepared), int) for point in batches}
 
   def checked(point, index, decoded):
     batching.check_finite(decoded, [study.timed[index]])
+    lengths[point][index] = decoded.lengths[0]
     on_result(point, index, decoded)
 
   seconds = timing.interleaved(
@@ -152,7 +159,9 @@ def time_points(
     tick=tick,
   )
   return {
-    point: timing.latency(measured, seconds[alone])
+    point: timing.latency(
+      measured, seconds[alone], (lengths[point], lengths[alone])
+    )
     for point, measured in seconds.items()
   }
 
@@ -198,7 +207,9 @@ def _measure_group(study, group, costs, tick) -> list[ResultRow]:
   return [rows[point] for point in group]
 
 
-def measure_costs(study: Study, points: Sequence[Point]) -> Costs | None:
+def measure_costs(
+  study: Study, points: Sequence[Point], rounds: int = 7
+) -> Costs | None:
   """Returns the costs that predict points of one sampling; see `timing`.
 
   None where the drafter is several models, or a composed one.
@@ -213,6 +224,7 @@ def measure_costs(study: Study, points: Sequence[Point]) -> Costs | None:
     points[0].sampling,
     max_decode_len=study.run.max_decode_len,
     widths={point.verify_width for point in points if point.is_predictable},
+    rounds=rounds,
   )
 
 
@@ -274,6 +286,7 @@ def result_row(
     agreement=agreement,
     num_truncated=study.sources.num_cut,
     environment=environment(),
+    num_parameters=study.pair.num_parameters,
   )
 
 

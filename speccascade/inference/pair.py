@@ -4,12 +4,16 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import os
 import pathlib
+from typing import Literal
 
-from speccascade import checkpoints
-from speccascade.checkpoints import architecture
+from absl import logging
+import jax
+
+from speccascade import checkpoints, fields
 from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs
 from speccascade.inference.cascades import Cascade
+from speccascade.inference.environment import give_back_memory, held_memory
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 
@@ -27,12 +31,14 @@ class Model:
     name: of its checkpoint, with the step, for tables and rows.
     path: of its checkpoint.
     vocabulary: {"path", "sha256"} where the checkpoint says it, else None.
+    num_parameters: as the checkpoint holds them; None where none was read.
   """
 
   lm: T5LM
   name: str
   path: str
   vocabulary: Mapping[str, str] | None = None
+  num_parameters: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +63,17 @@ class ModelPair:
   def models(self) -> tuple[Model, ...]:
     """All that there are, largest drafter first, the verifier last."""
     return (*self.drafters, *((self.verifier,) if self.verifier else ()))
+
+  @property
+  def num_parameters(self) -> dict[str, int]:
+    """Of the drafters together and of the verifier, where all are known."""
+    verifiers = (self.verifier,) if self.verifier else ()
+    roles = {"drafter": self.drafters, "verifier": verifiers}
+    sizes = {
+      role: [model.num_parameters for model in models]
+      for role, models in roles.items()
+    }
+    return {role: sum(n) for role, n in sizes.items() if n and None not in n}
 
   @property
   def drafter_lm(self):
@@ -111,13 +128,14 @@ class ModelPair:
     )
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class PairSpec:
   """Which models decode.
 
   Attributes:
     drafter: architecture, or several, largest first; None takes the
-      checkpoint's own.
+      checkpoint's own, or what its arrays say.
     verifier: architecture, likewise.
     drafter_checkpoint: path, or as many as `drafter`; () for none.
     verifier_checkpoint: the large model's.
@@ -127,12 +145,12 @@ class PairSpec:
       method.
   """
 
-  drafter: T5Config | Sequence[T5Config] | None = None
+  drafter: T5Config | Sequence[T5Config | None] | None = None
   verifier: T5Config | None = None
-  drafter_checkpoint: str | Sequence[str] | None = None
-  verifier_checkpoint: str | None = None
-  dtype: str | None = "float32"
-  kernel_dtype: str = "float32"
+  drafter_checkpoint: fields.Path | Sequence[fields.Path] | None = None
+  verifier_checkpoint: fields.Path | None = None
+  dtype: Literal["float32", "bfloat16"] | None = "float32"
+  kernel_dtype: Literal["float32", "bfloat16"] = "float32"
   cascade: Cascade | None = None
 
   def load(
@@ -156,6 +174,8 @@ class PairSpec:
     drafters, large = (), None
     if needs_drafter:
       paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
+      if not paths and self.cascade is None:
+        raise PairError("the method needs a drafter: set DRAFTER_CHECKPOINT")
       if self.drafter is None:
         configs = [None] * len(paths)
       if len(configs) != len(paths):
@@ -183,17 +203,16 @@ def load_model(
   dtype: str | None = None,
   *,
   kernel_dtype: str = "float32",
-  by_shape: bool = False,
 ) -> Model:
   """Reads one model, for decoding.
 
   Args:
     role: "drafter" or "verifier", for messages.
     checkpoint: any layout of `checkpoints.load`.
-    config: architecture; None takes the checkpoint's own.
+    config: architecture; None takes the checkpoint's own, or what its arrays
+      say.
     dtype: of the activations; None keeps the architecture's.
     kernel_dtype: see `T5LM.create`.
-    by_shape: read the architecture off the arrays where nothing says it.
 
   Raises:
     PairError: no checkpoint is given.
@@ -202,18 +221,30 @@ def load_model(
   if not checkpoint:
     raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
   read = checkpoints.load(checkpoint, config=config)
-  if by_shape and read.config is None:
-    config = architecture.config_of(read.params, where=read.path)
-  else:
-    config = read.require_config()
-  lm = T5LM.create(config, read.params, dtype, kernel_dtype=kernel_dtype)
+  lm = T5LM.create(
+    read.require_config(),
+    read.params,
+    dtype,
+    kernel_dtype=kernel_dtype,
+    donate=True,
+  )
+  jax.block_until_ready(lm)
+  give_back_memory()
+  held = held_memory()
+  logging.info(
+    "%s: %.1f MB of weights%s",
+    read.path,
+    sum(leaf.nbytes for leaf in jax.tree.leaves(lm)) / 1e6,
+    f"; this process holds {held / 1e6:.0f} MB" if held else "",
+  )
   # Named for its run's folder, and its step.
   path = pathlib.PurePosixPath(str(read.path).rstrip("/"))
   name = path.name
   if read.step is not None:
     folder = path.parent if name.startswith("checkpoint_") else path
     name = f"{folder.name}-{read.step}"
-  return Model(lm, name, read.path, read.vocabulary)
+  size = sum(leaf.size for leaf in jax.tree.leaves(read.params))
+  return Model(lm, name, read.path, read.vocabulary, size)
 
 
 def dtypes(dtype: str | None, kernel_dtype: str) -> str:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import os
+from typing import Annotated, Literal
 
 import jax
 
@@ -10,15 +12,15 @@ from speccascade.decoding import decoders, methods
 from speccascade.decoding.decoders import Decoder, DraftLength
 from speccascade.decoding.methods import Method
 from speccascade.decoding.sampling import Sampling
-from speccascade.decoding.verification import VERIFY
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.results import Settings
 
-BONUS = ("target", "verifier")
+AUTO = "auto"
 _OF_BLOCKS = ("gamma", "bonus", "verification", "draft_length")
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Point:
   """A method and its settings, checked when made.
@@ -26,41 +28,48 @@ class Point:
   Attributes:
     method: name in `METHODS`.
     alpha: None takes the method's default.
-    gamma: block size; not used by methods without blocks.
+    gamma: block size; not used by methods without blocks. "auto" is what
+      `advice` says, once `inference.advice.resolved` has looked.
     temperature: 0 is greedy.
     top_k: None keeps all.
     top_p: None keeps all.
     bonus: "target" or "verifier".
     verification: "token" or "block".
     draft_length: "fixed", or (policy, threshold); see `DraftLength`.
+    advice: OUTPUT_DIR of `speccascade.advise`, or its JSON file.
 
   Raises:
     ValueError: a setting is unknown or out of range.
   """
 
-  method: str
+  method: Annotated[str, methods.find]
   alpha: float | None = None
-  gamma: int = 5
-  temperature: float = 1.0
-  top_k: int | None = None
-  top_p: float | None = None
-  bonus: str = "target"
-  verification: str = "token"
-  draft_length: str | tuple[str, float] = "fixed"
+  gamma: Annotated[int, fields.Bounds(1, 1024)] | Literal["auto"] = 5
+  temperature: Annotated[float, fields.Bounds(0)] = 1.0
+  top_k: fields.NonNegative | None = None
+  top_p: Annotated[float, fields.Bounds(0, 1, low_open=True)] | None = None
+  bonus: Literal["target", "verifier"] = "target"
+  verification: Literal["token", "block"] = "token"
+  draft_length: (
+    Literal["fixed"] | tuple[Literal["max_prob", "token_prob"], fields.Share]
+  ) = "fixed"
+  advice: str | os.PathLike | None = None
 
   def __post_init__(self):
     if self.alpha is None:
       object.__setattr__(self, "alpha", self.spec.default_alpha)
-    fields.freeze(self)  # a list cannot be a key
-    fields.at_least(1, gamma=self.gamma)
-    fields.one_of(BONUS, bonus=self.bonus)
-    fields.one_of(VERIFY, verification=self.verification)
-    _ = self.policy  # which checks itself, as `sampling` does
+    _ = self.sampling  # which checks itself
     if self.spec.greedy_only and not self.sampling.greedy:
       raise ValueError(
         f"{self.method} is defined at temperature 0 only; TEMPERATURE is"
         f" {self.temperature:g}"
       )
+
+  def check_alpha_is_used(self):
+    """Raises SettingError where a method is given an alpha that has none."""
+    if not self.spec.uses_alpha:
+      fault = f" is {self.alpha:g}; {self.spec.label} takes none: leave it out"
+      raise fields.SettingError("alpha", fault, Point)
 
   @property
   def spec(self) -> Method:
@@ -135,15 +144,19 @@ class Point:
     """
     return self.spec.compose is None and self.spec.execution.is_predictable
 
-  def predicted_speedup(self, counts: Counts, costs: Costs) -> float | None:
-    """Returns the factor that counts and costs predict; None if they cannot."""
-    if not self.is_predictable:
-      return None
-    folds = (
+  @property
+  def folds(self) -> bool:
+    """Whether the drafter's catch-up folds into its next call."""
+    return (
       self.spec.has_blocks
       and self.policy.policy == "fixed"
       and (not self.spec.target.uses_q or self.bonus == "verifier")
     )
+
+  def predicted_speedup(self, counts: Counts, costs: Costs) -> float | None:
+    """Returns the factor that counts and costs predict; None if they cannot."""
+    if not self.is_predictable:
+      return None
     return efficiency.predicted_speedup(
-      counts, costs, width=self.verify_width, folds=folds
+      counts, costs, width=self.verify_width, folds=self.folds
     )

@@ -10,8 +10,9 @@ import hashlib
 import json
 import os
 import pathlib
+from typing import Annotated, Any, NotRequired, TypedDict
 
-from speccascade import files
+from speccascade import fields, files
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 
@@ -19,7 +20,6 @@ SCHEMA = 1
 FILE_NAME = "rows.jsonl"
 METRICS = "metrics.json"  # the row of a decode
 PREDICTIONS = "predictions.jsonl"  # and its records
-_PARTS = {"counts": Counts, "latency": Latency, "costs": Costs}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,16 +50,16 @@ class Settings:
 
   method: str
   alpha: float | None
-  gamma: int | None
-  temperature: float
-  max_decode_len: int
+  gamma: fields.Positive | None
+  temperature: Annotated[float, fields.Bounds(0)]
+  max_decode_len: fields.Positive
   task: str
   split: str
-  num_examples: int
+  num_examples: fields.Positive
   drafter: str
   verifier: str
   seed: int = 0
-  trials: int = 1
+  trials: fields.Positive = 1
   top_k: int | None = None
   top_p: float | None = None
   bonus: str | None = None
@@ -84,6 +84,23 @@ class Settings:
     ]
 
 
+class Score(TypedDict):
+  """A quality, with its 95% bootstrap interval and the resampled scores."""
+
+  value: float
+  low: NotRequired[float | None]
+  high: NotRequired[float | None]
+  replicates: NotRequired[list[float]]
+
+
+class Agreement(TypedDict):
+  """How many examples have the greedy verifier's tokens, but for near ties."""
+
+  identical: fields.NonNegative
+  near_ties: fields.NonNegative
+  num_examples: fields.NonNegative
+
+
 @dataclasses.dataclass(frozen=True)
 class ResultRow:
   """One measured point; definitions in docs/definitions.md.
@@ -103,20 +120,23 @@ class ResultRow:
       {"identical", "near_ties", "num_examples"}; None where not compared.
     num_truncated: sources that were cut to fit.
     environment: device, versions, git commit.
+    num_parameters: of the "drafter", several together, and the "verifier", as
+      far as they are known.
   """
 
   settings: Settings
   label: str
   counts: Counts
-  efficiency: dict
-  quality: dict
+  efficiency: dict[str, Any]
+  quality: dict[str, Score]
   latency: Latency | None = None
   costs: Costs | None = None
   predicted_speedup: float | None = None
   measured_speedup: float | None = None
-  agreement: dict | None = None
-  num_truncated: int = 0
+  agreement: Agreement | None = None
+  num_truncated: fields.NonNegative = 0
   environment: dict = dataclasses.field(default_factory=dict)
+  num_parameters: dict = dataclasses.field(default_factory=dict)
 
   @property
   def key(self) -> str:
@@ -135,20 +155,19 @@ class ResultRow:
     """Returns the row of a line that `to_json` made.
 
     Raises:
-      ValueError: not JSON, another schema, or unknown or missing fields.
+      ValueError: not JSON, another schema, or a field that is unknown,
+        missing or of another kind.
     """
-    values = json.loads(line)
+    values = fields.of_json(line)
+    if not isinstance(values, dict):
+      raise ValueError(f"not a result row: {values!r:.60}")
     schema = values.pop("schema", None)
     if schema != SCHEMA:
-      raise ValueError(f"the row has schema {schema}; this reads {SCHEMA}")
-    values.pop("key")
-    try:
-      values["settings"] = Settings(**values["settings"])
-      for name, kind in _PARTS.items():
-        values[name] = values[name] and kind(**values[name])
-      return cls(**values)
-    except (KeyError, TypeError) as error:
-      raise ValueError(f"not a result row: {error}") from error
+      raise ValueError(
+        f"the row has schema {schema!r:.60}; this reads {SCHEMA}"
+      )
+    values.pop("key", None)
+    return fields.built(cls, values)
 
 
 class ResultFile:
@@ -170,10 +189,6 @@ class ResultFile:
         os.truncate(self.path, whole)
       self.rows = read_rows(self.path)
     self._keys = {row.key for row in self.rows}
-    if len(self._keys) != len(self.rows):
-      raise ValueError(
-        f"{self.path} holds a point twice; remove one of the lines of equal key"
-      )
 
   def __contains__(self, settings: Settings) -> bool:
     return settings.key in self._keys
@@ -188,7 +203,7 @@ class ResultFile:
       raise ValueError(f"{self.path} has the point {row.key} already")
     self.path.parent.mkdir(parents=True, exist_ok=True)
     data = (row.to_json() + "\n").encode()
-    with self.path.open("ab") as file:
+    with files.named(self.path), self.path.open("ab") as file:
       file.write(data)
       file.flush()
       os.fsync(file.fileno())
@@ -206,18 +221,25 @@ def read_rows(path: str | os.PathLike) -> list[ResultRow]:
   """Returns the rows of a file, plain or .gz; a torn last line is left out.
 
   Raises:
-    ValueError: a whole line is not a result row; its number is given.
+    ValueError: a whole line is not a result row (its number is given), or a
+      point stands there twice.
   """
-  rows = []
+  rows = {}
   for number, line in enumerate(read_lines(path), start=1):
     try:
-      rows.append(ResultRow.from_json(line.decode()))
+      row = ResultRow.from_json(line.decode())
     except ValueError as error:
       raise ValueError(
         f"{path} line {number}: {error}; remove the line, the point is measured"
         " again"
       ) from error
-  return rows
+    if row.key in rows:
+      raise ValueError(
+        f"{path} holds a point twice; remove line {number}, or the other of key"
+        f" {row.key}"
+      )
+    rows[row.key] = row
+  return list(rows.values())
 
 
 def read_row(path: str | os.PathLike) -> ResultRow:
@@ -230,4 +252,6 @@ def read_row(path: str | os.PathLike) -> ResultRow:
     with files.opened(path) as file:
       return ResultRow.from_json(file.read().decode())
   except ValueError as error:
-    raise ValueError(f"{path}: {error}") from error
+    raise ValueError(
+      f"{path} is no result row, or not whole: {error}"
+    ) from error

@@ -7,20 +7,18 @@ not depend on their neighbours, so a run that was killed anywhere ends with the
 same files as an unbroken one.
 """
 
-from collections.abc import Iterable, Iterator
+import collections
+from collections.abc import Iterable, Iterator, Sequence
 import json
 import os
 import pathlib
 import shutil
 
 from speccascade import files
+from speccascade.folders import OutputError
 from speccascade.inference.results import PREDICTIONS
 
 _RUN = "run.json"
-
-
-class OutputError(ValueError):
-  """An output folder that holds something else."""
 
 
 class RunFolder:
@@ -42,9 +40,8 @@ class RunFolder:
 
     Raises:
       OutputError: it holds another run, or files that are not of a run.
+      ValueError: `run.json` is damaged.
     """
-    if self.folder.exists() and not self.folder.is_dir():
-      raise OutputError(f"OUTPUT_DIR {self.folder} is a file; give a folder")
     path = self.folder / _RUN
     if not path.exists():
       if (self.folder / self._product).exists():
@@ -53,7 +50,7 @@ class RunFolder:
           " give another folder or remove it"
         )
       return
-    there = json.loads(path.read_text(encoding="utf-8"))
+    there = files.read_object(path)
     for name in sorted({*there, *self._run}):
       old, new = there.get(name), self._run.get(name)
       if old != new:
@@ -75,23 +72,36 @@ class Shards(RunFolder):
   Args:
     folder: OUTPUT_DIR.
     run: what is being run, JSON values; another run's folder is refused.
-    num_shards: how many there are to be.
+    sizes: how many records each is to have.
   """
 
-  def __init__(self, folder: str | os.PathLike, run: dict, num_shards: int):
+  def __init__(
+    self, folder: str | os.PathLike, run: dict, sizes: Sequence[int]
+  ):
     super().__init__(folder, run, PREDICTIONS)
     self._merged = self.folder / PREDICTIONS
     self._parts = self.folder / "shards"
+    self._sizes = sizes
     self._shards = [
-      self._parts / f"{number:05d}-of-{num_shards:05d}.jsonl"
-      for number in range(num_shards)
+      self._parts / f"{number:05d}-of-{len(sizes):05d}.jsonl"
+      for number in range(len(sizes))
     ]
 
   def missing(self) -> list[int]:
-    """Returns the numbers of the shards that are not written yet."""
+    """Returns the numbers of the shards that are not written yet.
+
+    Raises:
+      OutputError: one is damaged; it is named.
+    """
     if self._merged.exists():
       return []
-    return [n for n, path in enumerate(self._shards) if not path.exists()]
+    missing = []
+    for number, path in enumerate(self._shards):
+      if path.exists():
+        collections.deque(_records(path, self._sizes[number]), maxlen=0)
+      else:
+        missing.append(number)
+    return missing
 
   def write(self, number: int, lines: Iterable[str]):
     """Writes a shard, whole."""
@@ -105,6 +115,31 @@ class Shards(RunFolder):
     shutil.rmtree(self._parts, ignore_errors=True)
 
   def records(self) -> Iterator[dict]:
-    """Yields the records of `predictions.jsonl`."""
-    with self._merged.open(encoding="utf-8") as file:
-      yield from map(json.loads, file)
+    """Yields the records of `predictions.jsonl`.
+
+    Raises:
+      OutputError: it is damaged.
+    """
+    return _records(self._merged, sum(self._sizes))
+
+
+def _records(path: pathlib.Path, num: int) -> Iterator[dict]:
+  """Yields the records of a file, which are to be `num`."""
+  line = 0
+  with path.open("rb") as file:
+    for line, text in enumerate(file, start=1):
+      try:
+        record = json.loads(text)
+        if lacking := {"aux", "prediction"} - {*record}:
+          raise ValueError(f"no {', '.join(sorted(lacking))}")
+      except (ValueError, TypeError, RecursionError) as error:
+        raise OutputError(
+          f"{path} line {line} is damaged ({error}); remove the file, its"
+          " examples are decoded again"
+        ) from error
+      yield record
+  if line != num:
+    raise OutputError(
+      f"{path} has {line} records, wanted {num}; remove the file, its examples"
+      " are decoded again"
+    )

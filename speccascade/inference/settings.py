@@ -4,11 +4,13 @@ from collections.abc import Sequence
 import dataclasses
 import os
 import pathlib
+from typing import Annotated
 
+from speccascade import fields
 from speccascade.evaluation import quality
-from speccascade.fields import at_least, names_of
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Run:
   """Where a run leaves its files, and how it decodes; checked when made.
@@ -27,19 +29,14 @@ class Run:
     progress: show bars.
   """
 
-  output_dir: str | os.PathLike | None = None
-  max_decode_len: int = 128
-  batch_size: int = 32
-  num_lengths: int | None = None
-  seed: int = 0
-  trials: int = 1
+  output_dir: fields.Path | None = None
+  max_decode_len: fields.Size = 128
+  batch_size: fields.Size = 32
+  num_lengths: fields.Positive | None = None
+  seed: fields.NonNegative = 0
+  trials: fields.Size = 1
   trace: bool = False
   progress: bool = True
-
-  def __post_init__(self):
-    at_least(1, MAX_DECODE_LEN=self.max_decode_len, TRIALS=self.trials)
-    at_least(1, BATCH_SIZE=self.batch_size)
-    at_least(1, or_none=True, NUM_LENGTHS=self.num_lengths)
 
   @property
   def folder(self) -> pathlib.Path:
@@ -48,11 +45,13 @@ class Run:
     Raises:
       ValueError: there is none.
     """
-    if self.output_dir is None:
-      raise ValueError("OUTPUT_DIR is None; give a folder")
-    return pathlib.Path(self.output_dir)
+    folder = self.output_dir
+    if not folder or "://" in os.fspath(folder):
+      raise ValueError(f"OUTPUT_DIR is {folder!r}; wanted a local folder")
+    return pathlib.Path(folder)
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Measuring:
   """What is measured of each point; checked when made.
@@ -65,12 +64,7 @@ class Measuring:
     agreement: whether greedy outputs are compared with the verifier's.
   """
 
-  metrics: Sequence[str] | None = None
-  num_timed: int = 0
-  repeats: int = 3
+  metrics: Sequence[Annotated[str, quality.metric]] | None = None
+  num_timed: fields.NonNegative = 0
+  repeats: fields.Size = 3
   agreement: bool = True
-
-  def __post_init__(self):
-    names_of(quality.metric, METRICS=self.metrics)
-    at_least(0, NUM_TIMED=self.num_timed)
-    at_least(1, REPEATS=self.repeats)

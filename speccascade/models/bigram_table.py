@@ -6,13 +6,13 @@ likeliest next one, 0 where none is known.
 """
 
 import gzip
-import json
 import os
 import pathlib
 import zlib
 
 import numpy as np
 
+from speccascade import fields
 from speccascade.models.ngram_lm import NgramLM
 
 
@@ -38,7 +38,7 @@ def read(path: str | os.PathLike) -> np.ndarray:
   try:
     if path.suffix == ".gz":
       content = gzip.decompress(content)
-    table = json.loads(content)
+    table = fields.of_json(content)
   except (OSError, EOFError, ValueError, zlib.error) as error:
     raise ValueError(
       f"{path} is no JSON list, or not whole ({error}); fetch it again"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import json
 import os
 import pathlib
-import tempfile
+from typing import IO
 import zipfile
 
 from flax import struct
@@ -130,8 +130,8 @@ class NgramLM(FiniteContext):
       unigram=jnp.pad(self.unigram, (0, more)), levels=(first, *longer)
     )
 
-  def save(self, path: str | os.PathLike):
-    """Writes the model to one `.npz` file, whole or not at all."""
+  def save(self, file: str | os.PathLike | IO[bytes]):
+    """Writes the model as `.npz`, to a path or an open file."""
     arrays = {"unigram": self.unigram}
     for i, level in enumerate(self.levels):
       for name, value in vars(level).items():
@@ -143,12 +143,7 @@ class NgramLM(FiniteContext):
       "vocabulary": self.vocabulary,
     }
     arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as file:
-      np.savez_compressed(file, **{k: np.asarray(v) for k, v in arrays.items()})
-    os.replace(name, path)
+    np.savez_compressed(file, **{k: np.asarray(v) for k, v in arrays.items()})
 
   @classmethod
   def load(cls, path: str | os.PathLike) -> "NgramLM":

@@ -98,6 +98,7 @@ class T5LM:
     dtype: str | None = None,
     *,
     kernel_dtype: str | None = None,
+    donate: bool = False,
   ) -> "T5LM":
     """Returns the model of a parameter tree.
 
@@ -111,6 +112,8 @@ class T5LM:
         "float32" or "bfloat16", the head and a tied table among them. Those
         that meet float32 activations are packed for the native product where
         there is one. None keeps the tree as a checkpoint has it.
+      donate: whether `params` may be emptied, so that what is packed is not
+        held twice.
 
     Raises:
       ValueError: the parameters do not fit the architecture, or kernels of
@@ -125,6 +128,8 @@ class T5LM:
         f"kernel_dtype is {kernel_dtype!r}; wanted 'float32' or 'bfloat16'"
       )
     has_panels = kernel_dtype is not None and native.is_available()
+    if donate:
+      params.clear()
     for name, leaf in flat.items():
       is_table = name == "token_embedder/embedding"
       is_tied = is_table and config.logits_via_embedding
@@ -152,6 +157,13 @@ class T5LM:
   @property
   def vocab_size(self) -> int:
     return self.module.config.vocab_size
+
+  @property
+  def slot_bytes(self) -> int:
+    """Bytes that the decoder's cache takes for one token of one row."""
+    cfg = self.module.config
+    width = cfg.num_heads * cfg.head_dim * jnp.dtype(cfg.dtype).itemsize
+    return 2 * cfg.num_decoder_layers * width
 
   def _apply(self, method, *args, **kwargs):
     return self.module.apply(

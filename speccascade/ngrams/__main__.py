@@ -20,4 +20,4 @@ def main():
 
 
 if __name__ == "__main__":
-  cli.run(main, __doc__)
+  cli.run(main, __doc__, skeleton="configs/runs/ngrams.gin")

@@ -4,17 +4,18 @@ from collections.abc import Sequence
 import dataclasses
 import os
 import pathlib
+from typing import Annotated, Literal
 
 import numpy as np
-from tqdm import tqdm
 
+from speccascade import fields, files, folders
 from speccascade.inference.inputs import TextSource
 from speccascade.models.ngram_lm import NgramLM
+from speccascade.progress import ProgressBar
 from speccascade.training import ngram_counts
 
-FEATURES = ("inputs", "targets")
 
-
+@fields.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Text(TextSource):
   """What is counted; checked when made.
@@ -25,14 +26,9 @@ class Text(TextSource):
   """
 
   split: str = "train"
-  features: Sequence[str] = ("targets",)
-
-  def __post_init__(self):
-    super().__post_init__()
-    if not self.features or not set(self.features) <= set(FEATURES):
-      raise ValueError(
-        f"FEATURES is {list(self.features)}; wanted 'inputs', 'targets' or both"
-      )
+  features: Annotated[
+    Sequence[Literal["inputs", "targets"]], fields.NOT_EMPTY
+  ] = ("targets",)
 
   def read(self, progress: bool) -> tuple[list, object]:
     """Returns the texts, token ids each, and their vocabulary."""
@@ -57,14 +53,15 @@ class Text(TextSource):
     return [vocabulary.encode(line) for line in lines], vocabulary
 
 
+@fields.checked
 def build(
   *,
-  output_file: str | os.PathLike,
+  output_file: fields.Path,
   text: Text,
-  order: int = 2,
-  successors: int = 32,
-  min_count: int = 2,
-  vocab_size: int | None = None,
+  order: Annotated[int, fields.Bounds(2, 62)] = 2,
+  successors: fields.Positive = 32,
+  min_count: fields.Positive = 2,
+  vocab_size: Annotated[int, fields.Bounds(1, 2**24)] | None = None,
   progress: bool = True,
 ) -> NgramLM:
   """Counts a text, writes the model, and returns it.
@@ -81,26 +78,34 @@ def build(
   Raises:
     ValueError: a setting or the text is wrong; nothing is written then.
   """
-  if pathlib.Path(output_file).suffix != ".npz":
+  path = pathlib.Path(output_file)
+  if path.suffix != ".npz":
     raise ValueError(
       f"OUTPUT_FILE is {os.fspath(output_file)!r}; wanted a name that ends in"
       " .npz"
     )
   from speccascade.data import vocabularies
 
-  texts, vocabulary = text.read(progress)
-  size = vocabulary.vocab_size if vocab_size is None else vocab_size
-  vocabularies.check_fits(vocabulary, size)
-  bar = tqdm(texts, "counting", unit=" texts", delay=3, disable=not progress)
-  counts = ngram_counts.count(bar, vocab_size=size, order=order)
-  model = ngram_counts.smooth(
-    counts,
-    vocab_size=size,
-    successors=successors,
-    min_count=min_count,
-    vocabulary=(getattr(vocabulary, "identity", None) or {}).get("sha256", ""),
-  )
-  model.save(output_file)
+  with folders.sole_writer(
+    path.parent, "the folder of OUTPUT_FILE", file=path.name
+  ):
+    texts, vocabulary = text.read(progress)
+    size = vocabulary.vocab_size if vocab_size is None else vocab_size
+    vocabularies.check_fits(vocabulary, size, "VOCAB_SIZE")
+    bar = ProgressBar(
+      texts, "counting", unit=" texts", delay=3, disable=not progress
+    )
+    counts = ngram_counts.count(bar, vocab_size=size, order=order)
+    identity = getattr(vocabulary, "identity", None) or {}
+    model = ngram_counts.smooth(
+      counts,
+      vocab_size=size,
+      successors=successors,
+      min_count=min_count,
+      vocabulary=identity.get("sha256", ""),
+    )
+    with files.whole(path, "wb") as file:
+      model.save(file)
   return model
 
 

@@ -6,21 +6,15 @@
 A second run reuses the checkpoints and the measured points that it finds.
 """
 
-import argparse
 import pathlib
 import sys
 
-from speccascade import cli
-from speccascade.cli import gin_setup
+from speccascade import cli, folders
 
 
 def main(argv: list[str] | None = None) -> int:
   """Runs the quick start; returns the exit code."""
-  parser = argparse.ArgumentParser(
-    prog="python -m speccascade.quickstart",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
+  parser = cli.Parser("quickstart", __doc__)
   parser.add_argument(
     "--output_dir",
     dest="folder",
@@ -44,22 +38,21 @@ def main(argv: list[str] | None = None) -> int:
   try:
     return run(**vars(args))
   except (ValueError, OSError) as error:
-    print(f"error: {gin_setup.explain(error)}", file=sys.stderr)
-    return 1
+    return cli.fail(error)
   except KeyboardInterrupt:
-    print("error: interrupted; run again to go on", file=sys.stderr)
-    return 130
+    return cli.fail("interrupted; run again to go on", 130)
 
 
 def run(folder: pathlib.Path, **how) -> int:
   """Trains, measures, prints and writes the report; returns the exit code."""
   from speccascade.quickstart import quickstart, quickstart_report
 
-  outcome = quickstart.run(folder, **how)
-  if outcome.stop:
-    print(f"stopped by {outcome.stop.name}; run again to go on")
-    return outcome.stop.exit_code
-  quickstart_report.write(folder, outcome.rows)
+  with folders.sole_writer(folder, "--output_dir"):
+    outcome = quickstart.run(folder, **how)
+    if outcome.stop:
+      print(f"stopped by {outcome.stop.name}; run again to go on")
+      return outcome.stop.exit_code
+    quickstart_report.write(folder, outcome.rows)
   print(quickstart_report.text(outcome.rows))
   print(f"table, rows and figure are in {folder.absolute()}")
   print(f"a page of them: python -m speccascade.report --results_dir={folder}")

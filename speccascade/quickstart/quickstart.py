@@ -15,6 +15,7 @@ import gin
 
 from speccascade import cli
 from speccascade.cli import gin_setup
+from speccascade.progress import in_notebook
 from speccascade.sweep import sweep
 
 CONFIGS = "configs/quickstart"
@@ -27,7 +28,6 @@ FAST_TRAINING = {
   "BATCH_SIZE": 4,
   "NUM_EVAL_EXAMPLES": 0,
   "task.register.train": 400,
-  "optimizers.linear.warmup_steps": 1,
   "quickstart_small/config.T5Config.emb_dim": 8,
   "quickstart_large/config.T5Config.emb_dim": 16,
   "quickstart_large/config.T5Config.num_decoder_layers": 1,
@@ -76,6 +76,7 @@ def train_pair(folder: pathlib.Path, changes: Mapping | None = None):
           "PYTHONPATH": os.pathsep.join(filter(None, path)),
           "TQDM_POSITION": str(place),  # a bar below the other
         },
+        stderr=subprocess.STDOUT if in_notebook() else None,
       )
     codes = {name: process.wait() for name, process in running.items()}
   finally:

@@ -9,6 +9,7 @@ import numpy as np
 from speccascade import files
 from speccascade.inference.results import ResultRow
 from speccascade.report import figures, tables
+from speccascade.report.findings import doubts as doubts_of
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import REFERENCE, SMALL, Measured
 from speccascade.report.summaries import is_fast
@@ -17,9 +18,11 @@ FASTER, SLOWER, UNSURE = "faster than", "slower than", "not told apart from"
 
 
 def text(rows: Sequence[ResultRow]) -> str:
-  """Returns the table and what it shows."""
+  """Returns the table and what it shows; first what there is to doubt."""
+  (study,) = studies(rows, "bleu")
+  doubts = "".join(f"{said}\n\n" for said in doubts_of(study))
   findings_text = "\n".join(f"- {line}" for line in findings(rows))
-  return f"{tables.markdown(rows)}\n{findings_text}"
+  return f"{doubts}{tables.markdown(rows)}\n{findings_text}"
 
 
 def write(folder: pathlib.Path, rows: Sequence[ResultRow]):

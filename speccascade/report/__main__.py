@@ -7,18 +7,15 @@ predictions.jsonl; no model is loaded. Writes index.html, report.md, tables as
 CSV and figures as PNG and SVG. The same rows give the same files.
 """
 
-import argparse
 import pathlib
 import sys
+
+from speccascade import cli
 
 
 def main(argv: list[str] | None = None) -> int:
   """Writes the report; returns the exit code."""
-  parser = argparse.ArgumentParser(
-    prog="python -m speccascade.report",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
+  parser = cli.Parser("report", __doc__)
   path = {"type": pathlib.Path}
   for flag, how, text in (
     ("results_dir", {**path, "required": True}, "the folder of rows"),
@@ -37,11 +34,9 @@ def main(argv: list[str] | None = None) -> int:
 
     page = writing.from_folder(**vars(args))
   except (ValueError, OSError) as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 1
+    return cli.fail(error)
   except KeyboardInterrupt:
-    print("error: interrupted", file=sys.stderr)
-    return 130
+    return cli.fail("interrupted", 130)
   print(f"report: {page.absolute()}")
   return 0
 

@@ -13,7 +13,13 @@ from speccascade.report import (
 )
 from speccascade.report.drawing import Plot
 from speccascade.report.groups import PointGroup, studies
-from speccascade.report.measured import MEASURED, Clock, modelled
+from speccascade.report.measured import (
+  MEASURED,
+  REFERENCE,
+  SMALL,
+  Clock,
+  modelled,
+)
 from speccascade.report.tables import Table
 
 _GAMMA = 5  # the papers'
@@ -27,15 +33,19 @@ class Section:
     study: what it is of.
     prefix: of its files; empty where there is one study.
     clocks: the measured one, and the modelled one where c is known.
+    doubts: sentences on a pair that has little to gain, and what to do.
+    headline: what it shows, in a sentence; empty where there is no Table 2.
     findings: a temperature each.
     notices: sentences on where speculation loses, and why.
-    plots: in order.
-    tables: in order; the last two are long.
+    plots: in order; the first says most.
+    tables: likewise.
   """
 
   study: PointGroup
   prefix: str
   clocks: tuple[Clock, ...]
+  doubts: Sequence[str]
+  headline: str
   findings: Sequence[findings.Finding]
   notices: Sequence[str]
   plots: Sequence[Plot]
@@ -43,21 +53,44 @@ class Section:
 
   @property
   def about(self) -> str:
-    """A line on what was measured, where, with which versions."""
-    settings, rows = self.study.settings, self.study.rows
-    timed = [row.latency.num_examples for row in rows if row.latency]
-    num_seeds = max(len(point.rows) for point in self.study.points)
-    environment = rows[0].environment
-    versions = environment.get("versions", {}).items()
+    """A line on the models, how they were decoded and where."""
+    settings, points = self.study.settings, self.study.points
+    timed = [r.latency.num_examples for r in self.study.rows if r.latency]
+    num_seeds = max(len(point.rows) for point in points)
+    gammas = self.study.gammas
     said = (
+      *(_model(self.study, role) for role in (REFERENCE, SMALL)),
+      gammas and f"gamma {', '.join(map(str, gammas))}",
       f"{settings.num_examples} examples",
       timed and f"{max(timed)} of them timed at batch 1",
       num_seeds > 1 and f"up to {num_seeds} seeds, averaged",
       f"at most {settings.max_decode_len} tokens, {settings.dtype}",
-      environment.get("device"),
-      ", ".join(f"{name} {version}" for name, version in versions),
+      points[0].rows[0].environment.get("device"),
     )
     return "; ".join(filter(None, said)) + "."
+
+  @property
+  def versions(self) -> str:
+    """A line on what measured it."""
+    versions = self.study.rows[0].environment.get("versions", {}).items()
+    return ", ".join(f"{name} {version}" for name, version in versions)
+
+
+def _model(study: PointGroup, role: str) -> str | None:
+  """Returns a model's name, parameters and milliseconds at each temperature."""
+  size = study.rows[0].num_parameters.get(role)
+  alone = [panel.first(role) for panel in study.panels]
+  times = [
+    f"{text:.3g} ms a text{f' ({token:.2g} a token)' if token else ''}"
+    f" {'greedy' if panel.settings.temperature == 0 else f'at {panel.title}'}"
+    for panel, point in zip(study.panels, alone)
+    if point and point.milliseconds
+    for text, token in [point.milliseconds]
+  ]
+  if not (size or times):
+    return None
+  sizes = [f"{size / 1e6:.3g} million parameters"] if size else []
+  return f"{getattr(study.settings, role)}: {', '.join([*sizes, *times])}"
 
 
 def sections(
@@ -109,6 +142,8 @@ def _section(study: PointGroup, ratio: float | None, prefix: str) -> Section:
     study=study,
     prefix=prefix,
     clocks=clocks,
+    doubts=findings.doubts(study),
+    headline=findings.headline(study, clocks),
     findings=findings.findings(study, clocks),
     notices=findings.notices(losses.lines),
     plots=_plots(study, clocks),

@@ -19,8 +19,13 @@ _LEFT = 0.13  # of it, before the axis
 _MARGIN = 0.345  # of it, for the labels
 _BESIDE = 1.05  # where labels begin, in widths of the axis
 GAP = 9.6  # points between two labels' middles
-FONT = 7.5
+FONT, SMALL = 7.5, 6.8
 _DOTTED = {"linestyle": ":", "color": "#888888", "linewidth": 1}
+_TINT = {"color": "#888888", "alpha": 0.09, "linewidth": 0, "zorder": 0}
+_BEHIND = {
+  **{"color": "#b0b0b0", "alpha": 0.6, "linewidth": 0.8, "zorder": 1},
+  **{"marker": ".", "markersize": 3, "markeredgewidth": 0},
+}
 
 
 def pyplot():
@@ -44,19 +49,28 @@ def _save(figure, path: str | os.PathLike):
   pyplot().close(figure)
 
 
-class Series(NamedTuple):
-  """A labelled line of a panel.
+class Dot(NamedTuple):
+  """A point of a line.
 
   Attributes:
-    method: gives its style.
-    label: in the margin.
-    dots: in order, (x, y, what pointing at it shows); x and y have their
-      intervals as bars.
+    x: with its interval as a bar.
+    y: likewise.
+    tip: what pointing at it shows.
+    mark: what stands beside it where there is room, as its alpha.
   """
+
+  x: IntervalEstimate
+  y: IntervalEstimate
+  tip: str
+  mark: str = ""
+
+
+class Series(NamedTuple):
+  """A labelled line of a panel: its method gives the style, `dots` in order."""
 
   method: str
   label: str
-  dots: Sequence[tuple[IntervalEstimate, IntervalEstimate, str]]
+  dots: Sequence[Dot]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +85,7 @@ class LinePanel:
     level: a dotted line at this y.
     limit: a dotted line at this x, where the lines reach it.
     steps: the values of x to mark, where it takes a few alone.
+    behind: lines in grey without labels, for comparison.
   """
 
   title: str
@@ -80,6 +95,7 @@ class LinePanel:
   level: float | None = None
   limit: float | None = None
   steps: Sequence[int] = ()
+  behind: Sequence[Series] = ()
 
   @property
   def num_labels(self) -> int:
@@ -90,15 +106,23 @@ class LinePanel:
     if self.level is not None:
       axis.axhline(self.level, **_DOTTED)
     tips, ends = {}, []
+    for series in self.behind:
+      places = [(dot.x.value, dot.y.value) for dot in series.dots]
+      axis.plot(*zip(*places), **_BEHIND)
     for number, series in enumerate(self.series):
       tips |= _draw_series(axis, series, f"{prefix}s{number}")
-      end = max((x.value, y.value) for x, y, _ in series.dots)
+      end = max((dot.x.value, dot.y.value) for dot in series.dots)
       ends.append((series.method, series.label, end))
     axis.grid(alpha=0.2, linewidth=0.6)
     _label_ends(axis, ends)
     low, high = axis.get_xlim()
     if self.limit is not None and low <= self.limit <= high:
       axis.axvline(self.limit, **_DOTTED)
+      if self.level is not None:  # both: what beats the two is up there
+        size = (self.limit - low, axis.get_ylim()[1] - self.level)
+        corner = pyplot().Rectangle((low, self.level), *size, **_TINT)
+        axis.add_patch(corner)
+    _write_marks(axis, self.series)
     if self.steps:
       axis.set_xticks(self.steps)
     axis.set_xlabel(self.x_label, fontsize=8)
@@ -108,11 +132,11 @@ class LinePanel:
 
 def _draw_series(axis, series: Series, name: str) -> dict[str, str]:
   style = styles.style(series.method)
-  xs, ys, tips = zip(*series.dots)
+  xs, ys, tips, _ = zip(*series.dots)
   line = {"linestyle": style.linestyle, "linewidth": 1.1, "alpha": 0.8}
   places = [[x.value for x in xs], [y.value for y in ys]]
   axis.plot(*places, color=style.color, zorder=2, **line)
-  bar = {"color": style.color, "alpha": 0.22, "linewidth": 0.9, "zorder": 1}
+  bar = {"color": style.color, "alpha": 0.18, "linewidth": 0.8, "zorder": 1}
   for draw, across, along in ((axis.hlines, ys, xs), (axis.vlines, xs, ys)):
     pairs = zip(across, along)
     bars = [(at.value, b.low, b.high) for at, b in pairs if b.has_interval]
@@ -122,6 +146,51 @@ def _draw_series(axis, series: Series, name: str) -> dict[str, str]:
   for gid, x, y in zip(by_gid, *places):
     axis.plot([x], [y], zorder=3, gid=gid, **style.mark)
   return by_gid
+
+
+def _write_marks(axis, lines: Sequence[Series]):
+  """Writes the marks that find room beside their points, a line's ends first.
+
+  No mark touches another, a point, or a line.
+
+  Args:
+    axis: with its limits as they stay.
+    lines: all that it shows.
+  """
+  scale = 72 / axis.figure.dpi
+  at = lambda dot: scale * axis.transData.transform((dot.x.value, dot.y.value))
+  (left, below), (right, above) = scale * axis.bbox.get_points()
+  # Boxes as (left, bottom, right, top); outside the axis there is no room.
+  taken = [(-9e9, -9e9, left, 9e9), (right, -9e9, 9e9, 9e9)]
+  taken += [(-9e9, -9e9, 9e9, below), (-9e9, above, 9e9, 9e9)]
+  for line in lines:
+    places = [at(dot) for dot in line.dots]
+    taken += [(*(x - 2.5), *(x + 2.5)) for x in places]
+    along = np.linspace(places[:-1], places[1:], 16).reshape(-1, 2)
+    taken += [(*(x - 1), *(x + 1)) for x in along]
+  taken = np.array(taken)
+  ranked = sorted(
+    (min(place, len(line.dots) - 1 - place), number, place)
+    for number, line in enumerate(lines)
+    for place, dot in enumerate(line.dots)
+    if dot.mark
+  )
+  for _, number, place in ranked:
+    method, _, dots = lines[number]
+    dot = dots[place]
+    size = np.array([0.58 * SMALL * len(dot.mark), SMALL])
+    for across, up in itertools.product((1, -1, 0), (0, 1, -1)):
+      # From the point to the text's lower left corner.
+      step = np.array([across, up]) * (size / 2 + 3.5) - size / 2
+      low, high = at(dot) + step, at(dot) + step + size
+      if not ((low < taken[:, 2:]) & (taken[:, :2] < high)).all(axis=1).any():
+        taken = np.vstack([taken, [*low, *high]])
+        text = axis.annotate(
+          *(dot.mark, (dot.x.value, dot.y.value), step),
+          textcoords="offset points",
+        )
+        text.set(fontsize=SMALL, color=styles.style(method).color)
+        break
 
 
 def _label_ends(axis, labelled: Sequence[tuple[str, str, tuple[float, float]]]):
@@ -219,6 +288,7 @@ class Plot:
     panels: in order.
     gamma: of its curves, where there are figures of several.
     aside: what the figure is shown under, where it is not shown at once.
+    columns: most panels beside each other in a file.
   """
 
   stem: str
@@ -227,6 +297,7 @@ class Plot:
   panels: Sequence[LinePanel | SharePanel]
   gamma: int | None = None
   aside: str = ""
+  columns: int = 4
 
   @property
   def name(self) -> str:
@@ -240,23 +311,33 @@ class Plot:
   def draw(self, number: int | None = None):
     """Returns (figure, tips) of all panels, or of one of them."""
     shown = self.panels if number is None else [self.panels[number]]
+    columns = min(self.columns, len(shown))
+    rows = -(-len(shown) // columns)
     num_labels = max(panel.num_labels for panel in self.panels)
     height = max(3.5, 1.0 + num_labels * GAP / 72)
     figure, axes = pyplot().subplots(
-      1, len(shown), figsize=(WIDTH * len(shown), height), squeeze=False
+      *(rows, columns),
+      figsize=(WIDTH * columns, height * rows),
+      squeeze=False,
     )
+    below, above = 0.45 / height, 0.32 / height
     figure.subplots_adjust(
-      left=_LEFT / len(shown),
-      right=1 - _MARGIN / len(shown),
-      bottom=0.45 / height,
-      top=1 - 0.32 / height,
-      wspace=(_LEFT + _MARGIN) / (1 - _LEFT - _MARGIN),  # in widths of an axis
+      left=_LEFT / columns,
+      right=1 - _MARGIN / columns,
+      bottom=below / rows,
+      top=1 - above / rows,
+      # In widths and heights of an axis.
+      wspace=(_LEFT + _MARGIN) / (1 - _LEFT - _MARGIN),
+      hspace=(below + above) / (1 - below - above),
     )
     tips = {}
-    for place, (axis, panel) in enumerate(zip(axes[0], shown)):
-      axis.set_title(panel.title, fontsize=9)
+    for place, axis in enumerate(axes.flat):
+      if place == len(shown):
+        axis.set_axis_off()
+        break
+      axis.set_title(shown[place].title, fontsize=9)
       axis.tick_params(labelsize=FONT)
-      tips |= panel.draw(axis, f"p{place}")
+      tips |= shown[place].draw(axis, f"p{place}")
     return figure, tips
 
   def save(self, path: str | os.PathLike):

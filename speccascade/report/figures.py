@@ -1,11 +1,13 @@
 """A report's figures: which curves each shows, and over what."""
 
 from collections.abc import Callable, Iterable, Sequence
+import dataclasses
 import functools
 import itertools
 
 from speccascade.inference.results import ResultRow
-from speccascade.report.drawing import LinePanel, Plot, Series, SharePanel
+from speccascade.report import styles
+from speccascade.report.drawing import Dot, LinePanel, Plot, Series, SharePanel
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import (
@@ -17,16 +19,18 @@ from speccascade.report.measured import (
   short_label,
 )
 from speccascade.report.point_tables import ablated
-from speccascade.report.summaries import is_fast
+from speccascade.report.summaries import fastest, is_fast, speedups
 
-# What the papers compare; the rest crowds a figure.
-DETAIL = (
+# What the papers compare; where there is more, it crowds a figure.
+PAPERS = (
   *("spec_decode", "spec_decode_lossy", "spec_decode_lossy_star", "bild_star"),
   *("spec_cascade_chow", "spec_cascade_diff", "spec_cascade_opt"),
   *("spec_cascade_token_v1", "spec_cascade_token_v2", "spec_cascade_token_v3"),
 )
 MODELS = ("drafter", "verifier")
+_MOST = 14  # labels of the first figure
 FIGURE_1 = ("token_cascade", "oracle_cascade", "spec_decode_lossy", *MODELS)
+_ALONE = styles.family("verifier")
 _LEAST = 20  # examined drafts that make a rate worth drawing
 
 
@@ -36,9 +40,9 @@ def of_panels(
   """Returns the figures that have anything to show, a panel for each given."""
   plots = [
     *(
-      quality_latency(panels, clock, detail=detail)
+      draw(panels, clock)
       for clock in clocks
-      for detail in (False, True)
+      for draw in (quality_latency, by_family)
     ),
     quality_deferral(panels),
     acceptance_by_position(panels),
@@ -64,15 +68,22 @@ def _series(
   """
   drawn = []
   for label, points in lines:
+    is_over_alpha = len({point.settings.alpha for point in points}) > 1
     dots = [
-      (_estimate(x), _estimate(y), tip(point, clock))
+      Dot(_estimate(x), _estimate(y), tip(point, clock), mark)
       for point in points
+      for mark in [_alpha(point) if is_over_alpha else ""]
       for x, y in places(point)
       if x is not None and y is not None
     ]
     if len(dots) >= least:
       drawn.append(Series(points[0].method, label, dots))
   return drawn
+
+
+def _alpha(point: Measured) -> str:
+  alpha = point.settings.alpha
+  return "" if alpha is None else f"{alpha:.2g}"
 
 
 def _estimate(number) -> IntervalEstimate:
@@ -117,39 +128,64 @@ def _quality_panel(
   return LinePanel(panel.title, series, label, panel.metric, *dotted)
 
 
-def _latency_panels(panels, clock: Clock, is_shown, least=1) -> list[LinePanel]:
-  label = f"relative latency ({clock.name})"
-  drawn = [_quality_panel(p, is_shown, clock.of, label, clock) for p in panels]
-  return [panel for panel in drawn if len(panel.series) >= least]
+def _of_latency(panel: PointGroup, clock: Clock, is_shown) -> LinePanel:
+  label = f"relative latency ({clock.name}; the large model: 1)"
+  return _quality_panel(panel, is_shown, clock.of, label, clock)
 
 
-def quality_latency(
-  panels: Sequence[PointGroup], clock: Clock, *, detail: bool = False
-) -> Plot:
-  """Returns Figure 2: quality against latency.
+def quality_latency(panels: Sequence[PointGroup], clock: Clock) -> Plot:
+  """Returns Figure 2: quality against latency, a panel for each temperature.
 
-  Args:
-    panels: those without both are left out.
-    clock: which latency.
-    detail: the speculative methods of the papers alone, closer; panels with
-      fewer than three curves of them are left out.
+  Of all methods; where they are too many to label, of the papers', the fastest
+  at the large model's quality and that model.
   """
-  name, title = f"figure2_{clock.name}", "Figure 2{}"
-  said = f"quality against latency, {clock.title}"
-  if detail:
-    return Plot(
-      f"{name}_detail",
-      f"{title}, detail: {said}",
-      "The figure before, drawn closer: the papers' speculative methods.",
-      _latency_panels(panels, clock, DETAIL.__contains__, 3),
-    )
+  drawn = [_of_latency(panel, clock, is_fast) for panel in panels]
+  is_whole = max(panel.num_labels for panel in drawn) <= _MOST
+  if not is_whole:
+    named = (fastest(speedups(panel, clock)) for panel in panels)
+    more = [line["settings"].method for line in named if line]
+    is_main = (*PAPERS, *more, "verifier").__contains__
+    drawn = [_of_latency(panel, clock, is_main) for panel in panels]
   return Plot(
-    name,
-    f"{title}: {said}",
-    "Each method is a line over alpha. Dotted: the large model's quality,"
-    " and its latency, 1. Bars: 95% intervals. Oracles are in Figure 1 alone:"
-    " their latency is not that of a method.",
-    _latency_panels(panels, clock, is_fast),
+    f"figure2_{clock.name}",
+    f"Figure 2{{}}: quality against latency, {clock.title}",
+    f"Each method{'' if is_whole else ' of the papers'} is a line over"
+    " alpha, whose values stand at the points. Dotted: the large model's"
+    " quality and latency; what beats it in both is in the shaded corner. Bars:"
+    " 95% intervals.",
+    [panel for panel in drawn if panel.series],
+  )
+
+
+def by_family(panels: Sequence[PointGroup], clock: Clock) -> Plot:
+  """Returns quality against latency of all methods, family by family.
+
+  Nothing where `quality_latency` has them all.
+  """
+  drawn = [_of_latency(panel, clock, is_fast) for panel in panels]
+  if max(panel.num_labels for panel in drawn) <= _MOST:
+    drawn = []
+  is_large = lambda line: line.method == "verifier"
+  of = lambda line: styles.family(line.method)
+  families = sorted({of(line) for panel in drawn for line in panel.series})
+  return Plot(
+    f"figure2_{clock.name}_families",
+    f"All methods{{}}: quality against latency, {clock.title}",
+    "The figure before with every method, a family at a time, the others in"
+    " grey. Oracles are in Figure 1 alone: their latency is not that of a"
+    " method.",
+    [
+      dataclasses.replace(
+        panel,
+        title=f"{panel.title}, {styles.FAMILIES[family].name}",
+        series=[x for x in panel.series if of(x) == family or is_large(x)],
+        behind=[x for x in panel.series if of(x) not in (_ALONE, family)],
+      )
+      for family in families
+      for panel in drawn
+      if family != _ALONE and family in map(of, panel.series)
+    ],
+    columns=len(panels),
   )
 
 
@@ -207,9 +243,7 @@ def best_points(panel: PointGroup) -> list[Measured]:
 
 
 def _label(point: Measured) -> str:
-  alpha = point.settings.alpha
-  label = short_label(point.label)
-  return label if alpha is None else f"{label} {alpha:.2g}"
+  return f"{short_label(point.label)} {_alpha(point)}".rstrip()
 
 
 def acceptance_by_position(panels: Sequence[PointGroup]) -> Plot:
@@ -218,6 +252,8 @@ def acceptance_by_position(panels: Sequence[PointGroup]) -> Plot:
   drawn = []
   for panel in panels:
     points = best_points(panel)
+    if len(points) > _MOST:
+      points = [point for point in points if point.method in PAPERS]
     series = _series([(_label(p), [p]) for p in points], _positions)
     if series:
       num = max(len(point.counts.examined_by_position) for point in points)
@@ -272,7 +308,7 @@ def gamma_ablation(
     if series := _series(lines, places, clock, least=2):
       title = f"{panel.title}, {clock.name}"
       axes = ("gamma", f"relative latency ({clock.name})")
-      steps = sorted({x.value for line in series for x, _, _ in line.dots})
+      steps = sorted({dot.x.value for line in series for dot in line.dots})
       drawn.append(LinePanel(title, series, *axes, level=1, steps=steps))
   return Plot(
     "gamma",

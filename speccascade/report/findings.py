@@ -7,13 +7,29 @@ from typing import NamedTuple
 
 import jinja2
 
+from speccascade.report import frontier, tables
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, grouped
 from speccascade.report.measured import SMALL, Clock, temperature_title
-from speccascade.report.summaries import gaps, overall_frontier, speedups
+from speccascade.report.summaries import (
+  NEVER,
+  fastest,
+  gaps,
+  overall_frontier,
+  speedups,
+)
 
 # What the report asks first: do these beat lossy speculative decoding?
 _ASKED = ("SpecCascade [OPT]", "SpecCascade [Token")
+_BETTER = (
+  "The small model is the better one: deferring to the large one costs quality"
+  " as well as time. Train the large model longer, or take another; see that"
+  " the checkpoints are not exchanged, and that both read the task's inputs."
+)
+_ALIKE = (
+  "The two are not told apart, nor are cascades between them: score more"
+  " examples, or train the large model longer."
+)
 
 
 class Finding(NamedTuple):
@@ -32,7 +48,7 @@ class Finding(NamedTuple):
 
 def findings(study: PointGroup, clocks: Sequence[Clock]) -> list[Finding]:
   """Returns what each temperature shows."""
-  by_clock = lambda *of: [*_gaps(*of), *_fastest(*of), *_frontier(*of)]
+  by_clock = lambda *of: [*_gaps(*of), *_at_quality(*of), *_frontier(*of)]
   return [
     Finding(
       panel.title,
@@ -43,15 +59,45 @@ def findings(study: PointGroup, clocks: Sequence[Clock]) -> list[Finding]:
   ]
 
 
+def headline(study: PointGroup, clocks: Sequence[Clock]) -> str:
+  """Returns what the study shows, in one sentence; empty without Table 2."""
+  for clock in clocks:
+    said = [
+      f"{panel.title}, {_lead(lines, clock)}"
+      for panel in study.panels
+      if (lines := speedups(panel, clock))
+    ]
+    if said:
+      return f"At the large model's {study.metric}: {'; '.join(said)}."
+  return ""
+
+
+def doubts(study: PointGroup) -> list[str]:
+  """Returns why the pair has little to gain, and what to do; often nothing.
+
+  A sentence or two for each temperature at which the small model is as good as
+  the large one, as far as the examples tell.
+  """
+  said = []
+  for panel in study.panels:
+    small, large = panel.first(SMALL), panel.large
+    if not (small and large):
+      continue
+    samples = [small.quality_sample, -large.quality_sample]
+    gap = frontier.of_sample(2 * frontier.mean(samples))
+    least, most = gap[1:] if gap.has_interval else (gap.value, gap.value)
+    if most >= 0:
+      said.append(
+        f"{panel.title}: the small model has {small.quality.value:.1f}"
+        f" {panel.metric}, the large one {large.quality.value:.1f}, a"
+        f" difference of {_interval(gap, 1, '+')}."
+        f" {_BETTER if least > 0 else _ALIKE}"
+      )
+  return said
+
+
 def _interval(estimate: IntervalEstimate, digits: int, sign: str = "") -> str:
-  text = f"{estimate.value:{sign}.{digits}f}"
-  if not estimate.has_interval:
-    return text
-  ends = (
-    f"{end:{sign}.{digits}f}" if math.isfinite(end) else "never"
-    for end in (estimate.low, estimate.high)
-  )
-  return f"{text} [{', '.join(ends)}]"
+  return tables.estimated(estimate, digits, tables.NEVER, sign)
 
 
 def _models(panel: PointGroup):
@@ -98,33 +144,43 @@ def _gap(line: dict) -> str:
   return f"{line['label']}{said} {_interval(line['gap'], 2, '+')} ({where})"
 
 
-def _fastest(panel: PointGroup, clock: Clock):
+def _at_quality(panel: PointGroup, clock: Clock):
   """Yields which method is fastest at the large model's quality."""
   lines = speedups(panel, clock)
-  reached = [line for line in lines if line["speedup"].value > 0]
-  if not reached:
-    if lines:
-      yield f"No method reaches the large model's {panel.metric}."
+  if not lines:
     return
-  best = max(reached, key=lambda line: line["speedup"].value)
-  lead = f"the fastest is {best['label']}"
-  if best["speedup"].value <= 1:
-    lead = f"no method is faster than it; {best['label']} comes closest"
-  verb = "is" if clock.cost_ratio is None else "would be"
-  text = (
-    f"At the large model's {panel.metric} {lead}: it {verb} {_speedup(best)}"
-    " times as fast as the large model"
-  )
-  plain = next((x for x in reached if x["name"] == "spec_decode"), best)
-  if plain is not best:
-    text += f"; SpecDecode {_speedup(plain)} times"
-  if never := len(lines) - len(reached):
-    text += f"; {never} of {len(lines)} methods never reach it"
+  text = f"At the large model's {panel.metric} {_lead(lines, clock)}"
+  reached = [line for line in lines if line["speedup"].value > 0]
+  plain = [line for line in reached if line["name"] == "spec_decode"]
+  if plain and plain[0] is not fastest(reached):
+    text += f"; SpecDecode {_speedup(plain[0])} times"
+  if reached and len(reached) < len(lines):
+    text += f"; {len(lines) - len(reached)} of {len(lines)} methods never reach"
+    text += " it"
   yield text + "."
 
 
+def _lead(lines: Sequence[dict], clock: Clock) -> str:
+  """Says which of Table 2's methods is fastest; one that is surely so or not.
+
+  Faster is what is so by its whole interval.
+  """
+  line = fastest(lines)
+  speedup, times = line["speedup"], f"{_speedup(line)} times its speed"
+  least = speedup.low if speedup.has_interval else speedup.value
+  if not speedup.value:
+    return "no method gets there"
+  if speedup.value <= 1:
+    return f"no method is faster: {line['label']} comes closest, {times}"
+  verb = "is" if clock.cost_ratio is None else "would be"
+  unsure = "" if least > 1 else ", not told apart from it"
+  if not least:
+    unsure = ", if it gets there: not all resamples do"
+  return f"{line['label']} {verb} the fastest, {times}{unsure}"
+
+
 def _speedup(line: dict) -> str:
-  return _interval(line["speedup"], 2).replace("[0.00,", "[never,")
+  return tables.estimated(line["speedup"], 2, NEVER)
 
 
 def _frontier(panel: PointGroup, clock: Clock):

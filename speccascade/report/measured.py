@@ -117,6 +117,27 @@ class Measured:
     """The same with its interval, of one row as it holds it."""
     return self._estimate(list(map(_latency, self.rows)))
 
+  @property
+  def per_token(self) -> IntervalEstimate | None:
+    """Measured latency a token, relative to the verifier's; mean over seeds."""
+    found = [row.latency and row.latency.per_token for row in self.rows]
+    if None in found:
+      return None
+    value, *ends = np.mean(found, axis=0)
+    return IntervalEstimate(float(value), *(ends if len(found) == 1 else ()))
+
+  @property
+  def milliseconds(self) -> tuple[float, float | None] | None:
+    """Of a text and of a token, where it was timed; means over seeds."""
+    timed = [row.latency for row in self.rows]
+    if None in timed:
+      return None
+    seconds = float(np.mean([x.walltime_s for x in timed]))
+    texts = sum(x.num_examples for x in timed)
+    counted = [x.num_tokens for x in timed]
+    rate = None if None in counted else 1000 * seconds * texts / sum(counted)
+    return 1000 * seconds, rate
+
   def _sample(self, numbers) -> np.ndarray | None:
     if None in numbers:
       return None

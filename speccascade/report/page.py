@@ -6,24 +6,41 @@ import io
 import itertools
 import re
 
-from speccascade.report import drawing, tables, token_view
+from speccascade.report import drawing, styles, tables, token_view
 from speccascade.report.content import Section
 from speccascade.report.drawing import Plot
 from speccascade.report.page_style import SCRIPT, STYLE
 from speccascade.report.shown_examples import ShownExamples
 from speccascade.report.styles import FAMILIES
 
-_LONG = 40  # lines from which a table starts closed
+# Lines or columns from which a table starts closed, in a box that scrolls.
+_LONG, _WIDE = 60, 14
 _PAGE = tables.template("""\
 {% macro sentences(lines) %}
 <ul>
 {% for line in lines %}<li>{{ line[:1] | upper }}{{ line[1:] }}</li>
 {% endfor %}</ul>
 {% endmacro %}
-{% macro table(table) %}
-<p class="dim">{{ table.note }}</p>
-<div class="scroll" tabindex="0" role="region" aria-label="{{ table.title }}">
+{% macro figure(plot, section, name) %}
+<figure>
+<div class="panels">{{ panels(plot, name) | safe }}</div>
+<figcaption><b>{{ plot.title }}.</b> {{ plot.note }}
+<span class="files">
+{% for kind in ("png", "svg") %}
+<a href="{{ section.prefix }}{{ plot.name }}.{{ kind }}">{{ kind | upper }}</a>
+{% endfor %}</span></figcaption>
+</figure>
+{% endmacro %}
+{% macro table(table, section, is_long) %}
+<div class="with-table">
+<p class="dim">{{ table.note }}
+<span class="files"><a href="{{ section.prefix }}{{ table.name }}.csv">CSV</a>
+<button class="copy" type="button" hidden>Copy</button></span></p>
+<div class="{{ "scroll" if is_long else "whole" }}"
+{%- if is_long %} tabindex="0" role="region" aria-label="{{ table.title }}"
+{%- endif %}>
 {{ to_html(table.lines, table.columns) | safe }}</div>
+</div>
 {% endmacro %}
 {% macro aside(title, is_open=False) %}
 {% if title %}<details{% if is_open %} open{% endif %}>
@@ -42,14 +59,30 @@ _PAGE = tables.template("""\
 </head>
 <body>
 <main>
-<h1>Quality against latency of speculative cascades</h1>
+<header>
+<h1>Speculative cascades: quality against latency</h1>
 <nav aria-label="Sections"><ul>
 {% for name, text in links %}<li><a href="#{{ name }}">{{ text }}</a></li>
+{% endfor %}
+{% for name in files %}<li class="files"><a href="{{ name }}">
+{{- name.split("/")[-1] }}</a></li>
 {% endfor %}</ul></nav>
+</header>
 {% for section in sections %}{% set name = "s%d" % loop.index %}
 <section id="{{ name }}">
 <h2>{{ section.study.pair }}</h2>
-<p class="dim">{{ section.about }}</p>
+<p class="about dim">{{ section.about }}</p>
+{% if section.doubts %}
+<aside class="notice">{{ sentences(section.doubts) }}</aside>
+{% endif %}
+<p class="lead">{{ section.headline | replace("T = ", "T&nbsp;=&nbsp;" | safe)
+}}</p>
+{% if section.plots %}{{ figure(section.plots[0], section, name) }}{% endif %}
+<ul class="families">
+{% for number in families(section) %}
+<li><i style="background:var(--family-{{ number }})"></i>
+{{- FAMILIES[number].name }}</li>
+{% endfor %}</ul>
 <h3 id="{{ name }}-findings">Findings</h3>
 <div class="findings">
 {% for finding in section.findings %}<div>
@@ -72,24 +105,20 @@ a machine where a block costs one step of the large model, a drafter step
 {{ "%.3g" | format(section.clocks[-1].cost_ratio) }} of it, and all else
 nothing.
 {% endif %}</p>
-<h3 id="{{ name }}-figures">Figures</h3>
-<ul class="families">
-{% for family in families %}
-<li><i style="background:var(--family-{{ loop.index0 }})"></i>
-{{- family.name }}</li>
-{% endfor %}</ul>
-{% for title, plots in by_aside(section.plots) %}{% call aside(title) %}
-{% for plot in plots %}<figure>
-<figcaption><b>{{ plot.title }}.</b> {{ plot.note }}</figcaption>
-<div class="panels">{{ panels(plot, name) | safe }}</div>
-</figure>
-{% endfor %}{% endcall %}{% endfor %}
 <h3 id="{{ name }}-tables">Tables</h3>
 {% for each in section.tables %}
-{% if each.lines | length > long %}
-{% call aside(each.title) %}{{ table(each) }}{% endcall %}
+{% set is_long = each.columns | length > wide
+  or each.lines | length > long and not loop.first %}
+{% if is_long %}
+{% call aside(each.title) %}{{ table(each, section, True) }}{% endcall %}
 {% else %}<h4>{{ each.title }}</h4>
-{{ table(each) }}{% endif %}{% endfor %}</section>
+{{ table(each, section, False) }}{% endif %}{% endfor %}
+<h3 id="{{ name }}-figures">Figures</h3>
+{% for title, plots in by_aside(section.plots[1:]) %}{% call aside(title) %}
+{% for plot in plots %}{{ figure(plot, section, name) }}
+{% endfor %}{% endcall %}{% endfor %}
+<p class="dim">{{ section.versions }}</p>
+</section>
 {% endfor %}
 {% if examples.records %}<section id="tokens">
 <h2>Who wrote each token</h2>
@@ -111,6 +140,7 @@ nothing.
 def page(
   sections: Sequence[Section],
   examples: ShownExamples,
+  sources: Sequence[str] = (),
   *,
   tick: Callable[[], None] = lambda: None,
 ) -> str:
@@ -119,11 +149,12 @@ def page(
   Args:
     sections: one or more.
     examples: with traces, or none.
+    sources: paths from the page to what it was made of.
     tick: called after each figure.
   """
   links = [(f"s{i}", x.study.pair) for i, x in enumerate(sections, start=1)]
   if len(links) == 1:
-    parts = ("Findings", "Figures", "Tables")
+    parts = ("Findings", "Tables", "Figures")
     links = [(f"s1-{part.lower()}", part) for part in parts]
   if examples.records:
     links.append(("tokens", "Who wrote each token"))
@@ -141,9 +172,14 @@ def page(
     sections=sections,
     examples=examples,
     links=links,
+    files=[*sources, "rows.csv", "report.md"],
     panels=panels,
-    families=FAMILIES,
+    families=lambda section: sorted(
+      {styles.family(point.method) for point in section.study.points}
+    ),
+    FAMILIES=FAMILIES,
     long=_LONG,
+    wide=_WIDE,
     style=STYLE + token_view.STYLE,
     script=SCRIPT,
     by_aside=lambda plots: itertools.groupby(plots, lambda plot: plot.aside),

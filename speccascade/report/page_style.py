@@ -1,4 +1,4 @@
-"""Style and script of the page; the script only shows tips."""
+"""Style and script of the page; the script shows tips and copies tables."""
 
 from speccascade.report import styles
 
@@ -22,8 +22,13 @@ STYLE = (
 body{margin:0;background:var(--sc-ground);color:var(--sc-ink);
  font:1rem/1.5 system-ui,sans-serif}
 main{max-width:76rem;margin:0 auto;padding:0 1rem}
-h1{font-size:1.6rem;line-height:1.25;margin:1.5rem 0 .3rem}
-h2{font-size:1.25rem;margin:2.2rem 0 .4rem;overflow-wrap:anywhere}
+header{display:flex;flex-wrap:wrap;gap:.1rem 2rem;align-items:baseline;
+ padding-top:.6rem;font-size:.9rem}
+h1{font-size:1rem;color:var(--sc-dim);margin:0}
+h2{font-size:1.4rem;line-height:1.25;margin:.6rem 0 .3rem;
+ overflow-wrap:anywhere}
+section+section>h2{margin-top:3rem}
+.lead{font-size:1.1rem;line-height:1.4;max-width:66rem;margin:.3rem 0 .6rem}
 h3{font-size:1.05rem;margin:1.4rem 0 .3rem}
 h4{margin:1rem 0 .2rem}
 h5{margin:.6rem 0 .2rem;font-size:.95rem;color:var(--sc-dim);font-weight:600}
@@ -34,13 +39,20 @@ h5{margin:.6rem 0 .2rem;font-size:.95rem;color:var(--sc-dim);font-weight:600}
 p,li{max-width:46rem}
 ul{padding-left:1.2rem}
 .dim,figcaption{color:var(--sc-dim);font-size:.9rem}
-nav ul{list-style:none;display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;padding:0}
+.about{max-width:none;margin:0;font-size:.8rem;line-height:1.4}
+nav ul{list-style:none;display:flex;flex-wrap:wrap;gap:0 1rem;padding:0;
+ margin:0}
+.files{font-size:.8rem;white-space:nowrap}
+.files>*{margin-left:.4rem}
+.copy{font:inherit;color:inherit;background:none;cursor:pointer;
+ border:1px solid var(--sc-edge);border-radius:.25rem}
 a{color:inherit}
 .notice{background:var(--warn);border-left:.3rem solid var(--edge);
  padding:.6rem 1rem;margin:1rem 0}
 .notice p,.notice ul{margin:.3rem 0}
 figure{margin:1.2rem 0}
-figcaption{max-width:46rem}
+.lead+figure{margin:0}
+figcaption{max-width:60rem}
 .panels{display:grid;gap:1rem;
  grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr))}
 .panels svg{width:100%;height:auto;max-width:36rem;display:block;
@@ -52,15 +64,28 @@ figcaption{max-width:46rem}
  padding:0;font-size:.9rem}
 .families i{display:inline-block;width:.75em;height:.75em;border-radius:50%;
  margin-right:.4em}
-.scroll{overflow-x:auto;border:1px solid var(--sc-bar);margin:.6rem 0 1.2rem;
- max-height:34rem;overflow-y:auto}
+.scroll{overflow:auto;max-height:80vh;border:1px solid var(--sc-bar)}
+.whole,.scroll{margin:.6rem 0 1.2rem}
 table{border-collapse:collapse;font-size:.85rem;min-width:100%}
-th,td{padding:.3rem .6rem;text-align:left;white-space:nowrap;
+th,td{padding:.2rem .5rem;text-align:left;vertical-align:top;
  border-bottom:1px solid var(--sc-bar)}
 thead th{background:var(--head);position:sticky;top:0;z-index:1;
- white-space:normal;min-width:4.5rem;vertical-align:bottom}
-tbody th{font-weight:600}
+ vertical-align:bottom}
+tbody th{font-weight:600;white-space:nowrap}
 .number{text-align:right;font-variant-numeric:tabular-nums}
+.number small{display:block;color:var(--sc-dim);white-space:nowrap}
+/* Where a table would not fit, each of its lines is a card. */
+@media (max-width:64rem){
+.whole :is(table,tbody,tr,td,tbody th){display:block}
+.whole thead{display:none}
+.whole tr{display:grid;gap:0 1rem;padding:.4rem 0;
+ grid-template-columns:repeat(auto-fill,minmax(13rem,1fr));
+ border-bottom:1px solid var(--sc-bar)}
+.whole tbody th{grid-column:1/-1}
+.whole :is(th,td){border:0;padding:.05rem 0;text-align:left}
+.whole td::before{content:attr(data-title) ": ";color:var(--sc-dim)}
+.whole .number small{display:inline}
+}
 details{margin:.8rem 0}
 summary{cursor:pointer;font-weight:600}
 #tip{position:fixed;z-index:9;max-width:min(20rem,90vw);padding:.3rem .6rem;
@@ -70,7 +95,8 @@ summary{cursor:pointer;font-weight:600}
 """
 )
 
-# Pointing at a point, or tapping it, shows its title beside it.
+# Pointing at a point, or tapping it, shows its title beside it. A table is
+# copied as a spreadsheet takes it.
 SCRIPT = """
 const tip = document.getElementById("tip");
 for (const title of document.querySelectorAll(".point > title")) {
@@ -91,4 +117,18 @@ const show = (event) => {
 addEventListener("pointerover", show);
 addEventListener("pointerdown", show);
 addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
+for (const button of document.querySelectorAll(".copy")) {
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    const { rows } = button.closest(".with-table").querySelector("table");
+    const text = [...rows].map((row) => [...row.cells].map(
+      (cell) => cell.textContent.trim()).join("\\t")).join("\\n");
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Not allowed here";
+    }
+  });
+}
 """

@@ -13,6 +13,7 @@ _POINT = (
 )
 _ACCEPTANCE = Column("acceptance", "efficiency.acceptance_rate", 3)
 _TOKENS = Column("tokens/block", "efficiency.mean_acceptance_length", 2)
+PER_TOKEN = Column("latency per token", "per_token", 3, has_interval=True)
 
 
 def _quality(metric: str) -> Column:
@@ -34,6 +35,7 @@ def gammas(study: PointGroup, model: Clock | None) -> Table:
     (
       *(*_POINT, _ACCEPTANCE, _TOKENS),
       Column("relative latency", "latency", 3, has_interval=True),
+      PER_TOKEN,
       *(*_modelled(model), _quality(study.points[0].metric)),
     ),
     [p for panel in study.panels for same in ablated(panel) for p in same],
@@ -66,8 +68,9 @@ def points(study: PointGroup, model: Clock | None) -> Table:
     "points",
     "All points",
     "Measured: wall-clock of the whole decode over the large model's, the two"
-    " interleaved. Predicted: from the calls and their measured costs c, q2 and"
-    " v. Modelled: the same calls where a block costs one verifier step.",
+    " interleaved; per token, the same over the tokens written: a longer text"
+    " takes longer. Predicted: from the calls and their measured costs c, q2"
+    " and v. Modelled: the same calls where a block costs one verifier step.",
     (
       *(*_POINT, *map(_quality, study.metrics), _ACCEPTANCE),
       Column("expected acceptance", "efficiency.expected_acceptance", 3),
@@ -75,6 +78,8 @@ def points(study: PointGroup, model: Clock | None) -> Table:
       Column("deferral rate", "efficiency.deferral_rate", 3),
       Column("rule defers", "efficiency.rule_deferral_rate", 3),
       Column("relative latency (measured)", "latency", 3, has_interval=True),
+      PER_TOKEN,
+      Column("ms a text", lambda p: (p.milliseconds or [None])[0], 1),
       Column("speed-up (measured)", speedup, 2),
       Column("speed-up (predicted)", predicted, 2),
       *_modelled(model),

@@ -11,10 +11,14 @@ from speccascade.report.tables import Column
 
 _TIMES = (
   *("walltime_s", "relative_latency", "relative_low", "relative_high"),
-  *("num_examples", "repeats"),
+  *("num_examples", "repeats", "num_tokens", "per_token"),
 )
 _TITLES = {
   ("latency", "num_examples"): "num_timed",
+  ("latency", "num_tokens"): "num_timed_tokens",
+  ("latency", "per_token"): "latency_per_token",
+  ("num_parameters", "drafter"): "drafter_parameters",
+  ("num_parameters", "verifier"): "verifier_parameters",
   ("counts", "expected_acceptance"): "expected_acceptance (sum)",
 }
 
@@ -37,6 +41,7 @@ def of_rows(rows: Sequence[ResultRow]) -> list[Column]:
     *(("counts", name) for name in counts if name != "num_examples"),
     *(("agreement", "identical"), ("agreement", "near_ties")),
     ("num_truncated",),
+    *(("num_parameters", role) for role in ("drafter", "verifier")),
     *(("environment", "device"), ("environment", "git_commit")),
   ]
   return [Column(_title(p), functools.partial(_cell, p)) for p in paths]

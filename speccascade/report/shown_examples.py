@@ -3,16 +3,52 @@
 from collections.abc import Sequence
 import dataclasses
 import itertools
-import json
 import operator
 import pathlib
+from typing import Annotated, Any, NotRequired, TypedDict
 
+from speccascade import fields
+from speccascade.decoding.types import SOURCES
+from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import results
 from speccascade.inference.results import ResultRow
 from speccascade.report.measured import temperature_title
 
 FILE_NAME = "examples.jsonl"
 MOST_TOKENS = 1500  # on the page: each has a card of some hundred bytes
+
+
+def _is_source(name: str):
+  fields.one_of(SOURCES, source=name)
+
+
+class _Trace(TypedDict):
+  source: list[Annotated[str, _is_source]]
+  deferred: list[bool]
+  left: list[float | None]
+  right: list[float | None]
+  tv: list[float | None]
+  block: list[int]
+  piece: list[str]
+  q_top_piece: list[list[str]]
+  q_prob: list[list[float | None]]
+  p_top_piece: list[list[str]]
+  p_prob: list[list[float | None]]
+
+
+class _Aux(TypedDict):
+  tokens: list[int]
+  counts: Counts
+  index: NotRequired[int]
+  trace: NotRequired[_Trace | None]
+
+
+class _Record(TypedDict):
+  inputs: str
+  aux: _Aux
+  targets: NotRequired[list[str]]
+  label: NotRequired[str]
+  settings: NotRequired[dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +87,12 @@ def read(
   lines = [] if path is None else results.read_lines(path)
   for number, line in enumerate(lines, start=1):
     try:
-      record = {**(shared or {}), **json.loads(line)}
+      record = {**(shared or {}), **fields.of_json(line)}
+      fields.fitted("record", record, _Record, builds=True)
       aux, title = record["aux"], _title(record)
       if aux.get("trace") is not None:
+        if {*map(len, aux["trace"].values())} != {len(aux["tokens"])}:
+          raise ValueError("its trace has not one entry for each token")
         traced.append((aux.get("index", 0), len(aux["tokens"]), title, record))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
       raise ValueError(

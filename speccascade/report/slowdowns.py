@@ -14,6 +14,7 @@ def slowdowns(panel: PointGroup, model: Clock | None) -> list[dict]:
       label: for people.
       alphas: of the points that lose.
       latency: the least relative latency of those that lose.
+      per_token: of that point, a token; None where rows do not say.
       acceptance_rate: of that point, like what follows.
       tokens_per_block: its mean acceptance length.
       c: cost of a drafter step.
@@ -40,6 +41,7 @@ def slowdowns(panel: PointGroup, model: Clock | None) -> list[dict]:
         "label": curve.label,
         "alphas": [alpha for alpha in alphas if alpha is not None],
         "latency": least.latency,
+        "per_token": least.per_token,
         "acceptance_rate": least.efficiency["acceptance_rate"],
         "tokens_per_block": tokens,
         "c": least.mean(lambda row: row.costs and row.costs.c),
@@ -98,6 +100,7 @@ def table(study: PointGroup, model: Clock | None) -> Table:
       Column("gamma", "settings.gamma"),
       Column("alphas", lambda line: " ".join(f"{a:g}" for a in line["alphas"])),
       Column("least latency", "latency", 3, has_interval=True),
+      Column("per token", "per_token", 3, has_interval=True),
       Column("acceptance", "acceptance_rate", 3),
       Column("tokens/block", "tokens_per_block", 2),
       Column("c", "c", 3),

@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 
-from speccascade.report import frontier
+from speccascade.report import frontier, tables
 from speccascade.report.frontier import IntervalEstimate, Points
 from speccascade.report.groups import PointGroup, grouped
 from speccascade.report.measured import REFERENCE, SMALL, Clock, Measured
@@ -15,7 +15,7 @@ from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
 NOT_FAST = ("oracle_cascade",)
 BASELINES = ("spec_decode_lossy", "spec_decode_lossy_star")
 CHALLENGER = "spec_cascade"
-_NEVER = {float("-inf"): "never"}
+NEVER = {0.0: "never"}  # of a speed-up
 
 
 def is_fast(method: str) -> bool:
@@ -84,6 +84,11 @@ def speedups(
   return lines
 
 
+def fastest(lines: list[dict]) -> dict | None:
+  """Returns the fastest line of Table 2 at the large model's quality."""
+  return max(lines, key=lambda line: line["speedup"].value, default=None)
+
+
 def _speedup(same_law: list[int], points: Points, large: Points) -> float:
   latency = frontier.latency_at(points, large.quality[0])
   return 1 / min([latency, *points.latency[same_law]])
@@ -130,6 +135,7 @@ def speedup_table(study: PointGroup, clock: Clock) -> Table:
   title, gammas = study.metric, study.gammas
   several = len(gammas) > 1
   by_gamma = Column("gamma", lambda line: line["gamma"] or "best")
+  never = (tables.NEVER, True)
   return Table(
     f"table2_{clock.name}",
     f"Table 2, {clock.title}",
@@ -142,11 +148,11 @@ def speedup_table(study: PointGroup, clock: Clock) -> Table:
       *(METHOD, TEMPERATURE, *[by_gamma] * several),
       Column(
         "speed-up at the large model's quality",
-        *("speedup", 2, {0.0: "never"}, True),
+        *("speedup", 2, NEVER, True),
       ),
       Column("how", "how"),
-      Column(f"best {title} within its latency", "within", 1, _NEVER, True),
-      Column("minus the large model's", "gain", 2, _NEVER, True),
+      Column(f"best {title} within its latency", *("within", 1, *never)),
+      Column("minus the large model's", *("gain", 2, *never)),
       Column(f"highest {title}", "best", 1),
       Column("at latency", "best_latency", 2),
       Column("points", "num_points", 0),
@@ -235,7 +241,7 @@ def gap_table(study: PointGroup, clock: Clock) -> Table:
     "Mean difference of the two frontiers over the latencies that both have,"
     " and the difference within the latency of the fastest SpecDecode point;"
     " [95% paired bootstrap]. Greedy, the lossy variants are SpecDecode"
-    " itself.",
+    " itself. Methods that share no latency are left out.",
     (
       METHOD,
       Column("against", "baseline"),
@@ -246,5 +252,10 @@ def gap_table(study: PointGroup, clock: Clock) -> Table:
       Column("verdict", "verdict"),
       Column(at_speed, "at_speed", 2, has_interval=True),
     ),
-    [line for panel in study.panels for line in gaps(panel, clock)],
+    [
+      line
+      for panel in study.panels
+      for line in gaps(panel, clock)
+      if line["low"] is not None or not math.isnan(line["at_speed"].value)
+    ],
   )

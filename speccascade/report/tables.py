@@ -11,12 +11,39 @@ import jinja2
 from speccascade.report.frontier import IntervalEstimate
 
 NOTHING = "-"
+NEVER = {math.inf: "never", -math.inf: "never"}
 template = jinja2.Environment(
   autoescape=True,
   trim_blocks=True,
   lstrip_blocks=True,
   undefined=jinja2.StrictUndefined,
 ).from_string
+
+
+def number(value, digits=None, special=(), sign="") -> str:
+  """Returns a number as it is printed, or `NOTHING`; see `Column`.
+
+  >>> number(1.25, 1), number(2.0, 1, sign="+"), number(None)
+  ('1.2', '+2.0', '-')
+  >>> number(-math.inf, 1), number(-math.inf, 1, NEVER)
+  ('-', 'never')
+  """
+  if isinstance(value, float) and value in special:
+    return special[value]
+  if value is None or (isinstance(value, float) and not math.isfinite(value)):
+    return NOTHING
+  return str(value) if digits is None else f"{value:{sign}.{digits}f}"
+
+
+def estimated(estimate: IntervalEstimate, *how, **more) -> str:
+  """Returns an estimate as `number` has it, its interval after it.
+
+  >>> estimated(IntervalEstimate(0.0, 0.0, 1.5), 2, {0.0: "never"})
+  'never [never, 1.50]'
+  """
+  value, low, high = (number(each, *how, **more) for each in estimate)
+  has_ends = estimate.has_interval and not math.isnan(estimate.value)
+  return f"{value} [{low}, {high}]" if has_ends else value
 
 
 def lookup(line, *names: str):
@@ -47,8 +74,8 @@ class Column:
       "latency.walltime_s", see `lookup`; None where a line has none. An
       `IntervalEstimate` is printed with its interval after it.
     digits: after the point; None prints the value as it is.
-    special: texts of values that are no plain number, as {0.0: "never"}; NaN
-      and infinities that are not in it are printed as `NOTHING`.
+    special: texts of values that are no plain number, as {0.0: "never"}, in a
+      CSV too; other infinities and NaN are printed as `NOTHING`.
     has_interval: whether values are estimates: a CSV has columns for the ends.
   """
 
@@ -67,28 +94,20 @@ class Column:
   def text(self, line) -> str:
     """Returns the cell."""
     value = self.of(line)
-    if not isinstance(value, IntervalEstimate):
-      return self._number(value)
-    number, *ends = map(self._number, value)
-    if value.has_interval and math.isfinite(value.value):
-      return f"{number} [{', '.join(ends)}]"
-    return number
+    is_estimate = isinstance(value, IntervalEstimate)
+    return (estimated if is_estimate else number)(
+      value, self.digits, self.special
+    )
 
-  def _number(self, value) -> str:
-    if isinstance(value, float) and value in self.special:
-      return self.special[value]
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-      return NOTHING
-    return str(value) if self.digits is None else f"{value:.{self.digits}f}"
-
-  def csv_cells(self, line) -> list:
+  def csv_cells(self, line) -> list[str]:
     """Returns the value, unrounded, and the ends where there are intervals."""
     value = self.of(line)
     cells = [value]
     if self.has_interval:
       is_estimate = isinstance(value, IntervalEstimate)
       cells = value if is_estimate else [value, None, None]
-    return ["" if cell is None or cell != cell else cell for cell in cells]
+    texts = (number(cell, None, self.special) for cell in cells)
+    return ["" if text == NOTHING else text for text in texts]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +136,13 @@ def _speedup(row) -> IntervalEstimate | None:
   )
 
 
+def _per_token(row) -> float | None:
+  estimate = row.latency and row.latency.per_token
+  return estimate and estimate[0]
+
+
 SPEEDUP = Column("speed-up", _speedup, 2, has_interval=True)
+PER_TOKEN = Column("latency per token", _per_token, 3)
 METHOD = Column("method", "label")
 _T = ("settings", "temperature")
 TEMPERATURE = Column("T", lambda line: f"{lookup(line, *_T):g}")
@@ -131,15 +156,21 @@ TRADE_OFF = (
   Column("tokens/block", "efficiency.mean_acceptance_length", 2),
   Column("deferral", "efficiency.deferral_rate", 3),
   Column("relative latency", "latency.relative_latency", 3),
+  PER_TOKEN,
   SPEEDUP,
   Column("predicted", "predicted_speedup", 2),
 )
 
 
+def _filled(lines: Sequence, columns: Sequence[Column]) -> list[Column]:
+  """Returns the columns that have something to show."""
+  return [c for c in columns if any(c.text(x) != NOTHING for x in lines)]
+
+
 def markdown(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   """Returns a Markdown table, its columns aligned for a terminal."""
   table = []
-  for column in columns:
+  for column in _filled(lines, columns):
     cells = [column.title, *map(column.text, lines)]
     width, is_number = max(map(len, cells)), column.digits is not None
     pad = str.rjust if is_number else str.ljust
@@ -164,17 +195,22 @@ def to_csv(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
 _HTML = template("""\
 <table>
 <thead><tr>
-{% for column in columns %}<th scope="col">{{ column.title }}</th>{% endfor %}
+{% for column in columns %}<th scope="col"{% if column.digits is not none %}
+ class="number"{% endif %}>{{ column.title }}</th>{% endfor %}
 </tr></thead>
 <tbody>
 {% for line in lines %}<tr>{% for column in columns %}{% if loop.first %}
 <th scope="row">{{ column.text(line) }}</th>{% else %}
-<td{% if column.digits is not none %} class="number"{% endif %}>
-{{- column.text(line) }}</td>{% endif %}{% endfor %}</tr>
+<td data-title="{{ column.title }}"
+{%- if column.digits is none %}>{{ column.text(line) }}</td>{% else %}
+{% set value, space, ends = column.text(line).partition(" ") %}
+ class="number">{{ value }}{{ space }}
+{%- if ends %}<small>{{ ends }}</small>{% endif %}</td>
+{%- endif %}{% endif %}{% endfor %}</tr>
 {% endfor %}</tbody>
 </table>""")
 
 
 def to_html(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   """Returns a table element; the first column heads its rows."""
-  return _HTML.render(lines=lines, columns=columns)
+  return _HTML.render(lines=lines, columns=_filled(lines, columns))

@@ -1,13 +1,13 @@
 """Rows in, a folder out: figures, tables, report.md and index.html."""
 
 from collections.abc import Sequence
+import os
 import pathlib
-
-from tqdm import tqdm
 
 from speccascade import files
 from speccascade.inference import results
 from speccascade.inference.results import ResultRow
+from speccascade.progress import ProgressBar
 from speccascade.report import (
   content,
   page,
@@ -43,42 +43,50 @@ def from_folder(
   Raises:
     ValueError: no rows there, or rows that cannot be reported.
   """
-  rows, examples = read(results_dir)
+  paths = _sources(results_dir)
+  rows, examples = read(*paths)
   folder = results_dir / "report" if output_dir is None else output_dir
   sections = content.sections(rows, metric=metric, cost_ratio=cost_ratio)
   for name, text in texts(rows, sections).items():
     files.write_whole(folder / name, text)
   num = sum(len(section.plots) for section in sections)
-  with tqdm(
+  with ProgressBar(
     total=2 * num, desc="draw", unit="figure", disable=not progress, delay=1
   ) as bar:
     for section in sections:
       for plot in section.plots:
         plot.save(folder / f"{section.prefix}{plot.name}")
         bar.update()
-    whole = page.page(sections, examples, tick=bar.update)
+    sources = [os.path.relpath(path, folder) for path in paths if path]
+    whole = page.page(sections, examples, sources, tick=bar.update)
   files.write_whole(folder / "index.html", whole)
   return folder / "index.html"
 
 
-def read(
-  results_dir: pathlib.Path,
-) -> tuple[list[ResultRow], ShownExamples]:
-  """Returns the rows of a folder and its traced examples."""
-
-  def find(name):
-    return files.find(results_dir / name)
-
-  if (path := find(results.FILE_NAME)) is not None:
-    examples = shown_examples.read(find(shown_examples.FILE_NAME))
-    return results.read_rows(path), examples
-  if (path := find(results.METRICS)) is not None:
-    row = results.read_row(path)
-    return [row], shown_examples.read(find(results.PREDICTIONS), row)
+def _sources(results_dir: pathlib.Path) -> list[pathlib.Path | None]:
+  """Returns where the rows of a folder are, and its examples."""
+  for rows, examples in (
+    (results.FILE_NAME, shown_examples.FILE_NAME),
+    (results.METRICS, results.PREDICTIONS),
+  ):
+    if path := files.find(results_dir / rows):
+      return [path, files.find(results_dir / examples)]
   raise ValueError(
     f"{results_dir} has no {results.FILE_NAME} and no {results.METRICS}; give"
     " the folder that a sweep, a decode or the quick start wrote to"
   )
+
+
+def read(
+  rows: pathlib.Path, examples: pathlib.Path | None
+) -> tuple[list[ResultRow], ShownExamples]:
+  """Returns the rows of a file, or the one of a decode, and traced examples."""
+  if rows.name.startswith(results.METRICS):
+    row = results.read_row(rows)
+    return [row], shown_examples.read(examples, row)
+  if many := results.read_rows(rows):
+    return many, shown_examples.read(examples)
+  raise ValueError(f"{rows} holds no row")
 
 
 def texts(
@@ -102,7 +110,9 @@ def markdown(sections: Sequence[Section]) -> str:
   """Returns report.md."""
   lines = ["# Quality against latency of speculative cascades", ""]
   for section in sections:
-    lines += [f"## {section.study.pair}", "", section.about, ""]
+    lines += [f"## {section.study.pair}", ""]
+    for said in (*section.doubts, section.headline, section.about):
+      lines += [said, ""] if said else []
     for finding in section.findings:
       lines += [f"### Findings, {finding.title}", ""]
       lines += _listed(finding.models)
@@ -120,6 +130,7 @@ def markdown(sections: Sequence[Section]) -> str:
         lines += [f"In {section.prefix}{table.name}.csv.", ""]
       else:
         lines.append(tables.markdown(table.lines, table.columns))
+    lines += [section.versions, ""] if section.versions else []
   return "\n".join(lines)
 
 

@@ -6,6 +6,8 @@
 Appends a row for each point to OUTPUT_DIR/rows.jsonl, and leaves examples.jsonl
 and the resolved config.gin beside it. The same command takes up a sweep that
 was killed. SIGTERM and Ctrl-C end it at once; the exit code is then 143 or 130.
+--dry_run says what will be measured and about how long that takes: it reads the
+models and decodes a few examples, and writes nothing.
 """
 
 import sys
@@ -15,12 +17,21 @@ from speccascade import cli
 
 def main():
   """Runs `sweep` as gin configured it, and says how it ended."""
+  from speccascade.inference import environment
   from speccascade.sweep import sweep
 
+  print(environment.computing_on())
   outcome = cli.configured(sweep.sweep)(on_start=cli.save_config)
   print(describe(outcome))
   if outcome.stop:
     sys.exit(outcome.stop.exit_code)
+
+
+def preview() -> str:
+  """Returns what `--dry_run` says: points, programs, an estimate."""
+  from speccascade.sweep import forecast, sweep
+
+  return str(forecast.forecast(**cli.bound(sweep.sweep)))
 
 
 def describe(outcome) -> str:
@@ -37,4 +48,4 @@ def describe(outcome) -> str:
 
 
 if __name__ == "__main__":
-  cli.run(main, __doc__)
+  cli.run(main, __doc__, skeleton="configs/runs/sweep.gin", preview=preview)

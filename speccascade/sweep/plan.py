@@ -1,12 +1,13 @@
 """What a sweep measures: its curves, and the points of each."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import itertools
+from typing import Annotated, Literal, TypeVar
 
+from speccascade import fields
 from speccascade.decoding import methods
 from speccascade.decoding.sampling import Sampling
-from speccascade.fields import at_least, names_of
 from speccascade.inference.point import Point
 from speccascade.sweep import grids
 from speccascade.sweep.grids import Grid
@@ -14,6 +15,10 @@ from speccascade.sweep.grids import Grid
 # Every report compares with these two.
 ALWAYS = ("drafter", "verifier")
 DEFAULT, ADAPTIVE, ONE = "default", "adaptive", "one"
+
+_Method = Annotated[str, methods.find]
+_T = TypeVar("_T")
+Several = Annotated[Sequence[_T], fields.NOT_EMPTY]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +59,7 @@ def default_methods(num_drafters: int = 1) -> list[str]:
   ]
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Plan:
   """Which points a sweep measures; checked when made.
@@ -69,32 +75,16 @@ class Plan:
     seeds: of the keys.
   """
 
-  methods: Sequence[str] | None = None
-  alphas: str | Mapping[str, Sequence[float]] = DEFAULT
-  budget: int = 8
-  gammas: Sequence[int] = (5,)
-  temperatures: Sequence[float] = (0.0, 1.0)
-  seeds: Sequence[int] = (0,)
+  methods: Several[_Method] | None = None
+  alphas: (
+    Literal["default", "adaptive", "one"] | Mapping[_Method, Sequence[float]]
+  ) = DEFAULT
+  budget: fields.Size = 8
+  gammas: Several[Annotated[int, fields.Bounds(1, 1024)]] = (5,)
+  temperatures: Several[Annotated[float, fields.Bounds(0)]] = (0.0, 1.0)
+  seeds: Several[fields.NonNegative] = (0,)
 
   def __post_init__(self):
-    names_of(methods.find, METHODS=self.methods)
-    at_least(1, BUDGET=self.budget)
-    for name in ("methods", "gammas", "temperatures", "seeds"):
-      values, label = getattr(self, name), name.upper()
-      if name == "methods" and values is None:
-        continue
-      if isinstance(values, str) or not isinstance(values, Iterable):
-        raise ValueError(f"{label} is {values!r}; wanted a list")
-      if not list(values):
-        raise ValueError(f"{label} is empty; give one or more")
-    for gamma in self.gammas:
-      at_least(1, gamma=gamma)
-    is_known = self.alphas in (DEFAULT, ADAPTIVE, ONE)
-    if not is_known and not isinstance(self.alphas, Mapping):
-      raise ValueError(
-        f"ALPHAS is {self.alphas!r}; wanted 'default', 'adaptive', 'one', or"
-        " values by method such as {'spec_cascade_opt': [-0.5, 0, 0.5]}"
-      )
     if not any(map(_greedy, self.temperatures)):
       for name in self.methods or ():
         if methods.find(name).greedy_only:
@@ -150,7 +140,6 @@ class Plan:
     """The grids of the methods that `alphas` names."""
     named = {}
     for name in self.alphas if isinstance(self.alphas, Mapping) else ():
-      methods.find(name)
       if name not in names:
         raise ValueError(
           f"ALPHAS has values for {name}, which METHODS leaves out"

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 import dataclasses
 import threading
 
-from tqdm import tqdm
-
 from speccascade.inference import measure
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultFile, ResultRow
 from speccascade.inference.study import Study
+from speccascade.progress import ProgressBar
 from speccascade.sweep import grids, shown
 from speccascade.sweep import plan as plans
 from speccascade.sweep.grids import Grid
@@ -99,7 +98,7 @@ class Runner:
     """
     lock, chosen = threading.Lock(), self.shown.chosen(curves)
     num = self.shown.num_shown * len(chosen)
-    with tqdm(
+    with ProgressBar(
       total=self._num_decodes(curves) + num,
       unit="decode",
       desc="sweep",

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
 import dataclasses
-import json
 import pathlib
+from typing import Annotated
 
-from speccascade import files
+from speccascade import fields, files
 from speccascade.decoding.methods import find
-from speccascade.fields import at_least, names_of
 from speccascade.inference import records
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring
@@ -20,6 +19,7 @@ FILE_NAME = "examples.jsonl"
 _PORTION = 16  # points between two writes of the file
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Shown:
   """Whose tokens are shown; checked when made.
@@ -30,12 +30,8 @@ class Shown:
     methods: their names; None shows all.
   """
 
-  num_shown: int = 4
-  methods: Sequence[str] | None = None
-
-  def __post_init__(self):
-    at_least(0, NUM_SHOWN=self.num_shown)
-    names_of(find, SHOWN_METHODS=self.methods)
+  num_shown: fields.NonNegative = 4
+  methods: Sequence[Annotated[str, find]] | None = None
 
   def chosen(self, curves: Sequence[Curve]) -> list[tuple[Curve, Point]]:
     """Returns the points whose tokens are shown."""
@@ -122,11 +118,16 @@ def _portions(missing, chosen) -> Iterator[list[str]]:
 def _read(path: pathlib.Path, keys, indices: list[int]) -> dict[str, list[str]]:
   """Returns a file's lines by key of their point, where all examples are."""
   by_key = {}
-  text = path.read_text(encoding="utf-8") if path.exists() else ""
-  for line in text.splitlines(keepends=True):
-    record = json.loads(line)
-    lines = by_key.setdefault(record["settings"]["key"], {})
-    lines[record["aux"]["index"]] = line
+  try:
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    for line in text.splitlines(keepends=True):
+      record = fields.of_json(line)
+      lines = by_key.setdefault(record["settings"]["key"], {})
+      lines[record["aux"]["index"]] = line
+  except (ValueError, KeyError, TypeError) as error:
+    raise ValueError(
+      f"{path} is damaged ({error!r}); remove it, it is made again"
+    ) from error
   return {
     key: list(lines.values())
     for key, lines in by_key.items()

@@ -12,6 +12,7 @@ import pathlib
 
 import numpy as np
 
+from speccascade import fields, folders
 from speccascade.decoding import methods
 from speccascade.inference import results
 from speccascade.inference.inputs import Inputs, Source
@@ -22,7 +23,7 @@ from speccascade.inference.run_folder import RunFolder
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
 from speccascade.sweep import plan as plans
-from speccascade.sweep.plan import Plan
+from speccascade.sweep.plan import Curve, Plan
 from speccascade.sweep.runner import Runner, Stopped, Studies
 from speccascade.sweep.shown import Shown
 from speccascade.training import signals
@@ -45,6 +46,7 @@ class SweepOutcome:
   stop: signals.Stop | None = None
 
 
+@fields.checked
 def sweep(
   *,
   pair: PairSpec,
@@ -77,35 +79,16 @@ def sweep(
       before all points are checked.
     NoDistributionError: a model gave none; example and step are named.
   """
-  with signals.caught() as stop:
-    sources = inputs.read()
-    study = Study(
-      pair.load(sources.vocabulary),
-      dataclasses.replace(
-        sources.fitted(),
-        examples=_timed_first(sources.examples, measuring.num_timed),
-      ),
-      run,
-      measuring,
+  with folders.sole_writer(run.folder), signals.caught() as stop:
+    study, studies, curves = planned(
+      pair=pair,
+      inputs=inputs,
+      plan=plan,
+      common=common,
+      run=run,
+      measuring=measuring,
     )
-    composed = None
-    if pair.cascade is not None:
-      sha256 = (sources.identity or {}).get("sha256")
-      method = methods.find("cascade_drafting")
-      composed = study.pair.combined(pair.cascade, method, sha256)
-    studies = Studies(study, composed)
-    names = plan.methods or studies.allowed(
-      plans.default_methods(len(study.pair.drafters)), common.draft_length
-    )
-    size = study.pair.verifier.lm.vocab_size
-    curves = plan.curves(common, size, names)
-    for curve in curves:
-      studies.check(curve)
-    folder = RunFolder(
-      run.folder,
-      _identity(study, sources.fingerprint),
-      results.FILE_NAME,
-    )
+    folder = RunFolder(run.folder, _identity(study), results.FILE_NAME)
     folder.check()
     file = ResultFile(folder.folder / results.FILE_NAME)
     budget = plan.budget if plan.alphas == plans.ADAPTIVE else 0
@@ -119,13 +102,63 @@ def sweep(
     return SweepOutcome(folder.folder, file.rows, num_shown)
 
 
-def _identity(study: Study, fingerprint: str) -> dict:
+def planned(
+  *,
+  pair: PairSpec,
+  inputs: Inputs,
+  plan: Plan,
+  common: Point,
+  run: Run,
+  measuring: Measuring,
+) -> tuple[Study, Studies, list[Curve]]:
+  """Reads models and examples, and returns what is to be measured, checked.
+
+  Args:
+    pair: as in `sweep`, like all that follow.
+    inputs: likewise.
+    plan: likewise.
+    common: likewise.
+    run: likewise.
+    measuring: likewise.
+
+  Raises:
+    ValueError: a setting, a model or an input does not fit.
+  """
+  sources = inputs.read()
+  study = Study(
+    pair.load(sources.vocabulary),
+    dataclasses.replace(
+      sources.fitted(),
+      examples=_timed_first(sources.examples, measuring.num_timed),
+    ),
+    run,
+    measuring,
+  )
+  composed = None
+  if pair.cascade is not None:
+    sha256 = (sources.identity or {}).get("sha256")
+    method = methods.find("cascade_drafting")
+    composed = study.pair.combined(pair.cascade, method, sha256)
+  studies = Studies(study, composed)
+  names = plan.methods or studies.allowed(
+    plans.default_methods(len(study.pair.drafters)), common.draft_length
+  )
+  size = study.pair.verifier.lm.vocab_size
+  curves = plan.curves(common, size, names)
+  for curve in curves:
+    studies.check(curve)
+  return study, studies, curves
+
+
+def _identity(study: Study) -> dict:
   """What makes two starts one sweep: all that its points have in common."""
+  in_order = sorted(study.examples, key=lambda example: example.index)
+  sources = dataclasses.replace(study.sources, examples=in_order)
   return {
     "models": [[model.name, model.path] for model in study.pair.models],
     "task": study.sources.task,
     "split": study.sources.split,
-    "inputs_sha256": fingerprint,
+    "inputs_sha256": sources.fingerprint,
     "num_examples": len(study.examples),
     "max_decode_len": study.run.max_decode_len,
     "num_timed": study.measuring.num_timed,

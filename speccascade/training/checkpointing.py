@@ -5,9 +5,12 @@ Nothing here imports Orbax before a checkpoint is written or looked for.
 
 from collections.abc import Mapping
 import dataclasses
+import errno
 import functools
+import glob
 import json
 import os
+import shutil
 from typing import Any
 
 import jax
@@ -15,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.checkpoints import load, orbax_io, restore, storage
+from speccascade.checkpoints.errors import CheckpointError
+from speccascade.cli import quiet
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.training import optimizers
@@ -58,6 +63,7 @@ class Checkpoints:
 
   @functools.cached_property
   def _manager(self):
+    self._remove_half_written()
     return orbax_io.manager(
       self.model_dir,
       keep_latest=self.keep_latest,
@@ -197,10 +203,31 @@ class Checkpoints:
     if metrics is not None:
       metrics = {name: float(value) for name, value in metrics.items()}
     if self.latest() != step:
-      self._manager.save(step, args=args, metrics=metrics, force=True)
+      try:
+        with quiet.failing_threads():
+          self._manager.save(step, args=args, metrics=metrics, force=True)
+      except (OSError, ValueError, RuntimeError) as error:
+        vars(self).pop("_manager", None)
+        self._remove_half_written()
+        raise CheckpointError(
+          f"{self.path(step)} cannot be written: {cause(error)}; when it can,"
+          " the same command goes on"
+        ) from error
     return self.path(step)
+
+  def _remove_half_written(self) -> None:
+    """Removes what killed or failed writers left in a local `model_dir`."""
+    pattern = f"{orbax_io.STEP_PREFIX}_*.orbax-checkpoint-tmp*"
+    for path in glob.glob(pattern, root_dir=self.model_dir):
+      shutil.rmtree(os.path.join(self.model_dir, path), ignore_errors=True)
 
   def close(self) -> None:
     """Ends the writer."""
     if "_manager" in vars(self):
       vars(self).pop("_manager").close()
+
+
+def cause(error: BaseException) -> str:
+  """Returns in a few words why something could not be written."""
+  full = os.strerror(errno.ENOSPC)
+  return full if full in str(error) else storage.first_line(error)

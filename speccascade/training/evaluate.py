@@ -128,6 +128,13 @@ class Evaluation:
   batch_size: int = 32
   eos_id: int = EOS_ID
 
+  def names(self) -> list[str]:
+    """Returns the names of what a call measures."""
+    names = ["loss", "accuracy"]
+    if self.score is not None and len(self.sources):
+      names += self.score([np.zeros(0, np.int32)] * len(self.sources))
+    return names
+
   def __call__(self, config: T5Config, params: Any) -> dict[str, float]:
     """Returns "loss", "accuracy" and what `score` gives."""
     metrics = teacher_forced(config, params, self.batches)

@@ -5,23 +5,35 @@ needs neither seqio nor TensorFlow.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
-import os
+import math
 import pathlib
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from speccascade.checkpoints import storage
+from speccascade import fields, folders, memory
+from speccascade.checkpoints import architecture, storage
 from speccascade.models.t5.config import T5Config
 from speccascade.training import evaluate, optimizers, trainer
-from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.checkpointing import Checkpoints, cause
 from speccascade.training.state import Objective
 
 
+def _is_rising(buckets):
+  widths = [w if isinstance(w, tuple) else (w, w) for w in buckets]
+  if not widths or any(
+    max(narrow) > max(wide) for narrow, wide in itertools.pairwise(widths)
+  ):
+    raise ValueError(f"wanted widths in rising order, not {list(buckets)}")
+
+
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
   """What a model is trained on, and in which batches.
@@ -40,18 +52,21 @@ class TrainingData:
   """
 
   mixture_or_task_name: str
-  task_feature_lengths: Mapping[str, int]
-  batch_size: int
-  vocabulary: str | None = None
+  task_feature_lengths: Annotated[
+    Mapping[str, fields.Size], fields.Keys(("inputs", "targets"))
+  ]
+  batch_size: fields.Size
+  vocabulary: fields.Path | None = None
   use_cached: bool = False
-  token_cache_dir: str | None = None
-  num_examples: int | None = None
-  buckets: Sequence[int | tuple[int, int]] | None = None
+  token_cache_dir: fields.Path | None = None
+  num_examples: fields.Positive | None = None
+  buckets: (
+    Annotated[
+      Sequence[fields.Size | tuple[fields.Size, fields.Size]], _is_rising
+    ]
+    | None
+  ) = None
   pack: bool = False
-
-  def __post_init__(self):
-    if self.batch_size < 1:
-      raise ValueError(f"BATCH_SIZE is {self.batch_size}; wanted 1 or more")
 
   @functools.cached_property
   def task(self):
@@ -83,6 +98,7 @@ class TrainingData:
     )
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Evaluating:
   """What a model is measured on while it trains.
@@ -97,12 +113,13 @@ class Evaluating:
   """
 
   split: str = "validation"
-  num_examples: int | None = 1000
-  num_decoded: int | None = 200
+  num_examples: fields.NonNegative | None = 1000
+  num_decoded: fields.NonNegative | None = 200
   decoded_task_name: str | None = None
-  max_decode_len: int = 128
+  max_decode_len: fields.Size = 128
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class ModelDir:
   """What a run leaves.
@@ -115,8 +132,8 @@ class ModelDir:
     tensorboard: write event files.
   """
 
-  path: str
-  keep_latest: int = 1
+  path: fields.Path
+  keep_latest: fields.Positive = 1
   best_metric: str | None = "loss"
   tensorboard: bool = True
 
@@ -125,12 +142,10 @@ class ModelDir:
     """MODEL_DIR as an absolute path; gs:// stays as it is."""
     if not self.path:
       raise ValueError("MODEL_DIR is empty; give a folder")
-    folder = storage.Directory(self.path)
-    if not folder.remote and os.path.isfile(folder.url):
-      raise ValueError(f"MODEL_DIR {folder} is a file; give a folder")
-    return folder.url
+    return storage.Directory(self.path).url
 
 
+@fields.checked
 def train(
   model: T5Config,
   data: TrainingData,
@@ -139,7 +154,7 @@ def train(
   optimizer: optimizers.Optimizer | None = None,
   objective: Objective | None = None,
   evaluating: Evaluating = Evaluating(),
-  on_start: Callable[[str], object] | None = None,
+  on_start: Callable[[str], object] = lambda folder: None,
 ) -> trainer.TrainingOutcome:
   """Fine-tunes a T5 on a seqio task, or trains it from random parameters.
 
@@ -165,68 +180,110 @@ def train(
   from speccascade.data import batches as batching
   from speccascade.data import vocabularies
 
-  folder, task = model_dir.folder, data.task
-  vocabulary = task.output_features["targets"].vocabulary
-  vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
-  identity = getattr(vocabulary, "identity", None)
-  if identity:
-    identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
-  arrays = _training_tokens(data, run, identity)
-  for feature, count in arrays.num_cut.items():
-    if count:
-      print(
-        f"{count} of {len(arrays)} {feature} of train were longer than "
-        "TASK_FEATURE_LENGTHS and were cut"
-      )
-  batches = batching.train_batches(
-    arrays, seed=run.seed, pack=data.pack, **data.shapes
-  )
-  evaluation, metric = None, None
-  if evaluating.num_examples != 0:
-    held_out = data.read(evaluating.split, evaluating.num_examples, run)
-    evaluation = evaluate.Evaluation(
-      list(batching.eval_batches(held_out, **data.shapes)),
-      max_decode_len=evaluating.max_decode_len,
-      batch_size=min(data.batch_size, 64),
-      eos_id=vocabulary.eos_id,
-      **_decoded(data, evaluating),
+  count = sum(math.prod(x.shape) for x in architecture.parameters(model))
+  # The parameters, their gradients and an update, all in float32.
+  memory.check(3 * 4 * count, MODEL=f"of {count:,} parameters")
+  folder = model_dir.folder
+  with folders.sole_writer(folder, "MODEL_DIR"):
+    task = data.task
+    vocabulary = task.output_features["targets"].vocabulary
+    vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
+    identity = getattr(vocabulary, "identity", None)
+    if identity:
+      identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
+    arrays = _training_tokens(data, run, identity)
+    for feature, count in arrays.num_cut.items():
+      if count:
+        print(
+          f"{count} of {len(arrays)} {feature} of train were longer than "
+          "TASK_FEATURE_LENGTHS and were cut"
+        )
+    batches = batching.train_batches(
+      arrays, seed=run.seed, pack=data.pack, **data.shapes
     )
-    metric = model_dir.best_metric and f"eval/{model_dir.best_metric}"
-  digest = hashlib.sha256()  # tells tokenized examples apart
+    _check_batches(batches, model, data, objective or Objective())
+    evaluation = _evaluation(data, evaluating, run)
+    best = evaluation and model_dir.best_metric
+    if best and best not in (names := evaluation.names()):
+      raise fields.SettingError(
+        "best_metric",
+        f" is {best!r}; the evaluation gives {', '.join(names)}",
+        ModelDir,
+      )
+    checkpoints = Checkpoints(
+      folder,
+      model,
+      vocabulary=identity,
+      keep_latest=model_dir.keep_latest,
+      metric=best and f"eval/{best}",
+      best_mode="min" if best == "loss" else "max",
+      settings={
+        "MIXTURE_OR_TASK_NAME": task.name,
+        "BATCH_SIZE": data.batch_size,
+        "BUCKETS": data.buckets and list(data.buckets),
+        "PACK": data.pack,
+        "training data of sha256": _digest(arrays)[:16],
+      },
+    )
+    print(
+      f"{task.name}: {len(arrays)} training examples, "
+      f"{batches.steps_per_epoch} steps an epoch, to {folder}"
+    )
+    return trainer.run(
+      model,
+      batches.iterator,
+      checkpoints,
+      run,
+      optimizer=optimizer,
+      objective=objective,
+      evaluation=evaluation,
+      writer=_EventFiles(folder) if model_dir.tensorboard else None,
+      on_start=lambda: on_start(folder),
+    )
+
+
+def _evaluation(
+  data: TrainingData, evaluating: Evaluating, run: trainer.TrainingRun
+) -> evaluate.Evaluation | None:
+  """Returns what is measured while it trains, None where nothing is."""
+  from speccascade.data import batches as batching
+
+  if evaluating.num_examples == 0:
+    return None
+  held_out = data.read(evaluating.split, evaluating.num_examples, run)
+  return evaluate.Evaluation(
+    list(batching.eval_batches(held_out, **data.shapes)),
+    max_decode_len=evaluating.max_decode_len,
+    batch_size=min(data.batch_size, 64),
+    eos_id=data.task.output_features["targets"].vocabulary.eos_id,
+    **_decoded(data, evaluating),
+  )
+
+
+def _digest(arrays) -> str:
+  """Returns what tells tokenized examples apart."""
+  digest = hashlib.sha256()
   for feature in sorted(arrays.tokens):
     digest.update(np.ascontiguousarray(arrays.tokens[feature]))
     digest.update(np.ascontiguousarray(arrays.offsets[feature]))
-  checkpoints = Checkpoints(
-    folder,
-    model,
-    vocabulary=identity,
-    keep_latest=model_dir.keep_latest,
-    metric=metric,
-    best_mode="min" if model_dir.best_metric == "loss" else "max",
-    settings={
-      "MIXTURE_OR_TASK_NAME": task.name,
-      "BATCH_SIZE": data.batch_size,
-      "BUCKETS": data.buckets and list(data.buckets),
-      "PACK": data.pack,
-      "training data of sha256": digest.hexdigest()[:16],
-    },
-  )
-  if on_start is not None:
-    on_start(folder)
-  print(
-    f"{task.name}: {len(arrays)} training examples, "
-    f"{batches.steps_per_epoch} steps an epoch, to {folder}"
-  )
-  return trainer.run(
-    model,
-    batches.iterator,
-    checkpoints,
-    run,
-    optimizer=optimizer,
-    objective=objective,
-    evaluation=evaluation,
-    writer=_writer(folder) if model_dir.tensorboard else None,
-  )
+  return digest.hexdigest()
+
+
+def _check_batches(batches, model, data: TrainingData, objective: Objective):
+  """Raises ValueError where a batch cannot be cut as asked, or not fit."""
+  parts = objective.microbatches
+  for bucket in batches.buckets:
+    if bucket.batch_size % parts:
+      raise ValueError(
+        f"MICROBATCHES is {parts}, which does not divide a batch of"
+        f" {bucket.batch_size} rows"
+      )
+    positions = bucket.batch_size // parts * bucket.widths[1]
+    memory.check(
+      4 * positions * model.vocab_size,  # the logits
+      BATCH_SIZE=data.batch_size,
+      TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
+    )
 
 
 def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):
@@ -291,13 +348,35 @@ def _decoded(data: TrainingData, evaluating: Evaluating) -> dict[str, Any]:
   return {"sources": sources, "score": score}
 
 
-def _writer(model_dir: str):
-  """Returns clu's writer of TensorBoard event files."""
-  from speccascade.cli import quiet
+class _EventFiles:
+  """TensorBoard's event files, begun when there is something to write."""
 
-  quiet.import_tensorflow()
-  with quiet.native_logs():
+  def __init__(self, folder: str):
+    self._folder = folder
+
+  @functools.cached_property
+  def _writer(self):
     from clu import metric_writers
 
-  pathlib.Path(model_dir).mkdir(parents=True, exist_ok=True)
-  return metric_writers.SummaryWriter(os.fspath(model_dir))
+    return metric_writers.SummaryWriter(self._folder)
+
+  @contextlib.contextmanager
+  def _checked(self):
+    from speccascade.cli import quiet
+
+    tf = quiet.import_tensorflow()
+    try:
+      with quiet.native_logs():
+        yield
+    except tf.errors.OpError as error:
+      raise OSError(
+        f"no event file can be written to {self._folder}: {cause(error)}"
+      ) from error
+
+  def write_scalars(self, step: int, scalars: Mapping[str, float]):
+    with self._checked():
+      self._writer.write_scalars(step, scalars)
+
+  def flush(self):
+    with self._checked():
+      self._writer.flush()

@@ -12,11 +12,11 @@ from typing import Any
 
 import jax
 import numpy as np
-import tqdm
 
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5_lm import check_params
+from speccascade.progress import ProgressBar, note
 from speccascade.training import optimizers, programs
 from speccascade.training import state as states
 
@@ -196,7 +196,7 @@ def fit(
   ahead = list(itertools.islice(feed, min(LOOK_AHEAD, steps - step)))
   for batch in ahead:
     run.prepare(state, batch)
-  with tqdm.tqdm(
+  with ProgressBar(
     total=steps,
     initial=step,
     desc=name,
@@ -208,6 +208,8 @@ def fit(
     for batch in itertools.chain(ahead, feed):
       if stop:
         break
+      if not run.prepare(state, batch).done():
+        note(f"compiling {run.num_ready + 1} of {len(run)}")
       state = run(state, batch)
       step += 1
       due = [callback for callback in callbacks if callback.is_due(step, steps)]
@@ -233,7 +235,7 @@ class _Meter:
 
   optimizer: optimizers.Optimizer
   on_log: Callable[[int, Metrics], None] | None
-  bar: tqdm.tqdm
+  bar: ProgressBar
   examples: int = 0
   looked: float | None = None  # both in seconds of the monotonic clock
   began: float = 0.0

@@ -6,15 +6,15 @@ Source: Raffel et al., arXiv:1910.10683, and T5X's `losses.py`, whose numbers
 these equal.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import xlogy
 
-NORMALIZERS = (
-  "NUM_REAL_TARGET_TOKENS",
-  "NUM_TOTAL_TARGET_TOKENS",
-  "AVERAGE_PER_SEQUENCE",
-)
+Normalizer = Literal[
+  "NUM_REAL_TARGET_TOKENS", "NUM_TOTAL_TARGET_TOKENS", "AVERAGE_PER_SEQUENCE"
+]
 
 
 def cross_entropy(logits, targets, *, label_smoothing=0.0, z_loss=0.0):
@@ -56,22 +56,6 @@ def cross_entropy(logits, targets, *, label_smoothing=0.0, z_loss=0.0):
 def at_target(logits, targets):
   """Returns [...], the target's entry of logits [..., V]."""
   return jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-
-
-def check_normalizer(loss_normalizing_factor) -> None:
-  """Checks that `loss_normalizing_factor` is one that `normalize` knows.
-
-  Raises:
-    ValueError: it is neither None, nor a positive number, nor a known name.
-  """
-  factor = loss_normalizing_factor
-  if factor is None or factor in NORMALIZERS:
-    return
-  if isinstance(factor, str) or not factor > 0:
-    raise ValueError(
-      f"loss_normalizing_factor is {factor!r}; give None (the sum over "
-      f"tokens), a positive number, or one of {', '.join(NORMALIZERS)}"
-    )
 
 
 def normalize(batch, loss_normalizing_factor):

@@ -7,16 +7,20 @@ that starts from a checkpoint goes on counting from the checkpoint's step.
 from collections.abc import Callable, Mapping
 import dataclasses
 import functools
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from speccascade import fields
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.checkpoints.stored_arrays import SLOTS
 
 Schedule = Callable[[Any], Any]
+Rate = Annotated[float, fields.Bounds(0, 1e6)]
+Decay = Annotated[float, fields.Bounds(0, 1, high_open=True)]
+Above0 = Annotated[float, fields.Bounds(0, low_open=True)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,17 +36,20 @@ class Optimizer:
   learning_rate: Schedule
 
 
-def constant(learning_rate: float = 1e-3) -> Schedule:
+@fields.checked
+def constant(learning_rate: Rate = 1e-3) -> Schedule:
   """Returns the same rate for every step; T5 fine-tunes with 1e-3."""
   return optax.constant_schedule(learning_rate)
 
 
+@fields.checked
 def linear(
-  peak: float,
-  total_steps: int,
-  warmup_steps: int = 0,
-  final_fraction: float = 0.0,
-  first_step: int = 0,
+  peak: Rate,
+  total_steps: fields.Positive,
+  warmup_steps: fields.NonNegative = 0,
+  final_fraction: fields.Share = 0.0,
+  first_step: fields.NonNegative = 0,
+  warmup_fraction: fields.Share = 1.0,
 ) -> Schedule:
   """Returns linear warm-up to `peak`, then linear decay.
 
@@ -53,6 +60,8 @@ def linear(
     final_fraction: last rate over the peak.
     first_step: global step at which the run begins: the step of the initial
       checkpoint, where there is one.
+    warmup_fraction: most of the run that the warm-up takes: a run of few steps
+      then has a warm-up of fewer than `warmup_steps`.
 
   Raises:
     ValueError: the warm-up does not end before the run does.
@@ -61,11 +70,14 @@ def linear(
   >>> print(*(f"{rate(step):.2f}" for step in (0, 3, 4, 7, 10)))
   0.10 0.40 0.40 0.20 0.00
   """
-  decay_steps = total_steps - first_step - warmup_steps
-  if decay_steps <= 0 or warmup_steps < 0:
+  run_steps = total_steps - first_step
+  warmup_steps = min(warmup_steps, int(warmup_fraction * run_steps))
+  decay_steps = run_steps - warmup_steps
+  if decay_steps <= 0:
     raise ValueError(
       f"linear schedule: {warmup_steps} warm-up steps from step {first_step} "
-      f"do not end before total_steps {total_steps}; give fewer, or more steps"
+      f"do not end before total_steps {total_steps}; give fewer WARMUP_STEPS, "
+      "a WARMUP_FRACTION of 0.25, or more TRAIN_STEPS"
     )
 
   start = peak / max(warmup_steps, 1)
@@ -75,7 +87,10 @@ def linear(
   return lambda step: rate(step - first_step)
 
 
-def rsqrt(base: float = 1.0, warmup_steps: int = 10_000) -> Schedule:
+@fields.checked
+def rsqrt(
+  base: Rate = 1.0, warmup_steps: fields.NonNegative = 10_000
+) -> Schedule:
   """Returns base / sqrt(max(step, warmup_steps)), T5's own pre-training."""
   floor = float(max(warmup_steps, 1))
   return lambda step: base * jnp.maximum(floor, step) ** -0.5
@@ -90,13 +105,14 @@ def _optimizer(learning_rate, max_grad_norm, make) -> Optimizer:
   return Optimizer(optax.chain(*steps, make(schedule)), schedule)
 
 
+@fields.checked
 def adafactor(
-  learning_rate: float | Schedule = 1e-3,
-  decay_rate: float = 0.8,
-  min_dim_size_to_factor: int = 128,
+  learning_rate: Rate | Schedule = 1e-3,
+  decay_rate: fields.Share = 0.8,
+  min_dim_size_to_factor: fields.NonNegative = 128,
   multiply_by_parameter_scale: bool = True,
-  clipping_threshold: float | None = 1.0,
-  max_grad_norm: float | None = None,
+  clipping_threshold: Above0 | None = 1.0,
+  max_grad_norm: Above0 | None = None,
 ) -> Optimizer:
   """Returns Adafactor; the defaults are those of T5 v1.1's fine-tuning.
 
@@ -125,13 +141,14 @@ def adafactor(
   return _optimizer(learning_rate, max_grad_norm, make)
 
 
+@fields.checked
 def adamw(
-  learning_rate: float | Schedule = 1e-3,
-  b1: float = 0.9,
-  b2: float = 0.98,
-  eps: float = 1e-9,
-  weight_decay: float = 0.0,
-  max_grad_norm: float | None = 1.0,
+  learning_rate: Rate | Schedule = 1e-3,
+  b1: Decay = 0.9,
+  b2: Decay = 0.98,
+  eps: Above0 = 1e-9,
+  weight_decay: Rate = 0.0,
+  max_grad_norm: Above0 | None = 1.0,
 ) -> Optimizer:
   """Returns AdamW, with optax's meaning of each argument.
 

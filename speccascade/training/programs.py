@@ -49,6 +49,12 @@ class Programs:
     """How many shapes were met."""
     return len(self._futures)
 
+  @property
+  def num_ready(self) -> int:
+    """How many of them are compiled."""
+    with self._lock:
+      return sum(future.done() for future in self._futures.values())
+
   def prepare(
     self, state: states.TrainState, batch: Mapping[str, np.ndarray]
   ) -> concurrent.futures.Future:

@@ -10,13 +10,14 @@ of packed rows.
 from collections.abc import Callable, Mapping
 import dataclasses
 import functools
-from typing import Any
+from typing import Annotated, Any
 
 from flax import struct
 import jax
 import jax.numpy as jnp
 import optax
 
+from speccascade import fields
 from speccascade.models.t5.network import Transformer
 from speccascade.training import losses, optimizers
 
@@ -145,6 +146,7 @@ def is_correct(logits: Array, targets: Array) -> Array:
   return losses.at_target(logits, targets) >= logits.max(-1)
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class Objective:
   """What is minimised; the defaults are those of T5 v1.1's fine-tuning.
@@ -160,20 +162,13 @@ class Objective:
       result is that of the whole batch but for rounding and dropout's masks.
   """
 
-  z_loss: float = 1e-4
-  label_smoothing: float = 0.0
-  smoothing_ends: int | None = None
-  loss_normalizing_factor: float | str | None = None
-  microbatches: int = 1
-
-  def __post_init__(self):
-    losses.check_normalizer(self.loss_normalizing_factor)
-    if not 0 <= self.label_smoothing < 1:
-      raise ValueError(
-        f"label_smoothing is {self.label_smoothing}; wanted 0 up to below 1"
-      )
-    if self.microbatches < 1:
-      raise ValueError(f"microbatches is {self.microbatches}; wanted 1 or more")
+  z_loss: Annotated[float, fields.Bounds(0)] = 1e-4
+  label_smoothing: Annotated[float, fields.Bounds(0, 1, high_open=True)] = 0.0
+  smoothing_ends: fields.NonNegative | None = None
+  loss_normalizing_factor: (
+    Annotated[float, fields.Bounds(0, low_open=True)] | losses.Normalizer | None
+  ) = None
+  microbatches: fields.Size = 1
 
 
 def make_step(

@@ -5,12 +5,14 @@ import contextlib
 import dataclasses
 from typing import Any
 
+from speccascade import fields
 from speccascade.models.t5.config import T5Config
 from speccascade.training import evaluate, loop, optimizers, signals
 from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.state import Objective, TrainState
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class TrainingRun:
   """How long a run is, where it starts, and how often it is looked at.
@@ -28,20 +30,14 @@ class TrainingRun:
     progress: show bars.
   """
 
-  train_steps: int
-  seed: int = 0
-  initial_checkpoint_path: str | None = None
+  train_steps: fields.Positive
+  seed: fields.NonNegative = 0
+  initial_checkpoint_path: fields.Path | None = None
   restore_optimizer: bool = True
-  eval_period: int = 1000
-  checkpoint_period: int = 1000
-  log_period: int = 100
+  eval_period: fields.Positive = 1000
+  checkpoint_period: fields.Positive = 1000
+  log_period: fields.Positive = 100
   progress: bool = True
-
-  def __post_init__(self):
-    names = ("train_steps", "eval_period", "checkpoint_period", "log_period")
-    for name in names:
-      if (value := getattr(self, name)) < 1:
-        raise ValueError(f"{name.upper()} is {value}; wanted 1 or more")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +68,7 @@ def run(
   evaluation: evaluate.Evaluation | None = None,
   writer: Any = None,
   say: Callable[[str], None] = print,
+  on_start: Callable[[], object] = lambda: None,
 ) -> TrainingOutcome:
   """Trains, evaluates and saves; a killed run goes on where it last saved.
 
@@ -86,6 +83,7 @@ def run(
     writer: has `write_scalars(step, {name: value})` and `flush()`, as clu's
       metric writers; None writes none.
     say: given lines of text.
+    on_start: called before the first step, when the checkpoints have been read.
 
   Raises:
     ValueError: a checkpoint, the batches or a setting do not fit.
@@ -107,6 +105,7 @@ def run(
       "initial checkpoint, whose steps it counts too, as in T5X: give "
       f"{first_step + train_steps} for {train_steps} more"
     )
+  on_start()
   metrics: dict[str, float] = {}
   measured_at = None
   saved_at = begun if checkpoints.latest() == begun else None

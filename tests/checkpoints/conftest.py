@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 
+from flax import serialization
 import jax
 import ml_dtypes
 import numpy as np
@@ -45,7 +46,7 @@ def copy_of(golden, tmp_path):
   return copy
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def bfloat16_params(golden_params):
   """The golden parameters rounded to bfloat16 and widened again."""
   rounded = lambda leaf: leaf.astype(ml_dtypes.bfloat16).astype(np.float32)
@@ -61,6 +62,14 @@ def source(golden):
 def same(one, other):
   """Checks that two trees hold the same numbers."""
   jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def edit(path, change):
+  """Rewrites the msgpack index of a step after `change(tree)`."""
+  index = path / "checkpoint"
+  tree = serialization.msgpack_restore(index.read_bytes())
+  tree = change(tree) or tree
+  index.write_bytes(serialization.msgpack_serialize(tree, in_place=True))
 
 
 def shard(path, count=3):

@@ -3,10 +3,11 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from speccascade.checkpoints import convert, load
-from tests.checkpoints.conftest import same
+from tests.checkpoints.conftest import edit, same
 
 TINY = """
 from __gin__ import dynamic_registration
@@ -32,8 +33,9 @@ def model_file(tmp_path):
   return str(file)
 
 
-def run(**flags):
-  return convert.main([f"--{name}={value}" for name, value in flags.items()])
+def run(*switches, **flags):
+  flags = [f"--{name}={value}" for name, value in flags.items()]
+  return convert.main([*flags, *switches])
 
 
 def test_there_and_back(
@@ -65,6 +67,26 @@ def test_from_hugging_face(golden, tmp_path, hashes, bfloat16_params):
   assert hashes(t5x.params) == hashes(bfloat16_params)
 
 
+def test_nothing_but_the_checkpoint_is_needed(golden, tmp_path, copy_of):
+  """Its architecture is its own, and every layout becomes Hugging Face's."""
+  for number, name in enumerate(("t5x_native", "t5x_orbax")):
+    to = tmp_path / str(number)
+    assert not run(source=golden / name, destination=to, format="hugging_face")
+    same(load(to).params, load(golden / "hf").params)
+  path = copy_of("t5x_native")
+  momentum = np.ones(32, np.float32)
+  edit(
+    path / "checkpoint_3000",
+    lambda tree: tree["optimizer"]["state"]["param_states"]["encoder"][
+      "encoder_norm"
+    ]["scale"].update(m=momentum),
+  )
+  flags = {"source": path, "destination": tmp_path / "x", "format": "t5x"}
+  assert run(**flags) == 1
+  assert not run("--parameters_only", **flags)
+  assert load(tmp_path / "x", optimizer=True).optimizer is None
+
+
 def failing(capsys, tmp_path, **flags):
   """Runs it, checks that nothing was written, returns the one line."""
   before = sorted(tmp_path.rglob("*"))
@@ -84,10 +106,10 @@ def test_faults_are_one_line(golden, tmp_path, model_file, capsys):
   empty.write_text("X = 1\n")
   for message, flags in {
     "convert: there is no checkpoint at": {"source": f"{native}x"},
-    "give the gin file of its model": {},
     f"there is no gin file {nowhere}": {"model_gin_file": nowhere},
     "defines no MODEL": {"model_gin_file": empty},
-    "ours is float32": {"model_gin_file": model_file, "dtype": "bfloat16"},
+    "ours is float32": {"dtype": "bfloat16"},
+    "says no vocabulary": {"format": "t5x", "vocabulary": empty},
   }.items():
     assert message in failing(
       capsys, tmp_path, **{"source": native} | out | flags
@@ -101,5 +123,9 @@ def test_faults_are_one_line(golden, tmp_path, model_file, capsys):
 def test_help_is_typed_as_documented():
   command = [sys.executable, "-m", "speccascade.checkpoints.convert", "--help"]
   done = subprocess.run(command, capture_output=True, text=True, check=True)
-  for flag in ("--source", "--destination", "--format {t5x,speccascade}"):
+  for flag in (
+    "--source",
+    "--destination",
+    "--format {t5x,speccascade,hugging_face}",
+  ):
     assert flag in done.stdout

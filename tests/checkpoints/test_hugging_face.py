@@ -1,5 +1,6 @@
 """Hugging Face directories: sharded, tied, re-saved, and what is refused."""
 
+import dataclasses
 import json
 import shutil
 
@@ -7,6 +8,7 @@ import jax
 import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 import numpy as np
 import pytest
+import safetensors.numpy
 from safetensors.numpy import load_file, save_file
 
 from speccascade.checkpoints import (
@@ -171,6 +173,39 @@ def test_what_the_head_becomes(hf, golden_params, tie, scale, head, want):
   )
 
 
+# ------------------------------- writing --------------------------------------
+
+
+def test_written_files_are_those_of_the_golden_directory(
+  golden, source, golden_config, tmp_path
+):
+  hugging_face.save(tmp_path / "hf", source.params, golden_config)
+  for name in ("config.json", "model.safetensors"):
+    read = json.loads if name == "config.json" else safetensors.numpy.load
+    files = (tmp_path / "hf" / name, golden / "hf" / name)
+    same(*(read(file.read_bytes()) for file in files))
+  with pytest.raises(CheckpointError, match="exists already"):
+    hugging_face.save(tmp_path / "hf", source.params, golden_config)
+
+
+def test_tied_models_and_bfloat16_come_back(hf, tmp_path, bfloat16_params):
+  del bfloat16_params["decoder"]["logits_dense"]
+  config = dataclasses.replace(load(hf).config, logits_via_embedding=True)
+  (vocabulary := tmp_path / "v").write_bytes(b"pieces")
+  to = tmp_path / "tied"
+  written = {"dtype": "bfloat16", "vocabulary": vocabulary}
+  hugging_face.save(to, bfloat16_params, config, **written)
+  read = load(to)
+  same(read.params, bfloat16_params)
+  assert read.config == config
+  assert (to / "spiece.model").read_bytes() == b"pieces"
+  odd = dataclasses.replace(config, mlp_activations=("relu", "relu"))
+  with pytest.raises(CheckpointError, match="has no feed_forward_proj"):
+    hugging_face.save(tmp_path / "odd", bfloat16_params, odd)
+  with pytest.raises(CheckpointError, match="written to local paths"):
+    hugging_face.save("gs://bucket/x", bfloat16_params, config)
+
+
 # ------------------------------ architecture ----------------------------------
 
 
@@ -198,7 +233,7 @@ def test_other_architectures_are_refused(hf, changes, message):
 
 def test_settings_left_out_have_transformers_defaults():
   # The published config.json of t5-small leaves most of them out.
-  read = hugging_face._config(hugging_face._DEFAULTS, True, "x")
+  read = hugging_face._config(hugging_face._DEFAULTS, "x")
   assert read == T5Config(
     vocab_size=32128,
     emb_dim=512,

@@ -146,6 +146,33 @@ def test_library_errors_are_one_line(base, capfd):
     cli.run(main, "", ["prog", file, *GIVEN, "--gin.RATE=None"])
 
 
+def test_a_setting_is_named_as_the_user_knows_it(base, capfd):
+  base.write_text(
+    BASE + "SIZE = 2\ncli_target.typed.size = %SIZE\n"
+    "cli_target.typed.rate = 0.25\n"
+  )
+  file, main = f"--gin_file={base}", lambda: cli.configured(cli_target.typed)()
+  assert run(file, *GIVEN, "--gin.SIZE=3", main=main) == 0
+  assert cli.given() == {"MODEL_DIR", "TRAIN_STEPS", "SIZE"}
+  line = fails(capfd, file, *GIVEN, "--gin.SIZE='3'", main=main)
+  assert line.startswith("SIZE is '3'; wanted a whole number from 1")
+  line = fails(capfd, file, *GIVEN, "--gin.typed.rate=None", main=main)
+  assert line == "typed.rate is None; wanted a number"
+
+
+def test_macros_in_a_circle(base, capfd):
+  base.write_text(f"{BASE}ONE = %TWO\nTWO = %ONE\n")
+  line = fails(capfd, f"--gin_file={base}", *GIVEN)
+  assert line == "ONE = %TWO = %ONE: a macro of itself"
+
+
+def test_deep_and_long_ones(base, capfd):
+  base.write_text(f"RATE = {'[' * 10_000}{']' * 10_000}\n")
+  assert "nested too deep" in fails(capfd, f"--gin_file={base}")
+  line = fails(capfd, f"--gin_file={'a' * 5000}")
+  assert len(line) < 2000
+
+
 def test_wrong_flags(base, capfd):
   assert "gin_file" in fails(capfd, "--gin_fil=x", code=2)
   assert "'stray' is no flag" in fails(capfd, "stray", code=2)
@@ -168,6 +195,25 @@ def test_help_is_quick_and_whole(capfd):
     assert f"--{flag}" in out.replace("--[no]", "--")
 
 
+def test_help_lists_macros(base, tmp_path, capfd):
+  base.write_text(BASE.replace("RATE = 0.5", "RATE = 0.5  # of work"))
+  later = tmp_path / "later.gin"
+  later.write_text(f"include '{base}'\nRATE = 0.75\nNAMES = [\n  'a',\n]\n")
+  assert run("--help", f"--gin_file={later}") == 0
+  listed = capfd.readouterr().out.partition("\nMacros of ")[2].splitlines()
+  assert [line.split() for line in listed[1:]] == [
+    *(["MODEL_DIR", "=", "required"], ["TRAIN_STEPS", "=", "required"]),
+    *(["RATE", "=", "0.75", "of", "work"], ["NAMES", "=", "[", "..."]),
+  ]
+  assert fails(capfd, "--help", "--gin_file=nowhere.gin") == (
+    "no gin file nowhere.gin"
+  )
+  cli.start(main, "", ["prog", "--help"], skeleton="configs/runs/decode.gin")
+  out = capfd.readouterr().out
+  assert "  METHOD = required\n" in out
+  assert "DRAFTER_CHECKPOINT = required " in out  # which decode.gin includes
+
+
 def test_dry_run_prints_a_config_that_parses_to_itself(base, tmp_path, capfd):
   assert run(f"--gin_file={base}", *GIVEN, "--dry_run") == 0
   assert not cli_target.CALLS
@@ -184,9 +230,10 @@ def test_dry_run_prints_a_config_that_parses_to_itself(base, tmp_path, capfd):
 
 def test_save_config(base, tmp_path):
   gin_setup.parse([str(base)], ["MODEL_DIR = 'out'", "TRAIN_STEPS = 7"])
-  path = cli.save_config(tmp_path / "results")
+  cli.save_config(tmp_path / "results")
+  (path,) = (tmp_path / "results").iterdir()
+  assert path.name == "config.gin"
   assert path.read_text() == cli.resolved_config()
-  assert [p.name for p in path.parent.iterdir()] == ["config.gin"]
 
 
 @pytest.mark.needs_tf

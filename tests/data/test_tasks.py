@@ -328,14 +328,15 @@ def test_the_tasks_are_registered():
   assert example.references
 
 
-def test_tfds_data_dir_flag(tmp_path, monkeypatch, capfd):
+def test_flags_of_folders(tmp_path, monkeypatch, capfd):
   monkeypatch.setattr(seqio.utils, "_TFDS_DATA_DIR_OVERRIDE", None)
+  monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", ["one"])
+  folders = [f"--tfds_data_dir={tmp_path}", "--seqio_additional_cache_dirs=b,c"]
   with pytest.raises(SystemExit) as stopped:
-    cli.run(
-      lambda: None, "", ["prog", f"--tfds_data_dir={tmp_path}", "--dry_run"]
-    )
+    cli.run(lambda: None, "", ["prog", *folders, "--dry_run"])
   assert stopped.value.code == 0, capfd.readouterr().err
   assert tasks.tfds_data_dir() == tmp_path
+  assert seqio.get_global_cache_dirs() == ["one", "b", "c"]
 
 
 def test_fingerprint(text_task, tmp_path):

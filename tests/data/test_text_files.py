@@ -45,6 +45,8 @@ def test_lines(tmp_path):
         *(b'{"inputs": 1}', b'{"inputs": "a", "targets": 3}'),
         b'{"inputs": "a", "targets": "x", "extra_targets": [1]}',
         b'{"inputs": "a", "targets": "x", "extra_targets": 5}',
+        b'{"inputs": "a", "targets": "x", "extra_targets": "abc"}',
+        *(b'{"inputs": "\\ud800"}', b"[" * 100_000),
       )
     ),
   ],

@@ -145,9 +145,28 @@ def test_replicates_are_paired():
   assert np.std(paired.replicates) > 0.01
 
 
+def test_latency_per_token_forgives_a_longer_text():
+  """Twice the seconds for twice the tokens: as fast a token."""
+  reference = np.array([[1.0, 2.0, 3.0]])
+  theirs, ours = np.array([10, 20, 30]), np.array([20, 40, 60])
+  result = timing.latency(2 * reference, reference, (ours, theirs))
+  assert result.relative_latency == 2
+  assert result.per_token == pytest.approx((1, 1, 1))
+  assert result.num_tokens == 120
+  # As many seconds, for 120 tokens and for 60.
+  uneven = timing.latency(
+    reference, reference, (np.array([40, 20, 60]), theirs)
+  )
+  value, low, high = uneven.per_token
+  assert value == pytest.approx(0.5)
+  assert low < value < high <= 1
+
+
 def test_latency_survives_json():
-  result = timing.latency(np.array([[2.0, 4], [2, 5]]), np.ones((2, 2)))
+  tokens = (np.array([3, 5]), np.array([4, 4]))
+  result = timing.latency(np.array([[2.0, 4], [2, 5]]), np.ones((2, 2)), tokens)
   values = json.loads(json.dumps(dataclasses.asdict(result)))
   assert timing.Latency(**values) == result
-  del values["replicates"]  # rows of older versions have none
+  for name in ("replicates", "num_tokens", "per_token"):
+    del values[name]  # rows of older versions have none
   assert timing.Latency(**values).replicates == ()

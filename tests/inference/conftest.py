@@ -56,7 +56,7 @@ def run(files, tmp_path):
       **changes,
     }
     objects = tiny.objects(settings, **KINDS)
-    return infer.infer(**objects, page=token_view.page_html)
+    return infer.infer(**objects, page=token_view.page_html).row
 
   return call
 

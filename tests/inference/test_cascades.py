@@ -59,7 +59,7 @@ def test_labels():
   ("settings", "message"),
   [
     ({"k": [[1, 2]]}, "wanted a square matrix"),
-    ({"k": [[1]], "verification": "blocks"}, "wanted one of token, block"),
+    ({"k": [[1]], "verification": "blocks"}, "wanted 'token' or 'block'"),
     ({"k": [[1]], "max_gram": False, "bigrams": "x"}, "nothing reads it"),
   ],
 )

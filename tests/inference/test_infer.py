@@ -52,6 +52,25 @@ def test_output(run, tmp_path, lines):
   assert [record["aux"]["tokens"] for record in lines("four")] == tokens
 
 
+def test_gamma_of_advice(run, tmp_path):
+  """Rows hold the number; without advice the message says what to run."""
+  offers = [
+    {"drafter": "small-7", "method": method, "alpha": None, "gamma": gamma}
+    for method, gamma in [("drafter", None), ("spec_decode", 2)]
+  ]
+  told = {"about": {"verifier": "large-7", "top_p": None}, "offers": offers}
+  (tmp_path / "advice.json").write_text(json.dumps(told))
+  row = run(gamma="auto", advice=tmp_path)
+  assert row.settings.gamma == 2
+  assert run(gamma=2) == row  # the same run, taken up
+  with pytest.raises(ValueError, match=r"run python -m\s+speccascade\.advise"):
+    run(gamma="auto", output_dir=tmp_path / "other")
+  with pytest.raises(
+    ValueError, match="gamma is 'most'; wanted a whole number"
+  ):
+    run(gamma="most")
+
+
 def test_trials_of_an_example_are_one_group(run, tmp_path):
   """Greedy trials repeat each other: they tell nothing more of the score."""
   settings = {"temperature": 0.0, "metrics": ["chrf"]}
@@ -132,6 +151,44 @@ def test_the_page_of_tokens(run, tmp_path, lines):
   assert page.read_text().count('class="sc-record"') == 1
 
 
+def test_one_run_writes_to_a_folder(run, tmp_path, other_job):
+  other_job(tmp_path / "out")
+  with pytest.raises(OutputError, match="is being written to by process"):
+    run(input_file="none.txt")  # said before it is looked for
+
+
+def test_damaged_files_are_named(run, tmp_path, monkeypatch):
+  def damage(name, text, message):
+    path = tmp_path / "out" / name
+    whole = path.read_text()
+    path.write_text(text(whole))
+    with pytest.raises(ValueError, match=f"{name}.*{message}") as caught:
+      run()
+    assert "\n" not in str(caught.value)
+    path.write_text(whole)
+
+  cut = lambda whole: whole[:-9]
+  write = Shards.write
+  monkeypatch.setattr(
+    Shards, "write", lambda self, at, lines: at < 2 and write(self, at, lines)
+  )
+  with pytest.raises(FileNotFoundError):
+    run()
+  monkeypatch.undo()
+  monkeypatch.setattr(infer, "_SHARD_EXAMPLES", 2)
+  damage("shards/00001-of-00003.jsonl", cut, r"line 2 is damaged .*; remove")
+  damage("run.json", cut, "is no JSON, or not whole")
+  damage("run.json", lambda _: "[]", "is no JSON object")
+  row = run()
+  damage("metrics.json", cut, "no result row, or not whole")
+  damage("metrics.json", lambda _: "[]", "schema None")
+  (tmp_path / "out" / "metrics.json").unlink()
+  damage("predictions.jsonl", cut, "line 6 is damaged")
+  damage("predictions.jsonl", lambda _: "{}", "line 1 .*no aux, prediction")
+  damage("predictions.jsonl", lambda _: "", "has 0 records, wanted 6")
+  assert run().counts == row.counts
+
+
 @pytest.mark.parametrize("settings", [{}, {"trace": True, "num_shown": 0}])
 def test_no_page_without_trace(run, tmp_path, settings):
   run(num_examples=2, **settings)
@@ -162,16 +219,23 @@ REFUSED = [
   ({"top_p": 1.5}, ValueError, "top_p is 1.5"),
   ({"bonus": "drafter"}, ValueError, "bonus is 'drafter'"),
   ({"verification": "tree"}, ValueError, "verification is 'tree'"),
-  ({"draft_length": ("maybe", 0.1)}, ValueError, "policy is 'maybe'"),
+  (
+    {"draft_length": ("maybe", 0.1)},
+    ValueError,
+    "wanted 'fixed' or",
+  ),
   ({"method": "bild"}, ValueError, "temperature 0 only"),
   ({"method": "spec_cascade_chow", "alpha": 1.5}, ValueError, "alpha is 1.5"),
-  ({"batch_size": 0}, ValueError, "BATCH_SIZE is 0"),
-  ({"batch_size": 2.5}, ValueError, "BATCH_SIZE is 2.5; wanted a whole number"),
+  ({"batch_size": 0}, ValueError, "batch_size is 0"),
+  ({"batch_size": 2.5}, ValueError, "batch_size is 2.5; wanted a whole number"),
+  ({"batch_size": 65536, "max_decode_len": 65536}, ValueError, "need .* GB or"),
   ({"output_dir": None}, ValueError, "OUTPUT_DIR is None"),
-  ({"trials": 0}, ValueError, "TRIALS is 0"),
-  ({"num_shown": -1}, ValueError, "NUM_SHOWN is -1"),
-  ({"num_examples": 0}, ValueError, "NUM_EXAMPLES is 0"),
-  ({LENGTHS: {"targets": 3}}, ValueError, "TASK_FEATURE_LENGTHS"),
+  ({"output_dir": ""}, ValueError, "OUTPUT_DIR is ''; wanted a local folder"),
+  ({"output_dir": "gs://a/b"}, ValueError, "OUTPUT_DIR is 'gs://a/b'; wanted"),
+  ({"trials": 0}, ValueError, "trials is 0"),
+  ({"num_shown": -1}, ValueError, "num_shown is -1"),
+  ({"num_examples": 0}, ValueError, "num_examples is 0"),
+  ({LENGTHS: {"targets": 3}}, ValueError, "wanted a dict with inputs, each"),
   ({LENGTHS: {"inputs": 3}}, InputError, "line 3 has 4 tokens"),
   ({"input_file": "none.txt"}, FileNotFoundError, "does not exist"),
   ({"input_file": None}, InputError, "one of them"),

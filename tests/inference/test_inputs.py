@@ -50,10 +50,10 @@ def test_long_texts_are_refused_or_cut(read):
   [
     ({"inputs": 4}, {}, "one of them"),
     ({"inputs": 4}, {"input_file": "a", "mixture_or_task_name": "b"}, "one of"),
-    ({}, {"input_file": "a"}, "wanted a length for inputs"),
-    (5, {"input_file": "a"}, "TASK_FEATURE_LENGTHS is 5"),
-    ({"inputs": 0}, {"input_file": "a"}, "LENGTHS is 0; wanted 1 or more"),
-    ({"inputs": 2.5}, {"input_file": "a"}, "wanted a whole number"),
+    ({}, {"input_file": "a"}, "wanted a dict with inputs, each a whole number"),
+    (5, {"input_file": "a"}, "task_feature_lengths is 5"),
+    ({"inputs": 0}, {"input_file": "a"}, "each a whole number from 1 to 65536"),
+    ({"inputs": 2.5}, {"input_file": "a"}, "each a whole number"),
   ],
 )
 def test_settings_are_checked(lengths, settings, message):

@@ -34,7 +34,7 @@ POINTS = [
 def study():
   def model(name, seed, emb_dim):
     lm = T5LM.init(tiny.config(emb_dim), jax.random.key(seed))
-    return pair.Model(lm, name, name)
+    return pair.Model(lm, name, name, num_parameters=emb_dim)
 
   texts = ["one two", "three", "four five six", "seven"]
   sources = inputs.of_texts(texts, VOCABULARY, max_len=8, truncate=False)
@@ -73,9 +73,12 @@ def test_rows(study, tmp_path, monkeypatch):
     assert (row.latency.num_examples, row.latency.repeats) == (2, 2)
     assert row.quality["bleu"]["num_examples"] == 4
     assert row.predicted_speedup > 0
+    assert row.latency.num_tokens > 0
+    assert row.num_parameters == {"drafter": 8, "verifier": 12}
   alone, greedy = rows[:2]
   # The verifier is its own reference: the very same seconds.
   assert alone.latency.relative_latency == 1
+  assert alone.latency.per_token == (1, 1, 1)
   assert alone.agreement == SAME
   assert greedy.agreement["identical"] + greedy.agreement["near_ties"] == 4
   assert greedy.counts.num_tokens == alone.counts.num_tokens

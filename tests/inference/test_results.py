@@ -1,8 +1,10 @@
 """Result rows: what goes through JSON, and what survives a kill."""
 
 import dataclasses
+import errno
 import json
 import math
+import os
 
 import pytest
 
@@ -102,6 +104,7 @@ def test_a_broken_line_is_named(tmp_path):
   cases = {
     "{}\n": "schema None",
     "no json\n": "line 2",
+    "[]\n": "schema None",
     good.replace('"schema": 1', '"schema": 9'): "schema 9",
     good.replace('"gamma"', '"gama"'): "gama",
   }
@@ -109,6 +112,18 @@ def test_a_broken_line_is_named(tmp_path):
     path.write_text(row(seed=5).to_json() + "\n" + text)
     with pytest.raises(ValueError, match=f"line 2.*{message}|{message}"):
       results.read_rows(path)
+
+
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+  def full(_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+  monkeypatch.setattr(os, "fsync", full)
+  with pytest.raises(OSError, match=r"No space left on device: '.*/a\.json'"):
+    files.write_whole(tmp_path / "a.json", "{}")
+  assert not list(tmp_path.iterdir())
+  with pytest.raises(OSError, match=r"left on device: '.*/rows\.jsonl'"):
+    results.ResultFile(tmp_path / "rows.jsonl").append(row())
 
 
 def test_files_are_written_whole(tmp_path):

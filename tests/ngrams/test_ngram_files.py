@@ -79,6 +79,15 @@ def test_refusals_write_nothing(run, tmp_path, macros, message):
   assert not (tmp_path / "out").exists()
 
 
+def test_one_job_writes_a_file(run, tmp_path, other_job):
+  other_job(tmp_path / "out", file="n.npz")
+  code, _, err = run()
+  assert code == 1
+  assert "the folder of OUTPUT_FILE" in err
+  assert "is being written to by process" in err
+  assert run(OUTPUT_FILE=str(tmp_path / "out" / "m.npz"))[0] == 0
+
+
 @pytest.mark.slow
 def test_the_built_in_task_is_counted(run, tmp_path):
   code, out, _ = run(

@@ -89,6 +89,13 @@ def test_a_dozen_methods_or_all(flags, num, tmp_path, monkeypatch, capsys):
   assert names is None if num is None else len(set(names) & {*METHODS}) == num
 
 
+def test_one_quick_start_a_folder(tmp_path, capsys, other_job):
+  other_job(tmp_path)
+  assert quickstart.main([f"--output_dir={tmp_path}"]) == 1
+  err = capsys.readouterr().err
+  assert f"--output_dir {tmp_path} is being written to by process" in err
+
+
 def test_errors_are_one_line(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(library, "train_pair", lambda *_: None)
   (tmp_path / "rows.jsonl").write_text("no row\n")

@@ -174,12 +174,15 @@ def _row(point, seed, share, gain, has_replicates, overhead) -> ResultRow:
       replicates=tuple(round(float(x), 6) for x in ratios)
       if has_replicates
       else (),
+      num_tokens=20 * TOKENS,
+      per_token=(latency, relative_low, relative_high),
     ),
     costs=COSTS,
     predicted_speedup=predicted,
     measured_speedup=1 / latency,
     agreement=_agreement(name) if greedy else None,
     environment={"device": "a chip", "versions": {"jax": "1"}},
+    num_parameters={"drafter": 1_200_000, "verifier": 12_340_000},
   )
 
 

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS
-from speccascade.report import drawing, figures, measured, page, styles
+from speccascade.report import (
+  drawing,
+  figures,
+  measured,
+  page,
+  styles,
+  summaries,
+)
 from speccascade.report.groups import studies
 from speccascade.report.measured import MEASURED, modelled
 from tests.report import synthetic
@@ -97,14 +104,20 @@ def test_every_method_is_labelled_beside_its_panel():
   figure, _ = figures.quality_latency(panels(), MEASURED).draw()
   renderer = figure.canvas.get_renderer()
   for axis, panel in zip(figure.axes, panels()):
-    texts = [text for text in axis.texts if text.get_text()]
+    inner = axis.get_window_extent(renderer)
+    boxes = {text: text.get_window_extent(renderer) for text in axis.texts}
+    boxes = {text: box for text, box in boxes.items() if text.get_text()}
+    beside = [text for text, box in boxes.items() if box.x0 > inner.x1]
     labelled = {measured.short_label(curve.label) for curve in panel.curves}
-    assert {text.get_text() for text in texts} == labelled - {"Oracle Diff"}
-    boxes = [text.get_window_extent(renderer) for text in texts]
-    for i, box in enumerate(boxes):
-      assert box.x0 > axis.get_window_extent(renderer).x1
-      assert box.x1 <= figure.bbox.x1
-      assert not any(box.overlaps(other) for other in boxes[:i])
+    assert {text.get_text() for text in beside} == labelled - {"Oracle Diff"}
+    marks = [text for text in boxes if text not in beside]
+    alphas = {f"{p.settings.alpha or 0:.2g}" for p in panel.points}
+    said = {text.get_text() for text in marks}
+    assert len(said) > 3
+    assert said <= alphas
+    for i, (text, box) in enumerate(boxes.items()):
+      assert box.x1 <= (figure.bbox.x1 if text in beside else inner.x1)
+      assert not any(box.overlaps(other) for other in [*boxes.values()][:i])
 
 
 PLAIN = ["drafter", "verifier", "spec_decode", "spec_decode_lossy"]
@@ -119,19 +132,34 @@ MORE = [*PLAIN, "spec_cascade_opt", "token_cascade_chow", "oracle_cascade_diff"]
       ["Oracle [Diff]", "TokenCascade [Chow]", "SpecDecode,"],
       ["OPT"],
     ),
-    (
-      lambda panels: figures.quality_latency(panels, MEASURED, detail=True),
-      ["SpecDecode [Lossy]", "SpecCascade [OPT]"],
-      ["Large model", "Small model", "TokenCascade"],
-    ),
   ],
 )
 def test_figures_of_some_methods_need_them(draw, shown, left_out):
-  """A token cascade in Figure 1; three of the papers' methods in the detail."""
+  """A token cascade in Figure 1."""
   assert not draw(panels(methods=PLAIN)).panels
   said = "\n".join(draw(panels(methods=MORE)).draw()[1].values())
   assert [label in said for label in shown] == [True] * len(shown)
   assert not any(label in said for label in left_out)
+
+
+def test_many_methods_are_shown_family_by_family():
+  """At first the papers' and the fastest; then each with its family."""
+  several = panels(methods=list(METHODS), temperatures=(1.0,))
+  (main,) = figures.quality_latency(several, MEASURED).panels
+  fastest = summaries.fastest(summaries.speedups(*several, MEASURED))
+  shown = {line.method for line in main.series}
+  assert shown == {*figures.PAPERS, "verifier", fastest["name"]}
+  families = figures.by_family(several, MEASURED).panels
+  drawn = [line.method for panel in families for line in panel.series]
+  everything = {c.settings.method for c in several[0].curves}
+  wanted = {x for x in everything if not x.startswith(("oracle", "drafter"))}
+  assert set(drawn) == wanted
+  assert drawn.count("verifier") == len(families) == 5
+  for panel in families:
+    assert panel.num_labels <= 12
+    both = {line.method for line in (*panel.series, *panel.behind)}
+    assert both == wanted
+  assert not figures.by_family(panels(), MEASURED).panels  # few: one figure
 
 
 def test_without_latency_there_is_no_figure_2():

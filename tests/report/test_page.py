@@ -9,7 +9,7 @@ from speccascade.report.shown_examples import ShownExamples
 from tests import browser
 from tests.report import synthetic, test_token_view
 
-WIDTHS = (375, 1440)
+WIDTHS = (375, 500, 1440)
 OPEN_ALL = "for (const x of document.querySelectorAll('details')) x.open = true"
 
 
@@ -48,7 +48,9 @@ def chromium(tmp_path_factory):
 
 def test_nothing_outside_is_named(text):
   addresses = set(re.findall(r'(?:src|href)="([^"]*)"', text))
-  assert all(url.startswith(("#", "data:")) for url in addresses)
+  # Beside it are its tables and figures; nothing else is asked for.
+  here = r"(#|data:)|[\w.-]+\.(csv|md|png|svg)$"
+  assert all(re.match(here, url) for url in addresses)
   linked = {url[1:] for url in addresses if url.startswith("#")}
   ids = re.findall(r'\bid="([^"]*)"', text)
   assert len(set(ids)) == len(ids)
@@ -112,6 +114,46 @@ def test_it_opens_and_can_be_read(chromium, url, width, scheme):
   assert chromium.evaluate(f"{size}Width") == width
   chromium.evaluate(OPEN_ALL)
   assert chromium.evaluate(f"{size}Width") == width
+
+
+@pytest.mark.parametrize("width", [500, 1440])
+def test_the_first_screen_tells_it(chromium, url, width):
+  """What pair, one sentence, the figure; with the facts that they rest on."""
+  chromium.open(url, width=width)
+  bottoms = chromium.evaluate("""
+    [".about", ".lead", "figure svg"].map(
+      x => document.querySelector(x).getBoundingClientRect().bottom)
+  """)
+  assert bottoms == sorted(bottoms)
+  assert bottoms[-1] <= chromium.evaluate("innerHeight")
+  said = chromium.evaluate("document.querySelector('section').innerText")
+  for part in (
+    *("12.3 million parameters, 9.4 ms a text (0.47 a token) greedy",),
+    *("gamma 3, 5", "At the large model's BLEU: greedy (T = 0), "),
+  ):
+    assert part in said
+
+
+@pytest.mark.parametrize("width", [375, 1000, 1440])
+def test_no_table_is_clipped(chromium, url, width):
+  chromium.open(url, width=width)
+  widths = chromium.evaluate("""
+    [...document.querySelectorAll(".whole")].map(
+      x => [x.scrollWidth - x.clientWidth, x.scrollHeight - x.clientHeight])
+  """)
+  assert widths == [[0, 0]] * len(widths)
+  first = "document.querySelector('h3[id$=tables] ~ .with-table .whole')"
+  assert "interpolated" in chromium.evaluate(f"{first}.innerText")
+
+
+def test_a_table_is_copied(chromium, url):
+  chromium.open(url, width=1440)
+  chromium.evaluate("navigator.clipboard.writeText = x => { copied = x }")
+  chromium.evaluate("document.querySelector('.copy').click()")
+  head, *lines = chromium.evaluate("copied").split("\n")
+  titles = head.split("\t")
+  assert titles[:2] == ["method", "T"]
+  assert {len(line.split("\t")) for line in lines} == {len(titles)}
 
 
 def test_only_what_scrolls_is_wider_than_a_phone(chromium, url):

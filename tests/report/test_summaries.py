@@ -2,15 +2,19 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from speccascade.report import (
+  content,
   findings,
+  frontier,
   groups,
   measured,
   point_tables,
   slowdowns,
   summaries,
+  tables,
 )
 from speccascade.report.measured import MEASURED
 from tests.report import synthetic
@@ -73,7 +77,11 @@ def test_table_2(method, points, how, speedup, within):
   assert line["best_latency"] == points[-1][0]
   table = summaries.speedup_table(groups.studies(rows)[0], MEASURED)
   cells = [column.text(line) for column in table.columns]
-  assert cells.count("never") == 2 * (how == "never") + 2 * math.isinf(within)
+  num_never = 2 * math.isinf(within) + (how == "never")
+  assert cells.count("never") == num_never + (how == "never")
+  csv = tables.to_csv(table.lines, table.columns)
+  assert "inf" not in csv
+  assert csv.count("never") == num_never + (how == "never")
 
 
 def test_table_2_by_gamma_or_the_best_of_them():
@@ -130,6 +138,8 @@ def test_gaps_by_hand(temperature, points, baseline, ends, gap, at_speed):
   assert (line["low"], line["high"]) == ((None, None) if is_apart else ends)
   verdict = "no common latencies" if is_apart else "no interval"
   assert line["verdict"] == verdict
+  table = summaries.gap_table(panel, MEASURED)
+  assert table.lines == [] if is_apart else [line]
 
 
 @pytest.fixture(scope="module")
@@ -192,13 +202,68 @@ def test_findings_say_what_the_tables_say(study):
   for part in (
     f"SpecCascade [OPT] is better, {gap.value:+.2f} [{gap.low:+.2f},",
     "Against SpecDecode [Lossy]",
-    "the fastest is TokenCascade [Chow]: it is",
+    "At the large model's BLEU TokenCascade [Chow] is the fastest, ",
   ):
     assert part in by_clock[0]
   assert "would be" in by_clock[1]
   assert "in 199 of 200 examples; 1 more part" in "\n".join(greedy.models)
   small = study.panels[1].first("drafter").quality.value
   assert f"the small model has {small:.1f} [" in sampled.models[0]
+
+
+# Quality and latency of one method; 70 is the large model's.
+@pytest.mark.parametrize(
+  ("latency", "quality", "said"),
+  [
+    (0.5, 71, "spec_cascade_opt is the fastest, 2.00 times its speed."),
+    (1.25, 71, "no method is faster: spec_cascade_opt comes closest, 0.80"),
+    (0.5, 69, "T = 1, no method gets there."),
+  ],
+)
+def test_the_headline(latency, quality, said):
+  rows = [LARGE, row(OPT, latency, quality, 0.1)]
+  (study,) = groups.studies(rows)
+  assert said in findings.headline(study, [MEASURED])
+
+
+def test_the_headline_says_what_is_not_sure(study):
+  # Interval of the speed-up -> what follows the numbers.
+  for low, said in ((1.1, ""), (0.9, "not told apart"), (0.0, "if it gets")):
+    line = {
+      "label": OPT,
+      "speedup": frontier.IntervalEstimate(1.5, low, 2.0),
+    }
+    assert said in findings._lead([line], MEASURED)
+  assert findings.headline(study, [MEASURED]).count(" is the fastest") == 2
+
+
+@pytest.mark.parametrize(
+  ("small", "spread", "said"),
+  [
+    (60, 0, None),
+    (72, 0, "+2.0. The small model is the better one"),
+    (72, 1, "+2.0 [+1.0, +3.0]. The small model is the better one"),
+    (72, 5, "+2.0 [-3.0, +7.0]. The two are not told apart"),
+    (68, 5, "-2.0 [-7.0, +3.0]. The two are not told apart"),
+    (68, 1, None),
+  ],
+)
+def test_a_pair_with_little_to_gain_is_said(small, spread, said):
+  """By the interval of the difference, which is paired."""
+  rows = [LARGE, row("drafter", 0.1, small, gamma=None)]
+  shared = np.linspace(-9, 9, 200)
+  ends = np.repeat([-spread, spread], 100)
+  for number, shifts in enumerate((shared, shared + ends)):
+    score = {**rows[number].quality["bleu"]}
+    if spread:
+      score["replicates"] = list(score["value"] + shifts)
+    rows[number] = changed(rows[number], quality={"bleu": score})
+  (study,) = groups.studies(rows)
+  found = findings.doubts(study)
+  assert len(found) == (said is not None)
+  assert not found or (said in found[0] and found[0].startswith("T = 1: "))
+  section = content.sections(rows)[0]
+  assert list(section.doubts) == found
 
 
 def test_ablated_takes_one_alpha():

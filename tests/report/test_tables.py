@@ -20,9 +20,9 @@ def test_markdown_and_csv():
   assert len({len(line) for line in lines}) == 1
   cells = [cell.strip() for cell in lines[4].split("|")[1:-1]]
   assert cells == [
-    *["spec_decode", "0", "-", "78.0", "30.0", "0.857", "-", "-"],
-    *["0.625", "1.60 [1.38, 1.90]", "1.90"],
-  ]
+    *["spec_decode", "0", "78.0", "30.0", "0.857", "0.625"],
+    *["1.60 [1.38, 1.90]", "1.90"],
+  ]  # a column that nothing fills is left out
   lines = list(csv.DictReader(io.StringIO(tables.to_csv(rows()))))
   assert len(lines) == 6
   assert (lines[3]["BLEU"], lines[3]["alpha"]) == ("53.0", "")
@@ -33,10 +33,16 @@ def test_markdown_and_csv():
   ("value", "text", "cells"),
   [
     (IntervalEstimate(1.234, 1.0, 1.5), "1.23 [1.00, 1.50]", "1.234,1.0,1.5"),
-    (IntervalEstimate(1.234, 0.0, 1.5), "1.23 [never, 1.50]", "1.234,0.0,1.5"),
+    (
+      IntervalEstimate(1.234, 0.0, 1.5),
+      "1.23 [never, 1.50]",
+      "1.234,never,1.5",
+    ),
+    (IntervalEstimate(0.0, 0.0, 1.5), "never [never, 1.50]", "never,never,1.5"),
+    (IntervalEstimate(-math.inf, -math.inf, 2.0), "- [-, 2.00]", ",,2.0"),
     (IntervalEstimate(1.234), "1.23", "1.234,,"),
     (IntervalEstimate(1.0, 1.0, 1.0), "1.00", "1.0,1.0,1.0"),
-    (IntervalEstimate(0.0), "never", "0.0,,"),
+    (IntervalEstimate(0.0), "never", "never,,"),
     (IntervalEstimate(math.nan), "-", ",,"),
     (None, "-", ",,"),
   ],

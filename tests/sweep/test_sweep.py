@@ -16,7 +16,7 @@ from speccascade.inference import results
 from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
 from speccascade.inference.run_folder import OutputError
-from speccascade.sweep import plan, sweep
+from speccascade.sweep import forecast, plan, sweep
 from tests.sweep import tiny_sweep
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -89,6 +89,23 @@ def test_points(sampled):
   # Alphas, temperatures, seeds and targets share programs: those of the two
   # models alone and of the cascades, at batch 1 and in batches.
   assert num_programs == 3 * 2
+
+
+def test_a_forecast(sampled, files, tmp_path):
+  outcome, num_programs, _ = sampled
+  out = tmp_path / "out"
+  ahead = tiny_sweep.run(files, out, forecast.forecast, **MORE)
+  assert ahead.num_points == ahead.most_points == len(outcome.rows)
+  assert ahead.num_programs == num_programs
+  assert ahead.seconds >= ahead.decode_s > 0
+  assert str(ahead).startswith("20 points, 6 programs\nabout ")
+  more = {**MORE, "alphas": "adaptive", "budget": 5, "num_shown": 1}
+  ahead = tiny_sweep.run(
+    files, out, forecast.forecast, **more, shown_methods=[CHOW]
+  )
+  # Both models, and three alphas a curve, then five.
+  assert str(ahead).startswith("32 points, up to 48, 7 programs\n")
+  assert not out.exists()
 
 
 def test_a_finished_sweep_measures_nothing(sampled, files, monkeypatch):
@@ -224,19 +241,19 @@ def test_more_points_join_those_on_disk(sampled, files):
   ("changes", "message"),
   [
     ({"methods": ["spec_cascade_cow"]}, "did you mean spec_cascade_chow"),
-    ({"methods": "spec_decode"}, r"METHODS is 'spec_decode'; wanted a list"),
-    ({"methods": []}, "METHODS is empty"),
+    ({"methods": "spec_decode"}, r"methods is 'spec_decode'; wanted a list"),
+    ({"methods": []}, r"methods is \[\]; wanted a list with one item"),
     ({"shown_methods": ["spec"]}, "unknown method 'spec'"),
     (
       {"methods": [CHOW], "alphas": {CHOW: [0.5, 2]}},
       r"alpha is 2; SpecCascade \[Chow\] takes",
     ),
     ({"alphas": {"mentored": [0.5]}}, "for mentored, which METHODS leaves out"),
-    ({"alphas": "fine"}, "ALPHAS is 'fine'; wanted 'default', 'adaptive'"),
-    ({"gammas": [2, 0]}, "gamma is 0; wanted 1 or more"),
-    ({"gammas": 2}, "GAMMAS is 2; wanted a list"),
-    ({"temperatures": [-1.0]}, "temperature is -1.0"),
-    ({"seeds": []}, "SEEDS is empty"),
+    ({"alphas": "fine"}, "alphas is 'fine'; wanted 'default', 'adaptive'"),
+    ({"gammas": [2, 0]}, r"gammas is \[2, 0\]; wanted a list .* number from 1"),
+    ({"gammas": 2}, "gammas is 2; wanted a list"),
+    ({"temperatures": [-1.0]}, r"temperatures is \[-1.0\]"),
+    ({"seeds": []}, r"seeds is \[\]"),
     ({"top_p": 1.5}, "top_p is 1.5"),
     ({"bonus": "both"}, "bonus is 'both'"),
     (
@@ -244,8 +261,8 @@ def test_more_points_join_those_on_disk(sampled, files):
       "block verification with bonus 'verifier'",
     ),
     ({"metrics": ["blue"]}, "no metric 'blue'"),
-    ({"num_timed": -1}, "NUM_TIMED is -1; wanted 0 or more"),
-    ({"batch_size": 0}, "BATCH_SIZE is 0; wanted 1 or more"),
+    ({"num_timed": -1}, "num_timed is -1; wanted a whole number from 0"),
+    ({"batch_size": 0}, "batch_size is 0; wanted a whole number"),
     (
       {"methods": ["bild"], "alphas": "default", "temperatures": [1.0]},
       "TEMPERATURES has 1",
@@ -255,7 +272,7 @@ def test_more_points_join_those_on_disk(sampled, files):
       "takes 2 drafters",
     ),
     ({"verifier_checkpoint": "/none"}, "no checkpoint at /none"),
-    ({"task_feature_lengths": {}}, "TASK_FEATURE_LENGTHS is"),
+    ({"task_feature_lengths": {}}, "task_feature_lengths is"),
   ],
 )
 def test_what_does_not_fit_is_said_before_anything_is_decoded(
@@ -267,8 +284,11 @@ def test_what_does_not_fit_is_said_before_anything_is_decoded(
   assert not (tmp_path / "out").exists()
 
 
-def test_another_sweeps_folder_is_refused(sampled, files):
+def test_another_sweeps_folder_is_refused(sampled, files, other_job, tmp_path):
   *_, out = sampled
+  other_job(tmp_path / "out")
+  with pytest.raises(OutputError, match="written to by process"):
+    tiny_sweep.run(files, tmp_path / "out", input_file="none.txt")
   with pytest.raises(OutputError, match="another run: max_decode_len is 8 "):
     tiny_sweep.run(files, out, max_decode_len=9, trials=2)
   with pytest.raises(OutputError, match="another run: models is"):

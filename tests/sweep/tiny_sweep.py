@@ -39,8 +39,11 @@ def write_files(folder: pathlib.Path):
   tiny.save(folder / "large", 1, emb_dim=12)
 
 
-def run(files: pathlib.Path, out, **changes) -> sweep.SweepOutcome:
-  """Sweeps one method with three alphas, at two temperatures."""
+def run(files: pathlib.Path, out, call=sweep.sweep, **changes):
+  """Sweeps one method with three alphas, at two temperatures.
+
+  `call` is `sweep.sweep`, or what takes the same settings.
+  """
   settings = {
     "output_dir": out,
     "task_feature_lengths": {"inputs": 8},
@@ -62,7 +65,7 @@ def run(files: pathlib.Path, out, **changes) -> sweep.SweepOutcome:
   }
   settings |= changes
   shown = Shown(settings.pop("num_shown"), settings.pop("shown_methods"))
-  return sweep.sweep(
+  return call(
     shown=shown,
     **tiny.objects(
       {"method": "verifier", **settings},

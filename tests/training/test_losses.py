@@ -124,4 +124,4 @@ def test_weights_and_divisor(targets, segments, factor, want, divisor):
 @pytest.mark.parametrize("factor", ["MEAN", 0, -3.0])
 def test_an_unknown_normalizer_is_refused(factor):
   with pytest.raises(ValueError, match="loss_normalizing_factor is"):
-    losses.check_normalizer(factor)
+    state.Objective(loss_normalizing_factor=factor)

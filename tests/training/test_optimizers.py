@@ -187,6 +187,18 @@ def test_schedules_by_hand():
   assert optimizers.constant(0.5)(17) == 0.5
 
 
+def test_the_warm_up_takes_a_part_of_the_run():
+  """300 steps as they stand in a long run, a quarter of a short one."""
+  for steps, warmup_steps in ((1200, 300), (5000, 300), (300, 75), (3, 0)):
+    told = {"peak": 1.0, "total_steps": steps + 9, "first_step": 9}
+    cut = optimizers.linear(**told, warmup_steps=300, warmup_fraction=0.25)
+    whole = optimizers.linear(**told, warmup_steps=warmup_steps)
+    for step in (9, 9 + steps // 8, 9 + steps // 2, 9 + steps):
+      assert cut(step) == whole(step)
+  with pytest.raises(ValueError, match=r"WARMUP_FRACTION is 1\.5"):
+    optimizers.linear(**told, warmup_fraction=1.5)
+
+
 def test_a_warm_up_longer_than_the_run_is_refused():
   with pytest.raises(ValueError, match="do not end before total_steps 100"):
     optimizers.linear(peak=1.0, total_steps=100, warmup_steps=100)

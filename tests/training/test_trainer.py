@@ -1,5 +1,6 @@
 """Runs: where they start, what they keep, how they are killed and go on."""
 
+import errno
 import functools
 import os
 import signal
@@ -8,9 +9,11 @@ import sys
 from unittest import mock
 
 import jax
+import orbax.checkpoint as ocp
 import pytest
 
 from speccascade.checkpoints import load, orbax_io
+from speccascade.checkpoints.errors import CheckpointError
 from speccascade.training import loop, optimizers, signals, trainer
 from speccascade.training.checkpointing import Checkpoints
 from tests.training import killed_run
@@ -139,6 +142,30 @@ def test_what_was_saved_before_nan_is_kept(tmp_path):
   ):
     quick(tmp_path, 7, optimizer=exploding(3), checkpoint_period=3)
   assert saved_steps(tmp_path) == [3]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_one_line(
+  tmp_path, monkeypatch, capfd
+):
+  """Threads print a traceback each; what they wrote is removed."""
+  quick(tmp_path, 2)
+  # Of a run that was killed while it saved a step that comes no more.
+  (tmp_path / "checkpoint_1.orbax-checkpoint-tmp").mkdir()
+
+  def full(*args, **kwargs):
+    os.write(2, b"Traceback\n")
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  with monkeypatch.context() as patch:
+    patch.setattr(ocp.JsonCheckpointHandler, "_save_fn", full)
+    with pytest.raises(
+      CheckpointError, match="checkpoint_4 cannot be written: No space left on"
+    ):
+      quick(tmp_path, 4)
+  assert "Traceback" not in capfd.readouterr().err
+  assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_2"]
+  quick(tmp_path, 4)
+  assert saved_steps(tmp_path) == [4]
 
 
 def test_directories_still_being_written_are_passed_over(tmp_path):

@@ -5,6 +5,7 @@ No sentence is made before it is read.
 
 from collections.abc import Iterator
 
+from speccascade import fields
 from speccascade.data import registry
 from speccascade.data._tf import seqio, tf
 from speccascade.data.generated import examples, vocabulary
@@ -53,11 +54,12 @@ def _source(sizes: dict[str, int]) -> seqio.FunctionDataSource:
   )
 
 
+@fields.checked
 def register(
   name: str = NAME,
-  train: int = 100_000,
-  validation: int = 500,
-  test: int = 500,
+  train: fields.Positive = 100_000,
+  validation: fields.Positive = 500,
+  test: fields.Positive = 500,
 ) -> str:
   """Registers the task and returns its name, for gin.
 

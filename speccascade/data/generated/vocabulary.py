@@ -6,17 +6,16 @@ Ids: pad 0, eos 1, unk 2; no bos. A change of words or grammar asks for another:
 
 from collections.abc import Iterable
 import functools
-import io
 import itertools
 import pathlib
 
 import numpy as np
 import sentencepiece
 
+from speccascade.data import pieces
 from speccascade.data.generated import examples
 
 SIZE = 768
-PAD, EOS, UNK = 0, 1, 2
 _TRAINING_PAIRS = 6_000
 
 
@@ -28,20 +27,12 @@ def model_path() -> pathlib.Path:
 def train() -> bytes:
   """The serialized vocabulary, made from the first training pairs."""
   pairs = (examples.pair("train", i) for i in range(_TRAINING_PAIRS))
-  model = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=itertools.chain.from_iterable(pairs),
-    model_writer=model,
-    vocab_size=SIZE,
-    character_coverage=1.0,
+  return pieces.train(
+    itertools.chain.from_iterable(pairs),
+    SIZE,
     normalization_rule_name="identity",
     split_digits=True,
-    **{"pad_id": PAD, "eos_id": EOS, "unk_id": UNK, "bos_id": -1},
-    # More threads add up in another order, and the pieces may differ.
-    num_threads=1,
-    minloglevel=2,
   )
-  return model.getvalue()
 
 
 @functools.cache

@@ -1,8 +1,21 @@
 """The hyperparameters of a T5."""
 
 import dataclasses
+from typing import Annotated, Literal
+
+from flax import linen as nn
+
+from speccascade import fields
+
+_Layers = Annotated[int, fields.Bounds(1, 1024)]
 
 
+def _activation(name: str):
+  if name != "linear" and not callable(getattr(nn, name, None)):
+    raise ValueError(f"no activation {name!r} in flax.linen")
+
+
+@fields.checked
 @dataclasses.dataclass(frozen=True)
 class T5Config:
   """Hyperparameters of a T5, under T5X's names.
@@ -26,18 +39,17 @@ class T5Config:
     float32_attention_logits: compute attention scores in float32.
   """
 
-  vocab_size: int = 32128
-  emb_dim: int = 512
-  num_heads: int = 6
-  num_encoder_layers: int = 8
-  num_decoder_layers: int = 8
-  head_dim: int = 64
-  mlp_dim: int = 1024
-  mlp_activations: tuple[str, ...] = ("gelu", "linear")
-  dropout_rate: float = 0.1
+  vocab_size: Annotated[int, fields.Bounds(1, 2**24)] = 32128
+  emb_dim: fields.Size = 512
+  num_heads: fields.Size = 6
+  num_encoder_layers: _Layers = 8
+  num_decoder_layers: _Layers = 8
+  head_dim: fields.Size = 64
+  mlp_dim: Annotated[int, fields.Bounds(1, 2**20)] = 1024
+  mlp_activations: Annotated[
+    tuple[Annotated[str, _activation], ...], fields.NOT_EMPTY
+  ] = ("gelu", "linear")
+  dropout_rate: Annotated[float, fields.Bounds(0, 1, high_open=True)] = 0.1
   logits_via_embedding: bool = False
-  dtype: str = "float32"
+  dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
   float32_attention_logits: bool = False
-
-  def __post_init__(self):
-    object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))

@@ -73,7 +73,7 @@ def test_the_usual_rendering_is_drawn_most():
 def test_bad_arguments():
   with pytest.raises(ValueError, match="split is 'dev'; wanted one of train"):
     generated.pair("dev", 0)
-  with pytest.raises(ValueError, match="index is -1; wanted 0"):
+  with pytest.raises(ValueError, match="index is -1; wanted a whole number"):
     generated.pair("test", -1)
 
 

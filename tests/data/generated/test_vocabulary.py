@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from speccascade.data import generated
+from speccascade.data import generated, pieces
 from speccascade.data.generated import vocabulary
 
 
@@ -36,8 +36,8 @@ def test_no_unknown_pieces_and_all_text_comes_back():
   rows = generated.encode(texts)
   for row in rows:
     assert row.dtype == np.int32
-    assert row[-1] == vocabulary.EOS
-    special = [vocabulary.PAD, vocabulary.EOS, vocabulary.UNK]
+    assert row[-1] == pieces.EOS
+    special = [pieces.PAD, pieces.EOS, pieces.UNK]
     assert not np.isin(row[:-1], special).any()
   decode = vocabulary.load().decode
   assert [decode(row[:-1].tolist()) for row in rows] == texts

@@ -1,0 +1,100 @@
+"""Memory that a model takes, once read for decoding and while it is read.
+
+  python -m benchmarks.memory --shape t5-small
+
+Writes a checkpoint of random parameters, and reads it in a process of its own
+as `decode` does. Printed are the bytes of the parameters as float32, and by how
+much the process grew: what stays, and the most that it ever was.
+"""
+
+import argparse
+import math
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+
+from flax import traverse_util
+import jax
+import numpy as np
+
+from benchmarks import shapes
+from speccascade.checkpoints import orbax_io
+from speccascade.inference import pair
+from speccascade.inference.environment import held_memory
+from speccascade.models import t5_lm
+from speccascade.models.t5.config import T5Config
+
+
+def most() -> int:
+  """Returns the most bytes of memory that this process ever held."""
+  return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def write(folder: pathlib.Path, shape: str):
+  """Writes a checkpoint of random parameters."""
+  d, heads, width, ff, encoder, decoder, vocab = shapes.SHAPES[shape]
+  config = T5Config(
+    vocab_size=vocab,
+    emb_dim=d,
+    num_heads=heads,
+    num_encoder_layers=encoder,
+    num_decoder_layers=decoder,
+    head_dim=width,
+    mlp_dim=ff,
+  )
+  rng = np.random.default_rng(0)
+  params = {
+    name: rng.standard_normal(shape, np.float32)
+    for name, shape in t5_lm.param_shapes(config).items()
+  }
+  params = traverse_util.unflatten_dict(params, sep="/")
+  orbax_io.save(folder / "checkpoint_0", params, config, step=0)
+
+
+def measure(folder: str, kernel_dtype: str):
+  """Prints the bytes of the parameters, what stays of them, and the most."""
+  with tempfile.TemporaryDirectory() as other:  # what reading itself imports
+    write(pathlib.Path(other), "quickstart-small")
+    pair.load_model("drafter", other)
+  before = held_memory()
+  lm = pair.load_model("verifier", folder, kernel_dtype=kernel_dtype).lm
+  jax.block_until_ready(lm)
+  shapes_of = t5_lm.param_shapes(lm.module.config).values()
+  size = 4 * sum(map(math.prod, shapes_of))
+  print(size, held_memory() - before, most() - before)
+
+
+def main():
+  parser = argparse.ArgumentParser(
+    prog="python -m benchmarks.memory",
+    description=__doc__,
+    formatter_class=argparse.RawTextHelpFormatter,
+  )
+  parser.add_argument("--shape", choices=shapes.SHAPES, default="t5-small")
+  parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+  args = parser.parse_args()
+  if args.measure:
+    return measure(*args.measure)
+  print("| kernels | parameters in float32, MB | held | the most |")
+  print("| --- | ---: | ---: | ---: |")
+  with tempfile.TemporaryDirectory() as folder:
+    write(pathlib.Path(folder), args.shape)
+    for kernel_dtype in ("float32", "bfloat16"):
+      command = [sys.executable, "-m", "benchmarks.memory", "--measure"]
+      done = subprocess.run(
+        [*command, folder, kernel_dtype],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+      )
+      size, held, peak = map(int, done.stdout.split())
+      print(
+        f"| {kernel_dtype} | {size / 1e6:.1f} | {held / size:.2f} of them |"
+        f" {peak / size:.2f} |"
+      )
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,23 @@
+"""Says which method, alpha, gamma and drafter to use, or that nothing pays.
+
+  python -m speccascade.advise --gin_file=configs/quickstart/decode.gin \\
+    --gin_file=configs/runs/advise.gin --gin.OUTPUT_DIR='"/tmp/advice"'
+
+Takes the config of a decode, and looks at a few dozen of its examples. Leaves
+advice.md, advice.json, which GAMMA = "auto" reads, and advice.gin, to be added
+to a decode, in OUTPUT_DIR.
+"""
+
+from speccascade import cli
+
+
+def main():
+  """Asks as gin configured it, and prints the answer."""
+  from speccascade.advise import advisor, wording
+
+  advice = cli.configured(advisor.advise)(on_start=cli.save_config)
+  print(wording.write(advice))
+
+
+if __name__ == "__main__":
+  cli.run(main, __doc__)

@@ -1,0 +1,328 @@
+"""Measures a pair on a few examples, and chooses what pays.
+
+What the verifier writes is decoded, and both models read it: that gives the
+acceptance of every rule and alpha, and with measured costs the gamma and the
+speed to expect of each. Few of them are then decoded for their quality, and
+those that are left are timed.
+"""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import pathlib
+from typing import Annotated
+
+import numpy as np
+
+from speccascade import fields
+from speccascade.advise.offers import DRAFTER, Drafting, Offer, monotone
+from speccascade.decoding import methods
+from speccascade.decoding.types import Decoded
+from speccascade.evaluation import efficiency
+from speccascade.inference import advice as advice_files
+from speccascade.inference import measure, records
+from speccascade.inference.inputs import Inputs
+from speccascade.inference.pair import PairSpec
+from speccascade.inference.point import Point
+from speccascade.inference.results import ResultRow
+from speccascade.inference.run_folder import RunFolder
+from speccascade.inference.settings import Measuring, Run
+from speccascade.inference.study import Study
+from speccascade.progress import ProgressBar
+from speccascade.sweep import grids
+
+_Method = Annotated[str, methods.find]
+LOSSLESS = "spec_decode"
+# What a point must promise over the best so far to be decoded. Differences
+# below it drown in the noise of a few examples.
+_MARGIN = 1.03
+# The lower end of a speed-up from which on it pays: of two equal programs the
+# clock has told one 1.05 [1.01, 1.08] times as fast.
+_LEAST = 1.05
+_ROUNDS = 5  # in which costs are measured
+_IDENTITY = ("drafter", "dtype", "max_decode_len", "task", "split", "seed")
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+  """What is asked of a method; checked when made.
+
+  Attributes:
+    max_loss: of the first metric, against the verifier alone on the same
+      examples; None asks for the verifier's own law.
+    methods: names of methods with a target and one drafter; None takes all.
+    gammas: block sizes in question.
+    num_decoded: points that are decoded for their quality, at most.
+  """
+
+  max_loss: float | None = 0.0
+  methods: Sequence[_Method] | None = None
+  gammas: Annotated[
+    Sequence[Annotated[int, fields.Bounds(1, 1024)]], fields.NOT_EMPTY
+  ] = (1, 2, 3, 4, 5, 6, 8, 10)
+  num_decoded: fields.NonNegative = 24
+
+  def __post_init__(self):
+    for name in self.methods or ():
+      if not _is_read_off(methods.find(name)):
+        raise ValueError(
+          f"METHODS has {name}, whose drafts are not one model's, or which has"
+          " no target: its acceptance is not read off the two laws; see it in a"
+          " sweep"
+        )
+
+  def points(self, common: Point, vocab_size: int) -> list[Point]:
+    """Returns the points in question, the lossless one first."""
+    greedy, found = common.sampling.greedy, []
+    for name, method in methods.METHODS.items():
+      if not _is_read_off(method) or (method.greedy_only and not greedy):
+        continue
+      if (
+        name != LOSSLESS
+        and self.methods is not None
+        and name not in self.methods
+      ):
+        continue
+      alphas = grids.grid(method, vocab_size, greedy=greedy).alphas or [None]
+      found += [
+        dataclasses.replace(common, method=name, alpha=alpha)
+        for alpha in alphas
+      ]
+    return sorted(found, key=lambda point: point.method != LOSSLESS)
+
+
+def _is_read_off(method: methods.Method) -> bool:
+  """Whether two laws tell its acceptance."""
+  return method.has_blocks and method.target is not None and not method.compose
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Advice:
+  """What was found.
+
+  Attributes:
+    choice: what to use; None where nothing pays.
+    lossless: the best with the verifier's own law, timed.
+    timed: that of each drafter, and what fits and promises more.
+    offers: all that were asked about, at their best gamma.
+    decoded: those whose quality is known, in the order of being decoded.
+    draftings: the drafters, and what they cost.
+    alone: the verifier's row.
+    wanted: what was asked.
+  """
+
+  choice: Offer | None
+  lossless: Offer
+  timed: Sequence[Offer]
+  offers: Sequence[Offer]
+  decoded: Sequence[Offer]
+  draftings: Sequence[Drafting]
+  alone: ResultRow
+  wanted: Wanted
+
+
+def advise(
+  *,
+  pair: PairSpec,
+  inputs: Inputs,
+  point: Point,
+  run: Run,
+  measuring: Measuring = Measuring(),
+  wanted: Wanted = Wanted(),
+  on_start: Callable[[pathlib.Path], object] = lambda folder: None,
+) -> Advice:
+  """Measures, chooses and returns; files are `wording`'s.
+
+  Args:
+    pair: the verifier, and one drafter or several to choose from.
+    inputs: a few dozen examples; with references, quality is known.
+    point: sampling and bonus; of any method.
+    run: OUTPUT_DIR, and how it decodes.
+    measuring: metrics and repeats; all examples are timed.
+    wanted: what is asked.
+    on_start: called with OUTPUT_DIR once all is checked.
+
+  Raises:
+    ValueError: a setting, a model or an input does not fit.
+  """
+  if point.verification != "token" or point.policy.policy != "fixed":
+    raise ValueError(
+      "advice is of VERIFICATION 'token' and DRAFT_LENGTH 'fixed', whose"
+      f" acceptance two laws tell; got {point.verification!r} and"
+      f" {point.draft_length!r}"
+    )
+  sources = inputs.read().fitted()
+  models = pair.load(sources.vocabulary)
+  study = Study(
+    models,
+    sources,
+    dataclasses.replace(run, num_lengths=1),
+    dataclasses.replace(measuring, num_timed=len(sources.examples)),
+  )
+  points = wanted.points(point, models.verifier_lm.vocab_size)
+  studies = [
+    dataclasses.replace(
+      study, pair=dataclasses.replace(models, drafters=(one,))
+    )
+    for one in models.drafters
+  ]
+  for of_one in studies:
+    of_one.batches(points[0]).check()
+  settings = study.settings(points[0])
+  folder = RunFolder(
+    run.folder,
+    {
+      **advice_files.about(points[0], models),
+      **{name: getattr(settings, name) for name in _IDENTITY},
+      "inputs_sha256": sources.fingerprint,
+      "wanted": dataclasses.asdict(wanted),
+    },
+    advice_files.FILE_NAME,
+  )
+  folder.check()
+  folder.open()
+  on_start(run.folder)
+  with ProgressBar(desc="advise", unit="step", disable=not run.progress) as bar:
+    return _Search(studies, points, wanted, bar).run()
+
+
+class _Search:
+  """One run of `advise`.
+
+  Args:
+    studies: one for each drafter.
+    points: in question, the lossless one first.
+    wanted: what is asked.
+    bar: moves with each step.
+  """
+
+  def __init__(self, studies: Sequence[Study], points, wanted: Wanted, bar):
+    self._studies = studies
+    self._points = points
+    self._wanted = wanted
+    self._bar = bar
+    self._decoded: list[Offer] = []
+
+  def run(self) -> Advice:
+    points, wanted = self._points, self._wanted
+    texts, alone = self._decode(self._studies[0], measure.reference(points[0]))
+    draftings, offers, finals = {}, [], {}
+    by_speed = lambda offer: offer.here.speedup
+    for study in self._studies:
+      drafting, lossless = self._drafting(study, texts)
+      draftings[study.pair.drafter_name] = drafting
+      offers += drafting.offers(points, texts)
+      finals[lossless.method] = lossless
+      small = dataclasses.replace(points[0], method=DRAFTER, alpha=None)
+      written, row = self._decode(study, small)
+      offer = drafting.drafter_alone(small, written)
+      self._decoded.append(dataclasses.replace(offer, row=row))
+    lossless = min(finals.values(), key=_by_clock)
+    if wanted.max_loss is not None and alone.quality:
+      fits = [offer for offer in self._decoded if self._fits(offer, alone)]
+      best = self._search(
+        max([lossless, *fits], key=by_speed), offers, draftings, alone
+      )
+      if best is not lossless:
+        finals[best.method] = self._timed(best)
+    timed = list(finals.values())
+    pays = [o for o in timed if 1 / o.measured.relative_high > _LEAST]
+    return Advice(
+      choice=min(pays, key=_by_clock, default=None),
+      lossless=lossless,
+      timed=timed,
+      offers=offers,
+      decoded=self._decoded,
+      draftings=list(draftings.values()),
+      alone=alone,
+      wanted=wanted,
+    )
+
+  def _drafting(self, study: Study, texts: Decoded) -> tuple[Drafting, Offer]:
+    """Returns what a drafter costs, and the lossless method with it, timed.
+
+    The gamma that passes alone would choose is timed; with what the loop takes
+    around its blocks another may be better.
+    """
+    self._says(f"costs of {study.pair.drafter_name}")
+    gammas, lossless = self._wanted.gammas, self._points[0]
+    widths = [dataclasses.replace(lossless, gamma=g) for g in gammas]
+    costs = monotone(measure.measure_costs(study, widths, _ROUNDS))
+    drafting = Drafting(study, costs, texts, gammas)
+    (offer,) = drafting.offers([lossless], texts)
+    first = self._timed(offer)
+    drafting = drafting.calibrated(first)
+    best = drafting.offers([lossless], texts)[0].point.gamma
+    of_gamma = lambda gamma: dataclasses.replace(drafting, gammas=(gamma,))
+    (again,) = of_gamma(first.point.gamma).offers([lossless], texts)
+    again = dataclasses.replace(again, measured=first.measured)
+    if best == first.point.gamma:
+      return drafting, again
+    (other,) = of_gamma(best).offers([lossless], texts)
+    return drafting, min(again, self._timed(other), key=_by_clock)
+
+  def _search(self, best, offers, draftings, alone) -> Offer:
+    """Returns the fastest that fits, of those that were decoded.
+
+    Always the slowest that promises to be faster than the best so far is
+    decoded: of its method the likeliest to fit. Where it does not, those of the
+    method that are faster still are given up.
+    """
+    going = [offer for offer in offers if offer.point.method != LOSSLESS]
+    going.sort(key=lambda offer: offer.here.speedup)
+    for _ in range(self._wanted.num_decoded):
+      least = _MARGIN * max(best.here.speedup, 1)
+      going = [offer for offer in going if offer.here.speedup > least]
+      if not going:
+        break
+      offer = going.pop(0)
+      texts, row = self._decode(offer.study, offer.point)
+      drafting = draftings[offer.study.pair.drafter_name]
+      (exact,) = drafting.offers([offer.point], texts, own=True)
+      exact = dataclasses.replace(exact, row=row)
+      self._decoded.append(exact)
+      if not self._fits(exact, alone):
+        going = [other for other in going if other.method != offer.method]
+      elif exact.here.speedup > best.here.speedup:
+        best = exact
+    return best
+
+  def _fits(self, offer: Offer, alone: ResultRow) -> bool:
+    return loss(offer.row, alone)[0] <= self._wanted.max_loss
+
+  def _decode(self, study: Study, point: Point) -> tuple[Decoded, ResultRow]:
+    """Returns what a point writes in the first trial, and the row of all."""
+    self._says(", ".join([point.spec.label, *study.settings(point).words]))
+    batches, trials = study.batches(point), range(study.num_trials(point))
+    parts = [batches.decode_all(study.examples, trial) for trial in trials]
+    counts = [one for part in parts for one in efficiency.row_counts(part)]
+    written = [
+      records.text_of(study.vocabulary, tokens[:length])
+      for part in parts
+      for tokens, length in zip(part.tokens, part.lengths)
+    ]
+    examples = [*study.examples] * len(parts)
+    total = efficiency.total(counts)
+    return parts[0], measure.result_row(study, point, total, examples, written)
+
+  def _timed(self, offer: Offer) -> Offer:
+    self._says(f"the clock: {offer.point.spec.label}")
+    latency = measure.time_points(offer.study, [offer.point])[offer.point]
+    return dataclasses.replace(offer, measured=latency)
+
+  def _says(self, what: str):
+
+    self._bar.set_postfix_str(what)
+    self._bar.update(1)
+
+
+def _by_clock(offer: Offer) -> float:
+  return offer.measured.relative_latency
+
+
+def loss(row: ResultRow, alone: ResultRow) -> tuple[float, float, float]:
+  """Returns what a row loses of the first metric, and a 95% interval of it."""
+  (mine, *_), (large, *_) = row.quality.values(), alone.quality.values()
+  differences = np.subtract(large["replicates"], mine["replicates"])
+  low, high = np.quantile(differences, [0.025, 0.975])
+  return large["value"] - mine["value"], float(low), float(high)

@@ -1,0 +1,308 @@
+"""What advice says: sentences, a small table, JSON, and settings to paste."""
+
+from collections.abc import Sequence
+import dataclasses
+import json
+
+import numpy as np
+
+from speccascade import files
+from speccascade.advise.advisor import Advice, loss
+from speccascade.advise.offers import DRAFTER, Drafting, Expected, Offer
+from speccascade.analysis import speedup
+from speccascade.evaluation.timing import Latency
+from speccascade.inference import advice as advice_files
+from speccascade.inference.environment import device_name, environment
+from speccascade.report import tables
+from speccascade.report.frontier import IntervalEstimate
+from speccascade.report.tables import Column
+
+NOT_MEASURED = "not measured"
+
+
+def write(advice: Advice) -> str:
+  """Writes advice.md, advice.json and advice.gin; returns the first."""
+  folder, said = advice.lossless.study.run.folder, text(advice)
+  whole = json.dumps(as_json(advice), indent=1, allow_nan=False)
+  files.write_whole(folder / advice_files.FILE_NAME, whole + "\n")
+  files.write_whole(folder / "advice.gin", snippet(advice))
+  files.write_whole(folder / "advice.md", said)
+  return said
+
+
+def text(advice: Advice) -> str:
+  """Returns the sentences, the table and the settings."""
+  lines = "\n".join(f"- {line}" for line in sentences(advice))
+  shown = [advice.lossless, *_of_interest(advice)]
+  table = tables.markdown(shown, _columns(advice))
+  return f"{lines}\n\n{table}\n{snippet(advice)}"
+
+
+def sentences(advice: Advice) -> list[str]:
+  """Returns what was found, and why."""
+  study = advice.lossless.study
+  settings = study.settings(advice.lossless.point)
+  where = f"{settings.task} {settings.split}".strip()
+  lines = [
+    f"{settings.num_examples} examples of {where} at temperature"
+    f" {settings.temperature:g}, verifier {settings.verifier}, on"
+    f" {device_name()}"
+  ]
+  lines += map(_costs, advice.draftings)
+  if advice.alone.quality:
+    lines.append(_alone(advice))
+  best, lossless = advice.choice, advice.lossless
+  if best is None:
+    lines += _why_not(advice)
+  else:
+    lines.append(f"use {_name(best, advice)}: {_speed(best)}")
+    if best.row is not None:
+      lines.append(_quality(best, advice))
+    if best is not lossless:
+      lines.append(
+        f"with the verifier's own law: {_name(lossless, advice)}:"
+        f" {_speed(lossless)}"
+      )
+  ideal = (best or lossless).one_step
+  lines.append(
+    "where a block costs one step, as on an accelerator that waits for its"
+    f" memory, {_with_gamma((best or lossless).point.method, ideal.gamma)} is"
+    f" expected to be {_times(ideal.latency)} times as fast"
+  )
+  if advice.wanted.max_loss is not None and not advice.alone.quality:
+    lines.append(
+      "the examples have no references: only methods with the verifier's own"
+      " law were considered"
+    )
+  return lines
+
+
+def _costs(drafting: Drafting) -> str:
+  costs = drafting.costs
+  widths = [width for width in costs.v if width > 1]
+  blocks = ", ".join(f"{costs.v[width]:.2f}" for width in widths)
+  return (
+    f"a step of {drafting.study.pair.drafter_name} costs c = {costs.c:.3f} of"
+    f" one of the verifier ({1e3 * costs.verifier_step_s:.2f} ms); the"
+    f" verifier's pass over {', '.join(map(str, widths))} tokens v = {blocks};"
+    f" the loop around a block {drafting.overhead:.2f}"
+  )
+
+
+def _alone(advice: Advice) -> str:
+  """Says how good the models are by themselves."""
+  metric = next(iter(advice.alone.quality))
+  scores = [f"{advice.alone.quality[metric]['value']:.1f} the verifier"]
+  scores += [
+    f"{offer.row.quality[metric]['value']:.1f} {offer.study.pair.drafter_name}"
+    for offer in advice.decoded
+    if offer.point.method == DRAFTER
+  ]
+  return f"{metric} of each alone: {', '.join(scores)}"
+
+
+def _why_not(advice: Advice) -> list[str]:
+  """Says what keeps speculation from paying."""
+  offer = advice.lossless
+  expected, name = offer.here, offer.point.method
+  drafting = next(
+    drafting
+    for drafting in advice.draftings
+    if drafting.study.pair.drafter_name == offer.study.pair.drafter_name
+  )
+  costs = drafting.costs
+  width = expected.gamma + 1
+  v = costs.v[width]
+  lines = [
+    "nothing pays: use the verifier alone. The best is"
+    f" {_with_gamma(name, expected.gamma)}, {_speed(offer)}",
+    f"why: a block writes {expected.tokens:.2f} tokens and costs"
+    f" {expected.steps:.2f} steps of the verifier: {v:.2f} for its pass over"
+    f" {width} tokens, {expected.steps - v - drafting.overhead:.2f} for"
+    f" drafting, {drafting.overhead:.2f} for the loop",
+  ]
+  rate = expected.by_position[0]
+  pays = [
+    needed
+    for needed in np.arange(0.0, 1.001, 0.01)
+    if any(
+      speedup.predicted_speedup(
+        speedup.expected_tokens(needed, gamma),
+        gamma,
+        costs.c,
+        v=costs.v[gamma + 1] + drafting.overhead,
+        q2=costs.q2,
+      )
+      > 1
+      for gamma in drafting.gammas
+    )
+  ]
+  needed = f"{pays[0]:.2f}" if pays else "more than all"
+  lines.append(
+    f"{rate:.2f} of the first drafts are accepted; at these costs {needed} of"
+    " them would have to be"
+  )
+  return lines
+
+
+def _name(offer: Offer, advice: Advice) -> str:
+  """Returns a method with its settings, and the drafter if there are more."""
+  point = offer.point
+  words = [point.method]
+  if point.spec.uses_alpha and point.method != DRAFTER:
+    words.append(f"alpha {point.alpha:g}")
+  if point.spec.has_blocks:
+    words.append(f"gamma {point.gamma}")
+  if len(advice.draftings) > 1:
+    words.append(f"drafter {offer.study.pair.drafter_name}")
+  return ", ".join(words)
+
+
+def _with_gamma(method: str, gamma: int) -> str:
+  return f"{method} with gamma {gamma}" if gamma else method
+
+
+def _speed(offer: Offer) -> str:
+  return (
+    f"{_times(offer.measured)} times as fast as the verifier by the clock"
+    f" ({offer.here.speedup:.2f} by acceptance and costs)"
+  )
+
+
+def _times(latency: Latency) -> str:
+  value, low, high = _estimate(latency)
+  return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _quality(offer: Offer, advice: Advice) -> str:
+  (name, score), *_ = offer.row.quality.items()
+  large = advice.alone.quality[name]["value"]
+  _, low, high = loss(offer.row, advice.alone)
+  return (
+    f"it has {score['value']:.1f} {name} on these examples, the verifier"
+    f" {large:.1f} (difference {score['value'] - large:+.1f}"
+    f" [{-high:+.1f}, {-low:+.1f}]); a sweep on more of them tells it better"
+  )
+
+
+def _estimate(latency: Latency | None) -> IntervalEstimate | None:
+  """Returns the speed-up of a latency."""
+  return latency and IntervalEstimate(
+    1 / latency.relative_latency,
+    1 / latency.relative_high,
+    1 / latency.relative_low,
+  )
+
+
+def _of_interest(advice: Advice) -> Sequence[Offer]:
+  """Returns what was decoded or timed, fastest first; no more than 12."""
+  timed = {offer.method: offer for offer in advice.timed[1:]}
+  others = [
+    timed.pop(offer.method)
+    if (offer.method in timed and timed[offer.method].point == offer.point)
+    else offer
+    for offer in advice.decoded
+  ]
+  others.sort(key=lambda offer: -offer.here.speedup)
+  return others[:12]
+
+
+def _columns(advice: Advice) -> list[Column]:
+  quality = next(iter(advice.alone.quality), None)
+  score = lambda offer: offer.row and offer.row.quality[quality]["value"]
+  ideal = lambda offer: offer.one_step.gamma or None
+  accepted = lambda offer: " ".join(
+    f"{rate:.2f}".lstrip("0") for rate in offer.here.by_position
+  )
+  columns = [
+    Column("drafter", lambda offer: offer.study.pair.drafter_name),
+    Column("method", "point.method"),
+    Column("alpha", lambda offer: offer.study.settings(offer.point).alpha),
+    Column("gamma", lambda offer: offer.here.gamma or None),
+    Column("accepted, by position", accepted),
+    Column("tokens/block", "here.tokens", 2),
+    Column("steps/block", "here.steps", 2),
+    Column("expected", lambda offer: _estimate(offer.here.latency), 2),
+    Column("by the clock", lambda offer: _estimate(offer.measured), 2),
+    Column("a block one step", lambda o: _estimate(o.one_step.latency), 2),
+    Column("gamma there", ideal),
+  ]
+  return columns + ([Column(quality, score, 1)] if quality else [])
+
+
+def snippet(advice: Advice) -> str:
+  """Returns the settings to paste into the config of a decode."""
+  offer = advice.choice
+  if offer is None:
+    return '# Nothing pays.\nMETHOD = "verifier"\n'
+  settings = offer.study.settings(offer.point)
+  lines = [f'METHOD = "{settings.method}"']
+  for name in ("alpha", "gamma"):
+    if (value := getattr(settings, name)) is not None:
+      lines.append(f"{name.upper()} = {value}")
+  if len(advice.draftings) > 1:
+    path = offer.study.pair.drafters[0].path
+    lines.append(f"DRAFTER_CHECKPOINT = {path!r}")
+  return "\n".join(lines) + "\n"
+
+
+def as_json(advice: Advice) -> dict:
+  """Returns all that was found; `inference.advice` reads a part of it."""
+  lossless = advice.lossless
+  settings = lossless.study.settings(lossless.point)
+  decoded = {_key(offer): offer for offer in (*advice.decoded, *advice.timed)}
+  offers = {_key(offer): offer for offer in advice.offers} | decoded
+  return {
+    "about": advice_files.about(lossless.point, lossless.study.pair),
+    "task": settings.task,
+    "split": settings.split,
+    "num_examples": settings.num_examples,
+    "max_loss": advice.wanted.max_loss,
+    "sentences": sentences(advice),
+    "choice": advice.choice and _offer(advice.choice),
+    "lossless": _offer(lossless),
+    "costs": {
+      drafting.study.pair.drafter_name: dataclasses.asdict(drafting.costs)
+      for drafting in advice.draftings
+    },
+    "verifier": _scores(advice.alone),
+    "offers": [_offer(offer) for offer in offers.values()],
+    "environment": environment(),
+  }
+
+
+def _key(offer: Offer) -> tuple:
+  return (*offer.method, offer.point.alpha)
+
+
+def _offer(offer: Offer) -> dict:
+  settings = offer.study.settings(offer.point)
+  return {
+    "drafter": settings.drafter,
+    "method": settings.method,
+    "alpha": settings.alpha,
+    "gamma": settings.gamma,
+    "expected": _expected(offer.here),
+    "block_is_one_step": _expected(offer.one_step),
+    "measured": offer.measured and _estimate(offer.measured)._asdict(),
+    "quality": offer.row and _scores(offer.row),
+  }
+
+
+def _expected(expected: Expected) -> dict:
+  return {
+    "gamma": expected.gamma or None,
+    "tokens_per_block": expected.tokens,
+    "steps_per_block": expected.steps,
+    "acceptance_by_position": list(expected.by_position),
+    "speedup": _estimate(expected.latency)._asdict(),
+  }
+
+
+def _scores(row) -> dict:
+  """Returns scores and intervals without what they were resampled from."""
+  names = ("value", "low", "high")
+  return {
+    metric: {name: score[name] for name in names}
+    for metric, score in row.quality.items()
+  }

@@ -1,0 +1,153 @@
+"""The chunks in which arrays are stored, and a CRC-32 of each.
+
+The checksums of an array stand as JSON in the metadata of our checkpoints:
+
+  {"dtype": "float32", "shape": [32128, 1024], "chunks": [16064, 1024],
+   "crc32": [2769301239, 1410392387]}
+
+They are of the numbers' bytes in C order, before compression. Their chunks are
+those on disk: who reads a part of an array checks that part, and reads no more
+for it than decompressing it takes anyway.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+import concurrent.futures
+import dataclasses
+import json
+import math
+import zlib
+
+import numpy as np
+
+CHUNK_BYTES = 64 * 2**20  # T5X's largest chunk
+_THREADS = 8  # zlib lets other threads run
+
+Part = tuple[slice, ...]
+
+
+def chunk_shape(shape: Sequence[int], max_elements: int) -> list[int]:
+  """Returns the chunks of an array: whole divisors, the largest axis cut first.
+
+  >>> chunk_shape((32128, 1024), 16 * 2**20)
+  [16064, 1024]
+  """
+  chunks = list(shape)
+  while math.prod(chunks) > max_elements and max(chunks) > 1:
+    axis = chunks.index(max(chunks))
+    size = shape[axis]
+    chunks[axis] = max(d for d in range(1, chunks[axis]) if size % d == 0)
+  return chunks
+
+
+def num_chunks(shape: Sequence[int], chunks: Sequence[int]) -> list[int]:
+  """Returns how many chunks an array has along each axis."""
+  return [-(-size // chunk) for size, chunk in zip(shape, chunks)]
+
+
+def whole_part(shape: Sequence[int]) -> Part:
+  """Returns the part that is all of an array."""
+  return tuple(slice(0, size) for size in shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Checksums:
+  """The CRC-32s of an array's chunks, and what they are of.
+
+  Attributes:
+    dtype: name of the array's.
+    shape: of the array.
+    chunks: of a chunk.
+    crc32: of each chunk, in C order.
+
+  Raises:
+    ValueError: they are not as many as the chunks.
+  """
+
+  dtype: str
+  shape: list[int]
+  chunks: list[int]
+  crc32: list[int]
+
+  def __post_init__(self):
+    has_chunks = len(self.shape) == len(self.chunks)
+    wanted = math.prod(num_chunks(self.shape, self.chunks))
+    if not has_chunks or len(self.crc32) != wanted:
+      raise ValueError(f"{len(self.crc32)} checksums of {self.shape}")
+
+  @classmethod
+  def of(cls, value: np.ndarray) -> "Checksums":
+    """Returns those of an array, in the chunks in which it will be stored."""
+    shape, size = value.shape, CHUNK_BYTES // value.dtype.itemsize
+    sizes = [max(1, size) for size in chunk_shape(shape, size)]
+    parts = _parts(whole_part(shape), shape, sizes)
+    sums = [_crc32(value[part]) for _, part in parts]
+    return cls(value.dtype.name, list(shape), sizes, sums)
+
+  def covering(self, part: Part) -> Part:
+    """Returns the whole chunks that a part of the array lies in."""
+    return tuple(
+      slice(at.start // chunk * chunk, min(size, -(-at.stop // chunk) * chunk))
+      for at, size, chunk in zip(part, self.shape, self.chunks)
+    )
+
+  def changed(self, value: np.ndarray, part: Part) -> str | None:
+    """Returns the name of the first chunk that is not as it was, or None.
+
+    Args:
+      value: what was read of the array.
+      part: which part it is, as `covering` gives it.
+    """
+    counts = num_chunks(self.shape, self.chunks)
+    for index, at in _parts(part, self.shape, self.chunks):
+      number = 0
+      for i, count in zip(index, counts):
+        number = number * count + i
+      if _crc32(value[inside(at, part)]) != self.crc32[number]:
+        return chunk_name(index)
+    return None
+
+
+def checksums(arrays: Mapping[str, np.ndarray]) -> dict[str, dict]:
+  """Returns the checksums of arrays as JSON, by their names."""
+  with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+    sums = pool.map(Checksums.of, map(np.asarray, arrays.values()))
+    return {name: vars(each) for name, each in zip(arrays, sums)}
+
+
+def checksum_of_json(values: Mapping) -> int:
+  """Returns a CRC-32 of JSON values, whatever the order of their keys."""
+  return zlib.crc32(json.dumps(values, sort_keys=True).encode())
+
+
+def inside(part: Part, of: Part) -> Part:
+  """Returns a part of an array as a part of a larger one of it."""
+  return tuple(
+    slice(at.start - within.start, at.stop - within.start)
+    for at, within in zip(part, of)
+  )
+
+
+def chunk_name(index: Sequence[int]) -> str:
+  """Returns zarr's name of a chunk."""
+  return ".".join(map(str, index)) or "0"
+
+
+def _parts(
+  part: Part, shape: Sequence[int], chunks: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], Part]]:
+  """Yields (index, its own part) of each chunk of a part of whole chunks."""
+  first = [at.start // chunk for at, chunk in zip(part, chunks)]
+  sizes = [at.stop - at.start for at in part]
+  for offset in np.ndindex(*num_chunks(sizes, chunks)):
+    index = tuple(start + i for start, i in zip(first, offset))
+    yield (
+      index,
+      tuple(
+        slice(i * chunk, min(size, (i + 1) * chunk))
+        for i, chunk, size in zip(index, chunks, shape)
+      ),
+    )
+
+
+def _crc32(value: np.ndarray) -> int:
+  return zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8))

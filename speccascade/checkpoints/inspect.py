@@ -1,0 +1,137 @@
+"""Says what a checkpoint holds, without reading its arrays.
+
+  python -m speccascade.checkpoints.inspect \\
+    --source=gs://t5-data/pretrained_models/t5x/t5_1_1_small/checkpoint_1000000
+
+The source is anything that `speccascade.checkpoints.load` reads. The
+architecture is printed as gin takes it. With --check every array is read too,
+the optimizer's among them, so that what is damaged is told.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+import math
+import sys
+
+from speccascade.checkpoints import (
+  architecture,
+  hugging_face,
+  orbax_io,
+  restore,
+  storage,
+  stored_arrays,
+)
+from speccascade.checkpoints.errors import CheckpointError
+
+
+def describe(source: str) -> str:
+  """Returns what a checkpoint holds, a fact a line.
+
+  Raises:
+    CheckpointError: it is none, or damaged.
+  """
+  directory, layout = restore.resolve(source)
+  facts = {"path": directory, "layout": layout}
+  if layout == "hugging_face":
+    shapes, config = hugging_face.shapes(directory)
+    facts |= {"step": "not said", "parameters": _size_of(shapes)}
+    facts["optimizer"], said_by = "none", hugging_face.CONFIG
+  else:
+    arrays, metadata = restore.open_arrays(directory, layout, optimizer=True)
+    shapes = {
+      name: (array.shape, arrays.dtype(name).name)
+      for name, array in arrays.arrays.items()
+      if name.startswith("target/")
+    }
+    facts |= {"step": arrays.step(), "parameters": _size_of(shapes)}
+    facts["optimizer"] = _optimizer(arrays, directory)
+    config, said_by = metadata.get("config"), orbax_io.METADATA
+    if config is None:
+      said_by = "the arrays, with the activations of T5 1.0 or 1.1"
+      config = architecture.config_of(arrays.params, where=str(directory))
+    else:
+      vocabulary = metadata["vocabulary"] or {"path": "not said"}
+      facts["vocabulary"] = ", sha256 ".join(vocabulary.values())
+      has_sums = metadata["checksums"] is not None
+      facts["checksums"] = "of each chunk" if has_sums else "none"
+  if not directory.remote:
+    facts["on disk"] = f"{directory.check_files():,} bytes"
+  lines = [f"{name:<12}{fact}" for name, fact in facts.items()]
+  fields = [f"  {name} = {value!r}" for name, value in vars(config).items()]
+  lines += [f"architecture, by {said_by}:", "config.T5Config:", *fields]
+  return "\n".join(lines)
+
+
+def _size_of(shapes: Mapping[str, tuple]) -> str:
+  """Returns in words how much arrays of {name: (shape, dtype)} hold."""
+  count = sum(math.prod(shape) for shape, _ in shapes.values())
+  dtypes = ", ".join(sorted({dtype for _, dtype in shapes.values()}))
+  return f"{count:,} in {len(shapes)} arrays of {dtypes}"
+
+
+def _optimizer(
+  arrays: stored_arrays.StoredArrays, directory: storage.Directory
+) -> str:
+  """Returns in words what is kept of an optimizer."""
+  facts, prefix = [], "state/param_states/"
+  slots = {
+    name.removeprefix(prefix): array
+    for name, array in arrays.arrays.items()
+    if name.startswith(prefix)
+  }
+  if slots:
+    try:
+      slots = architecture.unflatten(slots)
+      stored_arrays.without_momentum(slots, arrays.params, where=arrays.where)
+      facts.append("Adafactor's slots")
+    except CheckpointError as error:
+      facts.append(f"not converted: {error}")
+  if directory.has("opt_state/_METADATA"):
+    facts.append("optax's state, which training resumes from")
+  return "; ".join(facts) or "none"
+
+
+def check(source: str) -> int:
+  """Reads every array of a checkpoint; returns how many there are.
+
+  Raises:
+    CheckpointError: one is missing or damaged, or not as it was written.
+  """
+  directory, layout = restore.resolve(source)
+  if layout == "hugging_face":
+    params, _ = hugging_face.read(directory)
+    return len(architecture.flatten(params))
+  arrays, metadata = restore.open_arrays(directory, layout, optimizer=True)
+  items = [arrays]
+  if directory.has("opt_state/_METADATA"):
+    sums = metadata.get("checksums")
+    items.append(orbax_io.open_item(directory, "opt_state", sums))
+  for item in items:
+    item.read(item.arrays)
+  return sum(len(item.arrays) for item in items)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Runs the command line; returns the exit code."""
+  parser = argparse.ArgumentParser(
+    prog="python -m speccascade.checkpoints.inspect",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  where = "step, run or Hugging Face directory, local or gs://"
+  parser.add_argument("--source", required=True, help=where)
+  every = "read every array, so that what is damaged is told"
+  parser.add_argument("--check", action="store_true", help=every)
+  flags = parser.parse_args(argv)
+  try:
+    print(describe(flags.source))
+    if flags.check:
+      print(f"{check(flags.source)} arrays were read, and none is damaged")
+  except CheckpointError as error:
+    print(f"inspect: {error}", file=sys.stderr)
+    return 1
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,72 @@
+"""`GAMMA = "auto"`: the gamma that `speccascade.advise` wrote down.
+
+It is read from a file and not measured when a run starts: two starts of one
+command then decode alike, a killed run goes on, and the clock of a busy moment
+decides nothing unseen.
+"""
+
+import dataclasses
+import json
+import pathlib
+
+from speccascade.inference.pair import ModelPair
+from speccascade.inference.point import AUTO, Point
+
+FILE_NAME = "advice.json"
+
+
+def resolved(point: Point, pair: ModelPair) -> Point:
+  """Returns the point with a number for gamma.
+
+  Args:
+    point: one whose gamma is "auto" has `advice`, a file of
+      `speccascade.advise` or its folder.
+    pair: that decodes.
+
+  Raises:
+    ValueError: there is no advice, or it is of something else.
+  """
+  if point.gamma != AUTO:
+    return point
+  if not point.spec.has_blocks:
+    return dataclasses.replace(point, gamma=1)
+  if point.advice is None:
+    raise ValueError(
+      "GAMMA is 'auto', which asks ADVICE, and that is None: run python -m"
+      " speccascade.advise with this pair, and give its OUTPUT_DIR as ADVICE"
+    )
+  path = pathlib.Path(point.advice)
+  path = path / FILE_NAME if path.is_dir() else path
+  told = json.loads(path.read_text(encoding="utf-8"))
+  drafter, settings = pair.drafter_name, about(point, pair)
+  for name, there in told["about"].items():
+    if settings[name] != there:
+      raise ValueError(
+        f"ADVICE {path} is about {name} {there!r}, here it is"
+        f" {settings[name]!r}; run python -m speccascade.advise for that"
+      )
+  fitting = {
+    offer["alpha"] or 0.0: offer["gamma"]
+    for offer in told["offers"]
+    if (offer["drafter"], offer["method"]) == (drafter, point.method)
+  }
+  if not fitting:
+    raise ValueError(
+      f"ADVICE {path} says nothing of {point.method} with {drafter}; give GAMMA"
+      " a number"
+    )
+  # Where that alpha was not looked at, the nearest one's.
+  alpha = point.alpha if point.spec.uses_alpha else 0.0
+  nearest = min(fitting, key=lambda there: abs(there - alpha))
+  return dataclasses.replace(point, gamma=fitting[nearest])
+
+
+def about(point: Point, pair: ModelPair) -> dict:
+  """Returns what advice holds for: the verifier, and how it is sampled."""
+  return {
+    "verifier": pair.verifier_name,
+    "temperature": 0.0 if point.sampling.greedy else point.temperature,
+    "top_k": point.top_k or None,
+    "top_p": None if point.top_p == 1 else point.top_p,
+    "bonus": point.bonus,
+  }

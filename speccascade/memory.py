@@ -1,0 +1,28 @@
+"""Whether what is asked for can fit the device, before anything is built."""
+
+import os
+
+import jax
+
+
+def total() -> int:
+  """Returns the bytes of the device's memory; on a CPU, of the machine's."""
+  stats = jax.devices()[0].memory_stats() or {}
+  if "bytes_limit" in stats:
+    return stats["bytes_limit"]
+  return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def check(num_bytes: float, **settings):
+  """Raises ValueError where there is less memory than settings ask for.
+
+  Args:
+    num_bytes: what they take at least.
+    **settings: by the names that the message gives them.
+  """
+  if num_bytes > total():
+    named = ", ".join(f"{name} {value}" for name, value in settings.items())
+    raise ValueError(
+      f"{named} need {num_bytes / 1e9:.0f} GB or more, the device has"
+      f" {total() / 1e9:.0f} GB; lower one of them"
+    )

@@ -1,0 +1,82 @@
+"""Progress bars on a terminal; a line now and then where there is none."""
+
+import re
+import sys
+import time
+
+from tqdm import tqdm
+
+LINE_S = 20.0  # between two lines of a bar
+_FORMAT = (
+  "{desc}: {n_fmt} of {total_fmt}, {elapsed}, {remaining} left, {rate_fmt}"
+  "{postfix}"
+)
+_OPEN: list["ProgressBar"] = []
+_MOVES = re.compile(r"\x1b\[\w")
+
+
+def in_notebook() -> bool:
+  """Whether this is a notebook's kernel, which shows stderr as an error."""
+  return "ipykernel" in sys.modules
+
+
+class ProgressBar(tqdm):
+  """A bar of tqdm's, on stderr where that is a terminal.
+
+  A log gets its first state, its last, and one in `LINE_S` between them, each a
+  line of its own; so does a notebook, on stdout.
+  """
+
+  def __init__(self, *args, **settings):
+    """Takes what tqdm takes."""
+    settings["unit"] = f" {settings.get('unit', 'it').strip()}"
+    self._lines = None
+    if not sys.stderr.isatty():
+      settings |= {"position": 0, "bar_format": _FORMAT}
+      self._lines = _Lines(sys.stdout if in_notebook() else sys.stderr)
+      settings["file"] = self._lines
+    super().__init__(*args, **settings)
+    if not self.disable:
+      _OPEN.append(self)
+
+  def close(self):
+    """Ends it."""
+    _OPEN[:] = [bar for bar in _OPEN if bar is not self]
+    super().close()
+
+  def note(self, text: str):
+    """Says what takes its time, at once; "" takes it back."""
+    if text and self._lines is not None:
+      self._lines.make_due()
+    self.set_postfix_str(text)
+
+
+class _Lines:
+  """What tqdm writes, as lines of a file."""
+
+  def __init__(self, file):
+    self._file, self._state, self._written = file, "", ""
+    self._wrote = -LINE_S
+
+  def write(self, text: str):
+    """Holds a state back until one is due, or the bar ends with its line."""
+    state = " ".join(_MOVES.sub("", text).split())
+    self._state = state or self._state
+    is_due = time.monotonic() - self._wrote >= LINE_S or text.endswith("\n")
+    if is_due and self._state != self._written:
+      self._file.write(f"{self._state}\n")
+      self._written, self._wrote = self._state, time.monotonic()
+
+  def make_due(self):
+    """Lets the next state be written."""
+    self._wrote = -LINE_S
+
+  def flush(self):
+    """Does so."""
+    self._file.flush()
+
+
+def note(text: str):
+  """Says on the bar that was opened last, if one is open; see there."""
+  for bar in _OPEN[-1:]:
+    bar.note(text)

@@ -1,0 +1,1 @@
+"""The command that makes a SentencePiece vocabulary from text files."""

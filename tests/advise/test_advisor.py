@@ -1,0 +1,170 @@
+"""Advice on chains whose laws are tables, at costs that are given."""
+
+import dataclasses
+import json
+import types
+
+import numpy as np
+import pytest
+
+from speccascade.advise import advisor, wording
+from speccascade.advise.acceptance import rates_along
+from speccascade.advise.advisor import Wanted
+from speccascade.advise.offers import monotone
+from speccascade.analysis.blocks import blocks_of_texts
+from speccascade.evaluation import timing
+from speccascade.evaluation.efficiency import Costs
+from speccascade.inference import advice as advice_files
+from speccascade.inference import measure
+from speccascade.inference.inputs import Source, Sources
+from speccascade.inference.pair import Model, ModelPair
+from speccascade.inference.point import Point
+from speccascade.inference.settings import Measuring, Run
+from speccascade.inference.study import Study
+from tests import toy
+from tests.inference import tiny
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+NUM = 256
+GAMMAS = (1, 3)
+WIDTHS = [1, 2, 4]
+
+
+class Words(tiny.Vocabulary):
+  vocab_size = 7
+
+
+def sources(num=NUM):
+  """Returns examples, one for each table; the reference is one word."""
+  examples = [
+    Source(k, str(k), np.array([k], np.int32), ("one",)) for k in range(num)
+  ]
+  return Sources(examples, Words(), 1, "chains")
+
+
+def pair(num=NUM):
+  drafter, verifier = toy.sources(num, eos=-0.5)
+  return ModelPair((Model(drafter, "q", ""),), Model(verifier, "p", ""))
+
+
+@pytest.mark.parametrize(
+  ("method", "temperature"),
+  [("spec_decode", 0.0), ("spec_cascade_token_v3", 1.0)],
+)
+def test_a_text_tells_its_blocks(method, temperature):
+  """Decoded blocks differ from those expected of the same texts by chance."""
+  point = Point(method, gamma=3, temperature=temperature)
+  run = Run(max_decode_len=12, batch_size=NUM, num_lengths=1)
+  study = Study(pair(), sources(), run, Measuring())
+  decoded = study.batches(point).decode_all(study.examples)
+  rates = rates_along(study, [point], decoded, own=True)
+  expected = blocks_of_texts(rates[0], decoded.lengths, 3)
+  more = decoded.stats.num_blocks - expected.num
+  if temperature == 0:  # drafts are right or wrong
+    np.testing.assert_allclose(more, 0, atol=1e-5)
+    return
+  assert np.std(more) > 0.3
+  assert abs(np.mean(more)) < 4.5 * np.std(more) / np.sqrt(NUM)
+
+
+@pytest.fixture
+def advise(monkeypatch, tmp_path):
+  """Asks for advice; the clock says what passes cost and an eighth more."""
+
+  def call(c, v, *, max_loss=None, methods=(), clock=1.125):
+    costs = Costs(1e-3, c, 1.5 * c, dict(zip(WIDTHS, v)), c, 1.0)
+    monkeypatch.setattr(measure, "measure_costs", lambda *_: costs)
+    asked = []
+
+    def timed(search, offer):
+      asked.append(offer.point)
+      ours = np.array([[offer.here.latency.relative_latency * clock]])
+      spread = ours * np.array([[0.9], [1.0], [1.1]])
+      latency = timing.latency(spread, np.ones((3, 1)))
+      return dataclasses.replace(offer, measured=latency)
+
+    monkeypatch.setattr(advisor._Search, "_timed", timed)
+    return asked, advisor.advise(
+      pair=types.SimpleNamespace(load=lambda vocabulary: pair(32)),
+      inputs=types.SimpleNamespace(read=lambda: sources(32)),
+      point=Point("verifier", temperature=0.0),
+      run=Run(tmp_path, max_decode_len=12, progress=False),
+      wanted=Wanted(max_loss, methods, GAMMAS),
+    )
+
+  return call
+
+
+def test_it_pays(advise, tmp_path):
+  asked, advice = advise(0.01, [1, 1.02, 1.04])
+  assert [point.gamma for point in asked] == [3]
+  # Around a block the clock finds more than its passes.
+  (drafting,) = advice.draftings
+  assert 0 < drafting.overhead < 1
+  offer = advice.choice
+  assert offer is advice.lossless
+  latency = offer.here.latency.relative_latency
+  assert latency == pytest.approx(offer.measured.relative_latency)
+  said = wording.write(advice)
+  assert "use spec_decode, gamma 3: " in said
+  snippet = 'METHOD = "spec_decode"\nGAMMA = 3\n'
+  assert (tmp_path / "advice.gin").read_text() == snippet
+  told = json.loads((tmp_path / "advice.json").read_text())
+  assert told["choice"]["gamma"] == 3
+  # GAMMA = "auto" finds it there, as a number.
+  auto = Point("spec_decode", gamma="auto", temperature=0.0, advice=tmp_path)
+  assert advice_files.resolved(auto, pair(32)).gamma == 3
+  with pytest.raises(ValueError, match=r"temperature 0\.0, here it is 0\.5"):
+    advice_files.resolved(dataclasses.replace(auto, temperature=0.5), pair(32))
+  with pytest.raises(ValueError, match="says nothing of spec_cascade_opt"):
+    advice_files.resolved(
+      dataclasses.replace(auto, method="spec_cascade_opt"), pair(32)
+    )
+  with pytest.raises(ValueError, match="holds another run: wanted is"):
+    advise(0.01, [1, 1.02, 1.04], methods=["ensemble"])
+
+
+def test_the_loop_around_blocks_asks_for_longer_ones(advise):
+  asked, advice = advise(0.02, [1, 1.1, 1.3], clock=1.5)
+  assert [point.gamma for point in asked] == [1, 3]
+  assert advice.lossless.point.gamma in (1, 3)
+
+
+def test_nothing_pays(advise):
+  asked, advice = advise(0.9, [1, 1.2, 1.6])
+  assert advice.choice is None
+  assert [point.gamma for point in asked] == [1]
+  said = wording.text(advice)
+  assert "nothing pays: use the verifier alone" in said
+  assert 'METHOD = "verifier"' in said
+
+
+def test_the_fastest_that_fits(advise, monkeypatch):
+  """The slowest promise is decoded first; a method that fails is given up."""
+
+  def loss(row, alone):
+    alpha = row.settings.alpha
+    return (1.0 if alpha is None or alpha > 0.6 else -1.0), 0.0, 0.0
+
+  monkeypatch.setattr(advisor, "loss", loss)
+  method = "spec_cascade_token_v3"
+  _, advice = advise(0.02, [1, 1.1, 1.3], max_loss=0.0, methods=[method])
+  drafter, *tried = advice.decoded
+  assert drafter.point.method == "drafter"
+  assert drafter.here.speedup > 5
+  alphas = [offer.point.alpha for offer in tried]
+  assert alphas == sorted(alphas)
+  assert alphas[-1] == 0.8  # the first that does not fit is the last tried
+  offer = advice.choice
+  assert (offer.point.method, offer.point.alpha) == (method, 0.6)
+  assert offer.here.speedup > 1.03 * advice.lossless.here.speedup
+  assert "it has " in wording.text(advice)
+
+
+def test_costs_do_not_fall_with_width():
+  measured = Costs(2.0, 0.2, 0.1, {1: 1.0, 2: 0.5, 4: 1.5}, 0.4, 3.0)
+  costs = monotone(measured)
+  assert costs.v == {1: 1.0, 2: 1.0, 4: 2.0}
+  assert costs.verifier_step_s == 1.5
+  assert costs.c * costs.verifier_step_s == pytest.approx(0.4)
+  assert costs.q2 == costs.c

@@ -1,0 +1,81 @@
+"""Wrong flags and gin files, of every command."""
+
+from tests.fuzz.case import Case
+
+_GIN = ("train", "decode", "sweep", "cascade_search", "ngrams")
+_DEEP = 100_000
+_FILES = {
+  "syntax.gin": (b"METHOD = = 5\n", "syntax.gin"),
+  "unknown.gin": (b"METHD = 5\nnothing.at_all = %METHD\n", "unknown.gin"),
+  "import.gin": (b"import nothing.at.all\n", "import.gin"),
+  "include.gin": (b"include 'nowhere.gin'\n", "include.gin"),
+  "loop.gin": (b"include '@work/loop.gin'\n", "loop.gin"),
+  "bytes.gin": (b"METHOD = '\xff\xfe'\n", "bytes.gin"),
+  "nul.gin": (b"METHOD = 'a\x00b'\n", "nul.gin"),
+  "deep.gin": (b"METHOD = " + b"[" * _DEEP + b"]" * _DEEP + b"\n", "deep.gin"),
+  "digits.gin": (b"GAMMA = " + b"9" * 5000 + b"\n", "digits.gin"),
+  "itself.gin": (b"METHOD = %METHOD\n", "METHOD"),
+}
+
+
+def cases() -> list[Case]:
+  """Returns the cases."""
+  found = []
+  for command in _GIN:
+    found += [
+      Case(command, "'nothing'", flags=["--nothing"], code=2),
+      Case(command, "'stray'", flags=["stray"], code=2),
+      Case(command, "--gin.NAME=VALUE", flags=["--gin.GAMMA"], code=2),
+      Case(command, "--gin.", flags=["--gin.=5"]),
+      Case(command, "NOTHING", {"NOTHING": "5"}),
+      Case(command, "nothing.at_all", {"nothing.at_all": "5"}),
+      Case(command, "nowhere.gin", flags=["--gin_file=nowhere.gin"]),
+      Case(command, "no gin file", flags=["--gin_file=@work"]),
+      Case(command, "a" * 100, flags=["--gin_file=" + "a" * 5000]),
+      Case(command, "OUTPUT", {"OUTPUT_DIR": None, "OUTPUT_FILE": None})
+      if command not in ("train", "ngrams")
+      else Case(
+        command, "must be given", {"MODEL_DIR": None, "OUTPUT_FILE": None}
+      ),
+    ]
+  found += [
+    Case(
+      "decode",
+      says,
+      {"METHOD": None, "GAMMA": None},
+      ["--gin_file=@work/" + name],
+      {name: content},
+    )
+    for name, (content, says) in _FILES.items()
+  ]
+  deep = "[" * 3000 + "]" * 3000
+  found += [
+    Case("decode", "METHOD", {"METHOD": deep}),
+    Case("decode", "METHOD", {"METHOD": "spec_decode"}),
+    Case("decode", "NOTHING", {"METHOD": "%NOTHING"}),
+    Case("decode", "GAMMA", {"GAMMA": "9" * 5000}),
+    Case("decode", "GAMMA", {"GAMMA": "@nothing.at_all()"}),
+    Case("decode", "a" * 100, {"INPUT_FILE": '"' + "a" * 5000 + '"'}),
+    Case("decode", "nothing", {"point.Point.nothing": "5"}),
+    Case("decode", "tfds", flags=["--tfds_data_dir"], code=2),
+    Case("decode", "verbose", flags=["--verbose=maybe"], code=2),
+    Case("decode", "dry_run", flags=["--dry_run=5"], code=2),
+    Case("report", "/nowhere", flags=["--results_dir=/nowhere"]),
+    Case("report", "@work", flags=["--results_dir=@work"]),
+  ]
+  for command, *flags in (
+    ("report", "--cost_ratio=a"),
+    ("report", "--nothing=5"),
+    ("report", "--results_dir"),
+    ("quickstart", "--nothing=5"),
+    ("quickstart", "--fast=5"),
+    ("analysis", "--nothing=5"),
+    ("analysis", "--c=a"),
+    ("analysis", "--acceptance_rate"),
+  ):
+    says = flags[0].partition("=")[0]
+    found.append(Case(command, says, flags=flags, code=2))
+  for flag in ("--acceptance_rate=2", "--c=-1", "--c=nan", "--v=inf"):
+    says = flag[2:].partition("=")[0]
+    found.append(Case("analysis", says, flags=["--v=2", "--q2=1", flag]))
+  return found

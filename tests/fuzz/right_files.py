@@ -1,0 +1,54 @@
+"""What the right commands of `case.py` read: a pair, texts, a row."""
+
+import gzip
+import json
+import pathlib
+
+from speccascade.checkpoints import orbax_io
+from tests.inference import tiny
+from tests.report import synthetic
+
+TRAIN = """
+from __gin__ import dynamic_registration
+from speccascade.models.t5 import config
+include "configs/runs/finetune.gin"
+include "configs/data/text_files.gin"
+tiny/config.T5Config:
+  vocab_size = 40
+  emb_dim = 8
+  num_heads = 2
+  num_encoder_layers = 1
+  num_decoder_layers = 1
+  head_dim = 4
+  mlp_dim = 8
+MODEL = @tiny/config.T5Config()
+TASK_FEATURE_LENGTHS = {"inputs": 24, "targets": 16}
+TRAIN_STEPS = 2
+BATCH_SIZE = 4
+NUM_DECODED_EXAMPLES = 0
+PREFIX = ""
+"""
+
+
+def write(base: pathlib.Path):
+  """Writes them to a folder."""
+  model = tiny.train_words(base / "words.model")
+  identity = orbax_io.vocabulary_identity(model)
+  for seed, name in enumerate(("small", "large")):
+    tiny.save(base / name, seed, vocab_size=40, vocabulary=identity)
+  lines = [
+    json.dumps({"inputs": text, "targets": "one two"})
+    for text in ("one two", "three four five", "six")
+  ]
+  (base / "in.jsonl").write_text("\n".join(lines) + "\n")
+  (base / "train.gin").write_text(TRAIN)
+  for language, text in (("en", "one two three"), ("de", "four five")):
+    with gzip.open(base / f"data.{language}.gz", "wt") as file:
+      file.write(f"{text}\n" * 12)
+
+
+def rows() -> list[dict]:
+  """Returns three rows of a sweep as JSON has them."""
+  methods = ("drafter", "verifier", "spec_decode")
+  made = synthetic.rows(temperatures=(0.0,), methods=methods)
+  return [json.loads(row.to_json()) for row in made]

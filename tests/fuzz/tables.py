@@ -1,0 +1,11 @@
+"""All cases. A table of one's own is a module with `cases()`, listed here."""
+
+from tests.fuzz import flags, row_files, settings, texts
+from tests.fuzz.case import Case
+
+TABLES = (flags, settings, texts, row_files)
+
+
+def cases() -> list[Case]:
+  """Returns the cases of all tables."""
+  return [case for table in TABLES for case in table.cases()]

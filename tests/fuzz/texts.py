@@ -1,0 +1,124 @@
+"""Wrong text files, for decoding, for training and for counting."""
+
+import gzip
+
+from tests.fuzz.case import Case
+
+_DEEP = b'{"inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
+_GZIP = gzip.compress(b"one two\n" * 50)
+_JSON = {
+  "list": b'["one"]\n',
+  "null": b"null\n",
+  "number": b"5\n",
+  "no_json": b"one two\n",
+  "no_inputs": b'{"targets": "one"}\n',
+  "inputs_number": b'{"inputs": 5}\n',
+  "inputs_null": b'{"inputs": null}\n',
+  "targets_number": b'{"inputs": "one", "targets": 5}\n',
+  "targets_null": b'{"inputs": "one", "targets": null}\n',
+  "targets_object": b'{"inputs": "one", "targets": {"a": "b"}}\n',
+  "targets_numbers": b'{"inputs": "one", "targets": [5]}\n',
+  "extra_text": b'{"inputs": "one", "targets": "a", "extra_targets": "abc"}\n',
+  "extra_numbers": b'{"inputs": "one", "targets": "a", "extra_targets": [5]}\n',
+  "extra_number": b'{"inputs": "one", "targets": "a", "extra_targets": 5}\n',
+  "surrogate": b'{"inputs": "one \\ud800", "targets": "a"}\n',
+  "surrogate_target": b'{"inputs": "one", "targets": "\\udfff"}\n',
+  "deep": _DEEP,
+  "digits": b'{"inputs": ' + b"9" * 5000 + b"}\n",
+  "torn": b'{"inputs": "one", "targ',
+}
+_LINES = {
+  "empty.txt": b"",
+  "blank.txt": b"\n\n  \n",
+  "latin.txt": b"one\ntw\xe4\n",
+  "utf16.txt": "one two\n".encode("utf-16"),
+  "torn.txt.gz": _GZIP[:-6],
+  "flipped.txt.gz": _GZIP[:20] + bytes([_GZIP[20] ^ 255]) + _GZIP[21:],
+  "plain.txt.gz": b"one two\n",
+  "empty.jsonl": b"",
+  "blank.jsonl": b"\n\n",
+  "torn.jsonl.gz": gzip.compress(b'{"inputs": "one"}\n' * 50)[:-6],
+  "long.txt": b"one " * 100 + b"\n",
+}
+_PAIRS = {
+  "lines": (b"one\ntwo\n", b"one\n"),
+  "empty": (b"", b""),
+  "empty_target": (b"one\ntwo\n", b""),
+  "latin": (b"one\n", b"\xe4\n"),
+}
+
+
+def cases() -> list[Case]:
+  """Returns the cases."""
+  texts = {f"{name}.jsonl": content for name, content in _JSON.items()} | _LINES
+  found = []
+  for name, content in texts.items():
+    path = f'"@work/{name}"'
+    for command in ("decode", "ngrams"):
+      if (command, name) != ("ngrams", "long.txt"):
+        here = {name: content}
+        found.append(Case(command, name, {"INPUT_FILE": path}, files=here))
+    if ".jsonl" in name:
+      for split in ("TRAIN_FILES", "VALIDATION_FILES"):
+        found.append(Case("train", name, {split: path}, files={name: content}))
+  for name, (source, target) in _PAIRS.items():
+    files = {f"{name}.en": source, f"{name}.de": target}
+    found.append(
+      Case("train", name, {"TRAIN_FILES": f'"@work/{name}"'}, files=files)
+    )
+  for name in ("torn.txt.gz", "flipped.txt.gz", "plain.txt.gz"):
+    files = {"data.en.gz": _LINES[name], "data.de.gz": _GZIP}
+    found.append(
+      Case("train", "data.en.gz", {"TRAIN_FILES": '"@work/data"'}, files=files)
+    )
+  found += [
+    Case("train", "a.en", {"TRAIN_FILES": '"@work/a"'}),
+    Case(
+      "train", "a.de", {"TRAIN_FILES": '"@work/a"'}, files={"a.en": b"one\n"}
+    ),
+    Case(
+      "train",
+      "TRAIN_FILES",
+      {"TRAIN_FILES": '["@work/a.en"]'},
+      files={"a.en": b"one\n"},
+    ),
+    Case(
+      "train",
+      "no_targets.jsonl",
+      {"TRAIN_FILES": '"@work/no_targets.jsonl"'},
+      files={"no_targets.jsonl": b'{"inputs": "one"}\n'},
+    ),
+    Case(
+      "train",
+      "TRAIN_FILES",
+      {"TRAIN_FILES": "None", "VALIDATION_FILES": "None"},
+    ),
+  ]
+  for name, content in {
+    "list.model": b"[]",
+    "empty.model": b"",
+    "torn.model": b"\n\x0f\n\x05<pad>\x15",
+  }.items():
+    for command in ("decode", "train", "ngrams"):
+      path = {"VOCABULARY": f'"@work/{name}"'}
+      found.append(Case(command, name, path, files={name: content}))
+  bigrams = {
+    "object.json": b'{"a": 1}',
+    "texts.json": b'["a"]',
+    "negative.json": b"[-1]",
+    "large.json": b"[99999999999]",
+    "empty.json": b"[]",
+    "deep.json": b"[" * 100_000 + b"]" * 100_000,
+    "torn.json.gz": gzip.compress(b"[1, 2, 3]")[:-5],
+    "text.npz": b"text",
+  }
+  search = {"DRAFTER_CHECKPOINT": "()"}
+  return found + [
+    Case(
+      "cascade_search",
+      name,
+      search | {"BIGRAMS": f'"@work/{name}"'},
+      files={name: content},
+    )
+    for name, content in bigrams.items()
+  ]

@@ -1,0 +1,145 @@
+"""Commands of pages run in their order, as they are written there.
+
+Each gets a few flags more, so that models learn nothing and seconds do.
+"""
+
+import importlib
+import pathlib
+import random
+import re
+import shlex
+import subprocess
+
+import gin
+import pytest
+
+from speccascade import cli
+from speccascade.data._tf import seqio
+from speccascade.inference import results
+from speccascade.quickstart import quickstart
+
+ROOT = pathlib.Path(__file__).parents[1]
+MAINS = {name: f"speccascade.{name}" for name in ("train", "decode")}
+FAST = {
+  "train": {
+    **{"TRAIN_STEPS": 3, "NUM_EVAL_EXAMPLES": 4, "NUM_DECODED_EXAMPLES": 2},
+  },
+  "decode": {"NUM_EXAMPLES": 3, "MAX_DECODE_LEN": 8},
+  "sweep": {
+    **{"NUM_EXAMPLES": 3, "NUM_TIMED": 2, "REPEATS": 1, "NUM_SHOWN": 1},
+    **{"ALPHAS": "one", "BATCH_SIZE": 2, "MAX_DECODE_LEN": 8},
+  },
+}
+
+
+def blocks(page: str, language: str, section: str = "") -> list[str]:
+  """Returns the fenced blocks of a page, or a section, in one language."""
+  text = (ROOT / page).read_text(encoding="utf-8")
+  if section:
+    text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+  return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.M)
+
+
+def commands(page: str, section: str = "") -> list[str]:
+  """Returns the commands of a page; a here-document belongs to its own."""
+  found = []
+  for block in blocks(page, "bash", section):
+    joined = block.replace("\\\n", " ")
+    found += [block] if "<<" in block else filter(str.strip, joined.split("\n"))
+  return found
+
+
+def run(command: str, **changes):
+  """Runs one command: of ours in this process, another one by the shell."""
+  words = shlex.split(command)
+  if words[:2] != ["python", "-m"]:
+    subprocess.run(["bash", "-euc", command], check=True)
+    return
+  name = words[2].removeprefix("speccascade.")
+  main = importlib.import_module(
+    MAINS.get(name, f"speccascade.{name}.__main__")
+  )
+  if "--gin" not in command:
+    assert main.main(words[3:]) == 0
+    return
+  macros = FAST[name] | changes.get(name, {})
+  argv = [*words[2:], *(f"--gin.{k}={v!r}" for k, v in macros.items())]
+  preview = getattr(main, "preview", None)
+  assert cli.start(main.main, main.__doc__, argv, preview=preview) == 0
+
+
+def write_corpus(folder: pathlib.Path):
+  """Writes sentences of made-up words, of which 4,000 pieces can be made."""
+  rng = random.Random(0)
+  letters = "abcdefghijklmnoprstuvz"
+  lengths = [rng.randint(3, 9) for _ in range(3000)]
+  words = ["".join(rng.choices(letters, k=length)) for length in lengths]
+  folder.mkdir()
+  for split, num in (("train", 1500), ("dev", 8), ("test", 6)):
+    lines = [rng.choices(words, k=rng.randint(3, 6)) for _ in range(num)]
+    for language, step in (("en", 1), ("de", -1)):
+      texts = [" ".join(word[::step] for word in line) for line in lines]
+      (folder / f"{split}.{language}").write_text("\n".join(texts) + "\n")
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+  """The working directory of a clone, with nothing in it but configs."""
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "configs").symlink_to(ROOT / "configs")
+  return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.needs_tf
+@pytest.mark.usefixtures("quick_compiles")
+def test_own_text(clone, capsys):
+  write_corpus(clone / "data")
+  page = "docs/your_own_text.md"
+  for command in commands(page):
+    run(command)
+  out = capsys.readouterr().out
+  assert "4000 pieces in data/pieces.model" in out
+  assert out.count("finished at step 3") == 2
+  assert "out/own_text/decode" in out
+  assert re.search(r"^# \d+ points", out, re.M)
+  assert "finished: 6 points in out/own_text/sweep/rows.jsonl" in out
+  rows = results.read_rows(clone / "out" / "own_text" / "sweep" / "rows.jsonl")
+  assert {row.settings.task for row in rows} == {"own_text"}
+  assert (clone / "out/own_text/sweep/report/index.html").is_file()
+  names = {}
+  for snippet in blocks(page, "python"):
+    exec(compile(snippet, page, "exec"), names)
+  assert len(names["out"].texts) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.needs_tf
+@pytest.mark.usefixtures("quick_compiles")
+def test_readme_use(clone, capsys):
+  for command in commands("README.md", "Use"):
+    run(command, train=quickstart.FAST_TRAINING)
+  out = capsys.readouterr().out
+  assert out.count("finished at step 3") == 2
+  assert "out/opt" in out
+  assert "finished: 8 points in out/sweep/rows.jsonl" in out
+  assert (clone / "out/sweep/report/index.html").is_file()
+  names = {}
+  for snippet in blocks("README.md", "python", "Use"):
+    exec(compile(snippet, "README.md", "exec"), names)
+  assert names["out"].texts
+
+
+@pytest.mark.needs_tf
+@pytest.mark.parametrize(
+  ("page", "section"), [("docs/accelerators.md", ""), ("README.md", "Use")]
+)
+def test_commands_parse(page, section, monkeypatch, capsys):
+  monkeypatch.chdir(ROOT)
+  monkeypatch.setattr(seqio.utils, "_TFDS_DATA_DIR_OVERRIDE", None)
+  ours = [c for c in commands(page, section) if "--gin" in c]
+  assert len(ours) >= 4
+  for command in ours:
+    argv = shlex.split(command)[2:]
+    assert cli.start(None, "", [*argv, "--dry_run"]) == 0, capsys.readouterr()
+  gin.clear_config()
