@@ -38,7 +38,7 @@ def python(code):
   ("packages", "blocked"),
   [
     # flax itself asks for orbax and optax where they are, and does without.
-    (("decoding", "models"), BLOCKED),
+    (("decoding", "models", "native"), BLOCKED),
     (("training", "checkpoints"), TASKS),
   ],
 )

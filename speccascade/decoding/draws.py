@@ -7,6 +7,8 @@ one fixed tag for each use folded in, so that no draw is made twice.
 import jax
 import jax.numpy as jnp
 
+from speccascade import native
+
 Array = jax.Array
 
 DRAFT_TAG, ACCEPT_TAG, DRAW_TAG = range(3)  # uses of a round's key
@@ -24,6 +26,8 @@ def draw(weights: Array, u: Array) -> Array:
     weights: [..., V], none negative, some positive; need not sum to 1.
     u: [...] uniforms in [0, 1).
   """
+  if native.takes(weights, u):
+    return native.draw(weights, u)
   *lead, size = weights.shape
   if size <= 2 * _BLOCK:
     return _first_above(weights, u * jnp.sum(weights, axis=-1))

@@ -47,17 +47,21 @@ def start_tokens(rows: int, size: int) -> Array:
 def write_block(buffers, blocks, start: Array):
   """Writes block[b] at start[b]; [B, L, ...], [B, N, ...], [B]; or in trees."""
 
-  def write(row, values, at):
+  def write_row(row, values, at):
     zeros = (0,) * (row.ndim - 1)
     return jax.lax.dynamic_update_slice(row, values, (at, *zeros))
 
-  return jax.tree.map(
-    lambda buffer, block: jax.vmap(write)(
-      buffer, block.astype(buffer.dtype), start
-    ),
-    buffers,
-    blocks,
-  )
+  def write(buffer, block):
+    block = block.astype(buffer.dtype)
+    if buffer.ndim > 2:
+      return jax.vmap(write_row)(buffer, block, start)
+    # Of rows that differ in place XLA makes a loop; numbers are written anew.
+    place = jnp.arange(buffer.shape[1])[None] - start[:, None]
+    last = block.shape[1] - 1
+    new = jnp.take_along_axis(block, jnp.clip(place, 0, last), axis=1)
+    return jnp.where((place >= 0) & (place <= last), new, buffer)
+
+  return jax.tree.map(write, buffers, blocks)
 
 
 def cut(

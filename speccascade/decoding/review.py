@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from speccascade.decoding import draws, emission, feeding
 from speccascade.decoding.emission import Prefix
 from speccascade.decoding.execution import BlockSettings
-from speccascade.decoding.sampling import is_law
 from speccascade.decoding.types import (
   Drafter,
   LanguageModel,
@@ -52,6 +51,7 @@ class Review:
   fault: Array
 
 
+@jax.named_scope("draft")
 def draft(
   drafter: Drafter,
   state: State,
@@ -91,6 +91,7 @@ def draft(
   return state, proposal
 
 
+@jax.named_scope("score")
 def score(
   verifier: LanguageModel, state: State, prefix: Prefix, proposal: Proposal
 ) -> tuple[State, Array]:
@@ -105,6 +106,7 @@ def score(
   return state, out.logits
 
 
+@jax.named_scope("score")
 def score_and_catch_up(
   verifier: LanguageModel,
   state: State,
@@ -139,6 +141,7 @@ def score_and_catch_up(
   )
 
 
+@jax.named_scope("verify")
 def verify(
   proposal: Proposal,
   logits: Array,
@@ -161,7 +164,7 @@ def verify(
   target, width = settings.target, proposal.tokens.shape[1]
   step, count = jnp.arange(width + 1)[None], proposal.count[:, None]
   drafts = jnp.pad(proposal.tokens, ((0, 0), (0, 1)))
-  p1, p = settings.sampling.laws(logits)
+  p1, p, _, is_law = settings.sampling.step(logits)
   pi, left, right = target.at(
     proposal.q1, p1, drafts, alpha=settings.alpha, sampled=(proposal.q, p)
   )
@@ -181,7 +184,7 @@ def verify(
   end = verdict.num_accepted[:, None]
   new = jnp.where(step < end, drafts, 0)
   new = jnp.where(step == end, verdict.token[:, None], new)
-  bad = ~is_law(logits) | proposal.bad
+  bad = ~is_law | proposal.bad
   bad &= step < verdict.read[:, None]
   place = jnp.where(bad, jnp.minimum(step, end), width + 1)
   # A token rule is read at the drafts; the others wherever q is known.

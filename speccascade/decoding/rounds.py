@@ -5,6 +5,7 @@ from collections.abc import Callable
 from flax import struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade.decoding import emission, tracing
 from speccascade.decoding.emission import Prefix
@@ -81,7 +82,14 @@ def run(
     stats=Stats.zeros(rows, width, num_models),
     trace=tracing.empty(rows, size, vocab_size) if settings.trace else None,
   )
-  carry = jax.lax.while_loop(lambda c: ~jnp.all(c.done), round_, carry)
+  going = lambda carry: ~jnp.all(carry.done)
+  shapes = jax.eval_shape(_counted, carry)
+  packed = jax.lax.while_loop(
+    lambda packed: going(_unpack(packed, shapes)),
+    lambda packed: _pack(round_(_unpack(packed, shapes))),
+    _pack(carry),
+  )
+  carry = _unpack(packed, shapes)
   emitted = carry.length - 1
   tokens, trace = jax.tree.map(
     lambda x: x[:, 1 : limit + 1], (carry.tokens, carry.trace)
@@ -91,6 +99,47 @@ def run(
   return decoded, carry.models
 
 
+# What is counted is some twenty small arrays. Between rounds they are one: to
+# write each would be an operation of its own, as dear as to write all.
+
+
+def _counted(carry: Carry) -> dict:
+  names = ("length", "done", "bad_step", "stats")
+  return {name: getattr(carry, name) for name in names}
+
+
+@jax.named_scope("count")
+def _pack(carry: Carry) -> tuple[Array, Carry]:
+  """Returns all that is counted as [B, n] int32, bit by bit, and the rest."""
+  columns = [
+    x.astype(jnp.int32)
+    if x.dtype == bool
+    else jax.lax.bitcast_convert_type(x, jnp.int32)
+    for x in jax.tree.leaves(_counted(carry))
+  ]
+  while len(columns) > 1:  # XLA's CPU backend fuses no more than eight
+    columns = [
+      jnp.concatenate([x.reshape(x.shape[0], -1) for x in some], axis=1)
+      for some in (columns[i : i + 8] for i in range(0, len(columns), 8))
+    ]
+  return columns[0], carry.replace(**dict.fromkeys(_counted(carry)))
+
+
+def _unpack(packed: tuple[Array, Carry], shapes: dict) -> Carry:
+  """Returns what was packed; `shapes` are those of `_counted`."""
+  leaves, tree = jax.tree.flatten(shapes)
+  ends = np.cumsum([x.size // x.shape[0] for x in leaves])
+  columns = jnp.split(packed[0], ends[:-1], axis=1)
+  leaves = [
+    x.reshape(like.shape) != 0
+    if like.dtype == bool
+    else jax.lax.bitcast_convert_type(x.reshape(like.shape), like.dtype)
+    for x, like in zip(columns, leaves)
+  ]
+  return packed[1].replace(**tree.unflatten(leaves))
+
+
+@jax.named_scope("commit")
 def commit(
   carry: Carry, new: Array, num: Array, fault: Array, settings: LoopSettings
 ) -> tuple[Carry, Array]:

@@ -5,16 +5,35 @@ Nothing here sorts: a sort over a vocabulary in the loop costs more than the
 model does.
 """
 
+from typing import NamedTuple
+
 from flax import struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade import native
 from speccascade.decoding import draws, numerics
 
 Array = jax.Array
 
 GREEDY_BELOW = 1e-4  # temperatures up to this mean arg-max, as in T5X
+
+
+class Step(NamedTuple):
+  """What a model says of the next token.
+
+  Attributes:
+    plain: [..., V] its law at temperature 1, unfiltered: the confidence.
+    law: [..., V] the law that is drawn from.
+    token: [...] int32 drawn from it, where one was wanted.
+    is_law: [...] bool; where it is False the others mean nothing.
+  """
+
+  plain: Array
+  law: Array
+  token: Array
+  is_law: Array
 
 
 @struct.dataclass
@@ -79,32 +98,56 @@ class Sampling:
     Returns:
       Two [..., V] arrays in at least float32, each summing to 1.
     """
-    logits = numerics.at_least_float32(logits)
-    plain = jax.nn.softmax(logits, axis=-1)
-    if self.greedy:
-      token = numerics.first_argmax(logits)
-      return plain, jax.nn.one_hot(token, logits.shape[-1], dtype=logits.dtype)
-    scaled = logits / self.temperature.astype(logits.dtype)
-    if self.top_k is not None and self.top_k < logits.shape[-1]:
-      scaled = jnp.where(top_k_mask(scaled, self.top_k), scaled, -jnp.inf)
-    sampled = jax.nn.softmax(scaled, axis=-1)
-    if self.top_p is not None:
-      kept = jnp.where(top_p_mask(sampled, self.top_p), sampled, 0)
-      sampled = numerics.normalise(kept, sampled)
-    return plain, sampled
+    return self.step(logits)[:2]
 
-  def step(self, logits: Array, u: Array) -> tuple[Array, Array, Array]:
-    """Returns (law at temperature 1, sampled law, token drawn from it).
+  def step(
+    self, logits: Array, u: Array | None = None, column: int = 0
+  ) -> Step:
+    """Returns the laws of logits and a token; no distribution is none.
 
     Args:
       logits: [..., V].
-      u: [...] uniforms in [0, 1).
+      u: [..., N] uniforms in [0, 1); None where no token is wanted.
+      column: static, which of the N to use.
     """
-    plain, sampled = self.laws(logits)
+    logits = numerics.at_least_float32(logits)
+    one = jnp.ones((), jnp.float32)
+    plain, _, is_whole = _law(logits, one, u, column)
     if self.greedy:
-      logits = numerics.at_least_float32(logits)
-      return plain, sampled, numerics.first_argmax(logits)
-    return plain, sampled, draws.draw(sampled, u)
+      return Step(plain, *_law(logits, one, u, column, greedy=True))
+    kept = logits
+    if self.top_k is not None and self.top_k < logits.shape[-1]:
+      scaled = logits / self.temperature.astype(logits.dtype)
+      kept = jnp.where(top_k_mask(scaled, self.top_k), logits, -jnp.inf)
+    law, token, is_law = _law(kept, self.temperature, u, column)
+    if self.top_p is not None:
+      held = jnp.where(top_p_mask(law, self.top_p), law, 0)
+      law = numerics.normalise(held, law)
+      token = _draw(law, u, column)
+    # What was filtered away may have been no number.
+    return Step(plain, law, token, is_law if kept is logits else is_whole)
+
+
+def _law(logits, temperature, u, column, greedy=False):
+  """Returns (law, token, is it a law); see `Sampling.step`.
+
+  The definition; where there is native code, one call of it does the same.
+  """
+  if native.takes(logits, *([] if u is None else [u])):
+    return native.laws(logits, temperature, u, column=column, greedy=greedy)
+  if greedy:
+    token = numerics.first_argmax(logits)
+    law = jax.nn.one_hot(token, logits.shape[-1], dtype=logits.dtype)
+  else:
+    law = jax.nn.softmax(logits / temperature.astype(logits.dtype), axis=-1)
+    token = _draw(law, u, column)
+  return law, token, is_law(logits)
+
+
+def _draw(law, u, column):
+  return (
+    None if u is None else draws.draw(law, u[..., column].astype(law.dtype))
+  )
 
 
 def top_k_mask(logits: Array, k: int) -> Array:

@@ -63,6 +63,7 @@ def empty(rows: int, size: int, vocab_size: int) -> Trace:
   )
 
 
+@jax.named_scope("record")
 def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
   """Returns the buffers with N tokens of each row written.
 

@@ -8,6 +8,7 @@ chain of pi, provided that the bonus row of `pi` is the target's too.
 import jax
 import jax.numpy as jnp
 
+from speccascade import native
 from speccascade.decoding import draws
 from speccascade.decoding.numerics import of_token, ratio
 from speccascade.decoding.types import Verdict
@@ -39,10 +40,10 @@ def token_verify(
   Source: Narasimhan et al. (arXiv 2405.19261), Algorithm 4 (GenSpecSample).
   """
   position = jnp.arange(tokens.shape[1], dtype=jnp.int32)
-  q_x, pi_x = of_token(q[:, :-1], tokens), of_token(pi[:, :-1], tokens)
+  q_x, pi_x = _at_drafts(q, tokens), _at_drafts(pi, tokens)
   accept = (u_accept * q_x < pi_x) & (position[None] < count[:, None])
-  run = jnp.cumprod(accept, axis=1, dtype=jnp.int32)
-  num_accepted = jnp.sum(run, axis=1, dtype=jnp.int32)
+  first_no = jnp.where(accept, tokens.shape[1], position[None])
+  num_accepted = jnp.min(first_no, axis=1)
   token = replacement(num_accepted, count, q, pi, u_draw)
   examined = jnp.minimum(num_accepted + 1, count)
   return Verdict(num_accepted, token, examined, read=num_accepted + 1)
@@ -70,7 +71,7 @@ def block_verify(
   (arXiv 2403.10444).
   """
   width = tokens.shape[1]
-  q_x, pi_x = of_token(q[:, :-1], tokens), of_token(pi[:, :-1], tokens)
+  q_x, pi_x = _at_drafts(q, tokens), _at_drafts(pi, tokens)
   # A draft of probability 0 cannot be drawn; after `count` anything may stand.
   change = ratio(pi_x, q_x)
 
@@ -79,18 +80,15 @@ def block_verify(
     return now, now
 
   _, reach = jax.lax.scan(chain, jnp.ones_like(change[:, 0]), change.T)
-  reach = reach.T  # [B, G], P_1 .. P_G
-  gain = jnp.sum(
-    jnp.maximum(reach[:, :, None] * pi[:, 1:] - q[:, 1:], 0), axis=-1
-  )
+  scales = jnp.pad(reach.T, ((0, 0), (1, 0)), constant_values=1)  # P_0 .. P_G
+  gains = jnp.sum(jnp.maximum(scales[:, :, None] * pi - q, 0), axis=-1)
+  reach, gain = scales[:, 1:], gains[:, 1:]
   inner = ratio(gain, gain + (1 - reach))  # exactly 1 where reach is 1
   index = jnp.arange(1, width + 1, dtype=jnp.int32)[None]
   accept_prob = jnp.where(index == count[:, None], reach, inner)
   accept = (u_accept < accept_prob) & (index <= count[:, None])
   num_accepted = jnp.max(jnp.where(accept, index, 0), axis=1)
-  scale = of_token(
-    jnp.pad(reach, ((0, 0), (1, 0)), constant_values=1), num_accepted
-  )
+  scale = of_token(scales, num_accepted)
   token = replacement(num_accepted, count, q, pi, u_draw, scale=scale)
   examined = jnp.minimum(num_accepted + 1, count)
   # A draft that was not accepted was weighed by the laws after it, too.
@@ -100,6 +98,14 @@ def block_verify(
 VERIFY = {"token": token_verify, "block": block_verify}
 
 
+def _at_drafts(law, tokens):
+  """Returns the probabilities [B, G] of drafts by laws [B, G+1, V].
+
+  The laws are not cut: XLA would copy what is left of them.
+  """
+  return of_token(law, jnp.pad(tokens, ((0, 0), (0, 1))))[:, :-1]
+
+
 def replacement(num_accepted, count, q, pi, u_draw, scale=None):
   """Draws the token after the accepted prefix, [B] int32.
 
@@ -107,6 +113,9 @@ def replacement(num_accepted, count, q, pi, u_draw, scale=None):
   the residual max(0, scale * pi - q), which falls back to pi where rounding
   leaves it without mass.
   """
+  if native.takes(q, pi, u_draw):
+    scale = jnp.ones_like(u_draw) if scale is None else scale
+    return native.replacement(num_accepted, count, q, pi, scale, u_draw)
   row = num_accepted[:, None, None]
   pi_n = jnp.take_along_axis(pi, row, axis=1)[:, 0]
   q_n = jnp.take_along_axis(q, row, axis=1)[:, 0]

@@ -8,8 +8,8 @@ from flax import struct, traverse_util
 import jax
 import jax.numpy as jnp
 
+from speccascade import native
 from speccascade.decoding.types import Array, Output
-from speccascade.models import native
 from speccascade.models.t5 import native_decoder
 from speccascade.models.t5.cache import keep_path
 from speccascade.models.t5.config import T5Config

@@ -14,6 +14,7 @@ from tests import toy
 
 Q1, P1 = (x.tolist() for x in toy.WORKED[1])
 NEAR, LAST = 1e-6, 1 - 2**-24
+pytestmark = pytest.mark.usefixtures("either_way")
 EITHER = pytest.mark.parametrize("verify", [token_verify, block_verify])
 
 
@@ -178,7 +179,7 @@ def test_rounding_never_emits_a_token_without_mass(verify):
   pi = q * (1 + rng.choice([-1, 0, 1], q.shape) * np.float32(2**-23))
   tokens = np.argmax(q[:, :2] > 0.05, axis=-1).astype(np.int32)
   u = rng.choice([0.0, 0.5, LAST], (500, 2)).astype(np.float32)
-  verdict = jax.jit(verify)(
+  verdict = jax.jit(lambda *args: verify(*args))(
     tokens, jnp.full(500, 2), q, pi.astype(np.float32), u, u[:, 0]
   )
   n, token = np.asarray(verdict.num_accepted), np.asarray(verdict.token)

@@ -4,7 +4,7 @@ import platform
 
 import pytest
 
-from speccascade.models.native import library
+from speccascade.native import library
 
 # What a compiler is told so that it takes another path of the source. The last
 # is that of CPUs without AVX, with the vectors that others have too.

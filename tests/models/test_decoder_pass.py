@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.models import T5LM, T5Config, native
+from speccascade import native
+from speccascade.models import T5LM, T5Config
 from speccascade.models.t5 import native_decoder
 
 pytestmark = pytest.mark.skipif(

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.models import T5LM, T5Config, native
-from speccascade.models.native import library
+from speccascade import native
+from speccascade.models import T5LM, T5Config
+from speccascade.native import library
 
 DTYPES = ("float32", "bfloat16")
 needs_native = pytest.mark.skipif(
@@ -111,7 +112,8 @@ import hashlib
 import jax
 import jax.numpy as jnp
 import numpy as np
-from speccascade.models import T5LM, T5Config, native
+from speccascade import native
+from speccascade.models import T5LM, T5Config
 assert native.is_available()
 rng = np.random.default_rng(0)
 kernel = native.pack(rng.normal(size=(512, 1000)), "float32")

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.models import native
+from speccascade import native
 from speccascade.models.t5 import layers
 
 pytestmark = pytest.mark.skipif(

@@ -6,8 +6,8 @@ MUTANTS = records("""
 === decoding/drafters/autoregressive.py
     decoding/test_paths.py
 drafts are verified against unfiltered laws <- test_speculative_paths[lossless]
-- (token, q, q1, ~is_law(logits))
-+ (token, q1, q1, ~is_law(logits))
+- (token, q, q1, ~is_law)
++ (token, q1, q1, ~is_law)
 drafting stops on the sampled law <-
   drafters/test_proposals.py::test_the_drafter_stops_where_the_policy_says[True]
 - active &= numerics.max_prob(q1) >= self.stop.below

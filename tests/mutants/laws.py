@@ -85,15 +85,15 @@ a budget is measured the other way round <-
 === decoding/sampling.py
     decoding/test_sampling.py
 laws are not filtered by top-k <- test_filters_in_float32_keep_the_same_tokens
-- jnp.where(top_k_mask(scaled, self.top_k), scaled, -jnp.inf)
-+ scaled
+- jnp.where(top_k_mask(scaled, self.top_k), logits, -jnp.inf)
++ logits
 top-p drops the token that crosses the line <-
   test_filters_in_float32_keep_the_same_tokens
 - (bits > low) | (tied & (ids <= last))
 + (bits > low) | (tied & (ids < last))
 top-p looks at the law before temperature <-
   test_filters_in_float32_keep_the_same_tokens
-- top_p_mask(sampled, self.top_p)
+- top_p_mask(law, self.top_p)
 + top_p_mask(plain, self.top_p)
 a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_stands
 -   logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
@@ -119,7 +119,7 @@ trials share the randomness of the next seed <-
 - jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), trial)
 + jax.random.key(seed + trial, impl="threefry2x32")
 a draw forgets the blocks before its own <-
-  test_draw_inverts_the_cumulative_sum[700]
+  test_draw_inverts_the_cumulative_sum
 - index < block[..., None]
 + index < block[..., None] - 1
 
@@ -136,8 +136,8 @@ missing bonus: the residual stands there <- test_one_draft_at_its_threshold
 + jnp.maximum(scaled - q_n, 0)
 drafts behind a rejected one are accepted <-
   test_the_first_no_ends_token_verification
-- run = jnp.cumprod(accept, axis=1, dtype=jnp.int32)
-+ run = accept.astype(jnp.int32)
+- num_accepted = jnp.min(first_no, axis=1)
++ num_accepted = jnp.sum(accept, axis=1, dtype=jnp.int32)
 a draft of target probability 0 is accepted at u = 0 <- test_edges
 - (u_accept * q_x < pi_x)
 + (u_accept * q_x <= pi_x)
@@ -151,8 +151,8 @@ a block's reach may grow again <- test_the_block_toys_thresholds
 - now = jnp.minimum(1, before * change)
 + now = before * change
 a block's gain is read one position early <- test_the_blocks_residual_is_scaled
-- jnp.maximum(reach[:, :, None] * pi[:, 1:] - q[:, 1:], 0)
-+ jnp.maximum(reach[:, :, None] * pi[:, :-1] - q[:, :-1], 0)
+- gain = scales[:, 1:], gains[:, 1:]
++ gain = scales[:, 1:], gains[:, :-1]
 the end of a short block is taken for its middle <- test_edges
 - jnp.where(index == count[:, None], reach, inner)
 + jnp.where(index == width, reach, inner)

@@ -9,14 +9,14 @@ the bonus comes from p by default <- test_speculative_paths[token]
 - if target.uses_q and settings.bonus == "verifier":
 + if target.uses_q:
 p stands one position behind q <- test_speculative_paths[lossless]
-- p1, p = settings.sampling.laws(logits)
-+ p1, p = settings.sampling.laws(jnp.roll(logits, 1, axis=1))
+- settings.sampling.step(logits)
++ settings.sampling.step(jnp.roll(logits, 1, axis=1))
 the draw has the uniform of an acceptance <- test_speculative_paths[lossless]
 - u_draw = draws.uniforms(draws.fold_in(rngs, draws.DRAW_TAG), 1)
 + u_draw = draws.uniforms(draws.fold_in(rngs, draws.ACCEPT_TAG), 1)
 a verifier's NaN goes unseen <-
   test_faults.py::test_a_fault_ends_its_row[spec_decode-nan]
-- bad = ~is_law(logits) | proposal.bad
+- bad = ~is_law | proposal.bad
 + bad = proposal.bad
 the printed bonus stands behind a full block only <-
   test_speculative_paths[printed bonus, stop]
@@ -78,7 +78,7 @@ the asked verifier reads the last token only <-
 +       large.replace(length=jnp.maximum(large.length, prefix.length - 1)),
 a fault of the asked verifier goes unseen <-
   test_faults.py::test_a_fault_ends_its_row[token_cascade_chow-nan]
--     bad |= deferred & ~is_law(p_logits)
+-     bad |= deferred & ~is_p
 
 === decoding/executions/sequence_cascade.py
     decoding/test_paths.py
@@ -98,8 +98,8 @@ a faulty draft is silently written again <-
 === decoding/executions/one_model.py
     decoding/test_paths.py::test_sequence_paths[seq_cascade_chow-0.93]
 a sequence is scored by its sampled law
-- plain, _, token = settings.sampling.step(
-+ _, plain, token = settings.sampling.step(
+- plain, _, token, is_law = settings
++ _, plain, token, is_law = settings
 the score of an ended sequence goes on
 - jnp.where(prefix.active, jnp.log(prob), 0).astype(score.dtype)
 + jnp.log(prob).astype(score.dtype)

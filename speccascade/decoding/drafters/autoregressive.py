@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding import draws, feeding, numerics
-from speccascade.decoding.sampling import is_law
 from speccascade.decoding.types import LanguageModel, Proposal, State
 
 Array = jax.Array
@@ -97,15 +96,15 @@ class AutoregressiveDrafter:
     active = active.astype(jnp.int32)
     drafts, fed = [], jnp.zeros_like(active)
     for step in range(self.width):
-      q1, q, token = sampling.step(logits, u[:, step])
-      drafts.append((token, q, q1, ~is_law(logits)))
+      q1, q, token, is_law = sampling.step(logits, u, step)
+      drafts.append((token, q, q1, ~is_law))
       if bonus_law or step + 1 < self.width:
         state, logits = feeding.feed(self.model, state, token, active)
         fed += active
     last = jax.tree.map(jnp.zeros_like, drafts[-1])
     if bonus_law:
-      q1, q = sampling.laws(logits)
-      last = (last[0], q, q1, ~is_law(logits))
+      q1, q, _, is_law = sampling.step(logits)
+      last = (last[0], q, q1, ~is_law)
     drafts = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *drafts, last)
     return state, jnp.full_like(fed, self.width), fed, drafts
 
@@ -123,9 +122,8 @@ class AutoregressiveDrafter:
 
     def draft(carry):
       step, active, state, logits, count, drafts = carry
-      u_t = jax.lax.dynamic_index_in_dim(u, step, axis=1, keepdims=False)
-      q1, q, token = sampling.step(logits, u_t)
-      bad = ~is_law(logits)
+      u_t = jax.lax.dynamic_slice_in_dim(u, step, 1, axis=1)
+      q1, q, token, is_law = sampling.step(logits, u_t)
       if self.stop.before_draw:
         active &= numerics.max_prob(q1) >= self.stop.below
       fed = active.astype(jnp.int32)
@@ -135,7 +133,7 @@ class AutoregressiveDrafter:
       drafts = jax.tree.map(
         lambda buffer, x: buffer.at[:, step].set(x),
         drafts,
-        (jnp.where(active, token, 0), q, q1, bad),
+        (jnp.where(active, token, 0), q, q1, ~is_law),
       )
       if not self.stop.before_draw:
         active &= numerics.of_token(q, token) >= self.stop.below
@@ -146,11 +144,11 @@ class AutoregressiveDrafter:
     carry = jax.lax.while_loop(is_going, draft, carry)
     _, _, state, logits, count, (tokens, q, q1, bad) = carry
     # Rows stand at different positions: write each one's bonus law at `count`.
-    last_q1, last_q = sampling.laws(logits)
+    last_q1, last_q, _, is_law = sampling.step(logits)
     here = jnp.arange(self.width + 1)[None] == count[:, None]
     # Before a draw the policy itself reads the law that ends a block.
     was_read = bonus_law | ((count < self.width) & self.stop.before_draw)
-    is_bad = (was_read & ~is_law(logits))[:, None]
+    is_bad = (was_read & ~is_law)[:, None]
     q = jnp.where(here[..., None], last_q[:, None], q)
     q1 = jnp.where(here[..., None], last_q1[:, None], q1)
     return state, count, count, (tokens, q, q1, jnp.where(here, is_bad, bad))

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 from speccascade.decoding import emission, numerics
 from speccascade.decoding.execution import LoopSettings, execution
 from speccascade.decoding.executions.stepwise import stepwise
-from speccascade.decoding.sampling import is_law
 from speccascade.decoding.tracing import Record
 from speccascade.decoding.types import (
   SEQUENTIAL_P,
@@ -58,7 +57,7 @@ def sample(
     state, score = models
     calls = prefix.active.astype(jnp.int32)
     state, out = model.extend(state, prefix.last, calls)
-    plain, _, token = settings.sampling.step(out.logits, u)
+    plain, _, token, is_law = settings.sampling.step(out.logits, u[..., None])
     prob = numerics.of_token(plain, token)[:, 0]
     score += jnp.where(prefix.active, jnp.log(prob), 0).astype(score.dtype)
     deferred = jnp.zeros(token.shape, bool)
@@ -70,7 +69,7 @@ def sample(
       stats = stats.add(verifier_calls=calls, verifier_extends=calls)
       source = jnp.full_like(token, SEQUENTIAL_P)
       record = Record(source, deferred, p1=plain)
-    return (state, score), stats, token, ~is_law(out.logits), record
+    return (state, score), stats, token, ~is_law, record
 
   size = emission.buffer_size(settings.max_decode_len, 0)
   score = jnp.zeros(inputs.shape[:1], jnp.float32)

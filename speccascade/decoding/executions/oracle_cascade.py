@@ -6,7 +6,6 @@ from speccascade.decoding import draws, emission
 from speccascade.decoding.deferral import defers
 from speccascade.decoding.execution import execution
 from speccascade.decoding.executions.stepwise import stepwise
-from speccascade.decoding.sampling import is_law
 from speccascade.decoding.tracing import Record
 from speccascade.decoding.types import SEQUENTIAL_P, SEQUENTIAL_Q, Decoded
 
@@ -26,8 +25,8 @@ def oracle_cascade(drafter, verifier, inputs, rngs, settings) -> Decoded:
     calls = prefix.active.astype(jnp.int32)
     small, q_out = drafter.extend(models[0], prefix.last, calls)
     large, p_out = verifier.extend(models[1], prefix.last, calls)
-    q1, q = settings.sampling.laws(q_out.logits)
-    p1, p = settings.sampling.laws(p_out.logits)
+    q1, q, _, is_q = settings.sampling.step(q_out.logits)
+    p1, p, _, is_p = settings.sampling.step(p_out.logits)
     draw = lambda pi: draws.draw(pi, u)
     pi, left, right = settings.target.at(
       q1, p1, draw, alpha=settings.alpha, sampled=(q, p)
@@ -41,7 +40,7 @@ def oracle_cascade(drafter, verifier, inputs, rngs, settings) -> Decoded:
     )
     source = jnp.where(deferred, SEQUENTIAL_P, SEQUENTIAL_Q)
     record = Record(source, deferred, left, right, q1, p1, q, p)
-    bad = ~(is_law(q_out.logits) & is_law(p_out.logits))
+    bad = ~(is_q & is_p)
     return (small, large), stats, draw(pi), bad, record
 
   size = emission.buffer_size(settings.max_decode_len, 0)

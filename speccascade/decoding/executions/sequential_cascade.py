@@ -6,7 +6,6 @@ from speccascade.decoding import draws, emission, feeding
 from speccascade.decoding.deferral import defers
 from speccascade.decoding.execution import execution
 from speccascade.decoding.executions.stepwise import stepwise
-from speccascade.decoding.sampling import is_law
 from speccascade.decoding.tracing import Record
 from speccascade.decoding.types import SEQUENTIAL_P, SEQUENTIAL_Q, Decoded
 
@@ -29,7 +28,7 @@ def sequential_cascade(drafter, verifier, inputs, rngs, settings) -> Decoded:
     small, large = models
     calls = prefix.active.astype(jnp.int32)
     small, q_out = drafter.extend(small, prefix.last, calls)
-    q1, q = settings.sampling.laws(q_out.logits)
+    q1, q, _, is_q = settings.sampling.step(q_out.logits)
     left, right = settings.target.early(q1, settings.alpha)
     deferred = defers(left, right) & prefix.active[:, None]
     large, p_logits, passes = feeding.feed_to(
@@ -42,7 +41,7 @@ def sequential_cascade(drafter, verifier, inputs, rngs, settings) -> Decoded:
       narrow=CATCH_UP,
       wide=CATCH_UP,
     )
-    p1, p = settings.sampling.laws(p_logits)
+    p1, p, _, is_p = settings.sampling.step(p_logits)
     token = draws.draw(jnp.where(deferred[..., None], p, q), u)
     stats = stats.add(
       drafter_calls=calls,
@@ -54,8 +53,8 @@ def sequential_cascade(drafter, verifier, inputs, rngs, settings) -> Decoded:
     record = Record(
       source, deferred, left, right, q1, p1, q, p, known_p=deferred
     )
-    bad = ~is_law(q_out.logits)
-    bad |= deferred & ~is_law(p_logits)
+    bad = ~is_q
+    bad |= deferred & ~is_p
     return (small, large), stats, token, bad, record
 
   size = emission.buffer_size(settings.max_decode_len, CATCH_UP)

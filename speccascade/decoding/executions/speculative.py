@@ -85,6 +85,7 @@ def speculative(
   )[0]
 
 
+@jax.named_scope("count")
 def _count(
   carry: Carry, proposal: Proposal, block: Review, emitted, deferred
 ) -> Stats:
@@ -104,7 +105,8 @@ def _count(
   step = jnp.arange(block.new.shape[1])[None]
   is_accepted = (step < accepted[:, None])[:, :-1]
   is_examined = (step < examined[:, None])[:, :-1]
-  chance = numerics.overlap(proposal.q[:, :-1], block.pi[:, :-1])
+  # Cut after the sum: a cut of the laws would be copied.
+  chance = numerics.overlap(proposal.q, block.pi)[:, :-1]
   return carry.stats.add(
     num_blocks=going,
     drafted=going * proposal.count,
@@ -122,6 +124,7 @@ def _count(
   )
 
 
+@jax.named_scope("record")
 def _record(
   proposal: Proposal, block: Review, deferred, settings: LoopSettings
 ) -> Record:

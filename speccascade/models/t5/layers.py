@@ -17,7 +17,7 @@ from flax.linen.partitioning import param_with_axes, with_sharding_constraint
 import jax
 import jax.numpy as jnp
 
-from speccascade.models import native
+from speccascade import native
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.products import matmul
 

@@ -1,6 +1,6 @@
 """A T5's decoder as one native call, from its parameters."""
 
-from speccascade.models import native
+from speccascade import native
 from speccascade.models.t5.config import T5Config
 
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from speccascade.models.native import library
+from speccascade.native import library
 
 
 def attend(query, key, value, bias, reach=None):

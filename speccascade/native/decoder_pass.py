@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.models.native import library
-from speccascade.models.native.panels import WIDTH, Panels
+from speccascade.native import library
+from speccascade.native.panels import WIDTH, Panels
 
 # In the order of enum Activation in rows.h; names of flax.linen.
 ACTIVATIONS = ("linear", "relu", "gelu", "silu")

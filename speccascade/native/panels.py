@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.models.native import library
+from speccascade.native import library
 
 WIDTH = 64  # PANEL in shared.h
 

@@ -20,12 +20,15 @@ import tempfile
 import jax
 
 PREFIX = "speccascade"  # of the handlers' names in XLA
-HANDLERS = ("RowsTimesPanels", "Attend", "DecoderPass")
+HANDLERS = (
+  *("RowsTimesPanels", "Attend", "DecoderPass"),
+  *("LawsOfLogits", "Draw", "Replacement"),
+)
 SWITCH = "SPECCASCADE_NATIVE"
 SOURCES = tuple(
   pathlib.Path(__file__).with_name(name)
   for name in (
-    *("rows.cc", "attention.cc", "pass.cc"),
+    *("rows.cc", "attention.cc", "pass.cc", "laws.cc"),
     *("shared.h", "rows.h", "attention.h"),
   )
 )

@@ -1,0 +1,197 @@
+// The law of a row of logits, and draws by inverting a cumulative sum; called
+// by XLA. What `speccascade.decoding` computes in many small steps is one call
+// here. A row's result, to the bit, does not depend on the rows beside it.
+#include <cmath>
+#include <vector>
+
+#include "shared.h"
+
+constexpr long BLOCK = 16 * LANES;   // weights whose sum is one step of a draw
+constexpr long COST = 10;            // of an element's law, as multiplications
+
+// Returns n < LANES numbers, and `rest` after them.
+static inline Floats load_some(const float* p, long n, float rest) {
+  Floats x = rest - Floats{};
+  for (long i = 0; i < n; i++) x[i] = p[i];
+  return x;
+}
+
+static inline float sum_of(Floats x) {
+  float sum = 0;
+  for (int i = 0; i < LANES; i++) sum += x[i];
+  return sum;
+}
+
+static float sum_of(const float* x, long n) {
+  Floats sums = {};
+  long i = 0;
+  for (; i + LANES <= n; i += LANES) sums += load(x + i);
+  return sum_of(sums + load_some(x + i, n - i, 0));
+}
+
+// Returns the first index with mass whose cumulative sum exceeds u times the
+// total, else the last index with mass.
+static int32_t draw(const float* weights, float u, long n) {
+  double total = 0, sum = 0;
+  for (long i = 0; i < n; i += BLOCK)
+    total += sum_of(weights + i, std::min(BLOCK, n - i));
+  const double goal = u * total;
+  for (long i = 0; i < n; i += BLOCK) {
+    const long end = std::min(i + BLOCK, n);
+    const double after = sum + sum_of(weights + i, end - i);
+    if (after <= goal) {
+      sum = after;
+      continue;
+    }
+    for (long j = i; j < end; j++) {
+      if (!(weights[j] > 0)) continue;
+      sum += weights[j];
+      if (sum > goal) return j;
+    }
+  }
+  while (--n > 0 && !(weights[n] > 0)) continue;
+  return n;
+}
+
+struct Laws {
+  const float *logits, *u;  // [R, V], [R, N] from the column to use
+  float temperature;
+  bool greedy;
+  long V, N;
+  float* law;      // [R, V]
+  int32_t* token;  // [R]
+  bool* is_law;    // [R]
+
+  void operator()(long row) const {
+    const float* x = logits + row * V;
+    float* y = law + row * V;
+    Floats tops = -INFINITY - Floats{};
+    Words wrong = {}, first = {};  // of a lane: its first `top`, in vectors
+    uint32_t n = 0;
+    const auto look = [&](Floats x) {
+      wrong |= (Words)~(x < INFINITY - Floats{});  // NaN, too
+      first = x > tops ? n++ + Words{} : first;
+      tops = x > tops ? x : tops;
+    };
+    long i = 0;
+    for (; i + LANES <= V; i += LANES) look(load(x + i));
+    look(load_some(x + i, V - i, -INFINITY));
+    float top = -INFINITY;
+    bool is_wrong = false;
+    for (int i = 0; i < LANES; i++) {
+      top = std::max(top, tops[i]);
+      is_wrong |= wrong[i] != 0;
+    }
+    is_law[row] = !is_wrong && top > -INFINITY;
+    if (greedy) {
+      long best = V - 1;
+      for (int i = 0; i < LANES; i++)
+        if (tops[i] == top) best = std::min<long>(best, first[i] * LANES + i);
+      std::fill(y, y + V, 0);
+      y[best] = 1;
+      token[row] = best;
+    } else if (!is_law[row]) {
+      std::fill(y, y + V, NAN);
+      token[row] = 0;
+    } else {
+      softmax(x, y, top);
+      token[row] = draw(y, u[row * N], V);
+    }
+  }
+
+  // Writes exp((x - top) / temperature) over their sum to y, [V].
+  void softmax(const float* x, float* y, float top) const {
+    const auto weigh = [&](Floats x) {
+      return exponential((x - top) / temperature);
+    };
+    Floats sums = {};
+    long i = 0;
+    for (; i + LANES <= V; i += LANES) {
+      const Floats weight = weigh(load(x + i));
+      store(y + i, weight);
+      sums += weight;
+    }
+    const Floats rest = weigh(load_some(x + i, V - i, -INFINITY));
+    for (long j = i; j < V; j++) y[j] = rest[j - i];
+    const float scale = 1 / sum_of(sums + rest);
+    for (i = 0; i < V; i++) y[i] *= scale;
+  }
+};
+
+static ffi::Error laws(ffi::ThreadPool pool, ffi::AnyBuffer logits,
+                       ffi::BufferR0<ffi::F32> temperature, ffi::AnyBuffer u,
+                       ffi::Result<ffi::AnyBuffer> law,
+                       ffi::Result<ffi::AnyBuffer> token,
+                       ffi::Result<ffi::AnyBuffer> is_law, int64_t column,
+                       bool greedy) {
+  const long V = logits.dimensions().back(), rows = token->element_count();
+  Laws all{logits.typed_data<float>(), u.typed_data<float>() + column,
+           temperature.typed_data()[0], greedy, V, u.dimensions().back(),
+           law->typed_data<float>(), token->typed_data<int32_t>(),
+           is_law->typed_data<bool>()};
+  auto stages = std::make_shared<Stages>(worth(pool, COST * rows * V, 6));
+  stages->add({rows, [all](long row, long) { all(row); }});
+  Stages::run(pool, stages);
+  return ffi::Error::Success();
+}
+
+static ffi::Error draws(ffi::AnyBuffer weights, ffi::AnyBuffer u,
+                        ffi::Result<ffi::AnyBuffer> token) {
+  const long V = weights.dimensions().back(), rows = u.element_count();
+  for (long row = 0; row < rows; row++)
+    token->typed_data<int32_t>()[row] =
+        draw(weights.typed_data<float>() + row * V, u.typed_data<float>()[row],
+             V);
+  return ffi::Error::Success();
+}
+
+// The token after n accepted drafts: of pi after the last of them (`count`),
+// else of max(0, scale * pi - q), or of pi where that has no mass.
+static ffi::Error replace(ffi::BufferR1<ffi::S32> num_accepted,
+                          ffi::BufferR1<ffi::S32> count,
+                          ffi::BufferR3<ffi::F32> q, ffi::BufferR3<ffi::F32> pi,
+                          ffi::BufferR1<ffi::F32> scale,
+                          ffi::BufferR1<ffi::F32> u,
+                          ffi::ResultBufferR1<ffi::S32> token) {
+  const auto sizes = q.dimensions();
+  const long B = sizes[0], N = sizes[1], V = sizes[2];
+  std::vector<float> room(V);
+  for (long b = 0; b < B; b++) {
+    const long n = num_accepted.typed_data()[b], first = (b * N + n) * V;
+    const float *q_n = q.typed_data() + first, *pi_n = pi.typed_data() + first;
+    const float factor = scale.typed_data()[b];
+    if (n != count.typed_data()[b]) {
+      for (long i = 0; i < V; i++) room[i] = factor * pi_n[i] - q_n[i];
+      for (long i = 0; i < V; i++) room[i] = room[i] > 0 ? room[i] : 0;
+      if (sum_of(room.data(), V) > 0) pi_n = room.data();
+    }
+    token->typed_data()[b] = draw(pi_n, u.typed_data()[b], V);
+  }
+  return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(LawsOfLogits, laws,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::BufferR0<ffi::F32>>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Attr<int64_t>("column")
+                                  .Attr<bool>("greedy"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(Draw, draws,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(Replacement, replace,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::BufferR1<ffi::S32>>()
+                                  .Arg<ffi::BufferR1<ffi::S32>>()
+                                  .Arg<ffi::BufferR3<ffi::F32>>()
+                                  .Arg<ffi::BufferR3<ffi::F32>>()
+                                  .Arg<ffi::BufferR1<ffi::F32>>()
+                                  .Arg<ffi::BufferR1<ffi::F32>>()
+                                  .Ret<ffi::BufferR1<ffi::S32>>());

@@ -1,0 +1,14 @@
+"""Both ways to laws and draws."""
+
+import pytest
+
+from speccascade import native
+
+
+@pytest.fixture(params=["plain", "native"])
+def either_way(request, monkeypatch):
+  """Laws and draws are the plain ones, or native; trace afresh under it."""
+  if request.param == "plain":
+    monkeypatch.setattr(native, "takes", lambda *arrays: False)
+  elif not native.is_available():
+    pytest.skip("no native code here")
