@@ -47,7 +47,6 @@ def open_arrays(
       kind that is not read.
   """
   where, index = str(directory), f"{directory}/{INDEX}"
-  directory.check_files()
   version, tree = _read_index(directory)
   is_spec = lambda _, leaf: {"driver", "kvstore", "metadata"} <= leaf.keys()
   with storage.parsing(index):
@@ -121,7 +120,9 @@ def _spec(directory: storage.Directory, name: str, spec: dict) -> dict:
       f"array {name} of {directory} is at {path!r:.60}, want a path inside the "
       "checkpoint"
     )
-  return {"driver": "zarr", "kvstore": (directory / path).kvstore()}
+  folder = directory / path
+  folder.check_files()
+  return {"driver": "zarr", "kvstore": folder.kvstore()}
 
 
 def save(

@@ -350,6 +350,15 @@ def peak():
   return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def test_a_copy_without_slots_is_enough_for_the_parameters(copy_of, source):
+  path = copy_of("t5x_native")
+  (slot,) = path.rglob("*.encoder_norm.scale.v/0")
+  in_place("0", lambda file: file.symlink_to("/nowhere"))(slot.parent)
+  same(load(path).params, source.params)
+  with pytest.raises(CheckpointError, match="link to nothing"):
+    load(path, optimizer=True)
+
+
 def test_more_layers_than_a_checkpoint_holds_build_nothing(
   golden, golden_config
 ):

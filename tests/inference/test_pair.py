@@ -73,6 +73,14 @@ def test_what_a_specification_lacks(settings, needs, message):
     pairs.PairSpec(**settings).load(None, **needs)
 
 
+def test_a_checkpoint_that_says_no_architecture(golden, golden_config):
+  """As T5X's: commands take what its arrays say."""
+  path = str(golden / "t5x_native")
+  spec = pairs.PairSpec(drafter_checkpoint=[path], verifier_checkpoint=path)
+  for read in spec.load(in_use(512)).models:
+    assert read.lm.module.config == golden_config
+
+
 def test_drafter_of_a_pair():
   small, middle, large = model("small"), model("middle"), model("large")
   assert pairs.ModelPair((), large).drafter_lm is None
