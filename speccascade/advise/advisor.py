@@ -13,7 +13,7 @@ from typing import Annotated
 
 import numpy as np
 
-from speccascade import fields
+from speccascade import fields, folders
 from speccascade.advise.offers import DRAFTER, Drafting, Offer, monotone
 from speccascade.decoding import methods
 from speccascade.decoding.types import Decoded
@@ -151,39 +151,42 @@ def advise(
       f" acceptance two laws tell; got {point.verification!r} and"
       f" {point.draft_length!r}"
     )
-  sources = inputs.read().fitted()
-  models = pair.load(sources.vocabulary)
-  study = Study(
-    models,
-    sources,
-    dataclasses.replace(run, num_lengths=1),
-    dataclasses.replace(measuring, num_timed=len(sources.examples)),
-  )
-  points = wanted.points(point, models.verifier_lm.vocab_size)
-  studies = [
-    dataclasses.replace(
-      study, pair=dataclasses.replace(models, drafters=(one,))
+  with folders.sole_writer(run.folder):
+    sources = inputs.read().fitted()
+    models = pair.load(sources.vocabulary)
+    study = Study(
+      models,
+      sources,
+      dataclasses.replace(run, num_lengths=1),
+      dataclasses.replace(measuring, num_timed=len(sources.examples)),
     )
-    for one in models.drafters
-  ]
-  for of_one in studies:
-    of_one.batches(points[0]).check()
-  settings = study.settings(points[0])
-  folder = RunFolder(
-    run.folder,
-    {
-      **advice_files.about(points[0], models),
-      **{name: getattr(settings, name) for name in _IDENTITY},
-      "inputs_sha256": sources.fingerprint,
-      "wanted": dataclasses.asdict(wanted),
-    },
-    advice_files.FILE_NAME,
-  )
-  folder.check()
-  folder.open()
-  on_start(run.folder)
-  with ProgressBar(desc="advise", unit="step", disable=not run.progress) as bar:
-    return _Search(studies, points, wanted, bar).run()
+    points = wanted.points(point, models.verifier_lm.vocab_size)
+    studies = [
+      dataclasses.replace(
+        study, pair=dataclasses.replace(models, drafters=(one,))
+      )
+      for one in models.drafters
+    ]
+    for of_one in studies:
+      of_one.batches(points[0]).check()
+    settings = study.settings(points[0])
+    folder = RunFolder(
+      run.folder,
+      {
+        **advice_files.about(points[0], models),
+        **{name: getattr(settings, name) for name in _IDENTITY},
+        "inputs_sha256": sources.fingerprint,
+        "wanted": dataclasses.asdict(wanted),
+      },
+      advice_files.FILE_NAME,
+    )
+    folder.check()
+    folder.open()
+    on_start(run.folder)
+    with ProgressBar(
+      desc="advise", unit="step", disable=not run.progress
+    ) as bar:
+      return _Search(studies, points, wanted, bar).run()
 
 
 class _Search:
