@@ -20,8 +20,6 @@ from speccascade import files
 from speccascade.cli import gin_setup, macros, quiet
 from speccascade.cli.gin_setup import ConfigError, resolved_config
 
-_LONGEST = 1500  # characters of a message
-
 
 def run(main, doc: str, argv: list[str] | None = None, **options):
   """Parses flags and gin, calls `main()`, and exits.
@@ -215,7 +213,5 @@ def fail(error: str | Exception, code: int = 1) -> int:
   """Prints one line on an error of the user's, and returns the exit code."""
   message = error if isinstance(error, str) else gin_setup.explain(error)
   message = message.strip()
-  if len(message) > _LONGEST:  # of a path, or a number, of thousands
-    message = f"{message[: _LONGEST - 300]} ... {message[-300:]}"
   print(f"error: {message}", file=sys.stderr)
   return code

@@ -6,13 +6,26 @@ decides nothing unseen.
 """
 
 import dataclasses
-import json
 import pathlib
+from typing import Any, TypedDict
 
+from speccascade import fields
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import AUTO, Point
 
 FILE_NAME = "advice.json"
+
+
+class _Offer(TypedDict):
+  drafter: str
+  method: str
+  alpha: float | None
+  gamma: fields.Positive
+
+
+class _Told(TypedDict):
+  about: dict[str, Any]
+  offers: list[_Offer]
 
 
 def resolved(point: Point, pair: ModelPair) -> Point:
@@ -37,13 +50,19 @@ def resolved(point: Point, pair: ModelPair) -> Point:
     )
   path = pathlib.Path(point.advice)
   path = path / FILE_NAME if path.is_dir() else path
-  told = json.loads(path.read_text(encoding="utf-8"))
+  try:
+    read = fields.of_json(path.read_text(encoding="utf-8"))
+    told = fields.fitted("it", read, _Told)
+  except ValueError as error:
+    raise ValueError(
+      f"ADVICE {path} is no advice ({error}); run python -m speccascade.advise"
+    ) from error
   drafter, settings = pair.drafter_name, about(point, pair)
   for name, there in told["about"].items():
-    if settings[name] != there:
+    if settings.get(name) != there:
       raise ValueError(
         f"ADVICE {path} is about {name} {there!r}, here it is"
-        f" {settings[name]!r}; run python -m speccascade.advise for that"
+        f" {settings.get(name)!r}; run python -m speccascade.advise for that"
       )
   fitting = {
     offer["alpha"] or 0.0: offer["gamma"]

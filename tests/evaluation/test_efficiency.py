@@ -6,6 +6,7 @@ import json
 import jax.numpy as jnp
 import pytest
 
+from speccascade import fields
 from speccascade.analysis import speedup
 from speccascade.decoding.types import Decoded, Stats
 from speccascade.evaluation import efficiency
@@ -117,4 +118,4 @@ def test_prediction_needs_the_width(counts):
 def test_numbers_survive_json(counts):
   for numbers in (counts, COSTS):
     text = json.dumps(dataclasses.asdict(numbers))
-    assert type(numbers)(**json.loads(text)) == numbers
+    assert fields.built(type(numbers), json.loads(text)) == numbers

@@ -31,7 +31,7 @@ def cases() -> list[Case]:
       Case(command, "nothing.at_all", {"nothing.at_all": "5"}),
       Case(command, "nowhere.gin", flags=["--gin_file=nowhere.gin"]),
       Case(command, "no gin file", flags=["--gin_file=@work"]),
-      Case(command, "a" * 100, flags=["--gin_file=" + "a" * 5000]),
+      Case(command, "a" * 50, flags=["--gin_file=" + "a" * 5000]),
       Case(command, "OUTPUT", {"OUTPUT_DIR": None, "OUTPUT_FILE": None})
       if command not in ("train", "ngrams")
       else Case(
@@ -55,7 +55,7 @@ def cases() -> list[Case]:
     Case("decode", "NOTHING", {"METHOD": "%NOTHING"}),
     Case("decode", "GAMMA", {"GAMMA": "9" * 5000}),
     Case("decode", "GAMMA", {"GAMMA": "@nothing.at_all()"}),
-    Case("decode", "a" * 100, {"INPUT_FILE": '"' + "a" * 5000 + '"'}),
+    Case("decode", "a" * 50, {"INPUT_FILE": '"' + "a" * 5000 + '"'}),
     Case("decode", "nothing", {"point.Point.nothing": "5"}),
     Case("decode", "tfds", flags=["--tfds_data_dir"], code=2),
     Case("decode", "verbose", flags=["--verbose=maybe"], code=2),

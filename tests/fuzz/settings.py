@@ -158,6 +158,7 @@ _VALUES = {
     "MODEL_DIR": ("5", "None"),
     "TRAIN_FILES": ("5", "None", '["a"]', '"/nowhere"', "{}", '[5, "a"]'),
     "VALIDATION_FILES": ("5", '"/nowhere"'),
+    "LANGUAGES": ('("en",)', "5", '("en", 5)'),
     "PREFIX": ("5", "None", '"\\udcff"'),
   },
 }
@@ -212,6 +213,7 @@ _SCHEDULES = {
   "warmup_steps": ("-1", "2.5", "300"),
   "final_fraction": ("2", '"a"'),
   "first_step": ("-1", "5"),
+  "warmup_fraction": ("2", '"a"', "None"),
 }
 
 
@@ -273,6 +275,7 @@ def cases() -> list[Case]:
     for name, values in _CASCADES.items()
     for value in values
   ]
+  found += [Case(name, says, macros) for name, says, macros in _TOGETHER]
   linear = {
     "LEARNING_RATE": "@optimizers.linear()",
     "optimizers.linear.peak": "1",

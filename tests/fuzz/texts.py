@@ -112,6 +112,15 @@ def cases() -> list[Case]:
     "torn.json.gz": gzip.compress(b"[1, 2, 3]")[:-5],
     "text.npz": b"text",
   }
+  advice = {"GAMMA": '"auto"', "ADVICE": '"@work/a.json"'}
+  found += [
+    Case("decode", "a.json", advice, files={"a.json": content})
+    for content in (
+      *(b"[]", b"5", b'{"about": 5, "offers": []}', b"{}", b"text"),
+      *(b'{"about": {}, "offers": []}', b'{"about": {}, "offers": [5]}'),
+      *(b'{"about": {"nothing": 5}, "offers": []}', b"["),
+    )
+  ]
   search = {"DRAFTER_CHECKPOINT": "()"}
   return found + [
     Case(

@@ -104,7 +104,7 @@ def test_a_broken_line_is_named(tmp_path):
   cases = {
     "{}\n": "schema None",
     "no json\n": "line 2",
-    "[]\n": "schema None",
+    "[]\n": "not a result row",
     good.replace('"schema": 1', '"schema": 9'): "schema 9",
     good.replace('"gamma"', '"gama"'): "gama",
   }

@@ -92,11 +92,7 @@ def rows(
 
 def counts(**numbers) -> Counts:
   """Returns counts of which all others are zero."""
-  kinds = {field.name: field.type for field in dataclasses.fields(Counts)}
-  empty = {
-    name: 0 if kind in (int, float) else () for name, kind in kinds.items()
-  }
-  return Counts(**{**empty, **numbers})
+  return Counts(**numbers)
 
 
 def study(**how) -> PointGroup:

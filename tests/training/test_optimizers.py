@@ -195,7 +195,7 @@ def test_the_warm_up_takes_a_part_of_the_run():
     whole = optimizers.linear(**told, warmup_steps=warmup_steps)
     for step in (9, 9 + steps // 8, 9 + steps // 2, 9 + steps):
       assert cut(step) == whole(step)
-  with pytest.raises(ValueError, match=r"WARMUP_FRACTION is 1\.5"):
+  with pytest.raises(ValueError, match=r"warmup_fraction is 1\.5"):
     optimizers.linear(**told, warmup_fraction=1.5)
 
 
