@@ -56,7 +56,8 @@ def test_a_text_tells_its_blocks(method, temperature):
   point = Point(method, gamma=3, temperature=temperature)
   run = Run(max_decode_len=12, batch_size=NUM, num_lengths=1)
   study = Study(pair(), sources(), run, Measuring())
-  decoded = study.batches(point).decode_all(study.examples)
+  batches = study.batches(point, shared=False)
+  decoded = batches.decode_all(study.examples)
   rates = rates_along(study, [point], decoded, own=True)
   expected = blocks_of_texts(rates[0], decoded.lengths, 3)
   more = decoded.stats.num_blocks - expected.num
