@@ -90,15 +90,6 @@ def rows(
   return drawn
 
 
-def counts(**numbers) -> Counts:
-  """Returns counts of which all others are zero."""
-  kinds = {field.name: field.type for field in dataclasses.fields(Counts)}
-  empty = {
-    name: 0 if kind in (int, float) else () for name, kind in kinds.items()
-  }
-  return Counts(**{**empty, **numbers})
-
-
 def study(**how) -> PointGroup:
   """Returns the one study of `rows`."""
   (only,) = groups.studies(rows(**how))
