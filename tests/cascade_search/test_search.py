@@ -13,6 +13,7 @@ from speccascade.cascade_search.candidates import (
   baselines,
 )
 from speccascade.evaluation import timing
+from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import results
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.inputs import Inputs, Sources
@@ -22,7 +23,6 @@ from speccascade.inference.settings import Run
 from speccascade.inference.study import Study
 from tests.decoding.drafters import models
 from tests.inference import tiny
-from tests.report import synthetic
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 WIDTHS = range(1, 10)
@@ -86,7 +86,7 @@ def count(monkeypatch):
 
 
 def row_of(study, point, good) -> results.ResultRow:
-  counts = synthetic.counts(
+  counts = Counts(
     num_examples=len(study.examples),
     num_tokens=100,
     num_blocks=100 // good,

@@ -90,11 +90,6 @@ def rows(
   return drawn
 
 
-def counts(**numbers) -> Counts:
-  """Returns counts of which all others are zero."""
-  return Counts(**numbers)
-
-
 def study(**how) -> PointGroup:
   """Returns the one study of `rows`."""
   (only,) = groups.studies(rows(**how))

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from speccascade.evaluation.efficiency import Counts
 from speccascade.report import token_style, token_view
-from tests.report import synthetic
 
 SOURCES = "draft,draft,residual,bonus,sequential q,sequential p,draft,draft"
 PIECES = ["▁Der", "<script>", "▁a&b", "<0xC3>", "<unk>", "", "\u2581", "</s>"]
@@ -40,7 +40,7 @@ def record(**counts) -> dict:
     "targets": ["Zwei <hr>"],
     "aux": {
       "tokens": [5, 7, 8, 198, 2, 300, 9, 1],
-      "counts": dataclasses.asdict(synthetic.counts(**{**COUNTS, **counts})),
+      "counts": dataclasses.asdict(Counts(**{**COUNTS, **counts})),
       "trace": trace,
     },
   }
