@@ -136,6 +136,6 @@ def test_what_does_not_fit_is_one_line_and_writes_nothing(
 
 def test_one_run_trains_into_a_folder(run, tmp_path, other_job):
   other_job(tmp_path / "run")
-  code, out, err = run(INITIAL_CHECKPOINT_PATH="/nowhere")  # not looked for yet
-  assert (code, out) == (1, "")
+  code, _, err = run(INITIAL_CHECKPOINT_PATH="/nowhere")  # not looked for yet
+  assert code == 1
   assert f"MODEL_DIR {tmp_path}/run is being written to by process" in err
