@@ -20,7 +20,7 @@ class _Offer(TypedDict):
   drafter: str
   method: str
   alpha: float | None
-  gamma: fields.Positive
+  gamma: fields.Positive | None
 
 
 class _Told(TypedDict):
