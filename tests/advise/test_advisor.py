@@ -42,9 +42,11 @@ def sources(num=NUM):
   return Sources(examples, Words(), 1, "chains")
 
 
-def pair(num=NUM):
+def pair(num=NUM, with_twin=False):
+  """Returns the chains, perhaps with a drafter that is the verifier's twin."""
   drafter, verifier = toy.sources(num, eos=-0.5)
-  return ModelPair((Model(drafter, "q", ""),), Model(verifier, "p", ""))
+  drafters = (Model(drafter, "q", ""), Model(verifier, "twin", "/twin"))
+  return ModelPair(drafters[: 1 + with_twin], Model(verifier, "p", ""))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_a_text_tells_its_blocks(method, temperature):
 def advise(monkeypatch, tmp_path):
   """Asks for advice; the clock says what passes cost and an eighth more."""
 
-  def call(c, v, *, max_loss=None, methods=(), clock=1.125):
+  def call(c, v, *, max_loss=None, methods=(), clock=1.125, **drafters):
     costs = Costs(1e-3, c, 1.5 * c, dict(zip(WIDTHS, v)), c, 1.0)
     monkeypatch.setattr(measure, "measure_costs", lambda *_: costs)
     asked = []
@@ -86,7 +88,7 @@ def advise(monkeypatch, tmp_path):
 
     monkeypatch.setattr(advisor._Search, "_timed", timed)
     return asked, advisor.advise(
-      pair=types.SimpleNamespace(load=lambda vocabulary: pair(32)),
+      pair=types.SimpleNamespace(load=lambda vocabulary: pair(32, **drafters)),
       inputs=types.SimpleNamespace(read=lambda: sources(32)),
       point=Point("verifier", temperature=0.0),
       run=Run(tmp_path, max_decode_len=12, progress=False),
@@ -126,6 +128,17 @@ def test_it_pays(advise, tmp_path):
     )
   with pytest.raises(ValueError, match="holds another run: wanted is"):
     advise(0.01, [1, 1.02, 1.04], methods=["ensemble"])
+
+
+def test_the_better_of_two_drafters(advise):
+  _, advice = advise(0.01, [1, 1.02, 1.04], with_twin=True)
+  assert advice.choice.study.pair.drafter_name == "twin"
+  assert advice.choice.here.by_position == (1, 1, 1)
+  said = wording.text(advice)
+  assert "use spec_decode, gamma 3, drafter twin: " in said
+  assert "DRAFTER_CHECKPOINT = '/twin'\n" in said
+  told = wording.as_json(advice)
+  assert {offer["drafter"] for offer in told["offers"]} == {"q", "twin"}
 
 
 def test_nothing_pays(advise):
