@@ -21,5 +21,5 @@ def test_says_where_no_block_helps(capsys):
 def test_one_line_for_a_bad_argument(capsys):
   assert main(["--acceptance_rate", "1.5"]) == 1
   err = capsys.readouterr().err
-  assert err.startswith("acceptance_rate is 1.5")
+  assert err.startswith("error: acceptance_rate is 1.5")
   assert len(err.splitlines()) == 1

@@ -181,7 +181,7 @@ def test_damaged_files_are_named(run, tmp_path, monkeypatch):
   damage("run.json", lambda _: "[]", "is no JSON object")
   row = run()
   damage("metrics.json", cut, "no result row, or not whole")
-  damage("metrics.json", lambda _: "[]", "schema None")
+  damage("metrics.json", lambda _: "[]", "not a result row")
   (tmp_path / "out" / "metrics.json").unlink()
   damage("predictions.jsonl", cut, "line 6 is damaged")
   damage("predictions.jsonl", lambda _: "{}", "line 1 .*no aux, prediction")

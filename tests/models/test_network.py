@@ -395,12 +395,8 @@ def test_attention_looks_at_every_slot_within_reach(reach):
 
 
 def test_unknown_activation_is_named(golden_config):
-  config = dataclasses.replace(golden_config, mlp_activations=("gelo",))
-  tokens = jnp.ones((1, 2), jnp.int32)
-  with pytest.raises(ValueError, match="names 'gelo'"):
-    jax.eval_shape(
-      Transformer(config).init, jax.random.key(0), tokens, tokens, tokens
-    )
+  with pytest.raises(ValueError, match="no activation 'gelo'"):
+    dataclasses.replace(golden_config, mlp_activations=("gelo",))
 
 
 def test_one_row_is_multiplied_in_slices_on_a_cpu():

@@ -12,7 +12,10 @@ _Layers = Annotated[int, fields.Bounds(1, 1024)]
 
 def _activation(name: str):
   if name != "linear" and not callable(getattr(nn, name, None)):
-    raise ValueError(f"no activation {name!r} in flax.linen")
+    raise ValueError(
+      f"no activation {name!r} in flax.linen; take 'gelu', 'relu' or another"
+      " of its functions, or 'linear'"
+    )
 
 
 @fields.checked

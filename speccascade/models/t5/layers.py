@@ -54,14 +54,7 @@ def attend(query, key, value, bias, *, float32_scores=False, dropout=None):
 
 def _activation(name: str) -> Callable:
   """Returns the function that `T5Config.mlp_activations` names."""
-  if name == "linear":
-    return lambda x: x
-  if not hasattr(nn.activation, name):
-    raise ValueError(
-      f"mlp_activations names {name!r}; take functions of flax.linen such as "
-      "'gelu' and 'relu', or 'linear'"
-    )
-  return getattr(nn.activation, name)
+  return (lambda x: x) if name == "linear" else getattr(nn, name)
 
 
 def attend_within(reach, query, key, value, bias, **options):
