@@ -10,17 +10,12 @@ step; v is 1, or 1 + slope gamma. A compiled block of static width costs the
 widest v whatever is drafted.
 """
 
-import argparse
-import pathlib
-
 import numpy as np
 
+from benchmarks import built_in
 from speccascade.advise.acceptance import rates_along
 from speccascade.analysis import speedup
-from speccascade.data.generated import task
 from speccascade.inference import measure
-from speccascade.inference.inputs import Inputs
-from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Run
 from speccascade.inference.study import Study
@@ -83,29 +78,15 @@ def policies(rates, lengths, c, v):
 
 
 def main():
-  parser = argparse.ArgumentParser(
-    prog="python -m benchmarks.history",
-    description=__doc__,
-    formatter_class=argparse.RawTextHelpFormatter,
-  )
+  parser = built_in.parser("history", __doc__)
   add = parser.add_argument
-  add("--pair", type=pathlib.Path, help="a folder with small/ and large/")
   add("--drafter", help="another checkpoint than small/")
   add("--c", type=float, default=0.06, help="a drafter step, in verifier steps")
   add("--slope", type=float, default=0.17, help="of v, for each draft")
   add("--num_examples", type=int, default=200)
   args = parser.parse_args()
-  sources = Inputs(
-    {"inputs": 96},
-    mixture_or_task_name=task.register(),
-    split="test",
-    num_examples=args.num_examples,
-  ).read()
-  pair = PairSpec(
-    drafter_checkpoint=args.drafter or str(args.pair / "small"),
-    verifier_checkpoint=str(args.pair / "large"),
-  ).load(sources.vocabulary)
-  run = Run(max_decode_len=48, num_lengths=1)
+  sources, pair = built_in.read(args.pair, args.num_examples, args.drafter)
+  run = Run(max_decode_len=built_in.MAX_DECODE_LEN, num_lengths=1)
   study = Study(pair, sources.fitted(), run)
   print("| T | v | best gamma | speed-up | policy | over it | static width |")
   print("| ---: | --- | ---: | ---: | --- | ---: | ---: |")

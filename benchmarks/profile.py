@@ -9,7 +9,6 @@ operation by about a microsecond: trust counts and shares, and the clock for the
 sum. On a GPU an operation is a launch, and the models' passes are XLA's.
 """
 
-import argparse
 import collections
 import gzip
 import json
@@ -23,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import built_in
 from speccascade.checkpoints import restore
 from speccascade.decoding import decoders, draws, sampling
 from speccascade.inference.environment import device_name
@@ -79,23 +79,13 @@ def table(title: str, found: dict, part: int, blocks: int, num: int) -> str:
 
 
 def main():
-  parser = argparse.ArgumentParser(
-    prog="python -m benchmarks.profile",
-    description=__doc__,
-    formatter_class=argparse.RawTextHelpFormatter,
-  )
+  parser = built_in.parser("profile", __doc__)
   add = parser.add_argument
-  add(
-    "--pair",
-    type=pathlib.Path,
-    required=True,
-    help="a folder with small/ and large/, as the quick start leaves it",
-  )
   add("--method", default="spec_decode")
   add("--alpha", type=float, help="None takes the method's default")
   add("--gamma", type=int, default=5)
   add("--temperature", type=float, default=1.0)
-  add("--max_decode_len", type=int, default=48)
+  add("--max_decode_len", type=int, default=built_in.MAX_DECODE_LEN)
   add("--rows", type=int, default=1, help="of the batch")
   add("--repeats", type=int, default=20)
   add("--kinds", type=int, default=15, help="how many to print")

@@ -7,16 +7,11 @@ sentences at batch 1. Predicted is what the counted passes and the encoders cost
 in hot loops of the same run, for the whole decode and not for its blocks alone.
 """
 
-import argparse
-import pathlib
-
 import numpy as np
 
-from speccascade.data.generated import task
+from benchmarks import built_in
 from speccascade.inference import measure
 from speccascade.inference.environment import device_name
-from speccascade.inference.inputs import Inputs
-from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
@@ -58,36 +53,17 @@ def race(study, gammas, temperature):
 
 
 def main():
-  parser = argparse.ArgumentParser(
-    prog="python -m benchmarks.whole_decode",
-    description=__doc__,
-    formatter_class=argparse.RawTextHelpFormatter,
-  )
+  parser = built_in.parser("whole_decode", __doc__)
   add = parser.add_argument
-  add(
-    "--pair",
-    type=pathlib.Path,
-    required=True,
-    help="a folder with small/ and large/, as the quick start leaves it",
-  )
   add("--gammas", type=int, nargs="*", default=[3, 5, 7])
   add("--num_examples", type=int, default=24)
   add("--repeats", type=int, default=3)
   args = parser.parse_args()
-  sources = Inputs(
-    {"inputs": 96},
-    mixture_or_task_name=task.register(),
-    split="test",
-    num_examples=args.num_examples,
-  ).read()
-  pair = PairSpec(
-    drafter_checkpoint=str(args.pair / "small"),
-    verifier_checkpoint=str(args.pair / "large"),
-  ).load(sources.vocabulary)
+  sources, pair = built_in.read(args.pair, args.num_examples)
   study = Study(
     pair,
     sources.fitted(),
-    Run(max_decode_len=48, batch_size=1),
+    Run(max_decode_len=built_in.MAX_DECODE_LEN, batch_size=1),
     Measuring(num_timed=args.num_examples, repeats=args.repeats),
   )
   print(f"{pair.drafter_name} and {pair.verifier_name}, {device_name()}")

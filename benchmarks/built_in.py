@@ -1,0 +1,43 @@
+"""What the benchmarks of a pair on the built-in task share."""
+
+import argparse
+import pathlib
+
+from speccascade.data.generated import task
+from speccascade.inference.inputs import Inputs, Sources
+from speccascade.inference.pair import ModelPair, PairSpec
+
+MAX_DECODE_LEN = 48
+
+
+def parser(name: str, doc: str) -> argparse.ArgumentParser:
+  """Returns the flags of a benchmark of a pair, --pair among them."""
+  flags = argparse.ArgumentParser(
+    prog=f"python -m benchmarks.{name}",
+    description=doc,
+    formatter_class=argparse.RawTextHelpFormatter,
+  )
+  flags.add_argument(
+    "--pair",
+    type=pathlib.Path,
+    required=True,
+    help="a folder with small/ and large/, as the quick start leaves it",
+  )
+  return flags
+
+
+def read(
+  folder: pathlib.Path, num_examples: int, drafter: str | None = None
+) -> tuple[Sources, ModelPair]:
+  """Returns test sentences, and the pair of a folder or another drafter."""
+  sources = Inputs(
+    {"inputs": 96},
+    mixture_or_task_name=task.register(),
+    split="test",
+    num_examples=num_examples,
+  ).read()
+  pair = PairSpec(
+    drafter_checkpoint=drafter or str(folder / "small"),
+    verifier_checkpoint=str(folder / "large"),
+  ).load(sources.vocabulary)
+  return sources, pair
