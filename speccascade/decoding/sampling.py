@@ -112,7 +112,7 @@ class Sampling:
     """
     logits = numerics.at_least_float32(logits)
     one = jnp.ones((), jnp.float32)
-    plain, _, is_whole = _law(logits, one, u, column)
+    plain, _, is_whole = _law(logits, one, None, 0)
     if self.greedy:
       return Step(plain, *_law(logits, one, u, column, greedy=True))
     kept = logits

@@ -54,7 +54,7 @@ static int32_t draw(const float* weights, float u, long n) {
 }
 
 struct Laws {
-  const float *logits, *u;  // [R, V], [R, N] from the column to use
+  const float *logits, *u;  // [R, V], [R, N] from the column to use, N may be 0
   float temperature;
   bool greedy;
   long V, N;
@@ -95,7 +95,7 @@ struct Laws {
       token[row] = 0;
     } else {
       softmax(x, y, top);
-      token[row] = draw(y, u[row * N], V);
+      token[row] = N ? draw(y, u[row * N], V) : 0;
     }
   }
 

@@ -30,13 +30,13 @@ def laws(logits, temperature, u, *, column: int, greedy: bool):
     logits: [..., V] float32; a row with NaN, +inf, or nothing but -inf gives no
       law.
     temperature: [] float32; not used where greedy.
-    u: [..., N] float32 uniforms in [0, 1); None where no token is wanted. Not
-      used where greedy.
+    u: [..., N] float32 uniforms in [0, 1); None where no token is wanted, which
+      is then 0. Not used where greedy.
     column: static, which of the N to use.
     greedy: static; the law is one-hot at the first of the largest logits.
   """
   if u is None:
-    u = jnp.zeros((*logits.shape[:-1], 1), jnp.float32)
+    u = jnp.zeros((*logits.shape[:-1], 0), jnp.float32)
   results = (
     jax.ShapeDtypeStruct(logits.shape, jnp.float32),
     jax.ShapeDtypeStruct(u.shape[:-1], jnp.int32),
