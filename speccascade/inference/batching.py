@@ -237,6 +237,12 @@ class Batches:
     return program, static, self.run.batch_size, width
 
 
+def forget_programs():
+  """Drops all compiled programs of this process, and that they ran."""
+  jax.clear_caches()
+  _RAN.clear()
+
+
 def by_length(examples: Sequence[Source]) -> np.ndarray:
   """Returns the examples' places in the order of their lengths."""
   return np.argsort([len(e.tokens) for e in examples], kind="stable")

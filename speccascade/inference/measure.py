@@ -57,7 +57,7 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick):
   Programs of other points are forgotten before they fill the process.
   """
   if holds_many_programs():
-    jax.clear_caches()
+    batching.forget_programs()
     study.compiled.clear()
   todo = {}
   for point in points:
