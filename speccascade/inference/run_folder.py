@@ -14,7 +14,7 @@ import os
 import pathlib
 import shutil
 
-from speccascade import files
+from speccascade import fields, files
 from speccascade.folders import OutputError
 from speccascade.inference.results import PREDICTIONS
 
@@ -129,10 +129,10 @@ def _records(path: pathlib.Path, num: int) -> Iterator[dict]:
   with path.open("rb") as file:
     for line, text in enumerate(file, start=1):
       try:
-        record = json.loads(text)
+        record = fields.of_json(text)
         if lacking := {"aux", "prediction"} - {*record}:
           raise ValueError(f"no {', '.join(sorted(lacking))}")
-      except (ValueError, TypeError, RecursionError) as error:
+      except (ValueError, TypeError) as error:
         raise OutputError(
           f"{path} line {line} is damaged ({error}); remove the file, its"
           " examples are decoded again"
