@@ -1,20 +1,18 @@
 """A T5 and its block cache, as a decoding `LanguageModel`."""
 
 import dataclasses
-import functools
 from typing import Any
 
-from flax import struct, traverse_util
+from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade import native
 from speccascade.decoding.types import Array, Output
+from speccascade.models.cache import keep_path
+from speccascade.models.params import prepared
 from speccascade.models.t5 import native_decoder
-from speccascade.models.t5.cache import keep_path
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
-from speccascade.models.t5.params import check_params
 
 
 @struct.dataclass
@@ -79,38 +77,13 @@ class T5LM:
     """
     if dtype is not None:
       config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
-    check_params(config, params)
-    flat = traverse_util.flatten_dict(params, sep="/")
-    if kernel_dtype not in (None, "float32", "bfloat16"):
-      raise ValueError(
-        f"kernel_dtype is {kernel_dtype!r}; wanted 'float32' or 'bfloat16'"
-      )
-    has_panels = kernel_dtype is not None and native.is_available()
-    if donate:
-      params.clear()
-    for name, leaf in flat.items():
-      is_table = name == "token_embedder/embedding"
-      is_tied = is_table and config.logits_via_embedding
-      # Logits are made in float32 whatever the activations are.
-      is_head = is_tied or name == "decoder/logits_dense/kernel"
-      stored = used = "float32" if is_head else config.dtype
-      is_kernel = is_tied or name.endswith("/kernel")
-      if is_kernel and kernel_dtype == "bfloat16":
-        stored = kernel_dtype
-      if is_kernel and has_panels and used == "float32":
-        flat[name] = native.pack(leaf.T if is_tied else leaf, stored)
-      else:
-        flat[name] = jnp.asarray(leaf, stored)
-    params = traverse_util.unflatten_dict(flat, sep="/")
+    params = prepared(config, params, kernel_dtype, donate=donate)
     return cls(params=params, module=Transformer(config))
 
   @classmethod
   def init(cls, config: T5Config, rng: Array) -> "T5LM":
     """Returns a model with T5's random initial parameters."""
-    tokens = jnp.ones((1, 1), jnp.int32)
-    init = functools.partial(Transformer(config).init, enable_dropout=False)
-    params = jax.jit(init)(rng, tokens, tokens, tokens)["params"]
-    return cls.create(config, params)
+    return cls.create(config, jax.jit(Transformer(config).initial)(rng))
 
   @property
   def vocab_size(self) -> int:

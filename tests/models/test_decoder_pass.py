@@ -12,8 +12,8 @@ import pytest
 
 from speccascade import native
 from speccascade.models import T5LM, T5Config
+from speccascade.models.params import param_shapes
 from speccascade.models.t5 import native_decoder
-from speccascade.models.t5 import params as t5_params
 
 pytestmark = pytest.mark.skipif(
   not native.is_available(),
@@ -54,7 +54,7 @@ def models(name):
   rng = np.random.default_rng(0)
   params = {
     path: rng.normal(size=shape) / shape[0] ** 0.5 + path.endswith("scale")
-    for path, shape in t5_params.param_shapes(CONFIGS[name]).items()
+    for path, shape in param_shapes(CONFIGS[name]).items()
   }
   params = traverse_util.unflatten_dict(params, sep="/")
   plain = T5LM.create(CONFIGS[name], params)

@@ -111,7 +111,7 @@ of several masks the last one counts <- test_packed_rows_equal_t5x
 -     seen = seen & mask
 +     seen = mask
 
-=== models/t5/cache.py
+=== models/cache.py
     models/test_t5_lm.py
 a query sees one slot too many <- test_one_token_at_a_time_equals_t5x
 - jnp.arange(by_offset.shape[1]) >= capacity
@@ -130,7 +130,7 @@ NaN stays in the cache of a T5 <- test_a_token_without_a_law_spoils_no_other
 - jnp.where(jnp.isfinite(x), x, 0) for x in new
 + x for x in new
 
-=== models/t5/layers.py
+=== models/layers.py
     models/test_network.py
 attention misses the slot behind a size <-
   test_attention_looks_at_every_slot_within_reach
@@ -140,10 +140,10 @@ a norm subtracts the mean <- test_logits_equal_the_numpy_twin[False]
 - jnp.mean(jnp.square(x), axis=-1, keepdims=True)
 + jnp.var(x, axis=-1, keepdims=True)
 a tied output is not scaled <- test_logits_equal_the_numpy_twin[True]
-- return logits * x.shape[-1] ** -0.5
+- return logits * self.factor
 + return logits
 
-=== models/t5/products.py
+=== models/products.py
     models/test_network.py
 a row of any width is cut into slices <-
   test_one_row_is_multiplied_in_slices_on_a_cpu
@@ -154,12 +154,15 @@ a kernel's gradient is that of the first slope <-
 + slopes = slope.reshape(-1, slope.shape[-1])
 +   slopes = 0 * slopes + slopes[:1]
 
-=== models/t5_lm.py
+=== models/params.py
     models/test_t5_lm.py
 the head is cast to the activations' dtype <-
   test_params_are_cast_once_but_the_head
 - stored = used = "float32" if is_head else config.dtype
 + stored = used = config.dtype
+
+=== models/t5_lm.py
+    models/test_t5_lm.py
 a kept path has the length of its tree <-
   test_tree_equals_its_paths_and_one_is_kept[float32]
 - state.replace(caches=caches, length=start + count)

@@ -11,7 +11,8 @@ from flax import linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.models.t5 import cache, layers, positions
+from speccascade.models import cache, layers
+from speccascade.models.t5 import multi_head, positions
 from speccascade.models.t5.config import T5Config
 
 
@@ -41,9 +42,9 @@ class EncoderLayer(nn.Module):
   def setup(self):
     cfg = self.config
     self.pre_attention_layer_norm = layers.LayerNorm(cfg.dtype)
-    self.attention = layers.Attention(cfg)
+    self.attention = multi_head.Attention(cfg)
     self.pre_mlp_layer_norm = layers.LayerNorm(cfg.dtype)
-    self.mlp = layers.Mlp(cfg)
+    self.mlp = layers.Mlp(cfg, cfg.dropout_rate)
     self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
 
   def __call__(self, x, bias, deterministic):
@@ -62,11 +63,11 @@ class DecoderLayer(nn.Module):
   def setup(self):
     cfg = self.config
     self.pre_self_attention_layer_norm = layers.LayerNorm(cfg.dtype)
-    self.self_attention = layers.Attention(cfg)
+    self.self_attention = multi_head.Attention(cfg)
     self.pre_cross_attention_layer_norm = layers.LayerNorm(cfg.dtype)
-    self.encoder_decoder_attention = layers.Attention(cfg)
+    self.encoder_decoder_attention = multi_head.Attention(cfg)
     self.pre_mlp_layer_norm = layers.LayerNorm(cfg.dtype)
-    self.mlp = layers.Mlp(cfg)
+    self.mlp = layers.Mlp(cfg, cfg.dropout_rate)
     self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
 
   def __call__(self, x, encoded, bias, source_bias, deterministic, decode):
@@ -195,9 +196,17 @@ class Transformer(nn.Module):
   config: T5Config
 
   def setup(self):
-    self.token_embedder = layers.Embed(self.config)
+    scale = self.config.emb_dim**-0.5
+    self.token_embedder = layers.Embed(self.config, factor=scale)
     self.encoder = EncoderStack(self.config)
     self.decoder = DecoderStack(self.config)
+
+  @nn.nowrap
+  def initial(self, rng):
+    """Returns random parameters, T5X's."""
+    tokens = jnp.ones((1, 1), jnp.int32)
+    made = self.init(rng, tokens, tokens, tokens, enable_dropout=False)
+    return made["params"]
 
   def __call__(
     self,
