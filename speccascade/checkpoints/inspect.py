@@ -15,7 +15,6 @@ import sys
 
 from speccascade.checkpoints import (
   architecture,
-  hugging_face,
   orbax_io,
   restore,
   storage,
@@ -32,10 +31,10 @@ def describe(source: str) -> str:
   """
   directory, layout = restore.resolve(source)
   facts = {"path": directory, "layout": layout}
-  if layout == "hugging_face":
-    shapes, config = hugging_face.shapes(directory)
+  if layout in restore.OTHERS:
+    shapes, config = restore.OTHERS[layout].shapes(directory)
     facts |= {"step": "not said", "parameters": _size_of(shapes)}
-    facts["optimizer"], said_by = "none", hugging_face.CONFIG
+    facts["optimizer"], said_by = "none", restore.OTHERS[layout].SAID_BY
   else:
     arrays, metadata = restore.open_arrays(directory, layout, optimizer=True)
     shapes = {
@@ -102,8 +101,8 @@ def check(source: str) -> int:
     CheckpointError: one is missing or damaged, or not as it was written.
   """
   directory, layout = restore.resolve(source)
-  if layout == "hugging_face":
-    params, _ = hugging_face.read(directory)
+  if layout in restore.OTHERS:
+    params, _ = restore.OTHERS[layout].read(directory)
     return len(architecture.flatten(params))
   arrays, metadata = restore.open_arrays(directory, layout, optimizer=True)
   items = [arrays]
