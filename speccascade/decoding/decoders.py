@@ -19,6 +19,7 @@ from speccascade.decoding.execution import (
 )
 from speccascade.decoding.families import choose
 from speccascade.decoding.methods import Method, family, find
+from speccascade.decoding.rounds import Loop
 from speccascade.decoding.sampling import Sampling
 from speccascade.decoding.target import Target
 from speccascade.decoding.types import Decoded, Drafter
@@ -130,13 +131,22 @@ class Decoder:
         does not, a prompt is none (see `prompts.check`), or the drafter has no
         confidence for the rule to read.
     """
+    return _run(*self.call(drafter, verifier, inputs, rngs, alpha, sampling))
+
+  def call(
+    self, drafter, verifier, inputs, rngs, alpha: float, sampling: Sampling
+  ) -> tuple:
+    """Returns what a call runs: a `Program`, and the arguments of its `run`.
+
+    Checks them; arguments and errors are those of a call.
+    """
     self.check(drafter, verifier, alpha, sampling)
     execution = self.method.execution
     model = verifier if execution.needs_verifier else drafter
     if model.prompted:
       prompts.check(inputs, model.vocab_size)
     program, index = self.program(sampling.greedy)
-    return _run(
+    return (
       program,
       drafter if execution.needs_drafter else None,
       verifier if execution.needs_verifier else None,
@@ -238,10 +248,25 @@ class Program:
   decoder: "Decoder"
   targets: tuple[Target | None, ...]
 
-  def run(
-    self, drafter, verifier, inputs, rngs, alpha, threshold, sampling, index=0
-  ) -> Decoded:
-    """Decodes, while it is traced.
+  def run(self, *arguments, **more) -> Decoded:
+    """Decodes, while it is traced; arguments as in `start`."""
+    result = self.start(*arguments, **more)
+    return result.run() if self.decoder.method.execution.is_one_loop else result
+
+  def start(
+    self,
+    drafter,
+    verifier,
+    inputs,
+    rngs,
+    alpha,
+    threshold,
+    sampling,
+    index=0,
+    *,
+    room=None,
+  ) -> Loop | Decoded:
+    """Returns the loop, while it is traced; see `Execution.run`.
 
     Args:
       drafter: as in a call of `Decoder`, like the next three.
@@ -252,6 +277,7 @@ class Program:
       threshold: scalar, of the draft length.
       sampling: a `Sampling`.
       index: int32 [], which of the targets.
+      room: static, as in `LoopSettings`.
     """
     static, method = self.decoder, self.decoder.method
     stop, policy = None, static.draft_length.policy
@@ -272,8 +298,9 @@ class Program:
       verify=verification.VERIFY[static.verification],
       stop=stop,
       trace=static.trace,
+      room=room,
     )
-    return method.execution(drafter, verifier, inputs, rngs, settings)
+    return method.execution.run(drafter, verifier, inputs, rngs, settings)
 
 
 def _models(drafter) -> tuple:
