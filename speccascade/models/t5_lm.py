@@ -48,6 +48,8 @@ class T5LM:
   params: Any
   module: Transformer = struct.field(pytree_node=False)
 
+  prompted = False
+
   @classmethod
   def create(
     cls,
