@@ -54,7 +54,7 @@ native attention weighs the end of a last vector <- test_equals_float64
 + std::fill(scores + seen, scores + width, 0)
 
 === native/pass.cc
-    models/test_decoder_pass.py
+    models/test_native_passes.py
 a native pass writes NaN to the cache <-
   test_t5_lm.py::test_a_token_without_a_law_spoils_no_other[float32]
 - return std::isfinite(x[at]) ? x[at] : 0;
@@ -69,7 +69,7 @@ a native block is written where the first row's is <-
 + to = first[0] + n;
 
 === native/rows.cc
-    models/test_decoder_pass.py::test_equals_the_plain_path
+    models/test_native_passes.py::test_equals_the_plain_path
 normed rows are those of an earlier stage
 - if (normed_id != id) {
 + if (!normed_id) {
