@@ -1,4 +1,4 @@
-"""A pass of a whole decoder over a few tokens, or of an encoder, in one call."""
+"""A pass of a decoder over a few tokens, or of an encoder, in one call."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
