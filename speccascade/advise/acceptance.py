@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import emission, numerics
+from speccascade.decoding import numerics, prompts
 from speccascade.decoding.types import Decoded
 from speccascade.inference import batching
 from speccascade.inference.point import Point
@@ -61,7 +61,7 @@ def _laws(model, sampling, inputs, tokens):
   """Returns both laws [B, T, V] before each token; see `Sampling.laws`."""
   rows, length = tokens.shape
   state = model.prefill(inputs, capacity=length)
-  first = emission.start_tokens(rows, 1)
+  first = prompts.start(model, inputs)[:, None]
   fed = jnp.concatenate([first, tokens[:, :-1]], axis=1)
   _, out = model.extend(state, fed, jnp.full((rows,), length, jnp.int32))
   return sampling.laws(out.logits)

@@ -6,7 +6,7 @@ import functools
 import jax
 import numpy as np
 
-from speccascade.decoding import verification
+from speccascade.decoding import prompts, verification
 from speccascade.decoding.drafters.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
@@ -61,7 +61,7 @@ class Decoder:
     method: row of the table.
     gamma: block size, 1 or more; not used by methods without blocks.
     max_decode_len: most tokens of a row, EOS counted.
-    eos_id: id that ends a row.
+    eos_id: id that ends a row, or a tuple of them.
     bonus: "target" or "verifier"; see `speculative`.
     verification: "token" or "block".
     draft_length: a `DraftLength`; for `bild` the threshold is its fallback.
@@ -75,7 +75,7 @@ class Decoder:
   method: Method
   gamma: int
   max_decode_len: int
-  eos_id: int
+  eos_id: int | tuple[int, ...]
   bonus: str = "target"
   verification: str = "token"
   draft_length: DraftLength = DraftLength()
@@ -118,18 +118,23 @@ class Decoder:
         that compose several, or a `Drafter` that is used as it is; None for
         `verifier`.
       verifier: a language model; None for `drafter`.
-      inputs: [B, S] int32 source tokens, 0 is padding.
+      inputs: [B, S] int32 source tokens, 0 is padding; of decoder-only models
+        prompts, `prompts.PAD` is padding.
       rngs: [B] typed keys, see `draws.row_keys`.
       alpha: number in the method's range.
       sampling: a `Sampling`.
 
     Raises:
       ValueError: alpha is outside its range, the method is greedy only, the two
-        models do not share a vocabulary, or the drafter has no confidence for
-        the rule to read.
+        models do not share a vocabulary, one starts from prompts and another
+        does not, a prompt is none (see `prompts.check`), or the drafter has no
+        confidence for the rule to read.
     """
     self.check(drafter, verifier, alpha, sampling)
     execution = self.method.execution
+    model = verifier if execution.needs_verifier else drafter
+    if model.prompted:
+      prompts.check(inputs, model.vocab_size)
     program, index = self.program(sampling.greedy)
     return _run(
       program,
@@ -194,6 +199,15 @@ class Decoder:
       raise ValueError(
         f"drafter has {sizes[0]} vocabulary rows, verifier {sizes[-1]}; a pair"
         " must share one vocabulary"
+      )
+    # A drafter is a tree of models and such that copy prompts.
+    knows = lambda x: hasattr(x, "prompted")
+    parts = filter(knows, jax.tree.leaves((drafter, verifier), is_leaf=knows))
+    kinds = {part.prompted: type(part).__name__ for part in parts}
+    if len(kinds) > 1:
+      raise ValueError(
+        f"a {kinds[True]} goes on from prompts (decoder-only), a {kinds[False]}"
+        " from a source; the models of a pair must be of one kind"
       )
     method.check_alpha(alpha, sizes[0])
     if method.greedy_only and not sampling.greedy:

@@ -47,13 +47,13 @@ class LoopSettings(BlockSettings):
 
   Attributes:
     max_decode_len: static, most tokens of a row, EOS counted.
-    eos_id: static, the id that ends a row.
+    eos_id: static, the id that ends a row, or a tuple of them.
     stop: a `StopPolicy` of the drafter, or None.
     trace: static, whether to record `Trace`.
   """
 
   max_decode_len: int
-  eos_id: int
+  eos_id: int | tuple[int, ...]
   stop: Any = None
   trace: bool = False
 
@@ -64,7 +64,7 @@ class Execution:
 
   Attributes:
     run: `(drafter, verifier, inputs, rngs, settings) -> Decoded`: the models
-      (None where not needed), [B, S] int32 source tokens with 0 as padding, [B]
+      (None where not needed), [B, S] int32 inputs as `prefill` takes them, [B]
       typed keys and `LoopSettings`.
     label: as in the table of methods.
     law: what it samples from where no target says it.

@@ -20,7 +20,7 @@ class Carry:
   """State of every loop. L = buffer size.
 
   Attributes:
-    tokens: [B, L] int32, start token first.
+    tokens: [B, L] int32, start token (or a prompt's last) first.
     length: [B] int32, tokens written; finished rows keep it.
     done: [B] bool.
     bad_step: [B] int32, -1 where all is well.
@@ -46,7 +46,7 @@ class Carry:
 def run(
   round_: Callable[[Carry], Carry],
   models,
-  rows: int,
+  start: Array,
   settings: LoopSettings,
   *,
   vocab_size: int,
@@ -59,7 +59,7 @@ def run(
   Args:
     round_: writes some tokens of every row that is not done.
     models: states of the models, a pytree.
-    rows: B.
+    start: [B] int32, what the first pass feeds; see `prompts.start`.
     settings: `LoopSettings`.
     vocab_size: V, as all that follow static.
     width: gamma, 0 for methods without blocks.
@@ -70,11 +70,11 @@ def run(
     The buffers without start token and slack, 0 after EOS; and the states of
     the models at the end.
   """
-  limit = settings.max_decode_len
+  rows, limit = start.shape[0], settings.max_decode_len
   size = emission.buffer_size(limit, width)
   done = jnp.zeros((rows,), bool) if done is None else done
   carry = Carry(
-    tokens=emission.start_tokens(rows, size),
+    tokens=emission.start_tokens(start, size),
     length=jnp.ones((rows,), jnp.int32),
     done=done | (limit < 1),
     bad_step=jnp.full((rows,), -1, jnp.int32),

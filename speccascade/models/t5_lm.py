@@ -49,6 +49,8 @@ class T5LM:
   params: Any
   module: Transformer = struct.field(pytree_node=False)
 
+  prompted = False
+
   @classmethod
   def create(
     cls,

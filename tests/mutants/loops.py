@@ -44,8 +44,8 @@ what was rejected was not expected
 === decoding/emission.py
     decoding/test_emission.py
 an EOS inside a block does not end it <- test_cut
-- is_eos = (new == eos_id) & (position < num[:, None])
-+ is_eos = (new == eos_id) & (position == num[:, None] - 1)
+- axis=2) & (position < num[:, None])
++ axis=2) & (position == num[:, None] - 1)
 a block runs over the limit <- test_cut
 -   num = jnp.minimum(num, room)
 a finished row has no room for the others' block <-

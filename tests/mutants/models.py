@@ -15,7 +15,7 @@ a node of a tree sees its cousins <-
 + hit = depth[:, None, :] == wanted[:, :, None]
 a kept path is read from the start of the row <-
   test_a_tree_equals_its_paths_and_one_is_kept
-- jnp.take_along_axis(state.tokens, start[:, None] + path, axis=1)
+- jnp.take_along_axis(state.tokens, at + path, axis=1)
 + jnp.take_along_axis(state.tokens, path, axis=1)
 a rewind of a chain lengthens it <- test_rewind_only_lowers
 - state.replace(length=jnp.minimum(state.length, length))

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import emission, numerics
+from speccascade.decoding import emission, numerics, prompts
 from speccascade.decoding.execution import LoopSettings, execution
 from speccascade.decoding.executions.stepwise import stepwise
 from speccascade.decoding.tracing import Record
@@ -42,7 +42,7 @@ def sample(
 
   Args:
     model: the language model.
-    inputs: [B, S] int32 source tokens, 0 is padding.
+    inputs: [B, S] int32, as its `prefill` takes them.
     rngs: [B] typed keys.
     settings: `LoopSettings`; one model has one law, its target is not asked.
     is_drafter: static, whether calls and records are the drafter's.
@@ -76,6 +76,7 @@ def sample(
   decoded, (_, score) = stepwise(
     advance,
     (model.prefill(inputs, capacity=size), score),
+    prompts.start(model, inputs),
     rngs,
     settings,
     vocab_size=model.vocab_size,

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from speccascade.decoding import draws, emission
+from speccascade.decoding import draws, emission, prompts
 from speccascade.decoding.deferral import defers
 from speccascade.decoding.execution import execution
 from speccascade.decoding.executions.stepwise import stepwise
@@ -47,6 +47,7 @@ def oracle_cascade(drafter, verifier, inputs, rngs, settings) -> Decoded:
   models = tuple(
     model.prefill(inputs, capacity=size) for model in (drafter, verifier)
   )
+  start = prompts.start(verifier, inputs)
   return stepwise(
-    advance, models, rngs, settings, vocab_size=verifier.vocab_size
+    advance, models, start, rngs, settings, vocab_size=verifier.vocab_size
   )[0]

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from speccascade.decoding import draws, emission, feeding
+from speccascade.decoding import draws, emission, feeding, prompts
 from speccascade.decoding.deferral import defers
 from speccascade.decoding.execution import execution
 from speccascade.decoding.executions.stepwise import stepwise
@@ -62,6 +62,7 @@ def sequential_cascade(drafter, verifier, inputs, rngs, settings) -> Decoded:
     drafter.prefill(inputs, capacity=size),
     verifier.prefill(inputs, capacity=size + CATCH_UP),
   )
+  start = prompts.start(verifier, inputs)
   return stepwise(
-    advance, models, rngs, settings, vocab_size=verifier.vocab_size
+    advance, models, start, rngs, settings, vocab_size=verifier.vocab_size
   )[0]

@@ -8,7 +8,14 @@ serves speculative decoding, lossless and lossy, and speculative cascades.
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import draws, emission, numerics, rounds, tracing
+from speccascade.decoding import (
+  draws,
+  emission,
+  numerics,
+  prompts,
+  rounds,
+  tracing,
+)
 from speccascade.decoding.deferral import defers
 from speccascade.decoding.execution import LoopSettings, execution
 from speccascade.decoding.review import Review, draft, score, verify
@@ -41,7 +48,7 @@ def speculative(
   Args:
     drafter: proposes blocks of up to `drafter.width` tokens.
     verifier: the large model.
-    inputs: [B, S] int32 source tokens, 0 is padding.
+    inputs: [B, S] int32, as the models' `prefill` takes them.
     rngs: [B] typed keys, one for each row; see `draws.row_keys`.
     settings: `LoopSettings`.
 
@@ -77,7 +84,7 @@ def speculative(
   return rounds.run(
     round_,
     tuple(m.prefill(inputs, capacity=size) for m in (drafter, verifier)),
-    inputs.shape[0],
+    prompts.start(verifier, inputs),
     settings,
     vocab_size=verifier.vocab_size,
     width=drafter.width,

@@ -16,6 +16,7 @@ Array = jax.Array
 def stepwise(
   advance: Callable,
   models,
+  start: Array,
   rngs: Array,
   settings: LoopSettings,
   *,
@@ -30,6 +31,7 @@ def stepwise(
       was no distribution, and the token's `Record`; it must leave the counters
       of inactive rows alone.
     models: the method's own state, a pytree.
+    start: [B] int32, what the first pass feeds; see `prompts.start`.
     rngs: [B] typed keys.
     settings: `LoopSettings`.
     vocab_size: static.
@@ -56,7 +58,6 @@ def stepwise(
     stats = stats.add(deferred=deferred[:, 0])
     return after.replace(models=models, stats=stats, trace=trace)
 
-  rows = rngs.shape[0]
   return rounds.run(
-    write_one, models, rows, settings, vocab_size=vocab_size, done=done
+    write_one, models, start, settings, vocab_size=vocab_size, done=done
   )
