@@ -4,7 +4,7 @@ import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from speccascade.decoding import prompts, verification
 from speccascade.decoding.drafters.autoregressive import (
@@ -19,6 +19,7 @@ from speccascade.decoding.execution import (
 )
 from speccascade.decoding.families import choose
 from speccascade.decoding.methods import Method, family, find
+from speccascade.decoding.rounds import Loop
 from speccascade.decoding.sampling import Sampling
 from speccascade.decoding.target import Target
 from speccascade.decoding.types import Decoded, Drafter
@@ -130,22 +131,32 @@ class Decoder:
         does not, a prompt is none (see `prompts.check`), or the drafter has no
         confidence for the rule to read.
     """
+    return _run(*self.call(drafter, verifier, inputs, rngs, alpha, sampling))
+
+  def call(
+    self, drafter, verifier, inputs, rngs, alpha: float, sampling: Sampling
+  ) -> tuple:
+    """Returns what a call runs: a `Program`, and the arguments of its `run`.
+
+    Checks them; arguments and errors are those of a call.
+    """
     self.check(drafter, verifier, alpha, sampling)
     execution = self.method.execution
     model = verifier if execution.needs_verifier else drafter
     if model.prompted:
       prompts.check(inputs, model.vocab_size)
     program, index = self.program(sampling.greedy)
-    return _run(
+    return (
       program,
       drafter if execution.needs_drafter else None,
       verifier if execution.needs_verifier else None,
       inputs,
       rngs,
-      jnp.asarray(execution.host_alpha(alpha), jnp.float32),
-      jnp.asarray(self.draft_length.threshold, jnp.float32),
+      # Of NumPy: to put each on the device here would cost a launch.
+      np.float32(execution.host_alpha(alpha)),
+      np.float32(self.draft_length.threshold),
       sampling,
-      jnp.asarray(index, jnp.int32),
+      np.int32(index),
     )
 
   def program(self, greedy: bool) -> tuple["Program", int]:
@@ -238,10 +249,25 @@ class Program:
   decoder: "Decoder"
   targets: tuple[Target | None, ...]
 
-  def run(
-    self, drafter, verifier, inputs, rngs, alpha, threshold, sampling, index=0
-  ) -> Decoded:
-    """Decodes, while it is traced.
+  def run(self, *arguments, **more) -> Decoded:
+    """Decodes, while it is traced; arguments as in `start`."""
+    result = self.start(*arguments, **more)
+    return result.run() if self.decoder.method.execution.is_one_loop else result
+
+  def start(
+    self,
+    drafter,
+    verifier,
+    inputs,
+    rngs,
+    alpha,
+    threshold,
+    sampling,
+    index=0,
+    *,
+    room=None,
+  ) -> Loop | Decoded:
+    """Returns the loop, while it is traced; see `Execution.run`.
 
     Args:
       drafter: as in a call of `Decoder`, like the next three.
@@ -252,6 +278,7 @@ class Program:
       threshold: scalar, of the draft length.
       sampling: a `Sampling`.
       index: int32 [], which of the targets.
+      room: static, as in `LoopSettings`.
     """
     static, method = self.decoder, self.decoder.method
     stop, policy = None, static.draft_length.policy
@@ -272,8 +299,9 @@ class Program:
       verify=verification.VERIFY[static.verification],
       stop=stop,
       trace=static.trace,
+      room=room,
     )
-    return method.execution(drafter, verifier, inputs, rngs, settings)
+    return method.execution.run(drafter, verifier, inputs, rngs, settings)
 
 
 def _models(drafter) -> tuple:

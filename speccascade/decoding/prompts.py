@@ -58,12 +58,12 @@ def start(model: LanguageModel, inputs: Array) -> Array:
   return jnp.full(inputs.shape[:1], START_ID, jnp.int32)
 
 
-def check(inputs, vocab_size: int):
+def check(inputs, vocab_size: int, *, may_be_empty: bool = False):
   """Checks prompts on the host.
 
   Raises:
-    ValueError: not [B, S], an empty prompt, `PAD` inside one, or an id that the
-      vocabulary has not.
+    ValueError: not [B, S], an empty prompt (unless they may be), `PAD` inside
+      one, or an id that the vocabulary has not.
   """
   if isinstance(inputs, jax.core.Tracer):
     return
@@ -76,9 +76,10 @@ def check(inputs, vocab_size: int):
   edges = np.diff(np.pad(is_token, ((0, 0), (1, 1))).astype(np.int8), axis=1)
   pieces = np.sum(edges > 0, axis=1)
   bad = is_token & ((inputs < 0) | (inputs >= vocab_size))
-  for row in np.flatnonzero((pieces != 1) | bad.any(axis=1))[:1]:
+  is_empty = (pieces == 0) & (not may_be_empty)
+  for row in np.flatnonzero(is_empty | (pieces > 1) | bad.any(axis=1))[:1]:
     wrong = "is empty" if pieces[row] == 0 else f"has {PAD} (padding) inside"
-    if pieces[row] == 1:
+    if bad[row].any():
       wrong = f"has token {inputs[row][bad[row]][0]}"
     raise ValueError(
       f"prompt {row} {wrong}; wanted one token or more, ids from 0 to"

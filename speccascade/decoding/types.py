@@ -207,6 +207,11 @@ class Drafter(Protocol):
   def rewind(self, state: State, length: Array) -> State:
     """Forgets every token at or after `length` [B] int32."""
 
+  def catch_up(
+    self, state: State, tokens: Array, upto: Array, *, wide: int
+  ) -> State:
+    """Reads what others wrote, before another turn: `feeding.catch_up`."""
+
 
 @struct.dataclass
 class Verdict:

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 
 from speccascade.decoding.types import Array, Output
 from speccascade.models.cache import keep_path
+from speccascade.models.layers import MASKED
 from speccascade.models.params import prepared
-from speccascade.models.t5 import native_decoder
+from speccascade.models.t5 import native_passes
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 
@@ -98,6 +99,10 @@ class T5LM:
     width = cfg.num_heads * cfg.head_dim * jnp.dtype(cfg.dtype).itemsize
     return 2 * cfg.num_decoder_layers * width
 
+  @property
+  def _is_native(self) -> bool:
+    return native_passes.is_native(self.module.config, self.params)
+
   def _apply(self, method, *args, **kwargs):
     return self.module.apply(
       {"params": self.params}, *args, method=method, **kwargs
@@ -113,7 +118,15 @@ class T5LM:
         then, or good slots are overwritten.
     """
     cfg = self.module.config
-    sources, source_bias = self._apply("start", inputs)
+    source_bias = jnp.where(inputs > 0, 0.0, MASKED).astype(cfg.dtype)
+    source_bias = source_bias[:, None, None, :]
+    if self._is_native:
+      bias = self._apply("encoder_bias", inputs.shape[1])
+      sources = native_passes.encode(
+        cfg, self.params, inputs, source_bias, bias
+      )
+    else:
+      sources = self._apply("start", inputs)
     rows = (inputs.shape[0], cfg.num_heads)
     empty = lambda *shape: jnp.zeros((*rows, *shape), cfg.dtype)
     return T5State(
@@ -148,12 +161,10 @@ class T5LM:
         f"{capacity} slots: give prefill a larger capacity"
       )
     is_tree = depth is not None or ancestors is not None
-    if not is_tree and native_decoder.is_native(
-      self.module.config, self.params
-    ):
-      entered = self._apply("enter", tokens, capacity)
-      caches, logits, hidden = native_decoder.extend(
-        self.module.config, self.params, *entered, state, read
+    if not is_tree and self._is_native:
+      bias = self._apply("decoder_bias", capacity)
+      caches, logits, hidden = native_passes.extend(
+        self.module.config, self.params, tokens, count, bias, state, read
       )
     else:
       caches, logits, hidden = self._apply(

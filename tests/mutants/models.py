@@ -43,8 +43,8 @@ true and false are token ids
     models/test_native_attention.py
 native attention looks as far in every row as in the first <-
   test_slots_past_reach_change_no_bit
-- + 1 : reach[b], 1, L)
-+ + 1 : reach[0], 1, L)
+- reach ? reach[kept] : L;
++ reach ? reach[0] : L;
 native attention moves on in a bias that all heads share <-
   test_bias_is_broadcast
 - heads > 1 ? queries * L : 0
@@ -54,22 +54,37 @@ native attention weighs the end of a last vector <- test_equals_float64
 + std::fill(scores + seen, scores + width, 0)
 
 === native/pass.cc
-    models/test_decoder_pass.py
+    models/test_native_passes.py
 a native pass writes NaN to the cache <-
   test_t5_lm.py::test_a_token_without_a_law_spoils_no_other[float32]
-- return std::isfinite(x[at]) ? x[at] : 0;
-+ return x[at];
+- is_cache && !std::isfinite(x[at])
++ false
 read positions stand where the first ones do in a native pass <-
   test_equals_the_plain_path
-- x = read_x, query = read_query, slot = read, queries = R;
+- x = read_x, query = read_query, slot = read->data(), queries = R;
 + x = read_x, query = read_query, queries = R;
 a native block is written where the first row's is <-
   test_equals_the_plain_path
-- to = first[b] + n;
-+ to = first[0] + n;
+- start[i / H], true);
++ start[0], true);
+a native block is written to the cache of another row <-
+  test_equals_the_plain_path
+- turned(i, row[i / H] * H + i % H,
++ turned(i, i,
+native results stay where rows that were fed nothing leave them <-
+  test_equals_the_plain_path
+- else if (--i != b)
++ else if (--i < 0)
+a native encoder sees padding <- test_equals_the_plain_path
+- attention.mask = mask;
+-     const auto turn_and_attend
++ const auto turn_and_attend
+a native encoder's distances have the other sign <- test_equals_the_plain_path
+- attention.bias_query = -1
++ attention.bias_query = 1
 
 === native/rows.cc
-    models/test_decoder_pass.py::test_equals_the_plain_path
+    models/test_native_passes.py::test_equals_the_plain_path
 normed rows are those of an earlier stage
 - if (normed_id != id) {
 + if (!normed_id) {

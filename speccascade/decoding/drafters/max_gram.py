@@ -71,6 +71,9 @@ class MaxGramDrafter:
   def rewind(self, state: Array, length: Array) -> Array:
     return state
 
+  def catch_up(self, state: Array, tokens, upto, *, wide: int) -> Array:
+    return state
+
   def propose(
     self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
   ):
