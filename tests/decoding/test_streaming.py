@@ -83,8 +83,8 @@ def test_rounds_and_turns_are_the_whole(name):
   assert np.all(stream.decoded.lengths == 0)
   rounds = 0
   while not stream.ended.all():
-    rounds += 1
     stream.advance(1 + rounds % 2)
+    rounds += 1
   assert rounds > 1
   assert_same(stream.decoded, whole(texts, 0))
   for trial, turn in enumerate(TURNS, start=1):
