@@ -15,7 +15,6 @@ import numpy as np
 
 from speccascade.decoding import numerics, prompts
 from speccascade.decoding.types import Decoded
-from speccascade.inference import batching
 from speccascade.inference.point import Point
 from speccascade.inference.study import Study
 
@@ -43,7 +42,7 @@ def rates_along(
   rates = np.zeros((len(points), num, length))
   for start in range(0, num, rows):
     here = slice(start, min(num, start + rows))
-    batch, _ = batching.pad_batch(examples[here], rows, study.lengths[-1:])
+    batch = study.padded(examples[here], rows, study.lengths[-1:])
     tokens = np.zeros((rows, length), np.int32)
     tokens[: here.stop - start] = texts.tokens[here]
     models = (pair.drafter_lm, pair.verifier_lm)

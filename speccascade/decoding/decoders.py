@@ -4,7 +4,7 @@ import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from speccascade.decoding import prompts, verification
 from speccascade.decoding.drafters.autoregressive import (
@@ -152,10 +152,11 @@ class Decoder:
       verifier if execution.needs_verifier else None,
       inputs,
       rngs,
-      jnp.asarray(execution.host_alpha(alpha), jnp.float32),
-      jnp.asarray(self.draft_length.threshold, jnp.float32),
+      # Of NumPy: to put each on the device here would cost a launch.
+      np.float32(execution.host_alpha(alpha)),
+      np.float32(self.draft_length.threshold),
       sampling,
-      jnp.asarray(index, jnp.int32),
+      np.int32(index),
     )
 
   def program(self, greedy: bool) -> tuple["Program", int]:

@@ -171,12 +171,9 @@ def _pack(carry: Carry) -> tuple[Array, Carry]:
     else jax.lax.bitcast_convert_type(x, jnp.int32)
     for x in jax.tree.leaves(_counted(carry))
   ]
-  while len(columns) > 1:  # XLA's CPU backend fuses no more than eight
-    columns = [
-      jnp.concatenate([x.reshape(x.shape[0], -1) for x in some], axis=1)
-      for some in (columns[i : i + 8] for i in range(0, len(columns), 8))
-    ]
-  return columns[0], carry.replace(**dict.fromkeys(_counted(carry)))
+  columns = [x.reshape(x.shape[0], -1) for x in columns]
+  packed = jnp.concatenate(columns, axis=1)
+  return packed, carry.replace(**dict.fromkeys(_counted(carry)))
 
 
 def _unpack(packed: tuple[Array, Carry], shapes: dict) -> Carry:
