@@ -143,7 +143,10 @@ class ModelPair:
         " METHOD = 'cascade_drafting', or CASCADE = None"
       )
     lms = [model.lm for model in self.drafters]
-    drafter = cascade.build(lms, self.verifier.lm.vocab_size, vocabulary_sha256)
+    verifier = self.verifier.lm
+    drafter = cascade.build(
+      lms, verifier.vocab_size, vocabulary_sha256, prompted=verifier.prompted
+    )
     names = [*(model.name for model in self.drafters), cascade.label]
     return dataclasses.replace(
       self, composed=drafter, composed_name=" ".join(names)

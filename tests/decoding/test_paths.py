@@ -4,6 +4,7 @@ What a path writes and what is counted on the way is known beforehand; the
 weights of the paths add up to the law.
 """
 
+import dataclasses
 import itertools
 
 import jax
@@ -27,6 +28,9 @@ from tests import toy
 from tests.decoding import driving, enumeration
 from tests.decoding.test_exact_laws import telling_alpha
 
+PAIR = toy.pair(3, 2)
+# The same of decoder-only models: ragged prompts that end alike.
+PROMPTED = dataclasses.replace(PAIR, prompt=(1, 2))
 STOP_BEFORE, STOP_AFTER = (
   {"draft_length": DraftLength(*x)}
   for x in (("max_prob", 0.55), ("token_prob", 0.5))
@@ -47,13 +51,17 @@ SPECULATIVE = {
   "stop before": ("spec_cascade_chow", 3, 5, STOP_BEFORE, 1.0),
   "stop after": ("spec_decode_lossy", 3, 5, STOP_AFTER, 1.0),
 }
+ON_PROMPTS = ("token", "block", "stop before", "printed bonus, stop")
 NIGHTLY = [
-  pytest.param((name, 2, 4, {"verification": way}, 0.8), marks=pytest.mark.slow)
+  pytest.param(
+    (name, 2, 4, {"verification": way}, 0.8),
+    PROMPTED if way == "token" else PAIR,
+    marks=pytest.mark.slow,
+  )
   for name, row in METHODS.items()
   if row.has_blocks and row.compose is None and not row.greedy_only
   for way in ("token", "block")
 ]
-PAIR = toy.pair(3, 2)
 
 
 def exact(name, temperature):
@@ -74,12 +82,12 @@ def sides_of(rule, alpha, law) -> list[np.ndarray]:
     return [np.asarray(side) for side in sides]
 
 
-def drive(name, tables, alpha, temperature, monkeypatch, **settings):
+def drive(name, pair, tables, alpha, temperature, monkeypatch, **settings):
   """Returns (decoder, results); see `driving.run`."""
   decoder = decoders.decoder(name, eos_id=toy.EOS, trace=True, **settings)
-  sampling, models = Sampling.create(temperature), PAIR.models()
+  sampling = Sampling.create(temperature)
   return decoder, driving.run(
-    decoder, models, tables, alpha, sampling, monkeypatch
+    decoder, pair, tables, alpha, sampling, monkeypatch
   )
 
 
@@ -115,9 +123,16 @@ def padded(rows, length):
 
 
 @pytest.mark.parametrize(
-  "case", [*(pytest.param(v, id=k) for k, v in SPECULATIVE.items()), *NIGHTLY]
+  ("case", "pair"),
+  [
+    *(
+      pytest.param(case, PROMPTED if key in ON_PROMPTS else PAIR, id=key)
+      for key, case in SPECULATIVE.items()
+    ),
+    *NIGHTLY,
+  ],
 )
-def test_speculative_paths(case, monkeypatch):
+def test_speculative_paths(case, pair, monkeypatch):
   name, gamma, length, settings, temperature = case
   alpha, law = exact(name, temperature)
   how = {"draft_length": DraftLength(), "verification": "token"} | settings
@@ -132,11 +147,12 @@ def test_speculative_paths(case, monkeypatch):
       policy=policy,
     )
   ways = driving.cells(PAIR, law, block, verification)
-  paths = driving.paths(PAIR, ways, length)
+  paths = driving.paths(pair, ways, length)
   assert abs(sum(path.weight for path in paths) - 1) < 1e-3
 
   decoder, results = drive(
     name,
+    pair,
     driving.tables(paths, gamma),
     alpha,
     temperature,
@@ -241,10 +257,11 @@ class Book:
 # One token at a time: a path is a sequence.
 
 
-def sequence_tables(laws, wanted, length) -> list[np.ndarray]:
+def sequence_tables(pair, laws, wanted, length) -> list[np.ndarray]:
   """Returns the tables that lead along sequences.
 
   Args:
+    pair: says where they start.
     laws: [S, V] of each stage.
     wanted: for each stage, the sequences.
     length: most tokens.
@@ -254,21 +271,21 @@ def sequence_tables(laws, wanted, length) -> list[np.ndarray]:
   for stage, (law, rows) in enumerate(zip(laws, wanted)):
     edges = driving.cell_of(law)
     for row, tokens in enumerate(rows):
-      for step, at in enumerate(zip(context_path(tokens), tokens)):
+      for step, at in enumerate(zip(context_path(pair, tokens), tokens)):
         for table, edge in zip(tables, edges):
           table[stage, row, step, driving.DRAW, 0] = edge[at]
   return tables
 
 
-def likely_sequences(table, length):
+def likely_sequences(pair, table, length):
   """Returns [(sequence, probability)] of those with mass."""
-  rows = zip(toy.sequences(3, length), toy.chain_law(PAIR, table, length))
+  rows = zip(toy.sequences(3, length), toy.chain_law(pair, table, length))
   return [(tokens, prob) for tokens, prob in rows if prob > 1e-6]
 
 
-def context_path(tokens) -> list[int]:
+def context_path(pair, tokens) -> list[int]:
   """Returns the context before each token."""
-  contexts, follow = [0], PAIR.next_context()
+  contexts, follow = [pair.start], pair.next_context()
   for token in tokens[:-1]:
     contexts.append(follow[contexts[-1], token])
   return contexts
@@ -293,12 +310,13 @@ LENGTH = 4
 def test_stepwise_paths(name, monkeypatch):
   alpha, law = exact(name, 0.8)
   table, is_cascade = getattr(law, STEPWISE[name]), STEPWISE[name] == "pi"
-  rows, probs = zip(*likely_sequences(table, LENGTH))
+  pair = PROMPTED if name.startswith("token_cascade") else PAIR
+  rows, probs = zip(*likely_sequences(pair, table, LENGTH))
   assert abs(sum(probs) - 1) < 1e-3
-  tables = sequence_tables([table], [rows], LENGTH)
+  tables = sequence_tables(pair, [table], [rows], LENGTH)
   how = {"gamma": 1, "max_decode_len": LENGTH}
-  _, results = drive(name, tables, alpha, 0.8, monkeypatch, **how)
-  paths = [np.array(context_path(tokens)) for tokens in rows]
+  _, results = drive(name, pair, tables, alpha, 0.8, monkeypatch, **how)
+  paths = [np.array(context_path(pair, tokens)) for tokens in rows]
   contexts = np.concatenate(paths)
   defers = np.any(law.pi != law.q, axis=-1) & is_cascade
   by_p = defers[contexts] | (name == "verifier")
@@ -331,14 +349,15 @@ def test_stepwise_paths(name, monkeypatch):
 def test_sequence_paths(name, alpha, monkeypatch):
   # Draft and rewrite are two sequences; the rewrite has its own randomness.
   _, law = exact("spec_decode", 0.8)
-  drafts, rewrites = (likely_sequences(table, 3) for table in (law.q, law.p))
+  pair = PROMPTED
+  drafts, rewrites = (likely_sequences(pair, x, 3) for x in (law.q, law.p))
   pairs = list(itertools.product(drafts, rewrites))
   rows = [d[0] for d, _ in pairs], [r[0] for _, r in pairs]
   weights = np.array([d[1] * r[1] for d, r in pairs])
   sizes = [np.array([len(tokens) for tokens in side]) for side in rows]
   # The sum of log q at temperature 1, the EOS included.
   score = np.array(
-    [np.log(law.q1[context_path(row), row]).sum() for row in rows[0]]
+    [np.log(law.q1[context_path(pair, row), row]).sum() for row in rows[0]]
   )
   if name == "seq_cascade_chow_norm":
     score /= sizes[0]
@@ -346,9 +365,9 @@ def test_sequence_paths(name, alpha, monkeypatch):
   assert np.abs(score - np.log1p(-alpha)).min() > 1e-4
   assert 0.1 < weights[keeps].sum() < 0.9
 
-  tables = sequence_tables([law.q, law.p], rows, 3)
+  tables = sequence_tables(pair, [law.q, law.p], rows, 3)
   how = {"gamma": 1, "max_decode_len": 3}
-  _, results = drive(name, tables, alpha, 0.8, monkeypatch, **how)
+  _, results = drive(name, pair, tables, alpha, 0.8, monkeypatch, **how)
   wanted = [d if k else r for d, r, k in zip(*rows, keeps)]
   for got in results:
     assert_tokens(got, wanted, 3)

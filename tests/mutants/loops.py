@@ -41,8 +41,53 @@ what was rejected was not expected
 - jnp.where(is_examined, chance, 0)
 + jnp.where(is_accepted, chance, 0)
 
+=== decoding/prompts.py
+    decoding/test_prompts.py
+a prompt stays where its padding left it <-
+  test_prompts_are_read_wherever_they_stand
+- jnp.minimum(first[:, None] + place
++ jnp.minimum(0 * first[:, None] + place
+the last token of a prompt is held, too <-
+  test_greedy_tokens_follow_from_the_whole_text
+- [:, :-1], 0), lengths(inputs) - 1
++ [:, :-1], 0), lengths(inputs)
+rows start from the start token <- test_greedy_tokens_follow_from_the_whole_text
+- if model.prompted:
++ if False:
+a token outside the vocabulary passes <- test_what_is_no_prompt_is_refused
+- is_empty | (pieces > 1) | bad.any(axis=1)
++ is_empty | (pieces > 1)
+
+=== decoding/rounds.py
+    decoding/test_streaming.py::test_rounds_and_turns_are_the_whole
+all rounds run at once <- [spec_cascade_opt]
+- (counted[0] + 1, step(counted[1]))
++ (counted[0], step(counted[1]))
+a turn has what the turns before left of the limit <- [spec_cascade_opt]
+- settings.max_decode_len + carry.begun - carry.length
++ settings.max_decode_len + 1 - carry.length
+models do not read what others wrote <- [spec_cascade_opt]
+- upto = jnp.where(has_turn, length - 1, 0)
++ upto = 0 * length
+a turn is counted with those before <- [spec_cascade_opt]
+- jax.tree.map(jnp.zeros_like, carry.stats)
++ carry.stats
+a row without a law takes another turn <-
+  ../decoding/test_streaming.py::test_a_turn_that_cannot_be
+- jnp.where(carry.bad_step < 0, prompts.lengths(new), 0)
++ prompts.lengths(new)
+
+=== decoding/streaming.py
+    decoding/test_streaming.py
+a turn may fill the room to the last token <- test_a_turn_that_cannot_be
+- self.used + more + least > self.room
++ self.used + more > self.room
+
 === decoding/emission.py
     decoding/test_emission.py
+all ends have to come at once <- test_one_of_several_ends_is_enough
+- is_eos = jnp.any(
++ is_eos = jnp.all(
 an EOS inside a block does not end it <- test_cut
 - axis=2) & (position < num[:, None])
 + axis=2) & (position == num[:, None] - 1)
@@ -59,8 +104,12 @@ a row goes on when it is full <- test_cut
 === decoding/executions/stepwise.py
     decoding/test_paths.py
 every step has the same key <- test_stepwise_paths[verifier]
-- draws.fold_in(rngs, carry.length - 1)
-+ draws.fold_in(rngs, 0 * carry.length)
+- draws.fold_in(rngs, step)
++ draws.fold_in(rngs, 0 * step)
+the keys of a turn go on from those before <-
+  test_streaming.py::test_rounds_and_turns_are_the_whole[verifier]
+- step = carry.length - carry.begun
++ step = carry.length - 1
 a token that was never written counts as deferred <-
   test_faults.py::test_a_fault_ends_its_row[token_cascade_chow-nan]
 - deferred = record.deferred & (emitted > 0)[:, None]
@@ -123,6 +172,10 @@ BiLD asks the drafter again behind a whole window only <-
   test_bild_against_its_decisions_by_hand[2]
 - state = BildState(draft, length + count + 1)
 + state = BildState(draft, length + self.width + 1)
+BiLD asks the drafter first in a later turn <-
+  test_streaming.py::test_rounds_and_turns_are_the_whole[bild]
+- return BildState(draft, jnp.full_like(state.expected, -1))
++ return BildState(draft, upto + 1)
 BiLD never falls back unless told to <- test_bild_defaults
 - jnp.float32(FALLBACK)
 + jnp.float32(0.0)
