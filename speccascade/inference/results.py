@@ -25,8 +25,8 @@ _Ratio = Annotated[float, fields.Bounds(0)]
 
 
 def _is_short(text: str):
-  if len(text) > 200:
-    raise ValueError(f"has {len(text):,} characters, wanted 200 at most")
+  if len(text) > 1000:
+    raise ValueError(f"has {len(text):,} characters, wanted 1,000 at most")
 
 
 @dataclasses.dataclass(frozen=True)
