@@ -14,7 +14,6 @@ import numpy as np
 from speccascade import fields
 from speccascade.decoding.types import Decoded
 
-_Count = Annotated[int, fields.Bounds(0)]
 _Cost = Annotated[float, fields.Bounds(0)]
 
 
@@ -40,21 +39,21 @@ class Counts:
     accepted_by_position: G counts.
   """
 
-  num_examples: _Count = 0
-  num_tokens: _Count = 0
-  num_blocks: _Count = 0
-  drafted: _Count = 0
-  examined: _Count = 0
-  accepted: _Count = 0
-  deferred: _Count = 0
-  drafter_calls: _Count = 0
-  calls_by_model: tuple[_Count, ...] = ()
-  verifier_calls: _Count = 0
-  verifier_extends: _Count = 0
+  num_examples: fields.Count = 0
+  num_tokens: fields.Count = 0
+  num_blocks: fields.Count = 0
+  drafted: fields.Count = 0
+  examined: fields.Count = 0
+  accepted: fields.Count = 0
+  deferred: fields.Count = 0
+  drafter_calls: fields.Count = 0
+  calls_by_model: tuple[fields.Count, ...] = ()
+  verifier_calls: fields.Count = 0
+  verifier_extends: fields.Count = 0
   expected_acceptance: Annotated[float, fields.Bounds(0)] = 0.0
-  accepted_at: tuple[_Count, ...] = ()
-  examined_by_position: tuple[_Count, ...] = ()
-  accepted_by_position: tuple[_Count, ...] = ()
+  accepted_at: tuple[fields.Count, ...] = ()
+  examined_by_position: tuple[fields.Count, ...] = ()
+  accepted_by_position: tuple[fields.Count, ...] = ()
 
   def __post_init__(self):
     fields.freeze(self)

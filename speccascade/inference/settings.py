@@ -48,7 +48,7 @@ class Run:
     folder = self.output_dir
     if not folder or "://" in os.fspath(folder):
       raise ValueError(f"OUTPUT_DIR is {folder!r}; wanted a local folder")
-    return pathlib.Path(folder)
+    return pathlib.Path(folder).expanduser()
 
 
 @fields.checked
