@@ -19,6 +19,7 @@ from speccascade.decoding.types import (
   Decoded,
   Drafter,
   LanguageModel,
+  LogProbs,
   Stats,
   Trace,
 )
@@ -33,6 +34,7 @@ __all__ = [
   "Drafter",
   "HorizontalDrafter",
   "LanguageModel",
+  "LogProbs",
   "MaxGramDrafter",
   "Method",
   "Rule",

@@ -66,6 +66,7 @@ class Decoder:
     verification: "token" or "block".
     draft_length: a `DraftLength`; for `bild` the threshold is its fallback.
     trace: whether to record who wrote each token.
+    log_probs: whether to record what each law gave each token, `LogProbs`.
     shared: whether the methods of a family share one program, which then
       branches at each target: a study of many methods compiles few programs. On
       a CPU the branch costs next to nothing; elsewhere it may wait for the
@@ -80,6 +81,7 @@ class Decoder:
   verification: str = "token"
   draft_length: DraftLength = DraftLength()
   trace: bool = False
+  log_probs: bool = False
   shared: bool = False
 
   def __post_init__(self):
@@ -258,8 +260,14 @@ class Program:
       verify=verification.VERIFY[static.verification],
       stop=stop,
       trace=static.trace,
+      log_probs=static.log_probs,
     )
-    return method.execution(drafter, verifier, inputs, rngs, settings)
+    decoded = method.execution(drafter, verifier, inputs, rngs, settings)
+    if static.log_probs and method.target is None:  # no chain of targets
+      unknown = jnp.full_like(decoded.log_probs.pi, jnp.nan)
+      known = decoded.log_probs.replace(pi=unknown)
+      decoded = decoded.replace(log_probs=known)
+    return decoded
 
 
 def _models(drafter) -> tuple:

@@ -50,12 +50,19 @@ class LoopSettings(BlockSettings):
     eos_id: static, the id that ends a row.
     stop: a `StopPolicy` of the drafter, or None.
     trace: static, whether to record `Trace`.
+    log_probs: static, whether to record `LogProbs`.
   """
 
   max_decode_len: int
   eos_id: int
   stop: Any = None
   trace: bool = False
+  log_probs: bool = False
+
+  @property
+  def records(self) -> bool:
+    """Whether anything is recorded of the tokens."""
+    return self.trace or self.log_probs
 
 
 @dataclasses.dataclass(frozen=True)

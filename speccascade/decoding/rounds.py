@@ -10,7 +10,7 @@ import numpy as np
 from speccascade.decoding import emission, tracing
 from speccascade.decoding.emission import Prefix
 from speccascade.decoding.execution import LoopSettings
-from speccascade.decoding.types import Decoded, Stats, Trace
+from speccascade.decoding.types import Decoded, LogProbs, Stats, Trace
 
 Array = jax.Array
 
@@ -28,6 +28,7 @@ class Carry:
       drafter and verifier; the verifier's holds `length - 1` tokens.
     stats: counters.
     trace: buffers aligned with `tokens`, or None.
+    log_probs: likewise.
   """
 
   tokens: Array
@@ -37,6 +38,7 @@ class Carry:
   models: object
   stats: Stats
   trace: Trace | None
+  log_probs: LogProbs | None
 
   @property
   def prefix(self) -> Prefix:
@@ -81,6 +83,7 @@ def run(
     models=models,
     stats=Stats.zeros(rows, width, num_models),
     trace=tracing.empty(rows, size, vocab_size) if settings.trace else None,
+    log_probs=tracing.no_log_probs(rows, size) if settings.log_probs else None,
   )
   going = lambda carry: ~jnp.all(carry.done)
   shapes = jax.eval_shape(_counted, carry)
@@ -91,11 +94,15 @@ def run(
   )
   carry = _unpack(packed, shapes)
   emitted = carry.length - 1
-  tokens, trace = jax.tree.map(
-    lambda x: x[:, 1 : limit + 1], (carry.tokens, carry.trace)
+  tokens, trace, log_probs = jax.tree.map(
+    lambda x: x[:, 1 : limit + 1], (carry.tokens, carry.trace, carry.log_probs)
   )
-  tokens = jnp.where(jnp.arange(limit)[None] < emitted[:, None], tokens, 0)
-  decoded = Decoded(tokens, emitted, carry.stats, trace, carry.bad_step)
+  inside = jnp.arange(limit)[None] < emitted[:, None]
+  tokens = jnp.where(inside, tokens, 0)
+  log_probs = jax.tree.map(lambda x: jnp.where(inside, x, jnp.nan), log_probs)
+  decoded = Decoded(
+    tokens, emitted, carry.stats, trace, carry.bad_step, log_probs
+  )
   return decoded, carry.models
 
 

@@ -98,8 +98,8 @@ a faulty draft is silently written again <-
 === decoding/executions/one_model.py
     decoding/test_paths.py::test_sequence_paths[seq_cascade_chow-0.93]
 a sequence is scored by its sampled law
-- plain, _, token, is_law = settings
-+ _, plain, token, is_law = settings
+- plain, law, token, is_law = settings
++ law, plain, token, is_law = settings
 the score of an ended sequence goes on
 - jnp.where(prefix.active, jnp.log(prob), 0).astype(score.dtype)
 + jnp.log(prob).astype(score.dtype)

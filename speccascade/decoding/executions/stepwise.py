@@ -49,12 +49,12 @@ def stepwise(
     fault = jnp.where(bad[:, 0], 0, num)
     after, emitted = rounds.commit(carry, token, num, fault, settings)
     deferred = record.deferred & (emitted > 0)[:, None]
-    trace = carry.trace
-    if settings.trace:
+    recorded = {}
+    if settings.records:
       record = record.replace(deferred=deferred)
-      trace = tracing.write(trace, record, carry.length, carry.length - 1)
+      recorded = tracing.record(carry, record, token, carry.length - 1)
     stats = stats.add(deferred=deferred[:, 0])
-    return after.replace(models=models, stats=stats, trace=trace)
+    return after.replace(models=models, stats=stats, **recorded)
 
   rows = rngs.shape[0]
   return rounds.run(
