@@ -122,6 +122,7 @@ class ResultRow:
     environment: device, versions, git commit.
     num_parameters: of the "drafter", several together, and the "verifier", as
       far as they are known.
+    log_probs: `efficiency.mean_log_probs`, or None where none were recorded.
   """
 
   settings: Settings
@@ -137,6 +138,7 @@ class ResultRow:
   num_truncated: fields.NonNegative = 0
   environment: dict = dataclasses.field(default_factory=dict)
   num_parameters: dict = dataclasses.field(default_factory=dict)
+  log_probs: dict[str, float | None] | None = None
 
   @property
   def key(self) -> str:
