@@ -39,7 +39,7 @@ setuptools.setup(
     "flax>=0.12.8",
     "gin-config>=0.5.0",
     "jax>=0.10.2",
-    "jinja2>=3.1",  # the report's page is one template, escaped by itself
+    "jinja2>=3.1.6",  # the report's page; chat templates, in its sandbox
     "matplotlib>=3.9",
     "ml_dtypes>=0.5",
     "msgpack>=1.0",
@@ -57,6 +57,7 @@ setuptools.setup(
     "tensorflow>=2.19",
     "tensorflow-datasets>=4.9.7",
     "tensorstore>=0.1.70",
+    "tokenizers>=0.21",  # reads tokenizer.json of decoder-only models
     "tqdm>=4.66",
   ],
   extras_require={

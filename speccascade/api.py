@@ -6,13 +6,14 @@ pair = sc.load_pair(drafter=SMALL, verifier=LARGE)
 out = pair.generate("A text.", method="spec_cascade_opt", alpha=0.3)
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import os
-import pathlib
+from types import MappingProxyType
 
 from speccascade import comparison, generation
 from speccascade.comparison import Comparison
+from speccascade.data.prompting import Prompting
 from speccascade.fields import at_least, one_of
 from speccascade.generation import Generation
 from speccascade.inference import advice as advice_files
@@ -56,8 +57,9 @@ def load_pair(
       alone. T5X's checkpoints do not say their architecture: it is read off the
       arrays, with the activations of T5 1.0 or 1.1.
     verifier: likewise, one. None leaves only the drafter alone.
-    vocabulary: path of a SentencePiece model, or an object with
-      `encode(text) -> ids`, `decode(ids) -> text`, `eos_id` and `vocab_size`.
+    vocabulary: path of a SentencePiece model or of a Hugging Face directory, or
+      an object with `encode(text) -> ids`, `decode(ids) -> text`, `eos_id` and
+      `vocab_size`.
       None takes the one that the checkpoints say they were trained with, or
       that lies in a Hugging Face directory.
     dtype: of the activations, "float32" or "bfloat16"; models in memory keep
@@ -111,18 +113,16 @@ def _vocabulary(vocabulary, models: ModelPair):
     if lacks := [name for name in wanted if not hasattr(vocabulary, name)]:
       raise PairError(
         f"vocabulary is of type {type(vocabulary).__name__}, which has no"
-        f" {', '.join(lacks)}; give the path of a SentencePiece model"
+        f" {', '.join(lacks)}; give the path of a SentencePiece model or of a"
+        " Hugging Face directory"
       )
     return vocabulary
   from speccascade.data import vocabularies
 
   if vocabulary is not None:
     return vocabularies.load(os.fspath(vocabulary))
-  for model in models.models:
-    beside = pathlib.Path(model.path) / "spiece.model"  # Hugging Face
-    path = (model.vocabulary or {}).get("path")
-    if path is None and model.path and beside.is_file():
-      path = str(beside)
+  for model in reversed(models.models):  # the verifier's first
+    path = (model.vocabulary or {}).get("path") or pairs.brought(model.path)
     if path is None:
       continue
     try:
@@ -135,7 +135,7 @@ def _vocabulary(vocabulary, models: ModelPair):
   names = " and ".join(model.name for model in models.models)
   raise PairError(
     f"{names} do not say their vocabulary: give load_pair the path of the"
-    " SentencePiece model as vocabulary"
+    " SentencePiece model as vocabulary, or of a Hugging Face directory"
   )
 
 
@@ -163,7 +163,7 @@ class Pair:
 
   def generate(
     self,
-    texts: str | Sequence[str],
+    texts: str | Sequence,
     method: str = "spec_decode",
     *,
     alpha: float | None = None,
@@ -178,6 +178,8 @@ class Pair:
     max_decode_len: int = 128,
     max_input_len: int = 512,
     truncate: bool = False,
+    prompt: str | None = None,
+    chat_variables: Mapping = MappingProxyType({}),
     batch_size: int = 32,
     seed: int = 0,
     trace: bool = True,
@@ -186,8 +188,9 @@ class Pair:
     """Returns what a method writes for each text.
 
     Args:
-      texts: the source, or several. Draws depend on a text's place among them,
-        and not on the other texts.
+      texts: the source or prompt, or several; a conversation is a list of
+        {"role", "content"}. Draws depend on a text's place among them, and not
+        on the other texts.
       method: name in `METHODS`.
       alpha: of the rule or target; None takes the method's default.
       gamma: block size; "auto" takes it from `advice`.
@@ -201,6 +204,9 @@ class Pair:
       max_decode_len: most tokens of an output, EOS counted.
       max_input_len: most tokens of a source, EOS counted.
       truncate: cut longer sources, and say how many, instead of refusing them.
+      prompt: of decoder-only models: "chat", "text", or None, which takes
+        "chat" where the tokenizer has a template; see `Prompting`.
+      chat_variables: what the template reads besides the messages.
       batch_size: most rows decoded at once.
       seed: of the keys.
       trace: record who wrote each token, which the view in a notebook shows.
@@ -228,7 +234,9 @@ class Pair:
     if alpha is not None:
       point.check_alpha_is_used()
     at_least(1, batch_size=batch_size)
-    sources = self._sources(texts, max_input_len, truncate)
+    sources = self._sources(
+      texts, max_input_len, truncate, prompt, chat_variables
+    )
     run = Run(
       max_decode_len=max_decode_len,
       batch_size=generation.rows_for(len(sources.examples), batch_size),
@@ -241,12 +249,14 @@ class Pair:
 
   def compare(
     self,
-    texts: str | Sequence[str],
+    texts: str | Sequence,
     methods: Sequence[str | tuple[str, float]] = COMPARED,
     *,
     max_decode_len: int = 128,
     max_input_len: int = 512,
     truncate: bool = False,
+    prompt: str | None = None,
+    chat_variables: Mapping = MappingProxyType({}),
     seed: int = 0,
     repeats: int = 3,
     **settings,
@@ -254,11 +264,13 @@ class Pair:
     """Returns methods side by side: time at batch 1, calls, texts.
 
     Args:
-      texts: the source, or several.
+      texts: as in `generate`.
       methods: names, or (name, alpha); the verifier alone comes first anyway.
       max_decode_len: as in `generate`, like what follows.
       max_input_len: likewise.
       truncate: likewise.
+      prompt: likewise.
+      chat_variables: likewise.
       seed: likewise.
       repeats: how often each is timed.
       **settings: gamma, advice, temperature, top_k, top_p, bonus, verification
@@ -276,17 +288,26 @@ class Pair:
     for point, (_, alpha) in zip(points[1:], chosen):
       if alpha is not None:
         point.check_alpha_is_used()
-    sources = self._sources(texts, max_input_len, truncate)
+    sources = self._sources(
+      texts, max_input_len, truncate, prompt, chat_variables
+    )
     run = Run(max_decode_len=max_decode_len, batch_size=1, seed=seed)
     measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
     study = Study(self.models, sources, run, measuring)
     return comparison.compare(study, points)
 
-  def _sources(self, texts, max_len: int, truncate: bool) -> inputs.Sources:
+  def _sources(
+    self, texts, max_len: int, truncate: bool, prompt, chat_variables
+  ) -> inputs.Sources:
     """Returns what is decoded; how many were cut is printed."""
     at_least(1, max_input_len=max_len)
+    if prompt is None and not self.models.prompted:
+      prompt = "source"
+    elif prompt is None and not hasattr(self.vocabulary, "prompted"):
+      prompt = "text"
+    prompting = Prompting(self.vocabulary, prompt, chat_variables)
     sources = inputs.of_texts(
-      texts, self.vocabulary, max_len=max_len, truncate=truncate
+      texts, prompting, max_len=max_len, truncate=truncate
     )
     if sources.num_cut:
       num = f"{sources.num_cut} of {len(sources.examples)}"

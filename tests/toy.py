@@ -9,13 +9,15 @@ in others. Some probabilities are zero.
 import dataclasses
 import functools
 
+from flax import struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from speccascade.decoding import METHODS, Decoder, Sampling, row_keys
-from speccascade.models.markov_lm import MarkovLM
+from speccascade.decoding import METHODS, Decoder, Sampling, prompts, row_keys
+from speccascade.decoding.types import Output
+from speccascade.models.markov_lm import FiniteContext, MarkovLM
 
 EOS = 1
 GREEDY = Sampling.create(0.0)
@@ -114,6 +116,59 @@ def sources(
   for table in (q, p):
     table[..., EOS] += eos
   return tuple(MarkovLM(jnp.asarray(x, jnp.float32)) for x in (q, p))
+
+
+@struct.dataclass
+class WholeLM(FiniteContext):
+  """A model whose every law depends on all tokens before it, and their places.
+
+  Attributes:
+    table: [K, V] float logits; a number of the text chooses among them.
+    prompted: static, as of any model.
+  """
+
+  table: jax.Array
+  prompted: bool = struct.field(pytree_node=False, default=True)
+
+  @property
+  def vocab_size(self) -> int:
+    return self.table.shape[1]
+
+  def extend(self, state, tokens, count, *, read=None):
+    held = (state.offset + state.length)[:, None]
+    fed = jax.vmap(jax.lax.dynamic_update_slice)(state.tokens, tokens, held)
+    place = jnp.arange(tokens.shape[1])[None] if read is None else read
+    numbers = self.numbers(fed, jnp.arange(fed.shape[1])[None])
+    logits = self.table[jnp.take_along_axis(numbers, held + place, axis=1)]
+    state = state.replace(tokens=fed, length=state.length + count)
+    return state, Output(logits=logits)
+
+  def numbers(self, text, place):
+    """Returns [B, L], the number of each text up to each of its tokens."""
+    weighed = (text + 1) * ((5 * place + 3) * (place + 2) % 53)
+    return weighed.cumsum(axis=1) % self.table.shape[0]
+
+
+@functools.cache
+def whole(vocab_size: int = 8, **how) -> tuple[WholeLM, WholeLM]:
+  """Returns (drafter, verifier) that see the whole text."""
+  rng = np.random.default_rng(vocab_size)
+  p = rng.normal(0, 1.5, (101, vocab_size))
+  q = 0.75 * p + rng.normal(0, 0.8, p.shape)
+  return tuple(WholeLM(jnp.asarray(x, jnp.float32), **how) for x in (q, p))
+
+
+# Ragged, ids 0 among them.
+PROMPTS = ((3,), (0, 2), (2, 0, 1, 5), (4, 4, 3), (0, 0, 0, 0, 6))
+
+
+def padded(texts, side: str = "right", width: int = 8) -> np.ndarray:
+  """Returns [B, width] int32, padded at the "left", "right" or "both" ends."""
+  rows = np.full((len(texts), width), prompts.PAD, np.int32)
+  for row, text in zip(rows, texts):
+    start = {"right": 0, "both": 1, "left": width - len(text)}[side]
+    row[start : start + len(text)] = text
+  return rows
 
 
 def markov(laws) -> MarkovLM:

@@ -152,7 +152,7 @@ def advise(
       f" {point.draft_length!r}"
     )
   with folders.sole_writer(run.folder):
-    sources = inputs.read().fitted()
+    sources = inputs.read(pair.brought).fitted()
     models = pair.load(sources.vocabulary)
     study = Study(
       models,

@@ -25,7 +25,8 @@ from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
-from speccascade.models.t5.config import T5Config
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.params import Config
 
 FORMATS = ("t5x", "speccascade", "hugging_face")
 
@@ -35,7 +36,7 @@ def convert(
   destination: str,
   *,
   format: str,
-  config: T5Config | None = None,
+  config: Config | None = None,
   step: int | None = None,
   dtype: str = "float32",
   vocabulary: str | None = None,
@@ -72,6 +73,8 @@ def convert(
   path = os.path.join(destination, f"checkpoint_{step}")
   params, slots = checkpoint.params, checkpoint.optimizer
   if format == "t5x":
+    if isinstance(checkpoint.config, LlamaConfig):
+      raise CheckpointError(f"{source} is no T5: T5X's format is not for it")
     t5x_native.save(path, params, step=step, optimizer=slots, dtype=dtype)
     return path
   config = checkpoint.require_config()
@@ -95,7 +98,7 @@ def convert(
   return path
 
 
-def config_from_gin(path: str) -> T5Config:
+def config_from_gin(path: str) -> Config:
   """Returns the MODEL of a gin file such as configs/models/t5_1_1_small.gin.
 
   For command lines without a gin config of their own: it is empty afterwards.
@@ -131,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     help="run directory that gets checkpoint_<step>; Hugging Face's itself",
   )
   layouts = "T5X's native layout, ours (Orbax, which T5X reads too), or that of"
-  layouts += " transformers' T5ForConditionalGeneration"
+  layouts += " transformers"
   add("--format", choices=FORMATS, help=layouts)
   add = parser.add_argument
   add(

@@ -58,7 +58,11 @@ def describe(source: str) -> str:
     facts["on disk"] = f"{directory.check_files():,} bytes"
   lines = [f"{name:<12}{fact}" for name, fact in facts.items()]
   fields = [f"  {name} = {value!r}" for name, value in vars(config).items()]
-  lines += [f"architecture, by {said_by}:", "config.T5Config:", *fields]
+  lines += [
+    f"architecture, by {said_by}:",
+    f"config.{type(config).__name__}:",
+    *fields,
+  ]
   return "\n".join(lines)
 
 

@@ -30,8 +30,7 @@ from speccascade.checkpoints.errors import (
   CheckpointNotFoundError,
 )
 from speccascade.checkpoints.storage import Directory
-from speccascade.models.t5.config import T5Config
-from speccascade.models.t5.params import some
+from speccascade.models.params import Config, some
 
 _STEP = re.compile(r"checkpoint_(0|[1-9]\d*)")
 _PYTORCH = (
@@ -72,7 +71,7 @@ class Checkpoint:
   """
 
   params: dict
-  config: T5Config | None
+  config: Config | None
   step: int | None
   optimizer: dict | None
   layout: str
@@ -80,7 +79,7 @@ class Checkpoint:
   vocabulary: Mapping[str, str] | None = None
   extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-  def require_config(self) -> T5Config:
+  def require_config(self) -> Config:
     """Returns `config`, or what the arrays say; see `architecture.config_of`.
 
     Raises:
@@ -94,7 +93,7 @@ class Checkpoint:
 def load(
   path: str | os.PathLike,
   *,
-  config: T5Config | None = None,
+  config: Config | None = None,
   optimizer: bool = False,
 ) -> Checkpoint:
   """Reads a checkpoint.

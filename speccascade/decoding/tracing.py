@@ -110,6 +110,15 @@ def log_probs(new: Record, tokens: Array) -> LogProbs:
   )
 
 
+def known(values: LogProbs, inside: Array, has_target: bool) -> LogProbs:
+  """Returns the values [B, T] where `inside` is set; NaN elsewhere.
+
+  Without a target of the method's own nothing is known of pi.
+  """
+  values = jax.tree.map(lambda x: jnp.where(inside, x, jnp.nan), values)
+  return values if has_target else values.replace(pi=values.pi + jnp.nan)
+
+
 def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
   """Returns the buffers with N tokens of each row written.
 

@@ -100,7 +100,7 @@ def _study(
   pair: PairSpec, inputs: Inputs, point: Point, run: Run, measuring: Measuring
 ) -> tuple[Study, Point]:
   """Reads models and inputs, and checks that the point fits them."""
-  sources, spec = inputs.read(), point.spec
+  sources, spec = inputs.read(pair.brought), point.spec
   models = pair.load(
     sources.vocabulary,
     needs_drafter=spec.execution.needs_drafter or measuring.num_timed > 0,

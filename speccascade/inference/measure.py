@@ -217,7 +217,7 @@ def measure_costs(
   """
   if not study.pair.has_costs:
     return None
-  inputs, _ = batching.pad_batch(study.timed[:1], 1, [study.timed_length])
+  inputs = study.padded(study.timed[:1], 1, [study.timed_length])
   return timing.measure_costs(
     study.pair.drafter_lm,
     study.pair.verifier_lm,

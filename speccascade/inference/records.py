@@ -25,9 +25,11 @@ def text_of(vocabulary, tokens) -> str:
   are dropped from the text, not from the tokens.
 
   Args:
-    vocabulary: with `decode(ids)`, `eos_id` and `vocab_size`.
+    vocabulary: with `text(ids)`, or `decode(ids)`, `eos_id` and `vocab_size`.
     tokens: the emitted ids.
   """
+  if hasattr(vocabulary, "text"):
+    return vocabulary.text(tokens)
   dropped = {0, vocabulary.eos_id}
   kept = [
     int(token)
@@ -111,6 +113,8 @@ def piece(vocabulary, token: int) -> str:
   token = int(token)
   if token >= vocabulary.vocab_size:
     return f"<{token}>"
+  if hasattr(vocabulary, "piece"):
+    return vocabulary.piece(token)
   tokenizer = getattr(vocabulary, "tokenizer", None)
   if hasattr(tokenizer, "id_to_piece"):
     return tokenizer.id_to_piece(token)

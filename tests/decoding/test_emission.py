@@ -28,7 +28,7 @@ def test_cut(new, num, room, emitted, ended):
 
 
 def test_blocks_are_written_at_each_rows_own_place():
-  buffer = emission.start_tokens(3, 7)
+  buffer = emission.start_tokens(jnp.zeros(3, jnp.int32), 7)
   block = jnp.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
   pair = lambda x: (x, x[..., None])
   got = emission.write_block(pair(buffer), pair(block), jnp.array([1, 4, 2]))

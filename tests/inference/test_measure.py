@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from speccascade.data.prompting import Prompting
 from speccascade.inference import (
   agreement,
   environment,
@@ -37,7 +38,8 @@ def study():
     return pair.Model(lm, name, name, num_parameters=emb_dim)
 
   texts = ["one two", "three", "four five six", "seven"]
-  sources = inputs.of_texts(texts, VOCABULARY, max_len=8, truncate=False)
+  prompting = Prompting(VOCABULARY)
+  sources = inputs.of_texts(texts, prompting, max_len=8, truncate=False)
   examples = [
     dataclasses.replace(example, references=("one",))
     for example in sources.examples
