@@ -225,8 +225,8 @@ def test_a_native_pass_equals_the_plain_one(lms, arrays, kind):
   assert native_pass.is_native(packed.module.config, packed.params)
   both = [prefill(each, padded(tokens, lengths), 20) for each in (lm, packed)]
   for width, count, read in (
-    (1, [1, 1, 0], None),
-    (7, [4, 7, 0], [[3, 1], [6, 0], [0, 0]]),
+    (1, [1, 0, 1], None),
+    (7, [0, 4, 7], [[0, 0], [3, 1], [6, 0]]),
     (6, [6, 1, 6], None),
   ):
     read = None if read is None else int32(read)
