@@ -56,6 +56,10 @@ native attention moves on in a bias that all heads share <-
 native attention weighs the end of a last vector <- test_equals_float64
 - std::fill(scores + seen, scores + width, -INFINITY)
 + std::fill(scores + seen, scores + width, 0)
+a native query sees past its window <-
+  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+- std::fill(scores, scores + begin, -INFINITY);
++ std::fill(scores, scores, -INFINITY);
 
 === native/pass.cc
     models/test_native_passes.py
@@ -79,6 +83,14 @@ native results stay where rows that were fed nothing leave them <-
   test_equals_the_plain_path
 - else if (--i != b)
 + else if (--i < 0)
+native queries are turned the other way <-
+  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+- first * cosine - x[d + half] * sine
++ first * cosine + x[d + half] * sine
+native heads share the keys of the wrong group <-
+  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+- for (long h = k * group; h < (k + 1) * group; h++)
++ for (long h = k; h < H; h += K)
 a native encoder sees padding <- test_equals_the_plain_path
 - attention.mask = mask;
 -     const auto turn_and_attend
