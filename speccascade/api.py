@@ -140,6 +140,7 @@ class Pair:
     batch_size: int = 32,
     seed: int = 0,
     trace: bool = True,
+    log_probs: bool = False,
   ) -> Generation:
     """Returns what a method writes for each text.
 
@@ -167,6 +168,8 @@ class Pair:
       seed: of the keys.
       trace: record who wrote each token, which the view in a notebook shows.
         Turn it off where only texts matter: see docs/api.md for its cost.
+      log_probs: record how likely the target, the verifier and the drafter
+        found each token; see docs/definitions.md.
 
     Raises:
       ValueError: a setting is unknown or out of range, the method needs a model
@@ -196,6 +199,7 @@ class Pair:
       batch_size=generation.rows_for(len(sources.examples), batch_size),
       seed=seed,
       trace=trace,
+      log_probs=log_probs,
     )
     point = advice_files.resolved(point, self.models)
     return generation.generate(Study(self.models, sources, run), point)

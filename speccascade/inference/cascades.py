@@ -84,7 +84,8 @@ class Cascade:
       lms: the neural drafters, largest first.
       vocab_size: rows of the models' vocabulary.
       vocabulary_sha256: of the file in use, if known.
-      prompted: whether it drafts for a model that goes on from prompts.
+      prompted: whether the models go on from prompts, which n-grams and copies
+        then see.
 
     Raises:
       ValueError: K does not fit the drafters, or a table the vocabulary.

@@ -145,9 +145,9 @@ class ModelPair:
         " METHOD = 'cascade_drafting', or CASCADE = None"
       )
     lms = [model.lm for model in self.drafters]
+    verifier = self.verifier.lm
     drafter = cascade.build(
-      *(lms, self.verifier.lm.vocab_size, vocabulary_sha256),
-      prompted=self.prompted,
+      lms, verifier.vocab_size, vocabulary_sha256, prompted=verifier.prompted
     )
     names = [*(model.name for model in self.drafters), cascade.label]
     return dataclasses.replace(

@@ -17,6 +17,10 @@ a kept path is read from the start of the row <-
   test_a_tree_equals_its_paths_and_one_is_kept
 - jnp.take_along_axis(state.tokens, at + path, axis=1)
 + jnp.take_along_axis(state.tokens, path, axis=1)
+a kept path is written over the prompt <-
+  test_a_tree_equals_its_paths_and_one_is_kept[True]
+- at = (state.offset + start)[:, None]
++ at = start[:, None]
 a rewind of a chain lengthens it <- test_rewind_only_lowers
 - state.replace(length=jnp.minimum(state.length, length))
 + state.replace(length=length)
