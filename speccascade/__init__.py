@@ -13,6 +13,8 @@ _PUBLIC = {
   "METHODS": "speccascade.decoding",
   "Generation": "speccascade.api",
   "Pair": "speccascade.api",
+  "LlamaConfig": "speccascade.models",
+  "LlamaLM": "speccascade.models",
   "Sampling": "speccascade.decoding",
   "T5Config": "speccascade.models",
   "T5LM": "speccascade.models",

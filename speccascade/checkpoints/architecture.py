@@ -1,11 +1,13 @@
 """Which arrays a model has, and whether a checkpoint fits a config."""
 
 import functools
+import math
 import re
 from typing import NamedTuple
 
 from flax import traverse_util
 
+from speccascade import memory
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models import params as model_params
 from speccascade.models.llama.config import LlamaConfig
@@ -128,6 +130,16 @@ def check_num_layers(config: Config, num_arrays: int, *, where: str) -> None:
     said = " and ".join(f"{name}={count}" for name, count in counts.items())
     raise CheckpointError(
       f"the config has {said}, the checkpoint {where} only {num_arrays} arrays"
+    )
+
+
+def check_memory(config: Config, *, where: str) -> None:
+  """Refuses a model whose parameters in float32 this machine cannot hold."""
+  num_weights = sum(map(math.prod, model_params.param_shapes(config).values()))
+  if 4 * num_weights > memory.machine():
+    raise CheckpointError(
+      f"{where}: {num_weights:,} parameters take {4e-9 * num_weights:.1f} GB in"
+      f" float32, this machine has {memory.machine() / 1e9:.1f} GB"
     )
 
 

@@ -7,12 +7,12 @@ its own: `hugging_face_t5`, `hugging_face_llama`.
 from collections.abc import Callable, Mapping
 import contextlib
 import json
-import math
 import os
+from types import MappingProxyType
 
 import numpy as np
 
-from speccascade import files, memory
+from speccascade import files
 from speccascade.checkpoints import (
   architecture,
   hugging_face_llama,
@@ -29,7 +29,7 @@ from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.params import Config
 from speccascade.models.t5.config import T5Config
 
-CONFIG = "config.json"
+CONFIG = SAID_BY = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 VOCABULARY = "spiece.model"
@@ -53,13 +53,8 @@ def read(directory: storage.Directory) -> tuple[dict, Config]:
   architecture.check_num_layers(config, len(stored), where=where)
   family.resolve(stored, settings, where, lambda one, other: one == other)
   table = {p.hugging_face: p for p in architecture.parameters(config)}
-  _check_shapes(stored, table, where)
-  num_weights = sum(math.prod(p.shape) for p in table.values())
-  if 4 * num_weights > memory.machine():
-    raise CheckpointError(
-      f"{where}: {num_weights:,} parameters take {4e-9 * num_weights:.1f} GB in"
-      f" float32, this machine has {memory.machine() / 1e9:.1f} GB"
-    )
+  check_shapes(stored, table, where)
+  architecture.check_memory(config, where=where)
   tensors = _tensors(directory, _read_file)
   family.resolve(tensors, settings, where, np.array_equal)
   params = {}
@@ -70,8 +65,18 @@ def read(directory: storage.Directory) -> tuple[dict, Config]:
   return architecture.unflatten(params), config
 
 
-def _check_shapes(stored: dict, table: dict, where: str) -> None:
-  """Refuses arrays {name: (shape, dtype)} that are not those of a table."""
+def check_shapes(stored: dict, table: dict, where: str) -> None:
+  """Checks arrays before they are read.
+
+  Args:
+    stored: {name: (shape, dtype)}.
+    table: the `architecture.Parameter` of each name that is wanted.
+    where: the checkpoint, for messages.
+
+  Raises:
+    CheckpointError: naming those that are missing or unexpected, or have
+      another shape.
+  """
   wrong = []
   for name in table.keys() & stored.keys():
     shape, parameter = stored[name][0], table[name]
@@ -79,7 +84,7 @@ def _check_shapes(stored: dict, table: dict, where: str) -> None:
     if kept != parameter.shape:
       wrong.append(
         f"{name} ({parameter.name}) has shape {list(kept)} as T5X "
-        f"stores it, {list(parameter.shape)} by config.json"
+        f"stores it, {list(parameter.shape)} by its settings"
       )
   misfits = {
     "missing: ": [name for name in table if name not in stored],
@@ -88,8 +93,8 @@ def _check_shapes(stored: dict, table: dict, where: str) -> None:
   }
   if text := model_params.listed(misfits):
     raise CheckpointError(
-      f"the weights of {where} are not those of the model that its config.json "
-      f"describes; {text}"
+      f"the weights of {where} are not those of the model that its settings "
+      f"describe; {text}"
     )
 
 
@@ -194,6 +199,7 @@ def save(
   *,
   dtype: str = "float32",
   vocabulary: str | None = None,
+  beside: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
   """Writes a directory that transformers reads, or nothing.
 
@@ -203,6 +209,7 @@ def save(
     config: the architecture, checked against `params`.
     dtype: of the arrays, float32 or bfloat16 (nearest even).
     vocabulary: SentencePiece model to lay beside them, as spiece.model.
+    beside: contents of further files by their names, such as a tokenizer's.
 
   Raises:
     CheckpointError: the path is taken or no local one, or the architecture has
@@ -231,3 +238,5 @@ def save(
     (folder / CONFIG).write_text(f"{text}\n", encoding="utf-8")
     if model is not None:
       (folder / VOCABULARY).write_bytes(model)
+    for name, content in beside.items():
+      (folder / name).write_text(content, encoding="utf-8")

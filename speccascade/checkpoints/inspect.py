@@ -8,14 +8,13 @@ architecture is printed as gin takes it. With --check every array is read too,
 the optimizer's among them, so that what is damaged is told.
 """
 
-import argparse
 from collections.abc import Mapping, Sequence
 import math
 import sys
 
+from speccascade import cli
 from speccascade.checkpoints import (
   architecture,
-  hugging_face,
   orbax_io,
   restore,
   storage,
@@ -32,10 +31,10 @@ def describe(source: str) -> str:
   """
   directory, layout = restore.resolve(source)
   facts = {"path": directory, "layout": layout}
-  if layout == "hugging_face":
-    shapes, config = hugging_face.shapes(directory)
+  if layout in restore.OTHERS:
+    shapes, config = restore.OTHERS[layout].shapes(directory)
     facts |= {"step": "not said", "parameters": _size_of(shapes)}
-    facts["optimizer"], said_by = "none", hugging_face.CONFIG
+    facts["optimizer"], said_by = "none", restore.OTHERS[layout].SAID_BY
   else:
     arrays, metadata = restore.open_arrays(directory, layout, optimizer=True)
     shapes = {
@@ -102,8 +101,8 @@ def check(source: str) -> int:
     CheckpointError: one is missing or damaged, or not as it was written.
   """
   directory, layout = restore.resolve(source)
-  if layout == "hugging_face":
-    params, _ = hugging_face.read(directory)
+  if layout in restore.OTHERS:
+    params, _ = restore.OTHERS[layout].read(directory)
     return len(architecture.flatten(params))
   arrays, metadata = restore.open_arrays(directory, layout, optimizer=True)
   items = [arrays]
@@ -117,11 +116,7 @@ def check(source: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line; returns the exit code."""
-  parser = argparse.ArgumentParser(
-    prog="python -m speccascade.checkpoints.inspect",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
+  parser = cli.Parser("checkpoints.inspect", __doc__)
   where = "step, run or Hugging Face directory, local or gs://"
   parser.add_argument("--source", required=True, help=where)
   every = "read every array, so that what is damaged is told"
@@ -131,9 +126,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(describe(flags.source))
     if flags.check:
       print(f"{check(flags.source)} arrays were read, and none is damaged")
-  except CheckpointError as error:
-    print(f"inspect: {error}", file=sys.stderr)
-    return 1
+  except (ValueError, OSError) as error:
+    return cli.fail(error)
+  except KeyboardInterrupt:
+    return cli.fail("interrupted", 130)
   return 0
 
 

@@ -16,11 +16,13 @@ from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.environment import give_back_memory, held_memory
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.llama_lm import LlamaLM
+from speccascade.models.params import Config
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 
-Config = T5Config
-_KINDS = {T5Config: T5LM}
+_KINDS = {T5Config: T5LM, LlamaConfig: LlamaLM}
 
 
 class PairError(ValueError):
@@ -40,7 +42,7 @@ class Model:
     num_parameters: as the checkpoint holds them; None where none was read.
   """
 
-  lm: T5LM
+  lm: T5LM | LlamaLM
   name: str
   path: str
   vocabulary: Mapping[str, str] | None = None

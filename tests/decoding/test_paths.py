@@ -84,14 +84,15 @@ def sides_of(rule, alpha, law) -> list[np.ndarray]:
 
 def drive(name, pair, tables, alpha, temperature, monkeypatch, **settings):
   """Returns (decoder, results); see `driving.run`."""
-  decoder = decoders.decoder(name, eos_id=toy.EOS, trace=True, **settings)
+  records = {"trace": True, "log_probs": True}
+  decoder = decoders.decoder(name, eos_id=toy.EOS, **records, **settings)
   sampling = Sampling.create(temperature)
   return decoder, driving.run(
     decoder, pair, tables, alpha, sampling, monkeypatch
   )
 
 
-def assert_trace(got, law, contexts, known, columns):
+def assert_trace(got, law, contexts, known, columns, pi):
   """Asserts what is recorded of every token.
 
   Args:
@@ -100,6 +101,7 @@ def assert_trace(got, law, contexts, known, columns):
     contexts: [N] of all tokens of all rows.
     known: pair of [N] bool, whether q and p are known there.
     columns: [N] of each field.
+    pi: [N, V], what each token was drawn from.
   """
   inside = np.arange(got.tokens.shape[1]) < got.lengths[:, None]
   both = np.logical_and(*known)
@@ -116,6 +118,39 @@ def assert_trace(got, law, contexts, known, columns):
     np.testing.assert_allclose(
       getattr(got.trace, field)[inside], want, atol=1e-5, err_msg=field
     )
+  # How likely each law found the token.
+  known_q, known_p = known
+  for field, table, is_known in (
+    ("pi", pi, True),
+    *(("q", law.q[contexts], known_q), ("q1", law.q1[contexts], known_q)),
+    *(("p", law.p[contexts], known_p), ("p1", law.p1[contexts], known_p)),
+  ):
+    with np.errstate(divide="ignore"):
+      want = np.log(table[np.arange(len(contexts)), got.tokens[inside]])
+    values = getattr(got.log_probs, field)
+    np.testing.assert_allclose(
+      values[inside], np.where(is_known, want, np.nan), atol=1e-4, err_msg=field
+    )
+    assert np.all(np.isnan(values[~inside]))
+
+
+def assert_weights(got, paths):
+  """Asserts that outputs weighed by 1 over their recorded law are even.
+
+  So sum over them of f(x) times p(x) / exp(sum log pi) is the verifier's own
+  mean of f, also where the law of a token depends on its place in a block.
+  """
+  inside = np.arange(got.tokens.shape[1]) < got.lengths[:, None]
+  sums = np.where(inside, got.log_probs.pi, 0).sum(axis=1)
+  weighed, likely = {}, {}
+  for path, log_prob in zip(paths, sums):
+    more = path.weight / np.exp(log_prob)
+    weighed[path.tokens] = weighed.get(path.tokens, 0) + more
+    likely[path.tokens] = likely.get(path.tokens, 0) + path.weight
+  likely = [tokens for tokens, weight in likely.items() if weight > 0.01]
+  assert len(likely) > 2
+  for tokens in likely:
+    assert abs(weighed[tokens] - 1) < 1e-3
 
 
 def padded(rows, length):
@@ -168,6 +203,10 @@ def test_speculative_paths(case, pair, monkeypatch):
     for field in records[0]
   }
   contexts, known_q = columns.pop("context"), columns.pop("known_q")
+  pi = law.pi[contexts]
+  if decoder.bonus == "verifier":
+    is_bonus = columns["source"] == BONUS
+    pi = np.where(is_bonus[:, None], law.p[contexts], pi)
   for got in results:
     assert_tokens(got, [path.tokens for path in paths], length)
     for field in stats[0]:
@@ -178,7 +217,8 @@ def test_speculative_paths(case, pair, monkeypatch):
         err_msg=field,
       )
     known = known_q, np.full(len(known_q), True)
-    assert_trace(got, law, contexts, known, columns)
+    assert_trace(got, law, contexts, known, columns, pi)
+    assert_weights(got, paths)
 
 
 def assert_tokens(got, wanted, length):
@@ -332,7 +372,7 @@ def test_stepwise_paths(name, monkeypatch):
   known = known_q, by_p | name.startswith("oracle")
   for got in results:
     assert_tokens(got, rows, LENGTH)
-    assert_trace(got, law, contexts, known, columns)
+    assert_trace(got, law, contexts, known, columns, table[contexts])
     deferred = [defers[path].sum() for path in paths]
     np.testing.assert_array_equal(got.stats.deferred, deferred)
     if name != "drafter":
@@ -378,3 +418,16 @@ def test_sequence_paths(name, alpha, monkeypatch):
     ):
       np.testing.assert_array_equal(counted, want)
     np.testing.assert_allclose(got.trace.left[:, 0], score, atol=1e-5)
+    # No chain of targets has its law; what a discarded draft had is not told.
+    assert np.all(np.isnan(got.log_probs.pi))
+    inside = np.arange(3) < got.lengths[:, None]
+    for field, known in zip(
+      ("q", "q1", "p", "p1"), (keeps, keeps, ~keeps, ~keeps)
+    ):
+      table = getattr(law, field)
+      probs = [table[context_path(row), row].prod() for row in wanted]
+      np.testing.assert_allclose(
+        np.where(inside, getattr(got.log_probs, field), 0).sum(axis=1),
+        np.log(np.where(known, probs, np.nan)),
+        atol=1e-4,
+      )

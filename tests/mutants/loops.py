@@ -34,6 +34,10 @@ the drafter's cache keeps what was rejected
 the verifier's cache keeps what was rejected
 - verifier.rewind(verifying, held))
 + verifying)
+the token's law is taken for the verifier's <-
+  test_log_probs.py::test_speculative[quick]
+- pi=block.pi,
++ pi=block.p,
 drafts behind an end are counted
 - examined = jnp.minimum(block.verdict.examined, emitted)
 + examined = block.verdict.examined
@@ -147,8 +151,11 @@ a faulty draft is silently written again <-
 === decoding/executions/one_model.py
     decoding/test_paths.py::test_sequence_paths[seq_cascade_chow-0.93]
 a sequence is scored by its sampled law
-- plain, _, token, is_law = settings
-+ _, plain, token, is_law = settings
+- plain, law, token, is_law = settings
++ law, plain, token, is_law = settings
+a drafter alone draws from its confidence, says the record
+- q1=plain, q=law, pi=law
++ q1=plain, q=plain, pi=law
 the score of an ended sequence goes on
 - jnp.where(prefix.active, jnp.log(prob), 0).astype(score.dtype)
 + jnp.log(prob).astype(score.dtype)
@@ -191,10 +198,29 @@ a row that lacks much loses the tokens to be read
 + jnp.minimum(missing - 1, wide)
 
 === decoding/tracing.py
-    decoding/test_paths.py::test_stepwise_paths[token_cascade_chow]
-a record trusts a law that was never asked for
+    decoding/test_paths.py
+a record trusts a law that was never asked for <-
+  test_stepwise_paths[token_cascade_chow]
 - known = new.known_q & jnp.asarray(new.known_p)
 + known = new.known_q
+a law that was never asked for finds a token likely <-
+  test_log_probs.py::test_stepwise[quick]
+- p=of(new.p, new.known_p),
++ p=of(new.p),
+a filtered law is told as that of temperature 1 <-
+  test_log_probs.py::test_stepwise[quick]
+- p1=of(new.p1, new.known_p),
++ p1=of(new.p, new.known_p),
+a copied token has the likelihood of its copy <-
+  test_log_probs.py::test_copied_tokens_have_no_q
+- q=of(new.q, new.known_q1),
++ q=of(new.q, new.known_q),
+likelihoods go on behind an end <- test_log_probs.py::test_speculative[quick]
+- jnp.where(inside, x, jnp.nan)
++ x
+what has no target has a pi <- test_bild.py::test_bild_worked
+- return values if has_target else values.replace(pi=values.pi + jnp.nan)
++ return values
 
 === decoding/executions/oracle_cascade.py
     decoding/test_paths.py::test_stepwise_paths
@@ -234,4 +260,16 @@ the smaller of two drafters reviews the larger <-
 the policies of draft length change places
 - before_draw=policy == MAX_PROB
 + before_draw=policy == TOKEN_PROB
+
+=== inference/records.py
+    inference/test_infer.py::test_log_probs
+a law that gives a token nothing is written as unknown
+- return least
++ return None
+
+=== evaluation/efficiency.py
+    evaluation/test_efficiency.py::test_mean_log_probs
+what is not known counts in a mean
+- int(np.sum(~np.isnan(values)))
++ values.size
 """)
