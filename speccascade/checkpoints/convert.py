@@ -16,7 +16,7 @@ import os
 import sys
 from typing import Annotated, Literal
 
-from speccascade import cli, fields, folders
+from speccascade import fields, folders
 from speccascade.checkpoints import (
   hugging_face,
   orbax_io,
@@ -167,6 +167,8 @@ def config_from_gin(path: str) -> T5Config:
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line; returns the exit code."""
+  from speccascade import cli  # which asks for gin
+
   parser = cli.Parser("checkpoints.convert", __doc__)
   add = functools.partial(parser.add_argument, required=True)
   add("--source", help="step, run or Hugging Face directory, local or gs://")
