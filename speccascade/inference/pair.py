@@ -221,6 +221,7 @@ def load_model(
   if not checkpoint:
     raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
   read = checkpoints.load(checkpoint, config=config)
+  size = sum(leaf.size for leaf in jax.tree.leaves(read.params))  # given away
   lm = T5LM.create(
     read.require_config(),
     read.params,
@@ -243,7 +244,6 @@ def load_model(
   if read.step is not None:
     folder = path.parent if name.startswith("checkpoint_") else path
     name = f"{folder.name}-{read.step}"
-  size = sum(leaf.size for leaf in jax.tree.leaves(read.params))
   return Model(lm, name, read.path, read.vocabulary, size)
 
 
