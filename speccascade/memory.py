@@ -5,12 +5,17 @@ import os
 import jax
 
 
+def machine() -> int:
+  """Returns the bytes of the machine's memory."""
+  return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def total() -> int:
   """Returns the bytes of the device's memory; on a CPU, of the machine's."""
   stats = jax.devices()[0].memory_stats() or {}
   if "bytes_limit" in stats:
     return stats["bytes_limit"]
-  return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+  return machine()
 
 
 def check(num_bytes: float, **settings):

@@ -9,13 +9,15 @@ in others. Some probabilities are zero.
 import dataclasses
 import functools
 
+from flax import struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from speccascade.decoding import METHODS, Decoder, Sampling, row_keys
-from speccascade.models.markov_lm import MarkovLM
+from speccascade.decoding import METHODS, Decoder, Sampling, prompts, row_keys
+from speccascade.decoding.types import Output
+from speccascade.models.markov_lm import FiniteContext, MarkovLM
 
 EOS = 1
 GREEDY = Sampling.create(0.0)
@@ -39,10 +41,13 @@ class Pair:
   Attributes:
     q_logits: [V] * n + [V] float64, oldest context axis first.
     p_logits: the same, the verifier's.
+    prompt: tokens that rows go on from, after others of their own; n or more,
+      or none: then a start token is fed.
   """
 
   q_logits: np.ndarray
   p_logits: np.ndarray
+  prompt: tuple[int, ...] = ()
 
   @property
   def vocab_size(self) -> int:
@@ -59,10 +64,16 @@ class Pair:
   def next_context(self) -> np.ndarray:
     """Returns [S, V], the context that follows each context and token.
 
-    Contexts are numbered as the tables are laid out; number 0 is the start.
+    Contexts are numbered as the tables are laid out; see `start`.
     """
     context = np.arange(self.num_contexts)[:, None] * self.vocab_size
     return (context + np.arange(self.vocab_size)) % self.num_contexts
+
+  @property
+  def start(self) -> int:
+    """The context before the first token: zeros, or the prompt's end."""
+    weights = self.vocab_size ** np.arange(self.order)[::-1]
+    return int(sum(weights * (self.prompt or (0,) * self.order)[-self.order :]))
 
   def flat(self) -> tuple[np.ndarray, np.ndarray]:
     """Returns the two tables as [S, V]."""
@@ -72,9 +83,18 @@ class Pair:
   def models(self, dtype=jnp.float32) -> tuple[MarkovLM, MarkovLM]:
     """Returns (drafter, verifier) as language models."""
     return tuple(
-      MarkovLM(jnp.asarray(table, dtype)[None])
+      MarkovLM(jnp.asarray(table, dtype)[None], prompted=bool(self.prompt))
       for table in (self.q_logits, self.p_logits)
     )
+
+  def inputs(self, num: int):
+    """Returns [num, S] int32: any source, or ragged prompts padded anyhow."""
+    if not self.prompt:
+      return jnp.ones((num, 1), jnp.int32)
+    ragged = padded([(2, 0, 1, 2)[:n] + self.prompt for n in range(5)])
+    rows = np.stack([np.roll(ragged, n, axis=1) for n in range(3)])
+    rows = rows.reshape(-1, ragged.shape[1])
+    return jnp.asarray(rows[np.arange(num) % len(rows)])
 
 
 @functools.cache
@@ -114,6 +134,59 @@ def sources(
   for table in (q, p):
     table[..., EOS] += eos
   return tuple(MarkovLM(jnp.asarray(x, jnp.float32)) for x in (q, p))
+
+
+@struct.dataclass
+class WholeLM(FiniteContext):
+  """A model whose every law depends on all tokens before it, and their places.
+
+  Attributes:
+    table: [K, V] float logits; a number of the text chooses among them.
+    prompted: static, as of any model.
+  """
+
+  table: jax.Array
+  prompted: bool = struct.field(pytree_node=False, default=True)
+
+  @property
+  def vocab_size(self) -> int:
+    return self.table.shape[1]
+
+  def extend(self, state, tokens, count, *, read=None):
+    held = (state.offset + state.length)[:, None]
+    fed = jax.vmap(jax.lax.dynamic_update_slice)(state.tokens, tokens, held)
+    place = jnp.arange(tokens.shape[1])[None] if read is None else read
+    numbers = self.numbers(fed, jnp.arange(fed.shape[1])[None])
+    logits = self.table[jnp.take_along_axis(numbers, held + place, axis=1)]
+    state = state.replace(tokens=fed, length=state.length + count)
+    return state, Output(logits=logits)
+
+  def numbers(self, text, place):
+    """Returns [B, L], the number of each text up to each of its tokens."""
+    weighed = (text + 1) * ((5 * place + 3) * (place + 2) % 53)
+    return weighed.cumsum(axis=1) % self.table.shape[0]
+
+
+@functools.cache
+def whole(vocab_size: int = 8, **how) -> tuple[WholeLM, WholeLM]:
+  """Returns (drafter, verifier) that see the whole text."""
+  rng = np.random.default_rng(vocab_size)
+  p = rng.normal(0, 1.5, (101, vocab_size))
+  q = 0.75 * p + rng.normal(0, 0.8, p.shape)
+  return tuple(WholeLM(jnp.asarray(x, jnp.float32), **how) for x in (q, p))
+
+
+# Ragged, ids 0 among them.
+PROMPTS = ((3,), (0, 2), (2, 0, 1, 5), (4, 4, 3), (0, 0, 0, 0, 6))
+
+
+def padded(texts, side: str = "right", width: int = 8) -> np.ndarray:
+  """Returns [B, width] int32, padded at the "left", "right" or "both" ends."""
+  rows = np.full((len(texts), width), prompts.PAD, np.int32)
+  for row, text in zip(rows, texts):
+    start = {"right": 0, "both": 1, "left": width - len(text)}[side]
+    row[start : start + len(text)] = text
+  return rows
 
 
 def markov(laws) -> MarkovLM:
@@ -171,7 +244,7 @@ def chain_law(pair: Pair, table: np.ndarray, length: int) -> np.ndarray:
     length: most tokens, EOS counted.
   """
   follow = pair.next_context()
-  mass, context = np.ones(1), np.zeros(1, int)
+  mass, context = np.ones(1), np.full(1, pair.start)
   parts = []
   for step in range(1, length + 1):
     grown = mass[:, None] * table[context]

@@ -13,9 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import emission, numerics
+from speccascade.decoding import numerics, prompts
 from speccascade.decoding.types import Decoded
-from speccascade.inference import batching
 from speccascade.inference.point import Point
 from speccascade.inference.study import Study
 
@@ -43,7 +42,7 @@ def rates_along(
   rates = np.zeros((len(points), num, length))
   for start in range(0, num, rows):
     here = slice(start, min(num, start + rows))
-    batch, _ = batching.pad_batch(examples[here], rows, study.lengths[-1:])
+    batch = study.padded(examples[here], rows, study.lengths[-1:])
     tokens = np.zeros((rows, length), np.int32)
     tokens[: here.stop - start] = texts.tokens[here]
     models = (pair.drafter_lm, pair.verifier_lm)
@@ -61,7 +60,7 @@ def _laws(model, sampling, inputs, tokens):
   """Returns both laws [B, T, V] before each token; see `Sampling.laws`."""
   rows, length = tokens.shape
   state = model.prefill(inputs, capacity=length)
-  first = emission.start_tokens(rows, 1)
+  first = prompts.start(model, inputs)[:, None]
   fed = jnp.concatenate([first, tokens[:, :-1]], axis=1)
   _, out = model.extend(state, fed, jnp.full((rows,), length, jnp.int32))
   return sampling.laws(out.logits)

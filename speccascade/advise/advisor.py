@@ -154,7 +154,7 @@ def advise(
     )
   point = dataclasses.replace(point, gamma=max(wanted.gammas))
   with folders.sole_writer(run.folder):
-    sources = inputs.read().fitted()
+    sources = inputs.read(pair.brought).fitted()
     models = pair.load(sources.vocabulary)
     study = Study(
       models,

@@ -12,7 +12,7 @@ import numpy as np
 from speccascade import fields
 from speccascade.analysis import swi
 from speccascade.evaluation import timing
-from speccascade.inference import batching, cascades, measure, results
+from speccascade.inference import cascades, measure, results
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring
@@ -163,7 +163,7 @@ class Criterion:
       *sizes, whole = [sum(leaf.size for leaf in each) for each in leaves]
       return [size / whole for size in sizes]
     if asked == "measured":
-      inputs, _ = batching.pad_batch(study.examples[:1], 1, study.lengths)
+      inputs = study.padded(study.examples[:1], 1, study.lengths)
       measure_costs = functools.partial(
         timing.measure_costs,
         inputs=inputs,

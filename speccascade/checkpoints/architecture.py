@@ -1,24 +1,31 @@
-"""Which arrays a T5 has, and whether a checkpoint fits a config."""
+"""Which arrays a model has, and whether a checkpoint fits a config."""
 
 import functools
+import math
 import re
 from typing import NamedTuple
 
 from flax import traverse_util
 
+from speccascade import memory
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.models.t5 import params as t5_params
+from speccascade.models import params as model_params
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.params import Config
 from speccascade.models.t5.config import T5Config
 
 RELATIVE_BUCKETS = 32  # of T5X's network, where it is no hyperparameter
 RELATIVE_MAX_DISTANCE = 128
 
-# The fields of T5Config that are no facts of the weights.
-_RUN_CHOICES = ("dropout_rate", "dtype", "float32_attention_logits")
+# The fields of configs that are no facts of the weights.
+_RUN_CHOICES = (
+  *("dropout_rate", "dtype", "float32_attention_logits"),
+  *("eos_ids", "bos_id"),
+)
 
 
 class Parameter(NamedTuple):
-  """One array of a T5.
+  """One array of a model.
 
   Attributes:
     name: T5X's path, joined by "/".
@@ -34,7 +41,7 @@ class Parameter(NamedTuple):
 
 
 # T5X's names, and what Hugging Face calls the arrays; for layers, after "/".
-_HUGGING_FACE = {
+_T5 = {
   r"token_embedder/embedding": r"shared",
   r"(\w+)/relpos_bias/rel_embedding": (
     r"\1.block.0.layer.0.SelfAttention.relative_attention_bias"
@@ -52,24 +59,52 @@ _HUGGING_FACE = {
   r"(\w+)/\1_norm/scale": r"\1.final_layer_norm",
   r"decoder/logits_dense/kernel": r"lm_head",
 }
+_LLAMA = {
+  r"token_embedder/embedding": r"model.embed_tokens",
+  r"decoder(/\w+)/self_attention/(\w)\w*_norm/scale": (
+    r"model\1/self_attn.\2_norm"
+  ),
+  r"decoder(/\w+)/self_attention/(\w)\w*/(?:kernel|bias)": (
+    r"model\1/self_attn.\2_proj"
+  ),
+  r"decoder(/\w+)/pre_self_attention_layer_norm/scale": (
+    r"model\1/input_layernorm"
+  ),
+  r"decoder(/\w+)/pre_mlp_layer_norm/scale": (
+    r"model\1/post_attention_layernorm"
+  ),
+  r"decoder(/\w+)/mlp/wi_0/kernel": r"model\1/mlp.gate_proj",
+  r"decoder(/\w+)/mlp/wi_1/kernel": r"model\1/mlp.up_proj",
+  r"decoder(/\w+)/mlp/wo/kernel": r"model\1/mlp.down_proj",
+  r"decoder/decoder_norm/scale": r"model.norm",
+  r"decoder/logits_dense/kernel": r"lm_head",
+}
+# For each: the names, what a number of a layer and what is in it follow.
+_HUGGING_FACE = {
+  T5Config: (_T5, ".block.", ".layer."),
+  LlamaConfig: (_LLAMA, ".layers.", "."),
+}
 
 
-def parameters(config: T5Config) -> list[Parameter]:
+def parameters(config: Config) -> list[Parameter]:
   """Returns every array of the model, in T5X's names and Hugging Face's.
 
   The joined axis of attention kernels is head-major: column h * head_dim + d.
   Square kernels hide a forgotten transpose, so it is said here for each array.
   """
+  names, before_number, before_name = _HUGGING_FACE[type(config)]
   table = []
-  for path, shape in t5_params.param_shapes(config).items():
+  for path, shape in model_params.param_shapes(config).items():
     theirs = next(
       match.expand(template)
-      for pattern, template in _HUGGING_FACE.items()
+      for pattern, template in names.items()
       if (match := re.fullmatch(pattern, path))
     )
-    theirs = theirs.replace("/layers_", ".block.").replace("/", ".layer.")
+    theirs = theirs.replace("/layers_", before_number)
+    theirs = theirs.replace("/", before_name)
+    kind = "bias" if path.endswith("/bias") else "weight"
     is_transposed = len(shape) == 2 and path != "token_embedder/embedding"
-    table.append(Parameter(path, shape, f"{theirs}.weight", is_transposed))
+    table.append(Parameter(path, shape, f"{theirs}.{kind}", is_transposed))
   return table
 
 
@@ -85,21 +120,30 @@ def shapes_of(params: dict, *, where: str) -> dict[str, tuple[int, ...]]:
   return shapes
 
 
-def check_num_layers(config: T5Config, num_arrays: int, *, where: str) -> None:
+def check_num_layers(config: Config, num_arrays: int, *, where: str) -> None:
   """Refuses a config of more layers than a checkpoint has arrays.
 
   A table of its arrays would take memory that the checkpoint does not.
   """
-  layers = config.num_encoder_layers + config.num_decoder_layers
-  if layers > num_arrays:
+  counts = model_params.layer_counts(config)
+  if sum(counts.values()) > num_arrays:
+    said = " and ".join(f"{name}={count}" for name, count in counts.items())
     raise CheckpointError(
-      f"the config has num_encoder_layers={config.num_encoder_layers} and "
-      f"num_decoder_layers={config.num_decoder_layers}, the checkpoint {where} "
-      f"only {num_arrays} arrays"
+      f"the config has {said}, the checkpoint {where} only {num_arrays} arrays"
     )
 
 
-def check_params(params: dict, config: T5Config, *, where: str = "") -> None:
+def check_memory(config: Config, *, where: str) -> None:
+  """Refuses a model whose parameters in float32 this machine cannot hold."""
+  num_weights = sum(map(math.prod, model_params.param_shapes(config).values()))
+  if 4 * num_weights > memory.machine():
+    raise CheckpointError(
+      f"{where}: {num_weights:,} parameters take {4e-9 * num_weights:.1f} GB in"
+      f" float32, this machine has {memory.machine() / 1e9:.1f} GB"
+    )
+
+
+def check_params(params: dict, config: Config, *, where: str = "") -> None:
   """Checks that a parameter tree is that of `config`.
 
   Args:
@@ -114,7 +158,7 @@ def check_params(params: dict, config: T5Config, *, where: str = "") -> None:
   got = shapes_of(params, where=where)
   check_num_layers(config, len(got), where=where)
   try:
-    t5_params.check_params(config, params, f"the checkpoint {where} does")
+    model_params.check_params(config, params, f"the checkpoint {where} does")
   except ValueError as error:
     raise CheckpointError(str(error)) from error
 
@@ -186,14 +230,17 @@ def refuse_scalable(shapes: dict[str, tuple[int, ...]], *, where: str = ""):
       )
 
 
-def check_config(
-  wanted: T5Config, stored: T5Config, *, where: str = ""
-) -> None:
+def check_config(wanted: Config, stored: Config, *, where: str = "") -> None:
   """Checks that a config has the architecture that a checkpoint says it has.
 
   Raises:
     CheckpointError: naming every difference.
   """
+  if type(wanted) is not type(stored):
+    raise CheckpointError(
+      f"the checkpoint {where} is of a {type(stored).__name__}; a"
+      f" {type(wanted).__name__} is wanted"
+    )
   wanted, stored = vars(wanted), vars(stored)
   differences = [
     f"{name}={value!r} (the checkpoint: {stored[name]!r})"

@@ -4,7 +4,7 @@
     --destination=converted --format=t5x
 
 makes converted/checkpoint_<step>. A destination in Hugging Face's format is the
-directory itself. The source is anything that
+directory itself, with the tokenizer of a GGUF file. The source is anything that
 `speccascade.checkpoints.load` reads; Adafactor's state goes along where there
 is any.
 """
@@ -16,8 +16,11 @@ import os
 import sys
 from typing import Annotated, Literal
 
+from absl import logging
+
 from speccascade import fields, folders
 from speccascade.checkpoints import (
+  gguf_file,
   hugging_face,
   orbax_io,
   restore,
@@ -28,7 +31,8 @@ from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
-from speccascade.models.t5.config import T5Config
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.params import Config
 
 FORMATS = ("t5x", "speccascade", "hugging_face")
 
@@ -39,7 +43,7 @@ def convert(
   destination: Annotated[fields.Path, fields.NOT_EMPTY],
   *,
   format: Literal["t5x", "speccascade", "hugging_face"],
-  config: T5Config | None = None,
+  config: Config | None = None,
   step: fields.NonNegative | None = None,
   dtype: Literal["float32", "bfloat16"] = "float32",
   vocabulary: fields.Path | None = None,
@@ -101,14 +105,27 @@ def _convert(
   path = os.path.join(destination, f"checkpoint_{step}")
   params, slots = checkpoint.params, checkpoint.optimizer
   if format == "t5x":
+    if isinstance(checkpoint.config, LlamaConfig):
+      raise CheckpointError(
+        f"{checkpoint.path} is no T5: T5X's format is not for it"
+      )
     t5x_native.save(path, params, step=step, optimizer=slots, dtype=dtype)
     return path
   config = checkpoint.require_config()
   if vocabulary is not None:
     _check_vocabulary(vocabulary, config)
   if format == "hugging_face":
+    beside = {}
+    if checkpoint.layout == "gguf":
+      try:
+        beside = gguf_file.tokenizer(storage.Directory(checkpoint.path))
+      except CheckpointError as error:  # the weights are what was asked for
+        logging.warning("no tokenizer is written: %s", error)
     hugging_face.save(
-      destination, params, config, dtype=dtype, vocabulary=vocabulary
+      *(destination, params, config),
+      dtype=dtype,
+      vocabulary=vocabulary,
+      beside=beside,
     )
     return destination
   identity = checkpoint.vocabulary
@@ -126,7 +143,7 @@ def _convert(
   return path
 
 
-def _check_vocabulary(path: fields.Path, config: T5Config):
+def _check_vocabulary(path: fields.Path, config: Config):
   """Raises CheckpointError where a file is no vocabulary of a model."""
   import sentencepiece
 
@@ -143,7 +160,7 @@ def _check_vocabulary(path: fields.Path, config: T5Config):
     )
 
 
-def config_from_gin(path: str) -> T5Config:
+def config_from_gin(path: str) -> Config:
   """Returns the MODEL of a gin file such as configs/models/t5_1_1_small.gin.
 
   For command lines without a gin config of their own: it is empty afterwards.
@@ -177,7 +194,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     help="run directory that gets checkpoint_<step>; Hugging Face's itself",
   )
   layouts = "T5X's native layout, ours (Orbax, which T5X reads too), or that of"
-  layouts += " transformers' T5ForConditionalGeneration"
+  layouts += " transformers"
   add("--format", choices=FORMATS, help=layouts)
   add = parser.add_argument
   add(

@@ -1,239 +1,127 @@
-"""Hugging Face directories of T5: config.json and safetensors, sharded or not.
+"""Hugging Face directories: config.json and safetensors, sharded or not.
 
-What config.json says of the output projection changed its meaning over the
-versions, so the weights have the first word:
-
-  lm_head.weight  scaling  becomes
-  absent          yes      T5 1.0: logits_via_embedding
-  absent          no       logits_dense, a copy of the embedding
-  same as shared  yes      T5 1.0: logits_via_embedding
-  same as shared  no       logits_dense
-  another array   no       T5 1.1: logits_dense
-  another array   yes      refused: the two contradict each other
-
-"Scaling" is `scale_decoder_outputs`, which transformers 5 writes (beside a
-tie_word_embeddings that it always sets to true), else `tie_word_embeddings`.
+What config.json and the arrays of each kind of model mean stands in a module of
+its own: `hugging_face_t5`, `hugging_face_llama`.
 """
 
 from collections.abc import Callable, Mapping
 import contextlib
 import json
 import os
+from types import MappingProxyType
 
 import numpy as np
 
-from speccascade import fields, files
-from speccascade.checkpoints import architecture, storage, stored_arrays
+from speccascade import files
+from speccascade.checkpoints import (
+  architecture,
+  hugging_face_llama,
+  hugging_face_t5,
+  storage,
+  stored_arrays,
+)
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
-from speccascade.models.t5 import params as t5_params
+from speccascade.models import params as model_params
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.params import Config
 from speccascade.models.t5.config import T5Config
 
-CONFIG = "config.json"
+CONFIG = SAID_BY = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 VOCABULARY = "spiece.model"
 
-# Architectures with T5X's network; umT5 has relative positions per layer.
-_MODEL_TYPES = ("t5", "mt5")
-
-# What transformers assumes of a key that config.json leaves out.
-_DEFAULTS = {
-  "vocab_size": 32128,
-  "d_model": 512,
-  "d_kv": 64,
-  "d_ff": 2048,
-  "num_layers": 6,
-  "num_heads": 8,
-  "dropout_rate": 0.1,
-  "feed_forward_proj": "relu",
-  "tie_word_embeddings": True,
-}
-
-# Facts of T5X's network, which has no hyperparameter for them.
-_FIXED = {
-  "relative_attention_num_buckets": architecture.RELATIVE_BUCKETS,
-  "relative_attention_max_distance": architecture.RELATIVE_MAX_DISTANCE,
-  "layer_norm_epsilon": 1e-6,
-  "decoder_start_token_id": 0,
-  "pad_token_id": 0,
-}
-
-# Fields of T5Config by their names here.
-_FIELDS = {
-  "vocab_size": "vocab_size",
-  "d_model": "emb_dim",
-  "num_heads": "num_heads",
-  "num_layers": "num_encoder_layers",
-  "num_decoder_layers": "num_decoder_layers",
-  "d_kv": "head_dim",
-  "d_ff": "mlp_dim",
-  "dropout_rate": "dropout_rate",
-}
-
-# Names in flax.linen; transformers' "gated-gelu" means the tanh approximation,
-# as flax's gelu does, while its bare "gelu" means the exact one.
-_MLP_ACTIVATIONS = {
-  "relu": ("relu",),
-  "gated-gelu": ("gelu", "linear"),
-  "gated-gelu_new": ("gelu", "linear"),
-  "gated-relu": ("relu", "linear"),
-  "gated-silu": ("silu", "linear"),
-}
-
-_EMBEDDINGS = (
-  "shared.weight",
-  "encoder.embed_tokens.weight",
-  "decoder.embed_tokens.weight",
-)
-_LM_HEAD = "lm_head.weight"
-
-# T5 1.0's files hold it; no version of transformers has used it.
-_UNUSED = (
-  "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
-)
+_FAMILIES = {T5Config: hugging_face_t5, LlamaConfig: hugging_face_llama}
 
 
-def read(directory: storage.Directory) -> tuple[dict, T5Config]:
+def read(directory: storage.Directory) -> tuple[dict, Config]:
   """Returns (params in T5X's names, architecture) of a directory.
+
+  Shapes are checked before any array is read.
 
   Raises:
     CheckpointError: naming the file that is missing or damaged, the array that
       is missing, unexpected or of the wrong shape, or the setting of
-      config.json that T5X's network does not have.
+      config.json that no network here has; or the arrays are larger than the
+      memory.
   """
-  where = str(directory)
-  settings = _settings(directory)
-  config = _config(settings, where)
-  tensors = _tensors(directory, _read_file)
-  tensors.pop(_UNUSED, None)
-  architecture.check_num_layers(config, len(tensors), where=where)
-  _merge_embeddings(tensors, where)
-  _resolve_head(tensors, settings, where)
-
+  where, (family, settings, config) = str(directory), _described(directory)
+  stored = _tensors(directory, _read_shapes)
+  architecture.check_num_layers(config, len(stored), where=where)
+  family.resolve(stored, settings, where, lambda one, other: one == other)
   table = {p.hugging_face: p for p in architecture.parameters(config)}
-  params, wrong = {}, []
+  check_shapes(stored, table, where)
+  architecture.check_memory(config, where=where)
+  tensors = _tensors(directory, _read_file)
+  family.resolve(tensors, settings, where, np.array_equal)
+  params = {}
   for name, parameter in table.items():
-    if name not in tensors:
-      continue
-    value = tensors[name].T if parameter.transposed else tensors[name]
-    if value.shape != parameter.shape:
-      wrong.append(
-        f"{name} ({parameter.name}) has shape {list(value.shape)} as T5X "
-        f"stores it, {list(parameter.shape)} by config.json"
-      )
+    value = tensors.pop(name)
+    value = value.T if parameter.transposed else value
     params[parameter.name] = np.ascontiguousarray(value)
-  misfits = {
-    "missing: ": [name for name in table if name not in tensors],
-    "unexpected: ": sorted(tensors.keys() - table.keys()),
-    "wrong: ": wrong,
-  }
-  if text := t5_params.listed(misfits):
-    raise CheckpointError(
-      f"the weights of {where} are not those of the T5 that its config.json "
-      f"describes; {text}"
-    )
   return architecture.unflatten(params), config
 
 
-def _settings(directory: storage.Directory) -> dict:
+def check_shapes(stored: dict, table: dict, where: str) -> None:
+  """Checks arrays before they are read.
+
+  Args:
+    stored: {name: (shape, dtype)}.
+    table: the `architecture.Parameter` of each name that is wanted.
+    where: the checkpoint, for messages.
+
+  Raises:
+    CheckpointError: naming those that are missing or unexpected, or have
+      another shape.
+  """
+  wrong = []
+  for name in table.keys() & stored.keys():
+    shape, parameter = stored[name][0], table[name]
+    kept = shape[::-1] if parameter.transposed else shape
+    if kept != parameter.shape:
+      wrong.append(
+        f"{name} ({parameter.name}) has shape {list(kept)} as T5X "
+        f"stores it, {list(parameter.shape)} by its settings"
+      )
+  misfits = {
+    "missing: ": [name for name in table if name not in stored],
+    "unexpected: ": sorted(stored.keys() - table.keys()),
+    "wrong: ": sorted(wrong),
+  }
+  if text := model_params.listed(misfits):
+    raise CheckpointError(
+      f"the weights of {where} are not those of the model that its settings "
+      f"describe; {text}"
+    )
+
+
+def _described(directory: storage.Directory) -> tuple:
+  """Returns (family, settings, architecture), by config.json."""
   where = f"{directory}/{CONFIG}"
   settings = directory.read_json(CONFIG)
   model_type = settings.get("model_type")
-  if model_type not in _MODEL_TYPES:
+  known = [name for each in _FAMILIES.values() for name in each.MODEL_TYPES]
+  if model_type not in known:
     per_layer = ": its relative positions are per layer"
     raise CheckpointError(
       f"{where} has model_type {model_type!r:.60}"
       f"{per_layer if model_type == 'umt5' else ''}; the architectures read "
-      f"are {', '.join(_MODEL_TYPES)} (Flan-T5 and byT5 are t5)"
+      f"are {', '.join(known)} (Flan-T5 and byT5 are t5)"
     )
-  for name, want in _FIXED.items():
-    got = settings.get(name)
-    if got is not None and got != want:
-      raise CheckpointError(
-        f"{where} has {name}={got!r:.60}; the network here has {want!r}"
-      )
-  if "quantization_config" in settings:
+  if settings.get("quantization_config") is not None:
     raise CheckpointError(f"{where} is quantized; want float weights")
-  settings = _DEFAULTS | settings
-  for name in ("tie_word_embeddings", "scale_decoder_outputs"):
-    if not isinstance(value := settings.get(name, False), bool):
-      raise CheckpointError(f"{where} has {name}={value!r:.60}, want a boolean")
-  return settings
+  [family] = [x for x in _FAMILIES.values() if model_type in x.MODEL_TYPES]
+  return family, settings, family.config_of(settings, directory)
 
 
-def _config(settings: dict, where: str) -> T5Config:
-  values = {field: settings.get(name) for name, field in _FIELDS.items()}
-  if values["num_decoder_layers"] is None:
-    values["num_decoder_layers"] = settings["num_layers"]
-  activations = settings["feed_forward_proj"]
-  if activations not in list(_MLP_ACTIVATIONS):  # JSON is not always hashable
-    raise CheckpointError(
-      f"{where}/{CONFIG} has feed_forward_proj={activations!r:.60}; read are "
-      f"{', '.join(_MLP_ACTIVATIONS)}"
-    )
-  values["mlp_activations"] = _MLP_ACTIVATIONS[activations]
-  values["logits_via_embedding"] = _is_scaled(settings)
-  try:
-    return fields.built(T5Config, values)
-  except fields.SettingError as error:
-    name = {field: name for name, field in _FIELDS.items()}[error.name]
-    raise CheckpointError(f"{where}/{CONFIG}: {name}{error.fault}") from error
-
-
-def _is_scaled(settings: dict) -> bool:
-  scaled = settings.get("scale_decoder_outputs")
-  return settings["tie_word_embeddings"] if scaled is None else scaled
-
-
-def _merge_embeddings(tensors: dict, where: str) -> None:
-  """Leaves `shared.weight` as the one embedding, whatever its name was."""
-  held = {name: tensors.pop(name) for name in _EMBEDDINGS if name in tensors}
-  if not held:
-    raise CheckpointError(f"{where} has no {_EMBEDDINGS[0]}: no embedding")
-  first, *others = held
-  for other in others:
-    if not np.array_equal(held[first], held[other]):
-      raise CheckpointError(
-        f"{where}: {first} and {other} differ; T5 has one embedding for both "
-        "stacks"
-      )
-  tensors[_EMBEDDINGS[0]] = held[first]
-
-
-def _resolve_head(tensors: dict, settings: dict, where: str) -> None:
-  """Leaves lm_head as `logits_via_embedding` has it: absent or there.
-
-  Args:
-    tensors: every array; changed.
-    settings: say whether the decoder output is scaled by emb_dim ** -0.5.
-    where: the checkpoint, for messages.
-  """
-  embedding, head = tensors[_EMBEDDINGS[0]], tensors.pop(_LM_HEAD, None)
-  if not _is_scaled(settings):
-    if head is None and settings.get("scale_decoder_outputs") is None:
-      raise CheckpointNotFoundError(
-        f"{where}: {CONFIG} says tie_word_embeddings=false and there is no "
-        f"{_LM_HEAD}: save the whole T5ForConditionalGeneration"
-      )
-    tensors[_LM_HEAD] = embedding if head is None else head
-  elif head is not None and not np.array_equal(embedding, head):
-    raise CheckpointError(
-      f"{where}: {CONFIG} says that the output is tied to the embedding and "
-      f"scaled, but {_LM_HEAD} is another array than shared.weight: for T5 1.1 "
-      "and Flan-T5 set tie_word_embeddings=false (and, if it is there, "
-      f"scale_decoder_outputs=false); for T5 1.0 remove {_LM_HEAD}"
-    )
-
-
-def shapes(directory: storage.Directory) -> tuple[dict, T5Config]:
+def shapes(directory: storage.Directory) -> tuple[dict, Config]:
   """Returns ({T5X's name: (shape, dtype)}, architecture); reads no array."""
-  where = str(directory)
-  config = _config(_settings(directory), where)
+  _, _, config = _described(directory)
   tensors = _tensors(directory, _read_shapes)
-  architecture.check_num_layers(config, len(tensors), where=where)
+  architecture.check_num_layers(config, len(tensors), where=str(directory))
   table = {p.hugging_face: p.name for p in architecture.parameters(config)}
   return {table[name]: tensors[name] for name in table if name in tensors}, (
     config
@@ -307,12 +195,13 @@ def _opened(directory: storage.Directory, name: str):
 def save(
   path: str | os.PathLike,
   params: Mapping,
-  config: T5Config,
+  config: Config,
   *,
   dtype: str = "float32",
   vocabulary: str | None = None,
+  beside: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-  """Writes a directory that `T5ForConditionalGeneration` reads, or nothing.
+  """Writes a directory that transformers reads, or nothing.
 
   Args:
     path: the directory to make, a local one.
@@ -320,6 +209,7 @@ def save(
     config: the architecture, checked against `params`.
     dtype: of the arrays, float32 or bfloat16 (nearest even).
     vocabulary: SentencePiece model to lay beside them, as spiece.model.
+    beside: contents of further files by their names, such as a tokenizer's.
 
   Raises:
     CheckpointError: the path is taken or no local one, or the architecture has
@@ -333,27 +223,7 @@ def save(
     raise CheckpointError(f"{directory}: this layout is written to local paths")
   directory.refuse_existing()
   architecture.check_params(params, config, where="to be written")
-  names = {value: name for name, value in reversed(_MLP_ACTIVATIONS.items())}
-  if config.mlp_activations not in names:
-    raise CheckpointError(
-      f"mlp_activations={config.mlp_activations} has no feed_forward_proj of "
-      "Hugging Face's T5"
-    )
-  activation = config.mlp_activations[0]
-  settings = {
-    "architectures": ["T5ForConditionalGeneration"],
-    "model_type": "t5",
-    **{name: getattr(config, field) for name, field in _FIELDS.items()},
-    **_FIXED,
-    "feed_forward_proj": names[config.mlp_activations],
-    "dense_act_fn": "gelu_new" if activation == "gelu" else activation,
-    "is_gated_act": len(config.mlp_activations) > 1,
-    "tie_word_embeddings": config.logits_via_embedding,
-    "eos_token_id": 1,
-    "initializer_factor": 1.0,
-    "is_encoder_decoder": True,
-    "use_cache": True,
-  }
+  settings = _FAMILIES[type(config)].settings_of(config)
   flat, tensors = architecture.flatten(dict(params)), {}
   for each in architecture.parameters(config):
     value = np.asarray(flat[each.name]).astype(dtype)
@@ -368,3 +238,5 @@ def save(
     (folder / CONFIG).write_text(f"{text}\n", encoding="utf-8")
     if model is not None:
       (folder / VOCABULARY).write_bytes(model)
+    for name, content in beside.items():
+      (folder / name).write_text(content, encoding="utf-8")

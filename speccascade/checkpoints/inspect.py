@@ -14,7 +14,6 @@ import sys
 
 from speccascade.checkpoints import (
   architecture,
-  hugging_face,
   orbax_io,
   restore,
   storage,
@@ -31,10 +30,10 @@ def describe(source: str) -> str:
   """
   directory, layout = restore.resolve(source)
   facts = {"path": directory, "layout": layout}
-  if layout == "hugging_face":
-    shapes, config = hugging_face.shapes(directory)
+  if layout in restore.OTHERS:
+    shapes, config = restore.OTHERS[layout].shapes(directory)
     facts |= {"step": "not said", "parameters": _size_of(shapes)}
-    facts["optimizer"], said_by = "none", hugging_face.CONFIG
+    facts["optimizer"], said_by = "none", restore.OTHERS[layout].SAID_BY
   else:
     arrays, metadata = restore.open_arrays(directory, layout, optimizer=True)
     shapes = {
@@ -57,7 +56,11 @@ def describe(source: str) -> str:
     facts["on disk"] = f"{directory.check_files():,} bytes"
   lines = [f"{name:<12}{fact}" for name, fact in facts.items()]
   fields = [f"  {name} = {value!r}" for name, value in vars(config).items()]
-  lines += [f"architecture, by {said_by}:", "config.T5Config:", *fields]
+  lines += [
+    f"architecture, by {said_by}:",
+    f"config.{type(config).__name__}:",
+    *fields,
+  ]
   return "\n".join(lines)
 
 
@@ -97,8 +100,8 @@ def check(source: str) -> int:
     CheckpointError: one is missing or damaged, or not as it was written.
   """
   directory, layout = restore.resolve(source)
-  if layout == "hugging_face":
-    params, _ = hugging_face.read(directory)
+  if layout in restore.OTHERS:
+    params, _ = restore.OTHERS[layout].read(directory)
     return len(architecture.flatten(params))
   arrays, metadata = restore.open_arrays(directory, layout, optimizer=True)
   items = [arrays]

@@ -6,8 +6,8 @@ A step directory of ours, written by Orbax and so whole or not at all:
     state/       {"target": params, "state": {"step"[, "param_states"]}}, the
                  tree of T5X's own Orbax checkpoints
     opt_state/   any pytree of arrays (optax's state), where one was given
-    metadata/    metadata.json: format, version, architecture, vocabulary,
-                 checksums of the chunks of both, and one of itself
+    metadata/    metadata.json: format, version, kind, architecture,
+                 vocabulary, checksums of the chunks of both, and one of itself
 
 Orbax writes. Reading opens the arrays with tensorstore, as Orbax does inside:
 the same code then serves local paths and `gs://` without further packages, it
@@ -38,11 +38,14 @@ from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.params import Config
 from speccascade.models.t5.config import T5Config
 
 FORMAT = "speccascade"
 VERSION = 1
 METADATA = "metadata/metadata.json"
+KINDS = {"t5": T5Config, "llama": LlamaConfig}
 STEP_PREFIX = "checkpoint"
 
 
@@ -74,7 +77,7 @@ def save(path: str | os.PathLike, *args, **kwargs) -> None:
 
 def save_args(
   params: Mapping,
-  config: T5Config,
+  config: Config,
   *,
   step: int,
   opt_state: Any = None,
@@ -107,6 +110,7 @@ def save_args(
     "format": FORMAT,
     "version": VERSION,
     "step": int(step),
+    "kind": next(k for k, v in KINDS.items() if isinstance(config, v)),
     "config": dataclasses.asdict(config),
     "vocabulary": dict(vocabulary) if vocabulary else None,
     "extra": dict(extra or {}),
@@ -181,7 +185,7 @@ def _handlers() -> dict:
 def read_metadata(directory: storage.Directory) -> dict:
   """Returns metadata.json of a step directory of ours.
 
-  Its `config` is a `T5Config`, its `checksums` None where it is older than
+  Its `config` is that of its kind, its `checksums` None where it is older than
   they are.
 
   Raises:
@@ -218,7 +222,9 @@ def read_metadata(directory: storage.Directory) -> dict:
       item: {name: chunks.Checksums(**each) for name, each in arrays.items()}
       for item, arrays in metadata["checksums"].items()
     }
-    config = fields.built(T5Config, metadata["config"])
+    kind = metadata.setdefault("kind", "t5")  # which older ones do not say
+    fields.one_of(list(KINDS), kind=kind)
+    config = fields.built(KINDS[kind], metadata["config"])
     return metadata | {"config": config, "checksums": sums}
 
   return directory.read_json(METADATA, parse)

@@ -6,6 +6,7 @@ The layout is told by what a directory holds, never by its name:
   state/_METADATA                 T5X's through Orbax
   checkpoint                      T5X's native
   config.json and *.safetensors   Hugging Face's
+  a file's name, NAME.gguf        llama.cpp's
 """
 
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from absl import logging
 
 from speccascade.checkpoints import (
   architecture,
+  gguf_file,
   hugging_face,
   orbax_io,
   stored_arrays,
@@ -30,8 +32,10 @@ from speccascade.checkpoints.errors import (
   CheckpointNotFoundError,
 )
 from speccascade.checkpoints.storage import Directory
-from speccascade.models.t5.config import T5Config
-from speccascade.models.t5.params import some
+from speccascade.models.params import Config, some
+
+# Layouts of others' software: parameters and an architecture, no more.
+OTHERS = {"hugging_face": hugging_face, "gguf": gguf_file}
 
 _STEP = re.compile(r"checkpoint_(0|[1-9]\d*)")
 _PYTORCH = (
@@ -65,14 +69,14 @@ class Checkpoint:
     step: training steps, or None where the layout has none (Hugging Face).
     optimizer: Adafactor's slots per parameter, `{"v_row", "v_col", "v"}`, or
       None when there are none or they were not asked for.
-    layout: "speccascade", "t5x_orbax", "t5x_native" or "hugging_face".
+    layout: "speccascade", "t5x_orbax", "t5x_native", "hugging_face" or "gguf".
     path: the directory read, a step of the run directory that was given.
     vocabulary: `{"path", "sha256"}` where the layout says it, else None.
     extra: what `orbax_io.save` was given as `extra`.
   """
 
   params: dict
-  config: T5Config | None
+  config: Config | None
   step: int | None
   optimizer: dict | None
   layout: str
@@ -80,7 +84,7 @@ class Checkpoint:
   vocabulary: Mapping[str, str] | None = None
   extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-  def require_config(self) -> T5Config:
+  def require_config(self) -> Config:
     """Returns `config`, or what the arrays say; see `architecture.config_of`.
 
     Raises:
@@ -94,14 +98,15 @@ class Checkpoint:
 def load(
   path: str | os.PathLike,
   *,
-  config: T5Config | None = None,
+  config: Config | None = None,
   optimizer: bool = False,
 ) -> Checkpoint:
   """Reads a checkpoint.
 
   Args:
     path: a step directory, a run directory that holds some (the latest is
-      taken), or a Hugging Face directory; local or `gs://bucket/...`.
+      taken), a Hugging Face directory, or a GGUF file; local or
+      `gs://bucket/...`.
     config: the architecture that is wanted; checked against the checkpoint's
       own config, where it has one, and against its arrays.
     optimizer: read Adafactor's slots too.
@@ -116,8 +121,8 @@ def load(
   directory, layout = resolve(path)
   where = str(directory)
   vocabulary, extra = None, {}
-  if layout == "hugging_face":
-    params, stored = hugging_face.read(directory)
+  if layout in OTHERS:
+    params, stored = OTHERS[layout].read(directory)
     step = slots = None
     if config:
       architecture.check_config(config, stored, where=where)
@@ -197,6 +202,8 @@ def steps(path: str | os.PathLike) -> list[int]:
 def resolve(path: str | os.PathLike) -> tuple[Directory, str]:
   """Returns the directory to read and its layout; see `load`."""
   directory = Directory(path)
+  if directory.url.endswith(gguf_file.SUFFIX):
+    return directory, "gguf"
   if layout := layout_of(directory):
     return directory, layout
   if complete := steps(path):

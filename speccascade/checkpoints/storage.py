@@ -170,7 +170,9 @@ class Directory:
       )
 
   def check_files(self) -> int:
-    """Checks that local files under it are regular; returns their bytes."""
+    """Checks that local files under it are regular; returns all bytes."""
+    if os.path.isfile(self.url):
+      return os.path.getsize(self.url)
     seen, num_bytes = set(), 0  # a link may lead back
     walk = os.walk("" if self.remote else self.url, followlinks=True)
     for folder, folders, names in walk:

@@ -3,19 +3,21 @@
 Files may be compressed (`.gz`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import itertools
 import os
 import pathlib
-from typing import NamedTuple, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from speccascade import fields, files
+from speccascade.data import chat
 
 JSON = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 
 
 class _Row(TypedDict):
-  inputs: str
+  inputs: NotRequired[str]
+  messages: NotRequired[Sequence[Mapping[str, Any]]]
   targets: NotRequired[str | Sequence[str]]
   extra_targets: NotRequired[Sequence[str] | None]
 
@@ -25,12 +27,12 @@ class TextExample(NamedTuple):
 
   Attributes:
     line: its number, from 1.
-    inputs: the source.
+    inputs: the source, a text; or the messages of a conversation.
     references: all right answers, the target first; none where not known.
   """
 
   line: int
-  inputs: str
+  inputs: str | tuple[Mapping, ...]
   references: tuple[str, ...] = ()
 
 
@@ -61,6 +63,7 @@ def read_texts(
   *,
   what: str = "text file",
   needs_targets: bool = False,
+  chats: bool = False,
 ) -> list[TextExample]:
   """Returns the first examples of a file.
 
@@ -74,6 +77,8 @@ def read_texts(
     num: how many; None takes all.
     what: what a message calls the file.
     needs_targets: whether an object must have `targets`.
+    chats: whether it may have `messages` in the place of `inputs`, objects with
+      `role` and `content`.
 
   Raises:
     FileNotFoundError: no such file.
@@ -83,30 +88,36 @@ def read_texts(
   lines = enumerate(_lines(path, what), 1)
   if os.fspath(path).endswith(JSON):
     lines = ((i, line) for i, line in lines if line.strip())
-    examples = (_of_json(path, *line, needs_targets) for line in lines)
+    examples = (_of_json(path, *line, needs_targets, chats) for line in lines)
   else:
     examples = itertools.starmap(TextExample, lines)
   examples = list(itertools.islice(examples, num))
-  if not any(example.inputs.strip() for example in examples):
+  if not any(chat.shown(example.inputs).strip() for example in examples):
     raise ValueError(f"{what} {path} is empty; give one text a line")
   return examples
 
 
-def _of_json(path, number, line, needs_targets) -> TextExample:
+def _of_json(path, number, line, needs_targets, chats) -> TextExample:
   try:
     row = fields.fitted("it", fields.of_json(line), _Row)
+    if chats and "messages" in row:
+      chat.checked(row["messages"])
+    elif "inputs" not in row:
+      raise ValueError("no inputs")
   except ValueError as error:
+    or_chat = ', or a conversation\'s "messages",' if chats else ""
     raise ValueError(
       f"{path}, line {number} is {line:.60}; wanted a JSON object with the text"
-      ' "inputs" and perhaps "targets", a text or a list of texts, and'
-      ' "extra_targets", a list of texts'
+      f' "inputs"{or_chat} and perhaps "targets", a text or a list of texts,'
+      ' and "extra_targets", a list of texts'
     ) from error
   targets = row.get("targets", ())
   several = [targets] if isinstance(targets, str) else list(targets)
   several += row.get("extra_targets") or ()
   if needs_targets and not several:
     raise ValueError(f'{path}, line {number} has no "targets"')
-  return TextExample(number, row["inputs"], tuple(several))
+  source = row["messages"] if chats and "messages" in row else row["inputs"]
+  return TextExample(number, source, tuple(several))
 
 
 def read_pairs(source, *targets) -> list[TextExample]:

@@ -1,4 +1,4 @@
-"""SentencePiece vocabularies: where they are, which they are, what they fit."""
+"""Vocabularies: where they are, which they are, what they fit."""
 
 import functools
 import hashlib
@@ -10,12 +10,15 @@ import numpy as np
 
 from speccascade import files
 from speccascade.checkpoints import storage
+from speccascade.data import tokenizer
 from speccascade.data._tf import seqio
+from speccascade.data.tokenizer import TokenizerVocabulary
 
 # The vocabulary of T5, T5 v1.1 and Flan-T5: 32,000 pieces and 100 sentinels.
 T5_MODEL = "gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"
 T5_SHA256 = "d60acb128cf7b7f2536e8f38a5b18a05535c9e14c7a355904270e15b0945ea86"
 T5_EXTRA_IDS = 100
+SENTENCE_PIECE = "spiece.model"  # Hugging Face's name of T5's
 
 
 class Vocabulary(seqio.SentencePieceVocabulary):
@@ -86,16 +89,46 @@ class Vocabulary(seqio.SentencePieceVocabulary):
 
 
 @functools.lru_cache(maxsize=16)
-def load(path: str = T5_MODEL, extra_ids: int | None = None) -> Vocabulary:
-  """Returns the vocabulary of a model file, read and checked.
+def load(
+  path: str = T5_MODEL, extra_ids: int | None = None
+) -> Vocabulary | TokenizerVocabulary:
+  """Returns a vocabulary, read and checked.
+
+  Args:
+    path: a SentencePiece model; or a tokenizer.json of Hugging Face; or a
+      directory of theirs, whose spiece.model (T5's) is taken before its
+      tokenizer.json.
+    extra_ids: see `Vocabulary`.
 
   Raises:
     FileNotFoundError: no file there, or it cannot be fetched.
-    ValueError: it is no SentencePiece model, or its special ids differ.
+    ValueError: it is no vocabulary, or its special ids differ.
   """
+  name = path.rstrip("/").rpartition("/")[2]
+  if name == tokenizer.FILE:
+    return TokenizerVocabulary(path)
+  if os.path.isdir(os.path.expanduser(path)) or (
+    "://" in path and "." not in name
+  ):
+    if (brought := brought_by(path)) is None:
+      raise FileNotFoundError(
+        f"no vocabulary in {path}: it has neither {SENTENCE_PIECE} nor"
+        f" {tokenizer.FILE}, which save_pretrained of transformers'"
+        " AutoTokenizer writes"
+      )
+    if not brought.endswith(SENTENCE_PIECE):
+      return TokenizerVocabulary(path)
+    path = brought
   vocabulary = Vocabulary(path, extra_ids)
   vocabulary.load_model()
   return vocabulary
+
+
+def brought_by(folder: str | os.PathLike) -> str | None:
+  """Returns the file of a directory's vocabulary, None where it has none."""
+  directory = storage.Directory(folder)
+  names = (SENTENCE_PIECE, tokenizer.FILE)
+  return next((f"{directory}/{x}" for x in names if directory.has(x)), None)
 
 
 def check_fits(vocabulary, rows: int, model: str = "the model"):

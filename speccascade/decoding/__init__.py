@@ -1,6 +1,6 @@
 """The core: deferral rules, targets, verifier steps and executions."""
 
-from speccascade.decoding import methods
+from speccascade.decoding import methods, prompts
 from speccascade.decoding.decoders import Decoder, DraftLength, decoder
 from speccascade.decoding.deferral import RULES, Rule, rule
 from speccascade.decoding.drafters.autoregressive import (
@@ -14,11 +14,13 @@ from speccascade.decoding.drafters.vertical import VerticalDrafter
 from speccascade.decoding.draws import row_keys
 from speccascade.decoding.methods import METHODS, Method
 from speccascade.decoding.sampling import Sampling
+from speccascade.decoding.streaming import Stream
 from speccascade.decoding.target import Target, as_target, defer, defer_tokens
 from speccascade.decoding.types import (
   Decoded,
   Drafter,
   LanguageModel,
+  LogProbs,
   Stats,
   Trace,
 )
@@ -33,12 +35,14 @@ __all__ = [
   "Drafter",
   "HorizontalDrafter",
   "LanguageModel",
+  "LogProbs",
   "MaxGramDrafter",
   "Method",
   "Rule",
   "Sampling",
   "Stats",
   "StopPolicy",
+  "Stream",
   "Target",
   "Trace",
   "VerticalDrafter",
@@ -48,6 +52,7 @@ __all__ = [
   "defer",
   "defer_tokens",
   "methods",
+  "prompts",
   "row_keys",
   "rule",
 ]

@@ -4,9 +4,9 @@ import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
-from speccascade.decoding import verification
+from speccascade.decoding import prompts, verification
 from speccascade.decoding.drafters.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
@@ -19,6 +19,7 @@ from speccascade.decoding.execution import (
 )
 from speccascade.decoding.families import choose
 from speccascade.decoding.methods import Method, family, find
+from speccascade.decoding.rounds import Loop
 from speccascade.decoding.sampling import Sampling
 from speccascade.decoding.target import Target
 from speccascade.decoding.types import Decoded, Drafter
@@ -61,11 +62,12 @@ class Decoder:
     method: row of the table.
     gamma: block size, 1 or more; not used by methods without blocks.
     max_decode_len: most tokens of a row, EOS counted.
-    eos_id: id that ends a row.
+    eos_id: id that ends a row, or a tuple of them.
     bonus: "target" or "verifier"; see `speculative`.
     verification: "token" or "block".
     draft_length: a `DraftLength`; for `bild` the threshold is its fallback.
     trace: whether to record who wrote each token.
+    log_probs: whether to record what each law gave each token, `LogProbs`.
     shared: whether the methods of a family share one program, which then
       branches at each target: a study of many methods compiles few programs. On
       a CPU the branch costs next to nothing; elsewhere it may wait for the
@@ -75,11 +77,12 @@ class Decoder:
   method: Method
   gamma: int
   max_decode_len: int
-  eos_id: int
+  eos_id: int | tuple[int, ...]
   bonus: str = "target"
   verification: str = "token"
   draft_length: DraftLength = DraftLength()
   trace: bool = False
+  log_probs: bool = False
   shared: bool = False
 
   def __post_init__(self):
@@ -118,29 +121,44 @@ class Decoder:
         that compose several, or a `Drafter` that is used as it is; None for
         `verifier`.
       verifier: a language model; None for `drafter`.
-      inputs: [B, S] int32 source tokens, 0 is padding.
+      inputs: [B, S] int32 source tokens, 0 is padding; of decoder-only models
+        prompts, `prompts.PAD` is padding.
       rngs: [B] typed keys, see `draws.row_keys`.
       alpha: number in the method's range.
       sampling: a `Sampling`.
 
     Raises:
       ValueError: alpha is outside its range, the method is greedy only, the two
-        models do not share a vocabulary, or the drafter has no confidence for
-        the rule to read.
+        models do not share a vocabulary, one starts from prompts and another
+        does not, a prompt is none (see `prompts.check`), or the drafter has no
+        confidence for the rule to read.
+    """
+    return _run(*self.call(drafter, verifier, inputs, rngs, alpha, sampling))
+
+  def call(
+    self, drafter, verifier, inputs, rngs, alpha: float, sampling: Sampling
+  ) -> tuple:
+    """Returns what a call runs: a `Program`, and the arguments of its `run`.
+
+    Checks them; arguments and errors are those of a call.
     """
     self.check(drafter, verifier, alpha, sampling)
     execution = self.method.execution
+    model = verifier if execution.needs_verifier else drafter
+    if model.prompted:
+      prompts.check(inputs, model.vocab_size)
     program, index = self.program(sampling.greedy)
-    return _run(
+    return (
       program,
       drafter if execution.needs_drafter else None,
       verifier if execution.needs_verifier else None,
       inputs,
       rngs,
-      jnp.asarray(execution.host_alpha(alpha), jnp.float32),
-      jnp.asarray(self.draft_length.threshold, jnp.float32),
+      # Of NumPy: to put each on the device here would cost a launch.
+      np.float32(execution.host_alpha(alpha)),
+      np.float32(self.draft_length.threshold),
       sampling,
-      jnp.asarray(index, jnp.int32),
+      np.int32(index),
     )
 
   def program(self, greedy: bool) -> tuple["Program", int]:
@@ -194,6 +212,15 @@ class Decoder:
         f"drafter has {sizes[0]} vocabulary rows, verifier {sizes[-1]}; a pair"
         " must share one vocabulary"
       )
+    # A drafter is a tree of models and such that copy prompts.
+    knows = lambda x: hasattr(x, "prompted")
+    parts = filter(knows, jax.tree.leaves((drafter, verifier), is_leaf=knows))
+    kinds = {part.prompted: type(part).__name__ for part in parts}
+    if len(kinds) > 1:
+      raise ValueError(
+        f"a {kinds[True]} goes on from prompts (decoder-only), a {kinds[False]}"
+        " from a source; the models of a pair must be of one kind"
+      )
     method.check_alpha(alpha, sizes[0])
     if method.greedy_only and not sampling.greedy:
       raise ValueError(
@@ -224,10 +251,25 @@ class Program:
   decoder: "Decoder"
   targets: tuple[Target | None, ...]
 
-  def run(
-    self, drafter, verifier, inputs, rngs, alpha, threshold, sampling, index=0
-  ) -> Decoded:
-    """Decodes, while it is traced.
+  def run(self, *arguments, **more) -> Decoded:
+    """Decodes, while it is traced; arguments as in `start`."""
+    result = self.start(*arguments, **more)
+    return result.run() if self.decoder.method.execution.is_one_loop else result
+
+  def start(
+    self,
+    drafter,
+    verifier,
+    inputs,
+    rngs,
+    alpha,
+    threshold,
+    sampling,
+    index=0,
+    *,
+    room=None,
+  ) -> Loop | Decoded:
+    """Returns the loop, while it is traced; see `Execution.run`.
 
     Args:
       drafter: as in a call of `Decoder`, like the next three.
@@ -238,6 +280,7 @@ class Program:
       threshold: scalar, of the draft length.
       sampling: a `Sampling`.
       index: int32 [], which of the targets.
+      room: static, as in `LoopSettings`.
     """
     static, method = self.decoder, self.decoder.method
     stop, policy = None, static.draft_length.policy
@@ -258,8 +301,11 @@ class Program:
       verify=verification.VERIFY[static.verification],
       stop=stop,
       trace=static.trace,
+      log_probs=static.log_probs,
+      has_target=method.target is not None,
+      room=room,
     )
-    return method.execution(drafter, verifier, inputs, rngs, settings)
+    return method.execution.run(drafter, verifier, inputs, rngs, settings)
 
 
 def _models(drafter) -> tuple:

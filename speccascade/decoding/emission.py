@@ -1,17 +1,17 @@
 """How tokens are written: buffers, and where a block is cut.
 
-Token buffers hold the start token, `max_decode_len` tokens, and room for a
-block that is written past the end: `dynamic_update_slice` clamps its start
-silently and would overwrite good tokens.
+Token buffers hold the start token (or the last one of a prompt),
+`max_decode_len` tokens, and room for a block that is written past the end:
+`dynamic_update_slice` clamps its start silently and would overwrite good
+tokens.
 """
 
 from flax import struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
-
-START_ID = 0
 
 
 @struct.dataclass
@@ -39,16 +39,16 @@ def buffer_size(max_decode_len: int, width: int) -> int:
   return 1 + max_decode_len + width + 1
 
 
-def start_tokens(rows: int, size: int) -> Array:
-  """Returns [B, size] int32, the start token (and everything else) 0."""
-  return jnp.full((rows, size), START_ID, jnp.int32)
+def start_tokens(start: Array, size: int) -> Array:
+  """Returns [B, size] int32, `start` [B] at index 0, and 0 after it."""
+  return jnp.pad(start[:, None], ((0, 0), (0, size - 1)))
 
 
 def write_block(buffers, blocks, start: Array):
   """Writes block[b] at start[b]; [B, L, ...], [B, N, ...], [B]; or in trees."""
 
   def write_row(row, values, at):
-    zeros = (0,) * (row.ndim - 1)
+    zeros = (np.int32(0),) * (row.ndim - 1)
     return jax.lax.dynamic_update_slice(row, values, (at, *zeros))
 
   def write(buffer, block):
@@ -65,7 +65,7 @@ def write_block(buffers, blocks, start: Array):
 
 
 def cut(
-  new: Array, num: Array, room: Array, eos_id: int
+  new: Array, num: Array, room: Array, eos_id: int | tuple[int, ...]
 ) -> tuple[Array, Array]:
   """Cuts a block at its first EOS and at the length limit.
 
@@ -73,14 +73,15 @@ def cut(
     new: [B, N] int32 tokens, of which row b emits at most `num[b]`.
     num: [B] int32.
     room: [B] int32 tokens that may still be emitted.
-    eos_id: id that ends a row; it is emitted itself.
+    eos_id: id, or ids, that end a row; such a token is emitted itself.
 
   Returns:
     ([B] int32 tokens emitted, [B] bool whether the row has ended).
   """
   num = jnp.minimum(num, room)
   position = jnp.arange(new.shape[1], dtype=jnp.int32)[None]
-  is_eos = (new == eos_id) & (position < num[:, None])
+  ends = jnp.asarray(eos_id, jnp.int32).reshape(1, 1, -1)
+  is_eos = jnp.any(new[..., None] == ends, axis=2) & (position < num[:, None])
   first = jnp.min(jnp.where(is_eos, position, new.shape[1]), axis=1)
   has_eos = first < new.shape[1]
   return jnp.where(has_eos, first + 1, num), has_eos | (num >= room)

@@ -6,10 +6,10 @@ from typing import Any
 
 import jax
 
-from speccascade.decoding import verification
+from speccascade.decoding import emission, verification
 from speccascade.decoding.interval import ANY, Interval
 from speccascade.decoding.sampling import Sampling
-from speccascade.decoding.types import Decoded, VerifyFunction
+from speccascade.decoding.types import VerifyFunction
 
 FIXED, MAX_PROB, TOKEN_PROB = "fixed", "max_prob", "token_prob"
 
@@ -47,25 +47,44 @@ class LoopSettings(BlockSettings):
 
   Attributes:
     max_decode_len: static, most tokens of a row, EOS counted.
-    eos_id: static, the id that ends a row.
+    eos_id: static, the id that ends a row, or a tuple of them.
     stop: a `StopPolicy` of the drafter, or None.
     trace: static, whether to record `Trace`.
+    log_probs: static, whether to record `LogProbs`.
+    has_target: static, whether a target of the method's own says what tokens
+      are drawn from; else `LogProbs.pi` is not known.
+    room: static, most tokens that the buffers of a row hold, where others write
+      some of them; None is `max_decode_len`.
   """
 
   max_decode_len: int
-  eos_id: int
+  eos_id: int | tuple[int, ...]
   stop: Any = None
   trace: bool = False
+  log_probs: bool = False
+  has_target: bool = True
+  room: int | None = None
+
+  @property
+  def records(self) -> bool:
+    """Whether anything is recorded of the tokens."""
+    return self.trace or self.log_probs
+
+  def buffer_size(self, width: int) -> int:
+    """Returns the slots of a token buffer for blocks of `width` drafts."""
+    room = self.max_decode_len if self.room is None else self.room
+    return emission.buffer_size(room, width)
 
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-  """How tokens are made; called as its loop is.
+  """How tokens are made: a loop, and what the rest knows of it.
 
   Attributes:
-    run: `(drafter, verifier, inputs, rngs, settings) -> Decoded`: the models
-      (None where not needed), [B, S] int32 source tokens with 0 as padding, [B]
-      typed keys and `LoopSettings`.
+    run: `(drafter, verifier, inputs, rngs, settings)` to its `rounds.Loop`: the
+      models (None where not needed), [B, S] int32 inputs as `prefill` takes
+      them (None for a loop that only goes on), [B] typed keys and
+      `LoopSettings`.
     label: as in the table of methods.
     law: what it samples from where no target says it.
     interval: the range of alpha where no target says it.
@@ -77,9 +96,11 @@ class Execution:
     pass_width: tokens of one verifier pass, where it has no blocks.
     is_predictable: whether counts and costs tell its speed; they do not where
       calls are of several widths.
+    is_one_loop: whether it can be run some rounds at a time; else it has
+      several loops, and `run` itself gives `Decoded`.
   """
 
-  run: Callable[..., Decoded]
+  run: Callable[..., Any]
   label: str
   law: str = ""
   interval: Interval = ANY
@@ -90,11 +111,7 @@ class Execution:
   host_alpha: Callable[[float], float] = float
   pass_width: int = 1
   is_predictable: bool = True
-
-  def __call__(
-    self, drafter, verifier, inputs, rngs, settings: LoopSettings
-  ) -> Decoded:
-    return self.run(drafter, verifier, inputs, rngs, settings)
+  is_one_loop: bool = True
 
 
 def execution(label: str, **known):

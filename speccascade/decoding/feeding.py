@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.types import LanguageModel, State
+from speccascade.decoding.types import Drafter, LanguageModel, State
 
 Array = jax.Array
 
@@ -108,3 +108,26 @@ def feed_to(
   out = jax.eval_shape(functools.partial(one_pass, narrow), state, upto)[1]
   logits = jnp.zeros(out.shape, out.dtype)
   return jax.lax.while_loop(lacks, body, (state, logits, jnp.zeros_like(upto)))
+
+
+def catch_up(
+  part: LanguageModel | Drafter,
+  state: State,
+  tokens: Array,
+  upto: Array,
+  *,
+  wide: int,
+) -> State:
+  """Has a model, or a drafter's models, read what others wrote.
+
+  Args:
+    part: the model or drafter.
+    state: its state; it needs `wide` slots after `upto`.
+    tokens: [B, L] int32.
+    upto: [B] int32; rows that hold as much already are left alone.
+    wide: static, tokens of a pass.
+  """
+  if isinstance(part, Drafter):
+    return part.catch_up(state, tokens, upto, wide=wide)
+  how = {"first": upto - 1, "read": 1, "narrow": wide, "wide": wide}
+  return feed_to(part, state, tokens, upto, **how)[0]

@@ -1,16 +1,17 @@
 """The loop of every execution: rounds that write tokens until all ended."""
 
 from collections.abc import Callable
+import dataclasses
 
 from flax import struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import emission, tracing
+from speccascade.decoding import emission, feeding, prompts, tracing
 from speccascade.decoding.emission import Prefix
 from speccascade.decoding.execution import LoopSettings
-from speccascade.decoding.types import Decoded, Stats, Trace
+from speccascade.decoding.types import Decoded, LogProbs, Stats, Trace
 
 Array = jax.Array
 
@@ -20,83 +21,147 @@ class Carry:
   """State of every loop. L = buffer size.
 
   Attributes:
-    tokens: [B, L] int32, start token first.
+    tokens: [B, L] int32, start token (or a prompt's last) first.
     length: [B] int32, tokens written; finished rows keep it.
+    begun: [B] int32, the length at which this turn began, 1 in the first.
     done: [B] bool.
     bad_step: [B] int32, -1 where all is well.
-    models: the states of the models, a pytree. Of a speculative loop those of
+    models: the states of the models, a tuple. Of a speculative loop those of
       drafter and verifier; the verifier's holds `length - 1` tokens.
     stats: counters.
     trace: buffers aligned with `tokens`, or None.
+    log_probs: likewise.
   """
 
   tokens: Array
   length: Array
+  begun: Array
   done: Array
   bad_step: Array
-  models: object
+  models: tuple
   stats: Stats
   trace: Trace | None
+  log_probs: LogProbs | None
 
   @property
   def prefix(self) -> Prefix:
     return Prefix(self.tokens, self.length, ~self.done)
 
 
-def run(
-  round_: Callable[[Carry], Carry],
-  models,
-  rows: int,
-  settings: LoopSettings,
-  *,
-  vocab_size: int,
-  width: int = 0,
-  num_models: int = 1,
-  done: Array | None = None,
-) -> tuple[Decoded, object]:
-  """Writes tokens until every row met EOS, a fault or the length limit.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loop:
+  """What an execution is while it is traced: its rounds, ready to be run.
 
-  Args:
-    round_: writes some tokens of every row that is not done.
-    models: states of the models, a pytree.
-    rows: B.
+  Attributes:
+    round_: (Carry) -> Carry, writes some tokens of every row that is not done.
+    parts: the models and drafters whose states `Carry.models` begins with; the
+      last one knows where rows start.
+    prefill: () -> `Carry.models` before any round.
+    inputs: [B, S] int32; None for a loop that only goes on.
     settings: `LoopSettings`.
     vocab_size: V, as all that follow static.
     width: gamma, 0 for methods without blocks.
     num_models: language models inside the drafter.
     done: [B] bool, rows that are not decoded at all; None means none.
-
-  Returns:
-    The buffers without start token and slack, 0 after EOS; and the states of
-    the models at the end.
   """
-  limit = settings.max_decode_len
-  size = emission.buffer_size(limit, width)
-  done = jnp.zeros((rows,), bool) if done is None else done
-  carry = Carry(
-    tokens=emission.start_tokens(rows, size),
-    length=jnp.ones((rows,), jnp.int32),
-    done=done | (limit < 1),
-    bad_step=jnp.full((rows,), -1, jnp.int32),
-    models=models,
-    stats=Stats.zeros(rows, width, num_models),
-    trace=tracing.empty(rows, size, vocab_size) if settings.trace else None,
-  )
-  going = lambda carry: ~jnp.all(carry.done)
-  shapes = jax.eval_shape(_counted, carry)
-  packed = jax.lax.while_loop(
-    lambda packed: going(_unpack(packed, shapes)),
-    lambda packed: _pack(round_(_unpack(packed, shapes))),
-    _pack(carry),
-  )
-  carry = _unpack(packed, shapes)
-  emitted = carry.length - 1
-  tokens, trace = jax.tree.map(
-    lambda x: x[:, 1 : limit + 1], (carry.tokens, carry.trace)
-  )
-  tokens = jnp.where(jnp.arange(limit)[None] < emitted[:, None], tokens, 0)
-  decoded = Decoded(tokens, emitted, carry.stats, trace, carry.bad_step)
-  return decoded, carry.models
+
+  round_: Callable[[Carry], Carry]
+  parts: tuple
+  prefill: Callable[[], tuple]
+  inputs: Array | None
+  settings: LoopSettings
+  vocab_size: int
+  width: int = 0
+  num_models: int = 1
+  done: Array | None = None
+
+  def run(self) -> Decoded:
+    """Writes tokens until every row met EOS, a fault or the length limit."""
+    return self.decoded(self.advance(self.begin()))
+
+  def begin(self) -> Carry:
+    """Returns the state before the first round."""
+    settings, rows = self.settings, self.inputs.shape[0]
+    size = settings.buffer_size(self.width)
+    start = prompts.start(self.parts[-1], self.inputs)
+    done = jnp.zeros((rows,), bool) if self.done is None else self.done
+    trace = log_probs = None
+    if settings.trace:
+      trace = tracing.empty(rows, size, self.vocab_size)
+    if settings.log_probs:
+      log_probs = tracing.no_log_probs(rows, size)
+    return Carry(
+      tokens=emission.start_tokens(start, size),
+      length=jnp.ones((rows,), jnp.int32),
+      begun=jnp.ones((rows,), jnp.int32),
+      done=done | (settings.max_decode_len < 1),
+      bad_step=jnp.full((rows,), -1, jnp.int32),
+      models=self.prefill(),
+      stats=Stats.zeros(rows, self.width, self.num_models),
+      trace=trace,
+      log_probs=log_probs,
+    )
+
+  def advance(self, carry: Carry, rounds: Array | None = None) -> Carry:
+    """Runs at most so many rounds, int32 []; None until all rows ended."""
+    shapes = jax.eval_shape(_counted, carry)
+    going = lambda packed: ~jnp.all(_unpack(packed, shapes).done)
+    step = lambda packed: _pack(self.round_(_unpack(packed, shapes)))
+    if rounds is None:
+      packed = jax.lax.while_loop(going, step, _pack(carry))
+    else:
+      _, packed = jax.lax.while_loop(
+        lambda counted: (counted[0] < rounds) & going(counted[1]),
+        lambda counted: (counted[0] + 1, step(counted[1])),
+        (jnp.int32(0), _pack(carry)),
+      )
+    return _unpack(packed, shapes)
+
+  def turn(self, carry: Carry, new: Array) -> Carry:
+    """Returns the state before the first round of another turn.
+
+    What others wrote follows what stands, as if a prompt had ended with it; all
+    models read it but for its last token.
+
+    Args:
+      carry: rows that are still going stop where they are.
+      new: [B, N] int32 tokens of others, `prompts.PAD` at either end. A row
+        without any, or one that met a fault, has no turn: it stays done.
+    """
+    count = jnp.where(carry.bad_step < 0, prompts.lengths(new), 0)
+    length, has_turn = carry.length + count, count > 0
+    new = jnp.maximum(prompts.aligned(new), 0)
+    tokens = emission.write_block(carry.tokens, new, carry.length)
+    upto = jnp.where(has_turn, length - 1, 0)
+    states = [
+      feeding.catch_up(part, state, tokens, upto, wide=new.shape[1])
+      for part, state in zip(self.parts, carry.models)
+    ]
+    return carry.replace(
+      tokens=tokens,
+      length=length,
+      begun=length,
+      done=~has_turn,
+      models=(*states, *carry.models[len(states) :]),
+      stats=jax.tree.map(jnp.zeros_like, carry.stats),
+    )
+
+  def decoded(self, carry: Carry) -> Decoded:
+    """Returns what this turn wrote so far, 0 after EOS."""
+    limit = self.settings.max_decode_len
+    emitted = carry.length - carry.begun
+    of_row = lambda row, at: jax.lax.dynamic_slice_in_dim(row, at, limit)
+    tokens, trace, log_probs = jax.tree.map(
+      lambda x: jax.vmap(of_row)(x, carry.begun),
+      (carry.tokens, carry.trace, carry.log_probs),
+    )
+    inside = jnp.arange(limit)[None] < emitted[:, None]
+    tokens = jnp.where(inside, tokens, 0)
+    if log_probs is not None:
+      log_probs = tracing.known(log_probs, inside, self.settings.has_target)
+    return Decoded(
+      tokens, emitted, carry.stats, trace, carry.bad_step, log_probs
+    )
 
 
 # What is counted is some twenty small arrays. Between rounds they are one: to
@@ -117,12 +182,9 @@ def _pack(carry: Carry) -> tuple[Array, Carry]:
     else jax.lax.bitcast_convert_type(x, jnp.int32)
     for x in jax.tree.leaves(_counted(carry))
   ]
-  while len(columns) > 1:  # XLA's CPU backend fuses no more than eight
-    columns = [
-      jnp.concatenate([x.reshape(x.shape[0], -1) for x in some], axis=1)
-      for some in (columns[i : i + 8] for i in range(0, len(columns), 8))
-    ]
-  return columns[0], carry.replace(**dict.fromkeys(_counted(carry)))
+  columns = [x.reshape(x.shape[0], -1) for x in columns]
+  packed = jnp.concatenate(columns, axis=1)
+  return packed, carry.replace(**dict.fromkeys(_counted(carry)))
 
 
 def _unpack(packed: tuple[Array, Carry], shapes: dict) -> Carry:
@@ -157,7 +219,7 @@ def commit(
     The carry, and [B] int32 tokens emitted.
   """
   active = ~carry.done
-  room = settings.max_decode_len + 1 - carry.length
+  room = settings.max_decode_len + carry.begun - carry.length
   emitted, ended = emission.cut(
     new, jnp.minimum(num, fault), room, settings.eos_id
   )
@@ -168,6 +230,6 @@ def commit(
     tokens=emission.write_block(carry.tokens, new, carry.length),
     length=length,
     done=carry.done | ended | bad,
-    bad_step=jnp.where(bad, length - 1, carry.bad_step),
+    bad_step=jnp.where(bad, length - carry.begun, carry.bad_step),
   )
   return carry, emitted

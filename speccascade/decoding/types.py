@@ -56,17 +56,28 @@ class Output:
 class LanguageModel(Protocol):
   """Feeds tokens to a network and returns logits; rows are independent.
 
-  A model is a frozen pytree: parameters are leaves, `vocab_size` and modules
-  are static. Equal modules hash equal, so a second call does not trace again.
+  A model is a frozen pytree: parameters are leaves; modules and what stands
+  below are static. Equal modules hash equal, so a second call does not trace
+  again.
+
+  Attributes:
+    vocab_size: V.
+    prompted: whether a row goes on from its own prompt (decoder-only), not from
+      a source and a start token; see `prompts`.
   """
 
   vocab_size: int
+  prompted: bool
 
   def prefill(self, inputs: Array, *, capacity: int) -> State:
     """Returns the state before any decoder token, with `capacity` slots.
 
+    A prompted model holds its prompts by then, but for their last tokens; these
+    are no decoder tokens, and take slots of their own.
+
     Args:
-      inputs: [B, S] int32 source tokens, 0 is padding.
+      inputs: [B, S] int32 source tokens, 0 is padding; or prompts, with
+        `prompts.PAD` at either end.
       capacity: number of decoder tokens that the state must be able to hold.
     """
 
@@ -183,7 +194,8 @@ class Drafter(Protocol):
 
     Args:
       state: from `prefill`, `propose` or `rewind`.
-      tokens: [B, L] int32 token buffer, the start token at index 0.
+      tokens: [B, L] int32 token buffer; at index 0 the start token, or the
+        prompt's last.
       length: [B] int32, how many of the L are written.
       rngs: [B] typed keys, fresh for this round and this level.
       sampling: a `Sampling`.
@@ -194,6 +206,11 @@ class Drafter(Protocol):
 
   def rewind(self, state: State, length: Array) -> State:
     """Forgets every token at or after `length` [B] int32."""
+
+  def catch_up(
+    self, state: State, tokens: Array, upto: Array, *, wide: int
+  ) -> State:
+    """Reads what others wrote, before another turn: `feeding.catch_up`."""
 
 
 @struct.dataclass
@@ -314,6 +331,29 @@ class Trace:
 
 
 @struct.dataclass
+class LogProbs:
+  """What each law gave the tokens written, in nats. T = max_decode_len.
+
+  Every field is [B, T] float32: NaN where there is no such law and after the
+  end of a row, -inf where a known law gives the token nothing.
+  docs/definitions.md says what their sums mean.
+
+  Attributes:
+    pi: the method's own target; at a bonus drawn from the verifier, p.
+    p: the verifier as sampled.
+    q: the drafter as sampled; NaN where it had no law or copied the token.
+    p1: the verifier at temperature 1, unfiltered.
+    q1: the drafter likewise, its confidence.
+  """
+
+  pi: Array
+  p: Array
+  q: Array
+  p1: Array
+  q1: Array
+
+
+@struct.dataclass
 class Decoded:
   """What every execution returns. T = max_decode_len.
 
@@ -325,6 +365,7 @@ class Decoded:
     trace: `Trace`, or None.
     bad_step: [B] int32, the position at which a row met NaN, +inf or a row
       without a finite logit and ended; -1 where none did.
+    log_probs: `LogProbs`, or None.
   """
 
   tokens: Array
@@ -332,3 +373,4 @@ class Decoded:
   stats: Stats
   trace: Trace | None
   bad_step: Array
+  log_probs: LogProbs | None = None

@@ -5,6 +5,7 @@ listed in docs/definitions.md. A ratio whose denominator is 0 is None: a method
 without blocks has no acceptance rate.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import operator
 from typing import Annotated
@@ -136,6 +137,26 @@ def summary(counts: Counts) -> dict:
     "verifier_extends_per_token": ratio(c.verifier_extends, c.num_tokens),
     "tokens_per_example": ratio(c.num_tokens, c.num_examples),
   }
+
+
+def mean_log_probs(parts: Sequence[dict]) -> dict[str, float | None] | None:
+  """Returns means over the tokens at which each law is known, in nats.
+
+  None stands for a law that is known nowhere, and for one that gives some token
+  nothing: its mean is no number.
+
+  Args:
+    parts: of each the fields of `types.LogProbs`, arrays or lists with None for
+      NaN; none, where nothing was recorded, give None.
+  """
+
+  def mean(name):
+    values = [np.asarray(part[name], float).ravel() for part in parts]
+    values = np.concatenate(values)
+    total, num = float(np.nansum(values)), int(np.sum(~np.isnan(values)))
+    return ratio(total, num) if np.isfinite(total) else None
+
+  return {name: mean(name) for name in parts[0]} if parts else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import memory
-from speccascade.decoding import Decoded, row_keys
+from speccascade.decoding import Decoded, prompts, row_keys
 from speccascade.decoding.decoders import Decoder
 from speccascade.inference.inputs import Source, longest
 from speccascade.inference.pair import ModelPair
@@ -18,7 +18,6 @@ from speccascade.inference.point import Point
 from speccascade.inference.settings import Run
 from speccascade.progress import note
 
-PAD_ID = 0
 # Sources are padded to one of these shares of the longest allowed length.
 _BUCKETS = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 _MULTIPLE = 8
@@ -48,16 +47,21 @@ def bucket_of(length: int, lengths: Sequence[int]) -> int:
 
 
 def pad_batch(
-  batch: Sequence[Source], rows: int, lengths: Sequence[int]
+  batch: Sequence[Source],
+  rows: int,
+  lengths: Sequence[int],
+  *,
+  prompted: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns ([rows, S] int32 tokens, [rows] int32 indices).
 
   A short batch is filled with copies of its last example, whose rows are not
-  read. S is the least of `lengths` that holds all of them.
+  read. S is the least of `lengths` that holds all of them; padding is 0 after
+  sources, and `prompts.PAD` after prompts, where 0 may be a token.
   """
   batch = [*batch, *[batch[-1]] * (rows - len(batch))]
   width = bucket_of(max(len(example.tokens) for example in batch), lengths)
-  tokens = np.full((rows, width), PAD_ID, np.int32)
+  tokens = np.full((rows, width), prompts.PAD if prompted else 0, np.int32)
   for row, example in enumerate(batch):
     tokens[row, : len(example.tokens)] = example.tokens
   return tokens, np.array([example.index for example in batch], np.int32)
@@ -110,8 +114,8 @@ class Batches:
   Attributes:
     pair: the models.
     point: method and settings.
-    run: rows, lengths of outputs, seed, and whether to trace.
-    eos_id: id that ends a row.
+    run: rows, lengths of outputs, seed, and what is recorded.
+    eos_id: id that ends a row, or several.
     lengths: source lengths that batches are padded to, ascending.
     shared: whether the methods of a family share a program; see `Decoder`.
     speed: of `decode_all`.
@@ -120,7 +124,7 @@ class Batches:
   pair: ModelPair
   point: Point
   run: Run
-  eos_id: int
+  eos_id: int | tuple[int, ...]
   lengths: Sequence[int]
   shared: bool = False
   speed: Speed = dataclasses.field(default_factory=Speed, init=False)
@@ -132,6 +136,7 @@ class Batches:
       max_decode_len=self.run.max_decode_len,
       eos_id=self.eos_id,
       trace=self.run.trace,
+      log_probs=self.run.log_probs,
       shared=self.shared,
     )
 
@@ -140,7 +145,9 @@ class Batches:
     run, lms = self.run, [model.lm for model in self.pair.models]
     # The laws of a block in float32, and the keys and values.
     laws = 4 * self.point.verify_width * sum(lm.vocab_size for lm in lms)
-    kept = run.max_decode_len * sum(getattr(lm, "slot_bytes", 0) for lm in lms)
+    # A prompt is kept like what follows it.
+    slots = run.max_decode_len + self.pair.prompted * max(self.lengths)
+    kept = slots * sum(getattr(lm, "slot_bytes", 0) for lm in lms)
     memory.check(
       run.batch_size * (laws + kept),
       BATCH_SIZE=run.batch_size,
@@ -157,7 +164,9 @@ class Batches:
   def prepare(self, batch: Sequence[Source], trial: int = 0) -> tuple:
     """Returns what `call` takes for up to `batch_size` examples: all that need
     not be timed."""
-    inputs, indices = pad_batch(batch, self.run.batch_size, self.lengths)
+    inputs, indices = pad_batch(
+      *(batch, self.run.batch_size, self.lengths), prompted=self.pair.prompted
+    )
     return jnp.asarray(inputs), row_keys(self.run.seed, trial, indices)
 
   def call(self, prepared: tuple) -> Decoded:

@@ -6,12 +6,13 @@ import functools
 import hashlib
 import json
 import os
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from speccascade import fields
-from speccascade.data import text_files
+from speccascade.data import chat, text_files
+from speccascade.data.prompting import FORMATS, Prompting
 from speccascade.evaluation import quality
 
 
@@ -22,7 +23,7 @@ class Source:
   Attributes:
     index: its place in the data set, from 0; its keys are made of it.
     text: the source, as it was before tokenizing.
-    tokens: [S] int32, EOS included, padding not.
+    tokens: [S] int32, of a source with EOS; padding not.
     references: right outputs, none where they are not known.
   """
 
@@ -50,6 +51,7 @@ class Sources:
     split: of the task, for rows.
     num_cut: sources that were cut to fit.
     metrics: names in `quality.METRICS` that the task is scored by.
+    prompted: whether they are prompts to go on from, and no sources.
   """
 
   examples: Sequence[Source]
@@ -59,6 +61,7 @@ class Sources:
   split: str = ""
   num_cut: int = 0
   metrics: tuple[str, ...] = ("bleu",)
+  prompted: bool = False
 
   def fitted(self) -> "Sources":
     """Returns the same, padded no further than the longest of them asks."""
@@ -87,7 +90,8 @@ def _is_vocabulary(value):
   is_path = value is None or isinstance(value, fields.Path)
   if not is_path and not hasattr(value, "encode"):
     raise ValueError(
-      f"wanted the path of a SentencePiece model, not {value!r:.60}"
+      "wanted the path of a SentencePiece model or of a Hugging Face"
+      f" directory, not {value!r:.60}"
     )
 
 
@@ -96,8 +100,9 @@ class TextSource:
   """A task's split, or a file; checked when made.
 
   Attributes:
-    vocabulary: path of a SentencePiece model, or an object as in `Sources`;
-      None takes the task's own.
+    vocabulary: path of a SentencePiece model or a Hugging Face directory, or
+      an object as in `Sources`; None takes the models' own, where they bring
+      one, or else the task's.
     mixture_or_task_name: a registered seqio task; or else `input_file`.
     split: of the task.
     input_file: one text a line, or JSONL; see `text_files.read_texts`.
@@ -119,19 +124,25 @@ class TextSource:
         f" {self.mixture_or_task_name!r} and {str(self.input_file or '')!r}"
       )
 
-  def loaded_vocabulary(self):
+  def loaded_vocabulary(self, brought: str | None = None):
     """Returns the vocabulary that is asked for, None for the task's own.
+
+    Args:
+      brought: path of the one that the models bring, if they do.
 
     Raises:
       InputError: there is none for a file.
     """
-    vocabulary = self.vocabulary
+    vocabulary = brought if self.vocabulary is None else self.vocabulary
     if isinstance(vocabulary, str | os.PathLike):
       from speccascade.data import vocabularies
 
       vocabulary = vocabularies.load(os.fspath(vocabulary))
     if self.input_file and vocabulary is None:
-      raise InputError("INPUT_FILE needs a VOCABULARY; a file brings none")
+      raise InputError(
+        "INPUT_FILE needs a VOCABULARY; neither a file nor these models bring"
+        " one"
+      )
     return vocabulary
 
   def texts(self, **options) -> list[text_files.TextExample]:
@@ -149,31 +160,41 @@ class Inputs(TextSource):
   Attributes:
     task_feature_lengths: {"inputs": most tokens of a source, EOS counted}.
     truncate: cut texts of a file that are too long instead of refusing them.
+    prompt: how a text becomes what a model is given; see `Prompting.format`.
+    chat_variables: what the chat template reads besides the messages.
   """
 
   task_feature_lengths: Annotated[
     Mapping[str, fields.Size], fields.Keys(("inputs",))
   ]
   truncate: bool = False
+  prompt: Literal[FORMATS] | None = None
+  chat_variables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   @property
   def max_len(self) -> int:
     """Most tokens of a source."""
     return self.task_feature_lengths["inputs"]
 
-  def read(self) -> Sources:
+  def read(self, brought: str | None = None) -> Sources:
     """Returns the examples.
+
+    Args:
+      brought: see `loaded_vocabulary`.
 
     Raises:
       FileNotFoundError: there is no such file.
       ValueError: there are no examples, or they cannot be decoded.
     """
-    vocabulary, path = self.loaded_vocabulary(), self.input_file
+    vocabulary, path = self.loaded_vocabulary(brought), self.input_file
     if not path:
       return self._read_task(vocabulary)
     return _encoded(
-      [(f"{path} line {line}", *example) for line, *example in self.texts()],
-      vocabulary,
+      [
+        (f"{path} line {line}", *example)
+        for line, *example in self.texts(chats=True)
+      ],
+      Prompting(vocabulary, self.prompt, self.chat_variables),
       self.max_len,
       truncate=self.truncate,
       limit="TASK_FEATURE_LENGTHS",
@@ -181,7 +202,8 @@ class Inputs(TextSource):
     )
 
   def _read_task(self, vocabulary) -> Sources:
-    """Reads a seqio task; long sources are cut as T5X cuts.
+    """Reads a seqio task; long sources are cut as T5X cuts, prompts are made of
+    the texts.
 
     References are the task's postprocessed targets.
     """
@@ -190,6 +212,7 @@ class Inputs(TextSource):
     name, max_len = self.mixture_or_task_name, self.max_len
     task = tasks.get(name, vocabulary)
     vocabulary = task.output_features["inputs"].vocabulary
+    prompting = Prompting(vocabulary, self.prompt, self.chat_variables)
     dataset = reading.open_split(
       task, self.split, None, use_cached=self.use_cached
     )
@@ -200,13 +223,17 @@ class Inputs(TextSource):
       reading.guarded(dataset.as_numpy_iterator(), task)
     ):
       tokens = np.asarray(example["inputs"], np.int32)
-      if len(tokens) > max_len:
-        tokens, cut = np.append(tokens[: max_len - 1], tokens[-1]), cut + 1
       text = _text(
         example["inputs_pretokenized"]
         if "inputs_pretokenized" in example
         else vocabulary.decode(example["inputs"].tolist())
       )
+      if prompting.prompted:
+        options = (max_len, "TASK_FEATURE_LENGTHS", self.truncate)
+        tokens, is_cut = _tokens(prompting, f"{name} {index}", text, *options)
+        cut += is_cut
+      elif len(tokens) > max_len:
+        tokens, cut = np.append(tokens[: max_len - 1], tokens[-1]), cut + 1
       references = ()
       if "targets_pretokenized" in example:
         references = _text(example["targets_pretokenized"])
@@ -223,7 +250,9 @@ class Inputs(TextSource):
     names = (metric.__name__ for metric in getattr(task, "metric_fns", ()))
     metrics = tuple(name for name in names if name in quality.METRICS)
     return Sources(
-      examples, vocabulary, max_len, name, self.split, cut, metrics or ("bleu",)
+      *(examples, vocabulary, max_len, name, self.split, cut),
+      metrics=metrics or ("bleu",),
+      prompted=prompting.prompted,
     )
 
 
@@ -231,9 +260,18 @@ def _text(value) -> str:
   return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
+def _tokens(prompting, name: str, text, *options) -> tuple[np.ndarray, bool]:
+  """Returns the tokens of what a message calls `name`, and if they were cut."""
+  try:
+    tokens, is_cut = prompting.tokens(text, *options)
+  except ValueError as error:
+    raise InputError(f"{name} {error}") from error
+  return np.asarray(tokens, np.int32), is_cut
+
+
 def _encoded(
-  texts: Iterable[tuple[str, str, Sequence[str]]],
-  vocabulary,
+  texts: Iterable[tuple],
+  prompting: Prompting,
   max_len: int,
   *,
   truncate: bool,
@@ -243,8 +281,9 @@ def _encoded(
   """Returns texts as what is decoded.
 
   Args:
-    texts: what a message calls it, the text, and its references, of each.
-    vocabulary: as in `Sources`.
+    texts: what a message calls it, the text or messages, and its references,
+      of each.
+    prompting: makes the tokens.
     max_len: most tokens of a source, EOS counted.
     truncate: cut longer texts instead of refusing them.
     limit: the name of `max_len`.
@@ -252,28 +291,26 @@ def _encoded(
   """
   examples, num_cut = [], 0
   for index, (name, text, references) in enumerate(texts):
-    tokens = [*vocabulary.encode(text), vocabulary.eos_id]
-    if (num := len(tokens)) > max_len:
-      if not truncate:
-        raise InputError(
-          f"{name} has {num} tokens, {limit} allows {max_len}: raise it,"
-          " shorten the text, or set truncate=True"
-        )
-      num_cut += 1
-      tokens = [*tokens[: max_len - 1], vocabulary.eos_id]
-    tokens = np.asarray(tokens, np.int32)
+    options = (max_len, limit, truncate)
+    tokens, is_cut = _tokens(prompting, name, text, *options)
+    text = chat.shown(text)
     examples.append(Source(index, text, tokens, tuple(references)))
-  return Sources(examples, vocabulary, max_len, task, num_cut=num_cut)
+    num_cut += is_cut
+  return Sources(
+    *(examples, prompting.vocabulary, max_len, task),
+    num_cut=num_cut,
+    prompted=prompting.prompted,
+  )
 
 
 def of_texts(
-  texts: str | Sequence[str], vocabulary, *, max_len: int, truncate: bool
+  texts: str | Sequence, prompting: Prompting, *, max_len: int, truncate: bool
 ) -> Sources:
   """Returns texts of a program as what is decoded.
 
   Args:
-    texts: one or several.
-    vocabulary: as in `Sources`.
+    texts: one or several; or a conversation, a list of messages, or several.
+    prompting: makes the tokens.
     max_len: most tokens of a source, EOS counted.
     truncate: cut longer texts instead of refusing them.
 
@@ -286,9 +323,12 @@ def of_texts(
       f"texts is of type {type(texts).__name__}; wanted a text, or several"
     )
   texts = list(texts)
+  if texts and isinstance(texts[0], Mapping):
+    texts = [texts]
   for index, text in enumerate(texts):
     try:
-      text.encode("utf-8")
+      if not isinstance(text, list | tuple):
+        text.encode("utf-8")
     except AttributeError as error:
       kind = type(text).__name__
       raise InputError(f"text {index} is of type {kind}; wanted str") from error
@@ -301,7 +341,7 @@ def of_texts(
     raise InputError("there are no texts; give one or more")
   named = [(f"text {index}", text, ()) for index, text in enumerate(texts)]
   return _encoded(
-    named, vocabulary, max_len, truncate=truncate, limit="max_input_len"
+    named, prompting, max_len, truncate=truncate, limit="max_input_len"
   )
 
 

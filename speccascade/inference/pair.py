@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import math
 import os
 import pathlib
 from typing import Literal
@@ -10,12 +11,18 @@ from absl import logging
 import jax
 
 from speccascade import checkpoints, fields
+from speccascade.checkpoints import storage
 from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.environment import give_back_memory, held_memory
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.llama_lm import LlamaLM
+from speccascade.models.params import Config
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
+
+_KINDS = {T5Config: T5LM, LlamaConfig: LlamaLM}
 
 
 class PairError(ValueError):
@@ -30,15 +37,27 @@ class Model:
     lm: the model.
     name: of its checkpoint, with the step, for tables and rows.
     path: of its checkpoint.
-    vocabulary: {"path", "sha256"} where the checkpoint says it, else None.
+    vocabulary: {"path", "sha256"} where the checkpoint says it, or brings it,
+      else None.
     num_parameters: as the checkpoint holds them; None where none was read.
   """
 
-  lm: T5LM
+  lm: T5LM | LlamaLM
   name: str
   path: str
   vocabulary: Mapping[str, str] | None = None
   num_parameters: int | None = None
+
+  @property
+  def prompted(self) -> bool:
+    """Whether it goes on from prompts, as decoder-only models do."""
+    return self.lm.prompted
+
+  @property
+  def window(self) -> float:
+    """Most tokens of a prompt and what follows."""
+    config = getattr(getattr(self.lm, "module", None), "config", None)
+    return getattr(config, "max_positions", math.inf)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +82,11 @@ class ModelPair:
   def models(self) -> tuple[Model, ...]:
     """All that there are, largest drafter first, the verifier last."""
     return (*self.drafters, *((self.verifier,) if self.verifier else ()))
+
+  @property
+  def prompted(self) -> bool:
+    """Whether the models are decoder-only; see `check_models`."""
+    return any(model.prompted for model in self.models)
 
   @property
   def num_parameters(self) -> dict[str, int]:
@@ -121,7 +145,10 @@ class ModelPair:
         " METHOD = 'cascade_drafting', or CASCADE = None"
       )
     lms = [model.lm for model in self.drafters]
-    drafter = cascade.build(lms, self.verifier.lm.vocab_size, vocabulary_sha256)
+    verifier = self.verifier.lm
+    drafter = cascade.build(
+      lms, verifier.vocab_size, vocabulary_sha256, prompted=verifier.prompted
+    )
     names = [*(model.name for model in self.drafters), cascade.label]
     return dataclasses.replace(
       self, composed=drafter, composed_name=" ".join(names)
@@ -145,13 +172,20 @@ class PairSpec:
       method.
   """
 
-  drafter: T5Config | Sequence[T5Config | None] | None = None
-  verifier: T5Config | None = None
+  drafter: Config | Sequence[Config | None] | None = None
+  verifier: Config | None = None
   drafter_checkpoint: fields.Path | Sequence[fields.Path] | None = None
   verifier_checkpoint: fields.Path | None = None
   dtype: Literal["float32", "bfloat16"] | None = "float32"
   kernel_dtype: Literal["float32", "bfloat16"] = "float32"
   cascade: Cascade | None = None
+
+  @property
+  def brought(self) -> str | None:
+    """The vocabulary that a checkpoint directory brings: the verifier's, or
+    else a drafter's."""
+    paths = (self.verifier_checkpoint, *_listed(self.drafter_checkpoint))
+    return next(filter(None, map(brought, paths)), None)
 
   def load(
     self,
@@ -199,7 +233,7 @@ class PairSpec:
 def load_model(
   role: str,
   checkpoint: str | os.PathLike | None,
-  config: T5Config | None = None,
+  config: Config | None = None,
   dtype: str | None = None,
   *,
   kernel_dtype: str = "float32",
@@ -222,8 +256,9 @@ def load_model(
     raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
   read = checkpoints.load(checkpoint, config=config)
   size = sum(leaf.size for leaf in jax.tree.leaves(read.params))  # given away
-  lm = T5LM.create(
-    read.require_config(),
+  config = read.require_config()
+  lm = _KINDS[type(config)].create(
+    config,
     read.params,
     dtype,
     kernel_dtype=kernel_dtype,
@@ -244,7 +279,22 @@ def load_model(
   if read.step is not None:
     folder = path.parent if name.startswith("checkpoint_") else path
     name = f"{folder.name}-{read.step}"
-  return Model(lm, name, read.path, read.vocabulary, size)
+  vocabulary = read.vocabulary
+  if vocabulary is None and lm.prompted and brought(read.path):
+    from speccascade.data import vocabularies
+
+    vocabulary = inputs.identity(vocabularies.load(read.path))
+  return Model(lm, name, read.path, vocabulary, size)
+
+
+def brought(checkpoint: str | os.PathLike | None) -> str | None:
+  """Returns a checkpoint directory that brings its vocabulary, else None."""
+  try:
+    directory = storage.Directory(checkpoint or "")
+    names = ("spiece.model", "tokenizer.json")
+    return str(directory) if any(map(directory.has, names)) else None
+  except checkpoints.CheckpointError:  # which reading it will say
+    return None
 
 
 def dtypes(dtype: str | None, kernel_dtype: str) -> str:
@@ -264,14 +314,21 @@ def _listed(value) -> list:
 
 
 def check_models(pair: ModelPair):
-  """Checks that the models share one vocabulary.
+  """Checks that the models are of one kind and share one vocabulary.
 
   Raises:
-    PairError: the number of rows, or the vocabulary files they were trained
-      with (where both are known), differ.
+    PairError: one is decoder-only, another not; or the number of rows, or the
+      vocabularies they were trained with (where both are known), differ.
   """
   first, *others = pair.models
   for model in others:
+    if model.prompted != first.prompted:
+      kinds = ("an encoder-decoder", "decoder-only")
+      raise PairError(
+        f"{first.name} is {kinds[first.prompted]}, {model.name}"
+        f" {kinds[model.prompted]}; a drafter and its verifier must be of one"
+        " kind"
+      )
     if model.lm.vocab_size != first.lm.vocab_size:
       raise PairError(
         f"{first.name} has {first.lm.vocab_size} vocabulary rows, {model.name}"
@@ -311,6 +368,34 @@ def check_vocabulary(pair: ModelPair, vocabulary):
         f"{model.name} was trained with the vocabulary"
         f" {model.vocabulary['path']}, VOCABULARY is {identity['path']} (their"
         " sha256 differ); give the one that the model was trained with"
+      )
+
+
+def check_sources(pair: ModelPair, sources: inputs.Sources, most_new: int):
+  """Checks that what is decoded is what such models go on from, and fits.
+
+  Args:
+    pair: the models.
+    sources: what is decoded.
+    most_new: tokens that may follow each.
+
+  Raises:
+    PairError: sources for decoder-only models, or prompts for others; or a
+      prompt and what may follow is longer than a model's window.
+  """
+  for model in pair.models:
+    if model.prompted != sources.prompted:
+      kind, wanted = "an encoder-decoder", "sources: set PROMPT = 'source'"
+      if model.prompted:
+        kind, wanted = "decoder-only", "prompts: set PROMPT = 'text' or 'chat'"
+      raise PairError(f"{model.name} is {kind} and takes {wanted}")
+    longest = max(sources.examples, key=lambda example: len(example.tokens))
+    num = len(longest.tokens)
+    if sources.prompted and num + most_new > model.window:
+      raise PairError(
+        f"example {longest.index} has {num} tokens, and MAX_DECODE_LEN is"
+        f" {most_new}: together more than the {model.window} that"
+        f" {model.name} was made for; shorten one of them"
       )
 
 

@@ -137,6 +137,7 @@ class ResultRow:
     environment: device, versions, git commit.
     num_parameters: of the "drafter", several together, and the "verifier", as
       far as they are known.
+    log_probs: `efficiency.mean_log_probs`, or None where none were recorded.
   """
 
   settings: Settings
@@ -154,6 +155,7 @@ class ResultRow:
   num_parameters: dict[str, fields.Count] = dataclasses.field(
     default_factory=dict
   )
+  log_probs: dict[str, float | None] | None = None
 
   @property
   def key(self) -> str:

@@ -8,21 +8,24 @@ import os
 import jax
 import numpy as np
 
+from speccascade.data.prompting import eos_ids
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import batching, results
 from speccascade.inference.batching import Batches
 from speccascade.inference.inputs import Source, Sources, longest
-from speccascade.inference.pair import ModelPair
+from speccascade.inference.pair import ModelPair, check_sources
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
 
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-  """What a point wrote: tokens by (trial, index), and its counts."""
+  """What a point wrote: tokens by (trial, index), its counts, and the fields of
+  `LogProbs` in parts, where they were recorded."""
 
   tokens: dict[tuple[int, int], np.ndarray]
   counts: Counts
+  log_probs: Sequence[dict] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,6 +52,9 @@ class Study:
   _batches: dict[tuple, Batches] = dataclasses.field(
     default_factory=dict, init=False
   )
+
+  def __post_init__(self):
+    check_sources(self.pair, self.sources, self.run.max_decode_len)
 
   @property
   def examples(self) -> Sequence[Source]:
@@ -90,6 +96,13 @@ class Study:
     alike = self.examples if self._is_single else self.timed
     return batching.bucket_of(longest(alike), self._buckets)
 
+  def padded(
+    self, examples: Sequence[Source], rows: int, lengths: Sequence[int]
+  ) -> np.ndarray:
+    """Returns [rows, S] int32, the tokens of some; see `batching.pad_batch`."""
+    prompted = self.pair.prompted
+    return batching.pad_batch(examples, rows, lengths, prompted=prompted)[0]
+
   def num_trials(self, point: Point) -> int:
     """Returns how often a point is decoded: greedy trials are all alike."""
     return 1 if point.sampling.greedy else self.run.trials
@@ -130,7 +143,7 @@ class Study:
       pair=self.pair,
       point=point,
       run=run,
-      eos_id=self.vocabulary.eos_id,
+      eos_id=eos_ids(self.vocabulary),
       lengths=lengths,
       shared=shared and jax.default_backend() == "cpu",
     )

@@ -1,7 +1,17 @@
-"""Language models behind the decoding door: T5."""
+"""Language models behind the decoding door: T5 and Llama."""
 
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.llama.network import CausalTransformer
+from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5_lm import T5LM
 
-__all__ = ["T5LM", "T5Config", "Transformer"]
+__all__ = [
+  "T5LM",
+  "CausalTransformer",
+  "LlamaConfig",
+  "LlamaLM",
+  "T5Config",
+  "Transformer",
+]

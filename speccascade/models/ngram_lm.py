@@ -58,11 +58,14 @@ class NgramLM(FiniteContext):
     unigram: [V] float32, all positive.
     levels: contexts of 1, 2, ..., n-1 tokens.
     vocabulary: static, SHA-256 of the vocabulary's file, or "".
+    prompted: static; whether a prompt stands before the tokens, and is seen. A
+      file does not say: it is set for the pair, `lm.replace(prompted=True)`.
   """
 
   unigram: Array
   levels: tuple[Level, ...]
   vocabulary: str = struct.field(pytree_node=False, default="")
+  prompted: bool = struct.field(pytree_node=False, default=False)
 
   @property
   def vocab_size(self) -> int:

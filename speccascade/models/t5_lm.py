@@ -1,20 +1,19 @@
 """A T5 and its block cache, as a decoding `LanguageModel`."""
 
 import dataclasses
-import functools
 from typing import Any
 
-from flax import struct, traverse_util
+from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade import native
 from speccascade.decoding.types import Array, Output
-from speccascade.models.t5 import native_decoder
-from speccascade.models.t5.cache import keep_path
+from speccascade.models.cache import keep_path
+from speccascade.models.layers import MASKED
+from speccascade.models.params import prepared
+from speccascade.models.t5 import native_passes
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
-from speccascade.models.t5.params import check_params
 
 
 @struct.dataclass
@@ -48,6 +47,8 @@ class T5LM:
   params: Any
   module: Transformer = struct.field(pytree_node=False)
 
+  prompted = False
+
   @classmethod
   def create(
     cls,
@@ -79,38 +80,13 @@ class T5LM:
     """
     if dtype is not None:
       config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
-    check_params(config, params)
-    flat = traverse_util.flatten_dict(params, sep="/")
-    if kernel_dtype not in (None, "float32", "bfloat16"):
-      raise ValueError(
-        f"kernel_dtype is {kernel_dtype!r}; wanted 'float32' or 'bfloat16'"
-      )
-    has_panels = kernel_dtype is not None and native.is_available()
-    if donate:
-      params.clear()
-    for name, leaf in flat.items():
-      is_table = name == "token_embedder/embedding"
-      is_tied = is_table and config.logits_via_embedding
-      # Logits are made in float32 whatever the activations are.
-      is_head = is_tied or name == "decoder/logits_dense/kernel"
-      stored = used = "float32" if is_head else config.dtype
-      is_kernel = is_tied or name.endswith("/kernel")
-      if is_kernel and kernel_dtype == "bfloat16":
-        stored = kernel_dtype
-      if is_kernel and has_panels and used == "float32":
-        flat[name] = native.pack(leaf.T if is_tied else leaf, stored)
-      else:
-        flat[name] = jnp.asarray(leaf, stored)
-    params = traverse_util.unflatten_dict(flat, sep="/")
+    params = prepared(config, params, kernel_dtype, donate=donate)
     return cls(params=params, module=Transformer(config))
 
   @classmethod
   def init(cls, config: T5Config, rng: Array) -> "T5LM":
     """Returns a model with T5's random initial parameters."""
-    tokens = jnp.ones((1, 1), jnp.int32)
-    init = functools.partial(Transformer(config).init, enable_dropout=False)
-    params = jax.jit(init)(rng, tokens, tokens, tokens)["params"]
-    return cls.create(config, params)
+    return cls.create(config, jax.jit(Transformer(config).initial)(rng))
 
   @property
   def vocab_size(self) -> int:
@@ -122,6 +98,10 @@ class T5LM:
     cfg = self.module.config
     width = cfg.num_heads * cfg.head_dim * jnp.dtype(cfg.dtype).itemsize
     return 2 * cfg.num_decoder_layers * width
+
+  @property
+  def _is_native(self) -> bool:
+    return native_passes.is_native(self.module.config, self.params)
 
   def _apply(self, method, *args, **kwargs):
     return self.module.apply(
@@ -138,7 +118,15 @@ class T5LM:
         then, or good slots are overwritten.
     """
     cfg = self.module.config
-    sources, source_bias = self._apply("start", inputs)
+    source_bias = jnp.where(inputs > 0, 0.0, MASKED).astype(cfg.dtype)
+    source_bias = source_bias[:, None, None, :]
+    if self._is_native:
+      bias = self._apply("encoder_bias", inputs.shape[1])
+      sources = native_passes.encode(
+        cfg, self.params, inputs, source_bias, bias
+      )
+    else:
+      sources = self._apply("start", inputs)
     rows = (inputs.shape[0], cfg.num_heads)
     empty = lambda *shape: jnp.zeros((*rows, *shape), cfg.dtype)
     return T5State(
@@ -173,12 +161,10 @@ class T5LM:
         f"{capacity} slots: give prefill a larger capacity"
       )
     is_tree = depth is not None or ancestors is not None
-    if not is_tree and native_decoder.is_native(
-      self.module.config, self.params
-    ):
-      entered = self._apply("enter", tokens, capacity)
-      caches, logits, hidden = native_decoder.extend(
-        self.module.config, self.params, *entered, state, read
+    if not is_tree and self._is_native:
+      bias = self._apply("decoder_bias", capacity)
+      caches, logits, hidden = native_passes.extend(
+        self.module.config, self.params, tokens, count, bias, state, read
       )
     else:
       caches, logits, hidden = self._apply(

@@ -1,14 +1,15 @@
 """C++ for a CPU, where XLA is slow: a block of few tokens, and its laws."""
 
 from speccascade.native.attention import attend
-from speccascade.native.decoder_pass import (
-  ACTIVATIONS,
-  Sublayer,
-  decoder_pass,
-)
 from speccascade.native.laws import draw, laws, replacement, takes
 from speccascade.native.library import is_available
 from speccascade.native.panels import Panels, pack, products
+from speccascade.native.passes import (
+  ACTIVATIONS,
+  Sublayer,
+  decoder_pass,
+  encoder_pass,
+)
 
 __all__ = [
   "ACTIVATIONS",
@@ -17,6 +18,7 @@ __all__ = [
   "attend",
   "decoder_pass",
   "draw",
+  "encoder_pass",
   "is_available",
   "laws",
   "pack",

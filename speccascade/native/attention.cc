@@ -7,10 +7,13 @@
 
 constexpr long MOST = 6;  // queries at once
 
-// Makes scores [width] weights, exp(score + bias - max), and returns their sum.
-// Only `seen` scores and biases exist; width is whole vectors.
-static float softmax(float* scores, const float* bias, long seen, long width) {
-  for (long i = 0; i < seen; i++) scores[i] += bias[i];
+// Makes scores [width] weights, exp(score + bias + mask - max), and returns
+// their sum. Scores from `begin` to `seen` are looked at; width is whole vectors.
+static float softmax(float* scores, const float* bias, const float* mask,
+                     long begin, long seen, long width) {
+  for (const float* added : {bias, mask})
+    for (long i = 0; added && i < seen; i++) scores[i] += added[i];
+  std::fill(scores, scores + begin, -INFINITY);
   std::fill(scores + seen, scores + width, -INFINITY);
   Floats tops = load(scores), sums = {};
   for (long i = LANES; i < width; i += LANES) {
@@ -75,23 +78,27 @@ static long whole_vectors(long n) { return (n + LANES - 1) / LANES * LANES; }
 
 void Attention::operator()(long unit) const {
   static thread_local std::vector<float> room;
-  const long b = unit / H, h = unit % H, wide = whole_vectors(L);
+  const long heads = H / group, b = unit / heads, head = unit % heads;
+  const long kept = kept_row(b) * heads + head;
+  const long wide = whole_vectors(L);
   const long depth = std::max<long>(D, LANES);
   room.resize(std::max<long>(room.size(),
                              (D + L) * LANES + MOST * (wide + depth)));
   float* scores = room.data() + (D + L) * LANES;
-  const float* keys = widened(key + unit * D * L, D, L, room.data());
+  const float* keys = widened(key + kept * D * L, D, L, room.data());
   const float* values =
-      widened(value + unit * L * D, L, D, room.data() + D * LANES);
+      widened(value + kept * L * D, L, D, room.data() + D * LANES);
   constexpr decltype(&Attention::attend<1>) ATTEND[] = {
       &Attention::attend<1>, &Attention::attend<2>, &Attention::attend<3>,
       &Attention::attend<4>, &Attention::attend<5>, &Attention::attend<6>};
   static_assert(std::size(ATTEND) == MOST);
-  long n = 0;
-  for (long tiles = (N + MOST - 1) / MOST; tiles; tiles--) {
-    const long m = (N - n + tiles - 1) / tiles;
-    (this->*ATTEND[m - 1])(b, h, n, keys, values, scores);
-    n += m;
+  for (long h = head * group; h < (head + 1) * group; h++) {
+    long n = 0;
+    for (long tiles = (N + MOST - 1) / MOST; tiles; tiles--) {
+      const long m = (N - n + tiles - 1) / tiles;
+      (this->*ATTEND[m - 1])(b, h, n, keys, values, scores);
+      n += m;
+    }
   }
 }
 
@@ -99,9 +106,12 @@ void Attention::operator()(long unit) const {
 template <int M>
 void Attention::attend(long b, long h, long n, const float* keys,
                        const float* values, float* scores) const {
+  const long kept = kept_row(b);
   long ends[M];  // of what each query looks at
-  for (int m = 0; m < M; m++)
-    ends[m] = std::clamp<long>(slot ? slot[b * N + n + m] + 1 : reach[b], 1, L);
+  for (int m = 0; m < M; m++) {
+    const long end = slot ? slot[b * N + n + m] + 1 : reach ? reach[kept] : L;
+    ends[m] = std::clamp<long>(end, 1, L);
+  }
   const long width = whole_vectors(*std::max_element(ends, ends + M));
   const long seen = std::min(width, L), depth = std::max<long>(D, LANES);
   const long first = ((b * N + n) * H + h) * D;
@@ -110,10 +120,12 @@ void Attention::attend(long b, long h, long n, const float* keys,
              width, D, std::max<long>(seen, LANES));
   float sums[M];
   for (int m = 0; m < M; m++) {
-    const float* biases = bias + b * bias_row + h * bias_head +
-                          (n + m) * bias_query - (slot ? ends[m] - 1 : 0);
-    sums[m] =
-        softmax(scores + m * width, biases, slot ? ends[m] : seen, width);
+    const long moved = (n + m) * bias_query - (slot ? ends[m] - 1 : 0);
+    sums[m] = softmax(
+        scores + m * width,
+        bias ? bias + kept * bias_row + h * bias_head + moved : nullptr,
+        mask ? mask + kept * L : nullptr,
+        window ? std::max<long>(ends[m] - window, 0) : 0, ends[m], width);
   }
   product<M>(scores, width, values, depth, context, depth, seen, depth);
   for (int m = 0; m < M; m++)
@@ -137,8 +149,8 @@ static ffi::Error attend(ffi::ThreadPool pool, ffi::BufferR4<ffi::F32> query,
                 y->typed_data(), N, H, D, L, bias.typed_data(),
                 // An axis of one bias is broadcast.
                 steps[0] > 1 ? heads * queries * L : 0,
-                heads > 1 ? queries * L : 0, queries > 1 ? L : 0,
-                reach.typed_data(), nullptr};
+                heads > 1 ? queries * L : 0, queries > 1 ? L : 0};
+  all.reach = reach.typed_data();
   const long weights = 2 * B * H * D * std::min(farthest, L);
   auto stages = std::make_shared<Stages>(worth(pool, weights, N));
   stages->add({B * H, [all](long i, long) { all(i); }});

@@ -8,20 +8,24 @@
 
 #include "shared.h"
 
-// Units of work are a row and a head each. B rows, N queries, H heads, D head
-// width, L slots.
+// Units of work are a row and a key head each, which a group of heads share. B
+// rows, N queries, H heads, K = H / group, D head width, L slots.
 struct Attention {
-  const float *query, *key, *value;  // [BNHD], [BHDL], [BHLD]
+  const float *query, *key, *value;  // [BNHD], [BKDL], [BKLD]
   float* y;                          // [BNHD]
   long N, H, D, L;
   // The bias of a query's first slot is that many floats on for each row, head
-  // and query.
-  const float* bias;
-  long bias_row, bias_head, bias_query;
-  // How many slots of a row are looked at, [B], the rest masked; or else the
-  // slot of each query, [BN], the last one that it sees: it then moves the bias
-  // back.
-  const int32_t *reach, *slot;
+  // and query; and one more of a row's slots, [BL].
+  const float* bias = nullptr;
+  long bias_row = 0, bias_head = 0, bias_query = 0;
+  const float* mask = nullptr;
+  // How many slots of a row are looked at, [B]; or else the slot of each query,
+  // [BN], the last one that it sees: it then moves the bias back. None: all.
+  const int32_t *reach = nullptr, *slot = nullptr;
+  // The row of keys, values, biases and reach that each row of queries sees.
+  const int32_t* row = nullptr;
+  long group = 1;
+  long window = 0;  // slots back that a query sees, itself included; 0: all
 
   void operator()(long unit) const;
 
@@ -29,4 +33,5 @@ struct Attention {
   template <int M>
   void attend(long b, long h, long n, const float* keys, const float* values,
               float* scores) const;
+  long kept_row(long b) const { return row ? row[b] : b; }
 };

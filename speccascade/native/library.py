@@ -21,7 +21,7 @@ import jax
 
 PREFIX = "speccascade"  # of the handlers' names in XLA
 HANDLERS = (
-  *("RowsTimesPanels", "Attend", "DecoderPass"),
+  *("RowsTimesPanels", "Attend", "DecoderPass", "EncoderPass"),
   *("LawsOfLogits", "Draw", "Replacement"),
 )
 SWITCH = "SPECCASCADE_NATIVE"

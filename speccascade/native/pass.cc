@@ -1,6 +1,7 @@
-// A pass of a decoder over a few tokens of each row, in one call by XLA.
+// A pass of a decoder over a few tokens of each row, or of an encoder over its
+// source, in one call by XLA.
 //
-// A decoder is a list of sublayers: a norm, what reads the normed rows, and its
+// A stack is a list of sublayers: a norm, what reads the normed rows, and its
 // sum with the rows before the norm. Each is a few stages, so that threads are
 // woken once in a pass. Another kind of sublayer is another method of `Pass`.
 #include <cmath>
@@ -10,23 +11,75 @@
 #include "attention.h"
 #include "rows.h"
 
-enum Kind { CACHED, SOURCE, MLP };  // KINDS in decoder_pass.py
+enum Kind { CACHED, SOURCE, MLP, OWN, ROTARY };  // KINDS in passes.py
+
+// Keys and values of N tokens, [B N H D], turned to [B H D L] and [B H L D].
+struct Turned {
+  const float *key, *value;
+  float *keys, *values;
+  long N, H, D, L;
+
+  // Of a row and head; the first token's slot is `first`. What is not finite
+  // is 0 in a cache: it would spoil tokens that it is masked in.
+  void operator()(long unit, long to_unit, long first, bool is_cache) const {
+    const long b = unit / H, h = unit % H;
+    for (long n = 0; n < N; n++)
+      for (long d = 0; d < D; d++) {
+        const long at = ((b * N + n) * H + h) * D + d, to = first + n;
+        const auto put = [=](const float* x) {
+          return is_cache && !std::isfinite(x[at]) ? 0 : x[at];
+        };
+        keys[(to_unit * D + d) * L + to] = put(key);
+        values[(to_unit * L + to) * D + d] = put(value);
+      }
+  }
+};
+
+// How a head of a token's query (part 0), key and value are made ready.
+struct Rotary {
+  long D;
+  float epsilon;
+  const float *cosines, *sines;  // [.. D / 2], of all tokens
+  const float* bias[3];          // [heads D], added first, or none
+  const float* scale[2];         // [D], of a norm of query and of key, or none
+
+  void operator()(int part, float* x, long head, long token) const {
+    for (long d = 0; bias[part] && d < D; d++) x[d] += bias[part][head * D + d];
+    if (part == 2) return;
+    if (scale[part]) norm(x, scale[part], epsilon, D, x);
+    const float factor = part == 0 ? 1 / std::sqrt((float)D) : 1;
+    const long half = D / 2;
+    for (long d = 0; d < half; d++) {
+      const float cosine = cosines[token * half + d];
+      const float sine = sines[token * half + d], first = x[d];
+      x[d] = (first * cosine - x[d + half] * sine) * factor;
+      x[d + half] = (x[d + half] * cosine + first * sine) * factor;
+    }
+  }
+};
 
 struct Pass {
   Stages& stages;
   ffi::RemainingArgs& args;
   ffi::RemainingRets& results;
-  const std::vector<int32_t>& start;       // [B], where the tokens are written
-  const std::vector<int32_t>*slot, *read;  // [B N] and [B R], of queries
-  long B, N, E, queries;  // the last: of a row, N or R
+  long B, N, E;
   float epsilon;
+  ffi::Span<const int32_t> columns, activations;  // of kernels; of an MLP
   // The rows, and what a sublayer makes of them, [B max(N, R), width] each.
   float *x, *read_x, *query, *read_query, *key, *value, *made;
-  ffi::Span<const int32_t> columns;  // of each kernel
-  size_t argument = 0, result = 2, kernels = 0;
+  // Of a decoder: the row that each of the B is, where its tokens are written,
+  // and the slots of queries, [B N] and [B R].
+  const int32_t *row = nullptr, *start = nullptr, *slot = nullptr;
+  const std::vector<int32_t>* read = nullptr;
+  bool has_bias = false, has_norm = false;  // of what is rotary
+  size_t argument = 0, result = 0, kernels = 0;
+  long queries = N;  // of a row, N or R
 
   ffi::AnyBuffer next() { return *args.get<ffi::AnyBuffer>(argument++); }
   const float* floats() { return (const float*)next().untyped_data(); }
+  ffi::AnyBuffer next_result() {
+    return **results.get<ffi::AnyBuffer>(result++);
+  }
 
   Kernel kernel(int activation = LINEAR) {
     ffi::AnyBuffer panels = next();
@@ -51,69 +104,102 @@ struct Pass {
 
   // Attention to a cache, which the tokens are written to first. In the last
   // such sublayer only the read queries go on.
-  void cached(bool is_last) {
-    ffi::AnyBuffer keys = **results.get<ffi::AnyBuffer>(result++);
-    ffi::AnyBuffer values = **results.get<ffi::AnyBuffer>(result++);
+  void cached(bool is_rotary, bool is_last, long window) {
+    ffi::AnyBuffer keys = next_result(), values = next_result();
     const auto sizes = keys.dimensions();
-    const long H = sizes[1], D = sizes[2], L = sizes[3], N = this->N;
+    const long K = sizes[1], D = sizes[2], L = sizes[3];
+    const long H = columns.begin()[kernels] / D, group = H / K;
     argument += 2;  // the caches: XLA made the results start as these
-    const float* bias = floats() + L - 1;
+    const Rotary rotary = is_rotary ? next_rotary(D) : Rotary{};
+    const float* bias = is_rotary ? nullptr : floats() + L - 1;
+    const Turned turned{key, value, (float*)keys.untyped_data(),
+                        (float*)values.untyped_data(), N, K, D, L};
     Products all = normed();
     for (float* y : {query, key, value}) all.add({kernel()}, y);
     std::move(all).stage(stages);
-    if (is_last && !read->empty()) {
+    const auto write = [=, pass = *this](long i) {
+      const long b = i / K, k = i % K, row = pass.row[b];
+      for (long n = 0; is_rotary && n < pass.N; n++) {
+        const long token = b * pass.N + n, from = row * pass.N + n;
+        rotary(1, pass.key + (token * K + k) * D, k, from);
+        rotary(2, pass.value + (token * K + k) * D, k, from);
+        for (long h = k * group; h < (k + 1) * group; h++)
+          rotary(0, pass.query + (token * H + h) * D, h, from);
+      }
+      turned(i, row * K + k, pass.start[b], true);
+    };
+    const bool is_fewer = is_last && !read->empty();
+    if (is_fewer) {
       const long R = (long)read->size() / B, width = H * D;
-      const auto gather = [=, read = read->data(), first = start.data(), E = E,
-                           x = x, query = query, read_x = read_x,
-                           read_query = read_query](long i, long) {
-        const long row = i / R * N + read[i] - first[i / R];
-        std::copy_n(x + row * E, E, read_x + i * E);
-        std::copy_n(query + row * width, width, read_query + i * width);
+      const auto gather = [=, read = read->data(), pass = *this](long i, long) {
+        const long from = i / R * pass.N + read[i] - pass.start[i / R];
+        std::copy_n(pass.x + from * pass.E, pass.E, pass.read_x + i * pass.E);
+        std::copy_n(pass.query + from * width, width,
+                    pass.read_query + i * width);
       };
+      stages.add({B * K, [write](long i, long) { write(i); }});
       stages.add({B * R, gather});
-      x = read_x, query = read_query, slot = read, queries = R;
+      x = read_x, query = read_query, slot = read->data(), queries = R;
     }
-    float* kept_keys = (float*)keys.untyped_data();
-    float* kept_values = (float*)values.untyped_data();
-    Attention attention{query, kept_keys,   kept_values, made,
-                        queries, H, D, L,   bias,
-                        0, 2 * L - 1, 0,    nullptr, slot->data()};
-    const auto write_and_attend = [=, key = key, value = value,
-                                   first = start.data()](long unit, long) {
-      const long b = unit / H, h = unit % H;
-      for (long n = 0; n < N; n++)
-        for (long d = 0; d < D; d++) {
-          const long at = ((b * N + n) * H + h) * D + d, to = first[b] + n;
-          // Not finite, it would spoil rows that it is masked in.
-          const auto put = [at](const float* x) {
-            return std::isfinite(x[at]) ? x[at] : 0;
-          };
-          kept_keys[(unit * D + d) * L + to] = put(key);
-          kept_values[(unit * L + to) * D + d] = put(value);
-        }
+    Attention attention{query, turned.keys, turned.values, made,
+                        queries, H, D, L};
+    attention.bias = bias, attention.bias_head = 2 * L - 1;
+    attention.row = row, attention.slot = slot, attention.group = group;
+    attention.window = window;
+    const auto write_and_attend = [=](long i, long) {
+      if (!is_fewer) write(i);
+      attention(i);
+    };
+    stages.add({B * K, write_and_attend});
+    add_product(made, H * D);
+  }
+
+  Rotary next_rotary(long D) {
+    Rotary rotary{D, epsilon, floats(), floats()};
+    for (const float*& bias : rotary.bias) bias = has_bias ? floats() : nullptr;
+    for (const float*& scale : rotary.scale)
+      scale = has_norm ? floats() : nullptr;
+    return rotary;
+  }
+
+  // Attention of the rows to each other, of which a mask [B, N] hides some.
+  // There is room for keys and values in `kept`.
+  void own(const float* mask, float* kept) {
+    ffi::AnyBuffer bias = next();
+    const long H = bias.dimensions()[0], D = columns.begin()[kernels] / H;
+    const Turned turned{key, value, kept, kept + B * N * H * D, N, H, D, N};
+    Products all = normed();
+    for (float* y : {query, key, value}) all.add({kernel()}, y);
+    std::move(all).stage(stages);
+    Attention attention{query, turned.keys, turned.values, made, N, H, D, N};
+    attention.bias = (const float*)bias.untyped_data() + N - 1;
+    attention.bias_head = 2 * N - 1, attention.bias_query = -1;
+    attention.mask = mask;
+    const auto turn_and_attend = [=](long unit, long) {
+      turned(unit, unit, 0, false);
       attention(unit);
     };
-    stages.add({B * H, write_and_attend});
+    stages.add({B * H, turn_and_attend});
     add_product(made, H * D);
   }
 
   // Attention to what a source left.
-  void source(const int32_t* lengths) {
+  void source() {
     ffi::AnyBuffer keys = next();
-    const float *values = floats(), *bias = floats();
+    const float *values = floats(), *mask = floats();
     const auto sizes = keys.dimensions();
     const long H = sizes[1], D = sizes[2], S = sizes[3];
     Products all = normed();
     all.add({kernel()}, query);
     std::move(all).stage(stages);
-    const Attention attention{query, (const float*)keys.untyped_data(), values,
-                              made, queries, H, D, S, bias, S, 0, 0, lengths,
-                              nullptr};
+    Attention attention{query, (const float*)keys.untyped_data(), values, made,
+                        queries, H, D, S};
+    attention.row = row, attention.mask = mask;
     stages.add({B * H, [attention](long unit, long) { attention(unit); }});
     add_product(made, H * D);
   }
 
-  void mlp(ffi::Span<const int32_t> activations) {
+  void mlp() {
     Products all = normed();
     std::vector<Kernel> inner;
     for (int32_t activation : activations) inner.push_back(kernel(activation));
@@ -123,78 +209,204 @@ struct Pass {
     add_product(made, width);
   }
 
-  // The last norm, and the head.
-  void finish(float* hidden, float* logits, float factor) {
+  // Writes the rows, normed, to y.
+  void last_norm(float* y) {
     const float* scale = floats();
     const auto norm_row = [=, x = x, E = E, epsilon = epsilon](long i, long) {
-      norm(x + i * E, scale, epsilon, E, hidden + i * E);
+      norm(x + i * E, scale, epsilon, E, y + i * E);
     };
     stages.add({B * queries, norm_row});
+  }
+
+  // The head, times a factor.
+  void head(const float* hidden, float* logits, float factor) {
     Products all(hidden, B * queries, E);
     all.add({kernel()}, logits, false, factor);
     std::move(all).stage(stages);
   }
+
+  // Keys and values of the rows, that a decoder will look at.
+  void keep(const float* hidden) {
+    ffi::AnyBuffer keys = next_result(), values = next_result();
+    const auto sizes = keys.dimensions();
+    const Turned turned{key, value, (float*)keys.untyped_data(),
+                        (float*)values.untyped_data(), N, sizes[1], sizes[2], N};
+    Products all(hidden, B * N, E);
+    for (float* y : {key, value}) all.add({kernel()}, y);
+    std::move(all).stage(stages);
+    stages.add({B * turned.H,
+                [=](long unit, long) { turned(unit, unit, 0, false); }});
+  }
 };
 
+// Vectors of tokens, of a table [V, E] or of panels whose columns they are.
+struct Table {
+  ffi::AnyBuffer table;
+  long vocab, E;
+
+  // Writes that of a token to x [E]. An id past an end is that of the end.
+  void look_up(long token, float* x) const {
+    const long id = std::clamp<long>(token, 0, vocab - 1);
+    const float* rows = (const float*)table.untyped_data();
+    const uint16_t* halves = (const uint16_t*)rows;
+    if (table.dimensions().size() == 2) {
+      std::copy_n(rows + id * E, E, x);
+      return;
+    }
+    const bool is_half = table.element_type() == ffi::BF16;
+    for (long e = 0; e < E; e++) {
+      const long at = (id / PANEL * E + e) * PANEL + id % PANEL;
+      const uint32_t word = is_half ? (uint32_t)halves[at] << 16 : 0;
+      is_half ? (void)std::memcpy(x + e, &word, 4) : (void)(x[e] = rows[at]);
+    }
+  }
+};
+
+// Returns the widest of the rows that a pass makes, of E and of its kernels'.
+static long widest(long E, ffi::Span<const int32_t> columns, size_t except) {
+  for (size_t i = 0; i + except < columns.size(); i++)
+    E = std::max<long>(E, columns.begin()[i]);
+  return E;
+}
+
+// Moves the first rows [rows.size(), size] of y [B, size] to their places; the
+// others become 0.
+static void spread(float* y, const std::vector<int32_t>& rows, long B,
+                   long size) {
+  long i = rows.size();
+  for (long b = B; b-- > 0;) {
+    if (!i || rows[i - 1] != b)
+      std::fill_n(y + b * size, size, 0.f);
+    else if (--i != b)
+      std::copy_n(y + i * size, size, y + b * size);
+  }
+}
+
 static ffi::Error decoder_pass(
-    ffi::ThreadPool pool, ffi::BufferR3<ffi::F32> x,
-    ffi::BufferR1<ffi::S32> start, ffi::BufferR2<ffi::S32> read,
-    ffi::RemainingArgs args, ffi::RemainingRets results,
-    ffi::Span<const int32_t> kinds, ffi::Span<const int32_t> activations,
-    ffi::Span<const int32_t> columns, int64_t num_weights, int64_t num_slots,
-    float epsilon, float factor) {
-  const long B = x.dimensions()[0], N = x.dimensions()[1];
-  const long E = x.dimensions()[2], R = read.dimensions()[1];
-  long width = E;
-  for (size_t i = 0; i + 1 < columns.size(); i++)
-    width = std::max<long>(width, columns.begin()[i]);
-  static thread_local std::vector<float> room;
-  const long step = B * std::max(N, R) * width;
-  room.resize(std::max<size_t>(room.size(), 7 * step));
-  float* rows = room.data();
-  std::copy_n(x.typed_data(), B * N * E, rows);
-  std::vector<int32_t> first(B), slot, reads;
-  for (long b = 0; b < B; b++) {
-    // The caller sees to it that there is room. Nothing else is overwritten.
-    first[b] = std::clamp<long>(start.typed_data()[b], 0, num_slots - N);
-    for (long n = 0; n < N; n++) slot.push_back(first[b] + n);
-    for (long r = 0; r < R; r++)
-      reads.push_back(first[b] + std::clamp<long>(
-                                     read.typed_data()[b * R + r], 0, N - 1));
-  }
-  const std::vector<int32_t> all(B, INT32_MAX - 1);
-  auto stages = std::make_shared<Stages>(worth(pool, num_weights, B * N));
-  Pass pass{*stages, args, results, first, &slot, &reads, B, N, E, N, epsilon,
-            rows, rows + step, rows + 2 * step, rows + 3 * step,
-            rows + 4 * step, rows + 5 * step, rows + 6 * step, columns};
-  size_t last = kinds.size();
-  while (last && kinds.begin()[last - 1] != CACHED) last--;
-  for (size_t i = 0; i < kinds.size(); i++) {
-    const int32_t kind = kinds.begin()[i];
-    if (kind == CACHED) pass.cached(i + 1 == last);
-    if (kind == SOURCE) pass.source(all.data());
-    if (kind == MLP) pass.mlp(activations);
-  }
+    ffi::ThreadPool pool, ffi::BufferR2<ffi::S32> tokens, ffi::AnyBuffer table,
+    ffi::BufferR1<ffi::S32> start, ffi::BufferR1<ffi::S32> count,
+    ffi::BufferR2<ffi::S32> read, ffi::RemainingArgs args,
+    ffi::RemainingRets results, ffi::Span<const int32_t> kinds,
+    ffi::Span<const int32_t> windows, ffi::Span<const int32_t> activations,
+    ffi::Span<const int32_t> columns, int64_t vocab, int64_t num_weights,
+    int64_t num_slots, bool has_bias,
+    bool has_norm, float epsilon, float factor) {
   const auto result = [&](size_t i) {
     return (float*)(**results.get<ffi::AnyBuffer>(i)).untyped_data();
   };
-  pass.finish(result(0), result(1), factor);
-  Stages::run(pool, stages);
+  const auto shape = (**results.get<ffi::AnyBuffer>(0)).dimensions();
+  const long all_rows = shape[0], N = tokens.dimensions()[1];
+  const long E = shape[2], R = read.dimensions()[1];
+  std::vector<int32_t> row, first, slot, reads;
+  for (long b = 0; b < all_rows; b++) {
+    if (count.typed_data()[b] <= 0) continue;
+    // The caller sees to it that there is room. Nothing else is overwritten.
+    const long at = std::clamp<long>(start.typed_data()[b], 0, num_slots - N);
+    row.push_back(b), first.push_back(at);
+    for (long n = 0; n < N; n++) slot.push_back(at + n);
+    for (long r = 0; r < R; r++)
+      reads.push_back(
+          at + std::clamp<long>(read.typed_data()[b * R + r], 0, N - 1));
+  }
+  const long B = row.size();
+  const long step = B * std::max(N, R) * widest(E, columns, 1);
+  static thread_local std::vector<float> room;
+  room.resize(std::max<size_t>(room.size(), 7 * step));
+  float* rows = room.data();
+  const Table vectors{table, vocab, E};
+  for (long i = 0; i < B * N; i++)
+    vectors.look_up(tokens.typed_data()[row[i / N] * N + i % N], rows + i * E);
+  auto stages = std::make_shared<Stages>(worth(pool, num_weights, B * N));
+  Pass pass{*stages, args, results, B, N, E, epsilon, columns, activations,
+            rows, rows + step, rows + 2 * step, rows + 3 * step,
+            rows + 4 * step, rows + 5 * step, rows + 6 * step,
+            row.data(), first.data(), slot.data(), &reads};
+  pass.result = 2, pass.has_bias = has_bias, pass.has_norm = has_norm;
+  const auto is_cached = [&](size_t i) {
+    return kinds.begin()[i] == CACHED || kinds.begin()[i] == ROTARY;
+  };
+  size_t last = kinds.size();
+  while (last && !is_cached(last - 1)) last--;
+  for (size_t i = 0; i < kinds.size(); i++) {
+    const int32_t kind = kinds.begin()[i];
+    if (is_cached(i)) 
+      pass.cached(kind == ROTARY, i + 1 == last, windows.begin()[i]);
+    if (kind == SOURCE) pass.source();
+    if (kind == MLP) pass.mlp();
+  }
+  pass.last_norm(result(0));
+  pass.head(result(0), result(1), factor);
+  if (B) Stages::run(pool, stages);
+  for (size_t i = 0; i < 2; i++) {
+    const auto sizes = (**results.get<ffi::AnyBuffer>(i)).dimensions();
+    spread(result(i), row, all_rows, sizes[1] * sizes[2]);
+  }
   return ffi::Error::Success();
 }
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(DecoderPass, decoder_pass,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::BufferR3<ffi::F32>>()
+                                  .Arg<ffi::BufferR2<ffi::S32>>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::BufferR1<ffi::S32>>()
                                   .Arg<ffi::BufferR1<ffi::S32>>()
                                   .Arg<ffi::BufferR2<ffi::S32>>()
                                   .RemainingArgs()
                                   .RemainingRets()
                                   .Attr<ffi::Span<const int32_t>>("kinds")
+                                  .Attr<ffi::Span<const int32_t>>("windows")
                                   .Attr<ffi::Span<const int32_t>>("activations")
                                   .Attr<ffi::Span<const int32_t>>("columns")
+                                  .Attr<int64_t>("vocab")
                                   .Attr<int64_t>("num_weights")
                                   .Attr<int64_t>("num_slots")
+                                  .Attr<bool>("has_bias")
+                                  .Attr<bool>("has_norm")
                                   .Attr<float>("epsilon")
                                   .Attr<float>("factor"));
+
+static ffi::Error encoder_pass(
+    ffi::ThreadPool pool, ffi::BufferR2<ffi::S32> tokens, ffi::AnyBuffer table,
+    ffi::BufferR4<ffi::F32> mask, ffi::RemainingArgs args,
+    ffi::RemainingRets results, ffi::Span<const int32_t> kinds,
+    ffi::Span<const int32_t> activations, ffi::Span<const int32_t> columns,
+    int64_t vocab, int64_t num_weights, int64_t width, float epsilon) {
+  const long B = tokens.dimensions()[0], S = tokens.dimensions()[1], E = width;
+  const long step = B * S * widest(E, columns, 0);
+  static thread_local std::vector<float> room;
+  room.resize(std::max<size_t>(room.size(), 8 * step));
+  float* rows = room.data();
+  const Table vectors{table, vocab, E};
+  for (long i = 0; i < B * S; i++)
+    vectors.look_up(tokens.typed_data()[i], rows + i * E);
+  auto stages = std::make_shared<Stages>(worth(pool, num_weights, B * S));
+  Pass pass{*stages, args, results, B, S, E, epsilon, columns, activations,
+            rows, nullptr, rows + step, nullptr, rows + 2 * step,
+            rows + 3 * step, rows + 4 * step};
+  for (int32_t kind : kinds) {
+    if (kind == OWN) pass.own(mask.typed_data(), rows + 6 * step);
+    if (kind == MLP) pass.mlp();
+  }
+  float* hidden = rows + 5 * step;
+  pass.last_norm(hidden);
+  while (pass.result < results.size()) pass.keep(hidden);
+  Stages::run(pool, stages);
+  return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(EncoderPass, encoder_pass,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::BufferR2<ffi::S32>>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::BufferR4<ffi::F32>>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<ffi::Span<const int32_t>>("kinds")
+                                  .Attr<ffi::Span<const int32_t>>("activations")
+                                  .Attr<ffi::Span<const int32_t>>("columns")
+                                  .Attr<int64_t>("vocab")
+                                  .Attr<int64_t>("num_weights")
+                                  .Attr<int64_t>("width")
+                                  .Attr<float>("epsilon"));

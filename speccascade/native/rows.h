@@ -10,7 +10,7 @@
 
 #include "shared.h"
 
-enum Activation { LINEAR, RELU, GELU, SILU };  // ACTIVATIONS in decoder_pass.py
+enum Activation { LINEAR, RELU, GELU, SILU };  // ACTIVATIONS in passes.py
 
 // Panels [P, in, 64], float32 or (is_half) bfloat16, of `out` columns.
 struct Kernel {

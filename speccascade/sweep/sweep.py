@@ -124,7 +124,7 @@ def planned(
   Raises:
     ValueError: a setting, a model or an input does not fit.
   """
-  sources = inputs.read()
+  sources = inputs.read(pair.brought)
   study = Study(
     pair.load(sources.vocabulary),
     dataclasses.replace(

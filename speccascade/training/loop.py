@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from speccascade.models.params import check_params
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
-from speccascade.models.t5_lm import check_params
 from speccascade.progress import ProgressBar, note
 from speccascade.training import optimizers, programs
 from speccascade.training import state as states

@@ -15,7 +15,9 @@ from speccascade.checkpoints import (
   CheckpointError,
   architecture,
   hugging_face,
+  hugging_face_t5,
   load,
+  storage,
 )
 from speccascade.models.t5.config import T5Config
 from tests.checkpoints.conftest import same, shard
@@ -233,7 +235,7 @@ def test_other_architectures_are_refused(hf, changes, message):
 
 def test_settings_left_out_have_transformers_defaults():
   # The published config.json of t5-small leaves most of them out.
-  read = hugging_face._config(hugging_face._DEFAULTS, "x")
+  read = hugging_face_t5.config_of({}, storage.Directory("x"))
   assert read == T5Config(
     vocab_size=32128,
     emb_dim=512,

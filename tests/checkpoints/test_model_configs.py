@@ -8,7 +8,7 @@ import gin
 import pytest
 
 from speccascade.checkpoints.convert import config_from_gin
-from speccascade.models.t5 import params as t5_params
+from speccascade.models.params import param_shapes
 from speccascade.models.t5.config import T5Config
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def test_model_files(name):
   path = MODELS / f"{name}.gin"
   config = config_from_gin(str(path))
   assert type(config) is T5Config  # not gin's subclass: configs must be equal
-  count = sum(map(math.prod, t5_params.param_shapes(config).values()))
+  count = sum(map(math.prod, param_shapes(config).values()))
   assert round(count / 1e6, 1) == MILLIONS[name]
   (said,) = re.findall(r"([\d,]+) parameters", path.read_text())
   assert int(said.replace(",", "")) == count

@@ -5,6 +5,7 @@ must fail the same test. What enumeration proves of the parts, this shows of the
 program with its own keys.
 """
 
+import itertools
 import math
 
 import jax
@@ -12,7 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS, DraftLength, Sampling, row_keys
+from speccascade.decoding import (
+  METHODS,
+  DraftLength,
+  Sampling,
+  prompts,
+  row_keys,
+)
 from speccascade.models import T5LM, T5Config
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy
@@ -208,17 +215,18 @@ def tiny_t5(seed: int) -> T5LM:
   return model.replace(params=model.params | {"decoder": decoder})
 
 
-def t5_laws(model: T5LM, sampling) -> list[tuple[np.ndarray, np.ndarray]]:
+def forced_laws(model, sources, sampling) -> list:
   """Returns for each source the laws after every prefix, [V, V, 3, V] each.
 
   At temperature 1 and as sampled. Teacher forced in one pass, not step by step:
   index [x, y, t] is the law of token t after the first t of (x, y).
   """
   x, y = np.meshgrid(np.arange(T5_VOCAB), np.arange(T5_VOCAB), indexing="ij")
-  tokens = np.stack([0 * x, x, y], axis=-1).reshape(-1, 3)
   laws = []
-  for source in T5_SOURCES:
-    inputs = jnp.broadcast_to(jnp.asarray(source), (len(tokens), 4))
+  for source in jnp.asarray(sources):
+    first = int(prompts.start(model, source[None])[0])
+    tokens = np.stack([0 * x + first, x, y], axis=-1).reshape(-1, 3)
+    inputs = jnp.broadcast_to(source, (len(tokens), len(source)))
     state = model.prefill(inputs, capacity=4)
     count = jnp.full(len(tokens), 3, jnp.int32)
     _, out = model.extend(state, jnp.asarray(tokens, jnp.int32), count)
@@ -250,21 +258,29 @@ T5_CASES = {
   "lossless": ("spec_decode", {"gamma": 1}, {"temperature": 1.3, "top_k": 5}),
   "token cascade": ("token_cascade_chow", {"gamma": 1}, {"temperature": 1.0}),
   "oracle": ("oracle_cascade_diff", {"gamma": 1}, {"temperature": 1.0}),
+  "copies": ("cascade_drafting", {"gamma": 2}, {"temperature": 1.0}),
 }
+# Models of which every law depends on all that was read, and their inputs.
+KINDS = {
+  "t5": (lambda: (tiny_t5(1), tiny_t5(2)), T5_SOURCES),
+  "prompted": (toy.whole, toy.padded(toy.PROMPTS[2:4], "left")),
+}
+QUICK_TEXT = ("t5", "opt")
 
 
 @pytest.mark.parametrize(
-  "case",
+  ("kind", "case"),
   [
-    pytest.param(v, id=k, marks=[] if k == "opt" else pytest.mark.slow)
-    for k, v in T5_CASES.items()
+    pytest.param(*pair, marks=[] if pair == QUICK_TEXT else pytest.mark.slow)
+    for pair in itertools.product(KINDS, T5_CASES)
   ],
 )
-def test_samples_of_a_tiny_t5(case):
-  name, how, settings = case
+def test_samples_have_the_law_of_the_whole_text(kind, case):
+  name, how, settings = T5_CASES[case]
   row, sampling = METHODS[name], Sampling.create(**settings)
-  models = tiny_t5(1), tiny_t5(2)
-  q, p = (t5_laws(model, sampling) for model in models)
+  make, sources = KINDS[kind]
+  models = make()
+  q, p = (forced_laws(model, sources, sampling) for model in models)
 
   def laws(alpha):
     """Returns for each source (law, drafter's law, verifier's law)."""
@@ -286,7 +302,7 @@ def test_samples_of_a_tiny_t5(case):
     models,
     alpha,
     sampling,
-    T5_SOURCES,
+    sources,
     right,
     list(zip(*wrong)),
     seed=5,

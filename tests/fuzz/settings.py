@@ -29,6 +29,7 @@ _POINT = {
   ),
   "MAX_DECODE_LEN": _whole("None", "2000000000"),
   "BATCH_SIZE": _whole("None", "2000000000"),
+  "LOG_PROBS": _BOOLEAN,
   "DTYPE": ('"float99"', "32", '["float32"]'),
   "KERNEL_DTYPE": ('"float99"', "None"),
 }

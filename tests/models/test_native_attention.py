@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speccascade import native
-from speccascade.models.t5 import layers
+from speccascade.models import layers
 
 pytestmark = pytest.mark.skipif(
   not native.is_available(),

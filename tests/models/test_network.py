@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.models import T5Config, Transformer
-from speccascade.models.t5 import layers, positions, products
+from speccascade.models import T5Config, Transformer, layers, products
+from speccascade.models.t5 import positions
 from tests.models import t5_twin
 
 ATOL = 1e-4  # on logits of size 18, see tests/golden/README.md

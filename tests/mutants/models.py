@@ -15,8 +15,12 @@ a node of a tree sees its cousins <-
 + hit = depth[:, None, :] == wanted[:, :, None]
 a kept path is read from the start of the row <-
   test_a_tree_equals_its_paths_and_one_is_kept
-- jnp.take_along_axis(state.tokens, start[:, None] + path, axis=1)
+- jnp.take_along_axis(state.tokens, at + path, axis=1)
 + jnp.take_along_axis(state.tokens, path, axis=1)
+a kept path is written over the prompt <-
+  test_a_tree_equals_its_paths_and_one_is_kept[True]
+- at = (state.offset + start)[:, None]
++ at = start[:, None]
 a rewind of a chain lengthens it <- test_rewind_only_lowers
 - state.replace(length=jnp.minimum(state.length, length))
 + state.replace(length=length)
@@ -43,8 +47,8 @@ true and false are token ids
     models/test_native_attention.py
 native attention looks as far in every row as in the first <-
   test_slots_past_reach_change_no_bit
-- + 1 : reach[b], 1, L)
-+ + 1 : reach[0], 1, L)
+- reach ? reach[kept] : L;
++ reach ? reach[0] : L;
 native attention moves on in a bias that all heads share <-
   test_bias_is_broadcast
 - heads > 1 ? queries * L : 0
@@ -52,24 +56,51 @@ native attention moves on in a bias that all heads share <-
 native attention weighs the end of a last vector <- test_equals_float64
 - std::fill(scores + seen, scores + width, -INFINITY)
 + std::fill(scores + seen, scores + width, 0)
+a native query sees past its window <-
+  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+- std::fill(scores, scores + begin, -INFINITY);
++ std::fill(scores, scores, -INFINITY);
 
 === native/pass.cc
-    models/test_decoder_pass.py
+    models/test_native_passes.py
 a native pass writes NaN to the cache <-
   test_t5_lm.py::test_a_token_without_a_law_spoils_no_other[float32]
-- return std::isfinite(x[at]) ? x[at] : 0;
-+ return x[at];
+- is_cache && !std::isfinite(x[at])
++ false
 read positions stand where the first ones do in a native pass <-
   test_equals_the_plain_path
-- x = read_x, query = read_query, slot = read, queries = R;
+- x = read_x, query = read_query, slot = read->data(), queries = R;
 + x = read_x, query = read_query, queries = R;
 a native block is written where the first row's is <-
   test_equals_the_plain_path
-- to = first[b] + n;
-+ to = first[0] + n;
+- pass.start[b], true);
++ pass.start[0], true);
+a native block is written to the cache of another row <-
+  test_equals_the_plain_path
+- turned(i, row * K + k,
++ turned(i, i,
+native results stay where rows that were fed nothing leave them <-
+  test_equals_the_plain_path
+- else if (--i != b)
++ else if (--i < 0)
+native queries are turned the other way <-
+  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+- first * cosine - x[d + half] * sine
++ first * cosine + x[d + half] * sine
+native heads share the keys of the wrong group <-
+  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+- for (long h = k * group; h < (k + 1) * group; h++)
++ for (long h = k; h < H; h += K)
+a native encoder sees padding <- test_equals_the_plain_path
+- attention.mask = mask;
+-     const auto turn_and_attend
++ const auto turn_and_attend
+a native encoder's distances have the other sign <- test_equals_the_plain_path
+- attention.bias_query = -1
++ attention.bias_query = 1
 
 === native/rows.cc
-    models/test_decoder_pass.py::test_equals_the_plain_path
+    models/test_native_passes.py::test_equals_the_plain_path
 normed rows are those of an earlier stage
 - if (normed_id != id) {
 + if (!normed_id) {
@@ -111,7 +142,7 @@ of several masks the last one counts <- test_packed_rows_equal_t5x
 -     seen = seen & mask
 +     seen = mask
 
-=== models/t5/cache.py
+=== models/cache.py
     models/test_t5_lm.py
 a query sees one slot too many <- test_one_token_at_a_time_equals_t5x
 - jnp.arange(by_offset.shape[1]) >= capacity
@@ -130,7 +161,7 @@ NaN stays in the cache of a T5 <- test_a_token_without_a_law_spoils_no_other
 - jnp.where(jnp.isfinite(x), x, 0) for x in new
 + x for x in new
 
-=== models/t5/layers.py
+=== models/layers.py
     models/test_network.py
 attention misses the slot behind a size <-
   test_attention_looks_at_every_slot_within_reach
@@ -140,10 +171,10 @@ a norm subtracts the mean <- test_logits_equal_the_numpy_twin[False]
 - jnp.mean(jnp.square(x), axis=-1, keepdims=True)
 + jnp.var(x, axis=-1, keepdims=True)
 a tied output is not scaled <- test_logits_equal_the_numpy_twin[True]
-- return logits * x.shape[-1] ** -0.5
+- return logits * self.factor
 + return logits
 
-=== models/t5/products.py
+=== models/products.py
     models/test_network.py
 a row of any width is cut into slices <-
   test_one_row_is_multiplied_in_slices_on_a_cpu
@@ -154,12 +185,15 @@ a kernel's gradient is that of the first slope <-
 + slopes = slope.reshape(-1, slope.shape[-1])
 +   slopes = 0 * slopes + slopes[:1]
 
-=== models/t5_lm.py
+=== models/params.py
     models/test_t5_lm.py
 the head is cast to the activations' dtype <-
   test_params_are_cast_once_but_the_head
 - stored = used = "float32" if is_head else config.dtype
 + stored = used = config.dtype
+
+=== models/t5_lm.py
+    models/test_t5_lm.py
 a kept path has the length of its tree <-
   test_tree_equals_its_paths_and_one_is_kept[float32]
 - state.replace(caches=caches, length=start + count)

@@ -66,6 +66,9 @@ class AutoregressiveDrafter:
   def rewind(self, state: State, length: Array) -> State:
     return self.model.rewind(state, length)
 
+  def catch_up(self, state: State, tokens, upto, *, wide: int) -> State:
+    return feeding.catch_up(self.model, state, tokens, upto, wide=wide)
+
   def propose(
     self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
   ) -> tuple[State, Proposal]:

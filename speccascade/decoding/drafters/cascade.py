@@ -77,7 +77,8 @@ def cascade_drafter(
 
   Args:
     models: neural drafters, the largest first; may be empty.
-    bottom: the statistical drafter at the end, or None.
+    bottom: the statistical drafter at the end, or None; it goes on from prompts
+      where the models do.
     matrix: K, with a row and a column for each drafter, `bottom` last.
     meaning: of K; see `increments`.
     lenience: l >= 1 of the inner reviews: a draft x is accepted with
@@ -131,7 +132,8 @@ def cascade_drafter(
     """Drafter j, as level i has it."""
     width = matrix[i][j]
     if j == len(models):
-      return bottom.replace(width=width)
+      prompted = any(model.prompted for model in (*models, bottom))
+      return bottom.replace(width=width, prompted=prompted)
     inner = level(j + 1)
     if inner is None:
       # It never feeds its own last draft before it is asked again.

@@ -51,6 +51,12 @@ class HorizontalDrafter:
       for drafter, inner in zip(self.drafters, state)
     )
 
+  def catch_up(self, state: tuple, tokens, upto, *, wide: int) -> tuple:
+    return tuple(
+      drafter.catch_up(inner, tokens, upto, wide=wide)
+      for drafter, inner in zip(self.drafters, state)
+    )
+
   def propose(
     self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
   ) -> tuple[tuple, Proposal]:

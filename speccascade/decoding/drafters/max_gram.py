@@ -4,6 +4,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding import prompts
 from speccascade.decoding.types import Proposal
 
 Array = jax.Array
@@ -17,20 +18,25 @@ class MaxGramDrafter:
   then the generated tokens but the last) is looked up, the leftmost occurrence
   wins, and the tokens after it are the draft. Where they do not fill the block
   the search is repeated once among the generated tokens, draft included; a
-  bigram chain fills the rest.
+  bigram chain fills the rest. A prompt and what was generated after it are one
+  text: all of that counts as generated.
 
   A proposal is deterministic, so its law is one-hot: it has no confidence.
 
   Attributes:
     next_token: [V] int32, the likeliest token after each.
     width: static, tokens of a proposal.
+    prompted: static, whether it drafts for a model that goes on from prompts.
   """
 
   next_token: Array
   width: int = struct.field(pytree_node=False)
+  prompted: bool = struct.field(pytree_node=False, default=False)
 
   @classmethod
-  def create(cls, next_token, *, width: int, vocab_size: int):
+  def create(
+    cls, next_token, *, width: int, vocab_size: int, prompted: bool = False
+  ):
     """Returns a drafter; a table shorter than the vocabulary is padded with 0.
 
     Raises:
@@ -48,7 +54,8 @@ class MaxGramDrafter:
         f"the bigram table names token {low if low < 0 else high}; ids run from"
         f" 0 to {vocab_size - 1}"
       )
-    return cls(jnp.pad(table, (0, vocab_size - table.shape[0])), width)
+    table = jnp.pad(table, (0, vocab_size - table.shape[0]))
+    return cls(table, width, prompted)
 
   models = ()
   has_confidence = False
@@ -58,10 +65,13 @@ class MaxGramDrafter:
     return self.next_token.shape[0]
 
   def prefill(self, inputs: Array, *, capacity: int) -> Array:
-    """Returns the source text itself, [B, S] int32, padded with 0."""
-    return inputs
+    """Returns the source text, [B, S] int32, padded with 0; or the prompt's."""
+    return prompts.aligned(inputs) if self.prompted else inputs
 
   def rewind(self, state: Array, length: Array) -> Array:
+    return state
+
+  def catch_up(self, state: Array, tokens, upto, *, wide: int) -> Array:
     return state
 
   def propose(
@@ -83,6 +93,12 @@ class MaxGramDrafter:
   def _copy(self, source, tokens, length):
     """Returns the width + 1 tokens after one row's prefix, [G+1] int32."""
     num = self.width + 1
+    if self.prompted:  # whose last token is the first one of `tokens`
+      before = jnp.sum(source != prompts.PAD, dtype=jnp.int32) - 1
+      tokens = jax.lax.dynamic_update_slice(
+        jnp.pad(source, (0, tokens.shape[0])), tokens, (before,)
+      )
+      source, length = source[:0], before + length
     source_len = jnp.sum(source > 0, dtype=jnp.int32)
     text = jnp.pad(source, (0, tokens.shape[0]))
     text = jax.lax.dynamic_update_slice(text, tokens, (source_len,))

@@ -6,7 +6,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import draws, emission, verification
+from speccascade.decoding import draws, emission, feeding, verification
 from speccascade.decoding import target as targets
 from speccascade.decoding.emission import Prefix
 from speccascade.decoding.execution import BlockSettings
@@ -92,6 +92,12 @@ class VerticalDrafter:
     return (
       self.drafter.rewind(state[0], length),
       self.reviewer.rewind(state[1], length),
+    )
+
+  def catch_up(self, state: tuple, tokens, upto, *, wide: int) -> tuple:
+    return tuple(
+      feeding.catch_up(part, inner, tokens, upto, wide=wide)
+      for part, inner in zip((self.drafter, self.reviewer), state)
     )
 
   def propose(

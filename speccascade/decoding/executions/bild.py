@@ -22,8 +22,9 @@ from speccascade.decoding.drafters.autoregressive import (
 from speccascade.decoding.execution import FIXED, MAX_PROB, execution
 from speccascade.decoding.executions.speculative import speculative
 from speccascade.decoding.interval import Interval
+from speccascade.decoding.rounds import Loop
 from speccascade.decoding.target import target
-from speccascade.decoding.types import Decoded, State, Verdict
+from speccascade.decoding.types import State, Verdict
 
 Array = jax.Array
 
@@ -61,6 +62,10 @@ class BildDrafter(AutoregressiveDrafter):
   def rewind(self, state, length):
     return state.replace(draft=super().rewind(state.draft, length))
 
+  def catch_up(self, state, tokens, upto, *, wide):
+    draft = super().catch_up(state.draft, tokens, upto, wide=wide)
+    return BildState(draft, jnp.full_like(state.expected, -1))
+
   def propose(self, state, tokens, length, rngs, sampling, **settings):
     asked = length == state.expected
     base = super()
@@ -86,8 +91,8 @@ class BildDrafter(AutoregressiveDrafter):
   interval=Interval(0, default=5.0),
   is_predictable=False,
 )
-def bild(drafter, verifier, inputs, rngs, settings) -> Decoded:
-  """Decodes greedily with fallback and rollback.
+def bild(drafter, verifier, inputs, rngs, settings) -> Loop:
+  """Returns the loop that decodes greedily with fallback and rollback.
 
   Arguments as in `speculative`, but both models are language models, and:
 
@@ -123,4 +128,4 @@ def bild(drafter, verifier, inputs, rngs, settings) -> Decoded:
   settings = dataclasses.replace(
     settings, target=_plain_verifier, verify=rollback
   )
-  return speculative(drafter, verifier, inputs, rngs, settings)
+  return speculative.run(drafter, verifier, inputs, rngs, settings)

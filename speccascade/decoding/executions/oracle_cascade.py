@@ -2,16 +2,17 @@
 
 import jax.numpy as jnp
 
-from speccascade.decoding import draws, emission
+from speccascade.decoding import draws
 from speccascade.decoding.deferral import defers
 from speccascade.decoding.execution import execution
 from speccascade.decoding.executions.stepwise import stepwise
+from speccascade.decoding.rounds import Loop
 from speccascade.decoding.tracing import Record
-from speccascade.decoding.types import SEQUENTIAL_P, SEQUENTIAL_Q, Decoded
+from speccascade.decoding.types import SEQUENTIAL_P, SEQUENTIAL_Q
 
 
 @execution("oracle")
-def oracle_cascade(drafter, verifier, inputs, rngs, settings) -> Decoded:
+def oracle_cascade(drafter, verifier, inputs, rngs, settings) -> Loop:
   """Draws every token from the target itself: both models run at every step.
 
   `verifier_calls` counts the positions that the rule deferred, as the paper's
@@ -39,14 +40,18 @@ def oracle_cascade(drafter, verifier, inputs, rngs, settings) -> Decoded:
       verifier_extends=calls,
     )
     source = jnp.where(deferred, SEQUENTIAL_P, SEQUENTIAL_Q)
-    record = Record(source, deferred, left, right, q1, p1, q, p)
+    record = Record(source, deferred, left, right, q1, p1, q, p, pi)
     bad = ~(is_q & is_p)
     return (small, large), stats, draw(pi), bad, record
 
-  size = emission.buffer_size(settings.max_decode_len, 0)
-  models = tuple(
-    model.prefill(inputs, capacity=size) for model in (drafter, verifier)
-  )
+  size = settings.buffer_size(0)
+  models = (drafter, verifier)
   return stepwise(
-    advance, models, rngs, settings, vocab_size=verifier.vocab_size
-  )[0]
+    advance,
+    rngs,
+    settings,
+    parts=models,
+    prefill=lambda: tuple(m.prefill(inputs, capacity=size) for m in models),
+    inputs=inputs,
+    vocab_size=verifier.vocab_size,
+  )

@@ -84,6 +84,7 @@ sequence_cascade = Execution(
   law="q's sequence, or p's where it defers",
   interval=Interval(0, 1, default=0.999),
   host_alpha=_host_alpha,
+  is_one_loop=False,
 )
 per_token_sequence = dataclasses.replace(
   sequence_cascade,

@@ -2,18 +2,19 @@
 
 import jax.numpy as jnp
 
-from speccascade.decoding import draws, emission, feeding
+from speccascade.decoding import draws, feeding
 from speccascade.decoding.deferral import defers
 from speccascade.decoding.execution import execution
 from speccascade.decoding.executions.stepwise import stepwise
+from speccascade.decoding.rounds import Loop
 from speccascade.decoding.tracing import Record
-from speccascade.decoding.types import SEQUENTIAL_P, SEQUENTIAL_Q, Decoded
+from speccascade.decoding.types import SEQUENTIAL_P, SEQUENTIAL_Q
 
 CATCH_UP = 4  # tokens the verifier reads at once of those it has not seen
 
 
 @execution("sequential", pass_width=CATCH_UP)
-def sequential_cascade(drafter, verifier, inputs, rngs, settings) -> Decoded:
+def sequential_cascade(drafter, verifier, inputs, rngs, settings) -> Loop:
   """Drafts one token at a time; where the rule of q defers, p writes it.
 
   The verifier reads the tokens that it has not seen in blocks, not one by one,
@@ -42,7 +43,8 @@ def sequential_cascade(drafter, verifier, inputs, rngs, settings) -> Decoded:
       wide=CATCH_UP,
     )
     p1, p, _, is_p = settings.sampling.step(p_logits)
-    token = draws.draw(jnp.where(deferred[..., None], p, q), u)
+    pi = jnp.where(deferred[..., None], p, q)
+    token = draws.draw(pi, u)
     stats = stats.add(
       drafter_calls=calls,
       calls_by_model=calls[:, None],
@@ -51,17 +53,22 @@ def sequential_cascade(drafter, verifier, inputs, rngs, settings) -> Decoded:
     )
     source = jnp.where(deferred, SEQUENTIAL_P, SEQUENTIAL_Q)
     record = Record(
-      source, deferred, left, right, q1, p1, q, p, known_p=deferred
+      source, deferred, left, right, q1, p1, q, p, pi, known_p=deferred
     )
     bad = ~is_q
     bad |= deferred & ~is_p
     return (small, large), stats, token, bad, record
 
-  size = emission.buffer_size(settings.max_decode_len, CATCH_UP)
-  models = (
-    drafter.prefill(inputs, capacity=size),
-    verifier.prefill(inputs, capacity=size + CATCH_UP),
-  )
+  size = settings.buffer_size(CATCH_UP)
   return stepwise(
-    advance, models, rngs, settings, vocab_size=verifier.vocab_size
-  )[0]
+    advance,
+    rngs,
+    settings,
+    parts=(drafter, verifier),
+    prefill=lambda: (
+      drafter.prefill(inputs, capacity=size),
+      verifier.prefill(inputs, capacity=size + CATCH_UP),
+    ),
+    inputs=inputs,
+    vocab_size=verifier.vocab_size,
+  )

@@ -8,17 +8,16 @@ serves speculative decoding, lossless and lossy, and speculative cascades.
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import draws, emission, numerics, rounds, tracing
+from speccascade.decoding import draws, numerics, rounds, tracing
 from speccascade.decoding.deferral import defers
 from speccascade.decoding.execution import LoopSettings, execution
 from speccascade.decoding.review import Review, draft, score, verify
-from speccascade.decoding.rounds import Carry
+from speccascade.decoding.rounds import Carry, Loop
 from speccascade.decoding.tracing import Record
 from speccascade.decoding.types import (
   BONUS,
   DRAFT,
   RESIDUAL,
-  Decoded,
   Drafter,
   LanguageModel,
   Proposal,
@@ -35,13 +34,13 @@ def speculative(
   inputs: Array,
   rngs: Array,
   settings: LoopSettings,
-) -> Decoded:
-  """Decodes a batch; rows advance by their own number of tokens each round.
+) -> Loop:
+  """Returns the loop; rows advance by their own number of tokens each round.
 
   Args:
     drafter: proposes blocks of up to `drafter.width` tokens.
     verifier: the large model.
-    inputs: [B, S] int32 source tokens, 0 is padding.
+    inputs: [B, S] int32, as the models' `prefill` takes them.
     rngs: [B] typed keys, one for each row; see `draws.row_keys`.
     settings: `LoopSettings`.
 
@@ -67,22 +66,24 @@ def speculative(
     deferred = defers(block.left, block.right)
     deferred &= jnp.arange(block.new.shape[1])[None] < emitted[:, None]
     stats = _count(carry, proposal, block, emitted, deferred)
-    trace = carry.trace
-    if settings.trace:
-      record = _record(proposal, block, deferred, settings)
-      trace = tracing.write(trace, record, carry.length, carry.stats.num_blocks)
-    return after.replace(models=models, stats=stats, trace=trace)
+    recorded = {}
+    if settings.records:
+      new = _record(proposal, block, deferred, settings)
+      recorded = tracing.record(carry, new, block.new, carry.stats.num_blocks)
+    return after.replace(models=models, stats=stats, **recorded)
 
-  size = emission.buffer_size(settings.max_decode_len, drafter.width)
-  return rounds.run(
-    round_,
-    tuple(m.prefill(inputs, capacity=size) for m in (drafter, verifier)),
-    inputs.shape[0],
-    settings,
+  size = settings.buffer_size(drafter.width)
+  parts = (drafter, verifier)
+  return Loop(
+    round_=round_,
+    parts=parts,
+    prefill=lambda: tuple(m.prefill(inputs, capacity=size) for m in parts),
+    inputs=inputs,
+    settings=settings,
     vocab_size=verifier.vocab_size,
     width=drafter.width,
     num_models=len(drafter.models),
-  )[0]
+  )
 
 
 @jax.named_scope("count")
@@ -141,6 +142,7 @@ def _record(
     p1=block.p1,
     q=proposal.q,
     p=block.p,
+    pi=block.pi,
     known_q=known_q,
     known_q1=known_q & ~proposal.copied,
   )

@@ -11,7 +11,8 @@ from flax import linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.models.t5 import cache, layers, positions
+from speccascade.models import cache, layers
+from speccascade.models.t5 import multi_head, positions
 from speccascade.models.t5.config import T5Config
 
 
@@ -41,9 +42,9 @@ class EncoderLayer(nn.Module):
   def setup(self):
     cfg = self.config
     self.pre_attention_layer_norm = layers.LayerNorm(cfg.dtype)
-    self.attention = layers.Attention(cfg)
+    self.attention = multi_head.Attention(cfg)
     self.pre_mlp_layer_norm = layers.LayerNorm(cfg.dtype)
-    self.mlp = layers.Mlp(cfg)
+    self.mlp = layers.Mlp(cfg, cfg.dropout_rate)
     self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
 
   def __call__(self, x, bias, deterministic):
@@ -62,11 +63,11 @@ class DecoderLayer(nn.Module):
   def setup(self):
     cfg = self.config
     self.pre_self_attention_layer_norm = layers.LayerNorm(cfg.dtype)
-    self.self_attention = layers.Attention(cfg)
+    self.self_attention = multi_head.Attention(cfg)
     self.pre_cross_attention_layer_norm = layers.LayerNorm(cfg.dtype)
-    self.encoder_decoder_attention = layers.Attention(cfg)
+    self.encoder_decoder_attention = multi_head.Attention(cfg)
     self.pre_mlp_layer_norm = layers.LayerNorm(cfg.dtype)
-    self.mlp = layers.Mlp(cfg)
+    self.mlp = layers.Mlp(cfg, cfg.dropout_rate)
     self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
 
   def __call__(self, x, encoded, bias, source_bias, deterministic, decode):
@@ -132,6 +133,10 @@ class EncoderStack(nn.Module):
     x = self.encoder_norm(x)
     return self.dropout_output(x, deterministic=deterministic)
 
+  def by_offset(self, num_tokens):
+    """See `Transformer.encoder_bias`."""
+    return self.relpos_bias.by_distance(np.arange(1 - num_tokens, num_tokens))
+
 
 class DecoderStack(nn.Module):
   """A stack of decoder layers; see `Transformer.decode` and `extend`."""
@@ -165,7 +170,7 @@ class DecoderStack(nn.Module):
     return tuple(layer.source_keys_values(encoded) for layer in self.layers)
 
   def by_offset(self, capacity):
-    """Returns the table [H, 2 L - 1] that `cache.block_bias` cuts from."""
+    """See `Transformer.decoder_bias`."""
     return self.relpos_bias.by_distance(np.arange(1 - capacity, capacity))
 
   def extend(self, x, caches, sources, start, reach, bias, source_bias, read):
@@ -195,9 +200,17 @@ class Transformer(nn.Module):
   config: T5Config
 
   def setup(self):
-    self.token_embedder = layers.Embed(self.config)
+    scale = self.config.emb_dim**-0.5
+    self.token_embedder = layers.Embed(self.config, factor=scale)
     self.encoder = EncoderStack(self.config)
     self.decoder = DecoderStack(self.config)
+
+  @nn.nowrap
+  def initial(self, rng):
+    """Returns random parameters, T5X's."""
+    tokens = jnp.ones((1, 1), jnp.int32)
+    made = self.init(rng, tokens, tokens, tokens, enable_dropout=False)
+    return made["params"]
 
   def __call__(
     self,
@@ -319,21 +332,22 @@ class Transformer(nn.Module):
       return self.token_embedder.logits(x)
     return self.decoder.logits(x)
 
-  def enter(self, tokens, capacity):
-    """Returns vectors [..., E] of tokens, and the bias table [H, 2 L - 1]."""
-    return self.token_embedder(tokens), self.decoder.by_offset(capacity)
+  def decoder_bias(self, capacity):
+    """Returns the table [H, 2 L - 1] that `cache.block_bias` cuts from."""
+    return self.decoder.by_offset(capacity)
+
+  def encoder_bias(self, num_tokens):
+    """Returns [H, 2 S - 1], the encoder's bias of distances from 1 - S on."""
+    return self.encoder.by_offset(num_tokens)
 
   def start(self, inputs):
     """Encodes inputs [B, S] once for all blocks to come.
 
     Returns:
       A pair (keys [B, H, D, S], values [B, H, S, D]) of the source for each
-      decoder layer, and the bias [B, 1, 1, S] that masks its padding.
+      decoder layer.
     """
-    encoded = self.encode(inputs, enable_dropout=False)
-    sources = self.decoder.source_cache(encoded)
-    bias = jnp.where(inputs > 0, 0.0, layers.MASKED).astype(self.config.dtype)
-    return sources, bias[:, None, None, :]
+    return self.decoder.source_cache(self.encode(inputs, enable_dropout=False))
 
   def extend(
     self,

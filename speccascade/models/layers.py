@@ -1,16 +1,16 @@
-"""The layers of a T5, with T5X's parameter names, shapes and initialisers.
+"""What the networks are made of, with T5X's parameter names and shapes.
 
 Axes: B rows, N queries, L keys, E model width, H heads, D head width, V
-vocabulary. Parameters are float32; `dtype` is that of the activations.
+vocabulary. Parameters are float32; `dtype` is that of the activations. Kernels
+are [in, out].
 
-Source: Raffel et al. 2020 and T5X's `examples/t5`, whose checkpoints must load
-unchanged: kernels are [in, out], the heads joined head-major (column h*D + d),
-no biases, and no 1/sqrt(D) in attention.
+Source: T5X's `examples/t5`, whose checkpoints must load unchanged.
 """
 
 from collections.abc import Callable
 import functools
 import operator
+from typing import Any
 
 from flax import linen as nn
 from flax.linen.partitioning import param_with_axes, with_sharding_constraint
@@ -18,8 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.models.t5.config import T5Config
-from speccascade.models.t5.products import matmul
+from speccascade.models.products import matmul
 
 # Fewer slots of a cache than this are not worth a branch.
 SMALLEST_REACH = 128
@@ -53,7 +52,7 @@ def attend(query, key, value, bias, *, float32_scores=False, dropout=None):
 
 
 def _activation(name: str) -> Callable:
-  """Returns the function that `T5Config.mlp_activations` names."""
+  """Returns the function that a config's `mlp_activations` names."""
   return (lambda x: x) if name == "linear" else getattr(nn, name)
 
 
@@ -115,7 +114,7 @@ def _kernel(module, name, init, shape, axes):
 
 
 class Dense(nn.Module):
-  """A matrix product without bias, [..., in] to [..., features]."""
+  """A matrix product, [..., in] to [..., features]."""
 
   features: int
   axes: tuple[str, str]
@@ -123,12 +122,17 @@ class Dense(nn.Module):
   kernel_init: Callable = nn.initializers.variance_scaling(
     1.0, "fan_in", "truncated_normal"
   )
+  use_bias: bool = False
 
   @nn.compact
-  def kernel(self, num_in: int):
-    """Returns the kernel [in, features], or its panels."""
-    shape = (num_in, self.features)
-    return _kernel(self, "kernel", self.kernel_init, shape, self.axes)
+  def weights(self, num_in: int):
+    """Returns the kernel [in, features] or its panels, and the bias or None."""
+    shape, bias = (num_in, self.features), None
+    kernel = _kernel(self, "kernel", self.kernel_init, shape, self.axes)
+    if self.use_bias:
+      zeros, axes = nn.initializers.zeros, self.axes[1:]
+      bias = param_with_axes("bias", zeros, shape[1:], jnp.float32, axes=axes)
+    return kernel, bias
 
   def has_panels(self) -> bool:
     """Whether the kernel is packed: its model decodes in float32 on a CPU."""
@@ -142,16 +146,22 @@ def project(x, *layers: Dense) -> list:
   """Returns x [..., in] through each layer; their panels are read in one go."""
   dtype = layers[0].dtype
   x = x.astype(dtype)
-  kernels = [layer.kernel(x.shape[-1]) for layer in layers]
+  kernels, biases = zip(*(layer.weights(x.shape[-1]) for layer in layers))
   if isinstance(kernels[0], native.Panels):
-    return native.products(x, kernels)
-  return [matmul(x, kernel.astype(dtype)) for kernel in kernels]
+    results = native.products(x, kernels)
+  else:
+    results = [matmul(x, kernel.astype(dtype)) for kernel in kernels]
+  return [
+    y if bias is None else y + jnp.broadcast_to(bias.astype(dtype), y.shape)
+    for y, bias in zip(results, biases)
+  ]
 
 
 class LayerNorm(nn.Module):
   """Root mean square norm, in float32, without mean or bias."""
 
   dtype: str = "float32"
+  epsilon: float = 1e-6
 
   @nn.compact
   def __call__(self, x):
@@ -164,20 +174,28 @@ class LayerNorm(nn.Module):
     )
     x = x.astype(jnp.float32)
     mean_square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-    x = (x * jax.lax.rsqrt(mean_square + 1e-6)).astype(self.dtype)
+    x = (x * jax.lax.rsqrt(mean_square + self.epsilon)).astype(self.dtype)
     return x * jnp.broadcast_to(scale.astype(self.dtype), x.shape)
 
 
 class Embed(nn.Module):
-  """The token table, [V, E], shared by both stacks."""
+  """The token table, [V, E].
 
-  config: T5Config
+  Attributes:
+    config: has `vocab_size`, `emb_dim` and `dtype`.
+    stddev: of its initial values.
+    factor: of the logits that it makes.
+  """
+
+  config: Any
+  stddev: float = 1.0
+  factor: float = 1.0
 
   def setup(self):
     self.embedding = _kernel(
       self,
       "embedding",
-      nn.initializers.normal(stddev=1.0),
+      nn.initializers.normal(self.stddev),
       (self.config.vocab_size, self.config.emb_dim),
       ("vocab", "embed"),
     )
@@ -191,125 +209,25 @@ class Embed(nn.Module):
     return vectors.astype(self.config.dtype)
 
   def logits(self, x):
-    """Returns [..., V] float32 of a T5 whose output is tied to the table."""
+    """Returns [..., V] float32 of an output that is tied to the table."""
     x = x.astype(jnp.float32)
     if isinstance(self.embedding, native.Panels):
       [logits] = native.products(x, [self.embedding])
     else:
       logits = jnp.dot(x, self.embedding.astype(jnp.float32).T)
-    return logits * x.shape[-1] ** -0.5
-
-
-class Attention(nn.Module):
-  """Multi-head attention; keys and values can be made apart and kept."""
-
-  config: T5Config
-
-  def setup(self):
-    cfg = self.config
-    init = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
-    # T5 folds the 1/sqrt(D) of attention into the initial query kernel.
-    query_init = lambda *args: init(*args) / cfg.head_dim**0.5
-    project = functools.partial(
-      Dense, cfg.num_heads * cfg.head_dim, ("embed", "joined_kv"), cfg.dtype
-    )
-    self.query = project(kernel_init=query_init)
-    self.key = project(kernel_init=init)
-    self.value = project(kernel_init=init)
-    self.out = Dense(cfg.emb_dim, ("joined_kv", "embed"), cfg.dtype, init)
-    self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
-
-  def _split(self, x):
-    x = x.reshape(*x.shape[:2], self.config.num_heads, self.config.head_dim)
-    return with_sharding_constraint(x, ("batch", "length", "heads", "kv"))
-
-  def queries(self, x):
-    """Returns queries [B, N, H, D] of x [B, N, E]."""
-    return self._split(self.query(x))
-
-  def keys_values(self, x):
-    """Returns keys [B, H, D, L] and values [B, H, L, D] of x [B, L, E]."""
-    return self._kept(*project(x, self.key, self.value))
-
-  def queries_keys_values(self, x):
-    """Returns `queries` and `keys_values` of x [B, L, E], from one product."""
-    query, key, value = project(x, self.query, self.key, self.value)
-    return self._split(query), self._kept(key, value)
-
-  def _kept(self, key, value):
-    """Returns keys and values [B, L, H * D] as a cache keeps them."""
-    key, value = self._split(key), self._split(value)
-    return key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3)
-
-  def attend(self, query, key, value, bias, *, deterministic=True, reach=None):
-    """Returns [B, N, E] for queries [B, N, H, D]; see the function `attend`.
-
-    With `reach` [B] only so many slots of a row need be looked at, as those
-    behind are masked; see `attend_within`.
-    """
-    if self.out.has_panels() and deterministic:
-      context = native.attend(query, key, value, bias, reach)
-      return self.out(context.reshape(*query.shape[:2], -1))
-    look = attend
-    if reach is not None:
-      look = functools.partial(attend_within, reach)
-    context = look(
-      query,
-      key,
-      value,
-      bias,
-      float32_scores=self.config.float32_attention_logits,
-      dropout=functools.partial(self.dropout, deterministic=deterministic),
-    )
-    return self.out(context.reshape(*query.shape[:2], -1))
-
-  def __call__(self, x, memory, bias, *, deterministic=True):
-    """Returns [B, N, E]: x [B, N, E] attends to memory [B, L, E]."""
-    key, value = self.keys_values(memory)
-    query = self.queries(x)
-    return self.attend(query, key, value, bias, deterministic=deterministic)
-
-  def step(self, x, bias):
-    """Feeds one token, or makes the cache, as T5X's `decode=True` does.
-
-    The collection `cache` holds `cached_key` and `cached_value` [B, H, D, L]
-    and `cache_index` [], one index for all rows. Without it, x [B, L, E] fixes
-    its size and is not remembered.
-
-    Args:
-      x: [B, 1, E], or [B, L, E] where there is no cache yet.
-      bias: [1, H, L, L], position bias and causal mask of all L positions.
-
-    Raises:
-      ValueError: if there is a cache and x is not one token long.
-    """
-    query, (key, value) = self.queries_keys_values(x)
-    turned = value.swapaxes(2, 3)
-    if not self.has_variable("cache", "cached_key"):
-      self.put_variable("cache", "cached_key", jnp.zeros_like(key))
-      self.put_variable("cache", "cached_value", jnp.zeros_like(turned))
-      self.put_variable("cache", "cache_index", jnp.zeros((), jnp.int32))
-      return self.attend(query, key, value, bias)
-    if x.shape[1] != 1:
-      raise ValueError(
-        f"a cached step feeds one token to each row, got {x.shape[1]}"
-      )
-    index = self.get_variable("cache", "cache_index")
-    put = lambda name, new: jax.lax.dynamic_update_slice_in_dim(
-      self.get_variable("cache", name), new, index, axis=3
-    )
-    key, turned = put("cached_key", key), put("cached_value", turned)
-    self.put_variable("cache", "cached_key", key)
-    self.put_variable("cache", "cached_value", turned)
-    self.put_variable("cache", "cache_index", index + 1)
-    bias = jax.lax.dynamic_slice_in_dim(bias, index, 1, axis=2)
-    return self.attend(query, key, turned.swapaxes(2, 3), bias)
+    return logits * self.factor
 
 
 class Mlp(nn.Module):
-  """The feed-forward block; two activations make it gated."""
+  """The feed-forward block; two activations make it gated.
 
-  config: T5Config
+  Attributes:
+    config: has `mlp_dim`, `mlp_activations`, `emb_dim` and `dtype`.
+    dropout_rate: of the inner activations.
+  """
+
+  config: Any
+  dropout_rate: float = 0.0
 
   @nn.compact
   def __call__(self, x, *, deterministic=True):
@@ -324,7 +242,7 @@ class Mlp(nn.Module):
       for activation, inner in zip(cfg.mlp_activations, project(x, *inputs))
     ]
     inner = functools.reduce(operator.mul, gates)
-    inner = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))(
+    inner = nn.Dropout(self.dropout_rate, broadcast_dims=(-2,))(
       inner, deterministic=deterministic
     )
     inner = with_sharding_constraint(inner, ("batch", "length", "mlp"))

@@ -1,4 +1,4 @@
-"""The block cache of a T5 decoder: writing, looking back, keeping a path.
+"""The block cache of a decoder: writing, looking back, keeping a path.
 
 Rows stand at lengths of their own, so that every function takes each row's
 start. Axes: B rows, N fed tokens, L slots, H heads, D head width.
@@ -7,7 +7,7 @@ start. Axes: B rows, N fed tokens, L slots, H heads, D head width.
 import jax
 import jax.numpy as jnp
 
-from speccascade.models.t5.layers import MASKED
+from speccascade.models.layers import MASKED
 
 # Beyond this many rows a loop over them compiles to less code.
 MAX_UNROLLED_ROWS = 16

@@ -1,0 +1,206 @@
+"""GGUF files of llama.cpp, of Llama's architecture, quantized or not.
+
+Metadata becomes the settings of a Hugging Face config.json, and what those mean
+is said there. Reading wants the package `gguf`.
+"""
+
+import contextlib
+import os
+
+import numpy as np
+
+from speccascade.checkpoints import (
+  architecture,
+  gguf_tokenizer,
+  hugging_face,
+  hugging_face_llama,
+  storage,
+)
+from speccascade.checkpoints.errors import (
+  CheckpointError,
+  CheckpointNotFoundError,
+)
+from speccascade.models.llama.config import LlamaConfig
+
+SUFFIX = ".gguf"
+SAID_BY = "the file's metadata"
+ARCHITECTURE = "llama"  # of those of llama.cpp; Mistral is one too
+
+# Settings by their names here, after the architecture's.
+_SETTINGS = {
+  "block_count": "num_hidden_layers",
+  "context_length": "max_position_embeddings",
+  "embedding_length": "hidden_size",
+  "feed_forward_length": "intermediate_size",
+  "attention.head_count": "num_attention_heads",
+  "attention.head_count_kv": "num_key_value_heads",
+  "attention.key_length": "head_dim",
+  "rope.freq_base": "rope_theta",
+  "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+}
+_SCALING = {
+  "type": "rope_type",
+  "factor": "factor",
+  "original_context_length": "original_max_position_embeddings",
+}
+# Parts of Hugging Face's names of arrays, and what stands for them here.
+_NAMES = {
+  "model.embed_tokens": "token_embd",
+  "model.layers.": "blk.",
+  "model.norm": "output_norm",
+  "lm_head": "output",
+  "self_attn.o_proj": "attn_output",
+  "self_attn.": "attn_",
+  "input_layernorm": "attn_norm",
+  "post_attention_layernorm": "ffn_norm",
+  "mlp.": "ffn_",
+  "_proj": "",
+}
+
+
+def read(path: storage.Directory) -> tuple[dict, LlamaConfig]:
+  """Returns (params in T5X's names as float32, architecture) of a file.
+
+  Raises:
+    CheckpointError: it is missing or damaged, of another architecture, has
+      other arrays than its metadata says, or the package `gguf` is not there.
+  """
+  params = {}
+  with _opened(path) as (reader, config):
+    from gguf import quants
+
+    table = _table(reader, config, path)
+    architecture.check_memory(config, where=str(path))
+    arrays = {array.name: array for array in reader.tensors}
+    for name, parameter in table.items():
+      array = arrays[name]
+      try:
+        value = quants.dequantize(array.data, array.tensor_type)
+      except NotImplementedError as error:
+        raise CheckpointError(
+          f"{path}: {name} is quantized as {array.tensor_type.name}, which the"
+          " package gguf does not read"
+        ) from error
+      value = value.astype(np.float32)
+      for part, heads in {
+        ".attn_q.": config.num_heads,
+        ".attn_k.": config.num_kv_heads,
+      }.items():
+        value = _by_halves(value, heads) if part in name else value
+      value = value.T if parameter.transposed else value
+      params[parameter.name] = np.array(value, order="C")  # not in the file
+  return architecture.unflatten(params), config
+
+
+def shapes(path: storage.Directory) -> tuple[dict, LlamaConfig]:
+  """Returns ({T5X's name: (shape, kind)}, architecture); reads no array."""
+  with _opened(path) as (reader, config):
+    table, stored = _table(reader, config, path), _stored(reader)
+    return {table[name].name: stored[name] for name in table}, config
+
+
+def tokenizer(path: storage.Directory) -> dict[str, str]:
+  """Returns the file's tokenizer; see `gguf_tokenizer.files`."""
+  with _opened(path) as (reader, _):
+    names = [name for name in reader.fields if name.startswith("tokenizer.")]
+    said = {name: reader.fields[name].contents() for name in names}
+  return gguf_tokenizer.files(said, str(path))
+
+
+def _by_halves(value: np.ndarray, num_heads: int) -> np.ndarray:
+  """Returns rows [H * D, ...] in Hugging Face's order.
+
+  llama.cpp turns neighbours (2 i, 2 i + 1), the network here i and i + D / 2.
+  """
+  pairs = value.reshape(num_heads, -1, 2, *value.shape[1:])
+  return pairs.swapaxes(1, 2).reshape(value.shape)
+
+
+def _stored(reader) -> dict:
+  """Returns {name: (shape, kind)} of the arrays of a file."""
+  return {
+    array.name: (tuple(map(int, array.shape[::-1])), array.tensor_type.name)
+    for array in reader.tensors
+  }
+
+
+def _table(reader, config: LlamaConfig, path: storage.Directory) -> dict:
+  """Returns the parameters of a config by their names here, all checked."""
+  table = {}
+  for parameter in architecture.parameters(config):
+    name = parameter.hugging_face
+    for theirs, ours in _NAMES.items():
+      name = name.replace(theirs, ours)
+    table[name] = parameter
+  hugging_face.check_shapes(_stored(reader), table, str(path))
+  return table
+
+
+@contextlib.contextmanager
+def _opened(path: storage.Directory):
+  """Gives (the package's reader, architecture) of a file."""
+  try:
+    import gguf
+  except ImportError as error:
+    raise CheckpointError(
+      f"{path} is read by the package gguf: pip install gguf"
+    ) from error
+  folder, name = os.path.split(str(path))
+  folder = storage.Directory(folder)
+  folder.check_file(name)
+  if not folder.has(name):
+    raise CheckpointNotFoundError(f"there is no file {path}")
+  with folder.local_copy(name) as local:
+    with storage.parsing(str(path)):
+      reader = gguf.GGUFReader(local)
+      said = {name: x.contents() for name, x in reader.fields.items()}
+      settings = _settings(said, _stored(reader), path)
+    try:
+      config = hugging_face_llama.built(settings)
+    except ValueError as error:
+      raise CheckpointError(f"{path}: {error}") from error
+    architecture.check_num_layers(config, len(reader.tensors), where=str(path))
+    yield reader, config
+
+
+def _settings(said: dict, stored: dict, path: storage.Directory) -> dict:
+  """Returns metadata as the settings of a config.json."""
+  kind = said.get("general.architecture")
+  if kind != ARCHITECTURE:
+    raise CheckpointError(
+      f"{path} has general.architecture {kind!r:.60}; read is {ARCHITECTURE}"
+    )
+  if "rope_freqs.weight" in stored:
+    raise CheckpointError(
+      f"{path} has rope_freqs.weight, Llama 3's scaling of rotary positions"
+      " without its settings: give the Hugging Face directory instead"
+    )
+  settings = {
+    name: said[f"{kind}.{theirs}"]
+    for theirs, name in _SETTINGS.items()
+    if f"{kind}.{theirs}" in said
+  }
+  for name in ("rms_norm_eps", "rope_theta"):  # float32: as it was typed
+    if name in settings:
+      settings[name] = float(str(np.float32(settings[name])))
+  head_dim = settings.get(
+    "head_dim", settings["hidden_size"] // settings["num_attention_heads"]
+  )
+  turned = said.get(f"{kind}.rope.dimension_count", head_dim)
+  scaling = {
+    name: said[f"{kind}.rope.scaling.{theirs}"]
+    for theirs, name in _SCALING.items()
+    if f"{kind}.rope.scaling.{theirs}" in said
+  }
+  if scaling.get("rope_type", "none") != "none":
+    settings["rope_scaling"] = scaling
+  ends = [said.get(f"tokenizer.ggml.{x}_token_id") for x in ("eos", "eot")]
+  return settings | {
+    "model_type": "llama",
+    "vocab_size": stored["token_embd.weight"][0][0],
+    "tie_word_embeddings": "output.weight" not in stored,
+    "attention_bias": "blk.0.attn_q.bias" in stored,
+    "partial_rotary_factor": turned / head_dim,
+    "bos_token_id": said.get("tokenizer.ggml.bos_token_id"),
+    "eos_token_id": [*dict.fromkeys(x for x in ends if x is not None)],
+  }

@@ -1,0 +1,272 @@
+"""Llama, Mistral, Qwen2 and Qwen3 in Hugging Face's names: their config.json.
+
+Rotary positions stand in `rope_theta` and `rope_scaling`, which transformers 5
+writes as one `rope_parameters`. Tokens that end a text are those of
+generation_config.json, where it says some.
+"""
+
+from collections.abc import Callable
+import contextlib
+import dataclasses
+from typing import Literal
+
+from speccascade import fields
+from speccascade.checkpoints import storage
+from speccascade.checkpoints.errors import CheckpointError
+from speccascade.models.llama.config import LlamaConfig, RopeScaling
+from speccascade.models.llama.rotary import yarn_factor
+
+GENERATION = "generation_config.json"
+
+# What transformers assumes of a key that config.json leaves out.
+_LLAMA = {
+  "vocab_size": 32000,
+  "hidden_size": 4096,
+  "intermediate_size": 11008,
+  "num_hidden_layers": 32,
+  "num_attention_heads": 32,
+  "max_position_embeddings": 2048,
+  "rms_norm_eps": 1e-6,
+  "hidden_act": "silu",
+  "tie_word_embeddings": False,
+  "attention_bias": False,
+  "bos_token_id": 1,
+  "eos_token_id": 2,
+}
+_MISTRAL = _LLAMA | {
+  "intermediate_size": 14336,
+  "num_key_value_heads": 8,
+  "max_position_embeddings": 131072,
+  "sliding_window": 4096,
+}
+_QWEN2 = _LLAMA | {
+  "vocab_size": 151936,
+  "intermediate_size": 22016,
+  "num_key_value_heads": 32,
+  "max_position_embeddings": 32768,
+  "use_sliding_window": False,
+  "sliding_window": 4096,
+  "max_window_layers": 28,
+  "bos_token_id": None,
+  "eos_token_id": None,
+}
+_DEFAULTS = {
+  "llama": _LLAMA,
+  "mistral": _MISTRAL,
+  "qwen2": _QWEN2,
+  "qwen3": _QWEN2 | {"head_dim": 128},
+}
+MODEL_TYPES = {
+  "llama": "Llama",
+  "mistral": "Mistral",
+  "qwen2": "Qwen2",
+  "qwen3": "Qwen3",
+}
+
+# Facts of the network here, which has no hyperparameter for them.
+_FIXED = {"mlp_bias": False, "partial_rotary_factor": 1.0}
+
+# Fields of LlamaConfig by their names here.
+_FIELDS = {
+  "vocab_size": "vocab_size",
+  "hidden_size": "emb_dim",
+  "num_attention_heads": "num_heads",
+  "num_key_value_heads": "num_kv_heads",
+  "num_hidden_layers": "num_decoder_layers",
+  "head_dim": "head_dim",
+  "intermediate_size": "mlp_dim",
+  "max_position_embeddings": "max_positions",
+  "rms_norm_eps": "norm_epsilon",
+  "tie_word_embeddings": "logits_via_embedding",
+  "attention_bias": "qkv_bias",
+  "sliding_window": "window",
+  "bos_token_id": "bos_id",
+  "eos_token_id": "eos_ids",
+  "rope_theta": "rope_theta",
+}
+# Fields of RopeScaling by their names here, and those of each kind.
+_SCALING = {
+  name: name for name in RopeScaling.__dataclass_fields__ if name != "kind"
+} | {"original_max_positions": "original_max_position_embeddings"}
+_ORIGINAL = ("factor", "original_max_positions")
+SCALINGS = {
+  "linear": ("factor",),
+  "dynamic": ("factor",),
+  "llama3": (*_ORIGINAL, "low_freq_factor", "high_freq_factor"),
+  "yarn": (
+    *(*_ORIGINAL, "beta_fast", "beta_slow"),
+    *("attention_factor", "truncate"),
+  ),
+}
+
+# Names in flax.linen; its gelu is the tanh approximation.
+_MLP_ACTIVATIONS = {
+  "silu": ("silu", "linear"),
+  "gelu_pytorch_tanh": ("gelu", "linear"),
+}
+_WINDOWED, _FULL = "sliding_attention", "full_attention"
+_LM_HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+_UNUSED = "rotary_emb.inv_freq"  # of old files, made of the settings
+
+
+def config_of(settings: dict, directory: storage.Directory) -> LlamaConfig:
+  """Returns the architecture that config.json describes.
+
+  Raises:
+    CheckpointError: naming the setting that is wrong, or that the network here
+      does not have.
+  """
+  where = f"{directory}/config.json"
+  if directory.has(GENERATION):
+    ends = directory.read_json(GENERATION).get("eos_token_id")
+    settings = settings if ends is None else settings | {"eos_token_id": ends}
+  try:
+    return built(settings)
+  except fields.SettingError as error:
+    names = {field: name for name, field in _FIELDS.items()}
+    name = names.get(error.name, error.name)
+    raise CheckpointError(f"{where}: {name}{error.fault}") from error
+  except ValueError as error:
+    raise CheckpointError(f"{where}: {error}") from error
+
+
+def built(settings: dict) -> LlamaConfig:
+  """Returns the architecture of settings; ValueError names a wrong one."""
+  model_type = settings["model_type"]
+  settings = _DEFAULTS[model_type] | settings
+  for name, want in _FIXED.items():
+    if settings.get(name) is not None:
+      fields.one_of([want], **{name: settings[name]})
+  for name in ("hidden_size", "num_attention_heads", "num_hidden_layers"):
+    fields.fitted(name, settings[name], fields.Size)
+  fields.fitted("attention_bias", settings["attention_bias"], bool)
+  num_heads = settings["num_attention_heads"]
+  for name, default in {
+    "num_key_value_heads": num_heads,
+    "head_dim": settings["hidden_size"] // num_heads,
+  }.items():
+    if settings.get(name) is None:
+      settings[name] = default
+  activation, ends = settings["hidden_act"], settings["eos_token_id"]
+  fields.one_of(list(_MLP_ACTIVATIONS), hidden_act=activation)
+  if not isinstance(ends, list):
+    settings["eos_token_id"] = [] if ends is None else [ends]
+  settings["attention_bias"] |= model_type == "qwen2"
+  settings["attention_bias"] &= model_type != "mistral"
+  window, layers = _windows(settings)
+  theta, scaling = _rope(settings)
+  values = {
+    field: settings[name] for name, field in _FIELDS.items() if name in settings
+  }
+  return fields.built(
+    LlamaConfig,
+    values
+    | {
+      "mlp_activations": _MLP_ACTIVATIONS[activation],
+      "out_bias": settings["attention_bias"] and model_type != "qwen2",
+      "query_key_norm": model_type == "qwen3",
+      "window": window,
+      "windowed_layers": layers,
+      "rope_theta": theta,
+      "rope_scaling": scaling,
+    },
+  )
+
+
+def _windows(settings: dict) -> tuple:
+  """Returns the window or None, and the layers that have it (None: all)."""
+  window, count = settings.get("sliding_window"), settings["num_hidden_layers"]
+  if settings["model_type"] == "mistral":
+    return window, None
+  if not settings.get("use_sliding_window") or window is None:
+    return None, None
+  kinds = settings.get("layer_types")
+  if kinds is None:
+    first = settings["max_window_layers"]
+    fields.fitted("max_window_layers", first, fields.NonNegative)
+    kinds = [_WINDOWED if i >= first else _FULL for i in range(count)]
+  fields.fitted("layer_types", kinds, list[Literal[_WINDOWED, _FULL]])
+  if len(kinds) != count:
+    raise ValueError(
+      f"layer_types has {len(kinds)} items; num_hidden_layers is {count}"
+    )
+  layers = [i for i, kind in enumerate(kinds) if kind == _WINDOWED]
+  return (window if layers else None), (layers if len(layers) < count else None)
+
+
+def _rope(settings: dict) -> tuple:
+  """Returns the base of the rotary frequencies, and their scaling or None."""
+  rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
+  fields.fitted("rope_parameters", rope, dict)
+  theta = rope.get("rope_theta", settings.get("rope_theta", 10000.0))
+  kind = rope.get("rope_type", rope.get("type", "default"))
+  fields.one_of(["default", *SCALINGS], rope_type=kind)
+  for name, value in rope.items():
+    if name == "partial_rotary_factor" or isinstance(value, dict):
+      fields.one_of([1.0], **{name: value})
+  if kind == "default":
+    return theta, None
+  values = {
+    field: rope[_SCALING[field]]
+    for field in SCALINGS[kind]
+    if rope.get(_SCALING[field]) is not None
+  }
+  length = settings.get("original_max_position_embeddings")
+  if length is not None and kind in ("llama3", "yarn"):
+    values["original_max_positions"] = length
+  of_log = [rope.get(name) for name in ("mscale", "mscale_all_dim")]
+  if kind == "yarn" and "attention_factor" not in values and all(of_log):
+    numbers = (rope.get("factor"), *of_log)
+    scale, *of_log = fields.fitted("mscale", numbers, tuple[float, ...])
+    own, all_dim = (yarn_factor(scale, each) for each in of_log)
+    values["attention_factor"] = own / all_dim
+  return theta, {"kind": kind, **values}
+
+
+def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
+  """Leaves the arrays that the network has; see `hugging_face_t5.resolve`."""
+  for name in [name for name in tensors if name.endswith(_UNUSED)]:
+    del tensors[name]
+  if not settings.get("tie_word_embeddings") or _LM_HEAD not in tensors:
+    return
+  if not same(tensors.pop(_LM_HEAD), tensors.get(_EMBEDDING)):
+    raise CheckpointError(
+      f"{where}: config.json says tie_word_embeddings=true, but {_LM_HEAD} is"
+      f" another array than {_EMBEDDING}: set it to false, or remove {_LM_HEAD}"
+    )
+
+
+def settings_of(config: LlamaConfig) -> dict:
+  """Returns the settings of config.json that describe an architecture.
+
+  Raises:
+    CheckpointError: no model type has it.
+  """
+  settings = {name: getattr(config, field) for name, field in _FIELDS.items()}
+  activations = {value: name for name, value in _MLP_ACTIVATIONS.items()}
+  layers = range(config.num_decoder_layers)
+  settings |= {
+    "hidden_act": activations.get(config.mlp_activations),
+    "eos_token_id": list(config.eos_ids) or None,
+    "use_sliding_window": config.window is not None,
+    "layer_types": [
+      _FULL if config.window_of(i) is None else _WINDOWED for i in layers
+    ],
+  }
+  if scaling := config.rope_scaling:
+    settings["rope_scaling"] = {"rope_type": scaling.kind} | {
+      _SCALING[field]: getattr(scaling, field)
+      for field in SCALINGS[scaling.kind]
+      if getattr(scaling, field) is not None
+    }
+  of_weights = dataclasses.replace(config, dtype="float32")
+  for model_type, name in MODEL_TYPES.items():
+    told = settings | {"model_type": model_type}
+    if not model_type.startswith("qwen"):
+      del told["use_sliding_window"], told["layer_types"]
+    with contextlib.suppress(ValueError):
+      if built(told) == of_weights:
+        return told | {"architectures": [f"{name}ForCausalLM"]}
+  raise CheckpointError(
+    f"no model type of {', '.join(MODEL_TYPES)} has this architecture: {config}"
+  )

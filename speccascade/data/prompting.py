@@ -1,0 +1,118 @@
+"""How texts become what a model is given: sources, or prompts to go on from."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+from typing import Any
+
+from speccascade import fields
+
+FORMATS = ("source", "text", "chat")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prompting:
+  """Makes tokens of texts, and of conversations.
+
+  Attributes:
+    vocabulary: as in `inputs.Sources`.
+    format: "source" puts EOS after a text, for encoders; "text" is what the
+      tokenizer makes of it, with BOS where it has one and without EOS, for
+      models that go on; "chat" makes it a user's message in the tokenizer's
+      chat template, up to where the assistant speaks. None takes "source" for
+      SentencePiece, which T5 has, "chat" where there is a template, for such a
+      model was trained on nothing else last, and "text" otherwise.
+    variables: of the chat template; see `ChatTemplate.render`.
+
+  Raises:
+    ValueError: the format is unknown, or the vocabulary has no template.
+  """
+
+  vocabulary: object
+  format: str | None = None
+  variables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  def __post_init__(self):
+    template = getattr(self.vocabulary, "chat_template", None)
+    if self.format is None:
+      is_prompted = getattr(self.vocabulary, "prompted", False)
+      chosen = ("chat" if template else "text") if is_prompted else "source"
+      object.__setattr__(self, "format", chosen)
+    fields.one_of(FORMATS, PROMPT=self.format)
+    if self.format == "chat" and template is None:
+      name = getattr(self.vocabulary, "path", "the vocabulary")
+      raise ValueError(
+        f"PROMPT is 'chat', and {name} has no chat template; set PROMPT ="
+        " 'text'"
+      )
+    if self.variables and self.format != "chat":
+      raise ValueError(
+        f"CHAT_VARIABLES are of a chat template, and PROMPT is {self.format!r}"
+      )
+
+  @property
+  def prompted(self) -> bool:
+    """Whether a model goes on from what is made, as decoder-only ones do."""
+    return self.format != "source"
+
+  def rendered(self, messages: Sequence[Mapping]) -> str:
+    """Returns the text of a conversation.
+
+    Raises:
+      ValueError: it is none, or PROMPT is not "chat".
+    """
+    if self.format != "chat":
+      raise ValueError(
+        f"has messages, which want PROMPT = 'chat', and it is {self.format!r}"
+      )
+    return self.vocabulary.chat_template.render(messages, **self.variables)
+
+  def tokens(
+    self, text: str | Sequence[Mapping], max_len: int, limit: str, cut: bool
+  ) -> tuple[list[int], bool]:
+    """Returns the ids of a text or conversation, and whether they were cut.
+
+    Args:
+      text: or messages.
+      max_len: most ids, EOS counted.
+      limit: the name of `max_len`.
+      cut: shorten what is longer: a source at its end, which EOS still
+        follows; a text, which goes on at its end, at its start.
+
+    Raises:
+      ValueError: there are none, or too many and `cut` is False, or it is a
+        chat, of which a part is none.
+    """
+    vocabulary = self.vocabulary
+    if self.format == "chat":
+      message = [{"role": "user", "content": text}]
+      messages = message if isinstance(text, str) else text
+      ids = list(vocabulary.encode(self.rendered(messages)))
+    elif not isinstance(text, str):
+      self.rendered(text)  # refuses it
+    elif self.format == "source":
+      ids = [*vocabulary.encode(text), vocabulary.eos_id]
+    else:
+      ids = list(getattr(vocabulary, "prompt", vocabulary.encode)(text))
+    if not ids:
+      raise ValueError(
+        "is an empty prompt, and a decoder-only model goes on from one token or"
+        " more; give a text"
+      )
+    if len(ids) <= max_len:
+      return ids, False
+    if not cut or self.format == "chat":
+      hint = " (no chat is cut)" if cut else ", or set truncate=True"
+      raise ValueError(
+        f"has {len(ids)} tokens, {limit} allows {max_len}: raise it,"
+        f" shorten the text{hint}"
+      )
+    if self.format == "source":
+      return [*ids[: max_len - 1], vocabulary.eos_id], True
+    first = ids[: ids[0] == getattr(vocabulary, "bos_id", None)]
+    return [*first, *ids[len(ids) - max_len + len(first) :]], True
+
+
+def eos_ids(vocabulary) -> int | tuple[int, ...]:
+  """Returns the id that ends an output, or all of them."""
+  several = getattr(vocabulary, "eos_ids", ())
+  return several if len(several) > 1 else vocabulary.eos_id

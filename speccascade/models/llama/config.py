@@ -1,0 +1,115 @@
+"""The hyperparameters of a Llama-family decoder."""
+
+import dataclasses
+from typing import Annotated, Literal
+
+from speccascade import fields
+
+_Scale = Annotated[float, fields.Bounds(0, low_open=True)]
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class RopeScaling:
+  """How rotary frequencies are changed for texts longer than those trained on.
+
+  Attributes:
+    kind: "linear" divides positions; "dynamic" (NTK) raises the base with the
+      length; "llama3" and "yarn" divide the low frequencies only.
+    factor: how many times longer.
+    original_max_positions: the length trained on; None means the config's.
+    low_freq_factor: of llama3, as what follows.
+    high_freq_factor: more turns than this within that length: not changed.
+    beta_fast: of yarn, as what follows: more turns than this: not changed.
+    beta_slow: fewer turns than this: divided.
+    attention_factor: of sines and cosines; None is the paper's.
+    truncate: whether the ends of the ramp between the two are whole numbers.
+  """
+
+  kind: Literal["linear", "dynamic", "llama3", "yarn"]
+  factor: _Scale
+  original_max_positions: fields.Positive | None = None
+  low_freq_factor: _Scale = 1.0
+  high_freq_factor: _Scale = 4.0
+  beta_fast: _Scale = 32.0
+  beta_slow: _Scale = 1.0
+  attention_factor: _Scale | None = None
+  truncate: bool = True
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class LlamaConfig:
+  """Hyperparameters of a decoder-only model of Llama's kind.
+
+  Llama has `num_kv_heads` groups of queries, Mistral a `window` too, Qwen2
+  `qkv_bias`, and Qwen3 `query_key_norm`. The defaults are those of
+  SmolLM2-135M.
+
+  Attributes:
+    vocab_size: rows of the embedding table.
+    emb_dim: model width.
+    num_heads: query heads.
+    num_kv_heads: key and value heads; divides `num_heads`.
+    num_decoder_layers: layers.
+    head_dim: width of one head, even.
+    mlp_dim: inner width of the MLP.
+    mlp_activations: names in `flax.linen`, or "linear"; two make a gated MLP.
+    max_positions: the longest text that it was made for.
+    rope_theta: base of the rotary frequencies.
+    rope_scaling: how they are changed for longer texts; None is not at all.
+    norm_epsilon: of the root mean square norms.
+    logits_via_embedding: tie the output projection to the embedding.
+    qkv_bias: whether queries, keys and values have biases.
+    out_bias: whether attention's output projection has one.
+    query_key_norm: whether each head's queries and keys are normed.
+    window: how many slots back a token sees, itself included; None is all.
+    windowed_layers: the layers, from 0, of which `window` holds; None is all.
+    eos_ids: tokens that end a text.
+    bos_id: token that begins one, or None.
+    dtype: name of the activations' dtype; parameters are always float32.
+  """
+
+  vocab_size: Annotated[int, fields.Bounds(1, 2**24)] = 49152
+  emb_dim: fields.Size = 576
+  num_heads: fields.Size = 9
+  num_kv_heads: fields.Size = 3
+  num_decoder_layers: Annotated[int, fields.Bounds(1, 1024)] = 30
+  head_dim: fields.Size = 64
+  mlp_dim: Annotated[int, fields.Bounds(1, 2**20)] = 1536
+  mlp_activations: tuple[Literal["silu", "gelu", "linear"], ...] = (
+    "silu",
+    "linear",
+  )
+  max_positions: fields.Positive = 8192
+  rope_theta: Annotated[float, fields.Bounds(1, low_open=True)] = 100000.0
+  rope_scaling: RopeScaling | None = None
+  norm_epsilon: Annotated[float, fields.Bounds(0, 1)] = 1e-5
+  logits_via_embedding: bool = True
+  qkv_bias: bool = False
+  out_bias: bool = False
+  query_key_norm: bool = False
+  window: fields.Positive | None = None
+  windowed_layers: tuple[fields.NonNegative, ...] | None = None
+  eos_ids: tuple[fields.NonNegative, ...] = ()
+  bos_id: fields.NonNegative | None = None
+  dtype: Literal["float32", "bfloat16"] = "float32"
+
+  def __post_init__(self):
+    if self.num_heads % self.num_kv_heads:
+      raise ValueError(
+        f"num_kv_heads is {self.num_kv_heads}, which does not divide num_heads,"
+        f" {self.num_heads}"
+      )
+    scaling = self.rope_scaling
+    least = 4 if scaling is not None and scaling.kind == "dynamic" else 2
+    if self.head_dim % 2 or self.head_dim < least:
+      raise ValueError(
+        f"head_dim is {self.head_dim}; rotary positions want an even number of"
+        f" {least} or more"
+      )
+
+  def window_of(self, layer: int) -> int | None:
+    """Returns how many slots back a layer sees, or None for all."""
+    layers = self.windowed_layers
+    return self.window if layers is None or layer in layers else None

@@ -1,0 +1,271 @@
+"""The decoder of Llama, Mistral and Qwen, for training and for blocks.
+
+The parameters have the names of a T5's decoder, their kernels [in, out] and the
+heads joined head-major (column h*D + d).
+
+Axes: B rows, T text length, N fed tokens, R read positions, L cache slots, E
+model width, H query heads, K key heads, D head width, V vocabulary.
+
+Source: Touvron et al. 2023 (Llama 2), Jiang et al. 2023 (Mistral 7B), Yang et
+al. 2024 and 2025 (Qwen2, Qwen3).
+"""
+
+from flax import linen as nn
+from flax.linen.partitioning import with_sharding_constraint
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade import native
+from speccascade.models import cache, layers
+from speccascade.models.llama import rotary
+from speccascade.models.llama.config import LlamaConfig
+
+
+class GroupedAttention(nn.Module):
+  """Attention whose query heads share key heads, H / K of them each."""
+
+  config: LlamaConfig
+
+  def setup(self):
+    cfg = self.config
+
+    def dense(num_heads):
+      axes, features = ("embed", "joined_kv"), num_heads * cfg.head_dim
+      return layers.Dense(features, axes, cfg.dtype, use_bias=cfg.qkv_bias)
+
+    self.query = dense(cfg.num_heads)
+    self.key = dense(cfg.num_kv_heads)
+    self.value = dense(cfg.num_kv_heads)
+    axes = ("joined_kv", "embed")
+    self.out = layers.Dense(cfg.emb_dim, axes, cfg.dtype, use_bias=cfg.out_bias)
+    if cfg.query_key_norm:
+      self.query_norm = layers.LayerNorm(cfg.dtype, cfg.norm_epsilon)
+      self.key_norm = layers.LayerNorm(cfg.dtype, cfg.norm_epsilon)
+
+  def queries_keys_values(self, x, angles):
+    """Returns queries [B, N, H, D], and keys and values as a cache keeps them.
+
+    Args:
+      x: [B, N, E].
+      angles: of `rotary.angles`, [B, N, D / 2] each.
+    """
+    query, key, value = (
+      with_sharding_constraint(
+        each.reshape(*x.shape[:2], -1, self.config.head_dim),
+        ("batch", "length", "heads", "kv"),
+      )
+      for each in layers.project(x, self.query, self.key, self.value)
+    )
+    if self.config.query_key_norm:
+      query, key = self.query_norm(query), self.key_norm(key)
+    query, key = rotary.turn(query, *angles), rotary.turn(key, *angles)
+    query = query * self.config.head_dim**-0.5
+    return query, (key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3))
+
+  def attend(self, query, key, value, bias, reach=None):
+    """Returns [B, N, E] for queries [B, N, H, D].
+
+    The H / K queries of a token that share a key head become queries of that
+    head side by side, so that keys are read once for all of them.
+
+    Args:
+      query: scaled.
+      key: [B, K, D, L].
+      value: [B, K, L, D].
+      bias: [B, 1, N, L] float32, the mask.
+      reach: [B] int32, how many slots of a row need be looked at, or None.
+    """
+    rows, num_fed, num_heads, head_dim = query.shape
+    num_keys = key.shape[1]
+    group = num_heads // num_keys
+    query = query.reshape(rows, num_fed, num_keys, group, head_dim)
+    query = query.swapaxes(2, 3).reshape(rows, -1, num_keys, head_dim)
+    bias = jnp.repeat(bias, group, axis=2)
+    if self.out.has_panels():
+      context = native.attend(query, key, value, bias, reach)
+    elif reach is None:
+      context = layers.attend(query, key, value, bias, float32_scores=True)
+    else:
+      context = layers.attend_within(
+        reach, query, key, value, bias, float32_scores=True
+      )
+    context = context.reshape(rows, num_fed, group, num_keys, head_dim)
+    return self.out(context.swapaxes(2, 3).reshape(rows, num_fed, -1))
+
+
+class CausalLayer(nn.Module):
+  """Self-attention and MLP, each behind a norm and with a residual."""
+
+  config: LlamaConfig
+
+  def setup(self):
+    cfg = self.config
+    norm = lambda: layers.LayerNorm(cfg.dtype, cfg.norm_epsilon)
+    self.pre_self_attention_layer_norm = norm()
+    self.self_attention = GroupedAttention(cfg)
+    self.pre_mlp_layer_norm = norm()
+    self.mlp = layers.Mlp(cfg)
+
+  def _made(self, x, angles):
+    y = self.pre_self_attention_layer_norm(x)
+    return self.self_attention.queries_keys_values(y, angles)
+
+  def _after(self, x, query, *kept, **options):
+    x = x + self.self_attention.attend(query, *kept, **options)
+    return x + self.mlp(self.pre_mlp_layer_norm(x))
+
+  def __call__(self, x, angles, bias):
+    query, new = self._made(x, angles)
+    return self._after(x, query, *new, bias)
+
+  def extend(self, x, angles, kept, start, reach, bias, read):
+    """Feeds x [B, N, E] at slots start [B]; returns [B, N or R, E] and cache.
+
+    With `read` [B, R], what follows the cache is for the R read positions only.
+    """
+    query, new = self._made(x, angles)
+    kept = cache.write(kept, new, start)
+    if read is not None:
+      if not read.shape[1]:
+        return x[:, :0], kept
+      x = jnp.take_along_axis(x, read[..., None], axis=1)
+      query = jnp.take_along_axis(query, read[..., None, None], axis=1)
+      bias = jnp.take_along_axis(bias, read[:, None, :, None], axis=2)
+    return self._after(x, query, *kept, bias, reach=reach), kept
+
+
+class CausalStack(nn.Module):
+  """The layers, the last norm, and an output projection that is not tied."""
+
+  config: LlamaConfig
+
+  def setup(self):
+    cfg = self.config
+    self.layers = [CausalLayer(cfg) for _ in range(cfg.num_decoder_layers)]
+    self.decoder_norm = layers.LayerNorm(cfg.dtype, cfg.norm_epsilon)
+    if not cfg.logits_via_embedding:
+      self.logits_dense = layers.Dense(cfg.vocab_size, ("embed", "vocab"))
+
+  def __call__(self, x, angles, biases):
+    """Returns [B, T, E]; `biases` holds each layer's mask by its window."""
+    for i, layer in enumerate(self.layers):
+      x = layer(x, angles, biases[self.config.window_of(i)])
+    return self.decoder_norm(x)
+
+  def logits(self, x):
+    """Returns [B, T, V] float32, from the untied output projection."""
+    return self.logits_dense(x)
+
+  def extend(self, x, angles, caches, start, reach, biases, read):
+    """Feeds x [B, N, E]; returns normed hidden [B, N or R, E] and caches."""
+    new_caches = []
+    for i, layer in enumerate(self.layers):
+      bias = biases[self.config.window_of(i)]
+      is_last = i == len(self.layers) - 1
+      x, new_cache = layer.extend(
+        x, angles, caches[i], start, reach, bias, read if is_last else None
+      )
+      new_caches.append(new_cache)
+    return self.decoder_norm(x), tuple(new_caches)
+
+
+class CausalTransformer(nn.Module):
+  """A decoder-only model of Llama's kind."""
+
+  config: LlamaConfig
+
+  def setup(self):
+    self.token_embedder = layers.Embed(self.config, stddev=0.02)
+    self.decoder = CausalStack(self.config)
+
+  @nn.nowrap
+  def initial(self, rng):
+    """Returns random parameters."""
+    return self.init(rng, jnp.ones((1, 1), jnp.int32))["params"]
+
+  def _windows(self):
+    """Returns the windows that layers have, None for one without."""
+    return {*map(self.config.window_of, range(self.config.num_decoder_layers))}
+
+  def __call__(self, tokens, segment_ids=None, positions=None):
+    """Returns teacher-forced logits [B, T, V] float32.
+
+    Args:
+      tokens: [B, T] int32; padding after a text changes nothing of it.
+      segment_ids: [B, T] int32 of packed rows, or None; segments do not see
+        each other.
+      positions: [B, T] int32 within the text; None is 0, 1, ..., T-1.
+    """
+    rows, length = tokens.shape
+    slots = np.arange(length, dtype=np.int32)
+    if positions is None:
+      positions = jnp.broadcast_to(jnp.asarray(slots)[None], (rows, length))
+    back = slots[:, None] - slots[None, :]
+    biases = {}
+    for window in self._windows():
+      is_seen = (back >= 0) & (back < (window or length))
+      seen = jnp.asarray(is_seen)[None]
+      if segment_ids is not None:
+        same = segment_ids[:, :, None] == segment_ids[:, None, :]
+        seen = jnp.broadcast_to(seen, same.shape) & same
+      biases[window] = jnp.where(seen, 0.0, layers.MASKED)[:, None]
+    angles = rotary.angles(self.config, positions)
+    return self._logits(
+      self.decoder(self.token_embedder(tokens), angles, biases)
+    )
+
+  def _logits(self, x):
+    if self.config.logits_via_embedding:
+      return self.token_embedder.logits(x)
+    return self.decoder.logits(x)
+
+  def extend(
+    self, tokens, caches, start, read=None, depth=None, ancestors=None
+  ):
+    """Feeds a block of tokens at each row's own slots.
+
+    Args:
+      tokens: [B, N] int32.
+      caches: a pair (keys [B, K, D, L], values [B, K, L, D]) for each layer,
+        the keys turned; slots below `start` are filled, the others mean
+        nothing.
+      start: [B] int32, the slot of each row's first token, which is its
+        position too; start + N <= L.
+      read: [B, R] int32 in 0..N-1, the positions wanted, or None for all N.
+      depth: [B, N] int32, trees: place of each token past `start`.
+      ancestors: [B, N, N] bool, trees: [b, i, j] says that i sees j.
+
+    Returns:
+      (caches, logits [B, R, V] float32, hidden [B, R, E] after the last norm).
+    """
+    num_fed, capacity = tokens.shape[1], caches[0][0].shape[3]
+    positions = rotary.positions(start, tokens.shape, depth)
+    offset = np.arange(1 - capacity, capacity)
+    biases = {
+      window: cache.block_bias(
+        np.where(offset > -(window or capacity), 0, layers.MASKED)[None].astype(
+          np.float32
+        ),
+        start,
+        num_fed,
+        depth,
+        ancestors,
+      )
+      for window in self._windows()
+    }
+    is_fewer = read is not None and read.shape[1] < num_fed
+    x, caches = self.decoder.extend(
+      self.token_embedder(tokens),
+      rotary.angles(self.config, positions),
+      caches,
+      start,
+      start + num_fed,
+      biases,
+      read if is_fewer else None,
+    )
+    if read is not None and not is_fewer:
+      x = jnp.take_along_axis(x, read[..., None], axis=1)
+    if not x.shape[1]:
+      empty = (*x.shape[:2], self.config.vocab_size)
+      return caches, jnp.zeros(empty, jnp.float32), x
+    return caches, self._logits(x), x

@@ -1,0 +1,139 @@
+"""Which arrays a network has, and a parameter tree as it is used."""
+
+import dataclasses
+import functools
+
+from flax import linen as nn
+from flax import traverse_util
+import jax
+import jax.numpy as jnp
+
+from speccascade import native
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.llama.network import CausalTransformer
+from speccascade.models.t5.config import T5Config
+from speccascade.models.t5.network import Transformer
+
+Config = T5Config | LlamaConfig
+NETWORKS = {T5Config: Transformer, LlamaConfig: CausalTransformer}
+
+
+def network(config: Config) -> nn.Module:
+  """Returns the network of an architecture."""
+  return NETWORKS[type(config)](config)
+
+
+def layer_counts(config: Config) -> dict[str, int]:
+  """Returns the number of layers by its field, such as num_decoder_layers."""
+  names = ("num_encoder_layers", "num_decoder_layers")
+  return {
+    name: getattr(config, name) for name in names if hasattr(config, name)
+  }
+
+
+@functools.lru_cache(maxsize=64)
+def param_shapes(config: Config) -> dict[str, tuple[int, ...]]:
+  """Returns the shape of every parameter of a network, by its path "a/b/c".
+
+  The embedding first, then an encoder, as messages name them.
+  """
+  # The network is traced with one layer of each stack: all are alike.
+  counts = layer_counts(config)
+  one = dataclasses.replace(config, **dict.fromkeys(counts, 1))
+  tree = jax.eval_shape(network(one).initial, jax.random.key(0))
+  flat = traverse_util.flatten_dict(tree, sep="/")
+  shapes = {}
+  for name in sorted(flat, key=lambda name: name.split("/")[0], reverse=True):
+    stack, is_layer, _ = name.partition("/layers_0/")
+    for n in range(counts[f"num_{stack}_layers"] if is_layer else 1):
+      path = name.replace("/layers_0/", f"/layers_{n}/")
+      shapes[path] = tuple(flat[name].shape)
+  return shapes
+
+
+def check_params(
+  config: Config, params: dict, what: str = "the parameters do"
+) -> None:
+  """Checks that a parameter tree is that of `config`.
+
+  Args:
+    config: the architecture wanted.
+    params: nested dict of what has a shape, in T5X's names.
+    what: subject and verb of the message.
+
+  Raises:
+    ValueError: naming the arrays that are missing or unexpected, or have
+      another shape, with both shapes.
+  """
+  flat = traverse_util.flatten_dict(params, sep="/")
+  got = {name: tuple(leaf.shape) for name, leaf in flat.items()}
+  want = param_shapes(config)
+  misfits = {
+    "missing ": [name for name in want if name not in got],
+    "unexpected ": [name for name in got if name not in want],
+    "": [
+      f"{name} has shape {list(got[name])}, {list(shape)} by the config"
+      for name, shape in want.items()
+      if got.get(name, shape) != shape
+    ],
+  }
+  if text := listed(misfits):
+    raise ValueError(
+      f"{what} not fit the model config: {text}; give the config that the "
+      "checkpoint was made with"
+    )
+
+
+def prepared(
+  config: Config,
+  params: dict,
+  kernel_dtype: str | None = None,
+  *,
+  donate: bool = False,
+) -> dict:
+  """Returns a parameter tree with each array cast, or packed, as it is used.
+
+  Args:
+    config: the architecture, with the activations' dtype.
+    params: nested dict of arrays, as in a checkpoint.
+    kernel_dtype: see `T5LM.create`.
+    donate: as there.
+
+  Raises:
+    ValueError: as there.
+  """
+  check_params(config, params)
+  flat = traverse_util.flatten_dict(params, sep="/")
+  if kernel_dtype not in (None, "float32", "bfloat16"):
+    raise ValueError(
+      f"kernel_dtype is {kernel_dtype!r}; wanted 'float32' or 'bfloat16'"
+    )
+  has_panels = kernel_dtype is not None and native.is_available()
+  if donate:
+    params.clear()
+  for name, leaf in flat.items():
+    is_table = name == "token_embedder/embedding"
+    is_tied = is_table and config.logits_via_embedding
+    # Logits are made in float32 whatever the activations are.
+    is_head = is_tied or name == "decoder/logits_dense/kernel"
+    stored = used = "float32" if is_head else config.dtype
+    is_kernel = is_tied or name.endswith("/kernel")
+    if is_kernel and kernel_dtype == "bfloat16":
+      stored = kernel_dtype
+    if is_kernel and has_panels and used == "float32":
+      flat[name] = native.pack(leaf.T if is_tied else leaf, stored)
+    else:
+      flat[name] = jnp.asarray(leaf, stored)
+  return traverse_util.unflatten_dict(flat, sep="/")
+
+
+def listed(misfits: dict[str, list[str]]) -> str:
+  """Returns each kind of misfit with the first few of its list, in one line."""
+  return "; ".join(k + some(items) for k, items in misfits.items() if items)
+
+
+def some(items: list[str], limit: int = 4) -> str:
+  """Returns the first few of a list, and how many more there are."""
+  more = len(items) - limit
+  shown = ", ".join(items[:limit])
+  return f"{shown} and {more} more" if more > 0 else shown

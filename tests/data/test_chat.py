@@ -1,0 +1,205 @@
+"""Chat templates: what published ones use, and what none may do."""
+
+import pytest
+
+from speccascade.data import chat
+from speccascade.data.chat import ChatError, ChatTemplate, shown
+
+# After ChatML's, Llama 3's, Mistral's and Qwen's: what these use of jinja.
+CHATML = """\
+{% for message in messages %}
+    {% if loop.first and messages[0]['role'] != 'system' %}
+{{- '<|im_start|>system\nBe brief.<|im_end|>\n' -}}
+    {% endif %}
+{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>'
++ '\n' -}}
+{% endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}
+"""
+LLAMA = """\
+{{- bos_token }}
+{%- if not date_string is defined %}
+    {%- if strftime_now is defined %}
+        {%- set date_string = strftime_now("%d %b %Y") %}
+    {%- else %}
+        {%- set date_string = "26 Jul 2024" %}
+    {%- endif %}
+{%- endif %}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content']|trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = "" %}
+{%- endif %}
+{{- "<|start_header_id|>system<|end_header_id|>\n\n" }}
+{%- if tools is not none %}{{- "Environment: ipython\n" }}{%- endif %}
+{{- "Today Date: " + date_string + "\n\n" }}
+{{- system_message }}
+{{- "<|eot_id|>" }}
+{%- for message in messages %}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'
+        + message['content'] | trim + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
+{%- endif %}
+"""
+MISTRAL = """\
+{%- if messages[0]["role"] == "system" %}
+    {%- set system_message = messages[0]["content"] %}
+    {%- set loop_messages = messages[1:] %}
+{%- else %}
+    {%- set loop_messages = messages %}
+{%- endif %}
+{%- set ns = namespace() %}
+{%- set ns.index = 0 %}
+{%- for message in loop_messages %}
+    {%- if (message["role"] == "user") != (ns.index % 2 == 0) %}
+        {{- raise_exception("roles must alternate user/assistant") }}
+    {%- endif %}
+    {%- set ns.index = ns.index + 1 %}
+{%- endfor %}
+{{- bos_token }}
+{%- for message in loop_messages %}
+    {%- if message["role"] == "user" %}
+        {%- if loop.last and system_message is defined %}
+            {{- "[INST] " + system_message + "\n\n" + message["content"]
+                + "[/INST]" }}
+        {%- else %}
+            {{- "[INST] " + message["content"] + "[/INST]" }}
+        {%- endif %}
+    {%- else %}
+        {%- generation %}{{- " " + message["content"] + eos_token }}
+        {%- endgeneration %}
+    {%- endif %}
+{%- endfor %}
+"""
+QWEN = """\
+{%- if tools %}{{- tools | tojson }}{%- endif %}
+{%- set ns = namespace(multi=true, last=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.multi and message.role == "user" and message.content is string %}
+        {%- set ns.multi = false %}{%- set ns.last = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.role == "assistant" and '</think>' in message.content %}
+        {%- set text = message.content.split('</think>')[-1].lstrip('\n') %}
+    {%- else %}{%- set text = message.content %}{%- endif %}
+    {%- if message.extra is defined %}{%- continue %}{%- endif %}
+    {{- '<|im_start|>' + message.role + '\n' + text + '<|im_end|>' + '\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\n\n</think>\n\n' }}
+    {%- endif %}
+{%- endif %}
+"""
+TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+USER = {"role": "user", "content": " Hi <b>\n"}
+TURNS = [
+  {"role": "system", "content": "Rhyme."},
+  USER,
+  {"role": "assistant", "content": "<think>\nso\n</think>\n\nBe."},
+  {"role": "user", "content": "More."},
+]
+
+
+def render(source, messages=(USER,), **variables):
+  return ChatTemplate(source, TOKENS).render(messages, **variables)
+
+
+def test_published_templates():
+  # Compared with apply_chat_template of transformers 5.23.
+  assert render(CHATML) == (
+    "<|im_start|>system\nBe brief.<|im_end|>\n"
+    "<|im_start|>user\n Hi <b>\n<|im_end|>\n<|im_start|>assistant\n"
+  )
+  assert render(LLAMA, TURNS, date_string="1 May 2025") == (
+    "<s><|start_header_id|>system<|end_header_id|>\n\n"
+    "Today Date: 1 May 2025\n\nRhyme.<|eot_id|>"
+    "<|start_header_id|>user<|end_header_id|>\n\nHi <b><|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    "<think>\nso\n</think>\n\nBe.<|eot_id|>"
+    "<|start_header_id|>user<|end_header_id|>\n\nMore.<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\n"
+  )
+  assert "Today Date: " in render(LLAMA)
+  assert render(MISTRAL, TURNS) == (
+    "<s>[INST]  Hi <b>\n[/INST] <think>\nso\n</think>\n\nBe.</s>"
+    "[INST] Rhyme.\n\nMore.[/INST]"
+  )
+  assert render(QWEN, TURNS, enable_thinking=False) == (
+    "<|im_start|>system\nRhyme.<|im_end|>\n"
+    "<|im_start|>user\n Hi <b>\n<|im_end|>\n"
+    "<|im_start|>assistant\nBe.<|im_end|>\n"
+    "<|im_start|>user\nMore.<|im_end|>\n"
+    "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+  )
+  assert render(QWEN, [USER], add_generation_prompt=False).endswith("_end|>\n")
+  tools = [{"name": "é<", "n": 1}]
+  assert render(QWEN, tools=tools).startswith('[{"name": "é<", "n": 1}]<|im')
+
+
+@pytest.mark.parametrize(
+  ("source", "message"),
+  [
+    ("{% if %}", "the chat template, line 1: Expected an expression"),
+    ("a\n{% endfor %}", "line 2: Encountered unknown tag 'endfor'"),
+    ("{{ raise_exception('no\nsystem') }}", "the chat template: no system$"),
+    ("{{ messages[0].text.strip() }}", "no attribute 'text'"),
+    ("{{ messages[0].content + 1 }}", "can only concatenate"),
+    ("{% include 'x' %}", "no loader"),
+    ("{{ ''.__class__.__mro__ }}", "'__class__' of 'str' object is unsafe"),
+    ("{{ cycler.__init__.__globals__ }}", "'__init__' of 'type' object is un"),
+    ("{{ raise_exception.__globals__['os'] }}", "'__globals__' of 'function'"),
+    ("{% set n = namespace() %}{% set n.__class__ = 1 %}", "in a namespace"),
+    ("{{ messages.append(1) }}", "'append' of 'list' object is unsafe"),
+    ("{{ messages[0].update(role='x') }}", "'update' of 'dict' object is un"),
+    ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
+    (
+      "{% set r = range(99999) %}{% for a in r %}{% for b in r %}"
+      "{% endfor %}{% endfor %}",
+      "loops over 1,000,000 turns",
+    ),
+    ("{{ range(10**9) | list }}", "Range too big"),
+    ("{{ 'a' * 10**10 }}", "makes over 16,777,216"),
+    ("{{ 10**10 * [1] }}", "makes over 16,777,216"),
+    ("{{ 7**(10**9) }}", "makes over 16,777,216"),
+    (
+      "{% set s = 'a' * 10**7 %}{{ s }}{{ s }}",
+      "writes over 16,777,216 characters",
+    ),
+  ],
+)
+def test_broken_and_hostile_templates_end_in_a_line(source, message):
+  with pytest.raises(ChatError, match=message) as error:
+    render(source)
+  assert "\n" not in str(error.value)
+
+
+def test_numbers_and_texts_multiply():
+  assert render("{{ 2 ** 3 }} {{ 2 * 3.5 }} {{ 'ab' * 2 }} {{ 2 * '-' }}") == (
+    "8 7.0 abab --"
+  )
+
+
+@pytest.mark.parametrize(
+  "messages",
+  ["Hi", [], [{}], [{"role": "user"}], [{"role": 1, "content": ""}], ["Hi"], 3],
+)
+def test_what_is_no_conversation_is_refused(messages):
+  with pytest.raises(ChatError, match="wanted a list of objects with"):
+    render(CHATML, messages)
+  with pytest.raises(ChatError, match="are no JSON"):
+    render(CHATML, [{"role": "user", "content": object()}])
+
+
+def test_messages_stay_as_they_are():
+  messages = [dict(USER)]
+  render("{% set m = messages[0] %}{{ m.content }}", messages)
+  assert messages == [USER]
+  assert shown(TURNS).splitlines()[0] == "system: Rhyme."
+  assert chat.checked([USER]) == [USER]

@@ -1,0 +1,182 @@
+"""Vocabularies of tokenizer.json, and prompts made by them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from speccascade.data import vocabularies
+from speccascade.data.prompting import Prompting, eos_ids
+from tests.data import tokenizers
+
+pytestmark = pytest.mark.needs_tf
+
+TEXTS = [
+  *tokenizers.TEXT,
+  "",
+  " ",
+  "a\n\n  b",
+  "東京 \U0001f9d1\u200d\U0001f4bb",
+]
+USER = {"role": "user", "content": "the cat"}
+
+
+@pytest.fixture(scope="module", params=["bytes", "fallback"])
+def vocabulary(request, tmp_path_factory):
+  folder = tmp_path_factory.mktemp(request.param)
+  return vocabularies.load(str(tokenizers.save(folder, request.param)))
+
+
+def test_ids_and_text(vocabulary):
+  for text in TEXTS:
+    ids = vocabulary.encode(text)
+    assert vocabulary.decode(ids) == text
+    assert vocabulary.text([*ids, vocabulary.eos_id, *ids]) == text
+    # Ids past the tokenizer can be sampled; special tokens are no text.
+    start = vocabulary.encode("<|im_start|>")
+    assert len(start) == 1
+    ids = [*start, vocabulary.vocab_size + 3, *ids]
+    assert vocabulary.text(np.array(ids)) == text
+    assert vocabulary.decode(ids).endswith(text)
+    assert vocabulary.decode(ids).startswith("<|im_start|>")
+
+
+def test_pieces_are_spelled_as_sentencepiece_spells_them(vocabulary):
+  spelled = lambda text: [vocabulary.piece(i) for i in vocabulary.encode(text)]
+  assert "".join(spelled("a the cat")).lstrip("\u2581") == "a\u2581the\u2581cat"
+  assert spelled("<|im_end|>") == ["<|im_end|>"]
+  assert "".join(spelled("x\u20ac")[-3:]) == "<0xE2><0x82><0xAC>"
+  assert vocabulary.piece(vocabulary.vocab_size + 1) == ""
+
+
+def test_prompts_have_bos_where_the_tokenizer_says_so(tmp_path):
+  def prompt(kind, **settings):
+    folder = tokenizers.save(tmp_path / "t", kind, **settings)
+    vocabulary = vocabularies.TokenizerVocabulary(str(folder))
+    ids = vocabulary.prompt("the cat")
+    own = vocabulary.encode("the cat")
+    assert ids[len(ids) - len(own) :] == own
+    return [vocabulary.piece(i) for i in ids[: len(ids) - len(own)]]
+
+  assert prompt("bytes") == []
+  assert prompt("fallback") == ["<s>"]
+  assert prompt("fallback", add_bos_token=False) == []
+  assert prompt("bytes", add_bos_token=True, bos_token="<|im_start|>") == [
+    "<|im_start|>"
+  ]
+
+
+def test_formats(vocabulary):
+  make = lambda text, form=None, most=99, cut=False: Prompting(
+    vocabulary, form
+  ).tokens(text, most, "MOST", cut)
+  chat, is_cut = make("the cat")  # a tokenizer with a template chats
+  assert not is_cut
+  # A tokenizer that begins words with blanks does so after special tokens too.
+  assert vocabulary.decode(chat).replace("> ", ">") == (
+    "<|im_start|>user\nthe cat<|im_end|>\n<|im_start|>assistant\n"
+  )
+  assert make([USER])[0] == chat
+  text, _ = make("the cat", "text")
+  assert text == vocabulary.prompt("the cat")
+  assert make("the cat", "source")[0] == [
+    *vocabulary.encode("the cat"),
+    vocabulary.eos_id,
+  ]
+  # A prompt is cut at its start, after BOS; a source before EOS.
+  first = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
+  assert make("the cat sat", "text", 3, True) == (
+    [*first, *vocabulary.encode("the cat sat")[len(first) - 3 :]],
+    True,
+  )
+  cut, _ = make("the cat sat", "source", 2, True)
+  assert cut == [vocabulary.encode("the cat sat")[0], vocabulary.eos_id]
+  with pytest.raises(ValueError, match=r"MOST allows 2: .*\(no chat is cut"):
+    make("the cat", None, 2, True)
+  with pytest.raises(ValueError, match=r"MOST allows 2.*set truncate=True"):
+    make("the cat sat", "text", 2)
+  with pytest.raises(ValueError, match="messages, which want PROMPT = 'chat'"):
+    make([USER], "text")
+  with pytest.raises(ValueError, match="PROMPT is 'Chat'; wanted one of"):
+    make("a", "Chat")
+  with pytest.raises(ValueError, match="CHAT_VARIABLES are of a chat"):
+    Prompting(vocabulary, "text", {"enable_thinking": False})
+  if not first:
+    with pytest.raises(ValueError, match="empty prompt"):
+      make("", "text")
+
+
+def test_what_lies_beside_it(tmp_path):
+  folder = tokenizers.save(tmp_path / "a", template=None)
+  read = lambda: vocabularies.TokenizerVocabulary(str(folder))
+  plain = read()
+  assert eos_ids(plain) == plain.eos_id == 2
+  assert Prompting(plain).format == "text"
+  with pytest.raises(ValueError, match="has no chat template; set PROMPT"):
+    Prompting(plain, "chat")
+  (folder / "chat_template.jinja").write_text("{{ bos_token }}{{ eos_token }}!")
+  (folder / "generation_config.json").write_text('{"eos_token_id": [2, 0]}')
+  several = read()
+  assert eos_ids(several) == (2, 0)
+  assert several.text([50, 0, 51]) == several.text([50])
+  assert Prompting(several).rendered([USER]) == "<|im_end|>!"
+  # Ids make a vocabulary, not the file that says them.
+  assert several == plain
+  assert several.identity == plain.identity
+  path = folder / "tokenizer.json"
+  assert vocabularies.load(str(path)).identity == plain.identity
+  text = path.read_text(encoding="utf-8")
+  path.write_text(text.replace('"<|endoftext|>"', '"<|another|>"'))
+  assert read() != plain
+  templates = [{"name": "tools", "template": "t"}]
+  templates += [{"name": "default", "template": "d"}]
+  other = tokenizers.save(tmp_path / "b", template=templates)
+  assert Prompting(vocabularies.load(str(other))).rendered([USER]) == "d"
+
+
+@pytest.mark.parametrize(
+  ("name", "content", "message"),
+  [
+    ("tokenizer.json", None, r"no vocabulary in .* neither spiece.model nor"),
+    ("tokenizer.json", "{}", "tokenizer.json is no tokenizer of Hugging Face"),
+    ("tokenizer.json", "\x00", "is no tokenizer of Hugging Face"),
+    ("tokenizer_config.json", "{", "tokenizer_config.json is no JSON"),
+    ("tokenizer_config.json", "[]", "tokenizer_config.json is no JSON object"),
+    ("tokenizer_config.json", "{}", "does not say what ends a text"),
+    ("config.json", '{"eos_token_id": "x"}', "does not say what ends a text"),
+  ],
+)
+def test_damaged_directories(tmp_path, name, content, message):
+  folder = tokenizers.save(tmp_path / "a")
+  (folder / name).unlink(missing_ok=True)
+  if content is not None:
+    (folder / name).write_text(content)
+  with pytest.raises((ValueError, OSError), match=message):
+    vocabularies.load(str(folder))
+
+
+def test_a_directory_of_a_t5_has_sentencepiece(tmp_path, vocabulary_path):
+  folder = tokenizers.save(tmp_path / "t5")
+  (folder / "spiece.model").write_bytes(vocabulary_path.read_bytes())
+  read = vocabularies.load(str(folder))
+  assert read == vocabularies.load(str(vocabulary_path))
+  assert Prompting(read).format == "source"
+
+
+def test_in_a_pipeline(vocabulary):
+  text = tokenizers.TEXT[1]
+  ids = vocabulary.encode_tf(text)
+  assert ids.numpy().tolist() == vocabulary.encode(text)
+  assert vocabulary.decode_tf(ids).numpy().decode() == text
+
+
+def test_merges_may_be_written_either_way(tmp_path):
+  folder = tokenizers.save(tmp_path / "a")
+  first = vocabularies.TokenizerVocabulary(str(folder))
+  path = folder / "tokenizer.json"
+  read = json.loads(path.read_text(encoding="utf-8"))
+  merges = read["model"]["merges"]
+  assert isinstance(merges[0], list)
+  read["model"]["merges"] = [" ".join(pair) for pair in merges]
+  path.write_text(json.dumps(read), encoding="utf-8")
+  assert vocabularies.TokenizerVocabulary(str(folder)) == first
