@@ -13,7 +13,7 @@ OTHER = {"path": "other.model", "sha256": "bb"}
 
 
 def model(name, vocab_size=16, vocabulary=None):
-  lm = types.SimpleNamespace(vocab_size=vocab_size)
+  lm = types.SimpleNamespace(vocab_size=vocab_size, prompted=False)
   return pairs.Model(lm, name, f"/run/{name}", vocabulary)
 
 
