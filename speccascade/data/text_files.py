@@ -127,14 +127,17 @@ def _of_json(path, number, line, needs_targets, chats, records) -> TextExample:
       ' and "extra_targets", a list of texts'
     ) from error
   if records:
-    return TextExample(number, row["inputs"], (tokens,))
+    return TextExample(number, _prompt(row, chats), (tokens,))
   targets = row.get("targets", ())
   several = [targets] if isinstance(targets, str) else list(targets)
   several += row.get("extra_targets") or ()
   if needs_targets and not several:
     raise ValueError(f'{path}, line {number} has no "targets"')
-  source = row["messages"] if chats and "messages" in row else row["inputs"]
-  return TextExample(number, source, tuple(several))
+  return TextExample(number, _prompt(row, chats), tuple(several))
+
+
+def _prompt(row, chats: bool):
+  return row["messages"] if chats and "messages" in row else row["inputs"]
 
 
 def read_pairs(source, *targets) -> list[TextExample]:
