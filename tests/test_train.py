@@ -1,13 +1,17 @@
 """The train main: a run over text files, its faults, and all its configs."""
 
 import gzip
+import json
 
 import pytest
 
+import speccascade as sc
 from speccascade import train
 from speccascade.checkpoints import load, orbax_io
 from tests import mains
+from tests.data import tokenizers
 from tests.data.conftest import train_vocabulary
+from tests.inference import llamas
 
 pytestmark = pytest.mark.needs_tf
 
@@ -139,3 +143,82 @@ def test_one_run_trains_into_a_folder(run, tmp_path, other_job):
   code, _, err = run(INITIAL_CHECKPOINT_PATH="/nowhere")  # not looked for yet
   assert code == 1
   assert f"MODEL_DIR {tmp_path}/run is being written to by process" in err
+
+
+DRAFTER = """
+from __gin__ import dynamic_registration
+from speccascade.models.llama import config
+include "configs/runs/distil.gin"
+tiny/config.LlamaConfig:
+  vocab_size = 328
+  emb_dim = 8
+  num_heads = 2
+  num_kv_heads = 1
+  num_decoder_layers = 1
+  head_dim = 4
+  mlp_dim = 8
+MODEL = @tiny/config.LlamaConfig()
+TASK_FEATURE_LENGTHS = {"inputs": 48, "targets": 8}
+TRAIN_STEPS = 2
+BATCH_SIZE = 1
+"""
+WRITTEN = {"inputs": "the cat", "prediction": "", "aux": {"tokens": [9, 8, 2]}}
+
+
+@pytest.fixture(scope="module")
+def verifier(files):
+  """A verifier, what it wrote, and a config of its drafter."""
+  (files / "drafter.gin").write_text(DRAFTER)
+  rows = f"{json.dumps(WRITTEN)}\n" * 3
+  (files / "written.jsonl").write_text(rows)
+  return llamas.save(files / "large", 1)
+
+
+@pytest.fixture
+def distil(run, files, verifier):
+  written = {
+    name: str(files / "written.jsonl")
+    for name in ("TRAIN_FILES", "VALIDATION_FILES")
+  }
+  own = {"TEACHER_CHECKPOINT": str(verifier), "VOCABULARY": ..., **written}
+  return lambda **macros: run("drafter.gin", **own | macros)
+
+
+@pytest.mark.usefixtures("quick_compiles")
+def test_a_drafter_learns_what_its_verifier_wrote(distil, verifier, tmp_path):
+  code, out, err = distil()
+  assert code == 0, err
+  assert "files: 3 training examples, 1 steps an epoch" in out
+  assert f"and the embedding of {verifier}, step 0 of 2" in out
+  for name in ("loss", "accuracy", "divergence", "acceptance"):
+    assert f"eval/{name} " in out.splitlines()[-1]
+  # It decodes with its verifier, and says of its vocabulary that it is that.
+  pair = sc.load_pair(drafter=tmp_path / "run", verifier=verifier)
+  small, large = pair.models.models
+  assert small.vocabulary["sha256"] == large.vocabulary["sha256"]
+
+
+@pytest.mark.parametrize(
+  ("macros", "message"),
+  [
+    ({"VALIDATION_FILES": None}, "'validation': set VALIDATION_FILES, or NUM_"),
+    ({"PROMPT": "source"}, "PROMPT is 'source', and MODEL is decoder-only"),
+    ({"TEACHER_CHECKPOINT": None}, "files need a VOCABULARY"),
+    ({"MIXTURE_OR_TASK_NAME": "xsum"}, "one of them and not both"),
+    ({"tiny/config.LlamaConfig.vocab_size": 330}, "has 328 vocabulary rows"),
+    ({"tiny/config.LlamaConfig.emb_dim": 32}, "and no less width"),
+  ],
+)
+def test_what_no_drafter_learns_from_is_one_line(distil, macros, message):
+  code, _, err = distil(**macros)
+  assert code == 1
+  (line,) = (line for line in err.splitlines() if line.startswith("error: "))
+  assert message in line
+
+
+def test_a_teacher_has_the_vocabulary(distil, tmp_path_factory, verifier):
+  other = tmp_path_factory.mktemp("other") / "large"
+  tokenizers.save(llamas.save(other, 2), kind="fallback", size=60)
+  code, _, err = distil(TEACHER_CHECKPOINT=str(other), VOCABULARY=str(verifier))
+  assert code == 1
+  assert "has another vocabulary than VOCABULARY" in err

@@ -39,7 +39,10 @@ def of_files(files: Mapping, split: str) -> Iterator[Completion]:
     ValueError: the split has none, or see `text_files.read`.
   """
   if not (paths := files.get(split)):
-    raise ValueError(f"there are no files of split {split!r}; set them")
+    raise ValueError(
+      f"there are no files of split {split!r}: set {split.upper()}_FILES, or"
+      " NUM_EVAL_EXAMPLES = 0 to evaluate nothing"
+    )
   for line, prompt, references in text_files.read(
     paths, chats=True, records=True
   ):
