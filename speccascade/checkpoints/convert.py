@@ -6,7 +6,8 @@
 makes converted/checkpoint_<step>. A destination in Hugging Face's format is the
 directory itself. The source is anything that
 `speccascade.checkpoints.load` reads; Adafactor's state goes along where there
-is any.
+is any. The tokenizer of a decoder-only model is laid beside its arrays, from a
+Hugging Face directory or out of a GGUF file.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from speccascade.checkpoints import (
   hugging_face,
   orbax_io,
   restore,
+  storage,
   t5x_native,
 )
 from speccascade.checkpoints.errors import (
@@ -78,23 +80,30 @@ def convert(
     t5x_native.save(path, params, step=step, optimizer=slots, dtype=dtype)
     return path
   config = checkpoint.require_config()
+  tokenizer = {}
+  if isinstance(config, LlamaConfig):
+    kind = restore.OTHERS.get(checkpoint.layout, hugging_face)
+    tokenizer = kind.beside(storage.Directory(checkpoint.path))
   if format == "hugging_face":
     hugging_face.save(
       destination, params, config, dtype=dtype, vocabulary=vocabulary
     )
-    return destination
-  identity = checkpoint.vocabulary
-  if vocabulary is not None:
-    identity = orbax_io.vocabulary_identity(vocabulary)
-  orbax_io.save(
-    path,
-    params,
-    config,
-    step=step,
-    slots=slots,
-    vocabulary=identity,
-    extra=checkpoint.extra,
-  )
+    path = destination
+  else:
+    identity = checkpoint.vocabulary
+    if vocabulary is not None:
+      identity = orbax_io.vocabulary_identity(vocabulary)
+    orbax_io.save(
+      path,
+      params,
+      config,
+      step=step,
+      slots=slots,
+      vocabulary=identity,
+      extra=checkpoint.extra,
+    )
+  for name, content in tokenizer.items():
+    storage.Directory(path).write(name, content.encode())
   return path
 
 

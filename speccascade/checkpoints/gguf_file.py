@@ -11,6 +11,7 @@ import numpy as np
 
 from speccascade.checkpoints import (
   architecture,
+  gguf_tokenizer,
   hugging_face,
   hugging_face_llama,
   storage,
@@ -65,7 +66,7 @@ def read(path: storage.Directory) -> tuple[dict, LlamaConfig]:
       other arrays than its metadata says, or the package `gguf` is not there.
   """
   params = {}
-  with _opened(path) as (reader, config):
+  with _opened(path) as (reader, config, _):
     from gguf import quants
 
     table = _table(reader, config, path)
@@ -93,9 +94,15 @@ def read(path: storage.Directory) -> tuple[dict, LlamaConfig]:
 
 def shapes(path: storage.Directory) -> tuple[dict, LlamaConfig]:
   """Returns ({T5X's name: (shape, kind)}, architecture); reads no array."""
-  with _opened(path) as (reader, config):
+  with _opened(path) as (reader, config, _):
     table, stored = _table(reader, config, path), _stored(reader)
     return {table[name].name: stored[name] for name in table}, config
+
+
+def beside(path: storage.Directory) -> dict[str, str]:
+  """Returns the tokenizer inside, as files by their names."""
+  with _opened(path) as (_, _, said):
+    return gguf_tokenizer.files(said, str(path))
 
 
 def _by_halves(value: np.ndarray, num_heads: int) -> np.ndarray:
@@ -129,7 +136,7 @@ def _table(reader, config: LlamaConfig, path: storage.Directory) -> dict:
 
 @contextlib.contextmanager
 def _opened(path: storage.Directory):
-  """Gives (the package's reader, architecture) of a file."""
+  """Gives (the package's reader, architecture, metadata) of a file."""
   try:
     import gguf
   except ImportError as error:
@@ -151,7 +158,7 @@ def _opened(path: storage.Directory):
     except ValueError as error:
       raise CheckpointError(f"{path}: {error}") from error
     architecture.check_num_layers(config, len(reader.tensors), where=str(path))
-    yield reader, config
+    yield reader, config, said
 
 
 def _settings(said: dict, stored: dict, path: storage.Directory) -> dict:
