@@ -247,12 +247,12 @@ def test_read_positions_equal_full_logits(lms, arrays, kind, kernel_dtype):
 
 
 def test_long_prompts_are_fed_in_parts(lms, arrays, monkeypatch):
-  """18 tokens by 8: the last part feeds 6 of them again."""
+  """20 slots by 8: the last part feeds 4 of them again."""
   lm, (tokens, lengths, _) = lms("mistral"), of(arrays, "mistral")
-  inputs = int32(np.where(np.arange(19) < lengths[:, None], tokens, -1))
-  want = prefill(lm, inputs, CAPACITY + 2)
+  inputs = padded(tokens, lengths)
+  want = prefill(lm, inputs, CAPACITY)
   monkeypatch.setattr(llama_lm, "PREFILL_WIDTH", 8)
-  got = lm.prefill(inputs, capacity=CAPACITY + 2)
+  got = lm.prefill(inputs, capacity=CAPACITY)
   for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
     assert one.shape == other.shape
     np.testing.assert_allclose(one, other, atol=1e-5)
@@ -280,18 +280,20 @@ def test_bfloat16_is_near(lms, arrays):
   assert np.abs(got[:, 0] - want).max() > 1e-4
 
 
-def test_a_token_without_a_law_spoils_no_other(lms):
-  lm = lms("llama")
+def test_a_token_without_a_law_spoils_no_other(lms, arrays):
+  lm, (tokens, lengths, _) = lms("mistral"), of(arrays, "mistral")
   table = np.array(lm.params["token_embedder"]["embedding"])
-  table[50] = np.nan
+  table[95] = np.nan
   params = lm.params | {"token_embedder": {"embedding": table}}
   lm, logits = LlamaLM.create(lm.module.config, params), []
-  for third in (50, 9):
-    state = prefill(lm, int32([[3, 4, 1]]), 4)
-    state, out = feed(lm, state, [[7, third, 8, 8]], [4])
+  inputs = padded(np.minimum(tokens, 94), lengths)
+  for third in (95, 9):
+    state = prefill(lm, inputs, CAPACITY)
+    block = np.tile([7, 8, third, 8, 8, 8, 8], (3, 1))
+    state, out = feed(lm, state, block, [7] * 3)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.caches))
-    assert np.all(np.isfinite(out[:, 0]))
-    assert np.all(np.isfinite(out[:, 1])) == (third != 50)
-    state = lm.rewind(state, int32([0]))
-    logits.append(feed(lm, state, [[5, 6, 7]], [3])[1])
+    assert np.all(np.isfinite(out[:, :2]))
+    assert np.all(np.isfinite(out[:, 2])) == (third != 95)
+    state = lm.rewind(state, int32([0] * 3))
+    logits.append(feed(lm, state, np.tile([5, 6], (3, 1)), [2] * 3)[1])
   np.testing.assert_array_equal(*logits)
