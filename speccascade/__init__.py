@@ -11,8 +11,11 @@ __version__ = "0.1.0"
 # Name -> module that holds it.
 _PUBLIC = {
   "METHODS": "speccascade.decoding",
+  "Chat": "speccascade.api",
   "Generation": "speccascade.api",
   "Pair": "speccascade.api",
+  "LlamaConfig": "speccascade.models",
+  "LlamaLM": "speccascade.models",
   "Sampling": "speccascade.decoding",
   "T5Config": "speccascade.models",
   "T5LM": "speccascade.models",

@@ -8,27 +8,34 @@ out = pair.generate("A text.", method="spec_cascade_opt", alpha=0.3)
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import functools
 import os
 from types import MappingProxyType
 
-from speccascade import comparison, generation
+from speccascade import comparison, generation, model_sources
 from speccascade.comparison import Comparison
+from speccascade.conversation import Chat, TextStream
 from speccascade.data.prompting import Prompting
 from speccascade.fields import at_least, one_of
 from speccascade.generation import Generation
 from speccascade.inference import advice as advice_files
-from speccascade.inference import inputs, measure
+from speccascade.inference import batching, inputs, measure
 from speccascade.inference import pair as pairs
-from speccascade.inference.pair import Model, ModelPair, PairError
+from speccascade.inference.pair import ModelPair, PairError
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
-from speccascade.models import T5LM, T5Config
+from speccascade.model_sources import ModelSource
 
-__all__ = ["Comparison", "Generation", "Pair", "PairError", "load_pair"]
-
-# A model: a checkpoint, a checkpoint with its architecture, or in memory.
-ModelSource = str | os.PathLike | tuple[str | os.PathLike, T5Config] | T5LM
+__all__ = [
+  "Chat",
+  "Comparison",
+  "Generation",
+  "Pair",
+  "PairError",
+  "TextStream",
+  "load_pair",
+]
 
 DTYPES = ("float32", "bfloat16")
 COMPARED = (
@@ -52,16 +59,15 @@ def load_pair(
 
   Args:
     drafter: the path of a checkpoint in any layout that `checkpoints.load`
-      reads; (path, `T5Config`); a model in memory; or a list of these, largest
-      first, for methods that compose several. None leaves only the verifier
-      alone. T5X's checkpoints do not say their architecture: it is read off the
-      arrays, with the activations of T5 1.0 or 1.1.
+      reads; (path, architecture); a model in memory; or a list of these,
+      largest first, for methods that compose several. None leaves only the
+      verifier alone. T5X's checkpoints do not say their architecture: it is
+      read off the arrays, with the activations of T5 1.0 or 1.1.
     verifier: likewise, one. None leaves only the drafter alone.
     vocabulary: path of a SentencePiece model or of a Hugging Face directory, or
       an object with `encode(text) -> ids`, `decode(ids) -> text`, `eos_id` and
-      `vocab_size`.
-      None takes the one that the checkpoints say they were trained with, or
-      that lies in a Hugging Face directory.
+      `vocab_size`. None takes the one that the checkpoints say they were
+      trained with, or that lies in a Hugging Face directory.
     dtype: of the activations, "float32" or "bfloat16"; models in memory keep
       their own.
     kernel_dtype: of the kernels, likewise; "bfloat16" halves what a CPU reads,
@@ -77,66 +83,17 @@ def load_pair(
   if drafter is None and verifier is None:
     raise PairError(
       "load_pair got no model; give drafter, verifier or both: paths of"
-      " checkpoints, (path, T5Config), or models in memory"
+      " checkpoints, (path, architecture), or models in memory"
     )
   sources = drafter if isinstance(drafter, list) else [drafter]
-  small = tuple(
-    _model("drafter", x, **dtypes) for x in sources if drafter is not None
-  )
-  large = None if verifier is None else _model("verifier", verifier, **dtypes)
+  read = functools.partial(model_sources.model, **dtypes)
+  small = tuple(read("drafter", x) for x in sources if drafter is not None)
+  large = None if verifier is None else read("verifier", verifier)
   models = ModelPair(small, large, pairs.dtypes(**dtypes))
   pairs.check_models(models)
-  vocabulary = _vocabulary(vocabulary, models)
+  vocabulary = model_sources.vocabulary(vocabulary, models)
   pairs.check_vocabulary(models, vocabulary)
   return Pair(models, vocabulary)
-
-
-def _model(role: str, source: ModelSource, **dtypes) -> Model:
-  if hasattr(source, "prefill") and hasattr(source, "extend"):
-    return Model(source, role, "")
-  path, config = source, None
-  if isinstance(source, tuple) and len(source) == 2:
-    path, config = source
-  is_path = isinstance(path, str | os.PathLike) and os.fspath(path)
-  if not is_path or not isinstance(config, T5Config | None):
-    raise PairError(
-      f"{role} is {source!r:.60}; wanted the path of a checkpoint, (path,"
-      " T5Config), or a T5LM"
-    )
-  return pairs.load_model(role, path, config, **dtypes)
-
-
-def _vocabulary(vocabulary, models: ModelPair):
-  """Returns the vocabulary that is asked for, or the models' own."""
-  if vocabulary is not None and not isinstance(vocabulary, str | os.PathLike):
-    wanted = ("encode", "decode", "eos_id", "vocab_size")
-    if lacks := [name for name in wanted if not hasattr(vocabulary, name)]:
-      raise PairError(
-        f"vocabulary is of type {type(vocabulary).__name__}, which has no"
-        f" {', '.join(lacks)}; give the path of a SentencePiece model or of a"
-        " Hugging Face directory"
-      )
-    return vocabulary
-  from speccascade.data import vocabularies
-
-  if vocabulary is not None:
-    return vocabularies.load(os.fspath(vocabulary))
-  for model in reversed(models.models):  # the verifier's first
-    path = (model.vocabulary or {}).get("path") or pairs.brought(model.path)
-    if path is None:
-      continue
-    try:
-      return vocabularies.load(path)
-    except FileNotFoundError as error:
-      raise FileNotFoundError(
-        f"{model.name} was trained with the vocabulary {path}, which is not"
-        " there: give load_pair the path of it as vocabulary"
-      ) from error
-  names = " and ".join(model.name for model in models.models)
-  raise PairError(
-    f"{names} do not say their vocabulary: give load_pair the path of the"
-    " SentencePiece model as vocabulary, or of a Hugging Face directory"
-  )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -183,6 +140,7 @@ class Pair:
     batch_size: int = 32,
     seed: int = 0,
     trace: bool = True,
+    log_probs: bool = False,
   ) -> Generation:
     """Returns what a method writes for each text.
 
@@ -210,6 +168,8 @@ class Pair:
       seed: of the keys.
       trace: record who wrote each token, which the view in a notebook shows.
         Turn it off where only texts matter: see docs/api.md for its cost.
+      log_probs: record how likely the target, the verifier and the drafter
+        found each token; see docs/definitions.md.
 
     Raises:
       ValueError: a setting is unknown or out of range, the method needs a model
@@ -239,6 +199,7 @@ class Pair:
       batch_size=generation.rows_for(len(sources.examples), batch_size),
       seed=seed,
       trace=trace,
+      log_probs=log_probs,
     )
     point = advice_files.resolved(point, self.models)
     return generation.generate(Study(self.models, sources, run), point)
@@ -284,13 +245,108 @@ class Pair:
     for point, (_, alpha) in zip(points[1:], chosen):
       if alpha is not None:
         point.check_alpha_is_used()
+    study = self._study(
+      texts,
+      repeats,
+      max_decode_len=max_decode_len,
+      max_input_len=max_input_len,
+      truncate=truncate,
+      prompt=prompt,
+      chat_variables=chat_variables,
+      seed=seed,
+    )
+    return comparison.compare(study, points)
+
+  def stream(
+    self,
+    text,
+    method: str = "spec_decode",
+    *,
+    rounds: int = 1,
+    **settings,
+  ) -> TextStream:
+    """Yields what a method writes for one text, as it is decoded.
+
+    Joined, the pieces are what `generate` writes for it.
+
+    Args:
+      text: as in `generate`, but one.
+      method: of those that run as one loop: not the sequence cascades.
+      rounds: blocks, or tokens of methods without blocks, between two pieces.
+      **settings: as in `generate`; no batch_size or trace.
+
+    Raises:
+      ValueError: as `generate`.
+    """
+    at_least(1, rounds=rounds)
+    settings, point = self._streamed(method, settings)
+    return TextStream(self._study(text, **settings), point, rounds)
+
+  def chat(
+    self,
+    method: str = "spec_decode",
+    *,
+    system: str | None = None,
+    rounds: int = 1,
+    room: int = 2048,
+    **settings,
+  ) -> Chat:
+    """Returns a conversation by the tokenizer's chat template.
+
+    Args:
+      method: as in `stream`.
+      system: the system's message, if there is to be one.
+      rounds: likewise.
+      room: tokens of answers and questions after the first that the caches
+        hold; where they are full, the whole conversation is read again.
+      **settings: as in `stream`; of each turn.
+
+    Raises:
+      ValueError: as `stream`, or the tokenizer has no chat template.
+    """
+    at_least(1, rounds=rounds, room=room)
+    settings, point = self._streamed(method, {**settings, "prompt": "chat"})
+    variables = settings.get("chat_variables", {})
+    prompting = Prompting(self.vocabulary, "chat", variables)
+
+    def start(messages, turn: int) -> TextStream:
+      study = self._study([messages], **settings)
+      most = max(room, study.run.max_decode_len)
+      return TextStream(study, point, rounds, most, turn)
+
+    widths = batching.buckets(settings.get("max_input_len", 512))
+    said = [{"role": "system", "content": system}] if system else []
+    return Chat(start, prompting, widths, said)
+
+  def _streamed(self, method: str, settings: dict) -> tuple[dict, Point]:
+    """Returns the settings of a `_study`, and the point of the others."""
+    names = settings.keys() & {
+      field.name for field in dataclasses.fields(Point)
+    }
+    point = Point(method, **{name: settings.pop(name) for name in names})
+    if "alpha" in names:
+      point.check_alpha_is_used()
+    return settings, advice_files.resolved(point, self.models)
+
+  def _study(
+    self,
+    texts,
+    repeats: int = 1,
+    *,
+    max_decode_len: int = 128,
+    max_input_len: int = 512,
+    truncate: bool = False,
+    prompt: str | None = None,
+    chat_variables: Mapping = MappingProxyType({}),
+    seed: int = 0,
+  ) -> Study:
+    """Returns the study of texts that are decoded alone; see `generate`."""
     sources = self._sources(
       texts, max_input_len, truncate, prompt, chat_variables
     )
     run = Run(max_decode_len=max_decode_len, batch_size=1, seed=seed)
     measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
-    study = Study(self.models, sources, run, measuring)
-    return comparison.compare(study, points)
+    return Study(self.models, sources, run, measuring)
 
   def _sources(
     self, texts, max_len: int, truncate: bool, prompt, chat_variables

@@ -99,6 +99,7 @@ class _NotEmpty:
 NOT_EMPTY = _NotEmpty()
 NonNegative = Annotated[int, Bounds(0, MOST)]
 Positive = Annotated[int, Bounds(1, MOST)]
+Count = Annotated[int, Bounds(0, 2**63 - 1)]  # summed over a run
 Size = Annotated[int, Bounds(1, 2**16)]  # of an axis, or of a small number
 Share = Annotated[float, Bounds(0, 1)]
 Path = str | os.PathLike

@@ -83,7 +83,7 @@ def opened(path: str | os.PathLike) -> Iterator[IO[bytes]]:
   """
   try:
     is_packed = os.fspath(path).endswith(".gz")
-    with (gzip.open if is_packed else open)(path, "rb") as file:
+    with named(path), (gzip.open if is_packed else open)(path, "rb") as file:
       yield file
   except (gzip.BadGzipFile, EOFError, zlib.error) as error:
     raise ValueError(f"{path} is not whole gzip data: {error}") from error

@@ -10,6 +10,7 @@ import glob
 import os
 import pathlib
 import platform
+import sys
 from typing import IO
 
 # The lock files that the callers of a function hold.
@@ -76,9 +77,9 @@ def _remove_empty(folders: Iterable[pathlib.Path]):
 
 def _is_first() -> bool:
   """Says whether this process is the first of its job, or all of it."""
-  import jax
-
-  return not jax.distributed.is_initialized() or jax.process_index() == 0
+  jax = sys.modules.get("jax")  # without it there are no others
+  is_alone = jax is None or not jax.distributed.is_initialized()
+  return is_alone or jax.process_index() == 0
 
 
 def _locked(path: pathlib.Path, what: str) -> IO[str]:

@@ -6,7 +6,7 @@ import html
 
 import numpy as np
 
-from speccascade.decoding import Trace
+from speccascade.decoding import LogProbs, Trace
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import records
@@ -35,6 +35,8 @@ class Generation:
     settings: what was run.
     label: of the method.
     num_truncated: sources that were cut to fit.
+    log_probs: how likely the laws found each token, a `LogProbs` of numpy
+      arrays [N, T]; or None.
   """
 
   inputs: tuple[str, ...]
@@ -47,6 +49,7 @@ class Generation:
   settings: Settings
   label: str
   num_truncated: int = 0
+  log_probs: LogProbs | None = None
 
   @functools.cached_property
   def stats(self) -> dict:
@@ -132,4 +135,5 @@ def generate(study: Study, point: Point) -> Generation:
     settings=study.settings(point),
     label=point.spec.label,
     num_truncated=study.sources.num_cut,
+    log_probs=decoded.log_probs,
   )

@@ -43,6 +43,7 @@ def out(pair):
 
 
 def test_what_comes_back(out):
+  assert out.log_probs is None
   assert len(out) == 3
   assert out.inputs == tuple(TEXTS)
   assert out.tokens.shape == (3, 6)
@@ -133,8 +134,15 @@ def test_views(pair, out):
 
 
 def test_without_trace(pair):
-  plain = pair.generate(TEXTS, "drafter", trace=False, **SHORT)
+  plain = pair.generate(TEXTS, "drafter", trace=False, log_probs=True, **SHORT)
   assert plain.trace is None
+  np.testing.assert_array_equal(plain.log_probs.pi, plain.log_probs.q)
+  inside = np.arange(6) < plain.lengths[:, None]
+  np.testing.assert_array_equal(np.isfinite(plain.log_probs.q), inside)
+  assert np.all(np.isnan(plain.log_probs.p))
+  told = plain.records[0]["aux"]["log_probs"]
+  assert set(told["p"]) == {None}
+  assert told["q"] == pytest.approx(plain.log_probs.q[0][inside[0]], abs=1e-6)
   assert "trace" not in plain.records[0]["aux"]
   assert plain.stats["acceptance_rate"] is None
   assert "block" not in repr(plain)

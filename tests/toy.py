@@ -41,10 +41,13 @@ class Pair:
   Attributes:
     q_logits: [V] * n + [V] float64, oldest context axis first.
     p_logits: the same, the verifier's.
+    prompt: tokens that rows go on from, after others of their own; n or more,
+      or none: then a start token is fed.
   """
 
   q_logits: np.ndarray
   p_logits: np.ndarray
+  prompt: tuple[int, ...] = ()
 
   @property
   def vocab_size(self) -> int:
@@ -61,10 +64,16 @@ class Pair:
   def next_context(self) -> np.ndarray:
     """Returns [S, V], the context that follows each context and token.
 
-    Contexts are numbered as the tables are laid out; number 0 is the start.
+    Contexts are numbered as the tables are laid out; see `start`.
     """
     context = np.arange(self.num_contexts)[:, None] * self.vocab_size
     return (context + np.arange(self.vocab_size)) % self.num_contexts
+
+  @property
+  def start(self) -> int:
+    """The context before the first token: zeros, or the prompt's end."""
+    weights = self.vocab_size ** np.arange(self.order)[::-1]
+    return int(sum(weights * (self.prompt or (0,) * self.order)[-self.order :]))
 
   def flat(self) -> tuple[np.ndarray, np.ndarray]:
     """Returns the two tables as [S, V]."""
@@ -74,9 +83,18 @@ class Pair:
   def models(self, dtype=jnp.float32) -> tuple[MarkovLM, MarkovLM]:
     """Returns (drafter, verifier) as language models."""
     return tuple(
-      MarkovLM(jnp.asarray(table, dtype)[None])
+      MarkovLM(jnp.asarray(table, dtype)[None], prompted=bool(self.prompt))
       for table in (self.q_logits, self.p_logits)
     )
+
+  def inputs(self, num: int):
+    """Returns [num, S] int32: any source, or ragged prompts padded anyhow."""
+    if not self.prompt:
+      return jnp.ones((num, 1), jnp.int32)
+    ragged = padded([(2, 0, 1, 2)[:n] + self.prompt for n in range(5)])
+    rows = np.stack([np.roll(ragged, n, axis=1) for n in range(3)])
+    rows = rows.reshape(-1, ragged.shape[1])
+    return jnp.asarray(rows[np.arange(num) % len(rows)])
 
 
 @functools.cache
@@ -226,7 +244,7 @@ def chain_law(pair: Pair, table: np.ndarray, length: int) -> np.ndarray:
     length: most tokens, EOS counted.
   """
   follow = pair.next_context()
-  mass, context = np.ones(1), np.zeros(1, int)
+  mass, context = np.ones(1), np.full(1, pair.start)
   parts = []
   for step in range(1, length + 1):
     grown = mass[:, None] * table[context]

@@ -22,7 +22,7 @@ from speccascade.inference import advice as advice_files
 from speccascade.inference import measure, records
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
-from speccascade.inference.point import Point
+from speccascade.inference.point import BlockSize, Point
 from speccascade.inference.results import ResultRow
 from speccascade.inference.run_folder import RunFolder
 from speccascade.inference.settings import Measuring, Run
@@ -57,9 +57,10 @@ class Wanted:
 
   max_loss: float | None = 0.0
   methods: Sequence[_Method] | None = None
-  gammas: Annotated[
-    Sequence[Annotated[int, fields.Bounds(1, 1024)]], fields.NOT_EMPTY
-  ] = (1, 2, 3, 4, 5, 6, 8, 10)
+  gammas: Annotated[Sequence[BlockSize], fields.NOT_EMPTY] = (
+    *(1, 2, 3, 4),
+    *(5, 6, 8, 10),
+  )
   num_decoded: fields.NonNegative = 24
 
   def __post_init__(self):
@@ -136,7 +137,7 @@ def advise(
   Args:
     pair: the verifier, and one drafter or several to choose from.
     inputs: a few dozen examples; with references, quality is known.
-    point: sampling and bonus; of any method.
+    point: sampling and bonus; of any method and gamma.
     run: OUTPUT_DIR, and how it decodes.
     measuring: metrics and repeats; all examples are timed.
     wanted: what is asked.
@@ -151,6 +152,7 @@ def advise(
       f" acceptance two laws tell; got {point.verification!r} and"
       f" {point.draft_length!r}"
     )
+  point = dataclasses.replace(point, gamma=max(wanted.gammas))
   with folders.sole_writer(run.folder):
     sources = inputs.read(pair.brought).fitted()
     models = pair.load(sources.vocabulary)

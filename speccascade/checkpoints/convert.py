@@ -10,13 +10,18 @@ is any. The tokenizer of a decoder-only model is laid beside its arrays, from a
 Hugging Face directory or out of a GGUF file.
 """
 
-import argparse
 from collections.abc import Sequence
+import contextlib
 import functools
 import os
 import sys
+from typing import Annotated, Literal
 
+from absl import logging
+
+from speccascade import fields, folders
 from speccascade.checkpoints import (
+  gguf_file,
   hugging_face,
   orbax_io,
   restore,
@@ -33,15 +38,16 @@ from speccascade.models.params import Config
 FORMATS = ("t5x", "speccascade", "hugging_face")
 
 
+@fields.checked
 def convert(
-  source: str,
-  destination: str,
+  source: fields.Path,
+  destination: Annotated[fields.Path, fields.NOT_EMPTY],
   *,
-  format: str,
+  format: Literal["t5x", "speccascade", "hugging_face"],
   config: Config | None = None,
-  step: int | None = None,
-  dtype: str = "float32",
-  vocabulary: str | None = None,
+  step: fields.NonNegative | None = None,
+  dtype: Literal["float32", "bfloat16"] = "float32",
+  vocabulary: fields.Path | None = None,
   parameters_only: bool = False,
 ) -> str:
   """Writes `source` under `destination` and returns the directory made.
@@ -60,51 +66,110 @@ def convert(
     parameters_only: leave the optimizer's state out, of whatever kind it is.
 
   Raises:
-    CheckpointError: the source cannot be read or the result cannot be written.
+    CheckpointError: the source cannot be read, or a setting does not fit it.
+    ValueError: a setting is wrong, or the destination cannot be written to.
   """
-  if format not in FORMATS:
-    raise CheckpointError(f"format {format!r}: want {', '.join(FORMATS)}")
   if format == "t5x" and vocabulary is not None:
     raise CheckpointError("T5X's format says no vocabulary: leave it out")
   if format == "speccascade" and dtype != "float32":
     raise CheckpointError("ours is float32: dtype is a choice of the others")
-  checkpoint = restore.load(
-    source, config=config, optimizer=not parameters_only
-  )
+  with contextlib.ExitStack() as at_end:
+    where = storage.Directory(destination)
+    if not where.remote:
+      folder, name = where.url, ""
+      if format == "hugging_face":
+        folder, name = os.path.split(where.url)
+      at_end.enter_context(
+        folders.sole_writer(folder, "the folder of destination", file=name)
+      )
+    return _convert(
+      restore.load(source, config=config, optimizer=not parameters_only),
+      where.url,
+      format=format,
+      step=step,
+      dtype=dtype,
+      vocabulary=vocabulary,
+    )
+
+
+def _convert(
+  checkpoint: restore.Checkpoint,
+  destination: str,
+  *,
+  format: str,
+  step: int | None,
+  dtype: str,
+  vocabulary: fields.Path | None,
+) -> str:
+  """Writes what was read, as `convert` says."""
   step = next(s for s in (step, checkpoint.step, 0) if s is not None)
   path = os.path.join(destination, f"checkpoint_{step}")
   params, slots = checkpoint.params, checkpoint.optimizer
   if format == "t5x":
     if isinstance(checkpoint.config, LlamaConfig):
-      raise CheckpointError(f"{source} is no T5: T5X's format is not for it")
+      raise CheckpointError(
+        f"{checkpoint.path} is no T5: T5X's format is not for it"
+      )
     t5x_native.save(path, params, step=step, optimizer=slots, dtype=dtype)
     return path
   config = checkpoint.require_config()
-  tokenizer = {}
-  if isinstance(config, LlamaConfig):
-    kind = restore.OTHERS.get(checkpoint.layout, hugging_face)
-    tokenizer = kind.beside(storage.Directory(checkpoint.path))
+  if vocabulary is not None:
+    _check_vocabulary(vocabulary, config)
+  beside = _tokenizer(checkpoint)
   if format == "hugging_face":
     hugging_face.save(
-      destination, params, config, dtype=dtype, vocabulary=vocabulary
+      *(destination, params, config),
+      dtype=dtype,
+      vocabulary=vocabulary,
+      beside=beside,
     )
-    path = destination
-  else:
-    identity = checkpoint.vocabulary
-    if vocabulary is not None:
-      identity = orbax_io.vocabulary_identity(vocabulary)
-    orbax_io.save(
-      path,
-      params,
-      config,
-      step=step,
-      slots=slots,
-      vocabulary=identity,
-      extra=checkpoint.extra,
-    )
-  for name, content in tokenizer.items():
+    return destination
+  identity = checkpoint.vocabulary
+  if vocabulary is not None:
+    identity = orbax_io.vocabulary_identity(vocabulary)
+  orbax_io.save(
+    path,
+    params,
+    config,
+    step=step,
+    slots=slots,
+    vocabulary=identity,
+    extra=checkpoint.extra,
+  )
+  for name, content in beside.items():
     storage.Directory(path).write(name, content.encode())
   return path
+
+
+def _tokenizer(checkpoint: restore.Checkpoint) -> dict[str, str]:
+  """Returns a decoder-only model's tokenizer, as files by their names."""
+  if not isinstance(checkpoint.config, LlamaConfig):
+    return {}
+  directory = storage.Directory(checkpoint.path)
+  if checkpoint.layout != "gguf":
+    return hugging_face.beside(directory)
+  try:
+    return gguf_file.tokenizer(directory)
+  except CheckpointError as error:  # the weights are what was asked for
+    logging.warning("no tokenizer is written: %s", error)
+    return {}
+
+
+def _check_vocabulary(path: fields.Path, config: Config):
+  """Raises CheckpointError where a file is no vocabulary of a model."""
+  import sentencepiece
+
+  model = sentencepiece.SentencePieceProcessor()
+  proto = storage.read_vocabulary(path)
+  try:
+    model.LoadFromSerializedProto(proto)
+  except RuntimeError as error:
+    raise CheckpointError(f"{path} is no SentencePiece model") from error
+  if len(model) > config.vocab_size:
+    raise CheckpointError(
+      f"{path} has {len(model)} pieces, the model {config.vocab_size} rows:"
+      " give the vocabulary that it was trained with"
+    )
 
 
 def config_from_gin(path: str) -> Config:
@@ -119,7 +184,7 @@ def config_from_gin(path: str) -> Config:
   try:
     gin.parse_config_file(path)
     return gin.query_parameter("MODEL/macro.value").scoped_configurable_fn()
-  except (OSError, ValueError, SyntaxError, AttributeError) as error:
+  except Exception as error:  # whatever a file of a user's may call
     reason = str(error).strip().split("\n", 1)[0]
     raise CheckpointError(
       f"{path} defines no MODEL ({reason}): want a file like "
@@ -131,11 +196,9 @@ def config_from_gin(path: str) -> Config:
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line; returns the exit code."""
-  parser = argparse.ArgumentParser(
-    prog="python -m speccascade.checkpoints.convert",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
+  from speccascade import cli  # which asks for gin
+
+  parser = cli.Parser("checkpoints.convert", __doc__)
   add = functools.partial(parser.add_argument, required=True)
   add("--source", help="step, run or Hugging Face directory, local or gs://")
   add(
@@ -170,9 +233,10 @@ def main(argv: Sequence[str] | None = None) -> int:
   try:
     config = config_from_gin(model_file) if model_file else None
     path = convert(**flags, config=config)
-  except CheckpointError as error:
-    print(f"convert: {error}", file=sys.stderr)
-    return 1
+  except (ValueError, OSError) as error:
+    return cli.fail(error)
+  except KeyboardInterrupt:
+    return cli.fail("interrupted", 130)
   print(f"wrote {path}")
   return 0
 

@@ -66,7 +66,7 @@ def read(path: storage.Directory) -> tuple[dict, LlamaConfig]:
       other arrays than its metadata says, or the package `gguf` is not there.
   """
   params = {}
-  with _opened(path) as (reader, config, _):
+  with _opened(path) as (reader, config):
     from gguf import quants
 
     table = _table(reader, config, path)
@@ -94,15 +94,17 @@ def read(path: storage.Directory) -> tuple[dict, LlamaConfig]:
 
 def shapes(path: storage.Directory) -> tuple[dict, LlamaConfig]:
   """Returns ({T5X's name: (shape, kind)}, architecture); reads no array."""
-  with _opened(path) as (reader, config, _):
+  with _opened(path) as (reader, config):
     table, stored = _table(reader, config, path), _stored(reader)
     return {table[name].name: stored[name] for name in table}, config
 
 
-def beside(path: storage.Directory) -> dict[str, str]:
-  """Returns the tokenizer inside, as files by their names."""
-  with _opened(path) as (_, _, said):
-    return gguf_tokenizer.files(said, str(path))
+def tokenizer(path: storage.Directory) -> dict[str, str]:
+  """Returns the file's tokenizer; see `gguf_tokenizer.files`."""
+  with _opened(path) as (reader, _):
+    names = [name for name in reader.fields if name.startswith("tokenizer.")]
+    said = {name: reader.fields[name].contents() for name in names}
+  return gguf_tokenizer.files(said, str(path))
 
 
 def _by_halves(value: np.ndarray, num_heads: int) -> np.ndarray:
@@ -136,7 +138,7 @@ def _table(reader, config: LlamaConfig, path: storage.Directory) -> dict:
 
 @contextlib.contextmanager
 def _opened(path: storage.Directory):
-  """Gives (the package's reader, architecture, metadata) of a file."""
+  """Gives (the package's reader, architecture) of a file."""
   try:
     import gguf
   except ImportError as error:
@@ -158,7 +160,7 @@ def _opened(path: storage.Directory):
     except ValueError as error:
       raise CheckpointError(f"{path}: {error}") from error
     architecture.check_num_layers(config, len(reader.tensors), where=str(path))
-    yield reader, config, said
+    yield reader, config
 
 
 def _settings(said: dict, stored: dict, path: storage.Directory) -> dict:

@@ -8,7 +8,6 @@ architecture is printed as gin takes it. With --check every array is read too,
 the optimizer's among them, so that what is damaged is told.
 """
 
-import argparse
 from collections.abc import Mapping, Sequence
 import math
 import sys
@@ -116,11 +115,9 @@ def check(source: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line; returns the exit code."""
-  parser = argparse.ArgumentParser(
-    prog="python -m speccascade.checkpoints.inspect",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
+  from speccascade import cli  # which asks for gin
+
+  parser = cli.Parser("checkpoints.inspect", __doc__)
   where = "step, run or Hugging Face directory, local or gs://"
   parser.add_argument("--source", required=True, help=where)
   every = "read every array, so that what is damaged is told"
@@ -130,9 +127,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(describe(flags.source))
     if flags.check:
       print(f"{check(flags.source)} arrays were read, and none is damaged")
-  except CheckpointError as error:
-    print(f"inspect: {error}", file=sys.stderr)
-    return 1
+  except (ValueError, OSError) as error:
+    return cli.fail(error)
+  except KeyboardInterrupt:
+    return cli.fail("interrupted", 130)
   return 0
 
 

@@ -8,6 +8,7 @@ import pathlib
 import re
 import shlex
 import sys
+import tokenize
 import traceback
 
 import gin
@@ -25,9 +26,6 @@ _UNKNOWN_PARAMETER = re.compile(
 _NO_VALUES = re.compile(
   r"No values supplied by Gin or caller for arguments: (\[[^\]]*\])"
 )
-
-_VERBOSE = " (--verbose shows where)"
-
 
 _GIVEN: set[str] = set()
 
@@ -150,12 +148,17 @@ def resolved_config() -> str:
   return f"# {command}\n\n{gin.config_str()}"
 
 
-def explain(error: BaseException) -> str | None:
-  """Returns one line on an error that a user can cause, or None on a bug."""
+def explain(error: BaseException, hint: str = "") -> str | None:
+  """Returns one line on an error that a user can cause, or None on a bug.
+
+  Args:
+    error: the error.
+    hint: what follows where libraries raised it.
+  """
   if isinstance(error, SettingError):
     return _macro_of(error) + _one_line(error).removeprefix(error.name)
   if isinstance(error, RecursionError):
-    return "nested too deep: give fewer brackets"
+    return "nested too deep, or a setting that asks for itself"
   if isinstance(error, TypeError | RuntimeError):
     # gin adds these where a configured function lacks an argument.
     text = str(error)
@@ -171,7 +174,7 @@ def explain(error: BaseException) -> str | None:
     return None
   kinds = ValueError | OSError | ImportError | SyntaxError | FloatingPointError
   if isinstance(error, kinds):
-    return _one_line(error) + ("" if _is_ours(error) else _VERBOSE)
+    return _one_line(error) + ("" if _is_ours(error) else hint)
   return None
 
 
@@ -215,7 +218,10 @@ def _named(what: str):
     raise ConfigError(f"{what}: {error.msg}{hint}") from error
   except (RecursionError, MemoryError) as error:
     raise ConfigError(f"{what:.80}: nested too deep") from error
-  except (ValueError, NameError, AttributeError, ImportError) as error:
+  except (
+    *(ValueError, NameError, AttributeError, ImportError),
+    tokenize.TokenError,
+  ) as error:
     text = _one_line(error)
     if match := _UNKNOWN_NAME.search(text):
       text += _near(match[1], dict(gin.config._REGISTRY.items()))
@@ -292,7 +298,4 @@ def _one_line(error: BaseException) -> str:
   if isinstance(error, OSError) and error.filename is not None:
     text = f"{error.filename}: {error.strerror}"
   text = text.split("\n  In call to configurable")[0]
-  text = " ".join(line.strip() for line in text.splitlines() if line.strip())
-  return re.sub(
-    r"\S{300,}", lambda long: f"{long[0][:99]}...{long[0][-99:]}", text
-  )
+  return " ".join(line.strip() for line in text.splitlines() if line.strip())

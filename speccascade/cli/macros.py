@@ -1,6 +1,7 @@
 """The macros of gin files, read as text: what `--help` lists."""
 
 from collections.abc import Iterable
+import os
 import pathlib
 import re
 from typing import NamedTuple
@@ -28,15 +29,19 @@ def macros(name: str, folders: Iterable[str] | None = None) -> dict[str, Macro]:
       those of the package.
 
   Raises:
-    ConfigError: there is no such file.
+    ConfigError: there is no such file, or it is no text.
   """
   folders = ["", *gin_setup.search_paths()] if folders is None else folders
   paths = [pathlib.Path(folder, name) for folder in folders]
-  path = next((path for path in paths if path.is_file()), None)
+  path = next(filter(os.path.isfile, paths), None)
   if path is None:
     raise gin_setup.ConfigError(f"no gin file {name}")
   found = {}
-  for line in path.read_text(encoding="utf-8").splitlines():
+  try:
+    lines = path.read_text(encoding="utf-8").splitlines()
+  except (OSError, UnicodeDecodeError) as error:
+    raise gin_setup.ConfigError(f"{path} cannot be read: {error}") from error
+  for line in lines:
     if included := _INCLUDE.fullmatch(line):
       found |= macros(included[1], folders)
     elif macro := _MACRO.fullmatch(line):
@@ -52,11 +57,14 @@ def help_text(files: Iterable[str]) -> str:
   """Returns a list of the macros of gin files for a terminal; later ones win.
 
   Raises:
-    ConfigError: a file is missing.
+    ConfigError: a file is missing, or includes itself.
   """
   found = {}
   for name in files:
-    found |= macros(name)
+    try:
+      found |= macros(name)
+    except RecursionError as error:
+      raise gin_setup.ConfigError(f"{name} includes itself") from error
   if not found:
     return ""
   lines = [f"Macros of {', '.join(files)}, set by --gin.NAME=VALUE:"]

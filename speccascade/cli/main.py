@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Callable
 import os
 import pathlib
+import re
 import sys
 import traceback
 
@@ -19,6 +20,8 @@ from absl import flags, logging
 from speccascade import files
 from speccascade.cli import gin_setup, macros, quiet
 from speccascade.cli.gin_setup import ConfigError, resolved_config
+
+_LONG = re.compile(r"\S{300,}")  # cut in messages
 
 
 def run(main, doc: str, argv: list[str] | None = None, **options):
@@ -99,11 +102,12 @@ def start(
   except KeyboardInterrupt:
     return fail("interrupted", 130)
   except Exception as error:
-    if gin_setup.explain(error) is None:
+    line = gin_setup.explain(error, " (--verbose shows where)")
+    if line is None:
       raise
     if values.verbose:
       traceback.print_exc()
-    return fail(error)
+    return fail(line)
   return 0
 
 
@@ -132,8 +136,7 @@ def save_config(folder):
     directory = storage.Directory(folder)
     directory.write("config.gin", resolved_config().encode())
   else:
-    path = pathlib.Path(folder) / "config.gin"
-    files.write_whole(path, resolved_config())
+    files.write_whole(pathlib.Path(folder) / "config.gin", resolved_config())
 
 
 def _flags() -> flags.FlagValues:
@@ -190,6 +193,11 @@ def compilation_cache():
   os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
 
 
+def path(text: str) -> pathlib.Path:
+  """Returns the path that a flag gives; `--flag=~/a` no shell expands."""
+  return pathlib.Path(text).expanduser()
+
+
 class Parser(argparse.ArgumentParser):
   """Flags of a main without gin; a wrong one is one line, exit code 2.
 
@@ -212,6 +220,6 @@ class Parser(argparse.ArgumentParser):
 def fail(error: str | Exception, code: int = 1) -> int:
   """Prints one line on an error of the user's, and returns the exit code."""
   message = error if isinstance(error, str) else gin_setup.explain(error)
-  message = message.strip()
-  print(f"error: {message}", file=sys.stderr)
+  message = _LONG.sub(lambda long: f"{long[0][:99]}...{long[0][-99:]}", message)
+  print(f"error: {message.strip()}", file=sys.stderr)
   return code

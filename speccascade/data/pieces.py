@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import sentencepiece
 
-from speccascade import fields, files
+from speccascade import fields, files, folders
 from speccascade.data import text_files
 
 PAD, EOS, UNK = 0, 1, 2
@@ -120,23 +120,30 @@ def build(
     and one for the whole.
 
   Raises:
-    ValueError: see `columns` and `train`, or another model stands there, which
-      checkpoints may have been trained with.
+    ValueError: see `columns`, `train` and `sole_writer`, or another model
+      stands there, which checkpoints may have been trained with.
   """
-  read = list(columns(paths, languages))
-  model = train(
-    (t for column in read for t in column.texts),
-    vocab_size,
-    character_coverage=character_coverage,
-    **options,
-  )
   path = pathlib.Path(output_file).expanduser()
-  if path.exists() and path.read_bytes() != model:
+  if not path.name or os.path.isdir(path):
     raise ValueError(
-      f"{path} is there and is another vocabulary: give another name, or remove"
-      " it and what was trained with it"
+      f"output_file {str(path)!r} is a folder; name a file in it"
     )
-  files.write_whole(path, model)
+  with folders.sole_writer(
+    path.parent, "the folder of output_file", file=path.name
+  ):
+    read = list(columns(paths, languages))
+    model = train(
+      (t for column in read for t in column.texts),
+      vocab_size,
+      character_coverage=character_coverage,
+      **options,
+    )
+    if path.exists() and path.read_bytes() != model:
+      raise ValueError(
+        f"{path} is there and is another vocabulary: give another name, or"
+        " remove it and what was trained with it"
+      )
+    files.write_whole(path, model)
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   for name, texts in read:
     lengths = [len(ids) + 1 for ids in processor.encode(texts)]

@@ -20,6 +20,7 @@ from speccascade.decoding.types import (
   Decoded,
   Drafter,
   LanguageModel,
+  LogProbs,
   Stats,
   Trace,
 )
@@ -34,6 +35,7 @@ __all__ = [
   "Drafter",
   "HorizontalDrafter",
   "LanguageModel",
+  "LogProbs",
   "MaxGramDrafter",
   "Method",
   "Rule",

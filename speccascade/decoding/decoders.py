@@ -67,6 +67,7 @@ class Decoder:
     verification: "token" or "block".
     draft_length: a `DraftLength`; for `bild` the threshold is its fallback.
     trace: whether to record who wrote each token.
+    log_probs: whether to record what each law gave each token, `LogProbs`.
     shared: whether the methods of a family share one program, which then
       branches at each target: a study of many methods compiles few programs. On
       a CPU the branch costs next to nothing; elsewhere it may wait for the
@@ -81,6 +82,7 @@ class Decoder:
   verification: str = "token"
   draft_length: DraftLength = DraftLength()
   trace: bool = False
+  log_probs: bool = False
   shared: bool = False
 
   def __post_init__(self):
@@ -299,6 +301,8 @@ class Program:
       verify=verification.VERIFY[static.verification],
       stop=stop,
       trace=static.trace,
+      log_probs=static.log_probs,
+      has_target=method.target is not None,
       room=room,
     )
     return method.execution.run(drafter, verifier, inputs, rngs, settings)

@@ -9,6 +9,7 @@ tokens.
 from flax import struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
 
@@ -47,7 +48,7 @@ def write_block(buffers, blocks, start: Array):
   """Writes block[b] at start[b]; [B, L, ...], [B, N, ...], [B]; or in trees."""
 
   def write_row(row, values, at):
-    zeros = (0,) * (row.ndim - 1)
+    zeros = (np.int32(0),) * (row.ndim - 1)
     return jax.lax.dynamic_update_slice(row, values, (at, *zeros))
 
   def write(buffer, block):

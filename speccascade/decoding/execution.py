@@ -50,6 +50,9 @@ class LoopSettings(BlockSettings):
     eos_id: static, the id that ends a row, or a tuple of them.
     stop: a `StopPolicy` of the drafter, or None.
     trace: static, whether to record `Trace`.
+    log_probs: static, whether to record `LogProbs`.
+    has_target: static, whether a target of the method's own says what tokens
+      are drawn from; else `LogProbs.pi` is not known.
     room: static, most tokens that the buffers of a row hold, where others write
       some of them; None is `max_decode_len`.
   """
@@ -58,7 +61,14 @@ class LoopSettings(BlockSettings):
   eos_id: int | tuple[int, ...]
   stop: Any = None
   trace: bool = False
+  log_probs: bool = False
+  has_target: bool = True
   room: int | None = None
+
+  @property
+  def records(self) -> bool:
+    """Whether anything is recorded of the tokens."""
+    return self.trace or self.log_probs
 
   def buffer_size(self, width: int) -> int:
     """Returns the slots of a token buffer for blocks of `width` drafts."""

@@ -162,7 +162,8 @@ def verify(
   """
   check_shape("logits of the verifier", logits, proposal.q.shape)
   target, width = settings.target, proposal.tokens.shape[1]
-  step, count = jnp.arange(width + 1)[None], proposal.count[:, None]
+  step = jnp.arange(width + 1, dtype=jnp.int32)[None]
+  count = proposal.count[:, None]
   drafts = jnp.pad(proposal.tokens, ((0, 0), (0, 1)))
   p1, p, _, is_law = settings.sampling.step(logits)
   pi, left, right = target.at(

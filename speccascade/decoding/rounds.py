@@ -11,9 +11,11 @@ import numpy as np
 from speccascade.decoding import emission, feeding, prompts, tracing
 from speccascade.decoding.emission import Prefix
 from speccascade.decoding.execution import LoopSettings
-from speccascade.decoding.types import Decoded, Stats, Trace
+from speccascade.decoding.types import Decoded, LogProbs, Stats, Trace
 
 Array = jax.Array
+
+TURN_WIDTH = 128  # what others wrote is read by so many tokens at a time
 
 
 @struct.dataclass
@@ -30,6 +32,7 @@ class Carry:
       drafter and verifier; the verifier's holds `length - 1` tokens.
     stats: counters.
     trace: buffers aligned with `tokens`, or None.
+    log_probs: likewise.
   """
 
   tokens: Array
@@ -40,6 +43,7 @@ class Carry:
   models: tuple
   stats: Stats
   trace: Trace | None
+  log_probs: LogProbs | None
 
   @property
   def prefix(self) -> Prefix:
@@ -83,9 +87,11 @@ class Loop:
     size = settings.buffer_size(self.width)
     start = prompts.start(self.parts[-1], self.inputs)
     done = jnp.zeros((rows,), bool) if self.done is None else self.done
-    trace = None
+    trace = log_probs = None
     if settings.trace:
       trace = tracing.empty(rows, size, self.vocab_size)
+    if settings.log_probs:
+      log_probs = tracing.no_log_probs(rows, size)
     return Carry(
       tokens=emission.start_tokens(start, size),
       length=jnp.ones((rows,), jnp.int32),
@@ -95,6 +101,7 @@ class Loop:
       models=self.prefill(),
       stats=Stats.zeros(rows, self.width, self.num_models),
       trace=trace,
+      log_probs=log_probs,
     )
 
   def advance(self, carry: Carry, rounds: Array | None = None) -> Carry:
@@ -128,8 +135,9 @@ class Loop:
     new = jnp.maximum(prompts.aligned(new), 0)
     tokens = emission.write_block(carry.tokens, new, carry.length)
     upto = jnp.where(has_turn, length - 1, 0)
+    wide = min(new.shape[1], TURN_WIDTH)
     states = [
-      feeding.catch_up(part, state, tokens, upto, wide=new.shape[1])
+      feeding.catch_up(part, state, tokens, upto, wide=wide)
       for part, state in zip(self.parts, carry.models)
     ]
     return carry.replace(
@@ -146,11 +154,17 @@ class Loop:
     limit = self.settings.max_decode_len
     emitted = carry.length - carry.begun
     of_row = lambda row, at: jax.lax.dynamic_slice_in_dim(row, at, limit)
-    tokens, trace = jax.tree.map(
-      lambda x: jax.vmap(of_row)(x, carry.begun), (carry.tokens, carry.trace)
+    tokens, trace, log_probs = jax.tree.map(
+      lambda x: jax.vmap(of_row)(x, carry.begun),
+      (carry.tokens, carry.trace, carry.log_probs),
     )
-    tokens = jnp.where(jnp.arange(limit)[None] < emitted[:, None], tokens, 0)
-    return Decoded(tokens, emitted, carry.stats, trace, carry.bad_step)
+    inside = jnp.arange(limit)[None] < emitted[:, None]
+    tokens = jnp.where(inside, tokens, 0)
+    if log_probs is not None:
+      log_probs = tracing.known(log_probs, inside, self.settings.has_target)
+    return Decoded(
+      tokens, emitted, carry.stats, trace, carry.bad_step, log_probs
+    )
 
 
 # What is counted is some twenty small arrays. Between rounds they are one: to

@@ -1,11 +1,11 @@
-"""Who wrote each token, and why: the records behind `Trace`."""
+"""Who wrote each token, why, and how likely it was: `Trace`, `LogProbs`."""
 
 from flax import struct
 import jax
 import jax.numpy as jnp
 
 from speccascade.decoding import emission, numerics
-from speccascade.decoding.types import Trace
+from speccascade.decoding.types import LogProbs, Trace
 
 Array = jax.Array
 
@@ -25,6 +25,7 @@ class Record:
     p1: [B, N, V] verifier at temperature 1.
     q: [B, N, V] drafter as sampled.
     p: [B, N, V] verifier as sampled.
+    pi: [B, N, V] what the token was drawn from: the target's law.
     known_q: [B, N] bool, where the drafter's laws mean something.
     known_q1: [B, N] bool, where its confidence does.
     known_p: [B, N] bool, where the verifier's laws do.
@@ -38,13 +39,14 @@ class Record:
   p1: Array | None = None
   q: Array | None = None
   p: Array | None = None
+  pi: Array | None = None
   known_q: Array | bool = True
   known_q1: Array | bool = True
   known_p: Array | bool = True
 
 
 def empty(rows: int, size: int, vocab_size: int) -> Trace:
-  """Returns buffers for `size` tokens of each row."""
+  """Returns buffers of a trace for `size` tokens of each row."""
   nothing = jnp.full((rows, size), jnp.nan, jnp.float32)
   zero = jnp.zeros((rows, size), jnp.int32)
   top = jnp.zeros((rows, size, min(TOP, vocab_size)), jnp.int32)
@@ -63,7 +65,60 @@ def empty(rows: int, size: int, vocab_size: int) -> Trace:
   )
 
 
+def no_log_probs(rows: int, size: int) -> LogProbs:
+  """Returns buffers of log-probabilities for `size` tokens of each row."""
+  names = LogProbs.__dataclass_fields__
+  return LogProbs(**dict.fromkeys(names, jnp.full((rows, size), jnp.nan)))
+
+
 @jax.named_scope("record")
+def record(carry, new: Record, tokens: Array, block: Array) -> dict:
+  """Returns the fields of a carry that record, with N tokens of each row.
+
+  Args:
+    carry: a `rounds.Carry`, before the tokens are committed.
+    new: what is recorded.
+    tokens: [B, N] int32.
+    block: [B] int32, the block that wrote them.
+  """
+  fields = {}
+  if carry.trace is not None:
+    fields["trace"] = write(carry.trace, new, carry.length, block)
+  if carry.log_probs is not None:
+    values = log_probs(new, tokens)
+    fields["log_probs"] = emission.write_block(
+      carry.log_probs, values, carry.length
+    )
+  return fields
+
+
+def log_probs(new: Record, tokens: Array) -> LogProbs:
+  """Returns what each law gave the tokens, [B, N] each."""
+
+  def of(law, known=True):
+    if law is None:
+      return jnp.full(tokens.shape, jnp.nan)
+    return jnp.where(known, jnp.log(numerics.of_token(law, tokens)), jnp.nan)
+
+  # Where a token was copied no model gave it a probability.
+  return LogProbs(
+    pi=of(new.pi),
+    p=of(new.p, new.known_p),
+    q=of(new.q, new.known_q1),
+    p1=of(new.p1, new.known_p),
+    q1=of(new.q1, new.known_q1),
+  )
+
+
+def known(values: LogProbs, inside: Array, has_target: bool) -> LogProbs:
+  """Returns the values [B, T] where `inside` is set; NaN elsewhere.
+
+  Without a target of the method's own nothing is known of pi.
+  """
+  values = jax.tree.map(lambda x: jnp.where(inside, x, jnp.nan), values)
+  return values if has_target else values.replace(pi=values.pi + jnp.nan)
+
+
 def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
   """Returns the buffers with N tokens of each row written.
 

@@ -331,6 +331,29 @@ class Trace:
 
 
 @struct.dataclass
+class LogProbs:
+  """What each law gave the tokens written, in nats. T = max_decode_len.
+
+  Every field is [B, T] float32: NaN where there is no such law and after the
+  end of a row, -inf where a known law gives the token nothing.
+  docs/definitions.md says what their sums mean.
+
+  Attributes:
+    pi: the method's own target; at a bonus drawn from the verifier, p.
+    p: the verifier as sampled.
+    q: the drafter as sampled; NaN where it had no law or copied the token.
+    p1: the verifier at temperature 1, unfiltered.
+    q1: the drafter likewise, its confidence.
+  """
+
+  pi: Array
+  p: Array
+  q: Array
+  p1: Array
+  q1: Array
+
+
+@struct.dataclass
 class Decoded:
   """What every execution returns. T = max_decode_len.
 
@@ -342,6 +365,7 @@ class Decoded:
     trace: `Trace`, or None.
     bad_step: [B] int32, the position at which a row met NaN, +inf or a row
       without a finite logit and ended; -1 where none did.
+    log_probs: `LogProbs`, or None.
   """
 
   tokens: Array
@@ -349,3 +373,4 @@ class Decoded:
   stats: Stats
   trace: Trace | None
   bad_step: Array
+  log_probs: LogProbs | None = None

@@ -5,6 +5,7 @@ listed in docs/definitions.md. A ratio whose denominator is 0 is None: a method
 without blocks has no acceptance rate.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import operator
 from typing import Annotated
@@ -14,7 +15,6 @@ import numpy as np
 from speccascade import fields
 from speccascade.decoding.types import Decoded
 
-_Count = Annotated[int, fields.Bounds(0)]
 _Cost = Annotated[float, fields.Bounds(0)]
 
 
@@ -40,21 +40,21 @@ class Counts:
     accepted_by_position: G counts.
   """
 
-  num_examples: _Count = 0
-  num_tokens: _Count = 0
-  num_blocks: _Count = 0
-  drafted: _Count = 0
-  examined: _Count = 0
-  accepted: _Count = 0
-  deferred: _Count = 0
-  drafter_calls: _Count = 0
-  calls_by_model: tuple[_Count, ...] = ()
-  verifier_calls: _Count = 0
-  verifier_extends: _Count = 0
+  num_examples: fields.Count = 0
+  num_tokens: fields.Count = 0
+  num_blocks: fields.Count = 0
+  drafted: fields.Count = 0
+  examined: fields.Count = 0
+  accepted: fields.Count = 0
+  deferred: fields.Count = 0
+  drafter_calls: fields.Count = 0
+  calls_by_model: tuple[fields.Count, ...] = ()
+  verifier_calls: fields.Count = 0
+  verifier_extends: fields.Count = 0
   expected_acceptance: Annotated[float, fields.Bounds(0)] = 0.0
-  accepted_at: tuple[_Count, ...] = ()
-  examined_by_position: tuple[_Count, ...] = ()
-  accepted_by_position: tuple[_Count, ...] = ()
+  accepted_at: tuple[fields.Count, ...] = ()
+  examined_by_position: tuple[fields.Count, ...] = ()
+  accepted_by_position: tuple[fields.Count, ...] = ()
 
   def __post_init__(self):
     fields.freeze(self)
@@ -137,6 +137,26 @@ def summary(counts: Counts) -> dict:
     "verifier_extends_per_token": ratio(c.verifier_extends, c.num_tokens),
     "tokens_per_example": ratio(c.num_tokens, c.num_examples),
   }
+
+
+def mean_log_probs(parts: Sequence[dict]) -> dict[str, float | None] | None:
+  """Returns means over the tokens at which each law is known, in nats.
+
+  None stands for a law that is known nowhere, and for one that gives some token
+  nothing: its mean is no number.
+
+  Args:
+    parts: of each the fields of `types.LogProbs`, arrays or lists with None for
+      NaN; none, where nothing was recorded, give None.
+  """
+
+  def mean(name):
+    values = [np.asarray(part[name], float).ravel() for part in parts]
+    values = np.concatenate(values)
+    total, num = float(np.nansum(values)), int(np.sum(~np.isnan(values)))
+    return ratio(total, num) if np.isfinite(total) else None
+
+  return {name: mean(name) for name in parts[0]} if parts else None
 
 
 @dataclasses.dataclass(frozen=True)

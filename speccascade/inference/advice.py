@@ -6,12 +6,13 @@ decides nothing unseen.
 """
 
 import dataclasses
+import os
 import pathlib
 from typing import Any, TypedDict
 
 from speccascade import fields
 from speccascade.inference.pair import ModelPair
-from speccascade.inference.point import AUTO, Point
+from speccascade.inference.point import AUTO, BlockSize, Point
 
 FILE_NAME = "advice.json"
 
@@ -20,7 +21,7 @@ class _Offer(TypedDict):
   drafter: str
   method: str
   alpha: float | None
-  gamma: fields.Positive | None
+  gamma: BlockSize | None
 
 
 class _Told(TypedDict):
@@ -48,8 +49,12 @@ def resolved(point: Point, pair: ModelPair) -> Point:
       "GAMMA is 'auto', which asks ADVICE, and that is None: run python -m"
       " speccascade.advise with this pair, and give its OUTPUT_DIR as ADVICE"
     )
-  path = pathlib.Path(point.advice)
-  path = path / FILE_NAME if path.is_dir() else path
+  path = pathlib.Path(point.advice).expanduser()
+  path = path / FILE_NAME if os.path.isdir(path) else path
+  if not os.path.isfile(path):
+    raise ValueError(
+      f"ADVICE {path} is not there; run python -m speccascade.advise"
+    )
   try:
     read = fields.of_json(path.read_text(encoding="utf-8"))
     told = fields.fitted("it", read, _Told)

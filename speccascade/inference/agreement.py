@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.decoding import prompts
 from speccascade.inference.inputs import Source
 from speccascade.inference.study import Outputs, Study
 
@@ -42,7 +43,8 @@ def logits_after(study: Study, example: Source, prefix) -> np.ndarray:
   """Returns [V], the verifier's logits after a prefix [num] of tokens."""
   inputs = study.padded([example], 1, study.lengths[-1:])
   fed = np.zeros((1, study.run.max_decode_len), np.int32)
-  fed[0, 1 : 1 + len(prefix)] = prefix  # after the start token
+  fed[0, 0] = prompts.start(study.pair.verifier_lm, inputs)[0]
+  fed[0, 1 : 1 + len(prefix)] = prefix
   count = jnp.int32(len(prefix) + 1)
   return np.asarray(_logits(study.pair.verifier_lm, inputs, fed, count))[0]
 

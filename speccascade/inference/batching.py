@@ -114,7 +114,7 @@ class Batches:
   Attributes:
     pair: the models.
     point: method and settings.
-    run: rows, lengths of outputs, seed, and whether to trace.
+    run: rows, lengths of outputs, seed, and what is recorded.
     eos_id: id that ends a row, or several.
     lengths: source lengths that batches are padded to, ascending.
     shared: whether the methods of a family share a program; see `Decoder`.
@@ -136,6 +136,7 @@ class Batches:
       max_decode_len=self.run.max_decode_len,
       eos_id=self.eos_id,
       trace=self.run.trace,
+      log_probs=self.run.log_probs,
       shared=self.shared,
     )
 

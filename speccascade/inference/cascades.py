@@ -75,6 +75,8 @@ class Cascade:
     lms: Sequence,
     vocab_size: int,
     vocabulary_sha256: str | None = None,
+    *,
+    prompted: bool = False,
   ) -> Drafter:
     """Returns the drafter.
 
@@ -82,6 +84,8 @@ class Cascade:
       lms: the neural drafters, largest first.
       vocab_size: rows of the models' vocabulary.
       vocabulary_sha256: of the file in use, if known.
+      prompted: whether the models go on from prompts, which n-grams and copies
+        then see.
 
     Raises:
       ValueError: K does not fit the drafters, or a table the vocabulary.
@@ -96,14 +100,16 @@ class Cascade:
           f" {lm.vocabulary[:12]}) than the one in use"
           f" ({vocabulary_sha256[:12]}); count it again"
         )
-      lms.append(lm.padded(vocab_size))
+      lms.append(lm.padded(vocab_size).replace(prompted=prompted))
     bottom = None
     if self.max_gram:
       table = np.zeros(vocab_size, np.int32)
       if self.bigrams is not None:
         table = bigram_table.read(self.bigrams)
       # The cascade sets its widths.
-      bottom = MaxGramDrafter.create(table, width=1, vocab_size=vocab_size)
+      bottom = MaxGramDrafter.create(
+        table, width=1, vocab_size=vocab_size, prompted=prompted
+      )
     return cascade_drafter(
       lms,
       bottom,

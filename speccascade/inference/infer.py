@@ -132,6 +132,7 @@ def _decoded(study: Study, point: Point) -> tuple[Shards, Speed]:
       **dataclasses.asdict(settings),
       "inputs_sha256": study.sources.fingerprint,
       "trace": run.trace,
+      "log_probs": run.log_probs or None,  # which older folders do not say
       "batch_size": run.batch_size,
     },
     [len(examples) for _, examples in jobs],
@@ -160,10 +161,11 @@ def _row(study: Study, point: Point, shards: Shards) -> ResultRow:
   """Returns the row of all records, timed if asked."""
   by_index = {example.index: example for example in study.examples}
   kept = [
-    (record["aux"]["counts"], record["aux"]["index"], record["prediction"])
+    (aux["counts"], aux["index"], record["prediction"], aux.get("log_probs"))
     for record in shards.records()  # whose traces are large
+    for aux in [record["aux"]]
   ]
-  counts, indices, texts = zip(*kept)
+  counts, indices, texts, log_probs = zip(*kept)
   latency = costs = None
   if study.timed:
     latency = measure.time_points(study, [point])[point]
@@ -177,4 +179,5 @@ def _row(study: Study, point: Point, shards: Shards) -> ResultRow:
     latency=latency,
     costs=costs,
     trials=study.run.trials,
+    log_probs=log_probs if study.run.log_probs else (),
   )

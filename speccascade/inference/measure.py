@@ -199,6 +199,7 @@ def _measure_group(study, group, costs, tick) -> list[ResultRow]:
       latency=latencies.get(point),
       costs=costs,
       agreement=same,
+      log_probs=outputs.log_probs,
     )
 
   rows = _in_threads(study, row, [point for point in group if point != alone])
@@ -231,13 +232,16 @@ def measure_costs(
 def _decode(study, point: Point, first, tick) -> Outputs:
   """Decodes all examples; the timed ones have been, in trial 0."""
   batches, num_timed = study.batches(point), len(study.timed)
-  tokens, counts = {}, []
+  tokens, counts, log_probs = {}, [], []
 
   def collect(examples, trial, decoded):
     lengths, emitted = np.asarray(decoded.lengths), np.asarray(decoded.tokens)
     for row, example in enumerate(examples):
       tokens[trial, example.index] = emitted[row, : lengths[row]]
     counts.extend(efficiency.row_counts(decoded)[: len(examples)])
+    if decoded.log_probs is not None:
+      columns = jax.tree.map(lambda x: x[: len(examples)], decoded.log_probs)
+      log_probs.append(vars(columns))
 
   for index, example in enumerate(study.timed):
     collect([example], 0, first[point, index])
@@ -245,7 +249,7 @@ def _decode(study, point: Point, first, tick) -> Outputs:
   for trial in range(study.num_trials(point)):
     if rest := study.examples[0 if trial else num_timed :]:
       collect(rest, trial, batches.decode_all(rest, trial, tick))
-  return Outputs(tokens, efficiency.total(counts))
+  return Outputs(tokens, efficiency.total(counts), log_probs)
 
 
 def result_row(
@@ -259,6 +263,7 @@ def result_row(
   costs: Costs | None = None,
   agreement: dict | None = None,
   trials: int | None = None,
+  log_probs: Sequence[dict] = (),
 ) -> ResultRow:
   """Returns the row of a point that was decoded.
 
@@ -272,6 +277,7 @@ def result_row(
     costs: of the pair, or None.
     agreement: with the greedy verifier, or None.
     trials: see `Study.settings`.
+    log_probs: parts for `efficiency.mean_log_probs`.
   """
   return ResultRow(
     settings=study.settings(point, trials=trials),
@@ -287,6 +293,7 @@ def result_row(
     num_truncated=study.sources.num_cut,
     environment=environment(),
     num_parameters=study.pair.num_parameters,
+    log_probs=efficiency.mean_log_probs(log_probs),
   )
 
 

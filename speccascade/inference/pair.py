@@ -16,11 +16,13 @@ from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.environment import give_back_memory, held_memory
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.llama_lm import LlamaLM
+from speccascade.models.params import Config
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 
-Config = T5Config
-_KINDS = {T5Config: T5LM}
+_KINDS = {T5Config: T5LM, LlamaConfig: LlamaLM}
 
 
 class PairError(ValueError):
@@ -40,7 +42,7 @@ class Model:
     num_parameters: as the checkpoint holds them; None where none was read.
   """
 
-  lm: T5LM
+  lm: T5LM | LlamaLM
   name: str
   path: str
   vocabulary: Mapping[str, str] | None = None
@@ -143,7 +145,10 @@ class ModelPair:
         " METHOD = 'cascade_drafting', or CASCADE = None"
       )
     lms = [model.lm for model in self.drafters]
-    drafter = cascade.build(lms, self.verifier.lm.vocab_size, vocabulary_sha256)
+    verifier = self.verifier.lm
+    drafter = cascade.build(
+      lms, verifier.vocab_size, vocabulary_sha256, prompted=verifier.prompted
+    )
     names = [*(model.name for model in self.drafters), cascade.label]
     return dataclasses.replace(
       self, composed=drafter, composed_name=" ".join(names)
@@ -250,6 +255,7 @@ def load_model(
   if not checkpoint:
     raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
   read = checkpoints.load(checkpoint, config=config)
+  size = sum(leaf.size for leaf in jax.tree.leaves(read.params))  # given away
   config = read.require_config()
   lm = _KINDS[type(config)].create(
     config,
@@ -273,7 +279,6 @@ def load_model(
   if read.step is not None:
     folder = path.parent if name.startswith("checkpoint_") else path
     name = f"{folder.name}-{read.step}"
-  size = sum(leaf.size for leaf in jax.tree.leaves(read.params))
   vocabulary = read.vocabulary
   if vocabulary is None and lm.prompted and brought(read.path):
     from speccascade.data import vocabularies

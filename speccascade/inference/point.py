@@ -17,6 +17,7 @@ from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.results import Settings
 
 AUTO = "auto"
+BlockSize = Annotated[int, fields.Bounds(1, 1024)]
 _OF_BLOCKS = ("gamma", "bonus", "verification", "draft_length")
 
 
@@ -44,7 +45,7 @@ class Point:
 
   method: Annotated[str, methods.find]
   alpha: float | None = None
-  gamma: Annotated[int, fields.Bounds(1, 1024)] | Literal["auto"] = 5
+  gamma: BlockSize | Literal["auto"] = 5
   temperature: Annotated[float, fields.Bounds(0)] = 1.0
   top_k: fields.NonNegative | None = None
   top_p: Annotated[float, fields.Bounds(0, 1, low_open=True)] | None = None
@@ -58,7 +59,11 @@ class Point:
   def __post_init__(self):
     if self.alpha is None:
       object.__setattr__(self, "alpha", self.spec.default_alpha)
-    _ = self.sampling  # which checks itself
+    try:
+      _ = self.sampling
+    except ValueError as error:
+      name, _, fault = str(error).partition(" ")
+      raise fields.SettingError(name, f" {fault}", Point) from error
     if self.spec.greedy_only and not self.sampling.greedy:
       raise ValueError(
         f"{self.method} is defined at temperature 0 only; TEMPERATURE is"

@@ -8,13 +8,14 @@ import dataclasses
 import json
 import math
 
+import jax
 import numpy as np
 
 from speccascade.decoding.types import SOURCES, Decoded
 from speccascade.evaluation import efficiency
 from speccascade.inference.inputs import Source
 
-_DIGITS = 6  # of probabilities and rule sides, which are float32
+_DIGITS = 6  # of what is float32: probabilities, their logs, rule sides
 
 
 def text_of(vocabulary, tokens) -> str:
@@ -47,10 +48,10 @@ def records(
   """Returns the records of a batch; rows that only pad it are left out."""
   tokens = np.asarray(decoded.tokens)
   lengths = np.asarray(decoded.lengths)
-  trace = None
-  if decoded.trace is not None:
-    fields = vars(decoded.trace).items()
-    trace = {name: np.asarray(values) for name, values in fields}
+  trace, log_probs = (
+    None if part is None else jax.tree.map(np.asarray, vars(part))
+    for part in (decoded.trace, decoded.log_probs)
+  )
   counts = efficiency.row_counts(decoded)
   written = []
   for row, example in enumerate(batch):
@@ -74,6 +75,11 @@ def records(
           [piece(vocabulary, token) for token in tokens] for tokens in cut[top]
         ]
       aux["trace"] = told
+    if log_probs is not None:
+      aux["log_probs"] = {
+        name: _plain(column[row, : len(emitted)], least="-inf")
+        for name, column in log_probs.items()
+      }
     record = {"inputs": example.text}
     if example.references:
       record["targets"] = list(example.references)
@@ -82,14 +88,21 @@ def records(
   return written
 
 
-def _plain(array):
-  """Returns nested lists; NaN and infinities, which JSON lacks, are None."""
+def _plain(array, least=None):
+  """Returns nested lists; NaN and infinities, which JSON lacks, are None.
+
+  Args:
+    array: of numbers or bools.
+    least: what stands for -inf.
+  """
   if array.dtype.kind != "f":
     return array.tolist()
 
   def number(x):
     if isinstance(x, list):
       return [number(y) for y in x]
+    if x == -math.inf:
+      return least
     return round(x, _DIGITS) if math.isfinite(x) else None
 
   return number(array.astype(np.float64).tolist())

@@ -21,6 +21,13 @@ FILE_NAME = "rows.jsonl"
 METRICS = "metrics.json"  # the row of a decode
 PREDICTIONS = "predictions.jsonl"  # and its records
 
+_Ratio = Annotated[float, fields.Bounds(0)]
+
+
+def _is_short(text: str):
+  if len(text) > 1000:
+    raise ValueError(f"has {len(text):,} characters, wanted 1,000 at most")
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -93,6 +100,14 @@ class Score(TypedDict):
   replicates: NotRequired[list[float]]
 
 
+class Environment(TypedDict):
+  """Where a row was measured; see `environment.environment`."""
+
+  device: NotRequired[str | None]
+  versions: NotRequired[dict[str, str | None]]
+  git_commit: NotRequired[str | None]
+
+
 class Agreement(TypedDict):
   """How many examples have the greedy verifier's tokens, but for near ties."""
 
@@ -122,21 +137,25 @@ class ResultRow:
     environment: device, versions, git commit.
     num_parameters: of the "drafter", several together, and the "verifier", as
       far as they are known.
+    log_probs: `efficiency.mean_log_probs`, or None where none were recorded.
   """
 
   settings: Settings
-  label: str
+  label: Annotated[str, _is_short]
   counts: Counts
   efficiency: dict[str, Any]
   quality: dict[str, Score]
   latency: Latency | None = None
   costs: Costs | None = None
-  predicted_speedup: float | None = None
-  measured_speedup: float | None = None
+  predicted_speedup: _Ratio | None = None
+  measured_speedup: _Ratio | None = None
   agreement: Agreement | None = None
   num_truncated: fields.NonNegative = 0
-  environment: dict = dataclasses.field(default_factory=dict)
-  num_parameters: dict = dataclasses.field(default_factory=dict)
+  environment: Environment = dataclasses.field(default_factory=dict)
+  num_parameters: dict[str, fields.Count] = dataclasses.field(
+    default_factory=dict
+  )
+  log_probs: dict[str, float | None] | None = None
 
   @property
   def key(self) -> str:

@@ -26,6 +26,8 @@ class Run:
     seed: of the keys.
     trials: how often each example is decoded, with other keys.
     trace: whether to record who wrote each token.
+    log_probs: whether to record how likely the laws found each token; see
+      docs/definitions.md.
     progress: show bars.
   """
 
@@ -36,6 +38,7 @@ class Run:
   seed: fields.NonNegative = 0
   trials: fields.Size = 1
   trace: bool = False
+  log_probs: bool = False
   progress: bool = True
 
   @property
@@ -48,7 +51,7 @@ class Run:
     folder = self.output_dir
     if not folder or "://" in os.fspath(folder):
       raise ValueError(f"OUTPUT_DIR is {folder!r}; wanted a local folder")
-    return pathlib.Path(folder)
+    return pathlib.Path(folder).expanduser()
 
 
 @fields.checked

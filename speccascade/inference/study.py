@@ -20,10 +20,12 @@ from speccascade.inference.settings import Measuring, Run
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-  """What a point wrote: tokens by (trial, index), and its counts."""
+  """What a point wrote: tokens by (trial, index), its counts, and the fields of
+  `LogProbs` in parts, where they were recorded."""
 
   tokens: dict[tuple[int, int], np.ndarray]
   counts: Counts
+  log_probs: Sequence[dict] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

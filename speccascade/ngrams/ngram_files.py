@@ -78,7 +78,7 @@ def build(
   Raises:
     ValueError: a setting or the text is wrong; nothing is written then.
   """
-  path = pathlib.Path(output_file)
+  path = pathlib.Path(output_file).expanduser()
   if path.suffix != ".npz":
     raise ValueError(
       f"OUTPUT_FILE is {os.fspath(output_file)!r}; wanted a name that ends in"

@@ -18,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
   parser.add_argument(
     "--output_dir",
     dest="folder",
-    type=pathlib.Path,
+    type=cli.path,
     default=pathlib.Path("out/quickstart"),
     help="where checkpoints, rows, table and figure go (%(default)s)",
   )

@@ -7,7 +7,6 @@ predictions.jsonl; no model is loaded. Writes index.html, report.md, tables as
 CSV and figures as PNG and SVG. The same rows give the same files.
 """
 
-import pathlib
 import sys
 
 from speccascade import cli
@@ -16,7 +15,7 @@ from speccascade import cli
 def main(argv: list[str] | None = None) -> int:
   """Writes the report; returns the exit code."""
   parser = cli.Parser("report", __doc__)
-  path = {"type": pathlib.Path}
+  path = {"type": cli.path}
   for flag, how, text in (
     ("results_dir", {**path, "required": True}, "the folder of rows"),
     ("output_dir", path, "where the report goes (RESULTS_DIR/report)"),

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 from speccascade import fields
 from speccascade.decoding import methods
 from speccascade.decoding.sampling import Sampling
-from speccascade.inference.point import Point
+from speccascade.inference.point import BlockSize, Point
 from speccascade.sweep import grids
 from speccascade.sweep.grids import Grid
 
@@ -80,7 +80,7 @@ class Plan:
     Literal["default", "adaptive", "one"] | Mapping[_Method, Sequence[float]]
   ) = DEFAULT
   budget: fields.Size = 8
-  gammas: Several[Annotated[int, fields.Bounds(1, 1024)]] = (5,)
+  gammas: Several[BlockSize] = (5,)
   temperatures: Several[Annotated[float, fields.Bounds(0)]] = (0.0, 1.0)
   seeds: Several[fields.NonNegative] = (0,)
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from speccascade import fields, folders, memory
 from speccascade.checkpoints import architecture, storage
+from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.t5.config import T5Config
 from speccascade.training import evaluate, optimizers, trainer
 from speccascade.training.checkpointing import Checkpoints, cause
@@ -139,11 +140,18 @@ class ModelDir:
 
   @property
   def folder(self) -> str:
-    """MODEL_DIR as an absolute path; gs:// stays as it is."""
+    """MODEL_DIR as an absolute path; gs:// stays as it is.
+
+    Raises:
+      ValueError: it is no folder, or out of reach.
+    """
     if not self.path:
       raise ValueError("MODEL_DIR is empty; give a folder")
-    folder = storage.Directory(self.path)
-    folder.reach()
+    try:
+      folder = storage.Directory(self.path)
+      folder.reach()
+    except CheckpointError as error:
+      raise ValueError(f"MODEL_DIR: {error}") from error
     return folder.url
 
 

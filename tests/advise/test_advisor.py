@@ -90,7 +90,7 @@ def advise(monkeypatch, tmp_path):
     return asked, advisor.advise(
       pair=types.SimpleNamespace(load=lambda vocabulary: pair(32, **drafters)),
       inputs=types.SimpleNamespace(read=lambda: sources(32)),
-      point=Point("verifier", temperature=0.0),
+      point=Point("verifier", gamma="auto", temperature=0.0),
       run=Run(tmp_path, max_decode_len=12, progress=False),
       wanted=Wanted(max_loss, methods, GAMMAS),
     )

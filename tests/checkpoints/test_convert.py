@@ -8,6 +8,7 @@ import pytest
 
 from speccascade.checkpoints import convert, load
 from tests.checkpoints.conftest import edit, same
+from tests.inference import tiny
 
 TINY = """
 from __gin__ import dynamic_registration
@@ -54,8 +55,7 @@ def test_there_and_back(
 
 
 def test_from_hugging_face(golden, tmp_path, hashes, bfloat16_params):
-  vocabulary = tmp_path / "v.model"
-  vocabulary.write_bytes(b"pieces")
+  vocabulary = tiny.train_words(tmp_path / "v.model")
   flags = {"source": golden / "hf", "destination": tmp_path / "ours"}
   assert not run(**flags, format="speccascade", vocabulary=vocabulary, step=5)
   ours = load(tmp_path / "ours" / "checkpoint_5")
@@ -105,11 +105,14 @@ def test_faults_are_one_line(golden, tmp_path, model_file, capsys):
   empty = tmp_path / "empty.gin"
   empty.write_text("X = 1\n")
   for message, flags in {
-    "convert: there is no checkpoint at": {"source": f"{native}x"},
+    "error: there is no checkpoint at": {"source": f"{native}x"},
     f"there is no gin file {nowhere}": {"model_gin_file": nowhere},
     "defines no MODEL": {"model_gin_file": empty},
     "ours is float32": {"dtype": "bfloat16"},
     "says no vocabulary": {"format": "t5x", "vocabulary": empty},
+    "no SentencePiece model": {"vocabulary": empty},
+    "step is -1; wanted a whole number": {"step": -1},
+    "cannot be written to": {"destination": empty / "out"},
   }.items():
     assert message in failing(
       capsys, tmp_path, **{"source": native} | out | flags

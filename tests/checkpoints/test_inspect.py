@@ -60,5 +60,5 @@ def test_ours_and_its_damage(golden_params, golden_config, tmp_path, capsys):
   file.write_bytes(data)
   assert inspect.main(flags) == 1
   (line,) = capsys.readouterr().err.splitlines()
-  assert line.startswith("inspect: cannot read array mu/")
+  assert line.startswith("error: cannot read array mu/")
   assert str(file) in line

@@ -1,6 +1,7 @@
 """What the mains print and return, for right and for wrong command lines."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 from speccascade import cli
 from speccascade.cli import gin_setup
+from speccascade.inference.settings import Run
 from tests import cli_target
 
 BASE = """
@@ -106,6 +108,9 @@ def test_wrong_bindings(base, capfd):
   assert fails(capfd, "--gin.A=1") == "no config uses A: no --gin_file"
   line = fails(capfd, f"--gin_file={base}", "--gin.MODEL_DIR=out/dir")
   assert "strings need quotes: --gin.MODEL_DIR='\"text\"'" in line
+  for value in ("(5,", '"""'):  # what ends within Python's tokens
+    line = fails(capfd, f"--gin_file={base}", f"--gin.MODEL_DIR={value}")
+    assert line.startswith("--gin.MODEL_DIR = ")
 
 
 def test_near_misses(base, capfd):
@@ -179,6 +184,11 @@ def test_wrong_flags(base, capfd):
   assert "--gin.NAME=VALUE" in fails(capfd, "--gin.ALPHA", code=2)
 
 
+def test_paths_of_home(monkeypatch):
+  monkeypatch.setenv("HOME", "/home/one")
+  assert cli.path("~/a") == Run("~/a").folder == pathlib.Path("/home/one/a")
+
+
 def test_interrupt(base, capfd):
   def stop():
     raise KeyboardInterrupt
@@ -208,6 +218,9 @@ def test_help_lists_macros(base, tmp_path, capfd):
   assert fails(capfd, "--help", "--gin_file=nowhere.gin") == (
     "no gin file nowhere.gin"
   )
+  for content, says in ((b"include '%s'\n", "itself"), (b"\xff", "be read")):
+    later.write_bytes(content.replace(b"%s", bytes(later)))
+    assert says in fails(capfd, "--help", f"--gin_file={later}")
   cli.start(main, "", ["prog", "--help"], skeleton="configs/runs/decode.gin")
   out = capfd.readouterr().out
   assert "  METHOD = required\n" in out

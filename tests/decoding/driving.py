@@ -22,12 +22,12 @@ NARROW = 1e-5  # cells below this are left out
 DRAFT, ACCEPT, DRAW = range(3)  # tags of a round's uniforms
 
 
-def run(decoder, models, tables, alpha, sampling, monkeypatch):
+def run(decoder, pair, tables, alpha, sampling, monkeypatch):
   """Decodes with chosen uniforms; returns one result for each table.
 
   Args:
     decoder: a `Decoder`.
-    models: (drafter, verifier).
+    pair: a `toy.Pair`.
     tables: [E, stage, P, R, 3, G] float32 each: for every path P and round R
       the uniforms of the three tags; stage 1 is that of a rewrite.
     alpha: as a user gives it.
@@ -50,8 +50,8 @@ def run(decoder, models, tables, alpha, sampling, monkeypatch):
 
     randomness.choose(monkeypatch, read)
     num = table.shape[1]
-    inputs, rngs = jnp.ones((num, 1), jnp.int32), randomness.keys(num)
-    return program.run(*models, inputs, rngs, alpha, threshold, sampling)
+    inputs, rngs = pair.inputs(num), randomness.keys(num)
+    return program.run(*pair.models(), inputs, rngs, alpha, threshold, sampling)
 
   results = [decode(jnp.asarray(table), alpha, threshold) for table in tables]
   monkeypatch.undo()
@@ -180,7 +180,7 @@ def paths(pair, cells: dict, length: int) -> list[Path]:
       ]
     return grown
 
-  return grow(0, length)
+  return grow(pair.start, length)
 
 
 def tables(paths: list[Path], gamma: int) -> list[np.ndarray]:

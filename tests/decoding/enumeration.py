@@ -293,7 +293,7 @@ def roll_out(pair: toy.Pair, written: list[np.ndarray], length: int):
   size, follow = pair.vocab_size, pair.next_context()
   width = len(written)
   mass = [np.zeros(size**n) for n in range(length + 1)]
-  context = [np.zeros(size**n, int) for n in range(length + 1)]
+  context = [np.full(size**n, pair.start) for n in range(length + 1)]
   out = [np.zeros(size**n) for n in range(length + 1)]
   for n in range(length):
     context[n + 1] = follow[context[n]].reshape(-1)

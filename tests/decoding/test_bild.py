@@ -89,12 +89,23 @@ def test_bild_worked():
   # Large: 2. Small: 3 4 2 3 4 2 3 4 2 3 (a window of ten); 4 has -log p = 3.9,
   # so it is replaced by 0 and the rest dropped: 2 3 0. One large step alone:
   # 2. Small again: 3 4 ... : 3 0. Large alone: 2 ...
-  got = toy.decode("bild", circling(), 3.0, max_decode_len=9, trace=True)
+  got = toy.decode(
+    "bild", circling(), 3.0, max_decode_len=9, trace=True, log_probs=True
+  )
   np.testing.assert_array_equal(got.tokens[0], [2, 3, 0, 2, 3, 0, 2, 3, 0])
   np.testing.assert_array_equal(got.trace.block[0], [0, 1, 1, 2, 3, 3, 4, 5, 5])
   np.testing.assert_array_equal(
     got.trace.source[0], [BONUS, DRAFT, RESIDUAL] * 3
   )
+  # No target says what it draws from. The models have .92 for their choice; a
+  # block of no draft asks the drafter nothing.
+  likely, rest, nan = np.log(0.92), np.log(0.02), np.nan
+  for field, wanted in (
+    *(("pi", [nan] * 3), ("p", [0.0] * 3), ("p1", [likely] * 3)),
+    *(("q", [nan, 0, -np.inf]), ("q1", [nan, likely, rest])),
+  ):
+    values = getattr(got.log_probs, field)[0]
+    np.testing.assert_allclose(values, wanted * 3, atol=1e-5, err_msg=field)
   assert got.stats.verifier_calls[0] == 6
   assert got.stats.drafted[0] == 30
   # A threshold above 3.9 lets it all pass: window and bonus, 11 a call.

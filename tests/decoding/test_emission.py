@@ -27,6 +27,13 @@ def test_cut(new, num, room, emitted, ended):
   assert (int(got[0][0]), bool(got[1][0])) == (emitted, ended)
 
 
+def test_one_of_several_ends_is_enough():
+  new, num = jnp.array([[5, 3, 1], [5, 6, 7]]), jnp.array([3, 3])
+  emitted, ended = emission.cut(new, num, num + 1, (1, 3))
+  assert emitted.tolist() == [2, 3]
+  assert ended.tolist() == [True, False]
+
+
 def test_blocks_are_written_at_each_rows_own_place():
   buffer = emission.start_tokens(jnp.zeros(3, jnp.int32), 7)
   block = jnp.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])

@@ -66,6 +66,7 @@ def test_one_token(name):
 
 # Rows.
 
+RECORDED = {"trace": True, "log_probs": True}
 
 ROWS = {
   "speculative": ("spec_cascade_opt", 0.5, {}),
@@ -81,7 +82,7 @@ def test_a_row_alone_is_the_row_in_the_batch(case):
   name, alpha, how = ROWS[case]
   inputs, keys = toy.rows(64)
   call = functools.partial(
-    toy.decode, name, toy.sources(), alpha, SAMPLED, trace=True, **how
+    toy.decode, name, toy.sources(), alpha, SAMPLED, **RECORDED, **how
   )
   whole = call(inputs=inputs, keys=keys)
   order = np.random.default_rng(0).permutation(64)
@@ -92,7 +93,13 @@ def test_a_row_alone_is_the_row_in_the_batch(case):
     inside = np.arange(10) < got.lengths[:, None]
     for mine, other in (
       (got.stats, want.stats),
-      jax.tree.map(operator.itemgetter(inside), (got.trace, want.trace)),
+      *(
+        jax.tree.map(operator.itemgetter(inside), pair)
+        for pair in (
+          (got.trace, want.trace),
+          (got.log_probs, want.log_probs),
+        )
+      ),
     ):
       same = functools.partial(np.testing.assert_allclose, rtol=1e-5)
       jax.tree.map(same, mine, other)

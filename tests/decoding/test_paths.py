@@ -4,6 +4,7 @@ What a path writes and what is counted on the way is known beforehand; the
 weights of the paths add up to the law.
 """
 
+import dataclasses
 import itertools
 
 import jax
@@ -27,6 +28,9 @@ from tests import toy
 from tests.decoding import driving, enumeration
 from tests.decoding.test_exact_laws import telling_alpha
 
+PAIR = toy.pair(3, 2)
+# The same of decoder-only models: ragged prompts that end alike.
+PROMPTED = dataclasses.replace(PAIR, prompt=(1, 2))
 STOP_BEFORE, STOP_AFTER = (
   {"draft_length": DraftLength(*x)}
   for x in (("max_prob", 0.55), ("token_prob", 0.5))
@@ -47,13 +51,17 @@ SPECULATIVE = {
   "stop before": ("spec_cascade_chow", 3, 5, STOP_BEFORE, 1.0),
   "stop after": ("spec_decode_lossy", 3, 5, STOP_AFTER, 1.0),
 }
+ON_PROMPTS = ("token", "block", "stop before", "printed bonus, stop")
 NIGHTLY = [
-  pytest.param((name, 2, 4, {"verification": way}, 0.8), marks=pytest.mark.slow)
+  pytest.param(
+    (name, 2, 4, {"verification": way}, 0.8),
+    PROMPTED if way == "token" else PAIR,
+    marks=pytest.mark.slow,
+  )
   for name, row in METHODS.items()
   if row.has_blocks and row.compose is None and not row.greedy_only
   for way in ("token", "block")
 ]
-PAIR = toy.pair(3, 2)
 
 
 def exact(name, temperature):
@@ -74,16 +82,17 @@ def sides_of(rule, alpha, law) -> list[np.ndarray]:
     return [np.asarray(side) for side in sides]
 
 
-def drive(name, tables, alpha, temperature, monkeypatch, **settings):
+def drive(name, pair, tables, alpha, temperature, monkeypatch, **settings):
   """Returns (decoder, results); see `driving.run`."""
-  decoder = decoders.decoder(name, eos_id=toy.EOS, trace=True, **settings)
-  sampling, models = Sampling.create(temperature), PAIR.models()
+  records = {"trace": True, "log_probs": True}
+  decoder = decoders.decoder(name, eos_id=toy.EOS, **records, **settings)
+  sampling = Sampling.create(temperature)
   return decoder, driving.run(
-    decoder, models, tables, alpha, sampling, monkeypatch
+    decoder, pair, tables, alpha, sampling, monkeypatch
   )
 
 
-def assert_trace(got, law, contexts, known, columns):
+def assert_trace(got, law, contexts, known, columns, pi):
   """Asserts what is recorded of every token.
 
   Args:
@@ -92,6 +101,7 @@ def assert_trace(got, law, contexts, known, columns):
     contexts: [N] of all tokens of all rows.
     known: pair of [N] bool, whether q and p are known there.
     columns: [N] of each field.
+    pi: [N, V], what each token was drawn from.
   """
   inside = np.arange(got.tokens.shape[1]) < got.lengths[:, None]
   both = np.logical_and(*known)
@@ -108,6 +118,39 @@ def assert_trace(got, law, contexts, known, columns):
     np.testing.assert_allclose(
       getattr(got.trace, field)[inside], want, atol=1e-5, err_msg=field
     )
+  # How likely each law found the token.
+  known_q, known_p = known
+  for field, table, is_known in (
+    ("pi", pi, True),
+    *(("q", law.q[contexts], known_q), ("q1", law.q1[contexts], known_q)),
+    *(("p", law.p[contexts], known_p), ("p1", law.p1[contexts], known_p)),
+  ):
+    with np.errstate(divide="ignore"):
+      want = np.log(table[np.arange(len(contexts)), got.tokens[inside]])
+    values = getattr(got.log_probs, field)
+    np.testing.assert_allclose(
+      values[inside], np.where(is_known, want, np.nan), atol=1e-4, err_msg=field
+    )
+    assert np.all(np.isnan(values[~inside]))
+
+
+def assert_weights(got, paths):
+  """Asserts that outputs weighed by 1 over their recorded law are even.
+
+  So sum over them of f(x) times p(x) / exp(sum log pi) is the verifier's own
+  mean of f, also where the law of a token depends on its place in a block.
+  """
+  inside = np.arange(got.tokens.shape[1]) < got.lengths[:, None]
+  sums = np.where(inside, got.log_probs.pi, 0).sum(axis=1)
+  weighed, likely = {}, {}
+  for path, log_prob in zip(paths, sums):
+    more = path.weight / np.exp(log_prob)
+    weighed[path.tokens] = weighed.get(path.tokens, 0) + more
+    likely[path.tokens] = likely.get(path.tokens, 0) + path.weight
+  likely = [tokens for tokens, weight in likely.items() if weight > 0.01]
+  assert len(likely) > 2
+  for tokens in likely:
+    assert abs(weighed[tokens] - 1) < 1e-3
 
 
 def padded(rows, length):
@@ -115,9 +158,16 @@ def padded(rows, length):
 
 
 @pytest.mark.parametrize(
-  "case", [*(pytest.param(v, id=k) for k, v in SPECULATIVE.items()), *NIGHTLY]
+  ("case", "pair"),
+  [
+    *(
+      pytest.param(case, PROMPTED if key in ON_PROMPTS else PAIR, id=key)
+      for key, case in SPECULATIVE.items()
+    ),
+    *NIGHTLY,
+  ],
 )
-def test_speculative_paths(case, monkeypatch):
+def test_speculative_paths(case, pair, monkeypatch):
   name, gamma, length, settings, temperature = case
   alpha, law = exact(name, temperature)
   how = {"draft_length": DraftLength(), "verification": "token"} | settings
@@ -132,11 +182,12 @@ def test_speculative_paths(case, monkeypatch):
       policy=policy,
     )
   ways = driving.cells(PAIR, law, block, verification)
-  paths = driving.paths(PAIR, ways, length)
+  paths = driving.paths(pair, ways, length)
   assert abs(sum(path.weight for path in paths) - 1) < 1e-3
 
   decoder, results = drive(
     name,
+    pair,
     driving.tables(paths, gamma),
     alpha,
     temperature,
@@ -152,6 +203,10 @@ def test_speculative_paths(case, monkeypatch):
     for field in records[0]
   }
   contexts, known_q = columns.pop("context"), columns.pop("known_q")
+  pi = law.pi[contexts]
+  if decoder.bonus == "verifier":
+    is_bonus = columns["source"] == BONUS
+    pi = np.where(is_bonus[:, None], law.p[contexts], pi)
   for got in results:
     assert_tokens(got, [path.tokens for path in paths], length)
     for field in stats[0]:
@@ -162,7 +217,8 @@ def test_speculative_paths(case, monkeypatch):
         err_msg=field,
       )
     known = known_q, np.full(len(known_q), True)
-    assert_trace(got, law, contexts, known, columns)
+    assert_trace(got, law, contexts, known, columns, pi)
+    assert_weights(got, paths)
 
 
 def assert_tokens(got, wanted, length):
@@ -241,10 +297,11 @@ class Book:
 # One token at a time: a path is a sequence.
 
 
-def sequence_tables(laws, wanted, length) -> list[np.ndarray]:
+def sequence_tables(pair, laws, wanted, length) -> list[np.ndarray]:
   """Returns the tables that lead along sequences.
 
   Args:
+    pair: says where they start.
     laws: [S, V] of each stage.
     wanted: for each stage, the sequences.
     length: most tokens.
@@ -254,21 +311,21 @@ def sequence_tables(laws, wanted, length) -> list[np.ndarray]:
   for stage, (law, rows) in enumerate(zip(laws, wanted)):
     edges = driving.cell_of(law)
     for row, tokens in enumerate(rows):
-      for step, at in enumerate(zip(context_path(tokens), tokens)):
+      for step, at in enumerate(zip(context_path(pair, tokens), tokens)):
         for table, edge in zip(tables, edges):
           table[stage, row, step, driving.DRAW, 0] = edge[at]
   return tables
 
 
-def likely_sequences(table, length):
+def likely_sequences(pair, table, length):
   """Returns [(sequence, probability)] of those with mass."""
-  rows = zip(toy.sequences(3, length), toy.chain_law(PAIR, table, length))
+  rows = zip(toy.sequences(3, length), toy.chain_law(pair, table, length))
   return [(tokens, prob) for tokens, prob in rows if prob > 1e-6]
 
 
-def context_path(tokens) -> list[int]:
+def context_path(pair, tokens) -> list[int]:
   """Returns the context before each token."""
-  contexts, follow = [0], PAIR.next_context()
+  contexts, follow = [pair.start], pair.next_context()
   for token in tokens[:-1]:
     contexts.append(follow[contexts[-1], token])
   return contexts
@@ -293,12 +350,13 @@ LENGTH = 4
 def test_stepwise_paths(name, monkeypatch):
   alpha, law = exact(name, 0.8)
   table, is_cascade = getattr(law, STEPWISE[name]), STEPWISE[name] == "pi"
-  rows, probs = zip(*likely_sequences(table, LENGTH))
+  pair = PROMPTED if name.startswith("token_cascade") else PAIR
+  rows, probs = zip(*likely_sequences(pair, table, LENGTH))
   assert abs(sum(probs) - 1) < 1e-3
-  tables = sequence_tables([table], [rows], LENGTH)
+  tables = sequence_tables(pair, [table], [rows], LENGTH)
   how = {"gamma": 1, "max_decode_len": LENGTH}
-  _, results = drive(name, tables, alpha, 0.8, monkeypatch, **how)
-  paths = [np.array(context_path(tokens)) for tokens in rows]
+  _, results = drive(name, pair, tables, alpha, 0.8, monkeypatch, **how)
+  paths = [np.array(context_path(pair, tokens)) for tokens in rows]
   contexts = np.concatenate(paths)
   defers = np.any(law.pi != law.q, axis=-1) & is_cascade
   by_p = defers[contexts] | (name == "verifier")
@@ -314,7 +372,7 @@ def test_stepwise_paths(name, monkeypatch):
   known = known_q, by_p | name.startswith("oracle")
   for got in results:
     assert_tokens(got, rows, LENGTH)
-    assert_trace(got, law, contexts, known, columns)
+    assert_trace(got, law, contexts, known, columns, table[contexts])
     deferred = [defers[path].sum() for path in paths]
     np.testing.assert_array_equal(got.stats.deferred, deferred)
     if name != "drafter":
@@ -331,14 +389,15 @@ def test_stepwise_paths(name, monkeypatch):
 def test_sequence_paths(name, alpha, monkeypatch):
   # Draft and rewrite are two sequences; the rewrite has its own randomness.
   _, law = exact("spec_decode", 0.8)
-  drafts, rewrites = (likely_sequences(table, 3) for table in (law.q, law.p))
+  pair = PROMPTED
+  drafts, rewrites = (likely_sequences(pair, x, 3) for x in (law.q, law.p))
   pairs = list(itertools.product(drafts, rewrites))
   rows = [d[0] for d, _ in pairs], [r[0] for _, r in pairs]
   weights = np.array([d[1] * r[1] for d, r in pairs])
   sizes = [np.array([len(tokens) for tokens in side]) for side in rows]
   # The sum of log q at temperature 1, the EOS included.
   score = np.array(
-    [np.log(law.q1[context_path(row), row]).sum() for row in rows[0]]
+    [np.log(law.q1[context_path(pair, row), row]).sum() for row in rows[0]]
   )
   if name == "seq_cascade_chow_norm":
     score /= sizes[0]
@@ -346,9 +405,9 @@ def test_sequence_paths(name, alpha, monkeypatch):
   assert np.abs(score - np.log1p(-alpha)).min() > 1e-4
   assert 0.1 < weights[keeps].sum() < 0.9
 
-  tables = sequence_tables([law.q, law.p], rows, 3)
+  tables = sequence_tables(pair, [law.q, law.p], rows, 3)
   how = {"gamma": 1, "max_decode_len": 3}
-  _, results = drive(name, tables, alpha, 0.8, monkeypatch, **how)
+  _, results = drive(name, pair, tables, alpha, 0.8, monkeypatch, **how)
   wanted = [d if k else r for d, r, k in zip(*rows, keeps)]
   for got in results:
     assert_tokens(got, wanted, 3)
@@ -359,3 +418,16 @@ def test_sequence_paths(name, alpha, monkeypatch):
     ):
       np.testing.assert_array_equal(counted, want)
     np.testing.assert_allclose(got.trace.left[:, 0], score, atol=1e-5)
+    # No chain of targets has its law; what a discarded draft had is not told.
+    assert np.all(np.isnan(got.log_probs.pi))
+    inside = np.arange(3) < got.lengths[:, None]
+    for field, known in zip(
+      ("q", "q1", "p", "p1"), (keeps, keeps, ~keeps, ~keeps)
+    ):
+      table = getattr(law, field)
+      probs = [table[context_path(row), row].prod() for row in wanted]
+      np.testing.assert_allclose(
+        np.where(inside, getattr(got.log_probs, field), 0).sum(axis=1),
+        np.log(np.where(known, probs, np.nan)),
+        atol=1e-4,
+      )

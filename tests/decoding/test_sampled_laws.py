@@ -5,6 +5,7 @@ must fail the same test. What enumeration proves of the parts, this shows of the
 program with its own keys.
 """
 
+import itertools
 import math
 
 import jax
@@ -12,8 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS, DraftLength, Sampling, row_keys
-from speccascade.models import T5LM, T5Config
+from speccascade.decoding import (
+  METHODS,
+  DraftLength,
+  Sampling,
+  prompts,
+  row_keys,
+)
+from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy
 from tests.decoding import enumeration
@@ -185,11 +192,12 @@ def test_samples_of_the_sequence_cascade(name, alpha):
 
 
 T5_LENGTH, T5_VOCAB = 3, 8
+PROMPTS = toy.padded(toy.PROMPTS[2:4], "left")
 T5_SOURCES = np.array([[5, 3, 7, 1], [6, 1, 0, 0]], np.int32)  # ragged
 
 
 def tiny_t5(seed: int) -> T5LM:
-  """Returns a T5 that has opinions: its head is ten times the initial one."""
+  """Returns a T5 that has opinions."""
   config = T5Config(
     vocab_size=T5_VOCAB,
     emb_dim=16,
@@ -199,26 +207,46 @@ def tiny_t5(seed: int) -> T5LM:
     head_dim=8,
     mlp_dim=16,
   )
-  model = T5LM.init(config, jax.random.key(seed))
+  return opinionated(T5LM.init(config, jax.random.key(seed)), config.emb_dim)
+
+
+def tiny_llama(seed: int) -> LlamaLM:
+  """Returns a Llama with grouped queries that has opinions."""
+  config = LlamaConfig(
+    vocab_size=T5_VOCAB,
+    emb_dim=16,
+    num_heads=2,
+    num_kv_heads=1,
+    num_decoder_layers=2,
+    head_dim=8,
+    mlp_dim=16,
+    logits_via_embedding=False,
+  )
+  return opinionated(LlamaLM.init(config, jax.random.key(seed)), config.emb_dim)
+
+
+def opinionated(model, width: int):
+  """Returns the model with a head that gives logits of spread 1.5."""
   head = model.params["decoder"]["logits_dense"]["kernel"]
-  spread = 1.5 / float(jnp.std(head)) / math.sqrt(config.emb_dim)
+  spread = 1.5 / float(jnp.std(head)) / math.sqrt(width)
   decoder = model.params["decoder"] | {
     "logits_dense": {"kernel": head * spread}
   }
   return model.replace(params=model.params | {"decoder": decoder})
 
 
-def t5_laws(model: T5LM, sampling) -> list[tuple[np.ndarray, np.ndarray]]:
+def forced_laws(model, sources, sampling) -> list:
   """Returns for each source the laws after every prefix, [V, V, 3, V] each.
 
   At temperature 1 and as sampled. Teacher forced in one pass, not step by step:
   index [x, y, t] is the law of token t after the first t of (x, y).
   """
   x, y = np.meshgrid(np.arange(T5_VOCAB), np.arange(T5_VOCAB), indexing="ij")
-  tokens = np.stack([0 * x, x, y], axis=-1).reshape(-1, 3)
   laws = []
-  for source in T5_SOURCES:
-    inputs = jnp.broadcast_to(jnp.asarray(source), (len(tokens), 4))
+  for source in jnp.asarray(sources):
+    first = int(prompts.start(model, source[None])[0])
+    tokens = np.stack([0 * x + first, x, y], axis=-1).reshape(-1, 3)
+    inputs = jnp.broadcast_to(source, (len(tokens), len(source)))
     state = model.prefill(inputs, capacity=4)
     count = jnp.full(len(tokens), 3, jnp.int32)
     _, out = model.extend(state, jnp.asarray(tokens, jnp.int32), count)
@@ -250,21 +278,31 @@ T5_CASES = {
   "lossless": ("spec_decode", {"gamma": 1}, {"temperature": 1.3, "top_k": 5}),
   "token cascade": ("token_cascade_chow", {"gamma": 1}, {"temperature": 1.0}),
   "oracle": ("oracle_cascade_diff", {"gamma": 1}, {"temperature": 1.0}),
+  "copies": ("cascade_drafting", {"gamma": 2}, {"temperature": 1.0}),
 }
+# Models of which every law depends on all that was read, and their inputs.
+KINDS = {
+  "t5": (lambda: (tiny_t5(1), tiny_t5(2)), T5_SOURCES),
+  "llama": (lambda: (tiny_llama(1), tiny_llama(2)), PROMPTS),
+  "prompted": (toy.whole, PROMPTS),
+}
+QUICK_TEXT = ("t5", "opt")
 
 
 @pytest.mark.parametrize(
-  "case",
+  ("kind", "case"),
   [
-    pytest.param(v, id=k, marks=[] if k == "opt" else pytest.mark.slow)
-    for k, v in T5_CASES.items()
+    pytest.param(*pair, marks=[] if pair == QUICK_TEXT else pytest.mark.slow)
+    for pair in itertools.product(KINDS, T5_CASES)
+    if pair[0] != "llama" or pair[1] in ("copies", "token rule, block")
   ],
 )
-def test_samples_of_a_tiny_t5(case):
-  name, how, settings = case
+def test_samples_have_the_law_of_the_whole_text(kind, case):
+  name, how, settings = T5_CASES[case]
   row, sampling = METHODS[name], Sampling.create(**settings)
-  models = tiny_t5(1), tiny_t5(2)
-  q, p = (t5_laws(model, sampling) for model in models)
+  make, sources = KINDS[kind]
+  models = make()
+  q, p = (forced_laws(model, sources, sampling) for model in models)
 
   def laws(alpha):
     """Returns for each source (law, drafter's law, verifier's law)."""
@@ -286,7 +324,7 @@ def test_samples_of_a_tiny_t5(case):
     models,
     alpha,
     sampling,
-    T5_SOURCES,
+    sources,
     right,
     list(zip(*wrong)),
     seed=5,

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from speccascade import fields
@@ -42,6 +43,16 @@ DECODED = Decoded(
 @pytest.fixture(scope="module")
 def counts():
   return efficiency.total(efficiency.row_counts(DECODED))
+
+
+def test_mean_log_probs():
+  # As records have them, and as arrays: NaN and None are unknown.
+  told = {"pi": [-1.0, None, -4.0], "q": [None] * 3, "p": ["-inf", -1.0, None]}
+  shown = {name: np.full((2, 3), np.nan) for name in told}
+  shown["pi"][0, 1] = -7.0
+  means = efficiency.mean_log_probs([told, shown])
+  assert means == {"pi": -4.0, "q": None, "p": None}
+  assert efficiency.mean_log_probs([]) is None
 
 
 def test_definitions(counts):

@@ -4,6 +4,7 @@ from tests.fuzz.case import Case
 
 _GIN = ("train", "decode", "sweep", "cascade_search", "ngrams")
 _DEEP = 100_000
+_QUOTES = ("'", '"""', "b'a")
 _FILES = {
   "syntax.gin": (b"METHOD = = 5\n", "syntax.gin"),
   "unknown.gin": (b"METHD = 5\nnothing.at_all = %METHD\n", "unknown.gin"),
@@ -15,6 +16,11 @@ _FILES = {
   "deep.gin": (b"METHOD = " + b"[" * _DEEP + b"]" * _DEEP + b"\n", "deep.gin"),
   "digits.gin": (b"GAMMA = " + b"9" * 5000 + b"\n", "digits.gin"),
   "itself.gin": (b"METHOD = %METHOD\n", "METHOD"),
+  "open.gin": (b"METHOD = (5,\n", "open.gin"),
+  "closed.gin": (b"METHOD = {5: [}\n", "closed.gin"),
+  "mark.gin": (b"\xef\xbb\xbfMETHOD = = 5\n", "mark.gin"),
+  "from.gin": (b"from speccascade.nothing import point\n", "from.gin"),
+  "call.gin": (b"METHOD = @point.Point()\n", "itself"),
 }
 
 
@@ -51,6 +57,26 @@ def cases() -> list[Case]:
   deep = "[" * 3000 + "]" * 3000
   found += [
     Case("decode", "METHOD", {"METHOD": deep}),
+    *(Case("decode", "METHOD", {"METHOD": value}) for value in _QUOTES),
+    *(Case("decode", "GAMMA", {"GAMMA": value}) for value in ("", "5)", "@x")),
+    Case("decode", "TEMPERATURE", {"TEMPERATURE": "nan"}),
+    Case("decode", "nowhere", flags=["--gin_bindings=include 'nowhere.gin'"]),
+    Case("decode", "nothing", flags=["--gin_bindings=import nothing"]),
+    Case("decode", "no gin file", flags=["--gin_file="]),
+    *(
+      Case("decode", path, flags=[*flags, f"--gin_file={path}"])
+      for path in ("/dev/zero", "/dev", "@work/\xe9.gin")
+      for flags in ([], ["--help"])
+    ),
+    *(
+      Case(
+        "train",
+        name,
+        flags=["--help", f"--gin_file=@work/{name}"],
+        files={name: _FILES[name][0]},
+      )
+      for name in ("loop.gin", "bytes.gin")
+    ),
     Case("decode", "METHOD", {"METHOD": "spec_decode"}),
     Case("decode", "NOTHING", {"METHOD": "%NOTHING"}),
     Case("decode", "GAMMA", {"GAMMA": "9" * 5000}),
@@ -73,6 +99,9 @@ def cases() -> list[Case]:
     ("analysis", "--c=a"),
     ("analysis", "--acceptance_rate"),
     ("vocabulary", "--text_files"),
+    ("vocabulary", "--languages", "en"),
+    ("vocabulary", "--split_digits=yes"),
+    ("vocabulary", "--vocab_size=" + "9" * 5000),
     ("vocabulary", "--vocab_size=a", "--text_files=a", "--output_file=a"),
     ("vocabulary", "--model_type=word", "--text_files=a", "--output_file=a"),
   ):

@@ -8,6 +8,7 @@ from tests.fuzz.case import Case
 from tests.fuzz.right_files import rows
 
 _DROP = object()
+_HUGE = 10**400  # JSON has it, no float does
 # A place in the row of the verifier, and what stands there.
 _CHANGES = (
   *((("schema",), value) for value in (_DROP, 2, None, "1")),
@@ -44,6 +45,17 @@ _CHANGES = (
   (("predicted_speedup",), "2"),
   (("measured_speedup",), [2]),
   (("num_truncated",), "0"),
+  *((("settings", name), _HUGE) for name in ("gamma", "alpha", "temperature")),
+  *((("settings", name), [5]) for name in ("top_k", "task", "drafter")),
+  *((("counts", "num_tokens"), value) for value in (_HUGE, True)),
+  *((("latency", name), _HUGE) for name in ("walltime_s", "num_examples")),
+  *((("quality", "bleu", "value"), value) for value in (_HUGE, True)),
+  *((("costs", "v"), value) for value in ({"-1": 1.0}, {"1": float("nan")})),
+  *((("num_parameters",), {"drafter": x}) for x in ("a", -1, 0.5, _HUGE)),
+  *((("environment",), {"device": 5}), (("environment",), {"versions": "a"})),
+  (("environment",), {"versions": {"jax": 5}}),
+  *((("predicted_speedup",), value) for value in (-1, _HUGE)),
+  (("label",), "a" * 10_000),
 )
 
 
@@ -74,7 +86,7 @@ def cases() -> list[Case]:
       "report",
       "rows.jsonl line 2",
       flags=folder,
-      title=f"{'.'.join(place)}={'' if value is _DROP else value!r}",
+      title=f"{'.'.join(place)}={'' if value is _DROP else repr(value)[:40]}",
       files={"rows.jsonl": _changed(place, value)},
     )
     for place, value in _CHANGES
@@ -154,6 +166,16 @@ def cases() -> list[Case]:
     )
     for content in (b"", b"[]", b"5", b"text", first[:50], b"[" * 100_000)
   ]
+  found += [
+    Case(
+      "report",
+      "predictions.jsonl line 1",
+      flags=folder,
+      files={"metrics.json": first, "predictions.jsonl": content},
+      title=f"of a decode {number}",
+    )
+    for number, content in enumerate(shown[:11])
+  ]
   right_rows = {"rows.jsonl": right()}
   return found + [
     Case("report", says, flags=[*folder, flag], files=right_rows, code=code)
@@ -162,5 +184,7 @@ def cases() -> list[Case]:
       ("--cost_ratio=-1", "cost ratio", 1),
       ("--cost_ratio=nan", "cost ratio", 1),
       ("--cost_ratio=inf", "cost ratio", 1),
+      ("--cost_ratio=", "cost_ratio", 2),
+      ("--metric=" + "a" * 5000, "a" * 50, 1),
     )
   ]

@@ -122,6 +122,7 @@ def _outcome(
   work, log = folder / name, folder / "log"
   work.mkdir()
   for path, content in case.files.items():
+    (work / path).parent.mkdir(parents=True, exist_ok=True)
     (work / path).write_bytes(content.replace(b"@work", os.fsencode(work)))
   before = _listed(folder)
   begun = time.monotonic()

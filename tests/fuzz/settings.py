@@ -20,7 +20,7 @@ def _number(*more: str) -> tuple[str, ...]:
 
 _POINT = {
   "TOP_K": _whole(least=0),
-  "TOP_P": _number("0", "1.5"),
+  "TOP_P": _number("0", "1.5", "1e-300"),
   "BONUS": ('"both"', "1", "None"),
   "VERIFICATION": ('"tree"', "1", "None"),
   "DRAFT_LENGTH": (
@@ -29,6 +29,7 @@ _POINT = {
   ),
   "MAX_DECODE_LEN": _whole("None", "2000000000"),
   "BATCH_SIZE": _whole("None", "2000000000"),
+  "LOG_PROBS": _BOOLEAN,
   "DTYPE": ('"float99"', "32", '["float32"]'),
   "KERNEL_DTYPE": ('"float99"', "None"),
 }
@@ -60,7 +61,7 @@ _VALUES = {
     "METHOD": ('"spec_decod"', "5", "None", '["spec_decode"]', '""'),
     "ALPHA": _number("0.3", "0"),  # spec_decode has none
     "GAMMA": _whole("None", "1000000"),
-    "TEMPERATURE": _number("None", "-1"),
+    "TEMPERATURE": _number("None", "-1", "1e300"),
     "SEED": _whole("None", least=0),
     "TRIALS": _whole("None"),
     "TRACE": _BOOLEAN,

@@ -1,9 +1,9 @@
 """All cases. A table of one's own is a module with `cases()`, listed here."""
 
-from tests.fuzz import flags, row_files, settings, texts
+from tests.fuzz import conversions, flags, places, row_files, settings, texts
 from tests.fuzz.case import Case
 
-TABLES = (flags, settings, texts, row_files)
+TABLES = (conversions, flags, places, settings, texts, row_files)
 
 
 def cases() -> list[Case]:

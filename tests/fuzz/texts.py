@@ -1,6 +1,7 @@
 """Wrong text files, for decoding, for training and for counting."""
 
 import gzip
+import json
 
 from tests.fuzz.case import Case
 
@@ -26,6 +27,12 @@ _JSON = {
   "deep": _DEEP,
   "digits": b'{"inputs": ' + b"9" * 5000 + b"}\n",
   "torn": b'{"inputs": "one", "targ',
+  "nan": b'{"inputs": NaN}\n',
+  "spaces": b'{"inputs": "  "}\n',
+  "pretty": b'{\n  "inputs": "one"\n}\n',
+  "array": b'[{"inputs": "one", "targets": "two"}]\n',
+  "utf16": '{"inputs": "one"}\n'.encode("utf-16"),
+  "second": b'{"inputs": "one", "targets": "two"}\n{"inputs"}\n',
 }
 _LINES = {
   "empty.txt": b"",
@@ -40,6 +47,15 @@ _LINES = {
   "torn.jsonl.gz": gzip.compress(b'{"inputs": "one"}\n' * 50)[:-6],
   "long.txt": b"one " * 100 + b"\n",
 }
+_OFFER = {"drafter": "a", "method": "spec_decode", "alpha": None, "gamma": 3}
+_OFFERS = [
+  {**_OFFER, name: value}
+  for name, value in (
+    *(("gamma", gamma) for gamma in (0, 2.5, "3", 10**9, 10**30)),
+    *(("alpha", alpha) for alpha in ("0", float("nan"), 10**400)),
+    *(("drafter", 5), ("drafter", "b"), ("method", None)),
+  )
+]
 _PAIRS = {
   "lines": (b"one\ntwo\n", b"one\n"),
   "empty": (b"", b""),
@@ -119,6 +135,10 @@ def cases() -> list[Case]:
       *(b"[]", b"5", b'{"about": 5, "offers": []}', b"{}", b"text"),
       *(b'{"about": {}, "offers": []}', b'{"about": {}, "offers": [5]}'),
       *(b'{"about": {"nothing": 5}, "offers": []}', b"["),
+      *(
+        b'{"about": {}, "offers": [%s]}' % json.dumps(x).encode()
+        for x in _OFFERS
+      ),
     )
   ]
   search = {"DRAFTER_CHECKPOINT": "()"}

@@ -22,6 +22,7 @@ _MODULES = (
   *("speccascade.sweep.sweep", "speccascade.cascade_search.search"),
   *("speccascade.ngrams.ngram_files", "speccascade.report.writing"),
 )
+_WITHOUT_GIN = ("report", "quickstart", "analysis", "vocabulary")
 
 
 def main(base: pathlib.Path, log: pathlib.Path):
@@ -57,7 +58,7 @@ def _run(argv: list[str]) -> int:
   )
   sys.argv, known = argv, set(seqio.TaskRegistry.names())
   try:
-    if name in ("report", "quickstart", "analysis", "vocabulary"):
+    if "checkpoints" in name or name in _WITHOUT_GIN:
       return module.main(argv[1:])
     return cli.start(module.main, module.__doc__, argv)
   except SystemExit as stop:

@@ -133,6 +133,28 @@ def test_trace(run, lines):
     assert set(trace["left"]) == {None}
 
 
+def test_log_probs(run, lines):
+  settings = {"method": "spec_cascade_chow", "alpha": 0.3, "num_examples": 2}
+  row = run(log_probs=True, temperature=0.0, **settings)
+  columns = {"pi": [], "p": [], "q": [], "p1": [], "q1": []}
+  for record in lines():
+    told, num = record["aux"]["log_probs"], len(record["aux"]["tokens"])
+    assert [len(values) for values in told.values()] == [num] * 5
+    for name, values in told.items():
+      columns[name] += values
+  # Greedy, the target is sure of what it wrote. Where that is the choice of one
+  # model alone the other gave it nothing: "-inf", which is no unknown.
+  assert set(columns["pi"]) == {0.0}
+  assert {"-inf"} < {*columns["p"], *columns["q"]} <= {0.0, "-inf"}
+  for name in ("p1", "q1"):
+    assert max(columns[name]) < 0
+    assert row.log_probs[name] == pytest.approx(np.mean(columns[name]))
+  assert row.log_probs["pi"] == 0
+  assert None in (row.log_probs["p"], row.log_probs["q"])
+  with pytest.raises(OutputError, match="another run: log_probs is True"):
+    run(temperature=0.0, **settings)
+
+
 def test_the_page_of_tokens(run, tmp_path, lines):
   page = tmp_path / "out" / "tokens.html"
   run(trace=True, num_shown=3)

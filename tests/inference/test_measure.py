@@ -47,7 +47,7 @@ def study():
   return Study(
     pair.ModelPair((model("small", 0, 8),), model("large", 1, 12)),
     dataclasses.replace(sources, examples=examples).fitted(),
-    Run(max_decode_len=8, batch_size=1),
+    Run(max_decode_len=8, batch_size=1, log_probs=True),
     Measuring(num_timed=2, repeats=2),
   )
 
@@ -72,6 +72,9 @@ def test_rows(study, tmp_path, monkeypatch):
   assert [row.settings.method for row in rows] == methods
   for row in rows:
     assert row.counts.num_examples == 4
+    # What is drawn from is the verifier, and greedy it is sure.
+    assert row.log_probs["pi"] == row.log_probs["p"]
+    assert (row.log_probs["pi"] == 0) == (row.settings.temperature == 0)
     assert (row.latency.num_examples, row.latency.repeats) == (2, 2)
     assert row.quality["bleu"]["num_examples"] == 4
     assert row.predicted_speedup > 0

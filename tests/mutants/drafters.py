@@ -105,6 +105,13 @@ the rightmost occurrence is copied <- test_worked_cases
 the last token is part of the text searched <- test_equals_brute_force
 - text, source_len + length - 1, tokens
 + text, source_len + length, tokens
+the last token of a prompt stands there twice <-
+  test_equals_brute_force[4-3-True]
+- jnp.sum(source != prompts.PAD, dtype=jnp.int32) - 1
++ jnp.sum(source != prompts.PAD, dtype=jnp.int32)
+suffixes do not reach back into the prompt <- test_equals_brute_force[4-3-True]
+- source, length = source[:0], before + length
++ source, length = source[:0], length
 padding stands between the source and the text <- test_worked_cases
 - source_len = jnp.sum(source > 0, dtype=jnp.int32)
 + source_len = jnp.int32(source.shape[0])

@@ -34,6 +34,10 @@ the drafter's cache keeps what was rejected
 the verifier's cache keeps what was rejected
 - verifier.rewind(verifying, held))
 + verifying)
+the token's law is taken for the verifier's <-
+  test_log_probs.py::test_speculative[quick]
+- pi=block.pi,
++ pi=block.p,
 drafts behind an end are counted
 - examined = jnp.minimum(block.verdict.examined, emitted)
 + examined = block.verdict.examined
@@ -41,8 +45,53 @@ what was rejected was not expected
 - jnp.where(is_examined, chance, 0)
 + jnp.where(is_accepted, chance, 0)
 
+=== decoding/prompts.py
+    decoding/test_prompts.py
+a prompt stays where its padding left it <-
+  test_prompts_are_read_wherever_they_stand
+- jnp.minimum(first[:, None] + place
++ jnp.minimum(0 * first[:, None] + place
+the last token of a prompt is held, too <-
+  test_greedy_tokens_follow_from_the_whole_text
+- [:, :-1], 0), lengths(inputs) - 1
++ [:, :-1], 0), lengths(inputs)
+rows start from the start token <- test_greedy_tokens_follow_from_the_whole_text
+- if model.prompted:
++ if False:
+a token outside the vocabulary passes <- test_what_is_no_prompt_is_refused
+- is_empty | (pieces > 1) | bad.any(axis=1)
++ is_empty | (pieces > 1)
+
+=== decoding/rounds.py
+    decoding/test_streaming.py::test_rounds_and_turns_are_the_whole
+all rounds run at once <- [spec_cascade_opt-whole]
+- (counted[0] + 1, step(counted[1]))
++ (counted[0], step(counted[1]))
+a turn has what the turns before left of the limit <- [spec_cascade_opt-whole]
+- settings.max_decode_len + carry.begun - carry.length
++ settings.max_decode_len + 1 - carry.length
+models do not read what others wrote <- [spec_cascade_opt-whole]
+- upto = jnp.where(has_turn, length - 1, 0)
++ upto = 0 * length
+a turn is counted with those before <- [spec_cascade_opt-whole]
+- jax.tree.map(jnp.zeros_like, carry.stats)
++ carry.stats
+a row without a law takes another turn <-
+  ../decoding/test_streaming.py::test_a_turn_that_cannot_be
+- jnp.where(carry.bad_step < 0, prompts.lengths(new), 0)
++ prompts.lengths(new)
+
+=== decoding/streaming.py
+    decoding/test_streaming.py
+a turn may fill the room to the last token <- test_a_turn_that_cannot_be
+- used + more + least > self.room
++ used + more > self.room
+
 === decoding/emission.py
     decoding/test_emission.py
+all ends have to come at once <- test_one_of_several_ends_is_enough
+- is_eos = jnp.any(
++ is_eos = jnp.all(
 an EOS inside a block does not end it <- test_cut
 - axis=2) & (position < num[:, None])
 + axis=2) & (position == num[:, None] - 1)
@@ -59,8 +108,12 @@ a row goes on when it is full <- test_cut
 === decoding/executions/stepwise.py
     decoding/test_paths.py
 every step has the same key <- test_stepwise_paths[verifier]
-- draws.fold_in(rngs, carry.length - 1)
-+ draws.fold_in(rngs, 0 * carry.length)
+- draws.fold_in(rngs, step)
++ draws.fold_in(rngs, 0 * step)
+the keys of a turn go on from those before <-
+  test_streaming.py::test_rounds_and_turns_are_the_whole[verifier-whole]
+- step = carry.length - carry.begun
++ step = carry.length - 1
 a token that was never written counts as deferred <-
   test_faults.py::test_a_fault_ends_its_row[token_cascade_chow-nan]
 - deferred = record.deferred & (emitted > 0)[:, None]
@@ -98,8 +151,11 @@ a faulty draft is silently written again <-
 === decoding/executions/one_model.py
     decoding/test_paths.py::test_sequence_paths[seq_cascade_chow-0.93]
 a sequence is scored by its sampled law
-- plain, _, token, is_law = settings
-+ _, plain, token, is_law = settings
+- plain, law, token, is_law = settings
++ law, plain, token, is_law = settings
+a drafter alone draws from its confidence, says the record
+- q1=plain, q=law, pi=law
++ q1=plain, q=plain, pi=law
 the score of an ended sequence goes on
 - jnp.where(prefix.active, jnp.log(prob), 0).astype(score.dtype)
 + jnp.log(prob).astype(score.dtype)
@@ -123,6 +179,10 @@ BiLD asks the drafter again behind a whole window only <-
   test_bild_against_its_decisions_by_hand[2]
 - state = BildState(draft, length + count + 1)
 + state = BildState(draft, length + self.width + 1)
+BiLD asks the drafter first in a later turn <-
+  test_streaming.py::test_rounds_and_turns_are_the_whole[bild-whole]
+- return BildState(draft, jnp.full_like(state.expected, -1))
++ return BildState(draft, upto + 1)
 BiLD never falls back unless told to <- test_bild_defaults
 - jnp.float32(FALLBACK)
 + jnp.float32(0.0)
@@ -138,10 +198,29 @@ a row that lacks much loses the tokens to be read
 + jnp.minimum(missing - 1, wide)
 
 === decoding/tracing.py
-    decoding/test_paths.py::test_stepwise_paths[token_cascade_chow]
-a record trusts a law that was never asked for
+    decoding/test_paths.py
+a record trusts a law that was never asked for <-
+  test_stepwise_paths[token_cascade_chow]
 - known = new.known_q & jnp.asarray(new.known_p)
 + known = new.known_q
+a law that was never asked for finds a token likely <-
+  test_log_probs.py::test_stepwise[quick]
+- p=of(new.p, new.known_p),
++ p=of(new.p),
+a filtered law is told as that of temperature 1 <-
+  test_log_probs.py::test_stepwise[quick]
+- p1=of(new.p1, new.known_p),
++ p1=of(new.p, new.known_p),
+a copied token has the likelihood of its copy <-
+  test_log_probs.py::test_copied_tokens_have_no_q
+- q=of(new.q, new.known_q1),
++ q=of(new.q, new.known_q),
+likelihoods go on behind an end <- test_log_probs.py::test_speculative[quick]
+- jnp.where(inside, x, jnp.nan)
++ x
+what has no target has a pi <- test_bild.py::test_bild_worked
+- return values if has_target else values.replace(pi=values.pi + jnp.nan)
++ return values
 
 === decoding/executions/oracle_cascade.py
     decoding/test_paths.py::test_stepwise_paths
@@ -181,4 +260,16 @@ the smaller of two drafters reviews the larger <-
 the policies of draft length change places
 - before_draw=policy == MAX_PROB
 + before_draw=policy == TOKEN_PROB
+
+=== inference/records.py
+    inference/test_infer.py::test_log_probs
+a law that gives a token nothing is written as unknown
+- return least
++ return None
+
+=== evaluation/efficiency.py
+    evaluation/test_efficiency.py::test_mean_log_probs
+what is not known counts in a mean
+- int(np.sum(~np.isnan(values)))
++ values.size
 """)

@@ -17,6 +17,10 @@ a kept path is read from the start of the row <-
   test_a_tree_equals_its_paths_and_one_is_kept
 - jnp.take_along_axis(state.tokens, at + path, axis=1)
 + jnp.take_along_axis(state.tokens, path, axis=1)
+a kept path is written over the prompt <-
+  test_a_tree_equals_its_paths_and_one_is_kept[True]
+- at = (state.offset + start)[:, None]
++ at = start[:, None]
 a rewind of a chain lengthens it <- test_rewind_only_lowers
 - state.replace(length=jnp.minimum(state.length, length))
 + state.replace(length=length)
@@ -52,6 +56,10 @@ native attention moves on in a bias that all heads share <-
 native attention weighs the end of a last vector <- test_equals_float64
 - std::fill(scores + seen, scores + width, -INFINITY)
 + std::fill(scores + seen, scores + width, 0)
+a native query sees past its window <-
+  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+- std::fill(scores, scores + begin, -INFINITY);
++ std::fill(scores, scores, -INFINITY);
 
 === native/pass.cc
     models/test_native_passes.py
@@ -65,16 +73,24 @@ read positions stand where the first ones do in a native pass <-
 + x = read_x, query = read_query, queries = R;
 a native block is written where the first row's is <-
   test_equals_the_plain_path
-- start[i / H], true);
-+ start[0], true);
+- pass.start[b], true);
++ pass.start[0], true);
 a native block is written to the cache of another row <-
   test_equals_the_plain_path
-- turned(i, row[i / H] * H + i % H,
+- turned(i, row * K + k,
 + turned(i, i,
 native results stay where rows that were fed nothing leave them <-
   test_equals_the_plain_path
 - else if (--i != b)
 + else if (--i < 0)
+native queries are turned the other way <-
+  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+- first * cosine - x[d + half] * sine
++ first * cosine + x[d + half] * sine
+native heads share the keys of the wrong group <-
+  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+- for (long h = k * group; h < (k + 1) * group; h++)
++ for (long h = k; h < H; h += K)
 a native encoder sees padding <- test_equals_the_plain_path
 - attention.mask = mask;
 -     const auto turn_and_attend
@@ -197,11 +213,6 @@ queries that share a key head are taken from the next <-
   test_logits_equal_transformers[llama]
 - query.reshape(rows, num_fed, num_keys, group, head_dim)
 + query.reshape(rows, num_fed, group, num_keys, head_dim).swapaxes(2, 3)
-positions in a tree are those of slots <-
-  test_tree_equals_its_paths_and_one_is_kept
-- positions = start[:, None] + depth
-+ positions = start[:, None] + jnp.arange(num_fed, dtype=jnp.int32)[None]
-
 === models/llama/rotary.py
     models/test_llama_lm.py
 pairs are turned the other way <- test_logits_equal_transformers[llama]

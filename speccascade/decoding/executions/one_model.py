@@ -66,18 +66,18 @@ def sampling(
     state, score = models
     calls = prefix.active.astype(jnp.int32)
     state, out = model.extend(state, prefix.last, calls)
-    plain, _, token, is_law = settings.sampling.step(out.logits, u[..., None])
+    plain, law, token, is_law = settings.sampling.step(out.logits, u[..., None])
     prob = numerics.of_token(plain, token)[:, 0]
     score += jnp.where(prefix.active, jnp.log(prob), 0).astype(score.dtype)
     deferred = jnp.zeros(token.shape, bool)
     if is_drafter:
       stats = stats.add(drafter_calls=calls, calls_by_model=calls[:, None])
       source = jnp.full_like(token, SEQUENTIAL_Q)
-      record = Record(source, deferred, q1=plain)
+      record = Record(source, deferred, q1=plain, q=law, pi=law)
     else:
       stats = stats.add(verifier_calls=calls, verifier_extends=calls)
       source = jnp.full_like(token, SEQUENTIAL_P)
-      record = Record(source, deferred, p1=plain)
+      record = Record(source, deferred, p1=plain, p=law, pi=law)
     return (state, score), stats, token, ~is_law, record
 
   def prefill():

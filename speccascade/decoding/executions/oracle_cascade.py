@@ -40,7 +40,7 @@ def oracle_cascade(drafter, verifier, inputs, rngs, settings) -> Loop:
       verifier_extends=calls,
     )
     source = jnp.where(deferred, SEQUENTIAL_P, SEQUENTIAL_Q)
-    record = Record(source, deferred, left, right, q1, p1, q, p)
+    record = Record(source, deferred, left, right, q1, p1, q, p, pi)
     bad = ~(is_q & is_p)
     return (small, large), stats, draw(pi), bad, record
 

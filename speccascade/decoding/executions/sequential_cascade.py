@@ -43,7 +43,8 @@ def sequential_cascade(drafter, verifier, inputs, rngs, settings) -> Loop:
       wide=CATCH_UP,
     )
     p1, p, _, is_p = settings.sampling.step(p_logits)
-    token = draws.draw(jnp.where(deferred[..., None], p, q), u)
+    pi = jnp.where(deferred[..., None], p, q)
+    token = draws.draw(pi, u)
     stats = stats.add(
       drafter_calls=calls,
       calls_by_model=calls[:, None],
@@ -52,7 +53,7 @@ def sequential_cascade(drafter, verifier, inputs, rngs, settings) -> Loop:
     )
     source = jnp.where(deferred, SEQUENTIAL_P, SEQUENTIAL_Q)
     record = Record(
-      source, deferred, left, right, q1, p1, q, p, known_p=deferred
+      source, deferred, left, right, q1, p1, q, p, pi, known_p=deferred
     )
     bad = ~is_q
     bad |= deferred & ~is_p

@@ -66,11 +66,11 @@ def speculative(
     deferred = defers(block.left, block.right)
     deferred &= jnp.arange(block.new.shape[1])[None] < emitted[:, None]
     stats = _count(carry, proposal, block, emitted, deferred)
-    trace = carry.trace
-    if settings.trace:
-      record = _record(proposal, block, deferred, settings)
-      trace = tracing.write(trace, record, carry.length, carry.stats.num_blocks)
-    return after.replace(models=models, stats=stats, trace=trace)
+    recorded = {}
+    if settings.records:
+      new = _record(proposal, block, deferred, settings)
+      recorded = tracing.record(carry, new, block.new, carry.stats.num_blocks)
+    return after.replace(models=models, stats=stats, **recorded)
 
   size = settings.buffer_size(drafter.width)
   parts = (drafter, verifier)
@@ -142,6 +142,7 @@ def _record(
     p1=block.p1,
     q=proposal.q,
     p=block.p,
+    pi=block.pi,
     known_q=known_q,
     known_q1=known_q & ~proposal.copied,
   )

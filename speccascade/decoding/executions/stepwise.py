@@ -41,11 +41,11 @@ def stepwise(
     fault = jnp.where(bad[:, 0], 0, num)
     after, emitted = rounds.commit(carry, token, num, fault, settings)
     deferred = record.deferred & (emitted > 0)[:, None]
-    trace = carry.trace
-    if settings.trace:
+    recorded = {}
+    if settings.records:
       record = record.replace(deferred=deferred)
-      trace = tracing.write(trace, record, carry.length, step)
+      recorded = tracing.record(carry, record, token, step)
     stats = stats.add(deferred=deferred[:, 0])
-    return after.replace(models=models, stats=stats, trace=trace)
+    return after.replace(models=models, stats=stats, **recorded)
 
   return Loop(round_=write_one, settings=settings, **loop)

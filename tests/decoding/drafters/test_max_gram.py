@@ -8,8 +8,15 @@ from tests.decoding.drafters import models
 
 
 def drafts(drafter, sources, written):
-  """Returns the proposals after many texts of their lengths, [N, width]."""
-  inputs = np.zeros((len(sources), max(map(len, sources)) + 2), np.int32)
+  """Returns the proposals after many texts of their lengths, [N, width].
+
+  Of a drafter on prompts these are the sources; what was written goes on from
+  their last tokens.
+  """
+  if drafter.prompted:
+    written = [[*s[-1:], *text] for s, text in zip(sources, written)]
+  width = max(map(len, sources)) + 2
+  inputs = np.full((len(sources), width), -drafter.prompted, np.int32)
   tokens = np.full((len(sources), max(map(len, written)) + 3), 9, np.int32)
   for i, (source, text) in enumerate(zip(sources, written)):
     inputs[i, : len(source)] = source
@@ -66,8 +73,11 @@ def test_worked_cases(source, generated, n, expected):
   assert proposal.tokens.tolist() == [expected]
 
 
-@pytest.mark.parametrize(("vocab_size", "n"), [(4, 3), (3, 7), (12, 4)])
-def test_equals_brute_force(vocab_size, n):
+@pytest.mark.parametrize(
+  ("vocab_size", "n", "prompted"),
+  [(4, 3, False), (3, 7, False), (12, 4, False), (4, 3, True)],
+)
+def test_equals_brute_force(vocab_size, n, prompted):
   rng = np.random.default_rng(vocab_size)
   num = 2000
   sources, generated = (
@@ -78,10 +88,17 @@ def test_equals_brute_force(vocab_size, n):
     )
   )
   for row in generated:
-    row[0] = 0
+    row[0] = 0  # the start token, or any
+  if prompted:
+    sources = [row or [0] for row in sources]
   table = rng.integers(0, vocab_size, vocab_size)
-  drafter = MaxGramDrafter.create(table, width=n, vocab_size=vocab_size)
+  drafter = MaxGramDrafter.create(
+    table, width=n, vocab_size=vocab_size, prompted=prompted
+  )
   proposal = drafts(drafter, sources, generated)
+  if prompted:  # one text
+    generated = [s + text for s, text in zip(sources, generated)]
+    sources = [[]] * num
   expected = [
     reference(source, written, n, table)
     for source, written in zip(sources, generated)

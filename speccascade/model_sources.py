@@ -1,0 +1,60 @@
+"""What `api.load_pair` takes for models and a vocabulary."""
+
+import os
+
+from speccascade.inference import pair as pairs
+from speccascade.inference.pair import Model, ModelPair, PairError
+from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config
+
+# A model: a checkpoint, a checkpoint with its architecture, or in memory.
+Path = str | os.PathLike
+ModelSource = Path | tuple[Path, T5Config | LlamaConfig] | T5LM | LlamaLM
+
+
+def model(role: str, source: ModelSource, **dtypes) -> Model:
+  """Returns one model, read; see `api.load_pair`."""
+  if hasattr(source, "prefill") and hasattr(source, "extend"):
+    return Model(source, role, "")
+  path, config = source, None
+  if isinstance(source, tuple) and len(source) == 2:
+    path, config = source
+  is_path = isinstance(path, str | os.PathLike) and os.fspath(path)
+  if not is_path or not isinstance(config, T5Config | LlamaConfig | None):
+    raise PairError(
+      f"{role} is {source!r:.60}; wanted the path of a checkpoint, (path,"
+      " T5Config or LlamaConfig), or a T5LM or LlamaLM"
+    )
+  return pairs.load_model(role, path, config, **dtypes)
+
+
+def vocabulary(asked, models: ModelPair):
+  """Returns the vocabulary that is asked for, or the models' own."""
+  if asked is not None and not isinstance(asked, str | os.PathLike):
+    wanted = ("encode", "decode", "eos_id", "vocab_size")
+    if lacks := [name for name in wanted if not hasattr(asked, name)]:
+      raise PairError(
+        f"vocabulary is of type {type(asked).__name__}, which has no"
+        f" {', '.join(lacks)}; give the path of a SentencePiece model or of a"
+        " Hugging Face directory"
+      )
+    return asked
+  from speccascade.data import vocabularies
+
+  if asked is not None:
+    return vocabularies.load(os.fspath(asked))
+  for model in reversed(models.models):  # the verifier's first
+    path = (model.vocabulary or {}).get("path") or pairs.brought(model.path)
+    if path is None:
+      continue
+    try:
+      return vocabularies.load(path)
+    except FileNotFoundError as error:
+      raise FileNotFoundError(
+        f"{model.name} was trained with the vocabulary {path}, which is not"
+        " there: give load_pair the path of it as vocabulary"
+      ) from error
+  names = " and ".join(model.name for model in models.models)
+  raise PairError(
+    f"{names} do not say their vocabulary: give load_pair the path of the"
+    " SentencePiece model as vocabulary, or of a Hugging Face directory"
+  )

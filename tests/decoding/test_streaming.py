@@ -1,0 +1,179 @@
+"""Some rounds at a time, and turn after turn: the tokens of the whole."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import (
+  METHODS,
+  Decoder,
+  Sampling,
+  Stream,
+  row_keys,
+  streaming,
+)
+from tests import toy
+from tests.decoding import test_sampled_laws
+from tests.decoding.test_prompts import NUM, SIDES
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
+LENGTH, WIDTH, ROOM = 8, 32, 44
+# Of each row; one takes no part in the first of them.
+TURNS = [
+  ((2,), (), (3, 0, 5), (6, 6), (0, 7)),
+  ((4, 2, 0), (3,), (7,), (5, 5), (6,)),
+]
+
+
+def keys(trial):
+  return row_keys(0, trial, jnp.tile(jnp.arange(NUM), len(SIDES)))
+
+
+def padded(texts, width):
+  """Returns the texts, at one side, then at another, then at the third."""
+  return np.concatenate([toy.padded(texts, side, width) for side in SIDES])
+
+
+def stream_of(name, models, inputs, limit=LENGTH, **how):
+  row = METHODS[name]
+  sampling = toy.GREEDY if row.greedy_only else Sampling.create(1.0)
+  decoder = Decoder(row, gamma=3, max_decode_len=limit, eos_id=toy.EOS)
+  rngs = row_keys(0, 0, jnp.arange(len(inputs)) % NUM)
+  return Stream(
+    decoder, *models, inputs, rngs, row.default_alpha, sampling, **how
+  )
+
+
+def assert_same(got, want, rows=slice(None)):
+  for mine, other in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
+    mine, other = np.asarray(mine)[rows], other[rows]
+    if mine.dtype == np.float32:  # after a turn sums have another order
+      np.testing.assert_allclose(mine, other, rtol=1e-5)
+    else:
+      np.testing.assert_array_equal(mine, other)
+
+
+def llamas():
+  return test_sampled_laws.tiny_llama(1), test_sampled_laws.tiny_llama(2)
+
+
+QUICK = ("spec_cascade_opt",)
+NIGHTLY = (
+  *("verifier", "drafter", "cascade_drafting", "bild", "token_cascade_chow"),
+  *("oracle_cascade_diff", "spec_decode", "spec_cascade_opt_three"),
+)
+CASES = [
+  *((n, toy.whole) for n in QUICK),
+  *(pytest.param(n, toy.whole, marks=pytest.mark.slow) for n in NIGHTLY),
+  pytest.param("cascade_drafting", llamas, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("name", "make"), CASES)
+def test_rounds_and_turns_are_the_whole(name, make):
+  row, models = METHODS[name], make()
+  if row.num_drafters == 2:
+    models = models, models[1]
+  sampling = toy.GREEDY if row.greedy_only else Sampling.create(1.0)
+  before = streaming._advance._cache_size()
+
+  def whole(texts, trial):
+    return toy.decode(
+      row,
+      models,
+      sampling=sampling,
+      inputs=toy.padded(texts, "left", WIDTH),
+      keys=keys(trial),
+      max_decode_len=LENGTH,
+    )
+
+  texts = [*toy.PROMPTS] * len(SIDES)
+  stream = stream_of(name, models, padded(toy.PROMPTS, WIDTH), room=ROOM)
+  assert np.all(stream.decoded.lengths == 0)
+  rounds = 0
+  while not stream.ended.all():
+    stream.advance(1 + rounds % 2)
+    rounds += 1
+  assert rounds > 1
+  assert_same(stream.decoded, whole(texts, 0))
+  for trial, turn in enumerate(TURNS, start=1):
+    said = [
+      tuple(tokens[:length].tolist())
+      for tokens, length in zip(
+        np.asarray(stream.decoded.tokens), np.asarray(stream.decoded.lengths)
+      )
+    ]
+    others = [*turn] * len(SIDES)
+    texts = [a + b + c for a, b, c in zip(texts, said, others)]
+    stream.turn(padded(turn, 4), keys(trial))
+    assert stream.used.tolist() == [
+      len(text) - len(prompt) for text, prompt in zip(texts, toy.PROMPTS * 3)
+    ]
+    has_turn = np.array([len(x) > 0 for x in others])
+    assert stream.ended.tolist() == (~has_turn).tolist()
+    if trial == 1:  # the next turn cuts this one short
+      stream.advance(1)
+      continue
+    while not stream.ended.all():
+      stream.advance(3)
+    assert_same(stream.decoded, whole(texts, trial), has_turn)
+  assert len(set(np.asarray(stream.decoded.lengths).tolist())) > 1
+  # However many rounds and turns: it was compiled once.
+  assert streaming._advance._cache_size() == before + 1
+
+
+@pytest.mark.slow
+def test_an_encoder_decoder_is_streamed():
+  models = test_sampled_laws.tiny_t5(1), test_sampled_laws.tiny_t5(2)
+  inputs = jnp.asarray(test_sampled_laws.T5_SOURCES)
+  stream = stream_of("spec_cascade_opt", models, inputs, 24)
+  while not stream.ended.all():
+    stream.advance(2)
+  sampling = Sampling.create(1.0)
+  want = toy.decode(
+    "spec_cascade_opt",
+    models,
+    sampling=sampling,
+    inputs=inputs,
+    max_decode_len=24,
+  )
+  assert_same(stream.decoded, want)
+
+
+def test_what_cannot_be_streamed():
+  models, inputs = toy.whole(), padded(toy.PROMPTS, 8)[:NUM]
+  with pytest.raises(ValueError, match=r"SeqCascade \[Chow\] may write"):
+    stream_of("seq_cascade_chow", models, inputs)
+  with pytest.raises(ValueError, match="room is 7 tokens; wanted max_decode_"):
+    stream_of("verifier", models, inputs, room=7)
+
+
+@pytest.mark.slow
+def test_a_turn_that_cannot_be():
+  models = toy.whole()
+  # Text 3 5 has no law: the row ends there, and takes no further turn.
+  number = models[1].numbers(np.array([[3, 5]]), np.arange(2)[None])[0, 1]
+  spoiled = models[1].replace(table=models[1].table.at[number].set(jnp.nan))
+  inputs = toy.padded([(3, 5), (0, 2)])
+  stream = stream_of("verifier", (None, spoiled), inputs, room=20)
+  stream.advance(20)
+  assert stream.decoded.bad_step.tolist() == [0, -1]
+  rngs = row_keys(0, 1, jnp.arange(2))
+  for tokens, message in (
+    ([[9], [1]], "prompt 0 has token 9"),
+    ([[1] * 7] * 2, r"row 1 has \d tokens, and 7 new ones; with 8 more"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      stream.turn(tokens, rngs)
+  with pytest.raises(ValueError, match="rounds is 0"):
+    stream.advance(0)
+  stream.turn([[2], [2]], rngs)
+  assert stream.ended.tolist() == [True, False]
+  assert stream.advance(20).lengths.tolist()[0] == 0
+  assert stream.decoded.lengths[1] > 0
+  source = toy.whole(prompted=False)
+  stream = stream_of("verifier", (None, source[1]), jnp.ones((2, 1), jnp.int32))
+  with pytest.raises(ValueError, match="a WholeLM goes on from a source"):
+    stream.turn([[2], [2]], rngs)

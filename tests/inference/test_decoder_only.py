@@ -1,0 +1,212 @@
+"""Decoder-only pairs from Hugging Face directories: whole runs, and faults."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import speccascade as sc
+from speccascade import generation
+from speccascade.inference import infer
+from speccascade.inference.inputs import InputError, Source, Sources
+from speccascade.inference.pair import PairError
+from speccascade.inference.point import Point
+from speccascade.inference.settings import Run
+from speccascade.inference.study import Study
+from tests.inference import llamas, tiny
+from tests.inference.conftest import KINDS
+
+pytestmark = [
+  pytest.mark.usefixtures("quick_compiles"),
+  pytest.mark.needs_tf,
+]
+
+SHORT = {"gamma": 3, "max_decode_len": 12, "max_input_len": 64}
+GREEDY = SHORT | {"temperature": 0}
+TEXTS = ["the cat sat", "你好 🙂"]
+TURNS = [
+  {"role": "user", "content": "the cat"},
+  {"role": "assistant", "content": "sat"},
+  {"role": "user", "content": "the dog"},
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("llamas")
+  llamas.save(folder / "small", 0)
+  llamas.save(folder / "large", 1)
+  return folder
+
+
+@pytest.fixture(scope="module")
+def pair(folder):
+  return sc.load_pair(drafter=folder / "small", verifier=folder / "large")
+
+
+def call(folder, tmp_path, **changes):
+  """Decodes a file as the command does."""
+  settings = {
+    "method": "spec_decode",
+    "temperature": 0.0,
+    "output_dir": tmp_path / "out",
+    "task_feature_lengths": {"inputs": 64},
+    "gamma": 3,
+    "max_decode_len": 12,
+    "batch_size": 1,
+    "progress": False,
+    "drafter_checkpoint": str(folder / "small"),
+    "verifier_checkpoint": str(folder / "large"),
+    "input_file": str(tmp_path / "in.jsonl"),
+    **changes,
+  }
+  return infer.infer(**tiny.objects(settings, **KINDS)).row
+
+
+def test_a_file_of_texts_and_conversations(folder, pair, tmp_path):
+  rows = [{"inputs": TEXTS[0]}, {"messages": TURNS}]
+  lines = [json.dumps(row) for row in rows]
+  (tmp_path / "in.jsonl").write_text("\n".join(lines))
+  row = call(folder, tmp_path, num_lengths=1)
+  assert row.settings.verifier == "large"
+  path = tmp_path / "out" / "predictions.jsonl"
+  written = [json.loads(line) for line in path.read_text().splitlines()]
+  assert [each["inputs"] for each in written] == [
+    TEXTS[0],
+    "user: the cat\nassistant: sat\nuser: the dog",
+  ]
+  # The interface says the same, by the verifier alone.
+  [alone] = pair.generate(TURNS, "verifier", **GREEDY).texts
+  assert alone == written[1]["prediction"]
+  rendered = pair.vocabulary.chat_template.render(TURNS)
+  asked = pair.generate(rendered, "verifier", prompt="text", **GREEDY)
+  assert asked.texts[0] == alone
+  # Another format is another prompt, and a resumed run says so.
+  (tmp_path / "in.jsonl").write_text(f"{lines[0]}\n{lines[0]}")
+  with pytest.raises(ValueError, match="inputs_sha256"):
+    call(folder, tmp_path, prompt="text", num_lengths=1)
+
+
+def test_a_stream_is_the_whole(pair):
+  settings = SHORT | {"alpha": 0.2, "seed": 3}
+  whole = pair.generate(TEXTS[1], "spec_cascade_opt", **settings)
+  pieces = list(pair.stream(TEXTS[1], "spec_cascade_opt", **settings))
+  assert "".join(pieces) == whole.texts[0]
+  assert len(pieces) > 1
+  assert not any(piece.endswith("\ufffd") for piece in pieces[:-1])
+  with pytest.raises(ValueError, match="sequence"):
+    pair.stream("the cat", "seq_cascade_chow", **SHORT)
+  with pytest.raises(ValueError, match="rounds"):
+    pair.stream("the cat", rounds=0)
+  # Who wrote each token, as a tokenizer spells it.
+  [record] = whole.records
+  assert len(record["aux"]["trace"]["piece"]) == whole.lengths[0]
+  assert all(record["aux"]["trace"]["piece"])
+  assert "sc-token" in whole._repr_html_()
+
+
+def answered(pair, tokens):
+  """Returns what follows a prompt of tokens, and its text."""
+  sources = Sources(
+    [Source(0, "", np.array(tokens, np.int32))], pair.vocabulary, 128
+  )
+  sources = dataclasses.replace(sources, prompted=True)
+  run = Run(max_decode_len=GREEDY["max_decode_len"], batch_size=1)
+  point = Point("spec_decode", gamma=3, temperature=0.0)
+  out = generation.generate(Study(pair.models, sources, run), point)
+  return out.tokens[0, : out.lengths[0]].tolist(), out.texts[0]
+
+
+@pytest.mark.slow
+def test_a_conversation_goes_on_in_its_caches(pair):
+  chat = pair.chat(system="the rug", rounds=2, **GREEDY)
+  vocabulary, held = pair.vocabulary, []
+  said = [{"role": "system", "content": "the rug"}]
+  for content in ("the cat", "the dog", "sat"):
+    answer = "".join(chat.send(content))
+    user = f"<|im_start|>user\n{content}<|im_end|>\n<|im_start|>assistant\n"
+    if not held:
+      user = f"<|im_start|>system\nthe rug<|im_end|>\n{user}"
+    elif held[-1] != 2:
+      user = f"<|im_end|>\n{user}"
+    else:
+      user = f"\n{user}"
+    held += vocabulary.encode(user)
+    # What a prompt of all these tokens is answered.
+    tokens, text = answered(pair, held)
+    assert text == answer
+    said.append({"role": "user", "content": content})
+    said.append({"role": "assistant", "content": answer})
+    assert chat.messages == said
+    held += tokens
+  assert chat.num_begun == 1
+
+
+@pytest.mark.slow
+def test_a_conversation_begins_anew_where_it_must(pair):
+  chat = pair.chat(room=20, **GREEDY)
+  list(chat.send("a"))
+  next(chat.send("b"), None)  # left in the middle
+  assert len(chat.messages) == 2
+  list(chat.send("c"))
+  assert chat.num_begun == 3
+  with pytest.raises(PairError, match="together more than the 128"):
+    list(pair.chat(**GREEDY | {"max_decode_len": 120}).send("a"))
+  with pytest.raises(ValueError, match="wanted a list of objects"):
+    list(chat.send({"content": "a"}))
+
+
+@pytest.mark.slow
+def test_prompts_are_padded_by_no_token(pair):
+  # Id 0 is a token here; rows alone are rows of a batch.
+  zero = pair.vocabulary.decode([0])
+  texts = [f"{zero}a{zero}", "the cat sat on the mat"]
+  settings = GREEDY | {"prompt": "text"}
+  both = pair.generate(texts, **settings)
+  for text, tokens in zip(texts, both.tokens):
+    alone = pair.generate(text, **settings).tokens[0]
+    np.testing.assert_array_equal(alone, tokens)
+
+
+@pytest.mark.parametrize(
+  ("settings", "error", "message"),
+  [
+    ({"prompt": "source"}, PairError, "is decoder-only and takes prompts"),
+    ({"max_decode_len": 127}, PairError, "together more than the 128 that"),
+    ({"max_input_len": 4}, InputError, "text 0 has .* tokens"),
+    ({"prompt": "text", "texts": ""}, InputError, "text 0 is an empty prompt"),
+    ({"texts": [TURNS], "prompt": "text"}, InputError, "has messages, which"),
+    ({"texts": [[{}]]}, ValueError, "wanted a list of objects"),
+    ({"prompt": "Chat"}, ValueError, "PROMPT is 'Chat'"),
+  ],
+)
+def test_bad_input_is_refused(pair, settings, error, message):
+  settings = {"texts": "the cat", **GREEDY, **settings}
+  with pytest.raises(error, match=message):
+    pair.generate(**settings)
+
+
+def test_models_that_do_not_belong_together(folder, tmp_path):
+  llamas.save(tmp_path / "more", 0, vocab_size=llamas.ROWS + 8)
+  with pytest.raises(PairError, match="336 vocabulary rows, large 328"):
+    sc.load_pair(drafter=tmp_path / "more", verifier=folder / "large")
+  other = llamas.save(tmp_path / "other", 0)
+  path = other / "tokenizer.json"
+  text = path.read_text(encoding="utf-8")
+  path.write_text(text.replace('"<|endoftext|>"', '"<|another|>"'))
+  with pytest.raises(PairError, match="was trained with the vocabulary"):
+    sc.load_pair(drafter=other, verifier=folder / "large")
+  llamas.save(tmp_path / "few", 0, vocab_size=300)
+  with pytest.raises(PairError, match=r"320 ids, few only 300 rows"):
+    sc.load_pair(verifier=tmp_path / "few")
+  tiny.save(tmp_path / "t5", 0, vocab_size=llamas.ROWS)
+  with pytest.raises(PairError, match="encoder-decoder, large decoder-only"):
+    sc.load_pair(drafter=tmp_path / "t5", verifier=folder / "large")
+  t5 = sc.load_pair(verifier=tmp_path / "t5", vocabulary=folder / "large")
+  with pytest.raises(PairError, match="encoder-decoder and takes sources"):
+    t5.generate("the cat", "verifier", prompt="text", max_decode_len=4)
+  (tmp_path / "in.jsonl").write_text('{"inputs": "a"}')
+  t5 = str(tmp_path / "t5")
+  with pytest.raises(InputError, match="neither a file nor these models"):
+    call(folder, tmp_path, drafter_checkpoint=t5, verifier_checkpoint=t5)
