@@ -134,8 +134,11 @@ def shapes(directory: storage.Directory) -> tuple[dict, Config]:
 
 def beside(directory: storage.Directory) -> dict[str, str]:
   """Returns the tokenizer of a decoder-only model, as files by their names."""
-  names = filter(directory.has, TOKENIZER)
-  return {name: directory.read(name).decode() for name in names}
+  texts = {}
+  for name in filter(directory.has, TOKENIZER):
+    with storage.parsing(f"{directory}/{name}"):
+      texts[name] = directory.read(name).decode()
+  return texts
 
 
 def _tensors(directory: storage.Directory, read_file: Callable) -> dict:

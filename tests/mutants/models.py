@@ -215,6 +215,10 @@ queries that share a key head are taken from the next <-
 + query.reshape(rows, num_fed, group, num_keys, head_dim).swapaxes(2, 3)
 === models/llama/rotary.py
     models/test_llama_lm.py
+positions in a tree are those of slots <-
+  test_tree_equals_its_paths_and_one_is_kept
+- return start[:, None] + depth
++ return start[:, None] + jnp.arange(shape[1], dtype=jnp.int32)[None]
 pairs are turned the other way <- test_logits_equal_transformers[llama]
 - first * cosines - second * sines, second * cosines + first * sines
 + first * cosines + second * sines, second * cosines - first * sines
