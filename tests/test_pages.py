@@ -17,6 +17,7 @@ from speccascade import cli
 from speccascade.data._tf import seqio
 from speccascade.inference import results
 from speccascade.quickstart import quickstart
+from tests.inference import llamas
 
 ROOT = pathlib.Path(__file__).parents[1]
 MAINS = {name: f"speccascade.{name}" for name in ("train", "decode")}
@@ -113,6 +114,24 @@ def test_own_text(clone, capsys):
   for snippet in blocks(page, "python"):
     exec(compile(snippet, page, "exec"), names)
   assert len(names["out"].texts) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.needs_tf
+@pytest.mark.usefixtures("quick_compiles")
+def test_decoder_only(clone, capsys):
+  (clone / "models").mkdir()
+  for seed, name in enumerate(("small", "large")):
+    llamas.save(clone / "models" / name, seed, max_positions=1024)
+  page = "docs/decoder_only.md"
+  for command in commands(page):
+    run(command)
+  assert "SpecCascade [OPT] on prompts.jsonl" in capsys.readouterr().out
+  names = {}
+  for snippet in blocks(page, "python"):
+    exec(compile(snippet, page, "exec"), names)
+  assert len(names["out"].texts) == 1
+  assert len(names["chat"].messages) == 5
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@
     --destination=converted --format=t5x
 
 makes converted/checkpoint_<step>. A destination in Hugging Face's format is the
-directory itself. The source is anything that
+directory itself, with the tokenizer of a GGUF file. The source is anything that
 `speccascade.checkpoints.load` reads; Adafactor's state goes along where there
 is any.
 """
@@ -16,8 +16,11 @@ import os
 import sys
 from typing import Annotated, Literal
 
+from absl import logging
+
 from speccascade import cli, fields, folders
 from speccascade.checkpoints import (
+  gguf_file,
   hugging_face,
   orbax_io,
   restore,
@@ -112,8 +115,17 @@ def _convert(
   if vocabulary is not None:
     _check_vocabulary(vocabulary, config)
   if format == "hugging_face":
+    beside = {}
+    if checkpoint.layout == "gguf":
+      try:
+        beside = gguf_file.tokenizer(storage.Directory(checkpoint.path))
+      except CheckpointError as error:  # the weights are what was asked for
+        logging.warning("no tokenizer is written: %s", error)
     hugging_face.save(
-      destination, params, config, dtype=dtype, vocabulary=vocabulary
+      *(destination, params, config),
+      dtype=dtype,
+      vocabulary=vocabulary,
+      beside=beside,
     )
     return destination
   identity = checkpoint.vocabulary

@@ -11,6 +11,7 @@ import numpy as np
 
 from speccascade.checkpoints import (
   architecture,
+  gguf_tokenizer,
   hugging_face,
   hugging_face_llama,
   storage,
@@ -96,6 +97,14 @@ def shapes(path: storage.Directory) -> tuple[dict, LlamaConfig]:
   with _opened(path) as (reader, config):
     table, stored = _table(reader, config, path), _stored(reader)
     return {table[name].name: stored[name] for name in table}, config
+
+
+def tokenizer(path: storage.Directory) -> dict[str, str]:
+  """Returns the file's tokenizer; see `gguf_tokenizer.files`."""
+  with _opened(path) as (reader, _):
+    names = [name for name in reader.fields if name.startswith("tokenizer.")]
+    said = {name: reader.fields[name].contents() for name in names}
+  return gguf_tokenizer.files(said, str(path))
 
 
 def _by_halves(value: np.ndarray, num_heads: int) -> np.ndarray:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import contextlib
 import json
 import os
+from types import MappingProxyType
 
 import numpy as np
 
@@ -198,6 +199,7 @@ def save(
   *,
   dtype: str = "float32",
   vocabulary: str | None = None,
+  beside: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
   """Writes a directory that transformers reads, or nothing.
 
@@ -207,6 +209,7 @@ def save(
     config: the architecture, checked against `params`.
     dtype: of the arrays, float32 or bfloat16 (nearest even).
     vocabulary: SentencePiece model to lay beside them, as spiece.model.
+    beside: contents of further files by their names, such as a tokenizer's.
 
   Raises:
     CheckpointError: the path is taken or no local one, or the architecture has
@@ -235,3 +238,5 @@ def save(
     (folder / CONFIG).write_text(f"{text}\n", encoding="utf-8")
     if model is not None:
       (folder / VOCABULARY).write_bytes(model)
+    for name, content in beside.items():
+      (folder / name).write_text(content, encoding="utf-8")

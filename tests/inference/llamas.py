@@ -1,9 +1,10 @@
 """Tiny Llamas as Hugging Face directories, which bring their tokenizer."""
 
 import jax
+import numpy as np
 
 from speccascade.checkpoints import hugging_face
-from speccascade.models import LlamaConfig, LlamaLM
+from speccascade.models import CausalTransformer, LlamaConfig
 from tests.data import tokenizers
 
 # Rows past the tokenizer, as most have them.
@@ -26,6 +27,10 @@ def save(
     "eos_ids": (2, 0),
   }
   config = LlamaConfig(**sizes | shape)
-  params = jax.device_get(LlamaLM.init(config, jax.random.key(seed)).params)
+  drawn = np.random.default_rng(seed)
+  params = jax.tree.map(
+    lambda leaf: drawn.normal(size=leaf.shape).astype(np.float32) * 0.3,
+    jax.eval_shape(CausalTransformer(config).initial, jax.random.key(0)),
+  )
   hugging_face.save(folder, params, config)
   return tokenizers.save(folder)

@@ -65,27 +65,27 @@ def call(folder, tmp_path, **changes):
 
 
 def test_a_file_of_texts_and_conversations(folder, pair, tmp_path):
-  rows = [{"inputs": text} for text in TEXTS] + [{"messages": TURNS}]
+  rows = [{"inputs": TEXTS[0]}, {"messages": TURNS}]
   lines = [json.dumps(row) for row in rows]
   (tmp_path / "in.jsonl").write_text("\n".join(lines))
-  row = call(folder, tmp_path)
+  row = call(folder, tmp_path, num_lengths=1)
   assert row.settings.verifier == "large"
   path = tmp_path / "out" / "predictions.jsonl"
   written = [json.loads(line) for line in path.read_text().splitlines()]
-  assert [each["inputs"] for each in written[:2]] == TEXTS
-  assert written[2]["inputs"] == (
-    "user: the cat\nassistant: sat\nuser: the dog"
-  )
-  # The interface says the same, in a batch, by the verifier alone.
-  alone = pair.generate([*TEXTS, TURNS], "verifier", **GREEDY)
-  assert list(alone.texts) == [each["prediction"] for each in written]
+  assert [each["inputs"] for each in written] == [
+    TEXTS[0],
+    "user: the cat\nassistant: sat\nuser: the dog",
+  ]
+  # The interface says the same, by the verifier alone.
+  [alone] = pair.generate(TURNS, "verifier", **GREEDY).texts
+  assert alone == written[1]["prediction"]
   rendered = pair.vocabulary.chat_template.render(TURNS)
   asked = pair.generate(rendered, "verifier", prompt="text", **GREEDY)
-  assert asked.texts[0] == alone.texts[2]
+  assert asked.texts[0] == alone
   # Another format is another prompt, and a resumed run says so.
-  (tmp_path / "in.jsonl").write_text(f"{lines[0]}\n{lines[1]}\n{lines[0]}")
+  (tmp_path / "in.jsonl").write_text(f"{lines[0]}\n{lines[0]}")
   with pytest.raises(ValueError, match="inputs_sha256"):
-    call(folder, tmp_path, prompt="text")
+    call(folder, tmp_path, prompt="text", num_lengths=1)
 
 
 def test_a_stream_is_the_whole(pair):

@@ -73,11 +73,11 @@ read positions stand where the first ones do in a native pass <-
 + x = read_x, query = read_query, queries = R;
 a native block is written where the first row's is <-
   test_equals_the_plain_path
-- start[i / H], true);
-+ start[0], true);
+- pass.start[b], true);
++ pass.start[0], true);
 a native block is written to the cache of another row <-
   test_equals_the_plain_path
-- turned(i, row[i / H] * H + i % H,
+- turned(i, row * K + k,
 + turned(i, i,
 native results stay where rows that were fed nothing leave them <-
   test_equals_the_plain_path
