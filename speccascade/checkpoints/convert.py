@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 from absl import logging
 
-from speccascade import cli, fields, folders
+from speccascade import fields, folders
 from speccascade.checkpoints import (
   gguf_file,
   hugging_face,
@@ -184,6 +184,8 @@ def config_from_gin(path: str) -> Config:
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line; returns the exit code."""
+  from speccascade import cli  # which asks for gin
+
   parser = cli.Parser("checkpoints.convert", __doc__)
   add = functools.partial(parser.add_argument, required=True)
   add("--source", help="step, run or Hugging Face directory, local or gs://")

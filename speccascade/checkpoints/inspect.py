@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 import math
 import sys
 
-from speccascade import cli
 from speccascade.checkpoints import (
   architecture,
   orbax_io,
@@ -116,6 +115,8 @@ def check(source: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line; returns the exit code."""
+  from speccascade import cli  # which asks for gin
+
   parser = cli.Parser("checkpoints.inspect", __doc__)
   where = "step, run or Hugging Face directory, local or gs://"
   parser.add_argument("--source", required=True, help=where)

@@ -15,6 +15,8 @@ from speccascade.decoding.types import Decoded, LogProbs, Stats, Trace
 
 Array = jax.Array
 
+TURN_WIDTH = 128  # what others wrote is read by so many tokens at a time
+
 
 @struct.dataclass
 class Carry:
@@ -133,8 +135,9 @@ class Loop:
     new = jnp.maximum(prompts.aligned(new), 0)
     tokens = emission.write_block(carry.tokens, new, carry.length)
     upto = jnp.where(has_turn, length - 1, 0)
+    wide = min(new.shape[1], TURN_WIDTH)
     states = [
-      feeding.catch_up(part, state, tokens, upto, wide=new.shape[1])
+      feeding.catch_up(part, state, tokens, upto, wide=wide)
       for part, state in zip(self.parts, carry.models)
     ]
     return carry.replace(

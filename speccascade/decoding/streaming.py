@@ -9,7 +9,6 @@ is read again, and the output is that of a prompt that holds it all.
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding import prompts
@@ -31,10 +30,7 @@ class Stream:
 
   Attributes:
     decoded: `Decoded`, what this turn wrote so far.
-    ended: [B] NumPy bool, rows that met EOS, a fault or the length limit.
-    used: [B] NumPy int32, of `room` tokens: those written, and those of others
-      after the first prompt.
-    room: most of them.
+    room: most tokens of a row in all turns; see `used`.
   """
 
   def __init__(
@@ -59,8 +55,8 @@ class Stream:
       rngs: likewise.
       alpha: likewise.
       sampling: likewise.
-      room: most tokens of a row in all turns, those of others among them but
-        for the first prompt; None is one turn.
+      room: most tokens of a row in all turns, as `used` counts them; None is
+        one turn.
 
     Raises:
       ValueError: as a call does; or the method is no single loop; or `room` is
@@ -124,9 +120,10 @@ class Stream:
     more = np.sum(tokens != prompts.PAD, axis=1)
     # A pass writes N slots of every row, whatever the row's own tokens.
     least = max(tokens.shape[1], self._decoder.max_decode_len)
-    for row in np.flatnonzero(self.used + more + least > self.room)[:1]:
+    used = self.used
+    for row in np.flatnonzero(used + more + least > self.room)[:1]:
       raise ValueError(
-        f"row {row} has {self.used[row]} tokens, and {more[row]} new ones; with"
+        f"row {row} has {used[row]} tokens, and {more[row]} new ones; with"
         f" {least} more (max_decode_len, or the width of the turn) they do not"
         f" fit a room of {self.room}"
       )
@@ -134,13 +131,21 @@ class Stream:
     self._carry = _turn(self._program, *self._going_on(tokens))
     return self._take(_advance(self._program, *self._going_on(0)))
 
+  @property
+  def ended(self) -> np.ndarray:
+    """[B] bool, rows that met EOS, a fault or the length limit."""
+    return np.asarray(self._carry.done)
+
+  @property
+  def used(self) -> np.ndarray:
+    """[B] int32, tokens written, and those of others after the first prompt."""
+    return np.asarray(self._carry.length) - 1
+
   def _going_on(self, what) -> tuple:
-    return tuple(self._arguments), self._carry, jnp.asarray(what, jnp.int32)
+    return tuple(self._arguments), self._carry, np.asarray(what, np.int32)
 
   def _take(self, state) -> Decoded:
     self._carry, self.decoded = state
-    self.ended = np.asarray(self._carry.done)
-    self.used = np.asarray(self._carry.length) - 1
     return self.decoded
 
 

@@ -255,6 +255,7 @@ def load_model(
   if not checkpoint:
     raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
   read = checkpoints.load(checkpoint, config=config)
+  size = sum(leaf.size for leaf in jax.tree.leaves(read.params))  # given away
   config = read.require_config()
   lm = _KINDS[type(config)].create(
     config,
@@ -278,7 +279,6 @@ def load_model(
   if read.step is not None:
     folder = path.parent if name.startswith("checkpoint_") else path
     name = f"{folder.name}-{read.step}"
-  size = sum(leaf.size for leaf in jax.tree.leaves(read.params))
   vocabulary = read.vocabulary
   if vocabulary is None and lm.prompted and brought(read.path):
     from speccascade.data import vocabularies

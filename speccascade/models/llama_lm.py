@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from speccascade.decoding import prompts
 from speccascade.decoding.types import Array, Output
 from speccascade.models.cache import keep_path
+from speccascade.models.llama import native_pass
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.params import prepared
@@ -156,14 +157,22 @@ class LlamaLM:
         f"a block of {tokens.shape[1]} tokens does not fit a cache of "
         f"{capacity} slots: give prefill a larger capacity"
       )
-    caches, logits, hidden = self._extend(
-      tokens,
-      state.caches,
-      state.offset + state.length,
-      read=read,
-      depth=depth,
-      ancestors=ancestors,
-    )
+    cfg, start = self.module.config, state.offset + state.length
+    is_plain = depth is not None or ancestors is not None
+    is_plain |= read is not None and not read.shape[1]
+    if not is_plain and native_pass.is_native(cfg, self.params):
+      caches, logits, hidden = native_pass.extend(
+        cfg, self.params, tokens, count, state.caches, start, read
+      )
+    else:
+      caches, logits, hidden = self._extend(
+        tokens,
+        state.caches,
+        start,
+        read=read,
+        depth=depth,
+        ancestors=ancestors,
+      )
     state = state.replace(caches=caches, length=state.length + count)
     return state, Output(logits=logits, hidden=hidden)
 

@@ -8,11 +8,12 @@
 constexpr long MOST = 6;  // queries at once
 
 // Makes scores [width] weights, exp(score + bias + mask - max), and returns
-// their sum. Only `seen` scores are looked at; width is whole vectors.
+// their sum. Scores from `begin` to `seen` are looked at; width is whole vectors.
 static float softmax(float* scores, const float* bias, const float* mask,
-                     long seen, long width) {
+                     long begin, long seen, long width) {
   for (const float* added : {bias, mask})
     for (long i = 0; added && i < seen; i++) scores[i] += added[i];
+  std::fill(scores, scores + begin, -INFINITY);
   std::fill(scores + seen, scores + width, -INFINITY);
   Floats tops = load(scores), sums = {};
   for (long i = LANES; i < width; i += LANES) {
@@ -77,7 +78,8 @@ static long whole_vectors(long n) { return (n + LANES - 1) / LANES * LANES; }
 
 void Attention::operator()(long unit) const {
   static thread_local std::vector<float> room;
-  const long kept = kept_row(unit / H) * H + unit % H;
+  const long heads = H / group, b = unit / heads, head = unit % heads;
+  const long kept = kept_row(b) * heads + head;
   const long wide = whole_vectors(L);
   const long depth = std::max<long>(D, LANES);
   room.resize(std::max<long>(room.size(),
@@ -90,19 +92,21 @@ void Attention::operator()(long unit) const {
       &Attention::attend<1>, &Attention::attend<2>, &Attention::attend<3>,
       &Attention::attend<4>, &Attention::attend<5>, &Attention::attend<6>};
   static_assert(std::size(ATTEND) == MOST);
-  long n = 0;
-  for (long tiles = (N + MOST - 1) / MOST; tiles; tiles--) {
-    const long m = (N - n + tiles - 1) / tiles;
-    (this->*ATTEND[m - 1])(unit, n, keys, values, scores);
-    n += m;
+  for (long h = head * group; h < (head + 1) * group; h++) {
+    long n = 0;
+    for (long tiles = (N + MOST - 1) / MOST; tiles; tiles--) {
+      const long m = (N - n + tiles - 1) / tiles;
+      (this->*ATTEND[m - 1])(b, h, n, keys, values, scores);
+      n += m;
+    }
   }
 }
 
 // Writes the results of queries n to n + M - 1.
 template <int M>
-void Attention::attend(long unit, long n, const float* keys,
+void Attention::attend(long b, long h, long n, const float* keys,
                        const float* values, float* scores) const {
-  const long b = unit / H, h = unit % H, kept = kept_row(b);
+  const long kept = kept_row(b);
   long ends[M];  // of what each query looks at
   for (int m = 0; m < M; m++) {
     const long end = slot ? slot[b * N + n + m] + 1 : reach ? reach[kept] : L;
@@ -120,7 +124,8 @@ void Attention::attend(long unit, long n, const float* keys,
     sums[m] = softmax(
         scores + m * width,
         bias ? bias + kept * bias_row + h * bias_head + moved : nullptr,
-        mask ? mask + kept * L : nullptr, ends[m], width);
+        mask ? mask + kept * L : nullptr,
+        window ? std::max<long>(ends[m] - window, 0) : 0, ends[m], width);
   }
   product<M>(scores, width, values, depth, context, depth, seen, depth);
   for (int m = 0; m < M; m++)

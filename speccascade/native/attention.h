@@ -8,10 +8,10 @@
 
 #include "shared.h"
 
-// Units of work are a row and a head each. B rows, N queries, H heads, D head
-// width, L slots.
+// Units of work are a row and a key head each, which a group of heads share. B
+// rows, N queries, H heads, K = H / group, D head width, L slots.
 struct Attention {
-  const float *query, *key, *value;  // [BNHD], [BHDL], [BHLD]
+  const float *query, *key, *value;  // [BNHD], [BKDL], [BKLD]
   float* y;                          // [BNHD]
   long N, H, D, L;
   // The bias of a query's first slot is that many floats on for each row, head
@@ -24,12 +24,14 @@ struct Attention {
   const int32_t *reach = nullptr, *slot = nullptr;
   // The row of keys, values, biases and reach that each row of queries sees.
   const int32_t* row = nullptr;
+  long group = 1;
+  long window = 0;  // slots back that a query sees, itself included; 0: all
 
   void operator()(long unit) const;
 
  private:
   template <int M>
-  void attend(long unit, long n, const float* keys, const float* values,
+  void attend(long b, long h, long n, const float* keys, const float* values,
               float* scores) const;
   long kept_row(long b) const { return row ? row[b] : b; }
 };

@@ -11,7 +11,7 @@
 #include "attention.h"
 #include "rows.h"
 
-enum Kind { CACHED, SOURCE, MLP, OWN };  // KINDS in passes.py
+enum Kind { CACHED, SOURCE, MLP, OWN, ROTARY };  // KINDS in passes.py
 
 // Keys and values of N tokens, [B N H D], turned to [B H D L] and [B H L D].
 struct Turned {
@@ -35,6 +35,29 @@ struct Turned {
   }
 };
 
+// How a head of a token's query (part 0), key and value are made ready.
+struct Rotary {
+  long D;
+  float epsilon;
+  const float *cosines, *sines;  // [.. D / 2], of all tokens
+  const float* bias[3];          // [heads D], added first, or none
+  const float* scale[2];         // [D], of a norm of query and of key, or none
+
+  void operator()(int part, float* x, long head, long token) const {
+    for (long d = 0; bias[part] && d < D; d++) x[d] += bias[part][head * D + d];
+    if (part == 2) return;
+    if (scale[part]) norm(x, scale[part], epsilon, D, x);
+    const float factor = part == 0 ? 1 / std::sqrt((float)D) : 1;
+    const long half = D / 2;
+    for (long d = 0; d < half; d++) {
+      const float cosine = cosines[token * half + d];
+      const float sine = sines[token * half + d], first = x[d];
+      x[d] = (first * cosine - x[d + half] * sine) * factor;
+      x[d + half] = (x[d + half] * cosine + first * sine) * factor;
+    }
+  }
+};
+
 struct Pass {
   Stages& stages;
   ffi::RemainingArgs& args;
@@ -48,6 +71,7 @@ struct Pass {
   // and the slots of queries, [B N] and [B R].
   const int32_t *row = nullptr, *start = nullptr, *slot = nullptr;
   const std::vector<int32_t>* read = nullptr;
+  bool has_bias = false, has_norm = false;  // of what is rotary
   size_t argument = 0, result = 0, kernels = 0;
   long queries = N;  // of a row, N or R
 
@@ -80,18 +104,32 @@ struct Pass {
 
   // Attention to a cache, which the tokens are written to first. In the last
   // such sublayer only the read queries go on.
-  void cached(bool is_last) {
+  void cached(bool is_rotary, bool is_last, long window) {
     ffi::AnyBuffer keys = next_result(), values = next_result();
     const auto sizes = keys.dimensions();
-    const long H = sizes[1], D = sizes[2], L = sizes[3];
+    const long K = sizes[1], D = sizes[2], L = sizes[3];
+    const long H = columns.begin()[kernels] / D, group = H / K;
     argument += 2;  // the caches: XLA made the results start as these
-    const float* bias = floats() + L - 1;
+    const Rotary rotary = is_rotary ? next_rotary(D) : Rotary{};
+    const float* bias = is_rotary ? nullptr : floats() + L - 1;
     const Turned turned{key, value, (float*)keys.untyped_data(),
-                        (float*)values.untyped_data(), N, H, D, L};
+                        (float*)values.untyped_data(), N, K, D, L};
     Products all = normed();
     for (float* y : {query, key, value}) all.add({kernel()}, y);
     std::move(all).stage(stages);
-    if (is_last && !read->empty()) {
+    const auto write = [=, pass = *this](long i) {
+      const long b = i / K, k = i % K, row = pass.row[b];
+      for (long n = 0; is_rotary && n < pass.N; n++) {
+        const long token = b * pass.N + n, from = row * pass.N + n;
+        rotary(1, pass.key + (token * K + k) * D, k, from);
+        rotary(2, pass.value + (token * K + k) * D, k, from);
+        for (long h = k * group; h < (k + 1) * group; h++)
+          rotary(0, pass.query + (token * H + h) * D, h, from);
+      }
+      turned(i, row * K + k, pass.start[b], true);
+    };
+    const bool is_fewer = is_last && !read->empty();
+    if (is_fewer) {
       const long R = (long)read->size() / B, width = H * D;
       const auto gather = [=, read = read->data(), pass = *this](long i, long) {
         const long from = i / R * pass.N + read[i] - pass.start[i / R];
@@ -99,19 +137,29 @@ struct Pass {
         std::copy_n(pass.query + from * width, width,
                     pass.read_query + i * width);
       };
+      stages.add({B * K, [write](long i, long) { write(i); }});
       stages.add({B * R, gather});
       x = read_x, query = read_query, slot = read->data(), queries = R;
     }
     Attention attention{query, turned.keys, turned.values, made,
                         queries, H, D, L};
     attention.bias = bias, attention.bias_head = 2 * L - 1;
-    attention.row = row, attention.slot = slot;
-    const auto write_and_attend = [=, row = row, start = start](long i, long) {
-      turned(i, row[i / H] * H + i % H, start[i / H], true);
+    attention.row = row, attention.slot = slot, attention.group = group;
+    attention.window = window;
+    const auto write_and_attend = [=](long i, long) {
+      if (!is_fewer) write(i);
       attention(i);
     };
-    stages.add({B * H, write_and_attend});
+    stages.add({B * K, write_and_attend});
     add_product(made, H * D);
+  }
+
+  Rotary next_rotary(long D) {
+    Rotary rotary{D, epsilon, floats(), floats()};
+    for (const float*& bias : rotary.bias) bias = has_bias ? floats() : nullptr;
+    for (const float*& scale : rotary.scale)
+      scale = has_norm ? floats() : nullptr;
+    return rotary;
   }
 
   // Attention of the rows to each other, of which a mask [B, N] hides some.
@@ -239,9 +287,10 @@ static ffi::Error decoder_pass(
     ffi::BufferR1<ffi::S32> start, ffi::BufferR1<ffi::S32> count,
     ffi::BufferR2<ffi::S32> read, ffi::RemainingArgs args,
     ffi::RemainingRets results, ffi::Span<const int32_t> kinds,
-    ffi::Span<const int32_t> activations, ffi::Span<const int32_t> columns,
-    int64_t vocab, int64_t num_weights, int64_t num_slots, float epsilon,
-    float factor) {
+    ffi::Span<const int32_t> windows, ffi::Span<const int32_t> activations,
+    ffi::Span<const int32_t> columns, int64_t vocab, int64_t num_weights,
+    int64_t num_slots, bool has_bias,
+    bool has_norm, float epsilon, float factor) {
   const auto result = [&](size_t i) {
     return (float*)(**results.get<ffi::AnyBuffer>(i)).untyped_data();
   };
@@ -272,12 +321,16 @@ static ffi::Error decoder_pass(
             rows, rows + step, rows + 2 * step, rows + 3 * step,
             rows + 4 * step, rows + 5 * step, rows + 6 * step,
             row.data(), first.data(), slot.data(), &reads};
-  pass.result = 2;
+  pass.result = 2, pass.has_bias = has_bias, pass.has_norm = has_norm;
+  const auto is_cached = [&](size_t i) {
+    return kinds.begin()[i] == CACHED || kinds.begin()[i] == ROTARY;
+  };
   size_t last = kinds.size();
-  while (last && kinds.begin()[last - 1] != CACHED) last--;
+  while (last && !is_cached(last - 1)) last--;
   for (size_t i = 0; i < kinds.size(); i++) {
     const int32_t kind = kinds.begin()[i];
-    if (kind == CACHED) pass.cached(i + 1 == last);
+    if (is_cached(i)) 
+      pass.cached(kind == ROTARY, i + 1 == last, windows.begin()[i]);
     if (kind == SOURCE) pass.source();
     if (kind == MLP) pass.mlp();
   }
@@ -302,11 +355,14 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(DecoderPass, decoder_pass,
                                   .RemainingArgs()
                                   .RemainingRets()
                                   .Attr<ffi::Span<const int32_t>>("kinds")
+                                  .Attr<ffi::Span<const int32_t>>("windows")
                                   .Attr<ffi::Span<const int32_t>>("activations")
                                   .Attr<ffi::Span<const int32_t>>("columns")
                                   .Attr<int64_t>("vocab")
                                   .Attr<int64_t>("num_weights")
                                   .Attr<int64_t>("num_slots")
+                                  .Attr<bool>("has_bias")
+                                  .Attr<bool>("has_norm")
                                   .Attr<float>("epsilon")
                                   .Attr<float>("factor"));
 

@@ -13,7 +13,7 @@ from speccascade.native.panels import WIDTH, Panels
 # In the order of enum Activation in rows.h; names of flax.linen.
 ACTIVATIONS = ("linear", "relu", "gelu", "silu")
 # In the order of enum Kind in pass.cc.
-KINDS = ("cached", "source", "mlp", "own")
+KINDS = ("cached", "source", "mlp", "own", "rotary")
 
 
 class Sublayer(NamedTuple):
@@ -21,35 +21,60 @@ class Sublayer(NamedTuple):
 
   Attributes:
     kind: "cached", attention to a cache that the tokens are written to first;
-      "source", attention to keys and values that stay; "own", of an encoder's
-      tokens to each other; or "mlp".
+      "rotary", the same where queries and keys are turned, and heads may share
+      keys; "source", attention to keys and values that stay; "own", of an
+      encoder's tokens to each other; or "mlp".
     scale: [E] float32, of the norm.
     kernels: `Panels`: query, key, value and out; query and out for "source"; or
       an MLP's inner ones, whose results are multiplied, and the outer.
     kept: nothing for an MLP. "own": a bias [H, 2 N - 1], entry j is that of a
       key at distance j - (N - 1) from the query. "cached": keys [B, H, D, L],
-      values [B, H, L, D], and the bias of L distances. "source": keys, values,
-      and a mask [B, 1, 1, L] that is added. All float32.
+      values [B, H, L, D], and the bias of L distances. "rotary": keys, values,
+      cosines and sines [B, N, D / 2], then biases of query, key and value, if
+      any, then scales [D] of norms of query and key, if any. "source": keys,
+      values, and a mask [B, 1, 1, L] that is added. All float32.
+    window: of attention to a cache: how many slots back a token sees, itself
+      included; None is all.
   """
 
   kind: str
   scale: Any
   kernels: tuple[Panels, ...]
   kept: tuple = ()
+  window: int | None = None
+
+  @property
+  def has_bias(self) -> bool:
+    """Whether queries, keys and values have biases."""
+    return self.kind == "rotary" and len(self.kept) >= 7
+
+  @property
+  def has_norm(self) -> bool:
+    """Whether queries and keys are normed."""
+    return self.kind == "rotary" and len(self.kept) in (6, 9)
 
   def operands(self, batch: int, num_fed: int) -> list:
     """Returns what the call reads, in order, with the shapes wanted."""
-    width, inner, shapes = self.scale.shape[0], self.kernels[0].num_out, []
+    width, inner = self.scale.shape[0], self.kernels[0].num_out
+    made, shapes = inner, []  # the first: columns of keys and values
     if self.kind == "own":
-      heads = self.kept[0].shape[0]
-      inner, shapes = inner // heads * heads, [(heads, 2 * num_fed - 1)]
+      shapes = [(self.kept[0].shape[0], 2 * num_fed - 1)]
     elif self.kind != "mlp":
       _, heads, dim, slots = self.kept[0].shape
-      inner = heads * dim
+      made = heads * dim
       shapes = [(batch, heads, dim, slots), (batch, heads, slots, dim)]
-      is_cached = self.kind == "cached"
-      shapes += [(heads, 2 * slots - 1) if is_cached else (batch, 1, 1, slots)]
-    kernels = [(width, inner)] * (len(self.kernels) - 1) + [(inner, width)]
+      if self.kind == "rotary":
+        inner = max(inner // made, 1) * made
+        shapes += [(batch, num_fed, dim // 2)] * 2
+        shapes += [(inner,), (made,), (made,)] * self.has_bias
+        shapes += [(dim,)] * 2 * self.has_norm
+      else:
+        inner, is_cached = made, self.kind == "cached"
+        shapes.append(
+          (heads, 2 * slots - 1) if is_cached else (batch, 1, 1, slots)
+        )
+    kernels = [(width, inner)] + [(width, made)] * (len(self.kernels) - 2)
+    kernels += [(inner, width)]
     given = (*self.kept, self.scale, *self.kernels)
     return list(zip(given, [*shapes, (width,), *kernels], strict=True))
 
@@ -148,7 +173,7 @@ def decoder_pass(
     table: [V, E] float32, vectors of tokens; or `Panels` [E, V].
     start: [B] int32, the slot of each row's first token; start + N <= L.
     count: [B] int32, tokens fed to each row: only whether it is 0 is read.
-    sublayers: `Sublayer`s, at least one of them cached.
+    sublayers: `Sublayer`s, at least one of them with a cache.
     scale: [E] float32, of the last norm.
     head: `Panels`, [E, V]; all panels have one dtype.
     activations: of an MLP's inner kernels, one or two of `ACTIVATIONS`.
@@ -176,7 +201,7 @@ def decoder_pass(
   results = [(batch, num_read, n) for n in (width, head.num_out)]
   aliases = {}
   for part in sublayers:
-    if part.kind == "cached":
+    if part.kind in ("cached", "rotary"):
       for cache in part.kept[:2]:
         aliases[len(operands.arrays) + len(results) % 2] = len(results)
         results.append(cache.shape)
@@ -192,9 +217,12 @@ def decoder_pass(
     results,
     aliases,
     kinds=_codes([part.kind for part in sublayers], KINDS),
+    windows=np.asarray([part.window or 0 for part in sublayers], np.int32),
     activations=_codes(activations, ACTIVATIONS),
     vocab=_num_vectors(table),
     num_slots=np.int64(num_slots),
+    has_bias=any(part.has_bias for part in sublayers),
+    has_norm=any(part.has_norm for part in sublayers),
     epsilon=np.float32(epsilon),
     factor=np.float32(factor),
   )

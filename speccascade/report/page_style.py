@@ -49,7 +49,10 @@ nav ul{list-style:none;display:flex;flex-wrap:wrap;gap:0 1rem;padding:0;
 a{color:inherit}
 .notice{background:var(--warn);border-left:.3rem solid var(--edge);
  padding:.6rem 1rem;margin:1rem 0}
-.notice p,.notice ul{margin:.3rem 0}
+.notice p,.notice ul{margin:.3rem 0;padding:0}
+.notice li{margin-left:1.2rem}
+.notice li:only-child{list-style:none;margin:0}
+@media (max-width:40rem){.notice{font-size:.85rem;padding:.2rem .7rem}}
 figure{margin:1.2rem 0}
 .lead+figure{margin:0}
 figcaption{max-width:60rem}

@@ -1,9 +1,11 @@
 """Which models and vocabularies belong together."""
 
+import math
 import types
 
 import pytest
 
+from speccascade.checkpoints import architecture
 from speccascade.inference import pair as pairs
 
 ONE = {"path": "one.model", "sha256": "aa"}
@@ -11,7 +13,7 @@ OTHER = {"path": "other.model", "sha256": "bb"}
 
 
 def model(name, vocab_size=16, vocabulary=None):
-  lm = types.SimpleNamespace(vocab_size=vocab_size)
+  lm = types.SimpleNamespace(vocab_size=vocab_size, prompted=False)
   return pairs.Model(lm, name, f"/run/{name}", vocabulary)
 
 
@@ -77,8 +79,10 @@ def test_a_checkpoint_that_says_no_architecture(golden, golden_config):
   """As T5X's: commands take what its arrays say."""
   path = str(golden / "t5x_native")
   spec = pairs.PairSpec(drafter_checkpoint=[path], verifier_checkpoint=path)
+  size = sum(math.prod(x.shape) for x in architecture.parameters(golden_config))
   for read in spec.load(in_use(512)).models:
     assert read.lm.module.config == golden_config
+    assert read.num_parameters == size
 
 
 def test_drafter_of_a_pair():

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade import checkpoints
+from speccascade import checkpoints, native
 from speccascade.checkpoints import hugging_face_llama
 from speccascade.decoding import prompts
 from speccascade.models import LlamaLM
+from speccascade.models.llama import native_pass
 from tests.models.test_t5_lm import (
   extend,
   feed,
@@ -213,6 +214,29 @@ def test_tree_equals_its_paths_and_one_is_kept(lms, arrays, one_by_one, kind):
   _, got = feed(lm, kept, fed[:, :7], [7] * 3)
   _, want = feed(lm, linear, fed[:, :7], [7] * 3)
   close(got, want)
+
+
+@pytest.mark.skipif(not native.is_available(), reason="no native code here")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_native_pass_equals_the_plain_one(lms, arrays, kind):
+  """Ragged blocks, fewer positions read, and a row that is fed nothing."""
+  lm, (tokens, lengths, _) = lms(kind), of(arrays, kind)
+  packed = LlamaLM.create(lm.module.config, lm.params, kernel_dtype="float32")
+  assert native_pass.is_native(packed.module.config, packed.params)
+  both = [prefill(each, padded(tokens, lengths), 20) for each in (lm, packed)]
+  for width, count, read in (
+    (1, [1, 0, 1], None),
+    (7, [0, 4, 7], [[0, 0], [3, 1], [6, 0]]),
+    (6, [6, 1, 6], None),
+  ):
+    read = None if read is None else int32(read)
+    block, outs = int32(tokens[:, :width]), []
+    for i, each in enumerate((lm, packed)):
+      both[i], out = extend(each, both[i], block, int32(count), read)
+      outs.append(out)
+    fed = np.asarray(count) > 0
+    close(outs[1].logits[fed], outs[0].logits[fed])
+    close(outs[1].hidden[fed], outs[0].hidden[fed])
 
 
 @pytest.mark.parametrize("kernel_dtype", [None, "float32"])

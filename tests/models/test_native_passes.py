@@ -122,7 +122,7 @@ def test_equals_the_plain_path(build, name):
     if read is not None:
       read = jnp.asarray(read, jnp.int32)
     for i, lm in enumerate(models(name)):
-      count = jnp.asarray(length if width > 5 else [1, 5, 0], jnp.int32)
+      count = jnp.asarray(length if width > 5 else [0, 5, 1], jnp.int32)
       states[i], out = run(
         lm, states[i], tokens, jnp.minimum(count, width), read
       )

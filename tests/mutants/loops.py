@@ -64,16 +64,16 @@ a token outside the vocabulary passes <- test_what_is_no_prompt_is_refused
 
 === decoding/rounds.py
     decoding/test_streaming.py::test_rounds_and_turns_are_the_whole
-all rounds run at once <- [spec_cascade_opt]
+all rounds run at once <- [spec_cascade_opt-whole]
 - (counted[0] + 1, step(counted[1]))
 + (counted[0], step(counted[1]))
-a turn has what the turns before left of the limit <- [spec_cascade_opt]
+a turn has what the turns before left of the limit <- [spec_cascade_opt-whole]
 - settings.max_decode_len + carry.begun - carry.length
 + settings.max_decode_len + 1 - carry.length
-models do not read what others wrote <- [spec_cascade_opt]
+models do not read what others wrote <- [spec_cascade_opt-whole]
 - upto = jnp.where(has_turn, length - 1, 0)
 + upto = 0 * length
-a turn is counted with those before <- [spec_cascade_opt]
+a turn is counted with those before <- [spec_cascade_opt-whole]
 - jax.tree.map(jnp.zeros_like, carry.stats)
 + carry.stats
 a row without a law takes another turn <-
@@ -84,8 +84,8 @@ a row without a law takes another turn <-
 === decoding/streaming.py
     decoding/test_streaming.py
 a turn may fill the room to the last token <- test_a_turn_that_cannot_be
-- self.used + more + least > self.room
-+ self.used + more > self.room
+- used + more + least > self.room
++ used + more > self.room
 
 === decoding/emission.py
     decoding/test_emission.py
@@ -111,7 +111,7 @@ every step has the same key <- test_stepwise_paths[verifier]
 - draws.fold_in(rngs, step)
 + draws.fold_in(rngs, 0 * step)
 the keys of a turn go on from those before <-
-  test_streaming.py::test_rounds_and_turns_are_the_whole[verifier]
+  test_streaming.py::test_rounds_and_turns_are_the_whole[verifier-whole]
 - step = carry.length - carry.begun
 + step = carry.length - 1
 a token that was never written counts as deferred <-
@@ -180,7 +180,7 @@ BiLD asks the drafter again behind a whole window only <-
 - state = BildState(draft, length + count + 1)
 + state = BildState(draft, length + self.width + 1)
 BiLD asks the drafter first in a later turn <-
-  test_streaming.py::test_rounds_and_turns_are_the_whole[bild]
+  test_streaming.py::test_rounds_and_turns_are_the_whole[bild-whole]
 - return BildState(draft, jnp.full_like(state.expected, -1))
 + return BildState(draft, upto + 1)
 BiLD never falls back unless told to <- test_bild_defaults

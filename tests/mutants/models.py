@@ -56,6 +56,10 @@ native attention moves on in a bias that all heads share <-
 native attention weighs the end of a last vector <- test_equals_float64
 - std::fill(scores + seen, scores + width, -INFINITY)
 + std::fill(scores + seen, scores + width, 0)
+a native query sees past its window <-
+  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+- std::fill(scores, scores + begin, -INFINITY);
++ std::fill(scores, scores, -INFINITY);
 
 === native/pass.cc
     models/test_native_passes.py
@@ -69,16 +73,24 @@ read positions stand where the first ones do in a native pass <-
 + x = read_x, query = read_query, queries = R;
 a native block is written where the first row's is <-
   test_equals_the_plain_path
-- start[i / H], true);
-+ start[0], true);
+- pass.start[b], true);
++ pass.start[0], true);
 a native block is written to the cache of another row <-
   test_equals_the_plain_path
-- turned(i, row[i / H] * H + i % H,
+- turned(i, row * K + k,
 + turned(i, i,
 native results stay where rows that were fed nothing leave them <-
   test_equals_the_plain_path
 - else if (--i != b)
 + else if (--i < 0)
+native queries are turned the other way <-
+  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+- first * cosine - x[d + half] * sine
++ first * cosine + x[d + half] * sine
+native heads share the keys of the wrong group <-
+  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+- for (long h = k * group; h < (k + 1) * group; h++)
++ for (long h = k; h < H; h += K)
 a native encoder sees padding <- test_equals_the_plain_path
 - attention.mask = mask;
 -     const auto turn_and_attend

@@ -239,11 +239,7 @@ class CausalTransformer(nn.Module):
       (caches, logits [B, R, V] float32, hidden [B, R, E] after the last norm).
     """
     num_fed, capacity = tokens.shape[1], caches[0][0].shape[3]
-    if depth is None:
-      at = jnp.arange(num_fed, dtype=jnp.int32)[None]
-      positions = start[:, None] + jnp.broadcast_to(at, tokens.shape)
-    else:
-      positions = start[:, None] + depth
+    positions = rotary.positions(start, tokens.shape, depth)
     offset = np.arange(1 - capacity, capacity)
     biases = {
       window: cache.block_bias(

@@ -59,6 +59,19 @@ def _index_with_turns(config: LlamaConfig, turns: float, length: int) -> float:
   return config.head_dim * radians / (2 * math.log(config.rope_theta))
 
 
+def positions(start, shape, depth=None):
+  """Returns [B, N] int32, the position of each token of a block.
+
+  Args:
+    start: [B] int32, of each row's first.
+    shape: (B, N).
+    depth: [B, N] int32 past `start`, trees; None means 0, 1, ..., N-1.
+  """
+  if depth is None:
+    depth = jnp.broadcast_to(jnp.arange(shape[1], dtype=jnp.int32)[None], shape)
+  return start[:, None] + depth
+
+
 def angles(config: LlamaConfig, positions):
   """Returns (cosines, sines), [B, N, D / 2] float32, of positions [B, N] int32.
 
