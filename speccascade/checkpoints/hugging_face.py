@@ -33,6 +33,10 @@ CONFIG = SAID_BY = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 VOCABULARY = "spiece.model"
+TOKENIZER = (
+  *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+  *("chat_template.jinja", "generation_config.json"),
+)
 
 _FAMILIES = {T5Config: hugging_face_t5, LlamaConfig: hugging_face_llama}
 
@@ -126,6 +130,12 @@ def shapes(directory: storage.Directory) -> tuple[dict, Config]:
   return {table[name]: tensors[name] for name in table if name in tensors}, (
     config
   )
+
+
+def beside(directory: storage.Directory) -> dict[str, str]:
+  """Returns the tokenizer of a decoder-only model, as files by their names."""
+  names = filter(directory.has, TOKENIZER)
+  return {name: directory.read(name).decode() for name in names}
 
 
 def _tensors(directory: storage.Directory, read_file: Callable) -> dict:
