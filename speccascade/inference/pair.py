@@ -384,9 +384,10 @@ def check_sources(pair: ModelPair, sources: inputs.Sources, most_new: int):
       if model.prompted:
         kind, wanted = "decoder-only", "prompts: set PROMPT = 'text' or 'chat'"
       raise PairError(f"{model.name} is {kind} and takes {wanted}")
+    if model.window == math.inf:
+      continue
     longest = max(sources.examples, key=lambda example: len(example.tokens))
-    num = len(longest.tokens)
-    if sources.prompted and num + most_new > model.window:
+    if (num := len(longest.tokens)) + most_new > model.window:
       raise PairError(
         f"example {longest.index} has {num} tokens, and MAX_DECODE_LEN is"
         f" {most_new}: together more than the {model.window} that"
