@@ -24,7 +24,7 @@ from speccascade.inference.environment import device_name
 from speccascade.smollm import race
 from speccascade.smollm.texts import TEXTS
 
-WIDTH = 7
+WIDTH = 5
 
 
 def our_cases(model, kernel_dtype: str, texts, new_tokens: int) -> tuple:

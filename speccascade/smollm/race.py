@@ -20,9 +20,10 @@ from speccascade.progress import ProgressBar
 from speccascade.smollm.texts import TEXTS
 
 MAX_INPUT_LEN = 256
-LOOKUP = Cascade(k=[[7]])
+# Blocks of six tokens: a seventh would be another tile of the native product.
+LOOKUP = Cascade(k=[[5]])
 # Of each stage the copies come first: they cost nothing.
-CASCADE_DRAFTING = Cascade(k=[[2, 5], [0, 5]])
+CASCADE_DRAFTING = Cascade(k=[[1, 2], [0, 2]])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +88,7 @@ def rivals(
   """Returns what takes part; without a drafter, what needs none."""
 
   def lossless(name):
-    return Point(name, gamma=7, temperature=0.0)
+    return Point(name, gamma=5, temperature=0.0)
 
   def cascaded(drafters, cascade):
     point = lossless("cascade_drafting")

@@ -227,7 +227,10 @@ def test_tree_equals_its_paths_and_one_is_kept(lms, arrays, one_by_one):
 
 
 @pytest.mark.skipif(not native.is_available(), reason="no native code here")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+  "kind",
+  ["qwen3", *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS[:3])],
+)
 def test_a_native_pass_equals_the_plain_one(lms, arrays, kind):
   """Ragged blocks, fewer positions read, and a row that is fed nothing."""
   lm, (tokens, lengths, _) = lms(kind), of(arrays, kind)
