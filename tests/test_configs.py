@@ -28,7 +28,13 @@ BASES = {
 # What a run by itself leaves to the user, at most; any text serves here.
 USERS = {
   *("BIGRAMS", "DRAFTER_CHECKPOINT", "METHOD", "MODEL_DIR", "OUTPUT_DIR"),
-  *("TEST_FILES", "TRAIN_FILES", "VALIDATION_FILES", "VERIFIER_CHECKPOINT"),
+  *(
+    "TEACHER_CHECKPOINT",
+    "TEST_FILES",
+    "TRAIN_FILES",
+    "VALIDATION_FILES",
+    "VERIFIER_CHECKPOINT",
+  ),
   "VOCABULARY",
 }
 TEXTS = {"INITIAL_CHECKPOINT_PATH", "MIXTURE_OR_TASK_NAME", "MODEL"}

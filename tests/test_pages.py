@@ -137,6 +137,28 @@ def test_decoder_only(clone, capsys):
 @pytest.mark.slow
 @pytest.mark.needs_tf
 @pytest.mark.usefixtures("quick_compiles")
+def test_a_drafter_of_a_decoder_only_model(clone, capsys):
+  (clone / "models").mkdir()
+  llamas.save(clone / "models" / "large", 0, max_positions=1024)
+  for name in ("prompts", "held_out"):
+    (clone / f"{name}.jsonl").write_text('{"inputs": "the cat"}\n' * 3)
+  shape = {
+    "smollm2_drafter/config.LlamaConfig.vocab_size": llamas.ROWS,
+    "smollm2_drafter/config.LlamaConfig.emb_dim": 16,
+    "TASK_FEATURE_LENGTHS": {"inputs": 64, "targets": 64},
+  }
+  section = "A drafter of a decoder-only model"
+  for command in commands("docs/training.md", section):
+    run(command, train=shape)
+  out = capsys.readouterr().out
+  assert "finished at step 3; eval/loss " in out
+  assert "eval/acceptance " in out
+  assert "SpecDecode" in out
+
+
+@pytest.mark.slow
+@pytest.mark.needs_tf
+@pytest.mark.usefixtures("quick_compiles")
 def test_readme_use(clone, capsys):
   for command in commands("README.md", "Use"):
     run(command, train=quickstart.FAST_TRAINING)

@@ -23,12 +23,12 @@ class Bucket:
   """Rows of batches that have one shape.
 
   Attributes:
-    widths: (inputs, targets), the padded widths.
+    widths: (inputs, targets), the padded widths; of prompts (both together,).
     batch_size: rows of a batch.
     rows: the rows, each a tuple of example indices; more than one is packed.
   """
 
-  widths: tuple[int, int]
+  widths: tuple[int, ...]
   batch_size: int
   rows: tuple[tuple[int, ...], ...]
 
@@ -42,12 +42,14 @@ class TrainBatches:
     buckets: the shapes, and the rows of each.
     seed: seeds the shuffles.
     packed: whether batches carry segments and positions.
+    prompted: whether inputs are prompts, for decoder-only models.
   """
 
   arrays: TokenArrays
   buckets: tuple[Bucket, ...]
   seed: int
   packed: bool = False
+  prompted: bool = False
 
   @functools.cached_property
   def steps_per_epoch(self) -> int:
@@ -59,9 +61,13 @@ class TrainBatches:
     epoch, position = divmod(step, self.steps_per_epoch)
     plan = self._plan(epoch)
     bucket, rows = plan[position]
-    return model_features(
-      self.arrays, [bucket.rows[i] for i in rows], bucket.widths, self.packed
-    )
+    rows = [bucket.rows[i] for i in rows]
+    return self.features(rows, bucket.widths)
+
+  def features(self, rows, widths: tuple[int, ...]) -> Batch:
+    """Returns what a model takes, for some rows of these widths."""
+    features = causal_features if self.prompted else model_features
+    return features(self.arrays, rows, widths, self.packed)
 
   def iterator(self, start: int = 0) -> Iterator[Batch]:
     """Returns the batches from step `start` on, without end."""
@@ -93,6 +99,7 @@ def train_batches(
   lengths: dict[str, int] | None = None,
   buckets: Sequence[int | tuple[int, int]] | None = None,
   pack: bool = False,
+  prompted: bool = False,
 ) -> TrainBatches:
   """Returns training batches of one shape, of several widths, or packed.
 
@@ -105,10 +112,13 @@ def train_batches(
       example goes where it fits first; narrower batches have more rows, so that
       all have about as many positions. With lengths, the last is no wider.
     pack: put several examples in a row, as T5X does; not with buckets.
+    prompted: inputs are prompts, and targets go on from them in one row, whose
+      width is that of both but for the last token, which is not fed. Buckets
+      are widths of rows then.
 
   Raises:
-    ValueError: no examples, an example wider than the widest bucket, or both
-      buckets and packing.
+    ValueError: no examples, an example wider than the widest bucket, both
+      buckets and packing, or pairs of widths for prompts.
   """
   at_least(1, batch_size=batch_size)
   if not len(arrays):
@@ -116,15 +126,24 @@ def train_batches(
   if pack and buckets:
     raise ValueError("packing and buckets exclude each other: choose one")
   size = np.stack([arrays.lengths(feature) for feature in FEATURES], 1)
-  if lengths is None:
-    full = tuple(size.max(axis=0).tolist())
-  else:
-    full = lengths["inputs"], lengths["targets"]
+  full = tuple(lengths[feature] for feature in FEATURES) if lengths else None
+  if prompted:
+    size = np.maximum(size.sum(1, keepdims=True) - 1, 0)
+    full = full and (sum(full) - 1,)
+    if not all(isinstance(width, int) for width in buckets or []):
+      raise ValueError(
+        f"BUCKETS is {list(buckets)}; prompts and what follows share a row, so"
+        " that each is one width"
+      )
+  full = full or tuple(size.max(axis=0).tolist())
   if pack:
     rows = pack_rows(size, arrays.rows, full, seed)
     bucket = Bucket(full, batch_size, _filled(rows, batch_size))
-    return TrainBatches(arrays, (bucket,), seed, packed=True)
-  shapes = [(w, w) if isinstance(w, int) else tuple(w) for w in buckets or []]
+    return TrainBatches(arrays, (bucket,), seed, True, prompted)
+  sides = size.shape[1]
+  shapes = [
+    (w,) * sides if isinstance(w, int) else tuple(w) for w in buckets or []
+  ]
   shapes = shapes or [full]
   fits = np.stack([(size <= shape).all(axis=1) for shape in shapes], 1)
   if not fits[:, -1].all():
@@ -144,13 +163,14 @@ def train_batches(
   used = [i for i in range(len(shapes)) if rows[i]]
   rows[used[-1]] = _filled(rows[used[-1]], sizes[used[-1]])
   filled = (Bucket(shapes[i], sizes[i], tuple(rows[i])) for i in used)
-  return TrainBatches(arrays, tuple(filled), seed)
+  return TrainBatches(arrays, tuple(filled), seed, prompted=prompted)
 
 
 def _refuse(i: int, size, widths, what: str):
   raise ValueError(
-    f"example {i} has {size[i, 0]} input and {size[i, 1]} target tokens, the"
-    f" {what} takes {widths[0]} and {widths[1]}: cut the examples with"
+    f"example {i} has {' and '.join(map(str, size[i]))}"
+    f" {'input and target' if len(widths) > 1 else ''} tokens, the {what} takes"
+    f" {' and '.join(map(str, widths))}: cut the examples with"
     " TASK_FEATURE_LENGTHS or add a width"
   )
 
@@ -168,17 +188,17 @@ def pack_rows(size, rows, widths, seed: int) -> list[tuple[int, ...]]:
   it. The rows are the same in every epoch, their order is not.
 
   Args:
-    size: [N, 2] tokens of inputs and targets.
+    size: [N, 2] tokens of inputs and targets, or [N, 1] of both together.
     rows: [M] the examples to pack.
-    widths: most tokens of a row, inputs and targets.
+    widths: most tokens of a row, of each.
     seed: seeds the order.
   """
   order = np.random.default_rng([seed, len(rows)]).permutation(rows)
-  packed, open_row, used = [], [], np.zeros(2, np.int64)
+  packed, open_row, used = [], [], np.zeros(size.shape[1], np.int64)
   for i in order:
     if open_row and (used + size[i] > widths).any():
       packed.append(tuple(open_row))
-      open_row, used = [], np.zeros(2, np.int64)
+      open_row, used = [], np.zeros(size.shape[1], np.int64)
     if (size[i] > widths).any():
       _refuse(i, size, widths, "packed row")
     open_row.append(int(i))
@@ -240,12 +260,61 @@ def model_features(
   }
 
 
+def causal_features(
+  arrays: TokenArrays,
+  rows: Sequence[tuple[int, ...]],
+  widths: tuple[int],
+  packed: bool = False,
+) -> Batch:
+  """Returns what decoder-only models take, for some rows.
+
+  A text is a prompt and what follows. All of it but the last token is fed, with
+  no start token; only what follows the prompt is learned.
+
+  Args:
+    arrays: the examples, their inputs prompts of one token or more.
+    rows: as in `model_features`.
+    widths: (the padded width,).
+    packed: whether to add segments and positions, from 1 and from 0.
+
+  Returns:
+    int32 arrays [B, width]: decoder_input_tokens, decoder_target_tokens,
+    decoder_loss_weights (1 where the target follows the prompt); and if packed
+    decoder_segment_ids, decoder_positions.
+  """
+  shape = (5, len(rows), *widths)
+  fed, targets, weights, segments, positions = np.zeros(shape, np.int32)
+  for b, row in enumerate(rows):
+    start = 0
+    for number, index in enumerate(row, 1):
+      prompt, output = (arrays.get(feature, index) for feature in FEATURES)
+      ids = np.concatenate([prompt, output])
+      here = slice(start, start + len(ids) - 1)
+      fed[b, here], targets[b, here] = ids[:-1], ids[1:]
+      weights[b, start + len(prompt) - 1 : here.stop] = 1
+      segments[b, here] = number
+      positions[b, here] = np.arange(len(ids) - 1)
+      start = here.stop
+  batch = {
+    "decoder_input_tokens": fed,
+    "decoder_target_tokens": targets,
+    "decoder_loss_weights": weights,
+  }
+  if packed:
+    batch |= {
+      "decoder_segment_ids": segments,
+      "decoder_positions": positions,
+    }
+  return batch
+
+
 def eval_batches(
   arrays: TokenArrays,
   *,
   batch_size: int,
   lengths: dict[str, int] | None = None,
   buckets: Sequence[int | tuple[int, int]] | None = None,
+  prompted: bool = False,
 ) -> Iterator[Batch]:
   """Yields every example once; the last batch of a shape has empty rows.
 
@@ -257,14 +326,16 @@ def eval_batches(
     batch_size: rows of a batch; with buckets, rows of the widest one.
     lengths: feature -> width of the batches; default the longest example.
     buckets: as in `train_batches`.
+    prompted: as there.
   """
   unique = dataclasses.replace(arrays, rows=np.arange(len(arrays)))
   options = {"batch_size": batch_size, "lengths": lengths, "buckets": buckets}
+  batches = train_batches(unique, seed=0, prompted=prompted, **options)
   seen = set()
-  for bucket in train_batches(unique, seed=0, **options).buckets:
+  for bucket in batches.buckets:
     rows = [row for row in dict.fromkeys(bucket.rows) if row not in seen]
     seen.update(rows)
     for start in range(0, len(rows), bucket.batch_size):
       some = rows[start : start + bucket.batch_size]
       some += [()] * (bucket.batch_size - len(some))
-      yield model_features(arrays, some, bucket.widths)
+      yield batches.features(some, bucket.widths)

@@ -114,11 +114,7 @@ class TextFileSource(seqio.FunctionDataSource):
 
   def stamp(self, split: str) -> list[tuple]:
     """Returns path, size and time of a split's files: equal, if untouched."""
-    paths = text_files.paths_of(self.files[split], self._languages)
-    stats = [pathlib.Path(path).expanduser().stat() for path in paths]
-    return [
-      (path, stat.st_size, stat.st_mtime_ns) for path, stat in zip(paths, stats)
-    ]
+    return text_files.stamp(self.files[split], self._languages)
 
 
 @fields.checked

@@ -22,18 +22,27 @@ class _Row(TypedDict):
   extra_targets: NotRequired[Sequence[str] | None]
 
 
+class _Aux(TypedDict):
+  tokens: Sequence[fields.NonNegative]
+
+
+class _Record(TypedDict):
+  aux: _Aux
+
+
 class TextExample(NamedTuple):
   """An example of a file.
 
   Attributes:
     line: its number, from 1.
     inputs: the source, a text; or the messages of a conversation.
-    references: all right answers, the target first; none where not known.
+    references: all right answers, the target first; none where not known. Of a
+      record, the ids that a model wrote.
   """
 
   line: int
   inputs: str | tuple[Mapping, ...]
-  references: tuple[str, ...] = ()
+  references: tuple[str | tuple[int, ...], ...] = ()
 
 
 def _lines(path, what: str) -> Iterator[str]:
@@ -64,6 +73,7 @@ def read_texts(
   what: str = "text file",
   needs_targets: bool = False,
   chats: bool = False,
+  records: bool = False,
 ) -> list[TextExample]:
   """Returns the first examples of a file.
 
@@ -79,6 +89,8 @@ def read_texts(
     needs_targets: whether an object must have `targets`.
     chats: whether it may have `messages` in the place of `inputs`, objects with
       `role` and `content`.
+    records: whether it may be a line of predictions.jsonl, whose prediction
+      then is the target.
 
   Raises:
     FileNotFoundError: no such file.
@@ -88,7 +100,8 @@ def read_texts(
   lines = enumerate(_lines(path, what), 1)
   if os.fspath(path).endswith(JSON):
     lines = ((i, line) for i, line in lines if line.strip())
-    examples = (_of_json(path, *line, needs_targets, chats) for line in lines)
+    options = (needs_targets, chats, records)
+    examples = (_of_json(path, *line, *options) for line in lines)
   else:
     examples = itertools.starmap(TextExample, lines)
   examples = list(itertools.islice(examples, num))
@@ -97,13 +110,15 @@ def read_texts(
   return examples
 
 
-def _of_json(path, number, line, needs_targets, chats) -> TextExample:
+def _of_json(path, number, line, needs_targets, chats, records) -> TextExample:
   try:
     row = fields.fitted("it", fields.of_json(line), _Row)
     if chats and "messages" in row:
       chat.checked(row["messages"])
     elif "inputs" not in row:
       raise ValueError("no inputs")
+    if records := records and "prediction" in row:
+      tokens = tuple(fields.fitted("it", row, _Record)["aux"]["tokens"])
   except ValueError as error:
     or_chat = ', or a conversation\'s "messages",' if chats else ""
     raise ValueError(
@@ -111,13 +126,18 @@ def _of_json(path, number, line, needs_targets, chats) -> TextExample:
       f' "inputs"{or_chat} and perhaps "targets", a text or a list of texts,'
       ' and "extra_targets", a list of texts'
     ) from error
+  if records:
+    return TextExample(number, _prompt(row, chats), (tokens,))
   targets = row.get("targets", ())
   several = [targets] if isinstance(targets, str) else list(targets)
   several += row.get("extra_targets") or ()
   if needs_targets and not several:
     raise ValueError(f'{path}, line {number} has no "targets"')
-  source = row["messages"] if chats and "messages" in row else row["inputs"]
-  return TextExample(number, source, tuple(several))
+  return TextExample(number, _prompt(row, chats), tuple(several))
+
+
+def _prompt(row, chats: bool):
+  return row["messages"] if chats and "messages" in row else row["inputs"]
 
 
 def read_pairs(source, *targets) -> list[TextExample]:
@@ -173,9 +193,24 @@ def paths_of(
   return paths
 
 
-def read(paths, languages=("en", "de")) -> list[TextExample]:
-  """Returns the examples of one split of a task; see `paths_of`."""
+def stamp(paths, languages=("en", "de")) -> list[tuple]:
+  """Returns path, size and time of a split's files: equal, if untouched."""
+  paths = paths_of(paths, languages)
+  stats = [pathlib.Path(path).expanduser().stat() for path in paths]
+  return [
+    (path, stat.st_size, stat.st_mtime_ns) for path, stat in zip(paths, stats)
+  ]
+
+
+def read(paths, languages=("en", "de"), **options) -> list[TextExample]:
+  """Returns the examples of one split; see `paths_of`.
+
+  Args:
+    paths: its files.
+    languages: as there.
+    **options: of `read_texts`, for a JSONL file.
+  """
   paths = paths_of(paths, languages)
   if len(paths) > 1:
     return read_pairs(*paths)
-  return read_texts(*paths, needs_targets=True)
+  return read_texts(*paths, needs_targets=True, **options)

@@ -26,12 +26,14 @@ class Source:
     text: the source, as it was before tokenizing.
     tokens: [S] int32, of a source with EOS; padding not.
     references: right outputs, none where they are not known.
+    messages: of a conversation, which the text only shows; () of a text.
   """
 
   index: int
   text: str
   tokens: np.ndarray
   references: tuple[str, ...] = ()
+  messages: Sequence[Mapping] = ()
 
 
 def longest(examples: Sequence[Source]) -> int:
@@ -294,8 +296,9 @@ def _encoded(
   for index, (name, text, references) in enumerate(texts):
     options = (max_len, limit, truncate)
     tokens, is_cut = _tokens(prompting, name, text, *options)
-    text = chat.shown(text)
-    examples.append(Source(index, text, tokens, tuple(references)))
+    messages = () if isinstance(text, str) else text
+    shown, references = chat.shown(text), tuple(references)
+    examples.append(Source(index, shown, tokens, references, messages))
     num_cut += is_cut
   return Sources(
     *(examples, prompting.vocabulary, max_len, task),

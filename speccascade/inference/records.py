@@ -1,7 +1,7 @@
 """What is written of each decoded example, one JSON object a line.
 
-T5X's shape: "inputs", "prediction" and, where they are known, "targets"; all
-else is under "aux".
+T5X's shape: "inputs", "prediction" and, where they are known, "targets", and of
+a conversation its "messages"; all else is under "aux".
 """
 
 import dataclasses
@@ -80,6 +80,8 @@ def records(
         for name, column in log_probs.items()
       }
     record = {"inputs": example.text}
+    if example.messages:
+      record["messages"] = list(example.messages)
     if example.references:
       record["targets"] = list(example.references)
     record["prediction"] = text_of(vocabulary, emitted)

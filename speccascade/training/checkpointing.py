@@ -20,9 +20,8 @@ import numpy as np
 from speccascade import standard_error
 from speccascade.checkpoints import load, orbax_io, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.models.t5.config import T5Config
-from speccascade.models.t5.network import Transformer
-from speccascade.training import optimizers
+from speccascade.models.params import Config, network
+from speccascade.training import embeddings, optimizers
 from speccascade.training import state as states
 
 
@@ -44,7 +43,7 @@ class Checkpoints:
   """
 
   model_dir: str | os.PathLike
-  config: T5Config
+  config: Config
   _: dataclasses.KW_ONLY
   vocabulary: Mapping[str, str] | None = None
   keep_latest: int = 1
@@ -85,18 +84,21 @@ class Checkpoints:
     *,
     seed: int = 0,
     initial_checkpoint_path: str | os.PathLike | None = None,
+    initial_embedding_path: str | os.PathLike | None = None,
     restore_optimizer: bool = True,
   ) -> tuple[states.TrainState, int, str]:
     """Returns where to begin, in T5X's order.
 
     `model_dir` comes first: a run that has begun there is resumed as it was.
     Then the initial checkpoint, of any layout; its step is counted on from.
-    Then random parameters.
+    Then random parameters, the embedding perhaps excepted.
 
     Args:
       optimizer: the run's optimizer.
       seed: seeds parameters and dropout.
       initial_checkpoint_path: or None.
+      initial_embedding_path: a larger model, whose embedding takes the place of
+        a random one; see `embeddings.reduced`. None for no such.
       restore_optimizer: take Adafactor's accumulators from the initial
         checkpoint too, where it has any.
 
@@ -116,9 +118,13 @@ class Checkpoints:
     if step is not None:
       return self._resume(step, optimizer, seed)
     if not initial_checkpoint_path:
-      params = states.init_params(Transformer(self.config), seed)
+      params = states.init_params(network(self.config), seed)
+      source = "starting from random parameters"
+      if initial_embedding_path:
+        params = embeddings.begun(params, initial_embedding_path)
+        source += f" and the embedding of {initial_embedding_path}"
       state = states.create(params, optimizer, seed=seed)
-      return state, 0, "starting from random parameters"
+      return state, 0, source
     path, config = initial_checkpoint_path, self.config
     read = load(path, config=config, optimizer=restore_optimizer)
     self._check_vocabulary(read)

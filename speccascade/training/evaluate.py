@@ -12,8 +12,8 @@ import numpy as np
 from speccascade.decoding import decoders
 from speccascade.decoding.draws import row_keys
 from speccascade.decoding.sampling import Sampling
+from speccascade.models.params import Config, network
 from speccascade.models.t5.config import T5Config
-from speccascade.models.t5.network import Transformer
 from speccascade.models.t5_lm import T5LM
 from speccascade.training import losses
 from speccascade.training import state as states
@@ -22,43 +22,58 @@ from speccascade.training.loop import check_batch
 EOS_ID = 1
 # Sources are padded to a multiple of this, so that few shapes are compiled.
 WIDTH = 16
+NAMES = ("loss", "accuracy")
+COMPARED = ("divergence", "acceptance")  # with a teacher
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _sums(module, params, batch):
-  """Returns [loss, right tokens, weight], summed over a batch."""
+def _sums(module, params, batch, teacher):
+  """Returns loss, right tokens, divergence from a teacher, overlap with it, and
+  weight, summed over a batch."""
   logits = states.forward(module, params, batch)
   targets = batch["decoder_target_tokens"]
   weights, _ = losses.normalize(batch, None)
   loss, _ = losses.cross_entropy(logits, targets)
   correct = states.is_correct(logits, targets)
-  return jnp.stack([jnp.sum(x * weights) for x in (loss, correct, 1.0)])
+  compared = (0.0, 0.0)
+  if teacher is not None:
+    taught = teacher.logits(batch)
+    compared = (f(taught, logits) for f in (losses.divergence, losses.overlap))
+  sums = (loss, correct, *compared, 1.0)
+  return jnp.stack([jnp.sum(x * weights) for x in sums])
 
 
 def teacher_forced(
-  config: T5Config, params: Any, batches: Iterable[Mapping[str, np.ndarray]]
+  config: Config,
+  params: Any,
+  batches: Iterable[Mapping[str, np.ndarray]],
+  teacher: states.Teacher | None = None,
 ) -> dict[str, float]:
   """Returns the mean "loss" in nats and "accuracy" of the target tokens.
 
-  The loss has neither smoothing nor z-loss, so that runs can be compared.
+  The loss has neither smoothing nor z-loss, so that runs can be compared. With
+  a teacher there are "divergence" from it in nats, and "acceptance": how likely
+  its speculative sampling at temperature 1 accepts a draft.
 
   Args:
     config: the architecture.
     params: its parameters.
     batches: each read once; rows without targets weigh nothing.
+    teacher: or None.
 
   Raises:
     ValueError: there is no target token.
   """
-  module = Transformer(config)
-  total = np.zeros(3)
+  module = network(config)
+  total = np.zeros(5)
   for number, batch in enumerate(batches):
-    batch = check_batch(batch, config.vocab_size, number)
-    total += np.asarray(_sums(module, params, batch), np.float64)
-  loss, correct, weight = total
+    batch = check_batch(batch, config, number)
+    total += np.asarray(_sums(module, params, batch, teacher), np.float64)
+  *sums, weight = total
   if weight == 0:
     raise ValueError("there are no target tokens to evaluate on")
-  return {"loss": loss / weight, "accuracy": correct / weight}
+  names = NAMES if teacher is None else NAMES + COMPARED
+  return dict(zip(names, np.divide(sums, weight).tolist()))
 
 
 def greedy(
@@ -128,16 +143,18 @@ class Evaluation:
   batch_size: int = 32
   eos_id: int = EOS_ID
 
-  def names(self) -> list[str]:
-    """Returns the names of what a call measures."""
-    names = ["loss", "accuracy"]
+  def names(self, *, taught: bool = False) -> list[str]:
+    """Returns the names of what a call measures, with a teacher if `taught`."""
+    names = [*NAMES, *(COMPARED if taught else ())]
     if self.score is not None and len(self.sources):
       names += self.score([np.zeros(0, np.int32)] * len(self.sources))
     return names
 
-  def __call__(self, config: T5Config, params: Any) -> dict[str, float]:
-    """Returns "loss", "accuracy" and what `score` gives."""
-    metrics = teacher_forced(config, params, self.batches)
+  def __call__(
+    self, config: Config, params: Any, teacher: states.Teacher | None = None
+  ) -> dict[str, float]:
+    """Returns what `teacher_forced` and `score` give."""
+    metrics = teacher_forced(config, params, self.batches, teacher)
     if self.score is not None and len(self.sources):
       outputs = greedy(
         config,

@@ -1,4 +1,4 @@
-"""Fine-tunes a T5 on a task: what `python -m speccascade.train` runs.
+"""Trains a model on texts: what `python -m speccascade.train` runs.
 
 What reads tasks is imported when a run starts, so that the package `training`
 needs neither seqio nor TensorFlow.
@@ -12,18 +12,29 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import pathlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from speccascade import fields, folders, memory
-from speccascade.checkpoints import architecture, storage
+from speccascade.checkpoints import architecture, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.models.t5.config import T5Config
+from speccascade.data import text_files
+from speccascade.data.prompting import FORMATS, Prompting
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.params import Config, network
 from speccascade.training import evaluate, optimizers, trainer
 from speccascade.training.checkpointing import Checkpoints, cause
-from speccascade.training.state import Objective
+from speccascade.training.state import Objective, Teacher
+
+# The files of a split, as `text_files.read` takes them.
+_Files = (
+  fields.Path | Annotated[Sequence[fields.Path], text_files.paths_of] | None
+)
 
 
 def _is_rising(buckets):
@@ -35,16 +46,23 @@ def _is_rising(buckets):
 
 
 @fields.checked
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingData:
   """What a model is trained on, and in which batches.
 
   Attributes:
-    mixture_or_task_name: registered with seqio.
+    mixture_or_task_name: registered with seqio; or else `files`.
+    files: {"train": ..., "validation": ...}, line files or JSON lines, of which
+      each has `targets` or is one that `decode` wrote; see `completions`.
+    teacher_checkpoint: of a model whose distributions are learned as well, as
+      `Objective.teacher_share` says, and that evaluations compare with.
+    prompt: see `Prompting.format`.
+    chat_variables: see `Prompting.variables`.
     task_feature_lengths: {"inputs": ..., "targets": ...}; longer examples are
       cut, and counted.
     batch_size: rows of a batch; with buckets, rows of the widest one.
-    vocabulary: path of a SentencePiece model; None takes the task's.
+    vocabulary: path of a SentencePiece model, or of a Hugging Face directory;
+      None takes the task's.
     use_cached: read the task's cached examples.
     token_cache_dir: keeps the tokenized training split between starts.
     num_examples: the first of the split; None takes all.
@@ -52,7 +70,11 @@ class TrainingData:
     pack: put several examples in a row.
   """
 
-  mixture_or_task_name: str
+  mixture_or_task_name: str | None = None
+  files: Mapping[str, _Files] = dataclasses.field(default_factory=dict)
+  teacher_checkpoint: fields.Path | None = None
+  prompt: Literal[FORMATS] | None = None
+  chat_variables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   task_feature_lengths: Annotated[
     Mapping[str, fields.Size], fields.Keys(("inputs", "targets"))
   ]
@@ -69,34 +91,80 @@ class TrainingData:
   ) = None
   pack: bool = False
 
+  def __post_init__(self):
+    if bool(self.mixture_or_task_name) == bool(self.files):
+      raise ValueError(
+        "give MIXTURE_OR_TASK_NAME or TRAIN_FILES, one of them and not both"
+      )
+    if self.files and not self.vocabulary:
+      raise ValueError("files need a VOCABULARY: they do not bring one")
+
+  @functools.cached_property
+  def _loaded(self):
+    from speccascade.data import vocabularies
+
+    return self.vocabulary and vocabularies.load(os.fspath(self.vocabulary))
+
   @functools.cached_property
   def task(self):
-    """The task, with the vocabulary in use."""
-    from speccascade.data import tasks, vocabularies
+    """The task, with the vocabulary in use; None of files."""
+    from speccascade.data import tasks
 
-    vocabulary = self.vocabulary and vocabularies.load(self.vocabulary)
-    return tasks.get(self.mixture_or_task_name, vocabulary)
+    name = self.mixture_or_task_name
+    return tasks.get(name, self._loaded) if name else None
+
+  @property
+  def name(self) -> str:
+    """The task's, or "files"."""
+    return self.task.name if self.task else "files"
+
+  @functools.cached_property
+  def prompting(self) -> Prompting:
+    """How texts become tokens, with the vocabulary in use."""
+    vocabulary = self._loaded
+    if self.task:
+      vocabulary = self.task.output_features["targets"].vocabulary
+    return Prompting(vocabulary, self.prompt, self.chat_variables)
 
   @property
   def shapes(self) -> dict[str, Any]:
     """What says the shapes of batches, for training and evaluation."""
     lengths = None if self.buckets else dict(self.task_feature_lengths)
     buckets = self.buckets
-    return dict(batch_size=self.batch_size, lengths=lengths, buckets=buckets)
+    shapes = dict(batch_size=self.batch_size, lengths=lengths, buckets=buckets)
+    return shapes | {"prompted": self.prompting.prompted}
 
   def read(self, split: str, num: int | None, run: trainer.TrainingRun):
     """Returns the tokens of a split, of its first `num` examples."""
+    from speccascade.data import completions, reading
+
+    lengths = dict(self.task_feature_lengths)
+    if self.task and not self.prompting.prompted:
+      return reading.from_task(
+        self.task,
+        split,
+        lengths,
+        num=num,
+        use_cached=self.use_cached,
+        seed=run.seed,
+        progress=run.progress,
+      )
+    if self.task:
+      examples = completions.of_task(self.task, split)
+    else:
+      examples = completions.of_files(self.files, split)
+    some = itertools.islice(examples, num)
+    return completions.tokenized(some, self.prompting, lengths)
+
+  def fingerprint(self, split: str) -> str:
+    """Returns a text that changes with what is read, for names of caches."""
     from speccascade.data import reading
 
-    return reading.from_task(
-      self.task,
-      split,
-      dict(self.task_feature_lengths),
-      num=num,
-      use_cached=self.use_cached,
-      seed=run.seed,
-      progress=run.progress,
-    )
+    if self.task:
+      read = reading.fingerprint(self.task, split)
+    else:
+      read = str(text_files.stamp(self.files[split]))
+    return f"{read} {self.prompting.format} {dict(self.chat_variables)}"
 
 
 @fields.checked
@@ -157,7 +225,7 @@ class ModelDir:
 
 @fields.checked
 def train(
-  model: T5Config,
+  model: Config,
   data: TrainingData,
   run: trainer.TrainingRun,
   model_dir: ModelDir,
@@ -166,7 +234,7 @@ def train(
   evaluating: Evaluating = Evaluating(),
   on_start: Callable[[str], object] = lambda folder: None,
 ) -> trainer.TrainingOutcome:
-  """Fine-tunes a T5 on a seqio task, or trains it from random parameters.
+  """Trains a model on a task or files, from a checkpoint or from nothing.
 
   Leaves in MODEL_DIR: `checkpoint_<step>` of the latest and the best step,
   TensorBoard's event files, and what `on_start` writes. The run starts from
@@ -175,7 +243,7 @@ def train(
 
   Args:
     model: the architecture; dropout and activations' dtype are its own.
-    data: the task and its batches.
+    data: what it learns, and its batches.
     run: how long, from where, how often.
     model_dir: where, and what is kept.
     optimizer: None is T5 v1.1's Adafactor at 1e-3.
@@ -195,12 +263,15 @@ def train(
   memory.check(3 * 4 * count, MODEL=f"of {count:,} parameters")
   folder = model_dir.folder
   with folders.sole_writer(folder, "MODEL_DIR"):
-    task = data.task
-    vocabulary = task.output_features["targets"].vocabulary
+    vocabulary = data.prompting.vocabulary
     vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
+    _check_prompts(data, model)
     identity = getattr(vocabulary, "identity", None)
     if identity:
       identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
+    teacher = _teacher(data.teacher_checkpoint, model, identity)
+    if objective and objective.teacher_share and not teacher:
+      raise ValueError("TEACHER_SHARE needs a TEACHER_CHECKPOINT")
     arrays = _training_tokens(data, run, identity)
     for feature, count in arrays.num_cut.items():
       if count:
@@ -214,7 +285,8 @@ def train(
     _check_batches(batches, model, data, objective or Objective())
     evaluation = _evaluation(data, evaluating, run)
     best = evaluation and model_dir.best_metric
-    if best and best not in (names := evaluation.names()):
+    names = evaluation.names(taught=bool(teacher)) if best else []
+    if best and best not in names:
       raise fields.SettingError(
         "best_metric",
         f" is {best!r}; the evaluation gives {', '.join(names)}",
@@ -226,9 +298,10 @@ def train(
       vocabulary=identity,
       keep_latest=model_dir.keep_latest,
       metric=best and f"eval/{best}",
-      best_mode="min" if best == "loss" else "max",
+      best_mode="min" if best in ("loss", "divergence") else "max",
       settings={
-        "MIXTURE_OR_TASK_NAME": task.name,
+        "MIXTURE_OR_TASK_NAME": data.name,
+        "TEACHER_SHARE": objective.teacher_share if objective else 0.0,
         "BATCH_SIZE": data.batch_size,
         "BUCKETS": data.buckets and list(data.buckets),
         "PACK": data.pack,
@@ -236,7 +309,7 @@ def train(
       },
     )
     print(
-      f"{task.name}: {len(arrays)} training examples, "
+      f"{data.name}: {len(arrays)} training examples, "
       f"{batches.steps_per_epoch} steps an epoch, to {folder}"
     )
     return trainer.run(
@@ -246,10 +319,55 @@ def train(
       run,
       optimizer=optimizer,
       objective=objective,
+      teacher=teacher,
       evaluation=evaluation,
       writer=_EventFiles(folder) if model_dir.tensorboard else None,
       on_start=lambda: on_start(folder),
     )
+
+
+def _check_prompts(data: TrainingData, model: Config):
+  """Raises ValueError where a model does not take what the texts become."""
+  is_prompted = isinstance(model, LlamaConfig)
+  if data.prompting.prompted != is_prompted:
+    kind, wanted = "an encoder-decoder", "'source'"
+    if is_prompted:
+      kind, wanted = "decoder-only", "'text' or 'chat'"
+    raise ValueError(
+      f"PROMPT is {data.prompting.format!r}, and MODEL is {kind}: set PROMPT ="
+      f" {wanted}"
+    )
+
+
+def _teacher(path, model: Config, identity) -> Teacher | None:
+  """Returns the teacher of a checkpoint, None where none is given.
+
+  Raises:
+    CheckpointError: it cannot be read.
+    ValueError: it is of another kind than the model, or has another vocabulary.
+  """
+  from speccascade.data import vocabularies
+
+  if not path:
+    return None
+  read = restore.load(path)
+  config, known = read.require_config(), read.vocabulary
+  if not known and vocabularies.brought_by(read.path):
+    known = vocabularies.load(read.path).identity
+  faults = {
+    "is of another kind than MODEL": type(config) is not type(model),
+    f"has {config.vocab_size} vocabulary rows, MODEL {model.vocab_size}": (
+      config.vocab_size != model.vocab_size
+    ),
+    "has another vocabulary than VOCABULARY (their sha256 differ)": (
+      identity and known and known["sha256"] != identity["sha256"]
+    ),
+  }
+  for fault, is_so in faults.items():
+    if is_so:
+      raise ValueError(f"TEACHER_CHECKPOINT {read.path} {fault}")
+  params = jax.tree.map(lambda leaf: jnp.asarray(leaf, "float32"), read.params)
+  return Teacher(params, network(config))
 
 
 def _evaluation(
@@ -265,7 +383,7 @@ def _evaluation(
     list(batching.eval_batches(held_out, **data.shapes)),
     max_decode_len=evaluating.max_decode_len,
     batch_size=min(data.batch_size, 64),
-    eos_id=data.task.output_features["targets"].vocabulary.eos_id,
+    eos_id=data.prompting.vocabulary.eos_id,
     **_decoded(data, evaluating),
   )
 
@@ -288,7 +406,7 @@ def _check_batches(batches, model, data: TrainingData, objective: Objective):
         f"MICROBATCHES is {parts}, which does not divide a batch of"
         f" {bucket.batch_size} rows"
       )
-    positions = bucket.batch_size // parts * bucket.widths[1]
+    positions = bucket.batch_size // parts * bucket.widths[-1]
     memory.check(
       4 * positions * model.vocab_size,  # the logits
       BATCH_SIZE=data.batch_size,
@@ -298,15 +416,14 @@ def _check_batches(batches, model, data: TrainingData, objective: Objective):
 
 def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):
   """Returns the training split's tokens, kept under what made them."""
-  from speccascade.data import reading
   from speccascade.data.arrays import TokenArrays
 
   read = lambda: data.read("train", data.num_examples, run)
   if data.token_cache_dir is None:
     return read()
   key = [
-    data.task.name,
-    reading.fingerprint(data.task, "train"),
+    data.name,
+    data.fingerprint("train"),
     dict(data.task_feature_lengths),
     data.num_examples,
     run.seed,
@@ -314,7 +431,7 @@ def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):
   ]
   digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
   folder = pathlib.Path(data.token_cache_dir).expanduser()
-  path = folder / f"{data.task.name}-{digest[:16]}.npz"
+  path = folder / f"{data.name}-{digest[:16]}.npz"
   if not path.is_file():
     read().save(path)
   return TokenArrays.load(path)
@@ -323,15 +440,16 @@ def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):
 def _decoded(data: TrainingData, evaluating: Evaluating) -> dict[str, Any]:
   """Returns what of `Evaluation` concerns decoding: sources and score.
 
-  Targets and predictions pass the task's postprocessor, as in seqio.
+  Targets and predictions pass the task's postprocessor, as in seqio. Decoder-
+  only models are not decoded.
   """
   from speccascade.data import reading, tasks
 
   task, num = data.task, evaluating.num_decoded
-  vocabulary = task.output_features["targets"].vocabulary
+  vocabulary = data.prompting.vocabulary
   if evaluating.decoded_task_name:
     task = tasks.get(evaluating.decoded_task_name, vocabulary)
-  if num == 0 or not getattr(task, "metric_fns", None):
+  if num == 0 or not hasattr(task, "metric_fns") or data.prompting.prompted:
     return {}
   dataset = reading.open_split(
     task, evaluating.split, dict(data.task_feature_lengths)

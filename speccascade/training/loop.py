@@ -13,9 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from speccascade.models.params import check_params
-from speccascade.models.t5.config import T5Config
-from speccascade.models.t5.network import Transformer
+from speccascade.models.params import Config, check_params, network
 from speccascade.progress import ProgressBar, note
 from speccascade.training import optimizers, programs
 from speccascade.training import state as states
@@ -53,15 +51,15 @@ class Every:
     return step == last or (self.steps > 0 and step % self.steps == 0)
 
 
-def check_batch(batch: Batch, vocab_size: int, number: int) -> Batch:
+def check_batch(batch: Batch, config: Config, number: int) -> Batch:
   """Returns a batch as a step wants it, its ids checked.
 
-  Decoder inputs that are missing are made: the targets, shifted right after
-  the start token 0.
+  Decoder inputs that an encoder-decoder's misses are made: the targets, shifted
+  right after the start token 0.
 
   Args:
     batch: see `state`.
-    vocab_size: rows of the model's embedding.
+    config: the model's.
     number: position among the run's batches, for the message.
 
   Raises:
@@ -69,13 +67,23 @@ def check_batch(batch: Batch, vocab_size: int, number: int) -> Batch:
   """
   batch = {name: np.asarray(leaf) for name, leaf in batch.items()}
   targets = batch.get("decoder_target_tokens")
-  if targets is not None and "decoder_input_tokens" not in batch:
+  wanted, vocab_size = states.inputs(config), config.vocab_size
+  if wanted == states.CAUSAL and "decoder_loss_weights" not in batch:
+    raise ValueError(
+      f"batch {number} has no decoder_loss_weights, which say of a decoder-only"
+      " model's tokens which are learned"
+    )
+  if (
+    wanted == states.INPUTS
+    and targets is not None
+    and "decoder_input_tokens" not in batch
+  ):
     if "decoder_segment_ids" in batch:
       raise ValueError(
         f"batch {number} is packed and has no decoder_input_tokens; give them"
       )
     batch["decoder_input_tokens"] = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
-  for name in states.INPUTS:
+  for name in wanted:
     if (tokens := batch.get(name)) is None:
       raise ValueError(
         f"batch {number} has no {name}; it has {', '.join(sorted(batch))}"
@@ -125,7 +133,7 @@ def _means(totals: states.Totals) -> Metrics:
 
 
 def fit(
-  model: T5Config | Transformer,
+  model: Config | states.Network,
   batches: Batches,
   *,
   steps: int,
@@ -133,6 +141,7 @@ def fit(
   state: states.TrainState | None = None,
   optimizer: optimizers.Optimizer | None = None,
   objective: states.Objective | None = None,
+  teacher: states.Teacher | None = None,
   seed: int = 0,
   first_step: int = 0,
   log_every: int = 100,
@@ -142,7 +151,7 @@ def fit(
   progress: bool = True,
   name: str = "train",
 ) -> states.TrainState:
-  """Trains a T5 and returns its state after step `steps`.
+  """Trains a model and returns its state after step `steps`.
 
   The result depends on the arguments alone: a run that is stopped anywhere and
   continued from its state (with the same `first_step`) ends as the unbroken one
@@ -159,6 +168,7 @@ def fit(
     state: to go on from, in place of `params` and `seed`; it is used up.
     optimizer: from `optimizers`; None is T5 v1.1's Adafactor.
     objective: what is minimised; None is T5 v1.1's.
+    teacher: what the objective's `teacher_share` is of.
     seed: seeds the parameters and dropout.
     first_step: global step of the first batch.
     log_every: steps over which what is logged is averaged.
@@ -172,11 +182,11 @@ def fit(
 
   Raises:
     ValueError: parameters do not fit the model, or batches do not, or they run
-      out.
+      out; or an objective has a share for a teacher, and there is none.
     LossNotFiniteError: the loss became NaN or infinite; no callback has seen
       the state since.
   """
-  module = model if isinstance(model, Transformer) else Transformer(model)
+  module = model if isinstance(model, states.Network) else network(model)
   optimizer = optimizers.adafactor() if optimizer is None else optimizer
   if state is None:
     if params is None:
@@ -187,15 +197,20 @@ def fit(
   if step >= steps:
     return state
   objective = states.Objective() if objective is None else objective
+  if objective.teacher_share and teacher is None:
+    raise ValueError(
+      f"teacher_share is {objective.teacher_share}, and there is no teacher"
+    )
+  teacher = teacher if objective.teacher_share else None
   run = programs.programs(module, optimizer, objective)
   first = step - first_step
   feed = (
-    check_batch(batch, module.config.vocab_size, number)
+    check_batch(batch, module.config, number)
     for number, batch in enumerate(_from(batches, first), first)
   )
   ahead = list(itertools.islice(feed, min(LOOK_AHEAD, steps - step)))
   for batch in ahead:
-    run.prepare(state, batch)
+    run.prepare(state, batch, teacher)
   with ProgressBar(
     total=steps,
     initial=step,
@@ -208,9 +223,9 @@ def fit(
     for batch in itertools.chain(ahead, feed):
       if stop:
         break
-      if not run.prepare(state, batch).done():
+      if not run.prepare(state, batch, teacher).done():
         note(f"compiling {run.num_ready + 1} of {len(run)}")
-      state = run(state, batch)
+      state = run(state, batch, teacher)
       step += 1
       due = [callback for callback in callbacks if callback.is_due(step, steps)]
       is_logged = step == steps or step % log_every == 0
@@ -270,6 +285,6 @@ class _Meter:
 
 def _num_examples(batch: Batch) -> int:
   """Returns how many examples a batch holds, those in packed rows counted."""
-  if "encoder_segment_ids" in batch:
-    return int(np.max(batch["encoder_segment_ids"], axis=1).sum())
-  return batch["encoder_input_tokens"].shape[0]
+  if "decoder_segment_ids" in batch:
+    return int(np.max(batch["decoder_segment_ids"], axis=1).sum())
+  return len(batch["decoder_input_tokens"])

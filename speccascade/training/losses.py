@@ -1,9 +1,9 @@
-"""The training loss: cross-entropy with label smoothing and z-loss.
+"""The training losses: cross-entropy, and divergence from a teacher.
 
 Axes: B rows, T target length, V vocabulary.
 
 Source: Raffel et al., arXiv:1910.10683, and T5X's `losses.py`, whose numbers
-these equal.
+those of the cross-entropy equal.
 """
 
 from typing import Literal
@@ -51,6 +51,44 @@ def cross_entropy(logits, targets, *, label_smoothing=0.0, z_loss=0.0):
     loss -= low * logits.sum(-1)
     loss += xlogy(high, high) + xlogy(label_smoothing, low)
   return loss, jax.lax.stop_gradient(z)
+
+
+def divergence(teacher_logits, logits):
+  """Returns the forward divergence KL(p || q) at each position.
+
+  On text that p wrote its gradient is the mean of the cross-entropy's over the
+  tokens that p might have written there. The divergence in total variation,
+  which is what speculative decoding rejects, is at most sqrt(KL / 2).
+
+  Args:
+    teacher_logits: [..., V] float32, of p.
+    logits: [..., V] float32, of q.
+
+  Returns:
+    [...] float32, in nats.
+
+  Source: Hinton et al., arXiv:1503.02531, at temperature 1; Zhou et al.
+  (DistillSpec), arXiv:2310.08461, its "FKL".
+
+  >>> half, sure = jnp.log(jnp.array([[0.5, 0.5], [0.75, 0.25]]))
+  >>> print(f"{divergence(half, sure):.4f}")  # log(4 / 3) / 2
+  0.1438
+  """
+  log_p, log_q = map(jax.nn.log_softmax, (teacher_logits, logits))
+  return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
+
+
+def overlap(teacher_logits, logits):
+  """Returns [...], the sum of min(p, q): how likely a draft of q stands.
+
+  Source: Leviathan et al., arXiv:2211.17192, Theorem 3.5.
+
+  >>> half, sure = jnp.log(jnp.array([[0.5, 0.5], [0.75, 0.25]]))
+  >>> print(f"{overlap(half, sure):.4f}")
+  0.7500
+  """
+  p, q = map(jax.nn.softmax, (teacher_logits, logits))
+  return jnp.minimum(p, q).sum(-1)
 
 
 def at_target(logits, targets):

@@ -9,17 +9,19 @@ import threading
 import jax
 import numpy as np
 
-from speccascade.models.t5.network import Transformer
 from speccascade.training import optimizers
 from speccascade.training import state as states
 
 
-def shapes(batch: Mapping[str, np.ndarray]) -> tuple:
+def shapes(
+  batch: Mapping[str, np.ndarray], teacher: states.Teacher | None = None
+) -> tuple:
   """Returns what tells apart the batches that need programs of their own."""
-  return tuple(
+  named = tuple(
     (name, np.shape(leaf), np.result_type(leaf).name)
     for name, leaf in sorted(batch.items())
   )
+  return named, jax.tree.structure(teacher)
 
 
 @functools.cache
@@ -37,7 +39,7 @@ class Programs:
 
   def __init__(
     self,
-    module: Transformer,
+    module: states.Network,
     optimizer: optimizers.Optimizer,
     objective: states.Objective,
   ):
@@ -56,29 +58,36 @@ class Programs:
       return sum(future.done() for future in self._futures.values())
 
   def prepare(
-    self, state: states.TrainState, batch: Mapping[str, np.ndarray]
+    self,
+    state: states.TrainState,
+    batch: Mapping[str, np.ndarray],
+    teacher: states.Teacher | None = None,
   ) -> concurrent.futures.Future:
     """Returns the program of a batch, to be had when it is compiled."""
-    key = shapes(batch)
+    key = shapes(batch, teacher)
     with self._lock:
       future = self._futures.get(key)
       if future is not None and not (future.done() and future.exception()):
         return future
-      shaped = jax.eval_shape(lambda *args: args, state, dict(batch))
+      shaped = jax.eval_shape(lambda *args: args, state, dict(batch), teacher)
       compiled = lambda: self._step.lower(*shaped).compile()
       self._futures[key] = _pool().submit(compiled)
       return self._futures[key]
 
   def __call__(
-    self, state: states.TrainState, batch: Mapping[str, np.ndarray]
+    self,
+    state: states.TrainState,
+    batch: Mapping[str, np.ndarray],
+    teacher: states.Teacher | None = None,
   ) -> states.TrainState:
     """Takes one step; does not wait for the device. Writes over `state`."""
-    return self.prepare(state, batch).result()(state, batch)
+    program = self.prepare(state, batch, teacher).result()
+    return program(state, batch, teacher)
 
 
 @functools.lru_cache(maxsize=8)
 def programs(
-  module: Transformer,
+  module: states.Network,
   optimizer: optimizers.Optimizer,
   objective: states.Objective,
 ) -> Programs:

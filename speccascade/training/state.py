@@ -4,7 +4,8 @@ Axes: B rows, S source length, T target length, V vocabulary. A batch is a dict
 of arrays under T5X's names: `encoder_input_tokens` [B, S],
 `decoder_input_tokens` [B, T] and `decoder_target_tokens` [B, T] int32, and, as
 the case may be, `decoder_loss_weights` [B, T] and the segment ids and positions
-of packed rows.
+of packed rows. Of decoder-only models it has the decoder's alone, texts without
+a start token, and the weights say which tokens are learned.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,16 +19,22 @@ import jax.numpy as jnp
 import optax
 
 from speccascade import fields
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.llama.network import CausalTransformer
+from speccascade.models.params import Config
 from speccascade.models.t5.network import Transformer
 from speccascade.training import losses, optimizers
 
 Array = jax.Array
+
+Network = Transformer | CausalTransformer
 
 INPUTS = (
   "encoder_input_tokens",
   "decoder_input_tokens",
   "decoder_target_tokens",
 )
+CAUSAL = ("decoder_input_tokens", "decoder_target_tokens")
 PACKING = (
   "encoder_segment_ids",
   "decoder_segment_ids",
@@ -75,7 +82,7 @@ class TrainState:
     step: [] int32, steps taken, those before an initial checkpoint included.
     seed: [] int32, seeds dropout; a step's key is `fold_in(key(seed), step)`,
       so that a resumed run draws what the unbroken one does.
-    params: T5X's parameter tree, float32.
+    params: the parameter tree, float32.
     opt_state: the optimizer's state.
     totals: `Totals`.
   """
@@ -117,17 +124,43 @@ def create(
   )
 
 
+@struct.dataclass
+class Teacher:
+  """A model whose distributions another one learns.
+
+  Attributes:
+    params: its parameters, which stay.
+    module: its network, static; of the same kind and vocabulary.
+  """
+
+  params: Any
+  module: Network = struct.field(pytree_node=False)
+
+  def logits(self, batch: Mapping) -> Array:
+    """Returns teacher-forced logits [B, T, V] without a gradient."""
+    return jax.lax.stop_gradient(forward(self.module, self.params, batch))
+
+
 @functools.partial(jax.jit, static_argnums=0)
-def init_params(module: Transformer, seed: int) -> Any:
-  """Returns T5's random initial parameters for a seed."""
-  tokens = jnp.ones((1, 1), jnp.int32)
-  key = jax.random.key(seed, impl="threefry2x32")
-  variables = module.init(key, tokens, tokens, tokens, enable_dropout=False)
-  return variables["params"]
+def init_params(module: Network, seed: int) -> Any:
+  """Returns random initial parameters for a seed."""
+  return module.initial(jax.random.key(seed, impl="threefry2x32"))
 
 
-def forward(module: Transformer, params: Any, batch: Mapping, rng=None):
+def inputs(config: Config) -> tuple[str, ...]:
+  """Returns the names of the tokens in a model's batches."""
+  return CAUSAL if isinstance(config, LlamaConfig) else INPUTS
+
+
+def forward(module: Network, params: Any, batch: Mapping, rng=None):
   """Returns teacher-forced logits [B, T, V]; dropout is on where `rng` is."""
+  if isinstance(module, CausalTransformer):
+    packing = ("decoder_segment_ids", "decoder_positions")
+    return module.apply(
+      {"params": params},
+      batch["decoder_input_tokens"],
+      *map(batch.get, packing),
+    )
   return module.apply(
     {"params": params},
     *(batch[name] for name in INPUTS),
@@ -158,6 +191,9 @@ class Objective:
       at temperature 1 does better without it at the end.
     loss_normalizing_factor: what the summed loss is divided by, see
       `losses.normalize`.
+    teacher_share: share of a teacher's distributions in the loss, by
+      `losses.divergence`; the rest is the cross-entropy, with what is said of
+      it above.
     microbatches: parts that a batch is fed in, their gradients added up; the
       result is that of the whole batch but for rounding and dropout's masks.
   """
@@ -168,23 +204,25 @@ class Objective:
   loss_normalizing_factor: (
     Annotated[float, fields.Bounds(0, low_open=True)] | losses.Normalizer | None
   ) = None
+  teacher_share: fields.Share = 0.0
   microbatches: fields.Size = 1
 
 
 def make_step(
-  module: Transformer,
+  module: Network,
   optimizer: optimizers.Optimizer,
   objective: Objective,
-) -> Callable[[TrainState, Mapping], TrainState]:
+) -> Callable[..., TrainState]:
   """Returns the compiled training step; it writes over the state it is given.
 
-  Calling it does not wait for the device. It compiles once for each shape of
-  batch.
+  It takes a state, a batch, and a `Teacher` where the objective has a share for
+  one. Calling it does not wait for the device. It compiles once for each shape
+  of batch.
   """
-  use_dropout = module.config.dropout_rate > 0
-  count = objective.microbatches
+  use_dropout = getattr(module.config, "dropout_rate", 0) > 0
+  count, share = objective.microbatches, objective.teacher_share
 
-  def summed(params, smoothing, rng, batch, weights, rows):
+  def summed(params, smoothing, rng, teacher, batch, weights, rows):
     if count > 1 and rng is not None:
       rng = jax.random.fold_in(rng, rows[0])  # part i has rows i, i + count ...
     logits = forward(module, params, batch, rng)
@@ -192,6 +230,9 @@ def make_step(
     loss, z = losses.cross_entropy(
       logits, targets, label_smoothing=smoothing, z_loss=objective.z_loss
     )
+    if share:
+      taught = losses.divergence(teacher.logits(batch), logits)
+      loss, z = (1 - share) * loss + share * taught, (1 - share) * z
     sums = (loss, z, is_correct(logits, targets))
     sums = tuple(jnp.sum(each * weights) for each in sums)
     return sums[0], sums
@@ -207,9 +248,11 @@ def make_step(
         "choose a number that divides it"
       )
     size = rows // count if count > 1 else None
-    return optax.microbatch(gradient, (3, 4, 5), size)(*args)
+    return optax.microbatch(gradient, (4, 5, 6), size)(*args)
 
-  def step(state: TrainState, batch: Mapping) -> TrainState:
+  def step(
+    state: TrainState, batch: Mapping, teacher: Teacher | None = None
+  ) -> TrainState:
     weights, divisor = losses.normalize(
       batch, objective.loss_normalizing_factor
     )
@@ -223,7 +266,7 @@ def make_step(
       rng = jax.random.fold_in(rng, state.step)
     rows = jnp.arange(weights.shape[0])
     grads, (loss, z, correct) = accumulated(
-      state.params, smoothing, rng, batch, weights, rows
+      state.params, smoothing, rng, teacher, batch, weights, rows
     )
     if objective.loss_normalizing_factor is not None:
       grads = jax.tree.map(lambda leaf: leaf / divisor, grads)

@@ -6,10 +6,10 @@ import dataclasses
 from typing import Any
 
 from speccascade import fields
-from speccascade.models.t5.config import T5Config
+from speccascade.models.params import Config
 from speccascade.training import evaluate, loop, optimizers, signals
 from speccascade.training.checkpointing import Checkpoints
-from speccascade.training.state import Objective, TrainState
+from speccascade.training.state import Objective, Teacher, TrainState
 
 
 @fields.checked
@@ -22,6 +22,7 @@ class TrainingRun:
       checkpoint was trained for.
     seed: seeds parameters, dropout and, in `finetune`, the order of the data.
     initial_checkpoint_path: see `Checkpoints.start`.
+    initial_embedding_path: see there.
     restore_optimizer: see there.
     eval_period: steps between evaluations; there is one at the end.
     checkpoint_period: steps between checkpoints; there is one at the end, and
@@ -33,6 +34,7 @@ class TrainingRun:
   train_steps: fields.Positive
   seed: fields.NonNegative = 0
   initial_checkpoint_path: fields.Path | None = None
+  initial_embedding_path: fields.Path | None = None
   restore_optimizer: bool = True
   eval_period: fields.Positive = 1000
   checkpoint_period: fields.Positive = 1000
@@ -58,13 +60,14 @@ class TrainingOutcome:
 
 
 def run(
-  config: T5Config,
+  config: Config,
   batches: loop.Batches,
   checkpoints: Checkpoints,
   settings: TrainingRun,
   *,
   optimizer: optimizers.Optimizer | None = None,
   objective: Objective | None = None,
+  teacher: Teacher | None = None,
   evaluation: evaluate.Evaluation | None = None,
   writer: Any = None,
   say: Callable[[str], None] = print,
@@ -79,6 +82,7 @@ def run(
     settings: how long, from where, how often.
     optimizer: None is T5 v1.1's Adafactor.
     objective: None is T5 v1.1's.
+    teacher: see `loop.fit`; evaluations compare with it too.
     evaluation: None evaluates nothing.
     writer: has `write_scalars(step, {name: value})` and `flush()`, as clu's
       metric writers; None writes none.
@@ -95,6 +99,7 @@ def run(
     optimizer,
     seed=settings.seed,
     initial_checkpoint_path=settings.initial_checkpoint_path,
+    initial_embedding_path=settings.initial_embedding_path,
     restore_optimizer=settings.restore_optimizer,
   )
   begun = int(state.step)
@@ -120,7 +125,7 @@ def run(
   def measure(state: TrainState) -> None:
     nonlocal metrics, measured_at
     measured_at = int(state.step)
-    values = evaluation(config, state.params)
+    values = evaluation(config, state.params, teacher)
     metrics = write(measured_at, "eval", values)
     numbers = ", ".join(f"{k} {v:.4g}" for k, v in values.items())
     say(f"step {measured_at}: {numbers}")
@@ -146,6 +151,7 @@ def run(
       state=state,
       optimizer=optimizer,
       objective=objective,
+      teacher=teacher,
       first_step=first_step,
       log_every=settings.log_period,
       on_log=lambda step, values: write(step, "train", values),

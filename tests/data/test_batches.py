@@ -223,3 +223,39 @@ def test_wrong_arguments(num, options, message):
   arrays = arrays_of(examples(num))
   with pytest.raises(ValueError, match=message):
     batches.train_batches(arrays, seed=0, **{"batch_size": 1, **options})
+
+
+def test_features_of_prompts():
+  """Worked by hand: texts 3 4|5 1 and 6|1 in one row, and apart."""
+  arrays = arrays_of([([3, 4], [5, 1]), ([6], [1])])
+  [packed] = np.array(
+    [
+      *batches.causal_features(arrays, [(0, 1)], (6,), True).values(),
+    ]
+  ).swapaxes(0, 1)
+  assert packed.tolist() == [
+    [3, 4, 5, 6, 0, 0],
+    [4, 5, 1, 1, 0, 0],
+    [0, 1, 1, 1, 0, 0],
+    [1, 1, 1, 2, 0, 0],
+    [0, 1, 2, 0, 0, 0],
+  ]
+  apart = batches.causal_features(arrays, [(0,), (), (1,)], (3,))
+  assert apart["decoder_input_tokens"].tolist() == [
+    [3, 4, 5],
+    [0] * 3,
+    [6, 0, 0],
+  ]
+  assert apart["decoder_loss_weights"].tolist() == [
+    [0, 1, 1],
+    [0] * 3,
+    [1, 0, 0],
+  ]
+  with pytest.raises(ValueError, match="each is one width"):
+    batches.train_batches(
+      arrays, batch_size=1, seed=0, buckets=[(4, 4)], prompted=True
+    )
+  with pytest.raises(ValueError, match="example 0 has 3"):
+    batches.train_batches(
+      arrays, batch_size=1, seed=0, buckets=[2], prompted=True
+    )

@@ -191,7 +191,7 @@ def test_each_shape_is_compiled_once():
   before = len(run)
   for _ in range(2):
     train(data, 5)
-  keys = {programs.shapes(loop.check_batch(batch, 40, 0)) for batch in data}
+  keys = {programs.shapes(loop.check_batch(batch, TINY, 0)) for batch in data}
   assert len(keys) == 2
   assert keys <= run._futures.keys()
   assert len(run) <= before + 2
@@ -264,7 +264,7 @@ def test_decoder_inputs_are_the_targets_shifted():
     "encoder_input_tokens": np.ones((1, 2), np.int64),
     "decoder_target_tokens": np.array([[5, 6, 1, 0]]),
   }
-  batch = loop.check_batch(batch, 40, 0)
+  batch = loop.check_batch(batch, TINY, 0)
   np.testing.assert_array_equal(batch["decoder_input_tokens"], [[0, 5, 6, 1]])
   assert all(leaf.dtype == np.int32 for leaf in batch.values())
 

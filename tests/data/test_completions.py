@@ -1,0 +1,71 @@
+"""Prompts and outputs, from files to tokens."""
+
+import json
+
+import pytest
+
+from speccascade.data import completions, vocabularies
+from speccascade.data.prompting import Prompting
+from tests.data import tokenizers
+
+pytestmark = pytest.mark.needs_tf
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+  folder = tokenizers.save(tmp_path_factory.mktemp("tokenizer") / "bytes")
+  return vocabularies.load(str(folder))
+
+
+TURNS = [{"role": "system", "content": "a"}, {"role": "user", "content": "cat"}]
+ROWS = [
+  {"inputs": "the cat", "targets": "sat"},
+  {"messages": TURNS, "targets": ["sat", "on"]},
+  {"inputs": "the dog", "prediction": "x", "aux": {"tokens": [7, 8, 9, 0]}},
+  {"inputs": "no", "messages": TURNS, "prediction": "", "aux": {"tokens": [5]}},
+]
+
+
+def read(folder, rows, vocabulary, **lengths):
+  path = folder / "rows.jsonl"
+  path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+  lengths = {"inputs": 64, "targets": 8} | lengths
+  examples = completions.of_files({"train": path}, "train")
+  return completions.tokenized(examples, Prompting(vocabulary), lengths)
+
+
+def test_what_is_decoded_is_what_is_learned(tmp_path, vocabulary):
+  arrays = read(tmp_path, ROWS, vocabulary)
+  prompting = Prompting(vocabulary)
+  sat = [*vocabulary.encode("sat"), vocabulary.eos_id]
+  want = [("the cat", sat), (TURNS, sat), ("the dog", [7, 8, 9, 0])]
+  for index, (prompt, output) in enumerate([*want, (TURNS, [5])]):
+    ids, _ = prompting.tokens(prompt, 64, "", False)
+    assert arrays.get("inputs", index).tolist() == ids
+    assert arrays.get("targets", index).tolist() == output
+
+
+def test_what_is_cut_does_not_end(tmp_path, vocabulary):
+  arrays = read(tmp_path, ROWS, vocabulary, targets=2)
+  assert arrays.get("targets", 2).tolist() == [7, 8]
+  assert arrays.num_cut == {"inputs": 0, "targets": 3}
+  with pytest.raises(ValueError, match=r"line 1 has \d+ tokens, .*no chat is"):
+    read(tmp_path, ROWS, vocabulary, inputs=4)
+
+
+@pytest.mark.parametrize(
+  ("row", "message"),
+  [
+    ({"inputs": "a"}, 'has no "targets"'),
+    ({"inputs": "a", "prediction": "b"}, "line 1 is"),
+    ({"inputs": "a", "prediction": "b", "aux": {"tokens": [-1]}}, "line 1 is"),
+  ],
+)
+def test_rows_that_say_no_output(tmp_path, vocabulary, row, message):
+  with pytest.raises(ValueError, match=message):
+    read(tmp_path, [row], vocabulary)
+
+
+def test_a_split_without_files():
+  with pytest.raises(ValueError, match="no files of split 'validation'"):
+    next(completions.of_files({"validation": None}, "validation"))

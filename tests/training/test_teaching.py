@@ -1,0 +1,233 @@
+"""Decoder-only models learn outputs, from text and from a teacher."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.checkpoints import load, orbax_io
+from speccascade.data import batches as batching
+from speccascade.data.arrays import TokenArrays
+from speccascade.models import CausalTransformer, LlamaConfig
+from speccascade.training import (
+  embeddings,
+  evaluate,
+  loop,
+  losses,
+  optimizers,
+  state,
+  trainer,
+)
+from speccascade.training.checkpointing import Checkpoints
+from tests.training.conftest import STILL, same
+
+EOS = 1
+CONFIG = LlamaConfig(
+  vocab_size=11,
+  emb_dim=16,
+  num_heads=2,
+  num_kv_heads=1,
+  num_decoder_layers=1,
+  head_dim=8,
+  mlp_dim=16,
+)
+MODULE = CausalTransformer(CONFIG)
+ADAM = optimizers.adamw(0.02)
+MEAN = "NUM_REAL_TARGET_TOKENS"
+
+
+def texts(num=12, seed=0):
+  """Prompts that cannot be guessed, and outputs that count on to 10 and end."""
+  rng = np.random.default_rng(seed)
+  prompts = [
+    rng.integers(0, 10, rng.integers(1, 5)).tolist() for _ in range(num)
+  ]
+  return [(p, [*range(p[-1] + 1, 11), EOS]) for p in prompts]
+
+
+def arrays_of(examples):
+  columns = dict(zip(("inputs", "targets"), zip(*examples)))
+  return TokenArrays.joined(
+    {k: np.concatenate(rows).astype(np.int32) for k, rows in columns.items()},
+    {k: list(map(len, rows)) for k, rows in columns.items()},
+  )
+
+
+def batches_of(examples, **options):
+  """One batch of all examples, a row or a part of one each."""
+  arrays = arrays_of(examples)
+  options = {"batch_size": len(examples), "seed": 0} | options
+  made = batching.train_batches(arrays, prompted=True, **options)
+  return [made.batch(0)]
+
+
+def objective(share, **kwargs):
+  return state.Objective(
+    z_loss=0.0, teacher_share=share, loss_normalizing_factor=MEAN, **kwargs
+  )
+
+
+def drawn(seed):
+  return state.init_params(MODULE, seed)
+
+
+def train(data, steps, share=0.0, **kwargs):
+  """Returns the state and what each step logged."""
+  log = []
+  kwargs = {"optimizer": ADAM, "progress": False} | kwargs
+  after = loop.fit(
+    *(CONFIG, data),
+    **{"steps": steps, "objective": objective(share), "log_every": 1},
+    on_log=lambda step, metrics: log.append(metrics),
+    **kwargs,
+  )
+  return after, log
+
+
+@pytest.fixture(scope="module")
+def data():
+  return batches_of(texts())
+
+
+@pytest.fixture(scope="module")
+def learned(data):
+  """A model that has learned the language from its texts."""
+  after, log = train(data, 80)
+  assert log[-1]["loss"] < 0.1 < 1 < log[0]["loss"]
+  assert log[-1]["accuracy"] == 1
+  return jax.device_get(after.params)
+
+
+def test_a_model_learns_the_distributions_of_another(data, learned):
+  teacher = state.Teacher(learned, MODULE)
+  after, log = train(data, 80, 1.0, teacher=teacher)
+  assert log[-1]["loss"] < 0.05 < 1 < log[0]["loss"]
+  before, then = (
+    evaluate.teacher_forced(CONFIG, params, data, teacher)
+    for params in (drawn(0), after.params)
+  )
+  assert before["divergence"] > 1 > 20 * then["divergence"]
+  assert before["acceptance"] < 0.5 < 0.9 < then["acceptance"]
+
+
+def twin(examples, params, taught, share):
+  """The mean loss of output tokens, example by example, in float64."""
+  width = max(len(p) + len(o) for p, o in examples)
+  rows = np.zeros((len(examples), width), np.int32)
+  for row, (prompt, output) in zip(rows, examples):
+    row[: len(prompt) + len(output)] = [*prompt, *output]
+  logs = []
+  for each in (params, taught):
+    logits = np.asarray(MODULE.apply({"params": each}, rows), np.float64)
+    logs.append(logits - np.log(np.exp(logits).sum(-1, keepdims=True)))
+  terms = []
+  for row, (prompt, output) in enumerate(examples):
+    for place, token in enumerate(output, len(prompt) - 1):
+      log_q, log_p = (log[row, place] for log in logs)
+      divergence = np.sum(np.exp(log_p) * (log_p - log_q))
+      terms.append(-(1 - share) * log_q[token] + share * divergence)
+  return np.mean(terms), len(terms)
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_the_loss_is_of_outputs_alone(is_packed, share, learned):
+  """Ragged prompts; texts in one row see each other as little as in several."""
+  examples, options = texts(6, seed=1), {}
+  if is_packed:
+    lengths = {"inputs": 40, "targets": 40}
+    options = {"pack": True, "batch_size": 1, "lengths": lengths}
+  [batch] = batches_of(examples, **options)
+  assert len(batch["decoder_input_tokens"]) == (1 if is_packed else 6)
+  params, teacher = drawn(1), state.Teacher(learned, MODULE)
+  _, [metrics] = train(
+    [batch], 1, share, teacher=teacher, optimizer=STILL, params=params
+  )
+  want, num = twin(examples, params, learned, share)
+  assert batch["decoder_loss_weights"].sum() == num
+  assert metrics["loss"] == pytest.approx(want, rel=1e-5)
+
+
+def test_a_teacher_that_is_the_student_teaches_nothing(data):
+  params = drawn(2)
+  teacher = state.Teacher(params, MODULE)
+  _, [metrics] = train(data, 1, 1.0, params=params, teacher=teacher)
+  assert abs(metrics["loss"]) < 1e-6
+  assert metrics["grad_norm"] < 1e-6
+  measured = evaluate.teacher_forced(CONFIG, params, data, teacher)
+  assert abs(measured["divergence"]) < 1e-6
+  assert measured["acceptance"] == pytest.approx(1, abs=1e-6)
+
+
+def test_divergence_is_its_definition():
+  """Against float64, with a one-hot row and a tie."""
+  logits = np.random.default_rng(0).normal(0, 3, (2, 4, 7)).astype(np.float32)
+  logits[:, 0], logits[0, 1] = 0, [80] + [-80] * 6
+  p, q = (np.exp(x - x.max(-1, keepdims=True)) for x in logits.astype(float))
+  p, q = (x / x.sum(-1, keepdims=True) for x in (p, q))
+  want = np.where(p > 0, p * (np.log(np.maximum(p, 1e-300)) - np.log(q)), 0)
+  got = losses.divergence(*jnp.asarray(logits))
+  np.testing.assert_allclose(got, want.sum(-1), rtol=1e-5, atol=1e-6)
+  overlap = losses.overlap(*jnp.asarray(logits))
+  np.testing.assert_allclose(overlap, np.minimum(p, q).sum(-1), rtol=1e-5)
+
+
+def test_a_run_that_is_taken_up_ends_as_the_unbroken_one(
+  data, learned, tmp_path
+):
+  """From a reduced embedding; its checkpoints say what the model is."""
+  identity = {"path": "there", "sha256": "0" * 64}
+  wide = CausalTransformer(LlamaConfig(**vars(CONFIG) | {"emb_dim": 24}))
+  orbax_io.save(
+    tmp_path / "wide", wide.initial(jax.random.key(0)), wide.config, step=1
+  )
+
+  def run(folder, steps):
+    settings = trainer.TrainingRun(
+      steps, initial_embedding_path=tmp_path / "wide", progress=False
+    )
+    checkpoints = Checkpoints(tmp_path / folder, CONFIG, vocabulary=identity)
+    options = {"optimizer": ADAM, "objective": objective(0.5)}
+    teacher = state.Teacher(learned, MODULE)
+    said = []
+    trainer.run(
+      *(CONFIG, data, checkpoints, settings),
+      **{"teacher": teacher, "say": said.append, **options},
+    )
+    return said[0], load(tmp_path / folder)
+
+  source, unbroken = run("unbroken", 4)
+  assert f"and the embedding of {tmp_path}/wide" in source
+  run("broken", 2)
+  source, broken = run("broken", 4)
+  assert "resuming from" in source
+  same(broken.params, unbroken.params)
+  assert broken.config == CONFIG
+  assert broken.vocabulary == identity
+
+
+def test_a_reduced_embedding_keeps_products():
+  """Those of a table that has as few dimensions, exactly."""
+  rng = np.random.default_rng(0)
+  table = rng.normal(size=(9, 2)) @ rng.normal(size=(2, 5))
+  small = embeddings.reduced(table, 2)
+  np.testing.assert_allclose(small @ small.T, table @ table.T, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    (lambda b: b.pop("decoder_loss_weights"), "no decoder_loss_weights"),
+    (lambda b: b.pop("decoder_input_tokens"), "no decoder_input_tokens"),
+  ],
+)
+def test_batches_that_do_not_fit_are_refused(data, change, message):
+  batch = dict(data[0])
+  change(batch)
+  with pytest.raises(ValueError, match=message):
+    train([batch], 1)
+
+
+def test_a_share_needs_a_teacher(data):
+  with pytest.raises(ValueError, match=r"is 0\.5, and there is no teacher"):
+    train(data, 1, 0.5)
