@@ -91,6 +91,33 @@ def spec(*, shape, gamma, accept_all, dtype="float32", threads=1, repeats=1):
   return {"seconds": min(runs)[0]}
 
 
+@functools.cache
+def pretrained(folder: str, dtype: str):
+  net = transformers.AutoModelForCausalLM.from_pretrained(
+    folder, dtype=getattr(torch, dtype)
+  )
+  return net.eval()
+
+
+def causal(
+  *, folder, tokens, new_tokens, dtype="float32", threads=1, lookup=None
+):
+  """Seconds and tokens of a decoder-only model, by prompt lookup if asked."""
+  torch.set_num_threads(threads)
+  net, prompt = pretrained(folder, dtype), torch.tensor([tokens])
+  begin = time.perf_counter()
+  with torch.inference_mode():
+    out = net.generate(
+      prompt,
+      attention_mask=torch.ones_like(prompt),
+      max_new_tokens=new_tokens,
+      do_sample=False,
+      prompt_lookup_num_tokens=lookup,
+    )
+  seconds = time.perf_counter() - begin
+  return {"seconds": seconds, "tokens": out[0, len(tokens) :].tolist()}
+
+
 def main():
   versions = {
     "torch": torch.__version__,
@@ -98,7 +125,7 @@ def main():
   }
   transformers.logging.set_verbosity_error()
   print(json.dumps(versions), flush=True)
-  cases = {"ar": ar, "spec": spec, "save": save}
+  cases = {"ar": ar, "spec": spec, "save": save, "causal": causal}
   for line in sys.stdin:
     request = json.loads(line)
     print(json.dumps(cases[request.pop("case")](**request)), flush=True)

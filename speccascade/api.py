@@ -19,7 +19,7 @@ from speccascade.data.prompting import Prompting
 from speccascade.fields import at_least, one_of
 from speccascade.generation import Generation
 from speccascade.inference import advice as advice_files
-from speccascade.inference import batching, inputs, measure
+from speccascade.inference import batching, inputs, measure, shared_rows
 from speccascade.inference import pair as pairs
 from speccascade.inference.pair import ModelPair, PairError
 from speccascade.inference.point import Point
@@ -86,7 +86,9 @@ def load_pair(
       " checkpoints, (path, architecture), or models in memory"
     )
   sources = drafter if isinstance(drafter, list) else [drafter]
-  read = functools.partial(model_sources.model, **dtypes)
+  asked = [x for x in (*sources, verifier) if x is not None]
+  rows = shared_rows.of_pair(map(model_sources.path_of, asked))
+  read = functools.partial(model_sources.model, rows=rows, **dtypes)
   small = tuple(read("drafter", x) for x in sources if drafter is not None)
   large = None if verifier is None else read("verifier", verifier)
   models = ModelPair(small, large, pairs.dtypes(**dtypes))

@@ -2,6 +2,7 @@
 
 import os
 
+from speccascade.inference import inputs
 from speccascade.inference import pair as pairs
 from speccascade.inference.pair import Model, ModelPair, PairError
 from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config
@@ -11,8 +12,14 @@ Path = str | os.PathLike
 ModelSource = Path | tuple[Path, T5Config | LlamaConfig] | T5LM | LlamaLM
 
 
-def model(role: str, source: ModelSource, **dtypes) -> Model:
-  """Returns one model, read; see `api.load_pair`."""
+def path_of(source: ModelSource) -> Path | None:
+  """Returns the path of what is to be read, None of a model in memory."""
+  path = source[0] if isinstance(source, tuple) and source else source
+  return path if isinstance(path, str | os.PathLike) else None
+
+
+def model(role: str, source: ModelSource, **options) -> Model:
+  """Returns one model, read; see `api.load_pair` and `pair.load_model`."""
   if hasattr(source, "prefill") and hasattr(source, "extend"):
     return Model(source, role, "")
   path, config = source, None
@@ -24,7 +31,7 @@ def model(role: str, source: ModelSource, **dtypes) -> Model:
       f"{role} is {source!r:.60}; wanted the path of a checkpoint, (path,"
       " T5Config or LlamaConfig), or a T5LM or LlamaLM"
     )
-  return pairs.load_model(role, path, config, **dtypes)
+  return pairs.load_model(role, path, config, **options)
 
 
 def vocabulary(asked, models: ModelPair):
@@ -43,7 +50,7 @@ def vocabulary(asked, models: ModelPair):
   if asked is not None:
     return vocabularies.load(os.fspath(asked))
   for model in reversed(models.models):  # the verifier's first
-    path = (model.vocabulary or {}).get("path") or pairs.brought(model.path)
+    path = (model.vocabulary or {}).get("path") or inputs.brought(model.path)
     if path is None:
       continue
     try:

@@ -4,9 +4,10 @@
     --destination=converted --format=t5x
 
 makes converted/checkpoint_<step>. A destination in Hugging Face's format is the
-directory itself, with the tokenizer of a GGUF file. The source is anything that
+directory itself. The source is anything that
 `speccascade.checkpoints.load` reads; Adafactor's state goes along where there
-is any.
+is any. The tokenizer of a decoder-only model is laid beside its arrays, from a
+Hugging Face directory or out of a GGUF file.
 """
 
 from collections.abc import Sequence
@@ -114,13 +115,8 @@ def _convert(
   config = checkpoint.require_config()
   if vocabulary is not None:
     _check_vocabulary(vocabulary, config)
+  beside = _tokenizer(checkpoint)
   if format == "hugging_face":
-    beside = {}
-    if checkpoint.layout == "gguf":
-      try:
-        beside = gguf_file.tokenizer(storage.Directory(checkpoint.path))
-      except CheckpointError as error:  # the weights are what was asked for
-        logging.warning("no tokenizer is written: %s", error)
     hugging_face.save(
       *(destination, params, config),
       dtype=dtype,
@@ -140,7 +136,23 @@ def _convert(
     vocabulary=identity,
     extra=checkpoint.extra,
   )
+  for name, content in beside.items():
+    storage.Directory(path).write(name, content.encode())
   return path
+
+
+def _tokenizer(checkpoint: restore.Checkpoint) -> dict[str, str]:
+  """Returns a decoder-only model's tokenizer, as files by their names."""
+  if not isinstance(checkpoint.config, LlamaConfig):
+    return {}
+  directory = storage.Directory(checkpoint.path)
+  if checkpoint.layout != "gguf":
+    return hugging_face.beside(directory)
+  try:
+    return gguf_file.tokenizer(directory)
+  except CheckpointError as error:  # the weights are what was asked for
+    logging.warning("no tokenizer is written: %s", error)
+    return {}
 
 
 def _check_vocabulary(path: fields.Path, config: Config):

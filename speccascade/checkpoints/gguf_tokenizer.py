@@ -68,6 +68,18 @@ def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
       f"{where} has {len(tokens)} tokens, {len({*tokens})} of them different,"
       f" with {len(types)} types: it is damaged"
     )
+  ids = {name: of(f"{long}_token_id") for name, long in _NAMES.items()}
+  ids = {name: int(i) for name, i in ids.items() if i is not None}
+  for token in ids.values():
+    if not 0 <= token < len(tokens):
+      raise CheckpointError(f"{where} names token {token} of {len(tokens)}")
+  ends = [ids.get("eos"), of("eot_token_id")]
+  ends = list(dict.fromkeys(int(i) for i in ends if i is not None))
+  if not ends:
+    raise CheckpointError(f"{where} says no token that ends a text")
+  for merge in merges:
+    if merge.count(" ") != 1:
+      raise CheckpointError(f"{where}: the merge {merge!r:.60} is no pair")
   added = [
     {
       "id": place,
@@ -104,8 +116,6 @@ def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
     "decoder": _GPT2,
     "model": model,
   }
-  ids = {name: of(f"{long}_token_id") for name, long in _NAMES.items()}
-  ids = {name: int(i) for name, i in ids.items() if i is not None}
   settings = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "clean_up_tokenization_spaces": False,
@@ -114,8 +124,6 @@ def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
   }
   if (template := metadata.get("tokenizer.chat_template")) is not None:
     settings["chat_template"] = template
-  ends = [ids.get("eos"), of("eot_token_id")]
-  ends = list(dict.fromkeys(int(i) for i in ends if i is not None))
   generation = {f"{x}_token_id": ids[x] for x in ("bos", "pad") if x in ids}
   generation["eos_token_id"] = ends if len(ends) > 1 else ends[0]
   contents = {

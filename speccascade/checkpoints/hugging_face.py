@@ -33,6 +33,10 @@ CONFIG = SAID_BY = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 VOCABULARY = "spiece.model"
+TOKENIZER = (
+  *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+  *("chat_template.jinja", "generation_config.json"),
+)
 
 _FAMILIES = {T5Config: hugging_face_t5, LlamaConfig: hugging_face_llama}
 
@@ -126,6 +130,15 @@ def shapes(directory: storage.Directory) -> tuple[dict, Config]:
   return {table[name]: tensors[name] for name in table if name in tensors}, (
     config
   )
+
+
+def beside(directory: storage.Directory) -> dict[str, str]:
+  """Returns the tokenizer of a decoder-only model, as files by their names."""
+  texts = {}
+  for name in filter(directory.has, TOKENIZER):
+    with storage.parsing(f"{directory}/{name}"):
+      texts[name] = directory.read(name).decode()
+  return texts
 
 
 def _tensors(directory: storage.Directory, read_file: Callable) -> dict:

@@ -67,8 +67,8 @@ def empty(rows: int, size: int, vocab_size: int) -> Trace:
 
 def no_log_probs(rows: int, size: int) -> LogProbs:
   """Returns buffers of log-probabilities for `size` tokens of each row."""
-  names = LogProbs.__dataclass_fields__
-  return LogProbs(**dict.fromkeys(names, jnp.full((rows, size), jnp.nan)))
+  nothing = jnp.full((rows, size), jnp.nan, jnp.result_type(float))
+  return LogProbs(**dict.fromkeys(LogProbs.__dataclass_fields__, nothing))
 
 
 @jax.named_scope("record")

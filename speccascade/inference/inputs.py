@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from speccascade import fields
+from speccascade.checkpoints import CheckpointError, storage
 from speccascade.data import chat, text_files
 from speccascade.data.prompting import FORMATS, Prompting
 from speccascade.evaluation import quality
@@ -354,3 +355,13 @@ def identity(vocabulary) -> dict[str, str] | None:
   if not known:
     return None
   return {"path": vocabulary.path, "sha256": known["sha256"]}
+
+
+def brought(checkpoint: str | os.PathLike | None) -> str | None:
+  """Returns a checkpoint directory that brings its vocabulary, else None."""
+  try:
+    directory = storage.Directory(checkpoint or "")
+    names = ("spiece.model", "tokenizer.json")
+    return str(directory) if any(map(directory.has, names)) else None
+  except CheckpointError:  # which reading it will say
+    return None

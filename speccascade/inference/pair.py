@@ -11,9 +11,8 @@ from absl import logging
 import jax
 
 from speccascade import checkpoints, fields
-from speccascade.checkpoints import storage
 from speccascade.decoding.types import Drafter
-from speccascade.inference import inputs
+from speccascade.inference import inputs, shared_rows
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.environment import give_back_memory, held_memory
 from speccascade.models.llama.config import LlamaConfig
@@ -185,7 +184,7 @@ class PairSpec:
     """The vocabulary that a checkpoint directory brings: the verifier's, or
     else a drafter's."""
     paths = (self.verifier_checkpoint, *_listed(self.drafter_checkpoint))
-    return next(filter(None, map(brought, paths)), None)
+    return next(filter(None, map(inputs.brought, paths)), None)
 
   def load(
     self,
@@ -205,9 +204,11 @@ class PairSpec:
       PairError: a checkpoint is missing, or the vocabularies differ.
     """
     of = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
-    drafters, large = (), None
+    numbers, drafters, large = dtypes(**of), (), None
+    paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
+    if needs_drafter and needs_verifier:
+      of["rows"] = shared_rows.of_pair([*paths, self.verifier_checkpoint])
     if needs_drafter:
-      paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
       if not paths and self.cascade is None:
         raise PairError("the method needs a drafter: set DRAFTER_CHECKPOINT")
       if self.drafter is None:
@@ -224,7 +225,7 @@ class PairSpec:
     if needs_verifier:
       path = self.verifier_checkpoint
       large = load_model("verifier", path, self.verifier, **of)
-    pair = ModelPair(drafters, large, dtypes(**of))
+    pair = ModelPair(drafters, large, numbers)
     check_models(pair)
     check_vocabulary(pair, vocabulary)
     return pair
@@ -237,6 +238,7 @@ def load_model(
   dtype: str | None = None,
   *,
   kernel_dtype: str = "float32",
+  rows: int | None = None,
 ) -> Model:
   """Reads one model, for decoding.
 
@@ -247,6 +249,7 @@ def load_model(
       say.
     dtype: of the activations; None keeps the architecture's.
     kernel_dtype: see `T5LM.create`.
+    rows: to keep of its vocabulary, the first; None is all. See `shared_rows`.
 
   Raises:
     PairError: no checkpoint is given.
@@ -256,10 +259,12 @@ def load_model(
     raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
   read = checkpoints.load(checkpoint, config=config)
   size = sum(leaf.size for leaf in jax.tree.leaves(read.params))  # given away
-  config = read.require_config()
+  config, params = read.require_config(), read.params
+  if rows is not None and rows < config.vocab_size:
+    config, params = shared_rows.cut(config, params, rows)
   lm = _KINDS[type(config)].create(
     config,
-    read.params,
+    params,
     dtype,
     kernel_dtype=kernel_dtype,
     donate=True,
@@ -280,21 +285,11 @@ def load_model(
     folder = path.parent if name.startswith("checkpoint_") else path
     name = f"{folder.name}-{read.step}"
   vocabulary = read.vocabulary
-  if vocabulary is None and lm.prompted and brought(read.path):
+  if vocabulary is None and lm.prompted and inputs.brought(read.path):
     from speccascade.data import vocabularies
 
     vocabulary = inputs.identity(vocabularies.load(read.path))
   return Model(lm, name, read.path, vocabulary, size)
-
-
-def brought(checkpoint: str | os.PathLike | None) -> str | None:
-  """Returns a checkpoint directory that brings its vocabulary, else None."""
-  try:
-    directory = storage.Directory(checkpoint or "")
-    names = ("spiece.model", "tokenizer.json")
-    return str(directory) if any(map(directory.has, names)) else None
-  except checkpoints.CheckpointError:  # which reading it will say
-    return None
 
 
 def dtypes(dtype: str | None, kernel_dtype: str) -> str:
@@ -389,9 +384,10 @@ def check_sources(pair: ModelPair, sources: inputs.Sources, most_new: int):
       if model.prompted:
         kind, wanted = "decoder-only", "prompts: set PROMPT = 'text' or 'chat'"
       raise PairError(f"{model.name} is {kind} and takes {wanted}")
+    if model.window == math.inf:
+      continue
     longest = max(sources.examples, key=lambda example: len(example.tokens))
-    num = len(longest.tokens)
-    if sources.prompted and num + most_new > model.window:
+    if (num := len(longest.tokens)) + most_new > model.window:
       raise PairError(
         f"example {longest.index} has {num} tokens, and MAX_DECODE_LEN is"
         f" {most_new}: together more than the {model.window} that"

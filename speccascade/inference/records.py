@@ -8,7 +8,6 @@ import dataclasses
 import json
 import math
 
-import jax
 import numpy as np
 
 from speccascade.decoding.types import SOURCES, Decoded
@@ -49,7 +48,7 @@ def records(
   tokens = np.asarray(decoded.tokens)
   lengths = np.asarray(decoded.lengths)
   trace, log_probs = (
-    None if part is None else jax.tree.map(np.asarray, vars(part))
+    part and {name: np.asarray(values) for name, values in vars(part).items()}
     for part in (decoded.trace, decoded.log_probs)
   )
   counts = efficiency.row_counts(decoded)

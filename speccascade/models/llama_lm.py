@@ -16,7 +16,7 @@ from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.params import prepared
 
 # A prompt is fed by so many tokens at a time.
-PREFILL_WIDTH = 128
+PREFILL_WIDTH = 64
 
 
 @struct.dataclass
@@ -98,9 +98,26 @@ class LlamaLM:
     width = cfg.num_kv_heads * cfg.head_dim * jnp.dtype(cfg.dtype).itemsize
     return 2 * cfg.num_decoder_layers * width
 
-  def _extend(self, *args, **kwargs):
-    variables = {"params": self.params}
-    return self.module.apply(variables, *args, method="extend", **kwargs)
+  def _extend(
+    self, tokens, count, caches, start, read=None, depth=None, ancestors=None
+  ):
+    """Returns (caches, logits, hidden); see `CausalTransformer.extend`."""
+    cfg, is_tree = self.module.config, depth is not None
+    is_tree |= ancestors is not None
+    if not is_tree and native_pass.is_native(cfg, self.params):
+      return native_pass.extend(
+        cfg, self.params, tokens, count, caches, start, read
+      )
+    return self.module.apply(
+      {"params": self.params},
+      tokens,
+      caches,
+      start,
+      read=read,
+      depth=depth,
+      ancestors=ancestors,
+      method="extend",
+    )
 
   def prefill(self, inputs: Array, *, capacity: int) -> LlamaState:
     """Feeds each prompt but its last token. See `LanguageModel`.
@@ -128,10 +145,11 @@ class LlamaLM:
       first = jnp.minimum(i * width, num_fed - width)
       part = jax.lax.dynamic_slice_in_dim(tokens, first, width, axis=1)
       start = jnp.full((rows,), first, jnp.int32)
-      return self._extend(part, caches, start, read=nothing)[0]
+      count = jnp.clip(offset - first, 0, width)
+      return self._extend(part, count, caches, start, nothing)[0]
 
     if num_fed:
-      num_parts = -(-num_fed // width)
+      num_parts = (jnp.max(offset) + width - 1) // width
       caches = jax.lax.fori_loop(0, num_parts, feed, caches)
     length = jnp.zeros((rows,), jnp.int32)
     return LlamaState(length=length, offset=offset, caches=caches)
@@ -157,22 +175,15 @@ class LlamaLM:
         f"a block of {tokens.shape[1]} tokens does not fit a cache of "
         f"{capacity} slots: give prefill a larger capacity"
       )
-    cfg, start = self.module.config, state.offset + state.length
-    is_plain = depth is not None or ancestors is not None
-    is_plain |= read is not None and not read.shape[1]
-    if not is_plain and native_pass.is_native(cfg, self.params):
-      caches, logits, hidden = native_pass.extend(
-        cfg, self.params, tokens, count, state.caches, start, read
-      )
-    else:
-      caches, logits, hidden = self._extend(
-        tokens,
-        state.caches,
-        start,
-        read=read,
-        depth=depth,
-        ancestors=ancestors,
-      )
+    caches, logits, hidden = self._extend(
+      tokens,
+      count,
+      state.caches,
+      state.offset + state.length,
+      read,
+      depth,
+      ancestors,
+    )
     state = state.replace(caches=caches, length=state.length + count)
     return state, Output(logits=logits, hidden=hidden)
 

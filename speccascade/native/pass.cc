@@ -72,6 +72,7 @@ struct Pass {
   const int32_t *row = nullptr, *start = nullptr, *slot = nullptr;
   const std::vector<int32_t>* read = nullptr;
   bool has_bias = false, has_norm = false;  // of what is rotary
+  bool has_head = true;
   size_t argument = 0, result = 0, kernels = 0;
   long queries = N;  // of a row, N or R
 
@@ -103,7 +104,7 @@ struct Pass {
   }
 
   // Attention to a cache, which the tokens are written to first. In the last
-  // such sublayer only the read queries go on.
+  // such sublayer only the read queries go on; without a head, nothing does.
   void cached(bool is_rotary, bool is_last, long window) {
     ffi::AnyBuffer keys = next_result(), values = next_result();
     const auto sizes = keys.dimensions();
@@ -128,6 +129,10 @@ struct Pass {
       }
       turned(i, row * K + k, pass.start[b], true);
     };
+    if (is_last && !has_head) {
+      stages.add({B * K, [write](long i, long) { write(i); }});
+      return;
+    }
     const bool is_fewer = is_last && !read->empty();
     if (is_fewer) {
       const long R = (long)read->size() / B, width = H * D;
@@ -288,15 +293,14 @@ static ffi::Error decoder_pass(
     ffi::BufferR2<ffi::S32> read, ffi::RemainingArgs args,
     ffi::RemainingRets results, ffi::Span<const int32_t> kinds,
     ffi::Span<const int32_t> windows, ffi::Span<const int32_t> activations,
-    ffi::Span<const int32_t> columns, int64_t vocab, int64_t num_weights,
-    int64_t num_slots, bool has_bias,
-    bool has_norm, float epsilon, float factor) {
+    ffi::Span<const int32_t> columns, int64_t vocab, int64_t width,
+    int64_t num_weights, int64_t num_slots, bool has_bias, bool has_norm, bool has_head,
+    float epsilon, float factor) {
   const auto result = [&](size_t i) {
     return (float*)(**results.get<ffi::AnyBuffer>(i)).untyped_data();
   };
-  const auto shape = (**results.get<ffi::AnyBuffer>(0)).dimensions();
-  const long all_rows = shape[0], N = tokens.dimensions()[1];
-  const long E = shape[2], R = read.dimensions()[1];
+  const long all_rows = tokens.dimensions()[0], N = tokens.dimensions()[1];
+  const long E = width, R = read.dimensions()[1];
   std::vector<int32_t> row, first, slot, reads;
   for (long b = 0; b < all_rows; b++) {
     if (count.typed_data()[b] <= 0) continue;
@@ -321,23 +325,26 @@ static ffi::Error decoder_pass(
             rows, rows + step, rows + 2 * step, rows + 3 * step,
             rows + 4 * step, rows + 5 * step, rows + 6 * step,
             row.data(), first.data(), slot.data(), &reads};
-  pass.result = 2, pass.has_bias = has_bias, pass.has_norm = has_norm;
+  pass.has_bias = has_bias, pass.has_norm = has_norm, pass.has_head = has_head;
+  pass.result = has_head ? 2 : 0;
   const auto is_cached = [&](size_t i) {
     return kinds.begin()[i] == CACHED || kinds.begin()[i] == ROTARY;
   };
   size_t last = kinds.size();
   while (last && !is_cached(last - 1)) last--;
-  for (size_t i = 0; i < kinds.size(); i++) {
+  for (size_t i = 0; i < (has_head ? kinds.size() : last); i++) {
     const int32_t kind = kinds.begin()[i];
     if (is_cached(i)) 
       pass.cached(kind == ROTARY, i + 1 == last, windows.begin()[i]);
     if (kind == SOURCE) pass.source();
     if (kind == MLP) pass.mlp();
   }
-  pass.last_norm(result(0));
-  pass.head(result(0), result(1), factor);
+  if (has_head) {
+    pass.last_norm(result(0));
+    pass.head(result(0), result(1), factor);
+  }
   if (B) Stages::run(pool, stages);
-  for (size_t i = 0; i < 2; i++) {
+  for (size_t i = 0; has_head && i < 2; i++) {
     const auto sizes = (**results.get<ffi::AnyBuffer>(i)).dimensions();
     spread(result(i), row, all_rows, sizes[1] * sizes[2]);
   }
@@ -359,10 +366,12 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(DecoderPass, decoder_pass,
                                   .Attr<ffi::Span<const int32_t>>("activations")
                                   .Attr<ffi::Span<const int32_t>>("columns")
                                   .Attr<int64_t>("vocab")
+                                  .Attr<int64_t>("width")
                                   .Attr<int64_t>("num_weights")
                                   .Attr<int64_t>("num_slots")
                                   .Attr<bool>("has_bias")
                                   .Attr<bool>("has_norm")
+                                  .Attr<bool>("has_head")
                                   .Attr<float>("epsilon")
                                   .Attr<float>("factor"));
 

@@ -175,7 +175,8 @@ def decoder_pass(
     count: [B] int32, tokens fed to each row: only whether it is 0 is read.
     sublayers: `Sublayer`s, at least one of them with a cache.
     scale: [E] float32, of the last norm.
-    head: `Panels`, [E, V]; all panels have one dtype.
+    head: `Panels`, [E, V]; all panels have one dtype. None where the tokens are
+      only written to the caches.
     activations: of an MLP's inner kernels, one or two of `ACTIVATIONS`.
     read: [B, R] int32 in 0..N-1, the positions wanted; None means all.
     factor: of the logits.
@@ -183,7 +184,7 @@ def decoder_pass(
 
   Returns:
     ((keys, values) of each cached sublayer, logits [B, R, V], hidden [B, R, E]
-    after the last norm).
+    after the last norm); without a head the logits and hidden are None.
 
   Raises:
     ValueError: shapes or dtypes do not fit.
@@ -191,14 +192,16 @@ def decoder_pass(
   (batch, num_fed), [width] = tokens.shape, scale.shape
   if read is None:
     read = jnp.zeros((batch, 0), jnp.int32)
-  operands = _Operands(head.array.dtype)
+  operands = _Operands(sublayers[0].kernels[0].array.dtype)
   operands.add(tokens, tokens.shape, jnp.int32)
   operands.add_table(table, width)
   for array in (start, count):
     operands.add(array, (batch,), jnp.int32)
   operands.add(read, (batch, read.shape[1]), jnp.int32)
-  num_read = read.shape[1] or num_fed
-  results = [(batch, num_read, n) for n in (width, head.num_out)]
+  results, num_read = [], read.shape[1] or num_fed
+  if head is not None:
+    results = [(batch, num_read, n) for n in (width, head.num_out)]
+  num_made = len(results)
   aliases = {}
   for part in sublayers:
     if part.kind in ("cached", "rotary"):
@@ -207,12 +210,13 @@ def decoder_pass(
         results.append(cache.shape)
     for array, shape in part.operands(batch, num_fed):
       operands.add(array, shape)
-  num_slots = min(shape[3] for shape in results[2::2])
+  num_slots = min(shape[3] for shape in results[num_made::2])
   if num_fed > num_slots:
     raise ValueError(f"{num_fed} tokens do not fit {num_slots} slots")
-  operands.add(scale, (width,))
-  operands.add(head, (width, head.num_out))
-  hidden, logits, *caches = operands.call(
+  if head is not None:
+    operands.add(scale, (width,))
+    operands.add(head, (width, head.num_out))
+  results = operands.call(
     "DecoderPass",
     results,
     aliases,
@@ -223,10 +227,14 @@ def decoder_pass(
     num_slots=np.int64(num_slots),
     has_bias=any(part.has_bias for part in sublayers),
     has_norm=any(part.has_norm for part in sublayers),
+    has_head=head is not None,
+    width=np.int64(width),
     epsilon=np.float32(epsilon),
     factor=np.float32(factor),
   )
-  return tuple(zip(caches[::2], caches[1::2])), logits, hidden
+  caches = tuple(zip(results[num_made::2], results[num_made + 1 :: 2]))
+  hidden, logits = results[:num_made] or (None, None)
+  return caches, logits, hidden
 
 
 def encoder_pass(

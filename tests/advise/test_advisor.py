@@ -88,8 +88,10 @@ def advise(monkeypatch, tmp_path):
 
     monkeypatch.setattr(advisor._Search, "_timed", timed)
     return asked, advisor.advise(
-      pair=types.SimpleNamespace(load=lambda vocabulary: pair(32, **drafters)),
-      inputs=types.SimpleNamespace(read=lambda: sources(32)),
+      pair=types.SimpleNamespace(
+        load=lambda vocabulary: pair(32, **drafters), brought=None
+      ),
+      inputs=types.SimpleNamespace(read=lambda brought: sources(32)),
       point=Point("verifier", gamma="auto", temperature=0.0),
       run=Run(tmp_path, max_decode_len=12, progress=False),
       wanted=Wanted(max_loss, methods, GAMMAS),

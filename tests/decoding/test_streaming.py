@@ -39,7 +39,8 @@ def padded(texts, width):
 def stream_of(name, models, inputs, limit=LENGTH, **how):
   row = METHODS[name]
   sampling = toy.GREEDY if row.greedy_only else Sampling.create(1.0)
-  decoder = Decoder(row, gamma=3, max_decode_len=limit, eos_id=toy.EOS)
+  how_long = {"gamma": 3, "max_decode_len": limit, "eos_id": toy.EOS}
+  decoder = Decoder(row, log_probs=True, **how_long)
   rngs = row_keys(0, 0, jnp.arange(len(inputs)) % NUM)
   return Stream(
     decoder, *models, inputs, rngs, row.default_alpha, sampling, **how
@@ -50,7 +51,7 @@ def assert_same(got, want, rows=slice(None)):
   for mine, other in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
     mine, other = np.asarray(mine)[rows], other[rows]
     if mine.dtype == np.float32:  # after a turn sums have another order
-      np.testing.assert_allclose(mine, other, rtol=1e-5)
+      np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
     else:
       np.testing.assert_array_equal(mine, other)
 
@@ -87,6 +88,7 @@ def test_rounds_and_turns_are_the_whole(name, make):
       inputs=toy.padded(texts, "left", WIDTH),
       keys=keys(trial),
       max_decode_len=LENGTH,
+      log_probs=True,
     )
 
   texts = [*toy.PROMPTS] * len(SIDES)

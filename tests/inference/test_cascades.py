@@ -95,6 +95,8 @@ def test_another_vocabularys_counts_are_refused(tmp_path):
   cascade = Cascade(k=[[2]], max_gram=False, ngrams=path)
   drafter = cascade.build((), 16, "a" * 64)
   assert drafter.vocab_size == 16
+  assert not drafter.model.prompted
+  assert cascade.build((), 16, prompted=True).model.prompted
   # The rows that are padding have no probability.
   assert np.all(np.asarray(drafter.model.unigram[13:]) == 0)
   with pytest.raises(ValueError, match="counted with another vocabulary"):

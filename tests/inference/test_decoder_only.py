@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -187,10 +188,26 @@ def test_bad_input_is_refused(pair, settings, error, message):
     pair.generate(**settings)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_rows_past_the_tokenizer_are_not_shared(folder, tmp_path, tied):
+  shape = {"vocab_size": llamas.ROWS + 8, "logits_via_embedding": tied}
+  more = llamas.save(tmp_path / "more", 0, **shape)
+  pair = sc.load_pair(drafter=more, verifier=folder / "large")
+  small, large = pair.models.drafter_lm, pair.models.verifier_lm
+  assert small.vocab_size == large.vocab_size == llamas.ROWS
+  whole = sc.load_pair(drafter=more).models.drafter_lm
+  assert whole.vocab_size == llamas.ROWS + 8
+  tokens = jnp.ones((1, 3), jnp.int32)
+  logits = [
+    lm.extend(lm.prefill(tokens, capacity=3), tokens, jnp.array([3]))[1].logits
+    for lm in (small, whole)
+  ]
+  np.testing.assert_allclose(
+    logits[0], logits[1][..., : llamas.ROWS], rtol=1e-5, atol=1e-5
+  )
+
+
 def test_models_that_do_not_belong_together(folder, tmp_path):
-  llamas.save(tmp_path / "more", 0, vocab_size=llamas.ROWS + 8)
-  with pytest.raises(PairError, match="336 vocabulary rows, large 328"):
-    sc.load_pair(drafter=tmp_path / "more", verifier=folder / "large")
   other = llamas.save(tmp_path / "other", 0)
   path = other / "tokenizer.json"
   text = path.read_text(encoding="utf-8")

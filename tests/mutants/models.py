@@ -198,4 +198,53 @@ a kept path has the length of its tree <-
   test_tree_equals_its_paths_and_one_is_kept[float32]
 - state.replace(caches=caches, length=start + count)
 + state.replace(caches=caches, length=state.length)
+
+=== models/llama/network.py
+    models/test_llama_lm.py
+a window is one slot wider in blocks <-
+  test_one_token_at_a_time_equals_the_whole_text[mistral]
+- offset > -(window or capacity)
++ offset >= -(window or capacity)
+a window is one slot wider in training <-
+  test_logits_equal_transformers[mistral]
+- back < (window or length)
++ back <= (window or length)
+queries that share a key head are taken from the next <-
+  test_logits_equal_transformers[llama]
+- query.reshape(rows, num_fed, num_keys, group, head_dim)
++ query.reshape(rows, num_fed, group, num_keys, head_dim).swapaxes(2, 3)
+=== models/llama/rotary.py
+    models/test_llama_lm.py
+positions in a tree are those of slots <-
+  test_tree_equals_its_paths_and_one_is_kept
+- return start[:, None] + depth
++ return start[:, None] + jnp.arange(shape[1], dtype=jnp.int32)[None]
+pairs are turned the other way <- test_logits_equal_transformers[llama]
+- first * cosines - second * sines, second * cosines + first * sines
++ first * cosines + second * sines, second * cosines - first * sines
+dynamic frequencies are those of a text without the token <-
+  test_rope_scalings_past_the_length_trained_on[dynamic]
+- (slots + 1) / length
++ slots / length
+YaRN's sines are not scaled <-
+  test_rope_scalings_past_the_length_trained_on[yarn]
+- return 0.1 * of_log * math.log(scale) + 1.0 if scale > 1 else 1.0
++ return 1.0
+
+=== models/llama_lm.py
+    models/test_llama_lm.py
+a kept path is read before the prompt's end <-
+  test_tree_equals_its_paths_and_one_is_kept
+- first = state.offset + start
++ first = start
+the last part of a prompt is fed past its end <-
+  test_long_prompts_are_fed_in_parts
+- first = jnp.minimum(i * width, num_fed - width)
++ first = i * width
+
+=== checkpoints/hugging_face_llama.py
+    checkpoints/test_llama_files.py
+generation_config.json ends no text <- test_read_converted_and_back[llama]
+- settings if ends is None else settings | {"eos_token_id": ends}
++ settings
 """)

@@ -1,5 +1,7 @@
 """A Llama's pass over a block as one native call, from its parameters."""
 
+import jax.numpy as jnp
+
 from speccascade import native
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
@@ -25,7 +27,7 @@ def extend(config, params, tokens, count, caches, start, read=None):
     count: [B] int32, tokens fed to each row.
     caches: (keys, values) of each layer.
     start: [B] int32, the slot of each row's first token.
-    read: [B, R] int32, R > 0, or None.
+    read: [B, R] int32, or None.
   """
   decoder, sublayers = params["decoder"], []
   angles = rotary.angles(config, rotary.positions(start, tokens.shape))
@@ -50,15 +52,21 @@ def extend(config, params, tokens, count, caches, start, read=None):
   table = head = params["token_embedder"]["embedding"]
   if not config.logits_via_embedding:
     head = decoder["logits_dense"]["kernel"]
-  return native.decoder_pass(
+  is_silent = read is not None and not read.shape[1]
+  caches, logits, hidden = native.decoder_pass(
     tokens,
     table,
     start,
     count,
     sublayers,
     decoder["decoder_norm"]["scale"],
-    head,
+    None if is_silent else head,
     activations=config.mlp_activations,
     read=read,
     epsilon=config.norm_epsilon,
   )
+  if is_silent:
+    rows = len(tokens)
+    logits = jnp.zeros((rows, 0, config.vocab_size), jnp.float32)
+    hidden = jnp.zeros((rows, 0, config.emb_dim), jnp.float32)
+  return caches, logits, hidden

