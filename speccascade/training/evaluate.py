@@ -134,6 +134,7 @@ class Evaluation:
     max_decode_len: most tokens of an output.
     batch_size: rows decoded at once.
     eos_id: ends an output.
+    teacher: see `teacher_forced`.
   """
 
   batches: Sequence[Mapping[str, np.ndarray]]
@@ -142,19 +143,18 @@ class Evaluation:
   max_decode_len: int = 128
   batch_size: int = 32
   eos_id: int = EOS_ID
+  teacher: states.Teacher | None = None
 
-  def names(self, *, taught: bool = False) -> list[str]:
-    """Returns the names of what a call measures, with a teacher if `taught`."""
-    names = [*NAMES, *(COMPARED if taught else ())]
+  def names(self) -> list[str]:
+    """Returns the names of what a call measures."""
+    names = [*NAMES, *(COMPARED if self.teacher is not None else ())]
     if self.score is not None and len(self.sources):
       names += self.score([np.zeros(0, np.int32)] * len(self.sources))
     return names
 
-  def __call__(
-    self, config: Config, params: Any, teacher: states.Teacher | None = None
-  ) -> dict[str, float]:
+  def __call__(self, config: Config, params: Any) -> dict[str, float]:
     """Returns what `teacher_forced` and `score` give."""
-    metrics = teacher_forced(config, params, self.batches, teacher)
+    metrics = teacher_forced(config, params, self.batches, self.teacher)
     if self.score is not None and len(self.sources):
       outputs = greedy(
         config,

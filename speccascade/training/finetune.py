@@ -283,10 +283,9 @@ def train(
       arrays, seed=run.seed, pack=data.pack, **data.shapes
     )
     _check_batches(batches, model, data, objective or Objective())
-    evaluation = _evaluation(data, evaluating, run)
+    evaluation = _evaluation(data, evaluating, run, teacher)
     best = evaluation and model_dir.best_metric
-    names = evaluation.names(taught=bool(teacher)) if best else []
-    if best and best not in names:
+    if best and best not in (names := evaluation.names()):
       raise fields.SettingError(
         "best_metric",
         f" is {best!r}; the evaluation gives {', '.join(names)}",
@@ -371,7 +370,10 @@ def _teacher(path, model: Config, identity) -> Teacher | None:
 
 
 def _evaluation(
-  data: TrainingData, evaluating: Evaluating, run: trainer.TrainingRun
+  data: TrainingData,
+  evaluating: Evaluating,
+  run: trainer.TrainingRun,
+  teacher: Teacher | None,
 ) -> evaluate.Evaluation | None:
   """Returns what is measured while it trains, None where nothing is."""
   from speccascade.data import batches as batching
@@ -384,6 +386,7 @@ def _evaluation(
     max_decode_len=evaluating.max_decode_len,
     batch_size=min(data.batch_size, 64),
     eos_id=data.prompting.vocabulary.eos_id,
+    teacher=teacher,
     **_decoded(data, evaluating),
   )
 

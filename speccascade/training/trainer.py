@@ -82,7 +82,7 @@ def run(
     settings: how long, from where, how often.
     optimizer: None is T5 v1.1's Adafactor.
     objective: None is T5 v1.1's.
-    teacher: see `loop.fit`; evaluations compare with it too.
+    teacher: see `loop.fit`.
     evaluation: None evaluates nothing.
     writer: has `write_scalars(step, {name: value})` and `flush()`, as clu's
       metric writers; None writes none.
@@ -125,7 +125,7 @@ def run(
   def measure(state: TrainState) -> None:
     nonlocal metrics, measured_at
     measured_at = int(state.step)
-    values = evaluation(config, state.params, teacher)
+    values = evaluation(config, state.params)
     metrics = write(measured_at, "eval", values)
     numbers = ", ".join(f"{k} {v:.4g}" for k, v in values.items())
     say(f"step {measured_at}: {numbers}")
