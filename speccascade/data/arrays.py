@@ -6,6 +6,7 @@ training can be had without the steps before it.
 """
 
 import dataclasses
+import hashlib
 from zipfile import BadZipFile
 
 import numpy as np
@@ -65,6 +66,15 @@ class TokenArrays:
     """Returns the ids of one example."""
     start, end = self.offsets[feature][index : index + 2]
     return self.tokens[feature][start:end]
+
+  @property
+  def digest(self) -> str:
+    """What tells examples apart, a SHA-256."""
+    digest = hashlib.sha256()
+    for name in sorted(self.tokens):
+      digest.update(np.ascontiguousarray(self.tokens[name]))
+      digest.update(np.ascontiguousarray(self.offsets[name]))
+    return digest.hexdigest()
 
   def save(self, path):
     """Writes an .npz file, whole or not at all."""

@@ -54,6 +54,16 @@ class Prompting:
     """Whether a model goes on from what is made, as decoder-only ones do."""
     return self.format != "source"
 
+  def check_fits(self, *, prompted: bool):
+    """Raises ValueError where MODEL, prompted or not, takes no such texts."""
+    if self.prompted != prompted:
+      kind, wanted = "an encoder-decoder", "'source'"
+      if prompted:
+        kind, wanted = "decoder-only", "'text' or 'chat'"
+      raise ValueError(
+        f"PROMPT is {self.format!r}, and MODEL is {kind}: set PROMPT = {wanted}"
+      )
+
   def rendered(self, messages: Sequence[Mapping]) -> str:
     """Returns the text of a conversation.
 

@@ -5,7 +5,6 @@ needs neither seqio nor TensorFlow.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -16,19 +15,22 @@ import os
 import pathlib
 from typing import Annotated, Any, Literal
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
 from speccascade import fields, folders, memory
-from speccascade.checkpoints import architecture, restore, storage
+from speccascade.checkpoints import architecture, storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.data import text_files
 from speccascade.data.prompting import FORMATS, Prompting
 from speccascade.models.llama.config import LlamaConfig
-from speccascade.models.params import Config, network
-from speccascade.training import evaluate, optimizers, trainer
-from speccascade.training.checkpointing import Checkpoints, cause
+from speccascade.models.params import Config
+from speccascade.training import (
+  evaluate,
+  optimizers,
+  scoring,
+  teachers,
+  trainer,
+)
+from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.event_files import EventFiles
 from speccascade.training.state import Objective, Teacher
 
 # The files of a split, as `text_files.read` takes them.
@@ -265,11 +267,11 @@ def train(
   with folders.sole_writer(folder, "MODEL_DIR"):
     vocabulary = data.prompting.vocabulary
     vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
-    _check_prompts(data, model)
+    data.prompting.check_fits(prompted=isinstance(model, LlamaConfig))
     identity = getattr(vocabulary, "identity", None)
     if identity:
       identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
-    teacher = _teacher(data.teacher_checkpoint, model, identity)
+    teacher = teachers.read(data.teacher_checkpoint, model, identity)
     if objective and objective.teacher_share and not teacher:
       raise ValueError("TEACHER_SHARE needs a TEACHER_CHECKPOINT")
     arrays = _training_tokens(data, run, identity)
@@ -304,7 +306,7 @@ def train(
         "BATCH_SIZE": data.batch_size,
         "BUCKETS": data.buckets and list(data.buckets),
         "PACK": data.pack,
-        "training data of sha256": _digest(arrays)[:16],
+        "training data of sha256": arrays.digest[:16],
       },
     )
     print(
@@ -320,53 +322,9 @@ def train(
       objective=objective,
       teacher=teacher,
       evaluation=evaluation,
-      writer=_EventFiles(folder) if model_dir.tensorboard else None,
+      writer=EventFiles(folder) if model_dir.tensorboard else None,
       on_start=lambda: on_start(folder),
     )
-
-
-def _check_prompts(data: TrainingData, model: Config):
-  """Raises ValueError where a model does not take what the texts become."""
-  is_prompted = isinstance(model, LlamaConfig)
-  if data.prompting.prompted != is_prompted:
-    kind, wanted = "an encoder-decoder", "'source'"
-    if is_prompted:
-      kind, wanted = "decoder-only", "'text' or 'chat'"
-    raise ValueError(
-      f"PROMPT is {data.prompting.format!r}, and MODEL is {kind}: set PROMPT ="
-      f" {wanted}"
-    )
-
-
-def _teacher(path, model: Config, identity) -> Teacher | None:
-  """Returns the teacher of a checkpoint, None where none is given.
-
-  Raises:
-    CheckpointError: it cannot be read.
-    ValueError: it is of another kind than the model, or has another vocabulary.
-  """
-  from speccascade.data import vocabularies
-
-  if not path:
-    return None
-  read = restore.load(path)
-  config, known = read.require_config(), read.vocabulary
-  if not known and vocabularies.brought_by(read.path):
-    known = vocabularies.load(read.path).identity
-  faults = {
-    "is of another kind than MODEL": type(config) is not type(model),
-    f"has {config.vocab_size} vocabulary rows, MODEL {model.vocab_size}": (
-      config.vocab_size != model.vocab_size
-    ),
-    "has another vocabulary than VOCABULARY (their sha256 differ)": (
-      identity and known and known["sha256"] != identity["sha256"]
-    ),
-  }
-  for fault, is_so in faults.items():
-    if is_so:
-      raise ValueError(f"TEACHER_CHECKPOINT {read.path} {fault}")
-  params = jax.tree.map(lambda leaf: jnp.asarray(leaf, "float32"), read.params)
-  return Teacher(params, network(config))
 
 
 def _evaluation(
@@ -387,17 +345,13 @@ def _evaluation(
     batch_size=min(data.batch_size, 64),
     eos_id=data.prompting.vocabulary.eos_id,
     teacher=teacher,
-    **_decoded(data, evaluating),
+    **scoring.decoded(
+      data.task,
+      data.prompting,
+      evaluating,
+      dict(data.task_feature_lengths),
+    ),
   )
-
-
-def _digest(arrays) -> str:
-  """Returns what tells tokenized examples apart."""
-  digest = hashlib.sha256()
-  for feature in sorted(arrays.tokens):
-    digest.update(np.ascontiguousarray(arrays.tokens[feature]))
-    digest.update(np.ascontiguousarray(arrays.offsets[feature]))
-  return digest.hexdigest()
 
 
 def _check_batches(batches, model, data: TrainingData, objective: Objective):
@@ -438,76 +392,3 @@ def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):
   if not path.is_file():
     read().save(path)
   return TokenArrays.load(path)
-
-
-def _decoded(data: TrainingData, evaluating: Evaluating) -> dict[str, Any]:
-  """Returns what of `Evaluation` concerns decoding: sources and score.
-
-  Targets and predictions pass the task's postprocessor, as in seqio. Decoder-
-  only models are not decoded.
-  """
-  from speccascade.data import reading, tasks
-
-  task, num = data.task, evaluating.num_decoded
-  vocabulary = data.prompting.vocabulary
-  if evaluating.decoded_task_name:
-    task = tasks.get(evaluating.decoded_task_name, vocabulary)
-  if num == 0 or not hasattr(task, "metric_fns") or data.prompting.prompted:
-    return {}
-  dataset = reading.open_split(
-    task, evaluating.split, dict(data.task_feature_lengths)
-  ).take(-1 if num is None else num)
-  examples = list(reading.guarded(dataset.as_numpy_iterator(), task))
-  finish = task.postprocess_fn or (lambda text, **_: text)
-  decode = lambda ids: vocabulary.decode(ids.tolist())
-  to_text = getattr(vocabulary, "text", decode)
-  finished = lambda texts, is_target: [
-    finish(text, example=example, is_target=is_target)
-    for text, example in zip(texts, examples)
-  ]
-  targets = [example["targets_pretokenized"].decode() for example in examples]
-  targets = finished(targets, is_target=True)
-
-  def score(outputs: list[np.ndarray]) -> dict[str, float]:
-    predictions = finished(map(to_text, outputs), is_target=False)
-    metrics = {}
-    for metric in task.metric_fns:
-      metrics |= metric(targets, predictions)
-    return metrics
-
-  sources = [np.asarray(example["inputs"], np.int32) for example in examples]
-  return {"sources": sources, "score": score}
-
-
-class _EventFiles:
-  """TensorBoard's event files, begun when there is something to write."""
-
-  def __init__(self, folder: str):
-    self._folder = folder
-
-  @functools.cached_property
-  def _writer(self):
-    from clu import metric_writers
-
-    return metric_writers.SummaryWriter(self._folder)
-
-  @contextlib.contextmanager
-  def _checked(self):
-    from speccascade.cli import quiet
-
-    tf = quiet.import_tensorflow()
-    try:
-      with quiet.native_logs():
-        yield
-    except tf.errors.OpError as error:
-      raise OSError(
-        f"no event file can be written to {self._folder}: {cause(error)}"
-      ) from error
-
-  def write_scalars(self, step: int, scalars: Mapping[str, float]):
-    with self._checked():
-      self._writer.write_scalars(step, scalars)
-
-  def flush(self):
-    with self._checked():
-      self._writer.flush()

@@ -77,6 +77,7 @@ def test_a_file_of_texts_and_conversations(folder, pair, tmp_path):
     TEXTS[0],
     "user: the cat\nassistant: sat\nuser: the dog",
   ]
+  assert [each.get("messages") for each in written] == [None, TURNS]
   # The interface says the same, by the verifier alone.
   [alone] = pair.generate(TURNS, "verifier", **GREEDY).texts
   assert alone == written[1]["prediction"]

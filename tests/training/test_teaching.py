@@ -90,12 +90,20 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def learned(data):
+def from_texts(data):
+  return train(data, 80)
+
+
+@pytest.fixture(scope="module")
+def learned(from_texts):
   """A model that has learned the language from its texts."""
-  after, log = train(data, 80)
+  return from_texts[0].params
+
+
+def test_a_model_learns_from_texts(from_texts):
+  _, log = from_texts
   assert log[-1]["loss"] < 0.1 < 1 < log[0]["loss"]
   assert log[-1]["accuracy"] == 1
-  return jax.device_get(after.params)
 
 
 def test_a_model_learns_the_distributions_of_another(data, learned):
