@@ -13,6 +13,7 @@ import traceback
 
 import gin
 
+from speccascade.cli import quiet
 from speccascade.fields import SettingError
 
 PACKAGE = pathlib.Path(__file__).parents[1]
@@ -72,7 +73,7 @@ def parse(files, bindings, extra_search_paths=()):
     map(os.path.abspath, folders)
   )
   for name in files:
-    with _named(name):
+    with _named(name), quiet.gin_search():
       gin.parse_config_file(name)
   known = _used_macros() | set(_macros())
   known |= {name for b in bindings for name in re.findall(r"%(\w+)", b)}

@@ -1,6 +1,7 @@
-"""Keeps TensorFlow's start-up chatter off the terminal, and off the GPU."""
+"""Keeps the chatter of TensorFlow and gin off the terminal, and off the GPU."""
 
 import contextlib
+import logging
 import os
 import re
 
@@ -23,6 +24,25 @@ def native_logs():
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   with held_back(lambda line: not _NOISE.search(line)):
     yield
+
+
+@contextlib.contextmanager
+def gin_search():
+  """Holds back gin's errors on folders that have no file of a name.
+
+  They come before it looks into the next folder; where no folder has the file,
+  what gin raises says so.
+  """
+
+  def is_news(record):
+    return not str(record.msg).startswith("Path not found")
+
+  root = logging.getLogger()
+  root.addFilter(is_news)
+  try:
+    yield
+  finally:
+    root.removeFilter(is_news)
 
 
 def import_tensorflow():

@@ -81,10 +81,11 @@ def test_search_paths(base, capfd):
   assert run(*args, f"--gin_search_paths={base.parent}") == 0
 
 
-def test_own_configs_are_found_from_anywhere(tmp_path, monkeypatch):
+def test_own_configs_are_found_from_anywhere(tmp_path, monkeypatch, caplog):
   monkeypatch.chdir(tmp_path)
   for name in ("configs/models/t5_1_1_small.gin", "models/t5_1_1_small.gin"):
     gin_setup.parse([name], [])
+    assert not caplog.records  # gin says where it did not find them
     assert gin.query_parameter("%MODEL") is not None
 
 
