@@ -9,8 +9,6 @@ import dataclasses
 import os
 from typing import Annotated, Literal
 
-import numpy as np
-
 from speccascade import fields
 from speccascade.decoding import Drafter, MaxGramDrafter, cascade_drafter
 from speccascade.decoding.drafters.cascade import increments
@@ -32,7 +30,7 @@ class Cascade:
     lenience: 1 or more, of the inner reviews; greedy and in sampling.
     max_gram: whether the last drafter copies.
     bigrams: path of a bigram table, which fills what cannot be copied; None
-      leaves those places to token 0.
+      drafts no more than that.
     ngrams: path of an n-gram model, or None.
     verification: of the inner reviews, "token" or "block".
   """
@@ -103,9 +101,7 @@ class Cascade:
       lms.append(lm.padded(vocab_size).replace(prompted=prompted))
     bottom = None
     if self.max_gram:
-      table = np.zeros(vocab_size, np.int32)
-      if self.bigrams is not None:
-        table = bigram_table.read(self.bigrams)
+      table = None if self.bigrams is None else bigram_table.read(self.bigrams)
       # The cascade sets its widths.
       bottom = MaxGramDrafter.create(
         table, width=1, vocab_size=vocab_size, prompted=prompted

@@ -70,6 +70,7 @@ struct Pass {
   // Of a decoder: the row that each of the B is, where its tokens are written,
   // and the slots of queries, [B N] and [B R].
   const int32_t *row = nullptr, *start = nullptr, *slot = nullptr;
+  long width = 0;  // of a row of what was given, N or more
   const std::vector<int32_t>* read = nullptr;
   bool has_bias = false, has_norm = false;  // of what is rotary
   bool has_head = true;
@@ -121,7 +122,7 @@ struct Pass {
     const auto write = [=, pass = *this](long i) {
       const long b = i / K, k = i % K, row = pass.row[b];
       for (long n = 0; is_rotary && n < pass.N; n++) {
-        const long token = b * pass.N + n, from = row * pass.N + n;
+        const long token = b * pass.N + n, from = row * pass.width + n;
         rotary(1, pass.key + (token * K + k) * D, k, from);
         rotary(2, pass.value + (token * K + k) * D, k, from);
         for (long h = k * group; h < (k + 1) * group; h++)
@@ -274,16 +275,19 @@ static long widest(long E, ffi::Span<const int32_t> columns, size_t except) {
   return E;
 }
 
-// Moves the first rows [rows.size(), size] of y [B, size] to their places; the
-// others become 0.
-static void spread(float* y, const std::vector<int32_t>& rows, long B,
+// Moves the first rows [rows.size(), made] of y [B, size] to their places, of
+// each as many numbers as are kept; all else becomes 0.
+static void spread(float* y, const std::vector<int32_t>& rows,
+                   const std::vector<long>& kept, long made, long B,
                    long size) {
   long i = rows.size();
   for (long b = B; b-- > 0;) {
-    if (!i || rows[i - 1] != b)
-      std::fill_n(y + b * size, size, 0.f);
-    else if (--i != b)
-      std::copy_n(y + i * size, size, y + b * size);
+    long end = 0;
+    if (i && rows[i - 1] == b) {
+      end = kept[--i];
+      std::memmove(y + b * size, y + i * made, end * sizeof(float));
+    }
+    std::fill_n(y + b * size + end, size - end, 0.f);
   }
 }
 
@@ -299,8 +303,12 @@ static ffi::Error decoder_pass(
   const auto result = [&](size_t i) {
     return (float*)(**results.get<ffi::AnyBuffer>(i)).untyped_data();
   };
-  const long all_rows = tokens.dimensions()[0], N = tokens.dimensions()[1];
+  const long all_rows = tokens.dimensions()[0], given = tokens.dimensions()[1];
   const long E = width, R = read.dimensions()[1];
+  // What no row is fed is left out.
+  long N = 1;
+  for (long b = 0; b < all_rows; b++)
+    N = std::clamp<long>(count.typed_data()[b], N, given);
   std::vector<int32_t> row, first, slot, reads;
   for (long b = 0; b < all_rows; b++) {
     if (count.typed_data()[b] <= 0) continue;
@@ -319,12 +327,13 @@ static ffi::Error decoder_pass(
   float* rows = room.data();
   const Table vectors{table, vocab, E};
   for (long i = 0; i < B * N; i++)
-    vectors.look_up(tokens.typed_data()[row[i / N] * N + i % N], rows + i * E);
+    vectors.look_up(tokens.typed_data()[row[i / N] * given + i % N],
+                    rows + i * E);
   auto stages = std::make_shared<Stages>(worth(pool, num_weights, B * N));
   Pass pass{*stages, args, results, B, N, E, epsilon, columns, activations,
             rows, rows + step, rows + 2 * step, rows + 3 * step,
             rows + 4 * step, rows + 5 * step, rows + 6 * step,
-            row.data(), first.data(), slot.data(), &reads};
+            row.data(), first.data(), slot.data(), given, &reads};
   pass.has_bias = has_bias, pass.has_norm = has_norm, pass.has_head = has_head;
   pass.result = has_head ? 2 : 0;
   const auto is_cached = [&](size_t i) {
@@ -346,7 +355,11 @@ static ffi::Error decoder_pass(
   if (B) Stages::run(pool, stages);
   for (size_t i = 0; has_head && i < 2; i++) {
     const auto sizes = (**results.get<ffi::AnyBuffer>(i)).dimensions();
-    spread(result(i), row, all_rows, sizes[1] * sizes[2]);
+    const long made = (R ? R : N) * sizes[2];
+    std::vector<long> kept(B, made);
+    for (long b = 0; !R && b < B; b++)
+      kept[b] = std::min<long>(count.typed_data()[row[b]], N) * sizes[2];
+    spread(result(i), row, kept, made, all_rows, sizes[1] * sizes[2]);
   }
   return ffi::Error::Success();
 }

@@ -165,14 +165,14 @@ def decoder_pass(
 
   A position's result is the same to the bit whatever rows and positions stand
   beside it. The caches are written in place where nothing else reads them;
-  what is not finite is written as 0. Rows that are fed nothing cost nothing:
-  their results are 0, their caches stay.
+  what is not finite is written as 0. Rows that are fed nothing cost nothing,
+  nor do places that no row is fed. The results of what is not fed are 0.
 
   Args:
     tokens: [B, N] int32; an id past an end of the table is that of the end.
     table: [V, E] float32, vectors of tokens; or `Panels` [E, V].
     start: [B] int32, the slot of each row's first token; start + N <= L.
-    count: [B] int32, tokens fed to each row: only whether it is 0 is read.
+    count: [B] int32, tokens fed to each row.
     sublayers: `Sublayer`s, at least one of them with a cache.
     scale: [E] float32, of the last norm.
     head: `Panels`, [E, V]; all panels have one dtype. None where the tokens are

@@ -241,6 +241,7 @@ def test_a_native_pass_equals_the_plain_one(lms, arrays, kind):
     (1, [1, 0, 1], None),
     (7, [0, 4, 7], [[0, 0], [3, 1], [6, 0]]),
     (6, [6, 1, 6], None),
+    (6, [0, 1, 3], None),
   ):
     read = None if read is None else int32(read)
     block, outs = int32(tokens[:, :width]), []
@@ -248,6 +249,8 @@ def test_a_native_pass_equals_the_plain_one(lms, arrays, kind):
       both[i], out = extend(each, both[i], block, int32(count), read)
       outs.append(out)
     fed = np.asarray(count) > 0
+    if read is None:
+      fed = np.arange(width) < np.asarray(count)[:, None]
     close(outs[1].logits[fed], outs[0].logits[fed])
     close(outs[1].hidden[fed], outs[0].hidden[fed])
 

@@ -102,6 +102,9 @@ behind a row of drafters there is no law <-
 the rightmost occurrence is copied <- test_worked_cases
 - jnp.min(jnp.where(ends, place, size)) + 1
 + jnp.max(jnp.where(ends, place, -1)) + 1
+a copier without bigrams fills its block <- test_equals_brute_force[4-3-False]
+- if self.fills:
++ if True:
 the last token is part of the text searched <- test_equals_brute_force
 - text, source_len + length - 1, tokens
 + text, source_len + length, tokens

@@ -25,13 +25,16 @@ class MaxGramDrafter:
 
   Attributes:
     next_token: [V] int32, the likeliest token after each.
-    width: static, tokens of a proposal.
+    width: static, most tokens of a proposal.
     prompted: static, whether it drafts for a model that goes on from prompts.
+    fills: static, whether the bigram chain fills a block; else a proposal ends
+      where nothing more can be copied, and may be empty.
   """
 
   next_token: Array
   width: int = struct.field(pytree_node=False)
   prompted: bool = struct.field(pytree_node=False, default=False)
+  fills: bool = struct.field(pytree_node=False, default=True)
 
   @classmethod
   def create(
@@ -39,10 +42,13 @@ class MaxGramDrafter:
   ):
     """Returns a drafter; a table shorter than the vocabulary is padded with 0.
 
+    Without a table it only copies, and fills no block.
+
     Raises:
       ValueError: the table is longer than the vocabulary, or holds other ids.
     """
-    table = jnp.asarray(next_token, jnp.int32)
+    fills = next_token is not None
+    table = jnp.asarray(next_token if fills else [0], jnp.int32)
     if table.shape[0] > vocab_size:
       raise ValueError(
         f"the bigram table has {table.shape[0]} entries, the vocabulary"
@@ -55,7 +61,7 @@ class MaxGramDrafter:
         f" 0 to {vocab_size - 1}"
       )
     table = jnp.pad(table, (0, vocab_size - table.shape[0]))
-    return cls(table, width, prompted)
+    return cls(table, width, prompted, fills)
 
   models = ()
   has_confidence = False
@@ -78,11 +84,13 @@ class MaxGramDrafter:
     self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
   ):
     """See `types.Drafter`; the law at the bonus position is the next copy."""
-    drafts = jax.vmap(self._copy)(state, tokens, length)
+    drafts, count = jax.vmap(self._copy)(state, tokens, length)
+    if self.fills:
+      count = jnp.full_like(length, self.width)
     q = jax.nn.one_hot(drafts, self.vocab_size, dtype=jnp.float32)
     return state, Proposal(
       tokens=drafts[:, : self.width],
-      count=jnp.full_like(length, self.width),
+      count=jnp.minimum(count, self.width),
       q=q,
       q1=q,
       copied=jnp.ones(drafts.shape, bool),
@@ -91,7 +99,8 @@ class MaxGramDrafter:
     )
 
   def _copy(self, source, tokens, length):
-    """Returns the width + 1 tokens after one row's prefix, [G+1] int32."""
+    """Returns the width + 1 tokens after one row's prefix, [G+1] int32, and how
+    many of them, at least, are copied."""
     num = self.width + 1
     if self.prompted:  # whose last token is the first one of `tokens`
       before = jnp.sum(source != prompts.PAD, dtype=jnp.int32) - 1
@@ -124,7 +133,7 @@ class MaxGramDrafter:
       return token, token
 
     _, drafts = jax.lax.scan(chain, longer[length - 1], jnp.arange(num))
-    return drafts
+    return drafts, filled
 
 
 def following(

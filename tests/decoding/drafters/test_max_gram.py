@@ -41,14 +41,14 @@ def longest_suffix(text, generated, n):
 
 
 def reference(source, generated, n, table):
-  """The n tokens that follow: copied, copied once more, then a chain."""
+  """The n tokens after it: copied, copied once more, then a chain if any."""
   source = [token for token in source if token]
   chunk = longest_suffix(source + generated[:-1], generated, n)
   if len(chunk) < n:
     longer = generated + chunk
     chunk = chunk + longest_suffix(longer[:-1], longer, n)
   chunk = chunk[:n]
-  while len(chunk) < n:
+  while table is not None and len(chunk) < n:
     chunk.append(int(table[(generated + chunk)[-1]]))
   return chunk
 
@@ -96,6 +96,7 @@ def test_equals_brute_force(vocab_size, n, prompted):
     table, width=n, vocab_size=vocab_size, prompted=prompted
   )
   proposal = drafts(drafter, sources, generated)
+  given = (sources, generated)
   if prompted:  # one text
     generated = [s + text for s, text in zip(sources, generated)]
     sources = [[]] * num
@@ -109,6 +110,19 @@ def test_equals_brute_force(vocab_size, n, prompted):
   np.testing.assert_array_equal(proposal.q[:, :n], one_hot)
   assert np.all(np.asarray(proposal.count) == n)
   assert np.all(proposal.copied)
+  # Without a table it drafts what can be copied, and no more.
+  drafter = MaxGramDrafter.create(
+    None, width=n, vocab_size=vocab_size, prompted=prompted
+  )
+  lone = [
+    reference(source, written, n, None)
+    for source, written in zip(sources, generated)
+  ]
+  proposal = drafts(drafter, *given)
+  assert proposal.count.tolist() == [len(copied) for copied in lone]
+  assert min(map(len, lone)) == 0 or prompted
+  for tokens, copied in zip(proposal.tokens.tolist(), lone):
+    assert tokens[: len(copied)] == copied
 
 
 def test_a_shorter_table_is_padded():
