@@ -81,8 +81,8 @@ a native block is written to the cache of another row <-
 + turned(i, i,
 native results stay where rows that were fed nothing leave them <-
   test_equals_the_plain_path
-- else if (--i != b)
-+ else if (--i < 0)
+- std::memmove(y + b * size, y + i * made,
++ std::memmove(y + b * size, y + b * made,
 native queries are turned the other way <-
   test_llama_lm.py::test_a_native_pass_equals_the_plain_one
 - first * cosine - x[d + half] * sine
