@@ -1,4 +1,4 @@
-"""Every file of configs/models is a T5Config of the size that it says."""
+"""Every file of configs/models is a config of the size that it says."""
 
 import math
 import pathlib
@@ -8,6 +8,7 @@ import gin
 import pytest
 
 from speccascade.checkpoints.convert import config_from_gin
+from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.params import param_shapes
 from speccascade.models.t5.config import T5Config
 
@@ -28,6 +29,7 @@ MILLIONS = {
   **{f"flan_t5_{size}": num for size, num in zip(SIZES, T5_1_1)},
   "quickstart_small": 0.2,
   "quickstart_large": 3.8,
+  "smollm2_drafter": 12.7,
 }
 
 
@@ -39,14 +41,16 @@ def test_every_file_is_listed():
 def test_model_files(name):
   path = MODELS / f"{name}.gin"
   config = config_from_gin(str(path))
-  assert type(config) is T5Config  # not gin's subclass: configs must be equal
+  kind = LlamaConfig if name.startswith("smollm2") else T5Config
+  assert type(config) is kind  # not gin's subclass: configs must be equal
   count = sum(map(math.prod, param_shapes(config).values()))
   assert round(count / 1e6, 1) == MILLIONS[name]
   (said,) = re.findall(r"([\d,]+) parameters", path.read_text())
   assert int(said.replace(",", "")) == count
-  if not name.startswith("quickstart"):
+  if "t5" in name:
     assert config.vocab_size == 32128
-  assert config.logits_via_embedding == name.startswith("t5_1_0")
+  is_tied = name.startswith(("t5_1_0", "smollm2"))
+  assert config.logits_via_embedding == is_tied
 
 
 def test_two_models_in_one_config():

@@ -425,7 +425,7 @@ def test_sequence_paths(name, alpha, monkeypatch):
       ("q", "q1", "p", "p1"), (keeps, keeps, ~keeps, ~keeps)
     ):
       table = getattr(law, field)
-      probs = [table[context_path(row), row].prod() for row in wanted]
+      probs = [table[context_path(pair, row), row].prod() for row in wanted]
       np.testing.assert_allclose(
         np.where(inside, getattr(got.log_probs, field), 0).sum(axis=1),
         np.log(np.where(known, probs, np.nan)),
