@@ -82,16 +82,7 @@ def run(folder: pathlib.Path, gguf, drafter, kernel_dtype, **how) -> int:
 
 
 def _columns():
-  from speccascade.report.frontier import IntervalEstimate
-  from speccascade.report.tables import Column
-
-  def speedup(line):
-    timed = line.row.latency
-    return IntervalEstimate(
-      1 / timed.relative_latency,
-      1 / timed.relative_high,
-      1 / timed.relative_low,
-    )
+  from speccascade.report.tables import SPEEDUP, Column
 
   def tokens_a_second(line):
     timed = line.row.latency
@@ -108,7 +99,11 @@ def _columns():
     Column("tokens/block", "row.efficiency.mean_acceptance_length", 2),
     Column("acceptance", "row.efficiency.acceptance_rate", 3),
     Column("tokens/s", tokens_a_second, 1),
-    Column("times as fast", speedup, 2, has_interval=True),
+    Column("times as fast", lambda x: SPEEDUP.of(x.row), 2, has_interval=True),
+    Column(
+      "the model's own texts",
+      lambda x: f"{x.num_same} of {x.row.latency.num_examples}",
+    ),
   )
 
 

@@ -49,11 +49,13 @@ class Line:
     texts: a name in `TEXTS`.
     drafter: name of the rival.
     row: what was measured; of the verifier alone too.
+    num_same: texts that are those of the verifier alone.
   """
 
   texts: str
   drafter: str
   row: ResultRow
+  num_same: int
 
 
 def gguf_path(asked: pathlib.Path | None) -> pathlib.Path:
@@ -147,8 +149,11 @@ def race(everyone: Sequence[Rival], vocabulary, **how) -> list[Line]:
         compared = comparison.compare(
           study(rival, vocabulary, asked, **how), rival.points
         )
-        first = 0 if rival is everyone[0] else 1
-        lines += [Line(texts, rival.name, row) for row in compared.rows[first:]]
+        alone = compared.texts[0]
+        for row, written in zip(compared.rows, compared.texts):
+          if row is not compared.rows[0] or rival is everyone[0]:
+            same = sum(map(str.__eq__, written, alone))
+            lines.append(Line(texts, rival.name, row, same))
         bar.update(1)
   return lines
 

@@ -37,6 +37,12 @@ def test_what_it_leaves(tmp_path, monkeypatch, capsys, has_drafter):
   assert [row["method"] for row in rows] == of_a_text * len(TEXTS)
   table = (tmp_path / "table.md").read_text()
   assert table.count("| copying") == len(of_a_text)
+  lines = [line for line in table.splitlines() if "cascade_drafting" in line]
+  assert [line.split("|")[-2].strip() for line in lines] == [
+    f"{len(texts)} of {len(texts)}"
+    for texts in TEXTS.values()
+    for _ in range(1 + has_drafter)
+  ]
   assert "Copy: a b" in (tmp_path / "tokens.html").read_text()
 
 

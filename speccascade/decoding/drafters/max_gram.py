@@ -100,7 +100,7 @@ class MaxGramDrafter:
 
   def _copy(self, source, tokens, length):
     """Returns the width + 1 tokens after one row's prefix, [G+1] int32, and how
-    many of them, at least, are copied."""
+    many tokens there were to copy."""
     num = self.width + 1
     if self.prompted:  # whose last token is the first one of `tokens`
       before = jnp.sum(source != prompts.PAD, dtype=jnp.int32) - 1
