@@ -166,7 +166,8 @@ def decoder_pass(
   A position's result is the same to the bit whatever rows and positions stand
   beside it. The caches are written in place where nothing else reads them;
   what is not finite is written as 0. Rows that are fed nothing cost nothing,
-  nor do places that no row is fed. The results of what is not fed are 0.
+  nor do places that no row is fed. The results of what is not fed are 0, but
+  for a place that is read past the fed ones: it means nothing.
 
   Args:
     tokens: [B, N] int32; an id past an end of the table is that of the end.
