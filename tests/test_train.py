@@ -6,7 +6,7 @@ import json
 import pytest
 
 import speccascade as sc
-from speccascade import train
+from speccascade import memory, train
 from speccascade.checkpoints import load, orbax_io
 from tests import mains
 from tests.data import tokenizers
@@ -214,6 +214,15 @@ def test_what_no_drafter_learns_from_is_one_line(distil, macros, message):
   assert code == 1
   (line,) = (line for line in err.splitlines() if line.startswith("error: "))
   assert message in line
+
+
+def test_a_teacher_takes_memory_too(distil, monkeypatch):
+  # The model and its logits take 46,880 bytes, its teacher 27,328.
+  monkeypatch.setattr(memory, "total", lambda: 50_000)
+  code, _, err = distil()
+  assert code == 1
+  (line,) = (line for line in err.splitlines() if line.startswith("error: "))
+  assert "TEACHER_CHECKPOINT of 6,832 parameters, BATCH" in line
 
 
 def test_a_teacher_has_the_vocabulary(distil, tmp_path_factory, verifier):

@@ -260,9 +260,11 @@ def train(
   from speccascade.data import batches as batching
   from speccascade.data import vocabularies
 
+  objective = objective or Objective()
   count = sum(math.prod(x.shape) for x in architecture.parameters(model))
   # The parameters, their gradients and an update, all in float32.
-  memory.check(3 * 4 * count, MODEL=f"of {count:,} parameters")
+  held, sizes = 3 * 4 * count, {"MODEL": f"of {count:,} parameters"}
+  memory.check(held, **sizes)
   folder = model_dir.folder
   with folders.sole_writer(folder, "MODEL_DIR"):
     vocabulary = data.prompting.vocabulary
@@ -272,7 +274,11 @@ def train(
     if identity:
       identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
     teacher = teachers.read(data.teacher_checkpoint, model, identity)
-    if objective and objective.teacher_share and not teacher:
+    if teacher:
+      count = teacher.num_parameters
+      held += 4 * count
+      sizes["TEACHER_CHECKPOINT"] = f"of {count:,} parameters"
+    elif objective.teacher_share:
       raise ValueError("TEACHER_SHARE needs a TEACHER_CHECKPOINT")
     arrays = _training_tokens(data, run, identity)
     for feature, count in arrays.num_cut.items():
@@ -284,7 +290,12 @@ def train(
     batches = batching.train_batches(
       arrays, seed=run.seed, pack=data.pack, **data.shapes
     )
-    _check_batches(batches, model, data, objective or Objective())
+    memory.check(
+      held + _logit_bytes(batches, model, objective),
+      **sizes,
+      BATCH_SIZE=data.batch_size,
+      TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
+    )
     evaluation = _evaluation(data, evaluating, run, teacher)
     best = evaluation and model_dir.best_metric
     if best and best not in (names := evaluation.names()):
@@ -302,7 +313,7 @@ def train(
       best_mode="min" if best in ("loss", "divergence") else "max",
       settings={
         "MIXTURE_OR_TASK_NAME": data.name,
-        "TEACHER_SHARE": objective.teacher_share if objective else 0.0,
+        "TEACHER_SHARE": objective.teacher_share,
         "BATCH_SIZE": data.batch_size,
         "BUCKETS": data.buckets and list(data.buckets),
         "PACK": data.pack,
@@ -346,29 +357,23 @@ def _evaluation(
     eos_id=data.prompting.vocabulary.eos_id,
     teacher=teacher,
     **scoring.decoded(
-      data.task,
-      data.prompting,
-      evaluating,
+      *(data.task, data.prompting, evaluating),
       dict(data.task_feature_lengths),
     ),
   )
 
 
-def _check_batches(batches, model, data: TrainingData, objective: Objective):
-  """Raises ValueError where a batch cannot be cut as asked, or not fit."""
-  parts = objective.microbatches
+def _logit_bytes(batches, model, objective: Objective) -> int:
+  """Returns the bytes of a batch's logits; ValueError if it is not cut so."""
+  parts, num_models = objective.microbatches, 1 + bool(objective.teacher_share)
   for bucket in batches.buckets:
     if bucket.batch_size % parts:
       raise ValueError(
         f"MICROBATCHES is {parts}, which does not divide a batch of"
         f" {bucket.batch_size} rows"
       )
-    positions = bucket.batch_size // parts * bucket.widths[-1]
-    memory.check(
-      4 * positions * model.vocab_size,  # the logits
-      BATCH_SIZE=data.batch_size,
-      TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
-    )
+  positions = (x.batch_size // parts * x.widths[-1] for x in batches.buckets)
+  return 4 * num_models * max(positions) * model.vocab_size
 
 
 def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):

@@ -136,6 +136,10 @@ class Teacher:
   params: Any
   module: Network = struct.field(pytree_node=False)
 
+  @property
+  def num_parameters(self) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(self.params))
+
   def logits(self, batch: Mapping) -> Array:
     """Returns teacher-forced logits [B, T, V] without a gradient."""
     return jax.lax.stop_gradient(forward(self.module, self.params, batch))
