@@ -67,6 +67,9 @@ class TrainingData:
       None takes the task's.
     use_cached: read the task's cached examples.
     token_cache_dir: keeps the tokenized training split between starts.
+    teacher_cache_dir: keeps a decoder-only teacher's hidden states of the
+      training split, in float16, for steps and starts; None computes them in
+      each step.
     num_examples: the first of the split; None takes all.
     buckets: widths of batches; None pads all to the feature lengths.
     pack: put several examples in a row.
@@ -84,6 +87,7 @@ class TrainingData:
   vocabulary: fields.Path | None = None
   use_cached: bool = False
   token_cache_dir: fields.Path | None = None
+  teacher_cache_dir: fields.Path | None = None
   num_examples: fields.Positive | None = None
   buckets: (
     Annotated[
@@ -270,6 +274,8 @@ def train(
     vocabulary = data.prompting.vocabulary
     vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
     data.prompting.check_fits(prompted=isinstance(model, LlamaConfig))
+    if data.teacher_cache_dir and not data.prompting.prompted:
+      raise ValueError("TEACHER_CACHE_DIR is for decoder-only models")
     identity = getattr(vocabulary, "identity", None)
     if identity:
       identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
@@ -296,6 +302,8 @@ def train(
       BATCH_SIZE=data.batch_size,
       TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
     )
+    if data.teacher_cache_dir and objective.teacher_share:
+      batches = _with_hidden(batches, teacher, data, run)
     evaluation = _evaluation(data, evaluating, run, teacher)
     best = evaluation and model_dir.best_metric
     if best and best not in (names := evaluation.names()):
@@ -374,6 +382,20 @@ def _logit_bytes(batches, model, objective: Objective) -> int:
       )
   positions = (x.batch_size // parts * x.widths[-1] for x in batches.buckets)
   return 4 * num_models * max(positions) * model.vocab_size
+
+
+def _with_hidden(batches, teacher: Teacher, data: TrainingData, run):
+  """Returns training batches that bring what the teacher makes of them."""
+  hidden = teachers.kept(
+    teacher,
+    batches.arrays,
+    data.teacher_cache_dir,
+    width=batches.buckets[-1].widths[-1],
+    batch_size=data.batch_size,
+    progress=run.progress,
+  )
+  arrays = dataclasses.replace(batches.arrays, hidden=hidden)
+  return dataclasses.replace(batches, arrays=arrays)
 
 
 def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):

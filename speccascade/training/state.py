@@ -5,7 +5,8 @@ of arrays under T5X's names: `encoder_input_tokens` [B, S],
 `decoder_input_tokens` [B, T] and `decoder_target_tokens` [B, T] int32, and, as
 the case may be, `decoder_loss_weights` [B, T] and the segment ids and positions
 of packed rows. Of decoder-only models it has the decoder's alone, texts without
-a start token, and the weights say which tokens are learned.
+a start token, and the weights say which tokens are learned; `teacher_hidden`
+[B, T, E], where it is, is what a `Teacher` need not compute.
 """
 
 from collections.abc import Callable, Mapping
@@ -142,7 +143,13 @@ class Teacher:
 
   def logits(self, batch: Mapping) -> Array:
     """Returns teacher-forced logits [B, T, V] without a gradient."""
-    return jax.lax.stop_gradient(forward(self.module, self.params, batch))
+    kept = batch.get("teacher_hidden")
+    if kept is None:
+      logits = forward(self.module, self.params, batch)
+    else:
+      kept = kept.astype(jnp.float32)
+      logits = self.module.apply({"params": self.params}, kept, method="logits")
+    return jax.lax.stop_gradient(logits)
 
 
 @functools.partial(jax.jit, static_argnums=0)
