@@ -27,12 +27,15 @@ class T5State:
     sources: (keys [B, H, D, S], values [B, H, S, D]) of the source, for each
       layer.
     source_bias: [B, 1, 1, S], masks the source's padding.
+    by_offset: [B, H, 2 L - 1], the decoder's bias of a key by its distance, all
+      rows alike; see `cache.block_bias`.
   """
 
   length: Array
   caches: tuple
   sources: tuple
   source_bias: Array
+  by_offset: Array
 
 
 @struct.dataclass
@@ -129,6 +132,7 @@ class T5LM:
       sources = self._apply("start", inputs)
     rows = (inputs.shape[0], cfg.num_heads)
     empty = lambda *shape: jnp.zeros((*rows, *shape), cfg.dtype)
+    by_offset = self._apply("decoder_bias", capacity)
     return T5State(
       length=jnp.zeros(inputs.shape[:1], jnp.int32),
       caches=tuple(
@@ -137,6 +141,7 @@ class T5LM:
       ),
       sources=sources,
       source_bias=source_bias,
+      by_offset=jnp.broadcast_to(by_offset, (rows[0], *by_offset.shape)),
     )
 
   def extend(
@@ -162,9 +167,8 @@ class T5LM:
       )
     is_tree = depth is not None or ancestors is not None
     if not is_tree and self._is_native:
-      bias = self._apply("decoder_bias", capacity)
       caches, logits, hidden = native_passes.extend(
-        self.module.config, self.params, tokens, count, bias, state, read
+        self.module.config, self.params, tokens, count, state, read
       )
     else:
       caches, logits, hidden = self._apply(
@@ -173,6 +177,7 @@ class T5LM:
         state.caches,
         state.sources,
         state.source_bias,
+        state.by_offset[0],
         state.length,
         read=read,
         depth=depth,
