@@ -174,17 +174,13 @@ class Batches:
     inputs, indices = pad_batch(
       *(batch, rows, self.lengths), prompted=self.pair.prompted
     )
-    return jnp.asarray(inputs), row_keys(self.run.seed, trial, indices)
+    drafter = self.pair.drafter_of(inputs, self.run.max_decode_len)
+    keys = row_keys(self.run.seed, trial, indices)
+    return drafter, self.pair.verifier_lm, jnp.asarray(inputs), keys
 
   def call(self, prepared: tuple) -> Decoded:
     """Decodes what `prepare` made; padded rows too, and unchecked."""
-    return self.decoder(
-      self.pair.drafter_lm,
-      self.pair.verifier_lm,
-      *prepared,
-      self.point.alpha,
-      self.point.sampling,
-    )
+    return self.decoder(*prepared, self.point.alpha, self.point.sampling)
 
   def decode(self, batch: Sequence[Source], trial: int = 0) -> Decoded:
     """Returns the `Decoded` of up to `batch_size` examples, padded rows too.

@@ -5,16 +5,18 @@ import dataclasses
 import math
 import os
 import pathlib
-from typing import Literal
+from typing import Any, Literal
 
 from absl import logging
 import jax
+import jax.numpy as jnp
 
 from speccascade import checkpoints, fields
 from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs, shared_rows
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.environment import give_back_memory, held_memory
+from speccascade.models import intersection
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.params import Config
@@ -22,6 +24,10 @@ from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 
 _KINDS = {T5Config: T5LM, LlamaConfig: LlamaLM}
+_MUST_SHARE = (
+  "a drafter and its verifier must share one vocabulary, or"
+  " DRAFTER_VOCABULARY name the drafter's: then it drafts what both have"
+)
 
 
 class PairError(ValueError):
@@ -41,7 +47,7 @@ class Model:
     num_parameters: as the checkpoint holds them; None where none was read.
   """
 
-  lm: T5LM | LlamaLM
+  lm: T5LM | LlamaLM | intersection.IntersectionLM
   name: str
   path: str
   vocabulary: Mapping[str, str] | None = None
@@ -69,6 +75,7 @@ class ModelPair:
     dtype: of the activations, for rows; see `dtypes`.
     composed: a `Drafter` made of the drafters and others, in their place.
     composed_name: of it.
+    shared: `SharedTokens` of drafters of another vocabulary, or None.
   """
 
   drafters: tuple[Model, ...]
@@ -76,6 +83,7 @@ class ModelPair:
   dtype: str = "float32"
   composed: Drafter | None = None
   composed_name: str = ""
+  shared: Any = None
 
   @property
   def models(self) -> tuple[Model, ...]:
@@ -105,6 +113,19 @@ class ModelPair:
       return self.composed
     lms = tuple(model.lm for model in self.drafters)
     return lms[0] if len(lms) == 1 else lms or None
+
+  def drafter_of(self, inputs, most_new: int):
+    """Returns `drafter_lm`, which reads inputs [B, S] in its own ids.
+
+    Args:
+      inputs: of a batch, NumPy's.
+      most_new: tokens that may follow them.
+    """
+    if self.shared is None:
+      return self.drafter_lm
+    most = min(model.window for model in self.drafters) - most_new
+    read = self.shared.inputs(inputs, prompted=self.prompted, most=most)
+    return intersection.with_inputs(self.drafter_lm, jnp.asarray(read))
 
   @property
   def verifier_lm(self):
@@ -169,6 +190,8 @@ class PairSpec:
     kernel_dtype: see `T5LM.create`.
     cascade: how the drafters are combined, with others; None leaves that to the
       method.
+    drafter_vocabulary: path of the drafters' own, where it is another than the
+      verifier's; see `shared_tokens.joined`.
   """
 
   drafter: Config | Sequence[Config | None] | None = None
@@ -178,6 +201,7 @@ class PairSpec:
   dtype: Literal["float32", "bfloat16"] | None = "float32"
   kernel_dtype: Literal["float32", "bfloat16"] = "float32"
   cascade: Cascade | None = None
+  drafter_vocabulary: fields.Path | None = None
 
   @property
   def brought(self) -> str | None:
@@ -226,6 +250,12 @@ class PairSpec:
       path = self.verifier_checkpoint
       large = load_model("verifier", path, self.verifier, **of)
     pair = ModelPair(drafters, large, numbers)
+    if self.drafter_vocabulary is not None and drafters:
+      from speccascade.data import vocabularies
+      from speccascade.inference import shared_tokens
+
+      own = vocabularies.load(os.fspath(self.drafter_vocabulary))
+      pair = shared_tokens.joined(pair, vocabulary, own)
     check_models(pair)
     check_vocabulary(pair, vocabulary)
     return pair
@@ -327,25 +357,24 @@ def check_models(pair: ModelPair):
     if model.lm.vocab_size != first.lm.vocab_size:
       raise PairError(
         f"{first.name} has {first.lm.vocab_size} vocabulary rows, {model.name}"
-        f" {model.lm.vocab_size}; a drafter and its verifier must share one"
-        " vocabulary"
+        f" {model.lm.vocab_size}; {_MUST_SHARE}"
       )
     if _differ(first.vocabulary, model.vocabulary):
       raise PairError(
         f"{first.name} was trained with the vocabulary"
         f" {first.vocabulary['path']}, {model.name} with another,"
-        f" {model.vocabulary['path']} (their sha256 differ); a drafter and its"
-        " verifier must share one"
+        f" {model.vocabulary['path']} (their sha256 differ); {_MUST_SHARE}"
       )
 
 
-def check_vocabulary(pair: ModelPair, vocabulary):
+def check_vocabulary(pair: ModelPair, vocabulary, name: str = "VOCABULARY"):
   """Checks that the vocabulary in use is the one the models were trained with.
 
   Args:
     pair: the models.
     vocabulary: with `vocab_size`, the ids that it can produce, and perhaps an
       `identity` and `path`; see `inputs.identity`.
+    name: of the setting that gives it.
 
   Raises:
     PairError: an id has no row, or a model was trained with another file.
@@ -354,44 +383,15 @@ def check_vocabulary(pair: ModelPair, vocabulary):
   for model in pair.models:
     if vocabulary.vocab_size > model.lm.vocab_size:
       raise PairError(
-        f"VOCABULARY has {vocabulary.vocab_size} ids, {model.name} only"
+        f"{name} has {vocabulary.vocab_size} ids, {model.name} only"
         f" {model.lm.vocab_size} rows; give the vocabulary that the model was"
         " trained with"
       )
     if _differ(model.vocabulary, identity):
       raise PairError(
         f"{model.name} was trained with the vocabulary"
-        f" {model.vocabulary['path']}, VOCABULARY is {identity['path']} (their"
+        f" {model.vocabulary['path']}, {name} is {identity['path']} (their"
         " sha256 differ); give the one that the model was trained with"
-      )
-
-
-def check_sources(pair: ModelPair, sources: inputs.Sources, most_new: int):
-  """Checks that what is decoded is what such models go on from, and fits.
-
-  Args:
-    pair: the models.
-    sources: what is decoded.
-    most_new: tokens that may follow each.
-
-  Raises:
-    PairError: sources for decoder-only models, or prompts for others; or a
-      prompt and what may follow is longer than a model's window.
-  """
-  for model in pair.models:
-    if model.prompted != sources.prompted:
-      kind, wanted = "an encoder-decoder", "sources: set PROMPT = 'source'"
-      if model.prompted:
-        kind, wanted = "decoder-only", "prompts: set PROMPT = 'text' or 'chat'"
-      raise PairError(f"{model.name} is {kind} and takes {wanted}")
-    if model.window == math.inf:
-      continue
-    longest = max(sources.examples, key=lambda example: len(example.tokens))
-    if (num := len(longest.tokens)) + most_new > model.window:
-      raise PairError(
-        f"example {longest.index} has {num} tokens, and MAX_DECODE_LEN is"
-        f" {most_new}: together more than the {model.window} that"
-        f" {model.name} was made for; shorten one of them"
       )
 
 
