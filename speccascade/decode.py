@@ -17,12 +17,14 @@ from speccascade import cli
 
 def main():
   """Runs `infer` as gin configured it, and prints what it measured."""
+  from speccascade import meshes
   from speccascade.inference import environment, infer, point
   from speccascade.report import token_view
 
   if {"ALPHA", "point.Point.alpha"} & cli.given():
     cli.configured(point.Point)().check_alpha_is_used()
-  print(environment.computing_on())
+  mesh = cli.configured(meshes.Mesh)()
+  print(environment.computing_on(mesh.layout()))
   outcome = cli.configured(infer.infer)(
     page=token_view.page_html, on_start=cli.save_config
   )

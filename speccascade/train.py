@@ -17,10 +17,12 @@ from speccascade import cli
 
 def main():
   """Runs `train` as gin configured it, and says how it ended."""
+  from speccascade import meshes
   from speccascade.inference import environment
   from speccascade.training import finetune
 
-  print(environment.computing_on())
+  mesh = cli.configured(meshes.Mesh)()
+  print(environment.computing_on(mesh.layout()))
   outcome = cli.configured(finetune.train)(on_start=cli.save_config)
   print(describe(outcome))
   if outcome.stop:

@@ -167,7 +167,8 @@ class Batches:
     inputs, indices = pad_batch(
       *(batch, self.run.batch_size, self.lengths), prompted=self.pair.prompted
     )
-    return jnp.asarray(inputs), row_keys(self.run.seed, trial, indices)
+    rows = (jnp.asarray(inputs), row_keys(self.run.seed, trial, indices))
+    return rows if self.pair.layout is None else self.pair.layout.rows(rows)
 
   def call(self, prepared: tuple) -> Decoded:
     """Decodes what `prepare` made; padded rows too, and unchecked."""

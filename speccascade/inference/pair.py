@@ -10,7 +10,7 @@ from typing import Literal
 from absl import logging
 import jax
 
-from speccascade import checkpoints, fields
+from speccascade import checkpoints, fields, meshes
 from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs, shared_rows
 from speccascade.inference.cascades import Cascade
@@ -18,6 +18,7 @@ from speccascade.inference.environment import give_back_memory, held_memory
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.params import Config
+from speccascade.models.partitioning import Layout
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 
@@ -69,6 +70,7 @@ class ModelPair:
     dtype: of the activations, for rows; see `dtypes`.
     composed: a `Drafter` made of the drafters and others, in their place.
     composed_name: of it.
+    layout: where the verifier's arrays lie, and rows; None on one device.
   """
 
   drafters: tuple[Model, ...]
@@ -76,6 +78,7 @@ class ModelPair:
   dtype: str = "float32"
   composed: Drafter | None = None
   composed_name: str = ""
+  layout: Layout | None = None
 
   @property
   def models(self) -> tuple[Model, ...]:
@@ -169,6 +172,7 @@ class PairSpec:
     kernel_dtype: see `T5LM.create`.
     cascade: how the drafters are combined, with others; None leaves that to the
       method.
+    mesh: the devices, and what each holds.
   """
 
   drafter: Config | Sequence[Config | None] | None = None
@@ -178,6 +182,7 @@ class PairSpec:
   dtype: Literal["float32", "bfloat16"] | None = "float32"
   kernel_dtype: Literal["float32", "bfloat16"] = "float32"
   cascade: Cascade | None = None
+  mesh: meshes.Mesh = meshes.ONE
 
   @property
   def brought(self) -> str | None:
@@ -204,6 +209,7 @@ class PairSpec:
       PairError: a checkpoint is missing, or the vocabularies differ.
     """
     of = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
+    layout, small = self.mesh.layout(), self.mesh.drafter_layout()
     numbers, drafters, large = dtypes(**of), (), None
     paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
     if needs_drafter and needs_verifier:
@@ -219,13 +225,13 @@ class PairSpec:
           f" {len(paths)}; give as many"
         )
       drafters = tuple(
-        load_model("drafter", path, config, **of)
+        load_model("drafter", path, config, layout=small, **of)
         for path, config in zip(paths, configs)
       )
     if needs_verifier:
       path = self.verifier_checkpoint
-      large = load_model("verifier", path, self.verifier, **of)
-    pair = ModelPair(drafters, large, numbers)
+      large = load_model("verifier", path, self.verifier, layout=layout, **of)
+    pair = ModelPair(drafters, large, numbers, layout=layout)
     check_models(pair)
     check_vocabulary(pair, vocabulary)
     return pair
@@ -239,6 +245,7 @@ def load_model(
   *,
   kernel_dtype: str = "float32",
   rows: int | None = None,
+  layout: Layout | None = None,
 ) -> Model:
   """Reads one model, for decoding.
 
@@ -250,24 +257,29 @@ def load_model(
     dtype: of the activations; None keeps the architecture's.
     kernel_dtype: see `T5LM.create`.
     rows: to keep of its vocabulary, the first; None is all. See `shared_rows`.
+    layout: where its arrays lie; with one they are read part by part.
 
   Raises:
     PairError: no checkpoint is given.
     CheckpointError: it cannot be read, or does not fit the architecture.
+    ValueError: the mesh does not divide the architecture.
   """
   if not checkpoint:
     raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
-  read = checkpoints.load(checkpoint, config=config)
+  read = checkpoints.load(checkpoint, config=config, lazy=layout is not None)
   size = sum(leaf.size for leaf in jax.tree.leaves(read.params))  # given away
   config, params = read.require_config(), read.params
   if rows is not None and rows < config.vocab_size:
     config, params = shared_rows.cut(config, params, rows)
+  if layout is not None:
+    layout.check(config, role.upper())
   lm = _KINDS[type(config)].create(
     config,
     params,
     dtype,
     kernel_dtype=kernel_dtype,
     donate=True,
+    layout=layout,
   )
   jax.block_until_ready(lm)
   give_back_memory()

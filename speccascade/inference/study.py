@@ -54,6 +54,8 @@ class Study:
   )
 
   def __post_init__(self):
+    if self.pair.layout is not None:
+      self.pair.layout.check_rows(BATCH_SIZE=self.run.batch_size)
     check_sources(self.pair, self.sources, self.run.max_decode_len)
 
   @property

@@ -4,16 +4,18 @@ import dataclasses
 from typing import Any
 
 from flax import struct
+from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
 
 from speccascade.decoding import prompts
 from speccascade.decoding.types import Array, Output
-from speccascade.models.cache import keep_path
+from speccascade.models import cache
 from speccascade.models.llama import native_pass
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.params import prepared
+from speccascade.models.partitioning import Layout, placed
 
 # A prompt is fed by so many tokens at a time.
 PREFILL_WIDTH = 64
@@ -44,10 +46,12 @@ class LlamaLM:
   Attributes:
     params: the parameter tree; see `create` for what may stand in it.
     module: static.
+    layout: static, as of a T5.
   """
 
   params: Any
   module: CausalTransformer = struct.field(pytree_node=False)
+  layout: Layout | None = struct.field(pytree_node=False, default=None)
 
   @classmethod
   def create(
@@ -58,6 +62,7 @@ class LlamaLM:
     *,
     kernel_dtype: str | None = None,
     donate: bool = False,
+    layout: Layout | None = None,
   ) -> "LlamaLM":
     """Returns the model of a parameter tree.
 
@@ -67,14 +72,17 @@ class LlamaLM:
       dtype: as in `T5LM.create`, as what follows.
       kernel_dtype: of a model that is for decoding only.
       donate: whether `params` may be emptied.
+      layout: where the arrays lie.
 
     Raises:
       ValueError: as there.
     """
     if dtype is not None:
       config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
-    params = prepared(config, params, kernel_dtype, donate=donate)
-    return cls(params=params, module=CausalTransformer(config))
+    params = prepared(
+      config, params, kernel_dtype, donate=donate, layout=layout
+    )
+    return cls(params, CausalTransformer(config), layout)
 
   @classmethod
   def init(cls, config: LlamaConfig, rng: Array) -> "LlamaLM":
@@ -119,6 +127,7 @@ class LlamaLM:
       method="extend",
     )
 
+  @placed
   def prefill(self, inputs: Array, *, capacity: int) -> LlamaState:
     """Feeds each prompt but its last token. See `LanguageModel`.
 
@@ -130,12 +139,13 @@ class LlamaLM:
     cfg, (tokens, offset) = self.module.config, prompts.held(inputs)
     rows, num_fed = tokens.shape
     slots = num_fed + capacity
-    empty = lambda *shape: jnp.zeros(
-      (rows, cfg.num_kv_heads, *shape), cfg.dtype
-    )
-    caches = tuple(
-      (empty(cfg.head_dim, slots), empty(slots, cfg.head_dim))
-      for _ in range(cfg.num_decoder_layers)
+    caches = cache.empty(
+      cfg.num_decoder_layers,
+      rows,
+      cfg.num_kv_heads,
+      cfg.head_dim,
+      slots,
+      cfg.dtype,
     )
     nothing = jnp.zeros((rows, 0), jnp.int32)
     width = min(num_fed, PREFILL_WIDTH)
@@ -154,6 +164,7 @@ class LlamaLM:
     length = jnp.zeros((rows,), jnp.int32)
     return LlamaState(length=length, offset=offset, caches=caches)
 
+  @placed
   def extend(
     self,
     state: LlamaState,
@@ -184,6 +195,7 @@ class LlamaLM:
       depth,
       ancestors,
     )
+    logits = with_sharding_constraint(logits, ("batch", "length", None))
     state = state.replace(caches=caches, length=state.length + count)
     return state, Output(logits=logits, hidden=hidden)
 
@@ -196,5 +208,5 @@ class LlamaLM:
   ) -> LlamaState:
     """Moves one path of a fed tree to the front. See `LanguageModel`."""
     first = state.offset + start
-    caches = tuple(keep_path(cache, first, path) for cache in state.caches)
+    caches = tuple(cache.keep_path(x, first, path) for x in state.caches)
     return state.replace(caches=caches, length=start + count)

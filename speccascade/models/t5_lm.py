@@ -4,13 +4,15 @@ import dataclasses
 from typing import Any
 
 from flax import struct
+from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.types import Array, Output
-from speccascade.models.cache import keep_path
+from speccascade.models import cache
 from speccascade.models.layers import MASKED
 from speccascade.models.params import prepared
+from speccascade.models.partitioning import Layout, placed
 from speccascade.models.t5 import native_passes
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
@@ -42,10 +44,12 @@ class T5LM:
   Attributes:
     params: T5X's parameter tree; see `create` for what may stand in it.
     module: static.
+    layout: static, where its arrays lie; None on one device.
   """
 
   params: Any
   module: Transformer = struct.field(pytree_node=False)
+  layout: Layout | None = struct.field(pytree_node=False, default=None)
 
   prompted = False
 
@@ -58,6 +62,7 @@ class T5LM:
     *,
     kernel_dtype: str | None = None,
     donate: bool = False,
+    layout: Layout | None = None,
   ) -> "T5LM":
     """Returns the model of a parameter tree.
 
@@ -73,6 +78,8 @@ class T5LM:
         there is one. None keeps the tree as a checkpoint has it.
       donate: whether `params` may be emptied, so that what is packed is not
         held twice.
+      layout: where the arrays lie; None on one device. With one nothing is
+        packed, and each part of an array is read by itself.
 
     Raises:
       ValueError: the parameters do not fit the architecture, or kernels of
@@ -80,8 +87,10 @@ class T5LM:
     """
     if dtype is not None:
       config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
-    params = prepared(config, params, kernel_dtype, donate=donate)
-    return cls(params=params, module=Transformer(config))
+    params = prepared(
+      config, params, kernel_dtype, donate=donate, layout=layout
+    )
+    return cls(params=params, module=Transformer(config), layout=layout)
 
   @classmethod
   def init(cls, config: T5Config, rng: Array) -> "T5LM":
@@ -108,6 +117,7 @@ class T5LM:
       {"params": self.params}, *args, method=method, **kwargs
     )
 
+  @placed
   def prefill(self, inputs: Array, *, capacity: int) -> T5State:
     """Encodes the source and makes an empty cache. See `LanguageModel`.
 
@@ -127,18 +137,21 @@ class T5LM:
       )
     else:
       sources = self._apply("start", inputs)
-    rows = (inputs.shape[0], cfg.num_heads)
-    empty = lambda *shape: jnp.zeros((*rows, *shape), cfg.dtype)
     return T5State(
       length=jnp.zeros(inputs.shape[:1], jnp.int32),
-      caches=tuple(
-        (empty(cfg.head_dim, capacity), empty(capacity, cfg.head_dim))
-        for _ in sources
+      caches=cache.empty(
+        len(sources),
+        inputs.shape[0],
+        cfg.num_heads,
+        cfg.head_dim,
+        capacity,
+        cfg.dtype,
       ),
       sources=sources,
       source_bias=source_bias,
     )
 
+  @placed
   def extend(
     self,
     state: T5State,
@@ -178,6 +191,8 @@ class T5LM:
         depth=depth,
         ancestors=ancestors,
       )
+    # Every device draws from whole laws.
+    logits = with_sharding_constraint(logits, ("batch", "length", None))
     state = state.replace(caches=caches, length=state.length + count)
     return state, Output(logits=logits, hidden=hidden)
 
@@ -189,5 +204,5 @@ class T5LM:
     self, state: T5State, start: Array, path: Array, count: Array
   ) -> T5State:
     """Moves one path of a fed tree to the front. See `LanguageModel`."""
-    caches = tuple(keep_path(cache, start, path) for cache in state.caches)
+    caches = tuple(cache.keep_path(x, start, path) for x in state.caches)
     return state.replace(caches=caches, length=start + count)

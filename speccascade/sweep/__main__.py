@@ -17,10 +17,12 @@ from speccascade import cli
 
 def main():
   """Runs `sweep` as gin configured it, and says how it ended."""
+  from speccascade import meshes
   from speccascade.inference import environment
   from speccascade.sweep import sweep
 
-  print(environment.computing_on())
+  mesh = cli.configured(meshes.Mesh)()
+  print(environment.computing_on(mesh.layout()))
   outcome = cli.configured(sweep.sweep)(on_start=cli.save_config)
   print(describe(outcome))
   if outcome.stop:

@@ -15,7 +15,7 @@ import os
 import pathlib
 from typing import Annotated, Any, Literal
 
-from speccascade import fields, folders, memory
+from speccascade import fields, folders, memory, meshes
 from speccascade.checkpoints import architecture, storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.data import text_files
@@ -234,6 +234,7 @@ def train(
   optimizer: optimizers.Optimizer | None = None,
   objective: Objective | None = None,
   evaluating: Evaluating = Evaluating(),
+  mesh: meshes.Mesh = meshes.ONE,
   on_start: Callable[[str], object] = lambda folder: None,
 ) -> trainer.TrainingOutcome:
   """Trains a model on a task or files, from a checkpoint or from nothing.
@@ -251,6 +252,7 @@ def train(
     optimizer: None is T5 v1.1's Adafactor at 1e-3.
     objective: None is T5 v1.1's.
     evaluating: what is measured.
+    mesh: the devices, and what each holds.
     on_start: called with the folder when everything has been checked.
 
   Raises:
@@ -260,9 +262,11 @@ def train(
   from speccascade.data import batches as batching
   from speccascade.data import vocabularies
 
+  layout = mesh.layout_for(model, "MODEL", BATCH_SIZE=data.batch_size)
   count = sum(math.prod(x.shape) for x in architecture.parameters(model))
   # The parameters, their gradients and an update, all in float32.
-  memory.check(3 * 4 * count, MODEL=f"of {count:,} parameters")
+  per_device = 3 * 4 * count / (layout.num_parts if layout else 1)
+  memory.check(per_device, MODEL=f"of {count:,} parameters")
   folder = model_dir.folder
   with folders.sole_writer(folder, "MODEL_DIR"):
     vocabulary = data.prompting.vocabulary
@@ -271,7 +275,7 @@ def train(
     identity = getattr(vocabulary, "identity", None)
     if identity:
       identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
-    teacher = teachers.read(data.teacher_checkpoint, model, identity)
+    teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
     if objective and objective.teacher_share and not teacher:
       raise ValueError("TEACHER_SHARE needs a TEACHER_CHECKPOINT")
     arrays = _training_tokens(data, run, identity)
@@ -298,6 +302,7 @@ def train(
       model,
       vocabulary=identity,
       keep_latest=model_dir.keep_latest,
+      layout=layout,
       metric=best and f"eval/{best}",
       best_mode="min" if best in ("loss", "divergence") else "max",
       settings={
