@@ -31,6 +31,15 @@ def main():
   print(describe(outcome))
 
 
+def preview() -> str:
+  """Returns what `--dry_run` says: what each device will hold."""
+  from speccascade import footprint
+  from speccascade.inference import infer, planning
+
+  settings = cli.bound(infer.infer)
+  return footprint.said(lambda: planning.decoding(**settings))
+
+
 def describe(outcome) -> str:
   """Returns in a few lines what a decode measured, and where it lies."""
   row = outcome.row
@@ -55,4 +64,4 @@ def describe(outcome) -> str:
 
 
 if __name__ == "__main__":
-  cli.run(main, __doc__, skeleton="configs/runs/decode.gin")
+  cli.run(main, __doc__, skeleton="configs/runs/decode.gin", preview=preview)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import jax
 from jax.sharding import AxisType
 
-from speccascade import fields
+from speccascade import fields, memory
 from speccascade.models import partitioning
 from speccascade.models.partitioning import DATA, MODEL, Layout
 
@@ -34,16 +34,28 @@ class Mesh:
       the optimizer's state, and gathers each where it is used.
     drafter: whether each device holds all of a drafter, or it is cut as the
       verifier is.
+    device_memory_gb: of each, for plans; None asks the device that is there.
   """
 
   shape: Annotated[Mapping[str, fields.Size], _axes] | None = None
   parameter_partitioning_dims: int = 1
   drafter: Literal["whole", "cut"] = "whole"
+  device_memory_gb: Annotated[float, fields.Bounds(0)] | None = None
 
   def __post_init__(self):
     fields.one_of(
       (1, 2), PARAMETER_PARTITIONING_DIMS=self.parameter_partitioning_dims
     )
+
+  @property
+  def device_bytes(self) -> float:
+    """What each device has."""
+    given = self.device_memory_gb
+    return memory.total() if given is None else given * 1e9
+
+  def __str__(self) -> str:
+    sizes = self.abstract().sizes.items()
+    return "mesh of " + " x ".join(f"{axis} {num}" for axis, num in sizes)
 
   def sizes(self, num_devices: int) -> dict[str, int]:
     """Returns the devices along each axis, of so many that there are.

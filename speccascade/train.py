@@ -29,6 +29,15 @@ def main():
     sys.exit(outcome.stop.exit_code)
 
 
+def preview() -> str:
+  """Returns what `--dry_run` says: what each device will hold."""
+  from speccascade import footprint
+  from speccascade.training import finetune, training_plan
+
+  settings = cli.bound(finetune.train)
+  return footprint.said(lambda: training_plan.planned(**settings))
+
+
 def describe(outcome) -> str:
   """Returns in a line how a run ended."""
   where = f"; checkpoint: {outcome.checkpoint}" if outcome.checkpoint else ""
@@ -42,4 +51,4 @@ def describe(outcome) -> str:
 
 
 if __name__ == "__main__":
-  cli.run(main, __doc__, skeleton="configs/runs/finetune.gin")
+  cli.run(main, __doc__, skeleton="configs/runs/finetune.gin", preview=preview)

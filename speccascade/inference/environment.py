@@ -55,7 +55,7 @@ def computing_on(layout: Layout | None = None) -> str:
   if layout is not None:
     used = layout.mesh.size
   if idle := jax.device_count() - used:
-    line += f"; the other {idle} stay idle (MESH takes more)"
+    line += f"; the other {idle} stay idle"
   return line
 
 

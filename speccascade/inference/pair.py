@@ -22,7 +22,7 @@ from speccascade.models.partitioning import Layout
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 
-_KINDS = {T5Config: T5LM, LlamaConfig: LlamaLM}
+KINDS = {T5Config: T5LM, LlamaConfig: LlamaLM}
 
 
 class PairError(ValueError):
@@ -188,7 +188,7 @@ class PairSpec:
   def brought(self) -> str | None:
     """The vocabulary that a checkpoint directory brings: the verifier's, or
     else a drafter's."""
-    paths = (self.verifier_checkpoint, *_listed(self.drafter_checkpoint))
+    paths = (self.verifier_checkpoint, *listed(self.drafter_checkpoint))
     return next(filter(None, map(inputs.brought, paths)), None)
 
   def load(
@@ -211,7 +211,7 @@ class PairSpec:
     of = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
     layout, small = self.mesh.layout(), self.mesh.drafter_layout()
     numbers, drafters, large = dtypes(**of), (), None
-    paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
+    paths, configs = listed(self.drafter_checkpoint), listed(self.drafter)
     if needs_drafter and needs_verifier:
       of["rows"] = shared_rows.of_pair([*paths, self.verifier_checkpoint])
     if needs_drafter:
@@ -273,7 +273,7 @@ def load_model(
     config, params = shared_rows.cut(config, params, rows)
   if layout is not None:
     layout.check(config, role.upper())
-  lm = _KINDS[type(config)].create(
+  lm = KINDS[type(config)].create(
     config,
     params,
     dtype,
@@ -316,7 +316,8 @@ def dtypes(dtype: str | None, kernel_dtype: str) -> str:
   return f"{dtype}, {kernel_dtype} kernels"
 
 
-def _listed(value) -> list:
+def listed(value) -> list:
+  """Returns several values, or one, as a list."""
   return list(value) if isinstance(value, list | tuple) else [value]
 
 
@@ -375,35 +376,6 @@ def check_vocabulary(pair: ModelPair, vocabulary):
         f"{model.name} was trained with the vocabulary"
         f" {model.vocabulary['path']}, VOCABULARY is {identity['path']} (their"
         " sha256 differ); give the one that the model was trained with"
-      )
-
-
-def check_sources(pair: ModelPair, sources: inputs.Sources, most_new: int):
-  """Checks that what is decoded is what such models go on from, and fits.
-
-  Args:
-    pair: the models.
-    sources: what is decoded.
-    most_new: tokens that may follow each.
-
-  Raises:
-    PairError: sources for decoder-only models, or prompts for others; or a
-      prompt and what may follow is longer than a model's window.
-  """
-  for model in pair.models:
-    if model.prompted != sources.prompted:
-      kind, wanted = "an encoder-decoder", "sources: set PROMPT = 'source'"
-      if model.prompted:
-        kind, wanted = "decoder-only", "prompts: set PROMPT = 'text' or 'chat'"
-      raise PairError(f"{model.name} is {kind} and takes {wanted}")
-    if model.window == math.inf:
-      continue
-    longest = max(sources.examples, key=lambda example: len(example.tokens))
-    if (num := len(longest.tokens)) + most_new > model.window:
-      raise PairError(
-        f"example {longest.index} has {num} tokens, and MAX_DECODE_LEN is"
-        f" {most_new}: together more than the {model.window} that"
-        f" {model.name} was made for; shorten one of them"
       )
 
 

@@ -133,21 +133,34 @@ def prepared(
   if donate:
     params.clear()
   for name, leaf in flat.items():
-    is_table = name == "token_embedder/embedding"
-    is_tied = is_table and config.logits_via_embedding
-    # Logits are made in float32 whatever the activations are.
-    is_head = is_tied or name == "decoder/logits_dense/kernel"
-    stored = used = "float32" if is_head else config.dtype
-    is_kernel = is_tied or name.endswith("/kernel")
-    if is_kernel and kernel_dtype == "bfloat16":
-      stored = kernel_dtype
-    if is_kernel and has_panels and used == "float32":
+    stored, is_packed = kept(config, name, kernel_dtype)
+    if is_packed and has_panels:
+      is_tied = not name.endswith("/kernel")
       flat[name] = native.pack(leaf.T if is_tied else leaf, stored)
     elif layout is not None:
       flat[name] = layout.put(leaf, axes[name].axes, jnp.dtype(stored))
     else:
       flat[name] = jnp.asarray(leaf, stored)
   return traverse_util.unflatten_dict(flat, sep="/")
+
+
+def kept(
+  config: Config, name: str, kernel_dtype: str | None
+) -> tuple[str, bool]:
+  """Returns the dtype that `prepared` gives a parameter, and whether it packs
+  it where there is a native product."""
+  is_table = name == "token_embedder/embedding"
+  is_tied = is_table and config.logits_via_embedding
+  # Logits are made in float32 whatever the activations are.
+  is_head = is_tied or name == "decoder/logits_dense/kernel"
+  stored = used = "float32" if is_head else config.dtype
+  is_kernel = is_tied or name.endswith("/kernel")
+  if is_kernel and kernel_dtype == "bfloat16":
+    stored = kernel_dtype
+  return stored, is_kernel and used == "float32"
+
+
+tree = functools.partial(traverse_util.unflatten_dict, sep="/")
 
 
 def lying(
@@ -162,12 +175,11 @@ def lying(
 
 def shardings(config: Config, layout: partitioning.Layout) -> dict:
   """Returns where a layout puts each parameter, in a tree of them."""
-  return traverse_util.unflatten_dict(
+  return tree(
     {
       path: layout.sharding(*each.axes)
       for path, each in described(config).items()
-    },
-    sep="/",
+    }
   )
 
 
