@@ -275,7 +275,8 @@ class Pair:
       text: as in `generate`, but one.
       method: of those that run as one loop: not the sequence cascades.
       rounds: blocks, or tokens of methods without blocks, between two pieces.
-      **settings: as in `generate`; no batch_size or trace.
+      **settings: as in `generate`; no batch_size or trace. With `log_probs`
+        the stream has those of its tokens so far.
 
     Raises:
       ValueError: as `generate`.
@@ -341,12 +342,18 @@ class Pair:
     prompt: str | None = None,
     chat_variables: Mapping = MappingProxyType({}),
     seed: int = 0,
+    log_probs: bool = False,
   ) -> Study:
     """Returns the study of texts that are decoded alone; see `generate`."""
     sources = self._sources(
       texts, max_input_len, truncate, prompt, chat_variables
     )
-    run = Run(max_decode_len=max_decode_len, batch_size=1, seed=seed)
+    run = Run(
+      max_decode_len=max_decode_len,
+      batch_size=1,
+      seed=seed,
+      log_probs=log_probs,
+    )
     measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
     return Study(self.models, sources, run, measuring)
 

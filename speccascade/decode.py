@@ -36,8 +36,8 @@ def preview() -> str:
   from speccascade import footprint
   from speccascade.inference import infer, planning
 
-  settings = cli.bound(infer.infer)
-  return footprint.said(lambda: planning.decoding(**settings))
+  plan = lambda: planning.decoding(**cli.bound(infer.infer))
+  return footprint.said(plan)
 
 
 def describe(outcome) -> str:

@@ -34,8 +34,8 @@ def preview() -> str:
   from speccascade import footprint
   from speccascade.training import finetune, training_plan
 
-  settings = cli.bound(finetune.train)
-  return footprint.said(lambda: training_plan.planned(**settings))
+  plan = lambda: training_plan.planned(**cli.bound(finetune.train))
+  return footprint.said(plan)
 
 
 def describe(outcome) -> str:

@@ -11,14 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import meshes, native
-from speccascade.checkpoints import hugging_face, orbax_io
+from speccascade.checkpoints import hugging_face, orbax_io, t5x_native
 from speccascade.decoding import decoders, methods, row_keys
 from speccascade.decoding.sampling import Sampling
+from speccascade.inference import collectives
 from speccascade.inference.pair import PairSpec
 from speccascade.models import LlamaConfig, T5Config
 from speccascade.models.params import network
 from speccascade.training import evaluate, loop, optimizers
 from speccascade.training import state as states
+from speccascade.training.checkpointing import Checkpoints
 from tests.inference import tiny
 
 XLA_FLAG = "--xla_force_host_platform_device_count=8"
@@ -61,6 +63,8 @@ def checkpoint(folder, kind: str, emb_dim: int, layout: str) -> str:
   params, model = drawn(kind, emb_dim), config(kind, emb_dim)
   if layout == "hugging_face":
     hugging_face.save(path, params, model)
+  elif layout == "t5x_native":
+    t5x_native.save(path / "checkpoint_7", params, step=7)
   else:
     orbax_io.save(path, params, model, step=7)
   return str(path)
@@ -71,7 +75,10 @@ def decode(folder, *, mesh, kind="t5", method="spec_cascade_opt", **options):
   settings = {"temperature": 1.0, "layout": "speccascade", "drafter": "whole"}
   settings |= options
   of = lambda width: f"{folder}/{kind}-{width}-{settings['layout']}"
+  says = settings["layout"] != "t5x_native"
   pair = PairSpec(
+    drafter=None if says else config(kind, 8),
+    verifier=None if says else config(kind, 16),
     drafter_checkpoint=of(8),
     verifier_checkpoint=of(16),
     mesh=meshes.Mesh(mesh, drafter=settings["drafter"]),
@@ -84,19 +91,27 @@ def decode(folder, *, mesh, kind="t5", method="spec_cascade_opt", **options):
   rows = (rows, row_keys(0, 0, np.arange(ROWS)))
   if pair.layout is not None:
     rows = pair.layout.rows(rows)
-  decoded = decoders.decoder(method, gamma=3, max_decode_len=10, eos_id=1)(
+  decoder = decoders.decoder(method, gamma=3, max_decode_len=10, eos_id=1)
+  arguments = (
     pair.drafter_lm if needs.needs_drafter else None,
     pair.verifier_lm if needs.needs_verifier else None,
     *rows,
     0.2,
     Sampling.create(settings["temperature"]),
   )
+  program = decoder.lower(*arguments).compile()
+  decoded = program(*decoder.call(*arguments)[1:])
+  sent = collectives.read(program.as_text())
   model, inputs = pair.verifier_lm, rows[0]
   state, out = fed(model, inputs)
   keys = state.caches[0][0]
   return {
     "tokens": decoded.tokens.tolist(),
     "logits": out.logits.tolist(),
+    "sent": {
+      when: {f"{x.kind} {x.arrays} {x.num_devices}": n for x, n in each.items()}
+      for when, each in sent.items()
+    },
     "parts": [
       leaf.addressable_shards[0].data.size / leaf.size
       for leaf in (model.params["decoder"]["layers_0"]["mlp"]["wo"]["kernel"],)
@@ -118,6 +133,41 @@ def is_packed(leaf) -> bool:
 
 def train(folder, *, mesh, optimizer="adafactor", dims=1, kind="t5", steps=20):
   """Returns the losses of some steps, and an evaluation after them."""
+  model, batches = config(kind, 16), texts(kind)
+  layout = meshes.Mesh(mesh, dims).layout_for(model, "MODEL", BATCH_SIZE=ROWS)
+  params = states.init_params(network(model), 0, layout)
+  losses, state = fit(model, batches, optimizer, steps, params=params)
+  measured = evaluate.teacher_forced(model, state.params, batches)
+  return {"losses": losses, "loss": measured["loss"]}
+
+
+def resume(folder, *, mesh, then, optimizer="adamw"):
+  """Returns the losses of a run that was killed on a mesh and went on on
+  another, those of the unbroken one, and whether all was restored."""
+  model, batches = config("t5", 16), texts("t5")
+  transform = OPTIMIZERS[optimizer]
+
+  def start(mesh):
+    layout = meshes.Mesh(mesh).layout()
+    kept = Checkpoints(f"{folder}/{optimizer}-run", model, layout=layout)
+    return kept, kept.start(transform)[0]
+
+  kept, state = start(mesh)
+  _, state = fit(model, batches, optimizer, 5, state=state)
+  kept.save(state)
+  kept.close()
+  saved = jax.device_get(state)
+  unbroken, _ = fit(model, batches, optimizer, 25, state=state)
+  _, state = start(then)
+  same = jax.tree.map(np.array_equal, saved, jax.device_get(state))
+  same = same.params, same.opt_state, same.step
+  losses, _ = fit(model, batches, optimizer, 25, state=state)
+  is_same = all(jax.tree.leaves(same))
+  return {"same": is_same, "losses": losses, "unbroken": unbroken}
+
+
+def texts(kind: str) -> list[dict]:
+  """Returns a few batches."""
   rng = np.random.default_rng(1)
   tokens = lambda num: rng.integers(2, 16, (ROWS, num)).astype(np.int32)
   names = {"decoder_target_tokens": 8, "encoder_input_tokens": SOURCE_LEN}
@@ -127,21 +177,24 @@ def train(folder, *, mesh, optimizer="adafactor", dims=1, kind="t5", steps=20):
   if kind == "llama":
     for batch in batches:
       batch["decoder_loss_weights"] = np.ones((ROWS, 8), np.float32)
-  model, losses = config(kind, 16), []
-  layout = meshes.Mesh(mesh, dims).layout_for(model, "MODEL", BATCH_SIZE=ROWS)
+  return batches
+
+
+def fit(model, batches, optimizer, steps, **start):
+  """Returns the losses of each step up to `steps`, and the state."""
+  losses = []
   state = loop.fit(
     model,
     batches,
     steps=steps,
-    params=states.init_params(network(model), 0, layout),
     optimizer=OPTIMIZERS[optimizer],
     objective=states.Objective(microbatches=2),
     log_every=1,
     on_log=lambda step, metrics: losses.append(metrics["loss"]),
     progress=False,
+    **start,
   )
-  measured = evaluate.teacher_forced(model, state.params, batches)
-  return {"losses": losses, "loss": measured["loss"]}
+  return losses, state
 
 
 if __name__ == "__main__":

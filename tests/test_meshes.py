@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
   """Where the models are that `run` reads."""
   folder = tmp_path_factory.mktemp("models")
   for kind, width in itertools.product(("t5", "llama"), (8, 16)):
-    for layout in ("speccascade", "hugging_face"):
+    for layout in ("speccascade", "hugging_face", "t5x_native"):
       eight_devices.checkpoint(folder, kind, width, layout)
   return folder
 
@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
 def run(folder):
   """Runs some cases in a process of eight devices; returns what each gave."""
 
-  def call(*cases):
+  def call(*cases, folder=folder):
     flags = f"{os.environ.get('XLA_FLAGS', '')} {eight_devices.XLA_FLAG}"
     done = subprocess.run(
       [
@@ -64,6 +64,14 @@ def test_a_mesh_decodes_what_one_device_does(run):
   check_alike(one, cut)
   assert one["parts"] == [1, 1]
   assert cut["parts"] == [1 / 4, 1 / 8]  # a kernel, a cache
+  # A round sends what each sublayer and the embedding adds up, all logits, and
+  # whether all rows ended; the drafter, whole, sends nothing.
+  assert cut["sent"]["round"] == {
+    "all-reduce f32[4,4,16] 4": 4,
+    "all-gather f32[4,4,16] 4": 1,
+    "all-reduce pred[] 2": 1,
+  }
+  assert not any(one["sent"].values())
 
 
 @pytest.mark.slow
@@ -75,6 +83,7 @@ def test_a_mesh_decodes_what_one_device_does(run):
     {"layout": "hugging_face", "drafter": "cut"},
     {"method": "token_cascade_chow"},
     {"method": "verifier"},
+    {"layout": "t5x_native"},
   ],
 )
 def test_all_meshes_decode_alike(run, kind, case):
@@ -95,6 +104,18 @@ def test_all_meshes_train_alike(run, case):
   for other in others:
     np.testing.assert_allclose(other["losses"], one["losses"], atol=1e-5)
     np.testing.assert_allclose(other["loss"], one["loss"], atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
+@pytest.mark.parametrize("then", [{"model": 2, "data": 1}, {"model": 8}])
+def test_a_run_goes_on_on_other_meshes(run, tmp_path, optimizer, then):
+  mesh = {"data": 2, "model": 2}
+  case = {"call": "resume", "optimizer": optimizer}
+  [run] = run(case | {"mesh": mesh, "then": then}, folder=tmp_path)
+  assert run["same"]
+  assert len(run["losses"]) == 20
+  np.testing.assert_allclose(run["losses"], run["unbroken"], atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -18,24 +18,10 @@ VALUE_AXES = ("batch", "heads", "length", "kv")
 MAX_UNROLLED_ROWS = 16
 
 
-def _lying(keys, values):
+def lying(cache):
   """Returns one layer's cache where a `partitioning.Layout` puts it."""
-  return (
-    with_sharding_constraint(keys, KEY_AXES),
-    with_sharding_constraint(values, VALUE_AXES),
-  )
-
-
-def empty(num_layers, num_rows, num_heads, head_dim, num_slots, dtype) -> tuple:
-  """Returns the caches of all layers, (keys, values) of zeros for each."""
-  shape = (num_rows, num_heads)
-  return tuple(
-    _lying(
-      jnp.zeros((*shape, head_dim, num_slots), dtype),
-      jnp.zeros((*shape, num_slots, head_dim), dtype),
-    )
-    for _ in range(num_layers)
-  )
+  axes = (KEY_AXES, VALUE_AXES)
+  return tuple(map(with_sharding_constraint, cache, axes))
 
 
 def write_slots(slots, new, start, axis):
@@ -100,7 +86,7 @@ def write(cache, new, start):
     return jax.lax.cond(fits, always, skip, cache, new, start)
 
   if partitioning.is_cut():
-    return _lying(*always(cache, new, start))
+    return lying(always(cache, new, start))
   if start.shape[0] > 1:
     return always(cache, new, start)
   # The axis of one row is dropped before the products of attention, and XLA's

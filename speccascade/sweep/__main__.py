@@ -30,10 +30,17 @@ def main():
 
 
 def preview() -> str:
-  """Returns what `--dry_run` says: points, programs, an estimate."""
+  """Returns what `--dry_run` says: what each device will hold, points,
+  programs, an estimate."""
+  from speccascade import footprint
+  from speccascade.inference import planning
+  from speccascade.inference.point import Point
   from speccascade.sweep import forecast, sweep
 
-  return str(forecast.forecast(**cli.bound(sweep.sweep)))
+  settings = cli.bound(sweep.sweep)
+  both = Point("spec_decode", gamma=max(settings["plan"].gammas))
+  held = footprint.said(lambda: planning.decoding(point=both, **settings))
+  return f"{held}\n{forecast.forecast(**settings)}"
 
 
 def describe(outcome) -> str:

@@ -5,7 +5,8 @@ of arrays under T5X's names: `encoder_input_tokens` [B, S],
 `decoder_input_tokens` [B, T] and `decoder_target_tokens` [B, T] int32, and, as
 the case may be, `decoder_loss_weights` [B, T] and the segment ids and positions
 of packed rows. Of decoder-only models it has the decoder's alone, texts without
-a start token, and the weights say which tokens are learned.
+a start token, and the weights say which tokens are learned; `teacher_hidden`
+[B, T, E], where it is, is what a `Teacher` need not compute.
 """
 
 from collections.abc import Callable, Mapping
@@ -147,9 +148,18 @@ class Teacher:
   params: Any
   module: Network = struct.field(pytree_node=False)
 
+  @property
+  def num_parameters(self) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(self.params))
+
   def logits(self, batch: Mapping, layout: Layout | None = None) -> Array:
     """Returns teacher-forced logits [B, T, V] without a gradient."""
-    logits = forward(self.module, self.params, batch, layout=layout)
+    kept = batch.get("teacher_hidden")
+    if kept is None:
+      logits = forward(self.module, self.params, batch, layout=layout)
+    else:
+      kept = kept.astype(jnp.float32)
+      logits = self.module.apply({"params": self.params}, kept, method="logits")
     return jax.lax.stop_gradient(logits)
 
 

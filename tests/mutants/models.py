@@ -192,12 +192,16 @@ the head is cast to the activations' dtype <-
 - stored = used = "float32" if is_head else config.dtype
 + stored = used = config.dtype
 
-=== models/t5_lm.py
+=== models/cached_lm.py
     models/test_t5_lm.py
 a kept path has the length of its tree <-
   test_tree_equals_its_paths_and_one_is_kept[float32]
 - state.replace(caches=caches, length=start + count)
 + state.replace(caches=caches, length=state.length)
+a kept path is read before the prompt's end <-
+  test_llama_lm.py::test_tree_equals_its_paths_and_one_is_kept
+- first = state.offset + start
++ first = start
 
 === models/llama/network.py
     models/test_llama_lm.py
@@ -233,10 +237,6 @@ YaRN's sines are not scaled <-
 
 === models/llama_lm.py
     models/test_llama_lm.py
-a kept path is read before the prompt's end <-
-  test_tree_equals_its_paths_and_one_is_kept
-- first = state.offset + start
-+ first = start
 the last part of a prompt is fed past its end <-
   test_long_prompts_are_fed_in_parts
 - first = jnp.minimum(i * width, num_fed - width)

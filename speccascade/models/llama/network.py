@@ -193,7 +193,11 @@ class CausalTransformer(nn.Module):
     return {*map(self.config.window_of, range(self.config.num_decoder_layers))}
 
   def __call__(self, tokens, segment_ids=None, positions=None):
-    """Returns teacher-forced logits [B, T, V] float32.
+    """Returns teacher-forced logits [B, T, V] float32; see `hidden`."""
+    return self.logits(self.hidden(tokens, segment_ids, positions))
+
+  def hidden(self, tokens, segment_ids=None, positions=None):
+    """Returns [B, T, E], what `logits` makes the logits of.
 
     Args:
       tokens: [B, T] int32; padding after a text changes nothing of it.
@@ -215,11 +219,10 @@ class CausalTransformer(nn.Module):
         seen = jnp.broadcast_to(seen, same.shape) & same
       biases[window] = jnp.where(seen, 0.0, layers.MASKED)[:, None]
     angles = rotary.angles(self.config, positions)
-    return self._logits(
-      self.decoder(self.token_embedder(tokens), angles, biases)
-    )
+    return self.decoder(self.token_embedder(tokens), angles, biases)
 
-  def _logits(self, x):
+  def logits(self, x):
+    """Returns [B, T, V] float32 for x [B, T, E] after the last norm."""
     is_tied = self.config.logits_via_embedding
     head = self.token_embedder if is_tied else self.decoder
     return with_sharding_constraint(
@@ -275,4 +278,4 @@ class CausalTransformer(nn.Module):
     if not x.shape[1]:
       empty = (*x.shape[:2], self.config.vocab_size)
       return caches, jnp.zeros(empty, jnp.float32), x
-    return caches, self._logits(x), x
+    return caches, self.logits(x), x
