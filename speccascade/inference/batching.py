@@ -22,6 +22,7 @@ from speccascade.inference.inputs import Source, longest
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Run
+from speccascade.models.partitioning import DATA
 from speccascade.progress import note
 
 # Sources are padded to one of these shares of the longest allowed length.
@@ -154,8 +155,9 @@ class Batches:
     # A prompt is kept like what follows it.
     slots = run.max_decode_len + self.pair.prompted * max(self.lengths)
     kept = slots * sum(getattr(lm, "slot_bytes", 0) for lm in lms)
+    layout = self.pair.layout
     memory.check(
-      run.batch_size * (laws + kept),
+      run.batch_size * (laws + kept) / (layout.sizes[DATA] if layout else 1),
       BATCH_SIZE=run.batch_size,
       MAX_DECODE_LEN=run.max_decode_len,
       GAMMA=self.point.gamma,
@@ -175,8 +177,10 @@ class Batches:
       *(batch, rows, self.lengths), prompted=self.pair.prompted
     )
     drafter = self.pair.drafter_of(inputs, self.run.max_decode_len)
-    keys = row_keys(self.run.seed, trial, indices)
-    return drafter, self.pair.verifier_lm, jnp.asarray(inputs), keys
+    rows = (jnp.asarray(inputs), row_keys(self.run.seed, trial, indices))
+    if self.pair.layout is not None:
+      rows = self.pair.layout.rows(rows)
+    return drafter, self.pair.verifier_lm, *rows
 
   def call(self, prepared: tuple) -> Decoded:
     """Decodes what `prepare` made; padded rows too, and unchecked."""
@@ -204,8 +208,6 @@ class Batches:
     places, parts = [], []
     for some, decoded in decode_continuously(
       self.decoder,
-      self.pair.drafter_lm,
-      self.pair.verifier_lm,
       *self.prepare(batch, trial),
       self.point.alpha,
       self.point.sampling,
@@ -265,10 +267,18 @@ class Batches:
       [examples[i] for i in order[start : start + size]]
       for start in range(0, len(order), size)
     ]
-    if not (self.run.refill and self.point.spec.execution.is_one_loop):
+    if not self._refills:
       return batches
     alike = itertools.groupby(batches, self._width)
     return [list(itertools.chain(*group)) for _, group in alike]
+
+  @property
+  def _refills(self) -> bool:
+    """Whether rows that end make room: on one device, and where a batch brings
+    nothing else by row, as the inputs of drafters of another vocabulary."""
+    pair, can = self.pair, self.point.spec.execution.is_one_loop
+    can &= pair.shared is None and pair.layout is None
+    return self.run.refill and can
 
   def _width(self, batch: Sequence[Source]) -> int:
     return bucket_of(longest(batch), self.lengths)

@@ -11,7 +11,7 @@ from absl import logging
 import jax
 import jax.numpy as jnp
 
-from speccascade import checkpoints, fields
+from speccascade import checkpoints, fields, meshes
 from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs, shared_rows
 from speccascade.inference.cascades import Cascade
@@ -20,10 +20,11 @@ from speccascade.models import intersection
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.params import Config
+from speccascade.models.partitioning import Layout
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 
-_KINDS = {T5Config: T5LM, LlamaConfig: LlamaLM}
+KINDS = {T5Config: T5LM, LlamaConfig: LlamaLM}
 _MUST_SHARE = (
   "a drafter and its verifier must share one vocabulary, or"
   " DRAFTER_VOCABULARY name the drafter's: then it drafts what both have"
@@ -76,6 +77,7 @@ class ModelPair:
     composed: a `Drafter` made of the drafters and others, in their place.
     composed_name: of it.
     shared: `SharedTokens` of drafters of another vocabulary, or None.
+    layout: where the verifier's arrays lie, and rows; None on one device.
   """
 
   drafters: tuple[Model, ...]
@@ -84,6 +86,7 @@ class ModelPair:
   composed: Drafter | None = None
   composed_name: str = ""
   shared: Any = None
+  layout: Layout | None = None
 
   @property
   def models(self) -> tuple[Model, ...]:
@@ -192,6 +195,7 @@ class PairSpec:
       method.
     drafter_vocabulary: path of the drafters' own, where it is another than the
       verifier's; see `shared_tokens.joined`.
+    mesh: the devices, and what each holds.
   """
 
   drafter: Config | Sequence[Config | None] | None = None
@@ -202,12 +206,13 @@ class PairSpec:
   kernel_dtype: Literal["float32", "bfloat16"] = "float32"
   cascade: Cascade | None = None
   drafter_vocabulary: fields.Path | None = None
+  mesh: meshes.Mesh = meshes.ONE
 
   @property
   def brought(self) -> str | None:
     """The vocabulary that a checkpoint directory brings: the verifier's, or
     else a drafter's."""
-    paths = (self.verifier_checkpoint, *_listed(self.drafter_checkpoint))
+    paths = (self.verifier_checkpoint, *listed(self.drafter_checkpoint))
     return next(filter(None, map(inputs.brought, paths)), None)
 
   def load(
@@ -228,8 +233,9 @@ class PairSpec:
       PairError: a checkpoint is missing, or the vocabularies differ.
     """
     of = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
+    layout, small = self.mesh.layout(), self.mesh.drafter_layout()
     numbers, drafters, large = dtypes(**of), (), None
-    paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
+    paths, configs = listed(self.drafter_checkpoint), listed(self.drafter)
     if needs_drafter and needs_verifier:
       of["rows"] = shared_rows.of_pair([*paths, self.verifier_checkpoint])
     if needs_drafter:
@@ -243,13 +249,13 @@ class PairSpec:
           f" {len(paths)}; give as many"
         )
       drafters = tuple(
-        load_model("drafter", path, config, **of)
+        load_model("drafter", path, config, layout=small, **of)
         for path, config in zip(paths, configs)
       )
     if needs_verifier:
       path = self.verifier_checkpoint
-      large = load_model("verifier", path, self.verifier, **of)
-    pair = ModelPair(drafters, large, numbers)
+      large = load_model("verifier", path, self.verifier, layout=layout, **of)
+    pair = ModelPair(drafters, large, numbers, layout=layout)
     if self.drafter_vocabulary is not None and drafters:
       from speccascade.data import vocabularies
       from speccascade.inference import shared_tokens
@@ -269,6 +275,7 @@ def load_model(
   *,
   kernel_dtype: str = "float32",
   rows: int | None = None,
+  layout: Layout | None = None,
 ) -> Model:
   """Reads one model, for decoding.
 
@@ -280,24 +287,29 @@ def load_model(
     dtype: of the activations; None keeps the architecture's.
     kernel_dtype: see `T5LM.create`.
     rows: to keep of its vocabulary, the first; None is all. See `shared_rows`.
+    layout: where its arrays lie; with one they are read part by part.
 
   Raises:
     PairError: no checkpoint is given.
     CheckpointError: it cannot be read, or does not fit the architecture.
+    ValueError: the mesh does not divide the architecture.
   """
   if not checkpoint:
     raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
-  read = checkpoints.load(checkpoint, config=config)
+  read = checkpoints.load(checkpoint, config=config, lazy=layout is not None)
   size = sum(leaf.size for leaf in jax.tree.leaves(read.params))  # given away
   config, params = read.require_config(), read.params
   if rows is not None and rows < config.vocab_size:
     config, params = shared_rows.cut(config, params, rows)
-  lm = _KINDS[type(config)].create(
+  if layout is not None:
+    layout.check(config, role.upper())
+  lm = KINDS[type(config)].create(
     config,
     params,
     dtype,
     kernel_dtype=kernel_dtype,
     donate=True,
+    layout=layout,
   )
   jax.block_until_ready(lm)
   give_back_memory()
@@ -334,7 +346,8 @@ def dtypes(dtype: str | None, kernel_dtype: str) -> str:
   return f"{dtype}, {kernel_dtype} kernels"
 
 
-def _listed(value) -> list:
+def listed(value) -> list:
+  """Returns several values, or one, as a list."""
   return list(value) if isinstance(value, list | tuple) else [value]
 
 

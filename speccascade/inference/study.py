@@ -55,7 +55,9 @@ class Study:
   )
 
   def __post_init__(self):
-    check_sources(self.pair, self.sources, self.run.max_decode_len)
+    if self.pair.layout is not None:
+      self.pair.layout.check_rows(BATCH_SIZE=self.run.batch_size)
+    _check_sources(self.pair, self.sources, self.run.max_decode_len)
 
   @property
   def examples(self) -> Sequence[Source]:
@@ -176,7 +178,7 @@ class Study:
     return programs
 
 
-def check_sources(pair: ModelPair, sources: Sources, most_new: int):
+def _check_sources(pair: ModelPair, sources: Sources, most_new: int):
   """Checks that what is decoded is what such models go on from, and fits.
 
   Args:

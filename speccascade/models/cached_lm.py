@@ -5,12 +5,14 @@ from typing import Any
 
 from flax import linen as nn
 from flax import struct
+from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.types import Array, Output
-from speccascade.models.cache import keep_path
+from speccascade.models.cache import keep_path, lying
 from speccascade.models.params import Config, network, prepared
+from speccascade.models.partitioning import Layout, placed
 
 
 @struct.dataclass
@@ -23,10 +25,12 @@ class CachedLM:
   Attributes:
     params: the parameter tree; see `create` for what may stand in it.
     module: static.
+    layout: static, where its arrays lie; None on one device.
   """
 
   params: Any
   module: nn.Module = struct.field(pytree_node=False)
+  layout: Layout | None = struct.field(pytree_node=False, default=None)
 
   @classmethod
   def create(
@@ -37,6 +41,7 @@ class CachedLM:
     *,
     kernel_dtype: str | None = None,
     donate: bool = False,
+    layout: Layout | None = None,
   ):
     """Returns the model of a parameter tree.
 
@@ -53,6 +58,8 @@ class CachedLM:
         there is one. None keeps the tree as a checkpoint has it.
       donate: whether `params` may be emptied, so that what is packed is not
         held twice.
+      layout: where the arrays lie; None on one device. With one nothing is
+        packed, and each part of an array is read by itself.
 
     Raises:
       ValueError: the parameters do not fit the architecture, or kernels of
@@ -60,8 +67,10 @@ class CachedLM:
     """
     if dtype is not None:
       config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
-    params = prepared(config, params, kernel_dtype, donate=donate)
-    return cls(params=params, module=network(config))
+    params = prepared(
+      config, params, kernel_dtype, donate=donate, layout=layout
+    )
+    return cls(params=params, module=network(config), layout=layout)
 
   @classmethod
   def init(cls, config: Config, rng: Array):
@@ -94,7 +103,7 @@ class CachedLM:
     cfg = self.module.config
     empty = lambda *shape: jnp.zeros((rows, self._key_heads, *shape), cfg.dtype)
     return tuple(
-      (empty(cfg.head_dim, slots), empty(slots, cfg.head_dim))
+      lying((empty(cfg.head_dim, slots), empty(slots, cfg.head_dim)))
       for _ in range(cfg.num_decoder_layers)
     )
 
@@ -102,6 +111,7 @@ class CachedLM:
     """Returns (caches, logits, hidden) after a block, as `extend` is told."""
     raise NotImplementedError
 
+  @placed
   def extend(
     self,
     state,
@@ -126,6 +136,8 @@ class CachedLM:
     caches, logits, hidden = self._feed(
       state, tokens, count, read, depth, ancestors
     )
+    # Every device draws from whole laws.
+    logits = with_sharding_constraint(logits, ("batch", "length", None))
     state = state.replace(caches=caches, length=state.length + count)
     return state, Output(logits=logits, hidden=hidden)
 

@@ -8,6 +8,7 @@ from speccascade.decoding import prompts
 from speccascade.decoding.types import Array
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.llama import native_pass
+from speccascade.models.partitioning import placed
 
 # A prompt is fed by so many tokens at a time.
 PREFILL_WIDTH = 64
@@ -37,6 +38,7 @@ class LlamaLM(CachedLM):
 
   prompted = True
 
+  @placed
   def prefill(self, inputs: Array, *, capacity: int) -> LlamaState:
     """Feeds each prompt but its last token. See `LanguageModel`.
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from speccascade.decoding.types import Array
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.layers import MASKED
+from speccascade.models.partitioning import placed
 from speccascade.models.t5 import native_passes
 
 
@@ -43,6 +44,7 @@ class T5LM(CachedLM):
   def _is_native(self) -> bool:
     return native_passes.is_native(self.module.config, self.params)
 
+  @placed
   def prefill(self, inputs: Array, *, capacity: int) -> T5State:
     """Encodes the source and makes an empty cache. See `LanguageModel`.
 

@@ -15,7 +15,7 @@ import os
 import pathlib
 from typing import Annotated, Any, Literal
 
-from speccascade import fields, folders, memory
+from speccascade import fields, folders, memory, meshes
 from speccascade.checkpoints import architecture, storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.data import text_files
@@ -238,6 +238,7 @@ def train(
   optimizer: optimizers.Optimizer | None = None,
   objective: Objective | None = None,
   evaluating: Evaluating = Evaluating(),
+  mesh: meshes.Mesh = meshes.ONE,
   on_start: Callable[[str], object] = lambda folder: None,
 ) -> trainer.TrainingOutcome:
   """Trains a model on a task or files, from a checkpoint or from nothing.
@@ -255,6 +256,7 @@ def train(
     optimizer: None is T5 v1.1's Adafactor at 1e-3.
     objective: None is T5 v1.1's.
     evaluating: what is measured.
+    mesh: the devices, and what each holds.
     on_start: called with the folder when everything has been checked.
 
   Raises:
@@ -265,9 +267,12 @@ def train(
   from speccascade.data import vocabularies
 
   objective = objective or Objective()
+  layout = mesh.layout_for(model, "MODEL", BATCH_SIZE=data.batch_size)
+  num_parts = layout.num_parts if layout else 1
   count = sum(math.prod(x.shape) for x in architecture.parameters(model))
   # The parameters, their gradients and an update, all in float32.
-  held, sizes = 3 * 4 * count, {"MODEL": f"of {count:,} parameters"}
+  held = 3 * 4 * count / num_parts
+  sizes = {"MODEL": f"of {count:,} parameters"}
   memory.check(held, **sizes)
   folder = model_dir.folder
   with folders.sole_writer(folder, "MODEL_DIR"):
@@ -279,10 +284,10 @@ def train(
     identity = getattr(vocabulary, "identity", None)
     if identity:
       identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
-    teacher = teachers.read(data.teacher_checkpoint, model, identity)
+    teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
     if teacher:
       count = teacher.num_parameters
-      held += 4 * count
+      held += 4 * count / num_parts
       sizes["TEACHER_CHECKPOINT"] = f"of {count:,} parameters"
     elif objective.teacher_share:
       raise ValueError("TEACHER_SHARE needs a TEACHER_CHECKPOINT")
@@ -297,7 +302,7 @@ def train(
       arrays, seed=run.seed, pack=data.pack, **data.shapes
     )
     memory.check(
-      held + _logit_bytes(batches, model, objective),
+      held + _logit_bytes(batches, model, objective) / num_parts,
       **sizes,
       BATCH_SIZE=data.batch_size,
       TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
@@ -317,6 +322,7 @@ def train(
       model,
       vocabulary=identity,
       keep_latest=model_dir.keep_latest,
+      layout=layout,
       metric=best and f"eval/{best}",
       best_mode="min" if best in ("loss", "divergence") else "max",
       settings={

@@ -13,7 +13,7 @@ from speccascade import files
 from speccascade.checkpoints import restore
 from speccascade.data import batches as batching
 from speccascade.data.arrays import TokenArrays
-from speccascade.models.params import Config, network
+from speccascade.models.params import Config, lying, network
 from speccascade.progress import ProgressBar
 from speccascade.training.state import Teacher
 
@@ -21,13 +21,14 @@ from speccascade.training.state import Teacher
 PART = 256
 
 
-def read(path, model: Config, identity) -> Teacher | None:
+def read(path, model: Config, identity, layout=None) -> Teacher | None:
   """Returns the teacher of a checkpoint, None where none is given.
 
   Args:
     path: of any layout, or None.
     model: the architecture that learns.
     identity: {"path", "sha256"} of the vocabulary in use, where it is known.
+    layout: where its arrays lie; None on one device.
 
   Raises:
     CheckpointError: it cannot be read.
@@ -37,7 +38,7 @@ def read(path, model: Config, identity) -> Teacher | None:
 
   if not path:
     return None
-  checkpoint = restore.load(path)
+  checkpoint = restore.load(path, lazy=layout is not None)
   config, known = checkpoint.require_config(), checkpoint.vocabulary
   if not known and vocabularies.brought_by(checkpoint.path):
     known = vocabularies.load(checkpoint.path).identity
@@ -53,6 +54,10 @@ def read(path, model: Config, identity) -> Teacher | None:
   for fault, is_so in faults.items():
     if is_so:
       raise ValueError(f"TEACHER_CHECKPOINT {checkpoint.path} {fault}")
+  if layout is not None:
+    layout.check(config, "TEACHER_CHECKPOINT")
+    params = lying(config, checkpoint.params, layout)
+    return Teacher(params, network(config))
   params = jax.tree.map(
     lambda leaf: jnp.asarray(leaf, "float32"), checkpoint.params
   )

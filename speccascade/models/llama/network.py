@@ -181,7 +181,12 @@ class CausalTransformer(nn.Module):
   @nn.nowrap
   def initial(self, rng):
     """Returns random parameters."""
-    return self.init(rng, jnp.ones((1, 1), jnp.int32))["params"]
+    return self.initial_variables(rng)["params"]
+
+  @nn.nowrap
+  def initial_variables(self, rng):
+    """Returns these as "params", and their axes' names as "params_axes"."""
+    return self.init(rng, jnp.ones((1, 1), jnp.int32))
 
   def _windows(self):
     """Returns the windows that layers have, None for one without."""
@@ -218,9 +223,11 @@ class CausalTransformer(nn.Module):
 
   def logits(self, x):
     """Returns [B, T, V] float32 for x [B, T, E] after the last norm."""
-    if self.config.logits_via_embedding:
-      return self.token_embedder.logits(x)
-    return self.decoder.logits(x)
+    is_tied = self.config.logits_via_embedding
+    head = self.token_embedder if is_tied else self.decoder
+    return with_sharding_constraint(
+      head.logits(x), ("batch", "length", "vocab")
+    )
 
   def extend(
     self, tokens, caches, start, read=None, depth=None, ancestors=None
