@@ -201,6 +201,35 @@ def test_streams_and_conversations(pair):
   assert said[0] == said[1]
 
 
+class Backwards(tiny.Vocabulary):
+  """The same words but one, in another order."""
+
+  def encode(self, text):
+    return [15 - i if i > 3 else 2 for i in super().encode(text)]
+
+  def decode(self, ids):
+    return super().decode([15 - i if 2 < i < 12 else 2 for i in ids])
+
+
+@pytest.mark.slow
+def test_encoder_decoders(tmp_path):
+  small, large = (tiny.save(tmp_path / x, i) for i, x in enumerate("ab"))
+  pair = sc.load_pair(
+    drafter=small,
+    verifier=large,
+    vocabulary=tiny.Vocabulary(),
+    drafter_vocabulary=Backwards(),
+  )
+  texts = ["one two three", "zero nine"]
+  inputs = np.array([[4, 5, 6, 1], [3, 12, 1, 0]], np.int32)
+  own = pair.models.drafter_of(inputs, 8).inputs
+  assert own.tolist() == [[11, 10, 9, 1, *[0] * 4], [2, 3, 1, *[0] * 5]]
+  how = {"max_decode_len": 8, "temperature": 0}
+  alone = pair.generate(texts, "verifier", **how)
+  got = pair.generate(texts, "spec_decode", gamma=2, **how)
+  np.testing.assert_array_equal(got.tokens, alone.tokens)
+
+
 def test_pairs_that_share_nothing_or_say_the_wrong_thing(folder, tmp_path):
   small, large = folder / "small", folder / "large"
   with pytest.raises(PairError, match="or DRAFTER_VOCABULARY name the draft"):
