@@ -4,6 +4,7 @@ Each case is JSON; a line of JSON is printed for each.
 """
 
 import json
+import pathlib
 import sys
 
 import jax
@@ -11,13 +12,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import meshes, native
+from speccascade.cascade_search import search
+from speccascade.cascade_search.candidates import Candidates
 from speccascade.checkpoints import hugging_face, orbax_io, t5x_native
 from speccascade.decoding import decoders, methods, row_keys
 from speccascade.decoding.sampling import Sampling
 from speccascade.inference import collectives
+from speccascade.inference.cascades import Cascade
+from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
+from speccascade.inference.point import Point
+from speccascade.inference.settings import Measuring, Run
 from speccascade.models import LlamaConfig, T5Config
 from speccascade.models.params import network
+from speccascade.sweep import sweep
+from speccascade.sweep.plan import Plan
+from speccascade.sweep.shown import Shown
 from speccascade.training import evaluate, loop, optimizers
 from speccascade.training import state as states
 from speccascade.training.checkpointing import Checkpoints
@@ -134,6 +144,45 @@ def fed(model, inputs):
 
 def is_packed(leaf) -> bool:
   return isinstance(leaf, native.Panels)
+
+
+def measure(folder, *, mesh):
+  """Returns what the rows of a sweep and of a search say, time left out."""
+  size = "x".join(str(num) for num in mesh.values())
+  texts = pathlib.Path(folder, "in.jsonl")
+  words = [
+    {"inputs": " ".join(tiny.WORDS[i:]), "targets": "one"} for i in (5, 7)
+  ]
+  texts.write_text("".join(f"{json.dumps(each)}\n" for each in words * 4))
+  common = {
+    "pair": PairSpec(
+      drafter_checkpoint=f"{folder}/t5-8-speccascade",
+      verifier_checkpoint=f"{folder}/t5-16-speccascade",
+      mesh=meshes.Mesh(mesh),
+    ),
+    "inputs": Inputs(
+      input_file=str(texts),
+      vocabulary=tiny.Vocabulary(),
+      task_feature_lengths={"inputs": 8},
+    ),
+  }
+  run = {"max_decode_len": 6, "batch_size": ROWS, "progress": False}
+  swept = sweep.sweep(
+    **common,
+    plan=Plan(["spec_cascade_opt"], "one", gammas=[2], temperatures=[1.0]),
+    common=Point("verifier"),
+    run=Run(f"{folder}/sweep-{size}", **run),
+    measuring=Measuring(num_timed=1, repeats=1),
+    shown=Shown(num_shown=1),
+  )
+  found = search.search(
+    **common,
+    point=Point("cascade_drafting", temperature=0.0),
+    run=Run(f"{folder}/search-{size}", **run),
+    candidates=Candidates([Cascade(k=((2, 3), (0, 2)))]),
+  )
+  rows = [*swept.rows, *(each.row for each in found)]
+  return [[x.label, x.efficiency, x.quality, x.agreement] for x in rows]
 
 
 def train(folder, *, mesh, optimizer="adafactor", dims=1, kind="t5", steps=20):

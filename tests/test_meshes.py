@@ -69,19 +69,17 @@ def test_a_mesh_decodes_what_one_device_does(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["t5", "llama"])
 @pytest.mark.parametrize(
   "case",
   [
-    {"temperature": 0.0},
-    {"layout": "hugging_face", "drafter": "cut"},
-    {"method": "token_cascade_chow"},
-    {"method": "verifier"},
-    {"layout": "t5x_native"},
+    {"temperature": 0.0, "layout": "hugging_face", "drafter": "cut"},
+    {"method": "token_cascade_chow", "layout": "t5x_native"},
+    {"kind": "llama", "layout": "hugging_face"},
+    {"kind": "llama", "method": "verifier", "temperature": 0.0},
   ],
 )
-def test_all_meshes_decode_alike(run, kind, case):
-  case = {"call": "decode", "kind": kind, **case}
+def test_all_meshes_decode_alike(run, case):
+  case = {"call": "decode", **case}
   one, *others = run(*(case | {"mesh": mesh} for mesh in [ONE, *MESHES]))
   for other, mesh in zip(others, MESHES):
     np.testing.assert_allclose(other["logits"], one["logits"], atol=1e-4)
@@ -91,9 +89,17 @@ def test_all_meshes_decode_alike(run, kind, case):
 
 
 @pytest.mark.slow
+def test_a_mesh_sweeps_and_searches_alike(run):
+  case = {"call": "measure"}
+  one, cut = run(case | {"mesh": ONE}, case | {"mesh": MESHES[0]})
+  assert len(one) == 4
+  assert cut == one
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "case",
-  [{}, {"optimizer": "adamw"}, {"dims": 2}, {"kind": "llama"}],
+  [{}, {"optimizer": "adamw", "dims": 2}, {"kind": "llama"}],
 )
 def test_all_meshes_train_alike(run, case):
   case = {"call": "train", **case}
@@ -104,8 +110,10 @@ def test_all_meshes_train_alike(run, case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
-@pytest.mark.parametrize("then", [{"model": 2, "data": 1}, {"model": 8}])
+@pytest.mark.parametrize(
+  ("optimizer", "then"),
+  [("adafactor", {"data": 2, "model": 1}), ("adamw", {"model": 8})],
+)
 def test_a_run_goes_on_on_other_meshes(run, tmp_path, optimizer, then):
   mesh = {"data": 2, "model": 2}
   case = {"call": "resume", "optimizer": optimizer}
