@@ -23,7 +23,7 @@ from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
-from speccascade.models import LlamaConfig, T5Config
+from speccascade.models import LlamaConfig, T5Config, partitioning
 from speccascade.models.params import network
 from speccascade.sweep import sweep
 from speccascade.sweep.plan import Plan
@@ -191,8 +191,14 @@ def train(folder, *, mesh, optimizer="adafactor", dims=1, kind="t5", steps=20):
   layout = meshes.Mesh(mesh, dims).layout_for(model, "MODEL", BATCH_SIZE=ROWS)
   params = states.init_params(network(model), 0, layout)
   losses, state = fit(model, batches, optimizer, steps, params=params)
-  measured = evaluate.teacher_forced(model, state.params, batches)
-  return {"losses": losses, "loss": measured["loss"]}
+  results = evaluate.teacher_forced(model, state.params, batches)
+  results["losses"] = losses
+  if (kind, optimizer) == ("t5", "adafactor"):
+    sources = list(batches[0]["encoder_input_tokens"])
+    some = {"max_decode_len": 4, "batch_size": ROWS}
+    outputs = evaluate.greedy(model, state.params, sources, **some)
+    results["outputs"] = [output.tolist() for output in outputs]
+  return results
 
 
 def resume(folder, *, mesh, then, optimizer="adamw"):
@@ -254,5 +260,6 @@ def fit(model, batches, optimizer, steps, **start):
 if __name__ == "__main__":
   folder, *cases = sys.argv[1:]
   jax.config.update("jax_disable_most_optimizations", True)
+  partitioning.MOST_READ = 0  # arrays are small here, and read in parts still
   for case in map(json.loads, cases):
     print(json.dumps(globals()[case.pop("call")](folder, **case)), flush=True)

@@ -107,6 +107,7 @@ def test_all_meshes_train_alike(run, case):
   for other in others:
     np.testing.assert_allclose(other["losses"], one["losses"], atol=1e-5)
     np.testing.assert_allclose(other["loss"], one["loss"], atol=1e-5)
+    assert other.get("outputs") == one.get("outputs")
 
 
 @pytest.mark.slow
