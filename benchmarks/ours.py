@@ -42,19 +42,9 @@ def forced(rate: float):
   """
 
   def verify(tokens, count, q, pi, u_accept, u_draw):
-    width = tokens.shape[1]
-    index = tokens[..., None]
-    q_x = jnp.take_along_axis(q[:, :width], index, axis=-1)[..., 0]
-    pi_x = jnp.take_along_axis(pi[:, :width], index, axis=-1)[..., 0]
-    # Never false, but the compiler does not know: the laws are still read.
-    read = 0 * u_accept * q_x <= pi_x
-    position = jnp.arange(width, dtype=jnp.int32)[None]
-    accept = (u_accept < rate) & read & (position < count[:, None])
-    num = jnp.sum(jnp.cumprod(accept, axis=1, dtype=jnp.int32), axis=1)
-    token = verification.replacement(num, count, q, pi, u_draw)
-    return verification.Verdict(
-      num, token, jnp.minimum(num + 1, count), read=num + 1
-    )
+    # What was drawn has q > 0, and is taken where -q < pi.
+    u_accept = jnp.where(u_accept < rate, -1, jnp.inf)
+    return verification.token_verify(tokens, count, q, pi, u_accept, u_draw)
 
   return verify
 
@@ -175,7 +165,8 @@ def _spec(shape, gamma, rate, target, temperature, alpha, top_p, rows, kernels):
       verify=verify,
     )
     drafter = AutoregressiveDrafter(drafter, gamma, behind=0)
-    return speculative(drafter, verifier, inputs, keys, settings)
+    loop = speculative.run(drafter, verifier, inputs, keys, settings)
+    return loop.run()
 
   keys = draws.row_keys(0, 0, jnp.arange(rows))
   how = sampling.Sampling.create(temperature, top_p=top_p)

@@ -19,7 +19,13 @@ from speccascade.data.prompting import Prompting
 from speccascade.fields import at_least, one_of
 from speccascade.generation import Generation
 from speccascade.inference import advice as advice_files
-from speccascade.inference import batching, inputs, measure, shared_rows
+from speccascade.inference import (
+  batching,
+  inputs,
+  measure,
+  shared_rows,
+  shared_tokens,
+)
 from speccascade.inference import pair as pairs
 from speccascade.inference.pair import ModelPair, PairError
 from speccascade.inference.point import Point
@@ -52,6 +58,7 @@ def load_pair(
   drafter: ModelSource | list[ModelSource] | None = None,
   verifier: ModelSource | None = None,
   vocabulary=None,
+  drafter_vocabulary=None,
   dtype: str = "float32",
   kernel_dtype: str = "float32",
 ) -> "Pair":
@@ -68,6 +75,8 @@ def load_pair(
       an object with `encode(text) -> ids`, `decode(ids) -> text`, `eos_id` and
       `vocab_size`. None takes the one that the checkpoints say they were
       trained with, or that lies in a Hugging Face directory.
+    drafter_vocabulary: of a drafter that has another one than the verifier,
+      likewise, to draft what both have; see docs/decoder_only.md.
     dtype: of the activations, "float32" or "bfloat16"; models in memory keep
       their own.
     kernel_dtype: of the kernels, likewise; "bfloat16" halves what a CPU reads,
@@ -92,8 +101,12 @@ def load_pair(
   small = tuple(read("drafter", x) for x in sources if drafter is not None)
   large = None if verifier is None else read("verifier", verifier)
   models = ModelPair(small, large, pairs.dtypes(**dtypes))
-  pairs.check_models(models)
   vocabulary = model_sources.vocabulary(vocabulary, models)
+  if drafter_vocabulary is not None and small:
+    name = "drafter_vocabulary"
+    own = model_sources.vocabulary(drafter_vocabulary, models, name)
+    models = shared_tokens.joined(models, vocabulary, own)
+  pairs.check_models(models)
   pairs.check_vocabulary(models, vocabulary)
   return Pair(models, vocabulary)
 

@@ -52,9 +52,8 @@ class TextStream(Iterator[str]):
     batches.check()
     self._vocabulary, self._rounds = study.vocabulary, rounds
     self._source, self._run = study.examples[:1], study.run
-    pair = study.pair
     self._stream = Stream(
-      *(batches.decoder, pair.drafter_lm, pair.verifier_lm),
+      batches.decoder,
       *batches.prepare(self._source, number),
       *(point.alpha, point.sampling),
       room=room,

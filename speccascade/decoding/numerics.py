@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from jax.scipy.special import entr, kl_div
 import numpy as np
 
+from speccascade import native
+
 Array = jax.Array
 
 
@@ -48,6 +50,8 @@ def total_variation(q: Array, p: Array) -> Array:
 
 def overlap(q: Array, p: Array) -> Array:
   """Returns sum_v min(q, p): the chance that a draw of q is accepted; [...]."""
+  if q.shape == p.shape and native.takes(q, p):
+    return native.overlap(q, p)
   return jnp.sum(jnp.minimum(q, p), axis=-1)
 
 

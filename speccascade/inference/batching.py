@@ -176,18 +176,15 @@ class Batches:
     inputs, indices = pad_batch(
       *(batch, rows, self.lengths), prompted=self.pair.prompted
     )
+    drafter = self.pair.drafter_of(inputs, self.run.max_decode_len)
     rows = (jnp.asarray(inputs), row_keys(self.run.seed, trial, indices))
-    return rows if self.pair.layout is None else self.pair.layout.rows(rows)
+    if self.pair.layout is not None:
+      rows = self.pair.layout.rows(rows)
+    return drafter, self.pair.verifier_lm, *rows
 
   def call(self, prepared: tuple) -> Decoded:
     """Decodes what `prepare` made; padded rows too, and unchecked."""
-    return self.decoder(
-      self.pair.drafter_lm,
-      self.pair.verifier_lm,
-      *prepared,
-      self.point.alpha,
-      self.point.sampling,
-    )
+    return self.decoder(*prepared, self.point.alpha, self.point.sampling)
 
   def decode(self, batch: Sequence[Source], trial: int = 0) -> Decoded:
     """Returns the `Decoded` of up to `batch_size` examples, padded rows too.
@@ -211,8 +208,6 @@ class Batches:
     places, parts = [], []
     for some, decoded in decode_continuously(
       self.decoder,
-      self.pair.drafter_lm,
-      self.pair.verifier_lm,
       *self.prepare(batch, trial),
       self.point.alpha,
       self.point.sampling,
@@ -272,10 +267,18 @@ class Batches:
       [examples[i] for i in order[start : start + size]]
       for start in range(0, len(order), size)
     ]
-    if not (self.run.refill and self.point.spec.execution.is_one_loop):
+    if not self._refills:
       return batches
     alike = itertools.groupby(batches, self._width)
     return [list(itertools.chain(*group)) for _, group in alike]
+
+  @property
+  def _refills(self) -> bool:
+    """Whether rows that end make room: on one device, and where a batch brings
+    nothing else by row, as the inputs of drafters of another vocabulary."""
+    pair, can = self.pair, self.point.spec.execution.is_one_loop
+    can &= pair.shared is None and pair.layout is None
+    return self.run.refill and can
 
   def _width(self, batch: Sequence[Source]) -> int:
     return bucket_of(longest(batch), self.lengths)

@@ -5,16 +5,18 @@ import dataclasses
 import math
 import os
 import pathlib
-from typing import Literal
+from typing import Any, Literal
 
 from absl import logging
 import jax
+import jax.numpy as jnp
 
 from speccascade import checkpoints, fields, meshes
 from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs, shared_rows
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.environment import give_back_memory, held_memory
+from speccascade.models import intersection
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.params import Config
@@ -23,6 +25,10 @@ from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 
 KINDS = {T5Config: T5LM, LlamaConfig: LlamaLM}
+_MUST_SHARE = (
+  "a drafter and its verifier must share one vocabulary, or"
+  " DRAFTER_VOCABULARY name the drafter's: then it drafts what both have"
+)
 
 
 class PairError(ValueError):
@@ -42,7 +48,7 @@ class Model:
     num_parameters: as the checkpoint holds them; None where none was read.
   """
 
-  lm: T5LM | LlamaLM
+  lm: T5LM | LlamaLM | intersection.IntersectionLM
   name: str
   path: str
   vocabulary: Mapping[str, str] | None = None
@@ -70,6 +76,7 @@ class ModelPair:
     dtype: of the activations, for rows; see `dtypes`.
     composed: a `Drafter` made of the drafters and others, in their place.
     composed_name: of it.
+    shared: `SharedTokens` of drafters of another vocabulary, or None.
     layout: where the verifier's arrays lie, and rows; None on one device.
   """
 
@@ -78,6 +85,7 @@ class ModelPair:
   dtype: str = "float32"
   composed: Drafter | None = None
   composed_name: str = ""
+  shared: Any = None
   layout: Layout | None = None
 
   @property
@@ -108,6 +116,19 @@ class ModelPair:
       return self.composed
     lms = tuple(model.lm for model in self.drafters)
     return lms[0] if len(lms) == 1 else lms or None
+
+  def drafter_of(self, inputs, most_new: int):
+    """Returns `drafter_lm`, which reads inputs [B, S] in its own ids.
+
+    Args:
+      inputs: of a batch, NumPy's.
+      most_new: tokens that may follow them.
+    """
+    if self.shared is None:
+      return self.drafter_lm
+    most = min(model.window for model in self.drafters) - most_new
+    read = self.shared.inputs(inputs, prompted=self.prompted, most=most)
+    return intersection.with_inputs(self.drafter_lm, jnp.asarray(read))
 
   @property
   def verifier_lm(self):
@@ -172,6 +193,8 @@ class PairSpec:
     kernel_dtype: see `T5LM.create`.
     cascade: how the drafters are combined, with others; None leaves that to the
       method.
+    drafter_vocabulary: path of the drafters' own, where it is another than the
+      verifier's; see `shared_tokens.joined`.
     mesh: the devices, and what each holds.
   """
 
@@ -182,6 +205,7 @@ class PairSpec:
   dtype: Literal["float32", "bfloat16"] | None = "float32"
   kernel_dtype: Literal["float32", "bfloat16"] = "float32"
   cascade: Cascade | None = None
+  drafter_vocabulary: fields.Path | None = None
   mesh: meshes.Mesh = meshes.ONE
 
   @property
@@ -232,6 +256,12 @@ class PairSpec:
       path = self.verifier_checkpoint
       large = load_model("verifier", path, self.verifier, layout=layout, **of)
     pair = ModelPair(drafters, large, numbers, layout=layout)
+    if self.drafter_vocabulary is not None and drafters:
+      from speccascade.data import vocabularies
+      from speccascade.inference import shared_tokens
+
+      own = vocabularies.load(os.fspath(self.drafter_vocabulary))
+      pair = shared_tokens.joined(pair, vocabulary, own)
     check_models(pair)
     check_vocabulary(pair, vocabulary)
     return pair
@@ -340,25 +370,24 @@ def check_models(pair: ModelPair):
     if model.lm.vocab_size != first.lm.vocab_size:
       raise PairError(
         f"{first.name} has {first.lm.vocab_size} vocabulary rows, {model.name}"
-        f" {model.lm.vocab_size}; a drafter and its verifier must share one"
-        " vocabulary"
+        f" {model.lm.vocab_size}; {_MUST_SHARE}"
       )
     if _differ(first.vocabulary, model.vocabulary):
       raise PairError(
         f"{first.name} was trained with the vocabulary"
         f" {first.vocabulary['path']}, {model.name} with another,"
-        f" {model.vocabulary['path']} (their sha256 differ); a drafter and its"
-        " verifier must share one"
+        f" {model.vocabulary['path']} (their sha256 differ); {_MUST_SHARE}"
       )
 
 
-def check_vocabulary(pair: ModelPair, vocabulary):
+def check_vocabulary(pair: ModelPair, vocabulary, name: str = "VOCABULARY"):
   """Checks that the vocabulary in use is the one the models were trained with.
 
   Args:
     pair: the models.
     vocabulary: with `vocab_size`, the ids that it can produce, and perhaps an
       `identity` and `path`; see `inputs.identity`.
+    name: of the setting that gives it.
 
   Raises:
     PairError: an id has no row, or a model was trained with another file.
@@ -367,14 +396,14 @@ def check_vocabulary(pair: ModelPair, vocabulary):
   for model in pair.models:
     if vocabulary.vocab_size > model.lm.vocab_size:
       raise PairError(
-        f"VOCABULARY has {vocabulary.vocab_size} ids, {model.name} only"
+        f"{name} has {vocabulary.vocab_size} ids, {model.name} only"
         f" {model.lm.vocab_size} rows; give the vocabulary that the model was"
         " trained with"
       )
     if _differ(model.vocabulary, identity):
       raise PairError(
         f"{model.name} was trained with the vocabulary"
-        f" {model.vocabulary['path']}, VOCABULARY is {identity['path']} (their"
+        f" {model.vocabulary['path']}, {name} is {identity['path']} (their"
         " sha256 differ); give the one that the model was trained with"
       )
 

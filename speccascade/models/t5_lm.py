@@ -21,12 +21,15 @@ class T5State:
     sources: (keys [B, H, D, S], values [B, H, S, D]) of the source, for each
       layer.
     source_bias: [B, 1, 1, S], masks the source's padding.
+    by_offset: [B, H, 2 L - 1], the decoder's bias of a key by its distance, all
+      rows alike; see `cache.block_bias`.
   """
 
   length: Array
   caches: tuple
   sources: tuple
   source_bias: Array
+  by_offset: Array
 
   offset = 0
 
@@ -61,19 +64,20 @@ class T5LM(CachedLM):
       )
     else:
       sources = self._apply("start", inputs)
+    by_offset = self._apply("decoder_bias", capacity)
     return T5State(
       length=jnp.zeros(inputs.shape[:1], jnp.int32),
       caches=self._empty_caches(inputs.shape[0], capacity),
       sources=sources,
       source_bias=source_bias,
+      by_offset=jnp.broadcast_to(by_offset, (len(inputs), *by_offset.shape)),
     )
 
   def _feed(self, state, tokens, count, read=None, depth=None, ancestors=None):
     """See `CachedLM`."""
     if depth is None and ancestors is None and self._is_native:
-      bias = self._apply("decoder_bias", state.caches[0][0].shape[3])
       return native_passes.extend(
-        self.module.config, self.params, tokens, count, bias, state, read
+        self.module.config, self.params, tokens, count, state, read
       )
     return self._apply(
       "extend",
@@ -81,6 +85,7 @@ class T5LM(CachedLM):
       state.caches,
       state.sources,
       state.source_bias,
+      state.by_offset[0],
       state.length,
       read=read,
       depth=depth,

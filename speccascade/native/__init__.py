@@ -1,7 +1,7 @@
 """C++ for a CPU, where XLA is slow: a block of few tokens, and its laws."""
 
 from speccascade.native.attention import attend
-from speccascade.native.laws import draw, laws, replacement, takes
+from speccascade.native.laws import draw, laws, overlap, replacement, takes
 from speccascade.native.library import is_available
 from speccascade.native.panels import Panels, pack, products
 from speccascade.native.passes import (
@@ -21,6 +21,7 @@ __all__ = [
   "encoder_pass",
   "is_available",
   "laws",
+  "overlap",
   "pack",
   "products",
   "replacement",

@@ -145,6 +145,27 @@ static ffi::Error draws(ffi::AnyBuffer weights, ffi::AnyBuffer u,
   return ffi::Error::Success();
 }
 
+// The sum over tokens of the lesser of two laws, of each row.
+static ffi::Error overlaps(ffi::ThreadPool pool, ffi::AnyBuffer q,
+                           ffi::AnyBuffer p, ffi::Result<ffi::AnyBuffer> sums) {
+  const long V = q.dimensions().back(), rows = sums->element_count();
+  const float *x = q.typed_data<float>(), *y = p.typed_data<float>();
+  float* sum = sums->typed_data<float>();
+  const auto lesser = [](Floats x, Floats y) { return x < y ? x : y; };
+  const auto add = [=](long row, long) {
+    Floats all = {};
+    long i = row * V;
+    const long end = i + V;
+    for (; i + LANES <= end; i += LANES) all += lesser(load(x + i), load(y + i));
+    all += lesser(load_some(x + i, end - i, 0), load_some(y + i, end - i, 0));
+    sum[row] = sum_of(all);
+  };
+  auto stages = std::make_shared<Stages>(worth(pool, rows * V, 6));
+  stages->add({rows, add});
+  Stages::run(pool, stages);
+  return ffi::Error::Success();
+}
+
 // The token after n accepted drafts: of pi after the last of them (`count`),
 // else of max(0, scale * pi - q), or of pi where that has no mass.
 static ffi::Error replace(ffi::BufferR1<ffi::S32> num_accepted,
@@ -183,6 +204,12 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(LawsOfLogits, laws,
                                   .Attr<bool>("greedy"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(Draw, draws,
                               ffi::Ffi::Bind()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(Overlap, overlaps,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
                                   .Arg<ffi::AnyBuffer>()
                                   .Arg<ffi::AnyBuffer>()
                                   .Ret<ffi::AnyBuffer>());

@@ -64,6 +64,12 @@ def draw(weights, u):
   return _call("Draw", result, weights, u)
 
 
+def overlap(q, p):
+  """Returns sum_v min(q, p), [...] float32, of two laws [..., V] float32."""
+  result = jax.ShapeDtypeStruct(q.shape[:-1], jnp.float32)
+  return _call("Overlap", result, q, p)
+
+
 def replacement(num_accepted, count, q, pi, scale, u):
   """Returns the token after the accepted drafts, [B] int32.
 

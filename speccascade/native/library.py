@@ -22,7 +22,7 @@ import jax
 PREFIX = "speccascade"  # of the handlers' names in XLA
 HANDLERS = (
   *("RowsTimesPanels", "Attend", "DecoderPass", "EncoderPass"),
-  *("LawsOfLogits", "Draw", "Replacement"),
+  *("LawsOfLogits", "Draw", "Overlap", "Replacement"),
 )
 SWITCH = "SPECCASCADE_NATIVE"
 SOURCES = tuple(

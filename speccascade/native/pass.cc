@@ -149,7 +149,8 @@ struct Pass {
     }
     Attention attention{query, turned.keys, turned.values, made,
                         queries, H, D, L};
-    attention.bias = bias, attention.bias_head = 2 * L - 1;
+    attention.bias = bias, attention.bias_row = H * (2 * L - 1);
+    attention.bias_head = 2 * L - 1;
     attention.row = row, attention.slot = slot, attention.group = group;
     attention.window = window;
     const auto write_and_attend = [=](long i, long) {

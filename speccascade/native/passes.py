@@ -29,7 +29,7 @@ class Sublayer(NamedTuple):
       an MLP's inner ones, whose results are multiplied, and the outer.
     kept: nothing for an MLP. "own": a bias [H, 2 N - 1], entry j is that of a
       key at distance j - (N - 1) from the query. "cached": keys [B, H, D, L],
-      values [B, H, L, D], and the bias of L distances. "rotary": keys, values,
+      values [B, H, L, D], and biases [B, H, 2 L - 1]. "rotary": keys, values,
       cosines and sines [B, N, D / 2], then biases of query, key and value, if
       any, then scales [D] of norms of query and key, if any. "source": keys,
       values, and a mask [B, 1, 1, L] that is added. All float32.
@@ -71,7 +71,7 @@ class Sublayer(NamedTuple):
       else:
         inner, is_cached = made, self.kind == "cached"
         shapes.append(
-          (heads, 2 * slots - 1) if is_cached else (batch, 1, 1, slots)
+          (batch, heads, 2 * slots - 1) if is_cached else (batch, 1, 1, slots)
         )
     kernels = [(width, inner)] + [(width, made)] * (len(self.kernels) - 2)
     kernels += [(inner, width)]

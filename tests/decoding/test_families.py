@@ -10,6 +10,8 @@ from speccascade.decoding.families import choose
 from speccascade.decoding.target import trial_pairs
 from tests import toy
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 SETTINGS = {"gamma": 2, "max_decode_len": 6, "eos_id": toy.EOS}
 
 

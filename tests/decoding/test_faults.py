@@ -11,6 +11,8 @@ from speccascade.decoding.drafters.cascade import cascade_drafter
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 FAULTS = {"nan": jnp.nan, "+inf": jnp.inf, "nothing": -jnp.inf}
 NEVER = 99
 

@@ -92,6 +92,17 @@ def test_a_row_is_the_same_to_the_bit_beside_any_others(size):
       np.testing.assert_array_equal(got[0], want[row])
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_overlaps_equal_float64_and_do_not_depend_on_other_rows(build, size):
+  laws = np.random.default_rng(size).dirichlet(np.full(size, 0.3), (2, 3, 5))
+  q, p = jnp.asarray(laws, jnp.float32)
+  got = np.asarray(native.overlap(q, p))
+  want = np.minimum(q, p).astype(np.float64).sum(-1)
+  np.testing.assert_allclose(got, want, rtol=1e-6)
+  alone = native.overlap(q[2:, 4:], p[2:, 4:])
+  np.testing.assert_array_equal(alone, got[2:, 4:])
+
+
 def test_replacements_are_those_of_the_definition(build, monkeypatch):
   rng = np.random.default_rng(0)
   q, pi = rng.dirichlet(np.full(300, 0.3), (2, 200, 4)).astype(np.float32)

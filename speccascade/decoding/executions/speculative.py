@@ -106,7 +106,7 @@ def _count(
   step = jnp.arange(block.new.shape[1])[None]
   is_accepted = (step < accepted[:, None])[:, :-1]
   is_examined = (step < examined[:, None])[:, :-1]
-  chance = numerics.overlap(proposal.q[:, :-1], block.pi[:, :-1])
+  chance = numerics.overlap(proposal.q, block.pi)[:, :-1]
   return carry.stats.add(
     num_blocks=going,
     drafted=going * proposal.count,

@@ -23,7 +23,7 @@ def _mlp(config, layer):
   return native.Sublayer("mlp", scale, _kernels(layer["mlp"], *inner, "wo"))
 
 
-def _decoder_layer(config, layer, cache, source, source_bias, by_offset):
+def _decoder_layer(config, layer, cache, source, state):
   """Returns one layer's three sublayers."""
   own, other = layer["self_attention"], layer["encoder_decoder_attention"]
   return (
@@ -31,19 +31,19 @@ def _decoder_layer(config, layer, cache, source, source_bias, by_offset):
       "cached",
       layer["pre_self_attention_layer_norm"]["scale"],
       _kernels(own, "query", "key", "value", "out"),
-      (*cache, by_offset),
+      (*cache, state.by_offset),
     ),
     native.Sublayer(
       "source",
       layer["pre_cross_attention_layer_norm"]["scale"],
       _kernels(other, "query", "out"),
-      (*source, source_bias),
+      (*source, state.source_bias),
     ),
     _mlp(config, layer),
   )
 
 
-def extend(config, params, tokens, count, by_offset, state, read=None):
+def extend(config, params, tokens, count, state, read=None):
   """Returns (caches, logits, hidden) of a fed block; see `Transformer.extend`.
 
   Args:
@@ -51,16 +51,13 @@ def extend(config, params, tokens, count, by_offset, state, read=None):
     params: its parameters, packed.
     tokens: [B, N] int32.
     count: [B] int32, tokens fed to each row.
-    by_offset: [H, 2 L - 1], of `cache.block_bias`.
     state: `T5State`.
     read: [B, R] int32, or None.
   """
   decoder, sublayers = params["decoder"], []
   for i, (cache, source) in enumerate(zip(state.caches, state.sources)):
     layer = decoder[f"layers_{i}"]
-    sublayers += _decoder_layer(
-      config, layer, cache, source, state.source_bias, by_offset
-    )
+    sublayers += _decoder_layer(config, layer, cache, source, state)
   table = params["token_embedder"]["embedding"]
   head, factor = table, config.emb_dim**-0.5
   if not config.logits_via_embedding:

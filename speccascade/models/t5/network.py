@@ -362,6 +362,7 @@ class Transformer(nn.Module):
     caches,
     sources,
     source_bias,
+    by_offset,
     start,
     read=None,
     depth=None,
@@ -374,7 +375,8 @@ class Transformer(nn.Module):
       caches: a pair (keys [B, H, D, L], values [B, H, L, D]) for each layer;
         slots below `start` are filled, the others mean nothing.
       sources: from `start`.
-      source_bias: from `start`.
+      source_bias: [B, 1, 1, S], masks the source's padding.
+      by_offset: from `decoder_bias`.
       start: [B] int32, the slot of each row's first token; start + N <= L.
       read: [B, R] int32 in 0..N-1, the positions wanted, or None for all N.
       depth: [B, N] int32, trees: place of each token past `start`.
@@ -384,7 +386,6 @@ class Transformer(nn.Module):
       (caches, logits [B, R, V] float32, hidden [B, R, E] after the last norm).
     """
     num_fed = tokens.shape[1]
-    by_offset = self.decoder.by_offset(caches[0][0].shape[3])
     bias = cache.block_bias(by_offset, start, num_fed, depth, ancestors)
     reach = start + num_fed
     is_fewer = read is not None and read.shape[1] < num_fed

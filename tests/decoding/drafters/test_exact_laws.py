@@ -24,6 +24,8 @@ from speccascade.decoding.review import draft, score, verify
 from tests import toy
 from tests.decoding.drafters import exact, models
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 DRAFT, ACCEPT, DRAW = range(3)  # tags of a round
 
 

@@ -17,6 +17,8 @@ from tests import toy
 from tests.decoding.drafters import models
 from tests.decoding.drafters.test_max_gram import reference
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 V = 6
 
 # Algorithm 1 by hand, greedy.

@@ -17,6 +17,8 @@ from speccascade.models.markov_lm import MarkovLM
 from tests import toy
 from tests.decoding.drafters import models
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 PLAIN = Sampling.create(1.0)
 Q, P = toy.WORKED[1]
 ONE = jnp.zeros((1, 1), jnp.int32)
