@@ -1,8 +1,10 @@
 """Says what devices send each other for a decoded token, before there are any.
 
   python -m speccascade.communication \\
-    --gin_file=configs/quickstart/decode.gin \\
-    --gin.MESH='{"data": 2, "model": 4}'
+    --gin_file=configs/experiments/wmt_ende/decode.gin \\
+    --gin.MESH='{"data": 2, "model": 4}' --gin.OUTPUT_DIR=None \\
+    --gin.DRAFTER_CHECKPOINT=None --gin.VERIFIER_CHECKPOINT=None \\
+    --gin.METHOD='"spec_cascade_opt"'
 
 Takes the config of a decode, and compiles its program for a mesh of CPU devices
 that are only pretended; no weight is made, or read. Only what a mesh has to

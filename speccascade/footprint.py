@@ -129,16 +129,15 @@ def caches(
   # All layers are alike: those of one are made, and multiplied.
   counts = params.layer_counts(config)
   one = dataclasses.replace(config, **dict.fromkeys(counts, 1))
-  shapes = _state_shapes(kind, one, inputs, capacity)
-  rows = layout.of_rows(inputs[0])
-  total = 0.0
-  for leaf in jax.tree.leaves(shapes):
-    is_cache = leaf.ndim == 4 and leaf.shape[1] > 1
+  state = _state_shapes(kind, one, inputs, capacity)
+  rows, total = layout.of_rows(inputs[0]), 0.0
+  for name, part in vars(state).items():
+    is_cache = name in ("caches", "sources")
     axes = ("batch", "heads") if is_cache else ("batch",)
-    spec = rows.sharding(*axes).spec
-    times = counts["num_decoder_layers"] if leaf.ndim == 4 else 1
-    size = _part(leaf.shape, spec, layout) * leaf.dtype.itemsize
-    total += size * times
+    times = counts["num_decoder_layers"] if is_cache else 1
+    for leaf in jax.tree.leaves(part):
+      size = _part(leaf.shape, rows.sharding(*axes).spec, layout)
+      total += times * size * leaf.dtype.itemsize
   return total
 
 

@@ -4,6 +4,7 @@ Each case is JSON; a line of JSON is printed for each.
 """
 
 import json
+import pathlib
 import sys
 
 import jax
@@ -11,13 +12,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import meshes, native
+from speccascade.cascade_search import search
+from speccascade.cascade_search.candidates import Candidates
 from speccascade.checkpoints import hugging_face, orbax_io, t5x_native
 from speccascade.decoding import decoders, methods, row_keys
 from speccascade.decoding.sampling import Sampling
 from speccascade.inference import collectives
+from speccascade.inference.cascades import Cascade
+from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
-from speccascade.models import LlamaConfig, T5Config
+from speccascade.inference.point import Point
+from speccascade.inference.settings import Measuring, Run
+from speccascade.models import LlamaConfig, T5Config, partitioning
 from speccascade.models.params import network
+from speccascade.sweep import sweep
+from speccascade.sweep.plan import Plan
+from speccascade.sweep.shown import Shown
 from speccascade.training import evaluate, loop, optimizers
 from speccascade.training import state as states
 from speccascade.training.checkpointing import Checkpoints
@@ -71,8 +81,10 @@ def checkpoint(folder, kind: str, emb_dim: int, layout: str) -> str:
 
 
 def decode(folder, *, mesh, kind="t5", method="spec_cascade_opt", **options):
-  """Returns the tokens of some rows, and the verifier's first logits."""
+  """Returns the tokens of some rows, what was sent for them, and how the
+  verifier lies; where it `feeds`, its first logits too."""
   settings = {"temperature": 1.0, "layout": "speccascade", "drafter": "whole"}
+  settings["feeds"] = True
   settings |= options
   of = lambda width: f"{folder}/{kind}-{width}-{settings['layout']}"
   says = settings["layout"] != "t5x_native"
@@ -102,22 +114,25 @@ def decode(folder, *, mesh, kind="t5", method="spec_cascade_opt", **options):
   program = decoder.lower(*arguments).compile()
   decoded = program(*decoder.call(*arguments)[1:])
   sent = collectives.read(program.as_text())
-  model, inputs = pair.verifier_lm, rows[0]
-  state, out = fed(model, inputs)
-  keys = state.caches[0][0]
-  return {
+  kernel = pair.verifier_lm.params["decoder"]["layers_0"]["mlp"]["wo"]["kernel"]
+  results = {
     "tokens": decoded.tokens.tolist(),
-    "logits": out.logits.tolist(),
+    "kernel": share(kernel),
     "sent": {
       when: {f"{x.kind} {x.arrays} {x.num_devices}": n for x, n in each.items()}
       for when, each in sent.items()
     },
-    "parts": [
-      leaf.addressable_shards[0].data.size / leaf.size
-      for leaf in (model.params["decoder"]["layers_0"]["mlp"]["wo"]["kernel"],)
-    ]
-    + [keys.addressable_shards[0].data.size / keys.size],
   }
+  if settings["feeds"]:
+    state, out = fed(pair.verifier_lm, rows[0])
+    results["logits"] = out.logits.tolist()
+    results["cache"] = share(state.caches[0][0])
+  return results
+
+
+def share(array) -> float:
+  """Returns how much of an array one device holds."""
+  return array.addressable_shards[0].data.size / array.size
 
 
 @jax.jit
@@ -131,14 +146,59 @@ def is_packed(leaf) -> bool:
   return isinstance(leaf, native.Panels)
 
 
+def measure(folder, *, mesh):
+  """Returns what the rows of a sweep and of a search say, time left out."""
+  size = "x".join(str(num) for num in mesh.values())
+  texts = pathlib.Path(folder, "in.jsonl")
+  words = [
+    {"inputs": " ".join(tiny.WORDS[i:]), "targets": "one"} for i in (5, 7)
+  ]
+  texts.write_text("".join(f"{json.dumps(each)}\n" for each in words * 4))
+  common = {
+    "pair": PairSpec(
+      drafter_checkpoint=f"{folder}/t5-8-speccascade",
+      verifier_checkpoint=f"{folder}/t5-16-speccascade",
+      mesh=meshes.Mesh(mesh),
+    ),
+    "inputs": Inputs(
+      input_file=str(texts),
+      vocabulary=tiny.Vocabulary(),
+      task_feature_lengths={"inputs": 8},
+    ),
+  }
+  run = {"max_decode_len": 6, "batch_size": ROWS, "progress": False}
+  swept = sweep.sweep(
+    **common,
+    plan=Plan(["spec_cascade_opt"], "one", gammas=[2], temperatures=[1.0]),
+    common=Point("verifier"),
+    run=Run(f"{folder}/sweep-{size}", **run),
+    measuring=Measuring(num_timed=1, repeats=1),
+    shown=Shown(num_shown=1),
+  )
+  found = search.search(
+    **common,
+    point=Point("cascade_drafting", temperature=0.0),
+    run=Run(f"{folder}/search-{size}", **run),
+    candidates=Candidates([Cascade(k=((2, 3), (0, 2)))]),
+  )
+  rows = [*swept.rows, *(each.row for each in found)]
+  return [[x.label, x.efficiency, x.quality, x.agreement] for x in rows]
+
+
 def train(folder, *, mesh, optimizer="adafactor", dims=1, kind="t5", steps=20):
   """Returns the losses of some steps, and an evaluation after them."""
   model, batches = config(kind, 16), texts(kind)
   layout = meshes.Mesh(mesh, dims).layout_for(model, "MODEL", BATCH_SIZE=ROWS)
   params = states.init_params(network(model), 0, layout)
   losses, state = fit(model, batches, optimizer, steps, params=params)
-  measured = evaluate.teacher_forced(model, state.params, batches)
-  return {"losses": losses, "loss": measured["loss"]}
+  results = evaluate.teacher_forced(model, state.params, batches)
+  results["losses"] = losses
+  if (kind, optimizer) == ("t5", "adafactor"):
+    sources = list(batches[0]["encoder_input_tokens"])
+    some = {"max_decode_len": 4, "batch_size": ROWS}
+    outputs = evaluate.greedy(model, state.params, sources, **some)
+    results["outputs"] = [output.tolist() for output in outputs]
+  return results
 
 
 def resume(folder, *, mesh, then, optimizer="adamw"):
@@ -200,5 +260,6 @@ def fit(model, batches, optimizer, steps, **start):
 if __name__ == "__main__":
   folder, *cases = sys.argv[1:]
   jax.config.update("jax_disable_most_optimizations", True)
+  partitioning.MOST_READ = 0  # arrays are small here, and read in parts still
   for case in map(json.loads, cases):
     print(json.dumps(globals()[case.pop("call")](folder, **case)), flush=True)

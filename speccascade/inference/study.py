@@ -154,7 +154,13 @@ class Study:
 
   @property
   def num_threads(self) -> int:
-    """Threads at work where nothing is timed."""
+    """Threads at work where nothing is timed.
+
+    One on a mesh: devices that wait for each other must all run programs in one
+    order.
+    """
+    if self.pair.layout is not None:
+      return 1
     return max(1, min(8, os.cpu_count() or 1))
 
   def num_decodes(self, point: Point) -> int:

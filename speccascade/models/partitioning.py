@@ -35,6 +35,9 @@ RULES: Rules = (
 )
 # T5X's with `parameter_partitioning_dims=2`: a kernel's other axis by rows.
 RULES_2D: Rules = (*(x for x in RULES if x[0] != "embed"), ("embed", DATA))
+# An array of so many numbers is one chunk of most checkpoints: to read it in
+# parts would be to read it several times. In float32 it takes 64 MiB.
+MOST_READ = 2**24
 # The fields of a config that a mesh axis cuts, by the axis of arrays.
 CUT = {
   "vocab": ("vocab_size",),
@@ -129,6 +132,8 @@ class Layout:
   def put(self, leaf: Any, axes: tuple, dtype: Any) -> jax.Array:
     """Returns an array where it lies; each part is read, and cast, by itself.
 
+    An array of up to `MOST_READ` numbers is read whole.
+
     Args:
       leaf: an array, or what has a shape and gives a part by slices.
       axes: its axes' names.
@@ -137,6 +142,8 @@ class Layout:
     sharding = self.sharding(*axes)
     if isinstance(leaf, jax.Array):
       return jax.device_put(jnp.asarray(leaf, dtype), sharding)
+    if leaf.size <= MOST_READ:
+      leaf = np.asarray(leaf)
     devices: dict[tuple, list] = {}
     indices = sharding.addressable_devices_indices_map(tuple(leaf.shape))
     for device, index in indices.items():
