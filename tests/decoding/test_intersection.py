@@ -210,7 +210,7 @@ def test_a_tree_is_read_in_the_drafters_ids_and_one_path_kept():
     tree = {"depth": of_rows([0, 1, 1]), "ancestors": of_rows(parents)}
     tokens = of_rows(jnp.array([4, 3, 2], jnp.int32))
     fed, out = lm.extend(state, tokens, two + 1, **tree)
-    kept = lm.keep(fed, state.length, of_rows([0, 2]), two)
+    kept = lm.keep(fed, state.length, of_rows([0, 1]), two)
     after = [
       lm.extend(state, of_rows([0]), two - 1)[1]
       for state in (kept, lm.rewind(kept, two - 1))
@@ -219,7 +219,7 @@ def test_a_tree_is_read_in_the_drafters_ids_and_one_path_kept():
 
   lm = PROMPTED.models()[0].replace(inputs=read_by_drafter(2))
   got = read(lm, PROMPTED.inputs(2))
-  contexts = OWN, (OWN[1], 2), (OWN[1], 5), (5, 0), (OWN[1], 0)
+  contexts = OWN, (OWN[1], 2), (OWN[1], 5), (2, 0), (OWN[1], 0)
   for at, context in enumerate(contexts):
     want = np.broadcast_to(restricted(DRAFTER[*context]), (2, V))
     np.testing.assert_allclose(got[:, at], want, rtol=1e-6)

@@ -111,7 +111,7 @@ def test_prompts_are_read_in_the_drafters_own_ids(folder, pieces):
   large, small = (
     vocabularies.load(str(folder / x)) for x in ("large", "small")
   )
-  texts = ["the cat", "<|im_start|>user\n\u4f60\u597d<|im_end|>\n", "a"]
+  texts = ["the 9 dogs sat", "<|im_start|>user\n\u4f60\u597d<|im_end|>\n", "a"]
   inputs = np.full((3, 24), prompts.PAD, np.int32)
   for row, text in zip(inputs, texts):
     ids = large.prompt(text)
