@@ -27,7 +27,8 @@ from speccascade.inference import (
   shared_tokens,
 )
 from speccascade.inference import pair as pairs
-from speccascade.inference.pair import ModelPair, PairError
+from speccascade.inference.pair import ModelPair
+from speccascade.inference.pair_checks import PairError
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study

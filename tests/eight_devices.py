@@ -172,8 +172,8 @@ def measure(folder, *, mesh):
     plan=Plan(["spec_cascade_opt"], "one", gammas=[2], temperatures=[1.0]),
     common=Point("verifier"),
     run=Run(f"{folder}/sweep-{size}", **run),
-    measuring=Measuring(num_timed=1, repeats=1),
-    shown=Shown(num_shown=1),
+    measuring=Measuring(),
+    shown=Shown(num_shown=0),
   )
   found = search.search(
     **common,

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding import prompts
-from speccascade.inference.pair import ModelPair, PairError, check_vocabulary
+from speccascade.inference.pair import ModelPair
+from speccascade.inference.pair_checks import PairError, check_vocabulary
 from speccascade.inference.records import piece
 from speccascade.models.intersection import IntersectionLM
 

@@ -14,7 +14,8 @@ from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import batching, results
 from speccascade.inference.batching import Batches
 from speccascade.inference.inputs import Source, Sources, longest
-from speccascade.inference.pair import ModelPair, PairError
+from speccascade.inference.pair import ModelPair
+from speccascade.inference.pair_checks import PairError
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
 
