@@ -271,8 +271,7 @@ def train(
   num_parts = layout.num_parts if layout else 1
   count = sum(math.prod(x.shape) for x in architecture.parameters(model))
   # The parameters, their gradients and an update, all in float32.
-  held = 3 * 4 * count / num_parts
-  sizes = {"MODEL": f"of {count:,} parameters"}
+  held, sizes = 12 * count / num_parts, {"MODEL": f"of {count:,} parameters"}
   memory.check(held, **sizes)
   folder = model_dir.folder
   with folders.sole_writer(folder, "MODEL_DIR"):
@@ -302,13 +301,15 @@ def train(
       arrays, seed=run.seed, pack=data.pack, **data.shapes
     )
     memory.check(
-      held + _logit_bytes(batches, model, objective) / num_parts,
+      held + trainer.logit_bytes(batches, model, objective) / num_parts,
       **sizes,
       BATCH_SIZE=data.batch_size,
       TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
     )
     if data.teacher_cache_dir and objective.teacher_share:
-      batches = _with_hidden(batches, teacher, data, run)
+      batches = teachers.with_hidden(
+        teacher, batches, data.teacher_cache_dir, run.progress
+      )
     evaluation = _evaluation(data, evaluating, run, teacher)
     best = evaluation and model_dir.best_metric
     if best and best not in (names := evaluation.names()):
@@ -375,33 +376,6 @@ def _evaluation(
       dict(data.task_feature_lengths),
     ),
   )
-
-
-def _logit_bytes(batches, model, objective: Objective) -> int:
-  """Returns the bytes of a batch's logits; ValueError if it is not cut so."""
-  parts, num_models = objective.microbatches, 1 + bool(objective.teacher_share)
-  for bucket in batches.buckets:
-    if bucket.batch_size % parts:
-      raise ValueError(
-        f"MICROBATCHES is {parts}, which does not divide a batch of"
-        f" {bucket.batch_size} rows"
-      )
-  positions = (x.batch_size // parts * x.widths[-1] for x in batches.buckets)
-  return 4 * num_models * max(positions) * model.vocab_size
-
-
-def _with_hidden(batches, teacher: Teacher, data: TrainingData, run):
-  """Returns training batches that bring what the teacher makes of them."""
-  hidden = teachers.kept(
-    teacher,
-    batches.arrays,
-    data.teacher_cache_dir,
-    width=batches.buckets[-1].widths[-1],
-    batch_size=data.batch_size,
-    progress=run.progress,
-  )
-  arrays = dataclasses.replace(batches.arrays, hidden=hidden)
-  return dataclasses.replace(batches, arrays=arrays)
 
 
 def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):

@@ -1,5 +1,6 @@
 """Teachers, from checkpoints: models whose distributions others learn."""
 
+import dataclasses
 import functools
 import hashlib
 import os
@@ -125,6 +126,33 @@ def kept(
       hidden += np.split(np.load(path, mmap_mode="r"), ends)
       bar.update(len(texts))
   return hidden
+
+
+def with_hidden(
+  teacher: Teacher,
+  batches: batching.TrainBatches,
+  folder: str | os.PathLike,
+  progress: bool = True,
+) -> batching.TrainBatches:
+  """Returns training batches that bring what the teacher makes of them.
+
+  Args:
+    teacher: see `kept`, as the others.
+    batches: those without.
+    folder: likewise.
+    progress: likewise.
+  """
+  widest = batches.buckets[-1]
+  hidden = kept(
+    teacher,
+    batches.arrays,
+    folder,
+    width=widest.widths[-1],
+    batch_size=widest.batch_size,
+    progress=progress,
+  )
+  arrays = dataclasses.replace(batches.arrays, hidden=hidden)
+  return dataclasses.replace(batches, arrays=arrays)
 
 
 def _read_by(teacher, arrays, rows, widths, batch_size) -> dict:

@@ -163,3 +163,16 @@ def run(
       save(state)
   saved = None if saved_at is None else checkpoints.path(saved_at)
   return TrainingOutcome(int(state.step), metrics, saved, stop)
+
+
+def logit_bytes(batches, model: Config, objective: Objective) -> int:
+  """Returns the bytes of a batch's logits; ValueError if it is not cut so."""
+  parts, num_models = objective.microbatches, 1 + bool(objective.teacher_share)
+  for bucket in batches.buckets:
+    if bucket.batch_size % parts:
+      raise ValueError(
+        f"MICROBATCHES is {parts}, which does not divide a batch of"
+        f" {bucket.batch_size} rows"
+      )
+  positions = (x.batch_size // parts * x.widths[-1] for x in batches.buckets)
+  return 4 * num_models * max(positions) * model.vocab_size

@@ -24,9 +24,9 @@ packed texts of decoder-only models see each other <-
     training/test_teaching.py
 the last prompt token does not learn the first of the output <-
   test_the_loss_is_of_outputs_alone[0.0-False]
-- weights[b, start + len(prompt) - 1 : here.stop] = 1
-+ weights[b, start + len(prompt) : here.stop] = 1
+- learned = slice(start + len(prompt) - 1, here.stop)
++ learned = slice(start + len(prompt), here.stop)
 prompts are learned <- test_the_loss_is_of_outputs_alone[0.0-False]
-- weights[b, start + len(prompt) - 1 : here.stop] = 1
+- weights[b, learned] = 1
 + weights[b, here] = 1
 """)

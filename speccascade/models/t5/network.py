@@ -335,9 +335,8 @@ class Transformer(nn.Module):
   def _logits(self, x):
     is_tied = self.config.logits_via_embedding
     head = self.token_embedder if is_tied else self.decoder
-    return with_sharding_constraint(
-      head.logits(x), ("batch", "length", "vocab")
-    )
+    axes = ("batch", "length", "vocab")
+    return with_sharding_constraint(head.logits(x), axes)
 
   def decoder_bias(self, capacity):
     """Returns the table [H, 2 L - 1] that `cache.block_bias` cuts from."""
