@@ -19,9 +19,16 @@ from speccascade.data.prompting import Prompting
 from speccascade.fields import at_least, one_of
 from speccascade.generation import Generation
 from speccascade.inference import advice as advice_files
-from speccascade.inference import batching, inputs, measure, shared_rows
+from speccascade.inference import (
+  batching,
+  inputs,
+  measure,
+  shared_rows,
+  shared_tokens,
+)
 from speccascade.inference import pair as pairs
-from speccascade.inference.pair import ModelPair, PairError
+from speccascade.inference.pair import ModelPair
+from speccascade.inference.pair_checks import PairError
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
@@ -52,6 +59,7 @@ def load_pair(
   drafter: ModelSource | list[ModelSource] | None = None,
   verifier: ModelSource | None = None,
   vocabulary=None,
+  drafter_vocabulary=None,
   dtype: str = "float32",
   kernel_dtype: str = "float32",
 ) -> "Pair":
@@ -68,6 +76,8 @@ def load_pair(
       an object with `encode(text) -> ids`, `decode(ids) -> text`, `eos_id` and
       `vocab_size`. None takes the one that the checkpoints say they were
       trained with, or that lies in a Hugging Face directory.
+    drafter_vocabulary: of a drafter that has another one than the verifier,
+      likewise, to draft what both have; see docs/decoder_only.md.
     dtype: of the activations, "float32" or "bfloat16"; models in memory keep
       their own.
     kernel_dtype: of the kernels, likewise; "bfloat16" halves what a CPU reads,
@@ -92,8 +102,12 @@ def load_pair(
   small = tuple(read("drafter", x) for x in sources if drafter is not None)
   large = None if verifier is None else read("verifier", verifier)
   models = ModelPair(small, large, pairs.dtypes(**dtypes))
-  pairs.check_models(models)
   vocabulary = model_sources.vocabulary(vocabulary, models)
+  if drafter_vocabulary is not None and small:
+    name = "drafter_vocabulary"
+    own = model_sources.vocabulary(drafter_vocabulary, models, name)
+    models = shared_tokens.joined(models, vocabulary, own)
+  pairs.check_models(models)
   pairs.check_vocabulary(models, vocabulary)
   return Pair(models, vocabulary)
 
@@ -275,7 +289,8 @@ class Pair:
       text: as in `generate`, but one.
       method: of those that run as one loop: not the sequence cascades.
       rounds: blocks, or tokens of methods without blocks, between two pieces.
-      **settings: as in `generate`; no batch_size or trace.
+      **settings: as in `generate`; no batch_size or trace. With `log_probs`
+        the stream has those of its tokens so far.
 
     Raises:
       ValueError: as `generate`.
@@ -341,12 +356,18 @@ class Pair:
     prompt: str | None = None,
     chat_variables: Mapping = MappingProxyType({}),
     seed: int = 0,
+    log_probs: bool = False,
   ) -> Study:
     """Returns the study of texts that are decoded alone; see `generate`."""
     sources = self._sources(
       texts, max_input_len, truncate, prompt, chat_variables
     )
-    run = Run(max_decode_len=max_decode_len, batch_size=1, seed=seed)
+    run = Run(
+      max_decode_len=max_decode_len,
+      batch_size=1,
+      seed=seed,
+      log_probs=log_probs,
+    )
     measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
     return Study(self.models, sources, run, measuring)
 

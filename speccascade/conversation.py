@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import jax
 import numpy as np
 
 from speccascade.data.chat import checked
 from speccascade.data.prompting import Prompting
 from speccascade.decoding import prompts, row_keys
 from speccascade.decoding.streaming import Stream
+from speccascade.decoding.types import Decoded
 from speccascade.inference import batching, records
 from speccascade.inference.point import Point
 from speccascade.inference.study import Study
@@ -30,6 +32,8 @@ class TextStream(Iterator[str]):
   Attributes:
     text: what was yielded so far.
     tokens: [T] of this turn so far, EOS included.
+    log_probs: how likely the laws found each, a `LogProbs` of [T]; None where
+      the run does not ask for it.
     ended: whether nothing follows.
 
   Raises:
@@ -48,9 +52,8 @@ class TextStream(Iterator[str]):
     batches.check()
     self._vocabulary, self._rounds = study.vocabulary, rounds
     self._source, self._run = study.examples[:1], study.run
-    pair = study.pair
     self._stream = Stream(
-      *(batches.decoder, pair.drafter_lm, pair.verifier_lm),
+      batches.decoder,
       *batches.prepare(self._source, number),
       *(point.alpha, point.sampling),
       room=room,
@@ -58,7 +61,8 @@ class TextStream(Iterator[str]):
     self._begin()
 
   def _begin(self):
-    self.text, self.tokens = "", np.zeros(0, np.int32)
+    self.text = ""
+    self._take(self._stream.decoded)
 
   @property
   def ended(self) -> bool:
@@ -84,10 +88,15 @@ class TextStream(Iterator[str]):
     while not self.ended:
       decoded = self._stream.advance(self._rounds)
       batching.check_finite(decoded, self._source)
-      self.tokens = np.asarray(decoded.tokens)[0, : int(decoded.lengths[0])]
+      self._take(decoded)
       if piece := self._grown():
         return piece
     raise StopIteration
+
+  def _take(self, decoded: Decoded):
+    of_turn = lambda x: np.asarray(x)[0, : int(decoded.lengths[0])]
+    self.tokens = of_turn(decoded.tokens)
+    self.log_probs = jax.tree.map(of_turn, decoded.log_probs)
 
   def _grown(self) -> str:
     ids = self.tokens.tolist()
@@ -115,6 +124,8 @@ class Chat:
   Attributes:
     messages: {"role", "content"} of all turns that were had to their end.
     num_begun: how often the whole conversation was read.
+    answer: the `TextStream` of the last message sent, with what it wrote so
+      far: its text, tokens and, where asked for, their log-probabilities.
   """
 
   def __init__(
@@ -133,7 +144,8 @@ class Chat:
     self._start, self._prompting, self._widths = start, prompting, widths
     self.messages = checked(messages) if messages else []
     self.num_begun = self._turns = 0
-    self._stream, self._said = None, ""
+    self.answer = self._stream = None
+    self._said = ""
 
   def send(self, message: str | Mapping) -> Iterator[str]:
     """Yields the answer to a message in pieces.
@@ -154,6 +166,7 @@ class Chat:
       stream = self._start(messages, self._turns)
       self.num_begun += 1
     self._turns += 1
+    self.answer = stream
     yield from stream
     self.messages = [*messages, {"role": "assistant", "content": stream.text}]
     written = self._prompting.vocabulary.decode(stream.tokens.tolist())

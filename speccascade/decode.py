@@ -17,16 +17,27 @@ from speccascade import cli
 
 def main():
   """Runs `infer` as gin configured it, and prints what it measured."""
+  from speccascade import meshes
   from speccascade.inference import environment, infer, point
   from speccascade.report import token_view
 
   if {"ALPHA", "point.Point.alpha"} & cli.given():
     cli.configured(point.Point)().check_alpha_is_used()
-  print(environment.computing_on())
+  mesh = cli.configured(meshes.Mesh)()
+  print(environment.computing_on(mesh.layout()))
   outcome = cli.configured(infer.infer)(
     page=token_view.page_html, on_start=cli.save_config
   )
   print(describe(outcome))
+
+
+def preview() -> str:
+  """Returns what `--dry_run` says: what each device will hold."""
+  from speccascade import footprint
+  from speccascade.inference import infer, planning
+
+  plan = lambda: planning.decoding(**cli.bound(infer.infer))
+  return footprint.said(plan)
 
 
 def describe(outcome) -> str:
@@ -53,4 +64,4 @@ def describe(outcome) -> str:
 
 
 if __name__ == "__main__":
-  cli.run(main, __doc__, skeleton="configs/runs/decode.gin")
+  cli.run(main, __doc__, skeleton="configs/runs/decode.gin", preview=preview)

@@ -34,13 +34,19 @@ def model(role: str, source: ModelSource, **options) -> Model:
   return pairs.load_model(role, path, config, **options)
 
 
-def vocabulary(asked, models: ModelPair):
-  """Returns the vocabulary that is asked for, or the models' own."""
+def vocabulary(asked, models: ModelPair, name: str = "vocabulary"):
+  """Returns the vocabulary that is asked for, or the models' own.
+
+  Args:
+    asked: see `api.load_pair`.
+    models: that have it.
+    name: of the argument.
+  """
   if asked is not None and not isinstance(asked, str | os.PathLike):
     wanted = ("encode", "decode", "eos_id", "vocab_size")
-    if lacks := [name for name in wanted if not hasattr(asked, name)]:
+    if lacks := [x for x in wanted if not hasattr(asked, x)]:
       raise PairError(
-        f"vocabulary is of type {type(asked).__name__}, which has no"
+        f"{name} is of type {type(asked).__name__}, which has no"
         f" {', '.join(lacks)}; give the path of a SentencePiece model or of a"
         " Hugging Face directory"
       )

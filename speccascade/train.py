@@ -17,14 +17,25 @@ from speccascade import cli
 
 def main():
   """Runs `train` as gin configured it, and says how it ended."""
+  from speccascade import meshes
   from speccascade.inference import environment
   from speccascade.training import finetune
 
-  print(environment.computing_on())
+  mesh = cli.configured(meshes.Mesh)()
+  print(environment.computing_on(mesh.layout()))
   outcome = cli.configured(finetune.train)(on_start=cli.save_config)
   print(describe(outcome))
   if outcome.stop:
     sys.exit(outcome.stop.exit_code)
+
+
+def preview() -> str:
+  """Returns what `--dry_run` says: what each device will hold."""
+  from speccascade import footprint
+  from speccascade.training import finetune, training_plan
+
+  plan = lambda: training_plan.planned(**cli.bound(finetune.train))
+  return footprint.said(plan)
 
 
 def describe(outcome) -> str:
@@ -40,4 +51,4 @@ def describe(outcome) -> str:
 
 
 if __name__ == "__main__":
-  cli.run(main, __doc__, skeleton="configs/runs/finetune.gin")
+  cli.run(main, __doc__, skeleton="configs/runs/finetune.gin", preview=preview)

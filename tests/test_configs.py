@@ -27,7 +27,8 @@ BASES = {
 }
 # What a run by itself leaves to the user, at most; any text serves here.
 USERS = {
-  *("BIGRAMS", "DRAFTER_CHECKPOINT", "METHOD", "MODEL_DIR", "OUTPUT_DIR"),
+  *("BIGRAMS", "DRAFTER_CHECKPOINT", "INPUT_FILE", "METHOD", "MODEL_DIR"),
+  "OUTPUT_DIR",
   *(
     "TEACHER_CHECKPOINT",
     "TEST_FILES",

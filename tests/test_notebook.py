@@ -7,6 +7,8 @@ import nbclient
 import nbformat
 import pytest
 
+from tests.inference import llamas
+
 PATH = pathlib.Path(__file__).parents[1] / "notebooks" / "explore.ipynb"
 LIMIT_S = 1800  # a stuck cell; it takes minutes
 
@@ -47,6 +49,12 @@ def test_its_code_is_python_and_has_no_placeholder(notebook):
 
 @pytest.mark.slow
 def test_it_runs_from_start_to_end(notebook, tmp_path):
+  chat = notebook.cells[-1]
+  for seed, name in enumerate(("drafter", "verifier")):
+    folder = llamas.save(tmp_path / name, seed, max_positions=1024)
+    empty = f'{name}_folder = ""'
+    assert empty in chat.source
+    chat.source = chat.source.replace(empty, f"{name}_folder = {str(folder)!r}")
   client = nbclient.NotebookClient(
     notebook, timeout=LIMIT_S, resources={"metadata": {"path": str(tmp_path)}}
   )
@@ -59,8 +67,8 @@ def test_it_runs_from_start_to_end(notebook, tmp_path):
       for kind, value in output.get("data", {}).items():
         data.setdefault(kind, []).append(value)
   views = [html for html in data["text/html"] if 'class="sc-record"' in html]
-  assert len(views) == 1
-  assert views[0].count("sc-card") > 5
+  assert len(views) == 2
+  assert all(view.count("sc-card") > 5 for view in views)
   assert any("relative latency" in html for html in data["text/html"])
   assert len(data["image/png"]) == 1
   assert text.count("| spec_cascade_token_v3") == 4

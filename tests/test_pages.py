@@ -123,10 +123,14 @@ def test_decoder_only(clone, capsys):
   (clone / "models").mkdir()
   for seed, name in enumerate(("small", "large")):
     llamas.save(clone / "models" / name, seed, max_positions=1024)
+  how = {"kind": "fallback", "vocab_size": 580, "max_positions": 1024}
+  llamas.save(clone / "models" / "other", 2, **how)
   page = "docs/decoder_only.md"
   for command in commands(page):
     run(command)
-  assert "SpecCascade [OPT] on prompts.jsonl" in capsys.readouterr().out
+  out = capsys.readouterr().out
+  assert "SpecCascade [OPT] on prompts.jsonl" in out
+  assert "are the drafter's too" in out
   names = {}
   for snippet in blocks(page, "python"):
     exec(compile(snippet, page, "exec"), names)

@@ -6,7 +6,7 @@ import json
 import pytest
 
 import speccascade as sc
-from speccascade import train
+from speccascade import memory, train
 from speccascade.checkpoints import load, orbax_io
 from tests import mains
 from tests.data import tokenizers
@@ -124,6 +124,7 @@ def test_a_run_leaves_a_checkpoint_logs_and_its_config(run, files, tmp_path):
     ({"PACK": True, "BUCKETS": [24]}, "packing and buckets exclude each other"),
     ({"EVAL_SPLIT": "dev"}, "no split 'dev'"),
     ({"tiny/config.T5Config.vocab_size": 50}, "50 embedding rows"),
+    ({"TEACHER_CACHE_DIR": "kept"}, "is for decoder-only models"),
   ],
 )
 def test_what_does_not_fit_is_one_line_and_writes_nothing(
@@ -186,8 +187,9 @@ def distil(run, files, verifier):
 
 @pytest.mark.usefixtures("quick_compiles")
 def test_a_drafter_learns_what_its_verifier_wrote(distil, verifier, tmp_path):
-  code, out, err = distil()
+  code, out, err = distil(TEACHER_CACHE_DIR=str(tmp_path / "kept"))
   assert code == 0, err
+  assert len([*(tmp_path / "kept").glob("*/*.npy")]) == 1
   assert "files: 3 training examples, 1 steps an epoch" in out
   assert f"and the embedding of {verifier}, step 0 of 2" in out
   for name in ("loss", "accuracy", "divergence", "acceptance"):
@@ -214,6 +216,15 @@ def test_what_no_drafter_learns_from_is_one_line(distil, macros, message):
   assert code == 1
   (line,) = (line for line in err.splitlines() if line.startswith("error: "))
   assert message in line
+
+
+def test_a_teacher_takes_memory_too(distil, monkeypatch):
+  # The model and its logits take 46,880 bytes, its teacher 27,328.
+  monkeypatch.setattr(memory, "total", lambda: 50_000)
+  code, _, err = distil()
+  assert code == 1
+  (line,) = (line for line in err.splitlines() if line.startswith("error: "))
+  assert "TEACHER_CHECKPOINT of 6,832 parameters, BATCH" in line
 
 
 def test_a_teacher_has_the_vocabulary(distil, tmp_path_factory, verifier):

@@ -45,7 +45,7 @@ def rates_along(
     batch = study.padded(examples[here], rows, study.lengths[-1:])
     tokens = np.zeros((rows, length), np.int32)
     tokens[: here.stop - start] = texts.tokens[here]
-    models = (pair.drafter_lm, pair.verifier_lm)
+    models = (pair.drafter_of(batch, length), pair.verifier_lm)
     laws = [_laws(model, sampling, batch, tokens) for model in models]
     for target, places in by_target.items():
       alphas = np.array([points[i].alpha for i in places], np.float32)

@@ -1,7 +1,7 @@
-"""GGUF files of llama.cpp, of Llama's architecture, quantized or not.
+"""GGUF files of llama.cpp, of Llama's and Qwen's kind, quantized or not.
 
 Metadata becomes the settings of a Hugging Face config.json, and what those mean
-is said there. Reading wants the package `gguf`.
+is said there; what has none is refused. Reading wants the package `gguf`.
 """
 
 import contextlib
@@ -20,11 +20,14 @@ from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
+from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
 
 SUFFIX = ".gguf"
 SAID_BY = "the file's metadata"
-ARCHITECTURE = "llama"  # of those of llama.cpp; Mistral is one too
+# Of those of llama.cpp; Mistral is a llama, with a window if it says one.
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
+WINDOW = "attention.sliding_window"
 
 # Settings by their names here, after the architecture's.
 _SETTINGS = {
@@ -42,6 +45,19 @@ _SCALING = {
   "type": "rope_type",
   "factor": "factor",
   "original_context_length": "original_max_position_embeddings",
+  "yarn_beta_fast": "beta_fast",
+  "yarn_beta_slow": "beta_slow",
+}
+# Settings that change no number.
+_IDLE = ("vocab_size", "tensor_data_layout", "rope.scaling.finetuned")
+# Llama 3's factors of rotary frequencies, which llama.cpp writes instead of the
+# settings; these are those of all that were published.
+ROPE_FACTORS = "rope_freqs.weight"
+_LLAMA3 = {
+  "rope_type": "llama3",
+  "low_freq_factor": 1.0,
+  "high_freq_factor": 4.0,
+  "original_max_position_embeddings": 8192,
 }
 # Parts of Hugging Face's names of arrays, and what stands for them here.
 _NAMES = {
@@ -86,7 +102,8 @@ def read(path: storage.Directory) -> tuple[dict, LlamaConfig]:
         ".attn_q.": config.num_heads,
         ".attn_k.": config.num_kv_heads,
       }.items():
-        value = _by_halves(value, heads) if part in name else value
+        if part in name and _kind(reader) == "llama":
+          value = _by_halves(value, heads)
       value = value.T if parameter.transposed else value
       params[parameter.name] = np.array(value, order="C")  # not in the file
   return architecture.unflatten(params), config
@@ -110,18 +127,24 @@ def tokenizer(path: storage.Directory) -> dict[str, str]:
 def _by_halves(value: np.ndarray, num_heads: int) -> np.ndarray:
   """Returns rows [H * D, ...] in Hugging Face's order.
 
-  llama.cpp turns neighbours (2 i, 2 i + 1), the network here i and i + D / 2.
+  llama.cpp turns neighbours (2 i, 2 i + 1) of a llama, the network here i and
+  i + D / 2.
   """
   pairs = value.reshape(num_heads, -1, 2, *value.shape[1:])
   return pairs.swapaxes(1, 2).reshape(value.shape)
 
 
 def _stored(reader) -> dict:
-  """Returns {name: (shape, kind)} of the arrays of a file."""
+  """Returns {name: (shape, kind)} of the parameters of a file."""
   return {
     array.name: (tuple(map(int, array.shape[::-1])), array.tensor_type.name)
     for array in reader.tensors
+    if array.name != ROPE_FACTORS
   }
+
+
+def _kind(reader) -> str:
+  return reader.fields["general.architecture"].contents()
 
 
 def _table(reader, config: LlamaConfig, path: storage.Directory) -> dict:
@@ -155,8 +178,11 @@ def _opened(path: storage.Directory):
       reader = gguf.GGUFReader(local)
       said = {name: x.contents() for name, x in reader.fields.items()}
       settings = _settings(said, _stored(reader), path)
+      arrays = {array.name: array.data for array in reader.tensors}
     try:
       config = hugging_face_llama.built(settings)
+      if ROPE_FACTORS in arrays:
+        config = _with_factors(config, settings, arrays[ROPE_FACTORS])
     except ValueError as error:
       raise CheckpointError(f"{path}: {error}") from error
     architecture.check_num_layers(config, len(reader.tensors), where=str(path))
@@ -166,14 +192,10 @@ def _opened(path: storage.Directory):
 def _settings(said: dict, stored: dict, path: storage.Directory) -> dict:
   """Returns metadata as the settings of a config.json."""
   kind = said.get("general.architecture")
-  if kind != ARCHITECTURE:
+  if kind not in ARCHITECTURES:
     raise CheckpointError(
-      f"{path} has general.architecture {kind!r:.60}; read is {ARCHITECTURE}"
-    )
-  if "rope_freqs.weight" in stored:
-    raise CheckpointError(
-      f"{path} has rope_freqs.weight, Llama 3's scaling of rotary positions"
-      " without its settings: give the Hugging Face directory instead"
+      f"{path} has general.architecture {kind!r:.60}; read are"
+      f" {', '.join(ARCHITECTURES)}"
     )
   settings = {
     name: said[f"{kind}.{theirs}"]
@@ -187,6 +209,18 @@ def _settings(said: dict, stored: dict, path: storage.Directory) -> dict:
     "head_dim", settings["hidden_size"] // settings["num_attention_heads"]
   )
   turned = said.get(f"{kind}.rope.dimension_count", head_dim)
+  window = kind == "llama" and said.get(f"{kind}.{WINDOW}")
+  known = {*_SETTINGS, *_IDLE, "rope.dimension_count"}
+  known |= {f"rope.scaling.{name}" for name in _SCALING}
+  known |= {WINDOW} if window else set()
+  for name, value in said.items():
+    short = name.removeprefix(f"{kind}.")
+    is_same = short == "attention.value_length" and value == head_dim
+    if short != name and short not in known and value and not is_same:
+      raise CheckpointError(
+        f"{path} says {name} = {value!r:.60}, which is not read: give the"
+        " Hugging Face directory instead"
+      )
   scaling = {
     name: said[f"{kind}.rope.scaling.{theirs}"]
     for theirs, name in _SCALING.items()
@@ -196,7 +230,8 @@ def _settings(said: dict, stored: dict, path: storage.Directory) -> dict:
     settings["rope_scaling"] = scaling
   ends = [said.get(f"tokenizer.ggml.{x}_token_id") for x in ("eos", "eot")]
   return settings | {
-    "model_type": "llama",
+    "model_type": "mistral" if window else kind,
+    "sliding_window": window or None,
     "vocab_size": stored["token_embd.weight"][0][0],
     "tie_word_embeddings": "output.weight" not in stored,
     "attention_bias": "blk.0.attn_q.bias" in stored,
@@ -204,3 +239,21 @@ def _settings(said: dict, stored: dict, path: storage.Directory) -> dict:
     "bos_token_id": said.get("tokenizer.ggml.bos_token_id"),
     "eos_token_id": [*dict.fromkeys(x for x in ends if x is not None)],
   }
+
+
+def _with_factors(config: LlamaConfig, settings: dict, factors) -> LlamaConfig:
+  """Returns the architecture whose rotary frequencies are divided by factors.
+
+  Raises:
+    ValueError: they are not Llama 3's.
+  """
+  factors = np.asarray(factors, np.float32)
+  scaling = _LLAMA3 | {"factor": float(factors.max())}
+  scaled = hugging_face_llama.built(settings | {"rope_scaling": scaling})
+  plain, divided = (rotary.frequencies(x)[0] for x in (config, scaled))
+  if "rope_scaling" in settings or not np.allclose(plain, divided * factors):
+    raise ValueError(
+      f"{ROPE_FACTORS} is no scaling of Llama 3's with the published settings:"
+      " give the Hugging Face directory instead"
+    )
+  return scaled

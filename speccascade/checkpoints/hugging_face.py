@@ -6,6 +6,8 @@ its own: `hugging_face_t5`, `hugging_face_llama`.
 
 from collections.abc import Callable, Mapping
 import contextlib
+import dataclasses
+import functools
 import json
 import os
 from types import MappingProxyType
@@ -41,10 +43,16 @@ TOKENIZER = (
 _FAMILIES = {T5Config: hugging_face_t5, LlamaConfig: hugging_face_llama}
 
 
-def read(directory: storage.Directory) -> tuple[dict, Config]:
+def read(
+  directory: storage.Directory, *, lazy: bool = False
+) -> tuple[dict, Config]:
   """Returns (params in T5X's names, architecture) of a directory.
 
   Shapes are checked before any array is read.
+
+  Args:
+    directory: holds config.json.
+    lazy: whether the arrays of local files are `stored_arrays.Unread`.
 
   Raises:
     CheckpointError: naming the file that is missing or damaged, the array that
@@ -58,12 +66,17 @@ def read(directory: storage.Directory) -> tuple[dict, Config]:
   family.resolve(stored, settings, where, lambda one, other: one == other)
   table = {p.hugging_face: p for p in architecture.parameters(config)}
   check_shapes(stored, table, where)
-  architecture.check_memory(config, where=where)
-  tensors = _tensors(directory, _read_file)
+  lazy = lazy and not directory.remote
+  if not lazy:
+    architecture.check_memory(config, where=where)
+  tensors = _tensors(directory, _unread if lazy else _read_file)
   family.resolve(tensors, settings, where, np.array_equal)
   params = {}
   for name, parameter in table.items():
     value = tensors.pop(name)
+    if lazy:
+      params[parameter.name] = _turned(value) if parameter.transposed else value
+      continue
     value = value.T if parameter.transposed else value
     params[parameter.name] = np.ascontiguousarray(value)
   return architecture.unflatten(params), config
@@ -176,6 +189,27 @@ def _read_file(directory: storage.Directory, name: str) -> dict:
   with _opened(directory, name) as file:
     tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
   return stored_arrays.as_float32(tensors, where=f"{directory}/{name}")
+
+
+def _unread(directory: storage.Directory, name: str) -> dict:
+  """Returns each array of a file as an `Unread`."""
+
+  def read(key, part):
+    with _opened(directory, name) as file:
+      return file.get_slice(key)[part]
+
+  where = f"{directory}/{name}"
+  return {
+    key: stored_arrays.Unread(shape, functools.partial(read, key), (key, where))
+    for key, (shape, _) in _read_shapes(directory, name).items()
+  }
+
+
+def _turned(array: stored_arrays.Unread) -> stored_arrays.Unread:
+  """Returns the transpose of a matrix."""
+  return dataclasses.replace(
+    array, shape=array.shape[::-1], read=lambda part: array.read(part[::-1]).T
+  )
 
 
 def _read_shapes(directory: storage.Directory, name: str) -> dict:

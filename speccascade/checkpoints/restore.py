@@ -100,6 +100,7 @@ def load(
   *,
   config: Config | None = None,
   optimizer: bool = False,
+  lazy: bool = False,
 ) -> Checkpoint:
   """Reads a checkpoint.
 
@@ -110,6 +111,9 @@ def load(
     config: the architecture that is wanted; checked against the checkpoint's
       own config, where it has one, and against its arrays.
     optimizer: read Adafactor's slots too.
+    lazy: leave the parameters unread: each gives its parts by slices, as
+      `stored_arrays.Unread`. GGUF files, and safetensors that are not on a
+      local disk, are read whole all the same.
 
   Returns:
     The checkpoint; its config is `config` where that is given.
@@ -122,7 +126,8 @@ def load(
   where = str(directory)
   vocabulary, extra = None, {}
   if layout in OTHERS:
-    params, stored = OTHERS[layout].read(directory)
+    options = {"lazy": lazy} if layout == "hugging_face" else {}
+    params, stored = OTHERS[layout].read(directory, **options)
     step = slots = None
     if config:
       architecture.check_config(config, stored, where=where)
@@ -138,7 +143,7 @@ def load(
       architecture.check_params(arrays.params, config or stored, where=where)
     else:
       architecture.shapes_of(arrays.params, where=where)
-    params, step, slots = arrays.train_state()
+    params, step, slots = arrays.train_state(lazy=lazy)
   config = config or stored
   logging.info("read %s (%s, step %s)", where, layout, step)
   return Checkpoint(

@@ -4,10 +4,11 @@ Arrays are named by their path in T5X's train state, e.g.
 "target/encoder/encoder_norm/scale" and "state/step".
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -25,6 +26,36 @@ SLOTS = ("v_row", "v_col", "v")
 _PLACEHOLDER = (1,)  # shape of a slot that Adafactor does not use
 _ALONE = "read the parameters alone (convert: --parameters_only)"
 _IN_FLIGHT = 32  # arrays being read at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Unread:
+  """An array of a checkpoint of which slices are read, as float32.
+
+  Attributes:
+    shape: its own.
+    read: from a slice for each axis, with start and stop, to that part.
+    name: its own, and the checkpoint's, for messages.
+  """
+
+  shape: tuple[int, ...]
+  read: Callable[[chunks.Part], np.ndarray]
+  name: tuple[str, str]
+
+  @property
+  def size(self) -> int:
+    return math.prod(self.shape)
+
+  def __getitem__(self, index) -> np.ndarray:
+    index = index if isinstance(index, tuple) else (index,)
+    index += (slice(None),) * (len(self.shape) - len(index))
+    part = (slice(*x.indices(n)[:2]) for x, n in zip(index, self.shape))
+    name, where = self.name
+    tree = unflatten({name: self.read(tuple(part))})
+    return flatten(as_float32(tree, where=where))[name]
+
+  def __array__(self, dtype=None, copy=None) -> np.ndarray:
+    return self[()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,21 +177,36 @@ class StoredArrays:
       )
     return step.item()
 
-  def train_state(self) -> tuple[dict, int, dict | None]:
+  def train_state(self, *, lazy: bool = False) -> tuple[dict, int, dict | None]:
     """Returns (params, step, Adafactor slots or None) of a train state.
+
+    Args:
+      lazy: whether the parameters are `Unread`.
 
     Raises:
       CheckpointError: an array cannot be read or is no float, or the slots are
         not Adafactor's.
     """
     step, params = self.step(), self.params
-    wanted = {"target": params}
+    wanted = {} if lazy else {"target": params}
     if slots := unflatten(dict(self.arrays))["state"].get("param_states"):
       slots = without_momentum(slots, params, where=self.where)
       wanted["state"] = {"param_states": slots}
     values = unflatten(self.read(flatten(wanted)))
-    params = as_float32(values["target"], where=self.where)
-    return params, step, slots and values["state"]["param_states"]
+    slots = slots and values["state"]["param_states"]
+    if lazy:
+      return unflatten(self._unread(flatten(params))), step, slots
+    return as_float32(values["target"], where=self.where), step, slots
+
+  def _unread(self, params: Mapping) -> dict[str, Unread]:
+    return {
+      name: Unread(
+        tuple(leaf.shape),
+        functools.partial(self.read_part, f"target/{name}"),
+        (name, self.where),
+      )
+      for name, leaf in params.items()
+    }
 
 
 def _each(function, items) -> list:

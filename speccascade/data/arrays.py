@@ -5,6 +5,7 @@ pairs are under 2 GB. Batches are then index arithmetic, so that any step of
 training can be had without the steps before it.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import hashlib
 from zipfile import BadZipFile
@@ -25,12 +26,15 @@ class TokenArrays:
     offsets: feature -> int64 [N + 1], where each example starts.
     num_cut: feature -> examples that were longer than the feature length.
     rows: int64 [M], the examples an epoch draws from; a mixture repeats some.
+    hidden: of each example, a teacher's hidden states [its targets, E] float16
+      that its distributions of these tokens are made of; or None.
   """
 
   tokens: dict[str, np.ndarray]
   offsets: dict[str, np.ndarray]
   num_cut: dict[str, int]
   rows: np.ndarray
+  hidden: Sequence[np.ndarray] | None = None
 
   @classmethod
   def joined(cls, tokens, sizes, num_cut=None) -> "TokenArrays":

@@ -280,8 +280,13 @@ def causal_features(
   Returns:
     int32 arrays [B, width]: decoder_input_tokens, decoder_target_tokens,
     decoder_loss_weights (1 where the target follows the prompt); and if packed
-    decoder_segment_ids, decoder_positions.
+    decoder_segment_ids, decoder_positions. Where the arrays have `hidden`,
+    teacher_hidden float16 [B, width, E] too, 0 where nothing is learned.
   """
+  kept = None
+  if arrays.hidden is not None:
+    widest = arrays.hidden[0].shape[-1]
+    kept = np.zeros((len(rows), *widths, widest), np.float16)
   shape = (5, len(rows), *widths)
   fed, targets, weights, segments, positions = np.zeros(shape, np.int32)
   for b, row in enumerate(rows):
@@ -291,7 +296,10 @@ def causal_features(
       ids = np.concatenate([prompt, output])
       here = slice(start, start + len(ids) - 1)
       fed[b, here], targets[b, here] = ids[:-1], ids[1:]
-      weights[b, start + len(prompt) - 1 : here.stop] = 1
+      learned = slice(start + len(prompt) - 1, here.stop)
+      weights[b, learned] = 1
+      if kept is not None:
+        kept[b, learned] = arrays.hidden[index]
       segments[b, here] = number
       positions[b, here] = np.arange(len(ids) - 1)
       start = here.stop
@@ -305,6 +313,8 @@ def causal_features(
       "decoder_segment_ids": segments,
       "decoder_positions": positions,
     }
+  if kept is not None:
+    batch["teacher_hidden"] = kept
   return batch
 
 

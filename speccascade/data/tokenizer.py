@@ -73,6 +73,8 @@ class TokenizerVocabulary(seqio.Vocabulary):
     self.tokenizer.no_padding()
     self._ids = self.tokenizer.get_vocab(with_added_tokens=True)
     self._size = 1 + max(self._ids.values(), default=-1)
+    added = self.tokenizer.get_added_tokens_decoder()
+    self._special = {i for i, token in added.items() if token.special}
     decoder = self.tokenizer.decoder
     state = json.loads(decoder.__getstate__()) if decoder else {}
     kinds = [each.get("type") for each in (state, *state.get("decoders", ()))]
@@ -209,6 +211,10 @@ class TokenizerVocabulary(seqio.Vocabulary):
     while num and _BYTE.fullmatch(spelled(ids[num - 1])):
       num -= 1
     return num
+
+  def is_control(self, token: int) -> bool:
+    """Whether a token is a special one, and no part of a text."""
+    return token in self._special
 
   def piece(self, token: int) -> str:
     """Returns a token as SentencePiece would spell it: blanks as U+2581, bytes

@@ -77,6 +77,11 @@ class Vocabulary(seqio.SentencePieceVocabulary):
     """What makes it this vocabulary: the file's hash, and the sentinels."""
     return {"sha256": _fetch(self.path)[1], "extra_ids": self.extra_ids}
 
+  def is_control(self, token: int) -> bool:
+    """Whether a token is padding, the end, or unknown, and no text."""
+    pieces = self.tokenizer
+    return pieces.is_control(token) or pieces.is_unknown(token)
+
   def text(self, ids) -> str:
     """Returns the text of generated ids.
 

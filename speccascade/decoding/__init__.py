@@ -1,6 +1,7 @@
 """The core: deferral rules, targets, verifier steps and executions."""
 
 from speccascade.decoding import methods, prompts
+from speccascade.decoding.continuous import decode_continuously
 from speccascade.decoding.decoders import Decoder, DraftLength, decoder
 from speccascade.decoding.deferral import RULES, Rule, rule
 from speccascade.decoding.drafters.autoregressive import (
@@ -48,6 +49,7 @@ __all__ = [
   "VerticalDrafter",
   "as_target",
   "cascade_drafter",
+  "decode_continuously",
   "decoder",
   "defer",
   "defer_tokens",

@@ -161,6 +161,10 @@ class Decoder:
       np.int32(index),
     )
 
+  def lower(self, *arguments) -> jax.stages.Lowered:
+    """Returns the program of a call, traced; models may be of shapes alone."""
+    return _run.lower(*self.call(*arguments))
+
   def program(self, greedy: bool) -> tuple["Program", int]:
     """Returns what a call runs, and the place of the method's target in it.
 

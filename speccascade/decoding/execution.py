@@ -24,8 +24,9 @@ class BlockSettings:
       not that of a chain of targets.
     alpha: scalar, traced, as `Execution.host_alpha` made it.
     bonus: static; "target" draws the token after a fully accepted block from
-      the target, which is exact; "verifier" from p, as Algorithm 4 prints it,
-      which changes the law of every target but the lossless one.
+      the target, which is exact, and p itself where the drafter has no law;
+      "verifier" from p, as Algorithm 4 prints it, which changes the law of
+      every target but the lossless one.
     verify: static, a verifier step of `verification`.
   """
 

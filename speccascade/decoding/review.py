@@ -33,6 +33,7 @@ class Review:
     p1: [B, G+1, V] the verifier's laws at temperature 1.
     p: [B, G+1, V] as sampled.
     pi: [B, G+1, V] the target's, the bonus row as the bonus was drawn.
+    known_q: [B, G+1] bool, where the drafter was asked and has a law.
     left: [B, G+1] the rule's sides at the drafts and, where its law is known,
       at the bonus position; a token rule says nothing of that. NaN elsewhere,
       and where there is no rule.
@@ -46,6 +47,7 @@ class Review:
   p1: Array
   p: Array
   pi: Array
+  known_q: Array
   left: Array
   right: Array
   fault: Array
@@ -169,9 +171,11 @@ def verify(
   pi, left, right = target.at(
     proposal.q1, p1, drafts, alpha=settings.alpha, sampled=(proposal.q, p)
   )
-  if target.uses_q and settings.bonus == "verifier":
-    at_bonus = step == count
-    pi = jnp.where(at_bonus[..., None], p, pi)
+  # Static, but for drafters that may have no law at the bonus.
+  knows_bonus = settings.bonus_law and proposal.knows_bonus
+  known_q = (step < count) | jnp.reshape(knows_bonus, (-1, 1))
+  if target.uses_q and knows_bonus is not True:
+    pi = jnp.where(known_q[..., None], pi, p)
   if target.uses_q and spare_copies:
     pi = jnp.where(proposal.copied[..., None], p, pi)
   u_accept = draws.uniforms(draws.fold_in(rngs, draws.ACCEPT_TAG), width)
@@ -189,14 +193,14 @@ def verify(
   bad &= step < verdict.read[:, None]
   place = jnp.where(bad, jnp.minimum(step, end), width + 1)
   # A token rule is read at the drafts; the others wherever q is known.
-  asked = step < count
-  asked = jnp.where(target.reads_tokens, asked, asked | settings.bonus_law)
+  asked = jnp.where(target.reads_tokens, step < count, known_q)
   return Review(
     verdict=verdict,
     new=new,
     p1=p1,
     p=p,
     pi=pi,
+    known_q=known_q,
     left=jnp.where(asked, left, jnp.nan),
     right=jnp.where(asked, right, jnp.nan),
     fault=jnp.min(place, axis=1),

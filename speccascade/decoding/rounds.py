@@ -104,16 +104,24 @@ class Loop:
       log_probs=log_probs,
     )
 
-  def advance(self, carry: Carry, rounds: Array | None = None) -> Carry:
-    """Runs at most so many rounds, int32 []; None until all rows ended."""
+  def advance(
+    self, carry: Carry, rounds: Array | None = None, going: Array | int = 0
+  ) -> Carry:
+    """Runs rounds.
+
+    Args:
+      carry: where it begins.
+      rounds: int32 [], most of them; None is no limit.
+      going: int32 [], rows that may still go on when it stops.
+    """
     shapes = jax.eval_shape(_counted, carry)
-    going = lambda packed: ~jnp.all(_unpack(packed, shapes).done)
+    is_on = lambda packed: jnp.sum(~_unpack(packed, shapes).done) > going
     step = lambda packed: _pack(self.round_(_unpack(packed, shapes)))
     if rounds is None:
-      packed = jax.lax.while_loop(going, step, _pack(carry))
+      packed = jax.lax.while_loop(is_on, step, _pack(carry))
     else:
       _, packed = jax.lax.while_loop(
-        lambda counted: (counted[0] < rounds) & going(counted[1]),
+        lambda counted: (counted[0] < rounds) & is_on(counted[1]),
         lambda counted: (counted[0] + 1, step(counted[1])),
         (jnp.int32(0), _pack(carry)),
       )

@@ -148,6 +148,8 @@ class Proposal:
     bad: [B, G+1] bool, where a law that was read is no distribution (NaN, +inf,
       no finite logit); at index `count` if it was asked for, or if it ended the
       block.
+    knows_bonus: [B] bool, whether it has a law at the bonus position, if asked;
+      where it has none, the target there is the verifier.
   """
 
   tokens: Array
@@ -157,6 +159,7 @@ class Proposal:
   copied: Array
   calls: Array
   bad: Array
+  knows_bonus: Array | bool = True
 
 
 @runtime_checkable

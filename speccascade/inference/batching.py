@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 import dataclasses
 import functools
+import itertools
 import time
 
 import jax
@@ -10,12 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import memory
-from speccascade.decoding import Decoded, prompts, row_keys
+from speccascade.decoding import (
+  Decoded,
+  decode_continuously,
+  prompts,
+  row_keys,
+)
 from speccascade.decoding.decoders import Decoder
 from speccascade.inference.inputs import Source, longest
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Run
+from speccascade.models.partitioning import DATA
 from speccascade.progress import note
 
 # Sources are padded to one of these shares of the longest allowed length.
@@ -148,8 +155,9 @@ class Batches:
     # A prompt is kept like what follows it.
     slots = run.max_decode_len + self.pair.prompted * max(self.lengths)
     kept = slots * sum(getattr(lm, "slot_bytes", 0) for lm in lms)
+    layout = self.pair.layout
     memory.check(
-      run.batch_size * (laws + kept),
+      run.batch_size * (laws + kept) / (layout.sizes[DATA] if layout else 1),
       BATCH_SIZE=run.batch_size,
       MAX_DECODE_LEN=run.max_decode_len,
       GAMMA=self.point.gamma,
@@ -162,22 +170,21 @@ class Batches:
     )
 
   def prepare(self, batch: Sequence[Source], trial: int = 0) -> tuple:
-    """Returns what `call` takes for up to `batch_size` examples: all that need
-    not be timed."""
+    """Returns what `call` takes for up to `batch_size` examples, or what
+    `decode_continuously` does for more: all that need not be timed."""
+    rows = max(self.run.batch_size, len(batch))
     inputs, indices = pad_batch(
-      *(batch, self.run.batch_size, self.lengths), prompted=self.pair.prompted
+      *(batch, rows, self.lengths), prompted=self.pair.prompted
     )
-    return jnp.asarray(inputs), row_keys(self.run.seed, trial, indices)
+    drafter = self.pair.drafter_of(inputs, self.run.max_decode_len)
+    rows = (jnp.asarray(inputs), row_keys(self.run.seed, trial, indices))
+    if self.pair.layout is not None:
+      rows = self.pair.layout.rows(rows)
+    return drafter, self.pair.verifier_lm, *rows
 
   def call(self, prepared: tuple) -> Decoded:
     """Decodes what `prepare` made; padded rows too, and unchecked."""
-    return self.decoder(
-      self.pair.drafter_lm,
-      self.pair.verifier_lm,
-      *prepared,
-      self.point.alpha,
-      self.point.sampling,
-    )
+    return self.decoder(*prepared, self.point.alpha, self.point.sampling)
 
   def decode(self, batch: Sequence[Source], trial: int = 0) -> Decoded:
     """Returns the `Decoded` of up to `batch_size` examples, padded rows too.
@@ -190,6 +197,29 @@ class Batches:
     check_finite(decoded, batch)
     return decoded
 
+  def _decode(
+    self, batch: Sequence[Source], trial: int, tick: Callable
+  ) -> Decoded:
+    """Returns the rows of `_batched`, in NumPy arrays; ticks as they end."""
+    if len(batch) <= self.run.batch_size:
+      decoded = jax.device_get(self.decode(batch, trial))
+      tick(len(batch))
+      return decoded
+    places, parts = [], []
+    for some, decoded in decode_continuously(
+      self.decoder,
+      *self.prepare(batch, trial),
+      self.point.alpha,
+      self.point.sampling,
+      rows=self.run.batch_size,
+    ):
+      check_finite(decoded, [batch[place] for place in some])
+      _RAN.add(self._program(batch))
+      places.append(some)
+      parts.append(decoded)
+      tick(len(some))
+    return _joined(parts, np.concatenate(places))
+
   def decode_all(
     self,
     examples: Sequence[Source],
@@ -198,7 +228,8 @@ class Batches:
   ) -> Decoded:
     """Returns the `Decoded` of all examples in their order, in NumPy arrays.
 
-    Like lengths are decoded together.
+    Like lengths are decoded together; with REFILL a row that ended makes room
+    for the next example of such a length.
 
     Args:
       examples: one or more.
@@ -208,22 +239,20 @@ class Batches:
     Raises:
       NoDistributionError: a model gave none; example and step are named.
     """
-    order, parts, missing = by_length(examples), [], self.missing(examples)
+    parts, missing = [], self.missing(examples)
     for batch in self._batched(examples):
       program, began = self._program(batch), time.monotonic()
       if is_first := program not in _RAN:
         place = missing.index(program) + 1
         note(f"compiling {place} of {len(missing)}")
-      decoded = jax.device_get(self.decode(batch, trial))
+      decoded = self._decode(batch, trial, tick)
       parts.append(decoded)
       num = int(decoded.lengths[: len(batch)].sum())
       self.speed.add(num, time.monotonic() - began, is_first)
       if is_first:
         note("")
-      tick(len(batch))
-    places = np.argsort(order)
     # Only the last batch has rows that pad it, after all others.
-    return jax.tree.map(lambda *rows: np.concatenate(rows)[places], *parts)
+    return _joined(parts, by_length(examples))
 
   def missing(self, examples: Sequence[Source]) -> list[tuple]:
     """Returns what tells apart the programs that `decode_all` would compile."""
@@ -231,19 +260,36 @@ class Batches:
     return [key for key in dict.fromkeys(programs) if key not in _RAN]
 
   def _batched(self, examples: Sequence[Source]) -> list[list[Source]]:
+    """Returns what is decoded together: more than `batch_size` examples where
+    they follow each other through the rows."""
     order, size = by_length(examples), self.run.batch_size
-    return [
+    batches = [
       [examples[i] for i in order[start : start + size]]
       for start in range(0, len(order), size)
     ]
+    if not self._refills:
+      return batches
+    alike = itertools.groupby(batches, self._width)
+    return [list(itertools.chain(*group)) for _, group in alike]
+
+  @property
+  def _refills(self) -> bool:
+    """Whether rows that end make room: on one device, and where a batch brings
+    nothing else by row, as the inputs of drafters of another vocabulary."""
+    pair, can = self.pair, self.point.spec.execution.is_one_loop
+    can &= pair.shared is None and pair.layout is None
+    return self.run.refill and can
+
+  def _width(self, batch: Sequence[Source]) -> int:
+    return bucket_of(longest(batch), self.lengths)
 
   def _program(self, batch: Sequence[Source]) -> tuple:
     """What tells the compiled program of a batch from others."""
     sampling, pair = self.point.sampling, self.pair
     static = jax.tree.structure((pair.drafter_lm, pair.verifier_lm, sampling))
-    width = bucket_of(longest(batch), self.lengths)
     program, _ = self.decoder.program(sampling.greedy)
-    return program, static, self.run.batch_size, width
+    size = self.run.batch_size
+    return program, static, size, self._width(batch), len(batch) > size
 
 
 def forget_programs():
@@ -255,6 +301,12 @@ def forget_programs():
 def by_length(examples: Sequence[Source]) -> np.ndarray:
   """Returns the examples' places in the order of their lengths."""
   return np.argsort([len(e.tokens) for e in examples], kind="stable")
+
+
+def _joined(parts: Sequence[Decoded], places: np.ndarray) -> Decoded:
+  """Returns the rows of all parts, which came in the order of `places`."""
+  at = np.argsort(places)
+  return jax.tree.map(lambda *rows: np.concatenate(rows)[at], *parts)
 
 
 def check_finite(decoded: Decoded, batch: Sequence[Source]):

@@ -12,14 +12,16 @@ import subprocess
 
 import jax
 
+from speccascade.models.partitioning import Layout
+
 _PACKAGES = ("speccascade", "jax", "jaxlib", "flax", "numpy", "sacrebleu")
 MOST_MAPS = 40_000
 
 
-def environment() -> dict:
-  """Returns where a row was measured: device, versions, git commit."""
+def environment(layout: Layout | None = None) -> dict:
+  """Returns where a row was measured: device or mesh, versions, git commit."""
   return {
-    "device": device_name(),
+    "device": device_name(layout),
     "versions": {name: _version(name) for name in _PACKAGES},
     "git_commit": git_commit(),
   }
@@ -47,19 +49,25 @@ def git_commit() -> str | None:
   return commit.strip() + ("+" if changed.strip() else "")
 
 
-def computing_on() -> str:
+def computing_on(layout: Layout | None = None) -> str:
   """Returns in a line what computes, and what stands idle."""
-  line = f"computing on {device_name()}"
-  if (num := jax.device_count()) > 1:
-    line += f"; a model runs on one device, the other {num - 1} stay idle"
+  line, used = f"computing on {device_name(layout)}", 1
+  if layout is not None:
+    used = layout.mesh.size
+  if idle := jax.device_count() - used:
+    line += f"; the other {idle} stay idle"
   return line
 
 
-def device_name() -> str:
+def device_name(layout: Layout | None = None) -> str:
   """Returns the device that computes, in words; of a CPU its cores too.
 
-  Models run on one device: of several that there are the rest is idle.
+  Args:
+    layout: of models on several devices; else the rest is idle.
   """
+  if layout is not None:
+    sizes = " x ".join(f"{name} {n}" for name, n in layout.sizes.items())
+    return f"{layout.mesh.devices.flat[0].device_kind}, {sizes}"
   device = jax.local_devices()[0]
   if device.platform != "cpu":
     num = jax.device_count()

@@ -27,7 +27,8 @@ from speccascade.inference.study import Study
 from speccascade.progress import ProgressBar
 
 TOKENS = "tokens.html"
-_SHARD_EXAMPLES = 128
+# What a killed run may lose, a shard, has so many examples and batches or more.
+_SHARD = 128, 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +121,7 @@ def _decoded(study: Study, point: Point) -> tuple[Shards, Speed]:
   run, spec = study.run, point.spec
   batches = study.batches(point, shared=False)
   settings = study.settings(point, trials=run.trials)
-  size = run.batch_size * -(-_SHARD_EXAMPLES // run.batch_size)
+  size = run.batch_size * max(-(-_SHARD[0] // run.batch_size), _SHARD[1])
   jobs = [
     (trial, study.examples[start : start + size])
     for trial in range(run.trials)

@@ -291,7 +291,7 @@ def result_row(
     measured_speedup=latency and 1 / latency.relative_latency,
     agreement=agreement,
     num_truncated=study.sources.num_cut,
-    environment=environment(),
+    environment=environment(study.pair.layout),
     num_parameters=study.pair.num_parameters,
     log_probs=efficiency.mean_log_probs(log_probs),
   )

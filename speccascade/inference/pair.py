@@ -5,27 +5,31 @@ import dataclasses
 import math
 import os
 import pathlib
-from typing import Literal
+from typing import Any, Literal
 
 from absl import logging
 import jax
+import jax.numpy as jnp
 
-from speccascade import checkpoints, fields
+from speccascade import checkpoints, fields, meshes
 from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs, shared_rows
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.environment import give_back_memory, held_memory
+from speccascade.inference.pair_checks import (
+  PairError,
+  check_models,
+  check_vocabulary,
+)
+from speccascade.models import intersection
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.params import Config
+from speccascade.models.partitioning import Layout
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 
-_KINDS = {T5Config: T5LM, LlamaConfig: LlamaLM}
-
-
-class PairError(ValueError):
-  """Models, or a vocabulary, that do not belong together."""
+KINDS = {T5Config: T5LM, LlamaConfig: LlamaLM}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Model:
     num_parameters: as the checkpoint holds them; None where none was read.
   """
 
-  lm: T5LM | LlamaLM
+  lm: T5LM | LlamaLM | intersection.IntersectionLM
   name: str
   path: str
   vocabulary: Mapping[str, str] | None = None
@@ -69,6 +73,8 @@ class ModelPair:
     dtype: of the activations, for rows; see `dtypes`.
     composed: a `Drafter` made of the drafters and others, in their place.
     composed_name: of it.
+    shared: `SharedTokens` of drafters of another vocabulary, or None.
+    layout: where the verifier's arrays lie, and rows; None on one device.
   """
 
   drafters: tuple[Model, ...]
@@ -76,6 +82,8 @@ class ModelPair:
   dtype: str = "float32"
   composed: Drafter | None = None
   composed_name: str = ""
+  shared: Any = None
+  layout: Layout | None = None
 
   @property
   def models(self) -> tuple[Model, ...]:
@@ -105,6 +113,19 @@ class ModelPair:
       return self.composed
     lms = tuple(model.lm for model in self.drafters)
     return lms[0] if len(lms) == 1 else lms or None
+
+  def drafter_of(self, inputs, most_new: int):
+    """Returns `drafter_lm`, which reads inputs [B, S] in its own ids.
+
+    Args:
+      inputs: of a batch, NumPy's.
+      most_new: tokens that may follow them.
+    """
+    if self.shared is None:
+      return self.drafter_lm
+    most = min(model.window for model in self.drafters) - most_new
+    read = self.shared.inputs(inputs, prompted=self.prompted, most=most)
+    return intersection.with_inputs(self.drafter_lm, jnp.asarray(read))
 
   @property
   def verifier_lm(self):
@@ -169,6 +190,9 @@ class PairSpec:
     kernel_dtype: see `T5LM.create`.
     cascade: how the drafters are combined, with others; None leaves that to the
       method.
+    drafter_vocabulary: path of the drafters' own, where it is another than the
+      verifier's; see `shared_tokens.joined`.
+    mesh: the devices, and what each holds.
   """
 
   drafter: Config | Sequence[Config | None] | None = None
@@ -178,12 +202,14 @@ class PairSpec:
   dtype: Literal["float32", "bfloat16"] | None = "float32"
   kernel_dtype: Literal["float32", "bfloat16"] = "float32"
   cascade: Cascade | None = None
+  drafter_vocabulary: fields.Path | None = None
+  mesh: meshes.Mesh = meshes.ONE
 
   @property
   def brought(self) -> str | None:
     """The vocabulary that a checkpoint directory brings: the verifier's, or
     else a drafter's."""
-    paths = (self.verifier_checkpoint, *_listed(self.drafter_checkpoint))
+    paths = (self.verifier_checkpoint, *listed(self.drafter_checkpoint))
     return next(filter(None, map(inputs.brought, paths)), None)
 
   def load(
@@ -204,8 +230,9 @@ class PairSpec:
       PairError: a checkpoint is missing, or the vocabularies differ.
     """
     of = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
+    layout, small = self.mesh.layout(), self.mesh.drafter_layout()
     numbers, drafters, large = dtypes(**of), (), None
-    paths, configs = _listed(self.drafter_checkpoint), _listed(self.drafter)
+    paths, configs = listed(self.drafter_checkpoint), listed(self.drafter)
     if needs_drafter and needs_verifier:
       of["rows"] = shared_rows.of_pair([*paths, self.verifier_checkpoint])
     if needs_drafter:
@@ -219,13 +246,19 @@ class PairSpec:
           f" {len(paths)}; give as many"
         )
       drafters = tuple(
-        load_model("drafter", path, config, **of)
+        load_model("drafter", path, config, layout=small, **of)
         for path, config in zip(paths, configs)
       )
     if needs_verifier:
       path = self.verifier_checkpoint
-      large = load_model("verifier", path, self.verifier, **of)
-    pair = ModelPair(drafters, large, numbers)
+      large = load_model("verifier", path, self.verifier, layout=layout, **of)
+    pair = ModelPair(drafters, large, numbers, layout=layout)
+    if self.drafter_vocabulary is not None and drafters:
+      from speccascade.data import vocabularies
+      from speccascade.inference import shared_tokens
+
+      own = vocabularies.load(os.fspath(self.drafter_vocabulary))
+      pair = shared_tokens.joined(pair, vocabulary, own)
     check_models(pair)
     check_vocabulary(pair, vocabulary)
     return pair
@@ -239,6 +272,7 @@ def load_model(
   *,
   kernel_dtype: str = "float32",
   rows: int | None = None,
+  layout: Layout | None = None,
 ) -> Model:
   """Reads one model, for decoding.
 
@@ -250,24 +284,29 @@ def load_model(
     dtype: of the activations; None keeps the architecture's.
     kernel_dtype: see `T5LM.create`.
     rows: to keep of its vocabulary, the first; None is all. See `shared_rows`.
+    layout: where its arrays lie; with one they are read part by part.
 
   Raises:
     PairError: no checkpoint is given.
     CheckpointError: it cannot be read, or does not fit the architecture.
+    ValueError: the mesh does not divide the architecture.
   """
   if not checkpoint:
     raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
-  read = checkpoints.load(checkpoint, config=config)
+  read = checkpoints.load(checkpoint, config=config, lazy=layout is not None)
   size = sum(leaf.size for leaf in jax.tree.leaves(read.params))  # given away
   config, params = read.require_config(), read.params
   if rows is not None and rows < config.vocab_size:
     config, params = shared_rows.cut(config, params, rows)
-  lm = _KINDS[type(config)].create(
+  if layout is not None:
+    layout.check(config, role.upper())
+  lm = KINDS[type(config)].create(
     config,
     params,
     dtype,
     kernel_dtype=kernel_dtype,
     donate=True,
+    layout=layout,
   )
   jax.block_until_ready(lm)
   give_back_memory()
@@ -304,97 +343,6 @@ def dtypes(dtype: str | None, kernel_dtype: str) -> str:
   return f"{dtype}, {kernel_dtype} kernels"
 
 
-def _listed(value) -> list:
+def listed(value) -> list:
+  """Returns several values, or one, as a list."""
   return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def check_models(pair: ModelPair):
-  """Checks that the models are of one kind and share one vocabulary.
-
-  Raises:
-    PairError: one is decoder-only, another not; or the number of rows, or the
-      vocabularies they were trained with (where both are known), differ.
-  """
-  first, *others = pair.models
-  for model in others:
-    if model.prompted != first.prompted:
-      kinds = ("an encoder-decoder", "decoder-only")
-      raise PairError(
-        f"{first.name} is {kinds[first.prompted]}, {model.name}"
-        f" {kinds[model.prompted]}; a drafter and its verifier must be of one"
-        " kind"
-      )
-    if model.lm.vocab_size != first.lm.vocab_size:
-      raise PairError(
-        f"{first.name} has {first.lm.vocab_size} vocabulary rows, {model.name}"
-        f" {model.lm.vocab_size}; a drafter and its verifier must share one"
-        " vocabulary"
-      )
-    if _differ(first.vocabulary, model.vocabulary):
-      raise PairError(
-        f"{first.name} was trained with the vocabulary"
-        f" {first.vocabulary['path']}, {model.name} with another,"
-        f" {model.vocabulary['path']} (their sha256 differ); a drafter and its"
-        " verifier must share one"
-      )
-
-
-def check_vocabulary(pair: ModelPair, vocabulary):
-  """Checks that the vocabulary in use is the one the models were trained with.
-
-  Args:
-    pair: the models.
-    vocabulary: with `vocab_size`, the ids that it can produce, and perhaps an
-      `identity` and `path`; see `inputs.identity`.
-
-  Raises:
-    PairError: an id has no row, or a model was trained with another file.
-  """
-  identity = inputs.identity(vocabulary)
-  for model in pair.models:
-    if vocabulary.vocab_size > model.lm.vocab_size:
-      raise PairError(
-        f"VOCABULARY has {vocabulary.vocab_size} ids, {model.name} only"
-        f" {model.lm.vocab_size} rows; give the vocabulary that the model was"
-        " trained with"
-      )
-    if _differ(model.vocabulary, identity):
-      raise PairError(
-        f"{model.name} was trained with the vocabulary"
-        f" {model.vocabulary['path']}, VOCABULARY is {identity['path']} (their"
-        " sha256 differ); give the one that the model was trained with"
-      )
-
-
-def check_sources(pair: ModelPair, sources: inputs.Sources, most_new: int):
-  """Checks that what is decoded is what such models go on from, and fits.
-
-  Args:
-    pair: the models.
-    sources: what is decoded.
-    most_new: tokens that may follow each.
-
-  Raises:
-    PairError: sources for decoder-only models, or prompts for others; or a
-      prompt and what may follow is longer than a model's window.
-  """
-  for model in pair.models:
-    if model.prompted != sources.prompted:
-      kind, wanted = "an encoder-decoder", "sources: set PROMPT = 'source'"
-      if model.prompted:
-        kind, wanted = "decoder-only", "prompts: set PROMPT = 'text' or 'chat'"
-      raise PairError(f"{model.name} is {kind} and takes {wanted}")
-    if model.window == math.inf:
-      continue
-    longest = max(sources.examples, key=lambda example: len(example.tokens))
-    if (num := len(longest.tokens)) + most_new > model.window:
-      raise PairError(
-        f"example {longest.index} has {num} tokens, and MAX_DECODE_LEN is"
-        f" {most_new}: together more than the {model.window} that"
-        f" {model.name} was made for; shorten one of them"
-      )
-
-
-def _differ(trained, used) -> bool:
-  known = trained and used and trained.get("sha256") and used.get("sha256")
-  return bool(known) and trained["sha256"] != used["sha256"]

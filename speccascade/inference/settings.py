@@ -21,6 +21,8 @@ class Run:
     max_decode_len: most tokens of an output, EOS counted.
     batch_size: rows decoded at once where nothing is timed; 1 shares its
       programs with the timed runs.
+    refill: whether a row that ended makes room for the next example at once,
+      before its batch has ended.
     num_lengths: source lengths that batches are padded to, each another program
       of every method; None takes all of `batching.buckets`.
     seed: of the keys.
@@ -34,6 +36,7 @@ class Run:
   output_dir: fields.Path | None = None
   max_decode_len: fields.Size = 128
   batch_size: fields.Size = 32
+  refill: bool = False
   num_lengths: fields.Positive | None = None
   seed: fields.NonNegative = 0
   trials: fields.Size = 1

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import dataclasses
 import functools
+import math
 import os
 
 import jax
@@ -13,7 +14,8 @@ from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import batching, results
 from speccascade.inference.batching import Batches
 from speccascade.inference.inputs import Source, Sources, longest
-from speccascade.inference.pair import ModelPair, check_sources
+from speccascade.inference.pair import ModelPair
+from speccascade.inference.pair_checks import PairError
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
 
@@ -54,7 +56,9 @@ class Study:
   )
 
   def __post_init__(self):
-    check_sources(self.pair, self.sources, self.run.max_decode_len)
+    if self.pair.layout is not None:
+      self.pair.layout.check_rows(BATCH_SIZE=self.run.batch_size)
+    _check_sources(self.pair, self.sources, self.run.max_decode_len)
 
   @property
   def examples(self) -> Sequence[Source]:
@@ -151,7 +155,13 @@ class Study:
 
   @property
   def num_threads(self) -> int:
-    """Threads at work where nothing is timed."""
+    """Threads at work where nothing is timed.
+
+    One on a mesh: devices that wait for each other must all run programs in one
+    order.
+    """
+    if self.pair.layout is not None:
+      return 1
     return max(1, min(8, os.cpu_count() or 1))
 
   def num_decodes(self, point: Point) -> int:
@@ -173,3 +183,32 @@ class Study:
       static, size = jax.tree.structure(sampling), batches.run.batch_size
       programs[program, static, size, length] = (batches, example)
     return programs
+
+
+def _check_sources(pair: ModelPair, sources: Sources, most_new: int):
+  """Checks that what is decoded is what such models go on from, and fits.
+
+  Args:
+    pair: the models.
+    sources: what is decoded.
+    most_new: tokens that may follow each.
+
+  Raises:
+    PairError: sources for decoder-only models, or prompts for others; or a
+      prompt and what may follow is longer than a model's window.
+  """
+  for model in pair.models:
+    if model.prompted != sources.prompted:
+      kind, wanted = "an encoder-decoder", "sources: set PROMPT = 'source'"
+      if model.prompted:
+        kind, wanted = "decoder-only", "prompts: set PROMPT = 'text' or 'chat'"
+      raise PairError(f"{model.name} is {kind} and takes {wanted}")
+    if model.window == math.inf:
+      continue
+    longest = max(sources.examples, key=lambda example: len(example.tokens))
+    if (num := len(longest.tokens)) + most_new > model.window:
+      raise PairError(
+        f"example {longest.index} has {num} tokens, and MAX_DECODE_LEN is"
+        f" {most_new}: together more than the {model.window} that"
+        f" {model.name} was made for; shorten one of them"
+      )

@@ -4,13 +4,24 @@ Rows stand at lengths of their own, so that every function takes each row's
 start. Axes: B rows, N fed tokens, L slots, H heads, D head width.
 """
 
+from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
 
+from speccascade.models import partitioning
 from speccascade.models.layers import MASKED
+
+KEY_AXES = ("batch", "heads", "kv", "length")
+VALUE_AXES = ("batch", "heads", "length", "kv")
 
 # Beyond this many rows a loop over them compiles to less code.
 MAX_UNROLLED_ROWS = 16
+
+
+def lying(cache):
+  """Returns one layer's cache where a `partitioning.Layout` puts it."""
+  axes = (KEY_AXES, VALUE_AXES)
+  return tuple(map(with_sharding_constraint, cache, axes))
 
 
 def write_slots(slots, new, start, axis):
@@ -25,6 +36,13 @@ def write_slots(slots, new, start, axis):
     start: [B] int32, each row's first slot.
     axis: of the slots, at least 1.
   """
+
+  if partitioning.is_cut():  # rows on several devices, none picks another's
+    return jax.vmap(
+      lambda row, part, at: jax.lax.dynamic_update_slice_in_dim(
+        row, part, at, axis - 1
+      )
+    )(slots, new, start)
 
   def write_row(b, slots):
     row = jax.lax.dynamic_slice_in_dim(new, b, 1)
@@ -67,6 +85,8 @@ def write(cache, new, start):
     skip = lambda cache, new, start: cache
     return jax.lax.cond(fits, always, skip, cache, new, start)
 
+  if partitioning.is_cut():
+    return lying(always(cache, new, start))
   if start.shape[0] > 1:
     return always(cache, new, start)
   # The axis of one row is dropped before the products of attention, and XLA's
@@ -112,7 +132,7 @@ def block_bias(by_offset, start, num_fed, depth=None, ancestors=None):
     return jnp.stack([windows[:, i : i + capacity] for i in first], axis=1)
 
   num_rows = start.shape[0]
-  if num_rows <= MAX_UNROLLED_ROWS:
+  if num_rows <= MAX_UNROLLED_ROWS and not partitioning.is_cut():
     bias = jnp.stack([linear(start[b]) for b in range(num_rows)])
   else:
     bias = jax.vmap(linear)(start)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 from flax import linen as nn
 from flax import traverse_util
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
+from speccascade.models import partitioning
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.t5.config import T5Config
@@ -31,24 +33,38 @@ def layer_counts(config: Config) -> dict[str, int]:
   }
 
 
+class Described(NamedTuple):
+  """What a network says of a parameter: its shape, and its axes' names."""
+
+  shape: tuple[int, ...]
+  axes: tuple[str, ...]
+
+
 @functools.lru_cache(maxsize=64)
-def param_shapes(config: Config) -> dict[str, tuple[int, ...]]:
-  """Returns the shape of every parameter of a network, by its path "a/b/c".
+def described(config: Config) -> dict[str, Described]:
+  """Returns what is known of every parameter of a network, by its path "a/b/c".
 
   The embedding first, then an encoder, as messages name them.
   """
   # The network is traced with one layer of each stack: all are alike.
   counts = layer_counts(config)
   one = dataclasses.replace(config, **dict.fromkeys(counts, 1))
-  tree = jax.eval_shape(network(one).initial, jax.random.key(0))
-  flat = traverse_util.flatten_dict(tree, sep="/")
-  shapes = {}
+  init = network(one).initial_variables
+  variables = jax.eval_shape(init, jax.random.key(0))
+  flat = traverse_util.flatten_dict(variables["params"], sep="/")
+  axes = partitioning.axis_names(variables)
+  parameters = {}
   for name in sorted(flat, key=lambda name: name.split("/")[0], reverse=True):
     stack, is_layer, _ = name.partition("/layers_0/")
     for n in range(counts[f"num_{stack}_layers"] if is_layer else 1):
       path = name.replace("/layers_0/", f"/layers_{n}/")
-      shapes[path] = tuple(flat[name].shape)
-  return shapes
+      parameters[path] = Described(tuple(flat[name].shape), axes[name])
+  return parameters
+
+
+def param_shapes(config: Config) -> dict[str, tuple[int, ...]]:
+  """Returns the shape of every parameter; see `described`."""
+  return {path: each.shape for path, each in described(config).items()}
 
 
 def check_params(
@@ -90,6 +106,7 @@ def prepared(
   kernel_dtype: str | None = None,
   *,
   donate: bool = False,
+  layout: partitioning.Layout | None = None,
 ) -> dict:
   """Returns a parameter tree with each array cast, or packed, as it is used.
 
@@ -98,6 +115,7 @@ def prepared(
     params: nested dict of arrays, as in a checkpoint.
     kernel_dtype: see `T5LM.create`.
     donate: as there.
+    layout: as there.
 
   Raises:
     ValueError: as there.
@@ -108,23 +126,61 @@ def prepared(
     raise ValueError(
       f"kernel_dtype is {kernel_dtype!r}; wanted 'float32' or 'bfloat16'"
     )
-  has_panels = kernel_dtype is not None and native.is_available()
+  has_panels = (
+    kernel_dtype is not None and layout is None and native.is_available()
+  )
+  axes = described(config)
   if donate:
     params.clear()
   for name, leaf in flat.items():
-    is_table = name == "token_embedder/embedding"
-    is_tied = is_table and config.logits_via_embedding
-    # Logits are made in float32 whatever the activations are.
-    is_head = is_tied or name == "decoder/logits_dense/kernel"
-    stored = used = "float32" if is_head else config.dtype
-    is_kernel = is_tied or name.endswith("/kernel")
-    if is_kernel and kernel_dtype == "bfloat16":
-      stored = kernel_dtype
-    if is_kernel and has_panels and used == "float32":
+    stored, is_packed = kept(config, name, kernel_dtype)
+    if is_packed and has_panels:
+      is_tied = not name.endswith("/kernel")
       flat[name] = native.pack(leaf.T if is_tied else leaf, stored)
+    elif layout is not None:
+      flat[name] = layout.put(leaf, axes[name].axes, jnp.dtype(stored))
     else:
       flat[name] = jnp.asarray(leaf, stored)
   return traverse_util.unflatten_dict(flat, sep="/")
+
+
+def kept(
+  config: Config, name: str, kernel_dtype: str | None
+) -> tuple[str, bool]:
+  """Returns the dtype that `prepared` gives a parameter, and whether it packs
+  it where there is a native product."""
+  is_table = name == "token_embedder/embedding"
+  is_tied = is_table and config.logits_via_embedding
+  # Logits are made in float32 whatever the activations are.
+  is_head = is_tied or name == "decoder/logits_dense/kernel"
+  stored = used = "float32" if is_head else config.dtype
+  is_kernel = is_tied or name.endswith("/kernel")
+  if is_kernel and kernel_dtype == "bfloat16":
+    stored = kernel_dtype
+  return stored, is_kernel and used == "float32"
+
+
+tree = functools.partial(traverse_util.unflatten_dict, sep="/")
+
+
+def lying(
+  config: Config, params: dict, layout: partitioning.Layout, dtype="float32"
+) -> dict:
+  """Returns a parameter tree where a layout puts it, cast."""
+  axes = {path: each.axes for path, each in described(config).items()}
+  return partitioning.by_path(
+    params, lambda path, leaf: layout.put(leaf, axes[path], jnp.dtype(dtype))
+  )
+
+
+def shardings(config: Config, layout: partitioning.Layout) -> dict:
+  """Returns where a layout puts each parameter, in a tree of them."""
+  return tree(
+    {
+      path: layout.sharding(*each.axes)
+      for path, each in described(config).items()
+    }
+  )
 
 
 def listed(misfits: dict[str, list[str]]) -> str:

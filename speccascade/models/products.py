@@ -6,6 +6,8 @@ import operator
 import jax
 import jax.numpy as jnp
 
+from speccascade.models import partitioning
+
 # A kernel of at least so many weights is worth the wake of a second thread.
 LEAST_SLICED = 3 << 16
 NUM_SLICES = 4
@@ -14,7 +16,8 @@ NUM_SLICES = 4
 def _dot(x, kernel):
   """Returns x [..., in] times kernel [in, out]; one row in slices on a CPU."""
   is_sliced = (
-    x.size == x.shape[-1]
+    not partitioning.is_cut()
+    and x.size == x.shape[-1]
     and x.dtype == jnp.float32
     and kernel.size >= LEAST_SLICED
     and kernel.shape[0] % NUM_SLICES == 0

@@ -22,7 +22,8 @@ class Text(TextSource):
 
   Attributes:
     features: "inputs", "targets" or both, each counted as a text of its own; a
-      file of lines has one text a line, whatever stands here.
+      file of lines has one text a line, whatever stands here. Of what `decode`
+      wrote, the targets are the tokens that it wrote.
   """
 
   split: str = "train"
@@ -43,14 +44,15 @@ class Text(TextSource):
         arrays.get(name, i) for name in self.features for i in arrays.rows
       ]
       return texts, task.output_features["targets"].vocabulary
-    examples = self.texts(needs_targets=True)
+    examples = self.texts(needs_targets=True, records=True)
     columns = {"inputs": [example.inputs for example in examples]}
     names = ("inputs",)
     if examples[0].references:
       columns["targets"] = [example.references[0] for example in examples]
       names = self.features
     lines = [text for name in names for text in columns[name]]
-    return [vocabulary.encode(line) for line in lines], vocabulary
+    ids = lambda line: vocabulary.encode(line) if type(line) is str else line
+    return [list(ids(line)) for line in lines], vocabulary
 
 
 @fields.checked
@@ -95,7 +97,9 @@ def build(
     bar = ProgressBar(
       texts, "counting", unit=" texts", delay=3, disable=not progress
     )
-    counts = ngram_counts.count(bar, vocab_size=size, order=order)
+    counts = ngram_counts.count(
+      bar, vocab_size=size, order=order, eos_id=vocabulary.eos_id
+    )
     identity = getattr(vocabulary, "identity", None) or {}
     model = ngram_counts.smooth(
       counts,

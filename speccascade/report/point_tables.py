@@ -2,7 +2,7 @@
 
 from speccascade.report.groups import PointGroup, grouped
 from speccascade.report.measured import Clock, Measured, metric_title
-from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
+from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table, lookup
 
 _POINT = (
   METHOD,
@@ -24,6 +24,13 @@ def _quality(metric: str) -> Column:
 def _modelled(model: Clock | None) -> list[Column]:
   latency = lambda point: (model.of(point) or (None,))[0]
   return [Column("relative latency (modelled)", latency, 3)] * bool(model)
+
+
+def _likelihood(study: PointGroup) -> list[Column]:
+  """Returns the column of the verifier's mean log p, if some row has it."""
+  log_p = lambda point: point.mean(lambda x: lookup(x, "log_probs", "p1"))
+  has_some = any(log_p(point) is not None for point in study.points)
+  return [Column("verifier's log p a token", log_p, 3)] * has_some
 
 
 def gammas(study: PointGroup, model: Clock | None) -> Table:
@@ -72,7 +79,8 @@ def points(study: PointGroup, model: Clock | None) -> Table:
     " takes longer. Predicted: from the calls and their measured costs c, q2"
     " and v. Modelled: the same calls where a block costs one verifier step.",
     (
-      *(*_POINT, *map(_quality, study.metrics), _ACCEPTANCE),
+      *(*_POINT, *map(_quality, study.metrics), *_likelihood(study)),
+      _ACCEPTANCE,
       Column("expected acceptance", "efficiency.expected_acceptance", 3),
       _TOKENS,
       Column("deferral rate", "efficiency.deferral_rate", 3),

@@ -17,10 +17,12 @@ from speccascade import cli
 
 def main():
   """Runs `sweep` as gin configured it, and says how it ended."""
+  from speccascade import meshes
   from speccascade.inference import environment
   from speccascade.sweep import sweep
 
-  print(environment.computing_on())
+  mesh = cli.configured(meshes.Mesh)()
+  print(environment.computing_on(mesh.layout()))
   outcome = cli.configured(sweep.sweep)(on_start=cli.save_config)
   print(describe(outcome))
   if outcome.stop:
@@ -28,10 +30,17 @@ def main():
 
 
 def preview() -> str:
-  """Returns what `--dry_run` says: points, programs, an estimate."""
+  """Returns what `--dry_run` says: what each device will hold, points,
+  programs, an estimate."""
+  from speccascade import footprint
+  from speccascade.inference import planning
+  from speccascade.inference.point import Point
   from speccascade.sweep import forecast, sweep
 
-  return str(forecast.forecast(**cli.bound(sweep.sweep)))
+  settings = cli.bound(sweep.sweep)
+  both = Point("spec_decode", gamma=max(settings["plan"].gammas))
+  held = footprint.said(lambda: planning.decoding(point=both, **settings))
+  return f"{held}\n{forecast.forecast(**settings)}"
 
 
 def describe(outcome) -> str:

@@ -20,7 +20,8 @@ import numpy as np
 from speccascade import standard_error
 from speccascade.checkpoints import load, orbax_io, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.models.params import Config, network
+from speccascade.models.params import Config, lying, network
+from speccascade.models.partitioning import Layout
 from speccascade.training import embeddings, optimizers
 from speccascade.training import state as states
 
@@ -38,6 +39,8 @@ class Checkpoints:
     metric: name of the evaluation metric by which the best one is kept beside
       them, e.g. "eval/bleu"; None keeps none.
     best_mode: "max" or "min" of that metric.
+    layout: where the state lies, None on one device; then each part of a
+      parameter is read by itself.
     settings: JSON values that a run must keep when it is resumed, by the names
       its user knows, e.g. {"BATCH_SIZE": 128}.
   """
@@ -49,6 +52,7 @@ class Checkpoints:
   keep_latest: int = 1
   metric: str | None = None
   best_mode: str = "max"
+  layout: Layout | None = None
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
@@ -118,22 +122,26 @@ class Checkpoints:
     if step is not None:
       return self._resume(step, optimizer, seed)
     if not initial_checkpoint_path:
-      params = states.init_params(network(self.config), seed)
+      params = states.init_params(network(self.config), seed, self.layout)
       source = "starting from random parameters"
       if initial_embedding_path:
         params = embeddings.begun(params, initial_embedding_path)
         source += f" and the embedding of {initial_embedding_path}"
-      state = states.create(params, optimizer, seed=seed)
+      state = states.create(self._lying(params), optimizer, seed=seed)
       return state, 0, source
     path, config = initial_checkpoint_path, self.config
-    read = load(path, config=config, optimizer=restore_optimizer)
+    lazy = self.layout is not None
+    read = load(path, config=config, optimizer=restore_optimizer, lazy=lazy)
     self._check_vocabulary(read)
     step, slots = read.step or 0, read.optimizer
-    state = states.create(
-      read.params, optimizer, step=step, seed=seed, slots=slots
-    )
+    params = self._lying(read.params)
+    state = states.create(params, optimizer, step=step, seed=seed, slots=slots)
     with_slots = "" if slots is None else " with its Adafactor state"
     return state, step, f"starting from {read.path}{with_slots}"
+
+  def _lying(self, params: Mapping) -> Mapping:
+    layout = self.layout
+    return lying(self.config, params, layout) if layout else params
 
   def _check_vocabulary(self, read) -> None:
     old, new = read.vocabulary, self.vocabulary
@@ -145,7 +153,7 @@ class Checkpoints:
 
   def _resume(self, step, optimizer, seed) -> tuple:
     path = self.path(step)
-    read = load(path, config=self.config)
+    read = load(path, config=self.config, lazy=self.layout is not None)
     if "first_step" not in read.extra:
       raise ValueError(
         f"MODEL_DIR {self.model_dir} holds checkpoint_{step}, which no run of "
@@ -160,10 +168,15 @@ class Checkpoints:
           f"the run in MODEL_DIR {self.model_dir} began with {name} "
           f"{began[name]}, got {now}: give that, or another MODEL_DIR"
         )
-    state = states.create(read.params, optimizer, step=step, seed=seed)
+    params = self._lying(read.params)
+    state = states.create(params, optimizer, step=step, seed=seed)
     if jax.tree.leaves(state.opt_state):
       opt_state = orbax_io.read_opt_state(path, state.opt_state)
-      state = state.replace(opt_state=jax.tree.map(jnp.array, opt_state))
+      opt_state = jax.tree.map(
+        lambda leaf, like: jax.device_put(jnp.array(leaf), like.sharding),
+        *(opt_state, state.opt_state),
+      )
+      state = state.replace(opt_state=opt_state)
     return state, read.extra["first_step"], f"resuming from {path}"
 
   def save(

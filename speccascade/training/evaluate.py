@@ -13,6 +13,7 @@ from speccascade.decoding import decoders
 from speccascade.decoding.draws import row_keys
 from speccascade.decoding.sampling import Sampling
 from speccascade.models.params import Config, network
+from speccascade.models.partitioning import layout_of
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 from speccascade.training import losses
@@ -26,18 +27,18 @@ NAMES = ("loss", "accuracy")
 COMPARED = ("divergence", "acceptance")  # with a teacher
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _sums(module, params, batch, teacher):
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def _sums(module, params, batch, teacher, layout):
   """Returns loss, right tokens, divergence from a teacher, overlap with it, and
   weight, summed over a batch."""
-  logits = states.forward(module, params, batch)
+  logits = states.forward(module, params, batch, layout=layout)
   targets = batch["decoder_target_tokens"]
   weights, _ = losses.normalize(batch, None)
   loss, _ = losses.cross_entropy(logits, targets)
   correct = states.is_correct(logits, targets)
   compared = (0.0, 0.0)
   if teacher is not None:
-    taught = teacher.logits(batch)
+    taught = teacher.logits(batch, layout)
     compared = (f(taught, logits) for f in (losses.divergence, losses.overlap))
   sums = (loss, correct, *compared, 1.0)
   return jnp.stack([jnp.sum(x * weights) for x in sums])
@@ -57,18 +58,21 @@ def teacher_forced(
 
   Args:
     config: the architecture.
-    params: its parameters.
+    params: its parameters; what lies on a mesh is evaluated there.
     batches: each read once; rows without targets weigh nothing.
     teacher: or None.
 
   Raises:
     ValueError: there is no target token.
   """
-  module = network(config)
+  module, layout = network(config), layout_of(params)
   total = np.zeros(5)
   for number, batch in enumerate(batches):
     batch = check_batch(batch, config, number)
-    total += np.asarray(_sums(module, params, batch, teacher), np.float64)
+    if layout is not None:
+      batch = layout.rows(batch)
+    sums = _sums(module, params, batch, teacher, layout)
+    total += np.asarray(sums, np.float64)
   *sums, weight = total
   if weight == 0:
     raise ValueError("there are no target tokens to evaluate on")
@@ -98,7 +102,8 @@ def greedy(
   Returns:
     N int32 arrays; EOS is kept.
   """
-  model = T5LM.create(config, params)
+  layout = layout_of(params)
+  model = T5LM.create(config, params, layout=layout)
   decode = decoders.decoder(
     "verifier", gamma=1, max_decode_len=max_decode_len, eos_id=eos_id
   )
@@ -114,8 +119,10 @@ def greedy(
     for row, i in enumerate(filled):
       inputs[row, : len(sources[i])] = sources[i]
     keys = row_keys(0, 0, np.asarray(filled))
-    inputs, sampling = jnp.asarray(inputs), Sampling.create(0.0)
-    decoded = decode(None, model, inputs, keys, 0.0, sampling)
+    rows, sampling = (jnp.asarray(inputs), keys), Sampling.create(0.0)
+    if layout is not None:
+      rows = layout.rows(rows)
+    decoded = decode(None, model, *rows, 0.0, sampling)
     tokens, lengths = jax.device_get((decoded.tokens, decoded.lengths))
     for row, i in enumerate(some):
       outputs[i] = tokens[row, : lengths[row]]

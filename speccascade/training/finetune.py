@@ -15,7 +15,7 @@ import os
 import pathlib
 from typing import Annotated, Any, Literal
 
-from speccascade import fields, folders, memory
+from speccascade import fields, folders, memory, meshes
 from speccascade.checkpoints import architecture, storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.data import text_files
@@ -67,6 +67,9 @@ class TrainingData:
       None takes the task's.
     use_cached: read the task's cached examples.
     token_cache_dir: keeps the tokenized training split between starts.
+    teacher_cache_dir: keeps a decoder-only teacher's hidden states of the
+      training split, in float16, for steps and starts; None computes them in
+      each step.
     num_examples: the first of the split; None takes all.
     buckets: widths of batches; None pads all to the feature lengths.
     pack: put several examples in a row.
@@ -84,6 +87,7 @@ class TrainingData:
   vocabulary: fields.Path | None = None
   use_cached: bool = False
   token_cache_dir: fields.Path | None = None
+  teacher_cache_dir: fields.Path | None = None
   num_examples: fields.Positive | None = None
   buckets: (
     Annotated[
@@ -234,6 +238,7 @@ def train(
   optimizer: optimizers.Optimizer | None = None,
   objective: Objective | None = None,
   evaluating: Evaluating = Evaluating(),
+  mesh: meshes.Mesh = meshes.ONE,
   on_start: Callable[[str], object] = lambda folder: None,
 ) -> trainer.TrainingOutcome:
   """Trains a model on a task or files, from a checkpoint or from nothing.
@@ -251,6 +256,7 @@ def train(
     optimizer: None is T5 v1.1's Adafactor at 1e-3.
     objective: None is T5 v1.1's.
     evaluating: what is measured.
+    mesh: the devices, and what each holds.
     on_start: called with the folder when everything has been checked.
 
   Raises:
@@ -260,19 +266,30 @@ def train(
   from speccascade.data import batches as batching
   from speccascade.data import vocabularies
 
+  objective = objective or Objective()
+  layout = mesh.layout_for(model, "MODEL", BATCH_SIZE=data.batch_size)
+  num_parts = layout.num_parts if layout else 1
   count = sum(math.prod(x.shape) for x in architecture.parameters(model))
   # The parameters, their gradients and an update, all in float32.
-  memory.check(3 * 4 * count, MODEL=f"of {count:,} parameters")
+  held = 3 * 4 * count / num_parts
+  sizes = {"MODEL": f"of {count:,} parameters"}
+  memory.check(held, **sizes)
   folder = model_dir.folder
   with folders.sole_writer(folder, "MODEL_DIR"):
     vocabulary = data.prompting.vocabulary
     vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
     data.prompting.check_fits(prompted=isinstance(model, LlamaConfig))
+    if data.teacher_cache_dir and not data.prompting.prompted:
+      raise ValueError("TEACHER_CACHE_DIR is for decoder-only models")
     identity = getattr(vocabulary, "identity", None)
     if identity:
       identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
-    teacher = teachers.read(data.teacher_checkpoint, model, identity)
-    if objective and objective.teacher_share and not teacher:
+    teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
+    if teacher:
+      count = teacher.num_parameters
+      held += 4 * count / num_parts
+      sizes["TEACHER_CHECKPOINT"] = f"of {count:,} parameters"
+    elif objective.teacher_share:
       raise ValueError("TEACHER_SHARE needs a TEACHER_CHECKPOINT")
     arrays = _training_tokens(data, run, identity)
     for feature, count in arrays.num_cut.items():
@@ -284,7 +301,14 @@ def train(
     batches = batching.train_batches(
       arrays, seed=run.seed, pack=data.pack, **data.shapes
     )
-    _check_batches(batches, model, data, objective or Objective())
+    memory.check(
+      held + _logit_bytes(batches, model, objective) / num_parts,
+      **sizes,
+      BATCH_SIZE=data.batch_size,
+      TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
+    )
+    if data.teacher_cache_dir and objective.teacher_share:
+      batches = _with_hidden(batches, teacher, data, run)
     evaluation = _evaluation(data, evaluating, run, teacher)
     best = evaluation and model_dir.best_metric
     if best and best not in (names := evaluation.names()):
@@ -298,11 +322,12 @@ def train(
       model,
       vocabulary=identity,
       keep_latest=model_dir.keep_latest,
+      layout=layout,
       metric=best and f"eval/{best}",
       best_mode="min" if best in ("loss", "divergence") else "max",
       settings={
         "MIXTURE_OR_TASK_NAME": data.name,
-        "TEACHER_SHARE": objective.teacher_share if objective else 0.0,
+        "TEACHER_SHARE": objective.teacher_share,
         "BATCH_SIZE": data.batch_size,
         "BUCKETS": data.buckets and list(data.buckets),
         "PACK": data.pack,
@@ -346,29 +371,37 @@ def _evaluation(
     eos_id=data.prompting.vocabulary.eos_id,
     teacher=teacher,
     **scoring.decoded(
-      data.task,
-      data.prompting,
-      evaluating,
+      *(data.task, data.prompting, evaluating),
       dict(data.task_feature_lengths),
     ),
   )
 
 
-def _check_batches(batches, model, data: TrainingData, objective: Objective):
-  """Raises ValueError where a batch cannot be cut as asked, or not fit."""
-  parts = objective.microbatches
+def _logit_bytes(batches, model, objective: Objective) -> int:
+  """Returns the bytes of a batch's logits; ValueError if it is not cut so."""
+  parts, num_models = objective.microbatches, 1 + bool(objective.teacher_share)
   for bucket in batches.buckets:
     if bucket.batch_size % parts:
       raise ValueError(
         f"MICROBATCHES is {parts}, which does not divide a batch of"
         f" {bucket.batch_size} rows"
       )
-    positions = bucket.batch_size // parts * bucket.widths[-1]
-    memory.check(
-      4 * positions * model.vocab_size,  # the logits
-      BATCH_SIZE=data.batch_size,
-      TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
-    )
+  positions = (x.batch_size // parts * x.widths[-1] for x in batches.buckets)
+  return 4 * num_models * max(positions) * model.vocab_size
+
+
+def _with_hidden(batches, teacher: Teacher, data: TrainingData, run):
+  """Returns training batches that bring what the teacher makes of them."""
+  hidden = teachers.kept(
+    teacher,
+    batches.arrays,
+    data.teacher_cache_dir,
+    width=batches.buckets[-1].widths[-1],
+    batch_size=data.batch_size,
+    progress=run.progress,
+  )
+  arrays = dataclasses.replace(batches.arrays, hidden=hidden)
+  return dataclasses.replace(batches, arrays=arrays)
 
 
 def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from speccascade.models.params import Config, check_params, network
+from speccascade.models.partitioning import layout_of
 from speccascade.progress import ProgressBar, note
 from speccascade.training import optimizers, programs
 from speccascade.training import state as states
@@ -164,7 +165,8 @@ def fit(
       first_step` on. Batches may differ in shape: each shape is one program.
     steps: global step to stop at; with neither `state` nor `first_step`, the
       number of steps.
-    params: to start from; None draws them from `seed`.
+    params: to start from; None draws them from `seed`. Where they lie on a
+      mesh, or those of `state` do, the batches are cut for it.
     state: to go on from, in place of `params` and `seed`; it is used up.
     optimizer: from `optimizers`; None is T5 v1.1's Adafactor.
     objective: what is minimised; None is T5 v1.1's.
@@ -202,7 +204,8 @@ def fit(
       f"teacher_share is {objective.teacher_share}, and there is no teacher"
     )
   teacher = teacher if objective.teacher_share else None
-  run = programs.programs(module, optimizer, objective)
+  layout = layout_of(state.params)
+  run = programs.programs(module, optimizer, objective, layout)
   first = step - first_step
   feed = (
     check_batch(batch, module.config, number)

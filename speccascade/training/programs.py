@@ -9,6 +9,7 @@ import threading
 import jax
 import numpy as np
 
+from speccascade.models.partitioning import Layout
 from speccascade.training import optimizers
 from speccascade.training import state as states
 
@@ -42,8 +43,10 @@ class Programs:
     module: states.Network,
     optimizer: optimizers.Optimizer,
     objective: states.Objective,
+    layout: Layout | None = None,
   ):
-    self._step = states.make_step(module, optimizer, objective)
+    self._step = states.make_step(module, optimizer, objective, layout)
+    self._layout = layout
     self._futures: dict[tuple, concurrent.futures.Future] = {}
     self._lock = threading.Lock()
 
@@ -69,7 +72,7 @@ class Programs:
       future = self._futures.get(key)
       if future is not None and not (future.done() and future.exception()):
         return future
-      shaped = jax.eval_shape(lambda *args: args, state, dict(batch), teacher)
+      shaped = self._shaped(state, dict(batch), teacher)
       compiled = lambda: self._step.lower(*shaped).compile()
       self._futures[key] = _pool().submit(compiled)
       return self._futures[key]
@@ -82,7 +85,24 @@ class Programs:
   ) -> states.TrainState:
     """Takes one step; does not wait for the device. Writes over `state`."""
     program = self.prepare(state, batch, teacher).result()
+    if self._layout is not None:
+      batch = self._layout.rows(dict(batch))
     return program(state, batch, teacher)
+
+  def _shaped(self, state, batch, teacher) -> tuple:
+    """Returns the arguments of a step without their numbers."""
+    if (layout := self._layout) is None:
+      return jax.eval_shape(lambda *args: args, state, batch, teacher)
+    shaped = lambda leaf, sharding: jax.ShapeDtypeStruct(
+      leaf.shape, leaf.dtype, sharding=sharding
+    )
+    cut = lambda leaf: shaped(leaf, layout.rows_sharding(leaf.shape[0]))
+    whole = lambda leaf: shaped(leaf, leaf.sharding)
+    return (
+      jax.tree.map(whole, state),
+      jax.tree.map(cut, batch),
+      jax.tree.map(whole, teacher),
+    )
 
 
 @functools.lru_cache(maxsize=8)
@@ -90,6 +110,7 @@ def programs(
   module: states.Network,
   optimizer: optimizers.Optimizer,
   objective: states.Objective,
+  layout: Layout | None = None,
 ) -> Programs:
   """Returns the programs of a kind of run; equal arguments share them."""
-  return Programs(module, optimizer, objective)
+  return Programs(module, optimizer, objective, layout)

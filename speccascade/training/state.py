@@ -5,7 +5,8 @@ of arrays under T5X's names: `encoder_input_tokens` [B, S],
 `decoder_input_tokens` [B, T] and `decoder_target_tokens` [B, T] int32, and, as
 the case may be, `decoder_loss_weights` [B, T] and the segment ids and positions
 of packed rows. Of decoder-only models it has the decoder's alone, texts without
-a start token, and the weights say which tokens are learned.
+a start token, and the weights say which tokens are learned; `teacher_hidden`
+[B, T, E], where it is, is what a `Teacher` need not compute.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +22,13 @@ import optax
 from speccascade import fields
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import CausalTransformer
-from speccascade.models.params import Config
+from speccascade.models.params import Config, shardings
+from speccascade.models.partitioning import (
+  Layout,
+  laid_out,
+  layout_of,
+  like_params,
+)
 from speccascade.models.t5.network import Transformer
 from speccascade.training import losses, optimizers
 
@@ -105,16 +112,20 @@ def create(
   """Returns the state before the first step of a run.
 
   Args:
-    params: copied, since a step writes over its state.
+    params: copied, since a step writes over its state; where they lie on a
+      mesh, all of it does.
     optimizer: from `optimizers`.
     step: the step of the checkpoint that the parameters come from.
     seed: seeds dropout.
     slots: Adafactor's accumulators of that checkpoint, see `start_at`.
   """
   params = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), params)
-  opt_state = optimizer.transform.init(params)
-  opt_state = optimizers.start_at(opt_state, step, slots)
-  return TrainState(
+  init, is_cut = optimizer.transform.init, layout_of(params) is not None
+  if is_cut:
+    shapes = jax.eval_shape(init, params)
+    init = jax.jit(init, out_shardings=like_params(shapes, params))
+  opt_state = optimizers.start_at(init(params), step, slots)
+  state = TrainState(
     step=jnp.asarray(step, jnp.int32),
     seed=jnp.asarray(seed, jnp.int32),
     params=params,
@@ -122,6 +133,7 @@ def create(
     opt_state=jax.tree.map(jnp.array, opt_state),
     totals=Totals.zero(),
   )
+  return jax.device_put(state, like_params(state, params)) if is_cut else state
 
 
 @struct.dataclass
@@ -136,15 +148,32 @@ class Teacher:
   params: Any
   module: Network = struct.field(pytree_node=False)
 
-  def logits(self, batch: Mapping) -> Array:
+  @property
+  def num_parameters(self) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(self.params))
+
+  def logits(self, batch: Mapping, layout: Layout | None = None) -> Array:
     """Returns teacher-forced logits [B, T, V] without a gradient."""
-    return jax.lax.stop_gradient(forward(self.module, self.params, batch))
+    kept = batch.get("teacher_hidden")
+    if kept is None:
+      logits = forward(self.module, self.params, batch, layout=layout)
+    else:
+      kept = kept.astype(jnp.float32)
+      logits = self.module.apply({"params": self.params}, kept, method="logits")
+    return jax.lax.stop_gradient(logits)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def init_params(module: Network, seed: int) -> Any:
-  """Returns random initial parameters for a seed."""
-  return module.initial(jax.random.key(seed, impl="threefry2x32"))
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def init_params(
+  module: Network, seed: int, layout: Layout | None = None
+) -> Any:
+  """Returns random initial parameters for a seed, where a layout puts them."""
+  params = module.initial(jax.random.key(seed, impl="threefry2x32"))
+  if layout is None:
+    return params
+  return jax.lax.with_sharding_constraint(
+    params, shardings(module.config, layout)
+  )
 
 
 def inputs(config: Config) -> tuple[str, ...]:
@@ -152,8 +181,19 @@ def inputs(config: Config) -> tuple[str, ...]:
   return CAUSAL if isinstance(config, LlamaConfig) else INPUTS
 
 
-def forward(module: Network, params: Any, batch: Mapping, rng=None):
+def forward(
+  module: Network,
+  params: Any,
+  batch: Mapping,
+  rng=None,
+  layout: Layout | None = None,
+):
   """Returns teacher-forced logits [B, T, V]; dropout is on where `rng` is."""
+  with laid_out(layout, batch["decoder_input_tokens"].shape[0]):
+    return _forward(module, params, batch, rng)
+
+
+def _forward(module, params, batch, rng):
   if isinstance(module, CausalTransformer):
     packing = ("decoder_segment_ids", "decoder_positions")
     return module.apply(
@@ -212,12 +252,13 @@ def make_step(
   module: Network,
   optimizer: optimizers.Optimizer,
   objective: Objective,
+  layout: Layout | None = None,
 ) -> Callable[..., TrainState]:
   """Returns the compiled training step; it writes over the state it is given.
 
   It takes a state, a batch, and a `Teacher` where the objective has a share for
   one. Calling it does not wait for the device. It compiles once for each shape
-  of batch.
+  of batch. With a layout the parameters lie on its mesh.
   """
   use_dropout = getattr(module.config, "dropout_rate", 0) > 0
   count, share = objective.microbatches, objective.teacher_share
@@ -225,13 +266,13 @@ def make_step(
   def summed(params, smoothing, rng, teacher, batch, weights, rows):
     if count > 1 and rng is not None:
       rng = jax.random.fold_in(rng, rows[0])  # part i has rows i, i + count ...
-    logits = forward(module, params, batch, rng)
+    logits = forward(module, params, batch, rng, layout)
     targets = batch["decoder_target_tokens"]
     loss, z = losses.cross_entropy(
       logits, targets, label_smoothing=smoothing, z_loss=objective.z_loss
     )
     if share:
-      taught = losses.divergence(teacher.logits(batch), logits)
+      taught = losses.divergence(teacher.logits(batch, layout), logits)
       loss, z = (1 - share) * loss + share * taught, (1 - share) * z
     sums = (loss, z, is_correct(logits, targets))
     sums = tuple(jnp.sum(each * weights) for each in sums)
@@ -288,4 +329,10 @@ def make_step(
       totals=totals,
     )
 
-  return jax.jit(step, donate_argnums=0)
+  def lying(state: TrainState, *rest) -> TrainState:
+    """The step; what it returns lies where what it takes does."""
+    where = shardings(module.config, layout)
+    where = like_params(state, state.params, where)
+    return jax.lax.with_sharding_constraint(step(state, *rest), where)
+
+  return jax.jit(step if layout is None else lying, donate_argnums=0)

@@ -1,20 +1,34 @@
 """Teachers, from checkpoints: models whose distributions others learn."""
 
+import functools
+import hashlib
+import os
+import pathlib
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from speccascade import files
 from speccascade.checkpoints import restore
-from speccascade.models.params import Config, network
+from speccascade.data import batches as batching
+from speccascade.data.arrays import TokenArrays
+from speccascade.models.params import Config, lying, network
+from speccascade.progress import ProgressBar
 from speccascade.training.state import Teacher
 
+# Texts of a file of hidden states.
+PART = 256
 
-def read(path, model: Config, identity) -> Teacher | None:
+
+def read(path, model: Config, identity, layout=None) -> Teacher | None:
   """Returns the teacher of a checkpoint, None where none is given.
 
   Args:
     path: of any layout, or None.
     model: the architecture that learns.
     identity: {"path", "sha256"} of the vocabulary in use, where it is known.
+    layout: where its arrays lie; None on one device.
 
   Raises:
     CheckpointError: it cannot be read.
@@ -24,7 +38,7 @@ def read(path, model: Config, identity) -> Teacher | None:
 
   if not path:
     return None
-  checkpoint = restore.load(path)
+  checkpoint = restore.load(path, lazy=layout is not None)
   config, known = checkpoint.require_config(), checkpoint.vocabulary
   if not known and vocabularies.brought_by(checkpoint.path):
     known = vocabularies.load(checkpoint.path).identity
@@ -40,7 +54,91 @@ def read(path, model: Config, identity) -> Teacher | None:
   for fault, is_so in faults.items():
     if is_so:
       raise ValueError(f"TEACHER_CHECKPOINT {checkpoint.path} {fault}")
+  if layout is not None:
+    layout.check(config, "TEACHER_CHECKPOINT")
+    params = lying(config, checkpoint.params, layout)
+    return Teacher(params, network(config))
   params = jax.tree.map(
     lambda leaf: jnp.asarray(leaf, "float32"), checkpoint.params
   )
   return Teacher(params, network(config))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _hidden(module, params, tokens, segment_ids, positions):
+  """Returns [B, T, E] float16."""
+  args = (tokens, segment_ids, positions)
+  hidden = module.apply({"params": params}, *args, method="hidden")
+  return hidden.astype(jnp.float16)
+
+
+def kept(
+  teacher: Teacher,
+  arrays: TokenArrays,
+  folder: str | os.PathLike,
+  *,
+  width: int,
+  batch_size: int,
+  progress: bool = True,
+) -> list[np.ndarray]:
+  """Returns a decoder-only teacher's hidden states, which a folder keeps.
+
+  They are read from there where they are; what lacks is computed, each text
+  once, and written by `PART` texts at a time, whole or not at all.
+
+  Args:
+    teacher: its last norm's outputs are kept, in float16.
+    arrays: the texts, their inputs prompts.
+    folder: has a folder for each teacher and texts.
+    width: tokens of a row that the teacher reads; no text is longer.
+    batch_size: rows that it reads at once.
+    progress: show how far it is.
+
+  Returns:
+    What `TokenArrays.hidden` says, mapped from the files.
+
+  Raises:
+    ValueError: a state is out of float16's range.
+  """
+  told = hashlib.sha256(f"{teacher.module.config} {arrays.digest}".encode())
+  for leaf in jax.tree.leaves(teacher.params):
+    told.update(np.ascontiguousarray(leaf))
+  folder = pathlib.Path(folder).expanduser() / told.hexdigest()[:16]
+  size = np.stack([arrays.lengths(name) for name in batching.FEATURES], 1)
+  lengths, size = size[:, 1], size.sum(1, keepdims=True) - 1
+  hidden = []
+  with ProgressBar(
+    total=len(arrays), unit="text", desc="teacher", disable=not progress
+  ) as bar:
+    for first in range(0, len(arrays), PART):
+      texts = np.arange(first, min(first + PART, len(arrays)))
+      path = folder / f"{first:08d}.npy"
+      if not path.is_file():
+        rows = batching.pack_rows(size, texts, (width,), seed=0)
+        states = _read_by(teacher, arrays, rows, (width,), batch_size)
+        together = np.concatenate([states[text] for text in texts])
+        if not np.isfinite(together).all():
+          raise ValueError("the teacher's hidden states do not fit float16")
+        with files.whole(path, "wb") as file:
+          np.save(file, together)
+      ends = np.cumsum(lengths[texts])[:-1]
+      hidden += np.split(np.load(path, mmap_mode="r"), ends)
+      bar.update(len(texts))
+  return hidden
+
+
+def _read_by(teacher, arrays, rows, widths, batch_size) -> dict:
+  """Returns {text: its states [targets, E]} of packed rows of texts."""
+  states = {}
+  for start in range(0, len(rows), batch_size):
+    some = rows[start : start + batch_size]
+    some += [()] * (batch_size - len(some))
+    batch = batching.causal_features(arrays, some, widths, packed=True)
+    names = ("input_tokens", "segment_ids", "positions")
+    fed = (batch[f"decoder_{name}"] for name in names)
+    hidden = np.asarray(_hidden(teacher.module, teacher.params, *fed))
+    segments = batch["decoder_segment_ids"] * batch["decoder_loss_weights"]
+    for b, row in enumerate(some):
+      for number, text in enumerate(row, 1):
+        states[text] = hidden[b, segments[b] == number]
+  return states

@@ -228,54 +228,73 @@ def test_no_model_type_has_it(folder, tmp_path):
 # ---------------------------------- GGUF --------------------------------------
 
 
+# What stands for parts of Hugging Face's names of arrays.
+GGUF_NAMES = {
+  "model.embed_tokens": "token_embd",
+  "model.layers": "blk",
+  "model.norm": "output_norm",
+  "lm_head": "output",
+  "_proj": "",
+  "self_attn.o.": "attn_output.",
+  "self_attn.": "attn_",
+  "mlp.": "ffn_",
+  "input_layernorm": "attn_norm",
+  "post_attention_layernorm": "ffn_norm",
+}
+
+
 @pytest.fixture
 def gguf_file(folder, tmp_path):
-  """Returns a function that writes the tiny llama as llama.cpp's files have it.
+  """Returns a function that writes a tiny model as llama.cpp's files have it.
 
-  It takes the architecture, and names of arrays that are left out.
+  It takes the model's kind, names of arrays that are left out, more arrays, and
+  more or other settings, by name.
   """
   gguf = pytest.importorskip("gguf")
-  read = load(folder / "llama")
 
-  def write(kind="llama", drop=()):
-    path = tmp_path / "tiny.gguf"
-    writer = gguf.GGUFWriter(path, kind)
-    writer.add_block_count(2)
-    writer.add_context_length(64)
-    writer.add_embedding_length(32)
-    writer.add_feed_forward_length(40)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_rope_freq_base(500.0)
-    writer.add_layer_norm_rms_eps(1e-5)
+  def write(kind="llama", drop=(), arrays=(), **said):
+    read, path = load(folder / kind), tmp_path / "tiny.gguf"
+    cfg, flat = read.config, architecture.flatten(read.params)
+    name = "llama" if kind == "mistral" else kind
+    writer = gguf.GGUFWriter(path, said.pop("name", name))
+    said = {
+      "block_count": cfg.num_decoder_layers,
+      "context_length": cfg.max_positions,
+      "embedding_length": cfg.emb_dim,
+      "feed_forward_length": cfg.mlp_dim,
+      "vocab_size": cfg.vocab_size,
+      "attention.head_count": cfg.num_heads,
+      "attention.head_count_kv": cfg.num_kv_heads,
+      "attention.key_length": cfg.head_dim,
+      "attention.value_length": cfg.head_dim,
+      "attention.layer_norm_rms_epsilon": cfg.norm_epsilon,
+      "rope.dimension_count": cfg.head_dim,
+      "rope.freq_base": cfg.rope_theta,
+    } | said
+    if kind == "mistral":
+      said["attention.sliding_window"] = cfg.window
+    adds = {int: writer.add_uint32, float: writer.add_float32}
+    adds[str] = writer.add_string
+    for key, value in said.items():
+      adds[type(value)](f"{name}.{key}", value)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
-    writer.add_eot_token_id(7)
-    flat = architecture.flatten(read.params)
-    for each in architecture.parameters(read.config):
+    if 7 in cfg.eos_ids:
+      writer.add_eot_token_id(7)
+    for each in architecture.parameters(cfg):
       name, value = each.hugging_face, flat[each.name]
       value = value.T if each.transposed else value
-      # As convert_hf_to_gguf.py of llama.cpp permutes queries and keys.
-      if "q_proj" in name or "k_proj" in name:
-        heads = 4 if "q_proj" in name else 2
-        value = value.reshape(heads, 2, 4, 32).swapaxes(1, 2).reshape(-1, 32)
-      layer = name.removeprefix("model.layers.").replace("_proj", "")
-      names = {
-        "model.embed_tokens.weight": "token_embd.weight",
-        "model.norm.weight": "output_norm.weight",
-        "lm_head.weight": "output.weight",
-      }
-      for theirs, ours in {
-        "self_attn.o.": "attn_output.",
-        "self_attn.": "attn_",
-        "mlp.": "ffn_",
-        "input_layernorm": "attn_norm",
-        "post_attention_layernorm": "ffn_norm",
-      }.items():
-        layer = layer.replace(theirs, ours)
-      name = names.get(name, f"blk.{layer}")
+      # As convert_hf_to_gguf.py of llama.cpp permutes a llama's.
+      for part, heads in {"q": cfg.num_heads, "k": cfg.num_kv_heads}.items():
+        if f"{part}_proj" in name and not kind.startswith("qwen"):
+          value = value.reshape(heads, 2, cfg.head_dim // 2, -1)
+          value = value.swapaxes(1, 2).reshape(-1, cfg.emb_dim)
+      for theirs, ours in GGUF_NAMES.items():
+        name = name.replace(theirs, ours)
       if name not in drop:
         writer.add_tensor(name, np.ascontiguousarray(value))
+    for name, value in arrays:
+      writer.add_tensor(name, np.float32(value))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -285,17 +304,76 @@ def gguf_file(folder, tmp_path):
   return write
 
 
-def test_gguf(gguf_file, folder, capsys):
-  path, want = gguf_file(), load(folder / "llama")
-  read = load(path)
-  assert (read.layout, read.config) == ("gguf", want.config)
+@pytest.mark.parametrize("kind", KINDS)
+def test_gguf(gguf_file, folder, capsys, kind):
+  path, want = gguf_file(kind), load(folder / kind)
+  read, config = load(path), want.config
+  if kind == "qwen2":  # llama.cpp does not write its window
+    config = dataclasses.replace(config, window=None, windowed_layers=None)
+  assert (read.layout, read.config) == ("gguf", config)
   same(read.params, want.params)
   assert not inspect.main([f"--source={path}", "--check"])
   assert "arrays of F32" in capsys.readouterr().out
-  with pytest.raises(CheckpointError, match=r"missing: blk\.1\.attn_k\.weight"):
-    load(gguf_file(drop=("blk.1.attn_k.weight",)))
-  with pytest.raises(CheckpointError, match="'gemma'; read is llama"):
-    load(gguf_file("gemma"))
+
+
+def llama3_factors(factor, theta=500000.0, dim=8):
+  """As convert_hf_to_gguf.py of llama.cpp writes them."""
+  factors = []
+  for i in range(0, dim, 2):
+    wavelength = 2 * np.pi * theta ** (i / dim)
+    smooth = (8192 / wavelength - 1) / (4 - 1)
+    factors.append(1 / ((1 - smooth) / factor + smooth))
+    if wavelength < 8192 / 4:
+      factors[-1] = 1
+    elif wavelength > 8192:
+      factors[-1] = factor
+  return factors
+
+
+def test_gguf_with_scaled_positions(gguf_file):
+  factors = llama3_factors(32)
+  assert len({*factors}) == 3
+  path = gguf_file(
+    arrays=[("rope_freqs.weight", factors)], **{"rope.freq_base": 500000.0}
+  )
+  read = load(path)
+  assert read.config.rope_scaling == RopeScaling(
+    "llama3", factor=32, original_max_positions=8192
+  )
+  yarn = {"type": "yarn", "factor": 4.0, "original_context_length": 16}
+  yarn["yarn_beta_fast"] = 16.0
+  path = gguf_file(**{f"rope.scaling.{x}": y for x, y in yarn.items()})
+  assert load(path).config.rope_scaling == RopeScaling(
+    "yarn", factor=4, original_max_positions=16, beta_fast=16
+  )
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"drop": ("blk.1.attn_k.weight",)}, r"missing: blk\.1\.attn_k\.weight"),
+    ({"name": "gemma"}, "'gemma'; read are llama, qwen2, qwen3"),
+    ({"arrays": [("rope_freqs.weight", [1, 2, 3, 4])]}, "no scaling of Llama"),
+    ({"arrays": [("rope_factors_long.weight", [1])]}, "rope_factors_long"),
+    ({"rope.scaling.type": "longrope"}, "rope_type is 'longrope'"),
+    ({"rope.scaling.attn_factor": 2.0}, "attn_factor = 2.0, which is not read"),
+    ({"rope.dimension_count": 4}, "partial_rotary_factor is 0.5"),
+    ({"rope.scale_linear": 2.0}, "rope.scale_linear = 2.0, which"),
+    ({"attention.value_length": 4}, "value_length = 4, which"),
+    ({"kind": "qwen2", "attention.sliding_window": 6}, "window = 6, which"),
+    ({"logit_scale": 2.0}, "says llama.logit_scale = 2.0, which is not read"),
+    ({"expert_count": 8}, "expert_count = 8, which"),
+  ],
+)
+def test_gguf_that_is_refused(gguf_file, changes, message):
+  path = gguf_file(**changes)
+  with pytest.raises(CheckpointError, match=message) as error:
+    load(path)
+  assert "\n" not in str(error.value)
+
+
+def test_a_damaged_gguf_file(gguf_file):
+  path = gguf_file()
   path.write_bytes(path.read_bytes()[:200])
   with pytest.raises(CheckpointError, match="cannot be parsed"):
     load(path)

@@ -9,6 +9,8 @@ from speccascade.decoding.executions import bild as bild_lib
 from speccascade.decoding.types import BONUS, DRAFT, RESIDUAL
 from tests import toy
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 
 def bild_by_hand(q, p, fallback, rollback, length):
   """Decodes one source as the authors' code decides; greedy, one by one.

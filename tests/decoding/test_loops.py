@@ -15,6 +15,8 @@ from speccascade.decoding.executions.sequential_cascade import CATCH_UP
 from tests import toy
 from tests.decoding.test_bild import circling
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 SAMPLED = Sampling.create(0.9, top_k=5, top_p=0.95)
 
 

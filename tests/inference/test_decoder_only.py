@@ -91,11 +91,15 @@ def test_a_file_of_texts_and_conversations(folder, pair, tmp_path):
 
 
 def test_a_stream_is_the_whole(pair):
-  settings = SHORT | {"alpha": 0.2, "seed": 3}
+  settings = SHORT | {"alpha": 0.2, "seed": 3, "log_probs": True}
   whole = pair.generate(TEXTS[1], "spec_cascade_opt", **settings)
-  pieces = list(pair.stream(TEXTS[1], "spec_cascade_opt", **settings))
+  stream, pieces = pair.stream(TEXTS[1], "spec_cascade_opt", **settings), []
+  for piece in stream:
+    pieces.append(piece)
+    assert_log_probs(stream, whole)
   assert "".join(pieces) == whole.texts[0]
   assert len(pieces) > 1
+  assert len(stream.tokens) == whole.lengths[0]
   assert not any(piece.endswith("\ufffd") for piece in pieces[:-1])
   with pytest.raises(ValueError, match="sequence"):
     pair.stream("the cat", "seq_cascade_chow", **SHORT)
@@ -108,21 +112,31 @@ def test_a_stream_is_the_whole(pair):
   assert "sc-token" in whole._repr_html_()
 
 
+def assert_log_probs(stream, whole):
+  """Asserts that those of a stream so far are those of the whole."""
+  num = len(stream.tokens)
+  for name, want in vars(whole.log_probs).items():
+    got = getattr(stream.log_probs, name)
+    assert got.shape == (num,)
+    np.testing.assert_allclose(got, want[0, :num], atol=1e-5)
+
+
 def answered(pair, tokens):
-  """Returns what follows a prompt of tokens, and its text."""
+  """Returns what a prompt of tokens is answered."""
   sources = Sources(
     [Source(0, "", np.array(tokens, np.int32))], pair.vocabulary, 128
   )
   sources = dataclasses.replace(sources, prompted=True)
-  run = Run(max_decode_len=GREEDY["max_decode_len"], batch_size=1)
+  length = GREEDY["max_decode_len"]
+  run = Run(max_decode_len=length, batch_size=1, log_probs=True)
   point = Point("spec_decode", gamma=3, temperature=0.0)
-  out = generation.generate(Study(pair.models, sources, run), point)
-  return out.tokens[0, : out.lengths[0]].tolist(), out.texts[0]
+  return generation.generate(Study(pair.models, sources, run), point)
 
 
 @pytest.mark.slow
 def test_a_conversation_goes_on_in_its_caches(pair):
-  chat = pair.chat(system="the rug", rounds=2, **GREEDY)
+  chat = pair.chat(system="the rug", rounds=2, log_probs=True, **GREEDY)
+  assert chat.answer is None
   vocabulary, held = pair.vocabulary, []
   said = [{"role": "system", "content": "the rug"}]
   for content in ("the cat", "the dog", "sat"):
@@ -136,12 +150,13 @@ def test_a_conversation_goes_on_in_its_caches(pair):
       user = f"\n{user}"
     held += vocabulary.encode(user)
     # What a prompt of all these tokens is answered.
-    tokens, text = answered(pair, held)
-    assert text == answer
+    whole = answered(pair, held)
+    assert whole.texts == (answer,) == (chat.answer.text,)
+    assert_log_probs(chat.answer, whole)
     said.append({"role": "user", "content": content})
     said.append({"role": "assistant", "content": answer})
     assert chat.messages == said
-    held += tokens
+    held += chat.answer.tokens.tolist()
   assert chat.num_begun == 1
 
 

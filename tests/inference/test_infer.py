@@ -20,10 +20,10 @@ pytestmark = pytest.mark.usefixtures("quick_compiles")
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
   """Two examples a shard, so that these few inputs make several."""
-  monkeypatch.setattr(infer, "_SHARD_EXAMPLES", 2)
+  monkeypatch.setattr(infer, "_SHARD", (2, 1))
 
 
-def test_output(run, tmp_path, lines):
+def test_output(run, tmp_path, lines, monkeypatch):
   row = run(trials=2)
   written = lines()
   assert [r["inputs"] for r in written] == TEXTS * 2
@@ -50,6 +50,10 @@ def test_output(run, tmp_path, lines):
   # Draws do not depend on the batch.
   run(trials=2, output_dir=tmp_path / "four", batch_size=4)
   assert [record["aux"]["tokens"] for record in lines("four")] == tokens
+  # Nor on the rows that an example comes after.
+  monkeypatch.setattr(infer, "_SHARD", (2, 3))
+  assert run(trials=2, output_dir=tmp_path / "refilled", refill=True) == row
+  assert lines("refilled") == written
 
 
 def test_gamma_of_advice(run, tmp_path):
@@ -197,7 +201,7 @@ def test_damaged_files_are_named(run, tmp_path, monkeypatch):
   with pytest.raises(FileNotFoundError):
     run()
   monkeypatch.undo()
-  monkeypatch.setattr(infer, "_SHARD_EXAMPLES", 2)
+  monkeypatch.setattr(infer, "_SHARD", (2, 1))
   damage("shards/00001-of-00003.jsonl", cut, r"line 2 is damaged .*; remove")
   damage("run.json", cut, "is no JSON, or not whole")
   damage("run.json", lambda _: "[]", "is no JSON object")

@@ -52,19 +52,6 @@ def study():
   )
 
 
-def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
-  point = POINTS[1]
-  measure.measure(study, [point], results.ResultFile(tmp_path / "first.jsonl"))
-  before = dict(study.alone)
-  monkeypatch.setattr(environment, "MOST_MAPS", 0)
-  again = results.ResultFile(tmp_path / "again.jsonl")
-  measure.measure(study, [point], again)
-  # Only what this point needs was compiled anew.
-  assert study.compiled == {*study.programs(point), *study.programs(POINTS[0])}
-  for key, outputs in before.items():
-    np.testing.assert_equal(study.alone[key].tokens, outputs.tokens)
-
-
 def test_rows(study, tmp_path, monkeypatch):
   file = results.ResultFile(tmp_path / "rows.jsonl")
   rows = measure.measure(study, POINTS, file)
@@ -135,3 +122,16 @@ def test_near_ties_are_told_from_differences(study):
   # Greedy: no logit lies above the one that was taken, and not all lie near.
   assert int(np.argmax(logits)) == int(tokens[0])
   assert np.ptp(logits) > agreement.TIE
+
+
+def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
+  point = POINTS[1]
+  measure.measure(study, [point], results.ResultFile(tmp_path / "first.jsonl"))
+  before = dict(study.alone)
+  monkeypatch.setattr(environment, "MOST_MAPS", 0)
+  again = results.ResultFile(tmp_path / "again.jsonl")
+  measure.measure(study, [point], again)
+  # Only what this point needs was compiled anew.
+  assert study.compiled == {*study.programs(point), *study.programs(POINTS[0])}
+  for key, outputs in before.items():
+    np.testing.assert_equal(study.alone[key].tokens, outputs.tokens)

@@ -96,7 +96,7 @@ def run(main: str, argv: list[str], folder: str, log: str, last: int | None):
         os.kill(os.getpid(), signal.SIGKILL)
 
   sys.addaudithook(watch)
-  infer._SHARD_EXAMPLES = 4
+  infer._SHARD = 4, 1
   measure.measure = functools.partial(measure.measure, group_size=2)
   sys.argv = argv
   module = importlib.import_module(main)

@@ -236,12 +236,13 @@ def test_a_native_pass_equals_the_plain_one(lms, arrays, kind):
   lm, (tokens, lengths, _) = lms(kind), of(arrays, kind)
   packed = LlamaLM.create(lm.module.config, lm.params, kernel_dtype="float32")
   assert native_pass.is_native(packed.module.config, packed.params)
-  both = [prefill(each, padded(tokens, lengths), 20) for each in (lm, packed)]
+  inputs = padded(tokens, lengths)
+  both = [prefill(each, inputs, CAPACITY) for each in (lm, packed)]
   for width, count, read in (
     (1, [1, 0, 1], None),
     (7, [0, 4, 7], [[0, 0], [3, 1], [6, 0]]),
-    (6, [6, 1, 6], None),
-    (6, [0, 1, 3], None),
+    (7, [7, 1, 6], None),
+    (7, [0, 1, 3], None),
   ):
     read = None if read is None else int32(read)
     block, outs = int32(tokens[:, :width]), []

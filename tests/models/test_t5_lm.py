@@ -11,6 +11,7 @@ import pytest
 
 from speccascade.models import T5LM, T5Config
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
 # Where a row is fed nothing, or a block is wider than its count, these tokens
 # are fed; nothing may depend on them.
 GARBAGE = 77

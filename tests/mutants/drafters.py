@@ -92,6 +92,10 @@ a drafter that stopped early leaves a gap <-
   test_the_next_drafter_goes_on_where_one_stopped
 - count += part.count
 + count += drafter.width
+a row of drafters knows the bonus where its last one does not <-
+  test_exact_laws.py::test_a_bonus_without_a_law_is_the_verifiers[row]
+- knows_bonus=part.knows_bonus
++ knows_bonus=True
 behind a row of drafters there is no law <-
   test_the_law_after_a_row_is_its_last_drafters
 - bonus_law=bonus_law and is_last
@@ -105,6 +109,10 @@ the rightmost occurrence is copied <- test_worked_cases
 a copier without bigrams fills its block <- test_equals_brute_force[4-3-False]
 - if self.fills:
 + if True:
+a copier has a law where nothing is left to copy <-
+  test_exact_laws.py::test_a_bonus_without_a_law_is_the_verifiers
+- knows_bonus=count > self.width,
++ knows_bonus=count >= self.width,
 the last token is part of the text searched <- test_equals_brute_force
 - text, source_len + length - 1, tokens
 + text, source_len + length, tokens

@@ -6,8 +6,12 @@ MUTANTS = records("""
 === decoding/review.py
     decoding/test_paths.py
 the bonus comes from p by default <- test_speculative_paths[token]
-- if target.uses_q and settings.bonus == "verifier":
-+ if target.uses_q:
+- knows_bonus = settings.bonus_law and proposal.knows_bonus
++ knows_bonus = False
+a bonus without a law of the drafter's is weighed by one <-
+  drafters/test_exact_laws.py::test_a_bonus_without_a_law_is_the_verifiers
+- settings.bonus_law and proposal.knows_bonus
++ settings.bonus_law
 p stands one position behind q <- test_speculative_paths[lossless]
 - settings.sampling.step(logits)
 + settings.sampling.step(jnp.roll(logits, 1, axis=1))
@@ -20,8 +24,8 @@ a verifier's NaN goes unseen <-
 + bad = proposal.bad
 the printed bonus stands behind a full block only <-
   test_speculative_paths[printed bonus, stop]
-- at_bonus = step == count
-+ at_bonus = step == width
+- (step < count) | jnp
++ (step < width) | jnp
 
 === decoding/executions/speculative.py
     decoding/test_paths.py::test_speculative_paths[lossless]

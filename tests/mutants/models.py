@@ -25,6 +25,25 @@ a rewind of a chain lengthens it <- test_rewind_only_lowers
 - state.replace(length=jnp.minimum(state.length, length))
 + state.replace(length=length)
 
+=== models/intersection.py
+    decoding/test_intersection.py
+a drafter of another vocabulary draws tokens that it does not share <-
+  test_q_is_the_law_over_shared_tokens_filtered
+- jnp.where(self.is_shared[None, None], logits, -jnp.inf)
++ logits
+a drafter of another vocabulary reads the verifier's ids <-
+  test_every_path_of_the_compiled_loop
+- jnp.where(place == 0, state.first[:, None], self.to_drafter[tokens])
++ jnp.where(place == 0, state.first[:, None], tokens)
+the end of a prompt is read as the verifier spells it <-
+  test_samples_have_the_exact_law[drafter]
+- jnp.where(place == 0, state.first[:, None], self.to_drafter[tokens])
++ self.to_drafter[tokens]
+a kept path of another vocabulary has its tree's length <-
+  test_a_tree_is_read_in_the_drafters_ids_and_one_path_kept
+- drafter = self.model.keep(state.drafter, start, path, count)
++ drafter = state.drafter
+
 === models/ngram_lm.py
     models/test_ngram_lm.py
 an unseen context has the counts of another <- test_law_equals_the_twin[3-4-2]
@@ -192,12 +211,16 @@ the head is cast to the activations' dtype <-
 - stored = used = "float32" if is_head else config.dtype
 + stored = used = config.dtype
 
-=== models/t5_lm.py
+=== models/cached_lm.py
     models/test_t5_lm.py
 a kept path has the length of its tree <-
   test_tree_equals_its_paths_and_one_is_kept[float32]
 - state.replace(caches=caches, length=start + count)
 + state.replace(caches=caches, length=state.length)
+a kept path is read before the prompt's end <-
+  test_llama_lm.py::test_tree_equals_its_paths_and_one_is_kept
+- first = state.offset + start
++ first = start
 
 === models/llama/network.py
     models/test_llama_lm.py
@@ -233,14 +256,29 @@ YaRN's sines are not scaled <-
 
 === models/llama_lm.py
     models/test_llama_lm.py
-a kept path is read before the prompt's end <-
-  test_tree_equals_its_paths_and_one_is_kept
-- first = state.offset + start
-+ first = start
 the last part of a prompt is fed past its end <-
   test_long_prompts_are_fed_in_parts
 - first = jnp.minimum(i * width, num_fed - width)
 + first = i * width
+
+=== inference/shared_tokens.py
+    inference/test_shared_tokens.py
+a fallback's byte is shared, and not the letter <-
+  test_what_is_shared_and_what_stands_for_the_rest
+- for token, x in enumerate(spelled) if x != b""}
++ for token, x in reversed(list(enumerate(spelled))) if x}
+every spelling of a shared token is shared <-
+  test_tokens_of_one_text_are_shared
+- i for x, i in _ids(ours).items() if x in theirs
++ i for i, x in enumerate(ours) if x in theirs
+a prompt keeps the verifier's BOS <-
+  test_prompts_are_read_in_the_drafters_own_ids
+- self.verifier.decode(tokens[has_bos:])
++ self.verifier.decode(tokens)
+a long prompt is cut at its end <-
+  test_prompts_are_read_in_the_drafters_own_ids
+- self._prompt(tokens)[-width:]
++ self._prompt(tokens)[:width]
 
 === checkpoints/hugging_face_llama.py
     checkpoints/test_llama_files.py

@@ -26,6 +26,12 @@ def files(tmp_path_factory):
   (folder / "in.txt").write_text(TEXT)
   rows = [{"inputs": "dog dog", "targets": t} for t in TEXT.splitlines()]
   (folder / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
+  pieces = sentencepiece.SentencePieceProcessor(str(folder / "words.model"))
+  records = [
+    {"inputs": "cat", "prediction": "", "aux": {"tokens": ids}}
+    for ids in map(pieces.encode, TEXT.splitlines())
+  ]
+  (folder / "written.jsonl").write_text("\n".join(map(json.dumps, records)))
   return folder
 
 
@@ -43,7 +49,7 @@ def run(files, capsys, tmp_path):
   return call
 
 
-@pytest.mark.parametrize("name", ["in.txt", "in.jsonl"])
+@pytest.mark.parametrize("name", ["in.txt", "in.jsonl", "written.jsonl"])
 def test_a_file_is_counted(run, files, tmp_path, name):
   code, out, _ = run(INPUT_FILE=str(files / name), ORDER=3)
   assert code == 0

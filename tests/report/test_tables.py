@@ -6,10 +6,11 @@ import math
 
 import pytest
 
-from speccascade.report import tables
+from speccascade.report import groups, point_tables, tables
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.tables import Column
 from tests.quickstart.test_quickstart_report import rows
+from tests.report import synthetic
 
 NUMBER = Column("x", lambda line: line, 2, {0.0: "never"}, has_interval=True)
 
@@ -58,3 +59,13 @@ def test_html_is_escaped():
   for part in ("<table", '"col">a &lt; b</th>', '"row">&lt;x&gt;</th>'):
     assert part in text
   assert "<x>" not in text
+
+
+def test_points_say_how_likely_the_verifier_found_them():
+  """Where rows know it."""
+  for probs, texts in (({"p1": -1.5}, {"-1.500"}), (None, set())):
+    rows = [synthetic.changed(x, log_probs=probs) for x in synthetic.rows()]
+    [study] = groups.studies(rows)
+    table = point_tables.points(study, None)
+    found = [each for each in table.columns if "log p" in each.title]
+    assert {x.text(line) for x in found for line in table.lines} == texts

@@ -186,7 +186,7 @@ def test_bfloat16_activations_keep_float32_parameters():
 def test_each_shape_is_compiled_once():
   """Over two runs, and for batches of two lengths in turns."""
   data = [random_batch(i, target=6 + i % 2) for i in range(4)]
-  kind = (Transformer(BARE), DESCENT, state.Objective())
+  kind = (Transformer(BARE), DESCENT, state.Objective(), None)
   run = programs.programs(*kind)
   before = len(run)
   for _ in range(2):

@@ -1,5 +1,7 @@
 """Decoder-only models learn outputs, from text and from a teacher."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,7 @@ from speccascade.training import (
   losses,
   optimizers,
   state,
+  teachers,
   trainer,
 )
 from speccascade.training.checkpointing import Checkpoints
@@ -154,6 +157,46 @@ def test_the_loss_is_of_outputs_alone(is_packed, share, learned):
   want, num = twin(examples, params, learned, share)
   assert batch["decoder_loss_weights"].sum() == num
   assert metrics["loss"] == pytest.approx(want, rel=1e-5)
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_what_a_teacher_said_is_kept(is_packed, learned, tmp_path, monkeypatch):
+  """A step that reads it is that which asks; only what lacks is computed."""
+  examples, lengths = texts(6, seed=1), {"inputs": 16, "targets": 16}
+  teacher, arrays = state.Teacher(learned, MODULE), arrays_of(examples)
+  head = learned["token_embedder"]
+  read, options = [], {"width": 20, "batch_size": 2, "progress": False}
+  of_texts = teachers._read_by
+  monkeypatch.setattr(teachers, "PART", 4)
+  monkeypatch.setattr(
+    *(teachers, "_read_by"), lambda *args: read.append(1) or of_texts(*args)
+  )
+
+  def kept():
+    return teachers.kept(teacher, arrays, tmp_path, **options)
+
+  kept()
+  first, _ = sorted(tmp_path.glob("*/*.npy"))
+  first.unlink()
+  arrays = dataclasses.replace(arrays, hidden=kept())
+  assert len(read) == 3
+  made = batching.train_batches(
+    *(arrays,),
+    **{"batch_size": 1, "seed": 0, "pack": is_packed, "lengths": lengths},
+    prompted=True,
+  )
+  batches = [made.batch(i) for i in range(made.steps_per_epoch)]
+  # Only its output projection is asked.
+  blind = state.Teacher(drawn(3) | {"token_embedder": head}, MODULE)
+  _, log = train(
+    *(batches, len(batches), 1.0),
+    **{"teacher": blind, "optimizer": STILL, "params": drawn(1)},
+  )
+  weights = [batch["decoder_loss_weights"].sum() for batch in batches]
+  want, num = twin(examples, drawn(1), learned, 1.0)
+  losses_seen = [metrics["loss"] for metrics in log]
+  assert sum(weights) == num
+  assert np.average(losses_seen, weights=weights) == pytest.approx(want, 1e-3)
 
 
 def test_a_teacher_that_is_the_student_teaches_nothing(data):

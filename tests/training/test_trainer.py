@@ -57,29 +57,19 @@ def final(folder):
   return params, orbax_io.read_opt_state(path, like)
 
 
-def test_a_killed_run_ends_as_the_unbroken_one_does(tmp_path):
+def test_a_killed_run_ends_as_the_unbroken_one_does(tmp_path, capsys):
   """SIGKILL after the checkpoint of step 5, then SIGTERM, then to the end."""
   killed_run.run(tmp_path / "unbroken")
   folder = tmp_path / "broken"
-  env = os.environ | {
-    "JAX_ENABLE_COMPILATION_CACHE": "true",
-    "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-  }
-
-  def run(*arguments):
-    command = [sys.executable, "-m", "tests.training.killed_run", folder]
-    return subprocess.run(
-      [*command, *arguments], env=env, capture_output=True, text=True
-    )
-
-  killed = run("SIGKILL", "8")
+  command = [sys.executable, "-m", "tests.training.killed_run", folder, "8"]
+  killed = subprocess.run(command, capture_output=True, text=True)
   assert killed.returncode == -signal.SIGKILL, killed.stderr
   assert saved_steps(folder) == [5]
-  stopped = run("SIGTERM", "7")
-  assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
-  assert f"ended at 7: {folder}/checkpoint_7" in stopped.stdout
-  assert f"resuming from {folder}/checkpoint_5, step 5 of 12" in stopped.stdout
+  stopped = killed_run.run(folder, killed_run.Killer(signal.SIGTERM, 7))
+  assert (stopped.step, stopped.checkpoint) == (7, f"{folder}/checkpoint_7")
+  assert stopped.stop.exit_code == 128 + signal.SIGTERM
+  said = capsys.readouterr().out
+  assert f"resuming from {folder}/checkpoint_5, step 5 of 12" in said
   assert saved_steps(folder) == [7]
   outcome = killed_run.run(folder)
   assert outcome.checkpoint == f"{folder}/checkpoint_12"

@@ -95,4 +95,5 @@ class HorizontalDrafter:
       copied=copied,
       calls=jnp.concatenate(calls, axis=1),
       bad=bad,
+      knows_bonus=part.knows_bonus,
     )

@@ -86,7 +86,7 @@ class MaxGramDrafter:
     """See `types.Drafter`; the law at the bonus position is the next copy."""
     drafts, count = jax.vmap(self._copy)(state, tokens, length)
     if self.fills:
-      count = jnp.full_like(length, self.width)
+      count = jnp.full_like(length, self.width + 1)
     q = jax.nn.one_hot(drafts, self.vocab_size, dtype=jnp.float32)
     return state, Proposal(
       tokens=drafts[:, : self.width],
@@ -96,6 +96,7 @@ class MaxGramDrafter:
       copied=jnp.ones(drafts.shape, bool),
       calls=jnp.zeros((length.shape[0], 0), jnp.int32),
       bad=jnp.zeros(drafts.shape, bool),
+      knows_bonus=count > self.width,
     )
 
   def _copy(self, source, tokens, length):

@@ -68,7 +68,7 @@ def speculative(
     stats = _count(carry, proposal, block, emitted, deferred)
     recorded = {}
     if settings.records:
-      new = _record(proposal, block, deferred, settings)
+      new = _record(proposal, block, deferred)
       recorded = tracing.record(carry, new, block.new, carry.stats.num_blocks)
     return after.replace(models=models, stats=stats, **recorded)
 
@@ -125,14 +125,11 @@ def _count(
 
 
 @jax.named_scope("record")
-def _record(
-  proposal: Proposal, block: Review, deferred, settings: LoopSettings
-) -> Record:
+def _record(proposal: Proposal, block: Review, deferred) -> Record:
   """Returns who wrote each token of a round, and why."""
   accepted, count = block.verdict.num_accepted[:, None], proposal.count[:, None]
   step = jnp.arange(block.new.shape[1])[None]
   last_source = jnp.where(accepted == count, BONUS, RESIDUAL)
-  known_q = settings.bonus_law | (step < count)
   return Record(
     source=jnp.where(step < accepted, DRAFT, last_source),
     deferred=deferred,
@@ -143,6 +140,6 @@ def _record(
     q=proposal.q,
     p=block.p,
     pi=block.pi,
-    known_q=known_q,
-    known_q1=known_q & ~proposal.copied,
+    known_q=block.known_q,
+    known_q1=block.known_q & ~proposal.copied,
   )

@@ -181,14 +181,23 @@ class CausalTransformer(nn.Module):
   @nn.nowrap
   def initial(self, rng):
     """Returns random parameters."""
-    return self.init(rng, jnp.ones((1, 1), jnp.int32))["params"]
+    return self.initial_variables(rng)["params"]
+
+  @nn.nowrap
+  def initial_variables(self, rng):
+    """Returns these as "params", and their axes' names as "params_axes"."""
+    return self.init(rng, jnp.ones((1, 1), jnp.int32))
 
   def _windows(self):
     """Returns the windows that layers have, None for one without."""
     return {*map(self.config.window_of, range(self.config.num_decoder_layers))}
 
   def __call__(self, tokens, segment_ids=None, positions=None):
-    """Returns teacher-forced logits [B, T, V] float32.
+    """Returns teacher-forced logits [B, T, V] float32; see `hidden`."""
+    return self.logits(self.hidden(tokens, segment_ids, positions))
+
+  def hidden(self, tokens, segment_ids=None, positions=None):
+    """Returns [B, T, E], what `logits` makes the logits of.
 
     Args:
       tokens: [B, T] int32; padding after a text changes nothing of it.
@@ -210,14 +219,15 @@ class CausalTransformer(nn.Module):
         seen = jnp.broadcast_to(seen, same.shape) & same
       biases[window] = jnp.where(seen, 0.0, layers.MASKED)[:, None]
     angles = rotary.angles(self.config, positions)
-    return self._logits(
-      self.decoder(self.token_embedder(tokens), angles, biases)
-    )
+    return self.decoder(self.token_embedder(tokens), angles, biases)
 
-  def _logits(self, x):
-    if self.config.logits_via_embedding:
-      return self.token_embedder.logits(x)
-    return self.decoder.logits(x)
+  def logits(self, x):
+    """Returns [B, T, V] float32 for x [B, T, E] after the last norm."""
+    is_tied = self.config.logits_via_embedding
+    head = self.token_embedder if is_tied else self.decoder
+    return with_sharding_constraint(
+      head.logits(x), ("batch", "length", "vocab")
+    )
 
   def extend(
     self, tokens, caches, start, read=None, depth=None, ancestors=None
@@ -268,4 +278,4 @@ class CausalTransformer(nn.Module):
     if not x.shape[1]:
       empty = (*x.shape[:2], self.config.vocab_size)
       return caches, jnp.zeros(empty, jnp.float32), x
-    return caches, self._logits(x), x
+    return caches, self.logits(x), x

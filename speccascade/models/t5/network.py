@@ -8,6 +8,7 @@ L cache slots, E model width, H heads, D head width, V vocabulary.
 """
 
 from flax import linen as nn
+from flax.linen.partitioning import with_sharding_constraint
 import jax.numpy as jnp
 import numpy as np
 
@@ -208,9 +209,13 @@ class Transformer(nn.Module):
   @nn.nowrap
   def initial(self, rng):
     """Returns random parameters, T5X's."""
+    return self.initial_variables(rng)["params"]
+
+  @nn.nowrap
+  def initial_variables(self, rng):
+    """Returns these as "params", and their axes' names as "params_axes"."""
     tokens = jnp.ones((1, 1), jnp.int32)
-    made = self.init(rng, tokens, tokens, tokens, enable_dropout=False)
-    return made["params"]
+    return self.init(rng, tokens, tokens, tokens, enable_dropout=False)
 
   def __call__(
     self,
@@ -328,9 +333,11 @@ class Transformer(nn.Module):
     return self._logits(x)
 
   def _logits(self, x):
-    if self.config.logits_via_embedding:
-      return self.token_embedder.logits(x)
-    return self.decoder.logits(x)
+    is_tied = self.config.logits_via_embedding
+    head = self.token_embedder if is_tied else self.decoder
+    return with_sharding_constraint(
+      head.logits(x), ("batch", "length", "vocab")
+    )
 
   def decoder_bias(self, capacity):
     """Returns the table [H, 2 L - 1] that `cache.block_bias` cuts from."""

@@ -24,6 +24,8 @@ from speccascade.decoding.review import draft, score, verify
 from tests import toy
 from tests.decoding.drafters import exact, models
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 DRAFT, ACCEPT, DRAW = range(3)  # tags of a round
 
 
@@ -43,9 +45,9 @@ MEDIUM, SHARP, STEEP, LARGE = (
 SAMPLING = Sampling.create(1.0)
 
 
-def copier(width):
+def copier(width, table=(1, 1)):
   """Copies; a table of its own for what is new: 0 -> 1, 1 -> 1."""
-  return MaxGramDrafter.create([1, 1], width=width, vocab_size=2)
+  return MaxGramDrafter.create(table, width=width, vocab_size=2)
 
 
 def small(width=1):
@@ -148,6 +150,26 @@ def test_stated_laws(name, bonus_law, monkeypatch):
     np.testing.assert_allclose(proposal.q[:, -1], law, atol=1e-5)
 
 
+def one_round(drafter, keys, target, alpha=0.0, written=(0,)):
+  """Returns the `Review` by LARGE of a block after what is written."""
+  rows = keys.shape[0]
+
+  @jax.jit
+  def run(drafter, verifier, keys):
+    inputs = jnp.zeros((rows, 2), jnp.int32)
+    tokens = jnp.tile(jnp.pad(jnp.array(written), (0, 9)), (rows, 1))
+    length = jnp.full(rows, len(written))
+    prefix = Prefix(tokens, length, length > 0)
+    settings = BlockSettings(sampling=SAMPLING, target=target, alpha=alpha)
+    state = drafter.prefill(inputs, capacity=10)
+    _, proposal = draft(drafter, state, prefix, keys, settings)
+    state = verifier.prefill(inputs, capacity=10)
+    _, logits = score(verifier, state, prefix, proposal)
+    return verify(proposal, logits, keys, settings)
+
+  return run(drafter, LARGE, keys)
+
+
 @pytest.mark.parametrize(
   "name", ["lossless", "lenient", "in a row, lenient", "reviewed, then copied"]
 )
@@ -161,20 +183,7 @@ def test_outer_review_gives_the_verifiers_law(name, monkeypatch):
   cells = exact.nested(inner, [(DRAFT,)]) | {(ACCEPT,): accept, (DRAW,): [8]}
   digits = exact.Digits(cells)
   keys = digits.choose(monkeypatch)
-  rows = digits.num_rows
-
-  @jax.jit
-  def one_round(drafter, verifier, keys):
-    inputs, length = jnp.ones((rows, 2), jnp.int32), jnp.ones(rows, jnp.int32)
-    prefix = Prefix(jnp.zeros((rows, 10), jnp.int32), length, length > 0)
-    settings = BlockSettings(sampling=SAMPLING, target=targets.lossless)
-    state = drafter.prefill(inputs, capacity=10)
-    _, proposal = draft(drafter, state, prefix, keys, settings)
-    state = verifier.prefill(inputs, capacity=10)
-    _, logits = score(verifier, state, prefix, proposal)
-    return verify(proposal, logits, keys, settings)
-
-  block = one_round(drafter, LARGE, keys)
+  block = one_round(drafter, keys, targets.lossless)
   new, accepted = np.asarray(block.new), np.asarray(block.verdict.num_accepted)
   assert set(accepted) == set(range(drafter.width + 1))
   for i in range(drafter.width + 1):
@@ -183,3 +192,30 @@ def test_outer_review_gives_the_verifiers_law(name, monkeypatch):
     first, law = exact.shares(reached[:, :i], reached[:, i], 2)
     context = reached[first, i - 1] if i else [0]
     np.testing.assert_allclose(law, LARGE_LAW[context], atol=1e-6)
+
+
+ALONE = copier(2, None)
+# Drafter, what is written, what is copied before a place without a law.
+BARE = {
+  "empty": (ALONE, (0,), ()),
+  "full": (ALONE, (0, 1, 0), (1, 0)),
+  "row": (HorizontalDrafter((copier(1), copier(1, None))), (0,), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_a_bonus_without_a_law_is_the_verifiers(name, monkeypatch):
+  """LARGE writes each copy with 5/8: the target keeps 6/8 of them."""
+  drafter, written, copies = BARE[name]
+  digits = exact.Digits({(ACCEPT,): [8] * 2, (DRAW,): [8]})
+  keys = digits.choose(monkeypatch)
+  block = one_round(drafter, keys, targets.lossy, 1 / 6, written)
+  new, accepted = np.asarray(block.new), np.asarray(block.verdict.num_accepted)
+  for i, copy in enumerate(copies):
+    law = np.mean(new[accepted >= i, i] == copy)
+    np.testing.assert_allclose(law, 6 / 8, atol=1e-6)
+  reached = new[accepted == len(copies), len(copies)]
+  law = LARGE_LAW[(*written, *copies)[-1]]
+  np.testing.assert_allclose(np.bincount(reached) / len(reached), law)
+  known = np.asarray(block.known_q)[:, : len(copies) + 1]
+  assert np.all(known.sum(1) == len(copies))

@@ -1,0 +1,203 @@
+"""What a run takes of each device's memory, before anything is allocated.
+
+Counted are arrays whose size is known: parameters, an optimizer's state and
+gradients, caches, and the logits and laws of a step. XLA's own buffers, and the
+activations that a training step keeps for its gradient, are not: a tenth of the
+memory is left for them, and where training wants more, MICROBATCHES helps.
+"""
+
+from collections.abc import Callable, Iterator
+import dataclasses
+import functools
+import itertools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade import meshes
+from speccascade.models import params
+from speccascade.models.params import Config
+from speccascade.models.partitioning import DATA, MODEL, Layout, like_params
+
+MARGIN = 0.9  # of a device's memory may be planned
+MOST_DEVICES = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Footprint:
+  """What a run takes on a mesh, and on others.
+
+  Attributes:
+    models: the architecture of each, by its role.
+    held: from a mesh to bytes on each device, by what they are of; raises
+      ValueError where the mesh does not divide the models or the batch.
+    mesh: the one asked for.
+  """
+
+  models: dict[str, Config]
+  held: Callable[[meshes.Mesh], dict[str, float]]
+  mesh: meshes.Mesh
+
+  def smallest(self) -> meshes.Mesh | None:
+    """Returns the mesh of fewest devices that holds the run, None if none."""
+    for mesh in self._meshes():
+      try:
+        if sum(self.held(mesh).values()) <= MARGIN * mesh.device_bytes:
+          return mesh
+      except ValueError:
+        continue
+    return None
+
+  def _meshes(self) -> Iterator[meshes.Mesh]:
+    """The meshes of 1, 2, 4, ... devices, of as many the least cut first."""
+    powers = [1 << i for i in range(MOST_DEVICES.bit_length())]
+    for num, model in itertools.product(powers, powers):
+      if model <= num:
+        shape = {DATA: num // model, MODEL: model}
+        yield dataclasses.replace(self.mesh, shape=shape)
+
+  def __str__(self) -> str:
+    lines = [
+      f"{role}: {num_parameters(config):,} parameters, {config.dtype}"
+      for role, config in self.models.items()
+    ]
+    held = self.held(self.mesh)
+    total, given = sum(held.values()), self.mesh.device_bytes
+    fits = "fits" if total <= MARGIN * given else "does not fit"
+    parts = ", ".join(f"{name} {_gb(size)}" for name, size in held.items())
+    lines.append(
+      f"{self.mesh}: each device holds {parts}; {_gb(total)} of"
+      f" {_gb(given)} GB, {fits} (a tenth is left)"
+    )
+    smallest = self.smallest()
+    if smallest is None:
+      return "\n".join([*lines, f"no mesh of up to {MOST_DEVICES} holds it"])
+    total = sum(self.held(smallest).values())
+    lines.append(f"smallest mesh that fits: {smallest}, {_gb(total)} GB each")
+    return "\n".join(lines)
+
+
+def _gb(size: float) -> str:
+  return f"{size / 1e9:.3g}"
+
+
+def num_parameters(config: Config) -> int:
+  """Returns how many numbers a model is made of."""
+  return sum(map(math.prod, params.param_shapes(config).values()))
+
+
+def _part(shape: tuple, spec, layout: Layout) -> float:
+  """Returns how many numbers of an array one device holds."""
+  cut = [1 if axis is None else layout.sizes[axis] for axis in spec]
+  return math.prod(shape) / math.prod(cut)
+
+
+def weights(config: Config, layout: Layout, kernel_dtype: str | None) -> float:
+  """Returns the bytes of a model's parameters on each device.
+
+  Args:
+    config: the architecture, with the activations' dtype.
+    layout: where they lie.
+    kernel_dtype: as in `T5LM.create`; None is float32 throughout, as training
+      keeps them.
+  """
+  total = 0.0
+  for name, each in params.described(config).items():
+    dtype = "float32"
+    if kernel_dtype is not None:
+      dtype, _ = params.kept(config, name, kernel_dtype)
+    spec = layout.sharding(*each.axes).spec
+    total += _part(each.shape, spec, layout) * jnp.dtype(dtype).itemsize
+  return total
+
+
+def caches(
+  kind: type, config: Config, layout: Layout, inputs: tuple, capacity: int
+) -> float:
+  """Returns the bytes of what a model remembers, on each device.
+
+  Args:
+    kind: its language model's class.
+    config: its architecture.
+    layout: where it lies.
+    inputs: (rows, source or prompt tokens).
+    capacity: slots after these.
+  """
+  # All layers are alike: those of one are made, and multiplied.
+  counts = params.layer_counts(config)
+  one = dataclasses.replace(config, **dict.fromkeys(counts, 1))
+  state = _state_shapes(kind, one, inputs, capacity)
+  rows, total = layout.of_rows(inputs[0]), 0.0
+  for name, part in vars(state).items():
+    is_cache = name in ("caches", "sources")
+    axes = ("batch", "heads") if is_cache else ("batch",)
+    times = counts["num_decoder_layers"] if is_cache else 1
+    for leaf in jax.tree.leaves(part):
+      size = _part(leaf.shape, rows.sharding(*axes).spec, layout)
+      total += times * size * leaf.dtype.itemsize
+  return total
+
+
+@functools.lru_cache(maxsize=64)
+def _state_shapes(kind, config, inputs, capacity):
+  described = params.described(config)
+  tree = params.tree(
+    {
+      name: jax.ShapeDtypeStruct(each.shape, np.float32)
+      for name, each in described.items()
+    }
+  )
+  lm = kind(tree, params.network(config))
+  tokens = jax.ShapeDtypeStruct(inputs, np.int32)
+  return jax.eval_shape(
+    lambda lm, tokens: lm.prefill(tokens, capacity=capacity), lm, tokens
+  )
+
+
+def training(config: Config, layout: Layout, init: Callable) -> dict:
+  """Returns the bytes of a training state and a step on each device.
+
+  Args:
+    config: the architecture.
+    layout: where it lies.
+    init: makes the optimizer's state of parameters.
+  """
+  lying = params.shardings(config, layout)
+  shapes = params.tree(
+    {
+      name: jax.ShapeDtypeStruct(shape, np.float32)
+      for name, shape in params.param_shapes(config).items()
+    }
+  )
+  state = jax.eval_shape(init, shapes)
+  places = like_params(state, shapes, lying)
+  moments = [
+    _part(leaf.shape, place.spec, layout) * leaf.dtype.itemsize
+    for leaf, place in zip(jax.tree.leaves(state), jax.tree.leaves(places))
+  ]
+  kept = weights(config, layout, None)
+  return {"weights": kept, "gradients": kept, "optimizer": sum(moments)}
+
+
+def laws(config: Config, layout: Layout, positions: int, *, cut: bool) -> float:
+  """Returns the bytes of float32 logits and of what is made of them.
+
+  Args:
+    config: the architecture.
+    layout: where it lies.
+    positions: rows times tokens.
+    cut: whether the vocabulary is cut too, as in training.
+  """
+  parts = layout.sizes[DATA] * (layout.sizes[MODEL] if cut else 1)
+  return 2 * 4 * positions * config.vocab_size / parts
+
+
+def said(make: Callable[[], Any]) -> str:
+  """Returns a plan in words, or why there is none."""
+  try:
+    return str(make())
+  except ValueError as error:
+    return f"no plan: {error}"

@@ -1,0 +1,152 @@
+"""What T5s and Llamas share behind the door: a network with a block cache."""
+
+import dataclasses
+from typing import Any
+
+from flax import linen as nn
+from flax import struct
+from flax.linen.partitioning import with_sharding_constraint
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding.types import Array, Output
+from speccascade.models.cache import keep_path, lying
+from speccascade.models.params import Config, network, prepared
+from speccascade.models.partitioning import Layout, placed
+
+
+@struct.dataclass
+class CachedLM:
+  """A decoding `LanguageModel` of a network; make one with `create`.
+
+  Its states have `length`, `caches` and `offset`, the slot that decoder tokens
+  begin at.
+
+  Attributes:
+    params: the parameter tree; see `create` for what may stand in it.
+    module: static.
+    layout: static, where its arrays lie; None on one device.
+  """
+
+  params: Any
+  module: nn.Module = struct.field(pytree_node=False)
+  layout: Layout | None = struct.field(pytree_node=False, default=None)
+
+  @classmethod
+  def create(
+    cls,
+    config: Config,
+    params: dict,
+    dtype: str | None = None,
+    *,
+    kernel_dtype: str | None = None,
+    donate: bool = False,
+    layout: Layout | None = None,
+  ):
+    """Returns the model of a parameter tree.
+
+    Arrays that it uses in the activations' dtype are cast to it once, here.
+
+    Args:
+      config: the architecture.
+      params: nested dict of arrays, as in a T5X checkpoint; a Llama's have the
+        names of a T5's decoder.
+      dtype: activations, "float32" or "bfloat16"; None keeps the config's.
+      kernel_dtype: of the kernels of a model that is for decoding only,
+        "float32" or "bfloat16", the head and a tied table among them. Those
+        that meet float32 activations are packed for the native product where
+        there is one. None keeps the tree as a checkpoint has it.
+      donate: whether `params` may be emptied, so that what is packed is not
+        held twice.
+      layout: where the arrays lie; None on one device. With one nothing is
+        packed, and each part of an array is read by itself.
+
+    Raises:
+      ValueError: the parameters do not fit the architecture, or kernels of
+        this dtype are not known.
+    """
+    if dtype is not None:
+      config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
+    params = prepared(
+      config, params, kernel_dtype, donate=donate, layout=layout
+    )
+    return cls(params=params, module=network(config), layout=layout)
+
+  @classmethod
+  def init(cls, config: Config, rng: Array):
+    """Returns a model with random initial parameters."""
+    return cls.create(config, jax.jit(network(config).initial)(rng))
+
+  @property
+  def vocab_size(self) -> int:
+    return self.module.config.vocab_size
+
+  @property
+  def slot_bytes(self) -> int:
+    """Bytes that the decoder's cache takes for one token of one row."""
+    cfg = self.module.config
+    width = self._key_heads * cfg.head_dim * jnp.dtype(cfg.dtype).itemsize
+    return 2 * cfg.num_decoder_layers * width
+
+  @property
+  def _key_heads(self) -> int:
+    cfg = self.module.config
+    return getattr(cfg, "num_kv_heads", cfg.num_heads)
+
+  def _apply(self, method, *args, **kwargs):
+    return self.module.apply(
+      {"params": self.params}, *args, method=method, **kwargs
+    )
+
+  def _empty_caches(self, rows: int, slots: int) -> tuple:
+    """Returns (keys [B, H, D, L], values [B, H, L, D]) of each layer."""
+    cfg = self.module.config
+    empty = lambda *shape: jnp.zeros((rows, self._key_heads, *shape), cfg.dtype)
+    return tuple(
+      lying((empty(cfg.head_dim, slots), empty(slots, cfg.head_dim)))
+      for _ in range(cfg.num_decoder_layers)
+    )
+
+  def _feed(self, state, tokens, count, read=None, depth=None, ancestors=None):
+    """Returns (caches, logits, hidden) after a block, as `extend` is told."""
+    raise NotImplementedError
+
+  @placed
+  def extend(
+    self,
+    state,
+    tokens: Array,
+    count: Array,
+    *,
+    read: Array | None = None,
+    depth: Array | None = None,
+    ancestors: Array | None = None,
+  ) -> tuple[Any, Output]:
+    """Feeds a block to each row at its own length. See `LanguageModel`.
+
+    Raises:
+      ValueError: if the block is wider than the cache.
+    """
+    capacity = state.caches[0][0].shape[3]
+    if tokens.shape[1] > capacity:
+      raise ValueError(
+        f"a block of {tokens.shape[1]} tokens does not fit a cache of "
+        f"{capacity} slots: give prefill a larger capacity"
+      )
+    caches, logits, hidden = self._feed(
+      state, tokens, count, read, depth, ancestors
+    )
+    # Every device draws from whole laws.
+    logits = with_sharding_constraint(logits, ("batch", "length", None))
+    state = state.replace(caches=caches, length=state.length + count)
+    return state, Output(logits=logits, hidden=hidden)
+
+  def rewind(self, state, length: Array):
+    """Lowers the lengths to `length` [B]. See `LanguageModel`."""
+    return state.replace(length=jnp.minimum(state.length, length))
+
+  def keep(self, state, start: Array, path: Array, count: Array):
+    """Moves one path of a fed tree to the front. See `LanguageModel`."""
+    first = state.offset + start
+    caches = tuple(keep_path(cache, first, path) for cache in state.caches)
+    return state.replace(caches=caches, length=start + count)

@@ -1,0 +1,233 @@
+"""A drafter of another vocabulary: what it proposes, and the laws with it."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import (
+  METHODS,
+  AutoregressiveDrafter,
+  Sampling,
+  decoders,
+  row_keys,
+)
+from speccascade.models.intersection import IntersectionLM, with_inputs
+from speccascade.models.markov_lm import MarkovLM
+from tests import toy
+from tests.decoding import driving, enumeration
+from tests.decoding.drafters import models
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
+# The verifier's ids 0 (where rows start), 1 (EOS) and 2 are the drafter's 0, 3
+# and 5. It lacks 3, which it reads as its 2, and 4, read as 1, which only
+# prompts have. Its own 1, 2 and 4 are no token of the verifier.
+V = 5
+TO_DRAFTER = np.array([0, 3, 5, 2, 1], np.int32)
+SHARED = np.array([True, True, True, False, False])
+RNG = np.random.default_rng(17)
+DRAFTER = RNG.normal(0, 1.1, (6, 6, 6))
+VERIFIER = RNG.normal(0, 1.2, (V, V, V))
+VERIFIER[..., 4] = VERIFIER[2, 0, 0] = -np.inf
+DRAFTER[..., 3] = np.clip(DRAFTER[..., 3], -1, 0.5)
+VERIFIER[..., toy.EOS] = np.clip(VERIFIER[..., toy.EOS], -1, 0.5)
+# How a prompt ends for the verifier, and as the drafter reads it.
+PROMPT, OWN = (4, 4), (5, 4)
+
+
+def restricted(row):
+  """Returns [V] logits of the drafter's [6], over the verifier's ids."""
+  return np.where(SHARED, row[TO_DRAFTER], -np.inf)
+
+
+def q_logits(own=()):
+  """Returns the drafter's table over contexts of the verifier."""
+  table = np.empty((V, V, V))
+  for a, b in np.ndindex(V, V):
+    read = [TO_DRAFTER[a], TO_DRAFTER[b]]
+    # 4 stands in prompts alone: what was before it is known too.
+    if own and a == 4:
+      read = own if b == 4 else [own[1], TO_DRAFTER[b]]
+    table[a, b] = restricted(DRAFTER[*read])
+  return table
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OtherPair(toy.Pair):
+  """A pair whose drafter has a vocabulary of its own."""
+
+  def models(self, dtype=jnp.float32):
+    table = jnp.asarray(DRAFTER, dtype)[None]
+    lm = MarkovLM(table, prompted=bool(self.prompt))
+    maps = jnp.asarray(TO_DRAFTER), jnp.asarray(SHARED)
+    return IntersectionLM(lm, *maps), super().models(dtype)[1]
+
+
+PLAIN = OtherPair(q_logits(), VERIFIER)
+PROMPTED = OtherPair(q_logits(OWN), VERIFIER, PROMPT)
+
+
+def read_by_drafter(num):
+  """Returns [num, 6], the drafter's own ids of prompts, ragged as they like."""
+  rows = toy.padded([(3, 1, 0, 2)[:n] + OWN for n in range(5)], width=7)
+  return jnp.asarray(rows[np.arange(num) % 5])
+
+
+def decode(name, alpha, sampling, num, rows=slice(None), **how):
+  """Decodes some of so many prompts, which the drafter reads in its own ids."""
+  drafter, verifier = PROMPTED.models()
+  return toy.decode(
+    name,
+    (with_inputs(drafter, read_by_drafter(num)[rows]), verifier),
+    alpha,
+    sampling,
+    inputs=PROMPTED.inputs(num)[rows],
+    keys=row_keys(0, 0, jnp.arange(num)[rows]),
+    **{"gamma": 2, "max_decode_len": 3} | how,
+  )
+
+
+def test_q_is_the_law_over_shared_tokens_filtered():
+  drafter = AutoregressiveDrafter(PLAIN.models()[0], 3)
+  sampling = Sampling.create(0.8, top_k=2, top_p=0.9)
+  inputs = jnp.ones((64, 1), jnp.int32)
+  got = models.propose(drafter, inputs, sampling, bonus_law=True)
+  assert SHARED[got.tokens].all()
+  assert not got.bad.any()
+  num_kept = []
+  for row, drafted in enumerate(np.asarray(got.tokens)):
+    read = [0, 0, *TO_DRAFTER[drafted]]
+    for i in range(4):
+      logits = restricted(DRAFTER[read[i], read[i + 1]])
+      # The likeliest two of those that are shared, and of these two what the
+      # filter keeps.
+      law = np.exp(logits / 0.8)
+      law[np.argsort(law)[:-2]] = 0
+      if law.max() >= 0.9 * law.sum():
+        law[law < law.max()] = 0
+      num_kept.append((law > 0).sum())
+      for table, want in ((got.q, law), (got.q1, np.exp(logits))):
+        want = want / want.sum()
+        np.testing.assert_allclose(table[row, i], want, atol=1e-6)
+  assert set(num_kept) == {1, 2}
+
+
+# With alphas at which pi is neither model's law.
+RULES = {"spec_decode": 0.0, "spec_cascade_opt": 0.3, "ensemble": 0.5}
+
+
+def laws(name, pair=PROMPTED, **settings):
+  """Returns the `enumeration.Laws` of a method."""
+  target, sampling = METHODS[name].target, Sampling.create(**settings)
+  with jax.enable_x64(True):
+    return enumeration.laws(pair, target, RULES[name], sampling)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_exact_law(name):
+  """Of each target with the law over shared tokens as q; lossless: p's."""
+  law = laws(name, temperature=0.7)
+  want = toy.chain_law(PROMPTED, law.pi, 3)
+  assert abs(want.sum() - 1) < 1e-10
+  # What only the verifier has is written, and rules tell pi from p.
+  assert law.p[:, 3].max() > 0.2
+  far = toy.tv(want, toy.chain_law(PROMPTED, law.p, 3))
+  assert far < 1e-12 if name == "spec_decode" else far > 0.02
+  with jax.enable_x64(True):
+    for way in ("token", "block"):
+      got = enumeration.speculative_law(PROMPTED, law, 2, 3, verification=way)
+      assert np.abs(got - want).max() < 1e-10
+
+
+def test_every_path_of_the_compiled_loop(monkeypatch):
+  name, sampling, length = "spec_decode", Sampling.create(1.0), 3
+  law = laws(name, PLAIN, temperature=1.0)
+  with jax.enable_x64(True):
+    block = enumeration.block(PLAIN, law, 1)
+  ways = driving.cells(PLAIN, law, block, "token")
+  paths = driving.paths(PLAIN, ways, length)
+  assert abs(sum(path.weight for path in paths) - 1) < 1e-3
+  assert any(3 in path.tokens[:-1] for path in paths)
+  how = {"eos_id": toy.EOS, "gamma": 1, "max_decode_len": length}
+  decoder, tables = decoders.decoder(name, **how), driving.tables(paths, 1)
+  for got in driving.run(decoder, PLAIN, tables, 0.0, sampling, monkeypatch):
+    written = zip(got.tokens.tolist(), got.lengths)
+    assert [tuple(x[:n]) for x, n in written] == [path.tokens for path in paths]
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    *("spec_cascade_opt", "drafter"),
+    pytest.param("spec_decode", marks=pytest.mark.slow),
+  ],
+)
+def test_samples_have_the_exact_law(name):
+  """On prompts that the drafter reads in its own ids."""
+  num, settings, alpha = 20_000, {"temperature": 0.9}, RULES.get(name, 0.0)
+  sampling, is_drafter = Sampling.create(**settings), name == "drafter"
+  of = "spec_decode" if is_drafter else name
+  law, mapped = (laws(of, pair, **settings) for pair in (PROMPTED, PLAIN))
+  pick = lambda law: law.q if is_drafter else law.pi
+  right = toy.chain_law(PROMPTED, pick(law), 3)
+  wrong = [toy.chain_law(PROMPTED, law.p if is_drafter else law.q, 3)]
+  if name != "spec_decode":  # the prompt read token by token
+    wrong.append(toy.chain_law(PROMPTED, pick(mapped), 3))
+  got = decode(name, alpha, sampling, num)
+  seen = toy.counts(got, V, 3)
+  assert toy.p_value(seen, right) > toy.LEVEL
+  assert all(toy.p_value(seen, law) < toy.LEVEL for law in wrong)
+  if name == "spec_cascade_opt":  # and rows are what they are alone
+    for row in (2, 3):
+      alone = decode(name, alpha, sampling, num, rows=slice(row, row + 1))
+      np.testing.assert_array_equal(alone.tokens[0], got.tokens[row])
+
+
+def test_greedy_is_the_verifiers():
+  how = {"gamma": 1, "max_decode_len": 8}
+  got = decode("spec_decode", 0.0, toy.GREEDY, 5, **how)
+  before, last, tokens = *PROMPT, []
+  while len(tokens) < 8 and tokens[-1:] != [toy.EOS]:
+    before, last = last, int(VERIFIER[before, last].argmax())
+    tokens.append(last)
+  assert len(set(tokens)) > 2
+  for row, length in zip(got.tokens, got.lengths):
+    assert row[:length].tolist() == tokens
+
+
+def test_a_tree_is_read_in_the_drafters_ids_and_one_path_kept():
+  # The root is fed as the end of the drafter's own prompt; 3 and 2 follow it.
+  parents = jnp.asarray([[1, 0, 0], [1, 1, 0], [1, 0, 1]], bool)
+  of_rows = lambda x: jnp.broadcast_to(jnp.asarray(x), (2, *np.shape(x)))
+  two = of_rows(2)
+
+  @jax.jit
+  def read(lm, inputs):
+    state = lm.prefill(inputs, capacity=8)
+    tree = {"depth": of_rows([0, 1, 1]), "ancestors": of_rows(parents)}
+    tokens = of_rows(jnp.array([4, 3, 2], jnp.int32))
+    fed, out = lm.extend(state, tokens, two + 1, **tree)
+    kept = lm.keep(fed, state.length, of_rows([0, 1]), two)
+    after = [
+      lm.extend(state, of_rows([0]), two - 1)[1]
+      for state in (kept, lm.rewind(kept, two - 1))
+    ]
+    return jnp.concatenate([x.logits for x in (out, *after)], axis=1)
+
+  lm = PROMPTED.models()[0].replace(inputs=read_by_drafter(2))
+  got = read(lm, PROMPTED.inputs(2))
+  contexts = OWN, (OWN[1], 2), (OWN[1], 5), (2, 0), (OWN[1], 0)
+  for at, context in enumerate(contexts):
+    want = np.broadcast_to(restricted(DRAFTER[*context]), (2, V))
+    np.testing.assert_allclose(got[:, at], want, rtol=1e-6)
+
+
+def test_own_inputs_are_of_as_many_rows():
+  message = r"inputs of the drafter has shape \[3, 7\]; wanted \[4, 7\]"
+  with pytest.raises(ValueError, match=message):
+    PROMPTED.models()[0].replace(inputs=read_by_drafter(3)).prefill(
+      PROMPTED.inputs(4), capacity=4
+    )

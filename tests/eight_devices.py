@@ -1,0 +1,265 @@
+"""What meshes of eight forced devices compute: python -m ... FOLDER CASE...
+
+Each case is JSON; a line of JSON is printed for each.
+"""
+
+import json
+import pathlib
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade import meshes, native
+from speccascade.cascade_search import search
+from speccascade.cascade_search.candidates import Candidates
+from speccascade.checkpoints import hugging_face, orbax_io, t5x_native
+from speccascade.decoding import decoders, methods, row_keys
+from speccascade.decoding.sampling import Sampling
+from speccascade.inference import collectives
+from speccascade.inference.cascades import Cascade
+from speccascade.inference.inputs import Inputs
+from speccascade.inference.pair import PairSpec
+from speccascade.inference.point import Point
+from speccascade.inference.settings import Measuring, Run
+from speccascade.models import LlamaConfig, T5Config, partitioning
+from speccascade.models.params import network
+from speccascade.sweep import sweep
+from speccascade.sweep.plan import Plan
+from speccascade.sweep.shown import Shown
+from speccascade.training import evaluate, loop, optimizers
+from speccascade.training import state as states
+from speccascade.training.checkpointing import Checkpoints
+from tests.inference import tiny
+
+XLA_FLAG = "--xla_force_host_platform_device_count=8"
+ROWS, SOURCE_LEN = 8, 6
+OPTIMIZERS = {
+  "adafactor": optimizers.adafactor(1e-2, min_dim_size_to_factor=16),
+  "adamw": optimizers.adamw(1e-2),
+}
+
+
+def config(kind: str, emb_dim: int):
+  """Returns an architecture that 8 devices divide."""
+  sizes = {
+    "vocab_size": 16,
+    "emb_dim": emb_dim,
+    "num_heads": 8,
+    "num_decoder_layers": 1,
+    "head_dim": 4,
+    "mlp_dim": 16,
+  }
+  if kind == "llama":
+    return LlamaConfig(**sizes, num_kv_heads=8, max_positions=64)
+  return T5Config(**sizes, num_encoder_layers=1)
+
+
+def drawn(kind: str, emb_dim: int) -> dict:
+  """Returns random parameters whose laws are neither flat nor sure."""
+  shapes = jax.eval_shape(
+    network(config(kind, emb_dim)).initial, jax.random.key(0)
+  )
+  rng = np.random.default_rng(emb_dim)
+  return jax.tree.map(
+    lambda leaf: rng.normal(size=leaf.shape).astype(np.float32) * 0.4, shapes
+  )
+
+
+def checkpoint(folder, kind: str, emb_dim: int, layout: str) -> str:
+  """Returns where a random model was written."""
+  path = folder / f"{kind}-{emb_dim}-{layout}"
+  params, model = drawn(kind, emb_dim), config(kind, emb_dim)
+  if layout == "hugging_face":
+    hugging_face.save(path, params, model)
+  elif layout == "t5x_native":
+    t5x_native.save(path / "checkpoint_7", params, step=7)
+  else:
+    orbax_io.save(path, params, model, step=7)
+  return str(path)
+
+
+def decode(folder, *, mesh, kind="t5", method="spec_cascade_opt", **options):
+  """Returns the tokens of some rows, what was sent for them, and how the
+  verifier lies; where it `feeds`, its first logits too."""
+  settings = {"temperature": 1.0, "layout": "speccascade", "drafter": "whole"}
+  settings["feeds"] = True
+  settings |= options
+  of = lambda width: f"{folder}/{kind}-{width}-{settings['layout']}"
+  says = settings["layout"] != "t5x_native"
+  pair = PairSpec(
+    drafter=None if says else config(kind, 8),
+    verifier=None if says else config(kind, 16),
+    drafter_checkpoint=of(8),
+    verifier_checkpoint=of(16),
+    mesh=meshes.Mesh(mesh, drafter=settings["drafter"]),
+  ).load(tiny.Vocabulary())
+  for leaf in jax.tree.leaves(pair.verifier.lm, is_leaf=is_packed):
+    assert not is_packed(leaf)
+  needs = methods.find(method).execution
+  rng = np.random.default_rng(0)
+  rows = rng.integers(2, 16, (ROWS, SOURCE_LEN)).astype(np.int32)
+  rows = (rows, row_keys(0, 0, np.arange(ROWS)))
+  if pair.layout is not None:
+    rows = pair.layout.rows(rows)
+  decoder = decoders.decoder(method, gamma=3, max_decode_len=10, eos_id=1)
+  arguments = (
+    pair.drafter_lm if needs.needs_drafter else None,
+    pair.verifier_lm if needs.needs_verifier else None,
+    *rows,
+    0.2,
+    Sampling.create(settings["temperature"]),
+  )
+  program = decoder.lower(*arguments).compile()
+  decoded = program(*decoder.call(*arguments)[1:])
+  sent = collectives.read(program.as_text())
+  kernel = pair.verifier_lm.params["decoder"]["layers_0"]["mlp"]["wo"]["kernel"]
+  results = {
+    "tokens": decoded.tokens.tolist(),
+    "kernel": share(kernel),
+    "sent": {
+      when: {f"{x.kind} {x.arrays} {x.num_devices}": n for x, n in each.items()}
+      for when, each in sent.items()
+    },
+  }
+  if settings["feeds"]:
+    state, out = fed(pair.verifier_lm, rows[0])
+    results["logits"] = out.logits.tolist()
+    results["cache"] = share(state.caches[0][0])
+  return results
+
+
+def share(array) -> float:
+  """Returns how much of an array one device holds."""
+  return array.addressable_shards[0].data.size / array.size
+
+
+@jax.jit
+def fed(model, inputs):
+  """Returns a model's state and output after it was fed inputs [B, S]."""
+  state = model.prefill(inputs, capacity=SOURCE_LEN)
+  return model.extend(state, inputs, jnp.full(ROWS, SOURCE_LEN, jnp.int32))
+
+
+def is_packed(leaf) -> bool:
+  return isinstance(leaf, native.Panels)
+
+
+def measure(folder, *, mesh):
+  """Returns what the rows of a sweep and of a search say, time left out."""
+  size = "x".join(str(num) for num in mesh.values())
+  texts = pathlib.Path(folder, "in.jsonl")
+  words = [
+    {"inputs": " ".join(tiny.WORDS[i:]), "targets": "one"} for i in (5, 7)
+  ]
+  texts.write_text("".join(f"{json.dumps(each)}\n" for each in words * 4))
+  common = {
+    "pair": PairSpec(
+      drafter_checkpoint=f"{folder}/t5-8-speccascade",
+      verifier_checkpoint=f"{folder}/t5-16-speccascade",
+      mesh=meshes.Mesh(mesh),
+    ),
+    "inputs": Inputs(
+      input_file=str(texts),
+      vocabulary=tiny.Vocabulary(),
+      task_feature_lengths={"inputs": 8},
+    ),
+  }
+  run = {"max_decode_len": 6, "batch_size": ROWS, "progress": False}
+  swept = sweep.sweep(
+    **common,
+    plan=Plan(["spec_cascade_opt"], "one", gammas=[2], temperatures=[1.0]),
+    common=Point("verifier"),
+    run=Run(f"{folder}/sweep-{size}", **run),
+    measuring=Measuring(),
+    shown=Shown(num_shown=0),
+  )
+  found = search.search(
+    **common,
+    point=Point("cascade_drafting", temperature=0.0),
+    run=Run(f"{folder}/search-{size}", **run),
+    candidates=Candidates([Cascade(k=((2, 3), (0, 2)))]),
+  )
+  rows = [*swept.rows, *(each.row for each in found)]
+  return [[x.label, x.efficiency, x.quality, x.agreement] for x in rows]
+
+
+def train(folder, *, mesh, optimizer="adafactor", dims=1, kind="t5", steps=20):
+  """Returns the losses of some steps, and an evaluation after them."""
+  model, batches = config(kind, 16), texts(kind)
+  layout = meshes.Mesh(mesh, dims).layout_for(model, "MODEL", BATCH_SIZE=ROWS)
+  params = states.init_params(network(model), 0, layout)
+  losses, state = fit(model, batches, optimizer, steps, params=params)
+  results = evaluate.teacher_forced(model, state.params, batches)
+  results["losses"] = losses
+  if (kind, optimizer) == ("t5", "adafactor"):
+    sources = list(batches[0]["encoder_input_tokens"])
+    some = {"max_decode_len": 4, "batch_size": ROWS}
+    outputs = evaluate.greedy(model, state.params, sources, **some)
+    results["outputs"] = [output.tolist() for output in outputs]
+  return results
+
+
+def resume(folder, *, mesh, then, optimizer="adamw"):
+  """Returns the losses of a run that was killed on a mesh and went on on
+  another, those of the unbroken one, and whether all was restored."""
+  model, batches = config("t5", 16), texts("t5")
+  transform = OPTIMIZERS[optimizer]
+
+  def start(mesh):
+    layout = meshes.Mesh(mesh).layout()
+    kept = Checkpoints(f"{folder}/{optimizer}-run", model, layout=layout)
+    return kept, kept.start(transform)[0]
+
+  kept, state = start(mesh)
+  _, state = fit(model, batches, optimizer, 5, state=state)
+  kept.save(state)
+  kept.close()
+  saved = jax.device_get(state)
+  unbroken, _ = fit(model, batches, optimizer, 25, state=state)
+  _, state = start(then)
+  same = jax.tree.map(np.array_equal, saved, jax.device_get(state))
+  same = same.params, same.opt_state, same.step
+  losses, _ = fit(model, batches, optimizer, 25, state=state)
+  is_same = all(jax.tree.leaves(same))
+  return {"same": is_same, "losses": losses, "unbroken": unbroken}
+
+
+def texts(kind: str) -> list[dict]:
+  """Returns a few batches."""
+  rng = np.random.default_rng(1)
+  tokens = lambda num: rng.integers(2, 16, (ROWS, num)).astype(np.int32)
+  names = {"decoder_target_tokens": 8, "encoder_input_tokens": SOURCE_LEN}
+  if kind == "llama":
+    names = {"decoder_target_tokens": 8, "decoder_input_tokens": 8}
+  batches = [{name: tokens(n) for name, n in names.items()} for _ in range(3)]
+  if kind == "llama":
+    for batch in batches:
+      batch["decoder_loss_weights"] = np.ones((ROWS, 8), np.float32)
+  return batches
+
+
+def fit(model, batches, optimizer, steps, **start):
+  """Returns the losses of each step up to `steps`, and the state."""
+  losses = []
+  state = loop.fit(
+    model,
+    batches,
+    steps=steps,
+    optimizer=OPTIMIZERS[optimizer],
+    objective=states.Objective(microbatches=2),
+    log_every=1,
+    on_log=lambda step, metrics: losses.append(metrics["loss"]),
+    progress=False,
+    **start,
+  )
+  return losses, state
+
+
+if __name__ == "__main__":
+  folder, *cases = sys.argv[1:]
+  jax.config.update("jax_disable_most_optimizations", True)
+  partitioning.MOST_READ = 0  # arrays are small here, and read in parts still
+  for case in map(json.loads, cases):
+    print(json.dumps(globals()[case.pop("call")](folder, **case)), flush=True)

@@ -1,0 +1,166 @@
+"""Several devices compute what one does; eight are forced, in a process."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from speccascade import meshes
+from speccascade.models import LlamaConfig, T5Config
+from tests import eight_devices
+
+ONE = {"data": 1, "model": 1}
+MESHES = [
+  {"data": 2, "model": 4},
+  {"data": 1, "model": 8},
+  {"data": 8, "model": 1},
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """Where the models are that `run` reads."""
+  folder = tmp_path_factory.mktemp("models")
+  for kind, width in itertools.product(("t5", "llama"), (8, 16)):
+    for layout in ("speccascade", "hugging_face", "t5x_native"):
+      eight_devices.checkpoint(folder, kind, width, layout)
+  return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+  """Runs some cases in a process of eight devices; returns what each gave."""
+
+  def call(*cases, folder=folder):
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {eight_devices.XLA_FLAG}"
+    done = subprocess.run(
+      [
+        *(sys.executable, "-m", "tests.eight_devices", str(folder)),
+        *map(json.dumps, cases),
+      ],
+      capture_output=True,
+      text=True,
+      check=False,
+      env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+  return call
+
+
+def test_a_mesh_decodes_what_one_device_does(run):
+  case = {"call": "decode", "feeds": False}
+  one, cut = run(case | {"mesh": ONE}, case | {"mesh": MESHES[0]})
+  assert cut["tokens"] == one["tokens"]
+  assert (one["kernel"], cut["kernel"]) == (1, 1 / 4)
+  # A round sends what each sublayer and the embedding adds up, all logits, and
+  # how many rows go on; the drafter, whole, sends nothing.
+  assert cut["sent"]["round"] == {
+    "all-reduce f32[4,4,16] 4": 4,
+    "all-gather f32[4,4,16] 4": 1,
+    "all-reduce s32[] 2": 1,
+  }
+  assert not any(one["sent"].values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "case",
+  [
+    {"temperature": 0.0, "layout": "hugging_face", "drafter": "cut"},
+    {"method": "token_cascade_chow", "layout": "t5x_native"},
+    {"kind": "llama", "layout": "hugging_face"},
+    {"kind": "llama", "method": "verifier", "temperature": 0.0},
+  ],
+)
+def test_all_meshes_decode_alike(run, case):
+  case = {"call": "decode", **case}
+  one, *others = run(*(case | {"mesh": mesh} for mesh in [ONE, *MESHES]))
+  for other, mesh in zip(others, MESHES):
+    np.testing.assert_allclose(other["logits"], one["logits"], atol=1e-4)
+    assert other["tokens"] == one["tokens"]
+    assert other["kernel"] == 1 / mesh["model"]
+    assert other["cache"] == 1 / 8
+
+
+@pytest.mark.slow
+def test_a_mesh_sweeps_and_searches_alike(run):
+  case = {"call": "measure"}
+  one, cut = run(case | {"mesh": ONE}, case | {"mesh": MESHES[0]})
+  assert len(one) == 4
+  alike = jax.tree.map(lambda x, y: x == pytest.approx(y, abs=1e-4), one, cut)
+  assert all(jax.tree.leaves(alike)), (one, cut)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "case",
+  [{}, {"optimizer": "adamw", "dims": 2}, {"kind": "llama"}],
+)
+def test_all_meshes_train_alike(run, case):
+  case = {"call": "train", **case}
+  one, *others = run(*(case | {"mesh": mesh} for mesh in [ONE, *MESHES]))
+  for other in others:
+    np.testing.assert_allclose(other["losses"], one["losses"], atol=1e-5)
+    np.testing.assert_allclose(other["loss"], one["loss"], atol=1e-5)
+    assert other.get("outputs") == one.get("outputs")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("optimizer", "then"),
+  [("adafactor", {"data": 2, "model": 1}), ("adamw", {"model": 8})],
+)
+def test_a_run_goes_on_on_other_meshes(run, tmp_path, optimizer, then):
+  mesh = {"data": 2, "model": 2}
+  case = {"call": "resume", "optimizer": optimizer}
+  [run] = run(case | {"mesh": mesh, "then": then}, folder=tmp_path)
+  assert run["same"]
+  assert len(run["losses"]) == 20
+  np.testing.assert_allclose(run["losses"], run["unbroken"], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ("shape", "said"),
+  [
+    ({"data": 4, "model": 4}, "wants 4 x 4 devices, there are 8"),
+    ({"model": 3}, "wants 2 x 3 devices, there are 8"),
+    ({"model": 16}, "wants 1 x 16 devices, there are 8"),
+  ],
+)
+def test_more_devices_than_there_are(shape, said):
+  with pytest.raises(ValueError, match=said):
+    meshes.Mesh(shape).sizes(8)
+
+
+def test_t5x_counts_what_is_left_as_data():
+  assert meshes.Mesh({"model": 2}).sizes(8) == {"data": 4, "model": 2}
+
+
+@pytest.mark.parametrize(
+  ("config", "said"),
+  [
+    (T5Config(), "num_heads 6; 3 does"),
+    (T5Config(num_heads=8, mlp_dim=6), "mlp_dim 6; 3 does"),
+    (T5Config(num_heads=8, vocab_size=30), "vocab_size 30; 3 does"),
+    (LlamaConfig(num_heads=4, num_kv_heads=2), "num_kv_heads 2; 2 does"),
+  ],
+)
+def test_a_mesh_that_does_not_divide_a_model(config, said):
+  layout = meshes.Mesh({"data": 2, "model": 4}).abstract()
+  with pytest.raises(ValueError, match=rf"MESH cuts MODEL into 4.* {said}"):
+    layout.check(config, "MODEL")
+  layout.whole().check(config, "MODEL")
+
+
+def test_a_mesh_that_does_not_divide_a_batch():
+  layout = meshes.Mesh({"data": 2, "model": 4}).abstract()
+  layout.check_rows(BATCH_SIZE=4)
+  with pytest.raises(ValueError, match=r"BATCH_SIZE is 3.* multiple of 2"):
+    layout.check_rows(BATCH_SIZE=3)
