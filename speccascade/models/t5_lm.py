@@ -85,7 +85,8 @@ class T5LM(CachedLM):
       state.caches,
       state.sources,
       state.source_bias,
-      state.by_offset[0],
+      # Not a row of the state's: on a mesh one device holds it.
+      self._apply("decoder_bias", state.caches[0][0].shape[3]),
       state.length,
       read=read,
       depth=depth,

@@ -39,7 +39,7 @@ static inline void tile(const float* x, long x_step, const float* w,
   for (long k = 0; k < n; k++, w += w_step) {
     Floats weights[N];
 #pragma GCC unroll 16
-    for (int v = 0; v < N; v++) weights[v] = load(w + v * LANES);
+    for (int v = 0; v < N; v++) keep(weights[v] = load(w + v * LANES));
 #pragma GCC unroll 16
     for (int m = 0; m < M; m++)
 #pragma GCC unroll 16

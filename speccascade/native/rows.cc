@@ -9,11 +9,25 @@ constexpr int BLOCK_ROWS = 48;  // of a unit of work; its sums fit the L1 cache
 constexpr int DEPTH = 128;      // rows of a panel that tiles read in turn
 constexpr int AHEAD = 64;       // rows of a panel that are fetched ahead
 
-typedef uint16_t Halves __attribute__((vector_size(LANES * 2), aligned(2)));
+typedef uint32_t Halves
+    __attribute__((vector_size(LANES * 4), aligned(2), may_alias));
 
-// A bfloat16 is the upper half of a float32.
-static inline Floats load(const uint16_t* p) {
-  return (Floats)(__builtin_convertvector(*(const Halves*)p, Words) << 16);
+// Loads two vectors. A bfloat16 is the upper half of a float32; the first has
+// the even ones of them, the second the odd ones: see `weave`.
+static inline void load_two(const float* p, Floats* x) {
+  x[0] = load(p), x[1] = load(p + LANES);
+}
+static inline void load_two(const uint16_t* p, Floats* x) {
+  const Words pairs = *(const Halves*)p;
+  x[0] = (Floats)(pairs << 16), x[1] = (Floats)(pairs & 0xffff0000u);
+}
+
+// Puts sums of even and odd columns, a vector of each in turn, in order.
+static void weave(float* sums, long n) {
+  for (float* x = sums; x < sums + n; x += 2 * LANES) {
+    const Floats even = load(x), odd = load(x + LANES);
+    for (int i = 0; i < LANES; i++) x[2 * i] = even[i], x[2 * i + 1] = odd[i];
+  }
 }
 
 // Adds x [M, n] times w [n, N * LANES] to sums, and fetches the weights AHEAD
@@ -29,7 +43,9 @@ static inline void tile(const float* x, long in, const Weight* w, float* sums,
       __builtin_prefetch(w + AHEAD * PANEL + j, 0, 2);
     Floats weights[N];
 #pragma GCC unroll 16
-    for (int v = 0; v < N; v++) weights[v] = load(w + v * LANES);
+    for (int v = 0; v < N; v += 2) load_two(w + v * LANES, weights + v);
+#pragma GCC unroll 16
+    for (int v = 0; v < N; v++) keep(weights[v]);
 #pragma GCC unroll 16
     for (int m = 0; m < M; m++)
 #pragma GCC unroll 16
@@ -45,6 +61,7 @@ template <int M, int COLUMNS, typename Weight>
 static void strip(const float* x, long in, const Weight* w, float* sums,
                   long n) {
   constexpr int N = std::min(vectors(M), COLUMNS / LANES);
+  static_assert(N % 2 == 0);
   for (int j = 0; j < COLUMNS; j += N * LANES)
     tile<M, N>(x, in, w + j, sums + j, COLUMNS, n);
 }
@@ -161,6 +178,7 @@ void Products::sums(const Weight* w, const float* x, long count,
   for (long k = 0; k < in; k += DEPTH)
     strips<COLUMNS>(x + k, count, in, w + k * PANEL, y,
                     std::min<long>(DEPTH, in - k));
+  if (sizeof(Weight) == 2) weave(y, count * COLUMNS);
 }
 
 template <int COLUMNS>

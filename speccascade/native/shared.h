@@ -54,6 +54,15 @@ static inline Floats multiply_add(float x, Floats y, Floats z) {
   return multiply_add(x - Floats{}, y, z);
 }
 
+// Has the compiler load x once, where it would at every use.
+static inline void keep(Floats& x) {
+#if defined(__x86_64__)
+  asm("" : "+v"(x));
+#elif defined(__aarch64__)
+  asm("" : "+w"(x));
+#endif
+}
+
 // Returns exp(x) for x <= 0, to 2 units in the last place; 0 where that is no
 // normal number. Source of the constants: Cephes, expf.
 static inline Floats exponential(Floats x) {
