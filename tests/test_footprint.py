@@ -15,6 +15,7 @@ from speccascade.inference.settings import Run
 from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config
 from speccascade.training import optimizers, training_plan
 from speccascade.training.finetune import TrainingData
+from speccascade.training.trainer import TrainingRun
 from tests.inference import tiny
 
 T5 = T5Config(
@@ -115,7 +116,7 @@ def test_a_plan_of_training():
     batch_size=8,
   )
   mesh = meshes.Mesh({"data": 3}, device_memory_gb=1)
-  plan = training_plan.planned(T5, data, mesh=mesh)
+  plan = training_plan.planned(T5, data, run=TrainingRun(1, mesh=mesh))
   assert footprint.said(lambda: plan).startswith("no plan: BATCH_SIZE is 8")
   plan = training_plan.planned(T5, data)
   held = plan.held(meshes.ONE)

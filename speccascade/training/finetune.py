@@ -15,7 +15,7 @@ import os
 import pathlib
 from typing import Annotated, Any, Literal
 
-from speccascade import fields, folders, memory, meshes
+from speccascade import fields, folders, memory
 from speccascade.checkpoints import architecture, storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.data import text_files
@@ -238,7 +238,6 @@ def train(
   optimizer: optimizers.Optimizer | None = None,
   objective: Objective | None = None,
   evaluating: Evaluating = Evaluating(),
-  mesh: meshes.Mesh = meshes.ONE,
   on_start: Callable[[str], object] = lambda folder: None,
 ) -> trainer.TrainingOutcome:
   """Trains a model on a task or files, from a checkpoint or from nothing.
@@ -256,7 +255,6 @@ def train(
     optimizer: None is T5 v1.1's Adafactor at 1e-3.
     objective: None is T5 v1.1's.
     evaluating: what is measured.
-    mesh: the devices, and what each holds.
     on_start: called with the folder when everything has been checked.
 
   Raises:
@@ -267,7 +265,7 @@ def train(
   from speccascade.data import vocabularies
 
   objective = objective or Objective()
-  layout = mesh.layout_for(model, "MODEL", BATCH_SIZE=data.batch_size)
+  layout = run.mesh.layout_for(model, "MODEL", BATCH_SIZE=data.batch_size)
   num_parts = layout.num_parts if layout else 1
   count = sum(math.prod(x.shape) for x in architecture.parameters(model))
   # The parameters, their gradients and an update, all in float32.

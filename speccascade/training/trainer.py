@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 from typing import Any
 
-from speccascade import fields
+from speccascade import fields, meshes
 from speccascade.models.params import Config
 from speccascade.training import evaluate, loop, optimizers, signals
 from speccascade.training.checkpointing import Checkpoints
@@ -29,6 +29,7 @@ class TrainingRun:
       at each evaluation where the best one is kept.
     log_period: steps between lines of the log.
     progress: show bars.
+    mesh: the devices, and what each holds.
   """
 
   train_steps: fields.Positive
@@ -40,6 +41,7 @@ class TrainingRun:
   checkpoint_period: fields.Positive = 1000
   log_period: fields.Positive = 100
   progress: bool = True
+  mesh: meshes.Mesh = meshes.ONE
 
 
 @dataclasses.dataclass(frozen=True)

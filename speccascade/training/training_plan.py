@@ -5,6 +5,7 @@ from speccascade.models.params import Config
 from speccascade.training import optimizers
 from speccascade.training.finetune import TrainingData
 from speccascade.training.state import Objective
+from speccascade.training.trainer import TrainingRun
 
 
 def planned(
@@ -12,7 +13,7 @@ def planned(
   data: TrainingData,
   optimizer: optimizers.Optimizer | None = None,
   objective: Objective | None = None,
-  mesh: meshes.Mesh = meshes.ONE,
+  run: TrainingRun | None = None,
   **_,
 ) -> footprint.Footprint:
   """Returns what each device will hold; settings as in `train`."""
@@ -29,4 +30,5 @@ def planned(
       "logits": footprint.laws(model, layout, positions, cut=True)
     }
 
+  mesh = run.mesh if run else meshes.ONE
   return footprint.Footprint({"model": model}, held, mesh)

@@ -116,7 +116,8 @@ def test_it_says_how_it_ended(
   outcome = library.SweepOutcome(
     tmp_path, [None] * 7, 0 if number else 3, number and Stop(number)
   )
-  monkeypatch.setattr(cli, "configured", lambda function: lambda **_: outcome)
+  fake = {library.sweep: lambda **_: outcome}
+  monkeypatch.setattr(cli, "configured", lambda part: fake.get(part, part))
   config, folder = "configs/quickstart/sweep.gin", str(tmp_path)
   ended, out, err = mains.start(
     main_of_sweep, capsys, config, OUTPUT_DIR=folder
