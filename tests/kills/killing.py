@@ -188,16 +188,18 @@ class Killing:
 
   def start_two(self):
     """Starts two runs on one folder: one ends, one says why it does not."""
-    logs = ["two_0", "two_1"]
-    processes = [self._start("two", log=log) for log in logs]
+    # A name as long as the others': gin breaks lines by the length of paths.
+    logs, name = ["two_0", "two_1"], "two_jobs"
+    processes = [self._start(name, log=log) for log in logs]
     for process in processes:
       process.join()
     codes = [process.exitcode for process in processes]
     assert sorted(codes) == [0, 1], (codes, *map(self.log, logs))
     pid = processes[codes.index(0)].pid
     said = self.log(logs[codes.index(1)]).splitlines()[-2]
-    assert f"{self._folder}/two is being written to by process {pid} " in said
-    self._compare("two")
+    where = self._folder / name
+    assert f"{where} is being written to by process {pid} " in said
+    self._compare(name)
     print(f"two at once: {said}", flush=True)
 
   def _compare(self, name: str):
