@@ -13,7 +13,7 @@ import dataclasses
 import functools
 from typing import Any, Literal
 
-from flax import core
+from flax import core, traverse_util
 from flax.linen import partitioning as flax_partitioning
 import jax
 from jax.interpreters import pxla
@@ -202,9 +202,9 @@ class PairModel(models.EncoderDecoderModel):
 
     Returns:
       [B, T] int32 tokens, EOS kept, 0 after it; and aux, of which every array
-      has B rows: `tokens` once more, `counts` by the names of
-      `efficiency.Counts`, `bad_step` of `types.Decoded`, and `trace` and
-      `log_probs`, where they are recorded, by the names in `types`.
+      has B rows: `tokens` once more, `bad_step` of `types.Decoded`,
+      `counts/NAME` of `efficiency.Counts`, and where they are recorded
+      `trace/NAME` and `log_probs/NAME`, of `types`.
     """
     inputs = batch["encoder_input_tokens"]
     num_rows, length = batch["decoder_input_tokens"].shape
@@ -225,15 +225,15 @@ class PairModel(models.EncoderDecoderModel):
       "num_tokens": decoded.lengths,
       **vars(decoded.stats),
     }
+    recorded = [name for name, wanted in self.records.items() if wanted]
     aux = {
       "tokens": decoded.tokens,
-      "counts": counts,
       "bad_step": decoded.bad_step,
+      "counts": counts,
+      **{name: vars(getattr(decoded, name)) for name in recorded},
     }
-    for name, is_recorded in self.records.items():
-      if is_recorded:
-        aux[name] = dict(vars(getattr(decoded, name)))
-    return decoded.tokens, aux
+    # seqio's loggers take no deeper trees.
+    return decoded.tokens, traverse_util.flatten_dict(aux, sep="/")
 
 
 def _model(config: T5Config, params: Mapping, layout=None) -> T5LM:
@@ -356,8 +356,8 @@ def decoding_metrics(
     aux_values: of `PairModel`, a list over examples for each name.
   """
   del targets, predictions
-  columns = aux_values["counts"]
-  lists = [np.asarray(column).tolist() for column in columns.values()]
-  rows = [Counts(**dict(zip(columns, row))) for row in zip(*lists)]
+  names = [field.name for field in dataclasses.fields(Counts)]
+  lists = [np.asarray(aux_values[f"counts/{name}"]).tolist() for name in names]
+  rows = [Counts(*row) for row in zip(*lists)]
   told = efficiency.summary(efficiency.total(rows))
   return {k: v for k, v in told.items() if isinstance(v, int | float)}
