@@ -11,6 +11,7 @@ part from its own checkpoint and lays all of it out on its mesh.
 from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
+import operator
 from typing import Any, Literal
 
 from flax import core, traverse_util
@@ -21,6 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from t5x import checkpoints, models
 
+from speccascade.checkpoints import restore
+from speccascade.checkpoints.architecture import flatten
+from speccascade.checkpoints.storage import Directory
 from speccascade.decoding.decoders import Decoder
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
@@ -289,7 +293,9 @@ class PairCheckpoints(checkpoints.OrbaxCheckpointManagerInterface):
     self._whole = train_state
     self._arguments = options
     self._drafters = dict(zip(sorted(names), paths))
-    verifier = self._part(lambda tree: _without(tree, names))
+    verifier = self._part(
+      lambda tree: core.freeze({k: tree[k] for k in tree if k not in names})
+    )
     super().__init__(directory, verifier, partitioner, **options)
 
   def _part(self, part) -> Any:
@@ -298,48 +304,60 @@ class PairCheckpoints(checkpoints.OrbaxCheckpointManagerInterface):
     axes = state.params_axes and part(state.params_axes)
     return state.replace(params=part(state.params), params_axes=axes)
 
-  def restore(self, *args, **options) -> Any:
+  def restore(self, *, path: str, **options) -> Any:
     """Returns the train state of all models; its step is the verifier's.
 
     Args:
-      *args: of the verifier, as T5X's class takes them.
-      **options: likewise.
+      path: of the verifier's checkpoint.
+      **options: of the verifier, as T5X's class takes them.
 
     Raises:
-      ValueError: a checkpoint does not fit the architecture.
+      ValueError: a checkpoint is not there, or not of the architecture.
     """
-    state = super().restore(*args, **options)
+    if not options.get("state_transformation_fns"):
+      _check("CHECKPOINT_PATH", path, self._train_state.params)
+    state = super().restore(path=path, **options)
     params = core.unfreeze(state.params)
     for name, path in self._drafters.items():
+      drafter = self._part(operator.itemgetter(name))
+      _check("DRAFTER_CHECKPOINT_PATH", path, drafter.params)
       manager = checkpoints.OrbaxCheckpointManagerInterface(
-        path,
-        self._part(lambda tree, name=name: tree[name]),
-        self._partitioner,
-        **self._arguments,
+        path, drafter, self._partitioner, **self._arguments
       )
       params[name] = core.unfreeze(manager.restore(path=path).params)
-    _check_shapes(params, self._whole.params)
     return self._whole.replace(params=core.freeze(params), step=state.step)
 
 
-def _without(tree: Mapping, names: Sequence[str]) -> Mapping:
-  return core.freeze({k: tree[k] for k in tree if k not in names})
+def _check(setting: str, path: str, wanted: Mapping):
+  """Raises ValueError where T5X would not find a model's arrays, in words.
 
-
-def _check_shapes(params: Mapping, wanted: Mapping):
-  """Raises ValueError where T5X restored arrays of other shapes than wanted."""
-  shapes = {}
-  by_path(wanted, lambda path, leaf: shapes.update({path: leaf.shape}))
-  misfits = []
-  by_path(
-    params,
-    lambda path, leaf: (
-      leaf.shape == shapes[path]
-      or misfits.append(f"{path} has {leaf.shape}, wanted {shapes[path]}")
-    ),
+  Args:
+    setting: that names the checkpoint.
+    path: of the checkpoint.
+    wanted: its parameters, of what has a shape.
+  """
+  directory, layout = restore.resolve(path)
+  if str(directory) != str(Directory(path)) or layout in restore.OTHERS:
+    raise ValueError(
+      f"{setting} {path} is no checkpoint_<step> of T5X's or ours: name its"
+      f" step, or write it so with python -m speccascade.checkpoints.convert"
+    )
+  arrays, _ = restore.open_arrays(directory, layout, optimizer=False)
+  got, want = (
+    {name: tuple(leaf.shape) for name, leaf in flatten(tree).items()}
+    for tree in (arrays.params, wanted)
   )
-  if misfits:
-    raise ValueError(f"not of the architecture: {listed({'': misfits})}")
+  misfits = {
+    "missing ": sorted(want.keys() - got.keys()),
+    "unexpected ": sorted(got.keys() - want.keys()),
+    "": [
+      f"{name} has shape {list(got[name])}, {list(shape)} by the architecture"
+      for name, shape in want.items()
+      if got.get(name, shape) != shape
+    ],
+  }
+  if text := listed(misfits):
+    raise ValueError(f"{setting} {path} is of another architecture: {text}")
 
 
 def decoding_metrics(
