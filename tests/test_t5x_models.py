@@ -90,7 +90,9 @@ TRAIN = """
 from __gin__ import dynamic_registration
 import golden_task
 import seqio
-from t5x import adafactor, models, utils
+from t5x import adafactor
+from t5x import models
+from t5x import utils
 from t5x.examples.t5 import network
 include "t5x/configs/runs/finetune.gin"
 
@@ -297,9 +299,9 @@ def model(drafters=1, ids=512, **settings):
     ({"drafters": 0}, "needs a drafter; none was given"),
     ({"drafters": 2}, "takes one drafter; 2 were given"),
     ({"gamma": "auto"}, "T5X wants a number"),
-    ({"alpha": -1e9}, "alpha is"),
+    ({"method": "spec_decode_lossy", "alpha": 2.0}, "alpha is 2"),
     ({"ids": 600}, "has 600 ids, the verifier 512 rows"),
-    ({"drafter_layout": "half"}, "wanted 'whole' or 'cut'"),
+    ({"drafter_layout": "half"}, "wanted one of whole, cut"),
   ],
 )
 def test_what_cannot_be_decoded_is_refused_at_start(settings, said):
