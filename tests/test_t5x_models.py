@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from speccascade import checkpoints
-from speccascade.checkpoints import orbax_io
+from speccascade.checkpoints import architecture, convert, orbax_io
 from speccascade.inference.point import Point
 from speccascade.models.t5_lm import T5LM
 
@@ -246,37 +246,51 @@ def test_eval_says_what_decoding_cost(t5x, folder, tmp_path, golden_arrays):
   assert told["tokens_per_example"] == pytest.approx(np.mean(lengths))
 
 
+NEW_SLOTS = {
+  "utils.RestoreCheckpointConfig.fallback_to_scratch": True,
+  "utils.RestoreCheckpointConfig.assignment_map": (),
+}
+
+
 @pytest.mark.slow
-def test_t5x_trains_on_from_ours(t5x, folder, golden, golden_config, tmp_path):
-  source = checkpoints.load(golden / "t5x_native", optimizer=True)
-  start, run = tmp_path / "ours" / "checkpoint_3000", tmp_path / "run"
-  orbax_io.save(
+@pytest.mark.parametrize(
+  ("format", "parameters_only", "settings"),
+  [
+    ("speccascade", False, {}),
+    ("speccascade", True, NEW_SLOTS),
+    ("t5x", False, {"train.use_orbax": False}),
+  ],
+)
+def test_t5x_trains_on_from_ours(
+  t5x, folder, golden, tmp_path, format, parameters_only, settings
+):
+  start, run = tmp_path / "ours", tmp_path / "run"
+  step = convert.convert(
+    golden / "t5x_native",
     start,
-    source.params,
-    golden_config,
-    step=3000,
-    slots=source.optimizer,
-    opt_state={"count": np.zeros((), np.int32)},
+    format=format,
+    parameters_only=parameters_only,
   )
   code, said = t5x(
     "train",
     folder / "train.gin",
     MODEL_DIR=str(run),
-    INITIAL_CHECKPOINT_PATH=str(start),
+    INITIAL_CHECKPOINT_PATH=step,
     TRAIN_STEPS=3002,
+    **settings,
   )
   assert code == 0, said[-3000:]
+  before = checkpoints.load(golden / "t5x_native", optimizer=True)
   after = checkpoints.load(run, optimizer=True)
   assert after.step == 3002
+  flat = architecture.flatten
+  trained, slots = flat(after.params), flat(after.optimizer)
   # Two steps, each of up to a thousandth of an array's size.
-  flat = checkpoints.architecture.flatten
-  before, trained = flat(source.params), flat(after.params)
-  for name, array in before.items():
+  for name, array in flat(before.params).items():
     size = np.sqrt(np.mean(array**2))
     moved = np.sqrt(np.mean((trained[name] - array) ** 2))
     assert 0 < moved < 5e-3 * max(size, 1e-3), name
-  slots = flat(after.optimizer)
-  for name, slot in flat(source.optimizer).items():
+  for name, slot in flat(before.optimizer).items():
     assert slots[name].shape == slot.shape
 
 
