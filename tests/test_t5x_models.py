@@ -154,11 +154,13 @@ def folder(golden, golden_config, golden_params, tmp_path_factory):
 def t5x(rows, folder):
   """Returns a function that runs a main of T5X, and gives what it said."""
 
-  def run(main, *files, **macros):
+  def run(main, *files, devices=1, **macros):
     flags = [f"--gin_file={file}" for file in files]
     flags += [f"--gin.{name}={value!r}" for name, value in macros.items()]
     paths = [str(ROOT), str(folder), *filter(None, sys.path)]
+    forced = f"--xla_force_host_platform_device_count={devices}"
     settings = {
+      "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {forced}",
       "GOLDEN_ROWS": json.dumps(rows.tolist()),
       "PYTHONPATH": os.pathsep.join(paths),
     }
@@ -194,14 +196,17 @@ def ours(folder, rows, point, keys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_infer_writes_what_we_decode(t5x, folder, rows, tmp_path, temperature):
+@pytest.mark.parametrize(("temperature", "devices"), [(0.0, 1), (1.0, 4)])
+def test_infer_writes_what_we_decode(
+  t5x, folder, rows, tmp_path, temperature, devices
+):
   files = [f"configs/t5x/{name}.gin" for name in ("infer", "quickstart")]
   out = {"INFER_OUTPUT_DIR": str(tmp_path), "TEMPERATURE": temperature}
   code, said = t5x(
     *("infer", *files, folder / "pair.gin"),
     **paths(folder) | out,
     TRACE=True,
+    devices=devices,
   )
   assert code == 0, said[-3000:]
   [path] = tmp_path.glob("golden-predict_with_aux.jsonl-00000-of-00001")
