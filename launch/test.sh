@@ -16,7 +16,7 @@ fi
 environment dev
 
 # Tests run on the CPU, one thread a worker, two workers where there are cores.
-export JAX_PLATFORMS=cpu CUDA_VISIBLE_DEVICES= TF_CPP_MIN_LOG_LEVEL=3
+export JAX_PLATFORMS=cpu CUDA_VISIBLE_DEVICES='' TF_CPP_MIN_LOG_LEVEL=3
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NPROC=1
 export XLA_FLAGS="--xla_cpu_multi_thread_eigen=false ${XLA_FLAGS:-}"
 export JAX_ENABLE_COMPILATION_CACHE=false
