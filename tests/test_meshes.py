@@ -56,8 +56,12 @@ def run(folder):
 
 def test_a_mesh_decodes_what_one_device_does(run):
   case = {"call": "decode", "feeds": False}
-  one, cut = run(case | {"mesh": ONE}, case | {"mesh": MESHES[0]})
+  api = {"call": "generate"}  # by `load_pair`
+  one, cut, *texts = run(
+    *(each | {"mesh": x} for each in (case, api) for x in (ONE, MESHES[0]))
+  )
   assert cut["tokens"] == one["tokens"]
+  assert texts[1] == texts[0]
   assert (one["kernel"], cut["kernel"]) == (1, 1 / 4)
   # A round sends what each sublayer and the embedding adds up, all logits, and
   # how many rows go on; the drafter, whole, sends nothing.
@@ -67,6 +71,13 @@ def test_a_mesh_decodes_what_one_device_does(run):
     "all-reduce s32[] 2": 1,
   }
   assert not any(one["sent"].values())
+
+
+@pytest.mark.slow
+def test_a_mesh_streams_what_one_device_does(run):
+  cases = ({"call": "generate", "mesh": x} for x in (None, MESHES[0]))
+  one, cut = run(*(case | {"streams": True} for case in cases))
+  assert cut == one
 
 
 @pytest.mark.slow
