@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade import meshes
+from speccascade import meshes, slices
 from speccascade.models import LlamaConfig, T5Config
 from tests import eight_devices
 
@@ -71,6 +71,13 @@ def test_a_mesh_decodes_what_one_device_does(run):
     "all-reduce s32[] 2": 1,
   }
   assert not any(one["sent"].values())
+  paper = slices.pass_of(
+    eight_devices.config("t5", 16),
+    meshes.Mesh(MESHES[0]).abstract(),
+    *((eight_devices.ROWS, eight_devices.SOURCE_LEN), 16, 4),
+  )
+  assert (paper.num_sums, paper.sums) == (4, 4 * 4 * 16 * 4)
+  assert (paper.num_collectives, paper.gathered) == (5, 4 * 4 * 16 * 4)
 
 
 @pytest.mark.slow
