@@ -1,14 +1,18 @@
 """What slices are said to cost, against cases worked by hand."""
 
+import pathlib
+
 import pytest
 
 from speccascade import meshes, slices
+from speccascade.checkpoints.convert import config_from_gin
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Run
 from speccascade.models import T5Config
 
+ROOT = pathlib.Path(__file__).parents[1]
 CHIP = slices.Chip("a toy", 1e6, 1, 1e6, link_bandwidth=1e3, hop_s=0.1)
 SIZES = {"num_heads": 4, "head_dim": 2, "mlp_dim": 16, "vocab_size": 32}
 CONFIG = T5Config(
@@ -90,3 +94,19 @@ def test_each_slice_has_a_row(mesh, shapes):
   ]
   with pytest.raises(ValueError, match="take spec_decode"):
     slices.table(**settings, point=Point("token_cascade_chow"))
+
+
+@pytest.mark.parametrize(
+  ("size", "rows", "mesh"),
+  [("xl", 1, None), ("xxl", 1, None), ("xl", 64, {"model": 4})],
+)
+def test_the_page_has_the_tables(size, rows, mesh):
+  of = lambda x: config_from_gin(str(ROOT / f"configs/models/t5_1_1_{x}.gin"))
+  numbers = dict.fromkeys(("dtype", "kernel_dtype"), "bfloat16")
+  printed = slices.table(
+    pair=PairSpec(of("small"), of(size), mesh=meshes.Mesh(mesh), **numbers),
+    inputs=Inputs(input_file="a", task_feature_lengths={"inputs": 80}),
+    point=Point("spec_decode", gamma=5),
+    run=Run(max_decode_len=80, batch_size=rows),
+  )
+  assert printed in (ROOT / "docs/slices.md").read_text(encoding="utf-8")
