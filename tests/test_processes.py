@@ -1,0 +1,239 @@
+"""Several processes are one job: what they compute, write, and say at the end.
+
+Two and four processes of a CPU, started as their user does.
+"""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from speccascade import decode, processes, standard_error
+from speccascade.checkpoints import load, orbax_io
+from tests import jobs, mains
+from tests.inference import tiny
+
+slow = pytest.mark.slow
+DECODE = "--gin_file=configs/runs/decode.gin"
+TRAIN = "tests.training.job"
+MESH = {"data": 2, "model": 2}
+FATAL = "JAX distributed service detected fatal errors. "
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+  """A pair, its vocabulary and some texts, as macros."""
+  folder = tmp_path_factory.mktemp("files")
+  model = tiny.train_words(folder / "words.model")
+  identity = orbax_io.vocabulary_identity(model)
+  shape = {"vocab_size": 40, "vocabulary": identity}
+  texts = [tiny.WORDS[i % 4] for i in range(10)]
+  (folder / "in.txt").write_text("\n".join([*texts, ""]))
+  return {
+    "DRAFTER_CHECKPOINT": tiny.save(folder / "small", 0, **shape),
+    "VERIFIER_CHECKPOINT": tiny.save(folder / "large", 1, **shape),
+    "VOCABULARY": str(model),
+    "INPUT_FILE": str(folder / "in.txt"),
+    "TASK_FEATURE_LENGTHS": {"inputs": 8},
+    "MAX_DECODE_LEN": 5,
+    "BATCH_SIZE": 4,
+    "METHOD": "spec_cascade_opt",
+    "ALPHA": 0.2,
+    "GAMMA": 3,
+  }
+
+
+@slow
+@pytest.mark.parametrize(
+  ("num", "devices", "more"),
+  [
+    (2, 2, {}),
+    (2, 2, {"TEMPERATURE": 0.0, "MESH": {"data": 4, "model": 1}}),
+    (4, 1, {"TRIALS": 2}),
+  ],
+)
+def test_processes_decode_what_one_does(files, tmp_path, num, devices, more):
+  macros = {**files, "MESH": MESH, **more}
+  run = lambda num, devices, name: jobs.run(
+    *(num, "speccascade.decode", DECODE),
+    **{"devices": devices, "OUTPUT_DIR": str(tmp_path / name), **macros},
+  )
+  [[_, out, _]] = run(1, 4, "one")
+  [_, first, _], *others = run(num, devices, "several")
+  for name in ("predictions.jsonl", "run.json"):
+    one, several = (tmp_path / x / name for x in ("one", "several"))
+    assert one.read_bytes() == several.read_bytes()
+  assert first.splitlines()[1:-2] == out.splitlines()[1:-2]
+  assert all(each[1:] == ("", "") for each in others)
+  names = {path.name for path in (tmp_path / "several").iterdir()}
+  kept = {"predictions.jsonl", "run.json", "metrics.json", "config.gin"}
+  assert names == kept
+
+
+def trained(tmp_path, num, devices, name, *, codes=None, **job):
+  """Returns what a training job printed, a dict of each kind of line, and the
+  stderr of each process."""
+  job = {"mesh": MESH, "folder": str(tmp_path / name), **job}
+  several = jobs.ended(jobs.started(num, TRAIN, devices=devices, job=job))
+  assert [code for code, *_ in several] == (codes or [0] * num), several
+  lines = map(json.loads, several[0][1].splitlines())
+  return {next(iter(x)): x for x in lines}, [err for *_, err in several]
+
+
+@slow
+@pytest.mark.parametrize(
+  ("num", "devices", "optimizer"), [(2, 2, "adafactor"), (4, 1, "adamw")]
+)
+def test_processes_train_as_one_does(tmp_path, num, devices, optimizer):
+  one, several = (
+    trained(tmp_path, *each, optimizer=optimizer)[0]
+    for each in ((1, 4, "one"), (num, devices, "several"))
+  )
+  assert len(several["losses"]["losses"]) == 20
+  np.testing.assert_allclose(
+    *(list(each["losses"]["losses"].values()) for each in (several, one)),
+    atol=1e-5,
+  )
+  read = load(tmp_path / "several")
+  assert read.step == 20
+
+
+@slow
+def test_a_job_that_is_told_to_stop_goes_on_elsewhere(tmp_path):
+  """SIGTERM to the second process: all save at one step, and stop."""
+  unbroken, _ = trained(tmp_path, 1, 4, "unbroken")
+  stopped, said = trained(
+    *(tmp_path, 2, 2, "run"), codes=[143, 143], signal="SIGTERM"
+  )
+  step = stopped["losses"]["step"]
+  assert 7 < step < 20
+  assert said == ["", ""]
+  assert stopped["save"]["save"] == step
+  ended, _ = trained(tmp_path, 1, 4, "run")
+  assert ended["start"]["sha256"] == stopped["save"]["sha256"]
+  losses = {**stopped["losses"]["losses"], **ended["losses"]["losses"]}
+  np.testing.assert_allclose(
+    *(list(each.values()) for each in (losses, unbroken["losses"]["losses"])),
+    atol=1e-5,
+  )
+
+
+@slow
+@pytest.mark.parametrize(("who", "goes_on"), [(0, (1, 4)), (1, (2, 2))])
+def test_a_killed_process_ends_the_others(tmp_path, who, goes_on):
+  began, codes = time.monotonic(), [None, None]
+  job = {"mesh": MESH, "folder": str(tmp_path / "run")}
+  several = jobs.ended(
+    jobs.started(2, TRAIN, job={**job, "signal": "SIGKILL", "who": who})
+  )
+  codes, _, said = zip(*several)
+  assert codes[who] == -signal.SIGKILL
+  assert codes[1 - who] not in (0, None)
+  assert re.fullmatch(
+    r"error: (another process|process 0) of this job ended, or cannot be"
+    r" reached\n",
+    said[1 - who],
+  )
+  assert time.monotonic() - began < 90
+  ended, _ = trained(tmp_path, *goes_on, "run")
+  assert ended["start"]["start"] == 5
+  assert ended["losses"]["step"] == 20
+  lines = several[0][1].splitlines()
+  saved = [json.loads(x) for x in lines if "save" in x]
+  assert not saved or saved[0]["sha256"] == ended["start"]["sha256"]
+
+
+@slow
+def test_an_error_of_one_ends_all(files, tmp_path):
+  several = jobs.ended(
+    jobs.started(
+      *(2, "speccascade.decode", DECODE),
+      of_each=("--gin.SEED=0", "--gin.BATCH_SIZE=3"),
+      **files,
+      MESH={"model": 2},
+      OUTPUT_DIR=str(tmp_path / "out"),
+    )
+  )
+  fault = "BATCH_SIZE is 3, which MESH cuts into 2 along 'data'"
+  assert [code for code, *_ in several] == [1, 1]
+  first, second = (err.splitlines() for *_, err in several)
+  assert first.pop().startswith(f"error: process 1 of this job ended: {fault}")
+  assert all(line.startswith("SpecCascade [OPT]: 0 of 10") for line in first)
+  [said] = second
+  assert said.startswith(f"error: {fault}")
+
+
+@slow
+def test_a_process_that_does_not_come(files):
+  [first, second] = jobs.started(
+    *(2, "speccascade.decode", DECODE, "--distributed_timeout=5"),
+    **files,
+    OUTPUT_DIR="",
+  )
+  second.kill()
+  second.communicate()
+  [[code, _, said]] = jobs.ended([first])
+  assert code
+  assert re.fullmatch(
+    r"error: the processes of this job did not meet at localhost:\d+ in 5"
+    r" seconds; see that all 2 were started, .*\n",
+    said,
+  )
+
+
+@pytest.mark.parametrize(
+  ("flags", "said"),
+  [
+    (["--process_count=2"], "--coordinator_address and --process_index must"),
+    (["--coordinator_address=x:1"], "--process_count and --process_index must"),
+    (
+      [
+        *("--coordinator_address=x:1", "--process_count=2"),
+        "--process_index=2",
+      ],
+      "--process_index is 2; wanted 0 to 1",
+    ),
+    (["--distributed", "--coordinator_address=x"], "is 'x'; want HOST:PORT"),
+    (["--distributed", "--process_count=0"], "--process_count is 0; wanted 1"),
+  ],
+)
+def test_flags_that_name_no_job(capsys, flags, said):
+  code, _, err = mains.start(decode, capsys, flags=flags)
+  assert (code, err.count("\n")) == (2, 1)
+  assert said in err
+
+
+@pytest.mark.parametrize(
+  ("told", "said"),
+  [
+    ("a\nerror: b\nc\n", "a\nerror: b\n"),
+    (f"a\nF1 {FATAL}x\nRPC: /RegisterTask\n  @ 0x7\n", "a\nerror: no one\n"),
+    (f"F1 {FATAL}\nheartbeats):\n3\n  @ 0x7\n", "error: process 3\n"),
+    (f"F1 {FATAL}socket closed\n", "error: process 0\n"),
+  ],
+)
+def test_what_jax_says_of_an_end_is_a_line(told, said):
+  faults = {
+    "RegisterTask": "no one",
+    r"heartbeats\):\n(\d+)": r"process \1",
+    "": "process 0",
+  }
+  done = subprocess.run(
+    [sys.executable, "-I", "-S", standard_error.__file__, json.dumps(faults)],
+    input=told,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert done.stderr == said
+
+
+def test_one_process_agrees_with_itself():
+  assert processes.agreed(lambda: {"a": [1]}) == {"a": [1]}
+  processes.meet()
+  assert (processes.index(), processes.count()) == (0, 1)
