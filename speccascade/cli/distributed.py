@@ -24,7 +24,7 @@ from speccascade.processes import ProcessError
 
 LEFT, FAILED = "left", "failed"  # keys
 _HEARTBEAT_S = 100
-_GRACE_S = 5.0  # in which processes leave after an error
+_GRACE_S = 4.0  # in which a process leaves after an error of another
 # What JAX's errors hold where a process cannot reach another.
 _LOST = re.compile(r"[Gg]loo|UNAVAILABLE|[Cc]onnection|coordination")
 _DIED = "of this job ended, or cannot be reached"
@@ -166,7 +166,8 @@ def _leave(code: int):
   """Ends this process after an error, when the others have heard of it."""
   with contextlib.suppress(Exception):
     processes.tell(LEFT, "")
-    processes.waited(LEFT, processes.count(), _GRACE_S)
+    processes.waited(LEFT, processes.count(), 2 * _GRACE_S)
+    time.sleep(processes.is_first())  # JAX ends those who lose the first
   for file in (sys.stdout, sys.stderr):
     with contextlib.suppress(OSError, ValueError):
       file.flush()
@@ -211,7 +212,7 @@ class _Watch(threading.Thread):
     """
     is_lost = isinstance(error, of_jax) and _LOST.search(str(error))
     if is_lost:  # whose fault it was
-      time.sleep(2 * _GRACE_S / 5)
+      time.sleep(_GRACE_S / 2)
     self.over.set()
     if self._said is not None:
       return self._said
