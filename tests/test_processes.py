@@ -75,6 +75,41 @@ def test_processes_decode_what_one_does(files, tmp_path, num, devices, more):
   assert names == kept
 
 
+@slow
+@pytest.mark.parametrize(
+  ("main", "file", "macros"),
+  [
+    (
+      *("sweep", "rows.jsonl"),
+      {"METHODS": ["spec_decode"], "NUM_TIMED": 1, "TEMPERATURES": [0.0]},
+    ),
+    (
+      *("cascade_search", "report.csv"),
+      {"NUM_CANDIDATES": 2, "FIRST_EXAMPLES": 4, "NUM_EXAMPLES": 8},
+    ),
+  ],
+)
+def test_processes_measure_what_one_does(files, tmp_path, main, file, macros):
+  common = {k: v for k, v in files.items() if k not in ("METHOD", "ALPHA")}
+  common |= {"MESH": MESH, "REPEATS": 1, **macros}
+  common.pop("GAMMA")
+  told = {}
+  for num in (1, 2):
+    folder = tmp_path / str(num)
+    jobs.run(
+      *(num, f"speccascade.{main}", f"--gin_file=configs/runs/{main}.gin"),
+      devices=4 // num,
+      OUTPUT_DIR=str(folder),
+      **common,
+    )
+    told[num] = (folder / file).read_text()
+    if main == "sweep":
+      rows = map(json.loads, told[num].splitlines())
+      names = ("key", "counts", "efficiency", "agreement")
+      told[num] = [{name: row[name] for name in names} for row in rows]
+  assert told[1] == told[2]
+
+
 def trained(tmp_path, num, devices, name, *, codes=None, **job):
   """Returns what a training job printed, a dict of each kind of line, and the
   stderr of each process."""

@@ -105,11 +105,11 @@ def joined(values: flags.FlagValues):
   if values.dry_run or not (_finds(values) or values.process_count):
     yield
     return
-  _divert(values)
+  out = _divert(values)
   import jax
 
   _initialize(jax, values)
-  watch = _Watch()
+  watch = _Watch(out)
   watch.start()
   mute = contextlib.nullcontext()
   if not processes.is_first():
@@ -177,12 +177,16 @@ def _leave(code: int):
 class _Watch(threading.Thread):
   """Ends this process when another one says that it failed.
 
+  Args:
+    out: descriptor of stderr, which others may hold back.
+
   Attributes:
     over: set when the process ends by itself.
   """
 
-  def __init__(self):
+  def __init__(self, out: int):
     super().__init__(daemon=True)
+    self._out = out
     self.over = threading.Event()
     self._said = None
     self._main = threading.get_ident()
@@ -196,7 +200,7 @@ class _Watch(threading.Thread):
         return
       if self._said is not None:
         # First, and so the last that is read; see `_divert`.
-        print(f"error: {self._said}", file=sys.stderr, flush=True)
+        os.write(self._out, f"error: {self._said}\n".encode())
         raises = ctypes.pythonapi.PyThreadState_SetAsyncExc
         raises(ctypes.c_ulong(self._main), ctypes.py_object(ProcessError))
         if not self.over.wait(_GRACE_S):  # waits for a device
@@ -225,9 +229,9 @@ class _Watch(threading.Thread):
     return said
 
 
-def _divert(values):
+def _divert(values) -> int:
   """Keeps what C++ says of processes from the terminal: Gloo's greetings, and
-  traces of the end of others, of which one line is left."""
+  traces of the end of others, of which one line is left. Returns stderr's."""
   sys.stdout.flush()
   sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
   nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -252,3 +256,4 @@ def _divert(values):
   os.dup2(relay.stdin.fileno(), 2)
   relay.stdin.close()
   relay.returncode = 0  # it ends after this process
+  return os.dup(2)
