@@ -250,7 +250,7 @@ def _divert(values) -> int:
   relay = subprocess.Popen(
     [*program, json.dumps(faults)],
     stdin=subprocess.PIPE,
-    start_new_session=True,  # Ctrl-C is not for it
+    start_new_session=True,
   )
   sys.stderr.flush()
   os.dup2(relay.stdin.fileno(), 2)
