@@ -26,10 +26,12 @@ def started(num, main, *flags, devices=2, of_each=(), job=None, **macros):
     free.bind(("localhost", 0))
     address = f"localhost:{free.getsockname()[1]}"
   forced = f"--xla_force_host_platform_device_count={devices}"
-  fast = "--xla_backend_optimization_level=0"
-  xla = f"{os.environ.get('XLA_FLAGS', '')} {forced} {fast}"
-  env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla}
-  env["JOB"] = json.dumps(job)
+  env = os.environ | {
+    "JAX_PLATFORMS": "cpu",
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",
+    "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {forced}",
+    "JOB": json.dumps(job),
+  }
   command = [sys.executable, "-m", main, *flags]
   command += [f"--gin.{name}={value!r}" for name, value in macros.items()]
   several = [f"--coordinator_address={address}", f"--process_count={num}"]
