@@ -108,6 +108,7 @@ def create(
   step: int = 0,
   seed: int = 0,
   slots: Mapping | None = None,
+  opt_state: Callable[[Any], Any] | None = None,
 ) -> TrainState:
   """Returns the state before the first step of a run.
 
@@ -118,19 +119,32 @@ def create(
     step: the step of the checkpoint that the parameters come from.
     seed: seeds dropout.
     slots: Adafactor's accumulators of that checkpoint, see `start_at`.
+    opt_state: reads the optimizer's state, from the shapes of its leaves and
+      where they lie; None begins it anew.
   """
   params = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), params)
   init, is_cut = optimizer.transform.init, layout_of(params) is not None
+  shapes = jax.eval_shape(init, params)
   if is_cut:
-    shapes = jax.eval_shape(init, params)
-    init = jax.jit(init, out_shardings=like_params(shapes, params))
-  opt_state = optimizers.start_at(init(params), step, slots)
+    lying = like_params(shapes, params)
+    init = jax.jit(init, out_shardings=lying)
+    shapes = jax.tree.map(
+      lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+      *(shapes, lying),
+    )
+  is_read = opt_state is not None and bool(jax.tree.leaves(shapes))
+  if is_read:
+    opt_state = opt_state(shapes)
+  else:
+    opt_state = optimizers.start_at(init(params), step, slots)
+  if not (is_read and is_cut):
+    # optax shares zeros between counters, and `start_at` a count.
+    opt_state = jax.tree.map(jnp.array, opt_state)
   state = TrainState(
     step=jnp.asarray(step, jnp.int32),
     seed=jnp.asarray(seed, jnp.int32),
     params=params,
-    # optax shares zeros between counters, and `start_at` a count.
-    opt_state=jax.tree.map(jnp.array, opt_state),
+    opt_state=opt_state,
     totals=Totals.zero(),
   )
   return jax.device_put(state, like_params(state, params)) if is_cut else state
