@@ -12,7 +12,7 @@ a start token, and the weights say which tokens are learned; `teacher_hidden`
 from collections.abc import Callable, Mapping
 import dataclasses
 import functools
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from flax import struct
 import jax
@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import optax
 
 from speccascade import fields
+from speccascade.models import layers
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.params import Config, shardings
@@ -250,6 +251,9 @@ class Objective:
       it above.
     microbatches: parts that a batch is fed in, their gradients added up; the
       result is that of the whole batch but for rounding and dropout's masks.
+    remat: what of a layer is computed again for its gradient, as T5X has it:
+      "full" all but its input, "minimal" all but its products with kernels;
+      None nothing. The result is the same but for rounding.
   """
 
   z_loss: Annotated[float, fields.Bounds(0)] = 1e-4
@@ -260,6 +264,7 @@ class Objective:
   ) = None
   teacher_share: fields.Share = 0.0
   microbatches: fields.Size = 1
+  remat: Literal[*layers.REMAT] | None = None
 
 
 def make_step(
@@ -274,6 +279,7 @@ def make_step(
   one. Calling it does not wait for the device. It compiles once for each shape
   of batch. With a layout the parameters lie on its mesh.
   """
+  module = module.clone(remat=objective.remat)
   use_dropout = getattr(module.config, "dropout_rate", 0) > 0
   count, share = objective.microbatches, objective.teacher_share
 
