@@ -26,31 +26,21 @@ from speccascade.checkpoints import stored_arrays, t5x_native
 from speccascade.inference import pair
 from speccascade.inference.environment import held_memory, most_memory
 from speccascade.models.params import param_shapes
-from speccascade.models.t5.config import T5Config
 
 
 def write(folder: pathlib.Path, shape: str, dtype: str = "float32") -> str:
   """Writes T5X's checkpoint of random parameters, one by one; returns where."""
-  d, heads, width, ff, encoder, decoder, vocab = shapes.SHAPES[shape]
-  config = T5Config(
-    vocab_size=vocab,
-    emb_dim=d,
-    num_heads=heads,
-    num_encoder_layers=encoder,
-    num_decoder_layers=decoder,
-    head_dim=width,
-    mlp_dim=ff,
-  )
 
   def drawn(number: int, shape: tuple):
     rng = np.random.default_rng(number)
     draw = lambda part: rng.standard_normal(shape, np.float32)[part] / 16
     return stored_arrays.Unread(shape, draw)
 
+  named = param_shapes(shapes.config(shape))
   params = traverse_util.unflatten_dict(
     {
       name: drawn(number, shape)
-      for number, (name, shape) in enumerate(param_shapes(config).items())
+      for number, (name, shape) in enumerate(named.items())
     },
     sep="/",
   )
