@@ -68,7 +68,12 @@ def _name(row: ResultRow) -> str:
   return ", ".join([row.settings.method, *said])
 
 
-def compare(study: Study, points: Sequence[Point]) -> Comparison:
+def compare(
+  study: Study,
+  points: Sequence[Point],
+  *,
+  tick: measure.Tick = lambda num: None,
+) -> Comparison:
   """Returns each point's time at batch 1, its counts and its texts.
 
   The points and the verifier alone take turns on every example, compiled
@@ -77,6 +82,7 @@ def compare(study: Study, points: Sequence[Point]) -> Comparison:
   Args:
     study: whose examples are all timed.
     points: of one sampling; the verifier alone is added where it lacks.
+    tick: called with the decodes timed since.
 
   Raises:
     NoDistributionError: a model gave none.
@@ -91,6 +97,7 @@ def compare(study: Study, points: Sequence[Point]) -> Comparison:
     study,
     list(decoded),
     on_result=lambda point, _, out: decoded[point].append(jax.device_get(out)),
+    tick=tick,
   )
   rows, texts = [], []
   for point, outs in decoded.items():

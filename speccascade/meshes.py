@@ -79,11 +79,18 @@ class Mesh:
     """Returns where a model's arrays lie; None on one device.
 
     Raises:
-      ValueError: there are fewer devices than it wants.
+      ValueError: there are fewer devices than it wants; or of several processes
+        it leaves some to stand idle.
     """
     devices = jax.devices()
     sizes = self.sizes(len(devices))
     num = sizes[DATA] * sizes[MODEL]
+    if num < len(devices) and jax.process_count() > 1:
+      raise ValueError(
+        f"MESH = {self.shape and dict(self.shape)} takes {num} of the"
+        f" {len(devices)} devices of {jax.process_count()} processes, and must"
+        " take all, as MESH = {'model': 1} does, or a larger 'model'"
+      )
     if num == 1:
       return None
     axes = (tuple(sizes.values()), tuple(sizes), (AxisType.Auto,) * 2)

@@ -150,6 +150,7 @@ def manager(
     metric: the metric by which the best step is kept beside them, or None.
     best_mode: "max" or "min".
   """
+  from etils import epath
   import orbax.checkpoint as ocp
 
   policies = ocp.checkpoint_managers
@@ -162,11 +163,15 @@ def manager(
   )
   latest = policies.LatestN(keep_latest)
   keep = policies.AnyPreservationPolicy([latest, best] if metric else [latest])
+  url = storage.Directory(model_dir).url
+  epath.Path(url).mkdir(parents=True, exist_ok=True)
   return ocp.CheckpointManager(
-    storage.Directory(model_dir).url,
+    url,
     options=ocp.CheckpointManagerOptions(
       step_prefix=STEP_PREFIX,
-      create=True,
+      create=False,
+      # Of a job's processes the first writes, and has all of the arrays.
+      multiprocessing_options=_alone(),
       best_fn=value,
       best_mode=best_mode,
       preservation_policy=keep,
@@ -180,13 +185,25 @@ def _handlers() -> dict:
   import orbax.checkpoint as ocp
 
   tree = functools.partial(
-    ocp.PyTreeCheckpointHandler, save_device_host_concurrent_gb=HELD_GB
+    ocp.PyTreeCheckpointHandler,
+    save_device_host_concurrent_gb=HELD_GB,
+    multiprocessing_options=_alone(),
   )
   return {
     "state": tree(),
     "opt_state": tree(),
-    "metadata": ocp.JsonCheckpointHandler(pathlib.Path(METADATA).name),
+    "metadata": ocp.JsonCheckpointHandler(
+      pathlib.Path(METADATA).name, multiprocessing_options=_alone()
+    ),
   }
+
+
+def _alone():
+  import orbax.checkpoint as ocp
+
+  return ocp.options.MultiprocessingOptions(
+    primary_host=0, active_processes={0}, barrier_sync_key_prefix=FORMAT
+  )
 
 
 def read_metadata(directory: storage.Directory) -> dict:

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding import emission, numerics
-from speccascade.decoding.types import LogProbs, Trace
+from speccascade.decoding.types import DRAFT, SEQUENTIAL_Q, LogProbs, Trace
 
 Array = jax.Array
 
@@ -29,6 +29,7 @@ class Record:
     known_q: [B, N] bool, where the drafter's laws mean something.
     known_q1: [B, N] bool, where its confidence does.
     known_p: [B, N] bool, where the verifier's laws do.
+    writer: as in `Proposal`; of the verifier's tokens it means nothing.
   """
 
   source: Array
@@ -43,6 +44,7 @@ class Record:
   known_q: Array | bool = True
   known_q1: Array | bool = True
   known_p: Array | bool = True
+  writer: Array | int = 0
 
 
 def empty(rows: int, size: int, vocab_size: int) -> Trace:
@@ -53,6 +55,7 @@ def empty(rows: int, size: int, vocab_size: int) -> Trace:
   prob = jnp.full(top.shape, jnp.nan, jnp.float32)
   return Trace(
     source=zero,
+    writer=zero,
     deferred=jnp.zeros((rows, size), bool),
     left=nothing,
     right=nothing,
@@ -144,8 +147,10 @@ def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
   if new.q is not None and new.p is not None:
     known = new.known_q & jnp.asarray(new.known_p)
     tv = jnp.where(known, numerics.total_variation(new.q, new.p), nothing)
+  is_drafters = (new.source == DRAFT) | (new.source == SEQUENTIAL_Q)
   values = Trace(
     source=new.source,
+    writer=jnp.where(is_drafters, new.writer, -1),
     deferred=new.deferred,
     left=nothing if new.left is None else new.left,
     right=nothing if new.right is None else new.right,

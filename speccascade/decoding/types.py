@@ -150,6 +150,9 @@ class Proposal:
       block.
     knows_bonus: [B] bool, whether it has a law at the bonus position, if asked;
       where it has none, the target there is the verifier.
+    writer: [B, G+1] int32, or one number for all: the place among `calls` of
+      the model that wrote each token; -1 where it was copied, though a model
+      may have reviewed it since.
   """
 
   tokens: Array
@@ -160,6 +163,7 @@ class Proposal:
   calls: Array
   bad: Array
   knows_bonus: Array | bool = True
+  writer: Array | int = 0
 
 
 @runtime_checkable
@@ -309,6 +313,8 @@ class Trace:
 
   Attributes:
     source: [B, T] int32, one of DRAFT .. SEQUENTIAL_P.
+    writer: [B, T] int32, the place in `Stats.calls_by_model` of the drafter's
+      model that wrote the token; -1 where it was copied, or is the verifier's.
     deferred: [B, T] bool, whether the rule deferred here.
     left: [B, T] float32, the rule's left side (defers where left < right).
     right: [B, T] float32. A token rule is read at the draft (in a sequential
@@ -322,6 +328,7 @@ class Trace:
   """
 
   source: Array
+  writer: Array
   deferred: Array
   left: Array
   right: Array

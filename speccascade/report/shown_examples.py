@@ -24,6 +24,7 @@ def _is_source(name: str):
 
 class _Trace(TypedDict):
   source: list[Annotated[str, _is_source]]
+  writer: NotRequired[list[int]]
   deferred: list[bool]
   left: list[float | None]
   right: list[float | None]

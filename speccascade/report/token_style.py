@@ -8,6 +8,7 @@ colour alone. Sizes are relative: a notebook's font is kept.
 _KINDS = {
   "draft": (("#dbe9f6", "#0072b2"), ("#17354d", "#56b4e9"), "solid 2px"),
   "kept": (("#fff1a6", "#7a6000"), ("#4b4200", "#f0e442"), "solid 2px"),
+  "copy": (("#e3e4e8", "#50545c"), ("#33363d", "#b4b9c2"), "dotted 4px"),
   "residual": (("#fcdccb", "#c24f00"), ("#55290d", "#ff8f52"), "double 4px"),
   "bonus": (("#cdeee2", "#007455"), ("#0d4434", "#2fc79a"), "dashed 2px"),
   "seq-q": (("#dbe9f6", "#0072b2"), ("#17354d", "#56b4e9"), "dotted 2px"),

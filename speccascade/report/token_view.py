@@ -16,12 +16,14 @@ from speccascade.report.token_style import STYLE
 
 __all__ = ["STYLE", "legend_html", "page_html", "tokens_html", "view_html"]
 
-# Kind of a token -> (class, what it means). A kind is a source of the trace, or
-# KEPT.
+# Kind of a token -> (class, what it means). A kind is a source of the trace,
+# KEPT or COPY.
 KEPT = "draft, kept"
+COPY = "copy"
 _KINDS = {
   "draft": ("draft", "draft: the drafter wrote it, and it was accepted"),
   KEPT: ("kept", "draft, kept although the rule deferred"),
+  COPY: ("copy", "copy: no model drafted it, and it was accepted"),
   "residual": ("residual", "residual: drawn in place of a rejected draft"),
   "bonus": ("bonus", "bonus: drawn after a block accepted whole"),
   "sequential q": ("seq-q", "the drafter, one token at a time"),
@@ -61,7 +63,9 @@ def tokens_html(record: dict) -> str:
   ]
   text = ""
   for block, members in itertools.groupby(traced, lambda token: token["block"]):
-    tokens = "".join(map(_token, members))
+    tokens = "".join(
+      _token(token, len(counts.calls_by_model)) for token in members
+    )
     if counts.num_blocks:
       tokens = f'<span class="sc-block" data-block="{block}">{tokens}</span>'
     text += tokens
@@ -119,8 +123,8 @@ def kinds(records: Iterable[dict]) -> list[str]:
   """Returns the kinds of token that the records have, in the legend's order."""
   there = set()
   for record in records:
-    trace = record["aux"].get("trace") or {"source": [], "deferred": []}
-    there |= set(map(_kind, trace["source"], trace["deferred"]))
+    trace = record["aux"].get("trace") or {}
+    there |= {_kind(dict(zip(trace, of))) for of in zip(*trace.values())}
   return [kind for kind in _KINDS if kind in there]
 
 
@@ -140,17 +144,28 @@ def legend_html(shown: Iterable[str] = tuple(_KINDS)) -> str:
   )
 
 
-def _kind(source: str, deferred: bool) -> str:
-  return KEPT if source == "draft" and deferred else source
+def _kind(traced: dict) -> str:
+  if traced["source"] != "draft":
+    return traced["source"]
+  # Records of older versions do not say who drafted.
+  is_copy = traced.get("writer", 0) < 0
+  return COPY if is_copy else KEPT if traced["deferred"] else "draft"
 
 
-def _token(traced: dict) -> str:
-  """Returns a token with its card; `traced` is what the trace holds of it."""
+def _token(traced: dict, num_models: int) -> str:
+  """Returns a token with its card.
+
+  Args:
+    traced: what the trace holds of it.
+    num_models: of the drafter.
+  """
   token = traced["token"]
-  name, meaning = _KINDS[_kind(traced["source"], traced["deferred"])]
+  name, meaning = _KINDS[_kind(traced)]
   text, _ = _text(traced["piece"], token)
   piece = _piece(traced["piece"], token)
   where = f"id {token}, token {traced['place']}, block {traced['block']}"
+  if num_models > 1 and traced.get("writer", -1) >= 0:
+    meaning += f"; by model {traced['writer'] + 1} of {num_models}"
   lines = "".join(
     f'<span class="sc-line">{line}</span>'
     for line in (

@@ -141,20 +141,20 @@ def race(everyone: Sequence[Rival], vocabulary, **how) -> list[Line]:
     **how: as in `study`.
   """
   lines = []
-  with ProgressBar(
-    total=len(everyone) * len(TEXTS), unit="race", desc="race"
-  ) as bar:
+  # Of each rival's methods, and of the verifier alone beside them.
+  turns = sum(1 + len(rival.points) for rival in everyone)
+  num = turns * sum(map(len, TEXTS.values())) * how["repeats"]
+  with ProgressBar(total=num, unit="decode", desc="race") as bar:
     for texts, asked in TEXTS.items():
       for rival in everyone:
         compared = comparison.compare(
-          study(rival, vocabulary, asked, **how), rival.points
+          study(rival, vocabulary, asked, **how), rival.points, tick=bar.update
         )
         alone = compared.texts[0]
         for row, written in zip(compared.rows, compared.texts):
           if row is not compared.rows[0] or rival is everyone[0]:
             same = sum(map(str.__eq__, written, alone))
             lines.append(Line(texts, rival.name, row, same))
-        bar.update(1)
   return lines
 
 

@@ -16,11 +16,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from speccascade import standard_error
+from speccascade import processes, standard_error
 from speccascade.checkpoints import load, orbax_io, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.params import Config, lying, network
-from speccascade.models.partitioning import Layout
+from speccascade.models.partitioning import Layout, fetched
 from speccascade.training import embeddings, optimizers
 from speccascade.training import state as states
 
@@ -75,7 +75,9 @@ class Checkpoints:
 
   def latest(self) -> int | None:
     """Returns the last complete step in `model_dir`, or None."""
-    return max(restore.steps(self.model_dir), default=None)
+    return processes.agreed(
+      lambda: max(restore.steps(self.model_dir), default=None)
+    )
 
   def path(self, step: int) -> str:
     """Returns the directory of a step."""
@@ -196,20 +198,10 @@ class Checkpoints:
     """
     step = int(state.step)
     params, opt_state = state.params, state.opt_state
-    if self.layout is None:
-      params, opt_state = jax.device_get((params, opt_state))
+    if self.layout is None or processes.count() > 1:
+      params, opt_state = fetched((params, opt_state))
     seed = int(state.seed)
     extra = {"first_step": first_step, "seed": seed, "settings": self.settings}
-    args = orbax_io.save_args(
-      params,
-      self.config,
-      step=step,
-      # Orbax takes no tree without arrays, as plain descent has.
-      opt_state=opt_state if jax.tree.leaves(opt_state) else None,
-      slots=optimizers.slots_of(opt_state),
-      vocabulary=self.vocabulary,
-      extra=extra,
-    )
     if metrics is not None and self.metric is not None:
       if self.metric not in metrics:
         raise ValueError(
@@ -220,17 +212,28 @@ class Checkpoints:
         metrics = None
     if metrics is not None:
       metrics = {name: float(value) for name, value in metrics.items()}
-    if self.latest() != step:
-      try:
-        with standard_error.failing_threads():
-          self._manager.save(step, args=args, metrics=metrics, force=True)
-      except (OSError, ValueError, RuntimeError) as error:
-        vars(self).pop("_manager", None)
-        self._remove_half_written()
-        raise CheckpointError(
-          f"{self.path(step)} cannot be written: {cause(error)}; when it can,"
-          " the same command goes on"
-        ) from error
+    if self.latest() == step or not processes.is_first():
+      return self.path(step)
+    args = orbax_io.save_args(
+      params,
+      self.config,
+      step=step,
+      # Orbax takes no tree without arrays, as plain descent has.
+      opt_state=opt_state if jax.tree.leaves(opt_state) else None,
+      slots=optimizers.slots_of(opt_state),
+      vocabulary=self.vocabulary,
+      extra=extra,
+    )
+    try:
+      with standard_error.failing_threads():
+        self._manager.save(step, args=args, metrics=metrics, force=True)
+    except (OSError, ValueError, RuntimeError) as error:
+      vars(self).pop("_manager", None)
+      self._remove_half_written()
+      raise CheckpointError(
+        f"{self.path(step)} cannot be written: {cause(error)}; when it can,"
+        " the same command goes on"
+      ) from error
     return self.path(step)
 
   def _remove_half_written(self) -> None:

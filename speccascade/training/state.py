@@ -26,6 +26,7 @@ from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.params import Config, shardings
 from speccascade.models.partitioning import (
   Layout,
+  laid,
   laid_out,
   layout_of,
   like_params,
@@ -148,7 +149,9 @@ def create(
     opt_state=opt_state,
     totals=Totals.zero(),
   )
-  return jax.device_put(state, like_params(state, params)) if is_cut else state
+  if not is_cut:
+    return state
+  return jax.tree.map(laid, state, like_params(state, params))
 
 
 @struct.dataclass

@@ -99,6 +99,7 @@ def test_bild_worked():
   np.testing.assert_array_equal(
     got.trace.source[0], [BONUS, DRAFT, RESIDUAL] * 3
   )
+  np.testing.assert_array_equal(got.trace.writer[0], [-1, 0, -1] * 3)
   # No target says what it draws from. The models have .92 for their choice; a
   # block of no draft asks the drafter nothing.
   likely, rest, nan = np.log(0.92), np.log(0.02), np.nan

@@ -201,7 +201,8 @@ def test_copied_tokens_have_no_q():
   """Token V3 keeps a copy, whose law is one-hot, or takes p for it."""
   copier = MaxGramDrafter(jnp.array([2, 0, 0], jnp.int32), 2)
   models = copier, PAIR.models()[1]
-  got = decode("spec_cascade_token_v3", {"temperature": 1.0}, models, 0.5)
+  settings = {"temperature": 1.0}
+  got = decode("spec_cascade_token_v3", settings, models, 0.5, trace=True)
   pi, p, q, p1, q1 = vars(got.log_probs).values()
   inside = np.arange(LENGTH) < got.lengths[:, None]
   assert np.all(np.isnan(q))
@@ -210,6 +211,7 @@ def test_copied_tokens_have_no_q():
   is_kept, is_p = (np.isclose(pi, x, atol=1e-6)[inside] for x in (0, p))
   assert np.all(is_kept | is_p)
   assert 0.2 < is_kept.mean() < 0.8
+  assert np.all(got.trace.writer[inside] == -1)
 
 
 @pytest.mark.parametrize("name", ["spec_cascade_opt", "oracle_cascade_opt"])

@@ -23,8 +23,8 @@ the last draft is fed for nothing <- test_speculative_paths[lossless]
 === decoding/drafters/vertical.py
     decoding/drafters/test_exact_laws.py
 a lenient token is said to be the reviewer's <- test_stated_laws[lenient-False]
-- drafts = (block.pi, confidence, bad)
-+ drafts = (block.p, confidence, bad)
+- drafts = (block.pi, confidence, bad, writer)
++ drafts = (block.p, confidence, bad, writer)
 laws stand one row too far <- test_stated_laws[lossless-False]
 - emission.write_block(carry["drafts"], drafts, count)
 + emission.write_block(carry["drafts"], drafts, count + 1)
@@ -55,6 +55,10 @@ a finished row keeps the others waiting <-
   test_loops.py::test_settings_are_traced_and_finished_rows_are_idle
 - jnp.where(active, 0, jnp.full_like(length, need))
 + jnp.zeros_like(length)
+what was reviewed is the reviewer's <-
+  test_proposals.py::test_which_model_wrote_each_draft
+- jnp.where(step < num_accepted[:, None], inner, 0)
++ jnp.zeros_like(inner)
 confidence at the sampling temperature <-
   test_sampled_laws.py::test_three_models_cascade_has_the_composed_law
 - self.target.probs(*plain, alpha=self.alpha)
@@ -96,6 +100,10 @@ a row of drafters knows the bonus where its last one does not <-
   test_exact_laws.py::test_a_bonus_without_a_law_is_the_verifiers[row]
 - knows_bonus=part.knows_bonus
 + knows_bonus=True
+drafters in a row count their models from 0 each <-
+  test_which_model_wrote_each_draft
+- place + part.writer
++ part.writer
 behind a row of drafters there is no law <-
   test_the_law_after_a_row_is_its_last_drafters
 - bonus_law=bonus_law and is_last

@@ -22,6 +22,7 @@ def record(**counts) -> dict:
   num = len(PIECES)
   trace = {
     "source": SOURCES.split(","),
+    "writer": [0, 0, -1, -1, 0, -1, 1, -1],
     "deferred": [False, True, *[False] * 6],
     "left": [0.25, 0.25, None, 0.5, 0.5, 0.5, 0.5, 0.5],
     "right": [0.5, 0.75, None, 0.5, 0.5, 0.5, 0.5, 0.5],
@@ -81,7 +82,7 @@ def test_every_token_has_its_kind_block_and_card(num_blocks):
   page = Page(token_view.tokens_html(record(num_blocks=num_blocks)))
   tokens = page.with_class("sc-token")
   assert [token["class"].removeprefix("sc-token sc-") for token in tokens] == [
-    *["draft", "kept", "residual", "bonus", "seq-q", "seq-p", "draft", "draft"]
+    *["draft", "kept", "residual", "bonus", "seq-q", "seq-p", "draft", "copy"]
   ]
   assert {token["tabindex"] for token in tokens} == {"0"}
   assert len(page.with_class("sc-card")) == len(PIECES)
@@ -103,6 +104,11 @@ def test_what_a_card_says():
   ):
     assert said in text
   assert text.count("not asked") == 1  # the drafter's law at the last token
+  assert "by model" not in text
+  cascaded = token_view.tokens_html(record(calls_by_model=(5, 4)))
+  text = "\n".join(Page(cascaded).text)
+  assert text.count("accepted; by model 1 of 2") == 1
+  assert text.count("accepted; by model 2 of 2") == 1
 
 
 def test_everything_is_escaped_and_nothing_is_loaded():
@@ -146,10 +152,13 @@ def test_controls_do_not_get_into_the_page():
 def test_the_legend_names_what_there_is():
   some = record()
   some["aux"]["trace"]["source"] = ["draft"] * len(PIECES)
-  assert token_view.kinds([some]) == ["draft", token_view.KEPT]
+  kinds = ["draft", token_view.KEPT, token_view.COPY]
+  assert token_view.kinds([some]) == kinds
+  del some["aux"]["trace"]["writer"]  # of an older version
+  assert token_view.kinds([some]) == kinds[:2]
   legend = Page(token_view.legend_html(token_view.kinds([some])))
   assert len(legend.with_class("sc-token")) == 2
-  assert len(Page(token_view.legend_html()).with_class("sc-token")) == 6
+  assert len(Page(token_view.legend_html()).with_class("sc-token")) == 7
 
 
 def test_kinds_differ_without_colour():

@@ -65,8 +65,9 @@ class HorizontalDrafter:
     tokens = jnp.pad(tokens, ((0, 0), (0, width)))
     probs = jnp.zeros((rows, width + 1, self.vocab_size), jnp.float32)
     flags = jnp.zeros((rows, width + 1), bool)
-    drafts, count = (probs, probs, flags, flags), jnp.zeros_like(length)
-    states, calls = [], []
+    count = jnp.zeros_like(length)
+    drafts = probs, probs, flags, flags, flags.astype(jnp.int32)
+    states, calls, place = [], [], 0
     for i, drafter in enumerate(self.drafters):
       is_last = i + 1 == len(self.drafters)
       inner, part = drafter.propose(
@@ -79,13 +80,16 @@ class HorizontalDrafter:
         active=active,
       )
       tokens = emission.write_block(tokens, part.tokens, length + count)
+      writer = jnp.where(part.writer < 0, -1, place + part.writer)
+      writer = jnp.broadcast_to(writer, part.copied.shape)
       drafts = emission.write_block(
-        drafts, (part.q, part.q1, part.copied, part.bad), count
+        drafts, (part.q, part.q1, part.copied, part.bad, writer), count
       )
       count += part.count
       states.append(inner)
       calls.append(part.calls)
-    q, q1, copied, bad = drafts
+      place += len(drafter.models)
+    q, q1, copied, bad, writer = drafts
     index = length[:, None] + jnp.arange(width)[None]
     return tuple(states), Proposal(
       tokens=jnp.take_along_axis(tokens, index, axis=1),
@@ -96,4 +100,5 @@ class HorizontalDrafter:
       calls=jnp.concatenate(calls, axis=1),
       bad=bad,
       knows_bonus=part.knows_bonus,
+      writer=writer,
     )

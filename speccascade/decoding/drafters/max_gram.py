@@ -97,6 +97,7 @@ class MaxGramDrafter:
       calls=jnp.zeros((length.shape[0], 0), jnp.int32),
       bad=jnp.zeros(drafts.shape, bool),
       knows_bonus=count > self.width,
+      writer=-1,
     )
 
   def _copy(self, source, tokens, length):

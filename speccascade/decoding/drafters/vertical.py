@@ -138,9 +138,14 @@ class VerticalDrafter:
       confidence = block.p1
       if not is_lenient:
         confidence = self.target.probs(*plain, alpha=self.alpha)
-      bad = block.fault[:, None] == jnp.arange(block.new.shape[1])[None]
-      drafts = (block.pi, confidence, bad)
-      total = count + going * (block.verdict.num_accepted + 1)
+      step = jnp.arange(block.new.shape[1])[None]
+      bad = block.fault[:, None] == step
+      num_accepted = block.verdict.num_accepted
+      # The reviewer's own, or what a part of the inner drafter wrote.
+      inner = jnp.where(proposal.writer < 0, -1, 1 + proposal.writer)
+      writer = jnp.where(step < num_accepted[:, None], inner, 0)
+      drafts = (block.pi, confidence, bad, writer)
+      total = count + going * (num_accepted + 1)
       state = (drafting, reviewing)
       return {
         "state": self.rewind(state, length + total - 1),
@@ -152,6 +157,7 @@ class VerticalDrafter:
       }
 
     probs = jnp.zeros((rows, self._room, self.vocab_size), jnp.float32)
+    places = jnp.zeros(probs.shape[:2], jnp.int32)
     carry = jax.lax.while_loop(
       lacks,
       round_,
@@ -159,12 +165,12 @@ class VerticalDrafter:
         "state": state,
         "tokens": jnp.pad(tokens, ((0, 0), (0, self._room))),
         "count": jnp.where(active, 0, jnp.full_like(length, need)),
-        "drafts": (probs, probs, jnp.zeros(probs.shape[:2], bool)),
+        "drafts": (probs, probs, places > 0, places),
         "calls": jnp.zeros((rows, len(self.models)), jnp.int32),
         "round": jnp.int32(0),
       },
     )
-    q, q1, bad = (x[:, : self.width + 1] for x in carry["drafts"])
+    q, q1, bad, writer = (x[:, : self.width + 1] for x in carry["drafts"])
     index = length[:, None] + jnp.arange(self.width)[None]
     in_use = jnp.arange(self.width + 1)[None] < need
     # What was cut is forgotten: somebody else may write there next.
@@ -176,4 +182,5 @@ class VerticalDrafter:
       copied=jnp.zeros_like(bad),
       calls=carry["calls"],
       bad=bad & in_use,
+      writer=writer,
     )

@@ -142,4 +142,5 @@ def _record(proposal: Proposal, block: Review, deferred) -> Record:
     pi=block.pi,
     known_q=block.known_q,
     known_q1=block.known_q & ~proposal.copied,
+    writer=proposal.writer,
   )

@@ -8,6 +8,7 @@ import pytest
 from speccascade.decoding import (
   AutoregressiveDrafter,
   HorizontalDrafter,
+  MaxGramDrafter,
   Sampling,
   cascade_drafter,
   verification,
@@ -114,6 +115,20 @@ def test_the_law_after_a_row_is_its_last_drafters():
   )
   proposal = models.propose(drafter, ONE, PLAIN, bonus_law=True)
   np.testing.assert_allclose(proposal.q[0], [P, Q, Q, Q], atol=1e-6)
+
+
+def test_which_model_wrote_each_draft():
+  # All models agree. Places: the large one, the small one under it, the small
+  # one beside it.
+  lm = toy.moving({0: 2, 2: 3, 3: 4, 4: 5}, 6)
+  copier = MaxGramDrafter.create([0, 0, 3], width=1, vocab_size=6)
+  matrix = [[3, 1, 0], [0, 1, 1], [0, 0, 0]]
+  drafter = cascade_drafter((lm, lm), copier, matrix)
+  proposal = models.propose(drafter, ONE, toy.GREEDY)
+  assert proposal.tokens.tolist() == [[2, 3, 4, 5]]
+  # The small model's and a copy, both reviewed; what the reviewer adds; and
+  # what the small model adds to that.
+  assert proposal.writer[:, :-1].tolist() == [[1, -1, 0, 2]]
 
 
 @pytest.mark.parametrize("before", [True, False])
