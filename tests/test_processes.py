@@ -66,7 +66,9 @@ def test_processes_decode_what_one_does(files, tmp_path, num, devices, more):
   for name in ("predictions.jsonl", "run.json"):
     one, several = (tmp_path / x / name for x in ("one", "several"))
     assert one.read_bytes() == several.read_bytes()
-  assert first.splitlines()[1:-2] == out.splitlines()[1:-2]
+  # Up to the speed.
+  one, several = (x[x.index("SpecCascade") :] for x in (out, first))
+  assert one.splitlines()[:-2] == several.splitlines()[:-2]
   assert all(each[1:] == ("", "") for each in others)
   names = {path.name for path in (tmp_path / "several").iterdir()}
   kept = {"predictions.jsonl", "run.json", "metrics.json", "config.gin"}
