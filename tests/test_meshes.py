@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -131,17 +132,30 @@ def test_all_meshes_train_alike(run, case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ("optimizer", "then"),
-  [("adafactor", {"data": 2, "model": 1}), ("adamw", {"model": 8})],
-)
-def test_a_run_goes_on_on_other_meshes(run, tmp_path, optimizer, then):
-  mesh = {"data": 2, "model": 2}
+@pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
+def test_a_run_goes_on_on_other_meshes(run, tmp_path, optimizer):
   case = {"call": "resume", "optimizer": optimizer}
-  [run] = run(case | {"mesh": mesh, "then": then}, folder=tmp_path)
-  assert run["same"]
-  assert len(run["losses"]) == 20
-  np.testing.assert_allclose(run["losses"], run["unbroken"], atol=1e-5)
+  case["mesh"] = {"data": 2, "model": 2}
+  case["then"] = [{"data": 2, "model": 1}, {"model": 8}, {"data": 4}]
+  [run] = run(case, folder=tmp_path)
+  for then in run["then"]:
+    assert then["same"]
+    assert len(then["losses"]) == 20
+    np.testing.assert_allclose(then["losses"], run["unbroken"], atol=1e-5)
+  said = (
+    r"cannot read array \S+ of .*/opt_state: .*/opt_state/d/.*copy it again"
+  )
+  assert re.fullmatch(said, run["missing"])
+
+
+@pytest.mark.slow
+def test_the_host_holds_a_shard_not_a_state(run, tmp_path):
+  case = {"call": "held", "mesh": {"data": 2, "model": 4}, "held_gb": 0.016}
+  run(case, folder=tmp_path)
+  [held] = run(case, folder=tmp_path)
+  assert held["size"] > 100e6
+  assert held["read"] < held["size"] / 4
+  assert held["saved"] < held["size"] / 2
 
 
 @pytest.mark.parametrize(

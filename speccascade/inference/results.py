@@ -107,6 +107,7 @@ class Environment(TypedDict):
   device: NotRequired[str | None]
   versions: NotRequired[dict[str, str | None]]
   git_commit: NotRequired[str | None]
+  compiled: NotRequired[dict[str, float]]
 
 
 class Agreement(TypedDict):

@@ -130,33 +130,37 @@ class Layout:
     return self.of_rows(num).sharding("batch")
 
   def put(self, leaf: Any, axes: tuple, dtype: Any) -> jax.Array:
-    """Returns an array where it lies; each part is read, and cast, by itself.
+    """Returns an array of these axes where it lies; see the function `put`."""
+    return put(leaf, self.sharding(*axes), dtype)
 
-    An array of up to `MOST_READ` numbers is read whole.
 
-    Args:
-      leaf: an array, or what has a shape and gives a part by slices.
-      axes: its axes' names.
-      dtype: wanted.
-    """
-    sharding = self.sharding(*axes)
-    if isinstance(leaf, jax.Array):
-      return laid(jnp.asarray(leaf, dtype), sharding)
-    if leaf.size <= MOST_READ:
-      leaf = np.asarray(leaf)
-    devices: dict[tuple, list] = {}
-    indices = sharding.addressable_devices_indices_map(tuple(leaf.shape))
-    for device, index in indices.items():
-      bounds = [part.indices(n)[:2] for part, n in zip(index, leaf.shape)]
-      devices.setdefault(tuple(bounds), []).append(device)
-    shards = []
-    for bounds, holders in devices.items():
-      part = np.asarray(leaf[tuple(slice(*each) for each in bounds)])
-      part = np.ascontiguousarray(part.astype(dtype))
-      shards += [jax.device_put(part, device) for device in holders]
-    return jax.make_array_from_single_device_arrays(
-      tuple(leaf.shape), sharding, shards
-    )
+def put(leaf: Any, sharding: NamedSharding, dtype: Any) -> jax.Array:
+  """Returns an array where it lies; each part is read, and cast, by itself.
+
+  An array of up to `MOST_READ` numbers is read whole.
+
+  Args:
+    leaf: an array, or what has a shape and gives a part by slices.
+    sharding: where it lies.
+    dtype: wanted.
+  """
+  if isinstance(leaf, jax.Array):
+    return laid(jnp.asarray(leaf, dtype), sharding)
+  if leaf.size <= MOST_READ:
+    leaf = np.asarray(leaf)
+  devices: dict[tuple, list] = {}
+  indices = sharding.addressable_devices_indices_map(tuple(leaf.shape))
+  for device, index in indices.items():
+    bounds = [part.indices(n)[:2] for part, n in zip(index, leaf.shape)]
+    devices.setdefault(tuple(bounds), []).append(device)
+  shards = []
+  for bounds, holders in devices.items():
+    part = np.asarray(leaf[tuple(slice(*each) for each in bounds)])
+    part = np.array(part, dtype, order="C", ndmin=part.ndim)
+    shards += [jax.device_put(part, device) for device in holders]
+  return jax.make_array_from_single_device_arrays(
+    tuple(leaf.shape), sharding, shards
+  )
 
 
 def laid(leaf: Any, sharding: jax.sharding.Sharding) -> jax.Array:

@@ -14,14 +14,13 @@ import shutil
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from speccascade import processes, standard_error
 from speccascade.checkpoints import load, orbax_io, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.params import Config, lying, network
-from speccascade.models.partitioning import Layout, fetched, laid
+from speccascade.models.partitioning import Layout, fetched
 from speccascade.training import embeddings, optimizers
 from speccascade.training import state as states
 
@@ -39,8 +38,8 @@ class Checkpoints:
     metric: name of the evaluation metric by which the best one is kept beside
       them, e.g. "eval/bleu"; None keeps none.
     best_mode: "max" or "min" of that metric.
-    layout: where the state lies, None on one device; then each part of a
-      parameter is read by itself.
+    layout: where the state lies, None on one device; with one it is read part
+      by part, and saved shard by shard.
     settings: JSON values that a run must keep when it is resumed, by the names
       its user knows, e.g. {"BATCH_SIZE": 128}.
   """
@@ -170,15 +169,13 @@ class Checkpoints:
           f"the run in MODEL_DIR {self.model_dir} began with {name} "
           f"{began[name]}, got {now}: give that, or another MODEL_DIR"
         )
-    params = self._lying(read.params)
-    state = states.create(params, optimizer, step=step, seed=seed)
-    if jax.tree.leaves(state.opt_state):
-      opt_state = orbax_io.read_opt_state(path, state.opt_state)
-      opt_state = jax.tree.map(
-        lambda leaf, like: laid(jnp.array(leaf), like.sharding),
-        *(opt_state, state.opt_state),
-      )
-      state = state.replace(opt_state=opt_state)
+    state = states.create(
+      self._lying(read.params),
+      optimizer,
+      step=step,
+      seed=seed,
+      opt_state=functools.partial(orbax_io.read_opt_state, path),
+    )
     return state, read.extra["first_step"], f"resuming from {path}"
 
   def save(
@@ -200,7 +197,9 @@ class Checkpoints:
       The directory.
     """
     step = int(state.step)
-    params, opt_state = fetched((state.params, state.opt_state))
+    params, opt_state = state.params, state.opt_state
+    if self.layout is None or processes.count() > 1:
+      params, opt_state = fetched((params, opt_state))
     seed = int(state.seed)
     extra = {"first_step": first_step, "seed": seed, "settings": self.settings}
     if metrics is not None and self.metric is not None:
