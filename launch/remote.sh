@@ -20,6 +20,8 @@ name=speccascade
 steps="" options="" switches=""
 dry_run=false
 todo=() command=() hint=""
+poll_s="${POLL_S:-10}"
+lost=255 # ssh's own exit code
 
 help() {
   sed -n '2,/^set /p' "launch/$script" | sed '$d; s/^# \{0,1\}//'
@@ -38,8 +40,9 @@ Options that the launch scripts share:
   --dry_run           prints the commands, and runs none
 Steps are done in the order given. Where one fails, those after it are left out,
 but for copy_back after follow, and delete; nothing is deleted that could not be
-copied back. All can be run again: what is there is not made anew, and what is
-gone is no error. COMMAND is one of the README, such as
+copied back, or that may go on since only the connection is lost. All can be run
+again: what is there is not made anew, and what is gone is no error.
+COMMAND is one of the README, such as
   python -m speccascade.train --gin_file=... --distributed
 END
 }
@@ -131,7 +134,7 @@ do_steps() {
   for step in "${todo[@]}"; do
     case "$failed $step" in
       " $step" | "follow copy_back") ;;
-      "copy_back "*) continue ;;
+      "copy_back "* | "lost "*) continue ;;
       *" delete") ;;
       *) continue ;;
     esac
@@ -140,6 +143,7 @@ do_steps() {
     "$step" || how=$?
     if [ "$how" != 0 ]; then
       failed="$step"
+      [ "$step $how" != "follow $lost" ] || failed=lost
       [ "$code" != 0 ] || code="$how"
       say "$step failed${hint:+: $hint}" >&2
     fi
@@ -164,12 +168,20 @@ run() {
   on_machine "$(job start "$name" "${command[@]}")"
 }
 
+# Follows the job; where ssh says that it lost the connection, a few times.
 watch_job() {
-  local watch
+  local watch code tries
   hint="its log is $logs/$name.log"
   watch="$(job follow "$name")"
   if $dry_run; then on_machine "$watch" && return; fi
-  on_machine "$watch" 2>&1 | tee -a "$logs/$name.log"
+  for tries in 1 2 3; do
+    code=0
+    on_machine "$watch" 2>&1 | tee -a "$logs/$name.log" || code=$?
+    if [ "$code" != "$lost" ]; then return "$code"; fi
+    [ "$tries" = 3 ] || sleep "$poll_s"
+  done
+  hint="the connection is lost, and the job may go on: follow it again"
+  return "$code"
 }
 
 follow() { watch_job; }

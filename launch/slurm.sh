@@ -26,7 +26,6 @@ steps="install run follow stop"
 shared_options="name jax logs restarts"
 options="nodes gpus_per_node tasks_per_node time sbatch"
 nodes=1 gpus_per_node=0 tasks_per_node="" time=1-00:00:00 sbatch="" jax=cuda12
-poll_s="${POLL_S:-10}"
 
 # The numbers of the jobs of this name; in a dry run there are none.
 queued() {

@@ -188,6 +188,6 @@ def test_commands_parse(page, num, monkeypatch, capsys):
   ours = [c for c in commands(page) if "--gin" in c]
   assert len(ours) >= num
   for command in ours:
-    argv = [x for x in shlex.split(command)[2:] if x != "--distributed"]
+    argv = shlex.split(command)[2:]
     assert cli.start(None, "", [*argv, "--dry_run"]) == 0, capsys.readouterr()
   gin.clear_config()
