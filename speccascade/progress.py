@@ -6,6 +6,8 @@ import time
 
 from tqdm import tqdm
 
+from speccascade import processes
+
 LINE_S = 20.0  # between two lines of a bar
 _FORMAT = (
   "{desc}: {n_fmt} of {total_fmt}, {elapsed}, {remaining} left, {rate_fmt}"
@@ -24,12 +26,14 @@ class ProgressBar(tqdm):
   """A bar of tqdm's, on stderr where that is a terminal.
 
   A log gets its first state, its last, and one in `LINE_S` between them, each a
-  line of its own; so does a notebook, on stdout.
+  line of its own; so does a notebook, on stdout. Of several processes the
+  first shows it.
   """
 
   def __init__(self, *args, **settings):
     """Takes what tqdm takes."""
     settings["unit"] = f" {settings.get('unit', 'it').strip()}"
+    settings["disable"] = settings.get("disable") or not processes.is_first()
     self._lines = None
     if not sys.stderr.isatty():
       settings |= {"position": 0, "bar_format": _FORMAT}

@@ -1,8 +1,11 @@
-"""Standard error, held back while a block runs."""
+"""Standard error, held back while a block runs, or passed on line by line."""
 
 from collections.abc import Callable
 import contextlib
+import json
 import os
+import re
+import signal
 import sys
 import tempfile
 import time
@@ -49,3 +52,33 @@ def held_back(passes: Callable[[bytes], bool]):
       rest = b"".join(filter(passes, held))
       if rest:
         os.write(2, rest)
+
+
+def relay(faults: dict[str, str]):
+  """Passes on what comes from stdin, up to an error, which is one line.
+
+  It ends with its input: signals that end the writer are not for it.
+
+  Args:
+    faults: what is said where JAX's distributed runtime ends a process, by what
+      its message then holds, a pattern; the first that does.
+  """
+  for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+  for line in sys.stdin.buffer:
+    if b"JAX distributed service detected fatal errors" in line:
+      told = (line + sys.stdin.buffer.read()).decode(errors="replace")
+      match, said = next(
+        (match, said)
+        for pattern, said in faults.items()
+        if (match := re.search(pattern, told))
+      )
+      line = f"error: {match.expand(said)}\n".encode()
+    sys.stderr.buffer.write(line)
+    sys.stderr.flush()
+    if line.startswith(b"error: "):
+      sys.stdin.buffer.read()
+
+
+if __name__ == "__main__":
+  relay(json.loads(sys.argv[1]))

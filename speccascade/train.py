@@ -22,8 +22,8 @@ def main():
   from speccascade.training import finetune
 
   mesh = cli.configured(meshes.Mesh)()
-  print(environment.computing_on(mesh.layout()))
-  outcome = cli.configured(finetune.train)(on_start=cli.save_config)
+  with environment.told(mesh.layout()):
+    outcome = cli.configured(finetune.train)(on_start=cli.save_config)
   print(describe(outcome))
   if outcome.stop:
     sys.exit(outcome.stop.exit_code)

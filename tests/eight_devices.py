@@ -3,6 +3,8 @@
 Each case is JSON; a line of JSON is printed for each.
 """
 
+import contextlib
+import dataclasses
 import json
 import pathlib
 import sys
@@ -11,14 +13,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import speccascade as sc
 from speccascade import meshes, native
 from speccascade.cascade_search import search
 from speccascade.cascade_search.candidates import Candidates
-from speccascade.checkpoints import hugging_face, orbax_io, t5x_native
+from speccascade.checkpoints import (
+  CheckpointError,
+  chunks,
+  hugging_face,
+  orbax_io,
+  t5x_native,
+)
 from speccascade.decoding import decoders, methods, row_keys
 from speccascade.decoding.sampling import Sampling
 from speccascade.inference import collectives
 from speccascade.inference.cascades import Cascade
+from speccascade.inference.environment import held_memory, most_memory
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
@@ -130,6 +140,22 @@ def decode(folder, *, mesh, kind="t5", method="spec_cascade_opt", **options):
   return results
 
 
+def generate(folder, *, mesh, streams=False):
+  """Returns what `load_pair` gives: texts' tokens, or a stream's pieces."""
+  pair = sc.load_pair(
+    drafter=f"{folder}/t5-8-speccascade",
+    verifier=f"{folder}/t5-16-speccascade",
+    vocabulary=tiny.Vocabulary(),
+    mesh=mesh,
+  )
+  some = {"gamma": 3, "max_decode_len": 6, "max_input_len": 8}
+  if streams:
+    return list(pair.stream(tiny.WORDS[2], **some))
+  with contextlib.redirect_stdout(None):
+    out = pair.generate(tiny.WORDS[2:5], trace=False, batch_size=4, **some)
+  return out.tokens.tolist()
+
+
 def share(array) -> float:
   """Returns how much of an array one device holds."""
   return array.addressable_shards[0].data.size / array.size
@@ -203,7 +229,8 @@ def train(folder, *, mesh, optimizer="adafactor", dims=1, kind="t5", steps=20):
 
 def resume(folder, *, mesh, then, optimizer="adamw"):
   """Returns the losses of a run that was killed on a mesh and went on on
-  another, those of the unbroken one, and whether all was restored."""
+  others, those of the unbroken one, whether all was restored there, and what is
+  said where a file of it is missing."""
   model, batches = config("t5", 16), texts("t5")
   transform = OPTIMIZERS[optimizer]
 
@@ -217,13 +244,59 @@ def resume(folder, *, mesh, then, optimizer="adamw"):
   kept.save(state)
   kept.close()
   saved = jax.device_get(state)
-  unbroken, _ = fit(model, batches, optimizer, 25, state=state)
-  _, state = start(then)
-  same = jax.tree.map(np.array_equal, saved, jax.device_get(state))
-  same = same.params, same.opt_state, same.step
-  losses, _ = fit(model, batches, optimizer, 25, state=state)
-  is_same = all(jax.tree.leaves(same))
-  return {"same": is_same, "losses": losses, "unbroken": unbroken}
+  results = {"then": []}
+  results["unbroken"], _ = fit(model, batches, optimizer, 25, state=state)
+  for mesh in then:
+    _, state = start(mesh)
+    same = jax.tree.map(np.array_equal, saved, jax.device_get(state))
+    same = all(jax.tree.leaves((same.params, same.opt_state, same.step)))
+    losses, _ = fit(model, batches, optimizer, 25, state=state)
+    results["then"].append({"same": same, "losses": losses})
+  path = pathlib.Path(kept.path(5), "opt_state")
+  for file in path.glob("**/d/*"):
+    file.unlink()
+  try:
+    start(then[0])
+  except CheckpointError as error:
+    results["missing"] = str(error)
+  return results
+
+
+def held(folder, *, mesh, held_gb):
+  """Returns the bytes of a state, and by how many more this process grew while
+  it was read onto a mesh, and while it was saved again."""
+  orbax_io.HELD_GB, chunks.CHUNK_BYTES = held_gb, 2**21
+  layout = meshes.Mesh(mesh).layout()
+
+  def start(vocab_size, name):
+    model = dataclasses.replace(config("t5", 256), vocab_size=vocab_size)
+    kept = Checkpoints(f"{folder}/{name}", model, layout=layout)
+    return kept, kept.start(OPTIMIZERS["adamw"])[0]
+
+  def save(state, name):
+    kept, _ = start(state.params["token_embedder"]["embedding"].shape[0], "no")
+    kept = dataclasses.replace(kept, model_dir=f"{folder}/{name}")
+    kept.save(state)
+    kept.close()
+
+  if not pathlib.Path(folder, "large").exists():
+    save(start(2**14, "large")[1], "large")
+    return None
+  save(start(64, "small")[1], "small")  # what reading and saving imports
+  start(64, "small")
+  before = held_memory()
+  _, state = start(2**14, "large")
+  jax.block_until_ready(state)
+  size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+  shards = sum(
+    shard.data.nbytes
+    for leaf in jax.tree.leaves(state)
+    for shard in leaf.addressable_shards
+  )
+  read = most_memory() - before - shards
+  before = most_memory()
+  save(state, "again")
+  return {"size": size, "read": read, "saved": most_memory() - before}
 
 
 def texts(kind: str) -> list[dict]:

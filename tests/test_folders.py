@@ -7,10 +7,9 @@ import signal
 import subprocess
 import sys
 
-import jax
 import pytest
 
-from speccascade import folders
+from speccascade import folders, processes
 from speccascade.folders import OutputError, sole_writer
 
 HOLD = """
@@ -101,8 +100,7 @@ def test_where_nothing_is_locked(tmp_path, monkeypatch):
   with sole_writer("gs://bucket/run"), sole_writer("gs://bucket/run"):
     assert not list(tmp_path.iterdir())
   with monkeypatch.context() as patch:  # the second process of a job
-    patch.setattr(jax.distributed, "is_initialized", lambda: True)
-    patch.setattr(jax, "process_index", lambda: 1)
+    patch.setattr(processes, "index", lambda: 1)
     with sole_writer(tmp_path / "out"):
       assert not list(tmp_path.iterdir())
 

@@ -4,16 +4,19 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from speccascade import footprint, meshes
+from speccascade.checkpoints import t5x_native
 from speccascade.inference import planning
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Run
-from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config
+from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config, params
 from speccascade.training import optimizers, training_plan
+from speccascade.training import state as states
 from speccascade.training.finetune import TrainingData
 from speccascade.training.trainer import TrainingRun
 from tests.inference import tiny
@@ -122,3 +125,104 @@ def test_a_plan_of_training():
   held = plan.held(meshes.ONE)
   assert held["weights"] == held["gradients"]
   assert held["logits"] == 2 * 4 * 8 * 16 * 64
+
+
+def test_a_plan_of_distillation_counts_the_teacher(tmp_path):
+  path = tmp_path / "checkpoint_1"
+  zeros = {name: np.zeros(x) for name, x in params.param_shapes(T5).items()}
+  t5x_native.save(path, params.tree(zeros), step=1)
+  lengths = {"inputs": 32, "targets": 16}
+  data = TrainingData(
+    mixture_or_task_name="any",
+    task_feature_lengths=lengths,
+    batch_size=8,
+    teacher_checkpoint=str(path),
+  )
+  plan = training_plan.planned(T5, data)
+  held = plan.held(meshes.ONE)
+  assert held["teacher"] == held["weights"]
+  assert held["logits"] == 2 * 2 * 4 * 8 * 16 * 64
+  assert "does not fit" not in str(plan)
+
+  def said(share=1.001, **settings):
+    """What it says where so much of what others take is there."""
+    held = plan.held(meshes.ONE, states.Objective(**settings))
+    most = share * sum(held.values()) / footprint.MARGIN
+    mesh = meshes.Mesh(device_memory_gb=most / 1e9)
+    return str(training_plan.planned(T5, data, run=TrainingRun(1, mesh=mesh)))
+
+  assert "it fits with MICROBATCHES = 4, REMAT = None" in said(microbatches=4)
+  least = {"microbatches": 8, "remat": "minimal"}
+  assert "it fits with MICROBATCHES = 8, REMAT = 'minimal'" in said(**least)
+  assert "it fits with" not in said(0.5, microbatches=8, remat="full")
+
+
+@pytest.mark.parametrize(
+  ("remat", "encoder", "decoder"),
+  [(None, 24, 36), ("minimal", 9, 13), ("full", 1, 1)],
+)
+def test_what_a_step_keeps_for_its_gradient(remat, encoder, decoder):
+  """In arrays [rows, length, emb_dim], of which an MLP's width is two."""
+  lengths = {"inputs": 128, "targets": 128}
+  sizes = dict(emb_dim=256, num_heads=4, head_dim=64, mlp_dim=512)
+
+  def kept(num_encoder_layers, num_decoder_layers):
+    """Counted, and as JAX's gradient has it where something is left out."""
+    config = T5Config(
+      **(sizes | {"vocab_size": 64, "dropout_rate": 0.0}),
+      num_encoder_layers=num_encoder_layers,
+      num_decoder_layers=num_decoder_layers,
+    )
+    layout = meshes.ONE.abstract()
+    counted = footprint.activations(config, layout, 16, lengths, remat)
+    shape = jax.ShapeDtypeStruct((16, 128), jnp.int32)
+    batch = dict.fromkeys(states.INPUTS, shape)
+    module = params.network(config).clone(remat=remat)
+    shapes = params.tree(
+      {
+        name: jax.ShapeDtypeStruct(shape, jnp.float32)
+        for name, shape in params.param_shapes(config).items()
+      }
+    )
+    forward = lambda tree, batch: states.forward(module, tree, batch)
+    saved = jax.eval_shape(
+      lambda tree, batch: jax.vjp(lambda tree: forward(tree, batch), tree)[1],
+      *(shapes, batch),
+    )
+    return np.array([counted, num_bytes(saved) - num_bytes(shapes)])
+
+  array, one = 4 * 16 * 128 * 256, kept(1, 1)
+  for more, wanted in ((kept(2, 1), encoder), (kept(1, 2), decoder)):
+    counted, saved = (more - one) / array
+    assert counted == wanted
+    # XLA fuses, where nothing is computed again, and keeps fewer.
+    assert saved == wanted if remat else 1.2 * wanted < saved < 1.5 * wanted
+
+
+@pytest.mark.slow
+def test_xla_keeps_what_is_counted():
+  sizes = dict(emb_dim=256, num_heads=4, head_dim=64, mlp_dim=512)
+  batch = dict.fromkeys(
+    states.INPUTS, jax.ShapeDtypeStruct((16, 128), jnp.int32)
+  )
+  optimizer, layout = optimizers.adafactor(), meshes.ONE.abstract()
+
+  def kept(num_layers):
+    """What a step takes besides its state and its gradients."""
+    config = T5Config(
+      **(sizes | {"vocab_size": 64, "dropout_rate": 0.0}),
+      num_encoder_layers=num_layers,
+      num_decoder_layers=num_layers,
+    )
+    module = params.network(config)
+    init = lambda: states.create(module.initial(jax.random.key(0)), optimizer)
+    state = jax.eval_shape(init)
+    step = states.make_step(module, optimizer, states.Objective())
+    memory = step.lower(state, batch).compile().memory_analysis()
+    lengths = {"inputs": 128, "targets": 128}
+    counted = footprint.activations(config, layout, 16, lengths)
+    taken = memory.temp_size_in_bytes - num_bytes(state.params)
+    return np.array([counted, taken])
+
+  counted, taken = kept(3) - kept(1)
+  assert counted == pytest.approx(taken, rel=0.15)

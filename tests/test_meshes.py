@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade import meshes
+from speccascade import meshes, slices
 from speccascade.models import LlamaConfig, T5Config
 from tests import eight_devices
 
@@ -56,8 +57,12 @@ def run(folder):
 
 def test_a_mesh_decodes_what_one_device_does(run):
   case = {"call": "decode", "feeds": False}
-  one, cut = run(case | {"mesh": ONE}, case | {"mesh": MESHES[0]})
+  api = {"call": "generate"}  # by `load_pair`
+  one, cut, *texts = run(
+    *(each | {"mesh": x} for each in (case, api) for x in (ONE, MESHES[0]))
+  )
   assert cut["tokens"] == one["tokens"]
+  assert texts[1] == texts[0]
   assert (one["kernel"], cut["kernel"]) == (1, 1 / 4)
   # A round sends what each sublayer and the embedding adds up, all logits, and
   # how many rows go on; the drafter, whole, sends nothing.
@@ -67,6 +72,20 @@ def test_a_mesh_decodes_what_one_device_does(run):
     "all-reduce s32[] 2": 1,
   }
   assert not any(one["sent"].values())
+  paper = slices.pass_of(
+    eight_devices.config("t5", 16),
+    meshes.Mesh(MESHES[0]).abstract(),
+    *((eight_devices.ROWS, eight_devices.SOURCE_LEN), 16, 4),
+  )
+  assert (paper.num_sums, paper.sums) == (4, 4 * 4 * 16 * 4)
+  assert (paper.num_collectives, paper.gathered) == (5, 4 * 4 * 16 * 4)
+
+
+@pytest.mark.slow
+def test_a_mesh_streams_what_one_device_does(run):
+  cases = ({"call": "generate", "mesh": x} for x in (None, MESHES[0]))
+  one, cut = run(*(case | {"streams": True} for case in cases))
+  assert cut == one
 
 
 @pytest.mark.slow
@@ -113,17 +132,30 @@ def test_all_meshes_train_alike(run, case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ("optimizer", "then"),
-  [("adafactor", {"data": 2, "model": 1}), ("adamw", {"model": 8})],
-)
-def test_a_run_goes_on_on_other_meshes(run, tmp_path, optimizer, then):
-  mesh = {"data": 2, "model": 2}
+@pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
+def test_a_run_goes_on_on_other_meshes(run, tmp_path, optimizer):
   case = {"call": "resume", "optimizer": optimizer}
-  [run] = run(case | {"mesh": mesh, "then": then}, folder=tmp_path)
-  assert run["same"]
-  assert len(run["losses"]) == 20
-  np.testing.assert_allclose(run["losses"], run["unbroken"], atol=1e-5)
+  case["mesh"] = {"data": 2, "model": 2}
+  case["then"] = [{"data": 2, "model": 1}, {"model": 8}, {"data": 4}]
+  [run] = run(case, folder=tmp_path)
+  for then in run["then"]:
+    assert then["same"]
+    assert len(then["losses"]) == 20
+    np.testing.assert_allclose(then["losses"], run["unbroken"], atol=1e-5)
+  said = (
+    r"cannot read array \S+ of .*/opt_state: .*/opt_state/d/.*copy it again"
+  )
+  assert re.fullmatch(said, run["missing"])
+
+
+@pytest.mark.slow
+def test_the_host_holds_a_shard_not_a_state(run, tmp_path):
+  case = {"call": "held", "mesh": {"data": 2, "model": 4}, "held_gb": 0.016}
+  run(case, folder=tmp_path)
+  [held] = run(case, folder=tmp_path)
+  assert held["size"] > 100e6
+  assert held["read"] < held["size"] / 4
+  assert held["saved"] < held["size"] / 2
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import dataclasses
 import json
 from typing import Annotated
 
-from speccascade import fields, files, folders
+from speccascade import fields, files, folders, processes
 from speccascade.cascade_search import cascade_report
 from speccascade.cascade_search.candidates import (
   Candidates,
@@ -104,12 +104,15 @@ def search(
     folder = RunFolder(run.folder, asked, results.FILE_NAME)
     folder.check()
     path = run.folder / "costs.json"  # measured once
-    if path.exists():
-      weights = files.read_object(path, "drafters")["drafters"]
+    if processes.agreed(path.exists):
+      read = lambda: files.read_object(path, "drafters")["drafters"]
+      weights = processes.agreed(read)
     else:
       weights = criterion.weights(study, point)
+      weights = processes.agreed(lambda: weights)
       folder.open()
-      files.write_whole(path, json.dumps({"drafters": weights}) + "\n")
+      if processes.is_first():
+        files.write_whole(path, json.dumps({"drafters": weights}) + "\n")
     contest = Contest(study, point, criterion, tuple(weights))
     ranking = halve(
       contest,
@@ -117,7 +120,8 @@ def search(
       ResultFile(run.folder / results.FILE_NAME),
       dataclasses.replace(rounds, first_examples=first),
     )
-    cascade_report.write(run.folder, contest, ranking)
+    if processes.is_first():
+      cascade_report.write(run.folder, contest, ranking)
     return ranking
 
 

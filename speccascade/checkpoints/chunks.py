@@ -17,6 +17,7 @@ import json
 import math
 import zlib
 
+import jax
 import numpy as np
 
 CHUNK_BYTES = 64 * 2**20  # T5X's largest chunk
@@ -75,12 +76,29 @@ class Checksums:
       raise ValueError(f"{len(self.crc32)} checksums of {self.shape}")
 
   @classmethod
-  def of(cls, value: np.ndarray) -> "Checksums":
-    """Returns those of an array, in the chunks in which it will be stored."""
+  def of(cls, value: np.ndarray | jax.Array) -> "Checksums":
+    """Returns those of an array, in the chunks in which it will be stored.
+
+    Of one that lies on a mesh no chunk is in two shards, and the host holds one
+    shard at a time.
+    """
     shape, size = value.shape, CHUNK_BYTES // value.dtype.itemsize
-    sizes = [max(1, size) for size in chunk_shape(shape, size)]
-    parts = _parts(whole_part(shape), shape, sizes)
-    sums = [_crc32(value[part]) for _, part in parts]
+    held, widest = [(whole_part(shape), value)], shape
+    if isinstance(value, jax.Array):
+      bounds = lambda x, n: slice(*x.indices(n)[:2])
+      held = [
+        (tuple(map(bounds, shard.index, shape)), shard.data)
+        for shard in value.addressable_shards
+        if shard.replica_id == 0
+      ]
+      widest = value.sharding.shard_shape(shape)
+    sizes = [max(1, size) for size in chunk_shape(widest, size)]
+    counts = num_chunks(shape, sizes)
+    sums = [0] * math.prod(counts)
+    for part, data in held:
+      data = np.asarray(data)
+      for index, at in _parts(part, shape, sizes):
+        sums[_number(index, counts)] = _crc32(data[inside(at, part)])
     return cls(value.dtype.name, list(shape), sizes, sums)
 
   def covering(self, part: Part) -> Part:
@@ -99,24 +117,30 @@ class Checksums:
     """
     counts = num_chunks(self.shape, self.chunks)
     for index, at in _parts(part, self.shape, self.chunks):
-      number = 0
-      for i, count in zip(index, counts):
-        number = number * count + i
-      if _crc32(value[inside(at, part)]) != self.crc32[number]:
+      crc32 = self.crc32[_number(index, counts)]
+      if _crc32(value[inside(at, part)]) != crc32:
         return chunk_name(index)
     return None
 
 
-def checksums(arrays: Mapping[str, np.ndarray]) -> dict[str, dict]:
+def checksums(arrays: Mapping[str, np.ndarray | jax.Array]) -> dict[str, dict]:
   """Returns the checksums of arrays as JSON, by their names."""
   with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-    sums = pool.map(Checksums.of, map(np.asarray, arrays.values()))
+    sums = pool.map(Checksums.of, arrays.values())
     return {name: vars(each) for name, each in zip(arrays, sums)}
 
 
 def checksum_of_json(values: Mapping) -> int:
   """Returns a CRC-32 of JSON values, whatever the order of their keys."""
   return zlib.crc32(json.dumps(values, sort_keys=True).encode())
+
+
+def _number(index: Sequence[int], counts: Sequence[int]) -> int:
+  """Returns the place of a chunk among all, in C order."""
+  number = 0
+  for i, count in zip(index, counts):
+    number = number * count + i
+  return number
 
 
 def inside(part: Part, of: Part) -> Part:

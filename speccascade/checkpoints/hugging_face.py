@@ -6,7 +6,6 @@ its own: `hugging_face_t5`, `hugging_face_llama`.
 
 from collections.abc import Callable, Mapping
 import contextlib
-import dataclasses
 import functools
 import json
 import os
@@ -200,16 +199,17 @@ def _unread(directory: storage.Directory, name: str) -> dict:
 
   where = f"{directory}/{name}"
   return {
-    key: stored_arrays.Unread(shape, functools.partial(read, key), (key, where))
+    key: stored_arrays.Unread(shape, functools.partial(read, key)).as_float32(
+      key, where
+    )
     for key, (shape, _) in _read_shapes(directory, name).items()
   }
 
 
 def _turned(array: stored_arrays.Unread) -> stored_arrays.Unread:
   """Returns the transpose of a matrix."""
-  return dataclasses.replace(
-    array, shape=array.shape[::-1], read=lambda part: array.read(part[::-1]).T
-  )
+  read = lambda part: np.ascontiguousarray(array.read(part[::-1]).T)
+  return stored_arrays.Unread(array.shape[::-1], read)
 
 
 def _read_shapes(directory: storage.Directory, name: str) -> dict:

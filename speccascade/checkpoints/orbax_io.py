@@ -25,6 +25,7 @@ import pathlib
 from typing import Any
 
 import jax
+from jax.sharding import NamedSharding
 import numpy as np
 
 from speccascade import fields
@@ -38,6 +39,7 @@ from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
+from speccascade.models import partitioning
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.params import Config
 from speccascade.models.t5.config import T5Config
@@ -47,6 +49,7 @@ VERSION = 1
 METADATA = "metadata/metadata.json"
 KINDS = {"t5": T5Config, "llama": LlamaConfig}
 STEP_PREFIX = "checkpoint"
+HELD_GB = 1  # of shards on the host at a time, while they are written
 
 
 def vocabulary_identity(path: str | os.PathLike) -> dict[str, str]:
@@ -88,7 +91,8 @@ def save_args(
   """Returns what `manager(...).save(step, args=...)` takes.
 
   Args:
-    params: nested dict of arrays in T5X's names.
+    params: nested dict of arrays in T5X's names; what lies on a mesh is written
+      shard by shard, here and below.
     config: the architecture, checked against `params`.
     step: training steps taken.
     opt_state: pytree of arrays, given back by `read_opt_state`.
@@ -146,6 +150,7 @@ def manager(
     metric: the metric by which the best step is kept beside them, or None.
     best_mode: "max" or "min".
   """
+  from etils import epath
   import orbax.checkpoint as ocp
 
   policies = ocp.checkpoint_managers
@@ -158,11 +163,15 @@ def manager(
   )
   latest = policies.LatestN(keep_latest)
   keep = policies.AnyPreservationPolicy([latest, best] if metric else [latest])
+  url = storage.Directory(model_dir).url
+  epath.Path(url).mkdir(parents=True, exist_ok=True)
   return ocp.CheckpointManager(
-    storage.Directory(model_dir).url,
+    url,
     options=ocp.CheckpointManagerOptions(
       step_prefix=STEP_PREFIX,
-      create=True,
+      create=False,
+      # Of a job's processes the first writes, and has all of the arrays.
+      multiprocessing_options=_alone(),
       best_fn=value,
       best_mode=best_mode,
       preservation_policy=keep,
@@ -175,11 +184,26 @@ def manager(
 def _handlers() -> dict:
   import orbax.checkpoint as ocp
 
+  tree = functools.partial(
+    ocp.PyTreeCheckpointHandler,
+    save_device_host_concurrent_gb=HELD_GB,
+    multiprocessing_options=_alone(),
+  )
   return {
-    "state": ocp.PyTreeCheckpointHandler(),
-    "opt_state": ocp.PyTreeCheckpointHandler(),
-    "metadata": ocp.JsonCheckpointHandler(pathlib.Path(METADATA).name),
+    "state": tree(),
+    "opt_state": tree(),
+    "metadata": ocp.JsonCheckpointHandler(
+      pathlib.Path(METADATA).name, multiprocessing_options=_alone()
+    ),
   }
+
+
+def _alone():
+  import orbax.checkpoint as ocp
+
+  return ocp.options.MultiprocessingOptions(
+    primary_host=0, active_processes={0}, barrier_sync_key_prefix=FORMAT
+  )
 
 
 def read_metadata(directory: storage.Directory) -> dict:
@@ -267,7 +291,8 @@ def read_opt_state(path: str | os.PathLike, like: Any) -> Any:
     like: pytree of arrays or ShapeDtypeStructs, e.g. `optimizer.init(params)`.
 
   Returns:
-    A pytree with the structure of `like` and numpy arrays.
+    A pytree with the structure of `like`, of numpy arrays; where those of
+    `like` lie on a mesh, of arrays that lie as they do, read part by part.
 
   Raises:
     CheckpointError: it holds none, or another structure, shape or dtype, as
@@ -293,7 +318,13 @@ def read_opt_state(path: str | os.PathLike, like: Any) -> Any:
         f"{item}: {name} has shape and dtype {got}, the optimizer wants "
         f"{want}: resume with the optimizer that the run began with"
       )
-  return structure.unflatten(state.read(wanted).values())
+  places = [getattr(leaf, "sharding", None) for leaf in wanted.values()]
+  if not all(isinstance(place, NamedSharding) for place in places):
+    return structure.unflatten(state.read(wanted).values())
+  return structure.unflatten(
+    partitioning.put(state.unread(name), place, state.dtype(name))
+    for name, place in zip(wanted, places)
+  )
 
 
 def open_item(

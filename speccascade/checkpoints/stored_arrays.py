@@ -30,17 +30,15 @@ _IN_FLIGHT = 32  # arrays being read at a time
 
 @dataclasses.dataclass(frozen=True)
 class Unread:
-  """An array of a checkpoint of which slices are read, as float32.
+  """An array of a checkpoint, of which slices are read.
 
   Attributes:
     shape: its own.
     read: from a slice for each axis, with start and stop, to that part.
-    name: its own, and the checkpoint's, for messages.
   """
 
   shape: tuple[int, ...]
   read: Callable[[chunks.Part], np.ndarray]
-  name: tuple[str, str]
 
   @property
   def size(self) -> int:
@@ -50,12 +48,20 @@ class Unread:
     index = index if isinstance(index, tuple) else (index,)
     index += (slice(None),) * (len(self.shape) - len(index))
     part = (slice(*x.indices(n)[:2]) for x, n in zip(index, self.shape))
-    name, where = self.name
-    tree = unflatten({name: self.read(tuple(part))})
-    return flatten(as_float32(tree, where=where))[name]
+    return self.read(tuple(part))
 
   def __array__(self, dtype=None, copy=None) -> np.ndarray:
     return self[()]
+
+  def as_float32(self, name: str, where: str) -> "Unread":
+    """Returns this array in float32.
+
+    Args:
+      name: its own, for messages.
+      where: the checkpoint, likewise.
+    """
+    read = lambda part: _float32(self.read(part), name, where)
+    return dataclasses.replace(self, read=read)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,15 +173,21 @@ class StoredArrays:
   def step(self) -> int:
     """Returns the training steps taken.
 
+    T5X makes them float32 where it restores an Orbax checkpoint as float32.
+
     Raises:
       CheckpointError: they are no number.
     """
     step = self.read_part("state/step")
-    if step.size != 1 or step.dtype.kind not in "iu" or step.item() < 0:
+    if (
+      step.size != 1
+      or step.dtype.kind not in "iuf"
+      or not (step.item() >= 0 and float(step.item()).is_integer())
+    ):
       raise CheckpointError(
         f"state/step of {self.where} is {step!r:.60}, want a whole number"
       )
-    return step.item()
+    return int(step.item())
 
   def train_state(self, *, lazy: bool = False) -> tuple[dict, int, dict | None]:
     """Returns (params, step, Adafactor slots or None) of a train state.
@@ -195,18 +207,17 @@ class StoredArrays:
     values = unflatten(self.read(flatten(wanted)))
     slots = slots and values["state"]["param_states"]
     if lazy:
-      return unflatten(self._unread(flatten(params))), step, slots
+      unread = {
+        name: self.unread(f"target/{name}").as_float32(name, self.where)
+        for name in flatten(params)
+      }
+      return unflatten(unread), step, slots
     return as_float32(values["target"], where=self.where), step, slots
 
-  def _unread(self, params: Mapping) -> dict[str, Unread]:
-    return {
-      name: Unread(
-        tuple(leaf.shape),
-        functools.partial(self.read_part, f"target/{name}"),
-        (name, self.where),
-      )
-      for name, leaf in params.items()
-    }
+  def unread(self, name: str) -> Unread:
+    """Returns an array whose parts are read when they are asked for."""
+    read = functools.partial(self.read_part, name)
+    return Unread(tuple(self.arrays[name].shape), read)
 
 
 def _each(function, items) -> list:
@@ -255,15 +266,17 @@ def is_wanted(name: str, optimizer: bool) -> bool:
 def as_float32(tree: dict, *, where: str) -> dict:
   """Returns nested dicts of float32 arrays; bfloat16 widens exactly."""
   flat = flatten(tree)
-  for name, value in flat.items():
-    value = np.asarray(value)
-    # ml_dtypes' bfloat16 has kind "V" in some numpy versions.
-    if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
-      raise CheckpointError(
-        f"array {name} of {where} has dtype {value.dtype}, want a float"
-      )
-    flat[name] = np.ascontiguousarray(value, np.float32)
-  return unflatten(flat)
+  return unflatten({x: _float32(flat[x], x, where) for x in flat})
+
+
+def _float32(value, name: str, where: str) -> np.ndarray:
+  value = np.asarray(value)
+  # ml_dtypes' bfloat16 has kind "V" in some numpy versions.
+  if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
+    raise CheckpointError(
+      f"array {name} of {where} has dtype {value.dtype}, want a float"
+    )
+  return np.ascontiguousarray(value, np.float32)
 
 
 def without_momentum(param_states: dict, params: dict, *, where: str) -> dict:

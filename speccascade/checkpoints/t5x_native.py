@@ -14,6 +14,7 @@ Source: t5x/checkpoints.py, versions 2 (bfloat16 stored as uint16 bits) and 3.
 """
 
 from collections.abc import Mapping
+import concurrent.futures
 import contextlib
 import os
 
@@ -31,6 +32,7 @@ from speccascade.checkpoints.errors import (
 
 INDEX = "checkpoint"
 VERSION = 3
+_IN_FLIGHT = 8  # arrays being written at a time
 
 
 def open_arrays(
@@ -140,7 +142,8 @@ def save(
 
   Args:
     path: the directory to make, called `checkpoint_<step>`.
-    params: nested dict of arrays in T5X's names.
+    params: nested dict of arrays in T5X's names, or of what is made an array
+      when it is written.
     step: training steps taken.
     optimizer: Adafactor's slots as in `Checkpoint.optimizer`, else only the
       step is written. They stay float32.
@@ -162,12 +165,14 @@ def save(
 
   inline, stored = {"state/step": np.asarray(step, np.int32)}, {}
   for name, value in flatten(dict(params)).items():
-    stored[f"target/{name}"] = np.asarray(value).astype(kinds[dtype])
+    stored[f"target/{name}"] = value, kinds[dtype]
   if optimizer is not None:
     for name, value in flatten(stored_arrays.with_momentum(optimizer)).items():
-      value = np.asarray(value, np.float32)
-      unfactored = name.endswith("/v") and value.shape != (1,)
-      (stored if unfactored else inline)[f"state/param_states/{name}"] = value
+      value, name = np.asarray(value, np.float32), f"state/param_states/{name}"
+      if name.endswith("/v") and value.shape != (1,):
+        stored[name] = value, np.float32
+      else:
+        inline[name] = value
 
   # On gs:// objects appear whole, and a reader wants the index, the last one.
   remote = contextlib.nullcontext(directory.url)
@@ -177,13 +182,13 @@ def save(
 
 
 def _write(directory: storage.Directory, inline: dict, stored: dict) -> None:
-  """Writes the arrays, then the msgpack file that names them."""
+  """Writes arrays, a few at a time, then the msgpack file that names them."""
   from flax import serialization
   import tensorstore as ts
 
-  leaves, writes = dict(inline), []
-  for name, value in stored.items():
-    folder = name.replace("/", ".")
+  def write(name: str) -> dict:
+    value, dtype = stored[name]
+    value, folder = np.asarray(value).astype(dtype), name.replace("/", ".")
     size = chunks.CHUNK_BYTES // value.dtype.itemsize
     spec = {
       "driver": "zarr",
@@ -200,13 +205,14 @@ def _write(directory: storage.Directory, inline: dict, stored: dict) -> None:
       "store_data_equal_to_fill_value": True,
     }
     array = ts.open(target, create=True, open=False, context=storage.context())
-    writes.append(array.result().write(value))
+    array.result().write(value).result()
     if directory.remote:
       spec["kvstore"] |= {"driver": "gcs", "bucket": "t5x-dummy-bucket"}
-    leaves[name] = spec
+    return spec
+
   try:
-    for write in writes:
-      write.result()
+    with concurrent.futures.ThreadPoolExecutor(_IN_FLIGHT) as pool:
+      leaves = inline | dict(zip(stored, pool.map(write, stored)))
   except ValueError as error:
     raise CheckpointError(
       f"cannot write {directory}: {storage.first_line(error)}"

@@ -17,8 +17,8 @@ import traceback
 
 from absl import flags, logging
 
-from speccascade import files
-from speccascade.cli import gin_setup, macros, quiet
+from speccascade import files, processes
+from speccascade.cli import distributed, gin_setup, macros, quiet
 from speccascade.cli.gin_setup import ConfigError, resolved_config
 
 _LONG = re.compile(r"\S{300,}")  # cut in messages
@@ -60,6 +60,7 @@ def start(
   values = _flags()
   try:
     rest = values(rewrite_gin_args(argv))[1:]
+    distributed.check(values)
   except (flags.Error, ConfigError) as error:
     return fail(str(error).replace("FATAL Flags parsing error:", ""), 2)
   if values.help:
@@ -80,25 +81,14 @@ def start(
   logging.set_verbosity(logging.INFO if values.verbose else logging.FATAL)
   try:
     compilation_cache()
-    with quiet.native_logs():
-      if values.tfds_data_dir or values.seqio_additional_cache_dirs:
-        quiet.import_tensorflow()
-        import seqio
-
-        if values.tfds_data_dir:
-          seqio.set_tfds_data_dir_override(values.tfds_data_dir)
-        seqio.add_global_cache_dirs(values.seqio_additional_cache_dirs)
-      gin_setup.parse(
-        values.gin_file, values.gin_bindings, values.gin_search_paths
-      )
-    if not values.verbose:
-      logging.set_verbosity(logging.WARNING)
-    if values.dry_run:
-      print(resolved_config())
-      if preview is not None:
-        print("\n".join(f"# {line}" for line in preview().splitlines()))
-      return 0
-    main()
+    with distributed.joined(values):
+      _configure(values)
+      if not values.dry_run:
+        main()
+        return 0
+    print(resolved_config())
+    if preview is not None:
+      print("\n".join(f"# {line}" for line in preview().splitlines()))
   except KeyboardInterrupt:
     return fail("interrupted", 130)
   except Exception as error:
@@ -109,6 +99,23 @@ def start(
       traceback.print_exc()
     return fail(line)
   return 0
+
+
+def _configure(values: flags.FlagValues):
+  """Reads the gin files and bindings of the flags."""
+  with quiet.native_logs():
+    if values.tfds_data_dir or values.seqio_additional_cache_dirs:
+      quiet.import_tensorflow()
+      import seqio
+
+      if values.tfds_data_dir:
+        seqio.set_tfds_data_dir_override(values.tfds_data_dir)
+      seqio.add_global_cache_dirs(values.seqio_additional_cache_dirs)
+    gin_setup.parse(
+      values.gin_file, values.gin_bindings, values.gin_search_paths
+    )
+  if not values.verbose:
+    logging.set_verbosity(logging.WARNING)
 
 
 def rewrite_gin_args(argv: list[str]) -> list[str]:
@@ -130,6 +137,8 @@ def rewrite_gin_args(argv: list[str]) -> list[str]:
 
 def save_config(folder):
   """Writes the resolved configuration to `folder`/config.gin, whole."""
+  if not processes.is_first():
+    return
   if "://" in os.fspath(folder):
     from speccascade.checkpoints import storage
 
@@ -183,6 +192,7 @@ def _flags() -> flags.FlagValues:
     short_name="v",
     **here,
   )
+  distributed.define(values, **here)
   flags.DEFINE_boolean("help", False, "Show this.", short_name="h", **here)
   return values
 

@@ -22,7 +22,7 @@ from speccascade.inference.inputs import Source, longest
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Run
-from speccascade.models.partitioning import DATA
+from speccascade.models.partitioning import DATA, fetched
 from speccascade.progress import note
 
 # Sources are padded to one of these shares of the longest allowed length.
@@ -187,12 +187,13 @@ class Batches:
     return self.decoder(*prepared, self.point.alpha, self.point.sampling)
 
   def decode(self, batch: Sequence[Source], trial: int = 0) -> Decoded:
-    """Returns the `Decoded` of up to `batch_size` examples, padded rows too.
+    """Returns the `Decoded` of up to `batch_size` examples, padded rows too, in
+    NumPy arrays.
 
     Raises:
       NoDistributionError: a model gave none; example and step are named.
     """
-    decoded = self.call(self.prepare(batch, trial))
+    decoded = fetched(self.call(self.prepare(batch, trial)))
     _RAN.add(self._program(batch))
     check_finite(decoded, batch)
     return decoded
@@ -202,7 +203,7 @@ class Batches:
   ) -> Decoded:
     """Returns the rows of `_batched`, in NumPy arrays; ticks as they end."""
     if len(batch) <= self.run.batch_size:
-      decoded = jax.device_get(self.decode(batch, trial))
+      decoded = self.decode(batch, trial)
       tick(len(batch))
       return decoded
     places, parts = [], []

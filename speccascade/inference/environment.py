@@ -1,17 +1,21 @@
 """Where and with what a row was measured."""
 
+from collections.abc import Iterator
 import contextlib
 import ctypes
+import dataclasses
 import functools
 from importlib import metadata
 import os
 import pathlib
 import platform
 import re
+import resource
 import subprocess
 
 import jax
 
+from speccascade.inference.compiled import watched
 from speccascade.models.partitioning import Layout
 
 _PACKAGES = ("speccascade", "jax", "jaxlib", "flax", "numpy", "sacrebleu")
@@ -19,11 +23,13 @@ MOST_MAPS = 40_000
 
 
 def environment(layout: Layout | None = None) -> dict:
-  """Returns where a row was measured: device or mesh, versions, git commit."""
+  """Returns where a row was measured: device or mesh, versions, git commit, and
+  what compiling took until then."""
   return {
     "device": device_name(layout),
     "versions": {name: _version(name) for name in _PACKAGES},
     "git_commit": git_commit(),
+    "compiled": dataclasses.asdict(watched()),
   }
 
 
@@ -47,6 +53,15 @@ def git_commit() -> str | None:
   except (OSError, subprocess.CalledProcessError):
     return None
   return commit.strip() + ("+" if changed.strip() else "")
+
+
+@contextlib.contextmanager
+def told(layout: Layout | None = None) -> Iterator[None]:
+  """Prints what computes, and at the end what the run took besides its time."""
+  print(computing_on(layout))
+  compiled = watched()
+  yield
+  print(f"{compiled}; {most_memory() / 1e9:.1f} GB of memory at most")
 
 
 def computing_on(layout: Layout | None = None) -> str:
@@ -107,3 +122,9 @@ def held_memory() -> int | None:
   if not told.exists():
     return None
   return int(told.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def most_memory() -> int:
+  """Returns the most bytes of memory that this process ever held."""
+  unit = 1 if platform.system() == "Darwin" else 1024
+  return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

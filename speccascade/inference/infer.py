@@ -12,7 +12,7 @@ import itertools
 import json
 import pathlib
 
-from speccascade import fields, files, folders
+from speccascade import fields, files, folders, processes
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import advice, measure, records, results
@@ -83,17 +83,18 @@ def infer(
     on_start(shards.folder)
     shards.merge()
     settings = study.settings(point, trials=run.trials)
-    if run.trace and num_shown and page is not None:
+    if run.trace and num_shown and page and processes.is_first():
       shown = list(itertools.islice(shards.records(), num_shown))
       about = f"{settings.task} {settings.split}".rstrip()
       title = ", ".join([point.spec.label, *settings.words, about])
       files.write_whole(shards.folder / TOKENS, page(shown, title))
     path = shards.folder / results.METRICS
-    if path.exists():
-      row = results.read_row(path)
+    if processes.agreed(path.exists):
+      [row] = results.agreed(lambda: [results.read_row(path)])
     else:
       row = _row(study, point, shards)
-      files.write_whole(path, json.dumps(json.loads(row.to_json()), indent=2))
+      if processes.is_first():
+        files.write_whole(path, json.dumps(json.loads(row.to_json()), indent=2))
     return DecodeOutcome(row, shards.folder, run.batch_size, speed)
 
 
@@ -160,25 +161,31 @@ def _decoded(study: Study, point: Point) -> tuple[Shards, Speed]:
 
 def _row(study: Study, point: Point, shards: Shards) -> ResultRow:
   """Returns the row of all records, timed if asked."""
-  by_index = {example.index: example for example in study.examples}
-  kept = [
-    (aux["counts"], aux["index"], record["prediction"], aux.get("log_probs"))
-    for record in shards.records()  # whose traces are large
-    for aux in [record["aux"]]
-  ]
-  counts, indices, texts, log_probs = zip(*kept)
   latency = costs = None
   if study.timed:
     latency = measure.time_points(study, [point])[point]
     costs = measure.measure_costs(study, [point])
-  return measure.result_row(
-    study,
-    point,
-    efficiency.total([Counts(**count) for count in counts]),
-    [by_index[index] for index in indices],
-    texts,
-    latency=latency,
-    costs=costs,
-    trials=study.run.trials,
-    log_probs=log_probs if study.run.log_probs else (),
-  )
+
+  def rows() -> list[ResultRow]:
+    by_index = {example.index: example for example in study.examples}
+    kept = [
+      (aux["counts"], aux["index"], record["prediction"], aux.get("log_probs"))
+      for record in shards.records()  # whose traces are large
+      for aux in [record["aux"]]
+    ]
+    counts, indices, texts, log_probs = zip(*kept)
+    row = measure.result_row(
+      study,
+      point,
+      efficiency.total([Counts(**count) for count in counts]),
+      [by_index[index] for index in indices],
+      texts,
+      latency=latency,
+      costs=costs,
+      trials=study.run.trials,
+      log_probs=log_probs if study.run.log_probs else (),
+    )
+    return [row]
+
+  [row] = results.agreed(rows)
+  return row

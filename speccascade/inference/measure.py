@@ -14,6 +14,7 @@ import itertools
 import jax
 import numpy as np
 
+from speccascade import processes
 from speccascade.evaluation import efficiency, quality, timing
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference import batching, records, results
@@ -23,6 +24,7 @@ from speccascade.inference.inputs import Source
 from speccascade.inference.point import Point
 from speccascade.inference.results import ResultRow
 from speccascade.inference.study import Outputs, Study
+from speccascade.models.partitioning import fetched
 from speccascade.progress import ProgressBar, note
 
 REFERENCE = "verifier"
@@ -56,7 +58,7 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick):
 
   Programs of other points are forgotten before they fill the process.
   """
-  if holds_many_programs():
+  if processes.agreed(holds_many_programs):
     batching.forget_programs()
     study.compiled.clear()
   todo = {}
@@ -69,7 +71,7 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick):
   def compile_(key):
     note(f"compiling {next(numbers)} of {len(missing)}")
     batches, example = todo[key]
-    jax.block_until_ready(batches.decode([example]))
+    batches.decode([example])
     study.compiled.add(key)
     tick(0)
 
@@ -144,6 +146,7 @@ def time_points(
   lengths = {point: np.zeros(len(prepared), int) for point in batches}
 
   def checked(point, index, decoded):
+    decoded = fetched(decoded)
     batching.check_finite(decoded, [study.timed[index]])
     lengths[point][index] = decoded.lengths[0]
     on_result(point, index, decoded)

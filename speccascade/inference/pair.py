@@ -284,7 +284,8 @@ def load_model(
     dtype: of the activations; None keeps the architecture's.
     kernel_dtype: see `T5LM.create`.
     rows: to keep of its vocabulary, the first; None is all. See `shared_rows`.
-    layout: where its arrays lie; with one they are read part by part.
+    layout: where its arrays lie; they are read part by part, without one array
+      by array.
 
   Raises:
     PairError: no checkpoint is given.
@@ -293,7 +294,7 @@ def load_model(
   """
   if not checkpoint:
     raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
-  read = checkpoints.load(checkpoint, config=config, lazy=layout is not None)
+  read = checkpoints.load(checkpoint, config=config, lazy=True)
   size = sum(leaf.size for leaf in jax.tree.leaves(read.params))  # given away
   config, params = read.require_config(), read.params
   if rows is not None and rows < config.vocab_size:

@@ -5,6 +5,7 @@ before `append` returns, so a kill loses at most the row being written, whose
 torn line is dropped when the file is opened again.
 """
 
+from collections.abc import Callable
 import dataclasses
 import hashlib
 import json
@@ -12,7 +13,7 @@ import os
 import pathlib
 from typing import Annotated, Any, NotRequired, TypedDict
 
-from speccascade import fields, files
+from speccascade import fields, files, processes
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 
@@ -106,6 +107,7 @@ class Environment(TypedDict):
   device: NotRequired[str | None]
   versions: NotRequired[dict[str, str | None]]
   git_commit: NotRequired[str | None]
+  compiled: NotRequired[dict[str, float]]
 
 
 class Agreement(TypedDict):
@@ -190,7 +192,10 @@ class ResultRow:
 
 
 class ResultFile:
-  """Rows on disk, appended one by one; opening drops a torn last line."""
+  """Rows on disk, appended one by one; opening drops a torn last line.
+
+  Of several processes the first reads and writes; all have its rows.
+  """
 
   def __init__(self, path: str | os.PathLike):
     """Opens `path`, which need not exist yet.
@@ -200,14 +205,17 @@ class ResultFile:
         point stands there twice.
     """
     self.path = pathlib.Path(path)
-    self.rows: list[ResultRow] = []
-    if self.path.exists():
-      # What stands after the last line end is torn.
-      content = self.path.read_bytes()
-      if (whole := content.rfind(b"\n") + 1) < len(content):
-        os.truncate(self.path, whole)
-      self.rows = read_rows(self.path)
+    self.rows = agreed(self._read)
     self._keys = {row.key for row in self.rows}
+
+  def _read(self) -> list[ResultRow]:
+    if not self.path.exists():
+      return []
+    # What stands after the last line end is torn.
+    content = self.path.read_bytes()
+    if (whole := content.rfind(b"\n") + 1) < len(content):
+      os.truncate(self.path, whole)
+    return read_rows(self.path)
 
   def __contains__(self, settings: Settings) -> bool:
     return settings.key in self._keys
@@ -220,14 +228,27 @@ class ResultFile:
     """
     if row.key in self._keys:
       raise ValueError(f"{self.path} has the point {row.key} already")
+    [row] = agreed(lambda: [row])
+    if processes.is_first():
+      self._write(row)
+    self.rows.append(row)
+    self._keys.add(row.key)
+
+  def _write(self, row: ResultRow):
     self.path.parent.mkdir(parents=True, exist_ok=True)
     data = (row.to_json() + "\n").encode()
     with files.named(self.path), self.path.open("ab") as file:
       file.write(data)
       file.flush()
       os.fsync(file.fileno())
-    self.rows.append(row)
-    self._keys.add(row.key)
+
+
+def agreed(rows: Callable[[], list[ResultRow]]) -> list[ResultRow]:
+  """Returns the rows that the first process makes, in each process."""
+  if processes.count() == 1:
+    return rows()
+  lines = processes.agreed(lambda: [row.to_json() for row in rows()])
+  return [ResultRow.from_json(line) for line in lines]
 
 
 def read_lines(path: str | os.PathLike) -> list[bytes]:

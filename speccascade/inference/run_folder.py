@@ -14,7 +14,7 @@ import os
 import pathlib
 import shutil
 
-from speccascade import fields, files
+from speccascade import fields, files, processes
 from speccascade.folders import OutputError
 from speccascade.inference.results import PREDICTIONS
 
@@ -23,6 +23,8 @@ _RUN = "run.json"
 
 class RunFolder:
   """OUTPUT_DIR of one run, which `run.json` in it describes.
+
+  Of several processes the first reads and writes it, for all.
 
   Args:
     folder: OUTPUT_DIR.
@@ -42,6 +44,8 @@ class RunFolder:
       OutputError: it holds another run, or files that are not of a run.
       ValueError: `run.json` is damaged.
     """
+    if not processes.is_first():
+      return
     path = self.folder / _RUN
     if not path.exists():
       if (self.folder / self._product).exists():
@@ -62,7 +66,7 @@ class RunFolder:
   def open(self):
     """Makes the folder and says in it what is being run."""
     path = self.folder / _RUN
-    if not path.exists():
+    if processes.is_first() and not path.exists():
       files.write_whole(path, json.dumps(self._run, indent=2) + "\n")
 
 
@@ -93,6 +97,9 @@ class Shards(RunFolder):
     Raises:
       OutputError: one is damaged; it is named.
     """
+    return processes.agreed(self._missing)
+
+  def _missing(self) -> list[int]:
     if self._merged.exists():
       return []
     missing = []
@@ -105,10 +112,13 @@ class Shards(RunFolder):
 
   def write(self, number: int, lines: Iterable[str]):
     """Writes a shard, whole."""
-    files.write_whole(self._shards[number], lines)
+    if processes.is_first():
+      files.write_whole(self._shards[number], lines)
 
   def merge(self):
     """Puts `predictions.jsonl` in the place of the shards."""
+    if not processes.is_first():
+      return
     if not self._merged.exists():
       texts = (path.read_text(encoding="utf-8") for path in self._shards)
       files.write_whole(self._merged, texts)

@@ -24,6 +24,19 @@ from speccascade.models.products import matmul
 SMALLEST_REACH = 128
 # Added to the score of a key that must not be seen.
 MASKED = -1e10
+# What a layer keeps for its gradient, by T5X's names of what is left out.
+REMAT = {
+  "full": None,
+  "minimal": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims,
+}
+
+
+def run(layer, remat: str | None, *arrays, **options):
+  """Returns what a layer makes of arrays; see `REMAT`, None keeps all."""
+  if remat is None:
+    return layer(*arrays, **options)
+  call = lambda layer, *arrays: layer(*arrays, **options)
+  return nn.remat(call, policy=REMAT[remat])(layer, *arrays)
 
 
 def attend(query, key, value, bias, *, float32_scores=False, dropout=None):

@@ -1,13 +1,17 @@
 """Which arrays a network has, and a parameter tree as it is used."""
 
+import collections
+from collections.abc import Iterable, Iterator
+import concurrent.futures
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flax import linen as nn
 from flax import traverse_util
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade import native
 from speccascade.models import partitioning
@@ -18,6 +22,8 @@ from speccascade.models.t5.network import Transformer
 
 Config = T5Config | LlamaConfig
 NETWORKS = {T5Config: Transformer, LlamaConfig: CausalTransformer}
+# Arrays of a checkpoint that are read while others are packed.
+_AHEAD = 8
 
 
 def network(config: Config) -> nn.Module:
@@ -81,23 +87,33 @@ def check_params(
     ValueError: naming the arrays that are missing or unexpected, or have
       another shape, with both shapes.
   """
-  flat = traverse_util.flatten_dict(params, sep="/")
-  got = {name: tuple(leaf.shape) for name, leaf in flat.items()}
-  want = param_shapes(config)
-  misfits = {
-    "missing ": [name for name in want if name not in got],
-    "unexpected ": [name for name in got if name not in want],
-    "": [
-      f"{name} has shape {list(got[name])}, {list(shape)} by the config"
-      for name, shape in want.items()
-      if got.get(name, shape) != shape
-    ],
-  }
-  if text := listed(misfits):
+  if text := misfits(params, param_shapes(config)):
     raise ValueError(
       f"{what} not fit the model config: {text}; give the config that the "
       "checkpoint was made with"
     )
+
+
+def misfits(params: dict, want: dict[str, tuple[int, ...]]) -> str:
+  """Returns which arrays of a tree are not what is wanted; none are "".
+
+  Args:
+    params: nested dict of what has a shape.
+    want: the shapes, by paths "a/b/c".
+  """
+  flat = traverse_util.flatten_dict(params, sep="/")
+  got = {name: tuple(leaf.shape) for name, leaf in flat.items()}
+  return listed(
+    {
+      "missing ": [name for name in want if name not in got],
+      "unexpected ": [name for name in got if name not in want],
+      "": [
+        f"{name} has shape {list(got[name])}, {list(shape)} by the config"
+        for name, shape in want.items()
+        if got.get(name, shape) != shape
+      ],
+    }
+  )
 
 
 def prepared(
@@ -112,7 +128,8 @@ def prepared(
 
   Args:
     config: the architecture, with the activations' dtype.
-    params: nested dict of arrays, as in a checkpoint.
+    params: nested dict of arrays, as in a checkpoint, or of what is read when
+      it is made an array; then a few are held at a time.
     kernel_dtype: see `T5LM.create`.
     donate: as there.
     layout: as there.
@@ -132,16 +149,33 @@ def prepared(
   axes = described(config)
   if donate:
     params.clear()
-  for name, leaf in flat.items():
+  leaves = flat.values()
+  if layout is None:
+    leaves = _read_ahead(leaves)
+  for name, leaf in zip(list(flat), leaves):
     stored, is_packed = kept(config, name, kernel_dtype)
-    if is_packed and has_panels:
+    if layout is not None:
+      flat[name] = layout.put(leaf, axes[name].axes, jnp.dtype(stored))
+    elif is_packed and has_panels:
       is_tied = not name.endswith("/kernel")
       flat[name] = native.pack(leaf.T if is_tied else leaf, stored)
-    elif layout is not None:
-      flat[name] = layout.put(leaf, axes[name].axes, jnp.dtype(stored))
     else:
       flat[name] = jnp.asarray(leaf, stored)
   return traverse_util.unflatten_dict(flat, sep="/")
+
+
+def _read_ahead(leaves: Iterable[Any]) -> Iterator[Any]:
+  """Yields leaves as arrays; a few are read while one is used."""
+  is_read = lambda leaf: isinstance(leaf, np.ndarray | jax.Array)
+  read = lambda leaf: leaf if is_read(leaf) else np.asarray(leaf)
+  with concurrent.futures.ThreadPoolExecutor(_AHEAD) as pool:
+    reading = collections.deque()
+    for leaf in leaves:
+      reading.append(pool.submit(read, leaf))
+      if len(reading) > _AHEAD:
+        yield reading.popleft().result()
+    while reading:
+      yield reading.popleft().result()
 
 
 def kept(

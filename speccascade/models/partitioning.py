@@ -122,7 +122,7 @@ class Layout:
     """Returns arrays [B, ...] with their rows cut by `data`, where it can."""
 
     return jax.tree.map(
-      lambda leaf: jax.device_put(leaf, self.rows_sharding(leaf.shape[0])), tree
+      lambda leaf: laid(leaf, self.rows_sharding(leaf.shape[0])), tree
     )
 
   def rows_sharding(self, num: int) -> NamedSharding:
@@ -130,33 +130,77 @@ class Layout:
     return self.of_rows(num).sharding("batch")
 
   def put(self, leaf: Any, axes: tuple, dtype: Any) -> jax.Array:
-    """Returns an array where it lies; each part is read, and cast, by itself.
+    """Returns an array of these axes where it lies; see the function `put`."""
+    return put(leaf, self.sharding(*axes), dtype)
 
-    An array of up to `MOST_READ` numbers is read whole.
 
-    Args:
-      leaf: an array, or what has a shape and gives a part by slices.
-      axes: its axes' names.
-      dtype: wanted.
-    """
-    sharding = self.sharding(*axes)
-    if isinstance(leaf, jax.Array):
-      return jax.device_put(jnp.asarray(leaf, dtype), sharding)
-    if leaf.size <= MOST_READ:
-      leaf = np.asarray(leaf)
-    devices: dict[tuple, list] = {}
-    indices = sharding.addressable_devices_indices_map(tuple(leaf.shape))
-    for device, index in indices.items():
-      bounds = [part.indices(n)[:2] for part, n in zip(index, leaf.shape)]
-      devices.setdefault(tuple(bounds), []).append(device)
-    shards = []
-    for bounds, holders in devices.items():
-      part = np.asarray(leaf[tuple(slice(*each) for each in bounds)])
-      part = np.ascontiguousarray(part.astype(dtype))
-      shards += [jax.device_put(part, device) for device in holders]
-    return jax.make_array_from_single_device_arrays(
-      tuple(leaf.shape), sharding, shards
-    )
+def put(leaf: Any, sharding: NamedSharding, dtype: Any) -> jax.Array:
+  """Returns an array where it lies; each part is read, and cast, by itself.
+
+  An array of up to `MOST_READ` numbers is read whole.
+
+  Args:
+    leaf: an array, or what has a shape and gives a part by slices.
+    sharding: where it lies.
+    dtype: wanted.
+  """
+  if isinstance(leaf, jax.Array):
+    return laid(jnp.asarray(leaf, dtype), sharding)
+  if leaf.size <= MOST_READ:
+    leaf = np.asarray(leaf)
+  devices: dict[tuple, list] = {}
+  indices = sharding.addressable_devices_indices_map(tuple(leaf.shape))
+  for device, index in indices.items():
+    bounds = [part.indices(n)[:2] for part, n in zip(index, leaf.shape)]
+    devices.setdefault(tuple(bounds), []).append(device)
+  shards = []
+  for bounds, holders in devices.items():
+    part = np.asarray(leaf[tuple(slice(*each) for each in bounds)])
+    part = np.array(part, dtype, order="C", ndmin=part.ndim)
+    shards += [jax.device_put(part, device) for device in holders]
+  return jax.make_array_from_single_device_arrays(
+    tuple(leaf.shape), sharding, shards
+  )
+
+
+def laid(leaf: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+  """Returns an array where it is to lie; of several processes each has all of
+  it, and puts its own part."""
+  if sharding.is_fully_addressable or not _is_here(leaf):
+    return jax.device_put(leaf, sharding)
+  if is_keys := jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    impl, leaf = jax.random.key_impl(leaf), jax.random.key_data(leaf)
+  leaf = np.asarray(leaf)
+  put = jax.make_array_from_callback(
+    leaf.shape, sharding, lambda index: leaf[index]
+  )
+  return jax.random.wrap_key_data(put, impl=impl) if is_keys else put
+
+
+def _is_here(leaf: Any) -> bool:
+  return not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
+
+
+def fetched(tree: Any) -> Any:
+  """Returns a tree in NumPy's arrays, whole in each process."""
+  if all(map(_is_here, jax.tree.leaves(tree))):
+    return jax.device_get(tree)
+  return jax.tree.map(_gathered, tree)
+
+
+def _gathered(leaf: jax.Array) -> np.ndarray:
+  """Returns an array, which may lie in several processes."""
+  if _is_here(leaf):
+    return jax.device_get(leaf)
+  if not leaf.is_fully_replicated:
+    everywhere = leaf.sharding.update(spec=PartitionSpec())
+    leaf = _copied(everywhere)(leaf)
+  return np.asarray(leaf.addressable_data(0))
+
+
+@functools.cache
+def _copied(sharding) -> Callable:
+  return jax.jit(lambda x: x, out_shardings=sharding)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 from typing import Annotated
 
-from speccascade import fields, files
+from speccascade import fields, files, processes
 from speccascade.decoding.methods import find
 from speccascade.inference import records
 from speccascade.inference.point import Point
@@ -75,7 +75,8 @@ def write(
     run = dataclasses.replace(study.run, trace=True, batch_size=len(batch))
     traced = dataclasses.replace(study, run=run, measuring=Measuring())
     chosen[study.settings(point).key] = (traced, point)
-  done = _read(path, chosen, [example.index for example in batch])
+  indices = [example.index for example in batch]
+  done = processes.agreed(lambda: _read(path, chosen, indices))
   tick(num_examples * len(done))
 
   def decode(key: str) -> list[str]:
@@ -94,9 +95,9 @@ def write(
   with concurrent.futures.ThreadPoolExecutor(points[0][0].num_threads) as pool:
     for keys in _portions(missing, chosen):
       done |= dict(zip(keys, pool.map(decode, keys)))
-      files.write_whole(
-        path, [line for key in chosen if key in done for line in done[key]]
-      )
+      lines = [line for key in chosen if key in done for line in done[key]]
+      if processes.is_first():
+        files.write_whole(path, lines)
 
 
 def _portions(missing, chosen) -> Iterator[list[str]]:

@@ -14,14 +14,13 @@ import shutil
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from speccascade import standard_error
+from speccascade import processes, standard_error
 from speccascade.checkpoints import load, orbax_io, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.params import Config, lying, network
-from speccascade.models.partitioning import Layout
+from speccascade.models.partitioning import Layout, fetched
 from speccascade.training import embeddings, optimizers
 from speccascade.training import state as states
 
@@ -39,8 +38,8 @@ class Checkpoints:
     metric: name of the evaluation metric by which the best one is kept beside
       them, e.g. "eval/bleu"; None keeps none.
     best_mode: "max" or "min" of that metric.
-    layout: where the state lies, None on one device; then each part of a
-      parameter is read by itself.
+    layout: where the state lies, None on one device; with one it is read part
+      by part, and saved shard by shard.
     settings: JSON values that a run must keep when it is resumed, by the names
       its user knows, e.g. {"BATCH_SIZE": 128}.
   """
@@ -76,7 +75,9 @@ class Checkpoints:
 
   def latest(self) -> int | None:
     """Returns the last complete step in `model_dir`, or None."""
-    return max(restore.steps(self.model_dir), default=None)
+    return processes.agreed(
+      lambda: max(restore.steps(self.model_dir), default=None)
+    )
 
   def path(self, step: int) -> str:
     """Returns the directory of a step."""
@@ -168,15 +169,13 @@ class Checkpoints:
           f"the run in MODEL_DIR {self.model_dir} began with {name} "
           f"{began[name]}, got {now}: give that, or another MODEL_DIR"
         )
-    params = self._lying(read.params)
-    state = states.create(params, optimizer, step=step, seed=seed)
-    if jax.tree.leaves(state.opt_state):
-      opt_state = orbax_io.read_opt_state(path, state.opt_state)
-      opt_state = jax.tree.map(
-        lambda leaf, like: jax.device_put(jnp.array(leaf), like.sharding),
-        *(opt_state, state.opt_state),
-      )
-      state = state.replace(opt_state=opt_state)
+    state = states.create(
+      self._lying(read.params),
+      optimizer,
+      step=step,
+      seed=seed,
+      opt_state=functools.partial(orbax_io.read_opt_state, path),
+    )
     return state, read.extra["first_step"], f"resuming from {path}"
 
   def save(
@@ -198,19 +197,11 @@ class Checkpoints:
       The directory.
     """
     step = int(state.step)
-    params, opt_state = jax.device_get((state.params, state.opt_state))
+    params, opt_state = state.params, state.opt_state
+    if self.layout is None or processes.count() > 1:
+      params, opt_state = fetched((params, opt_state))
     seed = int(state.seed)
     extra = {"first_step": first_step, "seed": seed, "settings": self.settings}
-    args = orbax_io.save_args(
-      params,
-      self.config,
-      step=step,
-      # Orbax takes no tree without arrays, as plain descent has.
-      opt_state=opt_state if jax.tree.leaves(opt_state) else None,
-      slots=optimizers.slots_of(opt_state),
-      vocabulary=self.vocabulary,
-      extra=extra,
-    )
     if metrics is not None and self.metric is not None:
       if self.metric not in metrics:
         raise ValueError(
@@ -221,17 +212,28 @@ class Checkpoints:
         metrics = None
     if metrics is not None:
       metrics = {name: float(value) for name, value in metrics.items()}
-    if self.latest() != step:
-      try:
-        with standard_error.failing_threads():
-          self._manager.save(step, args=args, metrics=metrics, force=True)
-      except (OSError, ValueError, RuntimeError) as error:
-        vars(self).pop("_manager", None)
-        self._remove_half_written()
-        raise CheckpointError(
-          f"{self.path(step)} cannot be written: {cause(error)}; when it can,"
-          " the same command goes on"
-        ) from error
+    if self.latest() == step or not processes.is_first():
+      return self.path(step)
+    args = orbax_io.save_args(
+      params,
+      self.config,
+      step=step,
+      # Orbax takes no tree without arrays, as plain descent has.
+      opt_state=opt_state if jax.tree.leaves(opt_state) else None,
+      slots=optimizers.slots_of(opt_state),
+      vocabulary=self.vocabulary,
+      extra=extra,
+    )
+    try:
+      with standard_error.failing_threads():
+        self._manager.save(step, args=args, metrics=metrics, force=True)
+    except (OSError, ValueError, RuntimeError) as error:
+      vars(self).pop("_manager", None)
+      self._remove_half_written()
+      raise CheckpointError(
+        f"{self.path(step)} cannot be written: {cause(error)}; when it can,"
+        " the same command goes on"
+      ) from error
     return self.path(step)
 
   def _remove_half_written(self) -> None:

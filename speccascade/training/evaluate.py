@@ -13,7 +13,7 @@ from speccascade.decoding import decoders
 from speccascade.decoding.draws import row_keys
 from speccascade.decoding.sampling import Sampling
 from speccascade.models.params import Config, network
-from speccascade.models.partitioning import layout_of
+from speccascade.models.partitioning import fetched, layout_of
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 from speccascade.training import losses
@@ -72,7 +72,7 @@ def teacher_forced(
     if layout is not None:
       batch = layout.rows(batch)
     sums = _sums(module, params, batch, teacher, layout)
-    total += np.asarray(sums, np.float64)
+    total += np.asarray(fetched(sums), np.float64)
   *sums, weight = total
   if weight == 0:
     raise ValueError("there are no target tokens to evaluate on")
@@ -123,7 +123,7 @@ def greedy(
     if layout is not None:
       rows = layout.rows(rows)
     decoded = decode(None, model, *rows, 0.0, sampling)
-    tokens, lengths = jax.device_get((decoded.tokens, decoded.lengths))
+    tokens, lengths = fetched((decoded.tokens, decoded.lengths))
     for row, i in enumerate(some):
       outputs[i] = tokens[row, : lengths[row]]
   return outputs

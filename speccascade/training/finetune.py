@@ -15,7 +15,7 @@ import os
 import pathlib
 from typing import Annotated, Any, Literal
 
-from speccascade import fields, folders, memory
+from speccascade import fields, folders, memory, processes
 from speccascade.checkpoints import architecture, storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.data import text_files
@@ -333,6 +333,7 @@ def train(
         "training data of sha256": arrays.digest[:16],
       },
     )
+    writes_events = model_dir.tensorboard and processes.is_first()
     print(
       f"{data.name}: {len(arrays)} training examples, "
       f"{batches.steps_per_epoch} steps an epoch, to {folder}"
@@ -346,7 +347,7 @@ def train(
       objective=objective,
       teacher=teacher,
       evaluation=evaluation,
-      writer=EventFiles(folder) if model_dir.tensorboard else None,
+      writer=EventFiles(folder) if writes_events else None,
       on_start=lambda: on_start(folder),
     )
 

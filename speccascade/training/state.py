@@ -12,7 +12,7 @@ a start token, and the weights say which tokens are learned; `teacher_hidden`
 from collections.abc import Callable, Mapping
 import dataclasses
 import functools
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from flax import struct
 import jax
@@ -20,11 +20,13 @@ import jax.numpy as jnp
 import optax
 
 from speccascade import fields
+from speccascade.models import layers
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.params import Config, shardings
 from speccascade.models.partitioning import (
   Layout,
+  laid,
   laid_out,
   layout_of,
   like_params,
@@ -108,6 +110,7 @@ def create(
   step: int = 0,
   seed: int = 0,
   slots: Mapping | None = None,
+  opt_state: Callable[[Any], Any] | None = None,
 ) -> TrainState:
   """Returns the state before the first step of a run.
 
@@ -118,22 +121,37 @@ def create(
     step: the step of the checkpoint that the parameters come from.
     seed: seeds dropout.
     slots: Adafactor's accumulators of that checkpoint, see `start_at`.
+    opt_state: reads the optimizer's state, from the shapes of its leaves and
+      where they lie; None begins it anew.
   """
   params = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), params)
   init, is_cut = optimizer.transform.init, layout_of(params) is not None
+  shapes = jax.eval_shape(init, params)
   if is_cut:
-    shapes = jax.eval_shape(init, params)
-    init = jax.jit(init, out_shardings=like_params(shapes, params))
-  opt_state = optimizers.start_at(init(params), step, slots)
+    lying = like_params(shapes, params)
+    init = jax.jit(init, out_shardings=lying)
+    shapes = jax.tree.map(
+      lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+      *(shapes, lying),
+    )
+  is_read = opt_state is not None and bool(jax.tree.leaves(shapes))
+  if is_read:
+    opt_state = opt_state(shapes)
+  else:
+    opt_state = optimizers.start_at(init(params), step, slots)
+  if not (is_read and is_cut):
+    # optax shares zeros between counters, and `start_at` a count.
+    opt_state = jax.tree.map(jnp.array, opt_state)
   state = TrainState(
     step=jnp.asarray(step, jnp.int32),
     seed=jnp.asarray(seed, jnp.int32),
     params=params,
-    # optax shares zeros between counters, and `start_at` a count.
-    opt_state=jax.tree.map(jnp.array, opt_state),
+    opt_state=opt_state,
     totals=Totals.zero(),
   )
-  return jax.device_put(state, like_params(state, params)) if is_cut else state
+  if not is_cut:
+    return state
+  return jax.tree.map(laid, state, like_params(state, params))
 
 
 @struct.dataclass
@@ -236,6 +254,9 @@ class Objective:
       it above.
     microbatches: parts that a batch is fed in, their gradients added up; the
       result is that of the whole batch but for rounding and dropout's masks.
+    remat: what of a layer is computed again for its gradient, as T5X has it:
+      "full" all but its input, "minimal" all but its products with kernels;
+      None nothing. The result is the same but for rounding.
   """
 
   z_loss: Annotated[float, fields.Bounds(0)] = 1e-4
@@ -246,6 +267,7 @@ class Objective:
   ) = None
   teacher_share: fields.Share = 0.0
   microbatches: fields.Size = 1
+  remat: Literal[*layers.REMAT] | None = None
 
 
 def make_step(
@@ -260,6 +282,7 @@ def make_step(
   one. Calling it does not wait for the device. It compiles once for each shape
   of batch. With a layout the parameters lie on its mesh.
   """
+  module = module.clone(remat=objective.remat)
   use_dropout = getattr(module.config, "dropout_rate", 0) > 0
   count, share = objective.microbatches, objective.teacher_share
 

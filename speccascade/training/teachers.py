@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade import files
+from speccascade import files, processes
 from speccascade.checkpoints import restore
 from speccascade.data import batches as batching
 from speccascade.data.arrays import TokenArrays
 from speccascade.models.params import Config, lying, network
+from speccascade.models.partitioning import fetched
 from speccascade.progress import ProgressBar
 from speccascade.training.state import Teacher
 
@@ -103,7 +104,7 @@ def kept(
   """
   told = hashlib.sha256(f"{teacher.module.config} {arrays.digest}".encode())
   for leaf in jax.tree.leaves(teacher.params):
-    told.update(np.ascontiguousarray(leaf))
+    told.update(np.ascontiguousarray(fetched(leaf)))
   folder = pathlib.Path(folder).expanduser() / told.hexdigest()[:16]
   size = np.stack([arrays.lengths(name) for name in batching.FEATURES], 1)
   lengths, size = size[:, 1], size.sum(1, keepdims=True) - 1
@@ -114,14 +115,16 @@ def kept(
     for first in range(0, len(arrays), PART):
       texts = np.arange(first, min(first + PART, len(arrays)))
       path = folder / f"{first:08d}.npy"
-      if not path.is_file():
+      if not processes.agreed(path.is_file):
         rows = batching.pack_rows(size, texts, (width,), seed=0)
         states = _read_by(teacher, arrays, rows, (width,), batch_size)
         together = np.concatenate([states[text] for text in texts])
         if not np.isfinite(together).all():
           raise ValueError("the teacher's hidden states do not fit float16")
-        with files.whole(path, "wb") as file:
-          np.save(file, together)
+        if processes.is_first():
+          with files.whole(path, "wb") as file:
+            np.save(file, together)
+        processes.meet()
       ends = np.cumsum(lengths[texts])[:-1]
       hidden += np.split(np.load(path, mmap_mode="r"), ends)
       bar.update(len(texts))
@@ -164,7 +167,7 @@ def _read_by(teacher, arrays, rows, widths, batch_size) -> dict:
     batch = batching.causal_features(arrays, some, widths, packed=True)
     names = ("input_tokens", "segment_ids", "positions")
     fed = (batch[f"decoder_{name}"] for name in names)
-    hidden = np.asarray(_hidden(teacher.module, teacher.params, *fed))
+    hidden = fetched(_hidden(teacher.module, teacher.params, *fed))
     segments = batch["decoder_segment_ids"] * batch["decoder_loss_weights"]
     for b, row in enumerate(some):
       for number, text in enumerate(row, 1):

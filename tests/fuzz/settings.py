@@ -138,6 +138,7 @@ _VALUES = {
     "TRAIN_STEPS": _whole("None"),
     "BATCH_SIZE": _whole("None", "2000000000"),
     "MICROBATCHES": _whole("3"),  # of batches of 4
+    "REMAT": ("5", '"all"', "True"),
     "OPTIMIZER": ("5", '"adam"'),
     "LEARNING_RATE": _number("None", "-1", "1e30"),
     "LABEL_SMOOTHING": _number("1.0", "-0.1"),

@@ -136,6 +136,13 @@ def test_parts_of_a_batch_add_up_to_the_whole(bare_params):
   )
 
 
+@pytest.mark.parametrize("remat", ["minimal", "full"])
+def test_what_is_computed_again_changes_no_gradient(remat):
+  """Dropout draws the same masks again."""
+  again = tiny(batches(), 2, objective=state.Objective(remat=remat))
+  close(again.params, tiny(batches(), 2).params, rtol=1e-5, atol=1e-6)
+
+
 def test_parts_must_divide_the_batch():
   with pytest.raises(ValueError, match="4 rows cannot be cut into 3"):
     train(batches(), objective=state.Objective(microbatches=3))

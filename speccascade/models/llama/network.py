@@ -138,6 +138,7 @@ class CausalStack(nn.Module):
   """The layers, the last norm, and an output projection that is not tied."""
 
   config: LlamaConfig
+  remat: str | None = None
 
   def setup(self):
     cfg = self.config
@@ -149,7 +150,8 @@ class CausalStack(nn.Module):
   def __call__(self, x, angles, biases):
     """Returns [B, T, E]; `biases` holds each layer's mask by its window."""
     for i, layer in enumerate(self.layers):
-      x = layer(x, angles, biases[self.config.window_of(i)])
+      bias = biases[self.config.window_of(i)]
+      x = layers.run(layer, self.remat, x, angles, bias)
     return self.decoder_norm(x)
 
   def logits(self, x):
@@ -170,13 +172,14 @@ class CausalStack(nn.Module):
 
 
 class CausalTransformer(nn.Module):
-  """A decoder-only model of Llama's kind."""
+  """A decoder-only model of Llama's kind; `remat` as a T5's."""
 
   config: LlamaConfig
+  remat: str | None = None
 
   def setup(self):
     self.token_embedder = layers.Embed(self.config, stddev=0.02)
-    self.decoder = CausalStack(self.config)
+    self.decoder = CausalStack(self.config, self.remat)
 
   @nn.nowrap
   def initial(self, rng):

@@ -48,7 +48,7 @@ class EncoderLayer(nn.Module):
     self.mlp = layers.Mlp(cfg, cfg.dropout_rate)
     self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
 
-  def __call__(self, x, bias, deterministic):
+  def __call__(self, x, bias, *, deterministic):
     y = self.pre_attention_layer_norm(x)
     y = self.attention(y, y, bias, deterministic=deterministic)
     x = x + self.dropout(y, deterministic=deterministic)
@@ -71,7 +71,9 @@ class DecoderLayer(nn.Module):
     self.mlp = layers.Mlp(cfg, cfg.dropout_rate)
     self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
 
-  def __call__(self, x, encoded, bias, source_bias, deterministic, decode):
+  def __call__(
+    self, x, encoded, bias, source_bias, *, deterministic, decode=False
+  ):
     """Returns [B, T, E] for x [B, T, E] and encoded [B, S, E]."""
     y = self.pre_self_attention_layer_norm(x)
     if decode:
@@ -117,6 +119,7 @@ class EncoderStack(nn.Module):
   """A stack of encoder layers; see `Transformer.encode`."""
 
   config: T5Config
+  remat: str | None = None
 
   def setup(self):
     cfg = self.config
@@ -130,7 +133,7 @@ class EncoderStack(nn.Module):
     bias = self.relpos_bias(x.shape[1], x.shape[1]) + mask_bias
     x = self.dropout_embedding(x, deterministic=deterministic)
     for layer in self.layers:
-      x = layer(x, bias, deterministic)
+      x = layers.run(layer, self.remat, x, bias, deterministic=deterministic)
     x = self.encoder_norm(x)
     return self.dropout_output(x, deterministic=deterministic)
 
@@ -143,6 +146,7 @@ class DecoderStack(nn.Module):
   """A stack of decoder layers; see `Transformer.decode` and `extend`."""
 
   config: T5Config
+  remat: str | None = None
 
   def setup(self):
     cfg = self.config
@@ -158,8 +162,10 @@ class DecoderStack(nn.Module):
   ):
     bias = self.relpos_bias(length, length) + mask_bias
     x = self.dropout(x, deterministic=deterministic)
+    options = {"deterministic": deterministic, "decode": decode}
     for layer in self.layers:
-      x = layer(x, encoded, bias, source_bias, deterministic, decode)
+      fed = (x, encoded, bias, source_bias)
+      x = layers.run(layer, self.remat, *fed, **options)
     return self.dropout(self.decoder_norm(x), deterministic=deterministic)
 
   def logits(self, x):
@@ -196,15 +202,21 @@ class DecoderStack(nn.Module):
 
 
 class Transformer(nn.Module):
-  """A T5 of any size and version."""
+  """A T5 of any size and version.
+
+  Attributes:
+    config: its architecture.
+    remat: what training computes again, see `layers.REMAT`; None keeps all.
+  """
 
   config: T5Config
+  remat: str | None = None
 
   def setup(self):
     scale = self.config.emb_dim**-0.5
     self.token_embedder = layers.Embed(self.config, factor=scale)
-    self.encoder = EncoderStack(self.config)
-    self.decoder = DecoderStack(self.config)
+    self.encoder = EncoderStack(self.config, self.remat)
+    self.decoder = DecoderStack(self.config, self.remat)
 
   @nn.nowrap
   def initial(self, rng):

@@ -1,0 +1,79 @@
+"""Seconds that a speculative decode takes to trace and to compile.
+
+  python -m benchmarks.compiling --shape t5-xl
+
+T5-small drafts. The models are of shapes alone: no weight is made, so that a
+model may be larger than the memory. "native" is the float32 path of a CPU,
+with bfloat16 kernels; the others are XLA's.
+"""
+
+import argparse
+import dataclasses
+import time
+
+import jax
+import numpy as np
+
+from benchmarks import shapes
+from speccascade import native
+from speccascade.decoding import Sampling, decoders, row_keys
+from speccascade.models import T5LM, T5Config, params
+from speccascade.native.panels import WIDTH
+
+_DTYPES = {"native": "float32", "float32": "float32", "bfloat16": "bfloat16"}
+
+
+def shaped(shape: str, path: str) -> T5LM:
+  """Returns a model of shapes, as it is made for one path."""
+  config = dataclasses.replace(shapes.config(shape), dtype=_DTYPES[path])
+  kernel_dtype = "bfloat16" if path == "native" else "float32"
+  return T5LM(
+    params.tree(
+      {
+        name: _leaf(name, each.shape, config, kernel_dtype, path == "native")
+        for name, each in params.described(config).items()
+      }
+    ),
+    params.network(config),
+  )
+
+
+def _leaf(name, shape, config: T5Config, kernel_dtype, has_panels):
+  dtype, is_packed = params.kept(config, name, kernel_dtype)
+  if not (is_packed and has_panels):
+    return jax.ShapeDtypeStruct(shape, dtype)
+  num_in, num_out = shape if name.endswith("/kernel") else shape[::-1]
+  packed = (-(-num_out // WIDTH), num_in, WIDTH)
+  return native.Panels(jax.ShapeDtypeStruct(packed, dtype), num_out)
+
+
+def main():
+  parser = argparse.ArgumentParser(
+    prog="python -m benchmarks.compiling",
+    description=__doc__,
+    formatter_class=argparse.RawTextHelpFormatter,
+  )
+  parser.add_argument("--shape", choices=shapes.SHAPES, default="t5-xl")
+  parser.add_argument("--rows", type=int, default=8)
+  args = parser.parse_args()
+  decoder = decoders.decoder(
+    "spec_cascade_opt", gamma=5, max_decode_len=128, eos_id=1
+  )
+  rows = (
+    np.ones((args.rows, 128), np.int32),
+    row_keys(0, 0, np.arange(args.rows)),
+  )
+  print("| path | traced, s | compiled, s |")
+  print("| --- | ---: | ---: |")
+  for path in _DTYPES:
+    pair = shaped("t5-small", path), shaped(args.shape, path)
+    began = time.monotonic()
+    lowered = decoder.lower(*pair, *rows, 0.3, Sampling.create(1.0))
+    traced = time.monotonic()
+    lowered.compile()
+    seconds = traced - began, time.monotonic() - traced
+    print(f"| {path} | {seconds[0]:.1f} | {seconds[1]:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+  main()

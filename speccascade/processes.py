@@ -1,0 +1,101 @@
+"""Several processes as one job: who writes, and what all of them know.
+
+JAX's processes run one program side by side, each on devices of its own. What
+only one can tell, such as what a folder holds, the first tells the others.
+"""
+
+from collections.abc import Callable
+import itertools
+import json
+import sys
+import time
+from typing import Any
+
+_NUMBERS = itertools.count()
+_SLICE_S = 0.01  # between two looks
+_limit_s = 300.0
+
+
+class ProcessError(ValueError):
+  """Another process of the job ended, or does not answer."""
+
+
+def _job():
+  """Returns what JAX knows of the job; None where this process is all of it."""
+  if "jax" not in sys.modules:  # without it there are no others
+    return None
+  from jax._src import distributed
+
+  state = distributed.global_state  # does not ask for the devices
+  return state if state.client is not None else None
+
+
+def index() -> int:
+  """Returns which process of the job this is."""
+  return job.process_id if (job := _job()) else 0
+
+
+def count() -> int:
+  """Returns how many processes the job has."""
+  return job.num_processes if (job := _job()) else 1
+
+
+def is_first() -> bool:
+  """Says whether this process is the one that writes."""
+  return index() == 0
+
+
+def limit(seconds: float):
+  """Sets how long a process waits for another."""
+  global _limit_s
+  _limit_s = seconds
+
+
+def agreed(make: Callable[[], Any]) -> Any:
+  """Returns what the first process makes of JSON's values, in each process.
+
+  All must call it, in the same order.
+
+  Raises:
+    ProcessError: it does not come in time.
+  """
+  if count() == 1:
+    return make()
+  key = f"agreed/{next(_NUMBERS)}"
+  if is_first():
+    tell(key, json.dumps(make()))
+  return json.loads(waited(key, 1)[0])
+
+
+def meet(limit_s: float | None = None):
+  """Waits until all processes are here; ProcessError if one does not come."""
+  if count() > 1:
+    key = f"meet/{next(_NUMBERS)}"
+    tell(key, "")
+    waited(key, count(), limit_s)
+
+
+def tell(key: str, value: str):
+  """Sets this process's value for a key."""
+  name = f"speccascade/{key}/{index():06d}"
+  _job().client.key_value_set(name, value, allow_overwrite=True)
+
+
+def told(key: str) -> list[str]:
+  """Returns the values that processes set for a key, in their order."""
+  values = _job().client.key_value_dir_get(f"speccascade/{key}/")
+  return [value for _, value in sorted(values)]
+
+
+def waited(key: str, num: int, limit_s: float | None = None) -> list[str]:
+  """Returns what `told` does when there are so many; ProcessError if late."""
+  limit_s = _limit_s if limit_s is None else limit_s
+  end = time.monotonic() + limit_s
+  while len(values := told(key)) < num:
+    if time.monotonic() > end:
+      raise ProcessError(
+        f"another process of this job did not answer in {limit_s:g} seconds;"
+        " --distributed_timeout sets how long to wait"
+      )
+    time.sleep(_SLICE_S)
+  return values
