@@ -6,7 +6,7 @@
 Questions, sums and texts to copy from are answered greedily by the model alone
 and by prompt lookup, which copies from the prompt; with --drafter also by a
 drafter, alone and in Cascade Speculative Drafting. All but the cascades write
-the model's own tokens.
+the model's own tokens. On two cores it takes three minutes with a drafter.
 """
 
 import pathlib
