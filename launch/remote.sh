@@ -110,7 +110,7 @@ wants_command() {  # how many processes run it, or "several"
   has "${todo[*]}" run || return 0
   [ ${#command[@]} -gt 0 ] || usage "run wants a command: -- python -m ..."
   case "$1 ${command[*]} " in
-    *" --distributed "* | "1 "*) ;;
+    *" --distributed "* | *" --multiprocess_gpu "* | "1 "*) ;;
     *" -m speccascade"*) usage "several processes run this command: give it" \
       "--distributed, or let one of them run it" ;;
   esac

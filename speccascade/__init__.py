@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 # Name -> module that holds it.
 _PUBLIC = {
   "METHODS": "speccascade.decoding",
+  "Mesh": "speccascade.meshes",
   "Chat": "speccascade.api",
   "Generation": "speccascade.api",
   "Pair": "speccascade.api",

@@ -8,7 +8,6 @@ out = pair.generate("A text.", method="spec_cascade_opt", alpha=0.3)
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import functools
 import os
 from types import MappingProxyType
 
@@ -23,7 +22,6 @@ from speccascade.inference import (
   batching,
   inputs,
   measure,
-  shared_rows,
   shared_tokens,
 )
 from speccascade.inference import pair as pairs
@@ -32,6 +30,7 @@ from speccascade.inference.pair_checks import PairError
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
+from speccascade.meshes import Mesh
 from speccascade.model_sources import ModelSource
 
 __all__ = [
@@ -62,6 +61,7 @@ def load_pair(
   drafter_vocabulary=None,
   dtype: str = "float32",
   kernel_dtype: str = "float32",
+  mesh: Mapping[str, int] | Mesh | None = None,
 ) -> "Pair":
   """Reads a drafter and a verifier that decode together.
 
@@ -82,11 +82,14 @@ def load_pair(
       their own.
     kernel_dtype: of the kernels, likewise; "bfloat16" halves what a CPU reads,
       with float32 activations.
+    mesh: {"data": 2, "model": 4}, or a `Mesh`, which says more; as MESH in
+      docs/meshes.md. A model in memory must lie on it.
 
   Raises:
     PairError: a model or the vocabulary lacks, or they do not fit together.
     CheckpointError: a checkpoint cannot be read or is not of its architecture.
     FileNotFoundError: there is no vocabulary where it should be.
+    ValueError: there are fewer devices, or the mesh does not divide a model.
   """
   dtypes = {"dtype": dtype, "kernel_dtype": kernel_dtype}
   one_of(DTYPES, error=PairError, **dtypes)
@@ -95,15 +98,9 @@ def load_pair(
       "load_pair got no model; give drafter, verifier or both: paths of"
       " checkpoints, (path, architecture), or models in memory"
     )
-  sources = drafter if isinstance(drafter, list) else [drafter]
-  asked = [x for x in (*sources, verifier) if x is not None]
-  rows = shared_rows.of_pair(map(model_sources.path_of, asked))
-  read = functools.partial(model_sources.model, rows=rows, **dtypes)
-  small = tuple(read("drafter", x) for x in sources if drafter is not None)
-  large = None if verifier is None else read("verifier", verifier)
-  models = ModelPair(small, large, pairs.dtypes(**dtypes))
+  models = model_sources.models(drafter, verifier, mesh, **dtypes)
   vocabulary = model_sources.vocabulary(vocabulary, models)
-  if drafter_vocabulary is not None and small:
+  if drafter_vocabulary is not None and models.drafters:
     name = "drafter_vocabulary"
     own = model_sources.vocabulary(drafter_vocabulary, models, name)
     models = shared_tokens.joined(models, vocabulary, own)
@@ -212,7 +209,9 @@ class Pair:
     )
     run = Run(
       max_decode_len=max_decode_len,
-      batch_size=generation.rows_for(len(sources.examples), batch_size),
+      batch_size=generation.rows_for(
+        len(sources.examples), batch_size, self.models.layout
+      ),
       seed=seed,
       trace=trace,
       log_probs=log_probs,

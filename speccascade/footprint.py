@@ -6,7 +6,7 @@ keeps for its gradient. XLA's own buffers are not: a tenth of the memory is left
 for them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 import dataclasses
 import functools
 import itertools
@@ -100,7 +100,19 @@ def _part(shape: tuple, spec, layout: Layout) -> float:
   return math.prod(shape) / math.prod(cut)
 
 
-def weights(config: Config, layout: Layout, kernel_dtype: str | None) -> float:
+def numbers(config: Config, layout: Layout, names: Iterable[str]) -> float:
+  """Returns how many of some parameters' numbers each device holds."""
+  each = params.described(config)
+  specs = {name: layout.sharding(*each[name].axes).spec for name in names}
+  return sum(_part(each[x].shape, spec, layout) for x, spec in specs.items())
+
+
+def weights(
+  config: Config,
+  layout: Layout,
+  kernel_dtype: str | None,
+  names: Iterable[str] | None = None,
+) -> float:
   """Returns the bytes of a model's parameters on each device.
 
   Args:
@@ -108,14 +120,14 @@ def weights(config: Config, layout: Layout, kernel_dtype: str | None) -> float:
     layout: where they lie.
     kernel_dtype: as in `T5LM.create`; None is float32 throughout, as training
       keeps them.
+    names: of those counted; None is all.
   """
   total = 0.0
-  for name, each in params.described(config).items():
+  for name in params.param_shapes(config) if names is None else names:
     dtype = "float32"
     if kernel_dtype is not None:
       dtype, _ = params.kept(config, name, kernel_dtype)
-    spec = layout.sharding(*each.axes).spec
-    total += _part(each.shape, spec, layout) * jnp.dtype(dtype).itemsize
+    total += numbers(config, layout, [name]) * jnp.dtype(dtype).itemsize
   return total
 
 

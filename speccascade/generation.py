@@ -13,6 +13,7 @@ from speccascade.inference import records
 from speccascade.inference.point import Point
 from speccascade.inference.results import Settings
 from speccascade.inference.study import Study
+from speccascade.models.partitioning import DATA, Layout
 from speccascade.report import token_view
 
 _ROWS = (1, 8)  # of few texts
@@ -100,17 +101,20 @@ def _number(count: int, what: str) -> str:
   return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def rows_for(num: int, batch_size: int) -> int:
+def rows_for(num: int, batch_size: int, layout: Layout | None = None) -> int:
   """Returns how many rows are decoded at once: 1, 8 or batch_size.
 
-  All numbers of texts share the three programs of these.
+  All numbers of texts share the three programs of these. A mesh that does not
+  divide 8 rows has two.
 
   >>> [rows_for(num, 32) for num in (1, 2, 8, 9, 100)]
   [1, 8, 8, 32, 32]
   >>> [rows_for(num, 4) for num in (1, 2, 100)]
   [1, 4, 4]
   """
-  return next((n for n in _ROWS if num <= n < batch_size), batch_size)
+  parts = layout.sizes[DATA] if layout else 1
+  sizes = [n for n in _ROWS if n == 1 or n % parts == 0]
+  return next((n for n in sizes if num <= n < batch_size), batch_size)
 
 
 def generate(study: Study, point: Point) -> Generation:

@@ -7,10 +7,12 @@ layers compute in four. `{"model": 4}` takes all devices, as T5X's
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 from typing import Annotated, Literal
 
 import jax
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+import numpy as np
 
 from speccascade import fields, memory
 from speccascade.models import partitioning
@@ -20,6 +22,22 @@ from speccascade.models.partitioning import DATA, MODEL, Layout
 def _axes(shape: Mapping):
   if odd := set(shape) - {DATA, MODEL}:
     raise ValueError(f"no mesh axis {min(odd)!r}; wanted 'data' and 'model'")
+
+
+@functools.cache
+def _connect(mesh: jax.sharding.Mesh):
+  """Has the devices of several processes meet along each axis.
+
+  On a CPU they must come within half a minute of each other when they first
+  do, and later do not while one still compiles.
+  """
+  lie = lambda *axes: NamedSharding(mesh, PartitionSpec(*axes))
+  ones = partitioning.laid(np.ones(mesh.devices.shape), lie(*mesh.axis_names))
+  sums = jax.jit(
+    lambda x: (x.sum(0), x.sum(1), x.sum()),
+    out_shardings=(lie(MODEL), lie(DATA), lie()),
+  )
+  jax.block_until_ready(sums(ones))
 
 
 @fields.checked
@@ -94,7 +112,10 @@ class Mesh:
     if num == 1:
       return None
     axes = (tuple(sizes.values()), tuple(sizes), (AxisType.Auto,) * 2)
-    return Layout(jax.make_mesh(*axes, devices=devices[:num]), self._rules)
+    mesh = jax.make_mesh(*axes, devices=devices[:num])
+    if jax.process_count() > 1:
+      _connect(mesh)
+    return Layout(mesh, self._rules)
 
   def abstract(self) -> Layout:
     """Returns the layout without devices, for plans; of a mesh of one too."""

@@ -1,11 +1,14 @@
 """What `api.load_pair` takes for models and a vocabulary."""
 
+import functools
 import os
 
-from speccascade.inference import inputs
+from speccascade.inference import inputs, shared_rows
 from speccascade.inference import pair as pairs
 from speccascade.inference.pair import Model, ModelPair, PairError
+from speccascade.meshes import Mesh
 from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config
+from speccascade.models.partitioning import Layout
 
 # A model: a checkpoint, a checkpoint with its architecture, or in memory.
 Path = str | os.PathLike
@@ -18,9 +21,16 @@ def path_of(source: ModelSource) -> Path | None:
   return path if isinstance(path, str | os.PathLike) else None
 
 
-def model(role: str, source: ModelSource, **options) -> Model:
+def model(
+  role: str, source: ModelSource, *, layout: Layout | None, **options
+) -> Model:
   """Returns one model, read; see `api.load_pair` and `pair.load_model`."""
   if hasattr(source, "prefill") and hasattr(source, "extend"):
+    if layout not in (None, getattr(source, "layout", None)):
+      raise PairError(
+        f"{role} is in memory, and does not lie on the mesh; give the path of"
+        " its checkpoint, or make it with that layout"
+      )
     return Model(source, role, "")
   path, config = source, None
   if isinstance(source, tuple) and len(source) == 2:
@@ -31,7 +41,23 @@ def model(role: str, source: ModelSource, **options) -> Model:
       f"{role} is {source!r:.60}; wanted the path of a checkpoint, (path,"
       " T5Config or LlamaConfig), or a T5LM or LlamaLM"
     )
-  return pairs.load_model(role, path, config, **options)
+  return pairs.load_model(role, path, config, layout=layout, **options)
+
+
+def models(drafter, verifier, mesh, **dtypes: str) -> ModelPair:
+  """Returns the models of `api.load_pair`, read."""
+  sources = drafter if isinstance(drafter, list) else [drafter]
+  asked = [x for x in (*sources, verifier) if x is not None]
+  rows = shared_rows.of_pair(map(path_of, asked))
+  mesh = mesh if isinstance(mesh, Mesh) else Mesh(mesh)
+  layout, small, large = mesh.layout(), (), None
+  read = functools.partial(model, rows=rows, **dtypes)
+  if drafter is not None:
+    where = mesh.drafter_layout()
+    small = tuple(read("drafter", x, layout=where) for x in sources)
+  if verifier is not None:
+    large = read("verifier", verifier, layout=layout)
+  return ModelPair(small, large, pairs.dtypes(**dtypes), layout=layout)
 
 
 def vocabulary(asked, models: ModelPair, name: str = "vocabulary"):

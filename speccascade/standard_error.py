@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -56,10 +57,14 @@ def held_back(passes: Callable[[bytes], bool]):
 def relay(faults: dict[str, str]):
   """Passes on what comes from stdin, up to an error, which is one line.
 
+  It ends with its input: signals that end the writer are not for it.
+
   Args:
     faults: what is said where JAX's distributed runtime ends a process, by what
       its message then holds, a pattern; the first that does.
   """
+  for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
   for line in sys.stdin.buffer:
     if b"JAX distributed service detected fatal errors" in line:
       told = (line + sys.stdin.buffer.read()).decode(errors="replace")

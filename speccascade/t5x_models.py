@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from t5x import checkpoints, models
 
+from speccascade import fields
 from speccascade.checkpoints import restore
 from speccascade.checkpoints.architecture import flatten
 from speccascade.checkpoints.storage import Directory
@@ -29,7 +30,7 @@ from speccascade.decoding.decoders import Decoder
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.point import AUTO, Point
-from speccascade.models.params import kept, listed
+from speccascade.models.params import kept, misfits
 from speccascade.models.partitioning import Layout, by_path
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
@@ -120,10 +121,7 @@ class PairModel(models.EncoderDecoderModel):
     log_probs: bool = False,
     **options,
   ):
-    if drafter_layout not in ("whole", "cut"):
-      raise ValueError(
-        f"drafter_layout is {drafter_layout!r}; wanted 'whole' or 'cut'"
-      )
+    fields.one_of(("whole", "cut"), drafter_layout=drafter_layout)
     if point.gamma == AUTO:
       raise ValueError(
         "gamma 'auto' is found by runs of our own mains; T5X wants a number"
@@ -148,8 +146,7 @@ class PairModel(models.EncoderDecoderModel):
       raise ValueError(
         f"the vocabulary has {ids} ids, the verifier {rows} rows"
       )
-    shapes = {"params": {}}
-    pair = (self._drafter(shapes, None), self._verifier(shapes))
+    pair = (self._drafter({}, None), self._verifier({}))
     self._decoder(1).check(*pair, point.alpha, point.sampling)
 
   def _decoder(self, length: int) -> Decoder:
@@ -343,20 +340,8 @@ def _check(setting: str, path: str, wanted: Mapping):
       f" step, or write it so with python -m speccascade.checkpoints.convert"
     )
   arrays, _ = restore.open_arrays(directory, layout, optimizer=False)
-  got, want = (
-    {name: tuple(leaf.shape) for name, leaf in flatten(tree).items()}
-    for tree in (arrays.params, wanted)
-  )
-  misfits = {
-    "missing ": sorted(want.keys() - got.keys()),
-    "unexpected ": sorted(got.keys() - want.keys()),
-    "": [
-      f"{name} has shape {list(got[name])}, {list(shape)} by the architecture"
-      for name, shape in want.items()
-      if got.get(name, shape) != shape
-    ],
-  }
-  if text := listed(misfits):
+  shapes = {name: tuple(x.shape) for name, x in flatten(wanted).items()}
+  if text := misfits(arrays.params, shapes):
     raise ValueError(f"{setting} {path} is of another architecture: {text}")
 
 

@@ -3,6 +3,7 @@
 Each case is JSON; a line of JSON is printed for each.
 """
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import speccascade as sc
 from speccascade import meshes, native
 from speccascade.cascade_search import search
 from speccascade.cascade_search.candidates import Candidates
@@ -136,6 +138,22 @@ def decode(folder, *, mesh, kind="t5", method="spec_cascade_opt", **options):
     results["logits"] = out.logits.tolist()
     results["cache"] = share(state.caches[0][0])
   return results
+
+
+def generate(folder, *, mesh, streams=False):
+  """Returns what `load_pair` gives: texts' tokens, or a stream's pieces."""
+  pair = sc.load_pair(
+    drafter=f"{folder}/t5-8-speccascade",
+    verifier=f"{folder}/t5-16-speccascade",
+    vocabulary=tiny.Vocabulary(),
+    mesh=mesh,
+  )
+  some = {"gamma": 3, "max_decode_len": 6, "max_input_len": 8}
+  if streams:
+    return list(pair.stream(tiny.WORDS[2], **some))
+  with contextlib.redirect_stdout(None):
+    out = pair.generate(tiny.WORDS[2:5], trace=False, batch_size=4, **some)
+  return out.tokens.tolist()
 
 
 def share(array) -> float:

@@ -1,5 +1,6 @@
 """Jobs of several processes, each of them a main with devices of its own."""
 
+import json
 import os
 import pathlib
 import socket
@@ -9,7 +10,7 @@ import sys
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def started(num, main, *flags, devices=2, of_each=(), **macros):
+def started(num, main, *flags, devices=2, of_each=(), job=None, **macros):
   """Returns the processes of a job, just started.
 
   Args:
@@ -18,16 +19,20 @@ def started(num, main, *flags, devices=2, of_each=(), **macros):
     *flags: of all.
     devices: that each pretends to have.
     of_each: further flags of each, in the order of processes.
+    job: settings of `tests.training.job`.
     **macros: by name.
   """
   with socket.socket() as free:
     free.bind(("localhost", 0))
     address = f"localhost:{free.getsockname()[1]}"
   forced = f"--xla_force_host_platform_device_count={devices}"
-  fast = "--xla_backend_optimization_level=0"
-  xla = f"{os.environ.get('XLA_FLAGS', '')} {forced} {fast}"
-  env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla}
-  command = [sys.executable, "-m", f"speccascade.{main}", *flags]
+  env = os.environ | {
+    "JAX_PLATFORMS": "cpu",
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",
+    "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {forced}",
+    "JOB": json.dumps(job),
+  }
+  command = [sys.executable, "-m", main, *flags]
   command += [f"--gin.{name}={value!r}" for name, value in macros.items()]
   several = [f"--coordinator_address={address}", f"--process_count={num}"]
   return [

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade import meshes
+from speccascade import meshes, slices
 from speccascade.models import LlamaConfig, T5Config
 from tests import eight_devices
 
@@ -57,8 +57,12 @@ def run(folder):
 
 def test_a_mesh_decodes_what_one_device_does(run):
   case = {"call": "decode", "feeds": False}
-  one, cut = run(case | {"mesh": ONE}, case | {"mesh": MESHES[0]})
+  api = {"call": "generate"}  # by `load_pair`
+  one, cut, *texts = run(
+    *(each | {"mesh": x} for each in (case, api) for x in (ONE, MESHES[0]))
+  )
   assert cut["tokens"] == one["tokens"]
+  assert texts[1] == texts[0]
   assert (one["kernel"], cut["kernel"]) == (1, 1 / 4)
   # A round sends what each sublayer and the embedding adds up, all logits, and
   # how many rows go on; the drafter, whole, sends nothing.
@@ -68,6 +72,20 @@ def test_a_mesh_decodes_what_one_device_does(run):
     "all-reduce s32[] 2": 1,
   }
   assert not any(one["sent"].values())
+  paper = slices.pass_of(
+    eight_devices.config("t5", 16),
+    meshes.Mesh(MESHES[0]).abstract(),
+    *((eight_devices.ROWS, eight_devices.SOURCE_LEN), 16, 4),
+  )
+  assert (paper.num_sums, paper.sums) == (4, 4 * 4 * 16 * 4)
+  assert (paper.num_collectives, paper.gathered) == (5, 4 * 4 * 16 * 4)
+
+
+@pytest.mark.slow
+def test_a_mesh_streams_what_one_device_does(run):
+  cases = ({"call": "generate", "mesh": x} for x in (None, MESHES[0]))
+  one, cut = run(*(case | {"streams": True} for case in cases))
+  assert cut == one
 
 
 @pytest.mark.slow

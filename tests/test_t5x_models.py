@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from speccascade import checkpoints
-from speccascade.checkpoints import orbax_io
+from speccascade.checkpoints import architecture, convert, orbax_io
 from speccascade.inference.point import Point
 from speccascade.models.t5_lm import T5LM
 
@@ -90,7 +90,9 @@ TRAIN = """
 from __gin__ import dynamic_registration
 import golden_task
 import seqio
-from t5x import adafactor, models, utils
+from t5x import adafactor
+from t5x import models
+from t5x import utils
 from t5x.examples.t5 import network
 include "t5x/configs/runs/finetune.gin"
 
@@ -152,11 +154,13 @@ def folder(golden, golden_config, golden_params, tmp_path_factory):
 def t5x(rows, folder):
   """Returns a function that runs a main of T5X, and gives what it said."""
 
-  def run(main, *files, **macros):
+  def run(main, *files, devices=1, **macros):
     flags = [f"--gin_file={file}" for file in files]
     flags += [f"--gin.{name}={value!r}" for name, value in macros.items()]
     paths = [str(ROOT), str(folder), *filter(None, sys.path)]
+    forced = f"--xla_force_host_platform_device_count={devices}"
     settings = {
+      "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {forced}",
       "GOLDEN_ROWS": json.dumps(rows.tolist()),
       "PYTHONPATH": os.pathsep.join(paths),
     }
@@ -192,14 +196,17 @@ def ours(folder, rows, point, keys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_infer_writes_what_we_decode(t5x, folder, rows, tmp_path, temperature):
+@pytest.mark.parametrize(("temperature", "devices"), [(0.0, 1), (1.0, 4)])
+def test_infer_writes_what_we_decode(
+  t5x, folder, rows, tmp_path, temperature, devices
+):
   files = [f"configs/t5x/{name}.gin" for name in ("infer", "quickstart")]
   out = {"INFER_OUTPUT_DIR": str(tmp_path), "TEMPERATURE": temperature}
   code, said = t5x(
     *("infer", *files, folder / "pair.gin"),
     **paths(folder) | out,
     TRACE=True,
+    devices=devices,
   )
   assert code == 0, said[-3000:]
   [path] = tmp_path.glob("golden-predict_with_aux.jsonl-00000-of-00001")
@@ -244,37 +251,51 @@ def test_eval_says_what_decoding_cost(t5x, folder, tmp_path, golden_arrays):
   assert told["tokens_per_example"] == pytest.approx(np.mean(lengths))
 
 
+NEW_SLOTS = {
+  "utils.RestoreCheckpointConfig.fallback_to_scratch": True,
+  "utils.RestoreCheckpointConfig.assignment_map": (),
+}
+
+
 @pytest.mark.slow
-def test_t5x_trains_on_from_ours(t5x, folder, golden, golden_config, tmp_path):
-  source = checkpoints.load(golden / "t5x_native", optimizer=True)
-  start, run = tmp_path / "ours" / "checkpoint_3000", tmp_path / "run"
-  orbax_io.save(
+@pytest.mark.parametrize(
+  ("format", "parameters_only", "settings"),
+  [
+    ("speccascade", False, {}),
+    ("speccascade", True, NEW_SLOTS),
+    ("t5x", False, {"train.use_orbax": False}),
+  ],
+)
+def test_t5x_trains_on_from_ours(
+  t5x, folder, golden, tmp_path, format, parameters_only, settings
+):
+  start, run = tmp_path / "ours", tmp_path / "run"
+  step = convert.convert(
+    golden / "t5x_native",
     start,
-    source.params,
-    golden_config,
-    step=3000,
-    slots=source.optimizer,
-    opt_state={"count": np.zeros((), np.int32)},
+    format=format,
+    parameters_only=parameters_only,
   )
   code, said = t5x(
     "train",
     folder / "train.gin",
     MODEL_DIR=str(run),
-    INITIAL_CHECKPOINT_PATH=str(start),
+    INITIAL_CHECKPOINT_PATH=step,
     TRAIN_STEPS=3002,
+    **settings,
   )
   assert code == 0, said[-3000:]
+  before = checkpoints.load(golden / "t5x_native", optimizer=True)
   after = checkpoints.load(run, optimizer=True)
   assert after.step == 3002
+  flat = architecture.flatten
+  trained, slots = flat(after.params), flat(after.optimizer)
   # Two steps, each of up to a thousandth of an array's size.
-  flat = checkpoints.architecture.flatten
-  before, trained = flat(source.params), flat(after.params)
-  for name, array in before.items():
+  for name, array in flat(before.params).items():
     size = np.sqrt(np.mean(array**2))
     moved = np.sqrt(np.mean((trained[name] - array) ** 2))
     assert 0 < moved < 5e-3 * max(size, 1e-3), name
-  slots = flat(after.optimizer)
-  for name, slot in flat(source.optimizer).items():
+  for name, slot in flat(before.optimizer).items():
     assert slots[name].shape == slot.shape
 
 
@@ -297,9 +318,9 @@ def model(drafters=1, ids=512, **settings):
     ({"drafters": 0}, "needs a drafter; none was given"),
     ({"drafters": 2}, "takes one drafter; 2 were given"),
     ({"gamma": "auto"}, "T5X wants a number"),
-    ({"alpha": -1e9}, "alpha is"),
+    ({"method": "spec_decode_lossy", "alpha": 2.0}, "alpha is 2"),
     ({"ids": 600}, "has 600 ids, the verifier 512 rows"),
-    ({"drafter_layout": "half"}, "wanted 'whole' or 'cut'"),
+    ({"drafter_layout": "half"}, "wanted one of whole, cut"),
   ],
 )
 def test_what_cannot_be_decoded_is_refused_at_start(settings, said):

@@ -173,15 +173,21 @@ class StoredArrays:
   def step(self) -> int:
     """Returns the training steps taken.
 
+    T5X makes them float32 where it restores an Orbax checkpoint as float32.
+
     Raises:
       CheckpointError: they are no number.
     """
     step = self.read_part("state/step")
-    if step.size != 1 or step.dtype.kind not in "iu" or step.item() < 0:
+    if (
+      step.size != 1
+      or step.dtype.kind not in "iuf"
+      or not (step.item() >= 0 and float(step.item()).is_integer())
+    ):
       raise CheckpointError(
         f"state/step of {self.where} is {step!r:.60}, want a whole number"
       )
-    return step.item()
+    return int(step.item())
 
   def train_state(self, *, lazy: bool = False) -> tuple[dict, int, dict | None]:
     """Returns (params, step, Adafactor slots or None) of a train state.

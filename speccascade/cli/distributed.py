@@ -24,7 +24,7 @@ from speccascade.processes import ProcessError
 
 LEFT, FAILED = "left", "failed"  # keys
 _HEARTBEAT_S = 100
-_GRACE_S = 5.0  # in which processes leave after an error
+_GRACE_S = 4.0  # in which a process leaves after an error of another
 # What JAX's errors hold where a process cannot reach another.
 _LOST = re.compile(r"[Gg]loo|UNAVAILABLE|[Cc]onnection|coordination")
 _DIED = "of this job ended, or cannot be reached"
@@ -105,11 +105,11 @@ def joined(values: flags.FlagValues):
   if values.dry_run or not (_finds(values) or values.process_count):
     yield
     return
-  _divert(values)
+  out = _divert(values)
   import jax
 
   _initialize(jax, values)
-  watch = _Watch()
+  watch = _Watch(out)
   watch.start()
   mute = contextlib.nullcontext()
   if not processes.is_first():
@@ -166,7 +166,8 @@ def _leave(code: int):
   """Ends this process after an error, when the others have heard of it."""
   with contextlib.suppress(Exception):
     processes.tell(LEFT, "")
-    processes.waited(LEFT, processes.count(), _GRACE_S)
+    processes.waited(LEFT, processes.count(), 2 * _GRACE_S)
+    time.sleep(processes.is_first())  # JAX ends those who lose the first
   for file in (sys.stdout, sys.stderr):
     with contextlib.suppress(OSError, ValueError):
       file.flush()
@@ -176,12 +177,16 @@ def _leave(code: int):
 class _Watch(threading.Thread):
   """Ends this process when another one says that it failed.
 
+  Args:
+    out: descriptor of stderr, which others may hold back.
+
   Attributes:
     over: set when the process ends by itself.
   """
 
-  def __init__(self):
+  def __init__(self, out: int):
     super().__init__(daemon=True)
+    self._out = out
     self.over = threading.Event()
     self._said = None
     self._main = threading.get_ident()
@@ -195,7 +200,7 @@ class _Watch(threading.Thread):
         return
       if self._said is not None:
         # First, and so the last that is read; see `_divert`.
-        print(f"error: {self._said}", file=sys.stderr, flush=True)
+        os.write(self._out, f"error: {self._said}\n".encode())
         raises = ctypes.pythonapi.PyThreadState_SetAsyncExc
         raises(ctypes.c_ulong(self._main), ctypes.py_object(ProcessError))
         if not self.over.wait(_GRACE_S):  # waits for a device
@@ -211,7 +216,7 @@ class _Watch(threading.Thread):
     """
     is_lost = isinstance(error, of_jax) and _LOST.search(str(error))
     if is_lost:  # whose fault it was
-      time.sleep(2 * _GRACE_S / 5)
+      time.sleep(_GRACE_S / 2)
     self.over.set()
     if self._said is not None:
       return self._said
@@ -224,9 +229,9 @@ class _Watch(threading.Thread):
     return said
 
 
-def _divert(values):
+def _divert(values) -> int:
   """Keeps what C++ says of processes from the terminal: Gloo's greetings, and
-  traces of the end of others, of which one line is left."""
+  traces of the end of others, of which one line is left. Returns stderr's."""
   sys.stdout.flush()
   sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
   nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -245,9 +250,10 @@ def _divert(values):
   relay = subprocess.Popen(
     [*program, json.dumps(faults)],
     stdin=subprocess.PIPE,
-    start_new_session=True,  # Ctrl-C is not for it
+    start_new_session=True,
   )
   sys.stderr.flush()
   os.dup2(relay.stdin.fileno(), 2)
   relay.stdin.close()
   relay.returncode = 0  # it ends after this process
+  return os.dup(2)

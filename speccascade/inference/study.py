@@ -56,7 +56,8 @@ class Study:
   )
 
   def __post_init__(self):
-    if self.pair.layout is not None:
+    # One row alone is decoded by every part of `data` alike.
+    if self.pair.layout is not None and self.run.batch_size > 1:
       self.pair.layout.check_rows(BATCH_SIZE=self.run.batch_size)
     _check_sources(self.pair, self.sources, self.run.max_decode_len)
 

@@ -87,23 +87,33 @@ def check_params(
     ValueError: naming the arrays that are missing or unexpected, or have
       another shape, with both shapes.
   """
-  flat = traverse_util.flatten_dict(params, sep="/")
-  got = {name: tuple(leaf.shape) for name, leaf in flat.items()}
-  want = param_shapes(config)
-  misfits = {
-    "missing ": [name for name in want if name not in got],
-    "unexpected ": [name for name in got if name not in want],
-    "": [
-      f"{name} has shape {list(got[name])}, {list(shape)} by the config"
-      for name, shape in want.items()
-      if got.get(name, shape) != shape
-    ],
-  }
-  if text := listed(misfits):
+  if text := misfits(params, param_shapes(config)):
     raise ValueError(
       f"{what} not fit the model config: {text}; give the config that the "
       "checkpoint was made with"
     )
+
+
+def misfits(params: dict, want: dict[str, tuple[int, ...]]) -> str:
+  """Returns which arrays of a tree are not what is wanted; none are "".
+
+  Args:
+    params: nested dict of what has a shape.
+    want: the shapes, by paths "a/b/c".
+  """
+  flat = traverse_util.flatten_dict(params, sep="/")
+  got = {name: tuple(leaf.shape) for name, leaf in flat.items()}
+  return listed(
+    {
+      "missing ": [name for name in want if name not in got],
+      "unexpected ": [name for name in got if name not in want],
+      "": [
+        f"{name} has shape {list(got[name])}, {list(shape)} by the config"
+        for name, shape in want.items()
+        if got.get(name, shape) != shape
+      ],
+    }
+  )
 
 
 def prepared(

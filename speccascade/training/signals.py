@@ -96,10 +96,10 @@ def caught() -> Iterator[Stop]:
   have one, at the same look. Outside the main thread, where Python allows no
   handlers, nothing is caught.
   """
-  stop = Stop() if processes.count() == 1 else _JobStop()
   if threading.current_thread() is not threading.main_thread():
-    yield stop
+    yield Stop()
     return
+  stop = Stop() if processes.count() == 1 else _JobStop()
   numbers = (signal.SIGTERM, signal.SIGINT)
   before = {number: signal.getsignal(number) for number in numbers}
 

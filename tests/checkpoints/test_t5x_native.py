@@ -180,6 +180,13 @@ def test_other_optimizers_are_refused_only_when_asked_for(
     load(path, optimizer=True)
 
 
+def test_t5x_may_count_steps_in_floats(copy_of):
+  path = copy_of("t5x_native") / STEP
+  step = {"step": np.float32(3000)}
+  edit(path, lambda tree: tree["optimizer"]["state"].update(step))
+  assert repr(load(path).step) == "3000"
+
+
 # ------------------------------- writing --------------------------------------
 
 

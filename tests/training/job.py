@@ -1,0 +1,85 @@
+"""A small training run for several processes: JOB holds its settings as JSON.
+
+It prints a line of JSON when it starts, saves and ends.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+
+import jax
+
+from speccascade import cli, folders, meshes, processes
+from speccascade.models.partitioning import fetched
+from speccascade.training import state as states
+from speccascade.training import trainer
+from speccascade.training.checkpointing import Checkpoints
+from tests import eight_devices
+
+
+def told(name: str, state):
+  """Prints what there is of a state, to the bit."""
+  digest = hashlib.sha256()
+  for leaf in jax.tree.leaves(fetched((state.params, state.opt_state))):
+    digest.update(leaf.tobytes())
+  line = {name: int(state.step), "sha256": digest.hexdigest()}
+  print(json.dumps(line), flush=True)
+
+
+class Told(Checkpoints):
+  """Checkpoints that say what they read and write."""
+
+  def start(self, *args, **options):
+    state, *rest = super().start(*args, **options)
+    told("start", state)
+    return state, *rest
+
+  def save(self, state, **options):
+    told("save", state)
+    return super().save(state, **options)
+
+
+def main():
+  """Trains; a process that is to get a signal gives it to itself."""
+  settings = {"steps": 20, "signal": None, "who": 1, "optimizer": "adafactor"}
+  settings |= json.loads(os.environ["JOB"])
+  model, losses = eight_devices.config("t5", 16), {}
+
+  class Writer:
+    def write_scalars(self, step, scalars):
+      losses[step] = scalars["train/loss"]
+      if settings["signal"]:
+        time.sleep(0.2)
+        if step == 7 and processes.index() == settings["who"]:
+          os.kill(os.getpid(), signal.Signals[settings["signal"]])
+
+    def flush(self):
+      pass
+
+  layout = meshes.Mesh(settings["mesh"]).layout()
+  with folders.sole_writer(settings["folder"]):
+    outcome = trainer.run(
+      model,
+      eight_devices.texts("t5"),
+      Told(settings["folder"], model, layout=layout),
+      trainer.TrainingRun(
+        train_steps=settings["steps"],
+        checkpoint_period=5,
+        log_period=1,
+        progress=False,
+      ),
+      optimizer=eight_devices.OPTIMIZERS[settings["optimizer"]],
+      objective=states.Objective(microbatches=2),
+      writer=Writer(),
+      say=lambda text: None,
+    )
+  print(json.dumps({"losses": losses, "step": outcome.step}))
+  if outcome.stop:
+    sys.exit(outcome.stop.exit_code)
+
+
+if __name__ == "__main__":
+  cli.run(main, __doc__)
