@@ -262,10 +262,10 @@ def resume(folder, *, mesh, then, optimizer="adamw"):
   return results
 
 
-def held(folder, *, mesh, held_gb):
-  """Returns the bytes of a state, and by how many more this process grew while
-  it was read onto a mesh, and while it was saved again."""
-  orbax_io.HELD_GB, chunks.CHUNK_BYTES = held_gb, 2**21
+def held(folder, *, mesh):
+  """Returns the bytes of a state, and by how many this process grew besides its
+  shards while it was read onto a mesh."""
+  chunks.CHUNK_BYTES = 2**21
   layout = meshes.Mesh(mesh).layout()
 
   def kept(vocab_size, name):
@@ -295,10 +295,7 @@ def held(folder, *, mesh, held_gb):
     for leaf in jax.tree.leaves(state)
     for shard in leaf.addressable_shards
   )
-  read = most_memory() - before - shards
-  before = most_memory()
-  save(state, large[0], "again")
-  return {"size": size, "read": read, "saved": most_memory() - before}
+  return {"size": size, "read": most_memory() - before - shards}
 
 
 def texts(kind: str) -> list[dict]:
