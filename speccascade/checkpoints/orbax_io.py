@@ -49,7 +49,6 @@ VERSION = 1
 METADATA = "metadata/metadata.json"
 KINDS = {"t5": T5Config, "llama": LlamaConfig}
 STEP_PREFIX = "checkpoint"
-HELD_GB = 1  # of shards on the host at a time, while they are written
 
 
 def vocabulary_identity(path: str | os.PathLike) -> dict[str, str]:
@@ -185,9 +184,7 @@ def _handlers() -> dict:
   import orbax.checkpoint as ocp
 
   tree = functools.partial(
-    ocp.PyTreeCheckpointHandler,
-    save_device_host_concurrent_gb=HELD_GB,
-    multiprocessing_options=_alone(),
+    ocp.PyTreeCheckpointHandler, multiprocessing_options=_alone()
   )
   return {
     "state": tree(),

@@ -39,7 +39,7 @@ class Checkpoints:
       them, e.g. "eval/bleu"; None keeps none.
     best_mode: "max" or "min" of that metric.
     layout: where the state lies, None on one device; with one it is read part
-      by part, and saved shard by shard.
+      by part, and saved as it lies.
     settings: JSON values that a run must keep when it is resumed, by the names
       its user knows, e.g. {"BATCH_SIZE": 128}.
   """

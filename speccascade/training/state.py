@@ -122,10 +122,12 @@ def create(
     seed: seeds dropout.
     slots: Adafactor's accumulators of that checkpoint, see `start_at`.
     opt_state: reads the optimizer's state, from the shapes of its leaves and
-      where they lie; None begins it anew.
+      where they lie; None begins it anew. With it, parameters that lie on a
+      mesh are not copied: the state takes them over.
   """
-  params = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), params)
   init, is_cut = optimizer.transform.init, layout_of(params) is not None
+  if opt_state is None or not is_cut:
+    params = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), params)
   shapes = jax.eval_shape(init, params)
   if is_cut:
     lying = like_params(shapes, params)
