@@ -30,6 +30,11 @@ class Compiled:
     """Counts an event that did not."""
     self.cache_hits += event == "/jax/compilation_cache/cache_hits"
 
+  def since(self, before: "Compiled") -> "Compiled":
+    """Returns what was counted after an earlier count."""
+    now, then = dataclasses.astuple(self), dataclasses.astuple(before)
+    return Compiled(*(b - a for a, b in zip(then, now)))
+
   def __str__(self) -> str:
     return (
       f"compiled {self.programs} programs in {self.seconds:.1f} s,"

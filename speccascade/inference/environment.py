@@ -23,13 +23,11 @@ MOST_MAPS = 40_000
 
 
 def environment(layout: Layout | None = None) -> dict:
-  """Returns where a row was measured: device or mesh, versions, git commit, and
-  what compiling took until then."""
+  """Returns where a row was measured: device or mesh, versions, git commit."""
   return {
     "device": device_name(layout),
     "versions": {name: _version(name) for name in _PACKAGES},
     "git_commit": git_commit(),
-    "compiled": dataclasses.asdict(watched()),
   }
 
 
@@ -59,8 +57,9 @@ def git_commit() -> str | None:
 def told(layout: Layout | None = None) -> Iterator[None]:
   """Prints what computes, and at the end what the run took besides its time."""
   print(computing_on(layout))
-  compiled = watched()
+  before = dataclasses.replace(watched())
   yield
+  compiled = watched().since(before)
   print(f"{compiled}; {most_memory() / 1e9:.1f} GB of memory at most")
 
 

@@ -107,7 +107,6 @@ class Environment(TypedDict):
   device: NotRequired[str | None]
   versions: NotRequired[dict[str, str | None]]
   git_commit: NotRequired[str | None]
-  compiled: NotRequired[dict[str, float]]
 
 
 class Agreement(TypedDict):
