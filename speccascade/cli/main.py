@@ -66,10 +66,10 @@ def start(
   if values.help:
     listed = values.get_help(include_special_flags=False)
     listed = listed.removeprefix("\nflags:\n")
-    print(f"{doc.strip()}\n\nFlags:\n{listed}")
+    _show(f"{doc.strip()}\n\nFlags:\n{listed}")
     shown = values.gin_file or ([skeleton] if skeleton else [])
     try:
-      print(macros.help_text(shown))
+      _show(macros.help_text(shown))
     except ConfigError as error:
       return fail(str(error), 1)
     return 0
@@ -86,9 +86,9 @@ def start(
       if not values.dry_run:
         main()
         return 0
-    print(resolved_config())
+    _show(resolved_config())
     if preview is not None:
-      print("\n".join(f"# {line}" for line in preview().splitlines()))
+      _show("\n".join(f"# {line}" for line in preview().splitlines()))
   except KeyboardInterrupt:
     return fail("interrupted", 130)
   except Exception as error:
@@ -99,6 +99,14 @@ def start(
       traceback.print_exc()
     return fail(line)
   return 0
+
+
+def _show(text: str):
+  """Prints; a reader that has seen enough, `head` say, is no error."""
+  try:
+    print(text, flush=True)
+  except BrokenPipeError:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _configure(values: flags.FlagValues):

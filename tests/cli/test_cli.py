@@ -206,6 +206,15 @@ def test_help_is_quick_and_whole(capfd):
     assert f"--{flag}" in out.replace("--[no]", "--")
 
 
+def test_help_for_a_reader_that_has_seen_enough():
+  reader, writer = os.pipe()
+  os.close(reader)
+  command = [sys.executable, "-m", "speccascade.decode", "--help"]
+  done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE)
+  os.close(writer)
+  assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_help_lists_macros(base, tmp_path, capfd):
   base.write_text(BASE.replace("RATE = 0.5", "RATE = 0.5  # of work"))
   later = tmp_path / "later.gin"
