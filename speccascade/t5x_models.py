@@ -135,7 +135,7 @@ class PairModel(models.EncoderDecoderModel):
     super().__init__(
       module=Pair(
         architecture(verifier, dtype),
-        tuple(architecture(each, dtype) for each in drafters),
+        drafters=tuple(architecture(each, dtype) for each in drafters),
       ),
       input_vocabulary=vocabulary,
       output_vocabulary=vocabulary,
