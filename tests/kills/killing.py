@@ -196,7 +196,8 @@ class Killing:
     codes = [process.exitcode for process in processes]
     assert sorted(codes) == [0, 1], (codes, *map(self.log, logs))
     pid = processes[codes.index(0)].pid
-    said = self.log(logs[codes.index(1)]).splitlines()[-2]
+    log = self.log(logs[codes.index(1)])
+    [said] = [x for x in log.splitlines() if x.startswith("error: ")]
     where = self._folder / name
     assert f"{where} is being written to by process {pid} " in said
     self._compare(name)
