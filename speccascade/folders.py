@@ -10,6 +10,7 @@ import glob
 import os
 import pathlib
 import platform
+import time
 from typing import IO
 
 from speccascade import processes
@@ -111,8 +112,12 @@ def _lock(file: IO[str]) -> str:
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:
-    file.seek(0)
-    return file.read() or "another job"
+    for _ in range(20):  # who has just locked it is about to say so
+      file.seek(0)
+      if holder := file.read():
+        return holder
+      time.sleep(0.05)
+    return "another job"
   except OSError:
     pass  # a file system without locks
   return ""
