@@ -50,8 +50,18 @@ seqio.TaskRegistry.add(
   metric_fns=[t5x_models.decoding_metrics],
 )
 """
+# Of the golden model.
+SIZES = """  vocab_size = 512
+  emb_dim = 32
+  num_heads = 4
+  head_dim = 8
+  mlp_dim = 64
+  num_encoder_layers = 2
+  num_decoder_layers = 2
+"""
 # The verifier's architecture is T5X's own, the drafter's ours.
-PAIR = """
+PAIR = (
+  """
 from __gin__ import dynamic_registration
 import golden_task
 import seqio
@@ -60,22 +70,12 @@ from t5x import utils
 from t5x.examples.t5 import network
 
 tiny/config.T5Config:
-  vocab_size = 512
-  emb_dim = 32
-  num_heads = 4
-  head_dim = 8
-  mlp_dim = 64
-  num_encoder_layers = 2
-  num_decoder_layers = 2
-network.T5Config:
-  vocab_size = 512
-  emb_dim = 32
-  num_heads = 4
-  head_dim = 8
-  mlp_dim = 64
-  num_encoder_layers = 2
-  num_decoder_layers = 2
-  mlp_activations = ("gelu", "linear")
+"""
+  + SIZES
+  + """network.T5Config:
+"""
+  + SIZES
+  + """  mlp_activations = ("gelu", "linear")
 DRAFTER = @tiny/config.T5Config()
 VERIFIER = @network.T5Config()
 VOCABULARY = @seqio.ByteVocabulary()
@@ -86,7 +86,9 @@ DTYPE = "float32"
 METHOD = "spec_cascade_opt"
 ALPHA = 0.3
 """
-TRAIN = """
+)
+TRAIN = (
+  """
 from __gin__ import dynamic_registration
 import golden_task
 import seqio
@@ -105,14 +107,9 @@ models.EncoderDecoderModel:
 adafactor.Adafactor.min_dim_size_to_factor = 16
 network.Transformer.config = @network.T5Config()
 network.T5Config:
-  vocab_size = 512
-  emb_dim = 32
-  num_heads = 4
-  head_dim = 8
-  mlp_dim = 64
-  num_encoder_layers = 2
-  num_decoder_layers = 2
-  mlp_activations = ("gelu", "linear")
+"""
+  + SIZES
+  + """  mlp_activations = ("gelu", "linear")
 MIXTURE_OR_TASK_NAME = "golden"
 TASK_FEATURE_LENGTHS = {"inputs": 14, "targets": 24}
 USE_CACHED_TASKS = False
@@ -122,6 +119,7 @@ RANDOM_SEED = 0
 EVAL_PERIOD = 2
 train/utils.DatasetConfig.pack = False
 """
+)
 
 
 @pytest.fixture(scope="module")
