@@ -54,6 +54,11 @@ def run(files, tmp_path, capsys):
   return call
 
 
+def without_cost(lines: list[str]) -> list[str]:
+  """Returns them without what compiling took, which others may have paid."""
+  return [line for line in lines if not line.startswith("compiled ")]
+
+
 def test_a_run(run, tmp_path):
   code, out, _ = run()
   assert code == 0
@@ -71,7 +76,9 @@ def test_a_run(run, tmp_path):
     r"  [\d.e+]+ tokens/s, compiling included \(batches of 2\)", told[-2]
   )
   told[-2] = "  decoded before (batches of 2)"
-  assert run()[:2] == (0, "\n".join([*told, ""]))
+  code, again, _ = run()
+  assert code == 0
+  assert without_cost(again.splitlines()) == without_cost(told)
   for name, changed in before.items():
     assert (folder / name).stat().st_mtime_ns == changed
 
