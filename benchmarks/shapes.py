@@ -1,6 +1,7 @@
-"""The model shapes of the races, by the name that the results carry."""
+"""The model shapes of the races, by the name that the results carry.
 
-from speccascade.models.t5.config import T5Config
+Read by the peer's Python too, which has neither jax nor flax.
+"""
 
 # d_model, heads, head width, d_ff, encoder and decoder layers, vocabulary. The
 # quick start's verifier has one encoder layer; the peer's cache wants as many
@@ -32,8 +33,10 @@ def source_tokens() -> list[int]:
   return [3 + 7919 * i % 497 for i in range(SOURCE_LEN)]
 
 
-def config(shape: str) -> T5Config:
-  """Returns the architecture."""
+def config(shape: str):
+  """Returns the architecture as a `T5Config`."""
+  from speccascade.models.t5.config import T5Config
+
   d, heads, width, ff, encoder, decoder, vocab = SHAPES[shape]
   return T5Config(
     vocab_size=vocab,
