@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.types import Array, Output
+from speccascade.models import native_passes
 from speccascade.models.cache import keep_path, lying
 from speccascade.models.params import Config, network, prepared
 from speccascade.models.partitioning import Layout, placed
@@ -19,8 +20,8 @@ from speccascade.models.partitioning import Layout, placed
 class CachedLM:
   """A decoding `LanguageModel` of a network; make one with `create`.
 
-  Its states have `length`, `caches` and `offset`, the slot that decoder tokens
-  begin at.
+  Its states have `length`, `caches`, `offset`, the slot that decoder tokens
+  begin at, and `end`, [B] int32, the next slot.
 
   Attributes:
     params: the parameter tree; see `create` for what may stand in it.
@@ -93,6 +94,10 @@ class CachedLM:
     cfg = self.module.config
     return getattr(cfg, "num_kv_heads", cfg.num_heads)
 
+  @property
+  def _is_native(self) -> bool:
+    return native_passes.is_native(self.module.config, self.params)
+
   def _apply(self, method, *args, **kwargs):
     return self.module.apply(
       {"params": self.params}, *args, method=method, **kwargs
@@ -109,7 +114,18 @@ class CachedLM:
 
   def _feed(self, state, tokens, count, read=None, depth=None, ancestors=None):
     """Returns (caches, logits, hidden) after a block, as `extend` is told."""
-    raise NotImplementedError
+    is_tree = depth is not None or ancestors is not None
+    if not is_tree and self._is_native:
+      return native_passes.extend(
+        self.module.config, self.params, tokens, count, state, read
+      )
+    how = {"read": read, "depth": depth, "ancestors": ancestors}
+    caches, context = state.caches, self._context(state)
+    return self._apply("extend", tokens, caches, *context, state.end, **how)
+
+  def _context(self, state) -> tuple:
+    """Returns what the network's `extend` takes between caches and slots."""
+    return ()
 
   @placed
   def extend(

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from speccascade.decoding import prompts
 from speccascade.decoding.types import Array
 from speccascade.models.cached_lm import CachedLM
-from speccascade.models.llama import native_pass
 from speccascade.models.partitioning import placed
 
 # A prompt is fed by so many tokens at a time.
@@ -21,7 +20,7 @@ class LlamaState:
   Attributes:
     length: [B] int32, decoder tokens fed so far; slots past it mean nothing.
     offset: [B] int32, prompt tokens before them: the next slot, and position,
-      is offset + length.
+      is `end`.
     caches: (keys [B, K, D, L], values [B, K, L, D]) of each layer, in the
       activations' dtype; L holds the prompt, but its last token, and the
       capacity.
@@ -30,6 +29,10 @@ class LlamaState:
   length: Array
   offset: Array
   caches: tuple
+
+  @property
+  def end(self) -> Array:
+    return self.offset + self.length
 
 
 @struct.dataclass
@@ -67,21 +70,3 @@ class LlamaLM(CachedLM):
       num_parts = (jnp.max(offset) + width - 1) // width
       caches = jax.lax.fori_loop(0, num_parts, feed, caches)
     return LlamaState(length=zero, offset=offset, caches=caches)
-
-  def _feed(self, state, tokens, count, read=None, depth=None, ancestors=None):
-    """See `CachedLM`."""
-    config, start = self.module.config, state.offset + state.length
-    is_tree = depth is not None or ancestors is not None
-    if not is_tree and native_pass.is_native(config, self.params):
-      return native_pass.extend(
-        config, self.params, tokens, count, state.caches, start, read
-      )
-    return self._apply(
-      "extend",
-      tokens,
-      state.caches,
-      start,
-      read=read,
-      depth=depth,
-      ancestors=ancestors,
-    )

@@ -4,10 +4,10 @@ from flax import struct
 import jax.numpy as jnp
 
 from speccascade.decoding.types import Array
+from speccascade.models import native_passes
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.layers import MASKED
 from speccascade.models.partitioning import placed
-from speccascade.models.t5 import native_passes
 
 
 @struct.dataclass
@@ -33,16 +33,16 @@ class T5State:
 
   offset = 0
 
+  @property
+  def end(self) -> Array:
+    return self.length
+
 
 @struct.dataclass
 class T5LM(CachedLM):
   """A T5 behind the `LanguageModel` door; make one with `create`."""
 
   prompted = False
-
-  @property
-  def _is_native(self) -> bool:
-    return native_passes.is_native(self.module.config, self.params)
 
   @placed
   def prefill(self, inputs: Array, *, capacity: int) -> T5State:
@@ -73,22 +73,7 @@ class T5LM(CachedLM):
       by_offset=jnp.broadcast_to(by_offset, (len(inputs), *by_offset.shape)),
     )
 
-  def _feed(self, state, tokens, count, read=None, depth=None, ancestors=None):
-    """See `CachedLM`."""
-    if depth is None and ancestors is None and self._is_native:
-      return native_passes.extend(
-        self.module.config, self.params, tokens, count, state, read
-      )
-    return self._apply(
-      "extend",
-      tokens,
-      state.caches,
-      state.sources,
-      state.source_bias,
-      # Not a row of the state's: on a mesh one device holds it.
-      self._apply("decoder_bias", state.caches[0][0].shape[3]),
-      state.length,
-      read=read,
-      depth=depth,
-      ancestors=ancestors,
-    )
+  def _context(self, state: T5State) -> tuple:
+    # The bias is no row of the state's: on a mesh one device holds it.
+    bias = self._apply("decoder_bias", state.caches[0][0].shape[3])
+    return state.sources, state.source_bias, bias

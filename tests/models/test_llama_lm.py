@@ -11,8 +11,7 @@ import pytest
 from speccascade import checkpoints, native
 from speccascade.checkpoints import hugging_face_llama
 from speccascade.decoding import prompts
-from speccascade.models import LlamaLM, llama_lm
-from speccascade.models.llama import native_pass
+from speccascade.models import LlamaLM, llama_lm, native_passes
 from tests.models.test_t5_lm import (
   extend,
   feed,
@@ -235,7 +234,7 @@ def test_a_native_pass_equals_the_plain_one(lms, arrays, kind):
   """Ragged blocks, fewer positions read, and a row that is fed nothing."""
   lm, (tokens, lengths, _) = lms(kind), of(arrays, kind)
   packed = LlamaLM.create(lm.module.config, lm.params, kernel_dtype="float32")
-  assert native_pass.is_native(packed.module.config, packed.params)
+  assert native_passes.is_native(packed.module.config, packed.params)
   inputs = padded(tokens, lengths)
   both = [prefill(each, inputs, CAPACITY) for each in (lm, packed)]
   for width, count, read in (

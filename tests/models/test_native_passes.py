@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from speccascade import native
-from speccascade.models import T5LM, T5Config
+from speccascade.models import T5LM, T5Config, native_passes
 from speccascade.models.params import param_shapes
-from speccascade.models.t5 import native_passes
 
 pytestmark = pytest.mark.skipif(
   not native.is_available(),
