@@ -18,7 +18,7 @@ from benchmarks import shapes
 from speccascade import native
 from speccascade.decoding import Sampling, decoders, row_keys
 from speccascade.models import T5LM, T5Config, params
-from speccascade.native.panels import WIDTH
+from speccascade.native.operations import WIDTH
 
 _DTYPES = {"native": "float32", "float32": "float32", "bfloat16": "bfloat16"}
 

@@ -1,9 +1,17 @@
 """C++ for a CPU, where XLA is slow: a block of few tokens, and its laws."""
 
-from speccascade.native.attention import attend
-from speccascade.native.laws import draw, laws, overlap, replacement, takes
 from speccascade.native.library import is_available
-from speccascade.native.panels import Panels, pack, products
+from speccascade.native.operations import (
+  Panels,
+  attend,
+  draw,
+  laws,
+  overlap,
+  pack,
+  products,
+  replacement,
+  takes,
+)
 from speccascade.native.passes import (
   ACTIVATIONS,
   Sublayer,

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.native import library
-from speccascade.native.panels import WIDTH, Panels
+from speccascade.native.operations import WIDTH, Panels, call
 
 # In the order of enum Activation in rows.h; names of flax.linen.
 ACTIVATIONS = ("linear", "relu", "gelu", "silu")
@@ -124,14 +123,11 @@ class _Operands:
 
   def call(self, name: str, results: Sequence, aliases: dict, **attributes):
     """Returns what the native code makes of them; see `jax.ffi`."""
-    call = jax.ffi.ffi_call(
-      library.target(name),
-      [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in results],
-      vmap_method="sequential",
-      input_output_aliases=aliases,
-    )
     return call(
+      name,
+      [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in results],
       *self.arrays,
+      aliases=aliases,
       columns=np.asarray(self.columns, np.int32),
       num_weights=np.int64(self.num_weights),
       **attributes,

@@ -1,0 +1,197 @@
+"""Products, attention, laws of logits and draws from them, in one call each.
+
+XLA's CPU backend packs a kernel anew at every product of two or more rows. Here
+it is packed once, when a model is made for decoding. Attention reads a cache in
+place. `speccascade.decoding` defines the laws; its functions call these where
+they can.
+"""
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.native import library
+
+WIDTH = 64  # PANEL in shared.h
+
+
+def call(handler: str, results, *operands, aliases=None, **static):
+  """Returns what a handler makes of the operands; see `jax.ffi.ffi_call`."""
+  run = jax.ffi.ffi_call(
+    library.target(handler),
+    results,
+    vmap_method="sequential",
+    input_output_aliases=aliases,
+  )
+  return run(*operands, **static)
+
+
+@struct.dataclass
+class Panels:
+  """A kernel [in, out] as panels of its columns; it has no gradient.
+
+  Attributes:
+    array: [P, in, 64] float32 or bfloat16, P = ceil(out / 64); the columns past
+      `out` are 0.
+    num_out: static.
+  """
+
+  array: jax.Array
+  num_out: int = struct.field(pytree_node=False)
+
+  def columns(self, index):
+    """Returns columns [..., in] of the kernel, for int32 index [...]."""
+    index = jnp.clip(index, 0, self.num_out - 1)
+    return self.array[index // WIDTH, :, index % WIDTH]
+
+
+def pack(kernel, dtype) -> Panels:
+  """Returns the panels of a kernel [in, out], in float32 or bfloat16."""
+  kernel = np.asarray(kernel)
+  num_in, num_out = kernel.shape
+  num_panels = -(-num_out // WIDTH)
+  array = np.zeros((num_panels, num_in, WIDTH), jnp.dtype(dtype))
+  for panel in range(num_panels):
+    columns = kernel[:, panel * WIDTH : (panel + 1) * WIDTH]
+    array[panel, :, : columns.shape[1]] = columns
+  return Panels(jnp.asarray(array), num_out)
+
+
+def products(x, kernels) -> list:
+  """Returns x times each kernel, [..., out], computed and returned in float32.
+
+  A row's result is the same to the bit whatever rows stand beside it.
+
+  Args:
+    x: [..., in] float32.
+    kernels: `Panels` of one dtype, all with these inputs.
+
+  Raises:
+    ValueError: shapes or dtypes do not fit.
+  """
+  for kernel in kernels:
+    dtypes = (x.dtype, kernels[0].array.dtype)
+    num_panels = -(-kernel.num_out // WIDTH)
+    fits = kernel.array.shape == (num_panels, x.shape[-1], WIDTH)
+    if not fits or dtypes != (jnp.float32, kernel.array.dtype):
+      raise ValueError(
+        f"rows {x.dtype}{x.shape} do not fit panels {kernel.array.dtype}"
+        f"{kernel.array.shape} of {kernel.num_out} columns"
+      )
+  results = [
+    jax.ShapeDtypeStruct((*x.shape[:-1], kernel.num_out), jnp.float32)
+    for kernel in kernels
+  ]
+  panels = [kernel.array for kernel in kernels]
+  return call("RowsTimesPanels", results, x, *panels)
+
+
+def attend(query, key, value, bias, reach=None):
+  """Returns softmax(query key + bias) value, [B, N, H, D], all in float32.
+
+  A query's result is the same to the bit whatever queries and rows stand beside
+  it, and however far past the last slot that it sees `reach` is.
+
+  Args:
+    query: [B, N, H, D] float32, as what follows.
+    key: [B, H, D, L].
+    value: [B, H, L, D].
+    bias: [B, H, N, L]; its first three axes may be 1 long. A slot at -1e10
+      below another has weight 0.
+    reach: [B] int32, how many slots of a row need be looked at: those after
+      must be masked. None means all.
+
+  Raises:
+    ValueError: shapes or dtypes do not fit.
+  """
+  num_rows, num_queries, num_heads, head_dim = query.shape
+  num_slots = key.shape[-1]
+  if reach is None:
+    reach = jnp.full((num_rows,), num_slots, jnp.int32)
+  axes = zip(bias.shape, (num_rows, num_heads, num_queries))
+  wanted = (
+    (num_rows, num_heads, head_dim, num_slots),
+    (num_rows, num_heads, num_slots, head_dim),
+    (*(n if size == n else 1 for size, n in axes), num_slots),
+    (num_rows,),
+  )
+  operands = (query, key, value, bias, reach)
+  dtypes = [x.dtype for x in operands]
+  fits = tuple(x.shape for x in operands[1:]) == wanted
+  if not fits or dtypes != [jnp.float32] * 4 + [jnp.int32]:
+    shapes = ", ".join(f"{x.dtype}{x.shape}" for x in operands)
+    raise ValueError(
+      f"query, key, value, bias and reach do not fit each other: {shapes}"
+    )
+  result = jax.ShapeDtypeStruct(query.shape, jnp.float32)
+  return call("Attend", result, *operands)
+
+
+def takes(*arrays) -> bool:
+  """Whether there are native handlers, and all arrays are float32."""
+  is_float32 = all(x.dtype == jnp.float32 for x in arrays)
+  return is_float32 and library.is_available()
+
+
+def laws(logits, temperature, u, *, column: int, greedy: bool):
+  """Returns (law [..., V], token [...] drawn from it, is it a law [...]).
+
+  Args:
+    logits: [..., V] float32; a row with NaN, +inf, or nothing but -inf gives no
+      law.
+    temperature: [] float32; not used where greedy.
+    u: [..., N] float32 uniforms in [0, 1); None where no token is wanted, which
+      is then 0. Not used where greedy.
+    column: static, which of the N to use.
+    greedy: static; the law is one-hot at the first of the largest logits.
+  """
+  if u is None:
+    u = jnp.zeros((*logits.shape[:-1], 0), jnp.float32)
+  results = (
+    jax.ShapeDtypeStruct(logits.shape, jnp.float32),
+    jax.ShapeDtypeStruct(u.shape[:-1], jnp.int32),
+    jax.ShapeDtypeStruct(u.shape[:-1], jnp.bool_),
+  )
+  return call(
+    "LawsOfLogits",
+    results,
+    logits,
+    temperature,
+    u,
+    column=np.int64(column),
+    greedy=greedy,
+  )
+
+
+def draw(weights, u):
+  """Returns a token [...] int32 of weights [..., V] by inverse cumulative sum.
+
+  Args:
+    weights: [..., V] float32, none negative.
+    u: [...] float32 uniforms in [0, 1).
+  """
+  result = jax.ShapeDtypeStruct(u.shape, jnp.int32)
+  return call("Draw", result, weights, u)
+
+
+def overlap(q, p):
+  """Returns sum_v min(q, p), [...] float32, of two laws [..., V] float32."""
+  result = jax.ShapeDtypeStruct(q.shape[:-1], jnp.float32)
+  return call("Overlap", result, q, p)
+
+
+def replacement(num_accepted, count, q, pi, scale, u):
+  """Returns the token after the accepted drafts, [B] int32.
+
+  Args:
+    num_accepted: [B] int32, n.
+    count: [B] int32; where it is n the token is drawn from pi.
+    q: [B, G+1, V] float32.
+    pi: [B, G+1, V] float32.
+    scale: [B] float32; elsewhere the weights are max(0, scale pi_n - q_n), or
+      pi_n where they are all 0.
+    u: [B] float32 uniforms in [0, 1).
+  """
+  result = jax.ShapeDtypeStruct(u.shape, jnp.int32)
+  return call("Replacement", result, num_accepted, count, q, pi, scale, u)
