@@ -62,7 +62,7 @@ def resolved(point: Point, pair: ModelPair) -> Point:
     raise ValueError(
       f"ADVICE {path} is no advice ({error}); run python -m speccascade.advise"
     ) from error
-  drafter, settings = pair.drafter_name, about(point, pair)
+  settings, asked = about(point, pair), (pair.drafter_name, point.method)
   for name, there in told["about"].items():
     if settings.get(name) != there:
       raise ValueError(
@@ -72,12 +72,12 @@ def resolved(point: Point, pair: ModelPair) -> Point:
   fitting = {
     offer["alpha"] or 0.0: offer["gamma"]
     for offer in told["offers"]
-    if (offer["drafter"], offer["method"]) == (drafter, point.method)
+    if (offer["drafter"], offer["method"]) == asked
   }
   if not fitting:
     raise ValueError(
-      f"ADVICE {path} says nothing of {point.method} with {drafter}; give GAMMA"
-      " a number"
+      f"ADVICE {path} says nothing of {point.method} with {pair.drafter_name};"
+      " give GAMMA a number"
     )
   # Where that alpha was not looked at, the nearest one's.
   alpha = point.alpha if point.spec.uses_alpha else 0.0
@@ -87,10 +87,5 @@ def resolved(point: Point, pair: ModelPair) -> Point:
 
 def about(point: Point, pair: ModelPair) -> dict:
   """Returns what advice holds for: the verifier, and how it is sampled."""
-  return {
-    "verifier": pair.verifier_name,
-    "temperature": 0.0 if point.sampling.greedy else point.temperature,
-    "top_k": point.top_k or None,
-    "top_p": None if point.top_p == 1 else point.top_p,
-    "bonus": point.bonus,
-  }
+  verifier = {"verifier": pair.verifier_name}
+  return verifier | point.sampled | {"bonus": point.bonus}

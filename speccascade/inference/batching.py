@@ -1,5 +1,6 @@
 """Examples in batches of one size and a few lengths, decoded by one point."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 import dataclasses
 import functools
@@ -11,12 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import memory
-from speccascade.decoding import (
-  Decoded,
-  decode_continuously,
-  prompts,
-  row_keys,
-)
+from speccascade.decoding import Decoded, decode_continuously, prompts, row_keys
 from speccascade.decoding.decoders import Decoder
 from speccascade.inference.inputs import Source, longest
 from speccascade.inference.pair import ModelPair
@@ -28,8 +24,8 @@ from speccascade.progress import note
 # Sources are padded to one of these shares of the longest allowed length.
 _BUCKETS = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 _MULTIPLE = 8
-# What tells apart the programs that ran in this process.
-_RAN = set()
+# What tells apart the programs that ran in this process; see `Batches.program`.
+RAN = set()
 
 
 def buckets(max_len: int) -> list[int]:
@@ -83,34 +79,24 @@ class Speed:
   """Tokens that were decoded, and the seconds that it took.
 
   Attributes:
-    num_tokens: emitted by programs that had run before.
+    tokens: emitted by programs, by whether they were compiled meanwhile.
     seconds: of these.
-    num_first: emitted by programs while they were compiled.
-    first_seconds: of these.
   """
 
-  num_tokens: int = 0
-  seconds: float = 0.0
-  num_first: int = 0
-  first_seconds: float = 0.0
+  tokens: Counter = dataclasses.field(default_factory=Counter)
+  seconds: Counter = dataclasses.field(default_factory=Counter)
 
   def add(self, num: int, seconds: float, is_first: bool):
     """Counts a batch."""
-    if is_first:
-      self.num_first += num
-      self.first_seconds += seconds
-    else:
-      self.num_tokens += num
-      self.seconds += seconds
+    self.tokens[is_first] += num
+    self.seconds[is_first] += seconds
 
   def __str__(self) -> str:
     """Tokens a second: without compiling, where that can be told apart."""
-    if self.seconds:
-      rate = self.num_tokens / self.seconds
-      return f"{rate:.4g} tokens/s, compiling left out"
-    if self.first_seconds:
-      rate = self.num_first / self.first_seconds
-      return f"{rate:.4g} tokens/s, compiling included"
+    for is_first, compiling in ((False, "left out"), (True, "included")):
+      if seconds := self.seconds[is_first]:
+        rate = self.tokens[is_first] / seconds
+        return f"{rate:.4g} tokens/s, compiling {compiling}"
     return "decoded before"
 
 
@@ -194,7 +180,7 @@ class Batches:
       NoDistributionError: a model gave none; example and step are named.
     """
     decoded = fetched(self.call(self.prepare(batch, trial)))
-    _RAN.add(self._program(batch))
+    RAN.add(self.program(batch))
     check_finite(decoded, batch)
     return decoded
 
@@ -215,7 +201,7 @@ class Batches:
       rows=self.run.batch_size,
     ):
       check_finite(decoded, [batch[place] for place in some])
-      _RAN.add(self._program(batch))
+      RAN.add(self.program(batch))
       places.append(some)
       parts.append(decoded)
       tick(len(some))
@@ -242,8 +228,8 @@ class Batches:
     """
     parts, missing = [], self.missing(examples)
     for batch in self._batched(examples):
-      program, began = self._program(batch), time.monotonic()
-      if is_first := program not in _RAN:
+      program, began = self.program(batch), time.monotonic()
+      if is_first := program not in RAN:
         place = missing.index(program) + 1
         note(f"compiling {place} of {len(missing)}")
       decoded = self._decode(batch, trial, tick)
@@ -257,8 +243,8 @@ class Batches:
 
   def missing(self, examples: Sequence[Source]) -> list[tuple]:
     """Returns what tells apart the programs that `decode_all` would compile."""
-    programs = map(self._program, self._batched(examples))
-    return [key for key in dict.fromkeys(programs) if key not in _RAN]
+    programs = map(self.program, self._batched(examples))
+    return [key for key in dict.fromkeys(programs) if key not in RAN]
 
   def _batched(self, examples: Sequence[Source]) -> list[list[Source]]:
     """Returns what is decoded together: more than `batch_size` examples where
@@ -284,19 +270,32 @@ class Batches:
   def _width(self, batch: Sequence[Source]) -> int:
     return bucket_of(longest(batch), self.lengths)
 
-  def _program(self, batch: Sequence[Source]) -> tuple:
-    """What tells the compiled program of a batch from others."""
-    sampling, pair = self.point.sampling, self.pair
-    static = jax.tree.structure((pair.drafter_lm, pair.verifier_lm, sampling))
-    program, _ = self.decoder.program(sampling.greedy)
+  def program(self, batch: Sequence[Source]) -> tuple:
+    """Returns what tells the compiled program of a batch from others."""
     size = self.run.batch_size
-    return program, static, size, self._width(batch), len(batch) > size
+    return *self._static, size, self._width(batch), len(batch) > size
+
+  @functools.cached_property
+  def _static(self) -> tuple:
+    needs, traced = self.point.spec.execution, [self.point.sampling]
+    if needs.needs_drafter:
+      traced.append(self.pair.drafter_lm)
+    if needs.needs_verifier:
+      traced.append(self.pair.verifier_lm)
+    program, _ = self.decoder.program(self.point.sampling.greedy)
+    leaves, tree = jax.tree.flatten(traced)
+    return program, tree, *map(jax.typeof, leaves)
+
+  def programs(self, examples: Sequence[Source]) -> dict[tuple, tuple]:
+    """Returns {what tells a program: (this, an example)}, batch by batch."""
+    first = {self._width([x]): x for x in reversed(examples)}
+    return {self.program([x]): (self, x) for x in first.values()}
 
 
 def forget_programs():
   """Drops all compiled programs of this process, and that they ran."""
   jax.clear_caches()
-  _RAN.clear()
+  RAN.clear()
 
 
 def by_length(examples: Sequence[Source]) -> np.ndarray:

@@ -41,7 +41,7 @@ def groups(points: Sequence[Point], size: int) -> Iterator[list[Point]]:
   """Yields groups of one sampling: they share a reference."""
   by_sampling = {}
   for point in points:
-    by_sampling.setdefault(point.sampling_key, []).append(point)
+    by_sampling.setdefault((*point.sampled.values(),), []).append(point)
   for members in by_sampling.values():
     for start in range(0, len(members), size):
       yield members[start : start + size]
@@ -60,19 +60,16 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick):
   """
   if processes.agreed(holds_many_programs):
     batching.forget_programs()
-    study.compiled.clear()
   todo = {}
   for point in points:
     todo |= study.programs(point)
-
-  missing = [key for key in todo if key not in study.compiled]
+  missing = [key for key in todo if key not in batching.RAN]
   numbers = itertools.count(1)
 
   def compile_(key):
     note(f"compiling {next(numbers)} of {len(missing)}")
     batches, example = todo[key]
     batches.decode([example])
-    study.compiled.add(key)
     tick(0)
 
   _in_threads(study, compile_, missing)
@@ -287,7 +284,7 @@ def result_row(
     label=point.spec.label,
     counts=counts,
     efficiency=efficiency.summary(counts),
-    quality=score(study.metrics, examples, texts),
+    quality=_score(study.metrics, examples, texts),
     latency=latency,
     costs=costs,
     predicted_speedup=costs and point.predicted_speedup(counts, costs),
@@ -300,18 +297,11 @@ def result_row(
   )
 
 
-def score(
-  metrics: Sequence[str], examples: Sequence[Source], texts: Sequence[str]
-) -> dict[str, dict]:
+def _score(metrics, examples, texts) -> dict[str, dict]:
   """Returns what `quality.evaluate` says of texts; nothing without references.
 
   Trials of an example are resampled together, and resamples are the same for
   every point: their replicates can be compared in pairs.
-
-  Args:
-    metrics: names in `quality.METRICS`.
-    examples: the source of each text.
-    texts: what was written.
   """
   references = [list(example.references) for example in examples]
   if not texts or not all(references):

@@ -5,8 +5,6 @@ import functools
 import os
 from typing import Annotated, Literal
 
-import jax
-
 from speccascade import fields
 from speccascade.decoding import decoders, methods
 from speccascade.decoding.decoders import Decoder, DraftLength
@@ -85,10 +83,13 @@ class Point:
     return Sampling.create(self.temperature, self.top_k, self.top_p)
 
   @property
-  def sampling_key(self) -> tuple:
-    """What is equal where points are sampled alike."""
-    leaves, static = jax.tree.flatten(self.sampling)
-    return (static, *map(float, leaves))
+  def sampled(self) -> dict[str, float | None]:
+    """How tokens are drawn; what filters nothing is None."""
+    return {
+      "temperature": 0.0 if self.sampling.greedy else self.temperature,
+      "top_k": self.top_k or None,
+      "top_p": None if self.top_p == 1 else self.top_p,
+    }
 
   @property
   def policy(self) -> DraftLength:
@@ -119,9 +120,7 @@ class Point:
     """
     values = {
       **vars(self),
-      "temperature": 0.0 if self.sampling.greedy else self.temperature,
-      "top_k": self.top_k or None,
-      "top_p": None if self.top_p == 1 else self.top_p,
+      **self.sampled,
       "draft_length": self.policy.policy,
       "draft_threshold": self.policy.threshold,
     }

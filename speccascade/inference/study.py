@@ -39,7 +39,6 @@ class Study:
     sources: what is decoded; the first of them are timed.
     run: how it is decoded.
     measuring: what is measured.
-    compiled: the programs that were run once.
     alone: what the verifier alone wrote, by sampling, where it was decoded.
   """
 
@@ -47,7 +46,6 @@ class Study:
   sources: Sources
   run: Run
   measuring: Measuring = Measuring()
-  compiled: set = dataclasses.field(default_factory=set, init=False)
   alone: dict[Point, Outputs] = dataclasses.field(
     default_factory=dict, init=False
   )
@@ -172,32 +170,15 @@ class Study:
 
   def programs(self, point: Point) -> dict[tuple, tuple]:
     """Returns {what tells a compiled program: (Batches, an example)}."""
-    shapes = {(True, self.timed_length): self.timed[0]} if self.timed else {}
-    lengths = [self.timed_length] if self._is_single else self.lengths
-    for example in self.examples:
-      length = batching.bucket_of(len(example.tokens), lengths)
-      shapes.setdefault((self._is_single, length), example)
-    programs, sampling = {}, point.sampling
-    for (timed, length), example in shapes.items():
-      batches = self.batches(point, timed=timed)
-      program, _ = batches.decoder.program(sampling.greedy)
-      static, size = jax.tree.structure(sampling), batches.run.batch_size
-      programs[program, static, size, length] = (batches, example)
-    return programs
+    programs = self.batches(point).programs(self.examples)
+    if not self.timed:
+      return programs
+    return self.batches(point, timed=True).programs(self.timed) | programs
 
 
 def _check_sources(pair: ModelPair, sources: Sources, most_new: int):
-  """Checks that what is decoded is what such models go on from, and fits.
-
-  Args:
-    pair: the models.
-    sources: what is decoded.
-    most_new: tokens that may follow each.
-
-  Raises:
-    PairError: sources for decoder-only models, or prompts for others; or a
-      prompt and what may follow is longer than a model's window.
-  """
+  """Raises PairError where models do not go on from such sources, or a prompt
+  and the `most_new` tokens that may follow are longer than their window."""
   for model in pair.models:
     if model.prompted != sources.prompted:
       kind, wanted = "an encoder-decoder", "sources: set PROMPT = 'source'"
@@ -206,10 +187,10 @@ def _check_sources(pair: ModelPair, sources: Sources, most_new: int):
       raise PairError(f"{model.name} is {kind} and takes {wanted}")
     if model.window == math.inf:
       continue
-    longest = max(sources.examples, key=lambda example: len(example.tokens))
-    if (num := len(longest.tokens)) + most_new > model.window:
+    worst = max(sources.examples, key=lambda example: len(example.tokens))
+    if (num := len(worst.tokens)) + most_new > model.window:
       raise PairError(
-        f"example {longest.index} has {num} tokens, and MAX_DECODE_LEN is"
+        f"example {worst.index} has {num} tokens, and MAX_DECODE_LEN is"
         f" {most_new}: together more than the {model.window} that"
         f" {model.name} was made for; shorten one of them"
       )
