@@ -1,4 +1,4 @@
-"""Where and with what a row was measured."""
+"""Where and with what a row was measured, and what a run took."""
 
 from collections.abc import Iterator
 import contextlib
@@ -14,8 +14,8 @@ import resource
 import subprocess
 
 import jax
+from jax import monitoring
 
-from speccascade.inference.compiled import watched
 from speccascade.models.partitioning import Layout
 
 _PACKAGES = ("speccascade", "jax", "jaxlib", "flax", "numpy", "sacrebleu")
@@ -53,6 +53,51 @@ def git_commit() -> str | None:
   return commit.strip() + ("+" if changed.strip() else "")
 
 
+@dataclasses.dataclass
+class Compiled:
+  """The programs of this process since `watched` was first called.
+
+  Attributes:
+    programs: how many, those of a single operation among them.
+    seconds: that they took, summed over threads.
+    cache_hits: how many were in the persistent cache.
+  """
+
+  programs: int = 0
+  seconds: float = 0.0
+  cache_hits: int = 0
+
+  def took(self, event: str, seconds: float, **_):
+    """Counts an event that lasted."""
+    if event == "/jax/core/compile/backend_compile_duration":
+      self.programs += 1
+      self.seconds += seconds
+
+  def met(self, event: str, **_):
+    """Counts an event that did not."""
+    self.cache_hits += event == "/jax/compilation_cache/cache_hits"
+
+  def since(self, before: "Compiled") -> "Compiled":
+    """Returns what was counted after an earlier count."""
+    now, then = dataclasses.astuple(self), dataclasses.astuple(before)
+    return Compiled(*(b - a for a, b in zip(then, now)))
+
+  def __str__(self) -> str:
+    return (
+      f"compiled {self.programs} programs in {self.seconds:.1f} s,"
+      f" {self.cache_hits} of them found in the cache"
+    )
+
+
+@functools.cache
+def watched() -> Compiled:
+  """Returns the count of this process, which goes on."""
+  compiled = Compiled()
+  monitoring.register_event_duration_secs_listener(compiled.took)
+  monitoring.register_event_listener(compiled.met)
+  return compiled
+
+
 @contextlib.contextmanager
 def told(layout: Layout | None = None) -> Iterator[None]:
   """Prints what computes, and at the end what the run took besides its time."""
@@ -65,12 +110,9 @@ def told(layout: Layout | None = None) -> Iterator[None]:
 
 def computing_on(layout: Layout | None = None) -> str:
   """Returns in a line what computes, and what stands idle."""
-  line, used = f"computing on {device_name(layout)}", 1
-  if layout is not None:
-    used = layout.mesh.size
-  if idle := jax.device_count() - used:
-    line += f"; the other {idle} stay idle"
-  return line
+  idle = jax.device_count() - (layout.mesh.size if layout else 1)
+  others = f"; the other {idle} stay idle" if idle else ""
+  return f"computing on {device_name(layout)}{others}"
 
 
 def device_name(layout: Layout | None = None) -> str:
