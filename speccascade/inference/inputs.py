@@ -190,21 +190,17 @@ class Inputs(TextSource):
       ValueError: there are no examples, or they cannot be decoded.
     """
     vocabulary, path = self.loaded_vocabulary(brought), self.input_file
+    options = (self.max_len, "TASK_FEATURE_LENGTHS", self.truncate)
     if not path:
-      return self._read_task(vocabulary)
-    return _encoded(
-      [
-        (f"{path} line {line}", *example)
-        for line, *example in self.texts(chats=True)
-      ],
-      Prompting(vocabulary, self.prompt, self.chat_variables),
-      self.max_len,
-      truncate=self.truncate,
-      limit="TASK_FEATURE_LENGTHS",
-      task=str(path),
-    )
+      return self._read_task(vocabulary, options)
+    texts = [
+      (f"{path} line {line}", *example, None)
+      for line, *example in self.texts(chats=True)
+    ]
+    prompting = Prompting(vocabulary, self.prompt, self.chat_variables)
+    return _encoded(texts, prompting, options, task=str(path))
 
-  def _read_task(self, vocabulary) -> Sources:
+  def _read_task(self, vocabulary, options) -> Sources:
     """Reads a seqio task; long sources are cut as T5X cuts, prompts are made of
     the texts.
 
@@ -212,7 +208,7 @@ class Inputs(TextSource):
     """
     from speccascade.data import reading, tasks
 
-    name, max_len = self.mixture_or_task_name, self.max_len
+    name = self.mixture_or_task_name
     task = tasks.get(name, vocabulary)
     vocabulary = task.output_features["inputs"].vocabulary
     prompting = Prompting(vocabulary, self.prompt, self.chat_variables)
@@ -221,23 +217,13 @@ class Inputs(TextSource):
     )
     if self.num_examples is not None:
       dataset = dataset.take(self.num_examples)
-    examples, cut = [], 0
-    for index, example in enumerate(
-      reading.guarded(dataset.as_numpy_iterator(), task)
-    ):
-      tokens = np.asarray(example["inputs"], np.int32)
-      text = _text(
-        example["inputs_pretokenized"]
-        if "inputs_pretokenized" in example
-        else vocabulary.decode(example["inputs"].tolist())
-      )
-      if prompting.prompted:
-        options = (max_len, "TASK_FEATURE_LENGTHS", self.truncate)
-        tokens, is_cut = _tokens(prompting, f"{name} {index}", text, *options)
-        cut += is_cut
-      elif len(tokens) > max_len:
-        tokens, cut = np.append(tokens[: max_len - 1], tokens[-1]), cut + 1
-      references = ()
+    read, texts = reading.guarded(dataset.as_numpy_iterator(), task), []
+    for index, example in enumerate(read):
+      tokens, references = example["inputs"], ()
+      if "inputs_pretokenized" in example:
+        text = _text(example["inputs_pretokenized"])
+      else:
+        text = vocabulary.decode(tokens.tolist())
       if "targets_pretokenized" in example:
         references = _text(example["targets_pretokenized"])
         if hasattr(task, "postprocess_fn"):
@@ -246,65 +232,47 @@ class Inputs(TextSource):
           )
         if not isinstance(references, list | tuple):
           references = [references]
-      references = tuple(map(_text, references))
-      examples.append(Source(index, text, tokens, references))
-    if not examples:
+      texts.append((f"{name} {index}", text, map(_text, references), tokens))
+    if not texts:
       raise InputError(f"{name} has no examples in split {self.split!r}")
     names = (metric.__name__ for metric in getattr(task, "metric_fns", ()))
     metrics = tuple(name for name in names if name in quality.METRICS)
-    return Sources(
-      *(examples, vocabulary, max_len, name, self.split, cut),
-      metrics=metrics or ("bleu",),
-      prompted=prompting.prompted,
-    )
+    known = {"task": name, "split": self.split, "metrics": metrics or ("bleu",)}
+    return _encoded(texts, prompting, options, **known)
 
 
 def _text(value) -> str:
   return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
-def _tokens(prompting, name: str, text, *options) -> tuple[np.ndarray, bool]:
-  """Returns the tokens of what a message calls `name`, and if they were cut."""
-  try:
-    tokens, is_cut = prompting.tokens(text, *options)
-  except ValueError as error:
-    raise InputError(f"{name} {error}") from error
-  return np.asarray(tokens, np.int32), is_cut
-
-
 def _encoded(
-  texts: Iterable[tuple],
-  prompting: Prompting,
-  max_len: int,
-  *,
-  truncate: bool,
-  limit: str,
-  task: str = "",
+  texts: Iterable[tuple], prompting: Prompting, options: tuple, **known
 ) -> Sources:
   """Returns texts as what is decoded.
 
   Args:
-    texts: what a message calls it, the text or messages, and its references,
-      of each.
-    prompting: makes the tokens.
-    max_len: most tokens of a source, EOS counted.
-    truncate: cut longer texts instead of refusing them.
-    limit: the name of `max_len`.
-    task: as in `Sources`.
+    texts: of each what a message calls it, the text or messages, references,
+      and the tokens of a source where a task made them.
+    prompting: makes all others.
+    options: of `Prompting.tokens`.
+    **known: fields of `Sources`.
   """
-  examples, num_cut = [], 0
-  for index, (name, text, references) in enumerate(texts):
-    options = (max_len, limit, truncate)
-    tokens, is_cut = _tokens(prompting, name, text, *options)
-    messages = () if isinstance(text, str) else text
-    shown, references = chat.shown(text), tuple(references)
-    examples.append(Source(index, shown, tokens, references, messages))
+  examples, num_cut, max_len = [], 0, options[0]
+  for index, (name, text, references, tokens) in enumerate(texts):
+    if tokens is None or prompting.prompted:
+      try:
+        tokens, is_cut = prompting.tokens(text, *options)
+      except ValueError as error:
+        raise InputError(f"{name} {error}") from error
+    elif is_cut := len(tokens) > max_len:
+      tokens = np.append(tokens[: max_len - 1], tokens[-1])
     num_cut += is_cut
-  return Sources(
-    *(examples, prompting.vocabulary, max_len, task),
-    num_cut=num_cut,
-    prompted=prompting.prompted,
-  )
+    tokens, references = np.asarray(tokens, np.int32), tuple(references)
+    messages = () if isinstance(text, str) else text
+    shown = chat.shown(text)
+    examples.append(Source(index, shown, tokens, references, messages))
+  known |= {"num_cut": num_cut, "prompted": prompting.prompted}
+  return Sources(examples, prompting.vocabulary, max_len, **known)
 
 
 def of_texts(
@@ -343,10 +311,8 @@ def of_texts(
       ) from error
   if not texts:
     raise InputError("there are no texts; give one or more")
-  named = [(f"text {index}", text, ()) for index, text in enumerate(texts)]
-  return _encoded(
-    named, prompting, max_len, truncate=truncate, limit="max_input_len"
-  )
+  named = [(f"text {i}", text, (), None) for i, text in enumerate(texts)]
+  return _encoded(named, prompting, (max_len, "max_input_len", truncate))
 
 
 def identity(vocabulary) -> dict[str, str] | None:
