@@ -34,14 +34,9 @@ def decode_continuously(
   of them and puts them in the places of rows that ended, the other runs rounds
   until so many more ended, or all.
 
+  Arguments as in a call of the decoder, of N rows, and:
+
   Args:
-    decoder: as in a call of it, like those up to `sampling`.
-    drafter: likewise.
-    verifier: likewise.
-    inputs: [N, S] int32.
-    rngs: [N] typed keys.
-    alpha: likewise.
-    sampling: likewise.
     rows: R, decoded side by side; static.
     refill: inputs read at a time, 1 to R; static. None takes a quarter of R.
 

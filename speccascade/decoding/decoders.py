@@ -275,11 +275,9 @@ class Program:
   ) -> Loop | Decoded:
     """Returns the loop, while it is traced; see `Execution.run`.
 
+    Arguments up to `rngs` as in a call of `Decoder`, and:
+
     Args:
-      drafter: as in a call of `Decoder`, like the next three.
-      verifier: likewise.
-      inputs: likewise.
-      rngs: likewise.
       alpha: scalar, as `Execution.host_alpha` made it.
       threshold: scalar, of the draft length.
       sampling: a `Sampling`.

@@ -49,12 +49,6 @@ class Stream:
 
     Args:
       decoder: what a call would be made to; `max_decode_len` is for each turn.
-      drafter: as in a call of the decoder, like those up to `sampling`.
-      verifier: likewise.
-      inputs: likewise.
-      rngs: likewise.
-      alpha: likewise.
-      sampling: likewise.
       room: most tokens of a row in all turns, as `used` counts them; None is
         one turn.
 

@@ -20,24 +20,11 @@ _Cost = Annotated[float, fields.Bounds(0)]
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-  """Counters summed over examples, on the host. G = block size, 0 if no blocks.
+  """Counters summed over examples, on the host: those of `types.Stats`, and
 
   Attributes:
     num_examples: examples decoded.
     num_tokens: tokens emitted, EOS included.
-    num_blocks: as in `types.Stats`, like what follows.
-    drafted: tokens.
-    examined: drafts.
-    accepted: drafts.
-    deferred: positions.
-    drafter_calls: passes.
-    calls_by_model: passes of each of the drafter's models.
-    verifier_calls: positions or blocks.
-    verifier_extends: passes.
-    expected_acceptance: sum over examined drafts, a float.
-    accepted_at: G + 1 counts.
-    examined_by_position: G counts.
-    accepted_by_position: G counts.
   """
 
   num_examples: fields.Count = 0

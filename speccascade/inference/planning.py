@@ -113,13 +113,7 @@ def communication(
   """Compiles a decode on the mesh, and returns what devices send each other.
 
   Its layers are all alike: programs of models with one and with two are
-  compiled, and told apart.
-
-  Args:
-    pair: as in `infer.infer`, as what follows.
-    inputs: likewise.
-    point: likewise.
-    run: likewise.
+  compiled, and told apart. Settings as in `infer.infer`.
 
   Raises:
     ValueError: a setting does not fit, or there are fewer devices.

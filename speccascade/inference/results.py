@@ -34,24 +34,16 @@ def _is_short(text: str):
 class Settings:
   """What was run; equal settings are one point.
 
+  Those of a `Point` are None where the method does not use them, or where they
+  change nothing; others are those of a `Run`, and:
+
   Attributes:
-    method: name in `METHODS`.
-    alpha: of the rule or target; None where the method has none.
-    gamma: block size; None where the method has no blocks.
-    temperature: 0 is greedy.
-    top_k: None keeps all.
-    top_p: None keeps all.
-    bonus: "target" or "verifier"; None where the method has no blocks.
-    verification: "token" or "block"; None likewise.
-    draft_length: policy of `DraftLength`; None likewise.
+    draft_length: policy of `DraftLength`.
     draft_threshold: its threshold.
-    max_decode_len: most tokens, EOS counted.
     dtype: of the activations.
     task: name of the task or input file.
     split: of the task.
     num_examples: decoded for quality and counts.
-    seed: of the keys.
-    trials: how often each example was decoded, with another key.
     drafter: name of the drafter, with its step.
     verifier: name of the verifier.
   """

@@ -71,13 +71,7 @@ class RunFolder:
 
 
 class Shards(RunFolder):
-  """The shards of one run.
-
-  Args:
-    folder: OUTPUT_DIR.
-    run: what is being run, JSON values; another run's folder is refused.
-    sizes: how many records each is to have.
-  """
+  """The shards of one run; `sizes` are how many records each is to have."""
 
   def __init__(
     self, folder: str | os.PathLike, run: dict, sizes: Sequence[int]
