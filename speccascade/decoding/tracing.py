@@ -48,23 +48,17 @@ class Record:
 
 
 def empty(rows: int, size: int, vocab_size: int) -> Trace:
-  """Returns buffers of a trace for `size` tokens of each row."""
+  """Returns a trace of `size` tokens of each row of which nothing is known."""
   nothing = jnp.full((rows, size), jnp.nan, jnp.float32)
   zero = jnp.zeros((rows, size), jnp.int32)
   top = jnp.zeros((rows, size, min(TOP, vocab_size)), jnp.int32)
   prob = jnp.full(top.shape, jnp.nan, jnp.float32)
   return Trace(
-    source=zero,
-    writer=zero,
+    **dict.fromkeys(("source", "writer", "block"), zero),
+    **dict.fromkeys(("left", "right", "tv"), nothing),
+    **dict.fromkeys(("q_top", "p_top"), top),
+    **dict.fromkeys(("q_prob", "p_prob"), prob),
     deferred=jnp.zeros((rows, size), bool),
-    left=nothing,
-    right=nothing,
-    tv=nothing,
-    block=zero,
-    q_top=top,
-    q_prob=prob,
-    p_top=top,
-    p_prob=prob,
   )
 
 
@@ -131,34 +125,25 @@ def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
     start: [B] int32 slot of the first token.
     block: [B] int32, the block that wrote them.
   """
-  nothing = jnp.full(new.source.shape, jnp.nan, jnp.float32)
-  num = trace.q_top.shape[-1]
-
-  def likeliest(probs, known):
-    if probs is None:
-      top = jnp.zeros((*nothing.shape, num), jnp.int32)
-      return top, jnp.full(top.shape, jnp.nan, jnp.float32)
-    prob, top = jax.lax.top_k(probs, num)
-    return top, jnp.where(jnp.asarray(known)[..., None], prob, jnp.nan)
-
-  q_top, q_prob = likeliest(new.q1, new.known_q1)
-  p_top, p_prob = likeliest(new.p1, new.known_p)
-  tv = nothing
+  num, is_drafters = trace.q_top.shape[-1], new.source == DRAFT
+  is_drafters |= new.source == SEQUENTIAL_Q
+  values = {
+    "source": new.source,
+    "writer": jnp.where(is_drafters, new.writer, -1),
+    "deferred": new.deferred,
+    "block": jnp.broadcast_to(block[:, None], new.source.shape),
+  }
+  laws = (("q", new.q1, new.known_q1), ("p", new.p1, new.known_p))
+  for name, law, known in laws:
+    if law is not None:
+      prob, values[f"{name}_top"] = jax.lax.top_k(law, num)
+      known = jnp.asarray(known)[..., None]
+      values[f"{name}_prob"] = jnp.where(known, prob, jnp.nan)
   if new.q is not None and new.p is not None:
     known = new.known_q & jnp.asarray(new.known_p)
-    tv = jnp.where(known, numerics.total_variation(new.q, new.p), nothing)
-  is_drafters = (new.source == DRAFT) | (new.source == SEQUENTIAL_Q)
-  values = Trace(
-    source=new.source,
-    writer=jnp.where(is_drafters, new.writer, -1),
-    deferred=new.deferred,
-    left=nothing if new.left is None else new.left,
-    right=nothing if new.right is None else new.right,
-    tv=tv,
-    block=jnp.broadcast_to(block[:, None], nothing.shape),
-    q_top=q_top,
-    q_prob=q_prob,
-    p_top=p_top,
-    p_prob=p_prob,
-  )
+    tv = numerics.total_variation(new.q, new.p)
+    values["tv"] = jnp.where(known, tv, jnp.nan)
+  if new.left is not None:
+    values |= {"left": new.left, "right": new.right}
+  values = empty(*new.source.shape, num).replace(**values)
   return emission.write_block(trace, values, start)
