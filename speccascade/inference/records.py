@@ -8,6 +8,7 @@ import dataclasses
 import json
 import math
 
+import jax
 import numpy as np
 
 from speccascade.decoding.types import SOURCES, Decoded
@@ -39,45 +40,35 @@ def text_of(vocabulary, tokens) -> str:
 
 
 def records(
-  decoded: Decoded,
-  batch: list[Source],
-  vocabulary,
-  trial: int,
+  decoded: Decoded, batch: list[Source], vocabulary, trial: int
 ) -> list[dict]:
   """Returns the records of a batch; rows that only pad it are left out."""
-  tokens = np.asarray(decoded.tokens)
-  lengths = np.asarray(decoded.lengths)
-  trace, log_probs = (
-    part and {name: np.asarray(values) for name, values in vars(part).items()}
-    for part in (decoded.trace, decoded.log_probs)
-  )
+  decoded, written = jax.device_get(decoded), []
   counts = efficiency.row_counts(decoded)
-  written = []
+  pieces = lambda tokens: [piece(vocabulary, token) for token in tokens]
   for row, example in enumerate(batch):
-    emitted = tokens[row, : lengths[row]]
+    here = np.s_[row, : decoded.lengths[row]]
+    of_row = lambda part, here=here: {x: y[here] for x, y in vars(part).items()}
+    emitted = decoded.tokens[here]
     aux = {
       "index": example.index,
       "trial": trial,
       "tokens": emitted.tolist(),
       "counts": dataclasses.asdict(counts[row]),
     }
-    if trace is not None:
-      cut = {
-        name: column[row, : len(emitted)] for name, column in trace.items()
-      }
+    if decoded.trace is not None:
+      cut = of_row(decoded.trace)
       told = {name: _plain(column) for name, column in cut.items()}
       # One entry for each token.
       told["source"] = [SOURCES[source] for source in cut["source"]]
-      told["piece"] = [piece(vocabulary, token) for token in emitted]
+      told["piece"] = pieces(emitted)
       for top in ("q_top", "p_top"):
-        told[f"{top}_piece"] = [
-          [piece(vocabulary, token) for token in tokens] for tokens in cut[top]
-        ]
+        told[f"{top}_piece"] = list(map(pieces, cut[top]))
       aux["trace"] = told
-    if log_probs is not None:
+    if decoded.log_probs is not None:
       aux["log_probs"] = {
-        name: _plain(column[row, : len(emitted)], least="-inf")
-        for name, column in log_probs.items()
+        name: _plain(column, least="-inf")
+        for name, column in of_row(decoded.log_probs).items()
       }
     record = {"inputs": example.text}
     if example.messages:
