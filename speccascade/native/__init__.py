@@ -4,6 +4,7 @@ from speccascade.native.library import is_available
 from speccascade.native.operations import (
   Panels,
   attend,
+  copies,
   draw,
   laws,
   overlap,
@@ -24,6 +25,7 @@ __all__ = [
   "Panels",
   "Sublayer",
   "attend",
+  "copies",
   "decoder_pass",
   "draw",
   "encoder_pass",

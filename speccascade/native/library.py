@@ -22,13 +22,13 @@ import jax
 PREFIX = "speccascade"  # of the handlers' names in XLA
 HANDLERS = (
   *("RowsTimesPanels", "Attend", "DecoderPass", "EncoderPass"),
-  *("LawsOfLogits", "Draw", "Overlap", "Replacement"),
+  *("LawsOfLogits", "Draw", "Overlap", "Replacement", "Copies"),
 )
 SWITCH = "SPECCASCADE_NATIVE"
 SOURCES = tuple(
   pathlib.Path(__file__).with_name(name)
   for name in (
-    *("rows.cc", "attention.cc", "pass.cc", "laws.cc"),
+    *("rows.cc", "attention.cc", "pass.cc", "laws.cc", "copies.cc"),
     *("shared.h", "rows.h", "attention.h"),
   )
 )

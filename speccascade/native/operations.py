@@ -195,3 +195,25 @@ def replacement(num_accepted, count, q, pi, scale, u):
   """
   result = jax.ShapeDtypeStruct(u.shape, jnp.int32)
   return call("Replacement", result, num_accepted, count, q, pi, scale, u)
+
+
+def copies(source, tokens, length, next_token, *, num: int, prompted: bool):
+  """Returns what Max-Gram copies, and then chains, after each row's prefix.
+
+  Args:
+    source: [B, S] int32, a text and its padding; see `MaxGramDrafter`.
+    tokens: [B, L] int32.
+    length: [B] int32, 1 or more, how many of them count.
+    next_token: [V] int32.
+    num: static, tokens to return.
+    prompted: static, whether sources are prompts.
+
+  Returns:
+    ([B, num] int32, [B] int32 how many of them were copied).
+  """
+  results = (
+    jax.ShapeDtypeStruct((*length.shape, num), jnp.int32),
+    jax.ShapeDtypeStruct(length.shape, jnp.int32),
+  )
+  texts = (source, tokens, length, next_token)
+  return call("Copies", results, *texts, prompted=prompted)

@@ -1,4 +1,4 @@
-"""Both ways to laws and draws."""
+"""Both ways to laws, draws and copies."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from speccascade import native
 
 @pytest.fixture(params=["plain", "native"])
 def either_way(request, monkeypatch):
-  """Laws and draws are the plain ones, or native; trace afresh under it."""
+  """They are the plain ones, or native; trace afresh under it."""
   if request.param == "plain":
     monkeypatch.setattr(native, "takes", lambda *arrays: False)
   elif not native.is_available():

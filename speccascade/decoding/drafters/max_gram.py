@@ -4,6 +4,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade import native
 from speccascade.decoding import prompts
 from speccascade.decoding.types import Proposal
 
@@ -84,7 +85,7 @@ class MaxGramDrafter:
     self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
   ):
     """See `types.Drafter`; the law at the bonus position is the next copy."""
-    drafts, count = jax.vmap(self._copy)(state, tokens, length)
+    drafts, count = self._copies(state, tokens, length)
     if self.fills:
       count = jnp.full_like(length, self.width + 1)
     q = jax.nn.one_hot(drafts, self.vocab_size, dtype=jnp.float32)
@@ -100,9 +101,16 @@ class MaxGramDrafter:
       writer=-1,
     )
 
+  def _copies(self, source, tokens, length):
+    """Returns the width + 1 tokens after each prefix, [B, G+1] int32, and how
+    many tokens there were to copy, [B]; in one native call where there are."""
+    if native.takes():
+      texts = (source, tokens, length, self.next_token)
+      return native.copies(*texts, num=self.width + 1, prompted=self.prompted)
+    return jax.vmap(self._copy)(source, tokens, length)
+
   def _copy(self, source, tokens, length):
-    """Returns the width + 1 tokens after one row's prefix, [G+1] int32, and how
-    many tokens there were to copy."""
+    """Returns the same of one row, by the definition."""
     num = self.width + 1
     if self.prompted:  # whose last token is the first one of `tokens`
       before = jnp.sum(source != prompts.PAD, dtype=jnp.int32) - 1

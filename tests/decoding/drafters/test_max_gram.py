@@ -53,6 +53,7 @@ def reference(source, generated, n, table):
   return chunk
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(
   ("source", "generated", "n", "expected"),
   [
@@ -73,6 +74,7 @@ def test_worked_cases(source, generated, n, expected):
   assert proposal.tokens.tolist() == [expected]
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(
   ("vocab_size", "n", "prompted"),
   [(4, 3, False), (3, 7, False), (12, 4, False), (4, 3, True)],
