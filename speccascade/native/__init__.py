@@ -19,19 +19,6 @@ from speccascade.native.passes import (
   encoder_pass,
 )
 
-__all__ = [
-  "ACTIVATIONS",
-  "Panels",
-  "Sublayer",
-  "attend",
-  "decoder_pass",
-  "draw",
-  "encoder_pass",
-  "is_available",
-  "laws",
-  "overlap",
-  "pack",
-  "products",
-  "replacement",
-  "takes",
-]
+__all__ = ["ACTIVATIONS", "Panels", "Sublayer", "attend", "decoder_pass"]
+__all__ += ["draw", "encoder_pass", "is_available", "laws", "overlap", "pack"]
+__all__ += ["products", "replacement", "takes"]
