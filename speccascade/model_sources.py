@@ -3,7 +3,7 @@
 import functools
 import os
 
-from speccascade.inference import inputs, shared_rows
+from speccascade.inference import inputs, pair_checks
 from speccascade.inference import pair as pairs
 from speccascade.inference.pair import Model, ModelPair, PairError
 from speccascade.meshes import Mesh
@@ -48,7 +48,7 @@ def models(drafter, verifier, mesh, **dtypes: str) -> ModelPair:
   """Returns the models of `api.load_pair`, read."""
   sources = drafter if isinstance(drafter, list) else [drafter]
   asked = [x for x in (*sources, verifier) if x is not None]
-  rows = shared_rows.of_pair(map(path_of, asked))
+  rows = pair_checks.shared_rows(map(path_of, asked))
   mesh = mesh if isinstance(mesh, Mesh) else Mesh(mesh)
   layout, small, large = mesh.layout(), (), None
   read = functools.partial(model, rows=rows, **dtypes)

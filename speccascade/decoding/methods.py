@@ -7,6 +7,7 @@ covers the table. Labels are those of the papers.
 from collections.abc import Callable
 import dataclasses
 import difflib
+import functools
 
 import jax.numpy as jnp
 
@@ -35,10 +36,6 @@ from speccascade.decoding.drafters.max_gram import MaxGramDrafter
 from speccascade.decoding.drafters.vertical import VerticalDrafter
 from speccascade.decoding.execution import FIXED, Execution
 from speccascade.decoding.executions.bild import bild
-from speccascade.decoding.executions.one_model import (
-  drafter_alone,
-  verifier_alone,
-)
 from speccascade.decoding.executions.oracle_cascade import oracle_cascade
 from speccascade.decoding.executions.sequence_cascade import (
   per_token_sequence,
@@ -48,6 +45,10 @@ from speccascade.decoding.executions.sequential_cascade import (
   sequential_cascade,
 )
 from speccascade.decoding.executions.speculative import speculative
+from speccascade.decoding.executions.stepwise import (
+  drafter_alone,
+  verifier_alone,
+)
 from speccascade.decoding.interval import Interval
 from speccascade.decoding.numerics import as_float32
 from speccascade.decoding.target import (
@@ -173,94 +174,75 @@ def _reviewed_pair(inner: Target) -> Callable:
   return compose
 
 
+# Methods of one execution.
+_spec = functools.partial(Method, speculative)
+_sequential = functools.partial(Method, sequential_cascade)
+_oracle = functools.partial(Method, oracle_cascade)
+
 METHODS = {
   # References: one model alone.
   "drafter": Method(drafter_alone, lossless, "Small model"),
   "verifier": Method(verifier_alone, lossless, "Large model"),
   # Speculative decoding, lossless and lossy.
-  "spec_decode": Method(speculative, lossless, "SpecDecode"),
-  "spec_decode_lossy": Method(speculative, lossy, "SpecDecode [Lossy]"),
-  "spec_decode_lossy_star": Method(
-    speculative, lossy_star, "SpecDecode [Lossy*]"
-  ),
-  "mentored": Method(speculative, mentored, "Mentored"),
-  "bild_star": Method(speculative, defer(bild_tv), "BiLD*"),
-  "bild_star_kl": Method(speculative, defer(bild_kl), "BiLD* [KL]"),
-  "bild_star_js": Method(speculative, defer(bild_js), "BiLD* [JS]"),
-  "bild_star_nll": Method(speculative, defer(bild_nll), "BiLD* [NLL]"),
+  "spec_decode": _spec(lossless, "SpecDecode"),
+  "spec_decode_lossy": _spec(lossy, "SpecDecode [Lossy]"),
+  "spec_decode_lossy_star": _spec(lossy_star, "SpecDecode [Lossy*]"),
+  "mentored": _spec(mentored, "Mentored"),
+  "bild_star": _spec(defer(bild_tv), "BiLD*"),
+  "bild_star_kl": _spec(defer(bild_kl), "BiLD* [KL]"),
+  "bild_star_js": _spec(defer(bild_js), "BiLD* [JS]"),
+  "bild_star_nll": _spec(defer(bild_nll), "BiLD* [NLL]"),
   "bild": Method(bild, None, "BiLD", greedy_only=True),
   # Sequential cascades and oracles.
   "seq_cascade_chow": Method(sequence_cascade, None, "SeqCascade [Chow]"),
   "seq_cascade_chow_norm": Method(
     per_token_sequence, None, "SeqCascade [Chow, per token]"
   ),
-  "token_cascade_chow": Method(
-    sequential_cascade, defer(chow), "TokenCascade [Chow]"
+  "token_cascade_chow": _sequential(defer(chow), "TokenCascade [Chow]"),
+  "token_cascade_chow_log": _sequential(
+    defer(chow_log), "TokenCascade [Chow, log]"
   ),
-  "token_cascade_chow_log": Method(
-    sequential_cascade, defer(chow_log), "TokenCascade [Chow, log]"
-  ),
-  "oracle_cascade_diff": Method(oracle_cascade, defer(diff), "Oracle [Diff]"),
-  "oracle_cascade_chow": Method(oracle_cascade, defer(chow), "Oracle [Chow]"),
-  "oracle_cascade_opt": Method(oracle_cascade, defer(opt), "Oracle [OPT]"),
-  "oracle_cascade_diff_log": Method(
-    oracle_cascade, defer(diff_log), "Oracle [Diff, log]"
-  ),
-  "oracle_cascade_opt_log": Method(
-    oracle_cascade, defer(opt_log), "Oracle [OPT, log]"
-  ),
+  "oracle_cascade_diff": _oracle(defer(diff), "Oracle [Diff]"),
+  "oracle_cascade_chow": _oracle(defer(chow), "Oracle [Chow]"),
+  "oracle_cascade_opt": _oracle(defer(opt), "Oracle [OPT]"),
+  "oracle_cascade_diff_log": _oracle(defer(diff_log), "Oracle [Diff, log]"),
+  "oracle_cascade_opt_log": _oracle(defer(opt_log), "Oracle [OPT, log]"),
   # Speculative cascades.
-  "spec_cascade_chow": Method(speculative, defer(chow), "SpecCascade [Chow]"),
-  "spec_cascade_diff": Method(speculative, defer(diff), "SpecCascade [Diff]"),
-  "spec_cascade_opt": Method(speculative, defer(opt), "SpecCascade [OPT]"),
-  "spec_cascade_chow_log": Method(
-    speculative, defer(chow_log), "SpecCascade [Chow, log]"
+  "spec_cascade_chow": _spec(defer(chow), "SpecCascade [Chow]"),
+  "spec_cascade_diff": _spec(defer(diff), "SpecCascade [Diff]"),
+  "spec_cascade_opt": _spec(defer(opt), "SpecCascade [OPT]"),
+  "spec_cascade_chow_log": _spec(defer(chow_log), "SpecCascade [Chow, log]"),
+  "spec_cascade_diff_log": _spec(defer(diff_log), "SpecCascade [Diff, log]"),
+  "spec_cascade_opt_log": _spec(defer(opt_log), "SpecCascade [OPT, log]"),
+  "spec_cascade_token_v1": _spec(
+    defer_tokens(token_v1), "SpecCascade [Token V1]"
   ),
-  "spec_cascade_diff_log": Method(
-    speculative, defer(diff_log), "SpecCascade [Diff, log]"
+  "spec_cascade_token_v2": _spec(
+    defer_tokens(token_v2), "SpecCascade [Token V2]"
   ),
-  "spec_cascade_opt_log": Method(
-    speculative, defer(opt_log), "SpecCascade [OPT, log]"
+  "spec_cascade_token_v3": _spec(
+    defer_tokens(token_v3), "SpecCascade [Token V3]"
   ),
-  "spec_cascade_token_v1": Method(
-    speculative, defer_tokens(token_v1), "SpecCascade [Token V1]"
-  ),
-  "spec_cascade_token_v2": Method(
-    speculative, defer_tokens(token_v2), "SpecCascade [Token V2]"
-  ),
-  "spec_cascade_token_v3": Method(
-    speculative, defer_tokens(token_v3), "SpecCascade [Token V3]"
-  ),
-  "spec_cascade_typical": Method(
-    speculative, defer_tokens(typical), "SpecCascade [Typical]"
-  ),
-  "ensemble": Method(speculative, ensemble, "Ensemble"),
+  "spec_cascade_typical": _spec(defer_tokens(typical), "SpecCascade [Typical]"),
+  "ensemble": _spec(ensemble, "Ensemble"),
   # Drafters that are cascades themselves.
-  "cascade_drafting": Method(
-    speculative, lossless, "CS Drafting", compose=_cascade_drafting
-  ),
-  "spec_cascade_opt_three": Method(
-    speculative,
+  "cascade_drafting": _spec(lossless, "CS Drafting", compose=_cascade_drafting),
+  "spec_cascade_opt_three": _spec(
     defer(opt),
     "SpecCascade [OPT, three models]",
     compose=_reviewed_pair(defer(opt)),
     num_drafters=2,
   ),
   # Greedy lenience: four papers, four rules (the fourth is Token V3).
-  "lenient_leviathan": Method(
-    speculative,
-    defer_tokens(lenient_leviathan),
-    "Lenient [Leviathan]",
-    greedy_only=True,
+  "lenient_leviathan": _spec(
+    defer_tokens(lenient_leviathan), "Lenient [Leviathan]", greedy_only=True
   ),
-  "lenient_cs_paper": Method(
-    speculative,
+  "lenient_cs_paper": _spec(
     defer_tokens(lenient_cs_paper),
     "Lenient [CS Drafting, paper]",
     greedy_only=True,
   ),
-  "lenient_cs_code": Method(
-    speculative,
+  "lenient_cs_code": _spec(
     defer_tokens(lenient_cs_code),
     "Lenient [CS Drafting, code]",
     greedy_only=True,

@@ -58,21 +58,19 @@ class Loop:
     round_: (Carry) -> Carry, writes some tokens of every row that is not done.
     parts: the models and drafters whose states `Carry.models` begins with; the
       last one knows where rows start.
-    prefill: () -> `Carry.models` before any round.
+    prefill: () -> `Carry.models` before any round; None is that of the parts.
     inputs: [B, S] int32; None for a loop that only goes on.
     settings: `LoopSettings`.
-    vocab_size: V, as all that follow static.
-    width: gamma, 0 for methods without blocks.
+    width: static, as what follows; gamma, 0 for methods without blocks.
     num_models: language models inside the drafter.
     done: [B] bool, rows that are not decoded at all; None means none.
   """
 
   round_: Callable[[Carry], Carry]
   parts: tuple
-  prefill: Callable[[], tuple]
   inputs: Array | None
   settings: LoopSettings
-  vocab_size: int
+  prefill: Callable[[], tuple] | None = None
   width: int = 0
   num_models: int = 1
   done: Array | None = None
@@ -87,9 +85,11 @@ class Loop:
     size = settings.buffer_size(self.width)
     start = prompts.start(self.parts[-1], self.inputs)
     done = jnp.zeros((rows,), bool) if self.done is None else self.done
+    of_part = lambda part: part.prefill(self.inputs, capacity=size)
+    prefill = self.prefill or (lambda: tuple(map(of_part, self.parts)))
     trace = log_probs = None
     if settings.trace:
-      trace = tracing.empty(rows, size, self.vocab_size)
+      trace = tracing.empty(rows, size, self.parts[-1].vocab_size)
     if settings.log_probs:
       log_probs = tracing.no_log_probs(rows, size)
     return Carry(
@@ -98,15 +98,13 @@ class Loop:
       begun=jnp.ones((rows,), jnp.int32),
       done=done | (settings.max_decode_len < 1),
       bad_step=jnp.full((rows,), -1, jnp.int32),
-      models=self.prefill(),
+      models=prefill(),
       stats=Stats.zeros(rows, self.width, self.num_models),
       trace=trace,
       log_probs=log_probs,
     )
 
-  def advance(
-    self, carry: Carry, rounds: Array | None = None, going: Array | int = 0
-  ) -> Carry:
+  def advance(self, carry: Carry, rounds=None, going=0) -> Carry:
     """Runs rounds.
 
     Args:
@@ -213,9 +211,7 @@ def _unpack(packed: tuple[Array, Carry], shapes: dict) -> Carry:
 
 
 @jax.named_scope("commit")
-def commit(
-  carry: Carry, new: Array, num: Array, fault: Array, settings: LoopSettings
-) -> tuple[Carry, Array]:
+def commit(carry, new, num, fault, settings) -> tuple[Carry, Array]:
   """Writes a block, cut at its EOS, the length limit and the first fault.
 
   Args:

@@ -34,10 +34,8 @@ def check_shape(name: str, array, wanted: tuple[int, ...]):
   Raises:
     ValueError: another shape; both are named.
   """
-  if tuple(array.shape) != tuple(wanted):
-    raise ValueError(
-      f"{name} has shape {list(array.shape)}; wanted {list(wanted)}"
-    )
+  if (got := list(array.shape)) != list(wanted):
+    raise ValueError(f"{name} has shape {got}; wanted {list(wanted)}")
 
 
 @struct.dataclass

@@ -1,7 +1,7 @@
 """Examples in batches of one size and a few lengths, decoded by one point."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import dataclasses
 import functools
 import itertools
@@ -50,11 +50,7 @@ def bucket_of(length: int, lengths: Sequence[int]) -> int:
 
 
 def pad_batch(
-  batch: Sequence[Source],
-  rows: int,
-  lengths: Sequence[int],
-  *,
-  prompted: bool = False,
+  batch: Sequence[Source], rows: int, lengths, *, prompted: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns ([rows, S] int32 tokens, [rows] int32 indices).
 
@@ -148,12 +144,8 @@ class Batches:
       MAX_DECODE_LEN=run.max_decode_len,
       GAMMA=self.point.gamma,
     )
-    self.decoder.check(
-      self.pair.drafter_lm,
-      self.pair.verifier_lm,
-      self.point.alpha,
-      self.point.sampling,
-    )
+    models, point = (self.pair.drafter_lm, self.pair.verifier_lm), self.point
+    self.decoder.check(*models, point.alpha, point.sampling)
 
   def prepare(self, batch: Sequence[Source], trial: int = 0) -> tuple:
     """Returns what `call` takes for up to `batch_size` examples, or what
@@ -184,9 +176,7 @@ class Batches:
     check_finite(decoded, batch)
     return decoded
 
-  def _decode(
-    self, batch: Sequence[Source], trial: int, tick: Callable
-  ) -> Decoded:
+  def _decode(self, batch: Sequence[Source], trial: int, tick) -> Decoded:
     """Returns the rows of `_batched`, in NumPy arrays; ticks as they end."""
     if len(batch) <= self.run.batch_size:
       decoded = self.decode(batch, trial)
@@ -208,10 +198,7 @@ class Batches:
     return _joined(parts, np.concatenate(places))
 
   def decode_all(
-    self,
-    examples: Sequence[Source],
-    trial: int = 0,
-    tick: Callable[[int], object] = lambda num: None,
+    self, examples: Sequence[Source], trial: int = 0, tick=lambda num: None
   ) -> Decoded:
     """Returns the `Decoded` of all examples in their order, in NumPy arrays.
 

@@ -69,12 +69,7 @@ class Cascade:
     return " ".join(parts)
 
   def build(
-    self,
-    lms: Sequence,
-    vocab_size: int,
-    vocabulary_sha256: str | None = None,
-    *,
-    prompted: bool = False,
+    self, lms, vocab_size: int, vocabulary_sha256=None, *, prompted=False
   ) -> Drafter:
     """Returns the drafter.
 
@@ -116,9 +111,7 @@ class Cascade:
     )
 
 
-def calls_by_drafter(
-  drafter: Drafter, calls_by_model: Sequence[int], lms: Sequence
-) -> list[int]:
+def calls_by_drafter(drafter, calls_by_model, lms: Sequence) -> list[int]:
   """Returns the calls of each model, wherever in the cascade it was called.
 
   Args:

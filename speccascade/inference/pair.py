@@ -13,13 +13,15 @@ import jax.numpy as jnp
 
 from speccascade import checkpoints, fields, meshes
 from speccascade.decoding.types import Drafter
-from speccascade.inference import inputs, shared_rows
+from speccascade.inference import inputs
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.environment import give_back_memory, held_memory
 from speccascade.inference.pair_checks import (
   PairError,
   check_models,
   check_vocabulary,
+  cut_rows,
+  shared_rows,
 )
 from speccascade.models import intersection
 from speccascade.models.llama.config import LlamaConfig
@@ -98,11 +100,10 @@ class ModelPair:
   @property
   def num_parameters(self) -> dict[str, int]:
     """Of the drafters together and of the verifier, where all are known."""
-    verifiers = (self.verifier,) if self.verifier else ()
-    roles = {"drafter": self.drafters, "verifier": verifiers}
+    large = self.models[len(self.drafters) :]
     sizes = {
       role: [model.num_parameters for model in models]
-      for role, models in roles.items()
+      for role, models in (("drafter", self.drafters), ("verifier", large))
     }
     return {role: sum(n) for role, n in sizes.items() if n and None not in n}
 
@@ -146,9 +147,7 @@ class ModelPair:
     """Whether one drafter step has one cost: one model drafts."""
     return len(self.drafters) == 1 and self.composed is None
 
-  def combined(
-    self, cascade: Cascade, method, vocabulary_sha256: str | None = None
-  ) -> "ModelPair":
+  def combined(self, cascade, method, vocabulary_sha256=None) -> "ModelPair":
     """Returns the pair with its drafters combined.
 
     Args:
@@ -169,10 +168,8 @@ class ModelPair:
     drafter = cascade.build(
       lms, verifier.vocab_size, vocabulary_sha256, prompted=verifier.prompted
     )
-    names = [*(model.name for model in self.drafters), cascade.label]
-    return dataclasses.replace(
-      self, composed=drafter, composed_name=" ".join(names)
-    )
+    name = " ".join([*(model.name for model in self.drafters), cascade.label])
+    return dataclasses.replace(self, composed=drafter, composed_name=name)
 
 
 @fields.checked
@@ -213,11 +210,7 @@ class PairSpec:
     return next(filter(None, map(inputs.brought, paths)), None)
 
   def load(
-    self,
-    vocabulary,
-    *,
-    needs_drafter: bool = True,
-    needs_verifier: bool = True,
+    self, vocabulary, *, needs_drafter: bool = True, needs_verifier: bool = True
   ) -> ModelPair:
     """Reads the models that a method needs; `cascade` is not applied.
 
@@ -234,7 +227,7 @@ class PairSpec:
     numbers, drafters, large = dtypes(**of), (), None
     paths, configs = listed(self.drafter_checkpoint), listed(self.drafter)
     if needs_drafter and needs_verifier:
-      of["rows"] = shared_rows.of_pair([*paths, self.verifier_checkpoint])
+      of["rows"] = shared_rows([*paths, self.verifier_checkpoint])
     if needs_drafter:
       if not paths and self.cascade is None:
         raise PairError("the method needs a drafter: set DRAFTER_CHECKPOINT")
@@ -298,16 +291,11 @@ def load_model(
   size = sum(leaf.size for leaf in jax.tree.leaves(read.params))  # given away
   config, params = read.require_config(), read.params
   if rows is not None and rows < config.vocab_size:
-    config, params = shared_rows.cut(config, params, rows)
+    config, params = cut_rows(config, params, rows)
   if layout is not None:
     layout.check(config, role.upper())
   lm = KINDS[type(config)].create(
-    config,
-    params,
-    dtype,
-    kernel_dtype=kernel_dtype,
-    donate=True,
-    layout=layout,
+    config, params, dtype, kernel_dtype=kernel_dtype, donate=True, layout=layout
   )
   jax.block_until_ready(lm)
   give_back_memory()

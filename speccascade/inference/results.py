@@ -173,11 +173,8 @@ class ResultRow:
     values = fields.of_json(line)
     if not isinstance(values, dict):
       raise ValueError(f"not a result row: {values!r:.60}")
-    schema = values.pop("schema", None)
-    if schema != SCHEMA:
-      raise ValueError(
-        f"the row has schema {schema!r:.60}; this reads {SCHEMA}"
-      )
+    if (found := values.pop("schema", None)) != SCHEMA:
+      raise ValueError(f"the row has schema {found!r:.60}; this reads {SCHEMA}")
     values.pop("key", None)
     return fields.built(cls, values)
 
@@ -282,7 +279,5 @@ def read_row(path: str | os.PathLike) -> ResultRow:
   try:
     with files.opened(path) as file:
       return ResultRow.from_json(file.read().decode())
-  except ValueError as error:
-    raise ValueError(
-      f"{path} is no result row, or not whole: {error}"
-    ) from error
+  except ValueError as e:
+    raise ValueError(f"{path} is no result row, or not whole: {e}") from e

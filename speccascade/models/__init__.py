@@ -7,11 +7,5 @@ from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5_lm import T5LM
 
-__all__ = [
-  "T5LM",
-  "CausalTransformer",
-  "LlamaConfig",
-  "LlamaLM",
-  "T5Config",
-  "Transformer",
-]
+__all__ = ["T5LM", "CausalTransformer", "LlamaConfig", "LlamaLM", "T5Config"]
+__all__ += ["Transformer"]

@@ -20,8 +20,7 @@ MAX_UNROLLED_ROWS = 16
 
 def lying(cache):
   """Returns one layer's cache where a `partitioning.Layout` puts it."""
-  axes = (KEY_AXES, VALUE_AXES)
-  return tuple(map(with_sharding_constraint, cache, axes))
+  return tuple(map(with_sharding_constraint, cache, (KEY_AXES, VALUE_AXES)))
 
 
 def write_slots(slots, new, start, axis):
@@ -36,13 +35,10 @@ def write_slots(slots, new, start, axis):
     start: [B] int32, each row's first slot.
     axis: of the slots, at least 1.
   """
-
   if partitioning.is_cut():  # rows on several devices, none picks another's
-    return jax.vmap(
-      lambda row, part, at: jax.lax.dynamic_update_slice_in_dim(
-        row, part, at, axis - 1
-      )
-    )(slots, new, start)
+    put = jax.lax.dynamic_update_slice_in_dim
+    of_row = lambda row, part, at: put(row, part, at, axis - 1)
+    return jax.vmap(of_row)(slots, new, start)
 
   def write_row(b, slots):
     row = jax.lax.dynamic_slice_in_dim(new, b, 1)
@@ -71,7 +67,6 @@ def write(cache, new, start):
     new: keys [B, H, D, N] and values [B, H, N, D].
     start: [B] int32; start + N <= L.
   """
-
   new = tuple(jnp.where(jnp.isfinite(x), x, 0) for x in new)
 
   def always(cache, new, start):
@@ -142,9 +137,8 @@ def block_bias(by_offset, start, num_fed, depth=None, ancestors=None):
   if depth is None:
     depth = jnp.broadcast_to(jnp.arange(num_fed, dtype=jnp.int32), shape)
   if ancestors is None:
-    ancestors = jnp.broadcast_to(
-      jnp.tri(num_fed, dtype=bool), (*shape, num_fed)
-    )
+    lower = jnp.tri(num_fed, dtype=bool)
+    ancestors = jnp.broadcast_to(lower, (*shape, num_fed))
   bias = jnp.take_along_axis(bias, depth[:, None, :, None], axis=2)
   # Among the fed tokens, distance is that of depths, not of slots.
   between = depth[:, None, :] - depth[:, :, None]

@@ -68,10 +68,8 @@ class CachedLM:
     """
     if dtype is not None:
       config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
-    params = prepared(
-      config, params, kernel_dtype, donate=donate, layout=layout
-    )
-    return cls(params=params, module=network(config), layout=layout)
+    tree = prepared(config, params, kernel_dtype, donate=donate, layout=layout)
+    return cls(params=tree, module=network(config), layout=layout)
 
   @classmethod
   def init(cls, config: Config, rng: Array):
@@ -99,9 +97,8 @@ class CachedLM:
     return native_passes.is_native(self.module.config, self.params)
 
   def _apply(self, method, *args, **kwargs):
-    return self.module.apply(
-      {"params": self.params}, *args, method=method, **kwargs
-    )
+    variables = {"params": self.params}
+    return self.module.apply(variables, *args, method=method, **kwargs)
 
   def _empty_caches(self, rows: int, slots: int) -> tuple:
     """Returns (keys [B, H, D, L], values [B, H, L, D]) of each layer."""
@@ -129,14 +126,7 @@ class CachedLM:
 
   @placed
   def extend(
-    self,
-    state,
-    tokens: Array,
-    count: Array,
-    *,
-    read: Array | None = None,
-    depth: Array | None = None,
-    ancestors: Array | None = None,
+    self, state, tokens, count, *, read=None, depth=None, ancestors=None
   ) -> tuple[Any, Output]:
     """Feeds a block to each row at its own length. See `LanguageModel`.
 
@@ -149,9 +139,8 @@ class CachedLM:
         f"a block of {tokens.shape[1]} tokens does not fit a cache of "
         f"{capacity} slots: give prefill a larger capacity"
       )
-    caches, logits, hidden = self._feed(
-      state, tokens, count, read, depth, ancestors
-    )
+    fed = self._feed(state, tokens, count, read, depth, ancestors)
+    caches, logits, hidden = fed
     # Every device draws from whole laws.
     logits = with_sharding_constraint(logits, ("batch", "length", None))
     state = state.replace(caches=caches, length=state.length + count)

@@ -92,9 +92,7 @@ class IntersectionLM:
     state = self.model.prefill(own, capacity=capacity)
     return IntersectionState(state, prompts.start(self.model, own))
 
-  def extend(
-    self, state: IntersectionState, tokens: Array, count: Array, **how
-  ) -> tuple[IntersectionState, Output]:
+  def extend(self, state, tokens, count, **how) -> tuple[Any, Output]:
     """Feeds a block, token by token. See `LanguageModel`."""
     place = state.length[:, None] + jnp.arange(tokens.shape[1])[None]
     # What comes first is the end of a prompt, which it spells its own way.
@@ -104,15 +102,11 @@ class IntersectionLM:
     logits = jnp.where(self.is_shared[None, None], logits, -jnp.inf)
     return state.replace(drafter=drafter), out.replace(logits=logits)
 
-  def rewind(
-    self, state: IntersectionState, length: Array
-  ) -> IntersectionState:
+  def rewind(self, state, length: Array) -> IntersectionState:
     """Lowers the lengths to `length` [B]. See `LanguageModel`."""
     return state.replace(drafter=self.model.rewind(state.drafter, length))
 
-  def keep(
-    self, state: IntersectionState, start: Array, path: Array, count: Array
-  ) -> IntersectionState:
+  def keep(self, state, start, path, count) -> IntersectionState:
     """Keeps one path of a fed tree. See `LanguageModel`."""
     drafter = self.model.keep(state.drafter, start, path, count)
     return state.replace(drafter=drafter)

@@ -76,15 +76,12 @@ def attend_within(reach, query, key, value, bias, **options):
   needs a size, so that one of a few is taken, at most twice the needed one.
   Only on a CPU: elsewhere a branch would wait for the host.
 
+  Arguments as of `attend`, with a bias [B, H, N, L], and:
+
   Args:
-    reach: [B] int32, each row's.
-    query: as in `attend`, as what follows.
-    key: [B, H, D, L].
-    value: [B, H, L, D].
-    bias: [B, H, N, L].
-    **options: of `attend`.
+    reach: [B] int32, each row's; None looks at all of them.
   """
-  num_slots = key.shape[3]
+  num_slots = 0 if reach is None else key.shape[3]
   sizes = [
     SMALLEST_REACH << i
     for i in range(num_slots.bit_length())
@@ -100,14 +97,9 @@ def attend_within(reach, query, key, value, bias, **options):
     return attend(query, key, value, bias, **options)
   branches = [within(size) for size in [*sizes, num_slots]]
   index = sum((jnp.max(reach) > size).astype(jnp.int32) for size in sizes)
-  return jax.lax.platform_dependent(
-    query,
-    key,
-    value,
-    bias,
-    cpu=functools.partial(jax.lax.switch, index, branches),
-    default=branches[-1],
-  )
+  at_most = functools.partial(jax.lax.switch, index, branches)
+  operands, whole = (query, key, value, bias), branches[-1]
+  return jax.lax.platform_dependent(*operands, cpu=at_most, default=whole)
 
 
 def _panels(module, name):
@@ -178,13 +170,8 @@ class LayerNorm(nn.Module):
 
   @nn.compact
   def __call__(self, x):
-    scale = param_with_axes(
-      "scale",
-      nn.initializers.ones,
-      (x.shape[-1],),
-      jnp.float32,
-      axes=("embed",),
-    )
+    ones, shape, axes = nn.initializers.ones, x.shape[-1:], ("embed",)
+    scale = param_with_axes("scale", ones, shape, jnp.float32, axes=axes)
     x = x.astype(jnp.float32)
     mean_square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
     x = (x * jax.lax.rsqrt(mean_square + self.epsilon)).astype(self.dtype)
@@ -205,13 +192,10 @@ class Embed(nn.Module):
   factor: float = 1.0
 
   def setup(self):
-    self.embedding = _kernel(
-      self,
-      "embedding",
-      nn.initializers.normal(self.stddev),
-      (self.config.vocab_size, self.config.emb_dim),
-      ("vocab", "embed"),
-    )
+    init = nn.initializers.normal(self.stddev)
+    shape = (self.config.vocab_size, self.config.emb_dim)
+    axes = ("vocab", "embed")
+    self.embedding = _kernel(self, "embedding", init, shape, axes)
 
   def __call__(self, tokens):
     """Returns [..., E] for int32 tokens [...]."""

@@ -60,9 +60,7 @@ class LlamaLM(CachedLM):
       # The last part begins early enough to be whole, and writes some again.
       first = jnp.minimum(i * width, num_fed - width)
       part = jax.lax.dynamic_slice_in_dim(tokens, first, width, axis=1)
-      start = LlamaState(
-        length=zero, offset=jnp.full_like(zero, first), caches=caches
-      )
+      start = LlamaState(zero, jnp.full_like(zero, first), caches)
       count = jnp.clip(offset - first, 0, width)
       return self._feed(start, part, count, read=nothing)[0]
 

@@ -26,9 +26,8 @@ def _kernels(part, names):
 
 def _attention(kind, layer, name, norm, kept, names=_ALL, window=None):
   scale = layer[f"pre_{norm}_layer_norm"]["scale"]
-  return native.Sublayer(
-    kind, scale, _kernels(layer[name], names), kept, window
-  )
+  kernels = _kernels(layer[name], names)
+  return native.Sublayer(kind, scale, kernels, kept, window)
 
 
 def _mlp(layer):

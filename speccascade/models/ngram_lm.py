@@ -105,9 +105,8 @@ class NgramLM(FiniteContext):
     """
     level = self.levels[0]
     known = np.asarray(level.probs[:, 0]) > 0
-    return np.where(known, np.asarray(level.successors[:, 0]), 0).astype(
-      np.int32
-    )
+    likeliest = np.asarray(level.successors[:, 0])
+    return np.where(known, likeliest, 0).astype(np.int32)
 
   def padded(self, vocab_size: int) -> "NgramLM":
     """Returns the model with further tokens, which have no probability.
@@ -129,9 +128,8 @@ class NgramLM(FiniteContext):
       backoff=jnp.pad(first.backoff, (0, more), constant_values=1),
       first_child=None if ends is None else jnp.pad(ends, (0, more), "edge"),
     )
-    return self.replace(
-      unigram=jnp.pad(self.unigram, (0, more)), levels=(first, *longer)
-    )
+    unigram = jnp.pad(self.unigram, (0, more))
+    return self.replace(unigram=unigram, levels=(first, *longer))
 
   def save(self, file: str | os.PathLike | IO[bytes]):
     """Writes the model as `.npz`, to a path or an open file."""

@@ -34,9 +34,7 @@ def network(config: Config) -> nn.Module:
 def layer_counts(config: Config) -> dict[str, int]:
   """Returns the number of layers by its field, such as num_decoder_layers."""
   names = ("num_encoder_layers", "num_decoder_layers")
-  return {
-    name: getattr(config, name) for name in names if hasattr(config, name)
-  }
+  return {x: getattr(config, x) for x in names if hasattr(config, x)}
 
 
 class Described(NamedTuple):
@@ -73,9 +71,7 @@ def param_shapes(config: Config) -> dict[str, tuple[int, ...]]:
   return {path: each.shape for path, each in described(config).items()}
 
 
-def check_params(
-  config: Config, params: dict, what: str = "the parameters do"
-) -> None:
+def check_params(config, params: dict, what="the parameters do") -> None:
   """Checks that a parameter tree is that of `config`.
 
   Args:
@@ -117,25 +113,16 @@ def misfits(params: dict, want: dict[str, tuple[int, ...]]) -> str:
 
 
 def prepared(
-  config: Config,
-  params: dict,
-  kernel_dtype: str | None = None,
-  *,
-  donate: bool = False,
-  layout: partitioning.Layout | None = None,
+  config: Config, params, kernel_dtype=None, *, donate=False, layout=None
 ) -> dict:
   """Returns a parameter tree with each array cast, or packed, as it is used.
+
+  Arguments and errors as of `CachedLM.create`, but:
 
   Args:
     config: the architecture, with the activations' dtype.
     params: nested dict of arrays, as in a checkpoint, or of what is read when
       it is made an array; then a few are held at a time.
-    kernel_dtype: see `T5LM.create`.
-    donate: as there.
-    layout: as there.
-
-  Raises:
-    ValueError: as there.
   """
   check_params(config, params)
   flat = traverse_util.flatten_dict(params, sep="/")
@@ -143,19 +130,16 @@ def prepared(
     raise ValueError(
       f"kernel_dtype is {kernel_dtype!r}; wanted 'float32' or 'bfloat16'"
     )
-  has_panels = (
-    kernel_dtype is not None and layout is None and native.is_available()
-  )
+  has_panels = bool(kernel_dtype) and layout is None and native.is_available()
   axes = described(config)
   if donate:
     params.clear()
-  leaves = flat.values()
-  if layout is None:
-    leaves = _read_ahead(leaves)
+  leaves = flat.values() if layout else _read_ahead(flat.values())
   for name, leaf in zip(list(flat), leaves):
     stored, is_packed = kept(config, name, kernel_dtype)
     if layout is not None:
-      flat[name] = layout.put(leaf, axes[name].axes, jnp.dtype(stored))
+      place = layout.sharding(*axes[name].axes)
+      flat[name] = partitioning.put(leaf, place, jnp.dtype(stored))
     elif is_packed and has_panels:
       is_tied = not name.endswith("/kernel")
       flat[name] = native.pack(leaf.T if is_tied else leaf, stored)
@@ -178,9 +162,7 @@ def _read_ahead(leaves: Iterable[Any]) -> Iterator[Any]:
       yield reading.popleft().result()
 
 
-def kept(
-  config: Config, name: str, kernel_dtype: str | None
-) -> tuple[str, bool]:
+def kept(config, name: str, kernel_dtype: str | None) -> tuple[str, bool]:
   """Returns the dtype that `prepared` gives a parameter, and whether it packs
   it where there is a native product."""
   is_table = name == "token_embedder/embedding"
@@ -197,14 +179,11 @@ def kept(
 tree = functools.partial(traverse_util.unflatten_dict, sep="/")
 
 
-def lying(
-  config: Config, params: dict, layout: partitioning.Layout, dtype="float32"
-) -> dict:
-  """Returns a parameter tree where a layout puts it, cast."""
-  axes = {path: each.axes for path, each in described(config).items()}
-  return partitioning.by_path(
-    params, lambda path, leaf: layout.put(leaf, axes[path], jnp.dtype(dtype))
-  )
+def lying(config: Config, params: dict, layout: partitioning.Layout) -> dict:
+  """Returns a parameter tree where a layout puts it, in float32."""
+  place = lambda path: layout.sharding(*described(config)[path].axes)
+  put = lambda x, leaf: partitioning.put(leaf, place(x), np.float32)
+  return partitioning.by_path(params, put)
 
 
 def shardings(config: Config, layout: partitioning.Layout) -> dict:
@@ -222,8 +201,7 @@ def listed(misfits: dict[str, list[str]]) -> str:
   return "; ".join(k + some(items) for k, items in misfits.items() if items)
 
 
-def some(items: list[str], limit: int = 4) -> str:
+def some(items: list[str]) -> str:
   """Returns the first few of a list, and how many more there are."""
-  more = len(items) - limit
-  shown = ", ".join(items[:limit])
+  more, shown = len(items) - 4, ", ".join(items[:4])
   return f"{shown} and {more} more" if more > 0 else shown

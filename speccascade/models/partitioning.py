@@ -16,6 +16,7 @@ from typing import Any
 from flax import linen as nn
 from flax import traverse_util
 import jax
+from jax.experimental import multihost_utils
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import numpy as np
@@ -120,18 +121,12 @@ class Layout:
 
   def rows(self, tree: Any) -> Any:
     """Returns arrays [B, ...] with their rows cut by `data`, where it can."""
-
-    return jax.tree.map(
-      lambda leaf: laid(leaf, self.rows_sharding(leaf.shape[0])), tree
-    )
+    lay = lambda leaf: laid(leaf, self.rows_sharding(leaf.shape[0]))
+    return jax.tree.map(lay, tree)
 
   def rows_sharding(self, num: int) -> NamedSharding:
     """Returns where an array of so many rows lies."""
     return self.of_rows(num).sharding("batch")
-
-  def put(self, leaf: Any, axes: tuple, dtype: Any) -> jax.Array:
-    """Returns an array of these axes where it lies; see the function `put`."""
-    return put(leaf, self.sharding(*axes), dtype)
 
 
 def put(leaf: Any, sharding: NamedSharding, dtype: Any) -> jax.Array:
@@ -149,18 +144,17 @@ def put(leaf: Any, sharding: NamedSharding, dtype: Any) -> jax.Array:
   if leaf.size <= MOST_READ:
     leaf = np.asarray(leaf)
   devices: dict[tuple, list] = {}
-  indices = sharding.addressable_devices_indices_map(tuple(leaf.shape))
+  shape = tuple(leaf.shape)
+  indices = sharding.addressable_devices_indices_map(shape)
   for device, index in indices.items():
-    bounds = [part.indices(n)[:2] for part, n in zip(index, leaf.shape)]
+    bounds = [part.indices(n)[:2] for part, n in zip(index, shape)]
     devices.setdefault(tuple(bounds), []).append(device)
   shards = []
   for bounds, holders in devices.items():
     part = np.asarray(leaf[tuple(slice(*each) for each in bounds)])
     part = np.array(part, dtype, order="C", ndmin=part.ndim)
     shards += [jax.device_put(part, device) for device in holders]
-  return jax.make_array_from_single_device_arrays(
-    tuple(leaf.shape), sharding, shards
-  )
+  return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
 
 def laid(leaf: Any, sharding: jax.sharding.Sharding) -> jax.Array:
@@ -185,22 +179,9 @@ def fetched(tree: Any) -> Any:
   """Returns a tree in NumPy's arrays, whole in each process."""
   if all(map(_is_here, jax.tree.leaves(tree))):
     return jax.device_get(tree)
-  return jax.tree.map(_gathered, tree)
-
-
-def _gathered(leaf: jax.Array) -> np.ndarray:
-  """Returns an array, which may lie in several processes."""
-  if _is_here(leaf):
-    return jax.device_get(leaf)
-  if not leaf.is_fully_replicated:
-    everywhere = leaf.sharding.update(spec=PartitionSpec())
-    leaf = _copied(everywhere)(leaf)
-  return np.asarray(leaf.addressable_data(0))
-
-
-@functools.cache
-def _copied(sharding) -> Callable:
-  return jax.jit(lambda x: x, out_shardings=sharding)
+  gather = functools.partial(multihost_utils.process_allgather, tiled=True)
+  get = lambda leaf: (jax.device_get if _is_here(leaf) else gather)(leaf)
+  return jax.tree.map(get, tree)
 
 
 @contextlib.contextmanager
@@ -244,9 +225,7 @@ def axis_names(variables: dict) -> dict[str, tuple]:
     variables: of a network's `init`.
   """
   flat = traverse_util.flatten_dict(variables["params_axes"], sep="/")
-  return {
-    path.removesuffix("_axes"): tuple(axes.names) for path, axes in flat.items()
-  }
+  return {x.removesuffix("_axes"): (*axes.names,) for x, axes in flat.items()}
 
 
 def by_path(tree: Any, function: Callable) -> Any:

@@ -55,13 +55,11 @@ class T5LM(CachedLM):
         then, or good slots are overwritten.
     """
     cfg = self.module.config
-    source_bias = jnp.where(inputs > 0, 0.0, MASKED).astype(cfg.dtype)
-    source_bias = source_bias[:, None, None, :]
+    mask = jnp.where(inputs > 0, 0.0, MASKED).astype(cfg.dtype)
+    mask = mask[:, None, None, :]
     if self._is_native:
       bias = self._apply("encoder_bias", inputs.shape[1])
-      sources = native_passes.encode(
-        cfg, self.params, inputs, source_bias, bias
-      )
+      sources = native_passes.encode(cfg, self.params, inputs, mask, bias)
     else:
       sources = self._apply("start", inputs)
     by_offset = self._apply("decoder_bias", capacity)
@@ -69,7 +67,7 @@ class T5LM(CachedLM):
       length=jnp.zeros(inputs.shape[:1], jnp.int32),
       caches=self._empty_caches(inputs.shape[0], capacity),
       sources=sources,
-      source_bias=source_bias,
+      source_bias=mask,
       by_offset=jnp.broadcast_to(by_offset, (len(inputs), *by_offset.shape)),
     )
 

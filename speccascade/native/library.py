@@ -25,13 +25,8 @@ HANDLERS = (
   *("LawsOfLogits", "Draw", "Overlap", "Replacement", "Copies"),
 )
 SWITCH = "SPECCASCADE_NATIVE"
-SOURCES = tuple(
-  pathlib.Path(__file__).with_name(name)
-  for name in (
-    *("rows.cc", "attention.cc", "pass.cc", "laws.cc", "copies.cc"),
-    *("shared.h", "rows.h", "attention.h"),
-  )
-)
+_HERE = pathlib.Path(__file__).parent
+SOURCES = (*sorted(_HERE.glob("*.cc")), *sorted(_HERE.glob("*.h")))
 COMPILERS = ("c++", "g++", "clang++")
 # Other CPUs than these two are served by the source's portable path, untested.
 CPU_FLAGS = {"x86_64": "-march=native", "aarch64": "-mcpu=native"}

@@ -153,15 +153,8 @@ def laws(logits, temperature, u, *, column: int, greedy: bool):
     jax.ShapeDtypeStruct(u.shape[:-1], jnp.int32),
     jax.ShapeDtypeStruct(u.shape[:-1], jnp.bool_),
   )
-  return call(
-    "LawsOfLogits",
-    results,
-    logits,
-    temperature,
-    u,
-    column=np.int64(column),
-    greedy=greedy,
-  )
+  static = {"column": np.int64(column), "greedy": greedy}
+  return call("LawsOfLogits", results, logits, temperature, u, **static)
 
 
 def draw(weights, u):

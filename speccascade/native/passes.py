@@ -69,9 +69,8 @@ class Sublayer(NamedTuple):
         shapes += [(dim,)] * 2 * self.has_norm
       else:
         inner, is_cached = made, self.kind == "cached"
-        shapes.append(
-          (batch, heads, 2 * slots - 1) if is_cached else (batch, 1, 1, slots)
-        )
+        bias = (batch, heads, 2 * slots - 1)
+        shapes.append(bias if is_cached else (batch, 1, 1, slots))
     kernels = [(width, inner)] + [(width, made)] * (len(self.kernels) - 2)
     kernels += [(inner, width)]
     given = (*self.kept, self.scale, *self.kernels)
@@ -112,14 +111,14 @@ class _Operands:
       )
     self.arrays.append(array)
 
-  def add_table(self, table, width: int):
-    """Adds a table [V, E] of vectors; of panels these are the columns."""
-    if isinstance(table, Panels):
-      self.add(table, (width, table.num_out))
-      self.columns.pop()
-      self.num_weights -= table.array.size
-    else:
+  def add_table(self, table, width: int) -> np.int64:
+    """Adds a table [V, E] of vectors, of panels the columns; returns V."""
+    if not isinstance(table, Panels):
       self.add(table, (table.shape[0], width))
+      return np.int64(table.shape[0])
+    self.add(table, (width, table.num_out))
+    self.num_weights -= table.array.size
+    return np.int64(self.columns.pop())
 
   def call(self, name: str, results: Sequence, aliases: dict, **attributes):
     """Returns what the native code makes of them; see `jax.ffi`."""
@@ -136,11 +135,6 @@ class _Operands:
 
 def _codes(names, known) -> np.ndarray:
   return np.asarray([known.index(name) for name in names], np.int32)
-
-
-def _num_vectors(table) -> np.int64:
-  is_packed = isinstance(table, Panels)
-  return np.int64(table.num_out if is_packed else table.shape[0])
 
 
 def decoder_pass(
@@ -191,7 +185,7 @@ def decoder_pass(
     read = jnp.zeros((batch, 0), jnp.int32)
   operands = _Operands(sublayers[0].kernels[0].array.dtype)
   operands.add(tokens, tokens.shape, jnp.int32)
-  operands.add_table(table, width)
+  vocab = operands.add_table(table, width)
   for array in (start, count):
     operands.add(array, (batch,), jnp.int32)
   operands.add(read, (batch, read.shape[1]), jnp.int32)
@@ -220,7 +214,7 @@ def decoder_pass(
     kinds=_codes([part.kind for part in sublayers], KINDS),
     windows=np.asarray([part.window or 0 for part in sublayers], np.int32),
     activations=_codes(activations, ACTIVATIONS),
-    vocab=_num_vectors(table),
+    vocab=vocab,
     num_slots=np.int64(num_slots),
     has_bias=any(part.has_bias for part in sublayers),
     has_norm=any(part.has_norm for part in sublayers),
@@ -235,29 +229,17 @@ def decoder_pass(
 
 
 def encoder_pass(
-  tokens,
-  table,
-  mask,
-  sublayers,
-  scale,
-  kept,
-  *,
-  num_heads,
-  activations,
-  epsilon=1e-6,
+  tokens, table, mask, sublayers, scale, kept, *, num_heads, activations
 ):
   """Encodes a source, and makes the keys and values that a decoder looks at.
 
+  Arguments as of `decoder_pass`, with tokens [B, S], and:
+
   Args:
-    tokens: [B, S] int32; an id past an end of the table is that of the end.
-    table: [V, E] float32, vectors of tokens; or `Panels` [E, V].
     mask: [B, 1, 1, S] float32, added to the scores of each key.
     sublayers: `Sublayer`s, "own" and "mlp".
-    scale: [E] float32, of the last norm.
     kept: (key, value) of each decoder layer, `Panels` [E, H * D].
     num_heads: H of these.
-    activations: of an MLP's inner kernels, one or two of `ACTIVATIONS`.
-    epsilon: of the norms.
 
   Returns:
     For each pair of `kept`, keys [B, H, D, S] and values [B, H, S, D].
@@ -268,7 +250,7 @@ def encoder_pass(
   (batch, num_fed), [width] = tokens.shape, scale.shape
   operands = _Operands(kept[0][0].array.dtype)
   operands.add(tokens, tokens.shape, jnp.int32)
-  operands.add_table(table, width)
+  vocab = operands.add_table(table, width)
   operands.add(mask, (batch, 1, 1, num_fed))
   for part in sublayers:
     for array, shape in part.operands(batch, num_fed):
@@ -286,8 +268,8 @@ def encoder_pass(
     {},
     kinds=_codes([part.kind for part in sublayers], KINDS),
     activations=_codes(activations, ACTIVATIONS),
-    vocab=_num_vectors(table),
+    vocab=vocab,
     width=np.int64(width),
-    epsilon=np.float32(epsilon),
+    epsilon=np.float32(1e-6),
   )
   return tuple(zip(results[::2], results[1::2]))

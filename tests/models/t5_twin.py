@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from speccascade.models.t5.positions import relative_position_bucket
+from speccascade.models.t5.multi_head import relative_position_bucket
 
 ACTIVATIONS = {
   "relu": lambda x: np.maximum(x, 0),

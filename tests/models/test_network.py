@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from speccascade.models import T5Config, Transformer, layers, products
-from speccascade.models.t5 import positions
+from speccascade.models.t5 import multi_head
 from tests.models import t5_twin
 
 ATOL = 1e-4  # on logits of size 18, see tests/golden/README.md
@@ -171,19 +171,19 @@ def test_packed_rows_equal_t5x(golden_config, golden_params, golden_arrays):
 
 def test_buckets_equal_t5x(golden_arrays):
   for name, bidirectional in (("bidirectional", True), ("causal", False)):
-    got = positions.relative_position_bucket(
+    got = multi_head.relative_position_bucket(
       golden_arrays["relpos/relative_position"], bidirectional=bidirectional
     )
     np.testing.assert_array_equal(got, golden_arrays[f"relpos/bucket_{name}"])
 
 
 def test_bias_between_unequal_numbers_of_positions(golden_config):
-  module = positions.RelativePositions(golden_config, bidirectional=True)
+  module = multi_head.RelativePositions(golden_config, bidirectional=True)
   variables = module.init(jax.random.key(0), 1, 1)
   table = variables["params"]["rel_embedding"]
   offset = np.arange(9)[None] - np.arange(5)[:, None]
   want = table[
-    :, positions.relative_position_bucket(offset, bidirectional=True)
+    :, multi_head.relative_position_bucket(offset, bidirectional=True)
   ]
   np.testing.assert_array_equal(module.apply(variables, 5, 9)[0], want)
 

@@ -152,7 +152,7 @@ a faulty draft is silently written again <-
 - keep = (score >= settings.alpha) | is_bad
 + keep = score >= settings.alpha
 
-=== decoding/executions/one_model.py
+=== decoding/executions/stepwise.py
     decoding/test_paths.py::test_sequence_paths[seq_cascade_chow-0.93]
 a sequence is scored by its sampled law
 - plain, law, token, is_law = settings
@@ -248,8 +248,8 @@ a chosen target has the first one's properties
     decoding/drafters/test_sampled_laws.py
 lenience at the top level <-
   test_lossless_outer_law_is_the_verifiers[copies-False]
-- speculative, lossless, "CS Drafting"
-+ speculative, defer_tokens(lenient_cs_paper), "CS Drafting"
+- lossless, "CS Drafting"
++ defer_tokens(lenient_cs_paper), "CS Drafting"
 the default cascade reviews two tokens, whatever gamma <-
   ../test_methods.py::test_the_default_cascade_reviews_gamma_tokens
 - matrix[0][0], matrix[-1][-1] = gamma, copied

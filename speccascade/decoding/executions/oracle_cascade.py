@@ -44,14 +44,5 @@ def oracle_cascade(drafter, verifier, inputs, rngs, settings) -> Loop:
     bad = ~(is_q & is_p)
     return (small, large), stats, draw(pi), bad, record
 
-  size = settings.buffer_size(0)
   models = (drafter, verifier)
-  return stepwise(
-    advance,
-    rngs,
-    settings,
-    parts=models,
-    prefill=lambda: tuple(m.prefill(inputs, capacity=size) for m in models),
-    inputs=inputs,
-    vocab_size=verifier.vocab_size,
-  )
+  return stepwise(advance, rngs, settings, parts=models, inputs=inputs)

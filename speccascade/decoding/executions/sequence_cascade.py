@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding import draws
 from speccascade.decoding.execution import Execution
-from speccascade.decoding.executions import one_model
+from speccascade.decoding.executions.stepwise import sample
 from speccascade.decoding.interval import Interval
 from speccascade.decoding.types import Decoded
 
@@ -44,20 +44,14 @@ def _decode(
   Source: Narasimhan et al. (arXiv 2405.19261), Eq. (1) on the sequence
   probability.
   """
-  draft, score = one_model.sample(
-    drafter, inputs, rngs, settings, is_drafter=True
-  )
+  draft, score = sample(drafter, inputs, rngs, settings, is_drafter=True)
   if per_token:
     score = score / jnp.maximum(draft.lengths, 1).astype(score.dtype)
   is_bad = draft.bad_step >= 0
   keep = (score >= settings.alpha) | is_bad
-  rewrite, _ = one_model.sample(
-    verifier,
-    inputs,
-    draws.fold_in(rngs, REWRITE_TAG),
-    settings,
-    is_drafter=False,
-    done=keep,
+  others = draws.fold_in(rngs, REWRITE_TAG)
+  rewrite, _ = sample(
+    verifier, inputs, others, settings, is_drafter=False, done=keep
   )
 
   def choose(kept, rewritten):

@@ -59,16 +59,10 @@ def sequential_cascade(drafter, verifier, inputs, rngs, settings) -> Loop:
     bad |= deferred & ~is_p
     return (small, large), stats, token, bad, record
 
-  size = settings.buffer_size(CATCH_UP)
-  return stepwise(
-    advance,
-    rngs,
-    settings,
-    parts=(drafter, verifier),
-    prefill=lambda: (
-      drafter.prefill(inputs, capacity=size),
-      verifier.prefill(inputs, capacity=size + CATCH_UP),
-    ),
-    inputs=inputs,
-    vocab_size=verifier.vocab_size,
-  )
+  def prefill():
+    size = settings.buffer_size(CATCH_UP)
+    small = drafter.prefill(inputs, capacity=size)
+    return small, verifier.prefill(inputs, capacity=size + CATCH_UP)
+
+  loop = {"parts": (drafter, verifier), "inputs": inputs, "prefill": prefill}
+  return stepwise(advance, rngs, settings, **loop)

@@ -10,36 +10,22 @@ import jax.numpy as jnp
 
 from speccascade.decoding import draws, numerics, rounds, tracing
 from speccascade.decoding.deferral import defers
-from speccascade.decoding.execution import LoopSettings, execution
+from speccascade.decoding.execution import execution
 from speccascade.decoding.review import Review, draft, score, verify
 from speccascade.decoding.rounds import Carry, Loop
 from speccascade.decoding.tracing import Record
-from speccascade.decoding.types import (
-  BONUS,
-  DRAFT,
-  RESIDUAL,
-  Drafter,
-  LanguageModel,
-  Proposal,
-  Stats,
-)
+from speccascade.decoding.types import BONUS, DRAFT, RESIDUAL, Proposal, Stats
 
 Array = jax.Array
 
 
 @execution("speculative", has_blocks=True)
-def speculative(
-  drafter: Drafter,
-  verifier: LanguageModel,
-  inputs: Array,
-  rngs: Array,
-  settings: LoopSettings,
-) -> Loop:
+def speculative(drafter, verifier, inputs, rngs, settings) -> Loop:
   """Returns the loop; rows advance by their own number of tokens each round.
 
   Args:
-    drafter: proposes blocks of up to `drafter.width` tokens.
-    verifier: the large model.
+    drafter: a `Drafter`, proposes blocks of up to `drafter.width` tokens.
+    verifier: a `LanguageModel`, the large one.
     inputs: [B, S] int32, as the models' `prefill` takes them.
     rngs: [B] typed keys, one for each row; see `draws.row_keys`.
     settings: `LoopSettings`.
@@ -72,24 +58,18 @@ def speculative(
       recorded = tracing.record(carry, new, block.new, carry.stats.num_blocks)
     return after.replace(models=models, stats=stats, **recorded)
 
-  size = settings.buffer_size(drafter.width)
-  parts = (drafter, verifier)
   return Loop(
     round_=round_,
-    parts=parts,
-    prefill=lambda: tuple(m.prefill(inputs, capacity=size) for m in parts),
+    parts=(drafter, verifier),
     inputs=inputs,
     settings=settings,
-    vocab_size=verifier.vocab_size,
     width=drafter.width,
     num_models=len(drafter.models),
   )
 
 
 @jax.named_scope("count")
-def _count(
-  carry: Carry, proposal: Proposal, block: Review, emitted, deferred
-) -> Stats:
+def _count(carry, proposal, block, emitted, deferred) -> Stats:
   """Adds one round to the counters; see `Stats` for what counts after a cut.
 
   Args:

@@ -83,8 +83,6 @@ class GroupedAttention(nn.Module):
     bias = jnp.repeat(bias, group, axis=2)
     if self.out.has_panels():
       context = native.attend(query, key, value, bias, reach)
-    elif reach is None:
-      context = layers.attend(query, key, value, bias, float32_scores=True)
     else:
       context = layers.attend_within(
         reach, query, key, value, bias, float32_scores=True
@@ -228,54 +226,31 @@ class CausalTransformer(nn.Module):
     """Returns [B, T, V] float32 for x [B, T, E] after the last norm."""
     is_tied = self.config.logits_via_embedding
     head = self.token_embedder if is_tied else self.decoder
-    return with_sharding_constraint(
-      head.logits(x), ("batch", "length", "vocab")
-    )
+    axes = ("batch", "length", "vocab")
+    return with_sharding_constraint(head.logits(x), axes)
 
   def extend(
     self, tokens, caches, start, read=None, depth=None, ancestors=None
   ):
-    """Feeds a block of tokens at each row's own slots.
+    """Feeds a block of tokens at each row's own slots; see a T5's `extend`.
 
-    Args:
-      tokens: [B, N] int32.
-      caches: a pair (keys [B, K, D, L], values [B, K, L, D]) for each layer,
-        the keys turned; slots below `start` are filled, the others mean
-        nothing.
-      start: [B] int32, the slot of each row's first token, which is its
-        position too; start + N <= L.
-      read: [B, R] int32 in 0..N-1, the positions wanted, or None for all N.
-      depth: [B, N] int32, trees: place of each token past `start`.
-      ancestors: [B, N, N] bool, trees: [b, i, j] says that i sees j.
-
-    Returns:
-      (caches, logits [B, R, V] float32, hidden [B, R, E] after the last norm).
+    A slot is its token's position, and keys in `caches` are turned by it.
     """
     num_fed, capacity = tokens.shape[1], caches[0][0].shape[3]
     positions = rotary.positions(start, tokens.shape, depth)
     offset = np.arange(1 - capacity, capacity)
-    biases = {
-      window: cache.block_bias(
-        np.where(offset > -(window or capacity), 0, layers.MASKED)[None].astype(
-          np.float32
-        ),
-        start,
-        num_fed,
-        depth,
-        ancestors,
-      )
-      for window in self._windows()
-    }
+
+    def bias(window):
+      mask = np.where(offset > -(window or capacity), 0, layers.MASKED)
+      mask = mask[None].astype(np.float32)
+      return cache.block_bias(mask, start, num_fed, depth, ancestors)
+
+    biases = {window: bias(window) for window in self._windows()}
     is_fewer = read is not None and read.shape[1] < num_fed
-    x, caches = self.decoder.extend(
-      self.token_embedder(tokens),
-      rotary.angles(self.config, positions),
-      caches,
-      start,
-      start + num_fed,
-      biases,
-      read if is_fewer else None,
-    )
+    angles = rotary.angles(self.config, positions)
+    kept = (angles, caches, start, start + num_fed, biases)
+    x = self.token_embedder(tokens)
+    x, caches = self.decoder.extend(x, *kept, read if is_fewer else None)
     if read is not None and not is_fewer:
       x = jnp.take_along_axis(x, read[..., None], axis=1)
     if not x.shape[1]:

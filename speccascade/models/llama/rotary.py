@@ -16,9 +16,8 @@ from speccascade.models.llama.config import LlamaConfig
 
 def frequencies(config: LlamaConfig) -> tuple[np.ndarray, float]:
   """Returns ([D / 2] float32 radians per slot, factor of sine and cosine)."""
-  half = np.arange(0, config.head_dim, 2, dtype=np.float32) / np.float32(
-    config.head_dim
-  )
+  half = np.arange(0, config.head_dim, 2, dtype=np.float32)
+  half = half / np.float32(config.head_dim)
   plain = np.float32(1) / np.float32(config.rope_theta) ** half
   scaling = config.rope_scaling
   if scaling is None or scaling.kind == "dynamic":

@@ -93,17 +93,9 @@ class Transformer(nn.Module):
     encoded = self.encode(
       encoder_input_tokens, encoder_segment_ids, enable_dropout=enable_dropout
     )
-    return self.decode(
-      encoded,
-      encoder_input_tokens,
-      decoder_input_tokens,
-      decoder_target_tokens,
-      encoder_segment_ids=encoder_segment_ids,
-      decoder_segment_ids=decoder_segment_ids,
-      decoder_positions=decoder_positions,
-      enable_dropout=enable_dropout,
-      decode=decode,
-    )
+    tokens = (encoder_input_tokens, decoder_input_tokens, decoder_target_tokens)
+    packed = (encoder_segment_ids, decoder_segment_ids, decoder_positions)
+    return self.decode(encoded, *tokens, *packed, enable_dropout, decode)
 
   def encode(
     self, encoder_input_tokens, encoder_segment_ids=None, enable_dropout=True
@@ -134,17 +126,12 @@ class Transformer(nn.Module):
   ):
     """Returns logits [B, T, V] float32 for an encoded source [B, S, E].
 
+    Arguments as of a call, and:
+
     Args:
-      encoded: from `encode`.
-      encoder_input_tokens: [B, S] int32, for the masks only.
-      decoder_input_tokens: see `__call__`, as what follows.
+      encoded: from `encode`; `encoder_input_tokens` are for the masks only.
       decoder_target_tokens: ignored where `decode`: a cached step masks no
         padding.
-      encoder_segment_ids: as in `__call__`.
-      decoder_segment_ids: as in `__call__`.
-      decoder_positions: not used.
-      enable_dropout: needs a `dropout` rng.
-      decode: make or use T5X's one-token cache.
       max_decode_length: slots of that cache, where it is not T.
 
     Raises:
@@ -166,15 +153,10 @@ class Transformer(nn.Module):
     if decoder_segment_ids is not None:
       masks.append(_same(decoder_segment_ids, decoder_segment_ids))
       source_masks.append(_same(decoder_segment_ids, encoder_segment_ids))
-    x = self.decoder(
-      self.token_embedder(decoder_input_tokens),
-      encoded,
-      _mask_bias(self.config.dtype, *masks),
-      _mask_bias(self.config.dtype, *source_masks),
-      not enable_dropout,
-      decode,
-      length,
-    )
+    x = self.token_embedder(decoder_input_tokens)
+    of = lambda masks: _mask_bias(self.config.dtype, *masks)
+    biases, is_fixed = (of(masks), of(source_masks)), not enable_dropout
+    x = self.decoder(x, encoded, *biases, is_fixed, decode, length)
     return self._logits(x)
 
   def _logits(self, x):
@@ -229,20 +211,12 @@ class Transformer(nn.Module):
     Returns:
       (caches, logits [B, R, V] float32, hidden [B, R, E] after the last norm).
     """
-    num_fed = tokens.shape[1]
+    num_fed, x = tokens.shape[1], self.token_embedder(tokens)
     bias = cache.block_bias(by_offset, start, num_fed, depth, ancestors)
-    reach = start + num_fed
     is_fewer = read is not None and read.shape[1] < num_fed
-    x, caches = self.decoder.extend(
-      self.token_embedder(tokens),
-      caches,
-      sources,
-      start,
-      reach,
-      bias,
-      source_bias,
-      read if is_fewer else None,
-    )
+    reach = start + num_fed
+    kept = (caches, sources, start, reach, bias, source_bias)
+    x, caches = self.decoder.extend(x, *kept, read if is_fewer else None)
     if read is not None and not is_fewer:
       x = jnp.take_along_axis(x, read[..., None], axis=1)
     return caches, self._logits(x), x

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.models import cache, layers
-from speccascade.models.t5 import multi_head, positions
+from speccascade.models.t5 import multi_head
 from speccascade.models.t5.config import T5Config
 
 
@@ -101,7 +101,7 @@ class EncoderStack(nn.Module):
 
   def setup(self):
     cfg = self.config
-    self.relpos_bias = positions.RelativePositions(cfg, bidirectional=True)
+    self.relpos_bias = multi_head.RelativePositions(cfg, bidirectional=True)
     self.layers = [EncoderLayer(cfg) for _ in range(cfg.num_encoder_layers)]
     self.encoder_norm = layers.LayerNorm(cfg.dtype)
     self.dropout_embedding = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
@@ -128,7 +128,7 @@ class DecoderStack(nn.Module):
 
   def setup(self):
     cfg = self.config
-    self.relpos_bias = positions.RelativePositions(cfg, bidirectional=False)
+    self.relpos_bias = multi_head.RelativePositions(cfg, bidirectional=False)
     self.layers = [DecoderLayer(cfg) for _ in range(cfg.num_decoder_layers)]
     self.decoder_norm = layers.LayerNorm(cfg.dtype)
     self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
@@ -162,18 +162,10 @@ class DecoderStack(nn.Module):
     """Feeds x [B, N, E]; returns normed hidden [B, N or R, E] and caches."""
     new_caches = []
     for i, layer in enumerate(self.layers):
-      is_last = i == len(self.layers) - 1
-      if is_last and read is not None:
+      wanted = read if i == len(self.layers) - 1 else None
+      if wanted is not None:
         bias = jnp.take_along_axis(bias, read[:, None, :, None], axis=2)
-      x, new_cache = layer.extend(
-        x,
-        caches[i],
-        sources[i],
-        start,
-        reach,
-        bias,
-        source_bias,
-        read if is_last else None,
-      )
-      new_caches.append(new_cache)
+      kept = (caches[i], sources[i])
+      x, kept = layer.extend(x, *kept, start, reach, bias, source_bias, wanted)
+      new_caches.append(kept)
     return self.decoder_norm(x), tuple(new_caches)
