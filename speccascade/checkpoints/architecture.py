@@ -79,6 +79,12 @@ _LLAMA = {
   r"decoder/decoder_norm/scale": r"model.norm",
   r"decoder/logits_dense/kernel": r"lm_head",
 }
+# Parts of what tells a parameter of T5X's scalable_t5: its name and rank.
+_SCALABLE = {
+  "scanned layers": r"\n(encoder|decoder)/\1/",
+  "relative positions per layer": r"/layers_.*relpos_bias",
+  "three-dimensional attention kernels": r"/kernel ([3-9]|\d\d)",
+}
 # For each: the names, what a number of a layer and what is in it follow.
 _HUGGING_FACE = {
   T5Config: (_T5, ".block.", ".layer."),
@@ -211,19 +217,9 @@ def refuse_scalable(shapes: dict[str, tuple[int, ...]], *, where: str = ""):
 
   Its relative positions are per layer, so its weights are no plain T5's.
   """
-  faults = {
-    "scanned layers": lambda name: name.startswith(
-      ("encoder/encoder/", "decoder/decoder/")
-    ),
-    "relative positions per layer": lambda name: (
-      "/layers_" in name and "relpos_bias" in name
-    ),
-    "three-dimensional attention kernels": lambda name: (
-      name.endswith("/kernel") and len(shapes[name]) > 2
-    ),
-  }
-  for what, is_so in faults.items():
-    if any(map(is_so, shapes)):
+  told = "".join(f"\n{name} {len(shape)}" for name, shape in shapes.items())
+  for what, pattern in _SCALABLE.items():
+    if re.search(pattern, told):
       raise CheckpointError(
         f"the checkpoint {where} has {what}: it was written by T5X's "
         "scalable_t5 (or is a umT5); only the layout of t5x/examples/t5 is read"

@@ -45,9 +45,10 @@ def num_chunks(shape: Sequence[int], chunks: Sequence[int]) -> list[int]:
   return [-(-size // chunk) for size, chunk in zip(shape, chunks)]
 
 
-def whole_part(shape: Sequence[int]) -> Part:
-  """Returns the part that is all of an array."""
-  return tuple(slice(0, size) for size in shape)
+def bounded(index: Sequence[slice], shape: Sequence[int]) -> Part:
+  """Returns an index as a part, of all that it says nothing of."""
+  index = (*index, *[slice(None)] * (len(shape) - len(index)))
+  return tuple(slice(*x.indices(n)[:2]) for x, n in zip(index, shape))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,23 +84,21 @@ class Checksums:
     shard at a time.
     """
     shape, size = value.shape, CHUNK_BYTES // value.dtype.itemsize
-    held, widest = [(whole_part(shape), value)], shape
+    held, widest = [(bounded((), shape), value)], shape
     if isinstance(value, jax.Array):
-      bounds = lambda x, n: slice(*x.indices(n)[:2])
       held = [
-        (tuple(map(bounds, shard.index, shape)), shard.data)
+        (bounded(shard.index, shape), shard.data)
         for shard in value.addressable_shards
         if shard.replica_id == 0
       ]
       widest = value.sharding.shard_shape(shape)
     sizes = [max(1, size) for size in chunk_shape(widest, size)]
-    counts = num_chunks(shape, sizes)
-    sums = [0] * math.prod(counts)
+    sums = np.zeros(num_chunks(shape, sizes), np.uint32)
     for part, data in held:
       data = np.asarray(data)
       for index, at in _parts(part, shape, sizes):
-        sums[_number(index, counts)] = _crc32(data[inside(at, part)])
-    return cls(value.dtype.name, list(shape), sizes, sums)
+        sums[index] = _crc32(data[inside(at, part)])
+    return cls(value.dtype.name, list(shape), sizes, sums.ravel().tolist())
 
   def covering(self, part: Part) -> Part:
     """Returns the whole chunks that a part of the array lies in."""
@@ -115,10 +114,9 @@ class Checksums:
       value: what was read of the array.
       part: which part it is, as `covering` gives it.
     """
-    counts = num_chunks(self.shape, self.chunks)
+    sums = np.reshape(self.crc32, num_chunks(self.shape, self.chunks))
     for index, at in _parts(part, self.shape, self.chunks):
-      crc32 = self.crc32[_number(index, counts)]
-      if _crc32(value[inside(at, part)]) != crc32:
+      if _crc32(value[inside(at, part)]) != sums[index]:
         return chunk_name(index)
     return None
 
@@ -133,14 +131,6 @@ def checksums(arrays: Mapping[str, np.ndarray | jax.Array]) -> dict[str, dict]:
 def checksum_of_json(values: Mapping) -> int:
   """Returns a CRC-32 of JSON values, whatever the order of their keys."""
   return zlib.crc32(json.dumps(values, sort_keys=True).encode())
-
-
-def _number(index: Sequence[int], counts: Sequence[int]) -> int:
-  """Returns the place of a chunk among all, in C order."""
-  number = 0
-  for i, count in zip(index, counts):
-    number = number * count + i
-  return number
 
 
 def inside(part: Part, of: Part) -> Part:
@@ -164,13 +154,10 @@ def _parts(
   sizes = [at.stop - at.start for at in part]
   for offset in np.ndindex(*num_chunks(sizes, chunks)):
     index = tuple(start + i for start, i in zip(first, offset))
-    yield (
-      index,
-      tuple(
-        slice(i * chunk, min(size, (i + 1) * chunk))
-        for i, chunk, size in zip(index, chunks, shape)
-      ),
+    at = (
+      slice(i * n, min(m, i * n + n)) for i, n, m in zip(index, chunks, shape)
     )
+    yield index, tuple(at)
 
 
 def _crc32(value: np.ndarray) -> int:

@@ -46,12 +46,16 @@ class Unread:
 
   def __getitem__(self, index) -> np.ndarray:
     index = index if isinstance(index, tuple) else (index,)
-    index += (slice(None),) * (len(self.shape) - len(index))
-    part = (slice(*x.indices(n)[:2]) for x, n in zip(index, self.shape))
-    return self.read(tuple(part))
+    return self.read(chunks.bounded(index, self.shape))
 
   def __array__(self, dtype=None, copy=None) -> np.ndarray:
     return self[()]
+
+  @property
+  def T(self) -> "Unread":
+    """The transpose of a matrix."""
+    read = lambda part: np.ascontiguousarray(self.read(part[::-1]).T)
+    return Unread(self.shape[::-1], read)
 
   def as_float32(self, name: str, where: str) -> "Unread":
     """Returns this array in float32.
@@ -142,7 +146,7 @@ class StoredArrays:
       CheckpointError: see `read`.
     """
     array = self.arrays[name]
-    part = chunks.whole_part(array.shape) if part is None else part
+    part = chunks.bounded((), array.shape) if part is None else part
     if isinstance(array, np.ndarray):
       value = array[part]
     else:
