@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import itertools
 import os
 import pathlib
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 from speccascade import fields, files
 from speccascade.data import chat
@@ -114,8 +114,9 @@ def _of_json(path, number, line, needs_targets, chats, records) -> TextExample:
   try:
     row = fields.fitted("it", fields.of_json(line), _Row)
     if chats and "messages" in row:
-      chat.checked(row["messages"])
-    elif "inputs" not in row:
+      prompt = row["messages"]
+      chat.checked(prompt)
+    elif (prompt := row.get("inputs")) is None:
       raise ValueError("no inputs")
     if records := records and "prediction" in row:
       tokens = tuple(fields.fitted("it", row, _Record)["aux"]["tokens"])
@@ -127,17 +128,13 @@ def _of_json(path, number, line, needs_targets, chats, records) -> TextExample:
       ' and "extra_targets", a list of texts'
     ) from error
   if records:
-    return TextExample(number, _prompt(row, chats), (tokens,))
+    return TextExample(number, prompt, (tokens,))
   targets = row.get("targets", ())
   several = [targets] if isinstance(targets, str) else list(targets)
   several += row.get("extra_targets") or ()
   if needs_targets and not several:
     raise ValueError(f'{path}, line {number} has no "targets"')
-  return TextExample(number, _prompt(row, chats), tuple(several))
-
-
-def _prompt(row, chats: bool):
-  return row["messages"] if chats and "messages" in row else row["inputs"]
+  return TextExample(number, prompt, tuple(several))
 
 
 def read_pairs(source, *targets) -> list[TextExample]:
@@ -191,6 +188,10 @@ def paths_of(
       raise FileNotFoundError(f"no text file {path} or {path}.gz")
     paths.append(os.fspath(path_or_gz))
   return paths
+
+
+# The files of a split, as `read` takes them.
+Files = fields.Path | Annotated[Sequence[fields.Path], paths_of]
 
 
 def stamp(paths, languages=("en", "de")) -> list[tuple]:

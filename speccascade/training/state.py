@@ -168,10 +168,6 @@ class Teacher:
   params: Any
   module: Network = struct.field(pytree_node=False)
 
-  @property
-  def num_parameters(self) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(self.params))
-
   def logits(self, batch: Mapping, layout: Layout | None = None) -> Array:
     """Returns teacher-forced logits [B, T, V] without a gradient."""
     kept = batch.get("teacher_hidden")

@@ -12,7 +12,6 @@ from speccascade.data import batches as batching
 from speccascade.data.arrays import TokenArrays
 from speccascade.models import CausalTransformer, LlamaConfig
 from speccascade.training import (
-  embeddings,
   evaluate,
   loop,
   losses,
@@ -261,7 +260,7 @@ def test_a_reduced_embedding_keeps_products():
   """Those of a table that has as few dimensions, exactly."""
   rng = np.random.default_rng(0)
   table = rng.normal(size=(9, 2)) @ rng.normal(size=(2, 5))
-  small = embeddings.reduced(table, 2)
+  small = teachers.reduced(table, 2)
   np.testing.assert_allclose(small @ small.T, table @ table.T, atol=1e-5)
 
 
