@@ -120,9 +120,18 @@ unflatten = functools.partial(traverse_util.unflatten_dict, sep="/")
 
 
 def shapes_of(params: dict, *, where: str) -> dict[str, tuple[int, ...]]:
-  """Returns the shape of each array; refuses those of T5X's scalable_t5."""
+  """Returns the shape of each array; refuses those of T5X's scalable_t5.
+
+  Its relative positions are per layer, so its weights are no plain T5's.
+  """
   shapes = {name: tuple(x.shape) for name, x in flatten(params).items()}
-  refuse_scalable(shapes, where=where)
+  told = "".join(f"\n{name} {len(shape)}" for name, shape in shapes.items())
+  for what, pattern in _SCALABLE.items():
+    if re.search(pattern, told):
+      raise CheckpointError(
+        f"the checkpoint {where} has {what}: it was written by T5X's "
+        "scalable_t5 (or is a umT5); only the layout of t5x/examples/t5 is read"
+      )
   return shapes
 
 
@@ -210,20 +219,6 @@ def config_of(params: dict, *, where: str = "") -> T5Config:
     ) from error
   check_params(params, config, where=where)
   return config
-
-
-def refuse_scalable(shapes: dict[str, tuple[int, ...]], *, where: str = ""):
-  """Refuses the parameter trees of T5X's scalable_t5.
-
-  Its relative positions are per layer, so its weights are no plain T5's.
-  """
-  told = "".join(f"\n{name} {len(shape)}" for name, shape in shapes.items())
-  for what, pattern in _SCALABLE.items():
-    if re.search(pattern, told):
-      raise CheckpointError(
-        f"the checkpoint {where} has {what}: it was written by T5X's "
-        "scalable_t5 (or is a umT5); only the layout of t5x/examples/t5 is read"
-      )
 
 
 def check_config(wanted: Config, stored: Config, *, where: str = "") -> None:

@@ -8,6 +8,11 @@ The checksums of an array stand as JSON in the metadata of our checkpoints:
 They are of the numbers' bytes in C order, before compression. Their chunks are
 those on disk: who reads a part of an array checks that part, and reads no more
 for it than decompressing it takes anyway.
+
+Which file holds a chunk is asked after something failed. A zarr array's own
+files are its chunks. In OCDBT, which Orbax writes, a B-tree says for each chunk
+in which data file it lies, from which byte to which; it holds the small ones
+itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +20,8 @@ import concurrent.futures
 import dataclasses
 import json
 import math
+import os
+import pathlib
 import zlib
 
 import jax
@@ -24,6 +31,7 @@ CHUNK_BYTES = 64 * 2**20  # T5X's largest chunk
 _THREADS = 8  # zlib lets other threads run
 
 Part = tuple[slice, ...]
+Place = tuple[str, int]  # a file, and the byte of it where something ends
 
 
 def chunk_shape(shape: Sequence[int], max_elements: int) -> list[int]:
@@ -162,3 +170,71 @@ def _parts(
 
 def _crc32(value: np.ndarray) -> int:
   return zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+
+
+def holding(array, chunk: str) -> str:
+  """Returns the file that holds a chunk of an array, as far as it is known."""
+  spec = array.kvstore.spec().to_json()
+  if spec["driver"] != "ocdbt":
+    return _url(spec, chunk)
+  places = _places(array)
+  return places.get(chunk, (_url(spec["base"], ""), 0))[0]
+
+
+def fault(array) -> str | None:
+  """Returns in words what is wrong with the files of an array's chunks.
+
+  Tensorstore's errors name those that are an array's own; None then.
+  """
+  places = _places(array)
+  for file, end in places.values():
+    if not file.startswith("/"):
+      continue
+    if not os.path.isfile(file):
+      return f"{file} is missing"
+    if os.path.getsize(file) < end:
+      return f"{file} is truncated"
+  files = sorted({file for file, _ in places.values()})
+  return f"it is in {' and '.join(files[:2])}" if files else None
+
+
+def _places(array) -> dict[str, Place]:
+  """Returns where each chunk is, of an array in OCDBT whose tree is sound."""
+  import tensorstore as ts
+
+  store = array.kvstore
+  spec = store.spec().to_json()
+  if spec["driver"] != "ocdbt":
+    return {}
+  base, root = store.base, _url(spec["base"], "")
+  places = {}
+
+  def walk(location: str, prefix: str):
+    node = ts.ocdbt.dump(base, location).result()
+    for entry in node["entries"]:
+      name = prefix + entry["key"].decode()
+      if "location" in entry:
+        cut = entry.get("subtree_common_prefix_length", 0)
+        walk(entry["location"], name[: len(prefix) + cut])
+      elif name.startswith(spec["path"]):
+        place = _place(entry.get("indirect_value", location), root)
+        places[name.removeprefix(spec["path"])] = place
+
+  try:
+    manifest = ts.ocdbt.dump(base).result()
+    walk(manifest["versions"][-1]["root"]["location"], "")
+  except (ValueError, LookupError):
+    pass  # the tree itself is damaged, which the error says
+  return places
+
+
+def _place(location: str, root: str) -> Place:
+  """Returns a place from, e.g., "value:ocdbt.process_0/:d/92bd89:0:6202"."""
+  _, *path, start, length = location.split(":")
+  return root + "".join(path), int(start) + int(length)
+
+
+def _url(spec: dict, name: str) -> str:
+  if spec["driver"] == "file":
+    return str(pathlib.PurePosixPath(spec["path"])) + "/" + name
+  return f"{spec['driver']}:{spec.get('bucket', '')}/{spec['path']}{name}"

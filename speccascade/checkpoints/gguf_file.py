@@ -88,6 +88,7 @@ def read(path: storage.Directory) -> tuple[dict, LlamaConfig]:
     table = _table(reader, config, path)
     architecture.check_memory(config, where=str(path))
     arrays = {array.name: array for array in reader.tensors}
+    kind = reader.fields["general.architecture"].contents()
     for name, parameter in table.items():
       array = arrays[name]
       try:
@@ -102,7 +103,7 @@ def read(path: storage.Directory) -> tuple[dict, LlamaConfig]:
         ".attn_q.": config.num_heads,
         ".attn_k.": config.num_kv_heads,
       }.items():
-        if part in name and _kind(reader) == "llama":
+        if part in name and kind == "llama":
           value = _by_halves(value, heads)
       value = value.T if parameter.transposed else value
       params[parameter.name] = np.array(value, order="C")  # not in the file
@@ -141,10 +142,6 @@ def _stored(reader) -> dict:
     for array in reader.tensors
     if array.name != ROPE_FACTORS
   }
-
-
-def _kind(reader) -> str:
-  return reader.fields["general.architecture"].contents()
 
 
 def _table(reader, config: LlamaConfig, path: storage.Directory) -> dict:

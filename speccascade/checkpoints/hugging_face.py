@@ -266,14 +266,11 @@ def save(
     value = np.asarray(flat[each.name]).astype(dtype)
     value = value.T if each.transposed else value
     tensors[each.hugging_face] = np.ascontiguousarray(value)
-  model = None
+  texts = {CONFIG: json.dumps(settings, indent=2, sort_keys=True) + "\n"}
+  contents = {k: text.encode() for k, text in (texts | dict(beside)).items()}
   if vocabulary is not None:
-    model = storage.read_vocabulary(vocabulary)
+    contents[VOCABULARY] = storage.read_vocabulary(vocabulary)
   with files.whole_folder(directory.url) as folder:
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    text = json.dumps(settings, indent=2, sort_keys=True)
-    (folder / CONFIG).write_text(f"{text}\n", encoding="utf-8")
-    if model is not None:
-      (folder / VOCABULARY).write_bytes(model)
-    for name, content in beside.items():
-      (folder / name).write_text(content, encoding="utf-8")
+    for name, content in contents.items():
+      (folder / name).write_bytes(content)
