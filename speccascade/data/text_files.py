@@ -137,32 +137,6 @@ def _of_json(path, number, line, needs_targets, chats, records) -> TextExample:
   return TextExample(number, prompt, tuple(several))
 
 
-def read_pairs(source, *targets) -> list[TextExample]:
-  """Returns the examples of line-aligned files.
-
-  Args:
-    source: path of the file of inputs.
-    *targets: path of the file of targets, then those of further references.
-
-  Raises:
-    ValueError: the files have different numbers of lines.
-  """
-  columns = [
-    [example.inputs for example in read_texts(path)]
-    for path in (source, *targets)
-  ]
-  for path, lines in zip(targets, columns[1:]):
-    if len(lines) != len(columns[0]):
-      raise ValueError(
-        f"{source} has {len(columns[0])} lines, {path} has {len(lines)}: line "
-        "i of one must translate line i of the other"
-      )
-  return [
-    TextExample(number, inputs, tuple(references))
-    for number, (inputs, *references) in enumerate(zip(*columns), 1)
-  ]
-
-
 def paths_of(
   paths: str | os.PathLike | Sequence, languages=("en", "de")
 ) -> list[str]:
@@ -207,11 +181,24 @@ def read(paths, languages=("en", "de"), **options) -> list[TextExample]:
   """Returns the examples of one split; see `paths_of`.
 
   Args:
-    paths: its files.
+    paths: its files; of line-aligned ones that of the inputs comes first, then
+      targets, then further references.
     languages: as there.
     **options: of `read_texts`, for a JSONL file.
+
+  Raises:
+    ValueError: the files have different numbers of lines.
   """
-  paths = paths_of(paths, languages)
-  if len(paths) > 1:
-    return read_pairs(*paths)
-  return read_texts(*paths, needs_targets=True, **options)
+  source, *targets = paths_of(paths, languages)
+  if not targets:
+    return read_texts(source, needs_targets=True, **options)
+  texts = lambda path: [example.inputs for example in read_texts(path)]
+  inputs, *columns = map(texts, (source, *targets))
+  for path, lines in zip(targets, columns):
+    if len(lines) != len(inputs):
+      raise ValueError(
+        f"{source} has {len(inputs)} lines, {path} has {len(lines)}: line "
+        "i of one must translate line i of the other"
+      )
+  rows = enumerate(zip(inputs, zip(*columns)), 1)
+  return [TextExample(number, *row) for number, row in rows]

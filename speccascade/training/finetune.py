@@ -21,12 +21,7 @@ from speccascade.data import prompting, text_files
 from speccascade.data.prompting import FORMATS, Prompting
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.params import Config
-from speccascade.training import (
-  evaluate,
-  optimizers,
-  teachers,
-  trainer,
-)
+from speccascade.training import evaluate, optimizers, teachers, trainer
 from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.state import Objective, Teacher
 
@@ -259,7 +254,7 @@ def train(
   from speccascade.data import vocabularies
 
   objective = objective or Objective()
-  layout = run.mesh.layout_for(model, "MODEL", BATCH_SIZE=data.batch_size)
+  layout = run.mesh.layout_for(model, data.batch_size)
   num_parts = layout.num_parts if layout else 1
   count = footprint.num_parameters(model)
   # The parameters, their gradients and an update, all in float32.
@@ -365,8 +360,7 @@ def _evaluation(
     eos_id=data.prompting.vocabulary.eos_id,
     teacher=teacher,
     **evaluate.decoded(
-      *(data.task, data.prompting, evaluating),
-      dict(data.task_feature_lengths),
+      *(data.task, data.prompting, evaluating), dict(data.task_feature_lengths)
     ),
   )
 

@@ -15,7 +15,6 @@ import numpy as np
 from speccascade import files, processes
 from speccascade.checkpoints import restore
 from speccascade.data import batches as batching
-from speccascade.data.arrays import TokenArrays
 from speccascade.models.params import Config, lying, network
 from speccascade.models.partitioning import fetched
 from speccascade.progress import ProgressBar
@@ -76,34 +75,32 @@ def _hidden(module, params, tokens, segment_ids, positions):
   return hidden.astype(jnp.float16)
 
 
-def kept(
+def with_hidden(
   teacher: Teacher,
-  arrays: TokenArrays,
+  batches: batching.TrainBatches,
   folder: str | os.PathLike,
-  *,
-  width: int,
-  batch_size: int,
   progress: bool = True,
-) -> list[np.ndarray]:
-  """Returns a decoder-only teacher's hidden states, which a folder keeps.
+) -> batching.TrainBatches:
+  """Returns training batches that bring what the teacher makes of them.
 
-  They are read from there where they are; what lacks is computed, each text
-  once, and written by `PART` texts at a time, whole or not at all.
+  Its hidden states are read from a folder where they are; what lacks is
+  computed, each text once, and written by `PART` texts at a time, whole or not
+  at all.
 
   Args:
-    teacher: its last norm's outputs are kept, in float16.
-    arrays: the texts, their inputs prompts.
+    teacher: decoder-only; its last norm's outputs are kept, in float16.
+    batches: those without; the teacher reads as many rows, as wide.
     folder: has a folder for each teacher and texts.
-    width: tokens of a row that the teacher reads; no text is longer.
-    batch_size: rows that it reads at once.
     progress: show how far it is.
 
   Returns:
-    What `TokenArrays.hidden` says, mapped from the files.
+    The batches of arrays with `TokenArrays.hidden`, mapped from the files.
 
   Raises:
     ValueError: a state is out of float16's range.
   """
+  arrays, widest = batches.arrays, batches.buckets[-1]
+  width, batch_size = widest.widths[-1], widest.batch_size
   told = hashlib.sha256(f"{teacher.module.config} {arrays.digest}".encode())
   for leaf in jax.tree.leaves(teacher.params):
     told.update(np.ascontiguousarray(fetched(leaf)))
@@ -130,33 +127,7 @@ def kept(
       ends = np.cumsum(lengths[texts])[:-1]
       hidden += np.split(np.load(path, mmap_mode="r"), ends)
       bar.update(len(texts))
-  return hidden
-
-
-def with_hidden(
-  teacher: Teacher,
-  batches: batching.TrainBatches,
-  folder: str | os.PathLike,
-  progress: bool = True,
-) -> batching.TrainBatches:
-  """Returns training batches that bring what the teacher makes of them.
-
-  Args:
-    teacher: see `kept`, as the others.
-    batches: those without.
-    folder: likewise.
-    progress: likewise.
-  """
-  widest = batches.buckets[-1]
-  hidden = kept(
-    teacher,
-    batches.arrays,
-    folder,
-    width=widest.widths[-1],
-    batch_size=widest.batch_size,
-    progress=progress,
-  )
-  arrays = dataclasses.replace(batches.arrays, hidden=hidden)
+  arrays = dataclasses.replace(arrays, hidden=hidden)
   return dataclasses.replace(batches, arrays=arrays)
 
 
