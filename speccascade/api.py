@@ -18,12 +18,7 @@ from speccascade.data.prompting import Prompting
 from speccascade.fields import at_least, one_of
 from speccascade.generation import Generation
 from speccascade.inference import advice as advice_files
-from speccascade.inference import (
-  batching,
-  inputs,
-  measure,
-  shared_tokens,
-)
+from speccascade.inference import batching, inputs, measure, shared_tokens
 from speccascade.inference import pair as pairs
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.pair_checks import PairError
@@ -265,12 +260,7 @@ class Pair:
     return comparison.compare(study, points)
 
   def stream(
-    self,
-    text,
-    method: str = "spec_decode",
-    *,
-    rounds: int = 1,
-    **settings,
+    self, text, method: str = "spec_decode", *, rounds: int = 1, **settings
   ) -> TextStream:
     """Yields what a method writes for one text, as it is decoded.
 

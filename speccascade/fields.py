@@ -2,8 +2,8 @@
 
 A class or function under `checked` refuses what its annotations do not allow,
 with a line that names the setting; lists become tuples unless a list is asked
-for. `built` makes a
-dataclass of JSON in the same way. What a type cannot say stands beside it:
+for. `built` makes a dataclass of JSON in the same way. What a type cannot say
+stands beside it:
 
   gamma: Annotated[int, Bounds(1, 1024)] = 5
   method: Annotated[str, methods.find]
