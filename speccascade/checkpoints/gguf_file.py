@@ -194,11 +194,12 @@ def _settings(said: dict, stored: dict, path: storage.Directory) -> dict:
       f"{path} has general.architecture {kind!r:.60}; read are"
       f" {', '.join(ARCHITECTURES)}"
     )
-  settings = {
-    name: said[f"{kind}.{theirs}"]
-    for theirs, name in _SETTINGS.items()
-    if f"{kind}.{theirs}" in said
+  picked = lambda table, prefix: {
+    name: said[prefix + theirs]
+    for theirs, name in table.items()
+    if prefix + theirs in said
   }
+  settings = picked(_SETTINGS, f"{kind}.")
   for name in ("rms_norm_eps", "rope_theta"):  # float32: as it was typed
     if name in settings:
       settings[name] = float(str(np.float32(settings[name])))
@@ -218,11 +219,7 @@ def _settings(said: dict, stored: dict, path: storage.Directory) -> dict:
         f"{path} says {name} = {value!r:.60}, which is not read: give the"
         " Hugging Face directory instead"
       )
-  scaling = {
-    name: said[f"{kind}.rope.scaling.{theirs}"]
-    for theirs, name in _SCALING.items()
-    if f"{kind}.rope.scaling.{theirs}" in said
-  }
+  scaling = picked(_SCALING, f"{kind}.rope.scaling.")
   if scaling.get("rope_type", "none") != "none":
     settings["rope_scaling"] = scaling
   ends = [said.get(f"tokenizer.ggml.{x}_token_id") for x in ("eos", "eot")]

@@ -20,7 +20,7 @@ from speccascade.checkpoints import (
   storage,
 )
 from speccascade.models.t5.config import T5Config
-from tests.checkpoints.conftest import same, shard
+from tests.checkpoints.conftest import hashes, same, shard
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def embedding_of(path):
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
-def test_sharded(golden, bucket, manifest, hashes, is_remote):
+def test_sharded(golden, bucket, manifest, is_remote):
   shutil.copytree(golden / "hf", bucket / "hf", copy_function=shutil.copyfile)
   shard(bucket / "hf")
   checkpoint = load("gs://bucket/hf" if is_remote else bucket / "hf")
@@ -73,7 +73,7 @@ def test_half_precision_widens(hf, golden_params, dtype):
   same(params, jax.tree.map(rounded, golden_params))
 
 
-def test_duplicate_embeddings_are_merged(hf, manifest, hashes):
+def test_duplicate_embeddings_are_merged(hf, manifest):
   embedding = embedding_of(hf)
   weights(
     hf,
@@ -90,7 +90,7 @@ def test_duplicate_embeddings_are_merged(hf, manifest, hashes):
     load(hf)
 
 
-def test_what_changes_nothing(hf, manifest, hashes):
+def test_what_changes_nothing(hf, manifest):
   """The unused bias of old files, and mT5, which has the same network."""
   name = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias"
   weights(hf, **{f"{name}.weight": np.zeros((32, 4), np.float32)})

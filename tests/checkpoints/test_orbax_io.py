@@ -10,7 +10,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from speccascade.checkpoints import CheckpointError, load, orbax_io, restore
-from tests.checkpoints.conftest import same
+from tests.checkpoints.conftest import hashes, same
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_other_orbax_trees_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["use_ocdbt", "use_zarr3"])
-def test_other_kinds_of_arrays(golden_params, tmp_path, manifest, hashes, kind):
+def test_other_kinds_of_arrays(golden_params, tmp_path, manifest, kind):
   handler = ocp.PyTreeCheckpointHandler(**{kind: kind == "use_zarr3"})
   with ocp.Checkpointer(handler) as saver:
     tree = {"target": golden_params, "state": {"step": np.int32(5)}}

@@ -18,7 +18,7 @@ from speccascade.checkpoints import (
   t5x_native,
 )
 from speccascade.checkpoints.architecture import flatten, unflatten
-from tests.checkpoints.conftest import edit, same
+from tests.checkpoints.conftest import edit, hashes, same
 
 STEP = "checkpoint_3000"
 EMBEDDING = "target.token_embedder.embedding"
@@ -76,7 +76,7 @@ def test_variants_of_the_index(copy_of, source, change):
 
 
 def test_arrays_inside_the_index_split_by_flax(
-  copy_of, manifest, hashes, golden_params, monkeypatch
+  copy_of, manifest, golden_params, monkeypatch
 ):
   path = copy_of("t5x_native") / STEP
   monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 10_000)  # of 1 GiB
@@ -90,7 +90,7 @@ def test_arrays_inside_the_index_split_by_flax(
   assert hashes(load(path).params) == manifest
 
 
-def test_version_2_holds_bfloat16_as_bits(copy_of, hashes, bfloat16_params):
+def test_version_2_holds_bfloat16_as_bits(copy_of, bfloat16_params):
   path = copy_of("t5x_native_bf16") / STEP
 
   def older(tree):
@@ -118,7 +118,7 @@ def test_version_2_holds_bfloat16_as_bits(copy_of, hashes, bfloat16_params):
   ],
 )
 def test_other_optimizers_are_refused_only_when_asked_for(
-  copy_of, manifest, hashes, name, message
+  copy_of, manifest, name, message
 ):
   def change(tree):
     state = tree["optimizer"]["state"]
@@ -179,7 +179,7 @@ def test_bfloat16_rounds_ties_to_even_and_zeros_are_stored(tmp_path):
 
 
 def test_large_arrays_have_several_chunks(
-  source, tmp_path, monkeypatch, manifest, hashes
+  source, tmp_path, monkeypatch, manifest
 ):
   monkeypatch.setattr(chunks, "CHUNK_BYTES", 4096)
   t5x_native.save(tmp_path / STEP, source.params, step=3000)
