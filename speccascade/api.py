@@ -18,12 +18,7 @@ from speccascade.data.prompting import Prompting
 from speccascade.fields import at_least, one_of
 from speccascade.generation import Generation
 from speccascade.inference import advice as advice_files
-from speccascade.inference import (
-  batching,
-  inputs,
-  measure,
-  shared_tokens,
-)
+from speccascade.inference import batching, inputs, measure, shared_tokens
 from speccascade.inference import pair as pairs
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.pair_checks import PairError
@@ -207,15 +202,11 @@ class Pair:
     sources = self._sources(
       texts, max_input_len, truncate, prompt, chat_variables
     )
-    run = Run(
-      max_decode_len=max_decode_len,
-      batch_size=generation.rows_for(
-        len(sources.examples), batch_size, self.models.layout
-      ),
-      seed=seed,
-      trace=trace,
-      log_probs=log_probs,
+    rows = generation.rows_for(
+      len(sources.examples), batch_size, self.models.layout
     )
+    records = {"trace": trace, "log_probs": log_probs}
+    run = Run(None, max_decode_len, batch_size=rows, seed=seed, **records)
     point = advice_files.resolved(point, self.models)
     return generation.generate(Study(self.models, sources, run), point)
 
@@ -260,25 +251,16 @@ class Pair:
     for point, (_, alpha) in zip(points[1:], chosen):
       if alpha is not None:
         point.check_alpha_is_used()
-    study = self._study(
-      texts,
-      repeats,
-      max_decode_len=max_decode_len,
-      max_input_len=max_input_len,
-      truncate=truncate,
-      prompt=prompt,
-      chat_variables=chat_variables,
-      seed=seed,
+    sources = self._sources(
+      texts, max_input_len, truncate, prompt, chat_variables
     )
+    run = Run(None, max_decode_len, batch_size=1, seed=seed)
+    measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
+    study = Study(self.models, sources, run, measuring)
     return comparison.compare(study, points)
 
   def stream(
-    self,
-    text,
-    method: str = "spec_decode",
-    *,
-    rounds: int = 1,
-    **settings,
+    self, text, method: str = "spec_decode", *, rounds: int = 1, **settings
   ) -> TextStream:
     """Yields what a method writes for one text, as it is decoded.
 
@@ -336,9 +318,7 @@ class Pair:
 
   def _streamed(self, method: str, settings: dict) -> tuple[dict, Point]:
     """Returns the settings of a `_study`, and the point of the others."""
-    names = settings.keys() & {
-      field.name for field in dataclasses.fields(Point)
-    }
+    names = settings.keys() & Point.__dataclass_fields__.keys()
     point = Point(method, **{name: settings.pop(name) for name in names})
     if "alpha" in names:
       point.check_alpha_is_used()
@@ -347,43 +327,38 @@ class Pair:
   def _study(
     self,
     texts,
-    repeats: int = 1,
     *,
     max_decode_len: int = 128,
+    seed: int = 0,
+    log_probs: bool = False,
+    **how,
+  ) -> Study:
+    """Returns the study of a text that is decoded alone; see `generate`."""
+    run = Run(
+      None, max_decode_len, batch_size=1, seed=seed, log_probs=log_probs
+    )
+    measuring = Measuring(num_timed=1)
+    return Study(self.models, self._sources(texts, **how), run, measuring)
+
+  def _sources(
+    self,
+    texts,
     max_input_len: int = 512,
     truncate: bool = False,
     prompt: str | None = None,
     chat_variables: Mapping = MappingProxyType({}),
-    seed: int = 0,
-    log_probs: bool = False,
-  ) -> Study:
-    """Returns the study of texts that are decoded alone; see `generate`."""
-    sources = self._sources(
-      texts, max_input_len, truncate, prompt, chat_variables
-    )
-    run = Run(
-      max_decode_len=max_decode_len,
-      batch_size=1,
-      seed=seed,
-      log_probs=log_probs,
-    )
-    measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
-    return Study(self.models, sources, run, measuring)
-
-  def _sources(
-    self, texts, max_len: int, truncate: bool, prompt, chat_variables
   ) -> inputs.Sources:
     """Returns what is decoded; how many were cut is printed."""
-    at_least(1, max_input_len=max_len)
+    at_least(1, max_input_len=max_input_len)
     if prompt is None and not self.models.prompted:
       prompt = "source"
     elif prompt is None and not hasattr(self.vocabulary, "prompted"):
       prompt = "text"
     prompting = Prompting(self.vocabulary, prompt, chat_variables)
     sources = inputs.of_texts(
-      texts, prompting, max_len=max_len, truncate=truncate
+      texts, prompting, max_len=max_input_len, truncate=truncate
     )
     if sources.num_cut:
       num = f"{sources.num_cut} of {len(sources.examples)}"
-      print(f"{num} texts cut to {max_len} tokens")
+      print(f"{num} texts cut to {max_input_len} tokens")
     return sources

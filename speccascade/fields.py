@@ -2,8 +2,8 @@
 
 A class or function under `checked` refuses what its annotations do not allow,
 with a line that names the setting; lists become tuples unless a list is asked
-for. `built` makes a
-dataclass of JSON in the same way. What a type cannot say stands beside it:
+for. `built` makes a dataclass of JSON in the same way. What a type cannot say
+stands beside it:
 
   gamma: Annotated[int, Bounds(1, 1024)] = 5
   method: Annotated[str, methods.find]
@@ -11,8 +11,7 @@ dataclass of JSON in the same way. What a type cannot say stands beside it:
 A rule is `Bounds`, `Keys`, `NOT_EMPTY`, or a function that raises ValueError.
 """
 
-import collections.abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 import contextlib
 import dataclasses
 import functools
@@ -205,76 +204,62 @@ def _hints(function) -> dict[str, Any]:
 
 def _fit(value, kind, builds: bool):
   origin, args = typing.get_origin(kind) or kind, typing.get_args(kind)
+  fit = functools.partial(_fit, builds=builds)
   if origin is Annotated:
-    value = _fit(value, args[0], builds)
+    value = fit(value, args[0])
     for rule in args[1:]:
-      if not hasattr(rule, "holds"):
+      if hasattr(rule, "holds"):
+        _need(rule.holds(value))
+      else:
         rule(value)
-      elif not rule.holds(value):
-        raise _WrongKindError
-    return value
-  if origin in (typing.Union, types.UnionType):
+  elif origin in (typing.Union, types.UnionType):
     for each in args:
       with contextlib.suppress(_WrongKindError):
-        return _fit(value, each, builds)
+        return fit(value, each)
     raise _WrongKindError
-  if origin is Literal:
-    is_right = isinstance(value, str) and value in args
+  elif origin is Literal:
+    _need(isinstance(value, str) and value in args)
   elif origin is typing.NotRequired:
-    return _fit(value, args[0], builds)
+    return fit(value, args[0])
   elif typing.is_typeddict(origin):
-    return _fit_keys(value, origin, builds)
+    _need(isinstance(value, Mapping))
+    _need(origin.__required_keys__ <= set(value))
+    kinds = _hints(origin)
+    return {k: fit(each, kinds.get(k, Any)) for k, each in value.items()}
   elif builds and dataclasses.is_dataclass(origin):
-    return built(origin, value) if isinstance(value, Mapping) else _refuse()
+    _need(isinstance(value, Mapping))
+    return built(origin, value)
   elif origin is tuple and args[-1:] != (...,):
-    if not isinstance(value, list | tuple) or len(value) != len(args):
-      raise _WrongKindError
-    return tuple(_fit(x, each, builds) for x, each in zip(value, args))
-  elif origin in (tuple, list, collections.abc.Sequence):
-    if not isinstance(value, collections.abc.Sequence) or isinstance(
-      value, str | bytes
-    ):
-      raise _WrongKindError
-    fit = [_fit(each, args[0], builds) for each in value]
-    return fit if origin is list else tuple(fit)
+    _need(isinstance(value, list | tuple) and len(value) == len(args))
+    return tuple(map(fit, value, args))
+  elif origin in (tuple, list, Sequence):
+    _need(isinstance(value, Sequence) and not isinstance(value, str | bytes))
+    several = [fit(each, args[0]) for each in value]
+    return several if origin is list else tuple(several)
   elif origin in (dict, Mapping):
-    return _fit_dict(value, args, builds)
+    _need(isinstance(value, Mapping))
+    key_kind, kind = args or (Any, Any)
+    as_key = lambda key: key
+    if builds and key_kind is int:  # the keys of JSON are text
+      as_key = lambda key: int(key) if str(key).isdecimal() else key
+    return {
+      fit(as_key(key), key_kind): fit(each, kind) for key, each in value.items()
+    }
   else:
-    is_right = _is_plain(value, origin)
-  return value if is_right else _refuse()
+    _need(_is_plain(value, origin))
+  return value
 
 
-def _refuse():
-  raise _WrongKindError
-
-
-def _fit_keys(value, kind, builds: bool) -> dict:
-  if not isinstance(value, Mapping) or not kind.__required_keys__ <= set(value):
+def _need(is_right: bool):
+  if not is_right:
     raise _WrongKindError
-  kinds = _hints(kind)
-  return {
-    key: _fit(each, kinds.get(key, Any), builds) for key, each in value.items()
-  }
-
-
-def _fit_dict(value, args, builds: bool) -> dict:
-  if not isinstance(value, Mapping):
-    raise _WrongKindError
-  key_kind, kind = args or (Any, Any)
-  as_key = lambda key: key
-  if builds and key_kind is int:  # the keys of JSON are text
-    as_key = lambda key: int(key) if str(key).isdecimal() else key
-  return {
-    _fit(as_key(key), key_kind, builds): _fit(each, kind, builds)
-    for key, each in value.items()
-  }
 
 
 def _is_plain(value, kind) -> bool:
   """Whether a value is of a type that has no parts."""
   if kind in (Any, object, inspect.Parameter.empty):
     return True
-  if kind is Callable or kind is collections.abc.Callable:
+  if kind is Callable:
     return callable(value)
   if kind is int:
     is_number = isinstance(value, numbers.Integral)
@@ -322,7 +307,7 @@ def _wanted(kind) -> str:
     return " or ".join([", ".join(most), last] if most else [last])
   if origin is tuple and args[-1:] != (...,):
     return f"({', '.join(map(_wanted, args))})"
-  if origin in (tuple, list, collections.abc.Sequence):
+  if origin in (tuple, list, Sequence):
     return f"a list, each {_wanted(args[0])}"
   if origin in (dict, Mapping):
     return f"a dict, each {_wanted(args[1])}" if args else "a dict"
@@ -371,7 +356,7 @@ def at_least(least: int, **values):
     fitted(name, value, Annotated[int, Bounds(least)])
 
 
-def one_of(known: collections.abc.Collection, *, error=ValueError, **values):
+def one_of(known: Collection, *, error=ValueError, **values):
   """Raises an error where a setting is not among the `known`.
 
   Args:

@@ -44,14 +44,10 @@ def sole_writer(
   Raises:
     OutputError: it cannot be written to, or another job does, which is named.
   """
-  path = pathlib.Path(os.path.abspath(folder), f".{file}.writer")
-  if not file:
-    path = path.with_name(".writer")
-  if (
-    "://" in os.fspath(folder)
-    or path in _held.get()
-    or not processes.is_first()
-  ):
+  lock = f".{file}.writer" if file else ".writer"
+  path = pathlib.Path(os.path.abspath(folder), lock)
+  is_remote = "://" in os.fspath(folder)
+  if is_remote or path in _held.get() or not processes.is_first():
     yield
     return
   what = f"{name} {folder}"

@@ -6,7 +6,8 @@ keeps for its gradient. XLA's own buffers are not: a tenth of the memory is left
 for them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -45,22 +46,18 @@ class Footprint:
   advised: Callable[[float], str | None] = lambda most: None
 
   def smallest(self) -> meshes.Mesh | None:
-    """Returns the mesh of fewest devices that holds the run, None if none."""
-    for mesh in self._meshes():
-      try:
-        if sum(self.held(mesh).values()) <= MARGIN * mesh.device_bytes:
-          return mesh
-      except ValueError:
-        continue
-    return None
+    """Returns the mesh of fewest devices that holds the run, None if none.
 
-  def _meshes(self) -> Iterator[meshes.Mesh]:
-    """The meshes of 1, 2, 4, ... devices, of as many the least cut first."""
+    Of 1, 2, 4, ... devices; of as many the least cut is taken.
+    """
     powers = [1 << i for i in range(MOST_DEVICES.bit_length())]
     for num, model in itertools.product(powers, powers):
-      if model <= num:
-        shape = {DATA: num // model, MODEL: model}
-        yield dataclasses.replace(self.mesh, shape=shape)
+      shape = {DATA: num // model, MODEL: model}
+      with contextlib.suppress(ValueError):  # among others where model > num
+        mesh = dataclasses.replace(self.mesh, shape=shape)
+        if sum(self.held(mesh).values()) <= MARGIN * mesh.device_bytes:
+          return mesh
+    return None
 
   def __str__(self) -> str:
     lines = [
@@ -158,16 +155,16 @@ def caches(
   return total
 
 
+def _shapes(config: Config) -> dict:
+  """Returns the shapes of a model's float32 parameters."""
+  shape = lambda each: jax.ShapeDtypeStruct(each, np.float32)
+  shapes = params.param_shapes(config).items()
+  return params.tree({name: shape(each) for name, each in shapes})
+
+
 @functools.lru_cache(maxsize=64)
 def _state_shapes(kind, config, inputs, capacity):
-  described = params.described(config)
-  tree = params.tree(
-    {
-      name: jax.ShapeDtypeStruct(each.shape, np.float32)
-      for name, each in described.items()
-    }
-  )
-  lm = kind(tree, params.network(config))
+  lm = kind(_shapes(config), params.network(config))
   tokens = jax.ShapeDtypeStruct(inputs, np.int32)
   return jax.eval_shape(
     lambda lm, tokens: lm.prefill(tokens, capacity=capacity), lm, tokens
@@ -182,13 +179,7 @@ def training(config: Config, layout: Layout, init: Callable) -> dict:
     layout: where it lies.
     init: makes the optimizer's state of parameters.
   """
-  lying = params.shardings(config, layout)
-  shapes = params.tree(
-    {
-      name: jax.ShapeDtypeStruct(shape, np.float32)
-      for name, shape in params.param_shapes(config).items()
-    }
-  )
+  lying, shapes = params.shardings(config, layout), _shapes(config)
   state = jax.eval_shape(init, shapes)
   places = like_params(state, shapes, lying)
   moments = [

@@ -13,9 +13,7 @@ def machine() -> int:
 def total() -> int:
   """Returns the bytes of the device's memory; on a CPU, of the machine's."""
   stats = jax.local_devices()[0].memory_stats() or {}
-  if "bytes_limit" in stats:
-    return stats["bytes_limit"]
-  return machine()
+  return stats["bytes_limit"] if "bytes_limit" in stats else machine()
 
 
 def check(num_bytes: float, **settings):

@@ -129,18 +129,12 @@ class Mesh:
     is_2d = self.parameter_partitioning_dims == 2
     return partitioning.RULES_2D if is_2d else partitioning.RULES
 
-  def layout_for(self, config, what: str, **rows: int) -> Layout | None:
-    """Returns `layout`, when it has been held to a model and its batches.
-
-    Args:
-      config: the model's.
-      what: its name, for messages.
-      **rows: see `Layout.check_rows`.
-    """
+  def layout_for(self, model, batch_size: int) -> Layout | None:
+    """Returns `layout`, when MODEL and BATCH_SIZE have been held to it."""
     layout = self.layout()
     if layout is not None:
-      layout.check(config, what)
-      layout.check_rows(**rows)
+      layout.check(model, "MODEL")
+      layout.check_rows(BATCH_SIZE=batch_size)
     return layout
 
   def drafter_layout(self) -> Layout | None:

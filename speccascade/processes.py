@@ -67,12 +67,12 @@ def agreed(make: Callable[[], Any]) -> Any:
   return json.loads(waited(key, 1)[0])
 
 
-def meet(limit_s: float | None = None):
+def meet():
   """Waits until all processes are here; ProcessError if one does not come."""
   if count() > 1:
     key = f"meet/{next(_NUMBERS)}"
     tell(key, "")
-    waited(key, count(), limit_s)
+    waited(key, count())
 
 
 def tell(key: str, value: str):

@@ -10,11 +10,10 @@
 Takes the config of a decode, and computes on paper: no program is compiled, and
 none was timed. Each slice is cut along `model` as often as the verifier allows,
 or as --gin.MESH='{"model": 4}' says, the rest along `data`; the drafter is
-whole on each chip. A pass takes as long
-as its reads or its arithmetic, whichever is longer, and then what it sends,
-since each sublayer waits for the sum of the one before; launches of operations
-and attention's arithmetic are not counted, so that real ones take longer. The
-speed-up is over the verifier alone.
+whole on each chip. A pass takes as long as its reads or its arithmetic,
+whichever is longer, and then what it sends, since each sublayer waits for the
+sum of the one before; launches of operations and attention's arithmetic are not
+counted, so that real ones take longer. The speed-up is over the verifier alone.
 """
 
 from collections.abc import Iterator

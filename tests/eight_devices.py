@@ -214,7 +214,7 @@ def measure(folder, *, mesh):
 def train(folder, *, mesh, optimizer="adafactor", dims=1, kind="t5", steps=20):
   """Returns the losses of some steps, and an evaluation after them."""
   model, batches = config(kind, 16), texts(kind)
-  layout = meshes.Mesh(mesh, dims).layout_for(model, "MODEL", BATCH_SIZE=ROWS)
+  layout = meshes.Mesh(mesh, dims).layout_for(model, ROWS)
   params = states.init_params(network(model), 0, layout)
   losses, state = fit(model, batches, optimizer, steps, params=params)
   results = evaluate.teacher_forced(model, state.params, batches)

@@ -79,6 +79,12 @@ _LLAMA = {
   r"decoder/decoder_norm/scale": r"model.norm",
   r"decoder/logits_dense/kernel": r"lm_head",
 }
+# Parts of what tells a parameter of T5X's scalable_t5: its name and rank.
+_SCALABLE = {
+  "scanned layers": r"\n(encoder|decoder)/\1/",
+  "relative positions per layer": r"/layers_.*relpos_bias",
+  "three-dimensional attention kernels": r"/kernel ([3-9]|\d\d)",
+}
 # For each: the names, what a number of a layer and what is in it follow.
 _HUGGING_FACE = {
   T5Config: (_T5, ".block.", ".layer."),
@@ -114,9 +120,18 @@ unflatten = functools.partial(traverse_util.unflatten_dict, sep="/")
 
 
 def shapes_of(params: dict, *, where: str) -> dict[str, tuple[int, ...]]:
-  """Returns the shape of each array; refuses those of T5X's scalable_t5."""
+  """Returns the shape of each array; refuses those of T5X's scalable_t5.
+
+  Its relative positions are per layer, so its weights are no plain T5's.
+  """
   shapes = {name: tuple(x.shape) for name, x in flatten(params).items()}
-  refuse_scalable(shapes, where=where)
+  told = "".join(f"\n{name} {len(shape)}" for name, shape in shapes.items())
+  for what, pattern in _SCALABLE.items():
+    if re.search(pattern, told):
+      raise CheckpointError(
+        f"the checkpoint {where} has {what}: it was written by T5X's "
+        "scalable_t5 (or is a umT5); only the layout of t5x/examples/t5 is read"
+      )
   return shapes
 
 
@@ -204,30 +219,6 @@ def config_of(params: dict, *, where: str = "") -> T5Config:
     ) from error
   check_params(params, config, where=where)
   return config
-
-
-def refuse_scalable(shapes: dict[str, tuple[int, ...]], *, where: str = ""):
-  """Refuses the parameter trees of T5X's scalable_t5.
-
-  Its relative positions are per layer, so its weights are no plain T5's.
-  """
-  faults = {
-    "scanned layers": lambda name: name.startswith(
-      ("encoder/encoder/", "decoder/decoder/")
-    ),
-    "relative positions per layer": lambda name: (
-      "/layers_" in name and "relpos_bias" in name
-    ),
-    "three-dimensional attention kernels": lambda name: (
-      name.endswith("/kernel") and len(shapes[name]) > 2
-    ),
-  }
-  for what, is_so in faults.items():
-    if any(map(is_so, shapes)):
-      raise CheckpointError(
-        f"the checkpoint {where} has {what}: it was written by T5X's "
-        "scalable_t5 (or is a umT5); only the layout of t5x/examples/t5 is read"
-      )
 
 
 def check_config(wanted: Config, stored: Config, *, where: str = "") -> None:

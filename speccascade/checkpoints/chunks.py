@@ -8,6 +8,11 @@ The checksums of an array stand as JSON in the metadata of our checkpoints:
 They are of the numbers' bytes in C order, before compression. Their chunks are
 those on disk: who reads a part of an array checks that part, and reads no more
 for it than decompressing it takes anyway.
+
+Which file holds a chunk is asked after something failed. A zarr array's own
+files are its chunks. In OCDBT, which Orbax writes, a B-tree says for each chunk
+in which data file it lies, from which byte to which; it holds the small ones
+itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +20,8 @@ import concurrent.futures
 import dataclasses
 import json
 import math
+import os
+import pathlib
 import zlib
 
 import jax
@@ -24,6 +31,7 @@ CHUNK_BYTES = 64 * 2**20  # T5X's largest chunk
 _THREADS = 8  # zlib lets other threads run
 
 Part = tuple[slice, ...]
+Place = tuple[str, int]  # a file, and the byte of it where something ends
 
 
 def chunk_shape(shape: Sequence[int], max_elements: int) -> list[int]:
@@ -45,9 +53,10 @@ def num_chunks(shape: Sequence[int], chunks: Sequence[int]) -> list[int]:
   return [-(-size // chunk) for size, chunk in zip(shape, chunks)]
 
 
-def whole_part(shape: Sequence[int]) -> Part:
-  """Returns the part that is all of an array."""
-  return tuple(slice(0, size) for size in shape)
+def bounded(index: Sequence[slice], shape: Sequence[int]) -> Part:
+  """Returns an index as a part, of all that it says nothing of."""
+  index = (*index, *[slice(None)] * (len(shape) - len(index)))
+  return tuple(slice(*x.indices(n)[:2]) for x, n in zip(index, shape))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,23 +92,21 @@ class Checksums:
     shard at a time.
     """
     shape, size = value.shape, CHUNK_BYTES // value.dtype.itemsize
-    held, widest = [(whole_part(shape), value)], shape
+    held, widest = [(bounded((), shape), value)], shape
     if isinstance(value, jax.Array):
-      bounds = lambda x, n: slice(*x.indices(n)[:2])
       held = [
-        (tuple(map(bounds, shard.index, shape)), shard.data)
+        (bounded(shard.index, shape), shard.data)
         for shard in value.addressable_shards
         if shard.replica_id == 0
       ]
       widest = value.sharding.shard_shape(shape)
     sizes = [max(1, size) for size in chunk_shape(widest, size)]
-    counts = num_chunks(shape, sizes)
-    sums = [0] * math.prod(counts)
+    sums = np.zeros(num_chunks(shape, sizes), np.uint32)
     for part, data in held:
       data = np.asarray(data)
       for index, at in _parts(part, shape, sizes):
-        sums[_number(index, counts)] = _crc32(data[inside(at, part)])
-    return cls(value.dtype.name, list(shape), sizes, sums)
+        sums[index] = _crc32(data[inside(at, part)])
+    return cls(value.dtype.name, list(shape), sizes, sums.ravel().tolist())
 
   def covering(self, part: Part) -> Part:
     """Returns the whole chunks that a part of the array lies in."""
@@ -115,10 +122,9 @@ class Checksums:
       value: what was read of the array.
       part: which part it is, as `covering` gives it.
     """
-    counts = num_chunks(self.shape, self.chunks)
+    sums = np.reshape(self.crc32, num_chunks(self.shape, self.chunks))
     for index, at in _parts(part, self.shape, self.chunks):
-      crc32 = self.crc32[_number(index, counts)]
-      if _crc32(value[inside(at, part)]) != crc32:
+      if _crc32(value[inside(at, part)]) != sums[index]:
         return chunk_name(index)
     return None
 
@@ -133,14 +139,6 @@ def checksums(arrays: Mapping[str, np.ndarray | jax.Array]) -> dict[str, dict]:
 def checksum_of_json(values: Mapping) -> int:
   """Returns a CRC-32 of JSON values, whatever the order of their keys."""
   return zlib.crc32(json.dumps(values, sort_keys=True).encode())
-
-
-def _number(index: Sequence[int], counts: Sequence[int]) -> int:
-  """Returns the place of a chunk among all, in C order."""
-  number = 0
-  for i, count in zip(index, counts):
-    number = number * count + i
-  return number
 
 
 def inside(part: Part, of: Part) -> Part:
@@ -164,14 +162,79 @@ def _parts(
   sizes = [at.stop - at.start for at in part]
   for offset in np.ndindex(*num_chunks(sizes, chunks)):
     index = tuple(start + i for start, i in zip(first, offset))
-    yield (
-      index,
-      tuple(
-        slice(i * chunk, min(size, (i + 1) * chunk))
-        for i, chunk, size in zip(index, chunks, shape)
-      ),
+    at = (
+      slice(i * n, min(m, i * n + n)) for i, n, m in zip(index, chunks, shape)
     )
+    yield index, tuple(at)
 
 
 def _crc32(value: np.ndarray) -> int:
   return zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+
+
+def holding(array, chunk: str) -> str:
+  """Returns the file that holds a chunk of an array, as far as it is known."""
+  spec = array.kvstore.spec().to_json()
+  if spec["driver"] != "ocdbt":
+    return _url(spec, chunk)
+  places = _places(array)
+  return places.get(chunk, (_url(spec["base"], ""), 0))[0]
+
+
+def fault(array) -> str | None:
+  """Returns in words what is wrong with the files of an array's chunks.
+
+  Tensorstore's errors name those that are an array's own; None then.
+  """
+  places = _places(array)
+  for file, end in places.values():
+    if not file.startswith("/"):
+      continue
+    if not os.path.isfile(file):
+      return f"{file} is missing"
+    if os.path.getsize(file) < end:
+      return f"{file} is truncated"
+  files = sorted({file for file, _ in places.values()})
+  return f"it is in {' and '.join(files[:2])}" if files else None
+
+
+def _places(array) -> dict[str, Place]:
+  """Returns where each chunk is, of an array in OCDBT whose tree is sound."""
+  import tensorstore as ts
+
+  store = array.kvstore
+  spec = store.spec().to_json()
+  if spec["driver"] != "ocdbt":
+    return {}
+  base, root = store.base, _url(spec["base"], "")
+  places = {}
+
+  def walk(location: str, prefix: str):
+    node = ts.ocdbt.dump(base, location).result()
+    for entry in node["entries"]:
+      name = prefix + entry["key"].decode()
+      if "location" in entry:
+        cut = entry.get("subtree_common_prefix_length", 0)
+        walk(entry["location"], name[: len(prefix) + cut])
+      elif name.startswith(spec["path"]):
+        place = _place(entry.get("indirect_value", location), root)
+        places[name.removeprefix(spec["path"])] = place
+
+  try:
+    manifest = ts.ocdbt.dump(base).result()
+    walk(manifest["versions"][-1]["root"]["location"], "")
+  except (ValueError, LookupError):
+    pass  # the tree itself is damaged, which the error says
+  return places
+
+
+def _place(location: str, root: str) -> Place:
+  """Returns a place from, e.g., "value:ocdbt.process_0/:d/92bd89:0:6202"."""
+  _, *path, start, length = location.split(":")
+  return root + "".join(path), int(start) + int(length)
+
+
+def _url(spec: dict, name: str) -> str:
+  if spec["driver"] == "file":
+    return str(pathlib.PurePosixPath(spec["path"])) + "/" + name
+  return f"{spec['driver']}:{spec.get('bucket', '')}/{spec['path']}{name}"

@@ -11,8 +11,6 @@ Hugging Face directory or out of a GGUF file.
 """
 
 from collections.abc import Sequence
-import contextlib
-import functools
 import os
 import sys
 from typing import Annotated, Literal
@@ -36,6 +34,7 @@ from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.params import Config
 
 FORMATS = ("t5x", "speccascade", "hugging_face")
+DTYPES = ("float32", "bfloat16")
 
 
 @fields.checked
@@ -43,10 +42,10 @@ def convert(
   source: fields.Path,
   destination: Annotated[fields.Path, fields.NOT_EMPTY],
   *,
-  format: Literal["t5x", "speccascade", "hugging_face"],
+  format: Literal[FORMATS],
   config: Config | None = None,
   step: fields.NonNegative | None = None,
-  dtype: Literal["float32", "bfloat16"] = "float32",
+  dtype: Literal[DTYPES] = "float32",
   vocabulary: fields.Path | None = None,
   parameters_only: bool = False,
 ) -> str:
@@ -73,72 +72,35 @@ def convert(
     raise CheckpointError("T5X's format says no vocabulary: leave it out")
   if format == "speccascade" and dtype != "float32":
     raise CheckpointError("ours is float32: dtype is a choice of the others")
-  with contextlib.ExitStack() as at_end:
-    where = storage.Directory(destination)
-    if not where.remote:
-      folder, name = where.url, ""
-      if format == "hugging_face":
-        folder, name = os.path.split(where.url)
-      at_end.enter_context(
-        folders.sole_writer(folder, "the folder of destination", file=name)
-      )
-    return _convert(
-      restore.load(source, config=config, optimizer=not parameters_only),
-      where.url,
-      format=format,
-      step=step,
-      dtype=dtype,
-      vocabulary=vocabulary,
-    )
-
-
-def _convert(
-  checkpoint: restore.Checkpoint,
-  destination: str,
-  *,
-  format: str,
-  step: int | None,
-  dtype: str,
-  vocabulary: fields.Path | None,
-) -> str:
-  """Writes what was read, as `convert` says."""
-  step = next(s for s in (step, checkpoint.step, 0) if s is not None)
-  path = os.path.join(destination, f"checkpoint_{step}")
-  params, slots = checkpoint.params, checkpoint.optimizer
-  if format == "t5x":
-    if isinstance(checkpoint.config, LlamaConfig):
-      raise CheckpointError(
-        f"{checkpoint.path} is no T5: T5X's format is not for it"
-      )
-    t5x_native.save(path, params, step=step, optimizer=slots, dtype=dtype)
-    return path
-  config = checkpoint.require_config()
-  if vocabulary is not None:
-    _check_vocabulary(vocabulary, config)
-  beside = _tokenizer(checkpoint)
+  folder, name = (destination := storage.Directory(destination).url), ""
   if format == "hugging_face":
-    hugging_face.save(
-      *(destination, params, config),
-      dtype=dtype,
-      vocabulary=vocabulary,
-      beside=beside,
-    )
-    return destination
-  identity = checkpoint.vocabulary
-  if vocabulary is not None:
-    identity = orbax_io.vocabulary_identity(vocabulary)
-  orbax_io.save(
-    path,
-    params,
-    config,
-    step=step,
-    slots=slots,
-    vocabulary=identity,
-    extra=checkpoint.extra,
-  )
-  for name, content in beside.items():
-    storage.Directory(path).write(name, content.encode())
-  return path
+    folder, name = os.path.split(destination)
+  with folders.sole_writer(folder, "the folder of destination", file=name):
+    read = restore.load(source, config=config, optimizer=not parameters_only)
+    step = next(s for s in (step, read.step, 0) if s is not None)
+    path = os.path.join(destination, f"checkpoint_{step}")
+    params, slots = read.params, read.optimizer
+    if format == "t5x":
+      if isinstance(read.config, LlamaConfig):
+        raise CheckpointError(
+          f"{read.path} is no T5: T5X's format is not for it"
+        )
+      t5x_native.save(path, params, step=step, optimizer=slots, dtype=dtype)
+      return path
+    config, identity = read.require_config(), read.vocabulary
+    if vocabulary is not None:
+      _check_vocabulary(vocabulary, config)
+      identity = orbax_io.vocabulary_identity(vocabulary)
+    beside = _tokenizer(read)
+    if format == "hugging_face":
+      how = {"dtype": dtype, "vocabulary": vocabulary, "beside": beside}
+      hugging_face.save(destination, params, config, **how)
+      return destination
+    said = {"vocabulary": identity, "extra": read.extra}
+    orbax_io.save(path, params, config, step=step, slots=slots, **said)
+    for name, content in beside.items():
+      storage.Directory(path).write(name, content.encode())
+    return path
 
 
 def _tokenizer(checkpoint: restore.Checkpoint) -> dict[str, str]:
@@ -198,47 +160,40 @@ def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line; returns the exit code."""
   from speccascade import cli  # which asks for gin
 
-  parser = cli.Parser("checkpoints.convert", __doc__)
-  add = functools.partial(parser.add_argument, required=True)
-  add("--source", help="step, run or Hugging Face directory, local or gs://")
-  add(
-    "--destination",
-    help="run directory that gets checkpoint_<step>; Hugging Face's itself",
+  def write(model_gin_file: str | None, **flags):
+    config = config_from_gin(model_gin_file) if model_gin_file else None
+    print(f"wrote {convert(**flags, config=config)}")
+
+  parser, asked = cli.Parser("checkpoints.convert", __doc__), {"required": True}
+  parser.add_flags(
+    source=(asked, "step, run or Hugging Face directory, local or gs://"),
+    destination=(
+      asked,
+      "run directory that gets checkpoint_<step>; Hugging Face's itself",
+    ),
+    format=(
+      asked | {"choices": FORMATS},
+      "T5X's native layout, ours (Orbax, which T5X reads too), or that of"
+      " transformers",
+    ),
+    model_gin_file=(
+      {},
+      "gin file of the model, to check it, or for a source that does not say"
+      " its architecture, where its MLP is not that of T5 1.0 or 1.1",
+    ),
+    step=({"type": int}, "default: the source's, else 0"),
+    dtype=(
+      {"default": "float32", "choices": DTYPES},
+      "of the parameters, but for --format=speccascade (default: float32)",
+    ),
+    vocabulary=({}, "SentencePiece model, but for --format=t5x"),
+    parameters_only=(
+      {"action": "store_true"},
+      "leave the optimizer's state out, as of Adafactor with momentum or AdamW,"
+      " which are not converted",
+    ),
   )
-  layouts = "T5X's native layout, ours (Orbax, which T5X reads too), or that of"
-  layouts += " transformers"
-  add("--format", choices=FORMATS, help=layouts)
-  add = parser.add_argument
-  add(
-    "--model_gin_file",
-    help="gin file of the model, to check it, or for a source that does not "
-    "say its architecture, where its MLP is not that of T5 1.0 or 1.1",
-  )
-  add("--step", type=int, help="default: the source's, else 0")
-  add(
-    "--dtype",
-    default="float32",
-    choices=("float32", "bfloat16"),
-    help="of the parameters, but for --format=speccascade (default: float32)",
-  )
-  add("--vocabulary", help="SentencePiece model, but for --format=t5x")
-  add(
-    "--parameters_only",
-    action="store_true",
-    help="leave the optimizer's state out, as of Adafactor with momentum or "
-    "AdamW, which are not converted",
-  )
-  flags = vars(parser.parse_args(argv))
-  model_file = flags.pop("model_gin_file")
-  try:
-    config = config_from_gin(model_file) if model_file else None
-    path = convert(**flags, config=config)
-  except (ValueError, OSError) as error:
-    return cli.fail(error)
-  except KeyboardInterrupt:
-    return cli.fail("interrupted", 130)
-  print(f"wrote {path}")
-  return 0
+  return parser.run(write, argv)
 
 
 if __name__ == "__main__":

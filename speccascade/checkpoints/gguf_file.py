@@ -88,6 +88,7 @@ def read(path: storage.Directory) -> tuple[dict, LlamaConfig]:
     table = _table(reader, config, path)
     architecture.check_memory(config, where=str(path))
     arrays = {array.name: array for array in reader.tensors}
+    kind = reader.fields["general.architecture"].contents()
     for name, parameter in table.items():
       array = arrays[name]
       try:
@@ -102,7 +103,7 @@ def read(path: storage.Directory) -> tuple[dict, LlamaConfig]:
         ".attn_q.": config.num_heads,
         ".attn_k.": config.num_kv_heads,
       }.items():
-        if part in name and _kind(reader) == "llama":
+        if part in name and kind == "llama":
           value = _by_halves(value, heads)
       value = value.T if parameter.transposed else value
       params[parameter.name] = np.array(value, order="C")  # not in the file
@@ -141,10 +142,6 @@ def _stored(reader) -> dict:
     for array in reader.tensors
     if array.name != ROPE_FACTORS
   }
-
-
-def _kind(reader) -> str:
-  return reader.fields["general.architecture"].contents()
 
 
 def _table(reader, config: LlamaConfig, path: storage.Directory) -> dict:
@@ -197,11 +194,12 @@ def _settings(said: dict, stored: dict, path: storage.Directory) -> dict:
       f"{path} has general.architecture {kind!r:.60}; read are"
       f" {', '.join(ARCHITECTURES)}"
     )
-  settings = {
-    name: said[f"{kind}.{theirs}"]
-    for theirs, name in _SETTINGS.items()
-    if f"{kind}.{theirs}" in said
+  picked = lambda table, prefix: {
+    name: said[prefix + theirs]
+    for theirs, name in table.items()
+    if prefix + theirs in said
   }
+  settings = picked(_SETTINGS, f"{kind}.")
   for name in ("rms_norm_eps", "rope_theta"):  # float32: as it was typed
     if name in settings:
       settings[name] = float(str(np.float32(settings[name])))
@@ -221,11 +219,7 @@ def _settings(said: dict, stored: dict, path: storage.Directory) -> dict:
         f"{path} says {name} = {value!r:.60}, which is not read: give the"
         " Hugging Face directory instead"
       )
-  scaling = {
-    name: said[f"{kind}.rope.scaling.{theirs}"]
-    for theirs, name in _SCALING.items()
-    if f"{kind}.rope.scaling.{theirs}" in said
-  }
+  scaling = picked(_SCALING, f"{kind}.rope.scaling.")
   if scaling.get("rope_type", "none") != "none":
     settings["rope_scaling"] = scaling
   ends = [said.get(f"tokenizer.ggml.{x}_token_id") for x in ("eos", "eot")]

@@ -84,10 +84,7 @@ def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
     {
       "id": place,
       "content": token,
-      "single_word": False,
-      "lstrip": False,
-      "rstrip": False,
-      "normalized": False,
+      **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
       "special": each == _CONTROL,
     }
     for place, (token, each) in enumerate(zip(tokens, types))
@@ -95,10 +92,8 @@ def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
   ]
   model = {
     "type": "BPE",
-    "dropout": None,
-    "unk_token": None,
-    "continuing_subword_prefix": None,
-    "end_of_word_suffix": None,
+    **dict.fromkeys(("dropout", "unk_token")),
+    **dict.fromkeys(("continuing_subword_prefix", "end_of_word_suffix")),
     "fuse_unk": False,
     "byte_fallback": False,
     "ignore_merges": cut == "llama-bpe",

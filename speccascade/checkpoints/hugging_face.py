@@ -73,11 +73,8 @@ def read(
   params = {}
   for name, parameter in table.items():
     value = tensors.pop(name)
-    if lazy:
-      params[parameter.name] = _turned(value) if parameter.transposed else value
-      continue
     value = value.T if parameter.transposed else value
-    params[parameter.name] = np.ascontiguousarray(value)
+    params[parameter.name] = value if lazy else np.ascontiguousarray(value)
   return architecture.unflatten(params), config
 
 
@@ -139,9 +136,8 @@ def shapes(directory: storage.Directory) -> tuple[dict, Config]:
   tensors = _tensors(directory, _read_shapes)
   architecture.check_num_layers(config, len(tensors), where=str(directory))
   table = {p.hugging_face: p.name for p in architecture.parameters(config)}
-  return {table[name]: tensors[name] for name in table if name in tensors}, (
-    config
-  )
+  held = {table[name]: tensors[name] for name in table if name in tensors}
+  return held, config
 
 
 def beside(directory: storage.Directory) -> dict[str, str]:
@@ -204,12 +200,6 @@ def _unread(directory: storage.Directory, name: str) -> dict:
     )
     for key, (shape, _) in _read_shapes(directory, name).items()
   }
-
-
-def _turned(array: stored_arrays.Unread) -> stored_arrays.Unread:
-  """Returns the transpose of a matrix."""
-  read = lambda part: np.ascontiguousarray(array.read(part[::-1]).T)
-  return stored_arrays.Unread(array.shape[::-1], read)
 
 
 def _read_shapes(directory: storage.Directory, name: str) -> dict:
@@ -276,14 +266,11 @@ def save(
     value = np.asarray(flat[each.name]).astype(dtype)
     value = value.T if each.transposed else value
     tensors[each.hugging_face] = np.ascontiguousarray(value)
-  model = None
+  texts = {CONFIG: json.dumps(settings, indent=2, sort_keys=True) + "\n"}
+  contents = {k: text.encode() for k, text in (texts | dict(beside)).items()}
   if vocabulary is not None:
-    model = storage.read_vocabulary(vocabulary)
+    contents[VOCABULARY] = storage.read_vocabulary(vocabulary)
   with files.whole_folder(directory.url) as folder:
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    text = json.dumps(settings, indent=2, sort_keys=True)
-    (folder / CONFIG).write_text(f"{text}\n", encoding="utf-8")
-    if model is not None:
-      (folder / VOCABULARY).write_bytes(model)
-    for name, content in beside.items():
-      (folder / name).write_text(content, encoding="utf-8")
+    for name, content in contents.items():
+      (folder / name).write_bytes(content)

@@ -56,12 +56,8 @@ _DEFAULTS = {
   "qwen2": _QWEN2,
   "qwen3": _QWEN2 | {"head_dim": 128},
 }
-MODEL_TYPES = {
-  "llama": "Llama",
-  "mistral": "Mistral",
-  "qwen2": "Qwen2",
-  "qwen3": "Qwen3",
-}
+_NAMES = ("Llama", "Mistral", "Qwen2", "Qwen3")
+MODEL_TYPES = {name.lower(): name for name in _NAMES}
 
 # Facts of the network here, which has no hyperparameter for them.
 _FIXED = {"mlp_bias": False, "partial_rotary_factor": 1.0}

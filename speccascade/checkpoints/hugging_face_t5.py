@@ -131,17 +131,11 @@ def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
 
   Args:
     tensors: every array, or its shape and dtype; changed.
-    settings: of config.json.
+    settings: of config.json; say whether the output is scaled.
     where: the checkpoint, for messages.
     same: whether two of them may be one.
   """
   tensors.pop(_UNUSED, None)
-  _merge_embeddings(tensors, where, same)
-  _resolve_head(tensors, settings, where, same)
-
-
-def _merge_embeddings(tensors: dict, where: str, same: Callable) -> None:
-  """Leaves `shared.weight` as the one embedding, whatever its name was."""
   held = {name: tensors.pop(name) for name in _EMBEDDINGS if name in tensors}
   if not held:
     raise CheckpointError(f"{where} has no {_EMBEDDINGS[0]}: no embedding")
@@ -152,21 +146,8 @@ def _merge_embeddings(tensors: dict, where: str, same: Callable) -> None:
         f"{where}: {first} and {other} differ; T5 has one embedding for both "
         "stacks"
       )
-  tensors[_EMBEDDINGS[0]] = held[first]
-
-
-def _resolve_head(
-  tensors: dict, settings: dict, where: str, same: Callable
-) -> None:
-  """Leaves lm_head as `logits_via_embedding` has it: absent or there.
-
-  Args:
-    tensors: every array; changed.
-    settings: say whether the decoder output is scaled by emb_dim ** -0.5.
-    where: the checkpoint, for messages.
-    same: see `resolve`.
-  """
-  embedding, head = tensors[_EMBEDDINGS[0]], tensors.pop(_LM_HEAD, None)
+  tensors[_EMBEDDINGS[0]] = embedding = held[first]
+  head = tensors.pop(_LM_HEAD, None)
   if not _is_scaled(settings):
     if head is None and settings.get("scale_decoder_outputs") is None:
       raise CheckpointNotFoundError(

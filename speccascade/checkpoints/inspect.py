@@ -117,21 +117,19 @@ def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line; returns the exit code."""
   from speccascade import cli  # which asks for gin
 
+  def tell(source: str, is_checked: bool):
+    print(describe(source))
+    if is_checked:
+      print(f"{check(source)} arrays were read, and none is damaged")
+
   parser = cli.Parser("checkpoints.inspect", __doc__)
   where = "step, run or Hugging Face directory, local or gs://"
-  parser.add_argument("--source", required=True, help=where)
   every = "read every array, so that what is damaged is told"
-  parser.add_argument("--check", action="store_true", help=every)
-  flags = parser.parse_args(argv)
-  try:
-    print(describe(flags.source))
-    if flags.check:
-      print(f"{check(flags.source)} arrays were read, and none is damaged")
-  except (ValueError, OSError) as error:
-    return cli.fail(error)
-  except KeyboardInterrupt:
-    return cli.fail("interrupted", 130)
-  return 0
+  parser.add_flags(
+    source=({"required": True}, where),
+    check=({"action": "store_true", "dest": "is_checked"}, every),
+  )
+  return parser.run(tell, argv)
 
 
 if __name__ == "__main__":

@@ -29,12 +29,7 @@ from jax.sharding import NamedSharding
 import numpy as np
 
 from speccascade import fields
-from speccascade.checkpoints import (
-  architecture,
-  chunks,
-  storage,
-  stored_arrays,
-)
+from speccascade.checkpoints import architecture, chunks, storage, stored_arrays
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,

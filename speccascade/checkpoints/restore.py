@@ -232,9 +232,10 @@ def _unknown(directory: Directory) -> CheckpointError:
       return CheckpointNotFoundError(
         f"there is no checkpoint at {directory}{_near_misses(local)}"
       )
-  for name in (t5x_native.INDEX, orbax_io.METADATA, "state/_METADATA"):
-    directory.check_file(name)
-  for name in (hugging_face.CONFIG, hugging_face.WEIGHTS, hugging_face.INDEX):
+  for name in (
+    *(t5x_native.INDEX, orbax_io.METADATA, "state/_METADATA"),
+    *(hugging_face.CONFIG, hugging_face.WEIGHTS, hugging_face.INDEX),
+  ):
     directory.check_file(name)
   for name, what in _FOREIGN.items():
     if directory.has(name):

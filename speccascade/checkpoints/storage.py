@@ -107,11 +107,6 @@ class Directory:
   def __str__(self) -> str:
     return self.url
 
-  @property
-  def name(self) -> str:
-    """Its last component."""
-    return self.url.rsplit("/", 1)[-1]
-
   def kvstore(self) -> dict:
     """Returns the tensorstore key-value store whose keys are its files."""
     local = {"driver": "file", "path": self.url}

@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from speccascade.checkpoints import chunk_files, chunks, storage
+from speccascade.checkpoints import chunks, storage
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.checkpoints.errors import (
   CheckpointError,
@@ -46,12 +46,16 @@ class Unread:
 
   def __getitem__(self, index) -> np.ndarray:
     index = index if isinstance(index, tuple) else (index,)
-    index += (slice(None),) * (len(self.shape) - len(index))
-    part = (slice(*x.indices(n)[:2]) for x, n in zip(index, self.shape))
-    return self.read(tuple(part))
+    return self.read(chunks.bounded(index, self.shape))
 
   def __array__(self, dtype=None, copy=None) -> np.ndarray:
     return self[()]
+
+  @property
+  def T(self) -> "Unread":
+    """The transpose of a matrix."""
+    read = lambda part: np.ascontiguousarray(self.read(part[::-1]).T)
+    return Unread(self.shape[::-1], read)
 
   def as_float32(self, name: str, where: str) -> "Unread":
     """Returns this array in float32.
@@ -142,7 +146,7 @@ class StoredArrays:
       CheckpointError: see `read`.
     """
     array = self.arrays[name]
-    part = chunks.whole_part(array.shape) if part is None else part
+    part = chunks.bounded((), array.shape) if part is None else part
     if isinstance(array, np.ndarray):
       value = array[part]
     else:
@@ -166,7 +170,7 @@ class StoredArrays:
     value = array[taken].read().result()
     if chunk := sums.changed(value, taken):
       _check_chunks(array)
-      file = chunk_files.holding(array, chunk)
+      file = chunks.holding(array, chunk)
       raise CheckpointError(f"chunk {chunk} in {file} is not as it was written")
     return value if taken == part else value[chunks.inside(part, taken)]
 
@@ -232,7 +236,7 @@ def _reading(name: str, where: str, array=None):
     yield
   except ValueError as error:
     is_said = array is None or isinstance(error, CheckpointError)
-    fault = None if is_said else chunk_files.fault(array)
+    fault = None if is_said else chunks.fault(array)
     reason = f"{storage.first_line(error)}{f'; {fault}' if fault else ''}"
     is_missing = isinstance(error, FileNotFoundError) or "NOT_FOUND" in str(
       error
@@ -253,7 +257,7 @@ def _check_chunks(array) -> None:
   for number in range(min(math.prod(counts), len(keys) + 1)):
     name = chunks.chunk_name(np.unravel_index(number, counts))
     if not {name, f"c.{name}", "c"} & keys:
-      file = chunk_files.holding(array, name)
+      file = chunks.holding(array, name)
       raise CheckpointNotFoundError(f"chunk {name} is missing: {file}")
 
 

@@ -153,7 +153,7 @@ def save(
     CheckpointError: the path is taken or has another name.
   """
   directory = storage.Directory(path)
-  if directory.name != f"checkpoint_{step}":
+  if os.path.basename(directory.url) != f"checkpoint_{step}":
     raise CheckpointError(
       f"T5X finds a checkpoint of step {step} by the name checkpoint_{step}, "
       f"got {directory}"

@@ -1,11 +1,6 @@
 """Command lines: flags, gin, and what the log keeps to itself."""
 
-from speccascade.cli.gin_setup import (
-  bound,
-  configured,
-  given,
-  resolved_config,
-)
+from speccascade.cli.gin_setup import bound, configured, given, resolved_config
 from speccascade.cli.main import (
   Parser,
   compilation_cache,

@@ -184,10 +184,8 @@ def _macro_of(error: SettingError) -> str:
   for (_, selector), values in gin.config._CONFIG.items():
     function = gin.config._REGISTRY.get_match(selector)
     if function and function.wrapped is error.owner and error.name in values:
-      value = values[error.name]
-      if _is_macro(value):
-        return value.scoped_selector.rpartition("/")[0]
-      return f"{error.owner.__name__}.{error.name}"
+      parameter = f"{error.owner.__name__}.{error.name}"
+      return _macro(values[error.name]) or parameter
   return error.name
 
 
@@ -241,17 +239,17 @@ def _macros() -> dict:
   }
 
 
-def _is_macro(value) -> bool:
+def _macro(value) -> str | None:
+  """Returns the name of the macro that a value refers to, else None."""
   is_reference = isinstance(value, gin.config.ConfigurableReference)
-  return is_reference and value.configurable.wrapped is gin.config.macro
+  if is_reference and value.configurable.wrapped is gin.config.macro:
+    return value.scoped_selector.rpartition("/")[0]
+  return None
 
 
 def _used_macros() -> set[str]:
-  return {
-    reference.scoped_selector.rpartition("/")[0]
-    for reference in gin.config.iterate_references(gin.config._CONFIG)
-    if reference.configurable.wrapped is gin.config.macro
-  }
+  references = gin.config.iterate_references(gin.config._CONFIG)
+  return set(filter(None, map(_macro, references)))
 
 
 def _check_macros():
@@ -265,10 +263,10 @@ def _check_macros():
       and value.scoped_configurable_fn() is gin.REQUIRED
     )
 
-  for name in macros:
-    chain = [name]
-    while (value := macros.get(chain[-1])) is not None and _is_macro(value):
-      chain.append(value.scoped_selector.rpartition("/")[0])
+  for first in macros:
+    chain = [first]
+    while name := _macro(macros.get(chain[-1])):
+      chain.append(name)
       if chain[-1] in chain[:-1]:
         raise ConfigError(f"{' = %'.join(chain)}: a macro of itself")
   missing = sorted(

@@ -8,7 +8,7 @@ Flags are T5X's: `--gin_file` may be repeated and later files win;
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import os
 import pathlib
 import re
@@ -233,6 +233,22 @@ class Parser(argparse.ArgumentParser):
 
   def error(self, message: str):
     sys.exit(fail(message, 2))
+
+  def add_flags(self, **flags: tuple[dict, str]):
+    """Adds flags; of each, what `add_argument` takes, and its help."""
+    for name, (how, text) in flags.items():
+      self.add_argument(f"--{name}", help=text, **how)
+
+  def run(self, function: Callable, argv: Sequence[str] | None) -> int:
+    """Calls a function with the flags; returns the exit code."""
+    flags = vars(self.parse_args(argv))
+    try:
+      function(**flags)
+    except (ValueError, OSError) as error:
+      return fail(error)
+    except KeyboardInterrupt:
+      return fail("interrupted", 130)
+    return 0
 
 
 def fail(error: str | Exception, code: int = 1) -> int:

@@ -309,23 +309,13 @@ def causal_features(
     "decoder_loss_weights": weights,
   }
   if packed:
-    batch |= {
-      "decoder_segment_ids": segments,
-      "decoder_positions": positions,
-    }
+    batch |= {"decoder_segment_ids": segments, "decoder_positions": positions}
   if kept is not None:
     batch["teacher_hidden"] = kept
   return batch
 
 
-def eval_batches(
-  arrays: TokenArrays,
-  *,
-  batch_size: int,
-  lengths: dict[str, int] | None = None,
-  buckets: Sequence[int | tuple[int, int]] | None = None,
-  prompted: bool = False,
-) -> Iterator[Batch]:
+def eval_batches(arrays: TokenArrays, **shapes) -> Iterator[Batch]:
   """Yields every example once; the last batch of a shape has empty rows.
 
   An empty row is all padding and its loss weights are 0, so that sums over
@@ -333,14 +323,10 @@ def eval_batches(
 
   Args:
     arrays: the examples.
-    batch_size: rows of a batch; with buckets, rows of the widest one.
-    lengths: feature -> width of the batches; default the longest example.
-    buckets: as in `train_batches`.
-    prompted: as there.
+    **shapes: batch_size, lengths, buckets and prompted of `train_batches`.
   """
   unique = dataclasses.replace(arrays, rows=np.arange(len(arrays)))
-  options = {"batch_size": batch_size, "lengths": lengths, "buckets": buckets}
-  batches = train_batches(unique, seed=0, prompted=prompted, **options)
+  batches = train_batches(unique, seed=0, **shapes)
   seen = set()
   for bucket in batches.buckets:
     rows = [row for row in dict.fromkeys(bucket.rows) if row not in seen]

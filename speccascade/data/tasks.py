@@ -36,8 +36,6 @@ LENGTHS = {
   "mmlu_cot": {"inputs": 768, "targets": 200},
 }
 
-# The files of a split, as `text_files.read` takes them.
-Files = fields.Path | Annotated[Sequence[fields.Path], text_files.paths_of]
 # Fields of an MMLU question.
 MMLU = ("question", "choices", "answer")
 
@@ -120,9 +118,9 @@ class TextFileSource(seqio.FunctionDataSource):
 @fields.checked
 def register_text_task(
   name: str,
-  train: Files | None = None,
-  validation: Files | None = None,
-  test: Files | None = None,
+  train: text_files.Files | None = None,
+  validation: text_files.Files | None = None,
+  test: text_files.Files | None = None,
   prefix: str = "",
   vocabulary: fields.Path | None = None,
   extra_ids: fields.NonNegative | None = None,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import itertools
 import os
 import pathlib
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 from speccascade import fields, files
 from speccascade.data import chat
@@ -114,8 +114,9 @@ def _of_json(path, number, line, needs_targets, chats, records) -> TextExample:
   try:
     row = fields.fitted("it", fields.of_json(line), _Row)
     if chats and "messages" in row:
-      chat.checked(row["messages"])
-    elif "inputs" not in row:
+      prompt = row["messages"]
+      chat.checked(prompt)
+    elif (prompt := row.get("inputs")) is None:
       raise ValueError("no inputs")
     if records := records and "prediction" in row:
       tokens = tuple(fields.fitted("it", row, _Record)["aux"]["tokens"])
@@ -127,43 +128,13 @@ def _of_json(path, number, line, needs_targets, chats, records) -> TextExample:
       ' and "extra_targets", a list of texts'
     ) from error
   if records:
-    return TextExample(number, _prompt(row, chats), (tokens,))
+    return TextExample(number, prompt, (tokens,))
   targets = row.get("targets", ())
   several = [targets] if isinstance(targets, str) else list(targets)
   several += row.get("extra_targets") or ()
   if needs_targets and not several:
     raise ValueError(f'{path}, line {number} has no "targets"')
-  return TextExample(number, _prompt(row, chats), tuple(several))
-
-
-def _prompt(row, chats: bool):
-  return row["messages"] if chats and "messages" in row else row["inputs"]
-
-
-def read_pairs(source, *targets) -> list[TextExample]:
-  """Returns the examples of line-aligned files.
-
-  Args:
-    source: path of the file of inputs.
-    *targets: path of the file of targets, then those of further references.
-
-  Raises:
-    ValueError: the files have different numbers of lines.
-  """
-  columns = [
-    [example.inputs for example in read_texts(path)]
-    for path in (source, *targets)
-  ]
-  for path, lines in zip(targets, columns[1:]):
-    if len(lines) != len(columns[0]):
-      raise ValueError(
-        f"{source} has {len(columns[0])} lines, {path} has {len(lines)}: line "
-        "i of one must translate line i of the other"
-      )
-  return [
-    TextExample(number, inputs, tuple(references))
-    for number, (inputs, *references) in enumerate(zip(*columns), 1)
-  ]
+  return TextExample(number, prompt, tuple(several))
 
 
 def paths_of(
@@ -193,6 +164,10 @@ def paths_of(
   return paths
 
 
+# The files of a split, as `read` takes them.
+Files = fields.Path | Annotated[Sequence[fields.Path], paths_of]
+
+
 def stamp(paths, languages=("en", "de")) -> list[tuple]:
   """Returns path, size and time of a split's files: equal, if untouched."""
   paths = paths_of(paths, languages)
@@ -206,11 +181,24 @@ def read(paths, languages=("en", "de"), **options) -> list[TextExample]:
   """Returns the examples of one split; see `paths_of`.
 
   Args:
-    paths: its files.
+    paths: its files; of line-aligned ones that of the inputs comes first, then
+      targets, then further references.
     languages: as there.
     **options: of `read_texts`, for a JSONL file.
+
+  Raises:
+    ValueError: the files have different numbers of lines.
   """
-  paths = paths_of(paths, languages)
-  if len(paths) > 1:
-    return read_pairs(*paths)
-  return read_texts(*paths, needs_targets=True, **options)
+  source, *targets = paths_of(paths, languages)
+  if not targets:
+    return read_texts(source, needs_targets=True, **options)
+  texts = lambda path: [example.inputs for example in read_texts(path)]
+  inputs, *columns = map(texts, (source, *targets))
+  for path, lines in zip(targets, columns):
+    if len(lines) != len(inputs):
+      raise ValueError(
+        f"{source} has {len(inputs)} lines, {path} has {len(lines)}: line "
+        "i of one must translate line i of the other"
+      )
+  rows = enumerate(zip(inputs, zip(*columns)), 1)
+  return [TextExample(number, *row) for number, row in rows]

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 import functools
 import hashlib
 import json
+import operator
 import re
 
 import numpy as np
@@ -59,9 +60,7 @@ class TokenizerVocabulary(seqio.Vocabulary):
       if content is None:
         raise FileNotFoundError(f"no vocabulary: {self._folder} has no {FILE}")
       self.tokenizer = tokenizers.Tokenizer.from_buffer(content)
-    except CheckpointError as error:
-      raise ValueError(str(error)) from error
-    except (OSError, KeyboardInterrupt):
+    except (CheckpointError, OSError, KeyboardInterrupt):
       raise
     except BaseException as error:  # Rust's panics are no Exception
       raise ValueError(
@@ -84,13 +83,11 @@ class TokenizerVocabulary(seqio.Vocabulary):
   def _read_beside(self):
     settings = self._json(CONFIG)
     special = self._json("special_tokens_map.json") | settings
-    names = ("bos_token", "eos_token", "unk_token", "pad_token")
-    tokens = {name: special.get(name) for name in names}
-    tokens = {
-      name: token.get("content") if isinstance(token, dict) else token
-      for name, token in tokens.items()
-    }
-    tokens = {k: t for k, t in tokens.items() if isinstance(t, str)}
+    tokens = {}
+    for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
+      token = special.get(name)
+      token = token.get("content") if isinstance(token, dict) else token
+      tokens |= {name: token} if isinstance(token, str) else {}
     ids = {name: self._ids.get(token) for name, token in tokens.items()}
     self._bos_id, self._unk_id = ids.get("bos_token"), ids.get("unk_token")
     self._adds_bos = settings.get("add_bos_token")
@@ -109,19 +106,13 @@ class TokenizerVocabulary(seqio.Vocabulary):
     if isinstance(template, list):  # several by name
       named = {each["name"]: each["template"] for each in template}
       template = named.get("default") or next(iter(named.values()), None)
-    if (content := self._read(TEMPLATE)) is not None:
+    if (content := self._folder.read(TEMPLATE)) is not None:
       template = content.decode("utf-8")
     name = f"the chat template of {self._folder}"
     self.chat_template = template and ChatTemplate(template, tokens, name)
 
-  def _read(self, name: str) -> bytes | None:
-    try:
-      return self._folder.read(name)
-    except CheckpointError as error:
-      raise ValueError(str(error)) from error
-
   def _json(self, name: str) -> dict:
-    content = self._read(name)
+    content = self._folder.read(name)
     try:
       value = {} if content is None else fields.of_json(content)
     except ValueError as error:
@@ -150,21 +141,10 @@ class TokenizerVocabulary(seqio.Vocabulary):
     """
     return {"sha256": self._sha256}
 
-  @property
-  def eos_id(self) -> int:
-    return self._eos_id
-
-  @property
-  def bos_id(self) -> int | None:
-    return self._bos_id
-
-  @property
-  def unk_id(self) -> int | None:
-    return self._unk_id
-
-  @property
-  def _base_vocab_size(self) -> int:
-    return self._size
+  eos_id = property(operator.attrgetter("_eos_id"))
+  bos_id = property(operator.attrgetter("_bos_id"))
+  unk_id = property(operator.attrgetter("_unk_id"))
+  _base_vocab_size = property(operator.attrgetter("_size"))
 
   def _encode(self, s: str) -> list[int]:
     return self.tokenizer.encode(s, add_special_tokens=False).ids
@@ -175,11 +155,9 @@ class TokenizerVocabulary(seqio.Vocabulary):
     BOS is there where add_bos_token says so, or else where tokenizer.json puts
     it.
     """
-    ids = self._encode(text)
-    adds = self._adds_bos
+    ids, adds = self._encode(text), self._adds_bos
     if adds is None:
-      marked = self.tokenizer.encode("")
-      adds = self.bos_id in marked.ids
+      adds = self.bos_id in self.tokenizer.encode("").ids
     return [self.bos_id, *ids] if adds and self.bos_id is not None else ids
 
   def _kept(self, ids) -> list[int]:

@@ -21,7 +21,7 @@ from speccascade.checkpoints import load, orbax_io, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.params import Config, lying, network
 from speccascade.models.partitioning import Layout, fetched
-from speccascade.training import embeddings, optimizers
+from speccascade.training import optimizers, teachers
 from speccascade.training import state as states
 
 
@@ -103,7 +103,7 @@ class Checkpoints:
       seed: seeds parameters and dropout.
       initial_checkpoint_path: or None.
       initial_embedding_path: a larger model, whose embedding takes the place of
-        a random one; see `embeddings.reduced`. None for no such.
+        a random one; see `teachers.reduced`. None for no such.
       restore_optimizer: take Adafactor's accumulators from the initial
         checkpoint too, where it has any.
 
@@ -126,7 +126,7 @@ class Checkpoints:
       params = states.init_params(network(self.config), seed, self.layout)
       source = "starting from random parameters"
       if initial_embedding_path:
-        params = embeddings.begun(params, initial_embedding_path)
+        params = teachers.begun(params, initial_embedding_path)
         source += f" and the embedding of {initial_embedding_path}"
       state = states.create(self._lying(params), optimizer, seed=seed)
       return state, 0, source

@@ -10,33 +10,20 @@ import functools
 import hashlib
 import itertools
 import json
-import math
 import os
 import pathlib
 from typing import Annotated, Any, Literal
 
-from speccascade import fields, folders, memory, processes
-from speccascade.checkpoints import architecture, storage
+from speccascade import fields, folders, footprint, memory, processes
+from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.data import text_files
+from speccascade.data import prompting, text_files
 from speccascade.data.prompting import FORMATS, Prompting
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.params import Config
-from speccascade.training import (
-  evaluate,
-  optimizers,
-  scoring,
-  teachers,
-  trainer,
-)
+from speccascade.training import evaluate, optimizers, teachers, trainer
 from speccascade.training.checkpointing import Checkpoints
-from speccascade.training.event_files import EventFiles
 from speccascade.training.state import Objective, Teacher
-
-# The files of a split, as `text_files.read` takes them.
-_Files = (
-  fields.Path | Annotated[Sequence[fields.Path], text_files.paths_of] | None
-)
 
 
 def _is_rising(buckets):
@@ -55,7 +42,7 @@ class TrainingData:
   Attributes:
     mixture_or_task_name: registered with seqio; or else `files`.
     files: {"train": ..., "validation": ...}, line files or JSON lines, of which
-      each has `targets` or is one that `decode` wrote; see `completions`.
+      each has `targets` or is one that `decode` wrote; see `of_files`.
     teacher_checkpoint: of a model whose distributions are learned as well, as
       `Objective.teacher_share` says, and that evaluations compare with.
     prompt: see `Prompting.format`.
@@ -76,7 +63,9 @@ class TrainingData:
   """
 
   mixture_or_task_name: str | None = None
-  files: Mapping[str, _Files] = dataclasses.field(default_factory=dict)
+  files: Mapping[str, text_files.Files | None] = dataclasses.field(
+    default_factory=dict
+  )
   teacher_checkpoint: fields.Path | None = None
   prompt: Literal[FORMATS] | None = None
   chat_variables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -142,7 +131,7 @@ class TrainingData:
 
   def read(self, split: str, num: int | None, run: trainer.TrainingRun):
     """Returns the tokens of a split, of its first `num` examples."""
-    from speccascade.data import completions, reading
+    from speccascade.data import reading
 
     lengths = dict(self.task_feature_lengths)
     if self.task and not self.prompting.prompted:
@@ -156,11 +145,11 @@ class TrainingData:
         progress=run.progress,
       )
     if self.task:
-      examples = completions.of_task(self.task, split)
+      examples = prompting.of_task(self.task, split)
     else:
-      examples = completions.of_files(self.files, split)
+      examples = prompting.of_files(self.files, split)
     some = itertools.islice(examples, num)
-    return completions.tokenized(some, self.prompting, lengths)
+    return prompting.tokenized(some, self.prompting, lengths)
 
   def fingerprint(self, split: str) -> str:
     """Returns a text that changes with what is read, for names of caches."""
@@ -265,9 +254,9 @@ def train(
   from speccascade.data import vocabularies
 
   objective = objective or Objective()
-  layout = run.mesh.layout_for(model, "MODEL", BATCH_SIZE=data.batch_size)
+  layout = run.mesh.layout_for(model, data.batch_size)
   num_parts = layout.num_parts if layout else 1
-  count = sum(math.prod(x.shape) for x in architecture.parameters(model))
+  count = footprint.num_parameters(model)
   # The parameters, their gradients and an update, all in float32.
   held, sizes = 12 * count / num_parts, {"MODEL": f"of {count:,} parameters"}
   memory.check(held, **sizes)
@@ -283,7 +272,7 @@ def train(
       identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
     teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
     if teacher:
-      count = teacher.num_parameters
+      count = footprint.num_parameters(teacher.module.config)
       held += 4 * count / num_parts
       sizes["TEACHER_CHECKPOINT"] = f"of {count:,} parameters"
     elif objective.teacher_share:
@@ -347,7 +336,7 @@ def train(
       objective=objective,
       teacher=teacher,
       evaluation=evaluation,
-      writer=EventFiles(folder) if writes_events else None,
+      writer=trainer.EventFiles(folder) if writes_events else None,
       on_start=lambda: on_start(folder),
     )
 
@@ -370,9 +359,8 @@ def _evaluation(
     batch_size=min(data.batch_size, 64),
     eos_id=data.prompting.vocabulary.eos_id,
     teacher=teacher,
-    **scoring.decoded(
-      *(data.task, data.prompting, evaluating),
-      dict(data.task_feature_lengths),
+    **evaluate.decoded(
+      *(data.task, data.prompting, evaluating), dict(data.task_feature_lengths)
     ),
   )
 

@@ -107,10 +107,6 @@ def smooth(
       left out.
     vocabulary: SHA-256 of the vocabulary's file, if known.
   """
-  if successors < 1 or min_count < 1:
-    raise ValueError(
-      f"successors is {successors} and min_count {min_count}; wanted 1 or more"
-    )
   keys, number = counts[0]
   unigram = np.zeros(vocab_size)
   unigram[keys] = number

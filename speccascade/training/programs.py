@@ -105,12 +105,5 @@ class Programs:
     )
 
 
-@functools.lru_cache(maxsize=8)
-def programs(
-  module: states.Network,
-  optimizer: optimizers.Optimizer,
-  objective: states.Objective,
-  layout: Layout | None = None,
-) -> Programs:
-  """Returns the programs of a kind of run; equal arguments share them."""
-  return Programs(module, optimizer, objective, layout)
+# Of a kind of run; equal arguments share them.
+programs = functools.lru_cache(maxsize=8)(Programs)

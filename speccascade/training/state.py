@@ -168,10 +168,6 @@ class Teacher:
   params: Any
   module: Network = struct.field(pytree_node=False)
 
-  @property
-  def num_parameters(self) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(self.params))
-
   def logits(self, batch: Mapping, layout: Layout | None = None) -> Array:
     """Returns teacher-forced logits [B, T, V] without a gradient."""
     kept = batch.get("teacher_hidden")
@@ -209,25 +205,18 @@ def forward(
   layout: Layout | None = None,
 ):
   """Returns teacher-forced logits [B, T, V]; dropout is on where `rng` is."""
-  with laid_out(layout, batch["decoder_input_tokens"].shape[0]):
-    return _forward(module, params, batch, rng)
-
-
-def _forward(module, params, batch, rng):
-  if isinstance(module, CausalTransformer):
-    packing = ("decoder_segment_ids", "decoder_positions")
+  fed = batch["decoder_input_tokens"]
+  with laid_out(layout, fed.shape[0]):
+    if isinstance(module, CausalTransformer):
+      packing = ("decoder_segment_ids", "decoder_positions")
+      return module.apply({"params": params}, fed, *map(batch.get, packing))
     return module.apply(
       {"params": params},
-      batch["decoder_input_tokens"],
-      *map(batch.get, packing),
+      *(batch[name] for name in INPUTS),
+      **{name: batch[name] for name in PACKING if name in batch},
+      enable_dropout=rng is not None,
+      rngs=None if rng is None else {"dropout": rng},
     )
-  return module.apply(
-    {"params": params},
-    *(batch[name] for name in INPUTS),
-    **{name: batch[name] for name in PACKING if name in batch},
-    enable_dropout=rng is not None,
-    rngs=None if rng is None else {"dropout": rng},
-  )
 
 
 def is_correct(logits: Array, targets: Array) -> Array:

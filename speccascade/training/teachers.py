@@ -1,10 +1,12 @@
-"""Teachers, from checkpoints: models whose distributions others learn."""
+"""What is learned of other models: distributions of teachers, an embedding."""
 
+from collections.abc import Mapping
 import dataclasses
 import functools
 import hashlib
 import os
 import pathlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,6 @@ import numpy as np
 from speccascade import files, processes
 from speccascade.checkpoints import restore
 from speccascade.data import batches as batching
-from speccascade.data.arrays import TokenArrays
 from speccascade.models.params import Config, lying, network
 from speccascade.models.partitioning import fetched
 from speccascade.progress import ProgressBar
@@ -21,6 +22,7 @@ from speccascade.training.state import Teacher
 
 # Texts of a file of hidden states.
 PART = 256
+TABLE = "token_embedder"
 
 
 def read(path, model: Config, identity, layout=None) -> Teacher | None:
@@ -59,10 +61,9 @@ def read(path, model: Config, identity, layout=None) -> Teacher | None:
   if layout is not None:
     layout.check(config, "TEACHER_CHECKPOINT")
     params = lying(config, checkpoint.params, layout)
-    return Teacher(params, network(config))
-  params = jax.tree.map(
-    lambda leaf: jnp.asarray(leaf, "float32"), checkpoint.params
-  )
+  else:
+    as_float32 = lambda leaf: jnp.asarray(leaf, "float32")
+    params = jax.tree.map(as_float32, checkpoint.params)
   return Teacher(params, network(config))
 
 
@@ -74,34 +75,32 @@ def _hidden(module, params, tokens, segment_ids, positions):
   return hidden.astype(jnp.float16)
 
 
-def kept(
+def with_hidden(
   teacher: Teacher,
-  arrays: TokenArrays,
+  batches: batching.TrainBatches,
   folder: str | os.PathLike,
-  *,
-  width: int,
-  batch_size: int,
   progress: bool = True,
-) -> list[np.ndarray]:
-  """Returns a decoder-only teacher's hidden states, which a folder keeps.
+) -> batching.TrainBatches:
+  """Returns training batches that bring what the teacher makes of them.
 
-  They are read from there where they are; what lacks is computed, each text
-  once, and written by `PART` texts at a time, whole or not at all.
+  Its hidden states are read from a folder where they are; what lacks is
+  computed, each text once, and written by `PART` texts at a time, whole or not
+  at all.
 
   Args:
-    teacher: its last norm's outputs are kept, in float16.
-    arrays: the texts, their inputs prompts.
+    teacher: decoder-only; its last norm's outputs are kept, in float16.
+    batches: those without; the teacher reads as many rows, as wide.
     folder: has a folder for each teacher and texts.
-    width: tokens of a row that the teacher reads; no text is longer.
-    batch_size: rows that it reads at once.
     progress: show how far it is.
 
   Returns:
-    What `TokenArrays.hidden` says, mapped from the files.
+    The batches of arrays with `TokenArrays.hidden`, mapped from the files.
 
   Raises:
     ValueError: a state is out of float16's range.
   """
+  arrays, widest = batches.arrays, batches.buckets[-1]
+  width, batch_size = widest.widths[-1], widest.batch_size
   told = hashlib.sha256(f"{teacher.module.config} {arrays.digest}".encode())
   for leaf in jax.tree.leaves(teacher.params):
     told.update(np.ascontiguousarray(fetched(leaf)))
@@ -128,33 +127,7 @@ def kept(
       ends = np.cumsum(lengths[texts])[:-1]
       hidden += np.split(np.load(path, mmap_mode="r"), ends)
       bar.update(len(texts))
-  return hidden
-
-
-def with_hidden(
-  teacher: Teacher,
-  batches: batching.TrainBatches,
-  folder: str | os.PathLike,
-  progress: bool = True,
-) -> batching.TrainBatches:
-  """Returns training batches that bring what the teacher makes of them.
-
-  Args:
-    teacher: see `kept`, as the others.
-    batches: those without.
-    folder: likewise.
-    progress: likewise.
-  """
-  widest = batches.buckets[-1]
-  hidden = kept(
-    teacher,
-    batches.arrays,
-    folder,
-    width=widest.widths[-1],
-    batch_size=widest.batch_size,
-    progress=progress,
-  )
-  arrays = dataclasses.replace(batches.arrays, hidden=hidden)
+  arrays = dataclasses.replace(arrays, hidden=hidden)
   return dataclasses.replace(batches, arrays=arrays)
 
 
@@ -173,3 +146,49 @@ def _read_by(teacher, arrays, rows, widths, batch_size) -> dict:
       for number, text in enumerate(row, 1):
         states[text] = hidden[b, segments[b] == number]
   return states
+
+
+def reduced(table: np.ndarray, width: int) -> np.ndarray:
+  """Returns a table [V, E] in `width` dimensions, those that hold most of it.
+
+  Products of its rows are as near to the old ones as so few dimensions allow.
+
+  Args:
+    table: [V, E] float32.
+    width: at most E.
+
+  Returns:
+    [V, width] float32, the projection on the principal directions; the mean of
+    the rows is not taken off, so that products are kept.
+
+  Source: Eckart and Young 1936.
+
+  >>> np.abs(reduced(np.array([[3.0, 4.0], [6.0, 8.0]]), 1)).round(4).tolist()
+  [[5.0], [10.0]]
+  """
+  table = np.asarray(table, np.float64)
+  _, directions = np.linalg.eigh(table.T @ table)
+  return (table @ directions[:, ::-1][:, :width]).astype(np.float32)
+
+
+def begun(params: Mapping, path: str | os.PathLike) -> dict[str, Any]:
+  """Returns parameters whose embedding is that of a checkpoint, reduced.
+
+  Args:
+    params: of a model that is not wider.
+    path: of the checkpoint, of any layout.
+
+  Raises:
+    CheckpointError: it cannot be read.
+    ValueError: it has another vocabulary, or is narrower.
+  """
+  read = restore.load(path)
+  table = read.params[TABLE]["embedding"]
+  rows, width = params[TABLE]["embedding"].shape
+  if table.shape[0] != rows or table.shape[1] < width:
+    raise ValueError(
+      f"INITIAL_EMBEDDING_PATH: {read.path} has an embedding of"
+      f" {table.shape[0]} rows and width {table.shape[1]}, MODEL one of {rows}"
+      f" and {width}; wanted as many rows, and no less width"
+    )
+  return {**params, TABLE: {"embedding": jnp.asarray(reduced(table, width))}}

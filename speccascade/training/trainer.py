@@ -1,14 +1,15 @@
 """A training run: where it starts, what it measures and keeps, how it ends."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import contextlib
 import dataclasses
+import functools
 from typing import Any
 
 from speccascade import fields, meshes
 from speccascade.models.params import Config
 from speccascade.training import evaluate, loop, optimizers, signals
-from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.checkpointing import Checkpoints, cause
 from speccascade.training.state import Objective, Teacher, TrainState
 
 
@@ -165,6 +166,40 @@ def run(
       save(state)
   saved = None if saved_at is None else checkpoints.path(saved_at)
   return TrainingOutcome(int(state.step), metrics, saved, stop)
+
+
+class EventFiles:
+  """TensorBoard's event files, begun when there is something to write."""
+
+  def __init__(self, folder: str):
+    self._folder = folder
+
+  @functools.cached_property
+  def _writer(self):
+    from clu import metric_writers
+
+    return metric_writers.SummaryWriter(self._folder)
+
+  @contextlib.contextmanager
+  def _checked(self):
+    from speccascade.cli import quiet
+
+    tf = quiet.import_tensorflow()
+    try:
+      with quiet.native_logs():
+        yield
+    except tf.errors.OpError as error:
+      raise OSError(
+        f"no event file can be written to {self._folder}: {cause(error)}"
+      ) from error
+
+  def write_scalars(self, step: int, scalars: Mapping[str, float]):
+    with self._checked():
+      self._writer.write_scalars(step, scalars)
+
+  def flush(self):
+    with self._checked():
+      self._writer.flush()
 
 
 def logit_bytes(batches, model: Config, objective: Objective) -> int:

@@ -16,38 +16,34 @@ from speccascade import cli
 
 def main(argv: list[str] | None = None) -> int:
   """Writes the vocabulary; returns the exit code."""
+
+  def build(text_files: list[str], **how):
+    from speccascade.data import pieces
+
+    for line in pieces.build(text_files, **how):
+      print(line)
+
   parser = cli.Parser("vocabulary", __doc__)
-  for flag, how, text in (
-    ("text_files", {"nargs": "+", "required": True}, "what it is made of"),
-    ("output_file", {"required": True}, "the model"),
-    ("vocab_size", {"type": int, "default": 4000}, "pieces (%(default)s)"),
-    (
-      *("languages", {"nargs": 2, "default": ["en", "de"]}),
+  parser.add_flags(
+    text_files=({"nargs": "+", "required": True}, "what it is made of"),
+    output_file=({"required": True}, "the model"),
+    vocab_size=({"type": int, "default": 4000}, "pieces (%(default)s)"),
+    languages=(
+      {"nargs": 2, "default": ["en", "de"]},
       "suffixes of a prefix, inputs first (en de)",
     ),
-    (
-      *("model_type", {"choices": ["unigram", "bpe"], "default": "unigram"}),
+    model_type=(
+      {"choices": ["unigram", "bpe"], "default": "unigram"},
       "how pieces are chosen (%(default)s)",
     ),
-    (
-      *("character_coverage", {"type": float, "default": 1.0}),
+    character_coverage=(
+      {"type": float, "default": 1.0},
       "share of characters that are pieces; 0.9995 for Chinese or Japanese"
       " (%(default)s)",
     ),
-    ("split_digits", {"action": "store_true"}, "a piece for each digit"),
-  ):
-    parser.add_argument(f"--{flag}", help=text, **how)
-  args = vars(parser.parse_args(argv))
-  try:
-    from speccascade.data import pieces
-
-    for line in pieces.build(args.pop("text_files"), **args):
-      print(line)
-  except (ValueError, OSError) as error:
-    return cli.fail(error)
-  except KeyboardInterrupt:
-    return cli.fail("interrupted", 130)
-  return 0
+    split_digits=({"action": "store_true"}, "a piece for each digit"),
+  )
+  return parser.run(build, argv)
 
 
 if __name__ == "__main__":

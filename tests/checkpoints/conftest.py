@@ -21,19 +21,6 @@ def manifest(golden) -> dict[str, str]:
   return {name: entry["sha256"] for name, entry in entries.items()}
 
 
-@pytest.fixture(scope="session")
-def hashes():
-  """Returns a function from a parameter tree to the SHA-256 of each array."""
-
-  def compute(params):
-    return {
-      name: hashlib.sha256(value.astype("<f4").tobytes()).hexdigest()
-      for name, value in architecture.flatten(params).items()
-    }
-
-  return compute
-
-
 @pytest.fixture
 def copy_of(golden, tmp_path):
   """Returns a function from a golden folder to a copy that may be damaged."""
@@ -57,6 +44,14 @@ def bfloat16_params(golden_params):
 def source(golden):
   """The golden checkpoint with Adafactor's slots."""
   return load(golden / "t5x_native", optimizer=True)
+
+
+def hashes(params):
+  """Returns the SHA-256 of each array of a parameter tree."""
+  return {
+    name: hashlib.sha256(value.astype("<f4").tobytes()).hexdigest()
+    for name, value in architecture.flatten(params).items()
+  }
 
 
 def same(one, other):

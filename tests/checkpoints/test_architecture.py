@@ -96,22 +96,20 @@ def test_misfits_of_configs(arrays, config, message):
 
 
 @pytest.mark.parametrize(
-  ("shapes", "message"),
+  ("name", "shape", "message"),
   [
-    ({"encoder/encoder/mlp/wo/kernel": (4, 2, 4)}, "scanned layers"),
+    ("encoder/encoder/mlp/wo/kernel", (4, 2, 4), "scanned layers"),
     (
-      {"encoder/layers_0/relpos_bias/rel_embedding": (4, 32)},
+      *("encoder/layers_0/relpos_bias/rel_embedding", (4, 32)),
       "relative positions per layer",
     ),
-    (
-      {"encoder/layers_0/attention/query/kernel": (32, 4, 8)},
-      "three-dimensional",
-    ),
+    ("encoder/layers_0/attention/query/kernel", (3, 4, 8), "three-dimensional"),
   ],
 )
-def test_scalable_t5_is_told_by_its_arrays(shapes, message):
+def test_scalable_t5_is_told_by_its_arrays(name, shape, message):
+  params = architecture.unflatten({name: np.zeros(shape)})
   with pytest.raises(CheckpointError, match=message):
-    architecture.refuse_scalable(shapes)
+    architecture.shapes_of(params, where="")
 
 
 @pytest.mark.parametrize("config", [UNEVEN, TIED])

@@ -5,7 +5,9 @@ what is cut short or missing.
 """
 
 import dataclasses
+import functools
 import json
+import operator
 import os
 import resource
 import shutil
@@ -62,38 +64,28 @@ def content(name, text):
   return lambda path: (path / name).write_bytes(text)
 
 
+def put(tree, changes):
+  """Changes values in nested dicts; a dot in a name goes inside."""
+  for name, value in changes.items():
+    *outer, name = name.split(".")
+    functools.reduce(operator.getitem, outer, tree)[name] = value
+
+
 def as_json(name, **changes):
-  """Changes values in a JSON file; a dot in a name goes inside."""
+  """Changes values in a JSON file."""
 
   def change(path):
     values = json.loads((path / name).read_text())
     values.pop("crc32", None)  # ours was written by an older version then
-    for key, value in changes.items():
-      *outer, key = key.split(".")
-      within = values
-      for each in outer:
-        within = within[each]
-      within[key] = value
+    put(values, changes)
     (path / name).write_text(json.dumps(values))
 
   return change
 
 
 def in_index(**changes):
-  """Changes values in T5X's msgpack file, as `as_json`."""
-
-  def change(path):
-    def apply(tree):
-      for key, value in changes.items():
-        *outer, key = key.split(".")
-        within = tree
-        for each in outer:
-          within = within[each]
-        within[key] = value
-
-    edit(path, apply)
-
-  return change
+  """Changes values in T5X's msgpack file."""
+  return lambda path: edit(path, lambda tree: put(tree, changes))
 
 
 def shards(**names):
@@ -141,6 +133,7 @@ ORBAX = "t5x_orbax/checkpoint_3000"
 ZARRAY = f"{EMBEDDING}/.zarray"
 TARGET = "optimizer.target.encoder.encoder_norm"
 SCALE = f"{TARGET}.scale"
+SCANNED = {"encoder": {"scale": np.ones(2, np.float32)}}
 META = "metadata/metadata.json"
 TREE = "state/_METADATA"
 CONFIG = "config.json"
@@ -187,21 +180,28 @@ CASES = {
     content("checkpoint", packed_deep(DEEP)),
     "msgpack",
   ),
-  "deep msgpack": (
+  "deep msgpack": (NATIVE, content("checkpoint", packed_deep(990)), "."),
+  "no version": (
     NATIVE,
-    content("checkpoint", packed_deep(990)),
-    "checkpoint",
+    lambda path: edit(path, lambda tree: {"optimizer": tree["optimizer"]}),
+    "version 0; versions 2 and 3",
   ),
   **{
     f"msgpack {changes}": (NATIVE, in_index(**changes), said)
     for changes, said in (
+      ({"version": 0}, "version 0; versions 2 and 3"),
+      ({"version": 1}, "version 1; versions 2 and 3"),
+      ({"version": 4}, "version 4; versions 2 and 3"),
       ({"version": "3"}, "version '3'"),
       ({"version": float("nan")}, "version nan"),
       ({"version": [3]}, r"version \[3\]"),
       ({"optimizer": [1]}, "no optimizer/target"),
+      ({"optimizer": {"state": {}}}, "no optimizer/target"),
       ({"optimizer.target": "abc"}, "no optimizer/target"),
       ({"optimizer.target": [1, 2]}, "no optimizer/target"),
+      ({"optimizer.target.encoder": SCANNED}, "scanned layers.*scalable_t5"),
       ({"optimizer.state": 5}, "no state/step"),
+      ({"optimizer.state": {}}, "no state/step"),
       ({"optimizer.state.step": "7"}, "state/step .*is a str"),
       ({"optimizer.state.step": np.float32(7.5)}, "want a whole number"),
       ({"optimizer.state.step": np.float32(np.nan)}, "want a whole number"),
@@ -216,6 +216,9 @@ CASES = {
       ({f"{SCALE}.kvstore": None}, BROKEN),
       ({f"{SCALE}.kvstore": "x"}, BROKEN),
       ({f"{SCALE}.kvstore.path": 5}, BROKEN),
+      ({f"{SCALE}.kvstore.path": ""}, "path inside the checkpoint"),
+      ({f"{SCALE}.kvstore.path": "../x"}, "path inside"),
+      ({f"{SCALE}.kvstore.path": "/etc/x"}, "path inside"),
       ({f"{SCALE}.kvstore.path": "a\0b"}, "path inside"),
       ({f"{SCALE}.kvstore.path": "x" * 5000}, "path inside"),
     )
@@ -225,16 +228,14 @@ CASES = {
     as_json(ZARRAY, shape=[10**12, 32], chunks=[10**12, 32]),
     "GiB, most of them target/token_embedder/embedding",
   ),
-  "exabytes": (
-    NATIVE,
-    as_json(ZARRAY, shape=[10**18, 10**18], chunks=[1, 1]),
-    ".",
-  ),
-  "many chunks": (
-    NATIVE,
-    as_json(ZARRAY, shape=[HUGE, 1], chunks=[1, 1]),
-    "is missing",
-  ),
+  **{
+    f"chunks of {shape}": (
+      NATIVE,
+      as_json(ZARRAY, shape=shape, chunks=[1, 1]),
+      said,
+    )
+    for shape, said in (([10**18, 10**18], "."), ([HUGE, 1], "is missing"))
+  },
   "a slot of gigabytes": (
     NATIVE,
     as_json(
@@ -248,9 +249,12 @@ CASES = {
     f"metadata {changes}": ("ours", as_json(META, **changes), said)
     for changes, said in (
       ({"format": ["x"]}, "has format"),
+      ({"format": "other"}, "has format 'other'"),
+      ({"crc32": 1}, "is not as it was written"),
       ({"version": "1"}, BROKEN),
+      ({"version": 2}, "of version 2"),
       ({"config": [1]}, "config is"),
-      ({"config": {"emb_dim": 32, "x": 1}}, "x"),
+      ({"config": {"layers": 3}}, "cannot be parsed.*layers"),
       ({"config.num_encoder_layers": 1000}, "only 52 arrays"),
       ({"config.num_encoder_layers": HUGE}, "num_encoder_layers is|52 arrays"),
       ({"config.emb_dim": "32"}, "emb_dim is '32'"),
@@ -272,6 +276,7 @@ CASES = {
       ({"checksums": {"state": {"target": ENTRY}}}, "2 checksums of"),
     )
   },
+  "metadata cut": ("ours", content(META, b'{"format": "specc'), BROKEN),
   "metadata no object": ("ours", content(META, b"[1, 2]"), BROKEN),
   "metadata not UTF-8": ("ours", content(META, b'{"a": "\xff"}'), BROKEN),
   **{
@@ -301,9 +306,20 @@ CASES = {
       ({"d_kv": 10**30}, "d_kv is 1000"),
       ({"dropout_rate": "no"}, "dropout_rate is 'no'"),
       ({"feed_forward_proj": ["relu"]}, "feed_forward_proj="),
+      ({"feed_forward_proj": "gelu"}, "_proj='gelu'; read are relu"),
       ({"tie_word_embeddings": "no"}, "tie_word_embeddings='no'"),
       ({"model_type": ["t5"]}, "model_type"),
+      ({"model_type": "umt5"}, "'umt5': its relative positions are per layer"),
+      ({"model_type": "longt5"}, "'longt5'; the architectures read are t5, mt"),
       ({"pad_token_id": {"a": 1}}, "pad_token_id="),
+      ({"relative_attention_num_buckets": 64}, "num_buckets=64; .* has 32"),
+      ({"relative_attention_max_distance": 256}, "distance=256; .* has 128"),
+      ({"layer_norm_epsilon": 1e-5}, "layer_norm_epsilon=1e-05"),
+      ({"decoder_start_token_id": 2}, "decoder_start_token_id=2"),
+      ({"quantization_config": {}}, "quantized"),
+      ({"num_heads": 2}, r"has shape \[32, 32\] as T5X stores it, \[32, 16\]"),
+      ({"num_layers": 3}, r"missing: encoder\.block\.2"),
+      ({"num_layers": 1}, r"unexpected: encoder\.block\.1"),
     )
   },
   "config no object": ("hf", content(CONFIG, b"[1, 2]"), BROKEN),
@@ -379,12 +395,7 @@ def test_paths_of_no_directory(path):
 
 
 @pytest.mark.parametrize(
-  "wanted",
-  [
-    "metadata.json",
-    "/d/",
-    pytest.param("", marks=pytest.mark.slow),
-  ],
+  "wanted", ["metadata.json", "/d/", pytest.param("", marks=pytest.mark.slow)]
 )
 def test_a_changed_byte_is_found(saved, tmp_path, wanted):
   """In any file of ours: an error, or what is read has not changed."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from speccascade.checkpoints import convert, load
-from tests.checkpoints.conftest import edit, same
+from tests.checkpoints.conftest import edit, hashes, same
 from tests.inference import tiny
 
 TINY = """
@@ -39,9 +39,7 @@ def run(*switches, **flags):
   return convert.main([*flags, *switches])
 
 
-def test_there_and_back(
-  golden, source, tmp_path, model_file, manifest, hashes, capsys
-):
+def test_there_and_back(golden, source, tmp_path, model_file, manifest, capsys):
   ours, t5x = tmp_path / "ours", tmp_path / "t5x"
   flags = {"destination": ours, "format": "speccascade"}
   flags |= {"source": golden / "t5x_native", "model_gin_file": model_file}
@@ -54,7 +52,7 @@ def test_there_and_back(
   same(after.optimizer, source.optimizer)
 
 
-def test_from_hugging_face(golden, tmp_path, hashes, bfloat16_params):
+def test_from_hugging_face(golden, tmp_path, bfloat16_params):
   vocabulary = tiny.train_words(tmp_path / "v.model")
   flags = {"source": golden / "hf", "destination": tmp_path / "ours"}
   assert not run(**flags, format="speccascade", vocabulary=vocabulary, step=5)

@@ -179,10 +179,7 @@ def test_rope_scalings(scaling, want):
     ({"eos_token_id": ["end"]}, "eos_token_id"),
     ({"num_hidden_layers": 1}, r"unexpected: model\.layers\.1"),
     ({"num_hidden_layers": 60}, "num_decoder_layers=60, the checkpoint"),
-    (
-      {"vocab_size": 97},
-      r"has shape \[96, 32\] .*, \[97, 32\] by its",
-    ),
+    ({"vocab_size": 97}, r"has shape \[96, 32\] .*, \[97, 32\] by its"),
     (
       {"model_type": "qwen2", "use_sliding_window": True, "layer_types": ["x"]},
       "layer_types is",

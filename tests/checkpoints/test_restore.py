@@ -16,7 +16,7 @@ from speccascade.checkpoints import (
   restore,
   storage,
 )
-from tests.checkpoints.conftest import same
+from tests.checkpoints.conftest import hashes, same
 
 LAYOUTS = {
   "t5x_native/checkpoint_3000": ("t5x_native", 3000),
@@ -28,7 +28,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_layout_reads_to_the_golden_hashes(
-  golden, manifest, hashes, name, golden_config, bucket
+  golden, manifest, name, golden_config, bucket
 ):
   shutil.copytree(golden / name, bucket / "models" / "checkpoint_3000")
   url = "gs://bucket/models/checkpoint_3000"
@@ -45,12 +45,12 @@ def test_every_layout_reads_to_the_golden_hashes(
     assert checkpoint.path == want
 
 
-def test_bfloat16_widens_to_the_rounded_values(golden, hashes, bfloat16_params):
+def test_bfloat16_widens_to_the_rounded_values(golden, bfloat16_params):
   checkpoint = load(golden / "t5x_native_bf16" / "checkpoint_3000")
   assert hashes(checkpoint.params) == hashes(bfloat16_params)
 
 
-def test_the_name_of_a_directory_does_not_matter(copy_of, manifest, hashes):
+def test_the_name_of_a_directory_does_not_matter(copy_of, manifest):
   source = copy_of("t5x_orbax")
   moved = source.rename(source.parent / "model.safetensors") / "checkpoint_3000"
   assert load(moved).layout == "t5x_orbax"
@@ -62,7 +62,7 @@ def test_the_name_of_a_directory_does_not_matter(copy_of, manifest, hashes):
 
 
 def test_ours_reads_back_with_all_it_was_given(
-  golden_params, golden_config, tmp_path, manifest, hashes
+  golden_params, golden_config, tmp_path, manifest
 ):
   vocabulary = tmp_path / "v.model"
   vocabulary.write_bytes(b"pieces")

@@ -229,9 +229,7 @@ def test_features_of_prompts():
   """Worked by hand: texts 3 4|5 1 and 6|1 in one row, and apart."""
   arrays = arrays_of([([3, 4], [5, 1]), ([6], [1])])
   [packed] = np.array(
-    [
-      *batches.causal_features(arrays, [(0, 1)], (6,), True).values(),
-    ]
+    [*batches.causal_features(arrays, [(0, 1)], (6,), True).values()]
   ).swapaxes(0, 1)
   assert packed.tolist() == [
     [3, 4, 5, 6, 0, 0],

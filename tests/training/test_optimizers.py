@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from flax import traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,13 +9,10 @@ import optax
 import pytest
 
 from speccascade.checkpoints import load
+from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.models.t5.network import Transformer
 from speccascade.training import checkpointing, optimizers, state
 from tests.training.conftest import same
-
-
-def flat(tree):
-  return traverse_util.flatten_dict(tree, sep="/")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +47,7 @@ def test_one_step_from_a_t5x_checkpoint_equals_that_of_t5x(
   run = state.make_step(Transformer(config), adafactor, state.Objective())
   after = run(start, golden_batch)
   assert after.step == golden_updates["adafactor16_resumed/step"]
-  for name, leaf in flat(after.params).items():
+  for name, leaf in flatten(after.params).items():
     want = golden_updates[f"adafactor16_resumed/param/{name}"]
     np.testing.assert_allclose(leaf, want, atol=1e-5, err_msg=name)
   want = golden_updates["grad_global_norm"]
@@ -74,8 +70,7 @@ def test_one_step_from_a_t5x_checkpoint_equals_that_of_t5x(
 def test_adafactor_equals_that_of_t5x(
   golden_updates, golden_checkpoint, key, size, step
 ):
-  gradients = part(golden_updates, "grad/")
-  gradients = traverse_util.unflatten_dict(gradients, sep="/")
+  gradients = unflatten(part(golden_updates, "grad/"))
   params = golden_checkpoint.params
   adafactor = optimizers.adafactor(1e-3, min_dim_size_to_factor=size)
   opt_state = optimizers.start_at(
@@ -86,16 +81,16 @@ def test_adafactor_equals_that_of_t5x(
   updates, opt_state = jax.jit(adafactor.transform.update)(
     gradients, opt_state, params
   )
-  for name, leaf in flat(optax.apply_updates(params, updates)).items():
+  for name, leaf in flatten(optax.apply_updates(params, updates)).items():
     want = golden_updates[f"{key}/param/{name}"]
     np.testing.assert_allclose(leaf, want, atol=1e-5, err_msg=name)
     # The step is about 1e-3 of the parameters: also hold the update itself.
-    moved = np.asarray(leaf) - flat(params)[name]
-    wanted = want - flat(params)[name]
+    moved = np.asarray(leaf) - flatten(params)[name]
+    wanted = want - flatten(params)[name]
     np.testing.assert_allclose(moved, wanted, atol=1e-6, err_msg=name)
-  slots = flat(optimizers.slots_of(opt_state))
+  slots = flatten(optimizers.slots_of(opt_state))
   wanted = part(golden_updates, f"{key}/slot/")
-  assert len(wanted) >= len(flat(params))
+  assert len(wanted) >= len(flatten(params))
   for name, want in wanted.items():
     np.testing.assert_allclose(slots[name], want, rtol=1e-5, err_msg=name)
   counts = [

@@ -1,7 +1,5 @@
 """Decoder-only models learn outputs, from text and from a teacher."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +10,6 @@ from speccascade.data import batches as batching
 from speccascade.data.arrays import TokenArrays
 from speccascade.models import CausalTransformer, LlamaConfig
 from speccascade.training import (
-  embeddings,
   evaluate,
   loop,
   losses,
@@ -163,28 +160,22 @@ def test_the_loss_is_of_outputs_alone(is_packed, share, learned):
 def test_what_a_teacher_said_is_kept(is_packed, learned, tmp_path, monkeypatch):
   """A step that reads it is that which asks; only what lacks is computed."""
   examples, lengths = texts(6, seed=1), {"inputs": 16, "targets": 16}
-  teacher, arrays = state.Teacher(learned, MODULE), arrays_of(examples)
-  head = learned["token_embedder"]
-  read, options = [], {"width": 20, "batch_size": 2, "progress": False}
-  of_texts = teachers._read_by
+  teacher, head = state.Teacher(learned, MODULE), learned["token_embedder"]
+  read, of_texts = [], teachers._read_by
   monkeypatch.setattr(teachers, "PART", 4)
   monkeypatch.setattr(
     *(teachers, "_read_by"), lambda *args: read.append(1) or of_texts(*args)
   )
-
-  def kept():
-    return teachers.kept(teacher, arrays, tmp_path, **options)
-
-  kept()
-  first, _ = sorted(tmp_path.glob("*/*.npy"))
-  first.unlink()
-  arrays = dataclasses.replace(arrays, hidden=kept())
-  assert len(read) == 3
   made = batching.train_batches(
-    *(arrays,),
+    *(arrays_of(examples),),
     **{"batch_size": 1, "seed": 0, "pack": is_packed, "lengths": lengths},
     prompted=True,
   )
+  teachers.with_hidden(teacher, made, tmp_path, progress=False)
+  first, _ = sorted(tmp_path.glob("*/*.npy"))
+  first.unlink()
+  made = teachers.with_hidden(teacher, made, tmp_path, progress=False)
+  assert len(read) == 3
   batches = [made.batch(i) for i in range(made.steps_per_epoch)]
   # Only its output projection is asked.
   blind = state.Teacher(drawn(3) | {"token_embedder": head}, MODULE)
@@ -261,7 +252,7 @@ def test_a_reduced_embedding_keeps_products():
   """Those of a table that has as few dimensions, exactly."""
   rng = np.random.default_rng(0)
   table = rng.normal(size=(9, 2)) @ rng.normal(size=(2, 5))
-  small = embeddings.reduced(table, 2)
+  small = teachers.reduced(table, 2)
   np.testing.assert_allclose(small @ small.T, table @ table.T, atol=1e-5)
 
 

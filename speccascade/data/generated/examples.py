@@ -1,11 +1,11 @@
 """Sentence pairs by index, with every right rendering of a source."""
 
 from collections.abc import Callable
-import dataclasses
 import hashlib
 import itertools
 import math
 import random
+from typing import NamedTuple
 
 from speccascade.data.generated import grammar
 from speccascade.fields import at_least, one_of
@@ -19,8 +19,7 @@ _VALIDATION, _TEST = 50, 50
 _USUAL = 0.65
 
 
-@dataclasses.dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
   """A pair of the task.
 
   Attributes:

@@ -30,8 +30,7 @@ def _chunks(split: str, count: int) -> Iterator[dict]:
         inputs, targets = examples.pair(split, index)
         rows.append((inputs, targets, [targets]))
       else:
-        example = examples.example(split, index)
-        rows.append((example.inputs, example.targets, example.references))
+        rows.append(examples.example(split, index))
     inputs, targets, references = map(list, zip(*rows))
     references = tf.ragged.constant(references, ragged_rank=1)
     yield {"inputs": inputs, "targets": targets, "references": references}
