@@ -8,6 +8,7 @@ import math
 
 import jinja2
 
+from speccascade.evaluation.timing import Latency
 from speccascade.report.frontier import IntervalEstimate
 
 NOTHING = "-"
@@ -129,20 +130,17 @@ class Table:
   lines: Sequence
 
 
-def _speedup(row) -> IntervalEstimate | None:
-  timed = row.latency
-  return timed and IntervalEstimate(
-    1 / timed.relative_latency, 1 / timed.relative_high, 1 / timed.relative_low
-  )
+def speedup(latency: Latency | None) -> IntervalEstimate | None:
+  """Returns how many times as fast it is, None where nothing was timed."""
+  names = ("relative_latency", "relative_high", "relative_low")
+  return latency and IntervalEstimate(*(1 / getattr(latency, x) for x in names))
 
 
-def _per_token(row) -> float | None:
-  estimate = row.latency and row.latency.per_token
-  return estimate and estimate[0]
-
-
-SPEEDUP = Column("speed-up", _speedup, 2, has_interval=True)
-PER_TOKEN = Column("latency per token", _per_token, 3)
+SPEEDUP = Column("speed-up", lambda x: speedup(x.latency), 2, has_interval=True)
+_TOKEN = ("latency", "per_token")
+PER_TOKEN = Column(
+  "latency per token", lambda x: (lookup(x, *_TOKEN) or [None])[0], 3
+)
 METHOD = Column("method", "label")
 _T = ("settings", "temperature")
 TEMPERATURE = Column("T", lambda line: f"{lookup(line, *_T):g}")

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from speccascade.cascade_search import candidates, cascade_report, search
+from speccascade.cascade_search import candidates, search
 from speccascade.cascade_search.candidates import (
   Candidates,
   Contest,
@@ -140,7 +140,7 @@ def test_calls_and_speeds_stand_in_the_report(contest, tmp_path):
   # 100 tokens in 5 * 0.1 s; the verifier took twice as long.
   latency = timing.Latency(0.1, (0.1,), 0.5, 0.4, 0.625, 5, 1)
   ranking = [candidate, scored(contest, chain(2), 5, latency=latency)]
-  cascade_report.write(tmp_path, contest, ranking)
+  search.write(tmp_path, contest, ranking)
   report = (tmp_path / "report.md").read_text()
   label = "K=2-1-3,0-1-3,0-0-3 l=3 max_gram"
   for said in (
@@ -151,7 +151,7 @@ def test_calls_and_speeds_stand_in_the_report(contest, tmp_path):
   ):
     assert said in report
   assert len((tmp_path / "report.csv").read_text().splitlines()) == 3
-  assert f"{label}: SWI 3.448" in cascade_report.describe(ranking)
+  assert f"{label}: SWI 3.448" in search.describe(ranking)
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,7 @@ def test_best_gin_says_all_that_differs(contest, tmp_path, settings, more):
   num = 2 + settings.get("max_gram", True)
   k = [[0] * num for _ in range(num)]
   k[0][0] = 2
-  cascade_report.write(
-    tmp_path, contest, [scored(contest, Cascade(k=k, **settings))]
-  )
+  search.write(tmp_path, contest, [scored(contest, Cascade(k=k, **settings))])
   assert (tmp_path / "best.gin").read_text().splitlines()[1:] == [
     f"CASCADE_K = {k}",
     'CASCADE_K_MEANING = "increments"',
