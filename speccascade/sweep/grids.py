@@ -136,13 +136,8 @@ def _spread(method: Method, vocab_size: int) -> Grid:
 def coarse(whole: Grid) -> Grid:
   """Returns both ends and the middle, where an adaptive sweep starts."""
   num = len(whole.alphas)
-  places = sorted({0, middle_of(num), num - 1}) if num > _COARSE else range(num)
+  places = (0, num // 2, num - 1) if num > _COARSE else range(num)
   return Grid(tuple(whole.alphas[i] for i in places), whole.scale)
-
-
-def middle_of(num: int) -> int:
-  """Returns the index of the middle of `num` alphas."""
-  return num // 2
 
 
 # What an adaptive sweep looks at, in this order, and the least difference of

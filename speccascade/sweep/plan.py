@@ -47,7 +47,7 @@ class Curve:
   @property
   def middle(self) -> Point:
     """The point in the middle of the plan."""
-    return self.points[grids.middle_of(len(self.points))]
+    return self.points[len(self.points) // 2]
 
 
 def default_methods(num_drafters: int = 1) -> list[str]:
@@ -92,6 +92,11 @@ class Plan:
             f"{name} is defined at temperature 0 only; TEMPERATURES has"
             f" {', '.join(f'{t:g}' for t in self.temperatures)}"
           )
+
+  @property
+  def most(self) -> int:
+    """Points of a curve whose alphas are looked for; 0 where none are."""
+    return self.budget if self.alphas == ADAPTIVE else 0
 
   def curves(
     self, common: Point, vocab_size: int, names: Sequence[str]

@@ -12,7 +12,6 @@ from speccascade.inference import records
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring
 from speccascade.inference.study import Study
-from speccascade.sweep.grids import middle_of
 from speccascade.sweep.plan import Curve
 
 FILE_NAME = "examples.jsonl"
@@ -38,7 +37,7 @@ class Shown:
     if not self.num_shown:
       return []
     gammas = list(dict.fromkeys(curve.base.gamma for curve in curves))
-    gamma = gammas[middle_of(len(gammas))]
+    gamma = gammas[len(gammas) // 2]
     return [
       (curve, curve.middle)
       for curve in curves
