@@ -11,7 +11,7 @@ from speccascade.advise import advisor, wording
 from speccascade.advise.acceptance import rates_along
 from speccascade.advise.advisor import Wanted
 from speccascade.advise.offers import monotone
-from speccascade.analysis.blocks import blocks_of_texts
+from speccascade.analysis.speedup import blocks_of_texts
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference import advice as advice_files
