@@ -8,14 +8,9 @@ from speccascade import files
 from speccascade.inference import results
 from speccascade.inference.results import ResultRow
 from speccascade.progress import ProgressBar
-from speccascade.report import (
-  content,
-  page,
-  row_columns,
-  shown_examples,
-  tables,
-)
+from speccascade.report import content, page, shown_examples, tables
 from speccascade.report.content import Section
+from speccascade.report.point_tables import row_columns
 from speccascade.report.shown_examples import ShownExamples
 
 _LONG = 200  # lines that Markdown leaves to the CSV
@@ -94,7 +89,7 @@ def texts(
 ) -> dict[str, str]:
   """Returns the tables and report.md by the names of their files."""
   return {
-    "rows.csv": tables.to_csv(rows, row_columns.of_rows(rows)),
+    "rows.csv": tables.to_csv(rows, row_columns(rows)),
     "report.md": markdown(sections),
     **{
       f"{section.prefix}{table.name}.csv": tables.to_csv(
