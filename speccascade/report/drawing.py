@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import dataclasses
 import itertools
 import math
+import operator
 import os
 from typing import NamedTuple
 
@@ -159,15 +160,13 @@ def _write_marks(axis, lines: Sequence[Series]):
     along = np.linspace(places[:-1], places[1:], 16).reshape(-1, 2)
     taken += [(*(x - 1), *(x + 1)) for x in along]
   taken = np.array(taken)
-  ranked = sorted(
-    (min(place, len(line.dots) - 1 - place), number, place)
-    for number, line in enumerate(lines)
+  ranked = [
+    (min(place, len(line.dots) - 1 - place), line, dot.mark, line.places[place])
+    for line in lines
     for place, dot in enumerate(line.dots)
     if dot.mark
-  )
-  for _, number, place in ranked:
-    line = lines[number]
-    mark, point = line.dots[place].mark, line.places[place]
+  ]
+  for _, line, mark, point in sorted(ranked, key=operator.itemgetter(0)):
     size = np.array([0.58 * SMALL * len(mark), SMALL])
     for across, up in itertools.product((1, -1, 0), (0, 1, -1)):
       # From the point to the text's lower left corner.
@@ -302,11 +301,9 @@ class Plot:
     rows = -(-len(shown) // columns)
     num_labels = max(panel.num_labels for panel in self.panels)
     height = max(3.5, 1.0 + num_labels * GAP / 72)
-    figure, axes = pyplot().subplots(
-      *(rows, columns),
-      figsize=(WIDTH * columns, height * rows),
-      squeeze=False,
-    )
+    size = (WIDTH * columns, height * rows)
+    how = {"figsize": size, "squeeze": False}
+    figure, axes = pyplot().subplots(rows, columns, **how)
     below, above = 0.45 / height, 0.32 / height
     figure.subplots_adjust(
       left=_LEFT / columns,

@@ -37,16 +37,10 @@ def of_panels(
   panels: Sequence[PointGroup], clocks: Sequence[Clock]
 ) -> list[Plot]:
   """Returns the figures that have anything to show, a panel for each given."""
-  plots = [
-    *(
-      draw(panels, clock)
-      for clock in clocks
-      for draw in (quality_latency, by_family)
-    ),
-    quality_deferral(panels),
-    acceptance_by_position(panels),
-    acceptance_histogram(panels),
-  ]
+  by_clock = (quality_latency, by_family)
+  plots = [draw(panels, clock) for clock in clocks for draw in by_clock]
+  others = (quality_deferral, acceptance_by_position, acceptance_histogram)
+  plots += [draw(panels) for draw in others]
   return [plot for plot in plots if plot.panels]
 
 
@@ -67,12 +61,9 @@ def _series(
   """
   drawn = []
   for label, points in lines:
-    is_over_alpha = len({point.settings.alpha for point in points}) > 1
+    varies = len({point.settings.alpha for point in points}) > 1
     dots = [
-      Dot(
-        *map(_estimate, place),
-        *(tip(point, clock), _alpha(point) * is_over_alpha),
-      )
+      Dot(*map(_estimate, place), tip(point, clock), _alpha(point) * varies)
       for point in points
       for place in places(point)
       if None not in place

@@ -50,14 +50,8 @@ class Finding(NamedTuple):
 def findings(study: PointGroup, clocks: Sequence[Clock]) -> list[Finding]:
   """Returns what each temperature shows."""
   by_clock = lambda *of: [*_gaps(*of), *_at_quality(*of), *_frontier(*of)]
-  return [
-    Finding(
-      panel.title,
-      [*_models(panel)],
-      [(clock.title, by_clock(panel, clock)) for clock in clocks],
-    )
-    for panel in study.panels
-  ]
+  said = lambda panel: [(x.title, by_clock(panel, x)) for x in clocks]
+  return [Finding(x.title, [*_models(x)], said(x)) for x in study.panels]
 
 
 def headline(study: PointGroup, clocks: Sequence[Clock]) -> str:

@@ -231,13 +231,10 @@ class Clock:
     """Returns those that have both, `resampled`; nothing if none has."""
     members = self.timed(members)
     quality = [point.quality_sample for point in members]
-    if self.cost_ratio is None:
-      latency = [point.latency_sample for point in members]
-    else:
-      latency = [
-        np.full_like(scores, self.of(point).value)
-        for scores, point in zip(quality, members)
-      ]
+    latency = [point.latency_sample for point in members]
+    if self.cost_ratio is not None:
+      values = [self.of(point).value for point in members]
+      latency = list(map(np.full_like, quality, values))
     return frontier.resampled(latency, quality) if members else []
 
 

@@ -113,23 +113,16 @@ def points(study: PointGroup, model: Clock | None) -> Table:
 
 def acceptance(study: PointGroup) -> Table:
   """Returns acceptance by position and the histogram, a line an entry."""
-  lines = [
-    {
-      "label": point.label,
-      "settings": point.settings,
-      "position": place,
-      "rate": rate,
-      "share": blocks / num_blocks,
-    }
-    for point in study.points
-    if (num_blocks := point.counts.num_blocks)
-    for place, (rate, blocks) in enumerate(
-      zip(
-        [None, *point.efficiency["acceptance_by_position"]],
-        point.counts.accepted_at,
-      )
-    )
-  ]
+  lines = []
+  for point in study.points:
+    about = {"label": point.label, "settings": point.settings}
+    num_blocks, accepted = point.counts.num_blocks, point.counts.accepted_at
+    rates = [None, *point.efficiency["acceptance_by_position"]]
+    lines += [
+      {**about, "position": place, "rate": rate, "share": blocks / num_blocks}
+      for place, (rate, blocks) in enumerate(zip(rates, accepted))
+      if num_blocks
+    ]
   return Table(
     "acceptance",
     "Acceptance by position",

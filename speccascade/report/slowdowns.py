@@ -61,18 +61,16 @@ def measured_block(point: Measured, large: Measured | None) -> float | None:
   same for the large model's steps. Timed examples may be fewer than those that
   the counts are of: then it holds for blocks of average length.
   """
-  if large is None or large.latency is None or not point.counts.num_blocks:
-    return None
+  counts, costs = point.counts, point.rows[0].costs
   seconds = point.mean("latency", "walltime_s")
-  costs = point.rows[0].costs
-  if seconds is None or costs is None:
+  if None in (large and large.latency, seconds, costs) or not counts.num_blocks:
     return None
   alone = seconds / point.latency.value
   unit = costs.verifier_step_s
   verifier = costs.verifier_prefill * unit
   both = verifier + costs.drafter_prefill * unit
   step = (alone - verifier) / large.efficiency["tokens_per_example"]
-  blocks = point.counts.num_blocks / point.counts.num_examples
+  blocks = counts.num_blocks / counts.num_examples
   return (seconds - both) / blocks / step if step > 0 else None
 
 

@@ -95,18 +95,16 @@ class Column:
   def text(self, line) -> str:
     """Returns the cell."""
     value = self.of(line)
-    is_estimate = isinstance(value, IntervalEstimate)
-    return (estimated if is_estimate else number)(
-      value, self.digits, self.special
-    )
+    printed = estimated if isinstance(value, IntervalEstimate) else number
+    return printed(value, self.digits, self.special)
 
   def csv_cells(self, line) -> list[str]:
     """Returns the value, unrounded, and the ends where there are intervals."""
     value = self.of(line)
-    cells = [value]
-    if self.has_interval:
-      is_estimate = isinstance(value, IntervalEstimate)
-      cells = value if is_estimate else [value, None, None]
+    cells = (
+      value if isinstance(value, IntervalEstimate) else (value, None, None)
+    )
+    cells = cells if self.has_interval else cells[:1]
     texts = (number(cell, None, self.special) for cell in cells)
     return ["" if text == NOTHING else text for text in texts]
 
@@ -170,9 +168,9 @@ def markdown(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   table = []
   for column in _filled(lines, columns):
     cells = [column.title, *map(column.text, lines)]
-    width, is_number = max(map(len, cells)), column.digits is not None
-    pad = str.rjust if is_number else str.ljust
-    cells.insert(1, "-" * (width - 1) + (":" if is_number else "-"))
+    width, plain = max(map(len, cells)), column.digits is None
+    pad, end = (str.ljust, "-") if plain else (str.rjust, ":")
+    cells.insert(1, "-" * (width - 1) + end)
     table.append([pad(cell, width) for cell in cells])
   return "".join(f"| {' | '.join(row)} |\n" for row in zip(*table))
 
@@ -181,9 +179,9 @@ def to_csv(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   """Returns the table as CSV, numbers unrounded, empty where there is none."""
   file = io.StringIO()
   writer = csv.writer(file, lineterminator="\n")
-  ends = ("", " low", " high")
+  ends = {True: ("", " low", " high"), False: ("",)}
   writer.writerow(
-    c.title + end for c in columns for end in ends[: 3 if c.has_interval else 1]
+    c.title + end for c in columns for end in ends[c.has_interval]
   )
   for line in lines:
     writer.writerow(x for column in columns for x in column.csv_cells(line))

@@ -30,6 +30,11 @@ COSTS = Costs(
   drafter_prefill=0.5,
   verifier_prefill=3.0,
 )
+SETTINGS = {
+  **{"max_decode_len": 48, "task": "generated", "split": "test"},
+  **{"drafter": "small-1400", "verifier": "large-1000"},
+  "num_examples": EXAMPLES,
+}
 # (alphas, how far the best point is above the large model)
 CURVES = {
   "drafter": ((None,), 0.0),
@@ -134,19 +139,13 @@ def _row(point, seed, share, gain, has_replicates, overhead) -> ResultRow:
     for values in (scores, ratios)
     for end in (0.025, 0.975)
   )
+  alike = EXAMPLES - 1 if name.startswith(("spec_decode", "verifier")) else 90
+  same = {"identical": alike, "near_ties": 1, "num_examples": EXAMPLES}
   score = {"value": float(quality), "low": low, "high": high}
   if has_replicates:
     score["replicates"] = scores.round(4).tolist()
   return ResultRow(
-    settings=point.settings(
-      max_decode_len=48,
-      task="generated",
-      split="test",
-      num_examples=EXAMPLES,
-      drafter="small-1400",
-      verifier="large-1000",
-      seed=seed,
-    ),
+    settings=point.settings(seed=seed, **SETTINGS),
     label=point.spec.label,
     counts=counts,
     efficiency=efficiency.summary(counts),
@@ -166,15 +165,10 @@ def _row(point, seed, share, gain, has_replicates, overhead) -> ResultRow:
     costs=COSTS,
     predicted_speedup=predicted,
     measured_speedup=1 / latency,
-    agreement=_agreement(name) if greedy else None,
+    agreement=same if greedy else None,
     environment={"device": "a chip", "versions": {"jax": "1"}},
     num_parameters={"drafter": 1_200_000, "verifier": 12_340_000},
   )
-
-
-def _agreement(name: str) -> dict:
-  same = EXAMPLES - 1 if name.startswith(("spec_decode", "verifier")) else 90
-  return {"identical": same, "near_ties": 1, "num_examples": EXAMPLES}
 
 
 def _counts(point: Point, acceptance: float) -> Counts:
@@ -194,10 +188,7 @@ def _counts(point: Point, acceptance: float) -> Counts:
     extends = deferred * spec.execution.needs_verifier
   is_oracle = point.method.startswith("oracle")
   return Counts(
-    num_examples=EXAMPLES,
-    num_tokens=tokens,
-    num_blocks=blocks,
-    drafted=blocks * gamma,
+    *(EXAMPLES, tokens, blocks, blocks * gamma),
     examined=sum(examined),
     accepted=sum(accepted),
     deferred=deferred,
