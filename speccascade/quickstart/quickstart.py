@@ -67,6 +67,7 @@ def train_pair(folder: pathlib.Path, changes: Mapping | None = None):
   """
   running = {}
   path = [str(gin_setup.PACKAGE.parent), os.environ.get("PYTHONPATH", "")]
+  path = os.pathsep.join(filter(None, path))
   try:
     for place, name in enumerate(MODELS):
       file = f"{CONFIGS}/train_{name}.gin"
@@ -75,16 +76,13 @@ def train_pair(folder: pathlib.Path, changes: Mapping | None = None):
       steps = gin.query_parameter("%TRAIN_STEPS")
       if (folder / name / f"checkpoint_{steps}").is_dir():
         continue
+      command = [sys.executable, "-m", "speccascade.train"]
+      command.append(f"--gin_file={file}")
+      command += [f"--gin_bindings={binding}" for binding in bindings]
+      below = {"TQDM_POSITION": str(place)}  # a bar below the other
       running[name] = subprocess.Popen(
-        [
-          *(sys.executable, "-m", "speccascade.train", f"--gin_file={file}"),
-          *(f"--gin_bindings={binding}" for binding in bindings),
-        ],
-        env={
-          **os.environ,
-          "PYTHONPATH": os.pathsep.join(filter(None, path)),
-          "TQDM_POSITION": str(place),  # a bar below the other
-        },
+        command,
+        env={**os.environ, "PYTHONPATH": path, **below},
         stderr=subprocess.STDOUT if in_notebook() else None,
       )
     codes = {name: process.wait() for name, process in running.items()}
