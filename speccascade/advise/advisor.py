@@ -165,16 +165,13 @@ def advise(
     for of_one in studies:
       of_one.batches(points[0]).check()
     settings = study.settings(points[0])
-    folder = RunFolder(
-      run.folder,
-      {
-        **advice_files.about(points[0], models),
-        **{name: getattr(settings, name) for name in _IDENTITY},
-        "inputs_sha256": sources.fingerprint,
-        "wanted": dataclasses.asdict(wanted),
-      },
-      advice_files.FILE_NAME,
-    )
+    identity = {
+      **advice_files.about(points[0], models),
+      **{name: getattr(settings, name) for name in _IDENTITY},
+      "inputs_sha256": sources.fingerprint,
+      "wanted": dataclasses.asdict(wanted),
+    }
+    folder = RunFolder(run.folder, identity, advice_files.FILE_NAME)
     folder.check()
     folder.open()
     on_start(run.folder)

@@ -46,22 +46,20 @@ def sentences(advice: Advice) -> list[str]:
   if advice.alone.quality:
     lines.append(_alone(advice))
   best, lossless = advice.choice, advice.lossless
+  said = lambda offer: f"{_name(offer, advice)}: {_speed(offer)}"
   if best is None:
     lines += _why_not(advice)
   else:
-    lines.append(f"use {_name(best, advice)}: {_speed(best)}")
+    lines.append(f"use {said(best)}")
     if best.row is not None:
       lines.append(_quality(best, advice))
     if best is not lossless:
-      lines.append(
-        f"with the verifier's own law: {_name(lossless, advice)}:"
-        f" {_speed(lossless)}"
-      )
-  ideal = (best or lossless).one_step
+      lines.append(f"with the verifier's own law: {said(lossless)}")
+  shown = best or lossless
   lines.append(
     "where a block costs one step, as on an accelerator that waits for its"
-    f" memory, {_with_gamma((best or lossless).point.method, ideal.gamma)} is"
-    f" expected to be {_times(ideal.latency)} times as fast"
+    f" memory, {_with_gamma(shown.point.method, shown.one_step.gamma)} is"
+    f" expected to be {_times(shown.one_step.latency)} times as fast"
   )
   if advice.wanted.max_loss is not None and not advice.alone.quality:
     lines.append(
@@ -75,10 +73,8 @@ def _costs(drafting: Drafting) -> str:
   costs = drafting.costs
   widths = [width for width in costs.v if width > 1]
   blocks = ", ".join(f"{costs.v[width]:.2f}" for width in widths)
-  loop = " and ".join(
-    f"{steps:.2f} at gamma {gamma}"
-    for gamma, steps in sorted(drafting.overhead.items())
-  )
+  known = sorted(drafting.overhead.items())
+  loop = " and ".join(f"{steps:.2f} at gamma {gamma}" for gamma, steps in known)
   return (
     f"a step of {drafting.study.pair.drafter_name} costs c = {costs.c:.3f} of"
     f" one of the verifier ({1e3 * costs.verifier_step_s:.2f} ms); the"
@@ -122,14 +118,14 @@ def _why_not(advice: Advice) -> list[str]:
 def _name(offer: Offer, advice: Advice) -> str:
   """Returns a method with its settings, and the drafter if there are more."""
   point = offer.point
-  words = [point.method]
+  name = point.method
   if point.spec.uses_alpha and point.method != DRAFTER:
-    words.append(f"alpha {point.alpha:g}")
+    name += f", alpha {point.alpha:g}"
   if point.spec.has_blocks:
-    words.append(f"gamma {point.gamma}")
+    name += f", gamma {point.gamma}"
   if len(advice.draftings) > 1:
-    words.append(f"drafter {offer.study.pair.drafter_name}")
-  return ", ".join(words)
+    name += f", drafter {offer.study.pair.drafter_name}"
+  return name
 
 
 def _with_gamma(method: str, gamma: int) -> str:
@@ -193,14 +189,13 @@ def snippet(advice: Advice) -> str:
   if offer is None:
     return '# Nothing pays.\nMETHOD = "verifier"\n'
   settings = offer.study.settings(offer.point)
-  lines = [f'METHOD = "{settings.method}"']
+  lines = f'METHOD = "{settings.method}"\n'
   for name in ("alpha", "gamma"):
     if (value := getattr(settings, name)) is not None:
-      lines.append(f"{name.upper()} = {value}")
+      lines += f"{name.upper()} = {value}\n"
   if len(advice.draftings) > 1:
-    path = offer.study.pair.drafters[0].path
-    lines.append(f"DRAFTER_CHECKPOINT = {path!r}")
-  return "\n".join(lines) + "\n"
+    lines += f"DRAFTER_CHECKPOINT = {offer.study.pair.drafters[0].path!r}\n"
+  return lines
 
 
 def as_json(advice: Advice) -> dict:
@@ -254,8 +249,7 @@ def _expected(expected: Expected) -> dict:
 
 def _scores(row) -> dict:
   """Returns scores and intervals without what they were resampled from."""
-  names = ("value", "low", "high")
   return {
-    metric: {name: score[name] for name in names}
+    metric: {name: score[name] for name in ("value", "low", "high")}
     for metric, score in row.quality.items()
   }
