@@ -109,15 +109,10 @@ def planned(
   Settings are those of `sweep`, and refused as there.
   """
   sources = inputs.read(pair.brought)
-  study = Study(
-    pair.load(sources.vocabulary),
-    dataclasses.replace(
-      sources.fitted(),
-      examples=_timed_first(sources.examples, measuring.num_timed),
-    ),
-    run,
-    measuring,
-  )
+  models = pair.load(sources.vocabulary)
+  in_order = _timed_first(sources.examples, measuring.num_timed)
+  fitted = dataclasses.replace(sources.fitted(), examples=in_order)
+  study = Study(models, fitted, run, measuring)
   composed = None
   if pair.cascade is not None:
     sha256 = (sources.identity or {}).get("sha256")
