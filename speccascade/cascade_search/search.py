@@ -116,12 +116,9 @@ def search(
       if processes.is_first():
         files.write_whole(path, json.dumps({"drafters": weights}) + "\n")
     contest = Contest(study, point, criterion, tuple(weights))
-    ranking = halve(
-      contest,
-      list(by_label.values()),
-      ResultFile(run.folder / results.FILE_NAME),
-      dataclasses.replace(rounds, first_examples=first),
-    )
+    file = ResultFile(run.folder / results.FILE_NAME)
+    rounds = dataclasses.replace(rounds, first_examples=first)
+    ranking = halve(contest, list(by_label.values()), file, rounds)
     if processes.is_first():
       write(run.folder, contest, ranking)
     return ranking
@@ -141,15 +138,12 @@ def halve(
     file: where rows are kept; what stands there is not measured again.
     rounds: how many decode what.
   """
-  ranking, going = [], list(cascades)
-  num, most = rounds.first_examples, len(contest.study.examples)
+  ranking, going, study = [], list(cascades), contest.study
+  num, most = rounds.first_examples, len(study.examples)
   while True:
     num = min(num, most)
-    bar = ProgressBar(
-      going,
-      f"{len(going)} candidates, {num} examples",
-      disable=not contest.study.run.progress,
-    )
+    said = f"{len(going)} candidates, {num} examples"
+    bar = ProgressBar(going, said, disable=not study.run.progress)
     scored = [contest.measure(cascade, num, file) for cascade in bar]
     scored.sort(key=lambda candidate: -candidate.value)
     kept = max(1, len(scored) // rounds.eta)
@@ -180,9 +174,8 @@ def _line(scored: Scored) -> dict[str, str]:
 
 
 def _tokens_per_s(scored: Scored) -> float:
-  latency = scored.row.latency
-  seconds = latency.walltime_s * latency.num_examples
-  return scored.row.counts.num_tokens / seconds
+  timed, counts = scored.row.latency, scored.row.counts
+  return counts.num_tokens / (timed.walltime_s * timed.num_examples)
 
 
 def write(folder: pathlib.Path, contest: Contest, ranking: Sequence[Scored]):
