@@ -55,11 +55,10 @@ def test_seeds_are_averaged():
 def test_intervals_of_one_row_are_its_own():
   point = opt_points()[0]
   (row,) = point.rows
-  score, latency = row.quality["bleu"], row.latency
+  score, ends = row.quality["bleu"], ("latency", "low", "high")
   assert point.quality == (score["value"], score["low"], score["high"])
-  assert point.latency == (
-    *(latency.relative_latency, latency.relative_low, latency.relative_high),
-  )
+  latency = (getattr(row.latency, f"relative_{end}") for end in ends)
+  assert point.latency == tuple(latency)
   assert opt_points(seeds=(0, 1))[0].quality.has_interval
   bare = opt_points(seeds=(0, 1), replicates=False)[0]
   assert not bare.quality.has_interval
