@@ -2,7 +2,7 @@
 
 Both models read the texts, once; each target is then a function of what they
 say. A text that a target's own chain wrote tells its acceptance exactly, see
-`analysis.blocks`. Along the verifier's texts sum_v min(q, pi) stands for it:
+`analysis.speedup`. Along the verifier's texts sum_v min(q, pi) stands for it:
 the chance that a draft is accepted after a prefix that the verifier wrote.
 """
 

@@ -74,22 +74,17 @@ class Wanted:
 
   def points(self, common: Point, vocab_size: int) -> list[Point]:
     """Returns the points in question, the lossless one first."""
-    greedy, found = common.sampling.greedy, []
-    for name, method in methods.METHODS.items():
-      if not _is_read_off(method) or (method.greedy_only and not greedy):
-        continue
-      if (
-        name != LOSSLESS
-        and self.methods is not None
-        and name not in self.methods
-      ):
-        continue
-      alphas = grids.grid(method, vocab_size, greedy=greedy).alphas or [None]
-      found += [
-        dataclasses.replace(common, method=name, alpha=alpha)
-        for alpha in alphas
-      ]
-    return sorted(found, key=lambda point: point.method != LOSSLESS)
+    greedy = common.sampling.greedy
+    names = methods.METHODS if self.methods is None else self.methods
+    alphas = lambda method: grids.grid(method, vocab_size, greedy=greedy).alphas
+    points = [
+      dataclasses.replace(common, method=name, alpha=alpha)
+      for name, method in methods.METHODS.items()
+      if name == LOSSLESS or name in names
+      if _is_read_off(method) and (greedy or not method.greedy_only)
+      for alpha in alphas(method) or [None]
+    ]
+    return sorted(points, key=lambda point: point.method != LOSSLESS)
 
 
 def _is_read_off(method: methods.Method) -> bool:
@@ -163,57 +158,51 @@ def advise(
       dataclasses.replace(measuring, num_timed=len(sources.examples)),
     )
     points = wanted.points(point, models.verifier_lm.vocab_size)
-    studies = [
-      dataclasses.replace(
-        study, pair=dataclasses.replace(models, drafters=(one,))
-      )
-      for one in models.drafters
+    pairs = [
+      dataclasses.replace(models, drafters=(x,)) for x in models.drafters
     ]
+    studies = [dataclasses.replace(study, pair=one) for one in pairs]
     for of_one in studies:
       of_one.batches(points[0]).check()
     settings = study.settings(points[0])
-    folder = RunFolder(
-      run.folder,
-      {
-        **advice_files.about(points[0], models),
-        **{name: getattr(settings, name) for name in _IDENTITY},
-        "inputs_sha256": sources.fingerprint,
-        "wanted": dataclasses.asdict(wanted),
-      },
-      advice_files.FILE_NAME,
-    )
+    identity = {
+      **advice_files.about(points[0], models),
+      **{name: getattr(settings, name) for name in _IDENTITY},
+      "inputs_sha256": sources.fingerprint,
+      "wanted": dataclasses.asdict(wanted),
+    }
+    folder = RunFolder(run.folder, identity, advice_files.FILE_NAME)
     folder.check()
     folder.open()
     on_start(run.folder)
-    with ProgressBar(
-      desc="advise", unit="step", disable=not run.progress
-    ) as bar:
+    options = {"desc": "advise", "unit": "step", "disable": not run.progress}
+    with ProgressBar(**options) as bar:
       return _Search(studies, points, wanted, bar).run()
 
 
+@dataclasses.dataclass
 class _Search:
   """One run of `advise`.
 
-  Args:
+  Attributes:
     studies: one for each drafter.
     points: in question, the lossless one first.
     wanted: what is asked.
     bar: moves with each step.
+    decoded: see `Advice`.
   """
 
-  def __init__(self, studies: Sequence[Study], points, wanted: Wanted, bar):
-    self._studies = studies
-    self._points = points
-    self._wanted = wanted
-    self._bar = bar
-    self._decoded: list[Offer] = []
+  studies: Sequence[Study]
+  points: Sequence[Point]
+  wanted: Wanted
+  bar: ProgressBar
+  decoded: list[Offer] = dataclasses.field(default_factory=list)
 
   def run(self) -> Advice:
-    points, wanted = self._points, self._wanted
-    texts, alone = self._decode(self._studies[0], measure.reference(points[0]))
+    points = self.points
+    texts, alone = self._decode(self.studies[0], measure.reference(points[0]))
     draftings, offers, finals = {}, [], {}
-    by_speed = lambda offer: offer.here.speedup
-    for study in self._studies:
+    for study in self.studies:
       drafting, lossless = self._drafting(study, texts)
       draftings[study.pair.drafter_name] = drafting
       offers += drafting.offers(points, texts)
@@ -221,13 +210,12 @@ class _Search:
       small = dataclasses.replace(points[0], method=DRAFTER, alpha=None)
       written, row = self._decode(study, small)
       offer = drafting.drafter_alone(small, written)
-      self._decoded.append(dataclasses.replace(offer, row=row))
+      self.decoded.append(dataclasses.replace(offer, row=row))
     lossless = min(finals.values(), key=_by_clock)
-    if wanted.max_loss is not None and alone.quality:
-      fits = [offer for offer in self._decoded if self._fits(offer, alone)]
-      best = self._search(
-        max([lossless, *fits], key=by_speed), offers, draftings, alone
-      )
+    if self.wanted.max_loss is not None and alone.quality:
+      fits = [offer for offer in self.decoded if self._fits(offer, alone)]
+      best = max([lossless, *fits], key=_by_promise)
+      best = self._search(best, offers, draftings, alone)
       if best is not lossless:
         finals[best.method] = self._timed(best)
     timed = list(finals.values())
@@ -237,10 +225,10 @@ class _Search:
       lossless=lossless,
       timed=timed,
       offers=offers,
-      decoded=self._decoded,
+      decoded=self.decoded,
       draftings=list(draftings.values()),
       alone=alone,
-      wanted=wanted,
+      wanted=self.wanted,
     )
 
   def _drafting(self, study: Study, texts: Decoded) -> tuple[Drafting, Offer]:
@@ -250,7 +238,7 @@ class _Search:
     the loop takes around their blocks a third may be better.
     """
     self._says(f"costs of {study.pair.drafter_name}")
-    gammas, lossless = self._wanted.gammas, self._points[0]
+    gammas, lossless = self.wanted.gammas, self.points[0]
     widths = [dataclasses.replace(lossless, gamma=g) for g in gammas]
     costs = monotone(measure.measure_costs(study, widths, _ROUNDS))
     drafting = Drafting(study, costs, texts, gammas)
@@ -261,10 +249,10 @@ class _Search:
 
     first = offer(drafting, *gammas).point.gamma
     wanted = 2 * first if 2 * first <= max(gammas) else first / 2
-    others = [gamma for gamma in gammas if gamma != first]
+    others = sorted({*gammas} - {first}, key=lambda g: abs(g - wanted))
     timed = {
       gamma: self._timed(offer(drafting, gamma))
-      for gamma in [first, *sorted(others, key=lambda g: abs(g - wanted))[:1]]
+      for gamma in [first, *others[:1]]
     }
     drafting = drafting.calibrated(timed.values())
     best = offer(drafting, *gammas)
@@ -272,10 +260,8 @@ class _Search:
       timed[best.point.gamma] = self._timed(best)
     fastest = min(timed.values(), key=_by_clock)
     again = offer(drafting, fastest.point.gamma)
-    measured, one_step = fastest.measured, best.one_step
-    return drafting, dataclasses.replace(
-      again, measured=measured, one_step=one_step
-    )
+    told = {"measured": fastest.measured, "one_step": best.one_step}
+    return drafting, dataclasses.replace(again, **told)
 
   def _search(self, best, offers, draftings, alone) -> Offer:
     """Returns the fastest that fits, of those that were decoded.
@@ -285,8 +271,8 @@ class _Search:
     method that are faster still are given up.
     """
     going = [offer for offer in offers if offer.point.method != LOSSLESS]
-    going.sort(key=lambda offer: offer.here.speedup)
-    for _ in range(self._wanted.num_decoded):
+    going.sort(key=_by_promise)
+    for _ in range(self.wanted.num_decoded):
       least = _MARGIN * max(best.here.speedup, 1)
       going = [offer for offer in going if offer.here.speedup > least]
       if not going:
@@ -296,7 +282,7 @@ class _Search:
       drafting = draftings[offer.study.pair.drafter_name]
       (exact,) = drafting.offers([offer.point], texts, own=True)
       exact = dataclasses.replace(exact, row=row)
-      self._decoded.append(exact)
+      self.decoded.append(exact)
       if not self._fits(exact, alone):
         going = [other for other in going if other.method != offer.method]
       elif exact.here.speedup > best.here.speedup:
@@ -304,7 +290,7 @@ class _Search:
     return best
 
   def _fits(self, offer: Offer, alone: ResultRow) -> bool:
-    return loss(offer.row, alone)[0] <= self._wanted.max_loss
+    return loss(offer.row, alone)[0] <= self.wanted.max_loss
 
   def _decode(self, study: Study, point: Point) -> tuple[Decoded, ResultRow]:
     """Returns what a point writes in the first trial, and the row of all."""
@@ -327,9 +313,12 @@ class _Search:
     return dataclasses.replace(offer, measured=latency)
 
   def _says(self, what: str):
+    self.bar.set_postfix_str(what)
+    self.bar.update(1)
 
-    self._bar.set_postfix_str(what)
-    self._bar.update(1)
+
+def _by_promise(offer: Offer) -> float:
+  return offer.here.speedup
 
 
 def _by_clock(offer: Offer) -> float:

@@ -8,7 +8,7 @@ from scipy.optimize import isotonic_regression
 
 from speccascade.advise.acceptance import rates_along
 from speccascade.analysis import speedup
-from speccascade.analysis.blocks import ExpectedBlocks, blocks_of_texts
+from speccascade.analysis.speedup import ExpectedBlocks
 from speccascade.decoding.types import Decoded
 from speccascade.evaluation import efficiency, timing
 from speccascade.evaluation.efficiency import Costs
@@ -103,21 +103,16 @@ class Drafting:
 
   def _best(self, points, rates: np.ndarray, texts: Decoded) -> list[Offer]:
     """Returns each point at its best gamma by the rates [A, N, T]."""
-    lengths = np.asarray(texts.lengths)
-    by_gamma = {g: blocks_of_texts(rates, lengths, g) for g in self.gammas}
-    found = []
+    lengths, blocks = np.asarray(texts.lengths), speedup.blocks_of_texts
+    of_all = {gamma: blocks(rates, lengths, gamma) for gamma in self.gammas}
+    offers = []
     for place, point in enumerate(points):
-      here, one_step = (
-        drafting._expected(
-          point,
-          lengths,
-          {gamma: of_all.at(place) for gamma, of_all in by_gamma.items()},
-        )
-        for drafting in (self, self._one_step)
-      )
+      by_gamma = {gamma: blocks.at(place) for gamma, blocks in of_all.items()}
+      here = self._expected(point, lengths, by_gamma)
+      one_step = self._one_step._expected(point, lengths, by_gamma)
       point = dataclasses.replace(point, gamma=here.gamma)
-      found.append(Offer(self.study, point, here, one_step))
-    return found
+      offers.append(Offer(self.study, point, here, one_step))
+    return offers
 
   def _expected(
     self, point: Point, lengths, by_gamma: Mapping[int, ExpectedBlocks]
@@ -202,9 +197,7 @@ class Drafting:
         same at every token, gives it.
     """
     rates = np.linspace(0, 1, 101)
-    along = (
-      np.ones((len(rates), *self.alone.tokens.shape)) * rates[:, None, None]
-    )
+    along = np.ones(self.alone.tokens.shape) * rates[:, None, None]
     offers = self._best([Point("spec_decode")] * len(rates), along, self.alone)
     pays = (rate for rate, o in zip(rates, offers) if o.here.speedup > least)
     return next(pays, None)

@@ -11,10 +11,7 @@ from speccascade.evaluation.timing import Latency
 from speccascade.inference import advice as advice_files
 from speccascade.inference.environment import device_name, environment
 from speccascade.report import tables
-from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.tables import Column
-
-NOT_MEASURED = "not measured"
 
 
 def write(advice: Advice) -> str:
@@ -49,22 +46,20 @@ def sentences(advice: Advice) -> list[str]:
   if advice.alone.quality:
     lines.append(_alone(advice))
   best, lossless = advice.choice, advice.lossless
+  said = lambda offer: f"{_name(offer, advice)}: {_speed(offer)}"
   if best is None:
     lines += _why_not(advice)
   else:
-    lines.append(f"use {_name(best, advice)}: {_speed(best)}")
+    lines.append(f"use {said(best)}")
     if best.row is not None:
       lines.append(_quality(best, advice))
     if best is not lossless:
-      lines.append(
-        f"with the verifier's own law: {_name(lossless, advice)}:"
-        f" {_speed(lossless)}"
-      )
-  ideal = (best or lossless).one_step
+      lines.append(f"with the verifier's own law: {said(lossless)}")
+  shown = best or lossless
   lines.append(
     "where a block costs one step, as on an accelerator that waits for its"
-    f" memory, {_with_gamma((best or lossless).point.method, ideal.gamma)} is"
-    f" expected to be {_times(ideal.latency)} times as fast"
+    f" memory, {_with_gamma(shown.point.method, shown.one_step.gamma)} is"
+    f" expected to be {_times(shown.one_step.latency)} times as fast"
   )
   if advice.wanted.max_loss is not None and not advice.alone.quality:
     lines.append(
@@ -78,10 +73,8 @@ def _costs(drafting: Drafting) -> str:
   costs = drafting.costs
   widths = [width for width in costs.v if width > 1]
   blocks = ", ".join(f"{costs.v[width]:.2f}" for width in widths)
-  loop = " and ".join(
-    f"{steps:.2f} at gamma {gamma}"
-    for gamma, steps in sorted(drafting.overhead.items())
-  )
+  known = sorted(drafting.overhead.items())
+  loop = " and ".join(f"{steps:.2f} at gamma {gamma}" for gamma, steps in known)
   return (
     f"a step of {drafting.study.pair.drafter_name} costs c = {costs.c:.3f} of"
     f" one of the verifier ({1e3 * costs.verifier_step_s:.2f} ms); the"
@@ -93,56 +86,46 @@ def _costs(drafting: Drafting) -> str:
 def _alone(advice: Advice) -> str:
   """Says how good the models are by themselves."""
   metric = next(iter(advice.alone.quality))
-  scores = [f"{advice.alone.quality[metric]['value']:.1f} the verifier"]
-  scores += [
-    f"{offer.row.quality[metric]['value']:.1f} {offer.study.pair.drafter_name}"
+  models = [("the verifier", advice.alone)] + [
+    (offer.study.pair.drafter_name, offer.row)
     for offer in advice.decoded
     if offer.point.method == DRAFTER
   ]
-  return f"{metric} of each alone: {', '.join(scores)}"
+  said = (f"{row.quality[metric]['value']:.1f} {name}" for name, row in models)
+  return f"{metric} of each alone: {', '.join(said)}"
 
 
 def _why_not(advice: Advice) -> list[str]:
   """Says what keeps speculation from paying."""
   offer = advice.lossless
-  expected, name = offer.here, offer.point.method
-  drafting = next(
-    drafting
-    for drafting in advice.draftings
-    if drafting.study.pair.drafter_name == offer.study.pair.drafter_name
-  )
-  costs = drafting.costs
-  width = expected.gamma + 1
-  v, loop = costs.v[width], drafting.overhead_of(expected.gamma)
-  lines = [
-    "nothing pays: use the verifier alone. The best is"
-    f" {_with_gamma(name, expected.gamma)}, {_speed(offer)}",
-    f"why: a block writes {expected.tokens:.2f} tokens and costs"
-    f" {expected.steps:.2f} steps of the verifier: {v:.2f} for its pass over"
-    f" {width} tokens, {expected.steps - v - loop:.2f} for drafting,"
-    f" {loop:.2f} for the loop",
-  ]
-  rate = expected.by_position[0]
+  here, name = offer.here, offer.study.pair.drafter_name
+  by_name = {x.study.pair.drafter_name: x for x in advice.draftings}
+  drafting, width = by_name[name], here.gamma + 1
+  v, loop = drafting.costs.v[width], drafting.overhead_of(here.gamma)
   needed = drafting.needed(LEAST)
-  lines.append(
-    f"{rate:.2f} of the first drafts are accepted; at these costs"
-    f" {'no rate' if needed is None else f'about {needed:.2f} at every token'}"
-    f" would make it {LEAST} times as fast"
-  )
-  return lines
+  rate = "no rate" if needed is None else f"about {needed:.2f} at every token"
+  return [
+    "nothing pays: use the verifier alone. The best is"
+    f" {_with_gamma(offer.point.method, here.gamma)}, {_speed(offer)}",
+    f"why: a block writes {here.tokens:.2f} tokens and costs {here.steps:.2f}"
+    f" steps of the verifier: {v:.2f} for its pass over {width} tokens,"
+    f" {here.steps - v - loop:.2f} for drafting, {loop:.2f} for the loop",
+    f"{here.by_position[0]:.2f} of the first drafts are accepted; at these"
+    f" costs {rate} would make it {LEAST} times as fast",
+  ]
 
 
 def _name(offer: Offer, advice: Advice) -> str:
   """Returns a method with its settings, and the drafter if there are more."""
   point = offer.point
-  words = [point.method]
+  name = point.method
   if point.spec.uses_alpha and point.method != DRAFTER:
-    words.append(f"alpha {point.alpha:g}")
+    name += f", alpha {point.alpha:g}"
   if point.spec.has_blocks:
-    words.append(f"gamma {point.gamma}")
+    name += f", gamma {point.gamma}"
   if len(advice.draftings) > 1:
-    words.append(f"drafter {offer.study.pair.drafter_name}")
-  return ", ".join(words)
+    name += f", drafter {offer.study.pair.drafter_name}"
+  return name
 
 
 def _with_gamma(method: str, gamma: int) -> str:
@@ -157,47 +140,28 @@ def _speed(offer: Offer) -> str:
 
 
 def _times(latency: Latency) -> str:
-  value, low, high = _estimate(latency)
-  return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+  return "{:.2f} [{:.2f}, {:.2f}]".format(*tables.speedup(latency))
 
 
 def _quality(offer: Offer, advice: Advice) -> str:
-  (name, score), *_ = offer.row.quality.items()
-  large = advice.alone.quality[name]["value"]
+  name = next(iter(offer.row.quality))
+  mine, large = (x.quality[name]["value"] for x in (offer.row, advice.alone))
   _, low, high = loss(offer.row, advice.alone)
   return (
-    f"it has {score['value']:.1f} {name} on these examples, the verifier"
-    f" {large:.1f} (difference {score['value'] - large:+.1f}"
-    f" [{-high:+.1f}, {-low:+.1f}]); a sweep on more of them tells it better"
-  )
-
-
-def _estimate(latency: Latency | None) -> IntervalEstimate | None:
-  """Returns the speed-up of a latency."""
-  return latency and IntervalEstimate(
-    1 / latency.relative_latency,
-    1 / latency.relative_high,
-    1 / latency.relative_low,
+    f"it has {mine:.1f} {name} on these examples, the verifier {large:.1f}"
+    f" (difference {mine - large:+.1f} [{-high:+.1f}, {-low:+.1f}]); a sweep on"
+    " more of them tells it better"
   )
 
 
 def _of_interest(advice: Advice) -> Sequence[Offer]:
   """Returns what was decoded or timed, fastest first; no more than 12."""
-  timed = {offer.method: offer for offer in advice.timed[1:]}
-  others = [
-    timed.pop(offer.method)
-    if (offer.method in timed and timed[offer.method].point == offer.point)
-    else offer
-    for offer in advice.decoded
-  ]
-  others.sort(key=lambda offer: -offer.here.speedup)
-  return others[:12]
+  timed = {(*x.method, x.point): x for x in advice.timed[1:]}
+  others = [timed.get((*x.method, x.point), x) for x in advice.decoded]
+  return sorted(others, key=lambda offer: -offer.here.speedup)[:12]
 
 
 def _columns(advice: Advice) -> list[Column]:
-  quality = next(iter(advice.alone.quality), None)
-  score = lambda offer: offer.row and offer.row.quality[quality]["value"]
-  ideal = lambda offer: offer.one_step.gamma or None
   accepted = lambda offer: " ".join(
     f"{rate:.2f}".lstrip("0") for rate in offer.here.by_position
   )
@@ -209,12 +173,14 @@ def _columns(advice: Advice) -> list[Column]:
     Column("accepted, by position", accepted),
     Column("tokens/block", "here.tokens", 2),
     Column("steps/block", "here.steps", 2),
-    Column("expected", lambda offer: _estimate(offer.here.latency), 2),
-    Column("by the clock", lambda offer: _estimate(offer.measured), 2),
-    Column("a block one step", lambda o: _estimate(o.one_step.latency), 2),
-    Column("gamma there", ideal),
+    Column("expected", lambda offer: tables.speedup(offer.here.latency), 2),
+    Column("by the clock", lambda offer: tables.speedup(offer.measured), 2),
+    Column("a block one step", lambda x: tables.speedup(x.one_step.latency), 2),
+    Column("gamma there", lambda offer: offer.one_step.gamma or None),
   ]
-  return columns + ([Column(quality, score, 1)] if quality else [])
+  for metric in [*advice.alone.quality][:1]:
+    columns.append(Column(metric, f"row.quality.{metric}.value", 1))
+  return columns
 
 
 def snippet(advice: Advice) -> str:
@@ -223,22 +189,21 @@ def snippet(advice: Advice) -> str:
   if offer is None:
     return '# Nothing pays.\nMETHOD = "verifier"\n'
   settings = offer.study.settings(offer.point)
-  lines = [f'METHOD = "{settings.method}"']
+  lines = f'METHOD = "{settings.method}"\n'
   for name in ("alpha", "gamma"):
     if (value := getattr(settings, name)) is not None:
-      lines.append(f"{name.upper()} = {value}")
+      lines += f"{name.upper()} = {value}\n"
   if len(advice.draftings) > 1:
-    path = offer.study.pair.drafters[0].path
-    lines.append(f"DRAFTER_CHECKPOINT = {path!r}")
-  return "\n".join(lines) + "\n"
+    lines += f"DRAFTER_CHECKPOINT = {offer.study.pair.drafters[0].path!r}\n"
+  return lines
 
 
 def as_json(advice: Advice) -> dict:
   """Returns all that was found; `inference.advice` reads a part of it."""
   lossless = advice.lossless
   settings = lossless.study.settings(lossless.point)
-  decoded = {_key(offer): offer for offer in (*advice.decoded, *advice.timed)}
-  offers = {_key(offer): offer for offer in advice.offers} | decoded
+  all_of_them = (*advice.offers, *advice.decoded, *advice.timed)
+  offers = {(*offer.method, offer.point.alpha): offer for offer in all_of_them}
   return {
     "about": advice_files.about(lossless.point, lossless.study.pair),
     "task": settings.task,
@@ -258,10 +223,6 @@ def as_json(advice: Advice) -> dict:
   }
 
 
-def _key(offer: Offer) -> tuple:
-  return (*offer.method, offer.point.alpha)
-
-
 def _offer(offer: Offer) -> dict:
   settings = offer.study.settings(offer.point)
   return {
@@ -271,7 +232,7 @@ def _offer(offer: Offer) -> dict:
     "gamma": settings.gamma,
     "expected": _expected(offer.here),
     "block_is_one_step": _expected(offer.one_step),
-    "measured": offer.measured and _estimate(offer.measured)._asdict(),
+    "measured": offer.measured and tables.speedup(offer.measured)._asdict(),
     "quality": offer.row and _scores(offer.row),
   }
 
@@ -282,14 +243,13 @@ def _expected(expected: Expected) -> dict:
     "tokens_per_block": expected.tokens,
     "steps_per_block": expected.steps,
     "acceptance_by_position": list(expected.by_position),
-    "speedup": _estimate(expected.latency)._asdict(),
+    "speedup": tables.speedup(expected.latency)._asdict(),
   }
 
 
 def _scores(row) -> dict:
   """Returns scores and intervals without what they were resampled from."""
-  names = ("value", "low", "high")
   return {
-    metric: {name: score[name] for name in names}
+    metric: {name: score[name] for name in ("value", "low", "high")}
     for metric, score in row.quality.items()
   }

@@ -29,13 +29,8 @@ def best_block(args: argparse.Namespace) -> str:
     f"block at the price of one step: best gamma {gamma}, speed-up {plain:.3f}",
   ]
   if args.v != 1 or args.q2 is not None or args.bonus_law:
-    gamma, real = speedup.optimal_gamma(
-      args.acceptance_rate,
-      args.c,
-      v=args.v,
-      q2=args.q2,
-      bonus_law=args.bonus_law,
-    )
+    how = {"v": args.v, "q2": args.q2, "bonus_law": args.bonus_law}
+    gamma, real = speedup.optimal_gamma(args.acceptance_rate, args.c, **how)
     lines.append(
       f"block at v = {args.v:g}: best gamma {gamma}, speed-up {real:.3f}"
     )

@@ -9,7 +9,7 @@ def probability(name: str, value) -> np.ndarray:
   Raises:
     ValueError: an entry is outside [0, 1] or not a number.
   """
-  return _between(name, value, 0, 1, "a probability in [0, 1]")
+  return _between(name, value, 1, "a probability in [0, 1]")
 
 
 def nonnegative(name: str, value) -> np.ndarray:
@@ -19,7 +19,7 @@ def nonnegative(name: str, value) -> np.ndarray:
     ValueError: an entry is negative or not finite.
   """
   most = np.finfo(np.float64).max
-  return _between(name, value, 0, most, "finite and not negative")
+  return _between(name, value, most, "finite and not negative")
 
 
 def count(name: str, value, low: int) -> int:
@@ -33,8 +33,8 @@ def count(name: str, value, low: int) -> int:
   return int(value)
 
 
-def _between(name, value, low, high, wanted):
+def _between(name, value, most, wanted):
   value = np.asarray(value, np.float64)
-  if not np.all((value >= low) & (value <= high)):
+  if not np.all((value >= 0) & (value <= most)):
     raise ValueError(f"{name} is {value}; it must be {wanted}")
   return value

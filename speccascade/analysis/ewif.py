@@ -222,10 +222,8 @@ def table_1(costs=None) -> list[tuple]:
   rows = []
   for row in CS_DRAFTING_TABLE_1:
     drafts = [name for name, length in row.drafts for _ in range(length)]
-    value = horizontal_ewif(
-      [leviathan_rate(row.task, name) for name in drafts],
-      [costs[name] for name in drafts],
-    )
+    rates = [leviathan_rate(row.task, name) for name in drafts]
+    value = horizontal_ewif(rates, [costs[name] for name in drafts])
     rows.append((row, value))
   return rows
 

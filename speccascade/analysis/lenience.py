@@ -30,45 +30,32 @@ from typing import NamedTuple
 
 import numpy as np
 
+from speccascade.fields import Bounds
+
 
 class Knob(NamedTuple):
   """One paper's spelling: its range, and the map to 1 - alpha and back."""
 
   symbol: str
-  low: float
-  high: float
-  low_open: bool
-  high_open: bool
-  to_keep: Callable[[float], float]
-  from_keep: Callable[[float], float]
-
-  def contains(self, value: float) -> bool:
-    above = value > self.low if self.low_open else value >= self.low
-    return above and (
-      value < self.high if self.high_open else value <= self.high
-    )
+  range: Bounds
+  to_keep: Callable[[float], float] = lambda value: value
+  from_keep: Callable[[float], float] = lambda keep: keep
 
   def describe(self) -> str:
-    left, right = "[("[self.low_open], "])"[self.high_open]
-    return f"{self.symbol} in {left}{self.low:g}, {self.high:g}{right}"
+    low, high, low_open, high_open = vars(self.range).values()
+    left, right = "[("[low_open], "])"[high_open]
+    return f"{self.symbol} in {left}{low:g}, {high:g}{right}"
 
 
-def _same(x):
-  return x
-
-
-_UNIT = (0.0, 1.0, True, False)
+_UNIT, _REST = Bounds(0, 1, low_open=True), Bounds(0, 1, high_open=True)
+_FACTOR = Bounds(1, high_open=True)
 KNOBS = {
-  "narasimhan": Knob(
-    "alpha", 0.0, 1.0, False, True, lambda a: 1 - a, lambda k: 1 - k
-  ),
-  "leviathan": Knob("l", *_UNIT, _same, _same),
-  "cs_drafting": Knob(
-    "l", 1.0, np.inf, False, True, lambda l: 1 / l, lambda k: 1 / k
-  ),
-  "distillspec_lin": Knob("eps", *_UNIT, _same, _same),
-  "distillspec_sq": Knob("eps", *_UNIT, lambda e: e**2, np.sqrt),
-  "tran_thien": Knob("alpha", *_UNIT, _same, _same),
+  "narasimhan": Knob("alpha", _REST, lambda a: 1 - a, lambda k: 1 - k),
+  "leviathan": Knob("l", _UNIT),
+  "cs_drafting": Knob("l", _FACTOR, lambda l: 1 / l, lambda k: 1 / k),
+  "distillspec_lin": Knob("eps", _UNIT),
+  "distillspec_sq": Knob("eps", _UNIT, lambda e: e**2, np.sqrt),
+  "tran_thien": Knob("alpha", _UNIT),
 }
 
 
@@ -92,7 +79,7 @@ def convert(value: float, source: str, to: str) -> float:
         f"lenience of {key!r} is unknown; known are {', '.join(KNOBS)}"
       )
   knob = KNOBS[source]
-  if not knob.contains(value):
+  if not knob.range.holds(value):
     raise ValueError(
       f"lenience {value} is outside the range of {source}, {knob.describe()}"
     )

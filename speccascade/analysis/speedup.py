@@ -1,4 +1,4 @@
-"""What one block of speculative decoding yields and costs.
+"""What blocks of speculative decoding yield and cost, on known texts too.
 
 Leviathan et al., arXiv:2211.17192, write alpha for the acceptance rate and beta
 for the acceptance at one prefix; here alpha is kept for the lenience of a
@@ -12,6 +12,7 @@ Rates (in [0, 1]) and costs may be arrays, which broadcast.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -103,18 +104,14 @@ def block_cost(gamma: int, c, *, v=1.0, q2=None, bonus_law: bool = False):
   return (gamma + 1) * c + v
 
 
-def predicted_speedup(
-  tokens_per_block, gamma: int, c, *, v=1.0, q2=None, bonus_law: bool = False
-):
+def predicted_speedup(tokens_per_block, gamma: int, c, **more):
   """Returns tokens per block / cost per block: the speed-up over the verifier.
 
   Args:
     tokens_per_block: measured `mean_acceptance_length`, or `expected_tokens`.
-    gamma: as in `block_cost`, like all that follow; 0 is the verifier alone.
+    gamma: as in `block_cost`, like `c`; 0 is the verifier alone.
     c: likewise.
-    v: likewise.
-    q2: likewise.
-    bonus_law: likewise.
+    **more: see there.
 
   >>> round(float(predicted_speedup(4.0, 5, 0.05, v=1.5, q2=0.1)), 3)
   2.222
@@ -122,7 +119,7 @@ def predicted_speedup(
   tokens = checks.nonnegative("tokens_per_block", tokens_per_block)
   if gamma == 0:
     return tokens
-  return tokens / block_cost(gamma, c, v=v, q2=q2, bonus_law=bonus_law)
+  return tokens / block_cost(gamma, c, **more)
 
 
 def optimal_gamma(
@@ -130,9 +127,8 @@ def optimal_gamma(
   c: float,
   *,
   v: float | Callable[[int], float] = 1.0,
-  q2: float | None = None,
-  bonus_law: bool = False,
   max_gamma: int = 1000,
+  **more,
 ) -> tuple[int, float]:
   """Returns the gamma of the largest speed-up, and that speed-up.
 
@@ -145,9 +141,8 @@ def optimal_gamma(
     c: as in `block_cost`.
     v: as there; a function of gamma where the pass over gamma + 1 tokens was
       measured for each.
-    q2: as there.
-    bonus_law: as there.
     max_gamma: largest gamma tried.
+    **more: see there.
 
   Source: Leviathan et al., section 3.5 (their alpha > c case).
 
@@ -158,14 +153,12 @@ def optimal_gamma(
   choices = range(1, checks.count("max_gamma", max_gamma, 1) + 1)
   rate = float(checks.probability("acceptance_rate", acceptance_rate))
   tokens = 1 + np.cumsum(rate ** np.array(choices))
-  best = (0, 1.0)
-  for gamma in choices:
+  factors = [(0, 1.0)]
+  for gamma, num in zip(choices, tokens):
     step = v(gamma) if callable(v) else v
-    cost = block_cost(gamma, c, v=step, q2=q2, bonus_law=bonus_law)
-    best = max(
-      best, (gamma, float(tokens[gamma - 1] / cost)), key=lambda x: x[1]
-    )
-  return best
+    cost = block_cost(gamma, c, v=step, **more)
+    factors.append((gamma, float(num / cost)))
+  return max(factors, key=lambda choice: choice[1])
 
 
 def gamma_bound(acceptance_rate):
@@ -178,3 +171,62 @@ def gamma_bound(acceptance_rate):
   rate = checks.probability("acceptance_rate", acceptance_rate)
   with np.errstate(divide="ignore"):
     return 1 / (1 - rate)
+
+
+class ExpectedBlocks(NamedTuple):
+  """Expectations for each text. G = gamma.
+
+  Attributes:
+    num: [..., N] blocks.
+    examined: [..., N, G] blocks that examined draft j, inside the text.
+    accepted: [..., N, G] blocks that accepted it.
+  """
+
+  num: np.ndarray
+  examined: np.ndarray
+  accepted: np.ndarray
+
+  def at(self, place: int) -> "ExpectedBlocks":
+    """Returns those of one place along the first axis."""
+    return ExpectedBlocks(*(part[place] for part in self))
+
+
+def blocks_of_texts(rates, lengths, gamma: int) -> ExpectedBlocks:
+  """Returns what writing texts takes, in expectation, without decoding them.
+
+  Of a token x that was drawn from the target's law pi after its prefix, it is
+  known how likely the drafter had proposed it and it was accepted, had it been
+  drafted: min(q, pi)(x) / pi(x). Given the text these events are independent of
+  each other, so the number of blocks that it took has a law.
+
+  The chance that a block begins at a token is carried along the text: a block
+  that begins at t and accepts j of its drafts ends at t + j, whose token is the
+  correction or the bonus.
+
+  Args:
+    rates: [..., N, T], how likely the draft of each token was accepted.
+    lengths: [N] tokens of the texts, EOS included.
+    gamma: drafted tokens per block.
+
+  >>> blocks = blocks_of_texts([[1, 1, 0, 1, 1, 1]], [6], 2)
+  >>> blocks.num, blocks.accepted
+  (array([2.]), array([[2., 2.]]))
+  """
+  rates = checks.probability("rates", rates)
+  gamma = checks.count("gamma", gamma, 1)
+  num = rates.shape[-1]
+  inside = np.arange(num) < np.asarray(lengths)[:, None]
+  begins = np.zeros((*rates.shape[:-1], num + gamma + 1))
+  begins[..., 0] = 1
+  examined, accepted = np.zeros((2, *rates.shape[:-1], gamma))
+  for start in range(num):
+    reach = begins[..., start] = begins[..., start] * inside[:, start]
+    for j in range(min(gamma, num - start)):
+      reach = reach * inside[:, start + j]
+      passed = reach * rates[..., start + j]
+      examined[..., j] += reach
+      accepted[..., j] += passed
+      begins[..., start + j + 1] += reach - passed
+      reach = passed
+    begins[..., start + gamma + 1] += reach
+  return ExpectedBlocks(begins[..., :num].sum(-1), examined, accepted)

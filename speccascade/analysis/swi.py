@@ -96,9 +96,8 @@ def swi(
       f"no model called has cost 1 (costs are {used}); costs are relative to"
       " the verifier's, whose calls must be given"
     )
-  total = sum(
-    used[m] * checks.count(f"calls of {m}", n, 0) for m, n in calls.items()
-  )
+  nums = (checks.count(f"calls of {m}", n, 0) for m, n in calls.items())
+  total = sum(cost * num for cost, num in zip(used.values(), nums))
   if not total > 0:
     raise ValueError("all calls are 0; SWI needs at least one verifier call")
   return num_tokens / total

@@ -15,10 +15,10 @@ from speccascade import cli
 
 def main():
   """Runs the search as gin configured it, and prints the best."""
-  from speccascade.cascade_search import cascade_report, search
+  from speccascade.cascade_search import search
 
   ranking = cli.configured(search.search)()
-  print(cascade_report.describe(ranking))
+  print(search.describe(ranking))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import dataclasses
-import functools
 import itertools
 from typing import Annotated, Literal
 
@@ -49,16 +48,12 @@ class Space:
   def cascades(self, num_neural: int, **how) -> list[Cascade]:
     """Returns every cascade of the space; `how` as fields of `Cascade`."""
     if num_neural == 0:
-      return [
-        Cascade(k=((copied,),), **how) for copied in self.copied if copied
-      ]
+      return [Cascade(k=((num,),), **how) for num in self.copied if num]
     grid = itertools.product(
       self.first,
       itertools.product(self.following, repeat=num_neural - 1),
       itertools.product(self.inner, repeat=num_neural - 1),
-      self.copied,
-      self.inner_copied,
-      self.leniences,
+      *(self.copied, self.inner_copied, self.leniences),
     )
     tried = []
     for first, following, inner, copied, inner_copied, lenience in grid:
@@ -71,10 +66,9 @@ class Space:
 
 def baselines(num_neural: int, **how) -> list[Cascade]:
   """Returns plain speculative decoding with each drafter, at a few lengths."""
-  size = num_neural + 1
   plain = []
-  for drafter, width in itertools.product(range(size), (3, 5, 8)):
-    k = np.zeros((size, size), int)
+  for drafter, width in itertools.product(range(num_neural + 1), (3, 5, 8)):
+    k = np.zeros((num_neural + 1, num_neural + 1), int)
     k[0, drafter] = width
     plain.append(Cascade(k=_tuples(k), **how))
   return plain
@@ -154,6 +148,10 @@ class Criterion:
   ) = "parameters"
   repeats: fields.Size = 3
 
+  @property
+  def is_timed(self) -> bool:
+    return self.name == "walltime"
+
   def weights(self, study: Study, point: Point) -> list[float]:
     """Returns the cost of one call of each neural drafter of a study."""
     verifier, asked = study.pair.verifier.lm, self.costs
@@ -163,15 +161,13 @@ class Criterion:
       *sizes, whole = [sum(leaf.size for leaf in each) for each in leaves]
       return [size / whole for size in sizes]
     if asked == "measured":
-      inputs = study.padded(study.examples[:1], 1, study.lengths)
-      measure_costs = functools.partial(
-        timing.measure_costs,
-        inputs=inputs,
-        sampling=point.sampling,
-        max_decode_len=study.run.max_decode_len,
-        widths=[1],
-      )
-      return [measure_costs(lm, verifier).c for lm in lms]
+      how = {
+        "inputs": study.padded(study.examples[:1], 1, study.lengths),
+        "sampling": point.sampling,
+        "max_decode_len": study.run.max_decode_len,
+        "widths": [1],
+      }
+      return [timing.measure_costs(lm, verifier, **how).c for lm in lms]
     if len(asked) != len(lms):
       raise ValueError(
         f"COSTS is {list(asked)}; wanted 'parameters', 'measured', or"
@@ -198,20 +194,15 @@ class Contest:
 
   def study_of(self, cascade: Cascade, num: int) -> Study:
     """Returns the study of a candidate on the first `num` examples."""
-    sources = self.study.sources
-    is_timed = self.criterion.name == "walltime"
+    sources, repeats = self.study.sources, self.criterion.repeats
+    sha256 = (sources.identity or {}).get("sha256")
+    num_timed = num * self.criterion.is_timed
+    measuring = Measuring((), num_timed, repeats, agreement=False)
     return dataclasses.replace(
       self.study,
-      pair=self.study.pair.combined(
-        cascade, self.point.spec, (sources.identity or {}).get("sha256")
-      ),
+      pair=self.study.pair.combined(cascade, self.point.spec, sha256),
       sources=dataclasses.replace(sources, examples=sources.examples[:num]),
-      measuring=Measuring(
-        metrics=(),
-        num_timed=num if is_timed else 0,
-        repeats=self.criterion.repeats,
-        agreement=False,
-      ),
+      measuring=measuring,
     )
 
   def measure(
@@ -233,6 +224,5 @@ class Contest:
       dict(zip(names, [row.counts.verifier_calls, *calls])),
       dict(zip(names, [1.0, *self.weights])),
     )
-    is_timed = self.criterion.name == "walltime"
-    value = row.measured_speedup if is_timed else improvement
+    value = row.measured_speedup if self.criterion.is_timed else improvement
     return Scored(cascade, row, tuple(calls), improvement, value)

@@ -2,19 +2,19 @@
 
 Every candidate decodes a few examples; the best third goes on to three times as
 many, until one is left. Cascades that are given by name all decode all of them,
-once. Leaves in OUTPUT_DIR: `rows.jsonl` (a result row for
-each candidate and round, appended as it is measured), `costs.json` (the
-drafters' in use), `run.json` (what is being searched; a later start compares
-itself with it), `report.md`, `report.csv` and `best.gin`.
+once. Leaves in OUTPUT_DIR: `rows.jsonl` (a result row for each candidate and
+round, appended as it is measured), `costs.json` (the drafters' in use),
+`run.json` (what is being searched; a later start compares itself with it),
+`report.md`, `report.csv` and `best.gin`.
 """
 
 from collections.abc import Sequence
 import dataclasses
 import json
+import pathlib
 from typing import Annotated
 
 from speccascade import fields, files, folders, processes
-from speccascade.cascade_search import cascade_report
 from speccascade.cascade_search.candidates import (
   Candidates,
   Contest,
@@ -31,6 +31,8 @@ from speccascade.inference.run_folder import RunFolder
 from speccascade.inference.settings import Run
 from speccascade.inference.study import Study
 from speccascade.progress import ProgressBar
+from speccascade.report import tables
+from speccascade.report.tables import Column
 
 
 @fields.checked
@@ -114,14 +116,11 @@ def search(
       if processes.is_first():
         files.write_whole(path, json.dumps({"drafters": weights}) + "\n")
     contest = Contest(study, point, criterion, tuple(weights))
-    ranking = halve(
-      contest,
-      list(by_label.values()),
-      ResultFile(run.folder / results.FILE_NAME),
-      dataclasses.replace(rounds, first_examples=first),
-    )
+    file = ResultFile(run.folder / results.FILE_NAME)
+    rounds = dataclasses.replace(rounds, first_examples=first)
+    ranking = halve(contest, list(by_label.values()), file, rounds)
     if processes.is_first():
-      cascade_report.write(run.folder, contest, ranking)
+      write(run.folder, contest, ranking)
     return ranking
 
 
@@ -139,15 +138,12 @@ def halve(
     file: where rows are kept; what stands there is not measured again.
     rounds: how many decode what.
   """
-  ranking, going = [], list(cascades)
-  num, most = rounds.first_examples, len(contest.study.examples)
+  ranking, going, study = [], list(cascades), contest.study
+  num, most = rounds.first_examples, len(study.examples)
   while True:
     num = min(num, most)
-    bar = ProgressBar(
-      going,
-      f"{len(going)} candidates, {num} examples",
-      disable=not contest.study.run.progress,
-    )
+    said = f"{len(going)} candidates, {num} examples"
+    bar = ProgressBar(going, said, disable=not study.run.progress)
     scored = [contest.measure(cascade, num, file) for cascade in bar]
     scored.sort(key=lambda candidate: -candidate.value)
     kept = max(1, len(scored) // rounds.eta)
@@ -155,3 +151,94 @@ def halve(
       return scored + ranking
     ranking = scored[kept:] + ranking
     going, num = [s.cascade for s in scored[:kept]], num * rounds.eta
+
+
+def _line(scored: Scored) -> dict[str, str]:
+  """Returns the cells of a candidate by their titles."""
+  counts, latency = scored.row.counts, scored.row.latency
+  speedup = rate = ""
+  if latency is not None:
+    speedup = "{:.2f} [{:.2f}, {:.2f}]".format(*tables.speedup(latency))
+    rate = f"{_tokens_per_s(scored):.0f}"
+  by_token = [num / counts.num_tokens for num in scored.calls]
+  return {
+    "cascade": scored.cascade.label,
+    "examples": str(scored.row.settings.num_examples),
+    "SWI": f"{scored.swi:.3f}",
+    "speed-up": speedup,
+    "tokens/s": rate,
+    "tokens/block": f"{counts.num_tokens / counts.num_blocks:.3f}",
+    "verifier calls/token": f"{counts.verifier_calls / counts.num_tokens:.3f}",
+    "drafter calls/token": " / ".join(f"{num:.3f}" for num in by_token),
+  }
+
+
+def _tokens_per_s(scored: Scored) -> float:
+  timed, counts = scored.row.latency, scored.row.counts
+  return counts.num_tokens / (timed.walltime_s * timed.num_examples)
+
+
+def write(folder: pathlib.Path, contest: Contest, ranking: Sequence[Scored]):
+  """Writes report.md, report.csv and best.gin."""
+  study = contest.study
+  lines = [_line(scored) for scored in ranking]
+  columns = [Column(title, title) for title in lines[0]]
+  files.write_whole(folder / "report.csv", tables.to_csv(lines, columns))
+  cells = [[*lines[0]], ["---"] * len(columns), *(x.values() for x in lines)]
+  table = "".join(f"| {' | '.join(row)} |\n" for row in cells)
+  costs = ", ".join(
+    f"{model.name} {cost:.4g}"
+    for model, cost in zip(study.pair.drafters, contest.weights)
+  )
+  what = f"{study.sources.task} {study.sources.split}".strip()
+  files.write_whole(
+    folder / "report.md",
+    f"# Cascades for {study.pair.verifier_name} on {what}\n\n"
+    f"Ranked by {contest.criterion.name}; those that went further stand"
+    " higher. SWI weighs calls: verifier 1,"
+    f" {costs or 'nothing else'}; Max-Gram costs nothing. The verifier"
+    " alone has an SWI and a speed-up of 1"
+    f"{_alone(ranking)}. K is in tokens added (increments), a row for each"
+    " level, Max-Gram last; a first row with one entry is plain"
+    " speculative decoding; l is lenience. Temperature"
+    f" {contest.point.temperature:g}, seed {study.run.seed}. Speed-ups"
+    f" have their 95% intervals, over examples.\n\n{table}",
+  )
+  files.write_whole(folder / "best.gin", _gin(ranking[0].cascade))
+
+
+def _gin(cascade: Cascade) -> str:
+  """Returns the macros of configs/runs/cascade.gin that make a cascade."""
+  macros = {
+    "CASCADE_K": [list(row) for row in cascade.k],
+    "CASCADE_K_MEANING": cascade.meaning,
+    "LENIENCE": cascade.lenience,
+    "MAX_GRAM": None if cascade.max_gram else False,
+    "BIGRAMS": cascade.bigrams and str(cascade.bigrams),
+    "NGRAMS": cascade.ngrams and str(cascade.ngrams),
+    "INNER_VERIFICATION": cascade.verification,
+  }
+  if cascade.verification == "token":  # the default
+    del macros["INNER_VERIFICATION"]
+  quoted = lambda value: f'"{value}"' if isinstance(value, str) else value
+  lines = [f"{x} = {quoted(y)}\n" for x, y in macros.items() if y is not None]
+  return "# Include after configs/runs/cascade.gin.\n" + "".join(lines)
+
+
+def _alone(ranking: Sequence[Scored]) -> str:
+  """Says how fast the verifier was, over the runs beside it."""
+  timed = [scored for scored in ranking if scored.row.latency is not None]
+  alone = [_tokens_per_s(x) * x.row.latency.relative_latency for x in timed]
+  if not alone:
+    return ""
+  return f", {min(alone):.0f} to {max(alone):.0f} tokens/s beside the others"
+
+
+def describe(ranking: Sequence[Scored]) -> str:
+  """Returns the best candidates in a few lines."""
+  text = "best first (all of them: report.md):"
+  for scored in ranking[:3]:
+    text += f"\n  {scored.cascade.label}: SWI {scored.swi:.3f}"
+    if scored.row.measured_speedup:
+      text += f", speed-up {scored.row.measured_speedup:.3f}"
+  return text

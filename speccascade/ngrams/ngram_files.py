@@ -45,12 +45,11 @@ class Text(TextSource):
       ]
       return texts, task.output_features["targets"].vocabulary
     examples = self.texts(needs_targets=True, records=True)
-    columns = {"inputs": [example.inputs for example in examples]}
-    names = ("inputs",)
+    lines = [example.inputs for example in examples]
     if examples[0].references:
-      columns["targets"] = [example.references[0] for example in examples]
-      names = self.features
-    lines = [text for name in names for text in columns[name]]
+      targets = [example.references[0] for example in examples]
+      columns = {"inputs": lines, "targets": targets}
+      lines = [text for name in self.features for text in columns[name]]
     ids = lambda line: vocabulary.encode(line) if type(line) is str else line
     return [list(ids(line)) for line in lines], vocabulary
 
@@ -94,20 +93,15 @@ def build(
     texts, vocabulary = text.read(progress)
     size = vocabulary.vocab_size if vocab_size is None else vocab_size
     vocabularies.check_fits(vocabulary, size, "VOCAB_SIZE")
-    bar = ProgressBar(
-      texts, "counting", unit=" texts", delay=3, disable=not progress
-    )
+    how = {"unit": " texts", "delay": 3, "disable": not progress}
+    bar = ProgressBar(texts, "counting", **how)
     counts = ngram_counts.count(
       bar, vocab_size=size, order=order, eos_id=vocabulary.eos_id
     )
     identity = getattr(vocabulary, "identity", None) or {}
-    model = ngram_counts.smooth(
-      counts,
-      vocab_size=size,
-      successors=successors,
-      min_count=min_count,
-      vocabulary=identity.get("sha256", ""),
-    )
+    kept = {"successors": successors, "min_count": min_count}
+    kept["vocabulary"] = identity.get("sha256", "")
+    model = ngram_counts.smooth(counts, vocab_size=size, **kept)
     with files.whole(path, "wb") as file:
       model.save(file)
   return model

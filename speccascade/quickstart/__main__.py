@@ -45,15 +45,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(folder: pathlib.Path, **how) -> int:
   """Trains, measures, prints and writes the report; returns the exit code."""
-  from speccascade.quickstart import quickstart, quickstart_report
+  from speccascade.quickstart import quickstart
 
   with folders.sole_writer(folder, "--output_dir"):
     outcome = quickstart.run(folder, **how)
     if outcome.stop:
       print(f"stopped by {outcome.stop.name}; run again to go on")
       return outcome.stop.exit_code
-    quickstart_report.write(folder, outcome.rows)
-  print(quickstart_report.text(outcome.rows))
+    quickstart.write(folder, outcome.rows)
+  print(quickstart.text(outcome.rows))
   print(f"table, rows and figure are in {folder.absolute()}")
   print(f"a page of them: python -m speccascade.report --results_dir={folder}")
   return 0

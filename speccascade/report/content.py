@@ -79,18 +79,15 @@ class Section:
 def _model(study: PointGroup, role: str) -> str | None:
   """Returns a model's name, parameters and milliseconds at each temperature."""
   size = study.rows[0].num_parameters.get(role)
-  alone = [panel.first(role) for panel in study.panels]
-  times = [
-    f"{text:.3g} ms a text{f' ({token:.2g} a token)' if token else ''}"
-    f" {'greedy' if panel.settings.temperature == 0 else f'at {panel.title}'}"
-    for panel, point in zip(study.panels, alone)
-    if point and point.milliseconds
-    for text, token in [point.milliseconds]
-  ]
-  if not (size or times):
-    return None
-  sizes = [f"{size / 1e6:.3g} million parameters"] if size else []
-  return f"{getattr(study.settings, role)}: {', '.join([*sizes, *times])}"
+  said = [f"{size / 1e6:.3g} million parameters"] if size else []
+  for panel in study.panels:
+    point, is_greedy = panel.first(role), panel.settings.temperature == 0
+    if point and point.milliseconds:
+      text, token = point.milliseconds
+      a_token = f" ({token:.2g} a token)" if token else ""
+      at = "greedy" if is_greedy else f"at {panel.title}"
+      said.append(f"{text:.3g} ms a text{a_token} {at}")
+  return f"{getattr(study.settings, role)}: {', '.join(said)}" if said else None
 
 
 def sections(
@@ -127,17 +124,10 @@ def _section(study: PointGroup, ratio: float | None, prefix: str) -> Section:
   model = ratio and modelled(ratio)
   clocks = (MEASURED, model) if model else (MEASURED,)
   losses = slowdowns.table(study, model)
-  tables = [
-    *(
-      table(study, clock)
-      for clock in clocks
-      for table in (summaries.speedup_table, summaries.gap_table)
-    ),
-    losses,
-    point_tables.gammas(study, model),
-    point_tables.points(study, model),
-    point_tables.acceptance(study),
-  ]
+  by_clock = (summaries.speedup_table, summaries.gap_table)
+  tables = [table(study, clock) for clock in clocks for table in by_clock]
+  tables += [losses, point_tables.gammas(study, model)]
+  tables += [point_tables.points(study, model), point_tables.acceptance(study)]
   return Section(
     study=study,
     prefix=prefix,
@@ -153,25 +143,25 @@ def _section(study: PointGroup, ratio: float | None, prefix: str) -> Section:
 
 def _plots(study: PointGroup, clocks: Sequence[Clock]) -> list[Plot]:
   """Every figure but the last once for each gamma where there are several."""
-  if len(study.gammas) < 2:
+  gammas = study.gammas
+  if len(gammas) < 2:
     return figures.of_panels(study.panels, clocks)
-  main = max(study.gammas, key=lambda gamma: _standing(study, gamma))
-  shown, asides = [], []
-  for gamma in study.gammas:
+
+  def standing(gamma):
+    # The most points, then the papers' gamma, then the middle.
+    num_points = sum(point.settings.gamma == gamma for point in study.points)
+    return num_points, gamma == _GAMMA, gamma == gammas[len(gammas) // 2]
+
+  plots, main = [], max(gammas, key=standing)
+  for gamma in gammas:
     panels = [panel.at_gamma(gamma) for panel in study.panels]
     panels = [panel for panel in panels if panel.points]
     aside = "" if gamma == main else f"Figures at gamma {gamma}"
-    (asides if aside else shown).extend(
+    plots += [
       dataclasses.replace(plot, gamma=gamma, aside=aside)
       for plot in figures.of_panels(panels, clocks)
-    )
+    ]
   ablation = figures.gamma_ablation(study.panels, clocks)
-  return [*shown, *([ablation] if ablation.panels else []), *asides]
-
-
-def _standing(study: PointGroup, gamma: int) -> tuple:
-  """How well a gamma's figures stand for all: the most points, then the
-  papers' gamma, then the middle."""
-  num_points = sum(point.settings.gamma == gamma for point in study.points)
-  middle = study.gammas[len(study.gammas) // 2]
-  return num_points, gamma == _GAMMA, gamma == middle
+  plots += [ablation] * bool(ablation.panels)
+  place = lambda plot: (bool(plot.aside), plot is ablation)
+  return sorted(plots, key=place)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import dataclasses
 import itertools
 import math
+import operator
 import os
 from typing import NamedTuple
 
@@ -39,16 +40,6 @@ def pyplot():
   return plt
 
 
-def _save(figure, path: str | os.PathLike):
-  """Writes `path`.png and `path`.svg, each whole or not at all; closes it."""
-  for kind in ("png", "svg"):
-    # No date: the same rows give the same file.
-    metadata = {"Date": None} if kind == "svg" else None
-    with files.whole(f"{os.fspath(path)}.{kind}", "wb") as file:
-      figure.savefig(file, format=kind, dpi=150, metadata=metadata)
-  pyplot().close(figure)
-
-
 class Dot(NamedTuple):
   """A point of a line.
 
@@ -71,6 +62,10 @@ class Series(NamedTuple):
   method: str
   label: str
   dots: Sequence[Dot]
+
+  @property
+  def places(self) -> list[tuple[float, float]]:
+    return [(dot.x.value, dot.y.value) for dot in self.dots]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,16 +100,13 @@ class LinePanel:
     """Draws on an axis; returns the tips by gid, which `prefix` starts."""
     if self.level is not None:
       axis.axhline(self.level, **_DOTTED)
-    tips, ends = {}, []
+    tips = {}
     for series in self.behind:
-      places = [(dot.x.value, dot.y.value) for dot in series.dots]
-      axis.plot(*zip(*places), **_BEHIND)
+      axis.plot(*zip(*series.places), **_BEHIND)
     for number, series in enumerate(self.series):
       tips |= _draw_series(axis, series, f"{prefix}s{number}")
-      end = max((dot.x.value, dot.y.value) for dot in series.dots)
-      ends.append((series.method, series.label, end))
     axis.grid(alpha=0.2, linewidth=0.6)
-    _label_ends(axis, ends)
+    _label_ends(axis, self.series)
     low, high = axis.get_xlim()
     if self.limit is not None and low <= self.limit <= high:
       axis.axvline(self.limit, **_DOTTED)
@@ -134,8 +126,7 @@ def _draw_series(axis, series: Series, name: str) -> dict[str, str]:
   style = styles.style(series.method)
   xs, ys, tips, _ = zip(*series.dots)
   line = {"linestyle": style.linestyle, "linewidth": 1.1, "alpha": 0.8}
-  places = [[x.value for x in xs], [y.value for y in ys]]
-  axis.plot(*places, color=style.color, zorder=2, **line)
+  axis.plot(*zip(*series.places), color=style.color, zorder=2, **line)
   bar = {"color": style.color, "alpha": 0.18, "linewidth": 0.8, "zorder": 1}
   for draw, across, along in ((axis.hlines, ys, xs), (axis.vlines, xs, ys)):
     pairs = zip(across, along)
@@ -143,7 +134,7 @@ def _draw_series(axis, series: Series, name: str) -> dict[str, str]:
     if bars:
       draw(*zip(*bars), **bar)
   by_gid = {f"{name}p{i}": tip for i, tip in enumerate(tips)}
-  for gid, x, y in zip(by_gid, *places):
+  for gid, (x, y) in zip(by_gid, series.places):
     axis.plot([x], [y], zorder=3, gid=gid, **style.mark)
   return by_gid
 
@@ -158,68 +149,63 @@ def _write_marks(axis, lines: Sequence[Series]):
     lines: all that it shows.
   """
   scale = 72 / axis.figure.dpi
-  at = lambda dot: scale * axis.transData.transform((dot.x.value, dot.y.value))
+  at = lambda place: scale * axis.transData.transform(place)
   (left, below), (right, above) = scale * axis.bbox.get_points()
   # Boxes as (left, bottom, right, top); outside the axis there is no room.
   taken = [(-9e9, -9e9, left, 9e9), (right, -9e9, 9e9, 9e9)]
   taken += [(-9e9, -9e9, 9e9, below), (-9e9, above, 9e9, 9e9)]
   for line in lines:
-    places = [at(dot) for dot in line.dots]
+    places = at(line.places)
     taken += [(*(x - 2.5), *(x + 2.5)) for x in places]
     along = np.linspace(places[:-1], places[1:], 16).reshape(-1, 2)
     taken += [(*(x - 1), *(x + 1)) for x in along]
   taken = np.array(taken)
-  ranked = sorted(
-    (min(place, len(line.dots) - 1 - place), number, place)
-    for number, line in enumerate(lines)
+  ranked = [
+    (min(place, len(line.dots) - 1 - place), line, dot.mark, line.places[place])
+    for line in lines
     for place, dot in enumerate(line.dots)
     if dot.mark
-  )
-  for _, number, place in ranked:
-    method, _, dots = lines[number]
-    dot = dots[place]
-    size = np.array([0.58 * SMALL * len(dot.mark), SMALL])
+  ]
+  for _, line, mark, point in sorted(ranked, key=operator.itemgetter(0)):
+    size = np.array([0.58 * SMALL * len(mark), SMALL])
     for across, up in itertools.product((1, -1, 0), (0, 1, -1)):
       # From the point to the text's lower left corner.
       step = np.array([across, up]) * (size / 2 + 3.5) - size / 2
-      low, high = at(dot) + step, at(dot) + step + size
+      low, high = at(point) + step, at(point) + step + size
       if not ((low < taken[:, 2:]) & (taken[:, :2] < high)).all(axis=1).any():
         taken = np.vstack([taken, [*low, *high]])
-        text = axis.annotate(
-          *(dot.mark, (dot.x.value, dot.y.value), step),
-          textcoords="offset points",
-        )
-        text.set(fontsize=SMALL, color=styles.style(method).color)
+        text = axis.annotate(mark, point, step, textcoords="offset points")
+        text.set(fontsize=SMALL, color=styles.style(line.method).color)
         break
 
 
-def _label_ends(axis, labelled: Sequence[tuple[str, str, tuple[float, float]]]):
+def _label_ends(axis, lines: Sequence[Series]):
   """Writes labels in the margin, a thin line from each to its line's end.
 
   Args:
     axis: with all of its lines drawn.
-    labelled: (method, label, rightmost point of its line).
+    lines: those with labels.
   """
   axis.autoscale_view()
   low, high = axis.get_ylim()
   axis.set_ylim(low, high)
   axis.set_xlim(*axis.get_xlim())
   height = axis.get_position().height * axis.figure.get_figheight() * 72
-  wanted = [(y - low) / (high - low) * height for _, _, (_, y) in labelled]
-  places = spread(wanted, GAP, height)
-  for (method, label, end), place in zip(labelled, places):
-    style, level = styles.style(method), place / height
-    line = {"color": style.color, "alpha": 0.5, "linewidth": 0.6}
+  ends = [max(line.places) for line in lines]
+  wanted = [(y - low) / (high - low) * height for _, y in ends]
+  for line, end, place in zip(lines, ends, spread(wanted, GAP, height)):
+    style, level = styles.style(line.method), place / height
+    thin = {"color": style.color, "alpha": 0.5, "linewidth": 0.6}
     axis.annotate(
       *("", end, (_BESIDE, level)),
       textcoords="axes fraction",
       annotation_clip=False,
-      arrowprops={"arrowstyle": "-", "shrinkA": 0, "shrinkB": 3, **line},
+      arrowprops={"arrowstyle": "-", "shrinkA": 0, "shrinkB": 3, **thin},
     )
     beside = {"transform": axis.transAxes, "clip_on": False}
     axis.plot([_BESIDE], [level], **style.mark, **beside)
     text = {"fontsize": FONT, "verticalalignment": "center_baseline"}
-    axis.text(_BESIDE + 0.025, level, label, **text, **beside)
+    axis.text(_BESIDE + 0.025, level, line.label, **text, **beside)
 
 
 def spread(wanted: Sequence[float], gap: float, height: float) -> list[float]:
@@ -315,11 +301,9 @@ class Plot:
     rows = -(-len(shown) // columns)
     num_labels = max(panel.num_labels for panel in self.panels)
     height = max(3.5, 1.0 + num_labels * GAP / 72)
-    figure, axes = pyplot().subplots(
-      *(rows, columns),
-      figsize=(WIDTH * columns, height * rows),
-      squeeze=False,
-    )
+    size = (WIDTH * columns, height * rows)
+    how = {"figsize": size, "squeeze": False}
+    figure, axes = pyplot().subplots(rows, columns, **how)
     below, above = 0.45 / height, 0.32 / height
     figure.subplots_adjust(
       left=_LEFT / columns,
@@ -341,5 +325,10 @@ class Plot:
     return figure, tips
 
   def save(self, path: str | os.PathLike):
-    """Writes `path`.png and `path`.svg."""
-    _save(self.draw()[0], path)
+    """Writes `path`.png and `path`.svg, each whole or not at all."""
+    figure, _ = self.draw()
+    # No date: the same rows give the same file.
+    for kind, metadata in (("png", None), ("svg", {"Date": None})):
+      with files.whole(f"{os.fspath(path)}.{kind}", "wb") as file:
+        figure.savefig(file, format=kind, dpi=150, metadata=metadata)
+    pyplot().close(figure)

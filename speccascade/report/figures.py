@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 import dataclasses
-import functools
 import itertools
 
 from speccascade.inference.results import ResultRow
-from speccascade.report import styles
+from speccascade.report import styles, tables
 from speccascade.report.drawing import Dot, LinePanel, Plot, Series, SharePanel
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, studies
@@ -38,16 +37,10 @@ def of_panels(
   panels: Sequence[PointGroup], clocks: Sequence[Clock]
 ) -> list[Plot]:
   """Returns the figures that have anything to show, a panel for each given."""
-  plots = [
-    *(
-      draw(panels, clock)
-      for clock in clocks
-      for draw in (quality_latency, by_family)
-    ),
-    quality_deferral(panels),
-    acceptance_by_position(panels),
-    acceptance_histogram(panels),
-  ]
+  by_clock = (quality_latency, by_family)
+  plots = [draw(panels, clock) for clock in clocks for draw in by_clock]
+  others = (quality_deferral, acceptance_by_position, acceptance_histogram)
+  plots += [draw(panels) for draw in others]
   return [plot for plot in plots if plot.panels]
 
 
@@ -68,13 +61,12 @@ def _series(
   """
   drawn = []
   for label, points in lines:
-    is_over_alpha = len({point.settings.alpha for point in points}) > 1
+    varies = len({point.settings.alpha for point in points}) > 1
     dots = [
-      Dot(_estimate(x), _estimate(y), tip(point, clock), mark)
+      Dot(*map(_estimate, place), tip(point, clock), _alpha(point) * varies)
       for point in points
-      for mark in [_alpha(point) if is_over_alpha else ""]
-      for x, y in places(point)
-      if x is not None and y is not None
+      for place in places(point)
+      if None not in place
     ]
     if len(dots) >= least:
       drawn.append(Series(points[0].method, label, dots))
@@ -86,24 +78,19 @@ def _alpha(point: Measured) -> str:
   return "" if alpha is None else f"{alpha:.2g}"
 
 
-def _estimate(number) -> IntervalEstimate:
-  is_one = isinstance(number, IntervalEstimate)
-  return number if is_one else IntervalEstimate(number)
+def _estimate(x) -> IntervalEstimate:
+  return x if isinstance(x, IntervalEstimate) else IntervalEstimate(x)
 
 
 def tip(point: Measured, clock: Clock | None = None) -> str:
   """Returns what pointing at a point shows."""
   alpha, gamma = point.settings.alpha, point.settings.gamma
-  quality, rate = point.quality, point.efficiency["acceptance_rate"]
-  latency = clock and clock.of(point)
-  score = f"{metric_title(point.metric)} {quality.value:.1f}"
-  if quality.has_interval:
-    score += f" [{quality.low:.1f}, {quality.high:.1f}]"
+  rate, latency = point.efficiency["acceptance_rate"], clock and clock.of(point)
   said = [
     point.label,
     "" if alpha is None else f"alpha {alpha:g}",
     "" if gamma is None else f"gamma {gamma}",
-    score,
+    f"{metric_title(point.metric)} {tables.estimated(point.quality, 1)}",
     latency and f"{clock.name} latency {latency.value:.3f}",
     "" if rate is None else f"acceptance {rate:.3f}",
   ]
@@ -235,11 +222,8 @@ def best_points(panel: PointGroup) -> list[Measured]:
     point.quality.value,
     point.efficiency["acceptance_rate"] or 0.0,
   )
-  decoded = [
-    [point for point in curve.points if point.counts.num_blocks]
-    for curve in panel.curves
-  ]
-  return [max(points, key=rank) for points in decoded if points]
+  curves = ([p for p in x.points if p.counts.num_blocks] for x in panel.curves)
+  return [max(points, key=rank) for points in curves if points]
 
 
 def _label(point: Measured) -> str:
@@ -278,9 +262,12 @@ def _positions(point: Measured) -> Iterable[tuple[int, float | None]]:
 
 def acceptance_histogram(panels: Sequence[PointGroup]) -> Plot:
   """Returns shares of blocks by the number accepted, a line for each method."""
+  shares = lambda counts: [
+    100 * n / counts.num_blocks for n in counts.accepted_at
+  ]
   drawn = []
   for panel in panels:
-    rows = [(_label(point), _shares(point)) for point in best_points(panel)]
+    rows = [(_label(p), shares(p.counts)) for p in best_points(panel)]
     if rows:
       drawn.append(SharePanel(panel.title, rows, "drafts accepted"))
   return Plot(
@@ -292,11 +279,6 @@ def acceptance_histogram(panels: Sequence[PointGroup]) -> Plot:
   )
 
 
-def _shares(point: Measured) -> list[float]:
-  counts = point.counts
-  return [100 * blocks / counts.num_blocks for blocks in counts.accepted_at]
-
-
 def gamma_ablation(
   panels: Sequence[PointGroup], clocks: Sequence[Clock]
 ) -> Plot:
@@ -304,7 +286,7 @@ def gamma_ablation(
   drawn = []
   for panel, clock in itertools.product(panels, clocks):
     lines = [(_label(points[0]), points) for points in ablated(panel)]
-    places = functools.partial(_over_gamma, clock)
+    places = lambda p, of=clock.of: [(p.settings.gamma, (of(p) or [None])[0])]
     if series := _series(lines, places, clock, least=2):
       title = f"{panel.title}, {clock.name}"
       axes = ("gamma", f"relative latency ({clock.name})")
@@ -317,8 +299,3 @@ def gamma_ablation(
     " name) that most gammas were measured at.",
     drawn,
   )
-
-
-def _over_gamma(clock: Clock, point: Measured) -> list[tuple]:
-  latency = clock.of(point)
-  return [(point.settings.gamma, latency and latency.value)]

@@ -1,6 +1,7 @@
 """What the rows show, in sentences; and where speculation loses, and why."""
 
 from collections.abc import Sequence
+import functools
 import itertools
 import math
 from typing import NamedTuple
@@ -8,7 +9,6 @@ from typing import NamedTuple
 import jinja2
 
 from speccascade.report import frontier, tables
-from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, grouped
 from speccascade.report.measured import SMALL, Clock, temperature_title
 from speccascade.report.summaries import (
@@ -30,6 +30,7 @@ _ALIKE = (
   "The two are not told apart, nor are cascades between them: score more"
   " examples, or train the large model longer."
 )
+_interval = functools.partial(tables.estimated, special=tables.NEVER)
 
 
 class Finding(NamedTuple):
@@ -49,14 +50,8 @@ class Finding(NamedTuple):
 def findings(study: PointGroup, clocks: Sequence[Clock]) -> list[Finding]:
   """Returns what each temperature shows."""
   by_clock = lambda *of: [*_gaps(*of), *_at_quality(*of), *_frontier(*of)]
-  return [
-    Finding(
-      panel.title,
-      [*_models(panel), *_agreement(panel)],
-      [(clock.title, by_clock(panel, clock)) for clock in clocks],
-    )
-    for panel in study.panels
-  ]
+  said = lambda panel: [(x.title, by_clock(panel, x)) for x in clocks]
+  return [Finding(x.title, [*_models(x)], said(x)) for x in study.panels]
 
 
 def headline(study: PointGroup, clocks: Sequence[Clock]) -> str:
@@ -85,22 +80,18 @@ def doubts(study: PointGroup) -> list[str]:
       continue
     samples = [small.quality_sample, -large.quality_sample]
     gap = frontier.of_sample(2 * frontier.mean(samples))
-    least, most = gap[1:] if gap.has_interval else (gap.value, gap.value)
+    least, most = gap.surely
     if most >= 0:
       said.setdefault(_BETTER if least > 0 else _ALIKE, []).append(
         f"{panel.title}: the small model has {small.quality.value:.1f}"
         f" {panel.metric}, the large one {large.quality.value:.1f}, a"
-        f" difference of {_interval(gap, 1, '+')}"
+        f" difference of {_interval(gap, 1, sign='+')}"
       )
   return [f"{'; '.join(facts)}. {advice}" for advice, facts in said.items()]
 
 
-def _interval(estimate: IntervalEstimate, digits: int, sign: str = "") -> str:
-  return tables.estimated(estimate, digits, tables.NEVER, sign)
-
-
 def _models(panel: PointGroup):
-  """Yields how good the two models are."""
+  """Yields how good the two models are, and how alike SpecDecode writes."""
   said = [
     f"the {name} model has {_interval(point.quality, 1)} {panel.metric}"
     for name, point in (("small", panel.first(SMALL)), ("large", panel.large))
@@ -108,10 +99,7 @@ def _models(panel: PointGroup):
   ]
   if said:
     yield "; ".join(said) + "."
-
-
-def _agreement(panel: PointGroup):
-  """Yields how often SpecDecode, greedy, wrote the large model's tokens."""
+  # How often SpecDecode, greedy, wrote the large model's tokens.
   point = panel.first("spec_decode")
   same = point and point.rows[0].agreement
   if same and panel.settings.temperature == 0:
@@ -140,7 +128,9 @@ def _gap(line: dict) -> str:
   verdict, low, high = line["verdict"], line["low"], line["high"]
   said = "" if verdict == "no interval" else f" is {verdict},"
   where = f"{low:.2f} to {high:.2f}" if high > low else f"at {low:.2f}"
-  return f"{line['label']}{said} {_interval(line['gap'], 2, '+')} ({where})"
+  return (
+    f"{line['label']}{said} {_interval(line['gap'], 2, sign='+')} ({where})"
+  )
 
 
 def _at_quality(panel: PointGroup, clock: Clock):
@@ -150,12 +140,11 @@ def _at_quality(panel: PointGroup, clock: Clock):
     return
   text = f"At the large model's {panel.metric} {_lead(lines, clock)}"
   reached = [line for line in lines if line["speedup"].value > 0]
-  plain = [line for line in reached if line["name"] == "spec_decode"]
-  if plain and plain[0] is not fastest(reached):
-    text += f"; SpecDecode {_speedup(plain[0])} times"
-  if reached and len(reached) < len(lines):
-    text += f"; {len(lines) - len(reached)} of {len(lines)} methods never reach"
-    text += " it"
+  for plain in reached:
+    if plain["name"] == "spec_decode" and plain is not fastest(reached):
+      text += f"; SpecDecode {_speedup(plain)} times"
+  if reached and (num_never := len(lines) - len(reached)):
+    text += f"; {num_never} of {len(lines)} methods never reach it"
   yield text + "."
 
 
@@ -166,7 +155,7 @@ def _lead(lines: Sequence[dict], clock: Clock) -> str:
   """
   line = fastest(lines)
   speedup, times = line["speedup"], f"{_speedup(line)} times its speed"
-  least = speedup.low if speedup.has_interval else speedup.value
+  least, _ = speedup.surely
   if not speedup.value:
     return "no method gets there"
   if speedup.value <= 1:
@@ -185,15 +174,13 @@ def _speedup(line: dict) -> str:
 def _frontier(panel: PointGroup, clock: Clock):
   """Yields the methods that no other beats, consecutive points together."""
   said = []
-  for label, same in itertools.groupby(
-    overall_frontier(panel, clock), key=lambda pair: pair[0].label
-  ):
+  best = overall_frontier(panel, clock)
+  for label, same in itertools.groupby(best, key=lambda pair: pair[0].label):
     span = [f"{p.quality.value:.1f} at {latency:.2f}" for p, latency in same]
     said.append(f"{label} ({' to '.join([span[0], *span[1:][-1:]])})")
   if said:
-    yield (
-      f"On the frontier of all methods, from fast to slow: {', '.join(said)}."
-    )
+    said = ", ".join(said)
+    yield f"On the frontier of all methods, from fast to slow: {said}."
 
 
 # Wrapped as is convenient: white space is made one blank.

@@ -40,6 +40,11 @@ class IntervalEstimate(NamedTuple):
     """Whether there is one, and wider than a point."""
     return self.low is not None and self.high > self.low
 
+  @property
+  def surely(self) -> tuple[float, float]:
+    """What it is at least and at most: the value where there is no interval."""
+    return self[1:] if self.has_interval else (self.value, self.value)
+
 
 def mean(samples: Sequence[np.ndarray]) -> np.ndarray:
   """Returns the mean of samples, replicate by replicate."""

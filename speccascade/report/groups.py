@@ -25,12 +25,9 @@ def _by(*names: str):
 _VARIED = ("gamma", "bonus", "verification", "draft_length", "draft_threshold")
 _VARIANT = _by(*_VARIED)
 _POINTS = {*_VARIED, "method", "alpha", "temperature", "seed", "trials"}
-_COMPARED = _by(
-  *(f.name for f in dataclasses.fields(Settings) if f.name not in _POINTS)
-)
-_ALL_BUT_SEED = _by(
-  *(f.name for f in dataclasses.fields(Settings) if f.name != "seed")
-)
+_NAMES = [field.name for field in dataclasses.fields(Settings)]
+_COMPARED = _by(*(name for name in _NAMES if name not in _POINTS))
+_ALL_BUT_SEED = _by(*(name for name in _NAMES if name != "seed"))
 
 
 def grouped(members: Iterable, key: Callable) -> dict[object, list]:
@@ -136,8 +133,8 @@ class PointGroup:
   @property
   def metrics(self) -> list[str]:
     """The metrics that all rows have, the one for the figures first."""
-    rows = self.rows
-    shared = [m for m in rows[0].quality if all(m in r.quality for r in rows)]
+    first, *rows = self.rows
+    shared = [m for m in first.quality if all(m in r.quality for r in rows)]
     known = [name for name in METRICS if name in shared]
     return known + [name for name in shared if name not in METRICS]
 
@@ -165,7 +162,7 @@ def studies(
     chosen = _checked(metric, PointGroup([Measured(tuple(same))]))
     seeds = grouped(same, _ALL_BUT_SEED).values()
     study = PointGroup([Measured(tuple(rows), chosen) for rows in seeds])
-    curves = [curve for panel in study.panels for curve in panel.curves]
+    curves = (curve for panel in study.panels for curve in panel.curves)
     several.append(PointGroup([p for curve in curves for p in curve.points]))
   return several
 
@@ -187,11 +184,8 @@ def _checked(metric: str | None, study: PointGroup) -> str:
 
 def _suffix(settings: Settings) -> str:
   """Returns how a curve differs from the method's usual form, gamma aside."""
-  said = ""
-  if settings.verification == "block":
-    said += ", block verification"
-  if settings.bonus == "verifier":
-    said += ", verifier's bonus"
+  said = ", block verification" * (settings.verification == "block")
+  said += ", verifier's bonus" * (settings.bonus == "verifier")
   if settings.draft_length not in (None, "fixed"):
     said += f", {settings.draft_length} {settings.draft_threshold:g}"
   return said

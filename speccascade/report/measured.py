@@ -1,6 +1,6 @@
 """Points of the report, their rows averaged over seeds, and what times them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import dataclasses
 import functools
 
@@ -13,6 +13,7 @@ from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.results import ResultRow, Settings
 from speccascade.report import frontier
 from speccascade.report.frontier import IntervalEstimate, Points
+from speccascade.report.tables import lookup
 
 REFERENCE, SMALL = "verifier", "drafter"
 # Metrics in the order in which one is taken for the figures.
@@ -96,7 +97,7 @@ class Measured:
   @functools.cached_property
   def quality_sample(self) -> np.ndarray | None:
     """The mean over seeds as a sample, None where a row lacks the metric."""
-    return self._sample([_score(row, self.metric) for row in self.rows])
+    return _sample([_score(row, self.metric) for row in self.rows])
 
   @functools.cached_property
   def quality(self) -> IntervalEstimate | None:
@@ -105,55 +106,40 @@ class Measured:
 
   def score(self, metric: str) -> IntervalEstimate | None:
     """Returns the `quality` of another metric."""
-    return self._estimate([_score(row, metric) for row in self.rows])
+    return _estimate([_score(row, metric) for row in self.rows])
 
   @functools.cached_property
   def latency_sample(self) -> np.ndarray | None:
     """Measured latency relative to the verifier's, the mean over seeds."""
-    return self._sample(list(map(_latency, self.rows)))
+    return _sample([_latency(row) for row in self.rows])
 
   @functools.cached_property
   def latency(self) -> IntervalEstimate | None:
     """The same with its interval, of one row as it holds it."""
-    return self._estimate(list(map(_latency, self.rows)))
+    return _estimate([_latency(row) for row in self.rows])
 
   @property
   def per_token(self) -> IntervalEstimate | None:
     """Measured latency a token, relative to the verifier's; mean over seeds."""
-    found = [row.latency and row.latency.per_token for row in self.rows]
-    if None in found:
+    ends = [row.latency and row.latency.per_token for row in self.rows]
+    if None in ends:
       return None
-    value, *ends = np.mean(found, axis=0)
-    return IntervalEstimate(float(value), *(ends if len(found) == 1 else ()))
+    value, *ends = np.mean(ends, axis=0)[: 3 if len(ends) == 1 else 1]
+    return IntervalEstimate(float(value), *ends)
 
   @property
   def milliseconds(self) -> tuple[float, float | None] | None:
     """Of a text and of a token, where it was timed; means over seeds."""
-    timed = [row.latency for row in self.rows]
-    if None in timed:
+    if (seconds := self.mean("latency", "walltime_s")) is None:
       return None
-    seconds = float(np.mean([x.walltime_s for x in timed]))
-    texts = sum(x.num_examples for x in timed)
-    counted = [x.num_tokens for x in timed]
+    texts = sum(row.latency.num_examples for row in self.rows)
+    counted = [row.latency.num_tokens for row in self.rows]
     rate = None if None in counted else 1000 * seconds * texts / sum(counted)
     return 1000 * seconds, rate
 
-  def _sample(self, numbers) -> np.ndarray | None:
-    if None in numbers:
-      return None
-    return frontier.mean([sample for _, _, sample in numbers])
-
-  def _estimate(self, numbers) -> IntervalEstimate | None:
-    if (sample := self._sample(numbers)) is None:
-      return None
-    (low, high, _), *others = numbers
-    if low is None or others:
-      return frontier.of_sample(sample)
-    return IntervalEstimate(float(sample[0]), low, high)
-
-  def mean(self, value: Callable[[ResultRow], float | None]) -> float | None:
-    """Returns the mean over seeds of a row's number; None if one has none."""
-    values = [value(row) for row in self.rows]
+  def mean(self, *names) -> float | None:
+    """Returns the mean over seeds of what `lookup` finds in a row, or None."""
+    values = [lookup(row, *names) for row in self.rows]
     return None if None in values else float(np.mean(values))
 
   @property
@@ -167,17 +153,14 @@ class Measured:
     if method is not None and method.is_lossless:
       return self.method != SMALL
     return all(
-      row.agreement is not None
-      and row.agreement["identical"] + row.agreement["near_ties"]
-      == row.agreement["num_examples"]
-      for row in self.rows
+      same and same["identical"] + same["near_ties"] == same["num_examples"]
+      for same in (row.agreement for row in self.rows)
     )
 
 
 def _score(row: ResultRow, metric: str) -> tuple | None:
   """Returns a score as (low, high, sample)."""
-  score = row.quality.get(metric)
-  if score is None:
+  if (score := row.quality.get(metric)) is None:
     return None
   sample = np.r_[score["value"], score.get("replicates") or ()]
   return score.get("low"), score.get("high"), sample
@@ -185,11 +168,26 @@ def _score(row: ResultRow, metric: str) -> tuple | None:
 
 def _latency(row: ResultRow) -> tuple | None:
   """Returns a relative latency as (low, high, sample)."""
-  timed = row.latency
-  if timed is None:
+  if (timed := row.latency) is None:
     return None
   sample = np.r_[timed.relative_latency, timed.replicates]
   return timed.relative_low, timed.relative_high, sample
+
+
+def _sample(numbers: Sequence[tuple | None]) -> np.ndarray | None:
+  """Returns the mean over rows as a sample, None if one has no number."""
+  if None in numbers:
+    return None
+  return frontier.mean([sample for *_, sample in numbers])
+
+
+def _estimate(numbers: Sequence[tuple | None]) -> IntervalEstimate | None:
+  if (sample := _sample(numbers)) is None:
+    return None
+  (low, high, _), *others = numbers
+  if low is None or others:
+    return frontier.of_sample(sample)
+  return IntervalEstimate(float(sample[0]), low, high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,13 +231,10 @@ class Clock:
     """Returns those that have both, `resampled`; nothing if none has."""
     members = self.timed(members)
     quality = [point.quality_sample for point in members]
-    if self.cost_ratio is None:
-      latency = [point.latency_sample for point in members]
-    else:
-      latency = [
-        np.full_like(scores, self.of(point).value)
-        for scores, point in zip(quality, members)
-      ]
+    latency = [point.latency_sample for point in members]
+    if self.cost_ratio is not None:
+      values = [self.of(point).value for point in members]
+      latency = list(map(np.full_like, quality, values))
     return frontier.resampled(latency, quality) if members else []
 
 

@@ -1,5 +1,11 @@
-"""Tables of points: all of them, over gamma, and by position in the block."""
+"""Tables of points: all of them, over gamma, by position; and of all rows."""
 
+from collections.abc import Sequence
+import dataclasses
+import functools
+
+from speccascade.evaluation.efficiency import Counts
+from speccascade.inference.results import ResultRow, Settings
 from speccascade.report.groups import PointGroup, grouped
 from speccascade.report.measured import Clock, Measured, metric_title
 from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table, lookup
@@ -14,6 +20,18 @@ _POINT = (
 _ACCEPTANCE = Column("acceptance", "efficiency.acceptance_rate", 3)
 _TOKENS = Column("tokens/block", "efficiency.mean_acceptance_length", 2)
 PER_TOKEN = Column("latency per token", "per_token", 3, has_interval=True)
+_TIMES = (
+  *("walltime_s", "relative_latency", "relative_low", "relative_high"),
+  *("num_examples", "repeats", "num_tokens", "per_token"),
+)
+_TITLES = {
+  ("latency", "num_examples"): "num_timed",
+  ("latency", "num_tokens"): "num_timed_tokens",
+  ("latency", "per_token"): "latency_per_token",
+  ("num_parameters", "drafter"): "drafter_parameters",
+  ("num_parameters", "verifier"): "verifier_parameters",
+  ("counts", "expected_acceptance"): "expected_acceptance (sum)",
+}
 
 
 def _quality(metric: str) -> Column:
@@ -24,13 +42,6 @@ def _quality(metric: str) -> Column:
 def _modelled(model: Clock | None) -> list[Column]:
   latency = lambda point: (model.of(point) or (None,))[0]
   return [Column("relative latency (modelled)", latency, 3)] * bool(model)
-
-
-def _likelihood(study: PointGroup) -> list[Column]:
-  """Returns the column of the verifier's mean log p, if some row has it."""
-  log_p = lambda point: point.mean(lambda x: lookup(x, "log_probs", "p1"))
-  has_some = any(log_p(point) is not None for point in study.points)
-  return [Column("verifier's log p a token", log_p, 3)] * has_some
 
 
 def gammas(study: PointGroup, model: Clock | None) -> Table:
@@ -70,7 +81,9 @@ def ablated(panel: PointGroup) -> list[list[Measured]]:
 def points(study: PointGroup, model: Clock | None) -> Table:
   """Returns every point with all of its numbers."""
   speedup = lambda point: point.latency and 1 / point.latency.value
-  predicted = lambda point: point.mean(lambda row: row.predicted_speedup)
+  predicted = lambda point: point.mean("predicted_speedup")
+  log_p = lambda point: point.mean("log_probs", "p1")
+  has_log_p = any(log_p(point) is not None for point in study.points)
   return Table(
     "points",
     "All points",
@@ -79,7 +92,8 @@ def points(study: PointGroup, model: Clock | None) -> Table:
     " takes longer. Predicted: from the calls and their measured costs c, q2"
     " and v. Modelled: the same calls where a block costs one verifier step.",
     (
-      *(*_POINT, *map(_quality, study.metrics), *_likelihood(study)),
+      *(*_POINT, *map(_quality, study.metrics)),
+      *[Column("verifier's log p a token", log_p, 3)] * has_log_p,
       _ACCEPTANCE,
       Column("expected acceptance", "efficiency.expected_acceptance", 3),
       _TOKENS,
@@ -99,23 +113,16 @@ def points(study: PointGroup, model: Clock | None) -> Table:
 
 def acceptance(study: PointGroup) -> Table:
   """Returns acceptance by position and the histogram, a line an entry."""
-  lines = [
-    {
-      "label": point.label,
-      "settings": point.settings,
-      "position": place,
-      "rate": rate,
-      "share": blocks / num_blocks,
-    }
-    for point in study.points
-    if (num_blocks := point.counts.num_blocks)
-    for place, (rate, blocks) in enumerate(
-      zip(
-        [None, *point.efficiency["acceptance_by_position"]],
-        point.counts.accepted_at,
-      )
-    )
-  ]
+  lines = []
+  for point in study.points:
+    about = {"label": point.label, "settings": point.settings}
+    num_blocks, accepted = point.counts.num_blocks, point.counts.accepted_at
+    rates = [None, *point.efficiency["acceptance_by_position"]]
+    lines += [
+      {**about, "position": place, "rate": rate, "share": blocks / num_blocks}
+      for place, (rate, blocks) in enumerate(zip(rates, accepted))
+      if num_blocks
+    ]
   return Table(
     "acceptance",
     "Acceptance by position",
@@ -129,3 +136,44 @@ def acceptance(study: PointGroup) -> Table:
     ),
     lines,
   )
+
+
+def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
+  """Returns the columns that the rows fill between them."""
+  metrics = dict.fromkeys(name for row in rows for name in row.quality)
+  rates = dict.fromkeys(name for row in rows for name in row.efficiency)
+  counts = [field.name for field in dataclasses.fields(Counts)]
+  settings = [field.name for field in dataclasses.fields(Settings)]
+  ends = ("value", "low", "high")
+  paths = [
+    *(("settings", name) for name in settings),
+    ("label",),
+    *(("quality", metric, end) for metric in metrics for end in ends),
+    *(("latency", name) for name in _TIMES),
+    *(("measured_speedup",), ("predicted_speedup",)),
+    *(("costs", name) for name in ("c", "q2", "v", "verifier_step_s")),
+    *(("efficiency", name) for name in rates),
+    *(("counts", name) for name in counts if name != "num_examples"),
+    *(("agreement", "identical"), ("agreement", "near_ties")),
+    ("num_truncated",),
+    *(("num_parameters", role) for role in ("drafter", "verifier")),
+    *(("environment", "device"), ("environment", "git_commit")),
+  ]
+  return [Column(_title(p), functools.partial(_cell, p)) for p in paths]
+
+
+def _title(path: tuple[str, ...]) -> str:
+  if path[0] == "quality":
+    return " ".join(path[1:]).removesuffix(" value")
+  return _TITLES.get(path, path[-1])
+
+
+def _cell(path: tuple[str, ...], row: ResultRow):
+  """Returns a number; of v that of the row's block; lists with blanks."""
+  cell = lookup(row, *path)
+  if isinstance(cell, dict):
+    gamma = row.settings.gamma
+    return gamma and cell.get(gamma + 1)
+  if isinstance(cell, (list, tuple)):
+    return " ".join("" if item is None else str(item) for item in cell)
+  return cell

@@ -83,12 +83,12 @@ def read(
   Raises:
     ValueError: a line is not a record; its number is given.
   """
-  shared = row and {"settings": vars(row.settings), "label": row.label}
+  shared = {"settings": vars(row.settings), "label": row.label} if row else {}
   traced = []
   lines = [] if path is None else results.read_lines(path)
   for number, line in enumerate(lines, start=1):
     try:
-      record = {**(shared or {}), **fields.of_json(line)}
+      record = {**shared, **fields.of_json(line)}
       fields.fitted("record", record, _Record, builds=True)
       aux, title = record["aux"], _title(record)
       if aux.get("trace") is not None:

@@ -26,13 +26,13 @@ def slowdowns(panel: PointGroup, model: Clock | None) -> list[dict]:
   """
   lines = []
   for curve in panel.curves:
-    slow = [point for point in curve.points if _is_slow(point)]
+    slow = [p for p in curve.points if p.latency and p.latency.surely[0] > 1]
     gamma = curve.settings.gamma
     if gamma is None or not slow:
       continue
     least = min(slow, key=lambda point: point.latency.value)
     tokens = least.efficiency["mean_acceptance_length"]
-    predicted = least.mean(lambda row: row.predicted_speedup)
+    predicted = least.mean("predicted_speedup")
     modelled = model and model.of(least)
     alphas = (point.settings.alpha for point in slow)
     lines.append(
@@ -44,24 +44,14 @@ def slowdowns(panel: PointGroup, model: Clock | None) -> list[dict]:
         "per_token": least.per_token,
         "acceptance_rate": least.efficiency["acceptance_rate"],
         "tokens_per_block": tokens,
-        "c": least.mean(lambda row: row.costs and row.costs.c),
-        "v": least.mean(
-          lambda row, n=gamma + 1: row.costs and row.costs.v.get(n)
-        ),
+        "c": least.mean("costs", "c"),
+        "v": least.mean("costs", "v", gamma + 1),
         "predicted_block": tokens / predicted if predicted and tokens else None,
         "measured_block": measured_block(least, panel.large),
         "modelled": modelled and modelled.value,
       }
     )
   return lines
-
-
-def _is_slow(point: Measured) -> bool:
-  """Whether the interval lies above 1; without one, whether the value does."""
-  latency = point.latency
-  if latency is None:
-    return False
-  return (latency.low if latency.has_interval else latency.value) > 1
 
 
 def measured_block(point: Measured, large: Measured | None) -> float | None:
@@ -71,18 +61,16 @@ def measured_block(point: Measured, large: Measured | None) -> float | None:
   same for the large model's steps. Timed examples may be fewer than those that
   the counts are of: then it holds for blocks of average length.
   """
-  if large is None or large.latency is None or not point.counts.num_blocks:
-    return None
-  seconds = point.mean(lambda row: row.latency and row.latency.walltime_s)
-  costs = point.rows[0].costs
-  if seconds is None or costs is None:
+  counts, costs = point.counts, point.rows[0].costs
+  seconds = point.mean("latency", "walltime_s")
+  if None in (large and large.latency, seconds, costs) or not counts.num_blocks:
     return None
   alone = seconds / point.latency.value
   unit = costs.verifier_step_s
   verifier = costs.verifier_prefill * unit
   both = verifier + costs.drafter_prefill * unit
   step = (alone - verifier) / large.efficiency["tokens_per_example"]
-  blocks = point.counts.num_blocks / point.counts.num_examples
+  blocks = counts.num_blocks / counts.num_examples
   return (seconds - both) / blocks / step if step > 0 else None
 
 

@@ -28,31 +28,20 @@ class MethodFamily(NamedTuple):
   prefixes: str
 
 
-FAMILIES = (
-  MethodFamily("one model", "#000000", "#f2f2f2", "X", "drafter verifier"),
-  MethodFamily(
-    *("speculative, lossless", "#0072b2", "#4aa8e0", "o"),
-    "spec_decode cascade_drafting",
-  ),
-  MethodFamily(
-    *("speculative, lossy", "#56b4e9", "#a5dbfa", "s"),
-    "spec_decode_lossy mentored bild ensemble lenient",
-  ),
-  MethodFamily(
-    *("speculative cascade", "#d55e00", "#ff8a3d", "^", "spec_cascade")
-  ),
-  MethodFamily(
-    *("speculative cascade, token rule", "#e69f00", "#ffc44d", "v"),
-    "spec_cascade_token spec_cascade_typical",
-  ),
-  MethodFamily(
-    *("sequential cascade", "#009e73", "#3fd0a4", "D"),
-    "token_cascade seq_cascade",
-  ),
-  MethodFamily(
-    *("oracle (not a fast method)", "#cc79a7", "#eba3cb", "P", "oracle")
-  ),
+_LOSSLESS = "spec_decode cascade_drafting"
+_LOSSY = "spec_decode_lossy mentored bild ensemble lenient"
+_BY_TOKEN = "spec_cascade_token spec_cascade_typical"
+_SEQUENTIAL = "token_cascade seq_cascade"
+_FAMILIES = (
+  ("one model", "#000000", "#f2f2f2", "X", "drafter verifier"),
+  ("speculative, lossless", "#0072b2", "#4aa8e0", "o", _LOSSLESS),
+  ("speculative, lossy", "#56b4e9", "#a5dbfa", "s", _LOSSY),
+  ("speculative cascade", "#d55e00", "#ff8a3d", "^", "spec_cascade"),
+  ("speculative cascade, token rule", "#e69f00", "#ffc44d", "v", _BY_TOKEN),
+  ("sequential cascade", "#009e73", "#3fd0a4", "D", _SEQUENTIAL),
+  ("oracle (not a fast method)", "#cc79a7", "#eba3cb", "P", "oracle"),
 )
+FAMILIES = tuple(MethodFamily(*family) for family in _FAMILIES)
 # Rules of a user's own, whose names tell nothing, are drawn as cascades.
 _OTHERS = [family.name for family in FAMILIES].index("speculative cascade")
 

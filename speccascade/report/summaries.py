@@ -64,6 +64,7 @@ def speedups(
     points = clock.points(timed)
     same_law = [i for i, point in enumerate(timed) if point.has_large_law]
     best, _ = frontier.frontier(points[0])
+    speedup = functools.partial(_speedup, same_law)
     lines.append(
       {
         "settings": curve.settings,
@@ -71,9 +72,7 @@ def speedups(
         "label": curve.label,
         "gamma": gamma,
         "num_points": len(timed),
-        "speedup": frontier.estimate(
-          functools.partial(_speedup, same_law), points, large
-        ),
+        "speedup": frontier.estimate(speedup, points, large),
         "how": _how(same_law, points[0], large[0].quality[0]),
         "within": frontier.estimate(_within, points, large),
         "gain": frontier.estimate(_gain, points, large),
@@ -117,9 +116,7 @@ def overall_frontier(
   panel: PointGroup, clock: Clock
 ) -> list[tuple[Measured, float]]:
   """Returns the points that no method beats, fastest first, and latencies."""
-  timed = clock.timed(
-    [point for point in panel.points if is_fast(point.method)]
-  )
+  timed = clock.timed([p for p in panel.points if is_fast(p.method)])
   if not timed:
     return []
   best, index = frontier.frontier(clock.points(timed)[0])
@@ -136,6 +133,7 @@ def speedup_table(study: PointGroup, clock: Clock) -> Table:
   several = len(gammas) > 1
   by_gamma = Column("gamma", lambda line: line["gamma"] or "best")
   never = (tables.NEVER, True)
+  at_quality = "speed-up at the large model's quality"
   return Table(
     f"table2_{clock.name}",
     f"Table 2, {clock.title}",
@@ -146,10 +144,7 @@ def speedup_table(study: PointGroup, clock: Clock) -> Table:
     " where no point reaches it: nothing is extrapolated.",
     (
       *(METHOD, TEMPERATURE, *[by_gamma] * several),
-      Column(
-        "speed-up at the large model's quality",
-        *("speedup", 2, NEVER, True),
-      ),
+      Column(at_quality, *("speedup", 2, NEVER, True)),
       Column("how", "how"),
       Column(f"best {title} within its latency", *("within", 1, *never)),
       Column("minus the large model's", *("gain", 2, *never)),
@@ -191,9 +186,8 @@ def gaps(panel: PointGroup, clock: Clock) -> list[dict]:
   compared = []
   for method, curve in itertools.product(baselines, panel.methods):
     points, baseline = clock.points(curve.points), points_of(method)
-    if not (
-      curve.settings.method.startswith(CHALLENGER) and points and baseline
-    ):
+    is_asked = curve.settings.method.startswith(CHALLENGER)
+    if not (is_asked and points and baseline):
       continue
     low, high = frontier.common_range(points[0], baseline[0]) or (None, None)
     gap = frontier.estimate(frontier.mean_gap, points, baseline)

@@ -8,6 +8,7 @@ import math
 
 import jinja2
 
+from speccascade.evaluation.timing import Latency
 from speccascade.report.frontier import IntervalEstimate
 
 NOTHING = "-"
@@ -94,18 +95,16 @@ class Column:
   def text(self, line) -> str:
     """Returns the cell."""
     value = self.of(line)
-    is_estimate = isinstance(value, IntervalEstimate)
-    return (estimated if is_estimate else number)(
-      value, self.digits, self.special
-    )
+    printed = estimated if isinstance(value, IntervalEstimate) else number
+    return printed(value, self.digits, self.special)
 
   def csv_cells(self, line) -> list[str]:
     """Returns the value, unrounded, and the ends where there are intervals."""
     value = self.of(line)
-    cells = [value]
-    if self.has_interval:
-      is_estimate = isinstance(value, IntervalEstimate)
-      cells = value if is_estimate else [value, None, None]
+    cells = (
+      value if isinstance(value, IntervalEstimate) else (value, None, None)
+    )
+    cells = cells if self.has_interval else cells[:1]
     texts = (number(cell, None, self.special) for cell in cells)
     return ["" if text == NOTHING else text for text in texts]
 
@@ -129,20 +128,17 @@ class Table:
   lines: Sequence
 
 
-def _speedup(row) -> IntervalEstimate | None:
-  timed = row.latency
-  return timed and IntervalEstimate(
-    1 / timed.relative_latency, 1 / timed.relative_high, 1 / timed.relative_low
-  )
+def speedup(latency: Latency | None) -> IntervalEstimate | None:
+  """Returns how many times as fast it is, None where nothing was timed."""
+  names = ("relative_latency", "relative_high", "relative_low")
+  return latency and IntervalEstimate(*(1 / getattr(latency, x) for x in names))
 
 
-def _per_token(row) -> float | None:
-  estimate = row.latency and row.latency.per_token
-  return estimate and estimate[0]
-
-
-SPEEDUP = Column("speed-up", _speedup, 2, has_interval=True)
-PER_TOKEN = Column("latency per token", _per_token, 3)
+SPEEDUP = Column("speed-up", lambda x: speedup(x.latency), 2, has_interval=True)
+_TOKEN = ("latency", "per_token")
+PER_TOKEN = Column(
+  "latency per token", lambda x: (lookup(x, *_TOKEN) or [None])[0], 3
+)
 METHOD = Column("method", "label")
 _T = ("settings", "temperature")
 TEMPERATURE = Column("T", lambda line: f"{lookup(line, *_T):g}")
@@ -172,9 +168,9 @@ def markdown(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   table = []
   for column in _filled(lines, columns):
     cells = [column.title, *map(column.text, lines)]
-    width, is_number = max(map(len, cells)), column.digits is not None
-    pad = str.rjust if is_number else str.ljust
-    cells.insert(1, "-" * (width - 1) + (":" if is_number else "-"))
+    width, plain = max(map(len, cells)), column.digits is None
+    pad, end = (str.ljust, "-") if plain else (str.rjust, ":")
+    cells.insert(1, "-" * (width - 1) + end)
     table.append([pad(cell, width) for cell in cells])
   return "".join(f"| {' | '.join(row)} |\n" for row in zip(*table))
 
@@ -183,9 +179,9 @@ def to_csv(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   """Returns the table as CSV, numbers unrounded, empty where there is none."""
   file = io.StringIO()
   writer = csv.writer(file, lineterminator="\n")
-  ends = ("", " low", " high")
+  ends = {True: ("", " low", " high"), False: ("",)}
   writer.writerow(
-    c.title + end for c in columns for end in ends[: 3 if c.has_interval else 1]
+    c.title + end for c in columns for end in ends[c.has_interval]
   )
   for line in lines:
     writer.writerow(x for column in columns for x in column.csv_cells(line))

@@ -10,7 +10,6 @@ import html
 import itertools
 import re
 
-from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.report.token_style import STYLE
 
@@ -55,17 +54,11 @@ def tokens_html(record: dict) -> str:
       " with TRACE = True"
     )
   counts = Counts(**aux["counts"])
-  traced = [
-    {"token": token, "place": place, **dict(zip(trace, values))}
-    for place, (token, *values) in enumerate(
-      zip(aux["tokens"], *trace.values()), start=1
-    )
-  ]
-  text = ""
+  columns = {**trace, "token": aux["tokens"], "place": itertools.count(1)}
+  traced = [dict(zip(columns, values)) for values in zip(*columns.values())]
+  text, num_models = "", len(counts.calls_by_model)
   for block, members in itertools.groupby(traced, lambda token: token["block"]):
-    tokens = "".join(
-      _token(token, len(counts.calls_by_model)) for token in members
-    )
+    tokens = "".join(_token(token, num_models) for token in members)
     if counts.num_blocks:
       tokens = f'<span class="sc-block" data-block="{block}">{tokens}</span>'
     text += tokens
@@ -121,10 +114,9 @@ def page_html(records: Sequence[dict], title: str) -> str:
 
 def kinds(records: Iterable[dict]) -> list[str]:
   """Returns the kinds of token that the records have, in the legend's order."""
-  there = set()
-  for record in records:
-    trace = record["aux"].get("trace") or {}
-    there |= {_kind(dict(zip(trace, of))) for of in zip(*trace.values())}
+  traces = (record["aux"].get("trace") or {} for record in records)
+  tokens = (dict(zip(x, of)) for x in traces for of in zip(*x.values()))
+  there = set(map(_kind, tokens))
   return [kind for kind in _KINDS if kind in there]
 
 
@@ -166,15 +158,12 @@ def _token(traced: dict, num_models: int) -> str:
   where = f"id {token}, token {traced['place']}, block {traced['block']}"
   if num_models > 1 and traced.get("writer", -1) >= 0:
     meaning += f"; by model {traced['writer'] + 1} of {num_models}"
-  lines = "".join(
-    f'<span class="sc-line">{line}</span>'
-    for line in (
-      f'<b class="sc-piece">{piece}</b> <i>{where}</i>',
-      meaning,
-      _rule(traced["left"], traced["right"], traced["deferred"]),
-      f"TV(p, q) {_number(traced['tv'])}",
-    )
+  said = (
+    *(f'<b class="sc-piece">{piece}</b> <i>{where}</i>', meaning),
+    _rule(traced["left"], traced["right"], traced["deferred"]),
+    f"TV(p, q) {_number(traced['tv'])}",
   )
+  lines = "".join(f'<span class="sc-line">{line}</span>' for line in said)
   return (
     f'<span class="sc-token sc-{name}" tabindex="0" role="note"'
     f' aria-label="{_escape(f"{text}: {meaning}")}">{piece}'
@@ -215,17 +204,16 @@ def _number(value: float | None) -> str:
 
 def _summary(counts: Counts) -> str:
   """Counts in a line."""
-  parts = [f"{counts.num_tokens} tokens"]
+  text = f"{counts.num_tokens} tokens, "
   if counts.num_blocks:
-    length = efficiency.summary(counts)["mean_acceptance_length"]
-    parts.append(f"{counts.num_blocks} blocks, {length:.2f} tokens a block")
+    length = counts.num_tokens / counts.num_blocks
+    text += f"{counts.num_blocks} blocks, {length:.2f} tokens a block, "
   if counts.examined:
-    parts.append(f"{counts.accepted} of {counts.examined} drafts accepted")
-  parts.append(
-    f"{counts.drafter_calls} drafter and {counts.verifier_extends} verifier"
-    " passes"
+    text += f"{counts.accepted} of {counts.examined} drafts accepted, "
+  return (
+    f"{text}{counts.drafter_calls} drafter and {counts.verifier_extends}"
+    " verifier passes"
   )
-  return ", ".join(parts)
 
 
 def _escape(text: str) -> str:

@@ -8,14 +8,9 @@ from speccascade import files
 from speccascade.inference import results
 from speccascade.inference.results import ResultRow
 from speccascade.progress import ProgressBar
-from speccascade.report import (
-  content,
-  page,
-  row_columns,
-  shown_examples,
-  tables,
-)
+from speccascade.report import content, page, shown_examples, tables
 from speccascade.report.content import Section
+from speccascade.report.point_tables import row_columns
 from speccascade.report.shown_examples import ShownExamples
 
 _LONG = 200  # lines that Markdown leaves to the CSV
@@ -65,10 +60,8 @@ def from_folder(
 
 def _sources(results_dir: pathlib.Path) -> list[pathlib.Path | None]:
   """Returns where the rows of a folder are, and its examples."""
-  for rows, examples in (
-    (results.FILE_NAME, shown_examples.FILE_NAME),
-    (results.METRICS, results.PREDICTIONS),
-  ):
+  names = {results.FILE_NAME: shown_examples.FILE_NAME}
+  for rows, examples in {**names, results.METRICS: results.PREDICTIONS}.items():
     if path := files.find(results_dir / rows):
       return [path, files.find(results_dir / examples)]
   raise ValueError(
@@ -93,17 +86,14 @@ def texts(
   rows: Sequence[ResultRow], sections: Sequence[Section]
 ) -> dict[str, str]:
   """Returns the tables and report.md by the names of their files."""
-  return {
-    "rows.csv": tables.to_csv(rows, row_columns.of_rows(rows)),
-    "report.md": markdown(sections),
-    **{
-      f"{section.prefix}{table.name}.csv": tables.to_csv(
-        table.lines, table.columns
-      )
-      for section in sections
-      for table in section.tables
-    },
+  csvs = {
+    f"{section.prefix}{table.name}.csv": (table.lines, table.columns)
+    for section in sections
+    for table in section.tables
   }
+  csvs["rows.csv"] = (rows, row_columns(rows))
+  texts = {name: tables.to_csv(*lines) for name, lines in csvs.items()}
+  return {**texts, "report.md": markdown(sections)}
 
 
 def markdown(sections: Sequence[Section]) -> str:

@@ -63,17 +63,14 @@ def run(folder: pathlib.Path, gguf, drafter, kernel_dtype, **how) -> int:
     page = race.traced(everyone[-1], vocabulary, **how)
     row = lines[0].row
     head = (
-      "# SmolLM2-135M-Instruct\n\n"
-      f"{row.latency.num_examples} texts of each kind, greedy, at batch 1,"
-      f" {how['max_decode_len']} tokens at most, {row.settings.dtype}, on"
-      f" {row.environment['device']}.\n\n"
+      f"# SmolLM2-135M-Instruct\n\n{row.latency.num_examples} texts of each"
+      f" kind, greedy, at batch 1, {how['max_decode_len']} tokens at most,"
+      f" {row.settings.dtype}, on {row.environment['device']}.\n\n"
     )
-    table = tables.markdown(lines, _columns())
+    table = tables.markdown(lines, race.COLUMNS)
     files.write_whole(folder / "table.md", head + table)
-    files.write_whole(
-      folder / "rows.jsonl",
-      "".join(line.row.to_json() + "\n" for line in lines),
-    )
+    rows = [line.row.to_json() + "\n" for line in lines]
+    files.write_whole(folder / "rows.jsonl", rows)
     title = f"SmolLM2 with {everyone[-1].name}: who wrote each token"
     files.write_whole(folder / "tokens.html", token_view.page_html(page, title))
   print(table)
@@ -84,32 +81,6 @@ def run(folder: pathlib.Path, gguf, drafter, kernel_dtype, **how) -> int:
     )
   print(f"table, rows and tokens.html are in {folder.absolute()}")
   return 0
-
-
-def _columns():
-  from speccascade.report.tables import SPEEDUP, Column
-
-  def tokens_a_second(line):
-    timed = line.row.latency
-    return timed.num_tokens / timed.num_examples / timed.walltime_s
-
-  return (
-    Column("texts", "texts"),
-    Column(
-      "drafter",
-      lambda x: "none" if x.row.settings.method == "verifier" else x.drafter,
-    ),
-    Column("method", "row.settings.method"),
-    Column("tokens", "row.counts.num_tokens", 0),
-    Column("tokens/block", "row.efficiency.mean_acceptance_length", 2),
-    Column("acceptance", "row.efficiency.acceptance_rate", 3),
-    Column("tokens/s", tokens_a_second, 1),
-    Column("times as fast", lambda x: SPEEDUP.of(x.row), 2, has_interval=True),
-    Column(
-      "the model's own texts",
-      lambda x: f"{x.num_same} of {x.row.latency.num_examples}",
-    ),
-  )
 
 
 if __name__ == "__main__":

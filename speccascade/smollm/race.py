@@ -17,6 +17,7 @@ from speccascade.inference.results import ResultRow
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
 from speccascade.progress import ProgressBar
+from speccascade.report.tables import SPEEDUP, Column
 from speccascade.smollm.texts import TEXTS
 
 MAX_INPUT_LEN = 256
@@ -58,6 +59,24 @@ class Line:
   num_same: int
 
 
+_name = lambda x: "none" if x.row.settings.method == "verifier" else x.drafter
+_rate = lambda x: x.num_tokens / x.num_examples / x.walltime_s
+COLUMNS = (
+  Column("texts", "texts"),
+  Column("drafter", _name),
+  Column("method", "row.settings.method"),
+  Column("tokens", "row.counts.num_tokens", 0),
+  Column("tokens/block", "row.efficiency.mean_acceptance_length", 2),
+  Column("acceptance", "row.efficiency.acceptance_rate", 3),
+  Column("tokens/s", lambda line: _rate(line.row.latency), 1),
+  Column("times as fast", lambda line: SPEEDUP.of(line.row), 2),
+  Column(
+    "the model's own texts",
+    lambda line: f"{line.num_same} of {line.row.latency.num_examples}",
+  ),
+)
+
+
 def gguf_path(asked: pathlib.Path | None) -> pathlib.Path:
   """Returns the GGUF file to read: what is asked for, or the package's.
 
@@ -89,27 +108,23 @@ def rivals(
 ) -> list[Rival]:
   """Returns what takes part; without a drafter, what needs none."""
 
-  def lossless(name):
-    return Point(name, gamma=5, temperature=0.0)
-
-  def cascaded(drafters, cascade):
-    point = lossless("cascade_drafting")
+  def cascaded(name, drafters, cascade):
+    point = Point("cascade_drafting", gamma=5, temperature=0.0)
     models = ModelPair(drafters, verifier, dtype)
-    return models.combined(cascade, point.spec), (point,)
+    return Rival(name, models.combined(cascade, point.spec), (point,))
 
-  everyone = [Rival("prompt lookup", *cascaded((), LOOKUP))]
+  everyone = [cascaded("prompt lookup", (), LOOKUP)]
   if drafter is not None:
+    greedy = {"gamma": 4, "temperature": 0.0}
     own = (
-      Point("spec_decode", gamma=4, temperature=0.0),
-      Point("spec_cascade_opt", alpha=0.1, gamma=4, temperature=0.0),
-      Point("spec_cascade_token_v3", alpha=0.3, gamma=4, temperature=0.0),
+      Point("spec_decode", **greedy),
+      Point("spec_cascade_opt", alpha=0.1, **greedy),
+      Point("spec_cascade_token_v3", alpha=0.3, **greedy),
     )
-    everyone += [
-      Rival(drafter.name, ModelPair((drafter,), verifier, dtype), own),
-      Rival(
-        f"{drafter.name} and lookup", *cascaded((drafter,), CASCADE_DRAFTING)
-      ),
-    ]
+    name, alone = drafter.name, ModelPair((drafter,), verifier, dtype)
+    everyone.append(Rival(name, alone, own))
+    both = f"{name} and lookup"
+    everyone.append(cascaded(both, (drafter,), CASCADE_DRAFTING))
   return everyone
 
 

@@ -7,12 +7,8 @@ import time
 import jax
 
 from speccascade.inference import measure
-from speccascade.inference.inputs import Inputs
-from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
-from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
-from speccascade.sweep import plan as plans
 from speccascade.sweep import sweep
 from speccascade.sweep.plan import Curve, Plan
 from speccascade.sweep.runner import Studies
@@ -62,41 +58,20 @@ def _minutes(seconds: float) -> str:
   return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
-def forecast(
-  *,
-  pair: PairSpec,
-  inputs: Inputs,
-  plan: Plan,
-  common: Point,
-  run: Run,
-  measuring: Measuring = Measuring(num_timed=100),
-  shown: Shown = Shown(),
-) -> Forecast:
+def forecast(*, plan: Plan, shown: Shown = Shown(), **settings) -> Forecast:
   """Plans a sweep and times the verifier; writes nothing.
 
   Args:
-    pair: as in `sweep.sweep`, like all that follow.
-    inputs: likewise.
-    plan: likewise.
-    common: likewise.
-    run: likewise.
-    measuring: likewise.
+    plan: as in `sweep.sweep`, like the rest.
     shown: likewise.
+    **settings: likewise.
 
   Raises:
     ValueError: as the sweep would.
   """
-  study, studies, curves = sweep.planned(
-    pair=pair,
-    inputs=inputs,
-    plan=plan,
-    common=common,
-    run=run,
-    measuring=measuring,
-  )
-  budget = plan.budget if plan.alphas == plans.ADAPTIVE else 0
+  study, studies, curves = sweep.planned(plan=plan, **settings)
   numbers = [
-    max(len(curve.points), budget if curve.grid.alphas else 0)
+    max(len(curve.points), plan.most if curve.grid.alphas else 0)
     for curve in curves
   ]
   compile_s, timed_s, batch_s = _verifier(study, curves)
@@ -136,7 +111,8 @@ def _verifier(
   The last is 0 where every example is decoded as the timed ones are.
   """
   alone, num = measure.reference(curves[0].base), len(study.timed)
-  decoded_s, compile_s = {1: 0.0, study.run.batch_size: 0.0}, 0.0
+  whole = study.run.batch_size
+  decoded_s, compile_s = {1: 0.0, whole: 0.0}, 0.0
   parts = [(True, study.timed[:1]), (False, study.examples[num:])]
   for is_timed, examples in parts:
     batches = study.batches(alone, timed=is_timed)
@@ -150,17 +126,16 @@ def _verifier(
       times.append(time.monotonic() - began)
     decoded_s[size] = times[1]
     compile_s = max(compile_s, times[0] - times[1])
-  batch_s = decoded_s[study.run.batch_size]
-  return compile_s, decoded_s[1], batch_s if study.run.batch_size > 1 else 0.0
+  return compile_s, decoded_s[1], decoded_s[whole] if whole > 1 else 0.0
 
 
 def _decode_s(
   study: Study, point: Point, timed_s: float, batch_s: float
 ) -> float:
   """Returns what a point takes, if its decodes take the verifier's time."""
-  num = study.num_decodes(point) - len(study.timed) * study.measuring.repeats
+  timed = len(study.timed) * study.measuring.repeats
+  num = study.num_decodes(point) - timed
   num -= len(study.timed)  # whose outputs score too
-  seconds = len(study.timed) * study.measuring.repeats * timed_s
   if batch_s:
-    return seconds + -(-num // study.run.batch_size) * batch_s
-  return seconds + num * timed_s
+    return timed * timed_s + -(-num // study.run.batch_size) * batch_s
+  return (timed + num) * timed_s

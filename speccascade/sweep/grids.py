@@ -17,8 +17,6 @@ from speccascade.decoding.methods import Method
 from speccascade.inference.results import ResultRow
 
 _NUM = 7  # values of a grid
-_COARSE = 3
-_DIGITS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Scale:
 
 
 def _rounded(x: float) -> float:
-  return float(f"{x:.{_DIGITS}g}")
+  return float(f"{x:.4g}")
 
 
 LINEAR = Scale(back=_rounded)
@@ -136,13 +134,8 @@ def _spread(method: Method, vocab_size: int) -> Grid:
 def coarse(whole: Grid) -> Grid:
   """Returns both ends and the middle, where an adaptive sweep starts."""
   num = len(whole.alphas)
-  places = sorted({0, middle_of(num), num - 1}) if num > _COARSE else range(num)
+  places = (0, num // 2, num - 1) if num > 3 else range(num)
   return Grid(tuple(whole.alphas[i] for i in places), whole.scale)
-
-
-def middle_of(num: int) -> int:
-  """Returns the index of the middle of `num` alphas."""
-  return num // 2
 
 
 # What an adaptive sweep looks at, in this order, and the least difference of

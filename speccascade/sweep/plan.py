@@ -47,7 +47,7 @@ class Curve:
   @property
   def middle(self) -> Point:
     """The point in the middle of the plan."""
-    return self.points[grids.middle_of(len(self.points))]
+    return self.points[len(self.points) // 2]
 
 
 def default_methods(num_drafters: int = 1) -> list[str]:
@@ -93,6 +93,11 @@ class Plan:
             f" {', '.join(f'{t:g}' for t in self.temperatures)}"
           )
 
+  @property
+  def most(self) -> int:
+    """Points of a curve whose alphas are looked for; 0 where none are."""
+    return self.budget if self.alphas == ADAPTIVE else 0
+
   def curves(
     self, common: Point, vocab_size: int, names: Sequence[str]
   ) -> list[Curve]:
@@ -111,13 +116,10 @@ class Plan:
     """
     names = self.methods or names
     named = self._named_grids(names, vocab_size)
+    every = dict.fromkeys([*ALWAYS, *names])
+    axes = (self.temperatures, self.seeds, self.gammas, every)
     curves = {}
-    for temperature, seed, gamma, name in itertools.product(
-      self.temperatures,
-      self.seeds,
-      self.gammas,
-      dict.fromkeys([*ALWAYS, *names]),
-    ):
+    for temperature, seed, gamma, name in itertools.product(*axes):
       method, greedy = methods.find(name), _greedy(temperature)
       if (
         (method.greedy_only and not greedy)
@@ -155,9 +157,5 @@ def _greedy(temperature: float) -> bool:
 def in_turns(curves: Sequence[Curve]) -> list[tuple[Curve, Point]]:
   """Returns the planned points, neighbours being of different curves."""
   turns = itertools.zip_longest(*(curve.points for curve in curves))
-  return [
-    (curve, point)
-    for turn in turns
-    for curve, point in zip(curves, turn)
-    if point is not None
-  ]
+  pairs = (pair for turn in turns for pair in zip(curves, turn))
+  return [pair for pair in pairs if None not in pair]

@@ -1,6 +1,7 @@
 """Measures the curves of a sweep until no point lacks its row."""
 
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import threading
 
@@ -63,11 +64,9 @@ class Studies:
     kept = []
     for name in names:
       point = Point(name, temperature=0.0, draft_length=draft_length)
-      try:
+      with contextlib.suppress(ValueError):
         self.check(Curve(point, self._study.run.seed, Grid(())))
-      except ValueError:
-        continue
-      kept.append(name)
+        kept.append(name)
     return kept
 
 
@@ -98,13 +97,9 @@ class Runner:
     """
     lock, chosen = threading.Lock(), self.shown.chosen(curves)
     num = self.shown.num_shown * len(chosen)
-    with ProgressBar(
-      total=self._num_decodes(curves) + num,
-      unit="decode",
-      desc="sweep",
-      smoothing=0.02,
-      disable=not progress,
-    ) as bar:
+    total = self._num_decodes(curves) + num
+    how = {"unit": "decode", "desc": "sweep", "smoothing": 0.02}
+    with ProgressBar(total=total, disable=not progress, **how) as bar:
 
       def tick(num: int):
         if stop:
@@ -116,12 +111,9 @@ class Runner:
         for study, points in todo:
           measure.measure(study, points, self.file, tick=tick)
       tick(0)
-      shown.write(
-        self.file.path.parent / shown.FILE_NAME,
-        [(self.studies.of(curve), point) for curve, point in chosen],
-        self.shown.num_shown,
-        tick,
-      )
+      path = self.file.path.with_name(shown.FILE_NAME)
+      points = [(self.studies.of(curve), point) for curve, point in chosen]
+      shown.write(path, points, self.shown.num_shown, tick)
       bar.total = bar.n  # an adaptive sweep may have needed less
     return len(chosen)
 
@@ -152,11 +144,12 @@ class Runner:
     """
     todo = [pair for pair in plans.in_turns(curves) if self._lacks(*pair)]
     if not todo:
-      for curve, rows in zip(curves, self._rows(curves)):
-        if curve.grid.alphas and len(rows) < self.budget:
-          alpha = grids.next_alpha(rows, curve.grid.scale)
-          if alpha is not None:
-            todo.append((curve, curve.at(alpha)))
+      todo = [
+        (curve, curve.at(alpha))
+        for curve, rows in zip(curves, self._rows(curves))
+        if curve.grid.alphas and len(rows) < self.budget
+        if (alpha := grids.next_alpha(rows, curve.grid.scale)) is not None
+      ]
     by_study = {}  # a study is equal to itself alone
     for curve, point in todo:
       by_study.setdefault(self.studies.of(curve), []).append(point)

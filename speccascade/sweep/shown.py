@@ -12,7 +12,6 @@ from speccascade.inference import records
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring
 from speccascade.inference.study import Study
-from speccascade.sweep.grids import middle_of
 from speccascade.sweep.plan import Curve
 
 FILE_NAME = "examples.jsonl"
@@ -38,7 +37,7 @@ class Shown:
     if not self.num_shown:
       return []
     gammas = list(dict.fromkeys(curve.base.gamma for curve in curves))
-    gamma = gammas[middle_of(len(gammas))]
+    gamma = gammas[len(gammas) // 2]
     return [
       (curve, curve.middle)
       for curve in curves
@@ -68,9 +67,8 @@ def write(
   """
   if not points:
     return
-  batch = sorted(points[0][0].examples, key=lambda example: example.index)
-  batch = batch[:num_examples]
-  chosen = {}
+  in_order = sorted(points[0][0].examples, key=lambda example: example.index)
+  batch, chosen = in_order[:num_examples], {}
   for study, point in points:
     run = dataclasses.replace(study.run, trace=True, batch_size=len(batch))
     traced = dataclasses.replace(study, run=run, measuring=Measuring())
@@ -108,10 +106,9 @@ def _portions(missing, chosen) -> Iterator[list[str]]:
     greedy = point.sampling.greedy
     program, _ = study.batches(point).decoder.program(greedy)
     by_program.setdefault((program, greedy), key)
-  first = list(by_program.values())
-  rest = [key for key in missing if key not in first]
-  if first:
+  if first := list(by_program.values()):
     yield first
+  rest = [key for key in missing if key not in first]
   for start in range(0, len(rest), _PORTION):
     yield rest[start : start + _PORTION]
 

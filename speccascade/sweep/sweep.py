@@ -28,6 +28,8 @@ from speccascade.sweep.runner import Runner, Stopped, Studies
 from speccascade.sweep.shown import Shown
 from speccascade.training import signals
 
+TIMED = Measuring(num_timed=100)
+
 
 @dataclasses.dataclass(frozen=True)
 class SweepOutcome:
@@ -54,7 +56,7 @@ def sweep(
   plan: Plan,
   common: Point,
   run: Run,
-  measuring: Measuring = Measuring(num_timed=100),
+  measuring: Measuring = TIMED,
   shown: Shown = Shown(),
   on_start: Callable[[pathlib.Path], object] = lambda folder: None,
 ) -> SweepOutcome:
@@ -80,19 +82,11 @@ def sweep(
     NoDistributionError: a model gave none; example and step are named.
   """
   with folders.sole_writer(run.folder), signals.caught() as stop:
-    study, studies, curves = planned(
-      pair=pair,
-      inputs=inputs,
-      plan=plan,
-      common=common,
-      run=run,
-      measuring=measuring,
-    )
+    study, studies, curves = planned(pair, inputs, plan, common, run, measuring)
     folder = RunFolder(run.folder, _identity(study), results.FILE_NAME)
     folder.check()
     file = ResultFile(folder.folder / results.FILE_NAME)
-    budget = plan.budget if plan.alphas == plans.ADAPTIVE else 0
-    runner = Runner(studies, file, budget, shown)
+    runner = Runner(studies, file, plan.most, shown)
     folder.open()
     on_start(folder.folder)
     try:
@@ -103,37 +97,22 @@ def sweep(
 
 
 def planned(
-  *,
   pair: PairSpec,
   inputs: Inputs,
   plan: Plan,
   common: Point,
   run: Run,
-  measuring: Measuring,
+  measuring: Measuring = TIMED,
 ) -> tuple[Study, Studies, list[Curve]]:
   """Reads models and examples, and returns what is to be measured, checked.
 
-  Args:
-    pair: as in `sweep`, like all that follow.
-    inputs: likewise.
-    plan: likewise.
-    common: likewise.
-    run: likewise.
-    measuring: likewise.
-
-  Raises:
-    ValueError: a setting, a model or an input does not fit.
+  Settings are those of `sweep`, and refused as there.
   """
   sources = inputs.read(pair.brought)
-  study = Study(
-    pair.load(sources.vocabulary),
-    dataclasses.replace(
-      sources.fitted(),
-      examples=_timed_first(sources.examples, measuring.num_timed),
-    ),
-    run,
-    measuring,
-  )
+  models = pair.load(sources.vocabulary)
+  in_order = _timed_first(sources.examples, measuring.num_timed)
+  fitted = dataclasses.replace(sources.fitted(), examples=in_order)
+  study = Study(models, fitted, run, measuring)
   composed = None
   if pair.cascade is not None:
     sha256 = (sources.identity or {}).get("sha256")
@@ -174,6 +153,5 @@ def _timed_first(examples: Sequence[Source], num: int) -> list[Source]:
   """Returns the examples with `num` drawn from all of them in front."""
   order = np.random.default_rng(0).permutation(len(examples))
   drawn = set(order[:num].tolist())
-  return [examples[i] for i in sorted(drawn)] + [
-    example for i, example in enumerate(examples) if i not in drawn
-  ]
+  first = sorted(range(len(examples)), key=lambda i: (i not in drawn, i))
+  return [examples[i] for i in first]

@@ -11,7 +11,7 @@ from speccascade.advise import advisor, wording
 from speccascade.advise.acceptance import rates_along
 from speccascade.advise.advisor import Wanted
 from speccascade.advise.offers import monotone
-from speccascade.analysis.blocks import blocks_of_texts
+from speccascade.analysis.speedup import blocks_of_texts
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference import advice as advice_files
@@ -81,16 +81,15 @@ def advise(monkeypatch, tmp_path):
 
     def timed(search, offer):
       asked.append(offer.point)
-      ours = np.array([[offer.here.latency.relative_latency * clock]])
+      ours = offer.here.latency.relative_latency * clock
       spread = ours * np.array([[0.9], [1.0], [1.1]])
       latency = timing.latency(spread, np.ones((3, 1)))
       return dataclasses.replace(offer, measured=latency)
 
     monkeypatch.setattr(advisor._Search, "_timed", timed)
+    load = lambda vocabulary: pair(32, **drafters)
     return asked, advisor.advise(
-      pair=types.SimpleNamespace(
-        load=lambda vocabulary: pair(32, **drafters), brought=None
-      ),
+      pair=types.SimpleNamespace(load=load, brought=None),
       inputs=types.SimpleNamespace(read=lambda brought: sources(32)),
       point=Point("verifier", gamma="auto", temperature=0.0),
       run=Run(tmp_path, max_decode_len=12, progress=False),
@@ -106,15 +105,13 @@ def test_it_pays(advise, tmp_path):
   # Around a block the clock finds more than its passes.
   (drafting,) = advice.draftings
   assert 0 < drafting.overhead[3] < 1
-  assert drafting.overhead_of(2) == pytest.approx(
-    (drafting.overhead[1] + drafting.overhead[3]) / 2
-  )
+  middle = (drafting.overhead[1] + drafting.overhead[3]) / 2
+  assert drafting.overhead_of(2) == pytest.approx(middle)
   offer = advice.choice
   assert offer is advice.lossless
   latency = offer.here.latency.relative_latency
   assert latency == pytest.approx(offer.measured.relative_latency)
-  said = wording.write(advice)
-  assert "use spec_decode, gamma 3: " in said
+  assert "use spec_decode, gamma 3: " in wording.write(advice)
   snippet = 'METHOD = "spec_decode"\nGAMMA = 3\n'
   assert (tmp_path / "advice.gin").read_text() == snippet
   told = json.loads((tmp_path / "advice.json").read_text())
@@ -122,12 +119,12 @@ def test_it_pays(advise, tmp_path):
   # GAMMA = "auto" finds it there, as a number.
   auto = Point("spec_decode", gamma="auto", temperature=0.0, advice=tmp_path)
   assert advice_files.resolved(auto, pair(32)).gamma == 3
-  with pytest.raises(ValueError, match=r"temperature 0\.0, here it is 0\.5"):
-    advice_files.resolved(dataclasses.replace(auto, temperature=0.5), pair(32))
-  with pytest.raises(ValueError, match="says nothing of spec_cascade_opt"):
-    advice_files.resolved(
-      dataclasses.replace(auto, method="spec_cascade_opt"), pair(32)
-    )
+  for changes, said in (
+    ({"temperature": 0.5}, r"temperature 0\.0, here it is 0\.5"),
+    ({"method": "spec_cascade_opt"}, "says nothing of spec_cascade_opt"),
+  ):
+    with pytest.raises(ValueError, match=said):
+      advice_files.resolved(dataclasses.replace(auto, **changes), pair(32))
   with pytest.raises(ValueError, match="holds another run: wanted is"):
     advise(0.01, [1, 1.02, 1.04], methods=["ensemble"])
 

@@ -10,9 +10,6 @@ def test_prints_the_best_gamma_and_table_1(capsys):
   assert "best gamma 9, speed-up 3.199" in out
   assert "3.93     3.929" in out
   assert len(out.splitlines()) < 24
-
-
-def test_says_where_no_block_helps(capsys):
   args = ["--acceptance_rate", "0.3", "--c", "0.05", "--v", "1.5"]
   assert main(args) == 0
   assert "no block size beats the verifier" in capsys.readouterr().out

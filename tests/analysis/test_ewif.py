@@ -55,8 +55,10 @@ GOLDENS = [
   # 1 + .8 + .8*.7 + .8*.7*.6 = 2.696 tokens at cost 1.17
   (ewif.horizontal_ewif, HORIZONTAL, 2.696 / 1.17, 1e-12),
   (
-    *(ewif.horizontal_gradient, HORIZONTAL),
-    *([1.8119658, 1.0940171, 0.4786325], 1e-7),
+    ewif.horizontal_gradient,
+    HORIZONTAL,
+    [1.8119658, 1.0940171, 0.4786325],
+    1e-7,
   ),
 ]
 
@@ -168,54 +170,43 @@ def test_acceptance_by_position():
   )
 
 
-@pytest.mark.parametrize(
-  ("costs", "want"),
-  [
-    ((), [2.656, 2.965, 3.028, 3.610, 3.751, 3.929]),
-    # Leviathan et al.'s costs
-    (
-      ({"small": 0.02, "base": 0.04},),
-      [2.389, 2.641, 2.716, 3.149, 3.234, 3.363],
-    ),
-  ],
-)
-def test_table_1(costs, want):
-  rows, values = zip(*ewif.table_1(*costs))
+def test_table_1():
+  rows, values = zip(*ewif.table_1())
+  want = [2.656, 2.965, 3.028, 3.610, 3.751, 3.929]
   np.testing.assert_allclose(values, want, rtol=0, atol=5.001e-4)
-  if not costs:
-    printed = [row.printed for row in rows]
-    np.testing.assert_allclose(values, printed, rtol=0, atol=0.01)
+  printed = [row.printed for row in rows]
+  np.testing.assert_allclose(values, printed, rtol=0, atol=0.01)
+  # At Leviathan et al.'s costs.
+  _, values = zip(*ewif.table_1({"small": 0.02, "base": 0.04}))
+  want = [2.389, 2.641, 2.716, 3.149, 3.234, 3.363]
+  np.testing.assert_allclose(values, want, rtol=0, atol=5.001e-4)
 
 
 def test_table_1_uses_the_best_block_lengths():
   costs = {"small": 77 / 11300, "base": 248 / 11300}
   for row, value in ewif.table_1(costs):
-    names = [name for name, _ in row.drafts]
+    names, lengths = zip(*row.drafts)
     rates = [leviathan_rate(row.task, name) for name in names]
-    best, most = ewif.optimal_horizontal(
-      rates, [costs[name] for name in names], max_length=14
-    )
+    units = [costs[name] for name in names]
+    best, most = ewif.optimal_horizontal(rates, units, max_length=14)
     if row.task == "cnndm" and len(names) == 2:
       assert best == (5, 5)
       assert abs(most - 3.046) < 5.001e-4
     else:
-      assert best == tuple(length for _, length in row.drafts)
+      assert best == lengths
       assert most == pytest.approx(value)
     if len(names) == 1:
-      assert speedup.optimal_gamma(rates[0], costs[names[0]])[0] == best[0]
+      assert speedup.optimal_gamma(rates[0], units[0])[0] == best[0]
 
 
 def test_optimal_vertical_is_a_maximum():
-  args = 0.8, 0.6, 0.05, 0.002
-  k, n, value = ewif.optimal_vertical(*args, max_k=15, max_n=12)
-  outer, inner, c1, c2 = args
-  assert value == pytest.approx(ewif.vertical_ewif(outer, inner, k, n, c1, c2))
-  for dk, dn in [(-1, 0), (1, 0), (0, -1), (0, 1)]:
-    if k + dk and n + dn:
-      moved = ewif.vertical_ewif(outer, inner, k + dk, n + dn, c1, c2)
-      assert moved <= value
+  rates, costs = (0.8, 0.6), (0.05, 0.002)
+  k, n, value = ewif.optimal_vertical(*rates, *costs, max_k=15, max_n=12)
   assert 1 < k < 15
   assert 1 < n < 12
+  assert value == pytest.approx(ewif.vertical_ewif(*rates, k, n, *costs))
+  for near in [(k - 1, n), (k + 1, n), (k, n - 1), (k, n + 1)]:
+    assert ewif.vertical_ewif(*rates, *near, *costs) <= value
 
 
 @pytest.mark.parametrize(

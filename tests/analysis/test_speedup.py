@@ -1,4 +1,4 @@
-"""Leviathan et al.'s factors: printed numbers, limits, scan, cost model."""
+"""Leviathan et al.'s factors, the cost model, and blocks of known texts."""
 
 import numpy as np
 import pytest
@@ -34,12 +34,9 @@ def test_expected_tokens_at_the_ends():
 @pytest.mark.parametrize(
   ("rate", "gamma", "operations", "speed"),
   [
-    (0.6, 2, 1.531, 1.960),
-    (0.7, 3, 1.579, 2.533),
-    (0.8, 2, 1.230, 2.440),
-    (0.8, 5, 1.626, 3.689),
-    (0.9, 2, 1.107, 2.710),
-    (0.9, 10, 1.603, 6.862),
+    *((0.6, 2, 1.531, 1.960), (0.7, 3, 1.579, 2.533)),
+    *((0.8, 2, 1.230, 2.440), (0.8, 5, 1.626, 3.689)),
+    *((0.9, 2, 1.107, 2.710), (0.9, 10, 1.603, 6.862)),
   ],
 )
 def test_leviathan_table_1(rate, gamma, operations, speed):
@@ -56,10 +53,10 @@ def test_operations_factor_is_theorem_3_11():
   )
 
 
-@pytest.mark.parametrize(
-  ("row", "factor", "optimal"),
-  list(zip(LEVIATHAN_TABLE_4, RECOMPUTED, OPTIMAL)),
-)
+TABLE_4 = list(zip(LEVIATHAN_TABLE_4, RECOMPUTED, OPTIMAL))
+
+
+@pytest.mark.parametrize(("row", "factor", "optimal"), TABLE_4)
 def test_leviathan_table_4(row, factor, optimal):
   rate, c = row.acceptance_rate, row.c
   got = speedup.walltime_factor(rate, row.gamma, c)
@@ -107,35 +104,28 @@ def test_free_drafts_take_the_whole_limit():
   assert speedup.optimal_gamma(1, 0.1, max_gamma=17)[0] == 17
 
 
-@pytest.mark.parametrize(
-  ("how", "want"),
-  [
+def test_block_cost_forms():
+  for how, want in (
     ({}, 5 * 0.05 + 1),
     ({"v": 1.5, "q2": 0.08}, 4 * 0.05 + 0.08 + 1.5),
     ({"v": 1.5, "bonus_law": True}, 6 * 0.05 + 1.5),
-  ],
-)
-def test_block_cost_forms(how, want):
-  assert speedup.block_cost(5, 0.05, **how) == pytest.approx(want)
+  ):
+    assert speedup.block_cost(5, 0.05, **how) == pytest.approx(want)
 
 
 def test_optimal_gamma_of_the_measured_costs():
   # A block costs 1.5 whatever its width: one draft is not worth the jump.
   assert speedup.optimal_gamma(0.3, 0.05, v=1.5) == (0, 1.0)
   verifier = lambda g: 1 + 0.1 * g
-  factors = [
-    float(
-      speedup.predicted_speedup(
-        speedup.expected_tokens(0.8, g), g, 0.05, v=verifier(g), q2=0.09
-      )
-    )
-    for g in range(1, 30)
-  ]
-  gamma, best = speedup.optimal_gamma(
-    0.8, 0.05, v=verifier, q2=0.09, max_gamma=29
-  )
-  assert gamma == int(np.argmax(factors)) + 1
-  assert best == pytest.approx(max(factors))
+
+  def factor(g):
+    tokens = speedup.expected_tokens(0.8, g)
+    return speedup.predicted_speedup(tokens, g, 0.05, v=verifier(g), q2=0.09)
+
+  how = {"v": verifier, "q2": 0.09, "max_gamma": 29}
+  gamma, best = speedup.optimal_gamma(0.8, 0.05, **how)
+  assert gamma == max(range(1, 30), key=factor)
+  assert best == pytest.approx(factor(gamma))
 
 
 def test_rates_are_looked_up_by_row():
@@ -157,3 +147,44 @@ def test_rates_are_looked_up_by_row():
 def test_bad_arguments_are_named(call, words):
   with pytest.raises(ValueError, match=words):
     call()
+
+
+@pytest.mark.parametrize("gamma", [1, 3, 6])
+def test_one_rate_along_a_long_text(gamma):
+  num = 4000
+  found = speedup.blocks_of_texts(np.full((1, num), 0.8), [num], gamma)
+  wanted = speedup.expected_tokens(0.8, gamma)
+  assert num / found.num[0] == pytest.approx(wanted, rel=2e-3)
+  rates = found.accepted / found.examined
+  np.testing.assert_allclose(rates, 0.8)
+
+
+def test_certain_drafts_and_texts_that_end():
+  # Blocks of 2: (a b) c | (d e) f; then x is wrong: (x) | (a b) c ...
+  rates = [[1, 1, 0, 1, 1, 0], [0, 1, 1, 1, 1, 1]]
+  found = speedup.blocks_of_texts(rates, [6, 5], 2)
+  np.testing.assert_array_equal(found.num, [2, 3])
+  # The last block of the second has one token left to write.
+  np.testing.assert_array_equal(found.examined[1], [3, 1])
+  np.testing.assert_array_equal(found.accepted[1], [2, 1])
+
+
+def test_against_drawn_acceptances():
+  rng = np.random.default_rng(0)
+  rates, length, gamma, num = rng.random(9), 8, 3, 20000
+  found = speedup.blocks_of_texts(rates[None], [length], gamma)
+  seen, examined, accepted = [], np.zeros(gamma), np.zeros(gamma)
+  for kept in rng.random((num, 9)) < rates:
+    at = count = 0
+    while at < length:
+      count += 1
+      drafts = kept[at : min(at + gamma, length)]
+      run = int(np.cumprod(drafts).sum())
+      examined[: run + 1][: len(drafts)] += 1
+      accepted[:run] += 1
+      at += run + 1
+    seen.append(count)
+  error = 4.5 * np.std(seen) / np.sqrt(num)
+  assert np.mean(seen) == pytest.approx(found.num[0], abs=error)
+  np.testing.assert_allclose(examined / num, found.examined[0], atol=0.03)
+  np.testing.assert_allclose(accepted / num, found.accepted[0], atol=0.03)

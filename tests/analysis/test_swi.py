@@ -10,9 +10,9 @@ def test_worked_counts():
   calls = {"xxl": 10, "base": 60, "small": 30, "max_gram": 500}
   got = swi.swi(40, calls, swi.cost_table("leviathan"))
   assert got == pytest.approx(40 / 13)
-
-
-def test_plain_decoding_is_1():
+  # At measured costs, and of plain decoding.
+  costs = {"large": 1, "small": 0.1}
+  assert swi.swi(30, {"large": 10, "small": 50}, costs) == 2
   assert swi.swi(7, {"verifier": 7}, {"verifier": 1.0}) == 1
 
 
@@ -29,11 +29,6 @@ def test_the_code_of_chen_et_al_takes_7b_for_70b():
   costs = swi.cost_table("cs_code_params", verifier="7b")
   assert costs["llama-160m"] == pytest.approx(0.0023, abs=5e-5)
   assert 10 * costs["llama-160m"] == pytest.approx(0.0229, abs=5e-5)
-
-
-def test_measured_costs():
-  got = swi.swi(30, {"large": 10, "small": 50}, {"large": 1, "small": 0.1})
-  assert got == 2
 
 
 @pytest.mark.parametrize(

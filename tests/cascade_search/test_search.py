@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from speccascade.cascade_search import candidates, cascade_report, search
+from speccascade.cascade_search import candidates, search
 from speccascade.cascade_search.candidates import (
   Candidates,
   Contest,
@@ -26,6 +26,7 @@ from tests.inference import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 WIDTHS = range(1, 10)
+REPORT = ("best.gin", "costs.json", "report.csv", "report.md")
 
 
 def markov(name, seed):
@@ -35,27 +36,17 @@ def markov(name, seed):
 
 @pytest.fixture
 def contest():
-  pair = ModelPair(
-    (markov("medium", 1), markov("small", 2)), markov("large", 0)
-  )
+  drafters = (markov("medium", 1), markov("small", 2))
+  pair = ModelPair(drafters, markov("large", 0))
   sources = Sources([object()] * 20, tiny.Vocabulary(), 8, "words", "test")
-  return Contest(
-    Study(pair, sources, Run(max_decode_len=8, batch_size=2, progress=False)),
-    Point("cascade_drafting", temperature=0.0),
-    Criterion(),
-    weights=(0.25, 0.125),
-  )
+  run = Run(max_decode_len=8, batch_size=2, progress=False)
+  point = Point("cascade_drafting", temperature=0.0)
+  study = Study(pair, sources, run)
+  return Contest(study, point, Criterion(), weights=(0.25, 0.125))
 
 
 def test_space():
-  space = Space(
-    first=(1, 2),
-    following=(0, 3),
-    inner=(1,),
-    copied=(4,),
-    inner_copied=(5, 6),
-    leniences=(1.0, 3.0),
-  )
+  space = Space((1, 2), (0, 3), (1,), (4,), (5, 6), leniences=(1.0, 3.0))
   tried = space.cascades(2)
   assert len({cascade.label for cascade in tried}) == len(tried) == 2**4
   assert tried[0].k == ((1, 0, 4), (0, 1, 5), (0, 0, 5))
@@ -87,9 +78,7 @@ def count(monkeypatch):
 
 def row_of(study, point, good) -> results.ResultRow:
   counts = Counts(
-    num_examples=len(study.examples),
-    num_tokens=100,
-    num_blocks=100 // good,
+    *(len(study.examples), 100, 100 // good),
     calls_by_model=(8,) * len(study.pair.composed.models),
     verifier_calls=100 // good,
   )
@@ -140,49 +129,39 @@ def test_calls_and_speeds_stand_in_the_report(contest, tmp_path):
   # 100 tokens in 5 * 0.1 s; the verifier took twice as long.
   latency = timing.Latency(0.1, (0.1,), 0.5, 0.4, 0.625, 5, 1)
   ranking = [candidate, scored(contest, chain(2), 5, latency=latency)]
-  cascade_report.write(tmp_path, contest, ranking)
+  search.write(tmp_path, contest, ranking)
   report = (tmp_path / "report.md").read_text()
   label = "K=2-1-3,0-1-3,0-0-3 l=3 max_gram"
   for said in (
     f"| {label} | 2 | 3.448 |  |  | 4.000 |",
-    "medium 0.25, small 0.125",
-    "| 2.00 [1.60, 2.50] | 200 |",
+    *("medium 0.25, small 0.125", "| 2.00 [1.60, 2.50] | 200 |"),
     "100 to 100 tokens/s beside the others",
   ):
     assert said in report
   assert len((tmp_path / "report.csv").read_text().splitlines()) == 3
-  assert f"{label}: SWI 3.448" in cascade_report.describe(ranking)
+  assert f"{label}: SWI 3.448" in search.describe(ranking)
 
 
-@pytest.mark.parametrize(
-  ("settings", "more"),
-  [
-    ({"lenience": 2.0}, []),
+def test_best_gin_says_all_that_differs(contest, tmp_path):
+  for num, settings, more in (
+    (3, {}, []),
     (
-      {"lenience": 2.0, "max_gram": False, "verification": "block"},
+      *(2, {"max_gram": False, "verification": "block"}),
       ["MAX_GRAM = False", 'INNER_VERIFICATION = "block"'],
     ),
-  ],
-)
-def test_best_gin_says_all_that_differs(contest, tmp_path, settings, more):
-  num = 2 + settings.get("max_gram", True)
-  k = [[0] * num for _ in range(num)]
-  k[0][0] = 2
-  cascade_report.write(
-    tmp_path, contest, [scored(contest, Cascade(k=k, **settings))]
-  )
-  assert (tmp_path / "best.gin").read_text().splitlines()[1:] == [
-    f"CASCADE_K = {k}",
-    'CASCADE_K_MEANING = "increments"',
-    "LENIENCE = 2.0",
-    *more,
-  ]
+  ):
+    k = [[2] + [0] * (num - 1), *([[0] * num] * (num - 1))]
+    best = scored(contest, Cascade(k=k, lenience=2.0, **settings))
+    search.write(tmp_path, contest, [best])
+    assert (tmp_path / "best.gin").read_text().splitlines()[1:] == [
+      *(f"CASCADE_K = {k}", 'CASCADE_K_MEANING = "increments"'),
+      *("LENIENCE = 2.0", *more),
+    ]
 
 
 def test_costs(contest):
-  def weights(costs):
-    return Criterion(costs=costs).weights(contest.study, contest.point)
-
+  asked = (contest.study, contest.point)
+  weights = lambda costs: Criterion(costs=costs).weights(*asked)
   assert weights([0.5, 0.25]) == [0.5, 0.25]
   assert weights("parameters") == [1.0, 1.0]
   for wrong in ([0.5], "guessed"):
@@ -202,36 +181,18 @@ def files(tmp_path_factory):
 
 def run(files, folder, **changes):
   settings = {
-    "output_dir": folder,
-    "task_feature_lengths": {"inputs": 8},
-    "vocabulary": tiny.Vocabulary(),
-    "num_examples": 3,
-    "first_examples": 1,
-    "eta": 3,
-    "space": Space(copied=(2,)),
-    "method": "cascade_drafting",
-    "temperature": 0.0,
-    "max_decode_len": 6,
-    "batch_size": 1,
-    "objective": "swi",
-    "costs": "parameters",
-    "progress": False,
-    **files,
-    **changes,
+    **{"output_dir": folder, "task_feature_lengths": {"inputs": 8}},
+    **{"vocabulary": tiny.Vocabulary(), "num_examples": 3},
+    **{"first_examples": 1, "eta": 3, "space": Space(copied=(2,))},
+    **{"method": "cascade_drafting", "temperature": 0.0},
+    **{"max_decode_len": 6, "batch_size": 1, "progress": False},
+    **{"objective": "swi", "costs": "parameters", **files, **changes},
   }
   name, costs = settings.pop("objective"), settings.pop("costs")
-  return search.search(
-    criterion=Criterion(name, costs, repeats=1),
-    **tiny.objects(
-      settings,
-      pair=PairSpec,
-      inputs=Inputs,
-      point=Point,
-      run=Run,
-      candidates=Candidates,
-      rounds=search.Rounds,
-    ),
-  )
+  kinds = {"pair": PairSpec, "inputs": Inputs, "point": Point, "run": Run}
+  kinds |= {"candidates": Candidates, "rounds": search.Rounds}
+  criterion = Criterion(name, costs, repeats=1)
+  return search.search(criterion=criterion, **tiny.objects(settings, **kinds))
 
 
 @pytest.mark.parametrize("objective", ["swi", "walltime"])
@@ -245,11 +206,8 @@ def test_a_whole_search(files, tmp_path, objective):
   assert best.swi >= 1
   if objective == "walltime":
     assert best.value == best.row.measured_speedup > 0
-  names = sorted(path.name for path in folder.iterdir())
-  assert names == [
-    *("best.gin", "costs.json", "report.csv", "report.md"),
-    *("rows.jsonl", "run.json"),
-  ]
+  files_of = sorted(path.name for path in folder.iterdir())
+  assert files_of == [*REPORT, "rows.jsonl", "run.json"]
   before = (folder / "rows.jsonl").read_text()
   again = run(files, folder, objective=objective)
   assert [x.cascade for x in again] == [x.cascade for x in ranking]
@@ -274,10 +232,7 @@ def test_given_cascades_all_decode_everything(files, tmp_path):
     ({"first_examples": 4}, "FIRST_EXAMPLES is 4; wanted 1 to NUM_EXAMPLES"),
     ({"num_candidates": 0}, "num_candidates is 0"),
     ({"costs": [0.1]}, r"COSTS is \[0.1\]"),
-    (
-      {"task_feature_lengths": {"targets": 8}},
-      "wanted a dict with inputs",
-    ),
+    ({"task_feature_lengths": {"targets": 8}}, "wanted a dict with inputs"),
   ],
 )
 def test_wrong_settings(files, tmp_path, changes, message):

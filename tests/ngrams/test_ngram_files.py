@@ -38,13 +38,13 @@ def files(tmp_path_factory):
 @pytest.fixture
 def run(files, capsys, tmp_path):
   def call(**macros):
-    macros = {
+    paths = {
       "INPUT_FILE": str(files / "in.txt"),
       "VOCABULARY": str(files / "words.model"),
       "OUTPUT_FILE": str(tmp_path / "out" / "n.npz"),
-      **macros,
     }
-    return mains.start(ngrams, capsys, SKELETON / "ngrams.gin", **macros)
+    config = SKELETON / "ngrams.gin"
+    return mains.start(ngrams, capsys, config, **{**paths, **macros})
 
   return call
 
@@ -96,11 +96,7 @@ def test_one_job_writes_a_file(run, tmp_path, other_job):
 
 @pytest.mark.slow
 def test_the_built_in_task_is_counted(run, tmp_path):
-  code, out, _ = run(
-    INPUT_FILE=None,
-    VOCABULARY=None,
-    MIXTURE_OR_TASK_NAME="speccascade_en_de",
-    SPLIT="validation",
-  )
+  task = {"MIXTURE_OR_TASK_NAME": "speccascade_en_de", "SPLIT": "validation"}
+  code, out, _ = run(INPUT_FILE=None, VOCABULARY=None, **task)
   assert code == 0, out
   assert NgramLM.load(tmp_path / "out" / "n.npz").order == 1

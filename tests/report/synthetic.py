@@ -6,7 +6,6 @@ more; its latency follows from acceptance and costs, as the cost model says.
 
 from collections.abc import Sequence
 import dataclasses
-import itertools
 
 import numpy as np
 
@@ -31,6 +30,11 @@ COSTS = Costs(
   drafter_prefill=0.5,
   verifier_prefill=3.0,
 )
+SETTINGS = {
+  **{"max_decode_len": 48, "task": "generated", "split": "test"},
+  **{"drafter": "small-1400", "verifier": "large-1000"},
+  "num_examples": EXAMPLES,
+}
 # (alphas, how far the best point is above the large model)
 CURVES = {
   "drafter": ((None,), 0.0),
@@ -42,6 +46,11 @@ CURVES = {
   "spec_cascade_token_v3": ((0.0, 0.1, 0.3, 0.5, 0.7, 0.9), 2.0),
   "token_cascade_chow": ((0.1, 0.3, 0.5, 0.7), 0.3),
   "oracle_cascade_diff": ((-0.5, 0.0, 0.5), 2.0),
+}
+# (quality, acceptance) where there is no alpha
+ALONE = {
+  **{"drafter": (SMALL, 1.0), "verifier": (LARGE, 0.0)},
+  "spec_decode": (LARGE, 0.65),
 }
 _NOISE = np.random.default_rng(7)
 # The same resamples of examples for all rows: what makes them pairs.
@@ -100,12 +109,9 @@ def changed(row: ResultRow, **changes) -> ResultRow:
   """Returns a row with other values: of itself, its settings or latency."""
   for part in ("settings", "latency"):
     whole = getattr(row, part)
-    names = [name for name in changes if hasattr(whole, name)]
-    if names:
-      inner = {name: changes.pop(name) for name in names}
-      row = dataclasses.replace(
-        row, **{part: dataclasses.replace(whole, **inner)}
-      )
+    inner = {x: changes.pop(x) for x in [*changes] if hasattr(whole, x)}
+    if inner:
+      changes[part] = dataclasses.replace(whole, **inner)
   return dataclasses.replace(row, **changes)
 
 
@@ -115,13 +121,9 @@ def _row(point, seed, share, gain, has_replicates, overhead) -> ResultRow:
     [seed, int(100 * share), point.gamma, len(point.method)]
   )
   name, greedy = point.method, point.temperature == 0
-  acceptance = {"drafter": 1.0, "verifier": 0.0, "spec_decode": 0.65}.get(
-    name, 0.5 + 0.45 * share
-  )
   quality = LARGE + gain * np.sin(np.pi * share) - 6 * share**4 * (gain != 0)
-  alone = {"drafter": SMALL, "verifier": LARGE, "spec_decode": LARGE}
-  quality = alone.get(name, quality) + 12 * greedy
-  quality += 0.0 if greedy else 0.2 * noise.normal()
+  quality, acceptance = ALONE.get(name, (quality, 0.5 + 0.45 * share))
+  quality += 12 if greedy else 0.2 * noise.normal()
   counts = _counts(point, acceptance)
   predicted = point.predicted_speedup(counts, COSTS)
   steps = counts.num_tokens / EXAMPLES / (predicted or 1.0)
@@ -137,19 +139,13 @@ def _row(point, seed, share, gain, has_replicates, overhead) -> ResultRow:
     for values in (scores, ratios)
     for end in (0.025, 0.975)
   )
+  alike = EXAMPLES - 1 if name.startswith(("spec_decode", "verifier")) else 90
+  same = {"identical": alike, "near_ties": 1, "num_examples": EXAMPLES}
   score = {"value": float(quality), "low": low, "high": high}
   if has_replicates:
-    score["replicates"] = [round(float(x), 4) for x in scores]
+    score["replicates"] = scores.round(4).tolist()
   return ResultRow(
-    settings=point.settings(
-      max_decode_len=48,
-      task="generated",
-      split="test",
-      num_examples=EXAMPLES,
-      drafter="small-1400",
-      verifier="large-1000",
-      seed=seed,
-    ),
+    settings=point.settings(seed=seed, **SETTINGS),
     label=point.spec.label,
     counts=counts,
     efficiency=efficiency.summary(counts),
@@ -162,24 +158,17 @@ def _row(point, seed, share, gain, has_replicates, overhead) -> ResultRow:
       relative_high=relative_high,
       num_examples=20,
       repeats=2,
-      replicates=tuple(round(float(x), 6) for x in ratios)
-      if has_replicates
-      else (),
+      replicates=tuple(ratios.round(6).tolist()) * has_replicates,
       num_tokens=20 * TOKENS,
       per_token=(latency, relative_low, relative_high),
     ),
     costs=COSTS,
     predicted_speedup=predicted,
     measured_speedup=1 / latency,
-    agreement=_agreement(name) if greedy else None,
+    agreement=same if greedy else None,
     environment={"device": "a chip", "versions": {"jax": "1"}},
     num_parameters={"drafter": 1_200_000, "verifier": 12_340_000},
   )
-
-
-def _agreement(name: str) -> dict:
-  same = EXAMPLES - 1 if name.startswith(("spec_decode", "verifier")) else 90
-  return {"identical": same, "near_ties": 1, "num_examples": EXAMPLES}
 
 
 def _counts(point: Point, acceptance: float) -> Counts:
@@ -187,22 +176,19 @@ def _counts(point: Point, acceptance: float) -> Counts:
   tokens = TOKENS * EXAMPLES
   deferred = round(tokens * (1 - acceptance))
   spec, gamma = point.spec, point.gamma if point.spec.has_blocks else 0
-  per_block = sum(acceptance**i for i in range(gamma + 1))
-  blocks = round(tokens / per_block) if gamma else 0
-  examined = tuple(round(blocks * acceptance**i) for i in range(gamma))
-  accepted = tuple(round(blocks * acceptance ** (i + 1)) for i in range(gamma))
-  folds = spec.target is METHODS["spec_decode"].target
+  powers = acceptance ** np.arange(gamma + 1)
+  blocks = round(tokens / powers.sum()) if gamma else 0
+  reached = tuple(np.round(blocks * powers).astype(int).tolist())
+  examined, accepted = reached[:-1], reached[1:]
   if gamma:
-    calls, extends = blocks * (gamma if folds else gamma + 1), blocks
+    folds = spec.target is METHODS["spec_decode"].target
+    calls, extends = blocks * (gamma + 1 - folds), blocks
   else:
-    calls = tokens if spec.execution.needs_drafter else 0
-    extends = deferred if spec.execution.needs_verifier else 0
+    calls = tokens * spec.execution.needs_drafter
+    extends = deferred * spec.execution.needs_verifier
   is_oracle = point.method.startswith("oracle")
   return Counts(
-    num_examples=EXAMPLES,
-    num_tokens=tokens,
-    num_blocks=blocks,
-    drafted=blocks * gamma,
+    *(EXAMPLES, tokens, blocks, blocks * gamma),
     examined=sum(examined),
     accepted=sum(accepted),
     deferred=deferred,
@@ -211,9 +197,7 @@ def _counts(point: Point, acceptance: float) -> Counts:
     verifier_calls=blocks if gamma else deferred,
     verifier_extends=tokens if is_oracle else extends,
     expected_acceptance=float(acceptance * sum(examined)),
-    accepted_at=tuple(
-      a - b for a, b in itertools.pairwise([blocks, *accepted, 0])
-    ),
+    accepted_at=tuple((-np.diff([blocks, *accepted, 0])).tolist()),
     examined_by_position=examined,
     accepted_by_position=accepted,
   )

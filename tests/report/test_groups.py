@@ -55,11 +55,10 @@ def test_seeds_are_averaged():
 def test_intervals_of_one_row_are_its_own():
   point = opt_points()[0]
   (row,) = point.rows
-  score, latency = row.quality["bleu"], row.latency
+  score, ends = row.quality["bleu"], ("latency", "low", "high")
   assert point.quality == (score["value"], score["low"], score["high"])
-  assert point.latency == (
-    *(latency.relative_latency, latency.relative_low, latency.relative_high),
-  )
+  latency = (getattr(row.latency, f"relative_{end}") for end in ends)
+  assert point.latency == tuple(latency)
   assert opt_points(seeds=(0, 1))[0].quality.has_interval
   bare = opt_points(seeds=(0, 1), replicates=False)[0]
   assert not bare.quality.has_interval
@@ -123,20 +122,17 @@ def test_drafters_of_several_models_are_not_modelled():
   assert modelled(0.1).of(several) is None
 
 
-@pytest.mark.parametrize(
-  ("temperature", "method", "has"),
-  [
-    (1.0, "spec_decode", True),
-    (1.0, "drafter", False),
-    (1.0, "spec_decode_lossy", False),
+def test_who_writes_what_the_large_model_would():
+  greedy, sampled = study().panels
+  for panel, method, has in (
+    (sampled, "spec_decode", True),
+    (sampled, "drafter", False),
+    (sampled, "spec_decode_lossy", False),
     # Greedy, all examples agree but for near ties.
-    (0.0, "spec_decode_lossy", True),
-    (0.0, "spec_cascade_opt", False),
-  ],
-)
-def test_who_writes_what_the_large_model_would(temperature, method, has):
-  points = study(methods=[method], temperatures=(temperature,)).points
-  assert points[0].has_large_law == has
+    (greedy, "spec_decode_lossy", True),
+    (greedy, "spec_cascade_opt", False),
+  ):
+    assert panel.first(method).has_large_law == has
 
 
 def test_metrics_known_first():

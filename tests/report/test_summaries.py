@@ -98,29 +98,23 @@ def test_models_and_oracles_have_no_line():
   panel = panel_of(LARGE, *rows)
   assert summaries.speedups(panel, MEASURED) == []
   best = summaries.overall_frontier(panel, MEASURED)
-  assert [(point.method, latency) for point, latency in best] == [
-    *(("drafter", 0.1), ("verifier", 1.0)),
-  ]
-
-
-def test_without_the_large_model_there_is_no_table():
+  best = [(point.method, latency) for point, latency in best]
+  assert best == [("drafter", 0.1), ("verifier", 1.0)]
+  # Without the large model there is no table.
   panel = panel_of(row("spec_decode", 0.5, 70))
   assert summaries.speedups(panel, MEASURED) == []
 
 
 # From 0.4 to 0.6, 67 to 71 against 66 to 68; at SpecDecode's 0.6, 71 and 68.
 # Greedy, the lossy variant is SpecDecode itself.
+PLAIN = ("spec_decode", 0.6, 70)
+
+
 @pytest.mark.parametrize(
   ("temperature", "points", "baseline", "ends", "gap", "at_speed"),
   [
-    (
-      *(1.0, [("spec_decode", 0.6, 70), (LOSSY, 0.4, 66, 0.5)]),
-      *(LOSSY, (0.4, 0.6), 69 - 67, 3),
-    ),
-    (
-      *(0.0, [("spec_decode", 0.6, 70), (LOSSY, 0.58, 70, 0.5)]),
-      *("spec_decode", (0.6, 0.6), 71 - 70, 1),
-    ),
+    (1.0, [PLAIN, (LOSSY, 0.4, 66, 0.5)], LOSSY, (0.4, 0.6), 69 - 67, 3),
+    (0.0, [PLAIN, (LOSSY, 0.58, 70, 0.5)], PLAIN[0], (0.6, 0.6), 71 - 70, 1),
     (1.0, [(LOSSY, 0.3, 66, 0.5)], LOSSY, (0.4, 0.6), math.nan, math.nan),
   ],
 )
@@ -163,8 +157,7 @@ def test_losses_have_their_reasons():
   study = synthetic.study(methods=["verifier", "spec_decode"], overhead=1.25)
   model = measured.modelled(study.cost_ratio)
   (loss,) = slowdowns.slowdowns(study.panels[1], model)
-  point = study.panels[1].first("spec_decode")
-  costs = synthetic.COSTS
+  point, costs = study.panels[1].first("spec_decode"), synthetic.COSTS
   block = 4 * costs.c + costs.q2 + costs.v[6]
   assert loss["predicted_block"] == pytest.approx(block)
   assert loss["measured_block"] == pytest.approx(1.25 * block)
@@ -182,11 +175,11 @@ def test_losses_have_their_reasons():
   assert findings.notices([]) == []
 
 
-@pytest.mark.parametrize(("low", "lost"), [(0.99, 0), (1.01, 1)])
-def test_a_loss_needs_the_whole_interval(low, lost):
-  slow = row("spec_decode", 1.05, 70)
-  slow = changed(slow, relative_low=low, relative_high=1.1)
-  assert len(slowdowns.slowdowns(panel_of(LARGE, slow), None)) == lost
+def test_a_loss_needs_the_whole_interval():
+  for low, lost in ((0.99, 0), (1.01, 1)):
+    slow = row("spec_decode", 1.05, 70)
+    slow = changed(slow, relative_low=low, relative_high=1.1)
+    assert len(slowdowns.slowdowns(panel_of(LARGE, slow), None)) == lost
 
 
 def test_findings_say_what_the_tables_say(study):
@@ -211,28 +204,22 @@ def test_findings_say_what_the_tables_say(study):
   assert f"the small model has {small:.1f} [" in sampled.models[0]
 
 
-# Quality and latency of one method; 70 is the large model's.
-@pytest.mark.parametrize(
-  ("latency", "quality", "said"),
-  [
+def test_the_headline():
+  # Latency and quality of one method; 70 is the large model's.
+  for latency, quality, said in (
     (0.5, 71, "spec_cascade_opt is the fastest, 2.00 times its speed."),
     (1.25, 71, "no method is faster: spec_cascade_opt comes closest, 0.80"),
     (0.5, 69, "T = 1, no method gets there."),
-  ],
-)
-def test_the_headline(latency, quality, said):
-  rows = [LARGE, row(OPT, latency, quality, 0.1)]
-  (study,) = groups.studies(rows)
-  assert said in findings.headline(study, [MEASURED])
+  ):
+    (study,) = groups.studies([LARGE, row(OPT, latency, quality, 0.1)])
+    assert said in findings.headline(study, [MEASURED])
 
 
 def test_the_headline_says_what_is_not_sure(study):
   # Interval of the speed-up -> what follows the numbers.
   for low, said in ((1.1, ""), (0.9, "not told apart"), (0.0, "if it gets")):
-    line = {
-      "label": OPT,
-      "speedup": frontier.IntervalEstimate(1.5, low, 2.0),
-    }
+    speedup = frontier.IntervalEstimate(1.5, low, 2.0)
+    line = {"label": OPT, "speedup": speedup}
     assert said in findings._lead([line], MEASURED)
   assert findings.headline(study, [MEASURED]).count(" is the fastest") == 2
 

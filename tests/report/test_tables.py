@@ -9,7 +9,7 @@ import pytest
 from speccascade.report import groups, point_tables, tables
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.tables import Column
-from tests.quickstart.test_quickstart_report import rows
+from tests.quickstart.test_quickstart import rows
 from tests.report import synthetic
 
 NUMBER = Column("x", lambda line: line, 2, {0.0: "never"}, has_interval=True)

@@ -14,14 +14,12 @@ from speccascade.report import content, shown_examples, writing
 from tests.report import synthetic, test_token_view
 from tests.report.synthetic import changed
 
+NAMES = ["verifier", "spec_decode", "spec_decode_lossy", "spec_cascade_opt"]
 ROWS = synthetic.rows(
   temperatures=(1.0,),
   gammas=(3, 5),
   seeds=(0, 1),
-  methods=[
-    *("verifier", "spec_decode", "spec_decode_lossy", "spec_cascade_opt"),
-    *("token_cascade_chow",),
-  ],
+  methods=[*NAMES, "token_cascade_chow"],
 )
 
 
@@ -36,11 +34,8 @@ def record(index, label="SpecDecode") -> dict:
   settings = {"method": "spec_decode", "alpha": None, "gamma": 5}
   traced = test_token_view.record()
   traced["aux"]["index"] = index
-  return {
-    "settings": {**settings, "temperature": 1.0},
-    "label": label,
-    **traced,
-  }
+  settings["temperature"] = 1.0
+  return {"settings": settings, "label": label, **traced}
 
 
 def lines_of(path) -> list[dict]:
@@ -101,14 +96,12 @@ def test_csv_of_all_rows(folder):
   assert len(lines) == len(ROWS)
   for line, row in zip(lines, ROWS):
     assert line["method"] == row.settings.method
+    latency, counts = row.latency, row.counts
     numbers = {
-      "seed": row.settings.seed,
-      "bleu": row.quality["bleu"]["value"],
-      "relative_latency": row.latency.relative_latency,
-      "num_tokens": row.counts.num_tokens,
-      "num_timed": row.latency.num_examples,
-      "c": row.costs.c,
-      "expected_acceptance (sum)": row.counts.expected_acceptance,
+      **{"seed": row.settings.seed, "bleu": row.quality["bleu"]["value"]},
+      **{"relative_latency": latency.relative_latency, "c": row.costs.c},
+      **{"num_tokens": counts.num_tokens, "num_timed": latency.num_examples},
+      "expected_acceptance (sum)": counts.expected_acceptance,
     }
     assert {name: float(line[name]) for name in numbers} == numbers
     gamma = row.settings.gamma
@@ -162,9 +155,7 @@ def test_a_temperature_may_lack_a_gamma():
 
 def test_compressed_rows_of_two_pairs(tmp_path):
   """The same as the plain ones; each pair has files of its own."""
-  rows = synthetic.rows(
-    temperatures=(1.0,), methods=["verifier", "spec_decode"]
-  )
+  rows = synthetic.rows(temperatures=(1.0,), methods=NAMES[:2])
   rows += [changed(row, drafter="tiny-7") for row in rows]
   folder = save(tmp_path / "packed", rows)
   plain = folder / results.FILE_NAME
@@ -196,6 +187,7 @@ def test_the_folder_of_a_decode(tmp_path):
 
 
 LINE = synthetic.rows(methods=["verifier"], temperatures=(0.0,))[0].to_json()
+ONE = {"rows": f"{LINE}\n"}
 
 
 @pytest.mark.parametrize(
@@ -206,17 +198,12 @@ LINE = synthetic.rows(methods=["verifier"], temperatures=(0.0,))[0].to_json()
     ({"rows": "{}\n"}, [], "rows.jsonl line 1"),
     ({"rows": f"{LINE}\n" * 2}, [], "rows.jsonl holds a point twice"),
     (
-      {"rows": f"{LINE}\n", "examples": '{"inputs": 1}\n'},
+      {**ONE, "examples": '{"inputs": 1}\n'},
       *([], "examples.jsonl line 1 is no decoded example"),
     ),
-    *(
-      ({"rows": f"{LINE}\n"}, [flag], message)
-      for flag, message in (
-        ("--metric=rouge2", "metric 'rouge2' is not in all rows"),
-        ("--cost_ratio=-1", "cost ratio is -1; wanted a positive number"),
-        ("--cost_ratio=nan", "cost ratio is nan"),
-      )
-    ),
+    (ONE, ["--metric=rouge2"], "metric 'rouge2' is not in all rows"),
+    (ONE, ["--cost_ratio=-1"], "cost ratio is -1; wanted a positive number"),
+    (ONE, ["--cost_ratio=nan"], "cost ratio is nan"),
   ],
 )
 def test_errors_are_one_line(tmp_path, capsys, files, flags, message):

@@ -1,6 +1,7 @@
 """Sweeps with a tiny pair: points, programs, resuming, and every refusal."""
 
 import collections
+import itertools
 import json
 import os
 import pathlib
@@ -58,14 +59,10 @@ def test_points(sampled):
     ("spec_cascade_opt", 0.1),
   ]
   settings = [row.settings for row in outcome.rows]
-  assert sorted(
-    (s.method, s.alpha or 0, s.temperature, s.seed) for s in settings
-  ) == sorted(
-    (method, alpha or 0, temperature, seed)
-    for method, alpha in points
-    for temperature in (1.0, 0.7)
-    for seed in (3, 5)
-  )
+  assert len(settings) == len(points) * 2 * 2
+  assert {((s.method, s.alpha), s.temperature, s.seed) for s in settings} == {
+    *itertools.product(points, (1.0, 0.7), (3, 5))
+  }
   for row in outcome.rows:
     has_blocks = row.settings.method in MORE["methods"]
     assert row.settings.gamma == (2 if has_blocks else None)
@@ -78,10 +75,9 @@ def test_points(sampled):
     assert row.environment["device"]
     assert row.environment["versions"]["jax"]
   # Another seed, another draw; methods take turns in the file.
-  counts = {
-    seed: {row.counts for row in outcome.rows if row.settings.seed == seed}
-    for seed in (3, 5)
-  }
+  counts = {3: set(), 5: set()}
+  for row in outcome.rows:
+    counts[row.settings.seed].add(row.counts)
   assert counts[3] != counts[5]
   assert [s.method for s in settings[:5]] == [
     *("drafter", "verifier", *MORE["methods"], CHOW),
@@ -118,22 +114,16 @@ def test_a_finished_sweep_measures_nothing(sampled, files, monkeypatch):
 
 def kill(files, out, appends, torn):
   """Runs the sweep in a process that kills itself."""
+  flags = map(str, (files, out, appends, torn))
+  environment = {
+    **{"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
+    "JAX_ENABLE_COMPILATION_CACHE": "1",
+    "JAX_COMPILATION_CACHE_DIR": str(files / "cache"),
+  }
   ended = subprocess.run(
-    [
-      *(sys.executable, "-m", "tests.sweep.tiny_sweep"),
-      *(str(files), str(out), str(appends), str(torn)),
-    ],
-    cwd=ROOT,
-    env={
-      **os.environ,
-      "JAX_PLATFORMS": "cpu",
-      "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-      "JAX_ENABLE_COMPILATION_CACHE": "1",
-      "JAX_COMPILATION_CACHE_DIR": str(files / "cache"),
-    },
-    capture_output=True,
-    text=True,
-    check=False,
+    [sys.executable, "-m", "tests.sweep.tiny_sweep", *flags],
+    env={**os.environ, **environment},
+    **{"cwd": ROOT, "capture_output": True, "text": True, "check": False},
   )
   assert ended.returncode == -signal.SIGKILL, ended.stderr
 
@@ -290,35 +280,25 @@ def test_what_does_not_fit_is_said_before_anything_is_decoded(
 def test_another_sweeps_folder_is_refused(sampled, files, other_job, tmp_path):
   *_, out = sampled
   other_job(tmp_path / "out")
-  with pytest.raises(OutputError, match="written to by process"):
-    tiny_sweep.run(files, tmp_path / "out", input_file="none.txt")
-  with pytest.raises(OutputError, match="another run: max_decode_len is 8 "):
-    tiny_sweep.run(files, out, max_decode_len=9, trials=2)
-  with pytest.raises(OutputError, match="another run: models is"):
-    tiny_sweep.run(
-      files, out, trials=2, drafter_checkpoint=str(files / "large")
-    )
+  other = {"drafter_checkpoint": str(files / "large")}
+  for folder, changes, message in (
+    (tmp_path / "out", {"input_file": "none.txt"}, "written to by process"),
+    (out, {"max_decode_len": 9}, "another run: max_decode_len is 8 "),
+    (out, other, "another run: models is"),
+  ):
+    with pytest.raises(OutputError, match=message):
+      tiny_sweep.run(files, folder, trials=2, **changes)
 
 
 def test_default_methods_are_those_one_drafter_allows():
-  names = plan.default_methods(1)
-  assert "spec_cascade_opt_three" not in names
-  assert len(names) == len(methods.METHODS) - 1
+  names = {*methods.METHODS} - {"spec_cascade_opt_three"}
+  assert {*plan.default_methods(1)} == names
   assert len(plan.default_methods(2)) == len(methods.METHODS)
 
 
-def curves(names, **changes):
-  settings = {"temperatures": [1.0], **changes}
-  return plan.Plan(**settings).curves(Point("verifier"), 100, names)
-
-
 def test_no_point_comes_twice():
-  several = curves(
-    plan.default_methods(),
-    gammas=[2, 3],
-    temperatures=[0.0, 0.5],
-    seeds=[0, 1],
-  )
+  wanted = plan.Plan(gammas=[2, 3], temperatures=[0.0, 0.5], seeds=[0, 1])
+  several = wanted.curves(Point("verifier"), 100, plan.default_methods())
   rest = dict.fromkeys(("task", "split", "drafter", "verifier"), "")
   rest |= {"max_decode_len": 4, "num_examples": 1}
   keys = [
@@ -331,12 +311,11 @@ def test_no_point_comes_twice():
     (curve.base.method, curve.base.temperature) for curve in several
   )
   # No blocks, no gamma; greedy, no second seed; greedy only, no temperature.
-  assert count["verifier", 0.0] == 1
-  assert count["verifier", 0.5] == 2
-  assert count["token_cascade_chow", 0.5] == 2
-  assert count["spec_decode", 0.0] == 2
-  assert count["spec_decode", 0.5] == 4
-  assert count["bild", 0.0] == 1
+  for name, greedy, sampled in (
+    *(("verifier", 1, 2), ("token_cascade_chow", 1, 2)),
+    *(("spec_decode", 2, 4), ("bild", 1, 0)),
+  ):
+    assert (count[name, 0.0], count[name, 0.5]) == (greedy, sampled)
   greedy_only = [n for n, m in methods.METHODS.items() if m.greedy_only]
   assert not any(count[name, 0.5] for name in greedy_only)
 

@@ -55,30 +55,22 @@ def multi30k(tmp_path_factory):
 
 
 def test_a_pair_of_text_files_in_one_command(multi30k, tmp_path, capsys):
-  code, out, err = mains.start(
-    main_of_sweep,
-    capsys,
-    "configs/experiments/multi30k/sweep.gin",
-    **multi30k,
-    METHODS=["verifier"],
-    TEMPERATURES=[0.0],
-    NUM_TIMED=1,
-    REPEATS=1,
-    NUM_SHOWN=0,
-    OUTPUT_DIR=str(tmp_path / "out"),
-  )
+  macros = {"METHODS": ["verifier"], "TEMPERATURES": [0.0], "NUM_TIMED": 1}
+  macros |= {"REPEATS": 1, "NUM_SHOWN": 0, "OUTPUT_DIR": f"{tmp_path}/out"}
+  config = "configs/experiments/multi30k/sweep.gin"
+  start = (main_of_sweep, capsys, config)
+  code, out, err = mains.start(*start, **multi30k, **macros)
   assert code == 0, err
   lines = out.splitlines()
   assert lines[0].startswith("computing on ")
-  assert re.fullmatch(
-    r"compiled \d+ programs in .+ GB of memory at most", lines[1]
-  )
+  memory = r"compiled \d+ programs in .+ GB of memory at most"
+  assert re.fullmatch(memory, lines[1])
   assert lines[2:] == [f"finished: 2 points in {tmp_path}/out/rows.jsonl"]
   rows = results.read_rows(tmp_path / "out" / "rows.jsonl")
   assert [row.settings.method for row in rows] == ["drafter", "verifier"]
   for row in rows:
-    assert row.settings.task == "multi30k_en_de"
-    assert row.settings.split == "test"
+    settings = (row.settings.task, row.settings.split)
+    assert settings == ("multi30k_en_de", "test")
     assert row.quality["bleu"]["num_examples"] == 3
   config = (tmp_path / "out" / "config.gin").read_text()
   assert "GAMMAS = [2, 3, 5]" in config
@@ -86,48 +78,32 @@ def test_a_pair_of_text_files_in_one_command(multi30k, tmp_path, capsys):
 
 
 def test_its_decode_scores_the_same_examples(multi30k, tmp_path, capsys):
-  code, _, err = mains.start(
-    decode,
-    capsys,
-    "configs/experiments/multi30k/decode.gin",
-    **multi30k,
-    METHOD="drafter",
-    OUTPUT_DIR=str(tmp_path / "out"),
-  )
+  macros = {"METHOD": "drafter", "OUTPUT_DIR": f"{tmp_path}/out"}
+  config = "configs/experiments/multi30k/decode.gin"
+  code, _, err = mains.start(decode, capsys, config, **multi30k, **macros)
   assert code == 0, err
   lines = (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()
   assert json.loads(lines[0])["targets"] == ["die Katze sitzt"]
 
 
-@pytest.mark.parametrize(
-  ("number", "code", "said"),
-  [
-    (None, 0, "finished: 7 points in {}; the tokens of 3 in examples.jsonl"),
-    *(
-      (
-        stop,
-        128 + stop,
-        f"stopped by {stop.name} with 7 points in {{}}; the"
-        " same command goes on from there",
-      )
-      for stop in (signal.SIGTERM, signal.SIGINT)
-    ),
-  ],
-)
-def test_it_says_how_it_ended(
-  monkeypatch, tmp_path, capsys, number, code, said
-):
-  outcome = library.SweepOutcome(
-    tmp_path, [None] * 7, 0 if number else 3, number and Stop(number)
-  )
+@pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGINT])
+def test_it_says_how_it_ended(monkeypatch, tmp_path, capsys, number):
+  where = f"7 points in {tmp_path}/rows.jsonl"
+  code, num_shown = 0, 3
+  said = f"finished: {where}; the tokens of 3 in examples.jsonl"
+  if number:
+    code, num_shown = 128 + number, 0
+    said = f"stopped by {number.name} with {where}; the same command goes on"
+    said += " from there"
+  stop = number and Stop(number)
+  outcome = library.SweepOutcome(tmp_path, [None] * 7, num_shown, stop)
   fake = {library.sweep: lambda **_: outcome}
   monkeypatch.setattr(cli, "configured", lambda part: fake.get(part, part))
-  config, folder = "configs/quickstart/sweep.gin", str(tmp_path)
-  ended, out, err = mains.start(
-    main_of_sweep, capsys, config, OUTPUT_DIR=folder
-  )
+  macros = {"OUTPUT_DIR": str(tmp_path)}
+  config = "configs/quickstart/sweep.gin"
+  ended, out, err = mains.start(main_of_sweep, capsys, config, **macros)
   assert (ended, err) == (code, "")
-  assert out.splitlines()[-1] == said.format(f"{tmp_path}/rows.jsonl")
+  assert out.splitlines()[-1] == said
 
 
 @pytest.mark.parametrize("path", CONFIGS)

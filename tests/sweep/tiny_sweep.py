@@ -45,38 +45,21 @@ def run(files: pathlib.Path, out, call=sweep.sweep, **changes):
   `call` is `sweep.sweep`, or what takes the same settings.
   """
   settings = {
-    "output_dir": out,
-    "task_feature_lengths": {"inputs": 8},
+    **{"output_dir": out, "task_feature_lengths": {"inputs": 8}},
     "vocabulary": tiny.Vocabulary(),
     "drafter_checkpoint": str(files / "small"),
     "verifier_checkpoint": str(files / "large"),
     "input_file": str(files / "in.jsonl"),
-    "methods": [METHOD],
-    "alphas": {METHOD: [0.2, 0.5, 0.8]},
-    "gammas": [2],
-    "temperatures": [1.0, 0.7],
-    "max_decode_len": 8,
-    "batch_size": 4,
-    "num_timed": 2,
-    "repeats": 1,
-    "num_shown": 2,
-    "shown_methods": [METHOD],
-    "progress": False,
+    **{"methods": [METHOD], "alphas": {METHOD: [0.2, 0.5, 0.8]}},
+    **{"gammas": [2], "temperatures": [1.0, 0.7], "method": "verifier"},
+    **{"max_decode_len": 8, "batch_size": 4, "num_timed": 2, "repeats": 1},
+    **{"num_shown": 2, "shown_methods": [METHOD], "progress": False},
+    **changes,
   }
-  settings |= changes
   shown = Shown(settings.pop("num_shown"), settings.pop("shown_methods"))
-  return call(
-    shown=shown,
-    **tiny.objects(
-      {"method": "verifier", **settings},
-      pair=PairSpec,
-      inputs=Inputs,
-      plan=Plan,
-      common=Point,
-      run=Run,
-      measuring=Measuring,
-    ),
-  )
+  kinds = {"pair": PairSpec, "inputs": Inputs, "plan": Plan, "common": Point}
+  kinds |= {"run": Run, "measuring": Measuring}
+  return call(shown=shown, **tiny.objects(settings, **kinds))
 
 
 def kill_at(appends: int, torn: int):
