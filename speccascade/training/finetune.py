@@ -10,16 +10,16 @@ import functools
 import hashlib
 import itertools
 import json
-import math
 import os
 import pathlib
 from typing import Annotated, Any, Literal
 
 from speccascade import fields, folders, memory, processes
-from speccascade.checkpoints import architecture, storage
+from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.data import text_files
 from speccascade.data.prompting import FORMATS, Prompting
+from speccascade.models import params
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.params import Config
 from speccascade.training import (
@@ -267,7 +267,7 @@ def train(
   objective = objective or Objective()
   layout = run.mesh.layout_for(model, "MODEL", BATCH_SIZE=data.batch_size)
   num_parts = layout.num_parts if layout else 1
-  count = sum(math.prod(x.shape) for x in architecture.parameters(model))
+  count = params.num_parameters(model)
   # The parameters, their gradients and an update, all in float32.
   held, sizes = 12 * count / num_parts, {"MODEL": f"of {count:,} parameters"}
   memory.check(held, **sizes)
