@@ -290,7 +290,8 @@ class Batches:
     static = jax.tree.structure((pair.drafter_lm, pair.verifier_lm, sampling))
     program, _ = self.decoder.program(sampling.greedy)
     size = self.run.batch_size
-    return program, static, size, self._width(batch), len(batch) > size
+    shape = size, self._width(batch), len(batch) > size
+    return program, static, pair.dtype, *shape
 
 
 def forget_programs():
