@@ -1,8 +1,8 @@
 """What the benchmarks of a pair on the built-in task share."""
 
-import argparse
 import pathlib
 
+from speccascade import cli
 from speccascade.data.generated import task
 from speccascade.inference.inputs import Inputs, Sources
 from speccascade.inference.pair import ModelPair, PairSpec
@@ -10,13 +10,9 @@ from speccascade.inference.pair import ModelPair, PairSpec
 MAX_DECODE_LEN = 48
 
 
-def parser(name: str, doc: str) -> argparse.ArgumentParser:
+def parser(name: str, doc: str) -> cli.Parser:
   """Returns the flags of a benchmark of a pair, --pair among them."""
-  flags = argparse.ArgumentParser(
-    prog=f"python -m benchmarks.{name}",
-    description=doc,
-    formatter_class=argparse.RawTextHelpFormatter,
-  )
+  flags = cli.Parser(name, doc, "benchmarks")
   flags.add_argument(
     "--pair",
     type=pathlib.Path,

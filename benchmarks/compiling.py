@@ -7,7 +7,6 @@ model may be larger than the memory. "native" is the float32 path of a CPU,
 with bfloat16 kernels; the others are XLA's.
 """
 
-import argparse
 import dataclasses
 import time
 
@@ -15,7 +14,7 @@ import jax
 import numpy as np
 
 from benchmarks import shapes
-from speccascade import native
+from speccascade import cli, native
 from speccascade.decoding import Sampling, decoders, row_keys
 from speccascade.models import T5LM, T5Config, params
 from speccascade.native.operations import WIDTH
@@ -48,11 +47,7 @@ def _leaf(name, shape, config: T5Config, kernel_dtype, has_panels):
 
 
 def main():
-  parser = argparse.ArgumentParser(
-    prog="python -m benchmarks.compiling",
-    description=__doc__,
-    formatter_class=argparse.RawTextHelpFormatter,
-  )
+  parser = cli.Parser("compiling", __doc__, "benchmarks")
   parser.add_argument("--shape", choices=shapes.SHAPES, default="t5-xl")
   parser.add_argument("--rows", type=int, default=8)
   args = parser.parse_args()

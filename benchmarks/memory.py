@@ -11,7 +11,6 @@ it only writes, which takes little memory, for other commands to read:
 """
 
 import argparse
-import math
 import pathlib
 import subprocess
 import sys
@@ -22,10 +21,11 @@ import jax
 import numpy as np
 
 from benchmarks import shapes
+from speccascade import cli
 from speccascade.checkpoints import stored_arrays, t5x_native
 from speccascade.inference import pair
 from speccascade.inference.environment import held_memory, most_memory
-from speccascade.models.params import param_shapes
+from speccascade.models import params
 
 
 def write(folder: pathlib.Path, shape: str, dtype: str = "float32") -> str:
@@ -36,8 +36,8 @@ def write(folder: pathlib.Path, shape: str, dtype: str = "float32") -> str:
     draw = lambda part: rng.standard_normal(shape, np.float32)[part] / 16
     return stored_arrays.Unread(shape, draw)
 
-  named = param_shapes(shapes.config(shape))
-  params = traverse_util.unflatten_dict(
+  named = params.param_shapes(shapes.config(shape))
+  arrays = traverse_util.unflatten_dict(
     {
       name: drawn(number, shape)
       for number, (name, shape) in enumerate(named.items())
@@ -45,7 +45,7 @@ def write(folder: pathlib.Path, shape: str, dtype: str = "float32") -> str:
     sep="/",
   )
   path = folder / "checkpoint_0"
-  t5x_native.save(path, params, step=0, dtype=dtype)
+  t5x_native.save(path, arrays, step=0, dtype=dtype)
   return str(path)
 
 
@@ -57,17 +57,12 @@ def measure(folder: str, kernel_dtype: str):
   before = held_memory()
   lm = pair.load_model("verifier", folder, kernel_dtype=kernel_dtype).lm
   jax.block_until_ready(lm)
-  shapes_of = param_shapes(lm.module.config).values()
-  size = 4 * sum(map(math.prod, shapes_of))
+  size = 4 * params.num_parameters(lm.module.config)
   print(size, held_memory() - before, most_memory() - before)
 
 
 def main():
-  parser = argparse.ArgumentParser(
-    prog="python -m benchmarks.memory",
-    description=__doc__,
-    formatter_class=argparse.RawTextHelpFormatter,
-  )
+  parser = cli.Parser("memory", __doc__, "benchmarks")
   parser.add_argument("--shape", choices=shapes.SHAPES, default="t5-small")
   dtypes = ("float32", "bfloat16")
   parser.add_argument("--dtype", choices=dtypes, default="float32")

@@ -10,7 +10,6 @@ are those of the peer in float32, and ratios of seconds, the median of the
 rounds and their range.
 """
 
-import argparse
 import pathlib
 import sys
 import time
@@ -19,6 +18,7 @@ import jax
 import numpy as np
 
 from benchmarks.race import PEER_MODES, Worker, in_turn, ratio
+from speccascade import cli
 from speccascade.inference import measure
 from speccascade.inference.environment import device_name
 from speccascade.smollm import race
@@ -69,9 +69,7 @@ def shown(ratios: dict) -> str:
 
 
 def main():
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-  )
+  parser = cli.Parser("pretrained", __doc__, "benchmarks")
   add = parser.add_argument
   add("--peer_python", required=True, help="a Python with torch, transformers")
   add("--model", required=True, type=pathlib.Path, help="its directory")

@@ -9,7 +9,6 @@ and race.md. The weights are random and come from the peer. Our activations are
 float32; each race is run by kernel type, and the peer keeps its best.
 """
 
-import argparse
 import functools
 import json
 import os
@@ -23,10 +22,11 @@ import tempfile
 from tqdm import tqdm
 
 from benchmarks import shapes
-from speccascade import files
+from speccascade import cli, files
 from speccascade.analysis import speedup
 
 AR_SHAPES = ("t5-small", "t5-base", "128/3", "256/4", "quickstart-large")
+RACES = ("autoregressive", "blocks", "speculative", "rules", "batches")
 KERNELS = ("float32", "bfloat16")
 PEER_MODES = [(d, t) for d in ("float32", "bfloat16") for t in (1, 2)]
 RATES = (0.0, 0.7, 0.9, 1.0)
@@ -46,13 +46,16 @@ class Worker:
   """One side of the race: a process that answers requests."""
 
   def __init__(self, command, environment):
-    self._process = subprocess.Popen(
-      command,
-      stdin=subprocess.PIPE,
-      stdout=subprocess.PIPE,
-      text=True,
-      env={**os.environ, **environment},
-    )
+    try:
+      self._process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+      )
+    except OSError as error:
+      raise SystemExit(cli.fail(error)) from error
     self.about = json.loads(self._line())
 
   def _line(self):
@@ -351,9 +354,7 @@ def write(out: pathlib.Path, about, rows):
 
 
 def main():
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-  )
+  parser = cli.Parser("race", __doc__, "benchmarks")
   parser.add_argument(
     "--peer_python", required=True, help="a Python with torch and transformers"
   )
@@ -361,13 +362,13 @@ def main():
   parser.add_argument("--gamma", type=int, default=5)
   parser.add_argument("--output_dir", default="out/race")
   parser.add_argument(
-    "--shapes", nargs="*", default=list(AR_SHAPES), help="for the first race"
-  )
-  parser.add_argument(
-    "--only",
+    "--shapes",
     nargs="*",
-    default=["autoregressive", "blocks", "speculative", "rules", "batches"],
+    choices=shapes.SHAPES,
+    default=AR_SHAPES,
+    help="for the first race, and of three of them for the second",
   )
+  parser.add_argument("--only", nargs="*", choices=RACES, default=RACES)
   args = parser.parse_args()
   root = str(pathlib.Path(__file__).resolve().parents[1])
   environment = {"PYTHONPATH": root}

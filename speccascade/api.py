@@ -15,7 +15,7 @@ from speccascade import comparison, generation, model_sources
 from speccascade.comparison import Comparison
 from speccascade.conversation import Chat, TextStream
 from speccascade.data.prompting import Prompting
-from speccascade.fields import at_least, one_of
+from speccascade.fields import at_least, fitted, one_of
 from speccascade.generation import Generation
 from speccascade.inference import advice as advice_files
 from speccascade.inference import batching, inputs, measure, shared_tokens
@@ -213,7 +213,7 @@ class Pair:
   def compare(
     self,
     texts: str | Sequence,
-    methods: Sequence[str | tuple[str, float]] = COMPARED,
+    methods: str | Sequence[str | tuple[str, float]] = COMPARED,
     *,
     max_decode_len: int = 128,
     max_input_len: int = 512,
@@ -243,6 +243,8 @@ class Pair:
       ValueError: as `generate`.
     """
     named = [methods] if isinstance(methods, str) else methods
+    kind = Sequence[str | tuple[str, float | None]]
+    named = fitted("methods", named, kind)
     chosen = [(m, None) if isinstance(m, str) else m for m in named]
     points = [
       advice_files.resolved(Point(name, alpha=alpha, **settings), self.models)

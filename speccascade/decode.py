@@ -2,6 +2,8 @@
 
   python -m speccascade.decode \\
     --gin_file=configs/experiments/wmt_ende/decode.gin \\
+    --gin.DRAFTER_CHECKPOINT='"out/wmt/small"' \\
+    --gin.VERIFIER_CHECKPOINT='"out/wmt/large"' \\
     --gin.METHOD='"spec_cascade_opt"' --gin.ALPHA=0.3 \\
     --gin.OUTPUT_DIR='"/tmp/out"'
 

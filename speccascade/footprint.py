@@ -61,7 +61,7 @@ class Footprint:
 
   def __str__(self) -> str:
     lines = [
-      f"{role}: {num_parameters(config):,} parameters, {config.dtype}"
+      f"{role}: {params.num_parameters(config):,} parameters, {config.dtype}"
       for role, config in self.models.items()
     ]
     held = self.held(self.mesh)
@@ -84,11 +84,6 @@ class Footprint:
 
 def _gb(size: float) -> str:
   return f"{size / 1e9:.3g}"
-
-
-def num_parameters(config: Config) -> int:
-  """Returns how many numbers a model is made of."""
-  return sum(map(math.prod, params.param_shapes(config).values()))
 
 
 def _part(shape: tuple, spec, layout: Layout) -> float:

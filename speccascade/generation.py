@@ -124,6 +124,7 @@ def generate(study: Study, point: Point) -> Generation:
     NoDistributionError: a model gave none; example and step are named.
   """
   batches = study.batches(point, shared=False)
+  batches.check()
   if study.run.progress and (num := len(batches.missing(study.examples))):
     print(f"compiling {_number(num, 'program')} of {point.spec.label}")
   decoded = batches.decode_all(study.examples)

@@ -13,6 +13,7 @@ _FORMAT = (
   "{desc}: {n_fmt} of {total_fmt}, {elapsed}, {remaining} left, {rate_fmt}"
   "{postfix}"
 )
+_NO_TOTAL = "{desc}: {n_fmt}, {elapsed}, {rate_fmt}{postfix}"
 _OPEN: list["ProgressBar"] = []
 _MOVES = re.compile(r"\x1b\[\w")
 
@@ -36,7 +37,9 @@ class ProgressBar(tqdm):
     settings["disable"] = settings.get("disable") or not processes.is_first()
     self._lines = None
     if not sys.stderr.isatty():
-      settings |= {"position": 0, "bar_format": _FORMAT}
+      ends = args or settings.get("total") is not None
+      form = _FORMAT if ends else _NO_TOTAL
+      settings |= {"position": 0, "bar_format": form}
       self._lines = _Lines(sys.stdout if in_notebook() else sys.stderr)
       settings["file"] = self._lines
     super().__init__(*args, **settings)

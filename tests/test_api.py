@@ -173,10 +173,18 @@ def test_long_texts_are_refused_or_cut(pair, capsys):
     ("one", {"method": "spec_cascade_opt_three"}, ValueError, "2 drafters"),
   ],
 )
-def test_what_generate_refuses(pair, texts, settings, kind, message):
+def test_what_generate_refuses(pair, texts, settings, kind, message, capsys):
   with pytest.raises(kind, match=message) as caught:
     pair.generate(texts, **{**SHORT, **settings})
   assert "\n" not in str(caught.value)
+  assert capsys.readouterr().out == ""  # nothing is said to be compiled
+
+
+def test_methods_that_compare_refuses(pair):
+  said = "methods is .*; wanted a list, each a text or "
+  for methods in (7, [("spec_cascade_opt",)], [("spec_cascade_opt", "0.3")]):
+    with pytest.raises(ValueError, match=said):
+      pair.compare("one", methods, **SHORT)
 
 
 def test_one_model_alone(folder):

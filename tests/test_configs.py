@@ -7,8 +7,8 @@ import re
 import gin
 import pytest
 
-from speccascade import cli
 from speccascade.cli import gin_setup, macros
+from tests import mains
 
 pytestmark = pytest.mark.needs_tf
 
@@ -26,7 +26,7 @@ BASES = {
   *("configs/data/text_files.gin", "configs/experiments/gsm8k/files.gin"),
   "configs/own_text/pair.gin",
 }
-# What a run by itself leaves to the user, at most; any text serves here.
+# What a run by itself leaves to the user, at most.
 USERS = {
   *("BIGRAMS", "DRAFTER_CHECKPOINT", "INPUT_FILE", "METHOD", "MODEL_DIR"),
   "OUTPUT_DIR",
@@ -38,13 +38,6 @@ USERS = {
     "VERIFIER_CHECKPOINT",
   ),
   "VOCABULARY",
-}
-TEXTS = {"INITIAL_CHECKPOINT_PATH", "MIXTURE_OR_TASK_NAME", "MODEL"}
-# What only the user can say, for every config that asks for it.
-GIVEN = {
-  **dict.fromkeys({*USERS, *TEXTS, "OUTPUT_FILE"}, "text"),
-  **{"BATCH_SIZE": 2, "CASCADE_K": [[2]], "TRAIN_STEPS": 1},
-  "TASK_FEATURE_LENGTHS": {"inputs": 8, "targets": 8},
 }
 IS_RUN = re.compile(r"experiments|quickstart/|own_text")
 # Included by others there.
@@ -76,18 +69,7 @@ def test_it_says_what_it_reproduces(path):
 def test_it_resolves(path, monkeypatch, capsys):
   monkeypatch.chdir(ROOT)
   files = ["configs/runs/decode.gin"] * (path in BASES) + [path]
-  argv = ["prog", "--dry_run", *(f"--gin_file={file}" for file in files)]
-  missing = {}
-  for _ in range(len(GIVEN)):
-    bindings = [f"--gin.{name}={value!r}" for name, value in missing.items()]
-    code = cli.start(None, "", [*argv, *bindings])
-    out, err = capsys.readouterr()
-    if code == 0:
-      break
-    assert " must be given: pass " in err, err
-    names = err.removeprefix("error: ").partition(" must be given")[0]
-    missing |= {name: GIVEN[name] for name in names.split(", ")}
-  assert code == 0, err
+  missing, out = mains.resolve([f"--gin_file={file}" for file in files], capsys)
   assert all(f"{name} = " in out for name in missing)
   # What --help lists is what there is.
   listed = [name for file in files for name in macros.macros(file)]

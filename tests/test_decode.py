@@ -20,19 +20,9 @@ SKELETON = ROOT / "configs" / "runs" / "decode.gin"
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
   """A pair, the vocabulary it was "trained" with, and two inputs."""
-  from speccascade.checkpoints import orbax_io
-
   folder = tmp_path_factory.mktemp("files")
-  model = tiny.train_words(folder / "words.model")
-  identity = orbax_io.vocabulary_identity(model)
-  shape = {"vocab_size": 40, "vocabulary": identity}
   (folder / "in.txt").write_text("one two\nthree\n")
-  return {
-    "DRAFTER_CHECKPOINT": tiny.save(folder / "small", 0, **shape),
-    "VERIFIER_CHECKPOINT": tiny.save(folder / "large", 1, **shape),
-    "VOCABULARY": str(model),
-    "INPUT_FILE": str(folder / "in.txt"),
-  }
+  return {**tiny.pair(folder), "INPUT_FILE": str(folder / "in.txt")}
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_one_device_holds_all(kind, config):
   layout = meshes.ONE.abstract()
   lm = jax.eval_shape(lambda rng: kind.init(config, rng), jax.random.key(0))
   held = footprint.weights(config, layout, "float32")
-  assert held == num_bytes(lm) == 4 * footprint.num_parameters(config)
+  assert held == num_bytes(lm) == 4 * params.num_parameters(config)
   tokens = jnp.ones((8, 6), jnp.int32)
   state = jax.eval_shape(lambda lm: lm.prefill(tokens, capacity=9), lm)
   assert footprint.caches(kind, config, layout, (8, 6), 9) == num_bytes(state)
@@ -99,7 +99,7 @@ def decoding(config, shape, **settings):
 
 def test_the_smallest_mesh_that_holds_xxl():
   plan = decoding(XXL, None, device_memory_gb=16)
-  assert footprint.num_parameters(XXL) == 11_135_332_352
+  assert params.num_parameters(XXL) == 11_135_332_352
   said = str(plan).splitlines()
   assert said[0] == "verifier: 11,135,332,352 parameters, bfloat16"
   assert "does not fit" in said[1]

@@ -48,6 +48,16 @@ def test_packages_import_with_everything_else_blocked(packages, blocked):
   assert done.returncode == 0, done.stderr
 
 
+def test_the_peer_of_the_races_does_without_what_we_need():
+  blocked = ("jax", "flax", "numpy", "absl", "gin", "tqdm")
+  fakes = "sys.modules |= dict.fromkeys(('torch', 'transformers'), Mock())"
+  done = python(
+    f"BLOCKED = {blocked}\n{BLOCKER}from unittest.mock import Mock\n{fakes}\n"
+    "from benchmarks import peer\npeer.shapes.source_tokens()"
+  )
+  assert done.returncode == 0, done.stderr
+
+
 def test_the_blocker_blocks():
   done = python(f"BLOCKED = {BLOCKED}\n{BLOCKER}import speccascade.cli")
   assert done.returncode != 0

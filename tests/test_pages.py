@@ -10,11 +10,9 @@ import re
 import shlex
 import subprocess
 
-import gin
 import pytest
 
 from speccascade import cli
-from speccascade.data._tf import seqio
 from speccascade.inference import results
 from speccascade.quickstart import quickstart
 from tests.inference import llamas
@@ -175,19 +173,3 @@ def test_readme_use(clone, capsys):
   for snippet in blocks("README.md", "python", "Use"):
     exec(compile(snippet, "README.md", "exec"), names)
   assert names["out"].texts
-
-
-@pytest.mark.needs_tf
-@pytest.mark.parametrize(
-  ("page", "num"),
-  [("docs/accelerators.md", 6), ("docs/slices.md", 3), ("README.md", 4)],
-)
-def test_commands_parse(page, num, monkeypatch, capsys):
-  monkeypatch.chdir(ROOT)
-  monkeypatch.setattr(seqio.utils, "_TFDS_DATA_DIR_OVERRIDE", None)
-  ours = [c for c in commands(page) if "--gin" in c]
-  assert len(ours) >= num
-  for command in ours:
-    argv = shlex.split(command)[2:]
-    assert cli.start(None, "", [*argv, "--dry_run"]) == 0, capsys.readouterr()
-  gin.clear_config()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from speccascade import decode, processes, standard_error
-from speccascade.checkpoints import load, orbax_io
+from speccascade.checkpoints import load
 from tests import jobs, mains
 from tests.inference import tiny
 
@@ -28,15 +28,10 @@ FATAL = "JAX distributed service detected fatal errors. "
 def files(tmp_path_factory):
   """A pair, its vocabulary and some texts, as macros."""
   folder = tmp_path_factory.mktemp("files")
-  model = tiny.train_words(folder / "words.model")
-  identity = orbax_io.vocabulary_identity(model)
-  shape = {"vocab_size": 40, "vocabulary": identity}
   texts = [tiny.WORDS[i % 4] for i in range(10)]
   (folder / "in.txt").write_text("\n".join([*texts, ""]))
   return {
-    "DRAFTER_CHECKPOINT": tiny.save(folder / "small", 0, **shape),
-    "VERIFIER_CHECKPOINT": tiny.save(folder / "large", 1, **shape),
-    "VOCABULARY": str(model),
+    **tiny.pair(folder),
     "INPUT_FILE": str(folder / "in.txt"),
     "TASK_FEATURE_LENGTHS": {"inputs": 8},
     "MAX_DECODE_LEN": 5,

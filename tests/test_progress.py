@@ -28,6 +28,17 @@ def test_a_log_gets_lines(monkeypatch, line_s, num):
   assert len(lines) == num
 
 
+def test_what_has_no_known_end_is_not_told_when(monkeypatch):
+  monkeypatch.setattr(sys, "stderr", log := io.StringIO())
+  with progress.ProgressBar(desc="advise", unit="step") as bar:
+    bar.update(2)
+  first, last = log.getvalue().splitlines()
+  assert first == "advise: 0, 00:00, ? step/s"
+  assert last.startswith("advise: 2, 00:0")
+  assert " of " not in last
+  assert "left" not in last
+
+
 def test_a_terminal_keeps_its_bar(monkeypatch):
   terminal = io.StringIO()
   terminal.isatty = lambda: True

@@ -1,4 +1,7 @@
-"""Prints Table 1 of Chen et al. and the best block size for given costs."""
+"""Prints Table 1 of Chen et al. and the best block size for given costs.
+
+python -m speccascade.analysis --acceptance_rate=0.8 --c=0.1 --v=1.4
+"""
 
 import argparse
 import sys

@@ -1,7 +1,6 @@
 """Which arrays a model has, and whether a checkpoint fits a config."""
 
 import functools
-import math
 import re
 from typing import NamedTuple
 
@@ -150,7 +149,7 @@ def check_num_layers(config: Config, num_arrays: int, *, where: str) -> None:
 
 def check_memory(config: Config, *, where: str) -> None:
   """Refuses a model whose parameters in float32 this machine cannot hold."""
-  num_weights = sum(map(math.prod, model_params.param_shapes(config).values()))
+  num_weights = model_params.num_parameters(config)
   if 4 * num_weights > memory.machine():
     raise CheckpointError(
       f"{where}: {num_weights:,} parameters take {4e-9 * num_weights:.1f} GB in"

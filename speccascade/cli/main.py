@@ -220,13 +220,14 @@ class Parser(argparse.ArgumentParser):
   """Flags of a main without gin; a wrong one is one line, exit code 2.
 
   Args:
-    name: of the main, as in `python -m speccascade.NAME`.
+    name: of the main, as in `python -m PACKAGE.NAME`.
     doc: what `--help` shows above the flags.
+    package: likewise.
   """
 
-  def __init__(self, name: str, doc: str):
+  def __init__(self, name: str, doc: str, package: str = "speccascade"):
     super().__init__(
-      prog=f"python -m speccascade.{name}",
+      prog=f"python -m {package}.{name}",
       description=doc,
       formatter_class=argparse.RawDescriptionHelpFormatter,
     )

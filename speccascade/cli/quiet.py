@@ -7,13 +7,14 @@ import re
 
 from speccascade.standard_error import held_back
 
-# What TensorFlow's native code says while it loads, whatever the log level.
+# What TensorFlow's native code says while it loads, and its tokenizers while
+# they are made, whatever the log level.
 _NOISE = re.compile(
   rb"before absl::InitializeLog|oneDNN custom operations|cudart_stub\.cc"
   rb"|cuda_dnn\.cc|cuda_blas\.cc|cuda_fft\.cc|computation_placer\.cc"
   rb"|Unable to register cu|cpu_feature_guard\.cc|To enable the following"
   rb"|TF-TRT Warning|TensorRT|cuda_platform\.cc|cuInit|could not find cuda"
-  rb"|google_auth_provider",
+  rb"|google_auth_provider|precompiled_charsmap is empty",
   re.IGNORECASE,
 )
 

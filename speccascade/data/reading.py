@@ -7,6 +7,7 @@ import traceback
 
 import numpy as np
 
+from speccascade.cli import quiet
 from speccascade.data import tasks
 from speccascade.data._tf import seqio, tf
 from speccascade.data.arrays import FEATURES, TokenArrays, mixed
@@ -159,13 +160,14 @@ def open_split(task, split, lengths, *, use_cached=False, seed=0):
 
 def guarded(iterator, task):
   """Yields from a data set; TFDS's faults become one line."""
-  iterator, end = iter(iterator), object()
-  while True:
+  end = object()
+  with quiet.native_logs(), _explained(task):  # tokenizers are made
+    iterator = iter(iterator)
+    example = next(iterator, end)
+  while example is not end:
+    yield example
     with _explained(task):
       example = next(iterator, end)
-    if example is end:
-      return
-    yield example
 
 
 @contextlib.contextmanager

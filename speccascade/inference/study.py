@@ -9,6 +9,7 @@ import os
 import jax
 import numpy as np
 
+from speccascade import fields
 from speccascade.data.prompting import eos_ids
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference import batching, results
@@ -30,6 +31,7 @@ class Outputs:
   log_probs: Sequence[dict] = ()
 
 
+@fields.checked
 @dataclasses.dataclass(frozen=True, eq=False)
 class Study:
   """What all points of a trade-off have in common.

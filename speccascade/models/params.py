@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import concurrent.futures
 import dataclasses
 import functools
+import math
 from typing import Any, NamedTuple
 
 from flax import linen as nn
@@ -69,6 +70,11 @@ def described(config: Config) -> dict[str, Described]:
 def param_shapes(config: Config) -> dict[str, tuple[int, ...]]:
   """Returns the shape of every parameter; see `described`."""
   return {path: each.shape for path, each in described(config).items()}
+
+
+def num_parameters(config: Config) -> int:
+  """Returns how many numbers a model is made of."""
+  return sum(map(math.prod, param_shapes(config).values()))
 
 
 def check_params(config, params: dict, what="the parameters do") -> None:

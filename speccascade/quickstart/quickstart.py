@@ -55,7 +55,7 @@ def _bindings(values: Mapping) -> list[str]:
   return [f"{name} = {value!r}" for name, value in values.items()]
 
 
-def train_pair(folder: pathlib.Path, changes: Mapping | None = None):
+def train_pair(folder: str | os.PathLike, changes: Mapping | None = None):
   """Trains what `folder` does not hold yet; the two models side by side.
 
   Args:
@@ -65,7 +65,7 @@ def train_pair(folder: pathlib.Path, changes: Mapping | None = None):
   Raises:
     ValueError: a training failed; it has said why.
   """
-  running = {}
+  folder, running = pathlib.Path(folder), {}
   path = [str(gin_setup.PACKAGE.parent), os.environ.get("PYTHONPATH", "")]
   path = os.pathsep.join(filter(None, path))
   try:

@@ -14,11 +14,12 @@ import os
 import pathlib
 from typing import Annotated, Any, Literal
 
-from speccascade import fields, folders, footprint, memory, processes
+from speccascade import fields, folders, memory, processes
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.data import prompting, text_files
 from speccascade.data.prompting import FORMATS, Prompting
+from speccascade.models import params
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.params import Config
 from speccascade.training import evaluate, optimizers, teachers, trainer
@@ -256,7 +257,7 @@ def train(
   objective = objective or Objective()
   layout = run.mesh.layout_for(model, data.batch_size)
   num_parts = layout.num_parts if layout else 1
-  count = footprint.num_parameters(model)
+  count = params.num_parameters(model)
   # The parameters, their gradients and an update, all in float32.
   held, sizes = 12 * count / num_parts, {"MODEL": f"of {count:,} parameters"}
   memory.check(held, **sizes)
@@ -272,7 +273,7 @@ def train(
       identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
     teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
     if teacher:
-      count = footprint.num_parameters(teacher.module.config)
+      count = params.num_parameters(teacher.module.config)
       held += 4 * count / num_parts
       sizes["TEACHER_CHECKPOINT"] = f"of {count:,} parameters"
     elif objective.teacher_share:

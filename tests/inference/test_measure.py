@@ -125,6 +125,14 @@ def test_near_ties_are_told_from_differences(study):
   assert np.ptp(logits) > agreement.TIE
 
 
+def test_kernels_of_another_type_are_another_program(study):
+  study.batches(POINTS[1]).decode_all(study.examples)
+  assert not study.batches(POINTS[1]).missing(study.examples)
+  half = dataclasses.replace(study.pair, dtype=pair.dtypes(None, "bfloat16"))
+  other = dataclasses.replace(study, pair=half)
+  assert other.batches(POINTS[1]).missing(study.examples)
+
+
 def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
   point = POINTS[1]
   measure.measure(study, [point], results.ResultFile(tmp_path / "first.jsonl"))

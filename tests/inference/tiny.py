@@ -66,6 +66,18 @@ def save(path, seed, *, spoil=None, vocabulary=None, **shape) -> str:
   return str(path)
 
 
+def pair(folder) -> dict[str, str]:
+  """Writes small/, large/ and their words.model; returns them as macros."""
+  model = train_words(folder / "words.model")
+  identity = orbax_io.vocabulary_identity(model)
+  shape = {"vocab_size": 40, "vocabulary": identity}
+  return {
+    "DRAFTER_CHECKPOINT": save(folder / "small", 0, **shape),
+    "VERIFIER_CHECKPOINT": save(folder / "large", 1, **shape),
+    "VOCABULARY": str(model),
+  }
+
+
 def objects(settings: dict, **kinds) -> dict:
   """Returns settings, given flat, with those of each kind as one object."""
   grouped = dict(settings)

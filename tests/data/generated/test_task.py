@@ -35,6 +35,13 @@ def test_rows_are_the_pairs(task, split):
       np.testing.assert_array_equal(row[name], ids)
 
 
+def test_it_is_read_in_silence(task, capfd):
+  from speccascade.data import reading
+
+  assert len(reading.from_task(task, "test", num=2, progress=False)) == 2
+  assert capfd.readouterr() == ("", "")
+
+
 def test_metrics_of_the_task(task):
   rows = _rows(task, "test")
   targets = [
