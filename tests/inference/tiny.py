@@ -9,6 +9,7 @@ import sentencepiece
 from speccascade.checkpoints import orbax_io
 from speccascade.models import T5Config
 from speccascade.models.t5_lm import T5LM
+from tests import toy
 
 WORDS = [
   *["zero", "one", "two", "three", "four"],
@@ -43,16 +44,9 @@ def train_words(path, text=None, **options):
   return path
 
 
-def config(emb_dim=8, vocab_size=16) -> T5Config:
-  return T5Config(
-    vocab_size=vocab_size,
-    emb_dim=emb_dim,
-    num_heads=2,
-    num_encoder_layers=1,
-    num_decoder_layers=1,
-    head_dim=4,
-    mlp_dim=8,
-  )
+def config(emb_dim=8, vocab_size=16, **sizes) -> T5Config:
+  sizes |= {"emb_dim": emb_dim, "vocab_size": vocab_size}
+  return toy.t5_config(**{"num_heads": 2, "mlp_dim": 8, **sizes})
 
 
 def save(path, seed, *, spoil=None, vocabulary=None, **shape) -> str:

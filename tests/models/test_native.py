@@ -1,7 +1,6 @@
 """The native product: exact, the same for every row, and compiled safely."""
 
 import dataclasses
-import functools
 import os
 import pathlib
 import stat
@@ -15,8 +14,10 @@ import numpy as np
 import pytest
 
 from speccascade import native
-from speccascade.models import T5LM, T5Config
+from speccascade.models import T5LM
 from speccascade.native import library
+from tests import toy
+from tests.models.feeding import close, feed, prefill
 
 DTYPES = ("float32", "bfloat16")
 needs_native = pytest.mark.skipif(
@@ -303,41 +304,14 @@ def test_switched_off(cache, monkeypatch):
 # --- In a T5. ---
 
 
-@functools.partial(jax.jit, static_argnames="capacity")
-def prefill(lm, inputs, capacity=24):
-  return lm.prefill(inputs, capacity=capacity)
-
-
-@jax.jit
-def extend(lm, state, tokens):
-  count = jnp.full(tokens.shape[:1], tokens.shape[1], jnp.int32)
-  state, out = lm.extend(state, tokens, count)
-  return state, out.logits
-
-
-def config_of(is_tied, golden_config):
-  if not is_tied:
-    return golden_config
-  return T5Config(
-    vocab_size=70,
-    emb_dim=24,
-    num_heads=3,
-    head_dim=4,
-    mlp_dim=20,
-    num_encoder_layers=1,
-    num_decoder_layers=2,
-    mlp_activations=("relu",),
-    logits_via_embedding=True,
-  )
-
-
 @pytest.fixture(params=[False, True], ids=["golden", "tied"])
 def plain(request, golden_config, golden_params):
   """A model with plain kernels."""
-  config = config_of(request.param, golden_config)
-  if request.param:
-    return T5LM.init(config, jax.random.key(0))
-  return T5LM.create(config, golden_params)
+  if not request.param:
+    return T5LM.create(golden_config, golden_params)
+  sizes = {"vocab_size": 70, "num_decoder_layers": 2}
+  tied = {"mlp_activations": ("relu",), "logits_via_embedding": True}
+  return T5LM.init(toy.t5_config(**sizes, **tied), jax.random.key(0))
 
 
 def packed(plain, kernel_dtype="float32"):
@@ -351,9 +325,9 @@ def block_logits(lm):
   rng = np.random.default_rng(0)
   source = rng.integers(2, lm.vocab_size, (2, 7), np.int32)
   source[1, 4:] = 0
-  fed = jnp.asarray(rng.integers(2, lm.vocab_size, (2, 9), np.int32))
-  state, first = extend(lm, prefill(lm, jnp.asarray(source)), fed[:, :6])
-  _, second = extend(lm, state, fed[:, 6:])
+  fed = rng.integers(2, lm.vocab_size, (2, 9), np.int32)
+  state, first = feed(lm, prefill(lm, jnp.asarray(source)), fed[:, :6], [6, 6])
+  _, second = feed(lm, state, fed[:, 6:], [3, 3])
   return np.concatenate([first, second], 1)
 
 
@@ -361,7 +335,7 @@ def block_logits(lm):
 def test_logits_with_panels_equal_those_without(plain):
   want = block_logits(plain)
   got = block_logits(packed(plain))
-  np.testing.assert_allclose(got, want, atol=1e-4 * np.abs(want).max(), rtol=0)
+  close(got, want, 1e-4)
 
 
 @pytest.mark.parametrize("is_native", [True, False])
@@ -380,7 +354,7 @@ def test_bfloat16_kernels(plain, is_native, monkeypatch):
   lm = packed(plain, "bfloat16")
   want = block_logits(rounded)
   got = block_logits(lm)
-  np.testing.assert_allclose(got, want, atol=1e-4 * np.abs(want).max(), rtol=0)
+  close(got, want, 1e-4)
   assert np.abs(want - block_logits(plain)).max() > 1e-3  # it matters
   assert lm.module.config.dtype == "float32"
 
@@ -406,24 +380,6 @@ def test_panels_of_public_sizes_take_the_room_of_their_kernels():
   kernel = np.zeros((512, 32128), np.float32)
   assert native.pack(kernel, "float32").array.nbytes == kernel.nbytes
   assert native.pack(kernel, "bfloat16").array.nbytes == kernel.nbytes // 2
-
-
-@needs_native
-@pytest.mark.parametrize("name", ["task", "random"])
-def test_greedy_tokens_equal_t5x(
-  golden_config, golden_params, golden_arrays, name
-):
-  lm = T5LM.create(golden_config, golden_params, kernel_dtype="float32")
-  want = golden_arrays[f"greedy/{name}/tokens"]
-  state = prefill(lm, golden_arrays[f"greedy/{name}/encoder_input_tokens"])
-  token, is_done, got = np.zeros(3, np.int32), np.zeros(3, bool), []
-  for _ in range(want.shape[1]):
-    state, logits = extend(lm, state, jnp.asarray(token[:, None]))
-    token = np.asarray(logits[:, 0].argmax(-1), np.int32)
-    token = np.where(is_done, 0, token)
-    is_done |= token == 1
-    got.append(token)
-  np.testing.assert_array_equal(np.stack(got, 1), want)
 
 
 def test_unknown_kernel_dtype(golden_config, golden_params):

@@ -121,17 +121,12 @@ def test_replacements_are_those_of_the_definition(build, monkeypatch):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_decoders_write_the_same_tokens(temperature, monkeypatch):
-  call = lambda length: toy.decode(
-    "spec_cascade_opt",
-    toy.sources(),
-    0.5,
-    Sampling.create(temperature),
-    max_decode_len=length,
-  )
-  got = call(9)
+  point = toy.sources(), 0.5, Sampling.create(temperature)
+  call = lambda: toy.decode("spec_cascade_opt", *point, max_decode_len=9)
+  got = call()
   jax.clear_caches()
   monkeypatch.setattr(native, "takes", lambda *arrays: False)
-  want = call(9)
+  want = call()
   jax.clear_caches()
   np.testing.assert_array_equal(got.tokens, want.tokens)
   stats = zip(jax.tree.leaves(got.stats), jax.tree.leaves(want.stats))
