@@ -4,8 +4,7 @@ import gzip
 import json
 import pathlib
 
-from speccascade.checkpoints import orbax_io
-from tests.inference import tiny
+from tests import mains
 from tests.report import synthetic
 
 TRAIN = """
@@ -32,10 +31,7 @@ PREFIX = ""
 
 def write(base: pathlib.Path):
   """Writes them to a folder."""
-  model = tiny.train_words(base / "words.model")
-  identity = orbax_io.vocabulary_identity(model)
-  for seed, name in enumerate(("small", "large")):
-    tiny.save(base / name, seed, vocab_size=40, vocabulary=identity)
+  mains.pair(base, [])
   lines = [
     json.dumps({"inputs": text, "targets": "one two"})
     for text in ("one two", "three four five", "six")
