@@ -5,8 +5,15 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from speccascade import native
 from speccascade.decoding import prompts
+
+NEEDS_NATIVE = pytest.mark.skipif(
+  not native.is_available(),
+  reason="no C++ compiler, or SPECCASCADE_NATIVE=0, or not one CPU device",
+)
 
 # Where a row is fed nothing, or a block is wider than its count, these tokens
 # are fed; nothing may depend on them.

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade import native
 from speccascade.checkpoints import hugging_face_llama
 from speccascade.decoding import prompts
 from speccascade.models import LlamaLM, llama_lm
@@ -15,6 +14,7 @@ from speccascade.models.llama import native_pass
 from tests import toy
 from tests.models.feeding import (
   CAPACITY,
+  NEEDS_NATIVE,
   assert_alike,
   close,
   extend,
@@ -101,7 +101,7 @@ def test_one_token_at_a_time_equals_the_whole_text(llama, fed, kind):
     close(forward(case.lm, text)[0, here], ours.one_by_one[b])
 
 
-@pytest.mark.skipif(not native.is_available(), reason="no native code here")
+@NEEDS_NATIVE
 @pytest.mark.parametrize("kind", toy.nightly(KINDS, ["qwen3"]))
 def test_a_native_pass_equals_the_plain_one(llama, kind):
   """Ragged blocks, fewer positions read, and a row that is fed nothing."""

@@ -9,11 +9,9 @@ from scipy import special
 from speccascade import native
 from speccascade.decoding import Sampling, verification
 from tests import toy
+from tests.models.feeding import NEEDS_NATIVE
 
-pytestmark = pytest.mark.skipif(
-  not native.is_available(),
-  reason="no C++ compiler, or SPECCASCADE_NATIVE=0, or not one CPU device",
-)
+pytestmark = NEEDS_NATIVE
 SIZES = (1, 5, 16, 300, 1000)
 
 

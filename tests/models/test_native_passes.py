@@ -10,18 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade import native
 from speccascade.models import T5LM
 from speccascade.models.params import param_shapes
 from speccascade.models.t5 import native_passes
 from tests import toy
-from tests.models.feeding import assert_alike, close
+from tests.models.feeding import NEEDS_NATIVE, assert_alike, close
 
-pytestmark = pytest.mark.skipif(
-  not native.is_available(),
-  reason="no C++ compiler, or SPECCASCADE_NATIVE=0, or not one CPU device",
-)
-
+pytestmark = NEEDS_NATIVE
 CAPACITY = 40
 GATED = toy.t5_config(
   vocab_size=130, emb_dim=40, head_dim=12, mlp_dim=72, num_decoder_layers=2

@@ -284,15 +284,9 @@ def test_one_token_cache_of_t5x(
   module = Transformer(dataclasses.replace(golden_config, dtype=dtype))
   source = batch["encoder_input_tokens"]
   tokens = batch["decoder_input_tokens"]
-  _, made = module.apply(
-    {"params": golden_params},
-    np.ones_like(source),
-    np.ones_like(tokens),
-    np.ones_like(tokens),
-    decode=True,
-    enable_dropout=False,
-    mutable=["cache"],
-  )
+  how = {"decode": True, "enable_dropout": False, "mutable": ["cache"]}
+  ones = map(np.ones_like, (source, tokens, tokens))
+  _, made = module.apply({"params": golden_params}, *ones, **how)
   cache = made["cache"]
   shapes = {k: v.shape for k, v in flat(cache).items() if "layers_1" in k}
   prefix = "decoder/layers_1/self_attention/"
@@ -309,15 +303,8 @@ def test_one_token_cache_of_t5x(
   def step(cache, token):
     logits, changed = module.apply(
       {"params": golden_params, "cache": cache},
-      encoded,
-      source,
-      token,
-      token,
-      enable_dropout=False,
-      decode=True,
-      max_decode_length=tokens.shape[1],
-      mutable=["cache"],
-      method="decode",
+      *(encoded, source, token, token),
+      **{"max_decode_length": tokens.shape[1], "method": "decode", **how},
     )
     return changed["cache"], logits[:, 0]
 
