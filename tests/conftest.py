@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import gzip
 import json
 import os
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 from speccascade import folders
-from speccascade.inference import environment
+from speccascade.inference import batching, environment
 
 TESTS = pathlib.Path(__file__).parent
 # flax, optax and orbax break under these flags in places, the core does not.
@@ -33,7 +34,13 @@ def few_programs():
   """Forgets compiled programs before they take all memory maps."""
   yield
   if environment.holds_many_programs():
-    jax.clear_caches()
+    batching.forget_programs()
+
+
+@pytest.fixture
+def no_program_ran(monkeypatch):
+  """Whatever another test of this process ran, programs run first here."""
+  monkeypatch.setattr(batching, "_RAN", set())
 
 
 @pytest.fixture(autouse=True)
@@ -74,21 +81,33 @@ def golden() -> pathlib.Path:
   return TESTS / "golden" / "tiny_a"
 
 
-@pytest.fixture(scope="session")
-def golden_params(golden) -> dict:
-  """The golden parameters as a nested dict, read without any library."""
+def read_golden(folder: pathlib.Path) -> tuple:
+  """Returns the golden (`T5Config`, parameters), read without any library."""
+  from speccascade.models import T5Config
+
+  values = json.loads((folder / "config.json").read_text())
+  names = {field.name for field in dataclasses.fields(T5Config)}
   tree = {}
-  folder = golden / "t5x_native" / "checkpoint_3000"
-  for path in sorted(folder.glob("target.*")):
+  for path in (folder / "t5x_native" / "checkpoint_3000").glob("target.*"):
     spec = json.loads((path / ".zarray").read_text())
     chunk = path / ".".join("0" for _ in spec["shape"])
     array = np.frombuffer(gzip.decompress(chunk.read_bytes()), spec["dtype"])
     *parents, name = path.name.split(".")[1:]
-    node = tree
-    for parent in parents:
-      node = node.setdefault(parent, {})
+    node = functools.reduce(lambda x, key: x.setdefault(key, {}), parents, tree)
     node[name] = array.reshape(spec["shape"])
-  return tree
+  return T5Config(**{k: v for k, v in values.items() if k in names}), tree
+
+
+@pytest.fixture(scope="session")
+def golden_params(golden) -> dict:
+  """The golden parameters as a nested dict."""
+  return read_golden(golden)[1]
+
+
+@pytest.fixture(scope="session")
+def golden_config(golden):
+  """The `T5Config` of the golden model."""
+  return read_golden(golden)[0]
 
 
 @pytest.fixture(scope="session")
@@ -98,16 +117,6 @@ def real_data() -> pathlib.Path:
   if not folder.is_dir():
     pytest.skip(f"no data sets at {folder}")
   return folder
-
-
-@pytest.fixture(scope="session")
-def golden_config(golden):
-  """The `T5Config` of the golden model."""
-  from speccascade.models import T5Config
-
-  values = json.loads((golden / "config.json").read_text())
-  names = {field.name for field in dataclasses.fields(T5Config)}
-  return T5Config(**{k: v for k, v in values.items() if k in names})
 
 
 @pytest.fixture(scope="session")

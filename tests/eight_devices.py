@@ -43,7 +43,6 @@ from speccascade.training import state as states
 from speccascade.training.checkpointing import Checkpoints
 from tests.inference import tiny
 
-XLA_FLAG = "--xla_force_host_platform_device_count=8"
 ROWS, SOURCE_LEN = 8, 6
 OPTIMIZERS = {
   "adafactor": optimizers.adafactor(1e-2, min_dim_size_to_factor=16),
@@ -53,14 +52,8 @@ OPTIMIZERS = {
 
 def config(kind: str, emb_dim: int):
   """Returns an architecture that 8 devices divide."""
-  sizes = {
-    "vocab_size": 16,
-    "emb_dim": emb_dim,
-    "num_heads": 8,
-    "num_decoder_layers": 1,
-    "head_dim": 4,
-    "mlp_dim": 16,
-  }
+  sizes = {"vocab_size": 16, "emb_dim": emb_dim, "num_heads": 8}
+  sizes |= {"num_decoder_layers": 1, "head_dim": 4, "mlp_dim": 16}
   if kind == "llama":
     return LlamaConfig(**sizes, num_kv_heads=8, max_positions=64)
   return T5Config(**sizes, num_encoder_layers=1)
@@ -180,18 +173,15 @@ def measure(folder, *, mesh):
     {"inputs": " ".join(tiny.WORDS[i:]), "targets": "one"} for i in (5, 7)
   ]
   texts.write_text("".join(f"{json.dumps(each)}\n" for each in words * 4))
-  common = {
-    "pair": PairSpec(
-      drafter_checkpoint=f"{folder}/t5-8-speccascade",
-      verifier_checkpoint=f"{folder}/t5-16-speccascade",
-      mesh=meshes.Mesh(mesh),
-    ),
-    "inputs": Inputs(
-      input_file=str(texts),
-      vocabulary=tiny.Vocabulary(),
-      task_feature_lengths={"inputs": 8},
-    ),
-  }
+  common = tiny.objects(
+    {
+      "drafter_checkpoint": f"{folder}/t5-8-speccascade",
+      "verifier_checkpoint": f"{folder}/t5-16-speccascade",
+      **{"mesh": meshes.Mesh(mesh), "vocabulary": tiny.Vocabulary()},
+      **{"input_file": str(texts), "task_feature_lengths": {"inputs": 8}},
+    },
+    **{"pair": PairSpec, "inputs": Inputs},
+  )
   run = {"max_decode_len": 6, "batch_size": ROWS, "progress": False}
   swept = sweep.sweep(
     **common,

@@ -1,6 +1,12 @@
-"""Runs a main in this process, with gin files and macros."""
+"""Runs a main in this process, with gin files and macros, and what it reads."""
+
+import contextlib
+
+import gin
 
 from speccascade import cli
+from speccascade.checkpoints import orbax_io
+from tests.inference import tiny
 
 # What only the user can say, where it is no text.
 _GIVEN = {
@@ -30,6 +36,8 @@ def start(main, capsys, *files, flags=(), **macros):
     code = cli.start(main.main, main.__doc__, argv)
   except SystemExit as stop:
     code = stop.code
+  finally:
+    gin.clear_config()  # which is locked, and not for the next test to read
   return code, *capsys.readouterr()
 
 
@@ -51,3 +59,46 @@ def resolve(flags, capsys) -> tuple[dict, str]:
     assert asks, err
     assert not asked.keys() <= missing.keys(), err
     missing |= asked
+
+
+def refused(ended) -> str:
+  """Returns the one line by which a main ended, of what `start` returns."""
+  code, _, err = ended
+  assert code == 1
+  assert "Traceback" not in err
+  [line] = [line for line in err.splitlines() if line.startswith("error: ")]
+  return line
+
+
+def pair(folder, texts) -> dict:
+  """Returns macros of a pair, the vocabulary it was "trained" with, and texts.
+
+  Args:
+    folder: where they are written.
+    texts: lines.
+  """
+  model = tiny.train_words(folder / "words.model")
+  identity = orbax_io.vocabulary_identity(model)
+  shape = {"vocab_size": 40, "vocabulary": identity}
+  (folder / "in.txt").write_text("\n".join([*texts, ""]))
+  return {
+    "DRAFTER_CHECKPOINT": tiny.save(folder / "small", 0, **shape),
+    "VERIFIER_CHECKPOINT": tiny.save(folder / "large", 1, **shape),
+    "VOCABULARY": str(model),
+    "INPUT_FILE": str(folder / "in.txt"),
+  }
+
+
+@contextlib.contextmanager
+def own_tasks():
+  """Forgets the tasks that are registered within, in this process."""
+  from speccascade.data import registry
+  from speccascade.data._tf import seqio
+
+  before = set(seqio.TaskRegistry.names())
+  try:
+    yield
+  finally:
+    for name in set(seqio.TaskRegistry.names()) - before:
+      seqio.TaskRegistry.remove(name)
+      registry._SETTINGS.pop(name, None)

@@ -22,10 +22,7 @@ with folders.sole_writer(sys.argv[1]):
 
 
 def refused(message, *args, **options):
-  with (
-    pytest.raises(OutputError, match=message),
-    sole_writer(*args, **options),
-  ):
+  with pytest.raises(OutputError, match=message), sole_writer(*args, **options):
     pass
 
 

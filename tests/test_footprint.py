@@ -1,6 +1,6 @@
 """What a plan says each device will hold, against arrays that are there."""
 
-import dataclasses
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import pytest
 
 from speccascade import footprint, meshes
 from speccascade.checkpoints import t5x_native
+from speccascade.checkpoints.convert import config_from_gin
 from speccascade.inference import planning
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
@@ -21,32 +22,14 @@ from speccascade.training.finetune import TrainingData
 from speccascade.training.trainer import TrainingRun
 from tests.inference import tiny
 
-T5 = T5Config(
-  vocab_size=64,
-  emb_dim=8,
-  num_heads=4,
-  num_encoder_layers=2,
-  num_decoder_layers=3,
-  head_dim=4,
-  mlp_dim=16,
-)
+LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 3}
+T5 = tiny.config(vocab_size=64, num_heads=4, mlp_dim=16, **LAYERS)
 LLAMA = LlamaConfig(
-  vocab_size=64,
-  emb_dim=8,
-  num_heads=4,
-  num_kv_heads=4,
-  num_decoder_layers=3,
-  head_dim=4,
-  mlp_dim=16,
+  **{"vocab_size": 64, "emb_dim": 8, "num_heads": 4, "num_kv_heads": 4},
+  **{"num_decoder_layers": 3, "head_dim": 4, "mlp_dim": 16},
 )
-XXL = dataclasses.replace(
-  T5Config(),
-  emb_dim=4096,
-  num_heads=64,
-  num_encoder_layers=24,
-  num_decoder_layers=24,
-  mlp_dim=10240,
-)
+ONE = meshes.ONE.abstract()
+LENGTHS = {"inputs": 32, "targets": 16}
 
 
 def num_bytes(tree):
@@ -55,13 +38,12 @@ def num_bytes(tree):
 
 @pytest.mark.parametrize(("kind", "config"), [(T5LM, T5), (LlamaLM, LLAMA)])
 def test_one_device_holds_all(kind, config):
-  layout = meshes.ONE.abstract()
   lm = jax.eval_shape(lambda rng: kind.init(config, rng), jax.random.key(0))
-  held = footprint.weights(config, layout, "float32")
+  held = footprint.weights(config, ONE, "float32")
   assert held == num_bytes(lm) == 4 * params.num_parameters(config)
   tokens = jnp.ones((8, 6), jnp.int32)
   state = jax.eval_shape(lambda lm: lm.prefill(tokens, capacity=9), lm)
-  assert footprint.caches(kind, config, layout, (8, 6), 9) == num_bytes(state)
+  assert footprint.caches(kind, config, ONE, (8, 6), 9) == num_bytes(state)
 
 
 def test_a_mesh_cuts_what_its_rules_say():
@@ -75,12 +57,8 @@ def test_a_mesh_cuts_what_its_rules_say():
   norms = 4 * 8 * (2 * 2 + 3 * 3 + 2)
   assert footprint.weights(T5, layout, "float32") == cut / 4 + norms
   half = footprint.weights(T5, layout, "bfloat16")
-  assert (
-    half
-    == (cut - 4 * 2 * 4 * 32 - 4 * 64 * 8) / 8
-    + norms
-    + (4 * 2 * 4 * 32 + 4 * 64 * 8) / 4
-  )
+  whole = 4 * 2 * 4 * 32 + 4 * 64 * 8  # biases and the head stay as they are
+  assert half == (cut - whole) / 8 + norms + whole / 4
   state = footprint.training(T5, layout, optimizers.adamw().transform.init)
   assert state["optimizer"] == pytest.approx(2 * state["weights"], abs=16)
 
@@ -98,25 +76,23 @@ def decoding(config, shape, **settings):
 
 
 def test_the_smallest_mesh_that_holds_xxl():
-  plan = decoding(XXL, None, device_memory_gb=16)
-  assert params.num_parameters(XXL) == 11_135_332_352
+  file = pathlib.Path(__file__).parents[1] / "configs/models/t5_1_1_xxl.gin"
+  xxl = config_from_gin(str(file))
+  plan = decoding(xxl, None, device_memory_gb=16)
+  assert params.num_parameters(xxl) == 11_135_332_352
   said = str(plan).splitlines()
   assert said[0] == "verifier: 11,135,332,352 parameters, bfloat16"
   assert "does not fit" in said[1]
   assert "smallest mesh that fits: mesh of data 1 x model 2" in said[2]
-  assert decoding(XXL, {"model": 2}, device_memory_gb=16).smallest().shape == {
-    "data": 1,
-    "model": 2,
-  }
-  assert decoding(XXL, None, device_memory_gb=0.01).smallest() is None
-  assert "no mesh" in str(decoding(XXL, None, device_memory_gb=0.01))
+  cut = decoding(xxl, {"model": 2}, device_memory_gb=16)
+  assert cut.smallest().shape == {"data": 1, "model": 2}
+  assert decoding(xxl, None, device_memory_gb=0.01).smallest() is None
+  assert "no mesh" in str(decoding(xxl, None, device_memory_gb=0.01))
 
 
 def test_a_plan_of_training():
   data = TrainingData(
-    mixture_or_task_name="any",
-    task_feature_lengths={"inputs": 32, "targets": 16},
-    batch_size=8,
+    mixture_or_task_name="any", task_feature_lengths=LENGTHS, batch_size=8
   )
   mesh = meshes.Mesh({"data": 3}, device_memory_gb=1)
   plan = training_plan.planned(T5, data, run=TrainingRun(1, mesh=mesh))
@@ -131,10 +107,9 @@ def test_a_plan_of_distillation_counts_the_teacher(tmp_path):
   path = tmp_path / "checkpoint_1"
   zeros = {name: np.zeros(x) for name, x in params.param_shapes(T5).items()}
   t5x_native.save(path, params.tree(zeros), step=1)
-  lengths = {"inputs": 32, "targets": 16}
   data = TrainingData(
     mixture_or_task_name="any",
-    task_feature_lengths=lengths,
+    task_feature_lengths=LENGTHS,
     batch_size=8,
     teacher_checkpoint=str(path),
   )
@@ -157,26 +132,28 @@ def test_a_plan_of_distillation_counts_the_teacher(tmp_path):
   assert "it fits with" not in said(0.5, microbatches=8, remat="full")
 
 
+LONG = {"inputs": 128, "targets": 128}
+BATCH = dict.fromkeys(states.INPUTS, jax.ShapeDtypeStruct((16, 128), jnp.int32))
+
+
+def wide(*layers):
+  """Returns a T5 of as many layers, whose activations are what it takes."""
+  sizes = dict(emb_dim=256, num_heads=4, head_dim=64, mlp_dim=512)
+  sizes |= dict(zip(("num_encoder_layers", "num_decoder_layers"), layers))
+  return T5Config(**sizes, vocab_size=64, dropout_rate=0.0)
+
+
 @pytest.mark.parametrize(
   ("remat", "encoder", "decoder"),
   [(None, 24, 36), ("minimal", 9, 13), ("full", 1, 1)],
 )
 def test_what_a_step_keeps_for_its_gradient(remat, encoder, decoder):
   """In arrays [rows, length, emb_dim], of which an MLP's width is two."""
-  lengths = {"inputs": 128, "targets": 128}
-  sizes = dict(emb_dim=256, num_heads=4, head_dim=64, mlp_dim=512)
 
   def kept(num_encoder_layers, num_decoder_layers):
     """Counted, and as JAX's gradient has it where something is left out."""
-    config = T5Config(
-      **(sizes | {"vocab_size": 64, "dropout_rate": 0.0}),
-      num_encoder_layers=num_encoder_layers,
-      num_decoder_layers=num_decoder_layers,
-    )
-    layout = meshes.ONE.abstract()
-    counted = footprint.activations(config, layout, 16, lengths, remat)
-    shape = jax.ShapeDtypeStruct((16, 128), jnp.int32)
-    batch = dict.fromkeys(states.INPUTS, shape)
+    config = wide(num_encoder_layers, num_decoder_layers)
+    counted = footprint.activations(config, ONE, 16, LONG, remat)
     module = params.network(config).clone(remat=remat)
     shapes = params.tree(
       {
@@ -187,7 +164,7 @@ def test_what_a_step_keeps_for_its_gradient(remat, encoder, decoder):
     forward = lambda tree, batch: states.forward(module, tree, batch)
     saved = jax.eval_shape(
       lambda tree, batch: jax.vjp(lambda tree: forward(tree, batch), tree)[1],
-      *(shapes, batch),
+      *(shapes, BATCH),
     )
     return np.array([counted, num_bytes(saved) - num_bytes(shapes)])
 
@@ -201,26 +178,17 @@ def test_what_a_step_keeps_for_its_gradient(remat, encoder, decoder):
 
 @pytest.mark.slow
 def test_xla_keeps_what_is_counted():
-  sizes = dict(emb_dim=256, num_heads=4, head_dim=64, mlp_dim=512)
-  batch = dict.fromkeys(
-    states.INPUTS, jax.ShapeDtypeStruct((16, 128), jnp.int32)
-  )
-  optimizer, layout = optimizers.adafactor(), meshes.ONE.abstract()
+  optimizer = optimizers.adafactor()
 
   def kept(num_layers):
     """What a step takes besides its state and its gradients."""
-    config = T5Config(
-      **(sizes | {"vocab_size": 64, "dropout_rate": 0.0}),
-      num_encoder_layers=num_layers,
-      num_decoder_layers=num_layers,
-    )
+    config = wide(num_layers, num_layers)
     module = params.network(config)
     init = lambda: states.create(module.initial(jax.random.key(0)), optimizer)
     state = jax.eval_shape(init)
     step = states.make_step(module, optimizer, states.Objective())
-    memory = step.lower(state, batch).compile().memory_analysis()
-    lengths = {"inputs": 128, "targets": 128}
-    counted = footprint.activations(config, layout, 16, lengths)
+    memory = step.lower(state, BATCH).compile().memory_analysis()
+    counted = footprint.activations(config, ONE, 16, LONG)
     taken = memory.temp_size_in_bytes - num_bytes(state.params)
     return np.array([counted, taken])
 

@@ -1,7 +1,15 @@
-"""What the launch scripts install: an interpreter notes what pip is told."""
+"""What the launch scripts install and call, with fakes of what they call.
+
+An interpreter notes what pip is told. The fakes of what reaches other machines
+note how they are called. gcloud and Slurm's remember one VM and one
+job; ssh and scp do on this machine what they should do on another.
+"""
 
 import os
 import pathlib
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 
@@ -9,7 +17,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Answers what has no pip in it by the real interpreter; has jax if $HAS_JAX.
-FAKE = f"""#!/bin/bash
+PYTHON = f"""#!/bin/bash
 case "$*" in
   *"-m pip install"*) echo "${{@: -8}}" >>"$VENV/calls" ;;
   *m.version*) [ -n "$HAS_JAX" ] ;;
@@ -17,31 +25,98 @@ case "$*" in
   *) exec {sys.executable} "$@" ;;
 esac
 """
+FAKE = r"""#!/bin/bash
+cd "$FAKE" && call="${0##*/} $*"
+{ printf '%q ' "${0##*/}" "$@" && echo; } >>calls
+case "$call" in *${FAIL:-no call}*) exit "${CODE:-3}" ;; esac
+case "$call" in
+  gcloud*" list "*) [ ! -e vm ] || printf 'wmt\t%s\n' "$(cat vm)" ;;
+  gcloud*" create "*) echo READY >vm ;;
+  gcloud*" delete "*) rm vm ;;
+  gcloud*"follow wmt"*)
+    if [ -e preempt ]; then rm preempt; echo PREEMPTED >vm; exit 255; fi
+    [ "$(cat vm)" = READY ] ;;
+  squeue*) [ ! -e job ] || cat job ;;
+  sbatch*) echo 4711 >job ;;
+  scancel*) rm job ;;
+  srun*) exit "${SRUN:-0}" ;;
+  ssh*) cd home && exec bash -c "$2" ;;
+  scp*) shift $(($# - 2)); cp -r "home/${1#*:}" "$OLDPWD/$2" 2>/dev/null ||
+    cp -r "$OLDPWD/$1" "home/${2#*:}" ;;
+esac
+"""
+NAMES = ("gcloud", "ssh", "scp", "sbatch", "squeue", "scancel", "scontrol")
+VERBS = ("list", "create", "delete", "scp")
+VERBS += ("install", "start", "follow", "stop")
+TPU = ("tpu_vm", "--zone=z", "--accelerator_type=v4-32", "--spot")
+BOX = ("gpu_box", "--host=me@box")
+SLURM = ("slurm", "--nodes=2", "--gpus_per_node=4", "--sbatch=--qos=a")
+TRAIN = ("python", "-m", "speccascade.train", '--gin.A="b c"', "--distributed")
+
+
+class Checkout:
+  """A small one, beside fakes.
+
+  Attributes:
+    folder: where it is.
+  """
+
+  def __init__(self, folder):
+    self.folder = folder
+    for name in ("launch", "configs", "speccascade", "benchmarks", "venv/bin"):
+      (folder / name).mkdir(parents=True)
+    (folder / "fakes/home").mkdir(parents=True)
+    for path in (ROOT / "launch").iterdir():
+      shutil.copy(path, folder / "launch")
+    for name in ("setup.py", "constraints.txt", "README.md", "LICENSE"):
+      shutil.copy(ROOT / name, folder)
+    programs = dict.fromkeys((*NAMES, "srun"), FAKE)
+    programs["../venv/bin/python"] = PYTHON
+    for name, text in programs.items():
+      (folder / "fakes" / name).write_text(text)
+      (folder / "fakes" / name).chmod(0o755)
+
+  def run(self, *words, **env):
+    """Runs a program in bash; returns what subprocess.run does."""
+    fakes = self.folder / "fakes"
+    env = {"HAS_JAX": "", "POLL_S": "0.1", **env}
+    env |= {"FAKE": str(fakes), "VENV": f"{self.folder}/venv"}
+    env["PATH"] = f"{fakes}:{os.environ['PATH']}"
+    how = {"capture_output": True, "text": True, "timeout": 60}
+    return subprocess.run(["bash", *words], cwd=self.folder, env=env, **how)
+
+  def launch(self, where, steps, *command, **env):
+    """Runs steps of a launch script; returns what became of it, and `calls`,
+    the words of each call of a fake."""
+    calls = self.folder / "fakes/calls"
+    calls.unlink(missing_ok=True)
+    script, *options = where
+    options += ["--name=wmt", *steps.split()]
+    words = ["--", *command] if command else []
+    done = self.run(f"launch/{script}.sh", *options, *words, **env)
+    lines = calls.read_text().splitlines() if calls.exists() else []
+    done.calls = parsed(lines)
+    return done
 
 
 @pytest.fixture
-def install(tmp_path):
+def checkout(tmp_path):
+  return Checkout(tmp_path)
+
+
+@pytest.fixture
+def install(checkout):
   """Runs `environment base`; returns (what it said, what pip was to do)."""
-  venv = tmp_path / "venv"
-  (venv / "bin").mkdir(parents=True)
-  (venv / "bin" / "python").write_text(FAKE)
-  (venv / "bin" / "python").chmod(0o755)
 
   def call(**env):
-    command = f"source {ROOT}/launch/environment.sh && environment base"
-    said = subprocess.run(
-      ["bash", "-euo", "pipefail", "-c", command],
-      env={"PATH": os.environ["PATH"], "VENV": str(venv), "HAS_JAX": "", **env},
-      capture_output=True,
-      text=True,
-      check=True,
-    ).stdout
-    calls = venv / "calls"
+    command = "source launch/environment.sh && environment base"
+    done = checkout.run("-euo", "pipefail", "-c", command, **env)
+    assert done.returncode == 0, done.stderr
+    calls = checkout.folder / "venv/calls"
     last = calls.read_text().splitlines()[-1] if calls.exists() else ""
     calls.unlink(missing_ok=True)
-    return said, last
+    return done.stdout, last
 
-  call.venv = venv
   return call
 
 
@@ -62,9 +137,9 @@ def test_jax_of_an_accelerator(install):
   assert "up to date" in install(HAS_JAX="yes")[0]  # which is remembered
 
 
-def test_a_jax_that_is_there_stays(install):
+def test_a_jax_that_is_there_stays(install, checkout):
   said, call = install(HAS_JAX="yes", SPECCASCADE_JAX="tpu")
-  constraints = install.venv / "constraints.txt"
+  constraints = checkout.folder / "venv/constraints.txt"
   assert call.endswith(f"--constraint {constraints} --editable .")
   assert "keeping the jax" in said
   kept, all_ = (
@@ -73,3 +148,196 @@ def test_a_jax_that_is_there_stays(install):
   )
   assert all_ - kept == {"jax", "jaxlib"}
   assert "up to date" in install(HAS_JAX="yes")[0]
+
+
+def parsed(lines):
+  """Returns the words of each line that calls a fake."""
+  calls = [shlex.split(line, comments=True) for line in lines]
+  return [call for call in calls if call and call[0] in NAMES]
+
+
+def verbs(done):
+  """Returns what each call does."""
+  words = [" ".join(call).replace("=", " ").split() for call in done.calls]
+  return [next((x for x in VERBS if x in each), each[0]) for each in words]
+
+
+@pytest.mark.parametrize(
+  ("where", "steps", "command"),
+  [
+    (TPU, "create install run follow copy_back stop delete", TRAIN),
+    (BOX, "install run follow copy_back stop", ("bash", "-c", "echo 'a b'")),
+    (SLURM, "run stop", TRAIN),
+  ],
+)
+def test_what_a_dry_run_prints_is_what_is_run(checkout, where, steps, command):
+  dry = checkout.launch(where, f"{steps} --dry_run", *command)
+  assert (dry.returncode, dry.stderr, dry.calls) == (0, "", [])
+  assert not (checkout.folder / "out").exists()
+  (checkout.folder / "fakes/home/speccascade/out").mkdir(parents=True)
+  done = checkout.launch(where, steps, *command)
+  assert (done.returncode, done.stderr) == (0, "")
+  assert parsed(dry.stdout.splitlines()) == done.calls
+  assert len(done.calls) >= 3
+
+
+def test_a_vm_is_made_and_deleted_once(checkout):
+  steps = "create --project=p"
+  first = checkout.launch(TPU, steps)
+  assert verbs(first) == ["list", "create"]
+  assert {"--spot", "--project=p"} <= set(first.calls[1])
+  assert verbs(checkout.launch(TPU, steps)) == ["list"]
+  assert verbs(checkout.launch(TPU[:2], "delete")) == ["list", "delete"]
+  again = checkout.launch(TPU[:2], "delete")
+  assert (again.returncode, verbs(again)) == (0, ["list"])
+
+
+@pytest.mark.parametrize(
+  ("failing", "code", "done"),
+  [
+    ("create", 3, ["list", "create", "list"]),
+    ("install tpu", 3, ["list", "create", "scp", "install", "list", "delete"]),
+    ("follow", 3, [*VERBS[:2], *VERBS[3:7], "list", "scp", "list", "delete"]),
+    ("--recurse", 3, [*VERBS[:2], *VERBS[3:7], "scp"]),
+    # The connection is lost, and nothing is deleted that may go on.
+    ("follow", 255, [*VERBS[:2], *VERBS[3:7], "follow", "follow", "list"]),
+  ],
+)
+def test_a_step_that_fails(checkout, failing, code, done):
+  steps = "create install run follow copy_back delete"
+  run = checkout.launch(TPU, steps, *TRAIN, FAIL=failing, CODE=str(code))
+  assert run.returncode == code
+  assert verbs(run) == done
+  [line] = run.stderr.splitlines()
+  assert " failed: " in line
+  # What is left can be deleted.
+  assert checkout.launch(TPU, "delete").returncode == 0
+  assert not (checkout.folder / "fakes/vm").exists()
+
+
+def test_a_preempted_vm_is_made_anew(checkout):
+  preempt = checkout.folder / "fakes/preempt"
+  preempt.touch()
+  steps = "create install run follow"
+  whole = ["list", "create", "scp", "install", "start", "follow"]
+  run = checkout.launch(TPU, steps, *TRAIN)
+  assert run.returncode == 0
+  lost = [*whole, "follow", "list"]
+  assert verbs(run) == [*lost, "list", "delete", *whole[1:]]
+  preempt.touch()
+  run = checkout.launch(TPU, f"{steps} --restarts=0", *TRAIN)
+  assert run.returncode == 1
+
+
+def test_a_job_on_a_machine(checkout):
+  wait = "while [ ! -e go ]; do sleep 0.05; done"
+  script = f"echo begun; pwd >out/x; {wait}; exit 5"
+  started = checkout.launch(BOX, "install run", "bash", "-c", script)
+  assert started.returncode == 0
+  home = checkout.folder / "fakes/home/speccascade"
+  calls = (checkout.folder / "venv/calls").read_text()
+  assert calls.endswith("constraints.txt jax[cuda12] --editable .\n")
+  again = checkout.launch(BOX, "run", "false")
+  assert "wmt runs already: bash -c 'echo begun" in again.stdout
+  (home / "go").touch()
+  done = checkout.launch(BOX, "follow copy_back")
+  assert done.returncode == 5
+  assert "begun\n" in done.stdout
+  assert "wmt ended with exit code 5" in done.stdout
+  assert "begun\n" in (checkout.folder / "out/launch/wmt.log").read_text()
+  assert (checkout.folder / "out/x").read_text() == f"{home}\n"
+  # It is told to end, and says how it did; then another may start.
+  script = "trap 'echo saved; exit 143' TERM; while :; do sleep 0.05; done"
+  ended = checkout.launch(BOX, "run stop follow", "bash", "-c", script)
+  assert ended.returncode == 143
+  assert "saved\n" in ended.stdout
+  assert "wmt does not run" in checkout.launch(BOX, "stop").stdout
+
+
+def test_a_slurm_job(checkout):
+  submitted = checkout.launch(SLURM, "run --restarts=2", *TRAIN)
+  script = checkout.folder / "out/launch/wmt.sbatch"
+  assert submitted.calls[-1] == ["sbatch", str(script)]
+  text = script.read_text()
+  assert "#SBATCH --ntasks-per-node=4\n" in text
+  assert "#SBATCH --qos=a\n" in text
+  again = checkout.launch(SLURM, "run", *TRAIN)
+  assert "wmt is in the queue: 4711" in again.stdout
+  assert [call[0] for call in again.calls] == ["squeue"]
+  code = checkout.folder / "out/launch/wmt.exit_code"
+
+  def batch(srun, restarts):
+    calls = checkout.folder / "fakes/calls"
+    calls.unlink()
+    env = {"SLURM_JOB_ID": "4711", "SLURM_RESTART_COUNT": restarts}
+    run = checkout.run(str(script), SRUN=srun, **env)
+    assert run.stderr == ""
+    first, *rest = map(shlex.split, calls.read_text().splitlines())
+    assert first == ["srun", "--kill-on-bad-exit=1", *TRAIN]
+    return run.returncode, rest
+
+  requeued = ["scontrol", "requeue", "4711"]
+  assert batch("143", "1") == (143, [requeued])
+  assert not code.exists()
+  assert batch("143", "2") == (143, [])
+  assert code.read_text() == "143\n"
+  assert batch("0", "0") == (0, [])
+  # Followed to its end, it has that exit code.
+  assert batch("7", "0") == (7, [])
+  (checkout.folder / "fakes/job").unlink()
+  assert checkout.launch(SLURM, "follow").returncode == 7
+
+
+@pytest.mark.parametrize(
+  ("where", "words", "said"),
+  [
+    (BOX, "", "gpu_box.sh wants steps: install run"),
+    (BOX, "create", "'create' is no step of gpu_box.sh: install"),
+    (BOX, "run --hosts=a", "--hosts is no option of gpu_box.sh"),
+    (BOX, "run --restarts=1", "--restarts is no option of gpu_box.sh"),
+    (BOX, "run --folder", "--folder wants --folder=VALUE"),
+    (BOX, "run", "run wants a command: -- python -m"),
+    (BOX, "run --dry_run=1", "--dry_run takes no value"),
+    (BOX, "stop --name=A_b", "--name=A_b: want a-z, 0-9 and -"),
+    (BOX, "copy_back --output_dir=/a", "--output_dir=/a: want gs:// or"),
+    (BOX[:1], "stop", "stop wants --host=VALUE"),
+    (TPU[:1], "delete", "delete wants --zone=VALUE"),
+    (TPU[:2], "create", "create wants --accelerator_type=VALUE"),
+    (TPU, "run --spot=1", "--spot takes no value"),
+    (TPU, "run -- python -m speccascade.train", "wants --distributed"),
+    (SLURM, "run --nodes=a", "--nodes=a is no number"),
+    (SLURM, "follow --restarts=a", "--restarts=a is no number"),
+  ],
+)
+def test_what_is_wrong_is_one_line(checkout, where, words, said):
+  words, _, command = words.partition(" -- ")
+  run = checkout.launch(where, words, *command.split())
+  [line] = run.stderr.splitlines()
+  assert line.startswith("error: ")
+  assert said.replace("wants --distributed", "--distributed") in line
+  assert (run.returncode, run.stdout, run.calls) == (2, "", [])
+
+
+@pytest.mark.parametrize("script", ["tpu_vm", "gpu_box", "slurm"])
+def test_help_names_every_option(script):
+  path = ROOT / f"launch/{script}.sh"
+  said = subprocess.run(
+    ["bash", path, "--help"], capture_output=True, text=True, check=True
+  ).stdout
+  listed = re.findall(r"^  --(\w+)", said, re.M)
+  named = set()
+  for name in ("shared_options", "options", "switches"):
+    for text in (path.read_text(), (ROOT / "launch/remote.sh").read_text()):
+      if words := re.findall(rf'(?:^|\s){name}="(.+?)"', text):
+        named |= set(words[0].split())
+        break
+  assert set(listed) == named | {"dry_run"}
+
+
+def test_the_scripts_are_sound():
+  scripts = sorted((ROOT / "launch").glob("*.sh"))
+  for script in scripts:
+    subprocess.run(["bash", "-n", script], check=True)
+  if program := shutil.which("shellcheck"):
+    options = ["-x", "-P", ROOT / "launch", "-S", "warning"]
+    subprocess.run([program, *options, *scripts], check=True)

@@ -2,10 +2,7 @@
 
 import itertools
 import json
-import os
 import re
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -13,14 +10,10 @@ import pytest
 
 from speccascade import meshes, slices
 from speccascade.models import LlamaConfig, T5Config
-from tests import eight_devices
+from tests import eight_devices, jobs
 
 ONE = {"data": 1, "model": 1}
-MESHES = [
-  {"data": 2, "model": 4},
-  {"data": 1, "model": 8},
-  {"data": 8, "model": 1},
-]
+MESHES = [{"data": x, "model": 8 // x} for x in (2, 1, 8)]
 
 
 @pytest.fixture(scope="module")
@@ -38,19 +31,11 @@ def run(folder):
   """Runs some cases in a process of eight devices; returns what each gave."""
 
   def call(*cases, folder=folder):
-    flags = f"{os.environ.get('XLA_FLAGS', '')} {eight_devices.XLA_FLAG}"
-    done = subprocess.run(
-      [
-        *(sys.executable, "-m", "tests.eight_devices", str(folder)),
-        *map(json.dumps, cases),
-      ],
-      capture_output=True,
-      text=True,
-      check=False,
-      env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    words = str(folder), *map(json.dumps, cases)
+    job = jobs.started(1, "tests.eight_devices", *words, devices=8)
+    [[code, out, err]] = jobs.ended(job, timeout_s=900)
+    assert code == 0, err
+    return [json.loads(line) for line in out.splitlines()]
 
   return call
 
@@ -119,8 +104,7 @@ def test_a_mesh_sweeps_and_searches_alike(run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  "case",
-  [{}, {"optimizer": "adamw", "dims": 2}, {"kind": "llama"}],
+  "case", [{}, {"optimizer": "adamw", "dims": 2}, {"kind": "llama"}]
 )
 def test_all_meshes_train_alike(run, case):
   case = {"call": "train", **case}
@@ -161,13 +145,13 @@ def test_what_is_resumed_is_never_whole_on_the_host(run, tmp_path):
 @pytest.mark.parametrize(
   ("shape", "said"),
   [
-    ({"data": 4, "model": 4}, "wants 4 x 4 devices, there are 8"),
-    ({"model": 3}, "wants 2 x 3 devices, there are 8"),
-    ({"model": 16}, "wants 1 x 16 devices, there are 8"),
+    ({"data": 4, "model": 4}, "4 x 4"),
+    ({"model": 3}, "2 x 3"),
+    ({"model": 16}, "1 x 16"),
   ],
 )
 def test_more_devices_than_there_are(shape, said):
-  with pytest.raises(ValueError, match=said):
+  with pytest.raises(ValueError, match=f"wants {said} devices, there are 8"):
     meshes.Mesh(shape).sizes(8)
 
 

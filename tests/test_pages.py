@@ -10,18 +10,23 @@ import re
 import shlex
 import subprocess
 
+import gin
 import pytest
 
 from speccascade import cli
 from speccascade.inference import results
 from speccascade.quickstart import quickstart
+from tests import mains
 from tests.inference import llamas
 
+pytestmark = pytest.mark.needs_tf
 ROOT = pathlib.Path(__file__).parents[1]
 MAINS = {name: f"speccascade.{name}" for name in ("train", "decode")}
 FAST = {
   "train": {
-    **{"TRAIN_STEPS": 3, "NUM_EVAL_EXAMPLES": 4, "NUM_DECODED_EXAMPLES": 2},
+    "TRAIN_STEPS": 3,
+    "NUM_EVAL_EXAMPLES": 4,
+    "NUM_DECODED_EXAMPLES": 2,
   },
   "decode": {"NUM_EXAMPLES": 3, "MAX_DECODE_LEN": 8},
   "sweep": {
@@ -86,11 +91,12 @@ def clone(tmp_path, monkeypatch):
   """The working directory of a clone, with nothing in it but configs."""
   monkeypatch.chdir(tmp_path)
   (tmp_path / "configs").symlink_to(ROOT / "configs")
-  return tmp_path
+  with mains.own_tasks():
+    yield tmp_path
+  gin.clear_config()
 
 
 @pytest.mark.slow
-@pytest.mark.needs_tf
 @pytest.mark.usefixtures("quick_compiles")
 def test_own_text(clone, capsys):
   write_corpus(clone / "data")
@@ -115,7 +121,6 @@ def test_own_text(clone, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.needs_tf
 @pytest.mark.usefixtures("quick_compiles")
 def test_decoder_only(clone, capsys):
   (clone / "models").mkdir()
@@ -137,7 +142,6 @@ def test_decoder_only(clone, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.needs_tf
 @pytest.mark.usefixtures("quick_compiles")
 def test_a_drafter_of_a_decoder_only_model(clone, capsys):
   (clone / "models").mkdir()
@@ -159,7 +163,6 @@ def test_a_drafter_of_a_decoder_only_model(clone, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.needs_tf
 @pytest.mark.usefixtures("quick_compiles")
 def test_readme_use(clone, capsys):
   for command in commands("README.md", "Use"):

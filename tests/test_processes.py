@@ -21,6 +21,7 @@ slow = pytest.mark.slow
 DECODE = "--gin_file=configs/runs/decode.gin"
 TRAIN = "tests.training.job"
 MESH = {"data": 2, "model": 2}
+TWO = ("--coordinator_address=x:1", "--process_count=2")
 FATAL = "JAX distributed service detected fatal errors. "
 
 
@@ -28,11 +29,8 @@ FATAL = "JAX distributed service detected fatal errors. "
 def files(tmp_path_factory):
   """A pair, its vocabulary and some texts, as macros."""
   folder = tmp_path_factory.mktemp("files")
-  texts = [tiny.WORDS[i % 4] for i in range(10)]
-  (folder / "in.txt").write_text("\n".join([*texts, ""]))
   return {
-    **tiny.pair(folder),
-    "INPUT_FILE": str(folder / "in.txt"),
+    **mains.pair(folder, [tiny.WORDS[i % 4] for i in range(10)]),
     "TASK_FEATURE_LENGTHS": {"inputs": 8},
     "MAX_DECODE_LEN": 5,
     "BATCH_SIZE": 4,
@@ -45,10 +43,7 @@ def files(tmp_path_factory):
 @slow
 @pytest.mark.parametrize(
   ("num", "devices", "more"),
-  [
-    (2, 2, {}),
-    (4, 1, {"TEMPERATURE": 0.0, "MESH": {"data": 4, "model": 1}}),
-  ],
+  [(2, 2, {}), (4, 1, {"TEMPERATURE": 0.0, "MESH": {"data": 4, "model": 1}})],
 )
 def test_processes_decode_what_one_does(files, tmp_path, num, devices, more):
   macros = {**files, "MESH": MESH, **more}
@@ -70,19 +65,14 @@ def test_processes_decode_what_one_does(files, tmp_path, num, devices, more):
   assert names == kept
 
 
+SWEEP = {"METHODS": ["spec_decode"], "NUM_TIMED": 1, "TEMPERATURES": [0.0]}
+SEARCH = {"NUM_CANDIDATES": 2, "FIRST_EXAMPLES": 4, "NUM_EXAMPLES": 8}
+
+
 @slow
 @pytest.mark.parametrize(
   ("main", "file", "macros"),
-  [
-    (
-      *("sweep", "rows.jsonl"),
-      {"METHODS": ["spec_decode"], "NUM_TIMED": 1, "TEMPERATURES": [0.0]},
-    ),
-    (
-      *("cascade_search", "report.csv"),
-      {"NUM_CANDIDATES": 2, "FIRST_EXAMPLES": 4, "NUM_EXAMPLES": 8},
-    ),
-  ],
+  [("sweep", "rows.jsonl", SWEEP), ("cascade_search", "report.csv", SEARCH)],
 )
 def test_processes_measure_what_one_does(files, tmp_path, main, file, macros):
   common = {k: v for k, v in files.items() if k not in ("METHOD", "ALPHA")}
@@ -221,13 +211,7 @@ def test_a_process_that_does_not_come(files):
   [
     (["--process_count=2"], "--coordinator_address and --process_index must"),
     (["--coordinator_address=x:1"], "--process_count and --process_index must"),
-    (
-      [
-        *("--coordinator_address=x:1", "--process_count=2"),
-        "--process_index=2",
-      ],
-      "--process_index is 2; wanted 0 to 1",
-    ),
+    ([*TWO, "--process_index=2"], "--process_index is 2; wanted 0 to 1"),
     (["--distributed", "--coordinator_address=x"], "is 'x'; want HOST:PORT"),
     (["--distributed", "--process_count=0"], "--process_count is 0; wanted 1"),
   ],
@@ -248,19 +232,11 @@ def test_flags_that_name_no_job(capsys, flags, said):
   ],
 )
 def test_what_jax_says_of_an_end_is_a_line(told, said):
-  faults = {
-    "RegisterTask": "no one",
-    r"heartbeats\):\n(\d+)": r"process \1",
-    "": "process 0",
-  }
-  done = subprocess.run(
-    [sys.executable, "-I", "-S", standard_error.__file__, json.dumps(faults)],
-    input=told,
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  assert done.stderr == said
+  faults = {"RegisterTask": "no one", r"heartbeats\):\n(\d+)": r"process \1"}
+  faults = json.dumps({**faults, "": "process 0"})
+  command = [sys.executable, "-I", "-S", standard_error.__file__, faults]
+  how = {"capture_output": True, "text": True, "check": True}
+  assert subprocess.run(command, input=told, **how).stderr == said
 
 
 def test_one_process_agrees_with_itself():

@@ -60,8 +60,7 @@ SIZES = """  vocab_size = 512
   num_decoder_layers = 2
 """
 # The verifier's architecture is T5X's own, the drafter's ours.
-PAIR = (
-  """
+PAIR = """
 from __gin__ import dynamic_registration
 import golden_task
 import seqio
@@ -70,12 +69,10 @@ from t5x import utils
 from t5x.examples.t5 import network
 
 tiny/config.T5Config:
-"""
-  + SIZES
-  + """network.T5Config:
-"""
-  + SIZES
-  + """  mlp_activations = ("gelu", "linear")
+SIZES
+network.T5Config:
+SIZES
+  mlp_activations = ("gelu", "linear")
 DRAFTER = @tiny/config.T5Config()
 VERIFIER = @network.T5Config()
 VOCABULARY = @seqio.ByteVocabulary()
@@ -85,10 +82,8 @@ utils.DatasetConfig.batch_size = 4
 DTYPE = "float32"
 METHOD = "spec_cascade_opt"
 ALPHA = 0.3
-"""
-)
-TRAIN = (
-  """
+""".replace("SIZES\n", SIZES)
+TRAIN = """
 from __gin__ import dynamic_registration
 import golden_task
 import seqio
@@ -107,9 +102,8 @@ models.EncoderDecoderModel:
 adafactor.Adafactor.min_dim_size_to_factor = 16
 network.Transformer.config = @network.T5Config()
 network.T5Config:
-"""
-  + SIZES
-  + """  mlp_activations = ("gelu", "linear")
+SIZES
+  mlp_activations = ("gelu", "linear")
 MIXTURE_OR_TASK_NAME = "golden"
 TASK_FEATURE_LENGTHS = {"inputs": 14, "targets": 24}
 USE_CACHED_TASKS = False
@@ -118,8 +112,7 @@ DROPOUT_RATE = 0.0
 RANDOM_SEED = 0
 EVAL_PERIOD = 2
 train/utils.DatasetConfig.pack = False
-"""
-)
+""".replace("SIZES\n", SIZES)
 
 
 @pytest.fixture(scope="module")
@@ -200,12 +193,8 @@ def test_infer_writes_what_we_decode(
 ):
   files = [f"configs/t5x/{name}.gin" for name in ("infer", "quickstart")]
   out = {"INFER_OUTPUT_DIR": str(tmp_path), "TEMPERATURE": temperature}
-  code, said = t5x(
-    *("infer", *files, folder / "pair.gin"),
-    **paths(folder) | out,
-    TRACE=True,
-    devices=devices,
-  )
+  how = paths(folder) | out | {"TRACE": True, "devices": devices}
+  code, said = t5x("infer", *files, folder / "pair.gin", **how)
   assert code == 0, said[-3000:]
   [path] = tmp_path.glob("golden-predict_with_aux.jsonl-00000-of-00001")
   aux = [json.loads(line)["aux"] for line in path.read_text().splitlines()]
@@ -225,9 +214,8 @@ def test_infer_writes_what_we_decode(
       for name in ("num_blocks", "accepted", "accepted_at", "verifier_calls"):
         value = np.asarray(getattr(want.stats, name))[row]
         assert got[f"counts/{name}"] == value.tolist()
-      assert (
-        got["trace/source"][:length] == want.trace.source[row, :length].tolist()
-      )
+      source = want.trace.source[row, :length]
+      assert got["trace/source"][:length] == source.tolist()
   assert sum(x["counts/accepted"] for x in aux) > 0
 
 
@@ -235,9 +223,8 @@ def test_infer_writes_what_we_decode(
 def test_eval_says_what_decoding_cost(t5x, folder, tmp_path, golden_arrays):
   files = ("configs/t5x/eval.gin", folder / "pair.gin")
   out = {"EVAL_OUTPUT_DIR": str(tmp_path), "TEMPERATURE": 0.0}
-  code, said = t5x(
-    "eval", *files, **paths(folder), **out | {"METHOD": "spec_decode"}
-  )
+  out |= paths(folder) | {"METHOD": "spec_decode"}
+  code, said = t5x("eval", *files, **out)
   assert code == 0, said[-3000:]
   told = tmp_path / "inference_eval" / "golden-metrics.jsonl"
   told = json.loads(told.read_text())
@@ -268,20 +255,11 @@ def test_t5x_trains_on_from_ours(
   t5x, folder, golden, tmp_path, format, parameters_only, settings
 ):
   start, run = tmp_path / "ours", tmp_path / "run"
-  step = convert.convert(
-    golden / "t5x_native",
-    start,
-    format=format,
-    parameters_only=parameters_only,
-  )
-  code, said = t5x(
-    "train",
-    folder / "train.gin",
-    MODEL_DIR=str(run),
-    INITIAL_CHECKPOINT_PATH=step,
-    TRAIN_STEPS=3002,
-    **settings,
-  )
+  how = {"format": format, "parameters_only": parameters_only}
+  step = convert.convert(golden / "t5x_native", start, **how)
+  macros = {"MODEL_DIR": str(run), "TRAIN_STEPS": 3002, **settings}
+  macros["INITIAL_CHECKPOINT_PATH"] = step
+  code, said = t5x("train", folder / "train.gin", **macros)
   assert code == 0, said[-3000:]
   before = checkpoints.load(golden / "t5x_native", optimizer=True)
   after = checkpoints.load(run, optimizer=True)
@@ -337,9 +315,8 @@ def test_another_architecture_is_said_before_it_is_read(golden):
   name = "decoder/decoder_norm/scale"
   wanted = tree({name: jax.ShapeDtypeStruct((33,), np.float32)})
   step = golden / "t5x_native" / "checkpoint_3000"
-  with pytest.raises(
-    ValueError, match=r"unexpected .* has shape \[32\], \[33\]"
-  ):
+  message = r"unexpected .* has shape \[32\], \[33\]"
+  with pytest.raises(ValueError, match=message):
     t5x_models._check("CHECKPOINT_PATH", str(step), wanted)
   with pytest.raises(ValueError, match="name its step"):
     t5x_models._check("CHECKPOINT_PATH", str(step.parent), wanted)

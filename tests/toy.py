@@ -13,10 +13,12 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import stats
 
 from speccascade.decoding import METHODS, Decoder, Sampling, prompts, row_keys
 from speccascade.decoding.types import Output
+from speccascade.models import T5Config
 from speccascade.models.markov_lm import FiniteContext, MarkovLM
 
 EOS = 1
@@ -312,3 +314,21 @@ def p_value(counts: np.ndarray, law: np.ndarray) -> float:
 def tv(law: np.ndarray, other: np.ndarray) -> float:
   """Returns the total variation between two laws."""
   return 0.5 * float(np.abs(law - other).sum())
+
+
+def t5_config(**sizes) -> T5Config:
+  """Returns a tiny architecture, whose heads together are no `emb_dim` wide."""
+  layers = dict.fromkeys(("num_encoder_layers", "num_decoder_layers"), 1)
+  width = {"emb_dim": 24, "num_heads": 3, "head_dim": 4, "mlp_dim": 20}
+  return T5Config(**{"vocab_size": 40, **width, **layers, **sizes})
+
+
+def nightly(cases, quick=()) -> list:
+  """Returns the parameters of a test, of which all but quick ones are slow."""
+  return [
+    pytest.param(
+      *(case if isinstance(case, tuple) else [case]),
+      marks=[] if case in quick else pytest.mark.slow,
+    )
+    for case in cases
+  ]

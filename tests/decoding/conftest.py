@@ -1,5 +1,6 @@
-"""Both ways to laws, draws and copies."""
+"""Both ways to laws, draws and copies, and float64."""
 
+import jax
 import pytest
 
 from speccascade import native
@@ -12,3 +13,10 @@ def either_way(request, monkeypatch):
     monkeypatch.setattr(native, "takes", lambda *arrays: False)
   elif not native.is_available():
     pytest.skip("no native code here")
+
+
+@pytest.fixture
+def float64():
+  """Laws are worked out in float64."""
+  with jax.enable_x64(True):
+    yield

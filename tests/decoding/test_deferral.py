@@ -33,8 +33,13 @@ THRESHOLDS = [
 ]
 
 
+# Numbers that floats hold exactly, so that equality is equality.
+LINE = np.array([0.5, 0.5, 0.0]), np.array([0.5, 0.25, 0.25])
+PAIRS = toy.WORKED | {"line": LINE, "same": LINE[:1] * 2}
+
+
 def pair(number):
-  return tuple(jnp.asarray(x, jnp.float32) for x in toy.WORKED[number])
+  return tuple(jnp.asarray(x, jnp.float32) for x in PAIRS[number])
 
 
 def kept(name, alpha, q, p) -> list:
@@ -55,7 +60,7 @@ def test_worked_thresholds(name, number, alpha, compiled):
     assert bool(left < right) == defers
 
 
-# rule, pair, alpha, the tokens kept; `test_target` has V1 to V3
+# rule, pair, alpha, what is kept; `test_target` has V1 to V3
 KEPT = [
   # exp(-H(p)) is .2780778: min(.64, .8 * .278 = .2225), and .4008 of pair 2
   ("typical", 1, 0.64, [0, 1, 1, 0]),
@@ -71,39 +76,28 @@ KEPT = [
   ("lenient_cs_code", 1, 0.3, [0, 1, 0, 0]),
   ("lenient_cs_code", 1, 0.75, [0, 1, 1, 0]),
   ("lenient_cs_code", 1, 0.85, [1, 1, 1, 0]),
+  # On the line.
+  ("chow", "line", 0.5, 1),  # max q = 1 - alpha keeps
+  ("diff", "line", 0.0, 1),  # max q = max p keeps
+  ("opt", "line", 0.0, 1),
+  ("bild_tv", "line", 0.25, 1),  # D = alpha keeps
+  # "at least" keeps the token on the line,
+  ("token_v1", "line", 0.0, [1, 1, 0]),
+  ("token_v2", "line", 0.25, [1, 1, 1]),
+  ("token_v3", "line", 0.5, [1, 1, 1]),
+  ("lenient_leviathan", "line", 0.5, [1, 1, 1]),
+  ("lenient_cs_paper", "line", 0.5, [1, 1, 1]),  # q <= l p, l = 2
+  # "more than" does not,
+  ("lenient_cs_code", "line", 0.75, [1, 0, 0]),
+  # nor typical acceptance: with p uniform on two, e^-H is 1/2 and the bound
+  # min(1, 1/2) is p itself.
+  ("typical", "same", 1.0, [0, 0, 0]),
 ]
 
 
 @pytest.mark.parametrize(("name", "number", "alpha", "want"), KEPT)
 def test_worked_keep_sets(name, number, alpha, want):
   assert kept(name, alpha, *pair(number)) == want
-
-
-# Numbers that floats hold exactly, so that equality is equality.
-LINE = jnp.array([0.5, 0.5, 0.0]), jnp.array([0.5, 0.25, 0.25])
-ON_THE_LINE = [
-  ("chow", 0.5, 1),  # max q = 1 - alpha keeps
-  ("diff", 0.0, 1),  # max q = max p keeps
-  ("opt", 0.0, 1),
-  ("bild_tv", 0.25, 1),  # D = alpha keeps
-  # "at least" keeps the token on the line,
-  ("token_v1", 0.0, [1, 1, 0]),
-  ("token_v2", 0.25, [1, 1, 1]),
-  ("token_v3", 0.5, [1, 1, 1]),
-  ("lenient_leviathan", 0.5, [1, 1, 1]),
-  ("lenient_cs_paper", 0.5, [1, 1, 1]),  # q <= l p, l = 2
-  # "more than" does not,
-  ("lenient_cs_code", 0.75, [1, 0, 0]),
-  # nor typical acceptance: with p uniform on two, e^-H is 1/2 and the bound
-  # min(1, 1/2) is p itself.
-  ("typical", 1.0, [0, 0, 0]),
-]
-
-
-@pytest.mark.parametrize(("name", "alpha", "want"), ON_THE_LINE)
-def test_strict_and_not_strict(name, alpha, want):
-  q, p = LINE
-  assert kept(name, alpha, q, q if name == "typical" else p) == want
 
 
 def test_nll_looks_at_the_drafters_first_best_token():

@@ -8,7 +8,6 @@ target, to 1e-10 in float64. See `enumeration`.
 import functools
 import math
 
-import jax
 import numpy as np
 import pytest
 
@@ -32,12 +31,7 @@ SAMPLINGS = {
   "both": {"temperature": 1.3, "top_k": 3, "top_p": 0.7},
 }
 TOLERANCE = 1e-10
-
-
-@pytest.fixture(autouse=True)
-def float64():
-  with jax.enable_x64(True):
-    yield
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def alpha_grid(name: str, vocab_size: int) -> np.ndarray:

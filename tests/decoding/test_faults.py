@@ -27,14 +27,11 @@ def spoiled(row, fault: str):
 # Of many rows the odd ones have no law after token 3.
 
 
+BOTH = ("drafter", "verifier")
 FAULTY = {
-  "spec_decode": ("drafter", "verifier"),
-  "token_cascade_chow": ("drafter", "verifier"),
-  "verifier": ("verifier",),
-  "drafter": ("drafter",),
-  "oracle_cascade_diff": ("drafter", "verifier"),
-  "seq_cascade_chow": ("drafter", "verifier"),
-  "bild": ("drafter", "verifier"),
+  **dict.fromkeys(("spec_decode", "token_cascade_chow"), BOTH),
+  **{"verifier": ("verifier",), "drafter": ("drafter",)},
+  **dict.fromkeys(("oracle_cascade_diff", "seq_cascade_chow", "bild"), BOTH),
 }
 QUICK = ("spec_decode", "token_cascade_chow", "seq_cascade_chow")
 ALPHAS = {"token_cascade_chow": 0.5, "seq_cascade_chow": 0.99999}
@@ -43,7 +40,7 @@ ALPHAS = {"token_cascade_chow": 0.5, "seq_cascade_chow": 0.99999}
 @functools.cache
 def faulty(who, fault):
   """Returns (drafter, verifier), of which the sources of one are spoiled."""
-  models = dict(zip(("drafter", "verifier"), toy.sources(eos=-3.0)))
+  models = dict(zip(BOTH, toy.sources(eos=-3.0)))
   if who is not None:
     table = models[who].table
     table = table.at[1::2, 3].set(spoiled(table[1::2, 3], fault))
@@ -52,13 +49,7 @@ def faulty(who, fault):
 
 
 @each_fault
-@pytest.mark.parametrize(
-  "name",
-  [
-    pytest.param(n, marks=() if n in QUICK else pytest.mark.slow)
-    for n in FAULTY
-  ],
-)
+@pytest.mark.parametrize("name", toy.nightly(FAULTY, QUICK))
 def test_a_fault_ends_its_row(name, fault):
   sampling = Sampling.create(0.0 if METHODS[name].greedy_only else 1.0)
   call = functools.partial(
@@ -148,7 +139,7 @@ def test_a_fault_at_the_bonus_position_is_seen(name, fault):
 
 
 @each_fault
-@pytest.mark.parametrize("who", ["drafter", "verifier"])
+@pytest.mark.parametrize("who", BOTH)
 @pytest.mark.parametrize(
   ("name", "alpha"),
   [("spec_decode", 0.0), ("spec_cascade_token_v3", 0.3), ("bild", 3.0)],

@@ -160,11 +160,7 @@ def test_every_path_of_the_compiled_loop(monkeypatch):
 
 @pytest.mark.parametrize(
   "name",
-  [
-    "drafter",
-    pytest.param("spec_cascade_opt", marks=pytest.mark.slow),
-    pytest.param("spec_decode", marks=pytest.mark.slow),
-  ],
+  toy.nightly(("drafter", "spec_cascade_opt", "spec_decode"), ["drafter"]),
 )
 def test_samples_have_the_exact_law(name):
   """On prompts that the drafter reads in its own ids."""

@@ -120,23 +120,21 @@ def assert_laws(got, law, unknown, drawn_from_p=None, tolerance=1e-10):
   return len(set(index.tolist()))
 
 
-def cases(quick, names, *nights):
-  """A quick case of one method; every night those of all."""
-  slow = [
-    pytest.param(names, *x, marks=pytest.mark.slow, id="-".join(x))
-    for x in nights
-  ]
-  return [pytest.param(*quick, id="quick"), *slow]
-
-
 NIGHTS = [*itertools.product(WAYS, ("T=0", "T=1")), ("token", "both")]
-SPECULATIVE = cases((["ensemble"], "token", "top-p"), BLOCKS, *NIGHTS)
-ONE_BY_ONE = cases(
-  (["token_cascade_chow"], "top-p"), STEPWISE, ("T=0",), ("both",)
+SPECULATIVE = (
+  *((["ensemble"], "token", "top-p"), *((BLOCKS, *x) for x in NIGHTS)),
+)
+ONE_BY_ONE = (
+  *((["token_cascade_chow"], "top-p"), (STEPWISE, "T=0"), (STEPWISE, "both")),
 )
 
 
-@pytest.mark.parametrize(("names", "way", "label"), SPECULATIVE)
+def cases(quick, *nights):
+  """Returns parameters; the quick case is called so in `tests/mutants`."""
+  return [pytest.param(*quick, id="quick"), *toy.nightly(nights)]
+
+
+@pytest.mark.parametrize(("names", "way", "label"), cases(*SPECULATIVE))
 def test_speculative(names, way, label):
   settings, shared = SAMPLINGS[label], len(names) > 1
   for name in names:
@@ -154,7 +152,7 @@ def test_speculative(names, way, label):
     assert num > (0 if label == "T=0" else 3), name
 
 
-@pytest.mark.parametrize(("names", "label"), ONE_BY_ONE)
+@pytest.mark.parametrize(("names", "label"), cases(*ONE_BY_ONE))
 def test_stepwise(names, label):
   settings, shared = SAMPLINGS[label], len(names) > 1
   for name in names:

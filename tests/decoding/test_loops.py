@@ -9,10 +9,16 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS, DraftLength, Sampling
+from speccascade.decoding import (
+  METHODS,
+  DraftLength,
+  Sampling,
+  cascade_drafter,
+)
 from speccascade.decoding.executions.oracle_cascade import oracle_cascade
 from speccascade.decoding.executions.sequential_cascade import CATCH_UP
 from tests import toy
+from tests.decoding.drafters.models import copier
 from tests.decoding.test_bild import circling
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
@@ -76,6 +82,7 @@ ROWS = {
   "stop": ("spec_decode", 0.0, {"draft_length": DraftLength("max_prob", 0.6)}),
   "stepwise": ("token_cascade_chow", 0.4, {}),
   "sequence": ("seq_cascade_chow", 0.999, {}),
+  "nested": ("cascade_drafting", 0.0, {}),
 }
 
 
@@ -83,8 +90,12 @@ ROWS = {
 def test_a_row_alone_is_the_row_in_the_batch(case):
   name, alpha, how = ROWS[case]
   inputs, keys = toy.rows(64)
+  drafter, verifier = toy.sources()
+  if case == "nested":
+    parts = (drafter,), copier(7), [[2, 3], [0, 3]]
+    drafter = cascade_drafter(*parts, lenience=3.0)
   call = functools.partial(
-    toy.decode, name, toy.sources(), alpha, SAMPLED, **RECORDED, **how
+    toy.decode, name, (drafter, verifier), alpha, SAMPLED, **RECORDED, **how
   )
   whole = call(inputs=inputs, keys=keys)
   order = np.random.default_rng(0).permutation(64)
@@ -93,18 +104,11 @@ def test_a_row_alone_is_the_row_in_the_batch(case):
     assert_same_rows(got, whole, part)
     want = jax.tree.map(operator.itemgetter(part), whole)
     inside = np.arange(10) < got.lengths[:, None]
-    for mine, other in (
-      (got.stats, want.stats),
-      *(
-        jax.tree.map(operator.itemgetter(inside), pair)
-        for pair in (
-          (got.trace, want.trace),
-          (got.log_probs, want.log_probs),
-        )
-      ),
-    ):
-      same = functools.partial(np.testing.assert_allclose, rtol=1e-5)
-      jax.tree.map(same, mine, other)
+    same = functools.partial(np.testing.assert_allclose, rtol=1e-5)
+    jax.tree.map(same, got.stats, want.stats)
+    written = functools.partial(jax.tree.map, operator.itemgetter(inside))
+    records = ((x.trace, x.log_probs) for x in (got, want))
+    jax.tree.map(same, *map(written, records))
   assert len({tuple(row) for row in whole.tokens.tolist()}) > 30
 
 

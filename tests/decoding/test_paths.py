@@ -53,14 +53,10 @@ SPECULATIVE = {
 }
 ON_PROMPTS = ("token", "block", "stop before", "printed bonus, stop")
 NIGHTLY = [
-  pytest.param(
-    (name, 2, 4, {"verification": way}, 0.8),
-    PROMPTED if way == "token" else PAIR,
-    marks=pytest.mark.slow,
-  )
+  ((name, 2, 4, {"verification": way}, 0.8), pair)
   for name, row in METHODS.items()
   if row.has_blocks and row.compose is None and not row.greedy_only
-  for way in ("token", "block")
+  for way, pair in (("token", PROMPTED), ("block", PAIR))
 ]
 
 
@@ -164,7 +160,7 @@ def padded(rows, length):
       pytest.param(case, PROMPTED if key in ON_PROMPTS else PAIR, id=key)
       for key, case in SPECULATIVE.items()
     ),
-    *NIGHTLY,
+    *toy.nightly(NIGHTLY),
   ],
 )
 def test_speculative_paths(case, pair, monkeypatch):
@@ -173,29 +169,16 @@ def test_speculative_paths(case, pair, monkeypatch):
   how = {"draft_length": DraftLength(), "verification": "token"} | settings
   verification, policy = how["verification"], how["draft_length"]
   with jax.enable_x64(True):
-    block = enumeration.block(
-      PAIR,
-      law,
-      gamma,
-      verification=verification,
-      bonus=settings.get("bonus", "target"),
-      policy=policy,
-    )
+    how = {"verification": verification, "policy": policy}
+    how["bonus"] = settings.get("bonus", "target")
+    block = enumeration.block(PAIR, law, gamma, **how)
   ways = driving.cells(PAIR, law, block, verification)
   paths = driving.paths(pair, ways, length)
   assert abs(sum(path.weight for path in paths) - 1) < 1e-3
 
-  decoder, results = drive(
-    name,
-    pair,
-    driving.tables(paths, gamma),
-    alpha,
-    temperature,
-    monkeypatch,
-    gamma=gamma,
-    max_decode_len=length,
-    **settings,
-  )
+  point = driving.tables(paths, gamma), alpha, temperature, monkeypatch
+  how = {"gamma": gamma, "max_decode_len": length, **settings}
+  decoder, results = drive(name, pair, *point, **how)
   book = Book(block, decoder, sides_of(decoder.method.target.rule, alpha, law))
   stats, records = zip(*(book.keep(path) for path in paths))
   columns = {
@@ -210,12 +193,8 @@ def test_speculative_paths(case, pair, monkeypatch):
   for got in results:
     assert_tokens(got, [path.tokens for path in paths], length)
     for field in stats[0]:
-      np.testing.assert_allclose(
-        getattr(got.stats, field),
-        [row[field] for row in stats],
-        atol=1e-4,
-        err_msg=field,
-      )
+      counted, want = getattr(got.stats, field), [row[field] for row in stats]
+      np.testing.assert_allclose(counted, want, atol=1e-4, err_msg=field)
     known = known_q, np.full(len(known_q), True)
     assert_trace(got, law, contexts, known, columns, pi)
     assert_weights(got, paths)
@@ -340,13 +319,7 @@ QUICK = ("verifier", "token_cascade_chow", "oracle_cascade_diff")
 LENGTH = 4
 
 
-@pytest.mark.parametrize(
-  "name",
-  [
-    pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow)
-    for n in STEPWISE
-  ],
-)
+@pytest.mark.parametrize("name", toy.nightly(STEPWISE, QUICK))
 def test_stepwise_paths(name, monkeypatch):
   alpha, law = exact(name, 0.8)
   table, is_cascade = getattr(law, STEPWISE[name]), STEPWISE[name] == "pi"

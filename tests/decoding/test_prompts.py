@@ -66,16 +66,7 @@ def test_a_pair_is_of_one_kind():
   assert last.prompted
 
 
-QUICK = ("verifier",)
-
-
-@pytest.mark.parametrize(
-  "name",
-  [
-    pytest.param(n, marks=() if n in QUICK else pytest.mark.slow)
-    for n in METHODS
-  ],
-)
+@pytest.mark.parametrize("name", toy.nightly(METHODS, ["verifier"]))
 def test_a_row_is_the_same_wherever_its_prompt_stands(name):
   row = METHODS[name]
   models = toy.whole()

@@ -20,7 +20,7 @@ from speccascade.decoding import (
   prompts,
   row_keys,
 )
-from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config
+from speccascade.models import T5LM, LlamaConfig, LlamaLM
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy
 from tests.decoding import enumeration
@@ -62,15 +62,9 @@ def assert_samples(
   counts = 0
   for batch in range(ROWS * len(inputs) // len(kind)):
     index = jnp.arange(len(kind)) + batch * len(kind)
-    decoded = toy.decode(
-      name,
-      models,
-      alpha,
-      sampling,
-      inputs=jnp.asarray(inputs[kind], jnp.int32),
-      keys=row_keys(seed, 0, index),
-      **how,
-    )
+    how["keys"] = row_keys(seed, 0, index)
+    rows = jnp.asarray(inputs[kind], jnp.int32)
+    decoded = toy.decode(name, models, alpha, sampling, inputs=rows, **how)
     size = models[1].vocab_size, how["max_decode_len"]
     kinds = range(len(inputs))
     counts += np.stack([toy.counts(decoded, *size, kind == k) for k in kinds])
@@ -83,13 +77,10 @@ def assert_samples(
 
 
 # name, settings, sampling
+BLOCK = {"verification": "block"}
 QUICK = {
   "opt": ("spec_cascade_opt", {"gamma": 3}, {"temperature": 1.0}),
-  "block": (
-    "spec_cascade_token_v3",
-    {"verification": "block"},
-    {"temperature": 0.8},
-  ),
+  "block": ("spec_cascade_token_v3", BLOCK, {"temperature": 0.8}),
   "top-p": ("spec_decode", {}, {"temperature": 1.3, "top_p": 0.8}),
   "token cascade": ("token_cascade_chow", {}, {"temperature": 1.0}),
 }
@@ -126,17 +117,9 @@ def models_of_pairs() -> tuple:
   )
 
 
-@pytest.mark.parametrize(
-  "case",
-  [
-    *(pytest.param(v, id=k) for k, v in QUICK.items()),
-    *(
-      pytest.param(v, id=k, marks=pytest.mark.slow) for k, v in NIGHTLY.items()
-    ),
-  ],
-)
+@pytest.mark.parametrize("case", toy.nightly(QUICK | NIGHTLY, QUICK))
 def test_samples_have_the_exact_law(case):
-  name, how, settings = case
+  name, how, settings = (QUICK | NIGHTLY)[case]
   how = {"gamma": 2, "max_decode_len": LENGTH} | how
   sampling = Sampling.create(**settings)
   with jax.enable_x64(True):
@@ -145,11 +128,11 @@ def test_samples_have_the_exact_law(case):
     for pair in PAIRS:
       law = enumeration.laws(pair, METHODS[name].target, alpha, sampling)
       table, other = (law.q, law.p) if name == "drafter" else (law.pi, law.q)
-      laws.append(toy.chain_law(pair, table, LENGTH))
+      right = toy.chain_law(pair, table, LENGTH)
       if "bonus" in how:
-        laws[-1] = enumeration.verifier_bonus_law(
-          pair, law, how["gamma"], LENGTH
-        )
+        size = how["gamma"], LENGTH
+        right = enumeration.verifier_bonus_law(pair, law, *size)
+      laws.append(right)
       # The other model, and a rejected draft replaced from pi.
       wrong = enumeration.wrong_replacement_law(pair, law, LENGTH)
       mistakes.append([toy.chain_law(pair, other, LENGTH), wrong])
@@ -192,36 +175,21 @@ def test_samples_of_the_sequence_cascade(name, alpha):
 
 
 T5_LENGTH, T5_VOCAB = 3, 8
+SIZES = {"vocab_size": T5_VOCAB, "emb_dim": 16, "head_dim": 8}
 PROMPTS = toy.padded(toy.PROMPTS[2:4], "left")
 T5_SOURCES = np.array([[5, 3, 7, 1], [6, 1, 0, 0]], np.int32)  # ragged
 
 
 def tiny_t5(seed: int) -> T5LM:
   """Returns a T5 that has opinions."""
-  config = T5Config(
-    vocab_size=T5_VOCAB,
-    emb_dim=16,
-    num_heads=2,
-    num_encoder_layers=1,
-    num_decoder_layers=1,
-    head_dim=8,
-    mlp_dim=16,
-  )
+  config = toy.t5_config(**SIZES, num_heads=2, mlp_dim=16)
   return opinionated(T5LM.init(config, jax.random.key(seed)), config.emb_dim)
 
 
 def tiny_llama(seed: int) -> LlamaLM:
   """Returns a Llama with grouped queries that has opinions."""
-  config = LlamaConfig(
-    vocab_size=T5_VOCAB,
-    emb_dim=16,
-    num_heads=2,
-    num_kv_heads=1,
-    num_decoder_layers=2,
-    head_dim=8,
-    mlp_dim=16,
-    logits_via_embedding=False,
-  )
+  heads = {"num_heads": 2, "num_kv_heads": 1, "logits_via_embedding": False}
+  config = LlamaConfig(**SIZES, **heads, num_decoder_layers=2, mlp_dim=16)
   return opinionated(LlamaLM.init(config, jax.random.key(seed)), config.emb_dim)
 
 
@@ -271,9 +239,7 @@ def t5_sequence_law(pi: np.ndarray) -> np.ndarray:
 T5_CASES = {
   "opt": ("spec_cascade_opt", {"gamma": 2}, {"temperature": 1.0}),
   "token rule, block": (
-    "spec_cascade_token_v3",
-    {"gamma": 3, "verification": "block"},
-    {"temperature": 0.7},
+    *("spec_cascade_token_v3", {"gamma": 3, **BLOCK}, {"temperature": 0.7}),
   ),
   "lossless": ("spec_decode", {"gamma": 1}, {"temperature": 1.3, "top_k": 5}),
   "token cascade": ("token_cascade_chow", {"gamma": 1}, {"temperature": 1.0}),
@@ -286,16 +252,14 @@ KINDS = {
   "llama": (lambda: (tiny_llama(1), tiny_llama(2)), PROMPTS),
   "prompted": (toy.whole, PROMPTS),
 }
-QUICK_TEXT = ("t5", "opt")
+ON_TEXTS = [
+  *itertools.product(("t5", "prompted"), T5_CASES),
+  *(("llama", case) for case in ("copies", "token rule, block")),
+]
 
 
 @pytest.mark.parametrize(
-  ("kind", "case"),
-  [
-    pytest.param(*pair, marks=[] if pair == QUICK_TEXT else pytest.mark.slow)
-    for pair in itertools.product(KINDS, T5_CASES)
-    if pair[0] != "llama" or pair[1] in ("copies", "token rule, block")
-  ],
+  ("kind", "case"), toy.nightly(ON_TEXTS, [("t5", "opt")])
 )
 def test_samples_have_the_law_of_the_whole_text(kind, case):
   name, how, settings = T5_CASES[case]
@@ -319,14 +283,7 @@ def test_samples_have_the_law_of_the_whole_text(kind, case):
   alpha = max(grid, key=distance) if row.target.uses_q else 0.0
   right, *wrong = zip(*laws(alpha))
   how = {"max_decode_len": T5_LENGTH} | how
+  laws_of = right, list(zip(*wrong))
   assert_samples(
-    name,
-    models,
-    alpha,
-    sampling,
-    sources,
-    right,
-    list(zip(*wrong)),
-    seed=5,
-    **how,
+    name, models, alpha, sampling, sources, *laws_of, seed=5, **how
   )

@@ -36,20 +36,26 @@ def padded(texts, width):
   return np.concatenate([toy.padded(texts, side, width) for side in SIDES])
 
 
-def stream_of(name, models, inputs, limit=LENGTH, **how):
+def prepared(name, models, limit=LENGTH):
+  """Returns (decoder, models, alpha, sampling) of a method by its name."""
   row = METHODS[name]
+  if row.num_drafters == 2:
+    models = models, models[1]
+  how = {"gamma": 3, "max_decode_len": limit, "eos_id": toy.EOS}
   sampling = toy.GREEDY if row.greedy_only else Sampling.create(1.0)
-  how_long = {"gamma": 3, "max_decode_len": limit, "eos_id": toy.EOS}
-  decoder = Decoder(row, log_probs=True, **how_long)
+  decoder = Decoder(row, log_probs=True, **how)
+  return decoder, models, row.default_alpha, sampling
+
+
+def stream_of(name, models, inputs, limit=LENGTH, **how):
+  decoder, models, *point = prepared(name, models, limit)
   rngs = row_keys(0, 0, jnp.arange(len(inputs)) % NUM)
-  return Stream(
-    decoder, *models, inputs, rngs, row.default_alpha, sampling, **how
-  )
+  return Stream(decoder, *models, inputs, rngs, *point, **how)
 
 
 def assert_same(got, want, rows=slice(None)):
   for mine, other in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
-    mine, other = np.asarray(mine)[rows], other[rows]
+    mine, other = np.asarray(mine)[rows], np.asarray(other)[rows]
     if mine.dtype == np.float32:  # after a turn sums have another order
       np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
     else:
@@ -60,36 +66,23 @@ def llamas():
   return test_sampled_laws.tiny_llama(1), test_sampled_laws.tiny_llama(2)
 
 
-QUICK = ("spec_cascade_opt",)
-NIGHTLY = (
-  *("verifier", "drafter", "cascade_drafting", "bild", "token_cascade_chow"),
-  *("oracle_cascade_diff", "spec_decode", "spec_cascade_opt_three"),
+NAMES = (
+  *("spec_cascade_opt", "verifier", "drafter", "cascade_drafting", "bild"),
+  *("token_cascade_chow", "oracle_cascade_diff", "spec_decode"),
+  "spec_cascade_opt_three",
 )
-CASES = [
-  *((n, toy.whole) for n in QUICK),
-  *(pytest.param(n, toy.whole, marks=pytest.mark.slow) for n in NIGHTLY),
-  pytest.param("cascade_drafting", llamas, marks=pytest.mark.slow),
-]
+CASES = [*((name, toy.whole) for name in NAMES), ("cascade_drafting", llamas)]
 
 
-@pytest.mark.parametrize(("name", "make"), CASES)
+@pytest.mark.parametrize(("name", "make"), toy.nightly(CASES, CASES[:1]))
 def test_rounds_and_turns_are_the_whole(name, make):
-  row, models = METHODS[name], make()
-  if row.num_drafters == 2:
-    models = models, models[1]
-  sampling = toy.GREEDY if row.greedy_only else Sampling.create(1.0)
-  before = streaming._advance._cache_size()
+  models = make()
+  streaming._advance.clear_cache()  # other tests of this process compile, too
 
   def whole(texts, trial):
-    return toy.decode(
-      row,
-      models,
-      sampling=sampling,
-      inputs=toy.padded(texts, "left", WIDTH),
-      keys=keys(trial),
-      max_decode_len=LENGTH,
-      log_probs=True,
-    )
+    decoder, both, *point = prepared(name, models)
+    inputs = toy.padded(texts, "left", WIDTH)
+    return jax.device_get(decoder(*both, inputs, keys(trial), *point))
 
   texts = [*toy.PROMPTS] * len(SIDES)
   stream = stream_of(name, models, padded(toy.PROMPTS, WIDTH), room=ROOM)
@@ -123,7 +116,7 @@ def test_rounds_and_turns_are_the_whole(name, make):
     assert_same(stream.decoded, whole(texts, trial), has_turn)
   assert len(set(np.asarray(stream.decoded.lengths).tolist())) > 1
   # However many rounds and turns: it was compiled once.
-  assert streaming._advance._cache_size() == before + 1
+  assert streaming._advance._cache_size() == 1
 
 
 @pytest.mark.slow
@@ -133,14 +126,8 @@ def test_an_encoder_decoder_is_streamed():
   stream = stream_of("spec_cascade_opt", models, inputs, 24)
   while not stream.ended.all():
     stream.advance(2)
-  sampling = Sampling.create(1.0)
-  want = toy.decode(
-    "spec_cascade_opt",
-    models,
-    sampling=sampling,
-    inputs=inputs,
-    max_decode_len=24,
-  )
+  decoder, _, *point = prepared("spec_cascade_opt", models, 24)
+  want = decoder(*models, inputs, row_keys(0, 0, jnp.arange(2)), *point)
   assert_same(stream.decoded, want)
 
 

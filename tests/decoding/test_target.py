@@ -12,12 +12,7 @@ from tests import toy
 
 PAIRS = toy.WORKED
 Q1, P1 = PAIRS[1]
-
-
-@pytest.fixture(autouse=True)
-def float64():
-  with jax.enable_x64(True):
-    yield
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def pi_of(target, number, alpha):
@@ -75,15 +70,6 @@ def test_worked_targets(target, number, alpha, want, rejected):
 def test_position_rules_take_q_or_p(rule, number, alpha, model):
   want = dict(zip("qp", PAIRS[number]))[model]
   np.testing.assert_array_equal(pi_of(defer(rule), number, alpha), want)
-
-
-def test_lossy_is_the_heuristic():
-  # Its accept probability and residual are the heuristic's own.
-  pi = pi_of(targets.lossy, 1, 0.4)
-  accept = np.minimum(1, P1 / (0.6 * Q1))
-  np.testing.assert_allclose(np.minimum(1, pi / Q1), accept, atol=1e-12)
-  residual = numerics.residual(jnp.asarray(pi), jnp.asarray(Q1))
-  np.testing.assert_allclose(residual, [0, 1 / 3, 1 / 2, 1 / 6], atol=1e-12)
 
 
 @pytest.mark.parametrize(

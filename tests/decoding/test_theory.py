@@ -14,15 +14,10 @@ from speccascade.analysis import speedup
 from speccascade.decoding import deferral, target, theory
 from tests.decoding.test_target import lossy_beta
 
+pytestmark = pytest.mark.usefixtures("float64")
 V = 5
 EACH_LOSS = pytest.mark.parametrize("loss", ["zero_one", "log"])
 EACH_PRICE = pytest.mark.parametrize("alpha", [-0.4, 0.0, 0.05, 0.3])
-
-
-@pytest.fixture(autouse=True)
-def float64():
-  with jax.enable_x64(True):
-    yield
 
 
 def triples(num=120, seed=0):

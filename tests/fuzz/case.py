@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import pathlib
+import re
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -74,12 +75,9 @@ class Case:
   def name(self) -> str:
     """The case in a line."""
     parts = [f"{name}={value}" for name, value in self.macros.items()]
-    line = " ".join(
-      [self.command, self.title, *parts, *self.flags, *self.files]
-    )
-    return (
-      ascii(line)[1:-1] if len(line) < 120 else ascii(line[:117])[1:] + ".."
-    )
+    parts = [self.command, self.title, *parts, *self.flags, *self.files]
+    line = " ".join(parts)
+    return ascii(line if len(line) < 120 else f"{line[:117]}...")[1:-1]
 
   def argv(self, base: pathlib.Path, work: pathlib.Path) -> list[str]:
     """Returns the command line.
@@ -95,10 +93,6 @@ class Case:
       for name, value in (macros | self.macros).items()
       if value is not None
     ]
-    return [
-      self.command,
-      *(
-        arg.replace("@base", str(base)).replace("@work", str(work))
-        for arg in (*args, *self.flags)
-      ),
-    ]
+    places = {"@base": str(base), "@work": str(work)}
+    put = lambda arg: re.sub("@(base|work)", lambda m: places[m[0]], arg)
+    return [self.command, *map(put, (*args, *self.flags))]

@@ -9,6 +9,7 @@ _SOURCES = {
   **{"": "no path", _LONG: "no path", "~/nowhere": "nowhere"},
   **{"@base/in.jsonl": "is a file", "@base": "no complete", "@work": "@work"},
 }
+_CHECKED = ("inspect", "--check")
 _GIN = {
   "syntax.gin": b"MODEL = = 5\n",
   "number.gin": b"MODEL = 5\n",
@@ -51,11 +52,7 @@ def cases() -> list[Case]:
   found = []
   to = ["--destination=@work/x", "--format=t5x"]
   for source, says in _SOURCES.items():
-    for command, flags in (
-      ("convert", to),
-      ("inspect", []),
-      ("inspect", ["--check"]),
-    ):
+    for command, *flags in (("convert", *to), ("inspect",), _CHECKED):
       flags = [f"--source={source}", *flags]
       found.append(Case(f"checkpoints.{command}", says, flags=flags))
   files = {**_GIN, "file": b""}
@@ -64,9 +61,8 @@ def cases() -> list[Case]:
       for name in _FORMATS if kind is None else [kind]:
         flags = ["--source=@base/small", "--destination=@work/x", flag]
         flags.append(f"--format={name}")
-        found.append(
-          Case("checkpoints.convert", says, flags=flags, files=files)
-        )
+        wrong = Case("checkpoints.convert", says, flags=flags, files=files)
+        found.append(wrong)
   for flag in ("--format=nothing", "--dtype=int8", "--step=a", "--nothing"):
     says = flag[2:].partition("=")[0]
     flags = ["--source=@base/small", *to, flag]

@@ -4,6 +4,10 @@ from tests.fuzz.case import Case
 
 _GIN = ("train", "decode", "sweep", "cascade_search", "ngrams")
 _DEEP = 100_000
+_UNNAMED = (
+  ("OUTPUT", {"OUTPUT_DIR": None, "OUTPUT_FILE": None}),
+  ("must be given", {"MODEL_DIR": None, "OUTPUT_FILE": None}),
+)
 _QUOTES = ("'", '"""', "b'a")
 _FILES = {
   "syntax.gin": (b"METHOD = = 5\n", "syntax.gin"),
@@ -38,22 +42,16 @@ def cases() -> list[Case]:
       Case(command, "nowhere.gin", flags=["--gin_file=nowhere.gin"]),
       Case(command, "no gin file", flags=["--gin_file=@work"]),
       Case(command, "a" * 50, flags=["--gin_file=" + "a" * 5000]),
-      Case(command, "OUTPUT", {"OUTPUT_DIR": None, "OUTPUT_FILE": None})
-      if command not in ("train", "ngrams")
-      else Case(
-        command, "must be given", {"MODEL_DIR": None, "OUTPUT_FILE": None}
-      ),
+      Case(command, *_UNNAMED[command in ("train", "ngrams")]),
     ]
-  found += [
-    Case(
-      "decode",
-      says,
-      {"METHOD": None, "GAMMA": None},
-      ["--gin_file=@work/" + name],
-      {name: content},
-    )
-    for name, (content, says) in _FILES.items()
-  ]
+  none = {"METHOD": None, "GAMMA": None}
+  for name, (content, says) in _FILES.items():
+    flags = [f"--gin_file=@work/{name}"]
+    found.append(Case("decode", says, none, flags, {name: content}))
+  for name in ("loop.gin", "bytes.gin"):
+    flags = ["--help", f"--gin_file=@work/{name}"]
+    files = {name: _FILES[name][0]}
+    found.append(Case("train", name, flags=flags, files=files))
   deep = "[" * 3000 + "]" * 3000
   found += [
     Case("decode", "METHOD", {"METHOD": deep}),
@@ -67,15 +65,6 @@ def cases() -> list[Case]:
       Case("decode", path, flags=[*flags, f"--gin_file={path}"])
       for path in ("/dev/zero", "/dev", "@work/\xe9.gin")
       for flags in ([], ["--help"])
-    ),
-    *(
-      Case(
-        "train",
-        name,
-        flags=["--help", f"--gin_file=@work/{name}"],
-        files={name: _FILES[name][0]},
-      )
-      for name in ("loop.gin", "bytes.gin")
     ),
     Case("decode", "METHOD", {"METHOD": "spec_decode"}),
     Case("decode", "NOTHING", {"METHOD": "%NOTHING"}),

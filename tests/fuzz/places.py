@@ -23,26 +23,16 @@ def cases() -> list[Case]:
     # Its lock is a folder.
     found.append(Case(command, name, files={"out/.writer/a": b""}))
   rows = {"rows.jsonl": row_files.right(), **_TEXT}
-  text, in_place = ["--text_files=@work/file", "--vocab_size=9"], ["--fast"]
+  text = ["--text_files=@work/file", "--vocab_size=9"]
   for path in _FAR:
     end = path.rpartition("/")[2][:50]
-    out = f"--output_file={path}/a.model"
+    out, to = f"--output_file={path}/a.model", f"--output_dir={path}"
     macros = {"OUTPUT_FILE": f'"{path}/a.npz"'}
     found += [
       Case("ngrams", "OUTPUT_FILE", macros, files=_TEXT),
       Case("vocabulary", "output_file", flags=[*text, out], files=_TEXT),
-      Case(
-        "quickstart",
-        "--output_dir",
-        flags=[*in_place, f"--output_dir={path}"],
-        files=_TEXT,
-      ),
-      Case(
-        "report",
-        "/",
-        flags=["--results_dir=@work", f"--output_dir={path}"],
-        files=rows,
-      ),
+      Case("quickstart", "--output_dir", flags=["--fast", to], files=_TEXT),
+      Case("report", "/", flags=["--results_dir=@work", to], files=rows),
       Case("report", end, flags=[f"--results_dir={path}"], files=_TEXT),
     ]
   for out in ("", "@work", "."):

@@ -4,7 +4,7 @@ import gzip
 import json
 import pathlib
 
-from tests.inference import tiny
+from tests import mains
 from tests.report import synthetic
 
 TRAIN = """
@@ -31,7 +31,7 @@ PREFIX = ""
 
 def write(base: pathlib.Path):
   """Writes them to a folder."""
-  tiny.pair(base)
+  mains.pair(base, [])
   lines = [
     json.dumps({"inputs": text, "targets": "one two"})
     for text in ("one two", "three four five", "six")

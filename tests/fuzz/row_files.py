@@ -81,10 +81,10 @@ def cases() -> list[Case]:
   """Returns the cases."""
   first, second, third = right().splitlines(keepends=True)
   folder = ["--results_dir=@work"]
+  of_line = "rows.jsonl line 2"
   found = [
     Case(
-      "report",
-      "rows.jsonl line 2",
+      *("report", of_line),
       flags=folder,
       title=f"{'.'.join(place)}={'' if value is _DROP else repr(value)[:40]}",
       files={"rows.jsonl": _changed(place, value)},
@@ -93,17 +93,14 @@ def cases() -> list[Case]:
   ]
   whole = {
     "empty": (b"", "rows.jsonl"),
-    "list": (first + b"[]\n", "rows.jsonl line 2"),
-    "number": (first + b"5\n", "rows.jsonl line 2"),
-    "text": (first + b"text\n", "rows.jsonl line 2"),
-    "blank": (first + b"\n" + second, "rows.jsonl line 2"),
-    "latin": (first + b'"\xe4"\n', "rows.jsonl line 2"),
-    "deep": (first + b"[" * 100_000 + b"\n", "rows.jsonl line 2"),
+    "list": (first + b"[]\n", of_line),
+    "number": (first + b"5\n", of_line),
+    "text": (first + b"text\n", of_line),
+    "blank": (first + b"\n" + second, of_line),
+    "latin": (first + b'"\xe4"\n', of_line),
+    "deep": (first + b"[" * 100_000 + b"\n", of_line),
     "twice": (right() + first, "rows.jsonl"),
-    "surrogate": (
-      first + second.replace(b'"Large"', b'"\\ud800"'),
-      "rows.jsonl line 2",
-    ),
+    "surrogate": (first + second.replace(b'"Large"', b'"\\ud800"'), of_line),
     "no_quality": (
       b"".join(
         json.dumps({**json.loads(line), "quality": {}}).encode() + b"\n"
@@ -113,15 +110,8 @@ def cases() -> list[Case]:
     ),
   }
   for title, (content, says) in whole.items():
-    found.append(
-      Case(
-        "report",
-        says,
-        flags=folder,
-        files={"rows.jsonl": content},
-        title=title,
-      )
-    )
+    how = {"title": title, "files": {"rows.jsonl": content}}
+    found.append(Case("report", says, flags=folder, **how))
   packed = gzip.compress(right())
   for content in (packed[:-9], packed[:30] + b"\0\0" + packed[32:], right()):
     files = {"rows.jsonl.gz": content}
@@ -133,49 +123,33 @@ def cases() -> list[Case]:
     "settings": rows()[0]["settings"],
     "label": "a",
   }
-  shown = (
-    *(b"5\n", b"[]\n", b"text\n", b"[" * 100_000 + b"\n", b"{}\n"),
+  changes = (
+    *({"aux": aux} for aux in (5, [], {}, {"trace": {}})),
     *(
-      json.dumps(changed).encode() + b"\n"
-      for changed in (
-        *({**record, "aux": aux} for aux in (5, [], {}, {"trace": {}})),
-        {**record, "aux": {**record["aux"], "tokens": 5}},
-        {**record, "aux": {**record["aux"], "trace": 5}},
-        {**record, "aux": {**record["aux"], "trace": {"source": 5}}},
-        {**record, "aux": {**record["aux"], "counts": 5}},
-        {**record, "aux": {**record["aux"], "index": "a"}},
-        {**record, "settings": 5},
-        {**record, "label": 5},
-        {**record, "inputs": 5},
+      {"aux": record["aux"] | change}
+      for change in (
+        *({"tokens": 5}, {"trace": 5}, {"trace": {"source": 5}}),
+        *({"counts": 5}, {"index": "a"}),
       )
     ),
+    *({"settings": 5}, {"label": 5}, {"inputs": 5}),
   )
-  found += [
-    Case(
-      "report",
-      "examples.jsonl line 1",
-      flags=folder,
-      files={"rows.jsonl": right(), "examples.jsonl": content},
-      title=f"record {number}",
-    )
-    for number, content in enumerate(shown)
-  ]
-  found += [
-    Case(
-      "report", "metrics.json", flags=folder, files={"metrics.json": content}
-    )
-    for content in (b"", b"[]", b"5", b"text", first[:50], b"[" * 100_000)
-  ]
-  found += [
-    Case(
-      "report",
-      "predictions.jsonl line 1",
-      flags=folder,
-      files={"metrics.json": first, "predictions.jsonl": content},
-      title=f"of a decode {number}",
-    )
-    for number, content in enumerate(shown[:11])
-  ]
+  shown = (
+    *(b"5\n", b"[]\n", b"text\n", b"[" * 100_000 + b"\n", b"{}\n"),
+    *(json.dumps(record | each).encode() + b"\n" for each in changes),
+  )
+  for number, content in enumerate(shown):
+    files = {"rows.jsonl": right(), "examples.jsonl": content}
+    how = {"files": files, "title": f"record {number}"}
+    found.append(Case("report", "examples.jsonl line 1", flags=folder, **how))
+  for content in (b"", b"[]", b"5", b"text", first[:50], b"[" * 100_000):
+    files = {"metrics.json": content}
+    found.append(Case("report", "metrics.json", flags=folder, files=files))
+  for number, content in enumerate(shown[:11]):
+    files = {"metrics.json": first, "predictions.jsonl": content}
+    how = {"files": files, "title": f"of a decode {number}"}
+    says = "predictions.jsonl line 1"
+    found.append(Case("report", says, flags=folder, **how))
   right_rows = {"rows.jsonl": right()}
   return found + [
     Case("report", says, flags=[*folder, flag], files=right_rows, code=code)

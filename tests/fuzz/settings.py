@@ -38,12 +38,7 @@ _INPUTS = {
   "SPLIT": ("5", "None"),
   "INPUT_FILE": (*_PATH, '""', '"/dev/zero"', '"/nowhere"', '"@base"'),
   "VOCABULARY": (
-    "5",
-    '"/nowhere"',
-    '"/dev/zero"',
-    '"@base"',
-    '"@base/in.jsonl"',
-    "None",
+    *("5", '"/nowhere"', '"/dev/zero"', '"@base"', '"@base/in.jsonl"', "None"),
   ),
   "NUM_EXAMPLES": _whole(),
   "USE_CACHED_TASKS": _BOOLEAN,
@@ -195,13 +190,7 @@ _K = {"METHOD": '"cascade_drafting"', "DRAFTER_CHECKPOINT": "()"}
 _K |= {"CASCADE_K": "[[2]]"}
 _CASCADES = {
   "CASCADE_K": (
-    "5",
-    "[]",
-    "[[1, 2]]",
-    '[["a"]]',
-    "[[-1]]",
-    "[[1000000]]",
-    "[1]",
+    *("5", "[]", "[[1, 2]]", '[["a"]]', "[[-1]]", "[[1000000]]", "[1]"),
   ),
   "CASCADE_K_MEANING": ('"sums"', "5"),
   "LENIENCE": ("0.5", '"a"', "None", "1e999"),
@@ -220,32 +209,20 @@ _SCHEDULES = {
 
 
 # What no device holds.
+_BOTH = {"BATCH_SIZE": "65536", "MAX_DECODE_LEN": "65536"}
+_LONG = {"TASK_FEATURE_LENGTHS": '{"inputs": 65536, "targets": 65536}'}
+_WIDE = {"num_decoder_layers": 2**10, "emb_dim": 2**16, "mlp_dim": 2**20}
 _TOGETHER = (
-  ("decode", "BATCH_SIZE", {"BATCH_SIZE": "65536", "MAX_DECODE_LEN": "65536"}),
+  ("decode", "BATCH_SIZE", _BOTH),
   ("decode", "/nowhere", {"GAMMA": '"auto"', "ADVICE": '"/nowhere"'}),
   ("decode", "ADVICE", {"GAMMA": '"auto"', "ADVICE": "5"}),
   ("decode", "ADVICE", {"GAMMA": '"auto"'}),
-  ("sweep", "BATCH_SIZE", {"BATCH_SIZE": "65536", "MAX_DECODE_LEN": "65536"}),
+  ("sweep", "BATCH_SIZE", _BOTH),
   (
-    "train",
-    "MODEL",
-    {
-      f"tiny/config.T5Config.{name}": value
-      for name, value in {
-        "num_decoder_layers": "1024",
-        "emb_dim": "65536",
-        "mlp_dim": "1048576",
-      }.items()
-    },
+    *("train", "MODEL"),
+    {f"tiny/config.T5Config.{name}": str(x) for name, x in _WIDE.items()},
   ),
-  (
-    "train",
-    "BATCH_SIZE",
-    {
-      "BATCH_SIZE": "65536",
-      "TASK_FEATURE_LENGTHS": '{"inputs": 65536, "targets": 65536}',
-    },
-  ),
+  ("train", "BATCH_SIZE", {"BATCH_SIZE": "65536", **_LONG}),
 )
 
 
@@ -278,16 +255,10 @@ def cases() -> list[Case]:
     for value in values
   ]
   found += [Case(name, says, macros) for name, says, macros in _TOGETHER]
-  linear = {
-    "LEARNING_RATE": "@optimizers.linear()",
-    "optimizers.linear.peak": "1",
-  }
+  linear = {"LEARNING_RATE": "@optimizers.linear()"}
+  linear["optimizers.linear.peak"] = "1"
   found += [
-    Case(
-      "train",
-      "linear",
-      linear | {f"optimizers.linear.{name}": value},
-    )
+    Case("train", "linear", linear | {f"optimizers.linear.{name}": value})
     for name, values in _SCHEDULES.items()
     for value in values
   ]

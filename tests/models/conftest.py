@@ -1,18 +1,21 @@
-"""Every path of the native sources."""
+"""Every path of the native sources; the golden Llamas."""
 
+import functools
 import platform
+import types
 
+import numpy as np
 import pytest
 
+from speccascade import checkpoints
+from speccascade.decoding import prompts
+from speccascade.models import T5LM, LlamaLM
 from speccascade.native import library
+from tests.models.feeding import Fed
 
 # What a compiler is told so that it takes another path of the source. The last
 # is that of CPUs without AVX, with the vectors that others have too.
-BUILDS = {
-  "best": (),
-  "avx2": ("-mno-avx512f",),
-  "portable": ("-mno-avx",),
-}
+BUILDS = {"best": (), "avx2": ("-mno-avx512f",), "portable": ("-mno-avx",)}
 REGISTERED = set()
 
 
@@ -29,3 +32,54 @@ def build(request, monkeypatch):
   if request.param not in REGISTERED:
     library.register(library.library_file(BUILDS[request.param]))
     REGISTERED.add(request.param)
+
+
+@pytest.fixture(scope="session")
+def llama_arrays(golden) -> dict:
+  """The arrays that transformers wrote; see `tests/golden/make_llama.py`."""
+  with np.load(golden.parent / "llama" / "golden.npz") as arrays:
+    return dict(arrays)
+
+
+@pytest.fixture(scope="session")
+def llama(golden, llama_arrays):
+  """Returns a function from a kind to its model `lm`, in float32, to prompts as
+  the model reads them, `inputs`, and to what transformers wrote of them."""
+
+  @functools.cache
+  def read(kind):
+    said = types.SimpleNamespace()
+    for name, array in llama_arrays.items():
+      if name.startswith(f"{kind}/"):
+        setattr(said, name.partition("/")[2], array)
+    checkpoint = checkpoints.load(golden.parent / "llama" / kind)
+    said.lm = LlamaLM.create(checkpoint.config, checkpoint.params)
+    # Padding before the first row, and after the others.
+    is_text = np.arange(said.tokens.shape[1]) < said.lengths[:, None]
+    inputs = np.where(is_text, said.tokens, prompts.PAD)
+    said.inputs = np.pad(inputs, ((0, 0), (0, 2)), constant_values=prompts.PAD)
+    said.inputs[0] = np.roll(said.inputs[0], 2)
+    return said
+
+  return read
+
+
+@pytest.fixture(scope="session")
+def fed(golden_config, golden_params, golden_arrays, llama):
+  """Returns a function from a kind, and how it computes, to a `Fed`."""
+
+  @functools.cache
+  def make(name):
+    kind, *_ = name.split()
+    how = {
+      "dtype": "bfloat16" if "bfloat16" in name else None,
+      "kernel_dtype": "float32" if "packed" in name else None,
+    }
+    if kind == "t5":
+      lm = T5LM.create(golden_config, golden_params, **how)
+      return Fed(lm, golden_arrays["in/encoder_input_tokens"])
+    plain, inputs = llama(kind).lm, llama(kind).inputs
+    lm = LlamaLM.create(plain.module.config, plain.params, **how)
+    return Fed(lm, inputs)
+
+  return make

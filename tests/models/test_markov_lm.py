@@ -34,9 +34,8 @@ def held(lm=LM, capacity=16):
   tokens = [row + [0] * (width - len(row)) for row in WRITTEN]
   source = jnp.asarray([[0], [1]], jnp.int32)
   count = jnp.asarray([len(row) for row in WRITTEN], jnp.int32)
-  return lm.extend(
-    lm.prefill(source, capacity=capacity), jnp.asarray(tokens, jnp.int32), count
-  )[0]
+  state = lm.prefill(source, capacity=capacity)
+  return lm.extend(state, jnp.asarray(tokens, jnp.int32), count)[0]
 
 
 def go_on(lm, state):
@@ -61,13 +60,9 @@ def test_a_tree_equals_its_paths_and_one_is_kept(prompted):
   lm = LM.replace(prompted=prompted)
   state = held(lm)
   start = state.length
-  after, out = lm.extend(
-    state,
-    jnp.asarray(NODES, jnp.int32),
-    jnp.full((2,), num, jnp.int32),
-    depth=depth,
-    ancestors=jnp.asarray(ancestors),
-  )
+  tree = {"depth": depth, "ancestors": jnp.asarray(ancestors)}
+  fed = jnp.asarray(NODES, jnp.int32), jnp.full((2,), num, jnp.int32)
+  after, out = lm.extend(state, *fed, **tree)
   for row in range(2):
     for i, path in enumerate(paths[row]):
       along = [*WRITTEN[row], *(NODES[row][node] for node in path)]

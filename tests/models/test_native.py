@@ -1,7 +1,6 @@
 """The native product: exact, the same for every row, and compiled safely."""
 
 import dataclasses
-import functools
 import os
 import pathlib
 import stat
@@ -15,14 +14,12 @@ import numpy as np
 import pytest
 
 from speccascade import native
-from speccascade.models import T5LM, T5Config
+from speccascade.models import T5LM
 from speccascade.native import library
+from tests import toy
+from tests.models.feeding import NEEDS_NATIVE, close, feed, prefill
 
 DTYPES = ("float32", "bfloat16")
-needs_native = pytest.mark.skipif(
-  not native.is_available(),
-  reason="no C++ compiler, or SPECCASCADE_NATIVE=0, or not one CPU device",
-)
 
 
 def rows_and_kernel(num_rows, num_in, num_out, seed=0):
@@ -36,7 +33,7 @@ def product(x, kernel, dtype="float32"):
   return np.asarray(y)
 
 
-@needs_native
+@NEEDS_NATIVE
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
   ("num_rows", "num_in", "num_out"),
@@ -53,7 +50,7 @@ def test_products_equal_float64(build, dtype, num_rows, num_in, num_out):
   assert np.all(np.abs(got - x.astype(np.float64) @ exact) <= bound)
 
 
-@needs_native
+@NEEDS_NATIVE
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_row_is_the_same_to_the_bit_beside_any_others(build, dtype):
   """Alone, as one of 2 to 32, and among more than one unit of work takes."""
@@ -64,25 +61,18 @@ def test_a_row_is_the_same_to_the_bit_beside_any_others(build, dtype):
     np.testing.assert_array_equal(got, want[5 : 5 + num_rows])
 
 
-@needs_native
-def test_several_kernels_at_once_equal_one_by_one():
+@NEEDS_NATIVE
+def test_several_kernels_at_once_and_mapped_over_an_axis():
   x, first = rows_and_kernel(7, 65, 130)
   kernels = [first, first[:, :3] * 2, first[:, 60:] - 1]
   packed = [native.pack(kernel, "float32") for kernel in kernels]
-  for got, kernel in zip(native.products(jnp.asarray(x), packed), kernels):
-    np.testing.assert_array_equal(got, product(x, kernel))
+  call = lambda x: native.products(x, packed)
+  for results in (call(jnp.asarray(x)), jax.vmap(call)(jnp.asarray(x))):
+    for got, kernel in zip(results, kernels):
+      np.testing.assert_array_equal(got, product(x, kernel))
 
 
-@needs_native
-def test_mapped_over_an_axis():
-  x, kernel = rows_and_kernel(6, 32, 40)
-  got = jax.vmap(
-    lambda row: native.products(row, [native.pack(kernel, "float32")])[0]
-  )(jnp.asarray(x))
-  np.testing.assert_array_equal(got, product(x, kernel))
-
-
-@needs_native
+@NEEDS_NATIVE
 def test_what_does_not_fit_is_refused():
   x, kernel = rows_and_kernel(2, 8, 4)
   packed = native.pack(kernel, "float32")
@@ -145,25 +135,17 @@ print(sorted(digests))
 """
 
 
-@needs_native
+@NEEDS_NATIVE
 def test_programs_at_once_with_other_numbers_of_threads(tmp_path):
   """All find an empty cache; none spoils it, and all compute the same."""
+  env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "XLA_FLAGS": ""}
+  command, how = [sys.executable, "-c", PROGRAM], {"stdout": subprocess.PIPE}
   programs = [
-    subprocess.Popen(
-      [sys.executable, "-c", PROGRAM],
-      env={
-        **os.environ,
-        "XDG_CACHE_HOME": str(tmp_path),
-        "NPROC": str(num_threads),
-        "XLA_FLAGS": "",
-      },
-      stdout=subprocess.PIPE,
-      text=True,
-    )
-    for num_threads in (1, 2, 5)
+    subprocess.Popen(command, env={**env, "NPROC": num}, text=True, **how)
+    for num in ("1", "5")
   ]
   said = [program.communicate(timeout=300)[0] for program in programs]
-  assert [program.returncode for program in programs] == [0, 0, 0]
+  assert [program.returncode for program in programs] == [0, 0]
   assert len(set(said)) == 1
   assert said[0].count("(") == 7  # no repeat differed
   [file] = (tmp_path / "speccascade" / "native").iterdir()
@@ -227,31 +209,18 @@ def test_the_file_is_named_after_what_it_depends_on(
   assert len(set(files)) == len(files)
 
 
-def spoil_end(file):
-  content = file.read_bytes()
-  file.write_bytes(content[:-1])
-
-
-def spoil_middle(file):
-  content = bytearray(file.read_bytes())
-  content[5] ^= 1
-  file.write_bytes(content)
-
-
-def lead_elsewhere(file):
-  elsewhere = file.with_name("elsewhere")
-  file.rename(elsewhere)
-  file.symlink_to(elsewhere)
-
-
-@pytest.mark.parametrize("spoil", [spoil_end, spoil_middle, lead_elsewhere])
+@pytest.mark.parametrize("spoilt", ["end", "middle", "link"])
 def test_a_file_that_is_not_whole_or_ours_is_made_again(
-  cache, compiler, tmp_path, spoil
+  cache, compiler, tmp_path, spoilt
 ):
   compiler(WORKS.format(log=tmp_path / "log"))
   file = library.library_file()
   content = file.read_bytes()
-  spoil(file)
+  if spoilt == "link":
+    file.symlink_to(file.rename(file.with_name("elsewhere")))
+  else:
+    middle = content[:5] + bytes([content[5] ^ 1]) + content[6:]
+    file.write_bytes(middle if spoilt == "middle" else content[:-1])
   assert library.library_file() == file
   assert not file.is_symlink()
   assert library._is_whole(file)
@@ -271,21 +240,28 @@ def test_a_folder_that_others_can_write_is_refused(cache, compiler, tmp_path):
     library.library_file()
 
 
-def test_without_a_compiler_xla_multiplies(cache, monkeypatch, caplog):
-  monkeypatch.setenv("PATH", "")
+@pytest.mark.parametrize(
+  ("script", "said"),
+  [
+    (None, "no C++ compiler: install one"),
+    (
+      "echo one line >&2; echo 'x.h: error: no such file' >&2; exit 1",
+      "c++ failed: x.h: error: no such file",
+    ),
+  ],
+)
+def test_without_a_compiler_that_works_xla_multiplies(
+  cache, compiler, monkeypatch, caplog, script, said
+):
+  if script is None:
+    monkeypatch.setenv("PATH", "")
+  else:
+    compiler(script)
   assert not library.is_available.__wrapped__()
   [record] = caplog.records
-  assert "no C++ compiler: install one" in record.getMessage()
+  assert said in record.getMessage()
   assert "\n" not in record.getMessage()
-
-
-def test_a_compiler_that_fails_leaves_nothing(cache, compiler, caplog):
-  compiler("echo one line >&2; echo 'x.h: error: no such file' >&2; exit 1")
-  assert not library.is_available.__wrapped__()
-  [record] = caplog.records
-  assert "c++ failed: x.h: error: no such file" in record.getMessage()
-  assert "\n" not in record.getMessage()
-  assert list(cache.iterdir()) == []
+  assert script is None or list(cache.iterdir()) == []  # it leaves nothing
 
 
 def test_a_compiler_that_writes_no_library(cache, compiler, tmp_path, caplog):
@@ -303,41 +279,14 @@ def test_switched_off(cache, monkeypatch):
 # --- In a T5. ---
 
 
-@functools.partial(jax.jit, static_argnames="capacity")
-def prefill(lm, inputs, capacity=24):
-  return lm.prefill(inputs, capacity=capacity)
-
-
-@jax.jit
-def extend(lm, state, tokens):
-  count = jnp.full(tokens.shape[:1], tokens.shape[1], jnp.int32)
-  state, out = lm.extend(state, tokens, count)
-  return state, out.logits
-
-
-def config_of(is_tied, golden_config):
-  if not is_tied:
-    return golden_config
-  return T5Config(
-    vocab_size=70,
-    emb_dim=24,
-    num_heads=3,
-    head_dim=4,
-    mlp_dim=20,
-    num_encoder_layers=1,
-    num_decoder_layers=2,
-    mlp_activations=("relu",),
-    logits_via_embedding=True,
-  )
-
-
 @pytest.fixture(params=[False, True], ids=["golden", "tied"])
 def plain(request, golden_config, golden_params):
   """A model with plain kernels."""
-  config = config_of(request.param, golden_config)
-  if request.param:
-    return T5LM.init(config, jax.random.key(0))
-  return T5LM.create(config, golden_params)
+  if not request.param:
+    return T5LM.create(golden_config, golden_params)
+  sizes = {"vocab_size": 70, "num_decoder_layers": 2}
+  tied = {"mlp_activations": ("relu",), "logits_via_embedding": True}
+  return T5LM.init(toy.t5_config(**sizes, **tied), jax.random.key(0))
 
 
 def packed(plain, kernel_dtype="float32"):
@@ -351,17 +300,17 @@ def block_logits(lm):
   rng = np.random.default_rng(0)
   source = rng.integers(2, lm.vocab_size, (2, 7), np.int32)
   source[1, 4:] = 0
-  fed = jnp.asarray(rng.integers(2, lm.vocab_size, (2, 9), np.int32))
-  state, first = extend(lm, prefill(lm, jnp.asarray(source)), fed[:, :6])
-  _, second = extend(lm, state, fed[:, 6:])
+  fed = rng.integers(2, lm.vocab_size, (2, 9), np.int32)
+  state, first = feed(lm, prefill(lm, jnp.asarray(source)), fed[:, :6], [6, 6])
+  _, second = feed(lm, state, fed[:, 6:], [3, 3])
   return np.concatenate([first, second], 1)
 
 
-@needs_native
+@NEEDS_NATIVE
 def test_logits_with_panels_equal_those_without(plain):
   want = block_logits(plain)
   got = block_logits(packed(plain))
-  np.testing.assert_allclose(got, want, atol=1e-4 * np.abs(want).max(), rtol=0)
+  close(got, want, 1e-4)
 
 
 @pytest.mark.parametrize("is_native", [True, False])
@@ -380,12 +329,12 @@ def test_bfloat16_kernels(plain, is_native, monkeypatch):
   lm = packed(plain, "bfloat16")
   want = block_logits(rounded)
   got = block_logits(lm)
-  np.testing.assert_allclose(got, want, atol=1e-4 * np.abs(want).max(), rtol=0)
+  close(got, want, 1e-4)
   assert np.abs(want - block_logits(plain)).max() > 1e-3  # it matters
   assert lm.module.config.dtype == "float32"
 
 
-@needs_native
+@NEEDS_NATIVE
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_plain_kernels_are_not_kept(plain, dtype):
   """Only kernels that meet float32 activations are packed."""
@@ -401,29 +350,11 @@ def test_plain_kernels_are_not_kept(plain, dtype):
   assert {flat[name].array.dtype for name in is_panels} == {jnp.dtype(dtype)}
 
 
-@needs_native
+@NEEDS_NATIVE
 def test_panels_of_public_sizes_take_the_room_of_their_kernels():
   kernel = np.zeros((512, 32128), np.float32)
   assert native.pack(kernel, "float32").array.nbytes == kernel.nbytes
   assert native.pack(kernel, "bfloat16").array.nbytes == kernel.nbytes // 2
-
-
-@needs_native
-@pytest.mark.parametrize("name", ["task", "random"])
-def test_greedy_tokens_equal_t5x(
-  golden_config, golden_params, golden_arrays, name
-):
-  lm = T5LM.create(golden_config, golden_params, kernel_dtype="float32")
-  want = golden_arrays[f"greedy/{name}/tokens"]
-  state = prefill(lm, golden_arrays[f"greedy/{name}/encoder_input_tokens"])
-  token, is_done, got = np.zeros(3, np.int32), np.zeros(3, bool), []
-  for _ in range(want.shape[1]):
-    state, logits = extend(lm, state, jnp.asarray(token[:, None]))
-    token = np.asarray(logits[:, 0].argmax(-1), np.int32)
-    token = np.where(is_done, 0, token)
-    is_done |= token == 1
-    got.append(token)
-  np.testing.assert_array_equal(np.stack(got, 1), want)
 
 
 def test_unknown_kernel_dtype(golden_config, golden_params):

@@ -7,11 +7,9 @@ import pytest
 
 from speccascade import native
 from speccascade.models import layers
+from tests.models.feeding import NEEDS_NATIVE
 
-pytestmark = pytest.mark.skipif(
-  not native.is_available(),
-  reason="no C++ compiler, or SPECCASCADE_NATIVE=0, or not one CPU device",
-)
+pytestmark = NEEDS_NATIVE
 
 
 def operands(rows, queries, heads, dim, slots, seed=0):

@@ -9,11 +9,9 @@ from scipy import special
 from speccascade import native
 from speccascade.decoding import Sampling, verification
 from tests import toy
+from tests.models.feeding import NEEDS_NATIVE
 
-pytestmark = pytest.mark.skipif(
-  not native.is_available(),
-  reason="no C++ compiler, or SPECCASCADE_NATIVE=0, or not one CPU device",
-)
+pytestmark = NEEDS_NATIVE
 SIZES = (1, 5, 16, 300, 1000)
 
 
@@ -121,17 +119,12 @@ def test_replacements_are_those_of_the_definition(build, monkeypatch):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_decoders_write_the_same_tokens(temperature, monkeypatch):
-  call = lambda length: toy.decode(
-    "spec_cascade_opt",
-    toy.sources(),
-    0.5,
-    Sampling.create(temperature),
-    max_decode_len=length,
-  )
-  got = call(9)
+  point = toy.sources(), 0.5, Sampling.create(temperature)
+  call = lambda: toy.decode("spec_cascade_opt", *point, max_decode_len=9)
+  got = call()
   jax.clear_caches()
   monkeypatch.setattr(native, "takes", lambda *arrays: False)
-  want = call(9)
+  want = call()
   jax.clear_caches()
   np.testing.assert_array_equal(got.tokens, want.tokens)
   stats = zip(jax.tree.leaves(got.stats), jax.tree.leaves(want.stats))

@@ -10,24 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade import native
-from speccascade.models import T5LM, T5Config, native_passes
+from speccascade.models import T5LM, native_passes
 from speccascade.models.params import param_shapes
+from tests import toy
+from tests.models.feeding import NEEDS_NATIVE, assert_alike, close
 
-pytestmark = pytest.mark.skipif(
-  not native.is_available(),
-  reason="no C++ compiler, or SPECCASCADE_NATIVE=0, or not one CPU device",
-)
-
+pytestmark = NEEDS_NATIVE
 CAPACITY = 40
-GATED = T5Config(
-  vocab_size=130,
-  emb_dim=40,
-  num_heads=3,
-  head_dim=12,
-  mlp_dim=72,
-  num_encoder_layers=1,
-  num_decoder_layers=2,
+GATED = toy.t5_config(
+  vocab_size=130, emb_dim=40, head_dim=12, mlp_dim=72, num_decoder_layers=2
 )
 CONFIGS = {
   "gelu": GATED,
@@ -80,12 +71,6 @@ def tokens_of(rows, width, seed=1):
   return jnp.asarray(rng.integers(2, 130, (rows, width), np.int32))
 
 
-def close(got, want):
-  want = np.asarray(want)
-  atol = 1e-5 * np.abs(want).max()
-  np.testing.assert_allclose(got, want, atol=atol, rtol=0)
-
-
 def known(state):
   """Returns what a state says of fed tokens and of the source's."""
   held = jnp.arange(CAPACITY)[None] < state.length[:, None]
@@ -115,26 +100,15 @@ READ = ([[3, 1], [0, 0], [4, 2]], [[4, 0, 1, 2, 3, 3]] * 3)
 def test_equals_the_plain_path(build, name):
   """Ragged rows, a long block first, and fewer or more positions read."""
   run = jax.jit(lambda *args: plainly(*args))  # compiled for this build
-  states, length = [prefill(lm, 3) for lm in models(name)], [9, 14, 0]
-  for width, read in ((14, None), (5, READ[0]), (5, READ[1])):
-    tokens, outs = tokens_of(3, width), []
-    if read is not None:
-      read = jnp.asarray(read, jnp.int32)
-    for i, lm in enumerate(models(name)):
-      count = jnp.asarray(length if width > 5 else [0, 5, 1], jnp.int32)
-      states[i], out = run(
-        lm, states[i], tokens, jnp.minimum(count, width), read
-      )
-      outs.append(out)
-    fed = np.asarray(count) > 0
-    if read is None:
-      fed = np.arange(width) < np.asarray(count)[:, None]
-    close(outs[1].logits[fed], outs[0].logits[fed])
-    close(outs[1].hidden[fed], outs[0].hidden[fed])
-    assert not np.any(outs[1].logits[~fed])
+  states = [prefill(lm, 3) for lm in models(name)]
+  for width, count, read in (
+    (14, [9, 14, 0], None),
+    *((5, [0, 5, 1], read) for read in READ),
+  ):
+    block = tokens_of(3, width)
+    assert_alike(run, models(name), states, block, count, read)
     for want, got in zip(*map(known, states)):
       close(got, want)
-  assert np.std(outs[0].logits) > 0.05
 
 
 @pytest.mark.parametrize("width", range(1, 9))

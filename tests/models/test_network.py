@@ -12,11 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.models import T5Config, Transformer, layers, products
+from speccascade.models import Transformer, layers, products
 from speccascade.models.t5 import multi_head
+from tests import toy
 from tests.models import t5_twin
 
 ATOL = 1e-4  # on logits of size 18, see tests/golden/README.md
+near = functools.partial(np.testing.assert_allclose, atol=ATOL, rtol=0)
 TOKENS = ("encoder_input", "decoder_input", "decoder_target")
 SEGMENTS = ("encoder_segment_ids", "decoder_segment_ids")
 
@@ -122,24 +124,22 @@ def test_outputs_equal_t5x(
   golden_config, golden_params, golden_arrays, batch, dtype
 ):
   module = Transformer(dataclasses.replace(golden_config, dtype=dtype))
-  name = {"float32": "f32", "bfloat16": "bf16"}[dtype]
   # bfloat16 sums may round otherwise on another machine: two of its steps at
   # the size of these logits, 18, and of these encoder outputs, 4.
-  atol, encoder_atol = {"float32": (ATOL, ATOL), "bfloat16": (0.25, 0.0625)}[
-    dtype
-  ]
+  name, atol, encoder_atol = {
+    "float32": ("f32", ATOL, ATOL),
+    "bfloat16": ("bf16", 0.25, 0.0625),
+  }[dtype]
   encoded = encode(module, golden_params, batch["encoder_input_tokens"])
   assert encoded.dtype == dtype
   real = batch["encoder_input_tokens"] != 0
   want = golden_arrays[f"{name}/encoder_output"]
-  np.testing.assert_allclose(
-    encoded.astype(jnp.float32)[real], want[real], atol=encoder_atol, rtol=0
-  )
+  near(encoded.astype(jnp.float32)[real], want[real], atol=encoder_atol)
   logits = teacher_forced(module, golden_params, batch)
   assert logits.dtype == jnp.float32
   real = batch["decoder_target_tokens"] != 0
   want = golden_arrays[f"{name}/logits"]
-  np.testing.assert_allclose(logits[real], want[real], atol=atol, rtol=0)
+  near(logits[real], want[real], atol=atol)
 
 
 def test_positions_past_every_bucket(
@@ -149,24 +149,17 @@ def test_positions_past_every_bucket(
   batch = batch_of(golden_arrays, "long/")
   encoded = encode(module, golden_params, batch["encoder_input_tokens"])
   logits = teacher_forced(module, golden_params, batch)
-  np.testing.assert_allclose(
-    encoded[:, ::8], batch["encoder_output_every8"], atol=ATOL, rtol=0
-  )
-  np.testing.assert_allclose(
-    logits[:, ::10], batch["logits_every10"], atol=ATOL, rtol=0
-  )
+  near(encoded[:, ::8], batch["encoder_output_every8"])
+  near(logits[:, ::10], batch["logits_every10"])
   np.testing.assert_array_equal(logits.argmax(-1), batch["argmax"])
-  total = jax.nn.logsumexp(logits, axis=-1)
-  np.testing.assert_allclose(total, batch["logsumexp"], atol=ATOL, rtol=0)
+  near(jax.nn.logsumexp(logits, axis=-1), batch["logsumexp"])
 
 
 def test_packed_rows_equal_t5x(golden_config, golden_params, golden_arrays):
   batch = batch_of(golden_arrays, "packed/")
   logits = teacher_forced(Transformer(golden_config), golden_params, batch)
   real = batch["decoder_target_tokens"] != 0
-  np.testing.assert_allclose(
-    logits[real], batch["logits"][real], atol=ATOL, rtol=0
-  )
+  near(logits[real], batch["logits"][real])
 
 
 def test_buckets_equal_t5x(golden_arrays):
@@ -208,21 +201,14 @@ def test_loss_and_gradients_equal_t5x(
   with np.load(golden / "golden_optimizer.npz") as arrays:
     for name, grad in flat(grads).items():
       want = arrays[f"grad/{name}"]
-      atol = 1e-4 * np.abs(want).max()
-      np.testing.assert_allclose(grad, want, atol=atol, rtol=0, err_msg=name)
+      near(grad, want, atol=1e-4 * np.abs(want).max(), err_msg=name)
 
 
 @pytest.mark.parametrize("is_old", [True, False])
 def test_logits_equal_the_numpy_twin(is_old):
   """T5 v1.0: one activation, output tied to the embedding and scaled."""
-  config = T5Config(
-    vocab_size=40,
-    emb_dim=24,
-    num_heads=3,
-    head_dim=4,  # heads x head_dim is not emb_dim
-    mlp_dim=20,
+  config = toy.t5_config(
     num_encoder_layers=2,
-    num_decoder_layers=1,
     mlp_activations=("relu",) if is_old else ("gelu", "linear"),
     logits_via_embedding=is_old,
   )
@@ -230,13 +216,10 @@ def test_logits_equal_the_numpy_twin(is_old):
   rng = np.random.default_rng(0)
   source = rng.integers(2, 40, (1, 7), np.int32)
   target = rng.integers(2, 40, (1, 5), np.int32)
-  batch = {
-    "encoder_input_tokens": source,
-    "decoder_input_tokens": target,
-    "decoder_target_tokens": target,
-  }
+  given = source, target, target
+  batch = {f"{name}_tokens": x for name, x in zip(TOKENS, given)}
   init = functools.partial(module.init, enable_dropout=False)
-  params = jax.jit(init)(jax.random.key(0), source, target, target)["params"]
+  params = jax.jit(init)(jax.random.key(0), *given)["params"]
   assert ("logits_dense" in params["decoder"]) is not is_old
   # Away from 1, so that a forgotten norm scale shows.
   params = jax.tree.map(lambda leaf: leaf + 0.1, params)
@@ -248,12 +231,8 @@ def test_logits_equal_the_numpy_twin(is_old):
 
 def test_dropout_stands_where_t5x_has_it(golden_config, golden_params, batch):
   """Everything but the encoder's output drops whole columns of a row."""
-  config = dataclasses.replace(
-    golden_config,
-    dropout_rate=0.5,
-    num_encoder_layers=1,
-    num_decoder_layers=1,
-  )
+  layers = dict.fromkeys(("num_encoder_layers", "num_decoder_layers"), 1)
+  config = dataclasses.replace(golden_config, dropout_rate=0.5, **layers)
   found = {}
 
   def record(call, args, kwargs, context):
@@ -305,15 +284,9 @@ def test_one_token_cache_of_t5x(
   module = Transformer(dataclasses.replace(golden_config, dtype=dtype))
   source = batch["encoder_input_tokens"]
   tokens = batch["decoder_input_tokens"]
-  _, made = module.apply(
-    {"params": golden_params},
-    np.ones_like(source),
-    np.ones_like(tokens),
-    np.ones_like(tokens),
-    decode=True,
-    enable_dropout=False,
-    mutable=["cache"],
-  )
+  how = {"decode": True, "enable_dropout": False, "mutable": ["cache"]}
+  ones = map(np.ones_like, (source, tokens, tokens))
+  _, made = module.apply({"params": golden_params}, *ones, **how)
   cache = made["cache"]
   shapes = {k: v.shape for k, v in flat(cache).items() if "layers_1" in k}
   prefix = "decoder/layers_1/self_attention/"
@@ -330,15 +303,8 @@ def test_one_token_cache_of_t5x(
   def step(cache, token):
     logits, changed = module.apply(
       {"params": golden_params, "cache": cache},
-      encoded,
-      source,
-      token,
-      token,
-      enable_dropout=False,
-      decode=True,
-      max_decode_length=tokens.shape[1],
-      mutable=["cache"],
-      method="decode",
+      *(encoded, source, token, token),
+      **{"max_decode_length": tokens.shape[1], "method": "decode", **how},
     )
     return changed["cache"], logits[:, 0]
 
@@ -348,7 +314,7 @@ def test_one_token_cache_of_t5x(
     logits.append(one)
   name, atol = {"float32": ("f32", ATOL), "bfloat16": ("bf16", 0.25)}[dtype]
   want = golden_arrays[f"{name}/cached_step_logits"]
-  np.testing.assert_allclose(np.stack(logits, 1), want, atol=atol, rtol=0)
+  near(np.stack(logits, 1), want, atol=atol)
   with pytest.raises(ValueError, match="one token to each row, got 2"):
     step(cache, tokens[:, :2])
 
@@ -406,20 +372,16 @@ def test_one_row_is_multiplied_in_slices_on_a_cpu():
   kernel = jax.random.normal(second, (256, products.LEAST_SLICED // 256))
   want = np.asarray(x, np.float64) @ np.asarray(kernel, np.float64)
   matmul = jax.jit(products.matmul)
-  np.testing.assert_allclose(matmul(x, kernel), want, rtol=0, atol=1e-4)
+  near(matmul(x, kernel), want)
   rows = jnp.tile(x, (1, 2, 1))
-  np.testing.assert_allclose(
-    matmul(rows, kernel), np.tile(want, (1, 2, 1)), rtol=0, atol=1e-4
-  )
+  near(matmul(rows, kernel), np.tile(want, (1, 2, 1)))
 
   # A kernel whose rows cannot be cut evenly is not cut.
   tall = jnp.ones((255, products.LEAST_SLICED // 255 + 1))
   assert np.all(matmul(jnp.ones((1, 1, 255)), tall) == 255)
 
   slope = jax.jit(jax.grad(lambda x: products.matmul(x, kernel).sum()))(x)
-  np.testing.assert_allclose(
-    slope[0, 0], np.sum(np.asarray(kernel, np.float64), 1), rtol=0, atol=1e-4
-  )
+  near(slope[0, 0], np.sum(np.asarray(kernel, np.float64), 1))
 
   def is_batched(*args):
     lowered = matmul.trace(*args).lower(lowering_platforms=("cpu",))

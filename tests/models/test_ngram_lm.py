@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding import Sampling, decoder, row_keys
 from speccascade.models.ngram_lm import NgramLM
 from speccascade.training import ngram_counts
+from tests import toy
 
 V = 7
 
@@ -79,59 +79,26 @@ def test_law_equals_the_twin(order, successors, min_count):
 
 
 def test_counts_do_not_depend_on_the_chunks(monkeypatch):
-  whole = ngram_counts.count(text(), vocab_size=V, order=3)
+  count = lambda: ngram_counts.count(text(), vocab_size=V, order=3)
+  whole = count()
   monkeypatch.setattr(ngram_counts, "_CHUNK", 20)
-  for one, other in zip(
-    whole, ngram_counts.count(text(), vocab_size=V, order=3)
-  ):
-    np.testing.assert_array_equal(one[0], other[0])
-    np.testing.assert_array_equal(one[1], other[1])
+  jax.tree.map(np.testing.assert_array_equal, whole, count())
 
 
 def test_greedy_bigrams():
-  lm = ngram_counts.smooth(
-    ngram_counts.count([[2, 3, 2, 3, 2, 4]], vocab_size=6, order=2),
-    vocab_size=6,
-  )
+  counts = ngram_counts.count([[2, 3, 2, 3, 2, 4]], vocab_size=6, order=2)
+  lm = ngram_counts.smooth(counts, vocab_size=6)
   # 0 (start) -> 2, 2 -> 3 (twice; 4 once), 3 -> 2, 4 -> 1 (the end).
   assert lm.greedy_bigrams().tolist() == [2, 0, 3, 2, 1, 0]
 
 
-def test_feeding_in_blocks_equals_one_by_one():
-  lm = model(4, 7, 1)
-  tokens = jnp.asarray([[0, 2, 3, 4, 3, 2], [0, 5, 5, 2, 6, 1]], jnp.int32)
-  extend = jax.jit(lambda s, t, c: lm.extend(s, t, c))
-  start = lm.prefill(tokens, capacity=8)
-  ones, state = [], start
-  for i in range(6):
-    state, out = extend(state, tokens[:, i : i + 1], jnp.ones(2, jnp.int32))
-    ones.append(out.logits[:, 0])
-  whole = extend(start, tokens, jnp.asarray([6, 6]))[1].logits
-  np.testing.assert_allclose(np.stack(ones, 1), whole, rtol=1e-6)
-  # After a rewind, and with other tokens in the slots behind.
-  state = lm.rewind(state, jnp.asarray([2, 4]))
-  block = jnp.stack([tokens[0, 2:4], tokens[1, 4:6]])
-  again = extend(state, block, jnp.asarray([2, 2]))[1].logits
-  np.testing.assert_allclose(again[0], whole[0, 2:4], rtol=1e-6)
-  np.testing.assert_allclose(again[1], whole[1, 4:6], rtol=1e-6)
-  read = jnp.asarray([[3], [5]])
-  one = lm.extend(start, tokens, jnp.asarray([6, 6]), read=read)[1].logits
-  np.testing.assert_allclose(one[0, 0], whole[0, 3], rtol=1e-6)
-  np.testing.assert_allclose(one[1, 0], whole[1, 5], rtol=1e-6)
-
-
 def test_a_bigram_model_drafts_for_a_larger_one():
-  num = 400
-  decode = decoder("spec_decode", gamma=3, max_decode_len=10, eos_id=1)
-  alone = decoder("verifier", gamma=3, max_decode_len=10, eos_id=1)
-  args = (
-    jnp.ones((num, 3), jnp.int32),
-    row_keys(0, 0, jnp.arange(num)),
-    0.0,
+  bigrams, lm = model(2, 2, 1), model(4, 7, 1)
+  inputs = jnp.ones((400, 3), jnp.int32)
+  out, expected = (
+    toy.decode(name, (bigrams, lm), inputs=inputs)
+    for name in ("spec_decode", "verifier")
   )
-  greedy = Sampling.create(0.0)
-  out = decode(model(2, 2, 1), model(4, 7, 1), *args, greedy)
-  expected = alone(None, model(4, 7, 1), *args, greedy)
   np.testing.assert_array_equal(out.tokens, expected.tokens)
   assert int(out.stats.accepted.sum()) > 0
 

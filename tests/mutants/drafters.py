@@ -3,8 +3,7 @@
 from tests.mutants.records import records
 
 MUTANTS = records("""
-=== decoding/drafters/autoregressive.py
-    decoding/test_paths.py
+=== decoding/drafters/autoregressive.py decoding/test_paths.py
 drafts are verified against unfiltered laws <- test_speculative_paths[lossless]
 - (token, q, q1, ~is_law)
 + (token, q1, q1, ~is_law)
@@ -20,8 +19,7 @@ the last draft is fed for nothing <- test_speculative_paths[lossless]
 - if bonus_law or step + 1 < self.width:
 + if True:
 
-=== decoding/drafters/vertical.py
-    decoding/drafters/test_exact_laws.py
+=== decoding/drafters/vertical.py decoding/drafters/test_exact_laws.py
 a lenient token is said to be the reviewer's <- test_stated_laws[lenient-False]
 - drafts = (block.pi, confidence, bad, writer)
 + drafts = (block.p, confidence, bad, writer)
@@ -44,8 +42,7 @@ the outer loop does not rewind the reviewer <-
   test_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
 -       self.reviewer.rewind(state[1], length),
 +       state[1],
-what a proposal cut stays in the caches <-
-  test_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
+what a proposal cut stays in the caches <- test_loops.py::test_what_the_verifier
 - return self.rewind(carry["state"], length + self.width), Proposal(
 + return carry["state"], Proposal(
 discarded draws are used again <- test_stated_laws[lossless-False]
@@ -55,8 +52,7 @@ a finished row keeps the others waiting <-
   test_loops.py::test_settings_are_traced_and_finished_rows_are_idle
 - jnp.where(active, 0, jnp.full_like(length, need))
 + jnp.zeros_like(length)
-what was reviewed is the reviewer's <-
-  test_proposals.py::test_which_model_wrote_each_draft
+what was reviewed is the reviewer's <- test_proposals.py::test_which_model_wrote
 - jnp.where(step < num_accepted[:, None], inner, 0)
 + jnp.zeros_like(inner)
 confidence at the sampling temperature <-
@@ -76,8 +72,7 @@ a fault inside a reviewed pair is not passed on <-
 - bad=bad & in_use
 + bad=jnp.zeros_like(bad)
 
-=== decoding/drafters/horizontal.py
-    decoding/drafters/test_proposals.py
+=== decoding/drafters/horizontal.py decoding/drafters/test_proposals.py
 drafters in a row share their draws <-
   test_exact_laws.py::test_stated_laws[in a row, lenient-False]
 - draws.fold_in(rngs, i)
@@ -92,25 +87,21 @@ a fault in a row of drafters is not passed on <-
   ../test_faults.py::test_a_cascade_passes_a_fault_on
 - part.bad
 + part.bad & False
-a drafter that stopped early leaves a gap <-
-  test_the_next_drafter_goes_on_where_one_stopped
+a drafter that stopped early leaves a gap <- test_the_next_drafter_goes_on_where
 - count += part.count
 + count += drafter.width
 a row of drafters knows the bonus where its last one does not <-
   test_exact_laws.py::test_a_bonus_without_a_law_is_the_verifiers[row]
 - knows_bonus=part.knows_bonus
 + knows_bonus=True
-drafters in a row count their models from 0 each <-
-  test_which_model_wrote_each_draft
+drafters in a row count their models from 0 each <- test_which_model_wrote_each
 - place + part.writer
 + part.writer
-behind a row of drafters there is no law <-
-  test_the_law_after_a_row_is_its_last_drafters
+behind a row of drafters there is no law <- test_the_law_after_a_row_is_its_last
 - bonus_law=bonus_law and is_last
 + bonus_law=False
 
 === decoding/drafters/max_gram.py
-    decoding/drafters/test_max_gram.py
 the rightmost occurrence is copied <- test_worked_cases
 - jnp.min(jnp.where(ends, place, size)) + 1
 + jnp.max(jnp.where(ends, place, -1)) + 1
@@ -135,17 +126,13 @@ padding stands between the source and the text <- test_worked_cases
 - begin = jnp.sum(source > 0, dtype=jnp.int32)
 + begin = jnp.int32(source.shape[0])
 
-=== decoding/drafters/cascade.py
-    decoding/drafters/test_proposals.py
-K is always read as increments <-
-  test_cascade.py::test_both_published_forms_of_k
+=== decoding/drafters/cascade.py decoding/drafters/test_proposals.py
+K is always read as increments <- test_cascade.py::test_both_published_forms_of
 - added = [b - a for a, b in zip([0, *added], added)]
 + added = list(added)
-a token comes from the reviewer in spite of lenience <-
-  test_a_token_is_drawn_from_the_inner_target
+a token comes from the reviewer in spite of lenience <- test_a_token_is_drawn
 - targets.lossy
 + targets.lossless
-inner blocks are always verified token by token <-
-  test_inner_blocks_are_verified_as_asked
+inner blocks are always verified token by token <- test_inner_blocks_are
 -       verify=verify,
 """)

@@ -4,7 +4,6 @@ from tests.mutants.records import records
 
 MUTANTS = records("""
 === decoding/deferral.py
-    decoding/test_deferral.py
 Diff adds alpha <- test_worked_thresholds
 - return max_prob(q), max_prob(p) - alpha
 -
@@ -20,24 +19,21 @@ OPT prices the unscaled pair <-
 -   return max_prob(q)
 + tv = total_variation(q, p)
 +   return max_prob(q)
-typical acceptance keeps what is on the line <- test_strict_and_not_strict
+typical acceptance keeps what is on the line <- test_worked_keep_sets
 - _like(jnp.nextafter(bound, jnp.full_like(bound, 2)), p)
 + _like(bound, p)
 a tie defers <- test_target.py::test_position_rules_take_q_or_p
 - return left < right
 + return left <= right
-BiLD's NLL is that of the verifier's own choice <-
-  test_nll_looks_at_the_drafters_first_best_token
+BiLD's NLL is that of the verifier's own choice <- test_nll_looks_at_the
 - token = first_argmax(q)
 + token = first_argmax(p)
 
 === decoding/numerics.py
-    decoding/test_numerics.py
 the total variation is the whole L1 distance <- test_pairs
 - return jnp.sum(jnp.maximum(p - q, 0), axis=-1)
 + return jnp.sum(jnp.abs(p - q), axis=-1)
-an arg-max takes the last of a tie <-
-  test_first_argmax_breaks_ties_to_the_lowest_id
+an arg-max takes the last of a tie <- test_first_argmax_breaks_ties_to_the
 - jnp.min(jnp.where(is_max, index, size - 1), axis=-1)
 + jnp.max(jnp.where(is_max, index, 0), axis=-1)
 weights are not normalised <- test_normalise
@@ -51,7 +47,6 @@ laws are made in half precision <- test_narrow_floats_are_widened
 + .bits >= 16 else
 
 === decoding/target.py
-    decoding/test_target.py
 p for pi <- test_position_rules_take_q_or_p
 - jnp.where(defer[..., None], p, q)
 + p
@@ -61,8 +56,7 @@ a token on the line is dropped <- test_worked_targets
 kept tokens get nothing of p <- test_worked_targets
 - jnp.where(dropped, 0, q) + eta * p
 + jnp.where(dropped, eta * p, q)
-confidences are those of the sampled pair <-
-  test_thresholds_are_unscaled_and_mixtures_scaled
+confidences are those of the sampled pair <- test_thresholds_are_unscaled_and
 - return self.function(q, p, alpha=alpha, sampled=sampled)
 + return self.function(*sampled, alpha=alpha, sampled=sampled)
 Lossy as the table has it, with beta 1 <- test_worked_targets
@@ -77,31 +71,25 @@ any function is a target <- test_what_is_no_distribution_is_refused_with_the_sum
 the dropped mass is that of p <- test_worked_targets
 - eta = jnp.sum(jnp.where(dropped, q, 0)
 + eta = jnp.sum(jnp.where(dropped, p, 0)
-a budget is measured the other way round <-
-  test_mentored_spends_no_more_than_its_budget
+a budget is measured the other way round <- test_mentored_spends_no_more_than
 - within = numerics.kl(p, q)[..., None] <= alpha
 + within = numerics.kl(q, p)[..., None] <= alpha
 
 === decoding/sampling.py
-    decoding/test_sampling.py
 laws are not filtered by top-k <- test_filters_in_float32_keep_the_same_tokens
 - jnp.where(top_k_mask(scaled, self.top_k), logits, -jnp.inf)
 + logits
-top-p drops the token that crosses the line <-
-  test_filters_in_float32_keep_the_same_tokens
+top-p drops the token that crosses the line <- test_filters_in_float32_keep_the
 - (bits > low) | (tied & (ids <= last))
 + (bits > low) | (tied & (ids < last))
-top-p looks at the law before temperature <-
-  test_filters_in_float32_keep_the_same_tokens
+top-p looks at the law before temperature <- test_filters_in_float32_keep_the
 - top_p_mask(law, self.top_p)
 + top_p_mask(plain, self.top_p)
 a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_stands
 -   logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
 
-=== decoding/draws.py
-    decoding/test_sampling.py
-rounding draws the last token, mass or none <-
-  test_a_token_without_mass_is_never_drawn
+=== decoding/draws.py decoding/test_sampling.py
+rounding draws the last token, mass or none <- test_a_token_without_mass_is
 - last = jnp.max(jnp.where(mass, index, 0), axis=-1)
 + last = jnp.full_like(first, size - 1)
 uniforms have 14 bits <- test_uniforms_are_those_of_each_key
@@ -110,21 +98,17 @@ uniforms have 14 bits <- test_uniforms_are_those_of_each_key
 a uniform is half of the hash <- test_uniforms_are_those_of_each_key
 - ((first ^ second) >> 9) |
 + (second >> 9) |
-a round of the hash mixes in the wrong key word <-
-  test_uniforms_are_those_of_each_key
+a round of the hash mixes in the wrong key word <- test_uniforms_are_those_of
 - x = x + schedule[(i + 1) % 3]
 + x = x + schedule[(i + 2) % 3]
-trials share the randomness of the next seed <-
-  test_a_rows_key_is_that_of_its_example
+trials share the randomness of the next seed <- test_a_rows_key_is_that_of_its
 - jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), trial)
 + jax.random.key(seed + trial, impl="threefry2x32")
-a draw forgets the blocks before its own <-
-  test_draw_inverts_the_cumulative_sum
+a draw forgets the blocks before its own <- test_draw_inverts_the_cumulative_sum
 - index < block[..., None]
 + index < block[..., None] - 1
 
 === decoding/verification.py
-    decoding/test_verification.py
 missing max(0, .) <- test_one_draft_at_its_threshold
 - jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
 + jnp.where(is_bonus, pi_n, scaled - q_n)
@@ -134,8 +118,7 @@ a rejected draft is replaced from pi <- test_one_draft_at_its_threshold
 missing bonus: the residual stands there <- test_one_draft_at_its_threshold
 - jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
 + jnp.maximum(scaled - q_n, 0)
-drafts behind a rejected one are accepted <-
-  test_the_first_no_ends_token_verification
+drafts behind a rejected one are accepted <- test_the_first_no_ends_token
 - num_accepted = jnp.min(first_no, axis=1)
 + num_accepted = jnp.sum(accept, axis=1, dtype=jnp.int32)
 a draft of target probability 0 is accepted at u = 0 <- test_edges
@@ -166,12 +149,10 @@ the open end of a range is the other one
 +     below = used < as_float32(high) if self.low_open
 
 === decoding/theory.py
-    decoding/test_theory.py
 a block's chances are summed from its start <- test_block_verification_toy
 - jnp.cumprod(1 - thresholds[..., ::-1], axis=-1)
 + jnp.cumprod(1 - thresholds, axis=-1)
-a regret is measured from the plug-in's own estimate <-
-  test_regret_bound_is_tight
+a regret is measured from the plug-in's own estimate <- test_regret_bound_is
 - best = optimal_deferral(truth, q, p, **costs)
 + best = plug_in_deferral(q, p, **costs)
 """)

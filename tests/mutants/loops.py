@@ -3,8 +3,7 @@
 from tests.mutants.records import records
 
 MUTANTS = records("""
-=== decoding/review.py
-    decoding/test_paths.py
+=== decoding/review.py decoding/test_paths.py
 the bonus comes from p by default <- test_speculative_paths[token]
 - knows_bonus = settings.bonus_law and proposal.knows_bonus
 + knows_bonus = False
@@ -50,13 +49,10 @@ what was rejected was not expected
 + jnp.where(is_accepted, chance, 0)
 
 === decoding/prompts.py
-    decoding/test_prompts.py
-a prompt stays where its padding left it <-
-  test_prompts_are_read_wherever_they_stand
+a prompt stays where its padding left it <- test_prompts_are_read_wherever_they
 - jnp.minimum(first[:, None] + place
 + jnp.minimum(0 * first[:, None] + place
-the last token of a prompt is held, too <-
-  test_greedy_tokens_follow_from_the_whole_text
+the last token of a prompt is held, too <- test_greedy_tokens_follow_from_the
 - [:, :-1], 0), lengths(inputs) - 1
 + [:, :-1], 0), lengths(inputs)
 rows start from the start token <- test_greedy_tokens_follow_from_the_whole_text
@@ -86,13 +82,11 @@ a row without a law takes another turn <-
 + prompts.lengths(new)
 
 === decoding/streaming.py
-    decoding/test_streaming.py
 a turn may fill the room to the last token <- test_a_turn_that_cannot_be
 - used + more + least > self.room
 + used + more > self.room
 
 === decoding/emission.py
-    decoding/test_emission.py
 all ends have to come at once <- test_one_of_several_ends_is_enough
 - is_eos = jnp.any(
 + is_eos = jnp.all(
@@ -101,16 +95,14 @@ an EOS inside a block does not end it <- test_cut
 + axis=2) & (position == num[:, None] - 1)
 a block runs over the limit <- test_cut
 -   num = jnp.minimum(num, room)
-a finished row has no room for the others' block <-
-  test_the_buffer_holds_a_block_written_at_the_end
+a finished row has no room for the others' block <- test_the_buffer_holds_a
 - return 1 + max_decode_len + width + 1
 + return 1 + max_decode_len + width
 a row goes on when it is full <- test_cut
 - has_eos | (num >= room)
 + has_eos | (num > room)
 
-=== decoding/executions/stepwise.py
-    decoding/test_paths.py
+=== decoding/executions/stepwise.py decoding/test_paths.py
 every step has the same key <- test_stepwise_paths[verifier]
 - draws.fold_in(rngs, step)
 + draws.fold_in(rngs, 0 * step)
@@ -123,10 +115,8 @@ a token that was never written counts as deferred <-
 - deferred = record.deferred & (emitted > 0)[:, None]
 + deferred = record.deferred
 
-=== decoding/executions/sequential_cascade.py
-    decoding/test_loops.py
-the asked verifier reads the last token only <-
-  test_token_cascade_is_the_oracle_with_fewer_passes
+=== decoding/executions/sequential_cascade.py decoding/test_loops.py
+the asked verifier reads the last token only <- test_token_cascade_is_the_oracle
 - feeding.feed_to(
 -       verifier,
 -       large,
@@ -137,8 +127,7 @@ a fault of the asked verifier goes unseen <-
   test_faults.py::test_a_fault_ends_its_row[token_cascade_chow-nan]
 -     bad |= deferred & ~is_p
 
-=== decoding/executions/sequence_cascade.py
-    decoding/test_paths.py
+=== decoding/executions/sequence_cascade.py decoding/test_paths.py
 the rewrite repeats the discarded draft's randomness <-
   test_sequence_paths[seq_cascade_chow-0.93]
 - draws.fold_in(rngs, REWRITE_TAG)
@@ -164,13 +153,11 @@ the score of an ended sequence goes on
 - jnp.where(prefix.active, jnp.log(prob), 0).astype(score.dtype)
 + jnp.log(prob).astype(score.dtype)
 
-=== decoding/executions/bild.py
-    decoding/test_bild.py
+=== decoding/executions/bild.py decoding/test_bild.py
 BiLD asks the drafter at once after a rollback <- test_bild_worked
 - asked = length == state.expected
 + asked = state.expected > 0
-BiLD rolls back what the verifier would say itself <-
-  test_bild_against_its_decisions_by_hand[2]
+BiLD rolls back what the verifier would say itself <- test_bild_against_its[2]
 - (first < width) & ~same
 + first < width
 BiLD's window is shorter by one <- test_bild_defaults
@@ -192,17 +179,14 @@ BiLD never falls back unless told to <- test_bild_defaults
 + jnp.float32(0.0)
 
 === decoding/feeding.py
-    decoding/test_feeding.py
-rows that are fed nothing are counted a pass <-
-  test_rows_that_need_nothing_get_zeros
+rows that are fed nothing are counted a pass <- test_rows_that_need_nothing_get
 - return state, logits, passes + fed.astype(jnp.int32)
 + return state, logits, passes + 1
 a row that lacks much loses the tokens to be read
 - jnp.minimum(missing - narrow, wide)
 + jnp.minimum(missing - 1, wide)
 
-=== decoding/tracing.py
-    decoding/test_paths.py
+=== decoding/tracing.py decoding/test_paths.py
 a record trusts a law that was never asked for <-
   test_stepwise_paths[token_cascade_chow]
 - known = new.known_q & jnp.asarray(new.known_p)
@@ -244,18 +228,15 @@ a chosen target has the first one's properties
 - jnp.asarray(flags)[self.index]
 + jnp.asarray(flags)[0]
 
-=== decoding/methods.py
-    decoding/drafters/test_sampled_laws.py
-lenience at the top level <-
-  test_lossless_outer_law_is_the_verifiers[copies-False]
+=== decoding/methods.py decoding/drafters/test_sampled_laws.py
+lenience at the top level <- test_lossless_outer_law_is_the[copies-False]
 - lossless, "CS Drafting"
 + defer_tokens(lenient_cs_paper), "CS Drafting"
 the default cascade reviews two tokens, whatever gamma <-
   ../test_methods.py::test_the_default_cascade_reviews_gamma_tokens
 - matrix[0][0], matrix[-1][-1] = gamma, copied
 + matrix[-1][-1] = copied
-the smaller of two drafters reviews the larger <-
-  test_three_models_cascade_has_the_composed_law
+the smaller of two drafters reviews the larger <- test_three_models_cascade_has
 - medium, small = models
 + small, medium = models
 
@@ -265,14 +246,12 @@ the policies of draft length change places
 - before_draw=policy == MAX_PROB
 + before_draw=policy == TOKEN_PROB
 
-=== inference/records.py
-    inference/test_infer.py::test_log_probs
+=== inference/records.py inference/test_infer.py::test_log_probs
 a law that gives a token nothing is written as unknown
 - return least
 + return None
 
-=== evaluation/efficiency.py
-    evaluation/test_efficiency.py::test_mean_log_probs
+=== evaluation/efficiency.py evaluation/test_efficiency.py::test_mean_log_probs
 what is not known counts in a mean
 - int(np.sum(~np.isnan(values)))
 + values.size

@@ -4,48 +4,40 @@ from tests.mutants.records import records
 
 MUTANTS = records("""
 === models/markov_lm.py
-    models/test_markov_lm.py
 a rewind to more than is held counts as held <-
   ../decoding/test_feeding.py::test_a_rewind_holds_no_more_than_before
 - return state.replace(length=jnp.minimum(state.length, length))
 + return state.replace(length=length)
-a node of a tree sees its cousins <-
-  test_a_tree_equals_its_paths_and_one_is_kept
+a node of a tree sees its cousins <- test_a_tree_equals_its_paths_and_one_is
 - hit = ancestors & (depth[:, None, :] == wanted[:, :, None])
 + hit = depth[:, None, :] == wanted[:, :, None]
-a kept path is read from the start of the row <-
-  test_a_tree_equals_its_paths_and_one_is_kept
+a kept path is read from the start of the row <- test_a_tree_equals_its_paths
 - jnp.take_along_axis(state.tokens, at + path, axis=1)
 + jnp.take_along_axis(state.tokens, path, axis=1)
-a kept path is written over the prompt <-
-  test_a_tree_equals_its_paths_and_one_is_kept[True]
+a kept path is written over the prompt <- test_a_tree_equals_its_paths_and[True]
 - at = (state.offset + start)[:, None]
 + at = start[:, None]
 a rewind of a chain lengthens it <- test_rewind_only_lowers
 - state.replace(length=jnp.minimum(state.length, length))
 + state.replace(length=length)
 
-=== models/intersection.py
-    decoding/test_intersection.py
+=== models/intersection.py decoding/test_intersection.py
 a drafter of another vocabulary draws tokens that it does not share <-
   test_q_is_the_law_over_shared_tokens_filtered
 - jnp.where(self.is_shared[None, None], logits, -jnp.inf)
 + logits
-a drafter of another vocabulary reads the verifier's ids <-
-  test_every_path_of_the_compiled_loop
+a drafter of another vocabulary reads the verifier's ids <- test_every_path_of
 - jnp.where(place == 0, state.first[:, None], self.to_drafter[tokens])
 + jnp.where(place == 0, state.first[:, None], tokens)
 the end of a prompt is read as the verifier spells it <-
   test_samples_have_the_exact_law[drafter]
 - jnp.where(place == 0, state.first[:, None], self.to_drafter[tokens])
 + self.to_drafter[tokens]
-a kept path of another vocabulary has its tree's length <-
-  test_a_tree_is_read_in_the_drafters_ids_and_one_path_kept
+a kept path of another vocabulary has its tree's length <- test_a_tree_is_read
 - drafter = self.model.keep(state.drafter, start, path, count)
 + drafter = state.drafter
 
 === models/ngram_lm.py
-    models/test_ngram_lm.py
 an unseen context has the counts of another <- test_law_equals_the_twin[3-4-2]
 - jnp.where(found[..., None], level.probs[number], 0)
 + level.probs[number]
@@ -56,14 +48,12 @@ behind a padded token there is no law <- test_further_tokens_have_no_probability
 - jnp.pad(first.backoff, (0, more), constant_values=1)
 + jnp.pad(first.backoff, (0, more))
 
-=== models/bigram_table.py
-    models/test_bigram_table.py::test_bad_files
+=== models/bigram_table.py models/test_bigram_table.py::test_bad_files
 true and false are token ids
 - all(type(value) is int for value in table)
 + all(isinstance(value, int) for value in table)
 
-=== native/attention.cc
-    models/test_native_attention.py
+=== native/attention.cc models/test_native_attention.py
 native attention looks as far in every row as in the first <-
   test_slots_past_reach_change_no_bit
 - reach ? reach[kept] : L;
@@ -75,35 +65,30 @@ native attention moves on in a bias that all heads share <-
 native attention weighs the end of a last vector <- test_equals_float64
 - std::fill(scores + seen, scores + width, -INFINITY)
 + std::fill(scores + seen, scores + width, 0)
-a native query sees past its window <-
-  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+a native query sees past its window <- test_llama_lm.py::test_a_native_pass
 - std::fill(scores, scores + begin, -INFINITY);
 + std::fill(scores, scores, -INFINITY);
 
-=== native/pass.cc
-    models/test_native_passes.py
+=== native/pass.cc models/test_native_passes.py
 a native pass writes NaN to the cache <-
-  test_t5_lm.py::test_a_token_without_a_law_spoils_no_other[float32]
+  test_cached_lm.py::test_a_token_without_a_law_spoils_no_other[t5 packed]
 - is_cache && !std::isfinite(x[at])
 + false
 read positions stand where the first ones do in a native pass <-
   test_equals_the_plain_path
 - x = read_x, query = read_query, slot = read->data(), queries = R;
 + x = read_x, query = read_query, queries = R;
-a native block is written where the first row's is <-
-  test_equals_the_plain_path
+a native block is written where the first row's is <- test_equals_the_plain_path
 - pass.start[b], true);
 + pass.start[0], true);
-a native block is written to the cache of another row <-
-  test_equals_the_plain_path
+a native block is written to the cache of another row <- test_equals_the_plain
 - turned(i, row * K + k,
 + turned(i, i,
 native results stay where rows that were fed nothing leave them <-
   test_equals_the_plain_path
 - std::memmove(y + b * size, y + i * made,
 + std::memmove(y + b * size, y + b * made,
-native queries are turned the other way <-
-  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+native queries are turned the other way <- test_llama_lm.py::test_a_native_pass
 - first * cosine - x[d + half] * sine
 + first * cosine + x[d + half] * sine
 native heads share the keys of the wrong group <-
@@ -118,8 +103,7 @@ a native encoder's distances have the other sign <- test_equals_the_plain_path
 - attention.bias_query = -1
 + attention.bias_query = 1
 
-=== native/rows.cc
-    models/test_native_passes.py::test_equals_the_plain_path
+=== native/rows.cc models/test_native_passes.py::test_equals_the_plain_path
 normed rows are those of an earlier stage
 - if (normed_id != id) {
 + if (!normed_id) {
@@ -127,30 +111,24 @@ native SiLU is GELU
 - : v * sigmoid(v));
 + : v * sigmoid(slope * 1.5957691216f));
 
-=== native/laws.cc
-    models/test_native_laws.py
-a native arg-max takes the last of a tie <-
-  test_greedy_is_one_hot_at_the_first_best
+=== native/laws.cc models/test_native_laws.py
+a native arg-max takes the last of a tie <- test_greedy_is_one_hot_at_the_first
 - best = std::min<long>(best, first[i] * LANES + i)
 + best = first[i] * LANES + i
-a native law is made of NaN <-
-  test_what_is_no_law_is_seen_wherever_it_stands
+a native law is made of NaN <- test_what_is_no_law_is_seen_wherever_it_stands
 - ~(x < INFINITY - Floats{})
 + (x == INFINITY - Floats{})
 a native draw forgets the blocks before its own <- test_laws_equal_float64
 -       sum = after;
 +       sum = 0 * after;
-a native residual is not scaled <-
-  test_replacements_are_those_of_the_definition
+a native residual is not scaled <- test_replacements_are_those_of_the_definition
 - factor * pi_n[i]
 + pi_n[i]
-a native token after a full block is a residual <-
-  test_replacements_are_those_of_the_definition
+a native token after a full block is a residual <- test_replacements_are_those
 - if (n != count.typed_data()[b])
 + if (true)
 
-=== models/t5/network.py
-    models/test_network.py
+=== models/t5/network.py models/test_network.py
 the reach of a batch is that of its first row <-
   test_t5_lm.py::test_the_longest_row_sets_how_far_all_look
 - reach = start + num_fed
@@ -161,13 +139,12 @@ of several masks the last one counts <- test_packed_rows_equal_t5x
 -     seen = seen & mask
 +     seen = mask
 
-=== models/cache.py
-    models/test_t5_lm.py
+=== models/cache.py models/test_t5_lm.py
 a query sees one slot too many <- test_one_token_at_a_time_equals_t5x
 - jnp.arange(by_offset.shape[1]) >= capacity
 + jnp.arange(by_offset.shape[1]) > capacity
 in a tree the distance has the other sign <-
-  test_tree_equals_its_paths_and_one_is_kept[float32]
+  test_cached_lm.py::test_tree_equals_its_paths_and_one_is_kept[t5]
 - between = depth[:, None, :] - depth[:, :, None]
 + between = depth[:, :, None] - depth[:, None, :]
 a loop over rows writes the first ones only <- test_many_rows_equal_few
@@ -176,14 +153,12 @@ a loop over rows writes the first ones only <- test_many_rows_equal_few
 one row's last slots are never written <- test_row_alone_equals_row_in_batch
 - fits = start[0] + new[0].shape[3] <= cache[0].shape[3]
 + fits = start[0] + new[0].shape[3] < cache[0].shape[3]
-NaN stays in the cache of a T5 <- test_a_token_without_a_law_spoils_no_other
+NaN stays in the cache of a T5 <- test_cached_lm.py::test_a_token_without_a[t5]
 - jnp.where(jnp.isfinite(x), x, 0) for x in new
 + x for x in new
 
-=== models/layers.py
-    models/test_network.py
-attention misses the slot behind a size <-
-  test_attention_looks_at_every_slot_within_reach
+=== models/layers.py models/test_network.py
+attention misses the slot behind a size <- test_attention_looks_at_every_slot
 - (jnp.max(reach) > size).astype(jnp.int32)
 + (jnp.max(reach) > size + 1).astype(jnp.int32)
 a norm subtracts the mean <- test_logits_equal_the_numpy_twin[False]
@@ -193,39 +168,29 @@ a tied output is not scaled <- test_logits_equal_the_numpy_twin[True]
 - return logits * self.factor
 + return logits
 
-=== models/products.py
-    models/test_network.py
-a row of any width is cut into slices <-
-  test_one_row_is_multiplied_in_slices_on_a_cpu
+=== models/products.py models/test_network.py
+a row of any width is cut into slices <- test_one_row_is_multiplied_in_slices_on
 -     and kernel.shape[0] % NUM_SLICES == 0
-a kernel's gradient is that of the first slope <-
-  test_loss_and_gradients_equal_t5x
+a kernel's gradient is that of the first slope <- test_loss_and_gradients_equal
 - slopes = slope.reshape(-1, slope.shape[-1])
 + slopes = slope.reshape(-1, slope.shape[-1])
 +   slopes = 0 * slopes + slopes[:1]
 
-=== models/params.py
-    models/test_t5_lm.py
-the head is cast to the activations' dtype <-
-  test_params_are_cast_once_but_the_head
+=== models/params.py models/test_t5_lm.py
+the head is cast to the activations' dtype <- test_params_are_cast_once_but_the
 - stored = used = "float32" if is_head else config.dtype
 + stored = used = config.dtype
 
 === models/cached_lm.py
-    models/test_t5_lm.py
-a kept path has the length of its tree <-
-  test_tree_equals_its_paths_and_one_is_kept[float32]
+a kept path has the length of its tree <- test_tree_equals_its_paths_and_one[t5]
 - state.replace(caches=caches, length=start + count)
 + state.replace(caches=caches, length=state.length)
-a kept path is read before the prompt's end <-
-  test_llama_lm.py::test_tree_equals_its_paths_and_one_is_kept
+a kept path is read before the prompt's end <- test_tree_equals_its[mistral]
 - first = state.offset + start
 + first = start
 
-=== models/llama/network.py
-    models/test_llama_lm.py
-a window is one slot wider in blocks <-
-  test_one_token_at_a_time_equals_the_whole_text[mistral]
+=== models/llama/network.py models/test_llama_lm.py
+a window is one slot wider in blocks <- test_one_token_at_a_time_equals[mistral]
 - offset > -(window or capacity)
 + offset >= -(window or capacity)
 a window is one slot wider in training <-
@@ -236,10 +201,9 @@ queries that share a key head are taken from the next <-
   test_logits_equal_transformers[llama]
 - query.reshape(rows, num_fed, num_keys, group, head_dim)
 + query.reshape(rows, num_fed, group, num_keys, head_dim).swapaxes(2, 3)
-=== models/llama/rotary.py
-    models/test_llama_lm.py
+=== models/llama/rotary.py models/test_llama_lm.py
 positions in a tree are those of slots <-
-  test_tree_equals_its_paths_and_one_is_kept
+  test_cached_lm.py::test_tree_equals_its_paths_and_one_is_kept[mistral]
 - return start[:, None] + depth
 + return start[:, None] + jnp.arange(shape[1], dtype=jnp.int32)[None]
 pairs are turned the other way <- test_logits_equal_transformers[llama]
@@ -249,39 +213,30 @@ dynamic frequencies are those of a text without the token <-
   test_rope_scalings_past_the_length_trained_on[dynamic]
 - (slots + 1) / length
 + slots / length
-YaRN's sines are not scaled <-
-  test_rope_scalings_past_the_length_trained_on[yarn]
+YaRN's sines are not scaled <- test_rope_scalings_past_the_length_trained[yarn]
 - return 0.1 * of_log * math.log(scale) + 1.0 if scale > 1 else 1.0
 + return 1.0
 
 === models/llama_lm.py
-    models/test_llama_lm.py
-the last part of a prompt is fed past its end <-
-  test_long_prompts_are_fed_in_parts
+the last part of a prompt is fed past its end <- test_long_prompts_are_fed_in
 - first = jnp.minimum(i * width, num_fed - width)
 + first = i * width
 
 === inference/shared_tokens.py
-    inference/test_shared_tokens.py
-a fallback's byte is shared, and not the letter <-
-  test_what_is_shared_and_what_stands_for_the_rest
+a fallback's byte is shared, and not the letter <- test_what_is_shared_and_what
 - for token, x in enumerate(spelled) if x != b""}
 + for token, x in reversed(list(enumerate(spelled))) if x}
-every spelling of a shared token is shared <-
-  test_tokens_of_one_text_are_shared
+every spelling of a shared token is shared <- test_tokens_of_one_text_are_shared
 - i for x, i in _ids(ours).items() if x in theirs
 + i for i, x in enumerate(ours) if x in theirs
-a prompt keeps the verifier's BOS <-
-  test_prompts_are_read_in_the_drafters_own_ids
+a prompt keeps the verifier's BOS <- test_prompts_are_read_in_the_drafters_own
 - self.verifier.decode(tokens[has_bos:])
 + self.verifier.decode(tokens)
-a long prompt is cut at its end <-
-  test_prompts_are_read_in_the_drafters_own_ids
+a long prompt is cut at its end <- test_prompts_are_read_in_the_drafters_own_ids
 - self._prompt(tokens)[-width:]
 + self._prompt(tokens)[:width]
 
-=== checkpoints/hugging_face_llama.py
-    checkpoints/test_llama_files.py
+=== checkpoints/hugging_face_llama.py checkpoints/test_llama_files.py
 generation_config.json ends no text <- test_read_converted_and_back[llama]
 - settings if ends is None else settings | {"eos_token_id": ends}
 + settings

@@ -1,18 +1,23 @@
 """How mutants are written down: as patches, grouped by file.
 
   === decoding/deferral.py            the file, below speccascade/
-      decoding/test_deferral.py       its usual tests, below tests/
-  a tie defers <- test_ties           the name, and what must fail of them
+  a tie defers <- test_ties           the name, and what must fail
   - return left < right               the text, which is there once
   + return left <= right              what stands there instead
 
-Both texts may begin and end inside a line; nothing may stand for the second.
-After the arrow stand a test or a case of the usual ones, or a test with its
-file beside theirs, several with bars between; without an arrow it is all usual
-ones. At least one has to fail.
+A file's usual tests are those that its place gives; after the file, or in the
+line below it, others may be named. Both texts may begin and end inside a line;
+nothing may stand for the second. After the arrow stand a test or a case of the
+usual ones, or a test with its file beside theirs, several with bars between;
+without an arrow it is all usual ones. At least one has to fail. Of a test's
+name the beginning is enough, where no other test of its file has it.
 """
 
+import pathlib
 import posixpath
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def records(text: str) -> list[dict]:
@@ -21,8 +26,11 @@ def records(text: str) -> list[dict]:
   for line in text.strip("\n").split("\n"):
     mark, rest = line[:2], line[2:]
     if line.startswith("=== "):
-      file, usual = f"speccascade/{line[4:]}", ""
-    elif not usual:
+      path, _, usual = line[4:].partition(" ")
+      place, name = posixpath.split(path)
+      usual = usual or f"{place}/test_{name.partition('.')[0]}.py"
+      file = f"speccascade/{path}"
+    elif line.startswith("    "):
       usual = line.strip()
     elif mark.strip() in ("-", "+") and mark:
       side = "old" if mark[0] == "-" else "new"
@@ -46,7 +54,13 @@ def records(text: str) -> list[dict]:
 def _test(usual: str, test: str) -> str:
   """Returns the node id of a test that a record names."""
   if ".py" in test:
-    return posixpath.normpath(f"tests/{posixpath.dirname(usual)}/{test}")
-  if test and not test.startswith("["):
-    return f"tests/{usual}::{test}"
-  return f"tests/{usual}{test}"
+    node = posixpath.normpath(f"tests/{posixpath.dirname(usual)}/{test}")
+  else:
+    node = f"tests/{usual}{'::' * (test[:1] not in ('', '['))}{test}"
+  path, separator, name = node.partition("::")
+  name, bracket, case = name.partition("[")
+  if name:
+    text = (ROOT / path).read_text()
+    names = re.findall(rf"^def ({name}\w*)\(", text, re.M)
+    [name] = [name] if name in names else names
+  return path + separator + name + bracket + case

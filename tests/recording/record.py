@@ -15,6 +15,7 @@ import contextlib
 import functools
 import gzip
 import hashlib
+import itertools
 import json
 import math
 import multiprocessing
@@ -27,20 +28,33 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 
+from speccascade.cascade_search.candidates import Candidates
+from speccascade.cascade_search.search import Rounds, search
 from speccascade.decoding import (
   METHODS,
   DraftLength,
   MaxGramDrafter,
   Sampling,
   cascade_drafter,
-  decoder,
   row_keys,
 )
-from speccascade.models import T5LM, T5Config
-from tests import toy
+from speccascade.inference.cascades import Cascade
+from speccascade.inference.infer import infer
+from speccascade.inference.inputs import Inputs
+from speccascade.inference.pair import PairSpec
+from speccascade.inference.point import Point
+from speccascade.inference.settings import Measuring, Run
+from speccascade.models import T5LM
+from speccascade.report import writing
+from speccascade.sweep.plan import Plan
+from speccascade.sweep.shown import Shown
+from speccascade.sweep.sweep import sweep
+from tests import conftest, toy
+from tests.inference import tiny
+from tests.report import synthetic
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "tiny_a"
-ROWS, LENGTH, GAMMA = 12, 10, 3
+ROWS = 12
 ALPHAS = (0.1, 0.5)
 _TOLERANCE = 1e-4
 _MOST_INTS, _MOST_FLOATS = 160, 24  # longer arrays are digested
@@ -51,105 +65,27 @@ _LEFT_OUT = {"environment", "key", "schema", "latency", "costs"}
 # --- Adapters: what a refactoring renames. ---
 
 
-class Vocabulary:
-  """Ids 3.. are words; 0 pads, 1 is EOS, 2 is any other word."""
-
-  words = (
-    *("zero", "one", "two", "three", "four"),
-    *("five", "six", "seven", "eight", "nine"),
-  )
-  eos_id = 1
-  vocab_size = 3 + len(words)
-
-  def encode(self, text):
-    words = self.words
-    return [words.index(w) + 3 if w in words else 2 for w in text.split()]
-
-  def decode(self, ids):
-    return " ".join(self.words[i - 3] if i > 2 else "?" for i in ids)
-
-
-def _settings(folder, drafters, cascade=None, **settings) -> dict:
+def _settings(folder, drafters="small", **settings) -> dict:
   """The objects of an entry point, by their names; what is left over too."""
-  from speccascade.inference.inputs import Inputs
-  from speccascade.inference.pair import PairSpec
-  from speccascade.inference.point import Point
-  from speccascade.inference.settings import Run
-  from tests.inference import tiny
-
   return tiny.objects(
     {
       "output_dir": folder,
       "task_feature_lengths": {"inputs": 8},
-      "vocabulary": Vocabulary(),
+      "vocabulary": tiny.Vocabulary(),
       "drafter_checkpoint": drafters,
       "verifier_checkpoint": "large",
       "input_file": "in.jsonl",
-      "max_decode_len": LENGTH,
+      "max_decode_len": 10,
       "batch_size": 4,
       "progress": False,
-      "cascade": cascade,
       **settings,
     },
-    pair=PairSpec,
-    inputs=Inputs,
-    point=Point,
-    run=Run,
-  )
-
-
-def run_decode(folder: str, drafters="small", cascade=None, **settings):
-  """Decodes in.jsonl into a folder."""
-  from speccascade.inference.cascades import Cascade
-  from speccascade.inference.infer import infer
-
-  if cascade is not None:
-    cascade = Cascade(**cascade)
-  infer(**_settings(folder, drafters, cascade, **settings))
-
-
-def run_sweep(folder: str, drafters="small", *, num_shown, **settings):
-  """Sweeps in.jsonl into a folder."""
-  from speccascade.inference.settings import Measuring
-  from speccascade.sweep.plan import Plan
-  from speccascade.sweep.shown import Shown
-  from speccascade.sweep.sweep import sweep
-
-  objects = _settings(folder, drafters, method="verifier", num_lengths=1)
-  sweep(
-    plan=Plan(**settings),
-    common=objects.pop("point"),
-    measuring=Measuring(),
-    shown=Shown(num_shown),
-    **objects,
-  )
-
-
-def run_search(folder: str, ks, num_examples, first_examples):
-  """Compares cascades on in.jsonl."""
-  from speccascade.cascade_search.candidates import Candidates
-  from speccascade.cascade_search.search import Rounds, search
-  from speccascade.inference.cascades import Cascade
-
-  cascades = [Cascade(k=k, lenience=lenience) for k, lenience in ks]
-  objects = _settings(
-    folder,
-    ["small", "medium"],
-    num_examples=num_examples,
-    truncate=True,
-    method="cascade_drafting",
-    temperature=0.0,
-  )
-  search(
-    candidates=Candidates(cascades), rounds=Rounds(first_examples), **objects
+    **{"pair": PairSpec, "inputs": Inputs, "point": Point, "run": Run},
   )
 
 
 def run_report(folder: str):
   """Writes rows that are made up, and the report on them."""
-  from speccascade.report import writing
-  from tests.report import synthetic
-
   names = ("verifier", "spec_decode", "spec_decode_lossy", "spec_cascade_opt")
   rows = synthetic.rows(
     temperatures=(0.0, 1.0), gammas=(3, 5), methods=(*names, "drafter")
@@ -160,20 +96,30 @@ def run_report(folder: str):
   writing.from_folder(pathlib.Path(folder), progress=False)
 
 
-def save_model(path: str, seed: int, emb_dim: int):
-  """Writes a random T5."""
-  from speccascade.checkpoints import orbax_io
+def decode(name, models, inputs, alpha, temperature, filters=(), **settings):
+  """Returns the arrays of a decode by name; see `METHODS`.
 
-  lm = T5LM.init(_tiny(16, emb_dim), jax.random.key(seed))
-  orbax_io.save(path, jax.device_get(lm.params), lm.module.config, step=7)
-
-
-def decode(name, drafter, verifier, inputs, alpha, sampling, **settings):
-  """Returns the arrays of a decode by name; see `METHODS`."""
-  keys = row_keys(3, 0, jnp.arange(inputs.shape[0]))
-  settings = {"gamma": GAMMA, "max_decode_len": LENGTH, **settings}
-  decode = decoder(name, eos_id=toy.EOS, **settings)
-  out = decode(drafter, verifier, inputs, keys, alpha, sampling)
+  Args:
+    name: of the method.
+    models: (drafter, verifier); of several drafters it takes what it needs.
+    inputs: [B, S].
+    alpha: as a user gives it.
+    temperature: of the `Sampling`.
+    filters: the rest of it.
+    **settings: of the `Decoder`.
+  """
+  drafters, verifier = models
+  if isinstance(drafters, tuple) and METHODS[name].num_drafters == 1:
+    drafters = drafters[0]
+  out = toy.decode(
+    name,
+    (drafters, verifier),
+    alpha,
+    Sampling.create(temperature, **dict(filters)),
+    inputs=inputs,
+    keys=row_keys(3, 0, jnp.arange(len(inputs))),
+    **settings,
+  )
   arrays = {"tokens": out.tokens, "lengths": out.lengths, "bad": out.bad_step}
   arrays |= {f"stats.{name}": x for name, x in vars(out.stats).items()}
   if out.trace is not None:
@@ -184,28 +130,16 @@ def decode(name, drafter, verifier, inputs, alpha, sampling, **settings):
 # --- Cases. ---
 
 
-def _tiny(vocab_size: int, emb_dim: int) -> T5Config:
-  return T5Config(
-    vocab_size=vocab_size,
-    emb_dim=emb_dim,
-    num_heads=2,
-    num_encoder_layers=1,
-    num_decoder_layers=1,
-    head_dim=4,
-    mlp_dim=8,
-  )
-
-
 @functools.cache
 def chains() -> tuple:
-  """Returns ((larger, smaller drafter), verifier, inputs), a table each row."""
+  """Returns (((larger, smaller drafter), verifier), inputs), tables by row."""
   larger, verifier = toy.sources(64)
   smaller, _ = toy.sources(63)
   rng = np.random.default_rng(0)
   inputs = rng.integers(2, 7, (ROWS, 6))
   inputs[:, 0] = np.arange(ROWS)
   inputs[np.arange(6) >= rng.integers(1, 7, (ROWS, 1))] = 0
-  return (larger, smaller), verifier, jnp.asarray(inputs, jnp.int32)
+  return ((larger, smaller), verifier), jnp.asarray(inputs, jnp.int32)
 
 
 @functools.cache
@@ -213,7 +147,7 @@ def tiny_t5() -> tuple:
   """Returns the same of T5s: random ones, sharpened so that rules differ."""
 
   def model(seed, emb_dim):
-    lm = T5LM.init(_tiny(20, emb_dim), jax.random.key(seed))
+    lm = T5LM.init(tiny.config(emb_dim, 20), jax.random.key(seed))
     sharper = lambda x: x * 3.0 if x.ndim > 1 else x
     return T5LM.create(lm.module.config, jax.tree.map(sharper, lm.params))
 
@@ -221,11 +155,7 @@ def tiny_t5() -> tuple:
   inputs = rng.integers(2, 20, (4, 6))
   inputs[np.arange(6) >= np.array([[6], [3], [1], [5]])] = 0
   inputs = jnp.asarray(inputs, jnp.int32)
-  return (model(0, 8), model(1, 8)), model(2, 12), inputs
-
-
-def _sampling(temperature, **filters):
-  return Sampling.create(temperature, **filters)
+  return ((model(0, 8), model(1, 8)), model(2, 12)), inputs
 
 
 def _forms(method, temperature):
@@ -239,102 +169,69 @@ def _forms(method, temperature):
       yield "verifier", "block"
 
 
-def _drafters(name, drafters):
-  method = METHODS[name]
-  return drafters if method.num_drafters > 1 else drafters[0]
-
-
 def methods():
   """Yields (case, arrays) of every method on chains, with its trace."""
-  drafters, verifier, inputs = chains()
+  models, inputs = chains()
   for name, method in METHODS.items():
-    drafter = _drafters(name, drafters)
     for temperature in (0.0, 1.0):
       if method.greedy_only and temperature:
         continue
       for bonus, verification in _forms(method, temperature):
+        how = {"bonus": bonus, "verification": verification}
         for alpha in ALPHAS if method.uses_alpha else ALPHAS[:1]:
-          yield (
-            f"chain {name} T={temperature:g} {bonus} {verification} {alpha}",
-            decode(
-              name,
-              drafter,
-              verifier,
-              inputs,
-              alpha,
-              _sampling(temperature),
-              bonus=bonus,
-              verification=verification,
-              trace=True,
-              shared=True,
-            ),
+          case = (
+            f"chain {name} T={temperature:g} {bonus} {verification} {alpha}"
           )
+          how |= {"trace": True, "shared": True}
+          yield case, decode(name, models, inputs, alpha, temperature, **how)
 
 
 def networks():
   """Yields cases of random T5s."""
-  drafters, verifier, inputs = tiny_t5()
+  models, inputs = tiny_t5()
   for name, temperature in (
     *(("verifier", 0.0), ("spec_decode", 1.0), ("spec_cascade_opt", 0.0)),
     *(("spec_cascade_opt", 1.0), ("spec_cascade_token_v3", 1.0)),
     *(("token_cascade_chow", 1.0), ("seq_cascade_chow", 1.0), ("bild", 0.0)),
     *(("oracle_cascade_diff", 1.0), ("spec_cascade_opt_three", 1.0)),
   ):
-    yield (
-      f"t5 {name} T={temperature:g}",
-      decode(
-        name,
-        _drafters(name, drafters),
-        verifier,
-        inputs,
-        0.05,
-        _sampling(temperature),
-        trace=True,
-      ),
-    )
+    arrays = decode(name, models, inputs, 0.05, temperature, trace=True)
+    yield f"t5 {name} T={temperature:g}", arrays
 
 
 def options():
   """Yields cases of settings that few methods or points have."""
-  drafters, verifier, inputs = chains()
-  run = functools.partial(decode, verifier=verifier, inputs=inputs)
-  plain = {"drafter": drafters[0], "alpha": 0.1}
+  models, inputs = chains()
+  run = functools.partial(decode, models=models, inputs=inputs, alpha=0.1)
   for name in (  # a program for itself, without a trace
     *("verifier", "spec_decode", "mentored", "seq_cascade_chow"),
     *("token_cascade_chow_log", "oracle_cascade_opt", "cascade_drafting"),
   ):
-    models = {"drafter": _drafters(name, drafters), "alpha": 0.3}
-    yield f"alone {name}", run(name, sampling=_sampling(0.7), **models)
+    yield f"alone {name}", run(name, alpha=0.3, temperature=0.7)
   for name in ("spec_cascade_opt", "oracle_cascade_diff"):
-    for label, filters in (
-      ("top_k=2", {"top_k": 2}),
-      ("top_p=0.8", {"top_p": 0.8}),
-      ("top_k=4 top_p=0.7", {"top_k": 4, "top_p": 0.7}),
-    ):
-      sampling = _sampling(0.8, **filters)
-      yield f"{label} {name}", run(name, sampling=sampling, trace=True, **plain)
-  for policy in ("max_prob", "token_prob"):
-    for bonus in ("target", "verifier"):
-      for threshold in (0.3, 0.6):
-        length = DraftLength(policy, threshold)
-        settings = {"draft_length": length, "bonus": bonus, "trace": True}
-        arrays = run(
-          "spec_cascade_opt", sampling=_sampling(1.0), **plain, **settings
-        )
-        yield f"{policy} {threshold} {bonus}", arrays
+    for filters in ({"top_k": 2}, {"top_p": 0.8}, {"top_k": 4, "top_p": 0.7}):
+      label = " ".join(f"{key}={value}" for key, value in filters.items())
+      arrays = run(name, temperature=0.8, filters=filters, trace=True)
+      yield f"{label} {name}", arrays
+  for policy, bonus, threshold in itertools.product(
+    ("max_prob", "token_prob"), ("target", "verifier"), (0.3, 0.6)
+  ):
+    length = DraftLength(policy, threshold)
+    how = {"draft_length": length, "bonus": bonus, "trace": True}
+    arrays = run("spec_cascade_opt", temperature=1.0, **how)
+    yield f"{policy} {threshold} {bonus}", arrays
   for threshold in (0.2, 0.5):
     length = DraftLength("max_prob", threshold)
-    arrays = run("bild", sampling=_sampling(0.0), draft_length=length, **plain)
+    arrays = run("bild", temperature=0.0, draft_length=length)
     yield f"bild fallback {threshold}", arrays
   for gamma in (1, 5):
     for name in ("spec_decode", "spec_cascade_token_v3"):
-      arrays = run(name, sampling=_sampling(1.0), gamma=gamma, **plain)
-      yield f"gamma={gamma} {name}", arrays
+      yield f"gamma={gamma} {name}", run(name, temperature=1.0, gamma=gamma)
 
 
 def cascades():
   """Yields cases of composed drafters."""
-  drafters, verifier, inputs = chains()
+  (drafters, verifier), inputs = chains()
   table = jnp.asarray([2, 3, 4, 5, 6, 2, 3], jnp.int32)
   bottom = MaxGramDrafter.create(table, width=1, vocab_size=7)
   for label, num, with_copier, matrix in (
@@ -343,60 +240,31 @@ def cascades():
     ("all", 2, True, [[2, 1, 2], [0, 1, 2], [0, 0, 2]]),
     ("copier", 0, True, [[4]]),
   ):
+    parts = drafters[:num], bottom if with_copier else None, matrix
     for lenience in (1.0, 3.0):
-      drafter = cascade_drafter(
-        drafters[:num], bottom if with_copier else None, matrix,
-        lenience=lenience,
-      )  # fmt: skip
+      models = cascade_drafter(*parts, lenience=lenience), verifier
       for temperature in (0.0, 1.0) if lenience > 1 else (1.0,):
+        how = {"bonus": "target" if temperature else "verifier"}
+        how["trace"] = label == "all"
         yield (
           f"cascade {label} l={lenience:g} T={temperature:g}",
-          decode(
-            "cascade_drafting",
-            drafter,
-            verifier,
-            inputs,
-            0.0,
-            _sampling(temperature),
-            bonus="target" if temperature else "verifier",
-            trace=label == "all",
-          ),
+          decode("cascade_drafting", models, inputs, 0.0, temperature, **how),
         )
-  copier = cascade_drafter((), bottom, [[4]])
+  models = cascade_drafter((), bottom, [[4]]), verifier
   for name in ("spec_cascade_token_v3", "spec_cascade_typical"):
-    sampling = _sampling(1.0)
-    yield (
-      f"cascade copier {name}",
-      decode(name, copier, verifier, inputs, 0.3, sampling, trace=True),
-    )
-
-
-def _golden_lm() -> T5LM:
-  """The tiny T5 that T5X wrote, read without a library."""
-  values = json.loads((GOLDEN / "config.json").read_text())
-  names = T5Config.__dataclass_fields__
-  tree = {}
-  for path in (GOLDEN / "t5x_native" / "checkpoint_3000").glob("target.*"):
-    spec = json.loads((path / ".zarray").read_text())
-    chunk = path / ".".join("0" for _ in spec["shape"])
-    array = np.frombuffer(gzip.decompress(chunk.read_bytes()), spec["dtype"])
-    *parents, name = path.name.split(".")[1:]
-    node = functools.reduce(lambda x, key: x.setdefault(key, {}), parents, tree)
-    node[name] = array.reshape(spec["shape"])
-  config = T5Config(**{k: v for k, v in values.items() if k in names})
-  return T5LM.create(config, tree)
+    arrays = decode(name, models, inputs, 0.3, 1.0, trace=True)
+    yield f"cascade copier {name}", arrays
 
 
 def golden():
   """Yields cases of the tiny T5 that T5X wrote, for both of a pair."""
-  lm = _golden_lm()
+  lm = T5LM.create(*conftest.read_golden(GOLDEN))
   with np.load(GOLDEN / "golden.npz") as arrays:
     inputs = jnp.asarray(arrays["in/encoder_input_tokens"], jnp.int32)
   drafter = lm.replace(params=jax.tree.map(lambda x: x * 0.9, lm.params))
   for temperature in (0.0, 1.0):
     for name in ("spec_decode", "spec_cascade_opt", "verifier"):
-      sampling = _sampling(temperature)
-      arrays = decode(name, drafter, lm, inputs, 0.1, sampling, trace=True)
+      arrays = decode(name, (drafter, lm), inputs, 0.1, temperature, trace=True)
       yield f"golden {name} T={temperature:g}", arrays
 
 
@@ -408,45 +276,47 @@ def outer():
   ]
   pathlib.Path("in.jsonl").write_text("\n".join(lines) + "\n")
   for name, seed, emb_dim in (("small", 0, 8), ("medium", 1, 8)):
-    save_model(name, seed, emb_dim)
-  save_model("large", 2, 12)
+    tiny.save(name, seed, emb_dim=emb_dim)
+  tiny.save("large", 2, emb_dim=12)
+  two = {"drafters": ["small", "medium"]}
+  matrix = ((2, 1, 2), (0, 1, 2), (0, 0, 2))
   for folder, settings in {
     "decode": {"method": "spec_cascade_opt", "alpha": 0.1, "gamma": 3},
     "decode_greedy": {"method": "bild", "alpha": 2.0, "temperature": 0.0},
     "decode_trace": {"method": "spec_decode", "trace": True, "top_k": 5},
     "decode_trials": {"method": "spec_decode_lossy", "trials": 2, "seed": 1},
-    "decode_three": {
-      "method": "spec_cascade_opt_three",
-      "drafters": ["small", "medium"],
-    },
+    "decode_three": {"method": "spec_cascade_opt_three", **two},
     "decode_cascade": {
-      "method": "cascade_drafting",
-      "drafters": ["small", "medium"],
-      "cascade": {"k": ((2, 1, 2), (0, 1, 2), (0, 0, 2)), "lenience": 3.0},
+      **{"method": "cascade_drafting", **two},
+      "cascade": Cascade(k=matrix, lenience=3.0),
     },
   }.items():
-    run_decode(folder, **settings)
+    infer(**_settings(folder, **settings))
     yield f"{folder} predictions", _lines(folder, "predictions.jsonl")
     yield f"{folder} metrics", _json(folder, "metrics.json")
-  names = ["spec_decode", "seq_cascade_chow"]
   alphas = {"seq_cascade_chow": [0.2, 0.9]}
-  run_sweep("sweep", methods=names, alphas=alphas, gammas=[2], num_shown=1)
-  yield "sweep rows", _lines("sweep", "rows.jsonl")
-  yield "sweep examples", _lines("sweep", "examples.jsonl")
-  run_sweep(
-    "adaptive",
-    methods=["seq_cascade_chow_norm"],
-    alphas="adaptive",
-    budget=4,
-    temperatures=[1.0],
-    num_shown=0,
+  for folder, plan, num_shown in (
+    ("sweep", Plan(["spec_decode", *alphas], alphas, gammas=[2]), 1),
+    (
+      "adaptive",
+      Plan(["seq_cascade_chow_norm"], "adaptive", 4, temperatures=[1.0]),
+      0,
+    ),
+  ):
+    objects = _settings(folder, method="verifier", num_lengths=1)
+    common, shown = objects.pop("point"), Shown(num_shown)
+    more = {"measuring": Measuring(), "shown": shown, **objects}
+    sweep(plan=plan, common=common, **more)
+    yield f"{folder} rows", _lines(folder, "rows.jsonl")
+    if num_shown:
+      yield f"{folder} examples", _lines(folder, "examples.jsonl")
+  settings = {"num_examples": 6, "truncate": True, "temperature": 0.0, **two}
+  other = Cascade(k=((2, 0, 1), (0, 1, 1), (0, 0, 2)), lenience=3.0)
+  search(
+    candidates=Candidates([Cascade(k=matrix, lenience=1.0), other]),
+    rounds=Rounds(2),
+    **_settings("search", method="cascade_drafting", **settings),
   )
-  yield "adaptive rows", _lines("adaptive", "rows.jsonl")
-  ks = [
-    (((2, 1, 2), (0, 1, 2), (0, 0, 2)), 1.0),
-    (((2, 0, 1), (0, 1, 1), (0, 0, 2)), 3.0),
-  ]
-  run_search("search", ks, num_examples=6, first_examples=2)
   yield "search rows", _lines("search", "rows.jsonl")
   yield "search report", pathlib.Path("search/report.csv").read_text()
   yield "search best", pathlib.Path("search/best.gin").read_text()

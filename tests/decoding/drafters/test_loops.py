@@ -2,7 +2,6 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -103,30 +102,9 @@ def test_drafts_of_the_reviewers_twin_are_never_cut():
   assert 0 < stats.accepted.sum() < stats.examined.sum()
 
 
-def test_a_row_alone_equals_the_row_in_the_batch():
-  num = 5
-  verifier, small = (audited(x, sources=num, likeness=0.7) for x in (0, 1))
-  drafter = cascade_drafter((small,), COPIER, [[2, 3], [0, 3]], lenience=3.0)
-  _, keys = toy.rows(num)
-  call = functools.partial(
-    toy.decode,
-    "cascade_drafting",
-    (drafter, verifier),
-    sampling=Sampling.create(0.8),
-    max_decode_len=12,
-  )
-  together = call(inputs=models.sources(num), keys=keys)
-  assert len(set(together.stats.num_blocks.tolist())) > 1
-  for row in range(num):
-    part = slice(row, row + 1)
-    alone = call(inputs=models.sources(num)[part], keys=keys[part])
-    for got, want in zip(jax.tree.leaves(alone), jax.tree.leaves(together)):
-      np.testing.assert_allclose(got, want[part], rtol=1e-6)
-
-
 def test_settings_are_traced_and_finished_rows_are_idle():
   medium, calls = audited(1, sources=3), []
-  before = models.propose._cache_size()
+  models.propose.clear_cache()  # other tests of this process compile, too
   for lenience, temperature in ((3.0, 1.0), (5.0, 0.7)):
     drafter = cascade_drafter(
       (medium,), COPIER, [[2, 2], [0, 2]], lenience=lenience
@@ -140,4 +118,4 @@ def test_settings_are_traced_and_finished_rows_are_idle():
     calls.append(np.asarray(proposal.calls)[:, 0])
   assert np.all(np.stack(calls)[:, 1] == 0)
   assert np.all(np.stack(calls)[:, [0, 2]] >= 1)
-  assert models.propose._cache_size() == before + 1
+  assert models.propose._cache_size() == 1

@@ -40,17 +40,10 @@ def assert_law(
   name, drafter, sampling, table, *, alpha=0.0, num=NUM, seed=0, **how
 ):
   """Decodes, and tests the rows against the chain of a table by chi-square."""
-  decoded = toy.decode(
-    name,
-    (drafter, LARGE),
-    alpha,
-    sampling,
-    inputs=jnp.ones((num, 3), jnp.int32),
-    keys=row_keys(seed, 0, jnp.arange(num)),
-    gamma=2,
-    max_decode_len=LENGTH,
-    **how,
-  )
+  how |= {"gamma": 2, "max_decode_len": LENGTH}
+  how["inputs"] = jnp.ones((num, 3), jnp.int32)
+  how["keys"] = row_keys(seed, 0, jnp.arange(num))
+  decoded = toy.decode(name, (drafter, LARGE), alpha, sampling, **how)
   assert np.all(decoded.bad_step == -1)
   table = np.asarray(table, np.float64)
   law = toy.chain_law(PAIR, table / table.sum(-1, keepdims=True), LENGTH)
@@ -70,20 +63,15 @@ CASCADES = {
   ),
   "neural, inner blocks": (
     lambda: cascade_drafter(
-      (MEDIUM, SMALL),
-      None,
-      [[2, 1], [0, 2]],
-      lenience=3.0,
-      verify=verification.block_verify,
+      *((MEDIUM, SMALL), None, [[2, 1], [0, 2]]),
+      **{"lenience": 3.0, "verify": verification.block_verify},
     ),
     [{"temperature": 1.0, "top_k": 2}],
   ),
 }
 
 
-@pytest.mark.parametrize(
-  "nightly", [False, pytest.param(True, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("nightly", toy.nightly((False, True), [False]))
 @pytest.mark.parametrize("name", CASCADES)
 def test_lossless_outer_law_is_the_verifiers(name, nightly):
   make, samplings = CASCADES[name]
@@ -94,26 +82,19 @@ def test_lossless_outer_law_is_the_verifiers(name, nightly):
   drafter, num = make(), 200_000 if nightly else NUM
   for seed, settings, way in cases:
     sampling = Sampling.create(**settings)
-    assert_law(
-      "cascade_drafting",
-      drafter,
-      sampling,
-      laws(sampling, LARGE_LOGITS)[1],
-      num=num,
-      seed=seed,
-      verification=way,
-    )
+    how = {"num": num, "seed": seed, "verification": way}
+    law = laws(sampling, LARGE_LOGITS)[1]
+    assert_law("cascade_drafting", drafter, sampling, law, **how)
+
+
+# The first two are quick.
+ALPHAS = {"spec_cascade_opt": 0.1, "spec_cascade_token_v3": 0.4}
+ALPHAS |= {"spec_cascade_token_v2": 0.3, "spec_cascade_chow": 0.5}
+ALPHAS |= {"spec_decode_lossy": 0.5}
 
 
 @pytest.mark.parametrize(
-  ("name", "alpha"),
-  [
-    ("spec_cascade_opt", 0.1),
-    ("spec_cascade_token_v3", 0.4),
-    pytest.param("spec_cascade_token_v2", 0.3, marks=pytest.mark.slow),
-    pytest.param("spec_cascade_chow", 0.5, marks=pytest.mark.slow),
-    pytest.param("spec_decode_lossy", 0.5, marks=pytest.mark.slow),
-  ],
+  ("name", "alpha"), toy.nightly(ALPHAS.items(), quick=[*ALPHAS.items()][:2])
 )
 def test_an_outer_target_sees_the_inner_reviewers_law(name, alpha):
   # The reviewed pair's law is MEDIUM's, and it has its confidence.

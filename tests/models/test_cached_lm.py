@@ -1,0 +1,155 @@
+"""Any way of feeding tokens gives a T5 and a Llama the same logits."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests import toy
+from tests.models.feeding import (
+  CAPACITY,
+  GARBAGE,
+  close,
+  extend,
+  feed,
+  int32,
+  keep,
+  prefill,
+)
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
+
+@pytest.mark.parametrize(
+  ("name", "width"),
+  [
+    *(("t5", width) for width in range(1, 9)),
+    *(("t5 bfloat16", 6), ("mistral", 2), ("mistral", 7)),
+    *toy.nightly(("mistral", width) for width in (1, 3, 4, 5, 6, 8)),
+  ],
+)
+def test_blocks_equal_one_by_one(fed, name, width):
+  """Ragged counts, any rewind, and up to the last slot."""
+  case, rng = fed(name), np.random.default_rng(width)
+  state, rewind = case.start(), case.lm.rewind
+  if not case.lm.prompted:
+    # Slots after a row's length hold anything; it must not be seen.
+    dirty = jax.tree.map(lambda cache: cache + 9, state.caches)
+    state = state.replace(caches=dirty)
+  for _ in range(2 * CAPACITY // width + 6):
+    length = np.asarray(state.length)
+    # A block writes `width` slots of every row: make room where there is none.
+    is_full = length > CAPACITY - width
+    shorter = rng.integers(0, CAPACITY - width + 1, 3)
+    if rng.random() < 0.3:
+      is_full[rng.integers(3)] = True
+    length = np.where(is_full, np.minimum(length, shorter), length)
+    count = rng.integers(0, width + 1, 3)
+    count = np.where(length == CAPACITY - width, width, count)
+    state = case.feed_next(rewind(state, int32(length)), width, count)
+  # Then straight on to the end.
+  state = rewind(state, int32([0] * 3))
+  for start in (*range(0, CAPACITY - width, width), CAPACITY - width):
+    state = rewind(state, int32([start] * 3))
+    state = case.feed_next(state, width, [width] * 3)
+
+
+def test_rewind_only_lowers(fed):
+  case = fed("t5")
+  state, _ = feed(case.lm, case.start(), np.full((3, 4), 5), [4, 2, 0])
+  state = case.lm.rewind(state, int32([1, 3, 2]))
+  np.testing.assert_array_equal(state.length, [1, 2, 0])
+
+
+NO_READ = ["mistral", "qwen2 packed"]  # can be asked for no logits
+
+
+@pytest.mark.parametrize(
+  ("name", "read"),
+  [
+    *itertools.product(
+      ["t5", *NO_READ], [[3, 1, 0, 0, 2, 3], [3, 0, 2, 1] * 3]
+    ),
+    *((name, []) for name in NO_READ),
+  ],
+)
+def test_read_positions_equal_full_logits(fed, name, read):
+  case, count = fed(name), int32([7, 4, 4])
+  state, block = case.start(), int32(case.tokens[:, :7])
+  full_state, full = extend(case.lm, state, block, count)
+  read = int32(read).reshape(3, -1)
+  read_state, out = extend(case.lm, state, block, count, read)
+  for field in ("logits", "hidden"):
+    want = np.take_along_axis(getattr(full, field), read[..., None], axis=1)
+    assert getattr(out, field).shape == want.shape
+    if want.size:
+      close(getattr(out, field), want)
+  jax.tree.map(close, read_state, full_state)
+
+
+def random_trees(rng, rows, num_nodes):
+  """Returns depth [rows, N], ancestors [rows, N, N], and paths to the nodes."""
+  depth = np.zeros((rows, num_nodes), np.int32)
+  ancestors = np.zeros((rows, num_nodes, num_nodes), bool)
+  paths = [[] for _ in range(rows)]
+  for b in range(rows):
+    for i in range(num_nodes):
+      parent = rng.integers(-1, i)  # -1: a root
+      above = [] if parent < 0 else paths[b][parent]
+      paths[b].append([*above, i])
+      depth[b, i] = len(above)
+      ancestors[b, i, paths[b][i]] = True
+  return depth, ancestors, paths
+
+
+@pytest.mark.parametrize("name", ["t5", "t5 bfloat16", "mistral"])
+def test_tree_equals_its_paths_and_one_is_kept(fed, name):
+  case, rng = fed(name), np.random.default_rng(3)
+  lm, num_nodes, start = case.lm, 7, np.array([5, 0, 2])
+  state, _ = feed(lm, case.start(), case.tokens[:, :7], start)
+  depth, ancestors, paths = random_trees(rng, 3, num_nodes)
+  nodes = rng.integers(2, lm.vocab_size, (3, num_nodes), np.int32)
+  tree = int32(depth), jnp.asarray(ancestors)
+  after, out = extend(lm, state, int32(nodes), int32([7] * 3), None, *tree)
+  np.testing.assert_array_equal(after.length, start + num_nodes)
+  for path in zip(*paths):
+    # Row b feeds the path to its node as a plain block.
+    length = np.array([len(p) for p in path])
+    block = np.full((3, num_nodes), GARBAGE, np.int32)
+    for b, p in enumerate(path):
+      block[b, : length[b]] = nodes[b, p]
+    linear, logits = feed(lm, state, block, length)
+    for b, p in enumerate(path):
+      case.close(out.logits[b, p[-1]], logits[b, length[b] - 1])
+
+  # Keep the path to the last node of each row, then go on.
+  assert max(length) > 2
+  assert any(p != list(range(len(p))) for p in path)
+  padded = [[*p, *[0] * (num_nodes - len(p))] for p in path]
+  kept = keep(lm, after, int32(start), int32(padded), int32(length))
+  np.testing.assert_array_equal(kept.length, start + length)
+  _, got = feed(lm, kept, case.tokens[:, :7], [7] * 3)
+  _, want = feed(lm, linear, case.tokens[:, :7], [7] * 3)
+  case.close(got, want)
+
+
+@pytest.mark.parametrize("name", ["t5", "t5 packed", "mistral"])
+def test_a_token_without_a_law_spoils_no_other(fed, name):
+  """Its NaN keys and values are masked, and a weight of 0 times NaN is NaN."""
+  lm, inputs = fed(name).lm, fed(name).inputs
+  table = np.array(lm.params["token_embedder"]["embedding"])
+  bad = len(table) - 1
+  table[bad] = np.nan
+  lm = lm.replace(params=lm.params | {"token_embedder": {"embedding": table}})
+  logits = []
+  for third in (bad, 9):
+    state = prefill(lm, jnp.minimum(inputs, bad - 1))
+    state, out = feed(lm, state, [[0, 7, third, 8, 8, 8, 8]] * 3, [7] * 3)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.caches))
+    assert np.all(np.isfinite(out[:, :2]))
+    assert np.all(np.isfinite(out[:, 2])) == (third != bad)
+    state = lm.rewind(state, int32([2] * 3))
+    logits.append(feed(lm, state, [[5, 6]] * 3, [2] * 3)[1])
+  np.testing.assert_array_equal(*logits)
