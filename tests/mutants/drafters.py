@@ -105,7 +105,8 @@ behind a row of drafters there is no law <- test_the_law_after_a_row_is_its_last
 the rightmost occurrence is copied <- test_worked_cases
 - jnp.min(jnp.where(ends, place, size)) + 1
 + jnp.max(jnp.where(ends, place, -1)) + 1
-a copier without bigrams fills its block <- test_equals_brute_force[4-3-False]
+a copier without bigrams fills its block <-
+  test_equals_brute_force[plain-4-3-False]
 - if self.fills:
 + if True:
 a copier has a law where nothing is left to copy <-
@@ -116,15 +117,30 @@ the last token is part of the text searched <- test_equals_brute_force
 - text, begin + length - 1, tokens
 + text, begin + length, tokens
 the last token of a prompt stands there twice <-
-  test_equals_brute_force[4-3-True]
+  test_equals_brute_force[plain-4-3-True]
 - jnp.sum(source != prompts.PAD, dtype=jnp.int32) - 1
 + jnp.sum(source != prompts.PAD, dtype=jnp.int32)
-suffixes do not reach back into the prompt <- test_equals_brute_force[4-3-True]
+suffixes do not reach back into the prompt <-
+  test_equals_brute_force[plain-4-3-True]
 - source, length = source[:0], before + length
 + source, length = source[:0], length
 padding stands between the source and the text <- test_worked_cases
 - begin = jnp.sum(source > 0, dtype=jnp.int32)
 + begin = jnp.int32(source.shape[0])
+
+=== native/copies.cc decoding/drafters/test_max_gram.py
+natively the rightmost occurrence is copied <-
+  test_equals_brute_force[native-12-4-False]
+- matched >= longest
++ matched > longest
+natively a block is copied from one place <-
+  test_equals_brute_force[native-3-7-False]
+- if ((long)copied.size() < num) {
++ if (false) {
+natively the last token of a prompt stands there twice <-
+  test_equals_brute_force[native-4-3-True]
+- is_token) - prompted
++ is_token)
 
 === decoding/drafters/cascade.py decoding/drafters/test_proposals.py
 K is always read as increments <- test_cascade.py::test_both_published_forms_of
