@@ -26,9 +26,35 @@ from speccascade.decoding.types import (
   Trace,
 )
 
-__all__ = ["METHODS", "RULES", "AutoregressiveDrafter", "Decoded", "Decoder"]
-__all__ += ["DraftLength", "Drafter", "HorizontalDrafter", "LanguageModel"]
-__all__ += ["LogProbs", "MaxGramDrafter", "Method", "Rule", "Sampling", "Stats"]
-__all__ += ["StopPolicy", "Stream", "Target", "Trace", "VerticalDrafter"]
-__all__ += ["as_target", "cascade_drafter", "decode_continuously", "decoder"]
-__all__ += ["defer", "defer_tokens", "methods", "prompts", "row_keys", "rule"]
+__all__ = [
+  "METHODS",
+  "RULES",
+  "AutoregressiveDrafter",
+  "Decoded",
+  "Decoder",
+  "DraftLength",
+  "Drafter",
+  "HorizontalDrafter",
+  "LanguageModel",
+  "LogProbs",
+  "MaxGramDrafter",
+  "Method",
+  "Rule",
+  "Sampling",
+  "Stats",
+  "StopPolicy",
+  "Stream",
+  "Target",
+  "Trace",
+  "VerticalDrafter",
+  "as_target",
+  "cascade_drafter",
+  "decode_continuously",
+  "decoder",
+  "defer",
+  "defer_tokens",
+  "methods",
+  "prompts",
+  "row_keys",
+  "rule",
+]

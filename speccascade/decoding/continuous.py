@@ -34,7 +34,7 @@ def decode_continuously(
   of them and puts them in the places of rows that ended, the other runs rounds
   until so many more ended, or all.
 
-  Arguments as in a call of the `Decoder`, of N rows, and:
+  Arguments as in a call of the decoder, of N rows, and:
 
   Args:
     rows: R, decoded side by side; static.
@@ -63,8 +63,10 @@ def decode_continuously(
     at[len(places) :] = places[-1]
     return (*arguments[:2], inputs[at], rngs[at], *arguments[4:])
 
-  row = jax.eval_shape(functools.partial(_begin, program), some([0]))
-  carry = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), row)
+  first = jax.eval_shape(functools.partial(_begin, program), some([0]))
+  carry = jax.tree.map(
+    lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), first
+  )
   state = carry.replace(done=jnp.ones((rows,), bool)), rngs[np.zeros(rows, int)]
   owner, waiting = np.full(rows, -1), np.arange(len(inputs))
   while len(waiting) or np.any(owner >= 0):

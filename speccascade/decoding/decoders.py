@@ -135,7 +135,9 @@ class Decoder:
     """
     return _run(*self.call(drafter, verifier, inputs, rngs, alpha, sampling))
 
-  def call(self, drafter, verifier, inputs, rngs, alpha, sampling) -> tuple:
+  def call(
+    self, drafter, verifier, inputs, rngs, alpha: float, sampling: Sampling
+  ) -> tuple:
     """Returns what a call runs: a `Program`, and the arguments of its `run`.
 
     Checks them; arguments and errors are those of a call.

@@ -91,10 +91,16 @@ class Rule:
 
 
 def rule(*, per_token: bool = False, needs_confidence: bool = True, **interval):
-  """Returns a decorator that makes a function a `Rule`, of fields as there;
-  `interval` are those of `Interval`, the range of alpha."""
-  known = (Interval(**interval), per_token, needs_confidence)
-  return lambda function: Rule(function, *known)
+  """Returns a decorator that makes a function a `Rule`.
+
+  Args:
+    per_token: as in `Rule`.
+    needs_confidence: as there.
+    **interval: fields of `Interval`, the range of alpha.
+  """
+  return lambda function: Rule(
+    function, Interval(**interval), per_token, needs_confidence
+  )
 
 
 @rule(low=0, high=1, default=0.3)

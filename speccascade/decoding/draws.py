@@ -75,8 +75,9 @@ def fold_in(keys: Array, data) -> Array:
   data = jnp.asarray(data, jnp.int32).astype(jnp.uint32)
   data = jnp.broadcast_to(data, keys.shape)[:, None]
   both = _threefry(keys, jnp.zeros_like(data), data)
-  data = jnp.concatenate(both, axis=-1)
-  return jax.random.wrap_key_data(data, impl="threefry2x32")
+  return jax.random.wrap_key_data(
+    jnp.concatenate(both, axis=-1), impl="threefry2x32"
+  )
 
 
 def _threefry(keys: Array, first: Array, second: Array) -> tuple[Array, Array]:

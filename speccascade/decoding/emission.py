@@ -64,7 +64,9 @@ def write_block(buffers, blocks, start: Array):
   return jax.tree.map(write, buffers, blocks)
 
 
-def cut(new, num, room, eos_id) -> tuple[Array, Array]:
+def cut(
+  new: Array, num: Array, room: Array, eos_id: int | tuple[int, ...]
+) -> tuple[Array, Array]:
   """Cuts a block at its first EOS and at the length limit.
 
   Args:

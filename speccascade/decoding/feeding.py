@@ -10,14 +10,23 @@ from speccascade.decoding.types import Drafter, LanguageModel, State
 Array = jax.Array
 
 
-def feed(model: LanguageModel, state, token, count) -> tuple[State, Array]:
+def feed(
+  model: LanguageModel, state: State, token: Array, count: Array
+) -> tuple[State, Array]:
   """Feeds one token to each row with count 1; returns logits [B, V]."""
   state, out = model.extend(state, token[:, None], count)
   return state, out.logits[:, 0]
 
 
 def feed_block(
-  model: LanguageModel, state, tokens, count, first, *, width: int, read=1
+  model: LanguageModel,
+  state: State,
+  tokens: Array,
+  count: Array,
+  first: Array,
+  *,
+  width: int,
+  read: int = 1,
 ) -> tuple[State, Array]:
   """Feeds the next `count[b]` <= width tokens of the prefix in one pass.
 
@@ -35,7 +44,15 @@ def feed_block(
 
 
 def feed_to(
-  model: LanguageModel, state, tokens, upto, *, first, read, narrow, wide
+  model: LanguageModel,
+  state: State,
+  tokens: Array,
+  upto: Array,
+  *,
+  first: Array,
+  read: int,
+  narrow: int,
+  wide: int,
 ) -> tuple[State, Array, Array]:
   """Feeds every row up to `upto`, in one pass if `wide` tokens are enough.
 
@@ -62,15 +79,18 @@ def feed_to(
   def lacks(carry):
     return jnp.any(carry[0].length < upto)
 
-  def one_pass(size, state, count):
-    return feed_block(model, state, tokens, count, first, width=size, read=read)
+  def one_pass(width, state, count):
+    return feed_block(
+      model, state, tokens, count, first, width=width, read=read
+    )
 
   def body(carry):
     state, logits, passes = carry
     missing = jnp.maximum(upto - state.length, 0)
     # A row that takes several passes keeps the tokens read for its last one.
-    some = jnp.minimum(missing - narrow, wide)
-    count = jnp.where(missing <= wide, missing, some)
+    count = jnp.where(
+      missing <= wide, missing, jnp.minimum(missing - narrow, wide)
+    )
     if narrow == wide:
       state, new = one_pass(wide, state, count)
     else:
@@ -91,7 +111,12 @@ def feed_to(
 
 
 def catch_up(
-  part: LanguageModel | Drafter, state: State, tokens, upto, *, wide: int
+  part: LanguageModel | Drafter,
+  state: State,
+  tokens: Array,
+  upto: Array,
+  *,
+  wide: int,
 ) -> State:
   """Has a model, or a drafter's models, read what others wrote.
 

@@ -31,8 +31,9 @@ class Interval:
 
   def ends(self, vocab_size: int) -> tuple[float, float]:
     """Returns (low, high) as numbers."""
-    ends = (self.low, self.high)
-    return tuple(end(vocab_size) if callable(end) else end for end in ends)
+    return tuple(
+      end(vocab_size) if callable(end) else end for end in (self.low, self.high)
+    )
 
   def contains(self, alpha: float, vocab_size: int) -> bool:
     """Whether alpha is a finite number inside, and still is in float32.

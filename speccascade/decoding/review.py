@@ -55,7 +55,11 @@ class Review:
 
 @jax.named_scope("draft")
 def draft(
-  drafter: Drafter, state, prefix: Prefix, rngs, settings: BlockSettings
+  drafter: Drafter,
+  state: State,
+  prefix: Prefix,
+  rngs: Array,
+  settings: BlockSettings,
 ) -> tuple[State, Proposal]:
   """Has a drafter propose a block, and checks its shapes.
 
@@ -90,7 +94,9 @@ def draft(
 
 
 @jax.named_scope("score")
-def score(verifier, state, prefix: Prefix, proposal) -> tuple[State, Array]:
+def score(
+  verifier: LanguageModel, state: State, prefix: Prefix, proposal: Proposal
+) -> tuple[State, Array]:
   """Has a verifier that lacks the last token alone read a block in one pass.
 
   Returns:
@@ -104,7 +110,12 @@ def score(verifier, state, prefix: Prefix, proposal) -> tuple[State, Array]:
 
 @jax.named_scope("score")
 def score_and_catch_up(
-  verifier: LanguageModel, state, prefix: Prefix, proposal, *, behind: int
+  verifier: LanguageModel,
+  state: State,
+  prefix: Prefix,
+  proposal: Proposal,
+  *,
+  behind: int,
 ) -> tuple[State, Array, Array]:
   """Has a verifier read a block; what it lacks of the prefix goes first.
 
@@ -134,7 +145,12 @@ def score_and_catch_up(
 
 @jax.named_scope("verify")
 def verify(
-  proposal: Proposal, logits, rngs, settings, *, spare_copies: bool = False
+  proposal: Proposal,
+  logits: Array,
+  rngs: Array,
+  settings: BlockSettings,
+  *,
+  spare_copies: bool = False,
 ) -> Review:
   """Makes pi of both models' laws, and has the drafts verified against it.
 

@@ -54,7 +54,10 @@ class Sampling:
 
   @classmethod
   def create(
-    cls, temperature=1.0, top_k: int | None = None, top_p: float | None = None
+    cls,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
   ) -> "Sampling":
     """Returns the settings, checked on the host.
 
@@ -97,7 +100,9 @@ class Sampling:
     """
     return self.step(logits)[:2]
 
-  def step(self, logits, u: Array | None = None, column: int = 0) -> Step:
+  def step(
+    self, logits: Array, u: Array | None = None, column: int = 0
+  ) -> Step:
     """Returns the laws of logits and a token; no distribution is none.
 
     Args:
@@ -139,8 +144,10 @@ def _law(logits, temperature, u, column, greedy=False):
   return law, token, is_law(logits)
 
 
-def _draw(law, u, at):
-  return None if u is None else draws.draw(law, u[..., at].astype(law.dtype))
+def _draw(law, u, column):
+  return (
+    None if u is None else draws.draw(law, u[..., column].astype(law.dtype))
+  )
 
 
 def top_k_mask(logits: Array, k: int) -> Array:

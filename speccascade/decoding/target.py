@@ -284,7 +284,9 @@ def as_target(function: Callable, **known) -> Target:
   return result
 
 
-def check(candidate: Target, *, alpha=None, vocab_size: int = 7):
+def check(
+  candidate: Target, *, alpha: float | None = None, vocab_size: int = 7
+):
   """Tries a target on fixed random pairs, and raises if pi is no distribution.
 
   The pairs hold zeros, ties, one-hot rows and q = p.

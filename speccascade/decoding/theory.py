@@ -94,6 +94,8 @@ def lossy_law(q: Array, p: Array, *, alpha, beta) -> Array:
   norm(max(0, p/beta - q)); from p where that has no mass (beta > max p/q).
 
   Args:
+    q: [..., V], like p.
+    p: likewise.
     alpha: scalar in [0, 1).
     beta: scalar, or [..., 1]: one per row; at least 1 - alpha.
 
@@ -168,7 +170,9 @@ def speculative_price(q: Array, p: Array, *, alpha) -> Array:
   return alpha * total_variation(q, p)
 
 
-def deferral_risk(truth, q, p, *, defer, price, loss: Loss) -> Array:
+def deferral_risk(
+  truth: Array, q: Array, p: Array, *, defer: Array, price, loss: Loss
+) -> Array:
   """Returns (1 - r) E loss(q) + r (E loss(p) + price); [...].
 
   The price is alpha in a sequential cascade (Lemma 1's objective), and
@@ -182,7 +186,9 @@ def deferral_risk(truth, q, p, *, defer, price, loss: Loss) -> Array:
   return kept + jnp.where(r > 0, r * jnp.where(r > 0, defer_loss, 0), 0)
 
 
-def optimal_deferral(truth, q, p, *, price, loss: Loss) -> Array:
+def optimal_deferral(
+  truth: Array, q: Array, p: Array, *, price, loss: Loss
+) -> Array:
   """Returns [...] bool, the deferral of least `deferral_risk`.
 
   Defers iff E loss(q) > E loss(p) + price: the risk is linear in r, so one of

@@ -34,8 +34,10 @@ def check_shape(name: str, array, wanted: tuple[int, ...]):
   Raises:
     ValueError: another shape; both are named.
   """
-  if (got := list(array.shape)) != list(wanted):
-    raise ValueError(f"{name} has shape {got}; wanted {list(wanted)}")
+  if tuple(array.shape) != tuple(wanted):
+    raise ValueError(
+      f"{name} has shape {list(array.shape)}; wanted {list(wanted)}"
+    )
 
 
 @struct.dataclass

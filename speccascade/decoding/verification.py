@@ -16,7 +16,14 @@ from speccascade.decoding.types import Verdict
 Array = jax.Array
 
 
-def token_verify(tokens, count, q, pi, u_accept, u_draw) -> Verdict:
+def token_verify(
+  tokens: Array,
+  count: Array,
+  q: Array,
+  pi: Array,
+  u_accept: Array,
+  u_draw: Array,
+) -> Verdict:
   """Verifies draft by draft: accepts x iff u q(x) < pi(x), up to a first no.
 
   Args:
@@ -42,7 +49,14 @@ def token_verify(tokens, count, q, pi, u_accept, u_draw) -> Verdict:
   return Verdict(num_accepted, token, examined, read=num_accepted + 1)
 
 
-def block_verify(tokens, count, q, pi, u_accept, u_draw) -> Verdict:
+def block_verify(
+  tokens: Array,
+  count: Array,
+  q: Array,
+  pi: Array,
+  u_accept: Array,
+  u_draw: Array,
+) -> Verdict:
   """Verifies the block as a whole: a later draft can rescue an earlier one.
 
   With P_i = min(1, P_{i-1} pi_i(x_i) / q_i(x_i)), P_0 = 1, and for i < count

@@ -114,8 +114,8 @@ a copier has a law where nothing is left to copy <-
 - knows_bonus=count > self.width,
 + knows_bonus=count >= self.width,
 the last token is part of the text searched <- test_equals_brute_force
-- text, begin + length - 1, tokens
-+ text, begin + length, tokens
+- text, source_len + length - 1, tokens
++ text, source_len + length, tokens
 the last token of a prompt stands there twice <-
   test_equals_brute_force[plain-4-3-True]
 - jnp.sum(source != prompts.PAD, dtype=jnp.int32) - 1
@@ -125,8 +125,8 @@ suffixes do not reach back into the prompt <-
 - source, length = source[:0], before + length
 + source, length = source[:0], length
 padding stands between the source and the text <- test_worked_cases
-- begin = jnp.sum(source > 0, dtype=jnp.int32)
-+ begin = jnp.int32(source.shape[0])
+- source_len = jnp.sum(source > 0, dtype=jnp.int32)
++ source_len = jnp.int32(source.shape[0])
 
 === native/copies.cc decoding/drafters/test_max_gram.py
 natively the rightmost occurrence is copied <-

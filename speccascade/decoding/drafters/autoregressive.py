@@ -115,8 +115,9 @@ class AutoregressiveDrafter:
     """Drafts while any row goes on, as `_fill`; every drawn token is fed."""
     rows, vocab = logits.shape
     place = jnp.zeros((rows, self.width + 1), jnp.int32)
-    dtype = numerics.at_least_float32(logits).dtype
-    probs = jnp.zeros((*place.shape, vocab), dtype)
+    probs = jnp.zeros(
+      (*place.shape, vocab), numerics.at_least_float32(logits).dtype
+    )
 
     def is_going(carry):
       step, active = carry[:2]

@@ -41,14 +41,21 @@ class HorizontalDrafter:
 
   def prefill(self, inputs: Array, *, capacity: int) -> tuple:
     capacity += self.width
-    return tuple(x.prefill(inputs, capacity=capacity) for x in self.drafters)
+    return tuple(
+      drafter.prefill(inputs, capacity=capacity) for drafter in self.drafters
+    )
 
   def rewind(self, state: tuple, length: Array) -> tuple:
-    return tuple(x.rewind(own, length) for x, own in zip(self.drafters, state))
+    return tuple(
+      drafter.rewind(inner, length)
+      for drafter, inner in zip(self.drafters, state)
+    )
 
   def catch_up(self, state: tuple, tokens, upto, *, wide: int) -> tuple:
-    pairs = zip(self.drafters, state)
-    return tuple(x.catch_up(own, tokens, upto, wide=wide) for x, own in pairs)
+    return tuple(
+      drafter.catch_up(inner, tokens, upto, wide=wide)
+      for drafter, inner in zip(self.drafters, state)
+    )
 
   def propose(
     self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active

@@ -111,23 +111,29 @@ class MaxGramDrafter:
 
   def _copy(self, source, tokens, length):
     """Returns the same of one row, by the definition."""
-    num, update = self.width + 1, jax.lax.dynamic_update_slice
+    num = self.width + 1
     if self.prompted:  # whose last token is the first one of `tokens`
       before = jnp.sum(source != prompts.PAD, dtype=jnp.int32) - 1
-      text = jnp.pad(source, (0, tokens.shape[0]))
-      tokens = update(text, tokens, (before,))
+      tokens = jax.lax.dynamic_update_slice(
+        jnp.pad(source, (0, tokens.shape[0])), tokens, (before,)
+      )
       source, length = source[:0], before + length
-    begin = jnp.sum(source > 0, dtype=jnp.int32)
+    source_len = jnp.sum(source > 0, dtype=jnp.int32)
     text = jnp.pad(source, (0, tokens.shape[0]))
-    text = update(text, tokens, (begin,))
-    chunk, copied = following(text, begin + length - 1, tokens, length, num)
+    text = jax.lax.dynamic_update_slice(text, tokens, (source_len,))
+    chunk, copied = following(
+      text, source_len + length - 1, tokens, length, num
+    )
     # Once more, in the generated tokens with the first chunk after them.
-    longer = update(jnp.pad(tokens, (0, num)), chunk, (length,))
+    longer = jnp.pad(tokens, (0, num))
+    longer = jax.lax.dynamic_update_slice(longer, chunk, (length,))
     end = length + copied
     more, copied_more = following(
       longer, jnp.where(copied < num, end - 1, 0), longer, end, num
     )
-    longer = update(jnp.pad(longer, (0, num)), more, (end,))
+    longer = jax.lax.dynamic_update_slice(
+      jnp.pad(longer, (0, num)), more, (end,)
+    )
     filled = copied + copied_more
 
     def chain(previous, step):
@@ -140,7 +146,9 @@ class MaxGramDrafter:
     return drafts, filled
 
 
-def following(text, text_len, tokens, length, num: int) -> tuple[Array, Array]:
+def following(
+  text: Array, text_len: Array, tokens: Array, length: Array, num: int
+) -> tuple[Array, Array]:
   """Returns what follows the longest suffix of the tokens found in the text.
 
   Args:
