@@ -1,9 +1,9 @@
 """Quality of predictions against references, with bootstrap intervals.
 
-Every metric is a function `(predictions, references) -> [Statistics]` of N
-strings, and of N strings or lists of strings, which may differ in length. A
-score is a function of sums over examples, so that a bootstrap resample costs
-one matrix product and not a second pass over the texts.
+Every metric is a function `(predictions, references) -> [Statistics]`. A
+reference is a string or a list of strings; lists may differ in length. A score
+is a function of sums over examples, so that a bootstrap resample costs one
+matrix product and not a second pass over the texts.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,7 +75,9 @@ class Statistics:
       scores[i] = self.score(counts @ self.sums)
     return scores
 
-  def entry(self, groups: Sequence[int] | None = None, replicates=0) -> dict:
+  def entry(
+    self, groups: Sequence[int] | None = None, replicates: int = 0
+  ) -> dict:
     """Returns the score as result rows hold it; arguments as in `evaluate`."""
     whole = self if groups is None else self.grouped(groups)
     scores = whole.bootstrap()
@@ -132,9 +134,12 @@ def bleu(predictions, references, *, tokenize: str = "13a"):
   """Corpus BLEU as sacrebleu computes it, against any number of references.
 
   Args:
+    predictions: N strings.
+    references: N strings or lists of strings.
     tokenize: sacrebleu's tokenizer; "13a" is its default, "intl" is T5's.
   """
-  return _sacrebleu("bleu", BLEU(tokenize=tokenize), predictions, references)
+  metric = BLEU(tokenize=tokenize)
+  return _sacrebleu("bleu", metric, predictions, references)
 
 
 def chrf(predictions, references):
@@ -155,6 +160,8 @@ def rouge(predictions, references, *, types: Sequence[str] = ROUGE_TYPES):
   for each type by itself.
 
   Args:
+    predictions: N strings.
+    references: N strings or lists of strings.
     types: which; ROUGE-Lsum takes most of the time.
   """
   from rouge_score import rouge_scorer
@@ -178,10 +185,14 @@ def rouge(predictions, references, *, types: Sequence[str] = ROUGE_TYPES):
   return [_mean(name, values[name], signature) for name in types]
 
 
-def exact_match(predictions, references, *, read=str.strip, name="exact_match"):
+def exact_match(
+  predictions, references, *, read=str.strip, name: str = "exact_match"
+):
   """Share of predictions whose answer equals that of one of the references.
 
   Args:
+    predictions: N strings.
+    references: N strings or lists of strings.
     read: takes the answer out of a text; None is no answer, and wrong.
     name: the metric's name.
   """
@@ -191,7 +202,8 @@ def exact_match(predictions, references, *, read=str.strip, name="exact_match"):
     and any(answer == read(reference) for reference in several)
     for prediction, several in zip(predictions, references)
   ]
-  return [_mean(name, right, f"read:{read.__name__}")]
+  signature = f"read:{read.__name__}"
+  return [_mean(name, right, signature)]
 
 
 # Name -> (predictions, references) -> [Statistics].
@@ -221,14 +233,19 @@ def metric(name: str):
 
 
 def evaluate(
-  names: Sequence[str], predictions, references, *, groups=None, replicates=0
+  names: Sequence[str],
+  predictions: Sequence[str],
+  references: Sequence,
+  *,
+  groups: Sequence[int] | None = None,
+  replicates: int = 0,
 ) -> dict[str, dict]:
   """Returns the scores of a prediction file, ready for JSON.
 
   Args:
     names: metrics, keys of `METRICS`.
-    predictions: as of a metric.
-    references: as of a metric.
+    predictions: N strings.
+    references: N strings or lists of strings.
     groups: N numbers, such as the examples' indices where each was decoded
       several times: equal ones are resampled together. None: each by itself.
     replicates: how many of the resampled scores to keep, under "replicates".

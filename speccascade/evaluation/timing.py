@@ -108,8 +108,9 @@ def interleaved(
     )
   for run in competitors.values():
     jax.block_until_ready(run(examples[0]))
-  shape = (repeats, len(examples))
-  seconds = {name: np.zeros(shape, np.float64) for name in competitors}
+  seconds = {
+    name: np.zeros((repeats, len(examples)), np.float64) for name in competitors
+  }
   order = list(competitors)
   starts = range(0, len(examples), turn)
   for repeat in range(repeats):
@@ -130,7 +131,9 @@ def interleaved(
 
 
 def latency(
-  seconds, reference, tokens: tuple[np.ndarray, np.ndarray] | None = None
+  seconds: np.ndarray,
+  reference: np.ndarray,
+  tokens: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Latency:
   """Returns the latency of a competitor against a reference.
 

@@ -1,7 +1,7 @@
 """Examples in batches of one size and a few lengths, decoded by one point."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import itertools
@@ -50,7 +50,11 @@ def bucket_of(length: int, lengths: Sequence[int]) -> int:
 
 
 def pad_batch(
-  batch: Sequence[Source], rows: int, lengths, *, prompted: bool = False
+  batch: Sequence[Source],
+  rows: int,
+  lengths: Sequence[int],
+  *,
+  prompted: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns ([rows, S] int32 tokens, [rows] int32 indices).
 
@@ -144,8 +148,12 @@ class Batches:
       MAX_DECODE_LEN=run.max_decode_len,
       GAMMA=self.point.gamma,
     )
-    models, point = (self.pair.drafter_lm, self.pair.verifier_lm), self.point
-    self.decoder.check(*models, point.alpha, point.sampling)
+    self.decoder.check(
+      self.pair.drafter_lm,
+      self.pair.verifier_lm,
+      self.point.alpha,
+      self.point.sampling,
+    )
 
   def prepare(self, batch: Sequence[Source], trial: int = 0) -> tuple:
     """Returns what `call` takes for up to `batch_size` examples, or what
@@ -176,7 +184,9 @@ class Batches:
     check_finite(decoded, batch)
     return decoded
 
-  def _decode(self, batch: Sequence[Source], trial: int, tick) -> Decoded:
+  def _decode(
+    self, batch: Sequence[Source], trial: int, tick: Callable
+  ) -> Decoded:
     """Returns the rows of `_batched`, in NumPy arrays; ticks as they end."""
     if len(batch) <= self.run.batch_size:
       decoded = self.decode(batch, trial)
@@ -198,7 +208,10 @@ class Batches:
     return _joined(parts, np.concatenate(places))
 
   def decode_all(
-    self, examples: Sequence[Source], trial: int = 0, tick=lambda num: None
+    self,
+    examples: Sequence[Source],
+    trial: int = 0,
+    tick: Callable[[int], object] = lambda num: None,
   ) -> Decoded:
     """Returns the `Decoded` of all examples in their order, in NumPy arrays.
 

@@ -69,7 +69,12 @@ class Cascade:
     return " ".join(parts)
 
   def build(
-    self, lms, vocab_size: int, vocabulary_sha256=None, *, prompted=False
+    self,
+    lms: Sequence,
+    vocab_size: int,
+    vocabulary_sha256: str | None = None,
+    *,
+    prompted: bool = False,
   ) -> Drafter:
     """Returns the drafter.
 
@@ -111,7 +116,9 @@ class Cascade:
     )
 
 
-def calls_by_drafter(drafter, calls_by_model, lms: Sequence) -> list[int]:
+def calls_by_drafter(
+  drafter: Drafter, calls_by_model: Sequence[int], lms: Sequence
+) -> list[int]:
   """Returns the calls of each model, wherever in the cascade it was called.
 
   Args:

@@ -98,7 +98,9 @@ def infer(
     return DecodeOutcome(row, shards.folder, run.batch_size, speed)
 
 
-def _study(pair, inputs, point, run, measuring) -> tuple[Study, Point]:
+def _study(
+  pair: PairSpec, inputs: Inputs, point: Point, run: Run, measuring: Measuring
+) -> tuple[Study, Point]:
   """Reads models and inputs, and checks that the point fits them."""
   sources, spec = inputs.read(pair.brought), point.spec
   models = pair.load(
@@ -172,12 +174,18 @@ def _row(study: Study, point: Point, shards: Shards) -> ResultRow:
       for aux in [record["aux"]]
     ]
     counts, indices, texts, log_probs = zip(*kept)
-    total = efficiency.total([Counts(**count) for count in counts])
-    examples = [by_index[index] for index in indices]
-    told = {"latency": latency, "costs": costs, "trials": study.run.trials}
-    if study.run.log_probs:
-      told["log_probs"] = log_probs
-    return [measure.result_row(study, point, total, examples, texts, **told)]
+    row = measure.result_row(
+      study,
+      point,
+      efficiency.total([Counts(**count) for count in counts]),
+      [by_index[index] for index in indices],
+      texts,
+      latency=latency,
+      costs=costs,
+      trials=study.run.trials,
+      log_probs=log_probs if study.run.log_probs else (),
+    )
+    return [row]
 
   [row] = results.agreed(rows)
   return row

@@ -275,7 +275,9 @@ def _encoded(
   return Sources(examples, prompting.vocabulary, max_len, **known)
 
 
-def of_texts(texts, prompting, *, max_len: int, truncate: bool) -> Sources:
+def of_texts(
+  texts: str | Sequence, prompting: Prompting, *, max_len: int, truncate: bool
+) -> Sources:
   """Returns texts of a program as what is decoded.
 
   Args:

@@ -77,7 +77,12 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick):
 
 
 def measure(
-  study: Study, points, file: results.ResultFile, *, group_size=16, tick=None
+  study: Study,
+  points: Sequence[Point],
+  file: results.ResultFile,
+  *,
+  group_size: int = 16,
+  tick: Tick | None = None,
 ) -> list[ResultRow]:
   """Measures the points that `file` lacks; returns the rows of all of them.
 
@@ -109,7 +114,11 @@ def measure(
 
 
 def time_points(
-  study: Study, points, *, on_result=lambda *_: None, tick=lambda num: None
+  study: Study,
+  points: Sequence[Point],
+  *,
+  on_result: Callable[[Point, int, object], object] = lambda *_: None,
+  tick: Tick = lambda num: None,
 ) -> dict[Point, timing.Latency]:
   """Times points of one sampling, and the verifier alone, in turns.
 
@@ -127,7 +136,9 @@ def time_points(
   """
   alone = reference(points[0])
   _compile(study, [alone, *points], tick)
-  batches = {x: study.batches(x, timed=True) for x in [alone, *points]}
+  batches = {
+    point: study.batches(point, timed=True) for point in [alone, *points]
+  }
   prepared = [batches[alone].prepare([example]) for example in study.timed]
   lengths = {point: np.zeros(len(prepared), int) for point in batches}
 
@@ -174,7 +185,9 @@ def _measure_group(study, group, costs, tick) -> list[ResultRow]:
 
   def row(point: Point) -> ResultRow:
     outputs = study.alone.get(point) or _decode(study, point, first, tick)
-    same = agreement(study, outputs, study.alone[alone]) if compares else None
+    same = None
+    if compares:
+      same = agreement(study, outputs, study.alone[alone])
     places = sorted(outputs.tokens)
     by_index = {example.index: example for example in study.examples}
     return result_row(
@@ -195,7 +208,9 @@ def _measure_group(study, group, costs, tick) -> list[ResultRow]:
   return [rows[point] for point in group]
 
 
-def measure_costs(study: Study, points, rounds: int = 7) -> Costs | None:
+def measure_costs(
+  study: Study, points: Sequence[Point], rounds: int = 7
+) -> Costs | None:
   """Returns the costs that predict points of one sampling; see `timing`.
 
   None where the drafter is several models, or a composed one.

@@ -46,7 +46,9 @@ def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
   return found
 
 
-def decoding(pair: PairSpec, inputs: Inputs, point, run, **_) -> Footprint:
+def decoding(
+  pair: PairSpec, inputs: Inputs, point: Point, run: Run, **_
+) -> Footprint:
   """Returns what a decode takes; settings as in `infer.infer`."""
   models = architectures(pair, point)
   source_len = inputs.task_feature_lengths["inputs"]

@@ -103,9 +103,14 @@ class Point:
     Args:
       **run: the fields of `Decoder` that are not the point's own.
     """
-    known = {name: getattr(self, name) for name in _OF_BLOCKS}
-    known["draft_length"] = self.policy
-    return decoders.decoder(self.method, **known, **run)
+    return decoders.decoder(
+      self.method,
+      gamma=self.gamma,
+      bonus=self.bonus,
+      verification=self.verification,
+      draft_length=self.policy,
+      **run,
+    )
 
   def settings(self, **run) -> Settings:
     """Returns the row's settings; what the method does not use is None.

@@ -13,6 +13,7 @@ import numpy as np
 
 from speccascade.decoding.types import SOURCES, Decoded
 from speccascade.evaluation import efficiency
+from speccascade.inference.inputs import Source
 
 _DIGITS = 6  # of what is float32: probabilities, their logs, rule sides
 
@@ -38,9 +39,10 @@ def text_of(vocabulary, tokens) -> str:
   return vocabulary.decode(kept)
 
 
-def records(decoded: Decoded, batch, vocabulary, trial: int) -> list[dict]:
-  """Returns the records of a batch of `Source`s; rows that only pad it are left
-  out."""
+def records(
+  decoded: Decoded, batch: list[Source], vocabulary, trial: int
+) -> list[dict]:
+  """Returns the records of a batch; rows that only pad it are left out."""
   decoded, written = jax.device_get(decoded), []
   counts = efficiency.row_counts(decoded)
   pieces = lambda tokens: [piece(vocabulary, token) for token in tokens]

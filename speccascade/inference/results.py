@@ -173,8 +173,11 @@ class ResultRow:
     values = fields.of_json(line)
     if not isinstance(values, dict):
       raise ValueError(f"not a result row: {values!r:.60}")
-    if (found := values.pop("schema", None)) != SCHEMA:
-      raise ValueError(f"the row has schema {found!r:.60}; this reads {SCHEMA}")
+    schema = values.pop("schema", None)
+    if schema != SCHEMA:
+      raise ValueError(
+        f"the row has schema {schema!r:.60}; this reads {SCHEMA}"
+      )
     values.pop("key", None)
     return fields.built(cls, values)
 
@@ -279,5 +282,7 @@ def read_row(path: str | os.PathLike) -> ResultRow:
   try:
     with files.opened(path) as file:
       return ResultRow.from_json(file.read().decode())
-  except ValueError as e:
-    raise ValueError(f"{path} is no result row, or not whole: {e}") from e
+  except ValueError as error:
+    raise ValueError(
+      f"{path} is no result row, or not whole: {error}"
+    ) from error

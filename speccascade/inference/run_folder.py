@@ -10,6 +10,7 @@ same files as an unbroken one.
 import collections
 from collections.abc import Iterable, Iterator, Sequence
 import json
+import os
 import pathlib
 import shutil
 
@@ -31,7 +32,7 @@ class RunFolder:
     product: name of the file that a run leaves.
   """
 
-  def __init__(self, folder: fields.Path, run: dict, product: str):
+  def __init__(self, folder: str | os.PathLike, run: dict, product: str):
     self.folder = pathlib.Path(folder)
     self._run = json.loads(json.dumps(run))
     self._product = product
@@ -72,7 +73,9 @@ class RunFolder:
 class Shards(RunFolder):
   """The shards of one run; `sizes` are how many records each is to have."""
 
-  def __init__(self, folder: fields.Path, run: dict, sizes: Sequence[int]):
+  def __init__(
+    self, folder: str | os.PathLike, run: dict, sizes: Sequence[int]
+  ):
     super().__init__(folder, run, PREDICTIONS)
     self._merged = self.folder / PREDICTIONS
     self._parts = self.folder / "shards"

@@ -82,7 +82,9 @@ class SharedTokens:
     """Returns a drafter's language model over the verifier's ids."""
     return IntersectionLM(lm, *map(jnp.asarray, self._tables))
 
-  def inputs(self, inputs, *, prompted: bool, most: float) -> np.ndarray:
+  def inputs(
+    self, inputs: np.ndarray, *, prompted: bool, most: float
+  ) -> np.ndarray:
     """Returns [B, S'] int32, inputs of the verifier in the drafter's own ids.
 
     S' is 2 S, so that programs are as many as without it, or `most` if that is

@@ -101,7 +101,9 @@ class Study:
     alike = self.examples if self._is_single else self.timed
     return batching.bucket_of(longest(alike), self._buckets)
 
-  def padded(self, examples, rows: int, lengths) -> np.ndarray:
+  def padded(
+    self, examples: Sequence[Source], rows: int, lengths: Sequence[int]
+  ) -> np.ndarray:
     """Returns [rows, S] int32, the tokens of some; see `batching.pad_batch`."""
     prompted = self.pair.prompted
     return batching.pad_batch(examples, rows, lengths, prompted=prompted)[0]
@@ -110,7 +112,9 @@ class Study:
     """Returns how often a point is decoded: greedy trials are all alike."""
     return 1 if point.sampling.greedy else self.run.trials
 
-  def settings(self, point: Point, *, trials=None) -> results.Settings:
+  def settings(
+    self, point: Point, *, trials: int | None = None
+  ) -> results.Settings:
     """Returns what a point's row is known by; None takes `num_trials`."""
     return point.settings(
       max_decode_len=self.run.max_decode_len,
@@ -124,7 +128,9 @@ class Study:
       dtype=self.pair.dtype,
     )
 
-  def batches(self, point: Point, *, timed=False, shared=True) -> Batches:
+  def batches(
+    self, point: Point, *, timed: bool = False, shared: bool = True
+  ) -> Batches:
     """Returns what decodes a point, at batch 1 where it is timed.
 
     The same at every call: what was checked is what decodes.
@@ -138,9 +144,14 @@ class Study:
     if timed or self._is_single:
       run = dataclasses.replace(run, batch_size=1)
       lengths = [self.timed_length]
-    is_one = shared and jax.default_backend() == "cpu"
-    ends = eos_ids(self.vocabulary)
-    batches = Batches(self.pair, point, run, ends, lengths, shared=is_one)
+    batches = Batches(
+      pair=self.pair,
+      point=point,
+      run=run,
+      eos_id=eos_ids(self.vocabulary),
+      lengths=lengths,
+      shared=shared and jax.default_backend() == "cpu",
+    )
     return self._batches.setdefault((point, timed, shared), batches)
 
   @property
