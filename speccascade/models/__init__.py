@@ -7,5 +7,11 @@ from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5_lm import T5LM
 
-__all__ = ["T5LM", "CausalTransformer", "LlamaConfig", "LlamaLM", "T5Config"]
-__all__ += ["Transformer"]
+__all__ = [
+  "T5LM",
+  "CausalTransformer",
+  "LlamaConfig",
+  "LlamaLM",
+  "T5Config",
+  "Transformer",
+]

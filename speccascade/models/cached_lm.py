@@ -126,7 +126,14 @@ class CachedLM:
 
   @placed
   def extend(
-    self, state, tokens, count, *, read=None, depth=None, ancestors=None
+    self,
+    state,
+    tokens: Array,
+    count: Array,
+    *,
+    read: Array | None = None,
+    depth: Array | None = None,
+    ancestors: Array | None = None,
   ) -> tuple[Any, Output]:
     """Feeds a block to each row at its own length. See `LanguageModel`.
 
