@@ -121,8 +121,7 @@ class Sampling:
       kept = jnp.where(top_k_mask(scaled, self.top_k), logits, -jnp.inf)
     law, token, is_law = _law(kept, self.temperature, u, column)
     if self.top_p is not None:
-      held = jnp.where(top_p_mask(law, self.top_p), law, 0)
-      law = numerics.normalise(held, law)
+      law = _nucleus(law, self.top_p)
       token = _draw(law, u, column)
     # What was filtered away may have been no number.
     return Step(plain, law, token, is_law if kept is logits else is_whole)
@@ -142,6 +141,13 @@ def _law(logits, temperature, u, column, greedy=False):
     law = jax.nn.softmax(logits / temperature.astype(logits.dtype), axis=-1)
     token = _draw(law, u, column)
   return law, token, is_law(logits)
+
+
+def _nucleus(law: Array, top_p: Array) -> Array:
+  """Returns the law of what `top_p_mask` keeps; natively in one call."""
+  if native.takes(law, top_p):
+    return native.nucleus(law, top_p)
+  return numerics.normalise(jnp.where(top_p_mask(law, top_p), law, 0), law)
 
 
 def _draw(law, u, column):

@@ -2,6 +2,8 @@
 // by XLA. What `speccascade.decoding` computes in many small steps is one call
 // here. A row's result, to the bit, does not depend on the rows beside it.
 #include <cmath>
+#include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "shared.h"
@@ -135,6 +137,59 @@ static ffi::Error laws(ffi::ThreadPool pool, ffi::AnyBuffer logits,
   return ffi::Error::Success();
 }
 
+// Keeps of a law [n] the least set of likeliest tokens that holds `top_p`, of
+// equals the lower ids, and divides it by its sum.
+//
+// Probabilities order as their bits do. Byte by byte, from the highest, it finds
+// the one at which the set is complete.
+static void keep_likeliest(float* law, float top_p, long n) {
+  const auto bits_of = [](float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    return bits;
+  };
+  std::vector<float> left(law, law + n);
+  const float goal = std::min(top_p, (float)std::accumulate(law, law + n, 0.));
+  const auto is_held = [=](double mass) { return (float)mass >= goal; };
+  uint32_t threshold = 0;
+  double above = 0;  // what is more likely than the threshold has
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    double mass[256] = {};
+    const auto byte = [=](float x) { return bits_of(x) >> shift & 255; };
+    for (float x : left) mass[byte(x)] += x;
+    uint32_t last = 255;
+    for (; last && !is_held(above + mass[last]); last--) above += mass[last];
+    threshold |= last << shift;
+    left.erase(std::remove_if(left.begin(), left.end(),
+                              [=](float x) { return byte(x) != last; }),
+               left.end());
+  }
+  for (long i = 0; i < n; i++) {
+    const uint32_t bits = bits_of(law[i]);
+    if (bits > threshold) continue;
+    const bool is_kept = bits == threshold && !is_held(above);
+    above += is_kept ? law[i] : 0;
+    law[i] = is_kept ? law[i] : 0;
+  }
+  const float sum = sum_of(law, n);
+  for (long i = 0; i < n; i++) law[i] /= sum;
+}
+
+static ffi::Error nuclei(ffi::ThreadPool pool, ffi::AnyBuffer law,
+                         ffi::BufferR0<ffi::F32> top_p,
+                         ffi::Result<ffi::AnyBuffer> nucleus) {
+  const long V = law.dimensions().back(), rows = law.element_count() / V;
+  const float *x = law.typed_data<float>(), goal = top_p.typed_data()[0];
+  float* y = nucleus->typed_data<float>();
+  auto stages = std::make_shared<Stages>(worth(pool, COST * rows * V, 6));
+  stages->add({rows, [=](long row, long) {
+                 std::copy_n(x + row * V, V, y + row * V);
+                 keep_likeliest(y + row * V, goal, V);
+               }});
+  Stages::run(pool, stages);
+  return ffi::Error::Success();
+}
+
 static ffi::Error draws(ffi::AnyBuffer weights, ffi::AnyBuffer u,
                         ffi::Result<ffi::AnyBuffer> token) {
   const long V = weights.dimensions().back(), rows = u.element_count();
@@ -202,6 +257,12 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(LawsOfLogits, laws,
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<int64_t>("column")
                                   .Attr<bool>("greedy"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(Nucleus, nuclei,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::BufferR0<ffi::F32>>()
+                                  .Ret<ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(Draw, draws,
                               ffi::Ffi::Bind()
                                   .Arg<ffi::AnyBuffer>()

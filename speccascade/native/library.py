@@ -22,7 +22,7 @@ import jax
 PREFIX = "speccascade"  # of the handlers' names in XLA
 HANDLERS = (
   *("RowsTimesPanels", "Attend", "DecoderPass", "EncoderPass"),
-  *("LawsOfLogits", "Draw", "Overlap", "Replacement", "Copies"),
+  *("LawsOfLogits", "Draw", "Overlap", "Replacement", "Copies", "Nucleus"),
 )
 SWITCH = "SPECCASCADE_NATIVE"
 _HERE = pathlib.Path(__file__).parent

@@ -157,6 +157,17 @@ def laws(logits, temperature, u, *, column: int, greedy: bool):
   return call("LawsOfLogits", results, logits, temperature, u, **static)
 
 
+def nucleus(law, top_p):
+  """Returns the smallest set of likeliest tokens that holds `top_p`, as a law.
+
+  Args:
+    law: [..., V] float32.
+    top_p: [] float32 in (0, 1]; of equal probabilities the lower ids are taken.
+  """
+  result = jax.ShapeDtypeStruct(law.shape, jnp.float32)
+  return call("Nucleus", result, law, top_p)
+
+
 def draw(weights, u):
   """Returns a token [...] int32 of weights [..., V] by inverse cumulative sum.
 

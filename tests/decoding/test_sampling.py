@@ -90,6 +90,17 @@ def test_filters_in_float32_keep_the_same_tokens(settings):
   np.testing.assert_allclose(np.asarray(plain).sum(-1), 1, atol=1e-6)
 
 
+@pytest.mark.parametrize(("top_p", "num"), [(0.5, 4), (0.3, 2), (1e-6, 1)])
+def test_top_p_takes_the_lower_of_equals(top_p, num):
+  """One token of 1/4 and eight of 3/32, all numbers of float32."""
+  law = np.full((2, 9), 3 / 32, np.float32)
+  law[0, 2] = law[1, 8] = 1 / 4
+  _, got = Sampling.create(1.0, top_p=top_p).laws(jnp.log(law))
+  order = np.argsort(-law, axis=-1, kind="stable")
+  for row, ids in zip(np.asarray(got), order):
+    assert set(np.flatnonzero(row)) == set(ids[:num].tolist())
+
+
 def test_greedy_is_one_hot_at_the_lowest_best_id():
   sampling = Sampling.create(1e-4)
   assert sampling.greedy

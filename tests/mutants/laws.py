@@ -83,10 +83,19 @@ top-p drops the token that crosses the line <- test_filters_in_float32_keep_the
 - (bits > low) | (tied & (ids <= last))
 + (bits > low) | (tied & (ids < last))
 top-p looks at the law before temperature <- test_filters_in_float32_keep_the
-- top_p_mask(law, self.top_p)
-+ top_p_mask(plain, self.top_p)
+- _nucleus(law, self.top_p)
++ _nucleus(plain, self.top_p)
 a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_stands
 -   logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
+
+=== native/laws.cc decoding/test_sampling.py
+natively top-p keeps all of equals <- test_top_p_takes_the_lower_of_equals
+- bits == threshold && !is_held(above);
++ bits == threshold;
+natively top-p drops the token that crosses the line <-
+  test_filters_in_float32_keep_the
+- last && !is_held(above + mass[last]); last--
++ last && !is_held(above); last--
 
 === decoding/draws.py decoding/test_sampling.py
 rounding draws the last token, mass or none <- test_a_token_without_mass_is
