@@ -40,7 +40,7 @@ def few_programs():
 @pytest.fixture
 def no_program_ran(monkeypatch):
   """Whatever another test of this process ran, programs run first here."""
-  monkeypatch.setattr(batching, "_RAN", set())
+  monkeypatch.setattr(batching, "RAN", set())
 
 
 @pytest.fixture(autouse=True)

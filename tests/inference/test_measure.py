@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -128,8 +129,11 @@ def test_near_ties_are_told_from_differences(study):
 def test_kernels_of_another_type_are_another_program(study):
   study.batches(POINTS[1]).decode_all(study.examples)
   assert not study.batches(POINTS[1]).missing(study.examples)
-  half = dataclasses.replace(study.pair, dtype=pair.dtypes(None, "bfloat16"))
-  other = dataclasses.replace(study, pair=half)
+  model = study.pair.verifier
+  params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), model.lm.params)
+  half = dataclasses.replace(model, lm=model.lm.replace(params=params))
+  models = dataclasses.replace(study.pair, verifier=half)
+  other = dataclasses.replace(study, pair=models)
   assert other.batches(POINTS[1]).missing(study.examples)
 
 
