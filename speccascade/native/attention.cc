@@ -8,7 +8,8 @@
 constexpr long MOST = 6;  // queries at once
 
 // Makes scores [width] weights, exp(score + bias + mask - max), and returns
-// their sum. Scores from `begin` to `seen` are looked at; width is whole vectors.
+// their sum. Scores from `begin` to `seen` are looked at, of whole vectors in
+// all.
 static float softmax(float* scores, const float* bias, const float* mask,
                      long begin, long seen, long width) {
   for (const float* added : {bias, mask})

@@ -42,12 +42,14 @@ static ffi::Error copies(ffi::BufferR2<ffi::S32> source,
   const long S = source.dimensions()[1], L = tokens.dimensions()[1];
   const long B = tokens.dimensions()[0], num = drafts->dimensions()[1];
   const long vocab = next_token.element_count();
+  const int32_t* next = next_token.typed_data();
   for (long b = 0; b < B; b++) {
     const int32_t *given = source.typed_data() + b * S, *end = given + S;
     const int32_t* written = tokens.typed_data() + b * L;
     // -1 pads prompts, whose last token is the first that is written; 0 pads
     // what an encoder reads.
-    const auto is_token = [=](int32_t id) { return prompted ? id != -1 : id > 0; };
+    const int32_t padding = prompted ? -1 : 0;
+    const auto is_token = [=](int32_t id) { return id > padding; };
     const long before = std::count_if(given, end, is_token) - prompted;
     const long filled = std::clamp<long>(length.typed_data()[b], 1, L);
     Tokens text(given, given + std::max(before, 0l)), generated;
@@ -65,9 +67,8 @@ static ffi::Error copies(ffi::BufferR2<ffi::S32> source,
     count->typed_data()[b] = copied.size();
     int32_t last = written[filled - 1];
     for (long i = 0; i < num; i++) {
-      last = i < (long)copied.size()
-                 ? copied[i]
-                 : next_token.typed_data()[std::clamp<long>(last, 0, vocab - 1)];
+      last = std::clamp<int32_t>(last, 0, vocab - 1);
+      last = i < (long)copied.size() ? copied[i] : next[last];
       drafts->typed_data()[b * num + i] = last;
     }
   }

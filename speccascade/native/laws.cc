@@ -140,8 +140,8 @@ static ffi::Error laws(ffi::ThreadPool pool, ffi::AnyBuffer logits,
 // Keeps of a law [n] the least set of likeliest tokens that holds `top_p`, of
 // equals the lower ids, and divides it by its sum.
 //
-// Probabilities order as their bits do. Byte by byte, from the highest, it finds
-// the one at which the set is complete.
+// Probabilities order as their bits do. That at which the set is complete is
+// found byte by byte, from the highest.
 static void keep_likeliest(float* law, float top_p, long n) {
   const auto bits_of = [](float x) {
     uint32_t bits;
@@ -211,7 +211,8 @@ static ffi::Error overlaps(ffi::ThreadPool pool, ffi::AnyBuffer q,
     Floats all = {};
     long i = row * V;
     const long end = i + V;
-    for (; i + LANES <= end; i += LANES) all += lesser(load(x + i), load(y + i));
+    for (; i + LANES <= end; i += LANES)
+      all += lesser(load(x + i), load(y + i));
     all += lesser(load_some(x + i, end - i, 0), load_some(y + i, end - i, 0));
     sum[row] = sum_of(all);
   };

@@ -236,8 +236,9 @@ struct Pass {
   void keep(const float* hidden) {
     ffi::AnyBuffer keys = next_result(), values = next_result();
     const auto sizes = keys.dimensions();
-    const Turned turned{key, value, (float*)keys.untyped_data(),
-                        (float*)values.untyped_data(), N, sizes[1], sizes[2], N};
+    const Turned turned{
+        key, value, (float*)keys.untyped_data(), (float*)values.untyped_data(),
+        N, sizes[1], sizes[2], N};
     Products all(hidden, B * N, E);
     for (float* y : {key, value}) all.add({kernel()}, y);
     std::move(all).stage(stages);
@@ -299,8 +300,8 @@ static ffi::Error decoder_pass(
     ffi::RemainingRets results, ffi::Span<const int32_t> kinds,
     ffi::Span<const int32_t> windows, ffi::Span<const int32_t> activations,
     ffi::Span<const int32_t> columns, int64_t vocab, int64_t width,
-    int64_t num_weights, int64_t num_slots, bool has_bias, bool has_norm, bool has_head,
-    float epsilon, float factor) {
+    int64_t num_weights, int64_t num_slots, bool has_bias, bool has_norm,
+    bool has_head, float epsilon, float factor) {
   const auto result = [&](size_t i) {
     return (float*)(**results.get<ffi::AnyBuffer>(i)).untyped_data();
   };
@@ -344,7 +345,7 @@ static ffi::Error decoder_pass(
   while (last && !is_cached(last - 1)) last--;
   for (size_t i = 0; i < (has_head ? kinds.size() : last); i++) {
     const int32_t kind = kinds.begin()[i];
-    if (is_cached(i)) 
+    if (is_cached(i))
       pass.cached(kind == ROTARY, i + 1 == last, windows.begin()[i]);
     if (kind == SOURCE) pass.source();
     if (kind == MLP) pass.mlp();

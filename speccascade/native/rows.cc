@@ -115,7 +115,10 @@ void norm(const float* x, const float* scale, float epsilon, long in,
 }
 
 Products::Products(const float* x, long rows, long in)
-    : x(x), rows(rows), in(in), num_blocks((rows + BLOCK_ROWS - 1) / BLOCK_ROWS) {
+    : x(x),
+      rows(rows),
+      in(in),
+      num_blocks((rows + BLOCK_ROWS - 1) / BLOCK_ROWS) {
   static std::atomic<long> last_id{0};
   id = ++last_id;
 }
@@ -139,8 +142,9 @@ void Products::stage(Stages& stages) && {
   const auto fetch = [all](long i) {
     const auto [product, column] = all->place(i);
     const Kernel& kernel = product->kernels[0];
-    const long size = kernel.is_half ? 2 : 4, row = PANEL * size;
-    const char* at = (const char*)kernel.panels + column / PANEL * all->in * row;
+    const long row = PANEL * (kernel.is_half ? 2 : 4);
+    const char* at =
+        (const char*)kernel.panels + column / PANEL * all->in * row;
     for (long j = 0; j < std::min<long>(AHEAD, all->in) * row; j += 64)
       __builtin_prefetch(at + j, 0, 2);
   };

@@ -162,7 +162,8 @@ class Stages {
              std::atomic<long>& taken) {
     long mine = 0, i = taken;
     while (i < size) {
-      const long n = std::min(stage.group - (begin + i) % stage.group, size - i);
+      const long rest = stage.group - (begin + i) % stage.group;
+      const long n = std::min(rest, size - i);
       if (!taken.compare_exchange_weak(i, i + n)) continue;
       stage.run(begin + i, n);
       mine += n, i = taken;
