@@ -9,7 +9,6 @@ import sentencepiece
 from speccascade.checkpoints import orbax_io
 from speccascade.models import T5Config
 from speccascade.models.t5_lm import T5LM
-from tests import toy
 
 WORDS = [
   *["zero", "one", "two", "three", "four"],
@@ -45,8 +44,9 @@ def train_words(path, text=None, **options):
 
 
 def config(emb_dim=8, vocab_size=16, **sizes) -> T5Config:
-  sizes |= {"emb_dim": emb_dim, "vocab_size": vocab_size}
-  return toy.t5_config(**{"num_heads": 2, "mlp_dim": 8, **sizes})
+  small = {"num_heads": 2, "head_dim": 4, "mlp_dim": 8}
+  small |= {"num_encoder_layers": 1, "num_decoder_layers": 1, **sizes}
+  return T5Config(emb_dim=emb_dim, vocab_size=vocab_size, **small)
 
 
 def save(path, seed, *, spoil=None, vocabulary=None, **shape) -> str:
