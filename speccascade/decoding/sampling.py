@@ -119,7 +119,8 @@ class Sampling:
     if self.top_k is not None and self.top_k < logits.shape[-1]:
       scaled = logits / self.temperature.astype(logits.dtype)
       kept = jnp.where(top_k_mask(scaled, self.top_k), logits, -jnp.inf)
-    law, token, is_law = _law(kept, self.temperature, u, column)
+    whole = None if self.top_p is not None else u  # else drawn once filtered
+    law, token, is_law = _law(kept, self.temperature, whole, column)
     if self.top_p is not None:
       law = _nucleus(law, self.top_p)
       token = _draw(law, u, column)
