@@ -97,8 +97,8 @@ def load_pair(
   vocabulary = model_sources.vocabulary(vocabulary, models)
   if drafter_vocabulary is not None and models.drafters:
     name = "drafter_vocabulary"
-    own = model_sources.vocabulary(drafter_vocabulary, models, name)
-    models = shared_tokens.joined(models, vocabulary, own)
+    theirs = model_sources.vocabulary(drafter_vocabulary, models, name)
+    models = shared_tokens.joined(models, vocabulary, theirs)
   pairs.check_models(models)
   pairs.check_vocabulary(models, vocabulary)
   return Pair(models, vocabulary)

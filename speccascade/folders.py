@@ -53,8 +53,8 @@ def sole_writer(
   what = f"{name} {folder}"
   with contextlib.ExitStack() as at_end:
     try:
-      made = [at for at in path.parents if not at.exists()]
-      at_end.callback(_remove_empty, made)
+      created = [at for at in path.parents if not at.exists()]
+      at_end.callback(_remove_empty, created)
       lock = _locked(path, what)
       at_end.callback(lock.close)
       at_end.callback(path.unlink, missing_ok=True)  # while it is locked

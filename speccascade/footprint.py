@@ -65,14 +65,14 @@ class Footprint:
       for role, config in self.models.items()
     ]
     held = self.held(self.mesh)
-    total, given = sum(held.values()), self.mesh.device_bytes
-    fits = "fits" if total <= MARGIN * given else "does not fit"
+    total, there = sum(held.values()), self.mesh.device_bytes
+    fits = "fits" if total <= MARGIN * there else "does not fit"
     parts = ", ".join(f"{name} {_gb(size)}" for name, size in held.items())
     lines.append(
       f"{self.mesh}: each device holds {parts}; {_gb(total)} of"
-      f" {_gb(given)} GB, {fits} (a tenth is left)"
+      f" {_gb(there)} GB, {fits} (a tenth is left)"
     )
-    if total > MARGIN * given and (advice := self.advised(MARGIN * given)):
+    if total > MARGIN * there and (advice := self.advised(MARGIN * there)):
       lines.append(f"it fits with {advice}")
     smallest = self.smallest()
     if smallest is None:
@@ -137,8 +137,8 @@ def caches(
   """
   # All layers are alike: those of one are made, and multiplied.
   counts = params.layer_counts(config)
-  one = dataclasses.replace(config, **dict.fromkeys(counts, 1))
-  state = _state_shapes(kind, one, inputs, capacity)
+  shallow = dataclasses.replace(config, **dict.fromkeys(counts, 1))
+  state = _state_shapes(kind, shallow, inputs, capacity)
   rows, total = layout.of_rows(inputs[0]), 0.0
   for name, part in vars(state).items():
     is_cache = name in ("caches", "sources")
@@ -216,18 +216,18 @@ def activations(
   def layer(tokens: int, others: int, remat: str | None) -> float:
     """Bytes of a layer whose tokens attend to themselves, and to others."""
     attends = 1 + bool(others)
-    made = tokens * (width * attends + kept_heads * 2)
-    made += 2 * others * width
+    projected = tokens * (width * attends + kept_heads * 2)
+    projected += 2 * others * width
     if remat == "full":
       whole, cut = tokens * config.emb_dim, 0
     elif remat == "minimal":
       whole = tokens * config.emb_dim * (1 + attends)
-      cut = made + tokens * num_gates * config.mlp_dim
+      cut = projected + tokens * num_gates * config.mlp_dim
     else:
       # A sublayer's input and its norm; contexts; scores, their exponentials
       # and shares; an MLP's products, what gates them, and both.
       whole = tokens * config.emb_dim * 2 * (1 + attends)
-      cut = made + tokens * width * attends
+      cut = projected + tokens * width * attends
       cut += 3 * tokens * (tokens + others) * heads
       cut += tokens * (3 * num_gates - 1) * config.mlp_dim
     return whole + cut / layout.sizes[MODEL]

@@ -68,8 +68,8 @@ class Mesh:
   @property
   def device_bytes(self) -> float:
     """What each device has."""
-    given = self.device_memory_gb
-    return memory.total() if given is None else given * 1e9
+    size_gb = self.device_memory_gb
+    return memory.total() if size_gb is None else size_gb * 1e9
 
   def __str__(self) -> str:
     sizes = self.abstract().sizes.items()

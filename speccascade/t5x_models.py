@@ -157,8 +157,8 @@ class PairModel(models.EncoderDecoderModel):
     )
 
   def _verifier(self, params: Mapping) -> T5LM:
-    own = {k: v for k, v in params.items() if not k.startswith(_DRAFTER)}
-    return _model(self.module.config, own)
+    large = {k: v for k, v in params.items() if not k.startswith(_DRAFTER)}
+    return _model(self.module.config, large)
 
   def _drafter(self, params: Mapping, layout: Layout | None) -> Any:
     """Returns the drafter as a `Decoder` takes it: one, several or None."""

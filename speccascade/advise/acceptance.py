@@ -22,7 +22,7 @@ _MOST = 2**23  # probabilities of one model that are held at once
 
 
 def rates_along(
-  study: Study, points: Sequence[Point], texts: Decoded, *, own: bool
+  study: Study, points: Sequence[Point], texts: Decoded, *, is_own: bool
 ) -> np.ndarray:
   """Returns [A, N, T], how likely the draft of each token is accepted.
 
@@ -30,8 +30,8 @@ def rates_along(
     study: the pair, and the N sources.
     points: A methods with a target, of one sampling.
     texts: what was written for each source, T tokens at most.
-    own: whether the points' own chain wrote them, as the verifier's is that of
-      a lossless method.
+    is_own: whether the points' own chain wrote them, as the verifier's is that
+      of a lossless method.
   """
   pair, sampling, examples = study.pair, points[0].sampling, study.examples
   num, length = texts.tokens.shape
@@ -49,8 +49,10 @@ def rates_along(
     laws = [_laws(model, sampling, batch, tokens) for model in models]
     for target, places in by_target.items():
       alphas = np.array([points[i].alpha for i in places], np.float32)
-      found = _rates(target, own or target.is_lossless, alphas, laws, tokens)
-      rates[places, here] = found[:, : here.stop - start]
+      of_rows = _rates(
+        target, is_own or target.is_lossless, alphas, laws, tokens
+      )
+      rates[places, here] = of_rows[:, : here.stop - start]
   inside = np.arange(length) < np.asarray(texts.lengths)[:, None]
   return np.where(inside, np.clip(rates, 0, 1), 0)
 
@@ -67,13 +69,13 @@ def _laws(model, sampling, inputs, tokens):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _rates(target, own, alphas, laws, tokens):
+def _rates(target, is_own, alphas, laws, tokens):
   """Returns [A, B, T] for the alphas [A] of one target."""
   (q1, q), (p1, p) = laws
 
   def of(alpha):
     pi = target.probs(q1, p1, alpha=alpha, sampled=(q, p))
-    if not own:
+    if not is_own:
       return numerics.overlap(q, pi)
     both = numerics.of_token(jnp.minimum(q, pi), tokens)
     return numerics.ratio(both, numerics.of_token(pi, tokens))

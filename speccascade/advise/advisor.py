@@ -8,6 +8,7 @@ those that are left are timed.
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import itertools
 import pathlib
 from typing import Annotated
 
@@ -161,7 +162,7 @@ def advise(
     pairs = [
       dataclasses.replace(models, drafters=(x,)) for x in models.drafters
     ]
-    studies = [dataclasses.replace(study, pair=one) for one in pairs]
+    studies = [dataclasses.replace(study, pair=pair) for pair in pairs]
     for of_one in studies:
       of_one.batches(points[0]).check()
     settings = study.settings(points[0])
@@ -280,7 +281,7 @@ class _Search:
       offer = going.pop(0)
       texts, row = self._decode(offer.study, offer.point)
       drafting = draftings[offer.study.pair.drafter_name]
-      (exact,) = drafting.offers([offer.point], texts, own=True)
+      (exact,) = drafting.offers([offer.point], texts, is_own=True)
       exact = dataclasses.replace(exact, row=row)
       self.decoded.append(exact)
       if not self._fits(exact, alone):
@@ -297,7 +298,7 @@ class _Search:
     self._says(", ".join([point.spec.label, *study.settings(point).words]))
     batches, trials = study.batches(point), range(study.num_trials(point))
     parts = [batches.decode_all(study.examples, trial) for trial in trials]
-    counts = [one for part in parts for one in efficiency.row_counts(part)]
+    counts = list(itertools.chain(*map(efficiency.row_counts, parts)))
     written = [
       records.text_of(study.vocabulary, tokens[:length])
       for part in parts

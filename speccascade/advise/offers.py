@@ -89,16 +89,16 @@ class Drafting:
   overhead: Mapping[int, float] = dataclasses.field(default_factory=dict)
 
   def offers(
-    self, points: Sequence[Point], texts: Decoded, *, own: bool = False
+    self, points: Sequence[Point], texts: Decoded, *, is_own: bool = False
   ) -> list[Offer]:
     """Returns each point at its best gamma, with what texts tell of it.
 
     Args:
       points: methods with a target, at any gamma.
-      texts: see `rates_along`, like `own`.
-      own: likewise.
+      texts: see `rates_along`, like `is_own`.
+      is_own: likewise.
     """
-    rates = rates_along(self.study, points, texts, own=own)
+    rates = rates_along(self.study, points, texts, is_own=is_own)
     return self._best(points, rates, texts)
 
   def _best(self, points, rates: np.ndarray, texts: Decoded) -> list[Offer]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import contextlib
 import functools
 import json
+import operator
 import os
 from types import MappingProxyType
 
@@ -62,7 +63,7 @@ def read(
   where, (family, settings, config) = str(directory), _described(directory)
   stored = _tensors(directory, _read_shapes)
   architecture.check_num_layers(config, len(stored), where=where)
-  family.resolve(stored, settings, where, lambda one, other: one == other)
+  family.resolve(stored, settings, where, operator.eq)
   table = {p.hugging_face: p for p in architecture.parameters(config)}
   check_shapes(stored, table, where)
   lazy = lazy and not directory.remote

@@ -214,8 +214,8 @@ def _rope(settings: dict) -> tuple:
   if kind == "yarn" and "attention_factor" not in values and all(of_log):
     numbers = (rope.get("factor"), *of_log)
     scale, *of_log = fields.fitted("mscale", numbers, tuple[float, ...])
-    own, all_dim = (yarn_factor(scale, each) for each in of_log)
-    values["attention_factor"] = own / all_dim
+    factor, all_dim = (yarn_factor(scale, each) for each in of_log)
+    values["attention_factor"] = factor / all_dim
   return theta, {"kind": kind, **values}
 
 

@@ -36,21 +36,21 @@ def macros(name: str, folders: Iterable[str] | None = None) -> dict[str, Macro]:
   path = next(filter(os.path.isfile, paths), None)
   if path is None:
     raise gin_setup.ConfigError(f"no gin file {name}")
-  found = {}
+  listed = {}
   try:
     lines = path.read_text(encoding="utf-8").splitlines()
   except (OSError, UnicodeDecodeError) as error:
     raise gin_setup.ConfigError(f"{path} cannot be read: {error}") from error
   for line in lines:
     if included := _INCLUDE.fullmatch(line):
-      found |= macros(included[1], folders)
+      listed |= macros(included[1], folders)
     elif macro := _MACRO.fullmatch(line):
-      before = found.get(macro[1], Macro("", ""))
+      before = listed.get(macro[1], Macro("", ""))
       value = "required" if macro[2] == _REQUIRED else macro[2]
       if value[-1:] in ("{", "["):
         value += " ..."
-      found[macro[1]] = Macro(value, macro[3] or before.comment)
-  return found
+      listed[macro[1]] = Macro(value, macro[3] or before.comment)
+  return listed
 
 
 def help_text(files: Iterable[str]) -> str:
@@ -59,16 +59,16 @@ def help_text(files: Iterable[str]) -> str:
   Raises:
     ConfigError: a file is missing, or includes itself.
   """
-  found = {}
+  listed = {}
   for name in files:
     try:
-      found |= macros(name)
+      listed |= macros(name)
     except RecursionError as error:
       raise gin_setup.ConfigError(f"{name} includes itself") from error
-  if not found:
+  if not listed:
     return ""
   lines = [f"Macros of {', '.join(files)}, set by --gin.NAME=VALUE:"]
-  for name, (value, comment) in found.items():
+  for name, (value, comment) in listed.items():
     line = f"  {name} = {value}"
     lines.append(f"{line:<42}  {comment}".rstrip() if comment else line)
   return "\n".join(lines)

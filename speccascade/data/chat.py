@@ -63,14 +63,14 @@ class ChatTemplate:
       ChatError: the template is broken, refuses the messages, or reaches for
         what the sandbox keeps from it.
     """
-    given = {"messages": checked(messages), "tools": None, "documents": None}
-    given |= {"add_generation_prompt": add_generation_prompt, **self.tokens}
+    context = {"messages": checked(messages), "tools": None, "documents": None}
+    context |= {"add_generation_prompt": add_generation_prompt, **self.tokens}
     try:
       compiled = _compiled(self.source)
       compiled.environment.turns = 0
-      given |= json.loads(json.dumps(variables))
+      context |= json.loads(json.dumps(variables))
       parts, size = [], 0
-      for part in compiled.generate(given):
+      for part in compiled.generate(context):
         parts.append(part)
         if (size := size + len(part)) > MOST_CHARACTERS:
           raise ChatError(f"writes over {MOST_CHARACTERS:,} characters")

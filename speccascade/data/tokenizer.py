@@ -100,8 +100,8 @@ class TokenizerVocabulary(seqio.Vocabulary):
         f" {CONFIG}, or eos_token_id in {_ENDS[0]}, as ids"
       )
     self.eos_ids = tuple(dict.fromkeys(ends))
-    own = ids.get("eos_token")
-    self._eos_id = self.eos_ids[0] if own is None else own
+    eos_id = ids.get("eos_token")
+    self._eos_id = self.eos_ids[0] if eos_id is None else eos_id
     template = settings.get("chat_template")
     if isinstance(template, list):  # several by name
       named = {each["name"]: each["template"] for each in template}

@@ -111,10 +111,10 @@ class Sampling:
       column: static, which of the N to use.
     """
     logits = numerics.at_least_float32(logits)
-    one = jnp.ones((), jnp.float32)
-    plain, _, is_whole = _law(logits, one, None, 0)
+    unit = jnp.ones((), jnp.float32)
+    plain, _, is_whole = _law(logits, unit, None, 0)
     if self.greedy:
-      return Step(plain, *_law(logits, one, u, column, greedy=True))
+      return Step(plain, *_law(logits, unit, u, column, greedy=True))
     kept = logits
     if self.top_k is not None and self.top_k < logits.shape[-1]:
       scaled = logits / self.temperature.astype(logits.dtype)

@@ -64,13 +64,13 @@ def read(text: str) -> dict[str, Counted]:
     text: of a compiled decoder.
   """
   computations, entry = _computations(text)
-  found = {ONCE: Counted(), ROUND: Counted()}
+  counted = {ONCE: Counted(), ROUND: Counted()}
   loops = []
-  found[ONCE] += _counted(computations, entry, loops)
+  counted[ONCE] += _counted(computations, entry, loops)
   for number, body in enumerate(loops):
     place = ROUND if number == len(loops) - 1 else ONCE
-    found[place] += body
-  return found
+    counted[place] += body
+  return counted
 
 
 def num_bytes(counted: Counted) -> int:

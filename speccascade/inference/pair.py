@@ -250,8 +250,8 @@ class PairSpec:
       from speccascade.data import vocabularies
       from speccascade.inference import shared_tokens
 
-      own = vocabularies.load(os.fspath(self.drafter_vocabulary))
-      pair = shared_tokens.joined(pair, vocabulary, own)
+      theirs = vocabularies.load(os.fspath(self.drafter_vocabulary))
+      pair = shared_tokens.joined(pair, vocabulary, theirs)
     check_models(pair)
     check_vocabulary(pair, vocabulary)
     return pair

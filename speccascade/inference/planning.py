@@ -29,7 +29,7 @@ def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
   Raises:
     ValueError: neither a setting nor a checkpoint says it.
   """
-  needs, found = point.spec.execution, {}
+  needs, configs = point.spec.execution, {}
   drafters = list(zip(listed(pair.drafter), listed(pair.drafter_checkpoint)))
   roles = {"drafter": drafters * needs.needs_drafter}
   verifiers = [(pair.verifier, pair.verifier_checkpoint)]
@@ -42,8 +42,8 @@ def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
         config = checkpoints.load(path, lazy=True).require_config()
       if pair.dtype is not None:
         config = dataclasses.replace(config, dtype=pair.dtype)
-      found[role + f" {number + 1}" * (len(models) > 1)] = config
-  return found
+      configs[role + f" {number + 1}" * (len(models) > 1)] = config
+  return configs
 
 
 def decoding(
@@ -143,15 +143,15 @@ def communication(
     lowered = decoder.lower(drafter, large, *rows, point.alpha, point.sampling)
     return collectives.read(lowered.compile().as_text())
 
-  one, two = sent(1), sent(2)
+  shallow, deeper = sent(1), sent(2)
   config = models.get("verifier") or max(
     models.values(), key=lambda config: config.num_decoder_layers
   )
   num_layers, total = [*params.layer_counts(config).values()], {}
   # An encoder runs once, where there is one, and a decoder in each round.
   of = {collectives.ONCE: num_layers[0], collectives.ROUND: num_layers[-1]}
-  for when, first in one.items():
-    more = collections.Counter(two[when])
+  for when, first in shallow.items():
+    more = collections.Counter(deeper[when])
     more.subtract(first)
     times = {x: first[x] + (of[when] - 1) * n for x, n in more.items()}
     total[when] = +collections.Counter(times)

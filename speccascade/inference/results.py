@@ -227,9 +227,9 @@ class ResultFile:
 
   def _write(self, row: ResultRow):
     self.path.parent.mkdir(parents=True, exist_ok=True)
-    data = (row.to_json() + "\n").encode()
+    line = (row.to_json() + "\n").encode()
     with files.named(self.path), self.path.open("ab") as file:
-      file.write(data)
+      file.write(line)
       file.flush()
       os.fsync(file.fileno())
 

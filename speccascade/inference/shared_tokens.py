@@ -97,8 +97,8 @@ class SharedTokens:
     """
     pad = prompts.PAD if prompted else 0
     width = max(1, int(min(2 * inputs.shape[1], most)))
-    own = np.full((len(inputs), width), pad, np.int32)
-    for row, tokens in zip(own, inputs):
+    ids_of_rows = np.full((len(inputs), width), pad, np.int32)
+    for row, tokens in zip(ids_of_rows, inputs):
       tokens = tokens[tokens != pad].tolist()
       ids = self._prompt(tokens)[-width:] if prompted else []
       if not prompted:
@@ -106,7 +106,7 @@ class SharedTokens:
         ids = self.drafter.encode(text)[: width - 1]
         ids = [*ids, self.drafter.eos_id]
       row[: len(ids)] = ids
-    return own
+    return ids_of_rows
 
   def _prompt(self, tokens: list[int]) -> list[int]:
     """Returns a prompt's text, as it is without BOS, as one of the drafter."""
@@ -116,7 +116,7 @@ class SharedTokens:
     return list(ids) or [int(self._tables[0][tokens[-1]])]
 
 
-def joined(pair: ModelPair, vocabulary, own) -> ModelPair:
+def joined(pair: ModelPair, vocabulary, drafter_vocabulary) -> ModelPair:
   """Returns a pair whose drafters draft what two vocabularies share.
 
   How much that is, is printed.
@@ -124,16 +124,18 @@ def joined(pair: ModelPair, vocabulary, own) -> ModelPair:
   Args:
     pair: the models.
     vocabulary: the verifier's; see `check_vocabulary`.
-    own: the drafters', likewise.
+    drafter_vocabulary: the drafters', likewise.
 
   Raises:
     PairError: one is not that of its models, or they share nothing.
   """
   replace, large = dataclasses.replace, pair.verifier
   check_vocabulary(replace(pair, drafters=()), vocabulary)
-  check_vocabulary(replace(pair, verifier=None), own, "DRAFTER_VOCABULARY")
+  check_vocabulary(
+    replace(pair, verifier=None), drafter_vocabulary, "DRAFTER_VOCABULARY"
+  )
   num_rows = vocabulary.vocab_size if large is None else large.lm.vocab_size
-  shared = SharedTokens(vocabulary, own, num_rows)
+  shared = SharedTokens(vocabulary, drafter_vocabulary, num_rows)
   print(shared)
   drafters = tuple(
     replace(model, lm=shared.model(model.lm), vocabulary=None)

@@ -84,13 +84,13 @@ class IntersectionLM:
     Raises:
       ValueError: they are of another number of rows.
     """
-    own = self.inputs
-    if own is None:
+    read = self.inputs
+    if read is None:
       pad = prompts.PAD if self.prompted else 0
-      own = jnp.where(inputs == pad, pad, self.to_drafter[inputs])
-    check_shape("inputs of the drafter", own, (len(inputs), own.shape[1]))
-    state = self.model.prefill(own, capacity=capacity)
-    return IntersectionState(state, prompts.start(self.model, own))
+      read = jnp.where(inputs == pad, pad, self.to_drafter[inputs])
+    check_shape("inputs of the drafter", read, (len(inputs), read.shape[1]))
+    state = self.model.prefill(read, capacity=capacity)
+    return IntersectionState(state, prompts.start(self.model, read))
 
   def extend(self, state, tokens, count, **how) -> tuple[Any, Output]:
     """Feeds a block, token by token. See `LanguageModel`."""

@@ -36,10 +36,11 @@ def _mlp(layer):
 
 
 def _t5_attention(i, layer, state):
-  own, other = "self_attention", "encoder_decoder_attention"
+  name, other = "self_attention", "encoder_decoder_attention"
+  cached = (*state.caches[i], state.by_offset)
   source = (*state.sources[i], state.source_bias)
   return [
-    _attention("cached", layer, own, own, (*state.caches[i], state.by_offset)),
+    _attention("cached", layer, name, name, cached),
     _attention(
       *("source", layer, other, "cross_attention", source), ("query", "out")
     ),

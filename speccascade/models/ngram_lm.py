@@ -81,22 +81,22 @@ class NgramLM(FiniteContext):
     shape = context[-1].shape
     law = jnp.broadcast_to(self.unigram, (*shape, self.vocab_size))
     for size, level in enumerate(self.levels, start=1):
-      number, found = self._number(context[len(context) - size :])
-      kept = jnp.where(found[..., None], level.probs[number], 0)
-      left = jnp.where(found, level.backoff[number], 1)
+      number, is_seen = self._number(context[len(context) - size :])
+      kept = jnp.where(is_seen[..., None], level.probs[number], 0)
+      left = jnp.where(is_seen, level.backoff[number], 1)
       law = _add(law * left[..., None], level.successors[number], kept)
     return jnp.log(law)
 
   def _number(self, context: Sequence[Array]) -> tuple[Array, Array]:
     """Returns the number of a context, and whether it was ever seen."""
-    number, found = context[0], jnp.ones(context[0].shape, bool)
+    number, is_seen = context[0], jnp.ones(context[0].shape, bool)
     for parent, level, token in zip(self.levels, self.levels[1:], context[1:]):
       low, end = parent.first_child[number], parent.first_child[number + 1]
       low = _search(level.tokens, low, end, token)
       at = jnp.minimum(low, level.tokens.shape[0] - 1)
-      found &= (low < end) & (level.tokens[at] == token)
-      number = jnp.where(found, at, 0)
-    return number, found
+      is_seen &= (low < end) & (level.tokens[at] == token)
+      number = jnp.where(is_seen, at, 0)
+    return number, is_seen
 
   def greedy_bigrams(self) -> np.ndarray:
     """Returns [V] int32, the likeliest token after each; 0 where unknown.

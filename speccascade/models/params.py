@@ -53,8 +53,8 @@ def described(config: Config) -> dict[str, Described]:
   """
   # The network is traced with one layer of each stack: all are alike.
   counts = layer_counts(config)
-  one = dataclasses.replace(config, **dict.fromkeys(counts, 1))
-  init = network(one).initial_variables
+  shallow = dataclasses.replace(config, **dict.fromkeys(counts, 1))
+  init = network(shallow).initial_variables
   variables = jax.eval_shape(init, jax.random.key(0))
   flat = traverse_util.flatten_dict(variables["params"], sep="/")
   axes = partitioning.axis_names(variables)

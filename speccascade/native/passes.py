@@ -55,26 +55,26 @@ class Sublayer(NamedTuple):
   def operands(self, batch: int, num_fed: int) -> list:
     """Returns what the call reads, in order, with the shapes wanted."""
     width, inner = self.scale.shape[0], self.kernels[0].num_out
-    made, shapes = inner, []  # the first: columns of keys and values
+    columns, shapes = inner, []  # of keys and values
     if self.kind == "own":
       shapes = [(self.kept[0].shape[0], 2 * num_fed - 1)]
     elif self.kind != "mlp":
       _, heads, dim, slots = self.kept[0].shape
-      made = heads * dim
+      columns = heads * dim
       shapes = [(batch, heads, dim, slots), (batch, heads, slots, dim)]
       if self.kind == "rotary":
-        inner = max(inner // made, 1) * made
+        inner = max(inner // columns, 1) * columns
         shapes += [(batch, num_fed, dim // 2)] * 2
-        shapes += [(inner,), (made,), (made,)] * self.has_bias
+        shapes += [(inner,), (columns,), (columns,)] * self.has_bias
         shapes += [(dim,)] * 2 * self.has_norm
       else:
-        inner, is_cached = made, self.kind == "cached"
+        inner, is_cached = columns, self.kind == "cached"
         bias = (batch, heads, 2 * slots - 1)
         shapes.append(bias if is_cached else (batch, 1, 1, slots))
-    kernels = [(width, inner)] + [(width, made)] * (len(self.kernels) - 2)
+    kernels = [(width, inner)] + [(width, columns)] * (len(self.kernels) - 2)
     kernels += [(inner, width)]
-    given = (*self.kept, self.scale, *self.kernels)
-    return list(zip(given, [*shapes, (width,), *kernels], strict=True))
+    arrays = (*self.kept, self.scale, *self.kernels)
+    return list(zip(arrays, [*shapes, (width,), *kernels], strict=True))
 
 
 class _Operands:

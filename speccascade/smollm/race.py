@@ -116,13 +116,13 @@ def rivals(
   everyone = [cascaded("prompt lookup", (), LOOKUP)]
   if drafter is not None:
     greedy = {"gamma": 4, "temperature": 0.0}
-    own = (
+    points = (
       Point("spec_decode", **greedy),
       Point("spec_cascade_opt", alpha=0.1, **greedy),
       Point("spec_cascade_token_v3", alpha=0.3, **greedy),
     )
     name, alone = drafter.name, ModelPair((drafter,), verifier, dtype)
-    everyone.append(Rival(name, alone, own))
+    everyone.append(Rival(name, alone, points))
     both = f"{name} and lookup"
     everyone.append(cascaded(both, (drafter,), CASCADE_DRAFTING))
   return everyone

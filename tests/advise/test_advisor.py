@@ -60,7 +60,7 @@ def test_a_text_tells_its_blocks(method, temperature):
   study = Study(pair(), sources(), run, Measuring())
   batches = study.batches(point, shared=False)
   decoded = batches.decode_all(study.examples)
-  rates = rates_along(study, [point], decoded, own=True)
+  rates = rates_along(study, [point], decoded, is_own=True)
   expected = blocks_of_texts(rates[0], decoded.lengths, 3)
   more = decoded.stats.num_blocks - expected.num
   if temperature == 0:  # drafts are right or wrong

@@ -39,7 +39,7 @@ a kept path of another vocabulary has its tree's length <- test_a_tree_is_read
 
 === models/ngram_lm.py
 an unseen context has the counts of another <- test_law_equals_the_twin[3-4-2]
-- jnp.where(found[..., None], level.probs[number], 0)
+- jnp.where(is_seen[..., None], level.probs[number], 0)
 + level.probs[number]
 a search among children stops one short <- test_law_equals_the_twin[3-4-2]
 - jnp.where(going & below, middle + 1, low)

@@ -75,8 +75,8 @@ class Phrase(NamedTuple):
 
   @property
   def pronoun(self) -> "Phrase":
-    thing = not self.person and self.form < 3
-    english = _PRONOUNS[2 if thing else self.form][0]
+    is_thing = not self.person and self.form < 3
+    english = _PRONOUNS[2 if is_thing else self.form][0]
     return self._replace(english=english, german=_PRONOUNS[self.form][1])
 
 
