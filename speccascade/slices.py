@@ -61,7 +61,8 @@ TOPOLOGIES = {
   **{16: (2, 2, 4), 32: (2, 4, 4), 64: (4, 4, 4)},
 }
 SLICES = {f"v4-{2 * n}": n for n in (4, 8, 16, 32, 64)}
-# Leviathan et al., Table 4: T5 v1.1 small drafts for XXL on WMT14, T = 1.
+# Leviathan et al. (arXiv 2211.17192), Table 4: T5 v1.1 small drafts for XXL on
+# WMT14, T = 1.
 RATE = published.leviathan_rate("ende", "small", 1)
 
 

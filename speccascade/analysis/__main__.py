@@ -1,5 +1,7 @@
 """Prints Table 1 of Chen et al. and the best block size for given costs.
 
+Their paper is arXiv 2312.11462.
+
 python -m speccascade.analysis --acceptance_rate=0.8 --c=0.1 --v=1.4
 """
 

@@ -25,8 +25,9 @@ class Cascade:
   Attributes:
     k: K, a row and a column for each drafter: the pair's neural ones, largest
       first, the n-gram model if there is one, Max-Gram last if it is used.
-    meaning: of K: "increments" (the code of Chen et al.: tokens that each
-      drafter adds) or "cumulative" (their tables: how far the block has come).
+    meaning: of K: "increments" (the code of Chen et al., arXiv 2312.11462:
+      tokens that each drafter adds) or "cumulative" (their tables: how far the
+      block has come).
     lenience: 1 or more, of the inner reviews; greedy and in sampling.
     max_gram: whether the last drafter copies.
     bigrams: path of a bigram table, which fills what cannot be copied; None

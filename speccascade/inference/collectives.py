@@ -43,7 +43,7 @@ class Collective:
 
   @property
   def num_bytes(self) -> int:
-    """Of `arrays`."""
+    """The size of `arrays`."""
     return sum(
       _BYTES.get(dtype, 4) * math.prod(map(int, filter(None, dims.split(","))))
       for dtype, dims in _ARRAY.findall(self.arrays)

@@ -99,7 +99,7 @@ class ModelPair:
 
   @property
   def num_parameters(self) -> dict[str, int]:
-    """Of the drafters together and of the verifier, where all are known."""
+    """Those of the drafters together and of the verifier, where known."""
     large = self.models[len(self.drafters) :]
     sizes = {
       role: [model.num_parameters for model in models]

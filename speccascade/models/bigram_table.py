@@ -1,8 +1,8 @@
 """Greedy bigram tables: the likeliest token after each, for Max-Gram.
 
-Besides our own n-gram files this reads the form that Chen et al. publish: a
-JSON list, plain or gzipped, whose index is a token and whose value the
-likeliest next one, 0 where none is known.
+Besides our own n-gram files this reads the form that Chen et al. (arXiv
+2312.11462) publish: a JSON list, plain or gzipped, whose index is a token and
+whose value the likeliest next one, 0 where none is known.
 """
 
 import gzip

@@ -2,10 +2,10 @@
 
 A frontier holds the points of a method, over its alphas, that no other of its
 points beats in both; between neighbours it is a straight line. It answers two
-questions, the columns of Narasimhan et al., Table 2: how fast at a given
-quality, and how good within a given latency. Beyond what was measured nothing
-is guessed: a quality that no point reaches has latency infinity, a latency that
-no point keeps has quality -infinity.
+questions, the columns of Narasimhan et al. (arXiv 2405.19261), Table 2: how
+fast at a given quality, and how good within a given latency. Beyond what was
+measured nothing is guessed: a quality that no point reaches has latency
+infinity, a latency that no point keeps has quality -infinity.
 
 Intervals are of the paired bootstrap. Replicate i of every point comes from the
 same resample of the examples, so any statistic of several points is computed

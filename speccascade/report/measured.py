@@ -129,7 +129,7 @@ class Measured:
 
   @property
   def milliseconds(self) -> tuple[float, float | None] | None:
-    """Of a text and of a token, where it was timed; means over seeds."""
+    """The time of a text and of a token, where timed; means over seeds."""
     if (seconds := self.mean("latency", "walltime_s")) is None:
       return None
     texts = sum(row.latency.num_examples for row in self.rows)

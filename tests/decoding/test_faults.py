@@ -202,7 +202,7 @@ AND_COPIES = [[3, 0, 1], [0, 2, 1], [0, 0, 0]]
   ],
 )
 def test_a_cascade_passes_a_fault_on(wrong, matrix, want, fault):
-  """Of the inner reviewer, of the drafter below it, and of those in a row."""
+  """From the inner reviewer, the drafter below it, and those in a row."""
   pair = tuple(
     chain({}, fault if who == wrong else None) for who in ("medium", "small")
   )

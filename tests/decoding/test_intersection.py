@@ -128,7 +128,7 @@ def laws(name, pair=PROMPTED, **settings):
 
 @pytest.mark.parametrize("name", RULES)
 def test_exact_law(name):
-  """Of each target with the law over shared tokens as q; lossless: p's."""
+  """The law of each target, q being over shared tokens; lossless: p's."""
   law = laws(name, temperature=0.7)
   want = toy.chain_law(PROMPTED, law.pi, 3)
   assert abs(want.sum() - 1) < 1e-10

@@ -66,7 +66,7 @@ def test_greedy_tokens_equal_transformers(llama, kind, kernel_dtype):
 def test_rope_scalings_past_the_length_trained_on(
   golden, llama, llama_arrays, kind
 ):
-  """Of a text; where its length matters, of a block after a prompt too."""
+  """A text's; where its length matters, a block's after a prompt too."""
   file = golden.parent / "llama" / "llama" / "config.json"
   settings, plain = json.loads(file.read_text()), llama("llama").lm
   tokens, want, scaling = (

@@ -348,7 +348,7 @@ def test_scores_can_be_computed_in_float32():
 
 @pytest.mark.parametrize("reach", [1, 128, 129, 256, 257, 512])
 def test_attention_looks_at_every_slot_within_reach(reach):
-  """Of 512 slots the first 128, 256 or all are read, as many as it takes."""
+  """The first 128, 256 or all of 512 slots, as many as it takes."""
   rng = np.random.default_rng(reach)
   make = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
   given = make(2, 3, 2, 4), make(2, 2, 4, 512), make(2, 2, 512, 4)

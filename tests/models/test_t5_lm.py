@@ -120,7 +120,7 @@ def test_the_longest_row_sets_how_far_all_look(lm, golden_arrays):
 
 
 def test_tree_defaults_are_the_linear_block(lm, inputs, tokens):
-  """Of depth and ancestors, either alone may be given."""
+  """Either of depth and ancestors may be given alone."""
   state = prefill(lm, inputs)
   state, _ = feed(lm, state, tokens[:, :4], [4, 0, 2])
   block, count = int32(tokens[:, 4:8]), int32([4] * 3)

@@ -45,8 +45,8 @@ class VerticalDrafter:
     target: static, the inner `Target`; lossless without lenience.
     greedy_target: static, the inner target at temperature 0, where lenience
       needs a rule of its own; the confidence of a token is then the reviewer's,
-      as Algorithm 1 of Chen et al. returns it. None takes `target`, and the
-      confidence is its law at temperature 1.
+      as Algorithm 1 of Chen et al. (arXiv 2312.11462) returns it. None takes
+      `target`, and the confidence is its law at temperature 1.
     verify: static, the inner verifier step.
     bonus: static, "target" or "verifier" as in `speculative`. The verifier's
       costs the inner drafter no further pass; with block verification it has no

@@ -6,8 +6,9 @@ heads joined head-major (column h*D + d).
 Axes: B rows, T text length, N fed tokens, R read positions, L cache slots, E
 model width, H query heads, K key heads, D head width, V vocabulary.
 
-Source: Touvron et al. 2023 (Llama 2), Jiang et al. 2023 (Mistral 7B), Yang et
-al. 2024 and 2025 (Qwen2, Qwen3).
+Source: Touvron et al. (Llama 2, arXiv 2307.09288), Jiang et al. (Mistral 7B,
+arXiv 2310.06825), Yang et al. (Qwen2, arXiv 2407.10671; Qwen3, arXiv
+2505.09388).
 """
 
 from flax import linen as nn

@@ -3,7 +3,8 @@
 The frequencies, and how they change for longer texts, are those of
 transformers' `modeling_rope_utils`, computed in float32 as there.
 
-Source: Su et al. 2021 (RoFormer), section 3.4.2; Peng et al. 2023 (YaRN).
+Source: Su et al. (RoFormer, arXiv 2104.09864), section 3.4.2; Peng et al.
+(YaRN, arXiv 2309.00071).
 """
 
 import math

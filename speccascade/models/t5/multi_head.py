@@ -5,7 +5,8 @@ bias is a learned number for each bucket of distances.
 
 Axes: B rows, N queries, L keys, E model width, H heads, D head width.
 
-Source: Raffel et al. 2020 (section 2.1 has the bias) and T5X's `examples/t5`.
+Source: Raffel et al. (arXiv 1910.10683; section 2.1 has the bias) and T5X's
+`examples/t5`.
 """
 
 import functools
