@@ -80,7 +80,9 @@ def main():
   name = task.register()
   if args.test_files is not None:
     name = tasks.register_text_task(
-      "kernels_task", test=args.test_files, vocabulary=args.vocabulary
+      "kernels_task",
+      tasks.TextSplits(test=args.test_files),
+      vocabulary=args.vocabulary,
     )
   sources = Inputs(
     {"inputs": 96},

@@ -82,10 +82,7 @@ def test_it_resolves(path, monkeypatch, capsys):
     if function is not None and inspect.isfunction(function.wrapped):
       parameters = inspect.signature(function.wrapped).parameters
       if function.wrapped.__module__.startswith("speccascade"):
-        assert len(parameters) <= LIMITS.get(selector.split(".")[-1], 8)
-
-
-LIMITS = {"register_text_task": 10}
+        assert len(parameters) <= 8
 
 
 @pytest.fixture(autouse=True)

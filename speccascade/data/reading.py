@@ -146,8 +146,8 @@ def open_split(task, split, lengths, *, use_cached=False, seed=0):
   # TFDS knows the splits of data that it has, and no others.
   if splits and split.partition("[")[0] not in splits:
     hint = ""
-    is_known = split in ("train", "validation", "test")
-    if isinstance(task.source, tasks.TextFileSource) and is_known:
+    is_ours = isinstance(task.source, tasks.TextFileSource)
+    if is_ours and split in tasks.SPLITS:
       hint = f"; set {split.upper()}_FILES"
     raise ValueError(
       f"task {task.name} has no split {split!r}: it has"

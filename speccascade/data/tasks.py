@@ -22,6 +22,7 @@ import tensorflow_datasets as tfds
 from speccascade import fields, files
 from speccascade.data import preprocess, text_files
 from speccascade.data._tf import seqio, tf
+from speccascade.data.generated import SPLITS
 from speccascade.data.generated import task as generated_task
 from speccascade.data.registry import register
 from speccascade.data.vocabularies import T5_MODEL, Vocabulary
@@ -80,26 +81,50 @@ def _with_vocabulary(task, vocabulary):
   return task.replace(output_features=features)
 
 
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class TextSplits:
+  """The text files of a task; checked when made.
+
+  Attributes:
+    train: files of the split, as `text_files.read` takes them: a JSONL path, a
+      list of line files, or a prefix NAME for NAME.en and NAME.de; None for
+      no such split.
+    validation: likewise.
+    test: likewise.
+    languages: the suffixes of a prefix NAME, inputs first.
+  """
+
+  train: text_files.Files | None = None
+  validation: text_files.Files | None = None
+  test: text_files.Files | None = None
+  languages: tuple[str, str] = ("en", "de")
+
+  @property
+  def files(self) -> dict[str, text_files.Files]:
+    """Those of the splits that there are."""
+    splits = {name: getattr(self, name) for name in SPLITS}
+    return {name: files for name, files in splits.items() if files is not None}
+
+
 class TextFileSource(seqio.FunctionDataSource):
   """A seqio source over text files; each split is read when it is first used.
 
   Args:
-    splits: split name -> what `text_files.read` takes.
-    languages: suffixes of a prefix.
+    splits: the files.
   """
 
-  def __init__(self, splits: dict, languages=("en", "de")):
-    self.files = dict(splits)
-    self._languages = tuple(languages)
+  def __init__(self, splits: TextSplits):
+    self._files, self._languages = splits.files, splits.languages
     # Batches are shuffled by index.
     open_split = functools.cache(self._open)
     super().__init__(
       lambda split, shuffle_files=False, seed=None: open_split(split),
-      splits=tuple(splits),
+      splits=tuple(self._files),
     )
 
   def _open(self, split: str) -> tf.data.Dataset:
-    examples = text_files.read(self.files[split], self._languages)
+    examples = text_files.read(self._files[split], self._languages)
     references = [example.references for example in examples]
     columns = {
       "inputs": [example.inputs for example in examples],
@@ -112,20 +137,17 @@ class TextFileSource(seqio.FunctionDataSource):
 
   def stamp(self, split: str) -> list[tuple]:
     """Returns path, size and time of a split's files: equal, if untouched."""
-    return text_files.stamp(self.files[split], self._languages)
+    return text_files.stamp(self._files[split], self._languages)
 
 
 @fields.checked
 def register_text_task(
   name: str,
-  train: text_files.Files | None = None,
-  validation: text_files.Files | None = None,
-  test: text_files.Files | None = None,
+  splits: TextSplits,
   prefix: str = "",
   vocabulary: fields.Path | None = None,
   extra_ids: fields.NonNegative | None = None,
   metrics: Sequence[Annotated[str, quality.metric]] = ("bleu", "chrf"),
-  languages: tuple[str, str] = ("en", "de"),
   edit: Callable[[str, str], tuple[str, str]] | None = None,
 ) -> str:
   """Registers a task over text files and returns its name, for gin.
@@ -135,16 +157,11 @@ def register_text_task(
 
   Args:
     name: the task's name.
-    train: files of the split, as `text_files.read` takes them: a JSONL path, a
-      list of line files, or a prefix NAME for NAME.en and NAME.de; None for
-      no such split.
-    validation: likewise.
-    test: likewise.
+    splits: its files.
     prefix: put before every input.
     vocabulary: path of a SentencePiece model; None is T5's.
     extra_ids: see `Vocabulary`.
     metrics: names in `quality.METRICS`.
-    languages: the suffixes of a prefix NAME, inputs first.
     edit: makes inputs and targets of what the files hold, such as
       `preprocess.gsm8k`; applied to every reference.
 
@@ -152,19 +169,17 @@ def register_text_task(
     ValueError: no split, an unknown metric, or a name that is taken.
   """
   vocabulary = T5_MODEL if vocabulary is None else os.fspath(vocabulary)
-  splits = {"train": train, "validation": validation, "test": test}
-  splits = {key: files for key, files in splits.items() if files is not None}
-  if not splits:
+  if not splits.files:
     fault = f" is None, as all splits of task {name!r} are; give files"
-    raise fields.SettingError("train", fault, register_text_task)
+    raise fields.SettingError("train", fault, TextSplits)
   settings = (
-    *(json.dumps(splits, sort_keys=True), prefix, vocabulary, extra_ids),
-    *(tuple(metrics), tuple(languages)),
+    *(json.dumps(splits.files, sort_keys=True), prefix, vocabulary, extra_ids),
+    *(tuple(metrics), splits.languages),
     edit and f"{edit.__module__}.{edit.__qualname__}",
   )
   return register(
     name,
-    TextFileSource(splits, languages),
+    TextFileSource(splits),
     [
       *([functools.partial(_edited, edit=edit)] if edit else []),
       functools.partial(_prefixed, prefix=prefix),

@@ -44,8 +44,9 @@ def text_task(tmp_path, vocabulary_path):
   (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
   return {
     "name": "tiny_text",
-    "train": str(tmp_path / "train"),
-    "test": str(tmp_path / "test.jsonl"),
+    "splits": tasks.TextSplits(
+      train=str(tmp_path / "train"), test=str(tmp_path / "test.jsonl")
+    ),
     "prefix": preprocess.TRANSLATE,
     "vocabulary": str(vocabulary_path),
   }
@@ -192,13 +193,17 @@ def test_text_task(text_task, vocabulary):
 
 
 def test_text_task_from_gin(text_task, tmp_path):
+  splits = text_task.pop("splits")
   lines = [f"  {key} = {value!r}" for key, value in text_task.items()]
+  files = [f"  {key} = {value!r}" for key, value in splits.files.items()]
   (tmp_path / "task.gin").write_text(
     "from __gin__ import dynamic_registration\n"
     "from speccascade.data import reading\n"
     "from speccascade.data import tasks\n"
     "MIXTURE_OR_TASK_NAME = @tasks.register_text_task()\n"
-    "tasks.register_text_task:\n" + "\n".join(lines) + "\n"
+    "tasks.TextSplits:\n" + "\n".join(files) + "\n"
+    "tasks.register_text_task:\n"
+    "  splits = @tasks.TextSplits()\n" + "\n".join(lines) + "\n"
     "reading.from_task:\n"
     "  task = %MIXTURE_OR_TASK_NAME\n"
     "  split = 'train'\n"
@@ -218,8 +223,9 @@ def test_edited_text(tmp_path, vocabulary, vocabulary_path):
     "extra_targets": ["3*2=<<3*2=6>>6.\n#### 6"],
   }
   path.write_text(json.dumps(row) + "\n", encoding="utf-8")
-  files = {"test": str(path), "vocabulary": str(vocabulary_path)}
-  name = tasks.register_text_task("edited", edit=preprocess.gsm8k, **files)
+  splits = tasks.TextSplits(test=str(path))
+  settings = {"splits": splits, "vocabulary": str(vocabulary_path)}
+  name = tasks.register_text_task("edited", edit=preprocess.gsm8k, **settings)
   example = first(name, vocabulary, "test")
   assert example.text == preprocess.gsm8k_prompt("How many eggs?")
   assert example.references == ("2*3=6 eggs.\n#### 6", "3*2=6.\n#### 6")
@@ -229,12 +235,12 @@ def test_edited_text(tmp_path, vocabulary, vocabulary_path):
   # An edit's name stands in the fingerprint, and no address of it.
   assert " at 0x" not in reading.fingerprint(tasks.get(name), "test")
   with pytest.raises(ValueError, match="there is a task 'edited' already"):
-    tasks.register_text_task("edited", **files)
+    tasks.register_text_task("edited", **settings)
 
 
 def test_text_task_mistakes(text_task):
   with pytest.raises(ValueError, match="train is None, as all"):
-    tasks.register_text_task("empty")
+    tasks.register_text_task("empty", tasks.TextSplits())
   with pytest.raises(ValueError, match="no metric 'bluh'"):
     tasks.register_text_task(**{**text_task, "metrics": ["bluh"]})
   tasks.register_text_task(**text_task)
@@ -297,7 +303,9 @@ def test_another_vocabulary(text_task, vocabulary_path):
 def test_multi30k(real_data):
   name = tasks.register_text_task(
     name="multi30k_test",
-    test=str(real_data / "multi30k" / "test_2016_flickr"),
+    splits=tasks.TextSplits(
+      test=str(real_data / "multi30k" / "test_2016_flickr")
+    ),
     prefix=preprocess.TRANSLATE,
     vocabulary=str(real_data / "vocab" / "t5_cc_all_32000.model"),
   )
@@ -309,7 +317,7 @@ def test_multi30k(real_data):
 
 
 def test_text_files_config(text_task):
-  files = f'TRAIN_FILES = "{text_task["train"]}"'
+  files = f'TRAIN_FILES = "{text_task["splits"].train}"'
   vocabulary = f'VOCABULARY = "{text_task["vocabulary"]}"'
   config = ["configs/data/text_files.gin"]
   with pytest.raises(gin_setup.ConfigError, match="VOCABULARY must be given"):

@@ -99,7 +99,7 @@ def test_source(tmp_path):
   write(tmp_path / "train.en", "a\nb\n")
   write(tmp_path / "train.de", "x\ny\n")
   source = tasks.TextFileSource(
-    {"train": str(tmp_path / "train"), "test": str(tmp_path / "test")}
+    tasks.TextSplits(train=str(tmp_path / "train"), test=str(tmp_path / "test"))
   )
   assert source.splits == ("train", "test")
   rows = list(source.get_dataset("train", shuffle=False).as_numpy_iterator())

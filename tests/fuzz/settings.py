@@ -176,9 +176,9 @@ _PARAMETERS = {
   },
   "register_text_task.": {
     "tasks.register_text_task.metrics": ('"bleu"', '["nothing"]', "5"),
-    "tasks.register_text_task.languages": ('("en",)', "5", '"en"'),
     "tasks.register_text_task.extra_ids": ("-1", '"0"'),
   },
+  "TextSplits.": {"tasks.TextSplits.languages": ('("en",)', "5", '"en"')},
   "adafactor.": {
     "optimizers.adafactor.decay_rate": ("2.0", '"a"'),
     "optimizers.adafactor.clipping_threshold": ("0", "-1"),
