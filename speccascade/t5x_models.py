@@ -39,7 +39,7 @@ from speccascade.models.t5_lm import T5LM
 _DRAFTER = "drafter_"  # and its place, the largest first
 
 
-class Pair(Transformer):
+class PairNetwork(Transformer):
   """A verifier, as which it is called, that holds its drafters.
 
   Attributes:
@@ -133,7 +133,7 @@ class PairModel(models.EncoderDecoderModel):
     self.seed = seed
     self.records = {"trace": trace, "log_probs": log_probs}
     super().__init__(
-      module=Pair(
+      module=PairNetwork(
         architecture(verifier, dtype),
         drafters=tuple(architecture(each, dtype) for each in drafters),
       ),
@@ -254,7 +254,7 @@ def _row_keys(rng: jax.Array | None, seed: int, num_rows: int) -> jax.Array:
 
 
 class PairCheckpoints(checkpoints.OrbaxCheckpointManagerInterface):
-  """Has T5X restore each model of a `Pair` from a checkpoint of its own.
+  """Has T5X restore each model of a `PairNetwork` from a checkpoint of its own.
 
   What T5X is told to restore is the verifier. It is for restoring alone, and
   for T5X's default, `use_orbax=True`, which reads native checkpoints as well.

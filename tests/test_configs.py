@@ -20,7 +20,9 @@ CONFIGS = sorted(
   if path.parent.name != "t5x"  # tests/test_t5x_models.py
 )
 # What a file is given with, where it is no run by itself.
-PARTS = ("advise", "cascade", "measuring", "pair", "inputs", "point")
+PARTS = (
+  *("advise", "cascade", "inputs", "measuring", "method", "pair", "point"),
+)
 BASES = {
   *(f"configs/runs/{name}.gin" for name in PARTS),
   *("configs/data/text_files.gin", "configs/experiments/gsm8k/files.gin"),

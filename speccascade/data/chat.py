@@ -131,7 +131,7 @@ def _environment():
   import jinja2
   from jinja2 import ext, nodes, sandbox
 
-  class Generation(ext.Extension):
+  class GenerationTag(ext.Extension):
     """`{% generation %}`, which marks what the assistant wrote."""
 
     tags = frozenset(["generation"])
@@ -198,7 +198,7 @@ def _environment():
   environment = Sandbox(
     trim_blocks=True,
     lstrip_blocks=True,
-    extensions=[Generation, ext.loopcontrols],
+    extensions=[GenerationTag, ext.loopcontrols],
   )
   environment.filters |= {"tojson": tojson, "counted": environment.counted}
   environment.globals |= {

@@ -17,7 +17,7 @@ PAD, EOS, UNK = 0, 1, 2
 _MOST_BYTES = 1 << 22  # SentencePiece skips longer texts without a word
 
 
-class Column(NamedTuple):
+class NamedTexts(NamedTuple):
   """The texts of a file, or of a field of it, and what it is called."""
 
   name: str
@@ -26,7 +26,7 @@ class Column(NamedTuple):
 
 def columns(
   paths: Iterable[str | os.PathLike], languages: Sequence[str] = ("en", "de")
-) -> Iterator[Column]:
+) -> Iterator[NamedTexts]:
   """Yields the texts that a vocabulary is made of.
 
   Args:
@@ -44,9 +44,9 @@ def columns(
     named = [path] if is_lines else text_files.paths_of(path, languages)
     for name in map(os.fspath, named):
       examples = text_files.read_texts(name)
-      yield Column(name, [example.inputs for example in examples])
+      yield NamedTexts(name, [example.inputs for example in examples])
       if targets := [text for e in examples for text in e.references]:
-        yield Column(f"{name}, targets", targets)
+        yield NamedTexts(f"{name}, targets", targets)
 
 
 def train(
