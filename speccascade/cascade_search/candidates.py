@@ -195,12 +195,13 @@ class Contest:
   def study_of(self, cascade: Cascade, num: int) -> Study:
     """Returns the study of a candidate on the first `num` examples."""
     sources, repeats = self.study.sources, self.criterion.repeats
-    sha256 = (sources.identity or {}).get("sha256")
     num_timed = num * self.criterion.is_timed
     measuring = Measuring((), num_timed, repeats, agreement=False)
     return dataclasses.replace(
       self.study,
-      pair=self.study.pair.combined(cascade, self.point.spec, sha256),
+      pair=self.study.pair.combined(
+        cascade, self.point.spec, sources.vocabulary_sha256
+      ),
       sources=dataclasses.replace(sources, examples=sources.examples[:num]),
       measuring=measuring,
     )

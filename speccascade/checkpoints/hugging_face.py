@@ -34,9 +34,8 @@ from speccascade.models.t5.config import T5Config
 CONFIG = SAID_BY = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-VOCABULARY = "spiece.model"
 TOKENIZER = (
-  *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+  *(storage.TOKENIZER, "tokenizer_config.json", "special_tokens_map.json"),
   *("chat_template.jinja", "generation_config.json"),
 )
 
@@ -270,7 +269,7 @@ def save(
   texts = {CONFIG: json.dumps(settings, indent=2, sort_keys=True) + "\n"}
   contents = {k: text.encode() for k, text in (texts | dict(beside)).items()}
   if vocabulary is not None:
-    contents[VOCABULARY] = storage.read_vocabulary(vocabulary)
+    contents[storage.SENTENCE_PIECE] = storage.read_vocabulary(vocabulary)
   with files.whole_folder(directory.url) as folder:
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     for name, content in contents.items():

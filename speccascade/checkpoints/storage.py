@@ -22,6 +22,7 @@ _GCS = re.compile(r"gs://([^/]+)/?(.*)", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 # About half a minute without a network; the default is a quarter of an hour.
+SENTENCE_PIECE, TOKENIZER = "spiece.model", "tokenizer.json"
 _RETRIES = {"gcs_request_retries": {"max_retries": 5}}
 _FIRST_CONTACT_S = 8.0  # with a bucket, where it can be reached at all
 _INDEX_BYTES = 2**28  # more than the JSON of any checkpoint
@@ -209,6 +210,14 @@ class Directory:
 
     key = ts.KvStore.KeyRange(name, name + "\0")  # this key alone
     return bool(self._ask(f"list {self}", lambda store: store.list(key)))
+
+  def vocabulary(self) -> str | None:
+    """Returns the path of the vocabulary in it; None where there is none.
+
+    T5's, in SentencePiece, goes before a tokenizer of Hugging Face.
+    """
+    names = filter(self.has, (SENTENCE_PIECE, TOKENIZER))
+    return next((f"{self}/{name}" for name in names), None)
 
   def refuse_existing(self) -> None:
     """Raises CheckpointError where there is anything under this name."""

@@ -135,6 +135,14 @@ def eos_ids(vocabulary) -> int | tuple[int, ...]:
   return several if len(several) > 1 else vocabulary.eos_id
 
 
+def identity(vocabulary) -> dict[str, str] | None:
+  """Returns {"path", "sha256"} of a vocabulary's file, None if it has none."""
+  known = getattr(vocabulary, "identity", None)
+  if not known:
+    return None
+  return {"path": vocabulary.path, "sha256": known["sha256"]}
+
+
 class Completion(NamedTuple):
   """An example.
 

@@ -12,10 +12,10 @@ import numpy as np
 from speccascade import fields
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
+from speccascade.checkpoints.storage import TOKENIZER
 from speccascade.data._tf import seqio, tf
 from speccascade.data.chat import ChatTemplate
 
-FILE = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
 # What ends a text, in the order of who is believed.
@@ -53,18 +53,20 @@ class TokenizerVocabulary(seqio.Vocabulary):
 
     super().__init__()
     self.path = str(path)
-    folder = self.path.removesuffix(FILE) or "."
+    folder = self.path.removesuffix(TOKENIZER) or "."
     self._folder = storage.Directory(folder)
     try:
-      content = self._folder.read(FILE)
+      content = self._folder.read(TOKENIZER)
       if content is None:
-        raise FileNotFoundError(f"no vocabulary: {self._folder} has no {FILE}")
+        raise FileNotFoundError(
+          f"no vocabulary: {self._folder} has no {TOKENIZER}"
+        )
       self.tokenizer = tokenizers.Tokenizer.from_buffer(content)
     except (CheckpointError, OSError, KeyboardInterrupt):
       raise
     except BaseException as error:  # Rust's panics are no Exception
       raise ValueError(
-        f"{self._folder}/{FILE} is no tokenizer of Hugging Face:"
+        f"{self._folder}/{TOKENIZER} is no tokenizer of Hugging Face:"
         f" {storage.first_line(error):.200}"
       ) from error
     # Of training: what is cut or padded here is for us to say.

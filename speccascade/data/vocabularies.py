@@ -10,7 +10,6 @@ import numpy as np
 
 from speccascade import files
 from speccascade.checkpoints import storage
-from speccascade.data import tokenizer
 from speccascade.data._tf import seqio
 from speccascade.data.tokenizer import TokenizerVocabulary
 
@@ -18,7 +17,6 @@ from speccascade.data.tokenizer import TokenizerVocabulary
 T5_MODEL = "gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"
 T5_SHA256 = "d60acb128cf7b7f2536e8f38a5b18a05535c9e14c7a355904270e15b0945ea86"
 T5_EXTRA_IDS = 100
-SENTENCE_PIECE = "spiece.model"  # Hugging Face's name of T5's
 
 
 class Vocabulary(seqio.SentencePieceVocabulary):
@@ -110,30 +108,23 @@ def load(
     ValueError: it is no vocabulary, or its special ids differ.
   """
   name = path.rstrip("/").rpartition("/")[2]
-  if name == tokenizer.FILE:
+  if name == storage.TOKENIZER:
     return TokenizerVocabulary(path)
   if os.path.isdir(os.path.expanduser(path)) or (
     "://" in path and "." not in name
   ):
-    if (brought := brought_by(path)) is None:
+    if (brought := storage.Directory(path).vocabulary()) is None:
       raise FileNotFoundError(
-        f"no vocabulary in {path}: it has neither {SENTENCE_PIECE} nor"
-        f" {tokenizer.FILE}, which save_pretrained of transformers'"
+        f"no vocabulary in {path}: it has neither {storage.SENTENCE_PIECE}"
+        f" nor {storage.TOKENIZER}, which save_pretrained of transformers'"
         " AutoTokenizer writes"
       )
-    if not brought.endswith(SENTENCE_PIECE):
+    if not brought.endswith(storage.SENTENCE_PIECE):
       return TokenizerVocabulary(path)
     path = brought
   vocabulary = Vocabulary(path, extra_ids)
   vocabulary.load_model()
   return vocabulary
-
-
-def brought_by(folder: str | os.PathLike) -> str | None:
-  """Returns the file of a directory's vocabulary, None where it has none."""
-  directory = storage.Directory(folder)
-  names = (SENTENCE_PIECE, tokenizer.FILE)
-  return next((f"{directory}/{x}" for x in names if directory.has(x)), None)
 
 
 def check_fits(vocabulary, rows: int, model: str = "the model"):

@@ -109,8 +109,7 @@ def _study(
     needs_verifier=spec.execution.needs_verifier or measuring.num_timed > 0,
   )
   if pair.cascade is not None:
-    sha256 = (sources.identity or {}).get("sha256")
-    models = models.combined(pair.cascade, spec, sha256)
+    models = models.combined(pair.cascade, spec, sources.vocabulary_sha256)
   point = advice.resolved(point, models)
   study = Study(models, sources, run, measuring)
   study.batches(point, shared=False).check()

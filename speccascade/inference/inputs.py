@@ -13,7 +13,7 @@ import numpy as np
 from speccascade import fields
 from speccascade.checkpoints import CheckpointError, storage
 from speccascade.data import chat, text_files
-from speccascade.data.prompting import FORMATS, Prompting
+from speccascade.data.prompting import FORMATS, Prompting, identity
 from speccascade.evaluation import quality
 
 
@@ -80,9 +80,9 @@ class Sources:
     return digest.hexdigest()
 
   @property
-  def identity(self) -> dict[str, str] | None:
-    """{"path", "sha256"} of the vocabulary's file, None if it has none."""
-    return identity(self.vocabulary)
+  def vocabulary_sha256(self) -> str | None:
+    """The hash of the vocabulary's file, None if it has none."""
+    return (identity(self.vocabulary) or {}).get("sha256")
 
 
 class InputError(ValueError):
@@ -315,19 +315,10 @@ def of_texts(
   return _encoded(named, prompting, (max_len, "max_input_len", truncate))
 
 
-def identity(vocabulary) -> dict[str, str] | None:
-  """Returns {"path", "sha256"} of a vocabulary's file, None if it has none."""
-  known = getattr(vocabulary, "identity", None)
-  if not known:
-    return None
-  return {"path": vocabulary.path, "sha256": known["sha256"]}
-
-
 def brought(checkpoint: str | os.PathLike | None) -> str | None:
   """Returns a checkpoint directory that brings its vocabulary, else None."""
   try:
     directory = storage.Directory(checkpoint or "")
-    names = ("spiece.model", "tokenizer.json")
-    return str(directory) if any(map(directory.has, names)) else None
+    return str(directory) if directory.vocabulary() else None
   except CheckpointError:  # which reading it will say
     return None

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import checkpoints, fields, meshes
+from speccascade.data import prompting
 from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs
 from speccascade.inference.cascades import Cascade
@@ -316,7 +317,7 @@ def load_model(
   if vocabulary is None and lm.prompted and inputs.brought(read.path):
     from speccascade.data import vocabularies
 
-    vocabulary = inputs.identity(vocabularies.load(read.path))
+    vocabulary = prompting.identity(vocabularies.load(read.path))
   return Model(lm, name, read.path, vocabulary, size)
 
 

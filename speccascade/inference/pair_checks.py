@@ -14,7 +14,7 @@ from absl import logging
 import numpy as np
 
 from speccascade.checkpoints import CheckpointError, hugging_face, storage
-from speccascade.inference import inputs
+from speccascade.data import prompting
 from speccascade.models.params import Config
 
 _MUST_SHARE = (
@@ -62,13 +62,13 @@ def check_vocabulary(pair, vocabulary, name: str = "VOCABULARY"):
   Args:
     pair: the models.
     vocabulary: with `vocab_size`, the ids that it can produce, and perhaps an
-      `identity` and `path`; see `inputs.identity`.
+      `identity` and `path`; see `prompting.identity`.
     name: of the setting that gives it.
 
   Raises:
     PairError: an id has no row, or a model was trained with another file.
   """
-  identity = inputs.identity(vocabulary)
+  identity = prompting.identity(vocabulary)
   for model in pair.models:
     if vocabulary.vocab_size > model.lm.vocab_size:
       raise PairError(
@@ -100,7 +100,7 @@ def shared_rows(paths: Iterable[str | os.PathLike | None]) -> int | None:
   for path in paths:
     try:
       directory = storage.Directory(path or "")
-      if not directory.has("tokenizer.json"):
+      if not directory.has(storage.TOKENIZER):
         return None
       settings = directory.read_json(hugging_face.CONFIG)
     except CheckpointError:  # which reading the model will say

@@ -115,9 +115,8 @@ def planned(
   study = Study(models, fitted, run, measuring)
   composed = None
   if pair.cascade is not None:
-    sha256 = (sources.identity or {}).get("sha256")
     method = methods.find("cascade_drafting")
-    composed = study.pair.combined(pair.cascade, method, sha256)
+    composed = models.combined(pair.cascade, method, sources.vocabulary_sha256)
   studies = Studies(study, composed)
   names = plan.methods or studies.allowed(
     plans.default_methods(len(study.pair.drafters)), common.draft_length

@@ -268,9 +268,7 @@ def train(
     data.prompting.check_fits(prompted=isinstance(model, LlamaConfig))
     if data.teacher_cache_dir and not data.prompting.prompted:
       raise ValueError("TEACHER_CACHE_DIR is for decoder-only models")
-    identity = getattr(vocabulary, "identity", None)
-    if identity:
-      identity = {"path": vocabulary.path, "sha256": identity["sha256"]}
+    identity = prompting.identity(vocabulary)
     teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
     if teacher:
       count = params.num_parameters(teacher.module.config)

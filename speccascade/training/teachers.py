@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import files, processes
-from speccascade.checkpoints import restore
+from speccascade.checkpoints import restore, storage
 from speccascade.data import batches as batching
 from speccascade.models.params import Config, lying, network
 from speccascade.models.partitioning import fetched
@@ -44,7 +44,7 @@ def read(path, model: Config, identity, layout=None) -> Teacher | None:
     return None
   checkpoint = restore.load(path, lazy=layout is not None)
   config, known = checkpoint.require_config(), checkpoint.vocabulary
-  if not known and vocabularies.brought_by(checkpoint.path):
+  if not known and storage.Directory(checkpoint.path).vocabulary():
     known = vocabularies.load(checkpoint.path).identity
   faults = {
     "is of another kind than MODEL": type(config) is not type(model),

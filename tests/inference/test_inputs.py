@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from speccascade.data import prompting
 from speccascade.inference import batching, inputs
 from tests.inference import tiny
 
@@ -83,4 +84,4 @@ def test_a_short_batch_repeats_its_last_example():
 
 
 def test_vocabulary_without_a_file_has_no_identity():
-  assert inputs.identity(VOCABULARY) is None
+  assert prompting.identity(VOCABULARY) is None
