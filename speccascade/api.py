@@ -184,8 +184,8 @@ class Pair:
         that the pair lacks, or a text does not fit.
       NoDistributionError: a model gave none; text and step are named.
     """
-    point = Point(
-      method=method,
+    point = self._point(
+      method,
       alpha=alpha,
       gamma=gamma,
       advice=advice,
@@ -196,8 +196,6 @@ class Pair:
       verification=verification,
       draft_length=draft_length,
     )
-    if alpha is not None:
-      point.check_alpha_is_used()
     at_least(1, batch_size=batch_size)
     sources = self._sources(
       texts, max_input_len, truncate, prompt, chat_variables
@@ -207,7 +205,6 @@ class Pair:
     )
     records = {"trace": trace, "log_probs": log_probs}
     run = Run(None, max_decode_len, batch_size=rows, seed=seed, **records)
-    point = advice_files.resolved(point, self.models)
     return generation.generate(Study(self.models, sources, run), point)
 
   def compare(
@@ -247,12 +244,9 @@ class Pair:
     named = fitted("methods", named, kind)
     chosen = [(m, None) if isinstance(m, str) else m for m in named]
     points = [
-      advice_files.resolved(Point(name, alpha=alpha, **settings), self.models)
+      self._point(name, alpha=alpha, **settings)
       for name, alpha in [(measure.REFERENCE, None), *chosen]
     ]
-    for point, (_, alpha) in zip(points[1:], chosen):
-      if alpha is not None:
-        point.check_alpha_is_used()
     sources = self._sources(
       texts, max_input_len, truncate, prompt, chat_variables
     )
@@ -318,13 +312,20 @@ class Pair:
     said = [{"role": "system", "content": system}] if system else []
     return Chat(start, prompting, widths, said)
 
+  def _point(
+    self, method: str, *, alpha: float | None = None, **settings
+  ) -> Point:
+    """Returns a point that this pair is to decode, checked."""
+    point = Point(method, alpha=alpha, **settings)
+    if alpha is not None:
+      point.check_alpha_is_used()
+    return advice_files.resolved(point, self.models)
+
   def _streamed(self, method: str, settings: dict) -> tuple[dict, Point]:
     """Returns the settings of a `_study`, and the point of the others."""
     names = settings.keys() & Point.__dataclass_fields__.keys()
-    point = Point(method, **{name: settings.pop(name) for name in names})
-    if "alpha" in names:
-      point.check_alpha_is_used()
-    return settings, advice_files.resolved(point, self.models)
+    point = self._point(method, **{name: settings.pop(name) for name in names})
+    return settings, point
 
   def _study(
     self,
