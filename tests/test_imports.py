@@ -1,10 +1,14 @@
 """The core imports jax, flax, numpy and itself, and nothing heavier."""
 
+import ast
+import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
 
+ROOT = pathlib.Path(__file__).parents[1]
 BLOCKED = ("tensorflow", "seqio", "t5x", "gin", "optax", "orbax")
 
 TASKS = ("tensorflow", "seqio", "gin", "clu")
@@ -79,3 +83,43 @@ def test_unknown_name():
 
   with pytest.raises(AttributeError, match="no_such_name"):
     _ = speccascade.no_such_name
+
+
+def modules():
+  """Yields the path of each module and its tree."""
+  for path in sorted((ROOT / "speccascade").rglob("*.py")):
+    yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_imports_run_down_the_list():
+  text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+  rows = re.findall("^\\| (`.*?) \\|", text.partition("## ")[0], re.M)
+  names = [re.findall(r"`(\w+)[./]", row) for row in rows]
+  place = {name: row for row, each in enumerate(names) for name in each}
+  there = {path.stem for path in (ROOT / "speccascade").iterdir()}
+  assert place.keys() == there - {"__init__", "__pycache__"}
+  upwards = set()
+  for path, tree in modules():
+    of = path.relative_to(ROOT / "speccascade").parts[0].removesuffix(".py")
+    for node in ast.walk(tree):
+      if of == "__init__" or not isinstance(node, ast.ImportFrom):
+        continue
+      package, *parts = node.module.split(".")
+      if package == "speccascade":
+        imported = parts[:1] or [alias.name for alias in node.names]
+        upwards |= {(of, x) for x in imported if place[x] < place[of]}
+  assert upwards == {("cli", "checkpoints")}
+
+
+def test_names_tell_apart():
+  # Two packages that mirror each other may share the names of their modules.
+  files, classes = {}, {}
+  for path, tree in modules():
+    files.setdefault(path.name, []).append(path.parent.name)
+    for node in tree.body:
+      if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+        classes.setdefault(node.name, []).append(path.name)
+  several = {name: x for name, x in files.items() if len(x) > 1}
+  del several["__init__.py"], several["__main__.py"]
+  assert all(sorted(x) == ["llama", "t5"] for x in several.values())
+  assert not [name for name, x in classes.items() if len(x) > 1]
