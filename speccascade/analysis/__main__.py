@@ -5,7 +5,6 @@ Their paper is arXiv 2312.11462.
 python -m speccascade.analysis --acceptance_rate=0.8 --c=0.1 --v=1.4
 """
 
-import argparse
 import sys
 
 from speccascade import cli
@@ -26,18 +25,17 @@ def table_1() -> str:
   return "\n".join(lines)
 
 
-def best_block(args: argparse.Namespace) -> str:
-  """Returns the best gamma for the given acceptance rate and costs as text."""
-  gamma, plain = speedup.optimal_gamma(args.acceptance_rate, args.c)
+def best_block(acceptance_rate: float, c: float, **costs) -> str:
+  """Returns the best gamma for an acceptance rate and costs as text."""
+  gamma, plain = speedup.optimal_gamma(acceptance_rate, c)
   lines = [
-    f"acceptance rate {args.acceptance_rate:g}, drafter step c = {args.c:g}",
+    f"acceptance rate {acceptance_rate:g}, drafter step c = {c:g}",
     f"block at the price of one step: best gamma {gamma}, speed-up {plain:.3f}",
   ]
-  if args.v != 1 or args.q2 is not None or args.bonus_law:
-    how = {"v": args.v, "q2": args.q2, "bonus_law": args.bonus_law}
-    gamma, real = speedup.optimal_gamma(args.acceptance_rate, args.c, **how)
+  if costs != {"v": 1, "q2": None, "bonus_law": False}:
+    gamma, real = speedup.optimal_gamma(acceptance_rate, c, **costs)
     lines.append(
-      f"block at v = {args.v:g}: best gamma {gamma}, speed-up {real:.3f}"
+      f"block at v = {costs['v']:g}: best gamma {gamma}, speed-up {real:.3f}"
     )
     if gamma == 0:
       lines.append("no block size beats the verifier alone at these costs")
@@ -52,12 +50,8 @@ def main(argv=None) -> int:
   add("--v", type=float, default=1.0, help="verifier block / verifier step")
   add("--q2", type=float, help="drafter's two-token call / verifier step")
   add("--bonus_law", action="store_true", help="exact bonus of a target with q")
-  args = parser.parse_args(argv)
-  try:
-    print(best_block(args), table_1(), sep="\n\n")
-  except ValueError as error:
-    return cli.fail(error)
-  return 0
+  tell = lambda **asked: print(best_block(**asked), table_1(), sep="\n\n")
+  return parser.run(tell, argv)
 
 
 if __name__ == "__main__":

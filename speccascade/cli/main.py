@@ -240,16 +240,26 @@ class Parser(argparse.ArgumentParser):
     for name, (how, text) in flags.items():
       self.add_argument(f"--{name}", help=text, **how)
 
-  def run(self, function: Callable, argv: Sequence[str] | None) -> int:
-    """Calls a function with the flags; returns the exit code."""
+  def run(
+    self,
+    function: Callable,
+    argv: Sequence[str] | None,
+    interrupted: str = "interrupted",
+  ) -> int:
+    """Calls a function with the flags; returns the exit code.
+
+    Args:
+      function: what it returns, if it does, is the exit code.
+      argv: the command line, without the program; None takes the process's.
+      interrupted: what is said of an interrupt.
+    """
     flags = vars(self.parse_args(argv))
     try:
-      function(**flags)
+      return function(**flags) or 0
     except (ValueError, OSError) as error:
       return fail(error)
     except KeyboardInterrupt:
-      return fail("interrupted", 130)
-    return 0
+      return fail(interrupted, 130)
 
 
 def fail(error: str | Exception, code: int = 1) -> int:

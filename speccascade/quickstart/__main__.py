@@ -33,18 +33,12 @@ def main(argv: list[str] | None = None) -> int:
     action="store_true",
     help="every method of one drafter, not a dozen: several times as long",
   )
-  args = parser.parse_args(argv)
-  cli.compilation_cache()
-  try:
-    return run(**vars(args))
-  except (ValueError, OSError) as error:
-    return cli.fail(error)
-  except KeyboardInterrupt:
-    return cli.fail("interrupted; run again to go on", 130)
+  return parser.run(run, argv, "interrupted; run again to go on")
 
 
 def run(folder: pathlib.Path, **how) -> int:
   """Trains, measures, prints and writes the report; returns the exit code."""
+  cli.compilation_cache()
   from speccascade.quickstart import quickstart
 
   with folders.sole_writer(folder, "--output_dir"):

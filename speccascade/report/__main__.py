@@ -27,17 +27,14 @@ def main(argv: list[str] | None = None) -> int:
     ),
   ):
     parser.add_argument(f"--{flag}", help=text, **how)
-  args = parser.parse_args(argv)
-  try:
-    from speccascade.report import writing
+  return parser.run(write, argv)
 
-    page = writing.from_folder(**vars(args))
-  except (ValueError, OSError) as error:
-    return cli.fail(error)
-  except KeyboardInterrupt:
-    return cli.fail("interrupted", 130)
-  print(f"report: {page.absolute()}")
-  return 0
+
+def write(**asked):
+  """Writes the report, and says where."""
+  from speccascade.report import writing
+
+  print(f"report: {writing.from_folder(**asked).absolute()}")
 
 
 if __name__ == "__main__":

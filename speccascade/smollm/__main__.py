@@ -36,26 +36,19 @@ def main(argv: list[str] | None = None) -> int:
   )
   add("--max_decode_len", type=int, help="tokens (96, with a drafter 48)")
   add("--repeats", type=int, help="of each timing (2, with a drafter 1)")
-  args = parser.parse_args(argv)
-  # Three times as many decodes with a drafter: minutes, on two cores.
-  defaults = (96, 2) if args.drafter is None else (48, 1)
-  for name, default in zip(("max_decode_len", "repeats"), defaults):
-    if getattr(args, name) is None:
-      setattr(args, name, default)
+  return parser.run(run, argv, "interrupted; run again")
+
+
+def run(folder: pathlib.Path, gguf, drafter, kernel_dtype, **asked):
+  """Converts, decodes, prints and writes."""
   cli.compilation_cache()
-  try:
-    return run(**vars(args))
-  except (ValueError, OSError) as error:
-    return cli.fail(error)
-  except KeyboardInterrupt:
-    return cli.fail("interrupted; run again", 130)
-
-
-def run(folder: pathlib.Path, gguf, drafter, kernel_dtype, **how) -> int:
-  """Converts, decodes, prints and writes; returns the exit code."""
   from speccascade.report import tables, token_view
   from speccascade.smollm import race
 
+  # Three times as many decodes with a drafter: minutes, on two cores.
+  most, repeats = (96, 2) if drafter is None else (48, 1)
+  how = {"max_decode_len": most, "repeats": repeats}
+  how |= {name: value for name, value in asked.items() if value is not None}
   with folders.sole_writer(folder, "--output_dir"):
     model = race.converted(folder, gguf)
     everyone, vocabulary = race.read(model, drafter, kernel_dtype)
@@ -80,7 +73,6 @@ def run(folder: pathlib.Path, gguf, drafter, kernel_dtype, **how) -> int:
       " says how to train one, then --drafter=FOLDER"
     )
   print(f"table, rows and tokens.html are in {folder.absolute()}")
-  return 0
 
 
 if __name__ == "__main__":

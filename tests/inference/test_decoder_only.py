@@ -105,7 +105,7 @@ def test_a_stream_is_the_whole(pair):
     pair.stream("the cat", "seq_cascade_chow", **SHORT)
   with pytest.raises(ValueError, match="rounds"):
     pair.stream("the cat", rounds=0)
-  with pytest.raises(ValueError, match="alpha is 0.3; SpecDecode takes none"):
+  with pytest.raises(ValueError, match=r"alpha is 0\.3; SpecDecode takes no"):
     pair.stream("the cat", alpha=0.3)
   assert not pair.stream("the cat", alpha=None, **SHORT).ended
   # Who wrote each token, as a tokenizer spells it.
