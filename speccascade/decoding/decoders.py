@@ -231,7 +231,7 @@ class Decoder:
         f"{method.label} is defined at temperature 0 only; temperature is"
         f" {float(sampling.temperature):g}"
       )
-    has_confidence = getattr(drafter, "has_confidence", True)
+    has_confidence = not isinstance(drafter, Drafter) or drafter.has_confidence
     target = method.target
     if target is not None and target.needs_confidence and not has_confidence:
       raise ValueError(
