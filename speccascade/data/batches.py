@@ -315,6 +315,28 @@ def causal_features(
   return batch
 
 
+def by_length(tokens: Sequence[Sequence[int]]) -> np.ndarray:
+  """Returns the places [N] of token ids in the order of their lengths."""
+  return np.argsort(list(map(len, tokens)), kind="stable")
+
+
+def padded(
+  tokens: Sequence[Sequence[int]], num_rows: int, width: int, padding: int = 0
+) -> np.ndarray:
+  """Returns [num_rows, width] int32, copies of the last ids where they lack.
+
+  >>> padded([[5, 1], [1]], 3, 2)
+  array([[5, 1],
+         [1, 0],
+         [1, 0]], dtype=int32)
+  """
+  rows = np.full((num_rows, width), padding, np.int32)
+  last = [tokens[-1]] * (num_rows - len(tokens))
+  for row, ids in zip(rows, [*tokens, *last], strict=True):
+    row[: len(ids)] = ids
+  return rows
+
+
 def eval_batches(arrays: TokenArrays, **shapes) -> Iterator[Batch]:
   """Yields every example once; the last batch of a shape has empty rows.
 

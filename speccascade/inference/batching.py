@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import memory
+from speccascade.data.batches import by_length, padded
 from speccascade.decoding import Decoded, decode_continuously, prompts, row_keys
 from speccascade.decoding.decoders import Decoder
 from speccascade.inference.inputs import Source, longest
@@ -62,12 +63,11 @@ def pad_batch(
   read. S is the least of `lengths` that holds all of them; padding is 0 after
   sources, and `prompts.PAD` after prompts, where 0 may be a token.
   """
-  batch = [*batch, *[batch[-1]] * (rows - len(batch))]
-  width = bucket_of(max(len(example.tokens) for example in batch), lengths)
-  tokens = np.full((rows, width), prompts.PAD if prompted else 0, np.int32)
-  for row, example in enumerate(batch):
-    tokens[row, : len(example.tokens)] = example.tokens
-  return tokens, np.array([example.index for example in batch], np.int32)
+  width, padding = bucket_of(longest(batch), lengths), prompts.PAD * prompted
+  tokens = [example.tokens for example in batch]
+  indices = [example.index for example in batch]
+  indices += indices[-1:] * (rows - len(batch))
+  return padded(tokens, rows, width, padding), np.array(indices, np.int32)
 
 
 class NoDistributionError(ValueError):
@@ -239,7 +239,7 @@ class Batches:
       if is_first:
         note("")
     # Only the last batch has rows that pad it, after all others.
-    return _joined(parts, by_length(examples))
+    return _joined(parts, _in_order(examples))
 
   def missing(self, examples: Sequence[Source]) -> list[tuple]:
     """Returns what tells apart the programs that `decode_all` would compile."""
@@ -249,7 +249,7 @@ class Batches:
   def _batched(self, examples: Sequence[Source]) -> list[list[Source]]:
     """Returns what is decoded together: more than `batch_size` examples where
     they follow each other through the rows."""
-    order, size = by_length(examples), self.run.batch_size
+    order, size = _in_order(examples), self.run.batch_size
     batches = [
       [examples[i] for i in order[start : start + size]]
       for start in range(0, len(order), size)
@@ -298,9 +298,9 @@ def forget_programs():
   RAN.clear()
 
 
-def by_length(examples: Sequence[Source]) -> np.ndarray:
-  """Returns the examples' places in the order of their lengths."""
-  return np.argsort([len(e.tokens) for e in examples], kind="stable")
+def _in_order(examples: Sequence[Source]) -> np.ndarray:
+  """Returns the examples' places in the order of being decoded."""
+  return by_length([example.tokens for example in examples])
 
 
 def _joined(parts: Sequence[Decoded], places: np.ndarray) -> Decoded:

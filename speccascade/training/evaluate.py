@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.data import batches as batching
 from speccascade.data.prompting import Prompting
 from speccascade.decoding import decoders
 from speccascade.decoding.draws import row_keys
@@ -109,17 +110,13 @@ def greedy(
     "verifier", gamma=1, max_decode_len=max_decode_len, eos_id=eos_id
   )
   outputs: list[np.ndarray] = [np.zeros(0, np.int32)] * len(sources)
-  order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+  order = batching.by_length(sources)
   for start in range(0, len(order), batch_size):
     some = order[start : start + batch_size]
-    longest = max(len(sources[i]) for i in some)
-    width = WIDTH * -(-max(longest, 1) // WIDTH)
-    # A last batch is filled with its first source: one shape for all.
-    filled = some + some[:1] * (batch_size - len(some))
-    inputs = np.zeros((batch_size, width), np.int32)
-    for row, i in enumerate(filled):
-      inputs[row, : len(sources[i])] = sources[i]
-    keys = row_keys(0, 0, np.asarray(filled))
+    read = [sources[i] for i in some]
+    width = WIDTH * -(-max(len(read[-1]), 1) // WIDTH)
+    inputs = batching.padded(read, batch_size, width)
+    keys = row_keys(0, 0, np.arange(batch_size))  # greedy draws nothing
     rows, sampling = (jnp.asarray(inputs), keys), Sampling.create(0.0)
     if layout is not None:
       rows = layout.rows(rows)
