@@ -126,22 +126,6 @@ def laws(name, pair=PROMPTED, **settings):
     return enumeration.laws(pair, target, RULES[name], sampling)
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_exact_law(name):
-  """Of each target with the law over shared tokens as q; lossless: p's."""
-  law = laws(name, temperature=0.7)
-  want = toy.chain_law(PROMPTED, law.pi, 3)
-  assert abs(want.sum() - 1) < 1e-10
-  # What only the verifier has is written, and rules tell pi from p.
-  assert law.p[:, 3].max() > 0.2
-  far = toy.tv(want, toy.chain_law(PROMPTED, law.p, 3))
-  assert far < 1e-12 if name == "spec_decode" else far > 0.02
-  with jax.enable_x64(True):
-    for way in ("token", "block"):
-      got = enumeration.speculative_law(PROMPTED, law, 2, 3, verification=way)
-      assert np.abs(got - want).max() < 1e-10
-
-
 def test_every_path_of_the_compiled_loop(monkeypatch):
   name, sampling, length = "spec_decode", Sampling.create(1.0), 3
   law = laws(name, PLAIN, temperature=1.0)

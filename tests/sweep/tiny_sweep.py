@@ -1,20 +1,8 @@
-"""A sweep of seconds, as a function, and as a process that kills itself.
-
-  python -m tests.sweep.tiny_sweep FILES OUT APPENDS TORN
-
-sends itself SIGKILL when it appends the row after the first APPENDS ones,
-after TORN of its bytes were written.
-"""
+"""A sweep of seconds, as a function."""
 
 import json
-import os
 import pathlib
-import signal
-import sys
 
-import jax
-
-from speccascade.inference import results
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
@@ -60,26 +48,3 @@ def run(files: pathlib.Path, out, call=sweep.sweep, **changes):
   kinds = {"pair": PairSpec, "inputs": Inputs, "plan": Plan, "common": Point}
   kinds |= {"run": Run, "measuring": Measuring}
   return call(shown=shown, **tiny.objects(settings, **kinds))
-
-
-def kill_at(appends: int, torn: int):
-  """Makes a process die as it appends a row."""
-  append = results.ResultFile.append
-
-  def dying(self, row):
-    if len(self.rows) == appends:
-      with self.path.open("ab") as file:
-        file.write(row.to_json().encode()[:torn])
-        file.flush()
-        os.fsync(file.fileno())
-      os.kill(os.getpid(), signal.SIGKILL)
-    append(self, row)
-
-  results.ResultFile.append = dying
-
-
-if __name__ == "__main__":
-  files, out, appends, torn = sys.argv[1:]
-  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-  kill_at(int(appends), int(torn))
-  run(pathlib.Path(files), out)
