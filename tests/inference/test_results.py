@@ -12,7 +12,6 @@ from speccascade import files
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 from speccascade.inference import results
-from speccascade.inference.environment import environment
 
 SETTINGS = results.Settings(
   **{"method": "spec_decode", "alpha": None, "gamma": 4, "temperature": 1.0},
@@ -135,9 +134,3 @@ def test_files_are_written_whole(tmp_path):
   files.write_whole(path, "after")
   assert path.read_text() == "after"
   assert [p.name for p in tmp_path.iterdir()] == ["metrics.json"]
-
-
-def test_environment_names_device_and_versions():
-  where = environment()
-  assert len(where["device"]) > 5
-  assert where["versions"]["jax"]

@@ -186,37 +186,6 @@ def test_the_folder_of_a_decode(tmp_path):
   assert float(line["bleu"]) == row.quality["bleu"]["value"]
 
 
-LINE = synthetic.rows(methods=["verifier"], temperatures=(0.0,))[0].to_json()
-ONE = {"rows": f"{LINE}\n"}
-
-
-@pytest.mark.parametrize(
-  ("files", "flags", "message"),
-  [
-    ({}, [], "has no rows.jsonl and no metrics.json"),
-    ({"rows": ""}, [], "rows.jsonl holds no row"),
-    ({"rows": "{}\n"}, [], "rows.jsonl line 1"),
-    ({"rows": f"{LINE}\n" * 2}, [], "rows.jsonl holds a point twice"),
-    (
-      {**ONE, "examples": '{"inputs": 1}\n'},
-      *([], "examples.jsonl line 1 is no decoded example"),
-    ),
-    (ONE, ["--metric=rouge2"], "metric 'rouge2' is not in all rows"),
-    (ONE, ["--cost_ratio=-1"], "cost ratio is -1; wanted a positive number"),
-    (ONE, ["--cost_ratio=nan"], "cost ratio is nan"),
-  ],
-)
-def test_errors_are_one_line(tmp_path, capsys, files, flags, message):
-  for name, text in files.items():
-    (tmp_path / f"{name}.jsonl").write_text(text)
-  assert report.main([f"--results_dir={tmp_path}", *flags]) == 1
-  err = capsys.readouterr().err
-  assert err.startswith("error: ")
-  assert message in err
-  assert err.count("\n") == 1
-  assert not (tmp_path / "report").exists()
-
-
 def test_examples_by_source_as_many_as_a_page_bears(tmp_path, monkeypatch):
   path = tmp_path / "examples.jsonl"
   bare = record(2)

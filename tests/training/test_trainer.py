@@ -25,15 +25,7 @@ from tests.training.conftest import (
 )
 
 
-def quick(
-  folder,
-  steps=6,
-  say=print,
-  evaluation=None,
-  writer=None,
-  config=BARE,
-  **kwargs,
-):
+def quick(folder, steps=6, say=print, config=BARE, **kwargs):
   """A run whose parameters stay: what is under test is around it."""
   fields = trainer.TrainingRun.__dataclass_fields__
   settings = {name: kwargs.pop(name) for name in fields if name in kwargs}
