@@ -45,21 +45,11 @@ VERTICAL = 0.8, 0.2, 10, 5, 0.04
 HORIZONTAL = [0.8, 0.7, 0.6], [0.1, 0.05, 0.02]
 # function, arguments, what it gives, its last digit's unit
 GOLDENS = [
-  (ewif.pgf, (0.3, 10, 0.8), 0.7368421453, 1e-10),
-  (ewif.pgf, (0.2, 10, 0.8), 0.7619047623, 1e-10),
-  (ewif.pgf_derivative, (0.7, 5, 1), 2.94117, 1e-5),
   (ewif.vertical_ewif, (*VERTICAL, 0), 3.3108472, 1e-7),
   (ewif.vertical_ewif, (*VERTICAL, 0.001), 3.1784, 1e-4),
-  (speedup.walltime_factor, (0.8, 5, 0.04), 3.0744, 1e-4),
   (ewif.vertical_ewif, (0.8, 0.75, 5, 3, 0.04, 0.02), 3.1174, 1e-4),
   # 1 + .8 + .8*.7 + .8*.7*.6 = 2.696 tokens at cost 1.17
   (ewif.horizontal_ewif, HORIZONTAL, 2.696 / 1.17, 1e-12),
-  (
-    ewif.horizontal_gradient,
-    HORIZONTAL,
-    [1.8119658, 1.0940171, 0.4786325],
-    1e-7,
-  ),
 ]
 
 

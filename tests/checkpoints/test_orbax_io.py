@@ -26,6 +26,8 @@ def state(source):
 def written(tmp_path_factory, source, golden_config, state):
   """A checkpoint of ours with Adafactor's slots and optax's state."""
   path = tmp_path_factory.mktemp("run") / "checkpoint_3000"
+  vocabulary = path.with_name("v.model")
+  vocabulary.write_bytes(b"pieces")
   orbax_io.save(
     path,
     source.params,
@@ -33,6 +35,8 @@ def written(tmp_path_factory, source, golden_config, state):
     step=3000,
     opt_state=state,
     slots=source.optimizer,
+    vocabulary=orbax_io.vocabulary_identity(vocabulary),
+    extra={"examples": 12},
   )
   return path
 
@@ -49,9 +53,15 @@ def save(golden_params, golden_config, tmp_path):
   return call
 
 
-def test_reads_back(written, source, state):
+def test_reads_back(written, source, state, golden_config):
   checkpoint = load(written, optimizer=True)
-  assert checkpoint.layout == "speccascade"
+  assert (checkpoint.layout, checkpoint.step) == ("speccascade", 3000)
+  assert checkpoint.config == golden_config
+  assert checkpoint.extra == {"examples": 12}
+  # printf pieces | sha256sum
+  digest = "b6aa423de4f79355751cdf73a26b069d5da4c248288cb8bdafc8f552f0adfc44"
+  path = str(written.with_name("v.model"))
+  assert checkpoint.vocabulary == {"path": path, "sha256": digest}
   same(checkpoint.params, source.params)
   same(checkpoint.optimizer, source.optimizer)
   # Shapes alone are enough to resume.

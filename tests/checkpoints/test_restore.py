@@ -12,7 +12,6 @@ from speccascade.checkpoints import (
   CheckpointError,
   CheckpointNotFoundError,
   load,
-  orbax_io,
   restore,
   storage,
 )
@@ -59,35 +58,6 @@ def test_the_name_of_a_directory_does_not_matter(copy_of, manifest):
   checkpoint = load(f"{renamed}/")
   assert checkpoint.layout == "t5x_native"
   assert hashes(checkpoint.params) == manifest
-
-
-def test_ours_reads_back_with_all_it_was_given(
-  golden_params, golden_config, tmp_path, manifest
-):
-  vocabulary = tmp_path / "v.model"
-  vocabulary.write_bytes(b"pieces")
-  identity = orbax_io.vocabulary_identity(vocabulary)
-  path = tmp_path / "checkpoint_7"
-  orbax_io.save(
-    path,
-    golden_params,
-    golden_config,
-    step=7,
-    vocabulary=identity,
-    extra={"examples": 12},
-  )
-  checkpoint = load(path)
-  assert (checkpoint.layout, checkpoint.step) == ("speccascade", 7)
-  assert hashes(checkpoint.params) == manifest
-  assert checkpoint.config == golden_config
-  assert checkpoint.vocabulary == {
-    "path": str(vocabulary),
-    # printf pieces | sha256sum
-    "sha256": (
-      "b6aa423de4f79355751cdf73a26b069d5da4c248288cb8bdafc8f552f0adfc44"
-    ),
-  }
-  assert checkpoint.extra == {"examples": 12}
 
 
 def test_a_run_directory_gives_its_latest_complete_step(copy_of, tmp_path):

@@ -191,25 +191,6 @@ def test_text_task(text_task, vocabulary):
   assert [set(s) for s in scores] == [{"bleu"}, {"chrf"}]
 
 
-def test_text_task_from_gin(text_task, tmp_path):
-  lines = [f"  {key} = {value!r}" for key, value in text_task.items()]
-  (tmp_path / "task.gin").write_text(
-    "from __gin__ import dynamic_registration\n"
-    "from speccascade.data import reading\n"
-    "from speccascade.data import tasks\n"
-    "MIXTURE_OR_TASK_NAME = @tasks.register_text_task()\n"
-    "tasks.register_text_task:\n" + "\n".join(lines) + "\n"
-    "reading.from_task:\n"
-    "  task = %MIXTURE_OR_TASK_NAME\n"
-    "  split = 'train'\n"
-  )
-  gin_setup.parse(["task.gin"], [], [str(tmp_path)])
-  read = gin_setup.configured(reading.from_task)
-  assert len(read(progress=False)) == 3
-  assert len(read(progress=False)) == 3  # the macro registers once more
-  gin.clear_config()
-
-
 def test_edited_text(tmp_path, vocabulary, vocabulary_path):
   path = tmp_path / "problems.jsonl"
   row = {
@@ -292,20 +273,6 @@ def test_another_vocabulary(text_task, vocabulary_path):
   assert task.output_features["targets"].vocabulary is other
   kept = tasks.get(name).output_features["targets"].vocabulary
   assert kept.vocab_size == other.vocab_size - 3
-
-
-def test_multi30k(real_data):
-  name = tasks.register_text_task(
-    name="multi30k_test",
-    test=str(real_data / "multi30k" / "test_2016_flickr"),
-    prefix=preprocess.TRANSLATE,
-    vocabulary=str(real_data / "vocab" / "t5_cc_all_32000.model"),
-  )
-  arrays = reading.from_task(name, "test", progress=False)
-  # 18.6 German and 15.4 English pieces on average, and end-of-sequence; the
-  # prefix has 5 pieces.
-  assert arrays.lengths("targets").mean() == pytest.approx(19.6, abs=0.06)
-  assert arrays.lengths("inputs").mean() == pytest.approx(21.4, abs=0.06)
 
 
 def test_text_files_config(text_task):

@@ -12,21 +12,44 @@ import pytest
 
 from speccascade.decoding import decoders, methods
 from speccascade.inference import results
-from speccascade.inference.inputs import Source
+from speccascade.inference.inputs import Inputs, Source
+from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
 from speccascade.inference.run_folder import OutputError
+from speccascade.inference.settings import Measuring, Run
 from speccascade.sweep import forecast, plan, sweep
-from tests.sweep import tiny_sweep
+from speccascade.sweep.plan import Plan
+from speccascade.sweep.shown import Shown
+from tests.inference import conftest, tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 CHOW = "spec_cascade_chow"
+# It shares its programs with no other: they compile in seconds.
+METHOD = "seq_cascade_chow_norm"
+files = conftest.files
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-  folder = tmp_path_factory.mktemp("pair")
-  tiny_sweep.write_files(folder)
-  return folder
+def run(files, out, call=sweep.sweep, **changes):
+  """Sweeps one method with three alphas, at two temperatures.
+
+  `call` is `sweep.sweep`, or what takes the same settings.
+  """
+  settings = {
+    **{"output_dir": out, "task_feature_lengths": {"inputs": 8}},
+    "vocabulary": tiny.Vocabulary(),
+    "drafter_checkpoint": str(files / "small"),
+    "verifier_checkpoint": str(files / "large"),
+    "input_file": str(files / "in.jsonl"),
+    **{"methods": [METHOD], "alphas": {METHOD: [0.2, 0.5, 0.8]}},
+    **{"gammas": [2], "temperatures": [1.0, 0.7], "method": "verifier"},
+    **{"max_decode_len": 8, "batch_size": 4, "num_timed": 2, "repeats": 1},
+    **{"num_shown": 2, "shown_methods": [METHOD], "progress": False},
+    **changes,
+  }
+  shown = Shown(settings.pop("num_shown"), settings.pop("shown_methods"))
+  kinds = {"pair": PairSpec, "inputs": Inputs, "plan": Plan, "common": Point}
+  kinds |= {"run": Run, "measuring": Measuring}
+  return call(shown=shown, **tiny.objects(settings, **kinds))
 
 
 MORE = {
@@ -44,7 +67,7 @@ def sampled(files, tmp_path_factory):
   """A sweep at two temperatures and two seeds; (outcome, programs, folder)."""
   out = tmp_path_factory.mktemp("sampled") / "out"
   decoders._run.clear_cache()  # other tests of this process compile the same
-  outcome = tiny_sweep.run(files, out, **MORE)
+  outcome = run(files, out, **MORE)
   return outcome, decoders._run._cache_size(), out
 
 
@@ -87,15 +110,13 @@ def test_points(sampled):
 def test_a_forecast(sampled, files, tmp_path):
   outcome, num_programs, _ = sampled
   out = tmp_path / "out"
-  ahead = tiny_sweep.run(files, out, forecast.forecast, **MORE)
+  ahead = run(files, out, forecast.forecast, **MORE)
   assert ahead.num_points == ahead.most_points == len(outcome.rows)
   assert ahead.num_programs == num_programs
   assert ahead.seconds >= ahead.decode_s > 0
   assert str(ahead).startswith("20 points, 6 programs\nabout ")
   more = {**MORE, "alphas": "adaptive", "budget": 5, "num_shown": 1}
-  ahead = tiny_sweep.run(
-    files, out, forecast.forecast, **more, shown_methods=[CHOW]
-  )
+  ahead = run(files, out, forecast.forecast, **more, shown_methods=[CHOW])
   # Both models, and three alphas a curve, then five.
   assert str(ahead).startswith("32 points, up to 48, 7 programs\n")
   assert not out.exists()
@@ -105,7 +126,7 @@ def test_a_finished_sweep_measures_nothing(sampled, files, monkeypatch):
   outcome, _, out = sampled
   before = (out / "rows.jsonl").read_bytes()
   monkeypatch.setattr(decoders, "_run", None)
-  assert tiny_sweep.run(files, out, **MORE).rows == outcome.rows
+  assert run(files, out, **MORE).rows == outcome.rows
   assert (out / "rows.jsonl").read_bytes() == before
 
 
@@ -139,11 +160,11 @@ def test_a_killed_sweep_ends_as_an_unbroken_one(files, tmp_path, monkeypatch):
   for num, torn in ((2, 0), (7, 50)):
     on_append(monkeypatch, num, functools.partial(die, torn=torn))
     with pytest.raises(Killed):
-      tiny_sweep.run(files, out)
+      run(files, out)
     monkeypatch.undo()
   assert not (out / "rows.jsonl").read_bytes().endswith(b"\n")
-  tiny_sweep.run(files, out)
-  tiny_sweep.run(files, whole)
+  run(files, out)
+  run(files, whole)
   rows = {
     folder: {
       row.key: (row.settings, row.counts, row.quality, row.efficiency)
@@ -170,7 +191,7 @@ def test_a_killed_sweep_ends_as_an_unbroken_one(files, tmp_path, monkeypatch):
     assert results.Settings(**record["settings"]) == settings
     assert settings.alpha == 0.5
     assert record["label"] == "SeqCascade [Chow, per token]"
-    assert record["inputs"] == tiny_sweep.TEXTS[record["aux"]["index"]]
+    assert record["inputs"] == conftest.TEXTS[record["aux"]["index"]]
     trace, tokens = record["aux"]["trace"], record["aux"]["tokens"]
     for name in ("source", "deferred", "p_top_piece", "piece"):
       assert len(trace[name]) == len(tokens)
@@ -180,7 +201,7 @@ def test_a_signal_ends_it_at_once(files, tmp_path, monkeypatch):
   before = signal.getsignal(signal.SIGTERM)
   kill = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
   on_append(monkeypatch, 4, kill)
-  outcome = tiny_sweep.run(files, tmp_path / "out", num_shown=0)
+  outcome = run(files, tmp_path / "out", num_shown=0)
   assert outcome.stop.name == "SIGTERM"
   assert len(outcome.rows) == 5  # those of a group come together
   assert signal.getsignal(signal.SIGTERM) is before
@@ -193,17 +214,17 @@ def test_adaptive(files, tmp_path, monkeypatch):
     **{"num_timed": 0, "num_shown": 0},
   }
 
-  whole = tiny_sweep.run(files, tmp_path / "whole", **settings)
+  whole = run(files, tmp_path / "whole", **settings)
   points = [row.settings for row in whole.rows]
-  alphas = [p.alpha for p in points if p.method == tiny_sweep.METHOD]
+  alphas = [p.alpha for p in points if p.method == METHOD]
   assert alphas[:3] == [0.1, 0.5, 0.9]
   assert len(alphas) == 5
   assert whole.rows[0].latency is None
   on_append(monkeypatch, 6, die)
   with pytest.raises(Killed):
-    tiny_sweep.run(files, tmp_path / "out", **settings)
+    run(files, tmp_path / "out", **settings)
   monkeypatch.undo()
-  again = tiny_sweep.run(files, tmp_path / "out", **settings)
+  again = run(files, tmp_path / "out", **settings)
   assert [row.settings for row in again.rows] == points
 
 
@@ -211,7 +232,7 @@ def test_more_points_join_those_on_disk(sampled, files):
   outcome, _, out = sampled
   num = len(outcome.rows)
   changes = {"alphas": {CHOW: [0.8, 0.65]}, "methods": [CHOW], "seeds": [3]}
-  more = tiny_sweep.run(files, out, **{**MORE, **changes})
+  more = run(files, out, **{**MORE, **changes})
   assert more.rows[:num] == outcome.rows
   assert [row.settings.alpha for row in more.rows[num:]] == [0.65, 0.65]
 
@@ -244,7 +265,7 @@ def test_what_does_not_fit_is_said_before_anything_is_decoded(
 ):
   monkeypatch.setattr(decoders, "_run", None)
   with pytest.raises(ValueError, match=message):
-    tiny_sweep.run(files, tmp_path / "out", **changes)
+    run(files, tmp_path / "out", **changes)
   assert not (tmp_path / "out").exists()
 
 
@@ -255,7 +276,7 @@ def test_another_sweeps_folder_is_refused(sampled, files):
     ({"drafter_checkpoint": str(files / "large")}, "another run: models is"),
   ):
     with pytest.raises(OutputError, match=message):
-      tiny_sweep.run(files, out, trials=2, **changes)
+      run(files, out, trials=2, **changes)
 
 
 def test_default_methods_are_those_one_drafter_allows():

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -83,14 +82,6 @@ def test_a_run_goes_on_to_the_bit_wherever_it_is_broken(unbroken, kind):
     }[kind]
     broken = tiny(data, steps, state=broken)
   same(saved(broken), unbroken)
-
-
-def test_a_stopped_run_gives_its_state_and_goes_on(unbroken):
-  looks = iter([False] * 5)
-  stop = mock.MagicMock(__bool__=lambda _: next(looks, True))
-  stopped = tiny(batches(), stop=stop)
-  assert int(stopped.step) == 5
-  same(saved(tiny(batches(), state=stopped)), unbroken)
 
 
 def test_parameters_are_drawn_from_the_seed():
