@@ -9,12 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade.decoding import (
-  METHODS,
-  DraftLength,
-  Sampling,
-  cascade_drafter,
-)
+from speccascade.decoding import METHODS, DraftLength, Sampling, cascade_drafter
 from speccascade.decoding.executions.oracle_cascade import oracle_cascade
 from speccascade.decoding.executions.sequential_cascade import CATCH_UP
 from tests import toy

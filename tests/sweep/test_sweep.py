@@ -100,7 +100,7 @@ def test_points(sampled):
     counts[row.settings.seed].add(row.counts)
   assert counts[3] != counts[5]
   assert [s.method for s in settings[:5]] == [
-    *("drafter", "verifier", *MORE["methods"], CHOW),
+    *("drafter", "verifier", *MORE["methods"], CHOW)
   ]
   # Alphas, temperatures, seeds and targets share programs: those of the two
   # models alone and of the cascades, at batch 1 and in batches.
@@ -178,7 +178,7 @@ def test_a_killed_sweep_ends_as_an_unbroken_one(files, tmp_path, monkeypatch):
   for name in ("examples.jsonl", "run.json"):
     assert (out / name).read_bytes() == (whole / name).read_bytes()
   assert sorted(path.name for path in out.iterdir()) == [
-    *("examples.jsonl", "rows.jsonl", "run.json"),
+    *("examples.jsonl", "rows.jsonl", "run.json")
   ]
   # Two examples of the middle alpha at each temperature, with their trace.
   lines = (out / "examples.jsonl").read_text().splitlines()
