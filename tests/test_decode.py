@@ -9,7 +9,6 @@ import pytest
 from speccascade import decode
 from speccascade.inference import environment
 from tests import mains
-from tests.inference import tiny
 
 pytestmark = pytest.mark.needs_tf
 
@@ -85,12 +84,4 @@ def test_one_line_and_nothing_half_written(run, tmp_path, macros, message):
   code, out, err = run(**macros)
   assert message in mains.refused((code, out, err))
   assert set(out.splitlines()) <= {environment.computing_on()}
-  assert not (tmp_path / "out").exists()
-
-
-def test_a_checkpoint_of_another_vocabulary(run, files, tmp_path):
-  vocabulary = {"path": "others.model", "sha256": "0" * 64}
-  other = tiny.save(tmp_path / "a", 1, vocab_size=40, vocabulary=vocabulary)
-  said = mains.refused(run(VERIFIER_CHECKPOINT=other))
-  assert "was trained with the vocabulary others.model" in said
   assert not (tmp_path / "out").exists()

@@ -250,16 +250,6 @@ def test_what_is_refused_writes_nothing(run, tmp_path, change, kind, message):
   assert not (tmp_path / "out").exists()
 
 
-def test_pairs_of_different_vocabularies(run, tmp_path):
-  other = tiny.save(tmp_path / "other" / "checkpoint_7", 2, vocab_size=24)
-  with pytest.raises(PairError, match="16 vocabulary rows, other-7 24"):
-    run(verifier_checkpoint=other)
-  narrow = tiny.save(tmp_path / "narrow" / "checkpoint_7", 2, vocab_size=8)
-  with pytest.raises(PairError, match="VOCABULARY has 13 ids, narrow-7 only 8"):
-    run(drafter_checkpoint=narrow, verifier_checkpoint=narrow)
-  assert not (tmp_path / "out").exists()
-
-
 def test_a_model_without_numbers(run, tmp_path):
   bad = tiny.save(tmp_path / "bad" / "checkpoint_7", 1, spoil=np.nan)
   with pytest.raises(NoDistributionError, match=r"step 0 of example \d .'"):
@@ -281,13 +271,6 @@ def test_output_of_another_run_is_left_alone(run, tmp_path):
   taken.write_text("")
   with pytest.raises(OutputError, match="is a file"):
     run(output_dir=taken)
-
-
-def test_points_share_programs_whatever_alpha_and_temperature():
-  settings = {"max_decode_len": 8, "eos_id": 1}
-  one = Point("spec_cascade_opt", alpha=0.1, temperature=0.7)
-  other = Point("spec_cascade_opt", alpha=0.9, temperature=1.0)
-  assert one.decoder(**settings) == other.decoder(**settings)
 
 
 def test_settings_leave_out_what_a_method_does_not_use():

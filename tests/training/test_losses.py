@@ -119,9 +119,3 @@ def test_weights_and_divisor(targets, segments, factor, want, divisor):
   weights, total = losses.normalize(batch, factor)
   np.testing.assert_allclose(weights, want)
   assert total == divisor
-
-
-@pytest.mark.parametrize("factor", ["MEAN", 0, -3.0])
-def test_an_unknown_normalizer_is_refused(factor):
-  with pytest.raises(ValueError, match="loss_normalizing_factor is"):
-    state.Objective(loss_normalizing_factor=factor)

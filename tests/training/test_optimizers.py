@@ -183,8 +183,3 @@ def test_the_warm_up_takes_a_part_of_the_run():
       assert cut(step) == whole(step)
   with pytest.raises(ValueError, match=r"warmup_fraction is 1\.5"):
     optimizers.linear(**told, warmup_fraction=1.5)
-
-
-def test_a_warm_up_longer_than_the_run_is_refused():
-  with pytest.raises(ValueError, match="do not end before total_steps 100"):
-    optimizers.linear(peak=1.0, total_steps=100, warmup_steps=100)
