@@ -15,30 +15,6 @@ from tests.inference import llamas
 
 pytestmark = pytest.mark.needs_tf
 
-TINY = """
-from __gin__ import dynamic_registration
-from speccascade.models.t5 import config
-include "configs/runs/finetune.gin"
-include "configs/data/text_files.gin"
-tiny/config.T5Config:
-  vocab_size = 128
-  emb_dim = 16
-  num_heads = 2
-  num_encoder_layers = 1
-  num_decoder_layers = 1
-  head_dim = 8
-  mlp_dim = 32
-MODEL = @tiny/config.T5Config()
-TASK_FEATURE_LENGTHS = {"inputs": 24, "targets": 16}
-TRAIN_STEPS = 3
-BATCH_SIZE = 4
-NUM_DECODED_EXAMPLES = 2
-MAX_DECODE_LEN = 4
-BEST_METRIC = "chrf"
-PREFIX = ""
-DROPOUT_RATE = 0.0
-"""
-
 
 @pytest.fixture(scope="module", autouse=True)
 def own_tasks():
@@ -50,7 +26,7 @@ def own_tasks():
 def files(tmp_path_factory):
   """A config, a vocabulary and twelve pairs; one line is too long."""
   folder = tmp_path_factory.mktemp("files")
-  (folder / "tiny.gin").write_text(TINY)
+  (folder / "tiny.gin").write_text(mains.TRAIN)
   lines = {
     "en": ["the cat sat on the mat"] * 11 + ["the dog " * 30],
     "de": ["die Katze sitzt"] * 12,

@@ -57,15 +57,6 @@ def test_greedy_is_the_oracles(name, how):
   assert len(set(got.lengths.tolist())) > 3  # ends at many places
 
 
-@pytest.mark.parametrize("name", ["drafter", "token_cascade_chow"])
-def test_one_token(name):
-  models = toy.sources()
-  want = toy.decode(name, models, 0.5)
-  got = toy.decode(name, models, 0.5, max_decode_len=1)
-  assert np.all(got.lengths == 1)
-  np.testing.assert_array_equal(got.tokens[:, 0], want.tokens[:, 0])
-
-
 # Rows.
 
 RECORDED = {"trace": True, "log_probs": True}
