@@ -194,22 +194,6 @@ def test_models_in_memory_and_several_drafters(folder):
     pair.generate("one", "spec_decode", **SHORT)
 
 
-@pytest.mark.slow
-def test_three_models_decode(folder):
-  large = folder / "large"
-  pair = load(drafter=[large, folder / "small"], verifier=large)
-  out = pair.generate(TEXTS, "spec_cascade_opt_three", alpha=0.1, **SHORT)
-  assert all(len(count.calls_by_model) == 2 for count in out.counts)
-  assert "SpecCascade [OPT, three models]" in repr(out)
-
-
-def test_t5x_checkpoints_without_a_config(golden, golden_config):
-  native, orbax = golden / "t5x_native", str(golden / "t5x_orbax")
-  pair = load(drafter=native, verifier=orbax)
-  for lm in (pair.models.drafter_lm, pair.models.verifier_lm):
-    assert lm.module.config == golden_config
-
-
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
   """A SentencePiece model of 24 pieces."""

@@ -122,12 +122,6 @@ def test_corollary_4_4_in_walltime(k, n):
   assert np.all((vertical > speculative)[GRID >= 0.1])
 
 
-def test_horizontal_with_one_draft_is_speculative():
-  for rate, k in [(0.0, 3), (0.6, 4), (1.0, 2)]:
-    got = ewif.horizontal_ewif(np.full(k, rate), np.full(k, 0.1))
-    assert got == pytest.approx(speedup.walltime_factor(rate, k, 0.1))
-
-
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_horizontal_gradient_by_differences(size):
   # EWIF is linear in each rate, so a difference of any size is exact.
@@ -151,13 +145,6 @@ def test_corollary_4_6():
   rising = ewif.horizontal_gradient([0.9, 0.1, 1, 1], np.zeros(4))
   # 1 + .1 + .1 + .1 against .9 (1 + 1 + 1)
   np.testing.assert_allclose(rising[:2], [1.3, 2.7])
-
-
-def test_acceptance_by_position():
-  np.testing.assert_allclose(
-    ewif.acceptance_by_position(np.repeat([0.8, 0.5], [2, 2])),
-    [0.8, 0.64, 0.32, 0.16],
-  )
 
 
 def test_table_1():

@@ -89,22 +89,6 @@ def test_jsonl(tmp_path):
     text_files.read(path)
 
 
-@pytest.mark.needs_tf
-def test_source(tmp_path):
-  from speccascade.data import tasks
-
-  write(tmp_path / "train.en", "a\nb\n")
-  write(tmp_path / "train.de", "x\ny\n")
-  source = tasks.TextFileSource(
-    {"train": str(tmp_path / "train"), "test": str(tmp_path / "test")}
-  )
-  assert source.splits == ("train", "test")
-  rows = list(source.get_dataset("train", shuffle=False).as_numpy_iterator())
-  assert [row["inputs"] for row in rows] == [b"a", b"b"]
-  with pytest.raises(FileNotFoundError):  # only a split that is used is read
-    source.get_dataset("test", shuffle=False)
-
-
 def test_real_files(real_data):
   pairs = text_files.read(real_data / "multi30k" / "test_2016_flickr")
   assert len(pairs) == 1000

@@ -258,14 +258,6 @@ def test_regret_bound_is_tight():
   close(theory.uniform_regret_bound(*models), 0.51)
 
 
-def test_unknown_losses_are_refused():
-  truth, q, _ = arrays()
-  with pytest.raises(ValueError, match="'hinge'"):
-    theory.expected_loss(truth, q, loss="hinge")
-  with pytest.raises(ValueError, match="'hinge'"):
-    theory.plug_in_loss(q, loss="hinge")
-
-
 # Blocks.
 
 

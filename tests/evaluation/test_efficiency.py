@@ -1,13 +1,11 @@
 """Counts and ratios, on rows worked out by hand."""
 
 import dataclasses
-import json
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade import fields
 from speccascade.analysis import speedup
 from speccascade.decoding.types import Decoded, Stats
 from speccascade.evaluation import efficiency
@@ -124,9 +122,3 @@ def test_prediction_of_references():
 
 def test_prediction_needs_the_width(counts):
   assert efficiency.predicted_speedup(counts, COSTS, width=12) is None
-
-
-def test_numbers_survive_json(counts):
-  for numbers in (counts, COSTS):
-    text = json.dumps(dataclasses.asdict(numbers))
-    assert fields.built(type(numbers), json.loads(text)) == numbers

@@ -91,30 +91,6 @@ def test_the_same_rows_give_the_same_bytes(folder):
     assert again == path.read_bytes(), path.name
 
 
-def test_csv_of_all_rows(folder):
-  lines = lines_of(folder / "report" / "rows.csv")
-  assert len(lines) == len(ROWS)
-  for line, row in zip(lines, ROWS):
-    assert line["method"] == row.settings.method
-    latency, counts = row.latency, row.counts
-    numbers = {
-      **{"seed": row.settings.seed, "bleu": row.quality["bleu"]["value"]},
-      **{"relative_latency": latency.relative_latency, "c": row.costs.c},
-      **{"num_tokens": counts.num_tokens, "num_timed": latency.num_examples},
-      "expected_acceptance (sum)": counts.expected_acceptance,
-    }
-    assert {name: float(line[name]) for name in numbers} == numbers
-    gamma = row.settings.gamma
-    assert line["v"] == (str(row.costs.v[gamma + 1]) if gamma else "")
-    assert line["accepted_at"] == " ".join(map(str, row.counts.accepted_at))
-  # Tables have the ends of intervals.
-  lines = lines_of(folder / "report" / "differences_measured.csv")
-  assert lines
-  for line in lines:
-    ends = [float(line[f"mean BLEU gap{end}"]) for end in (" low", "", " high")]
-    assert ends == sorted(ends)
-
-
 def test_given_costs_and_metric():
   rows = [
     changed(row, quality={**row.quality, "valid": row.quality["bleu"]})
