@@ -179,14 +179,6 @@ def test_interrupt(base, capfd):
   assert fails(capfd, *args, code=130, main=stop) == "interrupted"
 
 
-def test_help_is_quick_and_whole(capfd):
-  assert run("--help") == 0
-  out = capfd.readouterr().out
-  assert out.startswith("Summary line.")
-  for flag in ("gin_file", "gin_search_paths", "tfds_data_dir", "dry_run"):
-    assert f"--{flag}" in out.replace("--[no]", "--")
-
-
 def test_help_for_a_reader_that_has_seen_enough():
   reader, writer = os.pipe()
   os.close(reader)
@@ -230,14 +222,6 @@ def test_dry_run_prints_a_config_that_parses_to_itself(base, tmp_path, capfd):
   again = gin_setup.resolved_config()
   strip = lambda s: "\n".join(s.strip().splitlines()[1:])
   assert strip(again) == strip(text)
-
-
-def test_save_config(base, tmp_path):
-  gin_setup.parse([str(base)], ["MODEL_DIR = 'out'", "TRAIN_STEPS = 7"])
-  cli.save_config(tmp_path / "results")
-  (path,) = (tmp_path / "results").iterdir()
-  assert path.name == "config.gin"
-  assert path.read_text() == cli.resolved_config()
 
 
 @pytest.mark.needs_tf

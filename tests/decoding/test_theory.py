@@ -241,14 +241,6 @@ def test_lemma_5(alpha, speculative, loss):
     assert np.all(bound <= uniform + 1e-12)
 
 
-@EACH_LOSS
-@EACH_PRICE
-def test_regret_is_0_where_both_models_know_the_truth(loss, alpha):
-  truth, _, _ = arrays()
-  close(theory.regret(truth, truth, truth, price=alpha, loss=loss), 0)
-  close(theory.regret_bound(truth, truth, truth, loss=loss), 0)
-
-
 def test_regret_bound_is_tight():
   # The drafter errs for certain and thinks it a coin toss. At price .5 the
   # plug-in keeps (.49 against .5); deferring would have cost .5 and not 1.

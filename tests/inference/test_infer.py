@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speccascade.inference import infer, results
-from speccascade.inference.batching import Batches, NoDistributionError
+from speccascade.inference.batching import NoDistributionError
 from speccascade.inference.inputs import InputError
 from speccascade.inference.pair import PairError
 from speccascade.inference.point import Point
@@ -117,24 +117,6 @@ def test_a_killed_run_ends_as_an_unbroken_one(run, tmp_path, monkeypatch):
       for folder in (out, tmp_path / "whole")
     )
     assert mine == whole
-
-
-def test_a_finished_run_is_not_run_again(run, monkeypatch):
-  first = run()
-  monkeypatch.setattr(Batches, "decode", None)
-  assert run() == first
-
-
-def test_trace(run, lines):
-  run(trace=True, num_examples=2, num_shown=0)
-  for record in lines():
-    trace, num = record["aux"]["trace"], len(record["aux"]["tokens"])
-    assert {len(values) for values in trace.values()} == {num}
-    assert set(trace["source"]) <= {"draft", "residual", "bonus"}
-    assert all(len(top) == 5 for top in trace["p_top"])
-    assert all(len(top) == 5 for top in trace["p_top_piece"])
-    # Lossless speculation has no rule: NaN, which JSON lacks, is null.
-    assert set(trace["left"]) == {None}
 
 
 def test_log_probs(run, lines):

@@ -63,17 +63,6 @@ def test_key_is_of_the_settings_alone():
   assert again.key == SETTINGS.key
 
 
-def test_append_and_open_again(tmp_path):
-  path = tmp_path / "new" / "rows.jsonl"
-  file = results.ResultFile(path)
-  file.append(row())
-  file.append(row(gamma=5))
-  again = results.ResultFile(path)
-  assert again.rows == [row(), row(gamma=5)]
-  assert row().settings in again
-  assert row(gamma=7).settings not in again
-
-
 def test_no_point_twice(tmp_path):
   path = tmp_path / "rows.jsonl"
   file = results.ResultFile(path)

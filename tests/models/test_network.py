@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from speccascade.models import Transformer, layers, products
-from speccascade.models.t5 import multi_head
 from tests import toy
 from tests.models import t5_twin
 
@@ -160,17 +159,6 @@ def test_packed_rows_equal_t5x(golden_config, golden_params, golden_arrays):
   logits = teacher_forced(Transformer(golden_config), golden_params, batch)
   real = batch["decoder_target_tokens"] != 0
   near(logits[real], batch["logits"][real])
-
-
-def test_bias_between_unequal_numbers_of_positions(golden_config):
-  module = multi_head.RelativePositions(golden_config, bidirectional=True)
-  variables = module.init(jax.random.key(0), 1, 1)
-  table = variables["params"]["rel_embedding"]
-  offset = np.arange(9)[None] - np.arange(5)[:, None]
-  want = table[
-    :, multi_head.relative_position_bucket(offset, bidirectional=True)
-  ]
-  np.testing.assert_array_equal(module.apply(variables, 5, 9)[0], want)
 
 
 def test_loss_and_gradients_equal_t5x(

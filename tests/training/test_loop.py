@@ -257,16 +257,6 @@ def test_batches_that_do_not_fit_are_refused(change, message):
     train(data, optimizer=STILL)
 
 
-def test_decoder_inputs_are_the_targets_shifted():
-  batch = {
-    "encoder_input_tokens": np.ones((1, 2), np.int64),
-    "decoder_target_tokens": np.array([[5, 6, 1, 0]]),
-  }
-  batch = loop.check_batch(batch, TINY, 0)
-  np.testing.assert_array_equal(batch["decoder_input_tokens"], [[0, 5, 6, 1]])
-  assert all(leaf.dtype == np.int32 for leaf in batch.values())
-
-
 def test_parameters_of_another_size_are_refused(bare_params):
   config = dataclasses.replace(BARE, vocab_size=48)
   with pytest.raises(ValueError, match="by the config"):
