@@ -143,8 +143,3 @@ def test_other_kinds_of_arrays(golden_params, tmp_path, manifest, kind):
   checkpoint = load(tmp_path)
   assert checkpoint.step == 5
   assert hashes(checkpoint.params) == manifest
-
-
-def test_vocabulary_identity_of_nothing(tmp_path):
-  with pytest.raises(FileNotFoundError, match="no vocabulary model at"):
-    orbax_io.vocabulary_identity(tmp_path / "v.model")

@@ -78,13 +78,6 @@ def test_a_fault_ends_its_row(name, fault):
       np.testing.assert_array_equal(got.tokens[inside], right.tokens[inside])
 
 
-def test_the_first_position_can_be_bad():
-  bad = MarkovLM(toy.sources()[0].table.at[:, 0].set(jnp.nan))
-  got = toy.decode("spec_decode", (bad, bad), 0.0, Sampling.create(1.0))
-  assert np.all(got.bad_step == 0)
-  assert np.all(got.lengths == 0)
-
-
 # Worked rows, greedy.
 
 

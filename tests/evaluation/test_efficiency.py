@@ -88,11 +88,6 @@ def test_different_gammas_do_not_add(counts):
     _ = counts + dataclasses.replace(counts, accepted_at=(0, 1))
 
 
-def test_nothing_to_sum():
-  with pytest.raises(ValueError, match="no examples"):
-    efficiency.total([])
-
-
 COSTS = efficiency.Costs(1e-4, 0.1, 0.15, {1: 1.0, 4: 1.6}, 1.0, 3.0)
 
 
