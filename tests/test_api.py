@@ -143,7 +143,10 @@ def test_long_texts_are_refused_or_cut(pair, capsys):
   long = ["one", "one two three four five six seven eight", "two", "one"]
   with pytest.raises(InputError, match=r"text 1 has 9 tokens.*truncate=True"):
     pair.generate(long, "drafter", **SHORT)
-  cut = pair.generate(long, "drafter", truncate=True, trace=False, **SHORT)
+  how = {"truncate": True, "trace": False, **SHORT}
+  pair.generate(long, "drafter", **how)  # and compiles
+  capsys.readouterr()
+  cut = pair.generate(long, "drafter", **how)
   assert cut.num_truncated == 1
   assert capsys.readouterr().out == "1 of 4 texts cut to 8 tokens\n"
   assert "1 source cut to fit" in repr(cut)
