@@ -3,7 +3,6 @@
 The browser is that of CHROMIUM, Debian's, or a Playwright install's.
 """
 
-import base64
 import contextlib
 import fcntl
 import json
@@ -158,13 +157,6 @@ class Browser:
       *(entry for entry in logged if entry["level"] in bad),
       *(call for call in said if call["type"] in bad),
     ]
-
-  def screenshot(self, path: str | os.PathLike):
-    """Writes a PNG of the whole page."""
-    answer = self.call(
-      "Page.captureScreenshot", format="png", captureBeyondViewport=True
-    )
-    pathlib.Path(path).write_bytes(base64.b64decode(answer["data"]))
 
   def close(self):
     """Ends the browser."""

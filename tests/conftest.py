@@ -1,4 +1,4 @@
-"""Markers, strict JAX flags for the core, and the files tests read."""
+"""Strict JAX flags for the core, and the files tests read."""
 
 import contextlib
 import contextvars
@@ -22,11 +22,6 @@ from speccascade.inference import batching, environment
 TESTS = pathlib.Path(__file__).parent
 # flax, optax and orbax break under these flags in places, the core does not.
 STRICT = (TESTS / "decoding", TESTS / "models")
-
-
-def pytest_configure(config):
-  config.addinivalue_line("markers", "slow: large samples, run nightly")
-  config.addinivalue_line("markers", "needs_tf: imports TensorFlow or seqio")
 
 
 @pytest.fixture(autouse=True)

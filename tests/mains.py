@@ -13,6 +13,30 @@ _GIVEN = {
   **{"BATCH_SIZE": 2, "CASCADE_K": [[2]], "TRAIN_STEPS": 1},
   "TASK_FEATURE_LENGTHS": {"inputs": 8, "targets": 8},
 }
+# A training of a tiny model on text files, that lacks its files.
+TRAIN = """
+from __gin__ import dynamic_registration
+from speccascade.models.t5 import config
+include "configs/runs/finetune.gin"
+include "configs/data/text_files.gin"
+tiny/config.T5Config:
+  vocab_size = 128
+  emb_dim = 16
+  num_heads = 2
+  num_encoder_layers = 1
+  num_decoder_layers = 1
+  head_dim = 8
+  mlp_dim = 32
+MODEL = @tiny/config.T5Config()
+TASK_FEATURE_LENGTHS = {"inputs": 24, "targets": 16}
+TRAIN_STEPS = 3
+BATCH_SIZE = 4
+NUM_DECODED_EXAMPLES = 2
+MAX_DECODE_LEN = 4
+BEST_METRIC = "chrf"
+PREFIX = ""
+DROPOUT_RATE = 0.0
+"""
 
 
 def start(main, capsys, *files, flags=(), **macros):

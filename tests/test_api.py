@@ -88,16 +88,6 @@ def test_it_says_what_it_compiles(pair, capsys):
     assert capsys.readouterr().out == said
 
 
-def test_draws_depend_on_the_place_and_not_on_the_neighbours(pair):
-  settings = {"method": "drafter", "trace": False, **SHORT}
-  all_at_once = pair.generate(TEXTS, **settings)
-  one = pair.generate(TEXTS[0], **settings)
-  np.testing.assert_array_equal(one.tokens, all_at_once.tokens[:1])
-  one_by_one = pair.generate(TEXTS, batch_size=1, **settings)
-  np.testing.assert_array_equal(one_by_one.tokens, all_at_once.tokens)
-  assert one_by_one.texts == all_at_once.texts
-
-
 def test_the_api_writes_what_the_core_writes(pair, out):
   small, large = pair.models.drafter_lm, pair.models.verifier_lm
   decode = sc.decoder(
@@ -153,7 +143,10 @@ def test_long_texts_are_refused_or_cut(pair, capsys):
   long = ["one", "one two three four five six seven eight", "two", "one"]
   with pytest.raises(InputError, match=r"text 1 has 9 tokens.*truncate=True"):
     pair.generate(long, "drafter", **SHORT)
-  cut = pair.generate(long, "drafter", truncate=True, trace=False, **SHORT)
+  how = {"truncate": True, "trace": False, **SHORT}
+  pair.generate(long, "drafter", **how)  # and compiles
+  capsys.readouterr()
+  cut = pair.generate(long, "drafter", **how)
   assert cut.num_truncated == 1
   assert capsys.readouterr().out == "1 of 4 texts cut to 8 tokens\n"
   assert "1 source cut to fit" in repr(cut)
@@ -168,9 +161,6 @@ def test_long_texts_are_refused_or_cut(pair, capsys):
     (["one", None], {}, InputError, "text 1 is of type NoneType"),
     (["a\ud800"], {}, InputError, "text 0 has half a surrogate pair at 1"),
     ("one", {"method": "spec_cascade_chow", "alpha": 2}, ValueError, "alpha"),
-    ("one", {"max_decode_len": 0}, ValueError, "max_decode_len is 0"),
-    ("one", {"max_input_len": 0}, ValueError, "max_input_len is 0"),
-    ("one", {"batch_size": 0}, ValueError, "batch_size is 0"),
     ("one", {"method": "spec_cascade_opt_three"}, ValueError, "2 drafters"),
   ],
 )
@@ -205,22 +195,6 @@ def test_models_in_memory_and_several_drafters(folder):
   assert len(pair.models.drafter_lm) == 2
   with pytest.raises(ValueError, match="takes one drafter; 2 were given"):
     pair.generate("one", "spec_decode", **SHORT)
-
-
-@pytest.mark.slow
-def test_three_models_decode(folder):
-  large = folder / "large"
-  pair = load(drafter=[large, folder / "small"], verifier=large)
-  out = pair.generate(TEXTS, "spec_cascade_opt_three", alpha=0.1, **SHORT)
-  assert all(len(count.calls_by_model) == 2 for count in out.counts)
-  assert "SpecCascade [OPT, three models]" in repr(out)
-
-
-def test_t5x_checkpoints_without_a_config(golden, golden_config):
-  native, orbax = golden / "t5x_native", str(golden / "t5x_orbax")
-  pair = load(drafter=native, verifier=orbax)
-  for lm in (pair.models.drafter_lm, pair.models.verifier_lm):
-    assert lm.module.config == golden_config
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +233,6 @@ def test_what_load_pair_refuses(folder, tmp_path):
   other = tiny.save(tmp_path / "other", 2, vocab_size=24)
   for settings, kind, message in (
     ({}, PairError, "load_pair got no model"),
-    ({"drafter": "/none"}, CheckpointError, "no checkpoint at /none"),
     ({"drafter": ""}, PairError, "drafter is ''; wanted the path"),
     ({"verifier": (small, "small")}, PairError, "verifier is .*T5Config"),
     ({"drafter": small, "dtype": "int8"}, PairError, "dtype is 'int8'"),

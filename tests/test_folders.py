@@ -76,22 +76,6 @@ def test_writers_of_other_files_stay(tmp_path, other_job):
     assert not parts[0].exists()
 
 
-@pytest.mark.parametrize(
-  ("name", "message"),
-  [
-    ("file", "NAME .*/file is a file; give another folder"),
-    ("file/out", "cannot be written to: Not a directory"),
-    ("a/" * 2500, "cannot be written to: File name too long"),
-    ("a/" + "b" * 300, "cannot be written to: File name too long"),
-    ("a\0b", "cannot be written to: .*null"),
-  ],
-)
-def test_an_impossible_folder(tmp_path, name, message):
-  (tmp_path / "file").touch()
-  refused(message, f"{tmp_path}/{name}", "NAME")
-  assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
 def test_where_nothing_is_locked(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   with sole_writer("gs://bucket/run"), sole_writer("gs://bucket/run"):

@@ -1,6 +1,6 @@
-"""Commands of pages run in their order, as they are written there.
+"""Commands and snippets of pages run in their order, as they are written there.
 
-Each gets a few flags more, so that models learn nothing and seconds do.
+Each command gets a few flags more, so that models learn nothing and seconds do.
 """
 
 import importlib
@@ -14,10 +14,13 @@ import gin
 import pytest
 
 from speccascade import cli
+from speccascade.checkpoints import orbax_io
+from speccascade.data.generated import vocabulary
+from speccascade.generation import Generation
 from speccascade.inference import results
 from speccascade.quickstart import quickstart
 from tests import mains
-from tests.inference import llamas
+from tests.inference import llamas, tiny
 
 pytestmark = pytest.mark.needs_tf
 ROOT = pathlib.Path(__file__).parents[1]
@@ -72,6 +75,14 @@ def run(command: str, **changes):
   assert cli.start(main.main, main.__doc__, argv, preview=preview) == 0
 
 
+def executed(page: str, section: str = "") -> dict:
+  """Runs the snippets of a page in one namespace; returns it."""
+  names = {}
+  for snippet in blocks(page, "python", section):
+    exec(compile(snippet, page, "exec"), names)
+  return names
+
+
 def write_corpus(folder: pathlib.Path):
   """Writes sentences of made-up words, of which 4,000 pieces can be made."""
   rng = random.Random(0)
@@ -114,9 +125,7 @@ def test_own_text(clone, capsys):
   rows = results.read_rows(clone / "out" / "own_text" / "sweep" / "rows.jsonl")
   assert {row.settings.task for row in rows} == {"own_text"}
   assert (clone / "out/own_text/sweep/report/index.html").is_file()
-  names = {}
-  for snippet in blocks(page, "python"):
-    exec(compile(snippet, page, "exec"), names)
+  names = executed(page)
   assert len(names["out"].texts) == 1
 
 
@@ -134,9 +143,7 @@ def test_decoder_only(clone, capsys):
   out = capsys.readouterr().out
   assert "SpecCascade [OPT] on prompts.jsonl" in out
   assert "are the drafter's too" in out
-  names = {}
-  for snippet in blocks(page, "python"):
-    exec(compile(snippet, page, "exec"), names)
+  names = executed(page)
   assert len(names["out"].texts) == 1
   assert len(names["chat"].messages) == 5
 
@@ -172,7 +179,26 @@ def test_readme_use(clone, capsys):
   assert "out/opt" in out
   assert "finished: 8 points in out/sweep/rows.jsonl" in out
   assert (clone / "out/sweep/report/index.html").is_file()
-  names = {}
-  for snippet in blocks("README.md", "python", "Use"):
-    exec(compile(snippet, "README.md", "exec"), names)
-  assert names["out"].texts
+  assert executed("README.md", "Use")["out"].texts
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_compiles")
+def test_api(clone):
+  identity = orbax_io.vocabulary_identity(vocabulary.model_path())
+  for seed, name in enumerate(("small", "large")):
+    path = clone / "out" / "quickstart" / name / "checkpoint_1"
+    tiny.save(path, seed, vocab_size=vocabulary.SIZE, vocabulary=identity)
+  names = executed("docs/api.md")
+  assert len(names["out"].texts) == 2
+  assert names["greedy"].trace is None
+  assert len(names["three"].models.drafters) == 2
+  assert names["page"].count('class="sc-record"') == 2
+
+
+def test_the_table_of_the_api_names_every_field():
+  text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+  cells = re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE)
+  named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+  assert named <= {*Generation.__dataclass_fields__, "stats"}
+  assert named >= {"texts", "tokens", "lengths", "stats", "trace", "counts"}

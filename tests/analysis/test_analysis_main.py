@@ -13,10 +13,3 @@ def test_prints_the_best_gamma_and_table_1(capsys):
   args = ["--acceptance_rate", "0.3", "--c", "0.05", "--v", "1.5"]
   assert main(args) == 0
   assert "no block size beats the verifier" in capsys.readouterr().out
-
-
-def test_one_line_for_a_bad_argument(capsys):
-  assert main(["--acceptance_rate", "1.5"]) == 1
-  err = capsys.readouterr().err
-  assert err.startswith("error: acceptance_rate is 1.5")
-  assert len(err.splitlines()) == 1

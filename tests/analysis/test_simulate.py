@@ -7,7 +7,7 @@ The error itself is checked to be small enough to tell the systems apart.
 import numpy as np
 import pytest
 
-from speccascade.analysis import ewif, simulate, speedup
+from speccascade.analysis import ewif, simulate
 
 NUM_BLOCKS = 100_000
 SIGMAS = 4.5
@@ -42,16 +42,6 @@ def test_simulation_and_formula_agree(kind):
     rng = np.random.default_rng(3)
     got = getattr(simulate, kind)(rng, *args, num_blocks=NUM_BLOCKS)
     assert_agrees(got, getattr(ewif, f"{kind}_ewif")(*args))
-
-
-@pytest.mark.parametrize(
-  ("rate", "k", "c"),
-  [(0.8, 10, 0.0), (0.65, 9, 77 / 11300), (0.3, 4, 0.1), (1.0, 3, 0.2)],
-)
-def test_one_drafter(rate, k, c):
-  rng, rates, costs = np.random.default_rng(3), np.full(k, rate), np.full(k, c)
-  got = simulate.horizontal(rng, rates, costs, num_blocks=NUM_BLOCKS)
-  assert_agrees(got, speedup.walltime_factor(rate, k, c))
 
 
 def test_acceptance_by_position():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from speccascade.analysis import speedup
-from speccascade.analysis.published import LEVIATHAN_TABLE_4, leviathan_rate
+from speccascade.analysis.published import LEVIATHAN_TABLE_4
 
 RATES = np.linspace(0, 0.999, 60)
 # Walltime factors of Table 4 to three digits, from its two-digit rates.
@@ -126,11 +126,6 @@ def test_optimal_gamma_of_the_measured_costs():
   gamma, best = speedup.optimal_gamma(0.8, 0.05, **how)
   assert gamma == max(range(1, 30), key=factor)
   assert best == pytest.approx(factor(gamma))
-
-
-def test_rates_are_looked_up_by_row():
-  assert leviathan_rate("cnndm", "base") == 0.73
-  assert leviathan_rate("ende", "small", 1) == 0.62
 
 
 @pytest.mark.parametrize(

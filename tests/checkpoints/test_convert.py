@@ -1,8 +1,5 @@
 """The converter, as a user types it."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -83,50 +80,3 @@ def test_nothing_but_the_checkpoint_is_needed(golden, tmp_path, copy_of):
   assert run(**flags) == 1
   assert not run("--parameters_only", **flags)
   assert load(tmp_path / "x", optimizer=True).optimizer is None
-
-
-def failing(capsys, tmp_path, **flags):
-  """Runs it, checks that nothing was written, returns the one line."""
-  before = sorted(tmp_path.rglob("*"))
-  assert run(**flags) == 1
-  captured = capsys.readouterr()
-  assert captured.out == ""
-  assert captured.err.count("\n") == 1
-  assert sorted(tmp_path.rglob("*")) == before
-  return captured.err
-
-
-def test_faults_are_one_line(golden, tmp_path, model_file, capsys):
-  out = {"destination": tmp_path / "out", "format": "speccascade"}
-  native = golden / "t5x_native"
-  nowhere = "configs/models/nothing.gin"
-  empty = tmp_path / "empty.gin"
-  empty.write_text("X = 1\n")
-  for message, flags in {
-    "error: there is no checkpoint at": {"source": f"{native}x"},
-    f"there is no gin file {nowhere}": {"model_gin_file": nowhere},
-    "defines no MODEL": {"model_gin_file": empty},
-    "ours is float32": {"dtype": "bfloat16"},
-    "says no vocabulary": {"format": "t5x", "vocabulary": empty},
-    "no SentencePiece model": {"vocabulary": empty},
-    "step is -1; wanted a whole number": {"step": -1},
-    "cannot be written to": {"destination": empty / "out"},
-  }.items():
-    assert message in failing(
-      capsys, tmp_path, **{"source": native} | out | flags
-    )
-  flags = {"source": native, "model_gin_file": model_file, **out}
-  assert not run(**flags)
-  capsys.readouterr()
-  assert "exists already" in failing(capsys, tmp_path, **flags)
-
-
-def test_help_is_typed_as_documented():
-  command = [sys.executable, "-m", "speccascade.checkpoints.convert", "--help"]
-  done = subprocess.run(command, capture_output=True, text=True, check=True)
-  for flag in (
-    "--source",
-    "--destination",
-    "--format {t5x,speccascade,hugging_face}",
-  ):
-    assert flag in done.stdout

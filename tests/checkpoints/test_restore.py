@@ -12,7 +12,6 @@ from speccascade.checkpoints import (
   CheckpointError,
   CheckpointNotFoundError,
   load,
-  orbax_io,
   restore,
   storage,
 )
@@ -61,35 +60,6 @@ def test_the_name_of_a_directory_does_not_matter(copy_of, manifest):
   assert hashes(checkpoint.params) == manifest
 
 
-def test_ours_reads_back_with_all_it_was_given(
-  golden_params, golden_config, tmp_path, manifest
-):
-  vocabulary = tmp_path / "v.model"
-  vocabulary.write_bytes(b"pieces")
-  identity = orbax_io.vocabulary_identity(vocabulary)
-  path = tmp_path / "checkpoint_7"
-  orbax_io.save(
-    path,
-    golden_params,
-    golden_config,
-    step=7,
-    vocabulary=identity,
-    extra={"examples": 12},
-  )
-  checkpoint = load(path)
-  assert (checkpoint.layout, checkpoint.step) == ("speccascade", 7)
-  assert hashes(checkpoint.params) == manifest
-  assert checkpoint.config == golden_config
-  assert checkpoint.vocabulary == {
-    "path": str(vocabulary),
-    # printf pieces | sha256sum
-    "sha256": (
-      "b6aa423de4f79355751cdf73a26b069d5da4c248288cb8bdafc8f552f0adfc44"
-    ),
-  }
-  assert checkpoint.extra == {"examples": 12}
-
-
 def test_a_run_directory_gives_its_latest_complete_step(copy_of, tmp_path):
   source = copy_of("t5x_native") / "checkpoint_3000"
   run = tmp_path / "run"
@@ -127,13 +97,6 @@ def test_the_config_is_checked_against_the_checkpoints_own(
   assert "('relu', 'linear') (the checkpoint: ('gelu', 'linear'))" in message
   assert "head_dim" not in message
   assert "\n" not in message
-
-
-def test_wrong_shapes_are_named_with_both(golden, golden_config):
-  other = dataclasses.replace(golden_config, mlp_dim=128)
-  shapes = r"wi_0/kernel has shape \[32, 64\], \[32, 128\] by the config"
-  with pytest.raises(CheckpointError, match=f"encoder/layers_0/mlp/{shapes}"):
-    load(golden / "t5x_native", config=other)
 
 
 def test_the_config_is_read_off_the_arrays_where_nothing_says_it(
@@ -177,8 +140,6 @@ ABOVE = "give the directory above it"
     ("t5x_orbax/checkpoint_3000/state", WRONG, ABOVE),
     (f"{NATIVE}/target.token_embedder.embedding", WRONG, ABOVE),
     (f"{NATIVE}/checkpoint", WRONG, "give the directory of the checkpoint"),
-    ("s3://bucket/x", WRONG, "local paths and gs:// are"),
-    ("gs:///x", WRONG, "names no bucket"),
     ("gs://bucket/x", MISSING, "nothing at gs://bucket/x"),
   ],
 )

@@ -89,12 +89,6 @@ def test_own_configs_are_found_from_anywhere(tmp_path, monkeypatch, caplog):
     assert gin.query_parameter("%MODEL") is not None
 
 
-def test_missing_include_is_named(base, capfd):
-  base.write_text("include 'nowhere.gin'\n")
-  line = fails(capfd, f"--gin_file={base}")
-  assert "base.gin: no gin file nowhere.gin" in line
-
-
 def test_missing_macros_are_all_named(base, capfd):
   line = fails(capfd, f"--gin_file={base}")
   assert line.startswith("MODEL_DIR, TRAIN_STEPS must be given")
@@ -172,19 +166,6 @@ def test_macros_in_a_circle(base, capfd):
   assert line == "ONE = %TWO = %ONE: a macro of itself"
 
 
-def test_deep_and_long_ones(base, capfd):
-  base.write_text(f"RATE = {'[' * 10_000}{']' * 10_000}\n")
-  assert "nested too deep" in fails(capfd, f"--gin_file={base}")
-  line = fails(capfd, f"--gin_file={'a' * 5000}")
-  assert len(line) < 2000
-
-
-def test_wrong_flags(base, capfd):
-  assert "gin_file" in fails(capfd, "--gin_fil=x", code=2)
-  assert "'stray' is no flag" in fails(capfd, "stray", code=2)
-  assert "--gin.NAME=VALUE" in fails(capfd, "--gin.ALPHA", code=2)
-
-
 def test_paths_of_home(monkeypatch):
   monkeypatch.setenv("HOME", "/home/one")
   assert cli.path("~/a") == Run("~/a").folder == pathlib.Path("/home/one/a")
@@ -196,14 +177,6 @@ def test_interrupt(base, capfd):
 
   args = (f"--gin_file={base}", *GIVEN)
   assert fails(capfd, *args, code=130, main=stop) == "interrupted"
-
-
-def test_help_is_quick_and_whole(capfd):
-  assert run("--help") == 0
-  out = capfd.readouterr().out
-  assert out.startswith("Summary line.")
-  for flag in ("gin_file", "gin_search_paths", "tfds_data_dir", "dry_run"):
-    assert f"--{flag}" in out.replace("--[no]", "--")
 
 
 def test_help_for_a_reader_that_has_seen_enough():
@@ -249,14 +222,6 @@ def test_dry_run_prints_a_config_that_parses_to_itself(base, tmp_path, capfd):
   again = gin_setup.resolved_config()
   strip = lambda s: "\n".join(s.strip().splitlines()[1:])
   assert strip(again) == strip(text)
-
-
-def test_save_config(base, tmp_path):
-  gin_setup.parse([str(base)], ["MODEL_DIR = 'out'", "TRAIN_STEPS = 7"])
-  cli.save_config(tmp_path / "results")
-  (path,) = (tmp_path / "results").iterdir()
-  assert path.name == "config.gin"
-  assert path.read_text() == cli.resolved_config()
 
 
 @pytest.mark.needs_tf

@@ -81,9 +81,3 @@ def test_a_target_of_ones_own_has_its_law(target, alpha, way):
   assert np.abs(got - want).max() < 1e-10
   others = (toy.chain_law(pair, x, 4) for x in (law.q, law.p))
   assert min(toy.tv(want, other) for other in others) > 0.02
-
-
-def test_a_distribution_of_ones_own_decodes():
-  method = Method(speculative, GEOMETRIC, "Geometric")
-  got = toy.decode(method, toy.sources(), 0.0, Sampling.create(1.0))
-  assert np.all(got.bad_step == -1)

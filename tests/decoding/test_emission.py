@@ -1,30 +1,14 @@
-"""Where a block is cut, and that it is written where it belongs."""
+"""Where a block is cut, and that it is written where it belongs.
+
+What one end and the limit leave of a block is in every law that
+`test_exact_laws` enumerates.
+"""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from speccascade.decoding import emission
-
-
-@pytest.mark.parametrize(
-  ("new", "num", "room", "emitted", "ended"),
-  [
-    ([5, 6, 7, 0], 3, 9, 3, False),
-    ([5, 1, 7, 0], 3, 9, 2, True),  # EOS inside: itself kept, the rest cut
-    ([1, 6, 7, 0], 3, 9, 1, True),
-    ([5, 6, 1, 0], 3, 9, 3, True),
-    ([5, 6, 7, 1], 3, 9, 3, False),  # the EOS stands after what is emitted
-    ([5, 6, 7, 8], 4, 4, 4, True),  # full
-    ([5, 6, 7, 8], 4, 2, 2, True),  # over the limit
-    ([5, 6, 1, 8], 4, 2, 2, True),  # EOS after the limit
-    ([5, 1, 1, 8], 4, 2, 2, True),  # EOS on the limit
-    ([1, 1, 1, 1], 1, 5, 1, True),
-  ],
-)
-def test_cut(new, num, room, emitted, ended):
-  got = emission.cut(*(jnp.array([x]) for x in (new, num, room)), 1)
-  assert (int(got[0][0]), bool(got[1][0])) == (emitted, ended)
 
 
 def test_one_of_several_ends_is_enough():

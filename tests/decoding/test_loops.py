@@ -9,17 +9,11 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade.decoding import (
-  METHODS,
-  DraftLength,
-  Sampling,
-  cascade_drafter,
-)
+from speccascade.decoding import METHODS, DraftLength, Sampling, cascade_drafter
 from speccascade.decoding.executions.oracle_cascade import oracle_cascade
 from speccascade.decoding.executions.sequential_cascade import CATCH_UP
 from tests import toy
 from tests.decoding.drafters.models import copier
-from tests.decoding.test_bild import circling
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
@@ -61,15 +55,6 @@ def test_greedy_is_the_oracles(name, how):
   got = toy.decode(row, models, **how)
   assert_same_rows(got, want)
   assert len(set(got.lengths.tolist())) > 3  # ends at many places
-
-
-@pytest.mark.parametrize("name", ["drafter", "token_cascade_chow"])
-def test_one_token(name):
-  models = toy.sources()
-  want = toy.decode(name, models, 0.5)
-  got = toy.decode(name, models, 0.5, max_decode_len=1)
-  assert np.all(got.lengths == 1)
-  np.testing.assert_array_equal(got.tokens[:, 0], want.tokens[:, 0])
 
 
 # Rows.
@@ -115,23 +100,6 @@ def test_a_row_alone_is_the_row_in_the_batch(case):
 # Counts.
 
 
-def test_counts_worked():
-  # Small: 2 3 4; large: 2 3 and then 0 for the 4, over and over. Each block
-  # drafts three, accepts two and writes three. The last one has room for two
-  # tokens: both are accepted drafts, and the third is not examined.
-  got = toy.decode("spec_decode", circling(), max_decode_len=8)
-  assert got.tokens.tolist() == [[2, 3, 0, 2, 3, 0, 2, 3]]
-  stats = jax.tree.map(lambda x: x[0].tolist(), got.stats)
-  assert stats.num_blocks == stats.verifier_calls == 3
-  assert stats.verifier_extends == 3
-  assert stats.drafted == stats.drafter_calls == 9
-  assert stats.examined == sum(stats.examined_by_position) == 8
-  assert stats.accepted == sum(stats.accepted_by_position) == 6
-  assert stats.expected_acceptance == 6
-  assert stats.accepted_at == [0, 0, 3, 0]
-  assert stats.deferred == 0  # there is no rule
-
-
 def test_token_cascade_is_the_oracle_with_fewer_passes():
   # Same uniforms, same law: the verifier that catches up in blocks must say
   # what one that reads every token says.
@@ -155,16 +123,6 @@ def test_token_cascade_is_the_oracle_with_fewer_passes():
     np.concatenate(gaps).tolist()
   )
   np.testing.assert_array_equal(want.stats.verifier_extends, want.lengths)
-
-
-@pytest.mark.parametrize(("alpha", "kept"), [(1.0, True), (0.0, False)])
-def test_the_ends_of_the_sequence_cascade(alpha, kept):
-  # alpha 1 keeps everything, alpha 0 nothing (no sequence is certain).
-  models, sampling = toy.sources(), Sampling.create(1.0)
-  got = toy.decode("seq_cascade_chow", models, alpha, sampling)
-  draft = toy.decode("drafter", models, sampling=sampling)
-  assert np.all((got.stats.verifier_calls == 0) == kept)
-  assert np.array_equal(got.tokens, draft.tokens) == kept
 
 
 def test_the_threshold_of_long_sequences_survives():

@@ -72,24 +72,6 @@ def test_position_rules_take_q_or_p(rule, number, alpha, model):
   np.testing.assert_array_equal(pi_of(defer(rule), number, alpha), want)
 
 
-@pytest.mark.parametrize(
-  ("number", "alpha", "beta", "kl"),
-  [
-    (1, 0.4, 1.2, 0.0436921),
-    (1, 0.2, 1.0666667, 0.007002),
-    (1, 0.6, np.inf, 0.2090736),
-    (2, 0.3, 1.1951220, 0.0281202),
-  ],
-)
-def test_lossy_star_is_the_row_of_table_1(number, alpha, beta, kl):
-  pi, (q, p) = pi_of(targets.lossy_star, number, alpha), PAIRS[number]
-  np.testing.assert_allclose(lossy_beta(q, p, alpha), beta, atol=5e-8)
-  table = np.maximum(np.minimum(q, p / (1 - alpha)), p / beta)
-  np.testing.assert_allclose(pi, table, atol=1e-7)
-  spent = numerics.kl(jnp.asarray(p), jnp.asarray(pi))
-  np.testing.assert_allclose(spent, kl, atol=5e-7)
-
-
 def lossy_beta(q, p, alpha):
   """The root of the mass balance by its sorted breakpoints: no search."""
   rejected = np.maximum(0, q - p / (1 - alpha)).sum()

@@ -241,14 +241,6 @@ def test_lemma_5(alpha, speculative, loss):
     assert np.all(bound <= uniform + 1e-12)
 
 
-@EACH_LOSS
-@EACH_PRICE
-def test_regret_is_0_where_both_models_know_the_truth(loss, alpha):
-  truth, _, _ = arrays()
-  close(theory.regret(truth, truth, truth, price=alpha, loss=loss), 0)
-  close(theory.regret_bound(truth, truth, truth, loss=loss), 0)
-
-
 def test_regret_bound_is_tight():
   # The drafter errs for certain and thinks it a coin toss. At price .5 the
   # plug-in keeps (.49 against .5); deferring would have cost .5 and not 1.
@@ -256,14 +248,6 @@ def test_regret_bound_is_tight():
   close(theory.regret(*models, price=0.5, loss="zero_one"), 0.5)
   close(theory.regret_bound(*models, loss="zero_one"), 0.51)
   close(theory.uniform_regret_bound(*models), 0.51)
-
-
-def test_unknown_losses_are_refused():
-  truth, q, _ = arrays()
-  with pytest.raises(ValueError, match="'hinge'"):
-    theory.expected_loss(truth, q, loss="hinge")
-  with pytest.raises(ValueError, match="'hinge'"):
-    theory.plug_in_loss(q, loss="hinge")
 
 
 # Blocks.

@@ -1,13 +1,11 @@
 """Counts and ratios, on rows worked out by hand."""
 
 import dataclasses
-import json
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade import fields
 from speccascade.analysis import speedup
 from speccascade.decoding.types import Decoded, Stats
 from speccascade.evaluation import efficiency
@@ -90,11 +88,6 @@ def test_different_gammas_do_not_add(counts):
     _ = counts + dataclasses.replace(counts, accepted_at=(0, 1))
 
 
-def test_nothing_to_sum():
-  with pytest.raises(ValueError, match="no examples"):
-    efficiency.total([])
-
-
 COSTS = efficiency.Costs(1e-4, 0.1, 0.15, {1: 1.0, 4: 1.6}, 1.0, 3.0)
 
 
@@ -124,9 +117,3 @@ def test_prediction_of_references():
 
 def test_prediction_needs_the_width(counts):
   assert efficiency.predicted_speedup(counts, COSTS, width=12) is None
-
-
-def test_numbers_survive_json(counts):
-  for numbers in (counts, COSTS):
-    text = json.dumps(dataclasses.asdict(numbers))
-    assert fields.built(type(numbers), json.loads(text)) == numbers

@@ -84,15 +84,6 @@ def test_results_are_handed_over_once_and_calls_counted():
   assert sum(ticks) == 2 * 2 * 3
 
 
-@pytest.mark.parametrize(
-  ("costs", "examples", "repeats"),
-  [({}, [0], 1), ({"a": 1.0}, [], 1), ({"a": 1.0}, [0], 0)],
-)
-def test_nothing_to_time(costs, examples, repeats):
-  with pytest.raises(ValueError, match="timing needs"):
-    race(costs, examples, repeats=repeats)
-
-
 def test_latency_takes_the_median_over_repeats():
   # Medians: ours 2, 4; reference 4, 8. One repeat with a hiccup moves neither.
   ours = np.array([[2.0, 4], [2, 400], [1, 3]])
@@ -104,15 +95,6 @@ def test_latency_takes_the_median_over_repeats():
   assert result.relative_high == pytest.approx(0.5)
   assert result.by_repeat_s == (3, 201, 2)
   assert (result.num_examples, result.repeats) == (2, 3)
-
-
-def test_interval_holds_the_ratio():
-  rng = np.random.default_rng(0)
-  reference = rng.uniform(1, 3, (1, 50))
-  ours = reference * rng.uniform(0.4, 0.8, (1, 50))
-  result = timing.latency(ours, reference)
-  assert result.relative_low < result.relative_latency < result.relative_high
-  assert result.relative_high - result.relative_low < 0.2
 
 
 def test_costs_are_ratios_to_a_verifier_step():

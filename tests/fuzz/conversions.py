@@ -12,6 +12,7 @@ _SOURCES = {
 _CHECKED = ("inspect", "--check")
 _GIN = {
   "syntax.gin": b"MODEL = = 5\n",
+  "empty.gin": b"X = 1\n",
   "number.gin": b"MODEL = 5\n",
   "bytes.gin": b"\xff\n",
   "open.gin": b"MODEL = (5,\n",

@@ -18,7 +18,7 @@ def cases() -> list[Case]:
   ):
     found += [
       Case(command, name, {name: f'"{path}"'}, files=_TEXT)
-      for path in (*_FAR, "@work/file")
+      for path in (*_FAR, "@work/file", "a\\x00b")
     ]
     # Its lock is a folder.
     found.append(Case(command, name, files={"out/.writer/a": b""}))

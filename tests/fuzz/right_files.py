@@ -7,27 +7,6 @@ import pathlib
 from tests import mains
 from tests.report import synthetic
 
-TRAIN = """
-from __gin__ import dynamic_registration
-from speccascade.models.t5 import config
-include "configs/runs/finetune.gin"
-include "configs/data/text_files.gin"
-tiny/config.T5Config:
-  vocab_size = 40
-  emb_dim = 8
-  num_heads = 2
-  num_encoder_layers = 1
-  num_decoder_layers = 1
-  head_dim = 4
-  mlp_dim = 8
-MODEL = @tiny/config.T5Config()
-TASK_FEATURE_LENGTHS = {"inputs": 24, "targets": 16}
-TRAIN_STEPS = 2
-BATCH_SIZE = 4
-NUM_DECODED_EXAMPLES = 0
-PREFIX = ""
-"""
-
 
 def write(base: pathlib.Path):
   """Writes them to a folder."""
@@ -37,7 +16,7 @@ def write(base: pathlib.Path):
     for text in ("one two", "three four five", "six")
   ]
   (base / "in.jsonl").write_text("\n".join(lines) + "\n")
-  (base / "train.gin").write_text(TRAIN)
+  (base / "train.gin").write_text(mains.TRAIN)
   for language, text in (("en", "one two three"), ("de", "four five")):
     with gzip.open(base / f"data.{language}.gz", "wt") as file:
       file.write(f"{text}\n" * 12)

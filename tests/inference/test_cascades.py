@@ -58,7 +58,6 @@ def test_labels():
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    ({"k": [[1, 2]]}, "wanted a square matrix"),
     ({"k": [[1]], "verification": "blocks"}, "wanted 'token' or 'block'"),
     ({"k": [[1]], "max_gram": False, "bigrams": "x"}, "nothing reads it"),
   ],
@@ -73,7 +72,6 @@ def test_wrong_cascades(settings, message):
   [
     ({"method": "token_cascade_chow"}, {"k": [[1, 2], [0, 2]]}, "has none"),
     ({}, {"k": [[1]]}, "K has 1 rows for 2 drafters"),
-    ({}, {"k": [[1, 2], [0, 2]], "lenience": 0.2}, "lenience is 0.2"),
     ({}, {"k": [[1, 2], [0, 2]], "bigrams": "no.json"}, "no bigram table"),
     (
       {"method": "spec_cascade_chow"},

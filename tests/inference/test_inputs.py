@@ -46,22 +46,6 @@ def test_long_texts_are_refused_or_cut(read):
   assert sources.examples[1].tokens.tolist() == [4, 5, 6, 7, 8, 1]
 
 
-@pytest.mark.parametrize(
-  ("lengths", "settings", "message"),
-  [
-    ({"inputs": 4}, {}, "one of them"),
-    ({"inputs": 4}, {"input_file": "a", "mixture_or_task_name": "b"}, "one of"),
-    ({}, {"input_file": "a"}, "wanted a dict with inputs, each a whole number"),
-    (5, {"input_file": "a"}, "task_feature_lengths is 5"),
-    ({"inputs": 0}, {"input_file": "a"}, "each a whole number from 1 to 65536"),
-    ({"inputs": 2.5}, {"input_file": "a"}, "each a whole number"),
-  ],
-)
-def test_settings_are_checked(lengths, settings, message):
-  with pytest.raises(ValueError, match=message):
-    inputs.Inputs(lengths, vocabulary=VOCABULARY, **settings)
-
-
 def test_buckets_are_few_and_hold_all():
   for max_len in (1, 7, 8, 24, 63, 128, 512, 1024):
     lengths = batching.buckets(max_len)

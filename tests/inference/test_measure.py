@@ -84,30 +84,6 @@ def test_rows(study, tmp_path, monkeypatch):
   assert len({row.key for row in again.rows}) == 4
 
 
-def test_a_kill_between_groups_keeps_what_was_measured(
-  study, tmp_path, monkeypatch
-):
-  path = tmp_path / "rows.jsonl"
-  costs = measure.measure_costs
-
-  def dies_at_temperature_one(study, points, **settings):
-    if points[0].temperature == 1:
-      raise KeyboardInterrupt
-    return costs(study, points, **settings)
-
-  monkeypatch.setattr(measure, "measure_costs", dies_at_temperature_one)
-  file = results.ResultFile(path)
-  with pytest.raises(KeyboardInterrupt):
-    measure.measure(study, POINTS[:1] + POINTS[2:3], file)
-  before = path.read_bytes()
-  assert before.count(b"\n") == 1
-  monkeypatch.undo()
-  rows = measure.measure(study, POINTS, results.ResultFile(path))
-  assert path.read_bytes().startswith(before)
-  keys = [study.settings(point).key for point in POINTS]
-  assert keys == [row.key for row in rows]
-
-
 def test_near_ties_are_told_from_differences(study):
   point = POINTS[0]
   timed = study.batches(point, timed=True)

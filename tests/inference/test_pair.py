@@ -32,11 +32,7 @@ def in_use(vocab_size, path=None, sha256=None):
   ("small", "large", "message"),
   [
     ({}, {"vocab_size": 32}, r"small has 16 .* large 32; a"),
-    (
-      {"vocabulary": ONE},
-      {"vocabulary": OTHER},
-      "one.* other.model.*sha256",
-    ),
+    ({"vocabulary": ONE}, {"vocabulary": OTHER}, "one.* other.model.*sha256"),
     ({"vocabulary": ONE}, {"vocabulary": {**ONE, "path": "a copy"}}, None),
     ({"vocabulary": ONE}, {}, None),
   ],

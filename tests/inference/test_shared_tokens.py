@@ -17,10 +17,7 @@ from speccascade.inference.shared_tokens import SharedTokens, spellings
 from tests.inference import llamas, tiny
 from tests.inference.conftest import KINDS
 
-pytestmark = [
-  pytest.mark.usefixtures("quick_compiles"),
-  pytest.mark.needs_tf,
-]
+pytestmark = [pytest.mark.usefixtures("quick_compiles"), pytest.mark.needs_tf]
 
 SHORT = {"max_decode_len": 8, "max_input_len": 64}
 

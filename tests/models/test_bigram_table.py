@@ -1,7 +1,6 @@
 """Bigram tables: the published form, our own, and what is no table."""
 
 import gzip
-import json
 
 import numpy as np
 import pytest
@@ -45,20 +44,9 @@ def test_the_wikipedia_table_of_t5(real_data):
 @pytest.mark.parametrize(
   ("name", "content", "message"),
   [
-    ("t.json", b"[0, 1", "no JSON list, or not whole"),
-    ("t.json", b"{}", "no list of token ids"),
-    ("t.json", b"[]", "no list of token ids"),
     ("t.json", b'[0, "x"]', "no list of token ids"),
     ("t.json", b"[0, true]", "no list of token ids"),
-    ("t.json", b"[0, -2]", "names token -2"),
-    ("t.json", b"\xff\xfe", "not whole"),
     ("t.json.gz", b"[0, 1]", "not whole"),
-    (
-      "t.json.gz",
-      gzip.compress(json.dumps([1] * 99).encode(), mtime=0)[:-9],
-      "whole",
-    ),
-    ("t.npz", b"[0, 1]", "is no n-gram model"),
   ],
 )
 def test_bad_files(tmp_path, name, content, message):

@@ -357,11 +357,6 @@ def test_panels_of_public_sizes_take_the_room_of_their_kernels():
   assert native.pack(kernel, "bfloat16").array.nbytes == kernel.nbytes // 2
 
 
-def test_unknown_kernel_dtype(golden_config, golden_params):
-  with pytest.raises(ValueError, match="kernel_dtype is 'float16'"):
-    T5LM.create(golden_config, golden_params, kernel_dtype="float16")
-
-
 def test_the_sources_are_installed_beside_the_package():
   setup = pathlib.Path(__file__).parents[2] / "setup.py"
   for path in library.SOURCES:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from speccascade.models import Transformer, layers, products
-from speccascade.models.t5 import multi_head
 from tests import toy
 from tests.models import t5_twin
 
@@ -162,25 +161,6 @@ def test_packed_rows_equal_t5x(golden_config, golden_params, golden_arrays):
   near(logits[real], batch["logits"][real])
 
 
-def test_buckets_equal_t5x(golden_arrays):
-  for name, bidirectional in (("bidirectional", True), ("causal", False)):
-    got = multi_head.relative_position_bucket(
-      golden_arrays["relpos/relative_position"], bidirectional=bidirectional
-    )
-    np.testing.assert_array_equal(got, golden_arrays[f"relpos/bucket_{name}"])
-
-
-def test_bias_between_unequal_numbers_of_positions(golden_config):
-  module = multi_head.RelativePositions(golden_config, bidirectional=True)
-  variables = module.init(jax.random.key(0), 1, 1)
-  table = variables["params"]["rel_embedding"]
-  offset = np.arange(9)[None] - np.arange(5)[:, None]
-  want = table[
-    :, multi_head.relative_position_bucket(offset, bidirectional=True)
-  ]
-  np.testing.assert_array_equal(module.apply(variables, 5, 9)[0], want)
-
-
 def test_loss_and_gradients_equal_t5x(
   golden, golden_config, golden_params, golden_arrays, batch
 ):
@@ -268,14 +248,6 @@ def test_dropout_stands_where_t5x_has_it(golden_config, golden_params, batch):
   }
 
 
-def test_dropout_rate_zero_needs_no_rng(golden_config, golden_params, batch):
-  module = Transformer(dataclasses.replace(golden_config, dropout_rate=0.0))
-  tokens = [batch[f"{name}_tokens"] for name in TOKENS]
-  logits = jax.jit(module.apply)({"params": golden_params}, *tokens)
-  want = teacher_forced(Transformer(golden_config), golden_params, batch)
-  np.testing.assert_allclose(logits, want, atol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_one_token_cache_of_t5x(
   golden_config, golden_params, golden_arrays, batch, dtype
@@ -358,11 +330,6 @@ def test_attention_looks_at_every_slot_within_reach(reach):
   bias = jnp.broadcast_to(jnp.asarray(bias, jnp.float32), (2, 2, 3, 512))
   got = jax.jit(layers.attend_within)(jnp.int32(reach), *given, bias)
   np.testing.assert_allclose(got, layers.attend(*given, bias), atol=1e-5)
-
-
-def test_unknown_activation_is_named(golden_config):
-  with pytest.raises(ValueError, match="no activation 'gelo'"):
-    dataclasses.replace(golden_config, mlp_activations=("gelo",))
 
 
 def test_one_row_is_multiplied_in_slices_on_a_cpu():

@@ -118,16 +118,20 @@ a draw forgets the blocks before its own <- test_draw_inverts_the_cumulative_sum
 + index < block[..., None] - 1
 
 === decoding/verification.py
-missing max(0, .) <- test_one_draft_at_its_threshold
+missing max(0, .) <-
+  test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
 - jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
 + jnp.where(is_bonus, pi_n, scaled - q_n)
-a rejected draft is replaced from pi <- test_one_draft_at_its_threshold
+a rejected draft is replaced from pi <-
+  test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
 - jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
 + pi_n
-missing bonus: the residual stands there <- test_one_draft_at_its_threshold
+missing bonus: the residual stands there <-
+  test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
 - jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
 + jnp.maximum(scaled - q_n, 0)
-drafts behind a rejected one are accepted <- test_the_first_no_ends_token
+drafts behind a rejected one are accepted <-
+  test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
 - num_accepted = jnp.min(first_no, axis=1)
 + num_accepted = jnp.sum(accept, axis=1, dtype=jnp.int32)
 a draft of target probability 0 is accepted at u = 0 <- test_edges
@@ -136,13 +140,16 @@ a draft of target probability 0 is accepted at u = 0 <- test_edges
 a threshold of 0 is met at u = 0 <- test_edges
 - (u_accept < accept_prob)
 + (u_accept <= accept_prob)
-the block's residual is not scaled <- test_the_blocks_residual_is_scaled
+the block's residual is not scaled <-
+  test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-block]
 - scaled = pi_n if scale is None else scale[:, None] * pi_n
 + scaled = pi_n
-a block's reach may grow again <- test_the_block_toys_thresholds
+a block's reach may grow again <-
+  test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-block]
 - now = jnp.minimum(1, before * change)
 + now = before * change
-a block's gain is read one position early <- test_the_blocks_residual_is_scaled
+a block's gain is read one position early <-
+  test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-block]
 - gain = scales[:, 1:], gains[:, 1:]
 + gain = scales[:, 1:], gains[:, :-1]
 the end of a short block is taken for its middle <- test_edges

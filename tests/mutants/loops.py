@@ -90,15 +90,18 @@ a turn may fill the room to the last token <- test_a_turn_that_cannot_be
 all ends have to come at once <- test_one_of_several_ends_is_enough
 - is_eos = jnp.any(
 + is_eos = jnp.all(
-an EOS inside a block does not end it <- test_cut
+an EOS inside a block does not end it <-
+  test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
 - axis=2) & (position < num[:, None])
 + axis=2) & (position == num[:, None] - 1)
-a block runs over the limit <- test_cut
+a block runs over the limit <-
+  test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
 -   num = jnp.minimum(num, room)
 a finished row has no room for the others' block <- test_the_buffer_holds_a
 - return 1 + max_decode_len + width + 1
 + return 1 + max_decode_len + width
-a row goes on when it is full <- test_cut
+a row goes on when it is full <-
+  test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
 - has_eos | (num >= room)
 + has_eos | (num > room)
 

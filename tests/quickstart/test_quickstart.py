@@ -14,10 +14,7 @@ from speccascade.quickstart import quickstart as library
 from tests.inference.test_results import row
 from tests.report.synthetic import changed
 
-pytestmark = [
-  pytest.mark.needs_tf,
-  pytest.mark.usefixtures("quick_compiles"),
-]
+pytestmark = [pytest.mark.needs_tf, pytest.mark.usefixtures("quick_compiles")]
 
 
 @pytest.fixture(scope="module")
@@ -97,15 +94,6 @@ def test_one_quick_start_a_folder(tmp_path, capsys, other_job):
   assert quickstart.main([f"--output_dir={tmp_path}"]) == 1
   err = capsys.readouterr().err
   assert f"--output_dir {tmp_path} is being written to by process" in err
-
-
-def test_errors_are_one_line(tmp_path, monkeypatch, capsys):
-  monkeypatch.setattr(library, "train_pair", lambda *_: None)
-  (tmp_path / "rows.jsonl").write_text("no row\n")
-  assert quickstart.main([f"--output_dir={tmp_path}", "--fast"]) == 1
-  err = capsys.readouterr().err
-  assert err.startswith("error: ")
-  assert err.count("\n") == 1
 
 
 def rows(latency=0.625):

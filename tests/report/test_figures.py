@@ -17,8 +17,7 @@ from speccascade.report import (
   styles,
   summaries,
 )
-from speccascade.report.groups import studies
-from speccascade.report.measured import MEASURED, modelled
+from speccascade.report.measured import MEASURED
 from tests.report import synthetic
 
 PLACES = st.lists(st.integers(-20, 220).map(float), min_size=1, max_size=25)
@@ -149,13 +148,6 @@ def test_many_methods_are_shown_family_by_family():
     both = {line.method for line in (*panel.series, *panel.behind)}
     assert both == wanted
   assert not figures.by_family(panels(), MEASURED).panels  # few: one figure
-
-
-def test_without_latency_there_is_no_figure_2():
-  rows = [synthetic.changed(row, latency=None) for row in synthetic.rows()]
-  (study,) = studies(rows)
-  for clock, num in ((MEASURED, 0), (modelled(0.1), 2)):
-    assert len(figures.quality_latency(study.panels, clock).panels) == num
 
 
 def test_gamma_needs_several():

@@ -154,21 +154,6 @@ def test_a_table_is_copied(chromium, url):
   assert {len(line.split("\t")) for line in lines} == {len(titles)}
 
 
-def test_only_what_scrolls_is_wider_than_a_phone(chromium, url):
-  chromium.open(url, width=375)
-  chromium.evaluate(OPEN_ALL)
-  wide, scrolls = chromium.evaluate("""
-    [[...document.querySelectorAll("main *")]
-      .filter(x => !x.closest(".scroll, svg, .sc-card")
-        && x.getBoundingClientRect().right > innerWidth + 0.5)
-      .map(x => x.outerHTML.slice(0, 80)),
-     [...document.querySelectorAll(".scroll")].some(
-       x => x.scrollWidth > x.clientWidth)]
-  """)
-  assert wide == []
-  assert scrolls
-
-
 def test_a_tap_shows_the_points_numbers(chromium, url):
   chromium.open(url, width=375)
   x, y = chromium.evaluate("""

@@ -91,30 +91,6 @@ def test_the_same_rows_give_the_same_bytes(folder):
     assert again == path.read_bytes(), path.name
 
 
-def test_csv_of_all_rows(folder):
-  lines = lines_of(folder / "report" / "rows.csv")
-  assert len(lines) == len(ROWS)
-  for line, row in zip(lines, ROWS):
-    assert line["method"] == row.settings.method
-    latency, counts = row.latency, row.counts
-    numbers = {
-      **{"seed": row.settings.seed, "bleu": row.quality["bleu"]["value"]},
-      **{"relative_latency": latency.relative_latency, "c": row.costs.c},
-      **{"num_tokens": counts.num_tokens, "num_timed": latency.num_examples},
-      "expected_acceptance (sum)": counts.expected_acceptance,
-    }
-    assert {name: float(line[name]) for name in numbers} == numbers
-    gamma = row.settings.gamma
-    assert line["v"] == (str(row.costs.v[gamma + 1]) if gamma else "")
-    assert line["accepted_at"] == " ".join(map(str, row.counts.accepted_at))
-  # Tables have the ends of intervals.
-  lines = lines_of(folder / "report" / "differences_measured.csv")
-  assert lines
-  for line in lines:
-    ends = [float(line[f"mean BLEU gap{end}"]) for end in (" low", "", " high")]
-    assert ends == sorted(ends)
-
-
 def test_given_costs_and_metric():
   rows = [
     changed(row, quality={**row.quality, "valid": row.quality["bleu"]})
@@ -184,37 +160,6 @@ def test_the_folder_of_a_decode(tmp_path):
   assert "SpecDecode, gamma 5, T = 1" in page
   (line,) = lines_of(tmp_path / "report" / "rows.csv")
   assert float(line["bleu"]) == row.quality["bleu"]["value"]
-
-
-LINE = synthetic.rows(methods=["verifier"], temperatures=(0.0,))[0].to_json()
-ONE = {"rows": f"{LINE}\n"}
-
-
-@pytest.mark.parametrize(
-  ("files", "flags", "message"),
-  [
-    ({}, [], "has no rows.jsonl and no metrics.json"),
-    ({"rows": ""}, [], "rows.jsonl holds no row"),
-    ({"rows": "{}\n"}, [], "rows.jsonl line 1"),
-    ({"rows": f"{LINE}\n" * 2}, [], "rows.jsonl holds a point twice"),
-    (
-      {**ONE, "examples": '{"inputs": 1}\n'},
-      *([], "examples.jsonl line 1 is no decoded example"),
-    ),
-    (ONE, ["--metric=rouge2"], "metric 'rouge2' is not in all rows"),
-    (ONE, ["--cost_ratio=-1"], "cost ratio is -1; wanted a positive number"),
-    (ONE, ["--cost_ratio=nan"], "cost ratio is nan"),
-  ],
-)
-def test_errors_are_one_line(tmp_path, capsys, files, flags, message):
-  for name, text in files.items():
-    (tmp_path / f"{name}.jsonl").write_text(text)
-  assert report.main([f"--results_dir={tmp_path}", *flags]) == 1
-  err = capsys.readouterr().err
-  assert err.startswith("error: ")
-  assert message in err
-  assert err.count("\n") == 1
-  assert not (tmp_path / "report").exists()
 
 
 def test_examples_by_source_as_many_as_a_page_bears(tmp_path, monkeypatch):

@@ -8,10 +8,7 @@ from speccascade.smollm import __main__ as smollm
 from speccascade.smollm import race
 from tests.inference import llamas
 
-pytestmark = [
-  pytest.mark.needs_tf,
-  pytest.mark.usefixtures("quick_compiles"),
-]
+pytestmark = [pytest.mark.needs_tf, pytest.mark.usefixtures("quick_compiles")]
 
 TEXTS = {"questions": ("Why?", "And who?"), "copying": ("Copy: a b a b a b.",)}
 

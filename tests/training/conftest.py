@@ -1,6 +1,5 @@
 """A tiny model, random batches, and steps that compile in half the time."""
 
-import contextlib
 import dataclasses
 import functools
 from unittest import mock
@@ -80,18 +79,12 @@ def bare_params():
   return jax.device_get(state.init_params(Transformer(BARE), 0))
 
 
-@contextlib.contextmanager
-def quick_compiles():
+@pytest.fixture(scope="session", autouse=True)
+def _quick_compiles():
   """Leaves out LLVM's optimisations: tiny steps need none."""
   quick = functools.partialmethod(
     jax.stages.Lowered.compile,
     compiler_options={"xla_backend_optimization_level": 0},
   )
   with mock.patch.object(jax.stages.Lowered, "compile", quick):
-    yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _quick_compiles():
-  with quick_compiles():
     yield

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -83,14 +82,6 @@ def test_a_run_goes_on_to_the_bit_wherever_it_is_broken(unbroken, kind):
     }[kind]
     broken = tiny(data, steps, state=broken)
   same(saved(broken), unbroken)
-
-
-def test_a_stopped_run_gives_its_state_and_goes_on(unbroken):
-  looks = iter([False] * 5)
-  stop = mock.MagicMock(__bool__=lambda _: next(looks, True))
-  stopped = tiny(batches(), stop=stop)
-  assert int(stopped.step) == 5
-  same(saved(tiny(batches(), state=stopped)), unbroken)
 
 
 def test_parameters_are_drawn_from_the_seed():
@@ -211,16 +202,6 @@ def test_callers_parameters_are_not_written_over(bare_params):
   same(params, bare_params)
 
 
-def test_callbacks_come_at_their_steps_and_at_the_end():
-  seen = []
-  three, end = (
-    loop.Every(steps, lambda s, steps=steps: seen.append((steps, int(s.step))))
-    for steps in (3, 0)
-  )
-  train(batches(), steps=7, optimizer=STILL, callbacks=[three, end])
-  assert seen == [(3, 3), (3, 6), (3, 7), (0, 7)]
-
-
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step():
   """An infinite step from batch 3; no callback sees what comes of it."""
   seen = []
@@ -264,16 +245,6 @@ def test_batches_that_do_not_fit_are_refused(change, message):
   change(data[2])
   with pytest.raises(ValueError, match=message):
     train(data, optimizer=STILL)
-
-
-def test_decoder_inputs_are_the_targets_shifted():
-  batch = {
-    "encoder_input_tokens": np.ones((1, 2), np.int64),
-    "decoder_target_tokens": np.array([[5, 6, 1, 0]]),
-  }
-  batch = loop.check_batch(batch, TINY, 0)
-  np.testing.assert_array_equal(batch["decoder_input_tokens"], [[0, 5, 6, 1]])
-  assert all(leaf.dtype == np.int32 for leaf in batch.values())
 
 
 def test_parameters_of_another_size_are_refused(bare_params):

@@ -12,7 +12,6 @@ from speccascade.checkpoints import load
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.models.t5.network import Transformer
 from speccascade.training import checkpointing, optimizers, state
-from tests.training.conftest import same
 
 
 @pytest.fixture(scope="module")
@@ -100,14 +99,6 @@ def test_adafactor_equals_that_of_t5x(
   assert all(count == golden_updates[f"{key}/step"] for count in counts)
 
 
-def test_accumulators_go_there_and_back(golden_checkpoint):
-  slots = golden_checkpoint.optimizer
-  adafactor = optimizers.adafactor(min_dim_size_to_factor=16)
-  opt_state = adafactor.transform.init(golden_checkpoint.params)
-  opt_state = optimizers.start_at(opt_state, 3000, slots)
-  same(optimizers.slots_of(opt_state), slots)
-
-
 @pytest.mark.parametrize(
   ("optimizer", "message"),
   [
@@ -192,8 +183,3 @@ def test_the_warm_up_takes_a_part_of_the_run():
       assert cut(step) == whole(step)
   with pytest.raises(ValueError, match=r"warmup_fraction is 1\.5"):
     optimizers.linear(**told, warmup_fraction=1.5)
-
-
-def test_a_warm_up_longer_than_the_run_is_refused():
-  with pytest.raises(ValueError, match="do not end before total_steps 100"):
-    optimizers.linear(peak=1.0, total_steps=100, warmup_steps=100)

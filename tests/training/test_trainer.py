@@ -4,8 +4,6 @@ import errno
 import functools
 import os
 import signal
-import subprocess
-import sys
 from unittest import mock
 
 import jax
@@ -16,31 +14,31 @@ from speccascade.checkpoints import load, orbax_io
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.training import loop, optimizers, signals, trainer
 from speccascade.training.checkpointing import Checkpoints
-from tests.training import killed_run
 from tests.training.conftest import (
   ADAFACTOR,
   BARE,
   STILL,
+  TINY,
   exploding,
   random_batch,
   same,
 )
 
 
-def quick(folder, steps=6, say=print, evaluation=None, writer=None, **kwargs):
+def quick(folder, steps=6, say=print, config=BARE, **kwargs):
   """A run whose parameters stay: what is under test is around it."""
   fields = trainer.TrainingRun.__dataclass_fields__
   settings = {name: kwargs.pop(name) for name in fields if name in kwargs}
-  optimizer = kwargs.pop("optimizer", STILL)
+  others = {"optimizer": STILL}
+  names = ("optimizer", "evaluation", "writer")
+  others |= {name: kwargs.pop(name) for name in names if name in kwargs}
   return trainer.run(
-    BARE,
+    config,
     [random_batch(i) for i in range(2)],
-    Checkpoints(folder, BARE, **kwargs),
+    Checkpoints(folder, config, **kwargs),
     trainer.TrainingRun(steps, progress=False, **settings),
-    optimizer=optimizer,
-    evaluation=evaluation,
-    writer=writer,
     say=say,
+    **others,
   )
 
 
@@ -49,29 +47,55 @@ def saved_steps(folder):
   return sorted(int(name.removeprefix("checkpoint_")) for name in names)
 
 
+STEPS = 12
+
+
+class At:
+  """A metric writer that does something at a step."""
+
+  def __init__(self, step, act):
+    self.step, self.act = step, act
+
+  def write_scalars(self, step, scalars):
+    if step == self.step:
+      self.act()
+
+  def flush(self):
+    pass
+
+
+def dies():
+  raise KeyboardInterrupt
+
+
 def final(folder):
   """Parameters and optimizer state of the last step, as numpy."""
-  path = f"{folder}/checkpoint_{killed_run.STEPS}"
+  path = f"{folder}/checkpoint_{STEPS}"
   params = load(path).params
   like = jax.eval_shape(ADAFACTOR.transform.init, params)
   return params, orbax_io.read_opt_state(path, like)
 
 
 def test_a_killed_run_ends_as_the_unbroken_one_does(tmp_path, capsys):
-  """SIGKILL after the checkpoint of step 5, then SIGTERM, then to the end."""
-  killed_run.run(tmp_path / "unbroken")
+  """Broken after the checkpoint of step 5, then by SIGTERM, then to the end.
+
+  Dropout is on. `tests/kills` kills processes.
+  """
+  how = {"config": TINY, "optimizer": ADAFACTOR, "seed": 3, "steps": STEPS}
+  how |= {"checkpoint_period": 5, "log_period": 1}
   folder = tmp_path / "broken"
-  command = [sys.executable, "-m", "tests.training.killed_run", folder, "8"]
-  killed = subprocess.run(command, capture_output=True, text=True)
-  assert killed.returncode == -signal.SIGKILL, killed.stderr
+  quick(tmp_path / "unbroken", **how)
+  with pytest.raises(KeyboardInterrupt):
+    quick(folder, writer=At(8, dies), **how)
   assert saved_steps(folder) == [5]
-  stopped = killed_run.run(folder, killed_run.Killer(signal.SIGTERM, 7))
+  stop = At(7, lambda: os.kill(os.getpid(), signal.SIGTERM))
+  stopped = quick(folder, writer=stop, **how)
   assert (stopped.step, stopped.checkpoint) == (7, f"{folder}/checkpoint_7")
   assert stopped.stop.exit_code == 128 + signal.SIGTERM
   said = capsys.readouterr().out
   assert f"resuming from {folder}/checkpoint_5, step 5 of 12" in said
   assert saved_steps(folder) == [7]
-  outcome = killed_run.run(folder)
+  outcome = quick(folder, **how)
   assert outcome.checkpoint == f"{folder}/checkpoint_12"
   assert not outcome.stop
   same(final(folder), final(tmp_path / "unbroken"))
@@ -106,18 +130,6 @@ def test_the_latest_and_the_best_are_kept(tmp_path):
   assert evaluated == [(2, 10.0), (4, 30.0), (6, 20.0), (7, 20.0)]
   logged = [step for step, metrics in written if "train/loss" in metrics]
   assert logged == [3, 6, 7]
-
-
-def test_the_best_is_still_known_after_a_restart(tmp_path):
-  for steps, value in ((2, 30.0), (4, 10.0), (6, 20.0)):
-    quick(
-      tmp_path,
-      steps=steps,
-      metric="eval/bleu",
-      evaluation=lambda config, params, value=value: {"bleu": value},
-      eval_period=2,
-    )
-  assert saved_steps(tmp_path) == [2, 6]
 
 
 def test_a_metric_that_is_not_measured_is_named(tmp_path):
@@ -158,14 +170,6 @@ def test_a_checkpoint_that_cannot_be_written_is_one_line(
   assert saved_steps(tmp_path) == [4]
 
 
-def test_directories_still_being_written_are_passed_over(tmp_path):
-  quick(tmp_path, 2)
-  unfinished = tmp_path / "checkpoint_5.orbax-checkpoint-tmp-17"
-  (unfinished / "state").mkdir(parents=True)
-  (tmp_path / "checkpoint_4").mkdir()
-  assert Checkpoints(tmp_path, BARE).latest() == 2
-
-
 def test_starts_in_t5x_order(tmp_path, golden, golden_config):
   """MODEL_DIR, then the initial checkpoint, then random parameters."""
   adafactor = optimizers.adafactor(min_dim_size_to_factor=16)
@@ -195,16 +199,6 @@ def test_starts_in_t5x_order(tmp_path, golden, golden_config):
   )
   slots = jax.tree.leaves(optimizers.slots_of(state.opt_state))
   assert all(not slot.any() for slot in slots)
-
-
-def test_what_is_saved_can_be_loaded_and_says_its_vocabulary(
-  tmp_path, bare_params
-):
-  vocabulary = {"path": "some.model", "sha256": "ab" * 32}
-  quick(tmp_path, 2, vocabulary=vocabulary)
-  read = load(tmp_path)
-  assert (read.step, read.config, read.vocabulary) == (2, BARE, vocabulary)
-  same(read.params, bare_params)
 
 
 ONE = {

@@ -1,7 +1,9 @@
-"""The German is right: worked sentences, agreement, verb order."""
+"""The German is right: worked sentences, and the words behind them.
+
+`test_examples` holds hundreds of examples as they are.
+"""
 
 import itertools
-import re
 
 import pytest
 
@@ -13,35 +15,6 @@ VERBS = {
   takes: WORDS[takes]
   for takes in WORDS
   if takes.startswith(("acc", "dat", "alone"))
-}
-EXAMPLES = [generated.example("validation", i) for i in range(500)]
-
-# Determiner, ending of the adjective after it, and what it may stand with:
-# gender, or "p" for plural. Written down by hand, for every case.
-AGREEMENT = {
-  "der": {"e": "m", "en": "f"},
-  "die": {"e": "f", "en": "p"},
-  "das": {"e": "n"},
-  "den": {"en": "mp"},
-  "dem": {"en": "mn"},
-  "dieser": {"e": "m", "en": "f"},
-  "diese": {"e": "f", "en": "p"},
-  "dieses": {"e": "n"},
-  "diesen": {"en": "mp"},
-  "diesem": {"en": "mn"},
-  "ein": {"er": "m", "es": "n"},
-  "eine": {"e": "f", "en": "p"},
-  "einen": {"en": "mp"},
-  "einem": {"en": "mn"},
-  "einer": {"en": "f"},
-}
-AGREEMENT |= {
-  stem + ending: fits
-  for stem in ("kein", "mein", "sein", "ihr", "unser")
-  for ending, fits in (
-    (determiner.removeprefix("ein"), AGREEMENT[determiner])
-    for determiner in ("ein", "eine", "einen", "einem", "einer")
-  )
 }
 
 
@@ -80,57 +53,6 @@ def test_worked_sentences(index, inputs, references):
   example = generated.example("test", index)
   assert example.inputs == inputs
   assert example.references == tuple(references.split("|"))
-
-
-def _genders():
-  """Noun form -> genders, "p" for plural."""
-  genders = {}
-  for word in NOUNS:
-    for option in word.german:
-      gender, one, many = option.split()
-      genders.setdefault(one, set()).add(gender)
-      for form in (many, many + "n"):
-        genders.setdefault(form, set()).add("p")
-  return genders
-
-
-def test_determiners_adjectives_and_nouns_agree():
-  genders = _genders()
-  adjectives = {
-    stem
-    for word in (*WORDS["of person"], *WORDS["of thing"])
-    for stem in word.german
-  }
-  seen = 0
-  for example in EXAMPLES:
-    for text in example.references:
-      tokens = re.findall(r"\w+", text[0].lower() + text[1:])
-      for left, adjective, noun in zip(tokens, tokens[1:], tokens[2:]):
-        stem, ending = re.fullmatch(r"(.*?)(e[nrs]?|)", adjective).groups()
-        if left in AGREEMENT and stem in adjectives and noun in genders:
-          fits = set(AGREEMENT[left].get(ending, ""))
-          assert genders[noun] & fits, (left, adjective, noun)
-          seen += 1
-  assert seen > 500
-
-
-def test_the_verb_ends_subordinate_clauses():
-  finite = {"ist", "sind", "war", "waren", "hat", "haben", "wird", "werden"}
-  finite |= {"kann", "können", "muss", "müssen", "will", "wollen"}
-  for verb in itertools.chain(*VERBS.values()):
-    for option in verb.german:
-      infinitive, third, _ = option.split()
-      prefix, _, stem = infinitive.rpartition("|")
-      finite |= {prefix + stem, prefix + third}
-  seen = 0
-  for example in EXAMPLES:
-    for text in example.references:
-      for clause in re.findall(
-        r", (?:weil|da|obwohl|bevor) ((?:[^,.]|\. )*)[,.]", text
-      ):
-        assert clause.split()[-1] in finite, text
-        seen += 1
-  assert seen > 100
 
 
 @pytest.mark.parametrize("table", [NOUNS, *VERBS.values()])

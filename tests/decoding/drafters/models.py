@@ -1,4 +1,4 @@
-"""Chains that notice misuse, what drafters propose, and greedy references."""
+"""Chains that notice misuse, and what drafters propose."""
 
 import functools
 
@@ -102,20 +102,3 @@ def sources(num: int):
   inputs[:, 0] = np.arange(num)
   inputs[::3, 3] = 0
   return jnp.asarray(inputs, jnp.int32)
-
-
-def greedy_tokens(table, max_decode_len: int, eos_id: int = 1):
-  """Returns ([K, T], [K]): the arg-max chain of each table, and its length."""
-  table = np.asarray(table)
-  rows = np.arange(len(table))
-  before, last = np.zeros(len(table), int), np.zeros(len(table), int)
-  tokens = np.zeros((len(table), max_decode_len), np.int32)
-  length = np.zeros(len(table), int)
-  done = np.zeros(len(table), bool)
-  for t in range(max_decode_len):
-    token = table[rows, before, last].argmax(-1)
-    tokens[:, t] = np.where(done, 0, token)
-    length += ~done
-    done |= token == eos_id
-    before, last = last, token
-  return tokens, length

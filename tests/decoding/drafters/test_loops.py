@@ -53,10 +53,10 @@ def test_greedy_is_the_verifiers_up_to_the_last_slot(
   decoded = decode(
     "cascade_drafting", drafter, verifier, toy.GREEDY, max_decode_len
   )
-  tokens, length = models.greedy_tokens(verifier.table, max_decode_len)
-  np.testing.assert_array_equal(decoded.tokens, tokens)
-  np.testing.assert_array_equal(decoded.lengths, length)
-  assert eos or np.all(length == max_decode_len)
+  alone = decode("verifier", None, verifier, toy.GREEDY, max_decode_len)
+  np.testing.assert_array_equal(decoded.tokens, alone.tokens)
+  np.testing.assert_array_equal(decoded.lengths, alone.lengths)
+  assert eos or np.all(alone.lengths == max_decode_len)
   if max_decode_len > 10:
     # Blocks end everywhere: at each number of accepted drafts.
     assert np.all(decoded.stats.accepted_at.sum(0) > 0)
