@@ -17,7 +17,7 @@ from benchmarks import shapes
 from speccascade import cli, native
 from speccascade.decoding import Sampling, decoders, row_keys
 from speccascade.models import T5LM, T5Config, params
-from speccascade.native.operations import WIDTH
+from speccascade.native.operations import packed_shape
 
 _DTYPES = {"native": "float32", "float32": "float32", "bfloat16": "bfloat16"}
 
@@ -41,9 +41,9 @@ def _leaf(name, shape, config: T5Config, kernel_dtype, has_panels):
   dtype, is_packed = params.kept(config, name, kernel_dtype)
   if not (is_packed and has_panels):
     return jax.ShapeDtypeStruct(shape, dtype)
-  num_in, num_out = shape if name.endswith("/kernel") else shape[::-1]
-  packed = (-(-num_out // WIDTH), num_in, WIDTH)
-  return native.Panels(jax.ShapeDtypeStruct(packed, dtype), num_out)
+  shape = shape if name.endswith("/kernel") else shape[::-1]
+  packed = jax.ShapeDtypeStruct(packed_shape(shape, dtype), dtype)
+  return native.Panels(packed, shape)
 
 
 def main():

@@ -24,10 +24,11 @@ from tqdm import tqdm
 from benchmarks import shapes
 from speccascade import cli, files
 from speccascade.analysis import speedup
+from speccascade.models import params
 
 AR_SHAPES = ("t5-small", "t5-base", "128/3", "256/4", "quickstart-large")
 RACES = ("autoregressive", "blocks", "speculative", "rules", "batches")
-KERNELS = ("float32", "bfloat16")
+KERNELS = params.KERNEL_DTYPES
 PEER_MODES = [(d, t) for d in ("float32", "bfloat16") for t in (1, 2)]
 RATES = (0.0, 0.7, 0.9, 1.0)
 RULES = (

@@ -27,6 +27,7 @@ from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
 from speccascade.meshes import Mesh
 from speccascade.model_sources import ModelSource
+from speccascade.models.params import KERNEL_DTYPES
 
 __all__ = [
   "Chat",
@@ -76,7 +77,8 @@ def load_pair(
     dtype: of the activations, "float32" or "bfloat16"; models in memory keep
       their own.
     kernel_dtype: of the kernels, likewise; "bfloat16" halves what a CPU reads,
-      with float32 activations.
+      with float32 activations; "bfloat16_products" rounds those, too, where
+      they are multiplied.
     mesh: {"data": 2, "model": 4}, or a `Mesh`, which says more; as MESH in
       docs/meshes.md. A model in memory must lie on it.
 
@@ -87,7 +89,8 @@ def load_pair(
     ValueError: there are fewer devices, or the mesh does not divide a model.
   """
   dtypes = {"dtype": dtype, "kernel_dtype": kernel_dtype}
-  one_of(DTYPES, error=PairError, **dtypes)
+  one_of(DTYPES, error=PairError, dtype=dtype)
+  one_of(KERNEL_DTYPES, error=PairError, kernel_dtype=kernel_dtype)
   if drafter is None and verifier is None:
     raise PairError(
       "load_pair got no model; give drafter, verifier or both: paths of"

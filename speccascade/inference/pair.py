@@ -27,7 +27,7 @@ from speccascade.inference.pair_checks import (
 from speccascade.models import intersection
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama_lm import LlamaLM
-from speccascade.models.params import Config
+from speccascade.models.params import KERNEL_DTYPES, Config
 from speccascade.models.partitioning import Layout
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
@@ -198,7 +198,7 @@ class PairSpec:
   drafter_checkpoint: fields.Path | Sequence[fields.Path] | None = None
   verifier_checkpoint: fields.Path | None = None
   dtype: Literal["float32", "bfloat16"] | None = "float32"
-  kernel_dtype: Literal["float32", "bfloat16"] = "float32"
+  kernel_dtype: Literal[*KERNEL_DTYPES] = "float32"
   cascade: Cascade | None = None
   drafter_vocabulary: fields.Path | None = None
   mesh: meshes.Mesh = meshes.ONE
@@ -326,11 +326,14 @@ def dtypes(dtype: str | None, kernel_dtype: str) -> str:
 
   >>> dtypes("float32", "float32"), dtypes("float32", "bfloat16")
   ('float32', 'float32, bfloat16 kernels')
+  >>> dtypes("float32", "bfloat16_products")
+  'float32, bfloat16 kernels and products'
   """
   dtype = dtype or "float32"
   if kernel_dtype in (dtype, "float32"):
     return dtype
-  return f"{dtype}, {kernel_dtype} kernels"
+  kernels, _, products = kernel_dtype.partition("_")
+  return f"{dtype}, {kernels} kernels" + (products and f" and {products}")
 
 
 def listed(value) -> list:

@@ -56,7 +56,9 @@ class CachedLM:
       kernel_dtype: of the kernels of a model that is for decoding only,
         "float32" or "bfloat16", the head and a tied table among them. Those
         that meet float32 activations are packed for the native product where
-        there is one. None keeps the tree as a checkpoint has it.
+        there is one; with "bfloat16_products" it rounds the activations that
+        it multiplies to bfloat16 too, as a TPU does by default, and sums in
+        float32. None keeps the tree as a checkpoint has it.
       donate: whether `params` may be emptied, so that what is packed is not
         held twice.
       layout: where the arrays lie; None on one device. With one nothing is

@@ -23,6 +23,10 @@ from speccascade.models.t5.network import Transformer
 
 Config = T5Config | LlamaConfig
 NETWORKS = {T5Config: Transformer, LlamaConfig: CausalTransformer}
+# With bfloat16 kernels, the last two, a native product has float32 rows; by the
+# last it rounds these, too.
+ROUNDED = "bfloat16_products"
+KERNEL_DTYPES = ("float32", "bfloat16", ROUNDED)
 # Arrays of a checkpoint that are read while others are packed.
 _AHEAD = 8
 
@@ -132,10 +136,9 @@ def prepared(
   """
   check_params(config, params)
   flat = traverse_util.flatten_dict(params, sep="/")
-  if kernel_dtype not in (None, "float32", "bfloat16"):
-    raise ValueError(
-      f"kernel_dtype is {kernel_dtype!r}; wanted 'float32' or 'bfloat16'"
-    )
+  if kernel_dtype not in (None, *KERNEL_DTYPES):
+    wanted = " or ".join(map(repr, KERNEL_DTYPES))
+    raise ValueError(f"kernel_dtype is {kernel_dtype!r}; wanted {wanted}")
   has_panels = bool(kernel_dtype) and layout is None and native.is_available()
   axes = described(config)
   if donate:
@@ -148,7 +151,8 @@ def prepared(
       flat[name] = partitioning.put(leaf, place, jnp.dtype(stored))
     elif is_packed and has_panels:
       is_tied = not name.endswith("/kernel")
-      flat[name] = native.pack(leaf.T if is_tied else leaf, stored)
+      rounds = kernel_dtype == ROUNDED
+      flat[name] = native.pack(leaf.T if is_tied else leaf, stored, rounds)
     else:
       flat[name] = jnp.asarray(leaf, stored)
   return traverse_util.unflatten_dict(flat, sep="/")
@@ -177,8 +181,8 @@ def kept(config, name: str, kernel_dtype: str | None) -> tuple[str, bool]:
   is_head = is_tied or name == "decoder/logits_dense/kernel"
   stored = used = "float32" if is_head else config.dtype
   is_kernel = is_tied or name.endswith("/kernel")
-  if is_kernel and kernel_dtype == "bfloat16":
-    stored = kernel_dtype
+  if is_kernel and kernel_dtype in ("bfloat16", ROUNDED):
+    stored = "bfloat16"
   return stored, is_kernel and used == "float32"
 
 

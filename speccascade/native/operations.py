@@ -32,30 +32,61 @@ class Panels:
   """A kernel [in, out] as panels of its columns; it has no gradient.
 
   Attributes:
-    array: [P, in, 64] float32 or bfloat16, P = ceil(out / 64); the columns past
-      `out` are 0.
-    num_out: static.
+    array: [P, in, 64] float32, or [P, ceil(in / 2), 64, 2] bfloat16, weights of
+      two inputs side by side; P = ceil(out / 64). What is past an end is 0.
+    shape: (in, out), static.
+    rounds: whether rows are rounded to bfloat16 before they are multiplied, as
+      a TPU does by default; static. Sums are float32.
   """
 
   array: jax.Array
-  num_out: int = struct.field(pytree_node=False)
+  shape: tuple[int, int] = struct.field(pytree_node=False)
+  rounds: bool = struct.field(pytree_node=False, default=False)
+
+  @property
+  def num_out(self) -> int:
+    return self.shape[1]
 
   def columns(self, index):
     """Returns columns [..., in] of the kernel, for int32 index [...]."""
     index = jnp.clip(index, 0, self.num_out - 1)
-    return self.array[index // WIDTH, :, index % WIDTH]
+    columns = self.array[index // WIDTH, :, index % WIDTH]
+    return columns.reshape(*index.shape, -1)[..., : self.shape[0]]
+
+  def __str__(self) -> str:
+    kind = ", rows rounded" if self.rounds else ""
+    return (
+      f"panels {self.array.dtype}{self.array.shape} of a kernel {self.shape}"
+      + kind
+    )
+
+  def fits(self, shape: tuple[int, int], like: "Panels") -> bool:
+    """Whether the kernel has this shape, and the kind of another."""
+    dtype, kind = self.array.dtype, (like.array.dtype, like.rounds)
+    return (self.shape, self.array.shape) == (
+      shape,
+      packed_shape(shape, dtype),
+    ) and (dtype, self.rounds) == kind
 
 
-def pack(kernel, dtype) -> Panels:
+def packed_shape(shape: tuple[int, int], dtype) -> tuple[int, ...]:
+  """Returns the shape of the panels of a kernel [in, out]."""
+  num_in, num_panels = shape[0], -(-shape[1] // WIDTH)
+  if jnp.dtype(dtype) == jnp.bfloat16:
+    return num_panels, -(-num_in // 2), WIDTH, 2
+  return num_panels, num_in, WIDTH
+
+
+def pack(kernel, dtype, rounds=False) -> Panels:
   """Returns the panels of a kernel [in, out], in float32 or bfloat16."""
   kernel = np.asarray(kernel)
-  num_in, num_out = kernel.shape
-  num_panels = -(-num_out // WIDTH)
-  array = np.zeros((num_panels, num_in, WIDTH), jnp.dtype(dtype))
-  for panel in range(num_panels):
-    columns = kernel[:, panel * WIDTH : (panel + 1) * WIDTH]
-    array[panel, :, : columns.shape[1]] = columns
-  return Panels(jnp.asarray(array), num_out)
+  array = np.zeros(packed_shape(kernel.shape, dtype), jnp.dtype(dtype))
+  words = array if array.ndim == 4 else array[..., None]
+  step = words.shape[3]  # inputs side by side
+  for panel, i in np.ndindex(len(words), step):
+    part = kernel[i::step, panel * WIDTH : (panel + 1) * WIDTH]
+    words[panel, : part.shape[0], : part.shape[1], i] = part
+  return Panels(jnp.asarray(array), kernel.shape, rounds)
 
 
 def products(x, kernels) -> list:
@@ -65,26 +96,22 @@ def products(x, kernels) -> list:
 
   Args:
     x: [..., in] float32.
-    kernels: `Panels` of one dtype, all with these inputs.
+    kernels: `Panels` of one kind, all with these inputs.
 
   Raises:
     ValueError: shapes or dtypes do not fit.
   """
   for kernel in kernels:
-    dtypes = (x.dtype, kernels[0].array.dtype)
-    num_panels = -(-kernel.num_out // WIDTH)
-    fits = kernel.array.shape == (num_panels, x.shape[-1], WIDTH)
-    if not fits or dtypes != (jnp.float32, kernel.array.dtype):
-      raise ValueError(
-        f"rows {x.dtype}{x.shape} do not fit panels {kernel.array.dtype}"
-        f"{kernel.array.shape} of {kernel.num_out} columns"
-      )
+    fits = kernel.fits((x.shape[-1], kernel.num_out), kernels[0])
+    if not fits or x.dtype != jnp.float32:
+      raise ValueError(f"rows {x.dtype}{x.shape} do not fit {kernel}")
   results = [
     jax.ShapeDtypeStruct((*x.shape[:-1], kernel.num_out), jnp.float32)
     for kernel in kernels
   ]
   panels = [kernel.array for kernel in kernels]
-  return call("RowsTimesPanels", results, x, *panels)
+  rounds = kernels[0].rounds
+  return call("RowsTimesPanels", results, x, *panels, rounds=rounds)
 
 
 def attend(query, key, value, bias, reach=None):

@@ -72,6 +72,7 @@ struct Pass {
   const int32_t *row = nullptr, *start = nullptr, *slot = nullptr;
   long width = 0;  // of a row of what was given, N or more
   const std::vector<int32_t>* read = nullptr;
+  bool rounds = false;  // rows, to meet kernels in bfloat16
   bool has_bias = false, has_norm = false;  // of what is rotary
   bool has_head = true;
   size_t argument = 0, result = 0, kernels = 0;
@@ -85,9 +86,8 @@ struct Pass {
 
   Kernel kernel(int activation = LINEAR) {
     ffi::AnyBuffer panels = next();
-    const bool is_half = panels.element_type() == ffi::BF16;
-    return {panels.untyped_data(), is_half, columns.begin()[kernels++],
-            (Activation)activation};
+    return {(const float*)panels.untyped_data(), weights_of(panels, rounds),
+            columns.begin()[kernels++], (Activation)activation};
   }
 
   // Returns products of the rows, normed.
@@ -262,8 +262,10 @@ struct Table {
       return;
     }
     const bool is_half = table.element_type() == ffi::BF16;
+    const long inputs = is_half ? 2 : 1, depth = table.dimensions()[1];
     for (long e = 0; e < E; e++) {
-      const long at = (id / PANEL * E + e) * PANEL + id % PANEL;
+      const long row = id / PANEL * depth + e / inputs;
+      const long at = (row * PANEL + id % PANEL) * inputs + e % inputs;
       const uint32_t word = is_half ? (uint32_t)halves[at] << 16 : 0;
       is_half ? (void)std::memcpy(x + e, &word, 4) : (void)(x[e] = rows[at]);
     }
@@ -300,8 +302,8 @@ static ffi::Error decoder_pass(
     ffi::RemainingRets results, ffi::Span<const int32_t> kinds,
     ffi::Span<const int32_t> windows, ffi::Span<const int32_t> activations,
     ffi::Span<const int32_t> columns, int64_t vocab, int64_t width,
-    int64_t num_weights, int64_t num_slots, bool has_bias, bool has_norm,
-    bool has_head, float epsilon, float factor) {
+    int64_t num_weights, int64_t num_slots, bool rounds, bool has_bias,
+    bool has_norm, bool has_head, float epsilon, float factor) {
   const auto result = [&](size_t i) {
     return (float*)(**results.get<ffi::AnyBuffer>(i)).untyped_data();
   };
@@ -336,6 +338,7 @@ static ffi::Error decoder_pass(
             rows, rows + step, rows + 2 * step, rows + 3 * step,
             rows + 4 * step, rows + 5 * step, rows + 6 * step,
             row.data(), first.data(), slot.data(), given, &reads};
+  pass.rounds = rounds;
   pass.has_bias = has_bias, pass.has_norm = has_norm, pass.has_head = has_head;
   pass.result = has_head ? 2 : 0;
   const auto is_cached = [&](size_t i) {
@@ -384,6 +387,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(DecoderPass, decoder_pass,
                                   .Attr<int64_t>("width")
                                   .Attr<int64_t>("num_weights")
                                   .Attr<int64_t>("num_slots")
+                                  .Attr<bool>("rounds")
                                   .Attr<bool>("has_bias")
                                   .Attr<bool>("has_norm")
                                   .Attr<bool>("has_head")
@@ -395,7 +399,8 @@ static ffi::Error encoder_pass(
     ffi::BufferR4<ffi::F32> mask, ffi::RemainingArgs args,
     ffi::RemainingRets results, ffi::Span<const int32_t> kinds,
     ffi::Span<const int32_t> activations, ffi::Span<const int32_t> columns,
-    int64_t vocab, int64_t num_weights, int64_t width, float epsilon) {
+    int64_t vocab, int64_t num_weights, int64_t width, bool rounds,
+    float epsilon) {
   const long B = tokens.dimensions()[0], S = tokens.dimensions()[1], E = width;
   const long step = B * S * widest(E, columns, 0);
   static thread_local std::vector<float> room;
@@ -408,6 +413,7 @@ static ffi::Error encoder_pass(
   Pass pass{*stages, args, results, B, S, E, epsilon, columns, activations,
             rows, nullptr, rows + step, nullptr, rows + 2 * step,
             rows + 3 * step, rows + 4 * step};
+  pass.rounds = rounds;
   for (int32_t kind : kinds) {
     if (kind == OWN) pass.own(mask.typed_data(), rows + 6 * step);
     if (kind == MLP) pass.mlp();
@@ -433,4 +439,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(EncoderPass, encoder_pass,
                                   .Attr<int64_t>("vocab")
                                   .Attr<int64_t>("num_weights")
                                   .Attr<int64_t>("width")
+                                  .Attr<bool>("rounds")
                                   .Attr<float>("epsilon"));

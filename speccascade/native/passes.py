@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.native.operations import WIDTH, Panels, call
+from speccascade.native.operations import Panels, call
 
 # In the order of enum Activation in rows.h; names of flax.linen.
 ACTIVATIONS = ("linear", "relu", "gelu", "silu")
@@ -84,12 +84,12 @@ class _Operands:
     arrays: in order.
     columns: of each kernel.
     num_weights: of all kernels.
-    dtype: of the kernels' panels.
+    like: `Panels`, of the kind that all are of.
   """
 
-  def __init__(self, dtype):
+  def __init__(self, like: Panels):
     self.arrays, self.columns = [], []
-    self.num_weights, self.dtype = 0, dtype
+    self.num_weights, self.like = 0, like
 
   def add(self, array, shape: tuple, dtype=jnp.float32):
     """Adds an array, or panels [in, out], of this shape.
@@ -97,14 +97,17 @@ class _Operands:
     Raises:
       ValueError: its shape or dtype is another.
     """
-    is_wide = True
     if isinstance(array, Panels):
+      if not array.fits(shape, self.like):
+        raise ValueError(
+          f"operand {len(self.arrays)} of a native pass is {array}, wanted a"
+          f" kernel {shape}, like {self.like}"
+        )
       self.columns.append(array.num_out)
-      is_wide, dtype = array.num_out == shape[1], self.dtype
-      shape = (-(-shape[1] // WIDTH), shape[0], WIDTH)
-      array = array.array
-      self.num_weights += array.size
-    if not is_wide or (array.shape, array.dtype) != (shape, dtype):
+      self.num_weights += array.array.size
+      self.arrays.append(array.array)
+      return
+    if (array.shape, array.dtype) != (shape, dtype):
       raise ValueError(
         f"operand {len(self.arrays)} of a native pass is {array.dtype}"
         f"{array.shape}, wanted {jnp.dtype(dtype)}{shape}"
@@ -129,6 +132,7 @@ class _Operands:
       aliases=aliases,
       columns=np.asarray(self.columns, np.int32),
       num_weights=np.int64(self.num_weights),
+      rounds=self.like.rounds,
       **attributes,
     )
 
@@ -166,8 +170,8 @@ def decoder_pass(
     count: [B] int32, tokens fed to each row.
     sublayers: `Sublayer`s, at least one of them with a cache.
     scale: [E] float32, of the last norm.
-    head: `Panels`, [E, V]; all panels have one dtype. None where the tokens are
-      only written to the caches.
+    head: `Panels`, [E, V]; all panels are of one kind. None where the tokens
+      are only written to the caches.
     activations: of an MLP's inner kernels, one or two of `ACTIVATIONS`.
     read: [B, R] int32 in 0..N-1, the positions wanted; None means all.
     factor: of the logits.
@@ -183,7 +187,7 @@ def decoder_pass(
   (batch, num_fed), [width] = tokens.shape, scale.shape
   if read is None:
     read = jnp.zeros((batch, 0), jnp.int32)
-  operands = _Operands(sublayers[0].kernels[0].array.dtype)
+  operands = _Operands(sublayers[0].kernels[0])
   operands.add(tokens, tokens.shape, jnp.int32)
   vocab = operands.add_table(table, width)
   for array in (start, count):
@@ -248,7 +252,7 @@ def encoder_pass(
     ValueError: shapes or dtypes do not fit.
   """
   (batch, num_fed), [width] = tokens.shape, scale.shape
-  operands = _Operands(kept[0][0].array.dtype)
+  operands = _Operands(kept[0][0])
   operands.add(tokens, tokens.shape, jnp.int32)
   vocab = operands.add_table(table, width)
   operands.add(mask, (batch, 1, 1, num_fed))

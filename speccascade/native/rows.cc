@@ -9,71 +9,85 @@ constexpr int BLOCK_ROWS = 48;  // of a unit of work; its sums fit the L1 cache
 constexpr int DEPTH = 128;      // rows of a panel that tiles read in turn
 constexpr int AHEAD = 64;       // rows of a panel that are fetched ahead
 
-typedef uint32_t Halves
-    __attribute__((vector_size(LANES * 4), aligned(2), may_alias));
+#if defined(__AVX512BF16__)
+constexpr bool HAS_DOTS = true;
+#else
+constexpr bool HAS_DOTS = false;
+#endif
 
-// Loads two vectors. A bfloat16 is the upper half of a float32; the first has
-// the even ones of them, the second the odd ones: see `weave`.
-static inline void load_two(const float* p, Floats* x) {
-  x[0] = load(p), x[1] = load(p + LANES);
-}
-static inline void load_two(const uint16_t* p, Floats* x) {
-  const Words pairs = *(const Halves*)p;
-  x[0] = (Floats)(pairs << 16), x[1] = (Floats)(pairs & 0xffff0000u);
+// How many numbers of a row each row of a panel meets; a pair that is
+// multiplied by one instruction is one.
+constexpr int inputs(Weights w) {
+  return w == HALF || (w == ROUNDED && !HAS_DOTS) ? 2 : 1;
 }
 
-// Puts sums of even and odd columns, a vector of each in turn, in order.
-static void weave(float* sums, long n) {
-  for (float* x = sums; x < sums + n; x += 2 * LANES) {
-    const Floats even = load(x), odd = load(x + LANES);
-    for (int i = 0; i < LANES; i++) x[2 * i] = even[i], x[2 * i + 1] = odd[i];
+// Returns weights of an input of a row of a panel. A bfloat16 is the upper half
+// of a float32; the lower half of a word is that of the first input.
+template <Weights W>
+static inline Floats weights_at(const float* w, int input) {
+  if (inputs(W) == 1) return load(w);
+  const Words pairs = (Words)load(w);
+  return (Floats)(input ? pairs & 0xffff0000u : pairs << 16);
+}
+
+// Returns x w + z; of two pairs the sum of both products.
+template <Weights W>
+static inline Floats multiply_in(const float* x, Floats w, Floats z) {
+#if defined(__AVX512BF16__)
+  if (W == ROUNDED) {
+    int pair;
+    std::memcpy(&pair, x, sizeof pair);
+    return _mm512_dpbf16_ps(z, (__m512bh)_mm512_set1_epi32(pair), (__m512bh)w);
   }
+#endif
+  return multiply_add(*x, w, z);
 }
 
 // Adds x [M, n] times w [n, N * LANES] to sums, and fetches the weights AHEAD
 // rows on. Rows of w are PANEL apart, those of sums `step`, those of x `in`.
-template <int M, int N, typename Weight>
-static inline void tile(const float* x, long in, const Weight* w, float* sums,
+template <int M, int N, Weights W>
+static inline void tile(const float* x, long in, const float* w, float* sums,
                         long step, long n) {
   Floats sum[M][N];
   for (int m = 0; m < M; m++)
     for (int v = 0; v < N; v++) sum[m][v] = load(sums + m * step + v * LANES);
   for (long k = 0; k < n; k++, w += PANEL) {
-    for (int j = 0; j < N * LANES; j += 64 / sizeof(Weight))
+    for (int j = 0; j < N * LANES; j += 16)
       __builtin_prefetch(w + AHEAD * PANEL + j, 0, 2);
-    Floats weights[N];
-#pragma GCC unroll 16
-    for (int v = 0; v < N; v += 2) load_two(w + v * LANES, weights + v);
-#pragma GCC unroll 16
-    for (int v = 0; v < N; v++) keep(weights[v]);
-#pragma GCC unroll 16
-    for (int m = 0; m < M; m++)
+#pragma GCC unroll 2
+    for (int i = 0; i < inputs(W); i++) {
+      Floats weights[N];
 #pragma GCC unroll 16
       for (int v = 0; v < N; v++)
-        sum[m][v] = multiply_add(x[m * in + k], weights[v], sum[m][v]);
+        keep(weights[v] = weights_at<W>(w + v * LANES, i));
+#pragma GCC unroll 16
+      for (int m = 0; m < M; m++)
+#pragma GCC unroll 16
+        for (int v = 0; v < N; v++)
+          sum[m][v] = multiply_in<W>(x + m * in + k * inputs(W) + i, weights[v],
+                                     sum[m][v]);
+    }
   }
   for (int m = 0; m < M; m++)
     for (int v = 0; v < N; v++) store(sums + m * step + v * LANES, sum[m][v]);
 }
 
 // The same for so many columns of a panel; rows of sums are as far apart.
-template <int M, int COLUMNS, typename Weight>
-static void strip(const float* x, long in, const Weight* w, float* sums,
+template <int M, int COLUMNS, Weights W>
+static void strip(const float* x, long in, const float* w, float* sums,
                   long n) {
   constexpr int N = std::min(vectors(M), COLUMNS / LANES);
-  static_assert(N % 2 == 0);
   for (int j = 0; j < COLUMNS; j += N * LANES)
-    tile<M, N>(x, in, w + j, sums + j, COLUMNS, n);
+    tile<M, N, W>(x, in, w + j, sums + j, COLUMNS, n);
 }
 
 // The same for any number of rows, in tiles as even as can be.
-template <int COLUMNS, typename Weight>
-static void strips(const float* x, long rows, long in, const Weight* w,
+template <int COLUMNS, Weights W>
+static void strips(const float* x, long rows, long in, const float* w,
                    float* sums, long n) {
-  constexpr decltype(&strip<1, COLUMNS, Weight>) STRIPS[] = {
-      strip<1, COLUMNS, Weight>, strip<2, COLUMNS, Weight>,
-      strip<3, COLUMNS, Weight>, strip<4, COLUMNS, Weight>,
-      strip<5, COLUMNS, Weight>, strip<6, COLUMNS, Weight>};
+  constexpr decltype(&strip<1, COLUMNS, W>) STRIPS[] = {
+      strip<1, COLUMNS, W>, strip<2, COLUMNS, W>, strip<3, COLUMNS, W>,
+      strip<4, COLUMNS, W>, strip<5, COLUMNS, W>, strip<6, COLUMNS, W>};
   constexpr long MOST = std::size(STRIPS);
   for (long tiles = (rows + MOST - 1) / MOST; tiles; tiles--) {
     const long m = (rows + tiles - 1) / tiles;
@@ -130,6 +144,7 @@ void Products::norm_first(const float* scale, float epsilon) {
 void Products::add(std::vector<Kernel> kernels, float* y, bool is_added,
                    float factor) {
   const long out = kernels[0].out;
+  weights = kernels[0].weights;
   products.push_back({std::move(kernels), y, is_added, factor, panels});
   panels += (out + PANEL - 1) / PANEL;
 }
@@ -141,12 +156,10 @@ void Products::stage(Stages& stages) && {
   };
   const auto fetch = [all](long i) {
     const auto [product, column] = all->place(i);
-    const Kernel& kernel = product->kernels[0];
-    const long row = PANEL * (kernel.is_half ? 2 : 4);
-    const char* at =
-        (const char*)kernel.panels + column / PANEL * all->in * row;
-    for (long j = 0; j < std::min<long>(AHEAD, all->in) * row; j += 64)
-      __builtin_prefetch(at + j, 0, 2);
+    const long depth = all->depth();
+    const float* w = product->kernels[0].panels + column / PANEL * depth * PANEL;
+    for (long j = 0; j < std::min<long>(AHEAD, depth) * PANEL; j += 16)
+      __builtin_prefetch(w + j, 0, 2);
   };
   stages.add({2 * panels * num_blocks, run, 2, fetch});
 }
@@ -159,30 +172,57 @@ std::pair<const Products::Product*, long> Products::place(long i) const {
   return {p, (number - p->first) * PANEL + i % 2 * PANEL / 2};
 }
 
-// Returns the rows [rows, in] that are multiplied. Each thread norms them anew,
-// once in a stage: less work than a stage of its own.
-const float* Products::input() const {
-  static thread_local std::vector<float> normed;
-  static thread_local long normed_id;
-  if (!scale) return x;
-  if (normed_id != id) {
-    normed.resize(std::max<size_t>(normed.size(), rows * in));
-    for (long row = 0; row < rows; row++)
-      norm(x + row * in, scale, epsilon, in, normed.data() + row * in);
-    normed_id = id;
+// Rounds x [n], whole pairs of vectors, to bfloat16, to even where two are as
+// near; to pairs in one word, as weights are, where an instruction takes them.
+static void round_row(float* x, long n) {
+#if defined(__AVX512BF16__)
+  for (long i = 0; i < n; i += 2 * LANES)
+    store(x + i / 2,
+          (Floats)_mm512_cvtne2ps_pbh(load(x + i + LANES), load(x + i)));
+#else
+  for (long i = 0; i < n; i += LANES) {
+    const Floats y = load(x + i);
+    const Words bits = (Words)y + 0x7fff + ((Words)y >> 16 & 1);
+    store(x + i, y == y ? (Floats)(bits & 0xffff0000u) : y);
   }
-  return normed.data();
+#endif
 }
 
-// Writes rows x [count, in] times columns w of a panel to y [count, COLUMNS].
-template <typename Weight, int COLUMNS>
-void Products::sums(const Weight* w, const float* x, long count,
+// Whether the rows that are multiplied are not those given.
+bool Products::is_copied() const {
+  return scale || weights == ROUNDED || (weights == HALF && in % 2);
+}
+
+// Returns the rows that are multiplied, a step apart. Each thread makes them
+// anew, once in a stage: less work than a stage of its own.
+const float* Products::input() const {
+  static thread_local std::vector<float> made;
+  static thread_local long made_id;
+  if (!is_copied()) return x;
+  if (made_id != id) {
+    made.resize(std::max<size_t>(made.size(), rows * step()));
+    for (long row = 0; row < rows; row++) {
+      float* y = made.data() + row * step();
+      if (scale)
+        norm(x + row * in, scale, epsilon, in, y);
+      else
+        std::copy_n(x + row * in, in, y);
+      std::fill(y + in, y + step(), 0);
+      if (weights == ROUNDED) round_row(y, step());
+    }
+    made_id = id;
+  }
+  return made.data();
+}
+
+// Writes rows x [count] times columns w of a panel to y [count, COLUMNS].
+template <Weights W, int COLUMNS>
+void Products::sums(const float* w, const float* x, long count,
                     float* y) const {
   std::memset(y, 0, count * COLUMNS * sizeof(float));
-  for (long k = 0; k < in; k += DEPTH)
-    strips<COLUMNS>(x + k, count, in, w + k * PANEL, y,
-                    std::min<long>(DEPTH, in - k));
-  if (sizeof(Weight) == 2) weave(y, count * COLUMNS);
+  for (long k = 0; k < depth(); k += DEPTH)
+    strips<COLUMNS, W>(x + k * inputs(W), count, step(), w + k * PANEL, y,
+                       std::min<long>(DEPTH, depth() - k));
 }
 
 template <int COLUMNS>
@@ -193,17 +233,15 @@ void Products::unit(long i) const {
   const long out = p->kernels[0].out;
   const long width = std::min<long>(COLUMNS, out - column);
   if (width <= 0) return;
-  const float* rows = input() + begin * in;
+  const float* rows = input() + begin * step();
+  const auto sums = weights == WHOLE  ? &Products::sums<WHOLE, COLUMNS>
+                    : weights == HALF ? &Products::sums<HALF, COLUMNS>
+                                      : &Products::sums<ROUNDED, COLUMNS>;
   alignas(64) float results[2][BLOCK_ROWS * COLUMNS];
   for (size_t j = 0; j < p->kernels.size(); j++) {
     const Kernel& kernel = p->kernels[j];
-    const long at = column / PANEL * in * PANEL + column % PANEL;
-    if (kernel.is_half)
-      sums<uint16_t, COLUMNS>((const uint16_t*)kernel.panels + at, rows, count,
-                              results[j]);
-    else
-      sums<float, COLUMNS>((const float*)kernel.panels + at, rows, count,
-                           results[j]);
+    const long at = column / PANEL * depth() * PANEL + column % PANEL;
+    (this->*sums)(kernel.panels + at, rows, count, results[j]);
     activate(kernel.activation, results[j], count * COLUMNS);
   }
   if (p->kernels.size() > 1)
@@ -218,7 +256,7 @@ void Products::unit(long i) const {
 
 static ffi::Error rows_times_panels(ffi::ThreadPool pool, ffi::AnyBuffer x,
                                     ffi::RemainingArgs kernels,
-                                    ffi::RemainingRets results) {
+                                    ffi::RemainingRets results, bool rounds) {
   const long in = x.dimensions().back();
   const long rows = (long)x.element_count() / std::max(in, 1l);
   Products all((const float*)x.untyped_data(), rows, in);
@@ -226,7 +264,7 @@ static ffi::Error rows_times_panels(ffi::ThreadPool pool, ffi::AnyBuffer x,
   for (size_t i = 0; i < results.size(); i++) {
     ffi::AnyBuffer kernel = *kernels.get<ffi::AnyBuffer>(i);
     ffi::AnyBuffer y = **results.get<ffi::AnyBuffer>(i);
-    all.add({{kernel.untyped_data(), kernel.element_type() == ffi::BF16,
+    all.add({{(const float*)kernel.untyped_data(), weights_of(kernel, rounds),
               y.dimensions().back()}},
             (float*)y.untyped_data());
     weights += kernel.element_count();
@@ -242,4 +280,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(RowsTimesPanels, rows_times_panels,
                                   .Ctx<ffi::ThreadPool>()
                                   .Arg<ffi::AnyBuffer>()
                                   .RemainingArgs()
-                                  .RemainingRets());
+                                  .RemainingRets()
+                                  .Attr<bool>("rounds"));

@@ -1,9 +1,10 @@
 // Rows times kernels packed as panels: what one stage of work does.
 //
 // Panel p of a kernel [in, out] holds its columns 64 p to 64 p + 63, so that a
-// thread reads one stream of memory. Every sum goes over the inputs in order,
-// in one accumulator: a row's result, to the bit, depends neither on the rows
-// beside it nor on which thread computes it.
+// thread reads one stream of memory: of each input in turn, or in bfloat16 of
+// each two, 64 words of 4 bytes. Every sum goes over the inputs in order, in one
+// accumulator: a row's result, to the bit, depends neither on the rows beside it
+// nor on which thread computes it.
 #pragma once
 
 #include <vector>
@@ -12,10 +13,19 @@
 
 enum Activation { LINEAR, RELU, GELU, SILU };  // ACTIVATIONS in passes.py
 
-// Panels [P, in, 64], float32 or (is_half) bfloat16, of `out` columns.
+// Weights in float32, in bfloat16, or in bfloat16 for rows that are rounded to
+// bfloat16, too.
+enum Weights { WHOLE, HALF, ROUNDED };
+
+static inline Weights weights_of(ffi::AnyBuffer panels, bool rounds) {
+  if (panels.element_type() != ffi::BF16) return WHOLE;
+  return rounds ? ROUNDED : HALF;
+}
+
+// Panels of `out` columns: [P, in, 64], or [P, ceil(in / 2), 64, 2] of bfloat16.
 struct Kernel {
-  const void* panels;
-  bool is_half;
+  const float* panels;  // words
+  Weights weights;
   long out;
   Activation activation = LINEAR;  // of the product
 };
@@ -23,7 +33,7 @@ struct Kernel {
 // Writes x [in] over its root mean square, times scale [in], to y.
 void norm(const float* x, const float* scale, float epsilon, long in, float* y);
 
-// Products of the same rows with several kernels.
+// Products of the same rows with several kernels, of one kind of weights.
 class Products {
   struct Product {
     std::vector<Kernel> kernels;  // one, or two whose products are multiplied
@@ -34,15 +44,21 @@ class Products {
   };
   const float* x;  // [rows, in]
   long rows, in, num_blocks, panels = 0;
+  Weights weights = WHOLE;
   const float* scale = nullptr;  // [in], of a norm before the products
   float epsilon = 0;
   long id;
   std::vector<Product> products;
 
+  bool is_copied() const;
   const float* input() const;
+  long step() const {
+    return is_copied() ? (in + 2 * LANES - 1) / (2 * LANES) * 2 * LANES : in;
+  }
+  long depth() const { return weights == WHOLE ? in : (in + 1) / 2; }
   std::pair<const Product*, long> place(long i) const;
-  template <typename Weight, int COLUMNS>
-  void sums(const Weight* w, const float* x, long count, float* y) const;
+  template <Weights W, int COLUMNS>
+  void sums(const float* w, const float* x, long count, float* y) const;
   template <int COLUMNS>
   void unit(long i) const;
 

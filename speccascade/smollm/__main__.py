@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
   add("--drafter", type=cli.path, help="checkpoint of a trained drafter")
   add(
     "--kernel_dtype",
-    choices=("float32", "bfloat16"),
+    choices=("float32", "bfloat16", "bfloat16_products"),
     default="float32",
     help="of the kernels on a CPU (%(default)s)",
   )

@@ -70,10 +70,11 @@ def fed(golden_config, golden_params, golden_arrays, llama):
 
   @functools.cache
   def make(name):
-    kind, *_ = name.split()
+    kind, _, way = name.partition(" ")
+    kernels = {"packed": "float32", "rounded": "bfloat16_products"}
     how = {
-      "dtype": "bfloat16" if "bfloat16" in name else None,
-      "kernel_dtype": "float32" if "packed" in name else None,
+      "dtype": "bfloat16" if way == "bfloat16" else None,
+      "kernel_dtype": kernels.get(way),
     }
     if kind == "t5":
       lm = T5LM.create(golden_config, golden_params, **how)

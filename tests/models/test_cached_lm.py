@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("quick_compiles")
   ("name", "width"),
   [
     *(("t5", width) for width in range(1, 9)),
-    *(("t5 bfloat16", 6), ("mistral", 2), ("mistral", 7)),
+    *(("t5 bfloat16", 6), ("t5 rounded", 6), ("mistral", 2), ("mistral", 7)),
     *toy.nightly(("mistral", width) for width in (1, 3, 4, 5, 6, 8)),
   ],
 )
