@@ -157,7 +157,8 @@ void Products::stage(Stages& stages) && {
   const auto fetch = [all](long i) {
     const auto [product, column] = all->place(i);
     const long depth = all->depth();
-    const float* w = product->kernels[0].panels + column / PANEL * depth * PANEL;
+    const float* w =
+        product->kernels[0].panels + column / PANEL * depth * PANEL;
     for (long j = 0; j < std::min<long>(AHEAD, depth) * PANEL; j += 16)
       __builtin_prefetch(w + j, 0, 2);
   };

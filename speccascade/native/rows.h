@@ -2,9 +2,9 @@
 //
 // Panel p of a kernel [in, out] holds its columns 64 p to 64 p + 63, so that a
 // thread reads one stream of memory: of each input in turn, or in bfloat16 of
-// each two, 64 words of 4 bytes. Every sum goes over the inputs in order, in one
-// accumulator: a row's result, to the bit, depends neither on the rows beside it
-// nor on which thread computes it.
+// each two, 64 words of 4 bytes. Every sum goes over the inputs in order, in
+// one accumulator: a row's result, to the bit, depends neither on the rows
+// beside it nor on which thread computes it.
 #pragma once
 
 #include <vector>
@@ -22,7 +22,7 @@ static inline Weights weights_of(ffi::AnyBuffer panels, bool rounds) {
   return rounds ? ROUNDED : HALF;
 }
 
-// Panels of `out` columns: [P, in, 64], or [P, ceil(in / 2), 64, 2] of bfloat16.
+// Panels of `out` columns: [P, in, 64], in bfloat16 [P, ceil(in / 2), 64, 2].
 struct Kernel {
   const float* panels;  // words
   Weights weights;
