@@ -105,11 +105,19 @@ a native encoder's distances have the other sign <- test_equals_the_plain_path
 
 === native/rows.cc models/test_native_passes.py::test_equals_the_plain_path
 normed rows are those of an earlier stage
-- if (normed_id != id) {
-+ if (!normed_id) {
+- if (made_id != id) {
++ if (!made_id) {
 native SiLU is GELU
 - : v * sigmoid(v));
 + : v * sigmoid(slope * 1.5957691216f));
+
+=== native/rows.cc models/test_native.py::test_products_equal_float64
+the second of two weights is the first
+- input ? pairs & 0xffff0000u : pairs << 16
++ pairs << 16
+rows are multiplied before they are rounded
+- if (weights == ROUNDED) round_row(y, step());
++
 
 === native/laws.cc models/test_native_laws.py
 a native arg-max takes the last of a tie <- test_greedy_is_one_hot_at_the_first
