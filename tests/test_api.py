@@ -88,6 +88,16 @@ def test_it_says_what_it_compiles(pair, capsys):
     assert capsys.readouterr().out == said
 
 
+def test_draws_depend_on_the_place_and_not_on_the_neighbours(pair):
+  settings = {"method": "drafter", "trace": False, **SHORT}
+  all_at_once = pair.generate(TEXTS, **settings)
+  one = pair.generate(TEXTS[0], **settings)
+  np.testing.assert_array_equal(one.tokens, all_at_once.tokens[:1])
+  one_by_one = pair.generate(TEXTS, batch_size=1, **settings)
+  np.testing.assert_array_equal(one_by_one.tokens, all_at_once.tokens)
+  assert one_by_one.texts == all_at_once.texts
+
+
 def test_the_api_writes_what_the_core_writes(pair, out):
   small, large = pair.models.drafter_lm, pair.models.verifier_lm
   decode = sc.decoder(

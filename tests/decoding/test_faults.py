@@ -81,6 +81,22 @@ def test_a_fault_ends_its_row(name, fault):
 # Worked rows, greedy.
 
 
+def test_minus_infinity_alone_is_a_zero():
+  models = tuple(
+    MarkovLM(m.table.at[:, :, 4].set(-jnp.inf)) for m in toy.sources()
+  )
+  got = toy.decode("spec_decode", models, 0.0, Sampling.create(1.0))
+  assert np.all(got.bad_step == -1)
+  assert not np.any(got.tokens == 4)
+
+
+def test_the_first_position_can_be_bad():
+  bad = MarkovLM(toy.sources()[0].table.at[:, 0].set(jnp.nan))
+  got = toy.decode("spec_decode", (bad, bad), 0.0, Sampling.create(1.0))
+  assert np.all(got.bad_step == 0)
+  assert np.all(got.lengths == 0)
+
+
 def chain(moves: dict[int, int], fault=None) -> MarkovLM:
   """Counts 0 2 3 4 5 2 3 ..., but for `moves`; a `fault` after 3.
 

@@ -41,6 +41,30 @@ def test_the_two_questions_by_hand():
     assert frontier.latency_at(ONE, quality) == pytest.approx(latency)
 
 
+@pytest.mark.parametrize(
+  ("first", "second", "common", "gap"),
+  [
+    # From 0.4 to 0.8 the first rises from 63 to 67, mean 65. (0.6, 60) is
+    # beaten by (0.4, 60), so the other rises from 60 to 64, mean 62.
+    (ONE, points((0.4, 60), (0.6, 60), (0.8, 64)), (0.4, 0.8), 65 - 62),
+    # Up to 0.9 both are flat after their last points.
+    (ONE, points((0.8, 60), (0.9, 59)), (0.8, 0.9), 7),
+    # At 0.2, 0.3 and 0.4 one is 60, 61.5, 63 and the other 60, 62, 62: gaps
+    # 0, -0.5, 1, whose trapezoids cancel.
+    (
+      points((0.2, 60), (0.4, 63)),
+      *(points((0.2, 60), (0.3, 62), (0.4, 61)), (0.2, 0.4), 0),
+    ),
+    (ONE, points((0.6, 60.0)), (0.6, 0.6), 5),
+    (ONE, points((1.2, 70), (1.5, 71)), None, math.nan),
+  ],
+)
+def test_mean_gap_by_hand(first, second, common, gap):
+  assert frontier.common_range(first, second) == common
+  mean = frontier.mean_gap(first, second)
+  assert mean == pytest.approx(gap, nan_ok=True)
+
+
 def replicated(shifts, latency=0.5, quality=60.0) -> list[Points]:
   """One point whose quality is shifted in each replicate."""
   scores = quality + np.r_[0.0, shifts]

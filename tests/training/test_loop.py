@@ -202,6 +202,16 @@ def test_callers_parameters_are_not_written_over(bare_params):
   same(params, bare_params)
 
 
+def test_callbacks_come_at_their_steps_and_at_the_end():
+  seen = []
+  three, end = (
+    loop.Every(steps, lambda s, steps=steps: seen.append((steps, int(s.step))))
+    for steps in (3, 0)
+  )
+  train(batches(), steps=7, optimizer=STILL, callbacks=[three, end])
+  assert seen == [(3, 3), (3, 6), (3, 7), (0, 7)]
+
+
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step():
   """An infinite step from batch 3; no callback sees what comes of it."""
   seen = []

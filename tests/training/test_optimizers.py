@@ -12,6 +12,7 @@ from speccascade.checkpoints import load
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.models.t5.network import Transformer
 from speccascade.training import checkpointing, optimizers, state
+from tests.training.conftest import same
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +98,14 @@ def test_adafactor_equals_that_of_t5x(
   ]
   assert counts
   assert all(count == golden_updates[f"{key}/step"] for count in counts)
+
+
+def test_accumulators_go_there_and_back(golden_checkpoint):
+  slots = golden_checkpoint.optimizer
+  adafactor = optimizers.adafactor(min_dim_size_to_factor=16)
+  opt_state = adafactor.transform.init(golden_checkpoint.params)
+  opt_state = optimizers.start_at(opt_state, 3000, slots)
+  same(optimizers.slots_of(opt_state), slots)
 
 
 @pytest.mark.parametrize(
