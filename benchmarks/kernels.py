@@ -6,7 +6,8 @@
 
 Each model of a pair writes the test sentences greedily with kernels of each
 type; then the large one reads what it wrote, six tokens at a time and one by
-one, and its logits are compared. Activations are float32.
+one, and its logits are compared. Activations are float32, which the last type
+rounds where kernels multiply them.
 """
 
 import functools

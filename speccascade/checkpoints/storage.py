@@ -21,8 +21,9 @@ from speccascade.checkpoints.errors import (
 _GCS = re.compile(r"gs://([^/]+)/?(.*)", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
-# About half a minute without a network; the default is a quarter of an hour.
+# What a directory of Hugging Face's names its vocabulary.
 SENTENCE_PIECE, TOKENIZER = "spiece.model", "tokenizer.json"
+# About half a minute without a network; the default is a quarter of an hour.
 _RETRIES = {"gcs_request_retries": {"max_retries": 5}}
 _FIRST_CONTACT_S = 8.0  # with a bucket, where it can be reached at all
 _INDEX_BYTES = 2**28  # more than the JSON of any checkpoint

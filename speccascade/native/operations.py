@@ -54,19 +54,14 @@ class Panels:
     return columns.reshape(*index.shape, -1)[..., : self.shape[0]]
 
   def __str__(self) -> str:
-    kind = ", rows rounded" if self.rounds else ""
-    return (
-      f"panels {self.array.dtype}{self.array.shape} of a kernel {self.shape}"
-      + kind
-    )
+    about = f"panels {self.array.dtype}{self.array.shape} of a kernel"
+    return f"{about} {self.shape}{', rows rounded' * self.rounds}"
 
   def fits(self, shape: tuple[int, int], like: "Panels") -> bool:
     """Whether the kernel has this shape, and the kind of another."""
-    dtype, kind = self.array.dtype, (like.array.dtype, like.rounds)
-    return (self.shape, self.array.shape) == (
-      shape,
-      packed_shape(shape, dtype),
-    ) and (dtype, self.rounds) == kind
+    dtype = like.array.dtype
+    mine = (self.shape, self.array.shape, self.array.dtype, self.rounds)
+    return mine == (shape, packed_shape(shape, dtype), dtype, like.rounds)
 
 
 def packed_shape(shape: tuple[int, int], dtype) -> tuple[int, ...]:
