@@ -153,8 +153,8 @@ static ffi::Error attend(ffi::ThreadPool pool, ffi::BufferR4<ffi::F32> query,
                 heads > 1 ? queries * L : 0, queries > 1 ? L : 0};
   all.reach = reach.typed_data();
   const long weights = 2 * B * H * D * std::min(farthest, L);
-  auto stages = std::make_shared<Stages>(worth(pool, weights, N));
-  stages->add({B * H, [all](long i, long) { all(i); }});
+  auto stages = Stages::create(worth(pool, weights, N));
+  stages->add(B * H, [all](long i, long) { all(i); });
   Stages::run(pool, stages);
   return ffi::Error::Success();
 }

@@ -131,8 +131,8 @@ static ffi::Error laws(ffi::ThreadPool pool, ffi::AnyBuffer logits,
            temperature.typed_data()[0], greedy, V, u.dimensions().back(),
            law->typed_data<float>(), token->typed_data<int32_t>(),
            is_law->typed_data<bool>()};
-  auto stages = std::make_shared<Stages>(worth(pool, COST * rows * V, 6));
-  stages->add({rows, [all](long row, long) { all(row); }});
+  auto stages = Stages::create(worth(pool, COST * rows * V, 6));
+  stages->add(rows, [all](long row, long) { all(row); });
   Stages::run(pool, stages);
   return ffi::Error::Success();
 }
@@ -181,11 +181,11 @@ static ffi::Error nuclei(ffi::ThreadPool pool, ffi::AnyBuffer law,
   const long V = law.dimensions().back(), rows = law.element_count() / V;
   const float *x = law.typed_data<float>(), goal = top_p.typed_data()[0];
   float* y = nucleus->typed_data<float>();
-  auto stages = std::make_shared<Stages>(worth(pool, COST * rows * V, 6));
-  stages->add({rows, [=](long row, long) {
-                 std::copy_n(x + row * V, V, y + row * V);
-                 keep_likeliest(y + row * V, goal, V);
-               }});
+  auto stages = Stages::create(worth(pool, COST * rows * V, 6));
+  stages->add(rows, [=](long row, long) {
+    std::copy_n(x + row * V, V, y + row * V);
+    keep_likeliest(y + row * V, goal, V);
+  });
   Stages::run(pool, stages);
   return ffi::Error::Success();
 }
@@ -216,8 +216,8 @@ static ffi::Error overlaps(ffi::ThreadPool pool, ffi::AnyBuffer q,
     all += lesser(load_some(x + i, end - i, 0), load_some(y + i, end - i, 0));
     sum[row] = sum_of(all);
   };
-  auto stages = std::make_shared<Stages>(worth(pool, rows * V, 6));
-  stages->add({rows, add});
+  auto stages = Stages::create(worth(pool, rows * V, 6));
+  stages->add(rows, add);
   Stages::run(pool, stages);
   return ffi::Error::Success();
 }

@@ -22,16 +22,17 @@ struct Turned {
   // Of a row and head; the first token's slot is `first`. What is not finite
   // is 0 in a cache: it would spoil tokens that it is masked in.
   void operator()(long unit, long to_unit, long first, bool is_cache) const {
-    const long b = unit / H, h = unit % H;
+    const long at = (unit / H * N * H + unit % H) * D;
+    const auto put = [=](float x) {
+      return is_cache && !std::isfinite(x) ? 0 : x;
+    };
+    for (long d = 0; d < D; d++)
+      for (long n = 0; n < N; n++)
+        keys[(to_unit * D + d) * L + first + n] = put(key[at + n * H * D + d]);
     for (long n = 0; n < N; n++)
-      for (long d = 0; d < D; d++) {
-        const long at = ((b * N + n) * H + h) * D + d, to = first + n;
-        const auto put = [=](const float* x) {
-          return is_cache && !std::isfinite(x[at]) ? 0 : x[at];
-        };
-        keys[(to_unit * D + d) * L + to] = put(key);
-        values[(to_unit * L + to) * D + d] = put(value);
-      }
+      for (long d = 0; d < D; d++)
+        values[(to_unit * L + first + n) * D + d] =
+            put(value[at + n * H * D + d]);
   }
 };
 
@@ -100,8 +101,8 @@ struct Pass {
   // Adds rows [B queries, in] times the next kernel to x.
   void add_product(const float* rows, long in) {
     Products all(rows, B * queries, in);
-    all.add({kernel()}, x, true);
-    std::move(all).stage(stages);
+    all.add(kernel(), x, true);
+    all.stage(stages);
   }
 
   // Attention to a cache, which the tokens are written to first. In the last
@@ -117,8 +118,8 @@ struct Pass {
     const Turned turned{key, value, (float*)keys.untyped_data(),
                         (float*)values.untyped_data(), N, K, D, L};
     Products all = normed();
-    for (float* y : {query, key, value}) all.add({kernel()}, y);
-    std::move(all).stage(stages);
+    for (float* y : {query, key, value}) all.add(kernel(), y);
+    all.stage(stages);
     const auto write = [=, pass = *this](long i) {
       const long b = i / K, k = i % K, row = pass.row[b];
       for (long n = 0; is_rotary && n < pass.N; n++) {
@@ -131,7 +132,7 @@ struct Pass {
       turned(i, row * K + k, pass.start[b], true);
     };
     if (is_last && !has_head) {
-      stages.add({B * K, [write](long i, long) { write(i); }});
+      stages.add(B * K, [write](long i, long) { write(i); });
       return;
     }
     const bool is_fewer = is_last && !read->empty();
@@ -143,8 +144,8 @@ struct Pass {
         std::copy_n(pass.query + from * width, width,
                     pass.read_query + i * width);
       };
-      stages.add({B * K, [write](long i, long) { write(i); }});
-      stages.add({B * R, gather});
+      stages.add(B * K, [write](long i, long) { write(i); });
+      stages.add(B * R, gather);
       x = read_x, query = read_query, slot = read->data(), queries = R;
     }
     Attention attention{query, turned.keys, turned.values, made,
@@ -157,7 +158,7 @@ struct Pass {
       if (!is_fewer) write(i);
       attention(i);
     };
-    stages.add({B * K, write_and_attend});
+    stages.add(B * K, write_and_attend);
     add_product(made, H * D);
   }
 
@@ -176,8 +177,8 @@ struct Pass {
     const long H = bias.dimensions()[0], D = columns.begin()[kernels] / H;
     const Turned turned{key, value, kept, kept + B * N * H * D, N, H, D, N};
     Products all = normed();
-    for (float* y : {query, key, value}) all.add({kernel()}, y);
-    std::move(all).stage(stages);
+    for (float* y : {query, key, value}) all.add(kernel(), y);
+    all.stage(stages);
     Attention attention{query, turned.keys, turned.values, made, N, H, D, N};
     attention.bias = (const float*)bias.untyped_data() + N - 1;
     attention.bias_head = 2 * N - 1, attention.bias_query = -1;
@@ -186,7 +187,7 @@ struct Pass {
       turned(unit, unit, 0, false);
       attention(unit);
     };
-    stages.add({B * H, turn_and_attend});
+    stages.add(B * H, turn_and_attend);
     add_product(made, H * D);
   }
 
@@ -197,23 +198,22 @@ struct Pass {
     const auto sizes = keys.dimensions();
     const long H = sizes[1], D = sizes[2], S = sizes[3];
     Products all = normed();
-    all.add({kernel()}, query);
-    std::move(all).stage(stages);
+    all.add(kernel(), query);
+    all.stage(stages);
     Attention attention{query, (const float*)keys.untyped_data(), values, made,
                         queries, H, D, S};
     attention.row = row, attention.mask = mask;
-    stages.add({B * H, [attention](long unit, long) { attention(unit); }});
+    stages.add(B * H, [attention](long unit, long) { attention(unit); });
     add_product(made, H * D);
   }
 
   void mlp() {
     Products all = normed();
-    std::vector<Kernel> inner;
-    for (int32_t activation : activations) inner.push_back(kernel(activation));
-    const long width = inner[0].out;
-    all.add(std::move(inner), made);
-    std::move(all).stage(stages);
-    add_product(made, width);
+    const Kernel inner = kernel(activations.begin()[0]);
+    all.add(inner, made);
+    if (activations.size() > 1) all.multiply(kernel(activations.begin()[1]));
+    all.stage(stages);
+    add_product(made, inner.out);
   }
 
   // Writes the rows, normed, to y.
@@ -222,14 +222,14 @@ struct Pass {
     const auto norm_row = [=, x = x, E = E, epsilon = epsilon](long i, long) {
       norm(x + i * E, scale, epsilon, E, y + i * E);
     };
-    stages.add({B * queries, norm_row});
+    stages.add(B * queries, norm_row);
   }
 
   // The head, times a factor.
   void head(const float* hidden, float* logits, float factor) {
     Products all(hidden, B * queries, E);
-    all.add({kernel()}, logits, false, factor);
-    std::move(all).stage(stages);
+    all.add(kernel(), logits, false, factor);
+    all.stage(stages);
   }
 
   // Keys and values of the rows, that a decoder will look at.
@@ -240,10 +240,10 @@ struct Pass {
         key, value, (float*)keys.untyped_data(), (float*)values.untyped_data(),
         N, sizes[1], sizes[2], N};
     Products all(hidden, B * N, E);
-    for (float* y : {key, value}) all.add({kernel()}, y);
-    std::move(all).stage(stages);
-    stages.add({B * turned.H,
-                [=](long unit, long) { turned(unit, unit, 0, false); }});
+    for (float* y : {key, value}) all.add(kernel(), y);
+    all.stage(stages);
+    stages.add(B * turned.H,
+               [=](long unit, long) { turned(unit, unit, 0, false); });
   }
 };
 
@@ -289,7 +289,8 @@ static void spread(float* y, const std::vector<int32_t>& rows,
     long end = 0;
     if (i && rows[i - 1] == b) {
       end = kept[--i];
-      std::memmove(y + b * size, y + i * made, end * sizeof(float));
+      if (b * size > i * made)
+        std::memmove(y + b * size, y + i * made, end * sizeof(float));
     }
     std::fill_n(y + b * size + end, size - end, 0.f);
   }
@@ -333,7 +334,7 @@ static ffi::Error decoder_pass(
   for (long i = 0; i < B * N; i++)
     vectors.look_up(tokens.typed_data()[row[i / N] * given + i % N],
                     rows + i * E);
-  auto stages = std::make_shared<Stages>(worth(pool, num_weights, B * N));
+  auto stages = Stages::create(worth(pool, num_weights, B * N));
   Pass pass{*stages, args, results, B, N, E, epsilon, columns, activations,
             rows, rows + step, rows + 2 * step, rows + 3 * step,
             rows + 4 * step, rows + 5 * step, rows + 6 * step,
@@ -409,7 +410,7 @@ static ffi::Error encoder_pass(
   const Table vectors{table, vocab, E};
   for (long i = 0; i < B * S; i++)
     vectors.look_up(tokens.typed_data()[i], rows + i * E);
-  auto stages = std::make_shared<Stages>(worth(pool, num_weights, B * S));
+  auto stages = Stages::create(worth(pool, num_weights, B * S));
   Pass pass{*stages, args, results, B, S, E, epsilon, columns, activations,
             rows, nullptr, rows + step, nullptr, rows + 2 * step,
             rows + 3 * step, rows + 4 * step};

@@ -6,6 +6,7 @@
 #include <iterator>
 
 constexpr int BLOCK_ROWS = 48;  // of a unit of work; its sums fit the L1 cache
+constexpr int MOST_ROWS = 6;    // of a tile
 constexpr int DEPTH = 128;      // rows of a panel that tiles read in turn
 constexpr int AHEAD = 64;       // rows of a panel that are fetched ahead
 
@@ -43,16 +44,18 @@ static inline Floats multiply_in(const float* x, Floats w, Floats z) {
   return multiply_add(*x, w, z);
 }
 
-// Adds x [M, n] times w [n, N * LANES] to sums, and fetches the weights AHEAD
-// rows on. Rows of w are PANEL apart, those of sums `step`, those of x `in`.
+// Writes x [M, n] times w [n, N * LANES] to sums, or adds it. Rows of w are
+// PANEL apart, those of sums `step`, those of x `in`. Of one or two rows the
+// weights are read so fast that the processor fetches them ahead by itself; of
+// more, those AHEAD rows on are fetched.
 template <int M, int N, Weights W>
 static inline void tile(const float* x, long in, const float* w, float* sums,
-                        long step, long n) {
-  Floats sum[M][N];
-  for (int m = 0; m < M; m++)
+                        long step, long n, bool adds) {
+  Floats sum[M][N] = {};
+  for (int m = 0; adds && m < M; m++)
     for (int v = 0; v < N; v++) sum[m][v] = load(sums + m * step + v * LANES);
   for (long k = 0; k < n; k++, w += PANEL) {
-    for (int j = 0; j < N * LANES; j += 16)
+    for (int j = 0; M > 2 && j < N * LANES; j += 16)
       __builtin_prefetch(w + AHEAD * PANEL + j, 0, 2);
 #pragma GCC unroll 2
     for (int i = 0; i < inputs(W); i++) {
@@ -74,24 +77,24 @@ static inline void tile(const float* x, long in, const float* w, float* sums,
 
 // The same for so many columns of a panel; rows of sums are as far apart.
 template <int M, int COLUMNS, Weights W>
-static void strip(const float* x, long in, const float* w, float* sums,
-                  long n) {
+static void strip(const float* x, long in, const float* w, float* sums, long n,
+                  bool adds) {
   constexpr int N = std::min(vectors(M), COLUMNS / LANES);
   for (int j = 0; j < COLUMNS; j += N * LANES)
-    tile<M, N, W>(x, in, w + j, sums + j, COLUMNS, n);
+    tile<M, N, W>(x, in, w + j, sums + j, COLUMNS, n, adds);
 }
 
 // The same for any number of rows, in tiles as even as can be.
 template <int COLUMNS, Weights W>
 static void strips(const float* x, long rows, long in, const float* w,
-                   float* sums, long n) {
+                   float* sums, long n, bool adds) {
   constexpr decltype(&strip<1, COLUMNS, W>) STRIPS[] = {
       strip<1, COLUMNS, W>, strip<2, COLUMNS, W>, strip<3, COLUMNS, W>,
       strip<4, COLUMNS, W>, strip<5, COLUMNS, W>, strip<6, COLUMNS, W>};
-  constexpr long MOST = std::size(STRIPS);
-  for (long tiles = (rows + MOST - 1) / MOST; tiles; tiles--) {
+  static_assert(std::size(STRIPS) == MOST_ROWS);
+  for (long tiles = (rows + MOST_ROWS - 1) / MOST_ROWS; tiles; tiles--) {
     const long m = (rows + tiles - 1) / tiles;
-    STRIPS[m - 1](x, in, w, sums, n);
+    STRIPS[m - 1](x, in, w, sums, n, adds);
     x += m * in, sums += m * COLUMNS, rows -= m;
   }
 }
@@ -141,34 +144,29 @@ void Products::norm_first(const float* scale, float epsilon) {
   this->scale = scale, this->epsilon = epsilon;
 }
 
-void Products::add(std::vector<Kernel> kernels, float* y, bool is_added,
+void Products::add(const Kernel& kernel, float* y, bool is_added,
                    float factor) {
-  const long out = kernels[0].out;
-  weights = kernels[0].weights;
-  products.push_back({std::move(kernels), y, is_added, factor, panels});
-  panels += (out + PANEL - 1) / PANEL;
+  weights = kernel.weights;
+  products[num_products++] = {{kernel}, 1, y, is_added, factor, panels};
+  panels += (kernel.out + PANEL - 1) / PANEL;
 }
 
-void Products::stage(Stages& stages) && {
-  auto all = std::make_shared<Products>(std::move(*this));
-  const auto run = [all](long i, long n) {
-    n > 1 ? all->unit<PANEL>(i) : all->unit<PANEL / 2>(i);
+void Products::multiply(const Kernel& kernel) {
+  Product& last = products[num_products - 1];
+  last.kernels[last.num_kernels++] = kernel;
+}
+
+void Products::stage(Stages& stages) const {
+  const auto run = [all = *this](long i, long n) {
+    n > 1 ? all.unit<PANEL>(i) : all.unit<PANEL / 2>(i);
   };
-  const auto fetch = [all](long i) {
-    const auto [product, column] = all->place(i);
-    const long depth = all->depth();
-    const float* w =
-        product->kernels[0].panels + column / PANEL * depth * PANEL;
-    for (long j = 0; j < std::min<long>(AHEAD, depth) * PANEL; j += 16)
-      __builtin_prefetch(w + j, 0, 2);
-  };
-  stages.add({2 * panels * num_blocks, run, 2, fetch});
+  stages.add(2 * panels * num_blocks, run, 2);
 }
 
 // Returns the product that a unit is of, and its first column.
 std::pair<const Products::Product*, long> Products::place(long i) const {
   const long number = i / 2 / num_blocks;
-  const Product* p = &products.back();
+  const Product* p = products + num_products - 1;
   while (p->first > number) p--;
   return {p, (number - p->first) * PANEL + i % 2 * PANEL / 2};
 }
@@ -220,10 +218,10 @@ const float* Products::input() const {
 template <Weights W, int COLUMNS>
 void Products::sums(const float* w, const float* x, long count,
                     float* y) const {
-  std::memset(y, 0, count * COLUMNS * sizeof(float));
-  for (long k = 0; k < depth(); k += DEPTH)
+  const long most = count > MOST_ROWS ? DEPTH : depth();
+  for (long k = 0; k < depth(); k += most)
     strips<COLUMNS, W>(x + k * inputs(W), count, step(), w + k * PANEL, y,
-                       std::min<long>(DEPTH, depth() - k));
+                       std::min(most, depth() - k), k > 0);
 }
 
 template <int COLUMNS>
@@ -239,13 +237,13 @@ void Products::unit(long i) const {
                     : weights == HALF ? &Products::sums<HALF, COLUMNS>
                                       : &Products::sums<ROUNDED, COLUMNS>;
   alignas(64) float results[2][BLOCK_ROWS * COLUMNS];
-  for (size_t j = 0; j < p->kernels.size(); j++) {
+  for (int j = 0; j < p->num_kernels; j++) {
     const Kernel& kernel = p->kernels[j];
     const long at = column / PANEL * depth() * PANEL + column % PANEL;
     (this->*sums)(kernel.panels + at, rows, count, results[j]);
     activate(kernel.activation, results[j], count * COLUMNS);
   }
-  if (p->kernels.size() > 1)
+  if (p->num_kernels > 1)
     for (long j = 0; j < count * COLUMNS; j++) results[0][j] *= results[1][j];
   for (long row = 0; row < count; row++) {
     float* y = p->y + (begin + row) * out + column;
@@ -260,18 +258,23 @@ static ffi::Error rows_times_panels(ffi::ThreadPool pool, ffi::AnyBuffer x,
                                     ffi::RemainingRets results, bool rounds) {
   const long in = x.dimensions().back();
   const long rows = (long)x.element_count() / std::max(in, 1l);
-  Products all((const float*)x.untyped_data(), rows, in);
+  const Products none((const float*)x.untyped_data(), rows, in);
   long weights = 0;
-  for (size_t i = 0; i < results.size(); i++) {
-    ffi::AnyBuffer kernel = *kernels.get<ffi::AnyBuffer>(i);
-    ffi::AnyBuffer y = **results.get<ffi::AnyBuffer>(i);
-    all.add({{(const float*)kernel.untyped_data(), weights_of(kernel, rounds),
-              y.dimensions().back()}},
-            (float*)y.untyped_data());
-    weights += kernel.element_count();
+  for (size_t i = 0; i < results.size(); i++)
+    weights += kernels.get<ffi::AnyBuffer>(i)->element_count();
+  auto stages = Stages::create(worth(pool, weights, rows));
+  for (size_t begin = 0; begin < results.size(); begin += MOST_PRODUCTS) {
+    Products all = none;
+    const size_t end = std::min(begin + MOST_PRODUCTS, results.size());
+    for (size_t i = begin; i < end; i++) {
+      ffi::AnyBuffer kernel = *kernels.get<ffi::AnyBuffer>(i);
+      ffi::AnyBuffer y = **results.get<ffi::AnyBuffer>(i);
+      all.add({(const float*)kernel.untyped_data(), weights_of(kernel, rounds),
+               y.dimensions().back()},
+              (float*)y.untyped_data());
+    }
+    all.stage(*stages);
   }
-  auto stages = std::make_shared<Stages>(worth(pool, weights, rows));
-  std::move(all).stage(*stages);
   Stages::run(pool, stages);
   return ffi::Error::Success();
 }

@@ -7,8 +7,6 @@
 // beside it nor on which thread computes it.
 #pragma once
 
-#include <vector>
-
 #include "shared.h"
 
 enum Activation { LINEAR, RELU, GELU, SILU };  // ACTIVATIONS in passes.py
@@ -33,12 +31,15 @@ struct Kernel {
 // Writes x [in] over its root mean square, times scale [in], to y.
 void norm(const float* x, const float* scale, float epsilon, long in, float* y);
 
-// Products of the same rows with several kernels, of one kind of weights.
+constexpr int MOST_PRODUCTS = 3;  // query, key and value
+
+// Products of the same rows with a few kernels, of one kind of weights.
 class Products {
   struct Product {
-    std::vector<Kernel> kernels;  // one, or two whose products are multiplied
-    float* y;                     // [rows, out]
-    bool is_added;                // to what y holds
+    Kernel kernels[2];  // two whose products are multiplied, or one
+    int num_kernels;
+    float* y;       // [rows, out]
+    bool is_added;  // to what y holds
     float factor;
     long first;  // the number of panels before these
   };
@@ -48,7 +49,8 @@ class Products {
   const float* scale = nullptr;  // [in], of a norm before the products
   float epsilon = 0;
   long id;
-  std::vector<Product> products;
+  Product products[MOST_PRODUCTS];
+  int num_products = 0;
 
   bool is_copied() const;
   const float* input() const;
@@ -66,8 +68,10 @@ class Products {
   Products(const float* x, long rows, long in);
   // The rows are normed first.
   void norm_first(const float* scale, float epsilon);
-  void add(std::vector<Kernel> kernels, float* y, bool is_added = false,
+  void add(const Kernel& kernel, float* y, bool is_added = false,
            float factor = 1);
+  // The last product is multiplied by that of another kernel like its own.
+  void multiply(const Kernel& kernel);
   // Adds a stage of units: half a panel, and at most BLOCK_ROWS rows each.
-  void stage(Stages& stages) &&;
+  void stage(Stages& stages) const;
 };
