@@ -1,5 +1,6 @@
 """The native product: exact, the same for every row, and compiled safely."""
 
+from concurrent import futures
 import dataclasses
 import os
 import pathlib
@@ -75,7 +76,7 @@ def test_a_row_is_the_same_to_the_bit_beside_any_others(build, dtype):
 @NEEDS_NATIVE
 def test_several_kernels_at_once_and_mapped_over_an_axis():
   x, first = rows_and_kernel(7, 65, 130)
-  kernels = [first, first[:, :3] * 2, first[:, 60:] - 1]
+  kernels = [first, first[:, :3] * 2, first[:, 60:] - 1, first * 3, first + 1]
   packed = [native.pack(kernel, "float32") for kernel in kernels]
   call = lambda x: native.products(x, packed)
   for results in (call(jnp.asarray(x)), jax.vmap(call)(jnp.asarray(x))):
@@ -162,6 +163,20 @@ def test_programs_at_once_with_other_numbers_of_threads(tmp_path):
   assert said[0].count("(") == 7  # no repeat differed
   [file] = (tmp_path / "speccascade" / "native").iterdir()
   assert library._is_whole(file)
+
+
+@NEEDS_NATIVE
+def test_calls_at_once_of_one_program():
+  """Some find the threads that help at work for another."""
+  x, kernel = rows_and_kernel(6, 512, 1024)
+  packed, want = native.pack(kernel, "float32"), product(x, kernel)
+
+  def differ(_):
+    results = (native.products(jnp.asarray(x), [packed]) for _ in range(50))
+    return sum(not np.array_equal(y, want) for [y] in results)
+
+  with futures.ThreadPoolExecutor(4) as pool:
+    assert list(pool.map(differ, range(4))) == [0] * 4
 
 
 @pytest.fixture
