@@ -12,6 +12,9 @@
 #include <utility>
 #include <vector>
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -138,6 +141,7 @@ class Stages {
     all->done = all->counters(num_stages);
     all->taken = all->counters(num_stages * all->threads);
     num_calls++;
+    all->processor = current_processor();
     for (long i = 1; i < all->threads; i++)
       if (i >= MOST_SEATS || !seats[i].give(all))
         pool.Schedule([all, i] { help(all, i); });
@@ -198,6 +202,7 @@ class Stages {
   alignas(64) std::byte first_memory[1 << 16];
   std::pmr::monotonic_buffer_resource memory{first_memory, sizeof first_memory};
   long threads;
+  int processor;  // of the caller
   std::vector<Stage> stages;
   Counter *done, *taken;  // of each stage; and each thread
 
@@ -208,9 +213,34 @@ class Stages {
     return std::uninitialized_default_construct_n((Counter*)room, n) - n;
   }
 
+  // Has this thread go on elsewhere if it was woken on the processor of the
+  // caller, which then waits for it: some kernels let both stay there for longer
+  // than the passes of a whole text.
+  static void leave(int processor) {
+#if defined(__linux__)
+    cpu_set_t allowed;
+    if (processor != current_processor() ||
+        sched_getaffinity(0, sizeof allowed, &allowed))
+      return;
+    cpu_set_t others = allowed;
+    CPU_CLR(processor, &others);
+    if (CPU_COUNT(&others) && !sched_setaffinity(0, sizeof others, &others))
+      sched_setaffinity(0, sizeof allowed, &allowed);
+#endif
+  }
+
+  static int current_processor() {
+#if defined(__linux__)
+    return sched_getcpu();
+#else
+    return -1;
+#endif
+  }
+
   // What a thread of the pool does.
   static void help(std::shared_ptr<Stages> all, long thread) {
     while (all) {
+      leave(all->processor);
       all->work(thread);
       all.reset();
       if (thread < MOST_SEATS) all = seats[thread].wait();
