@@ -22,7 +22,7 @@ from speccascade.decoding.methods import Method, family, find
 from speccascade.decoding.rounds import Loop
 from speccascade.decoding.sampling import Sampling
 from speccascade.decoding.target import Target
-from speccascade.decoding.types import Decoded, Drafter
+from speccascade.decoding.types import Decoded, is_drafter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +171,15 @@ class Decoder:
     Args:
       greedy: whether at temperature 0.
     """
+    return self._programs[greedy]
+
+  @functools.cached_property
+  def _programs(self) -> dict[bool, tuple["Program", int]]:
+    """What `program` returns, made once: equal programs that are one object
+    are told to be so at once."""
+    return {greedy: self._program(greedy) for greedy in (False, True)}
+
+  def _program(self, greedy: bool) -> tuple["Program", int]:
     method = self.method
     members = family(method, greedy) if self.shared else [method]
     static = dataclasses.replace(
@@ -194,7 +203,7 @@ class Decoder:
         raise ValueError(f"{method.label} needs a {role}; none was given")
     drafters = () if drafter is None else _models(drafter)
     policy, num = self.draft_length.policy, len(drafters)
-    if isinstance(drafter, Drafter):
+    if is_drafter(drafter):
       if policy != FIXED:
         raise ValueError(
           f"draft length {policy!r} means nothing to the drafter given, a"
@@ -231,7 +240,7 @@ class Decoder:
         f"{method.label} is defined at temperature 0 only; temperature is"
         f" {float(sampling.temperature):g}"
       )
-    has_confidence = not isinstance(drafter, Drafter) or drafter.has_confidence
+    has_confidence = not is_drafter(drafter) or drafter.has_confidence
     target = method.target
     if target is not None and target.needs_confidence and not has_confidence:
       raise ValueError(
@@ -254,6 +263,13 @@ class Program:
 
   decoder: "Decoder"
   targets: tuple[Target | None, ...]
+
+  @functools.cached_property
+  def _hash(self) -> int:
+    return hash((self.decoder, self.targets))
+
+  def __hash__(self) -> int:
+    return self._hash  # of all that is in it: every call asks
 
   def run(self, *arguments, **more) -> Decoded:
     """Decodes, while it is traced; arguments as in `start`."""
@@ -288,7 +304,7 @@ class Program:
     stop, policy = None, static.draft_length.policy
     if policy != FIXED:
       stop = StopPolicy(threshold, before_draw=policy == MAX_PROB)
-    if method.has_blocks and not isinstance(drafter, Drafter):
+    if method.has_blocks and not is_drafter(drafter):
       if method.compose is not None:
         drafter = method.compose(_models(drafter), static.gamma, alpha)
       else:

@@ -5,7 +5,12 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.types import Drafter, LanguageModel, State
+from speccascade.decoding.types import (
+  Drafter,
+  LanguageModel,
+  State,
+  is_drafter,
+)
 
 Array = jax.Array
 
@@ -127,7 +132,7 @@ def catch_up(
     upto: [B] int32; rows that hold as much already are left alone.
     wide: static, tokens of a pass.
   """
-  if isinstance(part, Drafter):
+  if is_drafter(part):
     return part.catch_up(state, tokens, upto, wide=wide)
   how = {"first": upto - 1, "read": 1, "narrow": wide, "wide": wide}
   return feed_to(part, state, tokens, upto, **how)[0]

@@ -220,6 +220,21 @@ class Drafter(Protocol):
     """Reads what others wrote, before another turn: `feeding.catch_up`."""
 
 
+_IS_DRAFTER: dict[type, bool] = {}
+
+
+def is_drafter(part) -> bool:
+  """Whether a part of a pair is a `Drafter`, not a model; told by its type.
+
+  A protocol is asked once for each type: that takes as long as the rest of a
+  call's checks.
+  """
+  kind = type(part)
+  if kind not in _IS_DRAFTER:
+    _IS_DRAFTER[kind] = isinstance(part, Drafter)
+  return _IS_DRAFTER[kind]
+
+
 @struct.dataclass
 class Verdict:
   """What a verifier step decided on a block.

@@ -35,7 +35,6 @@ class LlamaState:
     return self.offset + self.length
 
 
-@struct.dataclass
 class LlamaLM(CachedLM):
   """A Llama behind the `LanguageModel` door; make one with `create`."""
 

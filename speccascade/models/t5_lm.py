@@ -38,7 +38,6 @@ class T5State:
     return self.length
 
 
-@struct.dataclass
 class T5LM(CachedLM):
   """A T5 behind the `LanguageModel` door; make one with `create`."""
 
