@@ -17,7 +17,6 @@ from benchmarks import shapes
 from speccascade import cli, native
 from speccascade.decoding import Sampling, decoders, row_keys
 from speccascade.models import T5LM, T5Config, params
-from speccascade.native.operations import packed_shape
 
 _DTYPES = {"native": "float32", "float32": "float32", "bfloat16": "bfloat16"}
 
@@ -42,7 +41,7 @@ def _leaf(name, shape, config: T5Config, kernel_dtype, has_panels):
   if not (is_packed and has_panels):
     return jax.ShapeDtypeStruct(shape, dtype)
   shape = shape if name.endswith("/kernel") else shape[::-1]
-  packed = jax.ShapeDtypeStruct(packed_shape(shape, dtype), dtype)
+  packed = jax.ShapeDtypeStruct(native.packed_shape(shape, dtype), dtype)
   return native.Panels(packed, shape)
 
 

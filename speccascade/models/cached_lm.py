@@ -39,18 +39,21 @@ class CachedLM:
 
   @functools.cached_property
   def _flat(self) -> tuple:
-    """The arrays, and what is static, as a pytree has them.
+    """The arrays, each once, and what is static, as a pytree has them.
 
     Found once: a call of a compiled program flattens its models, and to go
     through a tree of many names took a tenth of a short sentence.
     """
-    arrays, structure = jax.tree.flatten(self.params)
-    return arrays, (self.module, self.layout, structure)
+    leaves, structure = jax.tree.flatten(self.params)
+    arrays = {id(leaf): leaf for leaf in leaves}
+    places = tuple(map(list(arrays).index, map(id, leaves)))
+    return (*arrays.values(),), (self.module, self.layout, structure, places)
 
   @classmethod
   def _unflatten(cls, static: tuple, arrays):
-    module, layout, structure = static
-    return cls(jax.tree.unflatten(structure, arrays), module, layout)
+    module, layout, structure, places = static
+    leaves = [arrays[place] for place in places]
+    return cls(jax.tree.unflatten(structure, leaves), module, layout)
 
   @classmethod
   def create(
@@ -96,6 +99,10 @@ class CachedLM:
   def init(cls, config: Config, rng: Array):
     """Returns a model with random initial parameters."""
     return cls.create(config, jax.jit(network(config).initial)(rng))
+
+  def replace(self, **changes):
+    """Returns the model with other attributes."""
+    return dataclasses.replace(self, **changes)
 
   @property
   def vocab_size(self) -> int:

@@ -140,21 +140,28 @@ def prepared(
     wanted = " or ".join(map(repr, KERNEL_DTYPES))
     raise ValueError(f"kernel_dtype is {kernel_dtype!r}; wanted {wanted}")
   has_panels = bool(kernel_dtype) and layout is None and native.is_available()
-  axes = described(config)
+  about = described(config)
+  packed = {
+    name: about[name].shape[:: 1 if name.endswith("/kernel") else -1]
+    for name in flat
+    if has_panels and kept(config, name, kernel_dtype)[1]
+  }
+  stored = "float32" if kernel_dtype == "float32" else "bfloat16"
+  packer = native.Packer(packed, stored, kernel_dtype == ROUNDED)
   if donate:
     params.clear()
   leaves = flat.values() if layout else _read_ahead(flat.values())
   for name, leaf in zip(list(flat), leaves):
-    stored, is_packed = kept(config, name, kernel_dtype)
+    dtype, _ = kept(config, name, kernel_dtype)
     if layout is not None:
-      place = layout.sharding(*axes[name].axes)
-      flat[name] = partitioning.put(leaf, place, jnp.dtype(stored))
-    elif is_packed and has_panels:
-      is_tied = not name.endswith("/kernel")
-      rounds = kernel_dtype == ROUNDED
-      flat[name] = native.pack(leaf.T if is_tied else leaf, stored, rounds)
+      place = layout.sharding(*about[name].axes)
+      flat[name] = partitioning.put(leaf, place, jnp.dtype(dtype))
+    elif name in packed:
+      packer.add(name, leaf if name.endswith("/kernel") else leaf.T)
+      flat[name] = None
     else:
-      flat[name] = jnp.asarray(leaf, stored)
+      flat[name] = jnp.asarray(leaf, dtype)
+  flat |= packer.panels()
   return traverse_util.unflatten_dict(flat, sep="/")
 
 

@@ -2,18 +2,17 @@
 
 from speccascade.native.library import is_available
 from speccascade.native.operations import (
-  Panels,
   attend,
   copies,
   draw,
   laws,
   nucleus,
   overlap,
-  pack,
   products,
   replacement,
   takes,
 )
+from speccascade.native.panels import Packer, Panels, pack, packed_shape
 from speccascade.native.passes import (
   ACTIVATIONS,
   Sublayer,
@@ -23,6 +22,7 @@ from speccascade.native.passes import (
 
 __all__ = [
   "ACTIVATIONS",
+  "Packer",
   "Panels",
   "Sublayer",
   "attend",
@@ -35,6 +35,7 @@ __all__ = [
   "nucleus",
   "overlap",
   "pack",
+  "packed_shape",
   "products",
   "replacement",
   "takes",

@@ -1,19 +1,15 @@
 """Products, attention, laws of logits and draws from them, in one call each.
 
-XLA's CPU backend packs a kernel anew at every product of two or more rows. Here
-it is packed once, when a model is made for decoding. Attention reads a cache in
-place. `speccascade.decoding` defines the laws; its functions call these where
-they can.
+Attention reads a cache in place. `speccascade.decoding` defines the laws; its
+functions call these where they can.
 """
 
-from flax import struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from speccascade.native import library
-
-WIDTH = 64  # PANEL in shared.h
+from speccascade.native.panels import Shared
 
 
 def call(handler: str, results, *operands, aliases=None, **static):
@@ -25,63 +21,6 @@ def call(handler: str, results, *operands, aliases=None, **static):
     input_output_aliases=aliases,
   )
   return run(*operands, **static)
-
-
-@struct.dataclass
-class Panels:
-  """A kernel [in, out] as panels of its columns; it has no gradient.
-
-  Attributes:
-    array: [P, in, 64] float32, or [P, ceil(in / 2), 64, 2] bfloat16, weights of
-      two inputs side by side; P = ceil(out / 64). What is past an end is 0.
-    shape: (in, out), static.
-    rounds: whether rows are rounded to bfloat16 before they are multiplied, as
-      a TPU does by default; static. Sums are float32.
-  """
-
-  array: jax.Array
-  shape: tuple[int, int] = struct.field(pytree_node=False)
-  rounds: bool = struct.field(pytree_node=False, default=False)
-
-  @property
-  def num_out(self) -> int:
-    return self.shape[1]
-
-  def columns(self, index):
-    """Returns columns [..., in] of the kernel, for int32 index [...]."""
-    index = jnp.clip(index, 0, self.num_out - 1)
-    columns = self.array[index // WIDTH, :, index % WIDTH]
-    return columns.reshape(*index.shape, -1)[..., : self.shape[0]]
-
-  def __str__(self) -> str:
-    about = f"panels {self.array.dtype}{self.array.shape} of a kernel"
-    return f"{about} {self.shape}{', rows rounded' * self.rounds}"
-
-  def fits(self, shape: tuple[int, int], like: "Panels") -> bool:
-    """Whether the kernel has this shape, and the kind of another."""
-    dtype = like.array.dtype
-    mine = (self.shape, self.array.shape, self.array.dtype, self.rounds)
-    return mine == (shape, packed_shape(shape, dtype), dtype, like.rounds)
-
-
-def packed_shape(shape: tuple[int, int], dtype) -> tuple[int, ...]:
-  """Returns the shape of the panels of a kernel [in, out]."""
-  num_in, num_panels = shape[0], -(-shape[1] // WIDTH)
-  if jnp.dtype(dtype) == jnp.bfloat16:
-    return num_panels, -(-num_in // 2), WIDTH, 2
-  return num_panels, num_in, WIDTH
-
-
-def pack(kernel, dtype, rounds=False) -> Panels:
-  """Returns the panels of a kernel [in, out], in float32 or bfloat16."""
-  kernel = np.asarray(kernel)
-  array = np.zeros(packed_shape(kernel.shape, dtype), jnp.dtype(dtype))
-  words = array if array.ndim == 4 else array[..., None]
-  step = words.shape[3]  # inputs side by side
-  for panel, i in np.ndindex(len(words), step):
-    part = kernel[i::step, panel * WIDTH : (panel + 1) * WIDTH]
-    words[panel, : part.shape[0], : part.shape[1], i] = part
-  return Panels(jnp.asarray(array), kernel.shape, rounds)
 
 
 def products(x, kernels) -> list:
@@ -104,9 +43,17 @@ def products(x, kernels) -> list:
     jax.ShapeDtypeStruct((*x.shape[:-1], kernel.num_out), jnp.float32)
     for kernel in kernels
   ]
-  panels = [kernel.array for kernel in kernels]
-  rounds = kernels[0].rounds
-  return call("RowsTimesPanels", results, x, *panels, rounds=rounds)
+  shared = Shared()
+  for kernel in kernels:
+    shared.add(kernel)
+  return call(
+    "RowsTimesPanels",
+    results,
+    x,
+    *shared.arrays,
+    rounds=kernels[0].rounds,
+    **shared.places(),
+  )
 
 
 def attend(query, key, value, bias, reach=None):

@@ -11,6 +11,9 @@
 #include "attention.h"
 #include "rows.h"
 
+// Less than a mask that hides nothing, more than one that hides.
+constexpr float HIDDEN = -1e9;
+
 enum Kind { CACHED, SOURCE, MLP, OWN, ROTARY };  // KINDS in passes.py
 
 // Keys and values of N tokens, [B N H D], turned to [B H D L] and [B H L D].
@@ -66,6 +69,10 @@ struct Pass {
   long B, N, E;
   float epsilon;
   ffi::Span<const int32_t> columns, activations;  // of kernels; of an MLP
+  // Of each kernel the number of its array, of those that come last, and its
+  // first panel.
+  ffi::Span<const int32_t> numbers, firsts;
+  long num_arrays;
   // The rows, and what a sublayer makes of them, [B max(N, R), width] each.
   float *x, *read_x, *query, *read_query, *key, *value, *made;
   // Of a decoder: the row that each of the B is, where its tokens are written,
@@ -86,9 +93,10 @@ struct Pass {
   }
 
   Kernel kernel(int activation = LINEAR) {
-    ffi::AnyBuffer panels = next();
-    return {(const float*)panels.untyped_data(), weights_of(panels, rounds),
-            columns.begin()[kernels++], (Activation)activation};
+    const size_t i = kernels++, at = args.size() - num_arrays;
+    ffi::AnyBuffer array = *args.get<ffi::AnyBuffer>(at + numbers.begin()[i]);
+    return {words_of(array, firsts.begin()[i]), weights_of(array, rounds),
+            columns.begin()[i], (Activation)activation};
   }
 
   // Returns products of the rows, normed.
@@ -170,8 +178,9 @@ struct Pass {
     return rotary;
   }
 
-  // Attention of the rows to each other, of which a mask [B, N] hides some.
-  // There is room for keys and values in `kept`.
+  // Attention of the rows to each other, of which a mask [B, N] hides some. The
+  // biases are those of `width` rows. There is room for keys and values in
+  // `kept`.
   void own(const float* mask, float* kept) {
     ffi::AnyBuffer bias = next();
     const long H = bias.dimensions()[0], D = columns.begin()[kernels] / H;
@@ -180,8 +189,8 @@ struct Pass {
     for (float* y : {query, key, value}) all.add(kernel(), y);
     all.stage(stages);
     Attention attention{query, turned.keys, turned.values, made, N, H, D, N};
-    attention.bias = (const float*)bias.untyped_data() + N - 1;
-    attention.bias_head = 2 * N - 1, attention.bias_query = -1;
+    attention.bias = (const float*)bias.untyped_data() + width - 1;
+    attention.bias_head = 2 * width - 1, attention.bias_query = -1;
     attention.mask = mask;
     const auto turn_and_attend = [=](long unit, long) {
       turned(unit, unit, 0, false);
@@ -232,25 +241,31 @@ struct Pass {
     all.stage(stages);
   }
 
-  // Keys and values of the rows, that a decoder will look at.
+  // Keys and values of the rows, that a decoder will look at; 0 after them.
   void keep(const float* hidden) {
     ffi::AnyBuffer keys = next_result(), values = next_result();
     const auto sizes = keys.dimensions();
     const Turned turned{
         key, value, (float*)keys.untyped_data(), (float*)values.untyped_data(),
-        N, sizes[1], sizes[2], N};
+        N, sizes[1], sizes[2], width};
     Products all(hidden, B * N, E);
     for (float* y : {key, value}) all.add(kernel(), y);
     all.stage(stages);
-    stages.add(B * turned.H,
-               [=](long unit, long) { turned(unit, unit, 0, false); });
+    const auto turn = [turned](long unit, long) {
+      const auto [key, value, keys, values, N, H, D, L] = turned;
+      turned(unit, unit, 0, false);
+      for (long d = 0; d < D; d++)
+        std::fill_n(keys + (unit * D + d) * L + N, L - N, 0.f);
+      std::fill_n(values + (unit * L + N) * D, (L - N) * D, 0.f);
+    };
+    stages.add(B * turned.H, turn);
   }
 };
 
 // Vectors of tokens, of a table [V, E] or of panels whose columns they are.
 struct Table {
   ffi::AnyBuffer table;
-  long vocab, E;
+  long first, vocab, E;  // first: the panel of token 0
 
   // Writes that of a token to x [E]. An id past an end is that of the end.
   void look_up(long token, float* x) const {
@@ -264,7 +279,7 @@ struct Table {
     const bool is_half = table.element_type() == ffi::BF16;
     const long inputs = is_half ? 2 : 1, depth = table.dimensions()[1];
     for (long e = 0; e < E; e++) {
-      const long row = id / PANEL * depth + e / inputs;
+      const long row = (first + id / PANEL) * depth + e / inputs;
       const long at = (row * PANEL + id % PANEL) * inputs + e % inputs;
       const uint32_t word = is_half ? (uint32_t)halves[at] << 16 : 0;
       is_half ? (void)std::memcpy(x + e, &word, 4) : (void)(x[e] = rows[at]);
@@ -302,9 +317,11 @@ static ffi::Error decoder_pass(
     ffi::BufferR2<ffi::S32> read, ffi::RemainingArgs args,
     ffi::RemainingRets results, ffi::Span<const int32_t> kinds,
     ffi::Span<const int32_t> windows, ffi::Span<const int32_t> activations,
-    ffi::Span<const int32_t> columns, int64_t vocab, int64_t width,
-    int64_t num_weights, int64_t num_slots, bool rounds, bool has_bias,
-    bool has_norm, bool has_head, float epsilon, float factor) {
+    ffi::Span<const int32_t> columns, ffi::Span<const int32_t> numbers,
+    ffi::Span<const int32_t> firsts, int64_t num_arrays, int64_t panel,
+    int64_t vocab, int64_t width, int64_t num_weights, int64_t num_slots,
+    bool rounds, bool has_bias, bool has_norm, bool has_head, float epsilon,
+    float factor) {
   const auto result = [&](size_t i) {
     return (float*)(**results.get<ffi::AnyBuffer>(i)).untyped_data();
   };
@@ -330,14 +347,14 @@ static ffi::Error decoder_pass(
   static thread_local std::vector<float> room;
   room.resize(std::max<size_t>(room.size(), 7 * step));
   float* rows = room.data();
-  const Table vectors{table, vocab, E};
+  const Table vectors{table, panel, vocab, E};
   for (long i = 0; i < B * N; i++)
     vectors.look_up(tokens.typed_data()[row[i / N] * given + i % N],
                     rows + i * E);
   auto stages = Stages::create(worth(pool, num_weights, B * N));
   Pass pass{*stages, args, results, B, N, E, epsilon, columns, activations,
-            rows, rows + step, rows + 2 * step, rows + 3 * step,
-            rows + 4 * step, rows + 5 * step, rows + 6 * step,
+            numbers, firsts, num_arrays, rows, rows + step, rows + 2 * step,
+            rows + 3 * step, rows + 4 * step, rows + 5 * step, rows + 6 * step,
             row.data(), first.data(), slot.data(), given, &reads};
   pass.rounds = rounds;
   pass.has_bias = has_bias, pass.has_norm = has_norm, pass.has_head = has_head;
@@ -384,6 +401,10 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(DecoderPass, decoder_pass,
                                   .Attr<ffi::Span<const int32_t>>("windows")
                                   .Attr<ffi::Span<const int32_t>>("activations")
                                   .Attr<ffi::Span<const int32_t>>("columns")
+                                  .Attr<ffi::Span<const int32_t>>("numbers")
+                                  .Attr<ffi::Span<const int32_t>>("firsts")
+                                  .Attr<int64_t>("num_arrays")
+                                  .Attr<int64_t>("panel")
                                   .Attr<int64_t>("vocab")
                                   .Attr<int64_t>("width")
                                   .Attr<int64_t>("num_weights")
@@ -400,23 +421,32 @@ static ffi::Error encoder_pass(
     ffi::BufferR4<ffi::F32> mask, ffi::RemainingArgs args,
     ffi::RemainingRets results, ffi::Span<const int32_t> kinds,
     ffi::Span<const int32_t> activations, ffi::Span<const int32_t> columns,
-    int64_t vocab, int64_t num_weights, int64_t width, bool rounds,
-    float epsilon) {
+    ffi::Span<const int32_t> numbers, ffi::Span<const int32_t> firsts,
+    int64_t num_arrays, int64_t panel, int64_t vocab, int64_t num_weights,
+    int64_t width, bool rounds, float epsilon) {
   const long B = tokens.dimensions()[0], S = tokens.dimensions()[1], E = width;
-  const long step = B * S * widest(E, columns, 0);
+  // Places that are hidden in every row are left out.
+  long N = 1;
+  for (long i = 0; i < B * S; i++)
+    if (mask.typed_data()[i] > HIDDEN) N = std::max(N, i % S + 1);
+  static thread_local std::vector<float> masks;
+  masks.resize(std::max<size_t>(masks.size(), B * N));
+  for (long b = 0; b < B; b++)
+    std::copy_n(mask.typed_data() + b * S, N, masks.data() + b * N);
+  const long step = B * N * widest(E, columns, 0);
   static thread_local std::vector<float> room;
   room.resize(std::max<size_t>(room.size(), 8 * step));
   float* rows = room.data();
-  const Table vectors{table, vocab, E};
-  for (long i = 0; i < B * S; i++)
-    vectors.look_up(tokens.typed_data()[i], rows + i * E);
-  auto stages = Stages::create(worth(pool, num_weights, B * S));
-  Pass pass{*stages, args, results, B, S, E, epsilon, columns, activations,
-            rows, nullptr, rows + step, nullptr, rows + 2 * step,
-            rows + 3 * step, rows + 4 * step};
-  pass.rounds = rounds;
+  const Table vectors{table, panel, vocab, E};
+  for (long i = 0; i < B * N; i++)
+    vectors.look_up(tokens.typed_data()[i / N * S + i % N], rows + i * E);
+  auto stages = Stages::create(worth(pool, num_weights, B * N));
+  Pass pass{*stages, args, results, B, N, E, epsilon, columns, activations,
+            numbers, firsts, num_arrays, rows, nullptr, rows + step, nullptr,
+            rows + 2 * step, rows + 3 * step, rows + 4 * step};
+  pass.rounds = rounds, pass.width = S;
   for (int32_t kind : kinds) {
-    if (kind == OWN) pass.own(mask.typed_data(), rows + 6 * step);
+    if (kind == OWN) pass.own(masks.data(), rows + 6 * step);
     if (kind == MLP) pass.mlp();
   }
   float* hidden = rows + 5 * step;
@@ -437,6 +467,10 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(EncoderPass, encoder_pass,
                                   .Attr<ffi::Span<const int32_t>>("kinds")
                                   .Attr<ffi::Span<const int32_t>>("activations")
                                   .Attr<ffi::Span<const int32_t>>("columns")
+                                  .Attr<ffi::Span<const int32_t>>("numbers")
+                                  .Attr<ffi::Span<const int32_t>>("firsts")
+                                  .Attr<int64_t>("num_arrays")
+                                  .Attr<int64_t>("panel")
                                   .Attr<int64_t>("vocab")
                                   .Attr<int64_t>("num_weights")
                                   .Attr<int64_t>("width")

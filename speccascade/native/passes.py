@@ -1,13 +1,15 @@
 """A pass of a decoder over a few tokens, or of an encoder, in one call."""
 
 from collections.abc import Sequence
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.native.operations import Panels, call
+from speccascade.native.operations import call
+from speccascade.native.panels import Panels, Shared, packed_shape
 
 # In the order of enum Activation in rows.h; names of flax.linen.
 ACTIVATIONS = ("linear", "relu", "gelu", "silu")
@@ -81,14 +83,15 @@ class _Operands:
   """What a call reads, each checked; what of it the native code must be told.
 
   Attributes:
-    arrays: in order.
+    arrays: in order, without those of kernels, which come last.
+    shared: those of kernels.
     columns: of each kernel.
     num_weights: of all kernels.
     like: `Panels`, of the kind that all are of.
   """
 
   def __init__(self, like: Panels):
-    self.arrays, self.columns = [], []
+    self.arrays, self.shared, self.columns = [], Shared(), []
     self.num_weights, self.like = 0, like
 
   def add(self, array, shape: tuple, dtype=jnp.float32):
@@ -100,12 +103,12 @@ class _Operands:
     if isinstance(array, Panels):
       if not array.fits(shape, self.like):
         raise ValueError(
-          f"operand {len(self.arrays)} of a native pass is {array}, wanted a"
+          f"kernel {len(self.columns)} of a native pass is {array}, wanted a"
           f" kernel {shape}, like {self.like}"
         )
       self.columns.append(array.num_out)
-      self.num_weights += array.array.size
-      self.arrays.append(array.array)
+      self.num_weights += math.prod(packed_shape(shape, array.array.dtype))
+      self.shared.add(array)
       return
     if (array.shape, array.dtype) != (shape, dtype):
       raise ValueError(
@@ -114,14 +117,15 @@ class _Operands:
       )
     self.arrays.append(array)
 
-  def add_table(self, table, width: int) -> np.int64:
-    """Adds a table [V, E] of vectors, of panels the columns; returns V."""
+  def add_table(self, table, width: int) -> dict[str, np.int64]:
+    """Adds a table [V, E] of vectors, of panels the columns; returns V, and the
+    first of the panels."""
     if not isinstance(table, Panels):
       self.add(table, (table.shape[0], width))
-      return np.int64(table.shape[0])
-    self.add(table, (width, table.num_out))
-    self.num_weights -= table.array.size
-    return np.int64(self.columns.pop())
+      return {"vocab": np.int64(table.shape[0]), "panel": np.int64(0)}
+    _Operands(self.like).add(table, (width, table.num_out))
+    self.arrays.append(table.array)
+    return {"vocab": np.int64(table.num_out), "panel": np.int64(table.first)}
 
   def call(self, name: str, results: Sequence, aliases: dict, **attributes):
     """Returns what the native code makes of them; see `jax.ffi`."""
@@ -129,7 +133,10 @@ class _Operands:
       name,
       [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in results],
       *self.arrays,
+      *self.shared.arrays,
       aliases=aliases,
+      num_arrays=np.int64(len(self.shared.arrays)),
+      **self.shared.places(),
       columns=np.asarray(self.columns, np.int32),
       num_weights=np.int64(self.num_weights),
       rounds=self.like.rounds,
@@ -189,7 +196,7 @@ def decoder_pass(
     read = jnp.zeros((batch, 0), jnp.int32)
   operands = _Operands(sublayers[0].kernels[0])
   operands.add(tokens, tokens.shape, jnp.int32)
-  vocab = operands.add_table(table, width)
+  place = operands.add_table(table, width)
   for array in (start, count):
     operands.add(array, (batch,), jnp.int32)
   operands.add(read, (batch, read.shape[1]), jnp.int32)
@@ -218,7 +225,7 @@ def decoder_pass(
     kinds=_codes([part.kind for part in sublayers], KINDS),
     windows=np.asarray([part.window or 0 for part in sublayers], np.int32),
     activations=_codes(activations, ACTIVATIONS),
-    vocab=vocab,
+    **place,
     num_slots=np.int64(num_slots),
     has_bias=any(part.has_bias for part in sublayers),
     has_norm=any(part.has_norm for part in sublayers),
@@ -254,7 +261,7 @@ def encoder_pass(
   (batch, num_fed), [width] = tokens.shape, scale.shape
   operands = _Operands(kept[0][0])
   operands.add(tokens, tokens.shape, jnp.int32)
-  vocab = operands.add_table(table, width)
+  place = operands.add_table(table, width)
   operands.add(mask, (batch, 1, 1, num_fed))
   for part in sublayers:
     for array, shape in part.operands(batch, num_fed):
@@ -272,7 +279,7 @@ def encoder_pass(
     {},
     kinds=_codes([part.kind for part in sublayers], KINDS),
     activations=_codes(activations, ACTIVATIONS),
-    vocab=vocab,
+    **place,
     width=np.int64(width),
     epsilon=np.float32(1e-6),
   )

@@ -254,22 +254,25 @@ void Products::unit(long i) const {
 }
 
 static ffi::Error rows_times_panels(ffi::ThreadPool pool, ffi::AnyBuffer x,
-                                    ffi::RemainingArgs kernels,
-                                    ffi::RemainingRets results, bool rounds) {
+                                    ffi::RemainingArgs arrays,
+                                    ffi::RemainingRets results,
+                                    ffi::Span<const int32_t> numbers,
+                                    ffi::Span<const int32_t> firsts,
+                                    bool rounds) {
   const long in = x.dimensions().back();
   const long rows = (long)x.element_count() / std::max(in, 1l);
   const Products none((const float*)x.untyped_data(), rows, in);
   long weights = 0;
   for (size_t i = 0; i < results.size(); i++)
-    weights += kernels.get<ffi::AnyBuffer>(i)->element_count();
+    weights += in * (**results.get<ffi::AnyBuffer>(i)).dimensions().back();
   auto stages = Stages::create(worth(pool, weights, rows));
   for (size_t begin = 0; begin < results.size(); begin += MOST_PRODUCTS) {
     Products all = none;
     const size_t end = std::min(begin + MOST_PRODUCTS, results.size());
     for (size_t i = begin; i < end; i++) {
-      ffi::AnyBuffer kernel = *kernels.get<ffi::AnyBuffer>(i);
+      ffi::AnyBuffer array = *arrays.get<ffi::AnyBuffer>(numbers.begin()[i]);
       ffi::AnyBuffer y = **results.get<ffi::AnyBuffer>(i);
-      all.add({(const float*)kernel.untyped_data(), weights_of(kernel, rounds),
+      all.add({words_of(array, firsts.begin()[i]), weights_of(array, rounds),
                y.dimensions().back()},
               (float*)y.untyped_data());
     }
@@ -285,4 +288,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(RowsTimesPanels, rows_times_panels,
                                   .Arg<ffi::AnyBuffer>()
                                   .RemainingArgs()
                                   .RemainingRets()
+                                  .Attr<ffi::Span<const int32_t>>("numbers")
+                                  .Attr<ffi::Span<const int32_t>>("firsts")
                                   .Attr<bool>("rounds"));

@@ -20,7 +20,14 @@ static inline Weights weights_of(ffi::AnyBuffer panels, bool rounds) {
   return rounds ? ROUNDED : HALF;
 }
 
-// Panels of `out` columns: [P, in, 64], in bfloat16 [P, ceil(in / 2), 64, 2].
+// Returns words of an array of panels, [P, in, 64], in bfloat16
+// [P, ceil(in / 2), 64, 2], from one of them on.
+static inline const float* words_of(ffi::AnyBuffer array, long first) {
+  return (const float*)array.untyped_data() +
+         first * array.dimensions()[1] * PANEL;
+}
+
+// Panels of `out` columns, which may stand among those of other kernels.
 struct Kernel {
   const float* panels;  // words
   Weights weights;

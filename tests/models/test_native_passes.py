@@ -86,6 +86,20 @@ def known(state):
   ]
 
 
+def test_padding_that_all_rows_have_changes_no_bit():
+  """It is not even read: an encoder leaves it out, and 0 in its place."""
+  lm = models("gelu")[1]
+  source = np.random.default_rng(0).integers(2, 130, (3, 7), np.int32)
+  source[1, 4:] = 0
+  wide = np.pad(source, ((0, 0), (0, 20)))
+  some, more = (lm.prefill(jnp.asarray(x), capacity=9) for x in (source, wide))
+  for (keys, values), others in zip(some.sources, more.sources, strict=True):
+    for kept, other, axis in zip((keys, values), others, (3, 2), strict=True):
+      real, rest = jnp.split(other, [7], axis)
+      np.testing.assert_array_equal(real, kept)
+      assert not rest.any()
+
+
 READ = ([[3, 1], [0, 0], [4, 2]], [[4, 0, 1, 2, 3, 3]] * 3)
 
 
