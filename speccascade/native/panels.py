@@ -4,6 +4,7 @@ XLA's CPU backend packs a kernel anew at every product of two or more rows. Here
 it is packed once, when a model is made for decoding.
 """
 
+import dataclasses
 import math
 
 from flax import struct
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 WIDTH = 64  # PANEL in shared.h
-MOST_BYTES = 16 << 20
+MOST_BYTES = 16 << 20  # of an array of several kernels
 
 
 @struct.dataclass
@@ -73,13 +74,23 @@ def pack(kernel, dtype, rounds=False) -> Panels:
   return packer.panels()[""]
 
 
+@dataclasses.dataclass
+class _Stack:
+  """Panels of one shape that fill an array; `missing` kernels are to come."""
+
+  panel: list[int]
+  num_panels: int = 0
+  missing: int = 0
+  array: np.ndarray | jax.Array | None = None
+
+
 class Packer:
   """Packs the kernels of a model into few arrays.
 
   A call of a compiled program is held up by each array that it is given: by
   those of a model of six layers for a tenth of a short sentence. One array is
   of kernels with as many inputs, up to `MOST_BYTES` unless it holds one alone:
-  while arrays are filled, no more than those are held twice.
+  no more than that is held twice while a model is packed.
 
   Args:
     shapes: (in, out) of each kernel, by name.
@@ -88,49 +99,40 @@ class Packer:
   """
 
   def __init__(self, shapes: dict[str, tuple[int, int]], dtype, rounds=False):
-    self._dtype, self._rounds = jnp.dtype(dtype), rounds
-    self._shapes = shapes
-    self._places = {}  # by name: an array's number, and a panel of it
-    self._sizes = []  # of each array: its panels, and one panel's shape
-    self._missing = []  # of each array: kernels to come
-    self._arrays = {}
-    latest = {}  # by the number of inputs
+    self._shapes, self._dtype = shapes, jnp.dtype(dtype)
+    self._rounds = rounds
+    self._places = {}  # by name, the stack and the first panel
+    latest = {}  # stacks, by the number of inputs
     for name, shape in shapes.items():
       num_panels, *panel = packed_shape(shape, dtype)
       most = MOST_BYTES // (math.prod(panel) * self._dtype.itemsize)
-      number = latest.get(shape[0])
-      if number is None or self._sizes[number][0] + num_panels > most:
-        number = latest[shape[0]] = len(self._sizes)
-        self._sizes.append((0, panel))
-        self._missing.append(0)
-      first = self._sizes[number][0]
-      self._places[name] = number, first
-      self._sizes[number] = first + num_panels, panel
-      self._missing[number] += 1
+      stack = latest.setdefault(shape[0], _Stack(panel))
+      if stack.missing and stack.num_panels + num_panels > most:
+        stack = latest[shape[0]] = _Stack(panel)
+      self._places[name] = stack, stack.num_panels
+      stack.num_panels += num_panels
+      stack.missing += 1
 
   def add(self, name: str, kernel):
     """Packs one of the kernels, [in, out]."""
-    (number, first), kernel = self._places[name], np.asarray(kernel)
-    if number not in self._arrays:
-      num_panels, panel = self._sizes[number]
-      self._arrays[number] = np.zeros((num_panels, *panel), self._dtype)
-    words = self._arrays[number][first:]
+    (stack, first), kernel = self._places[name], np.asarray(kernel)
+    if stack.array is None:
+      stack.array = np.zeros((stack.num_panels, *stack.panel), self._dtype)
+    words = stack.array[first:]
     words = words if words.ndim == 4 else words[..., None]
     step = words.shape[3]  # inputs side by side
     for panel, i in np.ndindex(-(-kernel.shape[1] // WIDTH), step):
       part = kernel[i::step, panel * WIDTH : (panel + 1) * WIDTH]
       words[panel, : part.shape[0], : part.shape[1], i] = part
-    self._missing[number] -= 1
-    if not self._missing[number]:
-      self._arrays[number] = jnp.asarray(self._arrays[number])
+    stack.missing -= 1
+    if not stack.missing:
+      stack.array = jnp.asarray(stack.array)
 
   def panels(self) -> dict[str, Panels]:
     """Returns the panels of each kernel; all of them were added."""
     return {
-      name: Panels(
-        self._arrays[number], self._shapes[name], self._rounds, first
-      )
-      for name, (number, first) in self._places.items()
+      name: Panels(stack.array, self._shapes[name], self._rounds, first)
+      for name, (stack, first) in self._places.items()
     }
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from speccascade import native
 from speccascade.models import T5LM
-from speccascade.native import library
+from speccascade.native import library, panels
 from tests import toy
 from tests.models.feeding import NEEDS_NATIVE, close, feed, prefill
 
@@ -381,6 +381,34 @@ def test_plain_kernels_are_not_kept(plain, dtype):
   kernels = {name for name in flat if name.endswith("kernel")}
   assert is_panels == (kernels | head if dtype == "float32" else head)
   assert {flat[name].array.dtype for name in is_panels} == {jnp.dtype(dtype)}
+
+
+@NEEDS_NATIVE
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_kernels_of_as_many_inputs_share_an_array(dtype, monkeypatch):
+  """Up to a size, but for one that is larger; each is found where it lies."""
+  panel = 40 * 64 * jnp.dtype(dtype).itemsize
+  monkeypatch.setattr(panels, "MOST_BYTES", 4 * panel)
+  rng = np.random.default_rng(0)
+  widths = {"a": 64, "b": 300, "c": 65, "d": 1, "e": 3}
+  kernels = {name: rng.normal(size=(40, n)) for name, n in widths.items()}
+  kernels["other"] = rng.normal(size=(72, 10))
+  shapes = {name: kernel.shape for name, kernel in kernels.items()}
+  packer = native.Packer(shapes, dtype)
+  for name in sorted(kernels, reverse=True):
+    packer.add(name, kernels[name])
+  packed = packer.panels()
+  numbers = {id(x.array): x.array.shape[0] for x in packed.values()}
+  assert list(numbers.values()) == [1, 5, 4, 1]
+  assert [x.first for x in packed.values()] == [0, 0, 0, 2, 3, 0]
+  x = jnp.asarray(rng.normal(size=(5, 40)), jnp.float32)
+  names = [*"edcba"]
+  results = native.products(x, [packed[name] for name in names])
+  for name, result in zip(names, results, strict=True):
+    kernel = np.asarray(kernels[name], jnp.dtype(dtype)).astype(np.float64)
+    close(result, np.asarray(x, np.float64) @ kernel, 1e-4)
+    columns = packed[name].columns(jnp.arange(widths[name]))
+    np.testing.assert_array_equal(columns, kernel.T.astype(columns.dtype))
 
 
 @NEEDS_NATIVE

@@ -44,7 +44,8 @@ def models(name):
   rng = np.random.default_rng(0)
   params = {
     path: rng.normal(size=shape) / shape[0] ** 0.5 + path.endswith("scale")
-    for path, shape in param_shapes(CONFIGS[name]).items()
+    # A table that comes last is not the first kernel of its array.
+    for path, shape in reversed(param_shapes(CONFIGS[name]).items())
   }
   params = traverse_util.unflatten_dict(params, sep="/")
   plain = T5LM.create(CONFIGS[name], params)

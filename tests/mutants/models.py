@@ -99,6 +99,13 @@ a native encoder sees padding <- test_equals_the_plain_path
 - attention.mask = mask;
 -     const auto turn_and_attend
 + const auto turn_and_attend
+a native encoder leaves out the last of the source <- test_equals_the_plain_path
+- i % S + 1
++ i % S
+a native pass looks tokens up in the panels of another kernel <-
+  test_equals_the_plain_path
+- (first + id / PANEL) * depth
++ (id / PANEL) * depth
 a native encoder's distances have the other sign <- test_equals_the_plain_path
 - attention.bias_query = -1
 + attention.bias_query = 1
@@ -110,6 +117,11 @@ normed rows are those of an earlier stage
 native SiLU is GELU
 - : v * sigmoid(v));
 + : v * sigmoid(slope * 1.5957691216f));
+
+=== native/rows.cc models/test_native.py::test_kernels_of_as_many_inputs_share
+panels are the first of their array
+- words_of(array, firsts.begin()[i])
++ words_of(array, 0)
 
 === native/rows.cc models/test_native.py::test_products_equal_float64
 the second of two weights is the first
