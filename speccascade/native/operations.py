@@ -14,6 +14,7 @@ from speccascade.native.panels import Shared
 
 def call(handler: str, results, *operands, aliases=None, **static):
   """Returns what a handler makes of the operands; see `jax.ffi.ffi_call`."""
+  library.keep_freed_memory()
   run = jax.ffi.ffi_call(
     library.target(handler),
     results,

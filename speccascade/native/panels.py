@@ -14,6 +14,7 @@ import numpy as np
 
 WIDTH = 64  # PANEL in shared.h
 MOST_BYTES = 16 << 20  # of an array of several kernels
+_ALIGNMENT = 64  # bytes
 
 
 @struct.dataclass
@@ -67,6 +68,14 @@ def packed_shape(shape: tuple[int, int], dtype) -> tuple[int, ...]:
   return num_panels, num_in, WIDTH
 
 
+def _zeros(shape: tuple[int, ...], dtype) -> np.ndarray:
+  """Returns zeros that lie so that JAX takes them as they are, uncopied."""
+  size = math.prod(shape) * dtype.itemsize
+  room = np.zeros(size + _ALIGNMENT, np.uint8)
+  begin = -room.ctypes.data % _ALIGNMENT
+  return room[begin : begin + size].view(dtype).reshape(shape)
+
+
 def pack(kernel, dtype, rounds=False) -> Panels:
   """Returns the panels of a kernel [in, out], in float32 or bfloat16."""
   packer = Packer({"": np.shape(kernel)}, dtype, rounds)
@@ -89,8 +98,7 @@ class Packer:
 
   A call of a compiled program is held up by each array that it is given: by
   those of a model of six layers for a tenth of a short sentence. One array is
-  of kernels with as many inputs, up to `MOST_BYTES` unless it holds one alone:
-  no more than that is held twice while a model is packed.
+  of kernels with as many inputs, up to `MOST_BYTES` unless it holds one alone.
 
   Args:
     shapes: (in, out) of each kernel, by name.
@@ -117,7 +125,7 @@ class Packer:
     """Packs one of the kernels, [in, out]."""
     (stack, first), kernel = self._places[name], np.asarray(kernel)
     if stack.array is None:
-      stack.array = np.zeros((stack.num_panels, *stack.panel), self._dtype)
+      stack.array = _zeros((stack.num_panels, *stack.panel), self._dtype)
     words = stack.array[first:]
     words = words if words.ndim == 4 else words[..., None]
     step = words.shape[3]  # inputs side by side
@@ -126,7 +134,7 @@ class Packer:
       words[panel, : part.shape[0], : part.shape[1], i] = part
     stack.missing -= 1
     if not stack.missing:
-      stack.array = jnp.asarray(stack.array)
+      stack.array = jax.device_put(stack.array)
 
   def panels(self) -> dict[str, Panels]:
     """Returns the panels of each kernel; all of them were added."""
