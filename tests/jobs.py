@@ -50,7 +50,7 @@ def started(num, main, *flags, devices=2, of_each=(), job=None, **macros):
   ]
 
 
-def ended(processes, timeout_s=100):
+def ended(processes, timeout_s=300):
   """Returns (exit code, stdout, stderr) of each process, which end in time."""
   try:
     told = [process.communicate(timeout=timeout_s) for process in processes]
