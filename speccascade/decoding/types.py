@@ -224,11 +224,8 @@ _IS_DRAFTER: dict[type, bool] = {}
 
 
 def is_drafter(part) -> bool:
-  """Whether a part of a pair is a `Drafter`, not a model; told by its type.
-
-  A protocol is asked once for each type: that takes as long as the rest of a
-  call's checks.
-  """
+  """Whether a part of a pair is a `Drafter`, not a model; told by its type,
+  of which a protocol is asked once: to ask takes long."""
   kind = type(part)
   if kind not in _IS_DRAFTER:
     _IS_DRAFTER[kind] = isinstance(part, Drafter)
