@@ -412,6 +412,21 @@ def test_kernels_of_as_many_inputs_share_an_array(dtype, monkeypatch):
 
 
 @NEEDS_NATIVE
+def test_a_call_is_given_each_array_once(plain):
+  """However many kernels lie in it; and a model is flattened once."""
+  lms = [
+    T5LM.create(plain.module.config, plain.params, kernel_dtype="float32")
+    for _ in range(2)
+  ]
+  arrays, structure = jax.tree.flatten(lms[0])
+  assert len({id(array) for array in arrays}) == len(arrays)
+  assert len(arrays) < len(jax.tree.leaves(lms[0].params))
+  again = jax.tree.unflatten(structure, arrays)
+  assert jax.tree.structure(again) == jax.tree.structure(lms[1]) == structure
+  jax.tree.map(np.testing.assert_array_equal, again.params, lms[1].params)
+
+
+@NEEDS_NATIVE
 def test_panels_of_public_sizes_take_the_room_of_their_kernels():
   kernel = np.zeros((512, 32128), np.float32)
   assert native.pack(kernel, "float32").array.nbytes == kernel.nbytes
