@@ -52,7 +52,7 @@ def write(folder: pathlib.Path, shape: str, dtype: str = "float32") -> str:
 def measure(folder: str, kernel_dtype: str):
   """Prints the bytes of the parameters, what stays of them, and the most."""
   with tempfile.TemporaryDirectory() as other:  # what reading itself imports
-    write(pathlib.Path(other), "quickstart-small")
+    write(pathlib.Path(other), "64/1")
     pair.load_model("drafter", other)
   before = held_memory()
   lm = pair.load_model("verifier", folder, kernel_dtype=kernel_dtype).lm

@@ -26,7 +26,7 @@ from speccascade import cli, files
 from speccascade.analysis import speedup
 from speccascade.models import params
 
-AR_SHAPES = ("t5-small", "t5-base", "128/3", "256/4", "quickstart-large")
+AR_SHAPES = ("t5-small", "t5-base", "128/3", "256/4", "192/6")
 RACES = ("autoregressive", "blocks", "speculative", "rules", "batches")
 KERNELS = params.KERNEL_DTYPES
 PEER_MODES = [(d, t) for d in ("float32", "bfloat16") for t in (1, 2)]
@@ -405,7 +405,7 @@ def main():
       for shape in args.shapes:
         finished(race_autoregressive(ours, peer, shape, args.rounds))
     if "blocks" in args.only:
-      for shape in ("t5-small", "256/4", "quickstart-large"):
+      for shape in ("t5-small", "256/4", "192/6"):
         if shape in args.shapes:
           finished(race_blocks(ours, shape, args.rounds))
     for shape in shapes.DRAFTERS:
@@ -416,7 +416,7 @@ def main():
     if "rules" in args.only:
       finished(race_rules(ours, "t5-small", args.gamma, args.rounds))
     if "batches" in args.only:
-      finished(race_batches(ours, "quickstart-large", args.rounds))
+      finished(race_batches(ours, "192/6", args.rounds))
       finished(race_batches(ours, "t5-small", max(3, args.rounds // 2)))
     ours.close()
     peer.close()

@@ -4,12 +4,11 @@ Read by the peer's Python too, which has neither jax nor flax.
 """
 
 # d_model, heads, head width, d_ff, encoder and decoder layers, vocabulary. The
-# quick start's verifier has one encoder layer; the peer's cache wants as many
-# on both sides.
+# peer's cache wants as many layers on both sides.
 SHAPES = {
-  "quickstart-small": (64, 4, 16, 128, 1, 1, 1536),
-  "quickstart-large": (192, 4, 48, 384, 6, 6, 1536),
+  "64/1": (64, 4, 16, 128, 1, 1, 1536),
   "128/3": (128, 4, 32, 256, 3, 3, 4096),
+  "192/6": (192, 4, 48, 384, 6, 6, 1536),
   "256/4": (256, 8, 32, 512, 4, 4, 4096),
   "tiny-32128": (128, 4, 32, 256, 2, 2, 32128),
   "t5-small": (512, 6, 64, 1024, 8, 8, 32128),
@@ -20,7 +19,7 @@ SHAPES = {
 
 # The drafter that stands before each verifier.
 DRAFTERS = {
-  "quickstart-large": "quickstart-small",
+  "192/6": "64/1",
   "t5-small": "tiny-32128",
 }
 

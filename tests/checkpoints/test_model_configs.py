@@ -28,7 +28,7 @@ MILLIONS = {
   **{f"t5_1_1_{size}": num for size, num in zip(SIZES, T5_1_1)},
   **{f"flan_t5_{size}": num for size, num in zip(SIZES, T5_1_1)},
   "quickstart_small": 0.2,
-  "quickstart_large": 3.8,
+  "quickstart_large": 6.6,
   "smollm2_drafter": 12.7,
 }
 

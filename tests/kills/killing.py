@@ -54,7 +54,6 @@ JOBS = {
       "BEST_METRIC": "accuracy",
       "LOG_PERIOD": 2,
       "BATCH_SIZE": 4,
-      "BUCKETS": None,
       "DROPOUT_RATE": 0.1,
       "task.register.train": 400,
       "optimizers.linear.warmup_steps": 1,
