@@ -87,6 +87,8 @@ class DecoderLayer(nn.Module):
     query, new = attention.queries_keys_values(y)
     kept = cache.write(kept, new, start)
     if read is not None:
+      if not read.shape[1]:
+        return x[:, :0], kept
       x = jnp.take_along_axis(x, read[..., None], axis=1)
       query = jnp.take_along_axis(query, read[..., None, None], axis=1)
     x = x + attention.attend(query, *kept, bias, reach=reach)
