@@ -57,7 +57,8 @@ def models(drafter, verifier, mesh, **dtypes: str) -> ModelPair:
     small = tuple(read("drafter", x, layout=where) for x in sources)
   if verifier is not None:
     large = read("verifier", verifier, layout=layout)
-  return ModelPair(small, large, pairs.dtypes(**dtypes), layout=layout)
+  numbers = pairs.dtypes(**dtypes, layout=layout)
+  return ModelPair(small, large, numbers, layout=layout)
 
 
 def vocabulary(asked, models: ModelPair, name: str = "vocabulary"):

@@ -11,7 +11,7 @@ from absl import logging
 import jax
 import jax.numpy as jnp
 
-from speccascade import checkpoints, fields, meshes
+from speccascade import checkpoints, fields, meshes, native
 from speccascade.data import prompting
 from speccascade.decoding.types import Drafter
 from speccascade.inference import inputs
@@ -225,7 +225,7 @@ class PairSpec:
     """
     of = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
     layout, small = self.mesh.layout(), self.mesh.drafter_layout()
-    numbers, drafters, large = dtypes(**of), (), None
+    numbers, drafters, large = dtypes(**of, layout=layout), (), None
     paths, configs = listed(self.drafter_checkpoint), listed(self.drafter)
     if needs_drafter and needs_verifier:
       of["rows"] = shared_rows([*paths, self.verifier_checkpoint])
@@ -321,19 +321,21 @@ def load_model(
   return Model(lm, name, read.path, vocabulary, size)
 
 
-def dtypes(dtype: str | None, kernel_dtype: str) -> str:
+def dtypes(dtype: str | None, kernel_dtype: str, layout=None) -> str:
   """Returns what rows say of the numbers of a pair.
+
+  Products are rounded by native code alone: not under a layout, nor where
+  there is none.
 
   >>> dtypes("float32", "float32"), dtypes("float32", "bfloat16")
   ('float32', 'float32, bfloat16 kernels')
-  >>> dtypes("float32", "bfloat16_products")
-  'float32, bfloat16 kernels and products'
   """
   dtype = dtype or "float32"
   if kernel_dtype in (dtype, "float32"):
     return dtype
   kernels, _, products = kernel_dtype.partition("_")
-  return f"{dtype}, {kernels} kernels" + (products and f" and {products}")
+  rounds = products and layout is None and native.is_available()
+  return f"{dtype}, {kernels} kernels" + f" and {products}" * bool(rounds)
 
 
 def listed(value) -> list:

@@ -89,3 +89,13 @@ def test_drafter_of_a_pair():
   assert several.drafter_lm == (middle.lm, small.lm)
   assert several.drafter_name == "middle+small"
   assert pairs.ModelPair((small,), None).verifier_lm is None
+
+
+def test_rows_say_rounded_products_only_where_they_are(monkeypatch):
+  asked = ("float32", "bfloat16_products")
+  kernels = "float32, bfloat16 kernels"
+  monkeypatch.setattr(pairs.native, "is_available", lambda: True)
+  assert pairs.dtypes(*asked) == f"{kernels} and products"
+  assert pairs.dtypes(*asked, layout=object()) == kernels
+  monkeypatch.setattr(pairs.native, "is_available", lambda: False)
+  assert pairs.dtypes(*asked) == kernels
