@@ -22,7 +22,7 @@ class Forecast:
   Attributes:
     num_points: planned; an adaptive sweep ends with up to `most_points`.
     most_points: see there.
-    num_programs: that are compiled.
+    num_programs: decoders that are compiled; a run also compiles small ones.
     compile_s: of one of them, as the verifier's took.
     decode_s: of all decodes, if each took the verifier's time.
     num_threads: that compile at once.
@@ -43,7 +43,8 @@ class Forecast:
   def __str__(self) -> str:
     most = f", up to {self.most_points}" * (self.most_points > self.num_points)
     return (
-      f"{self.num_points} points{most}, {self.num_programs} programs\n"
+      f"{self.num_points} points{most}, {self.num_programs} programs of"
+      " decoders\n"
       f"about {_minutes(self.seconds)}: {self.compile_s:.1f} s to compile a"
       f" program, {self.num_threads} at once, and {_minutes(self.decode_s)} of"
       " decoding if each point took the large model's time; scores and figures"

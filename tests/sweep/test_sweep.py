@@ -114,11 +114,11 @@ def test_a_forecast(sampled, files, tmp_path):
   assert ahead.num_points == ahead.most_points == len(outcome.rows)
   assert ahead.num_programs == num_programs
   assert ahead.seconds >= ahead.decode_s > 0
-  assert str(ahead).startswith("20 points, 6 programs\nabout ")
+  assert str(ahead).startswith("20 points, 6 programs of decoders\nabout ")
   more = {**MORE, "alphas": "adaptive", "budget": 5, "num_shown": 1}
   ahead = run(files, out, forecast.forecast, **more, shown_methods=[CHOW])
   # Both models, and three alphas a curve, then five.
-  assert str(ahead).startswith("32 points, up to 48, 7 programs\n")
+  assert str(ahead).startswith("32 points, up to 48, 7 programs of decoders\n")
   assert not out.exists()
 
 
