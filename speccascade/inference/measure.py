@@ -96,6 +96,11 @@ def measure(
       shows a bar where the study's run does. What it raises ends the run; a
       group that is not done leaves no row.
   """
+  for point in points:
+    if not isinstance(point, Point):
+      raise TypeError(
+        f"points holds {point!r:.60}; wanted an inference.point.Point"
+      )
   missing = [p for p in points if study.settings(p) not in file]
   with ProgressBar(
     total=sum(map(study.num_decodes, missing)),

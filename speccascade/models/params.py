@@ -141,10 +141,11 @@ def prepared(
     raise ValueError(f"kernel_dtype is {kernel_dtype!r}; wanted {wanted}")
   has_panels = bool(kernel_dtype) and layout is None and native.is_available()
   about = described(config)
+  uses = {name: kept(config, name, kernel_dtype) for name in flat}
   packed = {
     name: about[name].shape[:: 1 if name.endswith("/kernel") else -1]
-    for name in flat
-    if has_panels and kept(config, name, kernel_dtype)[1]
+    for name, (_, is_packed) in uses.items()
+    if has_panels and is_packed
   }
   stored = "float32" if kernel_dtype == "float32" else "bfloat16"
   packer = native.Packer(packed, stored, kernel_dtype == ROUNDED)
@@ -152,7 +153,7 @@ def prepared(
     params.clear()
   leaves = flat.values() if layout else _read_ahead(flat.values())
   for name, leaf in zip(list(flat), leaves):
-    dtype, _ = kept(config, name, kernel_dtype)
+    dtype, _ = uses[name]
     if layout is not None:
       place = layout.sharding(*about[name].axes)
       flat[name] = partitioning.put(leaf, place, jnp.dtype(dtype))

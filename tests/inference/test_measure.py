@@ -84,6 +84,12 @@ def test_rows(study, tmp_path, monkeypatch):
   assert len({row.key for row in again.rows}) == 4
 
 
+def test_points_are_no_names(study, tmp_path):
+  file = results.ResultFile(tmp_path / "rows.jsonl")
+  with pytest.raises(TypeError, match="holds 'spec_decode'; wanted an"):
+    measure.measure(study, ["spec_decode"], file)
+
+
 def test_near_ties_are_told_from_differences(study):
   point = POINTS[0]
   timed = study.batches(point, timed=True)
