@@ -73,6 +73,10 @@ hint_at_accelerator() {
 
 environment() {
   local extras="$1" target="." stamp hash jax_for constraints=constraints.txt
+  # Python compiles a module when it is first imported, and keeps that if it
+  # may. To compile all of them takes half of an install.
+  local compile=--no-compile
+  if [ -n "${PYTHONDONTWRITEBYTECODE:-}" ]; then compile=--compile; fi
   if [ "$extras" = dev ]; then target=".[dev]"; fi
   if ! "$PYTHON" -c '' >/dev/null 2>&1; then make_venv; fi
   "$PYTHON" -m pip --version >/dev/null 2>&1 ||
@@ -99,7 +103,7 @@ print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())')"
   say "installing $target${jax_for:+ and jax[$jax_for]} with constraints.txt" \
     "into $VENV (1 to 2 minutes)"
   "$PYTHON" -m pip install --quiet --disable-pip-version-check --use-pep517 \
-    --constraint "$constraints" ${jax_for:+"jax[$jax_for]"} \
+    "$compile" --constraint "$constraints" ${jax_for:+"jax[$jax_for]"} \
     --editable "$target" </dev/null ||
     fail "the install failed, see above: run again to try once more"
   if [ -n "$jax_for" ]; then echo "$jax_for" >"$VENV/jax-for"; fi
