@@ -26,7 +26,7 @@ from speccascade import cli, files
 from speccascade.analysis import speedup
 from speccascade.models import params
 
-AR_SHAPES = ("t5-small", "t5-base", "128/3", "256/4", "192/6")
+AR_SHAPES = ("t5-small", "t5-base", "128/3", "256/4", "256/6", "192/6")
 RACES = ("autoregressive", "blocks", "speculative", "rules", "batches")
 KERNELS = params.KERNEL_DTYPES
 PEER_MODES = [(d, t) for d in ("float32", "bfloat16") for t in (1, 2)]
@@ -367,7 +367,7 @@ def main():
     nargs="*",
     choices=shapes.SHAPES,
     default=AR_SHAPES,
-    help="for the first race, and of three of them for the second",
+    help="verifiers that take part",
   )
   parser.add_argument("--only", nargs="*", choices=RACES, default=RACES)
   args = parser.parse_args()
@@ -377,8 +377,8 @@ def main():
   with tempfile.TemporaryDirectory() as weights:
     peer = Worker([args.peer_python, "-m", "benchmarks.peer"], environment)
     wanted = {(shape, "verifier") for shape in args.shapes}
-    for large, small in shapes.DRAFTERS.items():
-      wanted |= {(large, "verifier"), (small, "drafter")}
+    pairs = {s: d for s, d in shapes.DRAFTERS.items() if s in args.shapes}
+    wanted |= {(small, "drafter") for small in pairs.values()}
     for shape, role in sorted(wanted):
       folder = str(pathlib.Path(weights) / shapes.folder(shape, role))
       peer.ask(case="save", shape=shape, role=role, folder=folder)
@@ -405,19 +405,21 @@ def main():
       for shape in args.shapes:
         finished(race_autoregressive(ours, peer, shape, args.rounds))
     if "blocks" in args.only:
-      for shape in ("t5-small", "256/4", "192/6"):
+      for shape in ("256/4", *shapes.DRAFTERS):
         if shape in args.shapes:
           finished(race_blocks(ours, shape, args.rounds))
-    for shape in shapes.DRAFTERS:
+    for shape in pairs:
       for kernels in KERNELS if "speculative" in args.only else ():
         finished(
           race_speculative(ours, peer, shape, args.gamma, args.rounds, kernels)
         )
-    if "rules" in args.only:
+    if "rules" in args.only and "t5-small" in pairs:
       finished(race_rules(ours, "t5-small", args.gamma, args.rounds))
-    if "batches" in args.only:
-      finished(race_batches(ours, "192/6", args.rounds))
-      finished(race_batches(ours, "t5-small", max(3, args.rounds // 2)))
+    for shape in pairs if "batches" in args.only else ():
+      rounds = args.rounds
+      if shape == "t5-small":
+        rounds = max(3, rounds // 2)
+      finished(race_batches(ours, shape, rounds))
     ours.close()
     peer.close()
   print(markdown(about, rows))
