@@ -305,7 +305,7 @@ class PairCheckpoints(checkpoints.OrbaxCheckpointManagerInterface):
     """Returns the train state of all models; its step is the verifier's.
 
     Args:
-      path: of the verifier's checkpoint.
+      path: of the verifier's checkpoint; Orbax itself wants absolute ones.
       **options: of the verifier, as T5X's class takes them.
 
     Raises:
@@ -313,7 +313,7 @@ class PairCheckpoints(checkpoints.OrbaxCheckpointManagerInterface):
     """
     if not options.get("state_transformation_fns"):
       _check("CHECKPOINT_PATH", path, self._train_state.params)
-    state = super().restore(path=path, **options)
+    state = super().restore(path=str(Directory(path)), **options)
     params = core.unfreeze(state.params)
     for name, path in self._drafters.items():
       drafter = self._part(operator.itemgetter(name))
@@ -321,7 +321,8 @@ class PairCheckpoints(checkpoints.OrbaxCheckpointManagerInterface):
       manager = checkpoints.OrbaxCheckpointManagerInterface(
         path, drafter, self._partitioner, **self._arguments
       )
-      params[name] = core.unfreeze(manager.restore(path=path).params)
+      restored = manager.restore(path=str(Directory(path)))
+      params[name] = core.unfreeze(restored.params)
     return self._whole.replace(params=core.freeze(params), step=state.step)
 
 

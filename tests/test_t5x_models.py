@@ -168,9 +168,14 @@ def t5x(rows, folder):
 
 
 def paths(folder):
+  # Orbax takes absolute ones alone; what is given here may be relative.
   return {
-    "CHECKPOINT_PATH": str(folder / "verifier/checkpoint_3000"),
-    "DRAFTER_CHECKPOINT_PATH": str(folder / "drafter/checkpoint_7"),
+    "CHECKPOINT_PATH": os.path.relpath(
+      folder / "verifier/checkpoint_3000", ROOT
+    ),
+    "DRAFTER_CHECKPOINT_PATH": os.path.relpath(
+      folder / "drafter/checkpoint_7", ROOT
+    ),
   }
 
 
