@@ -130,6 +130,13 @@ def test_an_empty_environment(install):
   assert not call
 
 
+@pytest.mark.parametrize(
+  ("unkept", "flag"), [("", "--no-compile"), ("1", "--compile")]
+)
+def test_an_install_compiles_what_imports_would_not_keep(install, unkept, flag):
+  assert flag in install(PYTHONDONTWRITEBYTECODE=unkept)[1].split()
+
+
 def test_jax_of_an_accelerator(install):
   said, call = install(SPECCASCADE_JAX="tpu")
   assert call.endswith("constraints.txt jax[tpu] --editable .")
