@@ -371,13 +371,26 @@ def main():
   )
   parser.add_argument("--only", nargs="*", choices=RACES, default=RACES)
   args = parser.parse_args()
+  pairs = {s: d for s, d in shapes.DRAFTERS.items() if s in args.shapes}
+  blocks = [s for s in ("256/4", *shapes.DRAFTERS) if s in args.shapes]
+  takes_part = {
+    "autoregressive": args.shapes,
+    "blocks": blocks,
+    "speculative": pairs,
+    "rules": "t5-small" in pairs,
+    "batches": pairs,
+  }
+  if not any(takes_part[race] for race in args.only):
+    parser.error(
+      f"none of {', '.join(args.shapes) or 'no shapes'} takes part in"
+      f" {', '.join(args.only) or 'no race'}; 192/6 and t5-small do in most"
+    )
   root = str(pathlib.Path(__file__).resolve().parents[1])
   environment = {"PYTHONPATH": root}
   rows = []
   with tempfile.TemporaryDirectory() as weights:
     peer = Worker([args.peer_python, "-m", "benchmarks.peer"], environment)
     wanted = {(shape, "verifier") for shape in args.shapes}
-    pairs = {s: d for s, d in shapes.DRAFTERS.items() if s in args.shapes}
     wanted |= {(small, "drafter") for small in pairs.values()}
     for shape, role in sorted(wanted):
       folder = str(pathlib.Path(weights) / shapes.folder(shape, role))
@@ -404,21 +417,18 @@ def main():
     if "autoregressive" in args.only:
       for shape in args.shapes:
         finished(race_autoregressive(ours, peer, shape, args.rounds))
-    if "blocks" in args.only:
-      for shape in ("256/4", *shapes.DRAFTERS):
-        if shape in args.shapes:
-          finished(race_blocks(ours, shape, args.rounds))
+    for shape in blocks if "blocks" in args.only else ():
+      finished(race_blocks(ours, shape, args.rounds))
     for shape in pairs:
       for kernels in KERNELS if "speculative" in args.only else ():
         finished(
           race_speculative(ours, peer, shape, args.gamma, args.rounds, kernels)
         )
-    if "rules" in args.only and "t5-small" in pairs:
+    if "rules" in args.only and takes_part["rules"]:
       finished(race_rules(ours, "t5-small", args.gamma, args.rounds))
     for shape in pairs if "batches" in args.only else ():
-      rounds = args.rounds
-      if shape == "t5-small":
-        rounds = max(3, rounds // 2)
+      is_slow = shape == "t5-small"
+      rounds = max(3, args.rounds // 2) if is_slow else args.rounds
       finished(race_batches(ours, shape, rounds))
     ours.close()
     peer.close()
