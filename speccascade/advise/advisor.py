@@ -40,6 +40,8 @@ _MARGIN = 1.03
 # clock has told one 1.05 [1.01, 1.08] times as fast.
 LEAST = 1.05
 _ROUNDS = 5  # in which costs are measured
+# Hot loops have told a gamma this much too slow against another.
+_CLOSE = 1.1
 _IDENTITY = ("drafter", "dtype", "max_decode_len", "task", "split", "seed")
 
 
@@ -218,7 +220,7 @@ class _Search:
       best = max([lossless, *fits], key=_by_promise)
       best = self._search(best, offers, draftings, alone)
       if best is not lossless:
-        finals[best.method] = self._timed(best)
+        (finals[best.method],) = self._timed([best])
     timed = list(finals.values())
     pays = [o for o in timed if 1 / o.measured.relative_high > LEAST]
     return Advice(
@@ -235,34 +237,28 @@ class _Search:
   def _drafting(self, study: Study, texts: Decoded) -> tuple[Drafting, Offer]:
     """Returns what a drafter costs, and the lossless method with it, timed.
 
-    The gamma that passes alone would choose is timed, and another. With what
-    the loop takes around their blocks a third may be better.
+    Gammas that passes alone promise little less of than of the best are timed
+    in turns, and then what is beside the fastest, until that lies between
+    slower ones.
     """
     self._says(f"costs of {study.pair.drafter_name}")
-    gammas, lossless = self.wanted.gammas, self.points[0]
+    gammas, lossless = sorted({*self.wanted.gammas}), self.points[0]
     widths = [dataclasses.replace(lossless, gamma=g) for g in gammas]
     costs = monotone(measure.measure_costs(study, widths, _ROUNDS))
     drafting = Drafting(study, costs, texts, gammas)
-
-    def offer(drafting, *gammas):
-      chosen = dataclasses.replace(drafting, gammas=gammas)
-      return chosen.offers([lossless], texts)[0]
-
-    first = offer(drafting, *gammas).point.gamma
-    wanted = 2 * first if 2 * first <= max(gammas) else first / 2
-    others = sorted({*gammas} - {first}, key=lambda g: abs(g - wanted))
-    timed = {
-      gamma: self._timed(offer(drafting, gamma))
-      for gamma in [first, *others[:1]]
-    }
+    offers = drafting.by_gamma(lossless, texts)
+    least = max(offer.here.speedup for offer in offers.values()) / _CLOSE
+    beside = {g for g, offer in offers.items() if offer.here.speedup >= least}
+    timed = {}
+    while beside:
+      for offer in self._timed([offers[gamma] for gamma in sorted(beside)]):
+        timed[offer.point.gamma] = offer
+      fastest = min(timed.values(), key=_by_clock)
+      place = gammas.index(fastest.point.gamma)
+      beside = {*gammas[max(0, place - 1) : place + 2]} - timed.keys()
     drafting = drafting.calibrated(timed.values())
-    best = offer(drafting, *gammas)
-    if best.point.gamma not in timed:
-      timed[best.point.gamma] = self._timed(best)
-    fastest = min(timed.values(), key=_by_clock)
-    again = offer(drafting, fastest.point.gamma)
-    told = {"measured": fastest.measured, "one_step": best.one_step}
-    return drafting, dataclasses.replace(again, **told)
+    again = drafting.by_gamma(lossless, texts)[fastest.point.gamma]
+    return drafting, dataclasses.replace(again, measured=fastest.measured)
 
   def _search(self, best, offers, draftings, alone) -> Offer:
     """Returns the fastest that fits, of those that were decoded.
@@ -308,10 +304,16 @@ class _Search:
     total = efficiency.total(counts)
     return parts[0], measure.result_row(study, point, total, examples, written)
 
-  def _timed(self, offer: Offer) -> Offer:
-    self._says(f"the clock: {offer.point.spec.label}")
-    latency = measure.time_points(offer.study, [offer.point])[offer.point]
-    return dataclasses.replace(offer, measured=latency)
+  def _timed(self, offers: Sequence[Offer]) -> list[Offer]:
+    """Returns offers of one drafter with what the clock says, in turns."""
+    study, points = offers[0].study, [offer.point for offer in offers]
+    gammas = ", ".join(str(point.gamma) for point in points)
+    self._says(f"the clock: {points[0].spec.label}, gamma {gammas}")
+    latencies = measure.time_points(study, points)
+    return [
+      dataclasses.replace(offer, measured=latencies[offer.point])
+      for offer in offers
+    ]
 
   def _says(self, what: str):
     self.bar.set_postfix_str(what)

@@ -101,6 +101,17 @@ class Drafting:
     rates = rates_along(self.study, points, texts, is_own=is_own)
     return self._best(points, rates, texts)
 
+  def by_gamma(self, point: Point, texts: Decoded) -> dict[int, Offer]:
+    """Returns the point at each gamma; see `offers`."""
+    rates = rates_along(self.study, [point], texts, is_own=False)
+    one_step = self._best([point], rates, texts)[0].one_step
+    found = {}
+    for gamma in self.gammas:
+      alone = dataclasses.replace(self, gammas=(gamma,))
+      (offer,) = alone._best([point], rates, texts)
+      found[gamma] = dataclasses.replace(offer, one_step=one_step)
+    return found
+
   def _best(self, points, rates: np.ndarray, texts: Decoded) -> list[Offer]:
     """Returns each point at its best gamma by the rates [A, N, T]."""
     lengths, blocks = np.asarray(texts.lengths), speedup.blocks_of_texts

@@ -27,7 +27,6 @@ from tests.inference import tiny
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 NUM = 256
 GAMMAS = (1, 3)
-WIDTHS = [1, 2, 4]
 
 
 class Words(tiny.Vocabulary):
@@ -72,19 +71,27 @@ def test_a_text_tells_its_blocks(method, temperature):
 
 @pytest.fixture
 def advise(monkeypatch, tmp_path):
-  """Asks for advice; the clock says what passes cost and an eighth more."""
+  """Asks for advice; the clock says what passes cost and an eighth more.
 
-  def call(c, v, *, max_loss=None, methods=(), clock=1.125, **drafters):
-    costs = Costs(1e-3, c, 1.5 * c, dict(zip(WIDTHS, v)), c, 1.0)
+  `by_clock` says how much more for each gamma.
+  """
+
+  def call(c, v, *, max_loss=None, methods=(), by_clock=None, **drafters):
+    by_clock = by_clock or dict.fromkeys(GAMMAS, 1.125)
+    widths = [1, *(gamma + 1 for gamma in by_clock)]
+    costs = Costs(1e-3, c, 1.5 * c, dict(zip(widths, v)), c, 1.0)
     monkeypatch.setattr(measure, "measure_costs", lambda *_: costs)
     asked = []
 
-    def timed(search, offer):
-      asked.append(offer.point)
-      ours = offer.here.latency.relative_latency * clock
-      spread = ours * np.array([[0.9], [1.0], [1.1]])
-      latency = timing.latency(spread, np.ones((3, 1)))
-      return dataclasses.replace(offer, measured=latency)
+    def timed(search, offers):
+      asked.append([offer.point.gamma for offer in offers])
+      return [dataclasses.replace(x, measured=latency(x)) for x in offers]
+
+    def latency(offer):
+      ours = offer.here.latency.relative_latency * by_clock[offer.point.gamma]
+      return timing.latency(
+        ours * np.array([[0.9], [1.0], [1.1]]), np.ones((3, 1))
+      )
 
     monkeypatch.setattr(advisor._Search, "_timed", timed)
     load = lambda vocabulary: pair(32, **drafters)
@@ -93,7 +100,7 @@ def advise(monkeypatch, tmp_path):
       inputs=types.SimpleNamespace(read=lambda brought: sources(32)),
       point=Point("verifier", gamma="auto", temperature=0.0),
       run=Run(tmp_path, max_decode_len=12, progress=False),
-      wanted=Wanted(max_loss, methods, GAMMAS),
+      wanted=Wanted(max_loss, methods, [*by_clock]),
     )
 
   return call
@@ -101,7 +108,7 @@ def advise(monkeypatch, tmp_path):
 
 def test_it_pays(advise, tmp_path):
   asked, advice = advise(0.01, [1, 1.02, 1.04])
-  assert [point.gamma for point in asked] == [3, 1]
+  assert asked == [[3], [1]]
   # Around a block the clock finds more than its passes.
   (drafting,) = advice.draftings
   assert 0 < drafting.overhead[3] < 1
@@ -129,6 +136,16 @@ def test_it_pays(advise, tmp_path):
     advise(0.01, [1, 1.02, 1.04], methods=["ensemble"])
 
 
+def test_the_clock_decides_the_gamma(advise):
+  """What is promised more is timed first, then what is beside the fastest."""
+  clock = {1: 4.0, 2: 2.5, 3: 1.1, 4: 1.4, 5: 0.9}
+  asked, advice = advise(0.5, [1, 1.1, 1.6, 1.8, 2.5, 4.0], by_clock=clock)
+  assert asked == [[1], [2], [3], [4]]
+  assert advice.lossless.point.gamma == 3
+  (drafting,) = advice.draftings
+  assert [*drafting.overhead] == [1, 2, 3, 4]
+
+
 def test_the_better_of_two_drafters(advise):
   _, advice = advise(0.01, [1, 1.02, 1.04], with_twin=True)
   assert advice.choice.study.pair.drafter_name == "twin"
@@ -143,7 +160,7 @@ def test_the_better_of_two_drafters(advise):
 def test_nothing_pays(advise):
   asked, advice = advise(0.9, [1, 1.2, 1.6])
   assert advice.choice is None
-  assert [point.gamma for point in asked] == [1, 3]
+  assert asked == [[1], [3]]
   (drafting,) = advice.draftings
   assert drafting.needed(1.0) is None
   assert drafting.needed(0.1) == 0
