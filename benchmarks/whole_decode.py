@@ -4,7 +4,8 @@
 
 The verifier alone and `spec_decode` at several gammas take turns on the test
 sentences at batch 1. Predicted is what the counted passes and the encoders cost
-in hot loops of the same run, for the whole decode and not for its blocks alone.
+in hot loops of the same round, for the whole decode and not for its blocks
+alone. Numbers are medians over rounds, [least, most].
 """
 
 import numpy as np
@@ -46,10 +47,17 @@ def race(study, gammas, temperature):
       "ms": 1e3 * latency.walltime_s,
       "predicted_ms": 1e3 * steps * costs.verifier_step_s,
       "speedup": 1 / latency.relative_latency,
-      "low": 1 / latency.relative_high,
-      "high": 1 / latency.relative_low,
     }
+  for row in numbers.values():
+    row["predicted"] = numbers[ALONE]["predicted_ms"] / row["predicted_ms"]
+    row["share"] = row["speedup"] / row["predicted"]
   return numbers
+
+
+def spread(values):
+  """Returns the median of rounds with the least and the most."""
+  low, middle, high = np.quantile(values, [0, 0.5, 1])
+  return f"{middle:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def main():
@@ -57,7 +65,8 @@ def main():
   add = parser.add_argument
   add("--gammas", type=int, nargs="*", default=[3, 5, 7])
   add("--num_examples", type=int, default=24)
-  add("--repeats", type=int, default=3)
+  add("--repeats", type=int, default=1, help="of each decode in a round")
+  add("--rounds", type=int, default=5)
   args = parser.parse_args()
   sources, pair = built_in.read(args.pair, args.num_examples)
   study = Study(
@@ -67,17 +76,20 @@ def main():
     Measuring(num_timed=args.num_examples, repeats=args.repeats),
   )
   print(f"{pair.drafter_name} and {pair.verifier_name}, {device_name()}")
-  print("| T | method | ms | predicted ms | speed-up | predicted |")
-  print("| ---: | --- | ---: | ---: | ---: | ---: |")
+  print(
+    "| T | method | ms | predicted ms | speed-up | predicted | share of it |"
+  )
+  print("| ---: | --- | ---: | ---: | ---: | ---: | ---: |")
   for temperature in (0.0, 1.0):
-    numbers = race(study, args.gammas, temperature)
-    for name, row in numbers.items():
-      predicted = numbers[ALONE]["predicted_ms"] / row["predicted_ms"]
-      print(
-        f"| {temperature:g} | {name} | {row['ms']:.2f} |"
-        f" {row['predicted_ms']:.2f} | {row['speedup']:.2f}"
-        f" [{row['low']:.2f}, {row['high']:.2f}] | {predicted:.2f} |"
-      )
+    rounds = [race(study, args.gammas, temperature) for _ in range(args.rounds)]
+    for name in rounds[0]:
+      of_rounds = {
+        key: [numbers[name][key] for numbers in rounds]
+        for key in rounds[0][name]
+      }
+      times = (f"{np.median(of_rounds[x]):.2f}" for x in ("ms", "predicted_ms"))
+      ratios = (spread(of_rounds[x]) for x in ("speedup", "predicted", "share"))
+      print("|", " | ".join([f"{temperature:g}", name, *times, *ratios]), "|")
 
 
 if __name__ == "__main__":
