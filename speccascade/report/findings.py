@@ -6,8 +6,6 @@ import itertools
 import math
 from typing import NamedTuple
 
-import jinja2
-
 from speccascade.report import frontier, tables
 from speccascade.report.groups import PointGroup, grouped
 from speccascade.report.measured import SMALL, Clock, temperature_title
@@ -183,50 +181,69 @@ def _frontier(panel: PointGroup, clock: Clock):
     yield f"On the frontier of all methods, from fast to slow: {said}."
 
 
-# Wrapped as is convenient: white space is made one blank.
-_NOTICE = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string("""
-{{ temperature }}, gamma {{ gamma }}: {{ label }} takes {{ latency }} of the
-large model's time
-{%- if alphas | length == 1 %} at alpha {{ "%g" % alphas[0] }}
-{%- elif alphas %} at the best of {{ alphas | length }} slow alphas,
-{{ "%g to %g" % (alphas | min, alphas | max) }}{% endif %}.
-{% if others %}Slower than the large model too, at some alphas:
-{{ others | join(", ") }}.{% endif %}
-{% if c is not none and v is not none %}
-A drafter step costs {{ "%.2f" % c }} of its steps and the pass over
-{{ gamma + 1 }} tokens {{ "%.2f" % v }}.{% endif %}
-{% if acceptance_rate is not none %}
-{{ label }} has {{ "%.2f" % acceptance_rate }} of its examined drafts accepted,
-which makes {{ "%.2f" % tokens_per_block }} tokens a block
-{%- if predicted_block is not none %}; by its calls a block costs
-{{ "%.2f" % predicted_block }} steps
-{%- if measured_block is not none %}, and took {{ "%.2f" % measured_block }}
-{%- endif %}{% endif %}
-{%- if modelled is not none %}; where the pass costs one step it would
-{{ "lose still" if modelled > 1 else "win" }}, with {{ "%.2f" % modelled }} of
-the large model's time{% endif %}.
-{% endif %}""")
-
-
 def notices(lines: Sequence[dict]) -> list[str]:
-  """Returns a sentence or more for each temperature and gamma that loses.
+  """Returns some sentences for each temperature and gamma that loses.
 
-  Which alphas lose is said, the latency being that of the best of them; and why
+  They say which alphas lose, with the latency of the best of these; and why
   one method loses, in numbers.
 
   Args:
     lines: of `slowdowns.slowdowns`.
   """
-  is_plain = lambda line: line["settings"].method == "spec_decode"
   key = lambda line: (line["settings"].temperature, line["settings"].gamma)
-  said = []
-  for (temperature, gamma), same in grouped(lines, key).items():
-    first = next(filter(is_plain, same), same[0])
-    more = {
-      "temperature": temperature_title(temperature),
-      "gamma": gamma,
-      "latency": _interval(first["latency"], 2),
-      "others": [line["label"] for line in same if line is not first],
-    }
-    said.append(" ".join(_NOTICE.render({**first, **more}).split()))
-  return said
+  return [" ".join(_notice(same)) for same in grouped(lines, key).values()]
+
+
+def _notice(lines: Sequence[dict]):
+  """Yields the sentences on the methods of one temperature and gamma."""
+  is_plain = lambda line: line["settings"].method == "spec_decode"
+  line = next(filter(is_plain, lines), lines[0])
+  settings, label = line["settings"], line["label"]
+  yield (
+    f"{temperature_title(settings.temperature)}, gamma {settings.gamma}:"
+    f" {label} takes {_interval(line['latency'], 2)} of the large model's time"
+    f"{_at_alphas(line['alphas'])}."
+  )
+  if others := [x["label"] for x in lines if x is not line]:
+    yield (
+      f"Slower than the large model too, at some alphas: {', '.join(others)}."
+    )
+  if line["c"] is not None and line["v"] is not None:
+    yield (
+      f"A drafter step costs {line['c']:.2f} of its steps and the pass over"
+      f" {settings.gamma + 1} tokens {line['v']:.2f}."
+    )
+  if line["acceptance_rate"] is not None:
+    clauses = [
+      f"{label} has {line['acceptance_rate']:.2f} of its examined drafts"
+      f" accepted, which makes {line['tokens_per_block']:.2f} tokens a block",
+      *_block_costs(line),
+    ]
+    yield f"{'; '.join(clauses)}."
+
+
+def _at_alphas(alphas: Sequence[float]) -> str:
+  """Says which of a method's alphas are slow; nothing where it has none."""
+  if not alphas:
+    return ""
+  if len(alphas) == 1:
+    return f" at alpha {alphas[0]:g}"
+  return (
+    f" at the best of {len(alphas)} slow alphas, {min(alphas):g} to"
+    f" {max(alphas):g}"
+  )
+
+
+def _block_costs(line: dict):
+  """Yields what a block costs, and whether a pass of one step would win."""
+  predicted, measured = line["predicted_block"], line["measured_block"]
+  if predicted is not None:
+    took = "" if measured is None else f", and took {measured:.2f}"
+    yield f"by its calls a block costs {predicted:.2f} steps{took}"
+  modelled = line["modelled"]
+  if modelled is not None:
+    outcome = "lose still" if modelled > 1 else "win"
+    yield (
+      f"where the pass costs one step it would {outcome}, with {modelled:.2f}"
+      " of the large model's time"
+    )
