@@ -6,16 +6,10 @@ import itertools
 import math
 from typing import NamedTuple
 
-from speccascade.report import frontier, tables
+from speccascade.report import frontier, tables, winners
 from speccascade.report.groups import PointGroup, grouped
 from speccascade.report.measured import SMALL, Clock, temperature_title
-from speccascade.report.summaries import (
-  NEVER,
-  fastest,
-  gaps,
-  overall_frontier,
-  speedups,
-)
+from speccascade.report.summaries import gaps, overall_frontier, speedups
 
 # What the report asks first: do these beat lossy speculative decoding?
 _ASKED = ("SpecCascade [OPT]", "SpecCascade [Token")
@@ -53,15 +47,16 @@ def findings(study: PointGroup, clocks: Sequence[Clock]) -> list[Finding]:
 
 
 def headline(study: PointGroup, clocks: Sequence[Clock]) -> str:
-  """Returns what the study shows, in one sentence; empty without Table 2."""
+  """Returns what the study shows at the large model's quality.
+
+  A sentence for each temperature, by the first clock that has any; empty
+  without the large model's latency.
+  """
   for clock in clocks:
-    said = [
-      f"{panel.title}, {_lead(lines, clock)}"
-      for panel in study.panels
-      if (lines := speedups(panel, clock))
-    ]
-    if said:
-      return f"At the large model's {study.metric}: {'; '.join(said)}."
+    leads = [(x.title, winners.lead(x, clock)) for x in study.panels]
+    sentences = [f"{title}: {lead}." for title, lead in leads if lead]
+    if sentences:
+      return f"At the large model's {study.metric}, {' '.join(sentences)}"
   return ""
 
 
@@ -132,41 +127,16 @@ def _gap(line: dict) -> str:
 
 
 def _at_quality(panel: PointGroup, clock: Clock):
-  """Yields which method is fastest at the large model's quality."""
+  """Yields what the fastest points are told apart from, and who falls short."""
+  if clause := winners.lead(panel, clock):
+    yield f"At the large model's {panel.metric}, {clause}."
   lines = speedups(panel, clock)
-  if not lines:
-    return
-  text = f"At the large model's {panel.metric} {_lead(lines, clock)}"
   reached = [line for line in lines if line["speedup"].value > 0]
-  for plain in reached:
-    if plain["name"] == "spec_decode" and plain is not fastest(reached):
-      text += f"; SpecDecode {_speedup(plain)} times"
   if reached and (num_never := len(lines) - len(reached)):
-    text += f"; {num_never} of {len(lines)} methods never reach it"
-  yield text + "."
-
-
-def _lead(lines: Sequence[dict], clock: Clock) -> str:
-  """Says which of Table 2's methods is fastest; one that is surely so or not.
-
-  Faster is what is so by its whole interval.
-  """
-  line = fastest(lines)
-  speedup, times = line["speedup"], f"{_speedup(line)} times its speed"
-  least, _ = speedup.surely
-  if not speedup.value:
-    return "no method gets there"
-  if speedup.value <= 1:
-    return f"no method is faster: {line['label']} comes closest, {times}"
-  verb = "is" if clock.cost_ratio is None else "would be"
-  unsure = "" if least > 1 else ", not told apart from it"
-  if not least:
-    unsure = ", if it gets there: not all resamples do"
-  return f"{line['label']} {verb} the fastest, {times}{unsure}"
-
-
-def _speedup(line: dict) -> str:
-  return tables.estimated(line["speedup"], 2, NEVER)
+    yield (
+      f"{num_never} of {len(lines)} methods never reach the large model's"
+      f" {panel.metric}."
+    )
 
 
 def _frontier(panel: PointGroup, clock: Clock):
