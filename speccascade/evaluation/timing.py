@@ -5,9 +5,10 @@ not. Competitors take turns on every example, so that a machine that slows down
 slows all of them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 import dataclasses
 import functools
+import re
 import time
 from typing import Annotated
 
@@ -75,6 +76,7 @@ def interleaved(
   clock: Callable[[], float] = time.perf_counter,
   on_result: Callable[[str, int, object], object] = lambda *_: None,
   tick: Callable[[int], object] = lambda num: None,
+  is_over: Callable[[], bool] = lambda: False,
 ) -> dict[str, np.ndarray]:
   """Times competitors in turn on a few examples, `repeats` times over.
 
@@ -93,9 +95,11 @@ def interleaved(
     clock: seconds, from any origin.
     on_result: called with (name, example, result) in the first repeat.
     tick: called with the calls made since, for progress.
+    is_over: asked after each repeat; True leaves the others out.
 
   Returns:
-    Seconds [repeats, examples] float64, by name.
+    Seconds [repeats, examples] float64, by name; of fewer repeats where
+    `is_over` ended the timing.
 
   Raises:
     ValueError: there is nothing to time.
@@ -127,6 +131,8 @@ def interleaved(
           if repeat == 0:
             on_result(name, examples[column], result)
       tick(len(order) * len(columns))
+    if is_over():
+      return {name: times[: repeat + 1] for name, times in seconds.items()}
   return seconds
 
 
@@ -169,7 +175,50 @@ def latency(
   )
 
 
-def measure_costs(
+@dataclasses.dataclass(frozen=True, eq=False)
+class CostLoops:
+  """What hot loops took, round by round.
+
+  Attributes:
+    seconds: of each loop [rounds] float64. "drafter" and "verifier" are the
+      encoders; "c" and "q2" feed the drafter blocks of one and two tokens, "v1"
+      and "v6", say, the verifier blocks of one and six.
+    num_blocks: blocks that a loop feeds.
+  """
+
+  seconds: Mapping[str, np.ndarray]
+  num_blocks: int
+
+  @property
+  def widths(self) -> list[int]:
+    """The tokens of the verifier's blocks, ascending."""
+    matches = (re.fullmatch(r"v(\d+)", name) for name in self.seconds)
+    return sorted(int(match[1]) for match in matches if match)
+
+  @property
+  def costs(self) -> Costs:
+    """The costs by the least of the rounds: other work can only add.
+
+    Raises:
+      ValueError: a step was too short to measure.
+    """
+    least = {name: float(times.min()) for name, times in self.seconds.items()}
+    unit = least["v1"]
+    if unit <= 0:
+      raise ValueError(
+        "a verifier step was too short to measure; the clock is too coarse"
+      )
+    return Costs(
+      verifier_step_s=unit / self.num_blocks,
+      c=least["c"] / unit,
+      q2=least["q2"] / unit,
+      v={width: least[f"v{width}"] / unit for width in self.widths},
+      drafter_prefill=least["drafter"] / unit * self.num_blocks,
+      verifier_prefill=least["verifier"] / unit * self.num_blocks,
+    )
+
+
+def cost_loops(
   drafter: LanguageModel,
   verifier: LanguageModel,
   inputs,
@@ -179,12 +228,12 @@ def measure_costs(
   widths: Iterable[int],
   rounds: int = 7,
   clock: Callable[[], float] = time.perf_counter,
-) -> Costs:
-  """Measures c, q2, v and the encoders, in hot loops, taking turns.
+  is_over: Callable[[], bool] = lambda: False,
+) -> CostLoops:
+  """Times the loops that tell c, q2, v and the encoders, taking turns.
 
   Each loop feeds blocks and draws from the laws that they give, as a decoder
-  does, at lengths from 0 to `max_decode_len`. The least of `rounds` is taken:
-  other work can only add.
+  does, at lengths from 0 to `max_decode_len`.
 
   Args:
     drafter: the small model.
@@ -195,6 +244,7 @@ def measure_costs(
     widths: the block widths whose v is wanted.
     rounds: how often each loop is timed.
     clock: seconds, from any origin.
+    is_over: asked after each round; True leaves the others out.
   """
   widths = sorted({1, *widths})
   inputs = jnp.asarray(inputs, jnp.int32)
@@ -210,27 +260,22 @@ def measure_costs(
   for name, (role, width) in steps.items():
     fed = (models[role], states[role], sampling, width, max_decode_len)
     runs[name] = functools.partial(_feed_blocks, *fed)
-  timed = interleaved(
+  seconds = interleaved(
     {name: lambda _, run=run: run() for name, run in runs.items()},
     [0],
     repeats=rounds,
     clock=clock,
+    is_over=is_over,
   )
-  seconds = {name: float(times.min()) for name, times in timed.items()}
-  unit = seconds["v1"]
-  if unit <= 0:
-    raise ValueError(
-      "a verifier step was too short to measure; the clock is too coarse"
-    )
-  step = {name: seconds[name] / unit for name in steps}
-  return Costs(
-    verifier_step_s=unit / max_decode_len,
-    c=step["c"],
-    q2=step["q2"],
-    v={width: step[f"v{width}"] for width in widths},
-    drafter_prefill=seconds["drafter"] / unit * max_decode_len,
-    verifier_prefill=seconds["verifier"] / unit * max_decode_len,
-  )
+  by_round = {name: times[:, 0] for name, times in seconds.items()}
+  return CostLoops(by_round, max_decode_len)
+
+
+def measure_costs(
+  drafter: LanguageModel, verifier: LanguageModel, inputs, sampling, **how
+) -> Costs:
+  """Returns the costs that `cost_loops` measures; it takes the same."""
+  return cost_loops(drafter, verifier, inputs, sampling, **how).costs
 
 
 @functools.partial(jax.jit, static_argnums=(2,))

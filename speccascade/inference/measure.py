@@ -124,6 +124,7 @@ def time_points(
   *,
   on_result: Callable[[Point, int, object], object] = lambda *_: None,
   tick: Tick = lambda num: None,
+  is_over: Callable[[], bool] = lambda: False,
 ) -> dict[Point, timing.Latency]:
   """Times points of one sampling, and the verifier alone, in turns.
 
@@ -132,6 +133,7 @@ def time_points(
     points: the verifier alone is added where it lacks.
     on_result: called with (point, place among the timed, `Decoded`) once each.
     tick: called with the decodes made since.
+    is_over: asked after each repeat; True leaves the others out.
 
   Returns:
     The latency of each point, and of the verifier, which comes first.
@@ -162,6 +164,7 @@ def time_points(
     repeats=study.measuring.repeats,
     on_result=checked,
     tick=tick,
+    is_over=is_over,
   )
   return {
     point: timing.latency(
@@ -213,17 +216,27 @@ def _measure_group(study, group, costs, tick) -> list[ResultRow]:
   return [rows[point] for point in group]
 
 
-def measure_costs(
-  study: Study, points: Sequence[Point], rounds: int = 7
-) -> Costs | None:
-  """Returns the costs that predict points of one sampling; see `timing`.
+def cost_loops(
+  study: Study,
+  points: Sequence[Point],
+  rounds: int = 7,
+  *,
+  is_over: Callable[[], bool] = lambda: False,
+) -> timing.CostLoops | None:
+  """Returns the loops that tell the costs of points of one sampling.
 
   None where the drafter is several models, or a composed one.
+
+  Args:
+    study: the first timed example is fed.
+    points: those whose blocks are timed.
+    rounds: how often each loop is timed.
+    is_over: asked after each round; True leaves the others out.
   """
   if not study.pair.has_costs:
     return None
   inputs = study.padded(study.timed[:1], 1, [study.timed_length])
-  return timing.measure_costs(
+  return timing.cost_loops(
     study.pair.drafter_lm,
     study.pair.verifier_lm,
     inputs,
@@ -231,7 +244,14 @@ def measure_costs(
     max_decode_len=study.run.max_decode_len,
     widths={point.verify_width for point in points if point.is_predictable},
     rounds=rounds,
+    is_over=is_over,
   )
+
+
+def measure_costs(study: Study, points: Sequence[Point]) -> Costs | None:
+  """Returns the costs that predict points of one sampling; see `cost_loops`."""
+  loops = cost_loops(study, points)
+  return loops and loops.costs
 
 
 def _decode(study, point: Point, first, tick) -> Outputs:

@@ -84,6 +84,31 @@ def test_results_are_handed_over_once_and_calls_counted():
   assert sum(ticks) == 2 * 2 * 3
 
 
+def test_timing_ends_after_the_repeat_in_which_its_time_is_up():
+  ends = iter([False, True])
+  seconds, calls = race(
+    {"a": 1.0, "b": 2.0}, [0], repeats=9, is_over=lambda: next(ends)
+  )
+  np.testing.assert_allclose(seconds["a"], [[1], [1]])
+  np.testing.assert_allclose(seconds["b"], [[2], [2]])
+  assert len(calls) == 2 + 2 * 2 * 2  # once beforehand, twice in each turn
+
+
+def test_costs_are_those_of_the_least_round():
+  seconds = {
+    **{"drafter": [0.2, 0.1], "verifier": [0.4, 0.5]},
+    **{"c": [0.3, 0.2], "q2": [0.3, 0.4]},
+    **{"v1": [2.0, 1.0], "v3": [1.5, 3.0], "v11": [4.0, 5.0]},
+  }
+  arrays = {name: np.array(times) for name, times in seconds.items()}
+  loops = timing.CostLoops(arrays, num_blocks=10)
+  assert loops.widths == [1, 3, 11]
+  costs = loops.costs
+  assert costs.v == {1: 1.0, 3: 1.5, 11: 4.0}
+  assert (costs.c, costs.q2, costs.verifier_step_s) == (0.2, 0.3, 0.1)
+  assert (costs.drafter_prefill, costs.verifier_prefill) == (1.0, 4.0)
+
+
 def test_latency_takes_the_median_over_repeats():
   # Medians: ours 2, 4; reference 4, 8. One repeat with a hiccup moves neither.
   ours = np.array([[2.0, 4], [2, 400], [1, 3]])
