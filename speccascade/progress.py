@@ -13,9 +13,34 @@ _FORMAT = (
   "{desc}: {n_fmt} of {total_fmt}, {elapsed}, {remaining} left, {rate_fmt}"
   "{postfix}"
 )
+_LIMITED = (
+  "{desc}: {n_fmt} of {total_fmt}, {elapsed}, about {left} left{postfix}"
+)
+_LIMITED_BAR = (
+  "{l_bar}{bar}| {n_fmt}/{total_fmt}, {elapsed}, about {left} left{postfix}"
+)
 _NO_TOTAL = "{desc}: {n_fmt}, {elapsed}, {rate_fmt}{postfix}"
 _OPEN: list["ProgressBar"] = []
 _MOVES = re.compile(r"\x1b\[\w")
+
+
+def time_left(done: int, total: int, elapsed_s: float, limit_s: float) -> float:
+  """Returns the seconds that work takes still, which ends at a limit.
+
+  Args:
+    done: steps made.
+    total: steps planned.
+    elapsed_s: since the start.
+    limit_s: seconds from the start after which the steps that are left are left
+      out; it alone tells the time before the first step is made.
+
+  >>> time_left(0, 10, 5.0, 120.0)
+  115.0
+  >>> time_left(5, 10, 20.0, 120.0), time_left(1, 10, 20.0, 120.0)
+  (20.0, 100.0)
+  """
+  left = max(0.0, limit_s - elapsed_s)
+  return min(left, (total - done) * elapsed_s / done) if done else left
 
 
 def in_notebook() -> bool:
@@ -31,20 +56,41 @@ class ProgressBar(tqdm):
   first shows it.
   """
 
-  def __init__(self, *args, **settings):
-    """Takes what tqdm takes."""
+  def __init__(self, *args, limit_s: float | None = None, **settings):
+    """Takes what tqdm takes.
+
+    Args:
+      *args: tqdm's.
+      limit_s: seconds from the start after which what is left of `total` is
+        left out; the time that is said to be left is no longer.
+      **settings: tqdm's.
+    """
+    self._limit_s = limit_s
     settings["unit"] = f" {settings.get('unit', 'it').strip()}"
     settings["disable"] = settings.get("disable") or not processes.is_first()
     self._lines = None
     if not sys.stderr.isatty():
       ends = args or settings.get("total") is not None
       form = _FORMAT if ends else _NO_TOTAL
+      form = form if limit_s is None else _LIMITED
       settings |= {"position": 0, "bar_format": form}
       self._lines = _Lines(sys.stdout if in_notebook() else sys.stderr)
       settings["file"] = self._lines
+    elif limit_s is not None:
+      settings["bar_format"] = _LIMITED_BAR
     super().__init__(*args, **settings)
     if not self.disable:
       _OPEN.append(self)
+
+  @property
+  def format_dict(self) -> dict:
+    """What tqdm fills a bar's format with; "left" where there is a limit."""
+    values = super().format_dict
+    if self._limit_s is not None:
+      done, total, elapsed_s = (values[x] for x in ("n", "total", "elapsed"))
+      left_s = time_left(done, total, elapsed_s, self._limit_s)
+      values["left"] = self.format_interval(left_s)
+    return values
 
   def close(self):
     """Ends it."""

@@ -1,6 +1,7 @@
 """Bars where there is no terminal: lines, few, the first and the last."""
 
 import io
+import re
 import sys
 
 import pytest
@@ -37,6 +38,21 @@ def test_what_has_no_known_end_is_not_told_when(monkeypatch):
   assert last.startswith("advise: 2, 00:0")
   assert " of " not in last
   assert "left" not in last
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_limit_bounds_the_time_that_is_left(monkeypatch, is_terminal):
+  stream = io.StringIO()
+  stream.isatty = lambda: is_terminal
+  monkeypatch.setattr(sys, "stderr", stream)
+  bar = progress.ProgressBar(total=40, desc="advise", limit_s=180)
+  bar.start_t -= 90  # one step took 90 s: another 39 would end at the limit
+  bar.update(1)
+  bar.refresh()
+  bar.close()
+  first, *_, last = filter(None, re.split(r"[\r\n]+", stream.getvalue()))
+  assert "about 03:00 left" in first
+  assert re.search(r", about 01:[0-3]\d left", last)
 
 
 def test_a_terminal_keeps_its_bar(monkeypatch):
