@@ -13,12 +13,8 @@ _FORMAT = (
   "{desc}: {n_fmt} of {total_fmt}, {elapsed}, {remaining} left, {rate_fmt}"
   "{postfix}"
 )
-_LIMITED = (
-  "{desc}: {n_fmt} of {total_fmt}, {elapsed}, about {left} left{postfix}"
-)
-_LIMITED_BAR = (
-  "{l_bar}{bar}| {n_fmt}/{total_fmt}, {elapsed}, about {left} left{postfix}"
-)
+_LIMITED = "{desc}: {n_fmt} of {total_fmt}, {elapsed}, {left}{postfix}"
+_LIMITED_BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt}, {elapsed}, {left}{postfix}"
 _NO_TOTAL = "{desc}: {n_fmt}, {elapsed}, {rate_fmt}{postfix}"
 _OPEN: list["ProgressBar"] = []
 _MOVES = re.compile(r"\x1b\[\w")
@@ -89,7 +85,12 @@ class ProgressBar(tqdm):
     if self._limit_s is not None:
       done, total, elapsed_s = (values[x] for x in ("n", "total", "elapsed"))
       left_s = time_left(done, total, elapsed_s, self._limit_s)
-      values["left"] = self.format_interval(left_s)
+      is_over = elapsed_s >= self._limit_s and done < total
+      values["left"] = (
+        "past its time limit, ending"
+        if is_over
+        else f"about {self.format_interval(left_s)} left"
+      )
     return values
 
   def close(self):

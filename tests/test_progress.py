@@ -49,10 +49,13 @@ def test_a_limit_bounds_the_time_that_is_left(monkeypatch, is_terminal):
   bar.start_t -= 90  # one step took 90 s: another 39 would end at the limit
   bar.update(1)
   bar.refresh()
+  assert re.search(r"about 01:[0-3]\d left", str(bar))
+  bar.start_t -= 900
+  bar.refresh()
   bar.close()
   first, *_, last = filter(None, re.split(r"[\r\n]+", stream.getvalue()))
   assert "about 03:00 left" in first
-  assert re.search(r", about 01:[0-3]\d left", last)
+  assert ", past its time limit, ending" in last
 
 
 def test_a_terminal_keeps_its_bar(monkeypatch):

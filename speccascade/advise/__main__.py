@@ -8,6 +8,8 @@ advice.md, advice.json, which GAMMA = "auto" reads, and advice.gin, to be added
 to a decode, in OUTPUT_DIR.
 """
 
+import sys
+
 from speccascade import cli
 
 
@@ -16,7 +18,7 @@ def main():
   from speccascade.advise import advisor, wording
 
   advice = cli.configured(advisor.advise)(on_start=cli.save_config)
-  print(wording.write(advice))
+  print(wording.write(advice, sys.argv))
 
 
 if __name__ == "__main__":

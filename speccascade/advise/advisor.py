@@ -10,89 +10,40 @@ from collections.abc import Callable, Sequence
 import dataclasses
 import itertools
 import pathlib
-from typing import Annotated
 
 import numpy as np
 
-from speccascade import fields, folders
+from speccascade import folders
+from speccascade.advise import effort as efforts
+from speccascade.advise import scatter
+from speccascade.advise.effort import Budget, Effort, Steps
 from speccascade.advise.offers import DRAFTER, Drafting, Offer, monotone
-from speccascade.decoding import methods
+from speccascade.advise.wanted import LOSSLESS, Wanted
 from speccascade.decoding.types import Decoded
 from speccascade.evaluation import efficiency
 from speccascade.inference import advice as advice_files
 from speccascade.inference import measure, records
 from speccascade.inference.inputs import Inputs
 from speccascade.inference.pair import PairSpec
-from speccascade.inference.point import BlockSize, Point
+from speccascade.inference.point import Point
 from speccascade.inference.results import ResultRow
 from speccascade.inference.run_folder import RunFolder
 from speccascade.inference.settings import Measuring, Run
 from speccascade.inference.study import Study
 from speccascade.progress import ProgressBar
-from speccascade.sweep import grids
 
-_Method = Annotated[str, methods.find]
-LOSSLESS = "spec_decode"
 # What a point must promise over the best so far to be decoded. Differences
 # below it drown in the noise of a few examples.
 _MARGIN = 1.03
 # The lower end of a speed-up from which on it pays: of two equal programs the
 # clock has told one 1.05 [1.01, 1.08] times as fast.
 LEAST = 1.05
-_ROUNDS = 5  # in which costs are measured
 # Hot loops have told a gamma this much too slow against another.
 _CLOSE = 1.1
+# Steps that are planned for one drafter: its costs, two timings of SpecDecode,
+# its own texts; and at the end, beside the points that are decoded, one timing.
+_OF_DRAFTER, _LAST = 4, 1
 _IDENTITY = ("drafter", "dtype", "max_decode_len", "task", "split", "seed")
-
-
-@fields.checked
-@dataclasses.dataclass(frozen=True)
-class Wanted:
-  """What is asked of a method; checked when made.
-
-  Attributes:
-    max_loss: of the first metric, against the verifier alone on the same
-      examples; None asks for the verifier's own law.
-    methods: names of methods with a target and one drafter; None takes all.
-    gammas: block sizes in question.
-    num_decoded: points that are decoded for their quality, at most.
-  """
-
-  max_loss: float | None = 0.0
-  methods: Sequence[_Method] | None = None
-  gammas: Annotated[Sequence[BlockSize], fields.NOT_EMPTY] = (
-    *(1, 2, 3, 4),
-    *(5, 6, 8, 10),
-  )
-  num_decoded: fields.NonNegative = 24
-
-  def __post_init__(self):
-    for name in self.methods or ():
-      if not _is_read_off(methods.find(name)):
-        raise ValueError(
-          f"METHODS has {name}, whose drafts are not one model's, or which has"
-          " no target: its acceptance is not read off the two laws; see it in a"
-          " sweep"
-        )
-
-  def points(self, common: Point, vocab_size: int) -> list[Point]:
-    """Returns the points in question, the lossless one first."""
-    greedy = common.sampling.greedy
-    names = methods.METHODS if self.methods is None else self.methods
-    alphas = lambda method: grids.grid(method, vocab_size, greedy=greedy).alphas
-    points = [
-      dataclasses.replace(common, method=name, alpha=alpha)
-      for name, method in methods.METHODS.items()
-      if name == LOSSLESS or name in names
-      if _is_read_off(method) and (greedy or not method.greedy_only)
-      for alpha in alphas(method) or [None]
-    ]
-    return sorted(points, key=lambda point: point.method != LOSSLESS)
-
-
-def _is_read_off(method: methods.Method) -> bool:
-  """Whether two laws tell its acceptance."""
-  return method.has_blocks and method.target is not None and not method.compose
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -108,6 +59,7 @@ class Advice:
     draftings: the drafters, and what they cost.
     alone: the verifier's row.
     wanted: what was asked.
+    warnings: why the answer may be wrong, and what to do; often none.
   """
 
   choice: Offer | None
@@ -118,6 +70,7 @@ class Advice:
   draftings: Sequence[Drafting]
   alone: ResultRow
   wanted: Wanted
+  warnings: Sequence[str] = ()
 
 
 def advise(
@@ -128,6 +81,7 @@ def advise(
   run: Run,
   measuring: Measuring = Measuring(),
   wanted: Wanted = Wanted(),
+  effort: Effort = Effort(),
   on_start: Callable[[pathlib.Path], object] = lambda folder: None,
 ) -> Advice:
   """Measures, chooses and returns; files are `wording`'s.
@@ -139,6 +93,7 @@ def advise(
     run: OUTPUT_DIR, and how it decodes.
     measuring: metrics and repeats; all examples are timed.
     wanted: what is asked.
+    effort: rounds, and the time that the search may take.
     on_start: called with OUTPUT_DIR once all is checked.
 
   Raises:
@@ -178,9 +133,27 @@ def advise(
     folder.check()
     folder.open()
     on_start(run.folder)
-    options = {"desc": "advise", "unit": "step", "disable": not run.progress}
-    with ProgressBar(**options) as bar:
-      return _Search(studies, points, wanted, bar).run()
+    with ProgressBar(
+      total=num_steps(len(studies), wanted),
+      desc="advise",
+      unit="step",
+      disable=not run.progress,
+      limit_s=effort.time_limit_s,
+    ) as bar:
+      budget = Budget(effort.time_limit_s)
+      search = _Search(
+        studies, points, wanted, effort.rounds, budget, Steps(bar)
+      )
+      return search.run()
+
+
+def num_steps(num_drafters: int, wanted: Wanted) -> int:
+  """Returns the steps that are planned; a search may end with fewer."""
+  return 1 + _OF_DRAFTER * num_drafters + _num_searched(wanted) + _LAST
+
+
+def _num_searched(wanted: Wanted) -> int:
+  return 0 if wanted.max_loss is None else wanted.num_decoded
 
 
 @dataclasses.dataclass
@@ -191,21 +164,33 @@ class _Search:
     studies: one for each drafter.
     points: in question, the lossless one first.
     wanted: what is asked.
-    bar: moves with each step.
+    rounds: in which costs are measured.
+    budget: of time.
+    steps: of the bar.
     decoded: see `Advice`.
+    passes: scatter of the verifier's hot loops.
+    decodes: scatter of whole decodes.
   """
 
   studies: Sequence[Study]
   points: Sequence[Point]
   wanted: Wanted
-  bar: ProgressBar
+  rounds: int
+  budget: Budget
+  steps: Steps
   decoded: list[Offer] = dataclasses.field(default_factory=list)
+  passes: dict[str, float | None] = dataclasses.field(default_factory=dict)
+  decodes: dict[str, float | None] = dataclasses.field(default_factory=dict)
 
   def run(self) -> Advice:
     points = self.points
+    self.budget.share = efforts.ALONE
     texts, alone = self._decode(self.studies[0], measure.reference(points[0]))
+    self.steps.end_part(1)
     draftings, offers, finals = {}, [], {}
-    for study in self.studies:
+    for number, study in enumerate(self.studies, start=1):
+      more = (efforts.DRAFTERS - efforts.ALONE) * number / len(self.studies)
+      self.budget.share = efforts.ALONE + more
       drafting, lossless = self._drafting(study, texts)
       draftings[study.pair.drafter_name] = drafting
       offers += drafting.offers(points, texts)
@@ -214,13 +199,17 @@ class _Search:
       written, row = self._decode(study, small)
       offer = drafting.drafter_alone(small, written)
       self.decoded.append(dataclasses.replace(offer, row=row))
+      self.steps.end_part(_OF_DRAFTER)
     lossless = min(finals.values(), key=_by_clock)
     if self.wanted.max_loss is not None and alone.quality:
       fits = [offer for offer in self.decoded if self._fits(offer, alone)]
       best = max([lossless, *fits], key=_by_promise)
+      self.budget.share = efforts.SEARCH
       best = self._search(best, offers, draftings, alone)
+      self.budget.share = 1.0
       if best is not lossless:
         (finals[best.method],) = self._timed([best])
+    self.steps.end_part(_num_searched(self.wanted) + _LAST)
     timed = list(finals.values())
     pays = [o for o in timed if 1 / o.measured.relative_high > LEAST]
     return Advice(
@@ -232,7 +221,18 @@ class _Search:
       draftings=list(draftings.values()),
       alone=alone,
       wanted=self.wanted,
+      warnings=self._warnings(),
     )
+
+  def _warnings(self) -> list[str]:
+    warnings = [scatter.warning(self.passes, self.decodes)]
+    if self.budget.cut:
+      warnings.append(
+        f"TIME_LIMIT_S of {self.budget.limit_s:g} s left out"
+        f" {', '.join(self.budget.cut)}: what was left out may be faster; give"
+        " more time, or an idle machine"
+      )
+    return [x for x in warnings if x]
 
   def _drafting(self, study: Study, texts: Decoded) -> tuple[Drafting, Offer]:
     """Returns what a drafter costs, and the lossless method with it, timed.
@@ -241,14 +241,22 @@ class _Search:
     in turns, and then what is beside the fastest, until that lies between
     slower ones.
     """
-    self._says(f"costs of {study.pair.drafter_name}")
+    self.steps.begin(f"costs of {study.pair.drafter_name}")
     gammas, lossless = sorted({*self.wanted.gammas}), self.points[0]
     widths = [dataclasses.replace(lossless, gamma=g) for g in gammas]
-    costs = monotone(measure.measure_costs(study, widths, _ROUNDS))
-    drafting = Drafting(study, costs, texts, gammas)
+    loops = measure.cost_loops(
+      study, widths, self.rounds, is_over=self.budget.is_spent
+    )
+    for name, number in scatter.of_loops(loops).items():
+      self.passes[f"{name} beside {study.pair.drafter_name}"] = number
+    self.steps.end()
+    drafting = Drafting(study, monotone(loops.costs), texts, gammas)
     offers = drafting.by_gamma(lossless, texts)
     least = max(offer.here.speedup for offer in offers.values()) / _CLOSE
     beside = {g for g, offer in offers.items() if offer.here.speedup >= least}
+    if len(beside) > 1 and self.budget.leaves_out("gammas of equal promise"):
+      # Each is a program to compile.
+      beside = {max(offers, key=lambda gamma: offers[gamma].here.speedup)}
     timed = {}
     while beside:
       for offer in self._timed([offers[gamma] for gamma in sorted(beside)]):
@@ -256,6 +264,8 @@ class _Search:
       fastest = min(timed.values(), key=_by_clock)
       place = gammas.index(fastest.point.gamma)
       beside = {*gammas[max(0, place - 1) : place + 2]} - timed.keys()
+      if beside and self.budget.leaves_out("gammas beside the fastest"):
+        break
     drafting = drafting.calibrated(timed.values())
     again = drafting.by_gamma(lossless, texts)[fastest.point.gamma]
     return drafting, dataclasses.replace(again, measured=fastest.measured)
@@ -272,7 +282,9 @@ class _Search:
     for _ in range(self.wanted.num_decoded):
       least = _MARGIN * max(best.here.speedup, 1)
       going = [offer for offer in going if offer.here.speedup > least]
-      if not going:
+      if not going or self.budget.leaves_out(
+        "points that promise to be faster"
+      ):
         break
       offer = going.pop(0)
       texts, row = self._decode(offer.study, offer.point)
@@ -291,9 +303,15 @@ class _Search:
 
   def _decode(self, study: Study, point: Point) -> tuple[Decoded, ResultRow]:
     """Returns what a point writes in the first trial, and the row of all."""
-    self._says(", ".join([point.spec.label, *study.settings(point).words]))
-    batches, trials = study.batches(point), range(study.num_trials(point))
-    parts = [batches.decode_all(study.examples, trial) for trial in trials]
+    self.steps.begin(
+      ", ".join([point.spec.label, *study.settings(point).words])
+    )
+    batches, num_trials = study.batches(point), study.num_trials(point)
+    parts = []
+    for trial in range(num_trials):
+      parts.append(batches.decode_all(study.examples, trial))
+      if trial + 1 < num_trials and self.budget.leaves_out("trials"):
+        break
     counts = list(itertools.chain(*map(efficiency.row_counts, parts)))
     written = [
       records.text_of(study.vocabulary, tokens[:length])
@@ -302,22 +320,26 @@ class _Search:
     ]
     examples = [*study.examples] * len(parts)
     total = efficiency.total(counts)
-    return parts[0], measure.result_row(study, point, total, examples, written)
+    row = measure.result_row(
+      study, point, total, examples, written, trials=len(parts)
+    )
+    self.steps.end()
+    return parts[0], row
 
   def _timed(self, offers: Sequence[Offer]) -> list[Offer]:
     """Returns offers of one drafter with what the clock says, in turns."""
     study, points = offers[0].study, [offer.point for offer in offers]
     gammas = ", ".join(str(point.gamma) for point in points)
-    self._says(f"the clock: {points[0].spec.label}, gamma {gammas}")
-    latencies = measure.time_points(study, points)
+    self.steps.begin(f"the clock: {points[0].spec.label}, gamma {gammas}")
+    latencies = measure.time_points(study, points, is_over=self.budget.is_spent)
+    self.steps.end()
+    for point in points:
+      name = f"{point.method} with gamma {point.gamma}"
+      self.decodes[name] = scatter.scatter(latencies[point].by_repeat_s)
     return [
       dataclasses.replace(offer, measured=latencies[offer.point])
       for offer in offers
     ]
-
-  def _says(self, what: str):
-    self.bar.set_postfix_str(what)
-    self.bar.update(1)
 
 
 def _by_promise(offer: Offer) -> float:

@@ -1,12 +1,14 @@
-"""What advice says: sentences, a small table, JSON, and settings to paste."""
+"""What advice says: the answer, what to paste, a small table, and JSON."""
 
 from collections.abc import Sequence
 import dataclasses
 import json
 
 from speccascade import files
+from speccascade.advise import commands
 from speccascade.advise.advisor import LEAST, Advice, loss
 from speccascade.advise.offers import DRAFTER, Drafting, Expected, Offer
+from speccascade.cli import macros
 from speccascade.evaluation.timing import Latency
 from speccascade.inference import advice as advice_files
 from speccascade.inference.environment import device_name, environment
@@ -14,9 +16,15 @@ from speccascade.report import tables
 from speccascade.report.tables import Column
 
 
-def write(advice: Advice) -> str:
-  """Writes advice.md, advice.json and advice.gin; returns the first."""
-  folder, said = advice.lossless.study.run.folder, text(advice)
+def write(advice: Advice, argv: Sequence[str] = ()) -> str:
+  """Writes advice.md, advice.json and advice.gin; returns the first.
+
+  Args:
+    advice: what was found.
+    argv: the command line that asked, from which the command to paste follows;
+      none leaves the command out.
+  """
+  folder, said = advice.lossless.study.run.folder, text(advice, argv)
   whole = json.dumps(as_json(advice), indent=1, allow_nan=False)
   files.write_whole(folder / advice_files.FILE_NAME, whole + "\n")
   files.write_whole(folder / "advice.gin", snippet(advice))
@@ -24,16 +32,53 @@ def write(advice: Advice) -> str:
   return said
 
 
-def text(advice: Advice) -> str:
-  """Returns the sentences, the table and the settings."""
-  lines = "\n".join(f"- {line}" for line in sentences(advice))
-  shown = [advice.lossless, *_of_interest(advice)]
-  table = tables.markdown(shown, _columns(advice))
-  return f"{lines}\n\n{table}\n{snippet(advice)}"
+def text(advice: Advice, argv: Sequence[str] = ()) -> str:
+  """Returns the answer, what to paste, the table, and how it was found."""
+  parts = [
+    _listed([*answer(advice), *_marked(advice.warnings)]),
+    _pasted(advice, argv),
+    tables.markdown(_of_interest(advice), _columns(advice)),
+    _listed(details(advice)),
+  ]
+  return "\n".join(parts)
 
 
-def sentences(advice: Advice) -> list[str]:
-  """Returns what was found, and why."""
+def _listed(lines: Sequence[str]) -> str:
+  return "".join(f"- {line}\n" for line in lines)
+
+
+def _marked(warnings: Sequence[str]) -> list[str]:
+  return [f"warning: {line}" for line in warnings]
+
+
+def _pasted(advice: Advice, argv: Sequence[str]) -> str:
+  """Returns the command that decodes as advised, and a config's settings."""
+  settings = f"in a config:\n\n```\n{snippet(advice)}```\n"
+  if not argv:
+    return settings
+  folder = advice.lossless.study.run.folder
+  values = {**bindings(advice), "OUTPUT_DIR": f"{folder}_decode"}
+  own = macros.macros("configs/runs/advise.gin")
+  command = commands.decode_command(argv, own, values)
+  return f"to decode so:\n\n```\n{command}\n```\n\n{settings}"
+
+
+def answer(advice: Advice) -> list[str]:
+  """Returns what to use and how fast it is, or that nothing pays and why."""
+  best = advice.choice
+  if best is None:
+    return _why_not(advice)
+  said = lambda offer: f"{_name(offer, advice)}: {_speed(offer)}"
+  lines = [f"use {said(best)}"]
+  if best.row is not None:
+    lines.append(_quality(best, advice))
+  if best is not advice.lossless:
+    lines.append(f"with the verifier's own law: {said(advice.lossless)}")
+  return lines
+
+
+def details(advice: Advice) -> list[str]:
+  """Returns what was looked at, what passes cost, and more."""
   study = advice.lossless.study
   settings = study.settings(advice.lossless.point)
   where = f"{settings.task} {settings.split}".strip()
@@ -45,17 +90,7 @@ def sentences(advice: Advice) -> list[str]:
   lines += map(_costs, advice.draftings)
   if advice.alone.quality:
     lines.append(_alone(advice))
-  best, lossless = advice.choice, advice.lossless
-  said = lambda offer: f"{_name(offer, advice)}: {_speed(offer)}"
-  if best is None:
-    lines += _why_not(advice)
-  else:
-    lines.append(f"use {said(best)}")
-    if best.row is not None:
-      lines.append(_quality(best, advice))
-    if best is not lossless:
-      lines.append(f"with the verifier's own law: {said(lossless)}")
-  shown = best or lossless
+  shown = advice.choice or advice.lossless
   lines.append(
     "where a block costs one step, as on an accelerator that waits for its"
     f" memory, {_with_gamma(shown.point.method, shown.one_step.gamma)} is"
@@ -154,18 +189,25 @@ def _quality(offer: Offer, advice: Advice) -> str:
   )
 
 
-def _of_interest(advice: Advice) -> Sequence[Offer]:
-  """Returns what was decoded or timed, fastest first; no more than 12."""
-  timed = {(*x.method, x.point): x for x in advice.timed[1:]}
+def _of_interest(advice: Advice) -> list[Offer]:
+  """Returns the choice, the best lossless, and others; no more than 13.
+
+  The others are what was decoded or timed, the fastest first.
+  """
+  timed = {(*x.method, x.point): x for x in advice.timed}
   others = [timed.get((*x.method, x.point), x) for x in advice.decoded]
-  return sorted(others, key=lambda offer: -offer.here.speedup)[:12]
+  first = [x for x in (advice.choice, advice.lossless) if x is not None]
+  ranked = [*first, *sorted(others, key=lambda x: -x.here.speedup)]
+  return list({id(offer): offer for offer in ranked}.values())[:13]
 
 
 def _columns(advice: Advice) -> list[Column]:
   accepted = lambda offer: " ".join(
     f"{rate:.2f}".lstrip("0") for rate in offer.here.by_position
   )
+  chosen = lambda offer: "chosen" if offer is advice.choice else None
   columns = [
+    Column("", chosen),
     Column("drafter", lambda offer: offer.study.pair.drafter_name),
     Column("method", "point.method"),
     Column("alpha", lambda offer: offer.study.settings(offer.point).alpha),
@@ -183,19 +225,30 @@ def _columns(advice: Advice) -> list[Column]:
   return columns
 
 
-def snippet(advice: Advice) -> str:
-  """Returns the settings to paste into the config of a decode."""
+def bindings(advice: Advice) -> dict[str, object]:
+  """Returns the macros of a decode as advised, by name."""
   offer = advice.choice
   if offer is None:
-    return '# Nothing pays.\nMETHOD = "verifier"\n'
+    return {"METHOD": "verifier"}
   settings = offer.study.settings(offer.point)
-  lines = f'METHOD = "{settings.method}"\n'
-  for name in ("alpha", "gamma"):
-    if (value := getattr(settings, name)) is not None:
-      lines += f"{name.upper()} = {value}\n"
+  named = {
+    "METHOD": settings.method,
+    "ALPHA": settings.alpha,
+    "GAMMA": settings.gamma,
+  }
   if len(advice.draftings) > 1:
-    lines += f"DRAFTER_CHECKPOINT = {offer.study.pair.drafters[0].path!r}\n"
-  return lines
+    named["DRAFTER_CHECKPOINT"] = offer.study.pair.drafters[0].path
+  return {name: value for name, value in named.items() if value is not None}
+
+
+def snippet(advice: Advice) -> str:
+  """Returns the settings to paste into the config of a decode."""
+  comment = "" if advice.choice else "# Nothing pays.\n"
+  lines = (
+    f'{name} = "{value}"\n' if isinstance(value, str) else f"{name} = {value}\n"
+    for name, value in bindings(advice).items()
+  )
+  return f"{comment}{''.join(lines)}"
 
 
 def as_json(advice: Advice) -> dict:
@@ -210,7 +263,8 @@ def as_json(advice: Advice) -> dict:
     "split": settings.split,
     "num_examples": settings.num_examples,
     "max_loss": advice.wanted.max_loss,
-    "sentences": sentences(advice),
+    "sentences": [*answer(advice), *details(advice)],
+    "warnings": [*advice.warnings],
     "choice": advice.choice and _offer(advice.choice),
     "lossless": _offer(lossless),
     "costs": {

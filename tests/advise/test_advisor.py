@@ -9,8 +9,9 @@ import pytest
 
 from speccascade.advise import advisor, wording
 from speccascade.advise.acceptance import rates_along
-from speccascade.advise.advisor import Wanted
+from speccascade.advise.effort import Effort
 from speccascade.advise.offers import monotone
+from speccascade.advise.wanted import Wanted
 from speccascade.analysis.speedup import blocks_of_texts
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
@@ -69,6 +70,22 @@ def test_a_text_tells_its_blocks(method, temperature):
   assert abs(np.mean(more)) < 4.5 * np.std(more) / np.sqrt(NUM)
 
 
+def tables_of(costs, rounds):
+  """Returns loops with these costs; rounds are multiples of the least."""
+  unit, blocks = costs.verifier_step_s, 10
+  least = {
+    **{"c": costs.c, "q2": costs.q2},
+    "drafter": costs.drafter_prefill / blocks,
+    "verifier": costs.verifier_prefill / blocks,
+    **{f"v{width}": v for width, v in costs.v.items()},
+  }
+  seconds = {
+    name: unit * blocks * value * np.array(rounds)
+    for name, value in least.items()
+  }
+  return timing.CostLoops(seconds, blocks)
+
+
 @pytest.fixture
 def advise(monkeypatch, tmp_path):
   """Asks for advice; the clock says what passes cost and an eighth more.
@@ -76,11 +93,23 @@ def advise(monkeypatch, tmp_path):
   `by_clock` says how much more for each gamma.
   """
 
-  def call(c, v, *, max_loss=None, methods=(), by_clock=None, **drafters):
+  def call(
+    c,
+    v,
+    *,
+    max_loss=None,
+    methods=(),
+    by_clock=None,
+    rounds=(1.0, 1.02, 1.05),
+    effort=Effort(),
+    progress=False,
+    **drafters,
+  ):
     by_clock = by_clock or dict.fromkeys(GAMMAS, 1.125)
     widths = [1, *(gamma + 1 for gamma in by_clock)]
     costs = Costs(1e-3, c, 1.5 * c, dict(zip(widths, v)), c, 1.0)
-    monkeypatch.setattr(measure, "measure_costs", lambda *_: costs)
+    loops = lambda *_, **how: tables_of(costs, rounds)
+    monkeypatch.setattr(measure, "cost_loops", loops)
     asked = []
 
     def timed(search, offers):
@@ -99,8 +128,9 @@ def advise(monkeypatch, tmp_path):
       pair=types.SimpleNamespace(load=load, brought=None),
       inputs=types.SimpleNamespace(read=lambda brought: sources(32)),
       point=Point("verifier", gamma="auto", temperature=0.0),
-      run=Run(tmp_path, max_decode_len=12, progress=False),
+      run=Run(tmp_path, max_decode_len=12, progress=progress),
       wanted=Wanted(max_loss, methods, [*by_clock]),
+      effort=effort,
     )
 
   return call
@@ -152,7 +182,7 @@ def test_the_better_of_two_drafters(advise):
   assert advice.choice.here.by_position == (1, 1, 1)
   said = wording.text(advice)
   assert "use spec_decode, gamma 3, drafter twin: " in said
-  assert "DRAFTER_CHECKPOINT = '/twin'\n" in said
+  assert 'DRAFTER_CHECKPOINT = "/twin"\n' in said
   told = wording.as_json(advice)
   assert {offer["drafter"] for offer in told["offers"]} == {"q", "twin"}
 
@@ -198,3 +228,83 @@ def test_costs_do_not_fall_with_width():
   assert costs.verifier_step_s == 1.5
   assert costs.c * costs.verifier_step_s == pytest.approx(0.4)
   assert costs.q2 == costs.c
+
+
+def test_the_answer_comes_first_and_the_choice_is_marked(advise, tmp_path):
+  """Then what to paste, then the table, then how it was found."""
+  _, advice = advise(0.01, [1, 1.02, 1.04], methods=["spec_cascade_opt"])
+  argv = ["x", "--gin_file=a.gin", "--gin_file=runs/advise.gin"]
+  argv += ["--gin.GAMMAS=[1, 3]", "--gin.OUTPUT_DIR='a'", "--gin.TOP_K=2"]
+  said = wording.text(advice, argv)
+  order = (
+    "- use spec_decode, gamma 3: ",
+    "python -m speccascade.decode --gin_file=a.gin --gin.TOP_K=2 ",
+    "--gin.METHOD='\"spec_decode\"' --gin.GAMMA=3",
+    f"--gin.OUTPUT_DIR='\"{tmp_path}_decode\"'",
+    'METHOD = "spec_decode"\nGAMMA = 3\n',
+    "| chosen | q ",
+    "a step of q costs",
+  )
+  places = [said.index(part) for part in order]
+  assert places == sorted(places)
+  assert places[0] == 0
+  assert "warning" not in said
+  # It is the first line of the table, and the only one that is marked.
+  lines = [line for line in said.splitlines() if line.startswith("|")]
+  assert lines[2].startswith("| chosen | ")
+  assert said.count("| chosen ") == 1
+
+
+def test_nothing_pays_first_and_nothing_is_marked(advise):
+  _, advice = advise(0.9, [1, 1.2, 1.6])
+  said = wording.text(advice, ["x", "--gin_file=a.gin"])
+  assert said.startswith("- nothing pays: use the verifier alone")
+  assert "--gin.METHOD='\"verifier\"'" in said
+  assert "chosen" not in said
+
+
+def test_rounds_that_scatter_are_a_warning(advise):
+  """The costs are those of a quiet machine; the rounds say that it was not."""
+  rounds = (1.0, 1.4, 1.6)
+  _, advice = advise(0.01, [1, 1.02, 1.04], rounds=rounds)
+  (warning,) = advice.warnings
+  assert "the median round took 40% longer than the least" in warning
+  assert "3 of 3 passes scatter by more than 15%" in warning
+  assert "idle machine" in warning
+  assert "greater ROUNDS, REPEATS" in warning
+  lines = wording.text(advice).splitlines()
+  assert lines[0].startswith("- use spec_decode")
+  assert lines[1] == f"- warning: {warning}"
+  assert wording.as_json(advice)["warnings"] == [warning]
+
+
+def test_a_search_ends_when_its_time_is_up(advise, monkeypatch):
+  """What it has is timed; what it left out is said."""
+  loss = lambda row, alone: (float(row.settings.method == "drafter"), 0.0, 0.0)
+  monkeypatch.setattr(advisor, "loss", loss)
+  asked, advice = advise(
+    0.01,
+    [1, 1.02, 1.04],
+    max_loss=0.0,
+    methods=["spec_cascade_token_v3"],
+    effort=Effort(time_limit_s=1e-9),
+  )
+  assert asked == [[3]]  # not what is beside it
+  assert [offer.point.method for offer in advice.decoded] == ["drafter"]
+  assert advice.choice is advice.lossless
+  (said,) = advice.warnings
+  assert said.startswith(
+    "TIME_LIMIT_S of 1e-09 s left out gammas beside the fastest, points that"
+    " promise to be faster: "
+  )
+
+
+def test_the_bar_knows_its_end(advise, capfd):
+  advise(0.01, [1, 1.02, 1.04], progress=True)
+  lines = [
+    line for line in capfd.readouterr().err.splitlines() if "advise:" in line
+  ]
+  # The verifier, one drafter's four steps and the last timing.
+  assert "0 of 6, " in lines[0]
+  assert "about 03:00 left" in lines[0]
+  assert "6 of 6, " in lines[-1]

@@ -1,0 +1,63 @@
+"""What is asked of a method: its quality, and which points are in question."""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Annotated
+
+from speccascade import fields
+from speccascade.decoding import methods
+from speccascade.inference.point import BlockSize, Point
+from speccascade.sweep import grids
+
+LOSSLESS = "spec_decode"
+_Method = Annotated[str, methods.find]
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+  """What is asked of a method; checked when made.
+
+  Attributes:
+    max_loss: of the first metric, against the verifier alone on the same
+      examples; None asks for the verifier's own law.
+    methods: names of methods with a target and one drafter; None takes all.
+    gammas: block sizes in question.
+    num_decoded: points that are decoded for their quality, at most.
+  """
+
+  max_loss: float | None = 0.0
+  methods: Sequence[_Method] | None = None
+  gammas: Annotated[Sequence[BlockSize], fields.NOT_EMPTY] = (
+    *(1, 2, 3, 4),
+    *(5, 6, 8, 10),
+  )
+  num_decoded: fields.NonNegative = 24
+
+  def __post_init__(self):
+    for name in self.methods or ():
+      if not _is_read_off(methods.find(name)):
+        raise ValueError(
+          f"METHODS has {name}, whose drafts are not one model's, or which has"
+          " no target: its acceptance is not read off the two laws; see it in a"
+          " sweep"
+        )
+
+  def points(self, common: Point, vocab_size: int) -> list[Point]:
+    """Returns the points in question, the lossless one first."""
+    greedy = common.sampling.greedy
+    names = methods.METHODS if self.methods is None else self.methods
+    alphas = lambda method: grids.grid(method, vocab_size, greedy=greedy).alphas
+    points = [
+      dataclasses.replace(common, method=name, alpha=alpha)
+      for name, method in methods.METHODS.items()
+      if name == LOSSLESS or name in names
+      if _is_read_off(method) and (greedy or not method.greedy_only)
+      for alpha in alphas(method) or [None]
+    ]
+    return sorted(points, key=lambda point: point.method != LOSSLESS)
+
+
+def _is_read_off(method: methods.Method) -> bool:
+  """Whether two laws tell its acceptance."""
+  return method.has_blocks and method.target is not None and not method.compose

@@ -1,0 +1,108 @@
+"""The clock of a search, whether timings scatter, and the command to paste."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from speccascade.advise import advisor, commands, scatter
+from speccascade.advise.effort import Budget, Effort, Steps
+from speccascade.advise.wanted import Wanted
+from speccascade.evaluation.timing import CostLoops
+from speccascade.progress import ProgressBar
+
+
+def test_each_part_has_its_share():
+  now = [10.0]
+  budget = Budget(100.0, clock=lambda: now[0])
+  budget.share = 0.5
+  now[0] = 59.9
+  assert not budget.leaves_out("trials")
+  now[0] = 60.0
+  assert budget.is_spent()
+  assert budget.cut == []
+  assert budget.leaves_out("trials")
+  assert budget.leaves_out("trials")
+  assert budget.cut == ["trials"]
+  budget.share = 1.0
+  assert not budget.is_spent()
+
+
+@pytest.mark.parametrize("name", ["rounds", "time_limit_s"])
+def test_an_effort_is_positive(name):
+  with pytest.raises(ValueError, match=name):
+    dataclasses.replace(Effort(), **{name: 0})
+
+
+def test_scatter_of_rounds():
+  assert scatter.scatter([2.0, 2.0, 2.0]) == 0
+  # One hiccup in five rounds moves neither the least nor the median.
+  assert scatter.scatter([2.0, 2.1, 9.0, 2.0, 2.1]) == pytest.approx(0.05)
+  assert scatter.scatter([3.0, 2.0]) == pytest.approx(0.25)
+  assert scatter.scatter([2.0]) is None
+
+
+def test_loops_of_the_verifier_are_judged():
+  seconds = {
+    **{"drafter": [1, 9], "verifier": [1, 9], "c": [1, 9], "q2": [1, 9]},
+    **{"v1": [1.0, 1.2], "v6": [2.0, 3.2]},
+  }
+  arrays = {name: np.array(times, float) for name, times in seconds.items()}
+  assert scatter.of_loops(CostLoops(arrays, 8)) == {
+    "a pass over a single token": pytest.approx(0.1),
+    "a pass over 6 tokens": pytest.approx(0.3),
+  }
+
+
+@pytest.mark.parametrize(
+  ("passes", "decodes", "said"),
+  [
+    ({"a": 0.15, "b": 0.01}, {"c": 0.1}, None),
+    ({"a": 0.151, "b": 0.4, "c": 0.0}, {}, "of b the median round took 40%"),
+    ({"a": 0.151, "b": 0.4, "c": 0.0}, {}, "2 of 3 passes scatter by more tha"),
+    ({"a": 0.0}, {"d": 0.2}, "of d the median round took 20% longer than the"),
+    ({"a": 0.0}, {"d": 0.2}, "1 of 1 whole decodes scatter"),
+    ({"a": 0.0}, {"d": 0.2}, "Run this again on an idle machine"),
+    ({"a": None}, {"d": None}, "each timing was made once"),
+    ({"a": None}, {"d": 0.0}, None),
+  ],
+)
+def test_a_busy_machine_is_noticed(passes, decodes, said):
+  warning = scatter.warning(passes, decodes)
+  assert (warning is None) == (said is None)
+  assert said is None or said in warning
+
+
+def test_steps_are_planned_for_the_most():
+  assert advisor.num_steps(1, Wanted(None)) == 1 + 4 + 1
+  assert advisor.num_steps(2, Wanted(0.0, num_decoded=24)) == 1 + 8 + 24 + 1
+
+
+@pytest.mark.parametrize(("made", "total"), [(1, 6), (3, 6), (5, 8)])
+def test_the_bar_ends_a_part_where_it_was_planned(made, total):
+  with ProgressBar(total=6) as bar:
+    steps = Steps(bar)
+    for _ in range(made):
+      steps.begin("a step")
+      steps.end()
+    steps.end_part(3)
+    assert (bar.n, bar.total) == (max(made, 3), total)
+    steps.end()
+    steps.end_part(3)
+    assert bar.n == bar.total
+
+
+def test_the_command_keeps_what_was_asked_of_a_decode():
+  argv = [
+    *("advise", "--gin_file", "my config.gin", "--gin_file=runs/advise.gin"),
+    *("--gin_bindings", "TEMPERATURE = 0.5", "--gin.MAX_LOSS=1"),
+    *("--gin.GAMMA=2", "--gin.wanted.Wanted.num_decoded=3", "--verbose"),
+  ]
+  command = commands.decode_command(
+    argv, {"MAX_LOSS"}, {"METHOD": "spec_cascade_opt", "GAMMA": 4}
+  )
+  assert command.split(" \\\n  ") == [
+    "python -m speccascade.decode --gin_file='my config.gin'"
+    " --gin_bindings='TEMPERATURE = 0.5' --verbose",
+    "--gin.METHOD='\"spec_cascade_opt\"' --gin.GAMMA=4",
+  ]
