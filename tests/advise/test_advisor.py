@@ -308,3 +308,18 @@ def test_the_bar_knows_its_end(advise, capfd):
   assert "0 of 6, " in lines[0]
   assert "about 03:00 left" in lines[0]
   assert "6 of 6, " in lines[-1]
+
+
+@pytest.mark.parametrize(("limit_s", "first"), [(180.0, [3, 4]), (1e-9, [3])])
+def test_a_spent_time_leaves_one_gamma_to_compile(advise, limit_s, first):
+  """Both promise about as much; the one that promises most is timed."""
+  asked, advice = advise(
+    0.01,
+    [1, 1.02, 1.03],
+    by_clock={3: 1.1, 4: 1.1},
+    effort=Effort(time_limit_s=limit_s),
+  )
+  assert asked[0] == first
+  assert len(asked) == 1
+  said = "".join(advice.warnings)
+  assert ("gammas of equal promise" in said) == (limit_s < 1)
