@@ -89,6 +89,19 @@ def test_a_choice_is_the_target_that_it_names():
   assert len(targets) > 15
 
 
+def test_a_choice_asks_early_what_its_target_asks():
+  q = trial_pairs(5)[0]
+  alpha = jnp.float32(0.3)
+  members = methods.family(METHODS["token_cascade_chow"], greedy=True)
+  targets = tuple(member.target for member in members)
+  read = jax.jit(lambda index: choose(targets, index).early(q, alpha))
+  sides = [read(index) for index in range(len(targets))]
+  for target, got in zip(targets, sides):
+    want = target.rule(q, alpha=alpha)
+    np.testing.assert_allclose(got, want, atol=1e-6, err_msg=target.name)
+  assert len({np.asarray(pair).tobytes() for pair in sides}) == len(targets) > 1
+
+
 @pytest.mark.parametrize(
   "name", ["drafter", "verifier", "spec_decode", "seq_cascade_chow"]
 )

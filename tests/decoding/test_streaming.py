@@ -166,3 +166,38 @@ def test_a_turn_that_cannot_be():
   stream = stream_of("verifier", (None, source[1]), jnp.ones((2, 1), jnp.int32))
   with pytest.raises(ValueError, match="a WholeLM goes on from a source"):
     stream.turn([[2], [2]], rngs)
+
+
+def test_a_fault_in_a_later_turn_is_where_the_turn_has_it():
+  # It counts 2 3 4 5 6 and has no law after a 6; after a 0 it ends.
+  moves = {0: toy.EOS, 2: 3, 3: 4, 4: 5, 5: 6}
+  chain = toy.moving(moves, 8, rest=0.0).replace(prompted=True)
+  chain = chain.replace(table=chain.table.at[0, 6].set(jnp.nan))
+  inputs = toy.padded([(3, 0), (0,)])
+  stream = stream_of("verifier", (None, chain), inputs, room=24)
+  stream.advance(LENGTH)
+  assert stream.decoded.lengths.tolist() == [1, 1]
+  assert stream.decoded.bad_step.tolist() == [-1, -1]
+  stream.turn([[5, 3], [7, 0]], row_keys(0, 1, jnp.arange(2)))
+  stream.advance(LENGTH)
+  assert stream.decoded.tokens[0, :3].tolist() == [4, 5, 6]
+  assert stream.decoded.lengths.tolist() == [3, 1]
+  assert stream.decoded.bad_step.tolist() == [3, -1]
+
+
+def test_a_wide_turn_needs_room_for_its_width():
+  """A pass writes as many slots as a turn is wide, however few its tokens."""
+  chain = toy.moving({2: 3, 3: toy.EOS}, 8, rest=0.0).replace(prompted=True)
+  stream = stream_of(
+    "verifier", (None, chain), toy.padded([(2,)]), limit=4, room=12
+  )
+  stream.advance(4)
+  assert stream.used.tolist() == [2]
+  rngs = row_keys(0, 1, jnp.arange(1))
+  wide = toy.padded([(2,)], width=10)
+  message = "row 0 has 2 tokens, and 1 new ones; with 10 more"
+  with pytest.raises(ValueError, match=message):
+    stream.turn(wide, rngs)
+  stream.turn(wide[:, :9], rngs)
+  stream.advance(4)
+  assert stream.decoded.tokens.tolist() == [[3, toy.EOS, 0, 0]]

@@ -76,6 +76,10 @@ models do not read what others wrote <- [spec_cascade_opt-whole]
 a turn is counted with those before <- [spec_cascade_opt-whole]
 - jax.tree.map(jnp.zeros_like, carry.stats)
 + carry.stats
+the place of a fault counts the turns before its own <-
+  test_streaming.py::test_a_fault_in_a_later_turn_is_where_the_turn_has_it
+- jnp.where(bad, length - carry.begun, carry.bad_step)
++ jnp.where(bad, length - 1, carry.bad_step)
 a row without a law takes another turn <-
   ../decoding/test_streaming.py::test_a_turn_that_cannot_be
 - jnp.where(carry.bad_step < 0, prompts.lengths(new), 0)
@@ -85,6 +89,9 @@ a row without a law takes another turn <-
 a turn may fill the room to the last token <- test_a_turn_that_cannot_be
 - used + more + least > self.room
 + used + more > self.room
+a wide turn needs no room for its padding <- test_a_wide_turn_needs_room_for_its
+- max(tokens.shape[1], self._decoder.max_decode_len)
++ self._decoder.max_decode_len
 
 === decoding/emission.py
 all ends have to come at once <- test_one_of_several_ends_is_enough
@@ -230,6 +237,10 @@ a chosen target mixes the unscaled pair
 a chosen target has the first one's properties
 - jnp.asarray(flags)[self.index]
 + jnp.asarray(flags)[0]
+a chosen target asks early what the first one asks <-
+  test_families.py::test_a_choice_asks_early_what_its_target_asks
+- self._switch(Target.early, q, alpha)
++ self.targets[0].early(q, alpha)
 
 === decoding/methods.py decoding/drafters/test_sampled_laws.py
 lenience at the top level <- test_lossless_outer_law_is_the[copies-False]
