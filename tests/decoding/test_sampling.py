@@ -229,3 +229,16 @@ def test_a_nan_is_seen_wherever_it_stands(size):
   logits = np.zeros((size, size), np.float32)
   np.fill_diagonal(logits, np.nan)
   assert not np.any(jax.jit(sampling_lib.is_law)(logits))
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS[3:5], SETTINGS[9]], ids=str)
+def test_a_nan_that_top_k_drops_is_seen(settings):
+  # inf - inf is a NaN of negative sign on x86, which sorts below every number.
+  logits = np.tile(np.arange(8, dtype=np.float32), (3, 1))
+  logits[0, 0] = np.copysign(np.nan, -1)
+  logits[1, 0] = -np.inf
+  assert np.signbit(logits[0, 0])
+  assert not sampling_lib.top_k_mask(jnp.asarray(logits), 5)[0, 0]
+  sampling, u = Sampling.create(**settings), jnp.full((3, 1), 0.5)
+  got = jax.jit(lambda x: sampling.step(x, u))(logits)
+  assert got.is_law.tolist() == [False, True, True]

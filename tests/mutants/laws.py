@@ -85,6 +85,9 @@ top-p drops the token that crosses the line <- test_filters_in_float32_keep_the
 top-p looks at the law before temperature <- test_filters_in_float32_keep_the
 - _nucleus(law, self.top_p)
 + _nucleus(plain, self.top_p)
+a NaN that top-k drops goes unseen <- test_a_nan_that_top_k_drops_is_seen
+- is_law if kept is logits else is_whole
++ is_law
 a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_stands
 -   logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
 
