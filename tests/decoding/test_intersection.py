@@ -223,6 +223,31 @@ def test_a_tree_is_read_in_the_drafters_ids_and_one_path_kept():
     np.testing.assert_allclose(got[:, at], want, rtol=1e-6)
 
 
+class ReadLM(MarkovLM):
+  """A chain whose state is what it was given to read."""
+
+  def prefill(self, inputs, *, capacity):
+    return inputs
+
+
+@pytest.mark.parametrize(
+  ("prompted", "inputs", "want"),
+  [
+    # Padding stays what it is: a prompt's -1 is no index from the end, and 0 is
+    # a token in a prompt and padding in a source, whatever the drafter's is.
+    (True, [[-1, 0, 4, -1], [2, 3, 0, 4]], [[-1, 6, 1, -1], [5, 2, 6, 1]]),
+    (False, [[4, 3, 1, 0], [2, 1, 0, 0]], [[1, 2, 3, 0], [5, 3, 0, 0]]),
+  ],
+)
+def test_inputs_are_read_token_by_token_but_for_padding(prompted, inputs, want):
+  lm = ReadLM(jnp.zeros((1, 7, 7)), prompted=prompted)
+  to_drafter = jnp.array([6, 3, 5, 2, 1], jnp.int32)
+  joined = IntersectionLM(lm, to_drafter, jnp.asarray(SHARED))
+  state = joined.prefill(jnp.array(inputs, jnp.int32), capacity=4)
+  assert state.drafter.tolist() == want
+  assert state.first.tolist() == ([1, 1] if prompted else [0, 0])
+
+
 def test_own_inputs_are_of_as_many_rows():
   message = r"inputs of the drafter has shape \[3, 7\]; wanted \[4, 7\]"
   with pytest.raises(ValueError, match=message):

@@ -33,6 +33,12 @@ the end of a prompt is read as the verifier spells it <-
   test_samples_have_the_exact_law[drafter]
 - jnp.where(place == 0, state.first[:, None], self.to_drafter[tokens])
 + self.to_drafter[tokens]
+padding of a prompt is the verifier's last token <- test_inputs_are_read_token
+- pad = prompts.PAD if self.prompted else 0
++ pad = 0
+padding of a source is read as a token <- test_inputs_are_read_token_by_token
+- pad = prompts.PAD if self.prompted else 0
++ pad = prompts.PAD
 a kept path of another vocabulary has its tree's length <- test_a_tree_is_read
 - drafter = self.model.keep(state.drafter, start, path, count)
 + drafter = state.drafter
