@@ -92,7 +92,9 @@ class Execution:
     needs_drafter: whether it has one.
     needs_verifier: whether it has one.
     has_blocks: whether gamma means anything to it; it takes a `Drafter`.
-    draft_lengths: the policies of `DraftLength` that it can run.
+    draft_lengths: the policies of `DraftLength` that it accepts.
+    uses_draft_length: whether that policy changes what it writes; where it does
+      not, the policy is ignored.
     host_alpha: makes what the loop gets for alpha, on the host in float64.
     pass_width: tokens of one verifier pass, where it has no blocks.
     is_predictable: whether counts and costs tell its speed; they do not where
@@ -109,6 +111,7 @@ class Execution:
   needs_verifier: bool = True
   has_blocks: bool = False
   draft_lengths: tuple[str, ...] = (FIXED, MAX_PROB, TOKEN_PROB)
+  uses_draft_length: bool = False
   host_alpha: Callable[[float], float] = float
   pass_width: int = 1
   is_predictable: bool = True

@@ -16,7 +16,7 @@ from speccascade.inference.results import Settings
 
 AUTO = "auto"
 BlockSize = Annotated[int, fields.Bounds(1, 1024)]
-_OF_BLOCKS = ("gamma", "bonus", "verification", "draft_length")
+_OF_BLOCKS = ("gamma", "bonus", "verification")
 
 
 @fields.checked
@@ -128,9 +128,18 @@ class Point:
       values["alpha"] = None
     if not self.spec.has_blocks:
       values |= dict.fromkeys(_OF_BLOCKS)
+    if not self._has_draft_length:
+      values |= {"draft_length": None, "draft_threshold": 0.0}
     names = {field.name for field in dataclasses.fields(Settings)}
     known = {name: value for name, value in values.items() if name in names}
     return Settings(**known, **run)
+
+  @property
+  def _has_draft_length(self) -> bool:
+    """Whether there is a draft length; "fixed" is none without blocks."""
+    is_fixed = self.policy.policy == "fixed"
+    uses = self.spec.execution.uses_draft_length
+    return uses and (self.spec.has_blocks or not is_fixed)
 
   @property
   def verify_width(self) -> int:

@@ -19,7 +19,7 @@ from speccascade.decoding.types import BONUS, DRAFT, RESIDUAL, Proposal, Stats
 Array = jax.Array
 
 
-@execution("speculative", has_blocks=True)
+@execution("speculative", has_blocks=True, uses_draft_length=True)
 def speculative(drafter, verifier, inputs, rngs, settings) -> Loop:
   """Returns the loop; rows advance by their own number of tokens each round.
 
