@@ -120,6 +120,16 @@ def test_greedy_methods_are_in_no_sampled_family():
   assert METHODS["spec_decode"] not in sampled
 
 
+def test_thresholds_of_a_draft_length_share_a_program():
+  decoder_of = lambda *length: decoders.decoder(
+    "spec_decode", draft_length=decoders.DraftLength(*length), **SETTINGS
+  )
+  low, high = (decoder_of("max_prob", x) for x in (0.2, 0.8))
+  assert low.program(True) == high.program(True)
+  fixed, other = (decoder_of(x) for x in ("fixed", "token_prob"))
+  assert len({x.program(True) for x in (low, fixed, other)}) == 3
+
+
 def test_gamma_does_not_split_programs_without_blocks():
   narrow, wide = (
     decoders.decoder("verifier", **SETTINGS | {"gamma": g}) for g in (2, 5)

@@ -1,6 +1,7 @@
 """A drafter of another vocabulary: what it proposes, and the laws with it."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -246,6 +247,15 @@ def test_inputs_are_read_token_by_token_but_for_padding(prompted, inputs, want):
   state = joined.prefill(jnp.array(inputs, jnp.int32), capacity=4)
   assert state.drafter.tolist() == want
   assert state.first.tolist() == ([1, 1] if prompted else [0, 0])
+
+
+def test_a_slot_takes_what_its_model_has_for_it():
+  lm = types.SimpleNamespace(slot_bytes=96, module="a network")
+  maps = jnp.asarray(TO_DRAFTER), jnp.asarray(SHARED)
+  joined = IntersectionLM(lm, *maps)
+  assert (joined.slot_bytes, joined.module) == (96, "a network")
+  table = PLAIN.models()[0]
+  assert (table.slot_bytes, table.module) == (0, None)
 
 
 def test_own_inputs_are_of_as_many_rows():

@@ -201,3 +201,18 @@ def test_a_wide_turn_needs_room_for_its_width():
   stream.turn(wide[:, :9], rngs)
   stream.advance(4)
   assert stream.decoded.tokens.tolist() == [[3, toy.EOS, 0, 0]]
+
+
+def test_a_row_that_is_going_stops_where_it_has_no_turn():
+  chain = toy.moving({2: 3, 3: 4, 4: 2}, 8, rest=0.0).replace(prompted=True)
+  inputs = toy.padded([(2,), (2,)])
+  stream = stream_of("verifier", (None, chain), inputs, room=24)
+  stream.advance(2)
+  assert stream.ended.tolist() == [False, False]
+  assert stream.decoded.lengths.tolist() == [2, 2]
+  stream.turn([[4], [-1]], row_keys(0, 1, jnp.arange(2)))
+  assert stream.ended.tolist() == [False, True]
+  stream.advance(3)
+  assert stream.decoded.lengths.tolist() == [3, 0]
+  assert stream.decoded.tokens[0, :3].tolist() == [2, 3, 4]
+  assert stream.used.tolist() == [6, 2]
