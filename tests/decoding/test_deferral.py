@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding.deferral import RULES
+from speccascade.decoding.interval import Interval
 from tests import toy
 
 # rule, pair, the alpha from which on it keeps
@@ -179,3 +180,24 @@ def test_ranges(name):
     if math.isfinite(end):
       assert interval.contains(end, 4) == (not is_open)
       assert not interval.contains(outside, 4)
+
+
+@pytest.mark.parametrize(
+  ("interval", "inside", "outside"),
+  [
+    # Programs use float32, in which a number can be an end, or infinite.
+    (Interval(), -3e38, -1e39),
+    (Interval(0, 1, low_open=True), 1e-45, 1e-46),
+    (Interval(0, 1, high_open=True), 0.9999999, 0.99999999),
+    # A closed end is itself, whatever float32 makes of it.
+    (Interval(0.1, 0.7), 0.7, 0.70000001),
+  ],
+)
+def test_a_range_is_that_of_float32(interval, inside, outside):
+  assert interval.contains(inside, 4)
+  assert not interval.contains(outside, 4)
+
+
+def test_a_range_without_one_end_in_words():
+  assert Interval(high=3.0).describe(4) == "(-inf, 3]"
+  assert Interval(0, low_open=True).describe(4) == "more than 0"

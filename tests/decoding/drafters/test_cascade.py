@@ -57,6 +57,7 @@ def test_a_wrong_k_is_refused(matrix, meaning, message):
     (None, [[2]], 0.5, r"lenience is 0\.5; wanted 1"),
     (None, [[2]], float("nan"), "lenience is nan; wanted 1"),
     (None, [[2]], float("inf"), "lenience is inf; wanted 1"),
+    (None, [[2]], 1e9, r"lenience is 1e\+09; wanted 1"),  # 1 / l is lost
     (None, [[2, 1], [0, 1]], 1.0, "K has 2 rows for 1 drafters"),
     (COPIER, [[0, 0], [0, 4]], 1.0, "the cascade drafts nothing"),
   ],

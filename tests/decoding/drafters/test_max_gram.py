@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import MaxGramDrafter, Sampling
+from tests import toy
 from tests.decoding.drafters import models
+from tests.decoding.test_prompts import SIDES
 
 
 def drafts(drafter, sources, written):
@@ -125,6 +127,23 @@ def test_equals_brute_force(vocab_size, n, prompted):
   assert min(map(len, lone)) == 0 or prompted
   for tokens, copied in zip(proposal.tokens.tolist(), lone):
     assert tokens[: len(copied)] == copied
+
+
+@pytest.mark.usefixtures("either_way")
+def test_prompts_are_copied_from_wherever_they_stand():
+  """5 6 7 8 5 6 | 7: what followed the first 5 6 7, and that once more."""
+  text, width = (5, 6, 7, 8, 5, 6), 4
+  inputs = np.concatenate([toy.padded([text], side) for side in SIDES])
+  drafter = MaxGramDrafter.create(None, width=width, vocab_size=9)
+  proposal = models.propose(
+    drafter.replace(prompted=True),
+    inputs,
+    Sampling.create(1.0),
+    tokens=np.array([[6, 7, 0, 0, 0, 0]] * len(SIDES), np.int32),
+    length=np.full(len(SIDES), 2, np.int32),
+  )
+  assert proposal.tokens.tolist() == [[8, 5, 6, 7]] * len(SIDES)
+  assert proposal.count.tolist() == [width] * len(SIDES)
 
 
 def test_a_shorter_table_is_padded():
