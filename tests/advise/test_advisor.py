@@ -1,16 +1,18 @@
 """Advice on chains whose laws are tables, at costs that are given."""
 
 import dataclasses
+import functools
 import json
 import types
 
 import numpy as np
 import pytest
+from scipy import special
 
-from speccascade.advise import advisor, wording
+from speccascade.advise import acceptance, advisor, wording
 from speccascade.advise.acceptance import rates_along
 from speccascade.advise.effort import Effort
-from speccascade.advise.offers import monotone
+from speccascade.advise.offers import Drafting, monotone
 from speccascade.advise.wanted import Wanted
 from speccascade.analysis.speedup import blocks_of_texts
 from speccascade.evaluation import timing
@@ -86,6 +88,36 @@ def tables_of(costs, rounds):
   return timing.CostLoops(seconds, blocks)
 
 
+def test_rates_are_those_of_each_text(monkeypatch):
+  """However few texts are read at once; a lossless method's are its own."""
+  run = Run(max_decode_len=6, batch_size=8, num_lengths=1)
+  study = Study(pair(7), sources(7), run, Measuring())
+  rng = np.random.default_rng(0)
+  lengths, tokens = rng.integers(1, 7, 7), rng.integers(2, 7, (7, 6), np.int32)
+  texts = types.SimpleNamespace(tokens=tokens, lengths=lengths)
+  points = [Point("spec_decode"), Point("spec_cascade_opt", 0.3)]
+  read = functools.partial(rates_along, study, points, texts)
+  want = read(is_own=False)
+  assert want.shape == (2, 7, 6)
+  assert not want[:, np.arange(6) >= lengths[:, None]].any()
+  own = read(is_own=True)
+  np.testing.assert_array_equal(want[0], own[0])
+  assert np.abs(want[1] - own[1]).max() > 0.1
+  # By the definition, of the first token of each text.
+  (q, p), first = chains_after_start(7), (np.arange(7), tokens[:, 0])
+  np.testing.assert_allclose(
+    want[0][:, 0], np.minimum(1, q[first] / p[first]), rtol=1e-5
+  )
+  monkeypatch.setattr(acceptance, "_MOST", 3 * 6 * 7)
+  np.testing.assert_allclose(read(is_own=False), want, rtol=1e-6)
+
+
+def chains_after_start(num):
+  """Returns (q, p), [num, V] each, the laws of the chains' first tokens."""
+  logits = (np.asarray(model.lm.table)[:, 0] for model in pair(num).models)
+  return [special.softmax(x.astype(float), axis=-1) for x in logits]
+
+
 @pytest.fixture
 def advise(monkeypatch, tmp_path):
   """Asks for advice; the clock says what passes cost and an eighth more.
@@ -146,6 +178,9 @@ def test_it_pays(advise, tmp_path):
   assert drafting.overhead_of(2) == pytest.approx(middle)
   offer = advice.choice
   assert offer is advice.lossless
+  # Where a block costs one step, the loop around it costs none.
+  one_step = offer.one_step
+  assert one_step.steps == pytest.approx(1 + 0.01 * one_step.gamma)
   latency = offer.here.latency.relative_latency
   assert latency == pytest.approx(offer.measured.relative_latency)
   assert "use spec_decode, gamma 3: " in wording.write(advice)
@@ -221,12 +256,34 @@ def test_the_fastest_that_fits(advise, monkeypatch):
   assert "it has " in wording.text(advice)
 
 
+def test_a_loop_costs_nothing_or_more():
+  """A decode that the clock finds faster than its passes gains nothing."""
+  alone = types.SimpleNamespace(lengths=np.array([6, 4]))
+  costs = Costs(1e-3, 0.1, 0.1, {1: 1.0}, 0.5, 2.0)
+  drafting = Drafting(None, costs, alone, GAMMAS)
+  offer = lambda gamma, expected, measured: types.SimpleNamespace(
+    point=types.SimpleNamespace(gamma=gamma),
+    here=types.SimpleNamespace(
+      latency=types.SimpleNamespace(relative_latency=expected), tokens=2.0
+    ),
+    measured=types.SimpleNamespace(relative_latency=measured),
+  )
+  # 14 steps alone, 5 blocks: a tenth of them is 1.4 steps, 0.28 a block.
+  got = drafting.calibrated([offer(1, 0.5, 0.4), offer(3, 0.5, 0.6)])
+  assert got.overhead == pytest.approx({1: 0.0, 3: 0.28})
+
+
 def test_costs_do_not_fall_with_width():
   measured = Costs(2.0, 0.2, 0.1, {1: 1.0, 2: 0.5, 4: 1.5}, 0.4, 3.0)
   costs = monotone(measured)
   assert costs.v == {1: 1.0, 2: 1.0, 4: 2.0}
   assert costs.verifier_step_s == 1.5
-  assert costs.c * costs.verifier_step_s == pytest.approx(0.4)
+  # What was measured in seconds stays as many seconds.
+  for name in ("c", "drafter_prefill", "verifier_prefill"):
+    before, after = getattr(measured, name), getattr(costs, name)
+    assert after * costs.verifier_step_s == pytest.approx(
+      before * measured.verifier_step_s
+    )
   assert costs.q2 == costs.c
 
 

@@ -1,11 +1,12 @@
 """Cascades by configuration: what they decode, and what they refuse."""
 
 import json
+import types
 
 import numpy as np
 import pytest
 
-from speccascade.inference.cascades import Cascade
+from speccascade.inference.cascades import Cascade, calls_by_drafter
 from speccascade.training import ngram_counts
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
@@ -53,6 +54,12 @@ def test_labels():
   assert cascade.label == "K=5-14,0-10 l=5 max_gram"
   one = Cascade(k=[[2]], max_gram=False, ngrams="a/n.npz", verification="block")
   assert one.label == "K=2 l=1 ngrams=n.npz block"
+
+
+def test_a_models_calls_are_counted_wherever_it_stands():
+  medium, small = object(), object()
+  drafter = types.SimpleNamespace(models=(medium, small, small))
+  assert calls_by_drafter(drafter, [3, 4, 5], [medium, small]) == [3, 9]
 
 
 @pytest.mark.parametrize(

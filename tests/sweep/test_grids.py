@@ -167,6 +167,15 @@ def test_coarse_keeps_ends_and_middle():
   few = grids.coarse(whole).alphas
   assert few == (whole.alphas[0], whole.alphas[3], whole.alphas[-1])
   assert grids.coarse(grids.Grid((0.5,))).alphas == (0.5,)
+  for scale in (grids.LINEAR, grids.LOG):
+    assert grids.coarse(grids.Grid(whole.alphas, scale)).scale is scale
+
+
+def test_alphas_of_ones_own_are_sorted_without_repetitions():
+  mine = grids.checked("bild_star_kl", [2, 0.5, 1.0, 0.5], 100)
+  assert mine == grids.Grid((0.5, 1.0, 2.0), grids.LOG)
+  # What lies between them is halved on the scale of the default grid.
+  assert mine.scale.middle(0.5, 2.0) == 1.0
 
 
 @pytest.mark.parametrize(
