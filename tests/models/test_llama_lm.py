@@ -2,6 +2,7 @@
 
 import json
 
+from flax import traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from speccascade.checkpoints import hugging_face_llama
 from speccascade.decoding import prompts
 from speccascade.models import LlamaLM, llama_lm, native_passes
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.params import param_shapes
 from tests import toy
 from tests.models.feeding import (
   CAPACITY,
@@ -116,6 +119,36 @@ def test_a_native_pass_equals_the_plain_one(llama, kind):
   ):
     block = case.tokens[:, :width]
     assert_alike(extend, (case.lm, packed), states, block, count, read)
+
+
+@NEEDS_NATIVE
+@pytest.mark.parametrize("out_bias", [False, True])
+def test_biases_and_norms_together(out_bias):
+  """As no public model has them; a bias of the output has no native pass."""
+  sizes = {"vocab_size": 90, "emb_dim": 24, "head_dim": 8, "mlp_dim": 40}
+  heads = {"num_heads": 4, "num_kv_heads": 2, "num_decoder_layers": 2}
+  biases = {"qkv_bias": True, "query_key_norm": True, "out_bias": out_bias}
+  config = LlamaConfig(**sizes, **heads, **biases)
+  rng = np.random.default_rng(0)
+  params = {
+    path: rng.normal(size=shape) / shape[0] ** 0.5
+    for path, shape in param_shapes(config).items()
+  }
+  params = traverse_util.unflatten_dict(params, sep="/")
+  plain, packed = (
+    LlamaLM.create(config, params, kernel_dtype=dtype)
+    for dtype in (None, "float32")
+  )
+  assert native_passes.is_native(config, packed.params) != out_bias
+  tokens = rng.integers(2, 90, (3, 5), np.int32)
+  inputs = np.array([[3, 4, 5], [6, 7, -1], [8, -1, -1]], np.int32)
+  logits = []
+  for lm in (plain, packed):
+    state, first = feed(lm, prefill(lm, inputs), tokens, [5, 5, 5])
+    logits.append([first, feed(lm, state, tokens[:, :1], [1, 1, 1])[1]])
+  for got, want in zip(*logits[::-1]):
+    close(got, want)
+    assert np.std(want) > 0.05
 
 
 def test_long_prompts_are_fed_in_parts(llama, monkeypatch):
