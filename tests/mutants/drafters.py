@@ -128,6 +128,10 @@ padding stands between the source and the text <- test_worked_cases
 - source_len = jnp.sum(source > 0, dtype=jnp.int32)
 + source_len = jnp.int32(source.shape[0])
 
+a prompt is copied from its padding on <- test_prompts_are_copied_from_wherever
+- prompts.aligned(inputs) if self.prompted else inputs
++ inputs
+
 === native/copies.cc decoding/drafters/test_max_gram.py
 natively the rightmost occurrence is copied <-
   test_equals_brute_force[native-12-4-False]
@@ -149,6 +153,17 @@ K is always read as increments <- test_cascade.py::test_both_published_forms_of
 a token comes from the reviewer in spite of lenience <- test_a_token_is_drawn
 - targets.lossy
 + targets.lossless
+a reviewer reads what others wrote in passes of its own <-
+  test_cascade.py::test_each_model_reads_what_others_wrote_in_its_next_pass
+- behind=behind(i, j),
++ behind=0,
+a drafter reads what others wrote in passes of its own <-
+  test_cascade.py::test_each_model_reads_what_others_wrote_in_its_next_pass
+- behind=behind(i, j) + 1)
++ behind=0)
+a lenience is a number of float64 <- test_cascade.py::test_wrong_cascades
+- np.float32(alpha) < 1
++ alpha < 1
 inner blocks are always verified token by token <- test_inner_blocks_are
 -       verify=verify,
 """)

@@ -167,6 +167,17 @@ the open end of a range is the other one
 + if self.high_open else alpha >= low
 +     below = used < as_float32(high) if self.low_open
 
+=== decoding/interval.py decoding/test_deferral.py::test_a_range_is_that_of
+an alpha is finite in float64
+- math.isfinite(used)
++ math.isfinite(alpha)
+an alpha is above an open end in float64
+- used > as_float32(low)
++ alpha > low
+an alpha is below an open end in float64
+- used < as_float32(high)
++ alpha < high
+
 === decoding/theory.py
 a block's chances are summed from its start <- test_block_verification_toy
 - jnp.cumprod(1 - thresholds[..., ::-1], axis=-1)

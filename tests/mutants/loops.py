@@ -76,6 +76,10 @@ models do not read what others wrote <- [spec_cascade_opt-whole]
 a turn is counted with those before <- [spec_cascade_opt-whole]
 - jax.tree.map(jnp.zeros_like, carry.stats)
 + carry.stats
+a row that is going goes on without a turn <-
+  test_streaming.py::test_a_row_that_is_going_stops_where_it_has_no_turn
+- done=~has_turn,
++ done=carry.done & ~has_turn,
 the place of a fault counts the turns before its own <-
   test_streaming.py::test_a_fault_in_a_later_turn_is_where_the_turn_has_it
 - jnp.where(bad, length - carry.begun, carry.bad_step)
@@ -89,9 +93,26 @@ a row without a law takes another turn <-
 a turn may fill the room to the last token <- test_a_turn_that_cannot_be
 - used + more + least > self.room
 + used + more > self.room
+padding of a turn takes room twice <- test_a_wide_turn_needs_room_for_its_width
+- more = np.sum(tokens != prompts.PAD, axis=1)
++ more = np.full(len(tokens), tokens.shape[1])
 a wide turn needs no room for its padding <- test_a_wide_turn_needs_room_for_its
 - max(tokens.shape[1], self._decoder.max_decode_len)
 + self._decoder.max_decode_len
+
+=== decoding/continuous.py
+    decoding/test_continuous.py::test_rows_are_those_of_whole_batches
+rounds end with the first row that ends <- [spec_cascade_opt-whole]
+- rows - refill if
++ rows - 1 if
+what only fills a reading takes the first row's place <-
+  [spec_cascade_opt-whole]
+- np.full(refill, rows)
++ np.full(refill, 0)
+rows that wait are read when all others ended <-
+  ../decoding/test_continuous.py::test_a_long_row_holds_nobody
+- rows - refill if
++ 0 if
 
 === decoding/emission.py
 all ends have to come at once <- test_one_of_several_ends_is_enough
@@ -195,6 +216,9 @@ rows that are fed nothing are counted a pass <- test_rows_that_need_nothing_get
 a row that lacks much loses the tokens to be read
 - jnp.minimum(missing - narrow, wide)
 + jnp.minimum(missing - 1, wide)
+a row that lacks as much as a pass holds takes two <- test_rows_are_fed_apart
+- missing <= wide, missing
++ missing < wide, missing
 
 === decoding/tracing.py decoding/test_paths.py
 a record trusts a law that was never asked for <-
@@ -259,6 +283,10 @@ the smaller of two drafters reviews the larger <- test_three_models_cascade_has
 the policies of draft length change places
 - before_draw=policy == MAX_PROB
 + before_draw=policy == TOKEN_PROB
+each threshold of a draft length is a program <-
+  test_families.py::test_thresholds_of_a_draft_length_share_a_program
+- draft_length=DraftLength(self.draft_length.policy),
++ draft_length=self.draft_length,
 
 === inference/records.py inference/test_infer.py::test_log_probs
 a law that gives a token nothing is written as unknown

@@ -25,9 +25,9 @@ KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
 def mutants() -> list[dict]:
   """Returns every record; see `records`."""
   sys.path.insert(0, str(ROOT))
-  from tests.mutants import drafters, laws, loops, models, training
+  from tests.mutants import drafters, laws, loops, models, points, training
 
-  parts = (laws, loops, drafters, models, training)
+  parts = (laws, loops, drafters, models, points, training)
   return [mutant for part in parts for mutant in part.MUTANTS]
 
 

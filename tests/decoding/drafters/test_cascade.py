@@ -7,6 +7,8 @@ from speccascade.decoding.drafters.cascade import increments
 from tests import toy
 from tests.decoding.drafters import models
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 V = 5
 MEDIUM, SMALL = (models.audited(seed, 1, V) for seed in (0, 1))
 COPIER = models.copier(V)
@@ -72,3 +74,17 @@ def test_a_rule_that_reads_confidence_refuses_copies(rule):
   drafter = cascade_drafter((SMALL,), COPIER, [[2, 3], [0, 3]])
   with pytest.raises(ValueError, match="HorizontalDrafter has none"):
     toy.decode(f"spec_cascade_{rule}", (drafter, MEDIUM), 0.1)
+
+
+def test_each_model_reads_what_others_wrote_in_its_next_pass():
+  """All agree: a review and its draft, three more drafts, and a bonus.
+
+  So the reviewer lacks four tokens whenever it is asked again, the drafter
+  below it the same, and the last one three.
+  """
+  lm = toy.moving({0: 2, 2: 3, 3: 4, 4: 2}, V)
+  drafter = cascade_drafter((lm, lm), None, [[2, 3], [0, 1]])
+  how = {"inputs": 2, "max_decode_len": 18}
+  got = toy.decode("spec_decode", (drafter, lm), **how)
+  assert got.stats.num_blocks.tolist() == [3, 3]
+  assert got.stats.calls_by_model.tolist() == [[3, 3, 9]] * 2
