@@ -11,8 +11,8 @@ from speccascade.inference.point import Point
 PAIR = types.SimpleNamespace(drafter_name="small", verifier_name="large")
 OPT = "spec_cascade_opt"
 OFFERS = [
-  *(("other", "spec_decode", None, 9), ("small", "spec_decode", None, 4)),
   *(("small", OPT, -0.5, 2), ("small", OPT, 0.3, 3), ("small", OPT, 0.9, 8)),
+  *(("small", "spec_decode", None, 4), ("other", "spec_decode", None, 9)),
 ]
 
 
