@@ -70,8 +70,9 @@ def load_pair(
     verifier: likewise, one. None leaves only the drafter alone.
     vocabulary: path of a SentencePiece model or of a Hugging Face directory, or
       an object with `encode(text) -> ids`, `decode(ids) -> text`, `eos_id` and
-      `vocab_size`. None takes the one that the checkpoints say they were
-      trained with, or that lies in a Hugging Face directory.
+      `vocab_size`. None takes the one that lies beside a checkpoint, in its
+      MODEL_DIR or Hugging Face directory, or else at the path that the
+      checkpoint was trained with.
     drafter_vocabulary: of a drafter that has another one than the verifier,
       likewise, to draft what both have; see docs/decoder_only.md.
     dtype: of the activations, "float32" or "bfloat16"; models in memory keep

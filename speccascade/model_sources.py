@@ -83,7 +83,8 @@ def vocabulary(asked, models: ModelPair, name: str = "vocabulary"):
   if asked is not None:
     return vocabularies.load(os.fspath(asked))
   for model in reversed(models.models):  # the verifier's first
-    path = (model.vocabulary or {}).get("path") or inputs.brought(model.path)
+    recorded = (model.vocabulary or {}).get("path")
+    path = inputs.brought(model.path) or recorded
     if path is None:
       continue
     try:

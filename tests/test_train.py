@@ -6,12 +6,13 @@ import json
 import pytest
 
 import speccascade as sc
-from speccascade import memory, train
-from speccascade.checkpoints import load, orbax_io
+from speccascade import decode, memory, train
+from speccascade.checkpoints import convert, load, orbax_io
+from speccascade.data import vocabularies
 from tests import mains
 from tests.data import tokenizers
 from tests.data.conftest import train_vocabulary
-from tests.inference import llamas
+from tests.inference import llamas, tiny
 
 pytestmark = pytest.mark.needs_tf
 
@@ -83,6 +84,63 @@ def test_a_run_leaves_a_checkpoint_logs_and_its_config(run, files, tmp_path):
   assert cached.stat().st_mtime_ns == before
 
 
+def forget_vocabularies():
+  """Makes the next reader look for a vocabulary's file again."""
+  vocabularies.load.cache_clear()
+  vocabularies._fetch.cache_clear()
+
+
+@pytest.mark.usefixtures("quick_compiles")
+def test_a_folder_that_was_moved_brings_its_vocabulary(
+  run, files, tmp_path, capsys
+):
+  words = tmp_path / "words.model"
+  words.write_bytes((files / "tiny.model").read_bytes())
+  quick = {"TRAIN_STEPS": 1, "NUM_EVAL_EXAMPLES": 0, "BEST_METRIC": None}
+  named = {"tasks.register_text_task.name": "moved"}
+  code, _, err = run(VOCABULARY=str(words), **quick, **named)
+  assert code == 0, err
+  moved = tmp_path / "elsewhere" / "small"
+  moved.parent.mkdir()
+  (tmp_path / "run").rename(moved)
+  words.unlink()
+  forget_vocabularies()
+  # A step's own path finds it as well.
+  for path in (moved, moved / "checkpoint_1"):
+    pair = sc.load_pair(drafter=path, verifier=path)
+    assert pair.vocabulary.path == str(moved / "spiece.model")
+  assert pair.generate("the cat", "verifier", max_decode_len=2).texts
+  (tmp_path / "in.txt").write_text("the cat\n")
+  ended = mains.start(
+    *(decode, capsys, "configs/runs/decode.gin"),
+    DRAFTER_CHECKPOINT=(),
+    VERIFIER_CHECKPOINT=str(moved),
+    INPUT_FILE=str(tmp_path / "in.txt"),
+    METHOD="verifier",
+    TASK_FEATURE_LENGTHS={"inputs": 8},
+    MAX_DECODE_LEN=2,
+    BATCH_SIZE=1,
+    OUTPUT_DIR=str(tmp_path / "out"),
+  )
+  assert ended[0] == 0, ended
+  # Without it, as old folders are, the path that was recorded is named.
+  (moved / "spiece.model").unlink()
+  forget_vocabularies()
+  with pytest.raises(FileNotFoundError, match=r"words\.model, which is not"):
+    sc.load_pair(verifier=moved)
+
+
+def test_a_folder_with_another_vocabulary_is_not_trained_in(run, tmp_path):
+  there = tmp_path / "run" / "spiece.model"
+  there.parent.mkdir()
+  tiny.train_words(there)
+  before = there.read_bytes()
+  said = mains.refused(run())
+  assert "MODEL_DIR holds another vocabulary" in said
+  assert str(there) in said
+  assert there.read_bytes() == before
+
+
 @pytest.mark.parametrize(
   ("macros", "message"),
   [
@@ -151,6 +209,18 @@ def test_a_drafter_learns_what_its_verifier_wrote(distil, verifier, tmp_path):
   pair = sc.load_pair(drafter=tmp_path / "run", verifier=verifier)
   small, large = pair.models.models
   assert small.vocabulary["sha256"] == large.vocabulary["sha256"]
+  # Alone and elsewhere it brings the tokenizer, and what ends a text.
+  (tmp_path / "run").rename(tmp_path / "moved")
+  alone = sc.load_pair(drafter=tmp_path / "moved").vocabulary
+  assert alone.path == str(tmp_path / "moved")
+  assert alone == pair.vocabulary
+  assert alone.eos_ids == pair.vocabulary.eos_ids
+  template = pair.vocabulary.chat_template.source
+  assert alone.chat_template.source == template
+  # A conversion takes it along.
+  to = tmp_path / "converted"
+  convert.convert(tmp_path / "moved", to, format="hugging_face")
+  assert sc.load_pair(drafter=to).vocabulary == alone
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,9 @@ def _tokenizer(checkpoint: restore.Checkpoint) -> dict[str, str]:
     return {}
   directory = storage.Directory(checkpoint.path)
   if checkpoint.layout != "gguf":
-    return hugging_face.beside(directory)
+    return hugging_face.beside(
+      restore.vocabulary_directory(checkpoint.path) or directory
+    )
   try:
     return gguf_file.tokenizer(directory)
   except CheckpointError as error:  # the weights are what was asked for

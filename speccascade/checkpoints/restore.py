@@ -204,6 +204,18 @@ def steps(path: str | os.PathLike) -> list[int]:
   return sorted(int(m[1]) for m in named if m and layout_of(directory / m[0]))
 
 
+def vocabulary_directory(path: str | os.PathLike) -> Directory | None:
+  """Returns the directory that holds a checkpoint's vocabulary, None if none.
+
+  It is the checkpoint's own directory, or the run directory of a step.
+  """
+  places = [Directory(path)]
+  run, _, name = places[0].url.rpartition("/")
+  if run and _STEP.fullmatch(name):
+    places.append(Directory(run))
+  return next((place for place in places if place.vocabulary()), None)
+
+
 def resolve(path: str | os.PathLike) -> tuple[Directory, str]:
   """Returns the directory to read and its layout; see `load`."""
   directory = Directory(path)

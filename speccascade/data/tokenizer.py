@@ -18,6 +18,8 @@ from speccascade.data.chat import ChatTemplate
 
 CONFIG = "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
+SPECIAL = "special_tokens_map.json"
+_BESIDE = (CONFIG, SPECIAL, TEMPLATE)
 # What ends a text, in the order of who is believed.
 _ENDS = ("generation_config.json", "config.json")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
@@ -84,7 +86,7 @@ class TokenizerVocabulary(seqio.Vocabulary):
 
   def _read_beside(self):
     settings = self._json(CONFIG)
-    special = self._json("special_tokens_map.json") | settings
+    special = self._json(SPECIAL) | settings
     tokens = {}
     for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
       token = special.get(name)
@@ -112,6 +114,16 @@ class TokenizerVocabulary(seqio.Vocabulary):
       template = content.decode("utf-8")
     name = f"the chat template of {self._folder}"
     self.chat_template = template and ChatTemplate(template, tokens, name)
+
+  def contents(self) -> dict[str, bytes]:
+    """Returns its files by their names, the last one that by which it is found.
+
+    What ends a text stands in generation_config.json, wherever it was said.
+    """
+    ends = self._json(_ENDS[0]) | {"eos_token_id": list(self.eos_ids)}
+    named = {name: self._folder.read(name) for name in (*_BESIDE, TOKENIZER)}
+    kept = {k: content for k, content in named.items() if content is not None}
+    return {_ENDS[0]: json.dumps(ends, indent=2).encode()} | kept
 
   def _json(self, name: str) -> dict:
     content = self._folder.read(name)

@@ -75,6 +75,16 @@ class Vocabulary(seqio.SentencePieceVocabulary):
     """What makes it this vocabulary: the file's hash, and the sentinels."""
     return {"sha256": _fetch(self.path)[1], "extra_ids": self.extra_ids}
 
+  def contents(self) -> dict[str, bytes]:
+    """Returns its file by the name under which a directory holds one.
+
+    There is none where `load` would not find the sentinels that it has.
+    """
+    local, digest = _fetch(self.path)
+    if self.extra_ids != (T5_EXTRA_IDS if digest == T5_SHA256 else 0):
+      return {}
+    return {storage.SENTENCE_PIECE: pathlib.Path(local).read_bytes()}
+
   def is_control(self, token: int) -> bool:
     """Whether a token is padding, the end, or unknown, and no text."""
     pieces = self.tokenizer
@@ -142,6 +152,50 @@ def check_fits(vocabulary, rows: int, model: str = "the model"):
       f"{name} has {vocabulary.vocab_size} pieces: want the "
       "vocabulary that the model was trained with"
     )
+
+
+def check_saved(vocabulary, folder: str, name: str) -> bool:
+  """Returns whether a folder holds a vocabulary already.
+
+  Args:
+    vocabulary: the one that it may hold.
+    folder: local or on gs://.
+    name: of the setting that gives the folder.
+
+  Raises:
+    ValueError: it holds another one, or what it holds is damaged.
+  """
+  there = storage.Directory(folder).vocabulary()
+  if there is None or not hasattr(vocabulary, "identity"):
+    return there is not None
+  if load(folder).identity["sha256"] != vocabulary.identity["sha256"]:
+    raise ValueError(
+      f"{name} holds another vocabulary than {vocabulary.path}: {there};"
+      f" remove it, or give another {name}"
+    )
+  return True
+
+
+def save(vocabulary, folder: str, name: str) -> None:
+  """Writes a vocabulary into a folder, in which `load` then finds it.
+
+  Each file is written whole or not at all, and the file by which the vocabulary
+  is found comes last. What the folder holds already is left as it is.
+
+  Args:
+    vocabulary: with `contents()`; any other is not written.
+    folder: local or on gs://.
+    name: of the setting that gives the folder.
+
+  Raises:
+    ValueError: see `check_saved`.
+    CheckpointError: a file cannot be written.
+  """
+  if check_saved(vocabulary, folder, name):
+    return
+  directory = storage.Directory(folder)
+  for file, content in getattr(vocabulary, "contents", dict)().items():
+    directory.write(file, content)
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from speccascade import fields
-from speccascade.checkpoints import CheckpointError, storage
+from speccascade.checkpoints import CheckpointError, restore
 from speccascade.data import chat, text_files
 from speccascade.data.prompting import FORMATS, Prompting, identity
 from speccascade.evaluation import quality
@@ -316,9 +316,12 @@ def of_texts(
 
 
 def brought(checkpoint: str | os.PathLike | None) -> str | None:
-  """Returns a checkpoint directory that brings its vocabulary, else None."""
+  """Returns the directory in which a checkpoint brings its vocabulary, or None.
+
+  It is a Hugging Face directory, or the MODEL_DIR of a training run.
+  """
   try:
-    directory = storage.Directory(checkpoint or "")
-    return str(directory) if directory.vocabulary() else None
+    directory = restore.vocabulary_directory(checkpoint or "")
+    return str(directory) if directory else None
   except CheckpointError:  # which reading it will say
     return None

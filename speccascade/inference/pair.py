@@ -206,8 +206,10 @@ class PairSpec:
   @property
   def brought(self) -> str | None:
     """The vocabulary that a checkpoint directory brings: the verifier's, or
-    else a drafter's."""
-    paths = (self.verifier_checkpoint, *listed(self.drafter_checkpoint))
+    else that of a drafter without one of its own."""
+    paths = [self.verifier_checkpoint]
+    if self.drafter_vocabulary is None or not self.verifier_checkpoint:
+      paths += listed(self.drafter_checkpoint)
     return next(filter(None, map(inputs.brought, paths)), None)
 
   def load(

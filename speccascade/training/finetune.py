@@ -232,8 +232,9 @@ def train(
 ) -> trainer.TrainingOutcome:
   """Trains a model on a task or files, from a checkpoint or from nothing.
 
-  Leaves in MODEL_DIR: `checkpoint_<step>` of the latest and the best step,
-  TensorBoard's event files, and what `on_start` writes. The run starts from
+  Leaves in MODEL_DIR: `checkpoint_<step>` of the latest and the best step, the
+  vocabulary, by which a folder that was moved still decodes, TensorBoard's
+  event files, and what `on_start` writes. The run starts from
   the latest checkpoint there, else from the initial one, else from scratch, as
   T5X does.
 
@@ -269,6 +270,7 @@ def train(
     if data.teacher_cache_dir and not data.prompting.prompted:
       raise ValueError("TEACHER_CACHE_DIR is for decoder-only models")
     identity = prompting.identity(vocabulary)
+    vocabularies.check_saved(vocabulary, folder, "MODEL_DIR")
     teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
     if teacher:
       count = params.num_parameters(teacher.module.config)
@@ -321,6 +323,12 @@ def train(
         "training data of sha256": arrays.digest[:16],
       },
     )
+
+    def starting():
+      if processes.is_first():
+        vocabularies.save(vocabulary, folder, "MODEL_DIR")
+      on_start(folder)
+
     writes_events = model_dir.tensorboard and processes.is_first()
     print(
       f"{data.name}: {len(arrays)} training examples, "
@@ -336,7 +344,7 @@ def train(
       teacher=teacher,
       evaluation=evaluation,
       writer=trainer.EventFiles(folder) if writes_events else None,
-      on_start=lambda: on_start(folder),
+      on_start=starting,
     )
 
 

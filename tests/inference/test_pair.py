@@ -71,6 +71,19 @@ def test_what_a_specification_lacks(settings, needs, message):
     pairs.PairSpec(**settings).load(None, **needs)
 
 
+def test_a_drafters_own_vocabulary_is_not_the_pairs(tmp_path):
+  """What DRAFTER_VOCABULARY is for: the folder of a drafter holds another."""
+  small, large = tmp_path / "small", tmp_path / "large"
+  for folder in (small / "checkpoint_5", large):
+    folder.mkdir(parents=True)
+  (small / "spiece.model").write_bytes(b"pieces")
+  paths = {"verifier_checkpoint": large}
+  paths["drafter_checkpoint"] = small / "checkpoint_5"
+  assert pairs.PairSpec(**paths).brought == str(small)
+  own = pairs.PairSpec(**paths, drafter_vocabulary="words.model")
+  assert own.brought is None
+
+
 def test_a_checkpoint_that_says_no_architecture(golden, golden_config):
   """As T5X's: commands take what its arrays say."""
   path = str(golden / "t5x_native")
