@@ -58,11 +58,40 @@ def describe(outcome) -> str:
       f"  walltime_s {row.latency.walltime_s:.4g}, relative_latency"
       f" {row.latency.relative_latency:.3f}"
     )
+  if faster := _faster(row):
+    lines.append(f"  {faster}")
   if row.num_truncated:
     lines.append(f"  {row.num_truncated} sources were cut to fit")
   lines.append(f"  {outcome.speed} (batches of {outcome.batch_size})")
   lines.append(f"predictions.jsonl and metrics.json are in {outcome.folder}")
   return os.linesep.join(lines)
+
+
+def _faster(row) -> str | None:
+  """Returns whether a method was faster than the verifier alone, or how to find
+  out; None of a model alone."""
+  from speccascade.decoding import methods
+
+  execution = methods.find(row.settings.method).execution
+  if not (execution.needs_drafter and execution.needs_verifier):
+    return None
+  if row.latency is None:
+    return (
+      "not timed against the verifier alone: --gin.NUM_TIMED=20 with another"
+      " OUTPUT_DIR says whether this is faster, python -m speccascade.sweep"
+      " which settings are"
+    )
+  low, high = row.latency.relative_low, row.latency.relative_high
+  verdict = "as fast as far as can be told"
+  if high < 1:
+    verdict = "faster"
+  elif low > 1:
+    verdict = "slower"
+  return (
+    f"against the verifier alone: {verdict}, {row.measured_speedup:.2f} times"
+    f" its speed [{1 / high:.2f}, {1 / low:.2f}] in"
+    f" {row.latency.num_examples} timed examples, one at a time"
+  )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import types
 
 import pytest
 
@@ -69,6 +70,44 @@ def test_a_run(run, tmp_path):
   assert without_cost(again.splitlines()) == without_cost(told)
   for name, changed in before.items():
     assert (folder / name).stat().st_mtime_ns == changed
+
+
+def row(method="spec_decode", **latency):
+  """A result row as far as `describe` reads it."""
+  times = {"walltime_s": 0.1, "num_examples": 20, **latency}
+  speedup = latency and 1 / latency["relative_latency"]
+  return types.SimpleNamespace(
+    label="A method",
+    settings=types.SimpleNamespace(method=method, task="task", split="test"),
+    quality={},
+    efficiency={},
+    latency=types.SimpleNamespace(**times) if latency else None,
+    measured_speedup=speedup or None,
+    num_truncated=0,
+  )
+
+
+@pytest.mark.parametrize(
+  ("latency", "said"),
+  [
+    (
+      (0.5, 0.4, 0.625),
+      "faster, 2.00 times its speed [1.60, 2.50] in 20 timed",
+    ),
+    ((1.25, 1.1, 1.6), "slower, 0.80 times its speed"),
+    ((1.0, 0.9, 1.2), "as fast as far as can be told, 1.00 times"),
+    ((), "not timed against the verifier alone: --gin.NUM_TIMED=20 with"),
+  ],
+)
+def test_it_says_whether_it_was_faster(latency, said):
+  names = ("relative_latency", "relative_low", "relative_high")
+  times = dict(zip(names, latency))
+  outcome = types.SimpleNamespace(row=row(**times), speed="", batch_size=2)
+  outcome.folder = "out"
+  assert said in decode.describe(outcome)
+  # A model alone is not compared with itself.
+  outcome.row = row("verifier", **times)
+  assert "the verifier alone" not in decode.describe(outcome)
 
 
 @pytest.mark.parametrize(
