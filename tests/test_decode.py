@@ -7,8 +7,9 @@ import types
 
 import pytest
 
-from speccascade import decode
+from speccascade import decode, train
 from speccascade.inference import environment
+from speccascade.sweep import __main__ as main_of_sweep
 from tests import mains
 
 pytestmark = pytest.mark.needs_tf
@@ -108,6 +109,16 @@ def test_it_says_whether_it_was_faster(latency, said):
   # A model alone is not compared with itself.
   outcome.row = row("verifier", **times)
   assert "the verifier alone" not in decode.describe(outcome)
+
+
+def test_without_a_config_one_is_named(capsys):
+  """One that is there, for every main whose example has one."""
+  for main in (decode, train, main_of_sweep):
+    for flags in ((), ("--gin.METHOD='verifier'",)):
+      said = mains.refused(mains.start(main, capsys, flags=flags))
+      assert "no config is given: pass --gin_file" in said
+      [config] = re.findall(r"--gin_file=(\S+\.gin)", said)
+      assert (ROOT / config).is_file()
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from speccascade import files, processes
 from speccascade.cli import distributed, gin_setup, macros, quiet
 from speccascade.cli.gin_setup import ConfigError, resolved_config
 
+_EXAMPLE = re.compile(r"--gin_file=(\S+)")
 _LONG = re.compile(r"\S{300,}")  # cut in messages
 
 
@@ -33,7 +34,8 @@ def run(main, doc: str, argv: list[str] | None = None, **options):
   Args:
     main: a function without arguments. It imports what is heavy, and gets
       the function that it calls from `configured`.
-    doc: what `--help` shows above the flags; its first line is the summary.
+    doc: what `--help` shows above the flags; its first line is the summary. A
+      main whose example there has a `--gin_file` asks for one.
     argv: the command line, program first; default `sys.argv`.
     **options: see `start`.
   """
@@ -75,6 +77,8 @@ def start(
     return 0
   if rest:
     return fail(f"{rest[0]!r} is no flag; --help lists them", 2)
+  if line := _lacks_config(doc, values):
+    return fail(line)
   flags.FLAGS.mark_as_parsed()  # for libraries that ask absl's own
   logging.use_absl_handler()
   # gin logs every folder that it looks into; what is missing is said below.
@@ -99,6 +103,20 @@ def start(
       traceback.print_exc()
     return fail(line)
   return 0
+
+
+def _lacks_config(doc: str, values: flags.FlagValues) -> str | None:
+  """Returns what to say where a main's own example has a config, and no config
+  is given; else None."""
+  example = _EXAMPLE.search(doc)
+  reads = ("include", "import", "from")
+  has_read = any(each.startswith(reads) for each in values.gin_bindings)
+  if values.gin_file or has_read or not example:
+    return None
+  return (
+    f"no config is given: pass --gin_file={example[1]}, say, or a config of"
+    " your own; --help shows a whole command and lists the settings"
+  )
 
 
 def _show(text: str):
