@@ -10,6 +10,7 @@ was killed. SIGTERM and Ctrl-C end it at once; the exit code is then 143 or 130.
 models and decodes a few examples, and writes nothing.
 """
 
+import shlex
 import sys
 
 from speccascade import cli
@@ -44,7 +45,7 @@ def preview() -> str:
 
 
 def describe(outcome) -> str:
-  """Returns in a line how a sweep ended."""
+  """Returns how a sweep ended, and the command that comes next."""
   where = f"{len(outcome.rows)} points in {outcome.folder}/rows.jsonl"
   if outcome.stop:
     return (
@@ -53,7 +54,11 @@ def describe(outcome) -> str:
     )
   if outcome.num_shown:
     where += f"; the tokens of {outcome.num_shown} in examples.jsonl"
-  return f"finished: {where}"
+  folder = shlex.quote(str(outcome.folder))
+  return (
+    f"finished: {where}\n"
+    f"next: python -m speccascade.report --results_dir={folder}"
+  )
 
 
 if __name__ == "__main__":

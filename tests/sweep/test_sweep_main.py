@@ -65,7 +65,10 @@ def test_a_pair_of_text_files_in_one_command(multi30k, tmp_path, capsys):
   assert lines[0].startswith("computing on ")
   memory = r"compiled \d+ programs in .+ GB of memory at most"
   assert re.fullmatch(memory, lines[1])
-  assert lines[2:] == [f"finished: 2 points in {tmp_path}/out/rows.jsonl"]
+  assert lines[2:] == [
+    f"finished: 2 points in {tmp_path}/out/rows.jsonl",
+    f"next: python -m speccascade.report --results_dir={tmp_path}/out",
+  ]
   rows = results.read_rows(tmp_path / "out" / "rows.jsonl")
   assert [row.settings.method for row in rows] == ["drafter", "verifier"]
   for row in rows:
@@ -90,11 +93,14 @@ def test_its_decode_scores_the_same_examples(multi30k, tmp_path, capsys):
 def test_it_says_how_it_ended(monkeypatch, tmp_path, capsys, number):
   where = f"7 points in {tmp_path}/rows.jsonl"
   code, num_shown = 0, 3
-  said = f"finished: {where}; the tokens of 3 in examples.jsonl"
+  said = [
+    f"finished: {where}; the tokens of 3 in examples.jsonl",
+    f"next: python -m speccascade.report --results_dir={tmp_path}",
+  ]
   if number:
     code, num_shown = 128 + number, 0
-    said = f"stopped by {number.name} with {where}; the same command goes on"
-    said += " from there"
+    said = [f"stopped by {number.name} with {where}; the same command goes on"]
+    said[0] += " from there"
   stop = number and Stop(number)
   outcome = library.SweepOutcome(tmp_path, [None] * 7, num_shown, stop)
   fake = {library.sweep: lambda **_: outcome}
@@ -103,7 +109,7 @@ def test_it_says_how_it_ended(monkeypatch, tmp_path, capsys, number):
   config = "configs/quickstart/sweep.gin"
   ended, out, err = mains.start(main_of_sweep, capsys, config, **macros)
   assert (ended, err) == (code, "")
-  assert out.splitlines()[-1] == said
+  assert out.splitlines()[-len(said) :] == said
 
 
 @pytest.mark.parametrize("path", CONFIGS)
