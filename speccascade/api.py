@@ -50,7 +50,7 @@ COMPARED = (
 
 
 def load_pair(
-  *,
+  *unnamed: ModelSource,
   drafter: ModelSource | list[ModelSource] | None = None,
   verifier: ModelSource | None = None,
   vocabulary=None,
@@ -61,7 +61,11 @@ def load_pair(
 ) -> "Pair":
   """Reads a drafter and a verifier that decode together.
 
+  Nothing is downloaded from a hub: what is given lies in a folder here, or on
+  gs://.
+
   Args:
+    *unnamed: none; models are given by name, so that the two are not confused.
     drafter: the path of a checkpoint in any layout that `checkpoints.load`
       reads; (path, architecture); a model in memory; or a list of these,
       largest first, for methods that compose several. None leaves only the
@@ -89,6 +93,13 @@ def load_pair(
     FileNotFoundError: there is no vocabulary where it should be.
     ValueError: there are fewer devices, or the mesh does not divide a model.
   """
+  if unnamed:
+    models = ", ".join(f"{source!r:.60}" for source in unnamed)
+    raise PairError(
+      f"load_pair({models}) does not say which model is which; want"
+      " load_pair(drafter=SMALL, verifier=LARGE), of which each is a folder or"
+      " gs:// path of a checkpoint"
+    )
   dtypes = {"dtype": dtype, "kernel_dtype": kernel_dtype}
   one_of(DTYPES, error=PairError, dtype=dtype)
   one_of(KERNEL_DTYPES, error=PairError, kernel_dtype=kernel_dtype)

@@ -256,6 +256,19 @@ def test_what_load_pair_refuses(folder, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+def test_what_load_pair_wants_is_said():
+  with pytest.raises(PairError, match=r"'a', 'b'\) does not .*\(drafter=SMALL"):
+    sc.load_pair("a", "b")
+  for name, message in (
+    ("no_such_model", "a local folder, or one on gs://; nothing is downloaded"),
+    ("owner/t5-small", "`hf download owner/t5-small --local-dir FOLDER`"),
+  ):
+    with pytest.raises(CheckpointError, match="there is no checkpoint") as said:
+      load(verifier=name)
+    assert message in str(said.value)
+    assert ("hf download" in str(said.value)) == ("/" in name)
+
+
 def test_compare(pair):
   compared = pair.compare(
     TEXTS[:2],

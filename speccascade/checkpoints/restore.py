@@ -38,6 +38,7 @@ from speccascade.models.params import Config, some
 OTHERS = {"hugging_face": hugging_face, "gguf": gguf_file}
 
 _STEP = re.compile(r"checkpoint_(0|[1-9]\d*)")
+_HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # owner/model
 _PYTORCH = (
   "PyTorch weights, which are not read: save them as safetensors with "
   "T5ForConditionalGeneration.from_pretrained(source).save_pretrained("
@@ -228,11 +229,11 @@ def resolve(path: str | os.PathLike) -> tuple[Directory, str]:
     if len(complete) > 1:
       logging.info("%s holds steps %s: taking the latest", directory, complete)
     return latest, layout_of(latest)
-  raise _unknown(directory)
+  raise _unknown(directory, os.fspath(path))
 
 
-def _unknown(directory: Directory) -> CheckpointError:
-  """Says why a path is no checkpoint."""
+def _unknown(directory: Directory, path: str) -> CheckpointError:
+  """Says why a directory, given by a path, is no checkpoint."""
   if not directory.remote:
     local = pathlib.Path(directory.url)
     if local.is_file():
@@ -242,7 +243,8 @@ def _unknown(directory: Directory) -> CheckpointError:
       )
     if not local.exists():
       return CheckpointNotFoundError(
-        f"there is no checkpoint at {directory}{_near_misses(local)}"
+        f"there is no checkpoint at {directory}{_near_misses(local)};"
+        f" {_what_to_give(path)}"
       )
   for name in (
     *(t5x_native.INDEX, orbax_io.METADATA, "state/_METADATA"),
@@ -261,6 +263,20 @@ def _unknown(directory: Directory) -> CheckpointError:
     "(Orbax), config.json with model.safetensors (Hugging Face), or "
     "checkpoint_<step> directories"
   )
+
+
+def _what_to_give(path: str) -> str:
+  """Returns what to do about a path at which there is nothing."""
+  text = (
+    "give the path of a checkpoint: a local folder, or one on gs://; nothing is"
+    " downloaded from a hub"
+  )
+  if _HUB_NAME.fullmatch(path):
+    text += (
+      f". If {path} is a name on Hugging Face's hub, `hf download {path}"
+      " --local-dir FOLDER` copies it to a FOLDER, which is what to give"
+    )
+  return text
 
 
 def _near_misses(path: pathlib.Path) -> str:
