@@ -112,15 +112,18 @@ def config_of(settings: dict, directory: storage.Directory) -> LlamaConfig:
     CheckpointError: naming the setting that is wrong, or that the network here
       does not have.
   """
-  where = f"{directory}/config.json"
+  where = ends_where = f"{directory}/config.json"
   if directory.has(GENERATION):
     ends = directory.read_json(GENERATION).get("eos_token_id")
-    settings = settings if ends is None else settings | {"eos_token_id": ends}
+    if ends is not None:
+      settings = settings | {"eos_token_id": ends}
+      ends_where = f"{directory}/{GENERATION}"
   try:
     return built(settings)
   except fields.SettingError as error:
     names = {field: name for name, field in _FIELDS.items()}
     name = names.get(error.name, error.name)
+    where = ends_where if name == "eos_token_id" else where
     raise CheckpointError(f"{where}: {name}{error.fault}") from error
   except ValueError as error:
     raise CheckpointError(f"{where}: {error}") from error

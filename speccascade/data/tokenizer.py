@@ -95,13 +95,19 @@ class TokenizerVocabulary(seqio.Vocabulary):
     ids = {name: self._ids.get(token) for name, token in tokens.items()}
     self._bos_id, self._unk_id = ids.get("bos_token"), ids.get("unk_token")
     self._adds_bos = settings.get("add_bos_token")
-    ends = (self._json(name).get("eos_token_id") for name in _ENDS)
-    ends = next((x for x in ends if x is not None), ids.get("eos_token"))
-    ends = ends if isinstance(ends, list) else [ends]
-    if not ends or not all(type(i) is int and i >= 0 for i in ends):
+    said = {name: self._json(name).get("eos_token_id") for name in _ENDS}
+    said = {name: ends for name, ends in said.items() if ends is not None}
+    file, ends = next(iter(said.items()), (CONFIG, ids.get("eos_token")))
+    if ends in (None, []):
       raise ValueError(
         f"{self._folder} does not say what ends a text: want eos_token in"
         f" {CONFIG}, or eos_token_id in {_ENDS[0]}, as ids"
+      )
+    ends = ends if isinstance(ends, list) else [ends]
+    if not all(type(i) is int and i >= 0 for i in ends):
+      raise ValueError(
+        f"{self._folder}/{file}: eos_token_id is {ends!r:.60}; wanted the ids"
+        " of the tokens that end a text, whole numbers from 0"
       )
     self.eos_ids = tuple(dict.fromkeys(ends))
     eos_id = ids.get("eos_token")

@@ -177,6 +177,13 @@ def test_rope_scalings(scaling, want):
     ({"attention_bias": True}, r"missing: model\.layers\.0\.self_attn\.k_proj"),
     ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
     ({"eos_token_id": ["end"]}, "eos_token_id"),
+    (
+      *(
+        {"eos_token_id": 10**9},
+        "eos_token_id is 1000000000; wanted an id below",
+      ),
+    ),
+    ({"rope_theta": 1e308, "rope_parameters": None}, r"rope_theta is 1e\+308"),
     ({"num_hidden_layers": 1}, r"unexpected: model\.layers\.1"),
     ({"num_hidden_layers": 60}, "num_decoder_layers=60, the checkpoint"),
     ({"vocab_size": 97}, r"has shape \[96, 32\] .*, \[97, 32\] by its"),
@@ -198,6 +205,16 @@ def test_other_architectures_are_refused(copy, changes, message):
     load(path)
   assert str(path) in str(error.value)
   assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("ends", ["end", 10**9, [2, -1]])
+def test_the_file_that_says_a_wrong_end_is_named(copy, ends):
+  path = copy("llama")
+  text = json.dumps({"eos_token_id": ends})
+  (path / "generation_config.json").write_text(text)
+  said = r"llama/generation_config\.json: eos_token_id is "
+  with pytest.raises(CheckpointError, match=said):
+    load(path)
 
 
 def test_missing_shard_memory_and_another_config(copy, monkeypatch):

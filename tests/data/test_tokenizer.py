@@ -143,7 +143,12 @@ def test_what_lies_beside_it(tmp_path):
     ("tokenizer_config.json", "{", "tokenizer_config.json is no JSON"),
     ("tokenizer_config.json", "[]", "tokenizer_config.json is no JSON object"),
     ("tokenizer_config.json", "{}", "does not say what ends a text"),
-    ("config.json", '{"eos_token_id": "x"}', "does not say what ends a text"),
+    ("config.json", '{"eos_token_id": []}', "does not say what ends a text"),
+    ("config.json", '{"eos_token_id": "x"}', r"/config.json: eos_token_id is"),
+    (
+      *("generation_config.json", '{"eos_token_id": [2, "x"]}'),
+      r"generation_config.json: eos_token_id is \[2, 'x'\]; wanted the ids",
+    ),
   ],
 )
 def test_damaged_directories(tmp_path, name, content, message):

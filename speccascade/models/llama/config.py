@@ -56,7 +56,7 @@ class LlamaConfig:
     mlp_dim: inner width of the MLP.
     mlp_activations: names in `flax.linen`, or "linear"; two make a gated MLP.
     max_positions: the longest text that it was made for.
-    rope_theta: base of the rotary frequencies.
+    rope_theta: base of the rotary frequencies, which float32 has to hold.
     rope_scaling: how they are changed for longer texts; None is not at all.
     norm_epsilon: of the root mean square norms.
     logits_via_embedding: tie the output projection to the embedding.
@@ -82,7 +82,7 @@ class LlamaConfig:
     "linear",
   )
   max_positions: fields.Positive = 8192
-  rope_theta: Annotated[float, fields.Bounds(1, low_open=True)] = 100000.0
+  rope_theta: Annotated[float, fields.Bounds(1, 1e30, low_open=True)] = 100000.0
   rope_scaling: RopeScaling | None = None
   norm_epsilon: Annotated[float, fields.Bounds(0, 1)] = 1e-5
   logits_via_embedding: bool = True
@@ -96,6 +96,13 @@ class LlamaConfig:
   dtype: Literal["float32", "bfloat16"] = "float32"
 
   def __post_init__(self):
+    for end in self.eos_ids:
+      if end >= self.vocab_size:
+        fault = (
+          f" is {end}; wanted an id below vocab_size, {self.vocab_size}, or no"
+          " text ends"
+        )
+        raise fields.SettingError("eos_ids", fault, type(self))
     if self.num_heads % self.num_kv_heads:
       raise ValueError(
         f"num_kv_heads is {self.num_kv_heads}, which does not divide num_heads,"
