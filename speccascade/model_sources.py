@@ -2,7 +2,9 @@
 
 import functools
 import os
+from typing import Annotated
 
+from speccascade import fields
 from speccascade.inference import inputs, pair_checks
 from speccascade.inference import pair as pairs
 from speccascade.inference.pair import Model, ModelPair, PairError
@@ -81,6 +83,7 @@ def vocabulary(asked, models: ModelPair, name: str = "vocabulary"):
   from speccascade.data import vocabularies
 
   if asked is not None:
+    fields.fitted(name, asked, Annotated[object, inputs.names_vocabulary])
     return vocabularies.load(os.fspath(asked))
   for model in reversed(models.models):  # the verifier's first
     recorded = (model.vocabulary or {}).get("path")

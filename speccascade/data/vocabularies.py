@@ -209,7 +209,8 @@ def _fetch(path: str) -> tuple[str, str]:
       files.write_whole(local, _download(path))
   elif not local.is_file():
     raise FileNotFoundError(
-      f"no vocabulary at {path}: want the file of a SentencePiece model"
+      f"no vocabulary at {path}: want the file of a SentencePiece model, or a"
+      " directory of Hugging Face's"
     )
   return str(local), hashlib.sha256(local.read_bytes()).hexdigest()
 

@@ -89,13 +89,19 @@ class InputError(ValueError):
   """Examples that cannot be decoded."""
 
 
-def _is_vocabulary(value):
-  is_path = value is None or isinstance(value, fields.Path)
-  if not is_path and not hasattr(value, "encode"):
+def names_vocabulary(value):
+  """Raises ValueError where a value is no path of a vocabulary, nor None."""
+  path = os.fspath(value) if isinstance(value, fields.Path) else ""
+  if value is not None and not (path.strip() and fields.is_text(path)):
     raise ValueError(
       "wanted the path of a SentencePiece model or of a Hugging Face"
-      f" directory, not {value!r:.60}"
+      f" directory, or None, not {value!r:.60}"
     )
+
+
+def _is_vocabulary(value):
+  if isinstance(value, fields.Path) or not hasattr(value, "encode"):
+    names_vocabulary(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

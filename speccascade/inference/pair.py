@@ -5,7 +5,7 @@ import dataclasses
 import math
 import os
 import pathlib
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from absl import logging
 import jax
@@ -200,7 +200,7 @@ class PairSpec:
   dtype: Literal["float32", "bfloat16"] | None = "float32"
   kernel_dtype: Literal[*KERNEL_DTYPES] = "float32"
   cascade: Cascade | None = None
-  drafter_vocabulary: fields.Path | None = None
+  drafter_vocabulary: Annotated[object, inputs.names_vocabulary] = None
   mesh: meshes.Mesh = meshes.ONE
 
   @property

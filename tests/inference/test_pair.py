@@ -84,6 +84,13 @@ def test_a_drafters_own_vocabulary_is_not_the_pairs(tmp_path):
   assert own.brought is None
 
 
+@pytest.mark.parametrize("path", ["", " ", 5])
+def test_an_empty_path_of_a_vocabulary_is_named(path):
+  said = "drafter_vocabulary: wanted the path of .* or None, not"
+  with pytest.raises(ValueError, match=said):
+    pairs.PairSpec(drafter_vocabulary=path)
+
+
 def test_a_checkpoint_that_says_no_architecture(golden, golden_config):
   """As T5X's: commands take what its arrays say."""
   path = str(golden / "t5x_native")
