@@ -6,6 +6,7 @@ Two and four processes of a CPU, started as their user does.
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ import pytest
 
 from speccascade import decode, processes, standard_error
 from speccascade.checkpoints import load
+from speccascade.cli import distributed
 from tests import jobs, mains
 from tests.inference import tiny
 
@@ -198,7 +200,7 @@ def test_a_process_that_does_not_come(files):
   second.kill()
   second.communicate()
   [[code, _, said]] = jobs.ended([first])
-  assert code
+  assert code == 6  # it exits: a shell says no more of it
   assert re.fullmatch(
     r"error: the processes of this job did not meet at localhost:\d+ in 5"
     r" seconds; see that all 2 were started, .*\n",
@@ -213,6 +215,8 @@ def test_a_process_that_does_not_come(files):
     (["--coordinator_address=x:1"], "--process_count and --process_index must"),
     ([*TWO, "--process_index=2"], "--process_index is 2; wanted 0 to 1"),
     (["--distributed", "--coordinator_address=x"], "is 'x'; want HOST:PORT"),
+    (["--distributed", "--coordinator_address=x:0"], "with a PORT from 1 to 6"),
+    (["--distributed", "--coordinator_address=x:99999"], "is 'x:99999'; want"),
     (["--distributed", "--process_count=0"], "--process_count is 0; wanted 1"),
   ],
 )
@@ -220,6 +224,22 @@ def test_flags_that_name_no_job(capsys, flags, said):
   code, _, err = mains.start(decode, capsys, flags=flags)
   assert (code, err.count("\n")) == (2, 1)
   assert said in err
+
+
+def test_a_port_that_is_taken_is_named():
+  with socket.create_server(("localhost", 0)) as taken:
+    port = taken.getsockname()[1]
+    said = rf"--coordinator_address is localhost:{port}, .* \(.* in use\): give"
+    with pytest.raises(processes.ProcessError, match=said):
+      distributed._check_port(f"localhost:{port}")
+  distributed._check_port(f"localhost:{port}")
+
+
+def test_an_abort_is_an_exit():
+  code = "from speccascade.cli import distributed; import os;"
+  code += "distributed._exit_where_jax_aborts(); os.abort()"
+  ended = subprocess.run([sys.executable, "-c", code], capture_output=True)
+  assert (ended.returncode, ended.stderr) == (6, b"")
 
 
 @pytest.mark.parametrize(

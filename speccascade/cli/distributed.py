@@ -11,6 +11,8 @@ import io
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -74,8 +76,12 @@ def check(values: flags.FlagValues):
       f"{' and '.join(lacking)} must be given too, or --distributed, which"
       " finds them in the cluster's environment"
     )
-  if address is not None and not re.fullmatch(r".+:\d+", address):
-    raise flags.Error(f"--coordinator_address is {address!r}; want HOST:PORT")
+  port = address and re.fullmatch(r".+:(\d{1,5})", address)
+  if address is not None and not (port and 0 < int(port[1]) < 2**16):
+    raise flags.Error(
+      f"--coordinator_address is {address!r}; want HOST:PORT, with a PORT from"
+      " 1 to 65535"
+    )
   if num is not None and num < 1:
     raise flags.Error(f"--process_count is {num}; wanted 1 or more")
   if index is not None and not 0 <= index < (num or index + 1):
@@ -105,7 +111,10 @@ def joined(values: flags.FlagValues):
   if values.dry_run or not (_finds(values) or values.process_count):
     yield
     return
+  if values.process_index == 0 and values.coordinator_address:
+    _check_port(values.coordinator_address)
   out = _divert(values)
+  _exit_where_jax_aborts()
   import jax
 
   _initialize(jax, values)
@@ -160,6 +169,42 @@ def _initialize(jax, values):
   except RuntimeError as error:
     text = str(error).splitlines()[0]
     raise ProcessError(f"the processes cannot meet: {text}") from error
+
+
+def _check_port(address: str):
+  """Raises ProcessError where process 0 cannot be met at an address's port.
+
+  JAX dies of a segmentation fault there, without a word.
+  """
+  if os.environ.get("JAX_COORDINATOR_BIND_ADDRESS"):  # it is met elsewhere
+    return
+  port = int(address.rpartition(":")[2])
+  try:
+    dual = {"family": socket.AF_INET6, "dualstack_ipv6": True}
+    kind = dual if socket.has_dualstack_ipv6() else {}
+    socket.create_server(("", port), **kind).close()
+  except OSError as error:
+    reason = os.strerror(error.errno)
+    raise ProcessError(
+      f"--coordinator_address is {address}, and process 0 cannot listen at port"
+      f" {port} of this machine ({reason}): give another port to all processes"
+      " of the job, or end the job that has it"
+    ) from error
+
+
+def _exit_where_jax_aborts():
+  """Makes an abort of this process an exit with the signal's number, 6.
+
+  JAX's C++ aborts where the processes do not meet, or one of them dies.
+  `_divert` makes a line of what it says. Without this, a shell says "Aborted"
+  after that line, and a core is dumped. libc's own `_exit` is the handler: it
+  takes the signal's number as exit code and may be called from any thread.
+  """
+  libc = ctypes.CDLL(None)
+  libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+  libc.signal.restype = ctypes.c_void_p
+  address = ctypes.cast(libc._exit, ctypes.c_void_p)
+  libc.signal(signal.SIGABRT, address)
 
 
 def _leave(code: int):
