@@ -60,6 +60,7 @@ class Case:
     flags: further arguments; of commands without gin, all.
     files: what the folder of the case holds, by name.
     code: the exit code.
+    is_bare: whether the gin files and macros of a right command are left out.
     title: of the case, where all else does not tell it from others.
   """
 
@@ -69,6 +70,7 @@ class Case:
   flags: Sequence[str] = ()
   files: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
   code: int = 1
+  is_bare: bool = False
   title: str = ""
 
   @property
@@ -86,7 +88,9 @@ class Case:
       base: the folder of right files.
       work: the folder of the case.
     """
-    files, macros = _COMMANDS.get(self.command, ((), {}))
+    files, macros = (), {}
+    if not self.is_bare:
+      files, macros = _COMMANDS.get(self.command, (files, macros))
     args = [f"--gin_file={file}" for file in files]
     args += [
       f"--gin.{name}={value}"

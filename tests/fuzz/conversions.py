@@ -1,11 +1,14 @@
 """Wrong sources, destinations and flags of the commands for checkpoints."""
 
+import json
+
 from tests.fuzz.case import Case
 
 _LONG = "b" * 300  # more than a file name may have
 _SOURCES = {
   **{name: name for name in ("/nowhere", "/dev/zero", "s3://a/b", "/proc")},
   **{name: "no bucket" for name in ("gs://", "gs:///a")},
+  "google/t5-v1_1-small": "hf download google/t5-v1_1-small",
   **{"": "no path", _LONG: "no path", "~/nowhere": "nowhere"},
   **{"@base/in.jsonl": "is a file", "@base": "no complete", "@work": "@work"},
 }
@@ -20,6 +23,21 @@ _GIN = {
   "loop.gin": b"include '@work/loop.gin'\n",
   "import.gin": b"import nothing.at.all\n",
 }
+# A Llama of Hugging Face's, up to its weights; what is wrong with one.
+_LLAMA = {
+  "model_type": "llama",
+  "vocab_size": 320,
+  "hidden_size": 16,
+  "intermediate_size": 16,
+  "num_hidden_layers": 1,
+  "num_attention_heads": 2,
+}
+_ENDS = (10**9, -1, "end", [2, "end"], {"a": 1}, 320)
+_LLAMAS = (
+  *(("config.json", {"eos_token_id": ends}) for ends in _ENDS),
+  *(("generation_config.json", {"eos_token_id": ends}) for ends in _ENDS),
+  *(("config.json", {"rope_theta": x}) for x in (1e308, 1e39, 1, 0, -1, "a")),
+)
 _FORMATS = ("t5x", "speccascade", "hugging_face")
 # By format, None for all: flags, and what the line must say.
 _FLAGS = {
@@ -56,6 +74,18 @@ def cases() -> list[Case]:
     for command, *flags in (("convert", *to), ("inspect",), _CHECKED):
       flags = [f"--source={source}", *flags]
       found.append(Case(f"checkpoints.{command}", says, flags=flags))
+  for name, settings in _LLAMAS:
+    written = {"config.json": _LLAMA}
+    written |= {name: written.get(name, {}) | settings}
+    files = {f"llama/{k}": json.dumps(x).encode() for k, x in written.items()}
+    files["llama/model.safetensors"] = b""
+    [(setting, value)] = settings.items()
+    says, title = f"llama/{name}: {setting} is", f"{name} {value}"
+    flags = ["--source=@work/llama"]
+    case = Case(
+      "checkpoints.inspect", says, flags=flags, files=files, title=title
+    )
+    found.append(case)
   files = {**_GIN, "file": b""}
   for kind, pairs in _FLAGS.items():
     for flag, says in pairs:

@@ -44,6 +44,15 @@ def cases() -> list[Case]:
       Case(command, "a" * 50, flags=["--gin_file=" + "a" * 5000]),
       Case(command, *_UNNAMED[command in ("train", "ngrams")]),
     ]
+  bare = {"is_bare": True, "title": "without a config"}
+  for command in (*_GIN, "advise", "slices", "communication"):
+    found.append(Case(command, "no config is given: pass --gin_file", **bare))
+    flags = ["--gin.METHOD='verifier'"]
+    found.append(Case(command, "no config is given", flags=flags, **bare))
+  for address in ("x", "x:", "x:0", "x:99999", "x:999999", ":", "x:-1"):
+    flags = [f"--coordinator_address={address}", "--process_count=2"]
+    flags.append("--process_index=0")
+    found.append(Case("decode", "want HOST:PORT", flags=flags, code=2))
   none = {"METHOD": None, "GAMMA": None}
   for name, (content, says) in _FILES.items():
     flags = [f"--gin_file=@work/{name}"]

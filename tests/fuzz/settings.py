@@ -40,6 +40,7 @@ _INPUTS = {
   "VOCABULARY": (
     *("5", '"/nowhere"', '"/dev/zero"', '"@base"', '"@base/in.jsonl"', "None"),
   ),
+  "DRAFTER_VOCABULARY": (*_PATH, '""', '" "', '"/nowhere"', '"/dev/zero"'),
   "NUM_EXAMPLES": _whole(),
   "USE_CACHED_TASKS": _BOOLEAN,
 }
@@ -210,6 +211,7 @@ _SCHEDULES = {
 }
 
 
+_HUB_NAME = "google/t5-v1_1-small"
 # What no device holds.
 _BOTH = {"BATCH_SIZE": "65536", "MAX_DECODE_LEN": "65536"}
 _LONG = {"TASK_FEATURE_LENGTHS": '{"inputs": 65536, "targets": 65536}'}
@@ -219,6 +221,10 @@ _TOGETHER = (
   ("decode", "/nowhere", {"GAMMA": '"auto"', "ADVICE": '"/nowhere"'}),
   ("decode", "ADVICE", {"GAMMA": '"auto"', "ADVICE": "5"}),
   ("decode", "ADVICE", {"GAMMA": '"auto"'}),
+  *(
+    ("decode", f"hf download {_HUB_NAME}", {name: f'"{_HUB_NAME}"'})
+    for name in ("DRAFTER_CHECKPOINT", "VERIFIER_CHECKPOINT")
+  ),
   ("sweep", "BATCH_SIZE", _BOTH),
   (
     *("train", "MODEL"),
