@@ -189,13 +189,17 @@ def save(vocabulary, folder: str, name: str) -> None:
 
   Raises:
     ValueError: see `check_saved`.
-    CheckpointError: a file cannot be written.
+    CheckpointError: a file on gs:// cannot be written.
+    OSError: a local file cannot be written.
   """
   if check_saved(vocabulary, folder, name):
     return
   directory = storage.Directory(folder)
   for file, content in getattr(vocabulary, "contents", dict)().items():
-    directory.write(file, content)
+    if directory.remote:
+      directory.write(file, content)
+    else:  # of a killed run the next start removes what is half written
+      files.write_whole(f"{directory}/{file}", content)
 
 
 @functools.cache

@@ -221,7 +221,7 @@ def left(folder: pathlib.Path) -> dict:
     elif top.startswith("checkpoint_"):
       found.setdefault(top, path)
     elif path.is_file():
-      found[name] = path.read_text().replace(str(folder), "")
+      found[name] = path.read_bytes().replace(str(folder).encode(), b"")
   for name in found:
     if name.startswith("checkpoint_"):
       read = load(folder / name, optimizer=True)
