@@ -11,6 +11,7 @@ import numpy as np
 
 from speccascade.checkpoints import (
   architecture,
+  gguf_header,
   gguf_tokenizer,
   hugging_face,
   hugging_face_llama,
@@ -171,6 +172,7 @@ def _opened(path: storage.Directory):
   if not folder.has(name):
     raise CheckpointNotFoundError(f"there is no file {path}")
   with folder.local_copy(name) as local:
+    gguf_header.check(local, str(path))
     with storage.parsing(str(path)):
       reader = gguf.GGUFReader(local)
       said = {name: x.contents() for name, x in reader.fields.items()}

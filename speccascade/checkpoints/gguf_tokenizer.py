@@ -1,8 +1,9 @@
 """The tokenizer inside a GGUF file, as Hugging Face's files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import json
 
+from speccascade import fields
 from speccascade.checkpoints.errors import CheckpointError
 
 TOKENS = "tokenizer.ggml.tokens"
@@ -34,6 +35,15 @@ _CUTS = {
 }
 _CONTROL, _USER_DEFINED = 3, 4  # types of tokens that no merge makes
 _NAMES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+_IDS = [f"{name}_token_id" for name in (*_NAMES.values(), "eot")]
+_KINDS = {
+  **{f"tokenizer.ggml.{name}": str for name in ("model", "pre")},
+  **{f"tokenizer.ggml.{name}": Sequence[str] for name in ("tokens", "merges")},
+  "tokenizer.ggml.token_type": Sequence[int],
+  **{f"tokenizer.ggml.{name}": int for name in _IDS},
+  "tokenizer.ggml.add_bos_token": bool,
+  "tokenizer.chat_template": str,
+}
 
 
 def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
@@ -48,8 +58,15 @@ def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
     generation_config.json, by name.
 
   Raises:
-    CheckpointError: it is no byte-level BPE, or cuts texts in an unknown way.
+    CheckpointError: it is no byte-level BPE, or cuts texts in an unknown way,
+      or a value is of a wrong kind.
   """
+  for name, kind in _KINDS.items():
+    if metadata.get(name) is not None:
+      try:
+        fields.fitted(name, metadata[name], kind)
+      except ValueError as error:
+        raise CheckpointError(f"{where} is damaged: {error}") from error
   of = lambda name, default=None: metadata.get(
     f"tokenizer.ggml.{name}", default
   )

@@ -95,6 +95,11 @@ def test_texts_are_cut_as_the_file_says(original, cut, pieces):
     ({"eos_token_id": None}, "says no token that ends a text"),
     ({"eos_token_id": 10**6}, "token 1000000 of 320"),
     ({"merges": ["a"]}, "the merge 'a' is no pair"),
+    ({"merges": [5]}, "merges is .* wanted a list, each a text"),
+    ({"tokens": 5}, "tokens is 5; wanted a list, each a text"),
+    ({"token_type": "ab"}, "token_type is 'ab'; wanted a list, each a whole"),
+    ({"pre": ["gpt-2"]}, "pre is .* wanted a text"),
+    ({"eos_token_id": "2"}, "eos_token_id is '2'; wanted a whole number"),
   ],
 )
 def test_others_are_refused(original, changes, message):
