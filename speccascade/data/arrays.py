@@ -8,11 +8,10 @@ training can be had without the steps before it.
 from collections.abc import Sequence
 import dataclasses
 import hashlib
-from zipfile import BadZipFile
 
 import numpy as np
 
-from speccascade import files
+from speccascade import array_files, files
 
 FEATURES = ("inputs", "targets")
 
@@ -99,16 +98,14 @@ class TokenArrays:
       ValueError: the file is not of that form.
     """
     try:
-      with np.load(path) as arrays:
-        return cls(
-          {name: arrays[f"{name}_tokens"] for name in FEATURES},
-          {name: arrays[f"{name}_offsets"] for name in FEATURES},
-          {name: int(arrays[f"{name}_cut"]) for name in FEATURES},
-          arrays["rows"],
-        )
-    except FileNotFoundError:
-      raise
-    except (KeyError, EOFError, ValueError, OSError, BadZipFile) as error:
+      arrays = array_files.read_npz(path)
+      return cls(
+        {name: arrays[f"{name}_tokens"] for name in FEATURES},
+        {name: arrays[f"{name}_offsets"] for name in FEATURES},
+        {name: int(arrays[f"{name}_cut"]) for name in FEATURES},
+        arrays["rows"],
+      )
+    except (KeyError, ValueError, TypeError) as error:
       raise ValueError(
         f"{path} holds no tokenized examples: delete it and run again"
       ) from error

@@ -10,13 +10,13 @@ import json
 import os
 import pathlib
 from typing import IO
-import zipfile
 
 from flax import struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade import array_files
 from speccascade.models.markov_lm import FiniteContext
 
 Array = jax.Array
@@ -160,28 +160,84 @@ class NgramLM(FiniteContext):
         f"no n-gram model at {path}; make one with python -m speccascade.ngrams"
       )
     try:
-      with np.load(path) as file:
-        arrays = dict(file)
+      arrays = array_files.read_npz(path)
       meta = json.loads(arrays.pop("meta").tobytes())
       if meta["format"] != FORMAT:
         raise ValueError(f"its format is {meta['format']!r}")
       levels = tuple(
         Level(
           **{
-            name.partition("/")[2]: jnp.asarray(value)
+            name.partition("/")[2]: value
             for name, value in arrays.items()
             if name.startswith(f"{i}/")
           }
         )
         for i in range(meta["levels"])
       )
-      unigram = jnp.asarray(arrays["unigram"])
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as e:
+      unigram, vocabulary = arrays["unigram"], meta["vocabulary"]
+      if not isinstance(vocabulary, str):
+        raise ValueError(f"its vocabulary is {vocabulary!r:.60}, no text")
+      _check(unigram, levels)
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
       raise ValueError(
         f"{path} is no n-gram model, or not whole ({e}); make it again with"
         " python -m speccascade.ngrams"
       ) from e
-    return cls(unigram, levels, meta["vocabulary"])
+    levels = jax.tree.map(jnp.asarray, levels)
+    return cls(jnp.asarray(unigram), levels, vocabulary)
+
+
+def _check(unigram: np.ndarray, levels: Sequence[Level]):
+  """Raises ValueError where the arrays of a file do not fit each other."""
+  size = unigram.size
+  if unigram.ndim != 1 or not size or not levels:
+    raise ValueError(
+      f"it has {len(levels)} levels, over {unigram.shape} tokens"
+    )
+  num = size  # contexts of the level
+  for depth, level in enumerate(levels):
+    longer = levels[depth + 1].backoff.size if depth + 1 < len(levels) else None
+    most = max(1, *level.successors.shape[1:2])
+    _check_array(depth, "successors", level, (num, most), size)
+    _check_array(depth, "probs", level, (num, most))
+    _check_array(depth, "backoff", level, (num,))
+    _check_array(depth, "tokens", level, (num,) if depth else None, size)
+    edges = None if longer is None else (num + 1,)
+    _check_array(depth, "first_child", level, edges, (longer or 0) + 1)
+    num = longer
+
+
+def _check_array(
+  depth: int,
+  name: str,
+  level: Level,
+  shape: tuple[int, ...] | None,
+  end: int | None = None,
+):
+  """Raises ValueError where an array of a level is not as it has to be.
+
+  Args:
+    depth: of the level, from 0.
+    name: of the array.
+    level: has it.
+    shape: of the array; None where there is none.
+    end: of the integers in it, which are 0 or more; None where it has floats.
+  """
+  array = getattr(level, name)
+  if (None if array is None else array.shape) != shape:
+    got = "is missing" if array is None else f"has shape {array.shape}"
+    raise ValueError(f"array {depth}/{name} {got}; wanted {shape}")
+  if array is None:
+    return
+  if array.dtype.kind != ("f" if end is None else "i"):
+    raise ValueError(f"array {depth}/{name} has dtype {array.dtype}")
+  if end is not None and array.size:
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= end:
+      value = low if low < 0 else high
+      raise ValueError(
+        f"array {depth}/{name} has {value}; wanted 0 to {end - 1}"
+      )
 
 
 def _add(law: Array, index: Array, values: Array) -> Array:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade import files, processes
+from speccascade import array_files, files, processes
 from speccascade.checkpoints import restore, storage
 from speccascade.data import batches as batching
 from speccascade.models.params import Config, lying, network
@@ -97,7 +97,7 @@ def with_hidden(
     The batches of arrays with `TokenArrays.hidden`, mapped from the files.
 
   Raises:
-    ValueError: a state is out of float16's range.
+    ValueError: a state is out of float16's range, or a file is damaged.
   """
   arrays, widest = batches.arrays, batches.buckets[-1]
   width, batch_size = widest.widths[-1], widest.batch_size
@@ -125,10 +125,36 @@ def with_hidden(
             np.save(file, together)
         processes.meet()
       ends = np.cumsum(lengths[texts])[:-1]
-      hidden += np.split(np.load(path, mmap_mode="r"), ends)
+      shape = (int(lengths[texts].sum()), teacher.module.config.emb_dim)
+      hidden += np.split(_kept(path, shape), ends)
       bar.update(len(texts))
   arrays = dataclasses.replace(arrays, hidden=hidden)
   return dataclasses.replace(batches, arrays=arrays)
+
+
+def _kept(path: pathlib.Path, shape: tuple[int, int]) -> np.ndarray:
+  """Returns the hidden states of a file, mapped from it.
+
+  Args:
+    path: of the file.
+    shape: (targets of its texts, width of the teacher).
+
+  Raises:
+    ValueError: it holds no such array.
+  """
+  try:
+    states = array_files.read_npy(path, mmap_mode="r")
+    if states.shape != shape or states.dtype != np.float16:
+      raise ValueError(
+        f"{path} has {states.dtype} of shape {states.shape}; wanted float16 of"
+        f" {shape}"
+      )
+  except ValueError as error:
+    raise ValueError(
+      f"TEACHER_CACHE_DIR: {error}; delete this file, and run again: the"
+      " teacher writes it anew"
+    ) from error
+  return states
 
 
 def _read_by(teacher, arrays, rows, widths, batch_size) -> dict:

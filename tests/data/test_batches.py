@@ -201,9 +201,11 @@ def test_npz(tmp_path):
     assert_equal(*(train.batch(step) for train in both))
   assert [p.name for p in folder.iterdir()] == ["a.npz"]
   path = tmp_path / "b.npz"
-  path.write_bytes((folder / "a.npz").read_bytes()[:200])
-  with pytest.raises(ValueError, match="no tokenized examples"):
-    TokenArrays.load(path)
+  whole = (folder / "a.npz").read_bytes()
+  for content in (b"", whole[:200], whole[:60] + b"\xff" + whole[61:]):
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"b\.npz holds no tokenized examples"):
+      TokenArrays.load(path)
 
 
 SHORT = {"inputs": 2, "targets": 2}

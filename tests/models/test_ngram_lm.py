@@ -1,6 +1,7 @@
 """The n-gram model: its law against a slow twin, its files, its door."""
 
 import functools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -148,6 +149,34 @@ def test_bad_files_are_named(tmp_path):
   np.savez(path, unigram=np.ones(3))
   with pytest.raises(ValueError, match="is no n-gram model"):
     NgramLM.load(path)
+  path.write_bytes(b"")
+  with pytest.raises(ValueError, match=r"counts.npz is no .* is empty, or dam"):
+    NgramLM.load(path)
+
+
+def test_arrays_that_do_not_fit_are_refused(tmp_path):
+  path = tmp_path / "counts.npz"
+  model().save(path)
+  with np.load(path) as file:
+    arrays = dict(file)
+  meta = json.loads(arrays["meta"].tobytes())
+  as_bytes = lambda **more: np.frombuffer(
+    json.dumps(meta | more).encode(), np.uint8
+  )
+  for name, value, message in (
+    ("meta", as_bytes(levels=0), "it has 0 levels"),
+    ("meta", as_bytes(levels=10**9), "missing"),
+    ("meta", as_bytes(vocabulary=[]), r"its vocabulary is \[\], no text"),
+    ("unigram", np.ones((2, 2)), r"over \(2, 2\) tokens"),
+    ("0/probs", arrays["0/probs"][:-1], r"array 0/probs has shape"),
+    ("0/probs", arrays["0/successors"], r"array 0/probs has dtype int32"),
+    ("0/successors", arrays["0/successors"] + V, "array 0/successors has"),
+    ("0/first_child", arrays["0/first_child"] - 1, "first_child has -1"),
+  ):
+    np.savez(path, **arrays | {name: value})
+    with pytest.raises(ValueError, match=message) as error:
+      NgramLM.load(path)
+    assert "counts.npz is no n-gram model" in str(error.value)
 
 
 @pytest.mark.parametrize(

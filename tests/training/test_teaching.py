@@ -190,6 +190,28 @@ def test_what_a_teacher_said_is_kept(is_packed, learned, tmp_path, monkeypatch):
   assert np.average(losses_seen, weights=weights) == pytest.approx(want, 1e-3)
 
 
+def test_a_damaged_file_of_a_teacher_is_named(learned, tmp_path):
+  teacher = state.Teacher(learned, MODULE)
+  made = batching.train_batches(
+    arrays_of(texts(3)), batch_size=1, seed=0, prompted=True
+  )
+  teachers.with_hidden(teacher, made, tmp_path, progress=False)
+  [path] = tmp_path.glob("*/*.npy")
+  whole = path.read_bytes()
+  np.save(path, np.zeros((1, 16), np.float16))
+  damaged = (b"", b"text", whole[:60], whole[:-9], path.read_bytes())
+  for content in damaged:
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="TEACHER_CACHE_DIR: ") as error:
+      teachers.with_hidden(teacher, made, tmp_path, progress=False)
+    assert f"{path} " in str(error.value)
+    assert "delete this file, and run again" in str(error.value)
+    assert "\n" not in str(error.value)
+  path.unlink()
+  teachers.with_hidden(teacher, made, tmp_path, progress=False)
+  assert path.read_bytes() == whole
+
+
 def test_a_teacher_that_is_the_student_teaches_nothing(data):
   params = drawn(2)
   teacher = state.Teacher(params, MODULE)
