@@ -277,10 +277,16 @@ def _is_plain(value, kind) -> bool:
 
 def is_text(value: str) -> bool:
   """Whether UTF-8 and file names can hold a text."""
+  return is_utf8(value) and "\0" not in value
+
+
+def is_utf8(value: str) -> bool:
+  """Whether UTF-8 can hold a text; it holds no half of a surrogate pair."""
   try:
-    return b"\0" not in value.encode()
-  except UnicodeEncodeError:  # half a surrogate pair
+    value.encode()
+  except UnicodeEncodeError:
     return False
+  return True
 
 
 _NAMES = {

@@ -14,6 +14,8 @@ import datetime
 import functools
 import json
 
+from speccascade import fields
+
 MOST_TURNS = 1_000_000  # of all loops of a rendering
 MOST_CHARACTERS = 1 << 24  # of a prompt, and of a text times a number
 
@@ -74,19 +76,23 @@ class ChatTemplate:
         parts.append(part)
         if (size := size + len(part)) > MOST_CHARACTERS:
           raise ChatError(f"writes over {MOST_CHARACTERS:,} characters")
+      text = "".join(parts)
+      if not fields.is_utf8(text):
+        raise ChatError("writes half of a surrogate pair, which UTF-8 has not")
     except Exception as error:
       said = " ".join(str(error).split()) or type(error).__name__
       line = getattr(error, "lineno", None)
       where = f", line {line}" if line else ""
       raise ChatError(f"{self.name}{where}: {said:.200}") from error
-    return "".join(parts)
+    return text
 
 
 def checked(messages) -> list[dict]:
   """Returns messages as plain data of their own.
 
   Raises:
-    ChatError: they are not one object or more with the text "role" each.
+    ChatError: they are not one object or more with the text "role" each, or
+      hold what JSON or UTF-8 cannot.
   """
   is_list = isinstance(messages, Sequence) and not isinstance(messages, str)
   for message in messages if is_list else ():
@@ -99,9 +105,16 @@ def checked(messages) -> list[dict]:
       ' "role" and "content"'
     )
   try:
-    return json.loads(json.dumps([dict(message) for message in messages]))
+    plain = [dict(message) for message in messages]
+    text = json.dumps(plain, ensure_ascii=False)
   except (TypeError, ValueError, RecursionError) as error:
     raise ChatError(f"messages are no JSON: {error}") from error
+  if not fields.is_utf8(text):
+    raise ChatError(
+      f"messages are {messages!r:.60}, with half of a surrogate pair; wanted"
+      " whole characters, as UTF-8 has them"
+    )
+  return json.loads(text)
 
 
 def shown(text: str | Sequence[Mapping]) -> str:

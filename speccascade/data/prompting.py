@@ -97,9 +97,14 @@ class Prompting:
 
     Raises:
       ValueError: there are none, or too many and `cut` is False, or it is a
-        chat, of which a part is none.
+        chat, of which a part is none; or UTF-8 cannot hold the text.
     """
     vocabulary = self.vocabulary
+    if isinstance(text, str) and not fields.is_utf8(text):
+      raise ValueError(
+        f"is {text!r:.60}, with half of a surrogate pair; wanted whole"
+        " characters, as UTF-8 has them"
+      )
     if self.format == "chat":
       message = [{"role": "user", "content": text}]
       messages = message if isinstance(text, str) else text

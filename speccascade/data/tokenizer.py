@@ -6,6 +6,7 @@ import hashlib
 import json
 import operator
 import re
+from typing import TypedDict
 
 import numpy as np
 
@@ -23,6 +24,11 @@ _BESIDE = (CONFIG, SPECIAL, TEMPLATE)
 # What ends a text, in the order of who is believed.
 _ENDS = ("generation_config.json", "config.json")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+class _NamedTemplate(TypedDict):
+  name: str
+  template: str
 
 
 class TokenizerVocabulary(seqio.Vocabulary):
@@ -112,14 +118,31 @@ class TokenizerVocabulary(seqio.Vocabulary):
     self.eos_ids = tuple(dict.fromkeys(ends))
     eos_id = ids.get("eos_token")
     self._eos_id = self.eos_ids[0] if eos_id is None else eos_id
+    name = f"the chat template of {self._folder}"
+    template = self._template(settings)
+    self.chat_template = template and ChatTemplate(template, tokens, name)
+
+  def _template(self, settings: dict) -> str | None:
+    """Returns the source of the chat template; None where there is none."""
+    content = self._folder.read(TEMPLATE)
+    if content is not None:
+      try:
+        return content.decode("utf-8") or None
+      except UnicodeDecodeError as error:
+        raise ValueError(
+          f"{self._folder}/{TEMPLATE} is no UTF-8 ({error.reason} at byte"
+          f" {error.start}): convert it, or copy it again"
+        ) from error
     template = settings.get("chat_template")
-    if isinstance(template, list):  # several by name
+    kind = str | Sequence[_NamedTemplate] | None
+    try:
+      template = fields.fitted("chat_template", template, kind)
+    except ValueError as error:
+      raise ValueError(f"{self._folder}/{CONFIG}: {error}") from error
+    if isinstance(template, tuple):  # several by name
       named = {each["name"]: each["template"] for each in template}
       template = named.get("default") or next(iter(named.values()), None)
-    if (content := self._folder.read(TEMPLATE)) is not None:
-      template = content.decode("utf-8")
-    name = f"the chat template of {self._folder}"
-    self.chat_template = template and ChatTemplate(template, tokens, name)
+    return template or None
 
   def contents(self) -> dict[str, bytes]:
     """Returns its files by their names, the last one that by which it is found.

@@ -1,5 +1,7 @@
 """Chat templates: what published ones use, and what none may do."""
 
+import json
+
 import pytest
 
 from speccascade.data import chat
@@ -195,6 +197,22 @@ def test_what_is_no_conversation_is_refused(messages):
     render(CHATML, messages)
   with pytest.raises(ChatError, match="are no JSON"):
     render(CHATML, [{"role": "user", "content": object()}])
+
+
+def test_half_a_surrogate_pair_is_refused():
+  half = json.loads(r'"a \ud83d"')
+  for message in (
+    {"role": "user", "content": half},
+    {"role": "user", "content": [{"text": half}]},
+    {"role": "user", "content": "", half: 1},
+  ):
+    with pytest.raises(ChatError, match=r"messages are .* half of a surrogate"):
+      render(CHATML, [message])
+  pair = json.loads(r'"a \ud83d\ude42"')
+  assert "a \U0001f642" in render(CHATML, [{"role": "user", "content": pair}])
+  for source, variables in ((half, {}), ("{{ x }}", {"x": half})):
+    with pytest.raises(ChatError, match="the chat template: writes half of a"):
+      render(source, **variables)
 
 
 def test_messages_stay_as_they_are():

@@ -101,6 +101,9 @@ def test_formats(vocabulary):
     make("a", "Chat")
   with pytest.raises(ValueError, match="CHAT_VARIABLES are of a chat"):
     Prompting(vocabulary, "text", {"enable_thinking": False})
+  for form in ("chat", "text", "source"):
+    with pytest.raises(ValueError, match="with half of a surrogate pair"):
+      make("a \ud83d", form)
   if not first:
     with pytest.raises(ValueError, match="empty prompt"):
       make("", "text")
@@ -130,6 +133,8 @@ def test_what_lies_beside_it(tmp_path):
   assert read() != plain
   templates = [{"name": "tools", "template": "t"}]
   templates += [{"name": "default", "template": "d"}]
+  (folder / "chat_template.jinja").write_text("")
+  assert read().chat_template is None
   other = tokenizers.save(tmp_path / "b", template=templates)
   assert Prompting(vocabularies.load(str(other))).rendered([USER]) == "d"
 
@@ -149,13 +154,29 @@ def test_what_lies_beside_it(tmp_path):
       *("generation_config.json", '{"eos_token_id": [2, "x"]}'),
       r"generation_config.json: eos_token_id is \[2, 'x'\]; wanted the ids",
     ),
+    (
+      "chat_template.jinja",
+      b"a\xff",
+      r"chat_template\.jinja is no UTF-8 .* 1\)",
+    ),
+    *(
+      ("tokenizer_config.json", {"chat_template": template}, message)
+      for message in [r"tokenizer_config\.json: chat_template is .* wanted a"]
+      for template in (
+        *(5, True, {"a": 1}, [5], ["x"], [{"name": "a"}]),
+        *([{"name": [], "template": "x"}], [{"name": "a", "template": 5}]),
+      )
+    ),
   ],
 )
 def test_damaged_directories(tmp_path, name, content, message):
   folder = tokenizers.save(tmp_path / "a")
   (folder / name).unlink(missing_ok=True)
+  if isinstance(content, dict):
+    content = json.dumps({"eos_token": "<|im_end|>", **content})
   if content is not None:
-    (folder / name).write_text(content)
+    content = content if isinstance(content, bytes) else content.encode()
+    (folder / name).write_bytes(content)
   with pytest.raises((ValueError, OSError), match=message):
     vocabularies.load(str(folder))
 
