@@ -5,7 +5,7 @@ task has the features `inputs` and `targets` and, where there are several right
 answers, `references`. Only what a task needs is read, when it is read.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import csv
 import dataclasses
 import difflib
@@ -15,11 +15,11 @@ import json
 import operator
 import os
 import pathlib
-from typing import Annotated
+from typing import Annotated, Literal, TypedDict
 
 import tensorflow_datasets as tfds
 
-from speccascade import fields, files
+from speccascade import fields
 from speccascade.data import preprocess, text_files
 from speccascade.data._tf import seqio, tf
 from speccascade.data.generated import SPLITS
@@ -37,8 +37,16 @@ LENGTHS = {
   "mmlu_cot": {"inputs": 768, "targets": 200},
 }
 
-# Fields of an MMLU question.
-MMLU = ("question", "choices", "answer")
+
+class MMLUQuestion(TypedDict):
+  """A question of MMLU, as its files have it."""
+
+  question: str
+  choices: tuple[str, str, str, str]
+  answer: Literal["A", "B", "C", "D"]
+
+
+MMLU = tuple(MMLUQuestion.__annotations__)
 
 
 def get(name: str, vocabulary: Vocabulary | None = None):
@@ -243,7 +251,7 @@ def tfds_data_dir() -> pathlib.Path:
   return pathlib.Path(folder or tfds.core.constants.DATA_DIR).expanduser()
 
 
-def read_mmlu(folder, split: str) -> list[dict]:
+def read_mmlu(folder, split: str) -> list[MMLUQuestion]:
   """Returns MMLU's questions, of its own release or of JSON lines.
 
   Args:
@@ -252,24 +260,64 @@ def read_mmlu(folder, split: str) -> list[dict]:
     split: dev, val or test.
 
   Returns:
-    dicts of question, choices (four strings) and answer (a letter).
+    The questions, one or more.
+
+  Raises:
+    FileNotFoundError: the folder has no such files.
+    ValueError: they hold no questions, or something else; file and line are
+      named.
   """
   folder = pathlib.Path(folder)
   tables = sorted((folder / split).glob("*.csv"))
   lines = folder / f"{split}.jsonl.gz"
+  if not tables and not lines.is_file():
+    raise FileNotFoundError(
+      f"no MMLU in {folder}: TFDS does not have it; unpack the authors'"
+      f" data.tar (github.com/hendrycks/test) so that {folder / split} holds"
+      " its CSV files"
+    )
   if tables:
-    texts = (path.read_text(encoding="utf-8") for path in tables)
-    rows = [r for text in texts for r in csv.reader(text.splitlines(True))]
-    return [dict(zip(MMLU, (row[0], row[1:5], row[5]))) for row in rows]
-  if lines.is_file():
-    with files.opened(lines) as file:
-      rows = map(json.loads, file)
-      stored = operator.itemgetter("question", "choices", "targets")
-      return [dict(zip(MMLU, stored(row))) for row in rows]
-  raise FileNotFoundError(
-    f"no MMLU in {folder}: TFDS does not have it; unpack the authors' data.tar "
-    f"(github.com/hendrycks/test) so that {folder / split} holds its CSV files"
-  )
+    rows = itertools.chain.from_iterable(map(_mmlu_table, tables))
+  else:
+    rows = _mmlu_lines(lines)
+  questions = list(rows)
+  if not questions:
+    raise ValueError(
+      f"{folder / split if tables else lines} has no question of MMLU: unpack"
+      " the authors' data.tar (github.com/hendrycks/test) again"
+    )
+  return questions
+
+
+def _mmlu_table(path: pathlib.Path) -> Iterator[MMLUQuestion]:
+  """Yields the questions of a CSV file, which may have several lines each."""
+  lines = (f"{line}\n" for line in text_files.lines_of(path, "MMLU's table"))
+  reader, row = csv.reader(lines), None
+  try:
+    for row in filter(None, reader):
+      question = dict(zip(MMLU, (row[0], row[1:-1], row[-1])))
+      yield fields.fitted("it", question, MMLUQuestion)
+  except (fields.SettingError, csv.Error) as error:
+    reason = f" ({error})" if isinstance(error, csv.Error) else ""
+    raise ValueError(
+      f"{path}, line {reader.line_num} is no question of MMLU{reason}: wanted"
+      " six columns, a question, four choices, and A, B, C or D; last read was"
+      f" {row!r:.60}"
+    ) from error
+
+
+def _mmlu_lines(path: pathlib.Path) -> Iterator[MMLUQuestion]:
+  """Yields the questions of a file of JSON lines."""
+  stored = operator.itemgetter("question", "choices", "targets")
+  for number, line in enumerate(text_files.lines_of(path, "MMLU's file"), 1):
+    try:
+      question = dict(zip(MMLU, stored(fields.of_json(line))))
+      yield fields.fitted("it", question, MMLUQuestion)
+    except (ValueError, KeyError, TypeError) as error:
+      raise ValueError(
+        f"{path}, line {number} is {line:.60}; wanted a JSON object with"
+        ' "question", the four texts "choices", and "targets", A, B, C or D'
+      ) from error
 
 
 def _mmlu_dataset(split, shuffle_files=False, seed=None):

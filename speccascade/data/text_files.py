@@ -45,11 +45,19 @@ class TextExample(NamedTuple):
   references: tuple[str | tuple[int, ...], ...] = ()
 
 
-def _lines(path, what: str) -> Iterator[str]:
+def lines_of(path, what: str) -> Iterator[str]:
   """Yields the lines of a text file, without their line breaks.
 
   Only a line break ends a line: stray separators that Unicode also knows would
   shift one side of a pair against the other.
+
+  Args:
+    path: of the file; one that ends in `.gz` is compressed.
+    what: what a message calls the file.
+
+  Raises:
+    FileNotFoundError: no such file.
+    ValueError: a line is not UTF-8, or the file is not gzip inside `.gz`.
   """
   path, number = pathlib.Path(path).expanduser(), 0
   if not path.is_file():
@@ -97,7 +105,7 @@ def read_texts(
     ValueError: empty, or not UTF-8 or no such object (with the line), or not
       gzip inside `.gz`.
   """
-  lines = enumerate(_lines(path, what), 1)
+  lines = enumerate(lines_of(path, what), 1)
   if os.fspath(path).endswith(JSON):
     lines = ((i, line) for i, line in lines if line.strip())
     options = (needs_targets, chats, records)

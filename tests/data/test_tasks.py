@@ -1,7 +1,9 @@
 """The tasks: prefixes, tokens, references, what is cut, what is missing."""
 
 import contextlib
+import gzip
 import json
+import re
 
 import gin
 import numpy as np
@@ -143,6 +145,58 @@ def test_mmlu_of_the_release(tmp_path, monkeypatch, vocabulary):
   assert got[1].text.startswith('Question: Is it\n"so"?\n(A) 1')
   assert "(D) 4, or 5\n" in got[1].text
   assert [e.references for e in got] == [("A",), ("D",)]
+
+
+MMLU_LINE = {
+  "question": "Why?",
+  "choices": ["w", "x", "y", "z"],
+  "targets": "A",
+}
+FEW = [*MMLU_LINE["choices"][:3]]
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    ("", "{path} has no question"),
+    ("\n", "{path} has no question"),
+    ("Why?,w,x,y,z,A\nWhy?,w,x,y,A\n", "{path}/a.csv, line 2 is no question"),
+    ("Why?,w,x,y,z,A,B\n", "{path}/a.csv, line 1 is no question of MMLU: want"),
+    ("A\n", "{path}/a.csv, line 1 is no question of MMLU: wanted six columns"),
+    ("Why?,w,x,y,z,E\n", "last read was ['Why?', 'w', 'x', 'y', 'z', 'E']"),
+    ('Why?,w,x,y,z,A\n"Why?,w,x,y', "{path}/a.csv, line 2 is no question"),
+    (
+      "a" * 200_000,
+      "{path}/a.csv, line 1 is no question of MMLU (field larger",
+    ),
+    (b"Why?,w,x,y,z,A\n\xff", "{path}/a.csv, line 2: invalid UTF-8"),
+    ([b"\xff"], "{path}.jsonl.gz, line 1: invalid UTF-8"),
+    ([], "{path}.jsonl.gz has no question"),
+    ([MMLU_LINE, "one"], '{path}.jsonl.gz, line 2 is "one"; wanted a JSON obj'),
+    ([b"{"], "{path}.jsonl.gz, line 1 is {{; wanted a JSON object"),
+    ([b"[" * 100_000], "{path}.jsonl.gz, line 1 is [[["),
+    ([{"question": "Why?"}], "{path}.jsonl.gz, line 1 is"),
+    ([MMLU_LINE | {"choices": FEW}], 'the four texts "choices"'),
+    ([MMLU_LINE | {"choices": [*FEW, 5]}], 'the four texts "choices"'),
+    ([MMLU_LINE | {"targets": "E"}], '"targets", A, B, C or D'),
+    ([MMLU_LINE | {"question": "\ud800"}], "{path}.jsonl.gz, line 1 is"),
+  ],
+)
+def test_wrong_rows_of_mmlu_are_named(tmp_path, content, message):
+  path = tmp_path / "dev"
+  if isinstance(content, list):
+    lines = [
+      line if isinstance(line, bytes) else json.dumps(line).encode()
+      for line in content
+    ]
+    packed = gzip.compress(b"".join(line + b"\n" for line in lines))
+    path.with_suffix(".jsonl.gz").write_bytes(packed)
+  else:
+    path.mkdir()
+    content = content.encode() if isinstance(content, str) else content
+    (path / "a.csv").write_bytes(content)
+  with pytest.raises(ValueError, match=re.escape(message.format(path=path))):
+    tasks.read_mmlu(tmp_path, "dev")
 
 
 def test_mmlu_of_json_lines(real_data):
