@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade import meshes
+from speccascade import fields, meshes
 from speccascade.models import params
 from speccascade.models.params import Config
 from speccascade.models.partitioning import DATA, MODEL, Layout, like_params
@@ -255,8 +255,14 @@ def laws(config: Config, layout: Layout, positions: int, *, cut: bool) -> float:
 
 
 def said(make: Callable[[], Any]) -> str:
-  """Returns a plan in words, or why there is none."""
+  """Returns a plan in words, or why there is none.
+
+  Raises:
+    SettingError: a setting is wrong, whatever files and devices there are.
+  """
   try:
     return str(make())
+  except fields.SettingError:
+    raise
   except ValueError as error:
     return f"no plan: {error}"

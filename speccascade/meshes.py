@@ -52,13 +52,16 @@ class Mesh:
       the optimizer's state, and gathers each where it is used.
     drafter: whether each device holds all of a drafter, or it is cut as the
       verifier is.
-    device_memory_gb: of each, for plans; None asks the device that is there.
+    device_memory_gb: of each, above 0, for plans; None asks the device that is
+      there.
   """
 
   shape: Annotated[Mapping[str, fields.Size], _axes] | None = None
   parameter_partitioning_dims: int = 1
   drafter: Literal["whole", "cut"] = "whole"
-  device_memory_gb: Annotated[float, fields.Bounds(0)] | None = None
+  device_memory_gb: Annotated[float, fields.Bounds(0, low_open=True)] | None = (
+    None
+  )
 
   def __post_init__(self):
     fields.one_of(

@@ -2,12 +2,13 @@
 
 import pathlib
 
+import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade import footprint, meshes
+from speccascade import cli, decode, fields, footprint, meshes, train
 from speccascade.checkpoints import t5x_native
 from speccascade.checkpoints.convert import config_from_gin
 from speccascade.inference import planning
@@ -20,6 +21,7 @@ from speccascade.training import optimizers, training_plan
 from speccascade.training import state as states
 from speccascade.training.finetune import TrainingData
 from speccascade.training.trainer import TrainingRun
+from tests import mains
 from tests.inference import tiny
 
 LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 3}
@@ -101,6 +103,32 @@ def test_a_plan_of_training():
   held = plan.held(meshes.ONE)
   assert held["weights"] == held["gradients"]
   assert held["logits"] == 2 * 4 * 8 * 16 * 64
+
+
+@pytest.mark.parametrize("size", [-1, 0, 0.0, float("nan"), float("inf"), True])
+def test_a_plan_wants_some_memory(size):
+  make = lambda: decoding(T5, None, device_memory_gb=size)
+  with pytest.raises(fields.SettingError, match=r"wanted a number above 0"):
+    footprint.said(make)
+
+
+@pytest.mark.parametrize(
+  ("module", "file"), [(decode, "decode"), (train, "finetune")]
+)
+def test_a_dry_run_refuses_a_wrong_setting(module, file, capsys):
+  flags = [f"--gin_file=configs/runs/{file}.gin", "--gin.DEVICE_MEMORY_GB=-1"]
+  if module is decode:
+    flags.append("--gin.METHOD='verifier'")
+  missing, _ = mains.resolve(flags, capsys)
+  flags += [f"--gin.{name}={value!r}" for name, value in missing.items()]
+  argv = ["main", *flags, "--dry_run"]
+  code = cli.start(module.main, "", argv, preview=module.preview)
+  gin.clear_config()
+  assert code == 1
+  error = capsys.readouterr().err
+  assert (
+    error == "error: DEVICE_MEMORY_GB is -1; wanted a number above 0 or None\n"
+  )
 
 
 def test_a_plan_of_distillation_counts_the_teacher(tmp_path):
