@@ -49,11 +49,13 @@ def run(folder: pathlib.Path, gguf, drafter, kernel_dtype, **asked):
   most, repeats = (96, 2) if drafter is None else (48, 1)
   how = {"max_decode_len": most, "repeats": repeats}
   how |= {name: value for name, value in asked.items() if value is not None}
+  settings = race.RaceSettings.create(**how)
+  race.check_drafter(drafter)
   with folders.sole_writer(folder, "--output_dir"):
     model = race.converted(folder, gguf)
     everyone, vocabulary = race.read(model, drafter, kernel_dtype)
-    lines = race.race(everyone, vocabulary, **how)
-    page = race.traced(everyone[-1], vocabulary, **how)
+    lines = race.race(everyone, vocabulary, settings)
+    page = race.traced(everyone[-1], vocabulary, settings)
     row = lines[0].row
     head = (
       f"# SmolLM2-135M-Instruct\n\n{row.latency.num_examples} texts of each"

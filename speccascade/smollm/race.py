@@ -5,7 +5,7 @@ import dataclasses
 import importlib.util
 import pathlib
 
-from speccascade import comparison
+from speccascade import checkpoints, comparison
 from speccascade.checkpoints.convert import convert
 from speccascade.data import vocabularies
 from speccascade.data.prompting import Prompting
@@ -128,24 +128,56 @@ def rivals(
   return everyone
 
 
-def study(rival: Rival, vocabulary, texts: Sequence[str], **how) -> Study:
+@dataclasses.dataclass(frozen=True)
+class RaceSettings:
+  """How everyone decodes, and is timed; checked when made.
+
+  Attributes:
+    run: one text at a time.
+    measuring: for any number of texts.
+  """
+
+  run: Run
+  measuring: Measuring
+
+  @classmethod
+  def create(cls, max_decode_len: int, repeats: int) -> "RaceSettings":
+    """Returns the settings of these two flags.
+
+    Raises:
+      SettingError: one of them is out of range.
+    """
+    run = Run(max_decode_len=max_decode_len, batch_size=1, progress=False)
+    return cls(run, Measuring(repeats=repeats))
+
+
+def check_drafter(drafter: pathlib.Path | None):
+  """Raises CheckpointError where a drafter is asked for that cannot be read."""
+  if drafter is not None:
+    checkpoints.load(drafter, lazy=True).require_config()
+
+
+def study(
+  rival: Rival, vocabulary, texts: Sequence[str], settings: RaceSettings
+) -> Study:
   """Returns the study of some texts, all of them timed.
 
   Args:
     rival: whose pair decodes.
     vocabulary: the model's.
     texts: what is asked.
-    **how: max_decode_len and repeats.
+    settings: how it decodes.
   """
   sources = inputs.of_texts(
     texts, Prompting(vocabulary), max_len=MAX_INPUT_LEN, truncate=False
   )
-  run = Run(max_decode_len=how["max_decode_len"], batch_size=1, progress=False)
-  measuring = Measuring(num_timed=len(texts), repeats=how["repeats"])
-  return Study(rival.pair, sources, run, measuring)
+  measuring = dataclasses.replace(settings.measuring, num_timed=len(texts))
+  return Study(rival.pair, sources, settings.run, measuring)
 
 
-def race(everyone: Sequence[Rival], vocabulary, **how) -> list[Line]:
+def race(
+  everyone: Sequence[Rival], vocabulary, settings: RaceSettings
+) -> list[Line]:
   """Returns what each did with each kind of text.
 
   The methods of a rival and the verifier alone take turns on every text.
@@ -153,17 +185,19 @@ def race(everyone: Sequence[Rival], vocabulary, **how) -> list[Line]:
   Args:
     everyone: who takes part.
     vocabulary: the model's.
-    **how: as in `study`.
+    settings: how they decode.
   """
   lines = []
   # Of each rival's methods, and of the verifier alone beside them.
   turns = sum(1 + len(rival.points) for rival in everyone)
-  num = turns * sum(map(len, TEXTS.values())) * how["repeats"]
+  num = turns * sum(map(len, TEXTS.values())) * settings.measuring.repeats
   with ProgressBar(total=num, unit="decode", desc="race") as bar:
     for texts, asked in TEXTS.items():
       for rival in everyone:
         compared = comparison.compare(
-          study(rival, vocabulary, asked, **how), rival.points, tick=bar.update
+          study(rival, vocabulary, asked, settings),
+          rival.points,
+          tick=bar.update,
         )
         alone = compared.texts[0]
         for row, written in zip(compared.rows, compared.texts):
@@ -173,10 +207,10 @@ def race(everyone: Sequence[Rival], vocabulary, **how) -> list[Line]:
   return lines
 
 
-def traced(rival: Rival, vocabulary, **how) -> list[dict]:
+def traced(rival: Rival, vocabulary, settings: RaceSettings) -> list[dict]:
   """Returns records of who wrote each token of one text of each kind."""
   texts = [asked[0] for asked in TEXTS.values()]
-  shown = study(rival, vocabulary, texts, **how)
+  shown = study(rival, vocabulary, texts, settings)
   run = dataclasses.replace(shown.run, trace=True)
   shown = dataclasses.replace(shown, run=run)
   batches = shown.batches(rival.points[0], shared=False)

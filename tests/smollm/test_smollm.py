@@ -43,6 +43,26 @@ def test_what_it_leaves(tmp_path, monkeypatch, capsys, has_drafter):
   assert "Copy: a b" in (tmp_path / "tokens.html").read_text()
 
 
+@pytest.mark.parametrize(
+  ("flag", "message"),
+  [
+    ("--max_decode_len=0", "max_decode_len is 0; wanted a whole number from 1"),
+    ("--max_decode_len=100000", "max_decode_len is 100000; wanted a whole"),
+    ("--repeats=-1", "repeats is -1; wanted a whole number from 1"),
+    ("--drafter=/nowhere", "there is no checkpoint at /nowhere"),
+  ],
+)
+def test_flags_are_checked_before_the_weights_are_read(
+  tmp_path, monkeypatch, capsys, flag, message
+):
+  monkeypatch.setattr(race, "converted", None)
+  folder = tmp_path / "out"
+  assert smollm.main([f"--output_dir={folder}", flag]) == 1
+  [line] = capsys.readouterr().err.splitlines()
+  assert line.startswith(f"error: {message}")
+  assert not folder.exists()
+
+
 def test_without_weights(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(race.importlib.util, "find_spec", lambda name: None)
   assert smollm.main([f"--output_dir={tmp_path}"]) == 1
