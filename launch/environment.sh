@@ -29,6 +29,75 @@ fail() {
   exit 1
 }
 
+# Ends for a wrong argument.
+usage() {
+  printf 'error: %s; --help shows how\n' "${*//[$'\n\r']/ }" >&2
+  exit 2
+}
+
+has() {  # WORDS WORD
+  case "$2" in "" | *[[:space:]]*) return 1 ;; esac
+  case " $1 " in *" $2 "*) ;; *) return 1 ;; esac
+}
+
+# What stands at the head of a script.
+head_of() {
+  sed -n '2,/^set /p' "launch/$1" | sed '$d; s/^# \{0,1\}//'
+}
+
+# Ends where an argument is no flag of the main that a script runs. The main
+# checks its flags too, but an install of minutes comes before it.
+#
+#   check_flags "FLAGS WITH A VALUE" "FLAGS WITHOUT ONE" ARGUMENT...
+check_flags() {
+  local valued="$1" plain="$2" key script
+  script="$(basename "$0")"
+  shift 2
+  while [ $# -gt 0 ]; do
+    key="${1%%=*}" && key="${key#--}"
+    case "$1" in
+      --help | -h)
+        head_of "$script"
+        printf '\nFlags:\n'
+        [ -z "$valued" ] || printf '  --%s=VALUE\n' $valued
+        [ -z "$plain" ] || printf '  --%s\n' $plain
+        exit
+        ;;
+      --*=?*)
+        if has "$plain" "$key"; then usage "--$key takes no value"; fi
+        has "$valued" "$key" || usage "--$key is no flag of $script"
+        ;;
+      --*)
+        if has "$valued" "$key"; then
+          if [ "$1" != "--$key" ] || [ $# = 1 ]; then
+            usage "--$key wants --$key=VALUE"
+          fi
+          shift
+        elif ! has "$plain" "$key" || [ "$1" != "--$key" ]; then
+          usage "--$key is no flag of $script"
+        fi
+        ;;
+      *) usage "'$1' is no flag of $script" ;;
+    esac
+    shift
+  done
+}
+
+# Ends where a name of a job is none: it names folders, and what is created.
+check_name() {
+  case "$1" in
+    [!a-z]* | *[!a-z0-9-]* | "") usage "--name=$1: want a-z, 0-9 and -" ;;
+  esac
+  [ ${#1} -le 63 ] || usage "--name=$1: want 63 letters at most"
+}
+
+# Ends where what jax is installed for is no word, such as tpu or cuda12.
+check_jax() {
+  case "$1" in
+    [!a-z]* | *[!a-z0-9-]*) usage "--jax=$1: want tpu, cuda12 or cuda13" ;;
+  esac
+}
+
 # The first interpreter that runs and is new enough; 3.11 and 3.12 are tested.
 find_python() {
   local name

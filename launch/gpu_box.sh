@@ -21,9 +21,9 @@ steps="install run follow copy_back stop"
 shared_options="name output_dir jax folder logs" options="host"
 host="" jax=cuda12
 
-on_machine() { perform ssh "$host" "$1"; }
-send() { perform scp "$1" "$host:$2"; }
-fetch() { perform mkdir -p "$2" && perform scp -rp "$host:$1" "$2"; }
+on_machine() { perform ssh -- "$host" "$1"; }
+send() { perform scp -- "$1" "$host:$2"; }
+fetch() { perform mkdir -p -- "$2" && perform scp -rp -- "$host:$1" "$2"; }
 
 read_arguments "$@"
 for step in $steps; do wants "$step" host; done

@@ -15,6 +15,15 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 [ $# -gt 0 ] || fail "job.sh wants install, start, follow or stop"
 step="$1" name="${2:-}"
 folder="out/launch/$name"
+case "$step" in
+  --help | -h) head_of job.sh && exit ;;
+  install) check_jax "$name" ;;
+  start | follow | stop)
+    [ -n "$name" ] || fail "job.sh $step wants a name"
+    check_name "$name"
+    ;;
+  *) fail "'$step' is no step of job.sh: install, start, follow or stop" ;;
+esac
 
 if [ "$step" = install ]; then
   if ! find_python >/dev/null && command -v apt-get >/dev/null; then
@@ -27,14 +36,24 @@ if [ "$step" = install ]; then
   SPECCASCADE_JAX="$name" environment base
   exit
 fi
-[ -n "$name" ] || fail "job.sh $step wants a name"
-mkdir -p "$folder"
+case "$step" in
+  start)
+    [ $# -gt 2 ] || fail "job.sh start $name wants a command"
+    mkdir -p "$folder"
+    ;;
+  follow) [ -e "$folder/log" ] || fail "there is no job $name here" ;;
+  stop)
+    if [ ! -e "$folder/lock" ]; then
+      say "$name does not run"
+      exit
+    fi
+    ;;
+esac
 exec 9>>"$folder/lock"
 
 case "$step" in
   start)
     shift 2
-    [ $# -gt 0 ] || fail "job.sh start $name wants a command"
     if ! flock --nonblock 9; then
       say "$name runs already: $(cat "$folder/command")"
       exit
@@ -50,7 +69,6 @@ case "$step" in
     say "$name started"
     ;;
   follow)
-    [ -e "$folder/log" ] || fail "there is no job $name here"
     if flock --nonblock 9; then
       cat "$folder/log"
     else
@@ -70,5 +88,4 @@ case "$step" in
     flock --timeout 600 9 || fail "$name has not ended in ten minutes"
     say "$name has ended"
     ;;
-  *) fail "'$step' is no step of job.sh: install, start, follow or stop" ;;
 esac

@@ -6,6 +6,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
+check_flags "output_dir" "fast all_methods" "$@"
 environment base
 hint_at_accelerator
 say "running python -m speccascade.quickstart $*"

@@ -24,7 +24,7 @@ poll_s="${POLL_S:-10}"
 lost=255 # ssh's own exit code
 
 help() {
-  sed -n '2,/^set /p' "launch/$script" | sed '$d; s/^# \{0,1\}//'
+  head_of "$script"
   awk -v known=" $shared_options dry_run " '
     /^  --/ { key = substr($1, 3); sub(/=.*/, "", key) }
     !/^  / { key = "" }
@@ -47,15 +47,6 @@ COMMAND is one of the README, such as
 END
 }
 
-usage() {
-  echo "error: $*; --help shows how" >&2
-  exit 2
-}
-
-has() {  # WORDS WORD
-  case " $1 " in *" $2 "*) ;; *) return 1 ;; esac
-}
-
 read_arguments() {
   local key
   while [ $# -gt 0 ]; do
@@ -69,6 +60,7 @@ read_arguments() {
           printf -v "$key" true
         elif has "$shared_options $options" "$key"; then
           case "$1" in *=?*) ;; *) usage "--$key wants --$key=VALUE" ;; esac
+          check_value "$key" "${1#*=}"
           printf -v "$key" %s "${1#*=}"
         else
           usage "--$key is no option of $script"
@@ -82,21 +74,31 @@ read_arguments() {
     shift
   done
   [ ${#todo[@]} -gt 0 ] || usage "$script wants steps: $steps"
-  case "$name" in
-    [!a-z]* | *[!a-z0-9-]*) usage "--name=$name: want a-z, 0-9 and -" ;;
-  esac
-  are_numbers restarts
-  case "$output_dir" in
-    gs://*) ;;
-    /* | ~* | ../*) usage "--output_dir=$output_dir: want gs:// or a path" \
+  check_name "$name"
+  check_jax "$jax"
+  are_numbers 0 restarts
+  case "/$output_dir/" in
+    /gs://*) ;;
+    //* | /~* | */../*) usage "--output_dir=$output_dir: want gs:// or a path" \
       "below the checkout" ;;
   esac
 }
 
-are_numbers() {
-  local key
-  for key in "$@"; do
-    case "${!key}" in *[!0-9]*) usage "--$key=${!key} is no number" ;; esac
+# A value that other programs would take for an option, or for two lines.
+check_value() {  # OPTION VALUE
+  case "$2" in
+    *[[:cntrl:]]*) usage "--$1 has a line break or another control character" ;;
+  esac
+  if [ "$1" != sbatch ] && [ "${2#-}" != "$2" ]; then
+    usage "--$1=$2: want a value that does not begin with -"
+  fi
+}
+
+are_numbers() {  # LEAST OPTION...
+  local key least="$1"
+  for key in "${@:2}"; do
+    [[ ${!key} =~ ^(0|[1-9][0-9]{0,8})$ ]] && [ "${!key}" -ge "$least" ] ||
+      usage "--$key=${!key} is no number from $least to 999999999"
   done
 }
 

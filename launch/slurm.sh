@@ -90,9 +90,13 @@ follow() {
 stop() { perform scancel --name="$name" --user="$(id -un)"; }
 
 read_arguments "$@"
-are_numbers nodes gpus_per_node
+are_numbers 1 nodes
+are_numbers 0 gpus_per_node
 : "${tasks_per_node:=$((gpus_per_node > 0 ? gpus_per_node : 1))}"
-are_numbers tasks_per_node
+are_numbers 1 tasks_per_node
+case "$time" in
+  *[!0-9A-Za-z:-]*) usage "--time=$time: want a time such as 1-00:00:00" ;;
+esac
 case "$logs" in /*) ;; *) logs="$PWD/$logs" ;; esac
 wants_command $((nodes * tasks_per_node))
 do_steps

@@ -39,7 +39,7 @@ tpu_vm() {  # VERB ARGUMENT...
 on_machine() { tpu_vm ssh "$name" --worker="$worker" --command="$1"; }
 send() { tpu_vm scp "$1" "$name:$2" --worker="$worker"; }
 fetch() {
-  perform mkdir -p "$2" && tpu_vm scp --recurse "$name:$1" "$2" --worker=0
+  perform mkdir -p -- "$2" && tpu_vm scp --recurse "$name:$1" "$2" --worker=0
 }
 
 # The VM's state, or nothing where there is none; in a dry run what is given.

@@ -15,6 +15,9 @@ import sys
 
 import pytest
 
+from speccascade.quickstart import __main__ as quickstart
+from speccascade.smollm import __main__ as smollm
+
 ROOT = pathlib.Path(__file__).parents[1]
 # Answers what has no pip in it by the real interpreter; has jax if $HAS_JAX.
 PYTHON = f"""#!/bin/bash
@@ -40,7 +43,7 @@ case "$call" in
   sbatch*) echo 4711 >job ;;
   scancel*) rm job ;;
   srun*) exit "${SRUN:-0}" ;;
-  ssh*) cd home && exec bash -c "$2" ;;
+  "ssh -- "*) cd home && exec bash -c "$3" ;;
   scp*) shift $(($# - 2)); cp -r "home/${1#*:}" "$OLDPWD/$2" 2>/dev/null ||
     cp -r "$OLDPWD/$1" "home/${2#*:}" ;;
 esac
@@ -91,7 +94,7 @@ class Checkout:
     calls = self.folder / "fakes/calls"
     calls.unlink(missing_ok=True)
     script, *options = where
-    options += ["--name=wmt", *steps.split()]
+    options += ["--name=wmt", *filter(None, steps.split(" "))]
     words = ["--", *command] if command else []
     done = self.run(f"launch/{script}.sh", *options, *words, **env)
     lines = calls.read_text().splitlines() if calls.exists() else []
@@ -306,23 +309,117 @@ def test_a_slurm_job(checkout):
     (BOX, "run", "run wants a command: -- python -m"),
     (BOX, "run --dry_run=1", "--dry_run takes no value"),
     (BOX, "stop --name=A_b", "--name=A_b: want a-z, 0-9 and -"),
+    (BOX, f"stop --name={'a' * 64}", "want 63 letters at most"),
+    (BOX, "stop --name=a%0Ab", "--name has a line break"),
+    (BOX, "install --jax=a;b", "--jax=a;b: want tpu, cuda12 or cuda13"),
+    (BOX, "stop --folder=-p", "--folder=-p: want a value that does not begin"),
+    (BOX, "stop --logs=-p", "--logs=-p: want a value that does not begin"),
+    (
+      BOX[:1],
+      "stop --host=-oProxyCommand=a",
+      "--host=-oProxyCommand=a: want a",
+    ),
     (BOX, "copy_back --output_dir=/a", "--output_dir=/a: want gs:// or"),
+    *(
+      (BOX, f"copy_back --output_dir={path}", f"--output_dir={path}: want gs:")
+      for path in ("~/a", "..", "../a", "out/..", "out/../../..", "out/../a")
+    ),
+    (TPU, "stop --zone=a%0Ab", "--zone has a line break or another control"),
     (BOX[:1], "stop", "stop wants --host=VALUE"),
     (TPU[:1], "delete", "delete wants --zone=VALUE"),
     (TPU[:2], "create", "create wants --accelerator_type=VALUE"),
     (TPU, "run --spot=1", "--spot takes no value"),
     (TPU, "run -- python -m speccascade.train", "wants --distributed"),
     (SLURM, "run --nodes=a", "--nodes=a is no number"),
+    (SLURM, "run --nodes=0", "--nodes=0 is no number from 1"),
+    (SLURM, "run --nodes=08", "--nodes=08 is no number from 1"),
+    (SLURM, f"run --nodes={'9' * 20}", "9 is no number from 1 to 999999999"),
+    (SLURM, "run --tasks_per_node=0", "--tasks_per_node=0 is no number from 1"),
+    (SLURM, "run --gpus_per_node=-1", "--gpus_per_node=-1: want a value that"),
+    (SLURM, "run --time=a,b", "--time=a,b: want a time such as 1-00:00:00"),
+    (SLURM, "run --time=1%0A#SBATCH", "--time has a line break or another"),
+    (SLURM, "run --sbatch=a%0Ab", "--sbatch has a line break or another"),
     (SLURM, "follow --restarts=a", "--restarts=a is no number"),
   ],
 )
 def test_what_is_wrong_is_one_line(checkout, where, words, said):
   words, _, command = words.partition(" -- ")
-  run = checkout.launch(where, words, *command.split())
+  run = checkout.launch(where, words.replace("%0A", "\n"), *command.split())
   [line] = run.stderr.splitlines()
   assert line.startswith("error: ")
   assert said.replace("wants --distributed", "--distributed") in line
   assert (run.returncode, run.stdout, run.calls) == (2, "", [])
+  assert not (checkout.folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+  ("words", "said"),
+  [
+    ("", "job.sh wants install, start, follow or stop"),
+    ("pause wmt", "'pause' is no step of job.sh"),
+    ("install a;b", "--jax=a;b: want tpu, cuda12 or cuda13"),
+    ("start", "job.sh start wants a name"),
+    ("start wmt", "job.sh start wmt wants a command"),
+    ("start ../x true", "--name=../x: want a-z, 0-9 and -"),
+    ("follow ../../x", "--name=../../x: want a-z, 0-9 and -"),
+    ("stop ../../x", "--name=../../x: want a-z, 0-9 and -"),
+    ("follow wmt", "there is no job wmt here"),
+  ],
+)
+def test_a_wrong_job_is_one_line_and_leaves_nothing(checkout, words, said):
+  run = checkout.run("launch/job.sh", *words.split())
+  [line] = run.stderr.splitlines()
+  assert said in line
+  assert run.returncode in (1, 2)
+  assert run.stdout == ""
+  assert not (checkout.folder / "out").exists()
+  assert not (checkout.folder / "venv/calls").exists()
+
+
+def test_a_job_that_never_was_is_stopped_already(checkout):
+  run = checkout.run("launch/job.sh", "stop", "wmt")
+  assert (run.returncode, run.stderr) == (0, "")
+  assert "wmt does not run" in run.stdout
+  assert not (checkout.folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+  ("script", "words", "said"),
+  [
+    ("smollm", "--bogus", "--bogus is no flag of smollm.sh"),
+    ("smollm", "--bogus=5", "--bogus is no flag of smollm.sh"),
+    ("smollm", "stray", "'stray' is no flag of smollm.sh"),
+    ("smollm", "--repeats", "--repeats wants --repeats=VALUE"),
+    ("smollm", "--repeats=", "--repeats wants --repeats=VALUE"),
+    ("smollm", "--", "-- is no flag of smollm.sh"),
+    ("quickstart", "--fast --bogus", "--bogus is no flag of quickstart.sh"),
+    ("quickstart", "--fast=5", "--fast takes no value"),
+    ("quickstart", "--fast=", "--fast is no flag of quickstart.sh"),
+  ],
+)
+def test_flags_are_checked_before_an_install(checkout, script, words, said):
+  run = checkout.run(f"launch/{script}.sh", *words.split())
+  [line] = run.stderr.splitlines()
+  assert line.startswith("error: ")
+  assert said in line
+  assert (run.returncode, run.stdout) == (2, "")
+  assert not (checkout.folder / "venv/calls").exists()
+
+
+@pytest.mark.parametrize("main", [smollm, quickstart])
+def test_flags_that_a_script_lets_pass_are_those_of_its_main(main, capsys):
+  name = main.__package__.rpartition(".")[2]
+  with pytest.raises(SystemExit):
+    main.main(["--help"])
+  wanted = set(re.findall(r"^  --(\w+)", capsys.readouterr().out, re.M))
+  said = subprocess.run(
+    ["bash", ROOT / f"launch/{name}.sh", "--help"],
+    capture_output=True,
+    text=True,
+    check=True,
+  ).stdout
+  assert f"bash launch/{name}.sh [flags of" in said
+  assert set(re.findall(r"^  --(\w+)", said, re.M)) == wanted
 
 
 @pytest.mark.parametrize("script", ["tpu_vm", "gpu_box", "slurm"])
