@@ -2,6 +2,7 @@
 
 import json
 
+from tests.checkpoints import gguf_files
 from tests.fuzz.case import Case
 
 _LONG = "b" * 300  # more than a file name may have
@@ -87,6 +88,11 @@ def cases() -> list[Case]:
     )
     found.append(case)
   files = {**_GIN, "file": b""}
+  for title, (content, _) in gguf_files.FAULTS.items():
+    for command, *flags in (("convert", *to), ("inspect",)):
+      flags = ["--source=@work/a.gguf", *flags]
+      how = {"files": {"a.gguf": content}, "title": title}
+      found.append(Case(f"checkpoints.{command}", "a.gguf", flags=flags, **how))
   for kind, pairs in _FLAGS.items():
     for flag, says in pairs:
       for name in _FORMATS if kind is None else [kind]:

@@ -92,6 +92,8 @@ def cases() -> list[Case]:
     ("report", "--nothing=5", "--results_dir=@work"),
     ("report", "--results_dir"),
     ("quickstart", "--nothing=5"),
+    ("smollm", "--nothing=5"),
+    ("smollm", "--repeats=a"),
     ("quickstart", "--fast=5"),
     ("analysis", "--nothing=5"),
     ("analysis", "--c=a"),
@@ -115,6 +117,15 @@ def cases() -> list[Case]:
     says = value if name == "text_files" else name
     files = {"empty.txt": b""}
     found.append(Case("vocabulary", says, flags=[*flags, flag], files=files))
+  for flag in (
+    *("--max_decode_len=0", "--max_decode_len=100000", "--repeats=0"),
+    *("--drafter=/nowhere", "--drafter=@base/in.jsonl"),
+    *("--gguf=/nowhere.gguf", "--gguf=@base/in.jsonl"),
+  ):
+    name, _, value = flag[2:].partition("=")
+    says = value if "/" in value else name
+    flags = ["--output_dir=@work/out", flag]
+    found.append(Case("smollm", says.replace("@base", ""), flags=flags))
   for flag in ("--acceptance_rate=2", "--c=-1", "--c=nan", "--v=inf"):
     says = flag[2:].partition("=")[0]
     found.append(Case("analysis", says, flags=["--v=2", "--q2=1", flag]))

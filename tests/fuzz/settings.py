@@ -44,6 +44,7 @@ _INPUTS = {
   "NUM_EXAMPLES": _whole(),
   "USE_CACHED_TASKS": _BOOLEAN,
 }
+_MEMORY = {"DEVICE_MEMORY_GB": _number("-1", "0", "[16]")}
 _LENGTHS = (
   *("{}", "5", "None", '{"targets": 8}', '{"inputs": 0}', '{"inputs": 2.5}'),
   *('{"inputs": None}', '{"inputs": "8"}', '{"inputs": 2000000000}', "[16]"),
@@ -52,6 +53,7 @@ _VALUES = {
   "decode": {
     **_POINT,
     **_INPUTS,
+    **_MEMORY,
     "TASK_FEATURE_LENGTHS": _LENGTHS,
     "TRUNCATE": _BOOLEAN,
     "METHOD": ('"spec_decod"', "5", "None", '["spec_decode"]', '""'),
@@ -122,6 +124,7 @@ _VALUES = {
     "NUM_EXAMPLES": ("0", "2.5"),
   },
   "train": {
+    **_MEMORY,
     "MODEL": ("5", "None", '"t5"'),
     "MIXTURE_OR_TASK_NAME": ("5", "None", '"nothing"', '""'),
     "TASK_FEATURE_LENGTHS": (*_LENGTHS, '{"inputs": 8}', '{"inptus": 8}'),
@@ -263,6 +266,12 @@ def cases() -> list[Case]:
     for value in values
   ]
   found += [Case(name, says, macros) for name, says, macros in _TOGETHER]
+  found += [
+    Case(command, name, {name: value}, ["--dry_run"])
+    for command in ("decode", "train", "sweep")
+    for name, values in _MEMORY.items()
+    for value in values
+  ]
   linear = {"LEARNING_RATE": "@optimizers.linear()"}
   linear["optimizers.linear.peak"] = "1"
   found += [

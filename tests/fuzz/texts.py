@@ -1,8 +1,14 @@
 """Wrong text files, for decoding, for training and for counting."""
 
 import gzip
+import io
 import json
+import pathlib
+import tempfile
 
+import numpy as np
+
+from tests.data import tokenizers
 from tests.fuzz.case import Case
 
 _DEEP = b'{"inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
@@ -33,6 +39,7 @@ _JSON = {
   "array": b'[{"inputs": "one", "targets": "two"}]\n',
   "utf16": '{"inputs": "one"}\n'.encode("utf-16"),
   "second": b'{"inputs": "one", "targets": "two"}\n{"inputs"}\n',
+  "chat_surrogate": b'{"messages": [{"role": "user", "content": "\\ud800"}]}\n',
 }
 _LINES = {
   "empty.txt": b"",
@@ -62,12 +69,22 @@ _PAIRS = {
   "empty_target": (b"one\ntwo\n", b""),
   "latin": (b"one\n", b"\xe4\n"),
 }
+_LEVELS = b'{"format": "speccascade n-gram model 1", "levels": 0}'
+_CASCADE = {"METHOD": '"cascade_drafting"', "DRAFTER_CHECKPOINT": "()"}
+_CASCADE |= {"CASCADE_K": "[[2]]"}
 # What the line must say, TRAIN_FILES, and the files.
 _TRAINING = (
   *(("a.en", '"@work/a"', {}), ("a.de", '"@work/a"', {"a.en": b"one\n"})),
   ("TRAIN_FILES", '["@work/a.en"]', {"a.en": b"one\n"}),
   ("no.jsonl", '"@work/no.jsonl"', {"no.jsonl": b'{"inputs": "one"}\n'}),
 )
+
+
+def _arrays(meta=(), **arrays) -> bytes:
+  """Returns a .npz file of arrays, and of bytes."""
+  file = io.BytesIO()
+  np.savez(file, meta=np.array(meta, np.uint8), **arrays)
+  return file.getvalue()
 
 
 def cases() -> list[Case]:
@@ -110,6 +127,10 @@ def cases() -> list[Case]:
     "deep.json": b"[" * 100_000 + b"]" * 100_000,
     "torn.json.gz": gzip.compress(b"[1, 2, 3]")[:-5],
     "text.npz": b"text",
+    "empty.npz": b"",
+    "torn.npz": _arrays(unigram=[1.0])[:60],
+    "array.npz": _arrays(unigram=[1.0]),
+    "levels.npz": _arrays(unigram=[1.0], meta=[*_LEVELS]),
   }
   advice = {"GAMMA": '"auto"', "ADVICE": '"@work/a.json"'}
   found += [
@@ -129,4 +150,64 @@ def cases() -> list[Case]:
     macros = search | {"BIGRAMS": f'"@work/{name}"'}
     files = {name: content}
     found.append(Case("cascade_search", name, macros, files=files))
+    if name.endswith(".npz"):
+      macros = _CASCADE | {"NGRAMS": f'"@work/{name}"'}
+      flags = ["--gin_file=configs/runs/cascade.gin"]
+      found.append(Case("decode", name, macros, flags, files))
+  return found + _mmlu() + _chat_templates()
+
+
+def _mmlu() -> list[Case]:
+  """Files of MMLU's questions that hold none."""
+  macros = {"MIXTURE_OR_TASK_NAME": '"mmlu_cot"', "SPLIT": '"test"'}
+  macros |= {"INPUT_FILE": "None"}
+  flags, folder = ["--tfds_data_dir=@work/tfds"], "tfds/downloads/manual/mmlu"
+  question = {"question": "a", "choices": ["a"] * 4, "targets": "A"}
+  lines = (
+    *(b"", b"\xff", b"{", b"[" * 100_000, b"5"),
+    *(
+      json.dumps(question | change).encode()
+      for change in (
+        *({"question": 5}, {"choices": ["a"] * 3}, {"targets": "E"}),
+        *({"choices": "aaaa"}, {"targets": None}, {"question": "\udfff"}),
+      )
+    ),
+  )
+  tables = (b"", b"a,b,c,d,e\n", b"a,b,c,d,e,f\n", b"A\n", b"\xff\n", b'"a')
+  files = [("test.jsonl.gz", gzip.compress(line + b"\n")) for line in lines]
+  files += [("test/a_test.csv", table) for table in tables]
+  return [
+    Case(
+      *("decode", name if content else "test", macros, flags),
+      files={f"{folder}/{name}": content},
+      title=f"number {number}",
+    )
+    for number, (name, content) in enumerate(files)
+  ]
+
+
+def _chat_templates() -> list[Case]:
+  """Tokenizers whose chat template is none."""
+  with tempfile.TemporaryDirectory() as folder:
+    path = tokenizers.save(pathlib.Path(folder, "a")) / "tokenizer.json"
+    right = {"tokens/tokenizer.json": path.read_bytes()}
+  ends = {"eos_token": "<|im_end|>"}
+  found = []
+  for says, content in (
+    *(("chat_template.jinja", template) for template in (b"\xff", b"a\xc3")),
+    *(
+      ("tokenizer_config.json", {"chat_template": template} | ends)
+      for template in (
+        *(5, True, 1.5, {"a": 1}, [5], ["x"], [{"name": "a"}], "\ud800"),
+        *([{"name": [], "template": "x"}], [{"name": "a", "template": 5}]),
+      )
+    ),
+  ):
+    files = {"tokens/tokenizer_config.json": json.dumps(ends).encode()}
+    is_json = isinstance(content, dict)
+    content = json.dumps(content).encode() if is_json else content
+    files |= right | {f"tokens/{says}": content}
+    macros = {"VOCABULARY": '"@work/tokens"'}
+    title = f"{says} {content[:40]}"
+    found.append(Case("decode", says, macros, files=files, title=title))
   return found

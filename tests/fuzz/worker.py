@@ -4,7 +4,7 @@
 
 What a command writes to stderr is in LOG, written anew for each. The right
 files are made in BASE where it lacks. What one case leaves in this process, the
-next one must not find: tasks are unregistered.
+next one must not find: tasks are unregistered, --tfds_data_dir is forgotten.
 """
 
 import ast
@@ -23,7 +23,7 @@ _MODULES = (
   *("speccascade.sweep.sweep", "speccascade.cascade_search.search"),
   *("speccascade.ngrams.ngram_files", "speccascade.report.writing"),
 )
-_WITHOUT_GIN = ("report", "quickstart", "analysis", "vocabulary")
+_WITHOUT_GIN = ("report", "quickstart", "analysis", "vocabulary", "smollm")
 
 
 def main(base: pathlib.Path, log: pathlib.Path):
@@ -49,6 +49,7 @@ def main(base: pathlib.Path, log: pathlib.Path):
 def _run(argv: list[str]) -> int:
   """Does what `python -m speccascade.NAME` does; returns the exit code."""
   from speccascade import cli
+  from speccascade.data._tf import seqio
 
   name = argv[0]
   is_package = (ROOT / "speccascade" / name).is_dir()
@@ -60,12 +61,15 @@ def _run(argv: list[str]) -> int:
     with mains.own_tasks():
       if "checkpoints" in name or name in _WITHOUT_GIN:
         return module.main(argv[1:])
-      return cli.start(module.main, module.__doc__, argv)
+      preview = getattr(module, "preview", None)
+      return cli.start(module.main, module.__doc__, argv, preview=preview)
   except SystemExit as stop:
     return stop.code if isinstance(stop.code, int) else 1
   except BaseException:
     traceback.print_exc()
     return 99
+  finally:
+    seqio.set_tfds_data_dir_override(None)
 
 
 if __name__ == "__main__":
