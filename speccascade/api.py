@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 DTYPES = ("float32", "bfloat16")
+LOSSLESS = "spec_decode"  # which uses every setting but alpha
 COMPARED = (
   "verifier",
   "drafter",
@@ -249,7 +250,7 @@ class Pair:
       seed: likewise.
       repeats: how often each is timed.
       **settings: gamma, advice, temperature, top_k, top_p, bonus, verification
-        and draft_length, for all methods.
+        and draft_length, for all methods that use them.
 
     Raises:
       ValueError: as `generate`.
@@ -258,9 +259,12 @@ class Pair:
     kind = Sequence[str | tuple[str, float | None]]
     named = fitted("methods", named, kind)
     chosen = [(m, None) if isinstance(m, str) else m for m in named]
+    common = Point(LOSSLESS, alpha=None, **settings)
+    chosen = [(measure.REFERENCE, None), *chosen]
+    common.check_shared(name for name, _ in chosen)
     points = [
-      self._point(name, alpha=alpha, **settings)
-      for name, alpha in [(measure.REFERENCE, None), *chosen]
+      self._checked(common.of(name, alpha=alpha), alpha)
+      for name, alpha in chosen
     ]
     sources = self._sources(
       texts, max_input_len, truncate, prompt, chat_variables
@@ -331,7 +335,10 @@ class Pair:
     self, method: str, *, alpha: float | None = None, **settings
   ) -> Point:
     """Returns a point that this pair is to decode, checked."""
-    point = Point(method, alpha=alpha, **settings)
+    return self._checked(Point(method, alpha=alpha, **settings), alpha)
+
+  def _checked(self, point: Point, alpha: float | None) -> Point:
+    """Returns a point that this pair is to decode; `alpha` as it was asked."""
     if alpha is not None:
       point.check_alpha_is_used()
     return advice_files.resolved(point, self.models)

@@ -181,6 +181,23 @@ def test_what_generate_refuses(pair, texts, settings, kind, message, capsys):
   assert capsys.readouterr().out == ""  # nothing is said to be compiled
 
 
+@pytest.mark.parametrize(
+  ("method", "settings", "message"),
+  [
+    ("drafter", {"draft_length": ("max_prob", 0.4)}, "draft_length is 'max_pr"),
+    ("bild", {"verification": "block"}, "verification is 'block'; BiLD takes"),
+  ],
+)
+def test_a_setting_that_a_method_ignores_is_refused(
+  pair, method, settings, message
+):
+  for call in (pair.generate, pair.stream):
+    with pytest.raises(ValueError, match=message):
+      call("one", method, temperature=0.0, **settings, **SHORT)
+  with pytest.raises(ValueError, match=r"; none of .*: leave it out"):
+    pair.compare("one", [method], temperature=0.0, **settings, **SHORT)
+
+
 def test_methods_that_compare_refuses(pair):
   said = "methods is .*; wanted a list, each a text or "
   for methods in (7, [("spec_cascade_opt",)], [("spec_cascade_opt", "0.3")]):

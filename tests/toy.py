@@ -17,7 +17,7 @@ import pytest
 from scipy import stats
 
 from speccascade.decoding import METHODS, Decoder, Sampling, prompts, row_keys
-from speccascade.decoding.types import Output
+from speccascade.decoding.types import Output, is_drafter
 from speccascade.models import T5Config
 from speccascade.models.markov_lm import FiniteContext, MarkovLM
 
@@ -224,7 +224,8 @@ def decode(
     inputs: [B, S] or the number of rows, one for each source; None for as many
       as the verifier has sources.
     keys: [B]; None for those of examples 0, 1, ...
-    **how: settings of `Decoder`; gamma 3 and 10 tokens at most unless told.
+    **how: settings of `Decoder`; 10 tokens at most unless told, and gamma 3, or
+      the width of a `Drafter`.
   """
   method = METHODS[method] if isinstance(method, str) else method
   inputs = models[1].table.shape[0] if inputs is None else inputs
@@ -232,7 +233,8 @@ def decode(
     inputs, _ = rows(inputs)
   keys = row_keys(0, 0, jnp.arange(len(inputs))) if keys is None else keys
   alpha = method.default_alpha if alpha is None else alpha
-  how = {"gamma": 3, "max_decode_len": 10, "eos_id": EOS} | how
+  gamma = models[0].width if is_drafter(models[0]) else 3
+  how = {"gamma": gamma, "max_decode_len": 10, "eos_id": EOS} | how
   decoded = Decoder(method, **how)(*models, inputs, keys, alpha, sampling)
   return jax.tree.map(np.asarray, decoded)
 

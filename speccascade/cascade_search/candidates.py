@@ -11,7 +11,7 @@ import numpy as np
 from speccascade import fields
 from speccascade.analysis import swi
 from speccascade.evaluation import timing
-from speccascade.inference import cascades, measure, results
+from speccascade.inference import advice, cascades, measure, results
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.point import Point
 from speccascade.inference.settings import Measuring
@@ -211,7 +211,8 @@ class Contest:
   ) -> Scored:
     """Decodes `num` examples with a candidate, unless its row stands."""
     study = self.study_of(cascade, num)
-    (row,) = measure.measure(study, [self.point], file)
+    point = advice.resolved(self.point, study.pair)
+    (row,) = measure.measure(study, [point], file)
     return self.scored(cascade, row)
 
   def scored(self, cascade: Cascade, row: results.ResultRow) -> Scored:

@@ -32,7 +32,7 @@ class DraftLength:
   Attributes:
     policy: "fixed"; "max_prob" stops where max q < threshold, before a draw;
       "token_prob" stops after a drawn token of sampled probability < threshold.
-    threshold: in [0, 1]; not used by "fixed".
+    threshold: in [0, 1]; "fixed" has none.
   """
 
   policy: str = FIXED
@@ -43,6 +43,11 @@ class DraftLength:
     if not 0 <= self.threshold <= 1:
       raise ValueError(
         f"draft length threshold is {self.threshold}; wanted a number in [0, 1]"
+      )
+    if self.policy == FIXED and self.threshold:
+      raise ValueError(
+        f"draft length threshold is {self.threshold}, and {FIXED!r} has none;"
+        f" leave it out, or use {MAX_PROB!r} or {TOKEN_PROB!r}"
       )
 
 
@@ -60,10 +65,12 @@ class Decoder:
 
   Attributes:
     method: row of the table.
-    gamma: block size, 1 or more; not used by methods without blocks.
+    gamma: block size, 1 or more: the width of a `Drafter`, where a call gets
+      one. Methods without blocks do not use it.
     max_decode_len: most tokens of a row, EOS counted.
     eos_id: id that ends a row, or a tuple of them.
-    bonus: "target" or "verifier"; see `speculative`.
+    bonus: "target" or "verifier"; see `BlockSettings`. Methods whose target is
+      the verifier, and methods without blocks, do not use it.
     verification: "token" or "block".
     draft_length: a `DraftLength`; for `bild` the threshold is its fallback.
     trace: whether to record who wrote each token.
@@ -95,12 +102,9 @@ class Decoder:
         " Algorithm 4 prints it)"
       )
     _one_of("verification", self.verification, *verification.VERIFY)
-    policy, taken = self.draft_length.policy, self.method.draft_lengths
-    if policy not in taken:
-      raise ValueError(
-        f"draft length {policy!r} means nothing to {self.method.label}; use"
-        f" {' or '.join(map(repr, taken))}"
-      )
+    self.method.check_settings(
+      draft_length=self.draft_length.policy, verification=self.verification
+    )
     if (
       self.verification == "block"
       and self.bonus == "verifier"
@@ -186,6 +190,7 @@ class Decoder:
       self,
       method=members[0],
       gamma=self.gamma if method.has_blocks else 1,
+      bonus=self.bonus if method.uses_bonus else "target",
       draft_length=DraftLength(self.draft_length.policy),
       shared=False,
     )
@@ -202,14 +207,9 @@ class Decoder:
       if is_needed and model is None:
         raise ValueError(f"{method.label} needs a {role}; none was given")
     drafters = () if drafter is None else _models(drafter)
-    policy, num = self.draft_length.policy, len(drafters)
-    if is_drafter(drafter):
-      if policy != FIXED:
-        raise ValueError(
-          f"draft length {policy!r} means nothing to the drafter given, a"
-          f" {type(drafter).__name__}; use 'fixed', or give it a stop of its"
-          " own"
-        )
+    num = len(drafters)
+    if is_drafter(drafter) and execution.needs_drafter:
+      self._check_drafter(drafter)
     elif execution.needs_drafter:
       if method.compose is None and num != 1:
         raise ValueError(f"{method.label} takes one drafter; {num} were given")
@@ -248,6 +248,27 @@ class Decoder:
         f" {type(drafter).__name__} has none (its proposals are one-hot); use"
         " spec_decode, or a rule that looks at the verifier only, such as"
         " spec_cascade_token_v3"
+      )
+
+  def _check_drafter(self, drafter):
+    """Raises where the method takes no `Drafter`, or this one would ignore a
+    setting."""
+    label, kind = self.method.label, type(drafter).__name__
+    policy = self.draft_length.policy
+    if not self.method.has_blocks:
+      raise ValueError(
+        f"the drafter is a {kind}, which drafts blocks; {label} wants a"
+        " language model: give one, or use a speculative method"
+      )
+    if policy != FIXED:
+      raise ValueError(
+        f"draft_length is {policy!r}; the drafter given, a {kind}, does not use"
+        " it: leave it out, or give the drafter a stop of its own"
+      )
+    if self.gamma != drafter.width:
+      raise ValueError(
+        f"gamma is {self.gamma}; the drafter given, a {kind}, drafts blocks of"
+        f" {drafter.width}: set gamma to {drafter.width}, or change the drafter"
       )
 
 

@@ -92,9 +92,10 @@ class Execution:
     needs_drafter: whether it has one.
     needs_verifier: whether it has one.
     has_blocks: whether gamma means anything to it; it takes a `Drafter`.
-    draft_lengths: the policies of `DraftLength` that it accepts.
-    uses_draft_length: whether that policy changes what it writes; where it does
-      not, the policy is ignored.
+    draft_lengths: the policies of `DraftLength` that it can run.
+    verifications: the names in `verification.VERIFY` that it can run.
+    fallback: the threshold of `MAX_PROB` that `FIXED` stands for; None where
+      nothing stops a block of `FIXED`.
     host_alpha: makes what the loop gets for alpha, on the host in float64.
     pass_width: tokens of one verifier pass, where it has no blocks.
     is_predictable: whether counts and costs tell its speed; they do not where
@@ -110,8 +111,9 @@ class Execution:
   needs_drafter: bool = True
   needs_verifier: bool = True
   has_blocks: bool = False
-  draft_lengths: tuple[str, ...] = (FIXED, MAX_PROB, TOKEN_PROB)
-  uses_draft_length: bool = False
+  draft_lengths: tuple[str, ...] = (FIXED,)
+  verifications: tuple[str, ...] = ("token",)
+  fallback: float | None = None
   host_alpha: Callable[[float], float] = float
   pass_width: int = 1
   is_predictable: bool = True

@@ -115,6 +115,30 @@ class Method:
     return self.execution.draft_lengths if self.compose is None else (FIXED,)
 
   @property
+  def uses_bonus(self) -> bool:
+    """Whether "target" and "verifier" draw the bonus from two laws."""
+    return self.has_blocks and self.target.uses_q
+
+  @property
+  def settings(self) -> dict[str, tuple[str, ...]]:
+    """The values that it takes of each setting that some methods do not use,
+    the default first: of a draft length the policy."""
+    return {
+      "draft_length": self.draft_lengths,
+      "verification": self.execution.verifications,
+    }
+
+  def check_settings(self, **settings: str):
+    """Raises ValueError where the method would ignore one of `settings`."""
+    for name, value in settings.items():
+      if value not in self.settings[name]:
+        wanted = " or ".join(map(repr, self.settings[name]))
+        raise ValueError(
+          f"{name} is {value!r}; {self.label} takes {wanted} alone: leave it"
+          " out, or set another method"
+        )
+
+  @property
   def law(self) -> str:
     """What it samples from, in a few words."""
     if self.execution.law:

@@ -32,6 +32,9 @@ class _Told(TypedDict):
 def resolved(point: Point, pair: ModelPair) -> Point:
   """Returns the point with a number for gamma.
 
+  A drafter that was composed beforehand has its own block size, which is the
+  gamma of every point that it drafts for.
+
   Args:
     point: one whose gamma is "auto" has `advice`, a file of
       `speccascade.advise` or its folder.
@@ -40,6 +43,8 @@ def resolved(point: Point, pair: ModelPair) -> Point:
   Raises:
     ValueError: there is no advice, or it is of something else.
   """
+  if pair.composed is not None:
+    return dataclasses.replace(point, gamma=pair.composed.width)
   if point.gamma != AUTO:
     return point
   if not point.spec.has_blocks:

@@ -8,7 +8,6 @@ not measured again.
 
 from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
-import dataclasses
 import itertools
 
 import jax
@@ -34,7 +33,7 @@ Tick = Callable[[int], object]
 
 def reference(point: Point) -> Point:
   """Returns the verifier alone at the point's sampling."""
-  return dataclasses.replace(point, method=REFERENCE, alpha=None)
+  return point.of(REFERENCE)
 
 
 def groups(points: Sequence[Point], size: int) -> Iterator[list[Point]]:
@@ -101,7 +100,8 @@ def measure(
       raise TypeError(
         f"points holds {point!r:.60}; wanted an inference.point.Point"
       )
-  missing = [p for p in points if study.settings(p) not in file]
+  by_settings = {study.settings(point): point for point in points}
+  missing = [p for known, p in by_settings.items() if known not in file]
   with ProgressBar(
     total=sum(map(study.num_decodes, missing)),
     unit="decode",

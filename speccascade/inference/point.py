@@ -1,13 +1,15 @@
 """A point of a trade-off: a method and its settings, and how it is run."""
 
+from collections.abc import Iterable
 import dataclasses
 import functools
 import os
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from speccascade import fields
 from speccascade.decoding import decoders, methods
 from speccascade.decoding.decoders import Decoder, DraftLength
+from speccascade.decoding.execution import FIXED, MAX_PROB
 from speccascade.decoding.methods import Method
 from speccascade.decoding.sampling import Sampling
 from speccascade.evaluation import efficiency
@@ -16,7 +18,6 @@ from speccascade.inference.results import Settings
 
 AUTO = "auto"
 BlockSize = Annotated[int, fields.Bounds(1, 1024)]
-_OF_BLOCKS = ("gamma", "bonus", "verification")
 
 
 @fields.checked
@@ -24,21 +25,25 @@ _OF_BLOCKS = ("gamma", "bonus", "verification")
 class Point:
   """A method and its settings, checked when made.
 
+  A verification or a draft length that the method would ignore is refused. The
+  configuration of a figure sets gamma and bonus for all of its methods, so a
+  method that does not use them leaves them aside.
+
   Attributes:
     method: name in `METHODS`.
     alpha: None takes the method's default.
-    gamma: block size; not used by methods without blocks. "auto" is what
+    gamma: block size; methods without blocks do not use it. "auto" is what
       `advice` says, once `inference.advice.resolved` has looked.
     temperature: 0 is greedy.
     top_k: None keeps all.
     top_p: None keeps all.
-    bonus: "target" or "verifier".
+    bonus: "target" or "verifier"; see `Decoder`.
     verification: "token" or "block".
     draft_length: "fixed", or (policy, threshold); see `DraftLength`.
     advice: OUTPUT_DIR of `speccascade.advise`, or its JSON file.
 
   Raises:
-    ValueError: a setting is unknown or out of range.
+    ValueError: a setting is unknown or out of range, or the method ignores it.
   """
 
   method: Annotated[str, methods.find]
@@ -59,6 +64,7 @@ class Point:
       object.__setattr__(self, "alpha", self.spec.default_alpha)
     try:
       _ = self.sampling
+      self.spec.check_settings(**self._optional)
     except ValueError as error:
       name, _, fault = str(error).partition(" ")
       raise fields.SettingError(name, f" {fault}", Point) from error
@@ -67,6 +73,44 @@ class Point:
         f"{self.method} is defined at temperature 0 only; TEMPERATURE is"
         f" {self.temperature:g}"
       )
+
+  @property
+  def _optional(self) -> dict[str, str]:
+    """The values of the settings in `Method.settings`."""
+    length = self.draft_length
+    policy = length if isinstance(length, str) else length[0]
+    return {"draft_length": policy, "verification": self.verification}
+
+  def of(self, method: str, **changes) -> Self:
+    """Returns the point of another method that has its settings in common.
+
+    A draft length or verification that the method does not use is left out.
+
+    Args:
+      method: its name.
+      **changes: fields of the point; alpha is the method's own without it.
+    """
+    taken = methods.find(method).settings
+    unused = {
+      name: taken[name][0]
+      for name, value in self._optional.items()
+      if value not in taken[name]
+    }
+    changes = {"alpha": None} | unused | changes
+    return dataclasses.replace(self, method=method, **changes)
+
+  def check_shared(self, names: Iterable[str]):
+    """Raises SettingError where none of several methods uses a setting.
+
+    Args:
+      names: of the methods that have the point's settings in common.
+    """
+    several = [methods.find(name) for name in dict.fromkeys(names)]
+    for name, value in self._optional.items():
+      if not any(value in method.settings[name] for method in several):
+        labels = ", ".join(method.label for method in several)
+        fault = f" is {value!r}; none of {labels} uses it: leave it out"
+        raise fields.SettingError(name, fault, Point)
 
   def check_alpha_is_used(self):
     """Raises SettingError where a method is given an alpha that has none."""
@@ -85,16 +129,21 @@ class Point:
   @property
   def sampled(self) -> dict[str, float | None]:
     """How tokens are drawn; what filters nothing is None."""
+    if self.sampling.greedy:
+      return {"temperature": 0.0, "top_k": None, "top_p": None}
     return {
-      "temperature": 0.0 if self.sampling.greedy else self.temperature,
+      "temperature": self.temperature,
       "top_k": self.top_k or None,
       "top_p": None if self.top_p == 1 else self.top_p,
     }
 
   @property
   def policy(self) -> DraftLength:
+    """The draft length; "fixed" where the threshold is what that means."""
     if isinstance(self.draft_length, str):
       return DraftLength(self.draft_length)
+    if self.draft_length == (MAX_PROB, self.spec.execution.fallback):
+      return DraftLength(FIXED)
     return DraftLength(*self.draft_length)
 
   def decoder(self, **run) -> Decoder:
@@ -118,18 +167,21 @@ class Point:
     Args:
       **run: the fields of `Settings` that are not the point's own.
     """
+    spec, policy = self.spec, self.policy
     values = {
       **vars(self),
       **self.sampled,
-      "draft_length": self.policy.policy,
-      "draft_threshold": self.policy.threshold,
+      "draft_length": policy.policy,
+      "draft_threshold": policy.threshold,
     }
-    if not self.spec.uses_alpha:
+    if not spec.uses_alpha:
       values["alpha"] = None
-    if not self.spec.has_blocks:
-      values |= dict.fromkeys(_OF_BLOCKS)
-    if not self._has_draft_length:
-      values |= {"draft_length": None, "draft_threshold": 0.0}
+    if not spec.uses_bonus:
+      values["bonus"] = "target"
+    if not spec.has_blocks:
+      values |= dict.fromkeys(("gamma", "bonus", "verification"))
+      if policy.policy == FIXED:
+        values["draft_length"] = None
     names = {field.name for field in dataclasses.fields(Settings)}
     known = {name: value for name, value in values.items() if name in names}
     return Settings(**known, **run)

@@ -9,7 +9,7 @@ from speccascade import checkpoints, comparison
 from speccascade.checkpoints.convert import convert
 from speccascade.data import vocabularies
 from speccascade.data.prompting import Prompting
-from speccascade.inference import inputs, pair, records
+from speccascade.inference import advice, inputs, pair, records
 from speccascade.inference.cascades import Cascade
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.point import Point
@@ -109,9 +109,9 @@ def rivals(
   """Returns what takes part; without a drafter, what needs none."""
 
   def cascaded(name, drafters, cascade):
-    point = Point("cascade_drafting", gamma=5, temperature=0.0)
-    models = ModelPair(drafters, verifier, dtype)
-    return Rival(name, models.combined(cascade, point.spec), (point,))
+    point = Point("cascade_drafting", temperature=0.0)
+    models = ModelPair(drafters, verifier, dtype).combined(cascade, point.spec)
+    return Rival(name, models, (advice.resolved(point, models),))
 
   everyone = [cascaded("prompt lookup", (), LOOKUP)]
   if drafter is not None:

@@ -105,6 +105,7 @@ class Plan:
 
     Methods without blocks come at one gamma, those that are greedy only at
     temperature 0. There is one seed there: the others would write the same.
+    What the points share is for the methods that use it; see `Point.of`.
 
     Args:
       common: what all points share but what the plan says.
@@ -112,11 +113,12 @@ class Plan:
       names: of methods, where the plan names none.
 
     Raises:
-      ValueError: a setting is out of range.
+      ValueError: a setting is out of range, or no method uses it.
     """
     names = self.methods or names
     named = self._named_grids(names, vocab_size)
     every = dict.fromkeys([*ALWAYS, *names])
+    common.check_shared(every)
     axes = (self.temperatures, self.seeds, self.gammas, every)
     curves = {}
     for temperature, seed, gamma, name in itertools.product(*axes):
@@ -127,9 +129,7 @@ class Plan:
         or (not method.has_blocks and gamma != self.gammas[0])
       ):
         continue
-      point = dataclasses.replace(
-        common, method=name, alpha=None, gamma=gamma, temperature=temperature
-      )
+      point = common.of(name, gamma=gamma, temperature=temperature)
       grid = named.get(name) or grids.grid(method, vocab_size, greedy=greedy)
       if self.alphas == ADAPTIVE:
         grid = grids.coarse(grid)

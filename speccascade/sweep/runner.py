@@ -59,11 +59,11 @@ class Studies:
     for point in curve.points:
       self.of(curve).batches(point).check()
 
-  def allowed(self, names: Sequence[str], draft_length="fixed") -> list[str]:
-    """Returns the methods whose needs the drafters and `draft_length` meet."""
+  def allowed(self, names: Sequence[str]) -> list[str]:
+    """Returns the methods whose needs the drafters meet."""
     kept = []
     for name in names:
-      point = Point(name, temperature=0.0, draft_length=draft_length)
+      point = Point(name, temperature=0.0)
       with contextlib.suppress(ValueError):
         self.check(Curve(point, self._study.run.seed, Grid(())))
         kept.append(name)

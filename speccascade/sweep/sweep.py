@@ -67,7 +67,8 @@ def sweep(
       for methods with blocks.
     inputs: what is decoded.
     plan: the points.
-    common: what all of them share but what the plan says.
+    common: what all of them share but what the plan says; of a method that
+      uses it all, such as "spec_decode".
     run: OUTPUT_DIR, a new folder, or that of the same sweep, which is taken up,
       be it with more methods, alphas, gammas, temperatures or seeds; and how
       quality is decoded.
@@ -108,6 +109,11 @@ def planned(
 
   Settings are those of `sweep`, and refused as there.
   """
+  if pair.cascade is not None and len(plan.gammas) > 1:
+    raise ValueError(
+      f"GAMMAS is {list(plan.gammas)}; the CASCADE says how long its blocks"
+      " are: give one number, or leave GAMMAS out"
+    )
   sources = inputs.read(pair.brought)
   models = pair.load(sources.vocabulary)
   in_order = _timed_first(sources.examples, measuring.num_timed)
@@ -117,9 +123,10 @@ def planned(
   if pair.cascade is not None:
     method = methods.find("cascade_drafting")
     composed = models.combined(pair.cascade, method, sources.vocabulary_sha256)
+    plan = dataclasses.replace(plan, gammas=(composed.composed.width,))
   studies = Studies(study, composed)
   names = plan.methods or studies.allowed(
-    plans.default_methods(len(study.pair.drafters)), common.draft_length
+    plans.default_methods(len(study.pair.drafters))
   )
   size = study.pair.verifier.lm.vocab_size
   curves = plan.curves(common, size, names)

@@ -210,5 +210,6 @@ def test_a_cascade_passes_a_fault_on(wrong, matrix, want, fault):
   if matrix is AND_COPIES:
     bottom = MaxGramDrafter.create([2, 2, 3, 4, 5, 2], width=1, vocab_size=6)
   drafter = cascade_drafter(pair, bottom, matrix)
-  tokens, bad, _ = decode("cascade_drafting", drafter, chain({}))
+  how = {"gamma": drafter.width}
+  tokens, bad, _ = decode("cascade_drafting", drafter, chain({}), **how)
   assert (tokens, bad) == (want, len(want))

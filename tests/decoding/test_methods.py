@@ -66,6 +66,69 @@ def test_settings_are_checked(changes, message):
     decoders.decoder("spec_cascade_opt", **SETTINGS | changes)
 
 
+IGNORED = [
+  (name, {"draft_length": DraftLength("max_prob", 0.4)})
+  for name, row in METHODS.items()
+  if (not row.has_blocks and name != "bild") or row.compose is not None
+]
+IGNORED += [
+  (name, {"verification": "block"})
+  for name, row in METHODS.items()
+  if not row.has_blocks
+]
+IGNORED += [("bild", {"draft_length": DraftLength("token_prob", 0.4)})]
+
+
+@pytest.mark.parametrize(("name", "ignored"), IGNORED)
+def test_a_setting_that_a_method_ignores_is_refused(name, ignored):
+  [setting] = ignored
+  with pytest.raises(ValueError, match=f"{setting} is '.*: leave it") as caught:
+    decoders.decoder(name, **SETTINGS | ignored)
+  assert f"; {METHODS[name].label} takes '" in str(caught.value)
+
+
+def test_a_threshold_of_a_fixed_draft_length_is_refused():
+  with pytest.raises(ValueError, match="and 'fixed' has none"):
+    DraftLength("fixed", 0.4)
+
+
+@pytest.mark.parametrize(
+  ("name", "changes", "message"),
+  [
+    ("spec_decode", {"gamma": 5}, "gamma is 5; .*MaxGramDrafter, .* of 2: set"),
+    (
+      "spec_decode",
+      {"draft_length": DraftLength("max_prob", 0.4)},
+      "draft_length is 'max_prob'; the drafter given, a MaxGramDrafter",
+    ),
+    *(
+      (name, {}, "the drafter is a MaxGramDrafter, .* wants a language model")
+      for name in ("bild", "token_cascade_chow", "oracle_cascade_opt")
+    ),
+    *(
+      (name, {}, "the drafter is a MaxGramDrafter, .* wants a language model")
+      for name in ("seq_cascade_chow", "drafter")
+    ),
+  ],
+)
+def test_a_drafter_that_does_not_fit_is_refused(name, changes, message):
+  copier = MaxGramDrafter(jnp.zeros((7,), jnp.int32), 2)
+  decoder = decoders.decoder(name, **SETTINGS | changes)
+  arguments = METHODS[name].default_alpha, Sampling.create(0.0)
+  with pytest.raises(ValueError, match=message) as caught:
+    decoder.check(copier, toy.sources()[1], *arguments)
+  assert "\n" not in str(caught.value)
+
+
+def test_a_bonus_that_changes_nothing_is_no_other_program():
+  for name in ("spec_decode", "cascade_drafting", "token_cascade_chow", "bild"):
+    programs = {
+      decoders.decoder(name, **SETTINGS, bonus=bonus).program(greedy=True)
+      for bonus in ("target", "verifier")
+    }
+    assert len(programs) == 1, name
+
+
 def test_the_printed_bonus_of_a_lossless_block_is_exact():
   decoders.decoder("spec_decode", **SETTINGS | PRINTED)
 

@@ -46,6 +46,8 @@ def test_cascades_decode_what_the_verifier_does(
     row, written = tokens(name, drafter_checkpoint=drafters, cascade=cascade)
     assert written == wanted
     assert cascade.label in row.settings.drafter
+    # The cascade says how long its blocks are, whatever GAMMA is.
+    assert row.settings.gamma == sum(cascade.k[0])
     assert len(row.counts.calls_by_model) == num_models
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from speccascade.decoding import decoders, methods
 from speccascade.inference import results
+from speccascade.inference.cascades import Cascade
 from speccascade.inference.inputs import Inputs, Source
 from speccascade.inference.pair import PairSpec
 from speccascade.inference.point import Point
@@ -41,7 +42,7 @@ def run(files, out, call=sweep.sweep, **changes):
     "verifier_checkpoint": str(files / "large"),
     "input_file": str(files / "in.jsonl"),
     **{"methods": [METHOD], "alphas": {METHOD: [0.2, 0.5, 0.8]}},
-    **{"gammas": [2], "temperatures": [1.0, 0.7], "method": "verifier"},
+    **{"gammas": [2], "temperatures": [1.0, 0.7], "method": "spec_decode"},
     **{"max_decode_len": 8, "batch_size": 4, "num_timed": 2, "repeats": 1},
     **{"num_shown": 2, "shown_methods": [METHOD], "progress": False},
     **changes,
@@ -247,8 +248,19 @@ def test_more_points_join_those_on_disk(sampled, files):
     ),
     ({"alphas": {"mentored": [0.5]}}, "for mentored, which METHODS leaves out"),
     (
-      {"bonus": "verifier", "verification": "block"},
+      {
+        **{"methods": [CHOW], "alphas": "default"},
+        **{"bonus": "verifier", "verification": "block"},
+      },
       "block verification with bonus 'verifier'",
+    ),
+    (
+      {"cascade": Cascade(k=[[1, 1], [0, 1]]), "gammas": [2, 3]},
+      r"GAMMAS is \[2, 3\]; the CASCADE says how long its blocks are",
+    ),
+    (
+      {"verification": "block"},
+      "verification is 'block'; none of Small model, Large model, SeqCascade",
     ),
     (
       {"methods": ["bild"], "alphas": "default", "temperatures": [1.0]},
@@ -307,6 +319,27 @@ def test_no_point_comes_twice():
     assert (count[name, 0.0], count[name, 0.5]) == (greedy, sampled)
   greedy_only = [n for n, m in methods.METHODS.items() if m.greedy_only]
   assert not any(count[name, 0.5] for name in greedy_only)
+
+
+def test_methods_take_what_they_use_of_common_settings():
+  names = ["spec_decode", "token_cascade_chow", "bild", "cascade_drafting"]
+  wanted = plan.Plan(methods=names, temperatures=[0.0], alphas="one")
+  common = Point(
+    "spec_decode", verification="block", draft_length=("max_prob", 0.4)
+  )
+  curves = wanted.curves(common, 100, names)
+  used = {
+    curve.base.method: (curve.base.draft_length, curve.base.verification)
+    for curve in curves
+  }
+  assert used == {
+    "spec_decode": (("max_prob", 0.4), "block"),
+    "bild": (("max_prob", 0.4), "token"),
+    "cascade_drafting": ("fixed", "block"),
+    **dict.fromkeys(
+      ("drafter", "verifier", "token_cascade_chow"), ("fixed", "token")
+    ),
+  }
 
 
 def test_timed_examples_are_drawn_from_all():

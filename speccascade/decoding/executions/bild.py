@@ -88,7 +88,7 @@ class BildDrafter(AutoregressiveDrafter):
   "fallback and rollback",
   law="greedy, its own",
   draft_lengths=(FIXED, MAX_PROB),
-  uses_draft_length=True,
+  fallback=FALLBACK,
   interval=Interval(0, default=5.0),
   is_predictable=False,
 )

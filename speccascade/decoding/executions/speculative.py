@@ -8,9 +8,14 @@ serves speculative decoding, lossless and lossy, and speculative cascades.
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import draws, numerics, rounds, tracing
+from speccascade.decoding import draws, numerics, rounds, tracing, verification
 from speccascade.decoding.deferral import defers
-from speccascade.decoding.execution import execution
+from speccascade.decoding.execution import (
+  FIXED,
+  MAX_PROB,
+  TOKEN_PROB,
+  execution,
+)
 from speccascade.decoding.review import Review, draft, score, verify
 from speccascade.decoding.rounds import Carry, Loop
 from speccascade.decoding.tracing import Record
@@ -19,7 +24,12 @@ from speccascade.decoding.types import BONUS, DRAFT, RESIDUAL, Proposal, Stats
 Array = jax.Array
 
 
-@execution("speculative", has_blocks=True, uses_draft_length=True)
+@execution(
+  "speculative",
+  has_blocks=True,
+  draft_lengths=(FIXED, MAX_PROB, TOKEN_PROB),
+  verifications=tuple(verification.VERIFY),
+)
 def speculative(drafter, verifier, inputs, rngs, settings) -> Loop:
   """Returns the loop; rows advance by their own number of tokens each round.
 

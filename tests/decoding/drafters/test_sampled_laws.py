@@ -40,7 +40,7 @@ def assert_law(
   name, drafter, sampling, table, *, alpha=0.0, num=NUM, seed=0, **how
 ):
   """Decodes, and tests the rows against the chain of a table by chi-square."""
-  how |= {"gamma": 2, "max_decode_len": LENGTH}
+  how |= {"max_decode_len": LENGTH}
   how["inputs"] = jnp.ones((num, 3), jnp.int32)
   how["keys"] = row_keys(seed, 0, jnp.arange(num))
   decoded = toy.decode(name, (drafter, LARGE), alpha, sampling, **how)
