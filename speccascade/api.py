@@ -20,6 +20,7 @@ from speccascade.generation import Generation
 from speccascade.inference import advice as advice_files
 from speccascade.inference import batching, inputs, measure, shared_tokens
 from speccascade.inference import pair as pairs
+from speccascade.inference.inputs import InputError
 from speccascade.inference.pair import ModelPair
 from speccascade.inference.pair_checks import PairError
 from speccascade.inference.point import Point
@@ -282,7 +283,7 @@ class Pair:
     Joined, the pieces are what `generate` writes for it.
 
     Args:
-      text: as in `generate`, but one.
+      text: as in `generate`, but one; a list may hold it.
       method: of those that run as one loop: not the sequence cascades.
       rounds: blocks, or tokens of methods without blocks, between two pieces.
       **settings: as in `generate`; no batch_size or trace. With `log_probs`
@@ -312,12 +313,18 @@ class Pair:
       rounds: likewise.
       room: tokens of answers and questions after the first that the caches
         hold; where they are full, the whole conversation is read again.
-      **settings: as in `stream`; of each turn.
+      **settings: as in `stream`, but no prompt; of each turn.
 
     Raises:
-      ValueError: as `stream`, or the tokenizer has no chat template.
+      ValueError: as `stream`, or the pair has no chat: its models are
+        encoder-decoders, or its tokenizer has no chat template.
     """
     at_least(1, rounds=rounds, room=room)
+    self._check_chats()
+    if (prompt := settings.get("prompt")) not in (None, "chat"):
+      raise ValueError(
+        f"prompt is {prompt!r}; a chat has 'chat': leave it out, or use stream"
+      )
     settings, point = self._streamed(method, {**settings, "prompt": "chat"})
     variables = settings.get("chat_variables", {})
     prompting = Prompting(self.vocabulary, "chat", variables)
@@ -330,6 +337,16 @@ class Pair:
     widths = batching.buckets(settings.get("max_input_len", 512))
     said = [{"role": "system", "content": system}] if system else []
     return Chat(start, prompting, widths, said)
+
+  def _check_chats(self):
+    """Raises PairError where the pair knows no conversation."""
+    name, lack = self.models.models[-1].name, ""
+    if not self.models.prompted:
+      lack = f"{name} is an encoder-decoder, and a T5 has no chat"
+    elif getattr(self.vocabulary, "chat_template", None) is None:
+      lack = f"the tokenizer of {name} has no chat template"
+    if lack:
+      raise PairError(f"{lack}; use stream, or generate, with a text")
 
   def _point(
     self, method: str, *, alpha: float | None = None, **settings
@@ -359,11 +376,17 @@ class Pair:
     **how,
   ) -> Study:
     """Returns the study of a text that is decoded alone; see `generate`."""
+    sources = self._sources(texts, **how)
+    if (num := len(sources.examples)) > 1:
+      raise InputError(
+        f"stream takes one text; {num} were given: call it for each of them, or"
+        " generate for all"
+      )
     run = Run(
       None, max_decode_len, batch_size=1, seed=seed, log_probs=log_probs
     )
     measuring = Measuring(num_timed=1)
-    return Study(self.models, self._sources(texts, **how), run, measuring)
+    return Study(self.models, sources, run, measuring)
 
   def _sources(
     self,

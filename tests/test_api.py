@@ -198,6 +198,26 @@ def test_a_setting_that_a_method_ignores_is_refused(
     pair.compare("one", [method], temperature=0.0, **settings, **SHORT)
 
 
+def test_a_stream_is_of_one_text(pair):
+  message = "stream takes one text; 3 were given: call it for each of them"
+  with pytest.raises(InputError, match=message):
+    pair.stream(TEXTS, "drafter", **SHORT)
+  one, listed = (
+    "".join(pair.stream(text, "drafter", **SHORT))
+    for text in (TEXTS[0], TEXTS[:1])
+  )
+  assert one == listed
+
+
+def test_a_t5_has_no_chat(pair):
+  for settings in ({}, {"prompt": "text"}, {"prompt": "source"}):
+    with pytest.raises(
+      PairError, match="a T5 has no chat; use stream"
+    ) as caught:
+      pair.chat(**settings)
+    assert "PROMPT" not in str(caught.value)
+
+
 def test_methods_that_compare_refuses(pair):
   said = "methods is .*; wanted a list, each a text or "
   for methods in (7, [("spec_cascade_opt",)], [("spec_cascade_opt", "0.3")]):

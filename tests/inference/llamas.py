@@ -33,4 +33,4 @@ def save(
     jax.eval_shape(CausalTransformer(config).initial, jax.random.key(0)),
   )
   hugging_face.save(folder, params, config)
-  return tokenizers.save(folder, kind)
+  return tokenizers.save(folder, kind, template=template)

@@ -112,6 +112,18 @@ def test_a_stream_is_the_whole(pair):
   assert "sc-token" in whole._repr_html_()
 
 
+def test_what_chat_refuses(pair, tmp_path):
+  with pytest.raises(ValueError, match="prompt is 'text'; a chat has 'chat'"):
+    pair.chat(prompt="text")
+  llamas.save(tmp_path / "plain", 0, template=None)
+  plain = sc.load_pair(verifier=tmp_path / "plain")
+  message = "tokenizer of plain.* has no chat template; use stream, or generate"
+  with pytest.raises(PairError, match=message):
+    plain.chat("verifier")
+  # A conversation is one text.
+  assert not pair.stream(TURNS, **SHORT).ended
+
+
 def assert_log_probs(stream, whole):
   """Asserts that those of a stream so far are those of the whole."""
   num = len(stream.tokens)
