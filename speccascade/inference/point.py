@@ -187,13 +187,6 @@ class Point:
     return Settings(**known, **run)
 
   @property
-  def _has_draft_length(self) -> bool:
-    """Whether there is a draft length; "fixed" is none without blocks."""
-    is_fixed = self.policy.policy == "fixed"
-    uses = self.spec.execution.uses_draft_length
-    return uses and (self.spec.has_blocks or not is_fixed)
-
-  @property
   def verify_width(self) -> int:
     """Tokens that one verifier pass feeds."""
     if self.spec.has_blocks:

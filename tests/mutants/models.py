@@ -276,6 +276,6 @@ a long prompt is cut at its end <- test_prompts_are_read_in_the_drafters_own_ids
 
 === checkpoints/hugging_face_llama.py checkpoints/test_llama_files.py
 generation_config.json ends no text <- test_read_converted_and_back[llama]
-- settings if ends is None else settings | {"eos_token_id": ends}
-+ settings
+- settings = settings | {"eos_token_id": ends}
++ settings = dict(settings)
 """)

@@ -15,12 +15,14 @@ a cascade is predicted as one drafter <- test_costs_predict_where_calls
 top-k of 0 is a point of its own <- test_what_changes_nothing
 - "top_k": self.top_k or None,
 + "top_k": self.top_k,
-a threshold that nothing reads makes another point <- test_what_changes_nothing
-- uses = self.spec.execution.uses_draft_length
-+ uses = True
-a fallback of BiLD makes no other point <- test_the_fallback_of_bild_is_a
-- return uses and (self.spec.has_blocks or not is_fixed)
-+ return self.spec.has_blocks
+the authors' fallback of BiLD is another point than "fixed" <-
+  test_the_fallback_of_bild_tells_its_points_apart
+- if self.draft_length == (MAX_PROB, self.spec.execution.fallback):
++ if self.draft_length == (MAX_PROB, -1.0):
+a fallback of BiLD makes no other point <-
+  test_the_fallback_of_bild_tells_its_points_apart
+- if policy.policy == FIXED:
++ if policy.policy:
 
 === sweep/grids.py
 an alpha of one's own is measured twice <- test_alphas_of_ones_own_are_sorted
