@@ -12,6 +12,7 @@ import pytest
 
 from speccascade.models import T5LM, native_passes
 from speccascade.models.params import param_shapes
+from speccascade.native import library
 from tests import toy
 from tests.models.feeding import NEEDS_NATIVE, assert_alike, close
 
@@ -114,8 +115,12 @@ READ = ([[3, 1], [0, 0], [4, 2]], [[4, 0, 1, 2, 3, 3]] * 3)
 )
 def test_equals_the_plain_path(build, name):
   """Ragged rows, a long block first, and fewer or more positions read."""
-  run = jax.jit(lambda *args: plainly(*args))  # compiled for this build
-  states = [prefill(lm, 3) for lm in models(name)]
+  # Compiled for this build: a kept program calls the build it was traced with.
+  run = jax.jit(lambda *args: plainly(*args))
+  start = jax.jit(lambda lm: prefill.__wrapped__(lm, 3))
+  program = str(start.trace(models(name)[1]).jaxpr)
+  assert library.target("EncoderPass") in program
+  states = [start(lm) for lm in models(name)]
   for width, count, read in (
     (14, [9, 14, 0], None),
     *((5, [0, 5, 1], read) for read in READ),
