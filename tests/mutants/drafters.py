@@ -137,6 +137,9 @@ natively the rightmost occurrence is copied <-
   test_equals_brute_force[native-12-4-False]
 - matched >= longest
 + matched > longest
+natively the last token is part of the text searched <- test_equals_brute_force
+- text.insert(text.end(), generated.begin(), generated.end() - 1);
++ text.insert(text.end(), generated.begin(), generated.end());
 natively a block is copied from one place <-
   test_equals_brute_force[native-3-7-False]
 - if ((long)copied.size() < num) {

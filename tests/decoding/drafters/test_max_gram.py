@@ -146,6 +146,14 @@ def test_prompts_are_copied_from_wherever_they_stand():
   assert proposal.count.tolist() == [width] * len(SIDES)
 
 
+def test_each_way_has_programs_of_its_own(either_way):
+  """The tests above run native code where they say so."""
+  drafter = MaxGramDrafter.create([1, 0], width=2, vocab_size=2)
+  ones = np.ones((1, 3), np.int32)
+  program = models.propose.trace(drafter, ones, Sampling.create(1.0))
+  assert ("Copies" in str(program.jaxpr)) == (either_way == "native")
+
+
 def test_a_shorter_table_is_padded():
   drafter = MaxGramDrafter.create([3, 2], width=1, vocab_size=4)
   assert drafter.next_token.tolist() == [3, 2, 0, 0]
