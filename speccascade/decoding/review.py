@@ -34,6 +34,9 @@ class Review:
     p: [B, G+1, V] as sampled.
     pi: [B, G+1, V] the target's, the bonus row as the bonus was drawn.
     known_q: [B, G+1] bool, where the drafter was asked and has a law.
+    is_mix: [B, G+1] bool, where pi is the target of both models' laws.
+      Elsewhere pi is p, whatever the target: at a bonus that is the verifier's
+      own, and at a copied token that is reviewed without lenience.
     left: [B, G+1] the rule's sides at the drafts and, where its law is known,
       at the bonus position; a token rule says nothing of that. NaN elsewhere,
       and where there is no rule.
@@ -48,6 +51,7 @@ class Review:
   p: Array
   pi: Array
   known_q: Array
+  is_mix: Array
   left: Array
   right: Array
   fault: Array
@@ -174,10 +178,9 @@ def verify(
   # Static, but for drafters that may have no law at the bonus.
   knows_bonus = settings.bonus_law and proposal.knows_bonus
   known_q = (step < count) | jnp.reshape(knows_bonus, (-1, 1))
-  if target.uses_q and knows_bonus is not True:
-    pi = jnp.where(known_q[..., None], pi, p)
-  if target.uses_q and spare_copies:
-    pi = jnp.where(proposal.copied[..., None], p, pi)
+  is_mix = known_q & ~proposal.copied if spare_copies else known_q
+  if target.uses_q and (spare_copies or knows_bonus is not True):
+    pi = jnp.where(is_mix[..., None], pi, p)
   u_accept = draws.uniforms(draws.fold_in(rngs, draws.ACCEPT_TAG), width)
   u_draw = draws.uniforms(draws.fold_in(rngs, draws.DRAW_TAG), 1)
   verdict = settings.verify(
@@ -201,6 +204,7 @@ def verify(
     p=p,
     pi=pi,
     known_q=known_q,
+    is_mix=is_mix,
     left=jnp.where(asked, left, jnp.nan),
     right=jnp.where(asked, right, jnp.nan),
     fault=jnp.min(place, axis=1),

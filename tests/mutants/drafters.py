@@ -57,7 +57,7 @@ what was reviewed is the reviewer's <- test_proposals.py::test_which_model_wrote
 + jnp.zeros_like(inner)
 confidence at the sampling temperature <-
   test_sampled_laws.py::test_three_models_cascade_has_the_composed_law
-- self.target.probs(*plain, alpha=self.alpha)
+- self.target.probs(proposal.q1, block.p1, alpha=self.alpha)
 + block.pi
 lenience has no rule of its own at temperature 0 <-
   test_proposals.py::test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p
@@ -65,8 +65,15 @@ lenience has no rule of its own at temperature 0 <-
 + False and self.greedy_target is not None
 confidence is that of one-hot laws in greedy decoding <-
   test_proposals.py::test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p
-- self.target.probs(*plain, alpha=self.alpha)
-+ block.pi if sampling.greedy else self.target.probs(*plain, alpha=self.alpha)
+- plain = self.target.probs(proposal.q1, block.p1, alpha=self.alpha)
++ plain = block.pi
++ if not sampling.greedy:
++   plain = self.target.probs(proposal.q1, block.p1, alpha=self.alpha)
+a confidence is mixed where the law is the reviewer's <-
+  test_stated_laws[lenient, the reviewer's bonus-False] |
+  test_lenience.py::test_confidence_is_the_law_at_temperature_1
+- jnp.where(block.is_mix[..., None], plain, block.p1)
++ plain
 a fault inside a reviewed pair is not passed on <-
   ../test_faults.py::test_a_cascade_passes_a_fault_on
 - bad=bad & in_use

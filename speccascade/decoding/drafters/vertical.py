@@ -133,11 +133,11 @@ class VerticalDrafter:
       going = prefix.active.astype(jnp.int32)
       calls = going[:, None] * proposal.calls
       calls = jnp.concatenate([passes[:, None], calls], axis=1)
-      # What the law would be at temperature 1.
-      plain = (proposal.q1, block.p1)
       confidence = block.p1
       if not is_lenient:
-        confidence = self.target.probs(*plain, alpha=self.alpha)
+        # What pi would be at temperature 1: p where pi is p.
+        plain = self.target.probs(proposal.q1, block.p1, alpha=self.alpha)
+        confidence = jnp.where(block.is_mix[..., None], plain, block.p1)
       step = jnp.arange(block.new.shape[1])[None]
       bad = block.fault[:, None] == step
       num_accepted = block.verdict.num_accepted

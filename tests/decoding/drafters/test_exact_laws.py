@@ -142,6 +142,10 @@ def test_stated_laws(name, bonus_law, monkeypatch):
   proposal = propose(drafter, inputs, keys)
   assert not proposal.bad.any()
   assert np.all(np.asarray(proposal.count) == drafter.width)
+  # At temperature 1 the confidence is the law that is drawn from.
+  stated = slice(drafter.width + bonus_law)
+  q1, q = (x[:, stated] for x in (proposal.q1, proposal.q))
+  np.testing.assert_allclose(q1, q, atol=1e-6)
   groups = exact.assert_drawn_from(proposal.tokens, proposal.q)
   assert groups > (1 if "copied" in name else 2)
   if bonus_law:

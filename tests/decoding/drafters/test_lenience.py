@@ -1,7 +1,8 @@
 """Lenience of Cascade Speculative Drafting: what a cascade proposes, its calls.
 
 The outer review is exact and hides every error of it, so that these tests look
-at the proposals themselves, and compare them with the algorithm by hand.
+at the proposals themselves, compare them with the algorithm by hand, and look
+at what a cascade's confidence does to an outer rule that reads it.
 """
 
 import dataclasses
@@ -11,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding import cascade_drafter
+from speccascade.decoding import Sampling, cascade_drafter, verification
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy
 from tests.decoding.drafters import models
 from tests.decoding.drafters.test_max_gram import reference
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
 V = 6
 
 # Algorithm 1 by hand, greedy.
@@ -122,3 +124,56 @@ def test_greedy_proposals_are_the_algorithms(name, lenience):
     assert different > rows // 10
   else:
     assert different == 0
+
+
+# Confidence, sampled: chains over tokens 0 to 6.
+
+BLOCKS = {"verify": verification.block_verify}
+LENIENT = {
+  "token by token": (2, False, [[3, 0], [0, 2]], {}),
+  "as a whole": (2, False, [[3, 0], [0, 2]], BLOCKS),
+  "copies": (1, True, [[3, 0], [0, 2]], {}),
+  "in a row": (2, True, [[2, 1, 0], [0, 1, 2], [0, 0, 2]], {}),
+}
+
+
+def lenient(name):
+  """Returns a cascade of chains over 7 tokens, and the verifier after it."""
+  num, copies, matrix, options = LENIENT[name]
+  small, verifier = toy.sources()
+  other = np.random.default_rng(1).normal(0, 1.5, small.table.shape)
+  medium = MarkovLM(jnp.asarray(small.table + other, jnp.float32) / 2)
+  bottom = models.copier(7) if copies else None
+  chains = (medium, small)[-num:]
+  drafter = cascade_drafter(chains, bottom, matrix, lenience=3.0, **options)
+  return drafter, verifier
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("name", LENIENT)
+def test_confidence_is_the_law_at_temperature_1(name, temperature):
+  """Also where no drafter is asked and where a token was copied."""
+  drafter, _ = lenient(name)
+  inputs, keys = toy.rows(64)
+  sampling = Sampling.create(temperature)
+  proposal = models.propose(drafter, inputs, sampling, keys=keys)
+  q1, q = (np.asarray(x)[:, :-1] for x in (proposal.q1, proposal.q))
+  assert q1.min() >= 0
+  np.testing.assert_allclose(q1.sum(-1), 1, atol=1e-5)
+  if temperature == 1:
+    np.testing.assert_allclose(q1, q, atol=1e-6)
+  else:
+    assert np.abs(q1 - q).max() > 0.1
+
+
+@pytest.mark.parametrize("name", ["token by token", "copies"])
+def test_a_rule_that_cannot_defer_does_not(name):
+  """Chow defers where the largest of 7 probabilities is below .12."""
+  point = lenient(name), 0.88, Sampling.create(1.0)
+  decoded = toy.decode("spec_cascade_chow", *point, log_probs=True)
+  assert decoded.stats.deferred.sum() == 0
+  inside = np.arange(10) < decoded.lengths[:, None]
+  # Whatever was drafted has a confidence, and pi is q.
+  q1, q = (x[inside] for x in (decoded.log_probs.q1, decoded.log_probs.q))
+  assert np.all(np.isfinite(q1))
+  np.testing.assert_allclose(q1, q, atol=1e-5)
