@@ -64,8 +64,8 @@ class Sampling:
     Args:
       temperature: 0 or more; up to 1e-4 counts as 0 (greedy).
       top_k: keep exactly this many tokens; None or 0 keeps all.
-      top_p: keep the smallest set that holds this much mass; None or 1.0 keeps
-        all.
+      top_p: keep the smallest set that holds this much mass, the likeliest
+        token however small the number is; None or 1.0 keeps all.
 
     Raises:
       ValueError: a setting is out of range.
@@ -79,9 +79,8 @@ class Sampling:
       raise ValueError(
         f"top_k is {top_k}; wanted 1 or more, or 0 for all tokens"
       )
-    if top_p is not None and not 0 < numerics.as_float32(top_p) <= 1:
-      used = ", 0 in float32" if 0 < top_p <= 1 else ""
-      raise ValueError(f"top_p is {top_p}{used}; wanted a number in (0, 1]")
+    if top_p is not None and not 0 < top_p <= 1:
+      raise ValueError(f"top_p is {top_p}; wanted a number in (0, 1]")
     return cls(
       temperature=jnp.asarray(temperature, jnp.float32),
       top_p=None if top_p in (None, 1.0) else jnp.asarray(top_p, jnp.float32),
@@ -174,11 +173,17 @@ def top_p_mask(p: Array, top_p: Array) -> Array:
   are taken first. The threshold is found by bisection on the bit patterns of
   the probabilities (which order as the numbers do), so that it is one of them.
 
+  XLA may take numbers below the least normal one of float32 for 0, which the
+  empty set holds. A `top_p` below it stands for the likeliest token, as that
+  number does.
+
   Args:
     p: [..., V] probabilities.
     top_p: scalar in (0, 1].
   """
-  top_p = jnp.minimum(top_p.astype(p.dtype), jnp.sum(p, axis=-1, keepdims=True))
+  tiny = jnp.finfo(jnp.float32).tiny
+  top_p = jnp.maximum(top_p, jnp.asarray(tiny, top_p.dtype)).astype(p.dtype)
+  top_p = jnp.minimum(top_p, jnp.sum(p, axis=-1, keepdims=True))
   int_type = jnp.int64 if p.dtype == jnp.float64 else jnp.int32
   bits = jax.lax.bitcast_convert_type(p, int_type)
   ids = jax.lax.broadcasted_iota(int_type, p.shape, p.ndim - 1)

@@ -1,6 +1,7 @@
 // The law of a row of logits, and draws by inverting a cumulative sum; called
 // by XLA. What `speccascade.decoding` computes in many small steps is one call
 // here. A row's result, to the bit, does not depend on the rows beside it.
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -140,6 +141,9 @@ static ffi::Error laws(ffi::ThreadPool pool, ffi::AnyBuffer logits,
 // Keeps of a law [n] the least set of likeliest tokens that holds `top_p`, of
 // equals the lower ids, and divides it by its sum.
 //
+// XLA's threads take numbers below FLT_MIN for 0, which the empty set holds; a
+// `top_p` below it stands for the likeliest token, as FLT_MIN does.
+//
 // Probabilities order as their bits do. That at which the set is complete is
 // found byte by byte, from the highest.
 static void keep_likeliest(float* law, float top_p, long n) {
@@ -149,7 +153,8 @@ static void keep_likeliest(float* law, float top_p, long n) {
     return bits;
   };
   std::vector<float> left(law, law + n);
-  const float goal = std::min(top_p, (float)std::accumulate(law, law + n, 0.));
+  const float total = std::accumulate(law, law + n, 0.);
+  const float goal = std::min(std::max(top_p, FLT_MIN), total);
   const auto is_held = [=](double mass) { return (float)mass >= goal; };
   uint32_t threshold = 0;
   double above = 0;  // what is more likely than the threshold has

@@ -101,6 +101,18 @@ def test_top_p_takes_the_lower_of_equals(top_p, num):
     assert set(np.flatnonzero(row)) == set(ids[:num].tolist())
 
 
+# The least normal number of float32; below it programs may see 0; 0 in float32.
+@pytest.mark.parametrize("top_p", [1.2e-38, 1.1e-38, 1e-40, 1.5e-45, 1e-46])
+def test_the_least_top_p_keeps_one_token(top_p):
+  laws = np.array([[0.1, 0.4, 0.4, 0.1], [0.4, 0.2, 0.2, 0.2]], np.float32)
+  sampling, u = Sampling.create(1.0, top_p=top_p), jnp.full((2, 1), 0.9)
+  for settle in (sampling.step, jax.jit(lambda *args: sampling.step(*args))):
+    step = settle(jnp.log(laws), u)
+    np.testing.assert_array_equal(step.law, np.eye(4)[[1, 0]])
+    np.testing.assert_array_equal(step.token, [1, 0])
+    assert step.is_law.all()
+
+
 def test_greedy_is_one_hot_at_the_lowest_best_id():
   sampling = Sampling.create(1e-4)
   assert sampling.greedy
@@ -118,9 +130,12 @@ def test_greedy_is_one_hot_at_the_lowest_best_id():
     ({"top_k": -2}, "top_k is -2; wanted 1 or more"),
     ({"top_p": 0.0}, r"top_p is 0.0; wanted a number in \(0, 1\]"),
     ({"top_p": 1.5}, r"top_p is 1.5; wanted a number in \(0, 1\]"),
-    # As programs will see them, in float32.
+    # A number that float32 would round to 1.
+    ({"top_p": 1 + 1e-9}, r"top_p is 1.000000001; wanted a number in \(0, 1\]"),
+    ({"top_p": -1e-46}, r"top_p is -1e-46; wanted a number in \(0, 1\]"),
+    ({"top_p": float("nan")}, r"top_p is nan; wanted a number in \(0, 1\]"),
+    # As programs will see it, in float32.
     ({"temperature": 1e39}, r"temperature is 1e\+39; wanted a finite number"),
-    ({"top_p": 1e-46}, "top_p is 1e-46, 0 in float32; wanted a number"),
   ],
 )
 def test_settings_are_checked(settings, message):

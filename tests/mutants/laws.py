@@ -82,6 +82,9 @@ laws are not filtered by top-k <- test_filters_in_float32_keep_the_same_tokens
 top-p drops the token that crosses the line <- test_filters_in_float32_keep_the
 - (bits > low) | (tied & (ids <= last))
 + (bits > low) | (tied & (ids < last))
+the empty set holds the least top-p <- test_the_least_top_p_keeps_one_token
+- jnp.maximum(top_p, jnp.asarray(tiny, top_p.dtype)).astype(p.dtype)
++ top_p.astype(p.dtype)
 top-p looks at the law before temperature <- test_filters_in_float32_keep_the
 - _nucleus(law, self.top_p)
 + _nucleus(plain, self.top_p)
@@ -95,6 +98,10 @@ a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_stands
 natively top-p keeps all of equals <- test_top_p_takes_the_lower_of_equals
 - bits == threshold && !is_held(above);
 + bits == threshold;
+natively the empty set holds the least top-p <-
+  test_the_least_top_p_keeps_one_token
+- std::max(top_p, FLT_MIN)
++ top_p
 natively top-p drops the token that crosses the line <-
   test_filters_in_float32_keep_the
 - last && !is_held(above + mass[last]); last--
