@@ -4,8 +4,8 @@ import pathlib
 
 from speccascade import cli
 from speccascade.data.generated import task
-from speccascade.inference.inputs import Inputs, Sources
-from speccascade.inference.pair import ModelPair, PairSpec
+from speccascade.inference.batches.inputs import Inputs, Sources
+from speccascade.inference.pair.pairs import ModelPair, PairSpec
 
 MAX_DECODE_LEN = 48
 

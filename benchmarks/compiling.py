@@ -15,8 +15,9 @@ import numpy as np
 
 from benchmarks import shapes
 from speccascade import cli, native
-from speccascade.decoding import Sampling, decoders, row_keys
-from speccascade.models import T5LM, T5Config, params
+from speccascade.decoding import Sampling, row_keys
+from speccascade.decoding.programs import decoders
+from speccascade.models import T5LM, T5Config, parameters
 
 _DTYPES = {"native": "float32", "float32": "float32", "bfloat16": "bfloat16"}
 
@@ -26,18 +27,18 @@ def shaped(shape: str, path: str) -> T5LM:
   config = dataclasses.replace(shapes.config(shape), dtype=_DTYPES[path])
   kernel_dtype = "bfloat16" if path == "native" else "float32"
   return T5LM(
-    params.tree(
+    parameters.tree(
       {
         name: _leaf(name, each.shape, config, kernel_dtype, path == "native")
-        for name, each in params.described(config).items()
+        for name, each in parameters.described(config).items()
       }
     ),
-    params.network(config),
+    parameters.network(config),
   )
 
 
 def _leaf(name, shape, config: T5Config, kernel_dtype, has_panels):
-  dtype, is_packed = params.kept(config, name, kernel_dtype)
+  dtype, is_packed = parameters.kept(config, name, kernel_dtype)
   if not (is_packed and has_panels):
     return jax.ShapeDtypeStruct(shape, dtype)
   shape = shape if name.endswith("/kernel") else shape[::-1]

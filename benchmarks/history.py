@@ -15,10 +15,10 @@ import numpy as np
 from benchmarks import built_in
 from speccascade.advise.acceptance import rates_along
 from speccascade.analysis import speedup
-from speccascade.inference import measure
-from speccascade.inference.point import Point
-from speccascade.inference.settings import Run
-from speccascade.inference.study import Study
+from speccascade.inference.measuring import measure
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Run
 
 MOST = 15  # drafts of a block
 DRAWS = 20  # of each text

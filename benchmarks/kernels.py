@@ -21,14 +21,14 @@ from speccascade.checkpoints import restore
 from speccascade.data import tasks
 from speccascade.data.generated import task
 from speccascade.evaluation import quality
-from speccascade.inference.inputs import Inputs
-from speccascade.inference.pair import PairSpec
-from speccascade.inference.point import Point
-from speccascade.inference.records import text_of
-from speccascade.inference.settings import Run
-from speccascade.inference.study import Study
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Run
+from speccascade.inference.rows.records import text_of
 from speccascade.models import T5LM
-from speccascade.models.params import KERNEL_DTYPES
+from speccascade.models.parameters import KERNEL_DTYPES
 
 BLOCK = 6
 

@@ -23,9 +23,9 @@ import numpy as np
 from benchmarks import shapes
 from speccascade import cli
 from speccascade.checkpoints import stored_arrays, t5x_native
-from speccascade.inference import pair
-from speccascade.inference.environment import held_memory, most_memory
-from speccascade.models import params
+from speccascade.inference.measuring.environment import held_memory, most_memory
+from speccascade.inference.pair import pairs
+from speccascade.models import parameters
 
 
 def write(folder: pathlib.Path, shape: str, dtype: str = "float32") -> str:
@@ -36,7 +36,7 @@ def write(folder: pathlib.Path, shape: str, dtype: str = "float32") -> str:
     draw = lambda part: rng.standard_normal(shape, np.float32)[part] / 16
     return stored_arrays.Unread(shape, draw)
 
-  named = params.param_shapes(shapes.config(shape))
+  named = parameters.param_shapes(shapes.config(shape))
   arrays = traverse_util.unflatten_dict(
     {
       name: drawn(number, shape)
@@ -53,11 +53,11 @@ def measure(folder: str, kernel_dtype: str):
   """Prints the bytes of the parameters, what stays of them, and the most."""
   with tempfile.TemporaryDirectory() as other:  # what reading itself imports
     write(pathlib.Path(other), "64/1")
-    pair.load_model("drafter", other)
+    pairs.load_model("drafter", other)
   before = held_memory()
-  lm = pair.load_model("verifier", folder, kernel_dtype=kernel_dtype).lm
+  lm = pairs.load_model("verifier", folder, kernel_dtype=kernel_dtype).lm
   jax.block_until_ready(lm)
-  size = 4 * params.num_parameters(lm.module.config)
+  size = 4 * parameters.num_parameters(lm.module.config)
   print(size, held_memory() - before, most_memory() - before)
 
 

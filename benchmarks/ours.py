@@ -17,18 +17,12 @@ import numpy as np
 
 from benchmarks import shapes
 from speccascade.checkpoints import restore
-from speccascade.decoding import (
-  decoders,
-  draws,
-  methods,
-  numerics,
-  sampling,
-  verification,
-)
-from speccascade.decoding import target as targets
-from speccascade.decoding.drafters.autoregressive import AutoregressiveDrafter
-from speccascade.decoding.execution import LoopSettings
-from speccascade.decoding.executions.speculative import speculative
+from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
+from speccascade.decoding.laws import draws, numerics, sampling, targets
+from speccascade.decoding.loops.execution import LoopSettings
+from speccascade.decoding.loops.speculative import speculative
+from speccascade.decoding.programs import decoders, methods
+from speccascade.decoding.verification import steps
 from speccascade.models import T5LM
 
 NO_EOS = -1
@@ -44,7 +38,7 @@ def forced(rate: float):
   def verify(tokens, count, q, pi, u_accept, u_draw):
     # What was drawn has q > 0, and is taken where -q < pi.
     u_accept = jnp.where(u_accept < rate, -1, jnp.inf)
-    return verification.token_verify(tokens, count, q, pi, u_accept, u_draw)
+    return steps.token_verify(tokens, count, q, pi, u_accept, u_draw)
 
   return verify
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.race import PEER_MODES, Worker, in_turn, ratio
 from speccascade import cli
-from speccascade.inference import measure
-from speccascade.inference.environment import device_name
+from speccascade.inference.measuring import measure
+from speccascade.inference.measuring.environment import device_name
 from speccascade.smollm import race
 from speccascade.smollm.texts import TEXTS
 

@@ -24,8 +24,9 @@ import numpy as np
 
 from benchmarks import built_in
 from speccascade.checkpoints import restore
-from speccascade.decoding import decoders, draws, sampling
-from speccascade.inference.environment import device_name
+from speccascade.decoding.laws import draws, sampling
+from speccascade.decoding.programs import decoders
+from speccascade.inference.measuring.environment import device_name
 from speccascade.models import T5LM
 
 STEPS = ("draft", "score", "verify", "commit", "count", "record")

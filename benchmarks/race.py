@@ -22,13 +22,14 @@ import tempfile
 from tqdm import tqdm
 
 from benchmarks import shapes
-from speccascade import cli, files
+from speccascade import cli
 from speccascade.analysis import speedup
-from speccascade.models import params
+from speccascade.models import parameters
+from speccascade.runtime import files
 
 AR_SHAPES = ("t5-small", "t5-base", "128/3", "256/4", "256/6", "192/6")
 RACES = ("autoregressive", "blocks", "speculative", "rules", "batches")
-KERNELS = params.KERNEL_DTYPES
+KERNELS = parameters.KERNEL_DTYPES
 PEER_MODES = [(d, t) for d in ("float32", "bfloat16") for t in (1, 2)]
 RATES = (0.0, 0.7, 0.9, 1.0)
 RULES = (

@@ -11,11 +11,11 @@ import time
 import numpy as np
 
 from benchmarks import built_in
-from speccascade.inference.batching import Batches
-from speccascade.inference.environment import device_name
-from speccascade.inference.point import Point
-from speccascade.inference.settings import Run
-from speccascade.inference.study import Study
+from speccascade.inference.batches.batching import Batches
+from speccascade.inference.measuring.environment import device_name
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Run
 
 
 def make(pair, sources, point, size, refill) -> tuple[Batches, Study]:

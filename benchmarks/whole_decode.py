@@ -11,11 +11,11 @@ alone. Numbers are medians over rounds, [least, most].
 import numpy as np
 
 from benchmarks import built_in
-from speccascade.inference import measure
-from speccascade.inference.environment import device_name
-from speccascade.inference.point import Point
-from speccascade.inference.settings import Measuring, Run
-from speccascade.inference.study import Study
+from speccascade.inference.measuring import measure
+from speccascade.inference.measuring.environment import device_name
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring, Run
 
 ALONE = "verifier"
 

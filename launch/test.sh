@@ -43,7 +43,7 @@ say "ruff check"
 say "doctests"
 # (One module imports T5X, which is no dependency.)
 "$PYTHON" -m pytest --quiet --doctest-modules speccascade \
-  --ignore=speccascade/t5x_models.py </dev/null
+  --ignore=speccascade/integrations/t5x_models.py </dev/null
 say "tests"
 run_pytest -m "not slow" "$@"
 say "all passed"

@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 # Name -> module that holds it.
 _PUBLIC = {
   "METHODS": "speccascade.decoding",
-  "Mesh": "speccascade.meshes",
+  "Mesh": "speccascade.models.sharding.meshes",
   "Chat": "speccascade.api",
   "Generation": "speccascade.api",
   "Pair": "speccascade.api",

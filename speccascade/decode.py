@@ -19,8 +19,9 @@ from speccascade import cli
 
 def main():
   """Runs `infer` as gin configured it, and prints what it measured."""
-  from speccascade import meshes
-  from speccascade.inference import environment, infer, point
+  from speccascade.inference.measuring import environment, infer
+  from speccascade.inference.points import point
+  from speccascade.models.sharding import meshes
   from speccascade.report import token_view
 
   if {"ALPHA", "point.Point.alpha"} & cli.given():
@@ -35,10 +36,10 @@ def main():
 
 def preview() -> str:
   """Returns what `--dry_run` says: what each device will hold."""
-  from speccascade import footprint
-  from speccascade.inference import infer, planning
+  from speccascade.inference.measuring import infer
+  from speccascade.planning import decoding_plan, footprint
 
-  plan = lambda: planning.decoding(**cli.bound(infer.infer))
+  plan = lambda: decoding_plan.decoding(**cli.bound(infer.infer))
   return footprint.said(plan)
 
 
@@ -70,7 +71,7 @@ def describe(outcome) -> str:
 def _faster(row) -> str | None:
   """Returns whether a method was faster than the verifier alone, or how to find
   out; None of a model alone."""
-  from speccascade.decoding import methods
+  from speccascade.decoding.programs import methods
 
   execution = methods.find(row.settings.method).execution
   if not (execution.needs_drafter and execution.needs_verifier):

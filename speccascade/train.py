@@ -17,8 +17,8 @@ from speccascade import cli
 
 def main():
   """Runs `train` as gin configured it, and says how it ended."""
-  from speccascade import meshes
-  from speccascade.inference import environment
+  from speccascade.inference.measuring import environment
+  from speccascade.models.sharding import meshes
   from speccascade.training import finetune
 
   mesh = cli.configured(meshes.Mesh)()
@@ -31,8 +31,8 @@ def main():
 
 def preview() -> str:
   """Returns what `--dry_run` says: what each device will hold."""
-  from speccascade import footprint
-  from speccascade.training import finetune, training_plan
+  from speccascade.planning import footprint, training_plan
+  from speccascade.training import finetune
 
   plan = lambda: training_plan.planned(**cli.bound(finetune.train))
   return footprint.said(plan)

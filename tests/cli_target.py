@@ -1,6 +1,6 @@
 """What the configs of test_cli.py configure."""
 
-from speccascade import fields
+from speccascade.settings import fields
 
 CALLS = []
 

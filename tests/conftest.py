@@ -16,8 +16,9 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade import folders
-from speccascade.inference import batching, environment
+from speccascade.inference.batches import batching
+from speccascade.inference.measuring import environment
+from speccascade.runtime import folders
 
 TESTS = pathlib.Path(__file__).parent
 # flax, optax and orbax break under these flags in places, the core does not.

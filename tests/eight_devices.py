@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import speccascade as sc
-from speccascade import meshes, native
+from speccascade import native
 from speccascade.cascade_search import search
 from speccascade.cascade_search.candidates import Candidates
 from speccascade.checkpoints import (
@@ -24,22 +24,23 @@ from speccascade.checkpoints import (
   orbax_io,
   t5x_native,
 )
-from speccascade.decoding import decoders, methods, row_keys
-from speccascade.decoding.sampling import Sampling
-from speccascade.inference import collectives
-from speccascade.inference.cascades import Cascade
-from speccascade.inference.environment import held_memory, most_memory
-from speccascade.inference.inputs import Inputs
-from speccascade.inference.pair import PairSpec
-from speccascade.inference.point import Point
-from speccascade.inference.settings import Measuring, Run
-from speccascade.models import LlamaConfig, T5Config, partitioning
-from speccascade.models.params import network
+from speccascade.decoding import row_keys
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.programs import decoders, methods
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.measuring.environment import held_memory, most_memory
+from speccascade.inference.pair.cascades import Cascade
+from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring, Run
+from speccascade.models import LlamaConfig, T5Config
+from speccascade.models.parameters import network
+from speccascade.models.sharding import meshes, partitioning
+from speccascade.planning import collectives
 from speccascade.sweep import sweep
-from speccascade.sweep.plan import Plan
+from speccascade.sweep.plans import Plan
 from speccascade.sweep.shown import Shown
-from speccascade.training import evaluate, loop, optimizers
-from speccascade.training import state as states
+from speccascade.training import evaluate, loop, optimizers, states
 from speccascade.training.checkpointing import Checkpoints
 from tests.inference import tiny
 

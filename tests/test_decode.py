@@ -8,7 +8,7 @@ import types
 import pytest
 
 from speccascade import decode, train
-from speccascade.inference import environment
+from speccascade.inference.measuring import environment
 from speccascade.sweep import __main__ as main_of_sweep
 from tests import mains
 

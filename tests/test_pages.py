@@ -14,10 +14,10 @@ import gin
 import pytest
 
 from speccascade import cli
+from speccascade.api.generation import Generation
 from speccascade.checkpoints import orbax_io
 from speccascade.data.generated import vocabulary
-from speccascade.generation import Generation
-from speccascade.inference import results
+from speccascade.inference.rows import results
 from speccascade.quickstart import quickstart
 from tests import mains
 from tests.inference import llamas, tiny

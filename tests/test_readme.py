@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from speccascade.decoding import table
-from tests.decoding import test_add_a_rule
+from speccascade.decoding.programs import table
+from tests.decoding.laws import test_add_a_rule
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"

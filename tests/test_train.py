@@ -6,9 +6,10 @@ import json
 import pytest
 
 import speccascade as sc
-from speccascade import decode, memory, train
+from speccascade import decode, train
 from speccascade.checkpoints import convert, load, orbax_io
 from speccascade.data import vocabularies
+from speccascade.runtime import memory
 from tests import mains
 from tests.data import tokenizers
 from tests.data.conftest import train_vocabulary

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from speccascade.decoding import METHODS, Decoder, Sampling, prompts, row_keys
+from speccascade.decoding import METHODS, Decoder, Sampling, row_keys
+from speccascade.decoding.loops import prompts
 from speccascade.decoding.types import Output, is_drafter
 from speccascade.models import T5Config
 from speccascade.models.markov_lm import FiniteContext, MarkovLM

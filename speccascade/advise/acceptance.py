@@ -13,10 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import numerics, prompts
+from speccascade.decoding.laws import numerics
+from speccascade.decoding.loops import prompts
 from speccascade.decoding.types import Decoded
-from speccascade.inference.point import Point
-from speccascade.inference.study import Study
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.points.point import Point
 
 _MOST = 2**23  # probabilities of one model that are held at once
 

@@ -13,7 +13,6 @@ import pathlib
 
 import numpy as np
 
-from speccascade import folders
 from speccascade.advise import effort as efforts
 from speccascade.advise import scatter
 from speccascade.advise.effort import Budget, Effort, Steps
@@ -21,16 +20,18 @@ from speccascade.advise.offers import DRAFTER, Drafting, Offer, monotone
 from speccascade.advise.wanted import LOSSLESS, Wanted
 from speccascade.decoding.types import Decoded
 from speccascade.evaluation import efficiency
-from speccascade.inference import advice as advice_files
-from speccascade.inference import measure, records
-from speccascade.inference.inputs import Inputs
-from speccascade.inference.pair import PairSpec
-from speccascade.inference.point import Point
-from speccascade.inference.results import ResultRow
-from speccascade.inference.run_folder import RunFolder
-from speccascade.inference.settings import Measuring, Run
-from speccascade.inference.study import Study
-from speccascade.progress import ProgressBar
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.measuring import measure
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.points import advice_files
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.rows import records
+from speccascade.inference.rows.results import ResultRow
+from speccascade.inference.rows.run_folder import RunFolder
+from speccascade.runtime import folders
+from speccascade.runtime.progress import ProgressBar
 
 # What a point must promise over the best so far to be decoded. Differences
 # below it drown in the noise of a few examples.

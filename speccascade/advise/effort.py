@@ -11,8 +11,9 @@ import dataclasses
 import time
 from typing import Annotated
 
-from speccascade import fields, processes
-from speccascade.progress import ProgressBar
+from speccascade.runtime import processes
+from speccascade.runtime.progress import ProgressBar
+from speccascade.settings import fields
 
 # Shares of the time by which a part of the search ends. What is timed last has
 # the rest, and is timed once at least.

@@ -13,9 +13,9 @@ from speccascade.decoding.types import Decoded
 from speccascade.evaluation import efficiency, timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.timing import Latency
-from speccascade.inference.point import Point
-from speccascade.inference.results import ResultRow
-from speccascade.inference.study import Study
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.points.point import Point
+from speccascade.inference.rows.results import ResultRow
 
 DRAFTER = "drafter"
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Annotated
 
-from speccascade import fields
-from speccascade.decoding import methods
-from speccascade.inference.point import BlockSize, Point
+from speccascade.decoding.programs import methods
+from speccascade.inference.points.point import BlockSize, Point
+from speccascade.settings import fields
 from speccascade.sweep import grids
 
 LOSSLESS = "spec_decode"

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 import dataclasses
 import json
 
-from speccascade import files
 from speccascade.advise import commands
 from speccascade.advise.advisor import LEAST, Advice, loss
 from speccascade.advise.offers import DRAFTER, Drafting, Expected, Offer
 from speccascade.cli import macros
 from speccascade.evaluation.timing import Latency
-from speccascade.inference import advice as advice_files
-from speccascade.inference.environment import device_name, environment
+from speccascade.inference.measuring.environment import device_name, environment
+from speccascade.inference.points import advice_files
 from speccascade.report import tables
 from speccascade.report.tables import Column
+from speccascade.runtime import files
 
 
 def write(advice: Advice, argv: Sequence[str] = ()) -> str:

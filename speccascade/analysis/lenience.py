@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speccascade.fields import Bounds
+from speccascade.settings.fields import Bounds
 
 
 class Knob(NamedTuple):

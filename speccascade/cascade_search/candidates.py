@@ -8,14 +8,17 @@ from typing import Annotated, Literal
 import jax
 import numpy as np
 
-from speccascade import fields
 from speccascade.analysis import swi
 from speccascade.evaluation import timing
-from speccascade.inference import advice, cascades, measure, results
-from speccascade.inference.cascades import Cascade
-from speccascade.inference.point import Point
-from speccascade.inference.settings import Measuring
-from speccascade.inference.study import Study
+from speccascade.inference.measuring import measure
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair import cascades
+from speccascade.inference.pair.cascades import Cascade
+from speccascade.inference.points import advice_files
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring
+from speccascade.inference.rows import results
+from speccascade.settings import fields
 
 Lengths = Annotated[
   Sequence[Annotated[int, fields.Bounds(0, 1024)]], fields.NOT_EMPTY
@@ -211,7 +214,7 @@ class Contest:
   ) -> Scored:
     """Decodes `num` examples with a candidate, unless its row stands."""
     study = self.study_of(cascade, num)
-    point = advice.resolved(self.point, study.pair)
+    point = advice_files.resolved(self.point, study.pair)
     (row,) = measure.measure(study, [point], file)
     return self.scored(cascade, row)
 

@@ -14,25 +14,26 @@ import json
 import pathlib
 from typing import Annotated
 
-from speccascade import fields, files, folders, processes
 from speccascade.cascade_search.candidates import (
   Candidates,
   Contest,
   Criterion,
   Scored,
 )
-from speccascade.inference import results
-from speccascade.inference.cascades import Cascade
-from speccascade.inference.inputs import Inputs
-from speccascade.inference.pair import PairSpec
-from speccascade.inference.point import Point
-from speccascade.inference.results import ResultFile
-from speccascade.inference.run_folder import RunFolder
-from speccascade.inference.settings import Run
-from speccascade.inference.study import Study
-from speccascade.progress import ProgressBar
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.cascades import Cascade
+from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Run
+from speccascade.inference.rows import results
+from speccascade.inference.rows.results import ResultFile
+from speccascade.inference.rows.run_folder import RunFolder
 from speccascade.report import tables
 from speccascade.report.tables import Column
+from speccascade.runtime import files, folders, processes
+from speccascade.runtime.progress import ProgressBar
+from speccascade.settings import fields
 
 
 @fields.checked

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from flax import traverse_util
 
-from speccascade import memory
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.models import params as model_params
+from speccascade.models import parameters as model_params
 from speccascade.models.llama.config import LlamaConfig
-from speccascade.models.params import Config
+from speccascade.models.parameters import Config
 from speccascade.models.t5.config import T5Config
+from speccascade.runtime import memory
 
 RELATIVE_BUCKETS = 32  # of T5X's network, where it is no hyperparameter
 RELATIVE_MAX_DISTANCE = 128

@@ -17,7 +17,6 @@ from typing import Annotated, Literal
 
 from absl import logging
 
-from speccascade import fields, folders
 from speccascade.checkpoints import (
   gguf_file,
   hugging_face,
@@ -31,7 +30,9 @@ from speccascade.checkpoints.errors import (
   CheckpointNotFoundError,
 )
 from speccascade.models.llama.config import LlamaConfig
-from speccascade.models.params import Config
+from speccascade.models.parameters import Config
+from speccascade.runtime import folders
+from speccascade.settings import fields
 
 FORMATS = ("t5x", "speccascade", "hugging_face")
 DTYPES = ("float32", "bfloat16")

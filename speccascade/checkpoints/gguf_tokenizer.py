@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 import json
 
-from speccascade import fields
 from speccascade.checkpoints.errors import CheckpointError
+from speccascade.settings import fields
 
 TOKENS = "tokenizer.ggml.tokens"
 _SPLIT = (

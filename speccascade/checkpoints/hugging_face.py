@@ -14,7 +14,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from speccascade import files
 from speccascade.checkpoints import (
   architecture,
   hugging_face_llama,
@@ -26,10 +25,11 @@ from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
-from speccascade.models import params as model_params
+from speccascade.models import parameters as model_params
 from speccascade.models.llama.config import LlamaConfig
-from speccascade.models.params import Config
+from speccascade.models.parameters import Config
 from speccascade.models.t5.config import T5Config
+from speccascade.runtime import files
 
 CONFIG = SAID_BY = "config.json"
 WEIGHTS = "model.safetensors"

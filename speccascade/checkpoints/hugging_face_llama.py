@@ -10,11 +10,11 @@ import contextlib
 import dataclasses
 from typing import Literal
 
-from speccascade import fields
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.llama.config import LlamaConfig, RopeScaling
 from speccascade.models.llama.rotary import yarn_factor
+from speccascade.settings import fields
 
 GENERATION = "generation_config.json"
 

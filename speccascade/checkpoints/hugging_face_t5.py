@@ -17,13 +17,13 @@ tie_word_embeddings that it always sets to true), else `tie_word_embeddings`.
 
 from collections.abc import Callable
 
-from speccascade import fields
 from speccascade.checkpoints import architecture, storage
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
 from speccascade.models.t5.config import T5Config
+from speccascade.settings import fields
 
 # Architectures with T5X's network; umT5 has relative positions per layer.
 MODEL_TYPES = ("t5", "mt5")

@@ -28,16 +28,16 @@ import jax
 from jax.sharding import NamedSharding
 import numpy as np
 
-from speccascade import fields
 from speccascade.checkpoints import architecture, chunks, storage, stored_arrays
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
-from speccascade.models import partitioning
 from speccascade.models.llama.config import LlamaConfig
-from speccascade.models.params import Config
+from speccascade.models.parameters import Config
+from speccascade.models.sharding import partitioning
 from speccascade.models.t5.config import T5Config
+from speccascade.settings import fields
 
 FORMAT = "speccascade"
 VERSION = 1

@@ -32,7 +32,7 @@ from speccascade.checkpoints.errors import (
   CheckpointNotFoundError,
 )
 from speccascade.checkpoints.storage import Directory
-from speccascade.models.params import Config, some
+from speccascade.models.parameters import Config, some
 
 # Layouts of others' software: parameters and an architecture, no more.
 OTHERS = {"hugging_face": hugging_face, "gguf": gguf_file}

@@ -22,13 +22,13 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from speccascade import files
 from speccascade.checkpoints import chunks, storage, stored_arrays
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
+from speccascade.runtime import files
 
 INDEX = "checkpoint"
 VERSION = 3

@@ -20,9 +20,9 @@ import time
 
 from absl import flags
 
-from speccascade import processes, standard_error
 from speccascade.cli import gin_setup
-from speccascade.processes import ProcessError
+from speccascade.runtime import processes, standard_error
+from speccascade.runtime.processes import ProcessError
 
 LEFT, FAILED = "left", "failed"  # keys
 _HEARTBEAT_S = 100

@@ -14,7 +14,7 @@ import traceback
 import gin
 
 from speccascade.cli import quiet
-from speccascade.fields import SettingError
+from speccascade.settings.fields import SettingError
 
 PACKAGE = pathlib.Path(__file__).parents[1]
 

@@ -17,9 +17,9 @@ import traceback
 
 from absl import flags, logging
 
-from speccascade import files, processes
 from speccascade.cli import distributed, gin_setup, macros, quiet
 from speccascade.cli.gin_setup import ConfigError, resolved_config
+from speccascade.runtime import files, processes
 
 _EXAMPLE = re.compile(r"--gin_file=(\S+)")
 _LONG = re.compile(r"\S{300,}")  # cut in messages

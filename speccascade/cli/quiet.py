@@ -5,7 +5,7 @@ import logging
 import os
 import re
 
-from speccascade.standard_error import held_back
+from speccascade.runtime.standard_error import held_back
 
 # What TensorFlow's native code says while it loads, and its tokenizers while
 # they are made, whatever the log level.

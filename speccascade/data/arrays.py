@@ -11,7 +11,7 @@ import hashlib
 
 import numpy as np
 
-from speccascade import array_files, files
+from speccascade.runtime import array_files, files
 
 FEATURES = ("inputs", "targets")
 

@@ -14,7 +14,7 @@ import datetime
 import functools
 import json
 
-from speccascade import fields
+from speccascade.settings import fields
 
 MOST_TURNS = 1_000_000  # of all loops of a rendering
 MOST_CHARACTERS = 1 << 24  # of a prompt, and of a text times a number

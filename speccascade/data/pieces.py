@@ -10,8 +10,9 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import sentencepiece
 
-from speccascade import fields, files, folders
 from speccascade.data import text_files
+from speccascade.runtime import files, folders
+from speccascade.settings import fields
 
 PAD, EOS, UNK = 0, 1, 2
 _MOST_BYTES = 1 << 22  # SentencePiece skips longer texts without a word

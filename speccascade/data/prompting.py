@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from speccascade import fields
 from speccascade.data import text_files
 from speccascade.data.arrays import FEATURES, TokenArrays
+from speccascade.settings import fields
 
 FORMATS = ("source", "text", "chat")
 

@@ -12,7 +12,7 @@ from speccascade.data import tasks
 from speccascade.data._tf import seqio, tf
 from speccascade.data.arrays import FEATURES, TokenArrays, mixed
 from speccascade.data.vocabularies import Vocabulary
-from speccascade.progress import ProgressBar
+from speccascade.runtime.progress import ProgressBar
 
 
 def from_task(

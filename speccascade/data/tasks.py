@@ -19,7 +19,6 @@ from typing import Annotated, Literal, TypedDict
 
 import tensorflow_datasets as tfds
 
-from speccascade import fields
 from speccascade.data import preprocess, text_files
 from speccascade.data._tf import seqio, tf
 from speccascade.data.generated import SPLITS
@@ -27,6 +26,7 @@ from speccascade.data.generated import task as generated_task
 from speccascade.data.registry import register
 from speccascade.data.vocabularies import T5_MODEL, Vocabulary
 from speccascade.evaluation import quality
+from speccascade.settings import fields
 
 # TASK_FEATURE_LENGTHS of the papers, where they are known (docs/tasks.md).
 LENGTHS = {

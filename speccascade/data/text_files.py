@@ -9,8 +9,9 @@ import os
 import pathlib
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
-from speccascade import fields, files
 from speccascade.data import chat
+from speccascade.runtime import files
+from speccascade.settings import fields
 
 JSON = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 

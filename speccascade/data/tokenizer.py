@@ -10,12 +10,12 @@ from typing import TypedDict
 
 import numpy as np
 
-from speccascade import fields
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.checkpoints.storage import TOKENIZER
 from speccascade.data._tf import seqio, tf
 from speccascade.data.chat import ChatTemplate
+from speccascade.settings import fields
 
 CONFIG = "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"

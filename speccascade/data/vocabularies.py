@@ -8,10 +8,10 @@ import pathlib
 
 import numpy as np
 
-from speccascade import files
 from speccascade.checkpoints import storage
 from speccascade.data._tf import seqio
 from speccascade.data.tokenizer import TokenizerVocabulary
+from speccascade.runtime import files
 
 # The vocabulary of T5, T5 v1.1 and Flan-T5: 32,000 pieces and 100 sentinels.
 T5_MODEL = "gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"

@@ -1,22 +1,28 @@
 """The core: deferral rules, targets, verifier steps and executions."""
 
-from speccascade.decoding import methods, prompts
-from speccascade.decoding.continuous import decode_continuously
-from speccascade.decoding.decoders import Decoder, DraftLength, decoder
-from speccascade.decoding.deferral import RULES, Rule, rule
-from speccascade.decoding.drafters.autoregressive import (
+from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
 )
-from speccascade.decoding.drafters.cascade import cascade_drafter
-from speccascade.decoding.drafters.horizontal import HorizontalDrafter
-from speccascade.decoding.drafters.max_gram import MaxGramDrafter
-from speccascade.decoding.drafters.vertical import VerticalDrafter
-from speccascade.decoding.draws import row_keys
-from speccascade.decoding.methods import METHODS, Method
-from speccascade.decoding.sampling import Sampling
-from speccascade.decoding.streaming import Stream
-from speccascade.decoding.target import Target, as_target, defer, defer_tokens
+from speccascade.decoding.drafting.cascade import cascade_drafter
+from speccascade.decoding.drafting.horizontal import HorizontalDrafter
+from speccascade.decoding.drafting.max_gram import MaxGramDrafter
+from speccascade.decoding.drafting.vertical import VerticalDrafter
+from speccascade.decoding.laws.deferral import RULES, Rule, rule
+from speccascade.decoding.laws.draws import row_keys
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import (
+  Target,
+  as_target,
+  defer,
+  defer_tokens,
+)
+from speccascade.decoding.loops import prompts
+from speccascade.decoding.programs import methods
+from speccascade.decoding.programs.continuous import decode_continuously
+from speccascade.decoding.programs.decoders import Decoder, DraftLength, decoder
+from speccascade.decoding.programs.methods import METHODS, Method
+from speccascade.decoding.programs.streaming import Stream
 from speccascade.decoding.types import (
   Decoded,
   Drafter,

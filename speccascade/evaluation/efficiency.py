@@ -12,8 +12,8 @@ from typing import Annotated
 
 import numpy as np
 
-from speccascade import fields
 from speccascade.decoding.types import Decoded
+from speccascade.settings import fields
 
 _Cost = Annotated[float, fields.Bounds(0)]
 

@@ -16,7 +16,7 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
 from speccascade.evaluation import answers
-from speccascade.progress import ProgressBar
+from speccascade.runtime.progress import ProgressBar
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeLsum")
 SAMPLES = 1000  # bootstrap resamples of an interval

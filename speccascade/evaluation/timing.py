@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade import fields
-from speccascade.decoding import draws
-from speccascade.decoding.sampling import Sampling
+from speccascade.decoding.laws import draws
+from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.types import LanguageModel
 from speccascade.evaluation.efficiency import Costs
+from speccascade.settings import fields
 
 RESAMPLES = 1000
 # Examples that a competitor decodes before the next one has its turn.

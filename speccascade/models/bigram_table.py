@@ -12,8 +12,8 @@ import zlib
 
 import numpy as np
 
-from speccascade import fields
 from speccascade.models.ngram_lm import NgramLM
+from speccascade.settings import fields
 
 
 def read(path: str | os.PathLike) -> np.ndarray:

@@ -8,8 +8,8 @@ from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
 
-from speccascade.models import partitioning
 from speccascade.models.layers import MASKED
+from speccascade.models.sharding import partitioning
 
 KEY_AXES = ("batch", "heads", "kv", "length")
 VALUE_AXES = ("batch", "heads", "length", "kv")

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from speccascade.decoding.types import Array, Output
 from speccascade.models import native_passes
 from speccascade.models.cache import keep_path, lying
-from speccascade.models.params import Config, network, prepared
-from speccascade.models.partitioning import Layout, placed
+from speccascade.models.parameters import Config, network, prepared
+from speccascade.models.sharding.partitioning import Layout, placed
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

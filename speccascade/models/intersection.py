@@ -14,7 +14,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import prompts
+from speccascade.decoding.loops import prompts
 from speccascade.decoding.types import Array, LanguageModel, Output, check_shape
 
 

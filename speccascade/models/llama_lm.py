@@ -4,10 +4,10 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import prompts
+from speccascade.decoding.loops import prompts
 from speccascade.decoding.types import Array
 from speccascade.models.cached_lm import CachedLM
-from speccascade.models.partitioning import placed
+from speccascade.models.sharding.partitioning import placed
 
 # A prompt is fed by so many tokens at a time.
 PREFILL_WIDTH = 64

@@ -9,7 +9,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding import prompts
+from speccascade.decoding.loops import prompts
 from speccascade.decoding.types import Output
 
 Array = jax.Array

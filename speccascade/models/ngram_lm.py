@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade import array_files
 from speccascade.models.markov_lm import FiniteContext
+from speccascade.runtime import array_files
 
 Array = jax.Array
 

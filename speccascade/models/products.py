@@ -6,7 +6,7 @@ import operator
 import jax
 import jax.numpy as jnp
 
-from speccascade.models import partitioning
+from speccascade.models.sharding import partitioning
 
 # A kernel of at least so many weights is worth the wake of a second thread.
 LEAST_SLICED = 3 << 16

@@ -7,7 +7,7 @@ from speccascade.decoding.types import Array
 from speccascade.models import native_passes
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.layers import MASKED
-from speccascade.models.partitioning import placed
+from speccascade.models.sharding.partitioning import placed
 
 
 @struct.dataclass

@@ -2,7 +2,7 @@
 
 The compiled file is kept in a folder that only the user can enter, under a name
 made of all that it depends on, and ends with the SHA-256 of what goes before.
-Not by `speccascade.files`: the core imports jax, flax and numpy only.
+Not by `speccascade.runtime.files`: the core imports jax, flax and numpy only.
 """
 
 import ctypes

@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from speccascade import fields, files, folders
-from speccascade.inference.inputs import TextSource
+from speccascade.inference.batches.inputs import TextSource
 from speccascade.models.ngram_lm import NgramLM
-from speccascade.progress import ProgressBar
+from speccascade.runtime import files, folders
+from speccascade.runtime.progress import ProgressBar
+from speccascade.settings import fields
 from speccascade.training import ngram_counts
 
 

@@ -9,7 +9,8 @@ A second run reuses the checkpoints and the measured points that it finds.
 import pathlib
 import sys
 
-from speccascade import cli, folders
+from speccascade import cli
+from speccascade.runtime import folders
 
 
 def main(argv: list[str] | None = None) -> int:

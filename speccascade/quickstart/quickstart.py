@@ -15,14 +15,15 @@ import sys
 import gin
 import numpy as np
 
-from speccascade import cli, files
+from speccascade import cli
 from speccascade.cli import gin_setup
-from speccascade.inference.results import ResultRow
-from speccascade.progress import in_notebook
+from speccascade.inference.rows.results import ResultRow
 from speccascade.report import figures, tables, winners
 from speccascade.report.findings import doubts as doubts_of
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import MEASURED, SMALL, Measured
+from speccascade.runtime import files
+from speccascade.runtime.progress import in_notebook
 from speccascade.sweep import sweep
 
 CONFIGS = "configs/quickstart"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 import dataclasses
 
-from speccascade.inference.results import ResultRow
+from speccascade.inference.rows.results import ResultRow
 from speccascade.report import (
   figures,
   findings,

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
-from speccascade import files
 from speccascade.report import styles
 from speccascade.report.frontier import IntervalEstimate
+from speccascade.runtime import files
 
 WIDTH = 4.0  # inches of a panel, labels included
 _LEFT = 0.13  # of it, before the axis

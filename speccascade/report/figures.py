@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 import itertools
 
-from speccascade.inference.results import ResultRow
+from speccascade.inference.rows.results import ResultRow
 from speccascade.report import styles, tables
 from speccascade.report.drawing import Dot, LinePanel, Plot, Series, SharePanel
 from speccascade.report.frontier import IntervalEstimate

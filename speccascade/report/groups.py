@@ -7,7 +7,7 @@ import operator
 
 import numpy as np
 
-from speccascade.inference.results import ResultRow, Settings
+from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.report.measured import (
   METRICS,
   REFERENCE,

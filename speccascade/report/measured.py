@@ -7,10 +7,10 @@ import functools
 import numpy as np
 
 from speccascade.analysis import swi
-from speccascade.decoding.methods import METHODS
+from speccascade.decoding.programs.methods import METHODS
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference.results import ResultRow, Settings
+from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.report import frontier
 from speccascade.report.frontier import IntervalEstimate, Points
 from speccascade.report.tables import lookup

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference.results import ResultRow, Settings
+from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.report.groups import PointGroup, grouped
 from speccascade.report.measured import Clock, Measured, metric_title
 from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table, lookup

@@ -7,12 +7,12 @@ import operator
 import pathlib
 from typing import Annotated, Any, NotRequired, TypedDict
 
-from speccascade import fields
 from speccascade.decoding.types import SOURCES
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference import results
-from speccascade.inference.results import ResultRow
+from speccascade.inference.rows import results
+from speccascade.inference.rows.results import ResultRow
 from speccascade.report.measured import temperature_title
+from speccascade.settings import fields
 
 FILE_NAME = "examples.jsonl"
 MOST_TOKENS = 1500  # on the page: each has a card of some hundred bytes

@@ -3,7 +3,7 @@
 import functools
 from typing import NamedTuple
 
-from speccascade.decoding.methods import METHODS
+from speccascade.decoding.programs.methods import METHODS
 
 # A family's first method has the first of each; all are told apart in grey too.
 _MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">", "p", "h")

@@ -10,7 +10,7 @@ two latencies, in pairs, is on one side of 1.
 from collections.abc import Sequence
 import dataclasses
 
-from speccascade.inference.results import Settings
+from speccascade.inference.rows.results import Settings
 from speccascade.report import frontier, tables
 from speccascade.report.frontier import IntervalEstimate, Points
 from speccascade.report.groups import PointGroup

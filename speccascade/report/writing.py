@@ -4,14 +4,14 @@ from collections.abc import Sequence
 import os
 import pathlib
 
-from speccascade import files
-from speccascade.inference import results
-from speccascade.inference.results import ResultRow
-from speccascade.progress import ProgressBar
+from speccascade.inference.rows import results
+from speccascade.inference.rows.results import ResultRow
 from speccascade.report import content, page, shown_examples, tables
 from speccascade.report.content import Section
 from speccascade.report.point_tables import row_columns
 from speccascade.report.shown_examples import ShownExamples
+from speccascade.runtime import files
+from speccascade.runtime.progress import ProgressBar
 
 _LONG = 200  # lines that Markdown leaves to the CSV
 

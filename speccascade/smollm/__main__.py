@@ -12,7 +12,8 @@ the model's own tokens. On two cores it takes three minutes with a drafter.
 import pathlib
 import sys
 
-from speccascade import cli, files, folders
+from speccascade import cli
+from speccascade.runtime import files, folders
 
 
 def main(argv: list[str] | None = None) -> int:

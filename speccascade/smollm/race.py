@@ -5,19 +5,23 @@ import dataclasses
 import importlib.util
 import pathlib
 
-from speccascade import checkpoints, comparison
+from speccascade import checkpoints
+from speccascade.api import comparison
 from speccascade.checkpoints.convert import convert
 from speccascade.data import vocabularies
 from speccascade.data.prompting import Prompting
-from speccascade.inference import advice, inputs, pair, records
-from speccascade.inference.cascades import Cascade
-from speccascade.inference.pair import ModelPair
-from speccascade.inference.point import Point
-from speccascade.inference.results import ResultRow
-from speccascade.inference.settings import Measuring, Run
-from speccascade.inference.study import Study
-from speccascade.progress import ProgressBar
+from speccascade.inference.batches import inputs
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair import pairs
+from speccascade.inference.pair.cascades import Cascade
+from speccascade.inference.pair.pairs import ModelPair
+from speccascade.inference.points import advice_files
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.rows import records
+from speccascade.inference.rows.results import ResultRow
 from speccascade.report.tables import SPEEDUP, Column
+from speccascade.runtime.progress import ProgressBar
 from speccascade.smollm.texts import TEXTS
 
 MAX_INPUT_LEN = 256
@@ -104,14 +108,14 @@ def converted(folder: pathlib.Path, gguf: pathlib.Path | None) -> pathlib.Path:
 
 
 def rivals(
-  verifier: pair.Model, drafter: pair.Model | None, dtype: str
+  verifier: pairs.Model, drafter: pairs.Model | None, dtype: str
 ) -> list[Rival]:
   """Returns what takes part; without a drafter, what needs none."""
 
   def cascaded(name, drafters, cascade):
     point = Point("cascade_drafting", temperature=0.0)
     models = ModelPair(drafters, verifier, dtype).combined(cascade, point.spec)
-    return Rival(name, models, (advice.resolved(point, models),))
+    return Rival(name, models, (advice_files.resolved(point, models),))
 
   everyone = [cascaded("prompt lookup", (), LOOKUP)]
   if drafter is not None:
@@ -229,7 +233,9 @@ def read(
     kernel_dtype: as in `T5LM.create`.
   """
   of = {"dtype": "float32", "kernel_dtype": kernel_dtype}
-  large = pair.load_model("verifier", model, **of)
-  small = None if drafter is None else pair.load_model("drafter", drafter, **of)
+  large = pairs.load_model("verifier", model, **of)
+  small = (
+    None if drafter is None else pairs.load_model("drafter", drafter, **of)
+  )
   vocabulary = vocabularies.load(str(model))
-  return rivals(large, small, pair.dtypes(**of)), vocabulary
+  return rivals(large, small, pairs.dtypes(**of)), vocabulary

@@ -18,8 +18,8 @@ from speccascade import cli
 
 def main():
   """Runs `sweep` as gin configured it, and says how it ended."""
-  from speccascade import meshes
-  from speccascade.inference import environment
+  from speccascade.inference.measuring import environment
+  from speccascade.models.sharding import meshes
   from speccascade.sweep import sweep
 
   mesh = cli.configured(meshes.Mesh)()
@@ -33,14 +33,13 @@ def main():
 def preview() -> str:
   """Returns what `--dry_run` says: what each device will hold, points,
   programs, an estimate."""
-  from speccascade import footprint
-  from speccascade.inference import planning
-  from speccascade.inference.point import Point
+  from speccascade.inference.points.point import Point
+  from speccascade.planning import decoding_plan, footprint
   from speccascade.sweep import forecast, sweep
 
   settings = cli.bound(sweep.sweep)
   both = Point("spec_decode", gamma=max(settings["plan"].gammas))
-  held = footprint.said(lambda: planning.decoding(point=both, **settings))
+  held = footprint.said(lambda: decoding_plan.decoding(point=both, **settings))
   return f"{held}\n{forecast.forecast(**settings)}"
 
 

@@ -6,11 +6,11 @@ import time
 
 import jax
 
-from speccascade.inference import measure
-from speccascade.inference.point import Point
-from speccascade.inference.study import Study
+from speccascade.inference.measuring import measure
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.points.point import Point
 from speccascade.sweep import sweep
-from speccascade.sweep.plan import Curve, Plan
+from speccascade.sweep.plans import Curve, Plan
 from speccascade.sweep.runner import Studies
 from speccascade.sweep.shown import Shown
 

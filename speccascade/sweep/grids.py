@@ -10,11 +10,11 @@ import dataclasses
 import itertools
 import math
 
-from speccascade.decoding import methods
-from speccascade.decoding.executions.bild import bild
-from speccascade.decoding.executions.sequence_cascade import sequence_cascade
-from speccascade.decoding.methods import Method
-from speccascade.inference.results import ResultRow
+from speccascade.decoding.loops.bild import bild
+from speccascade.decoding.loops.sequence_cascade import sequence_cascade
+from speccascade.decoding.programs import methods
+from speccascade.decoding.programs.methods import Method
+from speccascade.inference.rows.results import ResultRow
 
 _NUM = 7  # values of a grid
 

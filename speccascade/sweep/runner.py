@@ -5,16 +5,15 @@ import contextlib
 import dataclasses
 import threading
 
-from speccascade.inference import measure
-from speccascade.inference.pair import ModelPair
-from speccascade.inference.point import Point
-from speccascade.inference.results import ResultFile, ResultRow
-from speccascade.inference.study import Study
-from speccascade.progress import ProgressBar
-from speccascade.sweep import grids, shown
-from speccascade.sweep import plan as plans
+from speccascade.inference.measuring import measure
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.pairs import ModelPair
+from speccascade.inference.points.point import Point
+from speccascade.inference.rows.results import ResultFile, ResultRow
+from speccascade.runtime.progress import ProgressBar
+from speccascade.sweep import grids, plans, shown
 from speccascade.sweep.grids import Grid
-from speccascade.sweep.plan import Curve
+from speccascade.sweep.plans import Curve
 from speccascade.sweep.shown import Shown
 
 

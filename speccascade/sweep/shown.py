@@ -6,13 +6,14 @@ import dataclasses
 import pathlib
 from typing import Annotated
 
-from speccascade import fields, files, processes
-from speccascade.decoding.methods import find
-from speccascade.inference import records
-from speccascade.inference.point import Point
-from speccascade.inference.settings import Measuring
-from speccascade.inference.study import Study
-from speccascade.sweep.plan import Curve
+from speccascade.decoding.programs.methods import find
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring
+from speccascade.inference.rows import records
+from speccascade.runtime import files, processes
+from speccascade.settings import fields
+from speccascade.sweep.plans import Curve
 
 FILE_NAME = "examples.jsonl"
 _PORTION = 16  # points between two writes of the file

@@ -12,21 +12,21 @@ import pathlib
 
 import numpy as np
 
-from speccascade import fields, folders
-from speccascade.decoding import methods
-from speccascade.inference import results
-from speccascade.inference.inputs import Inputs, Source
-from speccascade.inference.pair import PairSpec
-from speccascade.inference.point import Point
-from speccascade.inference.results import ResultFile, ResultRow
-from speccascade.inference.run_folder import RunFolder
-from speccascade.inference.settings import Measuring, Run
-from speccascade.inference.study import Study
-from speccascade.sweep import plan as plans
-from speccascade.sweep.plan import Curve, Plan
+from speccascade.decoding.programs import methods
+from speccascade.inference.batches.inputs import Inputs, Source
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.rows import results
+from speccascade.inference.rows.results import ResultFile, ResultRow
+from speccascade.inference.rows.run_folder import RunFolder
+from speccascade.runtime import folders, signals
+from speccascade.settings import fields
+from speccascade.sweep import plans
+from speccascade.sweep.plans import Curve, Plan
 from speccascade.sweep.runner import Runner, Stopped, Studies
 from speccascade.sweep.shown import Shown
-from speccascade.training import signals
 
 TIMED = Measuring(num_timed=100)
 

@@ -13,7 +13,7 @@ from speccascade.training.optimizers import (
   linear,
   rsqrt,
 )
-from speccascade.training.state import Objective, TrainState
+from speccascade.training.states import Objective, TrainState
 
 __all__ = [
   "Every",

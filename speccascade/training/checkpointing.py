@@ -16,13 +16,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from speccascade import processes, standard_error
 from speccascade.checkpoints import load, orbax_io, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.models.params import Config, lying, network
-from speccascade.models.partitioning import Layout, fetched
-from speccascade.training import optimizers, teachers
-from speccascade.training import state as states
+from speccascade.models.parameters import Config, lying, network
+from speccascade.models.sharding.partitioning import Layout, fetched
+from speccascade.runtime import processes, standard_error
+from speccascade.training import optimizers, states, teachers
 
 
 @dataclasses.dataclass

@@ -9,17 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.data import batches as batching
+from speccascade.data import training_batches as batching
 from speccascade.data.prompting import Prompting
-from speccascade.decoding import decoders
-from speccascade.decoding.draws import row_keys
-from speccascade.decoding.sampling import Sampling
-from speccascade.models.params import Config, network
-from speccascade.models.partitioning import fetched, layout_of
+from speccascade.decoding.laws.draws import row_keys
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.programs import decoders
+from speccascade.models.parameters import Config, network
+from speccascade.models.sharding.partitioning import fetched, layout_of
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
-from speccascade.training import losses
-from speccascade.training import state as states
+from speccascade.training import losses, states
 from speccascade.training.loop import check_batch
 
 EOS_ID = 1

@@ -14,17 +14,18 @@ import os
 import pathlib
 from typing import Annotated, Any, Literal
 
-from speccascade import fields, folders, memory, processes
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.data import prompting, text_files
 from speccascade.data.prompting import FORMATS, Prompting
-from speccascade.models import params
+from speccascade.models import parameters
 from speccascade.models.llama.config import LlamaConfig
-from speccascade.models.params import Config
+from speccascade.models.parameters import Config
+from speccascade.runtime import folders, memory, processes
+from speccascade.settings import fields
 from speccascade.training import evaluate, optimizers, teachers, trainer
 from speccascade.training.checkpointing import Checkpoints
-from speccascade.training.state import Objective, Teacher
+from speccascade.training.states import Objective, Teacher
 
 
 def _is_rising(buckets):
@@ -252,13 +253,13 @@ def train(
     ValueError: a setting, the task or a checkpoint does not fit.
     LossNotFiniteError: the loss became NaN or infinite.
   """
-  from speccascade.data import batches as batching
+  from speccascade.data import training_batches as batching
   from speccascade.data import vocabularies
 
   objective = objective or Objective()
   layout = run.mesh.layout_for(model, data.batch_size)
   num_parts = layout.num_parts if layout else 1
-  count = params.num_parameters(model)
+  count = parameters.num_parameters(model)
   # The parameters, their gradients and an update, all in float32.
   held, sizes = 12 * count / num_parts, {"MODEL": f"of {count:,} parameters"}
   memory.check(held, **sizes)
@@ -273,7 +274,7 @@ def train(
     vocabularies.check_saved(vocabulary, folder, "MODEL_DIR")
     teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
     if teacher:
-      count = params.num_parameters(teacher.module.config)
+      count = parameters.num_parameters(teacher.module.config)
       held += 4 * count / num_parts
       sizes["TEACHER_CHECKPOINT"] = f"of {count:,} parameters"
     elif objective.teacher_share:
@@ -355,7 +356,7 @@ def _evaluation(
   teacher: Teacher | None,
 ) -> evaluate.Evaluation | None:
   """Returns what is measured while it trains, None where nothing is."""
-  from speccascade.data import batches as batching
+  from speccascade.data import training_batches as batching
 
   if evaluating.num_examples == 0:
     return None

@@ -13,11 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from speccascade.models.params import Config, check_params, network
-from speccascade.models.partitioning import layout_of
-from speccascade.progress import ProgressBar, note
-from speccascade.training import optimizers, programs
-from speccascade.training import state as states
+from speccascade.models.parameters import Config, check_params, network
+from speccascade.models.sharding.partitioning import layout_of
+from speccascade.runtime.progress import ProgressBar, note
+from speccascade.training import optimizers, programs, states
 
 Batch = Mapping[str, np.ndarray]
 # A list is gone round; a function gives the batches from a position on, and so

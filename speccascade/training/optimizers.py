@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from speccascade import fields
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.checkpoints.stored_arrays import SLOTS
+from speccascade.settings import fields
 
 Schedule = Callable[[Any], Any]
 Rate = Annotated[float, fields.Bounds(0, 1e6)]

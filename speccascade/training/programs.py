@@ -9,9 +9,8 @@ import threading
 import jax
 import numpy as np
 
-from speccascade.models.partitioning import Layout
-from speccascade.training import optimizers
-from speccascade.training import state as states
+from speccascade.models.sharding.partitioning import Layout
+from speccascade.training import optimizers, states
 
 
 def shapes(

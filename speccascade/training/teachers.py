@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade import array_files, files, processes
 from speccascade.checkpoints import restore, storage
-from speccascade.data import batches as batching
-from speccascade.models.params import Config, lying, network
-from speccascade.models.partitioning import fetched
-from speccascade.progress import ProgressBar
-from speccascade.training.state import Teacher
+from speccascade.data import training_batches as batching
+from speccascade.models.parameters import Config, lying, network
+from speccascade.models.sharding.partitioning import fetched
+from speccascade.runtime import array_files, files, processes
+from speccascade.runtime.progress import ProgressBar
+from speccascade.training.states import Teacher
 
 # Texts of a file of hidden states.
 PART = 256

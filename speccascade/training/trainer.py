@@ -6,11 +6,13 @@ import dataclasses
 import functools
 from typing import Any
 
-from speccascade import fields, meshes
-from speccascade.models.params import Config
-from speccascade.training import evaluate, loop, optimizers, signals
+from speccascade.models.parameters import Config
+from speccascade.models.sharding import meshes
+from speccascade.runtime import signals
+from speccascade.settings import fields
+from speccascade.training import evaluate, loop, optimizers
 from speccascade.training.checkpointing import Checkpoints, cause
-from speccascade.training.state import Objective, Teacher, TrainState
+from speccascade.training.states import Objective, Teacher, TrainState
 
 
 @fields.checked

@@ -17,13 +17,13 @@ from speccascade.advise.wanted import Wanted
 from speccascade.analysis.speedup import blocks_of_texts
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
-from speccascade.inference import advice as advice_files
-from speccascade.inference import measure
-from speccascade.inference.inputs import Source, Sources
-from speccascade.inference.pair import Model, ModelPair
-from speccascade.inference.point import Point
-from speccascade.inference.settings import Measuring, Run
-from speccascade.inference.study import Study
+from speccascade.inference.batches.inputs import Source, Sources
+from speccascade.inference.measuring import measure
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.pairs import Model, ModelPair
+from speccascade.inference.points import advice_files
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring, Run
 from tests import toy
 from tests.inference import tiny
 

@@ -9,7 +9,7 @@ from speccascade.advise import advisor, commands, scatter
 from speccascade.advise.effort import Budget, Effort, Steps
 from speccascade.advise.wanted import Wanted
 from speccascade.evaluation.timing import CostLoops
-from speccascade.progress import ProgressBar
+from speccascade.runtime.progress import ProgressBar
 
 
 def test_each_part_has_its_share():

@@ -14,14 +14,14 @@ from speccascade.cascade_search.candidates import (
 )
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference import results
-from speccascade.inference.cascades import Cascade
-from speccascade.inference.inputs import Inputs, Sources
-from speccascade.inference.pair import Model, ModelPair, PairSpec
-from speccascade.inference.point import Point
-from speccascade.inference.settings import Run
-from speccascade.inference.study import Study
-from tests.decoding.drafters import models
+from speccascade.inference.batches.inputs import Inputs, Sources
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.cascades import Cascade
+from speccascade.inference.pair.pairs import Model, ModelPair, PairSpec
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Run
+from speccascade.inference.rows import results
+from tests.decoding.drafting import models
 from tests.inference import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")

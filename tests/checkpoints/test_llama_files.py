@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from speccascade import memory
 from speccascade.checkpoints import (
   CheckpointError,
   architecture,
@@ -20,9 +19,10 @@ from speccascade.checkpoints import (
   inspect,
   load,
 )
-from speccascade.decoding import prompts
+from speccascade.decoding.loops import prompts
 from speccascade.models import LlamaConfig, LlamaLM, T5Config
 from speccascade.models.llama.config import RopeScaling
+from speccascade.runtime import memory
 from tests.checkpoints.conftest import same
 from tests.checkpoints.test_hugging_face import settings, weights
 

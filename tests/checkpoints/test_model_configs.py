@@ -9,7 +9,7 @@ import pytest
 
 from speccascade.checkpoints.convert import config_from_gin
 from speccascade.models.llama.config import LlamaConfig
-from speccascade.models.params import param_shapes
+from speccascade.models.parameters import param_shapes
 from speccascade.models.t5.config import T5Config
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import pytest
 
 from speccascade import cli
 from speccascade.cli import gin_setup
-from speccascade.inference.settings import Run
+from speccascade.inference.points.settings import Run
 from tests import cli_target
 
 BASE = """

@@ -14,7 +14,7 @@ from speccascade import cli
 from speccascade.cli import gin_setup
 from speccascade.data import preprocess, reading, registry, tasks
 from speccascade.data._tf import seqio, tf
-from speccascade.inference import inputs
+from speccascade.inference.batches import inputs
 
 pytestmark = pytest.mark.needs_tf
 

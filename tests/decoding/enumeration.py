@@ -18,8 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import emission, numerics, theory, verification
-from speccascade.decoding.decoders import DraftLength
+from speccascade.analysis import theory
+from speccascade.decoding.laws import numerics
+from speccascade.decoding.loops import emission
+from speccascade.decoding.programs.decoders import DraftLength
+from speccascade.decoding.verification import steps
 from tests import toy
 
 EDGE = 1e-13
@@ -67,7 +70,7 @@ def laws(pair: toy.Pair, target, alpha: float, sampling) -> Laws:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _verify(name, tokens, count, q, pi, u_accept, u_draw):
-  verdict = verification.VERIFY[name](tokens, count, q, pi, u_accept, u_draw)
+  verdict = steps.VERIFY[name](tokens, count, q, pi, u_accept, u_draw)
   return verdict.num_accepted, verdict.token
 
 

@@ -7,7 +7,7 @@ loops, whose round is not known when they are traced.
 
 import jax.numpy as jnp
 
-from speccascade.decoding import draws
+from speccascade.decoding.laws import draws
 
 BASE = 8
 MOST = BASE - 2  # what is folded in is 0 to 5; anything above stands as this

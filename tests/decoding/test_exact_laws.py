@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS, DraftLength, Sampling
-from speccascade.decoding import target as targets
+from speccascade.decoding.laws import targets
 from tests import toy
 from tests.decoding import enumeration
 

@@ -12,14 +12,14 @@ from speccascade.decoding import (
   METHODS,
   AutoregressiveDrafter,
   Sampling,
-  decoders,
   row_keys,
 )
+from speccascade.decoding.programs import decoders
 from speccascade.models.intersection import IntersectionLM, with_inputs
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy
 from tests.decoding import driving, enumeration
-from tests.decoding.drafters import models
+from tests.decoding.drafting import models
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 

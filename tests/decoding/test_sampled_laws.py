@@ -13,13 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding import (
-  METHODS,
-  DraftLength,
-  Sampling,
-  prompts,
-  row_keys,
-)
+from speccascade.decoding import METHODS, DraftLength, Sampling, row_keys
+from speccascade.decoding.loops import prompts
 from speccascade.models import T5LM, LlamaConfig, LlamaLM
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy

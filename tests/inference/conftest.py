@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from speccascade.inference import infer
-from speccascade.inference.inputs import Inputs
-from speccascade.inference.pair import PairSpec
-from speccascade.inference.point import Point
-from speccascade.inference.settings import Measuring, Run
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.measuring import infer
+from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring, Run
 from speccascade.report import token_view
 from tests.inference import tiny
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import speccascade as sc
-from speccascade import generation
-from speccascade.inference import infer
-from speccascade.inference.inputs import InputError, Source, Sources
-from speccascade.inference.pair import PairError
-from speccascade.inference.point import Point
-from speccascade.inference.settings import Run
-from speccascade.inference.study import Study
+from speccascade.api import generation
+from speccascade.inference.batches.inputs import InputError, Source, Sources
+from speccascade.inference.measuring import infer
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.pairs import PairError
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Run
 from tests.inference import llamas, tiny
 from tests.inference.conftest import KINDS
 

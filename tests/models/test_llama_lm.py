@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from speccascade.checkpoints import hugging_face_llama
-from speccascade.decoding import prompts
+from speccascade.decoding.loops import prompts
 from speccascade.models import LlamaLM, llama_lm, native_passes
 from speccascade.models.llama.config import LlamaConfig
-from speccascade.models.params import param_shapes
+from speccascade.models.parameters import param_shapes
 from tests import toy
 from tests.models.feeding import (
   CAPACITY,

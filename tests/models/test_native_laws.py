@@ -7,7 +7,8 @@ import pytest
 from scipy import special
 
 from speccascade import native
-from speccascade.decoding import Sampling, verification
+from speccascade.decoding import Sampling
+from speccascade.decoding.verification import steps
 from tests import toy
 from tests.models.feeding import NEEDS_NATIVE
 
@@ -110,10 +111,10 @@ def test_replacements_are_those_of_the_definition(build, monkeypatch):
   u, reach = jnp.asarray(rng.random((2, 200)), jnp.float32)
   for scale in (None, reach):
     given = (num, count, jnp.asarray(q), jnp.asarray(pi), u, scale)
-    got = verification.replacement(*given)
+    got = steps.replacement(*given)
     with monkeypatch.context() as patch:
       patch.setattr(native, "takes", lambda *arrays: False)
-      want = verification.replacement(*given)
+      want = steps.replacement(*given)
     assert np.mean(np.asarray(got == want)) >= 0.99  # but at an edge
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from speccascade.models import T5LM, native_passes
-from speccascade.models.params import param_shapes
+from speccascade.models.parameters import param_shapes
 from speccascade.native import library
 from tests import toy
 from tests.models.feeding import NEEDS_NATIVE, assert_alike, close

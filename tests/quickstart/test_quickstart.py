@@ -8,10 +8,10 @@ import types
 import gin
 import pytest
 
-from speccascade.decoding.methods import METHODS
+from speccascade.decoding.programs.methods import METHODS
 from speccascade.quickstart import __main__ as quickstart
 from speccascade.quickstart import quickstart as library
-from tests.inference.test_results import row
+from tests.inference.rows.test_results import row
 from tests.report.synthetic import changed
 
 pytestmark = [pytest.mark.needs_tf, pytest.mark.usefixtures("quick_compiles")]

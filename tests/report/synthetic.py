@@ -13,8 +13,8 @@ from speccascade.decoding import METHODS
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
-from speccascade.inference.point import Point
-from speccascade.inference.results import ResultRow
+from speccascade.inference.points.point import Point
+from speccascade.inference.rows.results import ResultRow
 from speccascade.report import groups
 from speccascade.report.groups import PointGroup
 

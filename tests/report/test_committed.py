@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from speccascade.inference import results
+from speccascade.inference.rows import results
 from speccascade.report import content, writing
 
 RESULTS = pathlib.Path(__file__).parents[2] / "docs" / "results"

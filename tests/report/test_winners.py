@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from speccascade.inference.results import ResultRow
+from speccascade.inference.rows.results import ResultRow
 from speccascade.report import content, findings, groups, measured, winners
 from speccascade.report.measured import MEASURED
 from tests.report import synthetic

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from speccascade import files
-from speccascade.inference import results
+from speccascade.inference.rows import results
 from speccascade.report import __main__ as report
 from speccascade.report import content, shown_examples, writing
+from speccascade.runtime import files
 from tests.report import synthetic, test_token_view
 from tests.report.synthetic import changed
 

@@ -10,9 +10,10 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS, deferral, target
-from speccascade.decoding.executions.speculative import speculative
-from speccascade.decoding.methods import Method
+from speccascade.decoding import METHODS
+from speccascade.decoding.laws import deferral, targets
+from speccascade.decoding.loops.speculative import speculative
+from speccascade.decoding.programs.methods import Method
 from speccascade.sweep import grids
 
 WITH_ALPHA = [name for name, method in METHODS.items() if method.uses_alpha]
@@ -91,7 +92,7 @@ def test_the_sequence_cascade_counts_in_nats():
 def test_a_rule_of_ones_own_gets_a_grid_of_its_range(low, high, wanted):
   rule = deferral.rule(low=low, high=high)(deferral.opt.function)
   rule = dataclasses.replace(rule, function=lambda q, p, *, alpha, sampled: 0)
-  method = Method(speculative, target.defer(rule), "mine")
+  method = Method(speculative, targets.defer(rule), "mine")
   alphas = grids.grid(method, 100).alphas
   assert (alphas[0], alphas[-1]) == wanted
   assert len(alphas) == 7

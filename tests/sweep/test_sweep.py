@@ -10,16 +10,16 @@ import signal
 import numpy as np
 import pytest
 
-from speccascade.decoding import decoders, methods
-from speccascade.inference import results
-from speccascade.inference.cascades import Cascade
-from speccascade.inference.inputs import Inputs, Source
-from speccascade.inference.pair import PairSpec
-from speccascade.inference.point import Point
-from speccascade.inference.run_folder import OutputError
-from speccascade.inference.settings import Measuring, Run
-from speccascade.sweep import forecast, plan, sweep
-from speccascade.sweep.plan import Plan
+from speccascade.decoding.programs import decoders, methods
+from speccascade.inference.batches.inputs import Inputs, Source
+from speccascade.inference.pair.cascades import Cascade
+from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.rows import results
+from speccascade.inference.rows.run_folder import OutputError
+from speccascade.sweep import forecast, plans, sweep
+from speccascade.sweep.plans import Plan
 from speccascade.sweep.shown import Shown
 from tests.inference import conftest, tiny
 
@@ -155,7 +155,7 @@ def die(file, row, torn=0):
 
 
 def test_a_killed_sweep_ends_as_an_unbroken_one(files, tmp_path, monkeypatch):
-  """`tests/kills` kills processes; here are all parts of what is left."""
+  """`tests/audit/kills` kills processes; here are all parts of what is left."""
   whole, out = tmp_path / "whole", tmp_path / "out"
   # Between two rows, then with half a row on the disk.
   for num, torn in ((2, 0), (7, 50)):
@@ -293,13 +293,13 @@ def test_another_sweeps_folder_is_refused(sampled, files):
 
 def test_default_methods_are_those_one_drafter_allows():
   names = {*methods.METHODS} - {"spec_cascade_opt_three"}
-  assert {*plan.default_methods(1)} == names
-  assert len(plan.default_methods(2)) == len(methods.METHODS)
+  assert {*plans.default_methods(1)} == names
+  assert len(plans.default_methods(2)) == len(methods.METHODS)
 
 
 def test_no_point_comes_twice():
-  wanted = plan.Plan(gammas=[2, 3], temperatures=[0.0, 0.5], seeds=[0, 1])
-  several = wanted.curves(Point("verifier"), 100, plan.default_methods())
+  wanted = plans.Plan(gammas=[2, 3], temperatures=[0.0, 0.5], seeds=[0, 1])
+  several = wanted.curves(Point("verifier"), 100, plans.default_methods())
   rest = dict.fromkeys(("task", "split", "drafter", "verifier"), "")
   rest |= {"max_decode_len": 4, "num_examples": 1}
   keys = [
@@ -323,7 +323,7 @@ def test_no_point_comes_twice():
 
 def test_methods_take_what_they_use_of_common_settings():
   names = ["spec_decode", "token_cascade_chow", "bild", "cascade_drafting"]
-  wanted = plan.Plan(methods=names, temperatures=[0.0], alphas="one")
+  wanted = plans.Plan(methods=names, temperatures=[0.0], alphas="one")
   common = Point(
     "spec_decode", verification="block", draft_length=("max_prob", 0.4)
   )

@@ -11,12 +11,12 @@ import pytest
 
 from speccascade import cli, decode
 from speccascade.cli import gin_setup
-from speccascade.inference import results
-from speccascade.inference.point import Point
+from speccascade.inference.points.point import Point
+from speccascade.inference.rows import results
+from speccascade.runtime.signals import Stop
 from speccascade.sweep import __main__ as main_of_sweep
-from speccascade.sweep import plan
+from speccascade.sweep import plans
 from speccascade.sweep import sweep as library
-from speccascade.training.signals import Stop
 from tests import mains
 from tests.data.conftest import train_vocabulary
 from tests.inference import tiny
@@ -123,11 +123,11 @@ def test_every_configs_points_are_in_range(path):
   bindings = [f"{name} = {value!r}" for name, value in macros.items()]
   try:
     gin_setup.parse([str(ROOT / path)], bindings)
-    planned = cli.configured(plan.Plan)()
+    planned = cli.configured(plans.Plan)()
     common = cli.configured(Point)()
   finally:
     gin.clear_config()
-  names = plan.default_methods()
+  names = plans.default_methods()
   curves = planned.curves(common, 4000, names)
   used = {curve.base.method for curve in curves}
   assert used == {"drafter", "verifier", *(planned.methods or names)}

@@ -12,7 +12,7 @@ import pytest
 
 from speccascade.models import T5Config
 from speccascade.models.t5.network import Transformer
-from speccascade.training import optimizers, state
+from speccascade.training import optimizers, states
 
 
 def random_batch(seed, rows=4, source=7, target=6, vocab_size=40):
@@ -69,14 +69,14 @@ def same(*trees):
 
 @pytest.fixture(scope="session")
 def golden_batch(golden_arrays):
-  names = (*state.INPUTS, "decoder_loss_weights")
+  names = (*states.INPUTS, "decoder_loss_weights")
   return {name: golden_arrays[f"in/{name}"] for name in names}
 
 
 @pytest.fixture(scope="session")
 def bare_params():
   """Parameters of `BARE`."""
-  return jax.device_get(state.init_params(Transformer(BARE), 0))
+  return jax.device_get(states.init_params(Transformer(BARE), 0))
 
 
 @pytest.fixture(scope="session", autouse=True)

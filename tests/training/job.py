@@ -12,10 +12,11 @@ import time
 
 import jax
 
-from speccascade import cli, folders, meshes, processes
-from speccascade.models.partitioning import fetched
-from speccascade.training import state as states
-from speccascade.training import trainer
+from speccascade import cli
+from speccascade.models.sharding import meshes
+from speccascade.models.sharding.partitioning import fetched
+from speccascade.runtime import folders, processes
+from speccascade.training import states, trainer
 from speccascade.training.checkpointing import Checkpoints
 from tests import eight_devices
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from speccascade.models.t5.network import Transformer
-from speccascade.training import evaluate, state
+from speccascade.training import evaluate, states
 from tests.training.conftest import TINY, random_batch, same
 
 CONFIG = dataclasses.replace(TINY, dropout_rate=0.3)
@@ -17,11 +17,11 @@ CONFIG = dataclasses.replace(TINY, dropout_rate=0.3)
 def test_loss_and_accuracy_are_means_over_target_tokens():
   """Against float64, over two batches of unequal weight; dropout is off."""
   module = Transformer(CONFIG)
-  params = state.init_params(module, 0)
+  params = states.init_params(module, 0)
   batches = [random_batch(1), random_batch(2)]
   # Rows without targets, as those that fill a last batch, weigh nothing.
   batches[1]["decoder_target_tokens"][1:] = 0
-  forward = jax.jit(functools.partial(state.forward, module))
+  forward = jax.jit(functools.partial(states.forward, module))
   loss = correct = weight = 0.0
   for batch in batches:
     targets = batch["decoder_target_tokens"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from speccascade.models.t5.network import Transformer
-from speccascade.training import loop, programs, state
+from speccascade.training import loop, programs, states
 from tests.training.conftest import (
   ADAFACTOR,
   BARE,
@@ -48,7 +48,7 @@ def losses(*args, run=train, **kwargs):
 
 
 def saved(state):
-  return state.step, state.params, state.opt_state
+  return states.step, states.params, states.opt_state
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +94,10 @@ def test_parameters_are_drawn_from_the_seed():
 
 def test_dropout_draws_anew_at_each_step_and_from_the_seed():
   """The same batch and parameters: only the masks can tell losses apart."""
-  params = state.init_params(Transformer(TINY), 0)
+  params = states.init_params(Transformer(TINY), 0)
 
   def loss(seed, step):
-    start = state.create(params, ADAFACTOR, seed=seed, step=step)
+    start = states.create(params, ADAFACTOR, seed=seed, step=step)
     return losses(
       [random_batch(0)], step + 1, run=tiny, state=start, first_step=step
     ).item()
@@ -117,7 +117,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(bare_params):
   is_target = data[0]["decoder_target_tokens"] > 0
   assert is_target[::2].sum() != is_target[1::2].sum()
   run = functools.partial(train, data, 1, params=bare_params)
-  objective = state.Objective(
+  objective = states.Objective(
     microbatches=2, loss_normalizing_factor="NUM_REAL_TARGET_TOKENS"
   )
   moved = lambda run: jax.tree.map(np.subtract, bare_params, run.params)
@@ -130,20 +130,20 @@ def test_parts_of_a_batch_add_up_to_the_whole(bare_params):
 @pytest.mark.parametrize("remat", ["minimal", "full"])
 def test_what_is_computed_again_changes_no_gradient(remat):
   """Dropout draws the same masks again."""
-  again = tiny(batches(), 2, objective=state.Objective(remat=remat))
+  again = tiny(batches(), 2, objective=states.Objective(remat=remat))
   close(again.params, tiny(batches(), 2).params, rtol=1e-5, atol=1e-6)
 
 
 def test_parts_must_divide_the_batch():
   with pytest.raises(ValueError, match="4 rows cannot be cut into 3"):
-    train(batches(), objective=state.Objective(microbatches=3))
+    train(batches(), objective=states.Objective(microbatches=3))
 
 
 def test_smoothing_ends_at_its_step():
   """At rate 0 on one batch, the loss before is smoothed and after is not."""
   run = functools.partial(losses, [random_batch(0)], 4, optimizer=STILL)
   plain = run()
-  ended = run(objective=state.Objective(label_smoothing=0.3, smoothing_ends=2))
+  ended = run(objective=states.Objective(label_smoothing=0.3, smoothing_ends=2))
   assert abs(plain[0] - ended[0]) > 0.01
   np.testing.assert_allclose(ended[:2], ended[0], rtol=1e-6)
   np.testing.assert_allclose(ended[2:], plain[2:], rtol=1e-6)
@@ -184,7 +184,7 @@ def test_bfloat16_activations_keep_float32_parameters():
 def test_each_shape_is_compiled_once():
   """Over two runs, and for batches of two lengths in turns."""
   data = [random_batch(i, target=6 + i % 2) for i in range(4)]
-  kind = (Transformer(BARE), DESCENT, state.Objective(), None)
+  kind = (Transformer(BARE), DESCENT, states.Objective(), None)
   run = programs.programs(*kind)
   before = len(run)
   for _ in range(2):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from speccascade.models.t5.network import Transformer
-from speccascade.training import losses, state
+from speccascade.training import losses, states
 
 
 def twin(logits, targets, smoothing, z_loss):
@@ -46,7 +46,7 @@ def test_cross_entropy_is_its_definition(smoothing, z_loss, is_traced):
 
 @pytest.fixture(scope="module")
 def golden_logits(golden_config, golden_params, golden_batch):
-  forward = functools.partial(state.forward, Transformer(golden_config))
+  forward = functools.partial(states.forward, Transformer(golden_config))
   return jax.jit(forward)(golden_params, golden_batch)
 
 

@@ -11,7 +11,7 @@ import pytest
 from speccascade.checkpoints import load
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.models.t5.network import Transformer
-from speccascade.training import checkpointing, optimizers, state
+from speccascade.training import checkpointing, optimizers, states
 from tests.training.conftest import same
 
 
@@ -44,7 +44,7 @@ def test_one_step_from_a_t5x_checkpoint_equals_that_of_t5x(
   start, *_ = checkpointing.Checkpoints("unused", config).start(
     adafactor, initial_checkpoint_path=golden / "t5x_native"
   )
-  run = state.make_step(Transformer(config), adafactor, state.Objective())
+  run = states.make_step(Transformer(config), adafactor, states.Objective())
   after = run(start, golden_batch)
   assert after.step == golden_updates["adafactor16_resumed/step"]
   for name, leaf in flatten(after.params).items():

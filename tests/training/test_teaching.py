@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speccascade.checkpoints import load, orbax_io
-from speccascade.data import batches as batching
+from speccascade.data import training_batches as batching
 from speccascade.data.arrays import TokenArrays
 from speccascade.models import CausalTransformer, LlamaConfig
 from speccascade.training import (
@@ -14,7 +14,7 @@ from speccascade.training import (
   loop,
   losses,
   optimizers,
-  state,
+  states,
   teachers,
   trainer,
 )
@@ -62,13 +62,13 @@ def batches_of(examples, **options):
 
 
 def objective(share, **kwargs):
-  return state.Objective(
+  return states.Objective(
     z_loss=0.0, teacher_share=share, loss_normalizing_factor=MEAN, **kwargs
   )
 
 
 def drawn(seed):
-  return state.init_params(MODULE, seed)
+  return states.init_params(MODULE, seed)
 
 
 def train(data, steps, share=0.0, **kwargs):
@@ -107,7 +107,7 @@ def test_a_model_learns_from_texts(from_texts):
 
 
 def test_a_model_learns_the_distributions_of_another(data, learned):
-  teacher = state.Teacher(learned, MODULE)
+  teacher = states.Teacher(learned, MODULE)
   after, log = train(data, 80, 1.0, teacher=teacher)
   assert log[-1]["loss"] < 0.05 < 1 < log[0]["loss"]
   before, then = (
@@ -147,7 +147,7 @@ def test_the_loss_is_of_outputs_alone(is_packed, share, learned):
     options = {"pack": True, "batch_size": 1, "lengths": lengths}
   [batch] = batches_of(examples, **options)
   assert len(batch["decoder_input_tokens"]) == (1 if is_packed else 6)
-  params, teacher = drawn(1), state.Teacher(learned, MODULE)
+  params, teacher = drawn(1), states.Teacher(learned, MODULE)
   _, [metrics] = train(
     [batch], 1, share, teacher=teacher, optimizer=STILL, params=params
   )
@@ -160,7 +160,7 @@ def test_the_loss_is_of_outputs_alone(is_packed, share, learned):
 def test_what_a_teacher_said_is_kept(is_packed, learned, tmp_path, monkeypatch):
   """A step that reads it is that which asks; only what lacks is computed."""
   examples, lengths = texts(6, seed=1), {"inputs": 16, "targets": 16}
-  teacher, head = state.Teacher(learned, MODULE), learned["token_embedder"]
+  teacher, head = states.Teacher(learned, MODULE), learned["token_embedder"]
   read, of_texts = [], teachers._read_by
   monkeypatch.setattr(teachers, "PART", 4)
   monkeypatch.setattr(
@@ -178,7 +178,7 @@ def test_what_a_teacher_said_is_kept(is_packed, learned, tmp_path, monkeypatch):
   assert len(read) == 3
   batches = [made.batch(i) for i in range(made.steps_per_epoch)]
   # Only its output projection is asked.
-  blind = state.Teacher(drawn(3) | {"token_embedder": head}, MODULE)
+  blind = states.Teacher(drawn(3) | {"token_embedder": head}, MODULE)
   _, log = train(
     *(batches, len(batches), 1.0),
     **{"teacher": blind, "optimizer": STILL, "params": drawn(1)},
@@ -191,7 +191,7 @@ def test_what_a_teacher_said_is_kept(is_packed, learned, tmp_path, monkeypatch):
 
 
 def test_a_damaged_file_of_a_teacher_is_named(learned, tmp_path):
-  teacher = state.Teacher(learned, MODULE)
+  teacher = states.Teacher(learned, MODULE)
   made = batching.train_batches(
     arrays_of(texts(3)), batch_size=1, seed=0, prompted=True
   )
@@ -214,7 +214,7 @@ def test_a_damaged_file_of_a_teacher_is_named(learned, tmp_path):
 
 def test_a_teacher_that_is_the_student_teaches_nothing(data):
   params = drawn(2)
-  teacher = state.Teacher(params, MODULE)
+  teacher = states.Teacher(params, MODULE)
   _, [metrics] = train(data, 1, 1.0, params=params, teacher=teacher)
   assert abs(metrics["loss"]) < 1e-6
   assert metrics["grad_norm"] < 1e-6
@@ -252,7 +252,7 @@ def test_a_run_that_is_taken_up_ends_as_the_unbroken_one(
     )
     checkpoints = Checkpoints(tmp_path / folder, CONFIG, vocabulary=identity)
     options = {"optimizer": ADAM, "objective": objective(0.5)}
-    teacher = state.Teacher(learned, MODULE)
+    teacher = states.Teacher(learned, MODULE)
     said = []
     trainer.run(
       *(CONFIG, data, checkpoints, settings),

@@ -12,7 +12,8 @@ import pytest
 
 from speccascade.checkpoints import load, orbax_io
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.training import loop, optimizers, signals, trainer
+from speccascade.runtime import signals
+from speccascade.training import loop, optimizers, trainer
 from speccascade.training.checkpointing import Checkpoints
 from tests.training.conftest import (
   ADAFACTOR,
@@ -79,7 +80,7 @@ def final(folder):
 def test_a_killed_run_ends_as_the_unbroken_one_does(tmp_path, capsys):
   """Broken after the checkpoint of step 5, then by SIGTERM, then to the end.
 
-  Dropout is on. `tests/kills` kills processes.
+  Dropout is on. `tests/audit/kills` kills processes.
   """
   how = {"config": TINY, "optimizer": ADAFACTOR, "seed": 3, "steps": STEPS}
   how |= {"checkpoint_period": 5, "log_period": 1}

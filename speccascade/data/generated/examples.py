@@ -8,7 +8,7 @@ import random
 from typing import NamedTuple
 
 from speccascade.data.generated import grammar
-from speccascade.fields import at_least, one_of
+from speccascade.settings.fields import at_least, one_of
 
 SPLITS = ("train", "validation", "test")
 # Sentences with more right renderings are drawn again.

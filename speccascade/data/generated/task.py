@@ -5,11 +5,11 @@ No sentence is made before it is read.
 
 from collections.abc import Iterator
 
-from speccascade import fields
 from speccascade.data import registry
 from speccascade.data._tf import seqio, tf
 from speccascade.data.generated import examples, vocabulary
 from speccascade.data.vocabularies import Vocabulary
+from speccascade.settings import fields
 
 NAME = "speccascade_en_de"
 

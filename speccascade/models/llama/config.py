@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from speccascade import fields
+from speccascade.settings import fields
 
 _Scale = Annotated[float, fields.Bounds(0, low_open=True)]
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from flax import linen as nn
 
-from speccascade import fields
+from speccascade.settings import fields
 
 _Layers = Annotated[int, fields.Bounds(1, 1024)]
 

@@ -1,0 +1,1 @@
+"""Drafters: who proposes a block, and how their models catch up."""

@@ -1,0 +1,192 @@
+"""A reviewed pair as a drafter: the vertical cascade."""
+
+import functools
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding.drafting import feeding
+from speccascade.decoding.laws import draws, targets
+from speccascade.decoding.loops import emission
+from speccascade.decoding.loops.emission import Prefix
+from speccascade.decoding.loops.execution import BlockSettings
+from speccascade.decoding.types import (
+  Drafter,
+  LanguageModel,
+  Proposal,
+  VerifyFunction,
+)
+from speccascade.decoding.verification import steps
+from speccascade.decoding.verification.review import (
+  draft,
+  score_and_catch_up,
+  verify,
+)
+
+Array = jax.Array
+
+
+_static = functools.partial(struct.field, pytree_node=False)
+
+
+@struct.dataclass
+class VerticalDrafter:
+  """Proposes what a smaller speculative pair decodes.
+
+  The inner pair runs round after round until every row has `width` tokens. Each
+  of them states the law that it was drawn from, that of the inner target (with
+  `bonus="verifier"` the reviewer's own after a fully accepted block): the outer
+  review is exact in sampling, whatever the inner target is. What a round writes
+  past `width` is cut by index, which looks at no token, and is drawn afresh
+  next time.
+
+  Tokens that the inner drafter copied are reviewed without lenience, pi = p.
+
+  Attributes:
+    drafter: the inner drafter.
+    reviewer: the language model that reviews it.
+    alpha: scalar, of the inner target.
+    width: static, tokens of a proposal.
+    target: static, the inner `Target`; lossless without lenience.
+    greedy_target: static, the inner target at temperature 0, where lenience
+      needs a rule of its own; the confidence of a token is then the reviewer's,
+      as Algorithm 1 of Chen et al. (arXiv 2312.11462) returns it. None takes
+      `target`, and the confidence is its law at temperature 1.
+    verify: static, the inner verifier step.
+    bonus: static, "target" or "verifier" as in `speculative`. The verifier's
+      costs the inner drafter no further pass; with block verification it has no
+      stated law unless the target is the reviewer's.
+    behind: static; where the reviewer lacks up to so many tokens that others
+      wrote, it reads them in the pass of its next review.
+  """
+
+  drafter: Drafter
+  reviewer: LanguageModel
+  alpha: Array
+  width: int = _static()
+  target: targets.Target = _static(default=targets.lossless)
+  greedy_target: targets.Target | None = _static(default=None)
+  verify: VerifyFunction = _static(default=steps.token_verify)
+  bonus: str = _static(default="target")
+  behind: int = _static(default=8)
+
+  has_confidence = True  # the reviewer's, whatever drafts for it
+
+  @property
+  def vocab_size(self) -> int:
+    return self.reviewer.vocab_size
+
+  @property
+  def models(self) -> tuple:
+    return (self.reviewer, *self.drafter.models)
+
+  @property
+  def _room(self) -> int:
+    """Tokens that the last round may reach, the bonus law's included."""
+    return self.width + self.drafter.width + 2
+
+  def prefill(self, inputs: Array, *, capacity: int) -> tuple:
+    """Returns the states of the drafter and of the reviewer."""
+    capacity += self._room + self.drafter.width + 1 + self.behind
+    return (
+      self.drafter.prefill(inputs, capacity=capacity),
+      self.reviewer.prefill(inputs, capacity=capacity),
+    )
+
+  def rewind(self, state: tuple, length: Array) -> tuple:
+    return (
+      self.drafter.rewind(state[0], length),
+      self.reviewer.rewind(state[1], length),
+    )
+
+  def catch_up(self, state: tuple, tokens, upto, *, wide: int) -> tuple:
+    return tuple(
+      feeding.catch_up(part, inner, tokens, upto, wide=wide)
+      for part, inner in zip((self.drafter, self.reviewer), state)
+    )
+
+  def propose(
+    self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
+  ) -> tuple[tuple, Proposal]:
+    """See `types.Drafter`.
+
+    The law at the bonus position is that of one token more, which is drawn and
+    cut.
+    """
+    rows, need = length.shape[0], self.width + bool(bonus_law)
+    is_lenient = sampling.greedy and self.greedy_target is not None
+    settings = BlockSettings(
+      sampling=sampling,
+      target=self.greedy_target if is_lenient else self.target,
+      alpha=self.alpha,
+      bonus=self.bonus,
+      verify=self.verify,
+    )
+
+    def lacks(carry):
+      return jnp.any(carry["count"] < need)
+
+    def round_(carry):
+      count, (drafting, reviewing) = carry["count"], carry["state"]
+      prefix = Prefix(carry["tokens"], length + count, count < need)
+      keys = draws.fold_in(rngs, carry["round"])
+      drafting, proposal = draft(self.drafter, drafting, prefix, keys, settings)
+      reviewing, logits, passes = score_and_catch_up(
+        self.reviewer, reviewing, prefix, proposal, behind=self.behind
+      )
+      block = verify(proposal, logits, keys, settings, spare_copies=True)
+      going = prefix.active.astype(jnp.int32)
+      calls = going[:, None] * proposal.calls
+      calls = jnp.concatenate([passes[:, None], calls], axis=1)
+      confidence = block.p1
+      if not is_lenient:
+        # What pi would be at temperature 1: p where pi is p.
+        plain = self.target.probs(proposal.q1, block.p1, alpha=self.alpha)
+        confidence = jnp.where(block.is_mix[..., None], plain, block.p1)
+      step = jnp.arange(block.new.shape[1])[None]
+      bad = block.fault[:, None] == step
+      num_accepted = block.verdict.num_accepted
+      # The reviewer's own, or what a part of the inner drafter wrote.
+      inner = jnp.where(proposal.writer < 0, -1, 1 + proposal.writer)
+      writer = jnp.where(step < num_accepted[:, None], inner, 0)
+      drafts = (block.pi, confidence, bad, writer)
+      total = count + going * (num_accepted + 1)
+      state = (drafting, reviewing)
+      return {
+        "state": self.rewind(state, length + total - 1),
+        "tokens": emission.write_block(prefix.tokens, block.new, prefix.length),
+        "count": total,
+        "drafts": emission.write_block(carry["drafts"], drafts, count),
+        "calls": carry["calls"] + calls,
+        "round": carry["round"] + 1,
+      }
+
+    probs = jnp.zeros((rows, self._room, self.vocab_size), jnp.float32)
+    places = jnp.zeros(probs.shape[:2], jnp.int32)
+    carry = jax.lax.while_loop(
+      lacks,
+      round_,
+      {
+        "state": state,
+        "tokens": jnp.pad(tokens, ((0, 0), (0, self._room))),
+        "count": jnp.where(active, 0, jnp.full_like(length, need)),
+        "drafts": (probs, probs, places > 0, places),
+        "calls": jnp.zeros((rows, len(self.models)), jnp.int32),
+        "round": jnp.int32(0),
+      },
+    )
+    q, q1, bad, writer = (x[:, : self.width + 1] for x in carry["drafts"])
+    index = length[:, None] + jnp.arange(self.width)[None]
+    in_use = jnp.arange(self.width + 1)[None] < need
+    # What was cut is forgotten: somebody else may write there next.
+    return self.rewind(carry["state"], length + self.width), Proposal(
+      tokens=jnp.take_along_axis(carry["tokens"], index, axis=1),
+      count=jnp.full_like(length, self.width),
+      q=q,
+      q1=q1,
+      copied=jnp.zeros_like(bad),
+      calls=carry["calls"],
+      bad=bad & in_use,
+      writer=writer,
+    )

@@ -1,0 +1,234 @@
+"""From logits to the two laws of a model: the confidence, and the sampled one.
+
+Order: temperature, then top-k, then top-p, each model filtering its own logits.
+Nothing here sorts: a sort over a vocabulary in the loop costs more than the
+model does.
+"""
+
+from typing import NamedTuple
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade import native
+from speccascade.decoding.laws import draws, numerics
+
+Array = jax.Array
+
+GREEDY_BELOW = 1e-4  # temperatures up to this mean arg-max, as in T5X
+
+
+class Step(NamedTuple):
+  """What a model says of the next token.
+
+  Attributes:
+    plain: [..., V] its law at temperature 1, unfiltered: the confidence.
+    law: [..., V] the law that is drawn from.
+    token: [...] int32 drawn from it, where one was wanted.
+    is_law: [...] bool; where it is False the others mean nothing.
+  """
+
+  plain: Array
+  law: Array
+  token: Array
+  is_law: Array
+
+
+@struct.dataclass
+class Sampling:
+  """How logits become the law that is drawn from.
+
+  Attributes:
+    temperature: scalar, traced.
+    top_p: scalar in (0, 1], traced; None keeps every token.
+    top_k: static; None keeps every token.
+    greedy: static; laws are one-hot at the arg-max, ties to the lowest id.
+  """
+
+  temperature: Array
+  top_p: Array | None = None
+  top_k: int | None = struct.field(pytree_node=False, default=None)
+  greedy: bool = struct.field(pytree_node=False, default=False)
+
+  @classmethod
+  def create(
+    cls,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+  ) -> "Sampling":
+    """Returns the settings, checked on the host.
+
+    Args:
+      temperature: 0 or more; up to 1e-4 counts as 0 (greedy).
+      top_k: keep exactly this many tokens; None or 0 keeps all.
+      top_p: keep the smallest set that holds this much mass, the likeliest
+        token however small the number is; None or 1.0 keeps all.
+
+    Raises:
+      ValueError: a setting is out of range.
+    """
+    if not 0 <= numerics.as_float32(temperature) < np.inf:
+      raise ValueError(
+        f"temperature is {temperature}; wanted a finite number, 0 (greedy) or"
+        " more"
+      )
+    if top_k is not None and top_k < 0:
+      raise ValueError(
+        f"top_k is {top_k}; wanted 1 or more, or 0 for all tokens"
+      )
+    if top_p is not None and not 0 < top_p <= 1:
+      raise ValueError(f"top_p is {top_p}; wanted a number in (0, 1]")
+    return cls(
+      temperature=jnp.asarray(temperature, jnp.float32),
+      top_p=None if top_p in (None, 1.0) else jnp.asarray(top_p, jnp.float32),
+      top_k=top_k or None,
+      greedy=temperature <= GREEDY_BELOW,
+    )
+
+  def laws(self, logits: Array) -> tuple[Array, Array]:
+    """Returns (law at temperature 1 and unfiltered, law that is drawn from).
+
+    Args:
+      logits: [..., V]; -inf means probability zero.
+
+    Returns:
+      Two [..., V] arrays in at least float32, each summing to 1.
+    """
+    return self.step(logits)[:2]
+
+  def step(
+    self, logits: Array, u: Array | None = None, column: int = 0
+  ) -> Step:
+    """Returns the laws of logits and a token; no distribution is none.
+
+    Args:
+      logits: [..., V].
+      u: [..., N] uniforms in [0, 1); None where no token is wanted.
+      column: static, which of the N to use.
+    """
+    logits = numerics.at_least_float32(logits)
+    unit = jnp.ones((), jnp.float32)
+    plain, _, is_whole = _law(logits, unit, None, 0)
+    if self.greedy:
+      return Step(plain, *_law(logits, unit, u, column, greedy=True))
+    kept = logits
+    if self.top_k is not None and self.top_k < logits.shape[-1]:
+      scaled = logits / self.temperature.astype(logits.dtype)
+      kept = jnp.where(top_k_mask(scaled, self.top_k), logits, -jnp.inf)
+    whole = None if self.top_p is not None else u  # else drawn once filtered
+    law, token, is_law = _law(kept, self.temperature, whole, column)
+    if self.top_p is not None:
+      law = _nucleus(law, self.top_p)
+      token = _draw(law, u, column)
+    # What was filtered away may have been no number.
+    return Step(plain, law, token, is_law if kept is logits else is_whole)
+
+
+def _law(logits, temperature, u, column, greedy=False):
+  """Returns (law, token, is it a law); see `Sampling.step`.
+
+  The definition; where there is native code, one call of it does the same.
+  """
+  if native.takes(logits, *([] if u is None else [u])):
+    return native.laws(logits, temperature, u, column=column, greedy=greedy)
+  if greedy:
+    token = numerics.first_argmax(logits)
+    law = jax.nn.one_hot(token, logits.shape[-1], dtype=logits.dtype)
+  else:
+    law = jax.nn.softmax(logits / temperature.astype(logits.dtype), axis=-1)
+    token = _draw(law, u, column)
+  return law, token, is_law(logits)
+
+
+def _nucleus(law: Array, top_p: Array) -> Array:
+  """Returns the law of what `top_p_mask` keeps; natively in one call."""
+  if native.takes(law, top_p):
+    return native.nucleus(law, top_p)
+  return numerics.normalise(jnp.where(top_p_mask(law, top_p), law, 0), law)
+
+
+def _draw(law, u, column):
+  return (
+    None if u is None else draws.draw(law, u[..., column].astype(law.dtype))
+  )
+
+
+def top_k_mask(logits: Array, k: int) -> Array:
+  """Returns [..., V] bool: the k largest, ties to the lower id; exactly k."""
+  flat = logits.reshape(-1, logits.shape[-1])
+  flat = jnp.where(flat == 0, 0, flat)  # `top_k` sorts -0.0 below 0.0
+  _, index = jax.lax.top_k(flat, k)
+  row = jax.lax.broadcasted_iota(jnp.int32, index.shape, 0)
+  mask = jnp.zeros(flat.shape, bool).at[row, index].set(True)
+  return mask.reshape(logits.shape)
+
+
+def top_p_mask(p: Array, top_p: Array) -> Array:
+  """Returns [..., V] bool: the smallest set of likeliest tokens holding top_p.
+
+  The token that crosses the line is kept; of equal probabilities the lower ids
+  are taken first. The threshold is found by bisection on the bit patterns of
+  the probabilities (which order as the numbers do), so that it is one of them.
+
+  XLA may take numbers below the least normal one of float32 for 0, which the
+  empty set holds. A `top_p` below it stands for the likeliest token, as that
+  number does.
+
+  Args:
+    p: [..., V] probabilities.
+    top_p: scalar in (0, 1].
+  """
+  tiny = jnp.finfo(jnp.float32).tiny
+  top_p = jnp.maximum(top_p, jnp.asarray(tiny, top_p.dtype)).astype(p.dtype)
+  top_p = jnp.minimum(top_p, jnp.sum(p, axis=-1, keepdims=True))
+  int_type = jnp.int64 if p.dtype == jnp.float64 else jnp.int32
+  bits = jax.lax.bitcast_convert_type(p, int_type)
+  ids = jax.lax.broadcasted_iota(int_type, p.shape, p.ndim - 1)
+
+  def mass(keep):
+    return jnp.sum(jnp.where(keep, p, 0), axis=-1, keepdims=True)
+
+  # Largest threshold whose tokens still hold top_p: mass(bits >= low) >= top_p.
+  low = _bisect(
+    lambda t: mass(bits >= t) >= top_p,
+    jnp.zeros_like(top_p, int_type),
+    jnp.max(bits, axis=-1, keepdims=True) + 1,
+  )
+  above = mass(bits > low)
+  # Of the tokens at the threshold, the least number of lower ids that suffice:
+  # the largest first id from which on nothing is needed, plus one.
+  tied = bits == low
+  last = _bisect(
+    lambda i: above + mass(tied & (ids < i)) < top_p,
+    jnp.zeros_like(low),
+    jnp.full_like(low, p.shape[-1]),
+  )
+  return (bits > low) | (tied & (ids <= last))
+
+
+def _bisect(holds, low: Array, high: Array) -> Array:
+  """Returns the largest integer in [low, high) at which `holds`, a step down.
+
+  `holds(low)` is taken to be true.
+  """
+
+  def narrow(bounds):
+    low, high = bounds
+    middle = low + (high - low) // 2
+    yes = holds(middle)
+    return jnp.where(yes, middle, low), jnp.where(yes, high, middle)
+
+  is_open = lambda bounds: jnp.any(bounds[1] - bounds[0] > 1)
+  return jax.lax.while_loop(is_open, narrow, (low, high))[0]
+
+
+def is_law(logits: Array) -> Array:
+  """Whether logits give a distribution: no NaN, no +inf, one finite; [...].
+
+  NaN is made +inf first: a maximum that XLA fuses may drop it.
+  """
+  logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
+  return jnp.isfinite(jnp.max(logits, axis=-1))

@@ -1,0 +1,1 @@
+"""Executions: the compiled loops that write tokens round by round."""

@@ -1,0 +1,48 @@
+"""Oracle cascade: the rule sees p for free. A reference, not a fast method."""
+
+import jax.numpy as jnp
+
+from speccascade.decoding.laws import draws
+from speccascade.decoding.laws.deferral import defers
+from speccascade.decoding.loops.execution import execution
+from speccascade.decoding.loops.rounds import Loop
+from speccascade.decoding.loops.stepwise import stepwise
+from speccascade.decoding.loops.tracing import Record
+from speccascade.decoding.types import SEQUENTIAL_P, SEQUENTIAL_Q
+
+
+@execution("oracle")
+def oracle_cascade(drafter, verifier, inputs, rngs, settings) -> Loop:
+  """Draws every token from the target itself: both models run at every step.
+
+  `verifier_calls` counts the positions that the rule deferred, as the paper's
+  Figure 1 does; `verifier_extends` the passes that were really made. Arguments
+  as in `speculative`, but both models are language models.
+
+  Source: Narasimhan et al. (arXiv 2405.19261), Algorithm 3.
+  """
+
+  def advance(models, prefix, u, stats):
+    calls = prefix.active.astype(jnp.int32)
+    small, q_out = drafter.extend(models[0], prefix.last, calls)
+    large, p_out = verifier.extend(models[1], prefix.last, calls)
+    q1, q, _, is_q = settings.sampling.step(q_out.logits)
+    p1, p, _, is_p = settings.sampling.step(p_out.logits)
+    draw = lambda pi: draws.draw(pi, u)
+    pi, left, right = settings.target.at(
+      q1, p1, draw, alpha=settings.alpha, sampled=(q, p)
+    )
+    deferred = defers(left, right) & prefix.active[:, None]
+    stats = stats.add(
+      drafter_calls=calls,
+      calls_by_model=calls[:, None],
+      verifier_calls=deferred[:, 0],
+      verifier_extends=calls,
+    )
+    source = jnp.where(deferred, SEQUENTIAL_P, SEQUENTIAL_Q)
+    record = Record(source, deferred, left, right, q1, p1, q, p, pi)
+    bad = ~(is_q & is_p)
+    return (small, large), stats, draw(pi), bad, record
+
+  models = (drafter, verifier)
+  return stepwise(advance, rngs, settings, parts=models, inputs=inputs)

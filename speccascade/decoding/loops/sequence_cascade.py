@@ -1,0 +1,87 @@
+"""Sequence cascade: the drafter writes all, the verifier may start again."""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding.laws import draws
+from speccascade.decoding.laws.interval import Interval
+from speccascade.decoding.loops.execution import Execution
+from speccascade.decoding.loops.stepwise import sample
+from speccascade.decoding.types import Decoded
+
+# A number that no step has: the discarded draft's randomness is not used again.
+REWRITE_TAG = 2**31 - 1
+
+
+def _host_alpha(alpha: float) -> float:
+  """Returns the log threshold log(1 - alpha), in float64.
+
+  In float32 1 - alpha would lose every sequence of ordinary length.
+  """
+  return math.log1p(-alpha) if alpha < 1 else -math.inf
+
+
+def _decode(
+  drafter, verifier, inputs, rngs, settings, *, per_token: bool = False
+) -> Decoded:
+  """Keeps the drafter's sequence if it is likely enough, else starts again.
+
+  Defers where sum log q, at temperature 1 and with the EOS, is below the
+  threshold. Arguments as in `speculative`, but both models are language models,
+  and:
+
+  Args:
+    settings: alpha is the log threshold; see `_host_alpha`.
+    per_token: static; compare the mean of log q over the tokens instead.
+
+  Returns:
+    The sequences; `deferred` counts every token of a rewritten row.
+
+  Source: Narasimhan et al. (arXiv 2405.19261), Eq. (1) on the sequence
+  probability.
+  """
+  draft, score = sample(drafter, inputs, rngs, settings, is_drafter=True)
+  if per_token:
+    score = score / jnp.maximum(draft.lengths, 1).astype(score.dtype)
+  is_bad = draft.bad_step >= 0
+  keep = (score >= settings.alpha) | is_bad
+  others = draws.fold_in(rngs, REWRITE_TAG)
+  rewrite, _ = sample(
+    verifier, inputs, others, settings, is_drafter=False, done=keep
+  )
+
+  def choose(kept, rewritten):
+    mask = keep.reshape(-1, *[1] * (kept.ndim - 1))
+    return jnp.where(mask, kept, rewritten)
+
+  stats = jax.tree.map(jnp.add, draft.stats, rewrite.stats)
+  stats = stats.replace(deferred=jnp.where(keep, 0, rewrite.lengths))
+  chosen = jax.tree.map(choose, draft, rewrite).replace(stats=stats)
+  if not settings.trace:
+    return chosen
+  trace, shape = chosen.trace, chosen.tokens.shape
+  trace = trace.replace(
+    deferred=jnp.broadcast_to(~keep[:, None], shape),
+    left=jnp.broadcast_to(score[:, None], shape),
+    right=jnp.full(shape, settings.alpha, jnp.float32),
+  )
+  return chosen.replace(trace=trace)
+
+
+sequence_cascade = Execution(
+  _decode,
+  "sequence",
+  law="q's sequence, or p's where it defers",
+  interval=Interval(0, 1, default=0.999),
+  host_alpha=_host_alpha,
+  is_one_loop=False,
+)
+per_token_sequence = dataclasses.replace(
+  sequence_cascade,
+  run=functools.partial(_decode, per_token=True),
+  interval=Interval(0, 1, default=0.3),
+)

@@ -1,0 +1,143 @@
+"""Speculative execution: draft a block, score it in one pass, verify it.
+
+The output has the law of the chain of the target, whatever the drafter proposes
+(with `bonus="target"`; see `BlockSettings` for the other). One compiled loop
+serves speculative decoding, lossless and lossy, and speculative cascades.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding.laws import draws, numerics
+from speccascade.decoding.laws.deferral import defers
+from speccascade.decoding.loops import rounds, tracing
+from speccascade.decoding.loops.execution import (
+  FIXED,
+  MAX_PROB,
+  TOKEN_PROB,
+  execution,
+)
+from speccascade.decoding.loops.rounds import Carry, Loop
+from speccascade.decoding.loops.tracing import Record
+from speccascade.decoding.types import BONUS, DRAFT, RESIDUAL, Proposal, Stats
+from speccascade.decoding.verification import steps
+from speccascade.decoding.verification.review import (
+  Review,
+  draft,
+  score,
+  verify,
+)
+
+Array = jax.Array
+
+
+@execution(
+  "speculative",
+  has_blocks=True,
+  draft_lengths=(FIXED, MAX_PROB, TOKEN_PROB),
+  verifications=tuple(steps.VERIFY),
+)
+def speculative(drafter, verifier, inputs, rngs, settings) -> Loop:
+  """Returns the loop; rows advance by their own number of tokens each round.
+
+  Args:
+    drafter: a `Drafter`, proposes blocks of up to `drafter.width` tokens.
+    verifier: a `LanguageModel`, the large one.
+    inputs: [B, S] int32, as the models' `prefill` takes them.
+    rngs: [B] typed keys, one for each row; see `draws.row_keys`.
+    settings: `LoopSettings`.
+
+  Source: Narasimhan et al. (arXiv 2405.19261), Algorithms 1, 4 and 5; Leviathan
+  et al. (arXiv 2211.17192), Algorithm 1.
+  """
+
+  def round_(carry: Carry) -> Carry:
+    drafting, verifying = carry.models
+    keys = draws.fold_in(rngs, carry.stats.num_blocks)
+    # Draft a block.
+    drafting, proposal = draft(drafter, drafting, carry.prefix, keys, settings)
+    # Verify: both models' laws of it make pi, a prefix of it is accepted, and
+    # one token more is drawn.
+    verifying, logits = score(verifier, verifying, carry.prefix, proposal)
+    block = verify(proposal, logits, keys, settings)
+    # Commit them, and have the models forget what was not accepted.
+    num = block.verdict.num_accepted + 1
+    after, emitted = rounds.commit(carry, block.new, num, block.fault, settings)
+    held = after.length - 1
+    models = (drafter.rewind(drafting, held), verifier.rewind(verifying, held))
+    # Count, and record.
+    deferred = defers(block.left, block.right)
+    deferred &= jnp.arange(block.new.shape[1])[None] < emitted[:, None]
+    stats = _count(carry, proposal, block, emitted, deferred)
+    recorded = {}
+    if settings.records:
+      new = _record(proposal, block, deferred)
+      recorded = tracing.record(carry, new, block.new, carry.stats.num_blocks)
+    return after.replace(models=models, stats=stats, **recorded)
+
+  return Loop(
+    round_=round_,
+    parts=(drafter, verifier),
+    inputs=inputs,
+    settings=settings,
+    width=drafter.width,
+    num_models=len(drafter.models),
+  )
+
+
+@jax.named_scope("count")
+def _count(carry, proposal, block, emitted, deferred) -> Stats:
+  """Adds one round to the counters; see `Stats` for what counts after a cut.
+
+  Args:
+    carry: before the round.
+    proposal: the drafted block.
+    block: what was decided on it.
+    emitted: [B] int32 tokens emitted this round.
+    deferred: [B, G+1] bool, emitted positions at which the rule deferred.
+  """
+  going = (~carry.done).astype(jnp.int32)
+  calls = going[:, None] * proposal.calls
+  accepted = jnp.minimum(block.verdict.num_accepted, emitted)
+  examined = jnp.minimum(block.verdict.examined, emitted)
+  step = jnp.arange(block.new.shape[1])[None]
+  is_accepted = (step < accepted[:, None])[:, :-1]
+  is_examined = (step < examined[:, None])[:, :-1]
+  chance = numerics.overlap(proposal.q, block.pi)[:, :-1]
+  return carry.stats.add(
+    num_blocks=going,
+    drafted=going * proposal.count,
+    examined=examined,
+    accepted=accepted,
+    deferred=jnp.sum(deferred, axis=1),
+    drafter_calls=jnp.sum(calls, axis=1),
+    calls_by_model=calls,
+    verifier_calls=going,
+    verifier_extends=going,
+    expected_acceptance=jnp.sum(jnp.where(is_examined, chance, 0), axis=1),
+    accepted_at=(step == accepted[:, None]) & ~carry.done[:, None],
+    examined_by_position=is_examined,
+    accepted_by_position=is_accepted,
+  )
+
+
+@jax.named_scope("record")
+def _record(proposal: Proposal, block: Review, deferred) -> Record:
+  """Returns who wrote each token of a round, and why."""
+  accepted, count = block.verdict.num_accepted[:, None], proposal.count[:, None]
+  step = jnp.arange(block.new.shape[1])[None]
+  last_source = jnp.where(accepted == count, BONUS, RESIDUAL)
+  return Record(
+    source=jnp.where(step < accepted, DRAFT, last_source),
+    deferred=deferred,
+    left=block.left,
+    right=block.right,
+    q1=proposal.q1,
+    p1=block.p1,
+    q=proposal.q,
+    p=block.p,
+    pi=block.pi,
+    known_q=block.known_q,
+    known_q1=block.known_q & ~proposal.copied,
+    writer=proposal.writer,
+  )

@@ -1,0 +1,150 @@
+"""Who wrote each token, why, and how likely it was: `Trace`, `LogProbs`."""
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding.laws import numerics
+from speccascade.decoding.loops import emission
+from speccascade.decoding.types import DRAFT, SEQUENTIAL_Q, LogProbs, Trace
+
+Array = jax.Array
+
+TOP = 5
+
+
+@struct.dataclass
+class Record:
+  """What is recorded of N tokens of each row; what is not known is None.
+
+  Attributes:
+    source: [B, N] int32, as in `Trace`, like the next three.
+    deferred: [B, N] bool.
+    left: [B, N] float, NaN where no rule was asked.
+    right: [B, N] float.
+    q1: [B, N, V] drafter at temperature 1.
+    p1: [B, N, V] verifier at temperature 1.
+    q: [B, N, V] drafter as sampled.
+    p: [B, N, V] verifier as sampled.
+    pi: [B, N, V] what the token was drawn from: the target's law.
+    known_q: [B, N] bool, where the drafter's laws mean something.
+    known_q1: [B, N] bool, where its confidence does.
+    known_p: [B, N] bool, where the verifier's laws do.
+    writer: as in `Proposal`; of the verifier's tokens it means nothing.
+  """
+
+  source: Array
+  deferred: Array
+  left: Array | None = None
+  right: Array | None = None
+  q1: Array | None = None
+  p1: Array | None = None
+  q: Array | None = None
+  p: Array | None = None
+  pi: Array | None = None
+  known_q: Array | bool = True
+  known_q1: Array | bool = True
+  known_p: Array | bool = True
+  writer: Array | int = 0
+
+
+def empty(rows: int, size: int, vocab_size: int) -> Trace:
+  """Returns a trace of `size` tokens of each row of which nothing is known."""
+  nothing = jnp.full((rows, size), jnp.nan, jnp.float32)
+  zero = jnp.zeros((rows, size), jnp.int32)
+  top = jnp.zeros((rows, size, min(TOP, vocab_size)), jnp.int32)
+  prob = jnp.full(top.shape, jnp.nan, jnp.float32)
+  return Trace(
+    **dict.fromkeys(("source", "writer", "block"), zero),
+    **dict.fromkeys(("left", "right", "tv"), nothing),
+    **dict.fromkeys(("q_top", "p_top"), top),
+    **dict.fromkeys(("q_prob", "p_prob"), prob),
+    deferred=jnp.zeros((rows, size), bool),
+  )
+
+
+def no_log_probs(rows: int, size: int) -> LogProbs:
+  """Returns buffers of log-probabilities for `size` tokens of each row."""
+  nothing = jnp.full((rows, size), jnp.nan, jnp.result_type(float))
+  return LogProbs(**dict.fromkeys(LogProbs.__dataclass_fields__, nothing))
+
+
+@jax.named_scope("record")
+def record(carry, new: Record, tokens: Array, block: Array) -> dict:
+  """Returns the fields of a carry that record, with N tokens of each row.
+
+  Args:
+    carry: a `rounds.Carry`, before the tokens are committed.
+    new: what is recorded.
+    tokens: [B, N] int32.
+    block: [B] int32, the block that wrote them.
+  """
+  fields = {}
+  if carry.trace is not None:
+    fields["trace"] = write(carry.trace, new, carry.length, block)
+  if carry.log_probs is not None:
+    values = log_probs(new, tokens)
+    fields["log_probs"] = emission.write_block(
+      carry.log_probs, values, carry.length
+    )
+  return fields
+
+
+def log_probs(new: Record, tokens: Array) -> LogProbs:
+  """Returns what each law gave the tokens, [B, N] each."""
+
+  def of(law, known=True):
+    if law is None:
+      return jnp.full(tokens.shape, jnp.nan)
+    return jnp.where(known, jnp.log(numerics.of_token(law, tokens)), jnp.nan)
+
+  # Where a token was copied no model gave it a probability.
+  return LogProbs(
+    pi=of(new.pi),
+    p=of(new.p, new.known_p),
+    q=of(new.q, new.known_q1),
+    p1=of(new.p1, new.known_p),
+    q1=of(new.q1, new.known_q1),
+  )
+
+
+def known(values: LogProbs, inside: Array, has_target: bool) -> LogProbs:
+  """Returns the values [B, T] where `inside` is set; NaN elsewhere.
+
+  Without a target of the method's own nothing is known of pi.
+  """
+  values = jax.tree.map(lambda x: jnp.where(inside, x, jnp.nan), values)
+  return values if has_target else values.replace(pi=values.pi + jnp.nan)
+
+
+def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
+  """Returns the buffers with N tokens of each row written.
+
+  Args:
+    trace: buffers.
+    new: what is recorded.
+    start: [B] int32 slot of the first token.
+    block: [B] int32, the block that wrote them.
+  """
+  num, is_drafters = trace.q_top.shape[-1], new.source == DRAFT
+  is_drafters |= new.source == SEQUENTIAL_Q
+  values = {
+    "source": new.source,
+    "writer": jnp.where(is_drafters, new.writer, -1),
+    "deferred": new.deferred,
+    "block": jnp.broadcast_to(block[:, None], new.source.shape),
+  }
+  laws = (("q", new.q1, new.known_q1), ("p", new.p1, new.known_p))
+  for name, law, known in laws:
+    if law is not None:
+      prob, values[f"{name}_top"] = jax.lax.top_k(law, num)
+      known = jnp.asarray(known)[..., None]
+      values[f"{name}_prob"] = jnp.where(known, prob, jnp.nan)
+  if new.q is not None and new.p is not None:
+    known = new.known_q & jnp.asarray(new.known_p)
+    tv = numerics.total_variation(new.q, new.p)
+    values["tv"] = jnp.where(known, tv, jnp.nan)
+  if new.left is not None:
+    values |= {"left": new.left, "right": new.right}
+  values = empty(*new.source.shape, num).replace(**values)
+  return emission.write_block(trace, values, start)

@@ -1,0 +1,1 @@
+"""The table of methods, and each method as a compiled program."""

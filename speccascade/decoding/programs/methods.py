@@ -1,0 +1,309 @@
+"""The table of methods: execution x target, one line each.
+
+Each row's `target` is what its output is sampled from, so one parametrised test
+covers the table. Labels are those of the papers.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import difflib
+import functools
+
+import jax.numpy as jnp
+
+from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
+from speccascade.decoding.drafting.cascade import cascade_drafter
+from speccascade.decoding.drafting.max_gram import MaxGramDrafter
+from speccascade.decoding.drafting.vertical import VerticalDrafter
+from speccascade.decoding.laws.deferral import (
+  bild_js,
+  bild_kl,
+  bild_nll,
+  bild_tv,
+  chow,
+  chow_log,
+  diff,
+  diff_log,
+  lenient_cs_code,
+  lenient_cs_paper,
+  lenient_leviathan,
+  opt,
+  opt_log,
+  token_v1,
+  token_v2,
+  token_v3,
+  typical,
+)
+from speccascade.decoding.laws.interval import Interval
+from speccascade.decoding.laws.numerics import as_float32
+from speccascade.decoding.laws.targets import (
+  Target,
+  defer,
+  defer_tokens,
+  ensemble,
+  lossless,
+  lossy,
+  lossy_star,
+  mentored,
+)
+from speccascade.decoding.loops.bild import bild
+from speccascade.decoding.loops.execution import FIXED, Execution
+from speccascade.decoding.loops.oracle_cascade import oracle_cascade
+from speccascade.decoding.loops.sequence_cascade import (
+  per_token_sequence,
+  sequence_cascade,
+)
+from speccascade.decoding.loops.sequential_cascade import sequential_cascade
+from speccascade.decoding.loops.speculative import speculative
+from speccascade.decoding.loops.stepwise import drafter_alone, verifier_alone
+from speccascade.decoding.types import Drafter
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+  """A row of the table.
+
+  Attributes:
+    execution: how the tokens are made.
+    target: what they are sampled from; None for executions whose law is not
+      that of a chain of targets (sequence cascade, BiLD).
+    label: as in the papers.
+    greedy_only: whether it is defined at temperature 0 alone.
+    compose: `(models, gamma, alpha) -> Drafter`, what stands before the
+      speculative loop; None for an autoregressive drafter of one model.
+    num_drafters: neural drafters that `compose` takes at least, largest first.
+  """
+
+  execution: Execution
+  target: Target | None
+  label: str
+  greedy_only: bool = False
+  compose: Callable | None = None
+  num_drafters: int = 1
+
+  @property
+  def alpha_interval(self) -> Interval:
+    """The range of alpha: the target's, or the execution's without one."""
+    return (self.target or self.execution).interval
+
+  @property
+  def default_alpha(self) -> float:
+    """For quick looks; not tuned."""
+    return self.alpha_interval.default
+
+  @property
+  def is_lossless(self) -> bool:
+    """Whether the output has one model's own law."""
+    return self.target is not None and self.target.is_lossless
+
+  @property
+  def uses_alpha(self) -> bool:
+    return not self.is_lossless
+
+  @property
+  def has_blocks(self) -> bool:
+    return self.execution.has_blocks
+
+  @property
+  def draft_lengths(self) -> tuple[str, ...]:
+    """The policies of `DraftLength` that it can run."""
+    return self.execution.draft_lengths if self.compose is None else (FIXED,)
+
+  @property
+  def uses_bonus(self) -> bool:
+    """Whether "target" and "verifier" draw the bonus from two laws."""
+    return self.has_blocks and self.target.uses_q
+
+  @property
+  def settings(self) -> dict[str, tuple[str, ...]]:
+    """The values that it takes of each setting that some methods do not use,
+    the default first: of a draft length the policy."""
+    return {
+      "draft_length": self.draft_lengths,
+      "verification": self.execution.verifications,
+    }
+
+  def check_settings(self, **settings: str):
+    """Raises ValueError where the method would ignore one of `settings`."""
+    for name, value in settings.items():
+      if value not in self.settings[name]:
+        wanted = " or ".join(map(repr, self.settings[name]))
+        raise ValueError(
+          f"{name} is {value!r}; {self.label} takes {wanted} alone: leave it"
+          " out, or set another method"
+        )
+
+  @property
+  def law(self) -> str:
+    """What it samples from, in a few words."""
+    if self.execution.law:
+      return self.execution.law
+    known = {
+      "lossless": "p",
+      "ensemble": "alpha q + (1 - alpha) p, at temperature 0 too",
+    }
+    return known.get(self.target.name, f"T[{self.target.name}](q, p)")
+
+  def check_alpha(self, alpha: float, vocab_size: int):
+    """Raises ValueError where alpha is outside the range."""
+    interval = self.alpha_interval
+    if self.is_lossless or interval.contains(alpha, vocab_size):
+      return
+    exact, used = f"{alpha:.12g}", f"{as_float32(alpha):.7g}"
+    rounded = "" if float(exact) == float(used) else f", {used} in float32"
+    raise ValueError(
+      f"alpha is {exact}{rounded}; {self.label} takes"
+      f" {interval.describe(vocab_size)}"
+    )
+
+
+def _cascade_drafting(models, gamma, alpha) -> Drafter:
+  """The fixed default: a reviewed block of gamma tokens, then two copied ones.
+
+  The first drafter writes the same gamma tokens as it does in plain speculative
+  decoding, in fewer calls: each of them reviews two tokens of the drafters
+  below. So in calls it is no worse, whatever is copied. Text that repeats
+  itself deserves longer copies: pass a drafter of `cascade_drafter` for another
+  K, lenience or bigram table; `speccascade.cascade_search` finds them.
+  """
+  size = models[0].vocab_size
+  copied = 2
+  copier = MaxGramDrafter(jnp.zeros((size,), jnp.int32), copied)
+  num = len(models) + 1
+  matrix = [[0] * num for _ in range(num)]
+  for i in range(num - 1):
+    matrix[i][i], matrix[i][-1] = copied, copied
+  matrix[0][0], matrix[-1][-1] = gamma, copied
+  return cascade_drafter(models, copier, matrix)
+
+
+def _reviewed_pair(inner: Target) -> Callable:
+  """A three-model cascade: the drafter is a speculative cascade of two."""
+
+  def compose(models, gamma, alpha) -> Drafter:
+    medium, small = models
+    return VerticalDrafter(
+      drafter=AutoregressiveDrafter(small, gamma, behind=gamma + 1),
+      reviewer=medium,
+      alpha=alpha,
+      width=gamma,
+      target=inner,
+    )
+
+  return compose
+
+
+# Methods of one execution.
+_spec = functools.partial(Method, speculative)
+_sequential = functools.partial(Method, sequential_cascade)
+_oracle = functools.partial(Method, oracle_cascade)
+
+METHODS = {
+  # References: one model alone.
+  "drafter": Method(drafter_alone, lossless, "Small model"),
+  "verifier": Method(verifier_alone, lossless, "Large model"),
+  # Speculative decoding, lossless and lossy.
+  "spec_decode": _spec(lossless, "SpecDecode"),
+  "spec_decode_lossy": _spec(lossy, "SpecDecode [Lossy]"),
+  "spec_decode_lossy_star": _spec(lossy_star, "SpecDecode [Lossy*]"),
+  "mentored": _spec(mentored, "Mentored"),
+  "bild_star": _spec(defer(bild_tv), "BiLD*"),
+  "bild_star_kl": _spec(defer(bild_kl), "BiLD* [KL]"),
+  "bild_star_js": _spec(defer(bild_js), "BiLD* [JS]"),
+  "bild_star_nll": _spec(defer(bild_nll), "BiLD* [NLL]"),
+  "bild": Method(bild, None, "BiLD", greedy_only=True),
+  # Sequential cascades and oracles.
+  "seq_cascade_chow": Method(sequence_cascade, None, "SeqCascade [Chow]"),
+  "seq_cascade_chow_norm": Method(
+    per_token_sequence, None, "SeqCascade [Chow, per token]"
+  ),
+  "token_cascade_chow": _sequential(defer(chow), "TokenCascade [Chow]"),
+  "token_cascade_chow_log": _sequential(
+    defer(chow_log), "TokenCascade [Chow, log]"
+  ),
+  "oracle_cascade_diff": _oracle(defer(diff), "Oracle [Diff]"),
+  "oracle_cascade_chow": _oracle(defer(chow), "Oracle [Chow]"),
+  "oracle_cascade_opt": _oracle(defer(opt), "Oracle [OPT]"),
+  "oracle_cascade_diff_log": _oracle(defer(diff_log), "Oracle [Diff, log]"),
+  "oracle_cascade_opt_log": _oracle(defer(opt_log), "Oracle [OPT, log]"),
+  # Speculative cascades.
+  "spec_cascade_chow": _spec(defer(chow), "SpecCascade [Chow]"),
+  "spec_cascade_diff": _spec(defer(diff), "SpecCascade [Diff]"),
+  "spec_cascade_opt": _spec(defer(opt), "SpecCascade [OPT]"),
+  "spec_cascade_chow_log": _spec(defer(chow_log), "SpecCascade [Chow, log]"),
+  "spec_cascade_diff_log": _spec(defer(diff_log), "SpecCascade [Diff, log]"),
+  "spec_cascade_opt_log": _spec(defer(opt_log), "SpecCascade [OPT, log]"),
+  "spec_cascade_token_v1": _spec(
+    defer_tokens(token_v1), "SpecCascade [Token V1]"
+  ),
+  "spec_cascade_token_v2": _spec(
+    defer_tokens(token_v2), "SpecCascade [Token V2]"
+  ),
+  "spec_cascade_token_v3": _spec(
+    defer_tokens(token_v3), "SpecCascade [Token V3]"
+  ),
+  "spec_cascade_typical": _spec(defer_tokens(typical), "SpecCascade [Typical]"),
+  "ensemble": _spec(ensemble, "Ensemble"),
+  # Drafters that are cascades themselves.
+  "cascade_drafting": _spec(lossless, "CS Drafting", compose=_cascade_drafting),
+  "spec_cascade_opt_three": _spec(
+    defer(opt),
+    "SpecCascade [OPT, three models]",
+    compose=_reviewed_pair(defer(opt)),
+    num_drafters=2,
+  ),
+  # Greedy lenience: four papers, four rules (the fourth is Token V3).
+  "lenient_leviathan": _spec(
+    defer_tokens(lenient_leviathan), "Lenient [Leviathan]", greedy_only=True
+  ),
+  "lenient_cs_paper": _spec(
+    defer_tokens(lenient_cs_paper),
+    "Lenient [CS Drafting, paper]",
+    greedy_only=True,
+  ),
+  "lenient_cs_code": _spec(
+    defer_tokens(lenient_cs_code),
+    "Lenient [CS Drafting, code]",
+    greedy_only=True,
+  ),
+}
+
+
+def find(name: str) -> Method:
+  """Returns the method called `name`.
+
+  Raises:
+    ValueError: there is none; the message has the near misses.
+  """
+  if name not in METHODS:
+    near = difflib.get_close_matches(name, METHODS, n=4, cutoff=0.5)
+    hint = "did you mean" if near else "wanted one of"
+    names = ", ".join(near or METHODS)
+    raise ValueError(f"unknown method {name!r}; {hint} {names}")
+  return METHODS[name]
+
+
+def family(method: Method, greedy: bool) -> list[Method]:
+  """Returns the methods that differ from one in their target alone, it among
+  them: those that can share its program.
+
+  Args:
+    method: a row of the table, or one like them.
+    greedy: whether at temperature 0; some are defined there alone.
+  """
+
+  def kind(other: Method):
+    """What it shares with its family; None where it has none."""
+    target = other.target
+    if target is None or target.is_lossless or other.compose is not None:
+      return None
+    return other.execution, target.uses_q
+
+  members = [
+    other
+    for other in METHODS.values()
+    if kind(other) is not None
+    and kind(other) == kind(method)
+    and (greedy or not other.greedy_only)
+  ]
+  return members if method in members else [method]

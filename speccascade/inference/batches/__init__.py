@@ -1,0 +1,1 @@
+"""Source texts, and the batches in which they are decoded."""

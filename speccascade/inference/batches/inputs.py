@@ -1,0 +1,333 @@
+"""What is decoded: numbered source texts, their tokens and references."""
+
+from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from speccascade.checkpoints import CheckpointError, restore
+from speccascade.data import chat, text_files
+from speccascade.data.prompting import FORMATS, Prompting, identity
+from speccascade.evaluation import quality
+from speccascade.settings import fields
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+  """One source.
+
+  Attributes:
+    index: its place in the data set, from 0; its keys are made of it.
+    text: the source, as it was before tokenizing.
+    tokens: [S] int32, of a source with EOS; padding not.
+    references: right outputs, none where they are not known.
+    messages: of a conversation, which the text only shows; () of a text.
+  """
+
+  index: int
+  text: str
+  tokens: np.ndarray
+  references: tuple[str, ...] = ()
+  messages: Sequence[Mapping] = ()
+
+
+def longest(examples: Sequence[Source]) -> int:
+  """Returns the most tokens of a source."""
+  return max(len(example.tokens) for example in examples)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sources:
+  """What was read, and what it is known by.
+
+  Attributes:
+    examples: in order.
+    vocabulary: the one the tokens are of, with `encode(text) -> ids`, `decode`,
+      `eos_id` and `vocab_size`.
+    max_len: most tokens of a source, EOS counted; padding goes by it.
+    task: name of the task or input file, for rows.
+    split: of the task, for rows.
+    num_cut: sources that were cut to fit.
+    metrics: names in `quality.METRICS` that the task is scored by.
+    prompted: whether they are prompts to go on from, and no sources.
+  """
+
+  examples: Sequence[Source]
+  vocabulary: object
+  max_len: int
+  task: str = ""
+  split: str = ""
+  num_cut: int = 0
+  metrics: tuple[str, ...] = ("bleu",)
+  prompted: bool = False
+
+  def fitted(self) -> "Sources":
+    """Returns the same, padded no further than the longest of them asks."""
+    return dataclasses.replace(self, max_len=longest(self.examples))
+
+  @functools.cached_property
+  def fingerprint(self) -> str:
+    """The sha256 of the tokens and references."""
+    digest = hashlib.sha256()
+    for example in self.examples:
+      digest.update(example.tokens.tobytes() + b"\0")
+      digest.update(json.dumps(example.references).encode())
+    return digest.hexdigest()
+
+  @property
+  def vocabulary_sha256(self) -> str | None:
+    """The hash of the vocabulary's file, None if it has none."""
+    return (identity(self.vocabulary) or {}).get("sha256")
+
+
+class InputError(ValueError):
+  """Examples that cannot be decoded."""
+
+
+def names_vocabulary(value):
+  """Raises ValueError where a value is no path of a vocabulary, nor None."""
+  path = os.fspath(value) if isinstance(value, fields.Path) else ""
+  if value is not None and not (path.strip() and fields.is_text(path)):
+    raise ValueError(
+      "wanted the path of a SentencePiece model or of a Hugging Face"
+      f" directory, or None, not {value!r:.60}"
+    )
+
+
+def _is_vocabulary(value):
+  if isinstance(value, fields.Path) or not hasattr(value, "encode"):
+    names_vocabulary(value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSource:
+  """A task's split, or a file; checked when made.
+
+  Attributes:
+    vocabulary: path of a SentencePiece model or a Hugging Face directory, or
+      an object as in `Sources`; None takes the models' own, where they bring
+      one, or else the task's.
+    mixture_or_task_name: a registered seqio task; or else `input_file`.
+    split: of the task.
+    input_file: one text a line, or JSONL; see `text_files.read_texts`.
+    num_examples: the first of them; None takes all.
+    use_cached: read the task's cached examples.
+  """
+
+  vocabulary: Annotated[object, _is_vocabulary] = None
+  mixture_or_task_name: str | None = None
+  split: str = "validation"
+  input_file: fields.Path | None = None
+  num_examples: fields.Positive | None = None
+  use_cached: bool = False
+
+  def __post_init__(self):
+    if bool(self.mixture_or_task_name) == bool(self.input_file):
+      raise InputError(
+        "give MIXTURE_OR_TASK_NAME or INPUT_FILE, one of them and not both; got"
+        f" {self.mixture_or_task_name!r} and {str(self.input_file or '')!r}"
+      )
+
+  def loaded_vocabulary(self, brought: str | None = None):
+    """Returns the vocabulary that is asked for, None for the task's own.
+
+    Args:
+      brought: path of the one that the models bring, if they do.
+
+    Raises:
+      InputError: there is none for a file.
+    """
+    vocabulary = brought if self.vocabulary is None else self.vocabulary
+    if isinstance(vocabulary, str | os.PathLike):
+      from speccascade.data import vocabularies
+
+      vocabulary = vocabularies.load(os.fspath(vocabulary))
+    if self.input_file and vocabulary is None:
+      raise InputError(
+        "INPUT_FILE needs a VOCABULARY; neither a file nor these models bring"
+        " one"
+      )
+    return vocabulary
+
+  def texts(self, **options) -> list[text_files.TextExample]:
+    """Returns the examples of the file; options as in `read_texts`."""
+    return text_files.read_texts(
+      self.input_file, self.num_examples, what="INPUT_FILE", **options
+    )
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class Inputs(TextSource):
+  """What is decoded, as a configuration says it; checked when made.
+
+  Attributes:
+    task_feature_lengths: {"inputs": most tokens of a source, EOS counted}.
+    truncate: cut texts of a file that are too long instead of refusing them.
+    prompt: how a text becomes what a model is given; see `Prompting.format`.
+    chat_variables: what the chat template reads besides the messages.
+  """
+
+  task_feature_lengths: Annotated[
+    Mapping[str, fields.Size], fields.Keys(("inputs",))
+  ]
+  truncate: bool = False
+  prompt: Literal[FORMATS] | None = None
+  chat_variables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  @property
+  def max_len(self) -> int:
+    """Most tokens of a source."""
+    return self.task_feature_lengths["inputs"]
+
+  def read(self, brought: str | None = None) -> Sources:
+    """Returns the examples.
+
+    Args:
+      brought: see `loaded_vocabulary`.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: there are no examples, or they cannot be decoded.
+    """
+    vocabulary, path = self.loaded_vocabulary(brought), self.input_file
+    options = (self.max_len, "TASK_FEATURE_LENGTHS", self.truncate)
+    if not path:
+      return self._read_task(vocabulary, options)
+    texts = [
+      (f"{path} line {line}", *example, None)
+      for line, *example in self.texts(chats=True)
+    ]
+    prompting = Prompting(vocabulary, self.prompt, self.chat_variables)
+    return _encoded(texts, prompting, options, task=str(path))
+
+  def _read_task(self, vocabulary, options) -> Sources:
+    """Reads a seqio task; long sources are cut as T5X cuts, prompts are made of
+    the texts.
+
+    References are the task's postprocessed targets.
+    """
+    from speccascade.data import reading, tasks
+
+    name = self.mixture_or_task_name
+    task = tasks.get(name, vocabulary)
+    vocabulary = task.output_features["inputs"].vocabulary
+    prompting = Prompting(vocabulary, self.prompt, self.chat_variables)
+    dataset = reading.open_split(
+      task, self.split, None, use_cached=self.use_cached
+    )
+    if self.num_examples is not None:
+      dataset = dataset.take(self.num_examples)
+    read, texts = reading.guarded(dataset.as_numpy_iterator(), task), []
+    for index, example in enumerate(read):
+      tokens, references = example["inputs"], ()
+      if "inputs_pretokenized" in example:
+        text = _text(example["inputs_pretokenized"])
+      else:
+        text = vocabulary.decode(tokens.tolist())
+      if "targets_pretokenized" in example:
+        references = _text(example["targets_pretokenized"])
+        if hasattr(task, "postprocess_fn"):
+          references = task.postprocess_fn(
+            references, example=example, is_target=True
+          )
+        if not isinstance(references, list | tuple):
+          references = [references]
+      texts.append((f"{name} {index}", text, map(_text, references), tokens))
+    if not texts:
+      raise InputError(f"{name} has no examples in split {self.split!r}")
+    names = (metric.__name__ for metric in getattr(task, "metric_fns", ()))
+    metrics = tuple(name for name in names if name in quality.METRICS)
+    known = {"task": name, "split": self.split, "metrics": metrics or ("bleu",)}
+    return _encoded(texts, prompting, options, **known)
+
+
+def _text(value) -> str:
+  return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+
+def _encoded(
+  texts: Iterable[tuple], prompting: Prompting, options: tuple, **known
+) -> Sources:
+  """Returns texts as what is decoded.
+
+  Args:
+    texts: of each what a message calls it, the text or messages, references,
+      and the tokens of a source where a task made them.
+    prompting: makes all others.
+    options: of `Prompting.tokens`.
+    **known: fields of `Sources`.
+  """
+  examples, num_cut, max_len = [], 0, options[0]
+  for index, (name, text, references, tokens) in enumerate(texts):
+    if tokens is None or prompting.prompted:
+      try:
+        tokens, is_cut = prompting.tokens(text, *options)
+      except ValueError as error:
+        raise InputError(f"{name} {error}") from error
+    elif is_cut := len(tokens) > max_len:
+      tokens = np.append(tokens[: max_len - 1], tokens[-1])
+    num_cut += is_cut
+    tokens, references = np.asarray(tokens, np.int32), tuple(references)
+    messages = () if isinstance(text, str) else text
+    shown = chat.shown(text)
+    examples.append(Source(index, shown, tokens, references, messages))
+  known |= {"num_cut": num_cut, "prompted": prompting.prompted}
+  return Sources(examples, prompting.vocabulary, max_len, **known)
+
+
+def of_texts(
+  texts: str | Sequence, prompting: Prompting, *, max_len: int, truncate: bool
+) -> Sources:
+  """Returns texts of a program as what is decoded.
+
+  Args:
+    texts: one or several; or a conversation, a list of messages, or several.
+    prompting: makes the tokens.
+    max_len: most tokens of a source, EOS counted.
+    truncate: cut longer texts instead of refusing them.
+
+  Raises:
+    InputError: there are none, one is no text, or is too long.
+  """
+  texts = [texts] if isinstance(texts, str) else texts
+  if isinstance(texts, bytes) or not hasattr(texts, "__iter__"):
+    raise InputError(
+      f"texts is of type {type(texts).__name__}; wanted a text, or several"
+    )
+  texts = list(texts)
+  if texts and isinstance(texts[0], Mapping):
+    texts = [texts]
+  for index, text in enumerate(texts):
+    try:
+      if not isinstance(text, list | tuple):
+        text.encode("utf-8")
+    except AttributeError as error:
+      kind = type(text).__name__
+      raise InputError(f"text {index} is of type {kind}; wanted str") from error
+    except UnicodeEncodeError as error:
+      raise InputError(
+        f"text {index} has half a surrogate pair at {error.start}, which UTF-8"
+        " cannot hold; decode its source as UTF-16 or remove it"
+      ) from error
+  if not texts:
+    raise InputError("there are no texts; give one or more")
+  named = [(f"text {i}", text, (), None) for i, text in enumerate(texts)]
+  return _encoded(named, prompting, (max_len, "max_input_len", truncate))
+
+
+def brought(checkpoint: str | os.PathLike | None) -> str | None:
+  """Returns the directory in which a checkpoint brings its vocabulary, or None.
+
+  It is a Hugging Face directory, or the MODEL_DIR of a training run.
+  """
+  try:
+    directory = restore.vocabulary_directory(checkpoint or "")
+    return str(directory) if directory else None
+  except CheckpointError:  # which reading it will say
+    return None

@@ -1,0 +1,1 @@
+"""From points to result rows: decode, time and score."""

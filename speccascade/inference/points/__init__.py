@@ -1,0 +1,1 @@
+"""A point of a trade-off, and the settings of a run."""

@@ -1,0 +1,1 @@
+"""Result rows, records of decoded texts, and the folders that hold them."""

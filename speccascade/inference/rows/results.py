@@ -1,0 +1,289 @@
+"""The schema of one measured point, and the file that keeps them.
+
+One JSON object a line. A row is appended with one write that reaches the disk
+before `append` returns, so a kill loses at most the row being written, whose
+torn line is dropped when the file is opened again.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.evaluation.timing import Latency
+from speccascade.runtime import files, processes
+from speccascade.settings import fields
+
+SCHEMA = 1
+FILE_NAME = "rows.jsonl"
+METRICS = "metrics.json"  # the row of a decode
+PREDICTIONS = "predictions.jsonl"  # and its records
+
+_Ratio = Annotated[float, fields.Bounds(0)]
+
+
+def _is_short(text: str):
+  if len(text) > 1000:
+    raise ValueError(f"has {len(text):,} characters, wanted 1,000 at most")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What was run; equal settings are one point.
+
+  Those of a `Point` are None where the method does not use them, or where they
+  change nothing; others are those of a `Run`, and:
+
+  Attributes:
+    draft_length: policy of `DraftLength`.
+    draft_threshold: its threshold.
+    dtype: of the activations.
+    task: name of the task or input file.
+    split: of the task.
+    num_examples: decoded for quality and counts.
+    drafter: name of the drafter, with its step.
+    verifier: name of the verifier.
+  """
+
+  method: str
+  alpha: float | None
+  gamma: fields.Positive | None
+  temperature: Annotated[float, fields.Bounds(0)]
+  max_decode_len: fields.Positive
+  task: str
+  split: str
+  num_examples: fields.Positive
+  drafter: str
+  verifier: str
+  seed: int = 0
+  trials: fields.Positive = 1
+  top_k: int | None = None
+  top_p: float | None = None
+  bonus: str | None = None
+  verification: str | None = None
+  draft_length: str | None = None
+  draft_threshold: float = 0.0
+  dtype: str = "float32"
+
+  @property
+  def key(self) -> str:
+    """A name of the point, the same in every process."""
+    text = json.dumps(dataclasses.asdict(self), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+  @property
+  def words(self) -> list[str]:
+    """The settings that matter most, as "alpha 0.3"."""
+    return [
+      f"{name} {value:g}"
+      for name in ("alpha", "gamma", "temperature")
+      if (value := getattr(self, name)) is not None
+    ]
+
+
+class Score(TypedDict):
+  """A quality, with its 95% bootstrap interval and the resampled scores."""
+
+  value: float
+  low: NotRequired[float | None]
+  high: NotRequired[float | None]
+  replicates: NotRequired[list[float]]
+
+
+class Environment(TypedDict):
+  """Where a row was measured; see `environment.environment`."""
+
+  device: NotRequired[str | None]
+  versions: NotRequired[dict[str, str | None]]
+  git_commit: NotRequired[str | None]
+
+
+class Agreement(TypedDict):
+  """How many examples have the greedy verifier's tokens, but for near ties."""
+
+  identical: fields.NonNegative
+  near_ties: fields.NonNegative
+  num_examples: fields.NonNegative
+
+
+@dataclasses.dataclass(frozen=True)
+class ResultRow:
+  """One measured point; definitions in docs/definitions.md.
+
+  Attributes:
+    settings: what was run.
+    label: the method's name in the paper.
+    counts: summed over examples and trials.
+    efficiency: `efficiency.summary(counts)`.
+    quality: by metric {"value", "low", "high"}, a 95% bootstrap interval, and
+      what else `quality.evaluate` says; "replicates" are the resampled scores.
+    latency: wall-clock, or None where nothing was timed.
+    costs: c, q2, v of the same run, or None.
+    predicted_speedup: from counts and costs.
+    measured_speedup: 1 / relative latency.
+    agreement: examples whose tokens are those of the verifier at temperature 0,
+      {"identical", "near_ties", "num_examples"}; None where not compared.
+    num_truncated: sources that were cut to fit.
+    environment: device, versions, git commit.
+    num_parameters: of the "drafter", several together, and the "verifier", as
+      far as they are known.
+    log_probs: `efficiency.mean_log_probs`, or None where none were recorded.
+  """
+
+  settings: Settings
+  label: Annotated[str, _is_short]
+  counts: Counts
+  efficiency: dict[str, Any]
+  quality: dict[str, Score]
+  latency: Latency | None = None
+  costs: Costs | None = None
+  predicted_speedup: _Ratio | None = None
+  measured_speedup: _Ratio | None = None
+  agreement: Agreement | None = None
+  num_truncated: fields.NonNegative = 0
+  environment: Environment = dataclasses.field(default_factory=dict)
+  num_parameters: dict[str, fields.Count] = dataclasses.field(
+    default_factory=dict
+  )
+  log_probs: dict[str, float | None] | None = None
+
+  @property
+  def key(self) -> str:
+    return self.settings.key
+
+  def to_json(self) -> str:
+    """Returns one line without its end."""
+    return json.dumps(
+      {"schema": SCHEMA, "key": self.key, **dataclasses.asdict(self)},
+      ensure_ascii=False,
+      allow_nan=False,
+    )
+
+  @classmethod
+  def from_json(cls, line: str) -> "ResultRow":
+    """Returns the row of a line that `to_json` made.
+
+    Raises:
+      ValueError: not JSON, another schema, or a field that is unknown,
+        missing or of another kind.
+    """
+    values = fields.of_json(line)
+    if not isinstance(values, dict):
+      raise ValueError(f"not a result row: {values!r:.60}")
+    schema = values.pop("schema", None)
+    if schema != SCHEMA:
+      raise ValueError(
+        f"the row has schema {schema!r:.60}; this reads {SCHEMA}"
+      )
+    values.pop("key", None)
+    return fields.built(cls, values)
+
+
+class ResultFile:
+  """Rows on disk, appended one by one; opening drops a torn last line.
+
+  Of several processes the first reads and writes; all have its rows.
+  """
+
+  def __init__(self, path: str | os.PathLike):
+    """Opens `path`, which need not exist yet.
+
+    Raises:
+      ValueError: a whole line is not a result row (its number is given), or a
+        point stands there twice.
+    """
+    self.path = pathlib.Path(path)
+    self.rows = agreed(self._read)
+    self._keys = {row.key for row in self.rows}
+
+  def _read(self) -> list[ResultRow]:
+    if not self.path.exists():
+      return []
+    # What stands after the last line end is torn.
+    content = self.path.read_bytes()
+    if (whole := content.rfind(b"\n") + 1) < len(content):
+      os.truncate(self.path, whole)
+    return read_rows(self.path)
+
+  def __contains__(self, settings: Settings) -> bool:
+    return settings.key in self._keys
+
+  def append(self, row: ResultRow):
+    """Adds a row; it is on the disk when this returns.
+
+    Raises:
+      ValueError: the point is there already.
+    """
+    if row.key in self._keys:
+      raise ValueError(f"{self.path} has the point {row.key} already")
+    [row] = agreed(lambda: [row])
+    if processes.is_first():
+      self._write(row)
+    self.rows.append(row)
+    self._keys.add(row.key)
+
+  def _write(self, row: ResultRow):
+    self.path.parent.mkdir(parents=True, exist_ok=True)
+    line = (row.to_json() + "\n").encode()
+    with files.named(self.path), self.path.open("ab") as file:
+      file.write(line)
+      file.flush()
+      os.fsync(file.fileno())
+
+
+def agreed(rows: Callable[[], list[ResultRow]]) -> list[ResultRow]:
+  """Returns the rows that the first process makes, in each process."""
+  if processes.count() == 1:
+    return rows()
+  lines = processes.agreed(lambda: [row.to_json() for row in rows()])
+  return [ResultRow.from_json(line) for line in lines]
+
+
+def read_lines(path: str | os.PathLike) -> list[bytes]:
+  """Returns the lines of a file, plain or .gz; a torn last one is left out."""
+  with files.opened(path) as file:
+    return file.read().split(b"\n")[:-1]
+
+
+def read_rows(path: str | os.PathLike) -> list[ResultRow]:
+  """Returns the rows of a file, plain or .gz; a torn last line is left out.
+
+  Raises:
+    ValueError: a whole line is not a result row (its number is given), or a
+      point stands there twice.
+  """
+  rows = {}
+  for number, line in enumerate(read_lines(path), start=1):
+    try:
+      row = ResultRow.from_json(line.decode())
+    except ValueError as error:
+      raise ValueError(
+        f"{path} line {number}: {error}; remove the line, the point is measured"
+        " again"
+      ) from error
+    if row.key in rows:
+      raise ValueError(
+        f"{path} holds a point twice; remove line {number}, or the other of key"
+        f" {row.key}"
+      )
+    rows[row.key] = row
+  return list(rows.values())
+
+
+def read_row(path: str | os.PathLike) -> ResultRow:
+  """Returns the one row of a decode's metrics.json, plain or .gz.
+
+  Raises:
+    ValueError: it is none.
+  """
+  try:
+    with files.opened(path) as file:
+      return ResultRow.from_json(file.read().decode())
+  except ValueError as error:
+    raise ValueError(
+      f"{path} is no result row, or not whole: {error}"
+    ) from error

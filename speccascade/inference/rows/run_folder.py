@@ -1,0 +1,150 @@
+"""An output folder that says what run it holds, and refuses another.
+
+Under OUTPUT_DIR `run.json` says what is being run. Decoding writes shards, each
+whole, so that a killed run goes on: `shards/` holds what is done, and at the
+end `predictions.jsonl` takes their place. Shards have fixed borders and rows do
+not depend on their neighbours, so a run that was killed anywhere ends with the
+same files as an unbroken one.
+"""
+
+import collections
+from collections.abc import Iterable, Iterator, Sequence
+import json
+import os
+import pathlib
+import shutil
+
+from speccascade.inference.rows.results import PREDICTIONS
+from speccascade.runtime import files, processes
+from speccascade.runtime.folders import OutputError
+from speccascade.settings import fields
+
+_RUN = "run.json"
+
+
+class RunFolder:
+  """OUTPUT_DIR of one run, which `run.json` in it describes.
+
+  Of several processes the first reads and writes it, for all.
+
+  Args:
+    folder: OUTPUT_DIR.
+    run: what is being run, JSON values; another run's folder is refused.
+    product: name of the file that a run leaves.
+  """
+
+  def __init__(self, folder: str | os.PathLike, run: dict, product: str):
+    self.folder = pathlib.Path(folder)
+    self._run = json.loads(json.dumps(run))
+    self._product = product
+
+  def check(self):
+    """Looks at what the folder holds; writes nothing.
+
+    Raises:
+      OutputError: it holds another run, or files that are not of a run.
+      ValueError: `run.json` is damaged.
+    """
+    if not processes.is_first():
+      return
+    path = self.folder / _RUN
+    if not path.exists():
+      if (self.folder / self._product).exists():
+        raise OutputError(
+          f"OUTPUT_DIR {self.folder} holds {self._product} of an unknown run;"
+          " give another folder or remove it"
+        )
+      return
+    there = files.read_object(path)
+    for name in sorted({*there, *self._run}):
+      old, new = there.get(name), self._run.get(name)
+      if old != new:
+        raise OutputError(
+          f"OUTPUT_DIR {self.folder} holds another run: {name} is {old!r}"
+          f" there and {new!r} here; give another folder, or remove that one"
+        )
+
+  def open(self):
+    """Makes the folder and says in it what is being run."""
+    path = self.folder / _RUN
+    if processes.is_first() and not path.exists():
+      files.write_whole(path, json.dumps(self._run, indent=2) + "\n")
+
+
+class Shards(RunFolder):
+  """The shards of one run; `sizes` are how many records each is to have."""
+
+  def __init__(
+    self, folder: str | os.PathLike, run: dict, sizes: Sequence[int]
+  ):
+    super().__init__(folder, run, PREDICTIONS)
+    self._merged = self.folder / PREDICTIONS
+    self._parts = self.folder / "shards"
+    self._sizes = sizes
+    self._shards = [
+      self._parts / f"{number:05d}-of-{len(sizes):05d}.jsonl"
+      for number in range(len(sizes))
+    ]
+
+  def missing(self) -> list[int]:
+    """Returns the numbers of the shards that are not written yet.
+
+    Raises:
+      OutputError: one is damaged; it is named.
+    """
+    return processes.agreed(self._missing)
+
+  def _missing(self) -> list[int]:
+    if self._merged.exists():
+      return []
+    missing = []
+    for number, path in enumerate(self._shards):
+      if path.exists():
+        collections.deque(_records(path, self._sizes[number]), maxlen=0)
+      else:
+        missing.append(number)
+    return missing
+
+  def write(self, number: int, lines: Iterable[str]):
+    """Writes a shard, whole."""
+    if processes.is_first():
+      files.write_whole(self._shards[number], lines)
+
+  def merge(self):
+    """Puts `predictions.jsonl` in the place of the shards."""
+    if not processes.is_first():
+      return
+    if not self._merged.exists():
+      texts = (path.read_text(encoding="utf-8") for path in self._shards)
+      files.write_whole(self._merged, texts)
+    shutil.rmtree(self._parts, ignore_errors=True)
+
+  def records(self) -> Iterator[dict]:
+    """Yields the records of `predictions.jsonl`.
+
+    Raises:
+      OutputError: it is damaged.
+    """
+    return _records(self._merged, sum(self._sizes))
+
+
+def _records(path: pathlib.Path, num: int) -> Iterator[dict]:
+  """Yields the records of a file, which are to be `num`."""
+  line = 0
+  with path.open("rb") as file:
+    for line, text in enumerate(file, start=1):
+      try:
+        record = fields.of_json(text)
+        if lacking := {"aux", "prediction"} - {*record}:
+          raise ValueError(f"no {', '.join(sorted(lacking))}")
+      except (ValueError, TypeError) as error:
+        raise OutputError(
+          f"{path} line {line} is damaged ({error}); remove the file, its"
+          " examples are decoded again"
+        ) from error
+      yield record
+  if line != num:
+    raise OutputError(
+      f"{path} has {line} records, wanted {num}; remove the file, its examples"
+      " are decoded again"
+    )

@@ -1,0 +1,1 @@
+"""Methods of this package inside other projects' tools."""

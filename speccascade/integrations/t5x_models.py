@@ -1,0 +1,367 @@
+"""Our methods in T5X's own tools: a model class for t5x.infer and t5x.eval.
+
+Imports T5X, which is no dependency of the package; docs/t5x.md says how it is
+installed, and configs/t5x/ holds the gin files.
+
+Drafters and verifier are one parameter tree: the verifier's own, as T5X's
+network has it, with `drafter_0`, `drafter_1`, ... beside it. T5X restores each
+part from its own checkpoint and lays all of it out on its mesh.
+"""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import functools
+import operator
+from typing import Any, Literal
+
+from flax import core, traverse_util
+from flax.linen import partitioning as flax_partitioning
+import jax
+from jax.interpreters import pxla
+import jax.numpy as jnp
+import numpy as np
+from t5x import checkpoints, models
+
+from speccascade.checkpoints import restore
+from speccascade.checkpoints.architecture import flatten
+from speccascade.checkpoints.storage import Directory
+from speccascade.decoding.programs.decoders import Decoder
+from speccascade.evaluation import efficiency
+from speccascade.evaluation.efficiency import Counts
+from speccascade.inference.points.point import AUTO, Point
+from speccascade.models.parameters import kept, misfits
+from speccascade.models.sharding.partitioning import Layout, by_path
+from speccascade.models.t5.config import T5Config
+from speccascade.models.t5.network import Transformer
+from speccascade.models.t5_lm import T5LM
+from speccascade.settings import fields
+
+_DRAFTER = "drafter_"  # and its place, the largest first
+
+
+class PairNetwork(Transformer):
+  """A verifier, as which it is called, that holds its drafters.
+
+  Attributes:
+    drafters: their architectures, largest first.
+  """
+
+  drafters: tuple[T5Config, ...] = ()
+
+  def setup(self):
+    super().setup()
+    self.drafter = [Transformer(config) for config in self.drafters]
+
+  def __call__(self, *args, **options):
+    """Returns the verifier's logits; makes all parameters. See `Transformer`.
+
+    Args:
+      *args: as there.
+      **options: as there.
+    """
+    if self.is_initializing():
+      for drafter in self.drafter:
+        drafter(*args, **options)
+    return super().__call__(*args, **options)
+
+
+def architecture(config: Any, dtype: Any = None) -> T5Config:
+  """Returns an architecture as ours.
+
+  Args:
+    config: a `T5Config`, ours or that of T5X's `examples.t5.network`.
+    dtype: of the activations; None keeps the config's.
+
+  Raises:
+    ValueError: it is no T5's.
+  """
+  names = [field.name for field in dataclasses.fields(T5Config)]
+  if missing := [name for name in names if not hasattr(config, name)]:
+    raise ValueError(
+      f"a {type(config).__name__} is no T5's architecture, it has no"
+      f" {missing[0]}: T5X runs pairs of encoder-decoders here"
+    )
+  values = {name: getattr(config, name) for name in names}
+  values["mlp_activations"] = tuple(values["mlp_activations"])
+  values["dtype"] = jnp.dtype(dtype or values["dtype"]).name
+  return T5Config(**values)
+
+
+class PairModel(models.EncoderDecoderModel):
+  """A T5X model that predicts by a method of ours; it scores as its verifier.
+
+  Args:
+    verifier: its architecture; see `architecture`.
+    drafter: likewise, or several, largest first; None for a method without.
+    vocabulary: seqio's, of inputs and targets.
+    point: method and settings.
+    dtype: of the activations; None keeps the architectures'.
+    drafter_layout: "whole" on each device, or "cut" by T5X's rules as the
+      verifier is.
+    seed: folded into the key that T5X gives; that of t5x.infer is fixed.
+    trace: whether aux says who wrote each token.
+    log_probs: whether aux says what each law gave each token.
+    **options: of `models.EncoderDecoderModel`.
+
+  Raises:
+    ValueError: the method and the models do not go together.
+  """
+
+  def __init__(
+    self,
+    verifier: Any,
+    drafter: Any,
+    vocabulary: Any,
+    point: Point,
+    *,
+    dtype: str | None = None,
+    drafter_layout: Literal["whole", "cut"] = "whole",
+    seed: int = 0,
+    trace: bool = False,
+    log_probs: bool = False,
+    **options,
+  ):
+    fields.one_of(("whole", "cut"), drafter_layout=drafter_layout)
+    if point.gamma == AUTO:
+      raise ValueError(
+        "gamma 'auto' is found by runs of our own mains; T5X wants a number"
+      )
+    several = isinstance(drafter, Sequence)
+    drafters = drafter if several else () if drafter is None else (drafter,)
+    self.point = point
+    self.is_whole = drafter_layout == "whole"
+    self.seed = seed
+    self.records = {"trace": trace, "log_probs": log_probs}
+    super().__init__(
+      module=PairNetwork(
+        architecture(verifier, dtype),
+        drafters=tuple(architecture(each, dtype) for each in drafters),
+      ),
+      input_vocabulary=vocabulary,
+      output_vocabulary=vocabulary,
+      **{"optimizer_def": None, **options},
+    )
+    rows, ids = self.module.config.vocab_size, vocabulary.vocab_size
+    if ids > rows:
+      raise ValueError(
+        f"the vocabulary has {ids} ids, the verifier {rows} rows"
+      )
+    pair = (self._drafter({}, None), self._verifier({}))
+    self._decoder(1).check(*pair, point.alpha, point.sampling)
+
+  def _decoder(self, length: int) -> Decoder:
+    return self.point.decoder(
+      max_decode_len=length,
+      eos_id=self.output_vocabulary.eos_id or 1,
+      **self.records,
+    )
+
+  def _verifier(self, params: Mapping) -> T5LM:
+    large = {k: v for k, v in params.items() if not k.startswith(_DRAFTER)}
+    return _model(self.module.config, large)
+
+  def _drafter(self, params: Mapping, layout: Layout | None) -> Any:
+    """Returns the drafter as a `Decoder` takes it: one, several or None."""
+    lms = tuple(
+      _model(config, params.get(f"{_DRAFTER}{i}", {}), layout)
+      for i, config in enumerate(self.module.drafters)
+    )
+    return lms[0] if len(lms) == 1 else lms or None
+
+  def get_initial_variables(
+    self,
+    rng: jax.Array,
+    input_shapes: Mapping[str, Any],
+    input_types: Mapping[str, Any] | None = None,
+  ) -> Mapping:
+    """Returns random parameters and their axes. See `models.BaseModel`."""
+    # t5x.eval says no types, and T5X would make the tokens floats.
+    types = input_types or dict.fromkeys(input_shapes, jnp.int32)
+    variables = super().get_initial_variables(rng, input_shapes, types)
+    variables = core.unfreeze(variables)
+    axes = variables["params_axes"]
+    is_axes = lambda x: isinstance(x, flax_partitioning.AxisMetadata)
+    uncut = lambda x: x.replace(names=(None,) * len(x.names))
+    for name in axes if self.is_whole else ():
+      if name.startswith(_DRAFTER):
+        axes[name] = jax.tree.map(uncut, axes[name], is_leaf=is_axes)
+    return core.freeze(variables)
+
+  def predict_batch_with_aux(
+    self,
+    params: Mapping,
+    batch: Mapping[str, jax.Array],
+    rng: jax.Array | None = None,
+  ) -> tuple[jax.Array, dict]:
+    """Decodes a batch, while T5X traces it.
+
+    Args:
+      params: the parameter tree.
+      batch: [B, S] `encoder_input_tokens`; `decoder_input_tokens` [B, T] say
+        how many tokens a row has at most, EOS counted.
+      rng: T5X's key of this batch; the rows' are made of it.
+
+    Returns:
+      [B, T] int32 tokens, EOS kept, 0 after it; and aux, of which every array
+      has B rows: `tokens` once more, `bad_step` of `types.Decoded`,
+      `counts/NAME` of `efficiency.Counts`, and where they are recorded
+      `trace/NAME` and `log_probs/NAME`, of `types`.
+    """
+    inputs = batch["encoder_input_tokens"]
+    num_rows, length = batch["decoder_input_tokens"].shape
+    layout = None
+    mesh = pxla.thread_resources.env.physical_mesh
+    if self.is_whole and not mesh.empty and mesh.size > 1:
+      layout = Layout(mesh).whole()
+    decoded = self._decoder(length)(
+      self._drafter(params, layout),
+      self._verifier(params),
+      inputs,
+      _row_keys(rng, self.seed, num_rows),
+      self.point.alpha,
+      self.point.sampling,
+    )
+    counts = {
+      "num_examples": jnp.ones_like(decoded.lengths),
+      "num_tokens": decoded.lengths,
+      **vars(decoded.stats),
+    }
+    recorded = [name for name, wanted in self.records.items() if wanted]
+    aux = {
+      "tokens": decoded.tokens,
+      "bad_step": decoded.bad_step,
+      "counts": counts,
+      **{name: vars(getattr(decoded, name)) for name in recorded},
+    }
+    # seqio's loggers take no deeper trees.
+    return decoded.tokens, traverse_util.flatten_dict(aux, sep="/")
+
+
+def _model(config: T5Config, params: Mapping, layout=None) -> T5LM:
+  """Returns a model of traced parameters, cast as `T5LM.create` does."""
+  cast = lambda path, leaf: leaf.astype(kept(config, path, None)[0])
+  return T5LM(by_path(params, cast), Transformer(config), layout)
+
+
+def _row_keys(rng: jax.Array | None, seed: int, num_rows: int) -> jax.Array:
+  """Returns a typed threefry key for each row, whatever kind T5X's key is."""
+  words = jnp.zeros((2,), jnp.uint32)
+  if rng is not None:
+    words = jax.random.bits(rng, (2,), jnp.uint32)
+  key = jax.random.wrap_key_data(words, impl="threefry2x32")
+  fold_in = functools.partial(jax.random.fold_in, jax.random.fold_in(key, seed))
+  return jax.vmap(fold_in)(jnp.arange(num_rows, dtype=jnp.uint32))
+
+
+class PairCheckpoints(checkpoints.OrbaxCheckpointManagerInterface):
+  """Has T5X restore each model of a `PairNetwork` from a checkpoint of its own.
+
+  What T5X is told to restore is the verifier. It is for restoring alone, and
+  for T5X's default, `use_orbax=True`, which reads native checkpoints as well.
+
+  Args:
+    directory: as T5X's class takes it, like the next two.
+    train_state: likewise.
+    partitioner: likewise.
+    drafter_checkpoint: path of a step, or as many as there are drafters.
+    **options: as T5X's class takes them.
+
+  Raises:
+    ValueError: there are not as many paths as drafters.
+  """
+
+  def __init__(
+    self,
+    directory: str,
+    train_state: Any,
+    partitioner: Any,
+    drafter_checkpoint: str | Sequence[str] | None = None,
+    **options,
+  ):
+    several = not isinstance(drafter_checkpoint, str | None)
+    paths = drafter_checkpoint if several else [drafter_checkpoint]
+    names = [name for name in train_state.params if name.startswith(_DRAFTER)]
+    paths = [path for path in paths if path]
+    if len(paths) != len(names):
+      raise ValueError(
+        f"there are {len(names)} drafters and {len(paths)} checkpoints of"
+        " drafters; give as many"
+      )
+    self._whole = train_state
+    self._arguments = options
+    self._drafters = dict(zip(sorted(names), paths))
+    verifier = self._part(
+      lambda tree: core.freeze({k: tree[k] for k in tree if k not in names})
+    )
+    super().__init__(directory, verifier, partitioner, **options)
+
+  def _part(self, part) -> Any:
+    """Returns the train state of a part of the parameters."""
+    state = self._whole
+    axes = state.params_axes and part(state.params_axes)
+    return state.replace(params=part(state.params), params_axes=axes)
+
+  def restore(self, *, path: str, **options) -> Any:
+    """Returns the train state of all models; its step is the verifier's.
+
+    Args:
+      path: of the verifier's checkpoint; Orbax itself wants absolute ones.
+      **options: of the verifier, as T5X's class takes them.
+
+    Raises:
+      ValueError: a checkpoint is not there, or not of the architecture.
+    """
+    if not options.get("state_transformation_fns"):
+      _check("CHECKPOINT_PATH", path, self._train_state.params)
+    state = super().restore(path=str(Directory(path)), **options)
+    params = core.unfreeze(state.params)
+    for name, path in self._drafters.items():
+      drafter = self._part(operator.itemgetter(name))
+      _check("DRAFTER_CHECKPOINT_PATH", path, drafter.params)
+      manager = checkpoints.OrbaxCheckpointManagerInterface(
+        path, drafter, self._partitioner, **self._arguments
+      )
+      restored = manager.restore(path=str(Directory(path)))
+      params[name] = core.unfreeze(restored.params)
+    return self._whole.replace(params=core.freeze(params), step=state.step)
+
+
+def _check(setting: str, path: str, wanted: Mapping):
+  """Raises ValueError where T5X would not find a model's arrays, in words.
+
+  Args:
+    setting: that names the checkpoint.
+    path: of the checkpoint.
+    wanted: its parameters, of what has a shape.
+  """
+  directory, layout = restore.resolve(path)
+  if str(directory) != str(Directory(path)) or layout in restore.OTHERS:
+    raise ValueError(
+      f"{setting} {path} is no checkpoint_<step> of T5X's or ours: name its"
+      f" step, or write it so with python -m speccascade.checkpoints.convert"
+    )
+  arrays, _ = restore.open_arrays(directory, layout, optimizer=False)
+  shapes = {name: tuple(x.shape) for name, x in flatten(wanted).items()}
+  if text := misfits(arrays.params, shapes):
+    raise ValueError(f"{setting} {path} is of another architecture: {text}")
+
+
+def decoding_metrics(
+  targets: Sequence, predictions: Sequence, aux_values: Mapping
+) -> dict[str, float]:
+  """Returns what decoding cost, for the `metric_fns` of a seqio task.
+
+  t5x.eval then says it beside the task's quality, by the names of
+  `efficiency.summary` that are one number.
+
+  Args:
+    targets: not used.
+    predictions: not used.
+    aux_values: of `PairModel`, a list over examples for each name.
+  """
+  del targets, predictions
+  names = [field.name for field in dataclasses.fields(Counts)]
+  lists = [np.asarray(aux_values[f"counts/{name}"]).tolist() for name in names]
+  rows = [Counts(*row) for row in zip(*lists)]
+  told = efficiency.summary(efficiency.total(rows))
+  return {k: v for k, v in told.items() if isinstance(v, int | float)}

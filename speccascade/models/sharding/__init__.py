@@ -1,0 +1,1 @@
+"""Where the arrays of a model lie on several devices."""

@@ -1,0 +1,1 @@
+"""What a run will need and send, worked out before any device is there."""

@@ -1,0 +1,1 @@
+"""Files, folders, processes, memory, progress and signals of a run."""

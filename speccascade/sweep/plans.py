@@ -1,0 +1,161 @@
+"""What a sweep measures: its curves, and the points of each."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import itertools
+from typing import Annotated, Literal, TypeVar
+
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.programs import methods
+from speccascade.inference.points.point import BlockSize, Point
+from speccascade.settings import fields
+from speccascade.sweep import grids
+from speccascade.sweep.grids import Grid
+
+# Every report compares with these two.
+ALWAYS = ("drafter", "verifier")
+DEFAULT, ADAPTIVE, ONE = "default", "adaptive", "one"
+
+_Method = Annotated[str, methods.find]
+_T = TypeVar("_T")
+Several = Annotated[Sequence[_T], fields.NOT_EMPTY]
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+  """Points of one method, block size, sampling and seed: alpha alone differs.
+
+  Attributes:
+    base: one of them, at any alpha.
+    seed: of the keys.
+    grid: the alphas that are planned; empty where the method has none.
+  """
+
+  base: Point
+  seed: int
+  grid: Grid
+
+  def at(self, alpha: float) -> Point:
+    """Returns the point of an alpha."""
+    return dataclasses.replace(self.base, alpha=alpha)
+
+  @property
+  def points(self) -> list[Point]:
+    """The planned points."""
+    return [self.at(alpha) for alpha in self.grid.alphas] or [self.base]
+
+  @property
+  def middle(self) -> Point:
+    """The point in the middle of the plan."""
+    return self.points[len(self.points) // 2]
+
+
+def default_methods(num_drafters: int = 1) -> list[str]:
+  """Returns every method that so many drafters allow."""
+  return [
+    name
+    for name, method in methods.METHODS.items()
+    if method.num_drafters <= num_drafters
+  ]
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """Which points a sweep measures; checked when made.
+
+  Attributes:
+    methods: names in `METHODS`; None takes all that the drafters allow. The two
+      models alone are always measured.
+    alphas: "default" (see `grids`), "adaptive", "one" (the method's own), or
+      {method: values}; methods that it lacks take the default.
+    budget: points of a curve in an adaptive sweep.
+    gammas: block sizes.
+    temperatures: 0 is greedy.
+    seeds: of the keys.
+  """
+
+  methods: Several[_Method] | None = None
+  alphas: (
+    Literal["default", "adaptive", "one"] | Mapping[_Method, Sequence[float]]
+  ) = DEFAULT
+  budget: fields.Size = 8
+  gammas: Several[BlockSize] = (5,)
+  temperatures: Several[Annotated[float, fields.Bounds(0)]] = (0.0, 1.0)
+  seeds: Several[fields.NonNegative] = (0,)
+
+  def __post_init__(self):
+    if not any(map(_greedy, self.temperatures)):
+      for name in self.methods or ():
+        if methods.find(name).greedy_only:
+          raise ValueError(
+            f"{name} is defined at temperature 0 only; TEMPERATURES has"
+            f" {', '.join(f'{t:g}' for t in self.temperatures)}"
+          )
+
+  @property
+  def most(self) -> int:
+    """Points of a curve whose alphas are looked for; 0 where none are."""
+    return self.budget if self.alphas == ADAPTIVE else 0
+
+  def curves(
+    self, common: Point, vocab_size: int, names: Sequence[str]
+  ) -> list[Curve]:
+    """Returns the curves of a sweep, each once; `ALWAYS` are among them.
+
+    Methods without blocks come at one gamma, those that are greedy only at
+    temperature 0. There is one seed there: the others would write the same.
+    What the points share is for the methods that use it; see `Point.of`.
+
+    Args:
+      common: what all points share but what the plan says.
+      vocab_size: rows of the models' vocabulary.
+      names: of methods, where the plan names none.
+
+    Raises:
+      ValueError: a setting is out of range, or no method uses it.
+    """
+    names = self.methods or names
+    named = self._named_grids(names, vocab_size)
+    every = dict.fromkeys([*ALWAYS, *names])
+    common.check_shared(every)
+    axes = (self.temperatures, self.seeds, self.gammas, every)
+    curves = {}
+    for temperature, seed, gamma, name in itertools.product(*axes):
+      method, greedy = methods.find(name), _greedy(temperature)
+      if (
+        (method.greedy_only and not greedy)
+        or (greedy and seed != self.seeds[0])
+        or (not method.has_blocks and gamma != self.gammas[0])
+      ):
+        continue
+      point = common.of(name, gamma=gamma, temperature=temperature)
+      grid = named.get(name) or grids.grid(method, vocab_size, greedy=greedy)
+      if self.alphas == ADAPTIVE:
+        grid = grids.coarse(grid)
+      elif self.alphas == ONE:
+        grid = Grid(())
+      curves[point, seed] = Curve(point, seed, grid)
+    return list(curves.values())
+
+  def _named_grids(self, names, vocab_size: int) -> dict[str, Grid]:
+    """The grids of the methods that `alphas` names."""
+    named = {}
+    for name in self.alphas if isinstance(self.alphas, Mapping) else ():
+      if name not in names:
+        raise ValueError(
+          f"ALPHAS has values for {name}, which METHODS leaves out"
+        )
+      named[name] = grids.checked(name, self.alphas[name], vocab_size)
+    return named
+
+
+def _greedy(temperature: float) -> bool:
+  return Sampling.create(temperature).greedy
+
+
+def in_turns(curves: Sequence[Curve]) -> list[tuple[Curve, Point]]:
+  """Returns the planned points, neighbours being of different curves."""
+  turns = itertools.zip_longest(*(curve.points for curve in curves))
+  pairs = (pair for turn in turns for pair in zip(curves, turn))
+  return [pair for pair in pairs if None not in pair]

@@ -1,0 +1,180 @@
+"""Wrong drafters, nested ones too; read by `records`."""
+
+from tests.audit.mutants.records import records
+
+MUTANTS = records("""
+=== decoding/drafting/autoregressive.py decoding/loops/test_paths.py
+drafts are verified against unfiltered laws <- test_speculative_paths[lossless]
+- (token, q, q1, ~is_law)
++ (token, q1, q1, ~is_law)
+drafting stops on the sampled law <-
+  ../drafting/test_proposals.py::test_the_drafter_stops_where_the_policy_says[True]
+- active &= numerics.max_prob(q1) >= self.stop.below
++ active &= numerics.max_prob(q) >= self.stop.below
+the law of the bonus is that of the first empty place <-
+  ../drafting/test_proposals.py::test_the_drafter_stops_where_the_policy_says
+- logits = jnp.where(active[:, None], after, logits)
++ logits = after
+the last draft is fed for nothing <- test_speculative_paths[lossless]
+- if bonus_law or step + 1 < self.width:
++ if True:
+
+=== decoding/drafting/vertical.py decoding/drafting/test_stated_laws.py
+a lenient token is said to be the reviewer's <- test_stated_laws[lenient-False]
+- drafts = (block.pi, confidence, bad, writer)
++ drafts = (block.p, confidence, bad, writer)
+laws stand one row too far <- test_stated_laws[lossless-False]
+- emission.write_block(carry["drafts"], drafts, count)
++ emission.write_block(carry["drafts"], drafts, count + 1)
+the bonus law is the last token's <- test_stated_laws[lossless-True]
+- self.width + bool(bonus_law)
++ self.width
+the reviewer's cache keeps what was rejected <-
+  test_drafting_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
+- "state": self.rewind(state, length + total - 1)
++ "state": (self.rewind(state, length + total - 1)[0], reviewing)
+the inner drafter's cache keeps what was rejected <-
+  test_drafting_loops.py::test_drafts_of_the_reviewers_twin_are_never_cut |
+  test_stated_laws[three models-False]
+- "state": self.rewind(state, length + total - 1)
++ "state": (drafting, self.rewind(state, length + total - 1)[1])
+the outer loop does not rewind the reviewer <-
+  test_drafting_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
+-       self.reviewer.rewind(state[1], length),
++       state[1],
+what a proposal cut stays in the caches <-
+  test_drafting_loops.py::test_what_the_verifier
+- return self.rewind(carry["state"], length + self.width), Proposal(
++ return carry["state"], Proposal(
+discarded draws are used again <- test_stated_laws[lossless-False]
+- draws.fold_in(rngs, carry["round"])
++ rngs
+a finished row keeps the others waiting <-
+  test_drafting_loops.py::test_settings_are_traced_and_finished_rows_are_idle
+- jnp.where(active, 0, jnp.full_like(length, need))
++ jnp.zeros_like(length)
+what was reviewed is the reviewer's <- test_proposals.py::test_which_model_wrote
+- jnp.where(step < num_accepted[:, None], inner, 0)
++ jnp.zeros_like(inner)
+confidence at the sampling temperature <-
+  test_sampled_drafts.py::test_three_models_cascade_has_the_composed_law
+- self.target.probs(proposal.q1, block.p1, alpha=self.alpha)
++ block.pi
+lenience has no rule of its own at temperature 0 <-
+  test_proposals.py::test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p
+- sampling.greedy and self.greedy_target is not None
++ False and self.greedy_target is not None
+confidence is that of one-hot laws in greedy decoding <-
+  test_proposals.py::test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p
+- plain = self.target.probs(proposal.q1, block.p1, alpha=self.alpha)
++ plain = block.pi
++ if not sampling.greedy:
++   plain = self.target.probs(proposal.q1, block.p1, alpha=self.alpha)
+a confidence is mixed where the law is the reviewer's <-
+  test_stated_laws[lenient, the reviewer's bonus-False] |
+  test_lenience.py::test_confidence_is_the_law_at_temperature_1
+- jnp.where(block.is_mix[..., None], plain, block.p1)
++ plain
+a fault inside a reviewed pair is not passed on <-
+  ../loops/test_faults.py::test_a_cascade_passes_a_fault_on
+- bad=bad & in_use
++ bad=jnp.zeros_like(bad)
+
+=== decoding/drafting/horizontal.py decoding/drafting/test_proposals.py
+drafters in a row share their draws <-
+  test_stated_laws.py::test_stated_laws[in a row, lenient-False]
+- draws.fold_in(rngs, i)
++ rngs
+the second drafter does not see what the first wrote <-
+  test_drafting_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
+-       length + count,
+-         draws
++       length,
++         draws
+a fault in a row of drafters is not passed on <-
+  ../loops/test_faults.py::test_a_cascade_passes_a_fault_on
+- part.bad
++ part.bad & False
+a drafter that stopped early leaves a gap <- test_the_next_drafter_goes_on_where
+- count += part.count
++ count += drafter.width
+a row of drafters knows the bonus where its last one does not <-
+  test_stated_laws.py::test_a_bonus_without_a_law_is_the_verifiers[row]
+- knows_bonus=part.knows_bonus
++ knows_bonus=True
+drafters in a row count their models from 0 each <- test_which_model_wrote_each
+- place + part.writer
++ part.writer
+behind a row of drafters there is no law <- test_the_law_after_a_row_is_its_last
+- bonus_law=bonus_law and is_last
++ bonus_law=False
+
+=== decoding/drafting/max_gram.py
+the rightmost occurrence is copied <- test_worked_cases
+- jnp.min(jnp.where(ends, place, size)) + 1
++ jnp.max(jnp.where(ends, place, -1)) + 1
+a copier without bigrams fills its block <-
+  test_equals_brute_force[plain-4-3-False]
+- if self.fills:
++ if True:
+a copier has a law where nothing is left to copy <-
+  test_stated_laws.py::test_a_bonus_without_a_law_is_the_verifiers
+- knows_bonus=count > self.width,
++ knows_bonus=count >= self.width,
+the last token is part of the text searched <- test_equals_brute_force
+- text, source_len + length - 1, tokens
++ text, source_len + length, tokens
+the last token of a prompt stands there twice <-
+  test_equals_brute_force[plain-4-3-True]
+- jnp.sum(source != prompts.PAD, dtype=jnp.int32) - 1
++ jnp.sum(source != prompts.PAD, dtype=jnp.int32)
+suffixes do not reach back into the prompt <-
+  test_equals_brute_force[plain-4-3-True]
+- source, length = source[:0], before + length
++ source, length = source[:0], length
+padding stands between the source and the text <- test_worked_cases
+- source_len = jnp.sum(source > 0, dtype=jnp.int32)
++ source_len = jnp.int32(source.shape[0])
+
+a prompt is copied from its padding on <- test_prompts_are_copied_from_wherever
+- prompts.aligned(inputs) if self.prompted else inputs
++ inputs
+
+=== native/copies.cc decoding/drafting/test_max_gram.py
+natively the rightmost occurrence is copied <-
+  test_equals_brute_force[native-12-4-False]
+- matched >= longest
++ matched > longest
+natively the last token is part of the text searched <- test_equals_brute_force
+- text.insert(text.end(), generated.begin(), generated.end() - 1);
++ text.insert(text.end(), generated.begin(), generated.end());
+natively a block is copied from one place <-
+  test_equals_brute_force[native-3-7-False]
+- if ((long)copied.size() < num) {
++ if (false) {
+natively the last token of a prompt stands there twice <-
+  test_equals_brute_force[native-4-3-True]
+- is_token) - prompted
++ is_token)
+
+=== decoding/drafting/cascade.py decoding/drafting/test_proposals.py
+K is always read as increments <- test_cascade.py::test_both_published_forms_of
+- added = [b - a for a, b in zip([0, *added], added)]
++ added = list(added)
+a token comes from the reviewer in spite of lenience <- test_a_token_is_drawn
+- targets.lossy
++ targets.lossless
+a reviewer reads what others wrote in passes of its own <-
+  test_cascade.py::test_each_model_reads_what_others_wrote_in_its_next_pass
+- behind=behind(i, j),
++ behind=0,
+a drafter reads what others wrote in passes of its own <-
+  test_cascade.py::test_each_model_reads_what_others_wrote_in_its_next_pass
+- behind=behind(i, j) + 1)
++ behind=0)
+a lenience is a number of float64 <- test_cascade.py::test_wrong_cascades
+- np.float32(alpha) < 1
++ alpha < 1
+inner blocks are always verified token by token <- test_inner_blocks_are
+-       verify=verify,
+""")

@@ -1,0 +1,196 @@
+"""Wrong rules, targets, draws and verifier steps; read by `records`."""
+
+from tests.audit.mutants.records import records
+
+MUTANTS = records("""
+=== decoding/laws/deferral.py
+Diff adds alpha <- test_worked_thresholds
+- return max_prob(q), max_prob(p) - alpha
+-
++ return max_prob(q), max_prob(p) + alpha
++
+OPT pays more for less variation <- test_worked_thresholds
+- return max_prob(q), max_prob(p) - alpha * tv
++ return max_prob(q), max_prob(p) + alpha * tv
+OPT prices the unscaled pair <-
+  test_opt_prices_the_sampled_pair |
+  ../loops/test_paths.py::test_speculative_paths[one draft]
+- tv = total_variation(*(sampled or (q, p)))
+-   return max_prob(q)
++ tv = total_variation(q, p)
++   return max_prob(q)
+typical acceptance keeps what is on the line <- test_worked_keep_sets
+- _like(jnp.nextafter(bound, jnp.full_like(bound, 2)), p)
++ _like(bound, p)
+a tie defers <- test_targets.py::test_position_rules_take_q_or_p
+- return left < right
++ return left <= right
+BiLD's NLL is that of the verifier's own choice <- test_nll_looks_at_the
+- token = first_argmax(q)
++ token = first_argmax(p)
+
+=== decoding/laws/numerics.py
+the total variation is the whole L1 distance <- test_pairs
+- return jnp.sum(jnp.maximum(p - q, 0), axis=-1)
++ return jnp.sum(jnp.abs(p - q), axis=-1)
+an arg-max takes the last of a tie <- test_first_argmax_breaks_ties_to_the
+- jnp.min(jnp.where(is_max, index, size - 1), axis=-1)
++ jnp.max(jnp.where(is_max, index, 0), axis=-1)
+weights are not normalised <- test_normalise
+- ratio(weights, jnp.sum(weights, axis=-1, keepdims=True)
++ jnp.where(jnp.any(weights > 0, axis=-1, keepdims=True), weights
+KL misses what only q has <- test_pairs[kl-False]
+- kl_div(p, q))
++ jnp.where(p > 0, kl_div(p, q), 0))
+laws are made in half precision <- test_narrow_floats_are_widened
+- .bits >= 32 else
++ .bits >= 16 else
+
+=== decoding/laws/targets.py
+p for pi <- test_position_rules_take_q_or_p
+- jnp.where(defer[..., None], p, q)
++ p
+a token on the line is dropped <- test_worked_targets
+- mix(defers(left, right), *sampled)
++ mix(~defers(right, left), *sampled)
+kept tokens get nothing of p <- test_worked_targets
+- jnp.where(dropped, 0, q) + eta * p
++ jnp.where(dropped, eta * p, q)
+confidences are those of the sampled pair <- test_thresholds_are_unscaled_and
+- return self.function(q, p, alpha=alpha, sampled=sampled)
++ return self.function(*sampled, alpha=alpha, sampled=sampled)
+Lossy as the table has it, with beta 1 <- test_worked_targets
+- return kept + rejected * residual(p, q)
++ return jnp.maximum(kept, p)
+beta is not solved <- test_lossy_star_against_the_sorting_twin
+- _BETA_STEPS = 10
++ _BETA_STEPS = 1
+any function is a target <- test_what_is_no_distribution_is_refused_with_the_sum
+- if not abs(sums[worst] - 1) <= 1e-4:
++ if abs(sums[worst] - 1) > 0.5:
+the dropped mass is that of p <- test_worked_targets
+- eta = jnp.sum(jnp.where(dropped, q, 0)
++ eta = jnp.sum(jnp.where(dropped, p, 0)
+a budget is measured the other way round <- test_mentored_spends_no_more_than
+- within = numerics.kl(p, q)[..., None] <= alpha
++ within = numerics.kl(q, p)[..., None] <= alpha
+
+=== decoding/laws/sampling.py
+laws are not filtered by top-k <- test_filters_in_float32_keep_the_same_tokens
+- jnp.where(top_k_mask(scaled, self.top_k), logits, -jnp.inf)
++ logits
+top-p drops the token that crosses the line <- test_filters_in_float32_keep_the
+- (bits > low) | (tied & (ids <= last))
++ (bits > low) | (tied & (ids < last))
+the empty set holds the least top-p <- test_the_least_top_p_keeps_one_token
+- jnp.maximum(top_p, jnp.asarray(tiny, top_p.dtype)).astype(p.dtype)
++ top_p.astype(p.dtype)
+top-p looks at the law before temperature <- test_filters_in_float32_keep_the
+- _nucleus(law, self.top_p)
++ _nucleus(plain, self.top_p)
+a NaN that top-k drops goes unseen <- test_a_nan_that_top_k_drops_is_seen
+- is_law if kept is logits else is_whole
++ is_law
+a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_stands
+-   logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
+
+=== native/laws.cc decoding/laws/test_sampling.py
+natively top-p keeps all of equals <- test_top_p_takes_the_lower_of_equals
+- bits == threshold && !is_held(above);
++ bits == threshold;
+natively the empty set holds the least top-p <-
+  test_the_least_top_p_keeps_one_token
+- std::max(top_p, FLT_MIN)
++ top_p
+natively top-p drops the token that crosses the line <-
+  test_filters_in_float32_keep_the
+- last && !is_held(above + mass[last]); last--
++ last && !is_held(above); last--
+
+=== decoding/laws/draws.py decoding/laws/test_sampling.py
+rounding draws the last token, mass or none <- test_a_token_without_mass_is
+- last = jnp.max(jnp.where(mass, index, 0), axis=-1)
++ last = jnp.full_like(first, size - 1)
+uniforms have 14 bits <- test_uniforms_are_those_of_each_key
+- ((first ^ second) >> 9) |
++ ((((first ^ second) >> 9) >> 9) << 9) |
+a uniform is half of the hash <- test_uniforms_are_those_of_each_key
+- ((first ^ second) >> 9) |
++ (second >> 9) |
+a round of the hash mixes in the wrong key word <- test_uniforms_are_those_of
+- x = x + schedule[(i + 1) % 3]
++ x = x + schedule[(i + 2) % 3]
+trials share the randomness of the next seed <- test_a_rows_key_is_that_of_its
+- jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), trial)
++ jax.random.key(seed + trial, impl="threefry2x32")
+a draw forgets the blocks before its own <- test_draw_inverts_the_cumulative_sum
+- index < block[..., None]
++ index < block[..., None] - 1
+
+=== decoding/verification/steps.py
+missing max(0, .) <-
+  ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
+- jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
++ jnp.where(is_bonus, pi_n, scaled - q_n)
+a rejected draft is replaced from pi <-
+  ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
+- jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
++ pi_n
+missing bonus: the residual stands there <-
+  ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
+- jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
++ jnp.maximum(scaled - q_n, 0)
+drafts behind a rejected one are accepted <-
+  ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
+- num_accepted = jnp.min(first_no, axis=1)
++ num_accepted = jnp.sum(accept, axis=1, dtype=jnp.int32)
+a draft of target probability 0 is accepted at u = 0 <- test_edges
+- (u_accept * q_x < pi_x)
++ (u_accept * q_x <= pi_x)
+a threshold of 0 is met at u = 0 <- test_edges
+- (u_accept < accept_prob)
++ (u_accept <= accept_prob)
+the block's residual is not scaled <-
+  ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-block]
+- scaled = pi_n if scale is None else scale[:, None] * pi_n
++ scaled = pi_n
+a block's reach may grow again <-
+  ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-block]
+- now = jnp.minimum(1, before * change)
++ now = before * change
+a block's gain is read one position early <-
+  ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-block]
+- gain = scales[:, 1:], gains[:, 1:]
++ gain = scales[:, 1:], gains[:, :-1]
+the end of a short block is taken for its middle <- test_edges
+- jnp.where(index == count[:, None], reach, inner)
++ jnp.where(index == width, reach, inner)
+
+=== decoding/laws/interval.py
+    decoding/laws/test_deferral.py::test_ranges[lenient_cs_paper]
+the open end of a range is the other one
+- if self.low_open else alpha >= low
+-     below = used < as_float32(high) if self.high_open
++ if self.high_open else alpha >= low
++     below = used < as_float32(high) if self.low_open
+
+=== decoding/laws/interval.py
+    decoding/laws/test_deferral.py::test_a_range_is_that_of
+an alpha is finite in float64
+- math.isfinite(used)
++ math.isfinite(alpha)
+an alpha is above an open end in float64
+- used > as_float32(low)
++ alpha > low
+an alpha is below an open end in float64
+- used < as_float32(high)
++ alpha < high
+
+=== analysis/theory.py
+a block's chances are summed from its start <- test_block_verification_toy
+- jnp.cumprod(1 - thresholds[..., ::-1], axis=-1)
++ jnp.cumprod(1 - thresholds, axis=-1)
+a regret is measured from the plug-in's own estimate <- test_regret_bound_is
+- best = optimal_deferral(truth, q, p, **costs)
++ best = plug_in_deferral(q, p, **costs)
+""")

@@ -1,0 +1,300 @@
+"""Wrong loops, counts, records and caches; read by `records`."""
+
+from tests.audit.mutants.records import records
+
+MUTANTS = records("""
+=== decoding/verification/review.py decoding/loops/test_paths.py
+the bonus comes from p by default <- test_speculative_paths[token]
+- knows_bonus = settings.bonus_law and proposal.knows_bonus
++ knows_bonus = False
+a bonus without a law of the drafter's is weighed by one <-
+  ../drafting/test_stated_laws.py::test_a_bonus_without_a_law_is_the_verifiers
+- settings.bonus_law and proposal.knows_bonus
++ settings.bonus_law
+p stands one position behind q <- test_speculative_paths[lossless]
+- settings.sampling.step(logits)
++ settings.sampling.step(jnp.roll(logits, 1, axis=1))
+the draw has the uniform of an acceptance <- test_speculative_paths[lossless]
+- u_draw = draws.uniforms(draws.fold_in(rngs, draws.DRAW_TAG), 1)
++ u_draw = draws.uniforms(draws.fold_in(rngs, draws.ACCEPT_TAG), 1)
+a verifier's NaN goes unseen <-
+  test_faults.py::test_a_fault_ends_its_row[spec_decode-nan]
+- bad = ~is_law | proposal.bad
++ bad = proposal.bad
+the printed bonus stands behind a full block only <-
+  test_speculative_paths[printed bonus, stop]
+- (step < count) | jnp
++ (step < width) | jnp
+
+=== decoding/loops/speculative.py
+    decoding/loops/test_paths.py::test_speculative_paths[lossless]
+every block has the same key
+- draws.fold_in(rngs, carry.stats.num_blocks)
++ draws.fold_in(rngs, 0 * carry.stats.num_blocks)
+the drafter's cache keeps what was rejected
+- models = (drafter.rewind(drafting, held)
++ models = (drafting
+the verifier's cache keeps what was rejected
+- verifier.rewind(verifying, held))
++ verifying)
+the token's law is taken for the verifier's <-
+  test_log_probs.py::test_speculative[quick]
+- pi=block.pi,
++ pi=block.p,
+drafts behind an end are counted
+- examined = jnp.minimum(block.verdict.examined, emitted)
++ examined = block.verdict.examined
+what was rejected was not expected
+- jnp.where(is_examined, chance, 0)
++ jnp.where(is_accepted, chance, 0)
+
+=== decoding/loops/prompts.py
+a prompt stays where its padding left it <- test_prompts_are_read_wherever_they
+- jnp.minimum(first[:, None] + place
++ jnp.minimum(0 * first[:, None] + place
+the last token of a prompt is held, too <- test_greedy_tokens_follow_from_the
+- [:, :-1], 0), lengths(inputs) - 1
++ [:, :-1], 0), lengths(inputs)
+rows start from the start token <- test_greedy_tokens_follow_from_the_whole_text
+- if model.prompted:
++ if False:
+a token outside the vocabulary passes <- test_what_is_no_prompt_is_refused
+- is_empty | (pieces > 1) | bad.any(axis=1)
++ is_empty | (pieces > 1)
+
+=== decoding/loops/rounds.py
+    decoding/programs/test_streaming.py::test_rounds_and_turns_are_the_whole
+all rounds run at once <- [spec_cascade_opt-whole]
+- (counted[0] + 1, step(counted[1]))
++ (counted[0], step(counted[1]))
+a turn has what the turns before left of the limit <- [spec_cascade_opt-whole]
+- settings.max_decode_len + carry.begun - carry.length
++ settings.max_decode_len + 1 - carry.length
+models do not read what others wrote <- [spec_cascade_opt-whole]
+- upto = jnp.where(has_turn, length - 1, 0)
++ upto = 0 * length
+a turn is counted with those before <- [spec_cascade_opt-whole]
+- jax.tree.map(jnp.zeros_like, carry.stats)
++ carry.stats
+a row that is going goes on without a turn <-
+  test_streaming.py::test_a_row_that_is_going_stops_where_it_has_no_turn
+- done=~has_turn,
++ done=carry.done & ~has_turn,
+the place of a fault counts the turns before its own <-
+  test_streaming.py::test_a_fault_in_a_later_turn_is_where_the_turn_has_it
+- jnp.where(bad, length - carry.begun, carry.bad_step)
++ jnp.where(bad, length - 1, carry.bad_step)
+a row without a law takes another turn <-
+  test_streaming.py::test_a_turn_that_cannot_be
+- jnp.where(carry.bad_step < 0, prompts.lengths(new), 0)
++ prompts.lengths(new)
+
+=== decoding/programs/streaming.py
+a turn may fill the room to the last token <- test_a_turn_that_cannot_be
+- used + more + least > self.room
++ used + more > self.room
+padding of a turn takes room twice <- test_a_wide_turn_needs_room_for_its_width
+- more = np.sum(tokens != prompts.PAD, axis=1)
++ more = np.full(len(tokens), tokens.shape[1])
+a wide turn needs no room for its padding <- test_a_wide_turn_needs_room_for_its
+- max(tokens.shape[1], self._decoder.max_decode_len)
++ self._decoder.max_decode_len
+
+=== decoding/programs/continuous.py
+    decoding/programs/test_continuous.py::test_rows_are_those_of_whole_batches
+rounds end with the first row that ends <- [spec_cascade_opt-whole]
+- rows - refill if
++ rows - 1 if
+what only fills a reading takes the first row's place <-
+  [spec_cascade_opt-whole]
+- np.full(refill, rows)
++ np.full(refill, 0)
+rows that wait are read when all others ended <-
+  test_continuous.py::test_a_long_row_holds_nobody
+- rows - refill if
++ 0 if
+
+=== decoding/loops/emission.py
+all ends have to come at once <- test_one_of_several_ends_is_enough
+- is_eos = jnp.any(
++ is_eos = jnp.all(
+an EOS inside a block does not end it <-
+  ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
+- axis=2) & (position < num[:, None])
++ axis=2) & (position == num[:, None] - 1)
+a block runs over the limit <-
+  ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
+-   num = jnp.minimum(num, room)
+a finished row has no room for the others' block <- test_the_buffer_holds_a
+- return 1 + max_decode_len + width + 1
++ return 1 + max_decode_len + width
+a row goes on when it is full <-
+  ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
+- has_eos | (num >= room)
++ has_eos | (num > room)
+
+=== decoding/loops/stepwise.py decoding/loops/test_paths.py
+every step has the same key <- test_stepwise_paths[verifier]
+- draws.fold_in(rngs, step)
++ draws.fold_in(rngs, 0 * step)
+the keys of a turn go on from those before <-
+  ../programs/test_streaming.py::test_rounds_and_turns_are_the_whole[verifier-whole]
+- step = carry.length - carry.begun
++ step = carry.length - 1
+a token that was never written counts as deferred <-
+  test_faults.py::test_a_fault_ends_its_row[token_cascade_chow-nan]
+- deferred = record.deferred & (emitted > 0)[:, None]
++ deferred = record.deferred
+
+=== decoding/loops/sequential_cascade.py decoding/loops/test_loops.py
+the asked verifier reads the last token only <- test_token_cascade_is_the_oracle
+- feeding.feed_to(
+-       verifier,
+-       large,
++ feeding.feed_to(
++       verifier,
++       large.replace(length=jnp.maximum(large.length, prefix.length - 1)),
+a fault of the asked verifier goes unseen <-
+  test_faults.py::test_a_fault_ends_its_row[token_cascade_chow-nan]
+-     bad |= deferred & ~is_p
+
+=== decoding/loops/sequence_cascade.py decoding/loops/test_paths.py
+the rewrite repeats the discarded draft's randomness <-
+  test_sequence_paths[seq_cascade_chow-0.93]
+- draws.fold_in(rngs, REWRITE_TAG)
++ rngs
+the mean score counts the limit, not the tokens <-
+  test_sequence_paths[seq_cascade_chow_norm-0.6]
+- jnp.maximum(draft.lengths, 1).astype(score.dtype)
++ settings.max_decode_len
+a faulty draft is silently written again <-
+  test_faults.py::test_a_fault_ends_its_row[seq_cascade_chow-nan]
+- keep = (score >= settings.alpha) | is_bad
++ keep = score >= settings.alpha
+
+=== decoding/loops/stepwise.py
+    decoding/loops/test_paths.py::test_sequence_paths[seq_cascade_chow-0.93]
+a sequence is scored by its sampled law
+- plain, law, token, is_law = settings
++ law, plain, token, is_law = settings
+a drafter alone draws from its confidence, says the record
+- q1=plain, q=law, pi=law
++ q1=plain, q=plain, pi=law
+the score of an ended sequence goes on
+- jnp.where(prefix.active, jnp.log(prob), 0).astype(score.dtype)
++ jnp.log(prob).astype(score.dtype)
+
+=== decoding/loops/bild.py
+BiLD asks the drafter at once after a rollback <- test_bild_worked
+- asked = length == state.expected
++ asked = state.expected > 0
+BiLD rolls back what the verifier would say itself <- test_bild_against_its[2]
+- (first < width) & ~same
++ first < width
+BiLD's window is shorter by one <- test_bild_defaults
+- WINDOW = 10
++ WINDOW = 9
+BiLD judges what was not drafted <- test_bild_against_its_decisions_by_hand[2]
+- (-jnp.log(prob) > alpha) & (index < count[:, None])
++ -jnp.log(prob) > alpha
+BiLD asks the drafter again behind a whole window only <-
+  test_bild_against_its_decisions_by_hand[2]
+- state = BildState(draft, length + count + 1)
++ state = BildState(draft, length + self.width + 1)
+BiLD asks the drafter first in a later turn <-
+  ../programs/test_streaming.py::test_rounds_and_turns_are_the_whole[bild-whole]
+- return BildState(draft, jnp.full_like(state.expected, -1))
++ return BildState(draft, upto + 1)
+BiLD never falls back unless told to <- test_bild_defaults
+- jnp.float32(FALLBACK)
++ jnp.float32(0.0)
+
+=== decoding/drafting/feeding.py
+rows that are fed nothing are counted a pass <- test_rows_that_need_nothing_get
+- return state, logits, passes + fed.astype(jnp.int32)
++ return state, logits, passes + 1
+a row that lacks much loses the tokens to be read
+- jnp.minimum(missing - narrow, wide)
++ jnp.minimum(missing - 1, wide)
+a row that lacks as much as a pass holds takes two <- test_rows_are_fed_apart
+- missing <= wide, missing
++ missing < wide, missing
+
+=== decoding/loops/tracing.py decoding/loops/test_paths.py
+a record trusts a law that was never asked for <-
+  test_stepwise_paths[token_cascade_chow]
+- known = new.known_q & jnp.asarray(new.known_p)
++ known = new.known_q
+a law that was never asked for finds a token likely <-
+  test_log_probs.py::test_stepwise[quick]
+- p=of(new.p, new.known_p),
++ p=of(new.p),
+a filtered law is told as that of temperature 1 <-
+  test_log_probs.py::test_stepwise[quick]
+- p1=of(new.p1, new.known_p),
++ p1=of(new.p, new.known_p),
+a copied token has the likelihood of its copy <-
+  test_log_probs.py::test_copied_tokens_have_no_q
+- q=of(new.q, new.known_q1),
++ q=of(new.q, new.known_q),
+likelihoods go on behind an end <- test_log_probs.py::test_speculative[quick]
+- jnp.where(inside, x, jnp.nan)
++ x
+what has no target has a pi <- test_bild.py::test_bild_worked
+- return values if has_target else values.replace(pi=values.pi + jnp.nan)
++ return values
+
+=== decoding/loops/oracle_cascade.py
+    decoding/loops/test_paths.py::test_stepwise_paths
+a record's rule is that of the unscaled pair <- [oracle_cascade_opt]
+- draw, alpha=settings.alpha, sampled=(q, p)
++ draw, alpha=settings.alpha, sampled=None
+an oracle asks for every token <- [oracle_cascade_diff]
+- verifier_calls=deferred[:, 0]
++ verifier_calls=calls
+
+=== decoding/programs/families.py
+    decoding/programs/test_families.py::test_a_choice_is_the_target_that_it_names
+a chosen target mixes the unscaled pair
+- q, p, tokens, alpha=alpha, sampled=sampled
++ q, p, tokens, alpha=alpha, sampled=None
+a chosen target has the first one's properties
+- jnp.asarray(flags)[self.index]
++ jnp.asarray(flags)[0]
+a chosen target asks early what the first one asks <-
+  test_families.py::test_a_choice_asks_early_what_its_target_asks
+- self._switch(Target.early, q, alpha)
++ self.targets[0].early(q, alpha)
+
+=== decoding/programs/methods.py decoding/drafting/test_sampled_drafts.py
+lenience at the top level <- test_lossless_outer_law_is_the[copies-False]
+- lossless, "CS Drafting"
++ defer_tokens(lenient_cs_paper), "CS Drafting"
+the default cascade reviews two tokens, whatever gamma <-
+  ../programs/test_methods.py::test_the_default_cascade_reviews_gamma_tokens
+- matrix[0][0], matrix[-1][-1] = gamma, copied
++ matrix[-1][-1] = copied
+the smaller of two drafters reviews the larger <- test_three_models_cascade_has
+- medium, small = models
++ small, medium = models
+
+=== decoding/programs/decoders.py
+    decoding/loops/test_paths.py::test_speculative_paths[stop before]
+the policies of draft length change places
+- before_draw=policy == MAX_PROB
++ before_draw=policy == TOKEN_PROB
+each threshold of a draft length is a program <-
+  ../programs/test_families.py::test_thresholds_of_a_draft_length_share_a_program
+- draft_length=DraftLength(self.draft_length.policy),
++ draft_length=self.draft_length,
+
+=== inference/rows/records.py inference/measuring/test_infer.py::test_log_probs
+a law that gives a token nothing is written as unknown
+- return least
++ return None
+
+=== evaluation/efficiency.py evaluation/test_efficiency.py::test_mean_log_probs
+what is not known counts in a mean
+- int(np.sum(~np.isnan(values)))
++ values.size
+""")

@@ -1,0 +1,281 @@
+"""Wrong language models; read by `records`."""
+
+from tests.audit.mutants.records import records
+
+MUTANTS = records("""
+=== models/markov_lm.py
+a rewind to more than is held counts as held <-
+  ../decoding/drafting/test_feeding.py::test_a_rewind_holds_no_more_than_before
+- return state.replace(length=jnp.minimum(state.length, length))
++ return state.replace(length=length)
+a node of a tree sees its cousins <- test_a_tree_equals_its_paths_and_one_is
+- hit = ancestors & (depth[:, None, :] == wanted[:, :, None])
++ hit = depth[:, None, :] == wanted[:, :, None]
+a kept path is read from the start of the row <- test_a_tree_equals_its_paths
+- jnp.take_along_axis(state.tokens, at + path, axis=1)
++ jnp.take_along_axis(state.tokens, path, axis=1)
+a kept path is written over the prompt <- test_a_tree_equals_its_paths_and[True]
+- at = (state.offset + start)[:, None]
++ at = start[:, None]
+a rewind of a chain lengthens it <- test_rewind_only_lowers
+- state.replace(length=jnp.minimum(state.length, length))
++ state.replace(length=length)
+
+=== models/intersection.py decoding/test_intersection.py
+a drafter of another vocabulary draws tokens that it does not share <-
+  test_q_is_the_law_over_shared_tokens_filtered
+- jnp.where(self.is_shared[None, None], logits, -jnp.inf)
++ logits
+a drafter of another vocabulary reads the verifier's ids <- test_every_path_of
+- jnp.where(place == 0, state.first[:, None], self.to_drafter[tokens])
++ jnp.where(place == 0, state.first[:, None], tokens)
+the end of a prompt is read as the verifier spells it <-
+  test_samples_have_the_exact_law[drafter]
+- jnp.where(place == 0, state.first[:, None], self.to_drafter[tokens])
++ self.to_drafter[tokens]
+padding of a prompt is the verifier's last token <- test_inputs_are_read_token
+- pad = prompts.PAD if self.prompted else 0
++ pad = 0
+padding of a source is read as a token <- test_inputs_are_read_token_by_token
+- pad = prompts.PAD if self.prompted else 0
++ pad = prompts.PAD
+a drafter of another vocabulary takes no room <- test_a_slot_takes_what_its
+- return getattr(self.model, "slot_bytes", 0)
++ return 0
+a kept path of another vocabulary has its tree's length <- test_a_tree_is_read
+- drafter = self.model.keep(state.drafter, start, path, count)
++ drafter = state.drafter
+
+=== models/ngram_lm.py
+an unseen context has the counts of another <- test_law_equals_the_twin[3-4-2]
+- jnp.where(is_seen[..., None], level.probs[number], 0)
++ level.probs[number]
+a search among children stops one short <- test_law_equals_the_twin[3-4-2]
+- jnp.where(going & below, middle + 1, low)
++ jnp.where(going & below, middle, low)
+behind a padded token there is no law <- test_further_tokens_have_no_probability
+- jnp.pad(first.backoff, (0, more), constant_values=1)
++ jnp.pad(first.backoff, (0, more))
+
+=== models/bigram_table.py models/test_bigram_table.py::test_bad_files
+true and false are token ids
+- all(type(value) is int for value in table)
++ all(isinstance(value, int) for value in table)
+
+=== native/attention.cc models/test_native_attention.py
+native attention looks as far in every row as in the first <-
+  test_slots_past_reach_change_no_bit
+- reach ? reach[kept] : L;
++ reach ? reach[0] : L;
+native attention moves on in a bias that all heads share <-
+  test_bias_is_broadcast
+- heads > 1 ? queries * L : 0
++ queries * L
+native attention weighs the end of a last vector <- test_equals_float64
+- std::fill(scores + seen, scores + width, -INFINITY)
++ std::fill(scores + seen, scores + width, 0)
+a native query sees past its window <- test_llama_lm.py::test_a_native_pass
+- std::fill(scores, scores + begin, -INFINITY);
++ std::fill(scores, scores, -INFINITY);
+
+=== native/pass.cc models/test_native_passes.py
+a native pass writes NaN to the cache <-
+  test_cached_lm.py::test_a_token_without_a_law_spoils_no_other[t5 packed]
+- is_cache && !std::isfinite(x)
++ false
+read positions stand where the first ones do in a native pass <-
+  test_equals_the_plain_path
+- x = read_x, query = read_query, slot = read->data(), queries = R;
++ x = read_x, query = read_query, queries = R;
+a native block is written where the first row's is <- test_equals_the_plain_path
+- pass.start[b], true);
++ pass.start[0], true);
+a native block is written to the cache of another row <- test_equals_the_plain
+- turned(i, row * K + k,
++ turned(i, i,
+native results stay where rows that were fed nothing leave them <-
+  test_equals_the_plain_path
+- std::memmove(y + b * size, y + i * made,
++ std::memmove(y + b * size, y + b * made,
+native queries are turned the other way <- test_llama_lm.py::test_a_native_pass
+- first * cosine - x[d + half] * sine
++ first * cosine + x[d + half] * sine
+native heads share the keys of the wrong group <-
+  test_llama_lm.py::test_a_native_pass_equals_the_plain_one
+- for (long h = k * group; h < (k + 1) * group; h++)
++ for (long h = k; h < H; h += K)
+a native encoder sees padding <- test_equals_the_plain_path
+- attention.mask = mask;
+-     const auto turn_and_attend
++ const auto turn_and_attend
+a native encoder leaves out the last of the source <- test_equals_the_plain_path
+- i % S + 1
++ i % S
+a native pass looks tokens up in the panels of another kernel <-
+  test_equals_the_plain_path
+- (first + id / PANEL) * depth
++ (id / PANEL) * depth
+a native encoder's distances have the other sign <- test_equals_the_plain_path
+- attention.bias_query = -1
++ attention.bias_query = 1
+
+=== models/native_passes.py models/test_llama_lm.py
+a native pass forgets the bias of the output <- test_biases_and_norms[True]
+-     and not getattr(config, "out_bias", False)
+
+=== native/passes.py models/test_llama_lm.py
+queries and keys with biases have no norm <- test_biases_and_norms[False]
+- len(self.kept) in (6, 9)
++ len(self.kept) == 6
+
+=== native/rows.cc models/test_native_passes.py::test_equals_the_plain_path
+normed rows are those of an earlier stage
+- if (made_id != id) {
++ if (!made_id) {
+native SiLU is GELU
+- : v * sigmoid(v));
++ : v * sigmoid(slope * 1.5957691216f));
+
+=== native/rows.cc models/test_native.py::test_kernels_of_as_many_inputs_share
+panels are the first of their array
+- words_of(array, firsts.begin()[i])
++ words_of(array, 0)
+
+=== native/rows.cc models/test_native.py::test_products_equal_float64
+the second of two weights is the first
+- input ? pairs & 0xffff0000u : pairs << 16
++ pairs << 16
+rows are multiplied before they are rounded
+- if (weights == ROUNDED) round_row(y, step());
++
+
+=== native/laws.cc models/test_native_laws.py
+a native arg-max takes the last of a tie <- test_greedy_is_one_hot_at_the_first
+- best = std::min<long>(best, first[i] * LANES + i)
++ best = first[i] * LANES + i
+a native law is made of NaN <- test_what_is_no_law_is_seen_wherever_it_stands
+- ~(x < INFINITY - Floats{})
++ (x == INFINITY - Floats{})
+a native draw forgets the blocks before its own <- test_laws_equal_float64
+-       sum = after;
++       sum = 0 * after;
+a native residual is not scaled <- test_replacements_are_those_of_the_definition
+- factor * pi_n[i]
++ pi_n[i]
+a native token after a full block is a residual <- test_replacements_are_those
+- if (n != count.typed_data()[b])
++ if (true)
+
+=== models/t5/network.py models/test_network.py
+the reach of a batch is that of its first row <-
+  test_t5_lm.py::test_the_longest_row_sets_how_far_all_look
+- reach = start + num_fed
++ reach = 0 * start + start[0] + num_fed
+packed rows see each other's source <- test_packed_rows_equal_t5x
+-       source_masks.append(_same(decoder_segment_ids, encoder_segment_ids))
+of several masks the last one counts <- test_packed_rows_equal_t5x
+-     seen = seen & mask
++     seen = mask
+
+=== models/cache.py models/test_t5_lm.py
+a query sees one slot too many <- test_one_token_at_a_time_equals_t5x
+- jnp.arange(by_offset.shape[1]) >= capacity
++ jnp.arange(by_offset.shape[1]) > capacity
+in a tree the distance has the other sign <-
+  test_cached_lm.py::test_tree_equals_its_paths_and_one_is_kept[t5]
+- between = depth[:, None, :] - depth[:, :, None]
++ between = depth[:, :, None] - depth[:, None, :]
+a loop over rows writes the first ones only <- test_many_rows_equal_few
+- jax.lax.fori_loop(0, slots.shape[0], write_row, slots)
++ jax.lax.fori_loop(0, MAX_UNROLLED_ROWS, write_row, slots)
+one row's last slots are never written <- test_row_alone_equals_row_in_batch
+- fits = start[0] + new[0].shape[3] <= cache[0].shape[3]
++ fits = start[0] + new[0].shape[3] < cache[0].shape[3]
+NaN stays in the cache of a T5 <- test_cached_lm.py::test_a_token_without_a[t5]
+- jnp.where(jnp.isfinite(x), x, 0) for x in new
++ x for x in new
+
+=== models/layers.py models/test_network.py
+attention misses the slot behind a size <- test_attention_looks_at_every_slot
+- (jnp.max(reach) > size).astype(jnp.int32)
++ (jnp.max(reach) > size + 1).astype(jnp.int32)
+a norm subtracts the mean <- test_logits_equal_the_numpy_twin[False]
+- jnp.mean(jnp.square(x), axis=-1, keepdims=True)
++ jnp.var(x, axis=-1, keepdims=True)
+a tied output is not scaled <- test_logits_equal_the_numpy_twin[True]
+- return logits * self.factor
++ return logits
+
+=== models/products.py models/test_network.py
+a row of any width is cut into slices <- test_one_row_is_multiplied_in_slices_on
+-     and kernel.shape[0] % NUM_SLICES == 0
+a kernel's gradient is that of the first slope <- test_loss_and_gradients_equal
+- slopes = slope.reshape(-1, slope.shape[-1])
++ slopes = slope.reshape(-1, slope.shape[-1])
++   slopes = 0 * slopes + slopes[:1]
+
+=== models/parameters.py models/test_t5_lm.py
+the head is cast to the activations' dtype <- test_params_are_cast_once_but_the
+- stored = used = "float32" if is_head else config.dtype
++ stored = used = config.dtype
+
+=== models/cached_lm.py
+a kept path has the length of its tree <- test_tree_equals_its_paths_and_one[t5]
+- state.replace(caches=caches, length=start + count)
++ state.replace(caches=caches, length=state.length)
+a kept path is read before the prompt's end <- test_tree_equals_its[mistral]
+- first = state.offset + start
++ first = start
+
+=== models/llama/network.py models/test_llama_lm.py
+a window is one slot wider in blocks <- test_one_token_at_a_time_equals[mistral]
+- offset > -(window or capacity)
++ offset >= -(window or capacity)
+a window is one slot wider in training <-
+  test_logits_equal_transformers[mistral]
+- back < (window or length)
++ back <= (window or length)
+queries that share a key head are taken from the next <-
+  test_logits_equal_transformers[llama]
+- query.reshape(rows, num_fed, num_keys, group, head_dim)
++ query.reshape(rows, num_fed, group, num_keys, head_dim).swapaxes(2, 3)
+=== models/llama/rotary.py models/test_llama_lm.py
+positions in a tree are those of slots <-
+  test_cached_lm.py::test_tree_equals_its_paths_and_one_is_kept[mistral]
+- return start[:, None] + depth
++ return start[:, None] + jnp.arange(shape[1], dtype=jnp.int32)[None]
+pairs are turned the other way <- test_logits_equal_transformers[llama]
+- first * cosines - second * sines, second * cosines + first * sines
++ first * cosines + second * sines, second * cosines - first * sines
+dynamic frequencies are those of a text without the token <-
+  test_rope_scalings_past_the_length_trained_on[dynamic]
+- (slots + 1) / length
++ slots / length
+YaRN's sines are not scaled <- test_rope_scalings_past_the_length_trained[yarn]
+- return 0.1 * of_log * math.log(scale) + 1.0 if scale > 1 else 1.0
++ return 1.0
+
+=== models/llama_lm.py
+the last part of a prompt is fed past its end <- test_long_prompts_are_fed_in
+- first = jnp.minimum(i * width, num_fed - width)
++ first = i * width
+
+=== inference/pair/shared_tokens.py
+a fallback's byte is shared, and not the letter <- test_what_is_shared_and_what
+- for token, x in enumerate(spelled) if x != b""}
++ for token, x in reversed(list(enumerate(spelled))) if x}
+every spelling of a shared token is shared <- test_tokens_of_one_text_are_shared
+- i for x, i in _ids(ours).items() if x in theirs
++ i for i, x in enumerate(ours) if x in theirs
+a prompt keeps the verifier's BOS <- test_prompts_are_read_in_the_drafters_own
+- self.verifier.decode(tokens[has_bos:])
++ self.verifier.decode(tokens)
+a long prompt is cut at its end <- test_prompts_are_read_in_the_drafters_own_ids
+- self._prompt(tokens)[-width:]
++ self._prompt(tokens)[:width]
+
+=== checkpoints/hugging_face_llama.py checkpoints/test_llama_files.py
+generation_config.json ends no text <- test_read_converted_and_back[llama]
+- settings = settings | {"eos_token_id": ends}
++ settings = dict(settings)
+""")

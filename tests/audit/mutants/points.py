@@ -1,0 +1,66 @@
+"""Wrong points, grids, advice and cascades; read by `records`."""
+
+from tests.audit.mutants.records import records
+
+MUTANTS = records("""
+=== inference/points/point.py
+a drafter that the bonus asks for nothing reads tokens one by one <- test_whose
+- and (not self.spec.target.uses_q or self.bonus == "verifier")
++ and not self.spec.target.uses_q
+a drafter that may stop reads two tokens at once <- test_whose_drafters_read
+-       and self.policy.policy == "fixed"
+a cascade is predicted as one drafter <- test_costs_predict_where_calls
+- self.spec.compose is None and self.spec
++ self.spec
+top-k of 0 is a point of its own <- test_what_changes_nothing
+- "top_k": self.top_k or None,
++ "top_k": self.top_k,
+the authors' fallback of BiLD is another point than "fixed" <-
+  test_the_fallback_of_bild_tells_its_points_apart
+- if self.draft_length == (MAX_PROB, self.spec.execution.fallback):
++ if self.draft_length == (MAX_PROB, -1.0):
+a fallback of BiLD makes no other point <-
+  test_the_fallback_of_bild_tells_its_points_apart
+- if policy.policy == FIXED:
++ if policy.policy:
+
+=== sweep/grids.py
+an alpha of one's own is measured twice <- test_alphas_of_ones_own_are_sorted
+- tuple(sorted(set(map(float, alphas))))
++ tuple(sorted(map(float, alphas)))
+a grid of one's own is linear <- test_alphas_of_ones_own_are_sorted
+- (sorted(set(map(float, alphas)))), scale)
++ (sorted(set(map(float, alphas)))))
+a coarse grid is linear <- test_coarse_keeps_ends_and_middle
+- for i in places), whole.scale)
++ for i in places))
+
+=== advise/acceptance.py advise/test_advisor.py::test_rates_are_those_of_each
+a lossless method's rates are means over tokens
+- is_own or target.is_lossless, alphas
++ is_own, alphas
+all parts of texts have the tokens of the first
+- = texts.tokens[here]
++ = texts.tokens[: here.stop - start]
+
+=== advise/offers.py
+a loop may cost less than nothing <- test_advisor.py::test_a_loop_costs_nothing
+- max(0.0, float(more / num))
++ float(more / num)
+a prefill is no multiple of the smoothed step <- test_advisor.py::test_costs_do
+- verifier_prefill=costs.verifier_prefill / unit
++ verifier_prefill=costs.verifier_prefill
+
+=== inference/points/advice_files.py inference/points/test_advice.py
+advice is of the first alpha <- test_the_nearest_alpha_tells_the_gamma
+- min(fitting, key=lambda there: abs(there - alpha))
++ next(iter(fitting))
+advice is of any drafter <- test_advice_is_of_one_drafter_and_of_blocks
+- if (offer["drafter"], offer["method"]) == asked
++ if offer["method"] == point.method
+
+=== inference/pair/cascades.py
+a model's calls are those of its last place <- test_a_models_calls_are_counted
+- lm is owner)] += int(number)
++ lm is owner)] = int(number)
+""")

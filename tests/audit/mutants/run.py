@@ -1,0 +1,124 @@
+"""Breaks the package on purpose, and shows that the tests notice.
+
+  python tests/audit/mutants/run.py [--list] [--only TEXT]
+
+Each mutant is made in a copy of the package, and only the tests named for it
+run there; it is killed if one of them fails. Ends with 1 if any survives.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+LINKED = ("tests", "pytest.ini")
+PATIENCE_S = 900
+KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
+
+
+def mutants() -> list[dict]:
+  """Returns every record; see `records`."""
+  sys.path.insert(0, str(ROOT))
+  from tests.audit.mutants import (
+    drafters,
+    laws,
+    loops,
+    models,
+    points,
+    training,
+  )
+
+  parts = (laws, loops, drafters, models, points, training)
+  return [mutant for part in parts for mutant in part.MUTANTS]
+
+
+def mutate(mutant: dict, folder: pathlib.Path):
+  """Copies the package to `folder`, links the tests, changes the one place.
+
+  Raises:
+    ValueError: the text to be changed is not there exactly once.
+  """
+  shutil.copytree(ROOT / "speccascade", folder / "speccascade")
+  for name in LINKED:
+    (folder / name).symlink_to(ROOT / name)
+  file = folder / mutant["file"]
+  text = file.read_text()
+  count = text.count(mutant["old"])
+  if count != 1:
+    raise ValueError(
+      f"{mutant['file']} holds the text {count} times, wanted once; bring the"
+      f" mutant up to date: {mutant['old']!r}"
+    )
+  file.write_text(text.replace(mutant["old"], mutant["new"]))
+
+
+def run(mutant: dict) -> tuple[str, str]:
+  """Returns (KILLED, SURVIVED or BROKEN, what to know of it)."""
+  with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    try:
+      mutate(mutant, folder)
+    except ValueError as error:
+      return BROKEN, str(error)
+    flags = ["-q", "-x", "-p", "no:cacheprovider"]
+    env = {
+      "PYTHONPATH": str(folder),
+      # Bytecode of the linked tests would name files that are gone.
+      "PYTHONDONTWRITEBYTECODE": "1",
+      # Half of a short test's time goes into plugins that none here needs.
+      "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    try:
+      done = subprocess.run(
+        [sys.executable, "-m", "pytest", *flags, *mutant["tests"]],
+        cwd=folder,
+        env=os.environ | env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+      )
+    except subprocess.TimeoutExpired:
+      return KILLED, f"the tests did not end in {PATIENCE_S} s"
+  if done.returncode == 0:
+    return SURVIVED, "its tests pass: " + ", ".join(mutant["tests"])
+  if done.returncode == 1:
+    return KILLED, (re.findall(r"^FAILED (\S+)", done.stdout, re.M) or [""])[0]
+  tail = (done.stdout + done.stderr).strip().splitlines()[-3:]
+  return BROKEN, f"pytest ended with {done.returncode}: {' | '.join(tail)}"
+
+
+def main() -> int:
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--list", action="store_true", help="only name them")
+  parser.add_argument("--only", default="", help="those with TEXT in the name")
+  args = parser.parse_args()
+  chosen = [m for m in mutants() if args.only in m["name"]]
+  if not chosen:
+    print(f"no mutant has {args.only!r} in its name; see --list")
+    return 1
+  bad, began = 0, time.monotonic()
+  for mutant in chosen:
+    if args.list:
+      print(f"{mutant['file']}: {mutant['name']}")
+      continue
+    start = time.monotonic()
+    verdict, detail = run(mutant)
+    bad += verdict != KILLED
+    took = time.monotonic() - start
+    print(
+      f"{verdict:8} {took:5.1f} s  {mutant['name']}  ({detail})", flush=True
+    )
+  if not args.list:
+    took = time.monotonic() - began
+    print(f"{len(chosen) - bad} of {len(chosen)} killed in {took / 60:.1f} min")
+  return 1 if bad else 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

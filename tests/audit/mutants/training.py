@@ -1,0 +1,28 @@
+"""Wrong training; read by `records`."""
+
+from tests.audit.mutants.records import records
+
+MUTANTS = records("""
+=== training/losses.py training/test_teaching.py
+the divergence is the reverse one <- test_divergence_is_its_definition
+- jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
++ jnp.sum(jnp.exp(log_q) * (log_q - log_p), axis=-1)
+
+=== training/states.py training/test_teaching.py
+the teacher's share is added to the whole cross-entropy <-
+  test_the_loss_is_of_outputs_alone[0.3-False]
+- (1 - share) * loss + share * taught
++ loss + share * taught
+packed texts of decoder-only models see each other <- test_the_loss_is[0.0-True]
+- packing = ("decoder_segment_ids", "decoder_positions")
++ packing = ("no_segment_ids", "decoder_positions")
+
+=== data/training_batches.py training/test_teaching.py
+the last prompt token does not learn the first of the output <-
+  test_the_loss_is_of_outputs_alone[0.0-False]
+- learned = slice(start + len(prompt) - 1, here.stop)
++ learned = slice(start + len(prompt), here.stop)
+prompts are learned <- test_the_loss_is_of_outputs_alone[0.0-False]
+- weights[b, learned] = 1
++ weights[b, here] = 1
+""")

@@ -1,0 +1,39 @@
+"""Where a block is cut, and that it is written where it belongs.
+
+What one end and the limit leave of a block is in every law that
+`test_exact_laws` enumerates.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding.loops import emission
+
+
+def test_one_of_several_ends_is_enough():
+  new, num = jnp.array([[5, 3, 1], [5, 6, 7]]), jnp.array([3, 3])
+  emitted, ended = emission.cut(new, num, num + 1, (1, 3))
+  assert emitted.tolist() == [2, 3]
+  assert ended.tolist() == [True, False]
+
+
+def test_blocks_are_written_at_each_rows_own_place():
+  buffer = emission.start_tokens(jnp.zeros(3, jnp.int32), 7)
+  block = jnp.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
+  pair = lambda x: (x, x[..., None])
+  got = emission.write_block(pair(buffer), pair(block), jnp.array([1, 4, 2]))
+  want = [[0, 1, 2, 3, 0, 0, 0], [0, 0, 0, 0, 4, 5, 6], [0, 0, 7, 8, 9, 0, 0]]
+  for written, wanted in zip(got, pair(np.array(want))):
+    np.testing.assert_array_equal(written, wanted)
+
+
+@pytest.mark.parametrize("length", [1, 5])
+@pytest.mark.parametrize("width", [0, 3])
+def test_the_buffer_holds_a_block_written_at_the_end(length, width):
+  # A full row holds the start token and T more. While others go on, a block of
+  # G + 1 is written after it, too, and must not be moved over its tokens.
+  full = jnp.arange(emission.buffer_size(length, width))[None, :, None]
+  block = jnp.full((1, width + 1, 1), -1)
+  got = emission.write_block(full, block, jnp.array([1 + length]))
+  np.testing.assert_array_equal(got[0, : 1 + length], full[0, : 1 + length])

@@ -1,0 +1,222 @@
+"""What `LogProbs` says against the enumerated laws.
+
+The compiled decoders run in float64 here; `test_paths.py` sees them in float32
+on every path. Drafters that are composed keep their laws in float32.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import (
+  METHODS,
+  MaxGramDrafter,
+  Sampling,
+  decoder,
+  row_keys,
+)
+from speccascade.decoding.loops import tracing
+from speccascade.decoding.loops.oracle_cascade import oracle_cascade
+from speccascade.decoding.loops.sequential_cascade import sequential_cascade
+from speccascade.decoding.types import BONUS
+from speccascade.models.markov_lm import MarkovLM
+from tests import toy
+from tests.decoding import enumeration
+from tests.decoding.test_exact_laws import SAMPLINGS, WAYS, telling_alpha
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
+PAIR, LENGTH, ROWS = toy.pair(3, 2), 5, 192
+BLOCKS = [
+  name
+  for name, row in METHODS.items()
+  if row.has_blocks and row.compose is None
+]
+STEPWISE = ["drafter", "verifier"] + [
+  name
+  for name, row in METHODS.items()
+  if row.execution in (oracle_cascade, sequential_cascade)
+]
+
+
+@contextlib.contextmanager
+def float64():
+  """Laws are in float64; uniforms and alphas stay in float32."""
+  with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+    yield
+
+
+@functools.cache
+def alpha_of(name: str) -> float:
+  """An alpha that float32 holds, and that tells pi from p and from q."""
+  with jax.enable_x64(True):
+    return float(np.float32(telling_alpha(name, 3, 2)))
+
+
+def laws_of(name, **settings) -> enumeration.Laws:
+  with jax.enable_x64(True):
+    sampling, target = Sampling.create(**settings), METHODS[name].target
+    return enumeration.laws(PAIR, target, alpha_of(name), sampling)
+
+
+def decode(name, settings, models=None, alpha=None, **how):
+  """Returns the `Decoded` of many rows of one source.
+
+  In float64 without `models`.
+  """
+  if models is None:
+    with float64():
+      return decode(name, settings, PAIR.models(jnp.float64), alpha, **how)
+  return toy.decode(
+    name,
+    models,
+    alpha_of(name) if alpha is None else alpha,
+    Sampling.create(**settings),
+    inputs=jnp.zeros((ROWS, 1), jnp.int32),
+    keys=row_keys(0, 0, jnp.arange(ROWS, dtype=jnp.int32)),
+    **{"gamma": 2, "max_decode_len": LENGTH, "log_probs": True} | how,
+  )
+
+
+assert_same = functools.partial(np.testing.assert_allclose, rtol=0)
+
+
+def assert_laws(got, law, unknown, drawn_from_p=None, tolerance=1e-10):
+  """Asserts every field of every token; returns how many outputs there are.
+
+  Args:
+    got: `Decoded`.
+    law: the `enumeration.Laws`.
+    unknown: {field: [B, T] bool, or True}, where it must be NaN.
+    drawn_from_p: [B, T] bool, bonus tokens as printed; None where none is.
+    tolerance: absolute.
+  """
+  inside = np.arange(LENGTH) < got.lengths[:, None]
+  follow, contexts = PAIR.next_context(), np.zeros_like(got.tokens)
+  for step in range(1, LENGTH):
+    last = contexts[:, step - 1], got.tokens[:, step - 1]
+    contexts[:, step] = follow[last]
+  for field, values in vars(got.log_probs).items():
+    with np.errstate(divide="ignore"):
+      want = np.log(getattr(law, field)[contexts, got.tokens])
+      if field == "pi" and drawn_from_p is not None:
+        of_p = np.log(law.p[contexts, got.tokens])
+        want = np.where(drawn_from_p, of_p, want)
+    want[~inside | unknown.get(field, False)] = np.nan
+    assert_same(values, want, atol=tolerance, err_msg=field)
+  index = toy.sequence_index(got.tokens, got.lengths, 3)
+  if drawn_from_p is None:  # The sum is that of the whole output.
+    prob = np.exp(np.nansum(got.log_probs.pi, axis=1))
+    whole = toy.chain_law(PAIR, law.pi, LENGTH)[index]
+    assert_same(prob, whole, atol=tolerance)
+  return len(set(index.tolist()))
+
+
+NIGHTS = [*itertools.product(WAYS, ("T=0", "T=1")), ("token", "both")]
+SPECULATIVE = (
+  *((["ensemble"], "token", "top-p"), *((BLOCKS, *x) for x in NIGHTS)),
+)
+ONE_BY_ONE = (
+  *((["token_cascade_chow"], "top-p"), (STEPWISE, "T=0"), (STEPWISE, "both")),
+)
+
+
+def cases(quick, *nights):
+  """Returns parameters; the mutants name the quick case."""
+  return [pytest.param(*quick, id="quick"), *toy.nightly(nights)]
+
+
+@pytest.mark.parametrize(("names", "way", "label"), cases(*SPECULATIVE))
+def test_speculative(names, way, label):
+  settings, shared = SAMPLINGS[label], len(names) > 1
+  for name in names:
+    row, unknown, drawn_from_p = METHODS[name], {}, None
+    if row.greedy_only and label != "T=0":
+      continue
+    law, is_printed = laws_of(name, **settings), way == "printed bonus"
+    got = decode(name, settings, shared=shared, trace=True, **WAYS[way])
+    is_bonus = got.trace.source == BONUS
+    if is_printed and row.target.uses_q:
+      drawn_from_p = is_bonus
+    if is_printed or not row.target.uses_q:  # the drafter is not asked there
+      unknown = dict.fromkeys(("q", "q1"), is_bonus)
+    num = assert_laws(got, law, unknown, drawn_from_p)
+    assert num > (0 if label == "T=0" else 3), name
+
+
+@pytest.mark.parametrize(("names", "label"), cases(*ONE_BY_ONE))
+def test_stepwise(names, label):
+  settings, shared = SAMPLINGS[label], len(names) > 1
+  for name in names:
+    law = laws_of(name, **settings)
+    got = decode(name, settings, shared=shared, trace=True)
+    lacks = {"drafter": "p", "verifier": "q"}.get(name)
+    unknown = {lacks: True, f"{lacks}1": True}
+    if name == "drafter":
+      law = dataclasses.replace(law, pi=law.q)
+    elif METHODS[name].execution is sequential_cascade:
+      unknown = dict.fromkeys(("p", "p1"), ~got.trace.deferred)
+    num = assert_laws(got, law, unknown)
+    assert num > (0 if label == "T=0" else 3), name
+
+
+@pytest.mark.slow
+def test_a_drafter_that_is_a_cascade():
+  """Its law is what its inner review states, the target the outer one."""
+  alpha, sampling = -0.3, Sampling.create(0.8)
+  tables = toy.pair(3, 2, seed=5).q_logits, PAIR.q_logits, PAIR.p_logits
+  (s1, s), (m1, m), (p1, p) = (
+    sampling.laws(jnp.asarray(table, jnp.float32).reshape(9, 3))
+    for table in tables
+  )
+  opt = METHODS["spec_cascade_opt"].target
+  q1 = opt.probs(s1, m1, alpha=alpha)
+  q = opt.probs(s1, m1, alpha=alpha, sampled=(s, m))
+  pi = opt.probs(q1, p1, alpha=alpha, sampled=(q, p))
+  assert min(float(jnp.abs(q - x).max()) for x in (s, m, pi)) > 0.1
+  law = enumeration.Laws(*map(np.asarray, (q1, p1, q, p, pi)))
+  small, medium, large = (
+    MarkovLM(jnp.asarray(table, jnp.float32)[None]) for table in tables
+  )
+  got = decode(
+    "spec_cascade_opt_three",
+    {"temperature": 0.8},
+    ((medium, small), large),
+    alpha,
+  )
+  assert assert_laws(got, law, {}, tolerance=1e-4) > 10
+
+
+def test_copied_tokens_have_no_q():
+  """Token V3 keeps a copy, whose law is one-hot, or takes p for it."""
+  copier = MaxGramDrafter(jnp.array([2, 0, 0], jnp.int32), 2)
+  models = copier, PAIR.models()[1]
+  settings = {"temperature": 1.0}
+  got = decode("spec_cascade_token_v3", settings, models, 0.5, trace=True)
+  pi, p, q, p1, q1 = vars(got.log_probs).values()
+  inside = np.arange(LENGTH) < got.lengths[:, None]
+  assert np.all(np.isnan(q))
+  assert np.all(np.isnan(q1))
+  np.testing.assert_array_equal(p, p1)
+  is_kept, is_p = (np.isclose(pi, x, atol=1e-6)[inside] for x in (0, p))
+  assert np.all(is_kept | is_p)
+  assert 0.2 < is_kept.mean() < 0.8
+  assert np.all(got.trace.writer[inside] == -1)
+
+
+@pytest.mark.parametrize("name", ["spec_cascade_opt", "oracle_cascade_opt"])
+def test_nothing_is_recorded_unless_asked_for(name, monkeypatch):
+  monkeypatch.setattr(tracing, "record", None)
+  monkeypatch.setattr(tracing, "no_log_probs", None)
+  made = decoder(name, gamma=2, max_decode_len=LENGTH, eos_id=toy.EOS)
+  program, sampling = made.program(greedy=False)[0], Sampling.create(1.0)
+  inputs, keys = toy.rows(2)
+  alpha = jnp.float32(0.3)
+  run = (*PAIR.models(), inputs, keys, alpha, jnp.float32(0), sampling)
+  assert jax.eval_shape(program.run, *run).log_probs is None

@@ -1,0 +1,270 @@
+"""Whole runs with a tiny pair: output, resuming, and every refusal."""
+
+import json
+
+import numpy as np
+import pytest
+
+from speccascade.inference.batches.batching import NoDistributionError
+from speccascade.inference.batches.inputs import InputError
+from speccascade.inference.measuring import infer
+from speccascade.inference.pair.pairs import PairError
+from speccascade.inference.points.point import Point
+from speccascade.inference.rows import results
+from speccascade.inference.rows.run_folder import OutputError, Shards
+from tests.inference import tiny
+from tests.inference.conftest import TEXTS
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch):
+  """Two examples a shard, so that these few inputs make several."""
+  monkeypatch.setattr(infer, "_SHARD", (2, 1))
+
+
+def test_output(run, tmp_path, lines, monkeypatch):
+  row = run(trials=2)
+  written = lines()
+  assert [r["inputs"] for r in written] == TEXTS * 2
+  assert [r["aux"]["trial"] for r in written] == [0] * 6 + [1] * 6
+  assert [r["aux"]["index"] for r in written] == [*range(6)] * 2
+  vocabulary = tiny.Vocabulary()
+  for record in written:
+    aux = record["aux"]
+    assert record["targets"] == ["one two three"]
+    assert len(aux["tokens"]) == aux["counts"]["num_tokens"] <= 8
+    kept = [t for t in aux["tokens"] if 1 < t < vocabulary.vocab_size]
+    assert record["prediction"] == vocabulary.decode(kept)
+    assert "trace" not in aux
+  # Another trial, another draw.
+  tokens = [record["aux"]["tokens"] for record in written]
+  assert tokens[:6] != tokens[6:]
+  assert row.counts.num_examples == row.quality["bleu"]["num_examples"] == 12
+  assert row.counts.num_tokens == sum(map(len, tokens))
+  assert row.settings.drafter == "small-7"
+  out = tmp_path / "out"
+  names = ["metrics.json", "predictions.jsonl", "run.json"]
+  assert sorted(p.name for p in out.iterdir()) == names
+  assert results.read_row(out / "metrics.json") == row
+  # Draws do not depend on the batch.
+  run(trials=2, output_dir=tmp_path / "four", batch_size=4)
+  assert [record["aux"]["tokens"] for record in lines("four")] == tokens
+  # Nor on the rows that an example comes after.
+  monkeypatch.setattr(infer, "_SHARD", (2, 3))
+  assert run(trials=2, output_dir=tmp_path / "refilled", refill=True) == row
+  assert lines("refilled") == written
+
+
+def test_gamma_of_advice(run, tmp_path):
+  """Rows hold the number; without advice the message says what to run."""
+  offers = [
+    {"drafter": "small-7", "method": method, "alpha": None, "gamma": gamma}
+    for method, gamma in [("drafter", None), ("spec_decode", 2)]
+  ]
+  told = {"about": {"verifier": "large-7", "top_p": None}, "offers": offers}
+  (tmp_path / "advice.json").write_text(json.dumps(told))
+  row = run(gamma="auto", advice=tmp_path)
+  assert row.settings.gamma == 2
+  assert run(gamma=2) == row  # the same run, taken up
+  with pytest.raises(ValueError, match=r"run python -m\s+speccascade\.advise"):
+    run(gamma="auto", output_dir=tmp_path / "other")
+  with pytest.raises(
+    ValueError, match="gamma is 'most'; wanted a whole number"
+  ):
+    run(gamma="most")
+
+
+def test_trials_of_an_example_are_one_group(run, tmp_path):
+  """Greedy trials repeat each other: they tell nothing more of the score."""
+  settings = {"temperature": 0.0, "metrics": ["chrf"]}
+  one = run(output_dir=tmp_path / "one", **settings).quality["chrf"]
+  three = run(output_dir=tmp_path / "three", trials=3, **settings)
+  assert one["low"] < one["value"] < one["high"]
+  for name in ("low", "value", "high"):
+    assert three.quality["chrf"][name] == pytest.approx(one[name])
+
+
+def test_a_killed_run_ends_as_an_unbroken_one(run, tmp_path, monkeypatch):
+  run(output_dir=tmp_path / "whole")
+  write = Shards.write
+
+  def dies_at(number):
+    def dying(self, at, made):
+      if at == number:
+        raise KeyboardInterrupt
+      write(self, at, made)
+
+    return dying
+
+  out = tmp_path / "out"
+  for number in (0, 2, 1):  # 1 stands already: it is not written again
+    monkeypatch.setattr(Shards, "write", dies_at(number))
+    if number == 1:
+      run()
+    else:
+      with pytest.raises(KeyboardInterrupt):
+        run()
+      assert not (out / "predictions.jsonl").exists()
+  for name in ("predictions.jsonl", "run.json"):
+    assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+  # Killed between the predictions and the metrics.
+  (out / "metrics.json").unlink()
+  run()
+  for name in ("counts", "quality", "efficiency"):
+    mine, whole = (
+      json.loads((folder / "metrics.json").read_text())[name]
+      for folder in (out, tmp_path / "whole")
+    )
+    assert mine == whole
+
+
+def test_log_probs(run, lines):
+  settings = {"method": "spec_cascade_chow", "alpha": 0.3, "num_examples": 2}
+  row = run(log_probs=True, temperature=0.0, **settings)
+  columns = {"pi": [], "p": [], "q": [], "p1": [], "q1": []}
+  for record in lines():
+    told, num = record["aux"]["log_probs"], len(record["aux"]["tokens"])
+    assert [len(values) for values in told.values()] == [num] * 5
+    for name, values in told.items():
+      columns[name] += values
+  # Greedy, the target is sure of what it wrote. Where that is the choice of one
+  # model alone the other gave it nothing: "-inf", which is no unknown.
+  assert set(columns["pi"]) == {0.0}
+  assert {"-inf"} < {*columns["p"], *columns["q"]} <= {0.0, "-inf"}
+  for name in ("p1", "q1"):
+    assert max(columns[name]) < 0
+    assert row.log_probs[name] == pytest.approx(np.mean(columns[name]))
+  assert row.log_probs["pi"] == 0
+  assert None in (row.log_probs["p"], row.log_probs["q"])
+  with pytest.raises(OutputError, match="another run: log_probs is True"):
+    run(temperature=0.0, **settings)
+
+
+def test_the_page_of_tokens(run, tmp_path, lines):
+  page = tmp_path / "out" / "tokens.html"
+  run(trace=True, num_shown=3)
+  text = page.read_text()
+  assert text.count('class="sc-record"') == 3
+  num = sum(record["aux"]["counts"]["num_tokens"] for record in lines()[:3])
+  assert text.count("tabindex") == num
+  assert "<h1>SpecDecode, gamma 2, temperature 1, " in text
+  # A run that was killed before it stood writes it, with other files as is.
+  page.unlink()
+  before = (tmp_path / "out" / "predictions.jsonl").stat().st_mtime_ns
+  run(trace=True, num_shown=3)
+  assert page.read_text() == text
+  assert (tmp_path / "out" / "predictions.jsonl").stat().st_mtime_ns == before
+  run(trace=True, num_shown=1)  # another number is not another run
+  assert page.read_text().count('class="sc-record"') == 1
+
+
+def test_damaged_files_are_named(run, tmp_path, monkeypatch):
+  def damage(name, text, message):
+    path = tmp_path / "out" / name
+    whole = path.read_text()
+    path.write_text(text(whole))
+    with pytest.raises(ValueError, match=f"{name}.*{message}") as caught:
+      run()
+    assert "\n" not in str(caught.value)
+    path.write_text(whole)
+
+  cut = lambda whole: whole[:-9]
+  write = Shards.write
+  monkeypatch.setattr(
+    Shards, "write", lambda self, at, lines: at < 2 and write(self, at, lines)
+  )
+  with pytest.raises(FileNotFoundError):
+    run()
+  monkeypatch.undo()
+  monkeypatch.setattr(infer, "_SHARD", (2, 1))
+  damage("shards/00001-of-00003.jsonl", cut, r"line 2 is damaged .*; remove")
+  damage("run.json", cut, "is no JSON, or not whole")
+  damage("run.json", lambda _: "[]", "is no JSON object")
+  row = run()
+  damage("metrics.json", cut, "no result row, or not whole")
+  damage("metrics.json", lambda _: "[]", "not a result row")
+  (tmp_path / "out" / "metrics.json").unlink()
+  damage("predictions.jsonl", cut, "line 6 is damaged")
+  damage("predictions.jsonl", lambda _: "{}", "line 1 .*no aux, prediction")
+  damage("predictions.jsonl", lambda _: "", "has 0 records, wanted 6")
+  assert run().counts == row.counts
+
+
+def test_latency_on_request(run):
+  row = run(num_timed=2, repeats=1, num_examples=2)
+  assert row.latency.num_examples == 2
+  assert row.latency.walltime_s > 0
+  assert row.measured_speedup == pytest.approx(1 / row.latency.relative_latency)
+  assert row.predicted_speedup > 0
+  assert set(row.costs.v) == {1, 3}
+
+
+def test_models_need_not_exist(run):
+  row = run(method="drafter", verifier_checkpoint=None, num_examples=2)
+  assert row.counts.verifier_calls == 0
+  assert row.efficiency["acceptance_rate"] is None
+  assert row.settings.gamma is None
+
+
+# `tests/audit/fuzz` has what is of a wrong type or out of its range.
+REFUSED = [
+  ({"method": "spec_decod"}, ValueError, "unknown method.*spec_decode"),
+  ({"method": "bild"}, ValueError, "temperature 0 only"),
+  ({"method": "spec_cascade_chow", "alpha": 1.5}, ValueError, "alpha is 1.5"),
+  ({"batch_size": 65536, "max_decode_len": 65536}, ValueError, "need .* GB or"),
+  ({"output_dir": None}, ValueError, "OUTPUT_DIR is None"),
+  ({"output_dir": ""}, ValueError, "OUTPUT_DIR is ''; wanted a local folder"),
+  ({"output_dir": "gs://a/b"}, ValueError, "OUTPUT_DIR is 'gs://a/b'; wanted"),
+  ({"task_feature_lengths": {"inputs": 3}}, InputError, "line 3 has 4 tokens"),
+  ({"input_file": "none.txt"}, FileNotFoundError, "does not exist"),
+  ({"input_file": None}, InputError, "one of them"),
+  ({"verifier_checkpoint": None}, PairError, "VERIFIER_CHECKPOINT"),
+  ({"drafter": tiny.config(emb_dim=16)}, ValueError, "emb_dim"),
+]
+
+
+@pytest.mark.parametrize(("change", "kind", "message"), REFUSED)
+def test_what_is_refused_writes_nothing(run, tmp_path, change, kind, message):
+  with pytest.raises(kind, match=message) as caught:
+    run(**change)
+  assert "\n" not in str(caught.value)
+  assert not (tmp_path / "out").exists()
+
+
+def test_a_model_without_numbers(run, tmp_path):
+  bad = tiny.save(tmp_path / "bad" / "checkpoint_7", 1, spoil=np.nan)
+  with pytest.raises(NoDistributionError, match=r"step 0 of example \d .'"):
+    run(verifier_checkpoint=bad)
+  assert not (tmp_path / "out").exists()
+
+
+def test_output_of_another_run_is_left_alone(run, tmp_path):
+  run(num_examples=2)
+  before = {p: p.read_bytes() for p in (tmp_path / "out").iterdir()}
+  with pytest.raises(OutputError, match=r"another run: gamma is 2 .* 3 "):
+    run(num_examples=2, gamma=3)
+  (tmp_path / "out" / "run.json").unlink()
+  with pytest.raises(OutputError, match="unknown run"):
+    run(num_examples=2)
+  for path, data in before.items():
+    assert path.name == "run.json" or path.read_bytes() == data
+  taken = tmp_path / "file"
+  taken.write_text("")
+  with pytest.raises(OutputError, match="is a file"):
+    run(output_dir=taken)
+
+
+def test_settings_leave_out_what_a_method_does_not_use():
+  run = {"max_decode_len": 8, "task": "t", "split": "", "num_examples": 1}
+  run |= {"drafter": "s", "verifier": "l"}
+  keys = {
+    Point("verifier", gamma=gamma, alpha=alpha, bonus=bonus).settings(**run).key
+    for gamma in (1, 2)
+    for alpha in (0.0, 0.5)
+    for bonus in ("target", "verifier")
+  }
+  assert len(keys) == 1
+  greedy = Point("verifier", temperature=1e-5).settings(**run)
+  assert greedy.temperature == 0

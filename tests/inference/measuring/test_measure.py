@@ -1,0 +1,128 @@
+"""Measured points: what a row holds, and that none is measured twice."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.data.prompting import Prompting
+from speccascade.inference.batches import batching, inputs
+from speccascade.inference.measuring import agreement, environment, measure
+from speccascade.inference.measuring.study import Outputs, Study
+from speccascade.inference.pair import pairs
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.rows import results
+from speccascade.models.t5_lm import T5LM
+from tests.inference import tiny
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+VOCABULARY = tiny.Vocabulary()
+SAME = {"identical": 4, "near_ties": 0, "num_examples": 4}
+POINTS = [
+  Point(method, temperature=temperature, gamma=2)
+  for temperature in (0.0, 1.0)
+  for method in ("verifier", "spec_decode")
+]
+
+
+@pytest.fixture(scope="module")
+def study():
+  def model(name, seed, emb_dim):
+    lm = T5LM.init(tiny.config(emb_dim), jax.random.key(seed))
+    return pairs.Model(lm, name, name, num_parameters=emb_dim)
+
+  texts = ["one two", "three", "four five six", "seven"]
+  prompting = Prompting(VOCABULARY)
+  sources = inputs.of_texts(texts, prompting, max_len=8, truncate=False)
+  examples = [
+    dataclasses.replace(example, references=("one",))
+    for example in sources.examples
+  ]
+  return Study(
+    pairs.ModelPair((model("small", 0, 8),), model("large", 1, 12)),
+    dataclasses.replace(sources, examples=examples).fitted(),
+    Run(max_decode_len=8, batch_size=1, log_probs=True),
+    Measuring(num_timed=2, repeats=2),
+  )
+
+
+def test_rows(study, tmp_path, monkeypatch):
+  file = results.ResultFile(tmp_path / "rows.jsonl")
+  rows = measure.measure(study, POINTS, file)
+  methods = [point.method for point in POINTS]
+  assert [row.settings.method for row in rows] == methods
+  for row in rows:
+    assert row.counts.num_examples == 4
+    # What is drawn from is the verifier, and greedy it is sure.
+    assert row.log_probs["pi"] == row.log_probs["p"]
+    assert (row.log_probs["pi"] == 0) == (row.settings.temperature == 0)
+    assert (row.latency.num_examples, row.latency.repeats) == (2, 2)
+    assert row.quality["bleu"]["num_examples"] == 4
+    assert row.predicted_speedup > 0
+    assert row.latency.num_tokens > 0
+    assert row.num_parameters == {"drafter": 8, "verifier": 12}
+  alone, greedy = rows[:2]
+  # The verifier is its own reference: the very same seconds.
+  assert alone.latency.relative_latency == 1
+  assert alone.latency.per_token == (1, 1, 1)
+  assert alone.agreement == SAME
+  assert greedy.agreement["identical"] + greedy.agreement["near_ties"] == 4
+  assert greedy.counts.num_tokens == alone.counts.num_tokens
+  assert rows[3].agreement is None
+  # Rows stand on disk; nothing is measured again.
+  again = results.ResultFile(tmp_path / "rows.jsonl")
+  monkeypatch.setattr(measure, "_measure_group", None)
+  assert measure.measure(study, POINTS, again) == rows
+  assert len({row.key for row in again.rows}) == 4
+
+
+def test_points_are_no_names(study, tmp_path):
+  file = results.ResultFile(tmp_path / "rows.jsonl")
+  with pytest.raises(TypeError, match="holds 'spec_decode'; wanted an"):
+    measure.measure(study, ["spec_decode"], file)
+
+
+def test_near_ties_are_told_from_differences(study):
+  point = POINTS[0]
+  timed = study.batches(point, timed=True)
+  first = {(point, i): timed.decode([study.examples[i]]) for i in range(2)}
+  outputs = measure._decode(study, point, first, lambda num: None)
+  last = study.examples[3].index
+  tokens = outputs.tokens[0, last]
+  other = (int(tokens[0]) + 1) % 16
+  changed = {(0, last): np.array([other, *tokens[1:]])}
+  moved = Outputs(outputs.tokens | changed, outputs.counts)
+  same = agreement.agreement(study, moved, outputs)
+  assert same == SAME | {"identical": 3}
+  logits = agreement.logits_after(study, study.examples[3], tokens[:0])
+  # Greedy: no logit lies above the one that was taken, and not all lie near.
+  assert int(np.argmax(logits)) == int(tokens[0])
+  assert np.ptp(logits) > agreement.TIE
+
+
+def test_kernels_of_another_type_are_another_program(study):
+  study.batches(POINTS[1]).decode_all(study.examples)
+  assert not study.batches(POINTS[1]).missing(study.examples)
+  model = study.pair.verifier
+  params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), model.lm.params)
+  half = dataclasses.replace(model, lm=model.lm.replace(params=params))
+  models = dataclasses.replace(study.pair, verifier=half)
+  other = dataclasses.replace(study, pair=models)
+  assert other.batches(POINTS[1]).missing(study.examples)
+
+
+def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
+  point = POINTS[1]
+  measure.measure(study, [point], results.ResultFile(tmp_path / "first.jsonl"))
+  before = dict(study.alone)
+  monkeypatch.setattr(environment, "MOST_MAPS", 0)
+  again = results.ResultFile(tmp_path / "again.jsonl")
+  measure.measure(study, [point], again)
+  # Only what this point needs was compiled anew.
+  needed = study.programs(point) | study.programs(POINTS[0])
+  assert {*needed} == batching.RAN
+  for key, outputs in before.items():
+    np.testing.assert_equal(study.alone[key].tokens, outputs.tokens)

@@ -1,0 +1,121 @@
+"""Which models and vocabularies belong together."""
+
+import math
+import types
+
+import pytest
+
+from speccascade.checkpoints import architecture
+from speccascade.inference.pair import pairs
+
+ONE = {"path": "one.model", "sha256": "aa"}
+OTHER = {"path": "other.model", "sha256": "bb"}
+
+
+def model(name, vocab_size=16, vocabulary=None):
+  lm = types.SimpleNamespace(vocab_size=vocab_size, prompted=False)
+  return pairs.Model(lm, name, f"/run/{name}", vocabulary)
+
+
+def pair(drafter, verifier):
+  return pairs.ModelPair((drafter,), verifier)
+
+
+def in_use(vocab_size, path=None, sha256=None):
+  identity = sha256 and {"sha256": sha256}
+  return types.SimpleNamespace(
+    vocab_size=vocab_size, path=path, identity=identity
+  )
+
+
+@pytest.mark.parametrize(
+  ("small", "large", "message"),
+  [
+    ({}, {"vocab_size": 32}, r"small has 16 .* large 32; a"),
+    ({"vocabulary": ONE}, {"vocabulary": OTHER}, "one.* other.model.*sha256"),
+    ({"vocabulary": ONE}, {"vocabulary": {**ONE, "path": "a copy"}}, None),
+    ({"vocabulary": ONE}, {}, None),
+  ],
+)
+def test_models_share_a_vocabulary(small, large, message):
+  both = pair(model("small", **small), model("large", **large))
+  if message is None:
+    return pairs.check_models(both)
+  with pytest.raises(pairs.PairError, match=message):
+    pairs.check_models(both)
+
+
+def test_the_vocabulary_in_use_is_the_trained_one():
+  both = pair(model("small", vocabulary=ONE), model("large"))
+  pairs.check_vocabulary(both, in_use(16))
+  pairs.check_vocabulary(both, in_use(16, "a copy", "aa"))
+  with pytest.raises(pairs.PairError, match=r"17 ids, small only 16 rows"):
+    pairs.check_vocabulary(both, in_use(17))
+  with pytest.raises(pairs.PairError, match=r"small was .* other.model"):
+    pairs.check_vocabulary(both, in_use(16, "other.model", "bb"))
+
+
+@pytest.mark.parametrize(
+  ("settings", "needs", "message"),
+  [
+    ({}, {"needs_drafter": False}, "set VERIFIER_CHECKPOINT"),
+    ({}, {"needs_verifier": False}, "set DRAFTER_CHECKPOINT"),
+    (
+      {"drafter": [None, None], "drafter_checkpoint": "a"},
+      *({}, "names 2 .* DRAFTER_CHECKPOINT 1"),
+    ),
+  ],
+)
+def test_what_a_specification_lacks(settings, needs, message):
+  with pytest.raises(pairs.PairError, match=message):
+    pairs.PairSpec(**settings).load(None, **needs)
+
+
+def test_a_drafters_own_vocabulary_is_not_the_pairs(tmp_path):
+  """What DRAFTER_VOCABULARY is for: the folder of a drafter holds another."""
+  small, large = tmp_path / "small", tmp_path / "large"
+  for folder in (small / "checkpoint_5", large):
+    folder.mkdir(parents=True)
+  (small / "spiece.model").write_bytes(b"pieces")
+  paths = {"verifier_checkpoint": large}
+  paths["drafter_checkpoint"] = small / "checkpoint_5"
+  assert pairs.PairSpec(**paths).brought == str(small)
+  own = pairs.PairSpec(**paths, drafter_vocabulary="words.model")
+  assert own.brought is None
+
+
+@pytest.mark.parametrize("path", ["", " ", 5])
+def test_an_empty_path_of_a_vocabulary_is_named(path):
+  said = "drafter_vocabulary: wanted the path of .* or None, not"
+  with pytest.raises(ValueError, match=said):
+    pairs.PairSpec(drafter_vocabulary=path)
+
+
+def test_a_checkpoint_that_says_no_architecture(golden, golden_config):
+  """As T5X's: commands take what its arrays say."""
+  path = str(golden / "t5x_native")
+  spec = pairs.PairSpec(drafter_checkpoint=[path], verifier_checkpoint=path)
+  size = sum(math.prod(x.shape) for x in architecture.parameters(golden_config))
+  for read in spec.load(in_use(512)).models:
+    assert read.lm.module.config == golden_config
+    assert read.num_parameters == size
+
+
+def test_drafter_of_a_pair():
+  small, middle, large = model("small"), model("middle"), model("large")
+  assert pairs.ModelPair((), large).drafter_lm is None
+  assert pairs.ModelPair((small,), large).drafter_lm is small.lm
+  several = pairs.ModelPair((middle, small), large)
+  assert several.drafter_lm == (middle.lm, small.lm)
+  assert several.drafter_name == "middle+small"
+  assert pairs.ModelPair((small,), None).verifier_lm is None
+
+
+def test_rows_say_rounded_products_only_where_they_are(monkeypatch):
+  asked = ("float32", "bfloat16_products")
+  kernels = "float32, bfloat16 kernels"
+  monkeypatch.setattr(pairs.native, "is_available", lambda: True)
+  assert pairs.dtypes(*asked) == f"{kernels} and products"
+  assert pairs.dtypes(*asked, layout=object()) == kernels
+  monkeypatch.setattr(pairs.native, "is_available", lambda: False)
+  assert pairs.dtypes(*asked) == kernels

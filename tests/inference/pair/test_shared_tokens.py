@@ -1,0 +1,244 @@
+"""Pairs of two tokenizers: what they share, how texts are read, whole runs."""
+
+import json
+import re
+import types
+
+import numpy as np
+import pytest
+
+import speccascade as sc
+from speccascade.data import vocabularies
+from speccascade.decoding.loops import prompts
+from speccascade.inference.measuring import infer
+from speccascade.inference.pair.pairs import PairError
+from speccascade.inference.pair.shared_tokens import SharedTokens, spellings
+from speccascade.inference.points.point import Point
+from tests.inference import llamas, tiny
+from tests.inference.conftest import KINDS
+
+pytestmark = [pytest.mark.usefixtures("quick_compiles"), pytest.mark.needs_tf]
+
+SHORT = {"max_decode_len": 8, "max_input_len": 64}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("two")
+  llamas.save(folder / "small", 0, kind="fallback", vocab_size=580)
+  llamas.save(folder / "large", 1)
+  return folder
+
+
+@pytest.fixture(scope="module")
+def pair(folder):
+  """A pair of a byte-level verifier and a drafter with byte fallback."""
+  small, large = folder / "small", folder / "large"
+  return sc.load_pair(drafter=small, verifier=large, drafter_vocabulary=small)
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+  """A SentencePiece vocabulary of letters and words of the same texts."""
+  path = tmp_path_factory.mktemp("pieces") / "words.model"
+  text = "the cat sat on the mat and the dog sat on the rug"
+  return vocabularies.load(str(tiny.train_words(path, text, vocab_size=18)))
+
+
+def tables(ours, theirs):
+  lm = SharedTokens(ours, theirs, ours.vocab_size + 3).model(None)
+  return np.asarray(lm.to_drafter), np.asarray(lm.is_shared)
+
+
+def test_tokens_of_one_text_are_shared(pair, folder, pieces):
+  loaded = [vocabularies.load(str(folder / x)) for x in ("large", "small")]
+  for ours, theirs in (loaded, loaded[::-1], [loaded[0], pieces]):
+    to_drafter, is_shared = tables(ours, theirs)
+    assert len(set(to_drafter[is_shared])) == is_shared.sum()  # one for one
+    assert not is_shared[ours.vocab_size :].any()
+    known = [spellings(x) for x in (ours, theirs)]
+    for token in np.flatnonzero(is_shared):
+      assert known[0][token] == known[1][to_drafter[token]]
+    lacked = {x for i, x in enumerate(known[0]) if x and not is_shared[i]}
+    # Of what is spelled twice one is shared, and it is read as that.
+    both = {known[0][i] for i in np.flatnonzero(is_shared)}
+    assert not (lacked - both) & set(known[1])
+    assert to_drafter[ours.eos_id] == theirs.eos_id
+    assert is_shared[ours.eos_id]
+
+
+def test_what_is_shared_and_what_stands_for_the_rest(folder, pieces):
+  large, small = (
+    vocabularies.load(str(folder / x)) for x in ("large", "small")
+  )
+  to_drafter, is_shared = tables(large, small)
+  ids = {large.piece(i): i for i in range(large.vocab_size)}
+  spelled = lambda piece: (
+    small.piece(int(to_drafter[ids[piece]])),
+    bool(is_shared[ids[piece]]),
+  )
+  # Blanks, and bytes that one spells out and the other falls back on.
+  assert spelled("\u2581") == ("\u2581", True)
+  assert spelled("at") == ("at", True)
+  assert spelled("\n") == ("<0x0A>", True)
+  assert spelled("<0xE2>") == ("<0xE2>", True)
+  assert spelled("t") == ("t", True)  # not <0x74>
+  # The end of a text by its role, other control tokens by their names.
+  assert spelled("<|im_end|>") == ("</s>", True)
+  assert spelled("<|im_start|>") == ("<|im_start|>", True)
+  # A longer token is read as the longest that ends like it.
+  lacks = [i for i, x in enumerate(spellings(large)) if x and not is_shared[i]]
+  ends = {x: i for i, x in enumerate(spellings(small)) if isinstance(x, bytes)}
+  assert lacks
+  for token in lacks:
+    text = spellings(large)[token]
+    longest = max(filter(text.endswith, ends), key=len)
+    assert 0 < len(longest) < len(text)
+    assert to_drafter[token] == ends[longest]
+  # What no piece ends like is unknown, or the end where nothing stands for it.
+  assert small.unk_id is None
+  assert set(to_drafter[large.vocab_size :]) == {small.eos_id}
+  to_drafter, is_shared = tables(large, pieces)
+  assert to_drafter[ids["0"]] == pieces.unk_id
+  assert not is_shared[ids["0"]]
+  assert is_shared[ids["\u2581"]]
+
+
+def test_prompts_are_read_in_the_drafters_own_ids(folder, pieces):
+  large, small = (
+    vocabularies.load(str(folder / x)) for x in ("large", "small")
+  )
+  texts = ["the 9 dogs sat", "<|im_start|>user\n\u4f60\u597d<|im_end|>\n", "a"]
+  inputs = np.full((3, 24), prompts.PAD, np.int32)
+  for row, text in zip(inputs, texts):
+    ids = large.prompt(text)
+    row[24 - len(ids) :] = ids  # padded at the left
+  read = SharedTokens(large, small, 320).inputs(
+    inputs, prompted=True, most=float("inf")
+  )
+  assert read.shape == (3, 48)
+  for row, text in zip(read, texts):
+    num = int((row != prompts.PAD).sum())
+    assert row[:num].tolist() == small.prompt(text)  # with its BOS
+    assert row[0] == small.bos_id
+  # BOS is the verifier's own; what does not fit is cut at its start.
+  back = SharedTokens(small, large, 600)
+  [row] = back.inputs(read[:1], prompted=True, most=3)
+  assert row.tolist() == large.prompt(texts[0])[-3:]
+  # A prompt without a text is its last token.
+  bos = np.array([[small.bos_id]], np.int32)
+  [row] = back.inputs(bos, prompted=True, most=9)
+  assert row.tolist() == [large.eos_id, prompts.PAD]
+  # Sources of an encoder, with their EOS, whatever has to go.
+  source = [*pieces.encode("the cat sat"), pieces.eos_id]
+  inputs = np.array([source + [0] * (12 - len(source))], np.int32)
+  for most in (99, 3):
+    [row] = SharedTokens(pieces, large, 30).inputs(
+      inputs, prompted=False, most=most
+    )
+    ids = large.encode("the cat sat")[: most - 1]
+    assert row[row != 0].tolist() == [*ids, large.eos_id]
+
+
+def test_a_file_is_decoded_as_by_the_verifier(folder, pair, tmp_path, capsys):
+  texts = ["the cat", "the dog sat on \u4f60"]
+  path = tmp_path / "in.jsonl"
+  path.write_text("\n".join(json.dumps({"inputs": x}) for x in texts))
+  settings = {
+    "method": "spec_decode",
+    "temperature": 0.0,
+    "output_dir": tmp_path / "out",
+    "task_feature_lengths": {"inputs": 64},
+    "gamma": 2,
+    "max_decode_len": 8,
+    "batch_size": 2,
+    "num_lengths": 1,
+    "progress": False,
+    "drafter_checkpoint": str(folder / "small"),
+    "verifier_checkpoint": str(folder / "large"),
+    "drafter_vocabulary": str(folder / "small"),
+    "input_file": str(path),
+  }
+  row = infer.infer(**tiny.objects(settings, **KINDS)).row
+  said = r"2\d\d of the verifier's 320 tokens \(8\d%\) are the drafter's too"
+  assert re.fullmatch(f"{said}\n", capsys.readouterr().out)
+  assert row.settings.drafter == "small"
+  assert row.counts.drafted > 0
+  written = (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()
+  alone = pair.generate(texts, "verifier", temperature=0, **SHORT)
+  for line, text in zip(written, alone.texts):
+    assert json.loads(line)["prediction"] == text
+
+
+def test_a_batch_is_read_by_all_drafters(pair):
+  how = {"prompt": "text", "max_input_len": 32, "max_decode_len": 8}
+  study = pair._study(["the cat", "a"], **how)
+  batches = study.batches(Point("spec_decode", gamma=2), timed=True)
+  for example in study.examples:
+    drafter, verifier, inputs, _ = batches.prepare([example])
+    assert verifier is pair.models.verifier_lm
+    ids = pair.models.shared.drafter.prompt(example.text)
+    assert drafter.inputs.shape == (1, 2 * inputs.shape[1])
+    assert drafter.inputs[0, : len(ids)].tolist() == ids
+  # No more than the window leaves.
+  own = pair.models.drafter_of(np.ones((1, 64), np.int32), 100).inputs
+  assert own.shape == (1, 28)
+
+
+@pytest.mark.slow
+def test_streams_and_conversations(pair):
+  how = {"temperature": 0, "gamma": 2, **SHORT}
+  whole = pair.generate(["the cat"], "verifier", **how).texts[0]
+  assert "".join(pair.stream("the cat", **how)) == whole
+  said = []
+  for method in ("spec_decode", "verifier"):
+    chat = pair.chat(method, **how)
+    said.append(["".join(chat.send(x)) for x in ("the cat", "sat")])
+    assert chat.num_begun == 1
+  assert said[0] == said[1]
+
+
+class Backwards(tiny.Vocabulary):
+  """The same words but one, in another order."""
+
+  def encode(self, text):
+    return [15 - i if i > 3 else 2 for i in super().encode(text)]
+
+  def decode(self, ids):
+    return super().decode([15 - i if 2 < i < 12 else 2 for i in ids])
+
+
+@pytest.mark.slow
+def test_encoder_decoders(tmp_path):
+  small, large = (tiny.save(tmp_path / x, i) for i, x in enumerate("ab"))
+  pair = sc.load_pair(
+    drafter=small,
+    verifier=large,
+    vocabulary=tiny.Vocabulary(),
+    drafter_vocabulary=Backwards(),
+  )
+  texts = ["one two three", "zero nine"]
+  inputs = np.array([[4, 5, 6, 1], [3, 12, 1, 0]], np.int32)
+  own = pair.models.drafter_of(inputs, 8).inputs
+  assert own.tolist() == [[11, 10, 9, 1, *[0] * 4], [2, 3, 1, *[0] * 5]]
+  how = {"max_decode_len": 8, "temperature": 0}
+  alone = pair.generate(texts, "verifier", **how)
+  got = pair.generate(texts, "spec_decode", gamma=2, **how)
+  np.testing.assert_array_equal(got.tokens, alone.tokens)
+
+
+def test_pairs_that_share_nothing_or_say_the_wrong_thing(folder, tmp_path):
+  small, large = folder / "small", folder / "large"
+  with pytest.raises(PairError, match="or DRAFTER_VOCABULARY name the draft"):
+    sc.load_pair(drafter=small, verifier=large)
+  with pytest.raises(PairError, match=r"small was .* DRAFTER_VOCABULARY is"):
+    sc.load_pair(drafter=small, verifier=large, drafter_vocabulary=large)
+  with pytest.raises(FileNotFoundError, match="no vocabulary"):
+    sc.load_pair(drafter=small, verifier=large, drafter_vocabulary="nowhere")
+  with pytest.raises(PairError, match="drafter_vocabulary is of type int"):
+    sc.load_pair(drafter=small, verifier=large, drafter_vocabulary=3)
+  words = types.SimpleNamespace(
+    eos_id=0, vocab_size=3, encode=list, decode=lambda ids: f"<{ids}>"
+  )
+  with pytest.raises(PairError, match="share no token but the end of a text"):
+    SharedTokens(vocabularies.load(str(large)), words, 320)

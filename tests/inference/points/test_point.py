@@ -1,0 +1,142 @@
+"""What a point says of its passes, and which settings are one point."""
+
+import pytest
+
+from speccascade.decoding.programs.decoders import DraftLength
+from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.inference.points.point import Point
+from speccascade.settings.fields import SettingError
+
+RUN = {"max_decode_len": 8, "task": "t", "split": "", "num_examples": 1}
+RUN |= {"drafter": "s", "verifier": "l"}
+SURE = ("max_prob", 0.4)
+
+
+def num_points(name, *settings):
+  """Returns how many points the settings make of a method."""
+  points = [Point(name, temperature=0.0, **each) for each in settings]
+  return len({point.settings(**RUN).key for point in points})
+
+
+def test_the_fallback_of_bild_tells_its_points_apart():
+  lengths = ["fixed", ("max_prob", 0.0), ("max_prob", 0.3), ("max_prob", 1)]
+  settings = [{"draft_length": length} for length in lengths]
+  assert num_points("bild", *settings) == len(lengths)
+  # The authors' own is what "fixed" means.
+  own = {"draft_length": ("max_prob", 0.6)}
+  assert num_points("bild", {}, own) == 1
+  point = Point("bild", temperature=0.0, draft_length=("max_prob", 0.3))
+  row = point.settings(**RUN)
+  assert (row.draft_length, row.draft_threshold) == ("max_prob", 0.3)
+  assert Point("bild", temperature=0.0).settings(**RUN).draft_length is None
+
+
+def test_what_changes_nothing_makes_no_other_point():
+  printed = {"bonus": "verifier"}
+  for name in ("spec_decode", "cascade_drafting", "bild", "verifier"):
+    assert num_points(name, {}, printed) == 1
+  assert num_points("spec_cascade_opt", {}, printed) == 2
+  # Nothing is filtered from an arg-max.
+  for filtered in ({"top_k": 3}, {"top_p": 0.5}):
+    assert num_points("spec_decode", {}, filtered) == 1
+  several = {Point("drafter", top_k=k).settings(**RUN).top_k for k in (0, 3)}
+  assert several == {None, 3}
+
+
+@pytest.mark.parametrize(
+  ("name", "settings", "message"),
+  [
+    (
+      "token_cascade_chow",
+      {"draft_length": SURE},
+      r"draft_length is 'max_prob'; TokenCascade \[Chow\] takes 'fixed' alone",
+    ),
+    (
+      "bild",
+      {"draft_length": ("token_prob", 0.4)},
+      "draft_length is 'token_prob'; BiLD takes 'fixed' or 'max_prob' alone",
+    ),
+    (
+      "bild",
+      {"verification": "block"},
+      "verification is 'block'; BiLD takes 'token' alone: leave it out",
+    ),
+    ("verifier", {"verification": "block"}, "Large model takes 'token' alone"),
+    ("cascade_drafting", {"draft_length": SURE}, "CS Drafting takes 'fixed'"),
+  ],
+)
+def test_a_setting_that_a_method_ignores_is_refused(name, settings, message):
+  with pytest.raises(SettingError, match=message) as caught:
+    Point(name, temperature=0.0, **settings)
+  # What gin looks a macro up by.
+  assert (caught.value.name, caught.value.owner) == (*settings, Point)
+  assert "\n" not in str(caught.value)
+
+
+def test_a_method_takes_what_it_uses_of_common_settings():
+  common = Point(
+    "spec_decode",
+    temperature=0.0,
+    bonus="verifier",
+    verification="block",
+    draft_length=SURE,
+  )
+  alone = common.of("verifier")
+  assert (alone.draft_length, alone.verification) == ("fixed", "token")
+  bild = common.of("bild", alpha=2.0)
+  assert bild.policy == DraftLength(*SURE)
+  assert (bild.alpha, bild.verification) == (2.0, "token")
+  drafting = common.of("cascade_drafting", gamma=3)
+  assert (drafting.draft_length, drafting.verification) == ("fixed", "block")
+  assert drafting.gamma == 3
+  bild = Point("bild", temperature=0.0, draft_length=("max_prob", 0.6))
+  assert bild.of("verifier").draft_length == "fixed"
+  # Where none of them uses a setting, it is no setting of theirs.
+  common.check_shared(["verifier", "spec_decode"])
+  with pytest.raises(SettingError, match=r"draft_length .* none of Large mod"):
+    common.check_shared(["verifier", "cascade_drafting"])
+  with pytest.raises(SettingError, match="verification is 'block'; none of"):
+    common.check_shared(["bild", "verifier"])
+
+
+MAX_PROB = ("max_prob", 0.5)
+
+
+@pytest.mark.parametrize(
+  ("method", "more", "folds"),
+  [
+    ("spec_decode", {}, True),
+    # A target of both laws needs the drafter's at the bonus position.
+    ("spec_cascade_opt", {}, False),
+    ("spec_cascade_opt", {"bonus": "verifier"}, True),
+    # A drafter that may stop computes the law of where it stopped.
+    ("spec_decode", {"draft_length": MAX_PROB}, False),
+    ("verifier", {}, False),
+  ],
+)
+def test_whose_drafters_read_two_tokens_at_once(method, more, folds):
+  assert Point(method, **more).folds == folds
+
+
+@pytest.mark.parametrize(
+  ("method", "width"),
+  [("spec_decode", 5), ("verifier", 1), ("token_cascade_chow", 4)],
+)
+def test_a_verifier_pass_is_as_wide_as_a_block_and_one(method, width):
+  assert Point(method, gamma=4).verify_width == width
+
+
+def test_costs_predict_where_calls_are_of_one_width():
+  # A block costs 3 c + q2 + v_5 = 2.4 steps, and writes 8 / 2 tokens.
+  costs = Costs(1e-3, 0.1, 0.2, {1: 1.0, 5: 1.9}, 1.0, 1.0)
+  counts = Counts(
+    **{"num_examples": 1, "num_tokens": 8, "num_blocks": 2, "drafted": 8},
+    **{"accepted_at": (0, 0, 0, 2, 0), "drafter_calls": 8},
+    **{"verifier_calls": 2, "verifier_extends": 2},
+  )
+  for method, speedup in (("spec_decode", 4 / 2.4), ("cascade_drafting", None)):
+    point = Point(method, gamma=4)
+    assert point.is_predictable == (speedup is not None)
+    predicted = point.predicted_speedup(counts, costs)
+    assert predicted == (speedup and pytest.approx(speedup))
+  assert not Point("bild", temperature=0.0).is_predictable

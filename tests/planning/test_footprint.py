@@ -1,0 +1,227 @@
+"""What a plan says each device will hold, against arrays that are there."""
+
+import pathlib
+
+import gin
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade import cli, decode, train
+from speccascade.checkpoints import t5x_native
+from speccascade.checkpoints.convert import config_from_gin
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Run
+from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config, parameters
+from speccascade.models.sharding import meshes
+from speccascade.planning import decoding_plan, footprint, training_plan
+from speccascade.settings import fields
+from speccascade.training import optimizers, states
+from speccascade.training.finetune import TrainingData
+from speccascade.training.trainer import TrainingRun
+from tests import mains
+from tests.inference import tiny
+
+LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 3}
+T5 = tiny.config(vocab_size=64, num_heads=4, mlp_dim=16, **LAYERS)
+LLAMA = LlamaConfig(
+  **{"vocab_size": 64, "emb_dim": 8, "num_heads": 4, "num_kv_heads": 4},
+  **{"num_decoder_layers": 3, "head_dim": 4, "mlp_dim": 16},
+)
+ONE = meshes.ONE.abstract()
+LENGTHS = {"inputs": 32, "targets": 16}
+
+
+def num_bytes(tree):
+  return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize(("kind", "config"), [(T5LM, T5), (LlamaLM, LLAMA)])
+def test_one_device_holds_all(kind, config):
+  lm = jax.eval_shape(lambda rng: kind.init(config, rng), jax.random.key(0))
+  held = footprint.weights(config, ONE, "float32")
+  assert held == num_bytes(lm) == 4 * parameters.num_parameters(config)
+  tokens = jnp.ones((8, 6), jnp.int32)
+  state = jax.eval_shape(lambda lm: lm.prefill(tokens, capacity=9), lm)
+  assert footprint.caches(kind, config, ONE, (8, 6), 9) == num_bytes(state)
+
+
+def test_a_mesh_cuts_what_its_rules_say():
+  layout = meshes.Mesh({"data": 2, "model": 4}).abstract()
+  cut = 4 * (
+    2 * 64 * 8  # the table and the head
+    + 8 * (4 * 8 * 16)  # two layers' attention, and three layers' two
+    + 5 * (3 * 8 * 16)  # their MLPs
+    + 2 * 4 * 32  # position biases
+  )
+  norms = 4 * 8 * (2 * 2 + 3 * 3 + 2)
+  assert footprint.weights(T5, layout, "float32") == cut / 4 + norms
+  half = footprint.weights(T5, layout, "bfloat16")
+  whole = 4 * 2 * 4 * 32 + 4 * 64 * 8  # biases and the head stay as they are
+  assert half == (cut - whole) / 8 + norms + whole / 4
+  state = footprint.training(T5, layout, optimizers.adamw().transform.init)
+  assert state["optimizer"] == pytest.approx(2 * state["weights"], abs=16)
+
+
+def decoding(config, shape, **settings):
+  pair = PairSpec(
+    verifier=config, mesh=meshes.Mesh(shape, **settings), dtype="bfloat16"
+  )
+  inputs = Inputs(
+    input_file="-",
+    vocabulary=tiny.Vocabulary(),
+    task_feature_lengths={"inputs": 128},
+  )
+  return decoding_plan.decoding(
+    pair, inputs, Point("verifier"), Run(batch_size=32)
+  )
+
+
+def test_the_smallest_mesh_that_holds_xxl():
+  file = pathlib.Path(__file__).parents[2] / "configs/models/t5_1_1_xxl.gin"
+  xxl = config_from_gin(str(file))
+  plan = decoding(xxl, None, device_memory_gb=16)
+  assert parameters.num_parameters(xxl) == 11_135_332_352
+  said = str(plan).splitlines()
+  assert said[0] == "verifier: 11,135,332,352 parameters, bfloat16"
+  assert "does not fit" in said[1]
+  assert "smallest mesh that fits: mesh of data 1 x model 2" in said[2]
+  cut = decoding(xxl, {"model": 2}, device_memory_gb=16)
+  assert cut.smallest().shape == {"data": 1, "model": 2}
+  assert decoding(xxl, None, device_memory_gb=0.01).smallest() is None
+  assert "no mesh" in str(decoding(xxl, None, device_memory_gb=0.01))
+
+
+def test_a_plan_of_training():
+  data = TrainingData(
+    mixture_or_task_name="any", task_feature_lengths=LENGTHS, batch_size=8
+  )
+  mesh = meshes.Mesh({"data": 3}, device_memory_gb=1)
+  plan = training_plan.planned(T5, data, run=TrainingRun(1, mesh=mesh))
+  assert footprint.said(lambda: plan).startswith("no plan: BATCH_SIZE is 8")
+  plan = training_plan.planned(T5, data)
+  held = plan.held(meshes.ONE)
+  assert held["weights"] == held["gradients"]
+  assert held["logits"] == 2 * 4 * 8 * 16 * 64
+
+
+@pytest.mark.parametrize("size", [-1, 0, 0.0, float("nan"), float("inf"), True])
+def test_a_plan_wants_some_memory(size):
+  make = lambda: decoding(T5, None, device_memory_gb=size)
+  with pytest.raises(fields.SettingError, match=r"wanted a number above 0"):
+    footprint.said(make)
+
+
+@pytest.mark.parametrize(
+  ("module", "file"), [(decode, "decode"), (train, "finetune")]
+)
+def test_a_dry_run_refuses_a_wrong_setting(module, file, capsys):
+  flags = [f"--gin_file=configs/runs/{file}.gin", "--gin.DEVICE_MEMORY_GB=-1"]
+  if module is decode:
+    flags.append("--gin.METHOD='verifier'")
+  missing, _ = mains.resolve(flags, capsys)
+  flags += [f"--gin.{name}={value!r}" for name, value in missing.items()]
+  argv = ["main", *flags, "--dry_run"]
+  code = cli.start(module.main, "", argv, preview=module.preview)
+  gin.clear_config()
+  assert code == 1
+  error = capsys.readouterr().err
+  assert (
+    error == "error: DEVICE_MEMORY_GB is -1; wanted a number above 0 or None\n"
+  )
+
+
+def test_a_plan_of_distillation_counts_the_teacher(tmp_path):
+  path = tmp_path / "checkpoint_1"
+  zeros = {name: np.zeros(x) for name, x in parameters.param_shapes(T5).items()}
+  t5x_native.save(path, parameters.tree(zeros), step=1)
+  data = TrainingData(
+    mixture_or_task_name="any",
+    task_feature_lengths=LENGTHS,
+    batch_size=8,
+    teacher_checkpoint=str(path),
+  )
+  plan = training_plan.planned(T5, data)
+  held = plan.held(meshes.ONE)
+  assert held["teacher"] == held["weights"]
+  assert held["logits"] == 2 * 2 * 4 * 8 * 16 * 64
+  assert "does not fit" not in str(plan)
+
+  def said(share=1.001, **settings):
+    """What it says where so much of what others take is there."""
+    held = plan.held(meshes.ONE, states.Objective(**settings))
+    most = share * sum(held.values()) / footprint.MARGIN
+    mesh = meshes.Mesh(device_memory_gb=most / 1e9)
+    return str(training_plan.planned(T5, data, run=TrainingRun(1, mesh=mesh)))
+
+  assert "it fits with MICROBATCHES = 4, REMAT = None" in said(microbatches=4)
+  least = {"microbatches": 8, "remat": "minimal"}
+  assert "it fits with MICROBATCHES = 8, REMAT = 'minimal'" in said(**least)
+  assert "it fits with" not in said(0.5, microbatches=8, remat="full")
+
+
+LONG = {"inputs": 128, "targets": 128}
+BATCH = dict.fromkeys(states.INPUTS, jax.ShapeDtypeStruct((16, 128), jnp.int32))
+
+
+def wide(*layers):
+  """Returns a T5 of as many layers, whose activations are what it takes."""
+  sizes = dict(emb_dim=256, num_heads=4, head_dim=64, mlp_dim=512)
+  sizes |= dict(zip(("num_encoder_layers", "num_decoder_layers"), layers))
+  return T5Config(**sizes, vocab_size=64, dropout_rate=0.0)
+
+
+@pytest.mark.parametrize(
+  ("remat", "encoder", "decoder"),
+  [(None, 24, 36), ("minimal", 9, 13), ("full", 1, 1)],
+)
+def test_what_a_step_keeps_for_its_gradient(remat, encoder, decoder):
+  """In arrays [rows, length, emb_dim], of which an MLP's width is two."""
+
+  def kept(num_encoder_layers, num_decoder_layers):
+    """Counted, and as JAX's gradient has it where something is left out."""
+    config = wide(num_encoder_layers, num_decoder_layers)
+    counted = footprint.activations(config, ONE, 16, LONG, remat)
+    module = parameters.network(config).clone(remat=remat)
+    shapes = parameters.tree(
+      {
+        name: jax.ShapeDtypeStruct(shape, jnp.float32)
+        for name, shape in parameters.param_shapes(config).items()
+      }
+    )
+    forward = lambda tree, batch: states.forward(module, tree, batch)
+    saved = jax.eval_shape(
+      lambda tree, batch: jax.vjp(lambda tree: forward(tree, batch), tree)[1],
+      *(shapes, BATCH),
+    )
+    return np.array([counted, num_bytes(saved) - num_bytes(shapes)])
+
+  array, one = 4 * 16 * 128 * 256, kept(1, 1)
+  for more, wanted in ((kept(2, 1), encoder), (kept(1, 2), decoder)):
+    counted, saved = (more - one) / array
+    assert counted == wanted
+    # XLA fuses, where nothing is computed again, and keeps fewer.
+    assert saved == wanted if remat else 1.2 * wanted < saved < 1.5 * wanted
+
+
+@pytest.mark.slow
+def test_xla_keeps_what_is_counted():
+  optimizer = optimizers.adafactor()
+
+  def kept(num_layers):
+    """What a step takes besides its state and its gradients."""
+    config = wide(num_layers, num_layers)
+    module = parameters.network(config)
+    init = lambda: states.create(module.initial(jax.random.key(0)), optimizer)
+    state = jax.eval_shape(init)
+    step = states.make_step(module, optimizer, states.Objective())
+    memory = step.lower(state, BATCH).compile().memory_analysis()
+    counted = footprint.activations(config, ONE, 16, LONG)
+    taken = memory.temp_size_in_bytes - num_bytes(state.params)
+    return np.array([counted, taken])
+
+  counted, taken = kept(3) - kept(1)
+  assert counted == pytest.approx(taken, rel=0.15)

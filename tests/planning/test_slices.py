@@ -1,0 +1,113 @@
+"""What slices are said to cost, against cases worked by hand."""
+
+import pathlib
+
+import pytest
+
+from speccascade.checkpoints.convert import config_from_gin
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Run
+from speccascade.models import T5Config
+from speccascade.models.sharding import meshes
+from speccascade.planning import slices
+
+ROOT = pathlib.Path(__file__).parents[2]
+CHIP = slices.Chip("a toy", 1e6, 1, 1e6, link_bandwidth=1e3, hop_s=0.1)
+SIZES = {"num_heads": 4, "head_dim": 2, "mlp_dim": 16, "vocab_size": 32}
+CONFIG = T5Config(
+  emb_dim=8, num_encoder_layers=1, num_decoder_layers=2, **SIZES
+)
+
+
+@pytest.fixture(scope="module")
+def block():
+  """Two tokens of 3 rows, on four chips that cut a model."""
+  layout = meshes.Mesh({"model": 4}).abstract()
+  return slices.pass_of(CONFIG, layout, (3, 5), capacity=10, width=2)
+
+
+def test_what_a_pass_reads_and_sends(block):
+  # A layer's kernels: 4 of 8 x 8 of its attention, 2 of those to the source,
+  # whose keys and values were made before, and 3 of 8 x 16: 768. Both layers,
+  # the head's 8 x 32 and 4 x 32 offsets are cut in four; 7 scales of 8 are not.
+  numbers = (2 * 768 + 256 + 128) // 4 + 56
+  assert block.weights == 4 * numbers
+  assert block.flops == 2 * 6 * numbers
+  # One head's keys and values for 10 + 5 tokens in two layers; lengths, the
+  # source's mask, and all heads' biases of 19 distances.
+  assert block.caches == 4 * 3 * (2 * 2 * 2 * 15 + 1 + 5 + 4 * 19)
+  assert block.laws == 2 * 4 * 6 * 32
+  assert (block.num_sums, block.sums) == (7, 4 * 6 * 8)
+  assert (block.num_collectives, block.gathered) == (8, 4 * 6 * 32)
+  assert block.sent == 7 * 192 + 768
+
+
+def test_how_long_a_pass_takes(block):
+  # 2 x 2 chips: a part makes two hops, over two links. A sum of 192 bytes is
+  # so small that hops decide, and is gathered twice; the logits are not.
+  sums, gathered = 2 * 7 * 0.2, 768 / 2000
+  times = block.times(CHIP)
+  assert times["network"] == pytest.approx(sums + gathered)
+  assert times["compute"] == pytest.approx(6432 / 1e6)
+  assert times["memory"] == pytest.approx((2144 + 2424 + 1536) / 1e6)
+  assert block.limit(CHIP) == "network"
+  assert block.seconds(CHIP) == pytest.approx(sums + gathered + 6432 / 1e6)
+
+
+def test_an_axis_of_four_is_a_ring_in_whole_cubes():
+  assert slices.gather_s(0, 64) == pytest.approx(6e-6)  # 2 + 2 + 2 hops
+  assert slices.gather_s(0, 32) == pytest.approx(7e-6)  # 1 + 3 + 3
+  assert slices.gather_s(27e9, 64) == pytest.approx(27e9 / (6 * 4.5e10))
+  assert slices.gather_s(27e9, 32) == pytest.approx(27e9 / (3 * 4.5e10))
+  assert slices.gather_s(1e9, 1) == 0
+
+
+def test_the_speedup_is_tokens_over_time():
+  whole = [slices.Pass(s * 1.2e12, *[0] * 6, 1) for s in (1, 1.5, 0.1)]
+  cost = slices.Cost(meshes.ONE, 0, *whole, gamma=2)
+  assert cost.block_s == pytest.approx(1.7)
+  assert cost.speedup(0.5) == pytest.approx(1.75 / 1.7)
+
+
+@pytest.mark.parametrize(
+  ("mesh", "shapes"),
+  [
+    (None, ["1 x 4", "2 x 4", "4 x 4", "8 x 4", "16 x 4"]),
+    ({"model": 2}, ["2 x 2", "4 x 2", "8 x 2", "16 x 2", "32 x 2"]),
+  ],
+)
+def test_each_slice_has_a_row(mesh, shapes):
+  settings = {
+    "pair": PairSpec(CONFIG, CONFIG, mesh=meshes.Mesh(mesh)),
+    "inputs": Inputs(input_file="a", task_feature_lengths={"inputs": 8}),
+    "run": Run(max_decode_len=8, batch_size=64),
+  }
+  lines = slices.table(**settings, point=Point("spec_decode", gamma=2))
+  rows = [
+    [cell.strip() for cell in line.split("|")[1:-1]]
+    for line in lines.splitlines()
+  ]
+  assert {len(row) for row in rows} == {14}
+  assert [row[:2] for row in rows[2:]] == [
+    *map(list, zip(slices.SLICES, shapes))
+  ]
+  with pytest.raises(ValueError, match="take spec_decode"):
+    slices.table(**settings, point=Point("token_cascade_chow"))
+
+
+@pytest.mark.parametrize(
+  ("size", "rows", "mesh"),
+  [("xl", 1, None), ("xxl", 1, None), ("xl", 64, {"model": 4})],
+)
+def test_the_page_has_the_tables(size, rows, mesh):
+  of = lambda x: config_from_gin(str(ROOT / f"configs/models/t5_1_1_{x}.gin"))
+  numbers = dict.fromkeys(("dtype", "kernel_dtype"), "bfloat16")
+  printed = slices.table(
+    pair=PairSpec(of("small"), of(size), mesh=meshes.Mesh(mesh), **numbers),
+    inputs=Inputs(input_file="a", task_feature_lengths={"inputs": 80}),
+    point=Point("spec_decode", gamma=5),
+    run=Run(max_decode_len=80, batch_size=rows),
+  )
+  assert printed in (ROOT / "docs/slices.md").read_text(encoding="utf-8")

@@ -1,0 +1,93 @@
+"""Bars where there is no terminal: lines, few, the first and the last."""
+
+import io
+import re
+import sys
+
+import pytest
+
+from speccascade.runtime import progress
+
+
+@pytest.mark.parametrize(("line_s", "num"), [(0.0, 5), (1e9, 2)])
+def test_a_log_gets_lines(monkeypatch, line_s, num):
+  log = io.StringIO()
+  monkeypatch.setattr(sys, "stderr", log)
+  monkeypatch.setattr(progress, "LINE_S", line_s)
+  monkeypatch.setenv("TQDM_POSITION", "1")  # a bar below another's
+  with progress.ProgressBar(
+    total=3, desc="train", unit="step", mininterval=0, miniters=1
+  ) as bar:
+    for _ in range(3):
+      bar.update()
+  lines = log.getvalue().splitlines()
+  assert "\r" not in log.getvalue()
+  assert "\x1b" not in log.getvalue()
+  assert lines[0].startswith("train: 0 of 3, ")
+  assert lines[-1].startswith("train: 3 of 3, ")
+  assert " step/s" in lines[-1]
+  assert len(lines) == num
+
+
+def test_what_has_no_known_end_is_not_told_when(monkeypatch):
+  monkeypatch.setattr(sys, "stderr", log := io.StringIO())
+  with progress.ProgressBar(desc="advise", unit="step") as bar:
+    bar.update(2)
+  first, last = log.getvalue().splitlines()
+  assert first == "advise: 0, 00:00, ? step/s"
+  assert last.startswith("advise: 2, 00:0")
+  assert " of " not in last
+  assert "left" not in last
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_limit_bounds_the_time_that_is_left(monkeypatch, is_terminal):
+  stream = io.StringIO()
+  stream.isatty = lambda: is_terminal
+  monkeypatch.setattr(sys, "stderr", stream)
+  bar = progress.ProgressBar(total=40, desc="advise", limit_s=180)
+  bar.start_t -= 90  # one step took 90 s: another 39 would end at the limit
+  bar.update(1)
+  bar.refresh()
+  assert re.search(r"about 01:[0-3]\d left", str(bar))
+  bar.start_t -= 900
+  bar.refresh()
+  bar.close()
+  first, *_, last = filter(None, re.split(r"[\r\n]+", stream.getvalue()))
+  assert "about 03:00 left" in first
+  assert ", past its time limit, ending" in last
+
+
+def test_a_terminal_keeps_its_bar(monkeypatch):
+  terminal = io.StringIO()
+  terminal.isatty = lambda: True
+  monkeypatch.setattr(sys, "stderr", terminal)
+  with progress.ProgressBar(total=3, desc="train") as bar:
+    bar.update(3)
+  assert "\rtrain: 100%|" in terminal.getvalue()
+
+
+def test_a_bar_that_is_not_shown_writes_nothing(capfd):
+  for _ in progress.ProgressBar(range(3), disable=True):
+    pass
+  assert capfd.readouterr() == ("", "")
+
+
+def test_a_note_is_said_at_once(monkeypatch):
+  log = io.StringIO()
+  monkeypatch.setattr(sys, "stderr", log)
+  progress.note("no bar is open")
+  with progress.ProgressBar(total=3, desc="sweep") as bar:
+    progress.note("compiling 1 of 2")
+    progress.note("compiling 2 of 2")
+    progress.note("")
+    bar.update(3)
+  progress.note("none is open any more")
+  said = [line.partition(", ")[2] for line in log.getvalue().splitlines()]
+  places = [line.find("compiling") for line in said]
+  assert [line[at:] for line, at in zip(said[1:3], places[1:3])] == [
+    "compiling 1 of 2",
+    "compiling 2 of 2",
+  ]
+  assert len(said) == 4
+  assert places[3] == -1
