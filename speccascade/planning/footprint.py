@@ -67,7 +67,8 @@ class Footprint:
 
   def __str__(self) -> str:
     lines = [
-      f"{role}: {parameters.num_parameters(config):,} parameters, {config.dtype}"
+      f"{role}: {parameters.num_parameters(config):,} parameters,"
+      f" {config.dtype}"
       for role, config in self.models.items()
     ]
     held = self.held(self.mesh)
