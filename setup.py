@@ -30,7 +30,8 @@ setuptools.setup(
   packages=setuptools.find_packages(include=["speccascade*"]) + CONFIGS,
   package_dir={"speccascade.configs": "configs"},
   package_data={
-    "": ["*.cc", "*.h", "*.gin", "*.txt", "*.tsv", "*.json", "*.model"]
+    "": ["*.cc", "*.h", "*.gin", "*.txt", "*.tsv", "*.json", "*.model"],
+    "speccascade": ["py.typed"],
   },
   python_requires=">=3.11",
   install_requires=[
@@ -75,6 +76,7 @@ setuptools.setup(
       "gguf>=0.17",
       "hypothesis>=6.100",
       "ipykernel>=6.29",
+      "mypy>=1.15",  # types of the core
       "nbclient>=0.10",
       "pytest>=8.0",
       "pytest-xdist>=3.6",

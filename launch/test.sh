@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format, lint, doctests, tests. Fresh machine: makes .venv and installs first.
+# Format, lint, types, doctests, tests. Fresh machine: makes .venv and installs first.
 #
 #   bash launch/test.sh            what every change must pass
 #   bash launch/test.sh --nightly  the large samples
@@ -40,6 +40,8 @@ say "ruff format --check"
 "$PYTHON" -m ruff format --check --quiet .
 say "ruff check"
 "$PYTHON" -m ruff check --quiet .
+say "types of the core"
+"$PYTHON" -m mypy --no-error-summary
 say "doctests"
 # (One module imports T5X, which is no dependency.)
 "$PYTHON" -m pytest --quiet --doctest-modules speccascade \

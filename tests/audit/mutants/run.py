@@ -17,7 +17,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-LINKED = ("tests", "pytest.ini")
+LINKED = ("tests", "pyproject.toml")
 PATIENCE_S = 900
 KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
 
