@@ -1,9 +1,9 @@
-"""How tokens are written: buffers, and where a block is cut.
+"""Token buffers: how blocks are written to them, and where a block is cut.
 
-Token buffers hold the start token (or the last one of a prompt),
-`max_decode_len` tokens, and room for a block that is written past the end:
-`dynamic_update_slice` clamps its start silently and would overwrite good
-tokens.
+A buffer holds the start token (or the last token of a prompt), `max_decode_len`
+tokens, and room for one block beyond them. The room matters: XLA's
+`dynamic_update_slice` silently moves a block that would not fit towards the
+start of the buffer, where it would overwrite good tokens.
 """
 
 from flax import struct
@@ -16,10 +16,10 @@ Array = jax.Array
 
 @struct.dataclass
 class Prefix:
-  """What stands so far. L = buffer size.
+  """The tokens so far. B = rows, L = buffer size.
 
   Attributes:
-    tokens: [B, L] int32, start token first.
+    tokens: [B, L] int32, the start token first.
     length: [B] int32, tokens written.
     active: [B] bool, rows that are still going; the others are fed nothing.
   """
@@ -30,36 +30,52 @@ class Prefix:
 
   @property
   def last(self) -> Array:
-    """[B, 1] int32, the last token."""
+    """[B, 1] int32, the last token of each row."""
     return jnp.take_along_axis(self.tokens, self.length[:, None] - 1, axis=1)
 
 
 def buffer_size(max_decode_len: int, width: int) -> int:
-  """Returns the slots of a token buffer for blocks of `width` drafts."""
+  """Returns the slots of a token buffer for blocks of `width` drafts.
+
+  These are the start token, the decoded tokens, and a block of `width` drafts
+  with one more token that begins at the very end.
+  """
   return 1 + max_decode_len + width + 1
 
 
 def start_tokens(start: Array, size: int) -> Array:
-  """Returns [B, size] int32, `start` [B] at index 0, and 0 after it."""
+  """Returns [B, size] int32 with `start` [B] at index 0, and 0 after it."""
   return jnp.pad(start[:, None], ((0, 0), (0, size - 1)))
 
 
 def write_block(buffers, blocks, start: Array):
-  """Writes block[b] at start[b]; [B, L, ...], [B, N, ...], [B]; or in trees."""
+  """Writes a block into the buffer of each row, at a place of the row's own.
 
-  def write_row(row, values, at):
+  Args:
+    buffers: [B, L, ...], or a tree of such arrays.
+    blocks: [B, N, ...], or a tree of the same structure.
+    start: [B] int32; `blocks[b, i]` is written at index `start[b] + i`.
+
+  Returns:
+    The buffers with the blocks written.
+  """
+
+  def write_row(row, values, index):
     zeros = (np.int32(0),) * (row.ndim - 1)
-    return jax.lax.dynamic_update_slice(row, values, (at, *zeros))
+    return jax.lax.dynamic_update_slice(row, values, (index, *zeros))
 
   def write(buffer, block):
     block = block.astype(buffer.dtype)
     if buffer.ndim > 2:
       return jax.vmap(write_row)(buffer, block, start)
-    # Of rows that differ in place XLA makes a loop; numbers are written anew.
-    place = jnp.arange(buffer.shape[1])[None] - start[:, None]
+    # XLA on a CPU turns a scatter at per-row offsets into a loop over rows. A
+    # buffer of numbers is small, so all of it is computed anew instead: each
+    # slot takes its token of the block, or keeps what it has. With start 3 and
+    # a block of 2 the offsets of slots 2 to 5 are -1, 0, 1, 2.
+    offset = jnp.arange(buffer.shape[1])[None] - start[:, None]
     last = block.shape[1] - 1
-    new = jnp.take_along_axis(block, jnp.clip(place, 0, last), axis=1)
-    return jnp.where((place >= 0) & (place <= last), new, buffer)
+    new = jnp.take_along_axis(block, jnp.clip(offset, 0, last), axis=1)
+    return jnp.where((offset >= 0) & (offset <= last), new, buffer)
 
   return jax.tree.map(write, buffers, blocks)
 
@@ -72,8 +88,8 @@ def cut(
   Args:
     new: [B, N] int32 tokens, of which row b emits at most `num[b]`.
     num: [B] int32.
-    room: [B] int32 tokens that may still be emitted.
-    eos_id: id, or ids, that end a row; such a token is emitted itself.
+    room: [B] int32, tokens that row b may still emit.
+    eos_id: the id that ends a row, or several ids; that token is emitted too.
 
   Returns:
     ([B] int32 tokens emitted, [B] bool whether the row has ended).
@@ -82,6 +98,7 @@ def cut(
   position = jnp.arange(new.shape[1], dtype=jnp.int32)[None]
   ends = jnp.asarray(eos_id, jnp.int32).reshape(1, 1, -1)
   is_eos = jnp.any(new[..., None] == ends, axis=2) & (position < num[:, None])
+  # N where the block has no EOS.
   first = jnp.min(jnp.where(is_eos, position, new.shape[1]), axis=1)
   has_eos = first < new.shape[1]
   return jnp.where(has_eos, first + 1, num), has_eos | (num >= room)

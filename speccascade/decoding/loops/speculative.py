@@ -11,13 +11,14 @@ import jax.numpy as jnp
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.laws.deferral import defers
 from speccascade.decoding.loops import rounds, tracing
+from speccascade.decoding.loops.carry import Carry
 from speccascade.decoding.loops.execution import (
   FIXED,
   MAX_PROB,
   TOKEN_PROB,
   execution,
 )
-from speccascade.decoding.loops.rounds import Carry, Loop
+from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.tracing import Record
 from speccascade.decoding.types import BONUS, DRAFT, RESIDUAL, Proposal, Stats
 from speccascade.decoding.verification import steps

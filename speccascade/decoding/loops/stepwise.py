@@ -8,8 +8,9 @@ import jax.numpy as jnp
 
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.loops import rounds, tracing
+from speccascade.decoding.loops.carry import Carry
 from speccascade.decoding.loops.execution import LoopSettings, execution
-from speccascade.decoding.loops.rounds import Carry, Loop
+from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.tracing import Record
 from speccascade.decoding.types import (
   SEQUENTIAL_P,

@@ -74,7 +74,7 @@ def record(carry, new: Record, tokens: Array, block: Array) -> dict:
   """Returns the fields of a carry that record, with N tokens of each row.
 
   Args:
-    carry: a `rounds.Carry`, before the tokens are committed.
+    carry: a `carry.Carry`, before the tokens are committed.
     new: what is recorded.
     tokens: [B, N] int32.
     block: [B] int32, the block that wrote them.
