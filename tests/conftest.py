@@ -49,6 +49,13 @@ def strict_jax(request):
     yield
 
 
+@pytest.fixture
+def float64():
+  """Laws are worked out in float64."""
+  with jax.enable_x64(True):
+    yield
+
+
 @pytest.fixture(scope="module")
 def quick_compiles():
   """Programs run for milliseconds here: their compilation is what takes."""

@@ -1,4 +1,4 @@
-"""Both ways to laws, draws and copies, and float64."""
+"""Both ways to laws, draws and copies."""
 
 import jax
 import pytest
@@ -25,10 +25,3 @@ def either_way(request):
     jax.clear_caches()
     yield request.param
   jax.clear_caches()
-
-
-@pytest.fixture
-def float64():
-  """Laws are worked out in float64."""
-  with jax.enable_x64(True):
-    yield
