@@ -48,7 +48,7 @@ def losses(*args, run=train, **kwargs):
 
 
 def saved(state):
-  return states.step, states.params, states.opt_state
+  return state.step, state.params, state.opt_state
 
 
 @pytest.fixture(scope="module")
