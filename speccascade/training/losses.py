@@ -2,8 +2,8 @@
 
 Axes: B rows, T target length, V vocabulary.
 
-Source: Raffel et al., arXiv:1910.10683, and T5X's `losses.py`, whose numbers
-those of the cross-entropy equal.
+Source: Raffel et al., arXiv:1910.10683. The cross-entropy gives the numbers of
+T5X's `losses.py`.
 """
 
 from typing import Literal
@@ -20,18 +20,20 @@ Normalizer = Literal[
 def cross_entropy(logits, targets, *, label_smoothing=0.0, z_loss=0.0):
   """Returns the cross-entropy against smoothed labels, and its z-loss part.
 
-  The smoothed label holds 1 - label_smoothing on the target and shares the rest
-  among the V - 1 other tokens. Its entropy is subtracted, so that a perfect
-  model has loss 0. z_loss * log(Z) ** 2 is added, Z the softmax's normaliser.
+  The smoothed label is a distribution with 1 - label_smoothing on the target;
+  the rest is shared among the V - 1 other tokens. The label's entropy is
+  subtracted, so a perfect model has loss 0. The z-loss z_loss * log(Z) ** 2 is
+  added, Z being the softmax's normaliser.
 
   Args:
     logits: [..., V] float32.
-    targets: [...] int32.
+    targets: [...] int32, token ids.
     label_smoothing: scalar in [0, 1), may be traced.
     z_loss: scalar, may be traced.
 
   Returns:
-    (loss [...], z [...]): loss holds z, which is given for logging only.
+    (loss [...], z [...]) float32 in nats. The loss includes z; z is returned
+    for logging, and has no gradient.
 
   >>> loss, z = cross_entropy(jnp.zeros((1, 4)), jnp.array([2]), z_loss=0.5)
   >>> print(loss, z)  # log 4 + log(4) ** 2 / 2, log(4) ** 2 / 2
@@ -42,11 +44,13 @@ def cross_entropy(logits, targets, *, label_smoothing=0.0, z_loss=0.0):
   log_z = jax.nn.logsumexp(logits, axis=-1)
   z = z_loss * jnp.square(log_z)
   loss = log_z - at_target(logits, targets) + z
-  # Without smoothing the sum over all logits need not be taken.
+  # Without smoothing the sum over all V logits is left out of the program. A
+  # traced smoothing may be other than 0, so it always takes the sum.
   if isinstance(label_smoothing, jax.Array) or label_smoothing:
     high, low = 1 - label_smoothing, label_smoothing / (logits.shape[-1] - 1)
-    # The label sums to 1, so log Z enters once, and moves a share of its mass
-    # off the target onto the others.
+    # The label is `low` everywhere, and `high - low` more at the target. It
+    # sums to 1, so log Z enters the loss as it does without smoothing. The
+    # target's logit was subtracted whole; 1 - (high - low) of it is given back.
     loss += (label_smoothing + low) * at_target(logits, targets)
     loss -= low * logits.sum(-1)
     loss += xlogy(high, high) + xlogy(label_smoothing, low)
@@ -56,13 +60,14 @@ def cross_entropy(logits, targets, *, label_smoothing=0.0, z_loss=0.0):
 def divergence(teacher_logits, logits):
   """Returns the forward divergence KL(p || q) at each position.
 
-  On text that p wrote its gradient is the mean of the cross-entropy's over the
-  tokens that p might have written there. The divergence in total variation,
-  which is what speculative decoding rejects, is at most sqrt(KL / 2).
+  On text that p wrote, the gradient of KL(p || q) is the cross-entropy's
+  gradient averaged over the tokens that p could have written at the position.
+  The total variation TV(p, q), which is the chance that speculative decoding
+  rejects a draft, is at most sqrt(KL / 2).
 
   Args:
-    teacher_logits: [..., V] float32, of p.
-    logits: [..., V] float32, of q.
+    teacher_logits: [..., V] float32, logits of the teacher's distribution p.
+    logits: [..., V] float32, logits of the learner's distribution q.
 
   Returns:
     [...] float32, in nats.
@@ -79,7 +84,13 @@ def divergence(teacher_logits, logits):
 
 
 def overlap(teacher_logits, logits):
-  """Returns [...], the sum of min(p, q): how likely a draft of q stands.
+  """Returns [...], the sum over tokens of min(p, q).
+
+  It is the chance that speculative sampling from p accepts a draft of q.
+
+  Args:
+    teacher_logits: [..., V] float32, logits of p.
+    logits: [..., V] float32, logits of q.
 
   Source: Leviathan et al., arXiv:2211.17192, Theorem 3.5.
 
@@ -92,23 +103,24 @@ def overlap(teacher_logits, logits):
 
 
 def at_target(logits, targets):
-  """Returns [...], the target's entry of logits [..., V]."""
+  """Returns [...], the logit of each target, from logits [..., V]."""
   return jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
 
 
 def normalize(batch, loss_normalizing_factor):
-  """Returns the weight of each target token and what to divide the sum by.
+  """Returns the weight of each target token, and the divisor of their sum.
 
   Args:
-    batch: holds `decoder_target_tokens` [B, T], and may hold
-      `decoder_loss_weights` [B, T] (else every target but 0 weighs 1) and
-      `decoder_segment_ids` [B, T].
-    loss_normalizing_factor: None (the sum, as T5X's default), a number, or
-      "NUM_REAL_TARGET_TOKENS", "NUM_TOTAL_TARGET_TOKENS" or
-      "AVERAGE_PER_SEQUENCE" (each sequence weighs the same).
+    batch: holds `decoder_target_tokens` [B, T]. It may hold
+      `decoder_loss_weights` [B, T]; without them every target but the padding 0
+      has weight 1. It may hold `decoder_segment_ids` [B, T].
+    loss_normalizing_factor: None leaves the sum as it is, as T5X does by
+      default. A number divides the sum. "NUM_REAL_TARGET_TOKENS" divides by the
+      sum of weights, "NUM_TOTAL_TARGET_TOKENS" by B T, padding included.
+      "AVERAGE_PER_SEQUENCE" gives each sequence one total weight.
 
   Returns:
-    (weights [B, T] float32, divisor float32 []).
+    (weights [B, T] float32, divisor [] float32).
   """
   targets = batch["decoder_target_tokens"]
   weights = batch.get("decoder_loss_weights")
@@ -121,6 +133,8 @@ def normalize(batch, loss_normalizing_factor):
   if factor == "NUM_TOTAL_TARGET_TOKENS":
     return weights, jnp.float32(targets.size)
   if factor == "AVERAGE_PER_SEQUENCE":
+    # `total` is the weight of the sequence that a token belongs to: of its
+    # whole row, or in packed rows of the tokens with the same segment id.
     if "decoder_segment_ids" in batch:
       ids = batch["decoder_segment_ids"]
       same = (ids[:, :, None] == ids[:, None, :]).astype(jnp.float32)

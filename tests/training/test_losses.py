@@ -67,9 +67,9 @@ def test_losses_equal_those_of_t5x(
     label_smoothing=smoothing,
     z_loss=1e-4,
   )
-  got = [(loss * weights).sum() / divisor, (z * weights).sum() / divisor]
+  values = [(loss * weights).sum() / divisor, (z * weights).sum() / divisor]
   want = golden_arrays[f"loss/{key}"]
-  np.testing.assert_allclose([*got, weights.sum()], want, rtol=1e-6)
+  np.testing.assert_allclose([*values, weights.sum()], want, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
