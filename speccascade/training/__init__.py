@@ -1,7 +1,8 @@
-"""Training: losses, optimizers, the loop, and runs that resume.
+"""Trains models: losses, optimizers, the training loop, runs that resume.
 
-`fit` trains on any batches; `trainer.run` adds checkpoints and evaluation, and
-`finetune.train` tasks: it is what `python -m speccascade.train` runs.
+`fit` trains on any batches. `trainer.run` adds checkpoints and evaluation.
+`finetune.train`, which `python -m speccascade.train` runs, adds tasks and
+files.
 """
 
 from speccascade.training.loop import Every, LossNotFiniteError, fit

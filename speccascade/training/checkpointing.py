@@ -173,7 +173,7 @@ class Checkpoints:
       optimizer,
       step=step,
       seed=seed,
-      opt_state=functools.partial(orbax_io.read_opt_state, path),
+      read_opt_state=functools.partial(orbax_io.read_opt_state, path),
     )
     return state, read.extra["first_step"], f"resuming from {path}"
 

@@ -1,23 +1,30 @@
-"""The state of a training run, and the compiled step from one to the next.
+"""The state of a training run, its objective, and a model's pass on a batch.
 
-Axes: B rows, S source length, T target length, V vocabulary. A batch is a dict
-of arrays under T5X's names: `encoder_input_tokens` [B, S],
-`decoder_input_tokens` [B, T] and `decoder_target_tokens` [B, T] int32, and, as
-the case may be, `decoder_loss_weights` [B, T] and the segment ids and positions
-of packed rows. Of decoder-only models it has the decoder's alone, texts without
-a start token, and the weights say which tokens are learned; `teacher_hidden`
-[B, T, E], where it is, is what a `Teacher` need not compute.
+Axes: B rows, S source length, T target length, V vocabulary, E model width.
+
+A batch is a dict of arrays under T5X's names. Token ids, segment ids and
+positions are int32. The batch of an encoder-decoder holds
+
+- `encoder_input_tokens` [B, S], `decoder_input_tokens` [B, T] and
+  `decoder_target_tokens` [B, T];
+- `decoder_loss_weights` [B, T], optionally;
+- where rows are packed, `encoder_segment_ids` and `encoder_positions` [B, S],
+  `decoder_segment_ids` and `decoder_positions` [B, T].
+
+The batch of a decoder-only model holds the decoder's arrays alone. Its texts
+have no start token, its weights are required and say which tokens are learned,
+and it may hold `teacher_hidden` [B, T, E], the teacher's hidden states, which a
+`Teacher` then need not compute.
 """
 
 from collections.abc import Callable, Mapping
 import dataclasses
 import functools
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from flax import struct
 import jax
 import jax.numpy as jnp
-import optax
 
 from speccascade.models import layers
 from speccascade.models.llama.config import LlamaConfig
@@ -38,6 +45,8 @@ Array = jax.Array
 
 Network = Transformer | CausalTransformer
 
+# The token arrays that each kind of model needs, and the arrays that the batch
+# of an encoder-decoder has too where rows are packed.
 INPUTS = (
   "encoder_input_tokens",
   "decoder_input_tokens",
@@ -57,14 +66,15 @@ class Totals:
   """Sums over the steps since they were last cleared. All [] float32.
 
   Attributes:
-    loss: what is minimised, smoothing and z-loss included, before division.
-    z_loss: its z-loss part.
-    weight: all target tokens' weight.
-    correct: weight of the tokens whose likeliest logit is the target.
-    grad_norm: global norms of the gradients, before clipping.
-    steps: how many.
-    bad_step: [] int32, first step with a loss or gradient that is not finite;
-      -1 where there was none. Not cleared.
+    loss: the summed loss before it is divided, label smoothing and z-loss
+      included.
+    z_loss: the z-loss part of `loss`.
+    weight: the weight of all target tokens.
+    correct: the weight of the target tokens that have the highest logit.
+    grad_norm: the sum of the gradients' global norms before clipping.
+    steps: the number of steps.
+    bad_step: [] int32, the first step with a loss or gradient that is not
+      finite; -1 where every step was finite. It is never cleared.
   """
 
   loss: Array
@@ -77,10 +87,59 @@ class Totals:
 
   @classmethod
   def zero(cls) -> "Totals":
-    # An array each: a donated state must not hold one array twice.
-    names = [field.name for field in dataclasses.fields(cls)][:-1]
-    zeros = {name: jnp.zeros((), jnp.float32) for name in names}
-    return cls(**zeros, bad_step=jnp.asarray(-1, jnp.int32))
+    """Returns the totals of no steps."""
+
+    # Each field has an array of its own, because the state is donated to the
+    # step, and a donated state must not hold one array twice.
+    def zero():
+      return jnp.zeros((), jnp.float32)
+
+    return cls(
+      loss=zero(),
+      z_loss=zero(),
+      weight=zero(),
+      correct=zero(),
+      grad_norm=zero(),
+      steps=zero(),
+      bad_step=jnp.asarray(-1, jnp.int32),
+    )
+
+  def add(
+    self, sums: "Sums", weight: Array, grad_norm: Array, step: Array
+  ) -> "Totals":
+    """Returns the totals with one more step.
+
+    Args:
+      sums: the sums over the step's batch.
+      weight: [] the weight of the batch's target tokens.
+      grad_norm: [] the global norm of the step's gradient.
+      step: [] int32, the step's number, counted from 0.
+    """
+    is_finite = jnp.isfinite(sums.loss) & jnp.isfinite(grad_norm)
+    is_first_bad = ~is_finite & (self.bad_step < 0)
+    return Totals(
+      loss=self.loss + sums.loss,
+      z_loss=self.z_loss + sums.z_loss,
+      weight=self.weight + weight,
+      correct=self.correct + sums.correct,
+      grad_norm=self.grad_norm + grad_norm,
+      steps=self.steps + 1.0,
+      bad_step=jnp.where(is_first_bad, step, self.bad_step),
+    )
+
+
+class Sums(NamedTuple):
+  """Sums over the target tokens of a batch, by their weights. All [] float32.
+
+  Attributes:
+    loss: the loss, label smoothing and z-loss included.
+    z_loss: the z-loss part of `loss`.
+    correct: the weight of the target tokens that have the highest logit.
+  """
+
+  loss: Array
+  z_loss: Array
+  correct: Array
 
 
 @struct.dataclass
@@ -88,12 +147,13 @@ class TrainState:
   """All that a training step reads and writes.
 
   Attributes:
-    step: [] int32, steps taken, those before an initial checkpoint included.
-    seed: [] int32, seeds dropout; a step's key is `fold_in(key(seed), step)`,
-      so that a resumed run draws what the unbroken one does.
+    step: [] int32, the steps taken; steps before an initial checkpoint count.
+    seed: [] int32, seeds dropout. The key of a step is
+      `fold_in(key(seed), step)`, so a resumed run draws the masks of the
+      unbroken run.
     params: the parameter tree, float32.
     opt_state: the optimizer's state.
-    totals: `Totals`.
+    totals: sums over the steps since the last log entry.
   """
 
   step: Array
@@ -110,39 +170,45 @@ def create(
   step: int = 0,
   seed: int = 0,
   slots: Mapping | None = None,
-  opt_state: Callable[[Any], Any] | None = None,
+  read_opt_state: Callable[[Any], Any] | None = None,
 ) -> TrainState:
   """Returns the state before the first step of a run.
 
   Args:
-    params: copied, since a step writes over its state; where they lie on a
-      mesh, all of it does.
-    optimizer: from `optimizers`.
+    params: the parameter tree. Where the parameters lie on a mesh, the whole
+      state lies there. The parameters are copied, because a step writes over
+      its state; only with `read_opt_state` on a mesh the state takes them over.
+    optimizer: an optimizer from `optimizers`.
     step: the step of the checkpoint that the parameters come from.
     seed: seeds dropout.
-    slots: Adafactor's accumulators of that checkpoint, see `start_at`.
-    opt_state: reads the optimizer's state, from the shapes of its leaves and
-      where they lie; None begins it anew. With it, parameters that lie on a
-      mesh are not copied: the state takes them over.
+    slots: Adafactor's accumulators of the checkpoint, see
+      `optimizers.start_at`.
+    read_opt_state: reads a saved optimizer state; called with a tree of
+      ShapeDtypeStructs, which say where each leaf lies on a mesh. None begins
+      a new optimizer state.
   """
-  init, is_cut = optimizer.transform.init, layout_of(params) is not None
-  if opt_state is None or not is_cut:
+  init = optimizer.transform.init
+  is_on_mesh = layout_of(params) is not None
+  if read_opt_state is None or not is_on_mesh:
     params = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), params)
   shapes = jax.eval_shape(init, params)
-  if is_cut:
-    lying = like_params(shapes, params)
-    init = jax.jit(init, out_shardings=lying)
-    shapes = jax.tree.map(
-      lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
-      *(shapes, lying),
-    )
-  is_read = opt_state is not None and bool(jax.tree.leaves(shapes))
-  if is_read:
-    opt_state = opt_state(shapes)
+  if is_on_mesh:
+    # A moment lies where its parameter lies; counters lie on every device.
+    places = like_params(shapes, params)
+    init = jax.jit(init, out_shardings=places)
+    shapes = jax.tree.map(_shape_at, shapes, places)
+  # Plain descent has no arrays in its state, and no optimizer state was saved.
+  if read_opt_state is not None and jax.tree.leaves(shapes):
+    opt_state = read_opt_state(shapes)
+    is_fresh = False
   else:
     opt_state = optimizers.start_at(init(params), step, slots)
-  if not (is_read and is_cut):
-    # optax shares zeros between counters, and `start_at` a count.
+    is_fresh = True
+  # optax may use one zero for several counters, and `start_at` uses one count
+  # for all. A donated state must not hold an array twice, so leaves are copied.
+  # Arrays that were just read onto a mesh are not shared, and stay: a copy
+  # would need their memory twice.
+  if is_fresh or not is_on_mesh:
     opt_state = jax.tree.map(jnp.array, opt_state)
   state = TrainState(
     step=jnp.asarray(step, jnp.int32),
@@ -151,31 +217,42 @@ def create(
     opt_state=opt_state,
     totals=Totals.zero(),
   )
-  if not is_cut:
+  if not is_on_mesh:
     return state
   return jax.tree.map(laid, state, like_params(state, params))
 
 
+def _shape_at(leaf: Any, place: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:
+  """Returns the shape and dtype of a leaf, with the place where it lies."""
+  return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
+
+
 @struct.dataclass
 class Teacher:
-  """A model whose distributions another one learns.
+  """A model whose distributions another model learns.
 
   Attributes:
-    params: its parameters, which stay.
-    module: its network, static; of the same kind and vocabulary.
+    params: the teacher's parameters, which training does not change.
+    module: the teacher's network, static. It has the kind and the vocabulary of
+      the model that learns.
   """
 
   params: Any
   module: Network = struct.field(pytree_node=False)
 
   def logits(self, batch: Mapping, layout: Layout | None = None) -> Array:
-    """Returns teacher-forced logits [B, T, V] without a gradient."""
-    kept = batch.get("teacher_hidden")
-    if kept is None:
+    """Returns teacher-forced logits [B, T, V], without a gradient.
+
+    Where the batch has the teacher's hidden states, only the output projection
+    is computed.
+    """
+    hidden = batch.get("teacher_hidden")
+    if hidden is None:
       logits = forward(self.module, self.params, batch, layout=layout)
     else:
-      kept = kept.astype(jnp.float32)
-      logits = self.module.apply({"params": self.params}, kept, method="logits")
+      hidden = hidden.astype(jnp.float32)  # stored as float16
+      variables = {"params": self.params}
+      logits = self.module.apply(variables, hidden, method="logits")
     return jax.lax.stop_gradient(logits)
 
 
@@ -183,7 +260,11 @@ class Teacher:
 def init_params(
   module: Network, seed: int, layout: Layout | None = None
 ) -> Any:
-  """Returns random initial parameters for a seed, where a layout puts them."""
+  """Returns random initial parameters, placed as a layout says.
+
+  One compiled program draws and places the parameters, so on a mesh no device
+  needs to hold all of them.
+  """
   params = module.initial(jax.random.key(seed, impl="threefry2x32"))
   if layout is None:
     return params
@@ -192,8 +273,8 @@ def init_params(
   )
 
 
-def inputs(config: Config) -> tuple[str, ...]:
-  """Returns the names of the tokens in a model's batches."""
+def input_names(config: Config) -> tuple[str, ...]:
+  """Returns the names of the token arrays that a model's batches must have."""
   return CAUSAL if isinstance(config, LlamaConfig) else INPUTS
 
 
@@ -204,12 +285,24 @@ def forward(
   rng=None,
   layout: Layout | None = None,
 ):
-  """Returns teacher-forced logits [B, T, V]; dropout is on where `rng` is."""
-  fed = batch["decoder_input_tokens"]
-  with laid_out(layout, fed.shape[0]):
+  """Returns teacher-forced logits [B, T, V] float32.
+
+  Args:
+    module: the network.
+    params: the network's parameters.
+    batch: see the module's docstring.
+    rng: dropout's key; None turns dropout off.
+    layout: where the parameters lie; None on one device.
+  """
+  tokens = batch["decoder_input_tokens"]
+  with laid_out(layout, tokens.shape[0]):
     if isinstance(module, CausalTransformer):
-      packing = ("decoder_segment_ids", "decoder_positions")
-      return module.apply({"params": params}, fed, *map(batch.get, packing))
+      return module.apply(
+        {"params": params},
+        tokens,
+        segment_ids=batch.get("decoder_segment_ids"),
+        positions=batch.get("decoder_positions"),
+      )
     return module.apply(
       {"params": params},
       *(batch[name] for name in INPUTS),
@@ -222,8 +315,8 @@ def forward(
 def is_correct(logits: Array, targets: Array) -> Array:
   """Returns [B, T] bool, whether the target has the highest logit.
 
-  Ties count as right: on a CPU an arg max costs more than a training step's
-  softmax.
+  A target that shares the highest logit with other tokens counts as correct:
+  on a CPU an arg max costs more than the softmax of a training step.
   """
   return losses.at_target(logits, targets) >= logits.max(-1)
 
@@ -231,23 +324,26 @@ def is_correct(logits: Array, targets: Array) -> Array:
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class Objective:
-  """What is minimised; the defaults are those of T5 v1.1's fine-tuning.
+  """What training minimises; the defaults are T5 v1.1's fine-tuning.
 
   Attributes:
-    z_loss: weight of log(Z) ** 2.
-    label_smoothing: mass that the label gives to other tokens.
-    smoothing_ends: step from which on it is 0, or None; a model to be sampled
-      at temperature 1 does better without it at the end.
+    z_loss: the weight of log(Z) ** 2 in the loss, Z the softmax's normaliser.
+    label_smoothing: the probability that the label gives to all other tokens.
+    smoothing_ends: the step from which on there is no label smoothing; None
+      smooths until the end. A model that will be sampled at temperature 1 does
+      better without label smoothing at the end.
     loss_normalizing_factor: what the summed loss is divided by, see
       `losses.normalize`.
-    teacher_share: share of a teacher's distributions in the loss, by
-      `losses.divergence`; the rest is the cross-entropy, with what is said of
-      it above.
-    microbatches: parts that a batch is fed in, their gradients added up; the
-      result is that of the whole batch but for rounding and dropout's masks.
-    remat: what of a layer is computed again for its gradient, as T5X has it:
-      "full" all but its input, "minimal" all but its products with kernels;
-      None nothing. The result is the same but for rounding.
+    teacher_share: share s of a teacher in the loss: (1 - s) times the
+      cross-entropy with its smoothing and z-loss, plus s times
+      `losses.divergence` from the teacher's distributions.
+    microbatches: the number of parts in which a batch is fed. The parts'
+      gradients are added up; the step equals the whole batch's step but for
+      rounding and dropout's masks.
+    remat: which of a layer's arrays are computed again for the gradient, as in
+      T5X. "full" stores the layer's input alone, "minimal" stores its products
+      with kernels too, None stores everything. The steps differ by
+      rounding only.
   """
 
   z_loss: Annotated[float, fields.Bounds(0)] = 1e-4
@@ -259,94 +355,3 @@ class Objective:
   teacher_share: fields.Share = 0.0
   microbatches: fields.Size = 1
   remat: Literal[*layers.REMAT] | None = None
-
-
-def make_step(
-  module: Network,
-  optimizer: optimizers.Optimizer,
-  objective: Objective,
-  layout: Layout | None = None,
-) -> Callable[..., TrainState]:
-  """Returns the compiled training step; it writes over the state it is given.
-
-  It takes a state, a batch, and a `Teacher` where the objective has a share for
-  one. Calling it does not wait for the device. It compiles once for each shape
-  of batch. With a layout the parameters lie on its mesh.
-  """
-  module = module.clone(remat=objective.remat)
-  use_dropout = getattr(module.config, "dropout_rate", 0) > 0
-  count, share = objective.microbatches, objective.teacher_share
-
-  def summed(params, smoothing, rng, teacher, batch, weights, rows):
-    if count > 1 and rng is not None:
-      rng = jax.random.fold_in(rng, rows[0])  # part i has rows i, i + count ...
-    logits = forward(module, params, batch, rng, layout)
-    targets = batch["decoder_target_tokens"]
-    loss, z = losses.cross_entropy(
-      logits, targets, label_smoothing=smoothing, z_loss=objective.z_loss
-    )
-    if share:
-      taught = losses.divergence(teacher.logits(batch, layout), logits)
-      loss, z = (1 - share) * loss + share * taught, (1 - share) * z
-    sums = (loss, z, is_correct(logits, targets))
-    sums = tuple(jnp.sum(each * weights) for each in sums)
-    return sums[0], sums
-
-  gradient = jax.grad(summed, has_aux=True)
-
-  def accumulated(*args):
-    """The gradient and sums of a whole batch, part by part."""
-    rows = args[-1].shape[0]
-    if rows % count:
-      raise ValueError(
-        f"a batch of {rows} rows cannot be cut into {count} microbatches; "
-        "choose a number that divides it"
-      )
-    size = rows // count if count > 1 else None
-    return optax.microbatch(gradient, (4, 5, 6), size)(*args)
-
-  def step(
-    state: TrainState, batch: Mapping, teacher: Teacher | None = None
-  ) -> TrainState:
-    weights, divisor = losses.normalize(
-      batch, objective.loss_normalizing_factor
-    )
-    smoothing = objective.label_smoothing
-    if smoothing and objective.smoothing_ends is not None:
-      is_on = state.step < objective.smoothing_ends
-      smoothing = jnp.where(is_on, smoothing, 0.0)
-    rng = None
-    if use_dropout:
-      rng = jax.random.key(state.seed, impl="threefry2x32")
-      rng = jax.random.fold_in(rng, state.step)
-    rows = jnp.arange(weights.shape[0])
-    grads, (loss, z, correct) = accumulated(
-      state.params, smoothing, rng, teacher, batch, weights, rows
-    )
-    if objective.loss_normalizing_factor is not None:
-      grads = jax.tree.map(lambda leaf: leaf / divisor, grads)
-    grad_norm = optax.tree.norm(grads)
-    updates, opt_state = optimizer.transform.update(
-      grads, state.opt_state, state.params
-    )
-    is_bad = ~(jnp.isfinite(loss) & jnp.isfinite(grad_norm))
-    old = state.totals
-    of_step = Totals(loss, z, weights.sum(), correct, grad_norm, 1.0, 0)
-    is_first = is_bad & (old.bad_step < 0)
-    totals = optax.tree.add(old, of_step).replace(
-      bad_step=jnp.where(is_first, state.step, old.bad_step)
-    )
-    return state.replace(
-      step=state.step + 1,
-      params=optax.apply_updates(state.params, updates),
-      opt_state=opt_state,
-      totals=totals,
-    )
-
-  def lying(state: TrainState, *rest) -> TrainState:
-    """The step; what it returns lies where what it takes does."""
-    where = shardings(module.config, layout)
-    where = like_params(state, state.params, where)
-    return jax.lax.with_sharding_constraint(step(state, *rest), where)
-
-  return jax.jit(step if layout is None else lying, donate_argnums=0)

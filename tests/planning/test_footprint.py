@@ -19,7 +19,7 @@ from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config, parameters
 from speccascade.models.sharding import meshes
 from speccascade.planning import decoding_plan, footprint, training_plan
 from speccascade.settings import fields
-from speccascade.training import optimizers, states
+from speccascade.training import optimizers, states, training_step
 from speccascade.training.finetune import TrainingData
 from speccascade.training.trainer import TrainingRun
 from tests import mains
@@ -217,7 +217,7 @@ def test_xla_keeps_what_is_counted():
     module = parameters.network(config)
     init = lambda: states.create(module.initial(jax.random.key(0)), optimizer)
     state = jax.eval_shape(init)
-    step = states.make_step(module, optimizer, states.Objective())
+    step = training_step.make_step(module, optimizer, states.Objective())
     memory = step.lower(state, BATCH).compile().memory_analysis()
     counted = footprint.activations(config, ONE, 16, LONG)
     taken = memory.temp_size_in_bytes - num_bytes(state.params)

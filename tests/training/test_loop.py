@@ -189,7 +189,9 @@ def test_each_shape_is_compiled_once():
   before = len(run)
   for _ in range(2):
     train(data, 5)
-  keys = {programs.shapes(loop.check_batch(batch, TINY, 0)) for batch in data}
+  keys = {
+    programs.shape_key(loop.check_batch(batch, TINY, 0)) for batch in data
+  }
   assert len(keys) == 2
   assert keys <= run._futures.keys()
   assert len(run) <= before + 2

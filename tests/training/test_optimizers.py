@@ -11,7 +11,12 @@ import pytest
 from speccascade.checkpoints import load
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.models.t5.network import Transformer
-from speccascade.training import checkpointing, optimizers, states
+from speccascade.training import (
+  checkpointing,
+  optimizers,
+  states,
+  training_step,
+)
 from tests.training.conftest import same
 
 
@@ -44,7 +49,9 @@ def test_one_step_from_a_t5x_checkpoint_equals_that_of_t5x(
   start, *_ = checkpointing.Checkpoints("unused", config).start(
     adafactor, initial_checkpoint_path=golden / "t5x_native"
   )
-  run = states.make_step(Transformer(config), adafactor, states.Objective())
+  run = training_step.make_step(
+    Transformer(config), adafactor, states.Objective()
+  )
   after = run(start, golden_batch)
   assert after.step == golden_updates["adafactor16_resumed/step"]
   for name, leaf in flatten(after.params).items():
@@ -144,7 +151,7 @@ def test_the_schedule_goes_on_from_the_checkpoint_without_accumulators():
 def test_gradient_clipping_bounds_the_global_norm():
   params = {"a": jnp.zeros((4,)), "b": jnp.zeros((2, 2))}
   grads = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 10.0), params)
-  clipped = optimizers._optimizer(1.0, 1.0, lambda _: optax.identity())
+  clipped = optimizers._with_clipping(1.0, 1.0, lambda _: optax.identity())
   clipped = clipped.transform
   updates, _ = clipped.update(grads, clipped.init(params), params)
   # 8 entries of 10 have norm 10 * sqrt(8).
@@ -183,12 +190,12 @@ def test_schedules_by_hand():
 
 
 def test_the_warm_up_takes_a_part_of_the_run():
-  """300 steps as they stand in a long run, a quarter of a short one."""
+  """A long run has 300 steps of warm-up, a short run a quarter of its steps."""
   for steps, warmup_steps in ((1200, 300), (5000, 300), (300, 75), (3, 0)):
-    told = {"peak": 1.0, "total_steps": steps + 9, "first_step": 9}
-    cut = optimizers.linear(**told, warmup_steps=300, warmup_fraction=0.25)
-    whole = optimizers.linear(**told, warmup_steps=warmup_steps)
+    run = {"peak": 1.0, "total_steps": steps + 9, "first_step": 9}
+    cut = optimizers.linear(**run, warmup_steps=300, warmup_fraction=0.25)
+    whole = optimizers.linear(**run, warmup_steps=warmup_steps)
     for step in (9, 9 + steps // 8, 9 + steps // 2, 9 + steps):
       assert cut(step) == whole(step)
   with pytest.raises(ValueError, match=r"warmup_fraction is 1\.5"):
-    optimizers.linear(**told, warmup_fraction=1.5)
+    optimizers.linear(**run, warmup_fraction=1.5)

@@ -8,14 +8,16 @@ the divergence is the reverse one <- test_divergence_is_its_definition
 - jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
 + jnp.sum(jnp.exp(log_q) * (log_q - log_p), axis=-1)
 
-=== training/states.py training/test_teaching.py
+=== training/training_step.py training/test_teaching.py
 the teacher's share is added to the whole cross-entropy <-
   test_the_loss_is_of_outputs_alone[0.3-False]
-- (1 - share) * loss + share * taught
-+ loss + share * taught
+- (1 - share) * loss + share * divergence
++ loss + share * divergence
+
+=== training/states.py training/test_teaching.py
 packed texts of decoder-only models see each other <- test_the_loss_is[0.0-True]
-- packing = ("decoder_segment_ids", "decoder_positions")
-+ packing = ("no_segment_ids", "decoder_positions")
+- segment_ids=batch.get("decoder_segment_ids")
++ segment_ids=batch.get("no_segment_ids")
 
 === data/training_batches.py training/test_teaching.py
 the last prompt token does not learn the first of the output <-

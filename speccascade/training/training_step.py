@@ -1,0 +1,147 @@
+"""The compiled training step, from one state to the next."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from speccascade.models.parameters import shardings
+from speccascade.models.sharding.partitioning import Layout, like_params
+from speccascade.training import losses, optimizers, states
+
+Array = jax.Array
+
+
+def make_step(
+  module: states.Network,
+  optimizer: optimizers.Optimizer,
+  objective: states.Objective,
+  layout: Layout | None = None,
+) -> Callable[..., states.TrainState]:
+  """Returns the compiled training step, which writes over the state it takes.
+
+  The step takes a state, a batch, and a `Teacher` where the objective has a
+  share for a teacher. It returns the next state without waiting for the device.
+  It compiles once for each shape of batch.
+
+  Args:
+    module: the network.
+    optimizer: an optimizer from `optimizers`.
+    objective: what is minimised.
+    layout: where the parameters lie; None on one device. The next state lies
+      where the state before it lies.
+  """
+  module = module.clone(remat=objective.remat)
+  gradients = _make_gradients(module, objective, layout)
+  has_dropout = getattr(module.config, "dropout_rate", 0) > 0
+
+  def step(
+    state: states.TrainState,
+    batch: Mapping,
+    teacher: states.Teacher | None = None,
+  ) -> states.TrainState:
+    # Differentiate the summed loss.
+    weights, divisor = losses.normalize(
+      batch, objective.loss_normalizing_factor
+    )
+    rng = None
+    if has_dropout:
+      rng = jax.random.key(state.seed, impl="threefry2x32")
+      rng = jax.random.fold_in(rng, state.step)
+    rows = {
+      "batch": batch,
+      "weights": weights,
+      "numbers": jnp.arange(weights.shape[0]),
+    }
+    smoothing = _label_smoothing(objective, state.step)
+    grads, sums = gradients(state.params, smoothing, rng, teacher, rows)
+    # Divide by the weight of the whole batch, not part by part: microbatches
+    # then give the whole batch's gradient whatever their weights are.
+    if objective.loss_normalizing_factor is not None:
+      grads = jax.tree.map(lambda leaf: leaf / divisor, grads)
+    grad_norm = optax.tree.norm(grads)
+    # Update. An update that is not finite is applied too: `Totals.bad_step`
+    # records it, and the loop raises before anything else reads the state.
+    updates, opt_state = optimizer.transform.update(
+      grads, state.opt_state, state.params
+    )
+    return state.replace(
+      step=state.step + 1,
+      params=optax.apply_updates(state.params, updates),
+      opt_state=opt_state,
+      totals=state.totals.add(sums, weights.sum(), grad_norm, state.step),
+    )
+
+  def step_on_mesh(state: states.TrainState, *args) -> states.TrainState:
+    """Takes a step, and places the next state where the state lies.
+
+    Without the constraint XLA may choose another place for a leaf, and the
+    program, which is compiled for the state's places, would not take it back.
+    """
+    places = shardings(module.config, layout)
+    places = like_params(state, state.params, places)
+    return jax.lax.with_sharding_constraint(step(state, *args), places)
+
+  return jax.jit(step if layout is None else step_on_mesh, donate_argnums=0)
+
+
+def _label_smoothing(objective: states.Objective, step: Array) -> float | Array:
+  """Returns the label smoothing of a step, traced only where it ends."""
+  smoothing = objective.label_smoothing
+  if smoothing and objective.smoothing_ends is not None:
+    return jnp.where(step < objective.smoothing_ends, smoothing, 0.0)
+  return smoothing
+
+
+def _make_gradients(
+  module: states.Network, objective: states.Objective, layout: Layout | None
+) -> Callable[..., tuple[Any, states.Sums]]:
+  """Returns the gradient of a batch's summed loss, computed part by part.
+
+  It is a function of (params, smoothing, rng, teacher, rows). `rows` is a dict
+  of what has one entry for each row of the batch: the "batch" itself, the
+  target tokens' "weights" [B, T], and the rows' "numbers" [B].
+  """
+  count, share = objective.microbatches, objective.teacher_share
+
+  def summed_loss(params, smoothing, rng, teacher, rows):
+    batch, weights = rows["batch"], rows["weights"]
+    if count > 1 and rng is not None:
+      # Each part draws masks of its own. Part i of n holds the rows i, i + n,
+      # i + 2 n, ..., so the number of its first row tells the parts apart.
+      rng = jax.random.fold_in(rng, rows["numbers"][0])
+    logits = states.forward(module, params, batch, rng, layout)
+    targets = batch["decoder_target_tokens"]
+    loss, z_loss = losses.cross_entropy(
+      logits, targets, label_smoothing=smoothing, z_loss=objective.z_loss
+    )
+    if share:
+      divergence = losses.divergence(teacher.logits(batch, layout), logits)
+      loss = (1 - share) * loss + share * divergence
+      z_loss = (1 - share) * z_loss
+    sums = states.Sums(
+      loss=jnp.sum(loss * weights),
+      z_loss=jnp.sum(z_loss * weights),
+      correct=jnp.sum(states.is_correct(logits, targets) * weights),
+    )
+    return sums.loss, sums
+
+  gradient = jax.grad(summed_loss, has_aux=True)
+  if count == 1:
+    return gradient
+
+  def summed_gradient(params, smoothing, rng, teacher, rows):
+    num_rows = rows["weights"].shape[0]
+    if num_rows % count:
+      raise ValueError(
+        f"a batch of {num_rows} rows cannot be cut into {count} microbatches; "
+        "choose a number that divides it"
+      )
+    # optax takes every count-th row for a part. On a mesh each device then
+    # finds rows of every part among its own, and no row moves.
+    by_part = optax.microbatch(gradient, 4, num_rows // count)
+    return by_part(params, smoothing, rng, teacher, rows)
+
+  return summed_gradient
