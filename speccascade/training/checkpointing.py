@@ -1,6 +1,12 @@
-"""The checkpoints of a run: where it starts, and what it leaves.
+"""The checkpoints of a training run: where it starts, and what it leaves.
 
-Nothing here imports Orbax before a checkpoint is written or looked for.
+A run that is killed at any moment must find a complete checkpoint when it
+starts again. So a checkpoint is written into a temporary directory, which gets
+its name `checkpoint_<step>` when all of it is on disk, and older checkpoints
+are removed only after that. Between the two a run has one checkpoint more than
+it keeps, never one fewer.
+
+The module imports Orbax only when a checkpoint is written or looked for.
 """
 
 from collections.abc import Mapping
@@ -11,7 +17,7 @@ import glob
 import json
 import os
 import shutil
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -24,23 +30,39 @@ from speccascade.runtime import processes, standard_error
 from speccascade.training import optimizers, states, teachers
 
 
+class StartingPoint(NamedTuple):
+  """Where a run begins.
+
+  Attributes:
+    state: the state before the run's next step.
+    first_step: the step at which the run began: 0, or the step of the initial
+      checkpoint. Batch number `state.step - first_step` comes next.
+    source: in words, what the run starts from, for the log.
+  """
+
+  state: states.TrainState
+  first_step: int
+  source: str
+
+
 @dataclasses.dataclass
 class Checkpoints:
   """The `checkpoint_<step>` directories of a run: the latest and the best.
 
   Attributes:
     model_dir: MODEL_DIR.
-    config: the architecture, written into each.
-    vocabulary: `orbax_io.vocabulary_identity`, written into each so that
-      decoding can compare a drafter's with its verifier's; None where unknown.
-    keep_latest: how many of the latest to keep.
-    metric: name of the evaluation metric by which the best one is kept beside
-      them, e.g. "eval/bleu"; None keeps none.
-    best_mode: "max" or "min" of that metric.
-    layout: where the state lies, None on one device; with one it is read part
-      by part, and saved as it lies.
-    settings: JSON values that a run must keep when it is resumed, by the names
-      its user knows, e.g. {"BATCH_SIZE": 128}.
+    config: the architecture, which is written into each checkpoint.
+    vocabulary: the value of `orbax_io.vocabulary_identity`, which is written
+      into each checkpoint: decoding compares a drafter's vocabulary with its
+      verifier's. None where the vocabulary is unknown.
+    keep_latest: how many of the latest checkpoints are kept.
+    metric: name of the evaluation metric by which the best checkpoint is kept
+      too, e.g. "eval/bleu"; None keeps the latest checkpoints only.
+    best_mode: "max" or "min": which value of the metric is the best.
+    layout: where the state lies; None on one device. With a layout the state is
+      read part by part, and each device's part is saved as it lies.
+    settings: JSON values that a resumed run must have in common with the run
+      that it resumes, by the names its user knows, e.g. {"BATCH_SIZE": 128}.
   """
 
   model_dir: str | os.PathLike
@@ -59,11 +81,17 @@ class Checkpoints:
         f"best_mode is {self.best_mode!r}; wanted 'max' or 'min'"
       )
     self.model_dir = storage.Directory(self.model_dir).url
-    # As they come back from JSON: tuples are lists.
+    # Settings are compared with those of a checkpoint, which come back from
+    # JSON: a tuple must become a list here too.
     self.settings = json.loads(json.dumps(self.settings))
 
   @functools.cached_property
   def _manager(self):
+    """Orbax's manager, which must be made before the first write.
+
+    It takes stock of the directories once, so what an earlier writer left half
+    written is removed before.
+    """
     self._remove_half_written()
     return orbax_io.manager(
       self.model_dir,
@@ -73,13 +101,17 @@ class Checkpoints:
     )
 
   def latest(self) -> int | None:
-    """Returns the last complete step in `model_dir`, or None."""
+    """Returns the last step with a complete checkpoint in `model_dir`, or None.
+
+    The first process of a job looks, and the others take its answer: a process
+    that looked a moment later could see another step, and take another way.
+    """
     return processes.agreed(
       lambda: max(restore.steps(self.model_dir), default=None)
     )
 
   def path(self, step: int) -> str:
-    """Returns the directory of a step."""
+    """Returns the directory of a step's checkpoint."""
     return f"{self.model_dir}/{orbax_io.STEP_PREFIX}_{step}"
 
   def start(
@@ -90,92 +122,132 @@ class Checkpoints:
     initial_checkpoint_path: str | os.PathLike | None = None,
     initial_embedding_path: str | os.PathLike | None = None,
     restore_optimizer: bool = True,
-  ) -> tuple[states.TrainState, int, str]:
-    """Returns where to begin, in T5X's order.
+  ) -> StartingPoint:
+    """Returns where a run begins, looking in T5X's order.
 
-    `model_dir` comes first: a run that has begun there is resumed as it was.
-    Then the initial checkpoint, of any layout; its step is counted on from.
-    Then random parameters, the embedding perhaps excepted.
+    A run that has begun in `model_dir` is resumed as it was. Otherwise the run
+    starts from the initial checkpoint, in any layout, and counts steps on from
+    the checkpoint's step. Otherwise it starts from random parameters, whose
+    embedding may come from a larger model.
 
     Args:
       optimizer: the run's optimizer.
       seed: seeds parameters and dropout.
-      initial_checkpoint_path: or None.
-      initial_embedding_path: a larger model, whose embedding takes the place of
-        a random one; see `teachers.reduced`. None for no such.
-      restore_optimizer: take Adafactor's accumulators from the initial
-        checkpoint too, where it has any.
-
-    Returns:
-      (state, first_step, source): the state before its next step; the step at
-      which the run began, 0 or that of the initial checkpoint (batch number
-      `state.step - first_step` comes next); and in words where it starts, for
-      the log.
+      initial_checkpoint_path: the initial checkpoint, or None.
+      initial_embedding_path: a larger model, whose reduced embedding takes the
+        place of a random embedding, see `teachers.with_embedding`; or None.
+      restore_optimizer: whether to take Adafactor's accumulators from the
+        initial checkpoint too, where the checkpoint has any.
 
     Raises:
       CheckpointError: a checkpoint cannot be read, or does not fit the model.
-      ValueError: its vocabulary is not the run's, the run in `model_dir` began
-        with another seed or other settings, or the accumulators do not fit the
-        optimizer.
+      ValueError: a checkpoint's vocabulary is not the run's, the run in
+        `model_dir` began with another seed or other settings, or the
+        accumulators do not fit the optimizer.
     """
     step = self.latest()
     if step is not None:
       return self._resume(step, optimizer, seed)
-    if not initial_checkpoint_path:
-      params = states.init_params(network(self.config), seed, self.layout)
-      source = "starting from random parameters"
-      if initial_embedding_path:
-        params = teachers.begun(params, initial_embedding_path)
-        source += f" and the embedding of {initial_embedding_path}"
-      state = states.create(self._lying(params), optimizer, seed=seed)
-      return state, 0, source
-    path, config = initial_checkpoint_path, self.config
-    lazy = self.layout is not None
-    read = load(path, config=config, optimizer=restore_optimizer, lazy=lazy)
-    self._check_vocabulary(read)
-    step, slots = read.step or 0, read.optimizer
-    params = self._lying(read.params)
-    state = states.create(params, optimizer, step=step, seed=seed, slots=slots)
-    with_slots = "" if slots is None else " with its Adafactor state"
-    return state, step, f"starting from {read.path}{with_slots}"
-
-  def _lying(self, params: Mapping) -> Mapping:
-    layout = self.layout
-    return lying(self.config, params, layout) if layout else params
-
-  def _check_vocabulary(self, read) -> None:
-    old, new = read.vocabulary, self.vocabulary
-    if old and new and old["sha256"] != new["sha256"]:
-      raise ValueError(
-        f"{read.path} was trained with the vocabulary {old['path']}, the task "
-        f"has {new['path']} (their sha256 differ): give VOCABULARY the former"
+    if initial_checkpoint_path:
+      return self._start_from_checkpoint(
+        initial_checkpoint_path, optimizer, seed, restore_optimizer
       )
+    return self._start_from_random(optimizer, seed, initial_embedding_path)
 
-  def _resume(self, step, optimizer, seed) -> tuple:
+  def _resume(
+    self, step: int, optimizer: optimizers.Optimizer, seed: int
+  ) -> StartingPoint:
+    """Returns the state that the run in `model_dir` saved at a step."""
     path = self.path(step)
-    read = load(path, config=self.config, lazy=self.layout is not None)
-    if "first_step" not in read.extra:
+    checkpoint = load(path, config=self.config, lazy=self.layout is not None)
+    if "first_step" not in checkpoint.extra:
       raise ValueError(
         f"MODEL_DIR {self.model_dir} holds checkpoint_{step}, which no run of "
         "this trainer left there; give it as INITIAL_CHECKPOINT_PATH and "
         "another MODEL_DIR"
       )
-    self._check_vocabulary(read)
-    began = {"RANDOM_SEED": read.extra["seed"], **read.extra["settings"]}
-    for name, now in {"RANDOM_SEED": seed, **self.settings}.items():
-      if name in began and began[name] != now:
-        raise ValueError(
-          f"the run in MODEL_DIR {self.model_dir} began with {name} "
-          f"{began[name]}, got {now}: give that, or another MODEL_DIR"
-        )
+    self._check_vocabulary(checkpoint)
+    self._check_settings(checkpoint, seed)
     state = states.create(
-      self._lying(read.params),
+      self._place(checkpoint.params),
       optimizer,
       step=step,
       seed=seed,
       read_opt_state=functools.partial(orbax_io.read_opt_state, path),
     )
-    return state, read.extra["first_step"], f"resuming from {path}"
+    first_step = checkpoint.extra["first_step"]
+    return StartingPoint(state, first_step, f"resuming from {path}")
+
+  def _start_from_checkpoint(
+    self,
+    path: str | os.PathLike,
+    optimizer: optimizers.Optimizer,
+    seed: int,
+    restore_optimizer: bool,
+  ) -> StartingPoint:
+    """Returns the state of a new run with a checkpoint's parameters."""
+    checkpoint = load(
+      path,
+      config=self.config,
+      optimizer=restore_optimizer,
+      lazy=self.layout is not None,
+    )
+    self._check_vocabulary(checkpoint)
+    step, slots = checkpoint.step or 0, checkpoint.optimizer
+    params = self._place(checkpoint.params)
+    state = states.create(params, optimizer, step=step, seed=seed, slots=slots)
+    source = f"starting from {checkpoint.path}"
+    if slots is not None:
+      source += " with its Adafactor state"
+    return StartingPoint(state, step, source)
+
+  def _start_from_random(
+    self,
+    optimizer: optimizers.Optimizer,
+    seed: int,
+    embedding_path: str | os.PathLike | None,
+  ) -> StartingPoint:
+    """Returns the state of a new run with random parameters."""
+    params = states.init_params(network(self.config), seed, self.layout)
+    source = "starting from random parameters"
+    if embedding_path:
+      params = teachers.with_embedding(params, embedding_path)
+      source += f" and the embedding of {embedding_path}"
+    state = states.create(self._place(params), optimizer, seed=seed)
+    return StartingPoint(state, 0, source)
+
+  def _place(self, params: Mapping) -> Mapping:
+    """Returns parameters where the layout puts them."""
+    if self.layout is None:
+      return params
+    return lying(self.config, params, self.layout)
+
+  def _check_vocabulary(self, checkpoint) -> None:
+    """Raises ValueError where a checkpoint has another vocabulary."""
+    old, new = checkpoint.vocabulary, self.vocabulary
+    if old and new and old["sha256"] != new["sha256"]:
+      raise ValueError(
+        f"{checkpoint.path} was trained with the vocabulary {old['path']}, the "
+        f"task has {new['path']} (their sha256 differ): give VOCABULARY the "
+        "former"
+      )
+
+  def _check_settings(self, checkpoint, seed: int) -> None:
+    """Raises ValueError where the run began with another seed or setting.
+
+    Such a run would read other batches or draw other masks, and would not end
+    as the unbroken run does.
+    """
+    extra = checkpoint.extra
+    old = {"RANDOM_SEED": extra["seed"], **extra["settings"]}
+    new = {"RANDOM_SEED": seed, **self.settings}
+    for name, value in new.items():
+      # A checkpoint that is older than a setting does not have it.
+      if name in old and old[name] != value:
+        raise ValueError(
+          f"the run in MODEL_DIR {self.model_dir} began with {name} "
+          f"{old[name]}, got {value}: give that, or another MODEL_DIR"
+        )
 
   def save(
     self,
@@ -184,33 +256,40 @@ class Checkpoints:
     first_step: int = 0,
     metrics: Mapping[str, float] | None = None,
   ) -> str:
-    """Writes a state, whole or not at all, and drops what need not be kept.
+    """Writes a checkpoint, then removes those that need not be kept.
+
+    A checkpoint is written whole or not at all. All processes of a job must
+    call `save`; the first process writes.
 
     Args:
-      state: between two steps.
-      first_step: see `start`.
-      metrics: an evaluation at this step; without, it can be the latest but
-        not the best.
+      state: the state between two steps.
+      first_step: the step at which the run began, see `StartingPoint`.
+      metrics: an evaluation at this step. A checkpoint without metrics may be
+        kept as one of the latest, but not as the best.
 
     Returns:
-      The directory.
+      The checkpoint's directory.
+
+    Raises:
+      CheckpointError: the checkpoint cannot be written.
+      ValueError: the evaluation did not measure `metric`.
     """
     step = int(state.step)
     params, opt_state = state.params, state.opt_state
+    # The first process of a job writes all of the arrays, and every process
+    # takes part in fetching them, so this comes before processes part ways. A
+    # single process with a mesh needs no whole arrays: Orbax writes its
+    # devices' parts as they lie.
     if self.layout is None or processes.count() > 1:
       params, opt_state = fetched((params, opt_state))
-    seed = int(state.seed)
-    extra = {"first_step": first_step, "seed": seed, "settings": self.settings}
-    if metrics is not None and self.metric is not None:
-      if self.metric not in metrics:
-        raise ValueError(
-          f"no metric {self.metric!r} to keep the best checkpoint by; the "
-          f"evaluation gave {', '.join(sorted(metrics)) or 'none'}"
-        )
-      if not np.isfinite(metrics[self.metric]):
-        metrics = None
-    if metrics is not None:
-      metrics = {name: float(value) for name, value in metrics.items()}
+    extra = {
+      "first_step": first_step,
+      "seed": int(state.seed),
+      "settings": self.settings,
+    }
+    metrics = self._metrics_to_save(metrics)
+    # A step that is complete is not written again: `latest` counts a directory
+    # only when all of it is on disk.
     if self.latest() == step or not processes.is_first():
       return self.path(step)
     args = orbax_io.save_args(
@@ -223,31 +302,66 @@ class Checkpoints:
       vocabulary=self.vocabulary,
       extra=extra,
     )
+    # Orbax writes into `checkpoint_<step>.orbax-checkpoint-tmp...`, renames it,
+    # and only then removes older checkpoints. A kill before the renaming leaves
+    # the checkpoint before; a kill after it leaves one more than is kept.
     try:
       with standard_error.failing_threads():
         self._manager.save(step, args=args, metrics=metrics, force=True)
     except (OSError, ValueError, RuntimeError) as error:
+      # The manager may take the failed save for one in progress. The next save
+      # makes a new manager, which looks at the directories again.
       vars(self).pop("_manager", None)
       self._remove_half_written()
       raise CheckpointError(
-        f"{self.path(step)} cannot be written: {cause(error)}; when it can,"
+        f"{self.path(step)} cannot be written: {fault_of(error)}; when it can,"
         " the same command goes on"
       ) from error
     return self.path(step)
 
+  def _metrics_to_save(
+    self, metrics: Mapping[str, float] | None
+  ) -> dict[str, float] | None:
+    """Returns an evaluation's metrics as JSON takes them.
+
+    None stands for an evaluation by which a checkpoint cannot be the best: a
+    metric that is NaN would compare as neither better nor worse.
+
+    Raises:
+      ValueError: the evaluation did not measure `metric`.
+    """
+    if metrics is None:
+      return None
+    if self.metric is not None:
+      if self.metric not in metrics:
+        raise ValueError(
+          f"no metric {self.metric!r} to keep the best checkpoint by; the "
+          f"evaluation gave {', '.join(sorted(metrics)) or 'none'}"
+        )
+      if not np.isfinite(metrics[self.metric]):
+        return None
+    return {name: float(value) for name, value in metrics.items()}
+
   def _remove_half_written(self) -> None:
-    """Removes what killed or failed writers left in a local `model_dir`."""
+    """Removes what killed or failed writers left in a local `model_dir`.
+
+    The run is the folder's only writer (`folders.sole_writer`), so every
+    temporary directory there belongs to a writer that has ended.
+    """
     pattern = f"{orbax_io.STEP_PREFIX}_*.orbax-checkpoint-tmp*"
     for path in glob.glob(pattern, root_dir=self.model_dir):
       shutil.rmtree(os.path.join(self.model_dir, path), ignore_errors=True)
 
   def close(self) -> None:
-    """Ends the writer."""
+    """Closes Orbax's manager, where one was made."""
     if "_manager" in vars(self):
       vars(self).pop("_manager").close()
 
 
-def cause(error: BaseException) -> str:
-  """Returns in a few words why something could not be written."""
+def fault_of(error: BaseException) -> str:
+  """Returns in a few words why something could not be written.
+
+  A full disk is named first: Orbax and TensorFlow bury it in longer messages.
+  """
   full = os.strerror(errno.ENOSPC)
   return full if full in str(error) else storage.first_line(error)

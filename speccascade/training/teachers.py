@@ -1,4 +1,10 @@
-"""What is learned of other models: distributions of teachers, an embedding."""
+"""Takes from other models: the distributions of a teacher, an embedding.
+
+A teacher's hidden states can be computed once and stored, because they are the
+same in every epoch. The stored arrays are small: E float16 numbers a token,
+where the V probabilities that the output projection makes of them would take
+more than a hundred times as much.
+"""
 
 from collections.abc import Mapping
 import dataclasses
@@ -20,23 +26,27 @@ from speccascade.runtime import array_files, files, processes
 from speccascade.runtime.progress import ProgressBar
 from speccascade.training.states import Teacher
 
-# Texts of a file of hidden states.
+# How many texts one file of hidden states holds. A run that is killed computes
+# at most this many texts again.
 PART = 256
+# The embedding's name in a parameter tree.
 TABLE = "token_embedder"
 
 
 def read(path, model: Config, identity, layout=None) -> Teacher | None:
-  """Returns the teacher of a checkpoint, None where none is given.
+  """Returns the teacher that a checkpoint holds, or None without a path.
 
   Args:
-    path: of any layout, or None.
-    model: the architecture that learns.
-    identity: {"path", "sha256"} of the vocabulary in use, where it is known.
-    layout: where its arrays lie; None on one device.
+    path: a checkpoint of any layout, or None.
+    model: the architecture of the model that learns.
+    identity: {"path", "sha256"} of the vocabulary in use, or None where it is
+      unknown.
+    layout: where the teacher's parameters lie; None on one device.
 
   Raises:
-    CheckpointError: it cannot be read.
-    ValueError: it is of another kind than the model, or has another vocabulary.
+    CheckpointError: the checkpoint cannot be read.
+    ValueError: the teacher is of another kind than the model, or has another
+      vocabulary.
   """
   from speccascade.data import vocabularies
 
@@ -46,32 +56,31 @@ def read(path, model: Config, identity, layout=None) -> Teacher | None:
   config, known = checkpoint.require_config(), checkpoint.vocabulary
   if not known and storage.Directory(checkpoint.path).vocabulary():
     known = vocabularies.load(checkpoint.path).identity
-  faults = {
-    "is of another kind than MODEL": type(config) is not type(model),
-    f"has {config.vocab_size} vocabulary rows, MODEL {model.vocab_size}": (
-      config.vocab_size != model.vocab_size
-    ),
-    "has another vocabulary than VOCABULARY (their sha256 differ)": (
-      identity and known and known["sha256"] != identity["sha256"]
-    ),
-  }
-  for fault, is_so in faults.items():
-    if is_so:
-      raise ValueError(f"TEACHER_CHECKPOINT {checkpoint.path} {fault}")
+  fault = None
+  if type(config) is not type(model):
+    fault = "is of another kind than MODEL"
+  elif config.vocab_size != model.vocab_size:
+    fault = f"has {config.vocab_size} vocabulary rows, MODEL {model.vocab_size}"
+  elif identity and known and known["sha256"] != identity["sha256"]:
+    fault = "has another vocabulary than VOCABULARY (their sha256 differ)"
+  if fault:
+    raise ValueError(f"TEACHER_CHECKPOINT {checkpoint.path} {fault}")
   if layout is not None:
     layout.check(config, "TEACHER_CHECKPOINT")
     params = lying(config, checkpoint.params, layout)
   else:
-    as_float32 = lambda leaf: jnp.asarray(leaf, "float32")
-    params = jax.tree.map(as_float32, checkpoint.params)
+    params = jax.tree.map(
+      lambda leaf: jnp.asarray(leaf, jnp.float32), checkpoint.params
+    )
   return Teacher(params, network(config))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _hidden(module, params, tokens, segment_ids, positions):
-  """Returns [B, T, E] float16."""
-  args = (tokens, segment_ids, positions)
-  hidden = module.apply({"params": params}, *args, method="hidden")
+  """Returns hidden states [B, T, E] float16 of tokens [B, T]."""
+  hidden = module.apply(
+    {"params": params}, tokens, segment_ids, positions, method="hidden"
+  )
   return hidden.astype(jnp.float16)
 
 
@@ -81,31 +90,32 @@ def with_hidden(
   folder: str | os.PathLike,
   progress: bool = True,
 ) -> batching.TrainBatches:
-  """Returns training batches that bring what the teacher makes of them.
+  """Returns training batches that hold the teacher's hidden states.
 
-  Its hidden states are read from a folder where they are; what lacks is
-  computed, each text once, and written by `PART` texts at a time, whole or not
-  at all.
+  Hidden states that a folder holds are read from it. The teacher computes the
+  others, reading each text once, and writes them in files of `PART` texts, each
+  file whole or not at all.
 
   Args:
-    teacher: decoder-only; its last norm's outputs are kept, in float16.
-    batches: those without; the teacher reads as many rows, as wide.
-    folder: has a folder for each teacher and texts.
-    progress: show how far it is.
+    teacher: a decoder-only teacher; the outputs of its last norm are stored, in
+      float16.
+    batches: the batches without hidden states. The teacher reads batches of the
+      shape of the widest bucket.
+    folder: holds a folder for each pair of a teacher and a set of texts.
+    progress: whether to show a progress bar.
 
   Returns:
-    The batches of arrays with `TokenArrays.hidden`, mapped from the files.
+    Batches whose arrays have `TokenArrays.hidden`, mapped from the files.
 
   Raises:
-    ValueError: a state is out of float16's range, or a file is damaged.
+    ValueError: a hidden state is outside float16's range, or a file is damaged.
   """
   arrays, widest = batches.arrays, batches.buckets[-1]
   width, batch_size = widest.widths[-1], widest.batch_size
-  told = hashlib.sha256(f"{teacher.module.config} {arrays.digest}".encode())
-  for leaf in jax.tree.leaves(teacher.params):
-    told.update(np.ascontiguousarray(fetched(leaf)))
-  folder = pathlib.Path(folder).expanduser() / told.hexdigest()[:16]
+  folder = pathlib.Path(folder).expanduser() / _digest(teacher, arrays)[:16]
   size = np.stack([arrays.lengths(name) for name in batching.FEATURES], 1)
+  # A file holds one state for each target token. A text's row has one token
+  # fewer than prompt and output together, because the last token is not fed.
   lengths, size = size[:, 1], size.sum(1, keepdims=True) - 1
   hidden = []
   with ProgressBar(
@@ -114,33 +124,36 @@ def with_hidden(
     for first in range(0, len(arrays), PART):
       texts = np.arange(first, min(first + PART, len(arrays)))
       path = folder / f"{first:08d}.npy"
+      # The first process of a job looks whether the file is there. All of them
+      # must take the same way: parameters on a mesh need every process. The
+      # first process writes the file, and the others wait until it is there.
       if not processes.agreed(path.is_file):
         rows = batching.pack_rows(size, texts, (width,), seed=0)
-        states = _read_by(teacher, arrays, rows, (width,), batch_size)
-        together = np.concatenate([states[text] for text in texts])
-        if not np.isfinite(together).all():
+        by_text = _states_of(teacher, arrays, rows, (width,), batch_size)
+        states = np.concatenate([by_text[text] for text in texts])
+        if not np.isfinite(states).all():
           raise ValueError("the teacher's hidden states do not fit float16")
         if processes.is_first():
           with files.whole(path, "wb") as file:
-            np.save(file, together)
+            np.save(file, states)
         processes.meet()
       ends = np.cumsum(lengths[texts])[:-1]
       shape = (int(lengths[texts].sum()), teacher.module.config.emb_dim)
-      hidden += np.split(_kept(path, shape), ends)
+      hidden += np.split(_read_states(path, shape), ends)
       bar.update(len(texts))
   arrays = dataclasses.replace(arrays, hidden=hidden)
   return dataclasses.replace(batches, arrays=arrays)
 
 
-def _kept(path: pathlib.Path, shape: tuple[int, int]) -> np.ndarray:
-  """Returns the hidden states of a file, mapped from it.
+def _read_states(path: pathlib.Path, shape: tuple[int, int]) -> np.ndarray:
+  """Returns the hidden states that a file holds, mapped from the file.
 
   Args:
-    path: of the file.
-    shape: (targets of its texts, width of the teacher).
+    path: the file.
+    shape: (number of target tokens of its texts, width of the teacher).
 
   Raises:
-    ValueError: it holds no such array.
+    ValueError: the file holds no array of that shape in float16.
   """
   try:
     states = array_files.read_npy(path, mmap_mode="r")
@@ -157,64 +170,104 @@ def _kept(path: pathlib.Path, shape: tuple[int, int]) -> np.ndarray:
   return states
 
 
-def _read_by(teacher, arrays, rows, widths, batch_size) -> dict:
-  """Returns {text: its states [targets, E]} of packed rows of texts."""
+def _digest(teacher: Teacher, arrays) -> str:
+  """Returns a hexadecimal digest of a teacher and of the texts that it reads.
+
+  It covers the parameters themselves: a teacher that was trained further under
+  the same path has other states.
+  """
+  digest = hashlib.sha256(f"{teacher.module.config} {arrays.digest}".encode())
+  for leaf in jax.tree.leaves(teacher.params):
+    digest.update(np.ascontiguousarray(fetched(leaf)))
+  return digest.hexdigest()
+
+
+def _states_of(
+  teacher: Teacher, arrays, rows, widths, batch_size: int
+) -> dict[int, np.ndarray]:
+  """Returns the hidden states of texts, by the texts' indices.
+
+  Args:
+    teacher: computes the states.
+    arrays: the texts.
+    rows: packed rows, tuples of texts' indices.
+    widths: (the width of a row,).
+    batch_size: rows that are read at once.
+
+  Returns:
+    {index: [targets, E] float16}, one state for each target token of a text.
+  """
   states = {}
   for start in range(0, len(rows), batch_size):
-    some = rows[start : start + batch_size]
-    some += [()] * (batch_size - len(some))
-    batch = batching.causal_features(arrays, some, widths, packed=True)
-    names = ("input_tokens", "segment_ids", "positions")
-    fed = (batch[f"decoder_{name}"] for name in names)
-    hidden = fetched(_hidden(teacher.module, teacher.params, *fed))
+    batch_rows = rows[start : start + batch_size]
+    # The last batch is filled with empty rows, so that one shape is compiled.
+    batch_rows += [()] * (batch_size - len(batch_rows))
+    batch = batching.causal_features(arrays, batch_rows, widths, packed=True)
+    hidden = fetched(
+      _hidden(
+        teacher.module,
+        teacher.params,
+        batch["decoder_input_tokens"],
+        batch["decoder_segment_ids"],
+        batch["decoder_positions"],
+      )
+    )
+    # Prompts have weight 0: segments [1, 1, 1, 2, 2] with weights
+    # [0, 1, 1, 0, 1] become [0, 1, 1, 0, 2], and the states of text 2 are those
+    # at the 2.
     segments = batch["decoder_segment_ids"] * batch["decoder_loss_weights"]
-    for b, row in enumerate(some):
+    for b, row in enumerate(batch_rows):
       for number, text in enumerate(row, 1):
         states[text] = hidden[b, segments[b] == number]
   return states
 
 
-def reduced(table: np.ndarray, width: int) -> np.ndarray:
-  """Returns a table [V, E] in `width` dimensions, those that hold most of it.
+def reduce_width(table: np.ndarray, width: int) -> np.ndarray:
+  """Returns a table [V, E] projected onto its `width` principal directions.
 
-  Products of its rows are as near to the old ones as so few dimensions allow.
+  The products of two rows stay as close to the products of the old rows as
+  `width` dimensions allow.
 
   Args:
-    table: [V, E] float32.
-    width: at most E.
+    table: [V, E] float32, an embedding.
+    width: the number of dimensions, at most E.
 
   Returns:
-    [V, width] float32, the projection on the principal directions; the mean of
-    the rows is not taken off, so that products are kept.
+    [V, width] float32. The mean of the rows is not subtracted: that would
+    change the products.
 
   Source: Eckart and Young 1936.
 
-  >>> np.abs(reduced(np.array([[3.0, 4.0], [6.0, 8.0]]), 1)).round(4).tolist()
+  >>> table = np.array([[3.0, 4.0], [6.0, 8.0]])
+  >>> np.abs(reduce_width(table, 1)).round(4).tolist()
   [[5.0], [10.0]]
   """
   table = np.asarray(table, np.float64)
+  # The eigenvectors come in ascending order of their eigenvalues.
   _, directions = np.linalg.eigh(table.T @ table)
   return (table @ directions[:, ::-1][:, :width]).astype(np.float32)
 
 
-def begun(params: Mapping, path: str | os.PathLike) -> dict[str, Any]:
-  """Returns parameters whose embedding is that of a checkpoint, reduced.
+def with_embedding(params: Mapping, path: str | os.PathLike) -> dict[str, Any]:
+  """Returns parameters with a checkpoint's embedding, reduced to their width.
 
   Args:
-    params: of a model that is not wider.
-    path: of the checkpoint, of any layout.
+    params: a model's parameters.
+    path: the checkpoint of a model that is at least as wide, in any layout.
 
   Raises:
-    CheckpointError: it cannot be read.
-    ValueError: it has another vocabulary, or is narrower.
+    CheckpointError: the checkpoint cannot be read.
+    ValueError: the checkpoint's embedding has another number of rows, or is
+      narrower.
   """
-  read = restore.load(path)
-  table = read.params[TABLE]["embedding"]
+  checkpoint = restore.load(path)
+  table = checkpoint.params[TABLE]["embedding"]
   rows, width = params[TABLE]["embedding"].shape
   if table.shape[0] != rows or table.shape[1] < width:
     raise ValueError(
-      f"INITIAL_EMBEDDING_PATH: {read.path} has an embedding of"
+      f"INITIAL_EMBEDDING_PATH: {checkpoint.path} has an embedding of"
       f" {table.shape[0]} rows and width {table.shape[1]}, MODEL one of {rows}"
       f" and {width}; wanted as many rows, and no less width"
     )
-  return {**params, TABLE: {"embedding": jnp.asarray(reduced(table, width))}}
+  table = jnp.asarray(reduce_width(table, width))
+  return {**params, TABLE: {"embedding": table}}

@@ -11,7 +11,7 @@ from speccascade.models.sharding import meshes
 from speccascade.runtime import signals
 from speccascade.settings import fields
 from speccascade.training import evaluate, loop, optimizers
-from speccascade.training.checkpointing import Checkpoints, cause
+from speccascade.training.checkpointing import Checkpoints, fault_of
 from speccascade.training.states import Objective, Teacher, TrainState
 
 
@@ -192,7 +192,7 @@ class EventFiles:
         yield
     except tf.errors.OpError as error:
       raise OSError(
-        f"no event file can be written to {self._folder}: {cause(error)}"
+        f"no event file can be written to {self._folder}: {fault_of(error)}"
       ) from error
 
   def write_scalars(self, step: int, scalars: Mapping[str, float]):

@@ -21,8 +21,8 @@ from speccascade.training.checkpointing import Checkpoints
 from tests import eight_devices
 
 
-def told(name: str, state):
-  """Prints what there is of a state, to the bit."""
+def print_state(name: str, state):
+  """Prints the step of a state, and a digest of all its arrays."""
   digest = hashlib.sha256()
   for leaf in jax.tree.leaves(fetched((state.params, state.opt_state))):
     digest.update(leaf.tobytes())
@@ -30,21 +30,21 @@ def told(name: str, state):
   print(json.dumps(line), flush=True)
 
 
-class Told(Checkpoints):
-  """Checkpoints that say what they read and write."""
+class PrintingCheckpoints(Checkpoints):
+  """Checkpoints that print the states that they read and write."""
 
   def start(self, *args, **options):
     state, *rest = super().start(*args, **options)
-    told("start", state)
+    print_state("start", state)
     return state, *rest
 
   def save(self, state, **options):
-    told("save", state)
+    print_state("save", state)
     return super().save(state, **options)
 
 
 def main():
-  """Trains; a process that is to get a signal gives it to itself."""
+  """Trains; the process that JOB names sends itself a signal at step 7."""
   settings = {"steps": 20, "signal": None, "who": 1, "optimizer": "adafactor"}
   settings |= json.loads(os.environ["JOB"])
   model, losses = eight_devices.config("t5", 16), {}
@@ -65,7 +65,7 @@ def main():
     outcome = trainer.run(
       model,
       eight_devices.texts("t5"),
-      Told(settings["folder"], model, layout=layout),
+      PrintingCheckpoints(settings["folder"], model, layout=layout),
       trainer.TrainingRun(
         train_steps=settings["steps"],
         checkpoint_period=5,

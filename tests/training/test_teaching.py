@@ -37,7 +37,7 @@ MEAN = "NUM_REAL_TARGET_TOKENS"
 
 
 def texts(num=12, seed=0):
-  """Prompts that cannot be guessed, and outputs that count on to 10 and end."""
+  """Returns random prompts; each output counts on to 10, and ends in EOS."""
   rng = np.random.default_rng(seed)
   prompts = [
     rng.integers(0, 10, rng.integers(1, 5)).tolist() for _ in range(num)
@@ -54,11 +54,11 @@ def arrays_of(examples):
 
 
 def batches_of(examples, **options):
-  """One batch of all examples, a row or a part of one each."""
+  """Returns one batch of all examples, in rows apart or packed."""
   arrays = arrays_of(examples)
   options = {"batch_size": len(examples), "seed": 0} | options
-  made = batching.train_batches(arrays, prompted=True, **options)
-  return [made.batch(0)]
+  train_batches = batching.train_batches(arrays, prompted=True, **options)
+  return [train_batches.batch(0)]
 
 
 def objective(share, **kwargs):
@@ -67,17 +67,20 @@ def objective(share, **kwargs):
   )
 
 
-def drawn(seed):
+def random_params(seed):
   return states.init_params(MODULE, seed)
 
 
 def train(data, steps, share=0.0, **kwargs):
-  """Returns the state and what each step logged."""
+  """Returns the state after training, and the metrics of each step."""
   log = []
   kwargs = {"optimizer": ADAM, "progress": False} | kwargs
   after = loop.fit(
-    *(CONFIG, data),
-    **{"steps": steps, "objective": objective(share), "log_every": 1},
+    CONFIG,
+    data,
+    steps=steps,
+    objective=objective(share),
+    log_every=1,
     on_log=lambda step, metrics: log.append(metrics),
     **kwargs,
   )
@@ -112,20 +115,20 @@ def test_a_model_learns_the_distributions_of_another(data, learned):
   assert log[-1]["loss"] < 0.05 < 1 < log[0]["loss"]
   before, then = (
     evaluate.teacher_forced(CONFIG, params, data, teacher)
-    for params in (drawn(0), after.params)
+    for params in (random_params(0), after.params)
   )
   assert before["divergence"] > 1 > 20 * then["divergence"]
   assert before["acceptance"] < 0.5 < 0.9 < then["acceptance"]
 
 
-def twin(examples, params, taught, share):
+def twin(examples, params, teacher_params, share):
   """The mean loss of output tokens, example by example, in float64."""
   width = max(len(p) + len(o) for p, o in examples)
   rows = np.zeros((len(examples), width), np.int32)
   for row, (prompt, output) in zip(rows, examples):
     row[: len(prompt) + len(output)] = [*prompt, *output]
   logs = []
-  for each in (params, taught):
+  for each in (params, teacher_params):
     logits = np.asarray(MODULE.apply({"params": each}, rows), np.float64)
     logs.append(logits - np.log(np.exp(logits).sum(-1, keepdims=True)))
   terms = []
@@ -140,14 +143,14 @@ def twin(examples, params, taught, share):
 @pytest.mark.parametrize("is_packed", [False, True])
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_the_loss_is_of_outputs_alone(is_packed, share, learned):
-  """Ragged prompts; texts in one row see each other as little as in several."""
+  """Against float64, for ragged prompts, packed and in rows apart."""
   examples, options = texts(6, seed=1), {}
   if is_packed:
     lengths = {"inputs": 40, "targets": 40}
     options = {"pack": True, "batch_size": 1, "lengths": lengths}
   [batch] = batches_of(examples, **options)
   assert len(batch["decoder_input_tokens"]) == (1 if is_packed else 6)
-  params, teacher = drawn(1), states.Teacher(learned, MODULE)
+  params, teacher = random_params(1), states.Teacher(learned, MODULE)
   _, [metrics] = train(
     [batch], 1, share, teacher=teacher, optimizer=STILL, params=params
   )
@@ -157,34 +160,54 @@ def test_the_loss_is_of_outputs_alone(is_packed, share, learned):
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
-def test_what_a_teacher_said_is_kept(is_packed, learned, tmp_path, monkeypatch):
-  """A step that reads it is that which asks; only what lacks is computed."""
+def test_stored_states_teach_as_the_teacher_does(
+  is_packed, learned, tmp_path, monkeypatch
+):
+  """A step that reads the teacher's states equals a step that computes them.
+
+  After one of two files is removed, only its texts are computed again.
+  """
   examples, lengths = texts(6, seed=1), {"inputs": 16, "targets": 16}
   teacher, head = states.Teacher(learned, MODULE), learned["token_embedder"]
-  read, of_texts = [], teachers._read_by
+  calls, states_of = [], teachers._states_of
   monkeypatch.setattr(teachers, "PART", 4)
-  monkeypatch.setattr(
-    *(teachers, "_read_by"), lambda *args: read.append(1) or of_texts(*args)
-  )
-  made = batching.train_batches(
-    *(arrays_of(examples),),
-    **{"batch_size": 1, "seed": 0, "pack": is_packed, "lengths": lengths},
+
+  def count_calls(*args):
+    calls.append(args)
+    return states_of(*args)
+
+  monkeypatch.setattr(teachers, "_states_of", count_calls)
+  train_batches = batching.train_batches(
+    arrays_of(examples),
+    batch_size=1,
+    seed=0,
+    pack=is_packed,
+    lengths=lengths,
     prompted=True,
   )
-  teachers.with_hidden(teacher, made, tmp_path, progress=False)
+  teachers.with_hidden(teacher, train_batches, tmp_path, progress=False)
   first, _ = sorted(tmp_path.glob("*/*.npy"))
   first.unlink()
-  made = teachers.with_hidden(teacher, made, tmp_path, progress=False)
-  assert len(read) == 3
-  batches = [made.batch(i) for i in range(made.steps_per_epoch)]
-  # Only its output projection is asked.
-  blind = states.Teacher(drawn(3) | {"token_embedder": head}, MODULE)
+  train_batches = teachers.with_hidden(
+    teacher, train_batches, tmp_path, progress=False
+  )
+  assert len(calls) == 3
+  batches = [
+    train_batches.batch(i) for i in range(train_batches.steps_per_epoch)
+  ]
+  # This teacher can answer from the stored states only: it has the right output
+  # projection, and random parameters elsewhere.
+  blind = states.Teacher(random_params(3) | {"token_embedder": head}, MODULE)
   _, log = train(
-    *(batches, len(batches), 1.0),
-    **{"teacher": blind, "optimizer": STILL, "params": drawn(1)},
+    batches,
+    len(batches),
+    1.0,
+    teacher=blind,
+    optimizer=STILL,
+    params=random_params(1),
   )
   weights = [batch["decoder_loss_weights"].sum() for batch in batches]
-  want, num = twin(examples, drawn(1), learned, 1.0)
+  want, num = twin(examples, random_params(1), learned, 1.0)
   losses_seen = [metrics["loss"] for metrics in log]
   assert sum(weights) == num
   assert np.average(losses_seen, weights=weights) == pytest.approx(want, 1e-3)
@@ -213,7 +236,7 @@ def test_a_damaged_file_of_a_teacher_is_named(learned, tmp_path):
 
 
 def test_a_teacher_that_is_the_student_teaches_nothing(data):
-  params = drawn(2)
+  params = random_params(2)
   teacher = states.Teacher(params, MODULE)
   _, [metrics] = train(data, 1, 1.0, params=params, teacher=teacher)
   assert abs(metrics["loss"]) < 1e-6
@@ -230,8 +253,8 @@ def test_divergence_is_its_definition():
   p, q = (np.exp(x - x.max(-1, keepdims=True)) for x in logits.astype(float))
   p, q = (x / x.sum(-1, keepdims=True) for x in (p, q))
   want = np.where(p > 0, p * (np.log(np.maximum(p, 1e-300)) - np.log(q)), 0)
-  got = losses.divergence(*jnp.asarray(logits))
-  np.testing.assert_allclose(got, want.sum(-1), rtol=1e-5, atol=1e-6)
+  values = losses.divergence(*jnp.asarray(logits))
+  np.testing.assert_allclose(values, want.sum(-1), rtol=1e-5, atol=1e-6)
   overlap = losses.overlap(*jnp.asarray(logits))
   np.testing.assert_allclose(overlap, np.minimum(p, q).sum(-1), rtol=1e-5)
 
@@ -239,7 +262,7 @@ def test_divergence_is_its_definition():
 def test_a_run_that_is_taken_up_ends_as_the_unbroken_one(
   data, learned, tmp_path
 ):
-  """From a reduced embedding; its checkpoints say what the model is."""
+  """From a reduced embedding; checkpoints hold config and vocabulary."""
   identity = {"path": "there", "sha256": "0" * 64}
   wide = CausalTransformer(LlamaConfig(**vars(CONFIG) | {"emb_dim": 24}))
   orbax_io.save(
@@ -251,14 +274,19 @@ def test_a_run_that_is_taken_up_ends_as_the_unbroken_one(
       steps, initial_embedding_path=tmp_path / "wide", progress=False
     )
     checkpoints = Checkpoints(tmp_path / folder, CONFIG, vocabulary=identity)
-    options = {"optimizer": ADAM, "objective": objective(0.5)}
     teacher = states.Teacher(learned, MODULE)
-    said = []
+    lines = []
     trainer.run(
-      *(CONFIG, data, checkpoints, settings),
-      **{"teacher": teacher, "say": said.append, **options},
+      CONFIG,
+      data,
+      checkpoints,
+      settings,
+      teacher=teacher,
+      say=lines.append,
+      optimizer=ADAM,
+      objective=objective(0.5),
     )
-    return said[0], load(tmp_path / folder)
+    return lines[0], load(tmp_path / folder)
 
   source, unbroken = run("unbroken", 4)
   assert f"and the embedding of {tmp_path}/wide" in source
@@ -271,10 +299,10 @@ def test_a_run_that_is_taken_up_ends_as_the_unbroken_one(
 
 
 def test_a_reduced_embedding_keeps_products():
-  """Those of a table that has as few dimensions, exactly."""
+  """A table of rank 2 in 5 dimensions keeps all products in 2 dimensions."""
   rng = np.random.default_rng(0)
   table = rng.normal(size=(9, 2)) @ rng.normal(size=(2, 5))
-  small = teachers.reduced(table, 2)
+  small = teachers.reduce_width(table, 2)
   np.testing.assert_allclose(small @ small.T, table @ table.T, atol=1e-5)
 
 
