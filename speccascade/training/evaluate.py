@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,27 +22,39 @@ from speccascade.training import losses, states
 from speccascade.training.loop import check_batch
 
 EOS_ID = 1
-# Sources are padded to a multiple of this, so that few shapes are compiled.
+# Sources are padded to a multiple of this many tokens, so that few shapes are
+# compiled.
 WIDTH = 16
+# The metrics of every evaluation, and those that a teacher adds.
 NAMES = ("loss", "accuracy")
-COMPARED = ("divergence", "acceptance")  # with a teacher
+TEACHER_NAMES = ("divergence", "acceptance")
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
 def _sums(module, params, batch, teacher, layout):
-  """Returns loss, right tokens, divergence from a teacher, overlap with it, and
-  weight, summed over a batch."""
+  """Returns sums over a batch's target tokens, by their weights.
+
+  Args:
+    module: the network, static.
+    params: the network's parameters.
+    batch: see the module `states`.
+    teacher: a `states.Teacher`, or None.
+    layout: where the parameters lie, static; None on one device.
+
+  Returns:
+    {name: [] float32} for each metric, not divided yet, and "weight".
+  """
   logits = states.forward(module, params, batch, layout=layout)
   targets = batch["decoder_target_tokens"]
   weights, _ = losses.normalize(batch, None)
   loss, _ = losses.cross_entropy(logits, targets)
-  correct = states.is_correct(logits, targets)
-  compared = (0.0, 0.0)
+  by_token = {"loss": loss, "accuracy": states.is_correct(logits, targets)}
   if teacher is not None:
-    taught = teacher.logits(batch, layout)
-    compared = (f(taught, logits) for f in (losses.divergence, losses.overlap))
-  sums = (loss, correct, *compared, 1.0)
-  return jnp.stack([jnp.sum(x * weights) for x in sums])
+    teacher_logits = teacher.logits(batch, layout)
+    by_token["divergence"] = losses.divergence(teacher_logits, logits)
+    by_token["acceptance"] = losses.overlap(teacher_logits, logits)
+  sums = {name: jnp.sum(x * weights) for name, x in by_token.items()}
+  return sums | {"weight": weights.sum()}
 
 
 def teacher_forced(
@@ -51,34 +63,40 @@ def teacher_forced(
   batches: Iterable[Mapping[str, np.ndarray]],
   teacher: states.Teacher | None = None,
 ) -> dict[str, float]:
-  """Returns the mean "loss" in nats and "accuracy" of the target tokens.
+  """Returns means over the target tokens of held-out batches.
 
-  The loss has neither smoothing nor z-loss, so that runs can be compared. With
-  a teacher there are "divergence" from it in nats, and "acceptance": how likely
-  its speculative sampling at temperature 1 accepts a draft.
+  The mean "loss" in nats has neither label smoothing nor z-loss, so runs with
+  different objectives can be compared. "accuracy" is the share of target tokens
+  with the highest logit. With a teacher there are two more means: "divergence"
+  from the teacher in nats, and "acceptance", the chance that the teacher's
+  speculative sampling at temperature 1 accepts a draft.
 
   Args:
     config: the architecture.
-    params: its parameters; what lies on a mesh is evaluated there.
-    batches: each read once; rows without targets weigh nothing.
-    teacher: or None.
+    params: the model's parameters. Parameters that lie on a mesh are evaluated
+      there.
+    batches: held-out batches, each read once. Rows without targets have no
+      weight.
+    teacher: the teacher, or None.
 
   Raises:
-    ValueError: there is no target token.
+    ValueError: a batch does not fit the model, or there is no target token.
   """
   module, layout = network(config), layout_of(params)
-  total = np.zeros(5)
+  names = NAMES if teacher is None else NAMES + TEACHER_NAMES
+  # Totals over batches are float64: float32 would lose small batches in them.
+  totals = dict.fromkeys((*names, "weight"), 0.0)
   for number, batch in enumerate(batches):
     batch = check_batch(batch, config, number)
     if layout is not None:
       batch = layout.rows(batch)
-    sums = _sums(module, params, batch, teacher, layout)
-    total += np.asarray(fetched(sums), np.float64)
-  *sums, weight = total
-  if weight == 0:
+    for name, value in fetched(
+      _sums(module, params, batch, teacher, layout)
+    ).items():
+      totals[name] += float(value)
+  if totals["weight"] == 0:
     raise ValueError("there are no target tokens to evaluate on")
-  names = NAMES if teacher is None else NAMES + COMPARED
-  return dict(zip(names, np.divide(sums, weight).tolist()))
+  return {name: totals[name] / totals["weight"] for name in names}
 
 
 def greedy(
@@ -90,18 +108,18 @@ def greedy(
   batch_size: int = 32,
   eos_id: int = EOS_ID,
 ) -> list[np.ndarray]:
-  """Returns the greedy output of each source, by the method `verifier`.
+  """Returns the greedy output for each source, by the method `verifier`.
 
   Args:
     config: the architecture.
-    params: its parameters.
-    sources: N arrays of token ids, end-of-sequence included, without padding.
-    max_decode_len: most tokens of an output, EOS counted.
-    batch_size: rows decoded at once; sources of like length go together.
-    eos_id: ends an output.
+    params: the model's parameters.
+    sources: N arrays of token ids with their EOS, without padding.
+    max_decode_len: most tokens of an output, EOS included.
+    batch_size: rows decoded at once; sources of similar lengths share a batch.
+    eos_id: the token that ends an output.
 
   Returns:
-    N int32 arrays; EOS is kept.
+    N int32 arrays in the order of `sources`, with their EOS.
   """
   layout = layout_of(params)
   model = T5LM.create(config, params, layout=layout)
@@ -111,17 +129,19 @@ def greedy(
   outputs: list[np.ndarray] = [np.zeros(0, np.int32)] * len(sources)
   order = batching.by_length(sources)
   for start in range(0, len(order), batch_size):
-    some = order[start : start + batch_size]
-    read = [sources[i] for i in some]
-    width = WIDTH * -(-max(len(read[-1]), 1) // WIDTH)
-    inputs = batching.padded(read, batch_size, width)
+    indices = order[start : start + batch_size]
+    batch = [sources[i] for i in indices]
+    # The last source of a batch is its longest. A width of 21 becomes 32.
+    width = WIDTH * -(-max(len(batch[-1]), 1) // WIDTH)
+    # Rows that the last batch lacks are copies, whose outputs are not read: all
+    # batches of a width have one shape.
+    inputs = jnp.asarray(batching.padded(batch, batch_size, width))
     keys = row_keys(0, 0, np.arange(batch_size))  # greedy draws nothing
-    rows, sampling = (jnp.asarray(inputs), keys), Sampling.create(0.0)
     if layout is not None:
-      rows = layout.rows(rows)
-    decoded = decode(None, model, *rows, 0.0, sampling)
+      inputs, keys = layout.rows((inputs, keys))
+    decoded = decode(None, model, inputs, keys, 0.0, Sampling.create(0.0))
     tokens, lengths = fetched((decoded.tokens, decoded.lengths))
-    for row, i in enumerate(some):
+    for row, i in enumerate(indices):
       outputs[i] = tokens[row, : lengths[row]]
   return outputs
 
@@ -131,13 +151,14 @@ class Evaluation:
   """What a model is measured on while it trains; calling it measures.
 
   Attributes:
-    batches: for the loss and the accuracy, each read once.
-    sources: token ids of what is decoded greedily; () decodes nothing.
-    score: from the outputs' token ids, in the order of `sources`, to metrics,
-      e.g. {"bleu": 31.2}; None decodes nothing.
+    batches: held-out batches for the loss and the accuracy, each read once.
+    sources: token ids of the sources that are decoded greedily; () decodes
+      nothing.
+    score: a function from the outputs' token ids, in the order of `sources`, to
+      metrics, e.g. {"bleu": 31.2}; None decodes nothing.
     max_decode_len: most tokens of an output.
     batch_size: rows decoded at once.
-    eos_id: ends an output.
+    eos_id: the token that ends an output.
     teacher: see `teacher_forced`.
   """
 
@@ -149,17 +170,26 @@ class Evaluation:
   eos_id: int = EOS_ID
   teacher: states.Teacher | None = None
 
+  @property
+  def _is_decoding(self) -> bool:
+    return self.score is not None and len(self.sources) > 0
+
   def names(self) -> list[str]:
-    """Returns the names of what a call measures."""
-    names = [*NAMES, *(COMPARED if self.teacher is not None else ())]
-    if self.score is not None and len(self.sources):
+    """Returns the names of the metrics that a call measures.
+
+    The names of `score` are those that it returns for empty outputs.
+    """
+    names = list(NAMES)
+    if self.teacher is not None:
+      names += TEACHER_NAMES
+    if self._is_decoding:
       names += self.score([np.zeros(0, np.int32)] * len(self.sources))
     return names
 
   def __call__(self, config: Config, params: Any) -> dict[str, float]:
-    """Returns what `teacher_forced` and `score` give."""
+    """Returns the metrics of `teacher_forced` and of `score`, by name."""
     metrics = teacher_forced(config, params, self.batches, self.teacher)
-    if self.score is not None and len(self.sources):
+    if self._is_decoding:
       outputs = greedy(
         config,
         params,
@@ -168,18 +198,36 @@ class Evaluation:
         batch_size=min(self.batch_size, len(self.sources)),
         eos_id=self.eos_id,
       )
-      metrics |= {k: float(v) for k, v in self.score(outputs).items()}
+      scores = self.score(outputs)
+      metrics |= {name: float(value) for name, value in scores.items()}
     return metrics
 
 
-def decoded(task, prompting: Prompting, evaluating, lengths) -> dict[str, Any]:
-  """Returns what of `Evaluation` a task says: sources and score.
+class TaskDecoding(NamedTuple):
+  """What a task has decoded and scored: two fields of an `Evaluation`.
 
-  Targets and predictions pass the task's postprocessor, as in seqio. Decoder-
-  only models are not decoded.
+  Attributes:
+    sources: see `Evaluation`.
+    score: see `Evaluation`.
+  """
+
+  sources: Sequence[np.ndarray] = ()
+  score: Callable[[list[np.ndarray]], dict[str, float]] | None = None
+
+
+def task_decoding(
+  task,
+  prompting: Prompting,
+  evaluating,
+  lengths: Mapping[str, int],
+) -> TaskDecoding:
+  """Returns the sources of a task and the function that scores their outputs.
+
+  Targets and predictions pass through the task's postprocessor, as in seqio.
+  Nothing is decoded for a task without metrics, and for decoder-only models.
 
   Args:
-    task: of seqio, or None.
+    task: the training data's seqio task, or None.
     prompting: has the vocabulary in use.
     evaluating: a `finetune.Evaluating`.
     lengths: feature -> most tokens.
@@ -191,26 +239,35 @@ def decoded(task, prompting: Prompting, evaluating, lengths) -> dict[str, Any]:
     task = tasks.get(evaluating.decoded_task_name, vocabulary)
   metrics = getattr(task, "metric_fns", None)
   if num == 0 or not metrics or prompting.prompted:
-    return {}
+    return TaskDecoding()
   dataset = reading.open_split(task, evaluating.split, lengths)
   dataset = dataset.take(-1 if num is None else num)
   examples = list(reading.guarded(dataset.as_numpy_iterator(), task))
-  finish = task.postprocess_fn or (lambda text, **_: text)
-  decode = lambda ids: vocabulary.decode(ids.tolist())
-  to_text = getattr(vocabulary, "text", decode)
-  finished = lambda texts, is_target: [
-    finish(text, example=example, is_target=is_target)
-    for text, example in zip(texts, examples)
-  ]
+
+  def postprocess(texts, is_target):
+    if task.postprocess_fn is None:
+      return list(texts)
+    return [
+      task.postprocess_fn(text, example=example, is_target=is_target)
+      for text, example in zip(texts, examples)
+    ]
+
+  def to_text(ids):
+    # `text` of the package's own vocabularies ends before EOS and leaves
+    # padding out. Vocabularies of seqio have `decode` alone.
+    if hasattr(vocabulary, "text"):
+      return vocabulary.text(ids)
+    return vocabulary.decode(ids.tolist())
+
   targets = [example["targets_pretokenized"].decode() for example in examples]
-  targets = finished(targets, is_target=True)
+  targets = postprocess(targets, is_target=True)
 
   def score(outputs: list[np.ndarray]) -> dict[str, float]:
-    predictions = finished(map(to_text, outputs), is_target=False)
+    predictions = postprocess(map(to_text, outputs), is_target=False)
     scores = {}
     for metric in metrics:
       scores |= metric(targets, predictions)
     return scores
 
   sources = [np.asarray(example["inputs"], np.int32) for example in examples]
-  return {"sources": sources, "score": score}
+  return TaskDecoding(sources, score)

@@ -1,7 +1,7 @@
-"""Trains a model on texts: what `python -m speccascade.train` runs.
+"""Trains a model on a task or on files: `python -m speccascade.train` runs it.
 
-What reads tasks is imported when a run starts, so that the package `training`
-needs neither seqio nor TensorFlow.
+The modules that read tasks are imported when a run starts, so the package
+`training` itself needs neither seqio nor TensorFlow.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,17 +18,18 @@ from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.data import prompting, text_files
 from speccascade.data.prompting import FORMATS, Prompting
-from speccascade.models import parameters
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import Config
-from speccascade.runtime import folders, memory, processes
+from speccascade.runtime import folders, processes
 from speccascade.settings import fields
 from speccascade.training import evaluate, optimizers, teachers, trainer
 from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.memory_need import MemoryNeed
 from speccascade.training.states import Objective, Teacher
 
 
 def _is_rising(buckets):
+  """Raises ValueError where the widths of buckets are not in rising order."""
   widths = [w if isinstance(w, tuple) else (w, w) for w in buckets]
   if not widths or any(
     max(narrow) > max(wide) for narrow, wide in itertools.pairwise(widths)
@@ -39,29 +40,35 @@ def _is_rising(buckets):
 @fields.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingData:
-  """What a model is trained on, and in which batches.
+  """The data that a model is trained on, and its batches.
 
   Attributes:
-    mixture_or_task_name: registered with seqio; or else `files`.
-    files: {"train": ..., "validation": ...}, line files or JSON lines, of which
-      each has `targets` or is one that `decode` wrote; see `of_files`.
-    teacher_checkpoint: of a model whose distributions are learned as well, as
-      `Objective.teacher_share` says, and that evaluations compare with.
+    mixture_or_task_name: a task or mixture registered with seqio; None where
+      `files` are given.
+    files: {"train": ..., "validation": ...}, the files of each split. They are
+      line files, or JSON lines with `targets`, or JSON lines that `decode`
+      wrote; see `prompting.of_files`.
+    teacher_checkpoint: the checkpoint of a teacher. `Objective.teacher_share`
+      says how much of its distributions is learned; evaluations compare the
+      model with it.
     prompt: see `Prompting.format`.
     chat_variables: see `Prompting.variables`.
-    task_feature_lengths: {"inputs": ..., "targets": ...}; longer examples are
-      cut, and counted.
-    batch_size: rows of a batch; with buckets, rows of the widest one.
+    task_feature_lengths: {"inputs": ..., "targets": ...}, the most tokens of
+      each feature. Longer examples are cut, and the run prints how many.
+    batch_size: rows of a batch; with buckets, rows of a batch of the widest.
     vocabulary: path of a SentencePiece model, or of a Hugging Face directory;
-      None takes the task's.
-    use_cached: read the task's cached examples.
-    token_cache_dir: keeps the tokenized training split between starts.
-    teacher_cache_dir: keeps a decoder-only teacher's hidden states of the
-      training split, in float16, for steps and starts; None computes them in
-      each step.
-    num_examples: the first of the split; None takes all.
-    buckets: widths of batches; None pads all to the feature lengths.
-    pack: put several examples in a row.
+      None takes the task's vocabulary.
+    use_cached: whether to read the task's cached examples.
+    token_cache_dir: a folder that holds the tokenized training split, so that a
+      next start need not tokenize it again; None tokenizes at each start.
+    teacher_cache_dir: a folder that holds a decoder-only teacher's hidden
+      states for the training split, in float16; None computes the teacher's
+      distributions anew in each step.
+    num_examples: how many examples of the training split are used, the first
+      ones; None takes all.
+    buckets: the widths of batches; None pads all batches to the feature
+      lengths.
+    pack: whether to put several examples in a row.
   """
 
   mixture_or_task_name: str | None = None
@@ -97,42 +104,53 @@ class TrainingData:
       raise ValueError("files need a VOCABULARY: they do not bring one")
 
   @functools.cached_property
-  def _loaded(self):
+  def _vocabulary_of_path(self):
+    """The vocabulary that `vocabulary` names; None where it names none."""
     from speccascade.data import vocabularies
 
-    return self.vocabulary and vocabularies.load(os.fspath(self.vocabulary))
+    if not self.vocabulary:
+      return None
+    return vocabularies.load(os.fspath(self.vocabulary))
 
   @functools.cached_property
   def task(self):
-    """The task, with the vocabulary in use; None of files."""
+    """The task, with the vocabulary in use; None where there are files."""
     from speccascade.data import tasks
 
     name = self.mixture_or_task_name
-    return tasks.get(name, self._loaded) if name else None
+    return tasks.get(name, self._vocabulary_of_path) if name else None
 
   @property
   def name(self) -> str:
-    """The task's, or "files"."""
+    """The task's name, or "files"."""
     return self.task.name if self.task else "files"
 
   @functools.cached_property
   def prompting(self) -> Prompting:
     """How texts become tokens, with the vocabulary in use."""
-    vocabulary = self._loaded
+    vocabulary = self._vocabulary_of_path
     if self.task:
       vocabulary = self.task.output_features["targets"].vocabulary
     return Prompting(vocabulary, self.prompt, self.chat_variables)
 
   @property
   def shapes(self) -> dict[str, Any]:
-    """What says the shapes of batches, for training and evaluation."""
-    lengths = None if self.buckets else dict(self.task_feature_lengths)
-    buckets = self.buckets
-    shapes = dict(batch_size=self.batch_size, lengths=lengths, buckets=buckets)
-    return shapes | {"prompted": self.prompting.prompted}
+    """The arguments of `train_batches` and `eval_batches` on shapes."""
+    return {
+      "batch_size": self.batch_size,
+      "lengths": None if self.buckets else dict(self.task_feature_lengths),
+      "buckets": self.buckets,
+      "prompted": self.prompting.prompted,
+    }
 
   def read(self, split: str, num: int | None, run: trainer.TrainingRun):
-    """Returns the tokens of a split, of its first `num` examples."""
+    """Returns the tokens of a split's examples, a `TokenArrays`.
+
+    Args:
+      split: the split's name.
+      num: how many examples are read, the first ones; None reads all.
+      run: has the seed, and says whether to show a progress bar.
+    """
     from speccascade.data import reading
 
     lengths = dict(self.task_feature_lengths)
@@ -150,18 +168,21 @@ class TrainingData:
       examples = prompting.of_task(self.task, split)
     else:
       examples = prompting.of_files(self.files, split)
-    some = itertools.islice(examples, num)
-    return prompting.tokenized(some, self.prompting, lengths)
+    examples = itertools.islice(examples, num)
+    return prompting.tokenized(examples, self.prompting, lengths)
 
   def fingerprint(self, split: str) -> str:
-    """Returns a text that changes with what is read, for names of caches."""
+    """Returns a text that differs where a split or its prompts differ.
+
+    Caches have it in their names, so that a change of data is not overlooked.
+    """
     from speccascade.data import reading
 
     if self.task:
-      read = reading.fingerprint(self.task, split)
+      source = reading.fingerprint(self.task, split)
     else:
-      read = str(text_files.stamp(self.files[split]))
-    return f"{read} {self.prompting.format} {dict(self.chat_variables)}"
+      source = str(text_files.stamp(self.files[split]))
+    return f"{source} {self.prompting.format} {dict(self.chat_variables)}"
 
 
 @fields.checked
@@ -170,12 +191,14 @@ class Evaluating:
   """What a model is measured on while it trains.
 
   Attributes:
-    split: the task's split.
-    num_examples: examples of the loss; None takes all, 0 evaluates nothing.
-    num_decoded: how many of them are decoded greedily and scored by the task's
-      metrics; None takes all.
-    decoded_task_name: task of these, where the training data is a mixture.
-    max_decode_len: most tokens decoded.
+    split: the split that is held out, of the task or of the files.
+    num_examples: how many examples the loss is measured on, the first ones;
+      None takes all, 0 evaluates nothing.
+    num_decoded: how many examples are decoded greedily and scored by the task's
+      metrics, the first ones; None takes all.
+    decoded_task_name: the task whose examples are decoded, where the training
+      data is a mixture of tasks; None takes the training data's task.
+    max_decode_len: most tokens of an output.
   """
 
   split: str = "validation"
@@ -188,14 +211,14 @@ class Evaluating:
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class ModelDir:
-  """What a run leaves.
+  """Where a run writes, and which of its files stay.
 
   Attributes:
-    path: MODEL_DIR, a new folder, or that of the same run, which is taken up.
+    path: MODEL_DIR: a new folder, or the folder of a run that is to go on.
     keep_latest: how many of the latest checkpoints are kept.
     best_metric: "loss", "accuracy" or a metric of the task, by which the best
-      checkpoint is kept as well; None keeps none.
-    tensorboard: write event files.
+      checkpoint is kept too; None keeps the latest checkpoints only.
+    tensorboard: whether to write event files for TensorBoard.
   """
 
   path: fields.Path
@@ -205,10 +228,10 @@ class ModelDir:
 
   @property
   def folder(self) -> str:
-    """MODEL_DIR as an absolute path; gs:// stays as it is.
+    """MODEL_DIR as an absolute path; a gs:// address stays as it is.
 
     Raises:
-      ValueError: it is no folder, or out of reach.
+      ValueError: MODEL_DIR is not a folder, or cannot be reached.
     """
     if not self.path:
       raise ValueError("MODEL_DIR is empty; give a folder")
@@ -233,20 +256,24 @@ def train(
 ) -> trainer.TrainingOutcome:
   """Trains a model on a task or files, from a checkpoint or from nothing.
 
-  Leaves in MODEL_DIR: `checkpoint_<step>` of the latest and the best step, the
-  vocabulary, by which a folder that was moved still decodes, TensorBoard's
-  event files, and what `on_start` writes. The run starts from
-  the latest checkpoint there, else from the initial one, else from scratch, as
-  T5X does.
+  Leaves in MODEL_DIR: `checkpoint_<step>` of the latest and the best step,
+  TensorBoard's event files, the vocabulary, with which a folder that was moved
+  still decodes, and the files that `on_start` writes. The run
+  starts from the latest checkpoint in MODEL_DIR, else from the initial
+  checkpoint, else from random parameters, as in T5X.
+
+  Everything is checked before the first step, the cheap checks first: a run
+  that cannot fit memory, or has the wrong vocabulary, fails before it reads
+  data.
 
   Args:
-    model: the architecture; dropout and activations' dtype are its own.
-    data: what it learns, and its batches.
-    run: how long, from where, how often.
-    model_dir: where, and what is kept.
-    optimizer: None is T5 v1.1's Adafactor at 1e-3.
-    objective: None is T5 v1.1's.
-    evaluating: what is measured.
+    model: the architecture, with its dropout rate and its activations' dtype.
+    data: what the model learns, and the batches.
+    run: how long the run is, where it starts, how often it is measured.
+    model_dir: where the run writes, and which files stay.
+    optimizer: None takes T5 v1.1's Adafactor at 1e-3.
+    objective: None takes T5 v1.1's objective.
+    evaluating: what the model is measured on.
     on_start: called with the folder when everything has been checked.
 
   Raises:
@@ -254,44 +281,33 @@ def train(
     LossNotFiniteError: the loss became NaN or infinite.
   """
   from speccascade.data import training_batches as batching
-  from speccascade.data import vocabularies
 
   objective = objective or Objective()
   layout = run.mesh.layout_for(model, data.batch_size)
-  num_parts = layout.num_parts if layout else 1
-  count = parameters.num_parameters(model)
+  need = MemoryNeed(num_parts=layout.num_parts if layout else 1)
   # The parameters, their gradients and an update, all in float32.
-  held, sizes = 12 * count / num_parts, {"MODEL": f"of {count:,} parameters"}
-  memory.check(held, **sizes)
+  need.add_parameters("MODEL", model, bytes_each=12)
+  need.check()
   folder = model_dir.folder
   with folders.sole_writer(folder, "MODEL_DIR"):
     vocabulary = data.prompting.vocabulary
-    vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
-    data.prompting.check_fits(prompted=isinstance(model, LlamaConfig))
-    if data.teacher_cache_dir and not data.prompting.prompted:
-      raise ValueError("TEACHER_CACHE_DIR is for decoder-only models")
+    _check_vocabulary(vocabulary, model, data)
     identity = prompting.identity(vocabulary)
     vocabularies.check_saved(vocabulary, folder, "MODEL_DIR")
     teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
     if teacher:
-      count = parameters.num_parameters(teacher.module.config)
-      held += 4 * count / num_parts
-      sizes["TEACHER_CHECKPOINT"] = f"of {count:,} parameters"
+      need.add_parameters(
+        "TEACHER_CHECKPOINT", teacher.module.config, bytes_each=4
+      )
     elif objective.teacher_share:
       raise ValueError("TEACHER_SHARE needs a TEACHER_CHECKPOINT")
     arrays = _training_tokens(data, run, identity)
-    for feature, count in arrays.num_cut.items():
-      if count:
-        print(
-          f"{count} of {len(arrays)} {feature} of train were longer than "
-          "TASK_FEATURE_LENGTHS and were cut"
-        )
+    _print_num_cut(arrays)
     batches = batching.train_batches(
       arrays, seed=run.seed, pack=data.pack, **data.shapes
     )
-    memory.check(
-      held + trainer.logit_bytes(batches, model, objective) / num_parts,
-      **sizes,
+    need.add_logits(batches, model, objective)
+    need.check(
       BATCH_SIZE=data.batch_size,
       TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
     )
@@ -300,29 +316,16 @@ def train(
         teacher, batches, data.teacher_cache_dir, run.progress
       )
     evaluation = _evaluation(data, evaluating, run, teacher)
-    best = evaluation and model_dir.best_metric
-    if best and best not in (names := evaluation.names()):
-      raise fields.SettingError(
-        "best_metric",
-        f" is {best!r}; the evaluation gives {', '.join(names)}",
-        ModelDir,
-      )
+    metric = _best_metric(model_dir, evaluation)
     checkpoints = Checkpoints(
       folder,
       model,
       vocabulary=identity,
       keep_latest=model_dir.keep_latest,
       layout=layout,
-      metric=best and f"eval/{best}",
-      best_mode="min" if best in ("loss", "divergence") else "max",
-      settings={
-        "MIXTURE_OR_TASK_NAME": data.name,
-        "TEACHER_SHARE": objective.teacher_share,
-        "BATCH_SIZE": data.batch_size,
-        "BUCKETS": data.buckets and list(data.buckets),
-        "PACK": data.pack,
-        "training data of sha256": arrays.digest[:16],
-      },
+      metric=metric and f"eval/{metric}",
+      best_mode="min" if metric in ("loss", "divergence") else "max",
+      settings=_settings_to_resume(data, objective, arrays),
     )
 
     def starting():
@@ -349,37 +352,104 @@ def train(
     )
 
 
+def _check_vocabulary(vocabulary, model: Config, data: TrainingData):
+  """Raises ValueError where the vocabulary or the prompts do not fit."""
+  from speccascade.data import vocabularies
+
+  vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
+  data.prompting.check_fits(prompted=isinstance(model, LlamaConfig))
+  if data.teacher_cache_dir and not data.prompting.prompted:
+    raise ValueError("TEACHER_CACHE_DIR is for decoder-only models")
+
+
+def _print_num_cut(arrays):
+  """Prints how many examples were longer than the feature lengths."""
+  for feature, count in arrays.num_cut.items():
+    if count:
+      print(
+        f"{count} of {len(arrays)} {feature} of train were longer than "
+        "TASK_FEATURE_LENGTHS and were cut"
+      )
+
+
+def _best_metric(
+  model_dir: ModelDir, evaluation: evaluate.Evaluation | None
+) -> str | None:
+  """Returns the metric by which the best checkpoint is kept, or None.
+
+  The names are compared now, not at the first evaluation, which may come hours
+  after the start.
+
+  Raises:
+    SettingError: the evaluation does not measure the metric.
+  """
+  metric = model_dir.best_metric
+  if evaluation is None or not metric:
+    return None
+  names = evaluation.names()
+  if metric not in names:
+    raise fields.SettingError(
+      "best_metric",
+      f" is {metric!r}; the evaluation gives {', '.join(names)}",
+      ModelDir,
+    )
+  return metric
+
+
+def _settings_to_resume(
+  data: TrainingData, objective: Objective, arrays
+) -> dict[str, Any]:
+  """Returns what a resumed run must have in common with the run it resumes.
+
+  With another value of these a resumed run would read other batches, or learn
+  something else, and would not end as the unbroken run does.
+  """
+  return {
+    "MIXTURE_OR_TASK_NAME": data.name,
+    "TEACHER_SHARE": objective.teacher_share,
+    "BATCH_SIZE": data.batch_size,
+    "BUCKETS": data.buckets and list(data.buckets),
+    "PACK": data.pack,
+    "training data of sha256": arrays.digest[:16],
+  }
+
+
 def _evaluation(
   data: TrainingData,
   evaluating: Evaluating,
   run: trainer.TrainingRun,
   teacher: Teacher | None,
 ) -> evaluate.Evaluation | None:
-  """Returns what is measured while it trains, None where nothing is."""
+  """Returns the evaluation during training; None where nothing is measured."""
   from speccascade.data import training_batches as batching
 
   if evaluating.num_examples == 0:
     return None
   held_out = data.read(evaluating.split, evaluating.num_examples, run)
+  decoding = evaluate.task_decoding(
+    data.task, data.prompting, evaluating, dict(data.task_feature_lengths)
+  )
   return evaluate.Evaluation(
     list(batching.eval_batches(held_out, **data.shapes)),
+    sources=decoding.sources,
+    score=decoding.score,
     max_decode_len=evaluating.max_decode_len,
     batch_size=min(data.batch_size, 64),
     eos_id=data.prompting.vocabulary.eos_id,
     teacher=teacher,
-    **evaluate.decoded(
-      *(data.task, data.prompting, evaluating), dict(data.task_feature_lengths)
-    ),
   )
 
 
 def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):
-  """Returns the training split's tokens, kept under what made them."""
+  """Returns the training split's tokens, from the token cache where it is set.
+
+  A cache file's name holds a digest of all that the tokens depend on, so a file
+  that is there need not be compared with the data.
+  """
   from speccascade.data.arrays import TokenArrays
 
-  read = lambda: data.read("train", data.num_examples, run)
   if data.token_cache_dir is None:
-    return read()
+    return data.read("train", data.num_examples, run)
   key = [
     data.name,
     data.fingerprint("train"),
@@ -392,5 +462,7 @@ def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):
   folder = pathlib.Path(data.token_cache_dir).expanduser()
   path = folder / f"{data.name}-{digest[:16]}.npz"
   if not path.is_file():
-    read().save(path)
+    data.read("train", data.num_examples, run).save(path)
+  # The tokens are read back even after they were written: a first start then
+  # trains on the arrays that a next start will read.
   return TokenArrays.load(path)

@@ -1,4 +1,4 @@
-"""A training run: where it starts, what it measures and keeps, how it ends."""
+"""A training run: it starts or resumes, evaluates, saves checkpoints, ends."""
 
 from collections.abc import Callable, Mapping
 import contextlib
@@ -18,21 +18,21 @@ from speccascade.training.states import Objective, Teacher, TrainState
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class TrainingRun:
-  """How long a run is, where it starts, and how often it is looked at.
+  """How long a run is, where it starts, and how often it is measured.
 
   Attributes:
-    train_steps: step to stop at. As in T5X it counts the steps that an initial
-      checkpoint was trained for.
+    train_steps: the global step to stop at. As in T5X it counts the steps that
+      an initial checkpoint was trained for.
     seed: seeds parameters, dropout and, in `finetune`, the order of the data.
     initial_checkpoint_path: see `Checkpoints.start`.
-    initial_embedding_path: see there.
-    restore_optimizer: see there.
-    eval_period: steps between evaluations; there is one at the end.
-    checkpoint_period: steps between checkpoints; there is one at the end, and
-      at each evaluation where the best one is kept.
-    log_period: steps between lines of the log.
-    progress: show bars.
-    mesh: the devices, and what each holds.
+    initial_embedding_path: see `Checkpoints.start`.
+    restore_optimizer: see `Checkpoints.start`.
+    eval_period: steps between evaluations; the last step is evaluated too.
+    checkpoint_period: steps between checkpoints. There is a checkpoint at the
+      last step too, and at each evaluation where the best checkpoint is kept.
+    log_period: steps between log entries.
+    progress: whether to show progress bars.
+    mesh: the devices, and which part of the arrays each device holds.
   """
 
   train_steps: fields.Positive
@@ -52,10 +52,11 @@ class TrainingOutcome:
   """How a run ended.
 
   Attributes:
-    step: the last one taken.
-    metrics: the last evaluation's, named "eval/...".
-    checkpoint: directory of the last one, or None where nothing was done.
-    stop: what ended the run early, else falsy.
+    step: the last step taken.
+    metrics: the last evaluation's metrics, named "eval/...".
+    checkpoint: the directory of the last checkpoint; None where there is no
+      checkpoint.
+    stop: the signal that ended the run early; false where no signal did.
   """
 
   step: int
@@ -78,25 +79,29 @@ def run(
   say: Callable[[str], None] = print,
   on_start: Callable[[], object] = lambda: None,
 ) -> TrainingOutcome:
-  """Trains, evaluates and saves; a killed run goes on where it last saved.
+  """Trains a model, evaluates it, and saves checkpoints.
+
+  A run that was killed goes on from its last checkpoint.
 
   Args:
     config: the architecture.
-    batches: see `loop.fit`; to be resumable, not an iterator.
-    checkpoints: where to begin, and where to save.
-    settings: how long, from where, how often.
-    optimizer: None is T5 v1.1's Adafactor.
-    objective: None is T5 v1.1's.
+    batches: see `loop.fit`. An iterator cannot be read again, so a run over an
+      iterator cannot be resumed.
+    checkpoints: where the run begins, and where it saves.
+    settings: how long the run is, where it starts, how often it is measured.
+    optimizer: None takes T5 v1.1's Adafactor.
+    objective: None takes T5 v1.1's objective.
     teacher: see `loop.fit`.
-    evaluation: None evaluates nothing.
-    writer: has `write_scalars(step, {name: value})` and `flush()`, as clu's
-      metric writers; None writes none.
-    say: given lines of text.
+    evaluation: what is measured; None evaluates nothing.
+    writer: has `write_scalars(step, {name: value})`
+      and `flush()`, as clu's metric writers; None writes nothing.
+    say: prints a line of text.
     on_start: called before the first step, when the checkpoints have been read.
 
   Raises:
-    ValueError: a checkpoint, the batches or a setting do not fit.
-    LossNotFiniteError: the loss became NaN or infinite; what was saved is kept.
+    ValueError: a checkpoint, a batch or a setting does not fit.
+    LossNotFiniteError: the loss became NaN or infinite; checkpoints that were
+      saved before stay.
   """
   optimizer = optimizers.adafactor() if optimizer is None else optimizer
   train_steps = settings.train_steps
@@ -107,8 +112,8 @@ def run(
     initial_embedding_path=settings.initial_embedding_path,
     restore_optimizer=settings.restore_optimizer,
   )
-  begun = int(state.step)
-  say(f"{source}, step {begun} of {train_steps}")
+  start = int(state.step)
+  say(f"{source}, step {start} of {train_steps}")
   if train_steps <= first_step:
     raise ValueError(
       f"TRAIN_STEPS {train_steps} is not past step {first_step} of the "
@@ -116,38 +121,15 @@ def run(
       f"{first_step + train_steps} for {train_steps} more"
     )
   on_start()
-  metrics: dict[str, float] = {}
-  measured_at = None
-  saved_at = begun if checkpoints.latest() == begun else None
-
-  def write(step, kind, values):
-    values = {f"{kind}/{name}": value for name, value in values.items()}
-    if writer is not None:
-      writer.write_scalars(step, values)
-      writer.flush()
-    return values
-
-  def measure(state: TrainState) -> None:
-    nonlocal metrics, measured_at
-    measured_at = int(state.step)
-    values = evaluation(config, state.params)
-    metrics = write(measured_at, "eval", values)
-    numbers = ", ".join(f"{k} {v:.4g}" for k, v in values.items())
-    say(f"step {measured_at}: {numbers}")
-
-  def save(state: TrainState) -> None:
-    nonlocal saved_at
-    step = int(state.step)
-    if saved_at != step:
-      measured = metrics if measured_at == step else None
-      checkpoints.save(state, first_step=first_step, metrics=measured)
-      saved_at = step
-
-  callbacks = [loop.Every(settings.checkpoint_period, save)]
-  if evaluation is not None:
-    callbacks.insert(0, loop.Every(settings.eval_period, measure))
-    if checkpoints.metric is not None:
-      callbacks.append(loop.Every(settings.eval_period, save))
+  recorder = _Recorder(
+    config=config,
+    checkpoints=checkpoints,
+    first_step=first_step,
+    evaluation=evaluation,
+    writer=writer,
+    say=say,
+    saved_step=start if checkpoints.latest() == start else None,
+  )
   with contextlib.closing(checkpoints), signals.caught() as stop:
     state = loop.fit(
       config,
@@ -159,19 +141,104 @@ def run(
       teacher=teacher,
       first_step=first_step,
       log_every=settings.log_period,
-      on_log=lambda step, values: write(step, "train", values),
-      callbacks=callbacks,
+      on_log=recorder.log,
+      callbacks=_callbacks(recorder, settings),
       stop=stop,
       progress=settings.progress,
     )
-    if stop and int(state.step) > begun:
-      save(state)
-  saved = None if saved_at is None else checkpoints.path(saved_at)
-  return TrainingOutcome(int(state.step), metrics, saved, stop)
+    # A stopped run saves between its periods. A run that was stopped before its
+    # first step has nothing to save.
+    if stop and int(state.step) > start:
+      recorder.save(state)
+  saved_step = recorder.saved_step
+  return TrainingOutcome(
+    step=int(state.step),
+    metrics=recorder.metrics,
+    checkpoint=None if saved_step is None else checkpoints.path(saved_step),
+    stop=stop,
+  )
+
+
+@dataclasses.dataclass
+class _Recorder:
+  """Writes down a run: its log, its evaluations, its checkpoints.
+
+  Attributes:
+    config: the architecture.
+    checkpoints: where the run saves.
+    first_step: the step at which the run began, which checkpoints hold.
+    evaluation: see `run`.
+    writer: see `run`.
+    say: see `run`.
+    saved_step: the step of the last checkpoint, or None.
+    metrics: the last evaluation's metrics, named "eval/...".
+    evaluated_step: the step of the last evaluation, or None.
+  """
+
+  config: Config
+  checkpoints: Checkpoints
+  first_step: int
+  evaluation: evaluate.Evaluation | None
+  writer: Any
+  say: Callable[[str], None]
+  saved_step: int | None
+  metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+  evaluated_step: int | None = None
+
+  def log(self, step: int, values: Mapping[str, float]):
+    """Writes the training metrics of a log entry."""
+    self._write(step, _prefixed("train", values))
+
+  def measure(self, state: TrainState):
+    """Evaluates a state, and writes and prints the metrics."""
+    step = int(state.step)
+    values = self.evaluation(self.config, state.params)
+    self.metrics, self.evaluated_step = _prefixed("eval", values), step
+    self._write(step, self.metrics)
+    numbers = ", ".join(f"{k} {v:.4g}" for k, v in values.items())
+    self.say(f"step {step}: {numbers}")
+
+  def save(self, state: TrainState):
+    """Saves a checkpoint, unless the step's checkpoint is already saved."""
+    step = int(state.step)
+    if self.saved_step == step:
+      return
+    metrics = self.metrics if self.evaluated_step == step else None
+    self.checkpoints.save(state, first_step=self.first_step, metrics=metrics)
+    self.saved_step = step
+
+  def _write(self, step: int, values: Mapping[str, float]):
+    if self.writer is not None:
+      self.writer.write_scalars(step, values)
+      # Flushed each time: a kill must not lose scalars of steps before the
+      # checkpoint, because a resumed run does not take those steps again.
+      self.writer.flush()
+
+
+def _prefixed(kind: str, values: Mapping[str, float]) -> dict[str, float]:
+  return {f"{kind}/{name}": value for name, value in values.items()}
+
+
+def _callbacks(recorder: _Recorder, settings: TrainingRun) -> list[loop.Every]:
+  """Returns the callbacks of a run, in the order in which a step calls them.
+
+  A state is evaluated before it is saved, because its checkpoint holds its
+  metrics, by which the best checkpoint is found. Where both periods end at one
+  step, the second `save` finds the step saved.
+  """
+  callbacks = [loop.Every(settings.checkpoint_period, recorder.save)]
+  if recorder.evaluation is not None:
+    callbacks.insert(0, loop.Every(settings.eval_period, recorder.measure))
+    if recorder.checkpoints.metric is not None:
+      callbacks.append(loop.Every(settings.eval_period, recorder.save))
+  return callbacks
 
 
 class EventFiles:
-  """TensorBoard's event files, begun when there is something to write."""
+  """TensorBoard's event files, begun when there is something to write.
+
+  TensorFlow is imported only then.
+  """
 
   def __init__(self, folder: str):
     self._folder = folder
@@ -183,7 +250,8 @@ class EventFiles:
     return metric_writers.SummaryWriter(self._folder)
 
   @contextlib.contextmanager
-  def _checked(self):
+  def _one_line_errors(self):
+    """Turns TensorFlow's errors into OSErrors of one line."""
     from speccascade.cli import quiet
 
     tf = quiet.import_tensorflow()
@@ -196,22 +264,11 @@ class EventFiles:
       ) from error
 
   def write_scalars(self, step: int, scalars: Mapping[str, float]):
-    with self._checked():
+    """Adds scalars of a step; OSError where the file cannot be written."""
+    with self._one_line_errors():
       self._writer.write_scalars(step, scalars)
 
   def flush(self):
-    with self._checked():
+    """Writes what was added to the file; OSError where it cannot be."""
+    with self._one_line_errors():
       self._writer.flush()
-
-
-def logit_bytes(batches, model: Config, objective: Objective) -> int:
-  """Returns the bytes of a batch's logits; ValueError if it is not cut so."""
-  parts, num_models = objective.microbatches, 1 + bool(objective.teacher_share)
-  for bucket in batches.buckets:
-    if bucket.batch_size % parts:
-      raise ValueError(
-        f"MICROBATCHES is {parts}, which does not divide a batch of"
-        f" {bucket.batch_size} rows"
-      )
-  positions = (x.batch_size // parts * x.widths[-1] for x in batches.buckets)
-  return 4 * num_models * max(positions) * model.vocab_size

@@ -33,9 +33,9 @@ def test_loss_and_accuracy_are_means_over_target_tokens():
     loss -= picked[targets > 0].sum()
     correct += (logits.argmax(-1) == targets)[targets > 0].sum()
     weight += (targets > 0).sum()
-  got = evaluate.teacher_forced(CONFIG, params, batches)
-  assert got["loss"] == pytest.approx(loss / weight, rel=1e-5)
-  assert got["accuracy"] == pytest.approx(correct / weight)
+  metrics = evaluate.teacher_forced(CONFIG, params, batches)
+  assert metrics["loss"] == pytest.approx(loss / weight, rel=1e-5)
+  assert metrics["accuracy"] == pytest.approx(correct / weight)
 
 
 def test_nothing_to_evaluate_on_is_said():

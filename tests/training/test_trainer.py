@@ -27,19 +27,24 @@ from tests.training.conftest import (
 
 
 def quick(folder, steps=6, say=print, config=BARE, **kwargs):
-  """A run whose parameters stay: what is under test is around it."""
-  fields = trainer.TrainingRun.__dataclass_fields__
-  settings = {name: kwargs.pop(name) for name in fields if name in kwargs}
-  others = {"optimizer": STILL}
-  names = ("optimizer", "evaluation", "writer")
-  others |= {name: kwargs.pop(name) for name in names if name in kwargs}
+  """Runs with a rate of 0: the tests are of what a run does around its steps.
+
+  Keywords are fields of `TrainingRun`, arguments of `trainer.run`, or fields of
+  `Checkpoints`.
+  """
+
+  def take(names):
+    return {name: kwargs.pop(name) for name in names if name in kwargs}
+
+  settings = take(trainer.TrainingRun.__dataclass_fields__)
+  arguments = {"optimizer": STILL} | take(("optimizer", "evaluation", "writer"))
   return trainer.run(
     config,
     [random_batch(i) for i in range(2)],
     Checkpoints(folder, config, **kwargs),
     trainer.TrainingRun(steps, progress=False, **settings),
     say=say,
-    **others,
+    **arguments,
   )
 
 
@@ -51,8 +56,8 @@ def saved_steps(folder):
 STEPS = 12
 
 
-class At:
-  """A metric writer that does something at a step."""
+class ActAt:
+  """A metric writer that calls a function at a step."""
 
   def __init__(self, step, act):
     self.step, self.act = step, act
@@ -65,7 +70,7 @@ class At:
     pass
 
 
-def dies():
+def die():
   raise KeyboardInterrupt
 
 
@@ -82,21 +87,27 @@ def test_a_killed_run_ends_as_the_unbroken_one_does(tmp_path, capsys):
 
   Dropout is on. `tests/audit/kills` kills processes.
   """
-  how = {"config": TINY, "optimizer": ADAFACTOR, "seed": 3, "steps": STEPS}
-  how |= {"checkpoint_period": 5, "log_period": 1}
+  settings = {
+    "config": TINY,
+    "optimizer": ADAFACTOR,
+    "seed": 3,
+    "steps": STEPS,
+    "checkpoint_period": 5,
+    "log_period": 1,
+  }
   folder = tmp_path / "broken"
-  quick(tmp_path / "unbroken", **how)
+  quick(tmp_path / "unbroken", **settings)
   with pytest.raises(KeyboardInterrupt):
-    quick(folder, writer=At(8, dies), **how)
+    quick(folder, writer=ActAt(8, die), **settings)
   assert saved_steps(folder) == [5]
-  stop = At(7, lambda: os.kill(os.getpid(), signal.SIGTERM))
-  stopped = quick(folder, writer=stop, **how)
+  stop = ActAt(7, lambda: os.kill(os.getpid(), signal.SIGTERM))
+  stopped = quick(folder, writer=stop, **settings)
   assert (stopped.step, stopped.checkpoint) == (7, f"{folder}/checkpoint_7")
   assert stopped.stop.exit_code == 128 + signal.SIGTERM
-  said = capsys.readouterr().out
-  assert f"resuming from {folder}/checkpoint_5, step 5 of 12" in said
+  out = capsys.readouterr().out
+  assert f"resuming from {folder}/checkpoint_5, step 5 of 12" in out
   assert saved_steps(folder) == [7]
-  outcome = quick(folder, **how)
+  outcome = quick(folder, **settings)
   assert outcome.checkpoint == f"{folder}/checkpoint_12"
   assert not outcome.stop
   same(final(folder), final(tmp_path / "unbroken"))
@@ -104,9 +115,9 @@ def test_a_killed_run_ends_as_the_unbroken_one_does(tmp_path, capsys):
 
 def test_a_finished_run_is_left_alone(tmp_path):
   first = quick(tmp_path)
-  said = []
-  again = quick(tmp_path, say=said.append)
-  assert said == [f"resuming from {tmp_path}/checkpoint_6, step 6 of 6"]
+  lines = []
+  again = quick(tmp_path, say=lines.append)
+  assert lines == [f"resuming from {tmp_path}/checkpoint_6, step 6 of 6"]
   assert (again.step, again.checkpoint) == (first.step, first.checkpoint)
 
 
@@ -150,9 +161,9 @@ def test_what_was_saved_before_nan_is_kept(tmp_path):
 def test_a_checkpoint_that_cannot_be_written_is_one_line(
   tmp_path, monkeypatch, capfd
 ):
-  """Threads print a traceback each; what they wrote is removed."""
+  """No thread's traceback is shown, and half-written files are removed."""
   quick(tmp_path, 2)
-  # Of a run that was killed while it saved a step that comes no more.
+  # This is left by a run that was killed while it saved step 1.
   (tmp_path / "checkpoint_1.orbax-checkpoint-tmp").mkdir()
 
   def full(*args, **kwargs):
