@@ -78,7 +78,7 @@ def compare(
   """Returns each point's time at batch 1, its counts and its texts.
 
   The points and the verifier alone take turns on every example, compiled
-  before; see `timing.interleaved`.
+  before; see `timing.interleave`.
 
   Args:
     study: whose examples are all timed.

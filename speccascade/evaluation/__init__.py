@@ -1,0 +1,1 @@
+"""Quality of texts, efficiency of decoding, wall-clock time: what rows hold."""

@@ -1,7 +1,7 @@
-"""What decoding cost and how well drafts fared: (counts) -> numbers.
+"""Turns counts of a decoding run into rates, and into a predicted speed-up.
 
-Each name has one meaning everywhere, in result rows, tables and docs; they are
-listed in docs/definitions.md. A ratio whose denominator is 0 is None: a method
+Each rate has one name and one meaning in result rows, tables and docs;
+docs/definitions.md lists them. A ratio with the denominator 0 is None: a method
 without blocks has no acceptance rate.
 """
 
@@ -20,7 +20,10 @@ _Cost = Annotated[float, fields.Bounds(0)]
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-  """Counters summed over examples, on the host: those of `types.Stats`, and
+  """Counters summed over examples, on the host.
+
+  The other counters than the first two have the names and meanings of
+  `decoding.types.Stats`; the tuples are its arrays of one row.
 
   Attributes:
     num_examples: examples decoded.
@@ -47,16 +50,21 @@ class Counts:
     fields.freeze(self)
 
   def __add__(self, other: "Counts") -> "Counts":
+    """Returns the sums of both counters, entry by entry.
+
+    Raises:
+      ValueError: the counts come from different gammas or numbers of models.
+    """
     sums = {}
-    for name, ours in vars(self).items():
-      theirs = getattr(other, name)
-      if not isinstance(ours, tuple):
-        sums[name] = ours + theirs
-      elif len(ours) == len(theirs):
-        sums[name] = tuple(map(operator.add, ours, theirs))
+    for name, left in vars(self).items():
+      right = getattr(other, name)
+      if not isinstance(left, tuple):
+        sums[name] = left + right
+      elif len(left) == len(right):
+        sums[name] = tuple(map(operator.add, left, right))
       else:
         raise ValueError(
-          f"counts with {len(ours)} and {len(theirs)} entries do not add; sum"
+          f"counts with {len(left)} and {len(right)} entries do not add; sum"
           " each gamma and each drafter on its own"
         )
     return Counts(**sums)
@@ -65,15 +73,20 @@ class Counts:
 def row_counts(decoded: Decoded) -> list[Counts]:
   """Returns the counts of each row of a decoded batch."""
   columns = {**vars(decoded.stats), "num_tokens": decoded.lengths}
-  values = [np.asarray(column).tolist() for column in columns.values()]
-  return [Counts(1, **dict(zip(columns, row))) for row in zip(*values)]
+  values = {name: np.asarray(x).tolist() for name, x in columns.items()}
+  return [
+    Counts(
+      num_examples=1, **{name: column[row] for name, column in values.items()}
+    )
+    for row in range(len(values["num_tokens"]))
+  ]
 
 
 def total(counts: list[Counts]) -> Counts:
   """Returns the sum of one or more counts.
 
   Raises:
-    ValueError: there are none.
+    ValueError: the list is empty.
   """
   if not counts:
     raise ValueError("no examples were decoded; there is nothing to sum")
@@ -87,25 +100,28 @@ def ratio(numerator: float, denominator: float) -> float | None:
 
 
 def summary(counts: Counts) -> dict:
-  """Returns what counts tell, by name.
+  """Returns the rates of counts, by name.
 
-  draft_acceptance_rate: accepted draft tokens / drafted tokens. Drafts after a
-    verification, an EOS or the length limit count as drafted.
-  acceptance_rate: accepted / examined drafts, the first rejected one being
-    examined; the estimator of the acceptance parameter of the i.i.d. model.
+  draft_acceptance_rate: accepted drafts / drafted tokens. Drafts after a
+    rejected draft, an EOS or the length limit count as drafted.
+  acceptance_rate: accepted drafts / examined drafts. The first rejected draft
+    of a block counts as examined. This rate estimates the acceptance rate of
+    the model in which drafts are accepted independently with one probability.
   rejection_rate: 1 - acceptance_rate.
   expected_acceptance: the mean over examined drafts of sum_v min(q, pi).
-  mean_acceptance_length: emitted tokens per block, the residual or bonus token
-    counted.
-  acceptance_histogram: at index j the blocks in which j drafts were accepted.
-  acceptance_by_position: accepted / examined of the 1st, 2nd, ... draft of a
+  mean_acceptance_length: emitted tokens / blocks. The residual or bonus token
+    of a block counts.
+  acceptance_histogram: at index j the number of blocks in which j drafts were
+    accepted.
+  acceptance_by_position: accepted / examined for the 1st, 2nd, ... draft of a
     block.
   deferral_rate: verifier calls / tokens emitted. A sequential cascade calls the
-    verifier at each position deferred, a speculative method once for each
+    verifier at each deferred position, a speculative method once for each
     block. It is the axis of Narasimhan et al., arXiv:2405.19261, Figure 1.
   rule_deferral_rate: emitted positions at which the rule deferred / tokens
     emitted.
-  drafter_calls_per_token, verifier_extends_per_token: passes / tokens emitted.
+  drafter_calls_per_token: passes of the drafter / tokens emitted.
+  verifier_extends_per_token: passes of the verifier / tokens emitted.
   tokens_per_example: tokens emitted / examples.
   """
   c = counts
@@ -127,15 +143,21 @@ def summary(counts: Counts) -> dict:
 
 
 def mean_log_probs(parts: Sequence[dict]) -> dict[str, float | None] | None:
-  """Returns means over the tokens at which each law is known, in nats.
+  """Returns the mean log probability that each distribution gave the tokens.
 
-  None stands for a law that is known nowhere, and for one that gives some token
-  nothing: its mean is no number.
+  A mean is over the tokens at which the distribution is known, in nats. It is
+  None for a distribution that is known nowhere, and for one that gives some
+  token the probability 0, whose mean would be -inf.
 
   Args:
-    parts: of each the fields of `types.LogProbs`, arrays or lists with None for
-      NaN; none, where nothing was recorded, give None.
+    parts: dicts with the fields of `types.LogProbs`; values are arrays, or
+      lists with None for NaN.
+
+  Returns:
+    {field: mean}; None where `parts` is empty, because nothing was recorded.
   """
+  if not parts:
+    return None
 
   def mean(name):
     values = [np.asarray(part[name], float).ravel() for part in parts]
@@ -143,20 +165,20 @@ def mean_log_probs(parts: Sequence[dict]) -> dict[str, float | None] | None:
     total, num = float(np.nansum(values)), int(np.sum(~np.isnan(values)))
     return ratio(total, num) if np.isfinite(total) else None
 
-  return {name: mean(name) for name in parts[0]} if parts else None
+  return {name: mean(name) for name in parts[0]}
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-  """What calls cost, in units of one single-token verifier step.
+  """Measured costs of model calls, in units of one single-token verifier step.
 
   Attributes:
-    verifier_step_s: that unit, in seconds.
-    c: one single-token drafter step.
-    q2: the drafter's block of two tokens.
-    v: the verifier's block of N tokens, by N.
-    drafter_prefill: encoding one source, drafter.
-    verifier_prefill: encoding one source, verifier.
+    verifier_step_s: seconds of one single-token verifier step, the unit.
+    c: the cost of one single-token drafter step.
+    q2: the cost of a drafter pass over two tokens.
+    v: the cost of a verifier pass over N tokens, by N.
+    drafter_prefill: the cost of the drafter's encoding one source.
+    verifier_prefill: the cost of the verifier's encoding one source.
   """
 
   verifier_step_s: _Cost
@@ -170,27 +192,30 @@ class Costs:
 def predicted_speedup(
   counts: Counts, costs: Costs, *, width: int = 1, folds: bool = False
 ) -> float | None:
-  """Returns tokens / cost of the calls made: the speed-up over the verifier.
+  """Returns the speed-up over the verifier alone that calls and costs predict.
 
-  For a full block of gamma drafts this is mean_acceptance_length over
-  (gamma - 1) c + q2 + v where the drafter's catch-up folds into its next call,
-  and over (gamma + 1) c + v where the exact bonus asks for its own call
-  (`analysis.speedup.block_cost`); blocks cut short by an unsure drafter and
-  sequential cascades cost what they called. Encoders are left out.
+  It is the tokens divided by the cost of all calls. For full blocks of gamma
+  drafts it equals the mean acceptance length divided by
+  `analysis.speedup.block_cost`: (gamma - 1) c + q2 + v where the drafter's
+  catch-up folds into its next call, (gamma + 1) c + v where the exact bonus
+  needs a drafter call of its own. The cost of blocks that an unsure drafter cut
+  short, and of sequential cascades, is the cost of the calls they made.
+  Encoders are left out.
 
   Args:
     counts: the run's counters.
-    costs: measured in the same run.
+    costs: costs measured in the same run.
     width: tokens that one verifier pass feeds: gamma + 1, or 1.
     folds: whether each block's first drafter call feeds two tokens.
 
   Returns:
-    The factor; None where nothing was called, or `costs` lack `width`.
+    The factor; None where nothing was called, or `costs` has no `width`.
   """
   if counts.verifier_extends and width not in costs.v:
     return None
   drafting = counts.drafter_calls * costs.c
   if folds:
+    # One call of each block feeds two tokens and costs q2 in place of c.
     drafting += counts.num_blocks * (costs.q2 - costs.c)
   verifying = counts.verifier_extends * costs.v.get(width, 0.0)
   return ratio(counts.num_tokens, drafting + verifying)

@@ -1,8 +1,8 @@
-"""Wall-clock time: compiled before, synchronised, interleaved, repeated.
+"""Measures wall-clock time: in turns, repeated, and synchronised.
 
-`walltime_s` is one example at batch 1, its encoder included and compilation
-not. Competitors take turns on every example, so that a machine that slows down
-slows all of them.
+`walltime_s` is the time of one example at batch 1. The encoder counts;
+compilation does not. Competitors take turns, so a machine that slows down slows
+all of them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,34 +22,38 @@ from speccascade.decoding.types import LanguageModel
 from speccascade.evaluation.efficiency import Costs
 from speccascade.settings import fields
 
-RESAMPLES = 1000
-# Examples that a competitor decodes before the next one has its turn.
+RESAMPLES = 1000  # bootstrap resamples of an interval
+REPLICATES = 200  # how many resampled latencies a `Latency` holds
+# Examples that a competitor decodes before the next competitor has its turn.
 TURN = 8
-REPLICATES = 200  # of them, those that are kept
-_DIGITS = 5
-
+_DIGITS = 5  # decimals of a resampled latency
 
 _Time = Annotated[float, fields.Bounds(0, low_open=True)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Latency:
-  """Seconds of one competitor over the timed examples.
+  """The latency of one competitor over the timed examples.
+
+  Intervals are bootstraps over examples. A resample draws the same examples for
+  the competitor and for the reference.
 
   Attributes:
-    walltime_s: mean over examples of the median over repeats.
-    by_repeat_s: the mean over examples, for each repeat: the spread.
-    relative_latency: `walltime_s` over that of the reference, same examples.
-    relative_low: lower end of its 95% interval.
-    relative_high: upper end; bootstrap over examples, in pairs.
-    num_examples: timed examples.
-    repeats: how often each was timed.
-    replicates: relative latencies of resampled examples; of equally many timed
-      examples, the i-th is made from the same ones for every competitor.
-    num_tokens: tokens that the timed examples have together, EOS counted; None
-      where they were not counted.
-    per_token: seconds a token over the reference's, and the ends of its 95%
-      interval; None likewise.
+    walltime_s: the mean over examples of the median over repeats.
+    by_repeat_s: the mean over examples in each repeat, which shows the spread.
+    relative_latency: `walltime_s` divided by the reference's `walltime_s` on
+      the same examples.
+    relative_low: the lower end of the 95% interval of `relative_latency`.
+    relative_high: the upper end of the interval.
+    num_examples: how many examples were timed.
+    repeats: how often each example was timed.
+    replicates: relative latencies of resampled examples. For equally many timed
+      examples, the i-th resample holds the same examples for every competitor.
+    num_tokens: the sum of the timed outputs' tokens, EOS included; None where
+      tokens were not counted.
+    per_token: the seconds per token divided by the reference's seconds per
+      token, then the lower and the upper end of the 95% interval; None where
+      tokens were not counted.
   """
 
   walltime_s: _Time
@@ -67,7 +71,7 @@ class Latency:
     fields.freeze(self)
 
 
-def interleaved(
+def interleave(
   competitors: dict[str, Callable[[int], object]],
   examples: Iterable[int],
   *,
@@ -78,31 +82,30 @@ def interleaved(
   tick: Callable[[int], object] = lambda num: None,
   is_over: Callable[[], bool] = lambda: False,
 ) -> dict[str, np.ndarray]:
-  """Times competitors in turn on a few examples, `repeats` times over.
+  """Times competitors in turns on a few examples, `repeats` times over.
 
-  The first call of a turn is made twice and measured once. A program that runs
-  after another one finds the caches full of the other's code and arrays, and
-  takes half as long again as it does when it is used for itself. Beforehand
-  each is called once: that compiles. A later call that still has to compile is
-  the caller's mistake: give all examples one shape.
+  Each competitor is first called once, which compiles its program. A later call
+  that still has to compile is the caller's mistake: all examples must have one
+  shape.
 
   Args:
-    competitors: by name, a function of an example number; what it returns is
-      waited for on the device.
+    competitors: by name, a function of an example number. The timer waits until
+      the result is ready on the device.
     examples: the example numbers.
-    repeats: 1 or more.
+    repeats: how often each example is timed, 1 or more.
     turn: examples in a turn, 1 or more.
-    clock: seconds, from any origin.
+    clock: returns seconds, from any origin.
     on_result: called with (name, example, result) in the first repeat.
-    tick: called with the calls made since, for progress.
-    is_over: asked after each repeat; True leaves the others out.
+    tick: called with the number of timed calls since the last tick, for
+      progress.
+    is_over: asked after each repeat; True ends the timing with fewer repeats.
 
   Returns:
     Seconds [repeats, examples] float64, by name; of fewer repeats where
     `is_over` ended the timing.
 
   Raises:
-    ValueError: there is nothing to time.
+    ValueError: there are no competitors, examples or repeats.
   """
   examples = list(examples)
   if not examples or not competitors or repeats < 1:
@@ -115,22 +118,27 @@ def interleaved(
   seconds = {
     name: np.zeros((repeats, len(examples)), np.float64) for name in competitors
   }
-  order = list(competitors)
+  names = list(competitors)
   starts = range(0, len(examples), turn)
   for repeat in range(repeats):
     for number, first in enumerate(starts):
       columns = range(first, min(first + turn, len(examples)))
-      # Nobody always runs after the same neighbour.
-      shift = (repeat * len(starts) + number) % len(order)
-      for name in order[shift:] + order[:shift]:
+      # Each turn begins one competitor later: with a, b, c the turns are abc,
+      # bca, cab, ..., so no competitor is always the first.
+      shift = (repeat * len(starts) + number) % len(names)
+      for name in names[shift:] + names[:shift]:
+        # Warm up: this call is not measured. A program that runs after another
+        # program finds the caches full of the other's code and arrays, and
+        # takes half as long again as a program that runs alone.
         jax.block_until_ready(competitors[name](examples[first]))
+        # Measure: the clock stops when the device is done.
         for column in columns:
           start = clock()
           result = jax.block_until_ready(competitors[name](examples[column]))
           seconds[name][repeat, column] = clock() - start
           if repeat == 0:
             on_result(name, examples[column], result)
-      tick(len(order) * len(columns))
+      tick(len(names) * len(columns))
     if is_over():
       return {name: times[: repeat + 1] for name, times in seconds.items()}
   return seconds
@@ -141,36 +149,47 @@ def latency(
   reference: np.ndarray,
   tokens: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Latency:
-  """Returns the latency of a competitor against a reference.
+  """Returns the latency of a competitor relative to a reference.
 
   Args:
-    seconds: [repeats, examples] from `interleaved`.
-    reference: those of the verifier alone, same run and examples.
-    tokens: [examples] int, of the competitor's texts and of the reference's;
-      None leaves the latency per token out.
+    seconds: [repeats, examples], the competitor's seconds from `interleave`.
+    reference: [repeats, examples], the seconds of the reference, the verifier
+      alone, in the same run on the same examples.
+    tokens: a pair of [examples] ints, the lengths of the competitor's and of
+      the reference's outputs; None leaves the latency per token out.
   """
-  ours, theirs = np.median(seconds, axis=0), np.median(reference, axis=0)
-  rng = np.random.default_rng(0)
-  pick = rng.integers(0, ours.size, (RESAMPLES, ours.size))
-  ratios = ours[pick].mean(axis=1) / theirs[pick].mean(axis=1)
+  # The median over repeats drops a repeat in which the machine did other work.
+  times, reference_times = (
+    np.median(seconds, axis=0),
+    np.median(reference, axis=0),
+  )
+  num = times.size
+  # The seed is fixed, so `picks` [RESAMPLES, num] are the same example numbers
+  # for every competitor, and replicates of two competitors are paired.
+  picks = np.random.default_rng(0).integers(0, num, (RESAMPLES, num))
+  ratios = times[picks].mean(axis=1) / reference_times[picks].mean(axis=1)
   low, high = np.quantile(ratios, [0.025, 0.975])
-  per_token = None
+  num_tokens = per_token = None
   if tokens is not None:
-    lengths, its = (np.maximum(each, 1) for each in tokens)
-    rates = ratios * its[pick].sum(axis=1) / lengths[pick].sum(axis=1)
-    value = ours.sum() / theirs.sum() * its.sum() / lengths.sum()
-    ends = np.quantile(rates, [0.025, 0.975])
-    per_token = (float(value), *map(float, ends))
+    num_tokens = int(tokens[0].sum())
+    # An output without a token counts as one token: it must not divide by 0.
+    lengths, reference_lengths = (np.maximum(each, 1) for each in tokens)
+    value = times.sum() / reference_times.sum() * reference_lengths.sum()
+    value /= lengths.sum()
+    resampled = ratios * reference_lengths[picks].sum(axis=1)
+    resampled /= lengths[picks].sum(axis=1)
+    per_token_low, per_token_high = np.quantile(resampled, [0.025, 0.975])
+    per_token = (float(value), float(per_token_low), float(per_token_high))
   return Latency(
-    walltime_s=float(ours.mean()),
+    walltime_s=float(times.mean()),
     by_repeat_s=tuple(float(x) for x in seconds.mean(axis=1)),
-    relative_latency=float(ours.mean() / theirs.mean()),
+    relative_latency=float(times.mean() / reference_times.mean()),
     relative_low=float(low),
     relative_high=float(high),
-    num_examples=ours.size,
+    num_examples=num,
     repeats=len(seconds),
     replicates=tuple(np.round(ratios[:REPLICATES], _DIGITS).tolist()),
-    num_tokens=None if tokens is None else int(tokens[0].sum()),
+    num_tokens=num_tokens,
     per_token=per_token,
   )
 
@@ -230,52 +249,68 @@ def cost_loops(
   clock: Callable[[], float] = time.perf_counter,
   is_over: Callable[[], bool] = lambda: False,
 ) -> CostLoops:
-  """Times the loops that tell c, q2, v and the encoders, taking turns.
+  """Times the loops that tell c, q2, v and the encoders, in turns.
 
-  Each loop feeds blocks and draws from the laws that they give, as a decoder
-  does, at lengths from 0 to `max_decode_len`.
+  Each loop feeds blocks and draws from the distributions that they give, as a
+  decoder does, at lengths from 0 to `max_decode_len`.
 
   Args:
     drafter: the small model.
-    verifier: the large one.
+    verifier: the large model.
     inputs: [B, S] int32, one example as it is timed.
-    sampling: how logits become laws.
-    max_decode_len: as in the run, for the size of the caches.
-    widths: the block widths whose v is wanted.
+    sampling: how logits become distributions.
+    max_decode_len: blocks that a loop feeds; the run's value, so that caches
+      have the run's size.
+    widths: the numbers of tokens N for which v is measured; 1 is added.
     rounds: how often each loop is timed.
-    clock: seconds, from any origin.
-    is_over: asked after each round; True leaves the others out.
+    clock: returns seconds, from any origin.
+    is_over: asked after each round; True ends the timing with fewer rounds.
+
+  Raises:
+    ValueError: the clock is too coarse for a verifier step.
   """
   widths = sorted({1, *widths})
   inputs = jnp.asarray(inputs, jnp.int32)
+  # The last block starts at length max_decode_len - 1 and must fit.
   capacity = max_decode_len + widths[-1] + 2
-  models = {"drafter": drafter, "verifier": verifier}
-  steps = {"c": ("drafter", 1), "q2": ("drafter", 2)}
-  steps |= {f"v{width}": ("verifier", width) for width in widths}
-  runs = {
-    role: functools.partial(_prefill, model, inputs, capacity)
-    for role, model in models.items()
+
+  def feeding(model, state, width):
+    return functools.partial(
+      _feed_blocks, model, state, sampling, width, max_decode_len
+    )
+
+  encode_drafter = functools.partial(_prefill, drafter, inputs, capacity)
+  encode_verifier = functools.partial(_prefill, verifier, inputs, capacity)
+  drafter_state, verifier_state = encode_drafter(), encode_verifier()
+  loops = {
+    "drafter": encode_drafter,
+    "verifier": encode_verifier,
+    "c": feeding(drafter, drafter_state, 1),
+    "q2": feeding(drafter, drafter_state, 2),
   }
-  states = {role: runs[role]() for role in models}
-  for name, (role, width) in steps.items():
-    fed = (models[role], states[role], sampling, width, max_decode_len)
-    runs[name] = functools.partial(_feed_blocks, *fed)
-  seconds = interleaved(
-    {name: lambda _, run=run: run() for name, run in runs.items()},
+  for width in widths:
+    loops[f"v{width}"] = feeding(verifier, verifier_state, width)
+  times = interleave(
+    {name: _without_example(loop) for name, loop in loops.items()},
     [0],
     repeats=rounds,
     clock=clock,
     is_over=is_over,
   )
-  by_round = {name: times[:, 0] for name, times in seconds.items()}
+  by_round = {name: rounds_s[:, 0] for name, rounds_s in times.items()}
   return CostLoops(by_round, max_decode_len)
 
 
 def measure_costs(
-  drafter: LanguageModel, verifier: LanguageModel, inputs, sampling, **how
+  drafter: LanguageModel, verifier: LanguageModel, inputs, sampling, **settings
 ) -> Costs:
-  """Returns the costs that `cost_loops` measures; it takes the same."""
-  return cost_loops(drafter, verifier, inputs, sampling, **how).costs
+  """Returns the costs that `cost_loops` measures, with the same arguments."""
+  return cost_loops(drafter, verifier, inputs, sampling, **settings).costs
+
+
+def _without_example(loop: Callable[[], object]) -> Callable[[int], object]:
+  """Returns a competitor that runs a loop, whatever the example."""
+  return lambda example: loop()
 
 
 @functools.partial(jax.jit, static_argnums=(2,))
@@ -285,21 +320,26 @@ def _prefill(model, inputs, capacity):
 
 @functools.partial(jax.jit, static_argnums=(3, 4))
 def _feed_blocks(model, state, sampling, width, num_blocks):
-  """Feeds `num_blocks` blocks, one slot further each; returns the last token.
+  """Feeds blocks of `width` tokens, and returns [B] the last token drawn.
 
-  Each block depends on the draw before it, so that no pass can be left out.
+  Each block starts one position after the block before it. Each block feeds the
+  token that was drawn after the block before it, so XLA cannot leave out a
+  pass or run two passes at once.
   """
   rows = jax.tree.leaves(state)[0].shape[0]
   count = jnp.full((rows,), width, jnp.int32)
 
-  def block(index, carry):
+  def feed_block(index, carry):
     state, token = carry
     tokens = jnp.broadcast_to(token[:, None], (rows, width))
     state, out = model.extend(state, tokens, count)
+    # The mean over the block makes the draw depend on every logit.
+    _, probs = sampling.laws(out.logits)
     u = jnp.full((rows,), 0.5, jnp.float32)
-    _, law = sampling.laws(out.logits)
-    token = draws.draw(jnp.mean(law, axis=1), u)
+    token = draws.draw(jnp.mean(probs, axis=1), u)
+    # The extend moved the length by `width`; the next block starts one further.
     return model.rewind(state, jnp.full((rows,), index + 1)), token
 
   token = jnp.zeros((rows,), jnp.int32)
-  return jax.lax.fori_loop(0, num_blocks, block, (state, token))[1]
+  _, token = jax.lax.fori_loop(0, num_blocks, feed_block, (state, token))
+  return token

@@ -44,11 +44,11 @@ def counts():
 
 
 def test_mean_log_probs():
-  # As records have them, and as arrays: NaN and None are unknown.
-  told = {"pi": [-1.0, None, -4.0], "q": [None] * 3, "p": ["-inf", -1.0, None]}
-  shown = {name: np.full((2, 3), np.nan) for name in told}
-  shown["pi"][0, 1] = -7.0
-  means = efficiency.mean_log_probs([told, shown])
+  # Records hold lists, and decoding gives arrays; None and NaN are unknown.
+  lists = {"pi": [-1.0, None, -4.0], "q": [None] * 3, "p": ["-inf", -1.0, None]}
+  arrays = {name: np.full((2, 3), np.nan) for name in lists}
+  arrays["pi"][0, 1] = -7.0
+  means = efficiency.mean_log_probs([lists, arrays])
   assert means == {"pi": -4.0, "q": None, "p": None}
   assert efficiency.mean_log_probs([]) is None
 
@@ -75,8 +75,11 @@ def test_without_blocks_ratios_are_none():
     efficiency.Counts(1, 5, verifier_calls=5, verifier_extends=5)
   )
   for name in (
-    *("draft_acceptance_rate", "acceptance_rate", "rejection_rate"),
-    *("expected_acceptance", "mean_acceptance_length"),
+    "draft_acceptance_rate",
+    "acceptance_rate",
+    "rejection_rate",
+    "expected_acceptance",
+    "mean_acceptance_length",
   ):
     assert numbers[name] is None
   assert numbers["acceptance_histogram"] == []

@@ -99,8 +99,8 @@ def test_rouge_by_hand():
   ],
 )
 def test_number(text, expected):
-  got = answers.number(text)
-  assert got == expected if expected is None else float(got) == expected
+  answer = answers.number(text)
+  assert answer == expected if expected is None else float(answer) == expected
 
 
 @pytest.mark.parametrize(

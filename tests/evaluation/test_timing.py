@@ -35,7 +35,7 @@ def race(costs, examples, **settings):
     return example
 
   runs = {name: functools.partial(decode, name) for name in costs}
-  seconds = timing.interleaved(runs, examples, clock=clock, **settings)
+  seconds = timing.interleave(runs, examples, clock=clock, **settings)
   return seconds, calls
 
 
@@ -73,9 +73,13 @@ def test_competitors_take_turns_of_a_few_examples():
 
 def test_results_are_handed_over_once_and_calls_counted():
   results, ticks = [], []
-  record = lambda *result: results.append(result)
+
+  def record(*result):
+    results.append(result)
+
   race(
-    *({"a": 1.0, "b": 1.0}, [3, 4]),
+    {"a": 1.0, "b": 1.0},
+    [3, 4],
     repeats=3,
     on_result=record,
     tick=ticks.append,
@@ -142,8 +146,9 @@ def test_replicates_are_paired():
   ours = rng.uniform(1, 3, (2, 20))
   paired = timing.latency(ours, reference)
   assert len(paired.replicates) == timing.REPLICATES
-  # The same examples for every competitor: what is half as fast there is so in
-  # every replicate, and the reference is 1 in all of them.
+  # Resamples hold the same examples for every competitor: a competitor that
+  # takes twice as long does so in every replicate, and the reference is 1 in
+  # all of them.
   half = timing.latency(ours * 2, reference)
   np.testing.assert_allclose(
     half.replicates, 2 * np.array(paired.replicates), atol=2e-5
@@ -153,16 +158,19 @@ def test_replicates_are_paired():
 
 
 def test_latency_per_token_forgives_a_longer_text():
-  """Twice the seconds for twice the tokens: as fast a token."""
+  """Twice the seconds for twice the tokens: the seconds per token are equal."""
   reference = np.array([[1.0, 2.0, 3.0]])
-  theirs, ours = np.array([10, 20, 30]), np.array([20, 40, 60])
-  result = timing.latency(2 * reference, reference, (ours, theirs))
+  reference_lengths = np.array([10, 20, 30])
+  lengths = 2 * reference_lengths
+  result = timing.latency(
+    2 * reference, reference, (lengths, reference_lengths)
+  )
   assert result.relative_latency == 2
   assert result.per_token == pytest.approx((1, 1, 1))
   assert result.num_tokens == 120
-  # As many seconds, for 120 tokens and for 60.
+  # Equal seconds, for 120 tokens and for 60.
   uneven = timing.latency(
-    reference, reference, (np.array([40, 20, 60]), theirs)
+    reference, reference, (np.array([40, 20, 60]), reference_lengths)
   )
   value, low, high = uneven.per_token
   assert value == pytest.approx(0.5)

@@ -159,7 +159,7 @@ def time_points(
     lengths[point][index] = decoded.lengths[0]
     on_result(point, index, decoded)
 
-  seconds = timing.interleaved(
+  seconds = timing.interleave(
     {
       point: lambda index, call=of_point.call: call(prepared[index])
       for point, of_point in batches.items()
