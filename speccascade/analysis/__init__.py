@@ -1,4 +1,5 @@
-"""Closed forms of the papers on scalars: block lengths, speed-ups, EWIF, SWI.
+"""The papers' formulas: block lengths, speed-ups, EWIF, SWI, and lemmas.
 
-Plain NumPy: nothing here needs an accelerator or a model.
+Nothing here needs a model or an accelerator. The formulas on scalars are NumPy
+in float64; the lemmas on distributions, in `theory`, are JAX.
 """

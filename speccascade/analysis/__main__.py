@@ -1,6 +1,6 @@
 """Prints Table 1 of Chen et al. and the best block size for given costs.
 
-Their paper is arXiv 2312.11462.
+Table 1 is in arXiv:2312.11462.
 
 python -m speccascade.analysis --acceptance_rate=0.8 --c=0.1 --v=1.4
 """
@@ -14,7 +14,7 @@ LABELS = {"cnndm": "CNN/DM", "ende": "WMT en-de"}
 
 
 def table_1() -> str:
-  """Returns the recomputed table as text."""
+  """Returns Chen et al.'s Table 1, recomputed, as text."""
   lines = ["EWIF of Chen et al., Table 1 (costs: ratios of parameters)"]
   lines.append(f"{'task':10} {'drafts':20} {'printed':>8} {'computed':>9}")
   for row, value in ewif.table_1():
@@ -25,17 +25,37 @@ def table_1() -> str:
   return "\n".join(lines)
 
 
-def best_block(acceptance_rate: float, c: float, **costs) -> str:
-  """Returns the best gamma for an acceptance rate and costs as text."""
-  gamma, plain = speedup.optimal_gamma(acceptance_rate, c)
+def best_block(
+  acceptance_rate: float,
+  c: float,
+  *,
+  v: float = 1.0,
+  q2: float | None = None,
+  bonus_law: bool = False,
+) -> str:
+  """Returns the best gamma for an acceptance rate and costs, as text.
+
+  The first answer is for the papers' costs, by which a block costs one verifier
+  step. Where other costs are given a second answer is for them.
+
+  Args:
+    acceptance_rate: in [0, 1].
+    c: the cost of a drafter step, in verifier steps.
+    v: see `speedup.block_cost`.
+    q2: see `speedup.block_cost`.
+    bonus_law: see `speedup.block_cost`.
+  """
+  gamma, speed = speedup.optimal_gamma(acceptance_rate, c)
   lines = [
     f"acceptance rate {acceptance_rate:g}, drafter step c = {c:g}",
-    f"block at the price of one step: best gamma {gamma}, speed-up {plain:.3f}",
+    f"block at the price of one step: best gamma {gamma}, speed-up {speed:.3f}",
   ]
-  if costs != {"v": 1, "q2": None, "bonus_law": False}:
-    gamma, real = speedup.optimal_gamma(acceptance_rate, c, **costs)
+  if v != 1 or q2 is not None or bonus_law:
+    gamma, speed = speedup.optimal_gamma(
+      acceptance_rate, c, v=v, q2=q2, bonus_law=bonus_law
+    )
     lines.append(
-      f"block at v = {costs['v']:g}: best gamma {gamma}, speed-up {real:.3f}"
+      f"block at v = {v:g}: best gamma {gamma}, speed-up {speed:.3f}"
     )
     if gamma == 0:
       lines.append("no block size beats the verifier alone at these costs")
@@ -43,6 +63,11 @@ def best_block(acceptance_rate: float, c: float, **costs) -> str:
 
 
 def main(argv=None) -> int:
+  """Runs the command; returns its exit code."""
+
+  def print_answers(**settings):
+    print(best_block(**settings), table_1(), sep="\n\n")
+
   parser = cli.Parser("analysis", __doc__)
   add = parser.add_argument
   add("--acceptance_rate", type=float, default=0.8, help="in [0, 1]")
@@ -50,8 +75,7 @@ def main(argv=None) -> int:
   add("--v", type=float, default=1.0, help="verifier block / verifier step")
   add("--q2", type=float, help="drafter's two-token call / verifier step")
   add("--bonus_law", action="store_true", help="exact bonus of a target with q")
-  tell = lambda **asked: print(best_block(**asked), table_1(), sep="\n\n")
-  return parser.run(tell, argv)
+  return parser.run(print_answers, argv)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""One knob, five names: how the papers write the lenience of acceptance.
+"""One parameter, six spellings: how the papers write lenient acceptance.
 
-All but DistillSpec's exponential form accept a drafted x with probability
-min(1, p(x) / ((1 - alpha) q(x))) in the letters of Narasimhan et al.
-(arXiv:2405.19261), q the drafter and p the verifier. `KNOBS` maps each spelling
-to alpha and back.
+In the letters of Narasimhan et al. (arXiv:2405.19261), with the drafter's q and
+the verifier's p, lenient acceptance keeps a drafted token x with probability
+min(1, p(x) / ((1 - alpha) q(x))). Other papers write 1 - alpha differently.
+`KNOBS` maps each spelling to 1 - alpha and back.
 
 | key                | symbol         | 1 - alpha | accepts with probability  |
 | ------------------ | -------------- | --------- | ------------------------- |
@@ -14,15 +14,18 @@ to alpha and back.
 | `distillspec_sq`   | eps in (0,1]   | eps^2     | min(1, p/(eps^2 q))       |
 | `tran_thien`       | alpha in (0,1] | alpha     | min(1, p/(alpha q))       |
 
-Leviathan's l = 0 (everything is accepted) is alpha = 1, the drafter alone, and
-no alpha of the half-open range. DistillSpec's f_exp = p^eps is no multiple of
-p, so it has no alpha. Sources: Leviathan et al. (arXiv:2211.17192), A.5; Chen
-et al. (arXiv:2312.11462); DistillSpec (arXiv:2310.08461); Tran-Thien's text on
+Leviathan et al.'s l = 0, by which every draft is accepted, would be alpha = 1,
+which is outside the half-open range of alpha. DistillSpec's third form,
+f_exp = p^eps, is no multiple of p, so no alpha equals it.
+
+Sources: Leviathan et al. (arXiv:2211.17192), A.5; Chen et al.
+(arXiv:2312.11462); DistillSpec (arXiv:2310.08461); Tran-Thien's text on
 mentored decoding.
 
-Greedy lenience is four different rules that share none of this; one slip is
-worth knowing: Leviathan et al. (A.5) print "p(x) <= l max p" as the acceptance
-test, which would refuse the argmax itself; the sign must be ">=".
+At temperature 0 the papers have four different lenient rules, which are not
+spellings of one parameter. One of them has a misprint: Leviathan et al. (A.5)
+print the acceptance test "p(x) <= l max p", which would refuse the argmax
+itself; the sign must be ">=".
 """
 
 from collections.abc import Callable
@@ -33,42 +36,58 @@ import numpy as np
 from speccascade.settings.fields import Bounds
 
 
+def _same(value: float) -> float:
+  return value
+
+
 class Knob(NamedTuple):
-  """One paper's spelling: its range, and the map to 1 - alpha and back."""
+  """One paper's spelling of lenience.
+
+  Attributes:
+    symbol: the paper's letter.
+    range: the values that the paper allows.
+    to_divisor: a function from the paper's value to 1 - alpha, by which the
+      acceptance divides q.
+    from_divisor: the inverse function.
+  """
 
   symbol: str
   range: Bounds
-  to_keep: Callable[[float], float] = lambda value: value
-  from_keep: Callable[[float], float] = lambda keep: keep
+  to_divisor: Callable[[float], float] = _same
+  from_divisor: Callable[[float], float] = _same
 
   def describe(self) -> str:
-    low, high, low_open, high_open = vars(self.range).values()
-    left, right = "[("[low_open], "])"[high_open]
-    return f"{self.symbol} in {left}{low:g}, {high:g}{right}"
+    """Returns the letter and its range, e.g. "l in (0, 1]"."""
+    bounds = self.range
+    left = "(" if bounds.low_open else "["
+    right = ")" if bounds.high_open else "]"
+    return f"{self.symbol} in {left}{bounds.low:g}, {bounds.high:g}{right}"
 
 
-_UNIT, _REST = Bounds(0, 1, low_open=True), Bounds(0, 1, high_open=True)
-_FACTOR = Bounds(1, high_open=True)
+_ABOVE_0_TO_1 = Bounds(0, 1, low_open=True)
+_0_TO_BELOW_1 = Bounds(0, 1, high_open=True)
+_FROM_1 = Bounds(1, high_open=True)
 KNOBS = {
-  "narasimhan": Knob("alpha", _REST, lambda a: 1 - a, lambda k: 1 - k),
-  "leviathan": Knob("l", _UNIT),
-  "cs_drafting": Knob("l", _FACTOR, lambda l: 1 / l, lambda k: 1 / k),
-  "distillspec_lin": Knob("eps", _UNIT),
-  "distillspec_sq": Knob("eps", _UNIT, lambda e: e**2, np.sqrt),
-  "tran_thien": Knob("alpha", _UNIT),
+  "narasimhan": Knob("alpha", _0_TO_BELOW_1, lambda a: 1 - a, lambda d: 1 - d),
+  "leviathan": Knob("l", _ABOVE_0_TO_1),
+  "cs_drafting": Knob("l", _FROM_1, lambda l: 1 / l, lambda d: 1 / d),
+  "distillspec_lin": Knob("eps", _ABOVE_0_TO_1),
+  "distillspec_sq": Knob("eps", _ABOVE_0_TO_1, lambda e: e**2, np.sqrt),
+  "tran_thien": Knob("alpha", _ABOVE_0_TO_1),
 }
 
 
 def convert(value: float, source: str, to: str) -> float:
-  """Returns the same lenience in another paper's symbol.
+  """Returns a lenience as another paper writes it.
 
   Args:
-    value: the number as `source` writes it.
+    value: the number as the paper `source` writes it.
     source: a key of `KNOBS`.
     to: a key of `KNOBS`.
 
   Raises:
-    ValueError: an unknown key, or a value outside its paper's range.
+    ValueError: a key is unknown, or the value is outside the range of the paper
+      `source`.
 
   >>> convert(5, "cs_drafting", "narasimhan")
   0.8
@@ -83,7 +102,7 @@ def convert(value: float, source: str, to: str) -> float:
     raise ValueError(
       f"lenience {value} is outside the range of {source}, {knob.describe()}"
     )
-  return float(KNOBS[to].from_keep(knob.to_keep(value)))
+  return float(KNOBS[to].from_divisor(knob.to_divisor(value)))
 
 
 def acceptance_rate(q, p, *, alpha: float):
@@ -92,9 +111,9 @@ def acceptance_rate(q, p, *, alpha: float):
   Args:
     q: [..., V] drafter probabilities.
     p: [..., V] verifier probabilities.
-    alpha: in [0, 1), Narasimhan's.
+    alpha: in [0, 1), as Narasimhan et al. write it.
 
   Source: Leviathan et al., A.5: sum_x min(p(x)/l, q(x)), l = 1 - alpha.
   """
-  keep = convert(alpha, "narasimhan", "leviathan")
-  return np.sum(np.minimum(np.asarray(p) / keep, np.asarray(q)), axis=-1)
+  l = convert(alpha, "narasimhan", "leviathan")
+  return np.sum(np.minimum(np.asarray(p) / l, np.asarray(q)), axis=-1)

@@ -1,4 +1,4 @@
-"""Numbers printed in the papers, for comparison; none of them is a target."""
+"""Numbers printed in the papers, to compare with; none of them is a goal."""
 
 from typing import NamedTuple
 
@@ -10,13 +10,14 @@ class SpeedRow(NamedTuple):
 
   Attributes:
     task: "ende" (WMT) or "cnndm".
-    drafter: T5 v1.1 size.
+    drafter: the drafter's size of T5 v1.1.
     temperature: 0 or 1.
-    gamma: as used; smaller than the optimum for most rows.
-    acceptance_rate: their alpha, printed with two digits.
-    c: from profiler traces.
-    expected: walltime factor as printed; computed from the unrounded alpha.
-    measured: speed-up as printed.
+    gamma: the block size that was measured, in most rows below the optimum.
+    acceptance_rate: the paper's alpha, printed with two digits.
+    c: the cost of a drafter step, measured in profiler traces.
+    expected: the printed walltime factor, which the authors computed from the
+      unrounded alpha.
+    measured: the printed speed-up.
   """
 
   task: str
@@ -46,11 +47,18 @@ LEVIATHAN_TABLE_4 = (
 
 
 def leviathan_rate(task: str, drafter: str, temperature: int = 0) -> float:
-  """Returns the acceptance rate of that row of Table 4."""
+  """Returns the acceptance rate of a row of Leviathan et al.'s Table 4.
+
+  Args:
+    task: see `SpeedRow`.
+    drafter: see `SpeedRow`.
+    temperature: see `SpeedRow`.
+  """
+  key = (task, drafter, temperature)
   return next(
     row.acceptance_rate
     for row in LEVIATHAN_TABLE_4
-    if (row.task, row.drafter, row.temperature) == (task, drafter, temperature)
+    if (row.task, row.drafter, row.temperature) == key
   )
 
 
@@ -59,8 +67,9 @@ class EwifRow(NamedTuple):
 
   Attributes:
     task: "cnndm" or "ende".
-    drafts: (T5 v1.1 size, tokens it drafts) in the order of the block.
-    printed: EWIF as printed.
+    drafts: pairs (size of T5 v1.1, tokens that it drafts), in the order of the
+      block.
+    printed: the printed EWIF.
   """
 
   task: str

@@ -1,14 +1,13 @@
-"""What blocks of speculative decoding yield and cost, on known texts too.
+"""The tokens that blocks of speculative decoding yield, and the blocks' costs.
 
-Leviathan et al., arXiv:2211.17192, write alpha for the acceptance rate and beta
-for the acceptance at one prefix; here alpha is kept for the lenience of a
-target, and theirs is `acceptance_rate`: the chance that a draft is accepted,
-given that those before it in the block were, independent of position and
-prefix.
+Leviathan et al., arXiv:2211.17192, write alpha for the acceptance rate. Here
+alpha is the lenience of a target, and Leviathan et al.'s alpha is
+`acceptance_rate`: the chance that a draft is accepted, given that the drafts
+before it in the block were accepted, whatever the position and the prefix.
 
 `gamma` is the number of drafted tokens per block, an integer. Costs are in
-units of one single-token step of the verifier alone; `c` is one drafter step.
-Rates (in [0, 1]) and costs may be arrays, which broadcast.
+units of one single-token step of the verifier alone; `c` is the cost of one
+drafter step. Rates, in [0, 1], and costs may be arrays, which broadcast.
 """
 
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from speccascade.analysis import checks
 def geometric(x, n: int):
   """Returns 1 + x + ... + x^n, by Horner's rule.
 
-  The papers print the quotient (1 - x^(n+1)) / (1 - x), which is 0/0 at 1.
+  The papers print the quotient (1 - x^(n+1)) / (1 - x), which is 0/0 at x = 1.
 
   >>> float(geometric(0.5, 2)), float(geometric(1, 4))
   (1.75, 5.0)
@@ -33,9 +32,15 @@ def geometric(x, n: int):
 def expected_tokens(acceptance_rate, gamma: int):
   """Returns the expected tokens per block, in [1, gamma + 1].
 
-  Source: Leviathan et al., Eq. (1): (1 - a^(gamma+1)) / (1 - a), a the
-  acceptance rate; the residual or bonus token is counted. Reads of weights and
-  key-value cache per token shrink by the same factor.
+  The residual or bonus token counts. The memory traffic per token for weights
+  and key-value caches shrinks by this factor too.
+
+  Args:
+    acceptance_rate: in [0, 1].
+    gamma: drafted tokens per block, 0 or more.
+
+  Source: Leviathan et al., Eq. (1): (1 - a^(gamma+1)) / (1 - a), a being the
+  acceptance rate.
 
   >>> round(float(expected_tokens(0.8, 10)), 7)
   4.5705033
@@ -47,20 +52,29 @@ def expected_tokens(acceptance_rate, gamma: int):
 def walltime_factor(acceptance_rate, gamma: int, c):
   """Returns the speed-up over the verifier alone, if a block costs one step.
 
-  Source: Leviathan et al., Theorem 3.8, and Chen et al. (arXiv 2312.11462),
-  Corollary 4.2: the EWIF of one draft. Where acceptance_rate > c some gamma
-  gives a speed-up, at least (1 + acceptance_rate) / (1 + c) (Corollary 3.9).
+  Where acceptance_rate > c some gamma gives a speed-up, of at least
+  (1 + acceptance_rate) / (1 + c) (Leviathan et al., Corollary 3.9).
+
+  Args:
+    acceptance_rate: in [0, 1].
+    gamma: drafted tokens per block, 0 or more.
+    c: the cost of one drafter step.
+
+  Source: Leviathan et al., Theorem 3.8; Chen et al. (arXiv:2312.11462),
+  Corollary 4.2, where it is the EWIF of one draft.
   """
   return predicted_speedup(expected_tokens(acceptance_rate, gamma), gamma, c)
 
 
 def operations_factor(acceptance_rate, gamma: int, c_hat):
-  """Returns arithmetic operations / those of the verifier alone; often > 1.
+  """Returns the arithmetic operations, relative to the verifier alone.
+
+  It is often more than 1: operations on drafts that are rejected are lost.
 
   Args:
     acceptance_rate: in [0, 1].
-    gamma: drafted tokens.
-    c_hat: operations of one drafter step / of one verifier step.
+    gamma: drafted tokens per block.
+    c_hat: operations of one drafter step / operations of one verifier step.
 
   Source: Leviathan et al., Theorem 3.11.
   """
@@ -69,21 +83,23 @@ def operations_factor(acceptance_rate, gamma: int, c_hat):
 
 
 def block_cost(gamma: int, c, *, v=1.0, q2=None, bonus_law: bool = False):
-  """Returns the cost of one draft-verify round.
+  """Returns the cost of one round of drafting and verifying a block.
 
-  gamma c + 1 is the papers' cost. On a real device a block of gamma + 1 tokens
-  costs v > 1 single-token steps (on a CPU about 1.5, the jump from one token to
-  two), and after a fully accepted block the drafter's first call feeds two
-  tokens at a price q2 >= c.
+  The papers' cost is gamma c + 1. On a real device a pass over gamma + 1 tokens
+  costs v > 1 single-token steps; on a CPU about 1.5, the jump from one token to
+  two. After a fully accepted block the drafter's first call feeds two tokens,
+  at the cost q2 >= c.
 
   Args:
-    gamma: drafted tokens per block.
-    c: one single-token drafter step.
-    v: the verifier's pass over gamma + 1 tokens.
-    q2: the drafter's two-token first call; None means c.
-    bonus_law: whether the drafter also computes q at the bonus position, as the
-      exact bonus of a target that uses q needs: its catch-up then cannot fold
-      into the next call, and a block takes gamma + 1 single-token calls.
+    gamma: drafted tokens per block, 1 or more.
+    c: the cost of one single-token drafter step.
+    v: the cost of the verifier's pass over gamma + 1 tokens.
+    q2: the cost of the drafter's first call of a block, which feeds two tokens;
+      None takes c.
+    bonus_law: whether the drafter also computes q at the bonus position, which
+      the exact bonus of a target that uses q needs. The drafter's catch-up then
+      cannot fold into its next call, and a block takes gamma + 1 single-token
+      calls.
 
   Returns:
     (gamma - 1) c + q2 + v, or (gamma + 1) c + v with `bonus_law`.
@@ -105,13 +121,14 @@ def block_cost(gamma: int, c, *, v=1.0, q2=None, bonus_law: bool = False):
 
 
 def predicted_speedup(tokens_per_block, gamma: int, c, **more):
-  """Returns tokens per block / cost per block: the speed-up over the verifier.
+  """Returns the speed-up over the verifier: tokens per block / cost per block.
 
   Args:
-    tokens_per_block: measured `mean_acceptance_length`, or `expected_tokens`.
-    gamma: as in `block_cost`, like `c`; 0 is the verifier alone.
-    c: likewise.
-    **more: see there.
+    tokens_per_block: the measured `mean_acceptance_length`, or the result of
+      `expected_tokens`.
+    gamma: see `block_cost`; 0 is the verifier alone.
+    c: see `block_cost`.
+    **more: further arguments of `block_cost`.
 
   >>> round(float(predicted_speedup(4.0, 5, 0.05, v=1.5, q2=0.1)), 3)
   2.222
@@ -130,19 +147,19 @@ def optimal_gamma(
   max_gamma: int = 1000,
   **more,
 ) -> tuple[int, float]:
-  """Returns the gamma of the largest speed-up, and that speed-up.
+  """Returns the gamma with the largest speed-up, and the speed-up.
 
-  A scan over 1..max_gamma. At c = 0 or acceptance rate 1 every further draft
-  helps and the result is max_gamma; where no gamma helps it is (0, 1.0), the
-  verifier alone.
+  All gammas from 1 to max_gamma are tried. At c = 0 or acceptance rate 1 every
+  further draft helps, and the result is max_gamma. Where no gamma helps the
+  result is (0, 1.0), the verifier alone.
 
   Args:
     acceptance_rate: in [0, 1].
-    c: as in `block_cost`.
-    v: as there; a function of gamma where the pass over gamma + 1 tokens was
-      measured for each.
-    max_gamma: largest gamma tried.
-    **more: see there.
+    c: see `block_cost`.
+    v: see `block_cost`; or a function from gamma to v, where the pass over
+      gamma + 1 tokens was measured for each gamma.
+    max_gamma: the largest gamma that is tried.
+    **more: further arguments of `block_cost`.
 
   Source: Leviathan et al., section 3.5 (their alpha > c case).
 
@@ -152,19 +169,26 @@ def optimal_gamma(
   """
   choices = range(1, checks.count("max_gamma", max_gamma, 1) + 1)
   rate = float(checks.probability("acceptance_rate", acceptance_rate))
+  # Tokens per block for each gamma: 1 + rate + ... + rate^gamma.
   tokens = 1 + np.cumsum(rate ** np.array(choices))
-  factors = [(0, 1.0)]
-  for gamma, num in zip(choices, tokens):
-    step = v(gamma) if callable(v) else v
-    cost = block_cost(gamma, c, v=step, **more)
-    factors.append((gamma, float(num / cost)))
-  return max(factors, key=lambda choice: choice[1])
+  best_gamma, best_speedup = 0, 1.0
+  for gamma, tokens_per_block in zip(choices, tokens):
+    pass_cost = v(gamma) if callable(v) else v
+    cost = block_cost(gamma, c, v=pass_cost, **more)
+    speedup = float(tokens_per_block / cost)
+    if speedup > best_speedup:  # of equal ones the smaller gamma stays
+      best_gamma, best_speedup = gamma, speedup
+  return best_gamma, best_speedup
 
 
 def gamma_bound(acceptance_rate):
-  """Returns 1 / (1 - acceptance_rate): most tokens per block, for any gamma.
+  """Returns 1 / (1 - acceptance_rate), the most tokens per block of any gamma.
 
-  An oracle that knew how many drafts will be accepted could do no better.
+  An oracle that knew how many drafts will be accepted could do no better. At
+  acceptance rate 1 the bound is inf.
+
+  Args:
+    acceptance_rate: in [0, 1].
 
   Source: Leviathan et al., section 3.5.
   """
@@ -174,12 +198,13 @@ def gamma_bound(acceptance_rate):
 
 
 class ExpectedBlocks(NamedTuple):
-  """Expectations for each text. G = gamma.
+  """The expected blocks in which each of N texts is written. G = gamma.
 
   Attributes:
-    num: [..., N] blocks.
-    examined: [..., N, G] blocks that examined draft j, inside the text.
-    accepted: [..., N, G] blocks that accepted it.
+    num: [..., N] the number of blocks.
+    examined: [..., N, G] the number of blocks that examined draft j, at a
+      position inside the text.
+    accepted: [..., N, G] the number of blocks that accepted draft j.
   """
 
   num: np.ndarray
@@ -187,26 +212,28 @@ class ExpectedBlocks(NamedTuple):
   accepted: np.ndarray
 
   def at(self, place: int) -> "ExpectedBlocks":
-    """Returns those of one place along the first axis."""
+    """Returns the expectations at one index of the first axis."""
     return ExpectedBlocks(*(part[place] for part in self))
 
 
 def blocks_of_texts(rates, lengths, gamma: int) -> ExpectedBlocks:
-  """Returns what writing texts takes, in expectation, without decoding them.
+  """Returns the expected blocks that wrote texts, without decoding them.
 
-  Of a token x that was drawn from the target's law pi after its prefix, it is
-  known how likely the drafter had proposed it and it was accepted, had it been
-  drafted: min(q, pi)(x) / pi(x). Given the text these events are independent of
-  each other, so the number of blocks that it took has a law.
+  Suppose that the text's next token x was drawn from the target distribution pi
+  after its prefix, by way of a draft. The chance that x is the accepted draft,
+  and not the correction after a rejected one, is min(q, pi)(x) / pi(x). Given
+  the text, these events are independent of each other at all positions. So the
+  expected number of blocks follows from these chances alone.
 
-  The chance that a block begins at a token is carried along the text: a block
-  that begins at t and accepts j of its drafts ends at t + j, whose token is the
-  correction or the bonus.
+  The function carries along the text the chance that a block begins at each
+  token. A block that begins at position t and accepts j drafts ends with the
+  correction or the bonus at position t + j; the next block begins at t + j + 1.
 
   Args:
-    rates: [..., N, T], how likely the draft of each token was accepted.
-    lengths: [N] tokens of the texts, EOS included.
-    gamma: drafted tokens per block.
+    rates: [..., N, T], the chance that each token is an accepted draft, given
+      that a token was drafted there.
+    lengths: [N], the tokens of each text, EOS included.
+    gamma: drafted tokens per block, 1 or more.
 
   >>> blocks = blocks_of_texts([[1, 1, 0, 1, 1, 1]], [6], 2)
   >>> blocks.num, blocks.accepted
@@ -214,19 +241,27 @@ def blocks_of_texts(rates, lengths, gamma: int) -> ExpectedBlocks:
   """
   rates = checks.probability("rates", rates)
   gamma = checks.count("gamma", gamma, 1)
-  num = rates.shape[-1]
-  inside = np.arange(num) < np.asarray(lengths)[:, None]
-  begins = np.zeros((*rates.shape[:-1], num + gamma + 1))
+  num_tokens = rates.shape[-1]
+  is_inside = np.arange(num_tokens) < np.asarray(lengths)[:, None]
+  # The last block of a text may run past its end, hence the further positions.
+  begins = np.zeros((*rates.shape[:-1], num_tokens + gamma + 1))
   begins[..., 0] = 1
   examined, accepted = np.zeros((2, *rates.shape[:-1], gamma))
-  for start in range(num):
-    reach = begins[..., start] = begins[..., start] * inside[:, start]
-    for j in range(min(gamma, num - start)):
-      reach = reach * inside[:, start + j]
+  for start in range(num_tokens):
+    # No block begins after the end of a text.
+    begins[..., start] *= is_inside[:, start]
+    # `reach` is the chance that a block begins at `start` and that its drafts
+    # before j are accepted.
+    reach = begins[..., start]
+    for j in range(min(gamma, num_tokens - start)):
+      reach = reach * is_inside[:, start + j]
       passed = reach * rates[..., start + j]
       examined[..., j] += reach
       accepted[..., j] += passed
+      # Draft j is rejected: position start + j has the correction.
       begins[..., start + j + 1] += reach - passed
       reach = passed
+    # All gamma drafts are accepted: position start + gamma has the bonus.
     begins[..., start + gamma + 1] += reach
-  return ExpectedBlocks(begins[..., :num].sum(-1), examined, accepted)
+  num_blocks = begins[..., :num_tokens].sum(-1)
+  return ExpectedBlocks(num_blocks, examined, accepted)

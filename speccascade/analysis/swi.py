@@ -1,61 +1,75 @@
-"""Standardized walltime improvement (SWI): calls weighed by named costs.
+"""Standardized walltime improvement (SWI): calls weighted by fixed costs.
 
 SWI = tokens / (verifier calls + sum over drafters of calls x cost). Nothing is
-timed: it is the speed-up if every call of a model cost the same, whatever its
-block length, and everything else were free. Encoder passes are not counted, and
-statistical drafters (Max-Gram, n-grams) cost 0, as in Chen et al.,
+timed: SWI would be the speed-up if every call of a model had one cost, whatever
+its block length, and if everything else were free. Encoder passes are not
+counted. Statistical drafters (Max-Gram, n-grams) cost 0, as in Chen et al.,
 arXiv:2312.11462.
 
-A reading aid for that paper: its "81%", "44%", "70%" and "32%" gains are
-differences of SWI, in units of the speed of plain decoding (4.32 - 3.51 = .81);
-relative to the baseline they are 23%, 15%, 20% and 9%. Its code prints the mean
-cost per example, the denominator alone.
+To read that paper: its gains of "81%", "44%", "70%" and "32%" are differences
+of SWI, in units of the speed of plain decoding (4.32 - 3.51 = .81). Relative to
+the baseline the gains are 23%, 15%, 20% and 9%. The paper's code prints the
+mean cost per example, which is the denominator alone.
 """
 
 from collections.abc import Mapping
 
 from speccascade.analysis import checks
 
-# Millions of parameters. T5 v1.1 (77M, 248M, 783M, 2.85B, 11.3B), and what
-# Chen et al.'s code uses under its `model_parameters`: T5 v1.0's small and
-# base, and "7b" ten times too large, which makes 160M/7B .0023 for .0229 and
-# flatters the LLaMA rows of their version 2, Table 3.
-_SIZES = ("xxl", "xl", "large", "base", "small")
-_PARAMETERS = {
-  "params_v11": dict(zip(_SIZES, (11300, 2850, 783, 248, 77))),
-  "cs_code_params": {
-    **dict(zip(_SIZES, (11300, 3000, 770, 220, 60))),
-    **{"7b": 70000, "llama-160m": 160, "llama-68m": 68},
-  },
+# Millions of parameters of T5 v1.1.
+_PARAMS_V11 = {
+  "xxl": 11300,
+  "xl": 2850,
+  "large": 783,
+  "base": 248,
+  "small": 77,
 }
-# Leviathan et al., A.3: step times against T5 XXL, from profiler traces; "PW"
-# (previous work) in Chen et al.
+# Millions of parameters in the code of Chen et al., its `model_parameters`.
+# "small" and "base" are T5 v1.0's. "7b" is ten times too large: 160M/7B becomes
+# .0023 in place of .0229, which flatters the LLaMA rows of the paper's version
+# 2, Table 3.
+_CS_CODE_PARAMS = {
+  "xxl": 11300,
+  "xl": 3000,
+  "large": 770,
+  "base": 220,
+  "small": 60,
+  "7b": 70000,
+  "llama-160m": 160,
+  "llama-68m": 68,
+}
+# Leviathan et al., A.3: the times of a step relative to T5 XXL, from profiler
+# traces. Chen et al. call them "PW" (previous work).
 _LEVIATHAN = {"xxl": 1.0, "large": 0.11, "base": 0.04, "small": 0.02}
+_TABLES = {
+  "leviathan": _LEVIATHAN,
+  "params_v11": _PARAMS_V11,
+  "cs_code_params": _CS_CODE_PARAMS,
+}
 _STATISTICAL = {"max_gram": 0.0, "bigram": 0.0, "ngram": 0.0}
 
 
 def cost_table(name: str, verifier: str = "xxl") -> dict[str, float]:
-  """Returns model -> cost of one call, the verifier's being 1.
+  """Returns model -> cost of one call, relative to the verifier's cost.
 
   Args:
-    name: "leviathan" (his measured c), "params_v11" (ratios of T5 v1.1
-      parameters) or "cs_code_params" (those in Chen et al.'s code, slips
-      included).
+    name: "leviathan" (the c that Leviathan et al. measured), "params_v11"
+      (ratios of T5 v1.1's parameters) or "cs_code_params" (ratios of the
+      numbers in Chen et al.'s code, mistakes included).
     verifier: the model that costs 1.
 
   Raises:
-    ValueError: unknown table or model.
+    ValueError: the table or the model is unknown.
 
   >>> cost_table("leviathan")["base"]
   0.04
   """
-  tables = {"leviathan": _LEVIATHAN, **_PARAMETERS}
-  if name not in tables:
+  if name not in _TABLES:
     raise ValueError(
-      f"cost table {name!r} is unknown; known are {', '.join(tables)}; for"
+      f"cost table {name!r} is unknown; known are {', '.join(_TABLES)}; for"
       " measured costs give a mapping"
     )
-  units = tables[name]
+  units = _TABLES[name]
   if verifier not in units:
     raise ValueError(
       f"cost table {name} has no model {verifier!r}; it has {', '.join(units)}"
@@ -71,12 +85,14 @@ def swi(
 
   Args:
     num_tokens: tokens emitted, summed over the examples.
-    calls: model -> calls (of any block length), the verifier included.
-    costs: model -> cost of one call, the verifier's 1: from `cost_table`, or
-      measured.
+    calls: model -> number of calls, of any block length; the verifier must be
+      among the models.
+    costs: model -> cost of one call, the verifier's being 1; from `cost_table`,
+      or measured.
 
   Raises:
-    ValueError: a model without a cost, no cost of 1, or no cost at all.
+    ValueError: a model has no cost, no model has the cost 1, or there are no
+      calls.
 
   Source: Chen et al., section 5.1.
 
@@ -90,14 +106,19 @@ def swi(
       f"no cost for {', '.join(map(repr, missing))}; the table has"
       f" {', '.join(costs)}"
     )
-  used = {m: float(checks.nonnegative(f"cost of {m}", costs[m])) for m in calls}
+  used = {
+    model: float(checks.nonnegative(f"cost of {model}", costs[model]))
+    for model in calls
+  }
   if 1.0 not in used.values():
     raise ValueError(
       f"no model called has cost 1 (costs are {used}); costs are relative to"
       " the verifier's, whose calls must be given"
     )
-  nums = (checks.count(f"calls of {m}", n, 0) for m, n in calls.items())
-  total = sum(cost * num for cost, num in zip(used.values(), nums))
+  total = sum(
+    used[model] * checks.count(f"calls of {model}", num, 0)
+    for model, num in calls.items()
+  )
   if not total > 0:
     raise ValueError("all calls are 0; SWI needs at least one verifier call")
   return num_tokens / total

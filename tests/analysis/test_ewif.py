@@ -92,11 +92,11 @@ def convolved_tokens(outer, inner, k, n):
 @pytest.mark.parametrize("inner", [0.0, 0.2, 0.75, 1.0])
 @pytest.mark.parametrize(("k", "n"), [(1, 1), (3, 2), (10, 5)])
 def test_vertical_is_the_exact_convolution(outer, inner, k, n):
-  got = ewif.vertical_tokens(outer, inner, k, n)
-  assert got == pytest.approx(convolved_tokens(outer, inner, k, n), rel=1e-12)
+  value = ewif.vertical_tokens(outer, inner, k, n)
+  assert value == pytest.approx(convolved_tokens(outer, inner, k, n), rel=1e-12)
   if outer < 1:  # Theorem 4.3 as printed; phi^n is a power
     power = ewif.pgf(inner, k, outer) ** n
-    assert got == pytest.approx((1 - outer * power) / (1 - outer), rel=1e-12)
+    assert value == pytest.approx((1 - outer * power) / (1 - outer), rel=1e-12)
 
 
 @pytest.mark.parametrize("k", LENGTHS)

@@ -25,8 +25,10 @@ BLOCKS_OF_5_AND_8 = (
 )
 CASES = {
   "vertical": (
-    *((0.8, 0.2, 10, 5, 0.04, 0.0), (0.8, 0.75, 5, 3, 0.04, 0.02)),
-    *((0.5, 0.9, 2, 2, 0.1, 0.01), (1.0, 0.4, 3, 2, 0.1, 0.0)),
+    (0.8, 0.2, 10, 5, 0.04, 0.0),
+    (0.8, 0.75, 5, 3, 0.04, 0.02),
+    (0.5, 0.9, 2, 2, 0.1, 0.01),
+    (1.0, 0.4, 3, 2, 0.1, 0.0),
   ),
   "horizontal": (
     ([0.8, 0.7, 0.6], [0.1, 0.05, 0.02]),
@@ -40,17 +42,17 @@ CASES = {
 def test_simulation_and_formula_agree(kind):
   for args in CASES[kind]:
     rng = np.random.default_rng(3)
-    got = getattr(simulate, kind)(rng, *args, num_blocks=NUM_BLOCKS)
-    assert_agrees(got, getattr(ewif, f"{kind}_ewif")(*args))
+    simulated = getattr(simulate, kind)(rng, *args, num_blocks=NUM_BLOCKS)
+    assert_agrees(simulated, getattr(ewif, f"{kind}_ewif")(*args))
 
 
 def test_acceptance_by_position():
   rates = [0.8, 0.7, 0.6, 0.9]
   rng = np.random.default_rng(6)
-  got = simulate.accepted_by_position(rng, rates, num_blocks=NUM_BLOCKS)
+  simulated = simulate.accepted_by_position(rng, rates, num_blocks=NUM_BLOCKS)
   want = ewif.acceptance_by_position(rates)
   error = np.sqrt(want * (1 - want) / NUM_BLOCKS)
-  assert np.all(np.abs(got - want) <= SIGMAS * error)
+  assert np.all(np.abs(simulated - want) <= SIGMAS * error)
 
 
 def test_standard_error_shrinks_with_the_root():

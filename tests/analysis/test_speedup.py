@@ -9,8 +9,18 @@ from speccascade.analysis.published import LEVIATHAN_TABLE_4
 RATES = np.linspace(0, 0.999, 60)
 # Walltime factors of Table 4 to three digits, from its two-digit rates.
 RECOMPUTED = (
-  *(3.157, 3.251, 2.497, 2.258, 2.347, 1.934),
-  *(2.402, 2.619, 2.025, 1.891, 1.803, 1.541),
+  3.157,
+  3.251,
+  2.497,
+  2.258,
+  2.347,
+  1.934,
+  2.402,
+  2.619,
+  2.025,
+  1.891,
+  1.803,
+  1.541,
 )
 OPTIMAL = (9, 9, 6, 6, 6, 4, 7, 7, 4, 5, 4, 3)
 
@@ -18,8 +28,8 @@ OPTIMAL = (9, 9, 6, 6, 6, 4, 7, 7, 4, 5, 4, 3)
 @pytest.mark.parametrize("gamma", [0, 1, 2, 5, 40])
 def test_expected_tokens_is_the_printed_quotient(gamma):
   want = (1 - RATES ** (gamma + 1)) / (1 - RATES)
-  got = speedup.expected_tokens(RATES, gamma)
-  np.testing.assert_allclose(got, want, rtol=1e-12)
+  value = speedup.expected_tokens(RATES, gamma)
+  np.testing.assert_allclose(value, want, rtol=1e-12)
 
 
 def test_expected_tokens_at_the_ends():
@@ -34,14 +44,17 @@ def test_expected_tokens_at_the_ends():
 @pytest.mark.parametrize(
   ("rate", "gamma", "operations", "speed"),
   [
-    *((0.6, 2, 1.531, 1.960), (0.7, 3, 1.579, 2.533)),
-    *((0.8, 2, 1.230, 2.440), (0.8, 5, 1.626, 3.689)),
-    *((0.9, 2, 1.107, 2.710), (0.9, 10, 1.603, 6.862)),
+    (0.6, 2, 1.531, 1.960),
+    (0.7, 3, 1.579, 2.533),
+    (0.8, 2, 1.230, 2.440),
+    (0.8, 5, 1.626, 3.689),
+    (0.9, 2, 1.107, 2.710),
+    (0.9, 10, 1.603, 6.862),
   ],
 )
 def test_leviathan_table_1(rate, gamma, operations, speed):
-  got = speedup.operations_factor(rate, gamma, 0)
-  assert abs(got - operations) < 5.001e-4
+  value = speedup.operations_factor(rate, gamma, 0)
+  assert abs(value - operations) < 5.001e-4
   assert abs(speedup.walltime_factor(rate, gamma, 0) - speed) < 5.001e-4
 
 
@@ -59,10 +72,10 @@ TABLE_4 = list(zip(LEVIATHAN_TABLE_4, RECOMPUTED, OPTIMAL))
 @pytest.mark.parametrize(("row", "factor", "optimal"), TABLE_4)
 def test_leviathan_table_4(row, factor, optimal):
   rate, c = row.acceptance_rate, row.c
-  got = speedup.walltime_factor(rate, row.gamma, c)
-  assert abs(got - factor) < 5.001e-4
+  value = speedup.walltime_factor(rate, row.gamma, c)
+  assert abs(value - factor) < 5.001e-4
   # The printed number comes from an unrounded rate.
-  assert abs(got - row.expected) < 0.07
+  assert abs(value - row.expected) < 0.07
   gamma, best = speedup.optimal_gamma(rate, c)
   assert gamma == optimal
   assert best == pytest.approx(speedup.walltime_factor(rate, gamma, c))
@@ -74,8 +87,8 @@ def test_leviathan_table_4(row, factor, optimal):
 def test_greedy_lenience_speedups():
   # A.5, EnDe small, gamma 8, c .015: printed 3.3, 3.3, 3.9, 4.9.
   rates = np.array([0.75, 0.75, 0.80, 0.87])
-  got = speedup.walltime_factor(rates, 8, 0.015)
-  np.testing.assert_allclose(got, [3.30, 3.30, 3.87, 4.91], atol=5.001e-3)
+  value = speedup.walltime_factor(rates, 8, 0.015)
+  np.testing.assert_allclose(value, [3.30, 3.30, 3.87, 4.91], atol=5.001e-3)
 
 
 @pytest.mark.parametrize(
@@ -105,12 +118,12 @@ def test_free_drafts_take_the_whole_limit():
 
 
 def test_block_cost_forms():
-  for how, want in (
+  for costs, want in (
     ({}, 5 * 0.05 + 1),
     ({"v": 1.5, "q2": 0.08}, 4 * 0.05 + 0.08 + 1.5),
     ({"v": 1.5, "bonus_law": True}, 6 * 0.05 + 1.5),
   ):
-    assert speedup.block_cost(5, 0.05, **how) == pytest.approx(want)
+    assert speedup.block_cost(5, 0.05, **costs) == pytest.approx(want)
 
 
 def test_optimal_gamma_of_the_measured_costs():
@@ -122,8 +135,8 @@ def test_optimal_gamma_of_the_measured_costs():
     tokens = speedup.expected_tokens(0.8, g)
     return speedup.predicted_speedup(tokens, g, 0.05, v=verifier(g), q2=0.09)
 
-  how = {"v": verifier, "q2": 0.09, "max_gamma": 29}
-  gamma, best = speedup.optimal_gamma(0.8, 0.05, **how)
+  costs = {"v": verifier, "q2": 0.09, "max_gamma": 29}
+  gamma, best = speedup.optimal_gamma(0.8, 0.05, **costs)
   assert gamma == max(range(1, 30), key=factor)
   assert best == pytest.approx(factor(gamma))
 
@@ -147,39 +160,40 @@ def test_bad_arguments_are_named(call, words):
 @pytest.mark.parametrize("gamma", [1, 3, 6])
 def test_one_rate_along_a_long_text(gamma):
   num = 4000
-  found = speedup.blocks_of_texts(np.full((1, num), 0.8), [num], gamma)
-  wanted = speedup.expected_tokens(0.8, gamma)
-  assert num / found.num[0] == pytest.approx(wanted, rel=2e-3)
-  rates = found.accepted / found.examined
+  blocks = speedup.blocks_of_texts(np.full((1, num), 0.8), [num], gamma)
+  want = speedup.expected_tokens(0.8, gamma)
+  assert num / blocks.num[0] == pytest.approx(want, rel=2e-3)
+  rates = blocks.accepted / blocks.examined
   np.testing.assert_allclose(rates, 0.8)
 
 
 def test_certain_drafts_and_texts_that_end():
   # Blocks of 2: (a b) c | (d e) f; then x is wrong: (x) | (a b) c ...
   rates = [[1, 1, 0, 1, 1, 0], [0, 1, 1, 1, 1, 1]]
-  found = speedup.blocks_of_texts(rates, [6, 5], 2)
-  np.testing.assert_array_equal(found.num, [2, 3])
+  blocks = speedup.blocks_of_texts(rates, [6, 5], 2)
+  np.testing.assert_array_equal(blocks.num, [2, 3])
   # The last block of the second has one token left to write.
-  np.testing.assert_array_equal(found.examined[1], [3, 1])
-  np.testing.assert_array_equal(found.accepted[1], [2, 1])
+  np.testing.assert_array_equal(blocks.examined[1], [3, 1])
+  np.testing.assert_array_equal(blocks.accepted[1], [2, 1])
 
 
 def test_against_drawn_acceptances():
   rng = np.random.default_rng(0)
   rates, length, gamma, num = rng.random(9), 8, 3, 20000
-  found = speedup.blocks_of_texts(rates[None], [length], gamma)
-  seen, examined, accepted = [], np.zeros(gamma), np.zeros(gamma)
-  for kept in rng.random((num, 9)) < rates:
-    at = count = 0
-    while at < length:
+  blocks = speedup.blocks_of_texts(rates[None], [length], gamma)
+  num_blocks, examined, accepted = [], np.zeros(gamma), np.zeros(gamma)
+  for is_accepted in rng.random((num, 9)) < rates:
+    start = count = 0
+    while start < length:
       count += 1
-      drafts = kept[at : min(at + gamma, length)]
+      drafts = is_accepted[start : min(start + gamma, length)]
       run = int(np.cumprod(drafts).sum())
+      # The first rejected draft is examined too, inside the text.
       examined[: run + 1][: len(drafts)] += 1
       accepted[:run] += 1
-      at += run + 1
-    seen.append(count)
-  error = 4.5 * np.std(seen) / np.sqrt(num)
-  assert np.mean(seen) == pytest.approx(found.num[0], abs=error)
-  np.testing.assert_allclose(examined / num, found.examined[0], atol=0.03)
-  np.testing.assert_allclose(accepted / num, found.accepted[0], atol=0.03)
+      start += run + 1
+    num_blocks.append(count)
+  error = 4.5 * np.std(num_blocks) / np.sqrt(num)
+  assert np.mean(num_blocks) == pytest.approx(blocks.num[0], abs=error)
+  np.testing.assert_allclose(examined / num, blocks.examined[0], atol=0.03)
+  np.testing.assert_allclose(accepted / num, blocks.accepted[0], atol=0.03)

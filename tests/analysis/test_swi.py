@@ -8,8 +8,8 @@ from speccascade.analysis import swi
 def test_worked_counts():
   # 40 tokens; 10 + 60 * .04 + 30 * .02 = 13 verifier calls' worth
   calls = {"xxl": 10, "base": 60, "small": 30, "max_gram": 500}
-  got = swi.swi(40, calls, swi.cost_table("leviathan"))
-  assert got == pytest.approx(40 / 13)
+  value = swi.swi(40, calls, swi.cost_table("leviathan"))
+  assert value == pytest.approx(40 / 13)
   # At measured costs, and of plain decoding.
   costs = {"large": 1, "small": 0.1}
   assert swi.swi(30, {"large": 10, "small": 50}, costs) == 2

@@ -48,8 +48,8 @@ def arrays():
   return tuple(jnp.asarray(x) for x in (TRUTH, Q, P))
 
 
-def close(got, want, atol=1e-12):
-  np.testing.assert_allclose(np.asarray(got), want, rtol=0, atol=atol)
+def close(values, want, atol=1e-12):
+  np.testing.assert_allclose(np.asarray(values), want, rtol=0, atol=atol)
 
 
 # One token.
@@ -61,11 +61,11 @@ def test_lemma_3(r):
   r = np.arange(len(Q)) % 2 == 0 if r == "binary" else np.full(len(Q), r)
   pi = theory.deferral_target(q, p, jnp.asarray(r))
   assert pi.dtype == jnp.float64
-  got = theory.rejection_probability(q, pi)
-  close(got, r * TV)
+  values = theory.rejection_probability(q, pi)
+  close(values, r * TV)
   # and the chance that Algorithm 4's coin says no
   accept = np.minimum(1, np.asarray(pi) / np.where(Q > 0, Q, 1))
-  close(got, 1 - (Q * accept).sum(-1))
+  close(values, 1 - (Q * accept).sum(-1))
 
 
 def stepwise_law(q, accept, replacement):
@@ -76,8 +76,8 @@ def stepwise_law(q, accept, replacement):
 
 def test_realised_law_is_the_enumeration():
   accept = np.random.default_rng(3).random((len(Q), V))
-  got = theory.realised_law(*(jnp.asarray(x) for x in (Q, accept, TRUTH)))
-  close(got, stepwise_law(Q, accept, TRUTH))
+  values = theory.realised_law(*(jnp.asarray(x) for x in (Q, accept, TRUTH)))
+  close(values, stepwise_law(Q, accept, TRUTH))
 
 
 def test_a_token_verified_step_draws_from_pi():
@@ -94,8 +94,8 @@ def test_a_token_verified_step_draws_from_pi():
 @pytest.mark.parametrize("beta", [1.0, 1.3, 4.0])
 def test_lemma_2_both_sides(alpha, beta):
   _, q, p = arrays()
-  how = {"alpha": alpha, "beta": beta}
-  law = theory.lossy_law(q, p, **how)
+  kwargs = {"alpha": alpha, "beta": beta}
+  law = theory.lossy_law(q, p, **kwargs)
   close(law.sum(-1), 1)
   # step by step, as its authors run it
   accept = np.minimum(1, P / ((1 - alpha) * np.where(Q > 0, Q, 1)))
@@ -104,8 +104,8 @@ def test_lemma_2_both_sides(alpha, beta):
   replacement = np.where(total > 0, raised / np.where(total > 0, total, 1), P)
   close(law, stepwise_law(Q, accept, replacement))
   # the printed expression is off by what does not balance
-  expression = theory.lossy_expression(q, p, **how)
-  missed, gained = theory.lossy_masses(q, p, **how)
+  expression = theory.lossy_expression(q, p, **kwargs)
+  missed, gained = theory.lossy_masses(q, p, **kwargs)
   close(expression.sum(-1), 1 - np.asarray(missed) + np.asarray(gained))
   close(expression, np.minimum(Q, P / (1 - alpha)) + raised)
 
@@ -114,11 +114,11 @@ def test_lemma_2_both_sides(alpha, beta):
 def test_lemma_2_where_the_masses_balance(alpha):
   _, q, p = arrays()
   beta = [[lossy_beta(*pair, alpha)] for pair in zip(Q, P)]
-  how = {"alpha": alpha, "beta": jnp.asarray(beta)}
-  missed, gained = theory.lossy_masses(q, p, **how)
+  kwargs = {"alpha": alpha, "beta": jnp.asarray(beta)}
+  missed, gained = theory.lossy_masses(q, p, **kwargs)
   close(missed, gained)
-  law = theory.lossy_law(q, p, **how)
-  close(law, theory.lossy_expression(q, p, **how))
+  law = theory.lossy_law(q, p, **kwargs)
+  close(law, theory.lossy_expression(q, p, **kwargs))
   close(law, targets.lossy_star.probs(q, p, alpha=alpha), atol=1e-9)
 
 
@@ -170,22 +170,22 @@ def price_of(alpha, speculative):
 def test_lemmas_1_and_4(alpha, speculative, loss):
   models = arrays()
   price, cost = price_of(alpha, speculative)
-  how = {"price": price, "loss": loss}
+  kwargs = {"price": price, "loss": loss}
   keep, take = losses_of(Q, loss), losses_of(P, loss) + cost
-  defer = theory.optimal_deferral(*models, **how)
+  defer = theory.optimal_deferral(*models, **kwargs)
   # the rule as stated, but for sides that meet to rounding
   with np.errstate(invalid="ignore"):  # inf - inf: a tie
     apart = np.abs(keep - take) > 1e-12
   np.testing.assert_array_equal(np.asarray(defer)[apart], (keep > take)[apart])
   assert not np.any(np.asarray(defer)[np.isinf(keep) & np.isinf(take)])
   assert apart.sum() > 70
-  least = np.asarray(theory.deferral_risk(*models, defer=defer, **how))
+  least = np.asarray(theory.deferral_risk(*models, defer=defer, **kwargs))
   finite = np.isfinite(least)
   close(least[finite], np.minimum(keep, take)[finite])
   np.testing.assert_array_equal(finite, np.isfinite(np.minimum(keep, take)))
   # and no other deferral, random ones included, has a lower risk
   for r in (0.0, 0.25, 0.5, 1.0):
-    other = theory.deferral_risk(*models, defer=jnp.full(len(Q), r), **how)
+    other = theory.deferral_risk(*models, defer=jnp.full(len(Q), r), **kwargs)
     assert np.all(least <= np.asarray(other) + 1e-12)
 
 
@@ -196,11 +196,13 @@ def test_speculative_risk_charges_the_rejections(loss):
   alpha, r = 0.7, 0.6
   defer = jnp.full(len(Q), r)
   price = theory.speculative_price(q, p, alpha=alpha)
-  got = theory.deferral_risk(truth, q, p, defer=defer, price=price, loss=loss)
+  values = theory.deferral_risk(
+    truth, q, p, defer=defer, price=price, loss=loss
+  )
   pi = theory.deferral_target(q, p, defer)
   rejected = np.asarray(theory.rejection_probability(q, pi))
   loss_part = (1 - r) * losses_of(Q, loss) + r * losses_of(P, loss)
-  close(got, loss_part + alpha * rejected)
+  close(values, loss_part + alpha * rejected)
 
 
 @pytest.mark.parametrize(
@@ -218,9 +220,9 @@ def test_plug_in_deferral_is_the_rule(rule, loss, speculative, alpha):
   price, _ = price_of(alpha, speculative)
   left, right = deferral.RULES[rule](q, p, alpha=alpha)
   apart = np.abs(np.asarray(left - right)) > 1e-12
-  got = theory.plug_in_deferral(q, p, price=price, loss=loss)
+  values = theory.plug_in_deferral(q, p, price=price, loss=loss)
   want = np.asarray(left < right)
-  np.testing.assert_array_equal(np.asarray(got)[apart], want[apart])
+  np.testing.assert_array_equal(np.asarray(values)[apart], want[apart])
   assert apart.sum() > 90
 
 
@@ -230,11 +232,11 @@ def test_plug_in_deferral_is_the_rule(rule, loss, speculative, alpha):
 def test_lemma_5(alpha, speculative, loss):
   models = arrays()
   price, _ = price_of(alpha, speculative)
-  got = np.asarray(theory.regret(*models, price=price, loss=loss))
+  values = np.asarray(theory.regret(*models, price=price, loss=loss))
   bound = np.asarray(theory.regret_bound(*models, loss=loss))
-  assert np.all(got >= 0)
-  assert np.all(got <= bound + 1e-12)
-  assert np.any(got > 0.01)  # some of the rules' decisions are wrong
+  assert np.all(values >= 0)
+  assert np.all(values <= bound + 1e-12)
+  assert np.any(values > 0.01)  # some of the rules' decisions are wrong
   if loss == "zero_one":
     uniform = np.asarray(theory.uniform_regret_bound(*models))
     close(uniform, np.abs(TRUTH - Q).max(-1) + np.abs(TRUTH - P).max(-1))
@@ -267,10 +269,10 @@ def test_block_length_by_enumeration():
 @pytest.mark.parametrize("rate", [0.0, 0.37, 0.8, 1.0])
 @pytest.mark.parametrize("gamma", [1, 4, 10])
 def test_one_rate_gives_leviathans_formula(rate, gamma):
-  got = theory.tokens_per_block(jnp.full(gamma, rate))
-  close(got, speedup.expected_tokens(rate, gamma))
+  values = theory.tokens_per_block(jnp.full(gamma, rate))
+  close(values, speedup.expected_tokens(rate, gamma))
   if rate == 0.8 and gamma == 10:
-    close(got, 4.5705033, 5e-8)
+    close(values, 4.5705033, 5e-8)
 
 
 def test_block_verification_toy():
