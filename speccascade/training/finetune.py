@@ -284,12 +284,15 @@ def train(
 
   objective = objective or Objective()
   layout = run.mesh.layout_for(model, data.batch_size)
+  # Parameters that cannot fit are refused before anything is read or written.
   need = MemoryNeed(num_parts=layout.num_parts if layout else 1)
   # The parameters, their gradients and an update, all in float32.
   need.add_parameters("MODEL", model, bytes_each=12)
   need.check()
   folder = model_dir.folder
+  # One job at a time writes to the folder: checkpoints rely on it.
   with folders.sole_writer(folder, "MODEL_DIR"):
+    # Vocabulary and teacher are compared before the data is tokenized.
     vocabulary = data.prompting.vocabulary
     _check_vocabulary(vocabulary, model, data)
     identity = prompting.identity(vocabulary)
@@ -301,20 +304,24 @@ def train(
       )
     elif objective.teacher_share:
       raise ValueError("TEACHER_SHARE needs a TEACHER_CHECKPOINT")
+    # Read the training data, and plan its batches.
     arrays = _training_tokens(data, run, identity)
     _print_num_cut(arrays)
     batches = batching.train_batches(
       arrays, seed=run.seed, pack=data.pack, **data.shapes
     )
+    # Logits are a step's largest arrays; their size is known with the batches.
     need.add_logits(batches, model, objective)
     need.check(
       BATCH_SIZE=data.batch_size,
       TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
     )
+    # The teacher reads each text once, before the first step.
     if data.teacher_cache_dir and objective.teacher_share:
       batches = teachers.with_hidden(
         teacher, batches, data.teacher_cache_dir, run.progress
       )
+    # Read the held-out data.
     evaluation = _evaluation(data, evaluating, run, teacher)
     metric = _best_metric(model_dir, evaluation)
     checkpoints = Checkpoints(
@@ -434,6 +441,7 @@ def _evaluation(
     sources=decoding.sources,
     score=decoding.score,
     max_decode_len=evaluating.max_decode_len,
+    # Decoding holds a cache for each row, so a large training batch is cut.
     batch_size=min(data.batch_size, 64),
     eos_id=data.prompting.vocabulary.eos_id,
     teacher=teacher,

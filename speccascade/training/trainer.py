@@ -120,6 +120,7 @@ def run(
       "initial checkpoint, whose steps it counts too, as in T5X: give "
       f"{first_step + train_steps} for {train_steps} more"
     )
+  # Everything fits: the caller may write down the run's configuration.
   on_start()
   recorder = _Recorder(
     config=config,
@@ -130,6 +131,8 @@ def run(
     say=say,
     saved_step=start if checkpoints.latest() == start else None,
   )
+  # The first signal is caught from before the first step until after the last
+  # save, so it interrupts no save; the loop reads it between two steps.
   with contextlib.closing(checkpoints), signals.caught() as stop:
     state = loop.fit(
       config,
