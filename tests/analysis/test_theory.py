@@ -14,10 +14,20 @@ from speccascade.analysis import speedup, theory
 from speccascade.decoding.laws import deferral, targets
 from tests.decoding.laws.test_targets import lossy_beta
 
-pytestmark = pytest.mark.usefixtures("float64")
 V = 5
 EACH_LOSS = pytest.mark.parametrize("loss", ["zero_one", "log"])
 EACH_PRICE = pytest.mark.parametrize("alpha", [-0.4, 0.0, 0.05, 0.3])
+
+
+@pytest.fixture(autouse=True)
+def _strict_float64():
+  """Computes in float64; ranks and dtypes are never promoted silently."""
+  with (
+    jax.enable_x64(True),
+    jax.numpy_rank_promotion("raise"),
+    jax.numpy_dtype_promotion("strict"),
+  ):
+    yield
 
 
 def triples(num=120, seed=0):
