@@ -87,10 +87,10 @@ class Checkpoints:
 
   @functools.cached_property
   def _manager(self):
-    """Orbax's manager, which must be made before the first write.
+    """Orbax's manager, made at the first write.
 
-    It takes stock of the directories once, so what an earlier writer left half
-    written is removed before.
+    It lists the directories when it is made, so directories that an earlier
+    writer left half written are removed before.
     """
     self._remove_half_written()
     return orbax_io.manager(
@@ -123,7 +123,7 @@ class Checkpoints:
     initial_embedding_path: str | os.PathLike | None = None,
     restore_optimizer: bool = True,
   ) -> StartingPoint:
-    """Returns where a run begins, looking in T5X's order.
+    """Returns where a run begins; the sources are tried in T5X's order.
 
     A run that has begun in `model_dir` is resumed as it was. Otherwise the run
     starts from the initial checkpoint, in any layout, and counts steps on from
