@@ -265,9 +265,6 @@ def cost_loops(
     rounds: how often each loop is timed.
     clock: returns seconds, from any origin.
     is_over: asked after each round; True ends the timing with fewer rounds.
-
-  Raises:
-    ValueError: the clock is too coarse for a verifier step.
   """
   widths = sorted({1, *widths})
   inputs = jnp.asarray(inputs, jnp.int32)

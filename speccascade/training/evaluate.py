@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.data import training_batches as batching
+from speccascade.data import training_batches
 from speccascade.data.prompting import Prompting
 from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.sampling import Sampling
@@ -127,7 +127,7 @@ def greedy(
     "verifier", gamma=1, max_decode_len=max_decode_len, eos_id=eos_id
   )
   outputs: list[np.ndarray] = [np.zeros(0, np.int32)] * len(sources)
-  order = batching.by_length(sources)
+  order = training_batches.by_length(sources)
   for start in range(0, len(order), batch_size):
     indices = order[start : start + batch_size]
     batch = [sources[i] for i in indices]
@@ -135,7 +135,7 @@ def greedy(
     width = WIDTH * -(-max(len(batch[-1]), 1) // WIDTH)
     # Rows that the last batch lacks are copies, whose outputs are not read: all
     # batches of a width have one shape.
-    inputs = jnp.asarray(batching.padded(batch, batch_size, width))
+    inputs = jnp.asarray(training_batches.padded(batch, batch_size, width))
     keys = row_keys(0, 0, np.arange(batch_size))  # greedy draws nothing
     if layout is not None:
       inputs, keys = layout.rows((inputs, keys))

@@ -280,7 +280,7 @@ def train(
     ValueError: a setting, the task or a checkpoint does not fit.
     LossNotFiniteError: the loss became NaN or infinite.
   """
-  from speccascade.data import training_batches as batching
+  from speccascade.data import training_batches, vocabularies
 
   objective = objective or Objective()
   layout = run.mesh.layout_for(model, data.batch_size)
@@ -307,7 +307,7 @@ def train(
     # Read the training data, and plan its batches.
     arrays = _training_tokens(data, run, identity)
     _print_num_cut(arrays)
-    batches = batching.train_batches(
+    batches = training_batches.train_batches(
       arrays, seed=run.seed, pack=data.pack, **data.shapes
     )
     # Logits are a step's largest arrays; their size is known with the batches.
@@ -428,7 +428,7 @@ def _evaluation(
   teacher: Teacher | None,
 ) -> evaluate.Evaluation | None:
   """Returns the evaluation during training; None where nothing is measured."""
-  from speccascade.data import training_batches as batching
+  from speccascade.data import training_batches
 
   if evaluating.num_examples == 0:
     return None
@@ -437,7 +437,7 @@ def _evaluation(
     data.task, data.prompting, evaluating, dict(data.task_feature_lengths)
   )
   return evaluate.Evaluation(
-    list(batching.eval_batches(held_out, **data.shapes)),
+    list(training_batches.eval_batches(held_out, **data.shapes)),
     sources=decoding.sources,
     score=decoding.score,
     max_decode_len=evaluating.max_decode_len,

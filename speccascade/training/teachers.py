@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.checkpoints import restore, storage
-from speccascade.data import training_batches as batching
+from speccascade.data import training_batches
 from speccascade.models.parameters import Config, lying, network
 from speccascade.models.sharding.partitioning import fetched
 from speccascade.runtime import array_files, files, processes
@@ -86,10 +86,10 @@ def _hidden(module, params, tokens, segment_ids, positions):
 
 def with_hidden(
   teacher: Teacher,
-  batches: batching.TrainBatches,
+  batches: training_batches.TrainBatches,
   folder: str | os.PathLike,
   progress: bool = True,
-) -> batching.TrainBatches:
+) -> training_batches.TrainBatches:
   """Returns training batches that hold the teacher's hidden states.
 
   Hidden states that a folder holds are read from it. The teacher computes the
@@ -113,7 +113,9 @@ def with_hidden(
   arrays, widest = batches.arrays, batches.buckets[-1]
   width, batch_size = widest.widths[-1], widest.batch_size
   folder = pathlib.Path(folder).expanduser() / _digest(teacher, arrays)[:16]
-  size = np.stack([arrays.lengths(name) for name in batching.FEATURES], 1)
+  size = np.stack(
+    [arrays.lengths(name) for name in training_batches.FEATURES], 1
+  )
   # A file holds one state for each target token. A text's row has one token
   # fewer than prompt and output together, because the last token is not fed.
   lengths, size = size[:, 1], size.sum(1, keepdims=True) - 1
@@ -128,7 +130,7 @@ def with_hidden(
       # must take the same way: parameters on a mesh need every process. The
       # first process writes the file, and the others wait until it is there.
       if not processes.agreed(path.is_file):
-        rows = batching.pack_rows(size, texts, (width,), seed=0)
+        rows = training_batches.pack_rows(size, texts, (width,), seed=0)
         by_text = _states_of(teacher, arrays, rows, (width,), batch_size)
         states = np.concatenate([by_text[text] for text in texts])
         if not np.isfinite(states).all():
@@ -202,7 +204,9 @@ def _states_of(
     batch_rows = rows[start : start + batch_size]
     # The last batch is filled with empty rows, so that one shape is compiled.
     batch_rows += [()] * (batch_size - len(batch_rows))
-    batch = batching.causal_features(arrays, batch_rows, widths, packed=True)
+    batch = training_batches.causal_features(
+      arrays, batch_rows, widths, packed=True
+    )
     hidden = fetched(
       _hidden(
         teacher.module,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speccascade.checkpoints import load, orbax_io
-from speccascade.data import training_batches as batching
+from speccascade.data import training_batches
 from speccascade.data.arrays import TokenArrays
 from speccascade.models import CausalTransformer, LlamaConfig
 from speccascade.training import (
@@ -57,7 +57,9 @@ def batches_of(examples, **options):
   """Returns one batch of all examples, in rows apart or packed."""
   arrays = arrays_of(examples)
   options = {"batch_size": len(examples), "seed": 0} | options
-  train_batches = batching.train_batches(arrays, prompted=True, **options)
+  train_batches = training_batches.train_batches(
+    arrays, prompted=True, **options
+  )
   return [train_batches.batch(0)]
 
 
@@ -177,7 +179,7 @@ def test_stored_states_teach_as_the_teacher_does(
     return states_of(*args)
 
   monkeypatch.setattr(teachers, "_states_of", count_calls)
-  train_batches = batching.train_batches(
+  train_batches = training_batches.train_batches(
     arrays_of(examples),
     batch_size=1,
     seed=0,
@@ -215,7 +217,7 @@ def test_stored_states_teach_as_the_teacher_does(
 
 def test_a_damaged_file_of_a_teacher_is_named(learned, tmp_path):
   teacher = states.Teacher(learned, MODULE)
-  made = batching.train_batches(
+  made = training_batches.train_batches(
     arrays_of(texts(3)), batch_size=1, seed=0, prompted=True
   )
   teachers.with_hidden(teacher, made, tmp_path, progress=False)
