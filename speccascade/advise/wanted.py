@@ -6,8 +6,8 @@ from typing import Annotated
 
 from speccascade.decoding.programs import methods
 from speccascade.inference.points.point import BlockSize, Point
+from speccascade.search import alpha_grids
 from speccascade.settings import fields
-from speccascade.sweep import grids
 
 LOSSLESS = "spec_decode"
 _Method = Annotated[str, methods.find]
@@ -47,7 +47,9 @@ class Wanted:
     """Returns the points in question, the lossless one first."""
     greedy = common.sampling.greedy
     names = methods.METHODS if self.methods is None else self.methods
-    alphas = lambda method: grids.grid(method, vocab_size, greedy=greedy).alphas
+    alphas = lambda method: (
+      alpha_grids.grid(method, vocab_size, greedy=greedy).alphas
+    )
     points = [
       dataclasses.replace(common, method=name, alpha=alpha)
       for name, method in methods.METHODS.items()

@@ -8,9 +8,9 @@ from typing import Annotated, Literal, TypeVar
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import methods
 from speccascade.inference.points.point import BlockSize, Point
+from speccascade.search import alpha_grids
+from speccascade.search.alpha_grids import Grid
 from speccascade.settings import fields
-from speccascade.sweep import grids
-from speccascade.sweep.grids import Grid
 
 # Every report compares with these two.
 ALWAYS = ("drafter", "verifier")
@@ -67,8 +67,8 @@ class Plan:
   Attributes:
     methods: names in `METHODS`; None takes all that the drafters allow. The two
       models alone are always measured.
-    alphas: "default" (see `grids`), "adaptive", "one" (the method's own), or
-      {method: values}; methods that it lacks take the default.
+    alphas: "default" (see `alpha_grids`), "adaptive", "one" (the method's own),
+      or {method: values}; methods that it lacks take the default.
     budget: points of a curve in an adaptive sweep.
     gammas: block sizes.
     temperatures: 0 is greedy.
@@ -130,9 +130,11 @@ class Plan:
       ):
         continue
       point = common.of(name, gamma=gamma, temperature=temperature)
-      grid = named.get(name) or grids.grid(method, vocab_size, greedy=greedy)
+      grid = named.get(name) or alpha_grids.grid(
+        method, vocab_size, greedy=greedy
+      )
       if self.alphas == ADAPTIVE:
-        grid = grids.coarse(grid)
+        grid = alpha_grids.coarse(grid)
       elif self.alphas == ONE:
         grid = Grid(())
       curves[point, seed] = Curve(point, seed, grid)
@@ -146,7 +148,7 @@ class Plan:
         raise ValueError(
           f"ALPHAS has values for {name}, which METHODS leaves out"
         )
-      named[name] = grids.checked(name, self.alphas[name], vocab_size)
+      named[name] = alpha_grids.checked(name, self.alphas[name], vocab_size)
     return named
 
 

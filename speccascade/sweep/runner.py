@@ -11,8 +11,9 @@ from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultFile, ResultRow
 from speccascade.runtime.progress import ProgressBar
-from speccascade.sweep import grids, plans, shown
-from speccascade.sweep.grids import Grid
+from speccascade.search import alpha_grids
+from speccascade.search.alpha_grids import Grid
+from speccascade.sweep import plans, shown
 from speccascade.sweep.plans import Curve
 from speccascade.sweep.shown import Shown
 
@@ -147,7 +148,7 @@ class Runner:
         (curve, curve.at(alpha))
         for curve, rows in zip(curves, self._rows(curves))
         if curve.grid.alphas and len(rows) < self.budget
-        if (alpha := grids.next_alpha(rows, curve.grid.scale)) is not None
+        if (alpha := alpha_grids.next_alpha(rows, curve.grid.scale)) is not None
       ]
     by_study = {}  # a study is equal to itself alone
     for curve, point in todo:

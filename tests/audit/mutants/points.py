@@ -24,7 +24,7 @@ a fallback of BiLD makes no other point <-
 - if policy.policy == FIXED:
 + if policy.policy:
 
-=== sweep/grids.py
+=== search/alpha_grids.py
 an alpha of one's own is measured twice <- test_alphas_of_ones_own_are_sorted
 - tuple(sorted(set(map(float, alphas))))
 + tuple(sorted(map(float, alphas)))

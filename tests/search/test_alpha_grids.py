@@ -14,7 +14,7 @@ from speccascade.decoding import METHODS
 from speccascade.decoding.laws import deferral, targets
 from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.programs.methods import Method
-from speccascade.sweep import grids
+from speccascade.search import alpha_grids
 
 WITH_ALPHA = [name for name, method in METHODS.items() if method.uses_alpha]
 
@@ -25,7 +25,7 @@ def test_every_method_has_a_grid_inside_its_range(name, vocab_size):
   method = METHODS[name]
   lossless = ("spec_decode_lossy", "mentored", "spec_decode_lossy_star")
   for greedy in (True, False):
-    alphas = grids.grid(method, vocab_size, greedy=greedy).alphas
+    alphas = alpha_grids.grid(method, vocab_size, greedy=greedy).alphas
     for alpha in alphas:
       method.check_alpha(alpha, vocab_size)
     assert list(alphas) == sorted(set(alphas))
@@ -58,7 +58,9 @@ def test_every_value_of_a_grid_matters(name):
     sampled = tuple(one_hot[x.argmax(-1)] for x in (q, p))
   probs = functools.partial(method.target.probs, q, p, sampled=sampled)
   law = jax.jit(lambda alpha: probs(alpha=alpha))
-  laws = [np.asarray(law(alpha)) for alpha in grids.grid(method, 30).alphas]
+  laws = [
+    np.asarray(law(alpha)) for alpha in alpha_grids.grid(method, 30).alphas
+  ]
   apart = lambda a, b: np.abs(a - b).sum(-1).mean() / 2
   moved = [apart(*pair) for pair in itertools.pairwise(laws)]
   assert min(moved) > 1e-3, moved
@@ -77,7 +79,7 @@ def test_opt_needs_no_alpha_beyond_one():
 
 def test_the_sequence_cascade_counts_in_nats():
   method = METHODS["seq_cascade_chow"]
-  alphas = grids.grid(method, 4000).alphas
+  alphas = alpha_grids.grid(method, 4000).alphas
   nats = [-method.execution.host_alpha(alpha) for alpha in alphas]
   assert nats == pytest.approx([1, 3, 6, 10, 15, 22, 30], rel=1e-3)
 
@@ -93,12 +95,12 @@ def test_a_rule_of_ones_own_gets_a_grid_of_its_range(low, high, wanted):
   rule = deferral.rule(low=low, high=high)(deferral.opt.function)
   rule = dataclasses.replace(rule, function=lambda q, p, *, alpha, sampled: 0)
   method = Method(speculative, targets.defer(rule), "mine")
-  alphas = grids.grid(method, 100).alphas
+  alphas = alpha_grids.grid(method, 100).alphas
   assert (alphas[0], alphas[-1]) == wanted
   assert len(alphas) == 7
 
 
-LINEAR = grids.LINEAR
+LINEAR = alpha_grids.LINEAR
 near_one = lambda nats: 1 - math.exp(-nats)
 
 
@@ -123,10 +125,10 @@ def row(latency, deferral_rate=0.5, quality=30.0):
     ),
     ({0.0: row(1), 1.0: row(0.5), 2.0: row(1)}, LINEAR, 0.5),
     # On the method's own scale.
-    ({0.01: row(1), 1.0: row(0.5)}, grids.LOG, 0.1),
+    ({0.01: row(1), 1.0: row(0.5)}, alpha_grids.LOG, 0.1),
     (
       {near_one(10): row(10), near_one(20): row(20)},
-      grids.LOG_REST,
+      alpha_grids.LOG_REST,
       near_one(15),
     ),
     # Where latency is flat, or lacks, deferral and then quality decide.
@@ -138,7 +140,7 @@ def row(latency, deferral_rate=0.5, quality=30.0):
 )
 def test_the_next_alpha(rows, scale, wanted):
   wanted = wanted and pytest.approx(wanted, rel=1e-9)
-  assert grids.next_alpha(rows, scale) == wanted
+  assert alpha_grids.next_alpha(rows, scale) == wanted
 
 
 def test_points_spread_over_the_latency_axis():
@@ -149,7 +151,7 @@ def test_points_spread_over_the_latency_axis():
 
   rows = {alpha: measured(alpha) for alpha in (0.0, 0.5, 1.0)}
   chosen = []
-  while len(rows) < 14 and (alpha := grids.next_alpha(rows)) is not None:
+  while len(rows) < 14 and (alpha := alpha_grids.next_alpha(rows)) is not None:
     chosen.append(alpha)
     rows[alpha] = measured(alpha)
   latencies = [rows[a].latency.relative_latency for a in sorted(rows)]
@@ -159,22 +161,24 @@ def test_points_spread_over_the_latency_axis():
   # What comes next depends on the rows alone, in whatever order they came.
   again = {alpha: rows[alpha] for alpha in (1.0, 0.5, 0.0)}
   for alpha in chosen:
-    assert grids.next_alpha(again) == alpha
+    assert alpha_grids.next_alpha(again) == alpha
     again[alpha] = rows[alpha]
 
 
 def test_coarse_keeps_ends_and_middle():
-  whole = grids.grid(METHODS["spec_cascade_chow"], 100)
-  few = grids.coarse(whole).alphas
+  whole = alpha_grids.grid(METHODS["spec_cascade_chow"], 100)
+  few = alpha_grids.coarse(whole).alphas
   assert few == (whole.alphas[0], whole.alphas[3], whole.alphas[-1])
-  assert grids.coarse(grids.Grid((0.5,))).alphas == (0.5,)
-  for scale in (grids.LINEAR, grids.LOG):
-    assert grids.coarse(grids.Grid(whole.alphas, scale)).scale is scale
+  assert alpha_grids.coarse(alpha_grids.Grid((0.5,))).alphas == (0.5,)
+  for scale in (alpha_grids.LINEAR, alpha_grids.LOG):
+    assert (
+      alpha_grids.coarse(alpha_grids.Grid(whole.alphas, scale)).scale is scale
+    )
 
 
 def test_alphas_of_ones_own_are_sorted_without_repetitions():
-  mine = grids.checked("bild_star_kl", [2, 0.5, 1.0, 0.5], 100)
-  assert mine == grids.Grid((0.5, 1.0, 2.0), grids.LOG)
+  mine = alpha_grids.checked("bild_star_kl", [2, 0.5, 1.0, 0.5], 100)
+  assert mine == alpha_grids.Grid((0.5, 1.0, 2.0), alpha_grids.LOG)
   # What lies between them is halved on the scale of the default grid.
   assert mine.scale.middle(0.5, 2.0) == 1.0
 
@@ -190,4 +194,4 @@ def test_alphas_of_ones_own_are_sorted_without_repetitions():
 )
 def test_alphas_that_do_not_fit(name, alphas, message):
   with pytest.raises(ValueError, match=message):
-    grids.checked(name, alphas, 100)
+    alpha_grids.checked(name, alphas, 100)

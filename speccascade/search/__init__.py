@@ -1,0 +1,1 @@
+"""What sweeps, advice and the search for cascades share: points and rows."""
