@@ -32,6 +32,8 @@ from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.rows.run_folder import RunFolder
 from speccascade.runtime import folders
 from speccascade.runtime.progress import ProgressBar
+from speccascade.search import grid
+from speccascade.search.grid import StudyPoint
 
 # What a point must promise over the best so far to be decoded. Differences
 # below it drown in the noise of a few examples.
@@ -117,12 +119,9 @@ def advise(
       dataclasses.replace(measuring, num_timed=len(sources.examples)),
     )
     points = wanted.points(point, models.verifier_lm.vocab_size)
-    pairs = [
-      dataclasses.replace(models, drafters=(x,)) for x in models.drafters
-    ]
-    studies = [dataclasses.replace(study, pair=pair) for pair in pairs]
+    studies = grid.each_drafter(study)
     for of_one in studies:
-      of_one.batches(points[0]).check()
+      StudyPoint(of_one, points[0]).check()
     settings = study.settings(points[0])
     identity = {
       **advice_files.about(points[0], models),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from speccascade.decoding.programs import methods
 from speccascade.inference.points.point import BlockSize, Point
-from speccascade.search import alpha_grids
+from speccascade.search import alpha_grids, grid
 from speccascade.settings import fields
 
 LOSSLESS = "spec_decode"
@@ -45,18 +45,22 @@ class Wanted:
 
   def points(self, common: Point, vocab_size: int) -> list[Point]:
     """Returns the points in question, the lossless one first."""
-    greedy = common.sampling.greedy
-    names = methods.METHODS if self.methods is None else self.methods
-    alphas = lambda method: (
-      alpha_grids.grid(method, vocab_size, greedy=greedy).alphas
-    )
-    points = [
-      dataclasses.replace(common, method=name, alpha=alpha)
+    names = [
+      name
       for name, method in methods.METHODS.items()
-      if name == LOSSLESS or name in names
-      if _is_read_off(method) and (greedy or not method.greedy_only)
-      for alpha in alphas(method) or [None]
+      if _is_read_off(method)
+      if name == LOSSLESS or self.methods is None or name in self.methods
     ]
+    curves = grid.curves(
+      common,
+      names,
+      lambda point: alpha_grids.grid(
+        point.spec, vocab_size, greedy=point.sampling.greedy
+      ),
+      temperatures=[common.temperature],
+      gammas=[common.gamma],
+    )
+    points = [point for curve in curves for point in curve.points]
     return sorted(points, key=lambda point: point.method != LOSSLESS)
 
 

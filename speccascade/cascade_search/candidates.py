@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from speccascade.analysis import swi
-from speccascade.evaluation import timing
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair import cascades
@@ -18,6 +17,9 @@ from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring
 from speccascade.inference.rows import results
+from speccascade.search import clock, grid
+from speccascade.search.grid import StudyPoint
+from speccascade.search.ledger import Ledger
 from speccascade.settings import fields
 
 Lengths = Annotated[
@@ -52,14 +54,14 @@ class Space:
     """Returns every cascade of the space; `how` as fields of `Cascade`."""
     if num_neural == 0:
       return [Cascade(k=((num,),), **how) for num in self.copied if num]
-    grid = itertools.product(
+    product = itertools.product(
       self.first,
       itertools.product(self.following, repeat=num_neural - 1),
       itertools.product(self.inner, repeat=num_neural - 1),
       *(self.copied, self.inner_copied, self.leniences),
     )
     tried = []
-    for first, following, inner, copied, inner_copied, lenience in grid:
+    for first, following, inner, copied, inner_copied, lenience in product:
       k = np.diag([first, *inner, inner_copied])
       k[0] = (first, *following, copied)
       k[1:, -1] = inner_copied
@@ -164,13 +166,10 @@ class Criterion:
       *sizes, whole = [sum(leaf.size for leaf in each) for each in leaves]
       return [size / whole for size in sizes]
     if asked == "measured":
-      how = {
-        "inputs": study.padded(study.examples[:1], 1, study.lengths),
-        "sampling": point.sampling,
-        "max_decode_len": study.run.max_decode_len,
-        "widths": [1],
-      }
-      return [timing.measure_costs(lm, verifier, **how).c for lm in lms]
+      timed = dataclasses.replace(study, measuring=Measuring(num_timed=1))
+      alone = measure.reference(point)  # no pass is wider than one token
+      studies = grid.each_drafter(timed)
+      return [measure.measure_costs(each, [alone]).c for each in studies]
     if len(asked) != len(lms):
       raise ValueError(
         f"COSTS is {list(asked)}; wanted 'parameters', 'measured', or"
@@ -209,13 +208,11 @@ class Contest:
       measuring=measuring,
     )
 
-  def measure(
-    self, cascade: Cascade, num: int, file: results.ResultFile
-  ) -> Scored:
+  def measure(self, cascade: Cascade, num: int, ledger: Ledger) -> Scored:
     """Decodes `num` examples with a candidate, unless its row stands."""
     study = self.study_of(cascade, num)
     point = advice_files.resolved(self.point, study.pair)
-    (row,) = measure.measure(study, [point], file)
+    (row,) = clock.measure_points([StudyPoint(study, point)], ledger)
     return self.scored(cascade, row)
 
   def scored(self, cascade: Cascade, row: results.ResultRow) -> Scored:

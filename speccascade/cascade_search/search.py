@@ -26,13 +26,11 @@ from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
-from speccascade.inference.rows import results
-from speccascade.inference.rows.results import ResultFile
-from speccascade.inference.rows.run_folder import RunFolder
 from speccascade.report import tables
 from speccascade.report.tables import Column
 from speccascade.runtime import files, folders, processes
 from speccascade.runtime.progress import ProgressBar
+from speccascade.search.ledger import Ledger
 from speccascade.settings import fields
 
 
@@ -104,8 +102,8 @@ def search(
       "objective": criterion.name,
       **dataclasses.asdict(study.settings(point, trials=1)) | {"drafter": ""},
     }
-    folder = RunFolder(run.folder, asked, results.FILE_NAME)
-    folder.check()
+    ledger = Ledger(run.folder, asked)
+    ledger.check()
     path = run.folder / "costs.json"  # measured once
     if processes.agreed(path.exists):
       read = lambda: files.read_object(path, "drafters")["drafters"]
@@ -113,13 +111,12 @@ def search(
     else:
       weights = criterion.weights(study, point)
       weights = processes.agreed(lambda: weights)
-      folder.open()
+      ledger.open()
       if processes.is_first():
         files.write_whole(path, json.dumps({"drafters": weights}) + "\n")
     contest = Contest(study, point, criterion, tuple(weights))
-    file = ResultFile(run.folder / results.FILE_NAME)
     rounds = dataclasses.replace(rounds, first_examples=first)
-    ranking = halve(contest, list(by_label.values()), file, rounds)
+    ranking = halve(contest, list(by_label.values()), ledger, rounds)
     if processes.is_first():
       write(run.folder, contest, ranking)
     return ranking
@@ -128,7 +125,7 @@ def search(
 def halve(
   contest: Contest,
   cascades: Sequence[Cascade],
-  file: ResultFile,
+  ledger: Ledger,
   rounds: Rounds,
 ) -> list[Scored]:
   """Runs the rounds; returns all candidates, the later their end the better.
@@ -136,7 +133,7 @@ def halve(
   Args:
     contest: what they have in common.
     cascades: the candidates.
-    file: where rows are kept; what stands there is not measured again.
+    ledger: where rows are stored; what stands there is not measured again.
     rounds: how many decode what.
   """
   ranking, going, study = [], list(cascades), contest.study
@@ -145,7 +142,7 @@ def halve(
     num = min(num, most)
     said = f"{len(going)} candidates, {num} examples"
     bar = ProgressBar(going, said, disable=not study.run.progress)
-    scored = [contest.measure(cascade, num, file) for cascade in bar]
+    scored = [contest.measure(cascade, num, ledger) for cascade in bar]
     scored.sort(key=lambda candidate: -candidate.value)
     kept = max(1, len(scored) // rounds.eta)
     if num == most or len(scored) == 1:

@@ -1,1 +1,1 @@
-"""What sweeps, advice and the search for cascades share: points and rows."""
+"""What searches over points share: one grid, one ledger, one clock."""

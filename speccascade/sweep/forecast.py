@@ -9,8 +9,9 @@ import jax
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
+from speccascade.search.grid import Curve
 from speccascade.sweep import sweep
-from speccascade.sweep.plans import Curve, Plan
+from speccascade.sweep.plans import Plan
 from speccascade.sweep.runner import Studies
 from speccascade.sweep.shown import Shown
 
@@ -97,10 +98,8 @@ def _num_programs(
   programs = set()
   for curve in curves:
     programs |= studies.of(curve).programs(curve.base).keys()
-  traced = {
-    next(iter(studies.of(curve).programs(point)))
-    for curve, point in shown.chosen(curves)
-  }
+  chosen = [studies.middle(curve) for curve in shown.chosen(curves)]
+  traced = {next(iter(each.study.programs(each.point))) for each in chosen}
   return len(programs) + len(traced)
 
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import itertools
 from typing import Annotated, Literal, TypeVar
 
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import methods
 from speccascade.inference.points.point import BlockSize, Point
-from speccascade.search import alpha_grids
+from speccascade.search import alpha_grids, grid
 from speccascade.search.alpha_grids import Grid
+from speccascade.search.grid import Curve
 from speccascade.settings import fields
 
 # Every report compares with these two.
@@ -19,35 +19,6 @@ DEFAULT, ADAPTIVE, ONE = "default", "adaptive", "one"
 _Method = Annotated[str, methods.find]
 _T = TypeVar("_T")
 Several = Annotated[Sequence[_T], fields.NOT_EMPTY]
-
-
-@dataclasses.dataclass(frozen=True)
-class Curve:
-  """Points of one method, block size, sampling and seed: alpha alone differs.
-
-  Attributes:
-    base: one of them, at any alpha.
-    seed: of the keys.
-    grid: the alphas that are planned; empty where the method has none.
-  """
-
-  base: Point
-  seed: int
-  grid: Grid
-
-  def at(self, alpha: float) -> Point:
-    """Returns the point of an alpha."""
-    return dataclasses.replace(self.base, alpha=alpha)
-
-  @property
-  def points(self) -> list[Point]:
-    """The planned points."""
-    return [self.at(alpha) for alpha in self.grid.alphas] or [self.base]
-
-  @property
-  def middle(self) -> Point:
-    """The point in the middle of the plan."""
-    return self.points[len(self.points) // 2]
 
 
 def default_methods(num_drafters: int = 1) -> list[str]:
@@ -103,9 +74,8 @@ class Plan:
   ) -> list[Curve]:
     """Returns the curves of a sweep, each once; `ALWAYS` are among them.
 
-    Methods without blocks come at one gamma, those that are greedy only at
-    temperature 0. There is one seed there: the others would write the same.
-    What the points share is for the methods that use it; see `Point.of`.
+    Which combinations of settings are curves is said at `grid.curves`. Each
+    method gets the shared settings that it uses; see `Point.of`.
 
     Args:
       common: what all points share but what the plan says.
@@ -117,28 +87,27 @@ class Plan:
     """
     names = self.methods or names
     named = self._named_grids(names, vocab_size)
-    every = dict.fromkeys([*ALWAYS, *names])
+    every = [*ALWAYS, *names]
     common.check_shared(every)
-    axes = (self.temperatures, self.seeds, self.gammas, every)
-    curves = {}
-    for temperature, seed, gamma, name in itertools.product(*axes):
-      method, greedy = methods.find(name), _greedy(temperature)
-      if (
-        (method.greedy_only and not greedy)
-        or (greedy and seed != self.seeds[0])
-        or (not method.has_blocks and gamma != self.gammas[0])
-      ):
-        continue
-      point = common.of(name, gamma=gamma, temperature=temperature)
-      grid = named.get(name) or alpha_grids.grid(
-        method, vocab_size, greedy=greedy
-      )
-      if self.alphas == ADAPTIVE:
-        grid = alpha_grids.coarse(grid)
-      elif self.alphas == ONE:
-        grid = Grid(())
-      curves[point, seed] = Curve(point, seed, grid)
-    return list(curves.values())
+    return grid.curves(
+      common,
+      every,
+      lambda point: self._grid(point, named, vocab_size),
+      temperatures=self.temperatures,
+      gammas=self.gammas,
+      seeds=self.seeds,
+    )
+
+  def _grid(
+    self, point: Point, named: Mapping[str, Grid], vocab_size: int
+  ) -> Grid:
+    """Returns the alphas that are planned for a method and its settings."""
+    if self.alphas == ONE:
+      return Grid(())
+    whole = named.get(point.method) or alpha_grids.grid(
+      point.spec, vocab_size, greedy=point.sampling.greedy
+    )
+    return alpha_grids.coarse(whole) if self.alphas == ADAPTIVE else whole
 
   def _named_grids(self, names, vocab_size: int) -> dict[str, Grid]:
     """The grids of the methods that `alphas` names."""
@@ -154,10 +123,3 @@ class Plan:
 
 def _greedy(temperature: float) -> bool:
   return Sampling.create(temperature).greedy
-
-
-def in_turns(curves: Sequence[Curve]) -> list[tuple[Curve, Point]]:
-  """Returns the planned points, neighbours being of different curves."""
-  turns = itertools.zip_longest(*(curve.points for curve in curves))
-  pairs = (pair for turn in turns for pair in zip(curves, turn))
-  return [pair for pair in pairs if None not in pair]

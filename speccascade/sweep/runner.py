@@ -5,16 +5,16 @@ import contextlib
 import dataclasses
 import threading
 
-from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows.results import ResultFile, ResultRow
+from speccascade.inference.rows.results import ResultRow
 from speccascade.runtime.progress import ProgressBar
-from speccascade.search import alpha_grids
+from speccascade.search import alpha_grids, clock, grid
 from speccascade.search.alpha_grids import Grid
-from speccascade.sweep import plans, shown
-from speccascade.sweep.plans import Curve
+from speccascade.search.grid import Curve, StudyPoint
+from speccascade.search.ledger import Ledger
+from speccascade.sweep import shown
 from speccascade.sweep.shown import Shown
 
 
@@ -54,10 +54,19 @@ class Studies:
       self._known[key] = dataclasses.replace(self._study, pair=pair, run=run)
     return self._known[key]
 
+  def points(self, curve: Curve) -> list[StudyPoint]:
+    """Returns the planned points of a curve."""
+    study = self.of(curve)
+    return [StudyPoint(study, point) for point in curve.points]
+
+  def middle(self, curve: Curve) -> StudyPoint:
+    """Returns the point in the middle of a curve's plan."""
+    return StudyPoint(self.of(curve), curve.middle)
+
   def check(self, curve: Curve):
     """Raises ValueError where a point cannot be decoded by these models."""
-    for point in curve.points:
-      self.of(curve).batches(point).check()
+    for point in self.points(curve):
+      point.check()
 
   def allowed(self, names: Sequence[str]) -> list[str]:
     """Returns the methods whose needs the drafters meet."""
@@ -72,22 +81,24 @@ class Studies:
 
 @dataclasses.dataclass(frozen=True)
 class Runner:
-  """Measures the curves of a sweep into one file.
+  """Measures the curves of a sweep into one ledger.
 
   Attributes:
     studies: the study of each point.
-    file: where rows are kept.
+    ledger: where rows are stored.
     budget: points of a curve, 0 for the planned ones alone.
     shown: whose tokens are shown.
   """
 
   studies: Studies
-  file: ResultFile
+  ledger: Ledger
   budget: int
   shown: Shown
 
-  def _lacks(self, curve: Curve, point: Point) -> bool:
-    return self.studies.of(curve).settings(point) not in self.file
+  def _missing(self, curves: Sequence[Curve]) -> list[StudyPoint]:
+    """Returns the planned points without a row; neighbours differ in curve."""
+    planned = grid.in_turns(self.studies.points(curve) for curve in curves)
+    return [point for point in planned if point not in self.ledger]
 
   def run(self, curves: Sequence[Curve], progress: bool, stop) -> int:
     """Measures and shows; returns how many points are shown.
@@ -95,7 +106,8 @@ class Runner:
     Raises:
       Stopped: a signal came, and `stop` is true.
     """
-    lock, chosen = threading.Lock(), self.shown.chosen(curves)
+    lock = threading.Lock()
+    chosen = [self.studies.middle(x) for x in self.shown.chosen(curves)]
     num = self.shown.num_shown * len(chosen)
     total = self._num_decodes(curves) + num
     how = {"unit": "decode", "desc": "sweep", "smoothing": 0.02}
@@ -108,19 +120,17 @@ class Runner:
           bar.update(num)
 
       while todo := self._todo(curves):
-        for study, points in todo:
-          measure.measure(study, points, self.file, tick=tick)
+        clock.measure_points(todo, self.ledger, tick=tick)
       tick(0)
-      path = self.file.path.with_name(shown.FILE_NAME)
-      points = [(self.studies.of(curve), point) for curve, point in chosen]
-      shown.write(path, points, self.shown.num_shown, tick)
+      path = self.ledger.folder / shown.FILE_NAME
+      shown.write(path, chosen, self.shown.num_shown, tick)
       bar.total = bar.n  # an adaptive sweep may have needed less
     return len(chosen)
 
   def _num_decodes(self, curves: Sequence[Curve]) -> int:
     total = 0
     for curve, rows in zip(curves, self._rows(curves)):
-      num = sum(self._lacks(curve, point) for point in curve.points)
+      num = len(self._missing([curve]))
       if curve.grid.alphas:
         num = max(num, self.budget - len(rows))
       total += num * self.studies.of(curve).num_decodes(curve.base)
@@ -130,27 +140,24 @@ class Runner:
     """Returns the rows on disk of each curve, by alpha."""
     bare = lambda settings: dataclasses.replace(settings, alpha=None)
     by_curve = {}
-    for row in self.file.rows:
+    for row in self.ledger.rows:
       rows = by_curve.setdefault(bare(row.settings), {})
       rows[row.settings.alpha] = row
     bases = (self.studies.of(curve).settings(curve.base) for curve in curves)
     return [by_curve.get(bare(base), {}) for base in bases]
 
-  def _todo(self, curves: Sequence[Curve]) -> list[tuple[Study, list[Point]]]:
+  def _todo(self, curves: Sequence[Curve]) -> list[StudyPoint]:
     """Returns the planned points that lack a row; then one more a curve.
 
     What comes next depends on the rows on disk alone, and on those of its own
     curve: a sweep that was killed chooses as an unbroken one would.
     """
-    todo = [pair for pair in plans.in_turns(curves) if self._lacks(*pair)]
+    todo = self._missing(curves)
     if not todo:
       todo = [
-        (curve, curve.at(alpha))
+        StudyPoint(self.studies.of(curve), curve.at(alpha))
         for curve, rows in zip(curves, self._rows(curves))
         if curve.grid.alphas and len(rows) < self.budget
         if (alpha := alpha_grids.next_alpha(rows, curve.grid.scale)) is not None
       ]
-    by_study = {}  # a study is equal to itself alone
-    for curve, point in todo:
-      by_study.setdefault(self.studies.of(curve), []).append(point)
-    return list(by_study.items())
+    return todo

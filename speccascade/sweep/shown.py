@@ -7,13 +7,11 @@ import pathlib
 from typing import Annotated
 
 from speccascade.decoding.programs.methods import find
-from speccascade.inference.measuring.study import Study
-from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring
 from speccascade.inference.rows import records
 from speccascade.runtime import files, processes
+from speccascade.search.grid import Curve, StudyPoint
 from speccascade.settings import fields
-from speccascade.sweep.plans import Curve
 
 FILE_NAME = "examples.jsonl"
 _PORTION = 16  # points between two writes of the file
@@ -33,14 +31,14 @@ class Shown:
   num_shown: fields.NonNegative = 4
   methods: Sequence[Annotated[str, find]] | None = None
 
-  def chosen(self, curves: Sequence[Curve]) -> list[tuple[Curve, Point]]:
-    """Returns the points whose tokens are shown."""
+  def chosen(self, curves: Sequence[Curve]) -> list[Curve]:
+    """Returns the curves whose middle points are shown."""
     if not self.num_shown:
       return []
     gammas = list(dict.fromkeys(curve.base.gamma for curve in curves))
     gamma = gammas[len(gammas) // 2]
     return [
-      (curve, curve.middle)
+      curve
       for curve in curves
       if curve.seed == curves[0].seed
       and (curve.base.gamma == gamma or not curve.base.spec.has_blocks)
@@ -50,7 +48,7 @@ class Shown:
 
 def write(
   path: pathlib.Path,
-  points: Sequence[tuple[Study, Point]],
+  points: Sequence[StudyPoint],
   num_examples: int,
   tick: Callable[[int], object],
 ):
@@ -68,19 +66,20 @@ def write(
   """
   if not points:
     return
-  in_order = sorted(points[0][0].examples, key=lambda example: example.index)
+  first = points[0].study
+  in_order = sorted(first.examples, key=lambda example: example.index)
   batch, chosen = in_order[:num_examples], {}
-  for study, point in points:
-    run = dataclasses.replace(study.run, trace=True, batch_size=len(batch))
-    traced = dataclasses.replace(study, run=run, measuring=Measuring())
-    chosen[study.settings(point).key] = (traced, point)
+  for each in points:
+    run = dataclasses.replace(each.study.run, trace=True, batch_size=len(batch))
+    traced = dataclasses.replace(each.study, run=run, measuring=Measuring())
+    chosen[each.settings.key] = StudyPoint(traced, each.point)
   indices = [example.index for example in batch]
   done = processes.agreed(lambda: _read(path, chosen, indices))
   tick(num_examples * len(done))
 
   def decode(key: str) -> list[str]:
-    study, point = chosen[key]
-    settings = {**vars(study.settings(point)), "key": key}
+    study, point = chosen[key].study, chosen[key].point
+    settings = {**vars(chosen[key].settings), "key": key}
     decoded = study.batches(point).decode(batch)
     head = {"settings": settings, "label": point.spec.label}
     lines = [
@@ -91,7 +90,7 @@ def write(
     return lines
 
   missing = [key for key in chosen if key not in done]
-  with concurrent.futures.ThreadPoolExecutor(points[0][0].num_threads) as pool:
+  with concurrent.futures.ThreadPoolExecutor(first.num_threads) as pool:
     for keys in _portions(missing, chosen):
       done |= dict(zip(keys, pool.map(decode, keys)))
       lines = [line for key in chosen if key in done for line in done[key]]
@@ -103,7 +102,7 @@ def _portions(missing, chosen) -> Iterator[list[str]]:
   """Yields keys: first one of each program, so that none is compiled twice."""
   by_program = {}
   for key in missing:
-    study, point = chosen[key]
+    study, point = chosen[key].study, chosen[key].point
     greedy = point.sampling.greedy
     program, _ = study.batches(point).decoder.program(greedy)
     by_program.setdefault((program, greedy), key)

@@ -18,13 +18,13 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
-from speccascade.inference.rows import results
-from speccascade.inference.rows.results import ResultFile, ResultRow
-from speccascade.inference.rows.run_folder import RunFolder
+from speccascade.inference.rows.results import ResultRow
 from speccascade.runtime import folders, signals
+from speccascade.search.grid import Curve
+from speccascade.search.ledger import Ledger
 from speccascade.settings import fields
 from speccascade.sweep import plans
-from speccascade.sweep.plans import Curve, Plan
+from speccascade.sweep.plans import Plan
 from speccascade.sweep.runner import Runner, Stopped, Studies
 from speccascade.sweep.shown import Shown
 
@@ -84,17 +84,16 @@ def sweep(
   """
   with folders.sole_writer(run.folder), signals.caught() as stop:
     study, studies, curves = planned(pair, inputs, plan, common, run, measuring)
-    folder = RunFolder(run.folder, _identity(study), results.FILE_NAME)
-    folder.check()
-    file = ResultFile(folder.folder / results.FILE_NAME)
-    runner = Runner(studies, file, plan.most, shown)
-    folder.open()
-    on_start(folder.folder)
+    ledger = Ledger(run.folder, _identity(study))
+    ledger.check()
+    runner = Runner(studies, ledger, plan.most, shown)
+    ledger.open()
+    on_start(ledger.folder)
     try:
       num_shown = runner.run(curves, run.progress, stop)
     except Stopped:
-      return SweepOutcome(folder.folder, file.rows, 0, stop)
-    return SweepOutcome(folder.folder, file.rows, num_shown)
+      return SweepOutcome(ledger.folder, ledger.rows, 0, stop)
+    return SweepOutcome(ledger.folder, ledger.rows, num_shown)
 
 
 def planned(

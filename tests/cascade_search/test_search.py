@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from speccascade.cascade_search import candidates, search
+from speccascade.cascade_search import search
 from speccascade.cascade_search.candidates import (
   Candidates,
   Contest,
@@ -13,14 +13,16 @@ from speccascade.cascade_search.candidates import (
   baselines,
 )
 from speccascade.evaluation import timing
-from speccascade.evaluation.efficiency import Counts
+from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.batches.inputs import Inputs, Sources
+from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.pairs import Model, ModelPair, PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.inference.rows import results
+from speccascade.search.ledger import Ledger
 from tests.decoding.drafting import models
 from tests.inference import tiny
 
@@ -63,7 +65,7 @@ def count(monkeypatch):
   """Replaces the decoding: a candidate needs 100 / width blocks."""
   calls = []
 
-  def measured(study, points, file):
+  def measured(study, points, file, tick):
     (point,) = points
     settings = study.settings(point)
     if settings not in file:
@@ -72,7 +74,7 @@ def count(monkeypatch):
       file.append(row_of(study, point, good=int(k.split("-")[0])))
     return [row for row in file.rows if row.settings == settings]
 
-  monkeypatch.setattr(candidates.measure, "measure", measured)
+  monkeypatch.setattr(measure, "measure", measured)
   return calls
 
 
@@ -99,7 +101,8 @@ def test_halving_keeps_the_best_and_resumes(contest, count, tmp_path):
   cascades = [chain(width) for width in WIDTHS]
   rounds = search.Rounds(first_examples=2, eta=3)
   path = tmp_path / "rows.jsonl"
-  ranking = search.halve(contest, cascades, results.ResultFile(path), rounds)
+  ledger = lambda: Ledger(tmp_path, {})
+  ranking = search.halve(contest, cascades, ledger(), rounds)
   assert [scored.cascade.k[0][0] for scored in ranking] == [*reversed(WIDTHS)]
   # Nine on 2 examples, three on 6, one on 18.
   assert [num for _, num in count] == [2] * 9 + [6] * 3 + [18]
@@ -114,7 +117,7 @@ def test_halving_keeps_the_best_and_resumes(contest, count, tmp_path):
   path.write_text(text[: cut + 25])
   done = text[:cut].count("\n")
   count.clear()
-  again = search.halve(contest, cascades, results.ResultFile(path), rounds)
+  again = search.halve(contest, cascades, ledger(), rounds)
   assert again == ranking
   assert len(count) == 13 - done
   assert path.read_text() == text
@@ -167,6 +170,21 @@ def test_costs(contest):
   for wrong in ([0.5], "guessed"):
     with pytest.raises(ValueError, match=r"wanted 'parameters'.* or"):
       weights(wrong)
+
+
+def test_measured_costs_are_those_of_each_drafter_alone(contest, monkeypatch):
+  steps = {"medium": 0.5, "small": 0.25}
+
+  def costs(study, points):
+    (alone,) = points
+    assert alone.sampling.greedy
+    # One example is fed, by passes over one token.
+    assert (len(study.timed), alone.verify_width) == (1, 1)
+    return Costs(1e-3, steps[study.pair.drafter_name], 1.0, {1: 1.0}, 1.0, 1.0)
+
+  monkeypatch.setattr(measure, "measure_costs", costs)
+  criterion = Criterion(costs="measured")
+  assert criterion.weights(contest.study, contest.point) == [0.5, 0.25]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,49 @@
+"""Where a search stores measured rows, and finds them again after a kill."""
+
+import functools
+import os
+
+from speccascade.inference.rows import results
+from speccascade.inference.rows.results import ResultFile, ResultRow
+from speccascade.inference.rows.run_folder import RunFolder
+from speccascade.search.grid import StudyPoint
+
+
+class Ledger(RunFolder):
+  """OUTPUT_DIR of a search: what is searched, and the rows measured so far.
+
+  `run.json` says what is searched, and `rows.jsonl` has a row for each point
+  that was measured. A row is appended when its point is done, so a search that
+  was killed starts again from the rows.
+
+  Args:
+    folder: OUTPUT_DIR.
+    run: what is being searched, JSON values; another search's folder is
+      refused.
+  """
+
+  def __init__(self, folder: str | os.PathLike, run: dict):
+    super().__init__(folder, run, results.FILE_NAME)
+
+  @functools.cached_property
+  def file(self) -> ResultFile:
+    """The rows on disk; opening them drops a torn last line."""
+    return ResultFile(self.folder / results.FILE_NAME)
+
+  def check(self):
+    """Reads the folder; drops a torn last row, and writes nothing else.
+
+    Raises:
+      OutputError: the folder holds another search, or rows of an unknown one.
+      ValueError: `run.json` or a row is damaged.
+    """
+    super().check()
+    _ = self.file  # after the folder was found to be this search's
+
+  @property
+  def rows(self) -> list[ResultRow]:
+    """The rows on disk, in the order in which they were measured."""
+    return self.file.rows
+
+  def __contains__(self, point: StudyPoint) -> bool:
+    return point.settings in self.file

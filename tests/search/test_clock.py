@@ -1,0 +1,80 @@
+"""Points are measured study by study, and found again in the ledger."""
+
+import pytest
+
+from speccascade.evaluation.efficiency import Counts
+from speccascade.inference.batches.inputs import Sources
+from speccascade.inference.measuring import measure
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.pairs import Model, ModelPair
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Run
+from speccascade.inference.rows.results import ResultRow
+from speccascade.inference.rows.run_folder import OutputError
+from speccascade.search import clock, grid
+from speccascade.search.grid import StudyPoint
+from speccascade.search.ledger import Ledger
+from tests.decoding.drafting import models
+from tests.inference import tiny
+
+
+def model(name, seed):
+  return Model(models.AuditedLM(models.tables(seed, 2, 13)), name, "")
+
+
+@pytest.fixture
+def studies():
+  pair = ModelPair((model("medium", 1), model("small", 2)), model("large", 0))
+  sources = Sources([object()] * 3, tiny.Vocabulary(), 8, "words", "test")
+  return grid.each_drafter(Study(pair, sources, Run(max_decode_len=8)))
+
+
+@pytest.fixture
+def calls(monkeypatch):
+  """Replaces the measuring; [(drafter, alphas)] of what was measured."""
+  calls = []
+
+  def measured(study, points, file, tick):
+    missing = [p for p in points if study.settings(p) not in file]
+    calls.append((study.pair.drafter_name, [point.alpha for point in missing]))
+    for point in missing:
+      settings = study.settings(point)
+      file.append(ResultRow(settings, "", Counts(3, 9, 3), {}, {}))
+    rows = {row.settings: row for row in file.rows}
+    return [rows[study.settings(point)] for point in points]
+
+  monkeypatch.setattr(measure, "measure", measured)
+  return calls
+
+
+def test_points_of_one_study_are_measured_together(studies, calls, tmp_path):
+  medium, small = studies
+  points = [
+    StudyPoint(study, Point("spec_cascade_chow", alpha))
+    for alpha in (0.1, 0.2)
+    for study in (medium, small)
+  ]
+  ledger = Ledger(tmp_path, {"of": "mine"})
+  ledger.check()
+  ledger.open()
+  rows = clock.measure_points(points[:3], ledger)
+  assert [row.settings for row in rows] == [p.settings for p in points[:3]]
+  assert calls == [("medium", [0.1, 0.2]), ("small", [0.1])]
+  assert [point in ledger for point in points] == [True, True, True, False]
+  # A killed search finds its whole rows again.
+  calls.clear()
+  with (tmp_path / "rows.jsonl").open("a") as file:
+    file.write(rows[0].to_json()[:40])
+  again = Ledger(tmp_path, {"of": "mine"})
+  again.check()
+  assert len(again.rows) == 3
+  assert clock.measure_points(points, again)[:3] == rows
+  assert calls == [("medium", []), ("small", [0.2])]
+
+
+def test_rows_of_another_search_stay_as_they_are(tmp_path):
+  Ledger(tmp_path, {"of": "mine"}).open()
+  (tmp_path / "rows.jsonl").write_text("torn")
+  with pytest.raises(OutputError, match="of is 'mine' there and 'yours' here"):
+    Ledger(tmp_path, {"of": "yours"}).check()
+  assert (tmp_path / "rows.jsonl").read_text() == "torn"
