@@ -21,13 +21,18 @@ _NUM = 7  # values of a grid
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-  """The scale on which alphas are halved, and its inverse."""
+  """The scale on which the interval between two alphas is halved.
+
+  Attributes:
+    to: maps an alpha to its place on the scale.
+    back: maps a place on the scale to its alpha.
+  """
 
   to: Callable[[float], float] = lambda alpha: alpha
   back: Callable[[float], float] = lambda place: place
 
   def middle(self, low: float, high: float) -> float:
-    """Returns what lies half-way between, in few digits."""
+    """Returns the alpha half-way between two alphas, in few digits."""
     return self.back((self.to(low) + self.to(high)) / 2)
 
 
@@ -49,7 +54,12 @@ LOG_REST = Scale(
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-  """Values of alpha, ascending, and the scale between them."""
+  """The values of alpha that a search tries.
+
+  Attributes:
+    alphas: the values, ascending.
+    scale: the scale on which an interval between two values is halved.
+  """
 
   alphas: tuple[float, ...]
   scale: Scale = LINEAR
@@ -131,20 +141,32 @@ def _spread(method: Method, vocab_size: int) -> Grid:
   return Grid(tuple(_rounded(low + i * step) for i in range(_NUM)))
 
 
-def coarse(whole: Grid) -> Grid:
-  """Returns both ends and the middle, where an adaptive sweep starts."""
+def coarsen(whole: Grid) -> Grid:
+  """Returns the grid's ends and its middle, where an adaptive sweep starts."""
   num = len(whole.alphas)
   places = (0, num // 2, num - 1) if num > 3 else range(num)
   return Grid(tuple(whole.alphas[i] for i in places), whole.scale)
 
 
-# What an adaptive sweep looks at, in this order, and the least difference of
-# neighbours that is worth another point between them.
-_LOOKS = (
-  (lambda row: row.latency and row.latency.relative_latency, 0.04),
-  (lambda row: row.efficiency.get("deferral_rate"), 0.02),
-  (lambda row: next((x["value"] for x in row.quality.values()), None), 0.3),
-)
+def _relative_latency(row: ResultRow) -> float | None:
+  return row.latency and row.latency.relative_latency
+
+
+def _deferral_rate(row: ResultRow) -> float | None:
+  return row.efficiency.get("deferral_rate")
+
+
+def _first_quality(row: ResultRow) -> float | None:
+  return next((score["value"] for score in row.quality.values()), None)
+
+
+# The figures that an adaptive sweep compares, in this order, and the least
+# difference of neighbours that is worth another point between them.
+_LEAST_GAPS = {
+  _relative_latency: 0.04,
+  _deferral_rate: 0.02,
+  _first_quality: 0.3,
+}
 
 
 def next_alpha(
@@ -152,36 +174,48 @@ def next_alpha(
 ) -> float | None:
   """Returns the alpha that an adaptive sweep measures next.
 
-  It lies half-way, on the grid's scale, between the neighbours that are
-  farthest apart in relative latency; where no two are 0.04 apart, in deferral
-  rate (0.02); then in the first quality metric (0.3). The first of equal gaps
-  is taken, so the choice depends on the rows alone.
+  The alpha lies half-way, on the grid's scale, between the two neighbours that
+  are farthest apart in relative latency. Where no neighbours are 0.04 apart in
+  relative latency, the deferral rate decides (0.02), and after it the first
+  quality metric (0.3). Of equal gaps the first is taken, so the choice depends
+  on the rows alone.
 
   Args:
-    rows: of one method and setting, by alpha.
-    scale: of the alphas.
+    rows: the rows of one method with one setting, by alpha.
+    scale: the scale of the alphas.
 
   Returns:
-    An alpha that is not in `rows`; None where nothing is left to tell apart.
+    An alpha that is not in `rows`, or None where no two neighbours are far
+    enough apart.
   """
-  for look, least in _LOOKS:
-    values = [(alpha, look(rows[alpha])) for alpha in sorted(rows)]
-    gaps = [
-      (abs(left - right), between)
-      for (low, left), (high, right) in itertools.pairwise(values)
-      if None not in (left, right) and abs(left - right) >= least
-      if low < (between := scale.middle(low, high)) < high
-    ]
-    if gaps:
-      return max(gaps, key=lambda gap: gap[0])[1]
+  for figure, least_gap in _LEAST_GAPS.items():
+    widest_gap, alpha = 0.0, None
+    for low, high in itertools.pairwise(sorted(rows)):
+      left, right = figure(rows[low]), figure(rows[high])
+      if left is None or right is None:
+        continue
+      gap, middle = abs(left - right), scale.middle(low, high)
+      # Rounded to a few digits, the middle of two close alphas may be one of
+      # them, which has its row already.
+      is_wide = gap >= least_gap and gap > widest_gap
+      if is_wide and low < middle < high:
+        widest_gap, alpha = gap, middle
+    if alpha is not None:
+      return alpha
   return None
 
 
-def checked(name: str, alphas: Sequence[float], vocab_size: int) -> Grid:
-  """Returns a grid of the user's, without repetitions.
+def custom_grid(name: str, alphas: Sequence[float], vocab_size: int) -> Grid:
+  """Returns the grid of alphas that a user wrote down, without repetitions.
+
+  Args:
+    name: the name of the method.
+    alphas: the user's values, in any order.
+    vocab_size: the number of tokens, at whose logarithm some ranges end.
 
   Raises:
-    ValueError: there are none, or one is outside the method's range.
+    ValueError: the method takes no alpha, there are no values, or a value is
+      outside the method's range.
   """
   method = methods.find(name)
   if not method.uses_alpha:

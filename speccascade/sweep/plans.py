@@ -107,7 +107,7 @@ class Plan:
     whole = named.get(point.method) or alpha_grids.grid(
       point.spec, vocab_size, greedy=point.sampling.greedy
     )
-    return alpha_grids.coarse(whole) if self.alphas == ADAPTIVE else whole
+    return alpha_grids.coarsen(whole) if self.alphas == ADAPTIVE else whole
 
   def _named_grids(self, names, vocab_size: int) -> dict[str, Grid]:
     """The grids of the methods that `alphas` names."""
@@ -117,7 +117,7 @@ class Plan:
         raise ValueError(
           f"ALPHAS has values for {name}, which METHODS leaves out"
         )
-      named[name] = alpha_grids.checked(name, self.alphas[name], vocab_size)
+      named[name] = alpha_grids.custom_grid(name, self.alphas[name], vocab_size)
     return named
 
 

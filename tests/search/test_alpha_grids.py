@@ -167,17 +167,17 @@ def test_points_spread_over_the_latency_axis():
 
 def test_coarse_keeps_ends_and_middle():
   whole = alpha_grids.grid(METHODS["spec_cascade_chow"], 100)
-  few = alpha_grids.coarse(whole).alphas
+  few = alpha_grids.coarsen(whole).alphas
   assert few == (whole.alphas[0], whole.alphas[3], whole.alphas[-1])
-  assert alpha_grids.coarse(alpha_grids.Grid((0.5,))).alphas == (0.5,)
+  assert alpha_grids.coarsen(alpha_grids.Grid((0.5,))).alphas == (0.5,)
   for scale in (alpha_grids.LINEAR, alpha_grids.LOG):
     assert (
-      alpha_grids.coarse(alpha_grids.Grid(whole.alphas, scale)).scale is scale
+      alpha_grids.coarsen(alpha_grids.Grid(whole.alphas, scale)).scale is scale
     )
 
 
 def test_alphas_of_ones_own_are_sorted_without_repetitions():
-  mine = alpha_grids.checked("bild_star_kl", [2, 0.5, 1.0, 0.5], 100)
+  mine = alpha_grids.custom_grid("bild_star_kl", [2, 0.5, 1.0, 0.5], 100)
   assert mine == alpha_grids.Grid((0.5, 1.0, 2.0), alpha_grids.LOG)
   # What lies between them is halved on the scale of the default grid.
   assert mine.scale.middle(0.5, 2.0) == 1.0
@@ -194,4 +194,4 @@ def test_alphas_of_ones_own_are_sorted_without_repetitions():
 )
 def test_alphas_that_do_not_fit(name, alphas, message):
   with pytest.raises(ValueError, match=message):
-    alpha_grids.checked(name, alphas, 100)
+    alpha_grids.custom_grid(name, alphas, 100)
