@@ -1,1 +1,1 @@
-"""Curves of a pair: what is measured, in what order, resumable."""
+"""Sweeps: which points of a pair of models are measured, and in what order."""

@@ -17,7 +17,7 @@ from speccascade import cli
 
 
 def main():
-  """Runs `sweep` as gin configured it, and says how it ended."""
+  """Runs the sweep that gin configured, and prints how the sweep ended."""
   from speccascade.inference.measuring import environment
   from speccascade.models.sharding import meshes
   from speccascade.sweep import sweep
@@ -31,20 +31,26 @@ def main():
 
 
 def preview() -> str:
-  """Returns what `--dry_run` says: what each device will hold, points,
-  programs, an estimate."""
+  """Returns the text of `--dry_run`.
+
+  The text says what each device will hold, how many points and programs there
+  are, and about how long they take.
+  """
   from speccascade.inference.points.point import Point
   from speccascade.planning import decoding_plan, footprint
   from speccascade.sweep import forecast, sweep
 
   settings = cli.bound(sweep.sweep)
-  both = Point("spec_decode", gamma=max(settings["plan"].gammas))
-  held = footprint.said(lambda: decoding_plan.decoding(point=both, **settings))
-  return f"{held}\n{forecast.forecast(**settings)}"
+  # A point that needs both models, and the widest pass of the verifier.
+  point = Point("spec_decode", gamma=max(settings["plan"].gammas))
+  memory = footprint.said(
+    lambda: decoding_plan.decoding(point=point, **settings)
+  )
+  return f"{memory}\n{forecast.forecast(**settings)}"
 
 
 def describe(outcome) -> str:
-  """Returns how a sweep ended, and the command that comes next."""
+  """Returns the lines that say how a sweep ended, and what to do next."""
   where = f"{len(outcome.rows)} points in {outcome.folder}/rows.jsonl"
   if outcome.stop:
     return (

@@ -18,15 +18,17 @@ from speccascade.sweep.shown import Shown
 
 @dataclasses.dataclass(frozen=True)
 class Forecast:
-  """What is ahead of a sweep in an empty folder.
+  """The work of a sweep that starts in an empty folder.
 
   Attributes:
-    num_points: planned; an adaptive sweep ends with up to `most_points`.
-    most_points: see there.
-    num_programs: decoders that are compiled; a run also compiles small ones.
-    compile_s: of one of them, as the verifier's took.
-    decode_s: of all decodes, if each took the verifier's time.
-    num_threads: that compile at once.
+    num_points: the number of planned points.
+    most_points: the number of points if every curve of an adaptive sweep uses
+      up its budget; `num_points` in any other sweep.
+    num_programs: the number of decoders that are compiled. A run also compiles
+      small programs, which are not counted.
+    compile_s: seconds to compile one decoder, as the verifier's decoder took.
+    decode_s: seconds of all decodes, if each decode took the verifier's time.
+    num_threads: the number of decoders that are compiled at once.
   """
 
   num_points: int
@@ -38,22 +40,24 @@ class Forecast:
 
   @property
   def seconds(self) -> float:
-    """About how long it takes."""
+    """About how long the sweep takes."""
     return self.decode_s + self.num_programs * self.compile_s / self.num_threads
 
   def __str__(self) -> str:
-    most = f", up to {self.most_points}" * (self.most_points > self.num_points)
+    points = f"{self.num_points} points"
+    if self.most_points > self.num_points:
+      points += f", up to {self.most_points}"
     return (
-      f"{self.num_points} points{most}, {self.num_programs} programs of"
-      " decoders\n"
-      f"about {_minutes(self.seconds)}: {self.compile_s:.1f} s to compile a"
-      f" program, {self.num_threads} at once, and {_minutes(self.decode_s)} of"
+      f"{points}, {self.num_programs} programs of decoders\n"
+      f"about {_duration(self.seconds)}: {self.compile_s:.1f} s to compile a"
+      f" program, {self.num_threads} at once, and {_duration(self.decode_s)} of"
       " decoding if each point took the large model's time; scores and figures"
       " left out"
     )
 
 
-def _minutes(seconds: float) -> str:
+def _duration(seconds: float) -> str:
+  """Returns a duration in the unit that a reader expects."""
   if seconds < 90:
     return f"{seconds:.0f} s"
   minutes = seconds / 60
@@ -64,28 +68,29 @@ def forecast(*, plan: Plan, shown: Shown = Shown(), **settings) -> Forecast:
   """Plans a sweep and times the verifier; writes nothing.
 
   Args:
-    plan: as in `sweep.sweep`, like the rest.
-    shown: likewise.
-    **settings: likewise.
+    plan: the points of the sweep.
+    shown: the points whose tokens are shown.
+    **settings: the other settings of `sweep.sweep`.
 
   Raises:
-    ValueError: as the sweep would.
+    ValueError: a setting, a model or an input does not fit, as in the sweep.
   """
-  study, studies, curves = sweep.planned(plan=plan, **settings)
-  numbers = [
-    max(len(curve.points), plan.most if curve.grid.alphas else 0)
+  planned = sweep.prepare(plan=plan, **settings)
+  study, studies, curves = planned.study, planned.studies, planned.curves
+  most_by_curve = [
+    max(len(curve.points), plan.curve_budget if curve.grid.alphas else 0)
     for curve in curves
   ]
-  compile_s, timed_s, batch_s = _verifier(study, curves)
+  verifier = _time_verifier(study, curves)
   decode_s = sum(
-    num * _decode_s(studies.of(curve), curve.base, timed_s, batch_s)
-    for curve, num in zip(curves, numbers)
+    num * _decode_s(studies.of(curve), curve.base, verifier)
+    for curve, num in zip(curves, most_by_curve)
   )
   return Forecast(
     num_points=sum(len(curve.points) for curve in curves),
-    most_points=sum(numbers),
+    most_points=sum(most_by_curve),
     num_programs=_num_programs(studies, curves, shown),
-    compile_s=compile_s,
+    compile_s=verifier.compile_s,
     decode_s=decode_s,
     num_threads=study.num_threads,
   )
@@ -94,48 +99,63 @@ def forecast(*, plan: Plan, shown: Shown = Shown(), **settings) -> Forecast:
 def _num_programs(
   studies: Studies, curves: Sequence[Curve], shown: Shown
 ) -> int:
-  """Counts what is compiled; a traced program is another one."""
+  """Returns how many decoders are compiled."""
   programs = set()
   for curve in curves:
     programs |= studies.of(curve).programs(curve.base).keys()
-  chosen = [studies.middle(curve) for curve in shown.chosen(curves)]
-  traced = {next(iter(each.study.programs(each.point))) for each in chosen}
+  # A program that records a trace is another program.
+  examples = [studies.middle(curve) for curve in shown.select(curves)]
+  traced = {next(iter(each.study.programs(each.point))) for each in examples}
   return len(programs) + len(traced)
 
 
-def _verifier(
-  study: Study, curves: Sequence[Curve]
-) -> tuple[float, float, float]:
-  """Returns seconds: to compile, of a timed example, of a batch of quality.
+@dataclasses.dataclass(frozen=True)
+class _VerifierTimes:
+  """What the verifier alone takes.
 
-  The last is 0 where every example is decoded as the timed ones are.
+  Attributes:
+    compile_s: seconds to compile its decoder.
+    example_s: seconds to decode an example as the timed examples are decoded.
+    batch_s: seconds to decode a batch, or 0 where every example is decoded as
+      the timed examples are.
   """
-  alone, num = measure.reference(curves[0].base), len(study.timed)
+
+  compile_s: float
+  example_s: float
+  batch_s: float
+
+
+def _time_verifier(study: Study, curves: Sequence[Curve]) -> _VerifierTimes:
+  """Compiles the verifier alone, and decodes one example and one batch."""
+  alone, num_timed = measure.reference(curves[0].base), len(study.timed)
   whole = study.run.batch_size
-  decoded_s, compile_s = {1: 0.0, whole: 0.0}, 0.0
-  parts = [(True, study.timed[:1]), (False, study.examples[num:])]
+  decode_s, compile_s = {1: 0.0, whole: 0.0}, 0.0
+  parts = [(True, study.timed[:1]), (False, study.examples[num_timed:])]
   for is_timed, examples in parts:
     batches = study.batches(alone, timed=is_timed)
     size = batches.run.batch_size
-    if not examples or decoded_s[size]:
+    # At batch 1 the second part runs the program of the first part.
+    if not examples or decode_s[size]:
       continue
-    times = []
+    seconds = []
     for _ in range(2):
-      began = time.monotonic()
+      start = time.monotonic()
       jax.block_until_ready(batches.decode(examples[:size]))
-      times.append(time.monotonic() - began)
-    decoded_s[size] = times[1]
-    compile_s = max(compile_s, times[0] - times[1])
-  return compile_s, decoded_s[1], decoded_s[whole] if whole > 1 else 0.0
+      seconds.append(time.monotonic() - start)
+    # The first call compiles the program, and the second call finds it.
+    first_s, decode_s[size] = seconds
+    compile_s = max(compile_s, first_s - decode_s[size])
+  batch_s = decode_s[whole] if whole > 1 else 0.0
+  return _VerifierTimes(compile_s, decode_s[1], batch_s)
 
 
-def _decode_s(
-  study: Study, point: Point, timed_s: float, batch_s: float
-) -> float:
-  """Returns what a point takes, if its decodes take the verifier's time."""
-  timed = len(study.timed) * study.measuring.repeats
-  num = study.num_decodes(point) - timed
-  num -= len(study.timed)  # whose outputs score too
-  if batch_s:
-    return timed * timed_s + -(-num // study.run.batch_size) * batch_s
-  return (timed + num) * timed_s
+def _decode_s(study: Study, point: Point, verifier: _VerifierTimes) -> float:
+  """Returns seconds of a point, if its decodes take the verifier's time."""
+  num_timed = len(study.timed) * study.measuring.repeats
+  num_others = study.num_decodes(point) - num_timed
+  # The outputs of the timed examples are scored too, and not decoded again.
+  num_others -= len(study.timed)
+  if not verifier.batch_s:
+    return (num_timed + num_others) * verifier.example_s
+  num_batches = -(-num_others // study.run.batch_size)
+  return num_timed * verifier.example_s + num_batches * verifier.batch_s

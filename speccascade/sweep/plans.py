@@ -1,4 +1,4 @@
-"""What a sweep measures: its curves, and the points of each."""
+"""The plan of a sweep: which methods are measured at which settings."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -12,7 +12,7 @@ from speccascade.search.alpha_grids import Grid
 from speccascade.search.grid import Curve
 from speccascade.settings import fields
 
-# Every report compares with these two.
+# Every report compares the other methods with these two.
 ALWAYS = ("drafter", "verifier")
 DEFAULT, ADAPTIVE, ONE = "default", "adaptive", "one"
 
@@ -22,7 +22,7 @@ Several = Annotated[Sequence[_T], fields.NOT_EMPTY]
 
 
 def default_methods(num_drafters: int = 1) -> list[str]:
-  """Returns every method that so many drafters allow."""
+  """Returns the names of the methods that need at most `num_drafters`."""
   return [
     name
     for name, method in methods.METHODS.items()
@@ -33,17 +33,19 @@ def default_methods(num_drafters: int = 1) -> list[str]:
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """Which points a sweep measures; checked when made.
+  """Which points a sweep measures; its values are checked.
 
   Attributes:
-    methods: names in `METHODS`; None takes all that the drafters allow. The two
-      models alone are always measured.
-    alphas: "default" (see `alpha_grids`), "adaptive", "one" (the method's own),
-      or {method: values}; methods that it lacks take the default.
-    budget: points of a curve in an adaptive sweep.
+    methods: names in `METHODS`; None takes all methods that the drafters allow.
+      The drafter alone and the verifier alone are always measured.
+    alphas: "default" takes the grids of `alpha_grids`, "adaptive" looks for
+      alphas between measured ones, and "one" takes each method's own default.
+      {method: values} names alphas; a method that it lacks takes its default
+      grid.
+    budget: the number of points of a curve in an adaptive sweep.
     gammas: block sizes.
     temperatures: 0 is greedy.
-    seeds: of the keys.
+    seeds: seeds of the keys.
   """
 
   methods: Several[_Method] | None = None
@@ -56,31 +58,34 @@ class Plan:
   seeds: Several[fields.NonNegative] = (0,)
 
   def __post_init__(self):
-    if not any(map(_greedy, self.temperatures)):
-      for name in self.methods or ():
-        if methods.find(name).greedy_only:
-          raise ValueError(
-            f"{name} is defined at temperature 0 only; TEMPERATURES has"
-            f" {', '.join(f'{t:g}' for t in self.temperatures)}"
-          )
+    if any(_is_greedy(temperature) for temperature in self.temperatures):
+      return
+    for name in self.methods or ():
+      if methods.find(name).greedy_only:
+        raise ValueError(
+          f"{name} is defined at temperature 0 only; TEMPERATURES has"
+          f" {', '.join(f'{t:g}' for t in self.temperatures)}"
+        )
 
   @property
-  def most(self) -> int:
-    """Points of a curve whose alphas are looked for; 0 where none are."""
+  def curve_budget(self) -> int:
+    """The number of points of an adaptive curve; 0 in any other sweep."""
     return self.budget if self.alphas == ADAPTIVE else 0
 
   def curves(
     self, common: Point, vocab_size: int, names: Sequence[str]
   ) -> list[Curve]:
-    """Returns the curves of a sweep, each once; `ALWAYS` are among them.
+    """Returns the curves of a sweep, each curve once.
 
-    Which combinations of settings are curves is said at `grid.curves`. Each
-    method gets the shared settings that it uses; see `Point.of`.
+    Curves of the methods in `ALWAYS` are among them. `grid.curves` says which
+    combinations of settings have a curve. Each method gets the shared settings
+    that it uses; see `Point.of`.
 
     Args:
-      common: what all points share but what the plan says.
-      vocab_size: rows of the models' vocabulary.
-      names: of methods, where the plan names none.
+      common: the settings that all points share. The plan's own settings take
+        the place of its method, alpha, gamma and temperature.
+      vocab_size: the number of rows of the models' vocabulary.
+      names: the names of the methods, used where the plan names none.
 
     Raises:
       ValueError: a setting is out of range, or no method uses it.
@@ -109,10 +114,14 @@ class Plan:
     )
     return alpha_grids.coarsen(whole) if self.alphas == ADAPTIVE else whole
 
-  def _named_grids(self, names, vocab_size: int) -> dict[str, Grid]:
-    """The grids of the methods that `alphas` names."""
+  def _named_grids(
+    self, names: Sequence[str], vocab_size: int
+  ) -> dict[str, Grid]:
+    """Returns the grids of the methods that `alphas` names, by method."""
+    if isinstance(self.alphas, str):
+      return {}
     named = {}
-    for name in self.alphas if isinstance(self.alphas, Mapping) else ():
+    for name in self.alphas:
       if name not in names:
         raise ValueError(
           f"ALPHAS has values for {name}, which METHODS leaves out"
@@ -121,5 +130,5 @@ class Plan:
     return named
 
 
-def _greedy(temperature: float) -> bool:
+def _is_greedy(temperature: float) -> bool:
   return Sampling.create(temperature).greedy

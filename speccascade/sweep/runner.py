@@ -8,7 +8,7 @@ import threading
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows.results import ResultRow
+from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.runtime.progress import ProgressBar
 from speccascade.search import alpha_grids, clock, grid
 from speccascade.search.alpha_grids import Grid
@@ -19,29 +19,31 @@ from speccascade.sweep.shown import Shown
 
 
 class Stopped(Exception):
-  """A signal came."""
+  """A signal asked the sweep to end."""
 
 
 class Studies:
   """One study for each seed and each way in which methods take the pair.
 
   Args:
-    study: with the pair as it was read.
-    composed: the pair with its drafters combined, for methods with blocks; or
-      None.
+    study: a study of the pair as it was read.
+    composed: the pair with its drafters combined into one, for methods with
+      blocks; None where the drafters are not combined.
   """
 
   def __init__(self, study: Study, composed: ModelPair | None = None):
     self._study = study
     self._composed = composed
     pair = study.pair
+    # A slice, because a cascade of Max-Gram alone has no neural drafter.
     self._first = dataclasses.replace(pair, drafters=pair.drafters[:1])
-    self._known = {}
+    self._by_pair_and_seed = {}
 
   def of(self, curve: Curve) -> Study:
-    """Returns the study of a curve; those of one pair and seed are the same.
+    """Returns the study of a curve.
 
-    Methods of one drafter get the largest.
+    Curves of one pair and one seed have one study, so that they share what the
+    verifier alone wrote. Methods of one drafter get the largest drafter.
     """
     method, pair = curve.base.spec, self._study.pair
     if self._composed is not None and method.has_blocks:
@@ -49,10 +51,11 @@ class Studies:
     elif method.compose is None:
       pair = self._first
     key = (id(pair), curve.seed)
-    if key not in self._known:
+    if key not in self._by_pair_and_seed:
       run = dataclasses.replace(self._study.run, seed=curve.seed)
-      self._known[key] = dataclasses.replace(self._study, pair=pair, run=run)
-    return self._known[key]
+      study = dataclasses.replace(self._study, pair=pair, run=run)
+      self._by_pair_and_seed[key] = study
+    return self._by_pair_and_seed[key]
 
   def points(self, curve: Curve) -> list[StudyPoint]:
     """Returns the planned points of a curve."""
@@ -64,19 +67,23 @@ class Studies:
     return StudyPoint(self.of(curve), curve.middle)
 
   def check(self, curve: Curve):
-    """Raises ValueError where a point cannot be decoded by these models."""
+    """Raises ValueError where the models cannot decode a point of a curve."""
     for point in self.points(curve):
       point.check()
 
-  def allowed(self, names: Sequence[str]) -> list[str]:
-    """Returns the methods whose needs the drafters meet."""
-    kept = []
+  def allowed_methods(self, names: Sequence[str]) -> list[str]:
+    """Returns the methods whose needs the drafters meet.
+
+    Args:
+      names: the names of the methods to choose from.
+    """
+    allowed = []
     for name in names:
       point = Point(name, temperature=0.0)
       with contextlib.suppress(ValueError):
         self.check(Curve(point, self._study.run.seed, Grid(())))
-        kept.append(name)
-    return kept
+        allowed.append(name)
+    return allowed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,10 +91,11 @@ class Runner:
   """Measures the curves of a sweep into one ledger.
 
   Attributes:
-    studies: the study of each point.
+    studies: the study of each curve.
     ledger: where rows are stored.
-    budget: points of a curve, 0 for the planned ones alone.
-    shown: whose tokens are shown.
+    budget: the number of points of a curve in an adaptive sweep; 0 where the
+      planned points are all.
+    shown: the points whose tokens are shown.
   """
 
   studies: Studies
@@ -95,39 +103,55 @@ class Runner:
   budget: int
   shown: Shown
 
-  def _missing(self, curves: Sequence[Curve]) -> list[StudyPoint]:
-    """Returns the planned points without a row; neighbours differ in curve."""
-    planned = grid.in_turns(self.studies.points(curve) for curve in curves)
-    return [point for point in planned if point not in self.ledger]
-
   def run(self, curves: Sequence[Curve], progress: bool, stop) -> int:
-    """Measures and shows; returns how many points are shown.
+    """Measures all points, and writes the tokens that are shown.
+
+    Args:
+      curves: the curves of the sweep.
+      progress: whether to show a bar.
+      stop: a `signals.Stop`, which is true once a signal has come.
+
+    Returns:
+      The number of points whose tokens are shown.
 
     Raises:
-      Stopped: a signal came, and `stop` is true.
+      Stopped: a signal came.
     """
     lock = threading.Lock()
-    chosen = [self.studies.middle(x) for x in self.shown.chosen(curves)]
-    num = self.shown.num_shown * len(chosen)
-    total = self._num_decodes(curves) + num
-    how = {"unit": "decode", "desc": "sweep", "smoothing": 0.02}
-    with ProgressBar(total=total, disable=not progress, **how) as bar:
+    examples = [self.studies.middle(x) for x in self.shown.select(curves)]
+    num_shown = self.shown.num_shown * len(examples)
+    with ProgressBar(
+      total=self._num_decodes(curves) + num_shown,
+      unit="decode",
+      desc="sweep",
+      smoothing=0.02,
+      disable=not progress,
+    ) as bar:
 
       def tick(num: int):
+        # Called from several threads, and often: a signal ends the sweep at
+        # the next call, wherever it is.
         if stop:
           raise Stopped
         with lock:
           bar.update(num)
 
-      while todo := self._todo(curves):
-        clock.measure_points(todo, self.ledger, tick=tick)
+      # An adaptive sweep has new points whenever the last ones have rows.
+      while points := self._next_points(curves):
+        clock.measure_points(points, self.ledger, tick=tick)
       tick(0)
       path = self.ledger.folder / shown.FILE_NAME
-      shown.write(path, chosen, self.shown.num_shown, tick)
+      shown.write(path, examples, self.shown.num_shown, tick)
       bar.total = bar.n  # an adaptive sweep may have needed less
-    return len(chosen)
+    return len(examples)
+
+  def _missing(self, curves: Sequence[Curve]) -> list[StudyPoint]:
+    """Returns the planned points without a row; neighbours differ in curve."""
+    planned = grid.in_turns(self.studies.points(curve) for curve in curves)
+    return [point for point in planned if point not in self.ledger]
 
   def _num_decodes(self, curves: Sequence[Curve]) -> int:
+    """Returns how many examples are decoded, if all budgets are used up."""
     total = 0
     for curve, rows in zip(curves, self._rows(curves)):
       num = len(self._missing([curve]))
@@ -136,28 +160,37 @@ class Runner:
       total += num * self.studies.of(curve).num_decodes(curve.base)
     return total
 
-  def _rows(self, curves) -> list[dict[float, ResultRow]]:
+  def _rows(self, curves: Sequence[Curve]) -> list[dict[float, ResultRow]]:
     """Returns the rows on disk of each curve, by alpha."""
-    bare = lambda settings: dataclasses.replace(settings, alpha=None)
     by_curve = {}
     for row in self.ledger.rows:
-      rows = by_curve.setdefault(bare(row.settings), {})
+      rows = by_curve.setdefault(_without_alpha(row.settings), {})
       rows[row.settings.alpha] = row
-    bases = (self.studies.of(curve).settings(curve.base) for curve in curves)
-    return [by_curve.get(bare(base), {}) for base in bases]
+    return [
+      by_curve.get(
+        _without_alpha(self.studies.of(curve).settings(curve.base)), {}
+      )
+      for curve in curves
+    ]
 
-  def _todo(self, curves: Sequence[Curve]) -> list[StudyPoint]:
-    """Returns the planned points that lack a row; then one more a curve.
+  def _next_points(self, curves: Sequence[Curve]) -> list[StudyPoint]:
+    """Returns the planned points that lack a row; then one more for each curve.
 
-    What comes next depends on the rows on disk alone, and on those of its own
-    curve: a sweep that was killed chooses as an unbroken one would.
+    The next alpha of a curve depends on the curve's own rows on disk alone, so
+    a sweep that was killed chooses the alphas that an unbroken sweep chooses.
     """
-    todo = self._missing(curves)
-    if not todo:
-      todo = [
-        StudyPoint(self.studies.of(curve), curve.at(alpha))
-        for curve, rows in zip(curves, self._rows(curves))
-        if curve.grid.alphas and len(rows) < self.budget
-        if (alpha := alpha_grids.next_alpha(rows, curve.grid.scale)) is not None
-      ]
-    return todo
+    if points := self._missing(curves):
+      return points
+    points = []
+    for curve, rows in zip(curves, self._rows(curves)):
+      if not curve.grid.alphas or len(rows) >= self.budget:
+        continue
+      alpha = alpha_grids.next_alpha(rows, curve.grid.scale)
+      if alpha is not None:
+        points.append(StudyPoint(self.studies.of(curve), curve.at(alpha)))
+    return points
+
+
+def _without_alpha(settings: Settings) -> Settings:
+  """Returns the settings that all rows of one curve have in common."""
+  return dataclasses.replace(settings, alpha=None)

@@ -1,6 +1,6 @@
-"""Traced examples of a sweep's points: who wrote each token, for the report."""
+"""Traced examples of a sweep: which model wrote each token, for the report."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import concurrent.futures
 import dataclasses
 import pathlib
@@ -20,18 +20,18 @@ _PORTION = 16  # points between two writes of the file
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class Shown:
-  """Whose tokens are shown; checked when made.
+  """The points whose tokens are shown; its values are checked.
 
   Attributes:
-    num_shown: examples of each method, at the alpha in the middle, the gamma in
-      the middle and the first seed; 0 shows none.
-    methods: their names; None shows all.
+    num_shown: the number of examples of each method. They are shown at the
+      middle alpha, the middle gamma and the first seed; 0 shows none.
+    methods: the names of the methods; None shows all methods.
   """
 
   num_shown: fields.NonNegative = 4
   methods: Sequence[Annotated[str, find]] | None = None
 
-  def chosen(self, curves: Sequence[Curve]) -> list[Curve]:
+  def select(self, curves: Sequence[Curve]) -> list[Curve]:
     """Returns the curves whose middle points are shown."""
     if not self.num_shown:
       return []
@@ -52,69 +52,103 @@ def write(
   num_examples: int,
   tick: Callable[[int], object],
 ):
-  """Writes the traced records of points, those that `path` lacks being decoded.
+  """Writes the traced records of points, and decodes those that `path` lacks.
 
-  A record is one of `records.records`, with "settings" (those of the point's
-  row, and its "key") and "label" in front. The file is written whole, each time
-  a few points are done.
+  A record is one of `records.records`, with two members before the others:
+  "settings", which are the settings and the "key" of the point's row, and
+  "label". The whole file is written anew each time that a few points are done.
 
   Args:
-    path: of the file.
-    points: what to show, in order.
-    num_examples: of each, the first ones of the data.
-    tick: called with the examples done since; what it raises ends the run.
+    path: the path of the file.
+    points: the points to show, in order.
+    num_examples: how many examples of each point are shown, the first ones of
+      the data.
+    tick: called with the number of examples decoded since the last call. What
+      it raises ends the run.
   """
   if not points:
     return
-  first = points[0].study
-  in_order = sorted(first.examples, key=lambda example: example.index)
-  batch, chosen = in_order[:num_examples], {}
-  for each in points:
-    run = dataclasses.replace(each.study.run, trace=True, batch_size=len(batch))
-    traced = dataclasses.replace(each.study, run=run, measuring=Measuring())
-    chosen[each.settings.key] = StudyPoint(traced, each.point)
-  indices = [example.index for example in batch]
-  done = processes.agreed(lambda: _read(path, chosen, indices))
-  tick(num_examples * len(done))
+  study = points[0].study  # all studies have the same examples
+  in_order = sorted(study.examples, key=lambda example: example.index)
+  examples = in_order[:num_examples]
+  traced_points = {
+    point.settings.key: _with_trace(point, len(examples)) for point in points
+  }
+  indices = [example.index for example in examples]
+  lines_by_key = processes.agreed(lambda: _read(path, traced_points, indices))
+  tick(num_examples * len(lines_by_key))
 
   def decode(key: str) -> list[str]:
-    study, point = chosen[key].study, chosen[key].point
-    settings = {**vars(chosen[key].settings), "key": key}
-    decoded = study.batches(point).decode(batch)
-    head = {"settings": settings, "label": point.spec.label}
+    traced = traced_points[key]
+    decoded = traced.study.batches(traced.point).decode(examples)
+    head = {
+      "settings": {**vars(traced.settings), "key": key},
+      "label": traced.point.spec.label,
+    }
     lines = [
       records.to_line({**head, **record})
-      for record in records.records(decoded, batch, study.vocabulary, 0)
+      for record in records.records(decoded, examples, study.vocabulary, 0)
     ]
     tick(num_examples)
     return lines
 
-  missing = [key for key in chosen if key not in done]
-  with concurrent.futures.ThreadPoolExecutor(first.num_threads) as pool:
-    for keys in _portions(missing, chosen):
-      done |= dict(zip(keys, pool.map(decode, keys)))
-      lines = [line for key in chosen if key in done for line in done[key]]
+  missing = [key for key in traced_points if key not in lines_by_key]
+  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
+    for keys in _portions(missing, traced_points):
+      lines_by_key |= zip(keys, pool.map(decode, keys))
+      lines = []
+      for key in traced_points:
+        lines += lines_by_key.get(key, [])
       if processes.is_first():
         files.write_whole(path, lines)
 
 
-def _portions(missing, chosen) -> Iterator[list[str]]:
-  """Yields keys: first one of each program, so that none is compiled twice."""
+def _with_trace(point: StudyPoint, num_examples: int) -> StudyPoint:
+  """Returns a point in a study that records traces, in one batch, untimed."""
+  run = dataclasses.replace(
+    point.study.run, trace=True, batch_size=num_examples
+  )
+  study = dataclasses.replace(point.study, run=run, measuring=Measuring())
+  return StudyPoint(study, point.point)
+
+
+def _portions(
+  missing: Sequence[str], traced_points: Mapping[str, StudyPoint]
+) -> Iterator[list[str]]:
+  """Yields the missing keys, a few at a time.
+
+  The first portion has one point of each program. Points that are decoded side
+  by side then never compile one program twice.
+  """
   by_program = {}
   for key in missing:
-    study, point = chosen[key].study, chosen[key].point
-    greedy = point.sampling.greedy
-    program, _ = study.batches(point).decoder.program(greedy)
+    traced = traced_points[key]
+    greedy = traced.point.sampling.greedy
+    decoder = traced.study.batches(traced.point).decoder
+    program, _ = decoder.program(greedy)
     by_program.setdefault((program, greedy), key)
-  if first := list(by_program.values()):
+  first = list(by_program.values())
+  if first:
     yield first
   rest = [key for key in missing if key not in first]
   for start in range(0, len(rest), _PORTION):
     yield rest[start : start + _PORTION]
 
 
-def _read(path: pathlib.Path, keys, indices: list[int]) -> dict[str, list[str]]:
-  """Returns a file's lines by key of their point, where all examples are."""
+def _read(
+  path: pathlib.Path, keys: Collection[str], indices: Sequence[int]
+) -> dict[str, list[str]]:
+  """Returns the lines of the points that a file holds whole, by key.
+
+  Args:
+    path: the path of the file, which need not exist.
+    keys: the keys of the points that are shown; other points are left out.
+    indices: the indices of the examples that are shown, ascending. A point with
+      other examples is left out, and is decoded again.
+
+  Raises:
+    ValueError: the file is damaged.
+  """
   by_key = {}
   try:
     text = path.read_text(encoding="utf-8") if path.exists() else ""

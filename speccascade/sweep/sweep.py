@@ -1,9 +1,9 @@
-"""Sweeps methods, alphas, block sizes, temperatures and seeds; resumable.
+"""Sweeps methods, alphas, block sizes, temperatures and seeds of a pair.
 
-Leaves in OUTPUT_DIR: `rows.jsonl` (a `ResultRow` for each point),
-`examples.jsonl` (who wrote each token of a few examples), `config.gin` (the
-resolved configuration) and `run.json` (what a later start compares itself
-with).
+A sweep leaves in OUTPUT_DIR `rows.jsonl` (a `ResultRow` for each point),
+`examples.jsonl` (which model wrote each token of a few examples), `config.gin`
+(the resolved configuration) and `run.json` (the settings that a later start is
+compared with). The same sweep goes on in a folder where it was killed.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,15 +37,31 @@ class SweepOutcome:
 
   Attributes:
     folder: OUTPUT_DIR.
-    rows: of all points on disk.
-    num_shown: points that `examples.jsonl` shows; 0 where it was not written.
-    stop: the signal that ended it, or None.
+    rows: the rows of all points on disk.
+    num_shown: the number of points that `examples.jsonl` shows; 0 where the
+      file was not written.
+    stop: the signal that ended the sweep, or None.
   """
 
   folder: pathlib.Path
   rows: Sequence[ResultRow]
   num_shown: int
   stop: signals.Stop | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedSweep:
+  """A sweep whose points are checked.
+
+  Attributes:
+    study: the study of the pair as it was read.
+    studies: the study of each curve.
+    curves: the curves.
+  """
+
+  study: Study
+  studies: Studies
+  curves: Sequence[Curve]
 
 
 @fields.checked
@@ -63,50 +79,51 @@ def sweep(
   """Measures every point that OUTPUT_DIR lacks, and says how it ended.
 
   Args:
-    pair: the models. Methods that take one drafter get the first; a cascade is
-      for methods with blocks.
-    inputs: what is decoded.
+    pair: the models. Methods that take one drafter get the first drafter. The
+      pair's cascade is used by methods with blocks.
+    inputs: the examples that are decoded.
     plan: the points.
-    common: what all of them share but what the plan says; of a method that
-      uses it all, such as "spec_decode".
-    run: OUTPUT_DIR, a new folder, or that of the same sweep, which is taken up,
-      be it with more methods, alphas, gammas, temperatures or seeds; and how
-      quality is decoded.
-    measuring: what is measured; the timed examples are drawn from all by a
-      fixed seed.
-    shown: whose tokens are shown.
-    on_start: called with OUTPUT_DIR once it exists.
+    common: the settings that all points share and that the plan does not name,
+      of a method that uses all of them, such as "spec_decode".
+    run: OUTPUT_DIR, and how examples are decoded for quality. OUTPUT_DIR is a
+      new folder or the folder of the same sweep, which goes on there. The
+      second start may add methods, alphas, gammas, temperatures and seeds.
+    measuring: what is measured. The timed examples are drawn from all examples
+      by a fixed seed.
+    shown: the points whose tokens are shown.
+    on_start: called with OUTPUT_DIR once the folder exists.
 
   Raises:
     ValueError: a setting, a model or an input does not fit; nothing is written
       before all points are checked.
-    NoDistributionError: a model gave none; example and step are named.
+    NoDistributionError: a model gave no distribution; the message names the
+      example and the step.
   """
   with folders.sole_writer(run.folder), signals.caught() as stop:
-    study, studies, curves = planned(pair, inputs, plan, common, run, measuring)
-    ledger = Ledger(run.folder, _identity(study))
+    planned = prepare(pair, inputs, plan, common, run, measuring)
+    ledger = Ledger(run.folder, _identity(planned.study))
     ledger.check()
-    runner = Runner(studies, ledger, plan.most, shown)
+    runner = Runner(planned.studies, ledger, plan.curve_budget, shown)
     ledger.open()
     on_start(ledger.folder)
     try:
-      num_shown = runner.run(curves, run.progress, stop)
+      num_shown = runner.run(planned.curves, run.progress, stop)
     except Stopped:
       return SweepOutcome(ledger.folder, ledger.rows, 0, stop)
     return SweepOutcome(ledger.folder, ledger.rows, num_shown)
 
 
-def planned(
+def prepare(
   pair: PairSpec,
   inputs: Inputs,
   plan: Plan,
   common: Point,
   run: Run,
   measuring: Measuring = TIMED,
-) -> tuple[Study, Studies, list[Curve]]:
-  """Reads models and examples, and returns what is to be measured, checked.
+) -> PlannedSweep:
+  """Reads models and examples, and checks all points; writes nothing.
 
-  Settings are those of `sweep`, and refused as there.
+  The settings are those of `sweep`, which raises the same errors.
   """
   if pair.cascade is not None and len(plan.gammas) > 1:
     raise ValueError(
@@ -124,18 +141,19 @@ def planned(
     composed = models.combined(pair.cascade, method, sources.vocabulary_sha256)
     plan = dataclasses.replace(plan, gammas=(composed.composed.width,))
   studies = Studies(study, composed)
-  names = plan.methods or studies.allowed(
+  names = plan.methods or studies.allowed_methods(
     plans.default_methods(len(study.pair.drafters))
   )
-  size = study.pair.verifier.lm.vocab_size
-  curves = plan.curves(common, size, names)
+  curves = plan.curves(common, models.verifier_lm.vocab_size, names)
   for curve in curves:
     studies.check(curve)
-  return study, studies, curves
+  return PlannedSweep(study, studies, curves)
 
 
 def _identity(study: Study) -> dict:
-  """What makes two starts one sweep: all that its points have in common."""
+  """Returns the settings of a sweep that a later start may not change."""
+  # The order of the examples follows from NUM_TIMED, which is compared itself:
+  # in the order of the data their fingerprint is that of the data alone.
   in_order = sorted(study.examples, key=lambda example: example.index)
   sources = dataclasses.replace(study.sources, examples=in_order)
   return {
@@ -155,8 +173,11 @@ def _identity(study: Study) -> dict:
 
 
 def _timed_first(examples: Sequence[Source], num: int) -> list[Source]:
-  """Returns the examples with `num` drawn from all of them in front."""
-  order = np.random.default_rng(0).permutation(len(examples))
-  drawn = set(order[:num].tolist())
-  first = sorted(range(len(examples)), key=lambda i: (i not in drawn, i))
-  return [examples[i] for i in first]
+  """Returns all examples, beginning with `num` that a fixed seed draws.
+
+  The drawn examples stay in the order of the data, and so do the others.
+  """
+  permutation = np.random.default_rng(0).permutation(len(examples))
+  drawn = set(permutation[:num].tolist())
+  order = sorted(range(len(examples)), key=lambda i: (i not in drawn, i))
+  return [examples[i] for i in order]
