@@ -25,7 +25,7 @@ from tests.inference import conftest, tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 CHOW = "spec_cascade_chow"
-# It shares its programs with no other: they compile in seconds.
+# It shares its programs with no other method, and they compile in seconds.
 METHOD = "seq_cascade_chow_norm"
 files = conftest.files
 
@@ -33,24 +33,39 @@ files = conftest.files
 def run(files, out, call=sweep.sweep, **changes):
   """Sweeps one method with three alphas, at two temperatures.
 
-  `call` is `sweep.sweep`, or what takes the same settings.
+  `call` is `sweep.sweep`, or a function that takes the same settings.
   """
   settings = {
-    **{"output_dir": out, "task_feature_lengths": {"inputs": 8}},
+    "output_dir": out,
+    "task_feature_lengths": {"inputs": 8},
     "vocabulary": tiny.Vocabulary(),
     "drafter_checkpoint": str(files / "small"),
     "verifier_checkpoint": str(files / "large"),
     "input_file": str(files / "in.jsonl"),
-    **{"methods": [METHOD], "alphas": {METHOD: [0.2, 0.5, 0.8]}},
-    **{"gammas": [2], "temperatures": [1.0, 0.7], "method": "spec_decode"},
-    **{"max_decode_len": 8, "batch_size": 4, "num_timed": 2, "repeats": 1},
-    **{"num_shown": 2, "shown_methods": [METHOD], "progress": False},
-    **changes,
-  }
+    "methods": [METHOD],
+    "alphas": {METHOD: [0.2, 0.5, 0.8]},
+    "gammas": [2],
+    "temperatures": [1.0, 0.7],
+    "method": "spec_decode",
+    "max_decode_len": 8,
+    "batch_size": 4,
+    "num_timed": 2,
+    "repeats": 1,
+    "num_shown": 2,
+    "shown_methods": [METHOD],
+    "progress": False,
+  } | changes
   shown = Shown(settings.pop("num_shown"), settings.pop("shown_methods"))
-  kinds = {"pair": PairSpec, "inputs": Inputs, "plan": Plan, "common": Point}
-  kinds |= {"run": Run, "measuring": Measuring}
-  return call(shown=shown, **tiny.objects(settings, **kinds))
+  objects = tiny.objects(
+    settings,
+    pair=PairSpec,
+    inputs=Inputs,
+    plan=Plan,
+    common=Point,
+    run=Run,
+    measuring=Measuring,
+  )
+  return call(shown=shown, **objects)
 
 
 MORE = {
@@ -76,7 +91,10 @@ def test_points(sampled):
   outcome, num_programs, out = sampled
   assert results.read_rows(out / "rows.jsonl") == outcome.rows
   points = [
-    *(("drafter", None), ("verifier", None), (CHOW, 0.2), (CHOW, 0.8)),
+    ("drafter", None),
+    ("verifier", None),
+    (CHOW, 0.2),
+    (CHOW, 0.8),
     ("spec_cascade_opt", 0.1),
   ]
   settings = [row.settings for row in outcome.rows]
@@ -100,9 +118,8 @@ def test_points(sampled):
   for row in outcome.rows:
     counts[row.settings.seed].add(row.counts)
   assert counts[3] != counts[5]
-  assert [s.method for s in settings[:5]] == [
-    *("drafter", "verifier", *MORE["methods"], CHOW)
-  ]
+  first_methods = [s.method for s in settings[:5]]
+  assert first_methods == ["drafter", "verifier", *MORE["methods"], CHOW]
   # Alphas, temperatures, seeds and targets share programs: those of the two
   # models alone and of the cascades, at batch 1 and in batches.
   assert num_programs == 3 * 2
@@ -148,7 +165,7 @@ def on_append(monkeypatch, num, act):
 
 
 def die(file, row, torn=0):
-  """Writes so many bytes of a row, and no more."""
+  """Writes the first `torn` bytes of a row, and dies."""
   with file.path.open("ab") as opened:
     opened.write(row.to_json().encode()[:torn])
   raise Killed
@@ -178,9 +195,8 @@ def test_a_killed_sweep_ends_as_an_unbroken_one(files, tmp_path, monkeypatch):
   assert len((out / "rows.jsonl").read_text().splitlines()) == 10
   for name in ("examples.jsonl", "run.json"):
     assert (out / name).read_bytes() == (whole / name).read_bytes()
-  assert sorted(path.name for path in out.iterdir()) == [
-    *("examples.jsonl", "rows.jsonl", "run.json")
-  ]
+  names = sorted(path.name for path in out.iterdir())
+  assert names == ["examples.jsonl", "rows.jsonl", "run.json"]
   # Two examples of the middle alpha at each temperature, with their trace.
   lines = (out / "examples.jsonl").read_text().splitlines()
   records = [json.loads(line) for line in lines]
@@ -211,8 +227,11 @@ def test_a_signal_ends_it_at_once(files, tmp_path, monkeypatch):
 def test_adaptive(files, tmp_path, monkeypatch):
   """Ends and middle first; then one alpha a time, up to the budget."""
   settings = {
-    **{"alphas": "adaptive", "budget": 5, "temperatures": [1.0]},
-    **{"num_timed": 0, "num_shown": 0},
+    "alphas": "adaptive",
+    "budget": 5,
+    "temperatures": [1.0],
+    "num_timed": 0,
+    "num_shown": 0,
   }
 
   whole = run(files, tmp_path / "whole", **settings)
@@ -300,10 +319,10 @@ def test_default_methods_are_those_one_drafter_allows():
 def test_no_point_comes_twice():
   wanted = plans.Plan(gammas=[2, 3], temperatures=[0.0, 0.5], seeds=[0, 1])
   several = wanted.curves(Point("verifier"), 100, plans.default_methods())
-  rest = dict.fromkeys(("task", "split", "drafter", "verifier"), "")
-  rest |= {"max_decode_len": 4, "num_examples": 1}
+  common = dict.fromkeys(("task", "split", "drafter", "verifier"), "")
+  common |= {"max_decode_len": 4, "num_examples": 1}
   keys = [
-    point.settings(seed=curve.seed, **rest).key
+    point.settings(seed=curve.seed, **common).key
     for curve in several
     for point in curve.points
   ]
@@ -313,8 +332,10 @@ def test_no_point_comes_twice():
   )
   # No blocks, no gamma; greedy, no second seed; greedy only, no temperature.
   for name, greedy, sampled in (
-    *(("verifier", 1, 2), ("token_cascade_chow", 1, 2)),
-    *(("spec_decode", 2, 4), ("bild", 1, 0)),
+    ("verifier", 1, 2),
+    ("token_cascade_chow", 1, 2),
+    ("spec_decode", 2, 4),
+    ("bild", 1, 0),
   ):
     assert (count[name, 0.0], count[name, 0.5]) == (greedy, sampled)
   greedy_only = [n for n, m in methods.METHODS.items() if m.greedy_only]

@@ -93,14 +93,16 @@ def test_its_decode_scores_the_same_examples(multi30k, tmp_path, capsys):
 def test_it_says_how_it_ended(monkeypatch, tmp_path, capsys, number):
   where = f"7 points in {tmp_path}/rows.jsonl"
   code, num_shown = 0, 3
-  said = [
+  lines = [
     f"finished: {where}; the tokens of 3 in examples.jsonl",
     f"next: python -m speccascade.report --results_dir={tmp_path}",
   ]
   if number:
     code, num_shown = 128 + number, 0
-    said = [f"stopped by {number.name} with {where}; the same command goes on"]
-    said[0] += " from there"
+    lines = [
+      f"stopped by {number.name} with {where}; the same command goes on from"
+      " there"
+    ]
   stop = number and Stop(number)
   outcome = library.SweepOutcome(tmp_path, [None] * 7, num_shown, stop)
   fake = {library.sweep: lambda **_: outcome}
@@ -109,7 +111,7 @@ def test_it_says_how_it_ended(monkeypatch, tmp_path, capsys, number):
   config = "configs/quickstart/sweep.gin"
   ended, out, err = mains.start(main_of_sweep, capsys, config, **macros)
   assert (ended, err) == (code, "")
-  assert out.splitlines()[-len(said) :] == said
+  assert out.splitlines()[-len(lines) :] == lines
 
 
 @pytest.mark.parametrize("path", CONFIGS)
