@@ -5,8 +5,8 @@ import dataclasses
 import json
 
 from speccascade.advise import commands
-from speccascade.advise.advisor import LEAST, Advice, loss
 from speccascade.advise.offers import DRAFTER, Drafting, Expected, Offer
+from speccascade.advise.searcher import LEAST, Advice, loss
 from speccascade.cli import macros
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.measuring.environment import device_name, environment

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from speccascade.advise import acceptance, advisor, wording
+from speccascade.advise import acceptance, advisor, searcher, wording
 from speccascade.advise.acceptance import rates_along
 from speccascade.advise.effort import Effort
 from speccascade.advise.offers import Drafting, monotone
@@ -154,7 +154,7 @@ def advise(monkeypatch, tmp_path):
         ours * np.array([[0.9], [1.0], [1.1]]), np.ones((3, 1))
       )
 
-    monkeypatch.setattr(advisor._Search, "_timed", timed)
+    monkeypatch.setattr(searcher.Searcher, "_timed", timed)
     load = lambda vocabulary: pair(32, **drafters)
     return asked, advisor.advise(
       pair=types.SimpleNamespace(load=load, brought=None),
@@ -241,7 +241,7 @@ def test_the_fastest_that_fits(advise, monkeypatch):
     alpha = row.settings.alpha
     return (1.0 if alpha is None or alpha > 0.6 else -1.0), 0.0, 0.0
 
-  monkeypatch.setattr(advisor, "loss", loss)
+  monkeypatch.setattr(searcher, "loss", loss)
   method = "spec_cascade_token_v3"
   _, advice = advise(0.02, [1, 1.1, 1.3], max_loss=0.0, methods=[method])
   drafter, *tried = advice.decoded
@@ -338,7 +338,7 @@ def test_rounds_that_scatter_are_a_warning(advise):
 def test_a_search_ends_when_its_time_is_up(advise, monkeypatch):
   """What it has is timed; what it left out is said."""
   loss = lambda row, alone: (float(row.settings.method == "drafter"), 0.0, 0.0)
-  monkeypatch.setattr(advisor, "loss", loss)
+  monkeypatch.setattr(searcher, "loss", loss)
   asked, advice = advise(
     0.01,
     [1, 1.02, 1.04],

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from speccascade.advise import advisor, commands, scatter
+from speccascade.advise import commands, scatter, searcher
 from speccascade.advise.effort import Budget, Effort, Steps
 from speccascade.advise.wanted import Wanted
 from speccascade.evaluation.timing import CostLoops
@@ -74,8 +74,8 @@ def test_a_busy_machine_is_noticed(passes, decodes, said):
 
 
 def test_steps_are_planned_for_the_most():
-  assert advisor.num_steps(1, Wanted(None)) == 1 + 4 + 1
-  assert advisor.num_steps(2, Wanted(0.0, num_decoded=24)) == 1 + 8 + 24 + 1
+  assert searcher.num_steps(1, Wanted(None)) == 1 + 4 + 1
+  assert searcher.num_steps(2, Wanted(0.0, num_decoded=24)) == 1 + 8 + 24 + 1
 
 
 @pytest.mark.parametrize(("made", "total"), [(1, 6), (3, 6), (5, 8)])
