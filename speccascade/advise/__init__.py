@@ -1,1 +1,1 @@
-"""Says which method, alpha, gamma and drafter pay, and how much."""
+"""Advice: which method, alpha, gamma and drafter pay, and how much."""

@@ -14,7 +14,7 @@ from speccascade import cli
 
 
 def main():
-  """Asks as gin configured it, and prints the answer."""
+  """Measures the pair that gin configured, and prints the advice."""
   from speccascade.advise import advisor, wording
 
   advice = cli.configured(advisor.advise)(on_start=cli.save_config)

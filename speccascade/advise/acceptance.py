@@ -1,9 +1,11 @@
-"""How likely drafts are accepted along texts, by every rule, without decoding.
+"""How likely drafts are accepted along given texts, for every rule at once.
 
-Both models read the texts, once; each target is then a function of what they
-say. A text that a target's own chain wrote tells its acceptance exactly, see
-`analysis.speedup`. Along the verifier's texts sum_v min(q, pi) stands for it:
-the chance that a draft is accepted after a prefix that the verifier wrote.
+Both models read the texts once. Each target distribution is a function of the
+two models' distributions, so the acceptance of every rule and alpha follows
+without decoding with it. A text that a target's own chain wrote tells the
+target's acceptance exactly, see `analysis.speedup`. Along the verifier's texts
+the acceptance is estimated by sum_v min(q, pi), which is the chance that a
+draft is accepted after a prefix that the verifier wrote.
 """
 
 from collections.abc import Sequence
@@ -19,36 +21,42 @@ from speccascade.decoding.types import Decoded
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 
-_MOST = 2**23  # probabilities of one model that are held at once
+_MOST = 2**23  # probabilities of one model that are in memory at once
 
 
 def rates_along(
   study: Study, points: Sequence[Point], texts: Decoded, *, is_own: bool
 ) -> np.ndarray:
-  """Returns [A, N, T], how likely the draft of each token is accepted.
+  """Returns how likely the draft of each token of each text is accepted.
 
   Args:
-    study: the pair, and the N sources.
-    points: A methods with a target, of one sampling.
-    texts: what was written for each source, T tokens at most.
-    is_own: whether the points' own chain wrote them, as the verifier's is that
-      of a lossless method.
+    study: the pair of models, and the N sources.
+    points: A methods with a target; all points have one sampling.
+    texts: the texts that were written for the sources, of T tokens at most.
+    is_own: whether the texts were written by the chain of the points' target.
+      The verifier's texts always are texts of a lossless method's chain.
+
+  Returns:
+    [A, N, T] float64 in [0, 1]; 0 after the end of a text.
   """
   pair, sampling, examples = study.pair, points[0].sampling, study.examples
   num, length = texts.tokens.shape
   rows = min(num, max(1, _MOST // (length * pair.verifier_lm.vocab_size)))
-  by_target = {}
+  places_by_target = {}
   for place, point in enumerate(points):
-    by_target.setdefault(point.spec.target, []).append(place)
+    places_by_target.setdefault(point.spec.target, []).append(place)
   rates = np.zeros((len(points), num, length))
   for start in range(0, num, rows):
+    # Both models read the next texts. The last batch is filled up to `rows`
+    # texts, so that one program reads all batches.
     here = slice(start, min(num, start + rows))
     batch = study.padded(examples[here], rows, study.lengths[-1:])
     tokens = np.zeros((rows, length), np.int32)
     tokens[: here.stop - start] = texts.tokens[here]
     models = (pair.drafter_of(batch, length), pair.verifier_lm)
     laws = [_laws(model, sampling, batch, tokens) for model in models]
-    for target, places in by_target.items():
+    # Every target is then a function of the two models' distributions.
+    for target, places in places_by_target.items():
       alphas = np.array([points[i].alpha for i in places], np.float32)
       of_rows = _rates(
         target, is_own or target.is_lossless, alphas, laws, tokens
@@ -60,9 +68,21 @@ def rates_along(
 
 @jax.jit
 def _laws(model, sampling, inputs, tokens):
-  """Returns both laws [B, T, V] before each token; see `Sampling.laws`."""
+  """Returns a model's distributions before each token; see `Sampling.laws`.
+
+  Args:
+    model: a `LanguageModel`.
+    sampling: how logits become distributions.
+    inputs: [B, S] int32, the sources.
+    tokens: [B, T] int32, the texts.
+
+  Returns:
+    Two arrays [B, T, V]: at temperature 1, and as they are drawn from.
+  """
   rows, length = tokens.shape
   state = model.prefill(inputs, capacity=length)
+  # The token that is fed is the one before: logits 0 come from the start
+  # token and tell of text token 0, logits 1 come from token 0, and so on.
   first = prompts.start(model, inputs)[:, None]
   fed = jnp.concatenate([first, tokens[:, :-1]], axis=1)
   _, out = model.extend(state, fed, jnp.full((rows,), length, jnp.int32))
@@ -71,14 +91,24 @@ def _laws(model, sampling, inputs, tokens):
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _rates(target, is_own, alphas, laws, tokens):
-  """Returns [A, B, T] for the alphas [A] of one target."""
+  """Returns the acceptance [A, B, T] of one target at each of its alphas.
+
+  Args:
+    target: the target; static.
+    is_own: whether the target's chain wrote the texts; static.
+    alphas: [A] float32.
+    laws: what `_laws` returns, for the drafter and for the verifier.
+    tokens: [B, T] int32, the texts.
+  """
   (q1, q), (p1, p) = laws
 
-  def of(alpha):
+  def rates_at(alpha):
     pi = target.probs(q1, p1, alpha=alpha, sampled=(q, p))
     if not is_own:
       return numerics.overlap(q, pi)
+    # min(q, pi)(x) / pi(x): given that x was written, the chance that x is a
+    # draft that was accepted.
     both = numerics.of_token(jnp.minimum(q, pi), tokens)
     return numerics.ratio(both, numerics.of_token(pi, tokens))
 
-  return jax.lax.map(of, alphas)
+  return jax.lax.map(rates_at, alphas)

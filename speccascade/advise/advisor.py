@@ -1,4 +1,4 @@
-"""Reads a pair and a few examples, and asks a search what pays."""
+"""Reads a pair of models and a few examples, and searches for what pays."""
 
 from collections.abc import Callable
 import dataclasses
@@ -20,7 +20,15 @@ from speccascade.runtime.progress import ProgressBar
 from speccascade.search import grid
 from speccascade.search.grid import StudyPoint
 
-_IDENTITY = ("drafter", "dtype", "max_decode_len", "task", "split", "seed")
+# Settings that a later start may not change.
+_FIXED_SETTINGS = (
+  "drafter",
+  "dtype",
+  "max_decode_len",
+  "task",
+  "split",
+  "seed",
+)
 
 
 def advise(
@@ -34,17 +42,19 @@ def advise(
   effort: Effort = Effort(),
   on_start: Callable[[pathlib.Path], object] = lambda folder: None,
 ) -> Advice:
-  """Measures, chooses and returns; files are `wording`'s.
+  """Measures a pair on a few examples, and returns what pays.
+
+  `wording.write` writes the files of the advice.
 
   Args:
-    pair: the verifier, and one drafter or several to choose from.
-    inputs: a few dozen examples; with references, quality is known.
-    point: sampling and bonus; of any method and gamma.
-    run: OUTPUT_DIR, and how it decodes.
+    pair: the verifier, and one drafter or several drafters to choose from.
+    inputs: a few dozen examples; with references, their quality is known.
+    point: sampling and bonus; its method and gamma are not used.
+    run: OUTPUT_DIR, and how examples are decoded.
     measuring: metrics and repeats; all examples are timed.
-    wanted: what is asked.
-    effort: rounds, and the time that the search may take.
-    on_start: called with OUTPUT_DIR once all is checked.
+    wanted: what is asked of a method.
+    effort: the number of rounds, and the time that the search may take.
+    on_start: called with OUTPUT_DIR once all settings are checked.
 
   Raises:
     ValueError: a setting, a model or an input does not fit.
@@ -67,15 +77,9 @@ def advise(
     )
     points = wanted.points(point, models.verifier_lm.vocab_size)
     studies = grid.each_drafter(study)
-    for of_one in studies:
-      StudyPoint(of_one, points[0]).check()
-    settings = study.settings(points[0])
-    identity = {
-      **advice_files.about(points[0], models),
-      **{name: getattr(settings, name) for name in _IDENTITY},
-      "inputs_sha256": sources.fingerprint,
-      "wanted": dataclasses.asdict(wanted),
-    }
+    for drafter_study in studies:
+      StudyPoint(drafter_study, points[0]).check()
+    identity = _identity(study, points[0], wanted)
     folder = RunFolder(run.folder, identity, advice_files.FILE_NAME)
     folder.check()
     folder.open()
@@ -88,7 +92,23 @@ def advise(
       limit_s=effort.time_limit_s,
     ) as bar:
       budget = Budget(effort.time_limit_s)
-      search = Searcher(
+      return Searcher(
         studies, points, wanted, effort.rounds, budget, Steps(bar)
-      )
-      return search.run()
+      ).run()
+
+
+def _identity(study: Study, point: Point, wanted: Wanted) -> dict:
+  """Returns the settings of advice that a later start may not change.
+
+  Args:
+    study: the pair with all its drafters.
+    point: one of the points in question.
+    wanted: what is asked of a method.
+  """
+  settings = study.settings(point)
+  return {
+    **advice_files.about(point, study.pair),
+    **{name: getattr(settings, name) for name in _FIXED_SETTINGS},
+    "inputs_sha256": study.sources.fingerprint,
+    "wanted": dataclasses.asdict(wanted),
+  }

@@ -1,23 +1,31 @@
-"""The command that decodes as advised, from the command that asked."""
+"""Turns a command that asked for advice into one that decodes as advised."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 import pathlib
 import re
 import shlex
 
-_OWN_FILE = "advise.gin"  # the part of the config that asks
+_ADVICE_FILE = "advise.gin"  # the part of the config that asks for advice
+_ADVICE_PARTS = (
+  "advisor.",
+  "effort.",
+  "wanted.",
+)  # what its bindings begin with
 
 
 def decode_command(
-  argv: Sequence[str], own: Collection[str], bindings: Mapping[str, object]
+  argv: Sequence[str],
+  advice_macros: Collection[str],
+  bindings: Mapping[str, object],
 ) -> str:
   """Returns a command to paste.
 
   Args:
-    argv: the command line that asked, program first.
-    own: names of macros that are of the question, and so left out.
-    bindings: values of macros to set; they take the place of the command
-      line's.
+    argv: the command line that asked for advice, program first.
+    advice_macros: the names of macros that only the question for advice has;
+      flags that bind them are left out.
+    bindings: the values of macros to set. They take the place of values on the
+      command line.
 
   >>> print(decode_command(
   ...   ["x", "--gin_file=a.gin", "--gin_file", "runs/advise.gin",
@@ -26,24 +34,22 @@ def decode_command(
   python -m speccascade.decode --gin_file=a.gin --gin.TEMPERATURE=0.5 \\
     --gin.METHOD='"spec_decode"' --gin.GAMMA=4
   """
-  kept = [
-    _quoted(arg)
-    for arg in _joined(argv[1:])
-    if not _is_own(arg, {*own, *bindings})
+  replaced = {*advice_macros, *bindings}
+  flags = [
+    _quote_value(flag)
+    for flag in _join_values(argv[1:])
+    if not _is_left_out(flag, replaced)
   ]
-  values = {
-    name: f'"{value}"' if isinstance(value, str) else str(value)
-    for name, value in bindings.items()
-  }
-  added = [
-    f"--gin.{name}={shlex.quote(value)}" for name, value in values.items()
-  ]
-  first = " ".join(["python -m speccascade.decode", *kept])
-  return f"{first} \\\n  {' '.join(added)}"
+  settings = []
+  for name, value in bindings.items():
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    settings.append(f"--gin.{name}={shlex.quote(text)}")
+  first_line = " ".join(["python -m speccascade.decode", *flags])
+  return f"{first_line} \\\n  {' '.join(settings)}"
 
 
-def _joined(args: Sequence[str]):
-  """Yields flags as one word each, `--flag value` as `--flag=value`."""
+def _join_values(args: Sequence[str]) -> Iterator[str]:
+  """Yields flags as one word each: `--flag value` becomes `--flag=value`."""
   args = iter(args)
   for arg in args:
     if re.fullmatch(r"--?gin_(file|bindings|search_paths)", arg):
@@ -51,18 +57,23 @@ def _joined(args: Sequence[str]):
     yield arg
 
 
-def _is_own(arg: str, names: Collection[str]) -> bool:
-  """Whether a flag is of the question alone, or binds one of the names."""
-  flag, _, value = arg.partition("=")
-  if flag.endswith("gin_file"):
-    return pathlib.PurePath(value).name == _OWN_FILE
-  bound = re.match(r"--?gin(?:\.|_bindings=)\s*([\w./]+)", arg)
-  return bound is not None and (
-    bound[1] in names or bound[1].startswith(("advisor.", "effort.", "wanted."))
-  )
+def _is_left_out(flag: str, macros: Collection[str]) -> bool:
+  """Returns whether only the question for advice needs a flag.
+
+  Args:
+    flag: a flag with its value.
+    macros: the names of macros whose bindings are left out.
+  """
+  name, _, value = flag.partition("=")
+  if name.endswith("gin_file"):
+    return pathlib.PurePath(value).name == _ADVICE_FILE
+  binding = re.match(r"--?gin(?:\.|_bindings=)\s*([\w./]+)", flag)
+  if binding is None:
+    return False
+  return binding[1] in macros or binding[1].startswith(_ADVICE_PARTS)
 
 
-def _quoted(arg: str) -> str:
-  """Returns a flag as a shell takes it, its value alone in quotes."""
-  flag, equals, value = arg.partition("=")
-  return flag + equals + shlex.quote(value) if equals else shlex.quote(arg)
+def _quote_value(flag: str) -> str:
+  """Returns a flag as a shell reads it, with quotes around its value alone."""
+  name, equals, value = flag.partition("=")
+  return name + equals + shlex.quote(value) if equals else shlex.quote(flag)

@@ -1,9 +1,9 @@
 """How much is measured for an answer, and how its time is bounded.
 
-On a busy machine every step takes longer, and the number of steps follows from
-what the steps find. So the whole is bounded by a clock: each part of the search
-has a share of the time, and when that is spent the part ends after what is
-under way, with what it has.
+On a busy machine every step takes longer, and the number of steps depends on
+what earlier steps find. The search is therefore bounded by a clock. Each part
+of the search has a share of the time. When a part has used its share, it ends
+after the step under way, with the results that it has.
 """
 
 from collections.abc import Callable
@@ -15,21 +15,21 @@ from speccascade.runtime import processes
 from speccascade.runtime.progress import ProgressBar
 from speccascade.settings import fields
 
-# Shares of the time by which a part of the search ends. What is timed last has
-# the rest, and is timed once at least.
-ALONE = 0.15  # the verifier's own texts
-DRAFTERS = 0.6  # their costs, and SpecDecode with each
+# Shares of the time by which a part of the search ends. The last timing has the
+# rest, and is made once at least.
+ALONE = 0.15  # the verifier writes its texts
+DRAFTERS = 0.6  # costs of the drafters, and SpecDecode with each drafter
 SEARCH = 0.9  # points that are decoded for their quality
 
 
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class Effort:
-  """How much is measured; checked when made.
+  """How much is measured; its values are checked.
 
   Attributes:
-    rounds: in which hot loops are timed.
-    time_limit_s: seconds after which no step is begun that can be left out.
+    rounds: the number of rounds in which hot loops are timed.
+    time_limit_s: seconds after which no step begins that can be left out.
   """
 
   rounds: fields.Positive = 5
@@ -38,13 +38,13 @@ class Effort:
 
 @dataclasses.dataclass
 class Budget:
-  """The time that a search may take, from when it is made.
+  """The time that a search may take, counted from when the budget is created.
 
   Attributes:
-    limit_s: seconds.
-    clock: seconds, from any origin.
-    share: of the limit, by which the part under way ends.
-    cut: what was left out for want of time, in words.
+    limit_s: the limit in seconds.
+    clock: returns seconds, from any origin.
+    share: the share of the limit by which the part under way ends.
+    cut: the names of the steps that were left out for want of time.
   """
 
   limit_s: float
@@ -56,41 +56,56 @@ class Budget:
     self._start = self.clock()
 
   def is_spent(self) -> bool:
-    """Whether the part under way has used its share; all processes agree."""
+    """Returns whether the part under way has used its share.
+
+    All processes of a job return the answer of the first process, because each
+    process must take the same steps.
+    """
     end = self.share * self.limit_s
     return processes.agreed(lambda: self.clock() - self._start >= end)
 
-  def leaves_out(self, what: str) -> bool:
-    """Returns whether the share is used, and then notes what is left out."""
+  def leaves_out(self, step: str) -> bool:
+    """Returns whether the share is used up, and if so notes the step in `cut`.
+
+    Args:
+      step: the name of the step that is left out.
+    """
     is_spent = self.is_spent()
-    if is_spent and what not in self.cut:
-      self.cut.append(what)
+    if is_spent and step not in self.cut:
+      self.cut.append(step)
     return is_spent
 
 
 class Steps:
-  """Steps of a search, of which a part may need fewer than planned, or more.
+  """The steps of a search on its bar.
+
+  A part of the search may need fewer steps than were planned for it, or more.
 
   Args:
-    bar: whose total is the sum of all planned steps.
+    bar: a bar whose total is the number of all planned steps.
   """
 
   def __init__(self, bar: ProgressBar):
-    self._bar, self._done = bar, 0
+    self._bar, self._num_of_part = bar, 0
 
-  def begin(self, what: str):
-    """Says what is being done."""
-    self._bar.note(what)
+  def begin(self, step: str):
+    """Shows the name of the step that begins."""
+    self._bar.note(step)
 
   def end(self):
     """Counts the step that was begun."""
-    self._done += 1
+    self._num_of_part += 1
     self._bar.update(1)
 
   def end_part(self, planned: int):
-    """Lets the bar stand where the part ends that had so many steps planned."""
-    more, self._done = planned - self._done, 0
-    if more > 0:
-      self._bar.update(more)
-    elif more < 0 and not self._bar.disable:
-      self._bar.total -= more
+    """Moves the bar to where the plan has the end of the part.
+
+    Args:
+      planned: the number of steps that were planned for the part.
+    """
+    missing, self._num_of_part = planned - self._num_of_part, 0
+    if missing > 0:
+      self._bar.update(missing)
+    elif missing < 0 and not self._bar.disable:
+      # The bar is past the planned place already, so its end moves instead.
+      self._bar.total -= missing

@@ -1,4 +1,4 @@
-"""Methods at their best gamma, and what they are expected to take."""
+"""Methods at their best gamma, and how long they are expected to take."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -22,13 +22,14 @@ DRAFTER = "drafter"
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-  """What blocks of one size give, by acceptance and costs.
+  """What blocks of one size are expected to yield, by acceptance and costs.
 
   Attributes:
-    gamma: drafted tokens; 0 for a model alone.
-    tokens: a block writes.
-    steps: a block costs, in those of the verifier.
-    by_position: how likely the 1st, 2nd, ... draft is accepted if examined.
+    gamma: drafted tokens of a block; 0 where a model decodes alone.
+    tokens: tokens that a block writes.
+    steps: cost of a block, in steps of the verifier.
+    by_position: the chance that the 1st, 2nd, ... draft of a block is accepted
+      if it is examined; None where no block examines it.
     latency: of whole decodes, encoders included, against the verifier alone.
   """
 
@@ -40,6 +41,7 @@ class Expected:
 
   @property
   def speedup(self) -> float:
+    """How many times as fast as the verifier alone."""
     return 1 / self.latency.relative_latency
 
 
@@ -48,12 +50,13 @@ class Offer:
   """A method at the gamma that is best for it.
 
   Attributes:
-    study: of the drafter.
-    point: method, alpha and gamma.
-    here: what is expected of it on this machine.
-    one_step: where a block costs one step, at the gamma that is best there.
-    row: quality and counts, once it was decoded.
-    measured: by the clock, once it was timed.
+    study: the study of the drafter alone with the verifier.
+    point: the method with its alpha and gamma.
+    here: what is expected on this machine.
+    one_step: what is expected where a block costs one step, at the gamma that
+      is best there.
+    row: quality and counts; None until the point was decoded.
+    measured: the latency by the clock; None until the point was timed.
   """
 
   study: Study
@@ -65,21 +68,21 @@ class Offer:
 
   @property
   def method(self) -> tuple[str, str]:
-    """The drafter's name and the method's."""
+    """The names of the drafter and of the method."""
     return self.study.pair.drafter_name, self.point.method
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Drafting:
-  """One drafter beside the verifier.
+  """What one drafter with the verifier costs.
 
   Attributes:
-    study: the pair with this drafter alone.
-    costs: of the pair.
-    alone: what the verifier wrote.
+    study: the study of the drafter alone with the verifier.
+    costs: the costs of the pair.
+    alone: the texts that the verifier alone wrote.
     gammas: the block sizes in question.
-    overhead: steps of the verifier that the loop takes around a block, by
-      gamma; between those that are known it is interpolated.
+    overhead: by gamma, what the loop takes around a block, in steps of the
+      verifier. Between the gammas that are there it is interpolated.
   """
 
   study: Study
@@ -91,60 +94,92 @@ class Drafting:
   def offers(
     self, points: Sequence[Point], texts: Decoded, *, is_own: bool = False
   ) -> list[Offer]:
-    """Returns each point at its best gamma, with what texts tell of it.
+    """Returns each point at its best gamma, by the acceptance along texts.
 
     Args:
       points: methods with a target, at any gamma.
-      texts: see `rates_along`, like `is_own`.
-      is_own: likewise.
+      texts: the texts along which acceptance is computed; see `rates_along`.
+      is_own: whether the points' own chain wrote the texts; see `rates_along`.
     """
     rates = rates_along(self.study, points, texts, is_own=is_own)
-    return self._best(points, rates, texts)
+    return self._offers_by_rates(points, rates, texts)
 
   def by_gamma(self, point: Point, texts: Decoded) -> dict[int, Offer]:
-    """Returns the point at each gamma; see `offers`."""
+    """Returns the point's offer at each gamma in question; see `offers`."""
     rates = rates_along(self.study, [point], texts, is_own=False)
-    one_step = self._best([point], rates, texts)[0].one_step
-    found = {}
+    one_step = self._offers_by_rates([point], rates, texts)[0].one_step
+    offers = {}
     for gamma in self.gammas:
-      alone = dataclasses.replace(self, gammas=(gamma,))
-      (offer,) = alone._best([point], rates, texts)
-      found[gamma] = dataclasses.replace(offer, one_step=one_step)
-    return found
+      # With one gamma in question, that gamma is the best one.
+      drafting = dataclasses.replace(self, gammas=(gamma,))
+      (offer,) = drafting._offers_by_rates([point], rates, texts)
+      offers[gamma] = dataclasses.replace(offer, one_step=one_step)
+    return offers
 
-  def _best(self, points, rates: np.ndarray, texts: Decoded) -> list[Offer]:
-    """Returns each point at its best gamma by the rates [A, N, T]."""
-    lengths, blocks = np.asarray(texts.lengths), speedup.blocks_of_texts
-    of_all = {gamma: blocks(rates, lengths, gamma) for gamma in self.gammas}
+  def _offers_by_rates(
+    self, points: Sequence[Point], rates: np.ndarray, texts: Decoded
+  ) -> list[Offer]:
+    """Returns each point at its best gamma.
+
+    Args:
+      points: A points.
+      rates: [A, N, T], how likely the draft of each token is accepted.
+      texts: the N texts.
+    """
+    lengths = np.asarray(texts.lengths)
+    blocks_by_gamma = {
+      gamma: speedup.blocks_of_texts(rates, lengths, gamma)
+      for gamma in self.gammas
+    }
     offers = []
     for place, point in enumerate(points):
-      by_gamma = {gamma: blocks.at(place) for gamma, blocks in of_all.items()}
-      here = self._expected(point, lengths, by_gamma)
-      one_step = self._one_step._expected(point, lengths, by_gamma)
+      blocks = {
+        gamma: blocks.at(place) for gamma, blocks in blocks_by_gamma.items()
+      }
+      here = self._expected(point, lengths, blocks)
+      one_step = self._one_step._expected(point, lengths, blocks)
       point = dataclasses.replace(point, gamma=here.gamma)
       offers.append(Offer(self.study, point, here, one_step))
     return offers
 
   def _expected(
-    self, point: Point, lengths, by_gamma: Mapping[int, ExpectedBlocks]
+    self,
+    point: Point,
+    lengths: np.ndarray,
+    by_gamma: Mapping[int, ExpectedBlocks],
   ) -> Expected:
-    """Returns what the gamma gives that takes the fewest steps."""
-    per_block = {gamma: self._block_steps(point, gamma) for gamma in by_gamma}
-    total = lambda gamma: by_gamma[gamma].num.sum() * per_block[gamma]
-    gamma = min(by_gamma, key=total)
-    costs, (num, examined, accepted) = self.costs, by_gamma[gamma]
-    rates = zip(accepted.sum(axis=0), examined.sum(axis=0))
+    """Returns what is expected at the gamma whose blocks take fewest steps.
+
+    Args:
+      point: the method, at any gamma.
+      lengths: [N] tokens of each text.
+      by_gamma: the blocks that the texts take at each gamma.
+    """
+    steps_per_block = {
+      gamma: self._block_steps(point, gamma) for gamma in by_gamma
+    }
+
+    def total_steps(gamma: int) -> float:
+      return by_gamma[gamma].num.sum() * steps_per_block[gamma]
+
+    gamma = min(by_gamma, key=total_steps)
+    costs, blocks, steps = self.costs, by_gamma[gamma], steps_per_block[gamma]
+    examined = blocks.examined.sum(axis=0)
+    accepted = blocks.accepted.sum(axis=0)
     prefills = costs.drafter_prefill + costs.verifier_prefill
     return Expected(
       gamma=gamma,
-      tokens=float(lengths.sum() / num.sum()),
-      steps=per_block[gamma],
-      by_position=tuple(efficiency.ratio(*map(float, x)) for x in rates),
-      latency=self._latency(prefills + num * per_block[gamma]),
+      tokens=float(lengths.sum() / blocks.num.sum()),
+      steps=steps,
+      by_position=tuple(
+        efficiency.ratio(float(part), float(whole))
+        for part, whole in zip(accepted, examined)
+      ),
+      latency=self._latency(prefills + blocks.num * steps),
     )
 
   def _block_steps(self, point: Point, gamma: int) -> float:
-    """Returns the cost of a block, in verifier steps."""
+    """Returns the cost of a block, in steps of the verifier."""
     costs = self.costs
     steps = speedup.block_cost(
       gamma,
@@ -156,41 +191,53 @@ class Drafting:
     return float(steps) + self.overhead_of(gamma)
 
   def drafter_alone(self, point: Point, texts: Decoded) -> Offer:
-    """Returns the offer to use the drafter alone."""
+    """Returns the offer to use the drafter alone.
+
+    Args:
+      point: the drafter alone.
+      texts: the texts that the drafter alone wrote.
+    """
     costs, lengths = self.costs, np.asarray(texts.lengths)
-    taken = self._latency(costs.drafter_prefill + lengths * costs.c)
-    expected = Expected(0, 1.0, costs.c, (), taken)
+    latency = self._latency(costs.drafter_prefill + lengths * costs.c)
+    expected = Expected(0, 1.0, costs.c, (), latency)
     return Offer(self.study, point, expected, expected)
 
   def _latency(self, steps: np.ndarray) -> Latency:
-    """Returns the latency of examples that take so many verifier steps."""
-    alone, unit = self._alone_steps, self.costs.verifier_step_s
-    return timing.latency(unit * steps[None], unit * alone[None])
+    """Returns the latency of examples that take `steps` [N] verifier steps."""
+    alone, step_s = self._alone_steps, self.costs.verifier_step_s
+    return timing.latency(step_s * steps[None], step_s * alone[None])
 
   @property
   def _alone_steps(self) -> np.ndarray:
-    """[N] steps of the verifier alone."""
+    """[N] steps that the verifier alone takes for each example."""
     return self.costs.verifier_prefill + np.asarray(self.alone.lengths)
 
   @property
   def _one_step(self) -> "Drafting":
-    """The same where a pass costs one step, whatever its width."""
+    """The drafting on a machine where a pass of any width costs one step."""
     costs = self.costs
-    same = dataclasses.replace(costs, v=dict.fromkeys(costs.v, 1.0), q2=costs.c)
-    return dataclasses.replace(self, costs=same, overhead={})
+    flat = dataclasses.replace(costs, v=dict.fromkeys(costs.v, 1.0), q2=costs.c)
+    return dataclasses.replace(self, costs=flat, overhead={})
 
   def overhead_of(self, gamma: int) -> float:
-    """Returns the steps that the loop takes around a block of `gamma`."""
-    known = sorted(self.overhead.items()) or [(0, 0.0)]
-    return float(np.interp(gamma, *zip(*known)))
+    """Returns the steps that the loop takes around a block of `gamma` drafts.
 
-  def calibrated(self, offers: Sequence[Offer]) -> "Drafting":
-    """Returns the same with the loop around blocks as the clock has it.
+    Between the gammas that were timed it is interpolated, and beyond them it is
+    the nearest one's. It is 0 where nothing was timed.
+    """
+    if not self.overhead:
+      return 0.0
+    gammas = sorted(self.overhead)
+    steps = [self.overhead[known] for known in gammas]
+    return float(np.interp(gamma, gammas, steps))
 
-    What a timed decode took beyond its passes is spread over its blocks.
+  def calibrate(self, offers: Sequence[Offer]) -> "Drafting":
+    """Returns the drafting with the loop's overhead as the clock found it.
+
+    The time that a decode took beyond its passes is spread over its blocks.
 
     Args:
-      offers: of this drafting, with the verifier's own law, and timed.
+      offers: timed offers of a lossless method, at different gammas.
     """
     overhead, steps = {}, self._alone_steps.sum()
     for offer in offers:
@@ -200,26 +247,33 @@ class Drafting:
       overhead[offer.point.gamma] = max(0.0, float(more / num))
     return dataclasses.replace(self, overhead=overhead)
 
-  def needed(self, least: float) -> float | None:
-    """Returns the rate of acceptance from which on `spec_decode` pays.
+  def least_rate(self, least_speedup: float) -> float | None:
+    """Returns the acceptance rate from which on `spec_decode` is fast enough.
 
     Args:
-      least: the speed-up that is wanted. None is returned where no rate, the
-        same at every token, gives it.
+      least_speedup: the speed-up over the verifier alone that is wanted.
+
+    Returns:
+      A rate that is equal at every token, a multiple of 0.01. None where not
+      even the rate 1 gives the speed-up.
     """
     rates = np.linspace(0, 1, 101)
     along = np.ones(self.alone.tokens.shape) * rates[:, None, None]
-    offers = self._best([Point("spec_decode")] * len(rates), along, self.alone)
-    pays = (rate for rate, o in zip(rates, offers) if o.here.speedup > least)
-    return next(pays, None)
+    points = [Point("spec_decode")] * len(rates)
+    offers = self._offers_by_rates(points, along, self.alone)
+    for rate, offer in zip(rates, offers):
+      if offer.here.speedup > least_speedup:
+        return rate
+    return None
 
 
-def monotone(costs: Costs) -> Costs:
-  """Returns costs in which no pass is cheaper than a narrower one.
+def make_monotone(costs: Costs) -> Costs:
+  """Returns costs in which no pass is cheaper than a narrower pass.
 
-  A wider pass does more; where the clock says otherwise it was disturbed, and
-  the gamma that it flatters would be chosen. The nearest rising numbers stand
-  for the measured ones, and the unit is their first.
+  A wider pass does more. Where the clock says that it took less time, it was
+  disturbed, and the gamma of the flattered width would be chosen. The nearest
+  rising numbers take the place of the measured ones. The first of them is the
+  new unit.
   """
   widths = sorted(costs.v)
   rising = isotonic_regression([costs.v[width] for width in widths]).x

@@ -1,9 +1,9 @@
 """Whether timings scatter so much that the answer should not be trusted.
 
-The costs are the least of some rounds, and competitors take turns, so that work
-of others does little harm while it comes and goes. Where the median round takes
-much longer than the least, it does harm: the least itself was then found beside
-other work.
+Costs are the least of several rounds, and competitors take turns, so other work
+on the machine does little harm while it comes and goes. Where the median round
+took much longer than the least round, the least round itself was probably
+disturbed too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,19 +12,19 @@ import numpy as np
 
 from speccascade.evaluation.timing import CostLoops
 
-# How much longer than the least round the median may take.
+# How much longer than the least round the median round may take.
 LIMIT = 0.15
 
 
 def scatter(seconds: Sequence[float]) -> float | None:
-  """Returns how much longer the median round took than the least.
+  """Returns how much longer the median round took than the least round.
 
   Args:
-    seconds: of equal work, one number a round.
+    seconds: the seconds that equal work took in each round.
 
   Returns:
-    0.1 where the median took a tenth longer; None of a single round, which
-    tells nothing.
+    0.1 where the median round took a tenth longer. None where there is one
+    round, which tells nothing.
 
   >>> round(scatter([1.0, 1.3, 1.1, 1.2, 9.0]), 3)
   0.2
@@ -35,36 +35,38 @@ def scatter(seconds: Sequence[float]) -> float | None:
   return float(np.median(seconds)) / least - 1 if least > 0 else None
 
 
-def of_loops(loops: CostLoops) -> dict[str, float | None]:
-  """Returns the scatter of the verifier's passes, by what was passed."""
-  names = {1: "a pass over a single token"}
-  return {
-    names.get(width, f"a pass over {width} tokens"): scatter(
-      loops.seconds[f"v{width}"]
-    )
-    for width in loops.widths
-  }
+def scatter_of_loops(loops: CostLoops) -> dict[str, float | None]:
+  """Returns the scatter of the verifier's passes, by the name of the pass."""
+  by_pass = {}
+  for width in loops.widths:
+    name = f"a pass over {width} tokens"
+    if width == 1:
+      name = "a pass over a single token"
+    by_pass[name] = scatter(loops.seconds[f"v{width}"])
+  return by_pass
 
 
 def warning(
   passes: Mapping[str, float | None], decodes: Mapping[str, float | None]
 ) -> str | None:
-  """Returns what was seen of a busy machine, and what to do; or None.
+  """Returns the signs of a busy machine and what to do about it, or None.
 
   Args:
-    passes: scatter of the verifier's hot loops, by what was passed.
-    decodes: scatter of whole decodes over repeats, by what decoded.
+    passes: the scatter of the verifier's hot loops, by the name of the pass.
+    decodes: the scatter of whole decodes over repeats, by the name of the
+      point.
   """
-  kinds = ("passes", passes), ("whole decodes", decodes)
-  if seen := [x for x in (_worst(*kind) for kind in kinds) if x]:
+  faults = [_worst("passes", passes), _worst("whole decodes", decodes)]
+  faults = [fault for fault in faults if fault is not None]
+  if faults:
     return (
       "the timings scatter, as beside other work on the machine:"
-      f" {'; '.join(seen)}. Costs, gamma and speed-ups may be off. Run this"
+      f" {'; '.join(faults)}. Costs, gamma and speed-ups may be off. Run this"
       " again on an idle machine, or with more rounds: greater ROUNDS, REPEATS"
       " and TIME_LIMIT_S"
     )
-  known = [x for x in (*passes.values(), *decodes.values()) if x is not None]
-  if not known:
+  scatters = [*passes.values(), *decodes.values()]
+  if all(value is None for value in scatters):
     return (
       "each timing was made once, so that nothing tells whether other work on"
       " the machine disturbed it; a greater TIME_LIMIT_S leaves time for more"
@@ -73,7 +75,15 @@ def warning(
 
 
 def _worst(kind: str, by_name: Mapping[str, float | None]) -> str | None:
-  """Says how many timings of a kind scatter too much, and which does most."""
+  """Returns how many timings of a kind scatter too much, and which does most.
+
+  Args:
+    kind: the plural of the kind, for the sentence.
+    by_name: the scatter of each timing, None where it is unknown.
+
+  Returns:
+    None where no timing scatters too much.
+  """
   known = {name: x for name, x in by_name.items() if x is not None}
   wide = [name for name, x in known.items() if x > LIMIT]
   if not wide:

@@ -1,4 +1,4 @@
-"""What is asked of a method: its quality, and which points are in question."""
+"""What a user asks of a method, and which points are in question."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -10,33 +10,34 @@ from speccascade.search import alpha_grids, grid
 from speccascade.settings import fields
 
 LOSSLESS = "spec_decode"
+_GAMMAS = (1, 2, 3, 4, 5, 6, 8, 10)
 _Method = Annotated[str, methods.find]
 
 
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-  """What is asked of a method; checked when made.
+  """What a user asks of a method; its values are checked.
 
   Attributes:
-    max_loss: of the first metric, against the verifier alone on the same
-      examples; None asks for the verifier's own law.
-    methods: names of methods with a target and one drafter; None takes all.
-    gammas: block sizes in question.
-    num_decoded: points that are decoded for their quality, at most.
+    max_loss: how much less of the first metric is allowed than the verifier
+      alone has on the same examples. None asks for a method whose outputs have
+      the verifier's distribution.
+    methods: names of methods with a target and one drafter; None takes all
+      these methods.
+    gammas: the block sizes in question.
+    num_decoded: the largest number of points that are decoded for their
+      quality.
   """
 
   max_loss: float | None = 0.0
   methods: Sequence[_Method] | None = None
-  gammas: Annotated[Sequence[BlockSize], fields.NOT_EMPTY] = (
-    *(1, 2, 3, 4),
-    *(5, 6, 8, 10),
-  )
+  gammas: Annotated[Sequence[BlockSize], fields.NOT_EMPTY] = _GAMMAS
   num_decoded: fields.NonNegative = 24
 
   def __post_init__(self):
     for name in self.methods or ():
-      if not _is_read_off(methods.find(name)):
+      if not _is_predicted(methods.find(name)):
         raise ValueError(
           f"METHODS has {name}, whose drafts are not one model's, or which has"
           " no target: its acceptance is not read off the two laws; see it in a"
@@ -44,11 +45,16 @@ class Wanted:
         )
 
   def points(self, common: Point, vocab_size: int) -> list[Point]:
-    """Returns the points in question, the lossless one first."""
+    """Returns the points in question, the lossless point first.
+
+    Args:
+      common: the settings that all points share.
+      vocab_size: the number of rows of the models' vocabulary.
+    """
     names = [
       name
       for name, method in methods.METHODS.items()
-      if _is_read_off(method)
+      if _is_predicted(method)
       if name == LOSSLESS or self.methods is None or name in self.methods
     ]
     curves = grid.curves(
@@ -64,6 +70,6 @@ class Wanted:
     return sorted(points, key=lambda point: point.method != LOSSLESS)
 
 
-def _is_read_off(method: methods.Method) -> bool:
-  """Whether two laws tell its acceptance."""
+def _is_predicted(method: methods.Method) -> bool:
+  """Returns whether the two models' distributions tell its acceptance."""
   return method.has_blocks and method.target is not None and not method.compose

@@ -1,4 +1,4 @@
-"""What advice says: the answer, what to paste, a small table, and JSON."""
+"""Advice as text: the answer, what to paste, a small table, and JSON."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -11,74 +11,80 @@ from speccascade.cli import macros
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.measuring.environment import device_name, environment
 from speccascade.inference.points import advice_files
+from speccascade.inference.rows.results import ResultRow
 from speccascade.report import tables
 from speccascade.report.tables import Column
 from speccascade.runtime import files
 
+_MOST_OFFERS = 13  # lines of the table
+
 
 def write(advice: Advice, argv: Sequence[str] = ()) -> str:
-  """Writes advice.md, advice.json and advice.gin; returns the first.
+  """Writes advice.md, advice.json and advice.gin; returns the first of them.
 
   Args:
-    advice: what was found.
-    argv: the command line that asked, from which the command to paste follows;
-      none leaves the command out.
+    advice: what the search found.
+    argv: the command line that asked for advice. The command to paste is made
+      from it; an empty one leaves the command out.
   """
-  folder, said = advice.lossless.study.run.folder, text(advice, argv)
-  whole = json.dumps(as_json(advice), indent=1, allow_nan=False)
-  files.write_whole(folder / advice_files.FILE_NAME, whole + "\n")
+  folder, markdown = advice.lossless.study.run.folder, text(advice, argv)
+  values = json.dumps(as_json(advice), indent=1, allow_nan=False)
+  files.write_whole(folder / advice_files.FILE_NAME, values + "\n")
   files.write_whole(folder / "advice.gin", snippet(advice))
-  files.write_whole(folder / "advice.md", said)
-  return said
+  files.write_whole(folder / "advice.md", markdown)
+  return markdown
 
 
 def text(advice: Advice, argv: Sequence[str] = ()) -> str:
-  """Returns the answer, what to paste, the table, and how it was found."""
+  """Returns the answer, what to paste, the table, and how it was found.
+
+  Args:
+    advice: what the search found.
+    argv: see `write`.
+  """
+  warnings = [f"warning: {line}" for line in advice.warnings]
   parts = [
-    _listed([*answer(advice), *_marked(advice.warnings)]),
-    _pasted(advice, argv),
-    tables.markdown(_of_interest(advice), _columns(advice)),
-    _listed(details(advice)),
+    _bullets([*answer(advice), *warnings]),
+    _settings_to_paste(advice, argv),
+    tables.markdown(_offers_of_interest(advice), _columns(advice)),
+    _bullets(details(advice)),
   ]
   return "\n".join(parts)
 
 
-def _listed(lines: Sequence[str]) -> str:
+def _bullets(lines: Sequence[str]) -> str:
+  """Returns lines as a list in Markdown."""
   return "".join(f"- {line}\n" for line in lines)
 
 
-def _marked(warnings: Sequence[str]) -> list[str]:
-  return [f"warning: {line}" for line in warnings]
-
-
-def _pasted(advice: Advice, argv: Sequence[str]) -> str:
+def _settings_to_paste(advice: Advice, argv: Sequence[str]) -> str:
   """Returns the command that decodes as advised, and a config's settings."""
   settings = f"in a config:\n\n```\n{snippet(advice)}```\n"
   if not argv:
     return settings
   folder = advice.lossless.study.run.folder
   values = {**bindings(advice), "OUTPUT_DIR": f"{folder}_decode"}
-  own = macros.macros("configs/runs/advise.gin")
-  command = commands.decode_command(argv, own, values)
+  advice_macros = macros.macros("configs/runs/advise.gin")
+  command = commands.decode_command(argv, advice_macros, values)
   return f"to decode so:\n\n```\n{command}\n```\n\n{settings}"
 
 
 def answer(advice: Advice) -> list[str]:
-  """Returns what to use and how fast it is, or that nothing pays and why."""
+  """Returns what to use and how fast it is, or why nothing pays."""
   best = advice.choice
   if best is None:
-    return _why_not(advice)
-  said = lambda offer: f"{_name(offer, advice)}: {_speed(offer)}"
-  lines = [f"use {said(best)}"]
+    return _reasons_against(advice)
+  lines = [f"use {_name(best, advice)}: {_speed(best)}"]
   if best.row is not None:
     lines.append(_quality(best, advice))
   if best is not advice.lossless:
-    lines.append(f"with the verifier's own law: {said(advice.lossless)}")
+    lossless = f"{_name(advice.lossless, advice)}: {_speed(advice.lossless)}"
+    lines.append(f"with the verifier's own law: {lossless}")
   return lines
 
 
 def details(advice: Advice) -> list[str]:
-  """Returns what was looked at, what passes cost, and more."""
+  """Returns which examples were decoded, what passes cost, and more."""
   study = advice.lossless.study
   settings = study.settings(advice.lossless.point)
   where = f"{settings.task} {settings.split}".strip()
@@ -90,11 +96,11 @@ def details(advice: Advice) -> list[str]:
   lines += map(_costs, advice.draftings)
   if advice.alone.quality:
     lines.append(_alone(advice))
-  shown = advice.choice or advice.lossless
+  best = advice.choice or advice.lossless
   lines.append(
     "where a block costs one step, as on an accelerator that waits for its"
-    f" memory, {_with_gamma(shown.point.method, shown.one_step.gamma)} is"
-    f" expected to be {_times(shown.one_step.latency)} times as fast"
+    f" memory, {_with_gamma(best.point.method, best.one_step.gamma)} is"
+    f" expected to be {_times(best.one_step.latency)} times as fast"
   )
   if advice.wanted.max_loss is not None and not advice.alone.quality:
     lines.append(
@@ -105,11 +111,14 @@ def details(advice: Advice) -> list[str]:
 
 
 def _costs(drafting: Drafting) -> str:
+  """Returns the sentence that says what a drafter and the verifier cost."""
   costs = drafting.costs
   widths = [width for width in costs.v if width > 1]
   blocks = ", ".join(f"{costs.v[width]:.2f}" for width in widths)
-  known = sorted(drafting.overhead.items())
-  loop = " and ".join(f"{steps:.2f} at gamma {gamma}" for gamma, steps in known)
+  overhead = sorted(drafting.overhead.items())
+  loop = " and ".join(
+    f"{steps:.2f} at gamma {gamma}" for gamma, steps in overhead
+  )
   return (
     f"a step of {drafting.study.pair.drafter_name} costs c = {costs.c:.3f} of"
     f" one of the verifier ({1e3 * costs.verifier_step_s:.2f} ms); the"
@@ -119,25 +128,27 @@ def _costs(drafting: Drafting) -> str:
 
 
 def _alone(advice: Advice) -> str:
-  """Says how good the models are by themselves."""
+  """Returns the sentence that says how good each model is by itself."""
   metric = next(iter(advice.alone.quality))
   models = [("the verifier", advice.alone)] + [
     (offer.study.pair.drafter_name, offer.row)
     for offer in advice.decoded
     if offer.point.method == DRAFTER
   ]
-  said = (f"{row.quality[metric]['value']:.1f} {name}" for name, row in models)
-  return f"{metric} of each alone: {', '.join(said)}"
+  scores = [
+    f"{row.quality[metric]['value']:.1f} {name}" for name, row in models
+  ]
+  return f"{metric} of each alone: {', '.join(scores)}"
 
 
-def _why_not(advice: Advice) -> list[str]:
-  """Says what keeps speculation from paying."""
+def _reasons_against(advice: Advice) -> list[str]:
+  """Returns the sentences that say why speculation does not pay."""
   offer = advice.lossless
   here, name = offer.here, offer.study.pair.drafter_name
   by_name = {x.study.pair.drafter_name: x for x in advice.draftings}
   drafting, width = by_name[name], here.gamma + 1
   v, loop = drafting.costs.v[width], drafting.overhead_of(here.gamma)
-  needed = drafting.needed(LEAST)
+  needed = drafting.least_rate(LEAST)
   rate = "no rate" if needed is None else f"about {needed:.2f} at every token"
   return [
     "nothing pays: use the verifier alone. The best is"
@@ -151,7 +162,7 @@ def _why_not(advice: Advice) -> list[str]:
 
 
 def _name(offer: Offer, advice: Advice) -> str:
-  """Returns a method with its settings, and the drafter if there are more."""
+  """Returns a method with its settings, and its drafter where several are."""
   point = offer.point
   name = point.method
   if point.spec.uses_alpha and point.method != DRAFTER:
@@ -164,10 +175,12 @@ def _name(offer: Offer, advice: Advice) -> str:
 
 
 def _with_gamma(method: str, gamma: int) -> str:
+  """Returns a method with its gamma, which is 0 for a model alone."""
   return f"{method} with gamma {gamma}" if gamma else method
 
 
 def _speed(offer: Offer) -> str:
+  """Returns how fast a timed offer is, and how fast it was expected to be."""
   return (
     f"{_times(offer.measured)} times as fast as the verifier by the clock"
     f" ({offer.here.speedup:.2f} by acceptance and costs)"
@@ -175,39 +188,48 @@ def _speed(offer: Offer) -> str:
 
 
 def _times(latency: Latency) -> str:
+  """Returns a speed-up with its interval, as "1.68 [1.58, 1.79]"."""
   return "{:.2f} [{:.2f}, {:.2f}]".format(*tables.speedup(latency))
 
 
 def _quality(offer: Offer, advice: Advice) -> str:
+  """Returns the sentence that compares an offer's quality to the verifier's."""
   name = next(iter(offer.row.quality))
   mine, large = (x.quality[name]["value"] for x in (offer.row, advice.alone))
-  _, low, high = loss(offer.row, advice.alone)
+  lost = loss(offer.row, advice.alone)
   return (
     f"it has {mine:.1f} {name} on these examples, the verifier {large:.1f}"
-    f" (difference {mine - large:+.1f} [{-high:+.1f}, {-low:+.1f}]); a sweep on"
-    " more of them tells it better"
+    f" (difference {mine - large:+.1f} [{-lost.high:+.1f}, {-lost.low:+.1f}]);"
+    " a sweep on more of them tells it better"
   )
 
 
-def _of_interest(advice: Advice) -> list[Offer]:
-  """Returns the choice, the best lossless, and others; no more than 13.
+def _offers_of_interest(advice: Advice) -> list[Offer]:
+  """Returns the offers of the table, each once and 13 at most.
 
-  The others are what was decoded or timed, the fastest first.
+  The choice comes first, and the best lossless offer after it. The others are
+  the offers that were decoded, the fastest first.
   """
   timed = {(*x.method, x.point): x for x in advice.timed}
+  # A decoded offer that was timed later is there with its latency.
   others = [timed.get((*x.method, x.point), x) for x in advice.decoded]
   first = [x for x in (advice.choice, advice.lossless) if x is not None]
   ranked = [*first, *sorted(others, key=lambda x: -x.here.speedup)]
-  return list({id(offer): offer for offer in ranked}.values())[:13]
+  return list({id(offer): offer for offer in ranked}.values())[:_MOST_OFFERS]
 
 
 def _columns(advice: Advice) -> list[Column]:
-  accepted = lambda offer: " ".join(
-    f"{rate:.2f}".lstrip("0") for rate in offer.here.by_position
-  )
-  chosen = lambda offer: "chosen" if offer is advice.choice else None
+  """Returns the columns of the table, whose lines are offers."""
+
+  def accepted(offer: Offer) -> str:
+    rates = [f"{rate:.2f}" for rate in offer.here.by_position]
+    return " ".join(rate.lstrip("0") for rate in rates)
+
+  def mark(offer: Offer) -> str | None:
+    return "chosen" if offer is advice.choice else None
+
   columns = [
-    Column("", chosen),
+    Column("", mark),
     Column("drafter", lambda offer: offer.study.pair.drafter_name),
     Column("method", "point.method"),
     Column("alpha", lambda offer: offer.study.settings(offer.point).alpha),
@@ -226,37 +248,42 @@ def _columns(advice: Advice) -> list[Column]:
 
 
 def bindings(advice: Advice) -> dict[str, object]:
-  """Returns the macros of a decode as advised, by name."""
+  """Returns the macros that make a decode as advised, by name."""
   offer = advice.choice
   if offer is None:
     return {"METHOD": "verifier"}
   settings = offer.study.settings(offer.point)
-  named = {
+  values = {
     "METHOD": settings.method,
     "ALPHA": settings.alpha,
     "GAMMA": settings.gamma,
   }
   if len(advice.draftings) > 1:
-    named["DRAFTER_CHECKPOINT"] = offer.study.pair.drafters[0].path
-  return {name: value for name, value in named.items() if value is not None}
+    values["DRAFTER_CHECKPOINT"] = offer.study.pair.drafters[0].path
+  return {name: value for name, value in values.items() if value is not None}
 
 
 def snippet(advice: Advice) -> str:
   """Returns the settings to paste into the config of a decode."""
-  comment = "" if advice.choice else "# Nothing pays.\n"
-  lines = (
-    f'{name} = "{value}"\n' if isinstance(value, str) else f"{name} = {value}\n"
-    for name, value in bindings(advice).items()
-  )
-  return f"{comment}{''.join(lines)}"
+  lines = [] if advice.choice else ["# Nothing pays.\n"]
+  for name, value in bindings(advice).items():
+    literal = f'"{value}"' if isinstance(value, str) else str(value)
+    lines.append(f"{name} = {literal}\n")
+  return "".join(lines)
 
 
 def as_json(advice: Advice) -> dict:
-  """Returns all that was found; `inference.advice` reads a part of it."""
+  """Returns all that the search found, as JSON values.
+
+  `inference.points.advice_files` reads a part of it.
+  """
   lossless = advice.lossless
   settings = lossless.study.settings(lossless.point)
-  all_of_them = (*advice.offers, *advice.decoded, *advice.timed)
-  offers = {(*offer.method, offer.point.alpha): offer for offer in all_of_them}
+  # Later ones take the place of earlier ones: a timed offer knows most.
+  offers = {
+    (*offer.method, offer.point.alpha): offer
+    for offer in (*advice.offers, *advice.decoded, *advice.timed)
+  }
   return {
     "about": advice_files.about(lossless.point, lossless.study.pair),
     "task": settings.task,
@@ -278,6 +305,7 @@ def as_json(advice: Advice) -> dict:
 
 
 def _offer(offer: Offer) -> dict:
+  """Returns an offer as JSON values."""
   settings = offer.study.settings(offer.point)
   return {
     "drafter": settings.drafter,
@@ -292,6 +320,7 @@ def _offer(offer: Offer) -> dict:
 
 
 def _expected(expected: Expected) -> dict:
+  """Returns what is expected of an offer, as JSON values."""
   return {
     "gamma": expected.gamma or None,
     "tokens_per_block": expected.tokens,
@@ -301,8 +330,8 @@ def _expected(expected: Expected) -> dict:
   }
 
 
-def _scores(row) -> dict:
-  """Returns scores and intervals without what they were resampled from."""
+def _scores(row: ResultRow) -> dict:
+  """Returns the scores of a row and their intervals, without replicates."""
   return {
     metric: {name: score[name] for name in ("value", "low", "high")}
     for metric, score in row.quality.items()

@@ -12,7 +12,7 @@ from scipy import special
 from speccascade.advise import acceptance, advisor, searcher, wording
 from speccascade.advise.acceptance import rates_along
 from speccascade.advise.effort import Effort
-from speccascade.advise.offers import Drafting, monotone
+from speccascade.advise.offers import Drafting, make_monotone
 from speccascade.advise.wanted import Wanted
 from speccascade.analysis.speedup import blocks_of_texts
 from speccascade.evaluation import timing
@@ -154,7 +154,7 @@ def advise(monkeypatch, tmp_path):
         ours * np.array([[0.9], [1.0], [1.1]]), np.ones((3, 1))
       )
 
-    monkeypatch.setattr(searcher.Searcher, "_timed", timed)
+    monkeypatch.setattr(searcher.Searcher, "_time", timed)
     load = lambda vocabulary: pair(32, **drafters)
     return asked, advisor.advise(
       pair=types.SimpleNamespace(load=load, brought=None),
@@ -227,8 +227,8 @@ def test_nothing_pays(advise):
   assert advice.choice is None
   assert asked == [[1], [3]]
   (drafting,) = advice.draftings
-  assert drafting.needed(1.0) is None
-  assert drafting.needed(0.1) == 0
+  assert drafting.least_rate(1.0) is None
+  assert drafting.least_rate(0.1) == 0
   said = wording.text(advice)
   assert "nothing pays: use the verifier alone" in said
   assert 'METHOD = "verifier"' in said
@@ -239,7 +239,8 @@ def test_the_fastest_that_fits(advise, monkeypatch):
 
   def loss(row, alone):
     alpha = row.settings.alpha
-    return (1.0 if alpha is None or alpha > 0.6 else -1.0), 0.0, 0.0
+    value = 1.0 if alpha is None or alpha > 0.6 else -1.0
+    return searcher.Loss(value, 0.0, 0.0)
 
   monkeypatch.setattr(searcher, "loss", loss)
   method = "spec_cascade_token_v3"
@@ -269,13 +270,13 @@ def test_a_loop_costs_nothing_or_more():
     measured=types.SimpleNamespace(relative_latency=measured),
   )
   # 14 steps alone, 5 blocks: a tenth of them is 1.4 steps, 0.28 a block.
-  got = drafting.calibrated([offer(1, 0.5, 0.4), offer(3, 0.5, 0.6)])
+  got = drafting.calibrate([offer(1, 0.5, 0.4), offer(3, 0.5, 0.6)])
   assert got.overhead == pytest.approx({1: 0.0, 3: 0.28})
 
 
 def test_costs_do_not_fall_with_width():
   measured = Costs(2.0, 0.2, 0.1, {1: 1.0, 2: 0.5, 4: 1.5}, 0.4, 3.0)
-  costs = monotone(measured)
+  costs = make_monotone(measured)
   assert costs.v == {1: 1.0, 2: 1.0, 4: 2.0}
   assert costs.verifier_step_s == 1.5
   # What was measured in seconds stays as many seconds.
@@ -337,7 +338,10 @@ def test_rounds_that_scatter_are_a_warning(advise):
 
 def test_a_search_ends_when_its_time_is_up(advise, monkeypatch):
   """What it has is timed; what it left out is said."""
-  loss = lambda row, alone: (float(row.settings.method == "drafter"), 0.0, 0.0)
+
+  def loss(row, alone):
+    return searcher.Loss(float(row.settings.method == "drafter"), 0.0, 0.0)
+
   monkeypatch.setattr(searcher, "loss", loss)
   asked, advice = advise(
     0.01,

@@ -48,7 +48,7 @@ def test_loops_of_the_verifier_are_judged():
     **{"v1": [1.0, 1.2], "v6": [2.0, 3.2]},
   }
   arrays = {name: np.array(times, float) for name, times in seconds.items()}
-  assert scatter.of_loops(CostLoops(arrays, 8)) == {
+  assert scatter.scatter_of_loops(CostLoops(arrays, 8)) == {
     "a pass over a single token": pytest.approx(0.1),
     "a pass over 6 tokens": pytest.approx(0.3),
   }
