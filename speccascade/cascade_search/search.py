@@ -8,7 +8,7 @@ round, appended as it is measured), `costs.json` (the drafters' in use),
 `report.md`, `report.csv` and `best.gin`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 import json
 import pathlib
@@ -91,35 +91,52 @@ def search(
       cascade.label: cascade
       for cascade in candidates.all(len(models.drafters), run.seed)
     }
+    contest = Contest(study, point, criterion)
     for cascade in by_label.values():  # whether each can be built
-      Contest(study, point, criterion).study_of(cascade, 1)
-    costs = criterion.costs
-    asked = {
-      "candidates": sorted(by_label),
-      "costs": costs if isinstance(costs, str) else list(costs),
-      "first_examples": first,
-      "eta": rounds.eta,
-      "objective": criterion.name,
-      **dataclasses.asdict(study.settings(point, trials=1)) | {"drafter": ""},
-    }
-    ledger = Ledger(run.folder, asked)
-    ledger.check()
-    path = run.folder / "costs.json"  # measured once
-    if processes.agreed(path.exists):
-      read = lambda: files.read_object(path, "drafters")["drafters"]
-      weights = processes.agreed(read)
-    else:
-      weights = criterion.weights(study, point)
-      weights = processes.agreed(lambda: weights)
-      ledger.open()
-      if processes.is_first():
-        files.write_whole(path, json.dumps({"drafters": weights}) + "\n")
-    contest = Contest(study, point, criterion, tuple(weights))
+      contest.study_of(cascade, 1)
     rounds = dataclasses.replace(rounds, first_examples=first)
+    ledger = Ledger(run.folder, _identity(contest, by_label, rounds))
+    ledger.check()
+    weights = _weights(contest, ledger)
+    contest = dataclasses.replace(contest, weights=weights)
     ranking = halve(contest, list(by_label.values()), ledger, rounds)
     if processes.is_first():
       write(run.folder, contest, ranking)
     return ranking
+
+
+def _identity(
+  contest: Contest, labels: Iterable[str], rounds: Rounds
+) -> dict[str, object]:
+  """Returns the settings of a search that a later start may not change."""
+  costs = contest.criterion.costs
+  settings = contest.study.settings(contest.point, trials=1)
+  return {
+    "candidates": sorted(labels),
+    "costs": costs if isinstance(costs, str) else list(costs),
+    "first_examples": rounds.first_examples,
+    "eta": rounds.eta,
+    "objective": contest.criterion.name,
+    **dataclasses.asdict(settings),
+    "drafter": "",  # the candidates say it
+  }
+
+
+def _weights(contest: Contest, ledger: Ledger) -> tuple[float, ...]:
+  """Returns the cost of a call of each drafter; `costs.json` stores it.
+
+  A search that goes on ranks by the costs that its first start measured.
+  """
+  path = ledger.folder / "costs.json"
+  if processes.agreed(path.exists):
+    read = lambda: files.read_object(path, "drafters")["drafters"]
+    return tuple(processes.agreed(read))
+  weights = contest.criterion.weights(contest.study, contest.point)
+  weights = processes.agreed(lambda: weights)
+  ledger.open()
+  if processes.is_first():
+    files.write_whole(path, json.dumps({"drafters": weights}) + "\n")
+  return tuple(weights)
 
 
 def halve(
