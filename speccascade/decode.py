@@ -24,11 +24,11 @@ def main():
   from speccascade.models.sharding import meshes
   from speccascade.report import token_view
 
-  if {"ALPHA", "point.Point.alpha"} & cli.given():
-    cli.configured(point.Point)().check_alpha_is_used()
-  mesh = cli.configured(meshes.Mesh)()
+  if {"ALPHA", "point.Point.alpha"} & cli.command_line_names():
+    cli.configure(point.Point)().check_alpha_is_used()
+  mesh = cli.configure(meshes.Mesh)()
   with environment.told(mesh.layout()):
-    outcome = cli.configured(infer.infer)(
+    outcome = cli.configure(infer.infer)(
       page=token_view.page_html, on_start=cli.save_config
     )
   print(describe(outcome))
@@ -39,8 +39,8 @@ def preview() -> str:
   from speccascade.inference.measuring import infer
   from speccascade.planning import decoding_plan, footprint
 
-  plan = lambda: decoding_plan.decoding(**cli.bound(infer.infer))
-  return footprint.said(plan)
+  plan = lambda: decoding_plan.plan(**cli.bindings_of(infer.infer))
+  return footprint.describe_plan(plan)
 
 
 def describe(outcome) -> str:

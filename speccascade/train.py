@@ -21,9 +21,9 @@ def main():
   from speccascade.models.sharding import meshes
   from speccascade.training import finetune
 
-  mesh = cli.configured(meshes.Mesh)()
+  mesh = cli.configure(meshes.Mesh)()
   with environment.told(mesh.layout()):
-    outcome = cli.configured(finetune.train)(on_start=cli.save_config)
+    outcome = cli.configure(finetune.train)(on_start=cli.save_config)
   print(describe(outcome))
   if outcome.stop:
     sys.exit(outcome.stop.exit_code)
@@ -34,8 +34,8 @@ def preview() -> str:
   from speccascade.planning import footprint, training_plan
   from speccascade.training import finetune
 
-  plan = lambda: training_plan.planned(**cli.bound(finetune.train))
-  return footprint.said(plan)
+  plan = lambda: training_plan.plan(**cli.bindings_of(finetune.train))
+  return footprint.describe_plan(plan)
 
 
 def describe(outcome) -> str:

@@ -17,7 +17,7 @@ def main():
   """Measures the pair that gin configured, and prints the advice."""
   from speccascade.advise import advisor, wording
 
-  advice = cli.configured(advisor.advise)(on_start=cli.save_config)
+  advice = cli.configure(advisor.advise)(on_start=cli.save_config)
   print(wording.write(advice, sys.argv))
 
 

@@ -62,7 +62,7 @@ class Budget:
     process must take the same steps.
     """
     end = self.share * self.limit_s
-    return processes.agreed(lambda: self.clock() - self._start >= end)
+    return processes.agree(lambda: self.clock() - self._start >= end)
 
   def leaves_out(self, step: str) -> bool:
     """Returns whether the share is used up, and if so notes the step in `cut`.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import jax
 import numpy as np
 
-from speccascade.data.chat import checked
+from speccascade.data.chat import check_messages
 from speccascade.data.prompting import Prompting
 from speccascade.decoding import row_keys
 from speccascade.decoding.loops import prompts
@@ -144,7 +144,7 @@ class Chat:
     messages: what was said before.
     """
     self._start, self._prompting, self._widths = start, prompting, widths
-    self.messages = checked(messages) if messages else []
+    self.messages = check_messages(messages) if messages else []
     self.num_begun = self._turns = 0
     self.answer = self._stream = None
     self._said = ""
@@ -160,8 +160,8 @@ class Chat:
     """
     if isinstance(message, str):
       message = {"role": "user", "content": message}
-    messages = checked([*self.messages, message])
-    rendered = self._prompting.rendered(messages)
+    messages = check_messages([*self.messages, message])
+    rendered = self._prompting.render(messages)
     # Where a caller leaves in the middle, the caches hold half an answer.
     stream, self._stream = self._stream, None
     if stream is None or not self._goes_on(stream, rendered):

@@ -29,7 +29,7 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.models.parameters import KERNEL_DTYPES
 from speccascade.models.sharding.meshes import Mesh
-from speccascade.settings.fields import at_least, fitted, one_of
+from speccascade.settings.fields import at_least, fit, one_of
 
 __all__ = [
   "Chat",
@@ -259,7 +259,7 @@ class Pair:
     """
     named = [methods] if isinstance(methods, str) else methods
     kind = Sequence[str | tuple[str, float | None]]
-    named = fitted("methods", named, kind)
+    named = fit("methods", named, kind)
     chosen = [(m, None) if isinstance(m, str) else m for m in named]
     common = Point(LOSSLESS, alpha=None, **settings)
     chosen = [(measure.REFERENCE, None), *chosen]

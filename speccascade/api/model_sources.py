@@ -83,7 +83,7 @@ def vocabulary(asked, models: ModelPair, name: str = "vocabulary"):
   from speccascade.data import vocabularies
 
   if asked is not None:
-    fields.fitted(name, asked, Annotated[object, inputs.names_vocabulary])
+    fields.fit(name, asked, Annotated[object, inputs.names_vocabulary])
     return vocabularies.load(os.fspath(asked))
   for model in reversed(models.models):  # the verifier's first
     recorded = (model.vocabulary or {}).get("path")

@@ -17,7 +17,7 @@ def main():
   """Runs the search as gin configured it, and prints the best."""
   from speccascade.cascade_search import search
 
-  ranking = cli.configured(search.search)()
+  ranking = cli.configure(search.search)()
   print(search.describe(ranking))
 
 

@@ -128,11 +128,11 @@ def _weights(contest: Contest, ledger: Ledger) -> tuple[float, ...]:
   A search that goes on ranks by the costs that its first start measured.
   """
   path = ledger.folder / "costs.json"
-  if processes.agreed(path.exists):
+  if processes.agree(path.exists):
     read = lambda: files.read_object(path, "drafters")["drafters"]
-    return tuple(processes.agreed(read))
+    return tuple(processes.agree(read))
   weights = contest.criterion.weights(contest.study, contest.point)
-  weights = processes.agreed(lambda: weights)
+  weights = processes.agree(lambda: weights)
   ledger.open()
   if processes.is_first():
     files.write_whole(path, json.dumps({"drafters": weights}) + "\n")

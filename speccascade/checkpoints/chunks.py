@@ -53,7 +53,7 @@ def num_chunks(shape: Sequence[int], chunks: Sequence[int]) -> list[int]:
   return [-(-size // chunk) for size, chunk in zip(shape, chunks)]
 
 
-def bounded(index: Sequence[slice], shape: Sequence[int]) -> Part:
+def bound(index: Sequence[slice], shape: Sequence[int]) -> Part:
   """Returns an index as a part, of all that it says nothing of."""
   index = (*index, *[slice(None)] * (len(shape) - len(index)))
   return tuple(slice(*x.indices(n)[:2]) for x, n in zip(index, shape))
@@ -92,10 +92,10 @@ class Checksums:
     shard at a time.
     """
     shape, size = value.shape, CHUNK_BYTES // value.dtype.itemsize
-    held, widest = [(bounded((), shape), value)], shape
+    held, widest = [(bound((), shape), value)], shape
     if isinstance(value, jax.Array):
       held = [
-        (bounded(shard.index, shape), shard.data)
+        (bound(shard.index, shape), shard.data)
         for shard in value.addressable_shards
         if shard.replica_id == 0
       ]
@@ -105,7 +105,7 @@ class Checksums:
     for part, data in held:
       data = np.asarray(data)
       for index, at in _parts(part, shape, sizes):
-        sums[index] = _crc32(data[inside(at, part)])
+        sums[index] = _crc32(data[relative_to(at, part)])
     return cls(value.dtype.name, list(shape), sizes, sums.ravel().tolist())
 
   def covering(self, part: Part) -> Part:
@@ -124,7 +124,7 @@ class Checksums:
     """
     sums = np.reshape(self.crc32, num_chunks(self.shape, self.chunks))
     for index, at in _parts(part, self.shape, self.chunks):
-      if _crc32(value[inside(at, part)]) != sums[index]:
+      if _crc32(value[relative_to(at, part)]) != sums[index]:
         return chunk_name(index)
     return None
 
@@ -141,7 +141,7 @@ def checksum_of_json(values: Mapping) -> int:
   return zlib.crc32(json.dumps(values, sort_keys=True).encode())
 
 
-def inside(part: Part, of: Part) -> Part:
+def relative_to(part: Part, of: Part) -> Part:
   """Returns a part of an array as a part of a larger one of it."""
   return tuple(
     slice(at.start - within.start, at.stop - within.start)
@@ -172,7 +172,7 @@ def _crc32(value: np.ndarray) -> int:
   return zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
 
 
-def holding(array, chunk: str) -> str:
+def file_of(array, chunk: str) -> str:
   """Returns the file that holds a chunk of an array, as far as it is known."""
   spec = array.kvstore.spec().to_json()
   if spec["driver"] != "ocdbt":
@@ -181,7 +181,7 @@ def holding(array, chunk: str) -> str:
   return places.get(chunk, (_url(spec["base"], ""), 0))[0]
 
 
-def fault(array) -> str | None:
+def describe_fault(array) -> str | None:
   """Returns in words what is wrong with the files of an array's chunks.
 
   Tensorstore's errors name those that are an array's own; None then.

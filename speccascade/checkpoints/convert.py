@@ -110,7 +110,7 @@ def _tokenizer(checkpoint: restore.Checkpoint) -> dict[str, str]:
     return {}
   directory = storage.Directory(checkpoint.path)
   if checkpoint.layout != "gguf":
-    return hugging_face.beside(
+    return hugging_face.read_tokenizer_files(
       restore.vocabulary_directory(checkpoint.path) or directory
     )
   try:

@@ -179,7 +179,7 @@ def _opened(path: storage.Directory):
       settings = _settings(said, _stored(reader), path)
       arrays = {array.name: array.data for array in reader.tensors}
     try:
-      config = hugging_face_llama.built(settings)
+      config = hugging_face_llama.build_config(settings)
       if ROPE_FACTORS in arrays:
         config = _with_factors(config, settings, arrays[ROPE_FACTORS])
     except ValueError as error:
@@ -245,7 +245,7 @@ def _with_factors(config: LlamaConfig, settings: dict, factors) -> LlamaConfig:
   """
   factors = np.asarray(factors, np.float32)
   scaling = _LLAMA3 | {"factor": float(factors.max())}
-  scaled = hugging_face_llama.built(settings | {"rope_scaling": scaling})
+  scaled = hugging_face_llama.build_config(settings | {"rope_scaling": scaling})
   plain, divided = (rotary.frequencies(x)[0] for x in (config, scaled))
   if "rope_scaling" in settings or not np.allclose(plain, divided * factors):
     raise ValueError(

@@ -64,7 +64,7 @@ def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
   for name, kind in _KINDS.items():
     if metadata.get(name) is not None:
       try:
-        fields.fitted(name, metadata[name], kind)
+        fields.fit(name, metadata[name], kind)
       except ValueError as error:
         raise CheckpointError(f"{where} is damaged: {error}") from error
   of = lambda name, default=None: metadata.get(

@@ -140,7 +140,7 @@ def shapes(directory: storage.Directory) -> tuple[dict, Config]:
   return held, config
 
 
-def beside(directory: storage.Directory) -> dict[str, str]:
+def read_tokenizer_files(directory: storage.Directory) -> dict[str, str]:
   """Returns the tokenizer of a decoder-only model, as files by their names."""
   texts = {}
   for name in filter(directory.has, TOKENIZER):
@@ -270,7 +270,7 @@ def save(
   contents = {k: text.encode() for k, text in (texts | dict(beside)).items()}
   if vocabulary is not None:
     contents[storage.SENTENCE_PIECE] = storage.read_vocabulary(vocabulary)
-  with files.whole_folder(directory.url) as folder:
+  with files.make_whole_folder(directory.url) as folder:
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     for name, content in contents.items():
       (folder / name).write_bytes(content)

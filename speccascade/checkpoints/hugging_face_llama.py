@@ -119,7 +119,7 @@ def config_of(settings: dict, directory: storage.Directory) -> LlamaConfig:
       settings = settings | {"eos_token_id": ends}
       ends_where = f"{directory}/{GENERATION}"
   try:
-    return built(settings)
+    return build_config(settings)
   except fields.SettingError as error:
     names = {field: name for name, field in _FIELDS.items()}
     name = names.get(error.name, error.name)
@@ -129,7 +129,7 @@ def config_of(settings: dict, directory: storage.Directory) -> LlamaConfig:
     raise CheckpointError(f"{where}: {error}") from error
 
 
-def built(settings: dict) -> LlamaConfig:
+def build_config(settings: dict) -> LlamaConfig:
   """Returns the architecture of settings; ValueError names a wrong one."""
   model_type = settings["model_type"]
   settings = _DEFAULTS[model_type] | settings
@@ -137,8 +137,8 @@ def built(settings: dict) -> LlamaConfig:
     if settings.get(name) is not None:
       fields.one_of([want], **{name: settings[name]})
   for name in ("hidden_size", "num_attention_heads", "num_hidden_layers"):
-    fields.fitted(name, settings[name], fields.Size)
-  fields.fitted("attention_bias", settings["attention_bias"], bool)
+    fields.fit(name, settings[name], fields.Size)
+  fields.fit("attention_bias", settings["attention_bias"], bool)
   num_heads = settings["num_attention_heads"]
   for name, default in {
     "num_key_value_heads": num_heads,
@@ -157,7 +157,7 @@ def built(settings: dict) -> LlamaConfig:
   values = {
     field: settings[name] for name, field in _FIELDS.items() if name in settings
   }
-  return fields.built(
+  return fields.build(
     LlamaConfig,
     values
     | {
@@ -182,9 +182,9 @@ def _windows(settings: dict) -> tuple:
   kinds = settings.get("layer_types")
   if kinds is None:
     first = settings["max_window_layers"]
-    fields.fitted("max_window_layers", first, fields.NonNegative)
+    fields.fit("max_window_layers", first, fields.NonNegative)
     kinds = [_WINDOWED if i >= first else _FULL for i in range(count)]
-  fields.fitted("layer_types", kinds, list[Literal[_WINDOWED, _FULL]])
+  fields.fit("layer_types", kinds, list[Literal[_WINDOWED, _FULL]])
   if len(kinds) != count:
     raise ValueError(
       f"layer_types has {len(kinds)} items; num_hidden_layers is {count}"
@@ -196,7 +196,7 @@ def _windows(settings: dict) -> tuple:
 def _rope(settings: dict) -> tuple:
   """Returns the base of the rotary frequencies, and their scaling or None."""
   rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
-  fields.fitted("rope_parameters", rope, dict)
+  fields.fit("rope_parameters", rope, dict)
   theta = rope.get("rope_theta", settings.get("rope_theta", 10000.0))
   kind = rope.get("rope_type", rope.get("type", "default"))
   fields.one_of(["default", *SCALINGS], rope_type=kind)
@@ -216,7 +216,7 @@ def _rope(settings: dict) -> tuple:
   of_log = [rope.get(name) for name in ("mscale", "mscale_all_dim")]
   if kind == "yarn" and "attention_factor" not in values and all(of_log):
     numbers = (rope.get("factor"), *of_log)
-    scale, *of_log = fields.fitted("mscale", numbers, tuple[float, ...])
+    scale, *of_log = fields.fit("mscale", numbers, tuple[float, ...])
     factor, all_dim = (yarn_factor(scale, each) for each in of_log)
     values["attention_factor"] = factor / all_dim
   return theta, {"kind": kind, **values}
@@ -264,7 +264,7 @@ def settings_of(config: LlamaConfig) -> dict:
     if not model_type.startswith("qwen"):
       del told["use_sliding_window"], told["layer_types"]
     with contextlib.suppress(ValueError):
-      if built(told) == of_weights:
+      if build_config(told) == of_weights:
         return told | {"architectures": [f"{name}ForCausalLM"]}
   raise CheckpointError(
     f"no model type of {', '.join(MODEL_TYPES)} has this architecture: {config}"

@@ -114,7 +114,7 @@ def config_of(settings: dict, directory: storage.Directory) -> T5Config:
   values["mlp_activations"] = _MLP_ACTIVATIONS[activations]
   values["logits_via_embedding"] = _is_scaled(settings)
   try:
-    return fields.built(T5Config, values)
+    return fields.build(T5Config, values)
   except fields.SettingError as error:
     name = {field: name for name, field in _FIELDS.items()}[error.name]
     raise CheckpointError(f"{where}: {name}{error.fault}") from error

@@ -240,7 +240,7 @@ def read_metadata(directory: storage.Directory) -> dict:
     }
     kind = metadata.setdefault("kind", "t5")  # which older ones do not say
     fields.one_of(list(KINDS), kind=kind)
-    config = fields.built(KINDS[kind], metadata["config"])
+    config = fields.build(KINDS[kind], metadata["config"])
     return metadata | {"config": config, "checksums": sums}
 
   return directory.read_json(METADATA, parse)

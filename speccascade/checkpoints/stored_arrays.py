@@ -46,7 +46,7 @@ class Unread:
 
   def __getitem__(self, index) -> np.ndarray:
     index = index if isinstance(index, tuple) else (index,)
-    return self.read(chunks.bounded(index, self.shape))
+    return self.read(chunks.bound(index, self.shape))
 
   def __array__(self, dtype=None, copy=None) -> np.ndarray:
     return self[()]
@@ -146,7 +146,7 @@ class StoredArrays:
       CheckpointError: see `read`.
     """
     array = self.arrays[name]
-    part = chunks.bounded((), array.shape) if part is None else part
+    part = chunks.bound((), array.shape) if part is None else part
     if isinstance(array, np.ndarray):
       value = array[part]
     else:
@@ -170,9 +170,9 @@ class StoredArrays:
     value = array[taken].read().result()
     if chunk := sums.changed(value, taken):
       _check_chunks(array)
-      file = chunks.holding(array, chunk)
+      file = chunks.file_of(array, chunk)
       raise CheckpointError(f"chunk {chunk} in {file} is not as it was written")
-    return value if taken == part else value[chunks.inside(part, taken)]
+    return value if taken == part else value[chunks.relative_to(part, taken)]
 
   def step(self) -> int:
     """Returns the training steps taken.
@@ -236,7 +236,7 @@ def _reading(name: str, where: str, array=None):
     yield
   except ValueError as error:
     is_said = array is None or isinstance(error, CheckpointError)
-    fault = None if is_said else chunks.fault(array)
+    fault = None if is_said else chunks.describe_fault(array)
     reason = f"{storage.first_line(error)}{f'; {fault}' if fault else ''}"
     is_missing = isinstance(error, FileNotFoundError) or "NOT_FOUND" in str(
       error
@@ -257,7 +257,7 @@ def _check_chunks(array) -> None:
   for number in range(min(math.prod(counts), len(keys) + 1)):
     name = chunks.chunk_name(np.unravel_index(number, counts))
     if not {name, f"c.{name}", "c"} & keys:
-      file = chunks.holding(array, name)
+      file = chunks.file_of(array, name)
       raise CheckpointNotFoundError(f"chunk {name} is missing: {file}")
 
 

@@ -176,7 +176,7 @@ def save(
 
   # On gs:// objects appear whole, and a reader wants the index, the last one.
   remote = contextlib.nullcontext(directory.url)
-  local = files.whole_folder(directory.url)
+  local = files.make_whole_folder(directory.url)
   with remote if directory.remote else local as url:
     _write(storage.Directory(url), inline, stored)
 

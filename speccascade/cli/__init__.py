@@ -1,6 +1,11 @@
 """Command lines: flags, gin, and what the log keeps to itself."""
 
-from speccascade.cli.gin_setup import bound, configured, given, resolved_config
+from speccascade.cli.gin_setup import (
+  bindings_of,
+  command_line_names,
+  configure,
+  resolved_config,
+)
 from speccascade.cli.main import (
   Parser,
   compilation_cache,
@@ -13,11 +18,11 @@ from speccascade.cli.main import (
 
 __all__ = [
   "Parser",
-  "bound",
+  "bindings_of",
+  "command_line_names",
   "compilation_cache",
-  "configured",
+  "configure",
   "fail",
-  "given",
   "path",
   "resolved_config",
   "run",

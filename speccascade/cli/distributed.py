@@ -96,7 +96,7 @@ def _finds(values) -> bool:
 
 
 @contextlib.contextmanager
-def joined(values: flags.FlagValues):
+def join(values: flags.FlagValues):
   """Makes this process one of a job, if flags say so, until the block ends.
 
   The first process prints; each says why it ended, on stderr, in a line. An
@@ -150,7 +150,7 @@ def _initialize(jax, values):
   # It catches SIGTERM, which ends a process where `signals` does not.
   jax.config.update("jax_enable_preemption_service", False)
   limit = values.distributed_timeout
-  processes.limit(limit)
+  processes.set_time_limit(limit)
   try:
     jax.distributed.initialize(
       values.coordinator_address,
@@ -210,8 +210,8 @@ def _exit_where_jax_aborts():
 def _leave(code: int):
   """Ends this process after an error, when the others have heard of it."""
   with contextlib.suppress(Exception):
-    processes.tell(LEFT, "")
-    processes.waited(LEFT, processes.count(), 2 * _GRACE_S)
+    processes.set_value(LEFT, "")
+    processes.wait_for_values(LEFT, processes.count(), 2 * _GRACE_S)
     time.sleep(processes.is_first())  # JAX ends those who lose the first
   for file in (sys.stdout, sys.stderr):
     with contextlib.suppress(OSError, ValueError):
@@ -240,7 +240,7 @@ class _Watch(threading.Thread):
     """Looks each second."""
     while not self.over.wait(1.0):
       try:
-        self._said = next(iter(processes.told(FAILED)), None)
+        self._said = next(iter(processes.read_values(FAILED)), None)
       except Exception:  # process 0 has died: JAX says so, and ends this one
         return
       if self._said is not None:
@@ -268,7 +268,7 @@ class _Watch(threading.Thread):
     said = f"another process {_DIED}" if is_lost else None
     line = said or gin_setup.explain(error) or type(error).__name__
     with contextlib.suppress(Exception):
-      processes.tell(
+      processes.set_value(
         FAILED, said or f"process {processes.index()} of this job ended: {line}"
       )
     return said

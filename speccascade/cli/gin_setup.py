@@ -94,12 +94,12 @@ def parse(files, bindings, extra_search_paths=()):
     raise ConfigError(_one_line(error)) from error
 
 
-def given() -> frozenset[str]:
+def command_line_names() -> frozenset[str]:
   """Returns the macros and parameters that the command line itself bound."""
   return frozenset(_GIVEN)
 
 
-def configured(function):
+def configure(function):
   """Returns `function` with the parameters that gin files give it.
 
   Args:
@@ -130,7 +130,7 @@ def configured(function):
   return wrapped
 
 
-def bound(function) -> dict:
+def bindings_of(function) -> dict:
   """Returns the values that gin files give the parameters of a function."""
   return gin.get_bindings(function)
 

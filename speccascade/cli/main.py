@@ -33,7 +33,7 @@ def run(main, doc: str, argv: list[str] | None = None, **options):
 
   Args:
     main: a function without arguments. It imports what is heavy, and gets
-      the function that it calls from `configured`.
+      the function that it calls from `configure`.
     doc: what `--help` shows above the flags; its first line is the summary. A
       main whose example there has a `--gin_file` asks for one.
     argv: the command line, program first; default `sys.argv`.
@@ -85,7 +85,7 @@ def start(
   logging.set_verbosity(logging.INFO if values.verbose else logging.FATAL)
   try:
     compilation_cache()
-    with distributed.joined(values):
+    with distributed.join(values):
       _configure(values)
       if not values.dry_run:
         main()

@@ -5,7 +5,7 @@ import logging
 import os
 import re
 
-from speccascade.runtime.standard_error import held_back
+from speccascade.runtime.standard_error import hold_back
 
 # What TensorFlow's native code says while it loads, and its tokenizers while
 # they are made, whatever the log level.
@@ -23,7 +23,7 @@ _NOISE = re.compile(
 def native_logs():
   """Holds back what native code writes to stderr; lets all but noise pass."""
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-  with held_back(lambda line: not _NOISE.search(line)):
+  with hold_back(lambda line: not _NOISE.search(line)):
     yield
 
 

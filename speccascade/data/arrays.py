@@ -36,12 +36,12 @@ class TokenArrays:
   hidden: Sequence[np.ndarray] | None = None
 
   @classmethod
-  def joined(cls, tokens, sizes, num_cut=None) -> "TokenArrays":
+  def join(cls, tokens, sizes, num_cut=None) -> "TokenArrays":
     """Returns the arrays of tokens that stand one after the other.
 
     >>> tokens = {"inputs": np.array([5, 1, 1]), "targets": np.array([7, 8, 1])}
     >>> sizes = {"inputs": [2, 1], "targets": [3, 0]}
-    >>> arrays = TokenArrays.joined(tokens, sizes)
+    >>> arrays = TokenArrays.join(tokens, sizes)
     >>> arrays.lengths("targets"), arrays.get("inputs", 0)
     (array([3, 0]), array([5, 1]))
 
@@ -81,7 +81,7 @@ class TokenArrays:
 
   def save(self, path):
     """Writes an .npz file, whole or not at all."""
-    with files.whole(path, "wb") as file:
+    with files.open_whole(path, "wb") as file:
       np.savez(
         file,
         rows=self.rows,
@@ -111,7 +111,7 @@ class TokenArrays:
       ) from error
 
 
-def mixed(parts: list[TokenArrays], rates: np.ndarray) -> TokenArrays:
+def mix(parts: list[TokenArrays], rates: np.ndarray) -> TokenArrays:
   """Returns parts one after the other, with rows in proportion to `rates`.
 
   Every example has a row; the tasks that are drawn from more often than they
@@ -128,7 +128,7 @@ def mixed(parts: list[TokenArrays], rates: np.ndarray) -> TokenArrays:
     starts[i] + np.arange(round(total * rates[i])) % sizes[i]
     for i in range(len(parts))
   ]
-  whole = TokenArrays.joined(
+  whole = TokenArrays.join(
     {n: np.concatenate([part.tokens[n] for part in parts]) for n in FEATURES},
     {n: np.concatenate([p.lengths(n) for p in parts]) for n in FEATURES},
     {n: sum(part.num_cut[n] for part in parts) for n in FEATURES},

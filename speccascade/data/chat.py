@@ -65,7 +65,11 @@ class ChatTemplate:
       ChatError: the template is broken, refuses the messages, or reaches for
         what the sandbox keeps from it.
     """
-    context = {"messages": checked(messages), "tools": None, "documents": None}
+    context = {
+      "messages": check_messages(messages),
+      "tools": None,
+      "documents": None,
+    }
     context |= {"add_generation_prompt": add_generation_prompt, **self.tokens}
     try:
       compiled = _compiled(self.source)
@@ -87,7 +91,7 @@ class ChatTemplate:
     return text
 
 
-def checked(messages) -> list[dict]:
+def check_messages(messages) -> list[dict]:
   """Returns messages as plain data of their own.
 
   Raises:
@@ -117,13 +121,13 @@ def checked(messages) -> list[dict]:
   return json.loads(text)
 
 
-def shown(text: str | Sequence[Mapping]) -> str:
+def format_messages(text: str | Sequence[Mapping]) -> str:
   r"""Returns a text, or a conversation as records show it.
 
-  >>> shown([{"role": "user", "content": "Hello"}])
+  >>> format_messages([{"role": "user", "content": "Hello"}])
   'Hello'
   >>> system = {"role": "system", "content": "Be brief."}
-  >>> shown([system, {"role": "user", "content": "Hello"}])
+  >>> format_messages([system, {"role": "user", "content": "Hello"}])
   'system: Be brief.\nuser: Hello'
   """
   if isinstance(text, str):

@@ -71,7 +71,7 @@ class Prompting:
         f"PROMPT is {self.format!r}, and MODEL is {kind}: set PROMPT = {wanted}"
       )
 
-  def rendered(self, messages: Sequence[Mapping]) -> str:
+  def render(self, messages: Sequence[Mapping]) -> str:
     """Returns the text of a conversation.
 
     Raises:
@@ -108,9 +108,9 @@ class Prompting:
     if self.format == "chat":
       message = [{"role": "user", "content": text}]
       messages = message if isinstance(text, str) else text
-      ids = list(vocabulary.encode(self.rendered(messages)))
+      ids = list(vocabulary.encode(self.render(messages)))
     elif not isinstance(text, str):
-      self.rendered(text)  # refuses it
+      self.render(text)  # refuses it
     elif self.format == "source":
       ids = [*vocabulary.encode(text), vocabulary.eos_id]
     else:
@@ -162,7 +162,7 @@ class Completion(NamedTuple):
   output: str | Sequence[int]
 
 
-def of_files(files: Mapping, split: str) -> Iterator[Completion]:
+def read_files(files: Mapping, split: str) -> Iterator[Completion]:
   """Yields the examples of a split's files.
 
   Those of a JSONL file have `inputs` or `messages`, and `targets`; or are
@@ -187,17 +187,17 @@ def of_files(files: Mapping, split: str) -> Iterator[Completion]:
     yield Completion(f"{paths} line {line}", prompt, references[0])
 
 
-def of_task(task, split: str) -> Iterator[Completion]:
+def read_task(task, split: str) -> Iterator[Completion]:
   """Yields the texts of a seqio task's split."""
   from speccascade.data import reading
 
   dataset = reading.open_split(task, split, None).as_numpy_iterator()
-  for index, example in enumerate(reading.guarded(dataset, task)):
+  for index, example in enumerate(reading.guard(dataset, task)):
     texts = (example[f"{name}_pretokenized"].decode() for name in FEATURES)
     yield Completion(f"{task.name} {index}", *texts)
 
 
-def tokenized(
+def tokenize(
   examples: Iterable[Completion],
   prompting: Prompting,
   lengths: Mapping[str, int],
@@ -231,7 +231,7 @@ def tokenized(
     columns["targets"].append(output[: lengths["targets"]])
   if not columns["inputs"]:
     raise ValueError("there are no examples to learn from")
-  return TokenArrays.joined(
+  return TokenArrays.join(
     {k: np.concatenate(rows).astype(np.int32) for k, rows in columns.items()},
     {k: list(map(len, rows)) for k, rows in columns.items()},
     num_cut,

@@ -10,7 +10,7 @@ import numpy as np
 from speccascade.cli import quiet
 from speccascade.data import tasks
 from speccascade.data._tf import seqio, tf
-from speccascade.data.arrays import FEATURES, TokenArrays, mixed
+from speccascade.data.arrays import FEATURES, TokenArrays, mix
 from speccascade.data.vocabularies import Vocabulary
 from speccascade.runtime.progress import ProgressBar
 
@@ -52,7 +52,7 @@ def from_task(
       for part in task.tasks
     ]
     rates = np.array([task.get_rate(part) for part in task.tasks], float)
-    return mixed(parts, rates / rates.sum())
+    return mix(parts, rates / rates.sum())
   trims = _unwrapped(seqio.preprocessors.append_eos_after_trim)
   one_more = any(_unwrapped(p) is trims for p in task.preprocessors)
   # With room for one token more, a cut example is one that fills it.
@@ -70,7 +70,7 @@ def from_task(
   read = []
   bar = {"desc": f"tokenizing {task.name} {split}", "unit": " examples"}
   with ProgressBar(**bar, delay=3, mininterval=1, disable=not progress) as bar:
-    for batch in guarded(dataset, task):
+    for batch in guard(dataset, task):
       read.append(batch)
       bar.update(int(batch["inputs"].nrows()))
   if not read:
@@ -92,7 +92,7 @@ def from_task(
       too_long = (rows == lengths[name]) & (last != eos_id)
     tokens[name], sizes[name] = flat.astype(np.int32), rows
     num_cut[name] = int(too_long.sum())
-  return TokenArrays.joined(tokens, sizes, num_cut)
+  return TokenArrays.join(tokens, sizes, num_cut)
 
 
 def fingerprint(task, split: str) -> str:
@@ -158,7 +158,7 @@ def open_split(task, split, lengths, *, use_cached=False, seed=0):
     return task.get_dataset(lengths, split, shuffle=False, **options)
 
 
-def guarded(iterator, task):
+def guard(iterator, task):
   """Yields from a data set; TFDS's faults become one line."""
   end = object()
   with quiet.native_logs(), _explained(task):  # tokenizers are made

@@ -296,7 +296,7 @@ def _mmlu_table(path: pathlib.Path) -> Iterator[MMLUQuestion]:
   try:
     for row in filter(None, reader):
       question = dict(zip(MMLU, (row[0], row[1:-1], row[-1])))
-      yield fields.fitted("it", question, MMLUQuestion)
+      yield fields.fit("it", question, MMLUQuestion)
   except (fields.SettingError, csv.Error) as error:
     reason = f" ({error})" if isinstance(error, csv.Error) else ""
     raise ValueError(
@@ -312,7 +312,7 @@ def _mmlu_lines(path: pathlib.Path) -> Iterator[MMLUQuestion]:
   for number, line in enumerate(text_files.lines_of(path, "MMLU's file"), 1):
     try:
       question = dict(zip(MMLU, stored(fields.of_json(line))))
-      yield fields.fitted("it", question, MMLUQuestion)
+      yield fields.fit("it", question, MMLUQuestion)
     except (ValueError, KeyError, TypeError) as error:
       raise ValueError(
         f"{path}, line {number} is {line:.60}; wanted a JSON object with"

@@ -64,7 +64,7 @@ def lines_of(path, what: str) -> Iterator[str]:
   if not path.is_file():
     raise FileNotFoundError(f"{what} {path} does not exist")
   try:
-    with files.opened(path) as file:
+    with files.open_bytes(path) as file:
       for number, line in enumerate(file, 1):
         encoding = "utf-8-sig" if number == 1 else "utf-8"
         yield line.removesuffix(b"\n").removesuffix(b"\r").decode(encoding)
@@ -114,21 +114,23 @@ def read_texts(
   else:
     examples = itertools.starmap(TextExample, lines)
   examples = list(itertools.islice(examples, num))
-  if not any(chat.shown(example.inputs).strip() for example in examples):
+  if not any(
+    chat.format_messages(example.inputs).strip() for example in examples
+  ):
     raise ValueError(f"{what} {path} is empty; give one text a line")
   return examples
 
 
 def _of_json(path, number, line, needs_targets, chats, records) -> TextExample:
   try:
-    row = fields.fitted("it", fields.of_json(line), _Row)
+    row = fields.fit("it", fields.of_json(line), _Row)
     if chats and "messages" in row:
       prompt = row["messages"]
-      chat.checked(prompt)
+      chat.check_messages(prompt)
     elif (prompt := row.get("inputs")) is None:
       raise ValueError("no inputs")
     if records := records and "prediction" in row:
-      tokens = tuple(fields.fitted("it", row, _Record)["aux"]["tokens"])
+      tokens = tuple(fields.fit("it", row, _Record)["aux"]["tokens"])
   except ValueError as error:
     or_chat = ', or a conversation\'s "messages",' if chats else ""
     raise ValueError(

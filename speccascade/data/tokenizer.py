@@ -136,7 +136,7 @@ class TokenizerVocabulary(seqio.Vocabulary):
     template = settings.get("chat_template")
     kind = str | Sequence[_NamedTemplate] | None
     try:
-      template = fields.fitted("chat_template", template, kind)
+      template = fields.fit("chat_template", template, kind)
     except ValueError as error:
       raise ValueError(f"{self._folder}/{CONFIG}: {error}") from error
     if isinstance(template, tuple):  # several by name

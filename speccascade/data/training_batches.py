@@ -315,17 +315,17 @@ def causal_features(
   return batch
 
 
-def by_length(tokens: Sequence[Sequence[int]]) -> np.ndarray:
+def order_by_length(tokens: Sequence[Sequence[int]]) -> np.ndarray:
   """Returns the places [N] of token ids in the order of their lengths."""
   return np.argsort(list(map(len, tokens)), kind="stable")
 
 
-def padded(
+def pad(
   tokens: Sequence[Sequence[int]], num_rows: int, width: int, padding: int = 0
 ) -> np.ndarray:
   """Returns [num_rows, width] int32, copies of the last ids where they lack.
 
-  >>> padded([[5, 1], [1]], 3, 2)
+  >>> pad([[5, 1], [1]], 3, 2)
   array([[5, 1],
          [1, 0],
          [1, 0]], dtype=int32)

@@ -16,7 +16,7 @@ def main():
   """Builds as gin configured it, and says what was counted."""
   from speccascade.ngrams import ngram_files
 
-  print(ngram_files.describe(cli.configured(ngram_files.build)()))
+  print(ngram_files.describe(cli.configure(ngram_files.build)()))
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def build(
     kept = {"successors": successors, "min_count": min_count}
     kept["vocabulary"] = identity.get("sha256", "")
     model = ngram_counts.smooth(counts, vocab_size=size, **kept)
-    with files.whole(path, "wb") as file:
+    with files.open_whole(path, "wb") as file:
       model.save(file)
   return model
 

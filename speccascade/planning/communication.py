@@ -22,10 +22,10 @@ def main():
   from speccascade.models.sharding import meshes
   from speccascade.planning import decoding_plan
 
-  layout = cli.configured(meshes.Mesh)().abstract()
+  layout = cli.configure(meshes.Mesh)().abstract()
   jax.config.update("jax_platforms", "cpu")
   jax.config.update("jax_num_cpu_devices", layout.mesh.size)
-  print(decoding_plan.communication(**cli.bound(infer.infer)))
+  print(decoding_plan.communication(**cli.bindings_of(infer.infer)))
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
   return configs
 
 
-def decoding(
+def plan(
   pair: PairSpec, inputs: Inputs, point: Point, run: Run, **_
 ) -> Footprint:
   """Returns what a decode takes; settings as in `infer.infer`."""
@@ -55,7 +55,7 @@ def decoding(
   source_len = inputs.task_feature_lengths["inputs"]
   capacity = run.max_decode_len + 2 + point.verify_width
 
-  def held(mesh: meshes.Mesh) -> dict[str, float]:
+  def bytes_on(mesh: meshes.Mesh) -> dict[str, float]:
     large = mesh.abstract()
     large.check_rows(BATCH_SIZE=run.batch_size)
     bytes_of = {"caches": 0.0, "laws": 0.0}
@@ -73,7 +73,7 @@ def decoding(
       bytes_of["laws"] += footprint.laws(config, layout, positions, cut=False)
     return bytes_of
 
-  return Footprint(models, held, pair.mesh)
+  return Footprint(models, bytes_on, pair.mesh)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +137,7 @@ def communication(
       where.check(config, role.upper())
       counts = dict.fromkeys(parameters.layer_counts(config), num_layers)
       config = dataclasses.replace(config, **counts)
-      lms[role] = shaped(config, where, pair.kernel_dtype)
+      lms[role] = shape_model(config, where, pair.kernel_dtype)
     large = lms.pop("verifier", None)
     drafters = tuple(lms.values())
     drafter = drafters[0] if len(drafters) == 1 else drafters or None
@@ -160,7 +160,7 @@ def communication(
   return Communication(pair.mesh, total, size, point.verify_width)
 
 
-def shaped(config: Config, layout: Layout, kernel_dtype: str):
+def shape_model(config: Config, layout: Layout, kernel_dtype: str):
   """Returns a language model of shapes, without numbers."""
   leaves = {
     name: jax.ShapeDtypeStruct(

@@ -39,17 +39,17 @@ class Footprint:
 
   Attributes:
     models: the architecture of each, by its role.
-    held: from a mesh to bytes on each device, by what they are of; raises
+    bytes_on: from a mesh to bytes on each device, by what they are of; raises
       ValueError where the mesh does not divide the models or the batch.
     mesh: the one asked for.
-    advised: from bytes for each device to other settings that take no more on
+    advise: from bytes for each device to other settings that take no more on
       this mesh, in words; None where there are none.
   """
 
   models: dict[str, Config]
-  held: Callable[[meshes.Mesh], dict[str, float]]
+  bytes_on: Callable[[meshes.Mesh], dict[str, float]]
   mesh: meshes.Mesh
-  advised: Callable[[float], str | None] = lambda most: None
+  advise: Callable[[float], str | None] = lambda most: None
 
   def smallest(self) -> meshes.Mesh | None:
     """Returns the mesh of fewest devices that holds the run, None if none.
@@ -61,7 +61,7 @@ class Footprint:
       shape = {DATA: num // model, MODEL: model}
       with contextlib.suppress(ValueError):  # among others where model > num
         mesh = dataclasses.replace(self.mesh, shape=shape)
-        if sum(self.held(mesh).values()) <= MARGIN * mesh.device_bytes:
+        if sum(self.bytes_on(mesh).values()) <= MARGIN * mesh.device_bytes:
           return mesh
     return None
 
@@ -71,7 +71,7 @@ class Footprint:
       f" {config.dtype}"
       for role, config in self.models.items()
     ]
-    held = self.held(self.mesh)
+    held = self.bytes_on(self.mesh)
     total, there = sum(held.values()), self.mesh.device_bytes
     fits = "fits" if total <= MARGIN * there else "does not fit"
     parts = ", ".join(f"{name} {_gb(size)}" for name, size in held.items())
@@ -79,12 +79,12 @@ class Footprint:
       f"{self.mesh}: each device holds {parts}; {_gb(total)} of"
       f" {_gb(there)} GB, {fits} (a tenth is left)"
     )
-    if total > MARGIN * there and (advice := self.advised(MARGIN * there)):
+    if total > MARGIN * there and (advice := self.advise(MARGIN * there)):
       lines.append(f"it fits with {advice}")
     smallest = self.smallest()
     if smallest is None:
       return "\n".join([*lines, f"no mesh of up to {MOST_DEVICES} holds it"])
-    total = sum(self.held(smallest).values())
+    total = sum(self.bytes_on(smallest).values())
     lines.append(f"smallest mesh that fits: {smallest}, {_gb(total)} GB each")
     return "\n".join(lines)
 
@@ -261,7 +261,7 @@ def laws(config: Config, layout: Layout, positions: int, *, cut: bool) -> float:
   return 2 * 4 * positions * config.vocab_size / parts
 
 
-def said(make: Callable[[], Any]) -> str:
+def describe_plan(make: Callable[[], Any]) -> str:
   """Returns a plan in words, or why there is none.
 
   Raises:

@@ -275,7 +275,7 @@ def costs(
     layout, dtype = mesh.abstract(), pair.kernel_dtype
     at = dataclasses.replace(pair, mesh=mesh)
     many = dataclasses.replace(run, batch_size=max(run.batch_size, num // cut))
-    held = decoding_plan.decoding(at, inputs, point, many).held(mesh)
+    held = decoding_plan.plan(at, inputs, point, many).bytes_on(mesh)
     yield (
       name,
       Cost(
@@ -322,7 +322,7 @@ def main():
   """Prints what the decode that gin configured costs."""
   from speccascade.inference.measuring import infer
 
-  settings = cli.bound(infer.infer)
+  settings = cli.bindings_of(infer.infer)
   print(table(**settings))
   point, run = settings["point"], settings["run"]
   print(

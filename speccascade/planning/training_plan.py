@@ -15,7 +15,7 @@ from speccascade.training.states import Objective
 from speccascade.training.trainer import TrainingRun
 
 
-def planned(
+def plan(
   model: Config,
   data: TrainingData,
   optimizer: optimizers.Optimizer | None = None,
@@ -37,7 +37,9 @@ def planned(
     teacher = checkpoints.load(data.teacher_checkpoint, lazy=True)
     models["teacher"] = teacher.require_config()
 
-  def held(mesh: meshes.Mesh, objective: Objective = asked) -> dict[str, float]:
+  def bytes_on(
+    mesh: meshes.Mesh, objective: Objective = asked
+  ) -> dict[str, float]:
     layout, rows = mesh.abstract(), data.batch_size // objective.microbatches
     layout.check_rows(BATCH_SIZE=data.batch_size)
     bytes_of = footprint.training(model, layout, optimizer.transform.init)
@@ -57,15 +59,18 @@ def planned(
 
   mesh = run.mesh if run else meshes.ONE
 
-  def advised(most: float) -> str | None:
+  def advise(most: float) -> str | None:
     """Smaller parts first: to compute again takes time."""
     rows = data.batch_size // mesh.abstract().sizes[DATA]
     parts = [n for n in range(1, rows + 1) if rows % n == 0]
     kinds = [asked.remat, *sorted(layers.REMAT, reverse=True)]
     for remat, num in itertools.product(dict.fromkeys(kinds), parts):
       other = dataclasses.replace(asked, microbatches=num, remat=remat)
-      if num >= asked.microbatches and sum(held(mesh, other).values()) <= most:
+      if (
+        num >= asked.microbatches
+        and sum(bytes_on(mesh, other).values()) <= most
+      ):
         return f"MICROBATCHES = {num}, REMAT = {remat!r}"
     return None
 
-  return footprint.Footprint(models, held, mesh, advised)
+  return footprint.Footprint(models, bytes_on, mesh, advise)

@@ -116,7 +116,7 @@ def run(
     **({"METHODS": None} if all_methods else {}),
   }
   gin_setup.parse([f"{CONFIGS}/table.gin"], _bindings(macros))
-  return cli.configured(sweep.sweep)(on_start=cli.save_config)
+  return cli.configure(sweep.sweep)(on_start=cli.save_config)
 
 
 def text(rows: Sequence[ResultRow]) -> str:

@@ -329,6 +329,6 @@ class Plot:
     figure, _ = self.draw()
     # No date: the same rows give the same file.
     for kind, metadata in (("png", None), ("svg", {"Date": None})):
-      with files.whole(f"{os.fspath(path)}.{kind}", "wb") as file:
+      with files.open_whole(f"{os.fspath(path)}.{kind}", "wb") as file:
         figure.savefig(file, format=kind, dpi=150, metadata=metadata)
     pyplot().close(figure)

@@ -89,7 +89,7 @@ def read(
   for number, line in enumerate(lines, start=1):
     try:
       record = {**shared, **fields.of_json(line)}
-      fields.fitted("record", record, _Record, builds=True)
+      fields.fit("record", record, _Record, builds=True)
       aux, title = record["aux"], _title(record)
       if aux.get("trace") is not None:
         if {*map(len, aux["trace"].values())} != {len(aux["tokens"])}:

@@ -14,7 +14,7 @@ import platformdirs
 
 
 @contextlib.contextmanager
-def whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
+def open_whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
   """Opens a file that takes the place of `path` when the block ends well.
 
   Its folder is made if need be. After an error, or a kill at any moment, what
@@ -28,7 +28,7 @@ def whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
   path.parent.mkdir(parents=True, exist_ok=True)
   part = path.with_name(f".{path.name}.{os.getpid()}.part")
   try:
-    with named(path):
+    with name_file_in_errors(path):
       with part.open(mode, encoding=None if "b" in mode else "utf-8") as file:
         yield file
         file.flush()
@@ -39,7 +39,7 @@ def whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
 
 
 @contextlib.contextmanager
-def named(path: str | os.PathLike) -> Iterator[None]:
+def name_file_in_errors(path: str | os.PathLike) -> Iterator[None]:
   """Makes the system's errors name a file, as those of writing do not."""
   try:
     yield
@@ -51,13 +51,13 @@ def named(path: str | os.PathLike) -> Iterator[None]:
 
 def write_whole(path: str | os.PathLike, content: str | bytes | Iterable[str]):
   """Writes a file, from a text, its parts, or bytes, whole or not at all."""
-  with whole(path, "wb" if isinstance(content, bytes) else "w") as file:
+  with open_whole(path, "wb" if isinstance(content, bytes) else "w") as file:
     is_one = isinstance(content, str | bytes)
     file.writelines([content] if is_one else content)
 
 
 @contextlib.contextmanager
-def whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+def make_whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
   """Gives a new folder that is renamed to `path` when the block ends well.
 
   After an error it is removed; a kill leaves it beside `path`, its name ending
@@ -75,7 +75,7 @@ def whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike) -> Iterator[IO[bytes]]:
+def open_bytes(path: str | os.PathLike) -> Iterator[IO[bytes]]:
   """Opens a file to read its bytes, those inside where it ends in .gz.
 
   Raises:
@@ -83,7 +83,10 @@ def opened(path: str | os.PathLike) -> Iterator[IO[bytes]]:
   """
   try:
     is_packed = os.fspath(path).endswith(".gz")
-    with named(path), (gzip.open if is_packed else open)(path, "rb") as file:
+    with (
+      name_file_in_errors(path),
+      (gzip.open if is_packed else open)(path, "rb") as file,
+    ):
       yield file
   except (gzip.BadGzipFile, EOFError, zlib.error) as error:
     raise ValueError(f"{path} is not whole gzip data: {error}") from error

@@ -45,13 +45,13 @@ def is_first() -> bool:
   return index() == 0
 
 
-def limit(seconds: float):
+def set_time_limit(seconds: float):
   """Sets how long a process waits for another."""
   global _limit_s
   _limit_s = seconds
 
 
-def agreed(make: Callable[[], Any]) -> Any:
+def agree(make: Callable[[], Any]) -> Any:
   """Returns what the first process makes of JSON's values, in each process.
 
   All must call it, in the same order.
@@ -63,35 +63,37 @@ def agreed(make: Callable[[], Any]) -> Any:
     return make()
   key = f"agreed/{next(_NUMBERS)}"
   if is_first():
-    tell(key, json.dumps(make()))
-  return json.loads(waited(key, 1)[0])
+    set_value(key, json.dumps(make()))
+  return json.loads(wait_for_values(key, 1)[0])
 
 
 def meet():
   """Waits until all processes are here; ProcessError if one does not come."""
   if count() > 1:
     key = f"meet/{next(_NUMBERS)}"
-    tell(key, "")
-    waited(key, count())
+    set_value(key, "")
+    wait_for_values(key, count())
 
 
-def tell(key: str, value: str):
+def set_value(key: str, value: str):
   """Sets this process's value for a key."""
   name = f"speccascade/{key}/{index():06d}"
   _job().client.key_value_set(name, value, allow_overwrite=True)
 
 
-def told(key: str) -> list[str]:
+def read_values(key: str) -> list[str]:
   """Returns the values that processes set for a key, in their order."""
   values = _job().client.key_value_dir_get(f"speccascade/{key}/")
   return [value for _, value in sorted(values)]
 
 
-def waited(key: str, num: int, limit_s: float | None = None) -> list[str]:
-  """Returns what `told` does when there are so many; ProcessError if late."""
+def wait_for_values(
+  key: str, num: int, limit_s: float | None = None
+) -> list[str]:
+  """Waits until `num` processes set a value; returns the values."""
   limit_s = _limit_s if limit_s is None else limit_s
   end = time.monotonic() + limit_s
-  while len(values := told(key)) < num:
+  while len(values := read_values(key)) < num:
     if time.monotonic() > end:
       raise ProcessError(
         f"another process of this job did not answer in {limit_s:g} seconds;"

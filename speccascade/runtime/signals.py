@@ -75,11 +75,11 @@ class _JobStop(Stop):
     key = self._key
     while not self._over.wait(_LOOKS_S):
       if self._asked is not None:
-        processes.tell(f"{key}/asked", str(int(self._asked)))
-      if asked := processes.told(f"{key}/asked"):
+        processes.set_value(f"{key}/asked", str(int(self._asked)))
+      if asked := processes.read_values(f"{key}/asked"):
         with self._lock:
-          processes.tell(f"{key}/looks", str(self._looks))
-          looks = processes.waited(f"{key}/looks", processes.count())
+          processes.set_value(f"{key}/looks", str(self._looks))
+          looks = processes.wait_for_values(f"{key}/looks", processes.count())
           self._asked, self._stops_at = int(asked[0]), 1 + max(map(int, looks))
         return
 
@@ -89,7 +89,7 @@ class _JobStop(Stop):
 
 
 @contextlib.contextmanager
-def caught() -> Iterator[Stop]:
+def catch() -> Iterator[Stop]:
   """Gives a `Stop` that the first SIGTERM or SIGINT sets.
 
   A second one does what it does by default. Of a job of several processes all

@@ -12,13 +12,13 @@ import time
 
 
 @contextlib.contextmanager
-def failing_threads():
+def hide_failing_threads():
   """Holds back stderr, and drops it where the block fails: its error says it.
 
   For blocks whose threads each print a traceback of the same fault.
   """
   failed = False
-  with held_back(lambda line: not failed):
+  with hold_back(lambda line: not failed):
     try:
       yield
     except BaseException:
@@ -28,7 +28,7 @@ def failing_threads():
 
 
 @contextlib.contextmanager
-def held_back(passes: Callable[[bytes], bool]):
+def hold_back(passes: Callable[[bytes], bool]):
   """Holds back stderr until the block ends; then lets some lines pass.
 
   Python's own `sys.stderr` writes to the same descriptor and is held back with

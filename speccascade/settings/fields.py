@@ -2,7 +2,7 @@
 
 A class or function under `checked` refuses what its annotations do not allow,
 with a line that names the setting; lists become tuples unless a list is asked
-for. `built` makes a dataclass of JSON in the same way. What a type cannot say
+for. `build` makes a dataclass of JSON in the same way. What a type cannot say
 stands beside it:
 
   gamma: Annotated[int, Bounds(1, 1024)] = 5
@@ -121,7 +121,7 @@ def checked(owner):
       if name in kinds():
         kind = kinds()[name]
         at = owner if is_class else call  # what gin knows it by
-        bound.arguments[name] = fitted(name, value, kind, owner=at)
+        bound.arguments[name] = fit(name, value, kind, owner=at)
     return function(*bound.args, **bound.kwargs)
 
   call.__signature__ = signature  # gin reads this one
@@ -131,7 +131,7 @@ def checked(owner):
   return owner
 
 
-def built(kind: type, values: object):
+def build(kind: type, values: object):
   """Returns a dataclass of what JSON gave, checked field by field.
 
   Args:
@@ -158,13 +158,13 @@ def built(kind: type, values: object):
   kinds = _hints(kind)
   return kind(
     **{
-      name: fitted(name, value, kinds[name], builds=True)
+      name: fit(name, value, kinds[name], builds=True)
       for name, value in values.items()
     }
   )
 
 
-def fitted(name: str, value, kind, *, owner=None, builds: bool = False):
+def fit(name: str, value, kind, *, owner=None, builds: bool = False):
   """Returns a value as a type wants it: lists made tuples.
 
   Args:
@@ -228,7 +228,7 @@ def _fit(value, kind, builds: bool):
     return {k: fit(each, kinds.get(k, Any)) for k, each in value.items()}
   elif builds and dataclasses.is_dataclass(origin):
     _need(isinstance(value, Mapping))
-    return built(origin, value)
+    return build(origin, value)
   elif origin is tuple and args[-1:] != (...,):
     _need(isinstance(value, list | tuple) and len(value) == len(args))
     return tuple(map(fit, value, args))
@@ -359,7 +359,7 @@ def at_least(least: int, **values):
     **values: the settings, by the names that messages give them.
   """
   for name, value in values.items():
-    fitted(name, value, Annotated[int, Bounds(least)])
+    fit(name, value, Annotated[int, Bounds(least)])
 
 
 def one_of(known: Collection, *, error=ValueError, **values):

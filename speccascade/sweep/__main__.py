@@ -22,9 +22,9 @@ def main():
   from speccascade.models.sharding import meshes
   from speccascade.sweep import sweep
 
-  mesh = cli.configured(meshes.Mesh)()
+  mesh = cli.configure(meshes.Mesh)()
   with environment.told(mesh.layout()):
-    outcome = cli.configured(sweep.sweep)(on_start=cli.save_config)
+    outcome = cli.configure(sweep.sweep)(on_start=cli.save_config)
   print(describe(outcome))
   if outcome.stop:
     sys.exit(outcome.stop.exit_code)
@@ -40,11 +40,11 @@ def preview() -> str:
   from speccascade.planning import decoding_plan, footprint
   from speccascade.sweep import forecast, sweep
 
-  settings = cli.bound(sweep.sweep)
+  settings = cli.bindings_of(sweep.sweep)
   # A point that needs both models, and the widest pass of the verifier.
   point = Point("spec_decode", gamma=max(settings["plan"].gammas))
-  memory = footprint.said(
-    lambda: decoding_plan.decoding(point=point, **settings)
+  memory = footprint.describe_plan(
+    lambda: decoding_plan.plan(point=point, **settings)
   )
   return f"{memory}\n{forecast.forecast(**settings)}"
 

@@ -75,7 +75,7 @@ def write(
     point.settings.key: _with_trace(point, len(examples)) for point in points
   }
   indices = [example.index for example in examples]
-  lines_by_key = processes.agreed(lambda: _read(path, traced_points, indices))
+  lines_by_key = processes.agree(lambda: _read(path, traced_points, indices))
   tick(num_examples * len(lines_by_key))
 
   def decode(key: str) -> list[str]:

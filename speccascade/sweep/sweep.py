@@ -99,7 +99,7 @@ def sweep(
     NoDistributionError: a model gave no distribution; the message names the
       example and the step.
   """
-  with folders.sole_writer(run.folder), signals.caught() as stop:
+  with folders.sole_writer(run.folder), signals.catch() as stop:
     planned = prepare(pair, inputs, plan, common, run, measuring)
     ledger = Ledger(run.folder, _identity(planned.study))
     ledger.check()

@@ -106,7 +106,7 @@ class Checkpoints:
     The first process of a job looks, and the others take its answer: a process
     that looked a moment later could see another step, and take another way.
     """
-    return processes.agreed(
+    return processes.agree(
       lambda: max(restore.steps(self.model_dir), default=None)
     )
 
@@ -306,7 +306,7 @@ class Checkpoints:
     # and only then removes older checkpoints. A kill before the renaming leaves
     # the checkpoint before; a kill after it leaves one more than is kept.
     try:
-      with standard_error.failing_threads():
+      with standard_error.hide_failing_threads():
         self._manager.save(step, args=args, metrics=metrics, force=True)
     except (OSError, ValueError, RuntimeError) as error:
       # The manager may take the failed save for one in progress. The next save

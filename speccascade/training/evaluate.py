@@ -127,7 +127,7 @@ def greedy(
     "verifier", gamma=1, max_decode_len=max_decode_len, eos_id=eos_id
   )
   outputs: list[np.ndarray] = [np.zeros(0, np.int32)] * len(sources)
-  order = training_batches.by_length(sources)
+  order = training_batches.order_by_length(sources)
   for start in range(0, len(order), batch_size):
     indices = order[start : start + batch_size]
     batch = [sources[i] for i in indices]
@@ -135,7 +135,7 @@ def greedy(
     width = WIDTH * -(-max(len(batch[-1]), 1) // WIDTH)
     # Rows that the last batch lacks are copies, whose outputs are not read: all
     # batches of a width have one shape.
-    inputs = jnp.asarray(training_batches.padded(batch, batch_size, width))
+    inputs = jnp.asarray(training_batches.pad(batch, batch_size, width))
     keys = row_keys(0, 0, np.arange(batch_size))  # greedy draws nothing
     if layout is not None:
       inputs, keys = layout.rows((inputs, keys))
@@ -242,7 +242,7 @@ def task_decoding(
     return TaskDecoding()
   dataset = reading.open_split(task, evaluating.split, lengths)
   dataset = dataset.take(-1 if num is None else num)
-  examples = list(reading.guarded(dataset.as_numpy_iterator(), task))
+  examples = list(reading.guard(dataset.as_numpy_iterator(), task))
 
   def postprocess(texts, is_target):
     if task.postprocess_fn is None:

@@ -47,7 +47,7 @@ class TrainingData:
       `files` are given.
     files: {"train": ..., "validation": ...}, the files of each split. They are
       line files, or JSON lines with `targets`, or JSON lines that `decode`
-      wrote; see `prompting.of_files`.
+      wrote; see `prompting.read_files`.
     teacher_checkpoint: the checkpoint of a teacher. `Objective.teacher_share`
       says how much of its distributions is learned; evaluations compare the
       model with it.
@@ -165,11 +165,11 @@ class TrainingData:
         progress=run.progress,
       )
     if self.task:
-      examples = prompting.of_task(self.task, split)
+      examples = prompting.read_task(self.task, split)
     else:
-      examples = prompting.of_files(self.files, split)
+      examples = prompting.read_files(self.files, split)
     examples = itertools.islice(examples, num)
-    return prompting.tokenized(examples, self.prompting, lengths)
+    return prompting.tokenize(examples, self.prompting, lengths)
 
   def fingerprint(self, split: str) -> str:
     """Returns a text that differs where a split or its prompts differ.

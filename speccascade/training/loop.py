@@ -212,7 +212,7 @@ def fit(
       "learning_rate" of the last step; and "examples_per_s".
     callbacks: callbacks every so many steps, called in this order.
     stop: read before each step; the run ends when it is true. See
-      `signals.caught`.
+      `signals.catch`.
     progress: whether to show a progress bar.
     name: the title of the progress bar.
 

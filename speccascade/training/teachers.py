@@ -129,14 +129,14 @@ def with_hidden(
       # The first process of a job looks whether the file is there. All of them
       # must take the same way: parameters on a mesh need every process. The
       # first process writes the file, and the others wait until it is there.
-      if not processes.agreed(path.is_file):
+      if not processes.agree(path.is_file):
         rows = training_batches.pack_rows(size, texts, (width,), seed=0)
         by_text = _states_of(teacher, arrays, rows, (width,), batch_size)
         states = np.concatenate([by_text[text] for text in texts])
         if not np.isfinite(states).all():
           raise ValueError("the teacher's hidden states do not fit float16")
         if processes.is_first():
-          with files.whole(path, "wb") as file:
+          with files.open_whole(path, "wb") as file:
             np.save(file, states)
         processes.meet()
       ends = np.cumsum(lengths[texts])[:-1]

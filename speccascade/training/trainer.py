@@ -133,7 +133,7 @@ def run(
   )
   # The first signal is caught from before the first step until after the last
   # save, so it interrupts no save; the loop reads it between two steps.
-  with contextlib.closing(checkpoints), signals.caught() as stop:
+  with contextlib.closing(checkpoints), signals.catch() as stop:
     state = loop.fit(
       config,
       batches,

@@ -16,7 +16,7 @@ def test_every_part_is_left_out_once():
   file = "configs/experiments/cascade_drafting/ablation.gin"
   try:
     gin_setup.parse([file], bindings)
-    candidates = cli.configured(Candidates)()
+    candidates = cli.configure(Candidates)()
   finally:
     gin.clear_config()
   cascades = candidates.cascades

@@ -142,7 +142,7 @@ def test_what_changes_nothing(copy, folder):
   ],
 )
 def test_rope_scalings(scaling, want):
-  read = hugging_face_llama.built(
+  read = hugging_face_llama.build_config(
     {"model_type": "llama", "rope_scaling": scaling}
   )
   got = read.rope_scaling
@@ -151,7 +151,7 @@ def test_rope_scalings(scaling, want):
     want = dataclasses.replace(want, attention_factor=got.attention_factor)
   assert got == want
   told = hugging_face_llama.settings_of(read)
-  assert hugging_face_llama.built(told) == read
+  assert hugging_face_llama.build_config(told) == read
 
 
 @pytest.mark.parametrize(

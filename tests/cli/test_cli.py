@@ -37,7 +37,7 @@ def base(tmp_path):
 
 
 def main():
-  cli.configured(cli_target.work)()
+  cli.configure(cli_target.work)()
 
 
 def run(*args, main=main):
@@ -122,7 +122,7 @@ def test_near_misses(base, capfd):
 
 def test_unbound_parameter(base, capfd):
   file = f"--gin_file={base}"
-  unbound = lambda: cli.configured(cli_target.unbound)()
+  unbound = lambda: cli.configure(cli_target.unbound)()
   line = fails(capfd, file, *GIVEN, main=unbound)
   assert line.startswith("cli_target.unbound needs folder: set")
   # The same one level down, where gin itself calls the function.
@@ -131,7 +131,7 @@ def test_unbound_parameter(base, capfd):
     "from tests import cli_target\n"
     "cli_target.outer.make = @cli_target.unbound\n"
   )
-  line = fails(capfd, file, main=lambda: cli.configured(cli_target.outer)())
+  line = fails(capfd, file, main=lambda: cli.configure(cli_target.outer)())
   assert line.startswith("unbound needs folder")
 
 
@@ -151,9 +151,9 @@ def test_a_setting_is_named_as_the_user_knows_it(base, capfd):
     BASE + "SIZE = 2\ncli_target.typed.size = %SIZE\n"
     "cli_target.typed.rate = 0.25\n"
   )
-  file, main = f"--gin_file={base}", lambda: cli.configured(cli_target.typed)()
+  file, main = f"--gin_file={base}", lambda: cli.configure(cli_target.typed)()
   assert run(file, *GIVEN, "--gin.SIZE=3", main=main) == 0
-  assert cli.given() == {"MODEL_DIR", "TRAIN_STEPS", "SIZE"}
+  assert cli.command_line_names() == {"MODEL_DIR", "TRAIN_STEPS", "SIZE"}
   line = fails(capfd, file, *GIVEN, "--gin.SIZE='3'", main=main)
   assert line.startswith("SIZE is '3'; wanted a whole number from 1")
   line = fails(capfd, file, *GIVEN, "--gin.typed.rate=None", main=main)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from speccascade.data import chat
-from speccascade.data.chat import ChatError, ChatTemplate, shown
+from speccascade.data.chat import ChatError, ChatTemplate, format_messages
 
 # After ChatML's, Llama 3's, Mistral's and Qwen's: what these use of jinja.
 CHATML = """\
@@ -219,5 +219,5 @@ def test_messages_stay_as_they_are():
   messages = [dict(USER)]
   render("{% set m = messages[0] %}{{ m.content }}", messages)
   assert messages == [USER]
-  assert shown(TURNS).splitlines()[0] == "system: Rhyme."
-  assert chat.checked([USER]) == [USER]
+  assert format_messages(TURNS).splitlines()[0] == "system: Rhyme."
+  assert chat.check_messages([USER]) == [USER]

@@ -30,8 +30,8 @@ def read(folder, rows, vocabulary, **lengths):
   path = folder / "rows.jsonl"
   path.write_text("\n".join(map(json.dumps, rows)) + "\n")
   lengths = {"inputs": 64, "targets": 8} | lengths
-  examples = prompting.of_files({"train": path}, "train")
-  return prompting.tokenized(examples, Prompting(vocabulary), lengths)
+  examples = prompting.read_files({"train": path}, "train")
+  return prompting.tokenize(examples, Prompting(vocabulary), lengths)
 
 
 def test_what_is_decoded_is_what_is_learned(tmp_path, vocabulary):
@@ -68,4 +68,4 @@ def test_rows_that_say_no_output(tmp_path, vocabulary, row, message):
 
 def test_a_split_without_files():
   with pytest.raises(ValueError, match="no files of split 'validation'"):
-    next(prompting.of_files({"validation": None}, "validation"))
+    next(prompting.read_files({"validation": None}, "validation"))

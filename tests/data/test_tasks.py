@@ -263,7 +263,7 @@ def test_text_task_from_gin(text_task, tmp_path):
     "  split = 'train'\n"
   )
   gin_setup.parse(["task.gin"], [], [str(tmp_path)])
-  read = gin_setup.configured(reading.from_task)
+  read = gin_setup.configure(reading.from_task)
   assert len(read(progress=False)) == 3
   assert len(read(progress=False)) == 3  # the macro registers once more
   gin.clear_config()

@@ -122,7 +122,7 @@ def test_what_lies_beside_it(tmp_path):
   several = read()
   assert eos_ids(several) == (2, 0)
   assert several.text([50, 0, 51]) == several.text([50])
-  assert Prompting(several).rendered([USER]) == "<|im_end|>!"
+  assert Prompting(several).render([USER]) == "<|im_end|>!"
   # Ids make a vocabulary, not the file that says them.
   assert several == plain
   assert several.identity == plain.identity
@@ -136,7 +136,7 @@ def test_what_lies_beside_it(tmp_path):
   (folder / "chat_template.jinja").write_text("")
   assert read().chat_template is None
   other = tokenizers.save(tmp_path / "b", template=templates)
-  assert Prompting(vocabularies.load(str(other))).rendered([USER]) == "d"
+  assert Prompting(vocabularies.load(str(other))).render([USER]) == "d"
 
 
 @pytest.mark.parametrize(

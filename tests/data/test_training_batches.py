@@ -7,7 +7,7 @@ import pytest
 
 from speccascade.data import training_batches
 from speccascade.data._tf import seqio, tf
-from speccascade.data.arrays import TokenArrays, mixed
+from speccascade.data.arrays import TokenArrays, mix
 
 pytestmark = pytest.mark.needs_tf
 
@@ -31,7 +31,7 @@ def arrays_of(pairs, num_cut=None):
     ids = itertools.chain.from_iterable(column)
     tokens[name] = np.fromiter(ids, np.int32)
     sizes[name] = [len(ids) for ids in column]
-  return TokenArrays.joined(tokens, sizes, num_cut)
+  return TokenArrays.join(tokens, sizes, num_cut)
 
 
 def indices(batch):
@@ -182,7 +182,7 @@ def test_a_mixture_follows_its_rates():
   # 6 examples at rate 3/4 and 10 at 1/4: for all 10 to occur the epoch has 40
   # rows, 30 of the former (5 times each) and 10 of the latter.
   parts = [arrays_of(examples(6)), arrays_of(examples(16)[6:])]
-  both = mixed(parts, np.array([0.75, 0.25]))
+  both = mix(parts, np.array([0.75, 0.25]))
   assert len(both) == 16
   train = training_batches.train_batches(both, batch_size=4, seed=0)
   seen = [i for k in range(10) for i in indices(train.batch(k))]

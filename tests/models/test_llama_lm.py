@@ -79,7 +79,7 @@ def test_rope_scalings_past_the_length_trained_on(
   settings["rope_scaling"] = json.loads(str(scaling))
   if kind == "dynamic":
     settings["max_position_embeddings"] = 16
-  config = hugging_face_llama.built(settings)
+  config = hugging_face_llama.build_config(settings)
   assert config.rope_scaling.kind == kind
   lm = LlamaLM.create(config, plain.params)
   close(forward(lm, tokens)[:, ::3], want, 1e-4)

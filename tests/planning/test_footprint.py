@@ -75,9 +75,7 @@ def decoding(config, shape, **settings):
     vocabulary=tiny.Vocabulary(),
     task_feature_lengths={"inputs": 128},
   )
-  return decoding_plan.decoding(
-    pair, inputs, Point("verifier"), Run(batch_size=32)
-  )
+  return decoding_plan.plan(pair, inputs, Point("verifier"), Run(batch_size=32))
 
 
 def test_the_smallest_mesh_that_holds_xxl():
@@ -100,10 +98,12 @@ def test_a_plan_of_training():
     mixture_or_task_name="any", task_feature_lengths=LENGTHS, batch_size=8
   )
   mesh = meshes.Mesh({"data": 3}, device_memory_gb=1)
-  plan = training_plan.planned(T5, data, run=TrainingRun(1, mesh=mesh))
-  assert footprint.said(lambda: plan).startswith("no plan: BATCH_SIZE is 8")
-  plan = training_plan.planned(T5, data)
-  held = plan.held(meshes.ONE)
+  plan = training_plan.plan(T5, data, run=TrainingRun(1, mesh=mesh))
+  assert footprint.describe_plan(lambda: plan).startswith(
+    "no plan: BATCH_SIZE is 8"
+  )
+  plan = training_plan.plan(T5, data)
+  held = plan.bytes_on(meshes.ONE)
   assert held["weights"] == held["gradients"]
   assert held["logits"] == 2 * 4 * 8 * 16 * 64
 
@@ -112,7 +112,7 @@ def test_a_plan_of_training():
 def test_a_plan_wants_some_memory(size):
   make = lambda: decoding(T5, None, device_memory_gb=size)
   with pytest.raises(fields.SettingError, match=r"wanted a number above 0"):
-    footprint.said(make)
+    footprint.describe_plan(make)
 
 
 @pytest.mark.parametrize(
@@ -144,18 +144,18 @@ def test_a_plan_of_distillation_counts_the_teacher(tmp_path):
     batch_size=8,
     teacher_checkpoint=str(path),
   )
-  plan = training_plan.planned(T5, data)
-  held = plan.held(meshes.ONE)
+  plan = training_plan.plan(T5, data)
+  held = plan.bytes_on(meshes.ONE)
   assert held["teacher"] == held["weights"]
   assert held["logits"] == 2 * 2 * 4 * 8 * 16 * 64
   assert "does not fit" not in str(plan)
 
   def said(share=1.001, **settings):
     """What it says where so much of what others take is there."""
-    held = plan.held(meshes.ONE, states.Objective(**settings))
+    held = plan.bytes_on(meshes.ONE, states.Objective(**settings))
     most = share * sum(held.values()) / footprint.MARGIN
     mesh = meshes.Mesh(device_memory_gb=most / 1e9)
-    return str(training_plan.planned(T5, data, run=TrainingRun(1, mesh=mesh)))
+    return str(training_plan.plan(T5, data, run=TrainingRun(1, mesh=mesh)))
 
   assert "it fits with MICROBATCHES = 4, REMAT = None" in said(microbatches=4)
   least = {"microbatches": 8, "remat": "minimal"}

@@ -261,6 +261,6 @@ def test_what_jax_says_of_an_end_is_a_line(told, said):
 
 
 def test_one_process_agrees_with_itself():
-  assert processes.agreed(lambda: {"a": [1]}) == {"a": [1]}
+  assert processes.agree(lambda: {"a": [1]}) == {"a": [1]}
   processes.meet()
   assert (processes.index(), processes.count()) == (0, 1)

@@ -62,32 +62,32 @@ PAIR = Literal["all"] | tuple[Literal["a", "b"], float]
 )
 def test_what_fits(kind, right, wrong, wanted):
   for value in right:
-    assert fields.fitted("x", value, kind) == value
+    assert fields.fit("x", value, kind) == value
   for value in wrong:
     with pytest.raises(SettingError) as caught:
-      fields.fitted("x", value, kind)
+      fields.fit("x", value, kind)
     assert str(caught.value).startswith("x is ")
     assert wanted in str(caught.value).partition("; wanted ")[2]
 
 
 def test_lists_become_tuples_but_where_a_list_is_asked_for():
-  nested = fields.fitted("x", [[1, 2], [3]], Sequence[Sequence[int]])
+  nested = fields.fit("x", [[1, 2], [3]], Sequence[Sequence[int]])
   assert nested == ((1, 2), (3,))
-  assert fields.fitted("x", ["a", 1], PAIR) == ("a", 1)
-  assert fields.fitted("x", (1, 2), list[int]) == [1, 2]
+  assert fields.fit("x", ["a", 1], PAIR) == ("a", 1)
+  assert fields.fit("x", (1, 2), list[int]) == [1, 2]
 
 
 def test_a_rule_says_for_itself_what_is_wrong():
   kind = Sequence[Annotated[int, even]] | None
-  assert fields.fitted("x", [2, 4], kind) == (2, 4)
+  assert fields.fit("x", [2, 4], kind) == (2, 4)
   with pytest.raises(SettingError, match=r"^x: 3 is odd$"):
-    fields.fitted("x", [2, 3], kind)
+    fields.fit("x", [2, 3], kind)
 
 
 def test_messages_are_short():
   for value in ("a" * 10**5, 10**5000, [0] * 10**5):
     with pytest.raises(SettingError) as caught:
-      fields.fitted("x", value, bool)
+      fields.fit("x", value, bool)
     assert len(str(caught.value)) < 200
 
 
@@ -141,8 +141,8 @@ def test_a_dataclass_is_built_of_json():
   values = fields.of_json(
     '{"label": "a", "part": {"at": {"2": 1}, "few": [3]}}'
   )
-  assert fields.built(Whole, values) == Whole("a", Part({2: 1}, (3,)))
-  assert fields.built(Whole, {"label": "a", "part": None}) == Whole("a")
+  assert fields.build(Whole, values) == Whole("a", Part({2: 1}, (3,)))
+  assert fields.build(Whole, {"label": "a", "part": None}) == Whole("a")
   for wrong, message in (
     ([], "wanted an object"),
     ({}, "missing label"),
@@ -153,6 +153,6 @@ def test_a_dataclass_is_built_of_json():
     ({"label": "a", "part": {"at": {}, "few": ["1"]}}, "part.few is"),
   ):
     with pytest.raises(ValueError, match=message):
-      fields.built(Whole, wrong)
+      fields.build(Whole, wrong)
   with pytest.raises(ValueError, match="nested too deep"):
     fields.of_json("[" * 100_000)

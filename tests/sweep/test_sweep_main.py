@@ -125,8 +125,8 @@ def test_every_configs_points_are_in_range(path):
   bindings = [f"{name} = {value!r}" for name, value in macros.items()]
   try:
     gin_setup.parse([str(ROOT / path)], bindings)
-    planned = cli.configured(plans.Plan)()
-    common = cli.configured(Point)()
+    planned = cli.configure(plans.Plan)()
+    common = cli.configure(Point)()
   finally:
     gin.clear_config()
   names = plans.default_methods()

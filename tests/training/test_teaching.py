@@ -47,7 +47,7 @@ def texts(num=12, seed=0):
 
 def arrays_of(examples):
   columns = dict(zip(("inputs", "targets"), zip(*examples)))
-  return TokenArrays.joined(
+  return TokenArrays.join(
     {k: np.concatenate(rows).astype(np.int32) for k, rows in columns.items()},
     {k: list(map(len, rows)) for k, rows in columns.items()},
   )

@@ -274,7 +274,7 @@ def test_a_foreign_checkpoint_in_model_dir_is_refused(tmp_path, bare_params):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_asks_and_the_second_is_as_before(number):
   before = signal.getsignal(number)
-  with signals.caught() as stop:
+  with signals.catch() as stop:
     assert not stop
     os.kill(os.getpid(), number)
     assert stop

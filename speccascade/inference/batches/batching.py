@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.data.training_batches import by_length, padded
+from speccascade.data.training_batches import order_by_length, pad
 from speccascade.decoding import Decoded, decode_continuously, row_keys
 from speccascade.decoding.loops import prompts
 from speccascade.decoding.programs.decoders import Decoder
@@ -68,7 +68,7 @@ def pad_batch(
   tokens = [example.tokens for example in batch]
   indices = [example.index for example in batch]
   indices += indices[-1:] * (rows - len(batch))
-  return padded(tokens, rows, width, padding), np.array(indices, np.int32)
+  return pad(tokens, rows, width, padding), np.array(indices, np.int32)
 
 
 class NoDistributionError(ValueError):
@@ -301,7 +301,7 @@ def forget_programs():
 
 def _in_order(examples: Sequence[Source]) -> np.ndarray:
   """Returns the examples' places in the order of being decoded."""
-  return by_length([example.tokens for example in examples])
+  return order_by_length([example.tokens for example in examples])
 
 
 def _joined(parts: Sequence[Decoded], places: np.ndarray) -> Decoded:

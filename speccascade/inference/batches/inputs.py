@@ -223,7 +223,7 @@ class Inputs(TextSource):
     )
     if self.num_examples is not None:
       dataset = dataset.take(self.num_examples)
-    read, texts = reading.guarded(dataset.as_numpy_iterator(), task), []
+    read, texts = reading.guard(dataset.as_numpy_iterator(), task), []
     for index, example in enumerate(read):
       tokens, references = example["inputs"], ()
       if "inputs_pretokenized" in example:
@@ -275,7 +275,7 @@ def _encoded(
     num_cut += is_cut
     tokens, references = np.asarray(tokens, np.int32), tuple(references)
     messages = () if isinstance(text, str) else text
-    shown = chat.shown(text)
+    shown = chat.format_messages(text)
     examples.append(Source(index, shown, tokens, references, messages))
   known |= {"num_cut": num_cut, "prompted": prompting.prompted}
   return Sources(examples, prompting.vocabulary, max_len, **known)

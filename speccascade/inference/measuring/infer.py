@@ -92,7 +92,7 @@ def infer(
       title = ", ".join([point.spec.label, *settings.words, about])
       files.write_whole(shards.folder / TOKENS, page(shown, title))
     path = shards.folder / results.METRICS
-    if processes.agreed(path.exists):
+    if processes.agree(path.exists):
       [row] = results.agreed(lambda: [results.read_row(path)])
     else:
       row = _row(study, point, shards)

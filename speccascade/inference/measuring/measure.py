@@ -61,7 +61,7 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick):
 
   Programs of other points are forgotten before they fill the process.
   """
-  if processes.agreed(holds_many_programs):
+  if processes.agree(holds_many_programs):
     batching.forget_programs()
   todo = {}
   for point in points:

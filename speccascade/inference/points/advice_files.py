@@ -62,7 +62,7 @@ def resolved(point: Point, pair: ModelPair) -> Point:
     )
   try:
     read = fields.of_json(path.read_text(encoding="utf-8"))
-    told = fields.fitted("it", read, _Told)
+    told = fields.fit("it", read, _Told)
   except ValueError as error:
     raise ValueError(
       f"ADVICE {path} is no advice ({error}); run python -m speccascade.advise"

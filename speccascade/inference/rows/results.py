@@ -180,7 +180,7 @@ class ResultRow:
         f"the row has schema {schema!r:.60}; this reads {SCHEMA}"
       )
     values.pop("key", None)
-    return fields.built(cls, values)
+    return fields.build(cls, values)
 
 
 class ResultFile:
@@ -229,7 +229,7 @@ class ResultFile:
   def _write(self, row: ResultRow):
     self.path.parent.mkdir(parents=True, exist_ok=True)
     line = (row.to_json() + "\n").encode()
-    with files.named(self.path), self.path.open("ab") as file:
+    with files.name_file_in_errors(self.path), self.path.open("ab") as file:
       file.write(line)
       file.flush()
       os.fsync(file.fileno())
@@ -239,13 +239,13 @@ def agreed(rows: Callable[[], list[ResultRow]]) -> list[ResultRow]:
   """Returns the rows that the first process makes, in each process."""
   if processes.count() == 1:
     return rows()
-  lines = processes.agreed(lambda: [row.to_json() for row in rows()])
+  lines = processes.agree(lambda: [row.to_json() for row in rows()])
   return [ResultRow.from_json(line) for line in lines]
 
 
 def read_lines(path: str | os.PathLike) -> list[bytes]:
   """Returns the lines of a file, plain or .gz; a torn last one is left out."""
-  with files.opened(path) as file:
+  with files.open_bytes(path) as file:
     return file.read().split(b"\n")[:-1]
 
 
@@ -281,7 +281,7 @@ def read_row(path: str | os.PathLike) -> ResultRow:
     ValueError: it is none.
   """
   try:
-    with files.opened(path) as file:
+    with files.open_bytes(path) as file:
       return ResultRow.from_json(file.read().decode())
   except ValueError as error:
     raise ValueError(

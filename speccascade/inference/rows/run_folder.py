@@ -92,7 +92,7 @@ class Shards(RunFolder):
     Raises:
       OutputError: one is damaged; it is named.
     """
-    return processes.agreed(self._missing)
+    return processes.agree(self._missing)
 
   def _missing(self) -> list[int]:
     if self._merged.exists():
