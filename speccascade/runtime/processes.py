@@ -7,9 +7,10 @@ only one can tell, such as what a folder holds, the first tells the others.
 from collections.abc import Callable
 import itertools
 import json
-import sys
 import time
 from typing import Any
+
+from speccascade.runtime import jax_job
 
 _NUMBERS = itertools.count()
 _SLICE_S = 0.01  # between two looks
@@ -20,24 +21,14 @@ class ProcessError(ValueError):
   """Another process of the job ended, or does not answer."""
 
 
-def _job():
-  """Returns what JAX knows of the job; None where this process is all of it."""
-  if "jax" not in sys.modules:  # without it there are no others
-    return None
-  from jax._src import distributed
-
-  state = distributed.global_state  # does not ask for the devices
-  return state if state.client is not None else None
-
-
 def index() -> int:
   """Returns which process of the job this is."""
-  return job.process_id if (job := _job()) else 0
+  return jax_job.index()
 
 
 def count() -> int:
   """Returns how many processes the job has."""
-  return job.num_processes if (job := _job()) else 1
+  return jax_job.count()
 
 
 def is_first() -> bool:
@@ -77,13 +68,12 @@ def meet():
 
 def set_value(key: str, value: str):
   """Sets this process's value for a key."""
-  name = f"speccascade/{key}/{index():06d}"
-  _job().client.key_value_set(name, value, allow_overwrite=True)
+  jax_job.set_value(f"speccascade/{key}/{index():06d}", value)
 
 
 def read_values(key: str) -> list[str]:
   """Returns the values that processes set for a key, in their order."""
-  values = _job().client.key_value_dir_get(f"speccascade/{key}/")
+  values = jax_job.read_values(f"speccascade/{key}")
   return [value for _, value in sorted(values)]
 
 
