@@ -1,4 +1,8 @@
-"""Files of NumPy arrays, read so that a damaged one is named in one line."""
+"""Reads files of NumPy arrays; the error for a damaged file is one line.
+
+NumPy's own errors for damaged files are of a dozen types, and most of them do
+not name the file.
+"""
 
 import os
 from typing import Literal
@@ -10,10 +14,11 @@ def read_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
   """Returns the arrays of a `.npz` file, by name.
 
   Raises:
-    OSError: the file cannot be opened; a missing one is FileNotFoundError.
-    ValueError: it is empty, not whole, or no such file.
+    OSError: the file cannot be opened. The error for a missing file is
+      FileNotFoundError.
+    ValueError: the file is empty or damaged, or it is no `.npz` file.
   """
-  arrays = _loaded(path)
+  arrays = _load(path)
   if isinstance(arrays, np.ndarray):
     raise ValueError(f"{path} is one array, and no .npz file of several")
   return arrays
@@ -25,30 +30,38 @@ def read_npy(
   """Returns the array of a `.npy` file.
 
   Args:
-    path: of the file.
-    mmap_mode: "r" maps the file, and reads what is asked of it later.
+    path: path of the file.
+    mmap_mode: "r" maps the file into memory, so that only the parts that are
+      used later are read. None reads the whole file.
 
   Raises:
-    OSError: the file cannot be opened; a missing one is FileNotFoundError.
-    ValueError: it is empty, not whole, or no such file.
+    OSError: the file cannot be opened. The error for a missing file is
+      FileNotFoundError.
+    ValueError: the file is empty or damaged, or it is no `.npy` file.
   """
-  array = _loaded(path, mmap_mode)
+  array = _load(path, mmap_mode)
   if not isinstance(array, np.ndarray):
     raise ValueError(f"{path} is a .npz file, and no .npy file of one array")
   return array
 
 
-def _loaded(path, mmap_mode=None) -> np.ndarray | dict[str, np.ndarray]:
+def _load(path, mmap_mode=None) -> np.ndarray | dict[str, np.ndarray]:
+  """Returns the array of a `.npy` file, or the arrays of a `.npz` file."""
+  # A missing file and a file without permission are not damaged. Opening the
+  # file here first lets their errors pass with the system's own words.
   with open(path, "rb"):
-    pass  # What stops this is no damage, and keeps its own words.
+    pass
   try:
     content = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
     if not isinstance(content, np.lib.npyio.NpzFile):
       return content
+    # A `.npz` file reads an array when it is asked for. All arrays are read
+    # here, so that damage anywhere in the file is found here.
     with content:
       return dict(content)
-  # Where a byte is wrong, NumPy, zipfile, zlib and Python's parser, which reads
-  # the shapes, raise a dozen kinds, of which many are no ValueError.
+  # One wrong byte may reach NumPy, zipfile, zlib, or Python's own parser, which
+  # reads the shapes. Together they raise a dozen types of errors, and many of
+  # those are no ValueError.
   except Exception as error:
     reason = " ".join(str(error).split()) or type(error).__name__
     raise ValueError(f"{path} is empty, or damaged: {reason:.200}") from error

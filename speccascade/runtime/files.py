@@ -1,4 +1,8 @@
-"""Files that are written whole or not at all, and where caches are kept."""
+"""Writes files whole or not at all, reads files, and names the cache folder.
+
+A run can be killed at any moment, so no file is written in place. The content
+goes to a part file beside the destination, and the part file is then renamed.
+"""
 
 from collections.abc import Iterable, Iterator
 import contextlib
@@ -17,30 +21,38 @@ import platformdirs
 def open_whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
   """Opens a file that takes the place of `path` when the block ends well.
 
-  Its folder is made if need be. After an error, or a kill at any moment, what
-  stood at `path` stands there still.
+  The folder of the file is created if it does not exist. After an error, or
+  after a kill at any moment, `path` still holds its former content.
 
   Args:
-    path: of the file.
+    path: path of the file to replace or create.
     mode: "w" for UTF-8 text, "wb" for bytes.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
+  # The part file is in the folder of `path`, because a rename is atomic only
+  # inside one file system. The process id keeps two writers apart. After a
+  # kill the part file stays; `folders.sole_writer` removes files of this name.
   part = path.with_name(f".{path.name}.{os.getpid()}.part")
   try:
     with name_file_in_errors(path):
       with part.open(mode, encoding=None if "b" in mode else "utf-8") as file:
         yield file
+        # The bytes have to be on the disk before the rename is: after a crash
+        # of the machine a renamed but empty file would stand at `path`.
         file.flush()
         os.fsync(file.fileno())
       os.replace(part, path)
   finally:
-    part.unlink(missing_ok=True)
+    part.unlink(missing_ok=True)  # After a good end it has been renamed.
 
 
 @contextlib.contextmanager
 def name_file_in_errors(path: str | os.PathLike) -> Iterator[None]:
-  """Makes the system's errors name a file, as those of writing do not."""
+  """Adds the name of a file to OSErrors that the block raises without one.
+
+  The error for a full disk, for example, names no file.
+  """
   try:
     yield
   except OSError as error:
@@ -50,53 +62,67 @@ def name_file_in_errors(path: str | os.PathLike) -> Iterator[None]:
 
 
 def write_whole(path: str | os.PathLike, content: str | bytes | Iterable[str]):
-  """Writes a file, from a text, its parts, or bytes, whole or not at all."""
+  """Writes a file whole or not at all, as `open_whole` does.
+
+  Args:
+    path: path of the file to replace or create.
+    content: a text, the parts of a text, or bytes.
+  """
   with open_whole(path, "wb" if isinstance(content, bytes) else "w") as file:
-    is_one = isinstance(content, str | bytes)
-    file.writelines([content] if is_one else content)
+    if isinstance(content, str | bytes):
+      file.write(content)
+    else:
+      file.writelines(content)
 
 
 @contextlib.contextmanager
 def make_whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
   """Gives a new folder that is renamed to `path` when the block ends well.
 
-  After an error it is removed; a kill leaves it beside `path`, its name ending
-  in ".tmp-" and the process, as readers of checkpoints pass over.
+  After an error the new folder is removed. A killed process leaves the new
+  folder beside `path`, with a name that ends in ".tmp-" and the process id.
+  Readers of checkpoints pass over folders of such names.
+
+  Args:
+    path: path of the folder to create; nothing may exist there.
   """
   part = pathlib.Path(f"{os.fspath(path)}.tmp-{os.getpid()}")
-  shutil.rmtree(part, ignore_errors=True)  # of a killed process
+  # A killed process that had this process id may have left one.
+  shutil.rmtree(part, ignore_errors=True)
   try:
     part.mkdir(parents=True)
     yield part
     part.rename(path)
-  except BaseException:
+  except BaseException:  # Ctrl-C must not leave half a folder either.
     shutil.rmtree(part, ignore_errors=True)
     raise
 
 
 @contextlib.contextmanager
 def open_bytes(path: str | os.PathLike) -> Iterator[IO[bytes]]:
-  """Opens a file to read its bytes, those inside where it ends in .gz.
+  """Opens a file to read its bytes; a file named `*.gz` is decompressed.
 
   Raises:
-    ValueError: they are not whole gzip data.
+    ValueError: a file named `*.gz` is no gzip data, or is cut off.
   """
+  open_file = gzip.open if os.fspath(path).endswith(".gz") else open
   try:
-    is_packed = os.fspath(path).endswith(".gz")
-    with (
-      name_file_in_errors(path),
-      (gzip.open if is_packed else open)(path, "rb") as file,
-    ):
+    with name_file_in_errors(path), open_file(path, "rb") as file:
       yield file
   except (gzip.BadGzipFile, EOFError, zlib.error) as error:
     raise ValueError(f"{path} is not whole gzip data: {error}") from error
 
 
 def read_object(path: str | os.PathLike, *names: str) -> dict:
-  """Returns the JSON object in a file, which has members of these names.
+  """Returns the JSON object in a file.
+
+  Args:
+    path: path of the file.
+    *names: members that the object must have.
 
   Raises:
-    ValueError: it holds none, or lacks one; the file is named.
+    ValueError: the file holds no JSON object, or the object lacks one of the
+      members. The message names the file.
   """
   try:
     value = json.loads(pathlib.Path(path).read_bytes())
@@ -109,13 +135,18 @@ def read_object(path: str | os.PathLike, *names: str) -> dict:
 
 
 def find(path: str | os.PathLike) -> pathlib.Path | None:
-  """Returns the path of a file, plain or PATH.gz; None if neither is there."""
+  """Returns the path of a file that may be compressed; None if there is none.
+
+  Args:
+    path: path of the file without ".gz". This file is taken if it exists, and
+      the file at `path` + ".gz" otherwise.
+  """
   paths = (pathlib.Path(f"{path}{suffix}") for suffix in ("", ".gz"))
   return next((path for path in paths if path.is_file()), None)
 
 
 def cache_dir(*names: str) -> pathlib.Path:
-  """Returns a folder in the user's cache; it may not exist yet.
+  """Returns a folder in the user's cache folder; it may not exist yet.
 
   >>> cache_dir("jax").parts[-2:]
   ('speccascade', 'jax')

@@ -1,4 +1,4 @@
-"""Output folders: one job at a time writes to one."""
+"""Lets one job at a time write to an output folder."""
 
 from collections.abc import Iterable, Iterator
 import contextlib
@@ -15,12 +15,13 @@ from typing import IO
 
 from speccascade.runtime import processes
 
-# The lock files that the callers of a function hold.
-_held = contextvars.ContextVar("held", default=frozenset())
+# Paths of the lock files that callers up the stack hold already. A function
+# that asks for a folder again does not wait for its own caller.
+_held_locks = contextvars.ContextVar("held_locks", default=frozenset())
 
 
 class OutputError(ValueError):
-  """A folder that cannot be written to, or that holds something else."""
+  """An output folder that cannot be written to, or holds something else."""
 
 
 @contextlib.contextmanager
@@ -29,35 +30,46 @@ def sole_writer(
 ) -> Iterator[None]:
   """Keeps other jobs from writing to a folder until the block ends.
 
-  The folder is made, which tells whether it can be written to; where nothing
-  else has come into it, it is removed again. So is what killed writers left
-  half written. The lock is the system's (flock) and ends with its process,
-  however that ends; the file `.writer` says whose it is. Of a job of several
-  processes the first holds it for all, and what is called from the block may
-  ask for it again. Object stores and file systems without locks have none.
+  The folder is created, so that a folder that cannot be written to is reported
+  before any work is done. If the folder is still empty at the end, it is
+  removed again. Part files that killed writers left are removed at the start.
+
+  The lock is the operating system's (flock). The system releases the lock when
+  its process ends, however the process ends; no stale lock can stay. The file
+  `.writer` holds the lock and says which process has it.
+
+  In a job of several processes the first process holds the lock for all. A
+  function that is called inside the block may ask for the same folder again.
+  Object stores, and file systems without locks, are not locked.
 
   Args:
-    folder: what is written to.
-    name: what its user calls it.
-    file: the one file in it that is written, where others may write the rest.
+    folder: the folder that is written to.
+    name: what the user calls the folder, for messages.
+    file: the one file in the folder that is written; other jobs may then write
+      other files in it. The default locks the whole folder.
 
   Raises:
-    OutputError: it cannot be written to, or another job does, which is named.
+    OutputError: the folder cannot be written to, or another job writes to it.
+      The message then names that job.
   """
-  lock = f".{file}.writer" if file else ".writer"
-  path = pathlib.Path(os.path.abspath(folder), lock)
+  lock_name = f".{file}.writer" if file else ".writer"
+  path = pathlib.Path(os.path.abspath(folder), lock_name)
   is_remote = "://" in os.fspath(folder)
-  if is_remote or path in _held.get() or not processes.is_first():
+  if is_remote or path in _held_locks.get() or not processes.is_first():
     yield
     return
-  what = f"{name} {folder}"
+  label = f"{name} {folder}"
+  # Callbacks run in the opposite order of their registration: the lock file is
+  # removed while it is still locked, then it is closed, which unlocks it, and
+  # then folders that are empty are removed.
   with contextlib.ExitStack() as at_end:
     try:
-      created = [at for at in path.parents if not at.exists()]
-      at_end.callback(_remove_empty, created)
-      lock = _locked(path, what)
-      at_end.callback(lock.close)
-      at_end.callback(path.unlink, missing_ok=True)  # while it is locked
+      new_folders = [parent for parent in path.parents if not parent.exists()]
+      at_end.callback(_remove_empty, new_folders)
+      lock_file = _open_locked(path, label)
+      at_end.callback(lock_file.close)
+      at_end.callback(path.unlink, missing_ok=True)
+      # Nobody else writes here now, so that these part files belong to nobody.
       for part in path.parent.glob(f".{glob.escape(file) or '*'}.*.part"):
         part.unlink()
     except OutputError:
@@ -66,32 +78,45 @@ def sole_writer(
       reason = f"cannot be written to: {getattr(error, 'strerror', error)}"
       if os.path.isfile(folder):
         reason = "is a file"
-      raise OutputError(f"{what} {reason}; give another folder") from error
-    at_end.callback(_held.reset, _held.set(_held.get() | {path}))
+      raise OutputError(f"{label} {reason}; give another folder") from error
+    token = _held_locks.set(_held_locks.get() | {path})
+    at_end.callback(_held_locks.reset, token)
     yield
 
 
 def _remove_empty(folders: Iterable[pathlib.Path]):
+  """Removes folders, innermost first, and leaves those that are not empty."""
   for folder in folders:
     with contextlib.suppress(OSError, ValueError):
       folder.rmdir()
 
 
-def _locked(path: pathlib.Path, what: str) -> IO[str]:
-  """Returns the file at a path, locked, which then says who holds it.
+def _open_locked(path: pathlib.Path, label: str) -> IO[str]:
+  """Returns the open lock file at a path, after locking it for this process.
+
+  The file then says which process holds it.
+
+  Args:
+    path: path of the lock file; its folder is created.
+    label: what a message calls the folder.
 
   Raises:
-    OutputError: another process holds it; the folder is called `what`.
+    OutputError: another process holds the lock.
+    OSError: the file cannot be created.
   """
+  # The last holder removes the lock file, and perhaps its folder, when it ends.
+  # It may do so between any two lines below, so each failure is tried again.
   for _ in range(9):
     path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):  # its holder has just ended
+    with contextlib.suppress(FileNotFoundError):
       file = path.open("a+", encoding="utf-8")
       if holder := _lock(file):
         raise OutputError(
-          f"{what} is being written to by {holder}; let it end, or give another"
-          " folder"
+          f"{label} is being written to by {holder}; let it end, or give"
+          " another folder"
         )
+      # If the last holder removed the file after it was opened here, the lock
+      # is on a file that no other process can see, and protects nothing.
       if os.path.samestat(os.fstat(file.fileno()), path.stat()):
         now = datetime.datetime.now()
         file.truncate(0)
@@ -104,16 +129,23 @@ def _locked(path: pathlib.Path, what: str) -> IO[str]:
 
 
 def _lock(file: IO[str]) -> str:
-  """Locks an open file; returns what it says where another process has it."""
+  """Locks an open file.
+
+  Returns:
+    "" if this process has the lock now; otherwise who holds it, as the file
+    says.
+  """
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:
-    for _ in range(20):  # who has just locked it is about to say so
+    # The holder locks the file first and writes its name then. Between the two
+    # the file is empty, so it is read again for a second.
+    for _ in range(20):
       file.seek(0)
       if holder := file.read():
         return holder
       time.sleep(0.05)
     return "another job"
   except OSError:
-    pass  # a file system without locks
+    pass  # A file system without locks: the run goes on without one.
   return ""

@@ -1,4 +1,4 @@
-"""Whether what is asked for can fit the device, before anything is built."""
+"""Checks whether a run can fit the device's memory, before it is built."""
 
 import os
 
@@ -11,21 +11,25 @@ def machine() -> int:
 
 
 def total() -> int:
-  """Returns the bytes of the device's memory; on a CPU, of the machine's."""
+  """Returns the bytes of the device's memory.
+
+  A CPU has no memory of its own; its bytes are those of the machine.
+  """
   stats = jax.local_devices()[0].memory_stats() or {}
   return stats["bytes_limit"] if "bytes_limit" in stats else machine()
 
 
 def check(num_bytes: float, **settings):
-  """Raises ValueError where there is less memory than settings ask for.
+  """Raises ValueError if the device has less memory than a run needs.
 
   Args:
-    num_bytes: what they take at least.
-    **settings: by the names that the message gives them.
+    num_bytes: a lower bound of the bytes that the run needs.
+    **settings: the settings that decide `num_bytes`, by the names that the
+      message calls them.
   """
   if num_bytes > total():
-    named = ", ".join(f"{name} {value}" for name, value in settings.items())
+    values = ", ".join(f"{name} {value}" for name, value in settings.items())
     raise ValueError(
-      f"{named} need {num_bytes / 1e9:.0f} GB or more, the device has"
+      f"{values} need {num_bytes / 1e9:.0f} GB or more, the device has"
       f" {total() / 1e9:.0f} GB; lower one of them"
     )

@@ -1,7 +1,8 @@
-"""Several processes as one job: who writes, and what all of them know.
+"""Makes several processes one job: who writes, and how they agree on values.
 
-JAX's processes run one program side by side, each on devices of its own. What
-only one can tell, such as what a folder holds, the first tells the others.
+JAX's processes run one program side by side, and each has devices of its own.
+Some facts only one process can know, for example what a folder held when the
+run began. The first process tells the others such facts.
 """
 
 from collections.abc import Callable
@@ -12,8 +13,11 @@ from typing import Any
 
 from speccascade.runtime import jax_job
 
-_NUMBERS = itertools.count()
-_SLICE_S = 0.01  # between two looks
+# Every call of `agree` and of `meet` has a number, which makes its key in the
+# job's key-value store. All processes make the same calls in the same order,
+# so that the n-th call of one process meets the n-th call of the others.
+_CALL_NUMBERS = itertools.count()
+_SLEEP_S = 0.01  # between two looks into the key-value store
 _limit_s = 300.0
 
 
@@ -22,57 +26,69 @@ class ProcessError(ValueError):
 
 
 def index() -> int:
-  """Returns which process of the job this is."""
+  """Returns the number of this process in the job, from 0."""
   return jax_job.index()
 
 
 def count() -> int:
-  """Returns how many processes the job has."""
+  """Returns how many processes the job has; 1 without a job."""
   return jax_job.count()
 
 
 def is_first() -> bool:
-  """Says whether this process is the one that writes."""
+  """Returns whether this process is the one that writes files."""
   return index() == 0
 
 
 def set_time_limit(seconds: float):
-  """Sets how long a process waits for another."""
+  """Sets how many seconds a process waits for another one."""
   global _limit_s
   _limit_s = seconds
 
 
 def agree(make: Callable[[], Any]) -> Any:
-  """Returns what the first process makes of JSON's values, in each process.
+  """Returns, in every process, the value that the first process makes.
 
-  All must call it, in the same order.
+  Every process must call this function, and in the same order as the others.
+
+  Args:
+    make: makes the value, which JSON must be able to hold. Only the first
+      process calls it.
 
   Raises:
-    ProcessError: it does not come in time.
+    ProcessError: the value does not arrive within the time limit.
   """
   if count() == 1:
     return make()
-  key = f"agreed/{next(_NUMBERS)}"
+  key = f"agreed/{next(_CALL_NUMBERS)}"
   if is_first():
     set_value(key, json.dumps(make()))
   return json.loads(wait_for_values(key, 1)[0])
 
 
 def meet():
-  """Waits until all processes are here; ProcessError if one does not come."""
+  """Waits until every process of the job has called this function.
+
+  Raises:
+    ProcessError: a process does not call it within the time limit.
+  """
   if count() > 1:
-    key = f"meet/{next(_NUMBERS)}"
+    key = f"meet/{next(_CALL_NUMBERS)}"
     set_value(key, "")
     wait_for_values(key, count())
 
 
 def set_value(key: str, value: str):
-  """Sets this process's value for a key."""
+  """Sets the value that this process has for a key."""
+  # Six digits keep the values of `read_values` in the order of the processes.
   jax_job.set_value(f"speccascade/{key}/{index():06d}", value)
 
 
 def read_values(key: str) -> list[str]:
-  """Returns the values that processes set for a key, in their order."""
+  """Returns the values that processes have set for a key, in their order.
+
+  Processes that have set no value yet are left out.
+  """
   values = jax_job.read_values(f"speccascade/{key}")
   return [value for _, value in sorted(values)]
 
@@ -80,7 +96,16 @@ def read_values(key: str) -> list[str]:
 def wait_for_values(
   key: str, num: int, limit_s: float | None = None
 ) -> list[str]:
-  """Waits until `num` processes set a value; returns the values."""
+  """Waits until processes have set values for a key, and returns the values.
+
+  Args:
+    key: the key.
+    num: how many values to wait for.
+    limit_s: seconds to wait; None takes the limit of `set_time_limit`.
+
+  Raises:
+    ProcessError: there are fewer values when the time is over.
+  """
   limit_s = _limit_s if limit_s is None else limit_s
   end = time.monotonic() + limit_s
   while len(values := read_values(key)) < num:
@@ -89,5 +114,5 @@ def wait_for_values(
         f"another process of this job did not answer in {limit_s:g} seconds;"
         " --distributed_timeout sets how long to wait"
       )
-    time.sleep(_SLICE_S)
+    time.sleep(_SLEEP_S)
   return values

@@ -1,4 +1,4 @@
-"""Progress bars on a terminal; a line now and then where there is none."""
+"""Shows progress: a bar on a terminal, a line now and then in a log."""
 
 import re
 import sys
@@ -8,7 +8,9 @@ from tqdm import tqdm
 
 from speccascade.runtime import processes
 
-LINE_S = 20.0  # between two lines of a bar
+LINE_S = 20.0  # seconds between two lines of a bar in a log
+# Formats of a line in a log: with a known total, with a time limit, and with
+# neither. A terminal's bar has a format of its own only with a time limit.
 _FORMAT = (
   "{desc}: {n_fmt} of {total_fmt}, {elapsed}, {remaining} left, {rate_fmt}"
   "{postfix}"
@@ -16,121 +18,136 @@ _FORMAT = (
 _LIMITED = "{desc}: {n_fmt} of {total_fmt}, {elapsed}, {left}{postfix}"
 _LIMITED_BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt}, {elapsed}, {left}{postfix}"
 _NO_TOTAL = "{desc}: {n_fmt}, {elapsed}, {rate_fmt}{postfix}"
-_OPEN: list["ProgressBar"] = []
-_MOVES = re.compile(r"\x1b\[\w")
+_open_bars: list["ProgressBar"] = []  # the bar that was opened last is last
+_CURSOR_MOVES = re.compile(r"\x1b\[\w")  # tqdm moves to the line of a bar
 
 
 def time_left(done: int, total: int, elapsed_s: float, limit_s: float) -> float:
-  """Returns the seconds that work takes still, which ends at a limit.
+  """Returns the seconds that are left of work that ends at a time limit.
 
   Args:
-    done: steps made.
-    total: steps planned.
-    elapsed_s: since the start.
-    limit_s: seconds from the start after which the steps that are left are left
-      out; it alone tells the time before the first step is made.
+    done: steps that are done. Before the first step is done, only the limit
+      tells how much time is left.
+    total: steps that are planned.
+    elapsed_s: seconds since the start.
+    limit_s: seconds from the start at which the work ends, even if steps are
+      left then.
 
   >>> time_left(0, 10, 5.0, 120.0)
   115.0
   >>> time_left(5, 10, 20.0, 120.0), time_left(1, 10, 20.0, 120.0)
   (20.0, 100.0)
   """
-  left = max(0.0, limit_s - elapsed_s)
-  return min(left, (total - done) * elapsed_s / done) if done else left
+  left_s = max(0.0, limit_s - elapsed_s)
+  if not done:
+    return left_s
+  return min(left_s, (total - done) * elapsed_s / done)
 
 
 def in_notebook() -> bool:
-  """Whether this is a notebook's kernel, which shows stderr as an error."""
+  """Returns whether this is a notebook's kernel.
+
+  A notebook shows stderr as an error.
+  """
   return "ipykernel" in sys.modules
 
 
 class ProgressBar(tqdm):
-  """A bar of tqdm's, on stderr where that is a terminal.
+  """A bar of tqdm on stderr, if stderr is a terminal.
 
-  A log gets its first state, its last, and one in `LINE_S` between them, each a
-  line of its own; so does a notebook, on stdout. Of several processes the
-  first shows it.
+  A log shows lines instead: the first state of the bar, its last state, and one
+  state in `LINE_S` seconds between them. A notebook shows the same lines on
+  stdout. In a job of several processes only the first process shows the bar.
   """
 
   def __init__(self, *args, limit_s: float | None = None, **settings):
-    """Takes what tqdm takes.
+    """Takes the arguments of tqdm.
 
     Args:
-      *args: tqdm's.
-      limit_s: seconds from the start after which what is left of `total` is
-        left out; the time that is said to be left is no longer.
-      **settings: tqdm's.
+      *args: arguments of tqdm.
+      limit_s: seconds from the start at which the work ends, even if less than
+        `total` is done then. The bar never shows more time left than that.
+      **settings: arguments of tqdm.
     """
     self._limit_s = limit_s
     settings["unit"] = f" {settings.get('unit', 'it').strip()}"
     settings["disable"] = settings.get("disable") or not processes.is_first()
     self._lines = None
     if not sys.stderr.isatty():
-      ends = args or settings.get("total") is not None
-      form = _FORMAT if ends else _NO_TOTAL
-      form = form if limit_s is None else _LIMITED
-      settings |= {"position": 0, "bar_format": form}
+      has_total = args or settings.get("total") is not None
+      line_format = _FORMAT if has_total else _NO_TOTAL
+      if limit_s is not None:
+        line_format = _LIMITED
+      # Below another bar tqdm would move the cursor, which a log cannot.
+      settings |= {"position": 0, "bar_format": line_format}
       self._lines = _Lines(sys.stdout if in_notebook() else sys.stderr)
       settings["file"] = self._lines
     elif limit_s is not None:
       settings["bar_format"] = _LIMITED_BAR
     super().__init__(*args, **settings)
     if not self.disable:
-      _OPEN.append(self)
+      _open_bars.append(self)
 
   @property
   def format_dict(self) -> dict:
-    """What tqdm fills a bar's format with; "left" where there is a limit."""
+    """The values that tqdm puts into a format; with a limit also "left"."""
     values = super().format_dict
     if self._limit_s is not None:
-      done, total, elapsed_s = (values[x] for x in ("n", "total", "elapsed"))
-      left_s = time_left(done, total, elapsed_s, self._limit_s)
-      is_over = elapsed_s >= self._limit_s and done < total
-      values["left"] = (
-        "past its time limit, ending"
-        if is_over
-        else f"about {self.format_interval(left_s)} left"
-      )
+      done, total, elapsed_s = values["n"], values["total"], values["elapsed"]
+      if elapsed_s >= self._limit_s and done < total:
+        values["left"] = "past its time limit, ending"
+      else:
+        left_s = time_left(done, total, elapsed_s, self._limit_s)
+        values["left"] = f"about {self.format_interval(left_s)} left"
     return values
 
   def close(self):
-    """Ends it."""
-    _OPEN[:] = [bar for bar in _OPEN if bar is not self]
+    """Ends the bar."""
+    _open_bars[:] = [bar for bar in _open_bars if bar is not self]
     super().close()
 
   def note(self, text: str):
-    """Says what takes its time, at once; "" takes it back."""
+    """Shows at once, beside the bar, what takes its time; "" removes it."""
     if text and self._lines is not None:
       self._lines.make_due()
     self.set_postfix_str(text)
 
 
 class _Lines:
-  """What tqdm writes, as lines of a file."""
+  """A file for tqdm that keeps one state in `LINE_S` seconds, as a line."""
 
   def __init__(self, file):
-    self._file, self._state, self._written = file, "", ""
-    self._wrote = -LINE_S
+    self._file = file
+    self._last_state = ""  # the last state that tqdm wrote
+    self._shown_state = ""  # the last state that the log shows
+    self._shown_at_s = -LINE_S  # so that the first state is due
 
   def write(self, text: str):
-    """Holds a state back until one is due, or the bar ends with its line."""
-    state = " ".join(_MOVES.sub("", text).split())
-    self._state = state or self._state
-    is_due = time.monotonic() - self._wrote >= LINE_S or text.endswith("\n")
-    if is_due and self._state != self._written:
-      self._file.write(f"{self._state}\n")
-      self._written, self._wrote = self._state, time.monotonic()
+    """Takes a state, and shows it if one is due or the bar has ended."""
+    state = " ".join(_CURSOR_MOVES.sub("", text).split())
+    # tqdm also writes line breaks and cursor moves alone, which are no state.
+    self._last_state = state or self._last_state
+    # A line break ends the bar, whose last state is always shown.
+    is_due = time.monotonic() - self._shown_at_s >= LINE_S
+    is_due = is_due or text.endswith("\n")
+    if is_due and self._last_state != self._shown_state:
+      self._file.write(f"{self._last_state}\n")
+      self._shown_state = self._last_state
+      self._shown_at_s = time.monotonic()
 
   def make_due(self):
-    """Lets the next state be written."""
-    self._wrote = -LINE_S
+    """Makes the next state one that is shown."""
+    self._shown_at_s = -LINE_S
 
   def flush(self):
-    """Does so."""
+    """Flushes the file."""
     self._file.flush()
 
 
 def note(text: str):
-  """Says on the bar that was opened last, if one is open; see there."""
-  for bar in _OPEN[-1:]:
-    bar.note(text)
+  """Shows a note on the bar that was opened last; see `ProgressBar.note`.
+
+  Without an open bar, nothing is shown.
+  """
+  if _open_bars:
+    _open_bars[-1].note(text)

@@ -1,4 +1,9 @@
-"""SIGTERM and Ctrl-C, turned into a request that a loop can look at."""
+"""Turns SIGTERM and Ctrl-C into a request that a loop can look at.
+
+A loop that is asked to stop saves its work first. In a job of several processes
+all processes must stop at the same step, or the others wait for one that has
+gone.
+"""
 
 from collections.abc import Iterator
 import contextlib
@@ -10,16 +15,20 @@ import threading
 
 from speccascade.runtime import processes
 
-_NUMBERS = itertools.count()
-_LOOKS_S = 0.2  # between two looks at what another process was asked
+# All processes make the same `_JobStop` objects in the same order, so that the
+# number of one names the same object in every process.
+_JOB_NUMBERS = itertools.count()
+_LISTEN_S = 0.2  # between two looks whether another process was asked
 
 
 @dataclasses.dataclass
 class Stop:
-  """Whether to stop, and why.
+  """Whether a loop was asked to stop, and by which signal.
+
+  A loop looks at it by its truth: `if stop: break`.
 
   Attributes:
-    signal: number of the signal received, or None.
+    signal: number of the signal that asked, or None before a signal.
   """
 
   signal: int | None = None
@@ -28,11 +37,11 @@ class Stop:
     return self.signal is not None
 
   def ask(self, number: int):
-    """Takes a signal."""
+    """Asks the loop to stop, because of a signal of this number."""
     self.signal = number
 
   def close(self):
-    """Takes no more."""
+    """Ends the listening for signals of other processes."""
 
   @property
   def name(self) -> str:
@@ -41,82 +50,103 @@ class Stop:
 
   @property
   def exit_code(self) -> int:
-    """What a shell shows of a process that this signal ended."""
+    """The exit code that a shell shows for a process that the signal ended."""
     return 128 + self.signal
 
 
 class _JobStop(Stop):
-  """A `Stop` that all processes of a job come to at the same look.
+  """A `Stop` that becomes true at the same look in all processes of a job.
 
-  Each counts its looks. When one was asked to stop, a thread of each says how
-  many it has made, and lets it make no further one until all have said so: the
-  look after the furthest is where they stop.
+  Each process counts how often its loop has looked. After a signal, a thread in
+  each process publishes the count and holds up the loop's next look until all
+  processes have published theirs. All loops then stop at the look after the
+  furthest one:
+
+    process   looks so far   published   stops at look
+    0         7              7           10
+    1         9              9           10
   """
 
   def __init__(self):
     super().__init__()
-    self._asked, self._looks, self._stops_at = None, 0, math.inf
-    self._key, self._lock = f"stop/{next(_NUMBERS)}", threading.Lock()
-    self._over = threading.Event()
+    self._asked_signal = None
+    self._num_looks, self._last_look = 0, math.inf
+    self._key, self._lock = f"stop/{next(_JOB_NUMBERS)}", threading.Lock()
+    self._is_over = threading.Event()
     threading.Thread(target=self._listen, daemon=True).start()
 
   def __bool__(self) -> bool:
+    # The lock is what holds up a look while the processes exchange counts.
     with self._lock:
-      self._looks += not self._over.is_set()
-      if self._looks >= self._stops_at:
-        self.signal = self._asked
+      # After `close` no process counts any more: looks at the outcome, to print
+      # it, are no looks of the loop.
+      if not self._is_over.is_set():
+        self._num_looks += 1
+      if self._num_looks >= self._last_look:
+        self.signal = self._asked_signal
     return super().__bool__()
 
   def ask(self, number: int):
-    """Takes a signal, which the others hear of."""
-    self._asked = number
+    """Asks the loops of all processes to stop.
+
+    A signal handler calls this method at any line of the main thread, which may
+    hold the lock. So the method only sets a variable; the thread does the rest.
+    """
+    self._asked_signal = number
 
   def _listen(self):
-    key = self._key
-    while not self._over.wait(_LOOKS_S):
-      if self._asked is not None:
-        processes.set_value(f"{key}/asked", str(int(self._asked)))
-      if asked := processes.read_values(f"{key}/asked"):
+    """Waits for a signal of any process, then agrees on the last look."""
+    while not self._is_over.wait(_LISTEN_S):
+      if self._asked_signal is not None:
+        signal_text = str(int(self._asked_signal))
+        processes.set_value(f"{self._key}/asked", signal_text)
+      if asked := processes.read_values(f"{self._key}/asked"):
         with self._lock:
-          processes.set_value(f"{key}/looks", str(self._looks))
-          looks = processes.wait_for_values(f"{key}/looks", processes.count())
-          self._asked, self._stops_at = int(asked[0]), 1 + max(map(int, looks))
+          looks_key = f"{self._key}/looks"
+          processes.set_value(looks_key, str(self._num_looks))
+          looks = processes.wait_for_values(looks_key, processes.count())
+          self._asked_signal = int(asked[0])
+          self._last_look = 1 + max(map(int, looks))
         return
 
   def close(self):
-    """Ends the thread too."""
-    self._over.set()
+    """Ends the listening for signals of other processes, and its thread."""
+    self._is_over.set()
 
 
 @contextlib.contextmanager
 def catch() -> Iterator[Stop]:
-  """Gives a `Stop` that the first SIGTERM or SIGINT sets.
+  """Gives a `Stop` that the first SIGTERM or SIGINT makes true.
 
-  A second one does what it does by default. Of a job of several processes all
-  have one, at the same look. Outside the main thread, where Python allows no
-  handlers, nothing is caught.
+  A second signal does what it does by default: it ends the process. In a job of
+  several processes a signal to one of them makes the `Stop` of each true, at
+  the same look. Outside the main thread, where Python allows no handlers, no
+  signal is caught.
   """
   if threading.current_thread() is not threading.main_thread():
     yield Stop()
     return
   stop = Stop() if processes.count() == 1 else _JobStop()
   numbers = (signal.SIGTERM, signal.SIGINT)
-  before = {number: signal.getsignal(number) for number in numbers}
+  former_handlers = {number: signal.getsignal(number) for number in numbers}
 
   def restore():
-    for number, handler in before.items():
+    for number, handler in former_handlers.items():
       signal.signal(number, handler)
 
   def handle(number, frame):
     del frame
     stop.ask(number)
+    # From here on a signal ends the process, even if the loop hangs.
     restore()
 
   for number in numbers:
     signal.signal(number, handle)
   try:
     yield stop
-    processes.meet()  # none will look again
+    # The threads can only exchange counts all together. This one has to live
+    # until every loop has ended, or a process that is asked late waits for it.
+    processes.meet()
   finally:
     stop.close()
     restore()

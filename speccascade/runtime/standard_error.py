@@ -1,4 +1,8 @@
-"""Standard error, held back while a block runs, or passed on line by line."""
+"""Holds back standard error while a block runs, or passes it on line by line.
+
+Native code writes to the descriptor of standard error, past Python's own
+`sys.stderr`. So the descriptor itself is redirected here.
+"""
 
 from collections.abc import Callable
 import contextlib
@@ -13,31 +17,37 @@ import time
 
 @contextlib.contextmanager
 def hide_failing_threads():
-  """Holds back stderr, and drops it where the block fails: its error says it.
+  """Drops what is written to stderr if the block fails.
 
-  For blocks whose threads each print a traceback of the same fault.
+  For blocks whose threads each print a traceback of the same fault. The error
+  that the block raises says the same in one line. If the block ends well, what
+  was written is passed on.
   """
-  failed = False
-  with hold_back(lambda line: not failed):
+  has_failed = False
+  with hold_back(lambda line: not has_failed):
     try:
       yield
     except BaseException:
-      failed = True
-      time.sleep(0.2)  # threads that are still at work have their say
+      has_failed = True
+      # Threads that are still at work print their tracebacks in this time.
+      time.sleep(0.2)
       raise
 
 
 @contextlib.contextmanager
 def hold_back(passes: Callable[[bytes], bool]):
-  """Holds back stderr until the block ends; then lets some lines pass.
+  """Holds back stderr until the block ends, and then lets some lines pass.
 
-  Python's own `sys.stderr` writes to the same descriptor and is held back with
-  it, in order, until the block ends, normally or not.
+  Python's own `sys.stderr` writes to the same descriptor. Its lines are held
+  back too, in order with the others, until the block ends or fails.
+
+  Args:
+    passes: gets a line, with its line break; returns whether it is written.
   """
   try:
     sys.stderr.flush()
-    saved = os.dup(2)
-  except (OSError, AttributeError):  # no usable stderr: nothing to hold back
+    terminal = os.dup(2)
+  except (OSError, AttributeError):  # There is no stderr to hold back.
     yield
     return
   with tempfile.TemporaryFile() as held:
@@ -45,39 +55,47 @@ def hold_back(passes: Callable[[bytes], bool]):
     try:
       yield
     finally:
+      # What Python has buffered goes to the file before the terminal is back.
       sys.stderr.flush()
-      os.dup2(saved, 2)
-      os.close(saved)
+      os.dup2(terminal, 2)
+      os.close(terminal)
       held.seek(0)
-      rest = b"".join(filter(passes, held))
-      if rest:
-        os.write(2, rest)
+      passed = b"".join(filter(passes, held))
+      if passed:
+        os.write(2, passed)
 
 
 def relay(faults: dict[str, str]):
-  """Passes on what comes from stdin, up to an error, which is one line.
+  """Passes stdin on to stderr, up to the first error, which is one line.
 
-  It ends with its input: signals that end the writer are not for it.
+  This function is the program of a helper process (`cli/distributed.py`). The
+  helper ends when its input ends: signals that end the writer do not end the
+  helper, so the last line still arrives.
 
   Args:
-    faults: what is said where JAX's distributed runtime ends a process, by what
-      its message then holds, a pattern; the first that does.
+    faults: {pattern: message} for errors of JAX's distributed runtime, which
+      ends the process in C++. The first pattern that is found in the runtime's
+      text gives the message; the message may refer to groups of the pattern.
   """
   for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
   for line in sys.stdin.buffer:
     if b"JAX distributed service detected fatal errors" in line:
-      told = (line + sys.stdin.buffer.read()).decode(errors="replace")
-      match, said = next(
-        (match, said)
-        for pattern, said in faults.items()
-        if (match := re.search(pattern, told))
-      )
-      line = f"error: {match.expand(said)}\n".encode()
+      # The reason may stand some lines further on, so all is read first.
+      report = (line + sys.stdin.buffer.read()).decode(errors="replace")
+      line = f"error: {_explain(report, faults)}\n".encode()
     sys.stderr.buffer.write(line)
     sys.stderr.flush()
     if line.startswith(b"error: "):
-      sys.stdin.buffer.read()
+      sys.stdin.buffer.read()  # Whatever follows an error is dropped.
+
+
+def _explain(report: str, faults: dict[str, str]) -> str:
+  """Returns the message of the first pattern that is found in a report."""
+  for pattern, message in faults.items():
+    if match := re.search(pattern, report):
+      return match.expand(message)
+  raise ValueError("no pattern is found; the last one should be empty")
 
 
 if __name__ == "__main__":

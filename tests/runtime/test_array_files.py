@@ -1,4 +1,4 @@
-"""Files of arrays that are damaged, whatever byte of them it is."""
+"""Reads whole files of arrays, and files with damage at every byte."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,8 @@ def test_every_damage_is_one_line_that_names_the_file(tmp_path, suffix):
   else:
     np.save(path, ARRAYS["a"])
   whole = path.read_bytes()
-  # Cut off, and with a byte changed; some bytes of ZIP files mean nothing.
+  # Files that are cut off, and files with one byte changed. Some bytes of a ZIP
+  # file mean nothing, so that not every changed file is damaged.
   damaged = [whole[:end] for end in range(0, len(whole), 23)]
   for place in range(0, len(whole), 7):
     damaged.append(whole[:place] + bytes([whole[place] ^ 255]))

@@ -1,4 +1,4 @@
-"""One job a folder: who is kept out, and what is left behind."""
+"""Checks that one job at a time writes to a folder, and what it leaves."""
 
 import errno
 import fcntl
@@ -66,7 +66,7 @@ def test_writers_of_other_files_stay(tmp_path, other_job):
   other_job(tmp_path, file="one.npz")
   with sole_writer(tmp_path, file="two.npz"):
     refused(BUSY, tmp_path, file="one.npz")
-  # What a killed writer of the same left half written is gone.
+  # The part file that a killed writer of the same file left is gone.
   assert not any(part.exists() for part in parts)
   assert [path.name for path in tmp_path.iterdir()] == [".one.npz.writer"]
   parts[0].touch()
@@ -98,7 +98,8 @@ def test_a_lock_whose_file_was_just_removed_is_none(tmp_path, monkeypatch):
   ended = iter([True, False])
 
   def slow(*args):
-    if next(ended):  # the holder ends between our opening and our locking
+    # The holder ends after the file is opened here, and before it is locked.
+    if next(ended):
       path.unlink()
       path.parent.rmdir()
     flock(*args)

@@ -1,6 +1,6 @@
-"""Several processes are one job: what they compute, write, and say at the end.
+"""Checks that several processes are one job: results, files and last lines.
 
-Two and four processes of a CPU, started as their user does.
+Two and four processes of a CPU are started as a user starts them.
 """
 
 import json
@@ -50,22 +50,25 @@ def files(tmp_path_factory):
 )
 def test_processes_decode_what_one_does(files, tmp_path, num, devices, more):
   macros = {**files, "MESH": MESH, **more}
-  run = lambda num, devices, name: jobs.run(
-    *(num, "speccascade.decode", DECODE),
-    **{"devices": devices, "OUTPUT_DIR": str(tmp_path / name), **macros},
-  )
+
+  def run(num, devices, name):
+    macros["OUTPUT_DIR"] = str(tmp_path / name)
+    return jobs.run(
+      num, "speccascade.decode", DECODE, devices=devices, **macros
+    )
+
   [[_, out, _]] = run(1, 4, "one")
   [_, first, _], *others = run(num, devices, "several")
   for name in ("predictions.jsonl", "run.json"):
     one, several = (tmp_path / x / name for x in ("one", "several"))
     assert one.read_bytes() == several.read_bytes()
-  # Up to the speed.
+  # The last two lines hold the speed, which differs.
   one, several = (x[x.index("SpecCascade") :] for x in (out, first))
   assert one.splitlines()[:-2] == several.splitlines()[:-2]
   assert all(each[1:] == ("", "") for each in others)
   names = {path.name for path in (tmp_path / "several").iterdir()}
-  kept = {"predictions.jsonl", "run.json", "metrics.json", "config.gin"}
-  assert names == kept
+  outputs = {"predictions.jsonl", "run.json", "metrics.json", "config.gin"}
+  assert names == outputs
 
 
 SWEEP = {"METHODS": ["spec_decode"], "NUM_TIMED": 1, "TEMPERATURES": [0.0]}
@@ -81,21 +84,23 @@ def test_processes_measure_what_one_does(files, tmp_path, main, file, macros):
   common = {k: v for k, v in files.items() if k not in ("METHOD", "ALPHA")}
   common |= {"MESH": MESH, "REPEATS": 1, **macros}
   common.pop("GAMMA")
-  told = {}
+  results = {}
   for num in (1, 2):
     folder = tmp_path / str(num)
     jobs.run(
-      *(num, f"speccascade.{main}", f"--gin_file=configs/runs/{main}.gin"),
+      num,
+      f"speccascade.{main}",
+      f"--gin_file=configs/runs/{main}.gin",
       devices=4 // num,
       OUTPUT_DIR=str(folder),
       **common,
     )
-    told[num] = (folder / file).read_text()
+    results[num] = (folder / file).read_text()
     if main == "sweep":
-      rows = map(json.loads, told[num].splitlines())
+      rows = map(json.loads, results[num].splitlines())
       names = ("key", "counts", "efficiency", "agreement")
-      told[num] = [{name: row[name] for name in names} for row in rows]
-  assert told[1] == told[2]
+      results[num] = [{name: row[name] for name in names} for row in rows]
+  assert results[1] == results[2]
 
 
 def trained(tmp_path, num, devices, name, *, codes=None, **job):
@@ -133,12 +138,12 @@ def test_processes_train_as_one_does(unbroken, tmp_path, num, devices):
 @slow
 def test_a_job_that_is_told_to_stop_goes_on_elsewhere(unbroken, tmp_path):
   """SIGTERM to the second process: all save at one step, and stop."""
-  stopped, said = trained(
-    *(tmp_path, 2, 2, "run"), codes=[143, 143], signal="SIGTERM"
+  stopped, errors = trained(
+    tmp_path, 2, 2, "run", codes=[143, 143], signal="SIGTERM"
   )
   step = stopped["losses"]["step"]
   assert 7 < step < 20
-  assert said == ["", ""]
+  assert errors == ["", ""]
   assert stopped["save"]["save"] == step
   ended, _ = trained(tmp_path, 1, 4, "run")
   assert ended["start"]["sha256"] == stopped["save"]["sha256"]
@@ -152,13 +157,13 @@ def test_a_killed_process_ends_the_others(unbroken, tmp_path, who, goes_on):
   several = jobs.ended(
     jobs.started(2, TRAIN, job={**job, "signal": "SIGKILL", "who": who})
   )
-  codes, _, said = zip(*several)
+  codes, _, errors = zip(*several)
   assert codes[who] == -signal.SIGKILL
   assert codes[1 - who] not in (0, None)
   assert re.fullmatch(
     r"error: (another process|process 0) of this job ended, or cannot be"
     r" reached\n",
-    said[1 - who],
+    errors[1 - who],
   )
   ended, _ = trained(tmp_path, *goes_on, "run")
   assert ended["start"]["start"] == 5
@@ -166,7 +171,7 @@ def test_a_killed_process_ends_the_others(unbroken, tmp_path, who, goes_on):
   losses = ended["losses"]["losses"]
   assert len(losses) == 15
   check_alike(losses, {step: unbroken[step] for step in losses})
-  if who:  # the first has said what it saved
+  if who:  # the first process has printed what it saved
     saved = json.loads(several[0][1].splitlines()[1])
     assert saved == {"save": 5, "sha256": ended["start"]["sha256"]}
 
@@ -175,7 +180,9 @@ def test_a_killed_process_ends_the_others(unbroken, tmp_path, who, goes_on):
 def test_an_error_of_one_ends_all(files, tmp_path):
   several = jobs.ended(
     jobs.started(
-      *(2, "speccascade.decode", DECODE),
+      2,
+      "speccascade.decode",
+      DECODE,
       of_each=("--gin.SEED=0", "--gin.BATCH_SIZE=3"),
       **files,
       MESH={"model": 2},
@@ -187,30 +194,34 @@ def test_an_error_of_one_ends_all(files, tmp_path):
   first, second = (err.splitlines() for *_, err in several)
   assert first.pop().startswith(f"error: process 1 of this job ended: {fault}")
   assert all(line.startswith("SpecCascade [OPT]: 0 of 10") for line in first)
-  [said] = second
-  assert said.startswith(f"error: {fault}")
+  [line] = second
+  assert line.startswith(f"error: {fault}")
 
 
 @slow
 def test_a_process_that_does_not_come(files):
   [first, second] = jobs.started(
-    *(2, "speccascade.decode", DECODE, "--distributed_timeout=5"),
+    2,
+    "speccascade.decode",
+    DECODE,
+    "--distributed_timeout=5",
     **files,
     OUTPUT_DIR="",
   )
   second.kill()
   second.communicate()
-  [[code, _, said]] = jobs.ended([first])
-  assert code == 6  # it exits: a shell says no more of it
+  [[code, _, line]] = jobs.ended([first])
+  # It exits with 6 and is not aborted, so that a shell adds no line of its own.
+  assert code == 6
   assert re.fullmatch(
     r"error: the processes of this job did not meet at localhost:\d+ in 5"
     r" seconds; see that all 2 were started, .*\n",
-    said,
+    line,
   )
 
 
 @pytest.mark.parametrize(
-  ("flags", "said"),
+  ("flags", "message"),
   [
     (["--process_count=2"], "--coordinator_address and --process_index must"),
     (["--coordinator_address=x:1"], "--process_count and --process_index must"),
@@ -221,17 +232,19 @@ def test_a_process_that_does_not_come(files):
     (["--distributed", "--process_count=0"], "--process_count is 0; wanted 1"),
   ],
 )
-def test_flags_that_name_no_job(capsys, flags, said):
+def test_flags_that_name_no_job(capsys, flags, message):
   code, _, err = mains.start(decode, capsys, flags=flags)
   assert (code, err.count("\n")) == (2, 1)
-  assert said in err
+  assert message in err
 
 
 def test_a_port_that_is_taken_is_named():
   with socket.create_server(("localhost", 0)) as taken:
     port = taken.getsockname()[1]
-    said = rf"--coordinator_address is localhost:{port}, .* \(.* in use\): give"
-    with pytest.raises(processes.ProcessError, match=said):
+    message = (
+      rf"--coordinator_address is localhost:{port}, .* \(.* in use\): give"
+    )
+    with pytest.raises(processes.ProcessError, match=message):
       distributed._check_port(f"localhost:{port}")
   distributed._check_port(f"localhost:{port}")
 
@@ -244,7 +257,7 @@ def test_an_abort_is_an_exit():
 
 
 @pytest.mark.parametrize(
-  ("told", "said"),
+  ("report", "line"),
   [
     ("a\nerror: b\nc\n", "a\nerror: b\n"),
     (f"a\nF1 {FATAL}x\nRPC: /RegisterTask\n  @ 0x7\n", "a\nerror: no one\n"),
@@ -252,12 +265,14 @@ def test_an_abort_is_an_exit():
     (f"F1 {FATAL}socket closed\n", "error: process 0\n"),
   ],
 )
-def test_what_jax_says_of_an_end_is_a_line(told, said):
+def test_what_jax_says_of_an_end_is_a_line(report, line):
   faults = {"RegisterTask": "no one", r"heartbeats\):\n(\d+)": r"process \1"}
   faults = json.dumps({**faults, "": "process 0"})
   command = [sys.executable, "-I", "-S", standard_error.__file__, faults]
-  how = {"capture_output": True, "text": True, "check": True}
-  assert subprocess.run(command, input=told, **how).stderr == said
+  relay = subprocess.run(
+    command, input=report, capture_output=True, text=True, check=True
+  )
+  assert relay.stderr == line
 
 
 def test_one_process_agrees_with_itself():
