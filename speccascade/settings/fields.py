@@ -1,9 +1,10 @@
-"""Settings that check themselves: their types say what is right.
+"""Makes settings check themselves: their types say which values are right.
 
-A class or function under `checked` refuses what its annotations do not allow,
-with a line that names the setting; lists become tuples unless a list is asked
-for. `build` makes a dataclass of JSON in the same way. What a type cannot say
-stands beside it:
+A class or function under `checked` refuses values that its annotations do not
+allow, with a line that names the setting. Lists become tuples, unless a list is
+asked for. `build` makes a dataclass from JSON with the same checks.
+
+A rule that no type can express is written beside the type:
 
   gamma: Annotated[int, Bounds(1, 1024)] = 5
   method: Annotated[str, methods.find]
@@ -24,17 +25,18 @@ import types
 import typing
 from typing import Annotated, Any, Literal
 
+from speccascade.settings import in_words
+
 MOST = 2**31 - 1  # the largest integer of JAX
-_LONGEST = 100  # characters of a value in a message
 
 
 class SettingError(ValueError):
   """A setting of the wrong kind, or out of range.
 
   Attributes:
-    name: of the setting.
-    fault: what is wrong with it, after the name.
-    owner: the class or function that has it, or None.
+    name: name of the setting.
+    fault: what is wrong with the setting; the message is the name and this.
+    owner: the class or function that has the setting, or None.
   """
 
   def __init__(self, name: str, fault: str, owner: object = None):
@@ -43,18 +45,18 @@ class SettingError(ValueError):
 
 
 class _WrongKindError(Exception):
-  """A value is not of a type."""
+  """A value does not fit a type."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-  """The range of a number.
+  """A rule: the range of a number.
 
   Attributes:
-    low: the least; an infinite end is no end.
-    high: the most.
-    low_open: whether `low` itself is outside.
-    high_open: whether `high` itself is outside.
+    low: the smallest number; minus infinity means no lower end.
+    high: the largest number; infinity means no upper end.
+    low_open: whether `low` itself is outside the range.
+    high_open: whether `high` itself is outside the range.
   """
 
   low: float = -math.inf
@@ -63,25 +65,31 @@ class Bounds:
   high_open: bool = False
 
   def holds(self, value) -> bool:
+    """Returns whether a number is in the range."""
     above = value > self.low if self.low_open else value >= self.low
-    return above and (
-      value < self.high if self.high_open else value <= self.high
-    )
+    below = value < self.high if self.high_open else value <= self.high
+    return above and below
 
   def __str__(self) -> str:
     if math.isinf(self.high):
       return f"above {self.low}" if self.low_open else f"of {self.low} or more"
     low = f"above {self.low}" if self.low_open else f"from {self.low}"
-    return f"{low} to {'below ' * self.high_open}{self.high}"
+    high = f"below {self.high}" if self.high_open else f"{self.high}"
+    return f"{low} to {high}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Keys:
-  """Keys that a dict must have."""
+  """A rule: the keys that a dict must have.
+
+  Attributes:
+    names: the keys. A dict may have further keys.
+  """
 
   names: tuple[str, ...]
 
   def holds(self, value) -> bool:
+    """Returns whether a dict has the keys."""
     return set(self.names) <= set(value)
 
   def __str__(self) -> str:
@@ -89,6 +97,8 @@ class Keys:
 
 
 class _NotEmpty:
+  """A rule: a list, tuple, dict or text has an item."""
+
   holds = staticmethod(bool)
 
   def __str__(self) -> str:
@@ -98,33 +108,49 @@ class _NotEmpty:
 NOT_EMPTY = _NotEmpty()
 NonNegative = Annotated[int, Bounds(0, MOST)]
 Positive = Annotated[int, Bounds(1, MOST)]
-Count = Annotated[int, Bounds(0, 2**63 - 1)]  # summed over a run
-Size = Annotated[int, Bounds(1, 2**16)]  # of an axis, or of a small number
+Count = Annotated[int, Bounds(0, 2**63 - 1)]  # a sum over a run
+Size = Annotated[int, Bounds(1, 2**16)]  # size of an axis, or a small number
 Share = Annotated[float, Bounds(0, 1)]
 Path = str | os.PathLike
 
 
 def checked(owner):
-  """Makes a function, or a dataclass, check its arguments by their types."""
+  """Makes a function, or a dataclass, check its arguments by their types.
+
+  Args:
+    owner: the function or the dataclass, decorated.
+
+  Raises:
+    SettingError: when it is called with an argument that does not fit. The
+      error's owner is the decorated function or class.
+  """
   is_class = isinstance(owner, type)
   function = owner.__init__ if is_class else owner
   signature = inspect.signature(function)
-  kinds = functools.cache(lambda: _hints(function))
+
+  # Annotations are read at the first call: they may name classes that are
+  # defined further down in their module.
+  @functools.cache
+  def kinds():
+    return _hints(function)
 
   @functools.wraps(function)
   def call(*args, **kwargs):
     try:
       bound = signature.bind(*args, **kwargs)
     except TypeError:
-      return function(*args, **kwargs)  # which says what is missing
+      # The function itself raises the error that says which argument is
+      # missing or not known.
+      return function(*args, **kwargs)
+    # gin knows a function by what the decorator returned, so that is the owner.
+    decorated = owner if is_class else call
     for name, value in bound.arguments.items():
       if name in kinds():
         kind = kinds()[name]
-        at = owner if is_class else call  # what gin knows it by
-        bound.arguments[name] = fit(name, value, kind, owner=at)
+        bound.arguments[name] = fit(name, value, kind, owner=decorated)
     return function(*bound.args, **bound.kwargs)
 
-  call.__signature__ = signature  # gin reads this one
+  call.__signature__ = signature  # gin reads parameters from here
   if not is_class:
     return call
   owner.__init__ = call
@@ -132,135 +158,181 @@ def checked(owner):
 
 
 def build(kind: type, values: object):
-  """Returns a dataclass of what JSON gave, checked field by field.
+  """Returns a dataclass made from JSON, checked field by field.
 
   Args:
     kind: the dataclass; its fields may be dataclasses too.
-    values: a dict of its fields.
+    values: a dict of the fields. Fields with a default may be left out.
 
   Raises:
-    ValueError: naming the field that is wrong, missing or unknown.
+    ValueError: a field is wrong, missing or unknown; the message names it.
   """
   if not isinstance(values, Mapping):
-    raise ValueError(f"wanted an object, not {_shown(values)}")
+    raise ValueError(f"wanted an object, not {in_words.format_value(values)}")
   fields = {field.name: field for field in dataclasses.fields(kind)}
-  needed = {
+  required = {
     name
     for name, field in fields.items()
     if field.default is field.default_factory is dataclasses.MISSING
   }
-  for said, names in {
-    "unknown": set(values) - set(fields),
-    "missing": needed - set(values),
-  }.items():
-    if names:
-      raise ValueError(f"{said} {', '.join(sorted(names))}")
+  if unknown := set(values) - set(fields):
+    raise ValueError(f"unknown {', '.join(sorted(unknown))}")
+  if missing := required - set(values):
+    raise ValueError(f"missing {', '.join(sorted(missing))}")
   kinds = _hints(kind)
-  return kind(
-    **{
-      name: fit(name, value, kinds[name], builds=True)
-      for name, value in values.items()
-    }
-  )
+  arguments = {
+    name: fit(name, value, kinds[name], builds=True)
+    for name, value in values.items()
+  }
+  return kind(**arguments)
 
 
 def fit(name: str, value, kind, *, owner=None, builds: bool = False):
-  """Returns a value as a type wants it: lists made tuples.
+  """Returns a value in the form that a type asks for: lists become tuples.
 
   Args:
-    name: of the setting.
-    value: what it is.
-    kind: a type; see the module.
-    owner: see `SettingError`.
-    builds: whether dicts become dataclasses, and keys numbers, as from JSON.
+    name: name of the setting, for the message.
+    value: the value.
+    kind: the type, perhaps with rules; see the module's text.
+    owner: the class or function that has the setting, for the error.
+    builds: whether the value is from JSON. Dicts then become dataclasses, and
+      texts that are keys become numbers, where the type asks for these.
 
   Raises:
-    SettingError: it is not of the type.
+    SettingError: the value does not fit the type.
   """
   try:
     return _fit(value, kind, builds)
   except _WrongKindError:
-    fault = f" is {_shown(value)}; wanted {_wanted(kind)}"
+    value_text, wanted = (
+      in_words.format_value(value),
+      in_words.describe_kind(kind),
+    )
+    fault = f" is {value_text}; wanted {wanted}"
     raise SettingError(name, fault, owner) from None
   except SettingError as error:
+    # A field of a dataclass inside this one: "part" and "few" is "part.few".
     raise SettingError(f"{name}.{error.name}", error.fault, owner) from None
   except ValueError as error:
     raise SettingError(name, f": {error}", owner) from error
 
 
 def _hints(function) -> dict[str, Any]:
+  """Returns {name: type} of parameters or fields, without *args and **kwargs.
+
+  The type at *args and **kwargs is the type of each of many values, which have
+  no names of their own.
+  """
   parameters = {}
   if callable(function) and not isinstance(function, type):
     parameters = inspect.signature(function).parameters
-  variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+  variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+  hints = typing.get_type_hints(function, include_extras=True)
   return {
     name: kind
-    for name, kind in typing.get_type_hints(
-      function, include_extras=True
-    ).items()
-    if name not in parameters or parameters[name].kind not in variable
+    for name, kind in hints.items()
+    if name not in parameters or parameters[name].kind not in variadic
   }
 
 
 def _fit(value, kind, builds: bool):
+  """Returns a value in the form that a type asks for.
+
+  Args:
+    value: the value.
+    kind: the type, perhaps with rules.
+    builds: as in `fit`.
+
+  Raises:
+    _WrongKindError: the value does not fit the type.
+    ValueError: a rule that is a function refuses it, or it is a dict of which
+      no dataclass can be built.
+  """
   origin, args = typing.get_origin(kind) or kind, typing.get_args(kind)
-  fit = functools.partial(_fit, builds=builds)
   if origin is Annotated:
-    value = fit(value, args[0])
-    for rule in args[1:]:
-      if hasattr(rule, "holds"):
-        _need(rule.holds(value))
-      else:
-        rule(value)
-  elif origin in (typing.Union, types.UnionType):
-    for each in args:
-      with contextlib.suppress(_WrongKindError):
-        return fit(value, each)
-    raise _WrongKindError
-  elif origin is Literal:
-    _need(isinstance(value, str) and value in args)
-  elif origin is typing.NotRequired:
-    return fit(value, args[0])
-  elif typing.is_typeddict(origin):
-    _need(isinstance(value, Mapping))
-    _need(origin.__required_keys__ <= set(value))
-    kinds = _hints(origin)
-    return {k: fit(each, kinds.get(k, Any)) for k, each in value.items()}
-  elif builds and dataclasses.is_dataclass(origin):
-    _need(isinstance(value, Mapping))
+    return _fit_rules(value, args[0], args[1:], builds)
+  if origin in (typing.Union, types.UnionType):
+    return _fit_union(value, args, builds)
+  if origin is Literal:
+    _require(isinstance(value, str) and value in args)
+    return value
+  if origin is typing.NotRequired:  # of a TypedDict; the key is there
+    return _fit(value, args[0], builds)
+  if typing.is_typeddict(origin):
+    return _fit_typed_dict(value, origin, builds)
+  if builds and dataclasses.is_dataclass(origin):
+    _require(isinstance(value, Mapping))
     return build(origin, value)
-  elif origin is tuple and args[-1:] != (...,):
-    _need(isinstance(value, list | tuple) and len(value) == len(args))
-    return tuple(map(fit, value, args))
-  elif origin in (tuple, list, Sequence):
-    _need(isinstance(value, Sequence) and not isinstance(value, str | bytes))
-    several = [fit(each, args[0]) for each in value]
-    return several if origin is list else tuple(several)
-  elif origin in (dict, Mapping):
-    _need(isinstance(value, Mapping))
-    key_kind, kind = args or (Any, Any)
-    as_key = lambda key: key
-    if builds and key_kind is int:  # the keys of JSON are text
-      as_key = lambda key: int(key) if str(key).isdecimal() else key
-    return {
-      fit(as_key(key), key_kind): fit(each, kind) for key, each in value.items()
-    }
-  else:
-    _need(_is_plain(value, origin))
+  if origin is tuple and args[-1:] != (...,):  # tuple[str, float], say
+    _require(isinstance(value, list | tuple) and len(value) == len(args))
+    return tuple(_fit(part, kind, builds) for part, kind in zip(value, args))
+  if origin in (tuple, list, Sequence):
+    # A text is a sequence of texts, but nobody means that.
+    _require(isinstance(value, Sequence) and not isinstance(value, str | bytes))
+    parts = [_fit(part, args[0], builds) for part in value]
+    return parts if origin is list else tuple(parts)
+  if origin in (dict, Mapping):
+    return _fit_dict(value, args or (Any, Any), builds)
+  _require(_is_plain(value, origin))
   return value
 
 
-def _need(is_right: bool):
-  if not is_right:
+def _fit_rules(value, kind, rules: Sequence, builds: bool):
+  """Returns a value in the form of a type, if the rules hold for it too."""
+  value = _fit(value, kind, builds)
+  for rule in rules:
+    if hasattr(rule, "holds"):
+      _require(rule.holds(value))
+    else:
+      rule(value)
+  return value
+
+
+def _fit_union(value, kinds: Sequence, builds: bool):
+  """Returns a value in the form of the first type that it fits."""
+  for kind in kinds:
+    with contextlib.suppress(_WrongKindError):
+      return _fit(value, kind, builds)
+  raise _WrongKindError
+
+
+def _fit_typed_dict(value, kind, builds: bool) -> dict:
+  """Returns a dict with values in the form of a TypedDict; more keys may be."""
+  _require(isinstance(value, Mapping))
+  _require(kind.__required_keys__ <= set(value))
+  kinds = _hints(kind)
+  return {
+    key: _fit(part, kinds.get(key, Any), builds) for key, part in value.items()
+  }
+
+
+def _fit_dict(value, kinds: tuple, builds: bool) -> dict:
+  """Returns a dict with its keys and its values in the form of two types."""
+  _require(isinstance(value, Mapping))
+  key_kind, part_kind = kinds
+  fitted = {}
+  for key, part in value.items():
+    # JSON has only texts as keys: "2" stands for 2 where numbers are wanted.
+    if builds and key_kind is int and str(key).isdecimal():
+      key = int(key)
+    fitted[_fit(key, key_kind, builds)] = _fit(part, part_kind, builds)
+  return fitted
+
+
+def _require(condition: bool):
+  """Raises _WrongKindError if a condition does not hold."""
+  if not condition:
     raise _WrongKindError
 
 
 def _is_plain(value, kind) -> bool:
-  """Whether a value is of a type that has no parts."""
+  """Returns whether a value is of a type that has no parts."""
   if kind in (Any, object, inspect.Parameter.empty):
     return True
   if kind is Callable:
     return callable(value)
+  # True and False are integers of Python, but no numbers to a user. NumPy's
+  # numbers are not of Python's types, but of the abstract ones.
   if kind is int:
     is_number = isinstance(value, numbers.Integral)
     return is_number and not isinstance(value, bool)
@@ -268,7 +340,7 @@ def _is_plain(value, kind) -> bool:
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     try:
       return is_number and math.isfinite(value)
-    except OverflowError:  # an integer that no float holds
+    except OverflowError:  # an integer that is larger than any float
       return False
   if kind is str:
     return isinstance(value, str) and is_text(value)
@@ -276,12 +348,15 @@ def _is_plain(value, kind) -> bool:
 
 
 def is_text(value: str) -> bool:
-  """Whether UTF-8 and file names can hold a text."""
+  """Returns whether UTF-8 and names of files can hold a text."""
   return is_utf8(value) and "\0" not in value
 
 
 def is_utf8(value: str) -> bool:
-  """Whether UTF-8 can hold a text; it holds no half of a surrogate pair."""
+  """Returns whether UTF-8 can hold a text.
+
+  UTF-8 cannot hold half of a surrogate pair, which texts of JSON may have.
+  """
   try:
     value.encode()
   except UnicodeEncodeError:
@@ -289,61 +364,18 @@ def is_utf8(value: str) -> bool:
   return True
 
 
-_NAMES = {
-  int: "a whole number",
-  float: "a number",
-  str: "a text",
-  bool: "True or False",
-  types.NoneType: "None",
-  os.PathLike: "a path",
-  Callable: "a function",
-}
-
-
-def _wanted(kind) -> str:
-  """Returns a type in words."""
-  origin, args = typing.get_origin(kind) or kind, typing.get_args(kind)
-  if origin is Annotated:
-    rules = [str(rule) for rule in args[1:] if hasattr(rule, "holds")]
-    what, comma, parts = _wanted(args[0]).partition(",")
-    return " ".join([what, *rules]) + comma + parts
-  if origin in (typing.Union, types.UnionType, Literal):
-    in_words = repr if origin is Literal else _wanted
-    *most, last = dict.fromkeys(map(in_words, args))
-    return " or ".join([", ".join(most), last] if most else [last])
-  if origin is tuple and args[-1:] != (...,):
-    return f"({', '.join(map(_wanted, args))})"
-  if origin in (tuple, list, Sequence):
-    return f"a list, each {_wanted(args[0])}"
-  if origin in (dict, Mapping):
-    return f"a dict, each {_wanted(args[1])}" if args else "a dict"
-  if typing.is_typeddict(origin):
-    return f"a dict {Keys(tuple(sorted(origin.__required_keys__)))}"
-  name = getattr(origin, "__name__", str(origin))
-  return _NAMES.get(origin, f"an {name}" if name[0] in "AEIO" else f"a {name}")
-
-
-def _shown(value) -> str:
-  """Returns a value for a message, cut where it is long."""
-  try:
-    text = repr(value)
-  except (ValueError, RecursionError):  # of thousands of digits, or brackets
-    text = f"a {type(value).__name__} too long to print"
-  return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-
-
 def freeze(instance):
-  """Makes tuples of the lists that a frozen dataclass got, say from JSON."""
+  """Turns the lists of a frozen dataclass, perhaps from JSON, into tuples."""
   for name, value in vars(instance).items():
     if isinstance(value, list):
       object.__setattr__(instance, name, tuple(value))
 
 
 def of_json(text: str | bytes):
-  """Returns what a JSON text holds.
+  """Returns the value of a JSON text.
 
   Raises:
-    ValueError: it is none, or nested too deep.
+    ValueError: the text is no JSON, or is nested too deep.
   """
   try:
     return json.loads(text)
@@ -352,25 +384,26 @@ def of_json(text: str | bytes):
 
 
 def at_least(least: int, **values):
-  """Raises SettingError where a setting is no whole number, or below `least`.
+  """Raises SettingError if a setting is no whole number, or below `least`.
 
   Args:
-    least: the smallest that is right.
-    **values: the settings, by the names that messages give them.
+    least: the smallest number that is allowed.
+    **values: the settings, by the names that the message calls them.
   """
   for name, value in values.items():
     fit(name, value, Annotated[int, Bounds(least)])
 
 
 def one_of(known: Collection, *, error=ValueError, **values):
-  """Raises an error where a setting is not among the `known`.
+  """Raises an error if a setting is not among the `known` values.
 
   Args:
-    known: what is right.
-    error: the type that is raised.
-    **values: the settings, by the names that messages give them.
+    known: the values that are allowed.
+    error: type of the error that is raised.
+    **values: the settings, by the names that the message calls them.
   """
   for name, value in values.items():
     if value not in known:
       wanted = ", ".join(map(str, known))
-      raise error(f"{name} is {_shown(value)}; wanted one of {wanted}")
+      text = in_words.format_value(value)
+      raise error(f"{name} is {text}; wanted one of {wanted}")

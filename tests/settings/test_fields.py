@@ -1,4 +1,4 @@
-"""Types as checks of settings: what fits, what does not, what is said."""
+"""Checks which values fit which types, and the messages about the others."""
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
@@ -47,7 +47,9 @@ PAIR = Literal["all"] | tuple[Literal["a", "b"], float]
     (HALF_OPEN, [0, 0.99], [1, -0.1], "a number from 0 to below 1"),
     (
       Annotated[float, Bounds(0, low_open=True)],
-      *([1e-9], [0, -1], "a number above 0"),
+      [1e-9],
+      [0, -1],
+      "a number above 0",
     ),
     (Literal["a", "b"], ["a"], ["c", 5, ["a"]], "'a' or 'b'"),
     (PAIR, ["all"], ["a", ["a"], ("c", 1), ("a", 1, 2)], "'all' or ('a' or"),
