@@ -7,7 +7,7 @@ import re
 import gin
 import pytest
 
-from speccascade.cli import gin_setup, macros
+from speccascade.cli import gin_internals, macros
 from tests import mains
 
 pytestmark = pytest.mark.needs_tf
@@ -75,19 +75,18 @@ def test_it_resolves(path, monkeypatch, capsys):
   assert all(f"{name} = " in out for name in missing)
   # What --help lists is what there is.
   listed = [name for file in files for name in macros.macros(file)]
-  assert set(listed) == set(gin_setup._macros())
+  assert set(listed) == set(gin_internals.macros())
   if IS_RUN.search(path) and path not in SHARED:
     assert set(missing) - {"MIXTURE_OR_TASK_NAME"} <= USERS
   # No function that gin binds takes more than eight parameters.
-  for _, selector in gin.config._CONFIG:
-    function = gin.config._REGISTRY.get_match(selector)
-    if function is not None and inspect.isfunction(function.wrapped):
-      parameters = inspect.signature(function.wrapped).parameters
-      if function.wrapped.__module__.startswith("speccascade"):
+  for function, _ in gin_internals.bindings():
+    if inspect.isfunction(function):
+      parameters = inspect.signature(function).parameters
+      if function.__module__.startswith("speccascade"):
         assert len(parameters) <= 8
 
 
 @pytest.fixture(autouse=True)
 def _cleared():
   yield
-  gin_setup.gin.clear_config()
+  gin.clear_config()

@@ -1,5 +1,6 @@
-"""Reads gin files and bindings as T5X does, and says in words what is wrong."""
+"""Reads gin files and bindings as T5X does, and explains faults in one line."""
 
+from collections.abc import Iterable
 import contextlib
 import difflib
 import inspect
@@ -13,22 +14,13 @@ import traceback
 
 import gin
 
-from speccascade.cli import quiet
+from speccascade.cli import gin_internals, quiet
 from speccascade.settings.fields import SettingError
 
 PACKAGE = pathlib.Path(__file__).parents[1]
 
-_UNKNOWN_NAME = re.compile(
-  r"No configurable matching (?:reference )?'@?([^']+)'"
-)
-_UNKNOWN_PARAMETER = re.compile(
-  r"Configurable '([^']+)' doesn't have a parameter named '([^']+)'"
-)
-_NO_VALUES = re.compile(
-  r"No values supplied by Gin or caller for arguments: (\[[^\]]*\])"
-)
-
-_GIVEN: set[str] = set()
+# Macros and parameters that the command line bound in the last `parse`.
+_command_line_names: set[str] = set()
 
 
 class ConfigError(ValueError):
@@ -38,55 +30,52 @@ class ConfigError(ValueError):
 def search_paths() -> list[str]:
   """Returns the folders in which gin files are looked for after the cwd.
 
-  A clone has `configs/` beside the package, an installed package inside it;
-  either way `configs/models/t5_1_1_small.gin` is found, and so is
+  A clone has `configs/` beside the package, and an installed package has it
+  inside. In both, `configs/models/t5_1_1_small.gin` is found, and so is
   `models/t5_1_1_small.gin`.
   """
-  roots = [PACKAGE.parent, PACKAGE]
-  return [
-    str(folder)
-    for root in roots
-    if (root / "configs").is_dir()
-    for folder in (root, root / "configs")
-  ]
+  folders = []
+  for root in (PACKAGE.parent, PACKAGE):
+    if (root / "configs").is_dir():
+      folders += [str(root), str(root / "configs")]
+  return folders
 
 
 def parse(files, bindings, extra_search_paths=()):
-  """Parses gin files in order, then bindings; later ones win.
+  """Parses gin files in order, and then bindings; a later value wins.
 
   Args:
     files: paths of gin files, relative to the working directory or to one of
       the search paths.
-    bindings: strings `NAME = VALUE` or `module.function.parameter = VALUE`.
-    extra_search_paths: folders looked into before the default ones.
+    bindings: texts `NAME = VALUE` or `module.function.parameter = VALUE`.
+    extra_search_paths: folders that are looked into before the default ones.
 
   Raises:
-    ConfigError: one line, naming the file or binding and the way out.
+    ConfigError: a file or binding is wrong, or a macro has no value. The
+      message is one line, which names the file or binding and what to do.
   """
   gin.clear_config()
-  gin.config._IMPORTS.clear()
-  _GIVEN.clear()
-  # Absolute ones only: gin takes a relative one for a Python package as well,
-  # and fails on a folder of that name without an __init__.py.
+  _command_line_names.clear()
+  # All folders are absolute: gin takes a relative one for a Python package too,
+  # and fails if the folder of that name has no __init__.py.
   folders = [".", *extra_search_paths, *search_paths()]
-  gin.config._LOCATION_PREFIXES[:] = dict.fromkeys(
-    map(os.path.abspath, folders)
-  )
+  absolute = dict.fromkeys(os.path.abspath(folder) for folder in folders)
+  gin_internals.set_search_paths(absolute)
   for name in files:
-    with _named(name), quiet.gin_search():
+    with _name_in_errors(name), quiet.gin_search():
       gin.parse_config_file(name)
-  known = _used_macros() | set(_macros())
-  known |= {name for b in bindings for name in re.findall(r"%(\w+)", b)}
+  # gin accepts any macro. One that no file uses is a typing error, unless
+  # another binding of the command line uses it.
+  macros = gin_internals.used_macros() | set(gin_internals.macros())
+  for binding in bindings:
+    macros |= set(re.findall(r"%(\w+)", binding))
   for binding in bindings:
     name = binding.partition("=")[0].strip()
-    if re.fullmatch(r"\w+", name) and name not in known:
-      there = "no --gin_file"
-      if files:
-        there = f"the gin files have {', '.join(sorted(known)) or 'no macros'}"
-      raise ConfigError(f"no config uses {name}{_near(name, known)}: {there}")
-    with _named(f"--gin.{binding}"):
+    if re.fullmatch(r"\w+", name) and name not in macros:
+      raise _unused_macro(name, macros, has_files=bool(files))
+    with _name_in_errors(f"--gin.{binding}"):
       gin.parse_config(binding)
-    _GIVEN.add(name)
+    _command_line_names.add(name)
   _check_macros()
   try:
     gin.finalize()
@@ -94,26 +83,36 @@ def parse(files, bindings, extra_search_paths=()):
     raise ConfigError(_one_line(error)) from error
 
 
+def _unused_macro(name: str, macros: set[str], has_files: bool) -> ConfigError:
+  """Returns the error for a macro of the command line that no file uses."""
+  reason = "no --gin_file"
+  if has_files:
+    reason = f"the gin files have {', '.join(sorted(macros)) or 'no macros'}"
+  return ConfigError(
+    f"no config uses {name}{_did_you_mean(name, macros)}: {reason}"
+  )
+
+
 def command_line_names() -> frozenset[str]:
   """Returns the macros and parameters that the command line itself bound."""
-  return frozenset(_GIVEN)
+  return frozenset(_command_line_names)
 
 
 def configure(function):
   """Returns `function` with the parameters that gin files give it.
 
   Args:
-    function: a function or class of a module that a gin file imports; one that
-      no gin file names is returned as it is.
+    function: a function or class of a module that a gin file imports. A
+      function that no gin file names is returned as it is.
 
   Raises:
     ConfigError: a parameter without a default has no value.
   """
   try:
-    wrapped = gin.get_configurable(function)
+    configured = gin.get_configurable(function)
     bound = set(gin.get_bindings(function, resolve_references=False))
-  except (KeyError, ValueError):
-    wrapped, bound = function, set()
+  except (KeyError, ValueError):  # gin does not know the function
+    configured, bound = function, set()
   missing = [
     name
     for name, parameter in inspect.signature(function).parameters.items()
@@ -127,50 +126,50 @@ def configure(function):
       f"{name} needs {', '.join(missing)}: set {name}.{missing[0]} in a gin "
       f"file, or pass --gin.{name}.{missing[0]}=VALUE"
     )
-  return wrapped
+  return configured
 
 
 def bindings_of(function) -> dict:
-  """Returns the values that gin files give the parameters of a function."""
+  """Returns {parameter: value} that gin files give to a function."""
   return gin.get_bindings(function)
 
 
 def resolved_config() -> str:
-  """Returns the whole configuration as one gin file, which parses to the same.
+  """Returns the whole configuration as one gin file, which parses to itself.
 
-  The first line tells the command that made it.
+  The first line is a comment with the command that made the configuration.
   """
   program = pathlib.Path(sys.argv[0])
-  name = [str(program)]
+  arguments = [str(program)]
   if PACKAGE in program.parents:
+    # python -m speccascade.sweep runs .../speccascade/sweep/__main__.py.
     parts = program.relative_to(PACKAGE.parent).with_suffix("").parts
-    name = ["-m", ".".join(parts).removesuffix(".__main__")]
-  command = shlex.join(["python", *name, *sys.argv[1:]])
+    arguments = ["-m", ".".join(parts).removesuffix(".__main__")]
+  command = shlex.join(["python", *arguments, *sys.argv[1:]])
   return f"# {command}\n\n{gin.config_str()}"
 
 
 def explain(error: BaseException, hint: str = "") -> str | None:
-  """Returns one line on an error that a user can cause, or None on a bug.
+  """Returns one line about an error that a user can cause; None for a bug.
 
   Args:
     error: the error.
-    hint: what follows where libraries raised it.
+    hint: text that is added if another library raised the error.
   """
   if isinstance(error, SettingError):
-    return _macro_of(error) + _one_line(error).removeprefix(error.name)
+    return _user_name(error) + _one_line(error).removeprefix(error.name)
   if isinstance(error, RecursionError):
     return "nested too deep, or a setting that asks for itself"
   if isinstance(error, TypeError | RuntimeError):
-    # gin adds these where a configured function lacks an argument.
+    # Other errors of these types are bugs.
     text = str(error)
-    called = re.search(r"In call to configurable '([^']+)'", text)
-    if (match := _NO_VALUES.search(text)) and called:
-      names = re.findall(r"'([^']+)'", match[1])
+    if missing := gin_internals.missing_arguments(text):
+      function, names = missing
       return (
-        f"{called[1]} needs {', '.join(names)}: set it in a gin file, or pass "
-        f"--gin.{called[1]}.{names[0]}=VALUE"
+        f"{function} needs {', '.join(names)}: set it in a gin file, or pass "
+        f"--gin.{function}.{names[0]}=VALUE"
       )
-    if text.startswith("Required bindings for"):
+    if gin_internals.are_bindings_missing(text):
       return _one_line(error)
     return None
   kinds = ValueError | OSError | ImportError | SyntaxError | FloatingPointError
@@ -179,100 +178,94 @@ def explain(error: BaseException, hint: str = "") -> str | None:
   return None
 
 
-def _macro_of(error: SettingError) -> str:
-  """Returns what a user calls a setting: its macro, else the parameter."""
-  for (_, selector), values in gin.config._CONFIG.items():
-    function = gin.config._REGISTRY.get_match(selector)
-    if function and function.wrapped is error.owner and error.name in values:
+def _user_name(error: SettingError) -> str:
+  """Returns the name by which a user sets a setting.
+
+  It is the macro that gives the setting its value, or the parameter as gin
+  files write it, or the setting's own name if gin did not set it.
+  """
+  for function, values in gin_internals.bindings():
+    is_owner = function is not None and function is error.owner
+    if is_owner and error.name in values:
       parameter = f"{error.owner.__name__}.{error.name}"
-      return _macro(values[error.name]) or parameter
+      return gin_internals.macro_of(values[error.name]) or parameter
   return error.name
 
 
 def _is_ours(error) -> bool:
-  """True where speccascade itself raised: its messages say what to do."""
+  """Returns whether this package raised an error; its messages need no hint."""
   frames = traceback.extract_tb(error.__traceback__)
   return not frames or PACKAGE in pathlib.Path(frames[-1].filename).parents
 
 
 @contextlib.contextmanager
-def _named(what: str):
-  """Makes faults of gin one line that names what is parsed."""
+def _name_in_errors(source: str):
+  """Turns gin's errors into one line that names what was parsed.
+
+  Args:
+    source: path of a gin file, or "--gin." and a binding.
+
+  Raises:
+    ConfigError: the block raised an error that a user can cause.
+  """
   try:
     yield
   except OSError as error:
-    if not str(error).startswith("Unable to open file"):
+    missing = gin_internals.missing_file(str(error))
+    if missing is None:
       raise
-    missing = re.match(r"Unable to open file: (.*?)\. Searched", str(error))[1]
-    folders = gin.config._LOCATION_PREFIXES
-    where = "" if missing == what else f"{what}: "
-    raise ConfigError(
-      f"{where}no gin file {missing} in {', '.join(folders)}"
-    ) from error
+    folders = ", ".join(gin_internals.search_paths())
+    # A file that another one includes is named together with that one.
+    where = "" if missing == source else f"{source}: "
+    raise ConfigError(f"{where}no gin file {missing} in {folders}") from error
   except SyntaxError as error:
     hint = ""
-    if what.startswith("--gin."):
-      name = what[6:].partition("=")[0].strip()
+    if source.startswith("--gin."):
+      name = source.removeprefix("--gin.").partition("=")[0].strip()
       hint = f"; strings need quotes: --gin.{name}='\"text\"'"
-    raise ConfigError(f"{what}: {error.msg}{hint}") from error
+    raise ConfigError(f"{source}: {error.msg}{hint}") from error
   except (RecursionError, MemoryError) as error:
-    raise ConfigError(f"{what:.80}: nested too deep") from error
+    raise ConfigError(f"{source:.80}: nested too deep") from error
   except (
-    *(ValueError, NameError, AttributeError, ImportError),
+    ValueError,
+    NameError,
+    AttributeError,
+    ImportError,
     tokenize.TokenError,
   ) as error:
     text = _one_line(error)
-    if match := _UNKNOWN_NAME.search(text):
-      text += _near(match[1], dict(gin.config._REGISTRY.items()))
-    elif match := _UNKNOWN_PARAMETER.search(text):
-      function = gin.get_configurable(match[1])
-      text += _near(match[2], inspect.signature(function).parameters)
-    raise ConfigError(f"{what}: {text}") from error
+    raise ConfigError(f"{source}: {text}{_near_misses(text)}") from error
 
 
-def _macros() -> dict:
-  """Returns the macros that have a value, with the value."""
-  return {
-    scope: values["value"]
-    for (scope, selector), values in gin.config._CONFIG.items()
-    if selector == "gin.macro"
-  }
-
-
-def _macro(value) -> str | None:
-  """Returns the name of the macro that a value refers to, else None."""
-  is_reference = isinstance(value, gin.config.ConfigurableReference)
-  if is_reference and value.configurable.wrapped is gin.config.macro:
-    return value.scoped_selector.rpartition("/")[0]
-  return None
-
-
-def _used_macros() -> set[str]:
-  references = gin.config.iterate_references(gin.config._CONFIG)
-  return set(filter(None, map(_macro, references)))
+def _near_misses(text: str) -> str:
+  """Returns a hint for the unknown name in an error's text, or ""."""
+  if (name := gin_internals.unknown_name(text)) is not None:
+    return _did_you_mean(name, gin_internals.configurable_names())
+  if (unknown := gin_internals.unknown_parameter(text)) is not None:
+    parameters = inspect.signature(unknown.function).parameters
+    return _did_you_mean(unknown.parameter, parameters)
+  return ""
 
 
 def _check_macros():
-  """Raises where a macro is used that has no value, naming every such macro."""
-  macros = _macros()
+  """Checks that every macro that is used has a value.
 
-  def is_required(value):
-    return (
-      isinstance(value, gin.config.ConfigurableReference)
-      and value.configurable.wrapped is gin.config._retrieve_constant
-      and value.scoped_configurable_fn() is gin.REQUIRED
-    )
-
+  Raises:
+    ConfigError: some have none, all of which are named; or one refers to
+      itself.
+  """
+  macros = gin_internals.macros()
   for first in macros:
+    # ONE = %TWO and TWO = %ONE: the chain comes back to where it has been.
     chain = [first]
-    while name := _macro(macros.get(chain[-1])):
+    while name := gin_internals.macro_of(macros.get(chain[-1])):
       chain.append(name)
-      if chain[-1] in chain[:-1]:
+      if name in chain[:-1]:
         raise ConfigError(f"{' = %'.join(chain)}: a macro of itself")
   missing = sorted(
     name
-    for name in _used_macros() | set(macros)
-    if name not in macros or is_required(macros[name])
+    for name in gin_internals.used_macros() | set(macros)
+    if name not in macros or gin_internals.is_required(macros[name])
   )
   if missing:
     raise ConfigError(
@@ -281,20 +274,20 @@ def _check_macros():
     )
 
 
-def _near(name: str, names) -> str:
-  """Returns ", did you mean X or Y?" or nothing."""
-  names = {str(n) for n in names}
-  # "finetune.tran" stands for ".../speccascade.training.finetune.train".
-  depth = name.count(".") + 1
-  tails = {".".join(n.split(".")[-depth:]) for n in names}
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+  """Returns ", did you mean X or Y?", or "" if nothing known is near."""
+  # The name "finetune.tran" has two parts, so that it is compared with the last
+  # two parts of the known name ".../speccascade.training.finetune.train".
+  num_parts = name.count(".") + 1
+  tails = {".".join(full.split(".")[-num_parts:]) for full in known}
   close = difflib.get_close_matches(name, sorted(tails), n=3, cutoff=0.6)
   return f", did you mean {' or '.join(close)}?" if close else ""
 
 
 def _one_line(error: BaseException) -> str:
-  """Returns an error's message on one line, without gin's trail of calls."""
+  """Returns an error's message on one line."""
   text = str(error) or type(error).__name__
   if isinstance(error, OSError) and error.filename is not None:
     text = f"{error.filename}: {error.strerror}"
-  text = text.split("\n  In call to configurable")[0]
-  return " ".join(line.strip() for line in text.splitlines() if line.strip())
+  lines = gin_internals.without_calls(text).splitlines()
+  return " ".join(line.strip() for line in lines if line.strip())

@@ -1,14 +1,18 @@
-"""Keeps the chatter of TensorFlow and gin off the terminal, and off the GPU."""
+"""Keeps messages of TensorFlow and gin off the terminal.
+
+TensorFlow is also kept off the accelerators.
+"""
 
 import contextlib
 import logging
 import os
 import re
 
+from speccascade.cli import gin_internals
 from speccascade.runtime.standard_error import hold_back
 
-# What TensorFlow's native code says while it loads, and its tokenizers while
-# they are made, whatever the log level.
+# Lines that TensorFlow's native code writes while it loads, and its tokenizers
+# while they are created, whatever the log level is.
 _NOISE = re.compile(
   rb"before absl::InitializeLog|oneDNN custom operations|cudart_stub\.cc"
   rb"|cuda_dnn\.cc|cuda_blas\.cc|cuda_fft\.cc|computation_placer\.cc"
@@ -21,7 +25,10 @@ _NOISE = re.compile(
 
 @contextlib.contextmanager
 def native_logs():
-  """Holds back what native code writes to stderr; lets all but noise pass."""
+  """Holds back what native code writes to stderr, and drops the known noise.
+
+  All other lines are written when the block ends.
+  """
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   with hold_back(lambda line: not _NOISE.search(line)):
     yield
@@ -29,33 +36,34 @@ def native_logs():
 
 @contextlib.contextmanager
 def gin_search():
-  """Holds back gin's errors on folders that have no file of a name.
+  """Drops the errors that gin logs for folders that have not a file.
 
-  They come before it looks into the next folder; where no folder has the file,
-  what gin raises says so.
+  gin looks into one folder after the other. If no folder has the file, gin
+  raises an error, which says so.
   """
 
-  def is_news(record):
-    return not str(record.msg).startswith("Path not found")
+  def is_kept(record):
+    return not gin_internals.is_search_message(str(record.msg))
 
   root = logging.getLogger()
-  root.addFilter(is_news)
+  root.addFilter(is_kept)
   try:
     yield
   finally:
-    root.removeFilter(is_news)
+    root.removeFilter(is_kept)
 
 
 def import_tensorflow():
   """Returns TensorFlow, imported in silence and without any accelerator.
 
-  TensorFlow only reads and tokenises text here; on a GPU it would take the
+  TensorFlow only reads and tokenizes text here. On a GPU it would take the
   memory that JAX needs.
   """
   with native_logs():
     import tensorflow as tf
 
-    with contextlib.suppress(RuntimeError):  # devices are already in use
+    # If TensorFlow uses its devices already, it is too late to hide them.
+    with contextlib.suppress(RuntimeError):
       tf.config.set_visible_devices([], "GPU")
       tf.config.set_visible_devices([], "TPU")
   return tf
