@@ -8,8 +8,9 @@
     --gin.OUTPUT_DIR='"/tmp/out"'
 
 Writes predictions.jsonl, metrics.json and the resolved config.gin to
-OUTPUT_DIR; with --gin.TRACE=True also tokens.html, who wrote each token of the
-first NUM_SHOWN examples. A killed run goes on where it stopped.
+OUTPUT_DIR. With --gin.TRACE=True it also writes tokens.html, a page that shows
+which model wrote each token of the first NUM_SHOWN examples. After a kill, the
+same command continues the run.
 """
 
 import os
@@ -18,7 +19,7 @@ from speccascade import cli
 
 
 def main():
-  """Runs `infer` as gin configured it, and prints what it measured."""
+  """Decodes as gin files configure `infer.infer`, and prints a summary."""
   from speccascade.inference.measuring import environment, infer
   from speccascade.inference.points import point
   from speccascade.models.sharding import meshes
@@ -35,16 +36,22 @@ def main():
 
 
 def preview() -> str:
-  """Returns what `--dry_run` says: what each device will hold."""
+  """Returns the text of `--dry_run`: the memory that each device will need."""
   from speccascade.inference.measuring import infer
   from speccascade.planning import decoding_plan, footprint
 
-  plan = lambda: decoding_plan.plan(**cli.bindings_of(infer.infer))
+  def plan():
+    return decoding_plan.plan(**cli.bindings_of(infer.infer))
+
   return footprint.describe_plan(plan)
 
 
 def describe(outcome) -> str:
-  """Returns in a few lines what a decode measured, and where it lies."""
+  """Returns a few lines about a decode: its measurements and its folder.
+
+  Args:
+    outcome: a `DecodeOutcome`.
+  """
   row = outcome.row
   lines = [f"{row.label} on {row.settings.task} {row.settings.split}".rstrip()]
   for name, score in row.quality.items():
@@ -59,8 +66,8 @@ def describe(outcome) -> str:
       f"  walltime_s {row.latency.walltime_s:.4g}, relative_latency"
       f" {row.latency.relative_latency:.3f}"
     )
-  if faster := _faster(row):
-    lines.append(f"  {faster}")
+  if comparison := _compare_with_verifier(row):
+    lines.append(f"  {comparison}")
   if row.num_truncated:
     lines.append(f"  {row.num_truncated} sources were cut to fit")
   lines.append(f"  {outcome.speed} (batches of {outcome.batch_size})")
@@ -68,9 +75,12 @@ def describe(outcome) -> str:
   return os.linesep.join(lines)
 
 
-def _faster(row) -> str | None:
-  """Returns whether a method was faster than the verifier alone, or how to find
-  out; None of a model alone."""
+def _compare_with_verifier(row) -> str | None:
+  """Returns whether a method was faster than the verifier alone.
+
+  If nothing was timed, the text is how to find out. A method of one model alone
+  has nothing to compare with, and gives None.
+  """
   from speccascade.decoding.programs import methods
 
   execution = methods.find(row.settings.method).execution
@@ -82,6 +92,8 @@ def _faster(row) -> str | None:
       " OUTPUT_DIR says whether this is faster, python -m speccascade.sweep"
       " which settings are"
     )
+  # The interval of the relative latency decides: one that contains 1 decides
+  # nothing.
   low, high = row.latency.relative_low, row.latency.relative_high
   verdict = "as fast as far as can be told"
   if high < 1:

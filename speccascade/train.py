@@ -5,9 +5,9 @@
     --gin.MODEL_DIR='"/tmp/small"'
 
 Leaves the latest and the best checkpoint, TensorBoard's event files and the
-resolved config.gin in MODEL_DIR. The same command takes up a run that was
-killed, and ends with the same parameters. SIGTERM and Ctrl-C save first; the
-exit code is then 143 or 130.
+resolved config.gin in MODEL_DIR. After a kill, the same command continues the
+run, and ends with the same parameters. After SIGTERM or Ctrl-C the run saves
+first; the exit code is then 143 or 130.
 """
 
 import sys
@@ -16,7 +16,10 @@ from speccascade import cli
 
 
 def main():
-  """Runs `train` as gin configured it, and says how it ended."""
+  """Trains as gin files configure `finetune.train`, and prints the outcome.
+
+  After a signal the process exits with the signal's exit code.
+  """
   from speccascade.inference.measuring import environment
   from speccascade.models.sharding import meshes
   from speccascade.training import finetune
@@ -30,16 +33,22 @@ def main():
 
 
 def preview() -> str:
-  """Returns what `--dry_run` says: what each device will hold."""
+  """Returns the text of `--dry_run`: the memory that each device will need."""
   from speccascade.planning import footprint, training_plan
   from speccascade.training import finetune
 
-  plan = lambda: training_plan.plan(**cli.bindings_of(finetune.train))
+  def plan():
+    return training_plan.plan(**cli.bindings_of(finetune.train))
+
   return footprint.describe_plan(plan)
 
 
 def describe(outcome) -> str:
-  """Returns in a line how a run ended."""
+  """Returns one line about the end of a run.
+
+  Args:
+    outcome: a `TrainingOutcome`.
+  """
   where = f"; checkpoint: {outcome.checkpoint}" if outcome.checkpoint else ""
   if outcome.stop:
     return (

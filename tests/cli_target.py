@@ -1,4 +1,4 @@
-"""What the configs of test_cli.py configure."""
+"""Functions that the configs of the tests of `cli/` configure."""
 
 from speccascade.settings import fields
 

@@ -167,34 +167,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = config_from_gin(model_gin_file) if model_gin_file else None
     print(f"wrote {convert(**flags, config=config)}")
 
-  parser, asked = cli.Parser("checkpoints.convert", __doc__), {"required": True}
-  parser.add_flags(
-    source=(asked, "step, run or Hugging Face directory, local or gs://"),
-    destination=(
-      asked,
-      "run directory that gets checkpoint_<step>; Hugging Face's itself",
-    ),
-    format=(
-      asked | {"choices": FORMATS},
-      "T5X's native layout, ours (Orbax, which T5X reads too), or that of"
-      " transformers",
-    ),
-    model_gin_file=(
-      {},
-      "gin file of the model, to check it, or for a source that does not say"
-      " its architecture, where its MLP is not that of T5 1.0 or 1.1",
-    ),
-    step=({"type": int}, "default: the source's, else 0"),
-    dtype=(
-      {"default": "float32", "choices": DTYPES},
-      "of the parameters, but for --format=speccascade (default: float32)",
-    ),
-    vocabulary=({}, "SentencePiece model, but for --format=t5x"),
-    parameters_only=(
-      {"action": "store_true"},
-      "leave the optimizer's state out, as of Adafactor with momentum or AdamW,"
-      " which are not converted",
-    ),
+  parser = cli.Parser("checkpoints.convert", __doc__)
+  parser.add_argument(
+    "--source",
+    required=True,
+    help="step, run or Hugging Face directory, local or gs://",
+  )
+  parser.add_argument(
+    "--destination",
+    required=True,
+    help="run directory that gets checkpoint_<step>; Hugging Face's itself",
+  )
+  parser.add_argument(
+    "--format",
+    required=True,
+    choices=FORMATS,
+    help="T5X's native layout, ours (Orbax, which T5X reads too), or that of"
+    " transformers",
+  )
+  parser.add_argument(
+    "--model_gin_file",
+    help="gin file of the model, to check it, or for a source that does not say"
+    " its architecture, where its MLP is not that of T5 1.0 or 1.1",
+  )
+  parser.add_argument("--step", type=int, help="default: the source's, else 0")
+  parser.add_argument(
+    "--dtype",
+    default="float32",
+    choices=DTYPES,
+    help="of the parameters, but for --format=speccascade (default: float32)",
+  )
+  parser.add_argument(
+    "--vocabulary", help="SentencePiece model, but for --format=t5x"
+  )
+  parser.add_argument(
+    "--parameters_only",
+    action="store_true",
+    help="leave the optimizer's state out, as of Adafactor with momentum or"
+    " AdamW, which are not converted",
   )
   return parser.run(write, argv)
 

@@ -117,19 +117,24 @@ def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line; returns the exit code."""
   from speccascade import cli  # which asks for gin
 
-  def tell(source: str, is_checked: bool):
+  def write(source: str, is_checked: bool):
     print(describe(source))
     if is_checked:
       print(f"{check(source)} arrays were read, and none is damaged")
 
   parser = cli.Parser("checkpoints.inspect", __doc__)
-  where = "step, run or Hugging Face directory, local or gs://"
-  every = "read every array, so that what is damaged is told"
-  parser.add_flags(
-    source=({"required": True}, where),
-    check=({"action": "store_true", "dest": "is_checked"}, every),
+  parser.add_argument(
+    "--source",
+    required=True,
+    help="step, run or Hugging Face directory, local or gs://",
   )
-  return parser.run(tell, argv)
+  parser.add_argument(
+    "--check",
+    action="store_true",
+    dest="is_checked",
+    help="read every array, so that what is damaged is told",
+  )
+  return parser.run(write, argv)
 
 
 if __name__ == "__main__":

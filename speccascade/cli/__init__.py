@@ -1,4 +1,4 @@
-"""Command lines: flags, gin, and what the log keeps to itself."""
+"""Command lines: flags, gin, quiet logs, and jobs of several processes."""
 
 from speccascade.cli.gin_setup import (
   bindings_of,

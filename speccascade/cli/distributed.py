@@ -1,7 +1,14 @@
-"""Several processes as one job: the flags, how they meet, and how they end.
+"""Makes several processes one job: flags, the meeting, and the end of a job.
 
-JAX tells processes of each other's death in C++, by ending them with a trace of
-its calls, and of each other's errors not at all. Here each end is one line.
+If a process of a job dies, JAX ends the other processes in C++, with a trace of
+its calls. If a process fails with an error of Python, JAX tells the others
+nothing, and they wait. Here every end is one line on the stderr of every
+process.
+
+The texts of JAX's C++ code that are read here were tried with jax 0.10.2:
+"RegisterTask" and "heartbeats):" in `_divert`, the names in `_LOST`, and "JAX
+distributed service detected fatal errors" in `runtime/standard_error.py`. With
+other texts, a process still ends; only the line about its end changes.
 """
 
 import atexit
@@ -24,66 +31,84 @@ from speccascade.cli import gin_setup
 from speccascade.runtime import processes, standard_error
 from speccascade.runtime.processes import ProcessError
 
-LEFT, FAILED = "left", "failed"  # keys
-_HEARTBEAT_S = 100
-_GRACE_S = 4.0  # in which a process leaves after an error of another
-# What JAX's errors hold where a process cannot reach another.
+# Keys of the job's store: a process that is about to leave after an error sets
+# a value for the first, and a process that failed sets its message for the
+# second.
+LEFT, FAILED = "left", "failed"
+_HEARTBEAT_S = 100  # after which JAX takes a silent process for dead
+_WATCH_S = 1.0  # between two looks whether another process failed
+_GRACE_S = 4.0  # for a process to end by itself after another one failed
+# Parts of the messages of JAX's errors if a process cannot reach another one.
 _LOST = re.compile(r"[Gg]loo|UNAVAILABLE|[Cc]onnection|coordination")
 _DIED = "of this job ended, or cannot be reached"
-_GIVEN = ("coordinator_address", "process_count", "process_index")
 
 
-def define(values: flags.FlagValues, **here):
-  """Adds the flags; those of T5X have its names."""
+def define(values: flags.FlagValues, module_name: str):
+  """Adds the flags to `values`; flags that T5X has too have its names.
+
+  Args:
+    values: the flags of a main.
+    module_name: the module to which `--help` counts the flags.
+  """
+  options = {"flag_values": values, "module_name": module_name}
   flags.DEFINE_string(
     "coordinator_address",
     None,
     "HOST:PORT of process 0, where processes meet that are one job.",
-    **here,
+    **options,
   )
-  flags.DEFINE_integer("process_count", None, "Processes of the job.", **here)
-  flags.DEFINE_integer("process_index", None, "This one's, from 0.", **here)
+  flags.DEFINE_integer(
+    "process_count", None, "Processes of the job.", **options
+  )
+  flags.DEFINE_integer("process_index", None, "This one's, from 0.", **options)
   flags.DEFINE_boolean(
     "multiprocess_gpu",
     False,
     "As T5X's: be one of several processes; which of the three above are not "
     "given is found as with --distributed.",
-    **here,
+    **options,
   )
   flags.DEFINE_boolean(
     "distributed",
     False,
     "Be one of the processes of a TPU slice, or of a job of Slurm, Open MPI or "
     "Kubernetes, as their environment says.",
-    **here,
+    **options,
   )
   flags.DEFINE_integer(
     "distributed_timeout",
     300,
     "Seconds that a process waits for another, at the start and later.",
     lower_bound=1,
-    **here,
+    **options,
   )
 
 
 def check(values: flags.FlagValues):
-  """Raises flags.Error where the flags do not name one of several processes."""
-  named = {name: values[name].value for name in _GIVEN}
-  address, num, index = named.values()
-  lacking = [f"--{name}" for name, value in named.items() if value is None]
-  if 0 < len(lacking) < 3 and not _finds(values):
+  """Raises flags.Error if the flags do not name one of several processes."""
+  address = values.coordinator_address
+  num, index = values.process_count, values.process_index
+  settings = {
+    "--coordinator_address": address,
+    "--process_count": num,
+    "--process_index": index,
+  }
+  missing = [name for name, value in settings.items() if value is None]
+  if 0 < len(missing) < len(settings) and not _asks_cluster(values):
     raise flags.Error(
-      f"{' and '.join(lacking)} must be given too, or --distributed, which"
+      f"{' and '.join(missing)} must be given too, or --distributed, which"
       " finds them in the cluster's environment"
     )
-  port = address and re.fullmatch(r".+:(\d{1,5})", address)
-  if address is not None and not (port and 0 < int(port[1]) < 2**16):
-    raise flags.Error(
-      f"--coordinator_address is {address!r}; want HOST:PORT, with a PORT from"
-      " 1 to 65535"
-    )
+  if address is not None:
+    port = re.fullmatch(r".+:(\d{1,5})", address)
+    if port is None or not 0 < int(port[1]) < 2**16:
+      raise flags.Error(
+        f"--coordinator_address is {address!r}; want HOST:PORT, with a PORT"
+        " from 1 to 65535"
+      )
   if num is not None and num < 1:
     raise flags.Error(f"--process_count is {num}; wanted 1 or more")
+  # Without a count, the cluster says it, and any index may be right.
   if index is not None and not 0 <= index < (num or index + 1):
     raise flags.Error(
       f"--process_index is {index}; wanted 0 to {(num or 1) - 1}, below"
@@ -91,34 +116,37 @@ def check(values: flags.FlagValues):
     )
 
 
-def _finds(values) -> bool:
+def _asks_cluster(values) -> bool:
+  """Returns whether the cluster's environment says what the flags leave out."""
   return values.distributed or values.multiprocess_gpu
 
 
 @contextlib.contextmanager
 def join(values: flags.FlagValues):
-  """Makes this process one of a job, if flags say so, until the block ends.
+  """Makes this process one of a job until the block ends, if flags say so.
 
-  The first process prints; each says why it ended, on stderr, in a line. An
-  error in one ends the others.
+  Only the first process prints to stdout. Each process that fails prints one
+  line to stderr. An error in one process ends the others.
 
   Args:
-    values: of the flags, checked.
+    values: the flags, checked.
 
   Raises:
     ProcessError: another process failed, ended, or does not answer.
   """
-  if values.dry_run or not (_finds(values) or values.process_count):
+  is_in_job = _asks_cluster(values) or values.process_count
+  if values.dry_run or not is_in_job:
     yield
     return
   if values.process_index == 0 and values.coordinator_address:
     _check_port(values.coordinator_address)
-  out = _divert(values)
+  # Both must be in place before JAX's C++ code runs, which may abort.
+  stderr = _divert(values)
   _exit_where_jax_aborts()
   import jax
 
   _initialize(jax, values)
-  watch = _Watch(out)
+  watch = _Watch(stderr)
   watch.start()
   mute = contextlib.nullcontext()
   if not processes.is_first():
@@ -128,37 +156,47 @@ def join(values: flags.FlagValues):
     with mute:
       try:
         yield
-      except SystemExit as error:  # as all have agreed
+      except SystemExit as error:
+        # A signal stopped the job. All processes agreed on it and get here, so
+        # this is a good end, which they leave together.
         stop = error
     processes.meet()
   except BaseException as error:
-    is_stopped = isinstance(error, KeyboardInterrupt)
-    atexit.register(_leave, 130 if is_stopped else 1)
-    said = watch.ended(error, jax.errors.JaxRuntimeError)
-    if said is None:
+    # The error goes on to `start`, which prints its line. `_leave` then ends
+    # the process, because JAX's own end would wait for the others.
+    is_interrupt = isinstance(error, KeyboardInterrupt)
+    atexit.register(_leave, 130 if is_interrupt else 1)
+    message = watch.report(error, jax.errors.JaxRuntimeError)
+    if message is None:
       raise
-    raise ProcessError(said) from error
-  watch.over.set()
-  watch.join()
+    raise ProcessError(message) from error
+  watch.is_over.set()
+  watch.join()  # It must not ask the store once that has been shut down.
   jax.distributed.shutdown()
   if stop is not None:
     raise stop
 
 
 def _initialize(jax, values):
+  """Joins the job, as the flags or the cluster's environment say.
+
+  Raises:
+    ProcessError: no cluster is found, or the processes do not meet.
+  """
   jax.config.update("jax_cpu_collectives_implementation", "gloo")
-  # It catches SIGTERM, which ends a process where `signals` does not.
+  # JAX's preemption service would catch SIGTERM. `runtime/signals.py` catches
+  # it during a loop; at other times SIGTERM should end the process.
   jax.config.update("jax_enable_preemption_service", False)
-  limit = values.distributed_timeout
-  processes.set_time_limit(limit)
+  limit_s = values.distributed_timeout
+  processes.set_time_limit(limit_s)
   try:
     jax.distributed.initialize(
       values.coordinator_address,
       values.process_count,
       values.process_index,
-      initialization_timeout=limit,
-      heartbeat_timeout_seconds=min(limit, _HEARTBEAT_S),
-      shutdown_timeout_seconds=limit,
+      initialization_timeout=limit_s,
+      heartbeat_timeout_seconds=min(limit_s, _HEARTBEAT_S),
+      shutdown_timeout_seconds=limit_s,
     )
   except ValueError as error:
     raise ProcessError(
@@ -172,17 +210,19 @@ def _initialize(jax, values):
 
 
 def _check_port(address: str):
-  """Raises ProcessError where process 0 cannot be met at an address's port.
+  """Raises ProcessError if process 0 cannot listen at an address's port.
 
-  JAX dies of a segmentation fault there, without a word.
+  JAX itself dies of a segmentation fault there, without a message.
   """
-  if os.environ.get("JAX_COORDINATOR_BIND_ADDRESS"):  # it is met elsewhere
+  # Process 0 then listens at another address than the others are told.
+  if os.environ.get("JAX_COORDINATOR_BIND_ADDRESS"):
     return
   port = int(address.rpartition(":")[2])
+  options = {}
+  if socket.has_dualstack_ipv6():  # as JAX listens, for IPv4 and IPv6
+    options = {"family": socket.AF_INET6, "dualstack_ipv6": True}
   try:
-    dual = {"family": socket.AF_INET6, "dualstack_ipv6": True}
-    kind = dual if socket.has_dualstack_ipv6() else {}
-    socket.create_server(("", port), **kind).close()
+    socket.create_server(("", port), **options).close()
   except OSError as error:
     reason = os.strerror(error.errno)
     raise ProcessError(
@@ -195,10 +235,13 @@ def _check_port(address: str):
 def _exit_where_jax_aborts():
   """Makes an abort of this process an exit with the signal's number, 6.
 
-  JAX's C++ aborts where the processes do not meet, or one of them dies.
-  `_divert` makes a line of what it says. Without this, a shell says "Aborted"
-  after that line, and a core is dumped. libc's own `_exit` is the handler: it
-  takes the signal's number as exit code and may be called from any thread.
+  JAX's C++ code aborts the process if the processes do not meet, or if one of
+  them dies. `_divert` turns its messages into one line. After an abort, a shell
+  would print "Aborted" below that line, and the system would dump a core.
+
+  The handler is the function `_exit` of libc itself: it takes the signal's
+  number as the exit code, and may be called from any thread. A handler in
+  Python would wait for the main thread, which hangs in C++.
   """
   libc = ctypes.CDLL(None)
   libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
@@ -208,83 +251,105 @@ def _exit_where_jax_aborts():
 
 
 def _leave(code: int):
-  """Ends this process after an error, when the others have heard of it."""
+  """Ends this process after an error, when the others know of the error."""
   with contextlib.suppress(Exception):
     processes.set_value(LEFT, "")
     processes.wait_for_values(LEFT, processes.count(), 2 * _GRACE_S)
-    time.sleep(processes.is_first())  # JAX ends those who lose the first
+    if processes.is_first():
+      # The first process holds the job's store. When it ends, JAX ends those
+      # processes that are still there, with a trace.
+      time.sleep(1.0)
   for file in (sys.stdout, sys.stderr):
     with contextlib.suppress(OSError, ValueError):
       file.flush()
-  os._exit(code)  # JAX would wait for the others to end well
+  os._exit(code)  # At a normal exit JAX waits for the others to end well.
 
 
 class _Watch(threading.Thread):
-  """Ends this process when another one says that it failed.
+  """Ends this process after another process of the job has failed.
 
   Args:
-    out: descriptor of stderr, which others may hold back.
+    stderr: descriptor of stderr. `sys.stderr` may be held back by the block.
 
   Attributes:
-    over: set when the process ends by itself.
+    is_over: an event that is set when this process ends by itself.
   """
 
-  def __init__(self, out: int):
+  def __init__(self, stderr: int):
     super().__init__(daemon=True)
-    self._out = out
-    self.over = threading.Event()
-    self._said = None
-    self._main = threading.get_ident()
+    self._stderr = stderr
+    self.is_over = threading.Event()
+    self._message = None  # of the process that failed
+    self._main_thread = threading.get_ident()
 
   def run(self):
-    """Looks each second."""
-    while not self.over.wait(1.0):
+    """Looks for a message of a process that failed, until `is_over` is set."""
+    while not self.is_over.wait(_WATCH_S):
       try:
-        self._said = next(iter(processes.read_values(FAILED)), None)
-      except Exception:  # process 0 has died: JAX says so, and ends this one
+        self._message = next(iter(processes.read_values(FAILED)), None)
+      except Exception:
+        # Process 0, which holds the store, has died. JAX ends this process.
         return
-      if self._said is not None:
-        # First, and so the last that is read; see `_divert`.
-        os.write(self._out, f"error: {self._said}\n".encode())
-        raises = ctypes.pythonapi.PyThreadState_SetAsyncExc
-        raises(ctypes.c_ulong(self._main), ctypes.py_object(ProcessError))
-        if not self.over.wait(_GRACE_S):  # waits for a device
+      if self._message is not None:
+        # The line is written before anything else happens. The helper of
+        # `_divert` drops all lines after it, so that it is also the last one.
+        os.write(self._stderr, f"error: {self._message}\n".encode())
+        # The main thread runs into an exception at its next step in Python.
+        raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        raise_in_thread(
+          ctypes.c_ulong(self._main_thread), ctypes.py_object(ProcessError)
+        )
+        # A main thread that waits in C++, for a device, never gets there.
+        if not self.is_over.wait(_GRACE_S):
           _leave(1)
         return
 
-  def ended(self, error: BaseException, of_jax: type) -> str | None:
-    """Tells the others of an error; returns what to say in its place.
+  def report(self, error: BaseException, jax_error: type) -> str | None:
+    """Tells the other processes that this one fails.
 
     Args:
-      error: what ended this process.
-      of_jax: what JAX raises where a device or another process fails.
+      error: the error that ended this process.
+      jax_error: type of JAX's errors for devices and for lost processes.
+
+    Returns:
+      The message to show in place of the error; None to show the error.
     """
-    is_lost = isinstance(error, of_jax) and _LOST.search(str(error))
-    if is_lost:  # whose fault it was
+    is_lost = isinstance(error, jax_error) and _LOST.search(str(error))
+    if is_lost:
+      # Another process failed first. Its message says why and may be on its
+      # way, so `run` gets some time to find it.
       time.sleep(_GRACE_S / 2)
-    self.over.set()
-    if self._said is not None:
-      return self._said
-    said = f"another process {_DIED}" if is_lost else None
-    line = said or gin_setup.explain(error) or type(error).__name__
+    self.is_over.set()
+    if self._message is not None:
+      return self._message
+    message = f"another process {_DIED}" if is_lost else None
+    line = message or gin_setup.explain(error) or type(error).__name__
     with contextlib.suppress(Exception):
-      processes.set_value(
-        FAILED, said or f"process {processes.index()} of this job ended: {line}"
-      )
-    return said
+      report = f"process {processes.index()} of this job ended: {line}"
+      processes.set_value(FAILED, message or report)
+    return message
 
 
 def _divert(values) -> int:
-  """Keeps what C++ says of processes from the terminal: Gloo's greetings, and
-  traces of the end of others, of which one line is left. Returns stderr's."""
+  """Keeps the messages of C++ code about processes off the terminal.
+
+  The greetings of Gloo are dropped from stdout. From stderr, the traces of the
+  end of other processes become one line, by a helper process that reads stderr:
+  this process may be aborted at any moment, and could not finish its own work.
+
+  Returns:
+    A descriptor of stderr that stays the helper's, whatever is held back.
+  """
+  # Python gets a stdout of its own. Descriptor 1, which C++ uses, goes nowhere.
   sys.stdout.flush()
   sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
   nowhere = os.open(os.devnull, os.O_WRONLY)
   os.dup2(nowhere, 1)
   os.close(nowhere)
-  at = values.coordinator_address or "the coordinator's address"
+  address = values.coordinator_address or "the coordinator's address"
+  # The first pattern that is found counts: the last one, "", is always found.
   faults = {
-    "RegisterTask": f"the processes of this job did not meet at {at} in"
+    "RegisterTask": f"the processes of this job did not meet at {address} in"
     f" {values.distributed_timeout} seconds; see that all"
     f" {values.process_count or 'of them'} were started, and reach it"
     " (--distributed_timeout sets how long to wait)",
@@ -292,6 +357,8 @@ def _divert(values) -> int:
     "": f"process 0 {_DIED}",
   }
   program = [sys.executable, "-I", "-S", standard_error.__file__]
+  # In a session of its own the helper gets no Ctrl-C of the terminal, and
+  # passes on the last lines of this process.
   relay = subprocess.Popen(
     [*program, json.dumps(faults)],
     stdin=subprocess.PIPE,
@@ -300,5 +367,7 @@ def _divert(values) -> int:
   sys.stderr.flush()
   os.dup2(relay.stdin.fileno(), 2)
   relay.stdin.close()
-  relay.returncode = 0  # it ends after this process
+  # The helper ends after this process. With an exit code, `Popen` does not warn
+  # at the end that the helper is still running.
+  relay.returncode = 0
   return os.dup(2)

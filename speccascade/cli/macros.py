@@ -1,4 +1,8 @@
-"""The macros of gin files, read as text: what `--help` lists."""
+"""Reads the macros of gin files as text, for `--help`.
+
+`--help` must not run gin: gin imports the modules that a file names, and asks
+for the macros that have no value.
+"""
 
 from collections.abc import Iterable
 import os
@@ -11,50 +15,63 @@ from speccascade.cli import gin_setup
 _MACRO = re.compile(r"([A-Z][A-Z0-9_]*) = (.*?)(?:  #\s+(.*))?")
 _INCLUDE = re.compile(r"""include ["'](.+)["']""")
 _REQUIRED = "%gin.REQUIRED"
+_COMMENT_COLUMN = 42  # where comments begin in a line of `--help`
 
 
 class Macro(NamedTuple):
-  """A macro of a gin file: its default, as written, and what is said of it."""
+  """A macro of a gin file.
+
+  Attributes:
+    value: the default, as it is written; "required" if there is none. Of a
+      value of several lines this is the first.
+    comment: the comment after the value, "" for none.
+  """
 
   value: str
   comment: str
 
 
 def macros(name: str, folders: Iterable[str] | None = None) -> dict[str, Macro]:
-  """Returns the macros of a gin file and of those that it includes.
+  """Returns the macros of a gin file and of the files that it includes.
 
   Args:
     name: path of the file.
-    folders: in which it is looked for; None takes the working directory, then
-      those of the package.
+    folders: folders in which the file is looked for. None takes the working
+      directory and then the package's folders.
 
   Raises:
-    ConfigError: there is no such file, or it is no text.
+    ConfigError: there is no such file, or the file is no text.
   """
   folders = ["", *gin_setup.search_paths()] if folders is None else folders
   paths = [pathlib.Path(folder, name) for folder in folders]
   path = next(filter(os.path.isfile, paths), None)
   if path is None:
     raise gin_setup.ConfigError(f"no gin file {name}")
-  listed = {}
   try:
     lines = path.read_text(encoding="utf-8").splitlines()
   except (OSError, UnicodeDecodeError) as error:
     raise gin_setup.ConfigError(f"{path} cannot be read: {error}") from error
+  listed = {}
   for line in lines:
     if included := _INCLUDE.fullmatch(line):
       listed |= macros(included[1], folders)
-    elif macro := _MACRO.fullmatch(line):
-      before = listed.get(macro[1], Macro("", ""))
-      value = "required" if macro[2] == _REQUIRED else macro[2]
+    elif match := _MACRO.fullmatch(line):
+      macro, value, comment = match.groups()
+      value = "required" if value == _REQUIRED else value
       if value[-1:] in ("{", "["):
-        value += " ..."
-      listed[macro[1]] = Macro(value, macro[3] or before.comment)
+        value += " ..."  # the rest of the value is on the next lines
+      # A later file sets another default, and often leaves the comment to the
+      # file that it includes.
+      earlier = listed.get(macro, Macro("", ""))
+      listed[macro] = Macro(value, comment or earlier.comment)
   return listed
 
 
 def help_text(files: Iterable[str]) -> str:
-  """Returns a list of the macros of gin files for a terminal; later ones win.
+  """Returns the macros of gin files as text for a terminal.
+
+  Args:
+    files: paths of the files; a later file's default wins.
 
   Raises:
     ConfigError: a file is missing, or includes itself.
@@ -68,7 +85,9 @@ def help_text(files: Iterable[str]) -> str:
   if not listed:
     return ""
   lines = [f"Macros of {', '.join(files)}, set by --gin.NAME=VALUE:"]
-  for name, (value, comment) in listed.items():
-    line = f"  {name} = {value}"
-    lines.append(f"{line:<42}  {comment}".rstrip() if comment else line)
+  for name, macro in listed.items():
+    line = f"  {name} = {macro.value}"
+    if macro.comment:
+      line = f"{line:<{_COMMENT_COLUMN}}  {macro.comment}".rstrip()
+    lines.append(line)
   return "\n".join(lines)

@@ -1,6 +1,6 @@
-"""The start-up that train, decode, sweep and report share: flags, then gin.
+"""Starts the mains that gin configures: reads flags, then gin files.
 
-Flags are T5X's: `--gin_file` may be repeated and later files win;
+The flags are those of T5X. `--gin_file` may be repeated, and a later file wins.
 `--gin.NAME=VALUE` sets a macro or a parameter after all files.
 
   if __name__ == "__main__":
@@ -21,23 +21,24 @@ from speccascade.cli import distributed, gin_setup, macros, quiet
 from speccascade.cli.gin_setup import ConfigError, resolved_config
 from speccascade.runtime import files, processes
 
-_EXAMPLE = re.compile(r"--gin_file=(\S+)")
-_LONG = re.compile(r"\S{300,}")  # cut in messages
+_EXAMPLE = re.compile(r"--gin_file=(\S+)")  # in the text of a main
+_LONG_WORD = re.compile(r"\S{300,}")  # its middle is cut out of messages
 
 
 def run(main, doc: str, argv: list[str] | None = None, **options):
-  """Parses flags and gin, calls `main()`, and exits.
+  """Parses flags and gin files, calls `main()`, and exits.
 
-  The exit code is 0, 1 after an error of the user's (one line on stderr), 2
-  after a wrong flag, 130 after an interrupt.
+  The exit code is 0, or 1 after an error that the user can mend (one line on
+  stderr says which), 2 after a wrong flag, and 130 after an interrupt.
 
   Args:
-    main: a function without arguments. It imports what is heavy, and gets
-      the function that it calls from `configure`.
-    doc: what `--help` shows above the flags; its first line is the summary. A
-      main whose example there has a `--gin_file` asks for one.
-    argv: the command line, program first; default `sys.argv`.
-    **options: see `start`.
+    main: a function without arguments. It imports heavy modules itself, and
+      gets the function that it calls from `configure`.
+    doc: the text that `--help` shows above the flags; its first line is the
+      summary. If the example in the text has a `--gin_file`, the main does not
+      run without a config.
+    argv: the command line, the program first. None takes `sys.argv`.
+    **options: options of `start`.
   """
   sys.exit(start(main, doc, sys.argv if argv is None else argv, **options))
 
@@ -50,68 +51,87 @@ def start(
   skeleton: str | None = None,
   preview: Callable[[], str] | None = None,
 ) -> int:
-  """Does what `run` does, and returns the exit code.
+  """Does the work of `run`, and returns the exit code.
 
   Args:
-    main: as in `run`, like the next two.
-    doc: likewise.
-    argv: likewise.
-    skeleton: the gin file whose macros `--help` lists, where none is given.
-    preview: what `--dry_run` says below the configuration, in comments.
+    main: a function without arguments, as in `run`.
+    doc: the text that `--help` shows above the flags.
+    argv: the command line, the program first.
+    skeleton: the gin file whose macros `--help` lists if the command line names
+      no file.
+    preview: returns the text that `--dry_run` prints after the configuration,
+      as comments.
   """
   values = _flags()
   try:
-    rest = values(rewrite_gin_args(argv))[1:]
+    arguments = values(rewrite_gin_args(argv))[1:]
     distributed.check(values)
   except (flags.Error, ConfigError) as error:
     return fail(str(error).replace("FATAL Flags parsing error:", ""), 2)
   if values.help:
-    listed = values.get_help(include_special_flags=False)
-    listed = listed.removeprefix("\nflags:\n")
-    _show(f"{doc.strip()}\n\nFlags:\n{listed}")
-    shown = values.gin_file or ([skeleton] if skeleton else [])
-    try:
-      _show(macros.help_text(shown))
-    except ConfigError as error:
-      return fail(str(error), 1)
-    return 0
-  if rest:
-    return fail(f"{rest[0]!r} is no flag; --help lists them", 2)
-  if line := _lacks_config(doc, values):
-    return fail(line)
-  flags.FLAGS.mark_as_parsed()  # for libraries that ask absl's own
+    return _show_help(values, doc, skeleton)
+  if arguments:
+    return fail(f"{arguments[0]!r} is no flag; --help lists them", 2)
+  if message := _missing_config(doc, values):
+    return fail(message)
+  flags.FLAGS.mark_as_parsed()  # for libraries that read absl's own flags
   logging.use_absl_handler()
-  # gin logs every folder that it looks into; what is missing is said below.
+  # gin logs every folder that it looks into. A missing file is an error below.
   logging.set_verbosity(logging.INFO if values.verbose else logging.FATAL)
   try:
     compilation_cache()
+    # The other processes of a job must be joined before anything asks for the
+    # devices, and gin files may import modules that do.
     with distributed.join(values):
       _configure(values)
       if not values.dry_run:
         main()
         return 0
-    _show(resolved_config())
-    if preview is not None:
-      _show("\n".join(f"# {line}" for line in preview().splitlines()))
+    _show_plan(preview)
   except KeyboardInterrupt:
     return fail("interrupted", 130)
   except Exception as error:
-    line = gin_setup.explain(error, " (--verbose shows where)")
-    if line is None:
+    message = gin_setup.explain(error, " (--verbose shows where)")
+    if message is None:  # a bug, which keeps its traceback
       raise
     if values.verbose:
       traceback.print_exc()
-    return fail(line)
+    return fail(message)
   return 0
 
 
-def _lacks_config(doc: str, values: flags.FlagValues) -> str | None:
-  """Returns what to say where a main's own example has a config, and no config
-  is given; else None."""
+def _show_help(values: flags.FlagValues, doc: str, skeleton: str | None) -> int:
+  """Prints a main's text, its flags, and the macros of its gin files."""
+  flags_text = values.get_help(include_special_flags=False)
+  flags_text = flags_text.removeprefix("\nflags:\n")
+  _show(f"{doc.strip()}\n\nFlags:\n{flags_text}")
+  default_files = [skeleton] if skeleton else []
+  try:
+    _show(macros.help_text(values.gin_file or default_files))
+  except ConfigError as error:
+    return fail(str(error), 1)
+  return 0
+
+
+def _show_plan(preview: Callable[[], str] | None):
+  """Prints the configuration, and the preview as comments below it."""
+  _show(resolved_config())
+  if preview is not None:
+    _show("\n".join(f"# {line}" for line in preview().splitlines()))
+
+
+def _missing_config(doc: str, values: flags.FlagValues) -> str | None:
+  """Returns a message if a main needs a config and no config is given.
+
+  A main needs a config if the example in its text has one. A binding that
+  includes a file or imports a module may be the config too.
+  """
   example = _EXAMPLE.search(doc)
-  reads = ("include", "import", "from")
-  has_read = any(each.startswith(reads) for each in values.gin_bindings)
-  if values.gin_file or has_read or not example:
+  statements = ("include", "import", "from")
+  has_statement = any(
+    binding.startswith(statements) for binding in values.gin_bindings
+  )
+  if values.gin_file or has_statement or not example:
     return None
   return (
     f"no config is given: pass --gin_file={example[1]}, say, or a config of"
@@ -120,10 +140,11 @@ def _lacks_config(doc: str, values: flags.FlagValues) -> str | None:
 
 
 def _show(text: str):
-  """Prints; a reader that has seen enough, `head` say, is no error."""
+  """Prints a text; a reader that stops reading, such as `head`, is no error."""
   try:
     print(text, flush=True)
   except BrokenPipeError:
+    # Python flushes stdout once more when it ends, and would fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -147,26 +168,36 @@ def _configure(values: flags.FlagValues):
 def rewrite_gin_args(argv: list[str]) -> list[str]:
   """Returns `argv` with `--gin.NAME=VALUE` as `--gin_bindings=NAME = VALUE`.
 
+  Raises:
+    ConfigError: an argument `--gin.NAME` has no value.
+
   >>> rewrite_gin_args(["x", "--gin.ALPHA=0.3", "--dry_run"])
   ['x', '--gin_bindings=ALPHA = 0.3', '--dry_run']
   """
   rewritten = []
   for arg in argv:
     if arg.startswith("--gin."):
-      name, equals, value = arg[6:].partition("=")
+      name, equals, value = arg.removeprefix("--gin.").partition("=")
       if not equals:
         raise ConfigError(f"{arg}: want --gin.NAME=VALUE")
-      arg = f"--gin_bindings={name} = {value}"
-    rewritten.append(arg)
+      rewritten.append(f"--gin_bindings={name} = {value}")
+    else:
+      rewritten.append(arg)
   return rewritten
 
 
 def save_config(folder):
-  """Writes the resolved configuration to `folder`/config.gin, whole."""
+  """Writes the resolved configuration to `folder`/config.gin.
+
+  The file is written whole or not at all, by the first process of a job.
+
+  Args:
+    folder: a local folder, or one on gs://.
+  """
   if not processes.is_first():
     return
   if "://" in os.fspath(folder):
-    from speccascade.checkpoints import storage
+    from speccascade.checkpoints import storage  # which needs tensorstore
 
     directory = storage.Directory(folder)
     directory.write("config.gin", resolved_config().encode())
@@ -175,72 +206,84 @@ def save_config(folder):
 
 
 def _flags() -> flags.FlagValues:
+  """Returns the flags of the mains, apart from absl's own `flags.FLAGS`."""
   values = flags.FlagValues()
-  here = {"flag_values": values, "module_name": "flags"}
+  options = {"flag_values": values, "module_name": "flags"}
   flags.DEFINE_multi_string(
-    "gin_file", [], "A gin file; may be repeated, later ones win.", **here
+    "gin_file", [], "A gin file; may be repeated, later ones win.", **options
   )
   flags.DEFINE_multi_string(
     "gin_bindings",
     [],
     "A binding 'NAME = VALUE', applied after the files; may be repeated. The "
     "short form is --gin.NAME=VALUE.",
-    **here,
+    **options,
   )
   flags.DEFINE_list(
     "gin_search_paths",
     [],
     "Folders in which gin files are looked for, after the working directory "
     "and before the configs of speccascade.",
-    **here,
+    **options,
   )
   flags.DEFINE_string(
-    "tfds_data_dir", None, "Where TensorFlow Datasets keeps its data.", **here
+    "tfds_data_dir",
+    None,
+    "Where TensorFlow Datasets keeps its data.",
+    **options,
   )
   flags.DEFINE_list(
     "seqio_additional_cache_dirs",
     [],
     "Folders in which USE_CACHED_TASKS looks for cached tasks, as seqio's "
     "cache_tasks_main wrote them.",
-    **here,
+    **options,
   )
   flags.DEFINE_boolean(
     "dry_run",
     False,
     "Print the resolved configuration and stop; a sweep also says its points, "
     "programs and an estimate of its time.",
-    **here,
+    **options,
   )
   flags.DEFINE_boolean(
     "verbose",
     False,
     "Show where an error came from, and more messages.",
     short_name="v",
-    **here,
+    **options,
   )
-  distributed.define(values, **here)
-  flags.DEFINE_boolean("help", False, "Show this.", short_name="h", **here)
+  distributed.define(values, module_name="flags")
+  flags.DEFINE_boolean("help", False, "Show this.", short_name="h", **options)
   return values
 
 
 def compilation_cache():
-  """Keeps compiled programs in the user's cache directory between runs."""
+  """Makes JAX keep compiled programs in the user's cache folder between runs.
+
+  A folder that the environment names already is left as it is.
+  """
   folder = str(files.cache_dir("jax"))
   os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
 
 
 def path(text: str) -> pathlib.Path:
-  """Returns the path that a flag gives; `--flag=~/a` no shell expands."""
+  """Returns the path that a flag gives, with "~" as the home folder.
+
+  A shell does not expand "~" inside `--flag=~/a`.
+  """
   return pathlib.Path(text).expanduser()
 
 
 class Parser(argparse.ArgumentParser):
-  """Flags of a main without gin; a wrong one is one line, exit code 2.
+  """Reads the flags of a main without gin.
+
+  A wrong flag is an error of one line, with exit code 2.
 
   Args:
-    name: of the main, as in `python -m PACKAGE.NAME`.
-    doc: what `--help` shows above the flags.
-    package: likewise.
+    name: the name of the main, as in `python -m PACKAGE.NAME`.
+    doc: the text that `--help` shows above the flags.
+    package: the package of the main, as in `python -m PACKAGE.NAME`.
   """
 
   def __init__(self, name: str, doc: str, package: str = "speccascade"):
@@ -251,12 +294,8 @@ class Parser(argparse.ArgumentParser):
     )
 
   def error(self, message: str):
+    """Prints one line about a wrong flag, and exits."""
     sys.exit(fail(message, 2))
-
-  def add_flags(self, **flags: tuple[dict, str]):
-    """Adds flags; of each, what `add_argument` takes, and its help."""
-    for name, (how, text) in flags.items():
-      self.add_argument(f"--{name}", help=text, **how)
 
   def run(
     self,
@@ -264,12 +303,12 @@ class Parser(argparse.ArgumentParser):
     argv: Sequence[str] | None,
     interrupted: str = "interrupted",
   ) -> int:
-    """Calls a function with the flags; returns the exit code.
+    """Calls a function with the flags, and returns the exit code.
 
     Args:
-      function: what it returns, if it does, is the exit code.
-      argv: the command line, without the program; None takes the process's.
-      interrupted: what is said of an interrupt.
+      function: gets the flags by name. Its result is the exit code; None is 0.
+      argv: the command line, without the program. None takes the process's own.
+      interrupted: the message after an interrupt.
     """
     flags = vars(self.parse_args(argv))
     try:
@@ -281,8 +320,21 @@ class Parser(argparse.ArgumentParser):
 
 
 def fail(error: str | Exception, code: int = 1) -> int:
-  """Prints one line on an error of the user's, and returns the exit code."""
+  """Prints one line about an error that the user can mend.
+
+  Args:
+    error: the error, or the line.
+    code: the exit code.
+
+  Returns:
+    The exit code.
+  """
   message = error if isinstance(error, str) else gin_setup.explain(error)
-  message = _LONG.sub(lambda long: f"{long[0][:99]}...{long[0][-99:]}", message)
+  message = _LONG_WORD.sub(_cut_middle, message)
   print(f"error: {message.strip()}", file=sys.stderr)
   return code
+
+
+def _cut_middle(match: re.Match) -> str:
+  """Returns both ends of a long word, such as a path or a list."""
+  return f"{match[0][:99]}...{match[0][-99:]}"

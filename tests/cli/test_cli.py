@@ -1,4 +1,4 @@
-"""What the mains print and return, for right and for wrong command lines."""
+"""Checks what mains print and return, for right and wrong command lines."""
 
 import os
 import pathlib
@@ -55,27 +55,27 @@ def fails(capfd, *args, code=1, main=main):
   return err[len("error: ") : -1]
 
 
-GIVEN = ("--gin.MODEL_DIR='out'", "--gin.TRAIN_STEPS=7")
+REQUIRED = ("--gin.MODEL_DIR='out'", "--gin.TRAIN_STEPS=7")
 
 
 def test_files_then_bindings(base, tmp_path):
   later = tmp_path / "later.gin"
   later.write_text("RATE = 0.25\nTRAIN_STEPS = 1\n")
-  assert run(f"--gin_file={base}", f"--gin_file={later}", *GIVEN) == 0
+  assert run(f"--gin_file={base}", f"--gin_file={later}", *REQUIRED) == 0
   assert cli_target.CALLS == [("out", 7, 0.25)]
   # gin_bindings is the long form; a parameter is bound by a part of its name.
   bindings = ("--gin_bindings=RATE = 0.75", "--gin.work.steps=9")
-  assert run(f"--gin_file={base}", *GIVEN, *bindings) == 0
+  assert run(f"--gin_file={base}", *REQUIRED, *bindings) == 0
   assert cli_target.CALLS[1:] == [("out", 9, 0.75)]
 
-  # A binding may bring a macro of its own.
-  own = ("--gin.MINE=4", "--gin.work.steps=%MINE")
-  assert run(f"--gin_file={base}", *GIVEN, *own) == 0
+  # A binding may define a macro of its own.
+  bindings = ("--gin.MINE=4", "--gin.work.steps=%MINE")
+  assert run(f"--gin_file={base}", *REQUIRED, *bindings) == 0
   assert cli_target.CALLS[2:] == [("out", 4, 0.5)]
 
 
 def test_search_paths(base, capfd):
-  args = ("--gin_file=base.gin", *GIVEN)
+  args = ("--gin_file=base.gin", *REQUIRED)
   line = fails(capfd, *args)
   assert line.startswith(f"no gin file base.gin in {os.getcwd()}")
   assert run(*args, f"--gin_search_paths={base.parent}") == 0
@@ -85,7 +85,8 @@ def test_own_configs_are_found_from_anywhere(tmp_path, monkeypatch, caplog):
   monkeypatch.chdir(tmp_path)
   for name in ("configs/models/t5_1_1_small.gin", "models/t5_1_1_small.gin"):
     gin_setup.parse([name], [])
-    assert not caplog.records  # gin says where it did not find them
+    # gin logs every folder that has not the file.
+    assert not caplog.records
     assert gin.query_parameter("%MODEL") is not None
 
 
@@ -95,7 +96,9 @@ def test_missing_macros_are_all_named(base, capfd):
   assert "--gin.MODEL_DIR=VALUE" in line
   # A macro that is used and never set at all.
   base.write_text(BASE.replace("RATE = 0.5\n", ""))
-  assert fails(capfd, f"--gin_file={base}", *GIVEN).startswith("RATE must be")
+  assert fails(capfd, f"--gin_file={base}", *REQUIRED).startswith(
+    "RATE must be"
+  )
   assert not cli_target.CALLS
 
 
@@ -103,29 +106,29 @@ def test_wrong_bindings(base, capfd):
   assert fails(capfd, "--gin.A=1") == "no config uses A: no --gin_file"
   line = fails(capfd, f"--gin_file={base}", "--gin.MODEL_DIR=out/dir")
   assert "strings need quotes: --gin.MODEL_DIR='\"text\"'" in line
-  for value in ("(5,", '"""'):  # what ends within Python's tokens
+  for value in ("(5,", '"""'):  # a value that ends inside a token of Python
     line = fails(capfd, f"--gin_file={base}", f"--gin.MODEL_DIR={value}")
     assert line.startswith("--gin.MODEL_DIR = ")
 
 
 def test_near_misses(base, capfd):
   file = f"--gin_file={base}"
-  line = fails(capfd, file, *GIVEN, "--gin.MODLE_DIR='x'")
+  line = fails(capfd, file, *REQUIRED, "--gin.MODLE_DIR='x'")
   assert line.startswith("no config uses MODLE_DIR, did you mean MODEL_DIR?")
-  line = fails(capfd, file, *GIVEN, "--gin.cli_target.wrok.steps=1")
+  line = fails(capfd, file, *REQUIRED, "--gin.cli_target.wrok.steps=1")
   assert "did you mean cli_target.work?" in line
-  line = fails(capfd, file, *GIVEN, "--gin.work.stps=1")
+  line = fails(capfd, file, *REQUIRED, "--gin.work.stps=1")
   assert line.endswith("did you mean steps?")
   base.write_text(BASE + "cli_target.wrk.rate = 1\n")
-  assert "wrk" in fails(capfd, file, *GIVEN)
+  assert "wrk" in fails(capfd, file, *REQUIRED)
 
 
 def test_unbound_parameter(base, capfd):
   file = f"--gin_file={base}"
   unbound = lambda: cli.configure(cli_target.unbound)()
-  line = fails(capfd, file, *GIVEN, main=unbound)
+  line = fails(capfd, file, *REQUIRED, main=unbound)
   assert line.startswith("cli_target.unbound needs folder: set")
-  # The same one level down, where gin itself calls the function.
+  # The function may be one level further down, where gin itself calls it.
   base.write_text(
     "from __gin__ import dynamic_registration\n"
     "from tests import cli_target\n"
@@ -137,13 +140,13 @@ def test_unbound_parameter(base, capfd):
 
 def test_library_errors_are_one_line(base, capfd):
   file = f"--gin_file={base}"
-  line = fails(capfd, file, *GIVEN, "--gin.TRAIN_STEPS=-1")
+  line = fails(capfd, file, *REQUIRED, "--gin.TRAIN_STEPS=-1")
   assert line.startswith("steps is -1, want 0 or more")
-  assert run(file, *GIVEN, "--gin.TRAIN_STEPS=-1", "--verbose") == 1
+  assert run(file, *REQUIRED, "--gin.TRAIN_STEPS=-1", "--verbose") == 1
   assert "Traceback" in capfd.readouterr().err
   # A bug of ours keeps its traceback.
   with pytest.raises(KeyError):
-    cli.run(main, "", ["prog", file, *GIVEN, "--gin.RATE=None"])
+    cli.run(main, "", ["prog", file, *REQUIRED, "--gin.RATE=None"])
 
 
 def test_a_setting_is_named_as_the_user_knows_it(base, capfd):
@@ -152,17 +155,17 @@ def test_a_setting_is_named_as_the_user_knows_it(base, capfd):
     "cli_target.typed.rate = 0.25\n"
   )
   file, main = f"--gin_file={base}", lambda: cli.configure(cli_target.typed)()
-  assert run(file, *GIVEN, "--gin.SIZE=3", main=main) == 0
+  assert run(file, *REQUIRED, "--gin.SIZE=3", main=main) == 0
   assert cli.command_line_names() == {"MODEL_DIR", "TRAIN_STEPS", "SIZE"}
-  line = fails(capfd, file, *GIVEN, "--gin.SIZE='3'", main=main)
+  line = fails(capfd, file, *REQUIRED, "--gin.SIZE='3'", main=main)
   assert line.startswith("SIZE is '3'; wanted a whole number from 1")
-  line = fails(capfd, file, *GIVEN, "--gin.typed.rate=None", main=main)
+  line = fails(capfd, file, *REQUIRED, "--gin.typed.rate=None", main=main)
   assert line == "typed.rate is None; wanted a number"
 
 
 def test_macros_in_a_circle(base, capfd):
   base.write_text(f"{BASE}ONE = %TWO\nTWO = %ONE\n")
-  line = fails(capfd, f"--gin_file={base}", *GIVEN)
+  line = fails(capfd, f"--gin_file={base}", *REQUIRED)
   assert line == "ONE = %TWO = %ONE: a macro of itself"
 
 
@@ -175,7 +178,7 @@ def test_interrupt(base, capfd):
   def stop():
     raise KeyboardInterrupt
 
-  args = (f"--gin_file={base}", *GIVEN)
+  args = (f"--gin_file={base}", *REQUIRED)
   assert fails(capfd, *args, code=130, main=stop) == "interrupted"
 
 
@@ -195,8 +198,10 @@ def test_help_lists_macros(base, tmp_path, capfd):
   assert run("--help", f"--gin_file={later}") == 0
   listed = capfd.readouterr().out.partition("\nMacros of ")[2].splitlines()
   assert [line.split() for line in listed[1:]] == [
-    *(["MODEL_DIR", "=", "required"], ["TRAIN_STEPS", "=", "required"]),
-    *(["RATE", "=", "0.75", "of", "work"], ["NAMES", "=", "[", "..."]),
+    ["MODEL_DIR", "=", "required"],
+    ["TRAIN_STEPS", "=", "required"],
+    ["RATE", "=", "0.75", "of", "work"],
+    ["NAMES", "=", "[", "..."],
   ]
   assert fails(capfd, "--help", "--gin_file=nowhere.gin") == (
     "no gin file nowhere.gin"
@@ -211,7 +216,7 @@ def test_help_lists_macros(base, tmp_path, capfd):
 
 
 def test_dry_run_prints_a_config_that_parses_to_itself(base, tmp_path, capfd):
-  assert run(f"--gin_file={base}", *GIVEN, "--dry_run") == 0
+  assert run(f"--gin_file={base}", *REQUIRED, "--dry_run") == 0
   assert not cli_target.CALLS
   text = capfd.readouterr().out
   copy = tmp_path / "copy.gin"
