@@ -1,1 +1,1 @@
-"""What a run will need and send, worked out before any device is there."""
+"""Works out what a run will need and send, before there are any devices."""

@@ -1,6 +1,19 @@
-"""What devices send each other in a compiled program, read off its text.
+"""Reads from a compiled program's text what its devices send each other.
 
-Source: XLA's HLO text, as `jax.stages.Compiled.as_text` gives it.
+This is the one module that reads HLO, XLA's text of a compiled program, as
+`jax.stages.Compiled.as_text` gives it. The text is no interface: XLA may change
+it in any version. Tried with jax and jaxlib 0.10.2. These parts are read:
+
+  ENTRY %main (arguments) -> type {         the head of a computation
+  %x = f32[4,6]{1,0} all-reduce(...)        an operation, its arrays and kind
+  replica_groups=...                        the devices that take part
+  condition=%c, body=%b                     the computations of a while loop
+  known_trip_count":{"n":"8"                the rounds of a loop, if known
+  branch_computations={%a, %b}              the branches of a conditional
+  calls=%f, to_apply=%f                     the computation of a fusion or call
+
+An unknown text is counted as no communication. `tests/models/test_meshes.py`
+compares the counts of small programs with counts worked out by hand.
 """
 
 import collections
@@ -9,32 +22,49 @@ import math
 import re
 
 KINDS = (
-  *("all-reduce", "all-gather", "reduce-scatter"),
-  *("all-to-all", "collective-permute"),
+  "all-reduce",
+  "all-gather",
+  "reduce-scatter",
+  "all-to-all",
+  "collective-permute",
 )
-_BYTES = {"pred": 1, "bf16": 2, "f16": 2, "f64": 8, "s64": 8, "u64": 8}
-_BYTES |= {"s8": 1, "u8": 1, "s16": 2, "u16": 2}  # all others have 4
+# Bytes of a number, by HLO's name of its dtype; all other dtypes have 4.
+_BYTES = {
+  "pred": 1,
+  "s8": 1,
+  "u8": 1,
+  "s16": 2,
+  "u16": 2,
+  "bf16": 2,
+  "f16": 2,
+  "f64": 8,
+  "s64": 8,
+  "u64": 8,
+}
 _HEAD = re.compile(r"(?:ENTRY )?%?([\w.-]+) \(.*\{$")
+# A collective may be split into a start and a done; only the start is counted.
 _OPERATION = re.compile(r" = (.*?) ([a-z-]+?)(?:-start)?\(")
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
+_LOOP = re.compile(r"condition=%?([\w.-]+), body=%?([\w.-]+)")
 _CALLED = re.compile(r"(?:calls|to_apply)=%?([\w.-]+)")
 _BRANCHES = re.compile(
   r"(?:branch_computations=\{([^}]*)\}"
   r"|true_computation=%?([\w.-]+), false_computation=%?([\w.-]+))"
 )
 _TRIPS = re.compile(r'known_trip_count"?:\{"n":"(\d+)"')
-# What a device takes part in within a loop whose end the data says.
+# How often a program does something: once, or in each round of the loop whose
+# number of rounds depends on the data.
 ONCE, ROUND = "once", "round"
 
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-  """One kind of communication.
+  """One kind of communication between devices.
 
   Attributes:
-    kind: of `KINDS`.
-    arrays: what each device has of it afterwards, such as "f32[4,6,512]".
-    num_devices: that take part together.
+    kind: one of `KINDS`.
+    arrays: the arrays that each device has afterwards, such as "f32[4,6,512]".
+    num_devices: how many devices communicate with each other.
   """
 
   kind: str
@@ -43,42 +73,50 @@ class Collective:
 
   @property
   def num_bytes(self) -> int:
-    """The size of `arrays`."""
-    return sum(
-      _BYTES.get(dtype, 4) * math.prod(map(int, filter(None, dims.split(","))))
-      for dtype, dims in _ARRAY.findall(self.arrays)
-    )
+    """The bytes of `arrays`."""
+    total = 0
+    for dtype, dims in _ARRAY.findall(self.arrays):
+      sizes = [int(size) for size in dims.split(",") if size]  # [] of "s32[]"
+      total += _BYTES.get(dtype, 4) * math.prod(sizes)
+    return total
 
 
-Counted = collections.Counter  # of `Collective`
+# How often each `Collective` occurs.
+CollectiveCounts = collections.Counter
 
 
-def read(text: str) -> dict[str, Counted]:
+def read(text: str) -> dict[str, CollectiveCounts]:
   """Returns how often a program communicates, once and in each round.
 
-  A round is one of the last loop that has no number of rounds known before:
-  that of `rounds.Loop`. Of the branches of a conditional the one that moves
-  most bytes counts, and of a loop inside the known number of its rounds, or 1.
+  A round is a round of the last loop whose number of rounds is not known before
+  the program runs. In a decoder that is the loop of `rounds.Loop`. A loop
+  inside a round counts as often as its known number of rounds, or once. Of the
+  branches of a conditional, the branch that sends most bytes counts.
 
   Args:
-    text: of a compiled decoder.
+    text: HLO of a compiled decoder.
+
+  Returns:
+    {ONCE: counts, ROUND: counts}.
   """
-  computations, entry = _computations(text)
-  counted = {ONCE: Counted(), ROUND: Counted()}
-  loops = []
-  counted[ONCE] += _counted(computations, entry, loops)
-  for number, body in enumerate(loops):
-    place = ROUND if number == len(loops) - 1 else ONCE
-    counted[place] += body
-  return counted
+  computations, entry = _split(text)
+  counts = {ONCE: CollectiveCounts(), ROUND: CollectiveCounts()}
+  open_loops = []
+  counts[ONCE] += _count(computations, entry, open_loops)
+  for number, body in enumerate(open_loops):
+    # Earlier loops, such as a search for a prompt's end, have few rounds.
+    is_last = number == len(open_loops) - 1
+    counts[ROUND if is_last else ONCE] += body
+  return counts
 
 
-def num_bytes(counted: Counted) -> int:
-  """Returns the bytes of all that is counted."""
-  return sum(each.num_bytes * num for each, num in counted.items())
+def num_bytes(counts: CollectiveCounts) -> int:
+  """Returns the bytes of all communication that is counted."""
+  return sum(collective.num_bytes * num for collective, num in counts.items())
 
 
-def _computations(text: str) -> tuple[dict[str, list[str]], str]:
+def _split(text: str) -> tuple[dict[str, list[str]], str]:
+  """Returns the lines of each computation by its name, and the entry's name."""
   computations, entry, lines = {}, "", []
   for line in text.splitlines():
     if head := _HEAD.match(line):
@@ -89,38 +127,55 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str]:
   return computations, entry
 
 
-def _counted(computations, name, loops=None) -> Counted:
-  """Counts what a computation does; open loops go to `loops`, where given."""
-  total = Counted()
+def _count(
+  computations: dict[str, list[str]],
+  name: str,
+  open_loops: list[CollectiveCounts] | None = None,
+) -> CollectiveCounts:
+  """Returns how often a computation communicates.
+
+  Args:
+    computations: the lines of each computation by its name.
+    name: the computation to count.
+    open_loops: gets the counts of a round of each loop without a known number
+      of rounds. None counts one round of such a loop with the rest.
+  """
+  total = CollectiveCounts()
   for line in computations.get(name, ()):
     operation = _OPERATION.search(line)
-    kind = operation and operation[2]
+    kind = operation[2] if operation else None
     if kind in KINDS:
-      num_devices = _group(line)
-      arrays = ", ".join(
-        f"{dtype}[{dims}]" for dtype, dims in _ARRAY.findall(operation[1])
-      )
-      total[Collective(kind, arrays, num_devices)] += num_devices > 1
+      # A collective of one device sends nothing.
+      if (num_devices := _group(line)) > 1:
+        arrays = ", ".join(
+          f"{dtype}[{dims}]" for dtype, dims in _ARRAY.findall(operation[1])
+        )
+        total[Collective(kind, arrays, num_devices)] += 1
     elif kind == "while":
-      parts = re.search(r"condition=%?([\w.-]+), body=%?([\w.-]+)", line)
-      body = _counted(computations, parts[1]) + _counted(computations, parts[2])
+      condition, body = _LOOP.search(line).groups()
+      counts = _count(computations, condition) + _count(computations, body)
       trips = _TRIPS.search(line)
-      if trips or loops is None:
-        times = int(trips[1]) if trips else 1
-        total += Counted({x: times * num for x, num in body.items()})
+      if trips is None and open_loops is not None:
+        open_loops.append(counts)
       else:
-        loops.append(body)
+        num_rounds = int(trips[1]) if trips else 1
+        for collective, num in counts.items():
+          total[collective] += num_rounds * num
     elif branches := _BRANCHES.search(line):
-      names = (branches[1] or f"{branches[2]}, {branches[3]}").split(",")
-      each = [_counted(computations, x.strip(" %")) for x in names]
-      total += max(each, key=num_bytes)
+      listed, if_true, if_false = branches.groups()
+      names = listed.split(",") if listed else [if_true, if_false]
+      counts = [_count(computations, branch.strip(" %")) for branch in names]
+      total += max(counts, key=num_bytes)
     elif kind in ("call", "fusion") and (called := _CALLED.search(line)):
-      total += _counted(computations, called[1], loops)
-  return +total
+      total += _count(computations, called[1], open_loops)
+  return +total  # without collectives of which there are 0
 
 
 def _group(line: str) -> int:
-  """Returns how many devices communicate with each other.
+  """Returns how many devices communicate with each other in an operation.
+
+  HLO writes groups as lists of devices, as a shape [groups, devices of each],
+  or as the axes of a mesh; pairs of devices are groups of 2.
 
   >>> _group("replica_groups={{0,1},{2,3}}, x")
   2
@@ -133,9 +188,10 @@ def _group(line: str) -> int:
   """
   if listed := re.search(r"replica_groups=\{\{([\d,]*)\}", line):
     return len(listed[1].split(","))
-  if shaped := re.search(r"replica_groups=\[\d+,(\d+)\]", line):
-    return int(shaped[1])
-  if meshed := re.search(r"replica_groups=mesh\[(.*?)\].*? \{(.*?)\}", line):
-    sizes = dict(re.findall(r"'(\w+)'=(\d+)", meshed[1]))
-    return math.prod(int(sizes[x]) for x in re.findall(r"'(\w+)'", meshed[2]))
+  if shape := re.search(r"replica_groups=\[\d+,(\d+)\]", line):
+    return int(shape[1])
+  if mesh := re.search(r"replica_groups=mesh\[(.*?)\].*? \{(.*?)\}", line):
+    sizes = dict(re.findall(r"'(\w+)'=(\d+)", mesh[1]))
+    axes = re.findall(r"'(\w+)'", mesh[2])
+    return math.prod(int(sizes[axis]) for axis in axes)
   return 2

@@ -1,4 +1,4 @@
-"""Says what devices send each other for a decoded token, before there are any.
+"""Prints what devices send each other for a token, before there are devices.
 
   python -m speccascade.planning.communication \\
     --gin_file=configs/experiments/wmt_ende/decode.gin \\
@@ -6,16 +6,16 @@
     --gin.DRAFTER_CHECKPOINT=None --gin.VERIFIER_CHECKPOINT=None \\
     --gin.METHOD='"spec_cascade_opt"'
 
-Takes the config of a decode, and compiles its program for a mesh of CPU devices
-that are only pretended; no weight is made, or read. Only what a mesh has to
-send counts: an accelerator's compiler may join several into one.
+Takes the config of a decode, and compiles its program for a mesh of pretended
+CPU devices. No weight is made or read. The counts are what the mesh has to
+send; the compiler of an accelerator may join several collectives into one.
 """
 
 from speccascade import cli
 
 
 def main():
-  """Compiles as gin configured it, and prints what is sent."""
+  """Compiles as gin files configure `infer.infer`, and prints what is sent."""
   import jax
 
   from speccascade.inference.measuring import infer
@@ -23,6 +23,7 @@ def main():
   from speccascade.planning import decoding_plan
 
   layout = cli.configure(meshes.Mesh)().abstract()
+  # JAX reads these two when it first asks for devices, which comes below.
   jax.config.update("jax_platforms", "cpu")
   jax.config.update("jax_num_cpu_devices", layout.mesh.size)
   print(decoding_plan.communication(**cli.bindings_of(infer.infer)))

@@ -1,7 +1,6 @@
-"""What a decode will take of its devices, and have them send: no number of a
-model is made for it."""
+"""Works out the memory and the communication of a decode, without weights."""
 
-import collections
+from collections.abc import Mapping
 import dataclasses
 
 import jax
@@ -19,56 +18,74 @@ from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA, Layout
 from speccascade.planning import collectives, footprint
+from speccascade.planning.collectives import CollectiveCounts
 from speccascade.planning.footprint import Footprint
 
 
 def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
   """Returns the architecture of each model that a method needs, by its role.
 
-  Where a setting gives one, its checkpoint need not be there.
+  The roles are "drafter" and "verifier". Several drafters are "drafter 1",
+  "drafter 2" and so on. The checkpoint of a model whose setting gives its
+  architecture does not have to exist.
 
   Raises:
-    ValueError: neither a setting nor a checkpoint says it.
+    ValueError: neither a setting nor a checkpoint gives an architecture.
   """
   needs, configs = point.spec.execution, {}
-  drafters = list(zip(listed(pair.drafter), listed(pair.drafter_checkpoint)))
-  roles = {"drafter": drafters * needs.needs_drafter}
-  verifiers = [(pair.verifier, pair.verifier_checkpoint)]
-  roles["verifier"] = verifiers * needs.needs_verifier
-  for role, models in roles.items():
-    for number, (config, path) in enumerate(models):
-      if config is None:
-        if not path:
-          raise CheckpointNotFoundError(f"there is no {role} to plan for")
-        config = checkpoints.load(path, lazy=True).require_config()
-      if pair.dtype is not None:
-        config = dataclasses.replace(config, dtype=pair.dtype)
-      configs[role + f" {number + 1}" * (len(models) > 1)] = config
+  if needs.needs_drafter:
+    drafters = [*zip(listed(pair.drafter), listed(pair.drafter_checkpoint))]
+    for number, (config, path) in enumerate(drafters, 1):
+      role = f"drafter {number}" if len(drafters) > 1 else "drafter"
+      configs[role] = _architecture("drafter", config, path, pair.dtype)
+  if needs.needs_verifier:
+    configs["verifier"] = _architecture(
+      "verifier", pair.verifier, pair.verifier_checkpoint, pair.dtype
+    )
   return configs
+
+
+def _architecture(role: str, config, path, dtype: str | None) -> Config:
+  """Returns an architecture, of a setting or else of a checkpoint.
+
+  Args:
+    role: "drafter" or "verifier", for messages.
+    config: the setting, or None.
+    path: path of the checkpoint, or None.
+    dtype: dtype of the activations; None leaves the architecture's own.
+  """
+  if config is None:
+    if not path:
+      raise CheckpointNotFoundError(f"there is no {role} to plan for")
+    config = checkpoints.load(path, lazy=True).require_config()
+  if dtype is not None:
+    config = dataclasses.replace(config, dtype=dtype)
+  return config
 
 
 def plan(
   pair: PairSpec, inputs: Inputs, point: Point, run: Run, **_
 ) -> Footprint:
-  """Returns what a decode takes; settings as in `infer.infer`."""
+  """Returns the memory that a decode needs; settings as in `infer.infer`."""
   models = architectures(pair, point)
   source_len = inputs.task_feature_lengths["inputs"]
   capacity = run.max_decode_len + 2 + point.verify_width
 
   def bytes_on(mesh: meshes.Mesh) -> dict[str, float]:
-    large = mesh.abstract()
-    large.check_rows(BATCH_SIZE=run.batch_size)
+    verifier_layout = mesh.abstract()
+    verifier_layout.check_rows(BATCH_SIZE=run.batch_size)
     bytes_of = {"caches": 0.0, "laws": 0.0}
     for role, config in models.items():
-      layout = large
+      layout = verifier_layout
       if role != "verifier" and mesh.drafter == "whole":
-        layout = large.whole()
+        layout = verifier_layout.whole()
       layout.check(config, role.upper())
       bytes_of[role] = footprint.weights(config, layout, pair.kernel_dtype)
       rows = (run.batch_size, source_len)
       bytes_of["caches"] += footprint.caches(
         KINDS[type(config)], config, layout, rows, capacity
       )
+      # A drafter, too, keeps the logits of a whole block until it is verified.
       positions = run.batch_size * point.verify_width
       bytes_of["laws"] += footprint.laws(config, layout, positions, cut=False)
     return bytes_of
@@ -78,97 +95,134 @@ def plan(
 
 @dataclasses.dataclass(frozen=True)
 class Communication:
-  """What a decode sends.
+  """What the devices of a mesh send each other in a decode.
 
   Attributes:
-    mesh: on which.
-    sent: once and in each round, by `collectives.read`.
-    rows: of a batch on one device.
-    width: most tokens that a round writes of a row.
+    mesh: the mesh.
+    sent: {"once": counts, "round": counts}, as `collectives.read` gives them.
+    rows: rows of a batch on one device.
+    width: most tokens that a round writes in a row.
   """
 
   mesh: meshes.Mesh
-  sent: dict[str, collectives.Counted]
+  sent: dict[str, CollectiveCounts]
   rows: int
   width: int
 
   def __str__(self) -> str:
     lines = [str(self.mesh)]
-    for when, sent in self.sent.items():
-      total = collectives.num_bytes(sent)
-      lines.append(f"{when}: {sent.total()} collectives, {total:,} bytes")
+    for when, counts in self.sent.items():
+      total = collectives.num_bytes(counts)
+      lines.append(f"{when}: {counts.total()} collectives, {total:,} bytes")
       lines += [
         f"  {num} {each.kind} of {each.arrays} among {each.num_devices}"
-        for each, num in sent.items()
+        for each, num in counts.items()
       ]
-    total = collectives.num_bytes(self.sent[collectives.ROUND]) / self.rows
-    most = f"{total:,.0f} bytes where a round writes one token of a row"
-    least = f", {total / self.width:,.0f} where it writes {self.width}"
-    lines.append(f"for each token: {most}{least * (self.width > 1)}")
-    return "\n".join(lines)
+    round_bytes = collectives.num_bytes(self.sent[collectives.ROUND])
+    row_bytes = round_bytes / self.rows
+    line = (
+      f"for each token: {row_bytes:,.0f} bytes where a round writes one token"
+      " of a row"
+    )
+    if self.width > 1:
+      line += f", {row_bytes / self.width:,.0f} where it writes {self.width}"
+    return "\n".join([*lines, line])
 
 
 def communication(
   pair: PairSpec, inputs: Inputs, point: Point, run: Run, **_
 ) -> Communication:
-  """Compiles a decode on the mesh, and returns what devices send each other.
+  """Compiles a decode for its mesh, and returns what devices send each other.
 
-  Its layers are all alike: programs of models with one and with two are
-  compiled, and told apart. Settings as in `infer.infer`.
+  All layers of a model are alike. So programs of models with one layer and with
+  two layers are compiled, and the difference is the part of one layer. The
+  settings are those of `infer.infer`.
 
   Raises:
-    ValueError: a setting does not fit, or there are fewer devices.
+    ValueError: a setting does not fit the mesh, or there are fewer devices.
   """
   layout = pair.mesh.layout()
   if layout is None or pair.cascade is not None:
     raise ValueError("it takes a MESH of several devices, and no CASCADE")
   layout.check_rows(BATCH_SIZE=run.batch_size)
   models = architectures(pair, point)
-  small = pair.mesh.drafter_layout()
+  drafter_layout = pair.mesh.drafter_layout()
   shape = (run.batch_size, inputs.task_feature_lengths["inputs"])
   tokens = np.ones(shape, np.int32)
   rows = layout.rows((tokens, row_keys(0, 0, np.arange(run.batch_size))))
   decoder = point.decoder(max_decode_len=run.max_decode_len, eos_id=1)
 
-  def sent(num_layers: int) -> dict[str, collectives.Counted]:
+  def count(num_layers: int) -> dict[str, CollectiveCounts]:
+    """Returns the counts of a program whose models have so many layers."""
     lms = {}
     for role, config in models.items():
-      where = layout if role == "verifier" else small
-      where.check(config, role.upper())
-      counts = dict.fromkeys(parameters.layer_counts(config), num_layers)
-      config = dataclasses.replace(config, **counts)
-      lms[role] = shape_model(config, where, pair.kernel_dtype)
-    large = lms.pop("verifier", None)
+      place = layout if role == "verifier" else drafter_layout
+      place.check(config, role.upper())
+      layers = dict.fromkeys(parameters.layer_counts(config), num_layers)
+      config = dataclasses.replace(config, **layers)
+      lms[role] = shape_model(config, place, pair.kernel_dtype)
+    verifier = lms.pop("verifier", None)
     drafters = tuple(lms.values())
     drafter = drafters[0] if len(drafters) == 1 else drafters or None
-    lowered = decoder.lower(drafter, large, *rows, point.alpha, point.sampling)
+    lowered = decoder.lower(
+      drafter, verifier, *rows, point.alpha, point.sampling
+    )
     return collectives.read(lowered.compile().as_text())
 
-  shallow, deeper = sent(1), sent(2)
+  # The verifier is what the mesh cuts. Without one, the deepest drafter counts.
   config = models.get("verifier") or max(
     models.values(), key=lambda config: config.num_decoder_layers
   )
-  num_layers, total = [*parameters.layer_counts(config).values()], {}
-  # An encoder runs once, where there is one, and a decoder in each round.
-  of = {collectives.ONCE: num_layers[0], collectives.ROUND: num_layers[-1]}
+  sent = _add_layers(count(1), count(2), config)
+  rows_of_device = run.batch_size // layout.sizes[DATA]
+  return Communication(pair.mesh, sent, rows_of_device, point.verify_width)
+
+
+def _add_layers(
+  shallow: Mapping[str, CollectiveCounts],
+  deeper: Mapping[str, CollectiveCounts],
+  config: Config,
+) -> dict[str, CollectiveCounts]:
+  """Returns the counts of a model from those of models with 1 and 2 layers.
+
+  With 5 collectives in one layer and 8 in two, a layer has 3 and the rest of
+  the model 2, so that 12 layers have 5 + 11 * 3 = 38.
+
+  Args:
+    shallow: counts of the model with one layer in each stack.
+    deeper: counts of the model with two layers in each stack.
+    config: the architecture whose layers are counted.
+  """
+  # An encoder, where there is one, runs once, and a decoder in each round.
+  layers = [*parameters.layer_counts(config).values()]
+  num_layers = {collectives.ONCE: layers[0], collectives.ROUND: layers[-1]}
+  total = {}
   for when, first in shallow.items():
-    more = collections.Counter(deeper[when])
-    more.subtract(first)
-    times = {x: first[x] + (of[when] - 1) * n for x, n in more.items()}
-    total[when] = +collections.Counter(times)
-  size = run.batch_size // layout.sizes[DATA]
-  return Communication(pair.mesh, total, size, point.verify_width)
+    total[when] = CollectiveCounts()
+    # A counter gives 0 for a collective that it has not counted.
+    for collective in dict.fromkeys([*deeper[when], *first]):
+      layer = deeper[when][collective] - first[collective]
+      times = first[collective] + (num_layers[when] - 1) * layer
+      if times > 0:
+        total[when][collective] = times
+  return total
 
 
 def shape_model(config: Config, layout: Layout, kernel_dtype: str):
-  """Returns a language model of shapes, without numbers."""
+  """Returns a language model whose parameters are shapes without numbers.
+
+  Args:
+    config: the architecture.
+    layout: where the parameters lie.
+    kernel_dtype: dtype of the kernels, as in `T5LM.create`.
+  """
   leaves = {
     name: jax.ShapeDtypeStruct(
-      each.shape,
+      parameter.shape,
       parameters.kept(config, name, kernel_dtype)[0],
-      sharding=layout.sharding(*each.axes),
+      sharding=layout.sharding(*parameter.axes),
     )
-    for name, each in parameters.described(config).items()
+    for name, parameter in parameters.described(config).items()
   }
   kind = KINDS[type(config)]
   return kind(parameters.tree(leaves), parameters.network(config), layout)

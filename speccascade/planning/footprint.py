@@ -1,9 +1,9 @@
-"""What a run takes of each device's memory, before anything is allocated.
+"""Works out the memory of a run on each device, before anything is allocated.
 
-Counted are arrays whose size is known: parameters, an optimizer's state and
-gradients, caches, the logits and laws of a step, and the activations that it
-keeps for its gradient. XLA's own buffers are not: a tenth of the memory is left
-for them.
+The arrays whose sizes are known are counted: parameters, the state of an
+optimizer, gradients, caches, the logits and distributions of a step, and the
+activations that a step stores for its gradient. XLA's own buffers are not
+counted. A tenth of the memory is left for them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,37 +29,40 @@ from speccascade.models.sharding.partitioning import (
 )
 from speccascade.settings import fields
 
-MARGIN = 0.9  # of a device's memory may be planned
+MARGIN = 0.9  # the share of a device's memory that may be planned
 MOST_DEVICES = 4096
 
 
 @dataclasses.dataclass(frozen=True)
 class Footprint:
-  """What a run takes on a mesh, and on others.
+  """The memory that a run needs on a mesh, and on other meshes.
 
   Attributes:
-    models: the architecture of each, by its role.
-    bytes_on: from a mesh to bytes on each device, by what they are of; raises
-      ValueError where the mesh does not divide the models or the batch.
-    mesh: the one asked for.
-    advise: from bytes for each device to other settings that take no more on
-      this mesh, in words; None where there are none.
+    models: the architecture of each model, by the model's role.
+    bytes_on: a function from a mesh to {name: bytes on each device}. It raises
+      ValueError if the mesh does not divide the models or the batch.
+    mesh: the mesh that the settings ask for.
+    advise: a function from a device's bytes to other settings, in words, with
+      which the run fits on `mesh`; None if there are none.
   """
 
   models: dict[str, Config]
   bytes_on: Callable[[meshes.Mesh], dict[str, float]]
   mesh: meshes.Mesh
-  advise: Callable[[float], str | None] = lambda most: None
+  advise: Callable[[float], str | None] = lambda num_bytes: None
 
   def smallest(self) -> meshes.Mesh | None:
-    """Returns the mesh of fewest devices that holds the run, None if none.
+    """Returns the mesh of fewest devices that holds the run; None if none does.
 
-    Of 1, 2, 4, ... devices; of as many the least cut is taken.
+    Meshes of 1, 2, 4, ... devices are tried. Among meshes of as many devices,
+    the one that cuts the models least is taken.
     """
     powers = [1 << i for i in range(MOST_DEVICES.bit_length())]
     for num, model in itertools.product(powers, powers):
       shape = {DATA: num // model, MODEL: model}
-      with contextlib.suppress(ValueError):  # among others where model > num
+      # A mesh may not divide the models. With model > num, DATA is 0, which no
+      # mesh allows.
+      with contextlib.suppress(ValueError):
         mesh = dataclasses.replace(self.mesh, shape=shape)
         if sum(self.bytes_on(mesh).values()) <= MARGIN * mesh.device_bytes:
           return mesh
@@ -71,15 +74,16 @@ class Footprint:
       f" {config.dtype}"
       for role, config in self.models.items()
     ]
-    held = self.bytes_on(self.mesh)
-    total, there = sum(held.values()), self.mesh.device_bytes
-    fits = "fits" if total <= MARGIN * there else "does not fit"
-    parts = ", ".join(f"{name} {_gb(size)}" for name, size in held.items())
+    bytes_of = self.bytes_on(self.mesh)
+    total, device_bytes = sum(bytes_of.values()), self.mesh.device_bytes
+    is_fitting = total <= MARGIN * device_bytes
+    verdict = "fits" if is_fitting else "does not fit"
+    parts = ", ".join(f"{name} {_gb(size)}" for name, size in bytes_of.items())
     lines.append(
       f"{self.mesh}: each device holds {parts}; {_gb(total)} of"
-      f" {_gb(there)} GB, {fits} (a tenth is left)"
+      f" {_gb(device_bytes)} GB, {verdict} (a tenth is left)"
     )
-    if total > MARGIN * there and (advice := self.advise(MARGIN * there)):
+    if not is_fitting and (advice := self.advise(MARGIN * device_bytes)):
       lines.append(f"it fits with {advice}")
     smallest = self.smallest()
     if smallest is None:
@@ -90,20 +94,35 @@ class Footprint:
 
 
 def _gb(size: float) -> str:
+  """Returns bytes as a number of GB with three digits."""
   return f"{size / 1e9:.3g}"
 
 
 def _part(shape: tuple, spec, layout: Layout) -> float:
-  """Returns how many numbers of an array one device holds."""
-  cut = [1 if axis is None else layout.sizes[axis] for axis in spec]
-  return math.prod(shape) / math.prod(cut)
+  """Returns how many numbers of an array one device holds.
+
+  Args:
+    shape: the array's shape.
+    spec: the mesh axis that cuts each axis of the array, or None.
+    layout: has the sizes of the mesh axes.
+  """
+  parts = [1 if axis is None else layout.sizes[axis] for axis in spec]
+  return math.prod(shape) / math.prod(parts)
 
 
 def numbers(config: Config, layout: Layout, names: Iterable[str]) -> float:
-  """Returns how many of some parameters' numbers each device holds."""
-  each = parameters.described(config)
-  specs = {name: layout.sharding(*each[name].axes).spec for name in names}
-  return sum(_part(each[x].shape, spec, layout) for x, spec in specs.items())
+  """Returns how many numbers of some parameters each device holds.
+
+  Args:
+    config: the architecture.
+    layout: where the parameters lie.
+    names: names of the parameters that are counted.
+  """
+  descriptions, total = parameters.described(config), 0.0
+  for name in names:
+    spec = layout.sharding(*descriptions[name].axes).spec
+    total += _part(descriptions[name].shape, spec, layout)
+  return total
 
 
 def weights(
@@ -115,11 +134,11 @@ def weights(
   """Returns the bytes of a model's parameters on each device.
 
   Args:
-    config: the architecture, with the activations' dtype.
-    layout: where they lie.
-    kernel_dtype: as in `T5LM.create`; None is float32 throughout, as training
-      keeps them.
-    names: of those counted; None is all.
+    config: the architecture, with the dtype of the activations.
+    layout: where the parameters lie.
+    kernel_dtype: dtype of the kernels, as in `T5LM.create`. None means float32
+      for all parameters, as in training.
+    names: names of the parameters that are counted; None counts all.
   """
   total = 0.0
   for name in parameters.param_shapes(config) if names is None else names:
@@ -133,24 +152,26 @@ def weights(
 def caches(
   kind: type, config: Config, layout: Layout, inputs: tuple, capacity: int
 ) -> float:
-  """Returns the bytes of what a model remembers, on each device.
+  """Returns the bytes of a model's caches and other state, on each device.
 
   Args:
-    kind: its language model's class.
-    config: its architecture.
-    layout: where it lies.
-    inputs: (rows, source or prompt tokens).
-    capacity: slots after these.
+    kind: class of the language model.
+    config: the architecture.
+    layout: where the model lies.
+    inputs: (rows, source or prompt tokens of a row).
+    capacity: slots of a cache after the prompt.
   """
-  # All layers are alike: those of one are made, and multiplied.
+  # All layers are alike. The state of a model with one layer is traced, and
+  # the parts that each layer has are multiplied.
   counts = parameters.layer_counts(config)
   shallow = dataclasses.replace(config, **dict.fromkeys(counts, 1))
   state = _state_shapes(kind, shallow, inputs, capacity)
   rows, total = layout.of_rows(inputs[0]), 0.0
   for name, part in vars(state).items():
-    is_cache = name in ("caches", "sources")
-    axes = ("batch", "heads") if is_cache else ("batch",)
-    times = counts["num_decoder_layers"] if is_cache else 1
+    # Keys and values of each layer, [B, H, ...]; all else is [B, ...].
+    is_of_layer = name in ("caches", "sources")
+    axes = ("batch", "heads") if is_of_layer else ("batch",)
+    times = counts["num_decoder_layers"] if is_of_layer else 1
     for leaf in jax.tree.leaves(part):
       size = _part(leaf.shape, rows.sharding(*axes).spec, layout)
       total += times * size * leaf.dtype.itemsize
@@ -159,13 +180,16 @@ def caches(
 
 def _shapes(config: Config) -> dict:
   """Returns the shapes of a model's float32 parameters."""
-  shape = lambda each: jax.ShapeDtypeStruct(each, np.float32)
-  shapes = parameters.param_shapes(config).items()
-  return parameters.tree({name: shape(each) for name, each in shapes})
+  leaves = {
+    name: jax.ShapeDtypeStruct(shape, np.float32)
+    for name, shape in parameters.param_shapes(config).items()
+  }
+  return parameters.tree(leaves)
 
 
 @functools.lru_cache(maxsize=64)
 def _state_shapes(kind, config, inputs, capacity):
+  """Returns the shapes of a model's state after its inputs, traced once."""
   lm = kind(_shapes(config), parameters.network(config))
   tokens = jax.ShapeDtypeStruct(inputs, np.int32)
   return jax.eval_shape(
@@ -174,22 +198,30 @@ def _state_shapes(kind, config, inputs, capacity):
 
 
 def training(config: Config, layout: Layout, init: Callable) -> dict:
-  """Returns the bytes of a training state and a step on each device.
+  """Returns the bytes of the state of training, and of gradients, by name.
+
+  The bytes are those on each device.
 
   Args:
     config: the architecture.
-    layout: where it lies.
-    init: makes the optimizer's state of parameters.
+    layout: where the model lies.
+    init: the optimizer's function from parameters to its state.
   """
-  lying, shapes = parameters.shardings(config, layout), _shapes(config)
+  shardings, shapes = parameters.shardings(config, layout), _shapes(config)
   state = jax.eval_shape(init, shapes)
-  places = like_params(state, shapes, lying)
-  moments = [
-    _part(leaf.shape, place.spec, layout) * leaf.dtype.itemsize
-    for leaf, place in zip(jax.tree.leaves(state), jax.tree.leaves(places))
-  ]
-  kept = weights(config, layout, None)
-  return {"weights": kept, "gradients": kept, "optimizer": sum(moments)}
+  state_shardings = like_params(state, shapes, shardings)
+  optimizer = 0.0
+  for leaf, sharding in zip(
+    jax.tree.leaves(state), jax.tree.leaves(state_shardings)
+  ):
+    size = _part(leaf.shape, sharding.spec, layout)
+    optimizer += size * leaf.dtype.itemsize
+  num_bytes = weights(config, layout, None)
+  return {
+    "weights": num_bytes,
+    "gradients": num_bytes,
+    "optimizer": optimizer,
+  }
 
 
 def activations(
@@ -199,70 +231,96 @@ def activations(
   lengths: Mapping[str, int],
   remat: str | None = None,
 ) -> float:
-  """Returns the bytes that a step keeps for its gradient, on each device.
+  """Returns the bytes that a step stores for its gradient, on each device.
 
-  In float32 on a CPU XLA keeps as much, within 15%, where nothing is computed
+  In float32 on a CPU, XLA stores as much within 15% if nothing is computed
   again (`tests/planning/test_footprint.py`).
 
   Args:
     config: the architecture.
-    layout: where it lies.
-    rows: fed at a time.
-    lengths: {"inputs": ..., "targets": ...} tokens of each.
-    remat: see `layers.REMAT`; while a layer is computed again, all of it is
-      there.
+    layout: where the model lies.
+    rows: rows of a part of the batch that is fed at a time.
+    lengths: {"inputs": ..., "targets": ...}, tokens of a row.
+    remat: which activations are computed again, see `layers.REMAT`. While a
+      layer is computed again, all its activations are stored.
   """
-  sizes = parameters.layer_counts(config)
-  heads, num_gates = config.num_heads, len(config.mlp_activations)
-  width = heads * config.head_dim
-  kept_heads = getattr(config, "num_kv_heads", heads) * config.head_dim
+  num_layers = parameters.layer_counts(config)
   source, target = lengths["inputs"], lengths["targets"]
-  if len(sizes) == 1:
+  if len(num_layers) == 1:  # decoder-only: prompt and output are one text
     source, target = 0, source + target
-
-  def layer(tokens: int, others: int, remat: str | None) -> float:
-    """Bytes of a layer whose tokens attend to themselves, and to others."""
-    attends = 1 + bool(others)
-    projected = tokens * (width * attends + kept_heads * 2)
-    projected += 2 * others * width
-    if remat == "full":
-      whole, cut = tokens * config.emb_dim, 0
-    elif remat == "minimal":
-      whole = tokens * config.emb_dim * (1 + attends)
-      cut = projected + tokens * num_gates * config.mlp_dim
-    else:
-      # A sublayer's input and its norm; contexts; scores, their exponentials
-      # and shares; an MLP's products, what gates them, and both.
-      whole = tokens * config.emb_dim * 2 * (1 + attends)
-      cut = projected + tokens * width * attends
-      cut += 3 * tokens * (tokens + others) * heads
-      cut += tokens * (3 * num_gates - 1) * config.mlp_dim
-    return whole + cut / layout.sizes[MODEL]
-
-  shapes = {"num_encoder_layers": (source, 0)}
-  shapes["num_decoder_layers"] = (target, source)
-  total = sum(num * layer(*shapes[x], remat) for x, num in sizes.items())
+  # For each stack: its own tokens, and the tokens that it attends to besides.
+  tokens = {
+    "num_encoder_layers": (source, 0),
+    "num_decoder_layers": (target, source),
+  }
+  parts = layout.sizes[MODEL]
+  total = sum(
+    num * _layer_activations(config, *tokens[stack], remat, parts)
+    for stack, num in num_layers.items()
+  )
   if remat is not None:
-    total += max(layer(*shapes[x], None) for x in sizes)
+    total += max(
+      _layer_activations(config, *tokens[stack], None, parts)
+      for stack in num_layers
+    )
   itemsize = jnp.dtype(config.dtype).itemsize
   return itemsize * rows / layout.sizes[DATA] * total
 
 
-def laws(config: Config, layout: Layout, positions: int, *, cut: bool) -> float:
-  """Returns the bytes of float32 logits and of what is made of them.
+def _layer_activations(
+  config: Config, tokens: int, others: int, remat: str | None, parts: int
+) -> float:
+  """Returns how many numbers a layer stores for its gradient, of one row.
 
   Args:
     config: the architecture.
-    layout: where it lies.
-    positions: rows times tokens.
-    cut: whether the vocabulary is cut too, as in training.
+    tokens: the layer's own tokens, which attend to each other.
+    others: tokens of the source that they attend to as well; 0 for none.
+    remat: see `activations`.
+    parts: the parts into which the axis MODEL cuts heads and MLPs.
+  """
+  heads, num_gates = config.num_heads, len(config.mlp_activations)
+  width = heads * config.head_dim
+  kv_width = getattr(config, "num_kv_heads", heads) * config.head_dim
+  num_attentions = 2 if others else 1
+  # Queries of each attention, keys and values of its own tokens and the source.
+  projected = tokens * (width * num_attentions + kv_width * 2)
+  projected += 2 * others * width
+  if remat == "full":
+    # The input of the layer.
+    whole, cut = tokens * config.emb_dim, 0
+  elif remat == "minimal":
+    # The input of each sublayer, and the products with kernels.
+    whole = tokens * config.emb_dim * (1 + num_attentions)
+    cut = projected + tokens * num_gates * config.mlp_dim
+  else:
+    # The input of each sublayer and its norm; each attention's context; scores,
+    # their exponentials and shares; the MLP's products, gates, and gated ones.
+    whole = tokens * config.emb_dim * 2 * (1 + num_attentions)
+    cut = projected + tokens * width * num_attentions
+    cut += 3 * tokens * (tokens + others) * heads
+    cut += tokens * (3 * num_gates - 1) * config.mlp_dim
+  return whole + cut / parts
+
+
+def laws(config: Config, layout: Layout, positions: int, *, cut: bool) -> float:
+  """Returns the bytes of float32 logits and distributions, on each device.
+
+  Args:
+    config: the architecture.
+    layout: where the model lies.
+    positions: rows times tokens of a row.
+    cut: whether the vocabulary is cut along MODEL too, as in training.
   """
   parts = layout.sizes[DATA] * (layout.sizes[MODEL] if cut else 1)
   return 2 * 4 * positions * config.vocab_size / parts
 
 
 def describe_plan(make: Callable[[], Any]) -> str:
-  """Returns a plan in words, or why there is none.
+  """Returns a plan in words, or the reason why there is none.
+
+  Args:
+    make: makes the plan.
 
   Raises:
     SettingError: a setting is wrong, whatever files and devices there are.

@@ -1,4 +1,4 @@
-"""Says what a decode costs on slices of TPU v4, before there are any.
+"""Computes what a decode costs on slices of TPU v4, before there are any.
 
   python -m speccascade.planning.slices \\
     --gin_file=configs/experiments/wmt_ende/decode.gin \\
@@ -9,11 +9,14 @@
 
 Takes the config of a decode, and computes on paper: no program is compiled, and
 none was timed. Each slice is cut along `model` as often as the verifier allows,
-or as --gin.MESH='{"model": 4}' says, the rest along `data`; the drafter is
-whole on each chip. A pass takes as long as its reads or its arithmetic,
-whichever is longer, and then what it sends, since each sublayer waits for the
-sum of the one before; launches of operations and attention's arithmetic are not
-counted, so that real ones take longer. The speed-up is over the verifier alone.
+or as --gin.MESH='{"model": 4}' says, and along `data` for the rest. The drafter
+is whole on each chip.
+
+A pass takes the time of its reads or of its arithmetic, whichever is longer,
+plus the time of its communication: each sublayer waits for the sum of the
+sublayer before it. The launches of operations and the arithmetic of attention
+are not counted, so that real passes take longer. The speed-up is over the
+verifier alone.
 """
 
 from collections.abc import Iterator
@@ -34,15 +37,15 @@ from speccascade.planning import decoding_plan, footprint
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-  """What a chip's maker says of it; all that is known here of hardware.
+  """The figures of a chip, as its maker publishes them.
 
   Attributes:
-    name: of it.
-    flops: a second, in bfloat16.
-    memory_gb: of it.
-    memory_bandwidth: bytes a second.
-    link_bandwidth: bytes a second to a neighbour, one way.
-    hop_s: least seconds to a neighbour, however few bytes.
+    name: the chip's name.
+    flops: floating-point operations per second, in bfloat16.
+    memory_gb: size of the chip's memory in GB.
+    memory_bandwidth: bytes per second that the chip reads from its memory.
+    link_bandwidth: bytes per second to a neighbour, in one direction.
+    hop_s: seconds that even an empty message to a neighbour takes.
   """
 
   name: str
@@ -53,60 +56,77 @@ class Chip:
   hop_s: float
 
 
-# The first three: https://docs.cloud.google.com/tpu/docs/v4. Links and hops:
+# Source of flops and of the two figures of memory:
+# https://docs.cloud.google.com/tpu/docs/v4. Source of links and hops:
 # https://jax-ml.github.io/scaling-book/tpus and /sharding ("around 1us").
-V4 = Chip("TPU v4", 275e12, 32, 1.2e12, 4.5e10, 1e-6)
-# Slices by their chips; v4-N has N / 2 of them. Source: the first page above.
+V4 = Chip(
+  name="TPU v4",
+  flops=275e12,
+  memory_gb=32,
+  memory_bandwidth=1.2e12,
+  link_bandwidth=4.5e10,
+  hop_s=1e-6,
+)
+# {chips of a slice: chips along each of its three axes}. Source: the first page
+# above.
 TOPOLOGIES = {
-  **{1: (1, 1, 1), 2: (2, 1, 1), 4: (2, 2, 1), 8: (2, 2, 2)},
-  **{16: (2, 2, 4), 32: (2, 4, 4), 64: (4, 4, 4)},
+  1: (1, 1, 1),
+  2: (2, 1, 1),
+  4: (2, 2, 1),
+  8: (2, 2, 2),
+  16: (2, 2, 4),
+  32: (2, 4, 4),
+  64: (4, 4, 4),
 }
+# {name of a slice: chips}; the name counts two cores for each chip.
 SLICES = {f"v4-{2 * n}": n for n in (4, 8, 16, 32, 64)}
-# Leviathan et al. (arXiv 2211.17192), Table 4: T5 v1.1 small drafts for XXL on
-# WMT14, T = 1.
+# The acceptance rate that speed-ups assume. Source: Leviathan et al. (arXiv
+# 2211.17192), Table 4: T5 v1.1 small drafts for XXL on WMT14 at temperature 1.
 RATE = published.leviathan_rate("ende", "small", 1)
 
 
 def gather_s(num_bytes: float, num_chips: int, chip: Chip = V4) -> float:
-  """Returns how long an all-gather takes, of so many bytes afterwards.
+  """Returns the seconds of an all-gather.
 
-  max(hops * hop_s, bytes / bandwidth): along each axis of k chips a part makes
-  k - 1 hops and one link is used, or, where the axis is a ring, k / 2 and both.
-  Axes are rings where all are of a multiple of four chips.
+  The seconds are max(hops * hop_s, bytes / bandwidth). Along an axis of k chips
+  a part makes k - 1 hops, and one link of each chip is used. Along a ring of k
+  chips a part makes k / 2 hops, and two links are used. The axes are rings if
+  the chips along each axis are a multiple of four.
 
-  Source: "How to Scale Your Model", chapter "Sharded Matrices", its formula for
+  Source: "How to Scale Your Model", chapter "Sharded Matrices", the formula for
   several axes.
 
   Args:
-    num_bytes: what each chip has afterwards.
-    num_chips: that take part, of `TOPOLOGIES`.
-    chip: what they are.
+    num_bytes: bytes that each chip has afterwards.
+    num_chips: how many chips take part, a key of `TOPOLOGIES`.
+    chip: the kind of the chips.
 
   >>> round(gather_s(0, 64) * 1e6), round(gather_s(2.7e6, 64) * 1e6)
   (6, 10)
   """
   axes = [k for k in TOPOLOGIES[num_chips] if k > 1]
-  is_ring = all(k % 4 == 0 for k in axes)
-  hops = sum(k / 2 if is_ring else k - 1 for k in axes)
-  links = len(axes) * (2 if is_ring else 1)
   if not axes:
     return 0.0
+  if all(k % 4 == 0 for k in axes):
+    hops, links = sum(k / 2 for k in axes), 2 * len(axes)
+  else:
+    hops, links = sum(k - 1 for k in axes), len(axes)
   return max(hops * chip.hop_s, num_bytes / (links * chip.link_bandwidth))
 
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-  """One pass of a model over a few tokens of each row, on one chip.
+  """The work of one chip in one pass of a model over some tokens of each row.
 
   Attributes:
-    weights: bytes of kernels that it reads.
-    caches: bytes of keys and values, all slots.
-    laws: bytes of float32 logits, and of what is made of them.
-    flops: of its products with kernels.
+    weights: bytes of the kernels that the pass reads.
+    caches: bytes of keys and values that the pass reads, of all slots.
+    laws: bytes of float32 logits and of the distributions made from them.
+    flops: floating-point operations of the products with kernels.
     sums: bytes of each all-reduce.
-    num_sums: how many.
-    gathered: bytes of the all-gather of logits, 0 where nothing is cut.
-    num_chips: that communicate.
+    num_sums: how many all-reduces there are.
+    gathered: bytes of the all-gather of the logits; 0 if the model is not cut.
+    num_chips: how many chips communicate with each other.
   """
 
   weights: float
@@ -120,17 +140,20 @@ class Pass:
 
   @property
   def num_collectives(self) -> int:
-    return self.num_sums + (self.gathered > 0)
+    """How many collectives the pass has."""
+    num_gathers = 1 if self.gathered > 0 else 0
+    return self.num_sums + num_gathers
 
   @property
   def sent(self) -> float:
-    """Bytes of all collectives, as `collectives.num_bytes` counts them."""
+    """The bytes of all collectives, as `collectives.num_bytes` counts them."""
     return self.sums * self.num_sums + self.gathered
 
   def times(self, chip: Chip = V4) -> dict[str, float]:
-    """Returns seconds for each of what may limit it.
+    """Returns the seconds of memory, compute and network, by these names.
 
-    An all-reduce is a reduce-scatter and an all-gather, twice as long as one.
+    An all-reduce is a reduce-scatter and an all-gather, so that it takes twice
+    the time of an all-gather.
     """
     read = self.weights + self.caches + self.laws
     sums = 2 * self.num_sums * gather_s(self.sums, self.num_chips, chip)
@@ -141,12 +164,12 @@ class Pass:
     }
 
   def limit(self, chip: Chip = V4) -> str:
-    """Returns what takes longest."""
+    """Returns the name that takes longest in `times`."""
     times = self.times(chip)
     return max(times, key=times.get)
 
   def seconds(self, chip: Chip = V4) -> float:
-    """Returns how long it takes; see the head of this module."""
+    """Returns the seconds of the pass; the module's text gives the formula."""
     times = self.times(chip)
     return max(times["memory"], times["compute"]) + times["network"]
 
@@ -159,74 +182,87 @@ def pass_of(
   width: int,
   kernel_dtype: str = "float32",
 ) -> Pass:
-  """Returns what a decoder's pass takes.
+  """Returns the work of one chip in a pass of a decoder.
 
-  With several chips along `model` it sends a sum of [rows, width, emb_dim] for
-  each sublayer and one for the embedding, and all logits; docs/meshes.md has
-  what the compiler made of it. An encoder has run before, and so have the keys
-  and values of the source.
+  With several chips along `model` the chips send a sum of [rows, width,
+  emb_dim] for each sublayer and one for the embedding, and all logits.
+  docs/meshes.md shows what the compiler made of this. An encoder has run before
+  the pass, and the keys and values of the source have been computed.
 
   Args:
     config: the architecture.
-    layout: where it lies.
-    inputs: (rows, source or prompt tokens).
+    layout: where the model lies.
+    inputs: (rows, source or prompt tokens of a row).
     capacity: slots of the caches.
     width: tokens of each row.
-    kernel_dtype: as in `T5LM.create`.
+    kernel_dtype: dtype of the kernels, as in `T5LM.create`.
   """
-  is_t5 = hasattr(config, "num_encoder_layers")
-  is_cut = dict(layout.rules)["heads"] is not None and layout.sizes[MODEL] > 1
-  rows = layout.of_rows(inputs[0])
-  cut_rows = dict(rows.rules)["batch"] is not None
-  positions = inputs[0] * width // (layout.sizes[DATA] if cut_rows else 1)
+  num_rows, _ = inputs
+  # Rows that the axis DATA does not divide are all on every chip.
+  is_batch_cut = dict(layout.of_rows(num_rows).rules)["batch"] is not None
+  positions = num_rows * width
+  if is_batch_cut:
+    positions //= layout.sizes[DATA]
   read = [
     name for name in parameters.param_shapes(config) if _is_read(name, config)
   ]
-  weights = footprint.weights(config, layout, kernel_dtype, read)
   numbers = footprint.numbers(config, layout, read)
-  itemsize = 2 if config.dtype == "bfloat16" else 4
-  laws = 4 * positions * config.vocab_size
-  sublayers = 3 if is_t5 else 2
-  return Pass(
-    weights=weights,
+  logits = 4 * positions * config.vocab_size
+  work = Pass(
+    weights=footprint.weights(config, layout, kernel_dtype, read),
     caches=footprint.caches(
       KINDS[type(config)], config, layout, inputs, capacity
     ),
-    laws=2 * laws,
+    laws=2 * logits,
     flops=2 * positions * numbers,
-    sums=positions * config.emb_dim * itemsize * is_cut,
-    num_sums=(sublayers * config.num_decoder_layers + 1) * is_cut,
-    gathered=laws * is_cut,
-    num_chips=layout.sizes[MODEL] if is_cut else 1,
+    sums=0,
+    num_sums=0,
+    gathered=0,
+    num_chips=1,
+  )
+  is_cut = dict(layout.rules)["heads"] is not None and layout.sizes[MODEL] > 1
+  if not is_cut:
+    return work
+  itemsize = 2 if config.dtype == "bfloat16" else 4
+  # Attention, attention to the source (T5 alone) and the MLP.
+  num_sublayers = 3 if hasattr(config, "num_encoder_layers") else 2
+  return dataclasses.replace(
+    work,
+    sums=positions * config.emb_dim * itemsize,
+    num_sums=num_sublayers * config.num_decoder_layers + 1,
+    gathered=logits,
+    num_chips=layout.sizes[MODEL],
   )
 
 
 def _is_read(name: str, config: Config) -> bool:
-  """Whether a decoder's pass reads all of a parameter."""
+  """Returns whether a decoder's pass reads all of a parameter."""
   if name == "token_embedder/embedding":
+    # As an embedding, only the rows of the fed tokens are read.
     return config.logits_via_embedding
-  made_before = (
+  # The keys and values of the source were computed before the pass.
+  of_source = (
     "encoder_decoder_attention/key",
     "encoder_decoder_attention/value",
   )
-  return name.startswith("decoder/") and not any(x in name for x in made_before)
+  return name.startswith("decoder/") and not any(x in name for x in of_source)
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-  """What a decode costs on one slice.
+  """The cost of a decode on one slice.
 
   Attributes:
-    mesh: of the slice.
-    held: bytes that each chip holds, by the plan.
+    mesh: the mesh of the slice.
+    num_bytes: bytes that each chip holds, by `decoding_plan`.
     token: the verifier's pass over one token of each row.
-    block: over a block.
-    draft: the drafter's over one token.
-    gamma: drafted tokens.
+    block: the verifier's pass over a block of each row.
+    draft: the drafter's pass over one token of each row.
+    gamma: tokens that are drafted for a block.
   """
 
   mesh: meshes.Mesh
-  held: float
+  num_bytes: float
   token: Pass
   block: Pass
   draft: Pass
@@ -234,61 +270,76 @@ class Cost:
 
   @property
   def block_s(self) -> float:
-    """Seconds of a round: gamma drafter steps, and the verifier's pass."""
+    """The seconds of a round: gamma drafter passes, and a verifier's pass."""
     return self.gamma * self.draft.seconds() + self.block.seconds()
 
   def speedup(self, rate: float = RATE) -> float:
-    """Returns it over the verifier alone, drafts being accepted at a rate.
+    """Returns the speed-up over the verifier alone.
 
-    Source: Leviathan et al., Theorem 3.8, with a block at its own price.
+    Args:
+      rate: the acceptance rate of drafts.
+
+    Source: Leviathan et al., Theorem 3.8, with the price of a block's pass in
+    place of the price of a token's pass.
     """
-    token = self.token.seconds()
-    costs = {
-      "c": self.draft.seconds() / token,
-      "v": self.block.seconds() / token,
-    }
-    tokens = speedup.expected_tokens(rate, self.gamma)
-    return float(speedup.predicted_speedup(tokens, self.gamma, **costs))
+    token_s = self.token.seconds()
+    prediction = speedup.predicted_speedup(
+      speedup.expected_tokens(rate, self.gamma),
+      self.gamma,
+      c=self.draft.seconds() / token_s,
+      v=self.block.seconds() / token_s,
+    )
+    return float(prediction)
 
 
 def costs(
   pair: PairSpec, inputs, point: Point, run: Run, **_
 ) -> Iterator[tuple[str, Cost]]:
-  """Yields slices and what a decode costs there; settings as in `infer.infer`.
+  """Yields (name of a slice, cost of a decode on it), smallest slice first.
+
+  The settings are those of `infer.infer`.
 
   Raises:
-    ValueError: the method drafts no blocks, or not with one model.
+    ValueError: the method drafts no blocks, or has not one drafter.
   """
   models = decoding_plan.architectures(pair, point)
   if not point.spec.has_blocks or set(models) != {"drafter", "verifier"}:
     raise ValueError("METHOD has no blocks of one drafter; take spec_decode")
-  small, large = models["drafter"], models["verifier"]
+  drafter, verifier = models["drafter"], models["verifier"]
   rows = (run.batch_size, inputs.task_feature_lengths["inputs"])
-  how = (rows, run.max_decode_len + 2 + point.verify_width)
+  capacity = run.max_decode_len + 2 + point.verify_width
+  # Each chip along MODEL has whole heads, and as many as the others.
+  sizes = [getattr(verifier, x) for x in CUT if hasattr(verifier, x)]
   for name, num in SLICES.items():
-    sizes = (getattr(large, x) for x in CUT if hasattr(large, x))
-    cut = math.gcd(num, (pair.mesh.shape or {}).get(MODEL, 0), *sizes)
-    shape = {DATA: num // cut, MODEL: cut}
+    # The greatest common divisor with 0, for no wish, changes nothing.
+    wanted = (pair.mesh.shape or {}).get(MODEL, 0)
+    cut = math.gcd(num, wanted, *sizes)
     mesh = dataclasses.replace(
-      pair.mesh, shape=shape, device_memory_gb=V4.memory_gb
+      pair.mesh,
+      shape={DATA: num // cut, MODEL: cut},
+      device_memory_gb=V4.memory_gb,
     )
-    layout, dtype = mesh.abstract(), pair.kernel_dtype
-    at = dataclasses.replace(pair, mesh=mesh)
-    many = dataclasses.replace(run, batch_size=max(run.batch_size, num // cut))
-    held = decoding_plan.plan(at, inputs, point, many).bytes_on(mesh)
-    yield (
-      name,
-      Cost(
-        mesh,
-        sum(held.values()),
-        pass_of(large, layout, *how, 1, dtype),
-        pass_of(large, layout, *how, point.verify_width, dtype),
-        pass_of(small, layout.whole(), *how, 1, dtype),
-        point.gamma,
-      ),
-    )
+    layout = mesh.abstract()
+    # A plan wants a row for each chip along DATA, or more.
+    bytes_of = decoding_plan.plan(
+      dataclasses.replace(pair, mesh=mesh),
+      inputs,
+      point,
+      dataclasses.replace(run, batch_size=max(run.batch_size, num // cut)),
+    ).bytes_on(mesh)
+    passes = {
+      "token": (verifier, layout, 1),
+      "block": (verifier, layout, point.verify_width),
+      "draft": (drafter, layout.whole(), 1),
+    }
+    work = {
+      each: pass_of(config, place, rows, capacity, width, pair.kernel_dtype)
+      for each, (config, place, width) in passes.items()
+    }
+    yield name, Cost(mesh, sum(bytes_of.values()), gamma=point.gamma, **work)
 
 
+# Fields of configs that the axis MODEL cuts.
 CUT = ("num_heads", "num_kv_heads", "mlp_dim", "vocab_size")
 HEAD = (
   "| slice | data x model | GB held | weights, GB | caches, MB | collectives"
@@ -298,28 +349,36 @@ HEAD = (
 
 
 def table(**settings) -> str:
-  """Returns the costs as a Markdown table; a row of it is a block's pass.
+  """Returns the costs as a Markdown table; a row describes a block's pass.
 
   Args:
-    **settings: as in `costs`.
+    **settings: settings of `costs`.
   """
   lines = [HEAD, "| --- | --- |" + " ---: |" * 8 + " --- |" + " ---: |" * 3]
   for name, cost in costs(**settings):
     block, sizes = cost.block, cost.mesh.shape
     cells = [
-      *(name, f"{sizes[DATA]} x {sizes[MODEL]}", f"{cost.held / 1e9:.3g}"),
-      *(f"{block.weights / 1e9:.3g}", f"{block.caches / 1e6:.3g}"),
-      *(str(block.num_collectives), f"{block.sent / 1e6:.3g}"),
-      *(f"{seconds * 1e6:.3g}" for seconds in block.times().values()),
-      *(block.limit(), f"{cost.token.seconds() * 1e3:.3g}"),
-      *(f"{cost.block_s * 1e3:.3g}", f"{cost.speedup():.2f}"),
+      name,
+      f"{sizes[DATA]} x {sizes[MODEL]}",
+      f"{cost.num_bytes / 1e9:.3g}",
+      f"{block.weights / 1e9:.3g}",
+      f"{block.caches / 1e6:.3g}",
+      str(block.num_collectives),
+      f"{block.sent / 1e6:.3g}",
+    ]
+    cells += [f"{seconds * 1e6:.3g}" for seconds in block.times().values()]
+    cells += [
+      block.limit(),
+      f"{cost.token.seconds() * 1e3:.3g}",
+      f"{cost.block_s * 1e3:.3g}",
+      f"{cost.speedup():.2f}",
     ]
     lines.append(f"| {' | '.join(cells)} |")
   return "\n".join(lines)
 
 
 def main():
-  """Prints what the decode that gin configured costs."""
+  """Prints the costs of a decode as gin files configure `infer.infer`."""
   from speccascade.inference.measuring import infer
 
   settings = cli.bindings_of(infer.infer)

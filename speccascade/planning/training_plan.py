@@ -1,4 +1,4 @@
-"""What a training run will take of its devices, from its settings alone."""
+"""Works out the memory of a training run, from its settings alone."""
 
 import dataclasses
 import itertools
@@ -23,27 +23,26 @@ def plan(
   run: TrainingRun | None = None,
   **_,
 ) -> footprint.Footprint:
-  """Returns what each device will hold; settings as in `train`.
+  """Returns the memory that each device needs; settings as in `train`.
 
   Raises:
-    CheckpointError: there is no teacher where one is said to be.
+    CheckpointError: the settings name a teacher that does not exist.
   """
-  optimizer, asked = (
-    optimizer or optimizers.adafactor(),
-    objective or Objective(),
-  )
+  optimizer = optimizer or optimizers.adafactor()
+  objective = objective or Objective()
   lengths, models = data.task_feature_lengths, {"model": model}
   if data.teacher_checkpoint:
     teacher = checkpoints.load(data.teacher_checkpoint, lazy=True)
     models["teacher"] = teacher.require_config()
 
   def bytes_on(
-    mesh: meshes.Mesh, objective: Objective = asked
+    mesh: meshes.Mesh, objective: Objective = objective
   ) -> dict[str, float]:
     layout, rows = mesh.abstract(), data.batch_size // objective.microbatches
     layout.check_rows(BATCH_SIZE=data.batch_size)
     bytes_of = footprint.training(model, layout, optimizer.transform.init)
-    if objective.microbatches > 1:  # those of a part, and their sum
+    if objective.microbatches > 1:
+      # The gradients of a part of the batch, and the sum over the parts.
       bytes_of["gradients"] *= 2
     bytes_of["activations"] = footprint.activations(
       model, layout, rows, lengths, objective.remat
@@ -59,17 +58,16 @@ def plan(
 
   mesh = run.mesh if run else meshes.ONE
 
-  def advise(most: float) -> str | None:
-    """Smaller parts first: to compute again takes time."""
+  def advise(num_bytes: float) -> str | None:
+    # Smaller parts are tried first: computing activations again takes time.
     rows = data.batch_size // mesh.abstract().sizes[DATA]
-    parts = [n for n in range(1, rows + 1) if rows % n == 0]
-    kinds = [asked.remat, *sorted(layers.REMAT, reverse=True)]
-    for remat, num in itertools.product(dict.fromkeys(kinds), parts):
-      other = dataclasses.replace(asked, microbatches=num, remat=remat)
-      if (
-        num >= asked.microbatches
-        and sum(bytes_on(mesh, other).values()) <= most
-      ):
+    divisors = [n for n in range(1, rows + 1) if rows % n == 0]
+    remats = [objective.remat, *sorted(layers.REMAT, reverse=True)]
+    for remat, num in itertools.product(dict.fromkeys(remats), divisors):
+      if num < objective.microbatches:
+        continue
+      other = dataclasses.replace(objective, microbatches=num, remat=remat)
+      if sum(bytes_on(mesh, other).values()) <= num_bytes:
         return f"MICROBATCHES = {num}, REMAT = {remat!r}"
     return None
 

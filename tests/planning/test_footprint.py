@@ -1,4 +1,4 @@
-"""What a plan says each device will hold, against arrays that are there."""
+"""Compares the bytes of plans with the bytes of arrays that are there."""
 
 import pathlib
 
@@ -28,8 +28,13 @@ from tests.inference import tiny
 LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 3}
 T5 = tiny.config(vocab_size=64, num_heads=4, mlp_dim=16, **LAYERS)
 LLAMA = LlamaConfig(
-  **{"vocab_size": 64, "emb_dim": 8, "num_heads": 4, "num_kv_heads": 4},
-  **{"num_decoder_layers": 3, "head_dim": 4, "mlp_dim": 16},
+  vocab_size=64,
+  emb_dim=8,
+  num_heads=4,
+  num_kv_heads=4,
+  num_decoder_layers=3,
+  head_dim=4,
+  mlp_dim=16,
 )
 ONE = meshes.ONE.abstract()
 LENGTHS = {"inputs": 32, "targets": 16}
@@ -42,8 +47,8 @@ def num_bytes(tree):
 @pytest.mark.parametrize(("kind", "config"), [(T5LM, T5), (LlamaLM, LLAMA)])
 def test_one_device_holds_all(kind, config):
   lm = jax.eval_shape(lambda rng: kind.init(config, rng), jax.random.key(0))
-  held = footprint.weights(config, ONE, "float32")
-  assert held == num_bytes(lm) == 4 * parameters.num_parameters(config)
+  weights = footprint.weights(config, ONE, "float32")
+  assert weights == num_bytes(lm) == 4 * parameters.num_parameters(config)
   tokens = jnp.ones((8, 6), jnp.int32)
   state = jax.eval_shape(lambda lm: lm.prefill(tokens, capacity=9), lm)
   assert footprint.caches(kind, config, ONE, (8, 6), 9) == num_bytes(state)
@@ -83,10 +88,10 @@ def test_the_smallest_mesh_that_holds_xxl():
   xxl = config_from_gin(str(file))
   plan = decoding(xxl, None, device_memory_gb=16)
   assert parameters.num_parameters(xxl) == 11_135_332_352
-  said = str(plan).splitlines()
-  assert said[0] == "verifier: 11,135,332,352 parameters, bfloat16"
-  assert "does not fit" in said[1]
-  assert "smallest mesh that fits: mesh of data 1 x model 2" in said[2]
+  lines = str(plan).splitlines()
+  assert lines[0] == "verifier: 11,135,332,352 parameters, bfloat16"
+  assert "does not fit" in lines[1]
+  assert "smallest mesh that fits: mesh of data 1 x model 2" in lines[2]
   cut = decoding(xxl, {"model": 2}, device_memory_gb=16)
   assert cut.smallest().shape == {"data": 1, "model": 2}
   assert decoding(xxl, None, device_memory_gb=0.01).smallest() is None
@@ -103,9 +108,9 @@ def test_a_plan_of_training():
     "no plan: BATCH_SIZE is 8"
   )
   plan = training_plan.plan(T5, data)
-  held = plan.bytes_on(meshes.ONE)
-  assert held["weights"] == held["gradients"]
-  assert held["logits"] == 2 * 4 * 8 * 16 * 64
+  bytes_of = plan.bytes_on(meshes.ONE)
+  assert bytes_of["weights"] == bytes_of["gradients"]
+  assert bytes_of["logits"] == 2 * 4 * 8 * 16 * 64
 
 
 @pytest.mark.parametrize("size", [-1, 0, 0.0, float("nan"), float("inf"), True])
@@ -145,22 +150,26 @@ def test_a_plan_of_distillation_counts_the_teacher(tmp_path):
     teacher_checkpoint=str(path),
   )
   plan = training_plan.plan(T5, data)
-  held = plan.bytes_on(meshes.ONE)
-  assert held["teacher"] == held["weights"]
-  assert held["logits"] == 2 * 2 * 4 * 8 * 16 * 64
+  bytes_of = plan.bytes_on(meshes.ONE)
+  assert bytes_of["teacher"] == bytes_of["weights"]
+  assert bytes_of["logits"] == 2 * 2 * 4 * 8 * 16 * 64
   assert "does not fit" not in str(plan)
 
-  def said(share=1.001, **settings):
-    """What it says where so much of what others take is there."""
-    held = plan.bytes_on(meshes.ONE, states.Objective(**settings))
-    most = share * sum(held.values()) / footprint.MARGIN
-    mesh = meshes.Mesh(device_memory_gb=most / 1e9)
+  def text_of_plan(share=1.001, **settings):
+    """Returns the plan for a share of the memory that other settings need."""
+    bytes_of = plan.bytes_on(meshes.ONE, states.Objective(**settings))
+    device_bytes = share * sum(bytes_of.values()) / footprint.MARGIN
+    mesh = meshes.Mesh(device_memory_gb=device_bytes / 1e9)
     return str(training_plan.plan(T5, data, run=TrainingRun(1, mesh=mesh)))
 
-  assert "it fits with MICROBATCHES = 4, REMAT = None" in said(microbatches=4)
+  assert "it fits with MICROBATCHES = 4, REMAT = None" in text_of_plan(
+    microbatches=4
+  )
   least = {"microbatches": 8, "remat": "minimal"}
-  assert "it fits with MICROBATCHES = 8, REMAT = 'minimal'" in said(**least)
-  assert "it fits with" not in said(0.5, microbatches=8, remat="full")
+  assert "it fits with MICROBATCHES = 8, REMAT = 'minimal'" in text_of_plan(
+    **least
+  )
+  assert "it fits with" not in text_of_plan(0.5, microbatches=8, remat="full")
 
 
 LONG = {"inputs": 128, "targets": 128}
@@ -168,7 +177,7 @@ BATCH = dict.fromkeys(states.INPUTS, jax.ShapeDtypeStruct((16, 128), jnp.int32))
 
 
 def wide(*layers):
-  """Returns a T5 of as many layers, whose activations are what it takes."""
+  """Returns a T5 whose activations need far more memory than its weights."""
   sizes = dict(emb_dim=256, num_heads=4, head_dim=64, mlp_dim=512)
   sizes |= dict(zip(("num_encoder_layers", "num_decoder_layers"), layers))
   return T5Config(**sizes, vocab_size=64, dropout_rate=0.0)
@@ -179,10 +188,10 @@ def wide(*layers):
   [(None, 24, 36), ("minimal", 9, 13), ("full", 1, 1)],
 )
 def test_what_a_step_keeps_for_its_gradient(remat, encoder, decoder):
-  """In arrays [rows, length, emb_dim], of which an MLP's width is two."""
+  """One unit is an array [rows, length, emb_dim]; an MLP is two units wide."""
 
-  def kept(num_encoder_layers, num_decoder_layers):
-    """Counted, and as JAX's gradient has it where something is left out."""
+  def count(num_encoder_layers, num_decoder_layers):
+    """Returns the plan's bytes, and the bytes that JAX's gradient stores."""
     config = wide(num_encoder_layers, num_decoder_layers)
     counted = footprint.activations(config, ONE, 16, LONG, remat)
     module = parameters.network(config).clone(remat=remat)
@@ -195,15 +204,17 @@ def test_what_a_step_keeps_for_its_gradient(remat, encoder, decoder):
     forward = lambda tree, batch: states.forward(module, tree, batch)
     saved = jax.eval_shape(
       lambda tree, batch: jax.vjp(lambda tree: forward(tree, batch), tree)[1],
-      *(shapes, BATCH),
+      shapes,
+      BATCH,
     )
     return np.array([counted, num_bytes(saved) - num_bytes(shapes)])
 
-  array, one = 4 * 16 * 128 * 256, kept(1, 1)
-  for more, wanted in ((kept(2, 1), encoder), (kept(1, 2), decoder)):
-    counted, saved = (more - one) / array
+  array, shallow = 4 * 16 * 128 * 256, count(1, 1)
+  for deeper, wanted in ((count(2, 1), encoder), (count(1, 2), decoder)):
+    counted, saved = (deeper - shallow) / array
     assert counted == wanted
-    # XLA fuses, where nothing is computed again, and keeps fewer.
+    # If nothing is computed again, XLA fuses operations, and stores less than
+    # JAX's gradient asks for.
     assert saved == wanted if remat else 1.2 * wanted < saved < 1.5 * wanted
 
 
@@ -211,8 +222,8 @@ def test_what_a_step_keeps_for_its_gradient(remat, encoder, decoder):
 def test_xla_keeps_what_is_counted():
   optimizer = optimizers.adafactor()
 
-  def kept(num_layers):
-    """What a step takes besides its state and its gradients."""
+  def count(num_layers):
+    """Returns the bytes of a step besides its state and its gradients."""
     config = wide(num_layers, num_layers)
     module = parameters.network(config)
     init = lambda: states.create(module.initial(jax.random.key(0)), optimizer)
@@ -220,8 +231,8 @@ def test_xla_keeps_what_is_counted():
     step = training_step.make_step(module, optimizer, states.Objective())
     memory = step.lower(state, BATCH).compile().memory_analysis()
     counted = footprint.activations(config, ONE, 16, LONG)
-    taken = memory.temp_size_in_bytes - num_bytes(state.params)
-    return np.array([counted, taken])
+    allocated = memory.temp_size_in_bytes - num_bytes(state.params)
+    return np.array([counted, allocated])
 
-  counted, taken = kept(3) - kept(1)
-  assert counted == pytest.approx(taken, rel=0.15)
+  counted, allocated = count(3) - count(1)
+  assert counted == pytest.approx(allocated, rel=0.15)

@@ -1,4 +1,4 @@
-"""What slices are said to cost, against cases worked by hand."""
+"""Compares the costs on slices with cases worked out by hand."""
 
 import pathlib
 
@@ -23,7 +23,7 @@ CONFIG = T5Config(
 
 @pytest.fixture(scope="module")
 def block():
-  """Two tokens of 3 rows, on four chips that cut a model."""
+  """A pass over two tokens of 3 rows, on four chips that cut the model."""
   layout = meshes.Mesh({"model": 4}).abstract()
   return slices.pass_of(CONFIG, layout, (3, 5), capacity=10, width=2)
 
@@ -65,8 +65,20 @@ def test_an_axis_of_four_is_a_ring_in_whole_cubes():
 
 
 def test_the_speedup_is_tokens_over_time():
-  whole = [slices.Pass(s * 1.2e12, *[0] * 6, 1) for s in (1, 1.5, 0.1)]
-  cost = slices.Cost(meshes.ONE, 0, *whole, gamma=2)
+
+  def reads_for(seconds):
+    nothing = dict.fromkeys(("caches", "laws", "flops", "sums", "num_sums"), 0)
+    weights = seconds * slices.V4.memory_bandwidth
+    return slices.Pass(weights, gathered=0, num_chips=1, **nothing)
+
+  cost = slices.Cost(
+    meshes.ONE,
+    num_bytes=0,
+    token=reads_for(1),
+    block=reads_for(1.5),
+    draft=reads_for(0.1),
+    gamma=2,
+  )
   assert cost.block_s == pytest.approx(1.7)
   assert cost.speedup(0.5) == pytest.approx(1.75 / 1.7)
 
@@ -102,10 +114,18 @@ def test_each_slice_has_a_row(mesh, shapes):
   [("xl", 1, None), ("xxl", 1, None), ("xl", 64, {"model": 4})],
 )
 def test_the_page_has_the_tables(size, rows, mesh):
-  of = lambda x: config_from_gin(str(ROOT / f"configs/models/t5_1_1_{x}.gin"))
-  numbers = dict.fromkeys(("dtype", "kernel_dtype"), "bfloat16")
+  small, large = (
+    config_from_gin(str(ROOT / f"configs/models/t5_1_1_{name}.gin"))
+    for name in ("small", size)
+  )
   printed = slices.table(
-    pair=PairSpec(of("small"), of(size), mesh=meshes.Mesh(mesh), **numbers),
+    pair=PairSpec(
+      small,
+      large,
+      mesh=meshes.Mesh(mesh),
+      dtype="bfloat16",
+      kernel_dtype="bfloat16",
+    ),
     inputs=Inputs(input_file="a", task_feature_lengths={"inputs": 80}),
     point=Point("spec_decode", gamma=5),
     run=Run(max_decode_len=80, batch_size=rows),
