@@ -1,1 +1,1 @@
-"""The search for K and lenience of a cascade of drafters."""
+"""The search for the matrix K and the lenience of a cascade of drafters."""

@@ -1,4 +1,4 @@
-"""What a search for cascades tries, and how it measures one candidate."""
+"""The cascades that a search compares, and how it measures one of them."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from speccascade.analysis import swi
+from speccascade.decoding.types import LanguageModel
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair import cascades
@@ -30,15 +31,15 @@ Lengths = Annotated[
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class Space:
-  """Which K and lenience are tried.
+  """The values of K and lenience that are tried; its values are checked.
 
   Attributes:
-    first: tokens of the largest drafter in a block.
-    following: tokens of each smaller neural drafter after it.
-    inner: tokens that a drafter writes under a larger one's review.
+    first: tokens that the largest drafter writes in a block.
+    following: tokens that each smaller neural drafter adds to a block.
+    inner: tokens that a drafter writes when a larger drafter reviews it.
     copied: tokens that Max-Gram adds to a block, 0 for none.
-    inner_copied: that it adds under a review.
-    leniences: of the inner reviews.
+    inner_copied: tokens that Max-Gram adds when a drafter reviews it.
+    leniences: the leniences of reviews by a drafter.
   """
 
   first: Lengths = (1, 2, 3, 5)
@@ -50,49 +51,67 @@ class Space:
     Sequence[Annotated[float, fields.Bounds(1)]], fields.NOT_EMPTY
   ] = (1.0, 2.0, 3.0, 5.0)
 
-  def cascades(self, num_neural: int, **how) -> list[Cascade]:
-    """Returns every cascade of the space; `how` as fields of `Cascade`."""
+  def cascades(self, num_neural: int, **settings) -> list[Cascade]:
+    """Returns every cascade of the space.
+
+    Args:
+      num_neural: the number of neural drafters.
+      **settings: other fields of `Cascade`.
+    """
     if num_neural == 0:
-      return [Cascade(k=((num,),), **how) for num in self.copied if num]
-    product = itertools.product(
+      return [Cascade(k=((num,),), **settings) for num in self.copied if num]
+    axes = itertools.product(
       self.first,
       itertools.product(self.following, repeat=num_neural - 1),
       itertools.product(self.inner, repeat=num_neural - 1),
-      *(self.copied, self.inner_copied, self.leniences),
+      self.copied,
+      self.inner_copied,
+      self.leniences,
     )
-    tried = []
-    for first, following, inner, copied, inner_copied, lenience in product:
+    cascades = []
+    for first, following, inner, copied, inner_copied, lenience in axes:
+      # Rows are levels of review and columns are drafters, Max-Gram last.
+      # first 2, following (3,), inner (1,), copied 4 and inner_copied 6 are
+      #   2 3 4   the block that the verifier reviews
+      #   0 1 6   the small drafter and Max-Gram, when the large one reviews
+      #   0 0 6   Max-Gram, when the small drafter reviews
       k = np.diag([first, *inner, inner_copied])
       k[0] = (first, *following, copied)
       k[1:, -1] = inner_copied
-      tried.append(Cascade(k=_tuples(k), lenience=lenience, **how))
-    return tried
+      cascades.append(Cascade(k=_rows(k), lenience=lenience, **settings))
+    return cascades
 
 
-def baselines(num_neural: int, **how) -> list[Cascade]:
-  """Returns plain speculative decoding with each drafter, at a few lengths."""
-  plain = []
+def baselines(num_neural: int, **settings) -> list[Cascade]:
+  """Returns plain speculative decoding with each drafter, at a few lengths.
+
+  Args:
+    num_neural: the number of neural drafters; Max-Gram is one more drafter.
+    **settings: other fields of `Cascade`.
+  """
+  cascades = []
   for drafter, width in itertools.product(range(num_neural + 1), (3, 5, 8)):
     k = np.zeros((num_neural + 1, num_neural + 1), int)
     k[0, drafter] = width
-    plain.append(Cascade(k=_tuples(k), **how))
-  return plain
+    cascades.append(Cascade(k=_rows(k), **settings))
+  return cascades
 
 
-def _tuples(k: np.ndarray) -> tuple[tuple[int, ...], ...]:
-  return tuple(map(tuple, k.tolist()))
+def _rows(k: np.ndarray) -> tuple[tuple[int, ...], ...]:
+  """Returns the rows of a matrix as tuples, as `Cascade` takes them."""
+  return tuple(tuple(row) for row in k.tolist())
 
 
 @dataclasses.dataclass(frozen=True)
 class Scored:
-  """A candidate and the last round it took part in.
+  """A candidate and its score in the last round that it took part in.
 
   Attributes:
     cascade: the candidate.
-    row: its result row there.
-    calls: of each neural drafter, largest first.
+    row: the candidate's result row of that round.
+    calls: the number of calls of each neural drafter, largest drafter first.
     swi: standardized walltime improvement.
-    value: what it is ranked by; larger is better.
+    value: the number by which candidates are ranked; larger is better.
   """
 
   cascade: Cascade
@@ -105,15 +124,16 @@ class Scored:
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class Candidates:
-  """Which cascades are compared; checked when made.
+  """The cascades that are compared; its values are checked.
 
   Attributes:
-    cascades: compared with each other on all examples, in one round; the space
-      and the rounds are then left out.
-    space: what is tried without them.
-    num_candidates: this many of the space, drawn by the run's seed; None tries
-      all. Plain speculative decoding with each drafter is always among them.
-    bigrams: Max-Gram's table, or None.
+    cascades: cascades that are compared on all examples, in one round. The
+      space and the rounds are then not used. None takes cascades of the space.
+    space: the values of K and lenience that are tried.
+    num_candidates: how many cascades of the space are tried; they are drawn by
+      the run's seed. None tries all of them. Plain speculative decoding with
+      each drafter is always tried too.
+    bigrams: the path of Max-Gram's table, or None.
   """
 
   cascades: Annotated[Sequence[Cascade], fields.NOT_EMPTY] | None = None
@@ -122,28 +142,35 @@ class Candidates:
   bigrams: fields.Path | None = None
 
   def all(self, num_neural: int, seed: int) -> list[Cascade]:
-    """Returns what is compared by a pair with so many neural drafters."""
+    """Returns the cascades that are compared.
+
+    Args:
+      num_neural: the number of neural drafters.
+      seed: draws the cascades of the space.
+    """
     if self.cascades is not None:
       return list(self.cascades)
-    tried = self.space.cascades(num_neural, bigrams=self.bigrams)
-    if self.num_candidates is not None and self.num_candidates < len(tried):
+    cascades = self.space.cascades(num_neural, bigrams=self.bigrams)
+    num = self.num_candidates
+    if num is not None and num < len(cascades):
       rng = np.random.default_rng(seed)
-      chosen = rng.choice(len(tried), self.num_candidates, replace=False)
-      tried = [tried[i] for i in sorted(chosen)]
-    return [*baselines(num_neural, bigrams=self.bigrams), *tried]
+      drawn = rng.choice(len(cascades), num, replace=False)
+      cascades = [cascades[i] for i in sorted(drawn)]
+    return [*baselines(num_neural, bigrams=self.bigrams), *cascades]
 
 
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class Criterion:
-  """What makes one cascade better than another; checked when made.
+  """What makes one cascade better than another; its values are checked.
 
   Attributes:
-    name: "swi", calls weighed by `costs`; or "walltime", seconds at batch 1 in
-      turns with the verifier.
-    costs: one call of each neural drafter, the verifier's being 1; or
-      "parameters", the ratio of numbers of parameters; or "measured".
-    repeats: how often each is timed.
+    name: "swi" ranks by calls, weighed by `costs`; "walltime" ranks by seconds
+      at batch 1, timed in turns with the verifier.
+    costs: the cost of one call of each neural drafter, where a call of the
+      verifier costs 1. "parameters" takes the ratios of the numbers of
+      parameters, and "measured" times the models.
+    repeats: how often each candidate is timed.
   """
 
   name: Literal["swi", "walltime"] = "swi"
@@ -155,38 +182,51 @@ class Criterion:
 
   @property
   def is_timed(self) -> bool:
+    """Whether candidates are ranked by seconds."""
     return self.name == "walltime"
 
   def weights(self, study: Study, point: Point) -> list[float]:
-    """Returns the cost of one call of each neural drafter of a study."""
-    verifier, asked = study.pair.verifier.lm, self.costs
-    lms = [model.lm for model in study.pair.drafters]
-    if asked == "parameters":
-      leaves = [jax.tree.leaves(lm) for lm in (*lms, verifier)]
-      *sizes, whole = [sum(leaf.size for leaf in each) for each in leaves]
-      return [size / whole for size in sizes]
-    if asked == "measured":
+    """Returns the cost of one call of each neural drafter.
+
+    Args:
+      study: the pair as it was read, and the examples.
+      point: the method and the sampling.
+
+    Raises:
+      ValueError: there are more or fewer costs than drafters.
+    """
+    drafters = study.pair.drafters
+    if self.costs == "parameters":
+      whole = _num_parameters(study.pair.verifier.lm)
+      return [_num_parameters(drafter.lm) / whole for drafter in drafters]
+    if self.costs == "measured":
       timed = dataclasses.replace(study, measuring=Measuring(num_timed=1))
       alone = measure.reference(point)  # no pass is wider than one token
-      studies = grid.each_drafter(timed)
-      return [measure.measure_costs(each, [alone]).c for each in studies]
-    if len(asked) != len(lms):
+      return [
+        measure.measure_costs(drafter_study, [alone]).c
+        for drafter_study in grid.each_drafter(timed)
+      ]
+    if len(self.costs) != len(drafters):
       raise ValueError(
-        f"COSTS is {list(asked)}; wanted 'parameters', 'measured', or"
-        f" {len(lms)} number(s), one for each neural drafter"
+        f"COSTS is {list(self.costs)}; wanted 'parameters', 'measured', or"
+        f" {len(drafters)} number(s), one for each neural drafter"
       )
-    return [float(cost) for cost in asked]
+    return [float(cost) for cost in self.costs]
+
+
+def _num_parameters(lm: LanguageModel) -> int:
+  return sum(leaf.size for leaf in jax.tree.leaves(lm))
 
 
 @dataclasses.dataclass(frozen=True)
 class Contest:
-  """What all candidates have in common.
+  """What all candidates of a search have in common.
 
   Attributes:
     study: the pair as it was read, and all examples.
-    point: method and sampling.
-    criterion: what they are ranked by.
-    weights: cost of a call of each neural drafter.
+    point: the method and the sampling.
+    criterion: what makes one candidate better than another.
+    weights: the cost of a call of each neural drafter.
   """
 
   study: Study
@@ -196,9 +236,13 @@ class Contest:
 
   def study_of(self, cascade: Cascade, num: int) -> Study:
     """Returns the study of a candidate on the first `num` examples."""
-    sources, repeats = self.study.sources, self.criterion.repeats
-    num_timed = num * self.criterion.is_timed
-    measuring = Measuring((), num_timed, repeats, agreement=False)
+    sources = self.study.sources
+    measuring = Measuring(
+      metrics=(),
+      num_timed=num if self.criterion.is_timed else 0,
+      repeats=self.criterion.repeats,
+      agreement=False,
+    )
     return dataclasses.replace(
       self.study,
       pair=self.study.pair.combined(
@@ -209,14 +253,17 @@ class Contest:
     )
 
   def measure(self, cascade: Cascade, num: int, ledger: Ledger) -> Scored:
-    """Decodes `num` examples with a candidate, unless its row stands."""
+    """Returns a candidate's score on the first `num` examples.
+
+    The examples are decoded unless the ledger has the candidate's row.
+    """
     study = self.study_of(cascade, num)
     point = advice_files.resolved(self.point, study.pair)
     (row,) = clock.measure_points([StudyPoint(study, point)], ledger)
-    return self.scored(cascade, row)
+    return self.score(cascade, row)
 
-  def scored(self, cascade: Cascade, row: results.ResultRow) -> Scored:
-    """Returns a candidate with what its row says."""
+  def score(self, cascade: Cascade, row: results.ResultRow) -> Scored:
+    """Returns a candidate with the score that its row gives."""
     lms = [model.lm for model in self.study.pair.drafters]
     drafter = self.study_of(cascade, 1).pair.composed
     calls = cascades.calls_by_drafter(drafter, row.counts.calls_by_model, lms)
@@ -226,5 +273,7 @@ class Contest:
       dict(zip(names, [row.counts.verifier_calls, *calls])),
       dict(zip(names, [1.0, *self.weights])),
     )
-    value = row.measured_speedup if self.criterion.is_timed else improvement
+    value = improvement
+    if self.criterion.is_timed:
+      value = row.measured_speedup
     return Scored(cascade, row, tuple(calls), improvement, value)

@@ -1,10 +1,12 @@
 """Successive halving over K and lenience, by SWI or by measured time.
 
-Every candidate decodes a few examples; the best third goes on to three times as
-many, until one is left. Cascades that are given by name all decode all of them,
-once. Leaves in OUTPUT_DIR: `rows.jsonl` (a result row for each candidate and
-round, appended as it is measured), `costs.json` (the drafters' in use),
-`run.json` (what is being searched; a later start compares itself with it),
+Every candidate decodes a few examples. The best third of the candidates goes on
+to three times as many examples, until one candidate is left. Cascades that a
+config names decode all examples, in one round.
+
+A search leaves in OUTPUT_DIR `rows.jsonl` (a result row for each candidate and
+round, appended when it is measured), `costs.json` (the cost of a call of each
+drafter), `run.json` (the settings that a later start is compared with),
 `report.md`, `report.csv` and `best.gin`.
 """
 
@@ -37,11 +39,13 @@ from speccascade.settings import fields
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class Rounds:
-  """The rounds of a search; checked when made.
+  """The rounds of a search; its values are checked.
 
   Attributes:
-    first_examples: of the first round; the last one has all.
-    eta: each round keeps 1/eta of the candidates on eta times the examples.
+    first_examples: the number of examples in the first round. The last round
+      has all examples.
+    eta: each round has 1/eta of the candidates of the round before, on eta
+      times as many examples.
   """
 
   first_examples: fields.Positive = 9
@@ -62,14 +66,15 @@ def search(
   """Searches, writes the report, and returns the candidates, best first.
 
   Args:
-    pair: the models; `drafter_checkpoint` () for Max-Gram alone.
-    inputs: what is decoded in the last round.
-    point: method and sampling.
-    run: OUTPUT_DIR, a new folder or that of the same search, which is taken up,
-      and how it decodes; its seed draws the candidates too.
-    candidates: what is compared.
-    criterion: what is best.
-    rounds: how it is found.
+    pair: the models; `drafter_checkpoint` is () for Max-Gram alone.
+    inputs: the examples that are decoded in the last round.
+    point: the method and the sampling.
+    run: OUTPUT_DIR, and how examples are decoded. OUTPUT_DIR is a new folder,
+      or the folder of the same search, which goes on there. The run's seed
+      draws the candidates too.
+    candidates: the cascades that are compared.
+    criterion: what makes one cascade better than another.
+    rounds: how many candidates decode how many examples.
 
   Raises:
     ValueError: a setting, a model or an input does not fit.
@@ -92,8 +97,8 @@ def search(
       for cascade in candidates.all(len(models.drafters), run.seed)
     }
     contest = Contest(study, point, criterion)
-    for cascade in by_label.values():  # whether each can be built
-      contest.study_of(cascade, 1)
+    for cascade in by_label.values():
+      contest.study_of(cascade, 1)  # raises where it cannot be built
     rounds = dataclasses.replace(rounds, first_examples=first)
     ledger = Ledger(run.folder, _identity(contest, by_label, rounds))
     ledger.check()
@@ -145,37 +150,43 @@ def halve(
   ledger: Ledger,
   rounds: Rounds,
 ) -> list[Scored]:
-  """Runs the rounds; returns all candidates, the later their end the better.
+  """Runs the rounds; returns all candidates, best first.
+
+  A candidate that took part in a later round ranks above one that did not.
 
   Args:
-    contest: what they have in common.
+    contest: what the candidates have in common.
     cascades: the candidates.
-    ledger: where rows are stored; what stands there is not measured again.
-    rounds: how many decode what.
+    ledger: where rows are stored; a row that is there is not measured again.
+    rounds: how many candidates decode how many examples.
   """
-  ranking, going, study = [], list(cascades), contest.study
-  num, most = rounds.first_examples, len(study.examples)
+  ranking, study = [], contest.study
+  num, num_all = rounds.first_examples, len(study.examples)
   while True:
-    num = min(num, most)
-    said = f"{len(going)} candidates, {num} examples"
-    bar = ProgressBar(going, said, disable=not study.run.progress)
+    # Measure the candidates that are left, and rank them.
+    num = min(num, num_all)
+    title = f"{len(cascades)} candidates, {num} examples"
+    bar = ProgressBar(cascades, title, disable=not study.run.progress)
     scored = [contest.measure(cascade, num, ledger) for cascade in bar]
     scored.sort(key=lambda candidate: -candidate.value)
-    kept = max(1, len(scored) // rounds.eta)
-    if num == most or len(scored) == 1:
+    if num == num_all or len(scored) == 1:
       return scored + ranking
-    ranking = scored[kept:] + ranking
-    going, num = [s.cascade for s in scored[:kept]], num * rounds.eta
+    # The best go on. The others rank below them, and above all that did not
+    # come this far.
+    num_best = max(1, len(scored) // rounds.eta)
+    ranking = scored[num_best:] + ranking
+    cascades = [candidate.cascade for candidate in scored[:num_best]]
+    num *= rounds.eta
 
 
 def _line(scored: Scored) -> dict[str, str]:
-  """Returns the cells of a candidate by their titles."""
+  """Returns the cells of a candidate's line, by the titles of the columns."""
   counts, latency = scored.row.counts, scored.row.latency
   speedup = rate = ""
   if latency is not None:
     speedup = "{:.2f} [{:.2f}, {:.2f}]".format(*tables.speedup(latency))
     rate = f"{_tokens_per_s(scored):.0f}"
-  by_token = [num / counts.num_tokens for num in scored.calls]
+  calls_per_token = [num / counts.num_tokens for num in scored.calls]
   return {
     "cascade": scored.cascade.label,
     "examples": str(scored.row.settings.num_examples),
@@ -184,31 +195,45 @@ def _line(scored: Scored) -> dict[str, str]:
     "tokens/s": rate,
     "tokens/block": f"{counts.num_tokens / counts.num_blocks:.3f}",
     "verifier calls/token": f"{counts.verifier_calls / counts.num_tokens:.3f}",
-    "drafter calls/token": " / ".join(f"{num:.3f}" for num in by_token),
+    "drafter calls/token": " / ".join(f"{num:.3f}" for num in calls_per_token),
   }
 
 
 def _tokens_per_s(scored: Scored) -> float:
-  timed, counts = scored.row.latency, scored.row.counts
-  return counts.num_tokens / (timed.walltime_s * timed.num_examples)
+  """Returns how many tokens a timed candidate wrote in a second."""
+  latency, counts = scored.row.latency, scored.row.counts
+  return counts.num_tokens / (latency.walltime_s * latency.num_examples)
 
 
 def write(folder: pathlib.Path, contest: Contest, ranking: Sequence[Scored]):
-  """Writes report.md, report.csv and best.gin."""
-  study = contest.study
+  """Writes report.md, report.csv and best.gin.
+
+  Args:
+    folder: OUTPUT_DIR.
+    contest: what the candidates have in common.
+    ranking: the candidates, best first.
+  """
   lines = [_line(scored) for scored in ranking]
   columns = [Column(title, title) for title in lines[0]]
   files.write_whole(folder / "report.csv", tables.to_csv(lines, columns))
-  cells = [[*lines[0]], ["---"] * len(columns), *(x.values() for x in lines)]
+  cells = [list(lines[0]), ["---"] * len(columns)]
+  cells += [list(line.values()) for line in lines]
   table = "".join(f"| {' | '.join(row)} |\n" for row in cells)
+  legend = _legend(contest, ranking)
+  files.write_whole(folder / "report.md", f"{legend}\n\n{table}")
+  files.write_whole(folder / "best.gin", _gin(ranking[0].cascade))
+
+
+def _legend(contest: Contest, ranking: Sequence[Scored]) -> str:
+  """Returns the title of the report, and what the columns of its table mean."""
+  study = contest.study
   costs = ", ".join(
     f"{model.name} {cost:.4g}"
     for model, cost in zip(study.pair.drafters, contest.weights)
   )
-  what = f"{study.sources.task} {study.sources.split}".strip()
-  files.write_whole(
-    folder / "report.md",
-    f"# Cascades for {study.pair.verifier_name} on {what}\n\n"
+  task = f"{study.sources.task} {study.sources.split}".strip()
+  return (
+    f"# Cascades for {study.pair.verifier_name} on {task}\n\n"
     f"Ranked by {contest.criterion.name}; those that went further stand"
     " higher. SWI weighs calls: verifier 1,"
     f" {costs or 'nothing else'}; Max-Gram costs nothing. The verifier"
@@ -217,13 +242,12 @@ def write(folder: pathlib.Path, contest: Contest, ranking: Sequence[Scored]):
     " level, Max-Gram last; a first row with one entry is plain"
     " speculative decoding; l is lenience. Temperature"
     f" {contest.point.temperature:g}, seed {study.run.seed}. Speed-ups"
-    f" have their 95% intervals, over examples.\n\n{table}",
+    " have their 95% intervals, over examples."
   )
-  files.write_whole(folder / "best.gin", _gin(ranking[0].cascade))
 
 
 def _gin(cascade: Cascade) -> str:
-  """Returns the macros of configs/runs/cascade.gin that make a cascade."""
+  """Returns a config that sets a cascade, for configs/runs/cascade.gin."""
   macros = {
     "CASCADE_K": [list(row) for row in cascade.k],
     "CASCADE_K_MEANING": cascade.meaning,
@@ -235,18 +259,27 @@ def _gin(cascade: Cascade) -> str:
   }
   if cascade.verification == "token":  # the default
     del macros["INNER_VERIFICATION"]
-  quoted = lambda value: f'"{value}"' if isinstance(value, str) else value
-  lines = [f"{x} = {quoted(y)}\n" for x, y in macros.items() if y is not None]
-  return "# Include after configs/runs/cascade.gin.\n" + "".join(lines)
+  lines = ["# Include after configs/runs/cascade.gin.\n"]
+  for name, value in macros.items():
+    if value is not None:
+      literal = f'"{value}"' if isinstance(value, str) else str(value)
+      lines.append(f"{name} = {literal}\n")
+  return "".join(lines)
 
 
 def _alone(ranking: Sequence[Scored]) -> str:
-  """Says how fast the verifier was, over the runs beside it."""
-  timed = [scored for scored in ranking if scored.row.latency is not None]
-  alone = [_tokens_per_s(x) * x.row.latency.relative_latency for x in timed]
-  if not alone:
+  """Returns how fast the verifier was, timed in turns with each candidate.
+
+  Empty where no candidate was timed.
+  """
+  speeds = [
+    _tokens_per_s(scored) * scored.row.latency.relative_latency
+    for scored in ranking
+    if scored.row.latency is not None
+  ]
+  if not speeds:
     return ""
-  return f", {min(alone):.0f} to {max(alone):.0f} tokens/s beside the others"
+  return f", {min(speeds):.0f} to {max(speeds):.0f} tokens/s beside the others"
 
 
 def describe(ranking: Sequence[Scored]) -> str:

@@ -90,7 +90,7 @@ def row_of(study, point, good) -> results.ResultRow:
 def scored(contest, cascade, num=2, **changes):
   """A candidate that needs 25 blocks for 100 tokens."""
   row = row_of(contest.study_of(cascade, num), contest.point, good=4)
-  return contest.scored(cascade, dataclasses.replace(row, **changes))
+  return contest.score(cascade, dataclasses.replace(row, **changes))
 
 
 def chain(width):
