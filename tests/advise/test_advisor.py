@@ -76,7 +76,8 @@ def tables_of(costs, rounds):
   """Returns loops with these costs; rounds are multiples of the least."""
   unit, blocks = costs.verifier_step_s, 10
   least = {
-    **{"c": costs.c, "q2": costs.q2},
+    "c": costs.c,
+    "q2": costs.q2,
     "drafter": costs.drafter_prefill / blocks,
     "verifier": costs.verifier_prefill / blocks,
     **{f"v{width}": v for width, v in costs.v.items()},
@@ -140,11 +141,11 @@ def advise(monkeypatch, tmp_path):
     by_clock = by_clock or dict.fromkeys(GAMMAS, 1.125)
     widths = [1, *(gamma + 1 for gamma in by_clock)]
     costs = Costs(1e-3, c, 1.5 * c, dict(zip(widths, v)), c, 1.0)
-    loops = lambda *_, **how: tables_of(costs, rounds)
+    loops = lambda *_, **settings: tables_of(costs, rounds)
     monkeypatch.setattr(measure, "cost_loops", loops)
     asked = []
 
-    def timed(search, offers):
+    def time(search, offers):
       asked.append([offer.point.gamma for offer in offers])
       return [dataclasses.replace(x, measured=latency(x)) for x in offers]
 
@@ -154,7 +155,7 @@ def advise(monkeypatch, tmp_path):
         ours * np.array([[0.9], [1.0], [1.1]]), np.ones((3, 1))
       )
 
-    monkeypatch.setattr(searcher.Searcher, "_time", timed)
+    monkeypatch.setattr(searcher.Searcher, "_time", time)
     load = lambda vocabulary: pair(32, **drafters)
     return asked, advisor.advise(
       pair=types.SimpleNamespace(load=load, brought=None),
@@ -186,16 +187,16 @@ def test_it_pays(advise, tmp_path):
   assert "use spec_decode, gamma 3: " in wording.write(advice)
   snippet = 'METHOD = "spec_decode"\nGAMMA = 3\n'
   assert (tmp_path / "advice.gin").read_text() == snippet
-  told = json.loads((tmp_path / "advice.json").read_text())
-  assert told["choice"]["gamma"] == 3
+  written = json.loads((tmp_path / "advice.json").read_text())
+  assert written["choice"]["gamma"] == 3
   # GAMMA = "auto" finds it there, as a number.
   auto = Point("spec_decode", gamma="auto", temperature=0.0, advice=tmp_path)
   assert advice_files.resolved(auto, pair(32)).gamma == 3
-  for changes, said in (
+  for changes, message in (
     ({"temperature": 0.5}, r"temperature 0\.0, here it is 0\.5"),
     ({"method": "spec_cascade_opt"}, "says nothing of spec_cascade_opt"),
   ):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
       advice_files.resolved(dataclasses.replace(auto, **changes), pair(32))
   with pytest.raises(ValueError, match="holds another run: wanted is"):
     advise(0.01, [1, 1.02, 1.04], methods=["ensemble"])
@@ -215,11 +216,11 @@ def test_the_better_of_two_drafters(advise):
   _, advice = advise(0.01, [1, 1.02, 1.04], with_twin=True)
   assert advice.choice.study.pair.drafter_name == "twin"
   assert advice.choice.here.by_position == (1, 1, 1)
-  said = wording.text(advice)
-  assert "use spec_decode, gamma 3, drafter twin: " in said
-  assert 'DRAFTER_CHECKPOINT = "/twin"\n' in said
-  told = wording.as_json(advice)
-  assert {offer["drafter"] for offer in told["offers"]} == {"q", "twin"}
+  text = wording.text(advice)
+  assert "use spec_decode, gamma 3, drafter twin: " in text
+  assert 'DRAFTER_CHECKPOINT = "/twin"\n' in text
+  offers = wording.as_json(advice)["offers"]
+  assert {offer["drafter"] for offer in offers} == {"q", "twin"}
 
 
 def test_nothing_pays(advise):
@@ -229,9 +230,9 @@ def test_nothing_pays(advise):
   (drafting,) = advice.draftings
   assert drafting.least_rate(1.0) is None
   assert drafting.least_rate(0.1) == 0
-  said = wording.text(advice)
-  assert "nothing pays: use the verifier alone" in said
-  assert 'METHOD = "verifier"' in said
+  text = wording.text(advice)
+  assert "nothing pays: use the verifier alone" in text
+  assert 'METHOD = "verifier"' in text
 
 
 def test_the_fastest_that_fits(advise, monkeypatch):
@@ -270,8 +271,8 @@ def test_a_loop_costs_nothing_or_more():
     measured=types.SimpleNamespace(relative_latency=measured),
   )
   # 14 steps alone, 5 blocks: a tenth of them is 1.4 steps, 0.28 a block.
-  got = drafting.calibrate([offer(1, 0.5, 0.4), offer(3, 0.5, 0.6)])
-  assert got.overhead == pytest.approx({1: 0.0, 3: 0.28})
+  offers = [offer(1, 0.5, 0.4), offer(3, 0.5, 0.6)]
+  assert drafting.calibrate(offers).overhead == pytest.approx({1: 0.0, 3: 0.28})
 
 
 def test_costs_do_not_fall_with_width():
@@ -293,7 +294,7 @@ def test_the_answer_comes_first_and_the_choice_is_marked(advise, tmp_path):
   _, advice = advise(0.01, [1, 1.02, 1.04], methods=["spec_cascade_opt"])
   argv = ["x", "--gin_file=a.gin", "--gin_file=runs/advise.gin"]
   argv += ["--gin.GAMMAS=[1, 3]", "--gin.OUTPUT_DIR='a'", "--gin.TOP_K=2"]
-  said = wording.text(advice, argv)
+  text = wording.text(advice, argv)
   order = (
     "- use spec_decode, gamma 3: ",
     "python -m speccascade.decode --gin_file=a.gin --gin.TOP_K=2 ",
@@ -303,22 +304,22 @@ def test_the_answer_comes_first_and_the_choice_is_marked(advise, tmp_path):
     "| chosen | q ",
     "a step of q costs",
   )
-  places = [said.index(part) for part in order]
+  places = [text.index(part) for part in order]
   assert places == sorted(places)
   assert places[0] == 0
-  assert "warning" not in said
+  assert "warning" not in text
   # It is the first line of the table, and the only one that is marked.
-  lines = [line for line in said.splitlines() if line.startswith("|")]
+  lines = [line for line in text.splitlines() if line.startswith("|")]
   assert lines[2].startswith("| chosen | ")
-  assert said.count("| chosen ") == 1
+  assert text.count("| chosen ") == 1
 
 
 def test_nothing_pays_first_and_nothing_is_marked(advise):
   _, advice = advise(0.9, [1, 1.2, 1.6])
-  said = wording.text(advice, ["x", "--gin_file=a.gin"])
-  assert said.startswith("- nothing pays: use the verifier alone")
-  assert "--gin.METHOD='\"verifier\"'" in said
-  assert "chosen" not in said
+  text = wording.text(advice, ["x", "--gin_file=a.gin"])
+  assert text.startswith("- nothing pays: use the verifier alone")
+  assert "--gin.METHOD='\"verifier\"'" in text
+  assert "chosen" not in text
 
 
 def test_rounds_that_scatter_are_a_warning(advise):
@@ -337,7 +338,7 @@ def test_rounds_that_scatter_are_a_warning(advise):
 
 
 def test_a_search_ends_when_its_time_is_up(advise, monkeypatch):
-  """What it has is timed; what it left out is said."""
+  """What it has is timed, and a warning names what it left out."""
 
   def loss(row, alone):
     return searcher.Loss(float(row.settings.method == "drafter"), 0.0, 0.0)
@@ -353,8 +354,8 @@ def test_a_search_ends_when_its_time_is_up(advise, monkeypatch):
   assert asked == [[3]]  # not what is beside it
   assert [offer.point.method for offer in advice.decoded] == ["drafter"]
   assert advice.choice is advice.lossless
-  (said,) = advice.warnings
-  assert said.startswith(
+  (warning,) = advice.warnings
+  assert warning.startswith(
     "TIME_LIMIT_S of 1e-09 s left out gammas beside the fastest, points that"
     " promise to be faster: "
   )
@@ -382,5 +383,5 @@ def test_a_spent_time_leaves_one_gamma_to_compile(advise, limit_s, first):
   )
   assert asked[0] == first
   assert len(asked) == 1
-  said = "".join(advice.warnings)
-  assert ("gammas of equal promise" in said) == (limit_s < 1)
+  warnings = "".join(advice.warnings)
+  assert ("gammas of equal promise" in warnings) == (limit_s < 1)

@@ -44,8 +44,12 @@ def test_scatter_of_rounds():
 
 def test_loops_of_the_verifier_are_judged():
   seconds = {
-    **{"drafter": [1, 9], "verifier": [1, 9], "c": [1, 9], "q2": [1, 9]},
-    **{"v1": [1.0, 1.2], "v6": [2.0, 3.2]},
+    "drafter": [1, 9],
+    "verifier": [1, 9],
+    "c": [1, 9],
+    "q2": [1, 9],
+    "v1": [1.0, 1.2],
+    "v6": [2.0, 3.2],
   }
   arrays = {name: np.array(times, float) for name, times in seconds.items()}
   assert scatter.scatter_of_loops(CostLoops(arrays, 8)) == {
@@ -55,7 +59,7 @@ def test_loops_of_the_verifier_are_judged():
 
 
 @pytest.mark.parametrize(
-  ("passes", "decodes", "said"),
+  ("passes", "decodes", "part"),
   [
     ({"a": 0.15, "b": 0.01}, {"c": 0.1}, None),
     ({"a": 0.151, "b": 0.4, "c": 0.0}, {}, "of b the median round took 40%"),
@@ -67,10 +71,10 @@ def test_loops_of_the_verifier_are_judged():
     ({"a": None}, {"d": 0.0}, None),
   ],
 )
-def test_a_busy_machine_is_noticed(passes, decodes, said):
+def test_a_busy_machine_is_noticed(passes, decodes, part):
   warning = scatter.warning(passes, decodes)
-  assert (warning is None) == (said is None)
-  assert said is None or said in warning
+  assert (warning is None) == (part is None)
+  assert part is None or part in warning
 
 
 def test_steps_are_planned_for_the_most():
@@ -78,15 +82,15 @@ def test_steps_are_planned_for_the_most():
   assert searcher.num_steps(2, Wanted(0.0, num_decoded=24)) == 1 + 8 + 24 + 1
 
 
-@pytest.mark.parametrize(("made", "total"), [(1, 6), (3, 6), (5, 8)])
-def test_the_bar_ends_a_part_where_it_was_planned(made, total):
+@pytest.mark.parametrize(("num", "total"), [(1, 6), (3, 6), (5, 8)])
+def test_the_bar_ends_a_part_where_it_was_planned(num, total):
   with ProgressBar(total=6) as bar:
     steps = Steps(bar)
-    for _ in range(made):
+    for _ in range(num):
       steps.begin("a step")
       steps.end()
     steps.end_part(3)
-    assert (bar.n, bar.total) == (max(made, 3), total)
+    assert (bar.n, bar.total) == (max(num, 3), total)
     steps.end()
     steps.end_part(3)
     assert bar.n == bar.total
@@ -94,9 +98,16 @@ def test_the_bar_ends_a_part_where_it_was_planned(made, total):
 
 def test_the_command_keeps_what_was_asked_of_a_decode():
   argv = [
-    *("advise", "--gin_file", "my config.gin", "--gin_file=runs/advise.gin"),
-    *("--gin_bindings", "TEMPERATURE = 0.5", "--gin.MAX_LOSS=1"),
-    *("--gin.GAMMA=2", "--gin.wanted.Wanted.num_decoded=3", "--verbose"),
+    "advise",
+    "--gin_file",
+    "my config.gin",
+    "--gin_file=runs/advise.gin",
+    "--gin_bindings",
+    "TEMPERATURE = 0.5",
+    "--gin.MAX_LOSS=1",
+    "--gin.GAMMA=2",
+    "--gin.wanted.Wanted.num_decoded=3",
+    "--verbose",
   ]
   command = commands.decode_command(
     argv, {"MAX_LOSS"}, {"METHOD": "spec_cascade_opt", "GAMMA": 4}

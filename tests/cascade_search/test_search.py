@@ -135,30 +135,33 @@ def test_calls_and_speeds_stand_in_the_report(contest, tmp_path):
   search.write(tmp_path, contest, ranking)
   report = (tmp_path / "report.md").read_text()
   label = "K=2-1-3,0-1-3,0-0-3 l=3 max_gram"
-  for said in (
+  for text in (
     f"| {label} | 2 | 3.448 |  |  | 4.000 |",
-    *("medium 0.25, small 0.125", "| 2.00 [1.60, 2.50] | 200 |"),
+    "medium 0.25, small 0.125",
+    "| 2.00 [1.60, 2.50] | 200 |",
     "100 to 100 tokens/s beside the others",
   ):
-    assert said in report
+    assert text in report
   assert len((tmp_path / "report.csv").read_text().splitlines()) == 3
   assert f"{label}: SWI 3.448" in search.describe(ranking)
 
 
 def test_best_gin_says_all_that_differs(contest, tmp_path):
-  for num, settings, more in (
-    (3, {}, []),
+  for k, settings, more in (
+    ([[2, 0, 0], [0, 0, 0], [0, 0, 0]], {}, []),
     (
-      *(2, {"max_gram": False, "verification": "block"}),
+      [[2, 0], [0, 0]],
+      {"max_gram": False, "verification": "block"},
       ["MAX_GRAM = False", 'INNER_VERIFICATION = "block"'],
     ),
   ):
-    k = [[2] + [0] * (num - 1), *([[0] * num] * (num - 1))]
     best = scored(contest, Cascade(k=k, lenience=2.0, **settings))
     search.write(tmp_path, contest, [best])
     assert (tmp_path / "best.gin").read_text().splitlines()[1:] == [
-      *(f"CASCADE_K = {k}", 'CASCADE_K_MEANING = "increments"'),
-      *("LENIENCE = 2.0", *more),
+      f"CASCADE_K = {k}",
+      'CASCADE_K_MEANING = "increments"',
+      "LENIENCE = 2.0",
+      *more,
     ]
 
 
@@ -199,18 +202,34 @@ def files(tmp_path_factory):
 
 def run(files, folder, **changes):
   settings = {
-    **{"output_dir": folder, "task_feature_lengths": {"inputs": 8}},
-    **{"vocabulary": tiny.Vocabulary(), "num_examples": 3},
-    **{"first_examples": 1, "eta": 3, "space": Space(copied=(2,))},
-    **{"method": "cascade_drafting", "temperature": 0.0},
-    **{"max_decode_len": 6, "batch_size": 1, "progress": False},
-    **{"objective": "swi", "costs": "parameters", **files, **changes},
+    "output_dir": folder,
+    "task_feature_lengths": {"inputs": 8},
+    "vocabulary": tiny.Vocabulary(),
+    "num_examples": 3,
+    "first_examples": 1,
+    "eta": 3,
+    "space": Space(copied=(2,)),
+    "method": "cascade_drafting",
+    "temperature": 0.0,
+    "max_decode_len": 6,
+    "batch_size": 1,
+    "progress": False,
+    "objective": "swi",
+    "costs": "parameters",
   }
+  settings |= {**files, **changes}
   name, costs = settings.pop("objective"), settings.pop("costs")
-  kinds = {"pair": PairSpec, "inputs": Inputs, "point": Point, "run": Run}
-  kinds |= {"candidates": Candidates, "rounds": search.Rounds}
+  objects = tiny.objects(
+    settings,
+    pair=PairSpec,
+    inputs=Inputs,
+    point=Point,
+    run=Run,
+    candidates=Candidates,
+    rounds=search.Rounds,
+  )
   criterion = Criterion(name, costs, repeats=1)
-  return search.search(criterion=criterion, **tiny.objects(settings, **kinds))
+  return search.search(criterion=criterion, **objects)
 
 
 @pytest.mark.parametrize("objective", ["swi", "walltime"])
