@@ -83,8 +83,8 @@ void Attention::operator()(long unit) const {
   const long kept = kept_row(b) * heads + head;
   const long wide = whole_vectors(L);
   const long depth = std::max<long>(D, LANES);
-  room.resize(std::max<long>(room.size(),
-                             (D + L) * LANES + MOST * (wide + depth)));
+  room.resize(
+      std::max<long>(room.size(), (D + L) * LANES + MOST * (wide + depth)));
   float* scores = room.data() + (D + L) * LANES;
   const float* keys = widened(key + kept * D * L, D, L, room.data());
   const float* values =
@@ -146,11 +146,17 @@ static ffi::Error attend(ffi::ThreadPool pool, ffi::BufferR4<ffi::F32> query,
   long farthest = 1;
   for (long b = 0; b < B; b++)
     farthest = std::max<long>(farthest, reach.typed_data()[b]);
-  Attention all{query.typed_data(), key.typed_data(), value.typed_data(),
-                y->typed_data(), N, H, D, L, bias.typed_data(),
-                // An axis of one bias is broadcast.
-                steps[0] > 1 ? heads * queries * L : 0,
-                heads > 1 ? queries * L : 0, queries > 1 ? L : 0};
+  Attention all;
+  all.query = query.typed_data();
+  all.key = key.typed_data();
+  all.value = value.typed_data();
+  all.y = y->typed_data();
+  all.N = N, all.H = H, all.D = D, all.L = L;
+  all.bias = bias.typed_data();
+  // An axis of one bias is broadcast.
+  all.bias_row = steps[0] > 1 ? heads * queries * L : 0;
+  all.bias_head = heads > 1 ? queries * L : 0;
+  all.bias_query = queries > 1 ? L : 0;
   all.reach = reach.typed_data();
   const long weights = 2 * B * H * D * std::min(farthest, L);
   auto stages = Stages::create(worth(pool, weights, N));

@@ -11,9 +11,10 @@
 // Units of work are a row and a key head each, which a group of heads share. B
 // rows, N queries, H heads, K = H / group, D head width, L slots.
 struct Attention {
-  const float *query, *key, *value;  // [BNHD], [BKDL], [BKLD]
-  float* y;                          // [BNHD]
-  long N, H, D, L;
+  // [BNHD], [BKDL], [BKLD]
+  const float *query = nullptr, *key = nullptr, *value = nullptr;
+  float* y = nullptr;  // [BNHD]
+  long N = 0, H = 0, D = 0, L = 0;
   // The bias of a query's first slot is that many floats on for each row, head
   // and query; and one more of a row's slots, [BL].
   const float* bias = nullptr;

@@ -29,9 +29,9 @@ static inline const float* words_of(ffi::AnyBuffer array, long first) {
 
 // Panels of `out` columns, which may stand among those of other kernels.
 struct Kernel {
-  const float* panels;  // words
-  Weights weights;
-  long out;
+  const float* panels = nullptr;  // words
+  Weights weights = WHOLE;
+  long out = 0;
   Activation activation = LINEAR;  // of the product
 };
 

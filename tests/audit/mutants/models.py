@@ -81,22 +81,28 @@ a native query sees past its window <- test_llama_lm.py::test_a_native_pass
 === native/pass.cc models/test_native_passes.py
 a native pass writes NaN to the cache <-
   test_cached_lm.py::test_a_token_without_a_law_spoils_no_other[t5 packed]
-- is_cache && !std::isfinite(x)
+- clears && !std::isfinite(x)
 + false
+a native pass looks tokens up in the panels of another kernel <-
+  test_equals_the_plain_path
+- (panel + id / PANEL) * depth
++ (id / PANEL) * depth
+
+=== native/decoder_pass.cc models/test_native_passes.py
 read positions stand where the first ones do in a native pass <-
   test_equals_the_plain_path
-- x = read_x, query = read_query, slot = read->data(), queries = R;
-+ x = read_x, query = read_query, queries = R;
+- attention.slot = rows.slot;
++ attention.slot = batch.slot.data();
 a native block is written where the first row's is <- test_equals_the_plain_path
-- pass.start[b], true);
-+ pass.start[0], true);
+- row[b] * K + k, start[b]);
++ row[b] * K + k, start[0]);
 a native block is written to the cache of another row <- test_equals_the_plain
-- turned(i, row * K + k,
-+ turned(i, i,
+- move(unit, row[b] * K + k,
++ move(unit, unit,
 native results stay where rows that were fed nothing leave them <-
   test_equals_the_plain_path
-- std::memmove(y + b * size, y + i * made,
-+ std::memmove(y + b * size, y + b * made,
+- std::memmove(y + b * size, y + i * step,
++ std::memmove(y + b * size, y + b * step,
 native queries are turned the other way <- test_llama_lm.py::test_a_native_pass
 - first * cosine - x[d + half] * sine
 + first * cosine + x[d + half] * sine
@@ -104,17 +110,13 @@ native heads share the keys of the wrong group <-
   test_llama_lm.py::test_a_native_pass_equals_the_plain_one
 - for (long h = k * group; h < (k + 1) * group; h++)
 + for (long h = k; h < H; h += K)
+
+=== native/encoder_pass.cc models/test_native_passes.py
 a native encoder sees padding <- test_equals_the_plain_path
 - attention.mask = mask;
--     const auto turn_and_attend
-+ const auto turn_and_attend
 a native encoder leaves out the last of the source <- test_equals_the_plain_path
 - i % S + 1
 + i % S
-a native pass looks tokens up in the panels of another kernel <-
-  test_equals_the_plain_path
-- (first + id / PANEL) * depth
-+ (id / PANEL) * depth
 a native encoder's distances have the other sign <- test_equals_the_plain_path
 - attention.bias_query = -1
 + attention.bias_query = 1

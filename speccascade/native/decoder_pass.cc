@@ -1,0 +1,378 @@
+// A decoder's pass: a block of tokens of each row, through all layers and the
+// head, in one call by XLA. See pass.h.
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "pass.h"
+
+// What a call says of a decoder, apart from its stack.
+struct Decoder : Stack {
+  Numbers windows;        // of each sublayer: slots that a token sees; 0: all
+  int64_t num_slots = 0;  // of the smallest cache
+  bool has_bias = false;  // whether rotary queries, keys and values have biases
+  bool has_norm = false;  // whether rotary queries and keys are normed
+  bool has_head = false;  // else tokens are only written to the caches
+  float factor = 1;       // of the logits
+
+  void read(Attributes& attributes) {
+    Stack::read(attributes);
+    attributes.read("windows", windows);
+    attributes.read("num_slots", num_slots);
+    attributes.read("has_bias", has_bias);
+    attributes.read("has_norm", has_norm);
+    attributes.read("has_head", has_head);
+    attributes.read("factor", factor);
+  }
+
+  bool is_cached(size_t i) const {
+    return kinds[i] == CACHED || kinds[i] == ROTARY;
+  }
+
+  // Returns the number of sublayers up to the last one with a cache.
+  size_t last_cached() const {
+    size_t num = kinds.size();
+    while (num && !is_cached(num - 1)) num--;
+    return num;
+  }
+};
+
+// The rows that are fed something. All others take no part in the pass: the
+// pass calls the first of the fed rows 0, the next one 1.
+//
+// Where 2, 0 and 3 tokens are fed from slots 5, 9 and 7 on, B = 2, N = 3, row =
+// {0, 2}, start = {5, 7}, slot = {5, 6, 7, 7, 8, 9}. Slot 7 of the first row is
+// past its tokens: it is written, and means nothing.
+struct Batch {
+  long B = 0;                // rows that are fed
+  long N = 1;                // tokens of each, the most that any row is fed
+  long R = 0;                // positions of each whose logits are wanted; 0: N
+  long width = 0;            // tokens of a row of the call, N or more
+  std::vector<int32_t> row;  // [B], the row of the call
+  std::vector<int32_t> start;  // [B], the slot of the first token
+  std::vector<int32_t> slot;   // [B N], the slot of each token
+  std::vector<int32_t> read;   // [B R], the slot of each wanted position
+
+  Batch(const int32_t* starts, const int32_t* counts, long num_rows, long width,
+        const int32_t* reads, long R, long num_slots)
+      : R(R), width(width) {
+    // A count below the most so far does not lower it.
+    for (long b = 0; b < num_rows; b++)
+      N = std::clamp<long>(counts[b], N, width);
+    for (long b = 0; b < num_rows; b++) {
+      if (counts[b] <= 0) continue;
+      // The caller sees to it that there is room. A wrong start must still not
+      // write past the cache.
+      const long first = std::clamp<long>(starts[b], 0, num_slots - N);
+      row.push_back(b);
+      start.push_back(first);
+      for (long n = 0; n < N; n++) slot.push_back(first + n);
+      for (long r = 0; r < R; r++)
+        read.push_back(first + std::clamp<long>(reads[b * R + r], 0, N - 1));
+    }
+    B = row.size();
+  }
+};
+
+void Rotary::prepare(Part part, float* x, long head, long token) const {
+  if (const float* bias = biases[part])
+    for (long d = 0; d < D; d++) x[d] += bias[head * D + d];
+  if (part == VALUE) return;
+  if (scales[part]) norm(x, scales[part], epsilon, D, x);
+  // Queries, not scores, are divided by the root of D: there are fewer of them.
+  const float factor = part == QUERY ? 1 / std::sqrt((float)D) : 1;
+  // Coordinate d is turned with coordinate d + D / 2. With D = 4 the pairs are
+  // (0, 2), by the token's first angle, and (1, 3), by its second one.
+  const long half = D / 2;
+  for (long d = 0; d < half; d++) {
+    const float cosine = cosines[token * half + d];
+    const float sine = sines[token * half + d], first = x[d];
+    x[d] = (first * cosine - x[d + half] * sine) * factor;
+    x[d + half] = (x[d + half] * cosine + first * sine) * factor;
+  }
+}
+
+// Writes the keys and values of a row's tokens to the cache of that row. A unit
+// is a row and a key head, as in attention, so that one stage can do both.
+struct CacheWriter {
+  KeysValuesMove move;
+  bool is_rotary = false;
+  Rotary rotary;
+  float *query = nullptr, *key = nullptr, *value = nullptr;  // [B N heads D]
+  long group = 1;                                            // H / K
+  const int32_t *row = nullptr, *start = nullptr;            // [B]
+  long width = 0;  // tokens of a row in cosines and sines
+
+  void operator()(long unit) const {
+    const long K = move.to.H, D = move.to.D, H = K * group, N = move.N;
+    const long b = unit / K, k = unit % K;
+    for (long n = 0; is_rotary && n < N; n++) {
+      // The pass counts fed rows, the angles all rows: with row = {0, 2}, N = 3
+      // and width = 4 token 0 of the second fed row is number 3 of the pass,
+      // and its angles are number 2 * 4 = 8.
+      const long token = b * N + n, angles = row[b] * width + n;
+      rotary.prepare(KEY, key + (token * K + k) * D, k, angles);
+      rotary.prepare(VALUE, value + (token * K + k) * D, k, angles);
+      // This unit also turns the queries that look at its key head, and no
+      // other unit does.
+      for (long h = k * group; h < (k + 1) * group; h++)
+        rotary.prepare(QUERY, query + (token * H + h) * D, h, angles);
+    }
+    move(unit, row[b] * K + k, start[b]);
+  }
+};
+
+class DecoderSublayers : public Pass {
+ public:
+  DecoderSublayers(Stages& stages, const Decoder& decoder, const Batch& batch,
+                   const Room& room, const Rows& read_rows)
+      : Pass(stages, batch.B, batch.N, decoder, room),
+        batch(batch),
+        read_rows(read_rows) {}
+
+  // Adds attention to a cache. Where it is the last one with a cache, only the
+  // wanted positions go on, if some are named. Returns the rows that go on.
+  Rows cached_attention(const CachedAttention& part, long window,
+                        const Rows& rows, bool is_last) {
+    const KeysValues& cache = part.cache;
+    const long K = cache.H, D = cache.D, H = part.in.query.out / D;
+    const CacheWriter writer = writer_of(part, rows, H / K);
+    project(part.scale, part.in, rows);
+    Rows wanted = rows;
+    const bool is_fewer = is_last && !batch.read.empty();
+    if (is_fewer) {
+      // Any position may be wanted, so that all are written before any query is
+      // copied: two stages more.
+      wanted = read_rows;
+      stages.add(B * K, [writer](long unit, long) { writer(unit); });
+      gather(rows, wanted, H * D);
+    }
+    const Attention attention = attention_of(part, window, wanted, H);
+    const auto write_and_attend = [=](long unit, long) {
+      if (!is_fewer) writer(unit);
+      attention(unit);
+    };
+    stages.add(B * K, write_and_attend);
+    add_product(part.out, H * D, wanted);
+    return wanted;
+  }
+
+  // Writes the tokens to a cache, and nothing else: the last thing of a pass
+  // without a head.
+  void write_cache(const CachedAttention& part, const Rows& rows) {
+    const long K = part.cache.H, D = part.cache.D;
+    const CacheWriter writer = writer_of(part, rows, part.in.query.out / D / K);
+    project(part.scale, part.in, rows);
+    stages.add(B * K, [writer](long unit, long) { writer(unit); });
+  }
+
+  void source_attention(const SourceAttention& part, const Rows& rows) {
+    Products products = normed(part.scale, rows);
+    products.add(part.query, rows.query);
+    products.stage(stages);
+    Attention attention;
+    attention.query = rows.query;
+    attention.key = part.keys;
+    attention.value = part.values;
+    attention.y = room.inner;
+    attention.N = rows.num;
+    attention.H = part.H;
+    attention.D = part.D;
+    attention.L = part.S;
+    attention.row = batch.row.data();
+    attention.mask = part.mask;
+    stages.add(B * part.H, [attention](long unit, long) { attention(unit); });
+    add_product(part.out, part.H * part.D, rows);
+  }
+
+  // Writes hidden rows [B num E] times the head, times a factor, to logits.
+  void head(const Kernel& kernel, const float* hidden, const Rows& rows,
+            float factor, float* logits) {
+    Products products(hidden, B * rows.num, E);
+    products.add(kernel, logits, false, factor);
+    products.stage(stages);
+  }
+
+ private:
+  const Batch& batch;
+  const Rows read_rows;  // room for the rows of wanted positions
+
+  CacheWriter writer_of(const CachedAttention& part, const Rows& rows,
+                        long group) const {
+    CacheWriter writer;
+    writer.move.key = room.key;
+    writer.move.value = room.value;
+    writer.move.N = N;
+    writer.move.to = part.cache;
+    writer.move.clears = true;
+    writer.is_rotary = part.is_rotary;
+    writer.rotary = part.rotary;
+    writer.query = rows.query;
+    writer.key = room.key;
+    writer.value = room.value;
+    writer.group = group;
+    writer.row = batch.row.data();
+    writer.start = batch.start.data();
+    writer.width = batch.width;
+    return writer;
+  }
+
+  Attention attention_of(const CachedAttention& part, long window,
+                         const Rows& rows, long H) const {
+    const long L = part.cache.L;
+    Attention attention;
+    attention.query = rows.query;
+    attention.key = part.cache.keys;
+    attention.value = part.cache.values;
+    attention.y = room.inner;
+    attention.N = rows.num;
+    attention.H = H;
+    attention.D = part.cache.D;
+    attention.L = L;
+    attention.group = H / part.cache.H;
+    attention.window = window;
+    attention.row = batch.row.data();
+    attention.slot = rows.slot;
+    if (part.bias) {
+      // Entry L - 1 of a head's 2 L - 1 is the bias of distance 0.
+      attention.bias = part.bias + L - 1;
+      attention.bias_row = H * (2 * L - 1);
+      attention.bias_head = 2 * L - 1;
+    }
+    return attention;
+  }
+
+  // Adds a stage that copies the rows and queries [B N width] of the wanted
+  // positions. Where row 1 has N = 4 tokens from slot 5 on, the position at
+  // slot 7 is row 1 * 4 + 7 - 5 = 6.
+  void gather(const Rows& rows, const Rows& wanted, long width) {
+    const long R = wanted.num;
+    const auto copy = [=, start = batch.start.data(), N = N, E = E](long i,
+                                                                    long) {
+      const long b = i / R, from = b * N + wanted.slot[i] - start[b];
+      std::copy_n(rows.x + from * E, E, wanted.x + i * E);
+      std::copy_n(rows.query + from * width, width, wanted.query + i * width);
+    };
+    stages.add(B * R, copy);
+  }
+};
+
+// Moves the results of the fed rows to the places of their rows; all else
+// becomes 0.
+//
+// y [num_rows, size] begins with B results of `step` numbers each. Where rows 0
+// and 2 of 3 are fed, the second result moves from y + step to y + 2 * size.
+// From the last row to the first, no result is overwritten before it has moved:
+// the i results that are still to move end at i * step, which is at most b *
+// size.
+static void spread(float* y, long num_rows, long size, long step,
+                   const std::vector<int32_t>& rows,
+                   const std::vector<long>& lengths) {
+  long i = rows.size();
+  for (long b = num_rows; b-- > 0;) {
+    long end = 0;
+    if (i && rows[i - 1] == b) {
+      end = lengths[--i];
+      if (b * size > i * step)
+        std::memmove(y + b * size, y + i * step, end * sizeof(float));
+    }
+    std::fill_n(y + b * size + end, size - end, 0.f);
+  }
+}
+
+// Adds the stages of all sublayers and of the head.
+static void add_stages(const Decoder& decoder, Operands& operands,
+                       DecoderSublayers& pass, Rows rows, float* hidden,
+                       float* logits) {
+  const size_t num_to_last = decoder.last_cached();
+  const size_t num = decoder.has_head ? decoder.kinds.size() : num_to_last;
+  for (size_t i = 0; i < num; i++) {
+    const int32_t kind = decoder.kinds[i];
+    const bool is_last = i + 1 == num_to_last;
+    if (decoder.is_cached(i)) {
+      const CachedAttention part = operands.cached_attention(
+          kind == ROTARY, decoder.has_bias, decoder.has_norm);
+      if (is_last && !decoder.has_head)
+        pass.write_cache(part, rows);
+      else
+        rows = pass.cached_attention(part, decoder.windows[i], rows, is_last);
+    }
+    if (kind == SOURCE)
+      pass.source_attention(operands.source_attention(), rows);
+    if (kind == MLP) pass.mlp(operands.mlp(), rows);
+  }
+  if (decoder.has_head) {
+    pass.norm_rows(operands.scale(), rows, hidden);
+    pass.head(operands.kernel(), hidden, rows, decoder.factor, logits);
+  }
+}
+
+static ffi::Error decoder_pass(
+    ffi::ThreadPool pool, ffi::BufferR2<ffi::S32> tokens, ffi::AnyBuffer table,
+    ffi::BufferR1<ffi::S32> start, ffi::BufferR1<ffi::S32> count,
+    ffi::BufferR2<ffi::S32> read, ffi::RemainingArgs args,
+    ffi::RemainingRets results, ffi::Dictionary dictionary) {
+  Attributes attributes(dictionary);
+  Decoder decoder;
+  decoder.read(attributes);
+  if (attributes.error.failure()) return attributes.error;
+  const long num_rows = tokens.dimensions()[0], width = tokens.dimensions()[1];
+  const Batch batch(start.typed_data(), count.typed_data(), num_rows, width,
+                    read.typed_data(), read.dimensions()[1], decoder.num_slots);
+  const long B = batch.B, N = batch.N, R = batch.R, E = decoder.width;
+
+  // The head writes to a result of its own, so its width does not count.
+  const size_t num_kernels = decoder.kernels.columns.size() - 1;
+  Arena arena(7, B * std::max(N, R) * widest(decoder, num_kernels));
+  Rows rows, read_rows;
+  rows.num = N;
+  rows.x = arena.take();
+  rows.query = arena.take();
+  rows.slot = batch.slot.data();
+  read_rows.num = R;
+  read_rows.x = arena.take();
+  read_rows.query = arena.take();
+  read_rows.slot = batch.read.data();
+  Room room;
+  room.key = arena.take();
+  room.value = arena.take();
+  room.inner = arena.take();
+
+  const TokenTable vectors(table, decoder);
+  for (long i = 0; i < B * N; i++)
+    vectors.look_up(tokens.typed_data()[batch.row[i / N] * width + i % N],
+                    rows.x + i * E);
+
+  Operands operands(args, results, decoder);
+  float* hidden = decoder.has_head ? operands.result() : nullptr;
+  float* logits = decoder.has_head ? operands.result() : nullptr;
+  auto stages = Stages::create(worth(pool, decoder.kernels.num_weights, B * N));
+  DecoderSublayers pass(*stages, decoder, batch, room, read_rows);
+  add_stages(decoder, operands, pass, rows, hidden, logits);
+  if (B) Stages::run(pool, stages);
+
+  // The pass wrote the results of the fed rows one after the other.
+  for (size_t i = 0; decoder.has_head && i < 2; i++) {
+    const auto sizes = (**results.get<ffi::AnyBuffer>(i)).dimensions();
+    const long num_wanted = R ? R : N, step = num_wanted * sizes[2];
+    std::vector<long> lengths(B, step);
+    for (long b = 0; !R && b < B; b++)
+      lengths[b] =
+          std::min<long>(count.typed_data()[batch.row[b]], N) * sizes[2];
+    spread(i ? logits : hidden, num_rows, sizes[1] * sizes[2], step, batch.row,
+           lengths);
+  }
+  return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(DecoderPass, decoder_pass,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::BufferR2<ffi::S32>>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::BufferR1<ffi::S32>>()
+                                  .Arg<ffi::BufferR1<ffi::S32>>()
+                                  .Arg<ffi::BufferR2<ffi::S32>>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attrs());
