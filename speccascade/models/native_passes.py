@@ -1,5 +1,9 @@
 """Passes of a T5 and of a Llama as native calls, from their parameters."""
 
+from collections.abc import Iterator
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 
 from speccascade import native
@@ -7,11 +11,15 @@ from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.t5.config import T5Config
 
-_ALL = ("query", "key", "value", "out")
+Pairs = tuple[tuple[jax.Array, jax.Array], ...]  # (keys, values) of each layer
 
 
 def is_native(config: T5Config | LlamaConfig, params: dict) -> bool:
-  """Whether all that is multiplied is packed, and the native code knows it."""
+  """Whether the native code can run a model's passes.
+
+  All kernels must be packed, and the native code must know the activations. It
+  knows no bias of attention's output projection.
+  """
   attention = params["decoder"]["layers_0"]["self_attention"]
   return (
     isinstance(attention["query"]["kernel"], native.Panels)
@@ -20,44 +28,101 @@ def is_native(config: T5Config | LlamaConfig, params: dict) -> bool:
   )
 
 
-def _kernels(part, names):
-  return tuple(part[name]["kernel"] for name in names)
+def _projections(attention: dict) -> native.Projections:
+  return native.Projections(
+    query=attention["query"]["kernel"],
+    key=attention["key"]["kernel"],
+    value=attention["value"]["kernel"],
+  )
 
 
-def _attention(kind, layer, name, norm, kept, names=_ALL, window=None):
-  scale = layer[f"pre_{norm}_layer_norm"]["scale"]
-  kernels = _kernels(layer[name], names)
-  return native.Sublayer(kind, scale, kernels, kept, window)
+def _mlp(layer: dict) -> native.Mlp:
+  mlp = layer["mlp"]
+  # "wi" alone, or "wi_0" and "wi_1" of a gated MLP.
+  inner = [name for name in sorted(mlp) if name != "wo"]
+  return native.Mlp(
+    scale=layer["pre_mlp_layer_norm"]["scale"],
+    inner=tuple(mlp[name]["kernel"] for name in inner),
+    out=mlp["wo"]["kernel"],
+  )
 
 
-def _mlp(layer):
-  scale, mlp = layer["pre_mlp_layer_norm"]["scale"], layer["mlp"]
-  return native.Sublayer("mlp", scale, _kernels(mlp, sorted(mlp)))
+def _t5_sublayers(
+  config: T5Config, decoder: dict, state: Any
+) -> Iterator[native.Sublayer]:
+  """Yields the sublayers of a T5's decoder."""
+  for i in range(config.num_decoder_layers):
+    layer = decoder[f"layers_{i}"]
+    attention = layer["self_attention"]
+    keys, values = state.caches[i]
+    yield native.CachedAttention(
+      scale=layer["pre_self_attention_layer_norm"]["scale"],
+      kernels=_projections(attention),
+      out=attention["out"]["kernel"],
+      keys=keys,
+      values=values,
+      bias=state.by_offset,
+    )
+    attention = layer["encoder_decoder_attention"]
+    keys, values = state.sources[i]
+    yield native.SourceAttention(
+      scale=layer["pre_cross_attention_layer_norm"]["scale"],
+      query=attention["query"]["kernel"],
+      out=attention["out"]["kernel"],
+      keys=keys,
+      values=values,
+      mask=state.source_bias,
+    )
+    yield _mlp(layer)
 
 
-def _t5_attention(i, layer, state):
-  name, other = "self_attention", "encoder_decoder_attention"
-  cached = (*state.caches[i], state.by_offset)
-  source = (*state.sources[i], state.source_bias)
-  return [
-    _attention("cached", layer, name, name, cached),
-    _attention(
-      *("source", layer, other, "cross_attention", source), ("query", "out")
-    ),
-  ]
+def _llama_sublayers(
+  config: LlamaConfig,
+  decoder: dict,
+  state: Any,
+  angles: tuple[jax.Array, jax.Array],
+) -> Iterator[native.Sublayer]:
+  """Yields the sublayers of a Llama, for the fed tokens' angles."""
+  cosines, sines = angles
+  for i in range(config.num_decoder_layers):
+    layer = decoder[f"layers_{i}"]
+    attention = layer["self_attention"]
+    keys, values = state.caches[i]
+    biases, head_norms = None, None
+    if config.qkv_bias:
+      biases = native.Biases(
+        query=attention["query"]["bias"],
+        key=attention["key"]["bias"],
+        value=attention["value"]["bias"],
+      )
+    if config.query_key_norm:
+      head_norms = native.HeadNorms(
+        query=attention["query_norm"]["scale"],
+        key=attention["key_norm"]["scale"],
+      )
+    yield native.RotaryAttention(
+      scale=layer["pre_self_attention_layer_norm"]["scale"],
+      kernels=_projections(attention),
+      out=attention["out"]["kernel"],
+      keys=keys,
+      values=values,
+      cosines=cosines,
+      sines=sines,
+      biases=biases,
+      head_norms=head_norms,
+      window=config.window_of(i),
+    )
+    yield _mlp(layer)
 
 
-def _llama_attention(config, i, layer, kept):
-  name, parts = "self_attention", layer["self_attention"]
-  if config.qkv_bias:
-    kept += tuple(parts[each]["bias"] for each in _ALL[:3])
-  if config.query_key_norm:
-    kept += tuple(parts[each]["scale"] for each in ("query_norm", "key_norm"))
-  window = config.window_of(i)
-  return [_attention("rotary", layer, name, name, kept, window=window)]
-
-
-def extend(config, params, tokens, count, state, read=None):
+def extend(
+  config: T5Config | LlamaConfig,
+  params: dict,
+  tokens: jax.Array,
+  count: jax.Array,
+  state: Any,
+  read: jax.Array | None = None,
+) -> tuple[Pairs, jax.Array, jax.Array]:
   """Returns (caches, logits, hidden) of a fed block; see `CachedLM.extend`.
 
   Args:
@@ -68,69 +133,85 @@ def extend(config, params, tokens, count, state, read=None):
     state: `T5State` or `LlamaState`.
     read: [B, R] int32, or None.
   """
-  decoder, sublayers = params["decoder"], []
-  table = head = params["token_embedder"]["embedding"]
+  decoder = params["decoder"]
+  table = params["token_embedder"]["embedding"]
+  head = (
+    table if config.logits_via_embedding else decoder["logits_dense"]["kernel"]
+  )
+  options: dict[str, Any] = {"read": read}
   if isinstance(config, T5Config):
-    options = {"factor": config.emb_dim**-0.5}
-    attention = lambda i, layer: _t5_attention(i, layer, state)
+    sublayers = _t5_sublayers(config, decoder, state)
+    if config.logits_via_embedding:
+      options["factor"] = config.emb_dim**-0.5
   else:
-    options = {"epsilon": config.norm_epsilon}
-    angles = rotary.angles(config, rotary.positions(state.end, tokens.shape))
-    attention = lambda i, layer: _llama_attention(
-      config, i, layer, (*state.caches[i], *angles)
-    )
-  for i in range(config.num_decoder_layers):
-    layer = decoder[f"layers_{i}"]
-    sublayers += [*attention(i, layer), _mlp(layer)]
-  if not config.logits_via_embedding:
-    head = decoder["logits_dense"]["kernel"]
-    options.pop("factor", None)
+    positions = rotary.positions(state.end, tokens.shape)
+    angles = rotary.angles(config, positions)
+    sublayers = _llama_sublayers(config, decoder, state, angles)
+    options["epsilon"] = config.norm_epsilon
+  # Where no position is wanted, a pass without a head costs less.
   is_silent = read is not None and not read.shape[1]
   caches, logits, hidden = native.decoder_pass(
     tokens,
     table,
     state.end,
     count,
-    sublayers,
+    list(sublayers),
     decoder["decoder_norm"]["scale"],
     None if is_silent else head,
     activations=config.mlp_activations,
-    read=read,
     **options,
   )
-  if is_silent:
-    sizes = (config.vocab_size, config.emb_dim)
-    empty = lambda n: jnp.zeros((len(tokens), 0, n), jnp.float32)
-    logits, hidden = map(empty, sizes)
+  if logits is None or hidden is None:
+    logits = jnp.zeros((len(tokens), 0, config.vocab_size), jnp.float32)
+    hidden = jnp.zeros((len(tokens), 0, config.emb_dim), jnp.float32)
   return caches, logits, hidden
 
 
-def encode(config, params, inputs, mask, by_offset):
+def encode(
+  config: T5Config,
+  params: dict,
+  inputs: jax.Array,
+  mask: jax.Array,
+  by_offset: jax.Array,
+) -> Pairs:
   """Returns (keys, values) of a T5's source for each decoder layer.
 
   Args:
     config: the architecture.
     params: its parameters, packed.
     inputs: [B, S] int32.
-    mask: [B, 1, 1, S], hides the padding.
-    by_offset: [H, 2 S - 1], the encoder's bias by distance.
+    mask: [B, 1, 1, S] float32, hides the padding.
+    by_offset: [H, 2 S - 1] float32, the encoder's bias by distance.
   """
   encoder, decoder = params["encoder"], params["decoder"]
-  sublayers, kept = [], []
+  sublayers: list[native.EncoderAttention | native.Mlp] = []
   for i in range(config.num_encoder_layers):
-    layer, name = encoder[f"layers_{i}"], "attention"
-    sublayers.append(_attention("own", layer, name, name, (by_offset,)))
+    layer = encoder[f"layers_{i}"]
+    attention = layer["attention"]
+    sublayers.append(
+      native.EncoderAttention(
+        scale=layer["pre_attention_layer_norm"]["scale"],
+        kernels=_projections(attention),
+        out=attention["out"]["kernel"],
+        bias=by_offset,
+      )
+    )
     sublayers.append(_mlp(layer))
+  source_kernels = []
   for i in range(config.num_decoder_layers):
-    part = decoder[f"layers_{i}"]["encoder_decoder_attention"]
-    kept.append(_kernels(part, ("key", "value")))
+    attention = decoder[f"layers_{i}"]["encoder_decoder_attention"]
+    source_kernels.append(
+      native.SourceKernels(
+        key=attention["key"]["kernel"], value=attention["value"]["kernel"]
+      )
+    )
   return native.encoder_pass(
     inputs,
     params["token_embedder"]["embedding"],
     mask,
     sublayers,
     encoder["encoder_norm"]["scale"],
-    kept,
+    source_kernels,
     num_heads=config.num_heads,
     activations=config.mlp_activations,
   )

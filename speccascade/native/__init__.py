@@ -13,17 +13,33 @@ from speccascade.native.operations import (
   takes,
 )
 from speccascade.native.panels import Packer, Panels, pack, packed_shape
-from speccascade.native.passes import (
-  ACTIVATIONS,
+from speccascade.native.passes import ACTIVATIONS, decoder_pass, encoder_pass
+from speccascade.native.sublayers import (
+  Biases,
+  CachedAttention,
+  EncoderAttention,
+  HeadNorms,
+  Mlp,
+  Projections,
+  RotaryAttention,
+  SourceAttention,
+  SourceKernels,
   Sublayer,
-  decoder_pass,
-  encoder_pass,
 )
 
 __all__ = [
   "ACTIVATIONS",
+  "Biases",
+  "CachedAttention",
+  "EncoderAttention",
+  "HeadNorms",
+  "Mlp",
   "Packer",
   "Panels",
+  "Projections",
+  "RotaryAttention",
+  "SourceAttention",
+  "SourceKernels",
   "Sublayer",
   "attend",
   "copies",

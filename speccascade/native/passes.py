@@ -1,8 +1,7 @@
 """A pass of a decoder over a few tokens, or of an encoder, in one call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import math
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,105 +9,54 @@ import numpy as np
 
 from speccascade.native.operations import call
 from speccascade.native.panels import Panels, Shared, packed_shape
+from speccascade.native.sublayers import (
+  KINDS,
+  CachedAttention,
+  EncoderAttention,
+  Mlp,
+  RotaryAttention,
+  SourceAttention,
+  SourceKernels,
+  Sublayer,
+)
 
 # In the order of enum Activation in rows.h; names of flax.linen.
 ACTIVATIONS = ("linear", "relu", "gelu", "silu")
-# In the order of enum Kind in pass.cc.
-KINDS = ("cached", "source", "mlp", "own", "rotary")
-
-
-class Sublayer(NamedTuple):
-  """One part of a layer: x + f(norm(x)).
-
-  Attributes:
-    kind: "cached", attention to a cache that the tokens are written to first;
-      "rotary", the same where queries and keys are turned, and heads may share
-      keys; "source", attention to keys and values that stay; "own", of an
-      encoder's tokens to each other; or "mlp".
-    scale: [E] float32, of the norm.
-    kernels: `Panels`: query, key, value and out; query and out for "source"; or
-      an MLP's inner ones, whose results are multiplied, and the outer.
-    kept: nothing for an MLP. "own": a bias [H, 2 N - 1], entry j is that of a
-      key at distance j - (N - 1) from the query. "cached": keys [B, H, D, L],
-      values [B, H, L, D], and biases [B, H, 2 L - 1]. "rotary": keys, values,
-      cosines and sines [B, N, D / 2], then biases of query, key and value, if
-      any, then scales [D] of norms of query and key, if any. "source": keys,
-      values, and a mask [B, 1, 1, L] that is added. All float32.
-    window: of attention to a cache: how many slots back a token sees, itself
-      included; None is all.
-  """
-
-  kind: str
-  scale: Any
-  kernels: tuple[Panels, ...]
-  kept: tuple = ()
-  window: int | None = None
-
-  @property
-  def has_bias(self) -> bool:
-    """Whether queries, keys and values have biases."""
-    return self.kind == "rotary" and len(self.kept) >= 7
-
-  @property
-  def has_norm(self) -> bool:
-    """Whether queries and keys are normed."""
-    return self.kind == "rotary" and len(self.kept) in (6, 9)
-
-  def operands(self, batch: int, num_fed: int) -> list:
-    """Returns what the call reads, in order, with the shapes wanted."""
-    width, inner = self.scale.shape[0], self.kernels[0].num_out
-    columns, shapes = inner, []  # of keys and values
-    if self.kind == "own":
-      shapes = [(self.kept[0].shape[0], 2 * num_fed - 1)]
-    elif self.kind != "mlp":
-      _, heads, dim, slots = self.kept[0].shape
-      columns = heads * dim
-      shapes = [(batch, heads, dim, slots), (batch, heads, slots, dim)]
-      if self.kind == "rotary":
-        inner = max(inner // columns, 1) * columns
-        shapes += [(batch, num_fed, dim // 2)] * 2
-        shapes += [(inner,), (columns,), (columns,)] * self.has_bias
-        shapes += [(dim,)] * 2 * self.has_norm
-      else:
-        inner, is_cached = columns, self.kind == "cached"
-        bias = (batch, heads, 2 * slots - 1)
-        shapes.append(bias if is_cached else (batch, 1, 1, slots))
-    kernels = [(width, inner)] + [(width, columns)] * (len(self.kernels) - 2)
-    kernels += [(inner, width)]
-    arrays = (*self.kept, self.scale, *self.kernels)
-    return list(zip(arrays, [*shapes, (width,), *kernels], strict=True))
+KeysValues = tuple[jax.Array, jax.Array]
 
 
 class _Operands:
-  """What a call reads, each checked; what of it the native code must be told.
+  """What a call reads, each operand checked as it is added.
 
   Attributes:
-    arrays: in order, without those of kernels, which come last.
-    shared: those of kernels.
-    columns: of each kernel.
-    num_weights: of all kernels.
-    like: `Panels`, of the kind that all are of.
+    arrays: the operands in order, without the arrays of kernels, which come
+      after them.
+    shared: the arrays of kernels.
+    columns: number of outputs of each kernel.
+    num_weights: weights of all kernels together.
+    like: `Panels` of the kind that all kernels must have.
   """
 
   def __init__(self, like: Panels):
-    self.arrays, self.shared, self.columns = [], Shared(), []
-    self.num_weights, self.like = 0, like
+    self.arrays: list[jax.Array] = []
+    self.shared = Shared()
+    self.columns: list[int] = []
+    self.num_weights = 0
+    self.like = like
 
-  def add(self, array, shape: tuple, dtype=jnp.float32):
-    """Adds an array, or panels [in, out], of this shape.
+  def add(
+    self,
+    array: jax.Array | Panels,
+    shape: tuple[int, ...],
+    dtype: jax.typing.DTypeLike = jnp.float32,
+  ) -> None:
+    """Adds an array, or the panels of a kernel [in, out], of this shape.
 
     Raises:
-      ValueError: its shape or dtype is another.
+      ValueError: the operand has another shape or dtype.
     """
     if isinstance(array, Panels):
-      if not array.fits(shape, self.like):
-        raise ValueError(
-          f"kernel {len(self.columns)} of a native pass is {array}, wanted a"
-          f" kernel {shape}, like {self.like}"
-        )
-      self.columns.append(array.num_out)
-      self.num_weights += math.prod(packed_shape(shape, array.array.dtype))
-      self.shared.add(array)
+      self._add_kernel(array, shape)
       return
     if (array.shape, array.dtype) != (shape, dtype):
       raise ValueError(
@@ -117,21 +65,70 @@ class _Operands:
       )
     self.arrays.append(array)
 
-  def add_table(self, table, width: int) -> dict[str, np.int64]:
-    """Adds a table [V, E] of vectors, of panels the columns; returns V, and the
-    first of the panels."""
+  def _add_kernel(self, kernel: Panels, shape: tuple[int, ...]) -> None:
+    num_in, num_out = shape
+    if not kernel.fits((num_in, num_out), self.like):
+      raise ValueError(
+        f"kernel {len(self.columns)} of a native pass is {kernel}, wanted a"
+        f" kernel {shape}, like {self.like}"
+      )
+    self.columns.append(num_out)
+    packed = packed_shape((num_in, num_out), kernel.array.dtype)
+    self.num_weights += math.prod(packed)
+    self.shared.add(kernel)
+
+  def add_table(
+    self, table: jax.Array | Panels, width: int
+  ) -> dict[str, np.int64]:
+    """Adds the vectors of tokens.
+
+    Args:
+      table: [V, E] float32, or `Panels` [E, V], whose columns are the vectors.
+      width: E.
+
+    Returns:
+      The attributes of the table: V, and its first panel where it is packed.
+
+    Raises:
+      ValueError: the table has another shape or dtype.
+    """
     if not isinstance(table, Panels):
       self.add(table, (table.shape[0], width))
       return {"vocab": np.int64(table.shape[0]), "panel": np.int64(0)}
+    # The table is checked as a kernel, and added as an array: no sublayer
+    # multiplies by it.
     _Operands(self.like).add(table, (width, table.num_out))
     self.arrays.append(table.array)
     return {"vocab": np.int64(table.num_out), "panel": np.int64(table.first)}
 
-  def call(self, name: str, results: Sequence, aliases: dict, **attributes):
-    """Returns what the native code makes of them; see `jax.ffi`."""
+  def add_sublayer(self, sublayer: Sublayer, batch: int, num_fed: int) -> None:
+    """Adds all operands of a sublayer.
+
+    Raises:
+      ValueError: an operand has another shape or dtype than the others imply.
+    """
+    for operand in sublayer.operands(batch, num_fed):
+      self.add(operand.array, operand.shape)
+
+  def call(
+    self,
+    name: str,
+    shapes: Iterable[tuple[int, ...]],
+    aliases: dict[int, int],
+    **attributes,
+  ) -> list[jax.Array]:
+    """Returns the results, float32, of a call with these operands.
+
+    Args:
+      name: of the handler.
+      shapes: of the results.
+      aliases: by the number of an operand, the number of the result that takes
+        its place in memory.
+      **attributes: of the handler, beside those of the kernels.
+    """
     return call(
       name,
-      [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in results],
+      [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes],
       *self.arrays,
       *self.shared.arrays,
       aliases=aliases,
@@ -144,142 +141,204 @@ class _Operands:
     )
 
 
-def _codes(names, known) -> np.ndarray:
+def _codes(names: Iterable[str], known: tuple[str, ...]) -> np.ndarray:
+  """Returns the place of each name among those that the native code knows."""
   return np.asarray([known.index(name) for name in names], np.int32)
 
 
+def _check_mlps(sublayers: Sequence[Sublayer], activations: Sequence[str]):
+  """Raises ValueError where an MLP has no activation for an inner kernel."""
+  for sublayer in sublayers:
+    if isinstance(sublayer, Mlp) and len(sublayer.inner) != len(activations):
+      raise ValueError(
+        f"an MLP of a native pass has {len(sublayer.inner)} inner kernels, and"
+        f" there are {len(activations)} activations, {tuple(activations)}; give"
+        " one activation for each inner kernel"
+      )
+
+
+def _is_in_all_layers(
+  sublayers: Sequence[Sublayer], field: str, name: str
+) -> bool:
+  """Whether the rotary layers have an optional field.
+
+  The native code is told once for all layers, and would read the operands of a
+  layer that differs as those of the next field.
+
+  Args:
+    sublayers: of a pass.
+    field: of `RotaryAttention`.
+    name: of the field, for the message.
+
+  Raises:
+    ValueError: some layers have the field, and others lack it.
+  """
+  rotary = [part for part in sublayers if isinstance(part, RotaryAttention)]
+  have = [getattr(part, field) is not None for part in rotary]
+  if len(set(have)) > 1:
+    raise ValueError(
+      f"attention layer {have.index(True)} of a native pass has {name}, layer"
+      f" {have.index(False)} has none; give {name} to all layers or to none"
+    )
+  return True in have
+
+
 def decoder_pass(
-  tokens,
-  table,
-  start,
-  count,
-  sublayers,
-  scale,
-  head,
+  tokens: jax.Array,
+  table: jax.Array | Panels,
+  start: jax.Array,
+  count: jax.Array,
+  sublayers: Sequence[
+    CachedAttention | RotaryAttention | SourceAttention | Mlp
+  ],
+  scale: jax.Array,
+  head: Panels | None,
   *,
-  activations,
-  read=None,
-  factor=1.0,
-  epsilon=1e-6,
-):
+  activations: Sequence[str],
+  read: jax.Array | None = None,
+  factor: float = 1.0,
+  epsilon: float = 1e-6,
+) -> tuple[tuple[KeysValues, ...], jax.Array | None, jax.Array | None]:
   """Feeds a block of tokens through sublayers, a last norm and a head.
 
   A position's result is the same to the bit whatever rows and positions stand
-  beside it. The caches are written in place where nothing else reads them;
-  what is not finite is written as 0. Rows that are fed nothing cost nothing,
-  nor do places that no row is fed. The results of what is not fed are 0, but
-  for a place that is read past the fed ones: it means nothing.
+  beside it. The caches are written in place where nothing else reads them; a
+  key or value that is not finite is written as 0. Rows that are fed nothing
+  cost nothing, nor do places of the block that no row is fed. The results of
+  places that are not fed are 0, except where a wanted position is past the fed
+  ones: its result means nothing.
 
   Args:
-    tokens: [B, N] int32; an id past an end of the table is that of the end.
+    tokens: [B, N] int32; an id past an end of the table is read as that end.
     table: [V, E] float32, vectors of tokens; or `Panels` [E, V].
     start: [B] int32, the slot of each row's first token; start + N <= L.
     count: [B] int32, tokens fed to each row.
-    sublayers: `Sublayer`s, at least one of them with a cache.
-    scale: [E] float32, of the last norm.
-    head: `Panels`, [E, V]; all panels are of one kind. None where the tokens
-      are only written to the caches.
-    activations: of an MLP's inner kernels, one or two of `ACTIVATIONS`.
+    sublayers: in order; at least one has a cache.
+    scale: [E] float32, scale of the last norm.
+    head: `Panels` [E, V], of the kind of all other panels. None writes the
+      tokens to the caches, and computes nothing else.
+    activations: names in `ACTIVATIONS`, one for each inner kernel of an MLP.
     read: [B, R] int32 in 0..N-1, the positions wanted; None means all.
-    factor: of the logits.
-    epsilon: of the norms.
+    factor: factor of the logits.
+    epsilon: added to the mean square in a norm.
 
   Returns:
     ((keys, values) of each cached sublayer, logits [B, R, V], hidden [B, R, E]
     after the last norm); without a head the logits and hidden are None.
 
   Raises:
-    ValueError: shapes or dtypes do not fit.
+    ValueError: shapes or dtypes do not fit, or the layers are not alike.
   """
   (batch, num_fed), [width] = tokens.shape, scale.shape
+  _check_mlps(sublayers, activations)
   if read is None:
     read = jnp.zeros((batch, 0), jnp.int32)
-  operands = _Operands(sublayers[0].kernels[0])
+  operands = _Operands(sublayers[0].out)
   operands.add(tokens, tokens.shape, jnp.int32)
-  place = operands.add_table(table, width)
+  table_attributes = operands.add_table(table, width)
   for array in (start, count):
     operands.add(array, (batch,), jnp.int32)
   operands.add(read, (batch, read.shape[1]), jnp.int32)
-  results, num_read = [], read.shape[1] or num_fed
+  shapes: list[tuple[int, ...]] = []
   if head is not None:
-    results = [(batch, num_read, n) for n in (width, head.num_out)]
-  num_made = len(results)
+    num_read = read.shape[1] or num_fed
+    shapes = [(batch, num_read, width), (batch, num_read, head.num_out)]
+  num_before = len(shapes)  # results before the caches
   aliases = {}
+  slots = []
   for part in sublayers:
-    if part.kind in ("cached", "rotary"):
-      for cache in part.kept[:2]:
-        aliases[len(operands.arrays) + len(results) % 2] = len(results)
-        results.append(cache.shape)
-    for array, shape in part.operands(batch, num_fed):
-      operands.add(array, shape)
-  num_slots = min(shape[3] for shape in results[num_made::2])
-  if num_fed > num_slots:
-    raise ValueError(f"{num_fed} tokens do not fit {num_slots} slots")
+    if isinstance(part, CachedAttention | RotaryAttention):
+      # Keys and values are the first operands of such a sublayer.
+      for i, cache in enumerate((part.keys, part.values)):
+        aliases[len(operands.arrays) + i] = len(shapes)
+        shapes.append(cache.shape)
+      slots.append(part.keys.shape[3])
+    operands.add_sublayer(part, batch, num_fed)
+  if num_fed > min(slots):
+    raise ValueError(f"{num_fed} tokens do not fit {min(slots)} slots")
   if head is not None:
     operands.add(scale, (width,))
     operands.add(head, (width, head.num_out))
   results = operands.call(
     "DecoderPass",
-    results,
+    shapes,
     aliases,
     kinds=_codes([part.kind for part in sublayers], KINDS),
     windows=np.asarray([part.window or 0 for part in sublayers], np.int32),
     activations=_codes(activations, ACTIVATIONS),
-    **place,
-    num_slots=np.int64(num_slots),
-    has_bias=any(part.has_bias for part in sublayers),
-    has_norm=any(part.has_norm for part in sublayers),
+    **table_attributes,
+    num_slots=np.int64(min(slots)),
+    has_bias=_is_in_all_layers(
+      sublayers, "biases", "biases of queries, keys and values"
+    ),
+    has_norm=_is_in_all_layers(
+      sublayers, "head_norms", "norms of queries and keys"
+    ),
     has_head=head is not None,
     width=np.int64(width),
     epsilon=np.float32(epsilon),
     factor=np.float32(factor),
   )
-  caches = tuple(zip(results[num_made::2], results[num_made + 1 :: 2]))
-  hidden, logits = results[:num_made] or (None, None)
-  return caches, logits, hidden
+  caches = results[num_before:]
+  pairs = tuple(zip(caches[::2], caches[1::2]))
+  if head is None:
+    return pairs, None, None
+  hidden, logits = results[:num_before]
+  return pairs, logits, hidden
 
 
 def encoder_pass(
-  tokens, table, mask, sublayers, scale, kept, *, num_heads, activations
-):
+  tokens: jax.Array,
+  table: jax.Array | Panels,
+  mask: jax.Array,
+  sublayers: Sequence[EncoderAttention | Mlp],
+  scale: jax.Array,
+  source_kernels: Sequence[SourceKernels],
+  *,
+  num_heads: int,
+  activations: Sequence[str],
+) -> tuple[KeysValues, ...]:
   """Encodes a source, and makes the keys and values that a decoder looks at.
 
-  Arguments as of `decoder_pass`, with tokens [B, S], and:
-
   Args:
+    tokens: [B, S] int32; an id past an end of the table is read as that end.
+    table: [V, E] float32, vectors of tokens; or `Panels` [E, V].
     mask: [B, 1, 1, S] float32, added to the scores of each key.
-    sublayers: `Sublayer`s, "own" and "mlp".
-    kept: (key, value) of each decoder layer, `Panels` [E, H * D].
-    num_heads: H of these.
+    sublayers: in order.
+    scale: [E] float32, scale of the last norm.
+    source_kernels: the kernels of each decoder layer.
+    num_heads: H of the decoder.
+    activations: names in `ACTIVATIONS`, one for each inner kernel of an MLP.
 
   Returns:
-    For each pair of `kept`, keys [B, H, D, S] and values [B, H, S, D].
+    For each decoder layer, keys [B, H, D, S] and values [B, H, S, D].
 
   Raises:
     ValueError: shapes or dtypes do not fit.
   """
   (batch, num_fed), [width] = tokens.shape, scale.shape
-  operands = _Operands(kept[0][0])
+  _check_mlps(sublayers, activations)
+  operands = _Operands(source_kernels[0].key)
   operands.add(tokens, tokens.shape, jnp.int32)
-  place = operands.add_table(table, width)
+  table_attributes = operands.add_table(table, width)
   operands.add(mask, (batch, 1, 1, num_fed))
   for part in sublayers:
-    for array, shape in part.operands(batch, num_fed):
-      operands.add(array, shape)
+    operands.add_sublayer(part, batch, num_fed)
   operands.add(scale, (width,))
-  results, dim = [], kept[0][0].num_out // num_heads
-  for pair in kept:
+  dim = source_kernels[0].key.num_out // num_heads
+  shapes = []
+  for pair in source_kernels:
     for kernel in pair:
       operands.add(kernel, (width, num_heads * dim))
-    results.append((batch, num_heads, dim, num_fed))
-    results.append((batch, num_heads, num_fed, dim))
+    shapes.append((batch, num_heads, dim, num_fed))
+    shapes.append((batch, num_heads, num_fed, dim))
   results = operands.call(
     "EncoderPass",
-    results,
+    shapes,
     {},
     kinds=_codes([part.kind for part in sublayers], KINDS),
     activations=_codes(activations, ACTIVATIONS),
-    **place,
+    **table_attributes,
     width=np.int64(width),
     epsilon=np.float32(1e-6),
   )

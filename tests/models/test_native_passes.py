@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from speccascade import native
 from speccascade.models import T5LM, native_passes
 from speccascade.models.parameters import param_shapes
 from speccascade.native import library
@@ -210,3 +211,64 @@ def test_what_does_not_fit_is_refused():
   ):
     with pytest.raises(ValueError, match=r"operand \d+ of a native pass is"):
       lm.extend(wrong, tokens, count)
+
+
+def rotary_layer(rng, *, has_biases, has_norms):
+  """Attention of 2 heads of 4, with 6 slots, for one row of 2 fed tokens."""
+  array = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+  kernel = lambda: native.pack(rng.normal(size=(8, 8)), "float32")
+  return native.RotaryAttention(
+    scale=array(8),
+    kernels=native.Projections(kernel(), kernel(), kernel()),
+    out=kernel(),
+    keys=array(1, 2, 4, 6),
+    values=array(1, 2, 6, 4),
+    cosines=array(1, 2, 2),
+    sines=array(1, 2, 2),
+    biases=native.Biases(array(8), array(8), array(8)) if has_biases else None,
+    head_norms=native.HeadNorms(array(4), array(4)) if has_norms else None,
+  )
+
+
+def run_layers(layers, activations=("relu",)):
+  """Returns the logits of a decoder of these layers, [1, 2, 9]."""
+  _, logits, _ = native.decoder_pass(
+    tokens=jnp.ones((1, 2), jnp.int32),
+    table=jnp.ones((9, 8)),
+    start=jnp.zeros(1, jnp.int32),
+    count=jnp.full(1, 2, jnp.int32),
+    sublayers=layers,
+    scale=jnp.ones(8),
+    head=native.pack(np.ones((8, 9)), "float32"),
+    activations=activations,
+  )
+  return logits
+
+
+@pytest.mark.parametrize(
+  ("field", "name"), [("has_biases", "biases"), ("has_norms", "norms")]
+)
+def test_layers_of_which_some_have_a_part_are_refused(field, name):
+  """The native code would read the layer without it wrongly, and in silence."""
+  rng = np.random.default_rng(0)
+  parts = {"has_biases": True, "has_norms": True}
+  whole = rotary_layer(rng, **parts)
+  lacking = rotary_layer(rng, **{**parts, field: False})
+  for layers in ([whole, whole], [lacking, lacking]):
+    assert np.isfinite(run_layers(layers)).all()
+  message = f"layer 1 of a native pass has {name} .*, layer 0 has none; give"
+  with pytest.raises(ValueError, match=message) as error:
+    run_layers([lacking, whole])
+  assert "\n" not in str(error.value)
+
+
+def test_an_mlp_wants_an_activation_for_each_inner_kernel():
+  rng = np.random.default_rng(0)
+  kernel = lambda: native.pack(rng.normal(size=(8, 8)), "float32")
+  mlp = native.Mlp(jnp.ones(8), inner=(kernel(), kernel()), out=kernel())
+  layers = [rotary_layer(rng, has_biases=False, has_norms=False), mlp]
+  assert np.isfinite(run_layers(layers, ("relu", "linear"))).all()
+  with pytest.raises(
+    ValueError, match="2 inner kernels, and there are 1 activ"
+  ):
+    run_layers(layers, ("relu",))
