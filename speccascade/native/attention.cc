@@ -5,15 +5,16 @@
 #include <iterator>
 #include <vector>
 
-constexpr long MOST = 6;  // queries at once
+constexpr long MOST_QUERIES = 6;  // of a tile
 
-// Makes scores [width] weights, exp(score + bias + mask - max), and returns
-// their sum. Scores from `begin` to `seen` are looked at, of whole vectors in
-// all.
+// Turns scores [width] into weights, exp(score + bias + mask - max), and
+// returns the sum of the weights. The query sees slots `begin` to `seen` - 1;
+// `width` is whole vectors, `seen` or more.
 static float softmax(float* scores, const float* bias, const float* mask,
                      long begin, long seen, long width) {
   for (const float* added : {bias, mask})
     for (long i = 0; added && i < seen; i++) scores[i] += added[i];
+  // Slots that are not seen have weight 0, whatever stands there.
   std::fill(scores, scores + begin, -INFINITY);
   std::fill(scores + seen, scores + width, -INFINITY);
   Floats tops = load(scores), sums = {};
@@ -32,7 +33,9 @@ static float softmax(float* scores, const float* bias, const float* mask,
   return sum;
 }
 
-// Writes x [M, n] times w [n, N * LANES] to y. Rows are a step apart.
+// Writes x [M, n] times w [n, N * LANES] to y [M, N * LANES]. The rows of each
+// are a step apart. The M * N sums stay in registers while the tile walks down
+// w.
 template <int M, int N>
 static inline void tile(const float* x, long x_step, const float* w,
                         long w_step, float* y, long y_step, long n) {
@@ -51,7 +54,12 @@ static inline void tile(const float* x, long x_step, const float* w,
     for (int v = 0; v < N; v++) store(y + m * y_step + v * LANES, sum[m][v]);
 }
 
-// The same for any number of columns from LANES on; the last tile may overlap.
+// Writes x [M, n] times w [n, columns] to y, for LANES columns or more.
+//
+// Columns past the wide tiles are done a vector at a time. With 16 lanes, 4
+// vectors a tile and 100 columns: one tile of 64, then vectors from 64 and 80
+// on, and the last from 100 - 16 = 84 on, which computes columns 84 to 95 once
+// more.
 template <int M>
 static void product(const float* x, long x_step, const float* w, long w_step,
                     float* y, long y_step, long n, long columns) {
@@ -65,8 +73,9 @@ static void product(const float* x, long x_step, const float* w, long w_step,
   }
 }
 
-// Returns rows [n, columns] that are at least a vector wide: copied to `room`
-// [n, LANES] where they are not.
+// Returns rows [n, columns] whose rows can be read by whole vectors. Where a
+// row is shorter than a vector, the rows are copied to `room` [n, LANES]; what
+// stands in the lanes after a row is computed with and not looked at.
 static const float* widened(const float* rows, long n, long columns,
                             float* room) {
   if (columns >= LANES) return rows;
@@ -78,24 +87,26 @@ static const float* widened(const float* rows, long n, long columns,
 static long whole_vectors(long n) { return (n + LANES - 1) / LANES * LANES; }
 
 void Attention::operator()(long unit) const {
-  static thread_local std::vector<float> room;
-  const long heads = H / group, b = unit / heads, head = unit % heads;
-  const long kept = kept_row(b) * heads + head;
-  const long wide = whole_vectors(L);
-  const long depth = std::max<long>(D, LANES);
-  room.resize(
-      std::max<long>(room.size(), (D + L) * LANES + MOST * (wide + depth)));
-  float* scores = room.data() + (D + L) * LANES;
-  const float* keys = widened(key + kept * D * L, D, L, room.data());
+  static thread_local std::vector<float> memory;
+  const long K = H / group, b = unit / K, head = unit % K;
+  const long cache_unit = cache_row(b) * K + head;
+  // Room for widened keys [D, LANES] and values [L, LANES], then for the scores
+  // and the results of one tile of queries.
+  const long wide = whole_vectors(L), depth = std::max<long>(D, LANES);
+  const long needed = (D + L) * LANES + MOST_QUERIES * (wide + depth);
+  memory.resize(std::max<long>(memory.size(), needed));
+  float* scores = memory.data() + (D + L) * LANES;
+  const float* keys = widened(key + cache_unit * D * L, D, L, memory.data());
   const float* values =
-      widened(value + kept * L * D, L, D, room.data() + D * LANES);
+      widened(value + cache_unit * L * D, L, D, memory.data() + D * LANES);
   constexpr decltype(&Attention::attend<1>) ATTEND[] = {
       &Attention::attend<1>, &Attention::attend<2>, &Attention::attend<3>,
       &Attention::attend<4>, &Attention::attend<5>, &Attention::attend<6>};
-  static_assert(std::size(ATTEND) == MOST);
+  static_assert(std::size(ATTEND) == MOST_QUERIES);
   for (long h = head * group; h < (head + 1) * group; h++) {
+    // Tiles as even as can be: 8 queries are 4 and 4.
     long n = 0;
-    for (long tiles = (N + MOST - 1) / MOST; tiles; tiles--) {
+    for (long tiles = (N + MOST_QUERIES - 1) / MOST_QUERIES; tiles; tiles--) {
       const long m = (N - n + tiles - 1) / tiles;
       (this->*ATTEND[m - 1])(b, h, n, keys, values, scores);
       n += m;
@@ -107,25 +118,29 @@ void Attention::operator()(long unit) const {
 template <int M>
 void Attention::attend(long b, long h, long n, const float* keys,
                        const float* values, float* scores) const {
-  const long kept = kept_row(b);
-  long ends[M];  // of what each query looks at
+  const long from = cache_row(b);
+  long ends[M];  // the first slot that each query does not see
   for (int m = 0; m < M; m++) {
-    const long end = slot ? slot[b * N + n + m] + 1 : reach ? reach[kept] : L;
+    const long end = slot ? slot[b * N + n + m] + 1 : reach ? reach[from] : L;
     ends[m] = std::clamp<long>(end, 1, L);
   }
   const long width = whole_vectors(*std::max_element(ends, ends + M));
   const long seen = std::min(width, L), depth = std::max<long>(D, LANES);
   const long first = ((b * N + n) * H + h) * D;
   float* context = scores + M * width;
+  // Scores of all slots that any of the queries sees.
   product<M>(query + first, H * D, keys, std::max<long>(L, LANES), scores,
              width, D, std::max<long>(seen, LANES));
   float sums[M];
   for (int m = 0; m < M; m++) {
+    // With L = 4 a row of 2 L - 1 = 7 biases has distance 0 at entry 3, where
+    // `bias` points. For a query at slot 2 slot 0 is at distance -2: its biases
+    // begin 2 entries earlier, at entry 1.
     const long moved = (n + m) * bias_query - (slot ? ends[m] - 1 : 0);
     sums[m] = softmax(
         scores + m * width,
-        bias ? bias + kept * bias_row + h * bias_head + moved : nullptr,
-        mask ? mask + kept * L : nullptr,
+        bias ? bias + from * bias_row + h * bias_head + moved : nullptr,
+        mask ? mask + from * L : nullptr,
         window ? std::max<long>(ends[m] - window, 0) : 0, ends[m], width);
   }
   product<M>(scores, width, values, depth, context, depth, seen, depth);
@@ -146,21 +161,24 @@ static ffi::Error attend(ffi::ThreadPool pool, ffi::BufferR4<ffi::F32> query,
   long farthest = 1;
   for (long b = 0; b < B; b++)
     farthest = std::max<long>(farthest, reach.typed_data()[b]);
-  Attention all;
-  all.query = query.typed_data();
-  all.key = key.typed_data();
-  all.value = value.typed_data();
-  all.y = y->typed_data();
-  all.N = N, all.H = H, all.D = D, all.L = L;
-  all.bias = bias.typed_data();
-  // An axis of one bias is broadcast.
-  all.bias_row = steps[0] > 1 ? heads * queries * L : 0;
-  all.bias_head = heads > 1 ? queries * L : 0;
-  all.bias_query = queries > 1 ? L : 0;
-  all.reach = reach.typed_data();
+  Attention attention;
+  attention.query = query.typed_data();
+  attention.key = key.typed_data();
+  attention.value = value.typed_data();
+  attention.y = y->typed_data();
+  attention.N = N;
+  attention.H = H;
+  attention.D = D;
+  attention.L = L;
+  attention.bias = bias.typed_data();
+  // An axis of length 1 is broadcast.
+  attention.bias_row = steps[0] > 1 ? heads * queries * L : 0;
+  attention.bias_head = heads > 1 ? queries * L : 0;
+  attention.bias_query = queries > 1 ? L : 0;
+  attention.reach = reach.typed_data();
   const long weights = 2 * B * H * D * std::min(farthest, L);
   auto stages = Stages::create(worth(pool, weights, N));
-  stages->add(B * H, [all](long i, long) { all(i); });
+  stages->add(B * H, [attention](long i, long) { attention(i); });
   Stages::run(pool, stages);
   return ffi::Error::Success();
 }

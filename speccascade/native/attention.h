@@ -1,31 +1,39 @@
 // Attention of queries to cached keys and values: what one stage of work does.
 //
-// Every sum goes over its terms in order (that of the weights lane by lane), in
-// one accumulator, and a masked slot adds 0: a query's result, to the bit, does
-// not depend on the queries and rows beside it, on slots that it does not see,
-// or on which thread computes it.
+// Every sum goes over its terms in order (the sum of the weights lane by lane),
+// in one accumulator, and a masked slot adds 0. A query's result, to the bit,
+// therefore does not depend on the queries and rows beside it, on slots that it
+// does not see, or on which thread computes it.
 #pragma once
 
 #include "shared.h"
 
-// Units of work are a row and a key head each, which a group of heads share. B
-// rows, N queries, H heads, K = H / group, D head width, L slots.
+// A unit of work is a row and a key head, which a group of query heads share.
+//
+// Axes: B rows, N queries, H heads, K = H / group key heads, D head width, L
+// slots.
 struct Attention {
-  // [BNHD], [BKDL], [BKLD]
-  const float *query = nullptr, *key = nullptr, *value = nullptr;
-  float* y = nullptr;  // [BNHD]
+  const float* query = nullptr;  // [B, N, H, D], scaled
+  const float* key = nullptr;    // [B, K, D, L]
+  const float* value = nullptr;  // [B, K, L, D]
+  float* y = nullptr;            // [B, N, H, D]
   long N = 0, H = 0, D = 0, L = 0;
-  // The bias of a query's first slot is that many floats on for each row, head
-  // and query; and one more of a row's slots, [BL].
+  long group = 1;
+  // Added to the scores, or none. The biases of query n of head h of row b
+  // begin at bias + b * bias_row + h * bias_head + n * bias_query: with a step
+  // of 0 all rows, heads or queries have the same ones.
   const float* bias = nullptr;
   long bias_row = 0, bias_head = 0, bias_query = 0;
+  // [B, L], added to the scores of all queries of a row, or none.
   const float* mask = nullptr;
-  // How many slots of a row are looked at, [B]; or else the slot of each query,
-  // [BN], the last one that it sees: it then moves the bias back. None: all.
+  // How much of a row is looked at: the first reach[b] slots, or for query n
+  // the slots up to its own, slot[b, n]; with neither, all. With its own slot a
+  // query's biases also begin that many entries earlier, as those of a distance
+  // do.
   const int32_t *reach = nullptr, *slot = nullptr;
-  // The row of keys, values, biases and reach that each row of queries sees.
+  // [B], the row of keys, values, biases, masks and reaches that a row of
+  // queries looks at; none: the row itself.
   const int32_t* row = nullptr;
-  long group = 1;
   long window = 0;  // slots back that a query sees, itself included; 0: all
 
   void operator()(long unit) const;
@@ -34,5 +42,5 @@ struct Attention {
   template <int M>
   void attend(long b, long h, long n, const float* keys, const float* values,
               float* scores) const;
-  long kept_row(long b) const { return row ? row[b] : b; }
+  long cache_row(long b) const { return row ? row[b] : b; }
 };

@@ -5,10 +5,14 @@
 #include <cstring>
 #include <iterator>
 
-constexpr int BLOCK_ROWS = 48;  // of a unit of work; its sums fit the L1 cache
-constexpr int MOST_ROWS = 6;    // of a tile
-constexpr int DEPTH = 128;      // rows of a panel that tiles read in turn
-constexpr int AHEAD = 64;       // rows of a panel that are fetched ahead
+// Rows of a unit of work: its sums, 48 * 64 floats, fit the L1 cache.
+constexpr int BLOCK_ROWS = 48;
+constexpr int MOST_ROWS = 6;  // of a tile
+// Rows of a panel that all tiles of a unit read before any tile goes on. They
+// take 32 KiB, and stay in a cache from one tile to the next.
+constexpr int DEPTH = 128;
+constexpr int AHEAD =
+    64;  // rows of a panel from one that is read to one fetched
 
 #if defined(__AVX512BF16__)
 constexpr bool HAS_DOTS = true;
@@ -16,14 +20,16 @@ constexpr bool HAS_DOTS = true;
 constexpr bool HAS_DOTS = false;
 #endif
 
-// How many numbers of a row each row of a panel meets; a pair that is
-// multiplied by one instruction is one.
+// Returns how many steps a row of a panel takes: two where it has the weights
+// of two inputs, unless one instruction multiplies both pairs.
 constexpr int inputs(Weights w) {
   return w == HALF || (w == ROUNDED && !HAS_DOTS) ? 2 : 1;
 }
 
-// Returns weights of an input of a row of a panel. A bfloat16 is the upper half
-// of a float32; the lower half of a word is that of the first input.
+// Returns the weights of an input, 0 or 1, of a row of a panel, as floats. A
+// bfloat16 is the upper half of a float32: the second input's weights are the
+// upper halves of the words, the first input's the lower ones, which are moved
+// up.
 template <Weights W>
 static inline Floats weights_at(const float* w, int input) {
   if (inputs(W) == 1) return load(w);
@@ -31,7 +37,8 @@ static inline Floats weights_at(const float* w, int input) {
   return (Floats)(input ? pairs & 0xffff0000u : pairs << 16);
 }
 
-// Returns x w + z; of two pairs the sum of both products.
+// Returns x w + z; x and w are numbers, or pairs whose two products are both
+// added.
 template <Weights W>
 static inline Floats multiply_in(const float* x, Floats w, Floats z) {
 #if defined(__AVX512BF16__)
@@ -44,10 +51,13 @@ static inline Floats multiply_in(const float* x, Floats w, Floats z) {
   return multiply_add(*x, w, z);
 }
 
-// Writes x [M, n] times w [n, N * LANES] to sums, or adds it. Rows of w are
-// PANEL apart, those of sums `step`, those of x `in`. Of one or two rows the
-// weights are read so fast that the processor fetches them ahead by itself; of
-// more, those AHEAD rows on are fetched.
+// Writes x [M, n] times w [n, N * LANES] to sums, or adds it to them.
+//
+// A tile has M rows of x and N vectors of columns; its M * N sums stay in
+// registers while it walks down n rows of the panel. Rows of w are PANEL apart,
+// rows of sums `step`, rows of x `in`. With one or two rows weights are read so
+// fast that the processor fetches them ahead by itself; with more, the tile
+// fetches those AHEAD rows further on.
 template <int M, int N, Weights W>
 static inline void tile(const float* x, long in, const float* w, float* sums,
                         long step, long n, bool adds) {
@@ -55,6 +65,7 @@ static inline void tile(const float* x, long in, const float* w, float* sums,
   for (int m = 0; adds && m < M; m++)
     for (int v = 0; v < N; v++) sum[m][v] = load(sums + m * step + v * LANES);
   for (long k = 0; k < n; k++, w += PANEL) {
+    // 16 floats are a line of the cache.
     for (int j = 0; M > 2 && j < N * LANES; j += 16)
       __builtin_prefetch(w + AHEAD * PANEL + j, 0, 2);
 #pragma GCC unroll 2
@@ -75,7 +86,8 @@ static inline void tile(const float* x, long in, const float* w, float* sums,
     for (int v = 0; v < N; v++) store(sums + m * step + v * LANES, sum[m][v]);
 }
 
-// The same for so many columns of a panel; rows of sums are as far apart.
+// Does the work of `tile` for COLUMNS columns of a panel, tile beside tile;
+// rows of sums are COLUMNS apart.
 template <int M, int COLUMNS, Weights W>
 static void strip(const float* x, long in, const float* w, float* sums, long n,
                   bool adds) {
@@ -84,7 +96,8 @@ static void strip(const float* x, long in, const float* w, float* sums, long n,
     tile<M, N, W>(x, in, w + j, sums + j, COLUMNS, n, adds);
 }
 
-// The same for any number of rows, in tiles as even as can be.
+// Does the work of `strip` for any number of rows, in tiles as even as can be:
+// 8 rows are 4 and 4, 13 are 5, 4 and 4.
 template <int COLUMNS, Weights W>
 static void strips(const float* x, long rows, long in, const float* w,
                    float* sums, long n, bool adds) {
@@ -95,22 +108,27 @@ static void strips(const float* x, long rows, long in, const float* w,
   for (long tiles = (rows + MOST_ROWS - 1) / MOST_ROWS; tiles; tiles--) {
     const long m = (rows + tiles - 1) / tiles;
     STRIPS[m - 1](x, in, w, sums, n, adds);
-    x += m * in, sums += m * COLUMNS, rows -= m;
+    x += m * in;
+    sums += m * COLUMNS;
+    rows -= m;
   }
 }
 
-// Returns 1 / (1 + exp(-x)).
+// Returns 1 / (1 + exp(-x)). The exponential takes no x above 0: where x >= 0
+// this is 1 / (exp(-x) + 1), else exp(x) / (exp(x) + 1).
 static inline Floats sigmoid(Floats x) {
   const Floats power = exponential(x < 0 ? x : -x);
+  // (power * 0 + 1 is 1, or NaN where x is.)
   return (x < 0 ? power : power * 0 + 1) / (power + 1);
 }
 
-// Applies an activation to x [n], whole vectors.
+// Applies an activation to x [n], which are whole vectors.
 static void activate(Activation activation, float* x, long n) {
   if (activation == LINEAR) return;
   for (long i = 0; i < n; i += LANES) {
     const Floats v = load(x + i);
-    const Floats slope = multiply_add(0.044715f, v * v * v, v);  // of GELU
+    // GELU by tanh: (1 + tanh(y)) / 2 is the sigmoid of 2 y.
+    const Floats slope = multiply_add(0.044715f, v * v * v, v);
     store(x + i, activation == RELU ? (v < 0 ? Floats{} : v)
                  : activation == GELU
                      ? v * sigmoid(slope * 1.5957691216f)  // 2 sqrt(2 / pi)
@@ -146,8 +164,14 @@ void Products::norm_first(const float* scale, float epsilon) {
 
 void Products::add(const Kernel& kernel, float* y, bool is_added,
                    float factor) {
+  Product& product = products[num_products++];
+  product.kernels[0] = kernel;
+  product.num_kernels = 1;
+  product.y = y;
+  product.is_added = is_added;
+  product.factor = factor;
+  product.first = panels;
   weights = kernel.weights;
-  products[num_products++] = {{kernel}, 1, y, is_added, factor, panels};
   panels += (kernel.out + PANEL - 1) / PANEL;
 }
 
@@ -157,13 +181,18 @@ void Products::multiply(const Kernel& kernel) {
 }
 
 void Products::stage(Stages& stages) const {
-  const auto run = [all = *this](long i, long n) {
-    n > 1 ? all.unit<PANEL>(i) : all.unit<PANEL / 2>(i);
+  // Both halves of a panel are run as one where one thread has both.
+  const auto run = [products = *this](long i, long n) {
+    n > 1 ? products.unit<PANEL>(i) : products.unit<PANEL / 2>(i);
   };
   stages.add(2 * panels * num_blocks, run, 2);
 }
 
-// Returns the product that a unit is of, and its first column.
+// Returns the product that a unit is part of, and the unit's first column.
+//
+// Units count halves of a panel, then blocks of rows, then panels. 100 rows are
+// 3 blocks of 48; unit 9 is half 9 % 2 = 1 of block 9 / 2 % 3 = 1 of panel 9 /
+// 2 / 3 = 1: of rows 48 to 95, and columns 64 + 32 on.
 std::pair<const Products::Product*, long> Products::place(long i) const {
   const long number = i / 2 / num_blocks;
   const Product* p = products + num_products - 1;
@@ -171,8 +200,9 @@ std::pair<const Products::Product*, long> Products::place(long i) const {
   return {p, (number - p->first) * PANEL + i % 2 * PANEL / 2};
 }
 
-// Rounds x [n], whole pairs of vectors, to bfloat16, to even where two are as
-// near; to pairs in one word, as weights are, where an instruction takes them.
+// Rounds x [n], whole pairs of vectors, to bfloat16; to the even one where two
+// are as near. Where an instruction multiplies pairs, two numbers become one
+// word, as weights are, and the first half of x holds all.
 static void round_row(float* x, long n) {
 #if defined(__AVX512BF16__)
   for (long i = 0; i < n; i += 2 * LANES)
@@ -181,27 +211,33 @@ static void round_row(float* x, long n) {
 #else
   for (long i = 0; i < n; i += LANES) {
     const Floats y = load(x + i);
+    // 0x7fff carries into the upper half if the lower one is above a half; with
+    // the last bit of the upper half, also where it is a half and that bit is
+    // odd.
     const Words bits = (Words)y + 0x7fff + ((Words)y >> 16 & 1);
     store(x + i, y == y ? (Floats)(bits & 0xffff0000u) : y);
   }
 #endif
 }
 
-// Whether the rows that are multiplied are not those given.
+// Whether copies of the rows are multiplied. Two inputs share a word of
+// bfloat16 weights, so an odd number of them is padded.
 bool Products::is_copied() const {
   return scale || weights == ROUNDED || (weights == HALF && in % 2);
 }
 
-// Returns the rows that are multiplied, a step apart. Each thread makes them
-// anew, once in a stage: less work than a stage of its own.
+// Returns the rows that are multiplied, a step apart. Where they are copies,
+// each thread makes its own, once in a stage: less work than a stage of its
+// own. A thread knows its copies by the number of the products that they were
+// made for.
 const float* Products::input() const {
-  static thread_local std::vector<float> made;
-  static thread_local long made_id;
+  static thread_local std::vector<float> copies;
+  static thread_local long copy_id;
   if (!is_copied()) return x;
-  if (made_id != id) {
-    made.resize(std::max<size_t>(made.size(), rows * step()));
+  if (copy_id != id) {
+    copies.resize(std::max<size_t>(copies.size(), rows * step()));
     for (long row = 0; row < rows; row++) {
-      float* y = made.data() + row * step();
+      float* y = copies.data() + row * step();
       if (scale)
         norm(x + row * in, scale, epsilon, in, y);
       else
@@ -209,12 +245,14 @@ const float* Products::input() const {
       std::fill(y + in, y + step(), 0);
       if (weights == ROUNDED) round_row(y, step());
     }
-    made_id = id;
+    copy_id = id;
   }
-  return made.data();
+  return copies.data();
 }
 
-// Writes rows x [count] times columns w of a panel to y [count, COLUMNS].
+// Writes rows x [count] times columns w of a panel to y [count, COLUMNS]. A
+// single tile walks down the whole panel; of several, each walks DEPTH rows at
+// a time.
 template <Weights W, int COLUMNS>
 void Products::sums(const float* w, const float* x, long count,
                     float* y) const {
@@ -224,6 +262,7 @@ void Products::sums(const float* w, const float* x, long count,
                        std::min(most, depth() - k), k > 0);
 }
 
+// Computes COLUMNS columns of a product for a block of rows.
 template <int COLUMNS>
 void Products::unit(long i) const {
   const long begin = i / 2 % num_blocks * BLOCK_ROWS;
@@ -231,6 +270,7 @@ void Products::unit(long i) const {
   const auto [p, column] = place(i);
   const long out = p->kernels[0].out;
   const long width = std::min<long>(COLUMNS, out - column);
+  // The second half of a last panel may be empty.
   if (width <= 0) return;
   const float* rows = input() + begin * step();
   const auto sums = weights == WHOLE  ? &Products::sums<WHOLE, COLUMNS>
@@ -239,6 +279,7 @@ void Products::unit(long i) const {
   alignas(64) float results[2][BLOCK_ROWS * COLUMNS];
   for (int j = 0; j < p->num_kernels; j++) {
     const Kernel& kernel = p->kernels[j];
+    // Column 96 is column 32 of panel 1, which begins depth * 64 words on.
     const long at = column / PANEL * depth() * PANEL + column % PANEL;
     (this->*sums)(kernel.panels + at, rows, count, results[j]);
     activate(kernel.activation, results[j], count * COLUMNS);
@@ -261,22 +302,25 @@ static ffi::Error rows_times_panels(ffi::ThreadPool pool, ffi::AnyBuffer x,
                                     bool rounds) {
   const long in = x.dimensions().back();
   const long rows = (long)x.element_count() / std::max(in, 1l);
-  const Products none((const float*)x.untyped_data(), rows, in);
+  const Products empty((const float*)x.untyped_data(), rows, in);
   long weights = 0;
   for (size_t i = 0; i < results.size(); i++)
     weights += in * (**results.get<ffi::AnyBuffer>(i)).dimensions().back();
   auto stages = Stages::create(worth(pool, weights, rows));
   for (size_t begin = 0; begin < results.size(); begin += MOST_PRODUCTS) {
-    Products all = none;
+    // A copy has the number of `empty`: the rows are copied once for all.
+    Products products = empty;
     const size_t end = std::min(begin + MOST_PRODUCTS, results.size());
     for (size_t i = begin; i < end; i++) {
-      ffi::AnyBuffer array = *arrays.get<ffi::AnyBuffer>(numbers.begin()[i]);
+      ffi::AnyBuffer array = *arrays.get<ffi::AnyBuffer>(numbers[i]);
       ffi::AnyBuffer y = **results.get<ffi::AnyBuffer>(i);
-      all.add({words_of(array, firsts.begin()[i]), weights_of(array, rounds),
-               y.dimensions().back()},
-              (float*)y.untyped_data());
+      Kernel kernel;
+      kernel.panels = words_of(array, firsts[i]);
+      kernel.weights = weights_of(array, rounds);
+      kernel.out = y.dimensions().back();
+      products.add(kernel, (float*)y.untyped_data());
     }
-    all.stage(*stages);
+    products.stage(*stages);
   }
   Stages::run(pool, stages);
   return ffi::Error::Success();

@@ -1,18 +1,22 @@
 // Rows times kernels packed as panels: what one stage of work does.
 //
 // Panel p of a kernel [in, out] holds its columns 64 p to 64 p + 63, so that a
-// thread reads one stream of memory: of each input in turn, or in bfloat16 of
-// each two, 64 words of 4 bytes. Every sum goes over the inputs in order, in
-// one accumulator: a row's result, to the bit, depends neither on the rows
-// beside it nor on which thread computes it.
+// thread reads one stream of memory. In float32 a panel has a row of 64 weights
+// for each input. In bfloat16 it has a row of 64 words of 4 bytes for each two
+// inputs: weight 5 of input 6 is the lower half of word 5 of row 3, weight 5 of
+// input 7 the upper half.
+//
+// Every sum goes over the inputs in order, in one accumulator. A row's result,
+// to the bit, therefore depends neither on the rows beside it nor on which
+// thread computes it.
 #pragma once
 
 #include "shared.h"
 
 enum Activation { LINEAR, RELU, GELU, SILU };  // ACTIVATIONS in passes.py
 
-// Weights in float32, in bfloat16, or in bfloat16 for rows that are rounded to
-// bfloat16, too.
+// WHOLE: float32. HALF: bfloat16 weights meet float32 rows. ROUNDED: bfloat16
+// weights meet rows that are rounded to bfloat16, too.
 enum Weights { WHOLE, HALF, ROUNDED };
 
 static inline Weights weights_of(ffi::AnyBuffer panels, bool rounds) {
@@ -20,22 +24,23 @@ static inline Weights weights_of(ffi::AnyBuffer panels, bool rounds) {
   return rounds ? ROUNDED : HALF;
 }
 
-// Returns words of an array of panels, [P, in, 64], in bfloat16
-// [P, ceil(in / 2), 64, 2], from one of them on.
+// Returns the words of an array of panels from panel `first` on. The array is
+// [P, in, 64] float32 or [P, ceil(in / 2), 64, 2] bfloat16: its second axis
+// counts rows of 64 words.
 static inline const float* words_of(ffi::AnyBuffer array, long first) {
   return (const float*)array.untyped_data() +
          first * array.dimensions()[1] * PANEL;
 }
 
-// Panels of `out` columns, which may stand among those of other kernels.
+// A kernel of `out` columns. Its panels may stand among those of other kernels.
 struct Kernel {
-  const float* panels = nullptr;  // words
+  const float* panels = nullptr;  // the words of its first panel
   Weights weights = WHOLE;
   long out = 0;
-  Activation activation = LINEAR;  // of the product
+  Activation activation = LINEAR;  // applied to the product
 };
 
-// Writes x [in] over its root mean square, times scale [in], to y.
+// Writes x [in], divided by its root mean square and times scale [in], to y.
 void norm(const float* x, const float* scale, float epsilon, long in, float* y);
 
 constexpr int MOST_PRODUCTS = 3;  // query, key and value
@@ -43,24 +48,28 @@ constexpr int MOST_PRODUCTS = 3;  // query, key and value
 // Products of the same rows with a few kernels, of one kind of weights.
 class Products {
   struct Product {
-    Kernel kernels[2];  // two whose products are multiplied, or one
-    int num_kernels;
-    float* y;       // [rows, out]
-    bool is_added;  // to what y holds
-    float factor;
-    long first;  // the number of panels before these
+    Kernel kernels[2];  // one, or two whose results are multiplied
+    int num_kernels = 0;
+    float* y = nullptr;     // [rows, out]
+    bool is_added = false;  // to what y holds
+    float factor = 1;
+    long first = 0;  // panels of the products before this one
   };
   const float* x;  // [rows, in]
-  long rows, in, num_blocks, panels = 0;
+  long rows, in;
+  long num_blocks;  // of BLOCK_ROWS rows
+  long panels = 0;  // of all products
   Weights weights = WHOLE;
   const float* scale = nullptr;  // [in], of a norm before the products
   float epsilon = 0;
-  long id;
+  long id;  // of this object and its copies, unlike any other's
   Product products[MOST_PRODUCTS];
   int num_products = 0;
 
   bool is_copied() const;
   const float* input() const;
+  // How far apart the rows that are multiplied lie. Copies are padded to whole
+  // pairs of vectors, as `round_row` writes them.
   long step() const {
     return is_copied() ? (in + 2 * LANES - 1) / (2 * LANES) * 2 * LANES : in;
   }
@@ -73,11 +82,12 @@ class Products {
 
  public:
   Products(const float* x, long rows, long in);
-  // The rows are normed first.
+  // Has the rows normed first.
   void norm_first(const float* scale, float epsilon);
   void add(const Kernel& kernel, float* y, bool is_added = false,
            float factor = 1);
-  // The last product is multiplied by that of another kernel like its own.
+  // Multiplies the last product by the product with another kernel of its
+  // shape.
   void multiply(const Kernel& kernel);
   // Adds a stage of units: half a panel, and at most BLOCK_ROWS rows each.
   void stage(Stages& stages) const;

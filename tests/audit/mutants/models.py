@@ -65,7 +65,7 @@ true and false are token ids
 === native/attention.cc models/test_native_attention.py
 native attention looks as far in every row as in the first <-
   test_slots_past_reach_change_no_bit
-- reach ? reach[kept] : L;
+- reach ? reach[from] : L;
 + reach ? reach[0] : L;
 native attention moves on in a bias that all heads share <-
   test_bias_is_broadcast
@@ -132,15 +132,15 @@ queries and keys with biases have no norm <- test_biases_and_norms[False]
 
 === native/rows.cc models/test_native_passes.py::test_equals_the_plain_path
 normed rows are those of an earlier stage
-- if (made_id != id) {
-+ if (!made_id) {
+- if (copy_id != id) {
++ if (!copy_id) {
 native SiLU is GELU
 - : v * sigmoid(v));
 + : v * sigmoid(slope * 1.5957691216f));
 
 === native/rows.cc models/test_native.py::test_kernels_of_as_many_inputs_share
 panels are the first of their array
-- words_of(array, firsts.begin()[i])
+- words_of(array, firsts[i])
 + words_of(array, 0)
 
 === native/rows.cc models/test_native.py::test_products_equal_float64
