@@ -1,8 +1,9 @@
 """Compiles the native handlers on first use, and makes them known to XLA.
 
-The compiled file is kept in a folder that only the user can enter, under a name
-made of all that it depends on, and ends with the SHA-256 of what goes before.
-Not by `speccascade.runtime.files`: the core imports jax, flax and numpy only.
+The compiled file lies in a folder that only the user can enter. Its name is
+made from all that it depends on, and it ends with the SHA-256 of the bytes
+before, so that a file cut short is noticed. (`speccascade.runtime.files` could
+do the same, but the core imports jax, flax and numpy only.)
 """
 
 import ctypes
@@ -21,75 +22,92 @@ import jax
 
 PREFIX = "speccascade"  # of the handlers' names in XLA
 HANDLERS = (
-  *("RowsTimesPanels", "Attend", "DecoderPass", "EncoderPass"),
-  *("LawsOfLogits", "Draw", "Overlap", "Replacement", "Copies", "Nucleus"),
+  "RowsTimesPanels",
+  "Attend",
+  "DecoderPass",
+  "EncoderPass",
+  "LawsOfLogits",
+  "Draw",
+  "Overlap",
+  "Replacement",
+  "Copies",
+  "Nucleus",
 )
 SWITCH = "SPECCASCADE_NATIVE"
-_M_TOP_PAD, _M_MMAP_THRESHOLD = -2, -3  # of malloc.h
-KEPT_BYTES = 32 << 20  # the most that glibc takes
+# Parameters of glibc's mallopt, from malloc.h.
+_M_TOP_PAD, _M_MMAP_THRESHOLD = -2, -3
+_THRESHOLD_BYTES = 32 << 20  # the largest threshold that glibc takes
 _HERE = pathlib.Path(__file__).parent
+# All of them are part of the compiled file's name; only the .cc are compiled.
 SOURCES = (*sorted(_HERE.glob("*.cc")), *sorted(_HERE.glob("*.h")))
 COMPILERS = ("c++", "g++", "clang++")
-# Other CPUs than these two are served by the source's portable path, untested.
+# The source has a portable path for other CPUs, which is not tested there.
 CPU_FLAGS = {"x86_64": "-march=native", "aarch64": "-mcpu=native"}
 FLAGS = ("-O3", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC")
 
 
 class NativeError(Exception):
-  """Why there is no native code here, in one line."""
+  """Says in one line why there is no native code here."""
 
 
 def cache_folder() -> pathlib.Path:
-  """Returns the folder of compiled files, made with mode 0700 if need be.
+  """Returns the folder of compiled files, and makes it with mode 0700.
 
   Raises:
-    NativeError: others can write to it, or it is not the user's.
+    NativeError: others can write to the folder, or another user owns it.
   """
   cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
   folder = pathlib.Path(cache).expanduser() / "speccascade" / "native"
   folder.parent.mkdir(parents=True, exist_ok=True)
   folder.mkdir(mode=0o700, exist_ok=True)
-  about = folder.lstat()
-  is_private = stat.S_ISDIR(about.st_mode) and not about.st_mode & 0o077
-  if not is_private or about.st_uid != os.getuid():
+  # (lstat: a link to a folder of another user's must not pass.)
+  status = folder.lstat()
+  is_private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
+  if not is_private or status.st_uid != os.getuid():
     raise NativeError(f"{folder} is not a folder of yours alone: remove it")
   return folder
 
 
 def compile_source(compiler: str, flags: tuple[str, ...]) -> bytes:
-  """Returns the shared library that a compiler makes of the sources.
+  """Returns the shared library that a compiler makes from the sources.
+
+  Args:
+    compiler: path of the compiler.
+    flags: arguments of the compiler, before the files.
 
   Raises:
-    NativeError: it fails.
+    NativeError: the compiler fails.
   """
   with tempfile.TemporaryDirectory() as folder:
     out = pathlib.Path(folder) / "rows.so"
     include = f"-I{jax.ffi.include_dir()}"
     sources = [str(path) for path in SOURCES if path.suffix == ".cc"]
     command = [compiler, *flags, include, *sources, "-o", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode or not out.is_file():
-      said = [x for x in done.stderr.splitlines() if "error" in x] or [""]
-      raise NativeError(f"{compiler} failed: {said[0].strip()[:200]}")
+    process = subprocess.run(command, capture_output=True, text=True)
+    if process.returncode or not out.is_file():
+      errors = [x for x in process.stderr.splitlines() if "error" in x]
+      first = errors[0].strip() if errors else ""
+      raise NativeError(f"{compiler} failed: {first[:200]}")
     return out.read_bytes()
 
 
 def _cpu() -> str:
-  """Returns what the CPU is and can do."""
+  """Returns the CPU's model, and the names of its instructions."""
   try:
-    about = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
   except OSError:
     return platform.processor()
   kinds = ("model name", "flags", "Features")
+  # Every core has the lines; a set holds each once.
   return "\n".join(
-    sorted({x for x in about.splitlines() if x.startswith(kinds)})
+    sorted({line for line in text.splitlines() if line.startswith(kinds)})
   )
 
 
 def library_file(extra_flags: tuple[str, ...] = ()) -> pathlib.Path:
-  """Returns the compiled file, compiled where it is not there or not whole.
+  """Returns the compiled file, and compiles it if it is missing or not whole.
 
-  Two programs may do so at once: each puts a whole file in the same place.
+  Two programs may compile at once: each puts a whole file in the same place.
 
   Args:
     extra_flags: for the compiler, after the usual ones.
@@ -104,16 +122,19 @@ def library_file(extra_flags: tuple[str, ...] = ()) -> pathlib.Path:
       "no C++ compiler: install one (Debian and Ubuntu: apt install g++; macOS:"
       " xcode-select --install)"
     )
-  cpu_flag = CPU_FLAGS.get(platform.machine())
-  flags = (*FLAGS, *([cpu_flag] if cpu_flag else []), *extra_flags)
-  about = os.stat(compiler)
-  parts = [path.read_text(encoding="utf-8") for path in SOURCES]
+  flags = [*FLAGS]
+  if platform.machine() in CPU_FLAGS:
+    flags.append(CPU_FLAGS[platform.machine()])
+  flags += extra_flags
+  status = os.stat(compiler)
+  parts: list[object] = [path.read_text(encoding="utf-8") for path in SOURCES]
   parts += [jax.__version__, _cpu(), *flags]
-  parts += [os.path.realpath(compiler), about.st_size, about.st_mtime_ns]
+  parts += [os.path.realpath(compiler), status.st_size, status.st_mtime_ns]
   key = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
   path = cache_folder() / f"rows-{key}.so"
   if not _is_whole(path):
-    library = compile_source(compiler, flags)
+    library = compile_source(compiler, tuple(flags))
+    # Written beside its place, then moved there: nobody sees a part of it.
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
       file.write(library + hashlib.sha256(library).digest())
       file.flush()
@@ -132,38 +153,39 @@ def _is_whole(path: pathlib.Path) -> bool:
 
 
 def target(handler: str) -> str:
-  """Returns XLA's name of a handler."""
+  """Returns the name by which XLA knows a handler."""
   return f"{PREFIX}_{handler}"
 
 
 def register(path: pathlib.Path) -> None:
   """Loads a compiled file, and makes its handlers known to XLA."""
-  loaded = ctypes.CDLL(str(path))
+  library = ctypes.CDLL(str(path))
   for name in HANDLERS:
-    handler = jax.ffi.pycapsule(getattr(loaded, name))
+    handler = jax.ffi.pycapsule(getattr(library, name))
     jax.ffi.register_ffi_target(target(name), handler, platform="cpu")
 
 
 @functools.cache
 def keep_freed_memory() -> None:
-  """Has glibc keep what is freed for the next call, up to some size.
+  """Makes glibc keep freed memory, up to some size, for the next call.
 
-  By default it gives a larger array back to the system at once, which clears
-  every page of the next one: a fifth of the time that a short sentence takes.
-  For when models are loaded: to load them takes less memory without.
+  By default glibc gives larger arrays back to the system at once. The system
+  clears every page of the next array, which took a fifth of the time of a short
+  sentence. This is called when a model runs, not before: loading a model takes
+  less memory without it.
   """
   mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
   if mallopt is not None:
-    mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES)
-    mallopt(_M_TOP_PAD, KEPT_BYTES // 2)
+    mallopt(_M_MMAP_THRESHOLD, _THRESHOLD_BYTES)
+    mallopt(_M_TOP_PAD, _THRESHOLD_BYTES // 2)
 
 
 @functools.cache
 def is_available() -> bool:
-  """Whether there are native handlers; loads them, and says once why not.
+  """Whether there are native handlers; loads them, and warns once if not.
 
-  There are on a CPU, as one device, with a C++ compiler, unless the
-  environment variable SPECCASCADE_NATIVE is 0.
+  There are native handlers on a CPU that JAX sees as one device, with a C++
+  compiler, unless the environment variable SPECCASCADE_NATIVE is 0.
   """
   if os.environ.get(SWITCH) == "0":
     return False

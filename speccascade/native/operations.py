@@ -1,19 +1,40 @@
 """Products, attention, laws of logits and draws from them, in one call each.
 
-Attention reads a cache in place. `speccascade.decoding` defines the laws; its
-functions call these where they can.
+Attention reads a cache in place. `speccascade.decoding` defines the laws and
+the draws; its functions call these where they can.
+
+Axes: B rows, N queries, G drafted tokens, L slots of a cache, H heads, D head
+width, V vocabulary.
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from speccascade.native import library
-from speccascade.native.panels import Shared
+from speccascade.native.panels import Panels, Shared
 
 
-def call(handler: str, results, *operands, aliases=None, **static):
-  """Returns what a handler makes of the operands; see `jax.ffi.ffi_call`."""
+def call(
+  handler: str,
+  results: Any,
+  *operands: jax.Array,
+  aliases: dict[int, int] | None = None,
+  **static: Any,
+) -> Any:
+  """Returns what a handler computes from the operands; see `jax.ffi.ffi_call`.
+
+  Args:
+    handler: its name in `library.HANDLERS`.
+    results: a `jax.ShapeDtypeStruct`, or a sequence of them.
+    *operands: arrays.
+    aliases: by the number of an operand, the number of the result that takes
+      its place in memory.
+    **static: the handler's attributes.
+  """
   library.keep_freed_memory()
   run = jax.ffi.ffi_call(
     library.target(handler),
@@ -24,14 +45,14 @@ def call(handler: str, results, *operands, aliases=None, **static):
   return run(*operands, **static)
 
 
-def products(x, kernels) -> list:
+def products(x: jax.Array, kernels: Sequence[Panels]) -> list[jax.Array]:
   """Returns x times each kernel, [..., out], computed and returned in float32.
 
   A row's result is the same to the bit whatever rows stand beside it.
 
   Args:
     x: [..., in] float32.
-    kernels: `Panels` of one kind, all with these inputs.
+    kernels: panels of kernels [in, out], all of one dtype and rounding.
 
   Raises:
     ValueError: shapes or dtypes do not fit.
@@ -57,20 +78,26 @@ def products(x, kernels) -> list:
   )
 
 
-def attend(query, key, value, bias, reach=None):
-  """Returns softmax(query key + bias) value, [B, N, H, D], all in float32.
+def attend(
+  query: jax.Array,
+  key: jax.Array,
+  value: jax.Array,
+  bias: jax.Array,
+  reach: jax.Array | None = None,
+) -> jax.Array:
+  """Returns softmax(query key + bias) value, [B, N, H, D] float32.
 
   A query's result is the same to the bit whatever queries and rows stand beside
   it, and however far past the last slot that it sees `reach` is.
 
   Args:
-    query: [B, N, H, D] float32, as what follows.
-    key: [B, H, D, L].
-    value: [B, H, L, D].
-    bias: [B, H, N, L]; its first three axes may be 1 long. A slot at -1e10
-      below another has weight 0.
-    reach: [B] int32, how many slots of a row need be looked at: those after
-      must be masked. None means all.
+    query: [B, N, H, D] float32, scaled.
+    key: [B, H, D, L] float32.
+    value: [B, H, L, D] float32.
+    bias: [B, H, N, L] float32; its first three axes may be 1 long. A slot whose
+      bias is 1e10 below another's has weight 0.
+    reach: [B] int32, how many slots of a row need be looked at; the bias must
+      mask those after them. None means all.
 
   Raises:
     ValueError: shapes or dtypes do not fit.
@@ -79,11 +106,13 @@ def attend(query, key, value, bias, reach=None):
   num_slots = key.shape[-1]
   if reach is None:
     reach = jnp.full((num_rows,), num_slots, jnp.int32)
+  # An axis of the bias is whole, or it is broadcast.
   axes = zip(bias.shape, (num_rows, num_heads, num_queries))
+  bias_shape = (*(n if size == n else 1 for size, n in axes), num_slots)
   wanted = (
     (num_rows, num_heads, head_dim, num_slots),
     (num_rows, num_heads, num_slots, head_dim),
-    (*(n if size == n else 1 for size, n in axes), num_slots),
+    bias_shape,
     (num_rows,),
   )
   operands = (query, key, value, bias, reach)
@@ -98,23 +127,33 @@ def attend(query, key, value, bias, reach=None):
   return call("Attend", result, *operands)
 
 
-def takes(*arrays) -> bool:
+def takes(*arrays: jax.Array) -> bool:
   """Whether there are native handlers, and all arrays are float32."""
   is_float32 = all(x.dtype == jnp.float32 for x in arrays)
   return is_float32 and library.is_available()
 
 
-def laws(logits, temperature, u, *, column: int, greedy: bool):
-  """Returns (law [..., V], token [...] drawn from it, is it a law [...]).
+def laws(
+  logits: jax.Array,
+  temperature: jax.Array,
+  u: jax.Array | None,
+  *,
+  column: int,
+  greedy: bool,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Returns each row's law, a token drawn from it, and whether it is a law.
 
   Args:
-    logits: [..., V] float32; a row with NaN, +inf, or nothing but -inf gives no
-      law.
+    logits: [..., V] float32. A row with NaN or +inf, or with nothing but -inf,
+      has no law.
     temperature: [] float32; not used where greedy.
-    u: [..., N] float32 uniforms in [0, 1); None where no token is wanted, which
-      is then 0. Not used where greedy.
-    column: static, which of the N to use.
+    u: [..., N] float32 uniforms in [0, 1). None draws no token, and returns 0
+      in its place. Not used where greedy.
+    column: static, which of the N uniforms to use.
     greedy: static; the law is one-hot at the first of the largest logits.
+
+  Returns:
+    (law [..., V] float32, token [...] int32, is it a law [...] bool).
   """
   if u is None:
     u = jnp.zeros((*logits.shape[:-1], 0), jnp.float32)
@@ -123,23 +162,33 @@ def laws(logits, temperature, u, *, column: int, greedy: bool):
     jax.ShapeDtypeStruct(u.shape[:-1], jnp.int32),
     jax.ShapeDtypeStruct(u.shape[:-1], jnp.bool_),
   )
-  static = {"column": np.int64(column), "greedy": greedy}
-  return call("LawsOfLogits", results, logits, temperature, u, **static)
+  return call(
+    "LawsOfLogits",
+    results,
+    logits,
+    temperature,
+    u,
+    column=np.int64(column),
+    greedy=greedy,
+  )
 
 
-def nucleus(law, top_p):
+def nucleus(law: jax.Array, top_p: jax.Array) -> jax.Array:
   """Returns the smallest set of likeliest tokens that holds `top_p`, as a law.
 
   Args:
     law: [..., V] float32.
-    top_p: [] float32 in (0, 1]; of equal probabilities the lower ids are taken.
+    top_p: [] float32 in (0, 1]. Of equal probabilities the lower ids are taken.
+
+  Returns:
+    [..., V] float32, 0 outside the set.
   """
   result = jax.ShapeDtypeStruct(law.shape, jnp.float32)
   return call("Nucleus", result, law, top_p)
 
 
-def draw(weights, u):
-  """Returns a token [...] int32 of weights [..., V] by inverse cumulative sum.
+def draw(weights: jax.Array, u: jax.Array) -> jax.Array:
+  """Returns a token [...] int32, drawn by inverting a cumulative sum.
 
   Args:
     weights: [..., V] float32, none negative.
@@ -149,45 +198,65 @@ def draw(weights, u):
   return call("Draw", result, weights, u)
 
 
-def overlap(q, p):
+def overlap(q: jax.Array, p: jax.Array) -> jax.Array:
   """Returns sum_v min(q, p), [...] float32, of two laws [..., V] float32."""
   result = jax.ShapeDtypeStruct(q.shape[:-1], jnp.float32)
   return call("Overlap", result, q, p)
 
 
-def replacement(num_accepted, count, q, pi, scale, u):
+def replacement(
+  num_accepted: jax.Array,
+  count: jax.Array,
+  q: jax.Array,
+  pi: jax.Array,
+  scale: jax.Array,
+  u: jax.Array,
+) -> jax.Array:
   """Returns the token after the accepted drafts, [B] int32.
+
+  With n drafts accepted, it is drawn from pi at position n where all drafts
+  were accepted. Elsewhere it is drawn with weights max(0, scale pi - q) at
+  position n, or from pi where those weights are all 0.
 
   Args:
     num_accepted: [B] int32, n.
-    count: [B] int32; where it is n the token is drawn from pi.
+    count: [B] int32, drafts of each row.
     q: [B, G+1, V] float32.
     pi: [B, G+1, V] float32.
-    scale: [B] float32; elsewhere the weights are max(0, scale pi_n - q_n), or
-      pi_n where they are all 0.
+    scale: [B] float32.
     u: [B] float32 uniforms in [0, 1).
   """
   result = jax.ShapeDtypeStruct(u.shape, jnp.int32)
   return call("Replacement", result, num_accepted, count, q, pi, scale, u)
 
 
-def copies(source, tokens, length, next_token, *, num: int, prompted: bool):
-  """Returns what Max-Gram copies, and then chains, after each row's prefix.
+def copies(
+  source: jax.Array,
+  tokens: jax.Array,
+  length: jax.Array,
+  next_token: jax.Array,
+  *,
+  num: int,
+  prompted: bool,
+) -> tuple[jax.Array, jax.Array]:
+  """Returns what Max-Gram proposes after each row's prefix.
 
   Args:
     source: [B, S] int32, a text and its padding; see `MaxGramDrafter`.
     tokens: [B, L] int32.
-    length: [B] int32, 1 or more, how many of them count.
-    next_token: [V] int32.
+    length: [B] int32, 1 or more, how many of the tokens count.
+    next_token: [V] int32, the likeliest token after each.
     num: static, tokens to return.
     prompted: static, whether sources are prompts.
 
   Returns:
-    ([B, num] int32, [B] int32 how many of them were copied).
+    ([B, num] int32, copied tokens first, then each the likeliest after the one
+    before; [B] int32, how many were copied).
   """
   results = (
     jax.ShapeDtypeStruct((*length.shape, num), jnp.int32),
     jax.ShapeDtypeStruct(length.shape, jnp.int32),
   )
-  texts = (source, tokens, length, next_token)
-  return call("Copies", results, *texts, prompted=prompted)
+  return call(
+    "Copies", results, source, tokens, length, next_token, prompted=prompted
+  )

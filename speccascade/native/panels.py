@@ -1,11 +1,16 @@
 """Kernels as the native code reads them: in panels of 64 columns.
 
 XLA's CPU backend packs a kernel anew at every product of two or more rows. Here
-it is packed once, when a model is made for decoding.
+a kernel is packed once, when a model is created for decoding.
+
+Column j of a kernel is column j % 64 of its panel j // 64: column 70 is column
+6 of panel 1.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import math
+from typing import Any
 
 from flax import struct
 import jax
@@ -13,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 WIDTH = 64  # PANEL in shared.h
-MOST_BYTES = 16 << 20  # of an array of several kernels
-_ALIGNMENT = 64  # bytes
+MOST_BYTES = 16 << 20  # of an array that holds several kernels
+_ALIGNMENT = 64  # bytes, from which JAX takes a NumPy array without a copy
 
 
 @struct.dataclass
@@ -22,13 +27,14 @@ class Panels:
   """A kernel [in, out] as panels of its columns; it has no gradient.
 
   Attributes:
-    array: [P, in, 64] float32, or [P, ceil(in / 2), 64, 2] bfloat16, weights of
-      two inputs side by side: the ceil(out / 64) panels of this kernel, and
-      perhaps those of others. What is past an end is 0.
+    array: [P, in, 64] float32, or [P, ceil(in / 2), 64, 2] bfloat16 with the
+      weights of two inputs side by side. It holds the ceil(out / 64) panels of
+      this kernel, and perhaps panels of other kernels. Weights past the last
+      input or column are 0.
     shape: (in, out), static.
     rounds: whether rows are rounded to bfloat16 before they are multiplied, as
       a TPU does by default; static. Sums are float32.
-    first: the kernel's first panel; static.
+    first: the number of the kernel's first panel in the array; static.
   """
 
   array: jax.Array
@@ -38,67 +44,102 @@ class Panels:
 
   @property
   def num_out(self) -> int:
+    """The number of columns."""
     return self.shape[1]
 
-  def columns(self, index):
-    """Returns columns [..., in] of the kernel, for int32 index [...]."""
+  def columns(self, index: jax.Array) -> jax.Array:
+    """Returns columns [..., in] of the kernel for an int32 index [...].
+
+    An index past an end is read as that end.
+    """
     index = jnp.clip(index, 0, self.num_out - 1)
     columns = self.array[self.first + index // WIDTH, :, index % WIDTH]
+    # [..., in], or pairs of inputs [..., ceil(in / 2), 2].
     return columns.reshape(*index.shape, -1)[..., : self.shape[0]]
 
   def __str__(self) -> str:
-    about = f"panels {self.array.dtype}{self.array.shape}"
-    rounded = ", rows rounded" * self.rounds
-    return f"{about} from {self.first} on, of a kernel {self.shape}{rounded}"
+    text = (
+      f"panels {self.array.dtype}{self.array.shape} from {self.first} on, of a"
+      f" kernel {self.shape}"
+    )
+    return f"{text}, rows rounded" if self.rounds else text
 
   def fits(self, shape: tuple[int, int], like: "Panels") -> bool:
-    """Whether the kernel has this shape, and the kind of another."""
+    """Whether the kernel has this shape, and another's dtype and rounding."""
     dtype = like.array.dtype
     num_panels, *panel = packed_shape(shape, dtype)
-    mine = (self.shape, self.array.dtype, self.rounds, self.array.shape[1:])
-    is_whole = self.first + num_panels <= self.array.shape[0]
-    return is_whole and mine == (shape, dtype, like.rounds, (*panel,))
+    return (
+      self.shape == shape
+      and self.array.dtype == dtype
+      and self.rounds == like.rounds
+      and self.array.shape[1:] == tuple(panel)
+      and self.first + num_panels <= self.array.shape[0]
+    )
 
 
-def packed_shape(shape: tuple[int, int], dtype) -> tuple[int, ...]:
-  """Returns the shape of the panels of a kernel [in, out]."""
+def packed_shape(
+  shape: tuple[int, int], dtype: jax.typing.DTypeLike
+) -> tuple[int, ...]:
+  """Returns the shape of the panels of a kernel [in, out].
+
+  >>> packed_shape((5, 100), "float32"), packed_shape((5, 100), "bfloat16")
+  ((2, 5, 64), (2, 3, 64, 2))
+  """
   num_in, num_panels = shape[0], -(-shape[1] // WIDTH)
   if jnp.dtype(dtype) == jnp.bfloat16:
     return num_panels, -(-num_in // 2), WIDTH, 2
   return num_panels, num_in, WIDTH
 
 
-def _zeros(shape: tuple[int, ...], dtype) -> np.ndarray:
-  """Returns zeros that lie so that JAX takes them as they are, uncopied."""
+def _zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+  """Returns zeros at an address from which JAX takes them without a copy."""
   size = math.prod(shape) * dtype.itemsize
   room = np.zeros(size + _ALIGNMENT, np.uint8)
+  # From address 72 on, the next multiple of 64 is -72 % 64 = 56 bytes further.
   begin = -room.ctypes.data % _ALIGNMENT
   return room[begin : begin + size].view(dtype).reshape(shape)
 
 
-def pack(kernel, dtype, rounds=False) -> Panels:
-  """Returns the panels of a kernel [in, out], in float32 or bfloat16."""
-  packer = Packer({"": np.shape(kernel)}, dtype, rounds)
+def pack(
+  kernel: Any, dtype: jax.typing.DTypeLike, rounds: bool = False
+) -> Panels:
+  """Returns the panels of one kernel.
+
+  Args:
+    kernel: [in, out], an array or what NumPy turns into one.
+    dtype: "float32" or "bfloat16".
+    rounds: see `Panels`.
+  """
+  num_in, num_out = np.shape(kernel)
+  packer = Packer({"": (num_in, num_out)}, dtype, rounds)
   packer.add("", kernel)
   return packer.panels()[""]
 
 
 @dataclasses.dataclass
 class _Stack:
-  """Panels of one shape that fill an array; `missing` kernels are to come."""
+  """An array that kernels with as many inputs are packed into.
+
+  Attributes:
+    panel: shape of one panel.
+    num_panels: panels of all its kernels.
+    missing: kernels that are still to be packed.
+    array: [num_panels, *panel]; None before the first kernel is packed.
+  """
 
   panel: list[int]
   num_panels: int = 0
   missing: int = 0
-  array: np.ndarray | jax.Array | None = None
+  array: Any = None
 
 
 class Packer:
   """Packs the kernels of a model into few arrays.
 
-  A call of a compiled program is held up by each array that it is given: by
-  those of a model of six layers for a tenth of a short sentence. One array is
-  of kernels with as many inputs, up to `MOST_BYTES` unless it holds one alone.
+  Each array that a compiled program is called with takes time: with an array
+  for each kernel of six layers, a tenth of the time of a short sentence. One
+  array holds kernels with as many inputs, up to `MOST_BYTES`, or one larger
+  kernel.
 
   Args:
     shapes: (in, out) of each kernel, by name.
@@ -106,11 +147,17 @@ class Packer:
     rounds: see `Panels`.
   """
 
-  def __init__(self, shapes: dict[str, tuple[int, int]], dtype, rounds=False):
+  def __init__(
+    self,
+    shapes: Mapping[str, tuple[int, int]],
+    dtype: jax.typing.DTypeLike,
+    rounds: bool = False,
+  ):
     self._shapes, self._dtype = shapes, jnp.dtype(dtype)
     self._rounds = rounds
-    self._places = {}  # by name, the stack and the first panel
-    latest = {}  # stacks, by the number of inputs
+    # The stack of each kernel, and the kernel's first panel in it.
+    self._places: dict[str, tuple[_Stack, int]] = {}
+    latest: dict[int, _Stack] = {}  # by the number of inputs
     for name, shape in shapes.items():
       num_panels, *panel = packed_shape(shape, dtype)
       most = MOST_BYTES // (math.prod(panel) * self._dtype.itemsize)
@@ -121,23 +168,32 @@ class Packer:
       stack.num_panels += num_panels
       stack.missing += 1
 
-  def add(self, name: str, kernel):
-    """Packs one of the kernels, [in, out]."""
-    (stack, first), kernel = self._places[name], np.asarray(kernel)
+  def add(self, name: str, kernel: Any) -> None:
+    """Packs one of the kernels.
+
+    Args:
+      name: in `shapes`.
+      kernel: [in, out], an array or what NumPy turns into one.
+    """
+    stack, first = self._places[name]
+    kernel = np.asarray(kernel)
     if stack.array is None:
       stack.array = _zeros((stack.num_panels, *stack.panel), self._dtype)
     words = stack.array[first:]
-    words = words if words.ndim == 4 else words[..., None]
-    step = words.shape[3]  # inputs side by side
-    for panel, i in np.ndindex(-(-kernel.shape[1] // WIDTH), step):
-      part = kernel[i::step, panel * WIDTH : (panel + 1) * WIDTH]
+    if words.ndim == 3:
+      words = words[..., None]
+    # Inputs side by side in a word: with two, row 3 of a panel has the weights
+    # of inputs 6 and 7, the inputs 0, 2, 4, 6, ... in the first place.
+    num_inputs = words.shape[3]
+    for panel, i in np.ndindex(-(-kernel.shape[1] // WIDTH), num_inputs):
+      part = kernel[i::num_inputs, panel * WIDTH : (panel + 1) * WIDTH]
       words[panel, : part.shape[0], : part.shape[1], i] = part
     stack.missing -= 1
     if not stack.missing:
       stack.array = jax.device_put(stack.array)
 
   def panels(self) -> dict[str, Panels]:
-    """Returns the panels of each kernel; all of them were added."""
+    """Returns the panels of each kernel, when all kernels were added."""
     return {
       name: Panels(stack.array, self._shapes[name], self._rounds, first)
       for name, (stack, first) in self._places.items()
@@ -145,26 +201,33 @@ class Packer:
 
 
 class Shared:
-  """The arrays of a call's kernels, each once.
+  """The arrays that hold a call's kernels, each array once.
 
   Attributes:
-    arrays: in order.
+    arrays: in the order in which they were first needed.
   """
 
   def __init__(self):
-    self.arrays, self._numbers, self._firsts = [], [], []
+    self.arrays: list[jax.Array] = []
+    self._numbers: list[int] = []
+    self._firsts: list[int] = []
 
-  def add(self, panels: Panels):
+  def add(self, panels: Panels) -> None:
     """Adds a kernel."""
-    known = [array is panels.array for array in self.arrays]
-    if True not in known:
+    # (Arrays are compared by identity: equality would compare their numbers.)
+    is_same = [array is panels.array for array in self.arrays]
+    if True not in is_same:
       self.arrays.append(panels.array)
-      known.append(True)
-    self._numbers.append(known.index(True))
+      is_same.append(True)
+    self._numbers.append(is_same.index(True))
     self._firsts.append(panels.first)
 
   def places(self) -> dict[str, np.ndarray]:
-    """Returns of each kernel the number of its array, and its first panel."""
+    """Returns the number of each kernel's array, and the kernel's first panel.
+
+    Returns:
+      "numbers" and "firsts", [kernels] int32 each.
+    """
     return {
       "numbers": np.asarray(self._numbers, np.int32),
       "firsts": np.asarray(self._firsts, np.int32),
