@@ -73,8 +73,9 @@ def products(x: jax.Array, kernels: Sequence[Panels]) -> list[jax.Array]:
     results,
     x,
     *shared.arrays,
+    numbers=shared.numbers,
+    firsts=shared.firsts,
     rounds=kernels[0].rounds,
-    **shared.places(),
   )
 
 

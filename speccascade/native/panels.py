@@ -222,13 +222,12 @@ class Shared:
     self._numbers.append(is_same.index(True))
     self._firsts.append(panels.first)
 
-  def places(self) -> dict[str, np.ndarray]:
-    """Returns the number of each kernel's array, and the kernel's first panel.
+  @property
+  def numbers(self) -> np.ndarray:
+    """[kernels] int32, the number of each kernel's array."""
+    return np.asarray(self._numbers, np.int32)
 
-    Returns:
-      "numbers" and "firsts", [kernels] int32 each.
-    """
-    return {
-      "numbers": np.asarray(self._numbers, np.int32),
-      "firsts": np.asarray(self._firsts, np.int32),
-    }
+  @property
+  def firsts(self) -> np.ndarray:
+    """[kernels] int32, each kernel's first panel in its array."""
+    return np.asarray(self._firsts, np.int32)
