@@ -30,7 +30,7 @@ def shaped(shape: str, path: str) -> T5LM:
     parameters.tree(
       {
         name: _leaf(name, each.shape, config, kernel_dtype, path == "native")
-        for name, each in parameters.described(config).items()
+        for name, each in parameters.describe(config).items()
       }
     ),
     parameters.network(config),
@@ -38,7 +38,7 @@ def shaped(shape: str, path: str) -> T5LM:
 
 
 def _leaf(name, shape, config: T5Config, kernel_dtype, has_panels):
-  dtype, is_packed = parameters.kept(config, name, kernel_dtype)
+  dtype, is_packed = parameters.storage(config, name, kernel_dtype)
   if not (is_packed and has_panels):
     return jax.ShapeDtypeStruct(shape, dtype)
   shape = shape if name.endswith("/kernel") else shape[::-1]

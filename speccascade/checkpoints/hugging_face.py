@@ -104,7 +104,7 @@ def check_shapes(stored: dict, table: dict, where: str) -> None:
     "unexpected: ": sorted(stored.keys() - table.keys()),
     "wrong: ": sorted(wrong),
   }
-  if text := model_params.listed(misfits):
+  if text := model_params.format_misfits(misfits):
     raise CheckpointError(
       f"the weights of {where} are not those of the model that its settings "
       f"describe; {text}"

@@ -32,7 +32,7 @@ from speccascade.checkpoints.errors import (
   CheckpointNotFoundError,
 )
 from speccascade.checkpoints.storage import Directory
-from speccascade.models.parameters import Config, some
+from speccascade.models.parameters import Config, shorten
 
 # Layouts of others' software: parameters and an architecture, no more.
 OTHERS = {"hugging_face": hugging_face, "gguf": gguf_file}
@@ -259,7 +259,7 @@ def _unknown(directory: Directory, path: str) -> CheckpointError:
     return CheckpointNotFoundError(f"there is nothing at {directory}")
   return CheckpointError(
     f"{directory} is no complete checkpoint: it holds "
-    f"{some(holds)}; wanted is checkpoint (T5X), state/_METADATA "
+    f"{shorten(holds)}; wanted is checkpoint (T5X), state/_METADATA "
     "(Orbax), config.json with model.safetensors (Hugging Face), or "
     "checkpoint_<step> directories"
   )

@@ -114,7 +114,7 @@ def load(
     extra_ids: see `Vocabulary`.
 
   Raises:
-    FileNotFoundError: no file there, or it cannot be fetched.
+    FileNotFoundError: no file there, or it cannot be fetch.
     ValueError: it is no vocabulary, or its special ids differ.
   """
   name = path.rstrip("/").rpartition("/")[2]
@@ -225,7 +225,7 @@ def _download(path: str) -> bytes:
     content = storage.Directory(folder).read(name)
   except (ValueError, OSError) as error:
     raise FileNotFoundError(
-      f"the vocabulary {path} cannot be fetched ({error}): download it "
+      f"the vocabulary {path} cannot be fetch ({error}): download it "
       "elsewhere and pass --gin.VOCABULARY='\"PATH\"'"
     ) from error
   if content is None:

@@ -29,8 +29,8 @@ from speccascade.decoding.programs.decoders import Decoder
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.points.point import AUTO, Point
-from speccascade.models.parameters import kept, misfits
-from speccascade.models.sharding.partitioning import Layout, by_path
+from speccascade.models.parameters import misfits, storage
+from speccascade.models.sharding.partitioning import Layout, map_by_path
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5_lm import T5LM
@@ -239,8 +239,8 @@ class PairModel(models.EncoderDecoderModel):
 
 def _model(config: T5Config, params: Mapping, layout=None) -> T5LM:
   """Returns a model of traced parameters, cast as `T5LM.create` does."""
-  cast = lambda path, leaf: leaf.astype(kept(config, path, None)[0])
-  return T5LM(by_path(params, cast), Transformer(config), layout)
+  cast = lambda path, leaf: leaf.astype(storage(config, path, None).dtype)
+  return T5LM(map_by_path(params, cast), Transformer(config), layout)
 
 
 def _row_keys(rng: jax.Array | None, seed: int, num_rows: int) -> jax.Array:

@@ -18,7 +18,7 @@ VALUE_AXES = ("batch", "heads", "length", "kv")
 MAX_UNROLLED_ROWS = 16
 
 
-def lying(cache):
+def constrain(cache):
   """Returns one layer's cache where a `partitioning.Layout` puts it."""
   return tuple(map(with_sharding_constraint, cache, (KEY_AXES, VALUE_AXES)))
 
@@ -81,7 +81,7 @@ def write(cache, new, start):
     return jax.lax.cond(fits, always, skip, cache, new, start)
 
   if partitioning.is_cut():
-    return lying(always(cache, new, start))
+    return constrain(always(cache, new, start))
   if start.shape[0] > 1:
     return always(cache, new, start)
   # The axis of one row is dropped before the products of attention, and XLA's

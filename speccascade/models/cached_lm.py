@@ -11,9 +11,9 @@ import jax.numpy as jnp
 
 from speccascade.decoding.types import Array, Output
 from speccascade.models import native_passes
-from speccascade.models.cache import keep_path, lying
-from speccascade.models.parameters import Config, network, prepared
-from speccascade.models.sharding.partitioning import Layout, placed
+from speccascade.models.cache import constrain, keep_path
+from speccascade.models.parameters import Config, network, prepare
+from speccascade.models.sharding.partitioning import Layout, under_layout
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ class CachedLM:
     """
     if dtype is not None:
       config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
-    tree = prepared(config, params, kernel_dtype, donate=donate, layout=layout)
+    tree = prepare(config, params, kernel_dtype, donate=donate, layout=layout)
     return cls(params=tree, module=network(config), layout=layout)
 
   @classmethod
@@ -133,7 +133,7 @@ class CachedLM:
     cfg = self.module.config
     empty = lambda *shape: jnp.zeros((rows, self._key_heads, *shape), cfg.dtype)
     return tuple(
-      lying((empty(cfg.head_dim, slots), empty(slots, cfg.head_dim)))
+      constrain((empty(cfg.head_dim, slots), empty(slots, cfg.head_dim)))
       for _ in range(cfg.num_decoder_layers)
     )
 
@@ -152,7 +152,7 @@ class CachedLM:
     """Returns what the network's `extend` takes between caches and slots."""
     return ()
 
-  @placed
+  @under_layout
   def extend(
     self,
     state,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from speccascade.decoding.loops import prompts
 from speccascade.decoding.types import Array
 from speccascade.models.cached_lm import CachedLM
-from speccascade.models.sharding.partitioning import placed
+from speccascade.models.sharding.partitioning import under_layout
 
 # A prompt is fed by so many tokens at a time.
 PREFILL_WIDTH = 64
@@ -40,7 +40,7 @@ class LlamaLM(CachedLM):
 
   prompted = True
 
-  @placed
+  @under_layout
   def prefill(self, inputs: Array, *, capacity: int) -> LlamaState:
     """Feeds each prompt but its last token. See `LanguageModel`.
 

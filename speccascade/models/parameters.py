@@ -50,7 +50,7 @@ class Described(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def described(config: Config) -> dict[str, Described]:
+def describe(config: Config) -> dict[str, Described]:
   """Returns what is known of every parameter of a network, by its path "a/b/c".
 
   The embedding first, then an encoder, as messages name them.
@@ -72,8 +72,8 @@ def described(config: Config) -> dict[str, Described]:
 
 
 def param_shapes(config: Config) -> dict[str, tuple[int, ...]]:
-  """Returns the shape of every parameter; see `described`."""
-  return {path: each.shape for path, each in described(config).items()}
+  """Returns the shape of every parameter; see `describe`."""
+  return {path: each.shape for path, each in describe(config).items()}
 
 
 def num_parameters(config: Config) -> int:
@@ -109,7 +109,7 @@ def misfits(params: dict, want: dict[str, tuple[int, ...]]) -> str:
   """
   flat = traverse_util.flatten_dict(params, sep="/")
   got = {name: tuple(leaf.shape) for name, leaf in flat.items()}
-  return listed(
+  return format_misfits(
     {
       "missing ": [name for name in want if name not in got],
       "unexpected ": [name for name in got if name not in want],
@@ -122,7 +122,7 @@ def misfits(params: dict, want: dict[str, tuple[int, ...]]) -> str:
   )
 
 
-def prepared(
+def prepare(
   config: Config, params, kernel_dtype=None, *, donate=False, layout=None
 ) -> dict:
   """Returns a parameter tree with each array cast, or packed, as it is used.
@@ -140,12 +140,12 @@ def prepared(
     wanted = " or ".join(map(repr, KERNEL_DTYPES))
     raise ValueError(f"kernel_dtype is {kernel_dtype!r}; wanted {wanted}")
   has_panels = bool(kernel_dtype) and layout is None and native.is_available()
-  about = described(config)
-  uses = {name: kept(config, name, kernel_dtype) for name in flat}
+  about = describe(config)
+  uses = {name: storage(config, name, kernel_dtype) for name in flat}
   packed = {
     name: about[name].shape[:: 1 if name.endswith("/kernel") else -1]
-    for name, (_, is_packed) in uses.items()
-    if has_panels and is_packed
+    for name, use in uses.items()
+    if has_panels and use.is_packed
   }
   stored = "float32" if kernel_dtype == "float32" else "bfloat16"
   packer = native.Packer(packed, stored, kernel_dtype == ROUNDED)
@@ -153,7 +153,7 @@ def prepared(
     params.clear()
   leaves = flat.values() if layout else _read_ahead(flat.values())
   for name, leaf in zip(list(flat), leaves):
-    dtype, _ = uses[name]
+    dtype = uses[name].dtype
     if layout is not None:
       place = layout.sharding(*about[name].axes)
       flat[name] = partitioning.put(leaf, place, jnp.dtype(dtype))
@@ -180,28 +180,45 @@ def _read_ahead(leaves: Iterable[Any]) -> Iterator[Any]:
       yield reading.popleft().result()
 
 
-def kept(config, name: str, kernel_dtype: str | None) -> tuple[str, bool]:
-  """Returns the dtype that `prepared` gives a parameter, and whether it packs
-  it where there is a native product."""
+class Storage(NamedTuple):
+  """How `prepare` stores a parameter.
+
+  Attributes:
+    dtype: name of the array's dtype.
+    is_packed: whether it is packed where there is a native product.
+  """
+
+  dtype: str
+  is_packed: bool
+
+
+def storage(
+  config: Config, name: str, kernel_dtype: str | None = None
+) -> Storage:
+  """Returns how `prepare` stores the parameter of a name "a/b/c"."""
   is_table = name == "token_embedder/embedding"
   is_tied = is_table and config.logits_via_embedding
-  # Logits are made in float32 whatever the activations are.
+  # Logits are computed in float32 whatever the activations are.
   is_head = is_tied or name == "decoder/logits_dense/kernel"
-  stored = used = "float32" if is_head else config.dtype
+  used = "float32" if is_head else config.dtype
   is_kernel = is_tied or name.endswith("/kernel")
-  if is_kernel and kernel_dtype in ("bfloat16", ROUNDED):
-    stored = "bfloat16"
-  return stored, is_kernel and used == "float32"
+  is_half = is_kernel and kernel_dtype in ("bfloat16", ROUNDED)
+  return Storage(
+    dtype="bfloat16" if is_half else used,
+    is_packed=is_kernel and used == "float32",
+  )
 
 
 tree = functools.partial(traverse_util.unflatten_dict, sep="/")
 
 
-def lying(config: Config, params: dict, layout: partitioning.Layout) -> dict:
+def place_params(
+  config: Config, params: dict, layout: partitioning.Layout
+) -> dict:
   """Returns a parameter tree where a layout puts it, in float32."""
-  place = lambda path: layout.sharding(*described(config)[path].axes)
+  place = lambda path: layout.sharding(*describe(config)[path].axes)
   put = lambda x, leaf: partitioning.put(leaf, place(x), np.float32)
-  return partitioning.by_path(params, put)
+  return partitioning.map_by_path(params, put)
 
 
 def shardings(config: Config, layout: partitioning.Layout) -> dict:
@@ -209,17 +226,17 @@ def shardings(config: Config, layout: partitioning.Layout) -> dict:
   return tree(
     {
       path: layout.sharding(*each.axes)
-      for path, each in described(config).items()
+      for path, each in describe(config).items()
     }
   )
 
 
-def listed(misfits: dict[str, list[str]]) -> str:
+def format_misfits(misfits: dict[str, list[str]]) -> str:
   """Returns each kind of misfit with the first few of its list, in one line."""
-  return "; ".join(k + some(items) for k, items in misfits.items() if items)
+  return "; ".join(k + shorten(items) for k, items in misfits.items() if items)
 
 
-def some(items: list[str]) -> str:
+def shorten(items: list[str]) -> str:
   """Returns the first few of a list, and how many more there are."""
   more, shown = len(items) - 4, ", ".join(items[:4])
   return f"{shown} and {more} more" if more > 0 else shown

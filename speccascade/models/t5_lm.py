@@ -7,7 +7,7 @@ from speccascade.decoding.types import Array
 from speccascade.models import native_passes
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.layers import MASKED
-from speccascade.models.sharding.partitioning import placed
+from speccascade.models.sharding.partitioning import under_layout
 
 
 @struct.dataclass
@@ -43,7 +43,7 @@ class T5LM(CachedLM):
 
   prompted = False
 
-  @placed
+  @under_layout
   def prefill(self, inputs: Array, *, capacity: int) -> T5State:
     """Encodes the source and makes an empty cache. See `LanguageModel`.
 

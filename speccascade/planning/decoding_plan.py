@@ -219,10 +219,10 @@ def shape_model(config: Config, layout: Layout, kernel_dtype: str):
   leaves = {
     name: jax.ShapeDtypeStruct(
       parameter.shape,
-      parameters.kept(config, name, kernel_dtype)[0],
+      parameters.storage(config, name, kernel_dtype).dtype,
       sharding=layout.sharding(*parameter.axes),
     )
-    for name, parameter in parameters.described(config).items()
+    for name, parameter in parameters.describe(config).items()
   }
   kind = KINDS[type(config)]
   return kind(parameters.tree(leaves), parameters.network(config), layout)

@@ -25,7 +25,7 @@ from speccascade.models.sharding.partitioning import (
   DATA,
   MODEL,
   Layout,
-  like_params,
+  state_shardings,
 )
 from speccascade.settings import fields
 
@@ -118,7 +118,7 @@ def numbers(config: Config, layout: Layout, names: Iterable[str]) -> float:
     layout: where the parameters lie.
     names: names of the parameters that are counted.
   """
-  descriptions, total = parameters.described(config), 0.0
+  descriptions, total = parameters.describe(config), 0.0
   for name in names:
     spec = layout.sharding(*descriptions[name].axes).spec
     total += _part(descriptions[name].shape, spec, layout)
@@ -144,7 +144,7 @@ def weights(
   for name in parameters.param_shapes(config) if names is None else names:
     dtype = "float32"
     if kernel_dtype is not None:
-      dtype, _ = parameters.kept(config, name, kernel_dtype)
+      dtype = parameters.storage(config, name, kernel_dtype).dtype
     total += numbers(config, layout, [name]) * jnp.dtype(dtype).itemsize
   return total
 
@@ -209,11 +209,9 @@ def training(config: Config, layout: Layout, init: Callable) -> dict:
   """
   shardings, shapes = parameters.shardings(config, layout), _shapes(config)
   state = jax.eval_shape(init, shapes)
-  state_shardings = like_params(state, shapes, shardings)
+  places = state_shardings(state, shapes, shardings)
   optimizer = 0.0
-  for leaf, sharding in zip(
-    jax.tree.leaves(state), jax.tree.leaves(state_shardings)
-  ):
+  for leaf, sharding in zip(jax.tree.leaves(state), jax.tree.leaves(places)):
     size = _part(leaf.shape, sharding.spec, layout)
     optimizer += size * leaf.dtype.itemsize
   num_bytes = weights(config, layout, None)

@@ -24,8 +24,8 @@ import numpy as np
 
 from speccascade.checkpoints import load, orbax_io, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.models.parameters import Config, lying, network
-from speccascade.models.sharding.partitioning import Layout, fetched
+from speccascade.models.parameters import Config, network, place_params
+from speccascade.models.sharding.partitioning import Layout, fetch
 from speccascade.runtime import processes, standard_error
 from speccascade.training import optimizers, states, teachers
 
@@ -220,7 +220,7 @@ class Checkpoints:
     """Returns parameters where the layout puts them."""
     if self.layout is None:
       return params
-    return lying(self.config, params, self.layout)
+    return place_params(self.config, params, self.layout)
 
   def _check_vocabulary(self, checkpoint) -> None:
     """Raises ValueError where a checkpoint has another vocabulary."""
@@ -281,7 +281,7 @@ class Checkpoints:
     # single process with a mesh needs no whole arrays: Orbax writes its
     # devices' parts as they lie.
     if self.layout is None or processes.count() > 1:
-      params, opt_state = fetched((params, opt_state))
+      params, opt_state = fetch((params, opt_state))
     extra = {
       "first_step": first_step,
       "seed": int(state.seed),

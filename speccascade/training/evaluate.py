@@ -15,7 +15,7 @@ from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders
 from speccascade.models.parameters import Config, network
-from speccascade.models.sharding.partitioning import fetched, layout_of
+from speccascade.models.sharding.partitioning import fetch, layout_of
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 from speccascade.training import losses, states
@@ -90,7 +90,7 @@ def teacher_forced(
     batch = check_batch(batch, config, number)
     if layout is not None:
       batch = layout.rows(batch)
-    for name, value in fetched(
+    for name, value in fetch(
       _sums(module, params, batch, teacher, layout)
     ).items():
       totals[name] += float(value)
@@ -140,7 +140,7 @@ def greedy(
     if layout is not None:
       inputs, keys = layout.rows((inputs, keys))
     decoded = decode(None, model, inputs, keys, 0.0, Sampling.create(0.0))
-    tokens, lengths = fetched((decoded.tokens, decoded.lengths))
+    tokens, lengths = fetch((decoded.tokens, decoded.lengths))
     for row, i in enumerate(indices):
       outputs[i] = tokens[row, : lengths[row]]
   return outputs

@@ -32,10 +32,10 @@ from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.parameters import Config, shardings
 from speccascade.models.sharding.partitioning import (
   Layout,
-  laid,
-  laid_out,
   layout_of,
-  like_params,
+  place,
+  state_shardings,
+  use_layout,
 )
 from speccascade.models.t5.network import Transformer
 from speccascade.settings import fields
@@ -194,7 +194,7 @@ def create(
   shapes = jax.eval_shape(init, params)
   if is_on_mesh:
     # A moment lies where its parameter lies; counters lie on every device.
-    places = like_params(shapes, params)
+    places = state_shardings(shapes, params)
     init = jax.jit(init, out_shardings=places)
     shapes = jax.tree.map(_shape_at, shapes, places)
   # Plain descent has no arrays in its state, and no optimizer state was saved.
@@ -219,7 +219,7 @@ def create(
   )
   if not is_on_mesh:
     return state
-  return jax.tree.map(laid, state, like_params(state, params))
+  return jax.tree.map(place, state, state_shardings(state, params))
 
 
 def _shape_at(leaf: Any, place: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:
@@ -295,7 +295,7 @@ def forward(
     layout: where the parameters lie; None on one device.
   """
   tokens = batch["decoder_input_tokens"]
-  with laid_out(layout, tokens.shape[0]):
+  with use_layout(layout, tokens.shape[0]):
     if isinstance(module, CausalTransformer):
       return module.apply(
         {"params": params},

@@ -20,8 +20,8 @@ import numpy as np
 
 from speccascade.checkpoints import restore, storage
 from speccascade.data import training_batches
-from speccascade.models.parameters import Config, lying, network
-from speccascade.models.sharding.partitioning import fetched
+from speccascade.models.parameters import Config, network, place_params
+from speccascade.models.sharding.partitioning import fetch
 from speccascade.runtime import array_files, files, processes
 from speccascade.runtime.progress import ProgressBar
 from speccascade.training.states import Teacher
@@ -67,7 +67,7 @@ def read(path, model: Config, identity, layout=None) -> Teacher | None:
     raise ValueError(f"TEACHER_CHECKPOINT {checkpoint.path} {fault}")
   if layout is not None:
     layout.check(config, "TEACHER_CHECKPOINT")
-    params = lying(config, checkpoint.params, layout)
+    params = place_params(config, checkpoint.params, layout)
   else:
     params = jax.tree.map(
       lambda leaf: jnp.asarray(leaf, jnp.float32), checkpoint.params
@@ -180,7 +180,7 @@ def _digest(teacher: Teacher, arrays) -> str:
   """
   digest = hashlib.sha256(f"{teacher.module.config} {arrays.digest}".encode())
   for leaf in jax.tree.leaves(teacher.params):
-    digest.update(np.ascontiguousarray(fetched(leaf)))
+    digest.update(np.ascontiguousarray(fetch(leaf)))
   return digest.hexdigest()
 
 
@@ -207,7 +207,7 @@ def _states_of(
     batch = training_batches.causal_features(
       arrays, batch_rows, widths, packed=True
     )
-    hidden = fetched(
+    hidden = fetch(
       _hidden(
         teacher.module,
         teacher.params,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from speccascade.models.parameters import shardings
-from speccascade.models.sharding.partitioning import Layout, like_params
+from speccascade.models.sharding.partitioning import Layout, state_shardings
 from speccascade.training import losses, optimizers, states
 
 Array = jax.Array
@@ -81,7 +81,7 @@ def make_step(
     program, which is compiled for the state's places, would not take it back.
     """
     places = shardings(module.config, layout)
-    places = like_params(state, state.params, places)
+    places = state_shardings(state, state.params, places)
     return jax.lax.with_sharding_constraint(step(state, *args), places)
 
   return jax.jit(step if layout is None else step_on_mesh, donate_argnums=0)

@@ -14,7 +14,7 @@ import jax
 
 from speccascade import cli
 from speccascade.models.sharding import meshes
-from speccascade.models.sharding.partitioning import fetched
+from speccascade.models.sharding.partitioning import fetch
 from speccascade.runtime import folders, processes
 from speccascade.training import states, trainer
 from speccascade.training.checkpointing import Checkpoints
@@ -24,7 +24,7 @@ from tests import eight_devices
 def print_state(name: str, state):
   """Prints the step of a state, and a digest of all its arrays."""
   digest = hashlib.sha256()
-  for leaf in jax.tree.leaves(fetched((state.params, state.opt_state))):
+  for leaf in jax.tree.leaves(fetch((state.params, state.opt_state))):
     digest.update(leaf.tobytes())
   line = {name: int(state.step), "sha256": digest.hexdigest()}
   print(json.dumps(line), flush=True)

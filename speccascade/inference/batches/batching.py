@@ -19,7 +19,7 @@ from speccascade.inference.batches.inputs import Source, longest
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
-from speccascade.models.sharding.partitioning import DATA, fetched
+from speccascade.models.sharding.partitioning import DATA, fetch
 from speccascade.runtime import memory
 from speccascade.runtime.progress import note
 
@@ -180,7 +180,7 @@ class Batches:
     Raises:
       NoDistributionError: a model gave none; example and step are named.
     """
-    decoded = fetched(self.call(self.prepare(batch, trial)))
+    decoded = fetch(self.call(self.prepare(batch, trial)))
     RAN.add(self.program(batch))
     check_finite(decoded, batch)
     return decoded

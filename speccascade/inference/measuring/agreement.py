@@ -7,7 +7,7 @@ import numpy as np
 from speccascade.decoding.loops import prompts
 from speccascade.inference.batches.inputs import Source
 from speccascade.inference.measuring.study import Outputs, Study
-from speccascade.models.sharding.partitioning import fetched
+from speccascade.models.sharding.partitioning import fetch
 
 # Float32 sums depend on the shapes they are made in: choices this close tie.
 TIE = 1e-4
@@ -47,7 +47,7 @@ def logits_after(study: Study, example: Source, prefix) -> np.ndarray:
   fed[0, 0] = prompts.start(study.pair.verifier_lm, inputs)[0]
   fed[0, 1 : 1 + len(prefix)] = prefix
   count = jnp.int32(len(prefix) + 1)
-  return fetched(_logits(study.pair.verifier_lm, inputs, fed, count))[0]
+  return fetch(_logits(study.pair.verifier_lm, inputs, fed, count))[0]
 
 
 @jax.jit

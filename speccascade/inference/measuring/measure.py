@@ -26,7 +26,7 @@ from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import records, results
 from speccascade.inference.rows.results import ResultRow
-from speccascade.models.sharding.partitioning import fetched
+from speccascade.models.sharding.partitioning import fetch
 from speccascade.runtime import processes
 from speccascade.runtime.progress import ProgressBar, note
 
@@ -154,7 +154,7 @@ def time_points(
   lengths = {point: np.zeros(len(prepared), int) for point in batches}
 
   def checked(point, index, decoded):
-    decoded = fetched(decoded)
+    decoded = fetch(decoded)
     batching.check_finite(decoded, [study.timed[index]])
     lengths[point][index] = decoded.lengths[0]
     on_result(point, index, decoded)

@@ -33,7 +33,7 @@ def _connect(mesh: jax.sharding.Mesh):
   do, and later do not while one still compiles.
   """
   lie = lambda *axes: NamedSharding(mesh, PartitionSpec(*axes))
-  ones = partitioning.laid(np.ones(mesh.devices.shape), lie(*mesh.axis_names))
+  ones = partitioning.place(np.ones(mesh.devices.shape), lie(*mesh.axis_names))
   sums = jax.jit(
     lambda x: (x.sum(0), x.sum(1), x.sum()),
     out_shardings=(lie(MODEL), lie(DATA), lie()),

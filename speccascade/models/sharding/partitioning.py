@@ -121,7 +121,7 @@ class Layout:
 
   def rows(self, tree: Any) -> Any:
     """Returns arrays [B, ...] with their rows cut by `data`, where it can."""
-    lay = lambda leaf: laid(leaf, self.rows_sharding(leaf.shape[0]))
+    lay = lambda leaf: place(leaf, self.rows_sharding(leaf.shape[0]))
     return jax.tree.map(lay, tree)
 
   def rows_sharding(self, num: int) -> NamedSharding:
@@ -140,7 +140,7 @@ def put(leaf: Any, sharding: NamedSharding, dtype: Any) -> jax.Array:
     dtype: wanted.
   """
   if isinstance(leaf, jax.Array):
-    return laid(jnp.asarray(leaf, dtype), sharding)
+    return place(jnp.asarray(leaf, dtype), sharding)
   if leaf.size <= MOST_READ:
     leaf = np.asarray(leaf)
   devices: dict[tuple, list] = {}
@@ -157,7 +157,7 @@ def put(leaf: Any, sharding: NamedSharding, dtype: Any) -> jax.Array:
   return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
 
-def laid(leaf: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+def place(leaf: Any, sharding: jax.sharding.Sharding) -> jax.Array:
   """Returns an array where it is to lie; of several processes each has all of
   it, and puts its own part."""
   if sharding.is_fully_addressable or not _is_here(leaf):
@@ -175,7 +175,7 @@ def _is_here(leaf: Any) -> bool:
   return not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
 
 
-def fetched(tree: Any) -> Any:
+def fetch(tree: Any) -> Any:
   """Returns a tree in NumPy's arrays, whole in each process."""
   if all(map(_is_here, jax.tree.leaves(tree))):
     return jax.device_get(tree)
@@ -185,7 +185,7 @@ def fetched(tree: Any) -> Any:
 
 
 @contextlib.contextmanager
-def laid_out(layout: Layout | None, num_rows: int) -> Iterator[None]:
+def use_layout(layout: Layout | None, num_rows: int) -> Iterator[None]:
   """Has the networks' constraints hold while so many rows are traced."""
   if layout is None:
     yield
@@ -197,7 +197,7 @@ def laid_out(layout: Layout | None, num_rows: int) -> Iterator[None]:
     yield
 
 
-def placed(method: Callable) -> Callable:
+def under_layout(method: Callable) -> Callable:
   """Has a language model's method run under its `layout`.
 
   Args:
@@ -207,7 +207,7 @@ def placed(method: Callable) -> Callable:
   @functools.wraps(method)
   def call(model, first, *args, **kwargs):
     num_rows = jax.tree.leaves(first)[0].shape[0]
-    with laid_out(model.layout, num_rows):
+    with use_layout(model.layout, num_rows):
       return method(model, first, *args, **kwargs)
 
   return call
@@ -228,7 +228,7 @@ def axis_names(variables: dict) -> dict[str, tuple]:
   return {x.removesuffix("_axes"): (*axes.names,) for x, axes in flat.items()}
 
 
-def by_path(tree: Any, function: Callable) -> Any:
+def map_by_path(tree: Any, function: Callable) -> Any:
   """Returns nested dicts, `function` of each path "a/b/c" and leaf applied."""
   flat = traverse_util.flatten_dict(tree, sep="/")
   mapped = {path: function(path, leaf) for path, leaf in flat.items()}
@@ -246,7 +246,7 @@ def layout_of(params: Any) -> Layout | None:
   return Layout(named[0].mesh, RULES_2D if is_2d else RULES)
 
 
-def like_params(tree: Any, params: Any, lying: Any = None) -> Any:
+def state_shardings(tree: Any, params: Any, lying: Any = None) -> Any:
   """Returns where the leaves of a training state lie, as its parameters do.
 
   What has the path and the shape of a parameter in it lies as that does, such

@@ -218,8 +218,8 @@ a kernel's gradient is that of the first slope <- test_loss_and_gradients_equal
 
 === models/parameters.py models/test_t5_lm.py
 the head is cast to the activations' dtype <- test_params_are_cast_once_but_the
-- stored = used = "float32" if is_head else config.dtype
-+ stored = used = config.dtype
+- used = "float32" if is_head else config.dtype
++ used = config.dtype
 
 === models/cached_lm.py
 a kept path has the length of its tree <- test_tree_equals_its_paths_and_one[t5]
