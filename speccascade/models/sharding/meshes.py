@@ -1,4 +1,4 @@
-"""The mesh of devices that a run is laid out on, as gin sets it.
+"""The mesh of devices that a run uses, as gin sets it.
 
 `MESH = {"data": 2, "model": 4}` takes eight devices: rows are cut in two, what
 layers compute in four. `{"model": 4}` takes all devices, as T5X's
@@ -8,7 +8,7 @@ layers compute in four. `{"model": 4}` takes all devices, as T5X's
 from collections.abc import Mapping
 import dataclasses
 import functools
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -20,23 +20,33 @@ from speccascade.runtime import memory
 from speccascade.settings import fields
 
 
-def _axes(shape: Mapping):
-  if odd := set(shape) - {DATA, MODEL}:
-    raise ValueError(f"no mesh axis {min(odd)!r}; wanted 'data' and 'model'")
+def _axes(shape: Mapping) -> None:
+  """Raises ValueError where a mesh's shape names an axis that there is not."""
+  unknown = set(shape) - {DATA, MODEL}
+  if unknown:
+    raise ValueError(
+      f"no mesh axis {min(unknown)!r}; wanted 'data' and 'model'"
+    )
 
 
 @functools.cache
 def _connect(mesh: jax.sharding.Mesh):
-  """Has the devices of several processes meet along each axis.
+  """Makes the devices of several processes communicate along each axis.
 
-  On a CPU they must come within half a minute of each other when they first
-  do, and later do not while one still compiles.
+  On a CPU, processes must come to their first communication along an axis
+  within half a minute of each other. Later they would not: one process may
+  still compile while another one waits.
   """
-  lie = lambda *axes: NamedSharding(mesh, PartitionSpec(*axes))
-  ones = partitioning.place(np.ones(mesh.devices.shape), lie(*mesh.axis_names))
+  whole, by_data, by_model = (
+    NamedSharding(mesh, PartitionSpec(*axes))
+    for axes in ((), (DATA,), (MODEL,))
+  )
+  both = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
+  ones = partitioning.place(np.ones(mesh.devices.shape), both)
+  # A sum over the axis `data` leaves the axis `model`, and so on.
   sums = jax.jit(
     lambda x: (x.sum(0), x.sum(1), x.sum()),
-    out_shardings=(lie(MODEL), lie(DATA), lie()),
+    out_shardings=(by_model, by_data, whole),
   )
   jax.block_until_ready(sums(ones))
 
@@ -44,17 +54,18 @@ def _connect(mesh: jax.sharding.Mesh):
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class Mesh:
-  """Which devices, and what each of them holds.
+  """Which devices a run uses, and what each of them holds.
 
   Attributes:
-    shape: {"data": ..., "model": ...}, devices along each axis; None is one
-      device, as a mesh of one is. Without "data" it is all devices.
-    parameter_partitioning_dims: T5X's: 2 cuts kernels by `data` as well, with
-      the optimizer's state, and gathers each where it is used.
-    drafter: whether each device holds all of a drafter, or it is cut as the
-      verifier is.
-    device_memory_gb: of each, above 0, for plans; None asks the device that is
-      there.
+    shape: {"data": ..., "model": ...}, devices along each axis. None is one
+      device, as a mesh of one is. Without "data", all devices are used.
+    parameter_partitioning_dims: T5X's setting. 2 cuts kernels and the
+      optimizer's state by `data` as well, and gathers each kernel where it is
+      used.
+    drafter: "whole" puts all of a drafter on each device; "cut" cuts it as the
+      verifier is cut.
+    device_memory_gb: memory of each device, above 0, for plans; None asks the
+      device.
   """
 
   shape: Annotated[Mapping[str, fields.Size], _axes] | None = None
@@ -71,7 +82,7 @@ class Mesh:
 
   @property
   def device_bytes(self) -> float:
-    """What each device has."""
+    """The memory of each device."""
     size_gb = self.device_memory_gb
     return memory.total() if size_gb is None else size_gb * 1e9
 
@@ -80,17 +91,20 @@ class Mesh:
     return "mesh of " + " x ".join(f"{axis} {num}" for axis, num in sizes)
 
   def sizes(self, num_devices: int) -> dict[str, int]:
-    """Returns the devices along each axis, of so many that there are.
+    """Returns the number of devices along each axis.
+
+    Args:
+      num_devices: devices that there are.
 
     Raises:
-      ValueError: there are fewer than it wants, or they do not divide.
+      ValueError: there are fewer devices than the mesh wants, or `model` does
+        not divide all devices.
     """
     shape = self.shape or {DATA: 1}
     model = shape.get(MODEL, 1)
     data = shape.get(DATA) or num_devices // model
-    if data * model > num_devices or (
-      DATA not in shape and num_devices % model
-    ):
+    is_uneven = DATA not in shape and num_devices % model != 0
+    if data * model > num_devices or is_uneven:
       raise ValueError(
         f"MESH = {dict(shape)} wants {max(data, 1)} x {model} devices, there"
         f" are {num_devices}; take fewer"
@@ -101,8 +115,8 @@ class Mesh:
     """Returns where a model's arrays lie; None on one device.
 
     Raises:
-      ValueError: there are fewer devices than it wants; or of several processes
-        it leaves some to stand idle.
+      ValueError: there are fewer devices than the mesh wants; or there are
+        several processes, and some of their devices would stand idle.
     """
     devices = jax.devices()
     sizes = self.sizes(len(devices))
@@ -115,26 +129,44 @@ class Mesh:
       )
     if num == 1:
       return None
-    axes = (tuple(sizes.values()), tuple(sizes), (AxisType.Auto,) * 2)
-    mesh = jax.make_mesh(*axes, devices=devices[:num])
+    mesh = jax.make_mesh(
+      tuple(sizes.values()),
+      tuple(sizes),
+      axis_types=(AxisType.Auto, AxisType.Auto),
+      devices=devices[:num],
+    )
     if jax.process_count() > 1:
       _connect(mesh)
     return Layout(mesh, self._rules)
 
   def abstract(self) -> Layout:
-    """Returns the layout without devices, for plans; of a mesh of one too."""
+    """Returns the layout without devices, for plans.
+
+    A mesh of one device has such a layout, too.
+    """
     shape = self.shape or {}
-    sizes = tuple(shape.get(axis, 1) for axis in (DATA, MODEL))
-    axes = (sizes, (DATA, MODEL), (AxisType.Auto,) * 2)
-    return Layout(jax.sharding.AbstractMesh(*axes), self._rules)
+    mesh = jax.sharding.AbstractMesh(
+      (shape.get(DATA, 1), shape.get(MODEL, 1)),
+      (DATA, MODEL),
+      axis_types=(AxisType.Auto, AxisType.Auto),
+    )
+    return Layout(mesh, self._rules)
 
   @property
   def _rules(self) -> partitioning.Rules:
     is_2d = self.parameter_partitioning_dims == 2
     return partitioning.RULES_2D if is_2d else partitioning.RULES
 
-  def layout_for(self, model, batch_size: int) -> Layout | None:
-    """Returns `layout`, when MODEL and BATCH_SIZE have been held to it."""
+  def layout_for(self, model: Any, batch_size: int) -> Layout | None:
+    """Returns `layout`, after checking that it divides MODEL and BATCH_SIZE.
+
+    Args:
+      model: the architecture.
+      batch_size: rows of a batch.
+
+    Raises:
+      ValueError: the mesh does not divide them, or see `layout`.
+    """
     layout = self.layout()
     if layout is not None:
       layout.check(model, "MODEL")
@@ -142,10 +174,10 @@ class Mesh:
     return layout
 
   def drafter_layout(self) -> Layout | None:
-    """Returns where a drafter's arrays lie."""
+    """Returns where a drafter's arrays lie; None on one device."""
     layout = self.layout()
     is_whole = layout is not None and self.drafter == "whole"
     return layout.whole() if is_whole else layout
 
 
-ONE = Mesh()  # device
+ONE = Mesh()  # one device

@@ -1,13 +1,13 @@
 """Where arrays lie on several devices: a mesh, and T5X's rules.
 
 A mesh has two axes: `data` cuts rows, `model` cuts what a layer computes. The
-networks name the axes of their arrays ("embed", "heads", ...), the rules say
-which mesh axis cuts each, and XLA adds the communication.
+networks name the axes of their arrays ("embed", "heads", ...). The rules say
+which mesh axis cuts each of these, and XLA adds the communication.
 
 Source: T5X's `partitioning.standard_logical_axis_rules`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
 import functools
@@ -34,12 +34,17 @@ RULES: Rules = (
   ("relpos_buckets", None),
   ("length", None),
 )
-# T5X's with `parameter_partitioning_dims=2`: a kernel's other axis by rows.
-RULES_2D: Rules = (*(x for x in RULES if x[0] != "embed"), ("embed", DATA))
-# An array of so many numbers is one chunk of most checkpoints: to read it in
-# parts would be to read it several times. In float32 it takes 64 MiB.
+# T5X's rules with `parameter_partitioning_dims=2`: the `data` axis cuts the
+# other axis of kernels, too.
+RULES_2D: Rules = (
+  *(rule for rule in RULES if rule[0] != "embed"),
+  ("embed", DATA),
+)
+# Most checkpoints store an array of up to so many numbers as one chunk, and
+# reading it in parts would read the chunk several times. In float32 it takes 64
+# MiB.
 MOST_READ = 2**24
-# The fields of a config that a mesh axis cuts, by the axis of arrays.
+# The fields of a config that are the length of an axis of arrays.
 CUT = {
   "vocab": ("vocab_size",),
   "mlp": ("mlp_dim",),
@@ -50,11 +55,11 @@ CUT = {
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  """Where a model's arrays lie; static, part of what is compiled.
+  """Where a model's arrays lie; static, part of a compiled program.
 
   Attributes:
-    mesh: of axes `data` and `model`; devices, or an AbstractMesh of none.
-    rules: from the axes of arrays to those of the mesh.
+    mesh: has axes `data` and `model`; an AbstractMesh has no devices.
+    rules: which mesh axis cuts each axis of arrays.
   """
 
   mesh: Mesh
@@ -67,82 +72,107 @@ class Layout:
 
   @property
   def num_parts(self) -> int:
-    """Into how many parts most of the parameters are cut."""
-    both = dict(self.rules)["embed"] is not None
-    return self.sizes[MODEL] * (self.sizes[DATA] if both else 1)
+    """The number of parts that most parameters are cut into."""
+    is_2d = dict(self.rules)["embed"] is not None
+    return self.sizes[MODEL] * (self.sizes[DATA] if is_2d else 1)
 
   def whole(self) -> "Layout":
-    """Returns the layout of a model that each device holds all of."""
-    kept = ((name, axis if name == "batch" else None) for name, axis in RULES)
-    return dataclasses.replace(self, rules=tuple(kept))
+    """Returns the layout of a model that every device holds whole."""
+    rules = tuple(
+      (name, axis if name == "batch" else None) for name, axis in RULES
+    )
+    return dataclasses.replace(self, rules=rules)
 
   def of_rows(self, num: int) -> "Layout":
-    """Returns the layout of so many rows: each device takes all of those that
-    `data` does not divide."""
+    """Returns the layout for a number of rows.
+
+    Where `data` does not divide the number, every device takes all rows.
+    """
     if num % self.sizes[DATA] == 0:
       return self
-    rules = tuple((x, None if x == "batch" else axis) for x, axis in self.rules)
+    rules = tuple(
+      (name, None if name == "batch" else axis) for name, axis in self.rules
+    )
     return dataclasses.replace(self, rules=rules)
 
   def sharding(self, *axes: str | None) -> NamedSharding:
-    """Returns where an array of these axes lies; none is on every device."""
+    """Returns where an array with these axes lies.
+
+    Args:
+      *axes: names of the array's axes, from the first on. Axes that are not
+        named are not cut: without any, the array is whole on every device.
+    """
     return NamedSharding(self.mesh, nn.logical_to_mesh_axes(axes, self.rules))
 
-  def check(self, config: Any, what: str):
+  def check(self, config: Any, what: str) -> None:
     """Raises ValueError where the mesh does not divide an architecture.
 
     Args:
       config: the architecture.
-      what: its name, for the message.
+      what: name of the architecture, for the message.
     """
-    for axis, size in self.sizes.items():
-      for name, fields in CUT.items():
-        cuts = dict(self.rules).get(name) == axis
-        for field in filter(functools.partial(hasattr, config), fields):
-          if cuts and (value := getattr(config, field)) % size:
-            fits = max(n for n in range(1, size) if value % n == 0)
-            raise ValueError(
-              f"MESH cuts {what} into {size} along {axis!r}, which does not"
-              f" divide its {field} {value}; {fits} does"
-            )
+    rules = dict(self.rules)
+    for mesh_axis, size in self.sizes.items():
+      for array_axis, fields in CUT.items():
+        if rules.get(array_axis) != mesh_axis:
+          continue
+        for field in fields:
+          # (A T5 has no field num_kv_heads; one head divides by anything.)
+          length = getattr(config, field, size)
+          if length % size == 0:
+            continue
+          divisor = max(n for n in range(1, size) if length % n == 0)
+          raise ValueError(
+            f"MESH cuts {what} into {size} along {mesh_axis!r}, which does not"
+            f" divide its {field} {length}; {divisor} does"
+          )
 
-  def check_rows(self, **rows: int):
+  def check_rows(self, **rows: int) -> None:
     """Raises ValueError where the mesh does not divide a batch's rows.
 
     Args:
-      **rows: a number of them, by the name that the message gives it.
+      **rows: a number of rows, by the name that the message gives it.
     """
+    size = self.sizes[DATA]
     for name, num in rows.items():
-      if num % (size := self.sizes[DATA]):
+      if num % size:
         raise ValueError(
           f"{name} is {num}, which MESH cuts into {size} along {DATA!r}; take a"
           f" multiple of {size}"
         )
 
   def rows(self, tree: Any) -> Any:
-    """Returns arrays [B, ...] with their rows cut by `data`, where it can."""
-    lay = lambda leaf: place(leaf, self.rows_sharding(leaf.shape[0]))
-    return jax.tree.map(lay, tree)
+    """Returns arrays [B, ...] with their rows cut by `data`.
+
+    Rows that `data` does not divide are whole on every device.
+    """
+    return jax.tree.map(
+      lambda leaf: place(leaf, self.rows_sharding(leaf.shape[0])), tree
+    )
 
   def rows_sharding(self, num: int) -> NamedSharding:
-    """Returns where an array of so many rows lies."""
+    """Returns where an array [B, ...] of so many rows lies."""
     return self.of_rows(num).sharding("batch")
 
 
-def put(leaf: Any, sharding: NamedSharding, dtype: Any) -> jax.Array:
+def put(
+  leaf: Any, sharding: NamedSharding, dtype: jax.typing.DTypeLike
+) -> jax.Array:
   """Returns an array where it lies; each part is read, and cast, by itself.
 
   An array of up to `MOST_READ` numbers is read whole.
 
   Args:
-    leaf: an array, or what has a shape and gives a part by slices.
-    sharding: where it lies.
-    dtype: wanted.
+    leaf: an array, or an object with a shape that gives a part by slices.
+    sharding: where the array lies.
+    dtype: of the result.
   """
   if isinstance(leaf, jax.Array):
     return place(jnp.asarray(leaf, dtype), sharding)
   if leaf.size <= MOST_READ:
     leaf = np.asarray(leaf)
+  # Devices that hold the same part, by the part's (start, stop) along each
+  # axis: the part is read once for all of them.
   devices: dict[tuple, list] = {}
   shape = tuple(leaf.shape)
   indices = sharding.addressable_devices_indices_map(shape)
@@ -151,36 +181,46 @@ def put(leaf: Any, sharding: NamedSharding, dtype: Any) -> jax.Array:
     devices.setdefault(tuple(bounds), []).append(device)
   shards = []
   for bounds, holders in devices.items():
-    part = np.asarray(leaf[tuple(slice(*each) for each in bounds)])
+    part = np.asarray(leaf[tuple(slice(*pair) for pair in bounds)])
     part = np.array(part, dtype, order="C", ndmin=part.ndim)
     shards += [jax.device_put(part, device) for device in holders]
   return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
 
 def place(leaf: Any, sharding: jax.sharding.Sharding) -> jax.Array:
-  """Returns an array where it is to lie; of several processes each has all of
-  it, and puts its own part."""
-  if sharding.is_fully_addressable or not _is_here(leaf):
+  """Returns an array where a sharding puts it.
+
+  With several processes each has the whole array, and puts its own part.
+  """
+  if sharding.is_fully_addressable or not _is_local(leaf):
     return jax.device_put(leaf, sharding)
-  if is_keys := jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-    impl, leaf = jax.random.key_impl(leaf), jax.random.key_data(leaf)
-  leaf = np.asarray(leaf)
-  put = jax.make_array_from_callback(
-    leaf.shape, sharding, lambda index: leaf[index]
+  # NumPy, which the parts are taken from, has no random keys: their numbers are
+  # placed instead.
+  is_keys = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+  numbers = np.asarray(jax.random.key_data(leaf) if is_keys else leaf)
+  array = jax.make_array_from_callback(
+    numbers.shape, sharding, lambda index: numbers[index]
   )
-  return jax.random.wrap_key_data(put, impl=impl) if is_keys else put
+  if is_keys:
+    return jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf))
+  return array
 
 
-def _is_here(leaf: Any) -> bool:
+def _is_local(leaf: Any) -> bool:
+  """Whether this process has all of an array."""
   return not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
 
 
 def fetch(tree: Any) -> Any:
-  """Returns a tree in NumPy's arrays, whole in each process."""
-  if all(map(_is_here, jax.tree.leaves(tree))):
+  """Returns a tree with NumPy arrays, each whole in every process."""
+  if all(map(_is_local, jax.tree.leaves(tree))):
     return jax.device_get(tree)
-  gather = functools.partial(multihost_utils.process_allgather, tiled=True)
-  get = lambda leaf: (jax.device_get if _is_here(leaf) else gather)(leaf)
+
+  def get(leaf):
+    if _is_local(leaf):
+      return jax.device_get(leaf)
+    return multihost_utils.process_allgather(leaf, tiled=True)
+
   return jax.tree.map(get, tree)
 
 
@@ -198,10 +238,10 @@ def use_layout(layout: Layout | None, num_rows: int) -> Iterator[None]:
 
 
 def under_layout(method: Callable) -> Callable:
-  """Has a language model's method run under its `layout`.
+  """Decorates a method of a language model: it runs under the model's `layout`.
 
   Args:
-    method: of (model, what has axis 0 = B, ...).
+    method: takes the model, then a tree of arrays whose axis 0 is B.
   """
 
   @functools.wraps(method)
@@ -214,22 +254,29 @@ def under_layout(method: Callable) -> Callable:
 
 
 def is_cut() -> bool:
-  """Whether what is traced has a `Layout`, this package's or T5X's."""
+  """Whether a `Layout` holds for what is traced, this package's or T5X's."""
   return bool(nn.get_logical_axis_rules())
 
 
-def axis_names(variables: dict) -> dict[str, tuple]:
+def axis_names(variables: Mapping) -> dict[str, tuple[str, ...]]:
   """Returns the names of the axes of every parameter, by its path "a/b/c".
 
   Args:
-    variables: of a network's `init`.
+    variables: result of a network's `init`.
   """
   flat = traverse_util.flatten_dict(variables["params_axes"], sep="/")
-  return {x.removesuffix("_axes"): (*axes.names,) for x, axes in flat.items()}
+  return {
+    path.removesuffix("_axes"): tuple(axes.names) for path, axes in flat.items()
+  }
 
 
-def map_by_path(tree: Any, function: Callable) -> Any:
-  """Returns nested dicts, `function` of each path "a/b/c" and leaf applied."""
+def map_by_path(tree: Any, function: Callable[[str, Any], Any]) -> Any:
+  """Returns nested dicts in which a function replaces each leaf.
+
+  Args:
+    tree: nested dicts.
+    function: of the path "a/b/c" of a leaf, and the leaf.
+  """
   flat = traverse_util.flatten_dict(tree, sep="/")
   mapped = {path: function(path, leaf) for path, leaf in flat.items()}
   return traverse_util.unflatten_dict(mapped, sep="/")
@@ -246,24 +293,31 @@ def layout_of(params: Any) -> Layout | None:
   return Layout(named[0].mesh, RULES_2D if is_2d else RULES)
 
 
-def state_shardings(tree: Any, params: Any, lying: Any = None) -> Any:
-  """Returns where the leaves of a training state lie, as its parameters do.
+def state_shardings(tree: Any, params: Any, shardings: Any = None) -> Any:
+  """Returns where the leaves of a training state lie.
 
-  What has the path and the shape of a parameter in it lies as that does, such
-  as a moment; all others, which are small, are on every device.
+  A leaf whose path and shape are those of a parameter, such as a moment, lies
+  where the parameter lies. All other leaves are small, and lie on every device.
 
   Args:
-    tree: of what has a shape, such as an optimizer's state.
+    tree: of objects with a shape, such as an optimizer's state.
     params: nested dicts of arrays.
-    lying: where they lie, a tree; None asks them.
+    shardings: where the parameters lie, a tree; None asks the parameters.
   """
-  if lying is None:
-    lying = jax.tree.map(lambda leaf: leaf.sharding, params)
-  keys = lambda path: tuple(key.key for key in path if hasattr(key, "key"))
+  if shardings is None:
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, params)
+
+  def keys(path):
+    # An optimizer puts its own fields and indices around the dicts' keys.
+    return tuple(key.key for key in path if hasattr(key, "key"))
+
   flat, _ = jax.tree_util.tree_flatten_with_path(params)
-  places = jax.tree.leaves(lying)
-  of = {(keys(path), leaf.shape): x for (path, leaf), x in zip(flat, places)}
+  places = jax.tree.leaves(shardings)
+  by_key = {
+    (keys(path), leaf.shape): sharding
+    for (path, leaf), sharding in zip(flat, places)
+  }
   everywhere = NamedSharding(places[0].mesh, PartitionSpec())
   return jax.tree_util.tree_map_with_path(
-    lambda path, leaf: of.get((keys(path), leaf.shape), everywhere), tree
+    lambda path, leaf: by_key.get((keys(path), leaf.shape), everywhere), tree
   )
