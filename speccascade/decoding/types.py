@@ -9,7 +9,7 @@ G block width, V vocabulary.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from flax import struct
 import jax
@@ -28,7 +28,7 @@ TargetFunction = Callable[..., tuple[Array, Array | None, Array | None]]
 VerifyFunction = Callable[..., "Verdict"]
 
 
-def check_shape(name: str, array, wanted: tuple[int, ...]):
+def check_shape(name: str, array: Array, wanted: tuple[int, ...]) -> None:
   """Checks a shape while a program is traced.
 
   Raises:
@@ -40,8 +40,7 @@ def check_shape(name: str, array, wanted: tuple[int, ...]):
     )
 
 
-@struct.dataclass
-class Output:
+class Output(struct.PyTreeNode):
   """What a model says about the positions that were read.
 
   Attributes:
@@ -53,21 +52,12 @@ class Output:
   hidden: Array | None = None
 
 
-class LanguageModel(Protocol):
-  """Feeds tokens to a network and returns logits; rows are independent.
+class Part(Protocol):
+  """What models and drafters have in common: caches, and one vocabulary."""
 
-  A model is a frozen pytree: parameters are leaves; modules and what stands
-  below are static. Equal modules hash equal, so a second call does not trace
-  again.
-
-  Attributes:
-    vocab_size: V.
-    prompted: whether a row goes on from its own prompt (decoder-only), not from
-      a source and a start token; see `prompts`.
-  """
-
-  vocab_size: int
-  prompted: bool
+  @property
+  def vocab_size(self) -> int:
+    """V."""
 
   def prefill(self, inputs: Array, *, capacity: int) -> State:
     """Returns the state before any decoder token, with `capacity` slots.
@@ -80,6 +70,24 @@ class LanguageModel(Protocol):
         `prompts.PAD` at either end.
       capacity: number of decoder tokens that the state must be able to hold.
     """
+
+  def rewind(self, state: State, length: Array) -> State:
+    """Forgets every token at or after `length` [B] int32; costs nothing."""
+
+
+class LanguageModel(Part, Protocol):
+  """Feeds tokens to a network and returns logits; rows are independent.
+
+  A model is a frozen pytree: parameters are leaves; modules and what stands
+  below are static. Equal modules hash equal, so a second call does not trace
+  again.
+
+  """
+
+  @property
+  def prompted(self) -> bool:
+    """Whether a row goes on from its own prompt (decoder-only), not from a
+    source and a start token; see `prompts`."""
 
   def extend(
     self,
@@ -111,9 +119,6 @@ class LanguageModel(Protocol):
       The longer state, and logits [B, R, V] float32.
     """
 
-  def rewind(self, state: State, length: Array) -> State:
-    """Lowers the lengths to `length` [B] int32 at most; costs nothing."""
-
   def keep(
     self, state: State, start: Array, path: Array, count: Array
   ) -> State:
@@ -130,8 +135,7 @@ class LanguageModel(Protocol):
     """
 
 
-@struct.dataclass
-class Proposal:
+class Proposal(struct.PyTreeNode):
   """A drafted block, and the law that each token was drawn from.
 
   Attributes:
@@ -167,21 +171,21 @@ class Proposal:
 
 
 @runtime_checkable
-class Drafter(Protocol):
-  """Proposes up to `width` tokens for each row. A pytree.
+class Drafter(Part, Protocol):
+  """Proposes up to `width` tokens for each row. A pytree."""
 
-  Static: `width`; `vocab_size`; `has_confidence`, whether `q1` says something
-  of every token. `models` are the M language models inside, in the order of
-  `Proposal.calls`; one may be in several places.
-  """
+  @property
+  def width(self) -> int:
+    """Static: most tokens of a proposal."""
 
-  width: int
-  vocab_size: int
-  models: tuple
-  has_confidence: bool
+  @property
+  def models(self) -> tuple[LanguageModel, ...]:
+    """The M language models inside, in the order of `Proposal.calls`; one may
+    be in several places."""
 
-  def prefill(self, inputs: Array, *, capacity: int) -> State:
-    """Returns the state before any decoder token. See `LanguageModel`."""
+  @property
+  def has_confidence(self) -> bool:
+    """Static: whether `q1` says something of every token."""
 
   def propose(
     self,
@@ -211,9 +215,6 @@ class Drafter(Protocol):
         they must not keep the rest waiting.
     """
 
-  def rewind(self, state: State, length: Array) -> State:
-    """Forgets every token at or after `length` [B] int32."""
-
   def catch_up(
     self, state: State, tokens: Array, upto: Array, *, wide: int
   ) -> State:
@@ -223,7 +224,7 @@ class Drafter(Protocol):
 _IS_DRAFTER: dict[type, bool] = {}
 
 
-def is_drafter(part) -> bool:
+def is_drafter(part: Any) -> TypeGuard[Drafter]:
   """Whether a part of a pair is a `Drafter`, not a model; told by its type,
   of which a protocol is asked once: to ask takes long."""
   kind = type(part)
@@ -232,8 +233,7 @@ def is_drafter(part) -> bool:
   return _IS_DRAFTER[kind]
 
 
-@struct.dataclass
-class Verdict:
+class Verdict(struct.PyTreeNode):
   """What a verifier step decided on a block.
 
   Attributes:
@@ -249,8 +249,7 @@ class Verdict:
   read: Array
 
 
-@struct.dataclass
-class Stats:
+class Stats(struct.PyTreeNode):
   """Counts of each row; definitions in docs/definitions.md.
 
   Every field is [B] int32 unless said. Positions after the first EOS or the
@@ -319,8 +318,7 @@ DRAFT, RESIDUAL, BONUS, SEQUENTIAL_Q, SEQUENTIAL_P = range(5)
 SOURCES = ("draft", "residual", "bonus", "sequential q", "sequential p")
 
 
-@struct.dataclass
-class Trace:
+class Trace(struct.PyTreeNode):
   """Who wrote each token, and why. T = max_decode_len; K = top tokens kept.
 
   Attributes:
@@ -352,8 +350,7 @@ class Trace:
   p_prob: Array
 
 
-@struct.dataclass
-class LogProbs:
+class LogProbs(struct.PyTreeNode):
   """What each law gave the tokens written, in nats. T = max_decode_len.
 
   Every field is [B, T] float32: NaN where there is no such law and after the
@@ -375,8 +372,7 @@ class LogProbs:
   q1: Array
 
 
-@struct.dataclass
-class Decoded:
+class Decoded(struct.PyTreeNode):
   """What every execution returns. T = max_decode_len.
 
   Attributes:

@@ -6,13 +6,13 @@ import jax.numpy as jnp
 
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws, numerics
+from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.types import LanguageModel, Proposal, State
 
 Array = jax.Array
 
 
-@struct.dataclass
-class StopPolicy:
+class StopPolicy(struct.PyTreeNode):
   """When to stop drafting before the block is full.
 
   A policy may look at the law before a draw (the pending token is then never
@@ -30,8 +30,7 @@ class StopPolicy:
   before_draw: bool = struct.field(pytree_node=False)
 
 
-@struct.dataclass
-class AutoregressiveDrafter:
+class AutoregressiveDrafter(struct.PyTreeNode):
   """Drafts up to `width` tokens from a language model.
 
   Attributes:
@@ -56,7 +55,7 @@ class AutoregressiveDrafter:
     return self.model.vocab_size
 
   @property
-  def models(self) -> tuple:
+  def models(self) -> tuple[LanguageModel, ...]:
     return (self.model,)
 
   def prefill(self, inputs: Array, *, capacity: int) -> State:
@@ -67,21 +66,35 @@ class AutoregressiveDrafter:
   def rewind(self, state: State, length: Array) -> State:
     return self.model.rewind(state, length)
 
-  def catch_up(self, state: State, tokens, upto, *, wide: int) -> State:
+  def catch_up(
+    self, state: State, tokens: Array, upto: Array, *, wide: int
+  ) -> State:
     return feeding.catch_up(self.model, state, tokens, upto, wide=wide)
 
   def propose(
-    self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
+    self,
+    state: State,
+    tokens: Array,
+    length: Array,
+    rngs: Array,
+    sampling: Sampling,
+    *,
+    bonus_law: bool,
+    active: Array,
   ) -> tuple[State, Proposal]:
     """See `types.Drafter`. Without `bonus_law` the last draft is not fed."""
     u = draws.uniforms(rngs, self.width)
     state, logits, calls = self._catch_up(
       state, tokens, length, bonus_law, active
     )
-    write = self._fill if self.stop is None else self._until_stop
-    state, count, fed, (tokens, q, q1, bad) = write(
-      state, logits, u, sampling, active, bonus_law
-    )
+    if self.stop is None:
+      state, count, fed, (tokens, q, q1, bad) = self._fill(
+        state, logits, u, sampling, active, bonus_law
+      )
+    else:
+      state, count, fed, (tokens, q, q1, bad) = self._until_stop(
+        self.stop, state, logits, u, sampling, active, bonus_law
+      )
     return state, Proposal(
       tokens=tokens[:, : self.width],
       count=count,
@@ -112,7 +125,9 @@ class AutoregressiveDrafter:
     drafts = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *drafts, last)
     return state, jnp.full_like(fed, self.width), fed, drafts
 
-  def _until_stop(self, state, logits, u, sampling, active, bonus_law):
+  def _until_stop(
+    self, stop: StopPolicy, state, logits, u, sampling, active, bonus_law
+  ):
     """Drafts while any row goes on, as `_fill`; every drawn token is fed."""
     rows, vocab = logits.shape
     place = jnp.zeros((rows, self.width + 1), jnp.int32)
@@ -128,8 +143,8 @@ class AutoregressiveDrafter:
       step, active, state, logits, count, drafts = carry
       u_t = jax.lax.dynamic_slice_in_dim(u, step, 1, axis=1)
       q1, q, token, is_law = sampling.step(logits, u_t)
-      if self.stop.before_draw:
-        active &= numerics.max_prob(q1) >= self.stop.below
+      if stop.before_draw:
+        active &= numerics.max_prob(q1) >= stop.below
       fed = active.astype(jnp.int32)
       state, after = feeding.feed(self.model, state, token, fed)
       # A row that stopped keeps the law of its bonus position.
@@ -139,8 +154,8 @@ class AutoregressiveDrafter:
         drafts,
         (jnp.where(active, token, 0), q, q1, ~is_law),
       )
-      if not self.stop.before_draw:
-        active &= numerics.of_token(q, token) >= self.stop.below
+      if not stop.before_draw:
+        active &= numerics.of_token(q, token) >= stop.below
       return step + 1, active, state, logits, count + fed, drafts
 
     drafts = (place, probs, probs, place > 0)
@@ -151,7 +166,7 @@ class AutoregressiveDrafter:
     last_q1, last_q, _, is_law = sampling.step(logits)
     here = jnp.arange(self.width + 1)[None] == count[:, None]
     # Before a draw the policy itself reads the law that ends a block.
-    was_read = bonus_law | ((count < self.width) & self.stop.before_draw)
+    was_read = bonus_law | ((count < self.width) & stop.before_draw)
     is_bad = (was_read & ~is_law)[:, None]
     q = jnp.where(here[..., None], last_q[:, None], q)
     q1 = jnp.where(here[..., None], last_q1[:, None], q1)

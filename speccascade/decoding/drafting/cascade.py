@@ -18,7 +18,7 @@ from speccascade.decoding.drafting.max_gram import MaxGramDrafter
 from speccascade.decoding.drafting.vertical import VerticalDrafter
 from speccascade.decoding.laws import targets
 from speccascade.decoding.laws.deferral import lenient_cs_paper
-from speccascade.decoding.types import Drafter, LanguageModel
+from speccascade.decoding.types import Drafter, LanguageModel, VerifyFunction
 from speccascade.decoding.verification import steps
 
 # Made once: equal drafters must share a compiled program.
@@ -71,7 +71,7 @@ def cascade_drafter(
   *,
   meaning: str = "increments",
   lenience: float = 1.0,
-  verify=steps.token_verify,
+  verify: VerifyFunction = steps.token_verify,
 ) -> Drafter:
   """Returns the drafter of a cascade.
 
@@ -131,8 +131,8 @@ def cascade_drafter(
   def part(i: int, j: int) -> Drafter:
     """Drafter j, as level i has it."""
     width = matrix[i][j]
-    if j == len(models):
-      prompted = any(model.prompted for model in (*models, bottom))
+    if bottom is not None and j == len(models):
+      prompted = bottom.prompted or any(model.prompted for model in models)
       return bottom.replace(width=width, prompted=prompted)
     inner = level(j + 1)
     if inner is None:
@@ -156,6 +156,7 @@ def cascade_drafter(
       behind=behind(i, j),
     )
 
-  if not any(matrix[0]):
+  outer = level(0)
+  if outer is None:
     raise ValueError("the first row of K is all 0: the cascade drafts nothing")
-  return level(0)
+  return outer

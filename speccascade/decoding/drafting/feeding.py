@@ -1,13 +1,14 @@
 """How a language model is fed what it lacks of a prefix: it catches up."""
 
 import functools
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.types import (
-  Drafter,
   LanguageModel,
+  Part,
   State,
   is_drafter,
 )
@@ -116,7 +117,7 @@ def feed_to(
 
 
 def catch_up(
-  part: LanguageModel | Drafter,
+  part: Part,
   state: State,
   tokens: Array,
   upto: Array,
@@ -134,5 +135,14 @@ def catch_up(
   """
   if is_drafter(part):
     return part.catch_up(state, tokens, upto, wide=wide)
-  how = {"first": upto - 1, "read": 1, "narrow": wide, "wide": wide}
-  return feed_to(part, state, tokens, upto, **how)[0]
+  state, _, _ = feed_to(
+    cast(LanguageModel, part),
+    state,
+    tokens,
+    upto,
+    first=upto - 1,
+    read=1,
+    narrow=wide,
+    wide=wide,
+  )
+  return state

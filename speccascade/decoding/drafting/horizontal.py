@@ -5,14 +5,14 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.laws import draws
+from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops import emission
-from speccascade.decoding.types import Drafter, Proposal
+from speccascade.decoding.types import Drafter, LanguageModel, Proposal
 
 Array = jax.Array
 
 
-@struct.dataclass
-class HorizontalDrafter:
+class HorizontalDrafter(struct.PyTreeNode):
   """The first drafter writes the first tokens of a block, the next go on.
 
   Later tokens of a block are less likely to survive, so they may come from
@@ -37,8 +37,8 @@ class HorizontalDrafter:
     return all(drafter.has_confidence for drafter in self.drafters)
 
   @property
-  def models(self) -> tuple:
-    return sum((drafter.models for drafter in self.drafters), ())
+  def models(self) -> tuple[LanguageModel, ...]:
+    return tuple(model for drafter in self.drafters for model in drafter.models)
 
   def prefill(self, inputs: Array, *, capacity: int) -> tuple:
     capacity += self.width
@@ -52,14 +52,24 @@ class HorizontalDrafter:
       for drafter, inner in zip(self.drafters, state)
     )
 
-  def catch_up(self, state: tuple, tokens, upto, *, wide: int) -> tuple:
+  def catch_up(
+    self, state: tuple, tokens: Array, upto: Array, *, wide: int
+  ) -> tuple:
     return tuple(
       drafter.catch_up(inner, tokens, upto, wide=wide)
       for drafter, inner in zip(self.drafters, state)
     )
 
   def propose(
-    self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
+    self,
+    state: tuple,
+    tokens: Array,
+    length: Array,
+    rngs: Array,
+    sampling: Sampling,
+    *,
+    bonus_law: bool,
+    active: Array,
   ) -> tuple[tuple, Proposal]:
     """See `types.Drafter`; each goes on where the one before stopped."""
     rows, width = length.shape[0], self.width

@@ -1,18 +1,21 @@
 """Max-Gram: drafts by copying what followed the longest repeated suffix."""
 
+from collections.abc import Sequence
+
 from flax import struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade import native
+from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops import prompts
 from speccascade.decoding.types import Proposal
 
 Array = jax.Array
 
 
-@struct.dataclass
-class MaxGramDrafter:
+class MaxGramDrafter(struct.PyTreeNode):
   """Copies from the source and from what was generated; costs next to nothing.
 
   The longest suffix of the generated tokens that occurs in the text (source,
@@ -39,8 +42,13 @@ class MaxGramDrafter:
 
   @classmethod
   def create(
-    cls, next_token, *, width: int, vocab_size: int, prompted: bool = False
-  ):
+    cls,
+    next_token: Sequence[int] | Array | np.ndarray | None,
+    *,
+    width: int,
+    vocab_size: int,
+    prompted: bool = False,
+  ) -> "MaxGramDrafter":
     """Returns a drafter; a table shorter than the vocabulary is padded with 0.
 
     Without a table it only copies, and fills no block.
@@ -49,7 +57,7 @@ class MaxGramDrafter:
       ValueError: the table is longer than the vocabulary, or holds other ids.
     """
     fills = next_token is not None
-    table = jnp.asarray(next_token if fills else [0], jnp.int32)
+    table = jnp.asarray([0] if next_token is None else next_token, jnp.int32)
     if table.shape[0] > vocab_size:
       raise ValueError(
         f"the bigram table has {table.shape[0]} entries, the vocabulary"
@@ -78,12 +86,22 @@ class MaxGramDrafter:
   def rewind(self, state: Array, length: Array) -> Array:
     return state
 
-  def catch_up(self, state: Array, tokens, upto, *, wide: int) -> Array:
+  def catch_up(
+    self, state: Array, tokens: Array, upto: Array, *, wide: int
+  ) -> Array:
     return state
 
   def propose(
-    self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
-  ):
+    self,
+    state: Array,
+    tokens: Array,
+    length: Array,
+    rngs: Array,
+    sampling: Sampling,
+    *,
+    bonus_law: bool,
+    active: Array,
+  ) -> tuple[Array, Proposal]:
     """See `types.Drafter`; the law at the bonus position is the next copy."""
     drafts, count = self._copies(state, tokens, length)
     if self.fills:

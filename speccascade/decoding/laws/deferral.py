@@ -10,9 +10,11 @@ Narasimhan et al. are arXiv 2405.19261, whose ICLR 2025 version has the token
 rules.
 """
 
+from collections.abc import Callable
 import dataclasses
 import inspect
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +31,10 @@ from speccascade.decoding.laws.numerics import (
 )
 from speccascade.decoding.types import RuleFunction, check_shape
 
+Array = jax.Array
 
-def defers(left, right):
+
+def defers(left: Array, right: Array) -> Array:
   """Whether a rule defers, from its two sides: strictly below; [...] bool."""
   return left < right
 
@@ -53,7 +57,14 @@ class Rule:
   per_token: bool = False
   needs_confidence: bool = True
 
-  def __call__(self, q, p=None, *, alpha, sampled=None):
+  def __call__(
+    self,
+    q: Array,
+    p: Array | None = None,
+    *,
+    alpha: Array | float,
+    sampled: tuple[Array, Array] | None = None,
+  ) -> tuple[Array, Array]:
     """Returns (left, right): [...] each, or [..., V] of a token rule.
 
     Args:
@@ -90,7 +101,9 @@ class Rule:
     return self.function.__doc__
 
 
-def rule(*, per_token: bool = False, needs_confidence: bool = True, **interval):
+def rule(
+  *, per_token: bool = False, needs_confidence: bool = True, **interval: Any
+) -> Callable[[RuleFunction], Rule]:
   """Returns a decorator that makes a function a `Rule`.
 
   Args:
@@ -98,9 +111,11 @@ def rule(*, per_token: bool = False, needs_confidence: bool = True, **interval):
     needs_confidence: as there.
     **interval: fields of `Interval`, the range of alpha.
   """
-  return lambda function: Rule(
-    function, Interval(**interval), per_token, needs_confidence
-  )
+
+  def decorate(function: RuleFunction) -> Rule:
+    return Rule(function, Interval(**interval), per_token, needs_confidence)
+
+  return decorate
 
 
 @rule(low=0, high=1, default=0.3)

@@ -4,6 +4,8 @@ Inside the core randomness is uniforms of keys: a row's own, with the round and
 one fixed tag for each use folded in, so that no draw is made twice.
 """
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
@@ -67,7 +69,7 @@ def uniforms(keys: Array, num: int) -> Array:
   return jax.lax.bitcast_convert_type(mantissa, jnp.float32) - 1
 
 
-def fold_in(keys: Array, data) -> Array:
+def fold_in(keys: Array, data: Array | int) -> Array:
   """Returns keys [B] with `data`, a number or [B] int32, folded into each.
 
   The same keys as `jax.random.fold_in`.
@@ -106,7 +108,9 @@ def _threefry(keys: Array, first: Array, second: Array) -> tuple[Array, Array]:
   return x, y
 
 
-def row_keys(seed: int, trial: int, example_index: Array) -> Array:
+def row_keys(
+  seed: int, trial: int, example_index: Array | Sequence[int]
+) -> Array:
   """Returns one typed threefry key for each row, [B].
 
   The index is the example's place in the data set, so that a row's output does

@@ -31,9 +31,11 @@ class Interval:
 
   def ends(self, vocab_size: int) -> tuple[float, float]:
     """Returns (low, high) as numbers."""
-    return tuple(
-      end(vocab_size) if callable(end) else end for end in (self.low, self.high)
-    )
+
+    def number(end) -> float:
+      return end(vocab_size) if callable(end) else end
+
+    return number(self.low), number(self.high)
 
   def contains(self, alpha: float, vocab_size: int) -> bool:
     """Whether alpha is a finite number inside, and still is in float32.

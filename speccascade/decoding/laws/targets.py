@@ -11,6 +11,7 @@ step turns drafts of the sampled q into draws of pi. The arguments are those of
 from collections.abc import Callable
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ from speccascade.decoding.laws.numerics import residual
 from speccascade.decoding.types import TargetFunction, check_shape
 
 Array = jax.Array
+Pair = tuple[Array, Array]  # the drafter's q and the verifier's p
 
 # Newton needs at most 4 steps on small random pairs, up to 15 at V = 32128,
 # where 10 of them leave an error of 4e-10.
@@ -55,7 +57,14 @@ class Target:
   needs_confidence: bool = False
   rule: Rule | None = None
 
-  def __call__(self, q, p, *, alpha=0.0, sampled=None):
+  def __call__(
+    self,
+    q: Array,
+    p: Array,
+    *,
+    alpha: Array | float = 0.0,
+    sampled: Pair | None = None,
+  ) -> tuple[Array, Array | None, Array | None]:
     """Returns (pi [..., V], left, right), the sides [...] or [..., V] or None.
 
     Args:
@@ -68,11 +77,26 @@ class Target:
     alpha = jnp.asarray(alpha, sampled[1].dtype)
     return self.function(q, p, alpha=alpha, sampled=sampled)
 
-  def probs(self, q, p, *, alpha=0.0, sampled=None) -> Array:
+  def probs(
+    self,
+    q: Array,
+    p: Array,
+    *,
+    alpha: Array | float = 0.0,
+    sampled: Pair | None = None,
+  ) -> Array:
     """Returns pi alone, [..., V]; arguments as of a call."""
     return self(q, p, alpha=alpha, sampled=sampled)[0]
 
-  def at(self, q, p, tokens, *, alpha, sampled) -> tuple[Array, Array, Array]:
+  def at(
+    self,
+    q: Array,
+    p: Array,
+    tokens: Array | Callable[[Array], Array],
+    *,
+    alpha: Array | float,
+    sampled: Pair,
+  ) -> tuple[Array, Array, Array]:
     """Returns (pi [..., V], left [...], right [...]), the sides at the tokens.
 
     A token rule is read at `tokens` [...], or at what this function of pi
@@ -81,15 +105,20 @@ class Target:
     pi, left, right = self(q, p, alpha=alpha, sampled=sampled)
     tokens = tokens(pi) if callable(tokens) else tokens
     check_shape(f"pi of target {self.name}", pi, sampled[1].shape)
-    if left is None:
+    if left is None or right is None:
       left = right = jnp.full(tokens.shape, jnp.nan, pi.dtype)
     elif self.reads_tokens:
       left = numerics.of_token(left, tokens)
       right = numerics.of_token(right, tokens)
     return pi, left, right
 
-  def early(self, q, alpha) -> tuple[Array, Array]:
+  def early(self, q: Array, alpha: Array | float) -> tuple[Array, Array]:
     """Returns the sides [...] of a rule of q alone, before p exists."""
+    if self.rule is None:
+      raise TypeError(
+        f"target {self.name} has no rule; a sequential cascade asks a rule of"
+        " the drafter's q before it asks the verifier"
+      )
     return self.rule(q, alpha=jnp.asarray(alpha, q.dtype))
 
   @property
@@ -98,14 +127,14 @@ class Target:
     return self.rule is not None and self.rule.per_token
 
 
-def target(**known):
+def target(**known: Any) -> Callable[[Callable[..., Array]], Target]:
   """Returns a decorator that makes `(q, p, ...) -> pi` a `Target` without rule.
 
   Args:
     **known: fields of `Target`.
   """
 
-  def decorate(function):
+  def decorate(function: Callable[..., Array]) -> Target:
     @functools.wraps(function)
     def without_sides(q, p, *, alpha, sampled):
       return function(q, p, alpha=alpha, sampled=sampled), None, None
@@ -267,7 +296,7 @@ def _lift(rule: Rule, mix: Callable) -> Target:
   )
 
 
-def as_target(function: Callable, **known) -> Target:
+def as_target(function: Callable[..., Array], **known: Any) -> Target:
   """Returns a user's `(q, p) -> pi` as a `Target`, after trying it.
 
   The function gets the sampled pair, [..., V] each. See `check` for the trial;
@@ -286,7 +315,7 @@ def as_target(function: Callable, **known) -> Target:
 
 def check(
   candidate: Target, *, alpha: float | None = None, vocab_size: int = 7
-):
+) -> None:
   """Tries a target on fixed random pairs, and raises if pi is no distribution.
 
   The pairs hold zeros, ties, one-hot rows and q = p.
@@ -325,7 +354,7 @@ def check(
       )
 
 
-def trial_pairs(vocab_size: int = 7, dtype=np.float32):
+def trial_pairs(vocab_size: int = 7, dtype: Any = np.float32) -> Pair:
   """Returns fixed pairs (q, p), [N, V]: random, zeros, ties, one-hot, q = p.
 
   Every q shares support with its p or not, as sampled pairs may.

@@ -20,11 +20,17 @@ from speccascade.decoding.drafting.autoregressive import (
 )
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.interval import Interval
+from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import target
-from speccascade.decoding.loops.execution import FIXED, MAX_PROB, execution
+from speccascade.decoding.loops.execution import (
+  FIXED,
+  MAX_PROB,
+  LoopSettings,
+  execution,
+)
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.speculative import speculative
-from speccascade.decoding.types import State, Verdict
+from speccascade.decoding.types import LanguageModel, Proposal, State, Verdict
 
 Array = jax.Array
 
@@ -38,8 +44,7 @@ def _plain_verifier(q, p, *, alpha, sampled):
   return p
 
 
-@struct.dataclass
-class BildState:
+class BildState(struct.PyTreeNode):
   """What the drafter knows.
 
   Attributes:
@@ -51,27 +56,46 @@ class BildState:
   expected: Array
 
 
-@struct.dataclass
 class BildDrafter(AutoregressiveDrafter):
   """Drafts with fallback, and not at all at the start or after a rollback."""
 
-  def prefill(self, inputs, *, capacity):
+  def prefill(self, inputs: Array, *, capacity: int) -> BildState:
     draft = super().prefill(inputs, capacity=capacity)
     return BildState(draft, jnp.full(inputs.shape[:1], -1, jnp.int32))
 
-  def rewind(self, state, length):
+  def rewind(self, state: BildState, length: Array) -> BildState:
     return state.replace(draft=super().rewind(state.draft, length))
 
-  def catch_up(self, state, tokens, upto, *, wide):
+  def catch_up(
+    self, state: BildState, tokens: Array, upto: Array, *, wide: int
+  ) -> BildState:
     draft = super().catch_up(state.draft, tokens, upto, wide=wide)
     return BildState(draft, jnp.full_like(state.expected, -1))
 
-  def propose(self, state, tokens, length, rngs, sampling, **settings):
+  def propose(
+    self,
+    state: BildState,
+    tokens: Array,
+    length: Array,
+    rngs: Array,
+    sampling: Sampling,
+    *,
+    bonus_law: bool,
+    active: Array,
+  ) -> tuple[BildState, Proposal]:
     asked = length == state.expected
-    base = super()
+    propose = super().propose
 
     def ask(draft):
-      return base.propose(draft, tokens, length, rngs, sampling, **settings)
+      return propose(
+        draft,
+        tokens,
+        length,
+        rngs,
+        sampling,
+        bonus_law=bonus_law,
+        active=active,
+      )
 
     def skip(draft):
       shapes = jax.eval_shape(ask, draft)[1]
@@ -92,7 +116,13 @@ class BildDrafter(AutoregressiveDrafter):
   interval=Interval(0, default=5.0),
   is_predictable=False,
 )
-def bild(drafter, verifier, inputs, rngs, settings) -> Loop:
+def bild(
+  drafter: LanguageModel,
+  verifier: LanguageModel,
+  inputs: Array,
+  rngs: Array,
+  settings: LoopSettings,
+) -> Loop:
   """Returns the loop that decodes greedily with fallback and rollback.
 
   Arguments as in `speculative`, but both models are language models, and:
@@ -125,8 +155,13 @@ def bild(drafter, verifier, inputs, rngs, settings) -> Loop:
   stop = settings.stop
   if stop is None:
     stop = StopPolicy(jnp.float32(FALLBACK), before_draw=True)
-  drafter = BildDrafter(drafter, WINDOW, stop, behind=4)
   settings = dataclasses.replace(
     settings, target=_plain_verifier, verify=rollback
   )
-  return speculative.run(drafter, verifier, inputs, rngs, settings)
+  return speculative.run(
+    BildDrafter(drafter, WINDOW, stop, behind=4),
+    verifier,
+    inputs,
+    rngs,
+    settings,
+  )

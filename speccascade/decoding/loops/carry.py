@@ -11,8 +11,7 @@ from speccascade.decoding.types import LogProbs, Stats, Trace
 Array = jax.Array
 
 
-@struct.dataclass
-class Carry:
+class Carry(struct.PyTreeNode):
   """State of every loop. B = rows, L = buffer size.
 
   Attributes:

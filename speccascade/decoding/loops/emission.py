@@ -6,16 +6,18 @@ tokens, and room for one block beyond them. The room matters: XLA's
 start of the buffer, where it would overwrite good tokens.
 """
 
+from typing import TypeVar
+
 from flax import struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 Array = jax.Array
+Tree = TypeVar("Tree")
 
 
-@struct.dataclass
-class Prefix:
+class Prefix(struct.PyTreeNode):
   """The tokens so far. B = rows, L = buffer size.
 
   Attributes:
@@ -48,7 +50,7 @@ def start_tokens(start: Array, size: int) -> Array:
   return jnp.pad(start[:, None], ((0, 0), (0, size - 1)))
 
 
-def write_block(buffers, blocks, start: Array):
+def write_block(buffers: Tree, blocks: Tree, start: Array) -> Tree:
   """Writes a block into the buffer of each row, at a place of the row's own.
 
   Args:

@@ -1,18 +1,31 @@
 """Oracle cascade: the rule sees p for free. A reference, not a fast method."""
 
+import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.deferral import defers
-from speccascade.decoding.loops.execution import execution
+from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.stepwise import stepwise
 from speccascade.decoding.loops.tracing import Record
-from speccascade.decoding.types import SEQUENTIAL_P, SEQUENTIAL_Q
+from speccascade.decoding.types import (
+  SEQUENTIAL_P,
+  SEQUENTIAL_Q,
+  LanguageModel,
+)
+
+Array = jax.Array
 
 
 @execution("oracle")
-def oracle_cascade(drafter, verifier, inputs, rngs, settings) -> Loop:
+def oracle_cascade(
+  drafter: LanguageModel,
+  verifier: LanguageModel,
+  inputs: Array,
+  rngs: Array,
+  settings: LoopSettings,
+) -> Loop:
   """Draws every token from the target itself: both models run at every step.
 
   `verifier_calls` counts the positions that the rule deferred, as the paper's

@@ -58,7 +58,9 @@ def start(model: LanguageModel, inputs: Array) -> Array:
   return jnp.full(inputs.shape[:1], START_ID, jnp.int32)
 
 
-def check(inputs, vocab_size: int, *, may_be_empty: bool = False):
+def check(
+  inputs: Array | np.ndarray, vocab_size: int, *, may_be_empty: bool = False
+) -> None:
   """Checks prompts on the host.
 
   Raises:

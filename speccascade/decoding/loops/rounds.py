@@ -56,15 +56,21 @@ class Loop:
     return self.decoded(self.advance(self.begin()))
 
   def begin(self) -> Carry:
-    """Returns the state before the first round."""
-    settings, rows = self.settings, self.inputs.shape[0]
-    size = settings.buffer_size(self.width)
-    start = prompts.start(self.parts[-1], self.inputs)
+    """Returns the state before the first round.
+
+    Raises:
+      ValueError: the loop has no inputs.
+    """
+    settings, inputs = self.settings, self.inputs
+    if inputs is None:
+      raise ValueError(
+        "a loop without inputs goes on from a `Carry`: `advance`"
+      )
+    rows, size = inputs.shape[0], settings.buffer_size(self.width)
+    start = prompts.start(self.parts[-1], inputs)
     done = jnp.zeros((rows,), bool) if self.done is None else self.done
     if self.prefill is None:
-      states = tuple(
-        part.prefill(self.inputs, capacity=size) for part in self.parts
-      )
+      states = tuple(part.prefill(inputs, capacity=size) for part in self.parts)
     else:
       states = self.prefill()
     trace = log_probs = None

@@ -9,9 +9,11 @@ import jax.numpy as jnp
 
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.interval import Interval
-from speccascade.decoding.loops.execution import Execution
+from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.stepwise import sample
-from speccascade.decoding.types import Decoded
+from speccascade.decoding.types import Decoded, LanguageModel
+
+Array = jax.Array
 
 # A number that no step has: the discarded draft's randomness is not used again.
 REWRITE_TAG = 2**31 - 1
@@ -26,7 +28,13 @@ def _host_alpha(alpha: float) -> float:
 
 
 def _decode(
-  drafter, verifier, inputs, rngs, settings, *, per_token: bool = False
+  drafter: LanguageModel,
+  verifier: LanguageModel,
+  inputs: Array,
+  rngs: Array,
+  settings: LoopSettings,
+  *,
+  per_token: bool = False,
 ) -> Decoded:
   """Keeps the drafter's sequence if it is likely enough, else starts again.
 

@@ -1,21 +1,34 @@
 """Sequential cascades: the verifier is called only where the rule defers."""
 
+import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.deferral import defers
-from speccascade.decoding.loops.execution import execution
+from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.stepwise import stepwise
 from speccascade.decoding.loops.tracing import Record
-from speccascade.decoding.types import SEQUENTIAL_P, SEQUENTIAL_Q
+from speccascade.decoding.types import (
+  SEQUENTIAL_P,
+  SEQUENTIAL_Q,
+  LanguageModel,
+)
+
+Array = jax.Array
 
 CATCH_UP = 4  # tokens the verifier reads at once of those it has not seen
 
 
 @execution("sequential", pass_width=CATCH_UP)
-def sequential_cascade(drafter, verifier, inputs, rngs, settings) -> Loop:
+def sequential_cascade(
+  drafter: LanguageModel,
+  verifier: LanguageModel,
+  inputs: Array,
+  rngs: Array,
+  settings: LoopSettings,
+) -> Loop:
   """Drafts one token at a time; where the rule of q defers, p writes it.
 
   The verifier reads the tokens that it has not seen in blocks, not one by one,

@@ -16,11 +16,20 @@ from speccascade.decoding.loops.execution import (
   FIXED,
   MAX_PROB,
   TOKEN_PROB,
+  LoopSettings,
   execution,
 )
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.tracing import Record
-from speccascade.decoding.types import BONUS, DRAFT, RESIDUAL, Proposal, Stats
+from speccascade.decoding.types import (
+  BONUS,
+  DRAFT,
+  RESIDUAL,
+  Drafter,
+  LanguageModel,
+  Proposal,
+  Stats,
+)
 from speccascade.decoding.verification import steps
 from speccascade.decoding.verification.review import (
   Review,
@@ -38,7 +47,13 @@ Array = jax.Array
   draft_lengths=(FIXED, MAX_PROB, TOKEN_PROB),
   verifications=tuple(steps.VERIFY),
 )
-def speculative(drafter, verifier, inputs, rngs, settings) -> Loop:
+def speculative(
+  drafter: Drafter,
+  verifier: LanguageModel,
+  inputs: Array,
+  rngs: Array,
+  settings: LoopSettings,
+) -> Loop:
   """Returns the loop; rows advance by their own number of tokens each round.
 
   Args:
@@ -87,7 +102,13 @@ def speculative(drafter, verifier, inputs, rngs, settings) -> Loop:
 
 
 @jax.named_scope("count")
-def _count(carry, proposal, block, emitted, deferred) -> Stats:
+def _count(
+  carry: Carry,
+  proposal: Proposal,
+  block: Review,
+  emitted: Array,
+  deferred: Array,
+) -> Stats:
   """Adds one round to the counters; see `Stats` for what counts after a cut.
 
   Args:
@@ -123,7 +144,7 @@ def _count(carry, proposal, block, emitted, deferred) -> Stats:
 
 
 @jax.named_scope("record")
-def _record(proposal: Proposal, block: Review, deferred) -> Record:
+def _record(proposal: Proposal, block: Review, deferred: Array) -> Record:
   """Returns who wrote each token of a round, and why."""
   accepted, count = block.verdict.num_accepted[:, None], proposal.count[:, None]
   step = jnp.arange(block.new.shape[1])[None]

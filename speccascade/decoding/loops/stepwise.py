@@ -3,6 +3,8 @@
 One model alone is the reference that the others are tested against.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -22,7 +24,9 @@ from speccascade.decoding.types import (
 Array = jax.Array
 
 
-def stepwise(advance, rngs, settings: LoopSettings, **loop) -> Loop:
+def stepwise(
+  advance: Callable, rngs: Array, settings: LoopSettings, **loop
+) -> Loop:
   """Returns the loop that writes token after token.
 
   Args:
@@ -56,13 +60,25 @@ def stepwise(advance, rngs, settings: LoopSettings, **loop) -> Loop:
 
 
 @execution("autoregressive", law="q", needs_verifier=False)
-def drafter_alone(drafter, verifier, inputs, rngs, settings) -> Loop:
+def drafter_alone(
+  drafter: LanguageModel,
+  verifier: LanguageModel,
+  inputs: Array,
+  rngs: Array,
+  settings: LoopSettings,
+) -> Loop:
   """Samples from the drafter; there is no verifier. See `sampling`."""
   return sampling(drafter, inputs, rngs, settings, is_drafter=True)
 
 
 @execution("autoregressive", needs_drafter=False)
-def verifier_alone(drafter, verifier, inputs, rngs, settings) -> Loop:
+def verifier_alone(
+  drafter: LanguageModel,
+  verifier: LanguageModel,
+  inputs: Array,
+  rngs: Array,
+  settings: LoopSettings,
+) -> Loop:
   """Samples from the verifier; there is no drafter. See `sampling`."""
   return sampling(verifier, inputs, rngs, settings, is_drafter=False)
 
@@ -80,7 +96,13 @@ def sample(model: LanguageModel, *args, **kwargs) -> tuple[Decoded, Array]:
 
 
 def sampling(
-  model: LanguageModel, inputs, rngs, settings, *, is_drafter: bool, done=None
+  model: LanguageModel,
+  inputs: Array,
+  rngs: Array,
+  settings: LoopSettings,
+  *,
+  is_drafter: bool,
+  done: Array | None = None,
 ) -> Loop:
   """Returns the loop that samples from one model; it keeps the score, too.
 

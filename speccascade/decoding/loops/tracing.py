@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.loops import emission
+from speccascade.decoding.loops.carry import Carry
 from speccascade.decoding.types import DRAFT, SEQUENTIAL_Q, LogProbs, Trace
 
 Array = jax.Array
@@ -13,8 +14,7 @@ Array = jax.Array
 TOP = 5
 
 
-@struct.dataclass
-class Record:
+class Record(struct.PyTreeNode):
   """What is recorded of N tokens of each row; what is not known is None.
 
   Attributes:
@@ -70,16 +70,16 @@ def no_log_probs(rows: int, size: int) -> LogProbs:
 
 
 @jax.named_scope("record")
-def record(carry, new: Record, tokens: Array, block: Array) -> dict:
+def record(carry: Carry, new: Record, tokens: Array, block: Array) -> dict:
   """Returns the fields of a carry that record, with N tokens of each row.
 
   Args:
-    carry: a `carry.Carry`, before the tokens are committed.
+    carry: before the tokens are committed.
     new: what is recorded.
     tokens: [B, N] int32.
     block: [B] int32, the block that wrote them.
   """
-  fields = {}
+  fields: dict[str, Trace | LogProbs] = {}
   if carry.trace is not None:
     fields["trace"] = write(carry.trace, new, carry.length, block)
   if carry.log_probs is not None:
@@ -93,7 +93,7 @@ def record(carry, new: Record, tokens: Array, block: Array) -> dict:
 def log_probs(new: Record, tokens: Array) -> LogProbs:
   """Returns what each law gave the tokens, [B, N] each."""
 
-  def of(law, known=True):
+  def of(law: Array | None, known: Array | bool = True) -> Array:
     if law is None:
       return jnp.full(tokens.shape, jnp.nan)
     return jnp.where(known, jnp.log(numerics.of_token(law, tokens)), jnp.nan)
@@ -128,7 +128,7 @@ def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
   """
   num, is_drafters = trace.q_top.shape[-1], new.source == DRAFT
   is_drafters |= new.source == SEQUENTIAL_Q
-  values = {
+  values: dict[str, Array] = {
     "source": new.source,
     "writer": jnp.where(is_drafters, new.writer, -1),
     "deferred": new.deferred,
@@ -144,7 +144,8 @@ def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
     known = new.known_q & jnp.asarray(new.known_p)
     tv = numerics.total_variation(new.q, new.p)
     values["tv"] = jnp.where(known, tv, jnp.nan)
-  if new.left is not None:
+  if new.left is not None and new.right is not None:
     values |= {"left": new.left, "right": new.right}
-  values = empty(*new.source.shape, num).replace(**values)
-  return emission.write_block(trace, values, start)
+  rows, size = new.source.shape
+  block_trace = empty(rows, size, num).replace(**values)
+  return emission.write_block(trace, block_trace, start)

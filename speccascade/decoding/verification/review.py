@@ -25,8 +25,7 @@ from speccascade.decoding.types import (
 Array = jax.Array
 
 
-@struct.dataclass
-class Review:
+class Review(struct.PyTreeNode):
   """What was decided on a block. G = width of the drafter.
 
   Attributes:

@@ -98,7 +98,7 @@ def block_verify(
 VERIFY = {"token": token_verify, "block": block_verify}
 
 
-def _at_drafts(law, tokens):
+def _at_drafts(law: Array, tokens: Array) -> Array:
   """Returns the probabilities [B, G] of drafts by laws [B, G+1, V].
 
   The laws are not cut: XLA would copy what is left of them.
@@ -106,7 +106,14 @@ def _at_drafts(law, tokens):
   return of_token(law, jnp.pad(tokens, ((0, 0), (0, 1))))[:, :-1]
 
 
-def replacement(num_accepted, count, q, pi, u_draw, scale=None):
+def replacement(
+  num_accepted: Array,
+  count: Array,
+  q: Array,
+  pi: Array,
+  u_draw: Array,
+  scale: Array | None = None,
+) -> Array:
   """Draws the token after the accepted prefix, [B] int32.
 
   At the bonus position (nothing was rejected) the law is pi; elsewhere it is

@@ -9,8 +9,8 @@ drafts are verified against unfiltered laws <- test_speculative_paths[lossless]
 + (token, q1, q1, ~is_law)
 drafting stops on the sampled law <-
   ../drafting/test_proposals.py::test_the_drafter_stops_where_the_policy_says[True]
-- active &= numerics.max_prob(q1) >= self.stop.below
-+ active &= numerics.max_prob(q) >= self.stop.below
+- active &= numerics.max_prob(q1) >= stop.below
++ active &= numerics.max_prob(q) >= stop.below
 the law of the bonus is that of the first empty place <-
   ../drafting/test_proposals.py::test_the_drafter_stops_where_the_policy_says
 - logits = jnp.where(active[:, None], after, logits)

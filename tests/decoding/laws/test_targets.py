@@ -213,3 +213,8 @@ def test_what_a_target_says_of_itself():
   assert not defer_tokens(deferral.token_v2).needs_confidence
   assert defer_tokens(deferral.token_v2).uses_q
   assert defer(deferral.diff).rule is deferral.diff
+
+
+def test_a_target_without_a_rule_cannot_be_asked_before_the_verifier():
+  with pytest.raises(TypeError, match="lossy has no rule"):
+    targets.lossy.early(jnp.asarray(Q1), 0.3)
