@@ -1,55 +1,22 @@
-"""Which alphas to try: grids chosen rule by rule, and where to look next.
+"""Which alphas to try: the grid that a method declares, and where to look next.
 
 A grid holds the values between which a method changes, from hardly ever
 deferring to nearly always, or the other way; what lies outside changes little
-more. The values are our choice: the papers draw curves and do not list theirs.
+more. The values stand with each rule, target or execution (see `Interval`), and
+are our choice: the papers draw curves and do not list theirs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import itertools
 import math
 
-from speccascade.decoding.loops.bild import bild
-from speccascade.decoding.loops.sequence_cascade import sequence_cascade
+from speccascade.decoding.laws.interval import LINEAR, Interval, Scale
 from speccascade.decoding.programs import methods
 from speccascade.decoding.programs.methods import Method
 from speccascade.inference.rows.results import ResultRow
 
-_NUM = 7  # values of a grid
-
-
-@dataclasses.dataclass(frozen=True)
-class Scale:
-  """The scale on which the interval between two alphas is halved.
-
-  Attributes:
-    to: maps an alpha to its place on the scale.
-    back: maps a place on the scale to its alpha.
-  """
-
-  to: Callable[[float], float] = lambda alpha: alpha
-  back: Callable[[float], float] = lambda place: place
-
-  def middle(self, low: float, high: float) -> float:
-    """Returns the alpha half-way between two alphas, in few digits."""
-    return self.back((self.to(low) + self.to(high)) / 2)
-
-
-def _rounded(x: float) -> float:
-  return float(f"{x:.4g}")
-
-
-LINEAR = Scale(back=_rounded)
-LOG = Scale(
-  lambda alpha: math.log(max(alpha, 1e-6)),
-  lambda place: _rounded(math.exp(place)),
-)
-# 1 - alpha is the probability of a whole sequence.
-LOG_REST = Scale(
-  lambda alpha: math.log1p(-min(alpha, 1 - 1e-15)),
-  lambda place: 1 - _rounded(math.exp(place)),
-)
+_NUM = 7  # values of a grid that no rule declares
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,47 +32,6 @@ class Grid:
   scale: Scale = LINEAR
 
 
-# By target. Where the useful range is not the declared one, the reason is said.
-_GRIDS = {
-  "chow": Grid((0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9)),
-  "diff": Grid((-0.6, -0.3, -0.1, 0.0, 0.1, 0.3, 0.6)),
-  # |max p - max q| <= TV(p, q): at temperature 1 the rule defers wherever the
-  # models differ at alpha <= -1, and nowhere at alpha >= 1.
-  "opt": Grid((-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9)),
-  "chow_log": Grid((0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)),
-  "diff_log": Grid((-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)),
-  "opt_log": Grid((-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0)),
-  "token_v1": Grid((-0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8)),
-  # Below 0 no token is kept, whatever alpha: the method is lossless.
-  "token_v2": Grid((-0.1, 0.0, 0.05, 0.1, 0.2, 0.4, 0.7)),
-  # 1 - alpha is a ratio of probabilities: close to 1 it still matters.
-  "token_v3": Grid((0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97)),
-  "typical": Grid((0.001, 0.01, 0.03, 0.09, 0.3, 0.6, 1.0), LOG),
-  "bild_tv": Grid((0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9)),
-  "bild_kl": Grid((0.02, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0), LOG),
-  "bild_js": Grid((0.01, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6)),
-  "bild_nll": Grid((0.1, 0.3, 0.7, 1.5, 2.5, 4.0, 6.0), LOG),
-  "lossy": Grid((0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.97)),
-  "lossy_star": Grid((0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.97)),
-  "mentored": Grid((0.003, 0.01, 0.03, 0.1, 0.3, 1.0), LOG),
-  "ensemble": Grid((0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0)),
-  "lenient_leviathan": Grid((0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97)),
-  "lenient_cs_paper": Grid((0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97)),
-  # Of two tokens one has p <= 0.5: up to alpha 0.5 only the arg-max is kept.
-  "lenient_cs_code": Grid((0.0, 0.55, 0.65, 0.75, 0.85, 0.92, 0.97)),
-}
-# By execution, of those without a target. A whole output has a probability of
-# exp(-1) to exp(-30), so the sequence cascade's alphas crowd below 1.
-_NATS = (1, 3, 6, 10, 15, 22, 30)
-_BY_EXECUTION = {
-  sequence_cascade: Grid(tuple(LOG_REST.back(-n) for n in _NATS), LOG_REST),
-  methods.per_token_sequence: Grid((0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)),
-  bild: Grid((0.5, 1.0, 2.0, 3.0, 5.0, 8.0), LOG),
-}
-# At temperature 0 their laws are the verifier's, whatever alpha.
-_LOSSLESS_IF_GREEDY = ("lossy", "lossy_star", "mentored")
-
-
 def grid(method: Method, vocab_size: int, *, greedy: bool = False) -> Grid:
   """Returns the default alphas of a method; none if it has no alpha.
 
@@ -116,29 +42,23 @@ def grid(method: Method, vocab_size: int, *, greedy: bool = False) -> Grid:
   """
   if not method.uses_alpha:
     return Grid(())
-  name = method.target.name if method.target is not None else None
-  if greedy and name in _LOSSLESS_IF_GREEDY:
+  target, interval = method.target, method.alpha_interval
+  if greedy and target is not None and target.is_lossless_when_greedy:
     return Grid((method.default_alpha,))
-  whole = (
-    _BY_EXECUTION.get(method.execution)
-    or _GRIDS.get(name)
-    or _spread(method, vocab_size)
-  )
-  inside = method.alpha_interval.contains
-  alphas = (alpha for alpha in whole.alphas if inside(alpha, vocab_size))
-  return Grid(tuple(alphas), whole.scale)
+  alphas = interval.grid or _spread(interval, vocab_size)
+  inside = (x for x in alphas if interval.contains(x, vocab_size))
+  return Grid(tuple(inside), interval.scale)
 
 
-def _spread(method: Method, vocab_size: int) -> Grid:
-  """A grid for a rule that is not in the list: even over its declared range."""
-  interval = method.alpha_interval
+def _spread(interval: Interval, vocab_size: int) -> tuple[float, ...]:
+  """Returns alphas of a range without a grid, even over the range."""
   low, high = interval.ends(vocab_size)
   if math.isinf(low):
     low = -1.0 if math.isinf(high) else high - 2
   if math.isinf(high):
     high = low + 2
   step = (high - low) / (_NUM - 1)
-  return Grid(tuple(_rounded(low + i * step) for i in range(_NUM)))
+  return tuple(LINEAR.back(low + i * step) for i in range(_NUM))
 
 
 def coarsen(whole: Grid) -> Grid:

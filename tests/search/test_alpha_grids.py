@@ -1,6 +1,5 @@
 """The default alphas of every method, and where an adaptive sweep looks."""
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -12,6 +11,7 @@ import pytest
 
 from speccascade.decoding import METHODS
 from speccascade.decoding.laws import deferral, targets
+from speccascade.decoding.laws.interval import LINEAR, LOG, LOG_REST
 from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.programs.methods import Method
 from speccascade.search import alpha_grids
@@ -92,15 +92,22 @@ def test_the_sequence_cascade_counts_in_nats():
   ],
 )
 def test_a_rule_of_ones_own_gets_a_grid_of_its_range(low, high, wanted):
-  rule = deferral.rule(low=low, high=high)(deferral.opt.function)
-  rule = dataclasses.replace(rule, function=lambda q, p, *, alpha, sampled: 0)
-  method = Method(speculative, targets.defer(rule), "mine")
+  mine = deferral.rule(low=low, high=high)(deferral.opt.function)
+  method = Method(speculative, targets.defer(mine), "mine")
   alphas = alpha_grids.grid(method, 100).alphas
   assert (alphas[0], alphas[-1]) == wanted
   assert len(alphas) == 7
 
 
-LINEAR = alpha_grids.LINEAR
+def test_a_rule_of_ones_own_declares_its_grid():
+  """What is outside the range, here at V = 100 alone, is left out."""
+  declared = {"high": math.log, "grid": (-2.0, 0.5, 5.0), "scale": LOG}
+  mine = deferral.rule(**declared)(deferral.opt.function)
+  method = Method(speculative, targets.defer(mine), "mine")
+  assert alpha_grids.grid(method, 1000).alphas == (-2.0, 0.5, 5.0)
+  assert alpha_grids.grid(method, 100) == alpha_grids.Grid((-2.0, 0.5), LOG)
+
+
 near_one = lambda nats: 1 - math.exp(-nats)
 
 
@@ -125,10 +132,10 @@ def row(latency, deferral_rate=0.5, quality=30.0):
     ),
     ({0.0: row(1), 1.0: row(0.5), 2.0: row(1)}, LINEAR, 0.5),
     # On the method's own scale.
-    ({0.01: row(1), 1.0: row(0.5)}, alpha_grids.LOG, 0.1),
+    ({0.01: row(1), 1.0: row(0.5)}, LOG, 0.1),
     (
       {near_one(10): row(10), near_one(20): row(20)},
-      alpha_grids.LOG_REST,
+      LOG_REST,
       near_one(15),
     ),
     # Where latency is flat, or lacks, deferral and then quality decide.

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.laws.interval import Interval
+from speccascade.decoding.laws.interval import LOG, Interval
 from speccascade.decoding.laws.numerics import (
   entropy,
   first_argmax,
@@ -109,7 +109,8 @@ def rule(
   Args:
     per_token: as in `Rule`.
     needs_confidence: as there.
-    **interval: fields of `Interval`, the range of alpha.
+    **interval: fields of `Interval`: the range of alpha, its default, and the
+      alphas that a sweep tries.
   """
 
   def decorate(function: RuleFunction) -> Rule:
@@ -118,7 +119,12 @@ def rule(
   return decorate
 
 
-@rule(low=0, high=1, default=0.3)
+@rule(
+  low=0,
+  high=1,
+  default=0.3,
+  grid=(0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9),
+)
 def chow(q, p=None, *, alpha, sampled=None):
   """Chow's rule: defers where the drafter is unsure, max q < 1 - alpha.
 
@@ -133,7 +139,11 @@ def chow(q, p=None, *, alpha, sampled=None):
   return max_prob(q), jnp.full_like(max_prob(q), 1 - alpha)
 
 
-@rule(low=-1, high=1)
+@rule(
+  low=-1,
+  high=1,
+  grid=(-0.6, -0.3, -0.1, 0.0, 0.1, 0.3, 0.6),
+)
 def diff(q, p, *, alpha, sampled=None):
   """Difference of confidences: defers where the verifier is surer by alpha.
 
@@ -145,7 +155,9 @@ def diff(q, p, *, alpha, sampled=None):
   return max_prob(q), max_prob(p) - alpha
 
 
-@rule()
+# |max p - max q| <= TV(p, q): at temperature 1 the rule defers wherever the
+# models differ at alpha <= -1, and nowhere at alpha >= 1.
+@rule(grid=(-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9))
 def opt(q, p, *, alpha, sampled=None):
   """Rule of SpecCascade [OPT].
 
@@ -176,7 +188,12 @@ def _exceeds(value, alpha):
   return jnp.full_like(value, alpha), value
 
 
-@rule(low=0, high=math.log, default=1.0)
+@rule(
+  low=0,
+  high=math.log,
+  default=1.0,
+  grid=(0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0),
+)
 def chow_log(q, p=None, *, alpha, sampled=None):
   """Chow's rule for the log loss: defers where H(q) > alpha.
 
@@ -188,7 +205,11 @@ def chow_log(q, p=None, *, alpha, sampled=None):
   return _exceeds(entropy(q), alpha)
 
 
-@rule(low=lambda size: -math.log(size), high=math.log)
+@rule(
+  low=lambda size: -math.log(size),
+  high=math.log,
+  grid=(-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0),
+)
 def diff_log(q, p, *, alpha, sampled=None):
   """Difference of entropies: defers where H(q) > H(p) + alpha.
 
@@ -200,7 +221,7 @@ def diff_log(q, p, *, alpha, sampled=None):
   return entropy(p) + alpha, entropy(q)
 
 
-@rule()
+@rule(grid=(-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0))
 def opt_log(q, p, *, alpha, sampled=None):
   """OPT for the log loss: defers where H(q) > H(p) + alpha TV(sampled).
 
@@ -218,13 +239,23 @@ def opt_log(q, p, *, alpha, sampled=None):
 # choice: on one-hot pairs the curve would be two points).
 
 
-@rule(low=0, high=1, default=0.3)
+@rule(
+  low=0,
+  high=1,
+  default=0.3,
+  grid=(0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9),
+)
 def bild_tv(q, p, *, alpha, sampled=None):
   """BiLD* with D = TV(q, p): defers where it exceeds alpha, in [0, 1]."""
   return _exceeds(total_variation(q, p), alpha)
 
 
-@rule(low=0, default=0.3)
+@rule(
+  low=0,
+  default=0.3,
+  grid=(0.02, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0),
+  scale=LOG,
+)
 def bild_kl(q, p, *, alpha, sampled=None):
   """BiLD* with D = KL(q || p) in nats: defers where it exceeds alpha >= 0.
 
@@ -234,13 +265,23 @@ def bild_kl(q, p, *, alpha, sampled=None):
   return _exceeds(kl(q, p), alpha)
 
 
-@rule(low=0, high=math.log(2), default=0.1)
+@rule(
+  low=0,
+  high=math.log(2),
+  default=0.1,
+  grid=(0.01, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6),
+)
 def bild_js(q, p, *, alpha, sampled=None):
   """BiLD* with D = JS(q, p) in nats: defers where it exceeds alpha."""
   return _exceeds(jensen_shannon(q, p), alpha)
 
 
-@rule(low=0, default=2.0)
+@rule(
+  low=0,
+  default=2.0,
+  grid=(0.1, 0.3, 0.7, 1.5, 2.5, 4.0, 6.0),
+  scale=LOG,
+)
 def bild_nll(q, p, *, alpha, sampled=None):
   """BiLD* with D = -log p(argmax q): BiLD's own metric. alpha >= 0."""
   token = first_argmax(q)  # ties to the lowest id
@@ -255,7 +296,13 @@ def _like(value, p):
   return jnp.broadcast_to(value[..., None], p.shape)
 
 
-@rule(low=-1, high=1, default=0.3, per_token=True)
+@rule(
+  low=-1,
+  high=1,
+  default=0.3,
+  grid=(-0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8),
+  per_token=True,
+)
 def token_v1(q, p, *, alpha, sampled=None):
   """Token-specific rule V1: keeps v where q(v) >= max p - alpha.
 
@@ -269,7 +316,15 @@ def token_v1(q, p, *, alpha, sampled=None):
   return q, _like(max_prob(p) - alpha, q)
 
 
-@rule(low=-1, high=1, default=0.3, per_token=True, needs_confidence=False)
+@rule(
+  low=-1,
+  high=1,
+  default=0.3,
+  # Below 0 no token is kept, whatever alpha: the method is lossless.
+  grid=(-0.1, 0.0, 0.05, 0.1, 0.2, 0.4, 0.7),
+  per_token=True,
+  needs_confidence=False,
+)
 def token_v2(q, p, *, alpha, sampled=None):
   """Token-specific rule V2: keeps v where p(v) >= max p - alpha.
 
@@ -281,7 +336,15 @@ def token_v2(q, p, *, alpha, sampled=None):
   return p, _like(max_prob(p) - alpha, p)
 
 
-@rule(low=0, high=1, default=0.3, per_token=True, needs_confidence=False)
+@rule(
+  low=0,
+  high=1,
+  default=0.3,
+  # 1 - alpha is a ratio of probabilities: close to 1 it still matters.
+  grid=(0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97),
+  per_token=True,
+  needs_confidence=False,
+)
 def token_v3(q, p, *, alpha, sampled=None):
   """Token-specific rule V3: keeps v where p(v) >= (1 - alpha) max p.
 
@@ -301,6 +364,8 @@ def token_v3(q, p, *, alpha, sampled=None):
   high=1,
   low_open=True,
   default=0.09,
+  grid=(0.001, 0.01, 0.03, 0.09, 0.3, 0.6, 1.0),
+  scale=LOG,
   per_token=True,
   needs_confidence=False,
 )
@@ -330,7 +395,14 @@ def _or_argmax(left, p):
   return jnp.where(best, jnp.inf, left)
 
 
-@rule(low=0, high=1, default=0.3, per_token=True, needs_confidence=False)
+@rule(
+  low=0,
+  high=1,
+  default=0.3,
+  grid=(0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97),
+  per_token=True,
+  needs_confidence=False,
+)
 def lenient_leviathan(q, p, *, alpha, sampled=None):
   """Keeps v where p(v) >= l max p, with l = 1 - alpha.
 
@@ -341,7 +413,14 @@ def lenient_leviathan(q, p, *, alpha, sampled=None):
   return p, _like((1 - alpha) * max_prob(p), p)
 
 
-@rule(low=0, high=1, high_open=True, default=0.3, per_token=True)
+@rule(
+  low=0,
+  high=1,
+  high_open=True,
+  default=0.3,
+  grid=(0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97),
+  per_token=True,
+)
 def lenient_cs_paper(q, p, *, alpha, sampled=None):
   """Keeps v if it is p's arg-max, or q(v) <= l p(v), with l = 1 / (1 - alpha).
 
@@ -356,6 +435,8 @@ def lenient_cs_paper(q, p, *, alpha, sampled=None):
   high=1,
   high_open=True,
   default=0.3,
+  # Of two tokens one has p <= 0.5: up to alpha 0.5 only the arg-max is kept.
+  grid=(0.0, 0.55, 0.65, 0.75, 0.85, 0.92, 0.97),
   per_token=True,
   needs_confidence=False,
 )

@@ -19,7 +19,7 @@ import numpy as np
 
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.deferral import Rule, defers
-from speccascade.decoding.laws.interval import ANY, Interval
+from speccascade.decoding.laws.interval import ANY, LOG, Interval
 from speccascade.decoding.laws.numerics import residual
 from speccascade.decoding.types import TargetFunction, check_shape
 
@@ -42,6 +42,8 @@ class Target:
     name: as in error messages.
     interval: the range of alpha.
     is_lossless: whether pi is the sampled p itself; alpha then means nothing.
+    is_lossless_when_greedy: whether pi is the sampled p at temperature 0,
+      whatever alpha: there one alpha stands for all of them.
     uses_q: whether pi depends on the drafter at all; the bonus position of such
       a target needs one more drafter step.
     needs_confidence: whether it reads q at temperature 1, and so refuses a
@@ -53,6 +55,7 @@ class Target:
   name: str
   interval: Interval = ANY
   is_lossless: bool = False
+  is_lossless_when_greedy: bool = False
   uses_q: bool = True
   needs_confidence: bool = False
   rule: Rule | None = None
@@ -154,7 +157,16 @@ def lossless(q, p, *, alpha, sampled):
   return sampled[1]
 
 
-@target(interval=Interval(0, 1, default=0.3, high_open=True))
+_LENIENT = Interval(
+  0,
+  1,
+  default=0.3,
+  high_open=True,
+  grid=(0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.97),
+)
+
+
+@target(interval=_LENIENT, is_lossless_when_greedy=True)
 def lossy(q, p, *, alpha, sampled):
   """What lossy speculative decoding with beta = 1 really samples from.
 
@@ -176,7 +188,7 @@ def lossy(q, p, *, alpha, sampled):
   return kept + rejected * residual(p, q)
 
 
-@target(interval=Interval(0, 1, default=0.3, high_open=True))
+@target(interval=_LENIENT, is_lossless_when_greedy=True)
 def lossy_star(q, p, *, alpha, sampled):
   """Lossy with beta solved: max{min{q, p/(1-alpha)}, p/beta}, summing to 1.
 
@@ -218,7 +230,12 @@ def _optimal_lossy(q, p, keep):
   return kept + rejected * raised
 
 
-@target(interval=Interval(0, default=0.05))
+@target(
+  interval=Interval(
+    0, default=0.05, grid=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0), scale=LOG
+  ),
+  is_lossless_when_greedy=True,
+)
 def mentored(q, p, *, alpha, sampled):
   """Most accepting law within a KL budget: KL(p || pi) <= alpha, in nats.
 
@@ -242,7 +259,11 @@ def mentored(q, p, *, alpha, sampled):
   return jnp.where(within, q, _optimal_lossy(q, p, keep))
 
 
-@target(interval=Interval(0, 1, default=0.3))
+@target(
+  interval=Interval(
+    0, 1, default=0.3, grid=(0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0)
+  )
+)
 def ensemble(q, p, *, alpha, sampled):
   """The mixture alpha q + (1 - alpha) p of the sampled pair.
 

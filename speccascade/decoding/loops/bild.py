@@ -19,7 +19,7 @@ from speccascade.decoding.drafting.autoregressive import (
   StopPolicy,
 )
 from speccascade.decoding.laws import numerics
-from speccascade.decoding.laws.interval import Interval
+from speccascade.decoding.laws.interval import LOG, Interval
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import target
 from speccascade.decoding.loops.execution import (
@@ -113,7 +113,9 @@ class BildDrafter(AutoregressiveDrafter):
   law="greedy, its own",
   draft_lengths=(FIXED, MAX_PROB),
   fallback=FALLBACK,
-  interval=Interval(0, default=5.0),
+  interval=Interval(
+    0, default=5.0, grid=(0.5, 1.0, 2.0, 3.0, 5.0, 8.0), scale=LOG
+  ),
   is_predictable=False,
 )
 def bild(

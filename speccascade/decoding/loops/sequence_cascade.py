@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.laws import draws
-from speccascade.decoding.laws.interval import Interval
+from speccascade.decoding.laws.interval import LOG_REST, Interval
 from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.stepwise import sample
 from speccascade.decoding.types import Decoded, LanguageModel
@@ -80,16 +80,26 @@ def _decode(
   return chosen.replace(trace=trace)
 
 
+# A whole output has a probability of exp(-1) to exp(-30), so the alphas of the
+# sequence cascade crowd below 1.
 sequence_cascade = Execution(
   _decode,
   "sequence",
   law="q's sequence, or p's where it defers",
-  interval=Interval(0, 1, default=0.999),
+  interval=Interval(
+    0,
+    1,
+    default=0.999,
+    grid=tuple(LOG_REST.back(-nats) for nats in (1, 3, 6, 10, 15, 22, 30)),
+    scale=LOG_REST,
+  ),
   host_alpha=_host_alpha,
   is_one_loop=False,
 )
 per_token_sequence = dataclasses.replace(
   sequence_cascade,
   run=functools.partial(_decode, per_token=True),
-  interval=Interval(0, 1, default=0.3),
+  interval=Interval(
+    0, 1, default=0.3, grid=(0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
+  ),
 )
