@@ -30,6 +30,30 @@ class StopPolicy(struct.PyTreeNode):
   before_draw: bool = struct.field(pytree_node=False)
 
 
+class _Drafts(struct.PyTreeNode):
+  """Drafts at one position, [B, ...], or at all of a block, [B, G+1, ...].
+
+  Attributes:
+    token: int32 tokens; index G holds nothing.
+    q: [..., V] as in `Proposal`, like the next two.
+    q1: [..., V].
+    bad: bool.
+  """
+
+  token: Array
+  q: Array
+  q1: Array
+  bad: Array
+
+
+class _Block(struct.PyTreeNode):
+  """A drafted block: the drafts, [B] int32 how many, [B] int32 passes."""
+
+  drafts: _Drafts
+  count: Array
+  calls: Array
+
+
 class AutoregressiveDrafter(struct.PyTreeNode):
   """Drafts up to `width` tokens from a language model.
 
@@ -88,89 +112,137 @@ class AutoregressiveDrafter(struct.PyTreeNode):
       state, tokens, length, bonus_law, active
     )
     if self.stop is None:
-      state, count, fed, (tokens, q, q1, bad) = self._fill(
-        state, logits, u, sampling, active, bonus_law
-      )
+      state, block = self._fill(state, logits, u, sampling, active, bonus_law)
     else:
-      state, count, fed, (tokens, q, q1, bad) = self._until_stop(
+      state, block = self._until_stop(
         self.stop, state, logits, u, sampling, active, bonus_law
       )
+    drafts = block.drafts
     return state, Proposal(
-      tokens=tokens[:, : self.width],
-      count=count,
-      q=q,
-      q1=q1,
-      copied=jnp.zeros_like(bad),
-      calls=(calls + fed)[:, None],
-      bad=bad,
+      tokens=drafts.token[:, : self.width],
+      count=block.count,
+      q=drafts.q,
+      q1=drafts.q1,
+      copied=jnp.zeros_like(drafts.bad),
+      calls=(calls + block.calls)[:, None],
+      bad=drafts.bad,
     )
 
-  def _fill(self, state, logits, u, sampling, active, bonus_law):
-    """Drafts the whole block; returns state, count, calls, and what is drafted.
+  def _fill(
+    self,
+    state: State,
+    logits: Array,
+    u: Array,
+    sampling: Sampling,
+    active: Array,
+    bonus_law: bool,
+  ) -> tuple[State, _Block]:
+    """Drafts the whole block of every row.
 
-    That is (tokens, q, q1, bad), [B, G+1, ...] each.
+    Args:
+      state: the model's state, which holds the prefix.
+      logits: [B, V] after the prefix.
+      u: [B, G] uniforms, one for each draft.
+      sampling: a `Sampling`.
+      active: [B] bool.
+      bonus_law: static, whether the distribution after the last draft is
+        needed. Without it the last draft is not fed.
     """
-    active = active.astype(jnp.int32)
-    drafts, fed = [], jnp.zeros_like(active)
+    fed = active.astype(jnp.int32)
+    steps, calls = [], jnp.zeros_like(fed)
     for step in range(self.width):
       q1, q, token, is_law = sampling.step(logits, u, step)
-      drafts.append((token, q, q1, ~is_law))
+      steps.append(_Drafts(token=token, q=q, q1=q1, bad=~is_law))
       if bonus_law or step + 1 < self.width:
-        state, logits = feeding.feed(self.model, state, token, active)
-        fed += active
-    last = jax.tree.map(jnp.zeros_like, drafts[-1])
+        state, logits = feeding.feed(self.model, state, token, fed)
+        calls += fed
+    bonus = jax.tree.map(jnp.zeros_like, steps[-1])
     if bonus_law:
       q1, q, _, is_law = sampling.step(logits)
-      last = (last[0], q, q1, ~is_law)
-    drafts = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *drafts, last)
-    return state, jnp.full_like(fed, self.width), fed, drafts
+      bonus = _Drafts(token=bonus.token, q=q, q1=q1, bad=~is_law)
+    drafts = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *steps, bonus)
+    count = jnp.full_like(calls, self.width)
+    return state, _Block(drafts=drafts, count=count, calls=calls)
 
   def _until_stop(
-    self, stop: StopPolicy, state, logits, u, sampling, active, bonus_law
-  ):
-    """Drafts while any row goes on, as `_fill`; every drawn token is fed."""
-    rows, vocab = logits.shape
+    self,
+    stop: StopPolicy,
+    state: State,
+    logits: Array,
+    u: Array,
+    sampling: Sampling,
+    active: Array,
+    bonus_law: bool,
+  ) -> tuple[State, _Block]:
+    """Drafts until the policy stopped every row; feeds every drawn token.
+
+    Arguments as in `_fill`, after the policy.
+    """
+    rows, vocab_size = logits.shape
     place = jnp.zeros((rows, self.width + 1), jnp.int32)
     probs = jnp.zeros(
-      (*place.shape, vocab), numerics.at_least_float32(logits).dtype
+      (*place.shape, vocab_size), numerics.at_least_float32(logits).dtype
     )
 
-    def is_going(carry):
-      step, active = carry[:2]
-      return (step < self.width) & jnp.any(active)
+    def is_going(carry: dict) -> Array:
+      return (carry["step"] < self.width) & jnp.any(carry["active"])
 
-    def draft(carry):
-      step, active, state, logits, count, drafts = carry
-      u_t = jax.lax.dynamic_slice_in_dim(u, step, 1, axis=1)
-      q1, q, token, is_law = sampling.step(logits, u_t)
+    def draft(carry: dict) -> dict:
+      step, active = carry["step"], carry["active"]
+      # Draw a token, unless the policy stops a row before it.
+      u_step = jax.lax.dynamic_slice_in_dim(u, step, 1, axis=1)
+      q1, q, token, is_law = sampling.step(carry["logits"], u_step)
       if stop.before_draw:
         active &= numerics.max_prob(q1) >= stop.below
+      # Feed it. A row that stopped keeps the logits of its bonus position.
       fed = active.astype(jnp.int32)
-      state, after = feeding.feed(self.model, state, token, fed)
-      # A row that stopped keeps the law of its bonus position.
-      logits = jnp.where(active[:, None], after, logits)
+      state, after = feeding.feed(self.model, carry["state"], token, fed)
+      logits = jnp.where(active[:, None], after, carry["logits"])
+      # Write it at this step. What is written for a row that stopped stands at
+      # its count or after it, where the bonus overwrites it or nobody looks.
       drafts = jax.tree.map(
-        lambda buffer, x: buffer.at[:, step].set(x),
-        drafts,
-        (jnp.where(active, token, 0), q, q1, ~is_law),
+        lambda buffer, new: buffer.at[:, step].set(new),
+        carry["drafts"],
+        _Drafts(token=jnp.where(active, token, 0), q=q, q1=q1, bad=~is_law),
       )
+      # Or stop after it.
       if not stop.before_draw:
         active &= numerics.of_token(q, token) >= stop.below
-      return step + 1, active, state, logits, count + fed, drafts
+      return {
+        "step": step + 1,
+        "active": active,
+        "state": state,
+        "logits": logits,
+        "count": carry["count"] + fed,
+        "drafts": drafts,
+      }
 
-    drafts = (place, probs, probs, place > 0)
-    carry = (0, active, state, logits, place[:, 0], drafts)
-    carry = jax.lax.while_loop(is_going, draft, carry)
-    _, _, state, logits, count, (tokens, q, q1, bad) = carry
-    # Rows stand at different positions: write each one's bonus law at `count`.
-    last_q1, last_q, _, is_law = sampling.step(logits)
-    here = jnp.arange(self.width + 1)[None] == count[:, None]
-    # Before a draw the policy itself reads the law that ends a block.
+    carry = jax.lax.while_loop(
+      is_going,
+      draft,
+      {
+        "step": 0,
+        "active": active,
+        "state": state,
+        "logits": logits,
+        "count": place[:, 0],
+        "drafts": _Drafts(token=place, q=probs, q1=probs, bad=place > 0),
+      },
+    )
+    count, drafts = carry["count"], carry["drafts"]
+    # Rows stopped at different positions: the distribution at the bonus
+    # position of row b is written at index count[b].
+    q1, q, _, is_law = sampling.step(carry["logits"])
+    is_bonus = jnp.arange(self.width + 1)[None] == count[:, None]
+    # Before a draw the policy itself reads the distribution that ends a block.
     was_read = bonus_law | ((count < self.width) & stop.before_draw)
-    is_bad = (was_read & ~is_law)[:, None]
-    q = jnp.where(here[..., None], last_q[:, None], q)
-    q1 = jnp.where(here[..., None], last_q1[:, None], q1)
-    return state, count, count, (tokens, q, q1, jnp.where(here, is_bad, bad))
+    bonus_bad = (was_read & ~is_law)[:, None]
+    drafts = drafts.replace(
+      q=jnp.where(is_bonus[..., None], q[:, None], drafts.q),
+      q1=jnp.where(is_bonus[..., None], q1[:, None], drafts.q1),
+      bad=jnp.where(is_bonus, bonus_bad, drafts.bad),
+    )
+    return carry["state"], _Block(drafts=drafts, count=count, calls=count)
 
   def _catch_up(self, state, tokens, length, bonus_law, active):
     """Feeds what is missing of the prefix; logits are those after its end."""

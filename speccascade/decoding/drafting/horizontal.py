@@ -77,7 +77,13 @@ class HorizontalDrafter(struct.PyTreeNode):
     probs = jnp.zeros((rows, width + 1, self.vocab_size), jnp.float32)
     flags = jnp.zeros((rows, width + 1), bool)
     count = jnp.zeros_like(length)
-    drafts = probs, probs, flags, flags, flags.astype(jnp.int32)
+    drafts = {
+      "q": probs,
+      "q1": probs,
+      "copied": flags,
+      "bad": flags,
+      "writer": flags.astype(jnp.int32),
+    }
     states, calls, place = [], [], 0
     for i, drafter in enumerate(self.drafters):
       is_last = i + 1 == len(self.drafters)
@@ -93,23 +99,23 @@ class HorizontalDrafter(struct.PyTreeNode):
       tokens = emission.write_block(tokens, part.tokens, length + count)
       writer = jnp.where(part.writer < 0, -1, place + part.writer)
       writer = jnp.broadcast_to(writer, part.copied.shape)
-      drafts = emission.write_block(
-        drafts, (part.q, part.q1, part.copied, part.bad, writer), count
-      )
+      new = {
+        "q": part.q,
+        "q1": part.q1,
+        "copied": part.copied,
+        "bad": part.bad,
+        "writer": writer,
+      }
+      drafts = emission.write_block(drafts, new, count)
       count += part.count
       states.append(inner)
       calls.append(part.calls)
       place += len(drafter.models)
-    q, q1, copied, bad, writer = drafts
     index = length[:, None] + jnp.arange(width)[None]
     return tuple(states), Proposal(
       tokens=jnp.take_along_axis(tokens, index, axis=1),
       count=count,
-      q=q,
-      q1=q1,
-      copied=copied,
       calls=jnp.concatenate(calls, axis=1),
-      bad=bad,
       knows_bonus=part.knows_bonus,
-      writer=writer,
+      **drafts,
     )

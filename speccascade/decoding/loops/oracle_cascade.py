@@ -5,14 +5,16 @@ import jax.numpy as jnp
 
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.deferral import defers
+from speccascade.decoding.loops.emission import Prefix
 from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
-from speccascade.decoding.loops.stepwise import stepwise
+from speccascade.decoding.loops.stepwise import NextToken, stepwise
 from speccascade.decoding.loops.tracing import Record
 from speccascade.decoding.types import (
   SEQUENTIAL_P,
   SEQUENTIAL_Q,
   LanguageModel,
+  Stats,
 )
 
 Array = jax.Array
@@ -35,13 +37,18 @@ def oracle_cascade(
   Source: Narasimhan et al. (arXiv 2405.19261), Algorithm 3.
   """
 
-  def advance(models, prefix, u, stats):
+  def advance(
+    models: tuple, prefix: Prefix, u: Array, stats: Stats
+  ) -> NextToken:
     calls = prefix.active.astype(jnp.int32)
     small, q_out = drafter.extend(models[0], prefix.last, calls)
     large, p_out = verifier.extend(models[1], prefix.last, calls)
     q1, q, _, is_q = settings.sampling.step(q_out.logits)
     p1, p, _, is_p = settings.sampling.step(p_out.logits)
-    draw = lambda pi: draws.draw(pi, u)
+
+    def draw(pi: Array) -> Array:
+      return draws.draw(pi, u)
+
     pi, left, right = settings.target.at(
       q1, p1, draw, alpha=settings.alpha, sampled=(q, p)
     )
@@ -55,7 +62,12 @@ def oracle_cascade(
     source = jnp.where(deferred, SEQUENTIAL_P, SEQUENTIAL_Q)
     record = Record(source, deferred, left, right, q1, p1, q, p, pi)
     bad = ~(is_q & is_p)
-    return (small, large), stats, draw(pi), bad, record
+    return NextToken((small, large), stats, draw(pi), bad, record)
 
-  models = (drafter, verifier)
-  return stepwise(advance, rngs, settings, parts=models, inputs=inputs)
+  return stepwise(
+    advance,
+    parts=(drafter, verifier),
+    inputs=inputs,
+    rngs=rngs,
+    settings=settings,
+  )

@@ -6,14 +6,16 @@ import jax.numpy as jnp
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.deferral import defers
+from speccascade.decoding.loops.emission import Prefix
 from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
-from speccascade.decoding.loops.stepwise import stepwise
+from speccascade.decoding.loops.stepwise import NextToken, stepwise
 from speccascade.decoding.loops.tracing import Record
 from speccascade.decoding.types import (
   SEQUENTIAL_P,
   SEQUENTIAL_Q,
   LanguageModel,
+  Stats,
 )
 
 Array = jax.Array
@@ -39,7 +41,9 @@ def sequential_cascade(
   Source: Narasimhan et al. (arXiv 2405.19261), Algorithm 2.
   """
 
-  def advance(models, prefix, u, stats):
+  def advance(
+    models: tuple, prefix: Prefix, u: Array, stats: Stats
+  ) -> NextToken:
     small, large = models
     calls = prefix.active.astype(jnp.int32)
     small, q_out = drafter.extend(small, prefix.last, calls)
@@ -71,12 +75,18 @@ def sequential_cascade(
     )
     bad = ~is_q
     bad |= deferred & ~is_p
-    return (small, large), stats, token, bad, record
+    return NextToken((small, large), stats, token, bad, record)
 
   def prefill():
     size = settings.buffer_size(CATCH_UP)
     small = drafter.prefill(inputs, capacity=size)
     return small, verifier.prefill(inputs, capacity=size + CATCH_UP)
 
-  loop = {"parts": (drafter, verifier), "inputs": inputs, "prefill": prefill}
-  return stepwise(advance, rngs, settings, **loop)
+  return stepwise(
+    advance,
+    parts=(drafter, verifier),
+    inputs=inputs,
+    rngs=rngs,
+    settings=settings,
+    prefill=prefill,
+  )

@@ -4,6 +4,7 @@ One model alone is the reference that the others are tested against.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.loops import rounds, tracing
 from speccascade.decoding.loops.carry import Carry
+from speccascade.decoding.loops.emission import Prefix
 from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.tracing import Record
@@ -19,32 +21,61 @@ from speccascade.decoding.types import (
   SEQUENTIAL_Q,
   Decoded,
   LanguageModel,
+  Stats,
 )
 
 Array = jax.Array
 
 
+class NextToken(NamedTuple):
+  """What a method wrote in one step, and what the step cost.
+
+  Attributes:
+    models: the states of the models after the step, as in `Carry.models`.
+    stats: the counters after the step. The counters of rows that are done are
+      as they were.
+    token: [B, 1] int32.
+    bad: [B, 1] bool, whether a model gave no distribution.
+    record: the `Record` of the token.
+  """
+
+  models: tuple
+  stats: Stats
+  token: Array
+  bad: Array
+  record: Record
+
+
 def stepwise(
-  advance: Callable, rngs: Array, settings: LoopSettings, **loop
+  advance: Callable[[tuple, Prefix, Array, Stats], NextToken],
+  *,
+  parts: tuple[LanguageModel, ...],
+  inputs: Array,
+  rngs: Array,
+  settings: LoopSettings,
+  prefill: Callable[[], tuple] | None = None,
+  done: Array | None = None,
 ) -> Loop:
   """Returns the loop that writes token after token.
 
   Args:
-    advance: `(models, prefix, u, stats) -> (models, stats, token, bad, record)`
-      with u [B, 1] uniforms, token [B, 1] int32, bad [B, 1] bool, where a law
-      was no distribution, and the token's `Record`; it must leave the counters
-      of inactive rows alone.
+    advance: `(models, prefix, u, stats)` to the `NextToken`: the states of the
+      models, the `Prefix`, [B, 1] uniforms and the counters before the step.
+    parts: as in `rounds.Loop`.
+    inputs: [B, S] int32, as in `rounds.Loop`.
     rngs: [B] typed keys.
     settings: `LoopSettings`.
-    **loop: further fields of a `rounds.Loop`.
+    prefill: as in `rounds.Loop`.
+    done: [B] bool, as in `rounds.Loop`.
   """
 
   def write_one(carry: Carry) -> Carry:
     step = carry.length - carry.begun
     keys = draws.fold_in(rngs, step)
     u = draws.uniforms(draws.fold_in(keys, draws.DRAW_TAG), 1)
-    here = (carry.models, carry.prefix, u, carry.stats)
-    models, stats, token, bad, record = advance(*here)
+    models, stats, token, bad, record = advance(
+      carry.models, carry.prefix, u, carry.stats
+    )
     num = jnp.ones_like(carry.length)
     fault = jnp.where(bad[:, 0], 0, num)
     after, emitted = rounds.commit(carry, token, num, fault, settings)
@@ -56,7 +87,14 @@ def stepwise(
     stats = stats.add(deferred=deferred[:, 0])
     return after.replace(models=models, stats=stats, **recorded)
 
-  return Loop(round_=write_one, settings=settings, **loop)
+  return Loop(
+    round_=write_one,
+    parts=parts,
+    inputs=inputs,
+    settings=settings,
+    prefill=prefill,
+    done=done,
+  )
 
 
 @execution("autoregressive", law="q", needs_verifier=False)
@@ -115,7 +153,9 @@ def sampling(
     done: [B] bool, rows that are not decoded at all; None means none.
   """
 
-  def advance(models, prefix, u, stats):
+  def advance(
+    models: tuple, prefix: Prefix, u: Array, stats: Stats
+  ) -> NextToken:
     state, score = models
     calls = prefix.active.astype(jnp.int32)
     state, out = model.extend(state, prefix.last, calls)
@@ -131,11 +171,18 @@ def sampling(
       stats = stats.add(verifier_calls=calls, verifier_extends=calls)
       source = jnp.full_like(token, SEQUENTIAL_P)
       record = Record(source, deferred, p1=plain, p=law, pi=law)
-    return (state, score), stats, token, ~is_law, record
+    return NextToken((state, score), stats, token, ~is_law, record)
 
   def prefill():
     state = model.prefill(inputs, capacity=settings.buffer_size(0))
     return state, jnp.zeros(inputs.shape[:1], jnp.float32)
 
-  loop = {"parts": (model,), "inputs": inputs, "prefill": prefill, "done": done}
-  return stepwise(advance, rngs, settings, **loop)
+  return stepwise(
+    advance,
+    parts=(model,),
+    inputs=inputs,
+    rngs=rngs,
+    settings=settings,
+    prefill=prefill,
+    done=done,
+  )

@@ -5,15 +5,15 @@ from tests.audit.mutants.records import records
 MUTANTS = records("""
 === decoding/drafting/autoregressive.py decoding/loops/test_paths.py
 drafts are verified against unfiltered laws <- test_speculative_paths[lossless]
-- (token, q, q1, ~is_law)
-+ (token, q1, q1, ~is_law)
+- _Drafts(token=token, q=q, q1=q1, bad=~is_law)
++ _Drafts(token=token, q=q1, q1=q1, bad=~is_law)
 drafting stops on the sampled law <-
   ../drafting/test_proposals.py::test_the_drafter_stops_where_the_policy_says[True]
 - active &= numerics.max_prob(q1) >= stop.below
 + active &= numerics.max_prob(q) >= stop.below
 the law of the bonus is that of the first empty place <-
   ../drafting/test_proposals.py::test_the_drafter_stops_where_the_policy_says
-- logits = jnp.where(active[:, None], after, logits)
+- logits = jnp.where(active[:, None], after, carry["logits"])
 + logits = after
 the last draft is fed for nothing <- test_speculative_paths[lossless]
 - if bonus_law or step + 1 < self.width:
