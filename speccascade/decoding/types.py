@@ -291,24 +291,30 @@ class Stats(struct.PyTreeNode):
   @classmethod
   def zeros(cls, rows: int, width: int, num_models: int) -> "Stats":
     """Returns counters of blocks of `width` (0: none) and of some models."""
-    sizes = {
-      "calls_by_model": (num_models,),
-      "accepted_at": (width + 1,),
-      "examined_by_position": (width,),
-      "accepted_by_position": (width,),
-    }
-    zeros = {
-      name: jnp.zeros((rows, *sizes.get(name, ())), jnp.int32)
-      for name in cls.__dataclass_fields__
-    }
-    expected = jnp.zeros((rows,), jnp.float32)
-    return cls(**{**zeros, "expected_acceptance": expected})
+    count = jnp.zeros((rows,), jnp.int32)
+    by_position = jnp.zeros((rows, width), jnp.int32)
+    return cls(
+      num_blocks=count,
+      drafted=count,
+      examined=count,
+      accepted=count,
+      deferred=count,
+      drafter_calls=count,
+      calls_by_model=jnp.zeros((rows, num_models), jnp.int32),
+      verifier_calls=count,
+      verifier_extends=count,
+      expected_acceptance=jnp.zeros((rows,), jnp.float32),
+      accepted_at=jnp.zeros((rows, width + 1), jnp.int32),
+      examined_by_position=by_position,
+      accepted_by_position=by_position,
+    )
 
   def add(self, **counts: Array) -> "Stats":
     """Returns the counters with more (numbers or bools) added, by field."""
-    sums = {name: getattr(self, name) for name in counts}
-    for name, more in counts.items():
-      sums[name] += more.astype(sums[name].dtype)
+    sums = {}
+    for name, count in counts.items():
+      total = getattr(self, name)
+      sums[name] = total + count.astype(total.dtype)
     return self.replace(**sums)
 
 

@@ -49,7 +49,7 @@ class LlamaLM(CachedLM):
         padding, at either end.
       capacity: slots after the prompts, with the limit of `T5LM.prefill`.
     """
-    tokens, offset = prompts.held(inputs)
+    tokens, offset = prompts.prefill_tokens(inputs)
     rows, num_fed = tokens.shape
     caches = self._empty_caches(rows, num_fed + capacity)
     zero, nothing = (jnp.zeros(x, jnp.int32) for x in ((rows,), (rows, 0)))

@@ -43,7 +43,10 @@ class FiniteContext:
     length = jnp.zeros(inputs.shape[:1], jnp.int32)
     tokens, offset = inputs[:, :0], length
     if self.prompted:
-      (tokens, offset), inputs = prompts.held(inputs), prompts.aligned(inputs)
+      (tokens, offset), inputs = (
+        prompts.prefill_tokens(inputs),
+        prompts.align(inputs),
+      )
     tokens = jnp.pad(tokens, ((0, 0), (0, capacity)))
     return MarkovState(tokens, length, offset, source=inputs[:, 0])
 

@@ -82,15 +82,17 @@ def feed_to(
     passes made for each row.
   """
 
-  def lacks(carry):
+  def lacks(carry: tuple[State, Array, Array]) -> Array:
     return jnp.any(carry[0].length < upto)
 
-  def one_pass(width, state, count):
+  def one_pass(width: int, state: State, count: Array) -> tuple[State, Array]:
     return feed_block(
       model, state, tokens, count, first, width=width, read=read
     )
 
-  def body(carry):
+  def feed_some(
+    carry: tuple[State, Array, Array],
+  ) -> tuple[State, Array, Array]:
     state, logits, passes = carry
     missing = jnp.maximum(upto - state.length, 0)
     # A row that takes several passes keeps the tokens read for its last one.
@@ -113,7 +115,8 @@ def feed_to(
 
   out = jax.eval_shape(functools.partial(one_pass, narrow), state, upto)[1]
   logits = jnp.zeros(out.shape, out.dtype)
-  return jax.lax.while_loop(lacks, body, (state, logits, jnp.zeros_like(upto)))
+  passes = jnp.zeros_like(upto)
+  return jax.lax.while_loop(lacks, feed_some, (state, logits, passes))
 
 
 def catch_up(

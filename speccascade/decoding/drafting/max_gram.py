@@ -81,7 +81,7 @@ class MaxGramDrafter(struct.PyTreeNode):
 
   def prefill(self, inputs: Array, *, capacity: int) -> Array:
     """Returns the source text, [B, S] int32, padded with 0; or the prompt's."""
-    return prompts.aligned(inputs) if self.prompted else inputs
+    return prompts.align(inputs) if self.prompted else inputs
 
   def rewind(self, state: Array, length: Array) -> Array:
     return state
@@ -103,7 +103,7 @@ class MaxGramDrafter(struct.PyTreeNode):
     active: Array,
   ) -> tuple[Array, Proposal]:
     """See `types.Drafter`; the law at the bonus position is the next copy."""
-    drafts, count = self._copies(state, tokens, length)
+    drafts, count = self._copy(state, tokens, length)
     if self.fills:
       count = jnp.full_like(length, self.width + 1)
     q = jax.nn.one_hot(drafts, self.vocab_size, dtype=jnp.float32)
@@ -119,15 +119,25 @@ class MaxGramDrafter(struct.PyTreeNode):
       writer=-1,
     )
 
-  def _copies(self, source, tokens, length):
+  def _copy(
+    self, source: Array, tokens: Array, length: Array
+  ) -> tuple[Array, Array]:
     """Returns the width + 1 tokens after each prefix, [B, G+1] int32, and how
     many tokens there were to copy, [B]; in one native call where there are."""
     if native.takes():
-      texts = (source, tokens, length, self.next_token)
-      return native.copies(*texts, num=self.width + 1, prompted=self.prompted)
-    return jax.vmap(self._copy)(source, tokens, length)
+      return native.copies(
+        source,
+        tokens,
+        length,
+        self.next_token,
+        num=self.width + 1,
+        prompted=self.prompted,
+      )
+    return jax.vmap(self._copy_row)(source, tokens, length)
 
-  def _copy(self, source, tokens, length):
+  def _copy_row(
+    self, source: Array, tokens: Array, length: Array
+  ) -> tuple[Array, Array]:
     """Returns the same of one row, by the definition."""
     num = self.width + 1
     if self.prompted:  # whose last token is the first one of `tokens`
@@ -139,14 +149,14 @@ class MaxGramDrafter(struct.PyTreeNode):
     source_len = jnp.sum(source > 0, dtype=jnp.int32)
     text = jnp.pad(source, (0, tokens.shape[0]))
     text = jax.lax.dynamic_update_slice(text, tokens, (source_len,))
-    chunk, copied = following(
+    chunk, copied = find_continuation(
       text, source_len + length - 1, tokens, length, num
     )
     # Once more, in the generated tokens with the first chunk after them.
     longer = jnp.pad(tokens, (0, num))
     longer = jax.lax.dynamic_update_slice(longer, chunk, (length,))
     end = length + copied
-    more, copied_more = following(
+    more, copied_more = find_continuation(
       longer, jnp.where(copied < num, end - 1, 0), longer, end, num
     )
     longer = jax.lax.dynamic_update_slice(
@@ -154,7 +164,7 @@ class MaxGramDrafter(struct.PyTreeNode):
     )
     filled = copied + copied_more
 
-    def chain(previous, step):
+    def chain(previous: Array, step: Array) -> tuple[Array, Array]:
       token = jnp.where(
         step < filled, longer[length + step], self.next_token[previous]
       )
@@ -164,7 +174,7 @@ class MaxGramDrafter(struct.PyTreeNode):
     return drafts, filled
 
 
-def following(
+def find_continuation(
   text: Array, text_len: Array, tokens: Array, length: Array, num: int
 ) -> tuple[Array, Array]:
   """Returns what follows the longest suffix of the tokens found in the text.
@@ -185,25 +195,35 @@ def following(
   place = jnp.arange(size, dtype=jnp.int32)
   padded = jnp.concatenate([jnp.full((tokens.shape[0],), -1, jnp.int32), text])
 
-  def ends_with(matched, ends):
+  def match_one_more(matched: Array, ends: Array) -> Array:
     """Keeps of the places where `matched` tokens agree those of one more."""
     shifted = jax.lax.dynamic_slice(
       padded, (tokens.shape[0] - matched,), (size,)
     )
-    wanted = tokens[jnp.maximum(length - 1 - matched, 0)]
-    return ends & (shifted == wanted) & (matched < length)
+    token = tokens[jnp.maximum(length - 1 - matched, 0)]
+    return ends & (shifted == token) & (matched < length)
 
-  def longer(carry):
-    matched, _, ends = carry
-    return matched + 1, ends, ends_with(matched, ends)
+  def is_matched(carry: dict) -> Array:
+    return jnp.any(carry["longer_ends"])
+
+  def lengthen(carry: dict) -> dict:
+    matched, ends = carry["matched"], carry["longer_ends"]
+    return {
+      "matched": matched + 1,
+      "ends": ends,
+      "longer_ends": match_one_more(matched, ends),
+    }
 
   everywhere = place < text_len
-  start = (jnp.int32(0), everywhere, everywhere)
-  start = longer(start)
-  _, ends, _ = jax.lax.while_loop(lambda c: jnp.any(c[2]), longer, start)
-  # `start[2]` says whether even one token was found; `ends` is the last set of
-  # places that was not empty.
+  last_token = match_one_more(jnp.int32(0), everywhere)
+  carry = {
+    "matched": jnp.int32(1),
+    "ends": everywhere,
+    "longer_ends": last_token,
+  }
+  ends = jax.lax.while_loop(is_matched, lengthen, carry)["ends"]
   first = jnp.min(jnp.where(ends, place, size)) + 1
-  count = jnp.where(jnp.any(start[2]), jnp.clip(text_len - first, 0, num), 0)
+  is_found = jnp.any(last_token)
+  count = jnp.where(is_found, jnp.clip(text_len - first, 0, num), 0)
   index = jnp.minimum(first + jnp.arange(num), size - 1)
   return text[index], count

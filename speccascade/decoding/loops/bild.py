@@ -83,10 +83,10 @@ class BildDrafter(AutoregressiveDrafter):
     bonus_law: bool,
     active: Array,
   ) -> tuple[BildState, Proposal]:
-    asked = length == state.expected
+    is_asked = length == state.expected
     propose = super().propose
 
-    def ask(draft):
+    def ask(draft: State) -> tuple[State, Proposal]:
       return propose(
         draft,
         tokens,
@@ -97,13 +97,13 @@ class BildDrafter(AutoregressiveDrafter):
         active=active,
       )
 
-    def skip(draft):
+    def skip(draft: State) -> tuple[State, Proposal]:
       shapes = jax.eval_shape(ask, draft)[1]
       return draft, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
-    draft, proposal = jax.lax.cond(jnp.any(asked), ask, skip, state.draft)
-    count = jnp.where(asked, proposal.count, 0)
-    calls = jnp.where(asked[:, None], proposal.calls, 0)
+    draft, proposal = jax.lax.cond(jnp.any(is_asked), ask, skip, state.draft)
+    count = jnp.where(is_asked, proposal.count, 0)
+    calls = jnp.where(is_asked[:, None], proposal.calls, 0)
     state = BildState(draft, length + count + 1)
     return state, proposal.replace(count=count, calls=calls)
 
@@ -139,7 +139,14 @@ def bild(
   """
   alpha = settings.alpha
 
-  def rollback(tokens, count, q, pi, u_accept, u_draw):
+  def rollback(
+    tokens: Array,
+    count: Array,
+    q: Array,
+    pi: Array,
+    u_accept: Array,
+    u_draw: Array,
+  ) -> Verdict:
     width = tokens.shape[1]
     index = jnp.arange(width)[None]
     prob = numerics.of_token(pi[:, :width], tokens)
@@ -149,8 +156,8 @@ def bild(
     # later offenders are not looked at.
     best = numerics.first_argmax(pi)
     is_best = best[:, :width] == tokens
-    same = jnp.any(is_best & (index == first[:, None]), axis=1)
-    num = jnp.where((first < width) & ~same, first, count)
+    is_agreed = jnp.any(is_best & (index == first[:, None]), axis=1)
+    num = jnp.where((first < width) & ~is_agreed, first, count)
     token = numerics.of_token(best, num)
     return Verdict(num, token, jnp.minimum(num + 1, count), read=num + 1)
 

@@ -26,7 +26,7 @@ def lengths(inputs: Array) -> Array:
   return jnp.sum(inputs != PAD, axis=1, dtype=jnp.int32)
 
 
-def aligned(inputs: Array) -> Array:
+def align(inputs: Array) -> Array:
   """Returns [B, S] int32, each prompt moved to the left end, `PAD` after it."""
   place = jnp.arange(inputs.shape[1], dtype=jnp.int32)[None]
   first = jnp.argmax(inputs != PAD, axis=1).astype(jnp.int32)
@@ -38,17 +38,17 @@ def aligned(inputs: Array) -> Array:
 def last(inputs: Array) -> Array:
   """Returns [B] int32, the last token of each prompt."""
   end = lengths(inputs)[:, None] - 1
-  return jnp.take_along_axis(aligned(inputs), end, axis=1)[:, 0]
+  return jnp.take_along_axis(align(inputs), end, axis=1)[:, 0]
 
 
-def held(inputs: Array) -> tuple[Array, Array]:
+def prefill_tokens(inputs: Array) -> tuple[Array, Array]:
   """Returns what a prefill reads: each prompt but its last token.
 
   Returns:
     ([B, S-1] int32 at the left end, [B] int32 how many tokens); what stands
     after them means nothing, and is an id.
   """
-  return jnp.maximum(aligned(inputs)[:, :-1], 0), lengths(inputs) - 1
+  return jnp.maximum(align(inputs)[:, :-1], 0), lengths(inputs) - 1
 
 
 def start(model: LanguageModel, inputs: Array) -> Array:

@@ -75,9 +75,9 @@ class Loop:
       states = self.prefill()
     trace = log_probs = None
     if settings.trace:
-      trace = tracing.empty(rows, size, self.parts[-1].vocab_size)
+      trace = tracing.empty_trace(rows, size, self.parts[-1].vocab_size)
     if settings.log_probs:
-      log_probs = tracing.no_log_probs(rows, size)
+      log_probs = tracing.empty_log_probs(rows, size)
     return Carry(
       tokens=emission.start_tokens(start, size),
       length=jnp.ones((rows,), jnp.int32),
@@ -103,10 +103,10 @@ class Loop:
     """
     shapes = counted_shapes(carry)
 
-    def is_on(packed):
+    def is_on(packed: tuple[Array, Carry]) -> Array:
       return jnp.sum(~unpack(packed, shapes).done) > going
 
-    def step(packed):
+    def step(packed: tuple[Array, Carry]) -> tuple[Array, Carry]:
       return pack(self.round_(unpack(packed, shapes)))
 
     if rounds is None:
@@ -135,7 +135,7 @@ class Loop:
     """
     count = jnp.where(carry.bad_step < 0, prompts.lengths(new), 0)
     length, has_turn = carry.length + count, count > 0
-    new = jnp.maximum(prompts.aligned(new), 0)
+    new = jnp.maximum(prompts.align(new), 0)
     tokens = emission.write_block(carry.tokens, new, carry.length)
     upto = jnp.where(has_turn, length - 1, 0)
     wide = min(new.shape[1], TURN_WIDTH)
@@ -170,7 +170,9 @@ class Loop:
     inside = jnp.arange(limit)[None] < emitted[:, None]
     tokens = jnp.where(inside, tokens, 0)
     if log_probs is not None:
-      log_probs = tracing.known(log_probs, inside, self.settings.has_target)
+      log_probs = tracing.mask_log_probs(
+        log_probs, inside, self.settings.has_target
+      )
     return Decoded(
       tokens, emitted, carry.stats, trace, carry.bad_step, log_probs
     )

@@ -57,14 +57,19 @@ def _decode(
     score = score / jnp.maximum(draft.lengths, 1).astype(score.dtype)
   is_bad = draft.bad_step >= 0
   keep = (score >= settings.alpha) | is_bad
-  others = draws.fold_in(rngs, REWRITE_TAG)
   rewrite, _ = sample(
-    verifier, inputs, others, settings, is_drafter=False, done=keep
+    verifier,
+    inputs,
+    draws.fold_in(rngs, REWRITE_TAG),
+    settings,
+    is_drafter=False,
+    done=keep,
   )
 
-  def choose(kept, rewritten):
-    mask = keep.reshape(-1, *[1] * (kept.ndim - 1))
-    return jnp.where(mask, kept, rewritten)
+  def choose(first: Array, second: Array) -> Array:
+    # [B, 1, ...] against [B, ...], whatever the number of axes.
+    mask = jnp.expand_dims(keep, tuple(range(1, first.ndim)))
+    return jnp.where(mask, first, second)
 
   stats = jax.tree.map(jnp.add, draft.stats, rewrite.stats)
   stats = stats.replace(deferred=jnp.where(keep, 0, rewrite.lengths))

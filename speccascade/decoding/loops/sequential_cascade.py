@@ -74,10 +74,11 @@ def sequential_cascade(
       source, deferred, left, right, q1, p1, q, p, pi, known_p=deferred
     )
     bad = ~is_q
+    # A row that did not defer read no distribution of the verifier.
     bad |= deferred & ~is_p
     return NextToken((small, large), stats, token, bad, record)
 
-  def prefill():
+  def prefill() -> tuple:
     size = settings.buffer_size(CATCH_UP)
     small = drafter.prefill(inputs, capacity=size)
     return small, verifier.prefill(inputs, capacity=size + CATCH_UP)

@@ -105,8 +105,8 @@ def drafter_alone(
   rngs: Array,
   settings: LoopSettings,
 ) -> Loop:
-  """Samples from the drafter; there is no verifier. See `sampling`."""
-  return sampling(drafter, inputs, rngs, settings, is_drafter=True)
+  """Samples from the drafter; there is no verifier. See `sampling_loop`."""
+  return sampling_loop(drafter, inputs, rngs, settings, is_drafter=True)
 
 
 @execution("autoregressive", needs_drafter=False)
@@ -117,23 +117,35 @@ def verifier_alone(
   rngs: Array,
   settings: LoopSettings,
 ) -> Loop:
-  """Samples from the verifier; there is no drafter. See `sampling`."""
-  return sampling(verifier, inputs, rngs, settings, is_drafter=False)
+  """Samples from the verifier; there is no drafter. See `sampling_loop`."""
+  return sampling_loop(verifier, inputs, rngs, settings, is_drafter=False)
 
 
-def sample(model: LanguageModel, *args, **kwargs) -> tuple[Decoded, Array]:
-  """Samples from one model until EOS or the length limit; see `sampling`.
+def sample(
+  model: LanguageModel,
+  inputs: Array,
+  rngs: Array,
+  settings: LoopSettings,
+  *,
+  is_drafter: bool,
+  done: Array | None = None,
+) -> tuple[Decoded, Array]:
+  """Samples from one model until EOS or the length limit.
+
+  Arguments as in `sampling_loop`.
 
   Returns:
     The result, and [B] float32, the log-probability of each row's tokens at
     temperature 1, EOS included.
   """
-  loop = sampling(model, *args, **kwargs)
+  loop = sampling_loop(
+    model, inputs, rngs, settings, is_drafter=is_drafter, done=done
+  )
   carry = loop.advance(loop.begin())
   return loop.decoded(carry), carry.models[1]
 
 
-def sampling(
+def sampling_loop(
   model: LanguageModel,
   inputs: Array,
   rngs: Array,
@@ -173,7 +185,7 @@ def sampling(
       record = Record(source, deferred, p1=plain, p=law, pi=law)
     return NextToken((state, score), stats, token, ~is_law, record)
 
-  def prefill():
+  def prefill() -> tuple:
     state = model.prefill(inputs, capacity=settings.buffer_size(0))
     return state, jnp.zeros(inputs.shape[:1], jnp.float32)
 

@@ -48,25 +48,31 @@ class Record(struct.PyTreeNode):
   writer: Array | int = 0
 
 
-def empty(rows: int, size: int, vocab_size: int) -> Trace:
+def empty_trace(rows: int, size: int, vocab_size: int) -> Trace:
   """Returns a trace of `size` tokens of each row of which nothing is known."""
   nothing = jnp.full((rows, size), jnp.nan, jnp.float32)
   zero = jnp.zeros((rows, size), jnp.int32)
   top = jnp.zeros((rows, size, min(TOP, vocab_size)), jnp.int32)
   prob = jnp.full(top.shape, jnp.nan, jnp.float32)
   return Trace(
-    **dict.fromkeys(("source", "writer", "block"), zero),
-    **dict.fromkeys(("left", "right", "tv"), nothing),
-    **dict.fromkeys(("q_top", "p_top"), top),
-    **dict.fromkeys(("q_prob", "p_prob"), prob),
+    source=zero,
+    writer=zero,
     deferred=jnp.zeros((rows, size), bool),
+    left=nothing,
+    right=nothing,
+    tv=nothing,
+    block=zero,
+    q_top=top,
+    q_prob=prob,
+    p_top=top,
+    p_prob=prob,
   )
 
 
-def no_log_probs(rows: int, size: int) -> LogProbs:
+def empty_log_probs(rows: int, size: int) -> LogProbs:
   """Returns buffers of log-probabilities for `size` tokens of each row."""
   nothing = jnp.full((rows, size), jnp.nan, jnp.result_type(float))
-  return LogProbs(**dict.fromkeys(LogProbs.__dataclass_fields__, nothing))
+  return LogProbs(pi=nothing, p=nothing, q=nothing, p1=nothing, q1=nothing)
 
 
 @jax.named_scope("record")
@@ -93,22 +99,24 @@ def record(carry: Carry, new: Record, tokens: Array, block: Array) -> dict:
 def log_probs(new: Record, tokens: Array) -> LogProbs:
   """Returns what each law gave the tokens, [B, N] each."""
 
-  def of(law: Array | None, known: Array | bool = True) -> Array:
+  def log_prob(law: Array | None, known: Array | bool = True) -> Array:
     if law is None:
       return jnp.full(tokens.shape, jnp.nan)
     return jnp.where(known, jnp.log(numerics.of_token(law, tokens)), jnp.nan)
 
   # Where a token was copied no model gave it a probability.
   return LogProbs(
-    pi=of(new.pi),
-    p=of(new.p, new.known_p),
-    q=of(new.q, new.known_q1),
-    p1=of(new.p1, new.known_p),
-    q1=of(new.q1, new.known_q1),
+    pi=log_prob(new.pi),
+    p=log_prob(new.p, new.known_p),
+    q=log_prob(new.q, new.known_q1),
+    p1=log_prob(new.p1, new.known_p),
+    q1=log_prob(new.q1, new.known_q1),
   )
 
 
-def known(values: LogProbs, inside: Array, has_target: bool) -> LogProbs:
+def mask_log_probs(
+  values: LogProbs, inside: Array, has_target: bool
+) -> LogProbs:
   """Returns the values [B, T] where `inside` is set; NaN elsewhere.
 
   Without a target of the method's own nothing is known of pi.
@@ -126,8 +134,8 @@ def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
     start: [B] int32 slot of the first token.
     block: [B] int32, the block that wrote them.
   """
-  num, is_drafters = trace.q_top.shape[-1], new.source == DRAFT
-  is_drafters |= new.source == SEQUENTIAL_Q
+  num = trace.q_top.shape[-1]
+  is_drafters = (new.source == DRAFT) | (new.source == SEQUENTIAL_Q)
   values: dict[str, Array] = {
     "source": new.source,
     "writer": jnp.where(is_drafters, new.writer, -1),
@@ -147,5 +155,5 @@ def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
   if new.left is not None and new.right is not None:
     values |= {"left": new.left, "right": new.right}
   rows, size = new.source.shape
-  block_trace = empty(rows, size, num).replace(**values)
+  block_trace = empty_trace(rows, size, num).replace(**values)
   return emission.write_block(trace, block_trace, start)

@@ -186,10 +186,10 @@ the score of an ended sequence goes on
 
 === decoding/loops/bild.py
 BiLD asks the drafter at once after a rollback <- test_bild_worked
-- asked = length == state.expected
-+ asked = state.expected > 0
+- is_asked = length == state.expected
++ is_asked = state.expected > 0
 BiLD rolls back what the verifier would say itself <- test_bild_against_its[2]
-- (first < width) & ~same
+- (first < width) & ~is_agreed
 + first < width
 BiLD's window is shorter by one <- test_bild_defaults
 - WINDOW = 10
@@ -227,16 +227,16 @@ a record trusts a law that was never asked for <-
 + known = new.known_q
 a law that was never asked for finds a token likely <-
   test_log_probs.py::test_stepwise[quick]
-- p=of(new.p, new.known_p),
-+ p=of(new.p),
+- p=log_prob(new.p, new.known_p),
++ p=log_prob(new.p),
 a filtered law is told as that of temperature 1 <-
   test_log_probs.py::test_stepwise[quick]
-- p1=of(new.p1, new.known_p),
-+ p1=of(new.p, new.known_p),
+- p1=log_prob(new.p1, new.known_p),
++ p1=log_prob(new.p, new.known_p),
 a copied token has the likelihood of its copy <-
   test_log_probs.py::test_copied_tokens_have_no_q
-- q=of(new.q, new.known_q1),
-+ q=of(new.q, new.known_q),
+- q=log_prob(new.q, new.known_q1),
++ q=log_prob(new.q, new.known_q),
 likelihoods go on behind an end <- test_log_probs.py::test_speculative[quick]
 - jnp.where(inside, x, jnp.nan)
 + x

@@ -213,7 +213,7 @@ def test_copied_tokens_have_no_q():
 @pytest.mark.parametrize("name", ["spec_cascade_opt", "oracle_cascade_opt"])
 def test_nothing_is_recorded_unless_asked_for(name, monkeypatch):
   monkeypatch.setattr(tracing, "record", None)
-  monkeypatch.setattr(tracing, "no_log_probs", None)
+  monkeypatch.setattr(tracing, "empty_log_probs", None)
   made = decoder(name, gamma=2, max_decode_len=LENGTH, eos_id=toy.EOS)
   program, sampling = made.program(greedy=False)[0], Sampling.create(1.0)
   inputs, keys = toy.rows(2)

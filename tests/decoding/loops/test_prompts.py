@@ -23,13 +23,13 @@ KEYS = row_keys(0, 0, jnp.tile(jnp.arange(NUM), len(SIDES)))
 def test_prompts_are_read_wherever_they_stand():
   texts = toy.PROMPTS * len(SIDES)
   want = toy.padded(texts)
-  np.testing.assert_array_equal(prompts.aligned(BATCH), want)
+  np.testing.assert_array_equal(prompts.align(BATCH), want)
   assert prompts.lengths(BATCH).tolist() == [len(x) for x in texts]
   assert prompts.last(BATCH).tolist() == [x[-1] for x in texts]
-  held, count = prompts.held(BATCH)
+  tokens, count = prompts.prefill_tokens(BATCH)
   for row, text in enumerate(texts):
-    assert held[row, : count[row]].tolist() == list(text[:-1])
-  assert np.all(np.asarray(held) >= 0)
+    assert tokens[row, : count[row]].tolist() == list(text[:-1])
+  assert np.all(np.asarray(tokens) >= 0)
 
 
 @pytest.mark.parametrize(
