@@ -1,13 +1,19 @@
 """The deferral rules: when to take the verifier's token.
 
-A rule is one pure function `rule(q, p, *, alpha, sampled) -> (left, right)`; it
-defers where `left < right`, strictly. Position rules return [...], token rules
-[..., V]: those defer (drop) some tokens and keep the others. The arguments are
-those of `Rule`; a rule's own docstring says what alpha is to it.
+A rule is one pure function `rule(q, p, *, alpha, sampled) -> (left, right)`. It
+defers where `left < right`, strictly. There are two kinds of rule:
+- a position rule returns [...]: it defers at a position, whatever the token;
+- a token rule returns [..., V]: it keeps some tokens of a position and drops
+  (defers) the others.
+`Rule.__call__` documents the arguments, which are the same for all rules. The
+docstring of a rule says what its alpha means. A larger alpha defers less, in
+every rule whose docstring does not say otherwise.
 
-A larger alpha defers less in every rule except those that say otherwise.
-Narasimhan et al. are arXiv 2405.19261, whose ICLR 2025 version has the token
-rules.
+To add a rule, write the function here, with its range and its grid of alphas in
+the decorator, and add its line to the table of methods.
+
+Narasimhan et al. are arXiv 2405.19261; the ICLR 2025 version of their paper has
+the token rules.
 """
 
 from collections.abc import Callable
@@ -35,21 +41,25 @@ Array = jax.Array
 
 
 def defers(left: Array, right: Array) -> Array:
-  """Whether a rule defers, from its two sides: strictly below; [...] bool."""
+  """Returns whether a rule with these two sides defers; [...] bool.
+
+  The comparison is strict: at a tie the drafter's token stays.
+  """
   return left < right
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-  """A rule function with what is known of it before it is called.
+  """A rule function, and what is known about it before it is called.
 
   Attributes:
     function: `(q, p, *, alpha, sampled) -> (left, right)`. A rule of q alone
-      gives p the default None: a sequential cascade calls it before p exists.
+      gives p the default None, because a sequential cascade calls it before p
+      exists.
     interval: the range of alpha.
-    per_token: whether it returns [..., V] (a keep-set) and not [...].
-    needs_confidence: whether it reads q, and so needs a drafter whose q is a
-      real confidence (not a one-hot proposal).
+    per_token: whether the rule returns [..., V] (a keep-set) and not [...].
+    needs_confidence: whether the rule reads q. Such a rule needs a drafter
+      whose q is a confidence, and not a one-hot proposal.
   """
 
   function: RuleFunction
@@ -65,18 +75,19 @@ class Rule:
     alpha: Array | float,
     sampled: tuple[Array, Array] | None = None,
   ) -> tuple[Array, Array]:
-    """Returns (left, right): [...] each, or [..., V] of a token rule.
+    """Returns (left, right): [...] each, or [..., V] each for a token rule.
 
     Args:
-      q: [..., V] drafter probabilities at temperature 1, its confidence.
+      q: [..., V] drafter probabilities at temperature 1: its confidence.
       p: [..., V] verifier probabilities at temperature 1.
       alpha: scalar in `interval`.
-      sampled: the pair (q, p) that is drawn from (Narasimhan et al., Remark 3);
-        None means q and p themselves.
+      sampled: the pair (q, p) that tokens are drawn from, at the sampling
+        temperature (Narasimhan et al., Remark 3). None means q and p
+        themselves.
 
     Raises:
-      TypeError: the rule needs p, and there is none.
-      ValueError: a side has another shape.
+      TypeError: the rule needs p, and p is None.
+      ValueError: a side has a wrong shape.
     """
     if p is None and self.needs_verifier:
       raise TypeError(f"rule {self.name} needs the verifier's p")
@@ -88,7 +99,7 @@ class Rule:
 
   @property
   def needs_verifier(self) -> bool:
-    """Whether it needs p."""
+    """Whether the rule needs p: whether its function has no default for p."""
     p = inspect.signature(self.function).parameters["p"]
     return p.default is inspect.Parameter.empty
 
@@ -108,7 +119,7 @@ def rule(
 
   Args:
     per_token: as in `Rule`.
-    needs_confidence: as there.
+    needs_confidence: as in `Rule`.
     **interval: fields of `Interval`: the range of alpha, its default, and the
       alphas that a sweep tries.
   """
@@ -129,7 +140,8 @@ def chow(q, p=None, *, alpha, sampled=None):
   """Chow's rule: defers where the drafter is unsure, max q < 1 - alpha.
 
   Args:
-    alpha: scalar in [0, 1]; 1 never defers, 0 defers unless max q is 1.
+    alpha: scalar in [0, 1]. Alpha 1 never defers; alpha 0 defers unless max q
+      is 1.
 
   Source: Narasimhan et al., Eq. (2).
   >>> left, right = chow(jnp.array([0.6, 0.4]), alpha=0.3)
@@ -145,10 +157,10 @@ def chow(q, p=None, *, alpha, sampled=None):
   grid=(-0.6, -0.3, -0.1, 0.0, 0.1, 0.3, 0.6),
 )
 def diff(q, p, *, alpha, sampled=None):
-  """Difference of confidences: defers where the verifier is surer by alpha.
+  """Difference of confidences: defers where max q < max p - alpha.
 
   Args:
-    alpha: scalar in [-1, 1]; 1 never defers, -1 always (unless p(argmax) = 0).
+    alpha: scalar in [-1, 1]. Alpha 1 never defers; alpha -1 always defers.
 
   Source: Narasimhan et al., Eq. (5).
   """
@@ -159,7 +171,7 @@ def diff(q, p, *, alpha, sampled=None):
 # models differ at alpha <= -1, and nowhere at alpha >= 1.
 @rule(grid=(-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9))
 def opt(q, p, *, alpha, sampled=None):
-  """Rule of SpecCascade [OPT].
+  """Deferral rule of SpecCascade [OPT]: max q < max p - alpha TV(p, q).
 
   Defers where the verifier is surer than the drafter by more than the price of
   deferring. Under speculative execution that price is the chance of cutting the
@@ -169,10 +181,11 @@ def opt(q, p, *, alpha, sampled=None):
     q: [..., V] drafter probabilities at temperature 1.
     p: [..., V] verifier probabilities at temperature 1.
     alpha: scalar, price per unit of total variation; any finite number.
-    sampled: the pair (q, p) drawn from; None means q and p themselves.
+    sampled: the pair (q, p) that tokens are drawn from; TV is measured on it.
+      None means q and p themselves.
 
   Returns:
-    ([...], [...]): defers where left < right.
+    ([...], [...]): the rule defers where left < right.
 
   Source: Narasimhan et al., Eq. (10) and Remark 3; same sign as printed.
   >>> left, right = opt(jnp.array([0.6, 0.4]), jnp.array([0.9, 0.1]), alpha=0.5)
@@ -195,12 +208,13 @@ def _exceeds(value, alpha):
   grid=(0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0),
 )
 def chow_log(q, p=None, *, alpha, sampled=None):
-  """Chow's rule for the log loss: defers where H(q) > alpha.
+  """Chow's rule for the log loss: defers where the entropy H(q) > alpha.
 
   Args:
     alpha: scalar in [0, ln V], nats.
 
-  Source: derived; the paper names the log-loss plug-ins without a formula.
+  Source: derived here. The paper names the log-loss plug-ins, and prints no
+  formula for them.
   """
   return _exceeds(entropy(q), alpha)
 
@@ -216,7 +230,8 @@ def diff_log(q, p, *, alpha, sampled=None):
   Args:
     alpha: scalar in [-ln V, ln V], nats.
 
-  Source: derived, the plug-in of the log loss in Eq. (5).
+  Source: derived here: the plug-in of the log loss in Narasimhan et al.,
+  Eq. (5).
   """
   return entropy(p) + alpha, entropy(q)
 
@@ -228,15 +243,18 @@ def opt_log(q, p, *, alpha, sampled=None):
   Args:
     alpha: scalar, nats per unit of total variation; any finite number.
 
-  Source: derived, the plug-in of the log loss in Eq. (10).
+  Source: derived here: the plug-in of the log loss in Narasimhan et al.,
+  Eq. (10).
   """
   tv = total_variation(*(sampled or (q, p)))
   return entropy(p) + alpha * tv, entropy(q)
 
 
-# BiLD*: defer where a divergence exceeds alpha. Which divergence the paper's
-# Table 1 used is not stated; all are measured on the temperature-1 pair (our
-# choice: on one-hot pairs the curve would be two points).
+# BiLD*: defer where a divergence of q and p exceeds alpha. The paper does not
+# state which divergence its Table 1 used, so there are four. All are measured
+# on the temperature-1 pair, which is our choice: at temperature 0 both models
+# are one-hot, a divergence of one-hot pairs has two values, and the curve over
+# alpha would have two points.
 
 
 @rule(
@@ -246,7 +264,7 @@ def opt_log(q, p, *, alpha, sampled=None):
   grid=(0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9),
 )
 def bild_tv(q, p, *, alpha, sampled=None):
-  """BiLD* with D = TV(q, p): defers where it exceeds alpha, in [0, 1]."""
+  """BiLD* with D = TV(q, p): defers where D exceeds alpha, in [0, 1]."""
   return _exceeds(total_variation(q, p), alpha)
 
 
@@ -257,10 +275,10 @@ def bild_tv(q, p, *, alpha, sampled=None):
   scale=LOG,
 )
 def bild_kl(q, p, *, alpha, sampled=None):
-  """BiLD* with D = KL(q || p) in nats: defers where it exceeds alpha >= 0.
+  """BiLD* with D = KL(q || p) in nats: defers where D exceeds alpha >= 0.
 
-  This direction is BiLD's own metric, -log p(x), averaged over x ~ q, less the
-  entropy of q.
+  KL in this direction is BiLD's own metric, -log p(x), averaged over x ~ q,
+  minus the entropy of q.
   """
   return _exceeds(kl(q, p), alpha)
 
@@ -272,7 +290,7 @@ def bild_kl(q, p, *, alpha, sampled=None):
   grid=(0.01, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6),
 )
 def bild_js(q, p, *, alpha, sampled=None):
-  """BiLD* with D = JS(q, p) in nats: defers where it exceeds alpha."""
+  """BiLD* with D = JS(q, p) in nats: defers where D exceeds alpha."""
   return _exceeds(jensen_shannon(q, p), alpha)
 
 
@@ -283,16 +301,20 @@ def bild_js(q, p, *, alpha, sampled=None):
   scale=LOG,
 )
 def bild_nll(q, p, *, alpha, sampled=None):
-  """BiLD* with D = -log p(argmax q): BiLD's own metric. alpha >= 0."""
-  token = first_argmax(q)  # ties to the lowest id
+  """BiLD* with D = -log p(argmax q) in nats, BiLD's own metric.
+
+  Defers where D exceeds alpha >= 0. Ties of q go to the lowest id.
+  """
+  token = first_argmax(q)
   return _exceeds(-jnp.log(of_token(p, token)), alpha)
 
 
-# Token rules.
+# Token rules. The sides are probabilities and thresholds at temperature 1; the
+# target that `targets.defer_tokens` makes of a keep-set mixes the sampled pair.
 
 
 def _like(value, p):
-  """Broadcasts a value [...] against [..., V]."""
+  """Returns a value [...] of each position as [..., V], once for each token."""
   return jnp.broadcast_to(value[..., None], p.shape)
 
 
@@ -306,10 +328,8 @@ def _like(value, p):
 def token_v1(q, p, *, alpha, sampled=None):
   """Token-specific rule V1: keeps v where q(v) >= max p - alpha.
 
-  Thresholds are at temperature 1, as in all token rules.
-
   Args:
-    alpha: scalar in [-1, 1]; 1 keeps every token.
+    alpha: scalar in [-1, 1]. Alpha 1 keeps every token.
 
   Source: Narasimhan et al. (ICLR 2025), Eq. (13).
   """
@@ -329,7 +349,7 @@ def token_v2(q, p, *, alpha, sampled=None):
   """Token-specific rule V2: keeps v where p(v) >= max p - alpha.
 
   Args:
-    alpha: scalar in [-1, 1]; 1 keeps every token.
+    alpha: scalar in [-1, 1]. Alpha 1 keeps every token.
 
   Source: Narasimhan et al. (ICLR 2025), Eq. (14).
   """
@@ -348,11 +368,12 @@ def token_v2(q, p, *, alpha, sampled=None):
 def token_v3(q, p, *, alpha, sampled=None):
   """Token-specific rule V3: keeps v where p(v) >= (1 - alpha) max p.
 
-  At alpha 0 the verifier's arg-max is still kept whenever the drafter draws it,
-  so alpha 0 is lossless only at temperature 0.
+  At alpha 0 the verifier's arg-max is still kept, so its probability in the
+  target is more than p wherever q gives it mass: alpha 0 is lossless only at
+  temperature 0.
 
   Args:
-    alpha: scalar in [0, 1]; 1 keeps every token.
+    alpha: scalar in [0, 1]. Alpha 1 keeps every token.
 
   Source: Narasimhan et al. (ICLR 2025), Eq. (15).
   """
@@ -370,13 +391,15 @@ def token_v3(q, p, *, alpha, sampled=None):
   needs_confidence=False,
 )
 def typical(q, p, *, alpha, sampled=None):
-  """Typical acceptance as a keep-set: p(v) > min(e, d exp(-H(p))).
+  """Typical acceptance as a keep-set: keeps v where p(v) > min(e, d exp(-H)).
 
-  Medusa keeps on ">", so right is the next number above the threshold.
+  H is the entropy of p. The comparison is ">" in Medusa, and a rule keeps on
+  ">=", so the right side is the next float above the threshold.
 
   Args:
-    alpha: e in (0, 1]; d is its square root, the relation of Medusa's own
-      defaults (.09 and .3). A smaller alpha keeps more, unlike elsewhere.
+    alpha: e in (0, 1]. d is the square root of e, as in Medusa's own defaults
+      (e = .09, d = .3). A smaller alpha keeps more tokens, unlike in other
+      rules.
 
   Source: Cai et al., Medusa (arXiv 2401.10774), section 2.3.1.
   """
@@ -385,12 +408,13 @@ def typical(q, p, *, alpha, sampled=None):
   return p, _like(jnp.nextafter(bound, jnp.full_like(bound, 2)), p)
 
 
-# Greedy lenience: three rules (a fourth is V3). At temperature 0 the draft
-# is the drafter's arg-max; the rule says whether it may stay.
+# Greedy lenience: three rules of three sources (V3 is a fourth). At temperature
+# 0 the draft is the drafter's arg-max; the rule says whether the draft may stay
+# although it is not the verifier's arg-max.
 
 
 def _or_argmax(left, p):
-  """Raises `left` to infinity at p's arg-max: it is always kept."""
+  """Returns `left` with infinity at p's arg-max, which is always kept then."""
   best = jax.nn.one_hot(first_argmax(p), p.shape[-1], dtype=bool)
   return jnp.where(best, jnp.inf, left)
 
@@ -406,7 +430,7 @@ def _or_argmax(left, p):
 def lenient_leviathan(q, p, *, alpha, sampled=None):
   """Keeps v where p(v) >= l max p, with l = 1 - alpha.
 
-  The text prints "<=", a sign error: with it the arg-max itself would go.
+  The paper prints "<=", which is a sign error: it would drop the arg-max.
 
   Source: Leviathan et al. (arXiv 2211.17192), appendix A.5.
   """
@@ -443,8 +467,8 @@ def lenient_cs_paper(q, p, *, alpha, sampled=None):
 def lenient_cs_code(q, p, *, alpha, sampled=None):
   """Keeps v if it is p's arg-max, or p(v) > 1 / l, with l = 1 / (1 - alpha).
 
-  What the authors' code does: there the drafter's probability in the test is in
-  effect always 1.
+  This is what the authors' code does: the drafter's probability in the test is
+  in effect always 1 there.
 
   Source: the code of Chen et al. (review of a drafted block).
   """

@@ -1,7 +1,15 @@
 """The random numbers of a row, and the token that one of them draws.
 
-Inside the core randomness is uniforms of keys: a row's own, with the round and
-one fixed tag for each use folded in, so that no draw is made twice.
+All randomness of the core is uniforms in [0, 1). Every row has its own key;
+the number of the round and one fixed tag for each use are folded into it, so no
+uniform serves twice. A token is drawn from a uniform by inverting the
+cumulative sum of the distribution.
+
+Why not `jax.random.categorical`? It needs V random numbers for each token,
+which cost more than a small drafter's step; a uniform costs next to nothing.
+And a test can put chosen uniforms in place of random ones: it knows between
+which two uniforms a token is drawn, so it can drive a compiled decoder along
+every path that the decoder can take.
 """
 
 from collections.abc import Sequence
@@ -13,19 +21,25 @@ from speccascade import native
 
 Array = jax.Array
 
-DRAFT_TAG, ACCEPT_TAG, DRAW_TAG = range(3)  # uses of a round's key
-_BLOCK = 128
+# What the key of a round is used for: to draft, to accept or reject each draft,
+# and to draw the token after the accepted drafts.
+DRAFT_TAG, ACCEPT_TAG, DRAW_TAG = range(3)
+_BLOCK = 128  # probabilities that are summed before one sum is chosen
 
 
 def draw(weights: Array, u: Array) -> Array:
   """Returns a token by inverting the cumulative sum; [...] int32.
 
-  The first index whose cumulative sum exceeds u * total, else the last index
-  with mass: a token of weight zero is never returned, whatever the rounding.
-  Two levels, sums of blocks and then one block, so that the cost is one pass.
+  The token is the first index whose cumulative sum exceeds u * total. With
+  weights .2 .5 .3 the cumulative sums are .2 .7 1: u = .1 draws token 0, u = .2
+  draws token 1, and u = .9 draws token 2.
+
+  Rounding may leave no cumulative sum above u * total, where u is next to 1.
+  The last index with mass is returned there, so that a token of weight zero is
+  never drawn.
 
   Args:
-    weights: [..., V], none negative, some positive; need not sum to 1.
+    weights: [..., V], none negative, some positive; they need not sum to 1.
     u: [...] uniforms in [0, 1).
   """
   if native.takes(weights, u):
@@ -33,12 +47,16 @@ def draw(weights: Array, u: Array) -> Array:
   *lead, size = weights.shape
   if size <= 2 * _BLOCK:
     return _first_above(weights, u * jnp.sum(weights, axis=-1))
+  # A cumulative sum over a whole vocabulary takes several passes over memory.
+  # Two levels take one: sums of blocks of 128, a cumulative sum of those to
+  # choose a block, and a cumulative sum inside the chosen block alone.
   blocks = -(-size // _BLOCK)
   pad = [(0, 0)] * len(lead) + [(0, blocks * _BLOCK - size)]
   padded = jnp.pad(weights, pad).reshape(*lead, blocks, _BLOCK)
   sums = jnp.sum(padded, axis=-1)
   goal = u * jnp.sum(sums, axis=-1)
   block = _first_above(sums, goal)
+  # The goal inside the chosen block is what the blocks before it leave of it.
   index = jax.lax.broadcasted_iota(jnp.int32, sums.shape, len(lead))
   before = jnp.sum(jnp.where(index < block[..., None], sums, 0), axis=-1)
   inside = jnp.take_along_axis(padded, block[..., None, None], axis=-2)
@@ -47,9 +65,19 @@ def draw(weights: Array, u: Array) -> Array:
 
 
 def _first_above(weights: Array, goal: Array) -> Array:
-  """Returns the first index with mass whose cumulative sum exceeds `goal`."""
+  """Returns the first index with mass whose cumulative sum exceeds `goal`.
+
+  Where no sum exceeds the goal, the last index with mass is returned.
+
+  Args:
+    weights: [..., N], none negative.
+    goal: [...], a share of the sum of the weights.
+  """
   size = weights.shape[-1]
   index = jax.lax.broadcasted_iota(jnp.int32, weights.shape, weights.ndim - 1)
+  # An index without mass is left out even if its sum exceeds the goal. Rounding
+  # can lead there: `goal - before` in `draw` may come out below 0, and then the
+  # sum of a block's leading zeros exceeds it.
   mass = weights > 0
   above = mass & (jnp.cumsum(weights, axis=-1) > goal[..., None])
   first = jnp.min(jnp.where(above, index, size), axis=-1)
@@ -60,11 +88,12 @@ def _first_above(weights: Array, goal: Array) -> Array:
 def uniforms(keys: Array, num: int) -> Array:
   """Returns [B, num] float32 uniforms in [0, 1), a row from each key [B].
 
-  The same numbers as `jax.random.uniform(key, (num,))` of each key.
+  Row b holds the numbers that `jax.random.uniform(keys[b], (num,))` gives.
   """
   counter = jnp.arange(num, dtype=jnp.uint32)[None]
   first, second = _threefry(keys, jnp.zeros_like(counter), counter)
-  # 23 bits after the point of a number in [1, 2).
+  # 23 random bits become the fraction of a float32 in [1, 2), of which 1 is
+  # subtracted: 0x3F800000 is 1.0.
   mantissa = ((first ^ second) >> 9) | jnp.uint32(0x3F800000)
   return jax.lax.bitcast_convert_type(mantissa, jnp.float32) - 1
 
@@ -72,7 +101,7 @@ def uniforms(keys: Array, num: int) -> Array:
 def fold_in(keys: Array, data: Array | int) -> Array:
   """Returns keys [B] with `data`, a number or [B] int32, folded into each.
 
-  The same keys as `jax.random.fold_in`.
+  They are the keys that `jax.random.fold_in(keys[b], data[b])` gives.
   """
   data = jnp.asarray(data, jnp.int32).astype(jnp.uint32)
   data = jnp.broadcast_to(data, keys.shape)[:, None]
@@ -85,8 +114,9 @@ def fold_in(keys: Array, data: Array | int) -> Array:
 def _threefry(keys: Array, first: Array, second: Array) -> tuple[Array, Array]:
   """Returns the Threefry-2x32 hash of two words under each key.
 
-  On a CPU JAX compiles its own as a loop of many small operations, which costs
-  more than a small drafter's step; written out it is one.
+  On a CPU JAX compiles its own hash as a loop of many small operations, which
+  costs more than a small drafter's step. Written out, all rounds of the hash
+  fuse into one operation.
 
   Args:
     keys: [B] typed threefry keys.
@@ -99,6 +129,7 @@ def _threefry(keys: Array, first: Array, second: Array) -> tuple[Array, Array]:
   k0, k1 = data[:, :1], data[:, 1:]
   schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
   x, y = first + k0, second + k1
+  # Five groups of four rounds; after each group key words are mixed in.
   for i in range(5):
     for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
       x = x + y
@@ -113,8 +144,13 @@ def row_keys(
 ) -> Array:
   """Returns one typed threefry key for each row, [B].
 
-  The index is the example's place in the data set, so that a row's output does
-  not depend on its neighbours, the batch size or padding.
+  The key of a row depends on the example and not on the batch, so the output of
+  a row depends neither on its neighbours nor on the batch size or padding.
+
+  Args:
+    seed: of the run.
+    trial: number of the trial, where examples are decoded several times.
+    example_index: [B] int, the place of each example in the data set.
   """
   key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), trial)
   index = jnp.asarray(example_index, jnp.uint32)

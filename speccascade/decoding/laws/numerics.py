@@ -1,7 +1,8 @@
 """Arithmetic on distributions: safe at zeros, at least float32.
 
-Every function broadcasts over leading axes and works on the last one, V. The
-same code runs in float32 inside the decoder and in float64 in the law tests.
+Every function broadcasts over leading axes and works on the last axis, V. The
+same code runs in float32 inside the decoder and in float64 in the tests of the
+output's distribution.
 """
 
 import jax
@@ -15,12 +16,19 @@ Array = jax.Array
 
 
 def at_least_float32(x: Array) -> Array:
-  """Returns x in its own float type, or float32 where that is narrower."""
+  """Returns x in its own float type, or in float32 if its type is narrower.
+
+  A bfloat16 probability has 8 bits: a distribution over a vocabulary would not
+  sum to 1, and rules would compare rounding errors.
+  """
   return x if jnp.finfo(x.dtype).bits >= 32 else x.astype(jnp.float32)
 
 
 def as_float32(x: float) -> float:
-  """Returns a number as programs will see it; infinite where too large."""
+  """Returns a number rounded to float32, as compiled programs will see it.
+
+  A number that is too large for float32 becomes infinite.
+  """
   with np.errstate(over="ignore"):
     return float(np.float32(x))
 
@@ -33,10 +41,11 @@ def max_prob(p: Array) -> Array:
 def first_argmax(x: Array) -> Array:
   """Returns the lowest index of the largest entry, [...] int32.
 
-  Max, then the least index that equals it: on a CPU much faster over a
-  vocabulary than `jnp.argmax`, and the tie rule is explicit. A row with NaN
-  gives V - 1 (callers check for NaN on their own).
+  A row with NaN gives V - 1; callers check for NaN on their own.
   """
+  # A maximum, and then the least index that equals it. XLA vectorises both on a
+  # CPU, where `jnp.argmax` carries (value, index) pairs through one slow
+  # reduction. It also makes the choice at ties explicit.
   size = x.shape[-1]
   index = jax.lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1)
   is_max = x == jnp.max(x, axis=-1, keepdims=True)
@@ -49,7 +58,10 @@ def total_variation(q: Array, p: Array) -> Array:
 
 
 def overlap(q: Array, p: Array) -> Array:
-  """Returns sum_v min(q, p): the chance that a draw of q is accepted; [...]."""
+  """Returns sum_v min(q, p), [...]: the chance that a draw of q is accepted.
+
+  It is 1 - TV(p, q).
+  """
   if q.shape == p.shape and native.takes(q, p):
     return native.overlap(q, p)
   return jnp.sum(jnp.minimum(q, p), axis=-1)
@@ -61,12 +73,12 @@ def entropy(p: Array) -> Array:
 
 
 def kl(p: Array, q: Array) -> Array:
-  """Returns KL(p || q) in nats; inf where q lacks mass that p has; [...].
-
-  The terms are p log(p/q) - p + q, each at least 0, so that nearly equal
-  distributions do not cancel to a negative number; where the ratio is near 1
-  they are p (d - log(1 + d)) with d = q/p - 1.
-  """
+  """Returns KL(p || q) in nats, [...]; inf where q lacks mass that p has."""
+  # The sum of p log(p/q) over nearly equal distributions cancels to a number
+  # like -1e-8. The terms p log(p/q) - p + q have the same sum and are all 0 or
+  # more, so nothing cancels between them. Inside one term p log(p/q) and q - p
+  # cancel where q is near p: there the term is written as p (d - log(1 + d))
+  # with d = q/p - 1, which log1p computes to full precision.
   d = (q - p) / jnp.where(p > 0, p, 1)
   is_near = (p > 0) & (jnp.abs(d) < 0.5)
   d = jnp.where(is_near, d, 0)
@@ -81,12 +93,14 @@ def jensen_shannon(p: Array, q: Array) -> Array:
 
 
 def of_token(values: Array, token: Array) -> Array:
-  """Returns the entry [...] of values [..., V] at each token [...]."""
+  """Returns the entry of `values` [..., V] at each token [...]; [...]."""
   return jnp.take_along_axis(values, token[..., None], axis=-1)[..., 0]
 
 
 def ratio(x: Array, y: Array, otherwise: Array | float = 0) -> Array:
   """Returns x / y, or `otherwise` where y is not above 0."""
+  # The division itself sees 1 in place of 0: an infinity or NaN that `where`
+  # drops would still raise under `jax_debug_nans`, and spoil gradients.
   return jnp.where(y > 0, x / jnp.where(y > 0, y, 1), otherwise)
 
 
@@ -103,8 +117,11 @@ def normalise(weights: Array, otherwise: Array) -> Array:
 def residual(pi: Array, q: Array) -> Array:
   """Returns norm(max(0, pi - q)), the law of the token after a verification.
 
-  Where pi equals q a rejection has probability 0, but rounding can reach it:
-  the residual then falls back to pi.
+  Where pi equals q the residual has no mass. A rejection has probability 0
+  there, but rounding can lead to one: the residual is pi then.
+
+  >>> residual(jnp.array([0.2, 0.8]), jnp.array([0.5, 0.5])).tolist()
+  [0.0, 1.0]
 
   Source: Narasimhan et al. (arXiv 2405.19261), Algorithm 4.
   """

@@ -1,11 +1,18 @@
 """Target distributions: what the emitted tokens are drawn from.
 
 A target is one pure function `target(q, p, *, alpha, sampled)` that returns
-(pi, left, right): pi [..., V] is a mix of `sampled`, the pair that is drawn
-from, and left and right are the two sides of the rule that made it, which says
-who deferred. `q`, `p` are at temperature 1 (confidences). Any exact verifier
-step turns drafts of the sampled q into draws of pi. The arguments are those of
-`Target`; a target's own docstring says what alpha is to it.
+(pi, left, right). pi [..., V] is a distribution made of `sampled`, the pair
+(q, p) that tokens are drawn from; q and p are the models' confidences, at
+temperature 1. left and right are the two sides of the deferral rule inside the
+target, which say where it deferred. Any exact verifier step turns drafts of the
+sampled q into draws of pi. `Target.__call__` documents the arguments, which are
+the same for all targets; the docstring of a target says what its alpha means.
+
+The numbers in the docstrings are for one pair at temperature 1:
+
+  q = [.5, .3, .15, .05],  p = [.2, .4, .3, .1]
+
+of which plain speculative decoding accepts sum min(q, p) = .7 of the drafts.
 """
 
 from collections.abc import Callable
@@ -26,28 +33,29 @@ from speccascade.decoding.types import TargetFunction, check_shape
 Array = jax.Array
 Pair = tuple[Array, Array]  # the drafter's q and the verifier's p
 
-# Newton needs at most 4 steps on small random pairs, up to 15 at V = 32128,
-# where 10 of them leave an error of 4e-10.
+# Newton's method needs at most 4 steps on small random pairs and up to 15 at
+# V = 32128, where 10 steps leave an error of 4e-10.
 _BETA_STEPS = 10
-_BUDGET_STEPS = 30  # bisections of (0, 1]
+# Bisections of (0, 1]: 2^-30 is below what float32 tells apart there.
+_BUDGET_STEPS = 30
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-  """A target function with what is known of it before it is called.
+  """A target function, and what is known about it before it is called.
 
   Attributes:
-    function: `(q, p, *, alpha, sampled) -> (pi, left, right)`; the last two
-      are the rule's sides, None where there is no rule.
+    function: `(q, p, *, alpha, sampled) -> (pi, left, right)`. left and right
+      are the rule's sides, and None where there is no rule.
     name: as in error messages.
     interval: the range of alpha.
-    is_lossless: whether pi is the sampled p itself; alpha then means nothing.
+    is_lossless: whether pi is the sampled p itself. Alpha means nothing then.
     is_lossless_when_greedy: whether pi is the sampled p at temperature 0,
-      whatever alpha: there one alpha stands for all of them.
-    uses_q: whether pi depends on the drafter at all; the bonus position of such
-      a target needs one more drafter step.
-    needs_confidence: whether it reads q at temperature 1, and so refuses a
-      drafter that has none (a one-hot proposal).
+      whatever alpha. One alpha stands for all of them there.
+    uses_q: whether pi depends on the drafter at all. The bonus position of a
+      target that does needs one more drafter step.
+    needs_confidence: whether the target reads q at temperature 1, and so
+      refuses a drafter without a confidence (a one-hot proposal).
     rule: the deferral rule inside, or None.
   """
 
@@ -68,13 +76,17 @@ class Target:
     alpha: Array | float = 0.0,
     sampled: Pair | None = None,
   ) -> tuple[Array, Array | None, Array | None]:
-    """Returns (pi [..., V], left, right), the sides [...] or [..., V] or None.
+    """Returns (pi [..., V], left, right).
+
+    The sides are [...] for a position rule, [..., V] for a token rule, and None
+    without a rule.
 
     Args:
       q: [..., V] drafter probabilities at temperature 1.
       p: [..., V] verifier probabilities at temperature 1.
-      alpha: scalar.
-      sampled: the pair (q, p) that is drawn from; None means q and p.
+      alpha: scalar in `interval`.
+      sampled: the pair (q, p) that tokens are drawn from; None means q and p
+        themselves.
     """
     sampled = (q, p) if sampled is None else sampled
     alpha = jnp.asarray(alpha, sampled[1].dtype)
@@ -88,7 +100,7 @@ class Target:
     alpha: Array | float = 0.0,
     sampled: Pair | None = None,
   ) -> Array:
-    """Returns pi alone, [..., V]; arguments as of a call."""
+    """Returns pi alone, [..., V]. The arguments are those of a call."""
     return self(q, p, alpha=alpha, sampled=sampled)[0]
 
   def at(
@@ -102,8 +114,17 @@ class Target:
   ) -> tuple[Array, Array, Array]:
     """Returns (pi [..., V], left [...], right [...]), the sides at the tokens.
 
-    A token rule is read at `tokens` [...], or at what this function of pi
-    gives; without a rule the sides are NaN.
+    Args:
+      q: [..., V] as in a call, like the other arguments.
+      p: [..., V].
+      tokens: [...] int32, where the sides of a token rule are read; or a
+        function of pi that returns such tokens, for executions that draw from
+        pi first. Without a rule the sides are NaN.
+      alpha: scalar.
+      sampled: the pair (q, p) that tokens are drawn from.
+
+    Raises:
+      ValueError: pi has a wrong shape.
     """
     pi, left, right = self(q, p, alpha=alpha, sampled=sampled)
     tokens = tokens(pi) if callable(tokens) else tokens
@@ -116,7 +137,11 @@ class Target:
     return pi, left, right
 
   def early(self, q: Array, alpha: Array | float) -> tuple[Array, Array]:
-    """Returns the sides [...] of a rule of q alone, before p exists."""
+    """Returns the sides [...] of a rule of q alone, before p exists.
+
+    Raises:
+      TypeError: there is no rule, or the rule needs p.
+    """
     if self.rule is None:
       raise TypeError(
         f"target {self.name} has no rule; a sequential cascade asks a rule of"
@@ -126,15 +151,17 @@ class Target:
 
   @property
   def reads_tokens(self) -> bool:
-    """Whether it has a rule that is read at a token."""
+    """Whether there is a rule, and it is a token rule."""
     return self.rule is not None and self.rule.per_token
 
 
-def target(**known: Any) -> Callable[[Callable[..., Array]], Target]:
-  """Returns a decorator that makes `(q, p, ...) -> pi` a `Target` without rule.
+def target(**fields: Any) -> Callable[[Callable[..., Array]], Target]:
+  """Returns a decorator that makes a function a `Target` without a rule.
+
+  The function is `(q, p, *, alpha, sampled) -> pi`.
 
   Args:
-    **known: fields of `Target`.
+    **fields: fields of `Target`. `name` is the function's own unless given.
   """
 
   def decorate(function: Callable[..., Array]) -> Target:
@@ -142,14 +169,14 @@ def target(**known: Any) -> Callable[[Callable[..., Array]], Target]:
     def without_sides(q, p, *, alpha, sampled):
       return function(q, p, alpha=alpha, sampled=sampled), None, None
 
-    return Target(without_sides, **{"name": function.__name__, **known})
+    return Target(without_sides, **({"name": function.__name__} | fields))
 
   return decorate
 
 
 @target(uses_q=False, is_lossless=True)
 def lossless(q, p, *, alpha, sampled):
-  """The verifier itself: pi = p. alpha is not used.
+  """The verifier itself: pi = p. Alpha is not used.
 
   Source: Leviathan et al. (arXiv 2211.17192); Narasimhan et al. (arXiv
   2405.19261), Algorithm 1.
@@ -170,33 +197,41 @@ _LENIENT = Interval(
 def lossy(q, p, *, alpha, sampled):
   """What lossy speculative decoding with beta = 1 really samples from.
 
-  It accepts x with probability min(1, p / ((1 - alpha) q)) and replaces from
-  norm(max(0, p - q)). That is not max{min{q, p/(1-alpha)}, p}, which sums to
-  more than 1, but min(q, p/(1-alpha)) + R norm(max(0, p - q)) with R the
-  rejected mass; this pi under the exact verifier step has the very same accept
-  probability and residual.
+    pi = min(q, p / (1 - alpha)) + R norm(max(0, p - q))
+
+  R is the rejected mass. Lossy speculative decoding accepts x with probability
+  min(1, p / ((1 - alpha) q)), and replaces a rejected draft by a draw of
+  norm(max(0, p - q)). The exact verifier step with this pi has the same accept
+  probability and the same residual. The paper's formula with beta = 1,
+  max{min{q, p / (1 - alpha)}, p}, is no distribution: it sums to more than 1.
+
+  At alpha .4 the accepted part is [.333, .3, .15, .05], R = .167, the residual
+  is [0, .333, .5, .167], and pi = [.333, .356, .233, .078].
 
   Args:
-    alpha: scalar in [0, 1).
+    alpha: scalar in [0, 1); 0 is lossless.
 
   Source: Narasimhan et al. (arXiv 2405.19261), Lemma 2 and section 2, with
   beta = 1.
   """
   q, p = sampled
-  kept = jnp.minimum(q, p / (1 - alpha))
-  rejected = jnp.sum(q - kept, axis=-1, keepdims=True)
-  return kept + rejected * residual(p, q)
+  accepted = jnp.minimum(q, p / (1 - alpha))
+  rejected = jnp.sum(q - accepted, axis=-1, keepdims=True)
+  return accepted + rejected * residual(p, q)
 
 
 @target(interval=_LENIENT, is_lossless_when_greedy=True)
 def lossy_star(q, p, *, alpha, sampled):
-  """Lossy with beta solved: max{min{q, p/(1-alpha)}, p/beta}, summing to 1.
+  """Lossy speculative decoding with the beta at which pi sums to 1.
 
-  beta solves the mass balance sum max(0, p/beta - q) = R, R the rejected mass,
-  by Newton steps on s = 1/beta from s = 1: s falls monotonically to the root.
+    pi = max{min{q, p / (1 - alpha)}, p / beta}
+
+  beta solves the mass balance sum max(0, p / beta - q) = R, where R is the
+  rejected mass. At alpha .4, R = .167, beta = 1.2, and pi = [.333, .333, .25,
+  .083].
 
   Args:
-    alpha: scalar in [0, 1).
+    alpha: scalar in [0, 1); 0 is lossless.
 
   Source: Narasimhan et al. (arXiv 2405.19261), Table 1; Tran-Thien (mentored
   decoding), whose alpha is 1 - alpha here.
@@ -206,16 +241,29 @@ def lossy_star(q, p, *, alpha, sampled):
 
 
 def _optimal_lossy(q, p, keep):
-  """Returns the law that keeps most drafts at p <= keep * q cut to p / keep."""
-  kept = jnp.minimum(q, p / keep)
-  rejected = jnp.sum(q - kept, axis=-1, keepdims=True)
+  """Returns max{min{q, p / keep}, p / beta} with the beta that sums it to 1.
 
-  def moves(carry):
-    step, _, moved = carry
-    return (step < _BETA_STEPS) & moved
+  Args:
+    q: [..., V] sampled drafter.
+    p: [..., V] sampled verifier.
+    keep: scalar, or [..., 1], in (0, 1]: 1 - alpha of `lossy_star`.
+  """
+  accepted = jnp.minimum(q, p / keep)
+  rejected = jnp.sum(q - accepted, axis=-1, keepdims=True)
 
-  def newton(carry):
+  def moves(carry: tuple[Array, Array, Array]) -> Array:
+    step, _, has_moved = carry
+    return (step < _BETA_STEPS) & has_moved
+
+  def newton(
+    carry: tuple[Array, Array, Array],
+  ) -> tuple[Array, Array, Array]:
     step, s, _ = carry
+    # With s = 1 / beta, the balance f(s) = sum max(0, s p - q) - R is convex
+    # and piecewise linear: on the tokens with s p > q it is s P - Q - R, where
+    # P and Q are their masses under p and q. So Newton's next point is
+    # (R + Q) / P. From s = 1, where f is 0 or more, the points fall to the
+    # root monotonically.
     raised = p * s > q
     mass_p = jnp.sum(jnp.where(raised, p, 0), axis=-1, keepdims=True)
     mass_q = jnp.sum(jnp.where(raised, q, 0), axis=-1, keepdims=True)
@@ -224,10 +272,10 @@ def _optimal_lossy(q, p, keep):
 
   start = (0, jnp.ones_like(rejected), jnp.array(True))
   _, s, _ = jax.lax.while_loop(moves, newton, start)
-  # The raised part has mass `rejected` by construction; normalising it keeps
-  # pi a distribution where rounding would not.
+  # At the root the raised part has the mass `rejected`. It is normalised, so
+  # that pi sums to 1 also where steps or rounding end beside the root.
   raised = numerics.normalise(jnp.maximum(p * s - q, 0), p)
-  return kept + rejected * raised
+  return accepted + rejected * raised
 
 
 @target(
@@ -237,17 +285,23 @@ def _optimal_lossy(q, p, keep):
   is_lossless_when_greedy=True,
 )
 def mentored(q, p, *, alpha, sampled):
-  """Most accepting law within a KL budget: KL(p || pi) <= alpha, in nats.
+  """The distribution that accepts most drafts within a budget of divergence.
+
+  pi is `lossy_star` at the alpha at which KL(p || pi) is the budget, in nats.
+  At a budget of .1 that alpha is .488, and pi = [.410, .3, .218, .073].
 
   Args:
-    alpha: scalar, the budget D >= 0; 0 is lossless, KL(p || q) or more is q.
+    alpha: scalar, the budget D >= 0. A budget of 0 is lossless; with KL(p || q)
+      or more, pi is q.
 
   Source: Tran-Thien, "An optimal lossy variant of speculative decoding"; the
-  exact root by bisection on his alpha (1 - alpha of `lossy_star`).
+  exact root, by bisection on his alpha (1 - alpha of `lossy_star`).
   """
   q, p = sampled
   within = numerics.kl(p, q)[..., None] <= alpha
 
+  # KL(p || pi) falls as `keep` grows to 1, where pi is p: the root lies between
+  # a `keep` that spends too much and one that does not. The latter is returned.
   def halve(_, bounds):
     low, high = bounds
     middle = (low + high) / 2
@@ -267,42 +321,61 @@ def mentored(q, p, *, alpha, sampled):
 def ensemble(q, p, *, alpha, sampled):
   """The mixture alpha q + (1 - alpha) p of the sampled pair.
 
-  At temperature 0 it mixes two one-hot laws, and is still drawn from: where the
-  two arg-maxes differ the output is random.
+  At alpha .25, pi = [.275, .375, .263, .088]. At temperature 0 it mixes two
+  one-hot distributions and is still drawn from: where the two arg-maxes differ
+  the output is random.
 
   Args:
-    alpha: scalar in [0, 1]; 0 is the verifier, 1 the drafter.
+    alpha: scalar in [0, 1]. Alpha 0 is the verifier, alpha 1 the drafter.
+
+  Source: ours; the plainest mix of two models, to compare the others with.
   """
   q, p = sampled
   return alpha * q + (1 - alpha) * p
 
 
 def defer(rule: Rule) -> Target:
-  """Lifts a position rule: pi = p where it defers, q where it does not.
+  """Returns the target of a position rule: p where it defers, else q.
+
+  Chow's rule at alpha .4 defers, since max q = .5 is below .6: pi is p. At
+  alpha .6 it does not: pi is q.
 
   Source: Narasimhan et al. (arXiv 2405.19261), Eq. (3): pi = (1 - r) q + r p.
   """
-  return _lift(rule, lambda defer, q, p: jnp.where(defer[..., None], p, q))
+
+  def choose(deferred: Array, q: Array, p: Array) -> Array:
+    return jnp.where(deferred[..., None], p, q)
+
+  return _lift(rule, choose)
 
 
 def defer_tokens(rule: Rule) -> Target:
-  """Lifts a token rule: pi(v) = q(v) [v kept] + eta p(v).
+  """Returns the target of a token rule: pi(v) = q(v) [v is kept] + eta p(v).
 
-  eta is the mass of q on the tokens that are not kept; the eta p(v) term is for
-  every v, kept or not.
+  eta is the mass of q on the tokens that the rule drops. The term eta p(v)
+  stands for every v, kept or dropped.
+
+  Rule V3 at alpha .3 keeps the tokens with p >= .7 max p = .28, which are 1 and
+  2. So eta = .5 + .05 = .55, and pi = [.11, .52, .315, .055].
 
   Source: Narasimhan et al. (ICLR 2025), Eq. (11).
   """
 
-  def mix(dropped, q, p):
+  def mix(dropped: Array, q: Array, p: Array) -> Array:
     eta = jnp.sum(jnp.where(dropped, q, 0), axis=-1, keepdims=True)
     return jnp.where(dropped, 0, q) + eta * p
 
   return _lift(rule, mix)
 
 
-def _lift(rule: Rule, mix: Callable) -> Target:
-  """Returns the target of a rule and `(defers, sampled q, sampled p) -> pi`."""
+def _lift(rule: Rule, mix: Callable[[Array, Array, Array], Array]) -> Target:
+  """Returns the target of a rule.
+
+  Args:
+    rule: reads the confidences.
+    mix: `(defers, q, p) -> pi`, of the sampled pair and of where the rule
+      defers.
+  """
 
   def function(q, p, *, alpha, sampled):
     left, right = rule(q, p, alpha=alpha, sampled=sampled)
@@ -317,19 +390,26 @@ def _lift(rule: Rule, mix: Callable) -> Target:
   )
 
 
-def as_target(function: Callable[..., Array], **known: Any) -> Target:
-  """Returns a user's `(q, p) -> pi` as a `Target`, after trying it.
+def as_target(function: Callable[..., Array], **fields: Any) -> Target:
+  """Returns a user's function `(q, p) -> pi` as a `Target`, after trying it.
 
-  The function gets the sampled pair, [..., V] each. See `check` for the trial;
-  further keywords are fields of `Target`.
+  Args:
+    function: gets the sampled pair, [..., V] each, and returns pi [..., V].
+    **fields: further fields of `Target`.
+
+  Raises:
+    ValueError: pi is no distribution; see `check`.
 
   >>> mix = as_target(lambda q, p: (q + p) / 2)
   >>> float(mix.probs(jnp.array([1.0, 0.0]), jnp.array([0.5, 0.5]))[0])
   0.75
   """
   name = getattr(function, "__name__", "target")
-  pi_of = lambda q, p, *, alpha, sampled: function(*sampled)
-  result = target(**{"name": name, **known})(pi_of)
+
+  def pi_of_sampled(q, p, *, alpha, sampled):
+    return function(*sampled)
+
+  result = target(**({"name": name} | fields))(pi_of_sampled)
   check(result)
   return result
 
@@ -343,12 +423,12 @@ def check(
 
   Args:
     candidate: the target.
-    alpha: where to try it; None takes a few numbers of its range.
-    vocab_size: of the pairs.
+    alpha: where to try it; None tries three numbers of its range.
+    vocab_size: V of the pairs.
 
   Raises:
-    ValueError: a pi has a wrong shape, a negative entry, or a sum other than 1;
-      the message gives the sum.
+    ValueError: a pi has a wrong shape, a negative entry, or a sum other than 1.
+      The message gives the sum.
   """
   q, p = trial_pairs(vocab_size)
   low, high = np.clip(candidate.interval.ends(vocab_size), -2, 2)
@@ -376,9 +456,10 @@ def check(
 
 
 def trial_pairs(vocab_size: int = 7, dtype: Any = np.float32) -> Pair:
-  """Returns fixed pairs (q, p), [N, V]: random, zeros, ties, one-hot, q = p.
+  """Returns fixed pairs (q, p), [N, V] each: random, and the awkward ones.
 
-  Every q shares support with its p or not, as sampled pairs may.
+  There are zeros, ties, one-hot rows, rows with q = p, and rows whose q and p
+  have no token in common, as all happen in sampled pairs.
   """
   rng = np.random.default_rng(0)
   q, p = rng.dirichlet(np.full(vocab_size, 0.5), (2, 24))

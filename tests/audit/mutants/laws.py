@@ -48,7 +48,7 @@ laws are made in half precision <- test_narrow_floats_are_widened
 
 === decoding/laws/targets.py
 p for pi <- test_position_rules_take_q_or_p
-- jnp.where(defer[..., None], p, q)
+- jnp.where(deferred[..., None], p, q)
 + p
 a token on the line is dropped <- test_worked_targets
 - mix(defers(left, right), *sampled)
@@ -60,8 +60,8 @@ confidences are those of the sampled pair <- test_thresholds_are_unscaled_and
 - return self.function(q, p, alpha=alpha, sampled=sampled)
 + return self.function(*sampled, alpha=alpha, sampled=sampled)
 Lossy as the table has it, with beta 1 <- test_worked_targets
-- return kept + rejected * residual(p, q)
-+ return jnp.maximum(kept, p)
+- return accepted + rejected * residual(p, q)
++ return jnp.maximum(accepted, p)
 beta is not solved <- test_lossy_star_against_the_sorting_twin
 - _BETA_STEPS = 10
 + _BETA_STEPS = 1
