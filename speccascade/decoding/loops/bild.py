@@ -1,11 +1,15 @@
 """BiLD as its authors' code runs it: fallback to the verifier, and rollback.
 
-Greedy. The drafter writes while it is sure (max q >= fallback), at most
-`WINDOW` tokens; then the verifier rescores them and writes one more. The first
-of them that the verifier finds too unlikely is replaced, what follows it is
-dropped, and the verifier writes one more token on its own before the drafter is
-asked again. It starts with a verifier step, too. Here it stops at EOS and at
-the length limit like everything else.
+BiLD is greedy. The drafter writes while it is sure (max q >= fallback), at most
+`WINDOW` tokens. Then the verifier scores these tokens and writes one more. The
+first token that the verifier finds too unlikely is replaced by the verifier's
+own, and the tokens after it are dropped. After such a rollback the verifier
+writes one more token alone before the drafter is asked again. It also writes
+the very first token alone. A row ends at EOS and at the length limit, as in
+every execution.
+
+It runs as a speculative execution with two parts of its own: a drafter that
+sometimes proposes nothing, and a verifier step that rolls back.
 """
 
 import dataclasses
@@ -38,18 +42,23 @@ WINDOW = 10  # most drafter tokens between two verifier steps
 FALLBACK = 0.6  # the authors' default threshold on max q
 
 
-# The rescoring reads p at temperature 1, not the one-hot law.
 @target(uses_q=False)
 def _plain_verifier(q, p, *, alpha, sampled):
+  """The verifier at temperature 1, which the rollback reads.
+
+  The sampled p is one-hot here, and would find every other token impossible.
+  """
   return p
 
 
 class BildState(struct.PyTreeNode):
-  """What the drafter knows.
+  """The state of a `BildDrafter`.
 
   Attributes:
-    draft: what its model holds.
-    expected: [B] int32, the length if nothing was rolled back.
+    draft: the state of the `AutoregressiveDrafter`.
+    expected: [B] int32, the length that the prefix will have at the next
+      proposal if nothing is rolled back; -1 where no proposal was made yet. So
+      a drafter knows of a rollback without being told.
   """
 
   draft: State
@@ -58,6 +67,9 @@ class BildState(struct.PyTreeNode):
 
 class BildDrafter(AutoregressiveDrafter):
   """Drafts with fallback, and not at all at the start or after a rollback."""
+
+  # A length of -1 is never that of a prefix: the first round of a turn drafts
+  # nothing.
 
   def prefill(self, inputs: Array, *, capacity: int) -> BildState:
     draft = super().prefill(inputs, capacity=capacity)
@@ -83,6 +95,8 @@ class BildDrafter(AutoregressiveDrafter):
     bonus_law: bool,
     active: Array,
   ) -> tuple[BildState, Proposal]:
+    # A block of 4 drafts after a prefix of 7 tokens writes 5 tokens if all are
+    # kept: the next prefix has 12. If it has fewer, there was a rollback.
     is_asked = length == state.expected
     propose = super().propose
 
@@ -101,6 +115,7 @@ class BildDrafter(AutoregressiveDrafter):
       shapes = jax.eval_shape(ask, draft)[1]
       return draft, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
+    # Where no row asks, the model is not run at all.
     draft, proposal = jax.lax.cond(jnp.any(is_asked), ask, skip, state.draft)
     count = jnp.where(is_asked, proposal.count, 0)
     calls = jnp.where(is_asked[:, None], proposal.calls, 0)
@@ -127,12 +142,14 @@ def bild(
 ) -> Loop:
   """Returns the loop that decodes greedily with fallback and rollback.
 
-  Arguments as in `speculative`, but both models are language models, and:
-
   Args:
-    settings: alpha is the rollback threshold on -log p(x), nats; the authors'
-      code has 5.0, and names 2 to 5 as usual. The threshold of `stop` on max q
-      is the fallback; without it, that of the authors.
+    drafter: a `LanguageModel`, the small one.
+    verifier: a `LanguageModel`, the large one.
+    inputs: as in `speculative`.
+    rngs: as in `speculative`; greedy decoding reads them without effect.
+    settings: `LoopSettings`. `alpha` is the rollback threshold on -log p(x), in
+      nats; the authors' code has 5.0, and names 2 to 5 as usual. The threshold
+      of `stop` on max q is the fallback; without a `stop` it is `FALLBACK`.
 
   Source: Kim et al. (NeurIPS 2023, arXiv 2302.07863), and their code's
   decisions.
@@ -147,17 +164,20 @@ def bild(
     u_accept: Array,
     u_draw: Array,
   ) -> Verdict:
+    # The first draft that the verifier finds too unlikely; G where none is.
     width = tokens.shape[1]
     index = jnp.arange(width)[None]
     prob = numerics.of_token(pi[:, :width], tokens)
     offends = (-jnp.log(prob) > alpha) & (index < count[:, None])
     first = jnp.min(jnp.where(offends, index, width), axis=1)
-    # Where the verifier's own choice is the draft there is no rollback, and
-    # later offenders are not looked at.
+    # A draft may be too unlikely and still be the verifier's own choice. Then
+    # nothing is rolled back, and later drafts are not looked at, as in the
+    # authors' code.
     best = numerics.first_argmax(pi)
     is_best = best[:, :width] == tokens
     is_agreed = jnp.any(is_best & (index == first[:, None]), axis=1)
     num = jnp.where((first < width) & ~is_agreed, first, count)
+    # The verifier's own choice, in place of that draft or after all of them.
     token = numerics.of_token(best, num)
     return Verdict(num, token, jnp.minimum(num + 1, count), read=num + 1)
 

@@ -1,4 +1,7 @@
-"""Oracle cascade: the rule sees p for free. A reference, not a fast method."""
+"""Oracle cascade: the rule sees p without paying for it.
+
+It is a reference for other methods, and not a fast method.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -28,11 +31,18 @@ def oracle_cascade(
   rngs: Array,
   settings: LoopSettings,
 ) -> Loop:
-  """Draws every token from the target itself: both models run at every step.
+  """Returns the loop that draws every token from the target itself.
 
-  `verifier_calls` counts the positions that the rule deferred, as the paper's
-  Figure 1 does; `verifier_extends` the passes that were really made. Arguments
-  as in `speculative`, but both models are language models.
+  Both models run at every step. `verifier_calls` counts the positions at which
+  the rule deferred, as the paper's Figure 1 does; `verifier_extends` counts the
+  passes that were really made.
+
+  Args:
+    drafter: a `LanguageModel`, the small one.
+    verifier: a `LanguageModel`, the large one.
+    inputs: as in `speculative`.
+    rngs: as in `speculative`.
+    settings: `LoopSettings`.
 
   Source: Narasimhan et al. (arXiv 2405.19261), Algorithm 3.
   """
@@ -40,6 +50,7 @@ def oracle_cascade(
   def advance(
     models: tuple, prefix: Prefix, u: Array, stats: Stats
   ) -> NextToken:
+    # Both models read the last token.
     calls = prefix.active.astype(jnp.int32)
     small, q_out = drafter.extend(models[0], prefix.last, calls)
     large, p_out = verifier.extend(models[1], prefix.last, calls)
@@ -49,6 +60,7 @@ def oracle_cascade(
     def draw(pi: Array) -> Array:
       return draws.draw(pi, u)
 
+    # A token rule is read at the token that pi draws.
     pi, left, right = settings.target.at(
       q1, p1, draw, alpha=settings.alpha, sampled=(q, p)
     )

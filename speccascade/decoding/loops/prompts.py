@@ -1,12 +1,13 @@
-"""Prompts: what a decoder-only model goes on from.
+"""Prompts: the texts that decoder-only models go on from.
 
 An encoder-decoder reads a source and begins at a start token. A decoder-only
-model (`prompted`) has no source: its inputs are prompts, of which `prefill`
-reads all but the last token, and that one the first pass feeds. So in every
-loop and token buffer index 0 is what the first pass feeds, whatever the model.
+model (`prompted`) has no source: its inputs are prompts. `prefill` reads each
+prompt without its last token, and the first pass of the loop feeds that last
+token. So index 0 of every token buffer holds what the first pass feeds,
+whatever the model.
 
-Prompts of a batch are ragged: `PAD` stands before or after them, never inside,
-and is no token (0 may be one).
+The prompts of a batch have different lengths. `PAD` stands before or after a
+prompt, never inside it. `PAD` is -1, because 0 may be a token.
 """
 
 import jax
@@ -18,16 +19,19 @@ from speccascade.decoding.types import LanguageModel
 Array = jax.Array
 
 PAD = -1
-START_ID = 0  # of an encoder-decoder; as T5 has it, its padding
+# The start token of an encoder-decoder; T5 uses its padding id.
+START_ID = 0
 
 
 def lengths(inputs: Array) -> Array:
-  """Returns [B] int32, the tokens of each prompt of [B, S]."""
+  """Returns [B] int32, the number of tokens of each prompt of [B, S]."""
   return jnp.sum(inputs != PAD, axis=1, dtype=jnp.int32)
 
 
 def align(inputs: Array) -> Array:
   """Returns [B, S] int32, each prompt moved to the left end, `PAD` after it."""
+  # The prompt -1 -1 5 6 -1 begins at 2: its row reads the indices 2 3 4 4 4,
+  # which gives 5 6 -1 -1 -1.
   place = jnp.arange(inputs.shape[1], dtype=jnp.int32)[None]
   first = jnp.argmax(inputs != PAD, axis=1).astype(jnp.int32)
   index = jnp.minimum(first[:, None] + place, inputs.shape[1] - 1)
@@ -42,11 +46,11 @@ def last(inputs: Array) -> Array:
 
 
 def prefill_tokens(inputs: Array) -> tuple[Array, Array]:
-  """Returns what a prefill reads: each prompt but its last token.
+  """Returns the tokens that a prefill reads: each prompt without its last.
 
   Returns:
-    ([B, S-1] int32 at the left end, [B] int32 how many tokens); what stands
-    after them means nothing, and is an id.
+    [B, S-1] int32 tokens at the left end, and [B] int32 how many of them count.
+    The entries after them mean nothing, but are valid ids.
   """
   return jnp.maximum(align(inputs)[:, :-1], 0), lengths(inputs) - 1
 
@@ -63,9 +67,14 @@ def check(
 ) -> None:
   """Checks prompts on the host.
 
+  Args:
+    inputs: [B, S] prompts. Inputs that are being traced are not checked.
+    vocab_size: V; ids are 0 to V - 1.
+    may_be_empty: whether a prompt may have no token.
+
   Raises:
-    ValueError: not [B, S], an empty prompt (unless they may be), `PAD` inside
-      one, or an id that the vocabulary has not.
+    ValueError: the prompts are not [B, S], a prompt is empty and may not be,
+      `PAD` stands inside a prompt, or an id is outside the vocabulary.
   """
   if isinstance(inputs, jax.core.Tracer):
     return
@@ -75,6 +84,7 @@ def check(
       f"prompts have shape {list(inputs.shape)}; wanted [rows, tokens]"
     )
   is_token = inputs != PAD
+  # A prompt in one piece has one edge at which tokens begin; -1 5 -1 6 has two.
   edges = np.diff(np.pad(is_token, ((0, 0), (1, 1))).astype(np.int8), axis=1)
   pieces = np.sum(edges > 0, axis=1)
   bad = is_token & ((inputs < 0) | (inputs >= vocab_size))

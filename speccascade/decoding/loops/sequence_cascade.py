@@ -1,4 +1,8 @@
-"""Sequence cascade: the drafter writes all, the verifier may start again."""
+"""Sequence cascade: the drafter writes a whole output, which may be discarded.
+
+Where the drafter's output is not likely enough to the drafter itself, the
+verifier writes the output again from its start.
+"""
 
 import dataclasses
 import functools
@@ -15,14 +19,16 @@ from speccascade.decoding.types import Decoded, LanguageModel
 
 Array = jax.Array
 
-# A number that no step has: the discarded draft's randomness is not used again.
+# Folded into the keys of the rewrite. No step has this number, so the rewrite
+# does not use the uniforms of the discarded draft again.
 REWRITE_TAG = 2**31 - 1
 
 
 def _host_alpha(alpha: float) -> float:
   """Returns the log threshold log(1 - alpha), in float64.
 
-  In float32 1 - alpha would lose every sequence of ordinary length.
+  A sequence of 30 tokens has a probability of about exp(-20) = 2e-9. In float32
+  an alpha of 1 - 2e-9 would be 1, and no sequence would ever be discarded.
   """
   return math.log1p(-alpha) if alpha < 1 else -math.inf
 
@@ -36,27 +42,34 @@ def _decode(
   *,
   per_token: bool = False,
 ) -> Decoded:
-  """Keeps the drafter's sequence if it is likely enough, else starts again.
+  """Returns the drafter's sequences, or the verifier's where they are unlikely.
 
-  Defers where sum log q, at temperature 1 and with the EOS, is below the
-  threshold. Arguments as in `speculative`, but both models are language models,
-  and:
+  A row defers where sum log q, at temperature 1 and with the EOS, is below the
+  threshold.
 
   Args:
-    settings: alpha is the log threshold; see `_host_alpha`.
-    per_token: static; compare the mean of log q over the tokens instead.
+    drafter: a `LanguageModel`, the small one.
+    verifier: a `LanguageModel`, the large one.
+    inputs: as in `speculative`.
+    rngs: as in `speculative`.
+    settings: `LoopSettings`; `alpha` is the log threshold, see `_host_alpha`.
+    per_token: static; compares the mean of log q over the tokens instead.
 
   Returns:
-    The sequences; `deferred` counts every token of a rewritten row.
+    The `Decoded`. `Stats.deferred` counts every token of a rewritten row.
 
   Source: Narasimhan et al. (arXiv 2405.19261), Eq. (1) on the sequence
   probability.
   """
+  # Draft.
   draft, score = sample(drafter, inputs, rngs, settings, is_drafter=True)
   if per_token:
     score = score / jnp.maximum(draft.lengths, 1).astype(score.dtype)
+  # A row in which the drafter gave no distribution ends with that fault: it is
+  # not silently written again.
   is_bad = draft.bad_step >= 0
   keep = (score >= settings.alpha) | is_bad
+  # Write the other rows again.
   rewrite, _ = sample(
     verifier,
     inputs,
@@ -71,11 +84,13 @@ def _decode(
     mask = jnp.expand_dims(keep, tuple(range(1, first.ndim)))
     return jnp.where(mask, first, second)
 
+  # Both passes were paid for, whichever output a row has.
   stats = jax.tree.map(jnp.add, draft.stats, rewrite.stats)
   stats = stats.replace(deferred=jnp.where(keep, 0, rewrite.lengths))
   chosen = jax.tree.map(choose, draft, rewrite).replace(stats=stats)
   if not settings.trace:
     return chosen
+  # The rule looked at the whole sequence: its sides are the same at each token.
   trace, shape = chosen.trace, chosen.tokens.shape
   trace = trace.replace(
     deferred=jnp.broadcast_to(~keep[:, None], shape),

@@ -1,4 +1,4 @@
-"""Sequential cascades: the verifier is called only where the rule defers."""
+"""Sequential cascades: the verifier is asked only where the rule defers."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,10 @@ from speccascade.decoding.types import (
 
 Array = jax.Array
 
-CATCH_UP = 4  # tokens the verifier reads at once of those it has not seen
+# Where the verifier is asked, it first reads the tokens that the drafter wrote
+# since it was last asked, this many in one pass. If the rule defers at tokens 3
+# and 9, it reads tokens 0..2 in one pass, and tokens 3..8 in two.
+CATCH_UP = 4
 
 
 @execution("sequential", pass_width=CATCH_UP)
@@ -31,12 +34,19 @@ def sequential_cascade(
   rngs: Array,
   settings: LoopSettings,
 ) -> Loop:
-  """Drafts one token at a time; where the rule of q defers, p writes it.
+  """Returns the loop in which the verifier writes where the rule defers.
 
-  The verifier reads the tokens that it has not seen in blocks, not one by one,
-  and only when it is asked. `verifier_calls` counts the positions deferred,
-  `verifier_extends` the passes made. Arguments as in `speculative`, but both
-  models are language models.
+  The rule reads q alone, so the verifier does not run where it does not defer.
+  The verifier reads the tokens that it has not seen in blocks, and only when it
+  is asked. `verifier_calls` counts the positions at which the rule deferred;
+  `verifier_extends` counts the passes made.
+
+  Args:
+    drafter: a `LanguageModel`, the small one.
+    verifier: a `LanguageModel`, the large one.
+    inputs: as in `speculative`.
+    rngs: as in `speculative`.
+    settings: `LoopSettings`; the target has a rule of q alone.
 
   Source: Narasimhan et al. (arXiv 2405.19261), Algorithm 2.
   """
@@ -44,12 +54,15 @@ def sequential_cascade(
   def advance(
     models: tuple, prefix: Prefix, u: Array, stats: Stats
   ) -> NextToken:
+    # The drafter reads the last token, and the rule reads the drafter.
     small, large = models
     calls = prefix.active.astype(jnp.int32)
     small, q_out = drafter.extend(small, prefix.last, calls)
     q1, q, _, is_q = settings.sampling.step(q_out.logits)
     left, right = settings.target.early(q1, settings.alpha)
     deferred = defers(left, right) & prefix.active[:, None]
+    # Rows that do not defer feed the verifier nothing. Where no row defers the
+    # verifier does not run.
     large, p_logits, passes = feeding.feed_to(
       verifier,
       large,
@@ -60,6 +73,7 @@ def sequential_cascade(
       narrow=CATCH_UP,
       wide=CATCH_UP,
     )
+    # Draw from the model that the rule chose.
     p1, p, _, is_p = settings.sampling.step(p_logits)
     pi = jnp.where(deferred[..., None], p, q)
     token = draws.draw(pi, u)

@@ -1,8 +1,9 @@
 """Speculative execution: draft a block, score it in one pass, verify it.
 
-The output has the law of the chain of the target, whatever the drafter proposes
-(with `bonus="target"`; see `BlockSettings` for the other). One compiled loop
-serves speculative decoding, lossless and lossy, and speculative cascades.
+Each token of the output has the target distribution pi given the tokens before
+it, whatever the drafter proposes. That holds with `bonus="target"`;
+`BlockSettings` says what `bonus="verifier"` changes. One compiled loop serves
+speculative decoding, lossless and lossy, and speculative cascades.
 """
 
 import jax
@@ -54,7 +55,10 @@ def speculative(
   rngs: Array,
   settings: LoopSettings,
 ) -> Loop:
-  """Returns the loop; rows advance by their own number of tokens each round.
+  """Returns the loop of draft and verification.
+
+  A round writes 1 to G+1 tokens of each row: the accepted drafts, and the
+  residual or bonus token after them. Rows advance independently.
 
   Args:
     drafter: a `Drafter`, proposes blocks of up to `drafter.width` tokens.
@@ -70,18 +74,20 @@ def speculative(
   def round_(carry: Carry) -> Carry:
     drafting, verifying = carry.models
     keys = draws.fold_in(rngs, carry.stats.num_blocks)
-    # Draft a block.
+    # Draft: the drafter proposes up to G tokens.
     drafting, proposal = draft(drafter, drafting, carry.prefix, keys, settings)
-    # Verify: both models' laws of it make pi, a prefix of it is accepted, and
-    # one token more is drawn.
+    # Verify: the verifier scores the block in one pass, q and p make pi, a
+    # prefix of the block is accepted, and one more token is drawn.
     verifying, logits = score(verifier, verifying, carry.prefix, proposal)
     block = verify(proposal, logits, keys, settings)
-    # Commit them, and have the models forget what was not accepted.
+    # Commit: the new tokens are written, cut at EOS and at the length limit.
+    # The caches hold every draft; they are rewound to all tokens but the last
+    # one, which the next round feeds. With 7 tokens and 2 new ones, 8 are held.
     num = block.verdict.num_accepted + 1
     after, emitted = rounds.commit(carry, block.new, num, block.fault, settings)
     held = after.length - 1
     models = (drafter.rewind(drafting, held), verifier.rewind(verifying, held))
-    # Count, and record.
+    # Count and record; only positions that were emitted count as deferred.
     deferred = defers(block.left, block.right)
     deferred &= jnp.arange(block.new.shape[1])[None] < emitted[:, None]
     stats = _count(carry, proposal, block, emitted, deferred)
@@ -109,17 +115,21 @@ def _count(
   emitted: Array,
   deferred: Array,
 ) -> Stats:
-  """Adds one round to the counters; see `Stats` for what counts after a cut.
+  """Returns the counters with one round added.
+
+  `Stats` says what counts after a cut.
 
   Args:
-    carry: before the round.
+    carry: the state before the round.
     proposal: the drafted block.
-    block: what was decided on it.
+    block: the `Review` of the block.
     emitted: [B] int32 tokens emitted this round.
     deferred: [B, G+1] bool, emitted positions at which the rule deferred.
   """
   going = (~carry.done).astype(jnp.int32)
   calls = going[:, None] * proposal.calls
+  # With 3 drafts accepted of 5 and an EOS as the second token, 2 tokens were
+  # emitted: 2 drafts count as examined and accepted.
   accepted = jnp.minimum(block.verdict.num_accepted, emitted)
   examined = jnp.minimum(block.verdict.examined, emitted)
   step = jnp.arange(block.new.shape[1])[None]
@@ -145,7 +155,13 @@ def _count(
 
 @jax.named_scope("record")
 def _record(proposal: Proposal, block: Review, deferred: Array) -> Record:
-  """Returns who wrote each token of a round, and why."""
+  """Returns the `Record` of the [B, G+1] positions of a round.
+
+  Args:
+    proposal: the drafted block.
+    block: the `Review` of the block.
+    deferred: [B, G+1] bool, emitted positions at which the rule deferred.
+  """
   accepted, count = block.verdict.num_accepted[:, None], proposal.count[:, None]
   step = jnp.arange(block.new.shape[1])[None]
   last_source = jnp.where(accepted == count, BONUS, RESIDUAL)

@@ -1,6 +1,6 @@
-"""One token at a time: the loop of such methods, and one model alone.
+"""The loop of methods that write one token at a time, and one model alone.
 
-One model alone is the reference that the others are tested against.
+One model alone is the reference that the other methods are tested against.
 """
 
 from collections.abc import Callable
@@ -58,27 +58,34 @@ def stepwise(
 ) -> Loop:
   """Returns the loop that writes token after token.
 
+  A round of this loop is one step, which writes one token of each row.
+
   Args:
-    advance: `(models, prefix, u, stats)` to the `NextToken`: the states of the
-      models, the `Prefix`, [B, 1] uniforms and the counters before the step.
+    advance: `(models, prefix, u, stats) -> NextToken`, from the states of the
+      models, the tokens so far, [B, 1] uniforms and the counters. It feeds
+      nothing to rows that are done.
     parts: as in `rounds.Loop`.
     inputs: [B, S] int32, as in `rounds.Loop`.
-    rngs: [B] typed keys.
+    rngs: [B] typed keys, one for each row.
     settings: `LoopSettings`.
     prefill: as in `rounds.Loop`.
     done: [B] bool, as in `rounds.Loop`.
   """
 
   def write_one(carry: Carry) -> Carry:
+    # The keys of a turn count from its own first step, so a turn does not hang
+    # on the length of the turns before it.
     step = carry.length - carry.begun
     keys = draws.fold_in(rngs, step)
     u = draws.uniforms(draws.fold_in(keys, draws.DRAW_TAG), 1)
     models, stats, token, bad, record = advance(
       carry.models, carry.prefix, u, carry.stats
     )
+    # Commit a block of one token. A fault at index 0 of it leaves no token.
     num = jnp.ones_like(carry.length)
     fault = jnp.where(bad[:, 0], 0, num)
     after, emitted = rounds.commit(carry, token, num, fault, settings)
+    # Count and record; a token that was not written did not defer.
     deferred = record.deferred & (emitted > 0)[:, None]
     recorded = {}
     if settings.records:
@@ -105,7 +112,7 @@ def drafter_alone(
   rngs: Array,
   settings: LoopSettings,
 ) -> Loop:
-  """Samples from the drafter; there is no verifier. See `sampling_loop`."""
+  """Returns the loop that samples from the drafter; there is no verifier."""
   return sampling_loop(drafter, inputs, rngs, settings, is_drafter=True)
 
 
@@ -117,7 +124,7 @@ def verifier_alone(
   rngs: Array,
   settings: LoopSettings,
 ) -> Loop:
-  """Samples from the verifier; there is no drafter. See `sampling_loop`."""
+  """Returns the loop that samples from the verifier; there is no drafter."""
   return sampling_loop(verifier, inputs, rngs, settings, is_drafter=False)
 
 
@@ -135,8 +142,8 @@ def sample(
   Arguments as in `sampling_loop`.
 
   Returns:
-    The result, and [B] float32, the log-probability of each row's tokens at
-    temperature 1, EOS included.
+    The `Decoded`, and [B] float32, the log-probability of the tokens of each
+    row at temperature 1, EOS included.
   """
   loop = sampling_loop(
     model, inputs, rngs, settings, is_drafter=is_drafter, done=done
@@ -154,15 +161,19 @@ def sampling_loop(
   is_drafter: bool,
   done: Array | None = None,
 ) -> Loop:
-  """Returns the loop that samples from one model; it keeps the score, too.
+  """Returns the loop that samples from one model.
+
+  `Carry.models` is the state of the model and the score, [B] float32: the
+  log-probability of the tokens so far at temperature 1.
 
   Args:
     model: the language model.
-    inputs: [B, S] int32, as its `prefill` takes them.
+    inputs: [B, S] int32, as the model's `prefill` takes them.
     rngs: [B] typed keys.
-    settings: `LoopSettings`; one model has one law, its target is not asked.
-    is_drafter: static, whether calls and records are the drafter's.
-    done: [B] bool, rows that are not decoded at all; None means none.
+    settings: `LoopSettings`. One model has one distribution, so the target is
+      not used.
+    is_drafter: static, whether calls and records are those of the drafter.
+    done: [B] bool, rows that are not decoded at all; None decodes every row.
   """
 
   def advance(
@@ -172,6 +183,7 @@ def sampling_loop(
     calls = prefix.active.astype(jnp.int32)
     state, out = model.extend(state, prefix.last, calls)
     plain, law, token, is_law = settings.sampling.step(out.logits, u[..., None])
+    # The score is at temperature 1, whatever the token was drawn from.
     prob = numerics.of_token(plain, token)[:, 0]
     score += jnp.where(prefix.active, jnp.log(prob), 0).astype(score.dtype)
     deferred = jnp.zeros(token.shape, bool)

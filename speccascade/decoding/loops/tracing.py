@@ -1,4 +1,9 @@
-"""Who wrote each token, why, and how likely it was: `Trace`, `LogProbs`."""
+"""Records of each token: who wrote it, why, and how likely it was.
+
+A loop that records has a `Trace` and `LogProbs` in its carry: buffers with a
+slot for each slot of the token buffer. A round makes a `Record` of its tokens,
+and `record` writes it where the tokens go.
+"""
 
 from flax import struct
 import jax
@@ -11,26 +16,29 @@ from speccascade.decoding.types import DRAFT, SEQUENTIAL_Q, LogProbs, Trace
 
 Array = jax.Array
 
-TOP = 5
+TOP = 5  # likeliest tokens of each model that a trace stores
 
 
 class Record(struct.PyTreeNode):
-  """What is recorded of N tokens of each row; what is not known is None.
+  """What is recorded about N tokens of each row.
+
+  Fields that a method does not know at all are None.
 
   Attributes:
-    source: [B, N] int32, as in `Trace`, like the next three.
-    deferred: [B, N] bool.
-    left: [B, N] float, NaN where no rule was asked.
-    right: [B, N] float.
-    q1: [B, N, V] drafter at temperature 1.
-    p1: [B, N, V] verifier at temperature 1.
-    q: [B, N, V] drafter as sampled.
-    p: [B, N, V] verifier as sampled.
-    pi: [B, N, V] what the token was drawn from: the target's law.
-    known_q: [B, N] bool, where the drafter's laws mean something.
-    known_q1: [B, N] bool, where its confidence does.
-    known_p: [B, N] bool, where the verifier's laws do.
-    writer: as in `Proposal`; of the verifier's tokens it means nothing.
+    source: [B, N] int32, as in `Trace`.
+    deferred: [B, N] bool, as in `Trace`.
+    left: [B, N] float, as in `Trace`; NaN where no rule was asked.
+    right: [B, N] float, as in `Trace`; NaN where no rule was asked.
+    q1: [B, N, V] the drafter at temperature 1.
+    p1: [B, N, V] the verifier at temperature 1.
+    q: [B, N, V] the drafter as sampled.
+    p: [B, N, V] the verifier as sampled.
+    pi: [B, N, V] the distribution that the token was drawn from.
+    known_q: [B, N] bool, where q and q1 are distributions of the drafter.
+    known_q1: [B, N] bool, where q1 is also a confidence: a copied token has a
+      known q, which is one-hot, but no confidence.
+    known_p: [B, N] bool, where p and p1 are distributions of the verifier.
+    writer: as in `Proposal`; it means nothing for tokens of the verifier.
   """
 
   source: Array
@@ -49,7 +57,7 @@ class Record(struct.PyTreeNode):
 
 
 def empty_trace(rows: int, size: int, vocab_size: int) -> Trace:
-  """Returns a trace of `size` tokens of each row of which nothing is known."""
+  """Returns a trace with `size` slots for each row, nothing known yet."""
   nothing = jnp.full((rows, size), jnp.nan, jnp.float32)
   zero = jnp.zeros((rows, size), jnp.int32)
   top = jnp.zeros((rows, size, min(TOP, vocab_size)), jnp.int32)
@@ -70,20 +78,23 @@ def empty_trace(rows: int, size: int, vocab_size: int) -> Trace:
 
 
 def empty_log_probs(rows: int, size: int) -> LogProbs:
-  """Returns buffers of log-probabilities for `size` tokens of each row."""
+  """Returns log-probabilities with `size` slots for each row, all NaN."""
   nothing = jnp.full((rows, size), jnp.nan, jnp.result_type(float))
   return LogProbs(pi=nothing, p=nothing, q=nothing, p1=nothing, q1=nothing)
 
 
 @jax.named_scope("record")
 def record(carry: Carry, new: Record, tokens: Array, block: Array) -> dict:
-  """Returns the fields of a carry that record, with N tokens of each row.
+  """Returns the recording fields of a carry with N more tokens of each row.
 
   Args:
-    carry: before the tokens are committed.
-    new: what is recorded.
+    carry: the state before the tokens are committed.
+    new: the `Record` of the tokens.
     tokens: [B, N] int32.
-    block: [B] int32, the block that wrote them.
+    block: [B] int32, the number of the block that wrote the tokens.
+
+  Returns:
+    "trace" and "log_probs" of the carry, each only where it is recorded.
   """
   fields: dict[str, Trace | LogProbs] = {}
   if carry.trace is not None:
@@ -97,14 +108,15 @@ def record(carry: Carry, new: Record, tokens: Array, block: Array) -> dict:
 
 
 def log_probs(new: Record, tokens: Array) -> LogProbs:
-  """Returns what each law gave the tokens, [B, N] each."""
+  """Returns the log-probability of tokens [B, N] under each distribution."""
 
   def log_prob(law: Array | None, known: Array | bool = True) -> Array:
     if law is None:
       return jnp.full(tokens.shape, jnp.nan)
     return jnp.where(known, jnp.log(numerics.of_token(law, tokens)), jnp.nan)
 
-  # Where a token was copied no model gave it a probability.
+  # A copied token has no probability under the drafter: the one-hot q of the
+  # copy is not a model's. Hence `known_q1` for q, too.
   return LogProbs(
     pi=log_prob(new.pi),
     p=log_prob(new.p, new.known_p),
@@ -117,22 +129,26 @@ def log_probs(new: Record, tokens: Array) -> LogProbs:
 def mask_log_probs(
   values: LogProbs, inside: Array, has_target: bool
 ) -> LogProbs:
-  """Returns the values [B, T] where `inside` is set; NaN elsewhere.
+  """Returns log-probabilities with NaN where nothing is known.
 
-  Without a target of the method's own nothing is known of pi.
+  Args:
+    values: [B, T] each.
+    inside: [B, T] bool, the tokens before the end of each row.
+    has_target: static; whether the method has a target. Without one, pi is
+      unknown everywhere.
   """
   values = jax.tree.map(lambda x: jnp.where(inside, x, jnp.nan), values)
   return values if has_target else values.replace(pi=values.pi + jnp.nan)
 
 
 def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
-  """Returns the buffers with N tokens of each row written.
+  """Returns the trace with N tokens of each row written.
 
   Args:
-    trace: buffers.
-    new: what is recorded.
-    start: [B] int32 slot of the first token.
-    block: [B] int32, the block that wrote them.
+    trace: the buffers.
+    new: the `Record` of the tokens.
+    start: [B] int32, the slot of the first token.
+    block: [B] int32, the number of the block that wrote the tokens.
   """
   num = trace.q_top.shape[-1]
   is_drafters = (new.source == DRAFT) | (new.source == SEQUENTIAL_Q)
@@ -154,6 +170,7 @@ def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
     values["tv"] = jnp.where(known, tv, jnp.nan)
   if new.left is not None and new.right is not None:
     values |= {"left": new.left, "right": new.right}
+  # The fields that the method does not know stay as in an empty trace.
   rows, size = new.source.shape
   block_trace = empty_trace(rows, size, num).replace(**values)
   return emission.write_block(trace, block_trace, start)
