@@ -1,11 +1,12 @@
-"""The two doors of the core, and what passes through them.
+"""The two doors of the core, and the records that pass through them.
 
-A decoder never knows which network it drives: a `LanguageModel` feeds tokens
-and returns logits, a `Drafter` proposes a block. Both are pytrees whose leaves
-are parameters, so both pass through `jit`; what is not an array is static.
+A decoder never knows which network it drives. A `LanguageModel` feeds tokens
+and returns logits; a `Drafter` proposes a block of tokens. Both are pytrees
+whose leaves are parameters, so both pass through `jit`; what is not an array is
+static.
 
 Axes: B rows, S source length, L token buffer, N fed tokens, R read positions,
-G block width, V vocabulary.
+G block width, V vocabulary, M language models inside a drafter.
 """
 
 from collections.abc import Callable
@@ -15,24 +16,33 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-Array = jax.Array
-State = Any  # a pytree; every leaf has axis 0 = B
-# Of a language model it has `length`, [B] int32: how many tokens it holds.
+from speccascade.decoding.laws.sampling import Sampling
 
-# What users and modules pass in; each is documented where it is called.
+Array = jax.Array
+# A pytree whose leaves all have axis 0 = B. The state of a language model has a
+# field `length`, [B] int32: how many tokens the model's cache holds.
+State = Any
+
+# Functions that users and modules pass in. Each is documented where it is
+# called.
 # (q, p, *, alpha, sampled) -> (left, right): `deferral.Rule`.
 RuleFunction = Callable[..., tuple[Array, Array]]
-# (q, p, *, alpha, sampled) -> (pi, left, right): `target.Target`.
+# (q, p, *, alpha, sampled) -> (pi, left, right): `targets.Target`.
 TargetFunction = Callable[..., tuple[Array, Array | None, Array | None]]
-# (tokens, count, q, pi, u_accept, u_draw) -> Verdict: `verification`.
+# (tokens, count, q, pi, u_accept, u_draw) -> Verdict: `verification.steps`.
 VerifyFunction = Callable[..., "Verdict"]
 
 
 def check_shape(name: str, array: Array, wanted: tuple[int, ...]) -> None:
-  """Checks a shape while a program is traced.
+  """Checks the shape of an array while a program is traced.
+
+  Args:
+    name: what the array is, for the message.
+    array: any array.
+    wanted: the shape that it must have.
 
   Raises:
-    ValueError: another shape; both are named.
+    ValueError: the array has another shape; the message names both shapes.
   """
   if tuple(array.shape) != tuple(wanted):
     raise ValueError(
@@ -41,10 +51,11 @@ def check_shape(name: str, array: Array, wanted: tuple[int, ...]) -> None:
 
 
 class Output(struct.PyTreeNode):
-  """What a model says about the positions that were read.
+  """What a model returns for the positions that were read.
 
   Attributes:
-    logits: [B, R, V] float32, the law of the token after each read position.
+    logits: [B, R, V] float32. They give the distribution of the token after
+      each read position.
     hidden: [B, R, D] last hidden state (for draft heads), or None.
   """
 
@@ -53,41 +64,52 @@ class Output(struct.PyTreeNode):
 
 
 class Part(Protocol):
-  """What models and drafters have in common: caches, and one vocabulary."""
+  """What language models and drafters have in common.
+
+  Both hold caches that grow with the tokens of a row and that can be shortened
+  again, and both work over one vocabulary.
+  """
 
   @property
   def vocab_size(self) -> int:
-    """V."""
+    """V, the number of logits of each position."""
 
   def prefill(self, inputs: Array, *, capacity: int) -> State:
     """Returns the state before any decoder token, with `capacity` slots.
 
-    A prompted model holds its prompts by then, but for their last tokens; these
-    are no decoder tokens, and take slots of their own.
+    The state of a prompted model holds the prompts already, each without its
+    last token. Tokens of a prompt are not decoder tokens: they take slots of
+    their own, beyond `capacity`.
 
     Args:
-      inputs: [B, S] int32 source tokens, 0 is padding; or prompts, with
+      inputs: [B, S] int32 source tokens, where 0 is padding; or prompts, with
         `prompts.PAD` at either end.
       capacity: number of decoder tokens that the state must be able to hold.
     """
 
   def rewind(self, state: State, length: Array) -> State:
-    """Forgets every token at or after `length` [B] int32; costs nothing."""
+    """Forgets every token at or after `length` [B] int32.
+
+    A row that holds fewer tokens keeps them all. Only the lengths change: no
+    cache is copied.
+    """
 
 
 class LanguageModel(Part, Protocol):
   """Feeds tokens to a network and returns logits; rows are independent.
 
-  A model is a frozen pytree: parameters are leaves; modules and what stands
-  below are static. Equal modules hash equal, so a second call does not trace
-  again.
-
+  A model is a frozen pytree: its parameters are leaves; its modules and its
+  properties are static. Equal modules hash equal, so a second call does not
+  trace again.
   """
 
   @property
   def prompted(self) -> bool:
-    """Whether a row goes on from its own prompt (decoder-only), not from a
-    source and a start token; see `prompts`."""
+    """Whether a row goes on from its own prompt, as in a decoder-only model.
+
+    A model that is not prompted reads a source and begins at a start token; see
+    `prompts`.
+    """
 
   def extend(
     self,
@@ -101,8 +123,9 @@ class LanguageModel(Part, Protocol):
   ) -> tuple[State, Output]:
     """Feeds a block of tokens to each row, at the row's own length.
 
-    Row b feeds `tokens[b, :count[b]]`; what stands after is ignored, and its
-    logits mean nothing. The length of row b grows by `count[b]`.
+    Row b feeds `tokens[b, :count[b]]`, and its length grows by `count[b]`. The
+    tokens after the first `count[b]` are ignored, and their logits mean
+    nothing.
 
     Args:
       state: from `prefill`, `extend`, `rewind` or `keep`.
@@ -110,13 +133,13 @@ class LanguageModel(Part, Protocol):
       count: [B] int32 in 0..N.
       read: [B, R] int32 indices into the N fed tokens whose logits are wanted;
         None reads all N. The head runs on the read positions only.
-      depth: [B, N] int32, trees: position of each token past the row's length;
-        None means 0, 1, ..., N-1.
-      ancestors: [B, N, N] bool, trees: `[b, i, j]` says that token i sees token
-        j (itself included); None means the lower triangle.
+      depth: [B, N] int32, for trees: the position of each token after the row's
+        length. None means 0, 1, ..., N-1.
+      ancestors: [B, N, N] bool, for trees: `[b, i, j]` says that token i sees
+        token j (and every token sees itself). None means the lower triangle.
 
     Returns:
-      The longer state, and logits [B, R, V] float32.
+      The longer state, and the `Output` with logits [B, R, V] float32.
     """
 
   def keep(
@@ -125,38 +148,39 @@ class LanguageModel(Part, Protocol):
     """Keeps one path of a tree that was fed at `start`.
 
     Args:
-      state: after the `extend` that fed the tree.
+      state: the state after the `extend` that fed the tree.
       start: [B] int32, the length before that `extend`.
       path: [B, K] int32 indices into the fed tokens, in order of depth.
       count: [B] int32, how many of the K are kept.
 
     Returns:
-      The state of length `start + count`, holding those tokens in order.
+      The state of length `start + count`, which holds those tokens in order.
     """
 
 
 class Proposal(struct.PyTreeNode):
-  """A drafted block, and the law that each token was drawn from.
+  """A drafted block, and the distribution that each token was drawn from.
 
   Attributes:
     tokens: [B, G] int32; row b proposes the first `count[b]`.
     count: [B] int32 in 0..G.
-    q: [B, G+1, V] sampled law of each token; index `count[b]` is the law at the
-      bonus position (meaningful only where it was asked for), and rows after
-      it mean nothing.
-    q1: [B, G+1, V] the drafter's confidence: the same at temperature 1 and
-      unfiltered; `q` itself where a token is copied.
-    copied: [B, G+1] bool, tokens that no model drafted: their law is one-hot
-      and says nothing of confidence.
+    q: [B, G+1, V] distribution that each token was drawn from. Index `count[b]`
+      is the distribution at the bonus position, and means something only where
+      it was asked for. Later rows mean nothing.
+    q1: [B, G+1, V] the drafter's confidence: its distribution at temperature 1,
+      unfiltered. Where a token is copied it is `q` itself.
+    copied: [B, G+1] bool, tokens that no model drafted. Their distribution is
+      one-hot and says nothing about confidence.
     calls: [B, M] int32 forward passes of each of the drafter's models.
-    bad: [B, G+1] bool, where a law that was read is no distribution (NaN, +inf,
-      no finite logit); at index `count` if it was asked for, or if it ended the
-      block.
-    knows_bonus: [B] bool, whether it has a law at the bonus position, if asked;
-      where it has none, the target there is the verifier.
-    writer: [B, G+1] int32, or one number for all: the place among `calls` of
-      the model that wrote each token; -1 where it was copied, though a model
-      may have reviewed it since.
+    bad: [B, G+1] bool, where a model that was read gave no distribution (NaN,
+      +inf, or no finite logit). Index `count` counts if the bonus position was
+      asked for, or if the fault itself ended the block.
+    knows_bonus: [B] bool, whether the drafter has a distribution at the bonus
+      position, if it was asked for one. Where it has none, the target at that
+      position is the verifier.
+    writer: [B, G+1] int32, or one number for all tokens: the index in `calls`
+      of the model that wrote each token; -1 where the token was copied, even if
+      a model reviewed the copy.
   """
 
   tokens: Array
@@ -172,20 +196,22 @@ class Proposal(struct.PyTreeNode):
 
 @runtime_checkable
 class Drafter(Part, Protocol):
-  """Proposes up to `width` tokens for each row. A pytree."""
+  """Proposes up to `width` tokens for each row. A drafter is a pytree."""
 
   @property
   def width(self) -> int:
-    """Static: most tokens of a proposal."""
+    """Static: G, the largest number of tokens of a proposal."""
 
   @property
   def models(self) -> tuple[LanguageModel, ...]:
-    """The M language models inside, in the order of `Proposal.calls`; one may
-    be in several places."""
+    """The M language models inside, in the order of `Proposal.calls`.
+
+    One model may be in several places, and is then listed once for each.
+    """
 
   @property
   def has_confidence(self) -> bool:
-    """Static: whether `q1` says something of every token."""
+    """Static: whether `Proposal.q1` is a model's confidence in every token."""
 
   def propose(
     self,
@@ -193,26 +219,27 @@ class Drafter(Part, Protocol):
     tokens: Array,
     length: Array,
     rngs: Array,
-    sampling: Any,
+    sampling: Sampling,
     *,
     bonus_law: bool,
     active: Array,
   ) -> tuple[State, Proposal]:
     """Drafts a block after `tokens[b, :length[b]]`.
 
-    First catches its own cache up to `length`; the last token of the prefix,
-    `tokens[b, length[b]-1]`, is never in the cache yet.
+    The drafter first feeds its models what their caches lack of the prefix. The
+    last token of the prefix, `tokens[b, length[b] - 1]`, is never in a cache
+    yet.
 
     Args:
       state: from `prefill`, `propose` or `rewind`.
-      tokens: [B, L] int32 token buffer; at index 0 the start token, or the
-        prompt's last.
-      length: [B] int32, how many of the L are written.
-      rngs: [B] typed keys, fresh for this round and this level.
-      sampling: a `Sampling`.
+      tokens: [B, L] int32 token buffer; index 0 holds the start token, or the
+        last token of the prompt.
+      length: [B] int32, how many of the L tokens are written.
+      rngs: [B] typed keys, fresh for this round and for this level of nesting.
+      sampling: how logits become distributions.
       bonus_law: static; whether `q` at index `count` is needed.
-      active: [B] bool; what is proposed for the other rows is not used, and
-        they must not keep the rest waiting.
+      active: [B] bool. Proposals of the other rows are not used, and those rows
+        must not keep the active rows waiting.
     """
 
   def catch_up(
@@ -225,8 +252,11 @@ _IS_DRAFTER: dict[type, bool] = {}
 
 
 def is_drafter(part: Any) -> TypeGuard[Drafter]:
-  """Whether a part of a pair is a `Drafter`, not a model; told by its type,
-  of which a protocol is asked once: to ask takes long."""
+  """Whether a part of a pair is a `Drafter`, and not a model.
+
+  An `isinstance` check against a protocol takes long, so each type is checked
+  once.
+  """
   kind = type(part)
   if kind not in _IS_DRAFTER:
     _IS_DRAFTER[kind] = isinstance(part, Drafter)
@@ -239,8 +269,10 @@ class Verdict(struct.PyTreeNode):
   Attributes:
     num_accepted: [B] int32 in 0..count.
     token: [B] int32, the residual or bonus token after the accepted prefix.
-    examined: [B] int32, drafts looked at: the first rejected is the last one.
-    read: [B] int32 in 1..G+1, positions whose laws the decision rests on.
+    examined: [B] int32, drafts that the step looked at. The first rejected
+      draft is the last examined one.
+    read: [B] int32 in 1..G+1, positions whose distributions the decision rests
+      on.
   """
 
   num_accepted: Array
@@ -250,28 +282,31 @@ class Verdict(struct.PyTreeNode):
 
 
 class Stats(struct.PyTreeNode):
-  """Counts of each row; definitions in docs/definitions.md.
+  """Counts of each row; docs/definitions.md defines them.
 
-  Every field is [B] int32 unless said. Positions after the first EOS or the
-  length limit were drafted, but are neither examined nor accepted nor emitted.
+  Every field is [B] int32 unless its line says otherwise. Positions after the
+  first EOS, or after the length limit, count as drafted, but not as examined,
+  accepted or emitted.
 
   Attributes:
     num_blocks: draft-verify rounds (0 where a method has no blocks).
     drafted: drafted tokens.
-    examined: drafts looked at by the verifier step.
-    accepted: drafts accepted and emitted.
+    examined: drafts that the verifier step looked at.
+    accepted: drafts that were accepted and emitted.
     deferred: emitted positions at which the rule deferred.
     drafter_calls: forward passes of the drafter, all its models together.
-    calls_by_model: [B, M] int32, the same by model (a vertical or horizontal
-      drafter has several).
+    calls_by_model: [B, M] int32, forward passes of each model of the drafter (a
+      vertical or horizontal drafter has several).
     verifier_calls: positions or blocks for which the verifier was asked.
     verifier_extends: forward passes of the verifier, catch-up included.
-    expected_acceptance: [B] float32, sum over examined drafts of
-      sum_v min(q, pi).
-    accepted_at: [B, G+1] int32 histogram: blocks in which j drafts were
-      accepted.
-    examined_by_position: [B, G] int32, blocks that examined draft j.
-    accepted_by_position: [B, G] int32, blocks that accepted draft j.
+    expected_acceptance: [B] float32, the sum of sum_v min(q, pi) over examined
+      drafts.
+    accepted_at: [B, G+1] int32 histogram: the number of blocks in which j
+      drafts were accepted.
+    examined_by_position: [B, G] int32, the number of blocks that examined draft
+      j.
+    accepted_by_position: [B, G] int32, the number of blocks that accepted draft
+      j.
   """
 
   num_blocks: Array
@@ -290,7 +325,13 @@ class Stats(struct.PyTreeNode):
 
   @classmethod
   def zeros(cls, rows: int, width: int, num_models: int) -> "Stats":
-    """Returns counters of blocks of `width` (0: none) and of some models."""
+    """Returns the counters before the first round.
+
+    Args:
+      rows: B.
+      width: G; 0 for methods without blocks.
+      num_models: M.
+    """
     count = jnp.zeros((rows,), jnp.int32)
     by_position = jnp.zeros((rows, width), jnp.int32)
     return cls(
@@ -310,7 +351,7 @@ class Stats(struct.PyTreeNode):
     )
 
   def add(self, **counts: Array) -> "Stats":
-    """Returns the counters with more (numbers or bools) added, by field."""
+    """Returns the counters with counts (numbers or bools) added, by field."""
     sums = {}
     for name, count in counts.items():
       total = getattr(self, name)
@@ -318,29 +359,32 @@ class Stats(struct.PyTreeNode):
     return self.replace(**sums)
 
 
-# Trace.source codes. A draft that was kept although the rule deferred has
-# source DRAFT and deferred True.
+# Codes of `Trace.source`. A draft that was accepted although the rule deferred
+# has source DRAFT and deferred True.
 DRAFT, RESIDUAL, BONUS, SEQUENTIAL_Q, SEQUENTIAL_P = range(5)
 SOURCES = ("draft", "residual", "bonus", "sequential q", "sequential p")
 
 
 class Trace(struct.PyTreeNode):
-  """Who wrote each token, and why. T = max_decode_len; K = top tokens kept.
+  """Who wrote each token, and why. T = max_decode_len; K = top tokens stored.
 
   Attributes:
     source: [B, T] int32, one of DRAFT .. SEQUENTIAL_P.
-    writer: [B, T] int32, the place in `Stats.calls_by_model` of the drafter's
-      model that wrote the token; -1 where it was copied, or is the verifier's.
+    writer: [B, T] int32, the index in `Stats.calls_by_model` of the drafter's
+      model that wrote the token; -1 where the token was copied, or is the
+      verifier's.
     deferred: [B, T] bool, whether the rule deferred here.
-    left: [B, T] float32, the rule's left side (defers where left < right).
-    right: [B, T] float32. A token rule is read at the draft (in a sequential
-      execution: at the token written); NaN where no rule was asked.
-    tv: [B, T] float32, TV(p, q) of the sampled pair; NaN where one is unknown.
+    left: [B, T] float32, the left side of the rule, which defers where left <
+      right; NaN where no rule was asked.
+    right: [B, T] float32, the right side of the rule. A token rule is read at
+      the draft, or, in a sequential execution, at the token written.
+    tv: [B, T] float32, TV(p, q) of the sampled pair; NaN where q or p is
+      unknown.
     block: [B, T] int32, the block that wrote the token, from 0.
-    q_top: [B, T, K] int32 the drafter's likeliest tokens at temperature 1.
-    q_prob: [B, T, K] float32 their probabilities; NaN where unknown.
-    p_top: [B, T, K] int32, the verifier's.
-    p_prob: [B, T, K] float32.
+    q_top: [B, T, K] int32, the drafter's likeliest tokens at temperature 1.
+    q_prob: [B, T, K] float32, the probabilities of `q_top`; NaN where unknown.
+    p_top: [B, T, K] int32, the verifier's likeliest tokens at temperature 1.
+    p_prob: [B, T, K] float32, the probabilities of `p_top`; NaN where unknown.
   """
 
   source: Array
@@ -357,18 +401,20 @@ class Trace(struct.PyTreeNode):
 
 
 class LogProbs(struct.PyTreeNode):
-  """What each law gave the tokens written, in nats. T = max_decode_len.
+  """Log-probabilities of the written tokens, in nats. T = max_decode_len.
 
-  Every field is [B, T] float32: NaN where there is no such law and after the
-  end of a row, -inf where a known law gives the token nothing.
-  docs/definitions.md says what their sums mean.
+  Every field is [B, T] float32. It is NaN after the end of a row and where the
+  distribution is unknown, and -inf where a known distribution gives the token
+  no mass. docs/definitions.md says what the sums of these numbers mean.
 
   Attributes:
-    pi: the method's own target; at a bonus drawn from the verifier, p.
-    p: the verifier as sampled.
-    q: the drafter as sampled; NaN where it had no law or copied the token.
-    p1: the verifier at temperature 1, unfiltered.
-    q1: the drafter likewise, its confidence.
+    pi: under the method's own target; under p where a bonus token was drawn
+      from the verifier.
+    p: under the verifier as sampled.
+    q: under the drafter as sampled; NaN where the drafter had no distribution
+      or copied the token.
+    p1: under the verifier at temperature 1, unfiltered.
+    q1: under the drafter at temperature 1, unfiltered: its confidence.
   """
 
   pi: Array
@@ -382,14 +428,14 @@ class Decoded(struct.PyTreeNode):
   """What every execution returns. T = max_decode_len.
 
   Attributes:
-    tokens: [B, T] int32, EOS kept, 0 after it. `lengths` is authoritative: id
-      0 can be sampled like any other.
-    lengths: [B] int32 tokens emitted, EOS included, start token not.
+    tokens: [B, T] int32, the EOS included, 0 after it. Only `lengths` says
+      where a row ends: id 0 can be sampled like any other.
+    lengths: [B] int32 tokens emitted; the EOS counts, the start token does not.
     stats: `Stats`.
-    trace: `Trace`, or None.
-    bad_step: [B] int32, the position at which a row met NaN, +inf or a row
-      without a finite logit and ended; -1 where none did.
-    log_probs: `LogProbs`, or None.
+    trace: `Trace`, or None where nothing was traced.
+    bad_step: [B] int32, the position at which a row ended because a model gave
+      NaN, +inf or no finite logit; -1 where none did.
+    log_probs: `LogProbs`, or None where none were recorded.
   """
 
   tokens: Array
