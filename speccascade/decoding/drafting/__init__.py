@@ -1,1 +1,1 @@
-"""Drafters: who proposes a block, and how their models catch up."""
+"""Drafters, which propose blocks of tokens, and how their models catch up."""

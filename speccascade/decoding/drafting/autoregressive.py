@@ -1,4 +1,7 @@
-"""A language model that drafts one token after another."""
+"""A language model that drafts one token after another.
+
+The block has a fixed number of tokens, or ends where a `StopPolicy` says.
+"""
 
 from flax import struct
 import jax
@@ -15,14 +18,17 @@ Array = jax.Array
 class StopPolicy(struct.PyTreeNode):
   """When to stop drafting before the block is full.
 
-  A policy may look at the law before a draw (the pending token is then never
-  drawn), or at a drawn token (which is then kept and verified). Dropping a
-  drawn token because of its own probability would bias the output.
+  A policy may look at the distribution before a draw; the pending token is then
+  never drawn. Or it may look at a drawn token, which is then verified like any
+  other. A policy that dropped a drawn token because of the token's own
+  probability would bias the output: with q = [.2, .4, .3, .1] and a threshold
+  of .25 only tokens 1 and 2 would reach the verifier, which takes them for
+  draws of q.
 
   Attributes:
     below: scalar, traced: the threshold.
-    before_draw: static. True: stop where max q < below, as BiLD falls back.
-      False: stop after a token whose sampled probability is < below, as
+    before_draw: static. True stops where max q < below, as BiLD falls back.
+      False stops after a token whose sampled probability is < below, as
       assisted generation does.
   """
 
@@ -31,13 +37,13 @@ class StopPolicy(struct.PyTreeNode):
 
 
 class _Drafts(struct.PyTreeNode):
-  """Drafts at one position, [B, ...], or at all of a block, [B, G+1, ...].
+  """Drafts at one position, [B, ...], or at all positions, [B, G+1, ...].
 
   Attributes:
-    token: int32 tokens; index G holds nothing.
-    q: [..., V] as in `Proposal`, like the next two.
-    q1: [..., V].
-    bad: bool.
+    token: int32; index G holds no token.
+    q: [..., V], as in `Proposal`.
+    q1: [..., V], as in `Proposal`.
+    bad: bool, as in `Proposal`.
   """
 
   token: Array
@@ -47,7 +53,13 @@ class _Drafts(struct.PyTreeNode):
 
 
 class _Block(struct.PyTreeNode):
-  """A drafted block: the drafts, [B] int32 how many, [B] int32 passes."""
+  """A drafted block.
+
+  Attributes:
+    drafts: of all positions.
+    count: [B] int32, how many drafts.
+    calls: [B] int32, forward passes that drafted them.
+  """
 
   drafts: _Drafts
   count: Array
@@ -61,10 +73,11 @@ class AutoregressiveDrafter(struct.PyTreeNode):
     model: the language model.
     width: static, gamma.
     stop: a `StopPolicy`, or None to fill the block.
-    behind: static; others may write parts of the prefix, of which so many
-      tokens are read in one pass. 0: every block is this drafter's own, as in a
-      plain speculative loop, and the cache lacks at most two tokens (after a
-      fully accepted block the last draft and the bonus token).
+    behind: static, tokens of the prefix that others wrote since the last
+      proposal and that one pass can read. More tokens take more passes. 0 means
+      that every block is this drafter's own, as in a plain speculative loop.
+      The cache lacks at most two tokens then: the last draft and the bonus
+      token, after a fully accepted block.
   """
 
   model: LanguageModel
@@ -83,7 +96,8 @@ class AutoregressiveDrafter(struct.PyTreeNode):
     return (self.model,)
 
   def prefill(self, inputs: Array, *, capacity: int) -> State:
-    # A block is written whole, whatever its count: leave room after the end.
+    # A pass writes all its slots, whatever its count. So a cache needs room
+    # after its last token for a block and for the pass that catches up.
     capacity += self.width + max(self.behind, 2)
     return self.model.prefill(inputs, capacity=capacity)
 
@@ -107,6 +121,7 @@ class AutoregressiveDrafter(struct.PyTreeNode):
     active: Array,
   ) -> tuple[State, Proposal]:
     """See `types.Drafter`. Without `bonus_law` the last draft is not fed."""
+    # One uniform for each draft, then the first logits, then the block.
     u = draws.uniforms(rngs, self.width)
     state, logits, calls = self._catch_up(
       state, tokens, length, bonus_law, active
@@ -148,6 +163,9 @@ class AutoregressiveDrafter(struct.PyTreeNode):
       bonus_law: static, whether the distribution after the last draft is
         needed. Without it the last draft is not fed.
     """
+    # The number of steps is static: the steps are unrolled, so each of them can
+    # be fused with its neighbours, and each reads its column of `u` by a static
+    # index.
     fed = active.astype(jnp.int32)
     steps, calls = [], jnp.zeros_like(fed)
     for step in range(self.width):
@@ -245,7 +263,11 @@ class AutoregressiveDrafter(struct.PyTreeNode):
     return carry["state"], _Block(drafts=drafts, count=count, calls=count)
 
   def _catch_up(self, state, tokens, length, bonus_law, active):
-    """Feeds what is missing of the prefix; logits are those after its end."""
+    """Feeds what the cache lacks of the prefix.
+
+    Returns:
+      The state, the logits [B, V] after the prefix, and [B] int32 passes.
+    """
     if self.behind:
       state, logits, calls = feeding.feed_to(
         self.model,
@@ -258,7 +280,9 @@ class AutoregressiveDrafter(struct.PyTreeNode):
         wide=self.behind,
       )
       return state, logits[:, 0], calls
-    # Where every draft is fed one token is missing, else one or two.
+    # If every draft was fed the cache lacks the token after the block alone. If
+    # the last draft was not fed, it lacks that draft too in rows that accepted
+    # all of the block.
     width = 1 if bonus_law or self.stop is not None else 2
     state, logits = feeding.feed_block(
       self.model, state, tokens, length - state.length, length - 1, width=width

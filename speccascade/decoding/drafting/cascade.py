@@ -1,9 +1,27 @@
 """Cascade Speculative Drafting: the drafter that a matrix K describes.
 
-Level by level: the outer drafter is a horizontal cascade of all drafters, the
-largest first; every neural one of them is reviewed in turn, its own drafter
-being the cascade of the smaller ones. Composition is nesting drafters; the loop
-is the speculative one.
+K[i][j] is the number of tokens that drafter j adds to a block of level i. The
+drafters stand in order of size, the largest first; the last may be a Max-Gram
+copier. Level i is a horizontal cascade of the drafters i, i+1, ...: each adds
+its tokens where the one before stopped. A neural drafter j does not write its
+tokens alone. It reviews drafts of level j + 1, so it stands at the top of a
+vertical cascade. The speculative loop reviews the blocks of level 0.
+
+Example: a medium model, a small model and a copier, with
+
+      medium small copier
+  K = [[5,    14,   10],    level 0
+       [0,     1,   10],    level 1
+       [0,     0,   10]]    level 2
+
+- Level 2 is the copier: blocks of 10 copied tokens.
+- Level 1 drafts for the medium model: the small model adds 1 token, which it
+  takes from its review of level 2, and the copier adds 10.
+- Level 0 drafts for the verifier: the medium model adds 5 tokens, which it
+  takes from reviews of level 1; the small model adds 14, from reviews of level
+  2; the copier adds 10. A block has 5 + 14 + 10 = 29 tokens.
+
+The small model is in two places. Each place has a cache of its own.
 """
 
 from collections.abc import Sequence
@@ -21,23 +39,26 @@ from speccascade.decoding.laws.deferral import lenient_cs_paper
 from speccascade.decoding.types import Drafter, LanguageModel, VerifyFunction
 from speccascade.decoding.verification import steps
 
-# Made once: equal drafters must share a compiled program.
+# One object for all cascades: drafters are equal, and share a compiled program,
+# only if their targets are equal, and two targets of the same rule are not.
 LENIENT_GREEDY = targets.defer_tokens(lenient_cs_paper)
 
 
 def increments(
   matrix: Sequence[Sequence[int]], *, meaning: str
 ) -> list[list[int]]:
-  """Returns K as tokens written by each drafter, from either published form.
+  """Returns K as tokens added by each drafter, from either published form.
 
   Args:
-    matrix: [n, n]; row i describes level i, columns before i are 0.
-    meaning: "increments", as in the authors' code: entry (i, j) is what
-      drafter j adds; "cumulative", as in the paper's tables: it is how far the
-      block has come when drafter j stops.
+    matrix: [n, n]. Row i describes level i; its entries before column i are 0.
+    meaning: "increments", as in the authors' code: entry (i, j) is the number
+      of tokens that drafter j adds. "cumulative", as in the paper's tables:
+      entry (i, j) is the length of the block when drafter j stops. The row
+      (5, 14, 10) of increments is the cumulative row (5, 19, 29).
 
   Raises:
-    ValueError: not square, an entry below 0, or a cumulative row that falls.
+    ValueError: K is not square, has an entry below 0, or has a cumulative row
+      whose numbers fall.
   """
   size = len(matrix)
   if size == 0 or any(len(row) != size for row in matrix):
@@ -77,26 +98,29 @@ def cascade_drafter(
 
   Args:
     models: neural drafters, the largest first; may be empty.
-    bottom: the statistical drafter at the end, or None; it goes on from prompts
-      where the models do.
+    bottom: the Max-Gram copier at the end, or None. It copies from prompts if
+      the models go on from prompts.
     matrix: K, with a row and a column for each drafter, `bottom` last.
-    meaning: of K; see `increments`.
-    lenience: l >= 1 of the inner reviews: a draft x is accepted with
-      probability min(1, l p(x) / q(x)), greedily if it is the arg-max or
-      q(x) <= l p(x). Copied tokens and the outer review have none, and the
-      token after a fully accepted block is the reviewer's own.
-    verify: the inner verifier step. A lenient review that verifies its block as
-      a whole draws that last token from the lenient target instead, which takes
-      another pass of its drafter.
+    meaning: the meaning of K; see `increments`.
+    lenience: l >= 1 of the inner reviews. A review accepts a draft x with
+      probability min(1, l p(x) / q(x)); in greedy decoding it accepts x if x is
+      the arg-max of p or q(x) <= l p(x). Copied tokens are reviewed without
+      lenience, and so is the whole block by the verifier. The token after a
+      fully accepted block is the reviewer's own.
+    verify: the inner verifier step. With `steps.block_verify` and lenience, the
+      token after a fully accepted block is drawn from the lenient target, which
+      takes one more pass of the inner drafter.
 
   Raises:
-    ValueError: K does not fit the drafters, or writes nothing; lenience is no
-      number of 1 or more, or one whose 1 / l float32 cannot tell from 0; or the
-      tokens would have no stated law.
+    ValueError: K does not fit the drafters, or adds no token at level 0;
+      lenience is below 1, or so large that float32 cannot tell 1 / l from 0; or
+      the tokens would have no stated distribution.
 
   Source: Chen et al., "Cascade Speculative Drafting" (arXiv 2312.11462),
   Algorithm 1.
   """
+  # Lenience is lossy speculative decoding with 1 - alpha = 1 / l: lenience 3 is
+  # alpha 2/3. A lenience of NaN or below 1 gives NaN, which is not below 1.
   alpha = 1 - 1 / lenience if lenience >= 1 else math.nan
   if not np.float32(alpha) < 1:
     raise ValueError(
@@ -114,29 +138,36 @@ def cascade_drafter(
   by_token = verify is steps.token_verify
 
   def behind(i: int, j: int) -> int:
-    """What others add to the prefix before drafter j of level i is asked again.
+    """Returns how many tokens others write until drafter j is asked again.
 
-    On the outermost level the rest of the block, and the token after it; below
-    it any of the block, now and then.
+    The cache of drafter j lacks these tokens, and one wide pass reads them.
+    With the K of the module's docstring, a block of level 0 has 29 tokens and
+    the verifier adds one:
+    - the medium model of level 0 writes 5 of these 30 tokens, and the others
+      write 25;
+    - the small model of level 0 writes 14 of them, and the others 16;
+    - the small model of level 1 runs only while the medium model drafts, so all
+      30 may be new to it when the next block begins.
     """
     return sum(matrix[0]) + 1 - (matrix[0][j] if i == 0 else 0)
 
   def level(i: int) -> Drafter | None:
-    """The drafter of level i: drafters i, i+1, ... in a row."""
+    """Returns the drafter of level i: drafters i, i+1, ... in a row."""
     parts = [part(i, j) for j in range(i, num) if matrix[i][j]]
     if not parts:
       return None
     return parts[0] if len(parts) == 1 else HorizontalDrafter(tuple(parts))
 
   def part(i: int, j: int) -> Drafter:
-    """Drafter j, as level i has it."""
+    """Returns drafter j as level i uses it: it adds K[i][j] tokens."""
     width = matrix[i][j]
     if bottom is not None and j == len(models):
       prompted = bottom.prompted or any(model.prompted for model in models)
       return bottom.replace(width=width, prompted=prompted)
     inner = level(j + 1)
     if inner is None:
-      # It never feeds its own last draft before it is asked again.
+      # Nothing drafts for it, so it drafts alone. It does not feed its own last
+      # draft before it is asked again, so its cache lacks one token more.
       return AutoregressiveDrafter(models[j], width, behind=behind(i, j) + 1)
     if is_lenient and not by_token and isinstance(inner, HorizontalDrafter):
       raise ValueError(

@@ -1,4 +1,9 @@
-"""How a language model is fed what it lacks of a prefix: it catches up."""
+"""How a language model is fed the tokens of a prefix that its cache lacks.
+
+A model's cache can lack tokens because somebody else wrote them: the verifier
+after a block, another drafter of a cascade, or the other side of a
+conversation. The model then catches up in wide passes, and not token by token.
+"""
 
 import functools
 from typing import cast
@@ -19,7 +24,17 @@ Array = jax.Array
 def feed(
   model: LanguageModel, state: State, token: Array, count: Array
 ) -> tuple[State, Array]:
-  """Feeds one token to each row with count 1; returns logits [B, V]."""
+  """Feeds one token to each row whose count is 1.
+
+  Args:
+    model: the language model.
+    state: the model's state.
+    token: [B] int32.
+    count: [B] int32, 0 or 1.
+
+  Returns:
+    The state, and the logits [B, V] after the token.
+  """
   state, out = model.extend(state, token[:, None], count)
   return state, out.logits[:, 0]
 
@@ -36,13 +51,25 @@ def feed_block(
 ) -> tuple[State, Array]:
   """Feeds the next `count[b]` <= width tokens of the prefix in one pass.
 
+  Args:
+    model: the language model.
+    state: the model's state.
+    tokens: [B, L] int32, which hold the prefix.
+    count: [B] int32, tokens to feed.
+    first: [B] int32, index of the first token whose logits are wanted.
+    width: static, tokens of the pass.
+    read: static, how many logits of each row.
+
   Returns:
     The state, and the logits [B, read, V] after tokens `first`, `first + 1`,
-    ... of the prefix (of those not fed now they mean nothing).
+    ... of the prefix. Logits of tokens that are not fed now mean nothing.
   """
+  # A cache that holds 4 tokens is fed the tokens 4, 5, 6, ... of the buffer.
+  # Indices past its end belong to tokens after `count`, which are ignored.
   index = state.length[:, None] + jnp.arange(width)[None]
   index = jnp.minimum(index, tokens.shape[1] - 1)
   block = jnp.take_along_axis(tokens, index, axis=1)
+  # Token `first` = 6 is then at place 2 of the fed block.
   wanted = (first - state.length)[:, None] + jnp.arange(read)[None]
   wanted = jnp.clip(wanted, 0, width - 1)
   state, out = model.extend(state, block, count, read=wanted)
@@ -62,18 +89,21 @@ def feed_to(
 ) -> tuple[State, Array, Array]:
   """Feeds every row up to `upto`, in one pass if `wide` tokens are enough.
 
-  What is missing of the prefix goes through the model together with the tokens
-  that are to be read; where nothing is missing the pass is `narrow`.
+  The missing tokens of the prefix go through the model together with the tokens
+  whose logits are wanted. Where no row lacks more than `narrow` tokens the pass
+  is `narrow`, else it is `wide`. Both passes are compiled, and each iteration
+  of the loop runs one of them.
 
   Args:
     model: the language model.
-    state: its state; the model needs `wide` slots after `upto`.
-    tokens: [B, L] int32.
-    upto: [B] int32; rows that hold as much already are left alone.
-    first: [B] int32, the logits after tokens `first`, `first + 1`, ... are
-      returned; of rows that are fed `upto - narrow <= first < upto`, and token
-      `first` is not held yet. Those after `upto - 1` mean nothing.
-    read: static, how many logits of each row.
+    state: the model's state, with `wide` free slots after `upto`.
+    tokens: [B, L] int32, which hold the prefix.
+    upto: [B] int32. Rows that hold this many tokens already are left alone.
+    first: [B] int32, index of the first token whose logits are wanted. In rows
+      that are fed, `upto - narrow <= first < upto`, and the cache does not hold
+      token `first` yet.
+    read: static, how many logits of each row: those after tokens `first`,
+      `first + 1`, .... Logits after token `upto - 1` mean nothing.
     narrow: static, at least `read`.
     wide: static, at least `narrow`.
 
@@ -95,7 +125,10 @@ def feed_to(
   ) -> tuple[State, Array, Array]:
     state, logits, passes = carry
     missing = jnp.maximum(upto - state.length, 0)
-    # A row that takes several passes keeps the tokens read for its last one.
+    # The tokens that are read must be in one pass, the last one. So a pass that
+    # is not a row's last leaves at least `narrow` tokens. With wide 5 and
+    # narrow 3 a row that lacks 12 tokens is fed 5, 4 and 3, and a row that
+    # lacks 6 is fed 3 and 3.
     count = jnp.where(
       missing <= wide, missing, jnp.minimum(missing - narrow, wide)
     )
@@ -109,6 +142,7 @@ def feed_to(
         state,
         count,
       )
+    # Logits of an earlier pass are overwritten by those of the last one.
     fed = missing > 0
     logits = jnp.where(fed[:, None, None], new, logits)
     return state, logits, passes + fed.astype(jnp.int32)
@@ -127,14 +161,17 @@ def catch_up(
   *,
   wide: int,
 ) -> State:
-  """Has a model, or a drafter's models, read what others wrote.
+  """Feeds a model, or all models of a drafter, the tokens that others wrote.
 
   Args:
     part: the model or drafter.
-    state: its state; it needs `wide` slots after `upto`.
-    tokens: [B, L] int32.
-    upto: [B] int32; rows that hold as much already are left alone.
+    state: the part's state, with `wide` free slots after `upto`.
+    tokens: [B, L] int32, which hold the prefix.
+    upto: [B] int32. Rows that hold this many tokens already are left alone.
     wide: static, tokens of a pass.
+
+  Returns:
+    The state.
   """
   if is_drafter(part):
     return part.catch_up(state, tokens, upto, wide=wide)

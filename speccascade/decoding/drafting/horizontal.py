@@ -1,4 +1,8 @@
-"""Several drafters in a row: the horizontal cascade."""
+"""Several drafters in a row: the horizontal cascade.
+
+The later a token stands in a block, the less likely it survives the review, so
+later tokens may come from cheaper drafters.
+"""
 
 from flax import struct
 import jax
@@ -13,13 +17,11 @@ Array = jax.Array
 
 
 class HorizontalDrafter(struct.PyTreeNode):
-  """The first drafter writes the first tokens of a block, the next go on.
-
-  Later tokens of a block are less likely to survive, so they may come from
-  cheaper drafters.
+  """A drafter whose block is written by several drafters, one after another.
 
   Attributes:
-    drafters: the drafters in order of writing, each with its own width.
+    drafters: the drafters in order of writing. Each has its own width, and the
+      width of the whole is the sum.
   """
 
   drafters: tuple[Drafter, ...]
@@ -41,6 +43,7 @@ class HorizontalDrafter(struct.PyTreeNode):
     return tuple(model for drafter in self.drafters for model in drafter.models)
 
   def prefill(self, inputs: Array, *, capacity: int) -> tuple:
+    # A drafter may write its block after the blocks of all others.
     capacity += self.width
     return tuple(
       drafter.prefill(inputs, capacity=capacity) for drafter in self.drafters
@@ -71,7 +74,12 @@ class HorizontalDrafter(struct.PyTreeNode):
     bonus_law: bool,
     active: Array,
   ) -> tuple[tuple, Proposal]:
-    """See `types.Drafter`; each goes on where the one before stopped."""
+    """See `types.Drafter`.
+
+    Each drafter goes on where the drafter before it stopped, which may be
+    before its width is full: row b of the block has no gap.
+    """
+    # Buffers for the whole block, with room for it after the prefix.
     rows, width = length.shape[0], self.width
     tokens = jnp.pad(tokens, ((0, 0), (0, width)))
     probs = jnp.zeros((rows, width + 1, self.vocab_size), jnp.float32)
@@ -86,6 +94,8 @@ class HorizontalDrafter(struct.PyTreeNode):
     }
     states, calls, place = [], [], 0
     for i, drafter in enumerate(self.drafters):
+      # Draft after the prefix and what the drafters before wrote. Each drafter
+      # has uniforms of its own; only the last can state the bonus distribution.
       is_last = i + 1 == len(self.drafters)
       inner, part = drafter.propose(
         state[i],
@@ -96,7 +106,11 @@ class HorizontalDrafter(struct.PyTreeNode):
         bonus_law=bonus_law and is_last,
         active=active,
       )
+      # Append the part. Index `part.count` of `part.q` is written too; the next
+      # drafter overwrites it, and the last drafter's is the bonus.
       tokens = emission.write_block(tokens, part.tokens, length + count)
+      # The part counts its models from 0; in the block they follow the models
+      # of the drafters before. A copied token (-1) has no model.
       writer = jnp.where(part.writer < 0, -1, place + part.writer)
       writer = jnp.broadcast_to(writer, part.copied.shape)
       new = {

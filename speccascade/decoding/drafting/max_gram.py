@@ -1,4 +1,7 @@
-"""Max-Gram: drafts by copying what followed the longest repeated suffix."""
+"""Max-Gram: drafts that copy what followed the longest repeated suffix.
+
+Source: Chen et al., "Cascade Speculative Drafting" (arXiv 2312.11462).
+"""
 
 from collections.abc import Sequence
 
@@ -16,23 +19,28 @@ Array = jax.Array
 
 
 class MaxGramDrafter(struct.PyTreeNode):
-  """Copies from the source and from what was generated; costs next to nothing.
+  """Copies from the source and from the generated tokens, at almost no cost.
 
-  The longest suffix of the generated tokens that occurs in the text (source,
-  then the generated tokens but the last) is looked up, the leftmost occurrence
-  wins, and the tokens after it are the draft. Where they do not fill the block
-  the search is repeated once among the generated tokens, draft included; a
-  bigram chain fills the rest. A prompt and what was generated after it are one
-  text: all of that counts as generated.
+  The drafter searches a text: the source, and after it the generated tokens
+  without the last one. It looks for the longest suffix of the generated tokens
+  that occurs in this text, takes the leftmost occurrence, and copies the tokens
+  after it. For example, with the source 1 2 5 1 2 7, the generated tokens 9 1 2
+  and a width of 3 the longest suffix is 1 2; the source begins with it, and the
+  draft is 5 1 2.
 
-  A proposal is deterministic, so its law is one-hot: it has no confidence.
+  Where the copy does not fill the block, the drafter searches once more, in the
+  generated tokens with the copy after them. A chain of bigrams fills the rest.
+  For a model that goes on from prompts, the prompt counts as generated.
+
+  A proposal is deterministic, so its distribution is one-hot. It says nothing
+  about confidence.
 
   Attributes:
-    next_token: [V] int32, the likeliest token after each.
-    width: static, most tokens of a proposal.
+    next_token: [V] int32, the likeliest token after each token.
+    width: static, the largest number of tokens of a proposal.
     prompted: static, whether it drafts for a model that goes on from prompts.
-    fills: static, whether the bigram chain fills a block; else a proposal ends
-      where nothing more can be copied, and may be empty.
+    fills: static, whether the bigram chain fills a block. If not, a proposal
+      ends where nothing more can be copied, and may be empty.
   """
 
   next_token: Array
@@ -49,12 +57,19 @@ class MaxGramDrafter(struct.PyTreeNode):
     vocab_size: int,
     prompted: bool = False,
   ) -> "MaxGramDrafter":
-    """Returns a drafter; a table shorter than the vocabulary is padded with 0.
+    """Returns a drafter with a checked table of bigrams.
 
-    Without a table it only copies, and fills no block.
+    Args:
+      next_token: the likeliest token after each token. A table that is shorter
+        than the vocabulary is padded with 0. Without a table (None) the drafter
+        only copies, and does not fill its blocks.
+      width: the largest number of tokens of a proposal.
+      vocab_size: V.
+      prompted: whether it drafts for a model that goes on from prompts.
 
     Raises:
-      ValueError: the table is longer than the vocabulary, or holds other ids.
+      ValueError: the table is longer than the vocabulary, or holds ids that are
+        not in the vocabulary.
     """
     fills = next_token is not None
     table = jnp.asarray([0] if next_token is None else next_token, jnp.int32)
@@ -80,7 +95,11 @@ class MaxGramDrafter(struct.PyTreeNode):
     return self.next_token.shape[0]
 
   def prefill(self, inputs: Array, *, capacity: int) -> Array:
-    """Returns the source text, [B, S] int32, padded with 0; or the prompt's."""
+    """Returns the texts to search, [B, S] int32 at the left end.
+
+    They are the sources, padded with 0, or the prompts, padded with
+    `prompts.PAD`.
+    """
     return prompts.align(inputs) if self.prompted else inputs
 
   def rewind(self, state: Array, length: Array) -> Array:
@@ -102,7 +121,12 @@ class MaxGramDrafter(struct.PyTreeNode):
     bonus_law: bool,
     active: Array,
   ) -> tuple[Array, Proposal]:
-    """See `types.Drafter`; the law at the bonus position is the next copy."""
+    """See `types.Drafter`.
+
+    The distribution at the bonus position is one-hot at the next copied token.
+    Where nothing is left to copy it is unknown.
+    """
+    # One token more than the width, for the bonus position.
     drafts, count = self._copy(state, tokens, length)
     if self.fills:
       count = jnp.full_like(length, self.width + 1)
@@ -122,8 +146,12 @@ class MaxGramDrafter(struct.PyTreeNode):
   def _copy(
     self, source: Array, tokens: Array, length: Array
   ) -> tuple[Array, Array]:
-    """Returns the width + 1 tokens after each prefix, [B, G+1] int32, and how
-    many tokens there were to copy, [B]; in one native call where there are."""
+    """Returns the tokens that follow each prefix.
+
+    Returns:
+      [B, G+1] int32 tokens, and [B] int32 how many of them were copied. The
+      others are the bigram chain.
+    """
     if native.takes():
       return native.copies(
         source,
@@ -138,21 +166,28 @@ class MaxGramDrafter(struct.PyTreeNode):
   def _copy_row(
     self, source: Array, tokens: Array, length: Array
   ) -> tuple[Array, Array]:
-    """Returns the same of one row, by the definition."""
+    """Returns what `_copy` returns, for one row."""
     num = self.width + 1
-    if self.prompted:  # whose last token is the first one of `tokens`
+    if self.prompted:
+      # Join the prompt and the tokens into one text. The last token of the
+      # prompt is the first of `tokens`, and overwrites itself: the prompt 5 6 7
+      # and the tokens 7 8 give 5 6 7 8, which are 2 + 2 tokens.
       before = jnp.sum(source != prompts.PAD, dtype=jnp.int32) - 1
       tokens = jax.lax.dynamic_update_slice(
         jnp.pad(source, (0, tokens.shape[0])), tokens, (before,)
       )
       source, length = source[:0], before + length
+    # First search: the source, and the generated tokens without the last one
+    # (with it, the whole suffix would be found at its own place).
     source_len = jnp.sum(source > 0, dtype=jnp.int32)
     text = jnp.pad(source, (0, tokens.shape[0]))
     text = jax.lax.dynamic_update_slice(text, tokens, (source_len,))
     chunk, copied = find_continuation(
       text, source_len + length - 1, tokens, length, num
     )
-    # Once more, in the generated tokens with the first chunk after them.
+    # Second search, where the first one copied too little: the generated tokens
+    # and the copy, again without the last one. A text of 0 tokens is not
+    # searched.
     longer = jnp.pad(tokens, (0, num))
     longer = jax.lax.dynamic_update_slice(longer, chunk, (length,))
     end = length + copied
@@ -164,6 +199,7 @@ class MaxGramDrafter(struct.PyTreeNode):
     )
     filled = copied + copied_more
 
+    # The copies, and then the likeliest token after each token.
     def chain(previous: Array, step: Array) -> tuple[Array, Array]:
       token = jnp.where(
         step < filled, longer[length + step], self.next_token[previous]
@@ -177,26 +213,33 @@ class MaxGramDrafter(struct.PyTreeNode):
 def find_continuation(
   text: Array, text_len: Array, tokens: Array, length: Array, num: int
 ) -> tuple[Array, Array]:
-  """Returns what follows the longest suffix of the tokens found in the text.
+  """Returns the tokens that follow the longest suffix found in a text.
 
   Args:
-    text: [M] int32, of which the first `text_len` count.
+    text: [M] int32, of which the first `text_len` tokens are searched.
     text_len: scalar int32.
-    tokens: [L] int32, of which the first `length` count; its suffixes are
+    tokens: [L] int32, of which the first `length` count. Their suffixes are
       searched for.
     length: scalar int32, 1 or more.
-    num: static, most tokens to return.
+    num: static, the largest number of tokens to return.
 
   Returns:
-    ([num] int32, scalar int32 how many of them were found): the tokens after
-    the leftmost occurrence of the longest suffix, within the text.
+    [num] int32, the tokens after the leftmost occurrence of the longest suffix,
+    and a scalar int32, how many of them lie within the text.
   """
+  # All places of the text are searched at once, and the suffix grows token by
+  # token. In the text 1 2 5 1 2 7 and for the tokens 9 1 2:
+  #   1 token, "2", ends at the places 1 and 4;
+  #   2 tokens, "1 2", end at 1 and 4 as well;
+  #   3 tokens, "9 1 2", end nowhere.
+  # So 1 is the leftmost end of the longest suffix, and the copy begins at 2.
   size = text.shape[0]
   place = jnp.arange(size, dtype=jnp.int32)
   padded = jnp.concatenate([jnp.full((tokens.shape[0],), -1, jnp.int32), text])
 
   def match_one_more(matched: Array, ends: Array) -> Array:
-    """Keeps of the places where `matched` tokens agree those of one more."""
+    """Returns where one more token agrees, of the places where `matched` do."""
+    # shifted[i] is text[i - matched], and -1 before the start of the text.
     shifted = jax.lax.dynamic_slice(
       padded, (tokens.shape[0] - matched,), (size,)
     )
@@ -214,6 +257,9 @@ def find_continuation(
       "longer_ends": match_one_more(matched, ends),
     }
 
+  # Invariant: `ends` are the places where `matched` - 1 tokens agree, and
+  # `longer_ends` those where `matched` do. The loop ends with the last `ends`
+  # that is not empty.
   everywhere = place < text_len
   last_token = match_one_more(jnp.int32(0), everywhere)
   carry = {
@@ -222,6 +268,8 @@ def find_continuation(
     "longer_ends": last_token,
   }
   ends = jax.lax.while_loop(is_matched, lengthen, carry)["ends"]
+  # The place after the leftmost end. Without any end the places are
+  # `everywhere`, which `is_found` catches.
   first = jnp.min(jnp.where(ends, place, size)) + 1
   is_found = jnp.any(last_token)
   count = jnp.where(is_found, jnp.clip(text_len - first, 0, num), 0)
