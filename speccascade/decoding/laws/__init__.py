@@ -1,1 +1,1 @@
-"""Laws of tokens: filtered, mixed by a deferral rule, and drawn from."""
+"""Distributions of tokens: filtered, mixed by a deferral rule, drawn from."""

@@ -1,1 +1,1 @@
-"""The review of a block: score it, accept a prefix, draw a token."""
+"""The review of a block: score it, accept a prefix of it, draw one token."""

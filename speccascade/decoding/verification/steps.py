@@ -1,8 +1,9 @@
 """Verifier steps: a drafted block in, an accepted prefix and one token out.
 
-Both are exact for any target: if token i was drawn from q_i, and pi_i is the
-target's law after the same prefix, then the emitted tokens are a draw of the
-chain of pi, provided that the bonus row of `pi` is the target's too.
+Both steps are exact for any target. If draft i was drawn from q_i, and pi_i is
+the target distribution after the drafts before it, then each emitted token has
+the distribution pi given the tokens before it. That needs a bonus row of `pi`
+that is the target's, too.
 """
 
 import jax
@@ -24,15 +25,19 @@ def token_verify(
   u_accept: Array,
   u_draw: Array,
 ) -> Verdict:
-  """Verifies draft by draft: accepts x iff u q(x) < pi(x), up to a first no.
+  """Verifies draft by draft, up to the first draft that is rejected.
+
+  A draft x is accepted if u q(x) < pi(x), which has probability
+  min(1, pi(x) / q(x)).
 
   Args:
     tokens: [B, G] int32 drafts.
-    count: [B] int32 in 0..G, how many there are.
-    q: [B, G+1, V] law that each draft was drawn from.
-    pi: [B, G+1, V] target; index `count` is the law of the bonus token.
-    u_accept: [B, G] uniforms in [0, 1).
-    u_draw: [B] uniforms in [0, 1).
+    count: [B] int32 in 0..G, how many drafts there are.
+    q: [B, G+1, V] distribution that each draft was drawn from.
+    pi: [B, G+1, V] target; index `count` is the distribution of the bonus
+      token.
+    u_accept: [B, G] uniforms in [0, 1), one for each draft.
+    u_draw: [B] uniforms in [0, 1), for the token after the accepted drafts.
 
   Returns:
     `Verdict`.
@@ -42,6 +47,9 @@ def token_verify(
   position = jnp.arange(tokens.shape[1], dtype=jnp.int32)
   q_x, pi_x = _at_drafts(q, tokens), _at_drafts(pi, tokens)
   accept = (u_accept * q_x < pi_x) & (position[None] < count[:, None])
+  # The index of the first rejected draft is the number accepted. With answers
+  # yes, yes, no, yes the minimum of (G, G, 2, G) is 2. A block that is
+  # shorter than G answers no at index `count`.
   first_no = jnp.where(accept, tokens.shape[1], position[None])
   num_accepted = jnp.min(first_no, axis=1)
   token = replacement(num_accepted, count, q, pi, u_draw)
@@ -59,23 +67,31 @@ def block_verify(
 ) -> Verdict:
   """Verifies the block as a whole: a later draft can rescue an earlier one.
 
-  With P_i = min(1, P_{i-1} pi_i(x_i) / q_i(x_i)), P_0 = 1, and for i < count
-  s_i = sum_x max(0, P_i pi_{i+1}(x) - q_{i+1}(x)), h_i = s_i / (s_i + 1 - P_i),
-  h_count = P_count, it accepts up to the largest i with u_i < h_i. Never fewer
-  accepted drafts in expectation than `token_verify`; exact with the target's
-  own bonus only.
+  P_0 = 1 and P_i = min(1, P_{i-1} pi_i(x_i) / q_i(x_i)). For i < count,
 
-  Args and Returns as in `token_verify`.
+    s_i = sum_x max(0, P_i pi_{i+1}(x) - q_{i+1}(x)),
+    h_i = s_i / (s_i + 1 - P_i),
+
+  and h_count = P_count. The step accepts the drafts up to the largest i with
+  u_i < h_i. In expectation it accepts no fewer drafts than `token_verify`. It
+  is exact only with the target's own bonus.
+
+  Example: pi = (1/3, 2/3), q = (2/3, 1/3) at both of two positions, drafts 0 1.
+  Then P = (1/2, 1) and h = (0, 1): both drafts are accepted, though token by
+  token the first would be rejected half the time.
+
+  Arguments and the result are those of `token_verify`.
 
   Source: Sun et al., "Block Verification Accelerates Speculative Decoding"
   (arXiv 2403.10444).
   """
   width = tokens.shape[1]
   q_x, pi_x = _at_drafts(q, tokens), _at_drafts(pi, tokens)
-  # A draft of probability 0 cannot be drawn; after `count` anything may stand.
+  # `ratio` guards the division: a draft of probability 0 is never drawn, but
+  # the slots after `count` may hold anything.
   change = ratio(pi_x, q_x)
 
-  def chain(before, change):
+  def chain(before: Array, change: Array) -> tuple[Array, Array]:
     now = jnp.minimum(1, before * change)
     return now, now
 
@@ -83,15 +99,19 @@ def block_verify(
   scales = jnp.pad(reach.T, ((0, 0), (1, 0)), constant_values=1)  # P_0 .. P_G
   gains = jnp.sum(jnp.maximum(scales[:, :, None] * pi - q, 0), axis=-1)
   reach, gain = scales[:, 1:], gains[:, 1:]
-  inner = ratio(gain, gain + (1 - reach))  # exactly 1 where reach is 1
+  # h_i, from P_i and s_i at index i - 1. It is exactly 1 where P_i is 1, and 0
+  # where both terms of the denominator are 0.
+  inner = ratio(gain, gain + (1 - reach))
   index = jnp.arange(1, width + 1, dtype=jnp.int32)[None]
   accept_prob = jnp.where(index == count[:, None], reach, inner)
   accept = (u_accept < accept_prob) & (index <= count[:, None])
+  # The largest accepted index, whatever the answers before it.
   num_accepted = jnp.max(jnp.where(accept, index, 0), axis=1)
   scale = of_token(scales, num_accepted)
   token = replacement(num_accepted, count, q, pi, u_draw, scale=scale)
   examined = jnp.minimum(num_accepted + 1, count)
-  # A draft that was not accepted was weighed by the laws after it, too.
+  # Every answer depends on the distributions of later positions: a fault at any
+  # of them spoils the decision, so all of them count as read.
   return Verdict(num_accepted, token, examined, read=count + 1)
 
 
@@ -99,9 +119,10 @@ VERIFY = {"token": token_verify, "block": block_verify}
 
 
 def _at_drafts(law: Array, tokens: Array) -> Array:
-  """Returns the probabilities [B, G] of drafts by laws [B, G+1, V].
+  """Returns the probabilities [B, G] of drafts under `law` [B, G+1, V].
 
-  The laws are not cut: XLA would copy what is left of them.
+  The tokens are padded instead of cutting `law` to its first G rows, because
+  XLA would copy these rows.
   """
   return of_token(law, jnp.pad(tokens, ((0, 0), (0, 1))))[:, :-1]
 
@@ -114,11 +135,19 @@ def replacement(
   u_draw: Array,
   scale: Array | None = None,
 ) -> Array:
-  """Draws the token after the accepted prefix, [B] int32.
+  """Returns a draw of the token after the accepted prefix, [B] int32.
 
-  At the bonus position (nothing was rejected) the law is pi; elsewhere it is
-  the residual max(0, scale * pi - q), which falls back to pi where rounding
-  leaves it without mass.
+  At the bonus position, where no draft was rejected, the token is drawn from
+  pi. Elsewhere it is drawn from the residual max(0, scale * pi - q), or from pi
+  where rounding leaves the residual without mass.
+
+  Args:
+    num_accepted: [B] int32.
+    count: [B] int32, how many drafts there were.
+    q: [B, G+1, V] as in `token_verify`.
+    pi: [B, G+1, V] as in `token_verify`.
+    u_draw: [B] uniforms in [0, 1).
+    scale: [B], P at `num_accepted` in `block_verify`; None is 1.
   """
   if native.takes(q, pi, u_draw):
     scale = jnp.ones_like(u_draw) if scale is None else scale
