@@ -1,4 +1,9 @@
-"""A reviewed pair as a drafter: the vertical cascade."""
+"""A reviewed pair as a drafter: the vertical cascade.
+
+A small drafter drafts, a medium model reviews, and the reviewed tokens are the
+drafts that a large verifier gets. The inner pair takes the steps of speculative
+execution: draft, review, commit, until the proposal is full.
+"""
 
 import functools
 
@@ -32,33 +37,36 @@ _static = functools.partial(struct.field, pytree_node=False)
 
 @struct.dataclass
 class VerticalDrafter:
-  """Proposes what a smaller speculative pair decodes.
+  """Proposes the tokens that a smaller speculative pair decodes.
 
   The inner pair runs round after round until every row has `width` tokens. Each
-  of them states the law that it was drawn from, that of the inner target (with
-  `bonus="verifier"` the reviewer's own after a fully accepted block): the outer
-  review is exact in sampling, whatever the inner target is. What a round writes
-  past `width` is cut by index, which looks at no token, and is drawn afresh
-  next time.
+  token is proposed with the distribution that it was drawn from: the inner
+  target, or the reviewer itself for the token after a fully accepted block with
+  `bonus="verifier"`. So the outer review is exact in sampling, whatever the
+  inner target is.
+
+  The last round may write more than `width` tokens. The tokens past `width` are
+  cut by their index, and are drawn afresh by the next proposal. A cut that
+  looked at the tokens would bias the output.
 
   Tokens that the inner drafter copied are reviewed without lenience, pi = p.
 
   Attributes:
     drafter: the inner drafter.
-    reviewer: the language model that reviews it.
-    alpha: scalar, of the inner target.
+    reviewer: the language model that reviews the inner drafter.
+    alpha: scalar, the alpha of the inner target.
     width: static, tokens of a proposal.
-    target: static, the inner `Target`; lossless without lenience.
+    target: static, the inner `Target`; the lossless one is without lenience.
     greedy_target: static, the inner target at temperature 0, where lenience
-      needs a rule of its own; the confidence of a token is then the reviewer's,
+      needs a rule of its own. The confidence in a token is then the reviewer's,
       as Algorithm 1 of Chen et al. (arXiv 2312.11462) returns it. None takes
-      `target`, and the confidence is its law at temperature 1.
+      `target`, and the confidence is the inner target at temperature 1.
     verify: static, the inner verifier step.
-    bonus: static, "target" or "verifier" as in `speculative`. The verifier's
-      costs the inner drafter no further pass; with block verification it has no
-      stated law unless the target is the reviewer's.
-    behind: static; where the reviewer lacks up to so many tokens that others
-      wrote, it reads them in the pass of its next review.
+    bonus: static, "target" or "verifier", as in `speculative`. "verifier" costs
+      the inner drafter no further pass. With block verification it has no
+      stated distribution, unless the target is the reviewer itself.
+    behind: static, tokens by others that the reviewer's cache may lack while
+      the pass of the next review still reads them all.
   """
 
   drafter: Drafter
@@ -83,11 +91,20 @@ class VerticalDrafter:
 
   @property
   def _room(self) -> int:
-    """Tokens that the last round may reach, the bonus law's included."""
+    """Slots of the buffers of a proposal.
+
+    A round begins with at most `width` tokens (with the bonus position, one
+    token more than the width is needed), and writes a block of the inner
+    drafter and one more token. A row that waits writes a block, too, which is
+    moved to the end of the buffer if it does not fit. It begins at index
+    `width` + 1 at the earliest, after the positions that a proposal reads.
+    """
     return self.width + self.drafter.width + 2
 
   def prefill(self, inputs: Array, *, capacity: int) -> tuple:
     """Returns the states of the drafter and of the reviewer."""
+    # Caches hold what a proposal may write before it is cut, and one pass of
+    # the reviewer after that: what it catches up with, and a block.
     capacity += self._room + self.drafter.width + 1 + self.behind
     return (
       self.drafter.prefill(inputs, capacity=capacity),
@@ -111,8 +128,8 @@ class VerticalDrafter:
   ) -> tuple[tuple, Proposal]:
     """See `types.Drafter`.
 
-    The law at the bonus position is that of one token more, which is drawn and
-    cut.
+    To state the distribution at the bonus position, the inner pair draws one
+    more token, which is then cut.
     """
     rows, need = length.shape[0], self.width + bool(bonus_law)
     is_lenient = sampling.greedy and self.greedy_target is not None
@@ -124,18 +141,26 @@ class VerticalDrafter:
       verify=self.verify,
     )
 
+    # `count` is the number of tokens that a row has proposed so far. Rows reach
+    # `need` after different numbers of rounds; a row that has them waits.
     def lacks(carry):
       return jnp.any(carry["count"] < need)
 
     def round_(carry):
+      # Draft after the prefix and the tokens proposed so far, with keys of this
+      # round's own.
       count, (drafting, reviewing) = carry["count"], carry["state"]
       prefix = Prefix(carry["tokens"], length + count, count < need)
       keys = draws.fold_in(rngs, carry["round"])
       drafting, proposal = draft(self.drafter, drafting, prefix, keys, settings)
+      # Review. The reviewer may lack tokens that others wrote since it was last
+      # asked, and reads them in the same pass.
       reviewing, logits, passes = score_and_catch_up(
         self.reviewer, reviewing, prefix, proposal, behind=self.behind
       )
       block = verify(proposal, logits, keys, settings, spare_copies=True)
+      # Count the passes of rows that take part: the reviewer's, then those of
+      # the inner drafter's models.
       going = prefix.active.astype(jnp.int32)
       calls = going[:, None] * proposal.calls
       calls = jnp.concatenate([passes[:, None], calls], axis=1)
@@ -147,10 +172,15 @@ class VerticalDrafter:
       step = jnp.arange(block.new.shape[1])[None]
       bad = block.fault[:, None] == step
       num_accepted = block.verdict.num_accepted
-      # The reviewer's own, or what a part of the inner drafter wrote.
+      # Model 0 of this drafter is the reviewer, which writes the token after
+      # the accepted drafts; the models of the inner drafter follow it.
       inner = jnp.where(proposal.writer < 0, -1, 1 + proposal.writer)
       writer = jnp.where(step < num_accepted[:, None], inner, 0)
       drafts = (block.pi, confidence, bad, writer)
+      # Commit the accepted drafts and the token after them. All of them but the
+      # last stay in the caches: with a prefix of 7 tokens, 2 proposed before
+      # and 3 new ones, the caches hold 11. A row that waits is rewound to where
+      # it was, and what is written after its count means nothing.
       total = count + going * (num_accepted + 1)
       state = (drafting, reviewing)
       return {
@@ -176,6 +206,7 @@ class VerticalDrafter:
         "round": jnp.int32(0),
       },
     )
+    # Cut to the width, and to the bonus position after it.
     q, q1, bad, writer = (x[:, : self.width + 1] for x in carry["drafts"])
     index = length[:, None] + jnp.arange(self.width)[None]
     in_use = jnp.arange(self.width + 1)[None] < need

@@ -1,7 +1,10 @@
-"""From logits to the two laws of a model: the confidence, and the sampled one.
+"""From logits to the two distributions of a model.
 
-Order: temperature, then top-k, then top-p, each model filtering its own logits.
-Nothing here sorts: a sort over a vocabulary in the loop costs more than the
+One is the confidence, at temperature 1 and unfiltered, which deferral rules
+read. The other is the sampled distribution, which tokens are drawn from. Each
+model filters its own logits: temperature first, then top-k, then top-p.
+
+Nothing here sorts. A sort over a vocabulary inside the loop costs more than the
 model does.
 """
 
@@ -21,13 +24,14 @@ GREEDY_BELOW = 1e-4  # temperatures up to this mean arg-max, as in T5X
 
 
 class Step(NamedTuple):
-  """What a model says of the next token.
+  """The distributions of the next token, and a draw.
 
   Attributes:
-    plain: [..., V] its law at temperature 1, unfiltered: the confidence.
-    law: [..., V] the law that is drawn from.
-    token: [...] int32 drawn from it, where one was wanted.
-    is_law: [...] bool; where it is False the others mean nothing.
+    plain: [..., V] distribution at temperature 1, unfiltered: the confidence.
+    law: [..., V] distribution that tokens are drawn from.
+    token: [...] int32 token drawn from `law`; None where none was wanted.
+    is_law: [...] bool, whether the logits gave a distribution. Where it is
+      False the other fields mean nothing.
   """
 
   plain: Array
@@ -38,13 +42,14 @@ class Step(NamedTuple):
 
 @struct.dataclass
 class Sampling:
-  """How logits become the law that is drawn from.
+  """How logits become the distribution that tokens are drawn from.
 
   Attributes:
     temperature: scalar, traced.
     top_p: scalar in (0, 1], traced; None keeps every token.
     top_k: static; None keeps every token.
-    greedy: static; laws are one-hot at the arg-max, ties to the lowest id.
+    greedy: static. The distribution is one-hot at the arg-max; ties go to the
+      lowest id.
   """
 
   temperature: Array
@@ -89,25 +94,27 @@ class Sampling:
     )
 
   def laws(self, logits: Array) -> tuple[Array, Array]:
-    """Returns (law at temperature 1 and unfiltered, law that is drawn from).
+    """Returns the two distributions of logits.
 
     Args:
       logits: [..., V]; -inf means probability zero.
 
     Returns:
-      Two [..., V] arrays in at least float32, each summing to 1.
+      The distribution at temperature 1, unfiltered, and the distribution that
+      tokens are drawn from: [..., V] each, in at least float32, each summing to
+      1.
     """
     return self.step(logits)[:2]
 
   def step(
     self, logits: Array, u: Array | None = None, column: int = 0
   ) -> Step:
-    """Returns the laws of logits and a token; no distribution is none.
+    """Returns both distributions of logits, and a token.
 
     Args:
       logits: [..., V].
       u: [..., N] uniforms in [0, 1); None where no token is wanted.
-      column: static, which of the N to use.
+      column: static, which of the N uniforms draws the token.
     """
     logits = numerics.at_least_float32(logits)
     unit = jnp.ones((), jnp.float32)
@@ -128,9 +135,9 @@ class Sampling:
 
 
 def _law(logits, temperature, u, column, greedy=False):
-  """Returns (law, token, is it a law); see `Sampling.step`.
+  """Returns `law`, `token` and `is_law` of a `Step`, at one temperature.
 
-  The definition; where there is native code, one call of it does the same.
+  Where native code is available, one call of it computes the same numbers.
   """
   if native.takes(logits, *([] if u is None else [u])):
     return native.laws(logits, temperature, u, column=column, greedy=greedy)
@@ -144,7 +151,7 @@ def _law(logits, temperature, u, column, greedy=False):
 
 
 def _nucleus(law: Array, top_p: Array) -> Array:
-  """Returns the law of what `top_p_mask` keeps; natively in one call."""
+  """Returns `law` over the tokens that `top_p_mask` keeps, summing to 1."""
   if native.takes(law, top_p):
     return native.nucleus(law, top_p)
   return numerics.normalise(jnp.where(top_p_mask(law, top_p), law, 0), law)
@@ -157,7 +164,10 @@ def _draw(law, u, column):
 
 
 def top_k_mask(logits: Array, k: int) -> Array:
-  """Returns [..., V] bool: the k largest, ties to the lower id; exactly k."""
+  """Returns [..., V] bool, True at the k largest logits.
+
+  Exactly k tokens are kept: of equal logits the lower ids are.
+  """
   flat = logits.reshape(-1, logits.shape[-1])
   flat = jnp.where(flat == 0, 0, flat)  # `top_k` sorts -0.0 below 0.0
   _, index = jax.lax.top_k(flat, k)
@@ -191,15 +201,20 @@ def top_p_mask(p: Array, top_p: Array) -> Array:
   def mass(keep):
     return jnp.sum(jnp.where(keep, p, 0), axis=-1, keepdims=True)
 
-  # Largest threshold whose tokens still hold top_p: mass(bits >= low) >= top_p.
+  # The largest threshold whose tokens still hold top_p: mass(bits >= low) >=
+  # top_p. For p = [.4, .3, .2, .1] and top_p = .6 it is .3: the tokens from .3
+  # on hold .7, and those above .3 hold .4, which is too little.
   low = _bisect(
     lambda t: mass(bits >= t) >= top_p,
     jnp.zeros_like(top_p, int_type),
     jnp.max(bits, axis=-1, keepdims=True) + 1,
   )
   above = mass(bits > low)
-  # Of the tokens at the threshold, the least number of lower ids that suffice:
-  # the largest first id from which on nothing is needed, plus one.
+  # Of several tokens at the threshold only the lowest ids that suffice are
+  # kept. `last` is the largest id such that the tied tokens with ids below it
+  # are too few: token `last` itself is the one that crosses the line. With p =
+  # [.3, .4, .3] and top_p = .6 nothing tied is below id 0, and token 0
+  # suffices.
   tied = bits == low
   last = _bisect(
     lambda i: above + mass(tied & (ids < i)) < top_p,
@@ -210,9 +225,13 @@ def top_p_mask(p: Array, top_p: Array) -> Array:
 
 
 def _bisect(holds, low: Array, high: Array) -> Array:
-  """Returns the largest integer in [low, high) at which `holds`, a step down.
+  """Returns the largest integer in [low, high) at which `holds` is true.
 
-  `holds(low)` is taken to be true.
+  Args:
+    holds: true up to some integer and false after it. It must be true at `low`,
+      where it is not asked.
+    low: int, any shape.
+    high: int, the shape of `low`.
   """
 
   def narrow(bounds):
@@ -226,9 +245,11 @@ def _bisect(holds, low: Array, high: Array) -> Array:
 
 
 def is_law(logits: Array) -> Array:
-  """Whether logits give a distribution: no NaN, no +inf, one finite; [...].
+  """Returns whether logits give a distribution; [...] bool.
 
-  NaN is made +inf first: a maximum that XLA fuses may drop it.
+  They do if there is no NaN and no +inf, and at least one finite number.
   """
+  # A maximum over NaN is NaN, but a maximum that XLA computes in vector lanes
+  # may drop it. So NaN becomes +inf, which no maximum drops.
   logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
   return jnp.isfinite(jnp.max(logits, axis=-1))
