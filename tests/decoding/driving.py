@@ -96,7 +96,7 @@ def cells(pair, law, block: enumeration.Block, verification) -> dict:
   q_low, q_high = cell_of(law.q)
   follow, gamma = pair.next_context(), block.drafts.shape[1]
   ways = {context: [] for context in range(pair.num_contexts)}
-  for context, ways_here in ways.items():
+  for context, cells_here in ways.items():
     for d, draft in enumerate(block.drafts):
       if block.draft_prob[context, d] < NARROW:
         continue
@@ -122,7 +122,7 @@ def cells(pair, law, block: enumeration.Block, verification) -> dict:
           if prob < NARROW:
             continue
           low[DRAW, 0], high[DRAW, 0] = token_low[token], token_high[token]
-          ways_here.append(
+          cells_here.append(
             Cell(
               block.draft_prob[context, d] * chance * prob,
               context,
@@ -185,8 +185,8 @@ def paths(pair, cells: dict, length: int) -> list[Path]:
 
 def tables(paths: list[Path], gamma: int) -> list[np.ndarray]:
   """Returns [1, P, R, 3, G] for the low and the high edges; 0.5 elsewhere."""
-  most = max(len(path.rounds) for path in paths)
-  low = np.full((1, len(paths), most, 3, gamma), 0.5, np.float32)
+  num_rounds = max(len(path.rounds) for path in paths)
+  low = np.full((1, len(paths), num_rounds, 3, gamma), 0.5, np.float32)
   high = low.copy()
   for row, path in enumerate(paths):
     for r, (cell, _) in enumerate(path.rounds):

@@ -275,10 +275,11 @@ def chunks(pair: toy.Pair, paths: Block) -> list[np.ndarray]:
   written = []
   for n in range(gamma + 1):
     chance = paths.draft_prob * paths.num_accepted[..., n]
-    kept = (size ** np.arange(n)[::-1] @ paths.drafts[:, :n].T).astype(int)
+    # The number of each accepted prefix: 2 0 1 of three tokens is 19 in base 3.
+    prefix = (size ** np.arange(n)[::-1] @ paths.drafts[:, :n].T).astype(int)
     law = np.zeros((pair.num_contexts, size**n, size))
     joint = chance[..., None] * paths.token[:, :, n]
-    np.add.at(law, (slice(None), kept), joint)
+    np.add.at(law, (slice(None), prefix), joint)
     written.append(law.reshape(pair.num_contexts, -1))
   return written
 
@@ -320,15 +321,17 @@ def roll_out(pair: toy.Pair, written: list[np.ndarray], length: int):
   return np.concatenate(out[1:])
 
 
-def speculative_law(pair, law: Laws, gamma: int, length: int, **how):
+def speculative_law(pair, law: Laws, gamma: int, length: int, **settings):
   """Returns the law of the output of speculative execution; see `block`."""
-  return roll_out(pair, chunks(pair, block(pair, law, gamma, **how)), length)
+  return roll_out(
+    pair, chunks(pair, block(pair, law, gamma, **settings)), length
+  )
 
 
 def wrong_replacement_law(pair: toy.Pair, law: Laws, length: int):
   """Returns the law if pi, not the residual, replaced a rejected draft."""
-  kept = np.minimum(law.q, law.pi)
-  wrong = kept + (1 - kept.sum(-1, keepdims=True)) * law.pi
+  accepted = np.minimum(law.q, law.pi)
+  wrong = accepted + (1 - accepted.sum(-1, keepdims=True)) * law.pi
   return toy.chain_law(pair, wrong, length)
 
 
@@ -340,12 +343,12 @@ def verifier_bonus_law(pair: toy.Pair, law: Laws, gamma: int, length: int):
   all pass and p writes one more.
   """
   contexts, follow = pair.num_contexts, pair.next_context()
-  kept = np.minimum(law.q, law.pi)
+  accepted = np.minimum(law.q, law.pi)
   written = []
   reach, context = np.ones((contexts, 1)), np.arange(contexts)[:, None]
   for j in range(gamma + 1):
-    last = law.p if j == gamma else law.pi - kept
+    last = law.p if j == gamma else law.pi - accepted
     written.append((reach[..., None] * last[context]).reshape(contexts, -1))
-    reach = (reach[..., None] * kept[context]).reshape(contexts, -1)
+    reach = (reach[..., None] * accepted[context]).reshape(contexts, -1)
     context = follow[context].reshape(contexts, -1)
   return roll_out(pair, written, length)

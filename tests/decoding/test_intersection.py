@@ -36,7 +36,7 @@ VERIFIER[..., 4] = VERIFIER[2, 0, 0] = -np.inf
 DRAFTER[..., 3] = np.clip(DRAFTER[..., 3], -1, 0.5)
 VERIFIER[..., toy.EOS] = np.clip(VERIFIER[..., toy.EOS], -1, 0.5)
 # How a prompt ends for the verifier, and as the drafter reads it.
-PROMPT, OWN = (4, 4), (5, 4)
+PROMPT, PROMPT_END = (4, 4), (5, 4)
 
 
 def restricted(row):
@@ -44,14 +44,14 @@ def restricted(row):
   return np.where(SHARED, row[TO_DRAFTER], -np.inf)
 
 
-def q_logits(own=()):
+def q_logits(prompt_end=()):
   """Returns the drafter's table over contexts of the verifier."""
   table = np.empty((V, V, V))
   for a, b in np.ndindex(V, V):
     read = [TO_DRAFTER[a], TO_DRAFTER[b]]
     # 4 stands in prompts alone: what was before it is known too.
-    if own and a == 4:
-      read = own if b == 4 else [own[1], TO_DRAFTER[b]]
+    if prompt_end and a == 4:
+      read = prompt_end if b == 4 else [prompt_end[1], TO_DRAFTER[b]]
     table[a, b] = restricted(DRAFTER[*read])
   return table
 
@@ -68,16 +68,16 @@ class OtherPair(toy.Pair):
 
 
 PLAIN = OtherPair(q_logits(), VERIFIER)
-PROMPTED = OtherPair(q_logits(OWN), VERIFIER, PROMPT)
+PROMPTED = OtherPair(q_logits(PROMPT_END), VERIFIER, PROMPT)
 
 
 def read_by_drafter(num):
   """Returns [num, 6], the drafter's own ids of prompts, ragged as they like."""
-  rows = toy.padded([(3, 1, 0, 2)[:n] + OWN for n in range(5)], width=7)
+  rows = toy.padded([(3, 1, 0, 2)[:n] + PROMPT_END for n in range(5)], width=7)
   return jnp.asarray(rows[np.arange(num) % 5])
 
 
-def decode(name, alpha, sampling, num, rows=slice(None), **how):
+def decode(name, alpha, sampling, num, rows=slice(None), **options):
   """Decodes some of so many prompts, which the drafter reads in its own ids."""
   drafter, verifier = PROMPTED.models()
   return toy.decode(
@@ -87,7 +87,7 @@ def decode(name, alpha, sampling, num, rows=slice(None), **how):
     sampling,
     inputs=PROMPTED.inputs(num)[rows],
     keys=row_keys(0, 0, jnp.arange(num)[rows]),
-    **{"gamma": 2, "max_decode_len": 3} | how,
+    **{"gamma": 2, "max_decode_len": 3} | options,
   )
 
 
@@ -95,11 +95,11 @@ def test_q_is_the_law_over_shared_tokens_filtered():
   drafter = AutoregressiveDrafter(PLAIN.models()[0], 3)
   sampling = Sampling.create(0.8, top_k=2, top_p=0.9)
   inputs = jnp.ones((64, 1), jnp.int32)
-  got = models.propose(drafter, inputs, sampling, bonus_law=True)
-  assert SHARED[got.tokens].all()
-  assert not got.bad.any()
+  actual = models.propose(drafter, inputs, sampling, bonus_law=True)
+  assert SHARED[actual.tokens].all()
+  assert not actual.bad.any()
   num_kept = []
-  for row, drafted in enumerate(np.asarray(got.tokens)):
+  for row, drafted in enumerate(np.asarray(actual.tokens)):
     read = [0, 0, *TO_DRAFTER[drafted]]
     for i in range(4):
       logits = restricted(DRAFTER[read[i], read[i + 1]])
@@ -110,9 +110,9 @@ def test_q_is_the_law_over_shared_tokens_filtered():
       if law.max() >= 0.9 * law.sum():
         law[law < law.max()] = 0
       num_kept.append((law > 0).sum())
-      for table, want in ((got.q, law), (got.q1, np.exp(logits))):
-        want = want / want.sum()
-        np.testing.assert_allclose(table[row, i], want, atol=1e-6)
+      for table, expected in ((actual.q, law), (actual.q1, np.exp(logits))):
+        expected = expected / expected.sum()
+        np.testing.assert_allclose(table[row, i], expected, atol=1e-6)
   assert set(num_kept) == {1, 2}
 
 
@@ -131,16 +131,18 @@ def laws(name, pair=PROMPTED, **settings):
 def test_exact_law(name):
   """The law of each target, q being over shared tokens; lossless: p's."""
   law = laws(name, temperature=0.7)
-  want = toy.chain_law(PROMPTED, law.pi, 3)
-  assert abs(want.sum() - 1) < 1e-10
+  expected = toy.chain_law(PROMPTED, law.pi, 3)
+  assert abs(expected.sum() - 1) < 1e-10
   # What only the verifier has is written, and rules tell pi from p.
   assert law.p[:, 3].max() > 0.2
-  far = toy.tv(want, toy.chain_law(PROMPTED, law.p, 3))
+  far = toy.tv(expected, toy.chain_law(PROMPTED, law.p, 3))
   assert far < 1e-12 if name == "spec_decode" else far > 0.02
   with jax.enable_x64(True):
     for way in ("token", "block"):
-      got = enumeration.speculative_law(PROMPTED, law, 2, 3, verification=way)
-      assert np.abs(got - want).max() < 1e-10
+      actual = enumeration.speculative_law(
+        PROMPTED, law, 2, 3, verification=way
+      )
+      assert np.abs(actual - expected).max() < 1e-10
 
 
 def test_every_path_of_the_compiled_loop(monkeypatch):
@@ -152,10 +154,10 @@ def test_every_path_of_the_compiled_loop(monkeypatch):
   paths = driving.paths(PLAIN, ways, length)
   assert abs(sum(path.weight for path in paths) - 1) < 1e-3
   assert any(3 in path.tokens[:-1] for path in paths)
-  how = {"eos_id": toy.EOS, "gamma": 1, "max_decode_len": length}
-  decoder, tables = decoders.decoder(name, **how), driving.tables(paths, 1)
-  for got in driving.run(decoder, PLAIN, tables, 0.0, sampling, monkeypatch):
-    written = zip(got.tokens.tolist(), got.lengths)
+  options = {"eos_id": toy.EOS, "gamma": 1, "max_decode_len": length}
+  decoder, tables = decoders.decoder(name, **options), driving.tables(paths, 1)
+  for actual in driving.run(decoder, PLAIN, tables, 0.0, sampling, monkeypatch):
+    written = zip(actual.tokens.tolist(), actual.lengths)
     assert [tuple(x[:n]) for x, n in written] == [path.tokens for path in paths]
 
 
@@ -174,26 +176,26 @@ def test_samples_have_the_exact_law(name):
   wrong = [toy.chain_law(PROMPTED, law.p if is_drafter else law.q, 3)]
   if name != "spec_decode":  # the prompt read token by token
     wrong.append(toy.chain_law(PROMPTED, pick(mapped), 3))
-  got = decode(name, alpha, sampling, num)
-  seen = toy.counts(got, V, 3)
+  actual = decode(name, alpha, sampling, num)
+  seen = toy.counts(actual, V, 3)
   assert toy.p_value(seen, right) > toy.LEVEL
   assert all(toy.p_value(seen, law) < toy.LEVEL for law in wrong)
   if name != "spec_decode":  # and rows are what they are among others
     order = np.arange(num)[::-1] - num // 2
     others = decode(name, alpha, sampling, num, rows=order)
-    np.testing.assert_array_equal(others.tokens, got.tokens[order])
+    np.testing.assert_array_equal(others.tokens, actual.tokens[order])
 
 
 @pytest.mark.slow
 def test_greedy_is_the_verifiers():
-  how = {"gamma": 1, "max_decode_len": 8}
-  got = decode("spec_decode", 0.0, toy.GREEDY, 5, **how)
+  options = {"gamma": 1, "max_decode_len": 8}
+  actual = decode("spec_decode", 0.0, toy.GREEDY, 5, **options)
   before, last, tokens = *PROMPT, []
   while len(tokens) < 8 and tokens[-1:] != [toy.EOS]:
     before, last = last, int(VERIFIER[before, last].argmax())
     tokens.append(last)
   assert len(set(tokens)) > 2
-  for row, length in zip(got.tokens, got.lengths):
+  for row, length in zip(actual.tokens, actual.lengths):
     assert row[:length].tolist() == tokens
 
 
@@ -209,19 +211,25 @@ def test_a_tree_is_read_in_the_drafters_ids_and_one_path_kept():
     tree = {"depth": of_rows([0, 1, 1]), "ancestors": of_rows(parents)}
     tokens = of_rows(jnp.array([4, 3, 2], jnp.int32))
     fed, out = lm.extend(state, tokens, two + 1, **tree)
-    kept = lm.keep(fed, state.length, of_rows([0, 1]), two)
+    shorter = lm.keep(fed, state.length, of_rows([0, 1]), two)
     after = [
       lm.extend(state, of_rows([0]), two - 1)[1]
-      for state in (kept, lm.rewind(kept, two - 1))
+      for state in (shorter, lm.rewind(shorter, two - 1))
     ]
     return jnp.concatenate([x.logits for x in (out, *after)], axis=1)
 
   lm = PROMPTED.models()[0].replace(inputs=read_by_drafter(2))
-  got = read(lm, PROMPTED.inputs(2))
-  contexts = OWN, (OWN[1], 2), (OWN[1], 5), (2, 0), (OWN[1], 0)
+  actual = read(lm, PROMPTED.inputs(2))
+  contexts = (
+    PROMPT_END,
+    (PROMPT_END[1], 2),
+    (PROMPT_END[1], 5),
+    (2, 0),
+    (PROMPT_END[1], 0),
+  )
   for at, context in enumerate(contexts):
-    want = np.broadcast_to(restricted(DRAFTER[*context]), (2, V))
-    np.testing.assert_allclose(got[:, at], want, rtol=1e-6)
+    expected = np.broadcast_to(restricted(DRAFTER[*context]), (2, V))
+    np.testing.assert_allclose(actual[:, at], expected, rtol=1e-6)
 
 
 class ReadLM(MarkovLM):

@@ -38,7 +38,7 @@ def test_the_test_itself():
 
 
 def assert_samples(
-  name, models, alpha, sampling, inputs, laws, mistakes, *, seed, **how
+  name, models, alpha, sampling, inputs, laws, mistakes, *, seed, **options
 ):
   """Decodes `ROWS` of each source; tests them against laws and mistakes.
 
@@ -51,16 +51,16 @@ def assert_samples(
     laws: the law of the sequences of each.
     mistakes: for each the laws that must not fit, where they are far enough.
     seed: of the keys.
-    **how: settings of the decoder.
+    **options: settings of the decoder.
   """
   kind = np.arange(20_000) % len(inputs)
   counts = 0
   for batch in range(ROWS * len(inputs) // len(kind)):
     index = jnp.arange(len(kind)) + batch * len(kind)
-    how["keys"] = row_keys(seed, 0, index)
+    options["keys"] = row_keys(seed, 0, index)
     rows = jnp.asarray(inputs[kind], jnp.int32)
-    decoded = toy.decode(name, models, alpha, sampling, inputs=rows, **how)
-    size = models[1].vocab_size, how["max_decode_len"]
+    decoded = toy.decode(name, models, alpha, sampling, inputs=rows, **options)
+    size = models[1].vocab_size, options["max_decode_len"]
     kinds = range(len(inputs))
     counts += np.stack([toy.counts(decoded, *size, kind == k) for k in kinds])
   for seen, law, wrong_laws in zip(counts, laws, mistakes):
@@ -94,9 +94,9 @@ NIGHTLY = {
     ("top-k", {"temperature": 1.7, "top_k": 2}),
   )
 } | {
-  f"{name} {label}": (name, how, {"temperature": 1.0})
+  f"{name} {label}": (name, options, {"temperature": 1.0})
   for name in ("spec_cascade_chow", "spec_decode_lossy_star", "mentored")
-  for label, how in POLICIES.items()
+  for label, options in POLICIES.items()
 }
 # Two sources, so that neighbours in the batch differ.
 PAIRS = toy.pair(3, 2), toy.pair(3, 2, 15)
@@ -114,8 +114,8 @@ def models_of_pairs() -> tuple:
 
 @pytest.mark.parametrize("case", toy.nightly(QUICK | NIGHTLY, QUICK))
 def test_samples_have_the_exact_law(case):
-  name, how, settings = (QUICK | NIGHTLY)[case]
-  how = {"gamma": 2, "max_decode_len": LENGTH} | how
+  name, options, settings = (QUICK | NIGHTLY)[case]
+  options = {"gamma": 2, "max_decode_len": LENGTH} | options
   sampling = Sampling.create(**settings)
   with jax.enable_x64(True):
     alpha = telling_alpha(name, 3, 2)
@@ -124,8 +124,8 @@ def test_samples_have_the_exact_law(case):
       law = enumeration.laws(pair, METHODS[name].target, alpha, sampling)
       table, other = (law.q, law.p) if name == "drafter" else (law.pi, law.q)
       right = toy.chain_law(pair, table, LENGTH)
-      if "bonus" in how:
-        size = how["gamma"], LENGTH
+      if "bonus" in options:
+        size = options["gamma"], LENGTH
         right = enumeration.verifier_bonus_law(pair, law, *size)
       laws.append(right)
       # The other model, and a rejected draft replaced from pi.
@@ -133,7 +133,7 @@ def test_samples_have_the_exact_law(case):
       mistakes.append([toy.chain_law(pair, other, LENGTH), wrong])
   models = models_of_pairs()
   assert_samples(
-    name, models, alpha, sampling, SOURCES, laws, mistakes, seed=17, **how
+    name, models, alpha, sampling, SOURCES, laws, mistakes, seed=17, **options
   )
 
 
@@ -159,10 +159,10 @@ def test_samples_of_the_sequence_cascade(name, alpha):
     assert 0.1 < q[keep].sum() < 0.9
     laws.append(q * keep + q[~keep].sum() * p)
     mistakes.append([q])
-  how = {"max_decode_len": LENGTH, "gamma": 1}
+  options = {"max_decode_len": LENGTH, "gamma": 1}
   models = models_of_pairs()
   assert_samples(
-    name, models, alpha, sampling, SOURCES, laws, mistakes, seed=3, **how
+    name, models, alpha, sampling, SOURCES, laws, mistakes, seed=3, **options
   )
 
 
@@ -234,7 +234,9 @@ def t5_sequence_law(pi: np.ndarray) -> np.ndarray:
 T5_CASES = {
   "opt": ("spec_cascade_opt", {"gamma": 2}, {"temperature": 1.0}),
   "token rule, block": (
-    *("spec_cascade_token_v3", {"gamma": 3, **BLOCK}, {"temperature": 0.7}),
+    "spec_cascade_token_v3",
+    {"gamma": 3, **BLOCK},
+    {"temperature": 0.7},
   ),
   "lossless": ("spec_decode", {"gamma": 1}, {"temperature": 1.3, "top_k": 5}),
   "token cascade": ("token_cascade_chow", {"gamma": 1}, {"temperature": 1.0}),
@@ -257,7 +259,7 @@ ON_TEXTS = [
   ("kind", "case"), toy.nightly(ON_TEXTS, [("t5", "opt")])
 )
 def test_samples_have_the_law_of_the_whole_text(kind, case):
-  name, how, settings = T5_CASES[case]
+  name, options, settings = T5_CASES[case]
   row, sampling = METHODS[name], Sampling.create(**settings)
   make, sources = KINDS[kind]
   models = make()
@@ -277,8 +279,8 @@ def test_samples_have_the_law_of_the_whole_text(kind, case):
   grid = np.linspace(max(low, -1.0), min(high, 1.0), 21)[1:-1].tolist()
   alpha = max(grid, key=distance) if row.target.uses_q else 0.0
   right, *wrong = zip(*laws(alpha))
-  how = {"max_decode_len": T5_LENGTH} | how
+  options = {"max_decode_len": T5_LENGTH} | options
   laws_of = right, list(zip(*wrong))
   assert_samples(
-    name, models, alpha, sampling, sources, *laws_of, seed=5, **how
+    name, models, alpha, sampling, sources, *laws_of, seed=5, **options
   )

@@ -20,10 +20,10 @@ class AuditedLM(MarkovLM):
   `dynamic_update_slice` without a word, over good slots.
   """
 
-  def extend(self, state, tokens, count, **how):
+  def extend(self, state, tokens, count, **options):
     end = state.length + tokens.shape[1]
     outside = (end > state.tokens.shape[1]) & (count > 0)
-    state, out = super().extend(state, tokens, count, **how)
+    state, out = super().extend(state, tokens, count, **options)
     bad = outside[:, None, None]
     return state, Output(logits=jnp.where(bad, jnp.nan, out.logits))
 
@@ -46,9 +46,9 @@ def tables(seed: int, sources: int, vocab_size: int, *, eos=True, likeness=0.0):
   return jnp.asarray(table, jnp.float32)
 
 
-def audited(seed: int, sources: int, vocab_size: int, **how) -> AuditedLM:
+def audited(seed: int, sources: int, vocab_size: int, **options) -> AuditedLM:
   """Returns a chain of `tables`."""
-  return AuditedLM(tables(seed, sources, vocab_size, **how))
+  return AuditedLM(tables(seed, sources, vocab_size, **options))
 
 
 def copier(vocab_size: int) -> MaxGramDrafter:

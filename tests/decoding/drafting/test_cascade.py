@@ -27,12 +27,12 @@ def test_both_published_forms_of_k():
 
 def test_a_stated_law_or_none():
   """Lenient blocks verified as a whole, written by several, have none."""
-  how = {"lenience": 3.0, "verify": steps.block_verify}
+  settings = {"lenience": 3.0, "verify": steps.block_verify}
   with pytest.raises(ValueError, match="row 1 of K has several drafters"):
     cascade_drafter(
-      (MEDIUM, SMALL), COPIER, [[3, 2, 3], [0, 2, 2], [0, 0, 2]], **how
+      (MEDIUM, SMALL), COPIER, [[3, 2, 3], [0, 2, 2], [0, 0, 2]], **settings
     )
-  plain = cascade_drafter((MEDIUM, SMALL), None, [[2, 1], [0, 2]], **how)
+  plain = cascade_drafter((MEDIUM, SMALL), None, [[2, 1], [0, 2]], **settings)
   assert plain.drafters[0].bonus == "target"
   by_token = cascade_drafter((MEDIUM,), COPIER, [[2, 1], [0, 2]], lenience=3.0)
   assert by_token.drafters[0].bonus == "verifier"

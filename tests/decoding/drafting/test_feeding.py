@@ -14,8 +14,16 @@ NARROW, WIDE, READ = 3, 5, 2
 
 @functools.partial(jax.jit, static_argnames=("wide", "read"))
 def feed_to(lm, state, tokens, upto, wide, read=READ):
-  how = {"first": upto - read, "read": read, "narrow": NARROW, "wide": wide}
-  return feeding.feed_to(lm, state, tokens, upto, **how)
+  return feeding.feed_to(
+    lm,
+    state,
+    tokens,
+    upto,
+    first=upto - read,
+    read=read,
+    narrow=NARROW,
+    wide=wide,
+  )
 
 
 def test_rows_are_fed_apart_whatever_they_lack():

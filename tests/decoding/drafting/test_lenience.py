@@ -112,15 +112,15 @@ def test_greedy_proposals_are_the_algorithms(name, lenience):
     source = [int(x) for x in inputs[i] if x]
     table = np.asarray(bottom.next_token)
     by_hand = ByHand([x[i] for x in laws], table, source, lenience)
-    want, _ = by_hand.row(matrix, 0, prefix[i].tolist())
-    assert proposal.tokens[i].tolist() == want
+    expected, _ = by_hand.row(matrix, 0, prefix[i].tolist())
+    assert proposal.tokens[i].tolist() == expected
     # A model stands in several places: its passes are counted together.
     calls = [0] * num
     for model, number in zip(drafter.models, proposal.calls[i].tolist()):
       calls[[model is x for x in chains].index(True)] += number
     assert calls == by_hand.calls
     strict = dataclasses.replace(by_hand, lenience=1.0)
-    different += want != strict.row(matrix, 0, prefix[i].tolist())[0]
+    different += expected != strict.row(matrix, 0, prefix[i].tolist())[0]
   if lenience > 1 and name != "one neural":  # which reviews nothing but copies
     assert different > rows // 10
   else:

@@ -100,7 +100,7 @@ def test_equals_brute_force(vocab_size, n, prompted):
     table, width=n, vocab_size=vocab_size, prompted=prompted
   )
   proposal = drafts(drafter, sources, generated)
-  given = (sources, generated)
+  texts = (sources, generated)
   if prompted:  # one text
     generated = [s + text for s, text in zip(sources, generated)]
     sources = [[]] * num
@@ -122,7 +122,7 @@ def test_equals_brute_force(vocab_size, n, prompted):
     reference(source, written, n, None)
     for source, written in zip(sources, generated)
   ]
-  proposal = drafts(drafter, *given)
+  proposal = drafts(drafter, *texts)
   assert proposal.count.tolist() == [len(copied) for copied in lone]
   assert min(map(len, lone)) == 0 or prompted
   for tokens, copied in zip(proposal.tokens.tolist(), lone):

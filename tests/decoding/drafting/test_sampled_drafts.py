@@ -36,13 +36,13 @@ def laws(sampling, logits):
 
 
 def assert_law(
-  name, drafter, sampling, table, *, alpha=0.0, num=NUM, seed=0, **how
+  name, drafter, sampling, table, *, alpha=0.0, num=NUM, seed=0, **options
 ):
   """Decodes, and tests the rows against the chain of a table by chi-square."""
-  how |= {"max_decode_len": LENGTH}
-  how["inputs"] = jnp.ones((num, 3), jnp.int32)
-  how["keys"] = row_keys(seed, 0, jnp.arange(num))
-  decoded = toy.decode(name, (drafter, LARGE), alpha, sampling, **how)
+  options |= {"max_decode_len": LENGTH}
+  options["inputs"] = jnp.ones((num, 3), jnp.int32)
+  options["keys"] = row_keys(seed, 0, jnp.arange(num))
+  decoded = toy.decode(name, (drafter, LARGE), alpha, sampling, **options)
   assert np.all(decoded.bad_step == -1)
   table = np.asarray(table, np.float64)
   law = toy.chain_law(PAIR, table / table.sum(-1, keepdims=True), LENGTH)
@@ -62,8 +62,11 @@ CASCADES = {
   ),
   "neural, inner blocks": (
     lambda: cascade_drafter(
-      *((MEDIUM, SMALL), None, [[2, 1], [0, 2]]),
-      **{"lenience": 3.0, "verify": steps.block_verify},
+      (MEDIUM, SMALL),
+      None,
+      [[2, 1], [0, 2]],
+      lenience=3.0,
+      verify=steps.block_verify,
     ),
     [{"temperature": 1.0, "top_k": 2}],
   ),
@@ -81,9 +84,9 @@ def test_lossless_outer_law_is_the_verifiers(name, nightly):
   drafter, num = make(), 200_000 if nightly else NUM
   for seed, settings, way in cases:
     sampling = Sampling.create(**settings)
-    how = {"num": num, "seed": seed, "verification": way}
+    options = {"num": num, "seed": seed, "verification": way}
     law = laws(sampling, LARGE_LOGITS)[1]
-    assert_law("cascade_drafting", drafter, sampling, law, **how)
+    assert_law("cascade_drafting", drafter, sampling, law, **options)
 
 
 # The first two are quick.

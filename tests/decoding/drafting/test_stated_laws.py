@@ -54,14 +54,14 @@ def small(width=1):
   return AutoregressiveDrafter(toy.markov(SMALL), width)
 
 
-def reviewed(drafter, reviewer, width, lenience=1, **how):
+def reviewed(drafter, reviewer, width, lenience=1, **options):
   return VerticalDrafter(
     drafter,
     reviewer,
     jnp.float32(1 - 1 / lenience),
     width,
     target=targets.lossless if lenience == 1 else targets.lossy,
-    **how,
+    **options,
   )
 
 

@@ -41,11 +41,11 @@ def test_a_new_rule_decodes(monkeypatch):
   row, models = METHODS["spec_cascade_factor"], toy.sources()
   deferred = []
   for alpha in (0.0, 0.2, 5.0):
-    got = toy.decode("spec_cascade_factor", models, alpha)
+    actual = toy.decode("spec_cascade_factor", models, alpha)
     oracle = dataclasses.replace(row, execution=oracle_cascade)
-    want = toy.decode(oracle, models, alpha)
-    np.testing.assert_array_equal(got.tokens, want.tokens)
-    deferred.append(got.stats.deferred.sum())
+    expected = toy.decode(oracle, models, alpha)
+    np.testing.assert_array_equal(actual.tokens, expected.tokens)
+    deferred.append(actual.stats.deferred.sum())
   assert deferred[0] > deferred[1] > deferred[2] == 0  # larger defers less
 
 
@@ -76,8 +76,8 @@ def test_a_target_of_ones_own_has_its_law(target, alpha, way):
   pair = toy.pair(3, 2)
   with jax.enable_x64(True):
     law = enumeration.laws(pair, target, alpha, Sampling.create(1.0))
-    got = enumeration.speculative_law(pair, law, 2, 4, verification=way)
-  want = toy.chain_law(pair, law.pi, 4)
-  assert np.abs(got - want).max() < 1e-10
+    actual = enumeration.speculative_law(pair, law, 2, 4, verification=way)
+  expected = toy.chain_law(pair, law.pi, 4)
+  assert np.abs(actual - expected).max() < 1e-10
   others = (toy.chain_law(pair, x, 4) for x in (law.q, law.p))
-  assert min(toy.tv(want, other) for other in others) > 0.02
+  assert min(toy.tv(expected, other) for other in others) > 0.02

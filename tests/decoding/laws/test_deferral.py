@@ -43,7 +43,7 @@ def pair(number):
   return tuple(jnp.asarray(x, jnp.float32) for x in PAIRS[number])
 
 
-def kept(name, alpha, q, p) -> list:
+def keep_set(name, alpha, q, p) -> list:
   """Returns the tokens, or the position, that a rule keeps."""
   left, right = RULES[name](q, p, alpha=jnp.float32(alpha))
   return np.asarray(~(left < right)).astype(int).tolist()
@@ -62,7 +62,7 @@ def test_worked_thresholds(name, number, alpha, compiled):
 
 
 # rule, pair, alpha, what is kept; `test_target` has V1 to V3
-KEPT = [
+KEEP_SETS = [
   # exp(-H(p)) is .2780778: min(.64, .8 * .278 = .2225), and .4008 of pair 2
   ("typical", 1, 0.64, [0, 1, 1, 0]),
   ("typical", 1, 0.09, [1, 1, 1, 1]),  # min(.09, .3 * .278 = .0834)
@@ -96,9 +96,9 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize(("name", "number", "alpha", "want"), KEPT)
-def test_worked_keep_sets(name, number, alpha, want):
-  assert kept(name, alpha, *pair(number)) == want
+@pytest.mark.parametrize(("name", "number", "alpha", "expected"), KEEP_SETS)
+def test_worked_keep_sets(name, number, alpha, expected):
+  assert keep_set(name, alpha, *pair(number)) == expected
 
 
 def test_nll_looks_at_the_drafters_first_best_token():
@@ -149,17 +149,23 @@ def test_a_rule_of_q_is_called_without_p():
 
 
 RANGES = {
-  **dict.fromkeys(
-    ("chow", "bild_tv", "token_v3", "lenient_leviathan"), "[0, 1]"
-  ),
-  **dict.fromkeys(("diff", "token_v1", "token_v2"), "[-1, 1]"),
-  **dict.fromkeys(("opt", "opt_log"), "any finite number"),
-  **dict.fromkeys(("bild_kl", "bild_nll"), "0 or more"),
-  **dict.fromkeys(("lenient_cs_paper", "lenient_cs_code"), "[0, 1)"),
+  "chow": "[0, 1]",
+  "diff": "[-1, 1]",
+  "opt": "any finite number",
   "chow_log": "[0, 1.38629]",
   "diff_log": "[-1.38629, 1.38629]",
-  "typical": "(0, 1]",
+  "opt_log": "any finite number",
+  "bild_tv": "[0, 1]",
+  "bild_kl": "0 or more",
   "bild_js": "[0, 0.693147]",
+  "bild_nll": "0 or more",
+  "token_v1": "[-1, 1]",
+  "token_v2": "[-1, 1]",
+  "token_v3": "[0, 1]",
+  "typical": "(0, 1]",
+  "lenient_leviathan": "[0, 1]",
+  "lenient_cs_paper": "[0, 1)",
+  "lenient_cs_code": "[0, 1)",
 }
 
 

@@ -35,22 +35,22 @@ TWINS = {
 def test_pairs(name, compiled):
   function = getattr(numerics, name)
   function = jax.jit(function) if compiled else function
-  want = np.array([TWINS[name](q, p) for q, p in zip(Q, P)])
+  expected = np.array([TWINS[name](q, p) for q, p in zip(Q, P)])
   with jax.enable_x64(True):
-    got = function(jnp.asarray(Q), jnp.asarray(P))
-    assert got.dtype == jnp.float64
-  np.testing.assert_allclose(got, want, atol=1e-13)
+    actual = function(jnp.asarray(Q), jnp.asarray(P))
+    assert actual.dtype == jnp.float64
+  np.testing.assert_allclose(actual, expected, atol=1e-13)
   single = function(*(jnp.asarray(x, jnp.float32) for x in (Q, P)))
   assert single.dtype == jnp.float32
-  np.testing.assert_allclose(single, want, rtol=2e-5, atol=1e-6)
+  np.testing.assert_allclose(single, expected, rtol=2e-5, atol=1e-6)
 
 
 def test_one_distribution():
   with jax.enable_x64(True):
     p = jnp.asarray(P)
     # KL from a uniform law is what the entropy lacks.
-    want = [np.log(6) - kl(x, np.full(6, 1 / 6)) for x in P]
-    np.testing.assert_allclose(numerics.entropy(p), want, atol=1e-13)
+    expected = [np.log(6) - kl(x, np.full(6, 1 / 6)) for x in P]
+    np.testing.assert_allclose(numerics.entropy(p), expected, atol=1e-13)
     np.testing.assert_allclose(numerics.max_prob(p), P.max(-1))
 
 
@@ -70,8 +70,8 @@ def test_kl_of_a_law_that_is_nearly_nothing():
   p, q = jnp.array([1.0, 1e-39, 1e-37]), jnp.array([0.5, 0.25, 0.25])
   np.testing.assert_allclose(numerics.kl(p, q), np.log(2), rtol=1e-6)
   p = jnp.array([1.0, 1e-37, 1e-37])
-  want = 0.5 * np.log(0.5) + 0.5 * np.log(0.25 / 1e-37)
-  np.testing.assert_allclose(numerics.kl(q, p), want, rtol=1e-5)
+  expected = 0.5 * np.log(0.5) + 0.5 * np.log(0.25 / 1e-37)
+  np.testing.assert_allclose(numerics.kl(q, p), expected, rtol=1e-5)
 
 
 def test_first_argmax_breaks_ties_to_the_lowest_id():
@@ -85,8 +85,8 @@ def test_first_argmax_breaks_ties_to_the_lowest_id():
 def test_normalise():
   weights = jnp.array([[2.0, 6.0], [0.0, 0.0]])
   other = jnp.array([[0.5, 0.5], [0.1, 0.9]])
-  got = numerics.normalise(weights, other)
-  np.testing.assert_allclose(got, [[0.25, 0.75], [0.1, 0.9]])
+  actual = numerics.normalise(weights, other)
+  np.testing.assert_allclose(actual, [[0.25, 0.75], [0.1, 0.9]])
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

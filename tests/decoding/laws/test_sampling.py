@@ -45,8 +45,8 @@ def twin(logits, temperature, top_k=None, top_p=None):
     ranked = np.take_along_axis(p, order, axis=-1)
     # A set that holds top_p is complete; rounding must not ask for more.
     goal = np.minimum(np.float64(np.float32(top_p)), p.sum(-1, keepdims=True))
-    kept = np.cumsum(ranked, axis=-1) - ranked < goal - 1e-12
-    np.put_along_axis(p, order, np.where(kept, ranked, 0), axis=-1)
+    is_kept = np.cumsum(ranked, axis=-1) - ranked < goal - 1e-12
+    np.put_along_axis(p, order, np.where(is_kept, ranked, 0), axis=-1)
   return p / p.sum(-1, keepdims=True)
 
 
@@ -67,13 +67,13 @@ SETTINGS = [
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_laws_against_the_sorting_twin(settings):
   logits = rows()
-  want = twin(logits, **settings)
+  expected = twin(logits, **settings)
   with jax.enable_x64(True):
     plain, law = Sampling.create(**settings).laws(
       jnp.asarray(logits, jnp.float64)
     )
     assert law.dtype == jnp.float64
-  np.testing.assert_allclose(law, want, atol=1e-12)
+  np.testing.assert_allclose(law, expected, atol=1e-12)
   np.testing.assert_allclose(
     plain, special.softmax(logits.astype(float), axis=-1), atol=1e-12
   )
@@ -84,9 +84,9 @@ def test_filters_in_float32_keep_the_same_tokens(settings):
   logits = rows()[16:]  # without ties
   sampling = Sampling.create(**settings)
   plain, law = jax.jit(lambda x: sampling.laws(x))(logits)
-  want = twin(logits, **settings)
-  np.testing.assert_array_equal(np.asarray(law) > 0, want > 0)
-  np.testing.assert_allclose(law, want, atol=1e-5)
+  expected = twin(logits, **settings)
+  np.testing.assert_array_equal(np.asarray(law) > 0, expected > 0)
+  np.testing.assert_allclose(law, expected, atol=1e-5)
   np.testing.assert_allclose(np.asarray(plain).sum(-1), 1, atol=1e-6)
 
 
@@ -95,9 +95,9 @@ def test_top_p_takes_the_lower_of_equals(top_p, num):
   """One token of 1/4 and eight of 3/32, all numbers of float32."""
   law = np.full((2, 9), 3 / 32, np.float32)
   law[0, 2] = law[1, 8] = 1 / 4
-  _, got = Sampling.create(1.0, top_p=top_p).laws(jnp.log(law))
+  _, actual = Sampling.create(1.0, top_p=top_p).laws(jnp.log(law))
   order = np.argsort(-law, axis=-1, kind="stable")
-  for row, ids in zip(np.asarray(got), order):
+  for row, ids in zip(np.asarray(actual), order):
     assert set(np.flatnonzero(row)) == set(ids[:num].tolist())
 
 
@@ -162,9 +162,9 @@ def test_draw_inverts_the_cumulative_sum(size):
   tokens = np.flatnonzero(top - low > 1e-4 * top[-1])
   inside = np.stack([low + 2e-5, top - 2e-5], axis=1) / top[-1]
   u = jnp.asarray(inside[tokens].astype(np.float32))
-  got = jit_draw(jnp.broadcast_to(weights, (*u.shape, size)), u)
+  actual = jit_draw(jnp.broadcast_to(weights, (*u.shape, size)), u)
   np.testing.assert_array_equal(
-    got, np.broadcast_to(tokens[:, None], got.shape)
+    actual, np.broadcast_to(tokens[:, None], actual.shape)
   )
 
 
@@ -188,8 +188,8 @@ def test_a_token_without_mass_is_never_drawn(size):
   u = np.concatenate([ends, picks, *near], axis=1).astype(np.float32)
   u = np.minimum(u, LAST)
   spread = np.broadcast_to(weights[:, None], (*u.shape, size))
-  got = np.asarray(jit_draw(jnp.asarray(spread), jnp.asarray(u)))
-  assert np.all(np.take_along_axis(weights, got, axis=-1) > 0)
+  actual = np.asarray(jit_draw(jnp.asarray(spread), jnp.asarray(u)))
+  assert np.all(np.take_along_axis(weights, actual, axis=-1) > 0)
 
 
 @pytest.mark.parametrize("size", [5, 600])
@@ -198,8 +198,8 @@ def test_the_ends_of_a_uniform(size, mass):
   # The first and the last uniform draw the first and the last token with mass.
   weights = np.zeros((2, size), np.float32)
   weights[:, mass] = 0.37
-  got = draw(jnp.asarray(weights), jnp.array([0.0, LAST]))
-  np.testing.assert_array_equal(got, [mass[0] % size, mass[-1] % size])
+  actual = draw(jnp.asarray(weights), jnp.array([0.0, LAST]))
+  np.testing.assert_array_equal(actual, [mass[0] % size, mass[-1] % size])
 
 
 # Keys.
@@ -225,8 +225,8 @@ def test_uniforms_are_those_of_each_key():
   # Bit for bit JAX's own: 23 bits, of which a tail hangs on the lowest.
   np.testing.assert_array_equal(u, [jax.random.uniform(k, (3,)) for k in keys])
   folded = draws.fold_in(keys, jnp.arange(5))
-  want = jnp.stack([jax.random.fold_in(k, i) for i, k in enumerate(keys)])
-  np.testing.assert_array_equal(*map(jax.random.key_data, (folded, want)))
+  expected = jnp.stack([jax.random.fold_in(k, i) for i, k in enumerate(keys)])
+  np.testing.assert_array_equal(*map(jax.random.key_data, (folded, expected)))
 
 
 def test_is_law():
@@ -234,8 +234,8 @@ def test_is_law():
   logits = jnp.array(
     [[0, 1], [nan, 0], [inf, 0], [-inf, 0], [-inf, -inf], [-inf, nan]]
   )
-  got = sampling_lib.is_law(logits)
-  np.testing.assert_array_equal(got, [1, 0, 0, 1, 0, 0])
+  actual = sampling_lib.is_law(logits)
+  np.testing.assert_array_equal(actual, [1, 0, 0, 1, 0, 0])
 
 
 @pytest.mark.parametrize("size", [7, 64, 300])

@@ -50,13 +50,13 @@ WORKED = [
 
 
 @pytest.mark.parametrize(
-  ("target", "number", "alpha", "want", "rejected"),
+  ("target", "number", "alpha", "expected", "rejected"),
   WORKED,
   ids=lambda x: getattr(x, "name", None),
 )
-def test_worked_targets(target, number, alpha, want, rejected):
+def test_worked_targets(target, number, alpha, expected, rejected):
   pi = pi_of(target, number, alpha)
-  np.testing.assert_allclose(pi, want, atol=5e-8)
+  np.testing.assert_allclose(pi, expected, atol=5e-8)
   np.testing.assert_allclose(reject(number, pi), rejected, atol=5e-8)
 
 
@@ -72,8 +72,8 @@ def test_worked_targets(target, number, alpha, want, rejected):
   ],
 )
 def test_position_rules_take_q_or_p(rule, number, alpha, model):
-  want = dict(zip("qp", PAIRS[number]))[model]
-  np.testing.assert_array_equal(pi_of(defer(rule), number, alpha), want)
+  expected = dict(zip("qp", PAIRS[number]))[model]
+  np.testing.assert_array_equal(pi_of(defer(rule), number, alpha), expected)
 
 
 def lossy_beta(q, p, alpha):
@@ -101,14 +101,15 @@ def test_lossy_star_against_the_sorting_twin(dtype, size):
   q, p = (x / x.sum(-1, keepdims=True) for x in (q, p))
   alpha = rng.uniform(0, 0.95, num)
   beta = np.array([lossy_beta(*row) for row in zip(q, p, alpha)])[:, None]
-  want = np.maximum(np.minimum(q, p / (1 - alpha[:, None])), p / beta)
-  np.testing.assert_allclose(want.sum(-1), 1, atol=1e-9)  # the twin's balance
-  got = jax.jit(
+  expected = np.maximum(np.minimum(q, p / (1 - alpha[:, None])), p / beta)
+  # The twin's balance.
+  np.testing.assert_allclose(expected.sum(-1), 1, atol=1e-9)
+  actual = jax.jit(
     jax.vmap(lambda q, p, a: targets.lossy_star.probs(q, p, alpha=a))
   )(*(jnp.asarray(x, dtype) for x in (q, p, alpha)))
-  assert got.dtype == dtype
+  assert actual.dtype == dtype
   tolerance = 2e-6 if dtype == "float32" else 1e-12
-  np.testing.assert_allclose(got, want, atol=tolerance)
+  np.testing.assert_allclose(actual, expected, atol=tolerance)
 
 
 # budget, accept, (alpha, beta) of the optimum in the notebook's letters
@@ -123,8 +124,8 @@ MENTORED = [
 def test_mentored(budget, accept, alpha, beta):
   pi = pi_of(targets.mentored, 1, budget)
   np.testing.assert_allclose(1 - reject(1, pi), accept, atol=5e-7)
-  want = np.maximum(np.minimum(Q1, P1 / (1 - alpha)), P1 / beta)
-  np.testing.assert_allclose(pi, want, atol=1e-6)
+  expected = np.maximum(np.minimum(Q1, P1 / (1 - alpha)), P1 / beta)
+  np.testing.assert_allclose(pi, expected, atol=1e-6)
   spent = numerics.kl(jnp.asarray(P1), jnp.asarray(pi))
   np.testing.assert_allclose(spent, budget, atol=1e-8)
   if budget == 0.1:

@@ -60,7 +60,7 @@ def test_bild_against_its_decisions_by_hand(gamma):
   models = toy.sources(num=200, vocab_size=5, eos=-1.0)
   q, p = (np.asarray(jax.nn.softmax(m.table, axis=-1)) for m in models)
   for fallback, rollback in ((0.45, 1.2), (0.6, 2.0), (0.0, 0.7), (1.0, 5.0)):
-    got = toy.decode(
+    decoded = toy.decode(
       "bild",
       models,
       rollback,
@@ -72,9 +72,9 @@ def test_bild_against_its_decisions_by_hand(gamma):
       tokens, large, small = bild_by_hand(
         q[row], p[row], fallback, rollback, 30
       )
-      assert got.tokens[row, : got.lengths[row]].tolist() == tokens
-      assert got.stats.verifier_calls[row] == large
-      assert got.stats.drafted[row] == small
+      assert decoded.tokens[row, : decoded.lengths[row]].tolist() == tokens
+      assert decoded.stats.verifier_calls[row] == large
+      assert decoded.stats.drafted[row] == small
 
 
 def circling():
@@ -91,41 +91,48 @@ def test_bild_worked():
   # Large: 2. Small: 3 4 2 3 4 2 3 4 2 3 (a window of ten); 4 has -log p = 3.9,
   # so it is replaced by 0 and the rest dropped: 2 3 0. One large step alone:
   # 2. Small again: 3 4 ... : 3 0. Large alone: 2 ...
-  got = toy.decode(
+  decoded = toy.decode(
     "bild", circling(), 3.0, max_decode_len=9, trace=True, log_probs=True
   )
-  np.testing.assert_array_equal(got.tokens[0], [2, 3, 0, 2, 3, 0, 2, 3, 0])
-  np.testing.assert_array_equal(got.trace.block[0], [0, 1, 1, 2, 3, 3, 4, 5, 5])
+  np.testing.assert_array_equal(decoded.tokens[0], [2, 3, 0, 2, 3, 0, 2, 3, 0])
   np.testing.assert_array_equal(
-    got.trace.source[0], [BONUS, DRAFT, RESIDUAL] * 3
+    decoded.trace.block[0], [0, 1, 1, 2, 3, 3, 4, 5, 5]
   )
-  np.testing.assert_array_equal(got.trace.writer[0], [-1, 0, -1] * 3)
+  np.testing.assert_array_equal(
+    decoded.trace.source[0], [BONUS, DRAFT, RESIDUAL] * 3
+  )
+  np.testing.assert_array_equal(decoded.trace.writer[0], [-1, 0, -1] * 3)
   # No target says what it draws from. The models have .92 for their choice; a
   # block of no draft asks the drafter nothing.
   likely, rest, nan = np.log(0.92), np.log(0.02), np.nan
-  for field, wanted in (
-    *(("pi", [nan] * 3), ("p", [0.0] * 3), ("p1", [likely] * 3)),
-    *(("q", [nan, 0, -np.inf]), ("q1", [nan, likely, rest])),
+  for field, values_of_turn in (
+    ("pi", [nan] * 3),
+    ("p", [0.0] * 3),
+    ("p1", [likely] * 3),
+    ("q", [nan, 0, -np.inf]),
+    ("q1", [nan, likely, rest]),
   ):
-    values = getattr(got.log_probs, field)[0]
-    np.testing.assert_allclose(values, wanted * 3, atol=1e-5, err_msg=field)
-  assert got.stats.verifier_calls[0] == 6
-  assert got.stats.drafted[0] == 30
+    values = getattr(decoded.log_probs, field)[0]
+    np.testing.assert_allclose(
+      values, values_of_turn * 3, atol=1e-5, err_msg=field
+    )
+  assert decoded.stats.verifier_calls[0] == 6
+  assert decoded.stats.drafted[0] == 30
   # A threshold above 3.9 lets it all pass: window and bonus, 11 a call.
-  got = toy.decode("bild", circling(), 4.0, max_decode_len=12)
-  np.testing.assert_array_equal(got.tokens[0], [*[2, 3, 4] * 3, 2, 3, 0])
-  assert got.stats.verifier_calls[0] == 2
+  decoded = toy.decode("bild", circling(), 4.0, max_decode_len=12)
+  np.testing.assert_array_equal(decoded.tokens[0], [*[2, 3, 4] * 3, 2, 3, 0])
+  assert decoded.stats.verifier_calls[0] == 2
 
 
 def test_bild_defaults():
   assert (bild_lib.WINDOW, bild_lib.FALLBACK) == (10, 0.6)
   assert METHODS["bild"].default_alpha == 5.0
-  told, least = (
+  at_default, never = (
     {"draft_length": DraftLength("max_prob", x)} for x in (0.6, 0.0)
   )
-  untold, as_told, most = (
-    toy.decode("bild", toy.sources(), 5.0, **how).stats.drafted
-    for how in ({}, told, least)
+  by_default, as_default, without_fallback = (
+    toy.decode("bild", toy.sources(), 5.0, **options).stats.drafted
+    for options in ({}, at_default, never)
   )
-  np.testing.assert_array_equal(untold, as_told)
-  assert np.any(untold < most)
+  np.testing.assert_array_equal(by_default, as_default)
+  assert np.any(by_default < without_fallback)

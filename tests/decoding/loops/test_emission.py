@@ -22,10 +22,14 @@ def test_blocks_are_written_at_each_rows_own_place():
   buffer = emission.start_tokens(jnp.zeros(3, jnp.int32), 7)
   block = jnp.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
   pair = lambda x: (x, x[..., None])
-  got = emission.write_block(pair(buffer), pair(block), jnp.array([1, 4, 2]))
-  want = [[0, 1, 2, 3, 0, 0, 0], [0, 0, 0, 0, 4, 5, 6], [0, 0, 7, 8, 9, 0, 0]]
-  for written, wanted in zip(got, pair(np.array(want))):
-    np.testing.assert_array_equal(written, wanted)
+  actual = emission.write_block(pair(buffer), pair(block), jnp.array([1, 4, 2]))
+  expected = [
+    [0, 1, 2, 3, 0, 0, 0],
+    [0, 0, 0, 0, 4, 5, 6],
+    [0, 0, 7, 8, 9, 0, 0],
+  ]
+  for buffer_written, expected_buffer in zip(actual, pair(np.array(expected))):
+    np.testing.assert_array_equal(buffer_written, expected_buffer)
 
 
 @pytest.mark.parametrize("length", [1, 5])
@@ -35,5 +39,5 @@ def test_the_buffer_holds_a_block_written_at_the_end(length, width):
   # G + 1 is written after it, too, and must not be moved over its tokens.
   full = jnp.arange(emission.buffer_size(length, width))[None, :, None]
   block = jnp.full((1, width + 1, 1), -1)
-  got = emission.write_block(full, block, jnp.array([1 + length]))
-  np.testing.assert_array_equal(got[0, : 1 + length], full[0, : 1 + length])
+  actual = emission.write_block(full, block, jnp.array([1 + length]))
+  np.testing.assert_array_equal(actual[0, : 1 + length], full[0, : 1 + length])

@@ -29,9 +29,13 @@ def spoiled(row, fault: str):
 
 BOTH = ("drafter", "verifier")
 FAULTY = {
-  **dict.fromkeys(("spec_decode", "token_cascade_chow"), BOTH),
-  **{"verifier": ("verifier",), "drafter": ("drafter",)},
-  **dict.fromkeys(("oracle_cascade_diff", "seq_cascade_chow", "bild"), BOTH),
+  "spec_decode": BOTH,
+  "token_cascade_chow": BOTH,
+  "verifier": ("verifier",),
+  "drafter": ("drafter",),
+  "oracle_cascade_diff": BOTH,
+  "seq_cascade_chow": BOTH,
+  "bild": BOTH,
 }
 QUICK = ("spec_decode", "token_cascade_chow", "seq_cascade_chow")
 ALPHAS = {"token_cascade_chow": 0.5, "seq_cascade_chow": 0.99999}
@@ -58,24 +62,26 @@ def test_a_fault_ends_its_row(name, fault):
   right = call(faulty(None, None))
   odd = np.arange(64) % 2 == 1
   for who in FAULTY[name]:
-    got = call(faulty(who, fault), trace=True)
-    hit = got.bad_step >= 0
+    decoded = call(faulty(who, fault), trace=True)
+    hit = decoded.bad_step >= 0
     assert hit.any()
     assert not np.any(hit & ~odd)
     # The others ended as they should, none of them through the bad row.
-    np.testing.assert_array_equal(got.tokens[~hit], right.tokens[~hit])
+    np.testing.assert_array_equal(decoded.tokens[~hit], right.tokens[~hit])
     # Emitted up to there; what was not written counts for nothing.
-    np.testing.assert_array_equal(got.lengths[hit], got.bad_step[hit])
-    inside = np.arange(10) < got.lengths[:, None]
-    assert np.all(got.tokens[~inside] == 0)
-    assert np.all((got.tokens >= 0) & (got.tokens < 7))
+    np.testing.assert_array_equal(decoded.lengths[hit], decoded.bad_step[hit])
+    inside = np.arange(10) < decoded.lengths[:, None]
+    assert np.all(decoded.tokens[~inside] == 0)
+    assert np.all((decoded.tokens >= 0) & (decoded.tokens < 7))
     np.testing.assert_array_equal(
-      got.stats.deferred, np.sum(got.trace.deferred & inside, axis=1)
+      decoded.stats.deferred, np.sum(decoded.trace.deferred & inside, axis=1)
     )
     if name in ("verifier", "drafter", "oracle_cascade_diff"):
       # One by one: exactly after the 3.
-      assert np.all(got.tokens[hit, got.lengths[hit] - 1] == 3)
-      np.testing.assert_array_equal(got.tokens[inside], right.tokens[inside])
+      assert np.all(decoded.tokens[hit, decoded.lengths[hit] - 1] == 3)
+      np.testing.assert_array_equal(
+        decoded.tokens[inside], right.tokens[inside]
+      )
 
 
 # Worked rows, greedy.
@@ -85,16 +91,16 @@ def test_minus_infinity_alone_is_a_zero():
   models = tuple(
     MarkovLM(m.table.at[:, :, 4].set(-jnp.inf)) for m in toy.sources()
   )
-  got = toy.decode("spec_decode", models, 0.0, Sampling.create(1.0))
-  assert np.all(got.bad_step == -1)
-  assert not np.any(got.tokens == 4)
+  decoded = toy.decode("spec_decode", models, 0.0, Sampling.create(1.0))
+  assert np.all(decoded.bad_step == -1)
+  assert not np.any(decoded.tokens == 4)
 
 
 def test_the_first_position_can_be_bad():
   bad = MarkovLM(toy.sources()[0].table.at[:, 0].set(jnp.nan))
-  got = toy.decode("spec_decode", (bad, bad), 0.0, Sampling.create(1.0))
-  assert np.all(got.bad_step == 0)
-  assert np.all(got.lengths == 0)
+  decoded = toy.decode("spec_decode", (bad, bad), 0.0, Sampling.create(1.0))
+  assert np.all(decoded.bad_step == 0)
+  assert np.all(decoded.lengths == 0)
 
 
 def chain(moves: dict[int, int], fault=None) -> MarkovLM:
@@ -110,13 +116,17 @@ def chain(moves: dict[int, int], fault=None) -> MarkovLM:
   return MarkovLM(table)
 
 
-def decode(name, drafter, verifier, *, gamma=2, length=8, **how):
+def decode(name, drafter, verifier, *, gamma=2, length=8, **options):
   """Returns (tokens, where it went bad, stats) of source 1."""
-  how |= {"gamma": gamma, "max_decode_len": length, "eos_id": NEVER}
-  got = toy.decode(name, (drafter, verifier), inputs=2, **how)
+  options |= {"gamma": gamma, "max_decode_len": length, "eos_id": NEVER}
+  decoded = toy.decode(name, (drafter, verifier), inputs=2, **options)
   # Source 0 goes on whatever becomes of its neighbour.
-  assert (got.lengths[0], got.bad_step[0]) == (length, -1)
-  return got.tokens[1, : got.lengths[1]].tolist(), got.bad_step[1], got.stats
+  assert (decoded.lengths[0], decoded.bad_step[0]) == (length, -1)
+  return (
+    decoded.tokens[1, : decoded.lengths[1]].tolist(),
+    decoded.bad_step[1],
+    decoded.stats,
+  )
 
 
 # Their exact bonus reads the drafter's law after a fully accepted block.
@@ -124,8 +134,12 @@ def decode(name, drafter, verifier, *, gamma=2, length=8, **how):
 @pytest.mark.parametrize(
   "name",
   [
-    *("spec_cascade_chow", "spec_cascade_opt", "spec_cascade_token_v3"),
-    *("spec_decode_lossy", "spec_decode_lossy_star", "ensemble"),
+    "spec_cascade_chow",
+    "spec_cascade_opt",
+    "spec_cascade_token_v3",
+    "spec_decode_lossy",
+    "spec_decode_lossy_star",
+    "ensemble",
   ],
 )
 def test_a_fault_at_the_bonus_position_is_seen(name, fault):
@@ -188,7 +202,7 @@ AND_COPIES = [[3, 0, 1], [0, 2, 1], [0, 0, 0]]
 
 @each_fault
 @pytest.mark.parametrize(
-  ("wrong", "matrix", "want"),
+  ("wrong", "matrix", "expected"),
   [
     ("medium", REVIEWED, [2, 3]),
     ("medium", AND_COPIES, [2, 3]),
@@ -201,7 +215,7 @@ AND_COPIES = [[3, 0, 1], [0, 2, 1], [0, 0, 0]]
     ("small", [[2, 2], [0, 0]], [2, 3]),
   ],
 )
-def test_a_cascade_passes_a_fault_on(wrong, matrix, want, fault):
+def test_a_cascade_passes_a_fault_on(wrong, matrix, expected, fault):
   """From the inner reviewer, the drafter below it, and those in a row."""
   pair = tuple(
     chain({}, fault if who == wrong else None) for who in ("medium", "small")
@@ -210,6 +224,7 @@ def test_a_cascade_passes_a_fault_on(wrong, matrix, want, fault):
   if matrix is AND_COPIES:
     bottom = MaxGramDrafter.create([2, 2, 3, 4, 5, 2], width=1, vocab_size=6)
   drafter = cascade_drafter(pair, bottom, matrix)
-  how = {"gamma": drafter.width}
-  tokens, bad, _ = decode("cascade_drafting", drafter, chain({}), **how)
-  assert (tokens, bad) == (want, len(want))
+  tokens, bad, _ = decode(
+    "cascade_drafting", drafter, chain({}), gamma=drafter.width
+  )
+  assert (tokens, bad) == (expected, len(expected))

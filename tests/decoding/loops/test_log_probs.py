@@ -65,14 +65,14 @@ def laws_of(name, **settings) -> enumeration.Laws:
     return enumeration.laws(PAIR, target, alpha_of(name), sampling)
 
 
-def decode(name, settings, models=None, alpha=None, **how):
+def decode(name, settings, models=None, alpha=None, **options):
   """Returns the `Decoded` of many rows of one source.
 
   In float64 without `models`.
   """
   if models is None:
     with float64():
-      return decode(name, settings, PAIR.models(jnp.float64), alpha, **how)
+      return decode(name, settings, PAIR.models(jnp.float64), alpha, **options)
   return toy.decode(
     name,
     models,
@@ -80,51 +80,54 @@ def decode(name, settings, models=None, alpha=None, **how):
     Sampling.create(**settings),
     inputs=jnp.zeros((ROWS, 1), jnp.int32),
     keys=row_keys(0, 0, jnp.arange(ROWS, dtype=jnp.int32)),
-    **{"gamma": 2, "max_decode_len": LENGTH, "log_probs": True} | how,
+    **{"gamma": 2, "max_decode_len": LENGTH, "log_probs": True} | options,
   )
 
 
 assert_same = functools.partial(np.testing.assert_allclose, rtol=0)
 
 
-def assert_laws(got, law, unknown, drawn_from_p=None, tolerance=1e-10):
+def assert_laws(decoded, law, unknown, drawn_from_p=None, tolerance=1e-10):
   """Asserts every field of every token; returns how many outputs there are.
 
   Args:
-    got: `Decoded`.
+    decoded: `Decoded`.
     law: the `enumeration.Laws`.
     unknown: {field: [B, T] bool, or True}, where it must be NaN.
     drawn_from_p: [B, T] bool, bonus tokens as printed; None where none is.
     tolerance: absolute.
   """
-  inside = np.arange(LENGTH) < got.lengths[:, None]
-  follow, contexts = PAIR.next_context(), np.zeros_like(got.tokens)
+  inside = np.arange(LENGTH) < decoded.lengths[:, None]
+  follow, contexts = PAIR.next_context(), np.zeros_like(decoded.tokens)
   for step in range(1, LENGTH):
-    last = contexts[:, step - 1], got.tokens[:, step - 1]
+    last = contexts[:, step - 1], decoded.tokens[:, step - 1]
     contexts[:, step] = follow[last]
-  for field, values in vars(got.log_probs).items():
+  for field, values in vars(decoded.log_probs).items():
     with np.errstate(divide="ignore"):
-      want = np.log(getattr(law, field)[contexts, got.tokens])
+      expected = np.log(getattr(law, field)[contexts, decoded.tokens])
       if field == "pi" and drawn_from_p is not None:
-        of_p = np.log(law.p[contexts, got.tokens])
-        want = np.where(drawn_from_p, of_p, want)
-    want[~inside | unknown.get(field, False)] = np.nan
-    assert_same(values, want, atol=tolerance, err_msg=field)
-  index = toy.sequence_index(got.tokens, got.lengths, 3)
+        of_p = np.log(law.p[contexts, decoded.tokens])
+        expected = np.where(drawn_from_p, of_p, expected)
+    expected[~inside | unknown.get(field, False)] = np.nan
+    assert_same(values, expected, atol=tolerance, err_msg=field)
+  index = toy.sequence_index(decoded.tokens, decoded.lengths, 3)
   if drawn_from_p is None:  # The sum is that of the whole output.
-    prob = np.exp(np.nansum(got.log_probs.pi, axis=1))
+    prob = np.exp(np.nansum(decoded.log_probs.pi, axis=1))
     whole = toy.chain_law(PAIR, law.pi, LENGTH)[index]
     assert_same(prob, whole, atol=tolerance)
   return len(set(index.tolist()))
 
 
 NIGHTS = [*itertools.product(WAYS, ("T=0", "T=1")), ("token", "both")]
-SPECULATIVE = (
-  *((["ensemble"], "token", "top-p"), *((BLOCKS, *x) for x in NIGHTS)),
-)
-ONE_BY_ONE = (
-  *((["token_cascade_chow"], "top-p"), (STEPWISE, "T=0"), (STEPWISE, "both")),
-)
+SPECULATIVE = [
+  (["ensemble"], "token", "top-p"),
+  *((BLOCKS, way, label) for way, label in NIGHTS),
+]
+ONE_BY_ONE = [
+  (["token_cascade_chow"], "top-p"),
+  (STEPWISE, "T=0"),
+  (STEPWISE, "both"),
+]
 
 
 def cases(quick, *nights):
@@ -140,13 +143,13 @@ def test_speculative(names, way, label):
     if row.greedy_only and label != "T=0":
       continue
     law, is_printed = laws_of(name, **settings), way == "printed bonus"
-    got = decode(name, settings, shared=shared, trace=True, **WAYS[way])
-    is_bonus = got.trace.source == BONUS
+    decoded = decode(name, settings, shared=shared, trace=True, **WAYS[way])
+    is_bonus = decoded.trace.source == BONUS
     if is_printed and row.target.uses_q:
       drawn_from_p = is_bonus
     if is_printed or not row.target.uses_q:  # the drafter is not asked there
       unknown = dict.fromkeys(("q", "q1"), is_bonus)
-    num = assert_laws(got, law, unknown, drawn_from_p)
+    num = assert_laws(decoded, law, unknown, drawn_from_p)
     assert num > (0 if label == "T=0" else 3), name
 
 
@@ -155,14 +158,14 @@ def test_stepwise(names, label):
   settings, shared = SAMPLINGS[label], len(names) > 1
   for name in names:
     law = laws_of(name, **settings)
-    got = decode(name, settings, shared=shared, trace=True)
+    decoded = decode(name, settings, shared=shared, trace=True)
     lacks = {"drafter": "p", "verifier": "q"}.get(name)
     unknown = {lacks: True, f"{lacks}1": True}
     if name == "drafter":
       law = dataclasses.replace(law, pi=law.q)
     elif METHODS[name].execution is sequential_cascade:
-      unknown = dict.fromkeys(("p", "p1"), ~got.trace.deferred)
-    num = assert_laws(got, law, unknown)
+      unknown = dict.fromkeys(("p", "p1"), ~decoded.trace.deferred)
+    num = assert_laws(decoded, law, unknown)
     assert num > (0 if label == "T=0" else 3), name
 
 
@@ -184,13 +187,13 @@ def test_a_drafter_that_is_a_cascade():
   small, medium, large = (
     MarkovLM(jnp.asarray(table, jnp.float32)[None]) for table in tables
   )
-  got = decode(
+  decoded = decode(
     "spec_cascade_opt_three",
     {"temperature": 0.8},
     ((medium, small), large),
     alpha,
   )
-  assert assert_laws(got, law, {}, tolerance=1e-4) > 10
+  assert assert_laws(decoded, law, {}, tolerance=1e-4) > 10
 
 
 def test_copied_tokens_have_no_q():
@@ -198,24 +201,25 @@ def test_copied_tokens_have_no_q():
   copier = MaxGramDrafter(jnp.array([2, 0, 0], jnp.int32), 2)
   models = copier, PAIR.models()[1]
   settings = {"temperature": 1.0}
-  got = decode("spec_cascade_token_v3", settings, models, 0.5, trace=True)
-  pi, p, q, p1, q1 = vars(got.log_probs).values()
-  inside = np.arange(LENGTH) < got.lengths[:, None]
+  decoded = decode("spec_cascade_token_v3", settings, models, 0.5, trace=True)
+  pi, p, q, p1, q1 = vars(decoded.log_probs).values()
+  inside = np.arange(LENGTH) < decoded.lengths[:, None]
   assert np.all(np.isnan(q))
   assert np.all(np.isnan(q1))
   np.testing.assert_array_equal(p, p1)
   is_kept, is_p = (np.isclose(pi, x, atol=1e-6)[inside] for x in (0, p))
   assert np.all(is_kept | is_p)
   assert 0.2 < is_kept.mean() < 0.8
-  assert np.all(got.trace.writer[inside] == -1)
+  assert np.all(decoded.trace.writer[inside] == -1)
 
 
 @pytest.mark.parametrize("name", ["spec_cascade_opt", "oracle_cascade_opt"])
 def test_nothing_is_recorded_unless_asked_for(name, monkeypatch):
   monkeypatch.setattr(tracing, "record", None)
   monkeypatch.setattr(tracing, "empty_log_probs", None)
-  made = decoder(name, gamma=2, max_decode_len=LENGTH, eos_id=toy.EOS)
-  program, sampling = made.program(greedy=False)[0], Sampling.create(1.0)
+  plain_decoder = decoder(name, gamma=2, max_decode_len=LENGTH, eos_id=toy.EOS)
+  program, _ = plain_decoder.program(greedy=False)
+  sampling = Sampling.create(1.0)
   inputs, keys = toy.rows(2)
   alpha = jnp.float32(0.3)
   run = (*PAIR.models(), inputs, keys, alpha, jnp.float32(0), sampling)

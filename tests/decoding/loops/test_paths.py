@@ -87,18 +87,18 @@ def drive(name, pair, tables, alpha, temperature, monkeypatch, **settings):
   )
 
 
-def assert_trace(got, law, contexts, known, columns, pi):
+def assert_trace(decoded, law, contexts, known, columns, pi):
   """Asserts what is recorded of every token.
 
   Args:
-    got: `Decoded`.
+    decoded: `Decoded`.
     law: the `enumeration.Laws`.
     contexts: [N] of all tokens of all rows.
     known: pair of [N] bool, whether q and p are known there.
     columns: [N] of each field.
     pi: [N, V], what each token was drawn from.
   """
-  inside = np.arange(got.tokens.shape[1]) < got.lengths[:, None]
+  inside = np.arange(decoded.tokens.shape[1]) < decoded.lengths[:, None]
   both = np.logical_and(*known)
   columns = dict(columns)
   tv = np.maximum(law.p - law.q, 0).sum(-1)
@@ -107,36 +107,41 @@ def assert_trace(got, law, contexts, known, columns, pi):
     probs = np.sort(table, axis=-1)[:, ::-1][contexts]
     columns[f"{model}_prob"] = np.where(is_known[:, None], probs, np.nan)
     likeliest = np.argsort(-table, axis=-1)[contexts]
-    top = getattr(got.trace, f"{model}_top")[inside]
+    top = getattr(decoded.trace, f"{model}_top")[inside]
     np.testing.assert_array_equal(top[is_known], likeliest[is_known])
-  for field, want in columns.items():
+  for field, expected in columns.items():
     np.testing.assert_allclose(
-      getattr(got.trace, field)[inside], want, atol=1e-5, err_msg=field
+      getattr(decoded.trace, field)[inside], expected, atol=1e-5, err_msg=field
     )
   # How likely each law found the token.
   known_q, known_p = known
   for field, table, is_known in (
     ("pi", pi, True),
-    *(("q", law.q[contexts], known_q), ("q1", law.q1[contexts], known_q)),
-    *(("p", law.p[contexts], known_p), ("p1", law.p1[contexts], known_p)),
+    ("q", law.q[contexts], known_q),
+    ("q1", law.q1[contexts], known_q),
+    ("p", law.p[contexts], known_p),
+    ("p1", law.p1[contexts], known_p),
   ):
     with np.errstate(divide="ignore"):
-      want = np.log(table[np.arange(len(contexts)), got.tokens[inside]])
-    values = getattr(got.log_probs, field)
+      expected = np.log(table[np.arange(len(contexts)), decoded.tokens[inside]])
+    values = getattr(decoded.log_probs, field)
     np.testing.assert_allclose(
-      values[inside], np.where(is_known, want, np.nan), atol=1e-4, err_msg=field
+      values[inside],
+      np.where(is_known, expected, np.nan),
+      atol=1e-4,
+      err_msg=field,
     )
     assert np.all(np.isnan(values[~inside]))
 
 
-def assert_weights(got, paths):
+def assert_weights(decoded, paths):
   """Asserts that outputs weighed by 1 over their recorded law are even.
 
   So sum over them of f(x) times p(x) / exp(sum log pi) is the verifier's own
   mean of f, also where the law of a token depends on its place in a block.
   """
-  inside = np.arange(got.tokens.shape[1]) < got.lengths[:, None]
-  sums = np.where(inside, got.log_probs.pi, 0).sum(axis=1)
+  inside = np.arange(decoded.tokens.shape[1]) < decoded.lengths[:, None]
+  sums = np.where(inside, decoded.log_probs.pi, 0).sum(axis=1)
   weighed, likely = {}, {}
   for path, log_prob in zip(paths, sums):
     more = path.weight / np.exp(log_prob)
@@ -165,19 +170,19 @@ def padded(rows, length):
 def test_speculative_paths(case, pair, monkeypatch):
   name, gamma, length, settings, temperature = case
   alpha, law = exact(name, temperature)
-  how = {"draft_length": DraftLength(), "verification": "token"} | settings
-  verification, policy = how["verification"], how["draft_length"]
+  options = {"draft_length": DraftLength(), "verification": "token"} | settings
+  verification, policy = options["verification"], options["draft_length"]
   with jax.enable_x64(True):
-    how = {"verification": verification, "policy": policy}
-    how["bonus"] = settings.get("bonus", "target")
-    block = enumeration.block(PAIR, law, gamma, **how)
+    options = {"verification": verification, "policy": policy}
+    options["bonus"] = settings.get("bonus", "target")
+    block = enumeration.block(PAIR, law, gamma, **options)
   ways = driving.cells(PAIR, law, block, verification)
   paths = driving.paths(pair, ways, length)
   assert abs(sum(path.weight for path in paths) - 1) < 1e-3
 
   point = driving.tables(paths, gamma), alpha, temperature, monkeypatch
-  how = {"gamma": gamma, "max_decode_len": length, **settings}
-  decoder, results = drive(name, pair, *point, **how)
+  options = {"gamma": gamma, "max_decode_len": length, **settings}
+  decoder, results = drive(name, pair, *point, **options)
   book = Book(block, decoder, sides_of(decoder.method.target.rule, alpha, law))
   stats, records = zip(*(book.keep(path) for path in paths))
   columns = {
@@ -189,20 +194,21 @@ def test_speculative_paths(case, pair, monkeypatch):
   if decoder.bonus == "verifier":
     is_bonus = columns["source"] == BONUS
     pi = np.where(is_bonus[:, None], law.p[contexts], pi)
-  for got in results:
-    assert_tokens(got, [path.tokens for path in paths], length)
+  for decoded in results:
+    assert_tokens(decoded, [path.tokens for path in paths], length)
     for field in stats[0]:
-      counted, want = getattr(got.stats, field), [row[field] for row in stats]
-      np.testing.assert_allclose(counted, want, atol=1e-4, err_msg=field)
+      counted = getattr(decoded.stats, field)
+      expected = [row[field] for row in stats]
+      np.testing.assert_allclose(counted, expected, atol=1e-4, err_msg=field)
     known = known_q, np.full(len(known_q), True)
-    assert_trace(got, law, contexts, known, columns, pi)
-    assert_weights(got, paths)
+    assert_trace(decoded, law, contexts, known, columns, pi)
+    assert_weights(decoded, paths)
 
 
-def assert_tokens(got, wanted, length):
-  np.testing.assert_array_equal(got.lengths, [len(x) for x in wanted])
-  np.testing.assert_array_equal(got.tokens, padded(wanted, length))
-  assert np.all(got.bad_step == -1)
+def assert_tokens(decoded, sequences, length):
+  np.testing.assert_array_equal(decoded.lengths, [len(x) for x in sequences])
+  np.testing.assert_array_equal(decoded.tokens, padded(sequences, length))
+  assert np.all(decoded.bad_step == -1)
 
 
 RECORDED = "context", "known_q", "source", "block", "left", "right", "deferred"
@@ -237,9 +243,9 @@ class Book:
     for number, (cell, new) in enumerate(path.rounds):
       self._round(cell, new, number, records)
     stats = {
-      **dict.fromkeys(
-        ("num_blocks", "verifier_calls", "verifier_extends"), num
-      ),
+      "num_blocks": num,
+      "verifier_calls": num,
+      "verifier_extends": num,
       "drafted": drafted.sum(),
       "examined": examined.sum(),
       "accepted": accepted.sum(),
@@ -275,18 +281,18 @@ class Book:
 # One token at a time: a path is a sequence.
 
 
-def sequence_tables(pair, laws, wanted, length) -> list[np.ndarray]:
+def sequence_tables(pair, laws, sequences, length) -> list[np.ndarray]:
   """Returns the tables that lead along sequences.
 
   Args:
     pair: says where they start.
     laws: [S, V] of each stage.
-    wanted: for each stage, the sequences.
+    sequences: for each stage, the sequences of all rows.
     length: most tokens.
   """
-  shape = (2, len(wanted[0]), length, 3, 1)
+  shape = (2, len(sequences[0]), length, 3, 1)
   tables = [np.full(shape, 0.5, np.float32) for _ in range(2)]
-  for stage, (law, rows) in enumerate(zip(laws, wanted)):
+  for stage, (law, rows) in enumerate(zip(laws, sequences)):
     edges = driving.cell_of(law)
     for row, tokens in enumerate(rows):
       for step, at in enumerate(zip(context_path(pair, tokens), tokens)):
@@ -326,8 +332,8 @@ def test_stepwise_paths(name, monkeypatch):
   rows, probs = zip(*likely_sequences(pair, table, LENGTH))
   assert abs(sum(probs) - 1) < 1e-3
   tables = sequence_tables(pair, [table], [rows], LENGTH)
-  how = {"gamma": 1, "max_decode_len": LENGTH}
-  _, results = drive(name, pair, tables, alpha, 0.8, monkeypatch, **how)
+  options = {"gamma": 1, "max_decode_len": LENGTH}
+  _, results = drive(name, pair, tables, alpha, 0.8, monkeypatch, **options)
   paths = [np.array(context_path(pair, tokens)) for tokens in rows]
   contexts = np.concatenate(paths)
   defers = np.any(law.pi != law.q, axis=-1) & is_cascade
@@ -342,16 +348,18 @@ def test_stepwise_paths(name, monkeypatch):
   # An oracle has both laws everywhere, a cascade p where it asked for it.
   known_q = np.full(len(contexts), name != "verifier")
   known = known_q, by_p | name.startswith("oracle")
-  for got in results:
-    assert_tokens(got, rows, LENGTH)
-    assert_trace(got, law, contexts, known, columns, table[contexts])
+  for decoded in results:
+    assert_tokens(decoded, rows, LENGTH)
+    assert_trace(decoded, law, contexts, known, columns, table[contexts])
     deferred = [defers[path].sum() for path in paths]
-    np.testing.assert_array_equal(got.stats.deferred, deferred)
+    np.testing.assert_array_equal(decoded.stats.deferred, deferred)
     if name != "drafter":
-      calls = deferred if is_cascade else got.lengths
-      np.testing.assert_array_equal(got.stats.verifier_calls, calls)
+      calls = deferred if is_cascade else decoded.lengths
+      np.testing.assert_array_equal(decoded.stats.verifier_calls, calls)
     if name != "verifier":
-      np.testing.assert_array_equal(got.stats.drafter_calls, got.lengths)
+      np.testing.assert_array_equal(
+        decoded.stats.drafter_calls, decoded.lengths
+      )
 
 
 @pytest.mark.parametrize(
@@ -378,28 +386,28 @@ def test_sequence_paths(name, alpha, monkeypatch):
   assert 0.1 < weights[keeps].sum() < 0.9
 
   tables = sequence_tables(pair, [law.q, law.p], rows, 3)
-  how = {"gamma": 1, "max_decode_len": 3}
-  _, results = drive(name, pair, tables, alpha, 0.8, monkeypatch, **how)
-  wanted = [d if k else r for d, r, k in zip(*rows, keeps)]
-  for got in results:
-    assert_tokens(got, wanted, 3)
-    for counted, want in (
-      (got.stats.deferred, np.where(keeps, 0, got.lengths)),
-      (got.stats.drafter_calls, sizes[0]),
-      (got.stats.verifier_calls, np.where(keeps, 0, sizes[1])),
+  options = {"gamma": 1, "max_decode_len": 3}
+  _, results = drive(name, pair, tables, alpha, 0.8, monkeypatch, **options)
+  sequences = [d if k else r for d, r, k in zip(*rows, keeps)]
+  for decoded in results:
+    assert_tokens(decoded, sequences, 3)
+    for counted, expected in (
+      (decoded.stats.deferred, np.where(keeps, 0, decoded.lengths)),
+      (decoded.stats.drafter_calls, sizes[0]),
+      (decoded.stats.verifier_calls, np.where(keeps, 0, sizes[1])),
     ):
-      np.testing.assert_array_equal(counted, want)
-    np.testing.assert_allclose(got.trace.left[:, 0], score, atol=1e-5)
+      np.testing.assert_array_equal(counted, expected)
+    np.testing.assert_allclose(decoded.trace.left[:, 0], score, atol=1e-5)
     # No chain of targets has its law; what a discarded draft had is not told.
-    assert np.all(np.isnan(got.log_probs.pi))
-    inside = np.arange(3) < got.lengths[:, None]
+    assert np.all(np.isnan(decoded.log_probs.pi))
+    inside = np.arange(3) < decoded.lengths[:, None]
     for field, known in zip(
       ("q", "q1", "p", "p1"), (keeps, keeps, ~keeps, ~keeps)
     ):
       table = getattr(law, field)
-      probs = [table[context_path(pair, row), row].prod() for row in wanted]
+      probs = [table[context_path(pair, row), row].prod() for row in sequences]
       np.testing.assert_allclose(
-        np.where(inside, getattr(got.log_probs, field), 0).sum(axis=1),
+        np.where(inside, getattr(decoded.log_probs, field), 0).sum(axis=1),
         np.log(np.where(known, probs, np.nan)),
         atol=1e-4,
       )

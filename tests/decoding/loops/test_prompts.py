@@ -22,8 +22,8 @@ KEYS = row_keys(0, 0, jnp.tile(jnp.arange(NUM), len(SIDES)))
 
 def test_prompts_are_read_wherever_they_stand():
   texts = toy.PROMPTS * len(SIDES)
-  want = toy.padded(texts)
-  np.testing.assert_array_equal(prompts.align(BATCH), want)
+  expected = toy.padded(texts)
+  np.testing.assert_array_equal(prompts.align(BATCH), expected)
   assert prompts.lengths(BATCH).tolist() == [len(x) for x in texts]
   assert prompts.last(BATCH).tolist() == [x[-1] for x in texts]
   tokens, count = prompts.prefill_tokens(BATCH)
@@ -91,11 +91,18 @@ def test_a_row_is_the_same_wherever_its_prompt_stands(name):
 def test_greedy_tokens_follow_from_the_whole_text():
   # Copies of prompt and text, reviewed by the small model, then by the large.
   models = toy.whole()
-  got = toy.decode("cascade_drafting", models, inputs=BATCH, keys=KEYS)
+  decoded = toy.decode("cascade_drafting", models, inputs=BATCH, keys=KEYS)
   table = np.asarray(models[1].table)
   for row, text in enumerate(toy.PROMPTS * len(SIDES)):
-    want, place = list(text), np.arange(64)[None]
-    while len(want) < len(text) + 10 and want[len(text) :][-1:] != [toy.EOS]:
-      number = models[1].numbers(np.array([want]), place[:, : len(want)])
-      want.append(int(table[number[0, -1]].argmax()))
-    assert got.tokens[row, : got.lengths[row]].tolist() == want[len(text) :]
+    expected, place = list(text), np.arange(64)[None]
+    while len(expected) < len(text) + 10 and expected[len(text) :][-1:] != [
+      toy.EOS
+    ]:
+      number = models[1].numbers(
+        np.array([expected]), place[:, : len(expected)]
+      )
+      expected.append(int(table[number[0, -1]].argmax()))
+    assert (
+      decoded.tokens[row, : decoded.lengths[row]].tolist()
+      == expected[len(text) :]
+    )

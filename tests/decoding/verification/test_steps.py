@@ -4,6 +4,8 @@ Every threshold and every draw is enumerated, see `test_exact_laws`; here is
 what its chains have not, by hand.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,73 +20,121 @@ pytestmark = pytest.mark.usefixtures("either_way")
 EITHER = pytest.mark.parametrize("verify", [token_verify, block_verify])
 
 
-def call(verify, tokens, q, pi, u_accept, u_draw, count=None):
-  """Returns (accepted, token, examined) of one row; q and pi [G+1, V]."""
-  count = len(tokens) if count is None else count
-  floats = (q, pi, u_accept, u_draw)
-  verdict = verify(
-    jnp.asarray([tokens], jnp.int32),
-    jnp.array([count], jnp.int32),
-    *(jnp.asarray([x], jnp.float32) for x in floats),
-  )
-  return tuple(
-    int(x[0]) for x in (verdict.num_accepted, verdict.token, verdict.examined)
-  )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Edge:
+  """A block of one row, and what a verifier step must decide on it.
+
+  Attributes:
+    tokens: [G] drafts.
+    q: [G+1, V].
+    pi: [G+1, V].
+    u: uniform of every accept decision.
+    u_draw: uniform of the draw.
+    count: how many of the tokens are drafts.
+    accepted: how many of them are accepted.
+    token: the token after them.
+    examined: how many of them are examined.
+  """
+
+  tokens: list
+  q: list
+  pi: list
+  u: float
+  u_draw: float
+  count: int
+  accepted: int
+  token: int
+  examined: int
 
 
 NAN, HOT = [np.nan] * 4, np.eye(4).tolist()
+# After `count` anything may stand; the bonus row is at `count`.
 EDGES = {
-  # After `count` anything may stand; the bonus row is at `count`.
-  "short": (
-    [0, 9],
-    [Q1, NAN, NAN],
-    [P1, HOT[3], P1],
-    [0, 0],
-    0.5,
-    1,
-    (1, 3, 1),
-  ),
-  # An empty block is a plain draw.
-  **{
-    f"empty, {token}": (
-      *([9, 9], [NAN] * 3, [P1, NAN, NAN], [0, 0], u, 0),
-      (0, token, 0),
-    )
-    for u, token in ((0.19, 0), (0.21, 1), (0.61, 2), (0.91, 3))
-  },
-  # Disjoint supports: every draft is rejected, and the residual is pi.
-  **{
-    f"disjoint, {u}": (
-      *([0], [[0.5, 0.5, 0, 0]] * 2, [[0, 0, 0.25, 0.75]] * 2, [0], u, 1),
-      (0, token, 1),
-    )
-    for u, token in ((0.0, 2), (0.24, 2), (0.26, 3), (LAST, 3))
-  },
-  # Equal laws accept everything,
-  **{
-    f"equal, {u}": ([0, 3], [Q1] * 3, [Q1] * 3, [u, u], 0.1, 2, (2, 0, 2))
-    for u in (0.0, 0.5, LAST)
-  },
-  # one-hot ones what agrees.
-  **{
-    f"one-hot, {num}": (
-      *([2, 1], [HOT[2], HOT[1], HOT[0]], [HOT[x] for x in pi], [u, u], u, 2),
-      (num, token, examined),
-    )
-    for pi, u, num, token, examined in (
-      ((2, 1, 3), LAST, 2, 3, 2),
-      ((2, 3, 0), 0.0, 1, 3, 2),
-      ((0, 1, 3), 0.0, 0, 0, 1),
-    )
-  },
+  "short": Edge(
+    tokens=[0, 9],
+    q=[Q1, NAN, NAN],
+    pi=[P1, HOT[3], P1],
+    u=0.0,
+    u_draw=0.5,
+    count=1,
+    accepted=1,
+    token=3,
+    examined=1,
+  )
 }
+# An empty block is a plain draw.
+for u_draw, token in ((0.19, 0), (0.21, 1), (0.61, 2), (0.91, 3)):
+  EDGES[f"empty, {token}"] = Edge(
+    tokens=[9, 9],
+    q=[NAN] * 3,
+    pi=[P1, NAN, NAN],
+    u=0.0,
+    u_draw=u_draw,
+    count=0,
+    accepted=0,
+    token=token,
+    examined=0,
+  )
+# Disjoint supports: every draft is rejected, and the residual is pi.
+for u_draw, token in ((0.0, 2), (0.24, 2), (0.26, 3), (LAST, 3)):
+  EDGES[f"disjoint, {u_draw}"] = Edge(
+    tokens=[0],
+    q=[[0.5, 0.5, 0, 0]] * 2,
+    pi=[[0, 0, 0.25, 0.75]] * 2,
+    u=0.0,
+    u_draw=u_draw,
+    count=1,
+    accepted=0,
+    token=token,
+    examined=1,
+  )
+# Equal distributions accept every draft.
+for u in (0.0, 0.5, LAST):
+  EDGES[f"equal, {u}"] = Edge(
+    tokens=[0, 3],
+    q=[Q1] * 3,
+    pi=[Q1] * 3,
+    u=u,
+    u_draw=0.1,
+    count=2,
+    accepted=2,
+    token=0,
+    examined=2,
+  )
+# One-hot distributions accept the drafts that agree: 2 1 against these.
+for (first, second, bonus), u, accepted, token, examined in (
+  ((2, 1, 3), LAST, 2, 3, 2),
+  ((2, 3, 0), 0.0, 1, 3, 2),
+  ((0, 1, 3), 0.0, 0, 0, 1),
+):
+  EDGES[f"one-hot, {accepted}"] = Edge(
+    tokens=[2, 1],
+    q=[HOT[2], HOT[1], HOT[0]],
+    pi=[HOT[first], HOT[second], HOT[bonus]],
+    u=u,
+    u_draw=u,
+    count=2,
+    accepted=accepted,
+    token=token,
+    examined=examined,
+  )
 
 
 @EITHER
 @pytest.mark.parametrize("case", EDGES)
 def test_edges(verify, case):
-  *arguments, want = EDGES[case]
-  assert call(verify, *arguments) == want
+  edge = EDGES[case]
+  verdict = verify(
+    jnp.asarray([edge.tokens], jnp.int32),
+    jnp.asarray([edge.count], jnp.int32),
+    jnp.asarray([edge.q], jnp.float32),
+    jnp.asarray([edge.pi], jnp.float32),
+    jnp.full((1, len(edge.tokens)), edge.u, jnp.float32),
+    jnp.asarray([edge.u_draw], jnp.float32),
+  )
+  assert int(verdict.num_accepted[0]) == edge.accepted
+  assert int(verdict.token[0]) == edge.token
+  assert int(verdict.examined[0]) == edge.examined
 
 
 @EITHER
