@@ -177,7 +177,7 @@ def test_coarse_keeps_ends_and_middle():
   few = alpha_grids.coarsen(whole).alphas
   assert few == (whole.alphas[0], whole.alphas[3], whole.alphas[-1])
   assert alpha_grids.coarsen(alpha_grids.Grid((0.5,))).alphas == (0.5,)
-  for scale in (alpha_grids.LINEAR, alpha_grids.LOG):
+  for scale in (alpha_grids.LINEAR, LOG):
     assert (
       alpha_grids.coarsen(alpha_grids.Grid(whole.alphas, scale)).scale is scale
     )
@@ -185,7 +185,7 @@ def test_coarse_keeps_ends_and_middle():
 
 def test_alphas_of_ones_own_are_sorted_without_repetitions():
   mine = alpha_grids.custom_grid("bild_star_kl", [2, 0.5, 1.0, 0.5], 100)
-  assert mine == alpha_grids.Grid((0.5, 1.0, 2.0), alpha_grids.LOG)
+  assert mine == alpha_grids.Grid((0.5, 1.0, 2.0), LOG)
   # What lies between them is halved on the scale of the default grid.
   assert mine.scale.middle(0.5, 2.0) == 1.0
 
