@@ -137,7 +137,7 @@ padding stands between the source and the text <- test_worked_cases
 + source_len = jnp.int32(source.shape[0])
 
 a prompt is copied from its padding on <- test_prompts_are_copied_from_wherever
-- prompts.aligned(inputs) if self.prompted else inputs
+- prompts.align(inputs) if self.prompted else inputs
 + inputs
 
 === native/copies.cc decoding/drafting/test_max_gram.py
