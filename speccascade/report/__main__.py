@@ -15,26 +15,31 @@ from speccascade import cli
 def main(argv: list[str] | None = None) -> int:
   """Writes the report; returns the exit code."""
   parser = cli.Parser("report", __doc__)
-  path = {"type": cli.path}
-  for flag, how, text in (
-    ("results_dir", {**path, "required": True}, "the folder of rows"),
-    ("output_dir", path, "where the report goes (RESULTS_DIR/report)"),
-    ("metric", {}, "of figures and summaries (the first that all rows have)"),
-    (
-      *("cost_ratio", {"type": float}),
-      "c of the modelled latency: a drafter step over a verifier step, such as"
-      " the ratio of their parameters (the measured one)",
-    ),
-  ):
-    parser.add_argument(f"--{flag}", help=text, **how)
+  parser.add_argument(
+    "--results_dir", type=cli.path, required=True, help="the folder of rows"
+  )
+  parser.add_argument(
+    "--output_dir",
+    type=cli.path,
+    help="where the report goes (RESULTS_DIR/report)",
+  )
+  parser.add_argument(
+    "--metric", help="of figures and summaries (the first that all rows have)"
+  )
+  parser.add_argument(
+    "--cost_ratio",
+    type=float,
+    help="c of the modelled latency: a drafter step over a verifier step, such"
+    " as the ratio of their parameters (the measured one)",
+  )
   return parser.run(write, argv)
 
 
-def write(**asked):
-  """Writes the report, and says where."""
+def write(**flags):
+  """Writes the report, and prints the path of the page."""
   from speccascade.report import writing
 
-  print(f"report: {writing.from_folder(**asked).absolute()}")
+  print(f"report: {writing.from_folder(**flags).absolute()}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import math
 
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import (
@@ -18,11 +19,11 @@ from speccascade.report.measured import (
   REFERENCE,
   SMALL,
   Clock,
-  modelled,
+  modelled_clock,
 )
 from speccascade.report.tables import Table
 
-_GAMMA = 5  # the papers'
+_GAMMA = 5  # the gamma of the papers
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,20 +55,24 @@ class Section:
   @property
   def about(self) -> str:
     """A line on the models, how they were decoded and where."""
-    settings, points = self.study.settings, self.study.points
-    timed = [r.latency.num_examples for r in self.study.rows if r.latency]
-    num_seeds = max(len(point.rows) for point in points)
-    gammas = self.study.gammas
-    said = (
-      *(_model(self.study, role) for role in (REFERENCE, SMALL)),
-      gammas and f"gamma {', '.join(map(str, gammas))}",
-      f"{settings.num_examples} examples",
-      timed and f"{max(timed)} of them timed at batch 1",
-      num_seeds > 1 and f"up to {num_seeds} seeds, averaged",
-      f"at most {settings.max_decode_len} tokens, {settings.dtype}",
-      points[0].rows[0].environment.get("device"),
-    )
-    return "; ".join(filter(None, said)) + "."
+    study, settings = self.study, self.study.settings
+    parts = []
+    for role in (REFERENCE, SMALL):
+      if model := _describe_model(study, role):
+        parts.append(model)
+    if study.gammas:
+      parts.append(f"gamma {', '.join(map(str, study.gammas))}")
+    parts.append(f"{settings.num_examples} examples")
+    timed = [row.latency.num_examples for row in study.rows if row.latency]
+    if timed:
+      parts.append(f"{max(timed)} of them timed at batch 1")
+    num_seeds = max(len(point.rows) for point in study.points)
+    if num_seeds > 1:
+      parts.append(f"up to {num_seeds} seeds, averaged")
+    parts.append(f"at most {settings.max_decode_len} tokens, {settings.dtype}")
+    if device := study.rows[0].environment.get("device"):
+      parts.append(device)
+    return "; ".join(parts) + "."
 
   @property
   def versions(self) -> str:
@@ -76,18 +81,30 @@ class Section:
     return ", ".join(f"{name} {version}" for name, version in versions)
 
 
-def _model(study: PointGroup, role: str) -> str | None:
-  """Returns a model's name, parameters and milliseconds at each temperature."""
-  size = study.rows[0].num_parameters.get(role)
-  said = [f"{size / 1e6:.3g} million parameters"] if size else []
+def _describe_model(study: PointGroup, role: str) -> str | None:
+  """Returns a model's name, its parameters and its time at each temperature.
+
+  Args:
+    study: all points of a pair.
+    role: "drafter" or "verifier".
+
+  Returns:
+    The description; None where neither parameters nor times are known.
+  """
+  parts = []
+  if size := study.rows[0].num_parameters.get(role):
+    parts.append(f"{size / 1e6:.3g} million parameters")
   for panel in study.panels:
-    point, is_greedy = panel.first(role), panel.settings.temperature == 0
-    if point and point.milliseconds:
-      text, token = point.milliseconds
-      a_token = f" ({token:.2g} a token)" if token else ""
-      at = "greedy" if is_greedy else f"at {panel.title}"
-      said.append(f"{text:.3g} ms a text{a_token} {at}")
-  return f"{getattr(study.settings, role)}: {', '.join(said)}" if said else None
+    point = panel.first(role)
+    if point is None or point.milliseconds is None:
+      continue
+    text, token = point.milliseconds
+    per_token = f" ({token:.2g} a token)" if token else ""
+    is_greedy = panel.settings.temperature == 0
+    temperature = "greedy" if is_greedy else f"at {panel.title}"
+    parts.append(f"{text:.3g} ms a text{per_token} {temperature}")
+  name = getattr(study.settings, role)
+  return f"{name}: {', '.join(parts)}" if parts else None
 
 
 def sections(
@@ -110,24 +127,34 @@ def sections(
     raise ValueError("there are no rows; run a sweep first")
   if len({row.key for row in rows}) != len(rows):
     raise ValueError("a point is there twice; remove one of the equal rows")
-  if cost_ratio is not None and not 0 < cost_ratio < float("inf"):
+  if cost_ratio is not None and not 0 < cost_ratio < math.inf:
     raise ValueError(f"cost ratio is {cost_ratio:g}; wanted a positive number")
   pairs = studies(rows, metric)
-  prefix = "{}_" if len(pairs) > 1 else ""
   return [
-    _section(study, cost_ratio or study.cost_ratio, prefix.format(number))
+    _section(
+      study,
+      cost_ratio or study.cost_ratio,
+      prefix=f"{number}_" if len(pairs) > 1 else "",
+    )
     for number, study in enumerate(pairs, start=1)
   ]
 
 
-def _section(study: PointGroup, ratio: float | None, prefix: str) -> Section:
-  model = ratio and modelled(ratio)
+def _section(
+  study: PointGroup, cost_ratio: float | None, prefix: str
+) -> Section:
+  """Returns the section of a study; without a ratio nothing is modelled."""
+  model = modelled_clock(cost_ratio) if cost_ratio else None
   clocks = (MEASURED, model) if model else (MEASURED,)
   losses = slowdowns.table(study, model)
-  by_clock = (summaries.speedup_table, summaries.gap_table)
-  tables = [table(study, clock) for clock in clocks for table in by_clock]
-  tables += [losses, point_tables.gammas(study, model)]
-  tables += [point_tables.points(study, model), point_tables.acceptance(study)]
+  tables = []
+  for clock in clocks:
+    tables.append(summaries.speedup_table(study, clock))
+    tables.append(summaries.gap_table(study, clock))
+  tables.append(losses)
+  tables.append(point_tables.gammas(study, model))
+  tables.append(point_tables.points(study, model))
+  tables.append(point_tables.acceptance(study))
   return Section(
     study=study,
     prefix=prefix,
@@ -146,22 +173,34 @@ def _plots(study: PointGroup, clocks: Sequence[Clock]) -> list[Plot]:
   gammas = study.gammas
   if len(gammas) < 2:
     return figures.of_panels(study.panels, clocks)
-
-  def standing(gamma):
-    # The most points, then the papers' gamma, then the middle.
-    num_points = sum(point.settings.gamma == gamma for point in study.points)
-    return num_points, gamma == _GAMMA, gamma == gammas[len(gammas) // 2]
-
-  plots, main = [], max(gammas, key=standing)
+  main = _main_gamma(study)
+  shown, hidden = [], []
   for gamma in gammas:
     panels = [panel.at_gamma(gamma) for panel in study.panels]
+    # A temperature may lack a gamma.
     panels = [panel for panel in panels if panel.points]
-    aside = "" if gamma == main else f"Figures at gamma {gamma}"
-    plots += [
-      dataclasses.replace(plot, gamma=gamma, aside=aside)
-      for plot in figures.of_panels(panels, clocks)
-    ]
+    for plot in figures.of_panels(panels, clocks):
+      if gamma == main:
+        shown.append(dataclasses.replace(plot, gamma=gamma))
+      else:
+        aside = f"Figures at gamma {gamma}"
+        hidden.append(dataclasses.replace(plot, gamma=gamma, aside=aside))
   ablation = figures.gamma_ablation(study.panels, clocks)
-  plots += [ablation] * bool(ablation.panels)
-  place = lambda plot: (bool(plot.aside), plot is ablation)
-  return sorted(plots, key=place)
+  if ablation.panels:
+    shown.append(ablation)
+  return shown + hidden
+
+
+def _main_gamma(study: PointGroup) -> int:
+  """Returns the gamma that most points have.
+
+  Of several such gammas the gamma of the papers is taken, or else the middle
+  one of all gammas, or else the least.
+  """
+  middle = study.gammas[len(study.gammas) // 2]
+
+  def rank(gamma: int) -> tuple[int, bool, bool]:
+    num_points = sum(point.settings.gamma == gamma for point in study.points)
+    return num_points, gamma == _GAMMA, gamma == middle
+
+  return max(study.gammas, key=rank)

@@ -1,18 +1,24 @@
 """What the rows show, in sentences; and where speculation loses, and why."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import functools
 import itertools
 import math
 from typing import NamedTuple
 
 from speccascade.report import frontier, tables, winners
-from speccascade.report.groups import PointGroup, grouped
+from speccascade.report.groups import PointGroup, group_by
 from speccascade.report.measured import SMALL, Clock, temperature_title
-from speccascade.report.summaries import gaps, overall_frontier, speedups
+from speccascade.report.slowdowns import Slowdown
+from speccascade.report.summaries import (
+  GapLine,
+  gaps,
+  overall_frontier,
+  speedups,
+)
 
-# What the report asks first: do these beat lossy speculative decoding?
-_ASKED = ("SpecCascade [OPT]", "SpecCascade [Token")
+# The first question of a report: do these beat lossy speculative decoding?
+_CHALLENGERS = ("SpecCascade [OPT]", "SpecCascade [Token")
 _BETTER = (
   "The small model is the better one: deferring to the large one costs quality"
   " as well as time. Train the large model longer, or take another; see that"
@@ -22,7 +28,19 @@ _ALIKE = (
   "The two are not told apart, nor are cascades between them: score more"
   " examples, or train the large model longer."
 )
-_interval = functools.partial(tables.estimated, special=tables.NEVER)
+_format = functools.partial(tables.format_estimate, special=tables.NEVER)
+
+
+class ClockFinding(NamedTuple):
+  """What one temperature shows by one clock.
+
+  Attributes:
+    title: the title of the clock.
+    sentences: what the points show.
+  """
+
+  title: str
+  sentences: list[str]
 
 
 class Finding(NamedTuple):
@@ -36,14 +54,27 @@ class Finding(NamedTuple):
 
   title: str
   models: list[str]
-  by_clock: list[tuple[str, list[str]]]
+  by_clock: list[ClockFinding]
 
 
 def findings(study: PointGroup, clocks: Sequence[Clock]) -> list[Finding]:
   """Returns what each temperature shows."""
-  by_clock = lambda *of: [*_gaps(*of), *_at_quality(*of), *_frontier(*of)]
-  said = lambda panel: [(x.title, by_clock(panel, x)) for x in clocks]
-  return [Finding(x.title, [*_models(x)], said(x)) for x in study.panels]
+  return [
+    Finding(
+      panel.title,
+      [*_model_sentences(panel)],
+      [ClockFinding(x.title, _method_sentences(panel, x)) for x in clocks],
+    )
+    for panel in study.panels
+  ]
+
+
+def _method_sentences(panel: PointGroup, clock: Clock) -> list[str]:
+  return [
+    *_gap_sentences(panel, clock),
+    *_quality_sentences(panel, clock),
+    *_frontier_sentences(panel, clock),
+  ]
 
 
 def headline(study: PointGroup, clocks: Sequence[Clock]) -> str:
@@ -53,10 +84,12 @@ def headline(study: PointGroup, clocks: Sequence[Clock]) -> str:
   without the large model's latency.
   """
   for clock in clocks:
-    leads = [(x.title, winners.lead(x, clock)) for x in study.panels]
-    sentences = [f"{title}: {lead}." for title, lead in leads if lead]
-    if sentences:
-      return f"At the large model's {study.metric}, {' '.join(sentences)}"
+    clauses = []
+    for panel in study.panels:
+      if lead := winners.lead(panel, clock):
+        clauses.append(f"{panel.title}: {lead}.")
+    if clauses:
+      return f"At the large model's {study.metric}, {' '.join(clauses)}"
   return ""
 
 
@@ -66,134 +99,150 @@ def doubts(study: PointGroup) -> list[str]:
   A line for the temperatures at which the small model is the better one, and
   one for those at which the examples do not tell the two apart.
   """
-  said = {}
+  facts_by_advice = {}
   for panel in study.panels:
     small, large = panel.first(SMALL), panel.large
-    if not (small and large):
+    if not small or not large:
       continue
+    # Twice the mean of s and -l is the difference s - l, in pairs.
     samples = [small.quality_sample, -large.quality_sample]
-    gap = frontier.of_sample(2 * frontier.mean(samples))
-    least, most = gap.surely
-    if most >= 0:
-      said.setdefault(_BETTER if least > 0 else _ALIKE, []).append(
-        f"{panel.title}: the small model has {small.quality.value:.1f}"
-        f" {panel.metric}, the large one {large.quality.value:.1f}, a"
-        f" difference of {_interval(gap, 1, sign='+')}"
-      )
-  return [f"{'; '.join(facts)}. {advice}" for advice, facts in said.items()]
+    gap = frontier.sample_estimate(2 * frontier.mean(samples))
+    least, greatest = gap.bounds
+    if greatest < 0:
+      continue
+    advice = _BETTER if least > 0 else _ALIKE
+    facts_by_advice.setdefault(advice, []).append(
+      f"{panel.title}: the small model has {small.quality.value:.1f}"
+      f" {panel.metric}, the large one {large.quality.value:.1f}, a"
+      f" difference of {_format(gap, 1, sign='+')}"
+    )
+  return [
+    f"{'; '.join(facts)}. {advice}" for advice, facts in facts_by_advice.items()
+  ]
 
 
-def _models(panel: PointGroup):
-  """Yields how good the two models are, and how alike SpecDecode writes."""
-  said = [
-    f"the {name} model has {_interval(point.quality, 1)} {panel.metric}"
+def _model_sentences(panel: PointGroup) -> Iterator[str]:
+  """Yields the quality of the two models, and how alike SpecDecode writes."""
+  clauses = [
+    f"the {name} model has {_format(point.quality, 1)} {panel.metric}"
     for name, point in (("small", panel.first(SMALL)), ("large", panel.large))
     if point
   ]
-  if said:
-    yield "; ".join(said) + "."
-  # How often SpecDecode, greedy, wrote the large model's tokens.
-  point = panel.first("spec_decode")
-  same = point and point.rows[0].agreement
-  if same and panel.settings.temperature == 0:
+  if clauses:
+    yield "; ".join(clauses) + "."
+  plain = panel.first("spec_decode")
+  agreement = plain.rows[0].agreement if plain else None
+  if agreement and panel.settings.temperature == 0:
     yield (
-      f"SpecDecode wrote the large model's tokens in {same['identical']}"
-      f" of {same['num_examples']} examples; {same['near_ties']} more part at"
-      " two choices within 1e-4."
+      f"SpecDecode wrote the large model's tokens in {agreement['identical']}"
+      f" of {agreement['num_examples']} examples; {agreement['near_ties']} more"
+      " part at two choices within 1e-4."
     )
 
 
-def _gaps(panel: PointGroup, clock: Clock):
-  """Yields how cascades compare with each baseline."""
+def _gap_sentences(panel: PointGroup, clock: Clock) -> Iterator[str]:
+  """Yields how cascades compare with each lossy baseline."""
   lines = [
     line
     for line in gaps(panel, clock)
-    if line["label"].startswith(_ASKED) and not math.isnan(line["gap"].value)
+    if line.label.startswith(_CHALLENGERS) and not math.isnan(line.gap.value)
   ]
-  for baseline, same in grouped(lines, lambda line: line["baseline"]).items():
+  by_baseline = group_by(lines, lambda line: line.baseline)
+  for baseline, members in by_baseline.items():
     yield (
       f"Against {baseline}, in {panel.metric} on average over their"
-      f" common latencies: {'; '.join(map(_gap, same))}."
+      f" common latencies: {'; '.join(map(_gap_clause, members))}."
     )
 
 
-def _gap(line: dict) -> str:
-  verdict, low, high = line["verdict"], line["low"], line["high"]
-  said = "" if verdict == "no interval" else f" is {verdict},"
-  where = f"{low:.2f} to {high:.2f}" if high > low else f"at {low:.2f}"
-  return (
-    f"{line['label']}{said} {_interval(line['gap'], 2, sign='+')} ({where})"
-  )
+def _gap_clause(line: GapLine) -> str:
+  verdict = "" if line.verdict == "no interval" else f" is {line.verdict},"
+  latencies = f"at {line.low:.2f}"
+  if line.high > line.low:
+    latencies = f"{line.low:.2f} to {line.high:.2f}"
+  return f"{line.label}{verdict} {_format(line.gap, 2, sign='+')} ({latencies})"
 
 
-def _at_quality(panel: PointGroup, clock: Clock):
-  """Yields what the fastest points are told apart from, and who falls short."""
+def _quality_sentences(panel: PointGroup, clock: Clock) -> Iterator[str]:
+  """Yields who is fast at the large model's quality, and who lacks it."""
   if clause := winners.lead(panel, clock):
     yield f"At the large model's {panel.metric}, {clause}."
   lines = speedups(panel, clock)
-  reached = [line for line in lines if line["speedup"].value > 0]
-  if reached and (num_never := len(lines) - len(reached)):
+  num_never = sum(line.speedup.value == 0 for line in lines)
+  # Where no method reaches it, the sentence before says so.
+  if 0 < num_never < len(lines):
     yield (
       f"{num_never} of {len(lines)} methods never reach the large model's"
       f" {panel.metric}."
     )
 
 
-def _frontier(panel: PointGroup, clock: Clock):
-  """Yields the methods that no other beats, consecutive points together."""
-  said = []
+def _frontier_sentences(panel: PointGroup, clock: Clock) -> Iterator[str]:
+  """Yields the methods on the frontier of all methods.
+
+  Neighbouring points of one method are named by the first and the last of them.
+  """
+  clauses = []
   best = overall_frontier(panel, clock)
-  for label, same in itertools.groupby(best, key=lambda pair: pair[0].label):
-    span = [f"{p.quality.value:.1f} at {latency:.2f}" for p, latency in same]
-    said.append(f"{label} ({' to '.join([span[0], *span[1:][-1:]])})")
-  if said:
-    said = ", ".join(said)
-    yield f"On the frontier of all methods, from fast to slow: {said}."
+  for label, group in itertools.groupby(best, lambda each: each.point.label):
+    points = [
+      f"{point.quality.value:.1f} at {latency:.2f}" for point, latency in group
+    ]
+    span = points[0] if len(points) == 1 else f"{points[0]} to {points[-1]}"
+    clauses.append(f"{label} ({span})")
+  if clauses:
+    yield (
+      "On the frontier of all methods, from fast to slow:"
+      f" {', '.join(clauses)}."
+    )
 
 
-def notices(lines: Sequence[dict]) -> list[str]:
+def notices(lines: Sequence[Slowdown]) -> list[str]:
   """Returns some sentences for each temperature and gamma that loses.
 
-  They say which alphas lose, with the latency of the best of these; and why
-  one method loses, in numbers.
+  They name the methods that are slower than the large model, and say of one
+  method which alphas are slow, and why, in numbers.
 
   Args:
-    lines: of `slowdowns.slowdowns`.
+    lines: the slow methods of a study, see `slowdowns.slowdowns`.
   """
-  key = lambda line: (line["settings"].temperature, line["settings"].gamma)
-  return [" ".join(_notice(same)) for same in grouped(lines, key).values()]
+  groups = group_by(
+    lines, lambda line: (line.settings.temperature, line.settings.gamma)
+  )
+  return [" ".join(_notice_sentences(group)) for group in groups.values()]
 
 
-def _notice(lines: Sequence[dict]):
+def _notice_sentences(lines: Sequence[Slowdown]) -> Iterator[str]:
   """Yields the sentences on the methods of one temperature and gamma."""
-  is_plain = lambda line: line["settings"].method == "spec_decode"
-  line = next(filter(is_plain, lines), lines[0])
-  settings, label = line["settings"], line["label"]
+  # SpecDecode is explained where it is slow, as it is the best known.
+  plain = [line for line in lines if line.settings.method == "spec_decode"]
+  line = plain[0] if plain else lines[0]
+  settings, label = line.settings, line.label
   yield (
     f"{temperature_title(settings.temperature)}, gamma {settings.gamma}:"
-    f" {label} takes {_interval(line['latency'], 2)} of the large model's time"
-    f"{_at_alphas(line['alphas'])}."
+    f" {label} takes {_format(line.latency, 2)} of the large model's time"
+    f"{_alpha_clause(line.alphas)}."
   )
-  if others := [x["label"] for x in lines if x is not line]:
+  if others := [other.label for other in lines if other is not line]:
     yield (
       f"Slower than the large model too, at some alphas: {', '.join(others)}."
     )
-  if line["c"] is not None and line["v"] is not None:
+  if line.c is not None and line.v is not None:
     yield (
-      f"A drafter step costs {line['c']:.2f} of its steps and the pass over"
-      f" {settings.gamma + 1} tokens {line['v']:.2f}."
+      f"A drafter step costs {line.c:.2f} of its steps and the pass over"
+      f" {settings.gamma + 1} tokens {line.v:.2f}."
     )
-  if line["acceptance_rate"] is not None:
+  if line.acceptance_rate is not None:
     clauses = [
-      f"{label} has {line['acceptance_rate']:.2f} of its examined drafts"
-      f" accepted, which makes {line['tokens_per_block']:.2f} tokens a block",
-      *_block_costs(line),
+      f"{label} has {line.acceptance_rate:.2f} of its examined drafts"
+      f" accepted, which makes {line.tokens_per_block:.2f} tokens a block",
+      *_block_clauses(line),
     ]
     yield f"{'; '.join(clauses)}."
 
 
-def _at_alphas(alphas: Sequence[float]) -> str:
-  """Says which of a method's alphas are slow; nothing where it has none."""
+def _alpha_clause(alphas: Sequence[float]) -> str:
+  """Returns which alphas of a method are slow; nothing where it has none."""
   if not alphas:
     return ""
   if len(alphas) == 1:
@@ -204,16 +253,16 @@ def _at_alphas(alphas: Sequence[float]) -> str:
   )
 
 
-def _block_costs(line: dict):
-  """Yields what a block costs, and whether a pass of one step would win."""
-  predicted, measured = line["predicted_block"], line["measured_block"]
-  if predicted is not None:
-    took = "" if measured is None else f", and took {measured:.2f}"
-    yield f"by its calls a block costs {predicted:.2f} steps{took}"
-  modelled = line["modelled"]
-  if modelled is not None:
-    outcome = "lose still" if modelled > 1 else "win"
+def _block_clauses(line: Slowdown) -> Iterator[str]:
+  """Yields the cost of a block, and whether a pass of one step would win."""
+  if line.predicted_block is not None:
+    clause = f"by its calls a block costs {line.predicted_block:.2f} steps"
+    if line.measured_block is not None:
+      clause += f", and took {line.measured_block:.2f}"
+    yield clause
+  if line.modelled is not None:
+    outcome = "lose still" if line.modelled > 1 else "win"
     yield (
-      f"where the pass costs one step it would {outcome}, with {modelled:.2f}"
-      " of the large model's time"
+      f"where the pass costs one step it would {outcome}, with"
+      f" {line.modelled:.2f} of the large model's time"
     )

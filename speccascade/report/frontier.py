@@ -41,21 +41,27 @@ class IntervalEstimate(NamedTuple):
     return self.low is not None and self.high > self.low
 
   @property
-  def surely(self) -> tuple[float, float]:
-    """What it is at least and at most: the value where there is no interval."""
-    return self[1:] if self.has_interval else (self.value, self.value)
+  def bounds(self) -> tuple[float, float]:
+    """The ends of the interval; the value twice where there is no interval."""
+    if self.has_interval:
+      return self.low, self.high
+    return self.value, self.value
 
 
 def mean(samples: Sequence[np.ndarray]) -> np.ndarray:
   """Returns the mean of samples, replicate by replicate."""
-  return np.mean(_paired(samples), axis=0)
+  return np.mean(_match_replicates(samples), axis=0)
 
 
-def _paired(several: Sequence[Sequence]) -> Sequence[Sequence]:
-  """Returns samples, without replicates unless all have as many."""
-  if len({*map(len, several)}) > 1:
-    return [values[:1] for values in several]
-  return several
+def _match_replicates(sequences: Sequence[Sequence]) -> Sequence[Sequence]:
+  """Returns the sequences, cut to their first entries if lengths differ.
+
+  The first entry is the one over all examples. Replicates form pairs only where
+  every sequence has equally many of them.
+  """
+  if len({len(sequence) for sequence in sequences}) > 1:
+    return [sequence[:1] for sequence in sequences]
+  return sequences
 
 
 class Points(NamedTuple):
@@ -70,16 +76,21 @@ class Points(NamedTuple):
   quality: np.ndarray
 
 
-def resampled(
+def points_by_replicate(
   latency: Sequence[np.ndarray], quality: Sequence[np.ndarray]
 ) -> list[Points]:
-  """Returns points as all examples give them, then as each resample does.
+  """Returns the points over all examples, then the points of each resample.
 
   Args:
-    latency: a sample for each point.
-    quality: likewise; the points are resampled if all of both are.
+    latency: a sample of each point's latency.
+    quality: a sample of each point's quality, in the order of `latency`.
+
+  Returns:
+    1 + R entries if all samples of latency and quality have R replicates, else
+    one entry.
   """
-  samples = np.stack(_paired([*latency, *quality])).T
+  # [1 + R, 2 N]: the latencies and then the qualities of a resample in a row.
+  samples = np.stack(_match_replicates([*latency, *quality])).T
   num = len(latency)
   return [Points(values[:num], values[num:]) for values in samples]
 
@@ -90,11 +101,15 @@ def frontier(points: Points) -> tuple[Points, np.ndarray]:
   One point beats another if it is as fast and as good, and better in one of
   the two; of equal points the first is kept. So both numbers increase.
   """
+  # By latency, and from the best to the worst quality where latencies are
+  # equal: a point is beaten only by points before it.
   order = np.lexsort((-points.quality, points.latency))
   quality = points.quality[order]
-  before = np.maximum.accumulate(np.r_[-np.inf, quality[:-1]])
-  kept = order[quality > before]
-  return Points(points.latency[kept], points.quality[kept]), kept
+  # Qualities 60, 63, 62, 67 in this order have the best earlier qualities
+  # -inf, 60, 63, 63. The third point is beaten, as 62 is no higher than 63.
+  best_before = np.maximum.accumulate(np.r_[-np.inf, quality[:-1]])
+  index = order[quality > best_before]
+  return Points(points.latency[index], points.quality[index]), index
 
 
 def quality_within(points: Points, latency: float) -> float:
@@ -142,33 +157,42 @@ def mean_gap(first: Points, second: Points) -> float:
   if common is None:
     return math.nan
   low, high = common
-  (first, _), (second, _) = frontier(first), frontier(second)
-  nodes = np.unique([*first.latency, *second.latency, low, high])
+  first_best, _ = frontier(first)
+  second_best, _ = frontier(second)
+  nodes = np.unique([*first_best.latency, *second_best.latency, low, high])
   nodes = nodes[(nodes >= low) & (nodes <= high)]
-  gap = np.interp(nodes, first.latency, first.quality)
-  gap -= np.interp(nodes, second.latency, second.quality)
+  gap = np.interp(nodes, first_best.latency, first_best.quality)
+  gap -= np.interp(nodes, second_best.latency, second_best.quality)
   if len(nodes) == 1:
     return float(gap[0])
-  # Both are straight between the nodes: the trapezoids are exact.
+  # Both frontiers are straight between the nodes, so trapezoids are exact.
   return float(np.trapezoid(gap, nodes) / (high - low))
 
 
 def estimate(
-  statistic: Callable[..., float], *several: Sequence[Points]
+  statistic: Callable[..., float], *methods: Sequence[Points]
 ) -> IntervalEstimate:
-  """Returns a statistic of the points with its interval.
+  """Returns a statistic of the points of some methods, with its interval.
 
   Args:
-    statistic: of as many `Points` as are given.
-    *several: each `resampled`; unless all are equally often, there is no
-      interval.
+    statistic: a function that takes the `Points` of each method and returns a
+      number.
+    *methods: the points of each method by replicate, see `points_by_replicate`.
+      There is no interval unless all methods have equally many replicates.
   """
-  return of_sample([statistic(*points) for points in zip(*_paired(several))])
+  replicates = zip(*_match_replicates(methods))
+  return sample_estimate([statistic(*points) for points in replicates])
 
 
-def of_sample(values: Sequence[float]) -> IntervalEstimate:
-  """Returns a sample's number with the interval of its replicates."""
-  ends = interval(values[1:]) or (None, None)
+def sample_estimate(values: Sequence[float]) -> IntervalEstimate:
+  """Returns the number of a sample with the interval of its replicates.
+
+  Args:
+    values: a sample, [1 + R] or [1].
+  """
+  ends = interval(values[1:])
+  if ends is None:
+    return IntervalEstimate(float(values[0]))
   return IntervalEstimate(float(values[0]), *ends)
 
 
@@ -185,5 +209,6 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
   defined = values[~np.isnan(values)]
   if not len(defined) or len(defined) < 0.95 * len(values):
     return None
+  # Rounding outwards to values keeps inf - inf out of an interpolation.
   low = np.quantile(defined, 0.025, method="lower")
   return float(low), float(np.quantile(defined, 0.975, method="higher"))

@@ -17,21 +17,34 @@ from speccascade.report.measured import (
 )
 
 
-def _by(*names: str):
-  """Returns what tells members apart by some of their settings."""
+def _settings_getter(names: Iterable[str]) -> Callable:
+  """Returns a function from a row or a point to some of its settings."""
   return operator.attrgetter(*(f"settings.{name}" for name in names))
 
 
+# Settings that make another curve of the same method.
 _VARIED = ("gamma", "bonus", "verification", "draft_length", "draft_threshold")
-_VARIANT = _by(*_VARIED)
+# Settings in which the points of one study may differ.
 _POINTS = {*_VARIED, "method", "alpha", "temperature", "seed", "trials"}
 _NAMES = [field.name for field in dataclasses.fields(Settings)]
-_COMPARED = _by(*(name for name in _NAMES if name not in _POINTS))
-_ALL_BUT_SEED = _by(*(name for name in _NAMES if name != "seed"))
+
+_temperature_of = operator.attrgetter("settings.temperature")
+_method_of = operator.attrgetter("settings.method")
+_variant_of = _settings_getter(_VARIED)
+_study_of = _settings_getter(name for name in _NAMES if name not in _POINTS)
+_point_of = _settings_getter(name for name in _NAMES if name != "seed")
 
 
-def grouped(members: Iterable, key: Callable) -> dict[object, list]:
-  """Returns members by their keys, all in first-seen order."""
+def group_by(members: Iterable, key: Callable) -> dict[object, list]:
+  """Returns lists of members that have equal keys.
+
+  Args:
+    members: anything that `key` takes.
+    key: a function from a member to a hashable key.
+
+  Returns:
+    Lists by key. Keys, and the members of a list, are in first-seen order.
+  """
   groups = {}
   for member in members:
     groups.setdefault(key(member), []).append(member)
@@ -60,6 +73,7 @@ class PointGroup:
 
   @property
   def rows(self) -> list[ResultRow]:
+    """The rows of all points."""
     return [row for point in self.points for row in point.rows]
 
   @property
@@ -70,35 +84,37 @@ class PointGroup:
   @functools.cached_property
   def panels(self) -> list["PointGroup"]:
     """A study's panels, by temperature."""
-    groups = grouped(self.points, _by("temperature"))
-    return [PointGroup(same) for _, same in sorted(groups.items())]
+    by_temperature = group_by(self.points, _temperature_of)
+    return [PointGroup(points) for _, points in sorted(by_temperature.items())]
 
   @functools.cached_property
   def curves(self) -> list["PointGroup"]:
     """A panel's curves, method by method."""
-    return [
-      PointGroup(sorted(same, key=lambda p: p.settings.alpha or 0.0))
-      for members in grouped(self.points, _by("method")).values()
-      for same in grouped(members, _VARIANT).values()
-    ]
+    curves = []
+    for points in group_by(self.points, _method_of).values():
+      for variant in group_by(points, _variant_of).values():
+        variant.sort(key=lambda point: point.settings.alpha or 0.0)
+        curves.append(PointGroup(variant))
+    return curves
 
   @functools.cached_property
   def methods(self) -> list["PointGroup"]:
     """A panel's methods: each with its curves of every gamma together."""
+    by_name = group_by(self.curves, operator.attrgetter("name"))
     return [
-      PointGroup([point for curve in same for point in curve.points])
-      for same in grouped(self.curves, lambda curve: curve.name).values()
+      PointGroup([point for curve in curves for point in curve.points])
+      for curves in by_name.values()
     ]
 
   @property
   def name(self) -> str:
     """A curve's method, and what sets it apart from its other curves."""
-    return self.settings.method + _suffix(self.settings)
+    return self.settings.method + _variant_suffix(self.settings)
 
   @property
   def label(self) -> str:
     """The same for people."""
-    return self.points[0].label + _suffix(self.settings)
+    return self.points[0].label + _variant_suffix(self.settings)
 
   @property
   def pair(self) -> str:
@@ -128,6 +144,7 @@ class PointGroup:
 
   @property
   def gammas(self) -> list[int]:
+    """The gammas of the points, by size."""
     return sorted({p.settings.gamma for p in self.points} - {None})
 
   @property
@@ -158,16 +175,18 @@ def studies(
     ValueError: the rows of a study lack it.
   """
   several = []
-  for same in grouped(rows, _COMPARED).values():
-    chosen = _checked(metric, PointGroup([Measured(tuple(same))]))
-    seeds = grouped(same, _ALL_BUT_SEED).values()
-    study = PointGroup([Measured(tuple(rows), chosen) for rows in seeds])
+  for members in group_by(rows, _study_of).values():
+    chosen = _choose_metric(metric, PointGroup([Measured(tuple(members))]))
+    by_point = group_by(members, _point_of).values()
+    study = PointGroup([Measured(tuple(seeds), chosen) for seeds in by_point])
+    # The order of a study's points is the order of its panels and curves.
     curves = (curve for panel in study.panels for curve in panel.curves)
     several.append(PointGroup([p for curve in curves for p in curve.points]))
   return several
 
 
-def _checked(metric: str | None, study: PointGroup) -> str:
+def _choose_metric(metric: str | None, study: PointGroup) -> str:
+  """Returns the metric of a study, or raises ValueError where it lacks it."""
   metrics = study.metrics
   if not metrics:
     raise ValueError(
@@ -182,10 +201,13 @@ def _checked(metric: str | None, study: PointGroup) -> str:
   return metric or metrics[0]
 
 
-def _suffix(settings: Settings) -> str:
+def _variant_suffix(settings: Settings) -> str:
   """Returns how a curve differs from the method's usual form, gamma aside."""
-  said = ", block verification" * (settings.verification == "block")
-  said += ", verifier's bonus" * (settings.bonus == "verifier")
+  parts = []
+  if settings.verification == "block":
+    parts.append("block verification")
+  if settings.bonus == "verifier":
+    parts.append("verifier's bonus")
   if settings.draft_length not in (None, "fixed"):
-    said += f", {settings.draft_length} {settings.draft_threshold:g}"
-  return said
+    parts.append(f"{settings.draft_length} {settings.draft_threshold:g}")
+  return "".join(f", {part}" for part in parts)

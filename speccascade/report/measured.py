@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from speccascade.report.frontier import IntervalEstimate, Points
 from speccascade.report.tables import lookup
 
 REFERENCE, SMALL = "verifier", "drafter"
-# Metrics in the order in which one is taken for the figures.
+# The first of these metrics that all rows have is the metric of the figures.
 METRICS = {
   "bleu": "BLEU",
   "rouge2": "ROUGE-2",
@@ -26,10 +27,15 @@ METRICS = {
   "rougeLsum": "ROUGE-Lsum",
   "valid": "valid %",
 }
-_SHORTER = (
-  *(("Cascade", ""), ("CS Drafting", "CS"), (" verification", "")),
-  *(("three models", "three"), ("verifier's bonus", "p bonus")),
-)
+_MAX_LABEL_LEN = 20  # characters that fit in a figure's margin
+# Long words of a label and their abbreviations, tried in this order.
+_ABBREVIATIONS = {
+  "Cascade": "",
+  "CS Drafting": "CS",
+  " verification": "",
+  "three models": "three",
+  "verifier's bonus": "p bonus",
+}
 
 
 def metric_title(metric: str) -> str:
@@ -56,10 +62,36 @@ def short_label(label: str) -> str:
   if head in ("SpecCascade", "SpecDecode") and bracket:
     label = rest
   label = label.replace("[", "").replace("]", "")
-  for long, short in _SHORTER:
-    if len(label) > 20:
-      label = label.replace(long, short)
+  for word, abbreviation in _ABBREVIATIONS.items():
+    if len(label) > _MAX_LABEL_LEN:
+      label = label.replace(word, abbreviation)
   return label
+
+
+class Milliseconds(NamedTuple):
+  """Wall-clock time of decoding, in milliseconds.
+
+  Attributes:
+    text: the time of one text.
+    token: the time of one token; None where tokens were not counted.
+  """
+
+  text: float
+  token: float | None
+
+
+class _RowNumber(NamedTuple):
+  """A number of one row.
+
+  Attributes:
+    low: lower end of the 95% interval that the row holds, or None.
+    high: upper end of the 95% interval that the row holds, or None.
+    sample: the number with its replicates, see `frontier`.
+  """
+
+  low: float | None
+  high: float | None
+  sample: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,28 +108,33 @@ class Measured:
 
   @property
   def settings(self) -> Settings:
+    """The settings of the first row."""
     return self.rows[0].settings
 
   @property
   def method(self) -> str:
+    """The name of the method."""
     return self.settings.method
 
   @property
   def label(self) -> str:
+    """The name of the method in the paper."""
     return self.rows[0].label
 
   @functools.cached_property
   def counts(self) -> Counts:
+    """The counts, summed over seeds."""
     return efficiency.total([row.counts for row in self.rows])
 
   @functools.cached_property
   def efficiency(self) -> dict:
+    """The summary of `counts`, see `efficiency.summary`."""
     return efficiency.summary(self.counts)
 
   @functools.cached_property
   def quality_sample(self) -> np.ndarray | None:
     """The mean over seeds as a sample, None where a row lacks the metric."""
-    return _sample([_score(row, self.metric) for row in self.rows])
+    return _mean_sample([_row_score(row, self.metric) for row in self.rows])
 
   @functools.cached_property
   def quality(self) -> IntervalEstimate | None:
@@ -106,88 +143,108 @@ class Measured:
 
   def score(self, metric: str) -> IntervalEstimate | None:
     """Returns the `quality` of another metric."""
-    return _estimate([_score(row, metric) for row in self.rows])
+    return _mean_estimate([_row_score(row, metric) for row in self.rows])
 
   @functools.cached_property
   def latency_sample(self) -> np.ndarray | None:
     """Measured latency relative to the verifier's, the mean over seeds."""
-    return _sample([_latency(row) for row in self.rows])
+    return _mean_sample([_row_latency(row) for row in self.rows])
 
   @functools.cached_property
   def latency(self) -> IntervalEstimate | None:
     """The same with its interval, of one row as it holds it."""
-    return _estimate([_latency(row) for row in self.rows])
+    return _mean_estimate([_row_latency(row) for row in self.rows])
 
   @property
   def per_token(self) -> IntervalEstimate | None:
     """Measured latency a token, relative to the verifier's; mean over seeds."""
-    ends = [row.latency and row.latency.per_token for row in self.rows]
-    if None in ends:
+    by_row = [row.latency and row.latency.per_token for row in self.rows]
+    if None in by_row:
       return None
-    value, *ends = np.mean(ends, axis=0)[: 3 if len(ends) == 1 else 1]
-    return IntervalEstimate(float(value), *ends)
+    value, low, high = map(float, np.mean(by_row, axis=0))
+    if len(by_row) > 1:
+      # Rows hold no replicates of this number, so their mean has no interval.
+      return IntervalEstimate(value)
+    return IntervalEstimate(value, low, high)
 
   @property
-  def milliseconds(self) -> tuple[float, float | None] | None:
-    """The time of a text and of a token, where timed; means over seeds."""
+  def milliseconds(self) -> Milliseconds | None:
+    """The mean time over seeds; None where a row was not timed."""
     if (seconds := self.mean("latency", "walltime_s")) is None:
       return None
-    texts = sum(row.latency.num_examples for row in self.rows)
-    counted = [row.latency.num_tokens for row in self.rows]
-    rate = None if None in counted else 1000 * seconds * texts / sum(counted)
-    return 1000 * seconds, rate
+    num_texts = sum(row.latency.num_examples for row in self.rows)
+    num_tokens = [row.latency.num_tokens for row in self.rows]
+    if None in num_tokens:
+      return Milliseconds(1000 * seconds, None)
+    token = 1000 * seconds * num_texts / sum(num_tokens)
+    return Milliseconds(1000 * seconds, token)
 
-  def mean(self, *names) -> float | None:
-    """Returns the mean over seeds of what `lookup` finds in a row, or None."""
+  def mean(self, *names: str) -> float | None:
+    """Returns the mean over seeds of a number of the rows.
+
+    Args:
+      *names: where the number stands in a row, see `tables.lookup`.
+
+    Returns:
+      The mean, or None where a row lacks the number.
+    """
     values = [lookup(row, *names) for row in self.rows]
     return None if None in values else float(np.mean(values))
 
   @property
-  def has_large_law(self) -> bool:
-    """Whether it writes what the large model would.
+  def has_large_distribution(self) -> bool:
+    """Whether the texts follow the large model's distribution.
 
-    By its law, if its target is lossless; or because every example had the
-    greedy verifier's tokens, but for near ties.
+    They do where the method is lossless, and where every example has the tokens
+    of the greedy verifier up to near ties.
     """
     method = METHODS.get(self.method)
     if method is not None and method.is_lossless:
+      # The drafter alone is lossless for itself, not for the large model.
       return self.method != SMALL
-    return all(
-      same and same["identical"] + same["near_ties"] == same["num_examples"]
-      for same in (row.agreement for row in self.rows)
-    )
+    for agreement in (row.agreement for row in self.rows):
+      if not agreement:
+        return False
+      num_equal = agreement["identical"] + agreement["near_ties"]
+      if num_equal != agreement["num_examples"]:
+        return False
+    return True
 
 
-def _score(row: ResultRow, metric: str) -> tuple | None:
-  """Returns a score as (low, high, sample)."""
+def _row_score(row: ResultRow, metric: str) -> _RowNumber | None:
+  """Returns a row's score, or None where the row lacks the metric."""
   if (score := row.quality.get(metric)) is None:
     return None
   sample = np.r_[score["value"], score.get("replicates") or ()]
-  return score.get("low"), score.get("high"), sample
+  return _RowNumber(score.get("low"), score.get("high"), sample)
 
 
-def _latency(row: ResultRow) -> tuple | None:
-  """Returns a relative latency as (low, high, sample)."""
-  if (timed := row.latency) is None:
+def _row_latency(row: ResultRow) -> _RowNumber | None:
+  """Returns a row's relative latency, or None where the row was not timed."""
+  latency = row.latency
+  if latency is None:
     return None
-  sample = np.r_[timed.relative_latency, timed.replicates]
-  return timed.relative_low, timed.relative_high, sample
+  sample = np.r_[latency.relative_latency, latency.replicates]
+  return _RowNumber(latency.relative_low, latency.relative_high, sample)
 
 
-def _sample(numbers: Sequence[tuple | None]) -> np.ndarray | None:
-  """Returns the mean over rows as a sample, None if one has no number."""
+def _mean_sample(numbers: Sequence[_RowNumber | None]) -> np.ndarray | None:
+  """Returns the mean over rows as a sample, None if a row has no number."""
   if None in numbers:
     return None
-  return frontier.mean([sample for *_, sample in numbers])
+  return frontier.mean([number.sample for number in numbers])
 
 
-def _estimate(numbers: Sequence[tuple | None]) -> IntervalEstimate | None:
-  if (sample := _sample(numbers)) is None:
+def _mean_estimate(
+  numbers: Sequence[_RowNumber | None],
+) -> IntervalEstimate | None:
+  """Returns the mean over rows with its interval, None if a row has none."""
+  if (sample := _mean_sample(numbers)) is None:
     return None
-  (low, high, _), *others = numbers
-  if low is None or others:
-    return frontier.of_sample(sample)
-  return IntervalEstimate(float(sample[0]), low, high)
+  first = numbers[0]
+  if len(numbers) > 1 or first.low is None:
+    return frontier.sample_estimate(sample)
+  return IntervalEstimate(float(sample[0]), first.low, first.high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,44 +261,60 @@ class Clock:
   title: str
   cost_ratio: float | None = None
 
-  def of(self, point: Measured) -> IntervalEstimate | None:
-    """Returns a point's latency, None where it has none.
+  def latency_of(self, point: Measured) -> IntervalEstimate | None:
+    """Returns a point's latency by this clock, None where there is none.
 
-    The modelled one is 1 / SWI with these costs: a drafter call costs c, a
-    verifier pass 1 however many tokens it feeds, all else nothing. It is a
-    function of the counts, which have no replicates; so its interval shows the
-    quality's spread alone.
+    Modelled latency is 1 / SWI with these costs: a drafter call costs c, a
+    verifier pass costs 1 however many tokens it feeds, and everything else
+    costs nothing. Modelled latency is a function of the counts, which have no
+    replicates. So the interval of a statistic of modelled latency and quality
+    shows the spread of quality alone.
     """
     if self.cost_ratio is None:
       return point.latency
     counts = point.counts
     if point.method == REFERENCE:
       return IntervalEstimate(1.0)
+    # Several drafting models have several cost ratios, and only one is known.
     if not counts.num_tokens or len(counts.calls_by_model) > 1:
       return None
     calls = {"small": counts.drafter_calls, "large": counts.verifier_extends}
     costs = {"small": self.cost_ratio, "large": 1.0}
     return IntervalEstimate(1 / swi.swi(counts.num_tokens, calls, costs))
 
-  def timed(self, members: Sequence[Measured]) -> list[Measured]:
-    """Returns those that have both a latency and a quality."""
-    return [p for p in members if self.of(p) and p.quality]
+  def select_timed(self, points: Sequence[Measured]) -> list[Measured]:
+    """Returns the points that have both a latency and a quality."""
+    return [p for p in points if self.latency_of(p) and p.quality]
 
-  def points(self, members: Sequence[Measured]) -> list[Points]:
-    """Returns those that have both, `resampled`; nothing if none has."""
-    members = self.timed(members)
-    quality = [point.quality_sample for point in members]
-    latency = [point.latency_sample for point in members]
-    if self.cost_ratio is not None:
-      values = [self.of(point).value for point in members]
-      latency = list(map(np.full_like, quality, values))
-    return frontier.resampled(latency, quality) if members else []
+  def points(self, points: Sequence[Measured]) -> list[Points]:
+    """Returns latency and quality of points, by replicate.
+
+    Args:
+      points: points with or without a latency and a quality.
+
+    Returns:
+      The points that have both, see `frontier.points_by_replicate`; an empty
+      list where no point has both.
+    """
+    timed = self.select_timed(points)
+    if not timed:
+      return []
+    quality = [point.quality_sample for point in timed]
+    if self.cost_ratio is None:
+      latency = [point.latency_sample for point in timed]
+    else:
+      # Counts have no replicates: each replicate repeats the same latency.
+      latency = [
+        np.full_like(point.quality_sample, self.latency_of(point).value)
+        for point in timed
+      ]
+    return frontier.points_by_replicate(latency, quality)
 
 
 MEASURED = Clock("measured", "measured wall-clock")
 
 
-def modelled(cost_ratio: float) -> Clock:
+def modelled_clock(cost_ratio: float) -> Clock:
   """Returns the clock of a machine where a block costs one verifier step."""
   title = f"modelled: a block costs one step, c = {cost_ratio:.3g}"
   return Clock("modelled", title, cost_ratio)

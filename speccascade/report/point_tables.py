@@ -6,10 +6,11 @@ import functools
 
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.rows.results import ResultRow, Settings
-from speccascade.report.groups import PointGroup, grouped
+from speccascade.report.groups import PointGroup, group_by
 from speccascade.report.measured import Clock, Measured, metric_title
 from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table, lookup
 
+# The columns that name a point.
 _POINT = (
   METHOD,
   Column("name", "settings.method"),
@@ -20,10 +21,19 @@ _POINT = (
 _ACCEPTANCE = Column("acceptance", "efficiency.acceptance_rate", 3)
 _TOKENS = Column("tokens/block", "efficiency.mean_acceptance_length", 2)
 PER_TOKEN = Column("latency per token", "per_token", 3, has_interval=True)
-_TIMES = (
-  *("walltime_s", "relative_latency", "relative_low", "relative_high"),
-  *("num_examples", "repeats", "num_tokens", "per_token"),
+
+# The fields of a row's latency that rows.csv has.
+_LATENCY = (
+  "walltime_s",
+  "relative_latency",
+  "relative_low",
+  "relative_high",
+  "num_examples",
+  "repeats",
+  "num_tokens",
+  "per_token",
 )
+# Titles of rows.csv for fields whose own names would be taken for others.
 _TITLES = {
   ("latency", "num_examples"): "num_timed",
   ("latency", "num_tokens"): "num_timed_tokens",
@@ -34,14 +44,23 @@ _TITLES = {
 }
 
 
-def _quality(metric: str) -> Column:
-  score = lambda point: point.score(metric)
+def _quality_column(metric: str) -> Column:
+  def score(point: Measured):
+    return point.score(metric)
+
   return Column(metric_title(metric), score, 1, has_interval=True)
 
 
-def _modelled(model: Clock | None) -> list[Column]:
-  latency = lambda point: (model.of(point) or (None,))[0]
-  return [Column("relative latency (modelled)", latency, 3)] * bool(model)
+def _modelled_columns(model: Clock | None) -> list[Column]:
+  """Returns the column of modelled latency, none without its clock."""
+  if model is None:
+    return []
+
+  def latency(point: Measured) -> float | None:
+    modelled = model.latency_of(point)
+    return modelled.value if modelled else None
+
+  return [Column("relative latency (modelled)", latency, 3)]
 
 
 def gammas(study: PointGroup, model: Clock | None) -> Table:
@@ -51,39 +70,87 @@ def gammas(study: PointGroup, model: Clock | None) -> Table:
     "Block size",
     "Each method at the one alpha that most gammas were measured at.",
     (
-      *(*_POINT, _ACCEPTANCE, _TOKENS),
+      *_POINT,
+      _ACCEPTANCE,
+      _TOKENS,
       Column("relative latency", "latency", 3, has_interval=True),
       PER_TOKEN,
-      *(*_modelled(model), _quality(study.points[0].metric)),
+      *_modelled_columns(model),
+      _quality_column(study.points[0].metric),
     ),
-    [p for panel in study.panels for same in ablated(panel) for p in same],
+    [
+      point
+      for panel in study.panels
+      for points in points_over_gamma(panel)
+      for point in points
+    ],
   )
 
 
-def ablated(panel: PointGroup) -> list[list[Measured]]:
-  """Returns for each method its points of one alpha, by gamma.
+def points_over_gamma(panel: PointGroup) -> list[list[Measured]]:
+  """Returns the points of each method at one alpha, by gamma.
 
-  The alpha measured at most gammas; of equals the middle one. Methods of one
-  gamma alone are left out.
+  The alpha is the alpha that was measured at most gammas, and the middle one of
+  several such alphas. Methods that were measured at one gamma are left out.
   """
-  by_gamma = lambda point: point.settings.gamma
-  kept = []
+
+  def gamma_of(point: Measured) -> int | None:
+    return point.settings.gamma
+
+  chosen = []
   for curve in panel.methods:
-    blocks = [point for point in curve.points if by_gamma(point) is not None]
-    by_alpha = grouped(blocks, lambda point: point.settings.alpha or 0.0)
-    most = max(map(len, by_alpha.values()), default=0)
-    alphas = sorted(a for a, same in by_alpha.items() if len(same) == most)
-    if most > 1:
-      kept.append(sorted(by_alpha[alphas[len(alphas) // 2]], key=by_gamma))
-  return kept
+    blocks = [point for point in curve.points if gamma_of(point) is not None]
+    by_alpha = group_by(blocks, lambda point: point.settings.alpha or 0.0)
+    num_gammas = max(map(len, by_alpha.values()), default=0)
+    if num_gammas < 2:
+      continue
+    alphas = sorted(
+      alpha for alpha, points in by_alpha.items() if len(points) == num_gammas
+    )
+    middle = alphas[len(alphas) // 2]
+    chosen.append(sorted(by_alpha[middle], key=gamma_of))
+  return chosen
+
+
+def _log_p(point: Measured) -> float | None:
+  return point.mean("log_probs", "p1")
+
+
+def _milliseconds(point: Measured) -> float | None:
+  return point.milliseconds.text if point.milliseconds else None
+
+
+def _measured_speedup(point: Measured) -> float | None:
+  return 1 / point.latency.value if point.latency else None
+
+
+def _predicted_speedup(point: Measured) -> float | None:
+  return point.mean("predicted_speedup")
+
+
+def _num_seeds(point: Measured) -> int:
+  return len(point.rows)
 
 
 def points(study: PointGroup, model: Clock | None) -> Table:
   """Returns every point with all of its numbers."""
-  speedup = lambda point: point.latency and 1 / point.latency.value
-  predicted = lambda point: point.mean("predicted_speedup")
-  log_p = lambda point: point.mean("log_probs", "p1")
-  has_log_p = any(log_p(point) is not None for point in study.points)
+  columns = [*_POINT, *map(_quality_column, study.metrics)]
+  if any(_log_p(point) is not None for point in study.points):
+    columns.append(Column("verifier's log p a token", _log_p, 3))
+  columns += [
+    _ACCEPTANCE,
+    Column("expected acceptance", "efficiency.expected_acceptance", 3),
+    _TOKENS,
+    Column("deferral rate", "efficiency.deferral_rate", 3),
+    Column("rule defers", "efficiency.rule_deferral_rate", 3),
+    Column("relative latency (measured)", "latency", 3, has_interval=True),
+    PER_TOKEN,
+    Column("ms a text", _milliseconds, 1),
+    Column("speed-up (measured)", _measured_speedup, 2),
+    Column("speed-up (predicted)", _predicted_speedup, 2),
+    *_modelled_columns(model),
+    Column("seeds", _num_seeds, 0),
+  ]
   return Table(
     "points",
     "All points",
@@ -91,37 +158,44 @@ def points(study: PointGroup, model: Clock | None) -> Table:
     " interleaved; per token, the same over the tokens written: a longer text"
     " takes longer. Predicted: from the calls and their measured costs c, q2"
     " and v. Modelled: the same calls where a block costs one verifier step.",
-    (
-      *(*_POINT, *map(_quality, study.metrics)),
-      *[Column("verifier's log p a token", log_p, 3)] * has_log_p,
-      _ACCEPTANCE,
-      Column("expected acceptance", "efficiency.expected_acceptance", 3),
-      _TOKENS,
-      Column("deferral rate", "efficiency.deferral_rate", 3),
-      Column("rule defers", "efficiency.rule_deferral_rate", 3),
-      Column("relative latency (measured)", "latency", 3, has_interval=True),
-      PER_TOKEN,
-      Column("ms a text", lambda p: (p.milliseconds or [None])[0], 1),
-      Column("speed-up (measured)", speedup, 2),
-      Column("speed-up (predicted)", predicted, 2),
-      *_modelled(model),
-      Column("seeds", lambda point: len(point.rows), 0),
-    ),
+    columns,
     study.points,
   )
+
+
+@dataclasses.dataclass(frozen=True)
+class PositionLine:
+  """One position of the blocks of a point.
+
+  Attributes:
+    label: the method's name in the paper.
+    settings: the settings of the point.
+    position: the position of a draft in a block, from 1; 0 stands for no draft.
+    rate: accepted over examined drafts at the position; None at position 0 and
+      where no draft was examined.
+    share: the share of blocks in which exactly `position` drafts were accepted.
+  """
+
+  label: str
+  settings: Settings
+  position: int
+  rate: float | None
+  share: float
 
 
 def acceptance(study: PointGroup) -> Table:
   """Returns acceptance by position and the histogram, a line an entry."""
   lines = []
   for point in study.points:
-    about = {"label": point.label, "settings": point.settings}
-    num_blocks, accepted = point.counts.num_blocks, point.counts.accepted_at
+    num_blocks = point.counts.num_blocks
+    if not num_blocks:
+      continue
+    # Rates start at the first draft, shares at blocks without accepted drafts.
     rates = [None, *point.efficiency["acceptance_by_position"]]
+    by_position = zip(rates, point.counts.accepted_at)
     lines += [
-      {**about, "position": place, "rate": rate, "share": blocks / num_blocks}
-      for place, (rate, blocks) in enumerate(zip(rates, accepted))
-      if num_blocks
+      PositionLine(point.label, point.settings, place, rate, num / num_blocks)
+      for place, (rate, num) in enumerate(by_position)
     ]
   return Table(
     "acceptance",
@@ -142,37 +216,43 @@ def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
   """Returns the columns that the rows fill between them."""
   metrics = dict.fromkeys(name for row in rows for name in row.quality)
   rates = dict.fromkeys(name for row in rows for name in row.efficiency)
+  paths = [("settings", field.name) for field in dataclasses.fields(Settings)]
+  paths.append(("label",))
+  for metric in metrics:
+    paths += [("quality", metric, end) for end in ("value", "low", "high")]
+  paths += [("latency", name) for name in _LATENCY]
+  paths += [("measured_speedup",), ("predicted_speedup",)]
+  paths += [("costs", name) for name in ("c", "q2", "v", "verifier_step_s")]
+  paths += [("efficiency", name) for name in rates]
+  # The settings have the number of examples already.
   counts = [field.name for field in dataclasses.fields(Counts)]
-  settings = [field.name for field in dataclasses.fields(Settings)]
-  ends = ("value", "low", "high")
-  paths = [
-    *(("settings", name) for name in settings),
-    ("label",),
-    *(("quality", metric, end) for metric in metrics for end in ends),
-    *(("latency", name) for name in _TIMES),
-    *(("measured_speedup",), ("predicted_speedup",)),
-    *(("costs", name) for name in ("c", "q2", "v", "verifier_step_s")),
-    *(("efficiency", name) for name in rates),
-    *(("counts", name) for name in counts if name != "num_examples"),
-    *(("agreement", "identical"), ("agreement", "near_ties")),
-    ("num_truncated",),
-    *(("num_parameters", role) for role in ("drafter", "verifier")),
-    *(("environment", "device"), ("environment", "git_commit")),
+  paths += [("counts", name) for name in counts if name != "num_examples"]
+  paths += [("agreement", "identical"), ("agreement", "near_ties")]
+  paths.append(("num_truncated",))
+  paths += [("num_parameters", role) for role in ("drafter", "verifier")]
+  paths += [("environment", "device"), ("environment", "git_commit")]
+  return [
+    Column(_title(path), functools.partial(_row_cell, path)) for path in paths
   ]
-  return [Column(_title(p), functools.partial(_cell, p)) for p in paths]
 
 
 def _title(path: tuple[str, ...]) -> str:
+  """Returns the heading of a column of rows.csv."""
   if path[0] == "quality":
     return " ".join(path[1:]).removesuffix(" value")
   return _TITLES.get(path, path[-1])
 
 
-def _cell(path: tuple[str, ...], row: ResultRow):
-  """Returns a number; of v that of the row's block; lists with blanks."""
+def _row_cell(path: tuple[str, ...], row: ResultRow):
+  """Returns what stands in a row at a path, in a form that fits in a cell.
+
+  Of the costs v, which are by width, the cost of the row's own blocks is
+  returned. Lists are returned as text with blanks between their entries.
+  """
   cell = lookup(row, *path)
   if isinstance(cell, dict):
     gamma = row.settings.gamma
+    # A block of gamma drafts makes the verifier read gamma + 1 tokens.
     return gamma and cell.get(gamma + 1)
   if isinstance(cell, (list, tuple)):
     return " ".join("" if item is None else str(item) for item in cell)

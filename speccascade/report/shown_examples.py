@@ -1,11 +1,10 @@
 """The decoded examples that a report shows token by token."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 import itertools
-import operator
 import pathlib
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 from speccascade.decoding.types import SOURCES
 from speccascade.evaluation.efficiency import Counts
@@ -23,6 +22,8 @@ def _is_source(name: str):
 
 
 class _Trace(TypedDict):
+  """Columns of a trace, with an entry for each token."""
+
   source: list[Annotated[str, _is_source]]
   writer: NotRequired[list[int]]
   deferred: list[bool]
@@ -38,6 +39,8 @@ class _Trace(TypedDict):
 
 
 class _Aux(TypedDict):
+  """What stands under "aux" in a record."""
+
   tokens: list[int]
   counts: Counts
   index: NotRequired[int]
@@ -45,11 +48,29 @@ class _Aux(TypedDict):
 
 
 class _Record(TypedDict):
+  """A record, with the settings and the label of its row."""
+
   inputs: str
   aux: _Aux
   targets: NotRequired[list[str]]
   label: NotRequired[str]
   settings: NotRequired[dict[str, Any]]
+
+
+class _TracedRecord(NamedTuple):
+  """A record that has a trace.
+
+  Attributes:
+    index: the index of the example.
+    num_tokens: the number of tokens.
+    title: the method and the settings.
+    record: the record.
+  """
+
+  index: int
+  num_tokens: int
+  title: str
+  record: dict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,38 +104,58 @@ def read(
   Raises:
     ValueError: a line is not a record; its number is given.
   """
-  shared = {"settings": vars(row.settings), "label": row.label} if row else {}
-  traced = []
-  lines = [] if path is None else results.read_lines(path)
-  for number, line in enumerate(lines, start=1):
+  shared = {}
+  if row is not None:
+    shared = {"settings": vars(row.settings), "label": row.label}
+  traced = [] if path is None else list(_traced_records(path, shared))
+  if not traced:
+    return ShownExamples()
+  # Sorting is stable: the methods of an example keep their order.
+  traced.sort(key=lambda each: each.index)
+  totals = itertools.accumulate(each.num_tokens for each in traced)
+  num = max(1, sum(total <= MOST_TOKENS for total in totals))
+  return ShownExamples(
+    records=tuple(each.record for each in traced[:num]),
+    titles=tuple(each.title for each in traced[:num]),
+    note=f"{num} of the {len(traced)} traced texts of {path.name}.",
+  )
+
+
+def _traced_records(
+  path: pathlib.Path, shared: dict
+) -> Iterator[_TracedRecord]:
+  """Yields the records of a file that have a trace.
+
+  Args:
+    path: JSON lines, plain or .gz.
+    shared: what all records have in common and do not hold themselves.
+
+  Raises:
+    ValueError: a line is not a record.
+  """
+  for number, line in enumerate(results.read_lines(path), start=1):
     try:
       record = {**shared, **fields.of_json(line)}
       fields.fit("record", record, _Record, builds=True)
       aux, title = record["aux"], _title(record)
-      if aux.get("trace") is not None:
-        if {*map(len, aux["trace"].values())} != {len(aux["tokens"])}:
-          raise ValueError("its trace has not one entry for each token")
-        traced.append((aux.get("index", 0), len(aux["tokens"]), title, record))
+      trace, num_tokens = aux.get("trace"), len(aux["tokens"])
+      if trace is not None and {*map(len, trace.values())} != {num_tokens}:
+        raise ValueError("its trace has not one entry for each token")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
       raise ValueError(
         f"{path} line {number} is no decoded example ({error}); remove it"
       ) from error
-  if not traced:
-    return ShownExamples()
-  traced.sort(key=operator.itemgetter(0))  # stable: methods keep their order
-  totals = itertools.accumulate(length for _, length, *_ in traced)
-  num = max(1, sum(total <= MOST_TOKENS for total in totals))
-  *_, titles, records = zip(*traced[:num])
-  note = f"{num} of the {len(traced)} traced texts of {path.name}."
-  return ShownExamples(records, titles, note)
+    if trace is not None:
+      yield _TracedRecord(aux.get("index", 0), num_tokens, title, record)
 
 
 def _title(record: dict) -> str:
+  """Returns the method and the settings of a record."""
   settings = record.get("settings", {})
-  said = [record.get("label", settings.get("method", "example"))]
+  parts = [record.get("label", settings.get("method", "example"))]
   for name in ("alpha", "gamma"):
     if settings.get(name) is not None:
-      said.append(f"{name} {settings[name]:g}")
+      parts.append(f"{name} {settings[name]:g}")
   if settings.get("temperature") is not None:
-    said.append(temperature_title(settings["temperature"]))
-  return ", ".join(said)
+    parts.append(temperature_title(settings["temperature"]))
+  return ", ".join(parts)

@@ -1,55 +1,90 @@
 """Where speculation loses to the large model alone, and why."""
 
+import dataclasses
+
+from speccascade.inference.rows.results import Settings
+from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup
 from speccascade.report.measured import Clock, Measured
 from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
 
 
-def slowdowns(panel: PointGroup, model: Clock | None) -> list[dict]:
-  """Returns the speculative methods with points surely slower than one.
+@dataclasses.dataclass(frozen=True)
+class Slowdown:
+  """A method with points slower than the large model, and the reasons.
 
-  Returns:
-    A method slower than the large model, and the reasons:
-      settings: of its first point.
-      label: for people.
-      alphas: of the points that lose.
-      latency: the least relative latency of those that lose.
-      per_token: of that point, a token; None where rows do not say.
-      acceptance_rate: of that point, like what follows.
-      tokens_per_block: its mean acceptance length.
-      c: cost of a drafter step.
-      v: cost of a verifier pass over gamma + 1 tokens.
-      predicted_block: cost of a block by its calls, in verifier steps.
-      measured_block: what a block took, in verifier steps of the large model
-        alone; encoders taken off both.
-      modelled: relative latency if v were 1.
+  All numbers but `alphas` are numbers of the fastest of those points.
+
+  Attributes:
+    settings: the settings of the method's first point.
+    label: the method's name in the paper, with its variant.
+    alphas: the alphas of the slow points.
+    latency: the relative latency.
+    per_token: the relative latency per token; None where rows do not hold it.
+    acceptance_rate: accepted over examined drafts, or None.
+    tokens_per_block: the mean acceptance length, or None.
+    c: the cost of a drafter step in verifier steps, or None.
+    v: the cost of a verifier pass over gamma + 1 tokens in verifier steps, or
+      None.
+    predicted_block: the cost of a block in verifier steps, from the calls that
+      a block makes and their measured costs; None where no cost is known.
+    measured_block: the time of a block in verifier steps of the large model
+      alone, without the time of the encoders; None where it is not known.
+    modelled: the relative latency that the method would have if v were 1, or
+      None.
+  """
+
+  settings: Settings
+  label: str
+  alphas: list[float]
+  latency: IntervalEstimate
+  per_token: IntervalEstimate | None
+  acceptance_rate: float | None
+  tokens_per_block: float | None
+  c: float | None
+  v: float | None
+  predicted_block: float | None
+  measured_block: float | None
+  modelled: float | None
+
+
+def slowdowns(panel: PointGroup, model: Clock | None) -> list[Slowdown]:
+  """Returns the speculative methods with points slower than the large model.
+
+  A point is slower only if the whole interval of its latency is above 1.
+
+  Args:
+    panel: the points of one temperature.
+    model: the clock of modelled latency, or None.
   """
   lines = []
   for curve in panel.curves:
-    slow = [p for p in curve.points if p.latency and p.latency.surely[0] > 1]
     gamma = curve.settings.gamma
+    slow = [p for p in curve.points if p.latency and p.latency.bounds[0] > 1]
     if gamma is None or not slow:
       continue
     least = min(slow, key=lambda point: point.latency.value)
     tokens = least.efficiency["mean_acceptance_length"]
+    # The large model writes a token in a step, so the predicted speed-up is
+    # the tokens of a block over the block's cost in steps.
     predicted = least.mean("predicted_speedup")
-    modelled = model and model.of(least)
+    modelled = model and model.latency_of(least)
     alphas = (point.settings.alpha for point in slow)
     lines.append(
-      {
-        "settings": curve.settings,
-        "label": curve.label,
-        "alphas": [alpha for alpha in alphas if alpha is not None],
-        "latency": least.latency,
-        "per_token": least.per_token,
-        "acceptance_rate": least.efficiency["acceptance_rate"],
-        "tokens_per_block": tokens,
-        "c": least.mean("costs", "c"),
-        "v": least.mean("costs", "v", gamma + 1),
-        "predicted_block": tokens / predicted if predicted and tokens else None,
-        "measured_block": measured_block(least, panel.large),
-        "modelled": modelled and modelled.value,
-      }
+      Slowdown(
+        settings=curve.settings,
+        label=curve.label,
+        alphas=[alpha for alpha in alphas if alpha is not None],
+        latency=least.latency,
+        per_token=least.per_token,
+        acceptance_rate=least.efficiency["acceptance_rate"],
+        tokens_per_block=tokens,
+        c=least.mean("costs", "c"),
+        v=least.mean("costs", "v", gamma + 1),
+        predicted_block=tokens / predicted if predicted and tokens else None,
+        measured_block=measured_block(least, panel.large),
+        modelled=modelled and modelled.value,
+      )
     )
   return lines
 
@@ -63,15 +98,25 @@ def measured_block(point: Measured, large: Measured | None) -> float | None:
   """
   counts, costs = point.counts, point.rows[0].costs
   seconds = point.mean("latency", "walltime_s")
-  if None in (large and large.latency, seconds, costs) or not counts.num_blocks:
+  if large is None or large.latency is None:
     return None
-  alone = seconds / point.latency.value
-  unit = costs.verifier_step_s
-  verifier = costs.verifier_prefill * unit
-  both = verifier + costs.drafter_prefill * unit
-  step = (alone - verifier) / large.efficiency["tokens_per_example"]
-  blocks = counts.num_blocks / counts.num_examples
-  return (seconds - both) / blocks / step if step > 0 else None
+  if seconds is None or costs is None or not counts.num_blocks:
+    return None
+  large_seconds = seconds / point.latency.value
+  # Prefill encodes a source; its costs are in verifier steps.
+  verifier_prefill = costs.verifier_prefill * costs.verifier_step_s
+  drafter_prefill = costs.drafter_prefill * costs.verifier_step_s
+  large_tokens = large.efficiency["tokens_per_example"]
+  step = (large_seconds - verifier_prefill) / large_tokens
+  if step <= 0:
+    return None
+  num_blocks = counts.num_blocks / counts.num_examples
+  block = (seconds - (verifier_prefill + drafter_prefill)) / num_blocks
+  return block / step
+
+
+def _join_alphas(line: Slowdown) -> str:
+  return " ".join(f"{alpha:g}" for alpha in line.alphas)
 
 
 def table(study: PointGroup, model: Clock | None) -> Table:
@@ -84,9 +129,10 @@ def table(study: PointGroup, model: Clock | None) -> Table:
     " c a drafter step, v the pass over gamma + 1 tokens. What a block takes"
     " beyond its calls is the loop around them.",
     (
-      *(METHOD, TEMPERATURE),
+      METHOD,
+      TEMPERATURE,
       Column("gamma", "settings.gamma"),
-      Column("alphas", lambda line: " ".join(f"{a:g}" for a in line["alphas"])),
+      Column("alphas", _join_alphas),
       Column("least latency", "latency", 3, has_interval=True),
       Column("per token", "per_token", 3, has_interval=True),
       Column("acceptance", "acceptance_rate", 3),

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from speccascade.decoding.programs.methods import METHODS
 
-# A family's first method has the first of each; all are told apart in grey too.
+# The methods of a family take these in turn, from the family's own marker and
+# the solid line on. So methods can be told apart without colours too.
 _MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 _DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 
@@ -25,36 +26,72 @@ class MethodFamily(NamedTuple):
   colour: str
   dark: str
   marker: str
-  prefixes: str
+  prefixes: tuple[str, ...]
 
 
-_LOSSLESS = "spec_decode cascade_drafting"
-_LOSSY = "spec_decode_lossy mentored bild ensemble lenient"
-_BY_TOKEN = "spec_cascade_token spec_cascade_typical"
-_SEQUENTIAL = "token_cascade seq_cascade"
-_FAMILIES = (
-  ("one model", "#000000", "#f2f2f2", "X", "drafter verifier"),
-  ("speculative, lossless", "#0072b2", "#4aa8e0", "o", _LOSSLESS),
-  ("speculative, lossy", "#56b4e9", "#a5dbfa", "s", _LOSSY),
-  ("speculative cascade", "#d55e00", "#ff8a3d", "^", "spec_cascade"),
-  ("speculative cascade, token rule", "#e69f00", "#ffc44d", "v", _BY_TOKEN),
-  ("sequential cascade", "#009e73", "#3fd0a4", "D", _SEQUENTIAL),
-  ("oracle (not a fast method)", "#cc79a7", "#eba3cb", "P", "oracle"),
+FAMILIES = (
+  MethodFamily(
+    name="one model",
+    colour="#000000",
+    dark="#f2f2f2",
+    marker="X",
+    prefixes=("drafter", "verifier"),
+  ),
+  MethodFamily(
+    name="speculative, lossless",
+    colour="#0072b2",
+    dark="#4aa8e0",
+    marker="o",
+    prefixes=("spec_decode", "cascade_drafting"),
+  ),
+  MethodFamily(
+    name="speculative, lossy",
+    colour="#56b4e9",
+    dark="#a5dbfa",
+    marker="s",
+    prefixes=("spec_decode_lossy", "mentored", "bild", "ensemble", "lenient"),
+  ),
+  MethodFamily(
+    name="speculative cascade",
+    colour="#d55e00",
+    dark="#ff8a3d",
+    marker="^",
+    prefixes=("spec_cascade",),
+  ),
+  MethodFamily(
+    name="speculative cascade, token rule",
+    colour="#e69f00",
+    dark="#ffc44d",
+    marker="v",
+    prefixes=("spec_cascade_token", "spec_cascade_typical"),
+  ),
+  MethodFamily(
+    name="sequential cascade",
+    colour="#009e73",
+    dark="#3fd0a4",
+    marker="D",
+    prefixes=("token_cascade", "seq_cascade"),
+  ),
+  MethodFamily(
+    name="oracle (not a fast method)",
+    colour="#cc79a7",
+    dark="#eba3cb",
+    marker="P",
+    prefixes=("oracle",),
+  ),
 )
-FAMILIES = tuple(MethodFamily(*family) for family in _FAMILIES)
-# Rules of a user's own, whose names tell nothing, are drawn as cascades.
-_OTHERS = [family.name for family in FAMILIES].index("speculative cascade")
+# The name of a user's own rule says nothing: it is drawn as a cascade.
+_DEFAULT_FAMILY = [each.name for each in FAMILIES].index("speculative cascade")
 
 
 def family(method: str) -> int:
   """Returns the number of a method's family: the longest prefix that fits."""
-  fits = [
-    (len(prefix), number)
-    for number, members in enumerate(FAMILIES)
-    for prefix in members.prefixes.split()
-    if method.startswith(prefix)
-  ]
-  return max(fits, default=(0, _OTHERS))[1]
+  best, longest = _DEFAULT_FAMILY, 0
+  for number, candidate in enumerate(FAMILIES):
+    for prefix in candidate.prefixes:
+      if method.startswith(prefix) and len(prefix) > longest:
+        best, longest = number, len(prefix)
+  return best
 
 
 class Style(NamedTuple):
@@ -67,8 +104,13 @@ class Style(NamedTuple):
   @property
   def mark(self) -> dict:
     """How its points alone are drawn."""
-    size = {"markersize": 4.2, "markeredgewidth": 0, "linestyle": ""}
-    return {"color": self.color, "marker": self.marker, **size}
+    return {
+      "color": self.color,
+      "marker": self.marker,
+      "markersize": 4.2,
+      "markeredgewidth": 0,
+      "linestyle": "",
+    }
 
 
 @functools.cache

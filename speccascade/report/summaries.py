@@ -1,21 +1,102 @@
 """Summary numbers of methods: Table 2, and cascades against lossy decoding."""
 
+from collections.abc import Sequence
+import dataclasses
 import functools
 import itertools
 import math
+from typing import NamedTuple
 
+from speccascade.inference.rows.results import Settings
 from speccascade.report import frontier, tables
 from speccascade.report.frontier import IntervalEstimate, Points
-from speccascade.report.groups import PointGroup, grouped
+from speccascade.report.groups import PointGroup, group_by
 from speccascade.report.measured import REFERENCE, SMALL, Clock, Measured
 from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
 
-# An oracle asks the large model at every token before it decides: its latency
-# says nothing of what it would be.
+# An oracle asks the large model at every token before it decides. So the
+# latency of an oracle says nothing about the latency of the oracle's rule.
 NOT_FAST = ("oracle_cascade",)
 BASELINES = ("spec_decode_lossy", "spec_decode_lossy_star")
 CHALLENGER = "spec_cascade"
 NEVER = {0.0: "never"}  # of a speed-up
+
+
+@dataclasses.dataclass(frozen=True)
+class SpeedupLine:
+  """A line of Table 2: one method at one temperature.
+
+  Attributes:
+    settings: the settings of the method's first point.
+    name: the method's name in code, with its variant.
+    label: the method's name in the paper, with its variant.
+    gamma: the gamma of the points; None where the line takes all gammas.
+    num_points: the number of measured points.
+    speedup: 1 / latency at the large model's quality. The value is 0 where no
+      point reaches that quality.
+    way: how the method reaches that quality. "interpolated": between two
+      points; "every point": the fastest point reaches it already; "same law":
+      a point that follows the large model's distribution is faster; "never":
+      no point reaches it.
+    within: the best quality within the large model's latency. The value is -inf
+      where no point is so fast.
+    gain: `within` minus the large model's quality.
+    best: the highest measured quality.
+    best_latency: the latency of the point with the highest quality.
+  """
+
+  settings: Settings
+  name: str
+  label: str
+  gamma: int | None
+  num_points: int
+  speedup: IntervalEstimate
+  way: str
+  within: IntervalEstimate
+  gain: IntervalEstimate
+  best: float
+  best_latency: float
+
+
+@dataclasses.dataclass(frozen=True)
+class GapLine:
+  """A comparison of a cascade's frontier with a baseline's frontier.
+
+  Attributes:
+    settings: the settings of the cascade's first point.
+    label: the cascade's name in the paper, with its variant.
+    baseline: the baseline's name in the paper.
+    low: the least latency that both were measured at; None where the ranges of
+      latency do not overlap.
+    high: the greatest latency that both were measured at, or None.
+    gap: the mean over those latencies of the cascade's quality minus the
+      baseline's.
+    verdict: what the interval of `gap` says.
+    at_speed: the gap within the latency of the fastest `spec_decode` point: the
+      cascade's best quality minus the baseline's best quality. NaN where one of
+      the two has no point so fast.
+  """
+
+  settings: Settings
+  label: str
+  baseline: str
+  low: float | None
+  high: float | None
+  gap: IntervalEstimate
+  verdict: str
+  at_speed: IntervalEstimate
+
+
+class FrontierPoint(NamedTuple):
+  """A point of the frontier of all methods.
+
+  Attributes:
+    point: the measured point.
+    latency: the point's relative latency.
+  """
+
+  point: Measured
+  latency: float
 
 
 def is_fast(method: str) -> bool:
@@ -25,72 +106,68 @@ def is_fast(method: str) -> bool:
 
 def speedups(
   panel: PointGroup, clock: Clock, *, gamma: int | None = None
-) -> list[dict]:
-  """Returns a line for each method that has a frontier; needs the large model.
+) -> list[SpeedupLine]:
+  """Returns a line of Table 2 for each fast method of a panel.
 
   Args:
-    panel: one temperature.
-    clock: which latency.
-    gamma: of the curves; None lets each method take its best.
+    panel: the points of one temperature.
+    clock: the definition of latency.
+    gamma: the gamma of the points; None lets each method take its best.
 
   Returns:
-    Lines of Table 2:
-      settings: of its first point.
-      name: in code, with what sets it apart.
-      label: for people.
-      gamma: None where all of its gammas are taken together.
-      num_points: measured points.
-      speedup: 1 / latency at the large model's quality; value 0 where no point
-        reaches it.
-      how: "interpolated"; "every point" where the fastest reaches it already;
-        "same law" where a point of the large model's distribution is faster;
-        "never".
-      within: best quality within the large model's latency; -inf where no point
-        is so fast.
-      gain: `within` minus the large model's quality.
-      best: highest quality measured.
-      best_latency: the latency of that.
+    The lines; none where the panel lacks the large model's latency.
   """
   if gamma is not None:
     panel = panel.at_gamma(gamma)
-  large = panel.large and clock.points([panel.large])
+  large = clock.points([panel.large]) if panel.large else []
   if not large:
     return []
   lines = []
   for curve in panel.methods:
-    method, timed = curve.settings.method, clock.timed(curve.points)
-    if method in (REFERENCE, SMALL) or not (is_fast(method) and timed):
+    timed = clock.select_timed(curve.points)
+    method = curve.settings.method
+    if method in (REFERENCE, SMALL) or not is_fast(method) or not timed:
       continue
     points = clock.points(timed)
-    same_law = [i for i, point in enumerate(timed) if point.has_large_law]
+    lossless = [
+      place for place, point in enumerate(timed) if point.has_large_distribution
+    ]
+    speedup = functools.partial(_speedup, lossless)
     best, _ = frontier.frontier(points[0])
-    speedup = functools.partial(_speedup, same_law)
     lines.append(
-      {
-        "settings": curve.settings,
-        "name": curve.name,
-        "label": curve.label,
-        "gamma": gamma,
-        "num_points": len(timed),
-        "speedup": frontier.estimate(speedup, points, large),
-        "how": _how(same_law, points[0], large[0].quality[0]),
-        "within": frontier.estimate(_within, points, large),
-        "gain": frontier.estimate(_gain, points, large),
-        "best": float(best.quality[-1]),
-        "best_latency": float(best.latency[-1]),
-      }
+      SpeedupLine(
+        settings=curve.settings,
+        name=curve.name,
+        label=curve.label,
+        gamma=gamma,
+        num_points=len(timed),
+        speedup=frontier.estimate(speedup, points, large),
+        way=_way_to_quality(lossless, points[0], large[0].quality[0]),
+        within=frontier.estimate(_within, points, large),
+        gain=frontier.estimate(_gain, points, large),
+        best=float(best.quality[-1]),
+        best_latency=float(best.latency[-1]),
+      )
     )
   return lines
 
 
-def fastest(lines: list[dict]) -> dict | None:
-  """Returns the fastest line of Table 2 at the large model's quality."""
-  return max(lines, key=lambda line: line["speedup"].value, default=None)
+def fastest(lines: Sequence[SpeedupLine]) -> SpeedupLine | None:
+  """Returns the line with the highest speed-up, None where there is no line."""
+  return max(lines, key=lambda line: line.speedup.value, default=None)
 
 
-def _speedup(same_law: list[int], points: Points, large: Points) -> float:
+def _speedup(lossless: list[int], points: Points, large: Points) -> float:
+  """Returns the speed-up at the large model's quality.
+
+  Args:
+    lossless: indices of the points that follow the large model's distribution.
+      They are at its quality whatever their samples scored.
+    points: the points of the method, [N].
+    large: the point of the large model, [1].
+  """
   latency = frontier.latency_at(points, large.quality[0])
-  return 1 / min([latency, *points.latency[same_law]])
+  return 1 / min([latency, *points.latency[lossless]])
 
 
 def _within(points: Points, large: Points) -> float:
@@ -101,10 +178,10 @@ def _gain(points: Points, large: Points) -> float:
   return _within(points, large) - large.quality[0]
 
 
-def _how(same_law: list[int], points: Points, wanted: float) -> str:
-  """Returns how the wanted quality is reached."""
+def _way_to_quality(lossless: list[int], points: Points, wanted: float) -> str:
+  """Returns how a method reaches a quality, see `SpeedupLine.way`."""
   latency = frontier.latency_at(points, wanted)
-  if same_law and points.latency[same_law].min() <= latency:
+  if lossless and points.latency[lossless].min() <= latency:
     return "same law"
   if math.isinf(latency):
     return "never"
@@ -112,15 +189,20 @@ def _how(same_law: list[int], points: Points, wanted: float) -> str:
   return "every point" if wanted <= best.quality[0] else "interpolated"
 
 
-def overall_frontier(
-  panel: PointGroup, clock: Clock
-) -> list[tuple[Measured, float]]:
-  """Returns the points that no method beats, fastest first, and latencies."""
-  timed = clock.timed([p for p in panel.points if is_fast(p.method)])
+def overall_frontier(panel: PointGroup, clock: Clock) -> list[FrontierPoint]:
+  """Returns the points of a panel that no other method beats, fastest first."""
+  timed = clock.select_timed([p for p in panel.points if is_fast(p.method)])
   if not timed:
     return []
   best, index = frontier.frontier(clock.points(timed)[0])
-  return [(timed[i], float(x)) for i, x in zip(index, best.latency)]
+  return [
+    FrontierPoint(timed[place], float(latency))
+    for place, latency in zip(index, best.latency)
+  ]
+
+
+def _gamma_or_best(line: SpeedupLine) -> int | str:
+  return "best" if line.gamma is None else line.gamma
 
 
 def speedup_table(study: PointGroup, clock: Clock) -> Table:
@@ -129,11 +211,23 @@ def speedup_table(study: PointGroup, clock: Clock) -> Table:
   Each method with its best gamma; where there are several gammas, lines for
   each follow.
   """
-  title, gammas = study.metric, study.gammas
-  several = len(gammas) > 1
-  by_gamma = Column("gamma", lambda line: line["gamma"] or "best")
-  never = (tables.NEVER, True)
+  title = study.metric
+  columns = [METHOD, TEMPERATURE]
+  gammas = [None]
+  if len(study.gammas) > 1:
+    columns.append(Column("gamma", _gamma_or_best))
+    gammas += study.gammas
   at_quality = "speed-up at the large model's quality"
+  within = f"best {title} within its latency"
+  columns += [
+    Column(at_quality, "speedup", 2, NEVER, has_interval=True),
+    Column("how", "way"),
+    Column(within, "within", 1, tables.NEVER, has_interval=True),
+    Column("minus the large model's", "gain", 2, tables.NEVER, True),
+    Column(f"highest {title}", "best", 1),
+    Column("at latency", "best_latency", 2),
+    Column("points", "num_points", 0),
+  ]
   return Table(
     f"table2_{clock.name}",
     f"Table 2, {clock.title}",
@@ -142,81 +236,67 @@ def speedup_table(study: PointGroup, clock: Clock) -> Table:
     " interpolated between points; every point, where even the fastest reaches"
     " it; same law, where a point writes what the large model would; never,"
     " where no point reaches it: nothing is extrapolated.",
-    (
-      *(METHOD, TEMPERATURE, *[by_gamma] * several),
-      Column(at_quality, *("speedup", 2, NEVER, True)),
-      Column("how", "how"),
-      Column(f"best {title} within its latency", *("within", 1, *never)),
-      Column("minus the large model's", *("gain", 2, *never)),
-      Column(f"highest {title}", "best", 1),
-      Column("at latency", "best_latency", 2),
-      Column("points", "num_points", 0),
-    ),
+    columns,
     [
       line
-      for gamma in (None, *gammas[: several * len(gammas)])
+      for gamma in gammas
       for panel in study.panels
       for line in speedups(panel, clock, gamma=gamma)
     ],
   )
 
 
-def gaps(panel: PointGroup, clock: Clock) -> list[dict]:
-  """Returns every speculative cascade against every lossy baseline.
+def gaps(panel: PointGroup, clock: Clock) -> list[GapLine]:
+  """Returns a comparison of every speculative cascade with every baseline.
 
-  All gammas together. Where decoding is greedy the baselines are SpecDecode
-  itself, so it alone is compared with.
+  Each method takes the points of all its gammas. Where decoding is greedy the
+  lossy baselines write what SpecDecode writes, so SpecDecode is the baseline.
 
-  Returns:
-    One method's frontier against another's, by one clock:
-      settings: of the first method's first point.
-      label: of the first method.
-      baseline: label of the second.
-      low: where the common latencies begin; None where there are none.
-      high: where they end.
-      gap: mean quality of the first minus the second's over them.
-      verdict: whether the interval of `gap` leaves zero out.
-      at_speed: the gap at the latency of the fastest `spec_decode`: the first's
-        best quality within it minus the baseline's; NaN where either is slower.
+  Args:
+    panel: the points of one temperature.
+    clock: the definition of latency.
   """
-  by_method = grouped(panel.points, lambda point: point.method)
-  points_of = lambda method: clock.points(by_method.get(method, ()))
+  by_method = group_by(panel.points, lambda point: point.method)
   baselines = BASELINES if panel.settings.temperature > 0 else ("spec_decode",)
-  lossless = points_of("spec_decode")
-  compared = []
+  plain = clock.points(by_method.get("spec_decode", ()))
+  lines = []
   for method, curve in itertools.product(baselines, panel.methods):
-    points, baseline = clock.points(curve.points), points_of(method)
-    is_asked = curve.settings.method.startswith(CHALLENGER)
-    if not (is_asked and points and baseline):
+    if not curve.settings.method.startswith(CHALLENGER):
+      continue
+    points = clock.points(curve.points)
+    baseline = clock.points(by_method.get(method, ()))
+    if not points or not baseline:
       continue
     low, high = frontier.common_range(points[0], baseline[0]) or (None, None)
     gap = frontier.estimate(frontier.mean_gap, points, baseline)
     at_speed = IntervalEstimate(math.nan)
-    if lossless:
-      at_speed = frontier.estimate(_at_speed, points, baseline, lossless)
-    compared.append(
-      {
-        "settings": curve.settings,
-        "label": curve.label,
-        "baseline": panel.first(method).label,
-        "low": low,
-        "high": high,
-        "gap": gap,
-        "verdict": _verdict(gap),
-        "at_speed": at_speed,
-      }
+    if plain:
+      at_speed = frontier.estimate(_gap_at_speed, points, baseline, plain)
+    lines.append(
+      GapLine(
+        settings=curve.settings,
+        label=curve.label,
+        baseline=panel.first(method).label,
+        low=low,
+        high=high,
+        gap=gap,
+        verdict=_verdict(gap),
+        at_speed=at_speed,
+      )
     )
-  return compared
+  return lines
 
 
-def _at_speed(points: Points, baseline: Points, lossless: Points) -> float:
-  budget = lossless.latency.min()
+def _gap_at_speed(points: Points, baseline: Points, plain: Points) -> float:
+  """Returns the gap within the latency of SpecDecode, NaN where it is not."""
+  budget = plain.latency.min()
   gap = frontier.quality_within(points, budget)
   gap -= frontier.quality_within(baseline, budget)
   return gap if math.isfinite(gap) else math.nan
 
 
 def _verdict(gap: IntervalEstimate) -> str:
+  """Returns what the interval of a gap says."""
   if math.isnan(gap.value):
     return "no common latencies"
   if gap.low is None:
@@ -250,6 +330,6 @@ def gap_table(study: PointGroup, clock: Clock) -> Table:
       line
       for panel in study.panels
       for line in gaps(panel, clock)
-      if line["low"] is not None or not math.isnan(line["at_speed"].value)
+      if line.low is not None or not math.isnan(line.at_speed.value)
     ],
   )

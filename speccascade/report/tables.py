@@ -1,10 +1,11 @@
 """Tables in Markdown, CSV and HTML: columns, and the lines that fill them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import csv
 import dataclasses
 import io
 import math
+import types
 
 import jinja2
 
@@ -13,6 +14,7 @@ from speccascade.report.frontier import IntervalEstimate
 
 NOTHING = "-"
 NEVER = {math.inf: "never", -math.inf: "never"}
+_PLAIN = types.MappingProxyType({})
 template = jinja2.Environment(
   autoescape=True,
   trim_blocks=True,
@@ -21,13 +23,26 @@ template = jinja2.Environment(
 ).from_string
 
 
-def number(value, digits=None, special=(), sign="") -> str:
-  """Returns a number as it is printed, or `NOTHING`; see `Column`.
+def format_number(
+  value,
+  digits: int | None = None,
+  special: Mapping[float, str] = _PLAIN,
+  sign: str = "",
+) -> str:
+  """Returns a number as a table prints it, `NOTHING` where there is none.
 
-  >>> number(1.25, 1), number(2.0, 1, sign="+"), number(None)
-  ('1.2', '+2.0', '-')
-  >>> number(-math.inf, 1), number(-math.inf, 1, NEVER)
-  ('-', 'never')
+  Args:
+    value: a number, None, or anything that is printed as it is.
+    digits: digits after the point; None prints the value as it is.
+    special: texts of values that are no plain number.
+    sign: "+" gives positive numbers their sign too.
+
+  >>> format_number(1.25, 1), format_number(2.0, 1, sign="+")
+  ('1.2', '+2.0')
+  >>> format_number(None), format_number(-math.inf, 1)
+  ('-', '-')
+  >>> format_number(-math.inf, 1, NEVER)
+  'never'
   """
   if isinstance(value, float) and value in special:
     return special[value]
@@ -36,13 +51,26 @@ def number(value, digits=None, special=(), sign="") -> str:
   return str(value) if digits is None else f"{value:{sign}.{digits}f}"
 
 
-def estimated(estimate: IntervalEstimate, *how, **more) -> str:
-  """Returns an estimate as `number` has it, its interval after it.
+def format_estimate(
+  estimate: IntervalEstimate,
+  digits: int | None = None,
+  special: Mapping[float, str] = _PLAIN,
+  sign: str = "",
+) -> str:
+  """Returns an estimate as a table prints it, followed by its interval.
 
-  >>> estimated(IntervalEstimate(0.0, 0.0, 1.5), 2, {0.0: "never"})
+  Args:
+    estimate: a number with or without an interval.
+    digits: as in `format_number`.
+    special: as in `format_number`.
+    sign: as in `format_number`.
+
+  >>> format_estimate(IntervalEstimate(0.0, 0.0, 1.5), 2, {0.0: "never"})
   'never [never, 1.50]'
   """
-  value, low, high = (number(each, *how, **more) for each in estimate)
+  value, low, high = (
+    format_number(number, digits, special, sign) for number in estimate
+  )
   has_ends = estimate.has_interval and not math.isnan(estimate.value)
   return f"{value} [{low}, {high}]" if has_ends else value
 
@@ -86,7 +114,7 @@ class Column:
   special: dict[float, str] = dataclasses.field(default_factory=dict)
   has_interval: bool = False
 
-  def of(self, line):
+  def value_of(self, line):
     """Returns the value of a line."""
     if callable(self.value):
       return self.value(line)
@@ -94,18 +122,27 @@ class Column:
 
   def text(self, line) -> str:
     """Returns the cell."""
-    value = self.of(line)
-    printed = estimated if isinstance(value, IntervalEstimate) else number
-    return printed(value, self.digits, self.special)
+    value = self.value_of(line)
+    if isinstance(value, IntervalEstimate):
+      return format_estimate(value, self.digits, self.special)
+    return format_number(value, self.digits, self.special)
+
+  def csv_titles(self) -> list[str]:
+    """Returns the headings of the column in a CSV."""
+    if self.has_interval:
+      return [self.title, f"{self.title} low", f"{self.title} high"]
+    return [self.title]
 
   def csv_cells(self, line) -> list[str]:
     """Returns the value, unrounded, and the ends where there are intervals."""
-    value = self.of(line)
-    cells = (
-      value if isinstance(value, IntervalEstimate) else (value, None, None)
-    )
-    cells = cells if self.has_interval else cells[:1]
-    texts = (number(cell, None, self.special) for cell in cells)
+    value = self.value_of(line)
+    if isinstance(value, IntervalEstimate):
+      numbers = [*value]
+    else:
+      numbers = [value, None, None]
+    if not self.has_interval:
+      numbers = numbers[:1]
+    texts = (format_number(x, None, self.special) for x in numbers)
     return ["" if text == NOTHING else text for text in texts]
 
 
@@ -130,18 +167,34 @@ class Table:
 
 def speedup(latency: Latency | None) -> IntervalEstimate | None:
   """Returns how many times as fast it is, None where nothing was timed."""
-  names = ("relative_latency", "relative_high", "relative_low")
-  return latency and IntervalEstimate(*(1 / getattr(latency, x) for x in names))
+  if latency is None:
+    return None
+  # The highest latency is the lowest speed.
+  return IntervalEstimate(
+    1 / latency.relative_latency,
+    1 / latency.relative_high,
+    1 / latency.relative_low,
+  )
 
 
-SPEEDUP = Column("speed-up", lambda x: speedup(x.latency), 2, has_interval=True)
-_TOKEN = ("latency", "per_token")
-PER_TOKEN = Column(
-  "latency per token", lambda x: (lookup(x, *_TOKEN) or [None])[0], 3
-)
+def _row_speedup(row) -> IntervalEstimate | None:
+  return speedup(row.latency)
+
+
+def _latency_per_token(row) -> float | None:
+  per_token = lookup(row, "latency", "per_token")
+  return per_token[0] if per_token else None
+
+
+def _temperature(line) -> str:
+  return f"{lookup(line, 'settings', 'temperature'):g}"
+
+
 METHOD = Column("method", "label")
-_T = ("settings", "temperature")
-TEMPERATURE = Column("T", lambda line: f"{lookup(line, *_T):g}")
+TEMPERATURE = Column("T", _temperature)
+SPEEDUP = Column("speed-up", _row_speedup, 2, has_interval=True)
+PER_TOKEN = Column("latency per token", _latency_per_token, 3)
+# The columns of a table of rows.
 TRADE_OFF = (
   Column("method", "settings.method"),
   TEMPERATURE,
@@ -158,31 +211,33 @@ TRADE_OFF = (
 )
 
 
-def _filled(lines: Sequence, columns: Sequence[Column]) -> list[Column]:
-  """Returns the columns that have something to show."""
+def _select_filled(lines: Sequence, columns: Sequence[Column]) -> list[Column]:
+  """Returns the columns in which at least one line has something to show."""
   return [c for c in columns if any(c.text(x) != NOTHING for x in lines)]
 
 
 def markdown(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   """Returns a Markdown table, its columns aligned for a terminal."""
-  table = []
-  for column in _filled(lines, columns):
-    cells = [column.title, *map(column.text, lines)]
-    width, plain = max(map(len, cells)), column.digits is None
-    pad, end = (str.ljust, "-") if plain else (str.rjust, ":")
-    cells.insert(1, "-" * (width - 1) + end)
-    table.append([pad(cell, width) for cell in cells])
-  return "".join(f"| {' | '.join(row)} |\n" for row in zip(*table))
+  padded_columns = []
+  for column in _select_filled(lines, columns):
+    cells = [column.title, *(column.text(line) for line in lines)]
+    width = max(map(len, cells))
+    # Numbers are aligned to the right, which Markdown marks with a colon.
+    if column.digits is None:
+      cells.insert(1, "-" * width)
+      padded_columns.append([cell.ljust(width) for cell in cells])
+    else:
+      cells.insert(1, "-" * (width - 1) + ":")
+      padded_columns.append([cell.rjust(width) for cell in cells])
+  rows = zip(*padded_columns)
+  return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def to_csv(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   """Returns the table as CSV, numbers unrounded, empty where there is none."""
   file = io.StringIO()
   writer = csv.writer(file, lineterminator="\n")
-  ends = {True: ("", " low", " high"), False: ("",)}
-  writer.writerow(
-    c.title + end for c in columns for end in ends[c.has_interval]
-  )
+  writer.writerow(title for column in columns for title in column.csv_titles())
   for line in lines:
     writer.writerow(x for column in columns for x in column.csv_cells(line))
   return file.getvalue()
@@ -209,4 +264,4 @@ _HTML = template("""\
 
 def to_html(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   """Returns a table element; the first column heads its rows."""
-  return _HTML.render(lines=lines, columns=_filled(lines, columns))
+  return _HTML.render(lines=lines, columns=_select_filled(lines, columns))

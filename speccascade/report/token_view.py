@@ -9,29 +9,43 @@ from collections.abc import Iterable, Sequence
 import html
 import itertools
 import re
+from typing import NamedTuple
 
 from speccascade.evaluation.efficiency import Counts
 from speccascade.report.token_style import STYLE
 
 __all__ = ["STYLE", "legend_html", "page_html", "tokens_html", "view_html"]
 
-# Kind of a token -> (class, what it means). A kind is a source of the trace,
-# KEPT or COPY.
+
+class _Kind(NamedTuple):
+  """A kind of token.
+
+  Attributes:
+    css_class: the end of the kind's CSS class.
+    meaning: the kind's line in the legend.
+  """
+
+  css_class: str
+  meaning: str
+
+
+# A kind is a source of the trace, KEPT or COPY. The legend has this order.
 KEPT = "draft, kept"
 COPY = "copy"
 _KINDS = {
-  "draft": ("draft", "draft: the drafter wrote it, and it was accepted"),
-  KEPT: ("kept", "draft, kept although the rule deferred"),
-  COPY: ("copy", "copy: no model drafted it, and it was accepted"),
-  "residual": ("residual", "residual: drawn in place of a rejected draft"),
-  "bonus": ("bonus", "bonus: drawn after a block accepted whole"),
-  "sequential q": ("seq-q", "the drafter, one token at a time"),
-  "sequential p": ("seq-p", "the verifier, one token at a time"),
+  "draft": _Kind("draft", "draft: the drafter wrote it, and it was accepted"),
+  KEPT: _Kind("kept", "draft, kept although the rule deferred"),
+  COPY: _Kind("copy", "copy: no model drafted it, and it was accepted"),
+  "residual": _Kind("residual", "residual: drawn in place of a rejected draft"),
+  "bonus": _Kind("bonus", "bonus: drawn after a block accepted whole"),
+  "sequential q": _Kind("seq-q", "the drafter, one token at a time"),
+  "sequential p": _Kind("seq-p", "the verifier, one token at a time"),
 }
 _NOTHING = "\N{EN DASH}"
-_BLANK = "\u2581"  # SentencePiece's
+_BLANK = "\u2581"  # the blank in SentencePiece's pieces
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPECIAL = re.compile(r"<[^<>\s]+>")
+# Control characters are shown as signs: they must not get into the page.
 _CONTROLS = {i: "\N{REPLACEMENT CHARACTER}" for i in (*range(32), 127)}
 _CONTROLS |= {ord("\n"): "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}"}
 _CONTROLS |= {ord("\t"): "\N{RIGHTWARDS ARROW TO BAR}"}
@@ -54,14 +68,17 @@ def tokens_html(record: dict) -> str:
       " with TRACE = True"
     )
   counts = Counts(**aux["counts"])
-  columns = {**trace, "token": aux["tokens"], "place": itertools.count(1)}
-  traced = [dict(zip(columns, values)) for values in zip(*columns.values())]
-  text, num_models = "", len(counts.calls_by_model)
-  for block, members in itertools.groupby(traced, lambda token: token["block"]):
-    tokens = "".join(_token(token, num_models) for token in members)
+  num_models = len(counts.calls_by_model)
+  text = ""
+  for block, tokens in itertools.groupby(
+    _traced_tokens(trace, aux["tokens"]), lambda token: token["block"]
+  ):
+    block_html = "".join(_token_html(token, num_models) for token in tokens)
     if counts.num_blocks:
-      tokens = f'<span class="sc-block" data-block="{block}">{tokens}</span>'
-    text += tokens
+      text += f'<span class="sc-block" data-block="{block}">{block_html}</span>'
+    else:
+      text += block_html
+  # Of several references the first is shown.
   references = "".join(
     f'<p class="sc-dim" dir="auto">reference: {_escape(target)}</p>'
     for target in record.get("targets", [])[:1]
@@ -85,9 +102,9 @@ def view_html(records: Sequence[dict], head: str = "") -> str:
   Raises:
     ValueError: a record has no trace.
   """
-  head = f'<p class="sc-dim">{_escape(head)}</p>' if head else ""
+  head_html = f'<p class="sc-dim">{_escape(head)}</p>' if head else ""
   return (
-    f'<style>{STYLE}</style><div class="sc-view">{head}'
+    f'<style>{STYLE}</style><div class="sc-view">{head_html}'
     f"{legend_html(kinds(records))}{''.join(map(tokens_html, records))}</div>"
   )
 
@@ -114,10 +131,13 @@ def page_html(records: Sequence[dict], title: str) -> str:
 
 def kinds(records: Iterable[dict]) -> list[str]:
   """Returns the kinds of token that the records have, in the legend's order."""
-  traces = (record["aux"].get("trace") or {} for record in records)
-  tokens = (dict(zip(x, of)) for x in traces for of in zip(*x.values()))
-  there = set(map(_kind, tokens))
-  return [kind for kind in _KINDS if kind in there]
+  shown = set()
+  for record in records:
+    trace = record["aux"].get("trace")
+    if trace:
+      tokens = _traced_tokens(trace, record["aux"]["tokens"])
+      shown |= {_kind_of(token) for token in tokens}
+  return [kind for kind in _KINDS if kind in shown]
 
 
 def legend_html(shown: Iterable[str] = tuple(_KINDS)) -> str:
@@ -126,72 +146,101 @@ def legend_html(shown: Iterable[str] = tuple(_KINDS)) -> str:
   Args:
     shown: kinds, see `kinds`; by default all of them.
   """
-  items = "".join(
-    f'<li><span class="sc-token sc-{name}">token</span> {meaning}</li>'
-    for name, meaning in map(_KINDS.get, shown)
-  )
+  items = ""
+  for name in shown:
+    kind = _KINDS[name]
+    items += (
+      f'<li><span class="sc-token sc-{kind.css_class}">token</span>'
+      f" {kind.meaning}</li>"
+    )
   return (
     f'<ul class="sc-legend">{items}<li>A bar and a number open a block; point'
     " at a token, tap it or press Tab to see why it stands.</li></ul>"
   )
 
 
-def _kind(traced: dict) -> str:
+def _traced_tokens(trace: dict, tokens: Sequence[int]) -> list[dict]:
+  """Returns what a trace holds of each token, with its id and its place.
+
+  Args:
+    trace: lists with an entry for each token, by name.
+    tokens: the ids of the tokens.
+  """
+  columns = {**trace, "token": tokens, "place": range(1, len(tokens) + 1)}
+  return [dict(zip(columns, entries)) for entries in zip(*columns.values())]
+
+
+def _kind_of(traced: dict) -> str:
+  """Returns the kind of a token."""
   if traced["source"] != "draft":
     return traced["source"]
-  # Records of older versions do not say who drafted.
-  is_copy = traced.get("writer", 0) < 0
-  return COPY if is_copy else KEPT if traced["deferred"] else "draft"
+  # Records of older versions have no writer: a model drafted their drafts.
+  if traced.get("writer", 0) < 0:
+    return COPY
+  return KEPT if traced["deferred"] else "draft"
 
 
-def _token(traced: dict, num_models: int) -> str:
+def _token_html(traced: dict, num_models: int) -> str:
   """Returns a token with its card.
 
   Args:
-    traced: what the trace holds of it.
-    num_models: of the drafter.
+    traced: what the trace holds of the token.
+    num_models: how many models draft.
   """
   token = traced["token"]
-  name, meaning = _KINDS[_kind(traced)]
-  text, _ = _text(traced["piece"], token)
-  piece = _piece(traced["piece"], token)
-  where = f"id {token}, token {traced['place']}, block {traced['block']}"
+  kind = _KINDS[_kind_of(traced)]
+  meaning = kind.meaning
   if num_models > 1 and traced.get("writer", -1) >= 0:
     meaning += f"; by model {traced['writer'] + 1} of {num_models}"
-  said = (
-    *(f'<b class="sc-piece">{piece}</b> <i>{where}</i>', meaning),
-    _rule(traced["left"], traced["right"], traced["deferred"]),
+  piece = _piece_html(traced["piece"], token)
+  place = f"id {token}, token {traced['place']}, block {traced['block']}"
+  card = (
+    f'<b class="sc-piece">{piece}</b> <i>{place}</i>',
+    meaning,
+    _rule_text(traced["left"], traced["right"], traced["deferred"]),
     f"TV(p, q) {_number(traced['tv'])}",
   )
-  lines = "".join(f'<span class="sc-line">{line}</span>' for line in said)
+  lines = "".join(f'<span class="sc-line">{line}</span>' for line in card)
+  text = _readable(traced["piece"], token).text
   return (
-    f'<span class="sc-token sc-{name}" tabindex="0" role="note"'
+    f'<span class="sc-token sc-{kind.css_class}" tabindex="0" role="note"'
     f' aria-label="{_escape(f"{text}: {meaning}")}">{piece}'
     f'<span class="sc-card" role="tooltip">{lines}<span class="sc-tops">'
-    f"{_top('drafter q', 'q', traced)}{_top('verifier p', 'p', traced)}"
+    f"{_top_html('drafter q', 'q', traced)}"
+    f"{_top_html('verifier p', 'p', traced)}"
     "</span></span></span>"
   )
 
 
-def _rule(left: float | None, right: float | None, deferred: bool) -> str:
-  """The rule's two sides, in words."""
+def _rule_text(left: float | None, right: float | None, deferred: bool) -> str:
+  """Returns the two sides of the deferral rule, and what the rule decided."""
   if left is None and right is None:
     return "rule: deferred" if deferred else "rule: none read here"
   sign, verdict = ("&lt;", "deferred") if deferred else ("&ge;", "not deferred")
   return f"rule: {_number(left)} {sign} {_number(right)}, {verdict}"
 
 
-def _top(title: str, side: str, traced: dict) -> str:
-  """One model's likeliest tokens, the written one marked."""
-  names = (f"{side}_top", f"{side}_top_piece", f"{side}_prob")
-  rows = "".join(
-    f'<span class="sc-row{" sc-here" * (number == traced["token"])}"'
-    f' style="--p:{100 * prob:.1f}%">'
-    f'<span class="sc-piece">{_piece(piece, number)}</span>'
-    f"<span>{prob:.3f}</span></span>"
-    for number, piece, prob in zip(*(traced[name] for name in names))
-    if prob is not None
-  )
+def _top_html(title: str, side: str, traced: dict) -> str:
+  """Returns the likeliest tokens of a model, the written token marked.
+
+  Args:
+    title: the heading.
+    side: "q" for the drafter, "p" for the verifier.
+    traced: what the trace holds of the token.
+  """
+  rows = ""
+  for number, piece, prob in zip(
+    traced[f"{side}_top"], traced[f"{side}_top_piece"], traced[f"{side}_prob"]
+  ):
+    if prob is None:
+      continue
+    is_written = number == traced["token"]
+    rows += (
+      f'<span class="sc-row{" sc-here" if is_written else ""}"'
+      f' style="--p:{100 * prob:.1f}%">'
+      f'<span class="sc-piece">{_piece_html(piece, number)}</span>'
+      f"<span>{prob:.3f}</span></span>"
+    )
   rows = rows or '<span class="sc-row">not asked</span>'
   return (
     f'<span class="sc-top"><span class="sc-row">{title}</span>{rows}</span>'
@@ -220,19 +269,40 @@ def _escape(text: str) -> str:
   return html.escape(str(text).translate(_CONTROLS), quote=True)
 
 
-def _text(piece: str, token: int) -> tuple[str, bool]:
-  """Returns a piece as it is read, and whether it is no ordinary text."""
+class _Readable(NamedTuple):
+  """A piece of text as a reader sees it.
+
+  Attributes:
+    text: the text.
+    is_special: whether the piece is no ordinary text.
+  """
+
+  text: str
+  is_special: bool
+
+
+def _readable(piece: str, token: int) -> _Readable:
+  """Returns a token's text.
+
+  Args:
+    piece: the token as its tokenizer spells it; empty where it has no spelling.
+    token: the token's id.
+  """
   if not piece:
-    return f"<{token}>", True
+    return _Readable(f"<{token}>", True)
   if byte := _BYTE.fullmatch(piece):
     code = int(byte.group(1), 16)
-    plain = code < 128 and chr(code).translate(_CONTROLS)
-    return (plain, False) if plain else (f"0x{code:02X}", True)
-  return piece.replace(_BLANK, " "), bool(_SPECIAL.fullmatch(piece))
+    # Bytes above 127 are parts of longer characters.
+    if code < 128:
+      return _Readable(chr(code).translate(_CONTROLS), False)
+    return _Readable(f"0x{code:02X}", True)
+  is_special = _SPECIAL.fullmatch(piece) is not None
+  return _Readable(piece.replace(_BLANK, " "), is_special)
 
 
-def _piece(piece: str, token: int) -> str:
-  text, is_special = _text(piece, token)
+def _piece_html(piece: str, token: int) -> str:
+  """Returns a token's text as HTML, in a box if it is no ordinary text."""
+  text, is_special = _readable(piece, token)
   if is_special:
     return f'<span class="sc-special">{_escape(text)}</span>'
   return _escape(text)

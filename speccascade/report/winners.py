@@ -51,32 +51,29 @@ def candidates(panel: PointGroup, clock: Clock) -> list[Candidate]:
     clock: which latency.
   """
   large = panel.large
-  if large is None or not clock.timed([large]):
+  if large is None or not clock.select_timed([large]):
     return []
-  members = [
-    point
-    for point in clock.timed(panel.points)
-    if point.method not in (REFERENCE, SMALL) and is_fast(point.method)
-    if point.has_large_law or point.quality.value >= large.quality.value
-  ]
-  alone = clock.points([large])
-  found = [
-    Candidate(
-      point,
-      _inverse(clock.of(point)),
-      frontier.estimate(_gain, clock.points([point]), alone),
-    )
-    for point in members
-  ]
-  return sorted(found, key=lambda candidate: -candidate.speedup.value)
+  large_points = clock.points([large])
+  fits = []
+  for point in clock.select_timed(panel.points):
+    if point.method in (REFERENCE, SMALL) or not is_fast(point.method):
+      continue
+    is_as_good = point.quality.value >= large.quality.value
+    if not point.has_large_distribution and not is_as_good:
+      continue
+    speedup = _inverse(clock.latency_of(point))
+    gain = frontier.estimate(_gain, clock.points([point]), large_points)
+    fits.append(Candidate(point, speedup, gain))
+  return sorted(fits, key=lambda candidate: -candidate.speedup.value)
 
 
 def times_as_fast(
   first: Candidate, second: Candidate, clock: Clock
 ) -> IntervalEstimate:
   """Returns the second candidate's latency over the first's, in pairs."""
-  samples = (clock.points([x.point]) for x in (second, first))
-  return frontier.estimate(_latency_ratio, *samples)
+  return frontier.estimate(
+    _latency_ratio, clock.points([second.point]), clock.points([first.point])
+  )
 
 
 def lead(panel: PointGroup, clock: Clock) -> str:
@@ -90,7 +87,7 @@ def lead(panel: PointGroup, clock: Clock) -> str:
     clock: which latency.
   """
   large = panel.large
-  if large is None or not clock.timed([large]):
+  if large is None or not clock.select_timed([large]):
     return ""
   fits = candidates(panel, clock)
   if not fits:
@@ -98,40 +95,56 @@ def lead(panel: PointGroup, clock: Clock) -> str:
       f"no measured point of a method has the large model's {panel.metric} of"
       f" {large.quality.value:.1f}"
     )
-  fastest = fits[0]
-  plain = next((x for x in fits if x.is_plain), None)
-  beside = ""
-  if plain is not None and plain is not fastest:
-    beside = f"; SpecDecode has {_speed(plain)}"
+  plain = next((candidate for candidate in fits if candidate.is_plain), None)
   if clock.cost_ratio is not None:
     return (
       "by its calls, which have no interval, the fastest would be"
-      f" {_described(fastest, panel)}{beside}"
+      f" {_describe(fits[0], panel)}{_plain_clause(plain, fits[0])}"
     )
-  faster = [x for x in fits if is_surely_above_one(x.speedup)]
+  faster = [each for each in fits if is_surely_above_one(each.speedup)]
   if not faster:
-    surely = " by its whole interval" if fastest.speedup.value > 1 else ""
+    surely = " by its whole interval" if fits[0].speedup.value > 1 else ""
     return (
       f"no method is faster than the large model{surely}; the fastest measured"
-      f" is {_described(fastest, panel)}{beside}"
+      f" is {_describe(fits[0], panel)}{_plain_clause(plain, fits[0])}"
     )
   if plain is None:
     return (
-      f"faster than the large model is {_described(faster[0], panel)}"
-      f"{_rivals(faster[0], fits, clock)}; SpecDecode was not measured"
+      f"faster than the large model is {_describe(faster[0], panel)}"
+      f"{_rivals_clause(faster[0], fits, clock)}; SpecDecode was not measured"
     )
+  return _lead_over_plain(plain, faster, fits, panel, clock)
+
+
+def _lead_over_plain(
+  plain: Candidate,
+  faster: Sequence[Candidate],
+  fits: Sequence[Candidate],
+  panel: PointGroup,
+  clock: Clock,
+) -> str:
+  """Returns a clause on the points that are faster than SpecDecode.
+
+  Args:
+    plain: the fastest point of SpecDecode.
+    faster: the candidates that are surely faster than the large model.
+    fits: all candidates, fastest first.
+    panel: the points of one temperature.
+    clock: the definition of latency.
+  """
   for candidate in faster:
-    over = times_as_fast(candidate, plain, clock)
-    if not candidate.is_plain and is_surely_above_one(over):
+    ratio = times_as_fast(candidate, plain, clock)
+    if not candidate.is_plain and is_surely_above_one(ratio):
       return (
-        f"faster than SpecDecode, {_times(over)} times its speed, is"
-        f" {_described(candidate, panel)}{_rivals(candidate, fits, clock)}"
+        f"faster than SpecDecode, {_format_ratio(ratio)} times its speed, is"
+        f" {_describe(candidate, panel)}"
+        f"{_rivals_clause(candidate, fits, clock)}"
       )
-  if fastest.is_plain:
-    return f"no method is faster than {_described(plain, panel)}"
+  if fits[0].is_plain:
+    return f"no method is faster than {_describe(plain, panel)}"
   return (
     "no method is faster than SpecDecode by its whole interval; the fastest"
-    f" measured is {_described(fastest, panel)}{beside}"
+    f" measured is {_describe(fits[0], panel)}{_plain_clause(plain, fits[0])}"
   )
 
 
@@ -164,59 +177,70 @@ def bindings(settings: Settings) -> str:
   )
 
 
-def _rivals(winner: Candidate, fits: Sequence[Candidate], clock: Clock) -> str:
-  """Says how many other methods the winner is not told apart from.
+def _plain_clause(plain: Candidate | None, fastest: Candidate) -> str:
+  """Returns SpecDecode's speed; nothing where SpecDecode is the fastest."""
+  if plain is None or plain is fastest:
+    return ""
+  return f"; SpecDecode has {_describe_speed(plain)}"
 
-  Each other method stands for itself by its fastest candidate.
+
+def _rivals_clause(
+  winner: Candidate, fits: Sequence[Candidate], clock: Clock
+) -> str:
+  """Returns how many other methods the winner is not surely faster than.
+
+  The fastest candidate of each other method stands for the method.
+
+  Args:
+    winner: the candidate that is claimed to be fast.
+    fits: all candidates, fastest first.
+    clock: the definition of latency.
   """
   fastest = {}
   for candidate in fits:
     fastest.setdefault(candidate.point.method, candidate)
   del fastest[winner.point.method]
-  alike = [
-    candidate
-    for candidate in fastest.values()
-    if not is_surely_above_one(times_as_fast(winner, candidate, clock))
-  ]
   if not fastest:
     return ""
-  if not alike:
+  ratios = (times_as_fast(winner, each, clock) for each in fastest.values())
+  num_alike = sum(not is_surely_above_one(ratio) for ratio in ratios)
+  if num_alike == 0:
     return "; by its interval it is faster than every other method as good"
   return (
-    f"; by its interval it is not faster than {len(alike)} of the"
+    f"; by its interval it is not faster than {num_alike} of the"
     f" {len(fastest)} other methods that are as good"
   )
 
 
-def _described(candidate: Candidate, panel: PointGroup) -> str:
+def _describe(candidate: Candidate, panel: PointGroup) -> str:
   """Returns a candidate's name, settings, speed and quality."""
   point = candidate.point
   return (
-    f"{point.label} ({bindings(point.settings)}), {_speed(candidate)}, with"
-    f" {point.quality.value:.1f} {panel.metric} (the large model"
+    f"{point.label} ({bindings(point.settings)}), {_describe_speed(candidate)},"
+    f" with {point.quality.value:.1f} {panel.metric} (the large model"
     f" {panel.large.quality.value:.1f}, difference"
-    f" {tables.estimated(candidate.gain, 1, sign='+')})"
+    f" {tables.format_estimate(candidate.gain, 1, sign='+')})"
   )
 
 
-def _speed(candidate: Candidate) -> str:
-  """Returns the speed against the large model's, and whether it differs."""
+def _describe_speed(candidate: Candidate) -> str:
+  """Returns the speed over the large model's speed, and whether it differs."""
   speedup = candidate.speedup
-  text = f"{_times(speedup)} times the large model's speed"
+  text = f"{_format_ratio(speedup)} times the large model's speed"
   if speedup.has_interval and speedup.low <= 1 <= speedup.high:
     text += ", not told apart from it"
   return text
 
 
-def _times(ratio: IntervalEstimate) -> str:
-  return tables.estimated(ratio, 2)
+def _format_ratio(ratio: IntervalEstimate) -> str:
+  return tables.format_estimate(ratio, 2)
 
 
 def _inverse(latency: IntervalEstimate) -> IntervalEstimate:
-  value, low, high = latency
-  if low is None:
-    return IntervalEstimate(1 / value)
-  return IntervalEstimate(1 / value, 1 / high, 1 / low)
+  """Returns 1 / latency. The upper end of one is the lower end of the other."""
+  if latency.low is None:
+    return IntervalEstimate(1 / latency.value)
+  return IntervalEstimate(1 / latency.value, 1 / latency.high, 1 / latency.low)
 
 
 def _gain(point: Points, large: Points) -> float:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import os
 import pathlib
+from typing import NamedTuple
 
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultRow
@@ -13,7 +14,19 @@ from speccascade.report.shown_examples import ShownExamples
 from speccascade.runtime import files
 from speccascade.runtime.progress import ProgressBar
 
-_LONG = 200  # lines that Markdown leaves to the CSV
+_LONG = 200  # lines; a longer table is in its CSV alone
+
+
+class _Sources(NamedTuple):
+  """The files that a report is made from.
+
+  Attributes:
+    rows: the file of the rows, or of the one row of a decode.
+    examples: the file of the decoded examples; None where there is none.
+  """
+
+  rows: pathlib.Path
+  examples: pathlib.Path | None
 
 
 def from_folder(
@@ -38,32 +51,43 @@ def from_folder(
   Raises:
     ValueError: no rows there, or rows that cannot be reported.
   """
-  paths = _sources(results_dir)
-  rows, examples = read(*paths)
+  sources = _find_sources(results_dir)
+  rows, examples = read(sources.rows, sources.examples)
   folder = results_dir / "report" if output_dir is None else output_dir
   sections = content.sections(rows, metric=metric, cost_ratio=cost_ratio)
   for name, text in texts(rows, sections).items():
     files.write_whole(folder / name, text)
-  num = sum(len(section.plots) for section in sections)
+  num_plots = sum(len(section.plots) for section in sections)
+  # Each figure is drawn twice: to its own files, and into the page.
   with ProgressBar(
-    total=2 * num, desc="draw", unit="figure", disable=not progress, delay=1
+    total=2 * num_plots,
+    desc="draw",
+    unit="figure",
+    disable=not progress,
+    delay=1,
   ) as bar:
     for section in sections:
       for plot in section.plots:
         plot.save(folder / f"{section.prefix}{plot.name}")
         bar.update()
-    sources = [os.path.relpath(path, folder) for path in paths if path]
-    whole = page.page(sections, examples, sources, tick=bar.update)
-  files.write_whole(folder / "index.html", whole)
+    links = [os.path.relpath(path, folder) for path in sources if path]
+    html = page.page(sections, examples, links, tick=bar.update)
+  files.write_whole(folder / "index.html", html)
   return folder / "index.html"
 
 
-def _sources(results_dir: pathlib.Path) -> list[pathlib.Path | None]:
-  """Returns where the rows of a folder are, and its examples."""
-  names = {results.FILE_NAME: shown_examples.FILE_NAME}
-  for rows, examples in {**names, results.METRICS: results.PREDICTIONS}.items():
-    if path := files.find(results_dir / rows):
-      return [path, files.find(results_dir / examples)]
+def _find_sources(results_dir: pathlib.Path) -> _Sources:
+  """Returns the files of a folder of results.
+
+  Raises:
+    ValueError: there is no file of rows.
+  """
+  for rows_name, examples_name in (
+    (results.FILE_NAME, shown_examples.FILE_NAME),  # of a sweep
+    (results.METRICS, results.PREDICTIONS),  # of a decode
+  ):
+    if rows := files.find(results_dir / rows_name):
+      return _Sources(rows, files.find(results_dir / examples_name))
   raise ValueError(
     f"{results_dir} has no {results.FILE_NAME} and no {results.METRICS}; give"
     " the folder that a sweep, a decode or the quick start wrote to"
@@ -77,8 +101,8 @@ def read(
   if rows.name.startswith(results.METRICS):
     row = results.read_row(rows)
     return [row], shown_examples.read(examples, row)
-  if many := results.read_rows(rows):
-    return many, shown_examples.read(examples)
+  if several := results.read_rows(rows):
+    return several, shown_examples.read(examples)
   raise ValueError(f"{rows} holds no row")
 
 
@@ -86,14 +110,16 @@ def texts(
   rows: Sequence[ResultRow], sections: Sequence[Section]
 ) -> dict[str, str]:
   """Returns the tables and report.md by the names of their files."""
-  csvs = {
-    f"{section.prefix}{table.name}.csv": (table.lines, table.columns)
+  by_name = {
+    f"{section.prefix}{table.name}.csv": tables.to_csv(
+      table.lines, table.columns
+    )
     for section in sections
     for table in section.tables
   }
-  csvs["rows.csv"] = (rows, row_columns(rows))
-  texts = {name: tables.to_csv(*lines) for name, lines in csvs.items()}
-  return {**texts, "report.md": markdown(sections)}
+  by_name["rows.csv"] = tables.to_csv(rows, row_columns(rows))
+  by_name["report.md"] = markdown(sections)
+  return by_name
 
 
 def markdown(sections: Sequence[Section]) -> str:
@@ -101,15 +127,10 @@ def markdown(sections: Sequence[Section]) -> str:
   lines = ["# Quality against latency of speculative cascades", ""]
   for section in sections:
     lines += [f"## {section.study.pair}", ""]
-    for said in (*section.doubts, section.headline, section.about):
-      lines += [said, ""] if said else []
-    for finding in section.findings:
-      lines += [f"### Findings, {finding.title}", ""]
-      lines += _listed(finding.models)
-      for title, said in finding.by_clock:
-        lines += [f"{title}:", "", *_listed(said)]
-    if section.notices:
-      lines += ["### Where speculation loses", "", *_listed(section.notices)]
+    for paragraph in (*section.doubts, section.headline, section.about):
+      if paragraph:
+        lines += [paragraph, ""]
+    lines += _finding_lines(section)
     for plot in section.plots:
       name = f"{section.prefix}{plot.name}.png"
       lines += [f"### {plot.title}", "", plot.note, ""]
@@ -120,9 +141,25 @@ def markdown(sections: Sequence[Section]) -> str:
         lines += [f"In {section.prefix}{table.name}.csv.", ""]
       else:
         lines.append(tables.markdown(table.lines, table.columns))
-    lines += [section.versions, ""] if section.versions else []
+    if section.versions:
+      lines += [section.versions, ""]
   return "\n".join(lines)
 
 
-def _listed(sentences: Sequence[str]) -> list[str]:
+def _finding_lines(section: Section) -> list[str]:
+  """Returns the lines of the findings and of the notices."""
+  lines = []
+  for finding in section.findings:
+    lines += [f"### Findings, {finding.title}", ""]
+    lines += _list_lines(finding.models)
+    for clock in finding.by_clock:
+      lines += [f"{clock.title}:", "", *_list_lines(clock.sentences)]
+  if section.notices:
+    lines += ["### Where speculation loses", ""]
+    lines += _list_lines(section.notices)
+  return lines
+
+
+def _list_lines(sentences: Sequence[str]) -> list[str]:
+  """Returns the lines of a Markdown list."""
   return [*(f"- {sentence}" for sentence in sentences), ""]

@@ -73,7 +73,7 @@ COLUMNS = (
   Column("tokens/block", "row.efficiency.mean_acceptance_length", 2),
   Column("acceptance", "row.efficiency.acceptance_rate", 3),
   Column("tokens/s", lambda line: _rate(line.row.latency), 1),
-  Column("times as fast", lambda line: SPEEDUP.of(line.row), 2),
+  Column("times as fast", lambda line: SPEEDUP.value_of(line.row), 2),
   Column(
     "the model's own texts",
     lambda line: f"{line.num_same} of {line.row.latency.num_examples}",

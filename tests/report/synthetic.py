@@ -31,8 +31,11 @@ COSTS = Costs(
   verifier_prefill=3.0,
 )
 SETTINGS = {
-  **{"max_decode_len": 48, "task": "generated", "split": "test"},
-  **{"drafter": "small-1400", "verifier": "large-1000"},
+  "max_decode_len": 48,
+  "task": "generated",
+  "split": "test",
+  "drafter": "small-1400",
+  "verifier": "large-1000",
   "num_examples": EXAMPLES,
 }
 # (alphas, how far the best point is above the large model)
@@ -49,7 +52,8 @@ CURVES = {
 }
 # (quality, acceptance) where there is no alpha
 ALONE = {
-  **{"drafter": (SMALL, 1.0), "verifier": (LARGE, 0.0)},
+  "drafter": (SMALL, 1.0),
+  "verifier": (LARGE, 0.0),
   "spec_decode": (LARGE, 0.65),
 }
 _NOISE = np.random.default_rng(7)
@@ -77,7 +81,7 @@ def rows(
     replicates: whether rows have them.
     overhead: factor on the latency of methods with blocks.
   """
-  drawn = []
+  several = []
   for temperature in temperatures:
     for number, name in enumerate(methods or CURVES):
       spec = METHODS[name]
@@ -87,36 +91,57 @@ def rows(
       alphas, gain = CURVES.get(name, default)
       if temperature == 0 and name.startswith("spec_decode_lossy"):
         gain = 0.0
-      drawn += [
+      several += [
         _row(
           Point(name, alpha, gamma=gamma, temperature=temperature),
-          *(seed, place / len(alphas), gain, replicates, overhead),
+          seed=seed,
+          share=place / len(alphas),
+          gain=gain,
+          has_replicates=replicates,
+          overhead=overhead,
         )
         for gamma in (gammas if spec.has_blocks else gammas[:1])
         for place, alpha in enumerate(alphas, start=1)
         for seed in seeds
       ]
-  return drawn
+  return several
 
 
-def study(**how) -> PointGroup:
-  """Returns the one study of `rows`."""
-  (only,) = groups.studies(rows(**how))
+def study(**options) -> PointGroup:
+  """Returns the one study of `rows`, which takes the options."""
+  (only,) = groups.studies(rows(**options))
   return only
 
 
 def changed(row: ResultRow, **changes) -> ResultRow:
-  """Returns a row with other values: of itself, its settings or latency."""
-  for part in ("settings", "latency"):
-    whole = getattr(row, part)
-    inner = {x: changes.pop(x) for x in [*changes] if hasattr(whole, x)}
+  """Returns a row with other values of itself, its settings or its latency."""
+  for name in ("settings", "latency"):
+    part = getattr(row, name)
+    inner = {x: changes.pop(x) for x in [*changes] if hasattr(part, x)}
     if inner:
-      changes[part] = dataclasses.replace(whole, **inner)
+      changes[name] = dataclasses.replace(part, **inner)
   return dataclasses.replace(row, **changes)
 
 
-def _row(point, seed, share, gain, has_replicates, overhead) -> ResultRow:
-  """One point: `share` is how much of the drafter's writing it keeps."""
+def _row(
+  point: Point,
+  *,
+  seed: int,
+  share: float,
+  gain: float,
+  has_replicates: bool,
+  overhead: float,
+) -> ResultRow:
+  """Returns the row of a point.
+
+  Args:
+    point: the method and its settings.
+    seed: the seed of the key.
+    share: how much of the drafter's writing the method keeps, from 0 to 1.
+    gain: how far the quality rises above the large model's.
+    has_replicates: whether quality and latency have replicates.
+    overhead: factor on the latency of methods with blocks.
+  """
   noise = np.random.default_rng(
     [seed, int(100 * share), point.gamma, len(point.method)]
   )
@@ -140,7 +165,7 @@ def _row(point, seed, share, gain, has_replicates, overhead) -> ResultRow:
     for end in (0.025, 0.975)
   )
   alike = EXAMPLES - 1 if name.startswith(("spec_decode", "verifier")) else 90
-  same = {"identical": alike, "near_ties": 1, "num_examples": EXAMPLES}
+  agreement = {"identical": alike, "near_ties": 1, "num_examples": EXAMPLES}
   score = {"value": float(quality), "low": low, "high": high}
   if has_replicates:
     score["replicates"] = scores.round(4).tolist()
@@ -158,14 +183,14 @@ def _row(point, seed, share, gain, has_replicates, overhead) -> ResultRow:
       relative_high=relative_high,
       num_examples=20,
       repeats=2,
-      replicates=tuple(ratios.round(6).tolist()) * has_replicates,
+      replicates=tuple(ratios.round(6).tolist()) if has_replicates else (),
       num_tokens=20 * TOKENS,
       per_token=(latency, relative_low, relative_high),
     ),
     costs=COSTS,
     predicted_speedup=predicted,
     measured_speedup=1 / latency,
-    agreement=same if greedy else None,
+    agreement=agreement if greedy else None,
     environment={"device": "a chip", "versions": {"jax": "1"}},
     num_parameters={"drafter": 1_200_000, "verifier": 12_340_000},
   )
@@ -188,7 +213,10 @@ def _counts(point: Point, acceptance: float) -> Counts:
     extends = deferred * spec.execution.needs_verifier
   is_oracle = point.method.startswith("oracle")
   return Counts(
-    *(EXAMPLES, tokens, blocks, blocks * gamma),
+    num_examples=EXAMPLES,
+    num_tokens=tokens,
+    num_blocks=blocks,
+    drafted=blocks * gamma,
     examined=sum(examined),
     accepted=sum(accepted),
     deferred=deferred,

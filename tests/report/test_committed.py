@@ -15,8 +15,8 @@ FOLDERS = sorted(path.parent for path in RESULTS.glob("*/rows.jsonl.gz"))
 def test_tables_are_functions_of_the_committed_rows(folder):
   rows = results.read_rows(folder / "rows.jsonl.gz")
   texts = writing.texts(rows, content.sections(rows))
-  there = {path.name for path in folder.glob("*.csv")} | {"report.md"}
-  assert set(texts) == there
+  committed = {path.name for path in folder.glob("*.csv")} | {"report.md"}
+  assert set(texts) == committed
   for name, text in texts.items():
     assert (folder / name).read_text(encoding="utf-8") == text
 

@@ -33,11 +33,19 @@ def test_the_frontier_by_hand():
 
 
 def test_the_two_questions_by_hand():
-  within = {0.19: -math.inf, 0.2: 60, 0.3: 61.5, 0.6: 65, 0.8: 67}
-  for latency, quality in {**within, 0.85: 67, 5: 67}.items():
+  qualities = {
+    0.19: -math.inf,
+    0.2: 60,
+    0.3: 61.5,
+    0.6: 65,
+    0.8: 67,
+    0.85: 67,
+    5: 67,
+  }
+  for latency, quality in qualities.items():
     assert frontier.quality_within(ONE, latency) == pytest.approx(quality)
-  at = {50: 0.2, 60: 0.2, 61.5: 0.3, 65: 0.6, 67: 0.8, 67.1: math.inf}
-  for quality, latency in at.items():
+  latencies = {50: 0.2, 60: 0.2, 61.5: 0.3, 65: 0.6, 67: 0.8, 67.1: math.inf}
+  for quality, latency in latencies.items():
     assert frontier.latency_at(ONE, quality) == pytest.approx(latency)
 
 
@@ -53,7 +61,9 @@ def test_the_two_questions_by_hand():
     # 0, -0.5, 1, whose trapezoids cancel.
     (
       points((0.2, 60), (0.4, 63)),
-      *(points((0.2, 60), (0.3, 62), (0.4, 61)), (0.2, 0.4), 0),
+      points((0.2, 60), (0.3, 62), (0.4, 61)),
+      (0.2, 0.4),
+      0,
     ),
     (ONE, points((0.6, 60.0)), (0.6, 0.6), 5),
     (ONE, points((1.2, 70), (1.5, 71)), None, math.nan),
@@ -68,7 +78,7 @@ def test_mean_gap_by_hand(first, second, common, gap):
 def replicated(shifts, latency=0.5, quality=60.0) -> list[Points]:
   """One point whose quality is shifted in each replicate."""
   scores = quality + np.r_[0.0, shifts]
-  return frontier.resampled([np.full_like(scores, latency)], [scores])
+  return frontier.points_by_replicate([np.full_like(scores, latency)], [scores])
 
 
 def test_pairs_cancel_what_they_share():
@@ -94,11 +104,13 @@ def test_infinite_ends_are_kept():
   assert latency == IntervalEstimate(0.5, 0.5, math.inf)
 
 
-@pytest.mark.parametrize(("num", "has"), [(0, True), (10, True), (11, False)])
-def test_undefined_replicates(num, has):
-  """Up to a twentieth may be undefined."""
+@pytest.mark.parametrize(
+  ("num", "is_defined"), [(0, True), (10, True), (11, False)]
+)
+def test_undefined_replicates(num, is_defined):
+  """Up to a twentieth of the replicates may be undefined."""
   values = [math.nan] * num + [1.0] * (200 - num)
-  assert (frontier.interval(values) is not None) == has
+  assert (frontier.interval(values) is not None) == is_defined
 
 
 def test_replicates_count_where_all_have_as_many():
@@ -108,9 +120,9 @@ def test_replicates_count_where_all_have_as_many():
     assert gap == IntervalEstimate(0.0)
   assert not IntervalEstimate(1.0, 1.0, 1.0).has_interval
   full, bare, more = np.ones(4), np.ones(1), np.ones(5)
-  assert len(frontier.resampled([full, full], [full, full])) == 4
-  assert len(frontier.resampled([full, bare], [full, full])) == 1
-  assert len(frontier.resampled([full], [more])) == 1
+  assert len(frontier.points_by_replicate([full, full], [full, full])) == 4
+  assert len(frontier.points_by_replicate([full, bare], [full, full])) == 1
+  assert len(frontier.points_by_replicate([full], [more])) == 1
   mean = frontier.mean([np.array([1.0, 1.0, 3.0]), np.array([3.0, 5.0, 7.0])])
   assert mean.tolist() == [2.0, 3.0, 5.0]
   assert frontier.mean([np.ones(3), np.array([3.0])]).tolist() == [2.0]
@@ -171,8 +183,9 @@ def test_mean_gap_is_the_mean_of_many_budgets(first, second):
     return
   edges = np.linspace(*common, 4001)
   middles = (edges[1:] + edges[:-1]) / 2
-  best = lambda points: [
-    frontier.quality_within(points, x) for x in middles[::10]
-  ]
+
+  def best(points):
+    return [frontier.quality_within(points, x) for x in middles[::10]]
+
   gap = np.mean(np.subtract(best(first), best(second)))
   assert frontier.mean_gap(first, second) == pytest.approx(gap, abs=0.02)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speccascade.report import groups
-from speccascade.report.measured import MEASURED, Measured, modelled
+from speccascade.report.measured import MEASURED, Measured, modelled_clock
 from tests.report import synthetic
 from tests.report.synthetic import changed, study
 
@@ -14,8 +14,8 @@ ALPHAS = synthetic.CURVES["spec_cascade_opt"][0]
 ONE = {"methods": ["spec_decode"], "temperatures": (1.0,)}
 
 
-def opt_points(**how) -> list[Measured]:
-  points = study(methods=["spec_cascade_opt"], **how).panels[-1].points
+def opt_points(**options) -> list[Measured]:
+  points = study(methods=["spec_cascade_opt"], **options).panels[-1].points
   assert len(points) == len(ALPHAS)
   return points
 
@@ -91,8 +91,11 @@ def test_variants_have_curves_of_their_own():
 
 def test_modelled_latency_by_hand():
   pair = study()
-  panel, clock = pair.panels[1], modelled(0.12)
-  latency = lambda name: clock.of(panel.first(name)).value
+  panel, clock = pair.panels[1], modelled_clock(0.12)
+
+  def latency(name: str) -> float:
+    return clock.latency_of(panel.first(name)).value
+
   # SpecDecode: a block of 5 drafts costs 5 c + 1, and yields its tokens. The
   # exact bonus of a cascade drafts once more.
   for method, drafts in (("spec_decode", 5), ("spec_cascade_opt", 6)):
@@ -109,7 +112,7 @@ def test_modelled_latency_by_hand():
 
 
 def test_modelled_points_have_the_qualities_spread_alone():
-  for clock, varies in ((modelled(0.12), False), (MEASURED, True)):
+  for clock, varies in ((modelled_clock(0.12), False), (MEASURED, True)):
     latency, quality = zip(*clock.points(opt_points()))
     assert (np.ptp(quality, axis=0) > 0).all()
     assert ((np.ptp(latency, axis=0) > 0) == varies).all()
@@ -119,12 +122,12 @@ def test_drafters_of_several_models_are_not_modelled():
   (row,) = opt_points()[0].rows
   counts = dataclasses.replace(row.counts, calls_by_model=(3, 4))
   several = Measured((changed(row, counts=counts),))
-  assert modelled(0.1).of(several) is None
+  assert modelled_clock(0.1).latency_of(several) is None
 
 
 def test_who_writes_what_the_large_model_would():
   greedy, sampled = study().panels
-  for panel, method, has in (
+  for panel, method, is_expected in (
     (sampled, "spec_decode", True),
     (sampled, "drafter", False),
     (sampled, "spec_decode_lossy", False),
@@ -132,7 +135,7 @@ def test_who_writes_what_the_large_model_would():
     (greedy, "spec_decode_lossy", True),
     (greedy, "spec_cascade_opt", False),
   ):
-    assert panel.first(method).has_large_law == has
+    assert panel.first(method).has_large_distribution == is_expected
 
 
 def test_metrics_known_first():

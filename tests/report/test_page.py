@@ -60,7 +60,7 @@ def test_nothing_outside_is_named(text):
 
 
 def test_what_the_page_says(text):
-  for said in (
+  for part in (
     "Findings",
     "Figure 1, gamma 5",
     "Figure 2, gamma 5: quality against latency, measured wall-clock",
@@ -74,7 +74,7 @@ def test_what_the_page_says(text):
     "Lossy &lt;b&gt;",
     token_view.STYLE,
   ):
-    assert said in text
+    assert part in text
   assert "Lossy <b>" not in text
 
 
@@ -126,10 +126,10 @@ def test_the_first_screen_tells_it(chromium, url, width):
   """)
   assert bottoms == sorted(bottoms)
   assert bottoms[-1] <= chromium.evaluate("innerHeight")
-  said = chromium.evaluate("document.querySelector('section').innerText")
-  assert "12.3 million parameters, 9.4 ms a text (0.47 a token) greedy" in said
-  assert "gamma 3, 5" in said
-  assert "At the large model's BLEU: greedy (" in said
+  shown = chromium.evaluate("document.querySelector('section').innerText")
+  assert "12.3 million parameters, 9.4 ms a text (0.47 a token) greedy" in shown
+  assert "gamma 3, 5" in shown
+  assert "At the large model's BLEU: greedy (" in shown
 
 
 @pytest.mark.parametrize("width", [375, 1000, 1440])
@@ -189,10 +189,10 @@ def test_tokens_open_their_cards_by_keyboard(chromium, url):
       })
   """)
   assert len(cards) == 2 * len(test_token_view.PIECES)  # of the open source
-  for is_shown, left, right, said in cards:
+  for is_shown, left, right, card_text in cards:
     assert is_shown
     assert 0 <= left < right <= 375
-    assert "TV(p, q)" in said
+    assert "TV(p, q)" in card_text
 
 
 def test_it_is_read_without_its_script(chromium, text, tmp_path):

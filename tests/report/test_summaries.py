@@ -51,10 +51,10 @@ def panel_of(*rows) -> groups.PointGroup:
   return panel
 
 
-# Method -> points, and what Table 2 says of them: how, speed-up, best quality
+# Method -> points, and what Table 2 says of them: way, speed-up, best quality
 # within the large model's latency.
 @pytest.mark.parametrize(
-  ("method", "points", "how", "speedup", "within"),
+  ("method", "points", "way", "speedup", "within"),
   [
     # 70 lies half way between 68 at 0.4 and 72 at 0.6.
     (OPT, [(0.4, 68, 0.5), (0.6, 72, 0.1)], "interpolated", 2, 72),
@@ -65,22 +65,22 @@ def panel_of(*rows) -> groups.PointGroup:
     ("spec_decode", [(0.5, 69.8)], "same law", 2, 69.8),
   ],
 )
-def test_table_2(method, points, how, speedup, within):
+def test_table_2(method, points, way, speedup, within):
   rows = [LARGE, *(row(method, *numbers) for numbers in points)]
   (line,) = summaries.speedups(panel_of(*rows), MEASURED)
-  assert line["how"] == how
-  assert line["speedup"] == (pytest.approx(speedup), None, None)
-  assert line["within"].value == within
-  assert line["gain"].value == within - 70
-  assert line["best"] == max(quality for _, quality, *_ in points)
-  assert line["best_latency"] == points[-1][0]
+  assert line.way == way
+  assert line.speedup == (pytest.approx(speedup), None, None)
+  assert line.within.value == within
+  assert line.gain.value == within - 70
+  assert line.best == max(quality for _, quality, *_ in points)
+  assert line.best_latency == points[-1][0]
   table = summaries.speedup_table(groups.studies(rows)[0], MEASURED)
   cells = [column.text(line) for column in table.columns]
-  num_never = 2 * math.isinf(within) + (how == "never")
-  assert cells.count("never") == num_never + (how == "never")
+  num_never = 2 * math.isinf(within) + (way == "never")
+  assert cells.count("never") == num_never + (way == "never")
   csv = tables.to_csv(table.lines, table.columns)
   assert "inf" not in csv
-  assert csv.count("never") == num_never + (how == "never")
+  assert csv.count("never") == num_never + (way == "never")
 
 
 def test_table_2_by_gamma_or_the_best_of_them():
@@ -88,8 +88,8 @@ def test_table_2_by_gamma_or_the_best_of_them():
   for gamma, speedup in ((None, 2.5), (3, 2)):
     panel = panel_of(LARGE, *rows)
     (line,) = summaries.speedups(panel, MEASURED, gamma=gamma)
-    assert line["speedup"].value == pytest.approx(speedup)
-    assert line["gamma"] == gamma
+    assert line.speedup.value == pytest.approx(speedup)
+    assert line.gamma == gamma
 
 
 def test_models_and_oracles_have_no_line():
@@ -118,19 +118,21 @@ PLAIN = ("spec_decode", 0.6, 70)
   ],
 )
 def test_gaps_by_hand(temperature, points, baseline, ends, gap, at_speed):
-  more = [(LOSSY, 0.8, 70, 0.1)] if gap == 2 else []
-  own = [(OPT, 0.4, 67, 0.5), (OPT, 0.6, 71, 0.1), ("verifier", 1.0, 70)]
+  several = [*points, (OPT, 0.4, 67, 0.5), (OPT, 0.6, 71, 0.1)]
+  several.append(("verifier", 1.0, 70))
+  if gap == 2:
+    several.append((LOSSY, 0.8, 70, 0.1))
   panel = panel_of(
-    *(row(*each, temperature=temperature) for each in [*points, *more, *own])
+    *(row(*numbers, temperature=temperature) for numbers in several)
   )
   (line,) = summaries.gaps(panel, MEASURED)
-  assert (line["label"], line["baseline"]) == (OPT, baseline)
-  assert line["gap"].value == pytest.approx(gap, nan_ok=True)
-  assert line["at_speed"].value == pytest.approx(at_speed, nan_ok=True)
+  assert (line.label, line.baseline) == (OPT, baseline)
+  assert line.gap.value == pytest.approx(gap, nan_ok=True)
+  assert line.at_speed.value == pytest.approx(at_speed, nan_ok=True)
   is_apart = math.isnan(gap)
-  assert (line["low"], line["high"]) == ((None, None) if is_apart else ends)
+  assert (line.low, line.high) == ((None, None) if is_apart else ends)
   verdict = "no common latencies" if is_apart else "no interval"
-  assert line["verdict"] == verdict
+  assert line.verdict == verdict
   table = summaries.gap_table(panel, MEASURED)
   assert table.lines == [] if is_apart else [line]
 
@@ -142,54 +144,55 @@ def study():
 
 def test_verdicts_follow_the_intervals(study):
   sampled = study.panels[1]
-  by_label = {line["label"]: line for line in summaries.gaps(sampled, MEASURED)}
+  by_label = {line.label: line for line in summaries.gaps(sampled, MEASURED)}
   better = by_label["SpecCascade [OPT]"]
-  assert better["verdict"] == "better"
-  assert better["gap"].low > 0
-  assert by_label["SpecCascade [Chow]"]["verdict"] == "worse"
+  assert better.verdict == "better"
+  assert better.gap.low > 0
+  assert by_label["SpecCascade [Chow]"].verdict == "worse"
   # The resamples are paired: what they share cancels.
   large = sampled.large.quality
-  assert better["gap"].high - better["gap"].low < (large.high - large.low) / 2
+  assert better.gap.high - better.gap.low < (large.high - large.low) / 2
 
 
 def test_losses_have_their_reasons():
   study = synthetic.study(methods=["verifier", "spec_decode"], overhead=1.25)
-  model = measured.modelled(study.cost_ratio)
+  model = measured.modelled_clock(study.cost_ratio)
   (loss,) = slowdowns.slowdowns(study.panels[1], model)
   point, costs = study.panels[1].first("spec_decode"), synthetic.COSTS
   block = 4 * costs.c + costs.q2 + costs.v[6]
-  assert loss["predicted_block"] == pytest.approx(block)
-  assert loss["measured_block"] == pytest.approx(1.25 * block)
-  assert (loss["c"], loss["v"]) == (costs.c, costs.v[6])
-  assert loss["modelled"] == model.of(point).value
-  assert loss["latency"] == point.latency
-  (said,) = findings.notices([loss])
+  assert loss.predicted_block == pytest.approx(block)
+  assert loss.measured_block == pytest.approx(1.25 * block)
+  assert (loss.c, loss.v) == (costs.c, costs.v[6])
+  assert loss.modelled == model.latency_of(point).value
+  assert loss.latency == point.latency
+  (notice,) = findings.notices([loss])
   for part in (
     "0.65 of its examined drafts accepted",
     "costs 2.73 steps, and took 3.41",
     "the pass over 6 tokens 2.10",
     "it would win, with 0.61",
   ):
-    assert part in said
+    assert part in notice
   assert findings.notices([]) == []
 
 
 def test_a_loss_needs_the_whole_interval():
-  for low, lost in ((0.99, 0), (1.01, 1)):
+  for low, num_losses in ((0.99, 0), (1.01, 1)):
     slow = row("spec_decode", 1.05, 70)
     slow = changed(slow, relative_low=low, relative_high=1.1)
-    assert len(slowdowns.slowdowns(panel_of(LARGE, slow), None)) == lost
+    losses = slowdowns.slowdowns(panel_of(LARGE, slow), None)
+    assert len(losses) == num_losses
 
 
 def test_findings_say_what_the_tables_say(study):
-  model = measured.modelled(study.cost_ratio)
+  model = measured.modelled_clock(study.cost_ratio)
   greedy, sampled = findings.findings(study, (MEASURED, model))
   assert (greedy.title, sampled.title) == ("greedy (T = 0)", "T = 1")
-  by_clock = ["\n".join(said) for _, said in sampled.by_clock]
+  by_clock = ["\n".join(clock.sentences) for clock in sampled.by_clock]
   (gap,) = [
-    line["gap"]
+    line.gap
     for line in summaries.gaps(study.panels[1], MEASURED)
-    if line["label"] == "SpecCascade [OPT]"
+    if line.label == "SpecCascade [OPT]"
   ]
   for part in (
     f"SpecCascade [OPT] is better, {gap.value:+.2f} [{gap.low:+.2f},",
@@ -205,7 +208,7 @@ def test_findings_say_what_the_tables_say(study):
 
 
 @pytest.mark.parametrize(
-  ("small", "spread", "said"),
+  ("small", "spread", "doubt"),
   [
     (60, 0, None),
     (72, 0, "+2.0. The small model is the better one"),
@@ -215,7 +218,7 @@ def test_findings_say_what_the_tables_say(study):
     (68, 1, None),
   ],
 )
-def test_a_pair_with_little_to_gain_is_said(small, spread, said):
+def test_a_pair_with_little_to_gain_is_named(small, spread, doubt):
   """By the interval of the difference, which is paired."""
   rows = [LARGE, row("drafter", 0.1, small, gamma=None)]
   shared = np.linspace(-9, 9, 200)
@@ -226,17 +229,22 @@ def test_a_pair_with_little_to_gain_is_said(small, spread, said):
       score["replicates"] = list(score["value"] + shifts)
     rows[number] = changed(rows[number], quality={"bleu": score})
   (study,) = groups.studies(rows)
-  found = findings.doubts(study)
-  assert len(found) == (said is not None)
-  assert not found or (said in found[0] and found[0].startswith("T = 1: "))
+  doubts = findings.doubts(study)
+  if doubt is None:
+    assert doubts == []
+  else:
+    (sentence,) = doubts
+    assert sentence.startswith("T = 1: ")
+    assert doubt in sentence
   section = content.sections(rows)[0]
-  assert list(section.doubts) == found
+  assert list(section.doubts) == doubts
 
 
-def test_ablated_takes_one_alpha():
+def test_points_over_gamma_have_one_alpha():
   rows = synthetic.rows(gammas=(3, 5), temperatures=(1.0,))
   panel = panel_of(*rows, row("bild_star", 0.5, 70, 0.2))
-  by_method = {same[0].method: same for same in point_tables.ablated(panel)}
+  over_gamma = point_tables.points_over_gamma(panel)
+  by_method = {points[0].method: points for points in over_gamma}
   assert "bild_star" not in by_method  # one gamma alone
   assert "token_cascade_chow" not in by_method  # no gamma
   points = by_method[OPT]

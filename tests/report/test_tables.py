@@ -21,8 +21,14 @@ def test_markdown_and_csv():
   assert len({len(line) for line in lines}) == 1
   cells = [cell.strip() for cell in lines[4].split("|")[1:-1]]
   assert cells == [
-    *["spec_decode", "0", "78.0", "30.0", "0.857", "0.625"],
-    *["1.60 [1.38, 1.90]", "1.90"],
+    "spec_decode",
+    "0",
+    "78.0",
+    "30.0",
+    "0.857",
+    "0.625",
+    "1.60 [1.38, 1.90]",
+    "1.90",
   ]  # a column that nothing fills is left out
   lines = list(csv.DictReader(io.StringIO(tables.to_csv(rows()))))
   assert len(lines) == 6
@@ -67,5 +73,5 @@ def test_points_say_how_likely_the_verifier_found_them():
     rows = [synthetic.changed(x, log_probs=probs) for x in synthetic.rows()]
     [study] = groups.studies(rows)
     table = point_tables.points(study, None)
-    found = [each for each in table.columns if "log p" in each.title]
-    assert {x.text(line) for x in found for line in table.lines} == texts
+    columns = [column for column in table.columns if "log p" in column.title]
+    assert {x.text(line) for x in columns for line in table.lines} == texts

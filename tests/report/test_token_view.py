@@ -12,8 +12,12 @@ from speccascade.report import token_style, token_view
 SOURCES = "draft,draft,residual,bonus,sequential q,sequential p,draft,draft"
 PIECES = ["▁Der", "<script>", "▁a&b", "<0xC3>", "<unk>", "", "\u2581", "</s>"]
 COUNTS = {
-  **{"num_tokens": len(PIECES), "num_blocks": 3, "examined": 6, "accepted": 4},
-  **{"drafter_calls": 9, "verifier_extends": 3},
+  "num_tokens": len(PIECES),
+  "num_blocks": 3,
+  "examined": 6,
+  "accepted": 4,
+  "drafter_calls": 9,
+  "verifier_extends": 3,
 }
 
 
@@ -78,8 +82,16 @@ class Page(html.parser.HTMLParser):
 def test_every_token_has_its_kind_block_and_card(num_blocks):
   page = Page(token_view.tokens_html(record(num_blocks=num_blocks)))
   tokens = page.with_class("sc-token")
-  assert [token["class"].removeprefix("sc-token sc-") for token in tokens] == [
-    *["draft", "kept", "residual", "bonus", "seq-q", "seq-p", "draft", "copy"]
+  kinds = [token["class"].removeprefix("sc-token sc-") for token in tokens]
+  assert kinds == [
+    "draft",
+    "kept",
+    "residual",
+    "bonus",
+    "seq-q",
+    "seq-p",
+    "draft",
+    "copy",
   ]
   assert {token["tabindex"] for token in tokens} == {"0"}
   assert len(page.with_class("sc-card")) == len(PIECES)
@@ -90,16 +102,19 @@ def test_every_token_has_its_kind_block_and_card(num_blocks):
 
 def test_what_a_card_says():
   text = "\n".join(Page(token_view.tokens_html(record())).text)
-  for said in (
+  for part in (
     "id 5, token 1, block 0",
     "rule: 0.25 ≥ 0.5, not deferred",
     "rule: 0.25 < 0.75, deferred",
     "rule: none read here",
-    *("TV(p, q) 0.125", "TV(p, q) –", "0.625", "0.812"),
+    "TV(p, q) 0.125",
+    "TV(p, q) –",
+    "0.625",
+    "0.812",
     "8 tokens, 3 blocks, 2.67 tokens a block",
     "4 of 6 drafts accepted",
   ):
-    assert said in text
+    assert part in text
   assert text.count("not asked") == 1  # the drafter's law at the last token
   assert "by model" not in text
   cascaded = token_view.tokens_html(record(calls_by_model=(5, 4)))
@@ -125,9 +140,9 @@ def test_pieces():
   plain = {"▁Haus": " Haus", "a▁b": "a b", "<0x41>": "A", "<0x0A>": "↵"}
   special = {"<0xC3>": "0xC3", "<unk>": "<unk>", "<32100>": "<32100>"}
   for piece, shown in {**plain, "<": "<"}.items():
-    assert token_view._text(piece, 77) == (shown, False)
+    assert token_view._readable(piece, 77) == (shown, False)
   for piece, shown in {**special, "": "<77>"}.items():
-    assert token_view._text(piece, 77) == (shown, True)
+    assert token_view._readable(piece, 77) == (shown, True)
 
 
 def test_controls_do_not_get_into_the_page():

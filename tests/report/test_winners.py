@@ -16,13 +16,25 @@ PLAIN = "spec_decode"
 NOISE = np.random.default_rng(3).normal(size=200)
 
 
-def timed(method, latency, quality, alpha=None, *, shared=0.0, own=0.0, **how):
-  """A row whose latency's replicates share noise with other rows, or do not."""
+def timed(
+  method, latency, quality, alpha=None, *, shared=0.0, own=0.0, **settings
+):
+  """Returns a row whose latency has replicates.
+
+  Args:
+    method: the method's name.
+    latency: the relative latency.
+    quality: the BLEU.
+    alpha: the method's alpha.
+    shared: scale of noise that all rows have in common.
+    own: scale of noise of the row alone.
+    **settings: as in `test_summaries.row`.
+  """
   noise = shared * NOISE + own * np.roll(NOISE, 17)
   replicates = latency * (1 + noise)
   low, high = np.quantile(replicates, [0.025, 0.975])
   return changed(
-    row(method, latency, quality, alpha, **how),
+    row(method, latency, quality, alpha, **settings),
     relative_low=float(low),
     relative_high=float(high),
     replicates=tuple(replicates.tolist()),
@@ -53,59 +65,61 @@ def lead(*rows) -> str:
 
 def test_a_winner_that_intervals_do_not_support_is_not_claimed():
   """OPT is ahead of SpecDecode by 3%, and the clock scatters by 5%."""
-  said = lead(
+  clause = lead(
     large(),
     timed(PLAIN, 0.69, 70, shared=0.03, gamma=4),
     timed(OPT, 0.67, 71, 0.1, own=0.05, gamma=4),
   )
-  assert said.startswith(
+  assert clause.startswith(
     "no method is faster than SpecDecode by its whole interval; the fastest"
     ' measured is spec_cascade_opt (METHOD = "spec_cascade_opt", ALPHA = 0.1,'
     " GAMMA = 4), 1.49 [1."
   )
-  assert "with 71.0 BLEU (the large model 70.0, difference +1.0)" in said
-  assert "; SpecDecode has 1.45 [1." in said
-  assert "is the fastest," not in said
+  assert "with 71.0 BLEU (the large model 70.0, difference +1.0)" in clause
+  assert "; SpecDecode has 1.45 [1." in clause
+  assert "is the fastest," not in clause
 
 
 def test_a_winner_is_told_apart_in_pairs():
   """Noise that both points share cancels, as the replicates are pairs."""
-  said = lead(
+  clause = lead(
     large(),
     timed(PLAIN, 0.69, 70, shared=0.05),
     timed(OPT, 0.62, 71, 0.1, shared=0.05, own=0.001),
   )
-  assert said.startswith("faster than SpecDecode, 1.11 [1.11, 1.12] times its")
-  assert said.endswith("it is faster than every other method as good")
+  assert clause.startswith(
+    "faster than SpecDecode, 1.11 [1.11, 1.12] times its"
+  )
+  assert clause.endswith("it is faster than every other method as good")
 
 
 def test_other_methods_may_be_as_fast_as_the_winner():
-  said = lead(
+  clause = lead(
     large(),
     timed(PLAIN, 0.9, 70, own=0.01),
     timed(OPT, 0.5, 71, 0.1, own=0.04),
     timed("spec_cascade_token_v3", 0.51, 72, 0.3, shared=0.04),
   )
-  assert said.startswith("faster than SpecDecode, 1.80 [1.")
-  assert "spec_cascade_opt (METHOD" in said
-  assert "it is not faster than 1 of the 2 other methods that are as" in said
+  assert clause.startswith("faster than SpecDecode, 1.80 [1.")
+  assert "spec_cascade_opt (METHOD" in clause
+  assert "it is not faster than 1 of the 2 other methods that are as" in clause
 
 
 def test_only_a_measured_alpha_is_named():
   """70 lies between the alphas 0.5 and 0.1: no row has what is between."""
-  said = lead(
+  clause = lead(
     large(),
     timed(PLAIN, 0.9, 70, own=0.01),
     timed(OPT, 0.4, 68, 0.5, own=0.01),
     timed(OPT, 0.6, 72, 0.1, own=0.01),
   )
-  assert "ALPHA = 0.1, GAMMA = 5), 1.67 [1." in said
-  assert "with 72.0 BLEU" in said
-  assert " 2.00" not in said  # the interpolated speed-up of Table 2
+  assert "ALPHA = 0.1, GAMMA = 5), 1.67 [1." in clause
+  assert "with 72.0 BLEU" in clause
+  assert " 2.00" not in clause  # the interpolated speed-up of Table 2
 
 
 @pytest.mark.parametrize(
-  ("latency", "scatter", "said"),
+  ("latency", "scatter", "clause"),
   [
     (0.95, 0.05, "no method is faster than the large model by its whole inter"),
     (0.95, 0.05, ", not told apart from it, with"),
@@ -114,16 +128,16 @@ def test_only_a_measured_alpha_is_named():
     (0.6, 0.01, "no method is faster than spec_decode (METHOD = "),
   ],
 )
-def test_speculative_decoding_alone(latency, scatter, said):
-  assert said in lead(large(), timed(PLAIN, latency, 69.8, own=scatter))
+def test_speculative_decoding_alone(latency, scatter, clause):
+  assert clause in lead(large(), timed(PLAIN, latency, 69.8, own=scatter))
 
 
 def test_without_intervals_nothing_is_told_apart():
-  said = lead(LARGE, row(PLAIN, 0.6, 70), row(OPT, 0.5, 71, 0.1))
-  assert said.startswith(
+  clause = lead(LARGE, row(PLAIN, 0.6, 70), row(OPT, 0.5, 71, 0.1))
+  assert clause.startswith(
     "no method is faster than the large model by its whole"
   )
-  assert "spec_cascade_opt (METHOD" in said
+  assert "spec_cascade_opt (METHOD" in clause
 
 
 def test_what_is_not_as_good_or_not_fast_is_no_candidate():
@@ -141,9 +155,9 @@ def test_what_is_not_as_good_or_not_fast_is_no_candidate():
   )
   assert [x.point.method for x in several] == [PLAIN]
   # Without SpecDecode the claim is against the large model.
-  said = lead(large(), timed(OPT, 0.5, 71, 0.1, own=0.01))
-  assert said.startswith("faster than the large model is spec_cascade_opt (")
-  assert said.endswith("SpecDecode was not measured")
+  clause = lead(large(), timed(OPT, 0.5, 71, 0.1, own=0.01))
+  assert clause.startswith("faster than the large model is spec_cascade_opt (")
+  assert clause.endswith("SpecDecode was not measured")
 
 
 def test_bindings_are_those_of_a_config():
@@ -172,19 +186,23 @@ def test_the_headline_has_a_sentence_for_each_temperature():
     for method, latency, g in (("verifier", 1.0, None), (PLAIN, 0.5, 4))
   ]
   (study,) = groups.studies(rows)
-  said = findings.headline(study, [MEASURED])
-  assert said.startswith("At the large model's BLEU, greedy (T = 0): no method")
-  assert " T = 1: no method" in said
-  assert said.count('METHOD = "spec_decode", GAMMA = 4') == 2
-  assert said.endswith(").")
+  clause = findings.headline(study, [MEASURED])
+  assert clause.startswith(
+    "At the large model's BLEU, greedy (T = 0): no method"
+  )
+  assert " T = 1: no method" in clause
+  assert clause.count('METHOD = "spec_decode", GAMMA = 4') == 2
+  assert clause.endswith(").")
   (section,) = content.sections(rows)
-  assert section.headline == said
+  assert section.headline == clause
   assert findings.headline(groups.studies(rows[1:2])[0], [MEASURED]) == ""
 
 
 def test_calls_have_no_interval():
   study = synthetic.study(temperatures=(1.0,))
-  model = measured.modelled(study.cost_ratio)
-  said = winners.lead(study.panels[0], model)
-  assert said.startswith("by its calls, which have no interval, the fastest wo")
-  assert "SpecDecode has " in said
+  model = measured.modelled_clock(study.cost_ratio)
+  clause = winners.lead(study.panels[0], model)
+  assert clause.startswith(
+    "by its calls, which have no interval, the fastest wo"
+  )
+  assert "SpecDecode has " in clause

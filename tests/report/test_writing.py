@@ -58,17 +58,29 @@ def test_what_it_leaves(folder):
   figures = {
     f"{name}_gamma{gamma}.{kind}"
     for name in (
-      *("figure1", "figure2_measured", "figure2_modelled"),
-      *("acceptance_by_position", "acceptance_histogram"),
+      "figure1",
+      "figure2_measured",
+      "figure2_modelled",
+      "acceptance_by_position",
+      "acceptance_histogram",
     )
     for gamma in (3, 5)
     for kind in ("png", "svg")
   }
   assert set(files) == figures | {
-    *("gamma.png", "gamma.svg", "index.html", "report.md", "rows.csv"),
-    *("points.csv", "acceptance.csv", "losses.csv", "gamma.csv"),
-    *("table2_measured.csv", "table2_modelled.csv"),
-    *("differences_measured.csv", "differences_modelled.csv"),
+    "gamma.png",
+    "gamma.svg",
+    "index.html",
+    "report.md",
+    "rows.csv",
+    "points.csv",
+    "acceptance.csv",
+    "losses.csv",
+    "gamma.csv",
+    "table2_measured.csv",
+    "table2_modelled.csv",
+    "differences_measured.csv",
+    "differences_modelled.csv",
   }
   page = files["index.html"].read_text()
   assert "2 of the 2 traced texts of examples.jsonl" in page
@@ -116,9 +128,9 @@ def test_rows_without_latency_or_costs(tmp_path):
   text = (folder / "report" / "report.md").read_text()
   assert "Figure 1: quality against deferral rate" in text
   assert "Figure 2" not in text
-  said = writing.markdown(content.sections(bare, cost_ratio=0.1))
-  assert "Table 2, modelled" in said
-  assert "Table 2, measured" not in said
+  text = writing.markdown(content.sections(bare, cost_ratio=0.1))
+  assert "Table 2, modelled" in text
+  assert "Table 2, measured" not in text
 
 
 def test_a_temperature_may_lack_a_gamma():
