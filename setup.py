@@ -31,6 +31,8 @@ setuptools.setup(
   package_dir={"speccascade.configs": "configs"},
   package_data={
     "": ["*.cc", "*.h", "*.gin", "*.txt", "*.tsv", "*.json", "*.model"],
+    # The report's page: its template, its style and its script.
+    "speccascade.report": ["*.html", "*.css", "*.js"],
     "speccascade": ["py.typed"],
   },
   python_requires=">=3.11",

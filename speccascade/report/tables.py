@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import io
 import math
+import pathlib
 import types
 
 import jinja2
@@ -15,12 +16,30 @@ from speccascade.report.frontier import IntervalEstimate
 NOTHING = "-"
 NEVER = {math.inf: "never", -math.inf: "never"}
 _PLAIN = types.MappingProxyType({})
-template = jinja2.Environment(
+_TEMPLATES = jinja2.Environment(
+  loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
   autoescape=True,
   trim_blocks=True,
   lstrip_blocks=True,
   undefined=jinja2.StrictUndefined,
-).from_string
+)
+
+
+def _upper_first(text: str) -> str:
+  """Returns a clause as the beginning of a sentence."""
+  return text[:1].upper() + text[1:]
+
+
+_TEMPLATES.filters["upper_first"] = _upper_first
+
+
+def load_template(name: str) -> jinja2.Template:
+  """Returns a template of this folder, in which all values are escaped.
+
+  Args:
+    name: the name of the file.
+  """
+  return _TEMPLATES.get_template(name)
 
 
 def format_number(
@@ -243,25 +262,7 @@ def to_csv(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   return file.getvalue()
 
 
-_HTML = template("""\
-<table>
-<thead><tr>
-{% for column in columns %}<th scope="col"{% if column.digits is not none %}
- class="number"{% endif %}>{{ column.title }}</th>{% endfor %}
-</tr></thead>
-<tbody>
-{% for line in lines %}<tr>{% for column in columns %}{% if loop.first %}
-<th scope="row">{{ column.text(line) }}</th>{% else %}
-<td data-title="{{ column.title }}"
-{%- if column.digits is none %}>{{ column.text(line) }}</td>{% else %}
-{% set value, space, ends = column.text(line).partition(" ") %}
- class="number">{{ value }}{{ space }}
-{%- if ends %}<small>{{ ends }}</small>{% endif %}</td>
-{%- endif %}{% endif %}{% endfor %}</tr>
-{% endfor %}</tbody>
-</table>""")
-
-
 def to_html(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   """Returns a table element; the first column heads its rows."""
-  return _HTML.render(lines=lines, columns=_select_filled(lines, columns))
+  template = load_template("table.html")
+  return template.render(lines=lines, columns=_select_filled(lines, columns))

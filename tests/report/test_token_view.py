@@ -166,20 +166,22 @@ def test_the_legend_names_what_there_is():
 
 def test_kinds_differ_without_colour():
   """Underline, outline or weight tell any two kinds apart."""
-  underlines = [style for *_, style in token_style._KINDS.values()]
+  underlines = [kind.underline for kind in token_style._KINDS.values()]
   # draft and kept share one; kept has an outline and is bold.
   assert len(set(underlines)) == len(underlines) - 1
   assert ".sc-kept{outline" in token_view.STYLE
 
 
-@pytest.mark.parametrize("theme", [0, 1])
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_is_readable_on_every_ground(theme):
   """WCAG's contrast of 4.5 for text, 3 for what marks it."""
-  plain = {name: pair[theme] for name, pair in token_style._PLAIN.items()}
-  for name, (*colours, _) in token_style._KINDS.items():
-    tint, line = colours[theme]
-    assert _contrast(plain["ink"], tint) >= 4.5, name
-    assert _contrast(line, plain["ground"]) >= 3, name
+  plain = {
+    name: getattr(colour, theme) for name, colour in token_style._PLAIN.items()
+  }
+  for name, kind in token_style._KINDS.items():
+    colours = getattr(kind, theme)
+    assert _contrast(plain["ink"], colours.tint) >= 4.5, name
+    assert _contrast(colours.line, plain["ground"]) >= 3, name
   for ground in ("ground", "card", "bar"):
     assert _contrast(plain["ink"], plain[ground]) >= 4.5
   assert _contrast(plain["dim"], plain["ground"]) >= 4.5
