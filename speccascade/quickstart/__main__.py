@@ -37,13 +37,18 @@ def main(argv: list[str] | None = None) -> int:
   return parser.run(run, argv, "interrupted; run again to go on")
 
 
-def run(folder: pathlib.Path, **how) -> int:
-  """Trains, measures, prints and writes the report; returns the exit code."""
+def run(folder: pathlib.Path, **flags) -> int:
+  """Trains, measures, prints and writes the report; returns the exit code.
+
+  Args:
+    folder: where everything goes.
+    **flags: as in `quickstart.run`.
+  """
   cli.compilation_cache()
   from speccascade.quickstart import quickstart
 
   with folders.sole_writer(folder, "--output_dir"):
-    outcome = quickstart.run(folder, **how)
+    outcome = quickstart.run(folder, **flags)
     if outcome.stop:
       print(f"stopped by {outcome.stop.name}; run again to go on")
       return outcome.stop.exit_code

@@ -19,7 +19,7 @@ from speccascade import cli
 from speccascade.cli import gin_setup
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import figures, tables, winners
-from speccascade.report.findings import doubts as doubts_of
+from speccascade.report.findings import doubts
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import MEASURED, SMALL, Measured
 from speccascade.runtime import files
@@ -30,8 +30,8 @@ CONFIGS = "configs/quickstart"
 MODELS = ("small", "large")
 FASTER, SLOWER, UNSURE = "faster than", "slower than", "not told apart from"
 
-# Macros and parameters for seconds instead of minutes; the models learn
-# nothing. For tests.
+# Macros and parameters for a run of seconds instead of minutes, as tests want
+# it. The models learn nothing.
 FAST_TRAINING = {
   "TRAIN_STEPS": 3,
   "BATCH_SIZE": 4,
@@ -52,6 +52,7 @@ FAST_TABLE = {
 
 
 def _bindings(values: Mapping) -> list[str]:
+  """Returns values of macros and parameters as gin reads them."""
   return [f"{name} = {value!r}" for name, value in values.items()]
 
 
@@ -66,33 +67,55 @@ def train_pair(folder: str | os.PathLike, changes: Mapping | None = None):
     ValueError: a training failed; it has said why.
   """
   folder, running = pathlib.Path(folder), {}
-  path = [str(gin_setup.PACKAGE.parent), os.environ.get("PYTHONPATH", "")]
-  path = os.pathsep.join(filter(None, path))
   try:
     for place, name in enumerate(MODELS):
-      file = f"{CONFIGS}/train_{name}.gin"
-      bindings = _bindings({"MODEL_DIR": str(folder / name), **(changes or {})})
-      gin_setup.parse([file], bindings)
-      steps = gin.query_parameter("%TRAIN_STEPS")
-      if (folder / name / f"checkpoint_{steps}").is_dir():
-        continue
-      command = [sys.executable, "-m", "speccascade.train"]
-      command.append(f"--gin_file={file}")
-      command += [f"--gin_bindings={binding}" for binding in bindings]
-      below = {"TQDM_POSITION": str(place)}  # a bar below the other
-      running[name] = subprocess.Popen(
-        command,
-        env={**os.environ, "PYTHONPATH": path, **below},
-        stderr=subprocess.STDOUT if in_notebook() else None,
-      )
+      process = _start_training(name, folder / name, changes or {}, place)
+      if process is not None:
+        running[name] = process
     codes = {name: process.wait() for name, process in running.items()}
   finally:
-    for process in running.values():  # saves where it stops
+    # After an error or an interrupt a training saves and ends. After `wait`
+    # above there is nothing left to stop.
+    for process in running.values():
       process.terminate()
       process.wait()
   for name, code in codes.items():
     if code:
       raise ValueError(f"training the {name} model ended with exit code {code}")
+
+
+def _start_training(
+  name: str, folder: pathlib.Path, changes: Mapping, place: int
+) -> subprocess.Popen | None:
+  """Starts the training of a model.
+
+  Args:
+    name: one of `MODELS`.
+    folder: the folder of the model's checkpoints.
+    changes: values of macros or parameters.
+    place: the line of the training's progress bar, from 0.
+
+  Returns:
+    The process; None where the folder has the last checkpoint already.
+  """
+  file = f"{CONFIGS}/train_{name}.gin"
+  bindings = _bindings({"MODEL_DIR": str(folder), **changes})
+  gin_setup.parse([file], bindings)
+  steps = gin.query_parameter("%TRAIN_STEPS")
+  if (folder / f"checkpoint_{steps}").is_dir():
+    return None
+  command = [sys.executable, "-m", "speccascade.train", f"--gin_file={file}"]
+  command += [f"--gin_bindings={binding}" for binding in bindings]
+  # The package need not be installed, nor the current folder be its own.
+  path = [str(gin_setup.PACKAGE.parent), os.environ.get("PYTHONPATH", "")]
+  environment = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join(filter(None, path)),
+    "TQDM_POSITION": str(place),
+  }
+  # A notebook would show the progress bar, on stderr, as an error.
+  errors = subprocess.STDOUT if in_notebook() else None
+  return subprocess.Popen(command, env=environment, stderr=errors)
 
 
 def run(
@@ -112,9 +135,11 @@ def run(
     "VERIFIER_CHECKPOINT": str(folder / "large"),
     "OUTPUT_DIR": str(folder),
     "settings.Run.progress": progress,
-    **(FAST_TABLE if is_fast else {}),
-    **({"METHODS": None} if all_methods else {}),
   }
+  if is_fast:
+    macros |= FAST_TABLE
+  if all_methods:
+    macros["METHODS"] = None
   gin_setup.parse([f"{CONFIGS}/table.gin"], _bindings(macros))
   return cli.configure(sweep.sweep)(on_start=cli.save_config)
 
@@ -122,17 +147,18 @@ def run(
 def text(rows: Sequence[ResultRow]) -> str:
   """Returns the table and what it shows; first what there is to doubt."""
   (study,) = studies(rows, "bleu")
-  doubts = "".join(f"{said}\n\n" for said in doubts_of(study))
-  findings_text = "\n".join(f"- {line}" for line in findings(rows))
-  return f"{doubts}{tables.markdown(rows)}\n{findings_text}"
+  paragraphs = "".join(f"{doubt}\n\n" for doubt in doubts(study))
+  sentences = "\n".join(f"- {sentence}" for sentence in findings(rows))
+  return f"{paragraphs}{tables.markdown(rows)}\n{sentences}"
 
 
 def write(folder: pathlib.Path, rows: Sequence[ResultRow]):
   """Writes table.md, table.csv and quality_latency.{png,svg}."""
   row = rows[0]
-  versions = row.environment["versions"].items()
   versions = ", ".join(
-    f"{name} {number}" for name, number in versions if number
+    f"{name} {version}"
+    for name, version in row.environment["versions"].items()
+    if version
   )
   head = (
     f"# Quick start\n\n{row.settings.num_examples} test sentences of the"
@@ -157,16 +183,16 @@ def findings(rows: Sequence[ResultRow]) -> list[str]:
     for panel in study.panels
   ]
   greedy, sampled = (panel.first("spec_decode") for panel in study.panels)
-  same = greedy.rows[0].agreement
+  agreement = greedy.rows[0].agreement
   return [
     f"the small and the large model: {scores[0]} greedy, {scores[1]} at T = 1",
-    f"greedy, spec_decode is {_speed(greedy)}; it wrote that model's tokens in"
-    f" {same['identical']} of {same['num_examples']} sentences"
-    f" ({same['near_ties']} others part at a tie within 1e-4)",
-    f"at T = 1, spec_decode is {_speed(sampled)}",
+    f"greedy, spec_decode is {_describe_speed(greedy)}; it wrote that model's"
+    f" tokens in {agreement['identical']} of {agreement['num_examples']}"
+    f" sentences ({agreement['near_ties']} others part at a tie within 1e-4)",
+    f"at T = 1, spec_decode is {_describe_speed(sampled)}",
     "at T = 1, as good as the large model by BLEU or by its law:"
     f" {winners.lead(study.panels[-1], MEASURED)}",
-    _blocks(study),
+    _describe_blocks(study),
   ]
 
 
@@ -178,22 +204,34 @@ def _verdict(point: Measured) -> str:
   return FASTER if latency.high < 1 else SLOWER
 
 
-def _speed(point: Measured) -> str:
+def _describe_speed(point: Measured) -> str:
   speedup = tables.SPEEDUP.text(point.rows[0])
   return f"{_verdict(point)} the large model, {speedup} times its speed"
 
 
-def _blocks(study: PointGroup) -> str:
-  """Counts points with blocks by their speed; says what decides it."""
+def _describe_blocks(study: PointGroup) -> str:
+  """Returns how many points with blocks are faster, and what decides it."""
   points = [p for p in study.points if p.settings.gamma is not None]
-  count = collections.Counter(map(_verdict, points))
+  num_by_verdict = collections.Counter(map(_verdict, points))
   tokens = [point.efficiency["mean_acceptance_length"] for point in points]
-  widths = [(p.rows[0].costs.v, p.settings.gamma + 1) for p in points]
-  v = np.median([v[width] for v, width in widths if width in v])
+  v = np.median(_pass_costs(points))
   return (
-    f"of {len(points)} points with blocks {count[FASTER]} are faster than the"
-    f" large model by the clock, {count[SLOWER]} slower, {count[UNSURE]} not"
-    f" told apart: a block writes {np.median(tokens):.1f} tokens and costs"
-    f" v = {v:.2f} of that model's steps, gamma drafter steps of c ="
-    f" {study.cost_ratio:.2f} (medians) and the loop around them"
+    f"of {len(points)} points with blocks {num_by_verdict[FASTER]} are faster"
+    f" than the large model by the clock, {num_by_verdict[SLOWER]} slower,"
+    f" {num_by_verdict[UNSURE]} not told apart: a block writes"
+    f" {np.median(tokens):.1f} tokens and costs v = {v:.2f} of that model's"
+    f" steps, gamma drafter steps of c = {study.cost_ratio:.2f} (medians) and"
+    " the loop around them"
   )
+
+
+def _pass_costs(points: Sequence[Measured]) -> list[float]:
+  """Returns the cost of the verifier's pass over a block, where measured."""
+  costs = []
+  for point in points:
+    # The pass over gamma drafts reads gamma + 1 tokens.
+    cost_by_width = point.rows[0].costs.v
+    width = point.settings.gamma + 1
+    if width in cost_by_width:
+      costs.append(cost_by_width[width])
+  return costs
