@@ -15,7 +15,8 @@ from speccascade.decoding.types import SOURCES, Decoded
 from speccascade.evaluation import efficiency
 from speccascade.inference.batches.inputs import Source
 
-_DIGITS = 6  # of what is float32: probabilities, their logs, rule sides
+# After the point, of float32 numbers: probabilities, logs, sides of a rule.
+_DIGITS = 6
 
 
 def text_of(vocabulary, tokens) -> str:
@@ -31,73 +32,94 @@ def text_of(vocabulary, tokens) -> str:
   if hasattr(vocabulary, "text"):
     return vocabulary.text(tokens)
   dropped = {0, vocabulary.eos_id}
-  kept = [
+  readable = [
     int(token)
     for token in tokens
     if token not in dropped and token < vocabulary.vocab_size
   ]
-  return vocabulary.decode(kept)
+  return vocabulary.decode(readable)
 
 
 def records(
   decoded: Decoded, batch: list[Source], vocabulary, trial: int
 ) -> list[dict]:
   """Returns the records of a batch; rows that only pad it are left out."""
-  decoded, written = jax.device_get(decoded), []
+  decoded = jax.device_get(decoded)
   counts = efficiency.row_counts(decoded)
-  pieces = lambda tokens: [piece(vocabulary, token) for token in tokens]
+  written = []
   for row, example in enumerate(batch):
-    here = np.s_[row, : decoded.lengths[row]]
-    of_row = lambda part, here=here: {x: y[here] for x, y in vars(part).items()}
-    emitted = decoded.tokens[here]
+    # Entries after the row's length are padding.
+    emitted = np.s_[row, : decoded.lengths[row]]
+    tokens = decoded.tokens[emitted]
     aux = {
       "index": example.index,
       "trial": trial,
-      "tokens": emitted.tolist(),
+      "tokens": tokens.tolist(),
       "counts": dataclasses.asdict(counts[row]),
     }
     if decoded.trace is not None:
-      cut = of_row(decoded.trace)
-      told = {name: _plain(column) for name, column in cut.items()}
-      # One entry for each token.
-      told["source"] = [SOURCES[source] for source in cut["source"]]
-      told["piece"] = pieces(emitted)
-      for top in ("q_top", "p_top"):
-        told[f"{top}_piece"] = list(map(pieces, cut[top]))
-      aux["trace"] = told
+      columns = _slice_columns(decoded.trace, emitted)
+      aux["trace"] = _trace_lists(columns, tokens, vocabulary)
     if decoded.log_probs is not None:
+      columns = _slice_columns(decoded.log_probs, emitted)
       aux["log_probs"] = {
-        name: _plain(column, least="-inf")
-        for name, column in of_row(decoded.log_probs).items()
+        name: _to_lists(column, least="-inf")
+        for name, column in columns.items()
       }
     record = {"inputs": example.text}
     if example.messages:
       record["messages"] = list(example.messages)
     if example.references:
       record["targets"] = list(example.references)
-    record["prediction"] = text_of(vocabulary, emitted)
-    written.append({**record, "aux": aux})
+    record["prediction"] = text_of(vocabulary, tokens)
+    record["aux"] = aux
+    written.append(record)
   return written
 
 
-def _plain(array, least=None):
-  """Returns nested lists; NaN and infinities, which JSON lacks, are None.
+def _slice_columns(part, emitted) -> dict[str, np.ndarray]:
+  """Returns the arrays of a record of arrays, cut to a row's tokens by name."""
+  return {name: array[emitted] for name, array in vars(part).items()}
+
+
+def _trace_lists(columns: dict[str, np.ndarray], tokens, vocabulary) -> dict:
+  """Returns a row's trace as lists with one entry for each token.
 
   Args:
-    array: of numbers or bools.
-    least: what stands for -inf.
+    columns: the arrays of the trace by name, [T] or [T, K] each.
+    tokens: [T] the ids of the tokens.
+    vocabulary: as in `piece`.
+  """
+  lists = {name: _to_lists(column) for name, column in columns.items()}
+  lists["source"] = [SOURCES[source] for source in columns["source"]]
+  lists["piece"] = _pieces(vocabulary, tokens)
+  for top in ("q_top", "p_top"):
+    lists[f"{top}_piece"] = [_pieces(vocabulary, ids) for ids in columns[top]]
+  return lists
+
+
+def _to_lists(array: np.ndarray, least: str | None = None) -> list:
+  """Returns an array as nested lists that JSON can hold.
+
+  Args:
+    array: numbers or bools.
+    least: what stands for -inf. NaN and the other infinity become None.
   """
   if array.dtype.kind != "f":
     return array.tolist()
 
-  def number(x):
-    if isinstance(x, list):
-      return [number(y) for y in x]
-    if x == -math.inf:
+  def convert(value):
+    if isinstance(value, list):
+      return [convert(entry) for entry in value]
+    if value == -math.inf:
       return least
-    return round(x, _DIGITS) if math.isfinite(x) else None
+    return round(value, _DIGITS) if math.isfinite(value) else None
 
-  return number(array.astype(np.float64).tolist())
+  return convert(array.astype(np.float64).tolist())
+
+
+def _pieces(vocabulary, tokens) -> list[str]:
+  return [piece(vocabulary, token) for token in tokens]
 
 
 def piece(vocabulary, token: int) -> str:

@@ -7,7 +7,6 @@ not depend on their neighbours, so a run that was killed anywhere ends with the
 same files as an unbroken one.
 """
 
-import collections
 from collections.abc import Iterable, Iterator, Sequence
 import json
 import os
@@ -35,6 +34,7 @@ class RunFolder:
 
   def __init__(self, folder: str | os.PathLike, run: dict, product: str):
     self.folder = pathlib.Path(folder)
+    # Values as `run.json` gives them back: lists where there were tuples.
     self._run = json.loads(json.dumps(run))
     self._product = product
 
@@ -55,9 +55,9 @@ class RunFolder:
           " give another folder or remove it"
         )
       return
-    there = files.read_object(path)
-    for name in sorted({*there, *self._run}):
-      old, new = there.get(name), self._run.get(name)
+    stored = files.read_object(path)
+    for name in sorted({*stored, *self._run}):
+      old, new = stored.get(name), self._run.get(name)
       if old != new:
         raise OutputError(
           f"OUTPUT_DIR {self.folder} holds another run: {name} is {old!r}"
@@ -92,15 +92,15 @@ class Shards(RunFolder):
     Raises:
       OutputError: one is damaged; it is named.
     """
-    return processes.agree(self._missing)
+    return processes.agree(self._find_missing)
 
-  def _missing(self) -> list[int]:
+  def _find_missing(self) -> list[int]:
     if self._merged.exists():
       return []
     missing = []
     for number, path in enumerate(self._shards):
       if path.exists():
-        collections.deque(_records(path, self._sizes[number]), maxlen=0)
+        _check_records(path, self._sizes[number])
       else:
         missing.append(number)
     return missing
@@ -114,6 +114,7 @@ class Shards(RunFolder):
     """Puts `predictions.jsonl` in the place of the shards."""
     if not processes.is_first():
       return
+    # A run killed after the merge has the file, and perhaps some shards.
     if not self._merged.exists():
       texts = (path.read_text(encoding="utf-8") for path in self._shards)
       files.write_whole(self._merged, texts)
@@ -125,11 +126,25 @@ class Shards(RunFolder):
     Raises:
       OutputError: it is damaged.
     """
-    return _records(self._merged, sum(self._sizes))
+    return _read_records(self._merged, sum(self._sizes))
 
 
-def _records(path: pathlib.Path, num: int) -> Iterator[dict]:
-  """Yields the records of a file, which are to be `num`."""
+def _check_records(path: pathlib.Path, num: int):
+  """Reads a file of `num` records; raises OutputError if it is damaged."""
+  for _ in _read_records(path, num):
+    pass
+
+
+def _read_records(path: pathlib.Path, num: int) -> Iterator[dict]:
+  """Yields the records of a file, without holding all of them.
+
+  Args:
+    path: JSON lines.
+    num: how many records the file is to have.
+
+  Raises:
+    OutputError: the file is damaged, or has another number of records.
+  """
   line = 0
   with path.open("rb") as file:
     for line, text in enumerate(file, start=1):
