@@ -1,1 +1,1 @@
-"""The report: tables, figures and a page, of result rows alone."""
+"""The report: tables, figures and a page that are made from result rows."""

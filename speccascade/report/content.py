@@ -1,4 +1,4 @@
-"""What a report says of each study: findings, figures, tables, in one order."""
+"""The content of a report: findings, figures and tables of each study."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -28,18 +28,19 @@ _GAMMA = 5  # the gamma of the papers
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Section:
-  """A study as it is reported.
+  """The part of a report that is about one study.
 
   Attributes:
-    study: what it is of.
-    prefix: of its files; empty where there is one study.
-    clocks: the measured one, and the modelled one where c is known.
+    study: all points of a pair on a task.
+    prefix: the beginning of the names of the section's files; empty where the
+      report has one section.
+    clocks: measured latency, and modelled latency where c is known.
     doubts: sentences on a pair that has little to gain, and what to do.
-    headline: what it shows, in a sentence; empty where there is no Table 2.
-    findings: a temperature each.
+    headline: the main result in a sentence; empty where there is no Table 2.
+    findings: what each temperature shows.
     notices: sentences on where speculation loses, and why.
-    plots: in order; the first says most.
-    tables: likewise.
+    plots: the figures in order; the first is shown first on the page.
+    tables: the tables in order.
   """
 
   study: PointGroup
@@ -54,7 +55,7 @@ class Section:
 
   @property
   def about(self) -> str:
-    """A line on the models, how they were decoded and where."""
+    """A line on the models, the settings and the device."""
     study, settings = self.study, self.study.settings
     parts = []
     for role in (REFERENCE, SMALL):
@@ -76,7 +77,7 @@ class Section:
 
   @property
   def versions(self) -> str:
-    """A line on what measured it."""
+    """A line on the versions of the libraries that measured the rows."""
     versions = self.study.rows[0].environment.get("versions", {}).items()
     return ", ".join(f"{name} {version}" for name, version in versions)
 
@@ -116,12 +117,15 @@ def sections(
   """Returns a section for each pair and task.
 
   Args:
-    rows: one or more.
-    metric: of figures and summaries; None takes the first that all rows have.
-    cost_ratio: c of the modelled latency; None takes the measured one.
+    rows: one row or more.
+    metric: the metric of figures and summaries; None takes the first known
+      metric that all rows have.
+    cost_ratio: c of modelled latency, the cost of a drafter step in verifier
+      steps; None takes the measured c.
 
   Raises:
-    ValueError: no rows, one point twice, or no metric.
+    ValueError: there are no rows, a point is there twice, a metric is missing,
+      or the cost ratio is not positive.
   """
   if not rows:
     raise ValueError("there are no rows; run a sweep first")
@@ -130,6 +134,7 @@ def sections(
   if cost_ratio is not None and not 0 < cost_ratio < math.inf:
     raise ValueError(f"cost ratio is {cost_ratio:g}; wanted a positive number")
   pairs = studies(rows, metric)
+  # Numbers keep the files of several studies apart.
   return [
     _section(
       study,
@@ -169,7 +174,12 @@ def _section(
 
 
 def _plots(study: PointGroup, clocks: Sequence[Clock]) -> list[Plot]:
-  """Every figure but the last once for each gamma where there are several."""
+  """Returns the figures of a study.
+
+  Where there are several gammas each figure is drawn for each of them. The
+  figures of the main gamma come first; the others are put aside. The figure
+  over gamma stands between the two.
+  """
   gammas = study.gammas
   if len(gammas) < 2:
     return figures.of_panels(study.panels, clocks)

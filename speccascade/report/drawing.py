@@ -1,4 +1,4 @@
-"""What a figure is made of: panels side by side, of lines or of shares."""
+"""Figures: panels of lines or of shares, next to each other."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -30,7 +30,7 @@ _BACKGROUND = {
 
 
 def pyplot():
-  """Returns pyplot, drawing to files, the same bytes from the same rows."""
+  """Returns pyplot, set to draw files; equal rows give equal bytes."""
   import matplotlib
 
   matplotlib.use("Agg")
@@ -72,7 +72,15 @@ class LinePanel:
     return len(self.series)
 
   def draw(self, axis, prefix: str) -> dict[str, str]:
-    """Draws on an axis; returns the tips by gid, which `prefix` starts."""
+    """Draws the panel on an axis.
+
+    Args:
+      axis: matplotlib's Axes.
+      prefix: the beginning of the gids.
+
+    Returns:
+      Tips by gid, see `lines.draw_series`.
+    """
     if self.level is not None:
       axis.axhline(self.level, **_DOTTED)
     tips = {}
@@ -108,12 +116,12 @@ class LinePanel:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SharePanel:
-  """Shares in per cent as shaded cells, a row for each label.
+  """Shares in per cent as shaded cells, a row of cells for each label.
 
   Attributes:
-    title: heading.
-    rows: (label, shares in per cent), which may differ in length.
-    x_label: of the columns, which are numbered from 0.
+    title: the heading.
+    rows: (label, shares in per cent) of each row. Rows may differ in length.
+    x_label: the label of the columns, which are numbered from 0.
   """
 
   title: str
@@ -126,7 +134,12 @@ class SharePanel:
     return int(1.6 * len(self.rows))
 
   def draw(self, axis, prefix: str) -> dict[str, str]:
-    """Draws on an axis; there are no tips."""
+    """Draws the panel on an axis; there are no tips.
+
+    Args:
+      axis: matplotlib's Axes.
+      prefix: not used.
+    """
     row_labels, shares = zip(*self.rows)
     # Short rows are filled up with NaN, which is drawn as nothing.
     columns = itertools.zip_longest(*shares, fillvalue=math.nan)
@@ -184,7 +197,14 @@ class Plot:
     return f"{self.heading}{gamma}{subject}"
 
   def draw(self, number: int | None = None):
-    """Returns (figure, tips) of all panels, or of one of them."""
+    """Draws all panels, or one of them.
+
+    Args:
+      number: the index of the panel; None draws all panels.
+
+    Returns:
+      (figure, tips): matplotlib's Figure, and the dots' tips by gid.
+    """
     panels = self.panels if number is None else [self.panels[number]]
     columns = min(self.columns, len(panels))
     rows = math.ceil(len(panels) / columns)

@@ -1,4 +1,4 @@
-"""A report's figures: which curves each shows, and over what."""
+"""The figures of a report: which lines each of them shows, and over what."""
 
 from collections.abc import Callable, Iterable, Sequence
 import dataclasses
@@ -63,7 +63,12 @@ class _Line(NamedTuple):
 def of_panels(
   panels: Sequence[PointGroup], clocks: Sequence[Clock]
 ) -> list[Plot]:
-  """Returns the figures that have anything to show, a panel for each given."""
+  """Returns the figures of a study that have something to show.
+
+  Args:
+    panels: the points of each temperature.
+    clocks: the definitions of latency; each has figures of its own.
+  """
   plots = []
   for clock in clocks:
     plots += [quality_latency(panels, clock), by_family(panels, clock)]
@@ -114,7 +119,12 @@ def _estimate(number: IntervalEstimate | float) -> IntervalEstimate:
 
 
 def tip(point: Measured, clock: Clock | None = None) -> str:
-  """Returns what pointing at a point shows."""
+  """Returns what a reader sees who points at a point.
+
+  Args:
+    point: the point.
+    clock: the clock whose latency the tip shows, or None.
+  """
   settings = point.settings
   parts = [point.label]
   if settings.alpha is not None:
@@ -184,8 +194,13 @@ def _latency_panel(
 def quality_latency(panels: Sequence[PointGroup], clock: Clock) -> Plot:
   """Returns Figure 2: quality against latency, a panel for each temperature.
 
-  Of all methods; where they are too many to label, of the papers', the fastest
-  at the large model's quality and that model.
+  The figure shows all methods if there is room for their labels. Else it shows
+  the methods of the papers, the fastest method at the large model's quality,
+  and the large model.
+
+  Args:
+    panels: the points of each temperature.
+    clock: the definition of latency.
   """
   drawn = [_latency_panel(panel, clock, is_fast) for panel in panels]
   is_whole = max(panel.num_labels for panel in drawn) <= _MAX_LABELS
@@ -248,7 +263,11 @@ def _family_panel(panel: LinePanel, family: int) -> LinePanel | None:
 def by_family(panels: Sequence[PointGroup], clock: Clock) -> Plot:
   """Returns quality against latency of all methods, family by family.
 
-  Nothing where `quality_latency` has them all.
+  The figure has no panels where `quality_latency` shows all methods.
+
+  Args:
+    panels: the points of each temperature.
+    clock: the definition of latency.
   """
   whole = [_latency_panel(panel, clock, is_fast) for panel in panels]
   if max(panel.num_labels for panel in whole) <= _MAX_LABELS:
@@ -274,8 +293,12 @@ def by_family(panels: Sequence[PointGroup], clock: Clock) -> Plot:
 def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
   """Returns quality against both latencies at the highest temperature.
 
-  Of rows with costs. Oracles are left out; the two models' greedy points are
-  there too, relative to the greedy large model's latency.
+  Oracles are left out. The greedy points of the two models are shown too, with
+  latencies relative to the greedy large model's.
+
+  Args:
+    rows: rows with costs.
+    metric: the name of the quality.
   """
   drawn = []
   for study in studies(rows, metric):
@@ -314,7 +337,12 @@ def _deferral_rate(point: Measured) -> float | None:
 
 
 def quality_deferral(panels: Sequence[PointGroup]) -> Plot:
-  """Returns Figure 1: token cascades against speculative decoding."""
+  """Returns Figure 1: token cascades compared with speculative decoding.
+
+  Args:
+    panels: the points of each temperature. A panel without a cascade is not
+      shown.
+  """
   drawn = [
     _quality_panel(panel, _is_in_figure_1, _deferral_rate, "deferral rate")
     for panel in panels
@@ -335,9 +363,9 @@ def quality_deferral(panels: Sequence[PointGroup]) -> Plot:
 
 
 def best_points(panel: PointGroup) -> list[Measured]:
-  """Returns one point of each speculative curve: its best quality.
+  """Returns the point with the best quality of each speculative curve.
 
-  Of equals the one with the highest acceptance rate.
+  Of equally good points the one with the highest acceptance rate is returned.
   """
 
   def rank(point: Measured) -> tuple[float, float]:
@@ -356,7 +384,11 @@ def _label_with_alpha(point: Measured) -> str:
 
 
 def acceptance_by_position(panels: Sequence[PointGroup]) -> Plot:
-  """Returns the acceptance at each position, each method at one alpha."""
+  """Returns acceptance at each position of a block, each method at one alpha.
+
+  Args:
+    panels: the points of each temperature.
+  """
   drawn = []
   for panel in panels:
     points = best_points(panel)
@@ -395,7 +427,11 @@ def _acceptance_places(point: Measured) -> Iterable[tuple[int, float | None]]:
 
 
 def acceptance_histogram(panels: Sequence[PointGroup]) -> Plot:
-  """Returns shares of blocks by the number accepted, a line for each method."""
+  """Returns shares of blocks by the number of accepted drafts.
+
+  Args:
+    panels: the points of each temperature.
+  """
   drawn = []
   for panel in panels:
     rows = [
@@ -423,7 +459,12 @@ def _accepted_shares(point: Measured) -> list[float]:
 def gamma_ablation(
   panels: Sequence[PointGroup], clocks: Sequence[Clock]
 ) -> Plot:
-  """Returns latency against gamma, a panel for each temperature and clock."""
+  """Returns latency against gamma, a panel for each temperature and clock.
+
+  Args:
+    panels: the points of each temperature.
+    clocks: the definitions of latency.
+  """
   drawn = []
   for panel, clock in itertools.product(panels, clocks):
     lines = [

@@ -1,4 +1,4 @@
-"""What the rows show, in sentences; and where speculation loses, and why."""
+"""Sentences on what the rows show, and on where speculation loses, and why."""
 
 from collections.abc import Iterator, Sequence
 import functools
@@ -47,9 +47,9 @@ class Finding(NamedTuple):
   """What one temperature shows.
 
   Attributes:
-    title: of the temperature.
+    title: the title of the temperature.
     models: sentences on the two models.
-    by_clock: (the clock's title, sentences).
+    by_clock: sentences on the methods, for each clock.
   """
 
   title: str
@@ -58,7 +58,12 @@ class Finding(NamedTuple):
 
 
 def findings(study: PointGroup, clocks: Sequence[Clock]) -> list[Finding]:
-  """Returns what each temperature shows."""
+  """Returns what each temperature of a study shows.
+
+  Args:
+    study: all points of a pair.
+    clocks: the definitions of latency.
+  """
   return [
     Finding(
       panel.title,
@@ -80,8 +85,15 @@ def _method_sentences(panel: PointGroup, clock: Clock) -> list[str]:
 def headline(study: PointGroup, clocks: Sequence[Clock]) -> str:
   """Returns what the study shows at the large model's quality.
 
-  A sentence for each temperature, by the first clock that has any; empty
-  without the large model's latency.
+  The headline has a clause for each temperature, by the first clock that has
+  any clause.
+
+  Args:
+    study: all points of a pair.
+    clocks: the definitions of latency, the preferred one first.
+
+  Returns:
+    The headline; empty where the large model has no latency.
   """
   for clock in clocks:
     clauses = []
@@ -94,10 +106,12 @@ def headline(study: PointGroup, clocks: Sequence[Clock]) -> str:
 
 
 def doubts(study: PointGroup) -> list[str]:
-  """Returns why the pair has little to gain, and what to do; often nothing.
+  """Returns why a pair has little to gain, and what to do about it.
 
-  A line for the temperatures at which the small model is the better one, and
-  one for those at which the examples do not tell the two apart.
+  Returns:
+    A sentence on the temperatures at which the small model is the better one,
+    and a sentence on the temperatures at which the examples do not tell the two
+    models apart. The list is empty for a good pair.
   """
   facts_by_advice = {}
   for panel in study.panels:

@@ -1,18 +1,21 @@
-"""Frontiers of quality against latency, and intervals of what they say.
+"""Frontiers of quality against latency, and intervals of their statistics.
 
-A frontier holds the points of a method, over its alphas, that no other of its
-points beats in both; between neighbours it is a straight line. It answers two
-questions, the columns of Narasimhan et al. (arXiv 2405.19261), Table 2: how
-fast at a given quality, and how good within a given latency. Beyond what was
-measured nothing is guessed: a quality that no point reaches has latency
-infinity, a latency that no point keeps has quality -infinity.
+The frontier of a method holds the points of the method, over its alphas, that
+no other point of the method beats in both quality and latency. Between two
+neighbouring points the frontier is a straight line. The frontier answers two
+questions, which are the columns of Narasimhan et al. (arXiv 2405.19261), Table
+2: how fast the method is at a given quality, and how good the method is within
+a given latency. Nothing is extrapolated: a quality that no point reaches has
+the latency infinity, and a latency below every point has the quality -infinity.
 
-Intervals are of the paired bootstrap. Replicate i of every point comes from the
-same resample of the examples, so any statistic of several points is computed
-once for each replicate, and its interval is that of the values found.
+Intervals come from the paired bootstrap. Replicate i of every point is computed
+from the same resample of the examples. So a statistic of several points is
+computed once for each replicate, and the interval of the statistic is taken
+from the values of the replicates.
 
-A number with its replicates is one array, a sample: [1 + R] float64, the number
-of all examples first; [1] where there are none.
+A sample is one array that holds a number and the replicates of the number:
+[1 + R] float64, with the number over all examples first. The array is [1] where
+there are no replicates.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,9 +29,11 @@ class IntervalEstimate(NamedTuple):
   """A number and its 95% interval.
 
   Attributes:
-    value: NaN where the statistic is not defined.
-    low: None where there is no interval; may be infinite, as may `high`.
-    high: likewise.
+    value: the number; NaN where the statistic is not defined.
+    low: lower end of the interval, which may be infinite; None where there is
+      no interval.
+    high: upper end of the interval, which may be infinite; None where there is
+      no interval.
   """
 
   value: float
@@ -37,7 +42,7 @@ class IntervalEstimate(NamedTuple):
 
   @property
   def has_interval(self) -> bool:
-    """Whether there is one, and wider than a point."""
+    """Whether there is an interval that is wider than a point."""
     return self.low is not None and self.high > self.low
 
   @property
@@ -49,7 +54,14 @@ class IntervalEstimate(NamedTuple):
 
 
 def mean(samples: Sequence[np.ndarray]) -> np.ndarray:
-  """Returns the mean of samples, replicate by replicate."""
+  """Returns the mean of samples, replicate by replicate.
+
+  Args:
+    samples: each [1 + R] or [1] float64.
+
+  Returns:
+    [1 + R] float64 if all samples have R replicates, else [1] float64.
+  """
   return np.mean(_match_replicates(samples), axis=0)
 
 
@@ -65,10 +77,10 @@ def _match_replicates(sequences: Sequence[Sequence]) -> Sequence[Sequence]:
 
 
 class Points(NamedTuple):
-  """Points of a method in one resample of the examples. N = points.
+  """Points of a method in one resample of the examples. N is their number.
 
   Attributes:
-    latency: [N] float64, relative to the verifier.
+    latency: [N] float64, relative to the latency of the verifier.
     quality: [N] float64.
   """
 
@@ -96,10 +108,17 @@ def points_by_replicate(
 
 
 def frontier(points: Points) -> tuple[Points, np.ndarray]:
-  """Returns the points that no other one beats, by latency, and their numbers.
+  """Returns the points that no other point beats, and where they stand.
 
-  One point beats another if it is as fast and as good, and better in one of
-  the two; of equal points the first is kept. So both numbers increase.
+  One point beats another if it is at least as fast and at least as good, and
+  better in one of the two. Of equal points the first stays.
+
+  Args:
+    points: N points in any order.
+
+  Returns:
+    The points of the frontier by rising latency, so that quality rises too; and
+    their indices into `points`, an int array [F].
   """
   # By latency, and from the best to the worst quality where latencies are
   # equal: a point is beaten only by points before it.
@@ -126,9 +145,10 @@ def quality_within(points: Points, latency: float) -> float:
 
 
 def latency_at(points: Points, quality: float) -> float:
-  """Returns the least latency of a quality; inf if no point reaches it.
+  """Returns the least latency at a quality; inf if no point is so good.
 
-  Where even the fastest point is that good, it is the fastest point's.
+  Where even the fastest point is better than `quality`, the least latency is
+  the latency of the fastest point.
 
   >>> points = Points(np.array([0.4, 0.8]), np.array([60.0, 70.0]))
   >>> [round(latency_at(points, wanted), 3) for wanted in (55, 65, 71)]
@@ -141,7 +161,10 @@ def latency_at(points: Points, quality: float) -> float:
 
 
 def common_range(first: Points, second: Points) -> tuple[float, float] | None:
-  """Returns the latencies between which both were measured, or None."""
+  """Returns the ends of the latency range that both methods were measured in.
+
+  None where the two ranges do not overlap.
+  """
   low = max(first.latency.min(), second.latency.min())
   high = min(first.latency.max(), second.latency.max())
   return (float(low), float(high)) if low <= high else None
@@ -150,8 +173,9 @@ def common_range(first: Points, second: Points) -> tuple[float, float] | None:
 def mean_gap(first: Points, second: Points) -> float:
   """Returns the mean of the first frontier's quality minus the second's.
 
-  Over the latencies that both have, each as likely: the area between the two
-  lines over its width. NaN where they have none in common.
+  The mean is over the common range of latencies, each latency with equal
+  weight: the area between the two frontiers over the width of the range. NaN
+  where there is no common range.
   """
   common = common_range(first, second)
   if common is None:
@@ -197,10 +221,11 @@ def sample_estimate(values: Sequence[float]) -> IntervalEstimate:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
-  """Returns the 95% percentile interval, between two of the values.
+  """Returns the 95% percentile interval; each end is one of the values.
 
-  Infinite values count as such. Where more than 5% of the values are NaN, or
-  there are none, the statistic is not defined often enough: None.
+  Infinite values are values like any other. None where there are no values, or
+  where more than 5% of them are NaN: the statistic is then not defined often
+  enough.
 
   >>> interval([float(i) for i in range(201)])
   (5.0, 195.0)

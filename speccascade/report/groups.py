@@ -1,4 +1,4 @@
-"""Points in groups: studies of a pair, temperatures, curves over alpha."""
+"""Groups of points: a study of a pair, its temperatures, its curves."""
 
 from collections.abc import Callable, Iterable, Sequence
 import dataclasses
@@ -55,20 +55,21 @@ def group_by(members: Iterable, key: Callable) -> dict[object, list]:
 class PointGroup:
   """Points that have settings in common.
 
-  A study has all points of one pair on one task, those that may be compared; a
-  panel those of one temperature; a curve those of a method over alpha, all else
-  being equal.
+  A study has all points of one pair on one task, which may be compared with
+  each other. A panel has the points of a study at one temperature. A curve has
+  the points of a panel of one method over alpha, all other settings being
+  equal.
 
   Attributes:
-    points: by temperature, curve and alpha; none only where `at_gamma` keeps
-      none.
+    points: in the order of temperature, curve and alpha. Only `at_gamma` makes
+      a group without points.
   """
 
   points: Sequence[Measured]
 
   @property
   def settings(self) -> Settings:
-    """Those of the first point."""
+    """The settings of the first point."""
     return self.points[0].settings
 
   @property
@@ -78,18 +79,18 @@ class PointGroup:
 
   @property
   def metric(self) -> str:
-    """Name of the quality, as it is printed."""
+    """The name of the quality, as the report prints it."""
     return metric_title(self.points[0].metric)
 
   @functools.cached_property
   def panels(self) -> list["PointGroup"]:
-    """A study's panels, by temperature."""
+    """The panels of a study, by temperature."""
     by_temperature = group_by(self.points, _temperature_of)
     return [PointGroup(points) for _, points in sorted(by_temperature.items())]
 
   @functools.cached_property
   def curves(self) -> list["PointGroup"]:
-    """A panel's curves, method by method."""
+    """The curves of a panel, method by method; each by rising alpha."""
     curves = []
     for points in group_by(self.points, _method_of).values():
       for variant in group_by(points, _variant_of).values():
@@ -99,7 +100,7 @@ class PointGroup:
 
   @functools.cached_property
   def methods(self) -> list["PointGroup"]:
-    """A panel's methods: each with its curves of every gamma together."""
+    """The methods of a panel: each holds its curves of every gamma."""
     by_name = group_by(self.curves, operator.attrgetter("name"))
     return [
       PointGroup([point for curve in curves for point in curve.points])
@@ -108,38 +109,38 @@ class PointGroup:
 
   @property
   def name(self) -> str:
-    """A curve's method, and what sets it apart from its other curves."""
+    """The method of a curve in code, and the variant of the method."""
     return self.settings.method + _variant_suffix(self.settings)
 
   @property
   def label(self) -> str:
-    """The same for people."""
+    """The method of a curve as in the paper, and the variant of the method."""
     return self.points[0].label + _variant_suffix(self.settings)
 
   @property
   def pair(self) -> str:
-    """A study's title."""
+    """The title of a study."""
     shared = self.settings
     task = f"{shared.task} {shared.split}".strip()
     return f"{shared.drafter} with {shared.verifier} on {task}"
 
   @property
   def title(self) -> str:
-    """A panel's title."""
+    """The title of a panel."""
     return temperature_title(self.settings.temperature)
 
   def at_gamma(self, gamma: int | None) -> "PointGroup":
-    """Returns the points of one gamma, with those that have none."""
+    """Returns the points of one gamma, and the points that have no gamma."""
     gammas = (gamma, None)
     return PointGroup([p for p in self.points if p.settings.gamma in gammas])
 
   def first(self, method: str) -> Measured | None:
-    """Returns the first point of a method, or None."""
+    """Returns the first point of a method, None where there is no point."""
     return next((p for p in self.points if p.method == method), None)
 
   @property
   def large(self) -> Measured | None:
-    """A panel's point of the large model alone."""
+    """The point of the large model alone, in a panel; None without one."""
     return self.first(REFERENCE)
 
   @property
@@ -149,7 +150,7 @@ class PointGroup:
 
   @property
   def metrics(self) -> list[str]:
-    """The metrics that all rows have, the one for the figures first."""
+    """The metrics that all rows have; the metric of the figures comes first."""
     first, *rows = self.rows
     shared = [m for m in first.quality if all(m in r.quality for r in rows)]
     known = [name for name in METRICS if name in shared]
@@ -157,7 +158,7 @@ class PointGroup:
 
   @property
   def cost_ratio(self) -> float | None:
-    """The measured c: the median over rows, None where none has costs."""
+    """The median over rows of the measured c, None where no row has costs."""
     ratios = [row.costs.c for row in self.rows if row.costs is not None]
     return float(np.median(ratios)) if ratios else None
 
@@ -168,11 +169,12 @@ def studies(
   """Returns the rows as studies, in the order of their first rows.
 
   Args:
-    rows: of any pairs and tasks.
-    metric: of points; None takes the first that all rows of a study have.
+    rows: rows of any pairs and tasks.
+    metric: the metric of the points; None takes the first known metric that all
+      rows of a study have.
 
   Raises:
-    ValueError: the rows of a study lack it.
+    ValueError: the rows of a study lack the metric.
   """
   several = []
   for members in group_by(rows, _study_of).values():

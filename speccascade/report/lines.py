@@ -43,7 +43,7 @@ class Series(NamedTuple):
 
 
 def draw_series(axis, series: Series, name: str) -> dict[str, str]:
-  """Draws a line, the bars of its intervals, and its dots, from back to front.
+  """Draws a line, its dots, and the bars of their intervals.
 
   Args:
     axis: matplotlib's Axes.
@@ -54,6 +54,7 @@ def draw_series(axis, series: Series, name: str) -> dict[str, str]:
     The dots' tips by gid. A gid becomes the id of the dot in an SVG.
   """
   style = styles.style(series.method)
+  # The zorder puts bars (1) under the line (2), and the line under dots (3).
   xs, ys = zip(*series.places)
   line = {"linestyle": style.linestyle, "linewidth": 1.1, "alpha": 0.8}
   axis.plot(xs, ys, color=style.color, zorder=2, **line)

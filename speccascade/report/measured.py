@@ -1,4 +1,4 @@
-"""Points of the report, their rows averaged over seeds, and what times them."""
+"""Points of the report, which average rows over seeds, and their two clocks."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -39,17 +39,19 @@ _ABBREVIATIONS = {
 
 
 def metric_title(metric: str) -> str:
-  """Returns a metric's name as it is printed."""
+  """Returns a metric's name as the report prints it."""
   return METRICS.get(metric, metric)
 
 
 def temperature_title(temperature: float) -> str:
-  """Returns a temperature as it heads a panel."""
+  """Returns a temperature as the heading of a panel."""
   return "greedy (T = 0)" if temperature == 0 else f"T = {temperature:g}"
 
 
 def short_label(label: str) -> str:
-  """Returns a label that fits beside a line, its colour telling the family.
+  """Returns a label that fits in the margin next to a line.
+
+  The name of a method's family is left out where the line's colour shows it.
 
   >>> [short_label(f"SpecCascade [{x}]") for x in ("OPT", "Diff, log")]
   ['OPT', 'Diff, log']
@@ -96,11 +98,11 @@ class _RowNumber(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measured:
-  """A point: the rows that are equal up to their seed.
+  """A point: the rows that have equal settings up to their seed.
 
   Attributes:
-    rows: one or more.
-    metric: of `quality`.
+    rows: one row or more.
+    metric: the name of the metric that `quality` reports.
   """
 
   rows: tuple[ResultRow, ...]
@@ -133,31 +135,48 @@ class Measured:
 
   @functools.cached_property
   def quality_sample(self) -> np.ndarray | None:
-    """The mean over seeds as a sample, None where a row lacks the metric."""
+    """The mean quality over seeds, as a sample: [1 + R] or [1] float64.
+
+    None where a row lacks the metric.
+    """
     return _mean_sample([_row_score(row, self.metric) for row in self.rows])
 
   @functools.cached_property
   def quality(self) -> IntervalEstimate | None:
-    """The mean over seeds; the interval of one row as it holds it."""
+    """The mean quality over seeds, see `score`."""
     return self.score(self.metric)
 
   def score(self, metric: str) -> IntervalEstimate | None:
-    """Returns the `quality` of another metric."""
+    """Returns the mean of a metric over seeds, None where a row lacks it.
+
+    A single row keeps the interval that the row holds. The interval of several
+    rows comes from their replicates.
+    """
     return _mean_estimate([_row_score(row, metric) for row in self.rows])
 
   @functools.cached_property
   def latency_sample(self) -> np.ndarray | None:
-    """Measured latency relative to the verifier's, the mean over seeds."""
+    """The mean measured latency over seeds, as a sample: [1 + R] or [1].
+
+    Latency is relative to the latency of the verifier. None where a row was not
+    timed.
+    """
     return _mean_sample([_row_latency(row) for row in self.rows])
 
   @functools.cached_property
   def latency(self) -> IntervalEstimate | None:
-    """The same with its interval, of one row as it holds it."""
+    """The mean measured latency over seeds, relative to the verifier's.
+
+    The interval is made as in `score`. None where a row was not timed.
+    """
     return _mean_estimate([_row_latency(row) for row in self.rows])
 
   @property
   def per_token(self) -> IntervalEstimate | None:
-    """Measured latency a token, relative to the verifier's; mean over seeds."""
+    """The mean measured latency per token, relative to the verifier's.
+
+    None where a row does not hold it.
+    """
     by_row = [row.latency and row.latency.per_token for row in self.rows]
     if None in by_row:
       return None
@@ -249,12 +268,13 @@ def _mean_estimate(
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-  """A meaning of relative latency.
+  """A definition of relative latency.
 
   Attributes:
     name: "measured" or "modelled".
     title: a few words for headings and axes.
-    cost_ratio: c of the modelled one; None where it is measured.
+    cost_ratio: the cost c of a drafter step in verifier steps, for modelled
+      latency; None for measured latency.
   """
 
   name: str

@@ -1,4 +1,4 @@
-"""The report as one HTML file that asks for nothing else."""
+"""The report as one HTML file that loads nothing else."""
 
 from collections.abc import Callable, Sequence
 import html
@@ -69,13 +69,13 @@ def page(
   *,
   tick: Callable[[], None] = lambda: None,
 ) -> str:
-  """Returns the whole file.
+  """Returns the whole HTML file.
 
   Args:
-    sections: one or more.
-    examples: with traces, or none.
-    sources: paths from the page to what it was made of.
-    tick: called after each figure.
+    sections: one section or more.
+    examples: records with traces, or no records.
+    sources: paths from the page to the files that it is made from.
+    tick: a function that is called after each figure.
   """
 
   def draw_panels(plot: Plot, name: str) -> str:
@@ -156,13 +156,16 @@ def _group_by_source(
 
 
 def inline(figure, tips: dict[str, str], name: str, label: str) -> str:
-  """Returns an svg element of a page's fonts and colours; closes the figure.
+  """Returns a figure as an svg element in the fonts and colours of a page.
+
+  The figure is closed.
 
   Args:
-    figure: to show.
-    tips: by gid of its artists, shown when they are pointed at.
-    name: starts all ids, which are unique in a page then.
-    label: what it shows, for those who do not see it.
+    figure: matplotlib's Figure.
+    tips: texts by the gid of an artist; a reader who points at the artist sees
+      the text.
+    name: the beginning of all ids, which makes them unique in a page.
+    label: what the figure shows, for readers who do not see it.
   """
   svg = _to_svg(figure)
   head, rest = svg.split(">", 1)

@@ -1,4 +1,8 @@
-"""Style and script of the page; the script shows tips and copies tables."""
+"""The style and the script of the report's page.
+
+`page.css` has the rules and `page.js` the script. The script shows the numbers
+of a point and copies tables; the page can be read without it.
+"""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Tables of points: all of them, over gamma, by position; and of all rows."""
+"""Tables of points: all points, points over gamma and by position; all rows."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -64,7 +64,12 @@ def _modelled_columns(model: Clock | None) -> list[Column]:
 
 
 def gammas(study: PointGroup, model: Clock | None) -> Table:
-  """Returns each method at one alpha over the gammas."""
+  """Returns the points of each method at one alpha over the gammas.
+
+  Args:
+    study: all points of a pair.
+    model: the clock of modelled latency, or None.
+  """
   return Table(
     "gamma",
     "Block size",
@@ -133,7 +138,12 @@ def _num_seeds(point: Measured) -> int:
 
 
 def points(study: PointGroup, model: Clock | None) -> Table:
-  """Returns every point with all of its numbers."""
+  """Returns every point with all of its numbers.
+
+  Args:
+    study: all points of a pair.
+    model: the clock of modelled latency, or None.
+  """
   columns = [*_POINT, *map(_quality_column, study.metrics)]
   if any(_log_p(point) is not None for point in study.points):
     columns.append(Column("verifier's log p a token", _log_p, 3))
@@ -184,7 +194,7 @@ class PositionLine:
 
 
 def acceptance(study: PointGroup) -> Table:
-  """Returns acceptance by position and the histogram, a line an entry."""
+  """Returns acceptance by position, and the histogram of accepted drafts."""
   lines = []
   for point in study.points:
     num_blocks = point.counts.num_blocks
@@ -213,7 +223,10 @@ def acceptance(study: PointGroup) -> Table:
 
 
 def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
-  """Returns the columns that the rows fill between them."""
+  """Returns the columns of a table that has all numbers of some rows.
+
+  Metrics and rates have a column if at least one of the rows holds them.
+  """
   metrics = dict.fromkeys(name for row in rows for name in row.quality)
   rates = dict.fromkeys(name for row in rows for name in row.efficiency)
   paths = [("settings", field.name) for field in dataclasses.fields(Settings)]

@@ -78,9 +78,9 @@ class ShownExamples:
   """Records with traces.
 
   Attributes:
-    records: as `records.records` makes them.
-    titles: which method and settings wrote each.
-    note: what is shown, and what is left out.
+    records: records as `records.records` returns them.
+    titles: the method and the settings that wrote each record.
+    note: which part of a file is shown.
   """
 
   records: Sequence[dict] = ()
@@ -91,18 +91,19 @@ class ShownExamples:
 def read(
   path: pathlib.Path | None, row: ResultRow | None = None
 ) -> ShownExamples:
-  """Returns examples of a file, or none without one.
+  """Returns the traced records of a file, as many as a page can show.
 
-  Example by example, each by all the methods that wrote it, as many as a page
-  bears; records without a trace are left out.
+  The records of one example, by all methods, stand together. Records without a
+  trace are left out.
 
   Args:
-    path: JSON lines, plain or .gz, records with "settings" and "label" of
-      their rows in front; a torn last line is left out.
-    row: the one of all records, which then say neither; or None.
+    path: JSON lines, plain or .gz. Each record has "settings" and "label" of
+      its row. A torn last line is left out. None returns no records.
+    row: the row of all records, which then hold no settings and no label; or
+      None.
 
   Raises:
-    ValueError: a line is not a record; its number is given.
+    ValueError: a line is not a record; the message has the line's number.
   """
   shared = {}
   if row is not None:

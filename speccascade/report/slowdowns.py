@@ -1,4 +1,4 @@
-"""Where speculation loses to the large model alone, and why."""
+"""Where speculation is slower than the large model alone, and why."""
 
 import dataclasses
 
@@ -90,11 +90,19 @@ def slowdowns(panel: PointGroup, model: Clock | None) -> list[Slowdown]:
 
 
 def measured_block(point: Measured, large: Measured | None) -> float | None:
-  """Returns what a block took, in verifier steps as the large model ran them.
+  """Returns the measured time of a block, in steps of the large model alone.
 
-  Seconds an example, less the encoders', over blocks an example; that over the
-  same for the large model's steps. Timed examples may be fewer than those that
-  the counts are of: then it holds for blocks of average length.
+  A block's time is the time of an example without the encoders, over the blocks
+  of an example. A step's time is the large model's time of an example without
+  its encoder, over the tokens of an example. The timed examples may be fewer
+  than the counted examples: then the result holds for blocks of average length.
+
+  Args:
+    point: a point of a method with blocks.
+    large: the point of the large model alone, or None.
+
+  Returns:
+    The time in steps; None where times, costs or blocks are missing.
   """
   counts, costs = point.counts, point.rows[0].costs
   seconds = point.mean("latency", "walltime_s")
@@ -120,7 +128,12 @@ def _join_alphas(line: Slowdown) -> str:
 
 
 def table(study: PointGroup, model: Clock | None) -> Table:
-  """Returns the speculative methods slower than the large model, and why."""
+  """Returns the speculative methods slower than the large model, and why.
+
+  Args:
+    study: all points of a pair.
+    model: the clock of modelled latency, or None.
+  """
   return Table(
     "losses",
     "Where speculation loses",

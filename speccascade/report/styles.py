@@ -1,4 +1,4 @@
-"""Colour, marker and dashes of a method: the same in every figure."""
+"""Colour, marker and dashes of each method, the same in every figure."""
 
 import functools
 from typing import NamedTuple
@@ -12,14 +12,15 @@ _DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 
 
 class MethodFamily(NamedTuple):
-  """Methods of one colour.
+  """Methods that are drawn in one colour.
 
   Attributes:
-    name: for the legend.
-    colour: of Okabe and Ito's palette, which the colour-blind can tell apart.
-    dark: the same on a dark ground.
-    marker: that of its first method.
-    prefixes: of the methods' names, separated by blanks.
+    name: the family's name in the legend.
+    colour: a colour of Okabe and Ito's palette, which the colour-blind can tell
+      apart.
+    dark: the colour on a dark ground.
+    marker: the marker of the family's first method.
+    prefixes: the beginnings of the methods' names.
   """
 
   name: str
@@ -85,7 +86,10 @@ _DEFAULT_FAMILY = [each.name for each in FAMILIES].index("speculative cascade")
 
 
 def family(method: str) -> int:
-  """Returns the number of a method's family: the longest prefix that fits."""
+  """Returns the index in `FAMILIES` of a method's family.
+
+  The family is the one with the longest prefix that fits.
+  """
   best, longest = _DEFAULT_FAMILY, 0
   for number, candidate in enumerate(FAMILIES):
     for prefix in candidate.prefixes:
@@ -95,7 +99,13 @@ def family(method: str) -> int:
 
 
 class Style(NamedTuple):
-  """How a method is drawn; the fields are matplotlib's."""
+  """How a method is drawn, in matplotlib's words.
+
+  Attributes:
+    color: the colour of the line and of its markers.
+    marker: the marker of the points.
+    linestyle: the dashes of the line.
+  """
 
   color: str
   marker: str
@@ -103,7 +113,7 @@ class Style(NamedTuple):
 
   @property
   def mark(self) -> dict:
-    """How its points alone are drawn."""
+    """Arguments of `Axes.plot` that draw the points without their line."""
     return {
       "color": self.color,
       "marker": self.marker,
@@ -115,7 +125,10 @@ class Style(NamedTuple):
 
 @functools.cache
 def style(method: str) -> Style:
-  """Returns a method's style; within a family marker and dashes differ."""
+  """Returns a method's style.
+
+  Methods of one family share a colour, and differ in marker and dashes.
+  """
   number = family(method)
   members = [name for name in METHODS if family(name) == number]
   place = members.index(method) if method in members else len(members)

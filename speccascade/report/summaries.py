@@ -100,7 +100,7 @@ class FrontierPoint(NamedTuple):
 
 
 def is_fast(method: str) -> bool:
-  """Whether the method's latency counts; see `NOT_FAST`."""
+  """Returns whether a method's latency counts; see `NOT_FAST`."""
   return not method.startswith(NOT_FAST)
 
 
@@ -129,6 +129,8 @@ def speedups(
     if method in (REFERENCE, SMALL) or not is_fast(method) or not timed:
       continue
     points = clock.points(timed)
+    # A lossless point is as good as the large model, whatever its sample of
+    # texts scored.
     lossless = [
       place for place, point in enumerate(timed) if point.has_large_distribution
     ]
@@ -206,10 +208,10 @@ def _gamma_or_best(line: SpeedupLine) -> int | str:
 
 
 def speedup_table(study: PointGroup, clock: Clock) -> Table:
-  """Returns the paper's two summary numbers by one clock.
+  """Returns Table 2: the two summary numbers of the paper, by one clock.
 
-  Each method with its best gamma; where there are several gammas, lines for
-  each follow.
+  Each method has a line with its best gamma. Where the study has several
+  gammas, lines of the points of each gamma follow.
   """
   title = study.metric
   columns = [METHOD, TEMPERATURE]
@@ -267,6 +269,7 @@ def gaps(panel: PointGroup, clock: Clock) -> list[GapLine]:
     baseline = clock.points(by_method.get(method, ()))
     if not points or not baseline:
       continue
+    # Entry 0 is over all examples; the others are replicates.
     low, high = frontier.common_range(points[0], baseline[0]) or (None, None)
     gap = frontier.estimate(frontier.mean_gap, points, baseline)
     at_speed = IntervalEstimate(math.nan)
@@ -307,7 +310,7 @@ def _verdict(gap: IntervalEstimate) -> str:
 
 
 def gap_table(study: PointGroup, clock: Clock) -> Table:
-  """Returns speculative cascades against lossy speculative decoding."""
+  """Returns speculative cascades compared with lossy speculative decoding."""
   at_speed = f"{study.metric} gap at SpecDecode's latency"
   return Table(
     f"differences_{clock.name}",

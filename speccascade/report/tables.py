@@ -1,4 +1,4 @@
-"""Tables in Markdown, CSV and HTML: columns, and the lines that fill them."""
+"""Tables as Markdown, CSV and HTML: columns, and the lines that fill them."""
 
 from collections.abc import Callable, Mapping, Sequence
 import csv
@@ -95,9 +95,15 @@ def format_estimate(
 
 
 def lookup(line, *names: str):
-  """Returns an attribute, or value of a dict, of an attribute and so on.
+  """Returns a value inside nested attributes and dicts.
 
-  None where one of them is missing from a dict, or None.
+  Args:
+    line: an object, a dict or None.
+    *names: names of attributes or keys, from the outside to the inside.
+
+  Returns:
+    The value. None where a dict lacks a name, and where a value on the way is
+    None.
 
   >>> lookup({"bleu": {"value": 30.0}}, "bleu", "value")
   30.0
@@ -117,14 +123,16 @@ class Column:
   """A column of a table.
 
   Attributes:
-    title: as printed.
-    value: of a line, or the names that lead to it with dots between, as in
-      "latency.walltime_s", see `lookup`; None where a line has none. An
-      `IntervalEstimate` is printed with its interval after it.
-    digits: after the point; None prints the value as it is.
-    special: texts of values that are no plain number, as {0.0: "never"}, in a
-      CSV too; other infinities and NaN are printed as `NOTHING`.
-    has_interval: whether values are estimates: a CSV has columns for the ends.
+    title: the heading.
+    value: a function from a line to the value; or the names that lead to the
+      value with dots between them, as in "latency.walltime_s", see `lookup`.
+      The value is None where a line has none. An `IntervalEstimate` is printed
+      with its interval.
+    digits: digits after the point; None prints the value as it is.
+    special: texts of values that are no plain number, such as {0.0: "never"},
+      in a CSV too. Other infinities and NaN are printed as `NOTHING`.
+    has_interval: whether values are estimates. A CSV then has two more columns
+      with the ends of the intervals.
   """
 
   title: str
@@ -140,7 +148,7 @@ class Column:
     return lookup(line, *self.value.split("."))
 
   def text(self, line) -> str:
-    """Returns the cell."""
+    """Returns the cell of a line as Markdown and HTML print it."""
     value = self.value_of(line)
     if isinstance(value, IntervalEstimate):
       return format_estimate(value, self.digits, self.special)
@@ -153,7 +161,10 @@ class Column:
     return [self.title]
 
   def csv_cells(self, line) -> list[str]:
-    """Returns the value, unrounded, and the ends where there are intervals."""
+    """Returns the cells of a line in a CSV, one for each of `csv_titles`.
+
+    Numbers are not rounded. A cell is empty where there is no number.
+    """
     value = self.value_of(line)
     if isinstance(value, IntervalEstimate):
       numbers = [*value]
@@ -170,11 +181,11 @@ class Table:
   """A table of the report.
 
   Attributes:
-    name: of its CSV file, without ending.
-    title: heading.
-    note: a sentence or two on how to read it.
-    columns: in order.
-    lines: what the columns take their values from.
+    name: the name of the table's CSV file, without its ending.
+    title: the heading.
+    note: a sentence or two on how to read the table.
+    columns: the columns in order.
+    lines: the objects that the columns take their values from.
   """
 
   name: str
@@ -185,7 +196,14 @@ class Table:
 
 
 def speedup(latency: Latency | None) -> IntervalEstimate | None:
-  """Returns how many times as fast it is, None where nothing was timed."""
+  """Returns how many times as fast as the reference a latency is.
+
+  Args:
+    latency: relative to the reference, or None where nothing was timed.
+
+  Returns:
+    1 / relative latency with its interval, or None where nothing was timed.
+  """
   if latency is None:
     return None
   # The highest latency is the lowest speed.
@@ -236,7 +254,12 @@ def _select_filled(lines: Sequence, columns: Sequence[Column]) -> list[Column]:
 
 
 def markdown(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
-  """Returns a Markdown table, its columns aligned for a terminal."""
+  """Returns a Markdown table, its columns aligned for a terminal.
+
+  Args:
+    lines: objects that the columns take their values from.
+    columns: in order. A column without any value is left out.
+  """
   padded_columns = []
   for column in _select_filled(lines, columns):
     cells = [column.title, *(column.text(line) for line in lines)]
@@ -253,7 +276,12 @@ def markdown(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
 
 
 def to_csv(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
-  """Returns the table as CSV, numbers unrounded, empty where there is none."""
+  """Returns a table as CSV, see `Column.csv_cells`.
+
+  Args:
+    lines: objects that the columns take their values from.
+    columns: in order; none is left out.
+  """
   file = io.StringIO()
   writer = csv.writer(file, lineterminator="\n")
   writer.writerow(title for column in columns for title in column.csv_titles())
@@ -263,6 +291,11 @@ def to_csv(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
 
 
 def to_html(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
-  """Returns a table element; the first column heads its rows."""
+  """Returns a table element; the cells of the first column are headings.
+
+  Args:
+    lines: objects that the columns take their values from.
+    columns: in order. A column without any value is left out.
+  """
   template = load_template("table.html")
   return template.render(lines=lines, columns=_select_filled(lines, columns))

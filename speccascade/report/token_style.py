@@ -1,7 +1,8 @@
 """The style of `token_view`: Okabe and Ito's colours, light and dark.
 
-Every kind of token has an underline of its own, so that nothing is told by
-colour alone. Sizes are relative: a notebook's font is kept.
+Every kind of token has an underline of its own, so that no kind is known by its
+colour alone. Sizes are relative to the font of the page or the notebook.
+`tokens.css` has the rules.
 """
 
 import pathlib

@@ -1,8 +1,9 @@
-"""Records to HTML: who wrote each token, and why. No script, no other file.
+"""Records as HTML: who wrote each token, and why. No script, no other file.
 
-A token's origin is told by its colour and by its underline, a block by the bar
-and the number before it. Pointing at a token, tapping it or reaching it by
-keyboard opens a card with what both models held likely and what the rule saw.
+The colour and the underline of a token show where the token comes from. A bar
+and a number open a block. Pointing at a token, tapping it or reaching it by
+keyboard opens a card with the likeliest tokens of both models, and with the two
+sides of the deferral rule.
 """
 
 from collections.abc import Iterable, Sequence
@@ -52,13 +53,15 @@ _CONTROLS |= {ord("\t"): "\N{RIGHTWARDS ARROW TO BAR}"}
 
 
 def tokens_html(record: dict) -> str:
-  """Returns a section with a record's source and its tokens; needs `STYLE`.
+  """Returns a section with the source and the tokens of a record.
+
+  The section needs `STYLE`.
 
   Args:
-    record: of `records.records`, decoded with a trace.
+    record: a record as `records.records` returns it, decoded with a trace.
 
   Raises:
-    ValueError: it has no trace.
+    ValueError: the record has no trace.
   """
   aux = record.get("aux", {})
   trace = aux.get("trace")
@@ -93,11 +96,11 @@ def tokens_html(record: dict) -> str:
 
 
 def view_html(records: Sequence[dict], head: str = "") -> str:
-  """Returns legend and records with their style, for a notebook's cell.
+  """Returns a legend and records with their style, for a cell of a notebook.
 
   Args:
-    records: with traces.
-    head: a line above them.
+    records: records with traces.
+    head: a line above the records.
 
   Raises:
     ValueError: a record has no trace.
@@ -110,11 +113,11 @@ def view_html(records: Sequence[dict], head: str = "") -> str:
 
 
 def page_html(records: Sequence[dict], title: str) -> str:
-  """Returns a page of its own; nothing is loaded from elsewhere.
+  """Returns a whole page, which loads nothing else.
 
   Args:
-    records: with traces.
-    title: of the page.
+    records: records with traces.
+    title: the title of the page.
 
   Raises:
     ValueError: a record has no trace.
@@ -130,7 +133,7 @@ def page_html(records: Sequence[dict], title: str) -> str:
 
 
 def kinds(records: Iterable[dict]) -> list[str]:
-  """Returns the kinds of token that the records have, in the legend's order."""
+  """Returns the kinds of token that records have, in the legend's order."""
   shown = set()
   for record in records:
     trace = record["aux"].get("trace")
@@ -141,10 +144,10 @@ def kinds(records: Iterable[dict]) -> list[str]:
 
 
 def legend_html(shown: Iterable[str] = tuple(_KINDS)) -> str:
-  """Returns what colours and underlines mean; needs `STYLE`.
+  """Returns the meaning of colours and underlines; it needs `STYLE`.
 
   Args:
-    shown: kinds, see `kinds`; by default all of them.
+    shown: the kinds of token in the legend, see `kinds`; by default all.
   """
   items = ""
   for name in shown:
@@ -252,7 +255,7 @@ def _number(value: float | None) -> str:
 
 
 def _summary(counts: Counts) -> str:
-  """Counts in a line."""
+  """Returns the counts of a text in a line."""
   text = f"{counts.num_tokens} tokens, "
   if counts.num_blocks:
     length = counts.num_tokens / counts.num_blocks

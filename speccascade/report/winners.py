@@ -1,10 +1,10 @@
 """Which measured point is fastest at the large model's quality, and how surely.
 
 Table 2 interpolates between the alphas that were measured, and nobody can
-decode with an interpolated alpha. So the report claims speed of points alone:
-settings that were measured, and that can be pasted into a config. A point is
-called faster than another only where the whole 95% interval of the ratio of the
-two latencies, in pairs, is on one side of 1.
+decode with an interpolated alpha. So the report claims the speed of measured
+points alone: their settings can be pasted into a config. A point is called
+faster than another point only where the whole 95% interval of the ratio of the
+two latencies, taken in pairs, is on one side of 1.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ class Candidate:
   """A measured point that is as good as the large model.
 
   Attributes:
-    point: what was measured.
-    speedup: the large model's latency over the point's.
-    gain: the point's quality minus the large model's.
+    point: the measured point.
+    speedup: the large model's latency over the point's latency.
+    gain: the point's quality minus the large model's quality.
   """
 
   point: Measured
@@ -36,23 +36,28 @@ class Candidate:
 
   @property
   def is_plain(self) -> bool:
-    """Whether this is SpecDecode."""
+    """Whether this is a point of SpecDecode."""
     return self.point.method == PLAIN
 
 
 def candidates(panel: PointGroup, clock: Clock) -> list[Candidate]:
   """Returns the points that are as good as the large model, fastest first.
 
-  As good are the points of the large model's own law, and those whose measured
-  quality is no lower. Of equally fast points the first measured comes first.
+  A point is as good if it follows the large model's distribution, or if its
+  measured quality is no lower than the large model's. Equally fast points stay
+  in the order in which they were measured.
 
   Args:
-    panel: one temperature.
-    clock: which latency.
+    panel: the points of one temperature.
+    clock: the definition of latency.
+
+  Returns:
+    The candidates; none where the large model has no latency.
   """
   large = panel.large
   if large is None or not clock.select_timed([large]):
     return []
+  # A candidate's gain is taken in pairs: both have the same resamples.
   large_points = clock.points([large])
   fits = []
   for point in clock.select_timed(panel.points):
@@ -70,21 +75,30 @@ def candidates(panel: PointGroup, clock: Clock) -> list[Candidate]:
 def times_as_fast(
   first: Candidate, second: Candidate, clock: Clock
 ) -> IntervalEstimate:
-  """Returns the second candidate's latency over the first's, in pairs."""
+  """Returns the second candidate's latency over the first's, in pairs.
+
+  Args:
+    first: the candidate whose speed is asked for.
+    second: the candidate to compare with.
+    clock: the definition of latency.
+  """
   return frontier.estimate(
     _latency_ratio, clock.points([second.point]), clock.points([first.point])
   )
 
 
 def lead(panel: PointGroup, clock: Clock) -> str:
-  """Returns what the fastest points are told apart from, as a clause.
+  """Returns a clause on the fastest points at the large model's quality.
 
-  It names the method, alpha and gamma of a measured point, as a config takes
-  them. Empty where the panel has no large model with a latency.
+  The clause names the method, alpha and gamma of a measured point in the words
+  of a config, and says which other methods the point is surely faster than.
 
   Args:
-    panel: one temperature.
-    clock: which latency.
+    panel: the points of one temperature.
+    clock: the definition of latency.
+
+  Returns:
+    The clause; empty where the large model has no latency.
   """
   large = panel.large
   if large is None or not clock.select_timed([large]):
@@ -95,6 +109,7 @@ def lead(panel: PointGroup, clock: Clock) -> str:
       f"no measured point of a method has the large model's {panel.metric} of"
       f" {large.quality.value:.1f}"
     )
+  # Candidates are sorted, so this is the fastest point of SpecDecode.
   plain = next((candidate for candidate in fits if candidate.is_plain), None)
   if clock.cost_ratio is not None:
     return (
@@ -132,6 +147,7 @@ def _lead_over_plain(
     panel: the points of one temperature.
     clock: the definition of latency.
   """
+  # The first candidate whose lead is sure is named: a faster one may scatter.
   for candidate in faster:
     ratio = times_as_fast(candidate, plain, clock)
     if not candidate.is_plain and is_surely_above_one(ratio):
@@ -149,12 +165,12 @@ def _lead_over_plain(
 
 
 def is_surely_above_one(ratio: IntervalEstimate) -> bool:
-  """Returns whether a ratio has an interval, and all of it is above 1."""
+  """Returns whether a ratio has an interval, all of which is above 1."""
   return ratio.has_interval and ratio.low > 1
 
 
 def bindings(settings: Settings) -> str:
-  """Returns the point's settings as a config of a decode takes them.
+  """Returns the settings of a point as the config of a decode takes them.
 
   Settings that have the default of `configs/runs/method.gin` are left out.
   """
@@ -197,6 +213,7 @@ def _rivals_clause(
     clock: the definition of latency.
   """
   fastest = {}
+  # Candidates are sorted: the first of a method is its fastest.
   for candidate in fits:
     fastest.setdefault(candidate.point.method, candidate)
   del fastest[winner.point.method]

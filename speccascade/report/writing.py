@@ -1,4 +1,4 @@
-"""Rows in, a folder out: figures, tables, report.md and index.html."""
+"""Writes a report: from a folder of rows to a folder of tables and figures."""
 
 from collections.abc import Sequence
 import os
@@ -37,19 +37,22 @@ def from_folder(
   cost_ratio: float | None = None,
   progress: bool = True,
 ) -> pathlib.Path:
-  """Reports on a folder of results; returns the page's path.
+  """Writes the report of a folder of results.
 
   Args:
-    results_dir: of a sweep or the quick start, with rows.jsonl and perhaps
-      examples.jsonl; or of a decode, with metrics.json and predictions.jsonl.
-      All may be .gz.
-    output_dir: None takes `results_dir`/report.
-    metric: see `content.sections`.
-    cost_ratio: likewise.
-    progress: show a bar.
+    results_dir: the folder of a sweep or of the quick start, with rows.jsonl
+      and perhaps examples.jsonl; or the folder of a decode, with metrics.json
+      and predictions.jsonl. Each file may be compressed, with the ending .gz.
+    output_dir: where the report goes; None takes `results_dir`/report.
+    metric: as in `content.sections`.
+    cost_ratio: as in `content.sections`.
+    progress: whether to show a bar.
+
+  Returns:
+    The path of the page.
 
   Raises:
-    ValueError: no rows there, or rows that cannot be reported.
+    ValueError: the folder has no rows, or the rows cannot be reported.
   """
   sources = _find_sources(results_dir)
   rows, examples = read(sources.rows, sources.examples)
@@ -97,7 +100,15 @@ def _find_sources(results_dir: pathlib.Path) -> _Sources:
 def read(
   rows: pathlib.Path, examples: pathlib.Path | None
 ) -> tuple[list[ResultRow], ShownExamples]:
-  """Returns the rows of a file, or the one of a decode, and traced examples."""
+  """Returns the rows of a file, and the traced examples.
+
+  Args:
+    rows: rows.jsonl, or metrics.json, which has one row.
+    examples: examples.jsonl or predictions.jsonl, or None.
+
+  Raises:
+    ValueError: a file is damaged, or has no row.
+  """
   if rows.name.startswith(results.METRICS):
     row = results.read_row(rows)
     return [row], shown_examples.read(examples, row)
@@ -109,7 +120,7 @@ def read(
 def texts(
   rows: Sequence[ResultRow], sections: Sequence[Section]
 ) -> dict[str, str]:
-  """Returns the tables and report.md by the names of their files."""
+  """Returns the tables and report.md, by the names of their files."""
   by_name = {
     f"{section.prefix}{table.name}.csv": tables.to_csv(
       table.lines, table.columns
