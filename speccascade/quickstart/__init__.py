@@ -1,1 +1,1 @@
-"""A small pair trained on the built-in task, and a dozen methods measured."""
+"""Trains a small pair on the built-in task, and compares a dozen methods."""

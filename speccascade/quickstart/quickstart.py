@@ -1,8 +1,8 @@
 """Trains a small pair on the built-in task, measures methods, and reports.
 
-By the commands that the README shows: train, twice, and a sweep, each with its
-gin file in configs/quickstart. What is done already is found in the output
-folder and used again: checkpoints, and the rows of measured points.
+The quick start runs the commands that the README shows: two trainings and a
+sweep, each with its gin file in configs/quickstart. It reuses what it finds in
+the output folder: checkpoints, and the rows of measured points.
 """
 
 import collections
@@ -57,14 +57,14 @@ def _bindings(values: Mapping) -> list[str]:
 
 
 def train_pair(folder: str | os.PathLike, changes: Mapping | None = None):
-  """Trains what `folder` does not hold yet; the two models side by side.
+  """Trains the models that a folder does not hold yet, both at once.
 
   Args:
-    folder: of the checkpoints, in `small` and `large`.
+    folder: the folder of the checkpoints, which are in `small` and `large`.
     changes: values of macros or parameters, for both models.
 
   Raises:
-    ValueError: a training failed; it has said why.
+    ValueError: a training failed. The training has printed why.
   """
   folder, running = pathlib.Path(folder), {}
   try:
@@ -124,10 +124,11 @@ def run(
   """Trains, decodes and measures.
 
   Args:
-    folder: where everything is kept.
-    all_methods: all that one drafter allows, not those of the table's config.
-    is_fast: whether models may learn nothing.
-    progress: show a bar of what is measured.
+    folder: where everything goes.
+    all_methods: whether to measure every method that one drafter allows, not
+      only the methods of the table's config.
+    is_fast: whether the models may learn nothing.
+    progress: whether to show a bar of what is measured.
   """
   train_pair(folder, FAST_TRAINING if is_fast else None)
   macros = {
@@ -145,7 +146,7 @@ def run(
 
 
 def text(rows: Sequence[ResultRow]) -> str:
-  """Returns the table and what it shows; first what there is to doubt."""
+  """Returns doubts about the pair, the table, and what the table shows."""
   (study,) = studies(rows, "bleu")
   paragraphs = "".join(f"{doubt}\n\n" for doubt in doubts(study))
   sentences = "\n".join(f"- {sentence}" for sentence in findings(rows))
@@ -153,7 +154,7 @@ def text(rows: Sequence[ResultRow]) -> str:
 
 
 def write(folder: pathlib.Path, rows: Sequence[ResultRow]):
-  """Writes table.md, table.csv and quality_latency.{png,svg}."""
+  """Writes table.md, table.csv, quality_latency.png and quality_latency.svg."""
   row = rows[0]
   versions = ", ".join(
     f"{name} {version}"
@@ -173,8 +174,11 @@ def write(folder: pathlib.Path, rows: Sequence[ResultRow]):
 def findings(rows: Sequence[ResultRow]) -> list[str]:
   """Returns what the rows show, in five sentences.
 
-  Faster or slower than another are only those whose 95% interval leaves the
-  other's time out.
+  A method is called faster or slower than the large model only where the 95%
+  interval of its relative latency leaves 1 out.
+
+  Args:
+    rows: rows of one pair, greedy and at temperature 1.
   """
   (study,) = studies(rows, "bleu")
   scores = [
@@ -197,7 +201,7 @@ def findings(rows: Sequence[ResultRow]) -> list[str]:
 
 
 def _verdict(point: Measured) -> str:
-  """Says how its time compares with the large model's, by its interval."""
+  """Returns how a point's time compares with the large model's time."""
   latency = point.latency
   if not latency.has_interval or latency.low <= 1 <= latency.high:
     return UNSURE

@@ -1,1 +1,1 @@
-"""A real pretrained model, SmolLM2-135M-Instruct, beside its fast decoders."""
+"""A real pretrained model, SmolLM2-135M-Instruct, decoded in several ways."""

@@ -17,7 +17,7 @@ from speccascade.runtime import files, folders
 
 
 def main(argv: list[str] | None = None) -> int:
-  """Runs it; returns the exit code."""
+  """Runs the race; returns the exit code."""
   parser = cli.Parser("smollm", __doc__)
   parser.add_argument(
     "--output_dir",

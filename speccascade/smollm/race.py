@@ -34,12 +34,12 @@ CASCADE_DRAFTING = Cascade(k=[[1, 2], [0, 2]])
 
 @dataclasses.dataclass(frozen=True)
 class Rival:
-  """A drafter with methods: what is compared with the verifier alone.
+  """A drafter with methods, to be compared with the verifier alone.
 
   Attributes:
-    name: for tables.
-    pair: the models.
-    points: the methods.
+    name: the name of the drafter, for tables.
+    pair: the drafter and the verifier.
+    points: the methods with their settings.
   """
 
   name: str
@@ -52,10 +52,10 @@ class Line:
   """A line of the table.
 
   Attributes:
-    texts: a name in `TEXTS`.
-    drafter: name of the rival.
-    row: what was measured; of the verifier alone too.
-    num_same: texts that are those of the verifier alone.
+    texts: the name of a kind of texts in `TEXTS`.
+    drafter: the name of the rival.
+    row: the measured row, of a method or of the verifier alone.
+    num_same: how many texts are equal to the texts of the verifier alone.
   """
 
   texts: str
@@ -138,7 +138,13 @@ def convert_model(
 def rivals(
   verifier: pairs.Model, drafter: pairs.Model | None, dtype: str
 ) -> list[Rival]:
-  """Returns what takes part; without a drafter, what needs none."""
+  """Returns the rivals of the verifier alone.
+
+  Args:
+    verifier: the large model.
+    drafter: the small model; without it prompt lookup is the only rival.
+    dtype: the dtype that rows report, see `pairs.dtypes`.
+  """
   lookup = _cascade_rival(
     "prompt lookup", ModelPair((), verifier, dtype), LOOKUP
   )
@@ -167,11 +173,11 @@ def _cascade_rival(name: str, pair: ModelPair, cascade: Cascade) -> Rival:
 
 @dataclasses.dataclass(frozen=True)
 class RaceSettings:
-  """How everyone decodes, and is timed; checked when made.
+  """How all rivals decode and are timed; checked on creation.
 
   Attributes:
-    run: one text at a time.
-    measuring: for any number of texts.
+    run: settings of a decode of one text at a time.
+    measuring: settings of the timings, for any number of texts.
   """
 
   run: Run
@@ -179,7 +185,11 @@ class RaceSettings:
 
   @classmethod
   def create(cls, max_decode_len: int, repeats: int) -> "RaceSettings":
-    """Returns the settings of these two flags.
+    """Returns the settings for two flags.
+
+    Args:
+      max_decode_len: the most tokens of an answer.
+      repeats: how often each decode is timed.
 
     Raises:
       SettingError: one of them is out of range.
@@ -189,7 +199,7 @@ class RaceSettings:
 
 
 def check_drafter(drafter: pathlib.Path | None):
-  """Raises CheckpointError where a drafter is asked for that cannot be read."""
+  """Raises CheckpointError where a drafter is given that cannot be read."""
   if drafter is not None:
     checkpoints.load(drafter, lazy=True).require_config()
 
@@ -197,13 +207,13 @@ def check_drafter(drafter: pathlib.Path | None):
 def study(
   rival: Rival, vocabulary, texts: Sequence[str], settings: RaceSettings
 ) -> Study:
-  """Returns the study of some texts, all of them timed.
+  """Returns the study of some texts, all of which are timed.
 
   Args:
-    rival: whose pair decodes.
-    vocabulary: the model's.
-    texts: what is asked.
-    settings: how it decodes.
+    rival: the rival whose pair decodes.
+    vocabulary: the vocabulary of the model.
+    texts: what the model is asked.
+    settings: how the pair decodes.
   """
   sources = inputs.of_texts(
     texts, Prompting(vocabulary), max_len=MAX_INPUT_LEN, truncate=False
@@ -215,14 +225,14 @@ def study(
 def race(
   everyone: Sequence[Rival], vocabulary, settings: RaceSettings
 ) -> list[Line]:
-  """Returns what each did with each kind of text.
+  """Returns what each method did with each kind of text.
 
   The methods of a rival and the verifier alone take turns on every text.
 
   Args:
-    everyone: who takes part.
-    vocabulary: the model's.
-    settings: how they decode.
+    everyone: the rivals.
+    vocabulary: the vocabulary of the model.
+    settings: how all rivals decode.
   """
   lines = []
   # The verifier alone runs once more with each rival.

@@ -1,6 +1,6 @@
-"""What SmolLM2 is asked: questions, sums, and texts that it has to copy from.
+"""The prompts of SmolLM2: questions, sums, and texts to copy from.
 
-All written for this project.
+All texts were written for this project.
 """
 
 _HARBOUR = (
