@@ -1,7 +1,8 @@
-"""What is written of each decoded example, one JSON object a line.
+"""Records of decoded examples, one JSON object a line.
 
-T5X's shape: "inputs", "prediction" and, where they are known, "targets", and of
-a conversation its "messages"; all else is under "aux".
+A record has T5X's shape: "inputs", "prediction" and, where they are known,
+"targets". The record of a conversation has its "messages" too. Everything else
+is under "aux".
 """
 
 import dataclasses
@@ -22,11 +23,12 @@ _DIGITS = 6
 def text_of(vocabulary, tokens) -> str:
   """Returns the text of emitted tokens.
 
-  EOS, the pad id and ids past the tokenizer can be sampled like any other; they
-  are dropped from the text, not from the tokens.
+  EOS, the pad id and ids past the tokenizer can be sampled like any other id.
+  They are dropped from the text, not from the tokens.
 
   Args:
-    vocabulary: with `text(ids)`, or `decode(ids)`, `eos_id` and `vocab_size`.
+    vocabulary: an object with `text(ids)`, or with `decode(ids)`, `eos_id` and
+      `vocab_size`.
     tokens: the emitted ids.
   """
   if hasattr(vocabulary, "text"):
@@ -43,7 +45,15 @@ def text_of(vocabulary, tokens) -> str:
 def records(
   decoded: Decoded, batch: list[Source], vocabulary, trial: int
 ) -> list[dict]:
-  """Returns the records of a batch; rows that only pad it are left out."""
+  """Returns the records of a batch.
+
+  Args:
+    decoded: what was decoded, of at least as many rows as the batch has
+      examples. Rows that only pad the batch come last and have no record.
+    batch: the examples of the first rows.
+    vocabulary: as in `text_of`.
+    trial: the number of the sampling trial, from 0.
+  """
   decoded = jax.device_get(decoded)
   counts = efficiency.row_counts(decoded)
   written = []
@@ -91,6 +101,7 @@ def _trace_lists(columns: dict[str, np.ndarray], tokens, vocabulary) -> dict:
     vocabulary: as in `piece`.
   """
   lists = {name: _to_lists(column) for name, column in columns.items()}
+  # Readers of the JSON know neither the numbers of sources nor the tokenizer.
   lists["source"] = [SOURCES[source] for source in columns["source"]]
   lists["piece"] = _pieces(vocabulary, tokens)
   for top in ("q_top", "p_top"):
@@ -123,7 +134,13 @@ def _pieces(vocabulary, tokens) -> list[str]:
 
 
 def piece(vocabulary, token: int) -> str:
-  """Returns a token as its tokenizer spells it, with its leading blank."""
+  """Returns a token as its tokenizer spells it, with its leading blank.
+
+  Args:
+    vocabulary: an object with `vocab_size` and `piece(id)`, or with a
+      `tokenizer` that has `id_to_piece(id)`, or with `decode(ids)`.
+    token: an id. An id past the tokenizer is returned as "<id>".
+  """
   token = int(token)
   if token >= vocabulary.vocab_size:
     return f"<{token}>"

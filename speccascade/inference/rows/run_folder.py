@@ -1,10 +1,10 @@
-"""An output folder that says what run it holds, and refuses another.
+"""An output folder that describes the run it holds, and refuses another run.
 
-Under OUTPUT_DIR `run.json` says what is being run. Decoding writes shards, each
-whole, so that a killed run goes on: `shards/` holds what is done, and at the
-end `predictions.jsonl` takes their place. Shards have fixed borders and rows do
-not depend on their neighbours, so a run that was killed anywhere ends with the
-same files as an unbroken one.
+`run.json` under OUTPUT_DIR describes the run. A decode writes shards, each of
+them whole, so that a killed run can go on: the folder `shards` holds the
+finished shards, and at the end `predictions.jsonl` takes their place. Shards
+have fixed borders, and rows do not depend on their neighbours. So a run that
+was killed anywhere ends with the same files as an unbroken run.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,14 +22,15 @@ _RUN = "run.json"
 
 
 class RunFolder:
-  """OUTPUT_DIR of one run, which `run.json` in it describes.
+  """The OUTPUT_DIR of one run, which `run.json` in it describes.
 
-  Of several processes the first reads and writes it, for all.
+  Of several processes the first reads and writes the folder for all of them.
 
   Args:
     folder: OUTPUT_DIR.
-    run: what is being run, JSON values; another run's folder is refused.
-    product: name of the file that a run leaves.
+    run: the description of the run, JSON values. A folder with another
+      description is refused.
+    product: the name of the file that a run leaves.
   """
 
   def __init__(self, folder: str | os.PathLike, run: dict, product: str):
@@ -39,10 +40,10 @@ class RunFolder:
     self._product = product
 
   def check(self):
-    """Looks at what the folder holds; writes nothing.
+    """Checks that the folder holds this run or none; writes nothing.
 
     Raises:
-      OutputError: it holds another run, or files that are not of a run.
+      OutputError: the folder holds another run, or files of an unknown run.
       ValueError: `run.json` is damaged.
     """
     if not processes.is_first():
@@ -65,14 +66,20 @@ class RunFolder:
         )
 
   def open(self):
-    """Makes the folder and says in it what is being run."""
+    """Makes the folder, and writes the description of the run into it."""
     path = self.folder / _RUN
     if processes.is_first() and not path.exists():
       files.write_whole(path, json.dumps(self._run, indent=2) + "\n")
 
 
 class Shards(RunFolder):
-  """The shards of one run; `sizes` are how many records each is to have."""
+  """The shards of one run.
+
+  Args:
+    folder: OUTPUT_DIR.
+    run: the description of the run, JSON values.
+    sizes: the number of records of each shard.
+  """
 
   def __init__(
     self, folder: str | os.PathLike, run: dict, sizes: Sequence[int]
@@ -90,7 +97,7 @@ class Shards(RunFolder):
     """Returns the numbers of the shards that are not written yet.
 
     Raises:
-      OutputError: one is damaged; it is named.
+      OutputError: a shard is damaged; the message names it.
     """
     return processes.agree(self._find_missing)
 
@@ -99,6 +106,7 @@ class Shards(RunFolder):
       return []
     missing = []
     for number, path in enumerate(self._shards):
+      # A whole file may still be damaged, by other hands or by the disk.
       if path.exists():
         _check_records(path, self._sizes[number])
       else:
@@ -106,7 +114,7 @@ class Shards(RunFolder):
     return missing
 
   def write(self, number: int, lines: Iterable[str]):
-    """Writes a shard, whole."""
+    """Writes a shard, whole or not at all."""
     if processes.is_first():
       files.write_whole(self._shards[number], lines)
 
@@ -124,7 +132,7 @@ class Shards(RunFolder):
     """Yields the records of `predictions.jsonl`.
 
     Raises:
-      OutputError: it is damaged.
+      OutputError: the file is damaged.
     """
     return _read_records(self._merged, sum(self._sizes))
 
