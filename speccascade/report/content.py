@@ -6,6 +6,7 @@ import math
 
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import (
+  block_figures,
   figures,
   findings,
   point_tables,
@@ -182,23 +183,42 @@ def _plots(study: PointGroup, clocks: Sequence[Clock]) -> list[Plot]:
   """
   gammas = study.gammas
   if len(gammas) < 2:
-    return figures.of_panels(study.panels, clocks)
+    return _plots_of_panels(study.panels, clocks)
   main = _main_gamma(study)
   shown, hidden = [], []
   for gamma in gammas:
     panels = [panel.at_gamma(gamma) for panel in study.panels]
     # A temperature may lack a gamma.
     panels = [panel for panel in panels if panel.points]
-    for plot in figures.of_panels(panels, clocks):
+    for plot in _plots_of_panels(panels, clocks):
       if gamma == main:
         shown.append(dataclasses.replace(plot, gamma=gamma))
       else:
         aside = f"Figures at gamma {gamma}"
         hidden.append(dataclasses.replace(plot, gamma=gamma, aside=aside))
-  ablation = figures.gamma_ablation(study.panels, clocks)
+  ablation = block_figures.gamma_ablation(study.panels, clocks)
   if ablation.panels:
     shown.append(ablation)
   return shown + hidden
+
+
+def _plots_of_panels(
+  panels: Sequence[PointGroup], clocks: Sequence[Clock]
+) -> list[Plot]:
+  """Returns the figures of some panels that have something to show.
+
+  Args:
+    panels: the points of each temperature.
+    clocks: the definitions of latency; each has figures of its own.
+  """
+  plots = []
+  for clock in clocks:
+    plots.append(figures.quality_latency(panels, clock))
+    plots.append(figures.by_family(panels, clock))
+  plots.append(figures.quality_deferral(panels))
+  plots.append(block_figures.acceptance_by_position(panels))
+  plots.append(block_figures.acceptance_histogram(panels))
+  return [plot for plot in plots if plot.panels]
 
 
 def _main_gamma(study: PointGroup) -> int:

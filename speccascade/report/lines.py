@@ -1,10 +1,14 @@
-"""The lines of a figure: a method's points, with intervals and tips."""
+"""The lines of a figure, from a method's points to what is drawn."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from speccascade.report import styles
+from speccascade.report import styles, tables
 from speccascade.report.frontier import IntervalEstimate
+from speccascade.report.measured import Clock, Measured, metric_title
+
+# The (x, y) places of a point, which may be several; None where one is missing.
+PlacesOf = Callable[[Measured], Iterable[tuple]]
 
 
 class Dot(NamedTuple):
@@ -40,6 +44,83 @@ class Series(NamedTuple):
   def places(self) -> list[tuple[float, float]]:
     """(x, y) of each dot."""
     return [(dot.x.value, dot.y.value) for dot in self.dots]
+
+
+class LabelledPoints(NamedTuple):
+  """The points of a line, and its label.
+
+  Attributes:
+    label: the text in the margin.
+    points: the points in the order in which the line connects them.
+  """
+
+  label: str
+  points: Sequence[Measured]
+
+
+def make_series(
+  lines: Iterable[LabelledPoints],
+  places_of: PlacesOf,
+  clock: Clock | None = None,
+  min_dots: int = 1,
+) -> list[Series]:
+  """Returns the lines that have enough dots.
+
+  Args:
+    lines: labels and points.
+    places_of: the places of a point. A place with None in it has no dot.
+    clock: the clock whose latency the tips show, or None.
+    min_dots: how many dots a line needs.
+  """
+  drawn = []
+  for label, points in lines:
+    # Alphas are written at the dots only where they tell the dots apart.
+    varies = len({point.settings.alpha for point in points}) > 1
+    dots = []
+    for point in points:
+      mark = alpha_text(point) if varies else ""
+      for x, y in places_of(point):
+        if x is not None and y is not None:
+          dots.append(Dot(_estimate(x), _estimate(y), tip(point, clock), mark))
+    if len(dots) >= min_dots:
+      drawn.append(Series(points[0].method, label, dots))
+  return drawn
+
+
+def alpha_text(point: Measured) -> str:
+  """Returns a point's alpha as a figure writes it; nothing without alpha."""
+  alpha = point.settings.alpha
+  return "" if alpha is None else f"{alpha:.2g}"
+
+
+def _estimate(number: IntervalEstimate | float) -> IntervalEstimate:
+  if isinstance(number, IntervalEstimate):
+    return number
+  return IntervalEstimate(number)
+
+
+def tip(point: Measured, clock: Clock | None = None) -> str:
+  """Returns what a reader sees who points at a point.
+
+  Args:
+    point: the point.
+    clock: the clock whose latency the tip shows, or None.
+  """
+  settings = point.settings
+  parts = [point.label]
+  if settings.alpha is not None:
+    parts.append(f"alpha {settings.alpha:g}")
+  if settings.gamma is not None:
+    parts.append(f"gamma {settings.gamma}")
+  quality = tables.format_estimate(point.quality, 1)
+  parts.append(f"{metric_title(point.metric)} {quality}")
+  latency = clock.latency_of(point) if clock else None
+  if latency:
+    parts.append(f"{clock.name} latency {latency.value:.3f}")
+  rate = point.efficiency["acceptance_rate"]
+  if rate is not None:
+    parts.append(f"acceptance {rate:.3f}")
+  return ", ".join(parts)
 
 
 def draw_series(axis, series: Series, name: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 
 from speccascade.decoding import METHODS
 from speccascade.report import (
+  block_figures,
   figures,
   labels,
   measured,
@@ -153,8 +154,8 @@ def test_many_methods_are_shown_family_by_family():
 
 
 def test_gamma_needs_several():
-  assert not figures.gamma_ablation(panels(), [MEASURED]).panels
-  assert figures.gamma_ablation(panels(gammas=(3, 5)), [MEASURED]).panels
+  assert not block_figures.gamma_ablation(panels(), [MEASURED]).panels
+  assert block_figures.gamma_ablation(panels(gammas=(3, 5)), [MEASURED]).panels
 
 
 def test_the_quick_starts_figure_has_sampled_points_by_two_clocks(tmp_path):
