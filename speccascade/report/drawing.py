@@ -226,9 +226,10 @@ class Plot:
     )
     tips = {}
     for place, axis in enumerate(axes.flat):
-      if place == len(panels):
+      # The last row may have more axes than there are panels.
+      if place >= len(panels):
         axis.set_axis_off()
-        break
+        continue
       axis.set_title(panels[place].title, fontsize=9)
       axis.tick_params(labelsize=FONT)
       tips |= panels[place].draw(axis, f"p{place}")

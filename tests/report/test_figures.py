@@ -1,5 +1,6 @@
 """Labels that do not touch, and figures that follow the page's colours."""
 
+import dataclasses
 import re
 import xml.etree.ElementTree
 
@@ -118,6 +119,15 @@ def test_every_method_is_labelled_beside_its_panel():
     for i, (text, box) in enumerate(boxes.items()):
       assert box.x1 <= (figure.bbox.x1 if text in beside else inner.x1)
       assert not any(box.overlaps(other) for other in [*boxes.values()][:i])
+
+
+def test_axes_without_a_panel_are_not_drawn():
+  """Five panels in rows of four leave three axes of the second row."""
+  plot = figures.quality_latency(panels(temperatures=(1.0,)), MEASURED)
+  several = dataclasses.replace(plot, panels=[*plot.panels] * 5)
+  figure, _ = several.draw()
+  shown = [axis.axison for axis in figure.axes]
+  assert shown == [True] * 5 + [False] * 3
 
 
 PLAIN = ["drafter", "verifier", "spec_decode", "spec_decode_lossy"]
