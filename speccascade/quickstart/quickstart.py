@@ -189,13 +189,15 @@ def findings(rows: Sequence[ResultRow]) -> list[str]:
   greedy, sampled = (panel.first("spec_decode") for panel in study.panels)
   agreement = greedy.rows[0].agreement
   return [
-    f"the small and the large model: {scores[0]} greedy, {scores[1]} at T = 1",
-    f"greedy, spec_decode is {_describe_speed(greedy)}; it wrote that model's"
-    f" tokens in {agreement['identical']} of {agreement['num_examples']}"
-    f" sentences ({agreement['near_ties']} others part at a tie within 1e-4)",
+    f"the small and the large model have {scores[0]} greedy, and {scores[1]} at"
+    " T = 1",
+    f"greedy, spec_decode is {_describe_speed(greedy)}; it wrote the large"
+    f" model's tokens in {agreement['identical']} of"
+    f" {agreement['num_examples']} sentences ({agreement['near_ties']} more"
+    " part from them at a near tie, where two choices are within 1e-4)",
     f"at T = 1, spec_decode is {_describe_speed(sampled)}",
-    "at T = 1, as good as the large model by BLEU or by its law:"
-    f" {winners.lead(study.panels[-1], MEASURED)}",
+    "at T = 1, of the points that have the large model's BLEU or its"
+    f" distribution: {winners.lead(study.panels[-1], MEASURED)}",
     _describe_blocks(study),
   ]
 
@@ -210,7 +212,7 @@ def _verdict(point: Measured) -> str:
 
 def _describe_speed(point: Measured) -> str:
   speedup = tables.SPEEDUP.text(point.rows[0])
-  return f"{_verdict(point)} the large model, {speedup} times its speed"
+  return f"{_verdict(point)} the large model, with {speedup} times its speed"
 
 
 def _describe_blocks(study: PointGroup) -> str:
@@ -220,12 +222,12 @@ def _describe_blocks(study: PointGroup) -> str:
   tokens = [point.efficiency["mean_acceptance_length"] for point in points]
   v = np.median(_pass_costs(points))
   return (
-    f"of {len(points)} points with blocks {num_by_verdict[FASTER]} are faster"
-    f" than the large model by the clock, {num_by_verdict[SLOWER]} slower,"
-    f" {num_by_verdict[UNSURE]} not told apart: a block writes"
-    f" {np.median(tokens):.1f} tokens and costs v = {v:.2f} of that model's"
-    f" steps, gamma drafter steps of c = {study.cost_ratio:.2f} (medians) and"
-    " the loop around them"
+    f"of {len(points)} points with blocks, {num_by_verdict[FASTER]} are faster"
+    f" than the large model by the clock, {num_by_verdict[SLOWER]} are slower,"
+    f" and {num_by_verdict[UNSURE]} are not told apart from it: a block writes"
+    f" {np.median(tokens):.1f} tokens, and costs a pass of v = {v:.2f} steps of"
+    " the large model, gamma drafter steps of c ="
+    f" {study.cost_ratio:.2f} each (medians), and the loop around them"
   )
 
 

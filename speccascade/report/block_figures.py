@@ -69,9 +69,10 @@ def acceptance_by_position(panels: Sequence[PointGroup]) -> Plot:
     "acceptance_by_position",
     "Acceptance by position",
     "",
-    "Accepted over examined drafts at each position of a block, each method at"
-    " the alpha of its best quality (behind its name); positions examined"
-    f" fewer than {_MIN_EXAMINED} times are left out.",
+    "The share of examined drafts that were accepted, at each position of a"
+    " block. Each method has the alpha of its best quality, which is written"
+    " after its name. Positions that were examined fewer than"
+    f" {_MIN_EXAMINED} times are left out.",
     drawn,
   )
 
@@ -102,8 +103,8 @@ def acceptance_histogram(panels: Sequence[PointGroup]) -> Plot:
     "acceptance_histogram",
     "Acceptance histogram",
     "",
-    "Per cent of the blocks in which so many drafts were accepted, each method"
-    " at the alpha of its best quality.",
+    "The percentage of blocks by the number of accepted drafts. Each method has"
+    " the alpha of its best quality, which is written after its name.",
     drawn,
   )
 
@@ -146,8 +147,8 @@ def gamma_ablation(
     "gamma",
     "Block size",
     "",
-    "Relative latency against gamma, each method at the one alpha (behind its"
-    " name) that most gammas were measured at.",
+    "Relative latency against gamma. Each method has the one alpha that was"
+    " measured at most gammas, which is written after its name.",
     drawn,
   )
 

@@ -123,10 +123,10 @@ def quality_latency(panels: Sequence[PointGroup], clock: Clock) -> Plot:
     f"figure2_{clock.name}",
     "Figure 2",
     f"quality against latency, {clock.title}",
-    f"Each method{'' if is_whole else ' of the papers'} is a line over"
-    " alpha, whose values stand at the points. Dotted: the large model's"
-    " quality and latency; what beats it in both is in the shaded corner. Bars:"
-    " 95% intervals.",
+    f"Each method{'' if is_whole else ' of the papers'} is a line over alpha,"
+    " and the values of alpha are written next to the points. The dotted lines"
+    " are the large model's quality and latency; points in the shaded corner"
+    " are better in both. The bars are 95% intervals.",
     [panel for panel in drawn if panel.series],
   )
 
@@ -186,9 +186,9 @@ def by_family(panels: Sequence[PointGroup], clock: Clock) -> Plot:
     f"figure2_{clock.name}_families",
     "All methods",
     f"quality against latency, {clock.title}",
-    "The figure before with every method, a family at a time, the others in"
-    " grey. Oracles are in Figure 1 alone: their latency is not that of a"
-    " method.",
+    "The previous figure with all methods, one family at a time; the other"
+    " families are grey. Oracles are in Figure 1 alone, as their latency says"
+    " nothing about a fast method.",
     [panel for panel in drawn if panel is not None],
     columns=len(panels),
   )
@@ -255,9 +255,10 @@ def quality_deferral(panels: Sequence[PointGroup]) -> Plot:
     "figure1",
     "Figure 1",
     "quality against deferral rate",
-    "Deferral rate: calls of the large model a token written; a token cascade"
-    " calls it where it defers, speculative decoding once a block. The oracles"
-    " read the large model's distribution before they decide.",
+    "The deferral rate is the number of calls of the large model per written"
+    " token. A token cascade calls the large model where it defers, and"
+    " speculative decoding calls it once for each block. The oracles read the"
+    " large model's distribution before they decide.",
     [
       panel
       for panel in drawn

@@ -20,13 +20,14 @@ from speccascade.report.summaries import (
 # The first question of a report: do these beat lossy speculative decoding?
 _CHALLENGERS = ("SpecCascade [OPT]", "SpecCascade [Token")
 _BETTER = (
-  "The small model is the better one: deferring to the large one costs quality"
-  " as well as time. Train the large model longer, or take another; see that"
-  " the checkpoints are not exchanged, and that both read the task's inputs."
+  "The small model is better than the large one, so deferring to the large"
+  " model costs quality as well as time. Train the large model longer, or take"
+  " another large model. Check that the checkpoints are not exchanged, and that"
+  " both models read the inputs of the task."
 )
 _ALIKE = (
-  "The two are not told apart, nor are cascades between them: score more"
-  " examples, or train the large model longer."
+  "The examples do not tell the two models apart, nor cascades of the two."
+  " Score more examples, or train the large model longer."
 )
 _format = functools.partial(tables.format_estimate, special=tables.NEVER)
 
@@ -127,8 +128,8 @@ def doubts(study: PointGroup) -> list[str]:
     advice = _BETTER if least > 0 else _ALIKE
     facts_by_advice.setdefault(advice, []).append(
       f"{panel.title}: the small model has {small.quality.value:.1f}"
-      f" {panel.metric}, the large one {large.quality.value:.1f}, a"
-      f" difference of {_format(gap, 1, sign='+')}"
+      f" {panel.metric} and the large model has {large.quality.value:.1f},"
+      f" a difference of {_format(gap, 1, sign='+')}"
     )
   return [
     f"{'; '.join(facts)}. {advice}" for advice, facts in facts_by_advice.items()
@@ -150,7 +151,7 @@ def _model_sentences(panel: PointGroup) -> Iterator[str]:
     yield (
       f"SpecDecode wrote the large model's tokens in {agreement['identical']}"
       f" of {agreement['num_examples']} examples; {agreement['near_ties']} more"
-      " part at two choices within 1e-4."
+      " part from them at a near tie, where two choices are within 1e-4."
     )
 
 
@@ -164,17 +165,24 @@ def _gap_sentences(panel: PointGroup, clock: Clock) -> Iterator[str]:
   by_baseline = group_by(lines, lambda line: line.baseline)
   for baseline, members in by_baseline.items():
     yield (
-      f"Against {baseline}, in {panel.metric} on average over their"
-      f" common latencies: {'; '.join(map(_gap_clause, members))}."
+      f"Compared with {baseline}, by mean {panel.metric} over the latencies"
+      f" that both have: {'; '.join(map(_gap_clause, members))}."
     )
 
 
 def _gap_clause(line: GapLine) -> str:
-  verdict = "" if line.verdict == "no interval" else f" is {line.verdict},"
-  latencies = f"at {line.low:.2f}"
+  """Returns how a cascade compares with a baseline that is named before."""
+  verdicts = {
+    "better": "is better, with",
+    "worse": "is worse, with",
+    "not told apart": "is not told apart from it, with",
+    "no interval": "has",
+  }
+  latencies = f"at latency {line.low:.2f}"
   if line.high > line.low:
-    latencies = f"{line.low:.2f} to {line.high:.2f}"
-  return f"{line.label}{verdict} {_format(line.gap, 2, sign='+')} ({latencies})"
+    latencies = f"over latencies {line.low:.2f} to {line.high:.2f}"
+  gap = _format(line.gap, 2, sign="+")
+  return f"{line.label} {verdicts[line.verdict]} {gap} {latencies}"
 
 
 def _quality_sentences(panel: PointGroup, clock: Clock) -> Iterator[str]:
@@ -206,8 +214,8 @@ def _frontier_sentences(panel: PointGroup, clock: Clock) -> Iterator[str]:
     clauses.append(f"{label} ({span})")
   if clauses:
     yield (
-      "On the frontier of all methods, from fast to slow:"
-      f" {', '.join(clauses)}."
+      "On the frontier of all methods are, from fast to slow"
+      f" ({panel.metric} at latency): {', '.join(clauses)}."
     )
 
 
@@ -234,22 +242,23 @@ def _notice_sentences(lines: Sequence[Slowdown]) -> Iterator[str]:
   settings, label = line.settings, line.label
   yield (
     f"{temperature_title(settings.temperature)}, gamma {settings.gamma}:"
-    f" {label} takes {_format(line.latency, 2)} of the large model's time"
+    f" {label} takes {_format(line.latency, 2)} times the large model's time"
     f"{_alpha_clause(line.alphas)}."
   )
   if others := [other.label for other in lines if other is not line]:
     yield (
-      f"Slower than the large model too, at some alphas: {', '.join(others)}."
+      "At some alphas these methods are slower than the large model too:"
+      f" {', '.join(others)}."
     )
   if line.c is not None and line.v is not None:
     yield (
-      f"A drafter step costs {line.c:.2f} of its steps and the pass over"
-      f" {settings.gamma + 1} tokens {line.v:.2f}."
+      f"A drafter step costs {line.c:.2f} steps of the large model, and the"
+      f" pass over {settings.gamma + 1} tokens costs {line.v:.2f} steps."
     )
   if line.acceptance_rate is not None:
     clauses = [
       f"{label} has {line.acceptance_rate:.2f} of its examined drafts"
-      f" accepted, which makes {line.tokens_per_block:.2f} tokens a block",
+      f" accepted, which gives {line.tokens_per_block:.2f} tokens a block",
       *_block_clauses(line),
     ]
     yield f"{'; '.join(clauses)}."
@@ -272,11 +281,11 @@ def _block_clauses(line: Slowdown) -> Iterator[str]:
   if line.predicted_block is not None:
     clause = f"by its calls a block costs {line.predicted_block:.2f} steps"
     if line.measured_block is not None:
-      clause += f", and took {line.measured_block:.2f}"
+      clause += f", and it took {line.measured_block:.2f} steps"
     yield clause
   if line.modelled is not None:
-    outcome = "lose still" if line.modelled > 1 else "win"
+    outcome = "would still lose" if line.modelled > 1 else "would win"
     yield (
-      f"where the pass costs one step it would {outcome}, with"
-      f" {line.modelled:.2f} of the large model's time"
+      f"if the pass cost one step, {line.label} {outcome}, with"
+      f" {line.modelled:.2f} times the large model's time"
     )

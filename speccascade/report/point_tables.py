@@ -73,7 +73,7 @@ def gammas(study: PointGroup, model: Clock | None) -> Table:
   return Table(
     "gamma",
     "Block size",
-    "Each method at the one alpha that most gammas were measured at.",
+    "Each method has the one alpha that was measured at most gammas.",
     (
       *_POINT,
       _ACCEPTANCE,
@@ -164,10 +164,12 @@ def points(study: PointGroup, model: Clock | None) -> Table:
   return Table(
     "points",
     "All points",
-    "Measured: wall-clock of the whole decode over the large model's, the two"
-    " interleaved; per token, the same over the tokens written: a longer text"
-    " takes longer. Predicted: from the calls and their measured costs c, q2"
-    " and v. Modelled: the same calls where a block costs one verifier step.",
+    "Measured latency is the wall-clock time of the whole decode over the large"
+    " model's time, with the two interleaved. Latency per token is the time per"
+    " written token over the large model's time per token: a longer text takes"
+    " longer. The predicted speed-up comes from the calls and their measured"
+    " costs c, q2 and v. Modelled latency counts the same calls on a machine"
+    " where a block costs one verifier step.",
     columns,
     study.points,
   )
@@ -210,8 +212,8 @@ def acceptance(study: PointGroup) -> Table:
   return Table(
     "acceptance",
     "Acceptance by position",
-    "Accepted over examined drafts at each position of a block, and the share"
-    " of blocks in which so many drafts were accepted.",
+    "The share of examined drafts that were accepted, at each position of a"
+    " block, and the share of blocks in which so many drafts were accepted.",
     (
       *_POINT,
       Column("position", "position", 0),

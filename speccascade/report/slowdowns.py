@@ -137,10 +137,11 @@ def table(study: PointGroup, model: Clock | None) -> Table:
   return Table(
     "losses",
     "Where speculation loses",
-    "Speculative methods with points slower than the large model alone; the"
-    " fastest of those points. c, v and blocks are in steps of the large model:"
-    " c a drafter step, v the pass over gamma + 1 tokens. What a block takes"
-    " beyond its calls is the loop around them.",
+    "Speculative methods that have points slower than the large model alone,"
+    " with the numbers of the fastest of these points. c, v and the costs of"
+    " blocks are in steps of the large model: c is a drafter step, and v is the"
+    " pass over gamma + 1 tokens. The time of a block beyond its calls is the"
+    " time of the loop around them.",
     (
       METHOD,
       TEMPERATURE,

@@ -35,9 +35,9 @@ class SpeedupLine:
     speedup: 1 / latency at the large model's quality. The value is 0 where no
       point reaches that quality.
     way: how the method reaches that quality. "interpolated": between two
-      points; "every point": the fastest point reaches it already; "same law":
-      a point that follows the large model's distribution is faster; "never":
-      no point reaches it.
+      points; "every point": the fastest point reaches it already; "same
+      distribution": a point that follows the large model's distribution is
+      faster; "never": no point reaches it.
     within: the best quality within the large model's latency. The value is -inf
       where no point is so fast.
     gain: `within` minus the large model's quality.
@@ -184,7 +184,7 @@ def _way_to_quality(lossless: list[int], points: Points, wanted: float) -> str:
   """Returns how a method reaches a quality, see `SpeedupLine.way`."""
   latency = frontier.latency_at(points, wanted)
   if lossless and points.latency[lossless].min() <= latency:
-    return "same law"
+    return "same distribution"
   if math.isinf(latency):
     return "never"
   best, _ = frontier.frontier(points)
@@ -233,11 +233,13 @@ def speedup_table(study: PointGroup, clock: Clock) -> Table:
   return Table(
     f"table2_{clock.name}",
     f"Table 2, {clock.title}",
-    "Speed-up over the large model where the method's frontier reaches its"
-    f" {title}, and the best {title} within its latency; [95% intervals]. How:"
-    " interpolated between points; every point, where even the fastest reaches"
-    " it; same law, where a point writes what the large model would; never,"
-    " where no point reaches it: nothing is extrapolated.",
+    "The speed-up over the large model where the method's frontier reaches the"
+    f" large model's {title}, and the best {title} within the large model's"
+    ' latency; [95% intervals]. The column "how" says how a method reaches'
+    f" that {title}: interpolated, between two points; every point, where even"
+    " the fastest point is that good; same distribution, where a point writes"
+    " what the large model would write; never, where no point is that good, as"
+    " nothing is extrapolated.",
     columns,
     [
       line
@@ -314,11 +316,12 @@ def gap_table(study: PointGroup, clock: Clock) -> Table:
   at_speed = f"{study.metric} gap at SpecDecode's latency"
   return Table(
     f"differences_{clock.name}",
-    f"Cascades against lossy speculative decoding, {clock.title}",
-    "Mean difference of the two frontiers over the latencies that both have,"
-    " and the difference within the latency of the fastest SpecDecode point;"
-    " [95% paired bootstrap]. Greedy, the lossy variants are SpecDecode"
-    " itself. Methods that share no latency are left out.",
+    f"Cascades compared with lossy speculative decoding, {clock.title}",
+    "The mean difference of the two frontiers over the latencies that both"
+    " have, and the difference within the latency of the fastest SpecDecode"
+    " point; [95% intervals of the paired bootstrap]. The lossy variants write"
+    " what SpecDecode writes when decoding is greedy, so cascades are then"
+    " compared with SpecDecode. Methods that share no latency are left out.",
     (
       METHOD,
       Column("against", "baseline"),

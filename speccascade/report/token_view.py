@@ -158,7 +158,7 @@ def legend_html(shown: Iterable[str] = tuple(_KINDS)) -> str:
     )
   return (
     f'<ul class="sc-legend">{items}<li>A bar and a number open a block; point'
-    " at a token, tap it or press Tab to see why it stands.</li></ul>"
+    " at a token, tap it or press Tab to see why it was written.</li></ul>"
   )
 
 

@@ -106,27 +106,30 @@ def lead(panel: PointGroup, clock: Clock) -> str:
   fits = candidates(panel, clock)
   if not fits:
     return (
-      f"no measured point of a method has the large model's {panel.metric} of"
-      f" {large.quality.value:.1f}"
+      f"no measured point of a method reaches the large model's {panel.metric}"
+      f" of {large.quality.value:.1f}"
     )
   # Candidates are sorted, so this is the fastest point of SpecDecode.
   plain = next((candidate for candidate in fits if candidate.is_plain), None)
   if clock.cost_ratio is not None:
     return (
-      "by its calls, which have no interval, the fastest would be"
-      f" {_describe(fits[0], panel)}{_plain_clause(plain, fits[0])}"
+      "by the calls, which have no intervals, the fastest point would be"
+      f" {_name(fits[0])}, with {_numbers(fits[0], panel)}"
+      f"{_plain_clause(plain, fits[0])}"
     )
   faster = [each for each in fits if is_surely_above_one(each.speedup)]
   if not faster:
-    surely = " by its whole interval" if fits[0].speedup.value > 1 else ""
+    surely = " over its whole interval" if fits[0].speedup.value > 1 else ""
     return (
       f"no method is faster than the large model{surely}; the fastest measured"
-      f" is {_describe(fits[0], panel)}{_plain_clause(plain, fits[0])}"
+      f" point is {_name(fits[0])}, which has {_numbers(fits[0], panel)}"
+      f"{_plain_clause(plain, fits[0])}"
     )
   if plain is None:
     return (
-      f"faster than the large model is {_describe(faster[0], panel)}"
-      f"{_rivals_clause(faster[0], fits, clock)}; SpecDecode was not measured"
+      f"{_name(faster[0])} is faster than the large model; it has"
+      f" {_numbers(faster[0], panel)}{_rivals_clause(faster[0], fits, clock)};"
+      " SpecDecode was not measured"
     )
   return _lead_over_plain(plain, faster, fits, panel, clock)
 
@@ -152,15 +155,20 @@ def _lead_over_plain(
     ratio = times_as_fast(candidate, plain, clock)
     if not candidate.is_plain and is_surely_above_one(ratio):
       return (
-        f"faster than SpecDecode, {_format_ratio(ratio)} times its speed, is"
-        f" {_describe(candidate, panel)}"
+        f"{_name(candidate)} is faster than SpecDecode, with"
+        f" {_format_ratio(ratio)} times the speed of SpecDecode; it has"
+        f" {_numbers(candidate, panel)}"
         f"{_rivals_clause(candidate, fits, clock)}"
       )
   if fits[0].is_plain:
-    return f"no method is faster than {_describe(plain, panel)}"
+    return (
+      f"no method is faster than {_name(plain)}, which has"
+      f" {_numbers(plain, panel)}"
+    )
   return (
-    "no method is faster than SpecDecode by its whole interval; the fastest"
-    f" measured is {_describe(fits[0], panel)}{_plain_clause(plain, fits[0])}"
+    "no method is faster than SpecDecode over its whole interval; the fastest"
+    f" measured point is {_name(fits[0])}, which has"
+    f" {_numbers(fits[0], panel)}{_plain_clause(plain, fits[0])}"
   )
 
 
@@ -222,21 +230,29 @@ def _rivals_clause(
   ratios = (times_as_fast(winner, each, clock) for each in fastest.values())
   num_alike = sum(not is_surely_above_one(ratio) for ratio in ratios)
   if num_alike == 0:
-    return "; by its interval it is faster than every other method as good"
+    return (
+      "; the intervals show that it is faster than every other method that is"
+      " as good"
+    )
   return (
-    f"; by its interval it is not faster than {num_alike} of the"
+    f"; the intervals do not show that it is faster than {num_alike} of the"
     f" {len(fastest)} other methods that are as good"
   )
 
 
-def _describe(candidate: Candidate, panel: PointGroup) -> str:
-  """Returns a candidate's name, settings, speed and quality."""
+def _name(candidate: Candidate) -> str:
+  """Returns a candidate's name and settings."""
   point = candidate.point
+  return f"{point.label} ({bindings(point.settings)})"
+
+
+def _numbers(candidate: Candidate, panel: PointGroup) -> str:
+  """Returns a candidate's speed and quality, compared with the large model."""
+  gain = tables.format_estimate(candidate.gain, 1, sign="+")
   return (
-    f"{point.label} ({bindings(point.settings)}), {_describe_speed(candidate)},"
-    f" with {point.quality.value:.1f} {panel.metric} (the large model"
-    f" {panel.large.quality.value:.1f}, difference"
-    f" {tables.format_estimate(candidate.gain, 1, sign='+')})"
+    f"{_describe_speed(candidate)}, and {candidate.point.quality.value:.1f}"
+    f" {panel.metric} (the large model has {panel.large.quality.value:.1f}, a"
+    f" difference of {gain})"
   )
 
 
@@ -245,7 +261,7 @@ def _describe_speed(candidate: Candidate) -> str:
   speedup = candidate.speedup
   text = f"{_format_ratio(speedup)} times the large model's speed"
   if speedup.has_interval and speedup.low <= 1 <= speedup.high:
-    text += ", not told apart from it"
+    text += ", which is not told apart from 1"
   return text
 
 

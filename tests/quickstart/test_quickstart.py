@@ -139,34 +139,37 @@ def point(method, temperature, value, latency):
 
 
 FACTS = (
-  "a block writes 2.7 tokens and costs v = 1.70 of that model's steps, gamma"
-  " drafter steps of c = 0.10 (medians) and the loop around them"
+  "a block writes 2.7 tokens, and costs a pass of v = 1.70 steps of the large"
+  " model, gamma drafter steps of c = 0.10 each (medians), and the loop around"
+  " them"
 )
 
 
 def test_a_gain_in_five_lines():
-  faster = "faster than the large model, 1.60 [1.38, 1.90] times its speed"
+  faster = "faster than the large model, with 1.60 [1.38, 1.90] times its speed"
   assert library.findings(rows()) == [
-    "the small and the large model: 60.0 and 78.0 BLEU greedy, 53.0 and 71.0"
-    " BLEU at T = 1",
-    f"greedy, spec_decode is {faster}; it wrote that model's tokens in 199 of"
-    " 200 sentences (1 others part at a tie within 1e-4)",
+    "the small and the large model have 60.0 and 78.0 BLEU greedy, and 53.0 and"
+    " 71.0 BLEU at T = 1",
+    f"greedy, spec_decode is {faster}; it wrote the large model's tokens in 199"
+    " of 200 sentences (1 more part from them at a near tie, where two choices"
+    " are within 1e-4)",
     f"at T = 1, spec_decode is {faster}",
-    "at T = 1, as good as the large model by BLEU or by its law: no method is"
-    ' faster than SpecDecode (METHOD = "spec_decode", GAMMA = 4), 1.60 [1.38,'
-    " 1.90] times the large model's speed, with 71.0 BLEU (the large model"
-    " 71.0, difference +0.0)",
-    "of 2 points with blocks 2 are faster than the large model by the clock, 0"
-    f" slower, 0 not told apart: {FACTS}",
+    "at T = 1, of the points that have the large model's BLEU or its"
+    " distribution: no method is faster than SpecDecode (METHOD ="
+    ' "spec_decode", GAMMA = 4), which has 1.60 [1.38, 1.90] times the large'
+    " model's speed, and 71.0 BLEU (the large model has 71.0, a difference of"
+    " +0.0)",
+    "of 2 points with blocks, 2 are faster than the large model by the clock, 0"
+    f" are slower, and 0 are not told apart from it: {FACTS}",
   ]
 
 
 @pytest.mark.parametrize(
   ("latency", "clause", "num_slower", "num_unsure"),
   [
-    (1.4, "slower than the large model, 0.71 [0.67, 0.77] times", 2, 0),
-    (1.05, "not told apart from the large model, 0.95 [0.87, 1.05]", 0, 2),
-    (0.95, "not told apart from the large model, 1.05 [0.95, 1.18]", 0, 2),
+    (1.4, "slower than the large model, with 0.71 [0.67, 0.77] times", 2, 0),
+    (1.05, "not told apart from the large model, with 0.95 [0.87, 1.05]", 0, 2),
+    (0.95, "not told apart from the large model, with 1.05 [0.95, 1.18]", 0, 2),
   ],
 )
 def test_no_gain_is_claimed_where_there_is_none(
@@ -179,8 +182,9 @@ def test_no_gain_is_claimed_where_there_is_none(
   assert not any("faster than" in line for line in lines[:3])
   assert "no method is faster than the large model" in lines[3]
   assert lines[4] == (
-    "of 2 points with blocks 0 are faster than the large model by the clock,"
-    f" {num_slower} slower, {num_unsure} not told apart: {FACTS}"
+    "of 2 points with blocks, 0 are faster than the large model by the clock,"
+    f" {num_slower} are slower, and {num_unsure} are not told apart from it:"
+    f" {FACTS}"
   )
 
 
@@ -197,7 +201,7 @@ def test_one_timed_sentence_tells_nothing():
       "spec_cascade_opt",
       71.5,
       0.5,
-      'measured is OPT (METHOD = "spec_cascade_o',
+      'measured point is OPT (METHOD = "spec_c',
     ),
     ("spec_cascade_opt", 70.9, 0.5, "faster than SpecDecode (METHOD"),
     ("oracle_cascade_opt", 71.5, 0.5, "faster than SpecDecode (METHOD"),
