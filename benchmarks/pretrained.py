@@ -29,7 +29,7 @@ WIDTH = 5
 
 def our_cases(model, kernel_dtype: str, texts, new_tokens: int) -> tuple:
   """Returns {name: function of a text's number}, and the prompts' tokens."""
-  [rival], vocabulary = race.read(model, None, kernel_dtype)
+  [rival], vocabulary = race.read_rivals(model, None, kernel_dtype)
   settings = race.RaceSettings.create(max_decode_len=new_tokens, repeats=1)
   study = race.study(rival, vocabulary, texts, settings)
   [lookup] = rival.points

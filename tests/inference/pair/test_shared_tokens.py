@@ -172,9 +172,10 @@ def test_a_file_is_decoded_as_by_the_verifier(folder, pair, tmp_path, capsys):
 
 def test_a_batch_is_read_by_all_drafters(pair):
   how = {"prompt": "text", "max_input_len": 32, "max_decode_len": 8}
-  study = pair._study(["the cat", "a"], **how)
-  batches = study.batches(Point("spec_decode", gamma=2), timed=True)
-  for example in study.examples:
+  for text in ("the cat", "a"):
+    study = pair._study(text, **how)
+    batches = study.batches(Point("spec_decode", gamma=2), timed=True)
+    [example] = study.examples
     drafter, verifier, inputs, _ = batches.prepare([example])
     assert verifier is pair.models.verifier_lm
     ids = pair.models.shared.drafter.prompt(example.text)

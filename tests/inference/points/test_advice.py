@@ -8,7 +8,9 @@ import pytest
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
 
-PAIR = types.SimpleNamespace(drafter_name="small", verifier_name="large")
+PAIR = types.SimpleNamespace(
+  drafter_name="small", verifier_name="large", composed=None
+)
 OPT = "spec_cascade_opt"
 OFFERS = [
   *(("small", OPT, -0.5, 2), ("small", OPT, 0.3, 3), ("small", OPT, 0.9, 8)),
