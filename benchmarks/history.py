@@ -87,7 +87,7 @@ def main():
   args = parser.parse_args()
   sources, pair = built_in.read(args.pair, args.num_examples, args.drafter)
   run = Run(max_decode_len=built_in.MAX_DECODE_LEN, num_lengths=1)
-  study = Study(pair, sources.fitted(), run)
+  study = Study(pair, sources.fit_padding(), run)
   print("| T | v | best gamma | speed-up | policy | over it | static width |")
   print("| ---: | --- | ---: | ---: | --- | ---: | ---: |")
   for temperature in (0.0, 1.0):

@@ -59,7 +59,7 @@ def block_against_steps(study: Study, lm, tokens, num: int) -> tuple:
   """Returns (largest difference of logits, greedy choices that differ)."""
   largest, differ = 0.0, 0
   for example, row in list(zip(study.examples, tokens))[:num]:
-    source = study.padded([example], 1, study.lengths[-1:])
+    source = study.pad_examples([example], 1, study.lengths[-1:])
     fed = np.pad(row, (1, 0))[None, : len(row) // BLOCK * BLOCK]
     block, steps = (
       np.asarray(logits(lm, source, fed, width)) for width in (BLOCK, 1)
@@ -101,7 +101,7 @@ def main():
       verifier_checkpoint=str(args.pair / "large"),
       kernel_dtype=kernels,
     ).load(sources.vocabulary)
-    study = Study(pair, sources.fitted(), run)
+    study = Study(pair, sources.fit_padding(), run)
     for role in ("drafter", "verifier"):
       tokens, texts = written(study, Point(role, temperature=0.0))
       outputs[role, kernels] = tokens

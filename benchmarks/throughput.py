@@ -26,7 +26,7 @@ def make(pair, sources, point, size, refill) -> tuple[Batches, Study]:
     num_lengths=1,
     refill=refill,
   )
-  study = Study(pair, sources.fitted(), run)
+  study = Study(pair, sources.fit_padding(), run)
   return study.batches(point, shared=False), study
 
 

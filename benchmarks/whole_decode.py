@@ -71,7 +71,7 @@ def main():
   sources, pair = built_in.read(args.pair, args.num_examples)
   study = Study(
     pair,
-    sources.fitted(),
+    sources.fit_padding(),
     Run(max_decode_len=built_in.MAX_DECODE_LEN, batch_size=1),
     Measuring(num_timed=args.num_examples, repeats=args.repeats),
   )

@@ -28,7 +28,7 @@ def main():
   if {"ALPHA", "point.Point.alpha"} & cli.command_line_names():
     cli.configure(point.Point)().check_alpha_is_used()
   mesh = cli.configure(meshes.Mesh)()
-  with environment.told(mesh.layout()):
+  with environment.report_run(mesh.layout()):
     outcome = cli.configure(infer.infer)(
       page=token_view.page_html, on_start=cli.save_config
     )

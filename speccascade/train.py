@@ -25,7 +25,7 @@ def main():
   from speccascade.training import finetune
 
   mesh = cli.configure(meshes.Mesh)()
-  with environment.told(mesh.layout()):
+  with environment.report_run(mesh.layout()):
     outcome = cli.configure(finetune.train)(on_start=cli.save_config)
   print(describe(outcome))
   if outcome.stop:

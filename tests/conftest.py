@@ -36,7 +36,7 @@ def few_programs():
 @pytest.fixture
 def no_program_ran(monkeypatch):
   """Whatever another test of this process ran, programs run first here."""
-  monkeypatch.setattr(batching, "RAN", set())
+  monkeypatch.setattr(batching, "EXECUTED_PROGRAMS", set())
 
 
 @pytest.fixture(autouse=True)

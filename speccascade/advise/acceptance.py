@@ -50,7 +50,7 @@ def rates_along(
     # Both models read the next texts. The last batch is filled up to `rows`
     # texts, so that one program reads all batches.
     here = slice(start, min(num, start + rows))
-    batch = study.padded(examples[here], rows, study.lengths[-1:])
+    batch = study.pad_examples(examples[here], rows, study.lengths[-1:])
     tokens = np.zeros((rows, length), np.int32)
     tokens[: here.stop - start] = texts.tokens[here]
     models = (pair.drafter_of(batch, length), pair.verifier_lm)

@@ -67,7 +67,7 @@ def advise(
     )
   point = dataclasses.replace(point, gamma=max(wanted.gammas))
   with folders.sole_writer(run.folder):
-    sources = inputs.read(pair.brought).fitted()
+    sources = inputs.read(pair.vocabulary_path).fit_padding()
     models = pair.load(sources.vocabulary)
     study = Study(
       models,

@@ -125,7 +125,9 @@ def generate(study: Study, point: Point) -> Generation:
   """
   batches = study.batches(point, shared=False)
   batches.check()
-  if study.run.progress and (num := len(batches.missing(study.examples))):
+  if study.run.progress and (
+    num := len(batches.missing_programs(study.examples))
+  ):
     print(f"compiling {_number(num, 'program')} of {point.spec.label}")
   decoded = batches.decode_all(study.examples)
   written = records.records(decoded, study.examples, study.vocabulary, trial=0)

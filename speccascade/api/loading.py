@@ -111,12 +111,12 @@ def load_pair(
       "load_pair got no model; give drafter, verifier or both: paths of"
       " checkpoints, (path, architecture), or models in memory"
     )
-  models = model_sources.models(drafter, verifier, mesh, **dtypes)
-  vocabulary = model_sources.vocabulary(vocabulary, models)
+  models = model_sources.read_models(drafter, verifier, mesh, **dtypes)
+  vocabulary = model_sources.read_vocabulary(vocabulary, models)
   if drafter_vocabulary is not None and models.drafters:
     name = "drafter_vocabulary"
-    theirs = model_sources.vocabulary(drafter_vocabulary, models, name)
-    models = shared_tokens.joined(models, vocabulary, theirs)
+    theirs = model_sources.read_vocabulary(drafter_vocabulary, models, name)
+    models = shared_tokens.share_tokens(models, vocabulary, theirs)
   pairs.check_models(models)
   pairs.check_vocabulary(models, vocabulary)
   return Pair(models, vocabulary)

@@ -59,7 +59,7 @@ def models(drafter, verifier, mesh, **dtypes: str) -> ModelPair:
     small = tuple(read("drafter", x, layout=where) for x in sources)
   if verifier is not None:
     large = read("verifier", verifier, layout=layout)
-  numbers = pairs.dtypes(**dtypes, layout=layout)
+  numbers = pairs.describe_dtypes(**dtypes, layout=layout)
   return ModelPair(small, large, numbers, layout=layout)
 
 
@@ -83,7 +83,7 @@ def vocabulary(asked, models: ModelPair, name: str = "vocabulary"):
   from speccascade.data import vocabularies
 
   if asked is not None:
-    fields.fit(name, asked, Annotated[object, inputs.names_vocabulary])
+    fields.fit(name, asked, Annotated[object, inputs.check_vocabulary_path])
     return vocabularies.load(os.fspath(asked))
   for model in reversed(models.models):  # the verifier's first
     recorded = (model.vocabulary or {}).get("path")

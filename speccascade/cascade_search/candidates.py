@@ -245,7 +245,7 @@ class Contest:
     )
     return dataclasses.replace(
       self.study,
-      pair=self.study.pair.combined(
+      pair=self.study.pair.combine_drafters(
         cascade, self.point.spec, sources.vocabulary_sha256
       ),
       sources=dataclasses.replace(sources, examples=sources.examples[:num]),

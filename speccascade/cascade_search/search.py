@@ -85,7 +85,7 @@ def search(
       f"FIRST_EXAMPLES is {first}; wanted 1 to NUM_EXAMPLES, {num}"
     )
   with folders.sole_writer(run.folder):
-    sources = inputs.read(pair.brought).fitted()
+    sources = inputs.read(pair.vocabulary_path).fit_padding()
     models = pair.load(
       sources.vocabulary, needs_drafter=bool(pair.drafter_checkpoint)
     )

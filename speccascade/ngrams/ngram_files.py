@@ -34,7 +34,7 @@ class Text(TextSource):
 
   def read(self, progress: bool) -> tuple[list, object]:
     """Returns the texts, token ids each, and their vocabulary."""
-    vocabulary = self.loaded_vocabulary()
+    vocabulary = self.load_vocabulary()
     if not self.input_file:
       from speccascade.data import reading, tasks
 

@@ -10,7 +10,7 @@ from speccascade import checkpoints
 from speccascade.checkpoints import CheckpointNotFoundError
 from speccascade.decoding import row_keys
 from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.pair.pairs import KINDS, PairSpec, listed
+from speccascade.inference.pair.pairs import KINDS, PairSpec, as_list
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.models import parameters
@@ -34,7 +34,7 @@ def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
   """
   needs, configs = point.spec.execution, {}
   if needs.needs_drafter:
-    drafters = [*zip(listed(pair.drafter), listed(pair.drafter_checkpoint))]
+    drafters = [*zip(as_list(pair.drafter), as_list(pair.drafter_checkpoint))]
     for number, (config, path) in enumerate(drafters, 1):
       role = f"drafter {number}" if len(drafters) > 1 else "drafter"
       configs[role] = _architecture("drafter", config, path, pair.dtype)

@@ -143,7 +143,7 @@ def rivals(
   Args:
     verifier: the large model.
     drafter: the small model; without it prompt lookup is the only rival.
-    dtype: the dtype that rows report, see `pairs.dtypes`.
+    dtype: the dtype that rows report, see `pairs.describe_dtypes`.
   """
   lookup = _cascade_rival(
     "prompt lookup", ModelPair((), verifier, dtype), LOOKUP
@@ -167,7 +167,7 @@ def rivals(
 def _cascade_rival(name: str, pair: ModelPair, cascade: Cascade) -> Rival:
   """Returns a rival that drafts with a cascade of drafters."""
   point = Point("cascade_drafting", temperature=0.0)
-  models = pair.combined(cascade, point.spec)
+  models = pair.combine_drafters(cascade, point.spec)
   return Rival(name, models, (advice_files.resolved(point, models),))
 
 
@@ -297,5 +297,5 @@ def read_rivals(
     small = pairs.load_model(
       "drafter", drafter, dtype="float32", kernel_dtype=kernel_dtype
     )
-  dtype = pairs.dtypes("float32", kernel_dtype)
+  dtype = pairs.describe_dtypes("float32", kernel_dtype)
   return rivals(large, small, dtype), vocabularies.load(str(model))

@@ -23,7 +23,7 @@ def main():
   from speccascade.sweep import sweep
 
   mesh = cli.configure(meshes.Mesh)()
-  with environment.told(mesh.layout()):
+  with environment.report_run(mesh.layout()):
     outcome = cli.configure(sweep.sweep)(on_start=cli.save_config)
   print(describe(outcome))
   if outcome.stop:

@@ -105,7 +105,9 @@ def _num_programs(
     programs |= studies.of(curve).programs(curve.base).keys()
   # A program that records a trace is another program.
   examples = [studies.middle(curve) for curve in shown.select(curves)]
-  traced = {next(iter(each.study.programs(each.point))) for each in examples}
+  traced = {
+    next(iter(each.study.program_examples(each.point))) for each in examples
+  }
   return len(programs) + len(traced)
 
 
@@ -127,10 +129,16 @@ class _VerifierTimes:
 
 def _time_verifier(study: Study, curves: Sequence[Curve]) -> _VerifierTimes:
   """Compiles the verifier alone, and decodes one example and one batch."""
-  alone, num_timed = measure.reference(curves[0].base), len(study.timed)
+  alone, num_timed = (
+    measure.reference(curves[0].base),
+    len(study.timed_examples),
+  )
   whole = study.run.batch_size
   decode_s, compile_s = {1: 0.0, whole: 0.0}, 0.0
-  parts = [(True, study.timed[:1]), (False, study.examples[num_timed:])]
+  parts = [
+    (True, study.timed_examples[:1]),
+    (False, study.examples[num_timed:]),
+  ]
   for is_timed, examples in parts:
     batches = study.batches(alone, timed=is_timed)
     size = batches.run.batch_size
@@ -151,10 +159,10 @@ def _time_verifier(study: Study, curves: Sequence[Curve]) -> _VerifierTimes:
 
 def _decode_s(study: Study, point: Point, verifier: _VerifierTimes) -> float:
   """Returns seconds of a point, if its decodes take the verifier's time."""
-  num_timed = len(study.timed) * study.measuring.repeats
+  num_timed = len(study.timed_examples) * study.measuring.repeats
   num_others = study.num_decodes(point) - num_timed
   # The outputs of the timed examples are scored too, and not decoded again.
-  num_others -= len(study.timed)
+  num_others -= len(study.timed_examples)
   if not verifier.batch_s:
     return (num_timed + num_others) * verifier.example_s
   num_batches = -(-num_others // study.run.batch_size)

@@ -130,15 +130,17 @@ def prepare(
       f"GAMMAS is {list(plan.gammas)}; the CASCADE says how long its blocks"
       " are: give one number, or leave GAMMAS out"
     )
-  sources = inputs.read(pair.brought)
+  sources = inputs.read(pair.vocabulary_path)
   models = pair.load(sources.vocabulary)
   in_order = _timed_first(sources.examples, measuring.num_timed)
-  fitted = dataclasses.replace(sources.fitted(), examples=in_order)
+  fitted = dataclasses.replace(sources.fit_padding(), examples=in_order)
   study = Study(models, fitted, run, measuring)
   composed = None
   if pair.cascade is not None:
     method = methods.find("cascade_drafting")
-    composed = models.combined(pair.cascade, method, sources.vocabulary_sha256)
+    composed = models.combine_drafters(
+      pair.cascade, method, sources.vocabulary_sha256
+    )
     plan = dataclasses.replace(plan, gammas=(composed.composed.width,))
   studies = Studies(study, composed)
   names = plan.methods or studies.allowed_methods(

@@ -158,8 +158,8 @@ def advise(monkeypatch, tmp_path):
     monkeypatch.setattr(searcher.Searcher, "_time", time)
     load = lambda vocabulary: pair(32, **drafters)
     return asked, advisor.advise(
-      pair=types.SimpleNamespace(load=load, brought=None),
-      inputs=types.SimpleNamespace(read=lambda brought: sources(32)),
+      pair=types.SimpleNamespace(load=load, vocabulary_path=None),
+      inputs=types.SimpleNamespace(read=lambda default_path: sources(32)),
       point=Point("verifier", gamma="auto", temperature=0.0),
       run=Run(tmp_path, max_decode_len=12, progress=progress),
       wanted=Wanted(max_loss, methods, [*by_clock]),

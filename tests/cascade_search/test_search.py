@@ -182,7 +182,7 @@ def test_measured_costs_are_those_of_each_drafter_alone(contest, monkeypatch):
     (alone,) = points
     assert alone.sampling.greedy
     # One example is fed, by passes over one token.
-    assert (len(study.timed), alone.verify_width) == (1, 1)
+    assert (len(study.timed_examples), alone.verify_width) == (1, 1)
     return Costs(1e-3, steps[study.pair.drafter_name], 1.0, {1: 1.0}, 1.0, 1.0)
 
   monkeypatch.setattr(measure, "measure_costs", costs)

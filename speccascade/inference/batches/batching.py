@@ -27,7 +27,7 @@ from speccascade.runtime.progress import note
 _BUCKETS = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 _MULTIPLE = 8
 # What tells apart the programs that ran in this process; see `Batches.program`.
-RAN = set()
+EXECUTED_PROGRAMS = set()
 
 
 def buckets(max_len: int) -> list[int]:
@@ -181,7 +181,7 @@ class Batches:
       NoDistributionError: a model gave none; example and step are named.
     """
     decoded = fetch(self.call(self.prepare(batch, trial)))
-    RAN.add(self.program(batch))
+    EXECUTED_PROGRAMS.add(self.program_key(batch))
     check_finite(decoded, batch)
     return decoded
 
@@ -202,7 +202,7 @@ class Batches:
       rows=self.run.batch_size,
     ):
       check_finite(decoded, [batch[place] for place in some])
-      RAN.add(self.program(batch))
+      EXECUTED_PROGRAMS.add(self.program_key(batch))
       places.append(some)
       parts.append(decoded)
       tick(len(some))
@@ -229,8 +229,8 @@ class Batches:
     """
     parts, missing = [], self.missing(examples)
     for batch in self._batched(examples):
-      program, began = self.program(batch), time.monotonic()
-      if is_first := program not in RAN:
+      program, began = self.program_key(batch), time.monotonic()
+      if is_first := program not in EXECUTED_PROGRAMS:
         place = missing.index(program) + 1
         note(f"compiling {place} of {len(missing)}")
       decoded = self._decode(batch, trial, tick)
@@ -245,7 +245,9 @@ class Batches:
   def missing(self, examples: Sequence[Source]) -> list[tuple]:
     """Returns what tells apart the programs that `decode_all` would compile."""
     programs = map(self.program, self._batched(examples))
-    return [key for key in dict.fromkeys(programs) if key not in RAN]
+    return [
+      key for key in dict.fromkeys(programs) if key not in EXECUTED_PROGRAMS
+    ]
 
   def _batched(self, examples: Sequence[Source]) -> list[list[Source]]:
     """Returns what is decoded together: more than `batch_size` examples where
@@ -296,7 +298,7 @@ class Batches:
 def forget_programs():
   """Drops all compiled programs of this process, and that they ran."""
   jax.clear_caches()
-  RAN.clear()
+  EXECUTED_PROGRAMS.clear()
 
 
 def _in_order(examples: Sequence[Source]) -> np.ndarray:

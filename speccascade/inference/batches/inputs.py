@@ -66,7 +66,7 @@ class Sources:
   metrics: tuple[str, ...] = ("bleu",)
   prompted: bool = False
 
-  def fitted(self) -> "Sources":
+  def fit_padding(self) -> "Sources":
     """Returns the same, padded no further than the longest of them asks."""
     return dataclasses.replace(self, max_len=longest(self.examples))
 
@@ -89,7 +89,7 @@ class InputError(ValueError):
   """Examples that cannot be decoded."""
 
 
-def names_vocabulary(value):
+def check_vocabulary_path(value):
   """Raises ValueError where a value is no path of a vocabulary, nor None."""
   path = os.fspath(value) if isinstance(value, fields.Path) else ""
   if value is not None and not (path.strip() and fields.is_text(path)):
@@ -101,7 +101,7 @@ def names_vocabulary(value):
 
 def _is_vocabulary(value):
   if isinstance(value, fields.Path) or not hasattr(value, "encode"):
-    names_vocabulary(value)
+    check_vocabulary_path(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,16 +133,16 @@ class TextSource:
         f" {self.mixture_or_task_name!r} and {str(self.input_file or '')!r}"
       )
 
-  def loaded_vocabulary(self, brought: str | None = None):
+  def load_vocabulary(self, default_path: str | None = None):
     """Returns the vocabulary that is asked for, None for the task's own.
 
     Args:
-      brought: path of the one that the models bring, if they do.
+      default_path: path of the one that the models bring, if they do.
 
     Raises:
       InputError: there is none for a file.
     """
-    vocabulary = brought if self.vocabulary is None else self.vocabulary
+    vocabulary = default_path if self.vocabulary is None else self.vocabulary
     if isinstance(vocabulary, str | os.PathLike):
       from speccascade.data import vocabularies
 
@@ -185,17 +185,17 @@ class Inputs(TextSource):
     """Most tokens of a source."""
     return self.task_feature_lengths["inputs"]
 
-  def read(self, brought: str | None = None) -> Sources:
+  def read(self, default_path: str | None = None) -> Sources:
     """Returns the examples.
 
     Args:
-      brought: see `loaded_vocabulary`.
+      default_path: see `load_vocabulary`.
 
     Raises:
       FileNotFoundError: there is no such file.
       ValueError: there are no examples, or they cannot be decoded.
     """
-    vocabulary, path = self.loaded_vocabulary(brought), self.input_file
+    vocabulary, path = self.load_vocabulary(default_path), self.input_file
     options = (self.max_len, "TASK_FEATURE_LENGTHS", self.truncate)
     if not path:
       return self._read_task(vocabulary, options)
@@ -321,7 +321,7 @@ def of_texts(
   return _encoded(named, prompting, (max_len, "max_input_len", truncate))
 
 
-def brought(checkpoint: str | os.PathLike | None) -> str | None:
+def vocabulary_path_of(checkpoint: str | os.PathLike | None) -> str | None:
   """Returns the directory in which a checkpoint brings its vocabulary, or None.
 
   It is a Hugging Face directory, or the MODEL_DIR of a training run.

@@ -42,7 +42,7 @@ def agreement(study: Study, outputs: Outputs, alone: Outputs) -> dict:
 
 def logits_after(study: Study, example: Source, prefix) -> np.ndarray:
   """Returns [V], the verifier's logits after a prefix [num] of tokens."""
-  inputs = study.padded([example], 1, study.lengths[-1:])
+  inputs = study.pad_examples([example], 1, study.lengths[-1:])
   fed = np.zeros((1, study.run.max_decode_len), np.int32)
   fed[0, 0] = prompts.start(study.pair.verifier_lm, inputs)[0]
   fed[0, 1 : 1 + len(prefix)] = prefix

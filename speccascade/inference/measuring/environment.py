@@ -55,7 +55,7 @@ def git_commit() -> str | None:
 
 @dataclasses.dataclass
 class Compiled:
-  """The programs of this process since `watched` was first called.
+  """The programs of this process since `compile_counter` was first called.
 
   Attributes:
     programs: how many, those of a single operation among them.
@@ -67,13 +67,13 @@ class Compiled:
   seconds: float = 0.0
   cache_hits: int = 0
 
-  def took(self, event: str, seconds: float, **_):
+  def count_duration(self, event: str, seconds: float, **_):
     """Counts an event that lasted."""
     if event == "/jax/core/compile/backend_compile_duration":
       self.programs += 1
       self.seconds += seconds
 
-  def met(self, event: str, **_):
+  def count_event(self, event: str, **_):
     """Counts an event that did not."""
     self.cache_hits += event == "/jax/compilation_cache/cache_hits"
 
@@ -90,21 +90,21 @@ class Compiled:
 
 
 @functools.cache
-def watched() -> Compiled:
+def compile_counter() -> Compiled:
   """Returns the count of this process, which goes on."""
   compiled = Compiled()
-  monitoring.register_event_duration_secs_listener(compiled.took)
-  monitoring.register_event_listener(compiled.met)
+  monitoring.register_event_duration_secs_listener(compiled.count_duration)
+  monitoring.register_event_listener(compiled.count_event)
   return compiled
 
 
 @contextlib.contextmanager
-def told(layout: Layout | None = None) -> Iterator[None]:
+def report_run(layout: Layout | None = None) -> Iterator[None]:
   """Prints what computes, and at the end what the run took besides its time."""
   print(computing_on(layout))
-  before = dataclasses.replace(watched())
+  before = dataclasses.replace(compile_counter())
   yield
-  compiled = watched().since(before)
+  compiled = compile_counter().since(before)
   print(f"{compiled}; {most_memory() / 1e9:.1f} GB of memory at most")
 
 

@@ -105,14 +105,16 @@ def _study(
   pair: PairSpec, inputs: Inputs, point: Point, run: Run, measuring: Measuring
 ) -> tuple[Study, Point]:
   """Reads models and inputs, and checks that the point fits them."""
-  sources, spec = inputs.read(pair.brought), point.spec
+  sources, spec = inputs.read(pair.vocabulary_path), point.spec
   models = pair.load(
     sources.vocabulary,
     needs_drafter=spec.execution.needs_drafter or measuring.num_timed > 0,
     needs_verifier=spec.execution.needs_verifier or measuring.num_timed > 0,
   )
   if pair.cascade is not None:
-    models = models.combined(pair.cascade, spec, sources.vocabulary_sha256)
+    models = models.combine_drafters(
+      pair.cascade, spec, sources.vocabulary_sha256
+    )
   point = advice_files.resolved(point, models)
   study = Study(models, sources, run, measuring)
   study.batches(point, shared=False).check()
@@ -164,7 +166,7 @@ def _decoded(study: Study, point: Point) -> tuple[Shards, Speed]:
 def _row(study: Study, point: Point, shards: Shards) -> ResultRow:
   """Returns the row of all records, timed if asked."""
   latency = costs = None
-  if study.timed:
+  if study.timed_examples:
     latency = measure.time_points(study, [point])[point]
     costs = measure.measure_costs(study, [point])
 

@@ -65,8 +65,8 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick):
     batching.forget_programs()
   todo = {}
   for point in points:
-    todo |= study.programs(point)
-  missing = [key for key in todo if key not in batching.RAN]
+    todo |= study.program_examples(point)
+  missing = [key for key in todo if key not in batching.EXECUTED_PROGRAMS]
   numbers = itertools.count(1)
 
   def compile_(key):
@@ -114,7 +114,7 @@ def measure(
   ) as bar:
     tick = tick or bar.update
     for members in groups(missing, len(missing)):
-      costs = measure_costs(study, members) if study.timed else None
+      costs = measure_costs(study, members) if study.timed_examples else None
       for group in groups(members, group_size):
         for row in _measure_group(study, group, costs, tick):
           file.append(row)
@@ -150,12 +150,14 @@ def time_points(
   batches = {
     point: study.batches(point, timed=True) for point in [alone, *points]
   }
-  prepared = [batches[alone].prepare([example]) for example in study.timed]
+  prepared = [
+    batches[alone].prepare([example]) for example in study.timed_examples
+  ]
   lengths = {point: np.zeros(len(prepared), int) for point in batches}
 
   def checked(point, index, decoded):
     decoded = fetch(decoded)
-    batching.check_finite(decoded, [study.timed[index]])
+    batching.check_finite(decoded, [study.timed_examples[index]])
     lengths[point][index] = decoded.lengths[0]
     on_result(point, index, decoded)
 
@@ -181,7 +183,7 @@ def time_points(
 def _measure_group(study, group, costs, tick) -> list[ResultRow]:
   alone = reference(group[0])
   first, latencies = {}, {}
-  if study.timed:
+  if study.timed_examples:
     latencies = time_points(
       study,
       group,
@@ -239,7 +241,7 @@ def cost_loops(
   """
   if not study.pair.has_costs:
     return None
-  inputs = study.padded(study.timed[:1], 1, [study.timed_length])
+  inputs = study.pad_examples(study.timed_examples[:1], 1, [study.timed_length])
   return timing.cost_loops(
     study.pair.drafter_lm,
     study.pair.verifier_lm,
@@ -260,7 +262,7 @@ def measure_costs(study: Study, points: Sequence[Point]) -> Costs | None:
 
 def _decode(study, point: Point, first, tick) -> Outputs:
   """Decodes all examples; the timed ones have been, in trial 0."""
-  batches, num_timed = study.batches(point), len(study.timed)
+  batches, num_timed = study.batches(point), len(study.timed_examples)
   tokens, counts, log_probs = {}, [], []
 
   def collect(examples, trial, decoded):
@@ -272,7 +274,7 @@ def _decode(study, point: Point, first, tick) -> Outputs:
       columns = jax.tree.map(lambda x: x[: len(examples)], decoded.log_probs)
       log_probs.append(vars(columns))
 
-  for index, example in enumerate(study.timed):
+  for index, example in enumerate(study.timed_examples):
     collect([example], 0, first[point, index])
   tick(num_timed)
   for trial in range(study.num_trials(point)):

@@ -42,14 +42,15 @@ class Study:
     sources: what is decoded; the first of them are timed.
     run: how it is decoded.
     measuring: what is measured.
-    alone: what the verifier alone wrote, by sampling, where it was decoded.
+    verifier_outputs: what the verifier alone wrote, by sampling, where it was
+      decoded.
   """
 
   pair: ModelPair
   sources: Sources
   run: Run
   measuring: Measuring = Measuring()
-  alone: dict[Point, Outputs] = dataclasses.field(
+  verifier_outputs: dict[Point, Outputs] = dataclasses.field(
     default_factory=dict, init=False
   )
   _batches: dict[tuple, Batches] = dataclasses.field(
@@ -88,21 +89,21 @@ class Study:
     return [self._buckets[end - 1] for end in ends]
 
   @property
-  def timed(self) -> Sequence[Source]:
+  def timed_examples(self) -> Sequence[Source]:
     return self.examples[: self.measuring.num_timed]
 
   @property
   def _is_single(self) -> bool:
     """Whether what is not timed runs the programs of what is."""
-    return self.run.batch_size == 1 and bool(self.timed)
+    return self.run.batch_size == 1 and bool(self.timed_examples)
 
   @functools.cached_property
   def timed_length(self) -> int:
     """One length for all timed sources: nothing compiles under the clock."""
-    alike = self.examples if self._is_single else self.timed
+    alike = self.examples if self._is_single else self.timed_examples
     return batching.bucket_of(longest(alike), self._buckets)
 
-  def padded(
+  def pad_examples(
     self, examples: Sequence[Source], rows: int, lengths: Sequence[int]
   ) -> np.ndarray:
     """Returns [rows, S] int32, the tokens of some; see `batching.pad_batch`."""
@@ -168,15 +169,18 @@ class Study:
 
   def num_decodes(self, point: Point) -> int:
     """Returns how many examples a point decodes, the unit of progress."""
-    timed = len(self.timed) * self.measuring.repeats
+    timed = len(self.timed_examples) * self.measuring.repeats
     return timed + len(self.examples) * self.num_trials(point)
 
-  def programs(self, point: Point) -> dict[tuple, tuple]:
+  def program_examples(self, point: Point) -> dict[tuple, tuple]:
     """Returns {what tells a compiled program: (Batches, an example)}."""
-    programs = self.batches(point).programs(self.examples)
-    if not self.timed:
+    programs = self.batches(point).program_examples(self.examples)
+    if not self.timed_examples:
       return programs
-    return self.batches(point, timed=True).programs(self.timed) | programs
+    return (
+      self.batches(point, timed=True).program_examples(self.timed_examples)
+      | programs
+    )
 
 
 def _check_sources(pair: ModelPair, sources: Sources, most_new: int):

@@ -78,7 +78,7 @@ class ModelPair:
   Attributes:
     drafters: largest first; one for most methods.
     verifier: the large model.
-    dtype: of the activations, for rows; see `dtypes`.
+    dtype: of the activations, for rows; see `describe_dtypes`.
     composed: a `Drafter` made of the drafters and others, in their place.
     composed_name: of it.
     shared: `SharedTokens` of drafters of another vocabulary, or None.
@@ -153,7 +153,9 @@ class ModelPair:
     """Whether one drafter step has one cost: one model drafts."""
     return len(self.drafters) == 1 and self.composed is None
 
-  def combined(self, cascade, method, vocabulary_sha256=None) -> "ModelPair":
+  def combine_drafters(
+    self, cascade, method, vocabulary_sha256=None
+  ) -> "ModelPair":
     """Returns the pair with its drafters combined.
 
     Args:
@@ -194,7 +196,7 @@ class PairSpec:
     cascade: how the drafters are combined, with others; None leaves that to the
       method.
     drafter_vocabulary: path of the drafters' own, where it is another than the
-      verifier's; see `shared_tokens.joined`.
+      verifier's; see `shared_tokens.share_tokens`.
     mesh: the devices, and what each holds.
   """
 
@@ -205,17 +207,17 @@ class PairSpec:
   dtype: Literal["float32", "bfloat16"] | None = "float32"
   kernel_dtype: Literal[*KERNEL_DTYPES] = "float32"
   cascade: Cascade | None = None
-  drafter_vocabulary: Annotated[object, inputs.names_vocabulary] = None
+  drafter_vocabulary: Annotated[object, inputs.check_vocabulary_path] = None
   mesh: meshes.Mesh = meshes.ONE
 
   @property
-  def brought(self) -> str | None:
+  def vocabulary_path(self) -> str | None:
     """The vocabulary that a checkpoint directory brings: the verifier's, or
     else that of a drafter without one of its own."""
     paths = [self.verifier_checkpoint]
     if self.drafter_vocabulary is None or not self.verifier_checkpoint:
-      paths += listed(self.drafter_checkpoint)
-    return next(filter(None, map(inputs.brought, paths)), None)
+      paths += as_list(self.drafter_checkpoint)
+    return next(filter(None, map(inputs.vocabulary_path_of, paths)), None)
 
   def load(
     self, vocabulary, *, needs_drafter: bool = True, needs_verifier: bool = True
@@ -232,8 +234,8 @@ class PairSpec:
     """
     of = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
     layout, small = self.mesh.layout(), self.mesh.drafter_layout()
-    numbers, drafters, large = dtypes(**of, layout=layout), (), None
-    paths, configs = listed(self.drafter_checkpoint), listed(self.drafter)
+    numbers, drafters, large = describe_dtypes(**of, layout=layout), (), None
+    paths, configs = as_list(self.drafter_checkpoint), as_list(self.drafter)
     if needs_drafter and needs_verifier:
       of["rows"] = shared_rows([*paths, self.verifier_checkpoint])
     if needs_drafter:
@@ -259,7 +261,7 @@ class PairSpec:
       from speccascade.inference.pair import shared_tokens
 
       theirs = vocabularies.load(os.fspath(self.drafter_vocabulary))
-      pair = shared_tokens.joined(pair, vocabulary, theirs)
+      pair = shared_tokens.share_tokens(pair, vocabulary, theirs)
     check_models(pair)
     check_vocabulary(pair, vocabulary)
     return pair
@@ -321,21 +323,25 @@ def load_model(
     folder = path.parent if name.startswith("checkpoint_") else path
     name = f"{folder.name}-{read.step}"
   vocabulary = read.vocabulary
-  if vocabulary is None and lm.prompted and inputs.brought(read.path):
+  if (
+    vocabulary is None and lm.prompted and inputs.vocabulary_path_of(read.path)
+  ):
     from speccascade.data import vocabularies
 
     vocabulary = prompting.identity(vocabularies.load(read.path))
   return Model(lm, name, read.path, vocabulary, size)
 
 
-def dtypes(dtype: str | None, kernel_dtype: str, layout=None) -> str:
+def describe_dtypes(dtype: str | None, kernel_dtype: str, layout=None) -> str:
   """Returns what rows say of the numbers of a pair.
 
   Products are rounded by native code alone: not under a layout, nor where
   there is none.
 
-  >>> dtypes("float32", "float32"), dtypes("float32", "bfloat16")
-  ('float32', 'float32, bfloat16 kernels')
+  >>> describe_dtypes("float32", "float32")
+  'float32'
+  >>> describe_dtypes("float32", "bfloat16")
+  'float32, bfloat16 kernels'
   """
   dtype = dtype or "float32"
   if kernel_dtype in (dtype, "float32"):
@@ -345,6 +351,6 @@ def dtypes(dtype: str | None, kernel_dtype: str, layout=None) -> str:
   return f"{dtype}, {kernels} kernels" + f" and {products}" * bool(rounds)
 
 
-def listed(value) -> list:
+def as_list(value) -> list:
   """Returns several values, or one, as a list."""
   return list(value) if isinstance(value, list | tuple) else [value]

@@ -116,7 +116,7 @@ class SharedTokens:
     return list(ids) or [int(self._tables[0][tokens[-1]])]
 
 
-def joined(pair: ModelPair, vocabulary, drafter_vocabulary) -> ModelPair:
+def share_tokens(pair: ModelPair, vocabulary, drafter_vocabulary) -> ModelPair:
   """Returns a pair whose drafters draft what two vocabularies share.
 
   How much that is, is printed.

@@ -43,7 +43,7 @@ def study():
   ]
   return Study(
     pairs.ModelPair((model("small", 0, 8),), model("large", 1, 12)),
-    dataclasses.replace(sources, examples=examples).fitted(),
+    dataclasses.replace(sources, examples=examples).fit_padding(),
     Run(max_decode_len=8, batch_size=1, log_probs=True),
     Measuring(num_timed=2, repeats=2),
   )
@@ -105,24 +105,24 @@ def test_near_ties_are_told_from_differences(study):
 
 def test_kernels_of_another_type_are_another_program(study):
   study.batches(POINTS[1]).decode_all(study.examples)
-  assert not study.batches(POINTS[1]).missing(study.examples)
+  assert not study.batches(POINTS[1]).missing_programs(study.examples)
   model = study.pair.verifier
   params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), model.lm.params)
   half = dataclasses.replace(model, lm=model.lm.replace(params=params))
   models = dataclasses.replace(study.pair, verifier=half)
   other = dataclasses.replace(study, pair=models)
-  assert other.batches(POINTS[1]).missing(study.examples)
+  assert other.batches(POINTS[1]).missing_programs(study.examples)
 
 
 def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
   point = POINTS[1]
   measure.measure(study, [point], results.ResultFile(tmp_path / "first.jsonl"))
-  before = dict(study.alone)
+  before = dict(study.verifier_outputs)
   monkeypatch.setattr(environment, "MOST_MAPS", 0)
   again = results.ResultFile(tmp_path / "again.jsonl")
   measure.measure(study, [point], again)
   # Only what this point needs was compiled anew.
-  needed = study.programs(point) | study.programs(POINTS[0])
-  assert {*needed} == batching.RAN
+  needed = study.program_examples(point) | study.program_examples(POINTS[0])
+  assert {*needed} == batching.EXECUTED_PROGRAMS
   for key, outputs in before.items():
-    np.testing.assert_equal(study.alone[key].tokens, outputs.tokens)
+    np.testing.assert_equal(study.verifier_outputs[key].tokens, outputs.tokens)

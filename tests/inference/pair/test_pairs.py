@@ -79,9 +79,9 @@ def test_a_drafters_own_vocabulary_is_not_the_pairs(tmp_path):
   (small / "spiece.model").write_bytes(b"pieces")
   paths = {"verifier_checkpoint": large}
   paths["drafter_checkpoint"] = small / "checkpoint_5"
-  assert pairs.PairSpec(**paths).brought == str(small)
+  assert pairs.PairSpec(**paths).vocabulary_path == str(small)
   own = pairs.PairSpec(**paths, drafter_vocabulary="words.model")
-  assert own.brought is None
+  assert own.vocabulary_path is None
 
 
 @pytest.mark.parametrize("path", ["", " ", 5])
@@ -115,7 +115,7 @@ def test_rows_say_rounded_products_only_where_they_are(monkeypatch):
   asked = ("float32", "bfloat16_products")
   kernels = "float32, bfloat16 kernels"
   monkeypatch.setattr(pairs.native, "is_available", lambda: True)
-  assert pairs.dtypes(*asked) == f"{kernels} and products"
-  assert pairs.dtypes(*asked, layout=object()) == kernels
+  assert pairs.describe_dtypes(*asked) == f"{kernels} and products"
+  assert pairs.describe_dtypes(*asked, layout=object()) == kernels
   monkeypatch.setattr(pairs.native, "is_available", lambda: False)
-  assert pairs.dtypes(*asked) == kernels
+  assert pairs.describe_dtypes(*asked) == kernels
