@@ -23,7 +23,7 @@ def path_of(source: ModelSource) -> Path | None:
   return path if isinstance(path, str | os.PathLike) else None
 
 
-def model(
+def read_model(
   role: str, source: ModelSource, *, layout: Layout | None, **options
 ) -> Model:
   """Returns one model, read; see `api.load_pair` and `pair.load_model`."""
@@ -46,14 +46,14 @@ def model(
   return pairs.load_model(role, path, config, layout=layout, **options)
 
 
-def models(drafter, verifier, mesh, **dtypes: str) -> ModelPair:
+def read_models(drafter, verifier, mesh, **dtypes: str) -> ModelPair:
   """Returns the models of `api.load_pair`, read."""
   sources = drafter if isinstance(drafter, list) else [drafter]
   asked = [x for x in (*sources, verifier) if x is not None]
   rows = pair_checks.shared_rows(map(path_of, asked))
   mesh = mesh if isinstance(mesh, Mesh) else Mesh(mesh)
   layout, small, large = mesh.layout(), (), None
-  read = functools.partial(model, rows=rows, **dtypes)
+  read = functools.partial(read_model, rows=rows, **dtypes)
   if drafter is not None:
     where = mesh.drafter_layout()
     small = tuple(read("drafter", x, layout=where) for x in sources)
@@ -63,7 +63,7 @@ def models(drafter, verifier, mesh, **dtypes: str) -> ModelPair:
   return ModelPair(small, large, numbers, layout=layout)
 
 
-def vocabulary(asked, models: ModelPair, name: str = "vocabulary"):
+def read_vocabulary(asked, models: ModelPair, name: str = "vocabulary"):
   """Returns the vocabulary that is asked for, or the models' own.
 
   Args:
@@ -87,7 +87,7 @@ def vocabulary(asked, models: ModelPair, name: str = "vocabulary"):
     return vocabularies.load(os.fspath(asked))
   for model in reversed(models.models):  # the verifier's first
     recorded = (model.vocabulary or {}).get("path")
-    path = inputs.brought(model.path) or recorded
+    path = inputs.vocabulary_path_of(model.path) or recorded
     if path is None:
       continue
     try:

@@ -26,7 +26,7 @@ from speccascade.runtime.progress import note
 # Sources are padded to one of these shares of the longest allowed length.
 _BUCKETS = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 _MULTIPLE = 8
-# What tells apart the programs that ran in this process; see `Batches.program`.
+# The keys of the programs that ran in this process; see `Batches.program_key`.
 EXECUTED_PROGRAMS = set()
 
 
@@ -227,7 +227,7 @@ class Batches:
     Raises:
       NoDistributionError: a model gave none; example and step are named.
     """
-    parts, missing = [], self.missing(examples)
+    parts, missing = [], self.missing_programs(examples)
     for batch in self._batched(examples):
       program, began = self.program_key(batch), time.monotonic()
       if is_first := program not in EXECUTED_PROGRAMS:
@@ -242,9 +242,9 @@ class Batches:
     # Only the last batch has rows that pad it, after all others.
     return _joined(parts, _in_order(examples))
 
-  def missing(self, examples: Sequence[Source]) -> list[tuple]:
+  def missing_programs(self, examples: Sequence[Source]) -> list[tuple]:
     """Returns what tells apart the programs that `decode_all` would compile."""
-    programs = map(self.program, self._batched(examples))
+    programs = map(self.program_key, self._batched(examples))
     return [
       key for key in dict.fromkeys(programs) if key not in EXECUTED_PROGRAMS
     ]
@@ -273,7 +273,7 @@ class Batches:
   def _width(self, batch: Sequence[Source]) -> int:
     return bucket_of(longest(batch), self.lengths)
 
-  def program(self, batch: Sequence[Source]) -> tuple:
+  def program_key(self, batch: Sequence[Source]) -> tuple:
     """Returns what tells the compiled program of a batch from others."""
     size = self.run.batch_size
     return *self._static, size, self._width(batch), len(batch) > size
@@ -289,10 +289,10 @@ class Batches:
     leaves, tree = jax.tree.flatten(traced)
     return program, tree, *map(jax.typeof, leaves)
 
-  def programs(self, examples: Sequence[Source]) -> dict[tuple, tuple]:
+  def program_examples(self, examples: Sequence[Source]) -> dict[tuple, tuple]:
     """Returns {what tells a program: (this, an example)}, batch by batch."""
     first = {self._width([x]): x for x in reversed(examples)}
-    return {self.program([x]): (self, x) for x in first.values()}
+    return {self.program_key([x]): (self, x) for x in first.values()}
 
 
 def forget_programs():

@@ -193,15 +193,17 @@ def _measure_group(study, group, costs, tick) -> list[ResultRow]:
   else:
     _compile(study, [alone, *group], tick)
   compares = study.measuring.agreement and alone.sampling.greedy
-  if alone in group or (compares and alone not in study.alone):
+  if alone in group or (compares and alone not in study.verifier_outputs):
     ticked = tick if alone in group else lambda num: tick(0)
-    study.alone[alone] = _decode(study, alone, first, ticked)
+    study.verifier_outputs[alone] = _decode(study, alone, first, ticked)
 
   def row(point: Point) -> ResultRow:
-    outputs = study.alone.get(point) or _decode(study, point, first, tick)
+    outputs = study.verifier_outputs.get(point) or _decode(
+      study, point, first, tick
+    )
     same = None
     if compares:
-      same = agreement(study, outputs, study.alone[alone])
+      same = agreement(study, outputs, study.verifier_outputs[alone])
     places = sorted(outputs.tokens)
     by_index = {example.index: example for example in study.examples}
     return result_row(

@@ -9,11 +9,15 @@ import pytest
 
 import speccascade as sc
 from speccascade.data import vocabularies
+from speccascade.data.prompting import Prompting
 from speccascade.decoding.loops import prompts
+from speccascade.inference.batches import inputs
 from speccascade.inference.measuring import infer
+from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairError
 from speccascade.inference.pair.shared_tokens import SharedTokens, spellings
 from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring, Run
 from tests.inference import llamas, tiny
 from tests.inference.conftest import KINDS
 
@@ -171,15 +175,20 @@ def test_a_file_is_decoded_as_by_the_verifier(folder, pair, tmp_path, capsys):
 
 
 def test_a_batch_is_read_by_all_drafters(pair):
-  how = {"prompt": "text", "max_input_len": 32, "max_decode_len": 8}
-  for text in ("the cat", "a"):
-    study = pair._study(text, **how)
-    batches = study.batches(Point("spec_decode", gamma=2), timed=True)
-    [example] = study.examples
-    drafter, verifier, inputs, _ = batches.prepare([example])
+  sources = inputs.of_texts(
+    ["the cat", "a"],
+    Prompting(pair.vocabulary, "text"),
+    max_len=32,
+    truncate=False,
+  )
+  run = Run(max_decode_len=8, batch_size=1)
+  study = Study(pair.models, sources, run, Measuring(num_timed=1))
+  batches = study.batches(Point("spec_decode", gamma=2), timed=True)
+  for example in study.examples:
+    drafter, verifier, padded, _ = batches.prepare([example])
     assert verifier is pair.models.verifier_lm
     ids = pair.models.shared.drafter.prompt(example.text)
-    assert drafter.inputs.shape == (1, 2 * inputs.shape[1])
+    assert drafter.inputs.shape == (1, 2 * padded.shape[1])
     assert drafter.inputs[0, : len(ids)].tolist() == ids
   # No more than the window leaves.
   own = pair.models.drafter_of(np.ones((1, 64), np.int32), 100).inputs
