@@ -1,1 +1,1 @@
-"""The drafter and the verifier of a run: how they are read and checked."""
+"""The drafter and the verifier of a run: reading, checking, combining them."""

@@ -1,7 +1,8 @@
-"""Cascades of drafters as a configuration says them: `Cascade`.
+"""The configuration of a cascade of drafters: `Cascade`.
 
-A cascade stands in the place of a pair's drafter, before any speculative
-method: lossless for Cascade Speculative Drafting, or a speculative cascade.
+A cascade takes the place of a pair's drafter under any speculative method. The
+method above it may be lossless, as in Cascade Speculative Drafting, or itself a
+speculative cascade.
 """
 
 from collections.abc import Sequence
@@ -20,20 +21,31 @@ from speccascade.settings import fields
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class Cascade:
-  """How the drafters of a pair are combined; checked when made.
+  """How the drafters of a pair are combined into one.
+
+  The fields are checked when the object is made.
 
   Attributes:
-    k: K, a row and a column for each drafter: the pair's neural ones, largest
-      first, the n-gram model if there is one, Max-Gram last if it is used.
-    meaning: of K: "increments" (the code of Chen et al., arXiv 2312.11462:
-      tokens that each drafter adds) or "cumulative" (their tables: how far the
-      block has come).
-    lenience: 1 or more, of the inner reviews; greedy and in sampling.
-    max_gram: whether the last drafter copies.
-    bigrams: path of a bigram table, which fills what cannot be copied; None
-      drafts no more than that.
-    ngrams: path of an n-gram model, or None.
-    verification: of the inner reviews, "token" or "block".
+    k: the matrix K, with one row and one column for each drafter. The pair's
+      neural drafters come first, the largest of them before the others, then
+      the n-gram model if `ngrams` names one, then Max-Gram if `max_gram` is
+      set.
+    meaning: what an entry of K counts. "increments" means the tokens that a
+      drafter adds, as in the code of Chen et al. (arXiv 2312.11462).
+      "cumulative" means the length of the block after the drafter has written,
+      as in the tables of their paper.
+    lenience: 1 or more. A larger lenience lets the inner reviews accept more
+      drafts, both in greedy decoding and in sampling.
+    max_gram: whether the last drafter is Max-Gram, which copies tokens from the
+      text so far.
+    bigrams: path of a bigram table, from which Max-Gram drafts where it finds
+      nothing to copy. None lets Max-Gram draft copies only.
+    ngrams: path of an n-gram model, or None for no such drafter.
+    verification: how the inner reviews verify a block, "token" or "block".
+
+  Raises:
+    ValueError: K is no square matrix of the stated meaning, or a bigram table
+      comes without Max-Gram.
   """
 
   k: Sequence[Sequence[Annotated[int, fields.Bounds(0, 1024)]]]
@@ -56,7 +68,11 @@ class Cascade:
 
   @property
   def label(self) -> str:
-    """What it is, in a line; rows of results are known by it."""
+    """The settings of the cascade in one line.
+
+    The label is part of a row's drafter name, so two cascades that decode
+    differently have different labels.
+    """
     steps = increments(self.k, meaning=self.meaning)
     rows = ",".join("-".join(map(str, row)) for row in steps)
     parts = [f"K={rows}", f"l={self.lenience:g}"]
@@ -77,23 +93,26 @@ class Cascade:
     *,
     prompted: bool = False,
   ) -> Drafter:
-    """Returns the drafter.
+    """Returns the drafter that combines the models.
 
     Args:
       lms: the neural drafters, largest first.
-      vocab_size: rows of the models' vocabulary.
-      vocabulary_sha256: of the file in use, if known.
-      prompted: whether the models go on from prompts, which n-grams and copies
-        then see.
+      vocab_size: number of rows of the models' vocabulary.
+      vocabulary_sha256: hash of the vocabulary file in use, None where it is
+        unknown.
+      prompted: whether the models are decoder-only. The n-gram model and
+        Max-Gram then read the prompt, too.
 
     Raises:
-      ValueError: K does not fit the drafters, or a table the vocabulary.
+      ValueError: K does not fit the number of drafters, or the n-gram model or
+        the bigram table does not fit the vocabulary.
     """
     lms = list(lms)
     if self.ngrams is not None:
       lm = NgramLM.load(self.ngrams)
-      known = lm.vocabulary and vocabulary_sha256
-      if known and lm.vocabulary != vocabulary_sha256:
+      # Counts, or a vocabulary, without a file have no hash to compare.
+      both_known = lm.vocabulary and vocabulary_sha256
+      if both_known and lm.vocabulary != vocabulary_sha256:
         raise ValueError(
           f"{self.ngrams} was counted with another vocabulary (sha256"
           f" {lm.vocabulary[:12]}) than the one in use"
@@ -103,7 +122,7 @@ class Cascade:
     bottom = None
     if self.max_gram:
       table = None if self.bigrams is None else bigram_table.read(self.bigrams)
-      # The cascade sets its widths.
+      # `cascade_drafter` replaces this width by the entries of K.
       bottom = MaxGramDrafter.create(
         table, width=1, vocab_size=vocab_size, prompted=prompted
       )
@@ -120,14 +139,22 @@ class Cascade:
 def calls_by_drafter(
   drafter: Drafter, calls_by_model: Sequence[int], lms: Sequence
 ) -> list[int]:
-  """Returns the calls of each model, wherever in the cascade it was called.
+  """Returns the number of calls of each model, summed over its places.
+
+  One model may stand in several places of a cascade: it reviews on one level
+  and drafts on another.
 
   Args:
     drafter: the cascade.
-    calls_by_model: as counted, one number for each place.
-    lms: the models, as the cascade was made of them.
+    calls_by_model: the number of calls of each place, in the order of
+      `drafter.models`.
+    lms: the models that the cascade was made of.
+
+  Returns:
+    One number for each of `lms`, in their order.
   """
   calls = [0] * len(lms)
+  # A model is known by identity: equality would compare its arrays.
   for owner, number in zip(drafter.models, calls_by_model):
     calls[next(i for i, lm in enumerate(lms) if lm is owner)] += int(number)
   return calls

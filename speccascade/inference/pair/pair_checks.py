@@ -1,9 +1,10 @@
-"""Whether the models of a pair, and a vocabulary, belong together.
+"""Checks whether the models of a pair, and a vocabulary, belong together.
 
-Models of one tokenizer may have embeddings of different numbers of rows: those
-past the tokenizer only round the table up, and sizes of one family round
-differently: Qwen2.5 has 151,936 up to 3B and 152,064 from 7B on. Such a pair
-shares the rows that all of its models have, and no other token is ever drawn.
+Two models of one tokenizer may have embedding tables of different sizes. The
+rows after the tokenizer's last id only round the table up, and models of one
+family round differently: Qwen2.5 has 151,936 rows up to 3B and 152,064 rows
+from 7B on. Each model of such a pair keeps only the rows that all models of the
+pair have, so that a token outside these rows is never drawn.
 """
 
 from collections.abc import Iterable
@@ -24,15 +25,20 @@ _MUST_SHARE = (
 
 
 class PairError(ValueError):
-  """Models, or a vocabulary, that do not belong together."""
+  """The models of a pair, or its vocabulary, do not belong together."""
 
 
 def check_models(pair):
   """Checks that the models are of one kind and share one vocabulary.
 
+  Args:
+    pair: the `ModelPair`.
+
   Raises:
-    PairError: one is decoder-only, another not; or the number of rows, or the
-      vocabularies they were trained with (where both are known), differ.
+    PairError: one model is decoder-only and another an encoder-decoder, or the
+      models have different numbers of vocabulary rows, or they were trained
+      with different vocabulary files. Files are compared only where both are
+      known.
   """
   first, *others = pair.models
   for model in others:
@@ -60,13 +66,15 @@ def check_vocabulary(pair, vocabulary, name: str = "VOCABULARY"):
   """Checks that the vocabulary in use is the one the models were trained with.
 
   Args:
-    pair: the models.
-    vocabulary: with `vocab_size`, the ids that it can produce, and perhaps an
-      `identity` and `path`; see `prompting.identity`.
-    name: of the setting that gives it.
+    pair: the `ModelPair`.
+    vocabulary: an object with `vocab_size`, the number of ids that it can
+      produce. It may have an `identity` and a `path`; see
+      `prompting.identity`.
+    name: the name of the setting that gives the vocabulary, for messages.
 
   Raises:
-    PairError: an id has no row, or a model was trained with another file.
+    PairError: the vocabulary has an id without a row in a model, or a model was
+      trained with another vocabulary file.
   """
   identity = prompting.identity(vocabulary)
   for model in pair.models:
@@ -85,16 +93,23 @@ def check_vocabulary(pair, vocabulary, name: str = "VOCABULARY"):
 
 
 def _differ(trained, used) -> bool:
-  known = trained and used and trained.get("sha256") and used.get("sha256")
-  return bool(known) and trained["sha256"] != used["sha256"]
+  """Returns whether two identities are known and name different files."""
+  if not trained or not used:
+    return False
+  hashes = (trained.get("sha256"), used.get("sha256"))
+  return all(hashes) and hashes[0] != hashes[1]
 
 
 def shared_rows(paths: Iterable[str | os.PathLike | None]) -> int | None:
-  """Returns how many rows to keep of each model, None for all.
+  """Returns how many vocabulary rows each model of a pair keeps.
 
   Args:
-    paths: of Hugging Face directories; with any other checkpoint, or other
-      tokenizers, all rows are kept.
+    paths: the checkpoints of the pair; a model in memory has the path None.
+
+  Returns:
+    The number of rows of the smallest table where all checkpoints are Hugging
+    Face directories of one tokenizer and the sizes of their tables differ. None
+    otherwise, which keeps all rows.
   """
   sizes, tokenizers = set(), set()
   for path in paths:
@@ -103,8 +118,8 @@ def shared_rows(paths: Iterable[str | os.PathLike | None]) -> int | None:
       if not directory.has(storage.TOKENIZER):
         return None
       settings = directory.read_json(hugging_face.CONFIG)
-    except CheckpointError:  # which reading the model will say
-      return None
+    except CheckpointError:
+      return None  # Reading the model will raise it with a message.
     sizes.add(settings.get("vocab_size"))
     tokenizers.add(str(directory))
   if len(sizes) < 2 or not all(isinstance(size, int) for size in sizes):
@@ -113,6 +128,7 @@ def shared_rows(paths: Iterable[str | os.PathLike | None]) -> int | None:
 
   first, *others = map(vocabularies.load, sorted(tokenizers))
   least = min(sizes)
+  # Rows may go only where no tokenizer can produce their ids.
   if any(other != first for other in others) or first.vocab_size > least:
     return None
   logging.info(
@@ -124,18 +140,24 @@ def shared_rows(paths: Iterable[str | os.PathLike | None]) -> int | None:
 
 
 def cut_rows(config: Config, params: dict, rows: int) -> tuple[Config, dict]:
-  """Returns a model of the first rows of its vocabulary.
+  """Returns a model with only the first rows of its vocabulary.
 
   Args:
-    config: its architecture.
-    params: its parameters, in T5X's names.
-    rows: at most those that it has.
+    config: the architecture of the model.
+    params: the parameters of the model, in T5X's names.
+    rows: the number of rows to keep, at most the number that the model has.
+
+  Returns:
+    The architecture and the parameters of the smaller model.
   """
-  kept = lambda array: np.array(array, order="C")
+  # Copies: a view of the first rows would hold the whole table in memory.
   table = params["token_embedder"]["embedding"][:rows]
-  params = params | {"token_embedder": {"embedding": kept(table)}}
+  table = np.array(table, order="C")
+  params = params | {"token_embedder": {"embedding": table}}
   decoder = params["decoder"]
+  # A model that ties its output to its embedding has no kernel of its own.
   if "logits_dense" in decoder:
-    kernel = kept(decoder["logits_dense"]["kernel"][:, :rows])
+    kernel = decoder["logits_dense"]["kernel"][:, :rows]
+    kernel = np.array(kernel, order="C")
     params["decoder"] = decoder | {"logits_dense": {"kernel": kernel}}
   return dataclasses.replace(config, vocab_size=rows), params

@@ -1,4 +1,8 @@
-"""The two models of a run, and whether they belong together."""
+"""The models of a run: `ModelPair`, and `PairSpec`, which reads one.
+
+A pair has one verifier and one drafter or several. Either side may be missing
+where the method does not need it.
+"""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -37,20 +41,22 @@ from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 from speccascade.settings import fields
 
+# Architecture -> the class of the model that it describes.
 KINDS = {T5Config: T5LM, LlamaConfig: LlamaLM}
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-  """A model that was read, and where from.
+  """A language model, together with the checkpoint that it was read from.
 
   Attributes:
-    lm: the model.
-    name: of its checkpoint, with the step, for tables and rows.
-    path: of its checkpoint.
-    vocabulary: {"path", "sha256"} where the checkpoint says it, or brings it,
-      else None.
-    num_parameters: as the checkpoint holds them; None where none was read.
+    lm: the language model.
+    name: the name of the checkpoint and its step, for tables and rows.
+    path: the path of the checkpoint; "" for a model made in memory.
+    vocabulary: the identity {"path", "sha256"} of the vocabulary file that the
+      checkpoint records, or that lies beside it. None where it is unknown.
+    num_parameters: the number of parameters in the checkpoint, or None for a
+      model made in memory.
   """
 
   lm: T5LM | LlamaLM | intersection.IntersectionLM
@@ -61,28 +67,39 @@ class Model:
 
   @property
   def prompted(self) -> bool:
-    """Whether it goes on from prompts, as decoder-only models do."""
+    """Whether the model is decoder-only and continues a prompt."""
     return self.lm.prompted
 
   @property
   def window(self) -> float:
-    """Most tokens of a prompt and what follows."""
+    """The most tokens that a prompt and its output may have together.
+
+    Models without a limit, such as T5 with its relative positions, have an
+    infinite window.
+    """
+    # Models that are no neural networks have no module.
     config = getattr(getattr(self.lm, "module", None), "config", None)
     return getattr(config, "max_positions", math.inf)
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelPair:
-  """What decodes; either side may be None where a method does not need it.
+  """The models that decode together.
 
   Attributes:
-    drafters: largest first; one for most methods.
-    verifier: the large model.
-    dtype: of the activations, for rows; see `describe_dtypes`.
-    composed: a `Drafter` made of the drafters and others, in their place.
-    composed_name: of it.
-    shared: `SharedTokens` of drafters of another vocabulary, or None.
-    layout: where the verifier's arrays lie, and rows; None on one device.
+    drafters: the neural drafters, the largest first. Most methods take one; a
+      pair without a drafter has none.
+    verifier: the large model, or None.
+    dtype: the description of the number formats, for rows; see
+      `describe_dtypes`.
+    composed: a `Drafter` that combines the drafters, and perhaps drafters that
+      are no neural networks. It drafts in their place. None where the drafters
+      are not combined.
+    composed_name: the name of `composed`, for rows.
+    shared: the `SharedTokens` of drafters that have another vocabulary than the
+      verifier, or None.
+    layout: the devices that hold the verifier's arrays and the rows of a batch.
+      None means one device.
   """
 
   drafters: tuple[Model, ...]
@@ -95,76 +112,101 @@ class ModelPair:
 
   @property
   def models(self) -> tuple[Model, ...]:
-    """All that there are, largest drafter first, the verifier last."""
-    return (*self.drafters, *((self.verifier,) if self.verifier else ()))
+    """All models of the pair: the drafters, then the verifier."""
+    if self.verifier is None:
+      return self.drafters
+    return (*self.drafters, self.verifier)
 
   @property
   def prompted(self) -> bool:
-    """Whether the models are decoder-only; see `check_models`."""
+    """Whether the models are decoder-only.
+
+    All models of a pair are of one kind; see `check_models`.
+    """
     return any(model.prompted for model in self.models)
 
   @property
   def num_parameters(self) -> dict[str, int]:
-    """Those of the drafters together and of the verifier, where known."""
-    large = self.models[len(self.drafters) :]
-    sizes = {
-      role: [model.num_parameters for model in models]
-      for role, models in (("drafter", self.drafters), ("verifier", large))
-    }
-    return {role: sum(n) for role, n in sizes.items() if n and None not in n}
+    """The number of parameters by role, "drafter" and "verifier".
+
+    The drafters count together. A role is left out where the pair has no such
+    model, or where the size of one of its models is unknown.
+    """
+    verifiers = () if self.verifier is None else (self.verifier,)
+    totals = {}
+    for role, models in (("drafter", self.drafters), ("verifier", verifiers)):
+      sizes = [model.num_parameters for model in models]
+      if sizes and None not in sizes:
+        totals[role] = sum(sizes)
+    return totals
 
   @property
   def drafter_lm(self):
-    """The drafter as a `Decoder` takes it: composed, models, or None."""
+    """The drafter as a `Decoder` takes it.
+
+    It is `composed` if the drafters are combined, a language model if there is
+    one drafter, a tuple of language models if there are several, and None if
+    there is none.
+    """
     if self.composed is not None:
       return self.composed
     lms = tuple(model.lm for model in self.drafters)
-    return lms[0] if len(lms) == 1 else lms or None
+    if len(lms) == 1:
+      return lms[0]
+    return lms or None
 
   def drafter_of(self, inputs, most_new: int):
-    """Returns `drafter_lm`, which reads inputs [B, S] in its own ids.
+    """Returns the drafter of one batch.
+
+    A drafter of another vocabulary carries the inputs of the batch in its own
+    ids. Any other drafter is `drafter_lm` itself.
 
     Args:
-      inputs: of a batch, NumPy's.
-      most_new: tokens that may follow them.
+      inputs: [B, S] int32 NumPy array, the inputs in the verifier's ids.
+      most_new: the most tokens that may follow the inputs.
     """
     if self.shared is None:
       return self.drafter_lm
+    # Inputs and output share the window of a decoder-only model.
     most = min(model.window for model in self.drafters) - most_new
-    read = self.shared.inputs(inputs, prompted=self.prompted, most=most)
-    return intersection.with_inputs(self.drafter_lm, jnp.asarray(read))
+    ids = self.shared.inputs(inputs, prompted=self.prompted, most=most)
+    return intersection.with_inputs(self.drafter_lm, jnp.asarray(ids))
 
   @property
   def verifier_lm(self):
+    """The verifier's language model, or None."""
     return None if self.verifier is None else self.verifier.lm
 
   @property
   def drafter_name(self) -> str:
+    """The names of the drafters joined by "+", or the composed drafter's."""
     if self.composed is not None:
       return self.composed_name
     return "+".join(model.name for model in self.drafters)
 
   @property
   def verifier_name(self) -> str:
+    """The name of the verifier, or ""."""
     return "" if self.verifier is None else self.verifier.name
 
   @property
   def has_costs(self) -> bool:
-    """Whether one drafter step has one cost: one model drafts."""
+    """Whether every drafter step costs the same, because one model drafts."""
     return len(self.drafters) == 1 and self.composed is None
 
   def combine_drafters(
     self, cascade, method, vocabulary_sha256=None
   ) -> "ModelPair":
-    """Returns the pair with its drafters combined.
+    """Returns the pair with its drafters combined into a cascade.
 
     Args:
-      cascade: how.
+      cascade: the `Cascade` that combines the drafters.
       method: the `Method` that decodes.
-      vocabulary_sha256: of the vocabulary's file, if known.
+      vocabulary_sha256: hash of the vocabulary file in use, or None.
 
     Raises:
-      ValueError: the method drafts no blocks, or see `Cascade.build`.
+      ValueError: the method drafts no blocks, or the cascade does not fit the
+        pair; see `Cascade.build`.
     """
     if not method.has_blocks:
       raise ValueError(
@@ -183,21 +225,24 @@ class ModelPair:
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class PairSpec:
-  """Which models decode.
+  """The checkpoints of a pair, and how its models are read.
 
   Attributes:
-    drafter: architecture, or several, largest first; None takes the
-      checkpoint's own, or what its arrays say.
-    verifier: architecture, likewise.
-    drafter_checkpoint: path, or as many as `drafter`; () for none.
-    verifier_checkpoint: the large model's.
-    dtype: of the activations; None keeps the architecture's.
-    kernel_dtype: see `T5LM.create`.
-    cascade: how the drafters are combined, with others; None leaves that to the
-      method.
-    drafter_vocabulary: path of the drafters' own, where it is another than the
-      verifier's; see `shared_tokens.share_tokens`.
-    mesh: the devices, and what each holds.
+    drafter: the architecture of the drafter, or a list of architectures, the
+      largest first. None takes the architecture that the checkpoint records, or
+      the one that its arrays show.
+    verifier: the architecture of the verifier. None takes the checkpoint's.
+    drafter_checkpoint: the path of the drafter's checkpoint, or as many paths
+      as `drafter` has architectures; () means no neural drafter.
+    verifier_checkpoint: the path of the verifier's checkpoint.
+    dtype: the type of the activations. None keeps the architecture's type.
+    kernel_dtype: the type of the kernels; see `T5LM.create`.
+    cascade: how the drafters are combined, perhaps with drafters that are no
+      neural networks. None combines none: several drafters then stay a tuple,
+      for a method that takes several.
+    drafter_vocabulary: the path of the drafters' vocabulary, if it differs from
+      the verifier's; see `shared_tokens.share_tokens`.
+    mesh: the devices, and the part of the models that each device holds.
   """
 
   drafter: Config | Sequence[Config | None] | None = None
@@ -212,25 +257,36 @@ class PairSpec:
 
   @property
   def vocabulary_path(self) -> str | None:
-    """The vocabulary that a checkpoint directory brings: the verifier's, or
-    else that of a drafter without one of its own."""
+    """The path of the vocabulary that lies beside a checkpoint, or None.
+
+    The verifier's checkpoint is searched first, then the drafters'.
+    """
     paths = [self.verifier_checkpoint]
+    # Drafters with a vocabulary of their own say nothing about the verifier's.
     if self.drafter_vocabulary is None or not self.verifier_checkpoint:
       paths += as_list(self.drafter_checkpoint)
-    return next(filter(None, map(inputs.vocabulary_path_of, paths)), None)
+    for path in paths:
+      if vocabulary_path := inputs.vocabulary_path_of(path):
+        return vocabulary_path
+    return None
 
   def load(
     self, vocabulary, *, needs_drafter: bool = True, needs_verifier: bool = True
   ) -> ModelPair:
-    """Reads the models that a method needs; `cascade` is not applied.
+    """Reads the models that a method needs.
+
+    The drafters are not combined yet: `ModelPair.combine_drafters` applies
+    `cascade`.
 
     Args:
-      vocabulary: the one in use.
-      needs_drafter: whether to read it at all.
-      needs_verifier: whether to read it at all.
+      vocabulary: the vocabulary in use, an object as in `inputs.Sources`.
+      needs_drafter: whether to read the drafters.
+      needs_verifier: whether to read the verifier.
 
     Raises:
-      PairError: a checkpoint is missing, or the vocabularies differ.
+      PairError: a checkpoint is missing, the numbers of architectures and
+        checkpoints differ, or the vocabularies differ.
+      CheckpointError: a checkpoint cannot be read.
     """
     of = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
     layout, small = self.mesh.layout(), self.mesh.drafter_layout()
@@ -277,22 +333,24 @@ def load_model(
   rows: int | None = None,
   layout: Layout | None = None,
 ) -> Model:
-  """Reads one model, for decoding.
+  """Reads one model for decoding.
 
   Args:
     role: "drafter" or "verifier", for messages.
-    checkpoint: any layout of `checkpoints.load`.
-    config: architecture; None takes the checkpoint's own, or what its arrays
-      say.
-    dtype: of the activations; None keeps the architecture's.
-    kernel_dtype: see `T5LM.create`.
-    rows: to keep of its vocabulary, the first; None is all. See `shared_rows`.
-    layout: where its arrays lie; they are read part by part, without one array
-      by array.
+    checkpoint: the path of a checkpoint in any layout of `checkpoints.load`.
+    config: the architecture. None takes the architecture that the checkpoint
+      records, or the one that its arrays show.
+    dtype: the type of the activations. None keeps the architecture's type.
+    kernel_dtype: the type of the kernels; see `T5LM.create`.
+    rows: the number of vocabulary rows to keep, from the first row on. None
+      keeps all rows. See `shared_rows`.
+    layout: the devices that hold the arrays. Each device reads only its own
+      part of an array. None reads whole arrays, one after another.
 
   Raises:
     PairError: no checkpoint is given.
-    CheckpointError: it cannot be read, or does not fit the architecture.
+    CheckpointError: the checkpoint cannot be read, or does not fit the
+      architecture.
     ValueError: the mesh does not divide the architecture.
   """
   if not checkpoint:
@@ -333,10 +391,16 @@ def load_model(
 
 
 def describe_dtypes(dtype: str | None, kernel_dtype: str, layout=None) -> str:
-  """Returns what rows say of the numbers of a pair.
+  """Returns the description of a pair's number formats, for rows.
 
-  Products are rounded by native code alone: not under a layout, nor where
-  there is none.
+  Args:
+    dtype: the type of the activations; None means float32.
+    kernel_dtype: the type of the kernels, perhaps with "_products" after it,
+      which asks for rounded products.
+    layout: the devices that hold the models, or None for one device.
+
+  Only the native code rounds products. It runs on one CPU, so rounded products
+  are left out under a layout, and where the native code is not available.
 
   >>> describe_dtypes("float32", "float32")
   'float32'
@@ -352,5 +416,5 @@ def describe_dtypes(dtype: str | None, kernel_dtype: str, layout=None) -> str:
 
 
 def as_list(value) -> list:
-  """Returns several values, or one, as a list."""
+  """Returns a list: the values of a list or tuple, or the one value given."""
   return list(value) if isinstance(value, list | tuple) else [value]

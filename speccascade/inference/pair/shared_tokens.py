@@ -1,8 +1,13 @@
-"""What two vocabularies have in common, and how one reads the other's texts."""
+"""The tokens that two vocabularies share, and a drafter that drafts only these.
+
+A drafter with another vocabulary than the verifier's proposes the tokens that
+both vocabularies have. It reads every text in its own tokens.
+"""
 
 import dataclasses
 import functools
 import re
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,24 +19,26 @@ from speccascade.inference.rows.records import piece
 from speccascade.models.intersection import IntersectionLM
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-_END = ""  # the role of what ends a text, however it is spelled
+# Stands for the token that ends a text, however a vocabulary spells it.
+_END = ""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SharedTokens:
-  """A drafter's vocabulary beside a verifier's.
+  """The tokens that a drafter's vocabulary shares with a verifier's.
 
-  Tokens are shared where they stand for the same bytes, with the blank before
-  them, whatever the kind of tokenizer; control tokens where they are spelled
-  alike; and what ends a text, by its role.
+  Two text tokens are the same token if they stand for the same bytes, a leading
+  blank included; the kind of tokenizer does not matter. Two control tokens are
+  the same token if they are spelled alike. The two tokens that end a text are
+  the same token, however they are spelled.
 
   Attributes:
-    verifier: its vocabulary, as in `inputs.Sources`.
-    drafter: likewise.
-    num_rows: V, of the verifier's model.
+    verifier: the verifier's vocabulary, an object as in `inputs.Sources`.
+    drafter: the drafter's vocabulary, an object as in `inputs.Sources`.
+    num_rows: V, the number of vocabulary rows of the verifier's model.
 
   Raises:
-    PairError: they share no token of a text.
+    PairError: the vocabularies share no text token.
   """
 
   verifier: object
@@ -39,6 +46,7 @@ class SharedTokens:
   num_rows: int
 
   def __post_init__(self):
+    # Any two vocabularies share the end of a text.
     if self._num_shared < 2:
       names = (getattr(x, "path", "") for x in (self.verifier, self.drafter))
       raise PairError(
@@ -55,122 +63,200 @@ class SharedTokens:
 
   @property
   def _num_shared(self) -> int:
-    return int(self._tables[1].sum())
+    return int(self._tables.is_shared.sum())
 
   @functools.cached_property
-  def _tables(self) -> tuple[np.ndarray, np.ndarray]:
-    """[V] `to_drafter` and [V] `is_shared` of an `IntersectionLM`.
+  def _tables(self) -> "_Tables":
+    """The tables of an `IntersectionLM`.
 
-    What the drafter lacks it reads as the longest of its tokens that ends in
-    the same bytes, for what follows goes by these; else as unknown, or the end.
+    The drafter reads a token that it lacks as the longest of its tokens that
+    ends in the same bytes, because the text that follows depends most on these
+    bytes. Where it has no token that ends so, it reads its unknown token, or
+    its end of a text if it has no unknown token.
     """
-    ours, theirs = spellings(self.verifier), _ids(spellings(self.drafter))
+    verifier_spellings = spellings(self.verifier)
+    drafter_ids = _ids_by_spelling(spellings(self.drafter))
     unknown = getattr(self.drafter, "unk_id", None)
-    unknown = self.drafter.eos_id if unknown is None else unknown
+    if unknown is None:
+      unknown = self.drafter.eos_id
+    # The rows past the vocabulary, which round a table up, stay unknown.
     to_drafter = np.full(self.num_rows, unknown, np.int32)
-    for token, spelled in enumerate(ours):
-      ends = [spelled]
-      if isinstance(spelled, bytes):
-        ends = (spelled[start:] for start in range(len(spelled)))
-      known = (theirs[end] for end in ends if end in theirs)
-      to_drafter[token] = next(known, unknown)
     is_shared = np.zeros(self.num_rows, bool)
-    is_shared[[i for x, i in _ids(ours).items() if x in theirs]] = True
-    return to_drafter, is_shared
+    for token, spelling in enumerate(verifier_spellings):
+      to_drafter[token] = _closest_id(spelling, drafter_ids, unknown)
+    # Of several tokens with one spelling only one is shared, so that no two
+    # tokens of the verifier take the probability of one drafter token.
+    for spelling, token in _ids_by_spelling(verifier_spellings).items():
+      is_shared[token] = spelling in drafter_ids
+    return _Tables(to_drafter, is_shared)
 
   def model(self, lm) -> IntersectionLM:
-    """Returns a drafter's language model over the verifier's ids."""
-    return IntersectionLM(lm, *map(jnp.asarray, self._tables))
+    """Returns a drafter's language model over the verifier's ids.
+
+    Args:
+      lm: the drafter's language model, over its own ids.
+    """
+    return IntersectionLM(
+      lm,
+      to_drafter=jnp.asarray(self._tables.to_drafter),
+      is_shared=jnp.asarray(self._tables.is_shared),
+    )
 
   def inputs(
     self, inputs: np.ndarray, *, prompted: bool, most: float
   ) -> np.ndarray:
-    """Returns [B, S'] int32, inputs of the verifier in the drafter's own ids.
+    """Returns the inputs of a batch in the drafter's own ids.
 
-    S' is 2 S, so that programs are as many as without it, or `most` if that is
-    less; what is longer is cut, a prompt at its start and a source at its end.
+    The width S' is a function of S alone, so that one program of the verifier
+    needs one program of the drafter. It is 2 S, or `most` if `most` is less. An
+    input with more ids is cut: a prompt loses its start, because the output
+    follows its end, and a source loses its end.
 
     Args:
-      inputs: [B, S] int32, padded as `LanguageModel.prefill` takes them.
-      prompted: whether they are prompts.
-      most: tokens that the drafter was made for.
+      inputs: [B, S] int32 ids of the verifier, padded as
+        `LanguageModel.prefill` takes them.
+      prompted: whether the inputs are prompts.
+      most: the most ids that the drafter's window has room for.
+
+    Returns:
+      [B, S'] int32 ids of the drafter, with the padding after them.
     """
     pad = prompts.PAD if prompted else 0
     width = max(1, int(min(2 * inputs.shape[1], most)))
-    ids_of_rows = np.full((len(inputs), width), pad, np.int32)
-    for row, tokens in zip(ids_of_rows, inputs):
+    rows = np.full((len(inputs), width), pad, np.int32)
+    for row, tokens in zip(rows, inputs):
       tokens = tokens[tokens != pad].tolist()
-      ids = self._prompt(tokens)[-width:] if prompted else []
-      if not prompted:
-        text = self.verifier.decode(tokens[:-1])
-        ids = self.drafter.encode(text)[: width - 1]
-        ids = [*ids, self.drafter.eos_id]
+      if prompted:
+        ids = self._prompt(tokens)[-width:]
+      else:
+        ids = self._source(tokens, width)
       row[: len(ids)] = ids
-    return ids_of_rows
+    return rows
 
   def _prompt(self, tokens: list[int]) -> list[int]:
-    """Returns a prompt's text, as it is without BOS, as one of the drafter."""
-    has_bos = tokens[0] == getattr(self.verifier, "bos_id", None)
-    text = self.verifier.decode(tokens[has_bos:])
-    ids = getattr(self.drafter, "prompt", self.drafter.encode)(text)
-    return list(ids) or [int(self._tables[0][tokens[-1]])]
+    """Returns the drafter's ids of a prompt, given the verifier's."""
+    # The drafter's tokenizer adds a BOS of its own where it has one.
+    bos_id = getattr(self.verifier, "bos_id", None)
+    without_bos = tokens[1:] if tokens[0] == bos_id else tokens
+    text = self.verifier.decode(without_bos)
+    ids = list(getattr(self.drafter, "prompt", self.drafter.encode)(text))
+    # A prompt without a text has no ids, and a model must read one at least.
+    return ids or [int(self._tables.to_drafter[tokens[-1]])]
+
+  def _source(self, tokens: list[int], width: int) -> list[int]:
+    """Returns at most `width` drafter ids of a source, its EOS among them."""
+    text = self.verifier.decode(tokens[:-1])  # without the verifier's EOS
+    return [*self.drafter.encode(text)[: width - 1], self.drafter.eos_id]
+
+
+class _Tables(NamedTuple):
+  """What an `IntersectionLM` knows of each token of the verifier.
+
+  Attributes:
+    to_drafter: [V] int32, the drafter's id that is read in its place.
+    is_shared: [V] bool, whether that id is the same token.
+  """
+
+  to_drafter: np.ndarray
+  is_shared: np.ndarray
 
 
 def share_tokens(pair: ModelPair, vocabulary, drafter_vocabulary) -> ModelPair:
-  """Returns a pair whose drafters draft what two vocabularies share.
+  """Returns a pair whose drafters draft only tokens of both vocabularies.
 
-  How much that is, is printed.
+  Prints how many tokens the vocabularies share.
 
   Args:
-    pair: the models.
-    vocabulary: the verifier's; see `check_vocabulary`.
-    drafter_vocabulary: the drafters', likewise.
+    pair: the `ModelPair`, with drafters over the ids of their own vocabulary.
+    vocabulary: the verifier's vocabulary; see `check_vocabulary`.
+    drafter_vocabulary: the drafters' vocabulary; see `check_vocabulary`.
 
   Raises:
-    PairError: one is not that of its models, or they share nothing.
+    PairError: a model was trained with another vocabulary, or the two
+      vocabularies share no text token.
   """
-  replace, large = dataclasses.replace, pair.verifier
-  check_vocabulary(replace(pair, drafters=()), vocabulary)
-  check_vocabulary(
-    replace(pair, verifier=None), drafter_vocabulary, "DRAFTER_VOCABULARY"
-  )
-  num_rows = vocabulary.vocab_size if large is None else large.lm.vocab_size
+  without_drafters = dataclasses.replace(pair, drafters=())
+  check_vocabulary(without_drafters, vocabulary)
+  without_verifier = dataclasses.replace(pair, verifier=None)
+  check_vocabulary(without_verifier, drafter_vocabulary, "DRAFTER_VOCABULARY")
+  num_rows = vocabulary.vocab_size
+  if pair.verifier is not None:
+    num_rows = pair.verifier.lm.vocab_size
   shared = SharedTokens(vocabulary, drafter_vocabulary, num_rows)
   print(shared)
+  # The drafters now take the verifier's ids: their own vocabulary was checked
+  # above, and must not be compared with the verifier's.
   drafters = tuple(
-    replace(model, lm=shared.model(model.lm), vocabulary=None)
+    dataclasses.replace(model, lm=shared.model(model.lm), vocabulary=None)
     for model in pair.drafters
   )
-  return replace(pair, drafters=drafters, shared=shared)
+  return dataclasses.replace(pair, drafters=drafters, shared=shared)
 
 
 def spellings(vocabulary) -> list[bytes | str]:
-  """Returns what each id stands for: bytes of a text, the name of a control
-  token, or "" for what ends a text; b"" is nothing."""
+  """Returns the spelling of each id of a vocabulary.
+
+  The spelling of a text token is its bytes, of type bytes. The spelling of a
+  control token is its name, of type str; the token that ends a text has the
+  name "" in every vocabulary. A token that stands for no text has the spelling
+  b"".
+  """
   is_control = getattr(vocabulary, "is_control", lambda token: False)
-
-  def spelled(token):
+  names = []
+  for token in range(vocabulary.vocab_size):
     if token == vocabulary.eos_id:
-      return _END
+      names.append(_END)
+      continue
     name = piece(vocabulary, token)
-    return name if is_control(token) else _bytes(name)
-
-  return list(map(spelled, range(vocabulary.vocab_size)))
+    names.append(name if is_control(token) else _bytes(name))
+  return names
 
 
 def _bytes(name: str) -> bytes:
-  """Returns the bytes of a piece.
+  """Returns the bytes that a piece stands for.
+
+  Args:
+    name: the piece as its tokenizer spells it. "\u2581" is a blank, and <0xC3>
+      is the byte C3.
 
   >>> _bytes("\u2581caf<0xC3>")
   b' caf\\xc3'
   """
-  texts = _BYTE.split(name)  # text, byte, text, byte, ...
-  texts[::2] = [text.replace("\u2581", " ").encode() for text in texts[::2]]
-  texts[1::2] = [bytes.fromhex(code) for code in texts[1::2]]
-  return b"".join(texts)
+  # The pattern has one group, so that texts and codes of bytes alternate:
+  # "a<0xC3>b" gives ["a", "C3", "b"].
+  parts = _BYTE.split(name)
+  parts[::2] = [text.replace("\u2581", " ").encode() for text in parts[::2]]
+  parts[1::2] = [bytes.fromhex(code) for code in parts[1::2]]
+  return b"".join(parts)
 
 
-def _ids(spelled: list[bytes | str]) -> dict[bytes | str, int]:
-  """Returns {what a token stands for: its id}, of several the last: the bytes
-  of a fallback, which no text with such a piece has, come before pieces."""
-  return {x: token for token, x in enumerate(spelled) if x != b""}
+def _ids_by_spelling(names: list[bytes | str]) -> dict[bytes | str, int]:
+  """Returns the id of each spelling; the last id where several share it.
+
+  Byte tokens come before the pieces of a vocabulary. A piece of one byte thus
+  replaces the byte token, which no text contains: the tokenizer falls back on
+  bytes only where it has no piece.
+  """
+  ids = {}
+  for token, spelling in enumerate(names):
+    if spelling != b"":
+      ids[spelling] = token
+  return ids
+
+
+def _closest_id(
+  spelling: bytes | str, ids: dict[bytes | str, int], default: int
+) -> int:
+  """Returns the id of the longest spelling in `ids` that ends `spelling`.
+
+  A control token is found by its whole name only.
+
+  >>> _closest_id(b"that", {b"at": 5, b"t": 6}, default=0)
+  5
+  """
+  if isinstance(spelling, str):
+    return ids.get(spelling, default)
+  for start in range(len(spelling)):
+    if spelling[start:] in ids:
+      return ids[spelling[start:]]
+  return default

@@ -264,13 +264,13 @@ the last part of a prompt is fed past its end <- test_long_prompts_are_fed_in
 
 === inference/pair/shared_tokens.py
 a fallback's byte is shared, and not the letter <- test_what_is_shared_and_what
-- for token, x in enumerate(spelled) if x != b""}
-+ for token, x in reversed(list(enumerate(spelled))) if x}
+- in enumerate(names):
++ in reversed(list(enumerate(names))):
 every spelling of a shared token is shared <- test_tokens_of_one_text_are_shared
-- i for x, i in _ids(ours).items() if x in theirs
-+ i for i, x in enumerate(ours) if x in theirs
+- for spelling, token in _ids_by_spelling(verifier_spellings).items():
++ for token, spelling in enumerate(verifier_spellings):
 a prompt keeps the verifier's BOS <- test_prompts_are_read_in_the_drafters_own
-- self.verifier.decode(tokens[has_bos:])
+- self.verifier.decode(without_bos)
 + self.verifier.decode(tokens)
 a long prompt is cut at its end <- test_prompts_are_read_in_the_drafters_own_ids
 - self._prompt(tokens)[-width:]
