@@ -288,39 +288,55 @@ class PairSpec:
         checkpoints differ, or the vocabularies differ.
       CheckpointError: a checkpoint cannot be read.
     """
-    of = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
-    layout, small = self.mesh.layout(), self.mesh.drafter_layout()
-    numbers, drafters, large = describe_dtypes(**of, layout=layout), (), None
-    paths, configs = as_list(self.drafter_checkpoint), as_list(self.drafter)
+    formats = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
+    layout = self.mesh.layout()
+    drafters, verifier, rows = (), None, None
+    # A model that decodes alone keeps all of its rows.
     if needs_drafter and needs_verifier:
-      of["rows"] = shared_rows([*paths, self.verifier_checkpoint])
+      paths = [*as_list(self.drafter_checkpoint), self.verifier_checkpoint]
+      rows = shared_rows(paths)
     if needs_drafter:
-      if not paths and self.cascade is None:
-        raise PairError("the method needs a drafter: set DRAFTER_CHECKPOINT")
-      if self.drafter is None:
-        configs = [None] * len(paths)
-      if len(configs) != len(paths):
-        raise PairError(
-          f"DRAFTER names {len(configs)} architectures, DRAFTER_CHECKPOINT"
-          f" {len(paths)}; give as many"
-        )
-      drafters = tuple(
-        load_model("drafter", path, config, layout=small, **of)
-        for path, config in zip(paths, configs)
-      )
+      drafters = self._load_drafters(rows=rows, **formats)
     if needs_verifier:
-      path = self.verifier_checkpoint
-      large = load_model("verifier", path, self.verifier, layout=layout, **of)
-    pair = ModelPair(drafters, large, numbers, layout=layout)
+      verifier = load_model(
+        "verifier",
+        self.verifier_checkpoint,
+        self.verifier,
+        layout=layout,
+        rows=rows,
+        **formats,
+      )
+    dtype = describe_dtypes(**formats, layout=layout)
+    pair = ModelPair(drafters, verifier, dtype, layout=layout)
     if self.drafter_vocabulary is not None and drafters:
+      # `vocabularies` loads TensorFlow, and `shared_tokens` imports this module.
       from speccascade.data import vocabularies
       from speccascade.inference.pair import shared_tokens
 
-      theirs = vocabularies.load(os.fspath(self.drafter_vocabulary))
-      pair = shared_tokens.share_tokens(pair, vocabulary, theirs)
+      drafter_vocabulary = vocabularies.load(os.fspath(self.drafter_vocabulary))
+      pair = shared_tokens.share_tokens(pair, vocabulary, drafter_vocabulary)
     check_models(pair)
     check_vocabulary(pair, vocabulary)
     return pair
+
+  def _load_drafters(self, **options) -> tuple[Model, ...]:
+    """Reads the drafters, each with the options of `load_model`."""
+    paths, configs = as_list(self.drafter_checkpoint), as_list(self.drafter)
+    # A cascade may draft without neural drafters.
+    if not paths and self.cascade is None:
+      raise PairError("the method needs a drafter: set DRAFTER_CHECKPOINT")
+    if self.drafter is None:
+      configs = [None] * len(paths)
+    if len(configs) != len(paths):
+      raise PairError(
+        f"DRAFTER names {len(configs)} architectures, DRAFTER_CHECKPOINT"
+        f" {len(paths)}; give as many"
+      )
+    layout = self.mesh.drafter_layout()
+    return tuple(
+      load_model("drafter", path, config, layout=layout, **options)
+      for path, config in zip(paths, configs)
+    )
 
 
 def load_model(
@@ -355,39 +371,71 @@ def load_model(
   """
   if not checkpoint:
     raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
-  read = checkpoints.load(checkpoint, config=config, lazy=True)
-  size = sum(leaf.size for leaf in jax.tree.leaves(read.params))  # given away
-  config, params = read.require_config(), read.params
+  stored = checkpoints.load(checkpoint, config=config, lazy=True)
+  # Counted before the parameters are donated, and before rows are cut.
+  num_parameters = sum(leaf.size for leaf in jax.tree.leaves(stored.params))
+  config, params = stored.require_config(), stored.params
   if rows is not None and rows < config.vocab_size:
     config, params = cut_rows(config, params, rows)
   if layout is not None:
     layout.check(config, role.upper())
+  # Donated parameters are freed one by one as they are packed, so that memory
+  # need not hold the checkpoint and the model at the same time.
   lm = KINDS[type(config)].create(
     config, params, dtype, kernel_dtype=kernel_dtype, donate=True, layout=layout
   )
   jax.block_until_ready(lm)
   give_back_memory()
-  held = held_memory()
-  logging.info(
-    "%s: %.1f MB of weights%s",
-    read.path,
-    sum(leaf.nbytes for leaf in jax.tree.leaves(lm)) / 1e6,
-    f"; this process holds {held / 1e6:.0f} MB" if held else "",
+  _log_sizes(stored.path, lm)
+  return Model(
+    lm,
+    name=_checkpoint_name(stored),
+    path=stored.path,
+    vocabulary=_vocabulary_identity(stored, lm),
+    num_parameters=num_parameters,
   )
-  # Named for its run's folder, and its step.
-  path = pathlib.PurePosixPath(str(read.path).rstrip("/"))
-  name = path.name
-  if read.step is not None:
-    folder = path.parent if name.startswith("checkpoint_") else path
-    name = f"{folder.name}-{read.step}"
-  vocabulary = read.vocabulary
-  if (
-    vocabulary is None and lm.prompted and inputs.vocabulary_path_of(read.path)
-  ):
-    from speccascade.data import vocabularies
 
-    vocabulary = prompting.identity(vocabularies.load(read.path))
-  return Model(lm, name, read.path, vocabulary, size)
+
+def _log_sizes(path: str, lm: T5LM | LlamaLM):
+  """Logs the bytes of a model's weights, and the memory of this process."""
+  process_bytes = held_memory()
+  in_memory = ""
+  if process_bytes:
+    in_memory = f"; this process holds {process_bytes / 1e6:.0f} MB"
+  weight_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(lm))
+  logging.info("%s: %.1f MB of weights%s", path, weight_bytes / 1e6, in_memory)
+
+
+def _checkpoint_name(checkpoint: checkpoints.Checkpoint) -> str:
+  """Returns the name of a checkpoint: its run's folder and its step.
+
+  The checkpoint "out/small/checkpoint_500" is named "small-500". A directory
+  without a step is named by its last part.
+  """
+  path = pathlib.PurePosixPath(str(checkpoint.path).rstrip("/"))
+  if checkpoint.step is None:
+    return path.name
+  is_step_folder = path.name.startswith("checkpoint_")
+  folder = path.parent if is_step_folder else path
+  return f"{folder.name}-{checkpoint.step}"
+
+
+def _vocabulary_identity(
+  checkpoint: checkpoints.Checkpoint, lm: T5LM | LlamaLM
+) -> Mapping[str, str] | None:
+  """Returns {"path", "sha256"} of the vocabulary that a model was trained with.
+
+  A checkpoint of this package records it. For a decoder-only checkpoint without
+  a record it is the tokenizer that lies in the checkpoint's directory. None
+  where neither is known.
+  """
+  if checkpoint.vocabulary is not None or not lm.prompted:
+    return checkpoint.vocabulary
+  if inputs.vocabulary_path_of(checkpoint.path) is None:
+    return None
+  from speccascade.data import vocabularies  # loads TensorFlow
+
+  return prompting.identity(vocabularies.load(checkpoint.path))
 
 
 def describe_dtypes(dtype: str | None, kernel_dtype: str, layout=None) -> str:
@@ -411,8 +459,10 @@ def describe_dtypes(dtype: str | None, kernel_dtype: str, layout=None) -> str:
   if kernel_dtype in (dtype, "float32"):
     return dtype
   kernels, _, products = kernel_dtype.partition("_")
-  rounds = products and layout is None and native.is_available()
-  return f"{dtype}, {kernels} kernels" + f" and {products}" * bool(rounds)
+  description = f"{dtype}, {kernels} kernels"
+  if products and layout is None and native.is_available():
+    description += f" and {products}"
+  return description
 
 
 def as_list(value) -> list:
