@@ -24,7 +24,7 @@ from benchmarks import shapes
 from speccascade import cli
 from speccascade.checkpoints import stored_arrays, t5x_native
 from speccascade.inference.measuring.environment import held_memory, most_memory
-from speccascade.inference.pair import pairs
+from speccascade.inference.pair import model_loading
 from speccascade.models import parameters
 
 
@@ -53,9 +53,11 @@ def measure(folder: str, kernel_dtype: str):
   """Prints the bytes of the parameters, what stays of them, and the most."""
   with tempfile.TemporaryDirectory() as other:  # what reading itself imports
     write(pathlib.Path(other), "64/1")
-    pairs.load_model("drafter", other)
+    model_loading.load_model("drafter", other)
   before = held_memory()
-  lm = pairs.load_model("verifier", folder, kernel_dtype=kernel_dtype).lm
+  lm = model_loading.load_model(
+    "verifier", folder, kernel_dtype=kernel_dtype
+  ).lm
   jax.block_until_ready(lm)
   size = 4 * parameters.num_parameters(lm.module.config)
   print(size, held_memory() - before, most_memory() - before)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from speccascade.inference.batches import inputs
 from speccascade.inference.pair import pair_checks, pairs
-from speccascade.inference.pair.pairs import Model, ModelPair, PairError
+from speccascade.inference.pair.model_loading import Model, load_model
+from speccascade.inference.pair.pairs import ModelPair, PairError
 from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config
 from speccascade.models.sharding.meshes import Mesh
 from speccascade.models.sharding.partitioning import Layout
@@ -26,7 +27,7 @@ def path_of(source: ModelSource) -> Path | None:
 def read_model(
   role: str, source: ModelSource, *, layout: Layout | None, **options
 ) -> Model:
-  """Returns one model, read; see `api.load_pair` and `pair.load_model`."""
+  """Returns one model, read; see `api.load_pair` and `load_model`."""
   if hasattr(source, "prefill") and hasattr(source, "extend"):
     if layout not in (None, getattr(source, "layout", None)):
       raise PairError(
@@ -43,7 +44,7 @@ def read_model(
       f"{role} is {source!r:.60}; wanted the path of a checkpoint, (path,"
       " T5Config or LlamaConfig), or a T5LM or LlamaLM"
     )
-  return pairs.load_model(role, path, config, layout=layout, **options)
+  return load_model(role, path, config, layout=layout, **options)
 
 
 def read_models(drafter, verifier, mesh, **dtypes: str) -> ModelPair:

@@ -10,7 +10,8 @@ from speccascade import checkpoints
 from speccascade.checkpoints import CheckpointNotFoundError
 from speccascade.decoding import row_keys
 from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.pair.pairs import KINDS, PairSpec, as_list
+from speccascade.inference.pair.model_loading import KINDS
+from speccascade.inference.pair.pairs import PairSpec, as_list
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.models import parameters

@@ -25,7 +25,8 @@ import math
 
 from speccascade import cli
 from speccascade.analysis import published, speedup
-from speccascade.inference.pair.pairs import KINDS, PairSpec
+from speccascade.inference.pair.model_loading import KINDS
+from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.models import parameters

@@ -14,6 +14,7 @@ from speccascade.inference.batches import inputs
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair import pairs
 from speccascade.inference.pair.cascades import Cascade
+from speccascade.inference.pair.model_loading import Model, load_model
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
@@ -135,9 +136,7 @@ def convert_model(
   return model
 
 
-def rivals(
-  verifier: pairs.Model, drafter: pairs.Model | None, dtype: str
-) -> list[Rival]:
+def rivals(verifier: Model, drafter: Model | None, dtype: str) -> list[Rival]:
   """Returns the rivals of the verifier alone.
 
   Args:
@@ -289,12 +288,12 @@ def read_rivals(
   Returns:
     (rivals, vocabulary): the rivals, and the vocabulary of the model.
   """
-  large = pairs.load_model(
+  large = load_model(
     "verifier", model, dtype="float32", kernel_dtype=kernel_dtype
   )
   small = None
   if drafter is not None:
-    small = pairs.load_model(
+    small = load_model(
       "drafter", drafter, dtype="float32", kernel_dtype=kernel_dtype
     )
   dtype = pairs.describe_dtypes("float32", kernel_dtype)

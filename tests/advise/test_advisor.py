@@ -20,7 +20,8 @@ from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches.inputs import Source, Sources
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
-from speccascade.inference.pair.pairs import Model, ModelPair
+from speccascade.inference.pair.model_loading import Model
+from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run

@@ -18,7 +18,8 @@ from speccascade.inference.batches.inputs import Inputs, Sources
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.cascades import Cascade
-from speccascade.inference.pair.pairs import Model, ModelPair, PairSpec
+from speccascade.inference.pair.model_loading import Model
+from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.inference.rows import results

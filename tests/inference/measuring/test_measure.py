@@ -12,6 +12,7 @@ from speccascade.inference.batches import batching, inputs
 from speccascade.inference.measuring import agreement, environment, measure
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.pair import pairs
+from speccascade.inference.pair.model_loading import Model
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import results
@@ -32,7 +33,7 @@ POINTS = [
 def study():
   def model(name, seed, emb_dim):
     lm = T5LM.init(tiny.config(emb_dim), jax.random.key(seed))
-    return pairs.Model(lm, name, name, num_parameters=emb_dim)
+    return Model(lm, name, name, num_parameters=emb_dim)
 
   texts = ["one two", "three", "four five six", "seven"]
   prompting = Prompting(VOCABULARY)

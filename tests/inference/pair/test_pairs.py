@@ -7,6 +7,7 @@ import pytest
 
 from speccascade.checkpoints import architecture
 from speccascade.inference.pair import pairs
+from speccascade.inference.pair.model_loading import Model
 
 ONE = {"path": "one.model", "sha256": "aa"}
 OTHER = {"path": "other.model", "sha256": "bb"}
@@ -14,7 +15,7 @@ OTHER = {"path": "other.model", "sha256": "bb"}
 
 def model(name, vocab_size=16, vocabulary=None):
   lm = types.SimpleNamespace(vocab_size=vocab_size, prompted=False)
-  return pairs.Model(lm, name, f"/run/{name}", vocabulary)
+  return Model(lm, name, f"/run/{name}", vocabulary)
 
 
 def pair(drafter, verifier):

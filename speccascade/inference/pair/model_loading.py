@@ -1,0 +1,165 @@
+"""Reads one model of a pair from its checkpoint: `Model`, `load_model`."""
+
+from collections.abc import Mapping
+import dataclasses
+import math
+import os
+import pathlib
+
+from absl import logging
+import jax
+
+from speccascade import checkpoints
+from speccascade.data import prompting
+from speccascade.inference.batches import inputs
+from speccascade.inference.measuring.environment import (
+  give_back_memory,
+  held_memory,
+)
+from speccascade.inference.pair.pair_checks import PairError, cut_rows
+from speccascade.models import intersection
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.llama_lm import LlamaLM
+from speccascade.models.parameters import Config
+from speccascade.models.sharding.partitioning import Layout
+from speccascade.models.t5.config import T5Config
+from speccascade.models.t5_lm import T5LM
+
+# Architecture -> the class of the model that it describes.
+KINDS = {T5Config: T5LM, LlamaConfig: LlamaLM}
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+  """A language model, together with the checkpoint that it was read from.
+
+  Attributes:
+    lm: the language model.
+    name: the name of the checkpoint and its step, for tables and rows.
+    path: the path of the checkpoint; "" for a model made in memory.
+    vocabulary: the identity {"path", "sha256"} of the vocabulary file that the
+      checkpoint records, or that lies beside it. None where it is unknown.
+    num_parameters: the number of parameters in the checkpoint, or None for a
+      model made in memory.
+  """
+
+  lm: T5LM | LlamaLM | intersection.IntersectionLM
+  name: str
+  path: str
+  vocabulary: Mapping[str, str] | None = None
+  num_parameters: int | None = None
+
+  @property
+  def prompted(self) -> bool:
+    """Whether the model is decoder-only and continues a prompt."""
+    return self.lm.prompted
+
+  @property
+  def window(self) -> float:
+    """The most tokens that a prompt and its output may have together.
+
+    Models without a limit, such as T5 with its relative positions, have an
+    infinite window.
+    """
+    # Models that are no neural networks have no module.
+    config = getattr(getattr(self.lm, "module", None), "config", None)
+    return getattr(config, "max_positions", math.inf)
+
+
+def load_model(
+  role: str,
+  checkpoint: str | os.PathLike | None,
+  config: Config | None = None,
+  dtype: str | None = None,
+  *,
+  kernel_dtype: str = "float32",
+  rows: int | None = None,
+  layout: Layout | None = None,
+) -> Model:
+  """Reads one model for decoding.
+
+  Args:
+    role: "drafter" or "verifier", for messages.
+    checkpoint: the path of a checkpoint in any layout of `checkpoints.load`.
+    config: the architecture. None takes the architecture that the checkpoint
+      records, or the one that its arrays show.
+    dtype: the type of the activations. None keeps the architecture's type.
+    kernel_dtype: the type of the kernels; see `T5LM.create`.
+    rows: the number of vocabulary rows to keep, from the first row on. None
+      keeps all rows. See `shared_rows`.
+    layout: the devices that hold the arrays. Each device reads only its own
+      part of an array. None reads whole arrays, one after another.
+
+  Raises:
+    PairError: no checkpoint is given.
+    CheckpointError: the checkpoint cannot be read, or does not fit the
+      architecture.
+    ValueError: the mesh does not divide the architecture.
+  """
+  if not checkpoint:
+    raise PairError(f"the method needs a {role}: set {role.upper()}_CHECKPOINT")
+  stored = checkpoints.load(checkpoint, config=config, lazy=True)
+  # Counted before the parameters are donated, and before rows are cut.
+  num_parameters = sum(leaf.size for leaf in jax.tree.leaves(stored.params))
+  config, params = stored.require_config(), stored.params
+  if rows is not None and rows < config.vocab_size:
+    config, params = cut_rows(config, params, rows)
+  if layout is not None:
+    layout.check(config, role.upper())
+  # Donated parameters are freed one by one as they are packed, so that memory
+  # need not hold the checkpoint and the model at the same time.
+  lm = KINDS[type(config)].create(
+    config, params, dtype, kernel_dtype=kernel_dtype, donate=True, layout=layout
+  )
+  jax.block_until_ready(lm)
+  give_back_memory()
+  _log_sizes(stored.path, lm)
+  return Model(
+    lm,
+    name=_checkpoint_name(stored),
+    path=stored.path,
+    vocabulary=_vocabulary_identity(stored, lm),
+    num_parameters=num_parameters,
+  )
+
+
+def _log_sizes(path: str, lm: T5LM | LlamaLM):
+  """Logs the bytes of a model's weights, and the memory of this process."""
+  process_bytes = held_memory()
+  in_memory = ""
+  if process_bytes:
+    in_memory = f"; this process holds {process_bytes / 1e6:.0f} MB"
+  weight_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(lm))
+  logging.info("%s: %.1f MB of weights%s", path, weight_bytes / 1e6, in_memory)
+
+
+def _checkpoint_name(checkpoint: checkpoints.Checkpoint) -> str:
+  """Returns the name of a checkpoint: its run's folder and its step.
+
+  The checkpoint "out/small/checkpoint_500" is named "small-500". A directory
+  without a step is named by its last part.
+  """
+  path = pathlib.PurePosixPath(str(checkpoint.path).rstrip("/"))
+  if checkpoint.step is None:
+    return path.name
+  is_step_folder = path.name.startswith("checkpoint_")
+  folder = path.parent if is_step_folder else path
+  return f"{folder.name}-{checkpoint.step}"
+
+
+def _vocabulary_identity(
+  checkpoint: checkpoints.Checkpoint, lm: T5LM | LlamaLM
+) -> Mapping[str, str] | None:
+  """Returns {"path", "sha256"} of the vocabulary that a model was trained with.
+
+  A checkpoint of this package records it. For a decoder-only checkpoint without
+  a record it is the tokenizer that lies in the checkpoint's directory. None
+  where neither is known.
+  """
+  if checkpoint.vocabulary is not None or not lm.prompted:
+    return checkpoint.vocabulary
+  if inputs.vocabulary_path_of(checkpoint.path) is None:
+    return None
+  from speccascade.data import vocabularies  # loads TensorFlow
+
+  return prompting.identity(vocabularies.load(checkpoint.path))
