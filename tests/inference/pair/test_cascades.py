@@ -1,4 +1,4 @@
-"""Cascades by configuration: what they decode, and what they refuse."""
+"""Configured cascades: the tokens that they decode, and what they refuse."""
 
 import json
 import types
@@ -46,7 +46,7 @@ def test_cascades_decode_what_the_verifier_does(
     row, written = tokens(name, drafter_checkpoint=drafters, cascade=cascade)
     assert written == wanted
     assert cascade.label in row.settings.drafter
-    # The cascade says how long its blocks are, whatever GAMMA is.
+    # The cascade sets the length of a block, whatever GAMMA is.
     assert row.settings.gamma == sum(cascade.k[0])
     assert len(row.counts.calls_by_model) == num_models
 
@@ -54,8 +54,10 @@ def test_cascades_decode_what_the_verifier_does(
 def test_labels():
   cascade = Cascade(k=[[5, 19], [0, 10]], meaning="cumulative", lenience=5)
   assert cascade.label == "K=5-14,0-10 l=5 max_gram"
-  one = Cascade(k=[[2]], max_gram=False, ngrams="a/n.npz", verification="block")
-  assert one.label == "K=2 l=1 ngrams=n.npz block"
+  cascade = Cascade(
+    k=[[2]], max_gram=False, ngrams="a/n.npz", verification="block"
+  )
+  assert cascade.label == "K=2 l=1 ngrams=n.npz block"
 
 
 def test_a_models_calls_are_counted_wherever_it_stands():
@@ -104,7 +106,7 @@ def test_another_vocabularys_counts_are_refused(tmp_path):
   assert drafter.vocab_size == 16
   assert not drafter.model.prompted
   assert cascade.build((), 16, prompted=True).model.prompted
-  # The rows that are padding have no probability.
+  # Rows past the vocabulary only pad the table: they have no probability.
   assert np.all(np.asarray(drafter.model.unigram[13:]) == 0)
   with pytest.raises(ValueError, match="counted with another vocabulary"):
     cascade.build((), 16, "b" * 64)

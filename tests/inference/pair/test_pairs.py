@@ -9,7 +9,7 @@ from speccascade.checkpoints import architecture
 from speccascade.inference.pair import pairs
 from speccascade.inference.pair.model_loading import Model
 
-ONE = {"path": "one.model", "sha256": "aa"}
+FIRST = {"path": "one.model", "sha256": "aa"}
 OTHER = {"path": "other.model", "sha256": "bb"}
 
 
@@ -33,9 +33,9 @@ def in_use(vocab_size, path=None, sha256=None):
   ("small", "large", "message"),
   [
     ({}, {"vocab_size": 32}, r"small has 16 .* large 32; a"),
-    ({"vocabulary": ONE}, {"vocabulary": OTHER}, "one.* other.model.*sha256"),
-    ({"vocabulary": ONE}, {"vocabulary": {**ONE, "path": "a copy"}}, None),
-    ({"vocabulary": ONE}, {}, None),
+    ({"vocabulary": FIRST}, {"vocabulary": OTHER}, "one.* other.model.*sha256"),
+    ({"vocabulary": FIRST}, {"vocabulary": {**FIRST, "path": "a copy"}}, None),
+    ({"vocabulary": FIRST}, {}, None),
   ],
 )
 def test_models_share_a_vocabulary(small, large, message):
@@ -47,7 +47,7 @@ def test_models_share_a_vocabulary(small, large, message):
 
 
 def test_the_vocabulary_in_use_is_the_trained_one():
-  both = pair(model("small", vocabulary=ONE), model("large"))
+  both = pair(model("small", vocabulary=FIRST), model("large"))
   pairs.check_vocabulary(both, in_use(16))
   pairs.check_vocabulary(both, in_use(16, "a copy", "aa"))
   with pytest.raises(pairs.PairError, match=r"17 ids, small only 16 rows"):
@@ -63,7 +63,8 @@ def test_the_vocabulary_in_use_is_the_trained_one():
     ({}, {"needs_verifier": False}, "set DRAFTER_CHECKPOINT"),
     (
       {"drafter": [None, None], "drafter_checkpoint": "a"},
-      *({}, "names 2 .* DRAFTER_CHECKPOINT 1"),
+      {},
+      "names 2 .* DRAFTER_CHECKPOINT 1",
     ),
   ],
 )
@@ -73,7 +74,7 @@ def test_what_a_specification_lacks(settings, needs, message):
 
 
 def test_a_drafters_own_vocabulary_is_not_the_pairs(tmp_path):
-  """What DRAFTER_VOCABULARY is for: the folder of a drafter holds another."""
+  """With DRAFTER_VOCABULARY the drafter's folder says nothing of the pair's."""
   small, large = tmp_path / "small", tmp_path / "large"
   for folder in (small / "checkpoint_5", large):
     folder.mkdir(parents=True)
@@ -81,19 +82,19 @@ def test_a_drafters_own_vocabulary_is_not_the_pairs(tmp_path):
   paths = {"verifier_checkpoint": large}
   paths["drafter_checkpoint"] = small / "checkpoint_5"
   assert pairs.PairSpec(**paths).vocabulary_path == str(small)
-  own = pairs.PairSpec(**paths, drafter_vocabulary="words.model")
-  assert own.vocabulary_path is None
+  spec = pairs.PairSpec(**paths, drafter_vocabulary="words.model")
+  assert spec.vocabulary_path is None
 
 
 @pytest.mark.parametrize("path", ["", " ", 5])
 def test_an_empty_path_of_a_vocabulary_is_named(path):
-  said = "drafter_vocabulary: wanted the path of .* or None, not"
-  with pytest.raises(ValueError, match=said):
+  message = "drafter_vocabulary: wanted the path of .* or None, not"
+  with pytest.raises(ValueError, match=message):
     pairs.PairSpec(drafter_vocabulary=path)
 
 
 def test_a_checkpoint_that_says_no_architecture(golden, golden_config):
-  """As T5X's: commands take what its arrays say."""
+  """Commands read the architecture of T5X's checkpoints off their arrays."""
   path = str(golden / "t5x_native")
   spec = pairs.PairSpec(drafter_checkpoint=[path], verifier_checkpoint=path)
   size = sum(math.prod(x.shape) for x in architecture.parameters(golden_config))
@@ -113,10 +114,10 @@ def test_drafter_of_a_pair():
 
 
 def test_rows_say_rounded_products_only_where_they_are(monkeypatch):
-  asked = ("float32", "bfloat16_products")
+  dtypes = ("float32", "bfloat16_products")
   kernels = "float32, bfloat16 kernels"
   monkeypatch.setattr(pairs.native, "is_available", lambda: True)
-  assert pairs.describe_dtypes(*asked) == f"{kernels} and products"
-  assert pairs.describe_dtypes(*asked, layout=object()) == kernels
+  assert pairs.describe_dtypes(*dtypes) == f"{kernels} and products"
+  assert pairs.describe_dtypes(*dtypes, layout=object()) == kernels
   monkeypatch.setattr(pairs.native, "is_available", lambda: False)
-  assert pairs.describe_dtypes(*asked) == kernels
+  assert pairs.describe_dtypes(*dtypes) == kernels

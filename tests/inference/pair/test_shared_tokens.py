@@ -49,26 +49,31 @@ def pieces(tmp_path_factory):
   return vocabularies.load(str(tiny.train_words(path, text, vocab_size=18)))
 
 
-def tables(ours, theirs):
-  lm = SharedTokens(ours, theirs, ours.vocab_size + 3).model(None)
+def tables(verifier, drafter):
+  """Returns the arrays of a model whose table has three rows of padding."""
+  num_rows = verifier.vocab_size + 3
+  lm = SharedTokens(verifier, drafter, num_rows).model(None)
   return np.asarray(lm.to_drafter), np.asarray(lm.is_shared)
 
 
 def test_tokens_of_one_text_are_shared(pair, folder, pieces):
-  loaded = [vocabularies.load(str(folder / x)) for x in ("large", "small")]
-  for ours, theirs in (loaded, loaded[::-1], [loaded[0], pieces]):
-    to_drafter, is_shared = tables(ours, theirs)
-    assert len(set(to_drafter[is_shared])) == is_shared.sum()  # one for one
-    assert not is_shared[ours.vocab_size :].any()
-    known = [spellings(x) for x in (ours, theirs)]
+  large = vocabularies.load(str(folder / "large"))
+  small = vocabularies.load(str(folder / "small"))
+  for verifier, drafter in ((large, small), (small, large), (large, pieces)):
+    to_drafter, is_shared = tables(verifier, drafter)
+    # No two shared tokens are one token of the drafter.
+    assert len(set(to_drafter[is_shared])) == is_shared.sum()
+    assert not is_shared[verifier.vocab_size :].any()
+    names, drafter_names = spellings(verifier), spellings(drafter)
     for token in np.flatnonzero(is_shared):
-      assert known[0][token] == known[1][to_drafter[token]]
-    lacked = {x for i, x in enumerate(known[0]) if x and not is_shared[i]}
-    # Of what is spelled twice one is shared, and it is read as that.
-    both = {known[0][i] for i in np.flatnonzero(is_shared)}
-    assert not (lacked - both) & set(known[1])
-    assert to_drafter[ours.eos_id] == theirs.eos_id
-    assert is_shared[ours.eos_id]
+      assert names[token] == drafter_names[to_drafter[token]]
+    # Of tokens with one spelling only one is shared; no other spelling of the
+    # drafter's is left out.
+    lacking = {x for i, x in enumerate(names) if x and not is_shared[i]}
+    both = {names[i] for i in np.flatnonzero(is_shared)}
+    assert not (lacking - both) & set(drafter_names)
+    assert to_drafter[verifier.eos_id] == drafter.eos_id
+    assert is_shared[verifier.eos_id]
 
 
 def test_what_is_shared_and_what_stands_for_the_rest(folder, pieces):
@@ -77,10 +82,12 @@ def test_what_is_shared_and_what_stands_for_the_rest(folder, pieces):
   )
   to_drafter, is_shared = tables(large, small)
   ids = {large.piece(i): i for i in range(large.vocab_size)}
-  spelled = lambda piece: (
-    small.piece(int(to_drafter[ids[piece]])),
-    bool(is_shared[ids[piece]]),
-  )
+
+  def spelled(piece):
+    """Returns what the drafter reads for a piece, and whether it is shared."""
+    token = ids[piece]
+    return small.piece(int(to_drafter[token])), bool(is_shared[token])
+
   # Blanks, and bytes that one spells out and the other falls back on.
   assert spelled("\u2581") == ("\u2581", True)
   assert spelled("at") == ("at", True)
@@ -113,12 +120,12 @@ def test_prompts_are_read_in_the_drafters_own_ids(folder, pieces):
     vocabularies.load(str(folder / x)) for x in ("large", "small")
   )
   texts = ["the 9 dogs sat", "<|im_start|>user\n\u4f60\u597d<|im_end|>\n", "a"]
-  inputs = np.full((3, 24), prompts.PAD, np.int32)
-  for row, text in zip(inputs, texts):
+  batch = np.full((3, 24), prompts.PAD, np.int32)
+  for row, text in zip(batch, texts):
     ids = large.prompt(text)
     row[24 - len(ids) :] = ids  # padded at the left
   read = SharedTokens(large, small, 320).inputs(
-    inputs, prompted=True, most=float("inf")
+    batch, prompted=True, most=float("inf")
   )
   assert read.shape == (3, 48)
   for row, text in zip(read, texts):
@@ -126,19 +133,20 @@ def test_prompts_are_read_in_the_drafters_own_ids(folder, pieces):
     assert row[:num].tolist() == small.prompt(text)  # with its BOS
     assert row[0] == small.bos_id
   # BOS is the verifier's own; what does not fit is cut at its start.
-  back = SharedTokens(small, large, 600)
-  [row] = back.inputs(read[:1], prompted=True, most=3)
+  swapped = SharedTokens(small, large, 600)
+  [row] = swapped.inputs(read[:1], prompted=True, most=3)
   assert row.tolist() == large.prompt(texts[0])[-3:]
   # A prompt without a text is its last token.
   bos = np.array([[small.bos_id]], np.int32)
-  [row] = back.inputs(bos, prompted=True, most=9)
+  [row] = swapped.inputs(bos, prompted=True, most=9)
   assert row.tolist() == [large.eos_id, prompts.PAD]
-  # Sources of an encoder, with their EOS, whatever has to go.
+  # A source of an encoder keeps its EOS, however much of it is cut.
   source = [*pieces.encode("the cat sat"), pieces.eos_id]
-  inputs = np.array([source + [0] * (12 - len(source))], np.int32)
+  padding = [0] * (12 - len(source))
+  batch = np.array([source + padding], np.int32)
   for most in (99, 3):
     [row] = SharedTokens(pieces, large, 30).inputs(
-      inputs, prompted=False, most=most
+      batch, prompted=False, most=most
     )
     ids = large.encode("the cat sat")[: most - 1]
     assert row[row != 0].tolist() == [*ids, large.eos_id]
@@ -164,8 +172,8 @@ def test_a_file_is_decoded_as_by_the_verifier(folder, pair, tmp_path, capsys):
     "input_file": str(path),
   }
   row = infer.infer(**tiny.objects(settings, **KINDS)).row
-  said = r"2\d\d of the verifier's 320 tokens \(8\d%\) are the drafter's too"
-  assert re.fullmatch(f"{said}\n", capsys.readouterr().out)
+  line = r"2\d\d of the verifier's 320 tokens \(8\d%\) are the drafter's too"
+  assert re.fullmatch(f"{line}\n", capsys.readouterr().out)
   assert row.settings.drafter == "small"
   assert row.counts.drafted > 0
   written = (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()
@@ -190,26 +198,26 @@ def test_a_batch_is_read_by_all_drafters(pair):
     ids = pair.models.shared.drafter.prompt(example.text)
     assert drafter.inputs.shape == (1, 2 * padded.shape[1])
     assert drafter.inputs[0, : len(ids)].tolist() == ids
-  # No more than the window leaves.
-  own = pair.models.drafter_of(np.ones((1, 64), np.int32), 100).inputs
-  assert own.shape == (1, 28)
+  # The drafter's window holds 128 tokens, of which 100 may be output.
+  drafter = pair.models.drafter_of(np.ones((1, 64), np.int32), 100)
+  assert drafter.inputs.shape == (1, 28)
 
 
 @pytest.mark.slow
 def test_streams_and_conversations(pair):
-  how = {"temperature": 0, "gamma": 2, **SHORT}
-  whole = pair.generate(["the cat"], "verifier", **how).texts[0]
-  assert "".join(pair.stream("the cat", **how)) == whole
-  said = []
+  settings = {"temperature": 0, "gamma": 2, **SHORT}
+  whole = pair.generate(["the cat"], "verifier", **settings).texts[0]
+  assert "".join(pair.stream("the cat", **settings)) == whole
+  answers = []
   for method in ("spec_decode", "verifier"):
-    chat = pair.chat(method, **how)
-    said.append(["".join(chat.send(x)) for x in ("the cat", "sat")])
+    chat = pair.chat(method, **settings)
+    answers.append(["".join(chat.send(x)) for x in ("the cat", "sat")])
     assert chat.num_begun == 1
-  assert said[0] == said[1]
+  assert answers[0] == answers[1]
 
 
 class Backwards(tiny.Vocabulary):
-  """The same words but one, in another order."""
+  """The words of `tiny.Vocabulary` but one, in reverse order."""
 
   def encode(self, text):
     return [15 - i if i > 3 else 2 for i in super().encode(text)]
@@ -228,13 +236,13 @@ def test_encoder_decoders(tmp_path):
     drafter_vocabulary=Backwards(),
   )
   texts = ["one two three", "zero nine"]
-  inputs = np.array([[4, 5, 6, 1], [3, 12, 1, 0]], np.int32)
-  own = pair.models.drafter_of(inputs, 8).inputs
-  assert own.tolist() == [[11, 10, 9, 1, *[0] * 4], [2, 3, 1, *[0] * 5]]
-  how = {"max_decode_len": 8, "temperature": 0}
-  alone = pair.generate(texts, "verifier", **how)
-  got = pair.generate(texts, "spec_decode", gamma=2, **how)
-  np.testing.assert_array_equal(got.tokens, alone.tokens)
+  batch = np.array([[4, 5, 6, 1], [3, 12, 1, 0]], np.int32)
+  read = pair.models.drafter_of(batch, 8).inputs
+  assert read.tolist() == [[11, 10, 9, 1, 0, 0, 0, 0], [2, 3, 1, 0, 0, 0, 0, 0]]
+  settings = {"max_decode_len": 8, "temperature": 0}
+  alone = pair.generate(texts, "verifier", **settings)
+  drafted = pair.generate(texts, "spec_decode", gamma=2, **settings)
+  np.testing.assert_array_equal(drafted.tokens, alone.tokens)
 
 
 def test_pairs_that_share_nothing_or_say_the_wrong_thing(folder, tmp_path):
