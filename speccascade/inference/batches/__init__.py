@@ -1,1 +1,1 @@
-"""Source texts, and the batches in which they are decoded."""
+"""The examples of a run, and the batches in which they are decoded."""

@@ -1,4 +1,8 @@
-"""What is decoded: numbered source texts, their tokens and references."""
+"""The examples that a run decodes: texts, their tokens and their references.
+
+Examples come from a seqio task, from a file (`Inputs.read`), or from a program
+(`of_texts`).
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
@@ -19,14 +23,16 @@ from speccascade.settings import fields
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-  """One source.
+  """One example.
 
   Attributes:
-    index: its place in the data set, from 0; its keys are made of it.
-    text: the source, as it was before tokenizing.
-    tokens: [S] int32, of a source with EOS; padding not.
-    references: right outputs, none where they are not known.
-    messages: of a conversation, which the text only shows; () of a text.
+    index: the place of the example in the data set, counted from 0. The
+      example's random keys are made from it.
+    text: the text before tokenizing. The text of a conversation is the form in
+      which records show it.
+    tokens: [S] int32 ids without padding. The ids of a source end with EOS.
+    references: the right outputs; empty where none is known.
+    messages: the messages of a conversation; () for a text.
   """
 
   index: int
@@ -37,24 +43,26 @@ class Source:
 
 
 def longest(examples: Sequence[Source]) -> int:
-  """Returns the most tokens of a source."""
+  """Returns the number of tokens of the longest example."""
   return max(len(example.tokens) for example in examples)
 
 
 @dataclasses.dataclass(frozen=True)
 class Sources:
-  """What was read, and what it is known by.
+  """Examples, and the facts about them that rows record.
 
   Attributes:
-    examples: in order.
-    vocabulary: the one the tokens are of, with `encode(text) -> ids`, `decode`,
-      `eos_id` and `vocab_size`.
-    max_len: most tokens of a source, EOS counted; padding goes by it.
-    task: name of the task or input file, for rows.
-    split: of the task, for rows.
-    num_cut: sources that were cut to fit.
-    metrics: names in `quality.METRICS` that the task is scored by.
-    prompted: whether they are prompts to go on from, and no sources.
+    examples: the examples, in the order of the data set.
+    vocabulary: the vocabulary of the tokens, an object with
+      `encode(text) -> ids`, `decode(ids) -> text`, `eos_id` and `vocab_size`.
+    max_len: the most tokens that an example may have, EOS counted. The lengths
+      that batches are padded to are shares of it.
+    task: the name of the task or of the input file, for rows.
+    split: the split of the task, for rows.
+    num_cut: the number of examples that were cut to `max_len`.
+    metrics: the names in `quality.METRICS` that score the task.
+    prompted: whether the examples are prompts, which a decoder-only model
+      continues, and not sources.
   """
 
   examples: Sequence[Source]
@@ -67,30 +75,34 @@ class Sources:
   prompted: bool = False
 
   def fit_padding(self) -> "Sources":
-    """Returns the same, padded no further than the longest of them asks."""
+    """Returns the same examples with `max_len` lowered to the longest one.
+
+    Batches are then padded no further than the examples need.
+    """
     return dataclasses.replace(self, max_len=longest(self.examples))
 
   @functools.cached_property
   def fingerprint(self) -> str:
-    """The sha256 of the tokens and references."""
+    """The sha256 of all tokens and references, in hexadecimal digits."""
     digest = hashlib.sha256()
     for example in self.examples:
+      # The zero byte ends the tokens, so that none counts as a reference.
       digest.update(example.tokens.tobytes() + b"\0")
       digest.update(json.dumps(example.references).encode())
     return digest.hexdigest()
 
   @property
   def vocabulary_sha256(self) -> str | None:
-    """The hash of the vocabulary's file, None if it has none."""
+    """The sha256 of the vocabulary's file, or None if it has no file."""
     return (identity(self.vocabulary) or {}).get("sha256")
 
 
 class InputError(ValueError):
-  """Examples that cannot be decoded."""
+  """An example cannot be decoded, or there is no example."""
 
 
 def check_vocabulary_path(value):
-  """Raises ValueError where a value is no path of a vocabulary, nor None."""
+  """Raises ValueError unless a value is the path of a vocabulary, or None."""
   path = os.fspath(value) if isinstance(value, fields.Path) else ""
   if value is not None and not (path.strip() and fields.is_text(path)):
     raise ValueError(
@@ -99,27 +111,35 @@ def check_vocabulary_path(value):
     )
 
 
-def _is_vocabulary(value):
+def _check_vocabulary(value):
+  """Raises ValueError unless a value is a vocabulary, its path, or None."""
   if isinstance(value, fields.Path) or not hasattr(value, "encode"):
     check_vocabulary_path(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextSource:
-  """A task's split, or a file; checked when made.
+  """A task's split, or a file of texts.
+
+  The fields are checked when the object is made.
 
   Attributes:
-    vocabulary: path of a SentencePiece model or a Hugging Face directory, or
-      an object as in `Sources`; None takes the models' own, where they bring
-      one, or else the task's.
-    mixture_or_task_name: a registered seqio task; or else `input_file`.
-    split: of the task.
-    input_file: one text a line, or JSONL; see `text_files.read_texts`.
-    num_examples: the first of them; None takes all.
-    use_cached: read the task's cached examples.
+    vocabulary: the path of a SentencePiece model or of a Hugging Face
+      directory, or an object as in `Sources`. None takes the vocabulary that
+      lies beside the models, or else the task's.
+    mixture_or_task_name: the name of a registered seqio task. None where
+      `input_file` names a file.
+    split: the split of the task.
+    input_file: a file with one text a line, or a JSONL file; see
+      `text_files.read_texts`. None where a task is named.
+    num_examples: how many of the first examples are read; None reads all.
+    use_cached: whether to read the task's cached examples.
+
+  Raises:
+    InputError: neither a task nor a file is named, or both are.
   """
 
-  vocabulary: Annotated[object, _is_vocabulary] = None
+  vocabulary: Annotated[object, _check_vocabulary] = None
   mixture_or_task_name: str | None = None
   split: str = "validation"
   input_file: fields.Path | None = None
@@ -134,17 +154,18 @@ class TextSource:
       )
 
   def load_vocabulary(self, default_path: str | None = None):
-    """Returns the vocabulary that is asked for, None for the task's own.
+    """Returns the vocabulary, or None for the vocabulary of the task.
 
     Args:
-      default_path: path of the one that the models bring, if they do.
+      default_path: the path of the vocabulary that lies beside the models, or
+        None. It is used where `vocabulary` is None.
 
     Raises:
-      InputError: there is none for a file.
+      InputError: the examples come from a file, and no vocabulary is known.
     """
     vocabulary = default_path if self.vocabulary is None else self.vocabulary
     if isinstance(vocabulary, str | os.PathLike):
-      from speccascade.data import vocabularies
+      from speccascade.data import vocabularies  # loads TensorFlow
 
       vocabulary = vocabularies.load(os.fspath(vocabulary))
     if self.input_file and vocabulary is None:
@@ -155,7 +176,11 @@ class TextSource:
     return vocabulary
 
   def texts(self, **options) -> list[text_files.TextExample]:
-    """Returns the examples of the file; options as in `read_texts`."""
+    """Returns the examples of the file.
+
+    Args:
+      **options: further arguments of `text_files.read_texts`.
+    """
     return text_files.read_texts(
       self.input_file, self.num_examples, what="INPUT_FILE", **options
     )
@@ -164,13 +189,18 @@ class TextSource:
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class Inputs(TextSource):
-  """What is decoded, as a configuration says it; checked when made.
+  """The configuration of the examples that a run decodes.
+
+  The fields are checked when the object is made.
 
   Attributes:
-    task_feature_lengths: {"inputs": most tokens of a source, EOS counted}.
-    truncate: cut texts of a file that are too long instead of refusing them.
-    prompt: how a text becomes what a model is given; see `Prompting.format`.
-    chat_variables: what the chat template reads besides the messages.
+    task_feature_lengths: {"inputs": the most tokens of an example, EOS
+      counted}.
+    truncate: whether a text of a file that is too long is cut. It is refused
+      otherwise.
+    prompt: the format of a model's input; see `Prompting.format`.
+    chat_variables: the variables that the chat template reads besides the
+      messages.
   """
 
   task_feature_lengths: Annotated[
@@ -182,18 +212,19 @@ class Inputs(TextSource):
 
   @property
   def max_len(self) -> int:
-    """Most tokens of a source."""
+    """The most tokens of an example, EOS counted."""
     return self.task_feature_lengths["inputs"]
 
   def read(self, default_path: str | None = None) -> Sources:
-    """Returns the examples.
+    """Reads the examples.
 
     Args:
-      default_path: see `load_vocabulary`.
+      default_path: the path of the vocabulary that lies beside the models, or
+        None; see `load_vocabulary`.
 
     Raises:
-      FileNotFoundError: there is no such file.
-      ValueError: there are no examples, or they cannot be decoded.
+      FileNotFoundError: the file does not exist.
+      ValueError: there are no examples, or an example cannot be decoded.
     """
     vocabulary, path = self.load_vocabulary(default_path), self.input_file
     options = (self.max_len, "TASK_FEATURE_LENGTHS", self.truncate)
@@ -284,16 +315,17 @@ def _encoded(
 def of_texts(
   texts: str | Sequence, prompting: Prompting, *, max_len: int, truncate: bool
 ) -> Sources:
-  """Returns texts of a program as what is decoded.
+  """Returns the examples of texts that a program holds in memory.
 
   Args:
-    texts: one or several; or a conversation, a list of messages, or several.
-    prompting: makes the tokens.
-    max_len: most tokens of a source, EOS counted.
-    truncate: cut longer texts instead of refusing them.
+    texts: a text, or a list of texts. A conversation, which is a list of
+      messages, may stand in the place of a text.
+    prompting: the `Prompting` that makes the tokens.
+    max_len: the most tokens of an example, EOS counted.
+    truncate: whether a longer text is cut. It is refused otherwise.
 
   Raises:
-    InputError: there are none, one is no text, or is too long.
+    InputError: there is no text, an item is no text, or a text is too long.
   """
   texts = [texts] if isinstance(texts, str) else texts
   if isinstance(texts, bytes) or not hasattr(texts, "__iter__"):
@@ -322,12 +354,17 @@ def of_texts(
 
 
 def vocabulary_path_of(checkpoint: str | os.PathLike | None) -> str | None:
-  """Returns the directory in which a checkpoint brings its vocabulary, or None.
+  """Returns the directory beside a checkpoint that holds its vocabulary.
 
-  It is a Hugging Face directory, or the MODEL_DIR of a training run.
+  Args:
+    checkpoint: the path of a checkpoint, or None.
+
+  Returns:
+    The checkpoint's Hugging Face directory, or the MODEL_DIR of its training
+    run. None where neither holds a vocabulary.
   """
   try:
     directory = restore.vocabulary_directory(checkpoint or "")
     return str(directory) if directory else None
-  except CheckpointError:  # which reading it will say
-    return None
+  except CheckpointError:
+    return None  # Reading the checkpoint will raise it with a message.
