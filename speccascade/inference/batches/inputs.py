@@ -10,7 +10,7 @@ import functools
 import hashlib
 import json
 import os
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -226,24 +226,32 @@ class Inputs(TextSource):
       FileNotFoundError: the file does not exist.
       ValueError: there are no examples, or an example cannot be decoded.
     """
-    vocabulary, path = self.load_vocabulary(default_path), self.input_file
-    options = (self.max_len, "TASK_FEATURE_LENGTHS", self.truncate)
-    if not path:
-      return self._read_task(vocabulary, options)
-    texts = [
-      (f"{path} line {line}", *example, None)
-      for line, *example in self.texts(chats=True)
+    vocabulary = self.load_vocabulary(default_path)
+    if not self.input_file:
+      return self._read_task(vocabulary)
+    raw_examples = [
+      _RawExample(
+        name=f"{self.input_file} line {example.line}",
+        text=example.inputs,
+        references=example.references,
+      )
+      for example in self.texts(chats=True)
     ]
     prompting = Prompting(vocabulary, self.prompt, self.chat_variables)
-    return _encoded(texts, prompting, options, task=str(path))
+    task = str(self.input_file)
+    return _encode(raw_examples, prompting, self._length_limit, task=task)
 
-  def _read_task(self, vocabulary, options) -> Sources:
-    """Reads a seqio task; long sources are cut as T5X cuts, prompts are made of
-    the texts.
+  @property
+  def _length_limit(self) -> "_LengthLimit":
+    return _LengthLimit(self.max_len, "TASK_FEATURE_LENGTHS", self.truncate)
 
-    References are the task's postprocessed targets.
+  def _read_task(self, vocabulary) -> Sources:
+    """Returns the examples of the seqio task.
+
+    Args:
+      vocabulary: replaces the task's vocabulary; None keeps it.
     """
-    from speccascade.data import reading, tasks
+    from speccascade.data import reading, tasks  # they load TensorFlow
 
     name = self.mixture_or_task_name
     task = tasks.get(name, vocabulary)
@@ -254,62 +262,137 @@ class Inputs(TextSource):
     )
     if self.num_examples is not None:
       dataset = dataset.take(self.num_examples)
-    read, texts = reading.guard(dataset.as_numpy_iterator(), task), []
-    for index, example in enumerate(read):
-      tokens, references = example["inputs"], ()
-      if "inputs_pretokenized" in example:
-        text = _text(example["inputs_pretokenized"])
-      else:
-        text = vocabulary.decode(tokens.tolist())
-      if "targets_pretokenized" in example:
-        references = _text(example["targets_pretokenized"])
-        if hasattr(task, "postprocess_fn"):
-          references = task.postprocess_fn(
-            references, example=example, is_target=True
-          )
-        if not isinstance(references, list | tuple):
-          references = [references]
-      texts.append((f"{name} {index}", text, map(_text, references), tokens))
-    if not texts:
+    features = reading.guard(dataset.as_numpy_iterator(), task)
+    raw_examples = [
+      _task_example(f"{name} {index}", example, task)
+      for index, example in enumerate(features)
+    ]
+    if not raw_examples:
       raise InputError(f"{name} has no examples in split {self.split!r}")
-    names = (metric.__name__ for metric in getattr(task, "metric_fns", ()))
+    names = [metric.__name__ for metric in getattr(task, "metric_fns", ())]
     metrics = tuple(name for name in names if name in quality.METRICS)
-    known = {"task": name, "split": self.split, "metrics": metrics or ("bleu",)}
-    return _encoded(texts, prompting, options, **known)
+    return _encode(
+      raw_examples,
+      prompting,
+      self._length_limit,
+      task=name,
+      split=self.split,
+      metrics=metrics or ("bleu",),
+    )
+
+
+class _RawExample(NamedTuple):
+  """An example before it is tokenized.
+
+  Attributes:
+    name: the name of the example in messages.
+    text: a text, or the messages of a conversation.
+    references: the right outputs; empty where none is known.
+    tokens: the ids of a source, EOS among them, where a task made them. None
+      where the text is still to be tokenized.
+  """
+
+  name: str
+  text: str | Sequence[Mapping]
+  references: Sequence[str] = ()
+  tokens: np.ndarray | None = None
+
+
+class _LengthLimit(NamedTuple):
+  """The arguments of `Prompting.tokens` that limit the length of an example.
+
+  Attributes:
+    max_len: the most tokens of an example, EOS counted.
+    setting: the name of the setting that gives `max_len`, for messages.
+    truncate: whether a longer text is cut. It is refused otherwise.
+  """
+
+  max_len: int
+  setting: str
+  truncate: bool
+
+
+def _task_example(name: str, features: Mapping, task) -> _RawExample:
+  """Returns one example of a seqio task.
+
+  Args:
+    name: the name of the example in messages.
+    features: the features of the example, as NumPy values.
+    task: the seqio task.
+  """
+  tokens = features["inputs"]
+  if "inputs_pretokenized" in features:
+    text = _text(features["inputs_pretokenized"])
+  else:
+    vocabulary = task.output_features["inputs"].vocabulary
+    text = vocabulary.decode(tokens.tolist())
+  references = [_text(each) for each in _task_references(features, task)]
+  return _RawExample(name, text, references, tokens)
+
+
+def _task_references(features: Mapping, task) -> Sequence:
+  """Returns the right outputs of a task's example: postprocessed targets."""
+  if "targets_pretokenized" not in features:
+    return []
+  targets = _text(features["targets_pretokenized"])
+  if hasattr(task, "postprocess_fn"):
+    targets = task.postprocess_fn(targets, example=features, is_target=True)
+  return targets if isinstance(targets, list | tuple) else [targets]
 
 
 def _text(value) -> str:
+  """Returns a text that TensorFlow may hold as UTF-8 bytes."""
   return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
-def _encoded(
-  texts: Iterable[tuple], prompting: Prompting, options: tuple, **known
+def _encode(
+  raw_examples: Iterable[_RawExample],
+  prompting: Prompting,
+  limit: _LengthLimit,
+  **facts,
 ) -> Sources:
-  """Returns texts as what is decoded.
+  """Returns the tokenized examples, numbered from 0.
 
   Args:
-    texts: of each what a message calls it, the text or messages, references,
-      and the tokens of a source where a task made them.
-    prompting: makes all others.
-    options: of `Prompting.tokens`.
-    **known: fields of `Sources`.
+    raw_examples: the examples.
+    prompting: makes the tokens of all examples that have none.
+    limit: the most tokens of an example.
+    **facts: further fields of `Sources`.
+
+  Raises:
+    InputError: an example cannot be decoded, or is too long.
   """
-  examples, num_cut, max_len = [], 0, options[0]
-  for index, (name, text, references, tokens) in enumerate(texts):
+  examples, num_cut = [], 0
+  for index, (name, text, references, tokens) in enumerate(raw_examples):
+    # The tokens of a task are a source: a prompt is made of the text anew.
     if tokens is None or prompting.prompted:
       try:
-        tokens, is_cut = prompting.tokens(text, *options)
+        tokens, is_cut = prompting.tokens(text, *limit)
       except ValueError as error:
         raise InputError(f"{name} {error}") from error
-    elif is_cut := len(tokens) > max_len:
-      tokens = np.append(tokens[: max_len - 1], tokens[-1])
+    else:
+      # T5X cuts a task's source without asking; EOS still ends it.
+      is_cut = len(tokens) > limit.max_len
+      if is_cut:
+        tokens = np.append(tokens[: limit.max_len - 1], tokens[-1])
     num_cut += is_cut
-    tokens, references = np.asarray(tokens, np.int32), tuple(references)
-    messages = () if isinstance(text, str) else text
-    shown = chat.format_messages(text)
-    examples.append(Source(index, shown, tokens, references, messages))
-  known |= {"num_cut": num_cut, "prompted": prompting.prompted}
-  return Sources(examples, prompting.vocabulary, max_len, **known)
+    examples.append(
+      Source(
+        index=index,
+        text=chat.format_messages(text),
+        tokens=np.asarray(tokens, np.int32),
+        references=tuple(references),
+        messages=() if isinstance(text, str) else text,
+      )
+    )
+  return Sources(
+    examples,
+    prompting.vocabulary,
+    limit.max_len,
+    num_cut=num_cut,
+    prompted=prompting.prompted,
+    **facts,
+  )
 
 
 def of_texts(
@@ -333,24 +416,33 @@ def of_texts(
       f"texts is of type {type(texts).__name__}; wanted a text, or several"
     )
   texts = list(texts)
+  # A list of messages is one conversation, and not several texts.
   if texts and isinstance(texts[0], Mapping):
     texts = [texts]
   for index, text in enumerate(texts):
-    try:
-      if not isinstance(text, list | tuple):
-        text.encode("utf-8")
-    except AttributeError as error:
-      kind = type(text).__name__
-      raise InputError(f"text {index} is of type {kind}; wanted str") from error
-    except UnicodeEncodeError as error:
-      raise InputError(
-        f"text {index} has half a surrogate pair at {error.start}, which UTF-8"
-        " cannot hold; decode its source as UTF-16 or remove it"
-      ) from error
+    if not isinstance(text, list | tuple):
+      _check_text(index, text)
   if not texts:
     raise InputError("there are no texts; give one or more")
-  named = [(f"text {i}", text, (), None) for i, text in enumerate(texts)]
-  return _encoded(named, prompting, (max_len, "max_input_len", truncate))
+  raw_examples = [
+    _RawExample(f"text {index}", text) for index, text in enumerate(texts)
+  ]
+  limit = _LengthLimit(max_len, "max_input_len", truncate)
+  return _encode(raw_examples, prompting, limit)
+
+
+def _check_text(index: int, text):
+  """Raises InputError unless an item is a text that UTF-8 can hold."""
+  try:
+    text.encode("utf-8")
+  except AttributeError as error:
+    kind = type(text).__name__
+    raise InputError(f"text {index} is of type {kind}; wanted str") from error
+  except UnicodeEncodeError as error:
+    raise InputError(
+      f"text {index} has half a surrogate pair at {error.start}, which UTF-8"
+      " cannot hold; decode its source as UTF-16 or remove it"
+    ) from error
 
 
 def vocabulary_path_of(checkpoint: str | os.PathLike | None) -> str | None:
