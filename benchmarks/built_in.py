@@ -4,7 +4,8 @@ import pathlib
 
 from speccascade import cli
 from speccascade.data.generated import task
-from speccascade.inference.batches.inputs import Inputs, Sources
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.batches.sources import Sources
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 
 MAX_DECODE_LEN = 48

@@ -17,8 +17,12 @@ from speccascade.api.conversation import Chat, TextStream
 from speccascade.api.generation import Generation
 from speccascade.api.model_sources import ModelSource
 from speccascade.data.prompting import Prompting
-from speccascade.inference.batches import batching, inputs
-from speccascade.inference.batches.inputs import InputError
+from speccascade.inference.batches import batching
+from speccascade.inference.batches.sources import (
+  InputError,
+  Sources,
+  sources_of_texts,
+)
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair import pairs, shared_tokens
@@ -396,7 +400,7 @@ class Pair:
     truncate: bool = False,
     prompt: str | None = None,
     chat_variables: Mapping = MappingProxyType({}),
-  ) -> inputs.Sources:
+  ) -> Sources:
     """Returns what is decoded; how many were cut is printed."""
     at_least(1, max_input_len=max_input_len)
     if prompt is None and not self.models.prompted:
@@ -404,7 +408,7 @@ class Pair:
     elif prompt is None and not hasattr(self.vocabulary, "prompted"):
       prompt = "text"
     prompting = Prompting(self.vocabulary, prompt, chat_variables)
-    sources = inputs.of_texts(
+    sources = sources_of_texts(
       texts, prompting, max_len=max_input_len, truncate=truncate
     )
     if sources.num_cut:

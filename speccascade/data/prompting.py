@@ -21,7 +21,7 @@ class Prompting:
   """Makes tokens of texts, and of conversations.
 
   Attributes:
-    vocabulary: as in `inputs.Sources`.
+    vocabulary: as in `sources.Sources`.
     format: "source" puts EOS after a text, for encoders; "text" is what the
       tokenizer makes of it, with BOS where it has one and without EOS, for
       models that go on; "chat" makes it a user's message in the tokenizer's

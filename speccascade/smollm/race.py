@@ -10,7 +10,7 @@ from speccascade.api import comparison
 from speccascade.checkpoints.convert import convert
 from speccascade.data import vocabularies
 from speccascade.data.prompting import Prompting
-from speccascade.inference.batches import inputs
+from speccascade.inference.batches.sources import sources_of_texts
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair import pairs
 from speccascade.inference.pair.cascades import Cascade
@@ -214,7 +214,7 @@ def study(
     texts: what the model is asked.
     settings: how the pair decodes.
   """
-  sources = inputs.of_texts(
+  sources = sources_of_texts(
     texts, Prompting(vocabulary), max_len=MAX_INPUT_LEN, truncate=False
   )
   measuring = dataclasses.replace(settings.measuring, num_timed=len(texts))

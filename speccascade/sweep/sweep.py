@@ -13,7 +13,8 @@ import pathlib
 import numpy as np
 
 from speccascade.decoding.programs import methods
-from speccascade.inference.batches.inputs import Inputs, Source
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point

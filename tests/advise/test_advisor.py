@@ -17,7 +17,7 @@ from speccascade.advise.wanted import Wanted
 from speccascade.analysis.speedup import blocks_of_texts
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
-from speccascade.inference.batches.inputs import Source, Sources
+from speccascade.inference.batches.sources import Source, Sources
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.model_loading import Model

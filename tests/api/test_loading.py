@@ -10,7 +10,7 @@ import pytest
 import speccascade as sc
 from speccascade.checkpoints import CheckpointError, orbax_io
 from speccascade.decoding.programs import decoders
-from speccascade.inference.batches.inputs import InputError
+from speccascade.inference.batches.sources import InputError
 from speccascade.inference.pair.pairs import PairError
 from tests.inference import tiny
 

@@ -14,7 +14,8 @@ from speccascade.cascade_search.candidates import (
 )
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs, Counts
-from speccascade.inference.batches.inputs import Inputs, Sources
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.batches.sources import Sources
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.cascades import Cascade

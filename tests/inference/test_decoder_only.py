@@ -9,7 +9,7 @@ import pytest
 
 import speccascade as sc
 from speccascade.api import generation
-from speccascade.inference.batches.inputs import InputError, Source, Sources
+from speccascade.inference.batches.sources import InputError, Source, Sources
 from speccascade.inference.measuring import infer
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairError

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from speccascade.decoding.programs import decoders, methods
-from speccascade.inference.batches.inputs import Inputs, Source
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.batches.sources import Source
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point

@@ -15,7 +15,7 @@ from speccascade.data.training_batches import order_by_length, pad
 from speccascade.decoding import Decoded, decode_continuously, row_keys
 from speccascade.decoding.loops import prompts
 from speccascade.decoding.programs.decoders import Decoder
-from speccascade.inference.batches.inputs import Source, longest
+from speccascade.inference.batches.sources import Source, longest
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run

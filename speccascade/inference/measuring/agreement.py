@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding.loops import prompts
-from speccascade.inference.batches.inputs import Source
+from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.models.sharding.partitioning import fetch
 

@@ -16,7 +16,7 @@ import numpy as np
 from speccascade.evaluation import efficiency, quality, timing
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.batches import batching
-from speccascade.inference.batches.inputs import Source
+from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring.agreement import agreement
 from speccascade.inference.measuring.environment import (
   environment,

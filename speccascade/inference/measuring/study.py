@@ -13,7 +13,7 @@ from speccascade.data.prompting import eos_ids
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches import batching
 from speccascade.inference.batches.batching import Batches
-from speccascade.inference.batches.inputs import Source, Sources, longest
+from speccascade.inference.batches.sources import Source, Sources, longest
 from speccascade.inference.pair.pair_checks import PairError
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point

@@ -226,7 +226,7 @@ class PairSpec:
     `cascade`.
 
     Args:
-      vocabulary: the vocabulary in use, an object as in `inputs.Sources`.
+      vocabulary: the vocabulary in use, an object as in `sources.Sources`.
       needs_drafter: whether to read the drafters.
       needs_verifier: whether to read the verifier.
 

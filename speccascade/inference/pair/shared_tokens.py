@@ -33,8 +33,8 @@ class SharedTokens:
   the same token, however they are spelled.
 
   Attributes:
-    verifier: the verifier's vocabulary, an object as in `inputs.Sources`.
-    drafter: the drafter's vocabulary, an object as in `inputs.Sources`.
+    verifier: the verifier's vocabulary, an object as in `sources.Sources`.
+    drafter: the drafter's vocabulary, an object as in `sources.Sources`.
     num_rows: V, the number of vocabulary rows of the verifier's model.
 
   Raises:

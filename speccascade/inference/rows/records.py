@@ -14,7 +14,7 @@ import numpy as np
 
 from speccascade.decoding.types import SOURCES, Decoded
 from speccascade.evaluation import efficiency
-from speccascade.inference.batches.inputs import Source
+from speccascade.inference.batches.sources import Source
 
 # After the point, of float32 numbers: probabilities, logs, sides of a rule.
 _DIGITS = 6

@@ -5,6 +5,7 @@ import pytest
 
 from speccascade.data import prompting
 from speccascade.inference.batches import batching, inputs
+from speccascade.inference.batches.sources import InputError, Source
 from tests.inference import tiny
 
 VOCABULARY = tiny.Vocabulary()
@@ -37,9 +38,7 @@ def test_a_file(read):
 
 def test_long_texts_are_refused_or_cut(read):
   text = "one\none two three four five six seven\n"
-  with pytest.raises(
-    inputs.InputError, match=r"line 2 has 8 tokens.* 6.*truncate"
-  ):
+  with pytest.raises(InputError, match=r"line 2 has 8 tokens.* 6.*truncate"):
     read(text)
   sources = read(text, truncate=True)
   assert sources.num_cut == 1
@@ -59,8 +58,8 @@ def test_buckets_are_few_and_hold_all():
 
 def test_a_short_batch_repeats_its_last_example():
   batch = [
-    inputs.Source(4, "", np.array([5, 1], np.int32)),
-    inputs.Source(5, "", np.array([5, 6, 7, 8, 1], np.int32)),
+    Source(4, "", np.array([5, 1], np.int32)),
+    Source(5, "", np.array([5, 6, 7, 8, 1], np.int32)),
   ]
   tokens, indices = batching.pad_batch(batch, 4, [3, 6])
   assert tokens.tolist() == [[5, 1, 0, 0, 0, 0], *[[5, 6, 7, 8, 1, 0]] * 3]

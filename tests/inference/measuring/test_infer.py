@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speccascade.inference.batches.batching import NoDistributionError
-from speccascade.inference.batches.inputs import InputError
+from speccascade.inference.batches.sources import InputError
 from speccascade.inference.measuring import infer
 from speccascade.inference.pair.pairs import PairError
 from speccascade.inference.points.point import Point

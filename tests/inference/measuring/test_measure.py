@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from speccascade.data.prompting import Prompting
-from speccascade.inference.batches import batching, inputs
+from speccascade.inference.batches import batching
+from speccascade.inference.batches.sources import sources_of_texts
 from speccascade.inference.measuring import agreement, environment, measure
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.pair import pairs
@@ -37,7 +38,7 @@ def study():
 
   texts = ["one two", "three", "four five six", "seven"]
   prompting = Prompting(VOCABULARY)
-  sources = inputs.of_texts(texts, prompting, max_len=8, truncate=False)
+  sources = sources_of_texts(texts, prompting, max_len=8, truncate=False)
   examples = [
     dataclasses.replace(example, references=("one",))
     for example in sources.examples

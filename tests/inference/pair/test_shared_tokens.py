@@ -11,7 +11,7 @@ import speccascade as sc
 from speccascade.data import vocabularies
 from speccascade.data.prompting import Prompting
 from speccascade.decoding.loops import prompts
-from speccascade.inference.batches import inputs
+from speccascade.inference.batches.sources import sources_of_texts
 from speccascade.inference.measuring import infer
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairError
@@ -183,7 +183,7 @@ def test_a_file_is_decoded_as_by_the_verifier(folder, pair, tmp_path, capsys):
 
 
 def test_a_batch_is_read_by_all_drafters(pair):
-  sources = inputs.of_texts(
+  sources = sources_of_texts(
     ["the cat", "a"],
     Prompting(pair.vocabulary, "text"),
     max_len=32,
