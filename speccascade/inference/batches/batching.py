@@ -1,4 +1,8 @@
-"""Examples in batches of one size and a few lengths, decoded by one point."""
+"""Decodes examples in batches of one size and a few padded lengths: `Batches`.
+
+Every shape of a batch is another program to compile. Batches therefore have one
+number of rows, and their inputs are padded to one of a few lengths.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -6,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import time
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,15 +28,20 @@ from speccascade.models.sharding.partitioning import DATA, fetch
 from speccascade.runtime import memory
 from speccascade.runtime.progress import note
 
-# Sources are padded to one of these shares of the longest allowed length.
+# Inputs are padded to one of these shares of the longest allowed length,
+# rounded up to a multiple.
 _BUCKETS = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 _MULTIPLE = 8
-# The keys of the programs that ran in this process; see `Batches.program_key`.
+# The keys of the programs that this process has run, and so has compiled; see
+# `Batches.program_key`.
 EXECUTED_PROGRAMS = set()
 
 
 def buckets(max_len: int) -> list[int]:
-  """Returns the few lengths that sources are padded to, ascending.
+  """Returns the lengths that inputs are padded to, in ascending order.
+
+  Args:
+    max_len: the most tokens that an input may have. It is the last length.
 
   >>> buckets(64), buckets(100), buckets(4)
   ([8, 16, 24, 32, 48, 64], [16, 32, 40, 56, 80, 100], [4])
@@ -44,7 +54,15 @@ def buckets(max_len: int) -> list[int]:
 
 
 def bucket_of(length: int, lengths: Sequence[int]) -> int:
-  """Returns the least of the ascending `lengths` that holds `length`."""
+  """Returns the length that an input is padded to.
+
+  Args:
+    length: the number of tokens of the input.
+    lengths: the lengths to choose from, in ascending order.
+
+  Raises:
+    ValueError: the input is longer than the last of `lengths`.
+  """
   for bucket in lengths:
     if length <= bucket:
       return bucket
@@ -58,13 +76,22 @@ def pad_batch(
   *,
   prompted: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns ([rows, S] int32 tokens, [rows] int32 indices).
+  """Pads the examples of a batch to one shape.
 
-  A short batch is filled with copies of its last example, whose rows are not
-  read. S is the least of `lengths` that holds all of them; padding is 0 after
-  sources, and `prompts.PAD` after prompts, where 0 may be a token.
+  Args:
+    batch: the examples, at least one and at most `rows`.
+    rows: the number of rows of the padded batch. Copies of the last example
+      fill the rows that are left; nobody reads their outputs.
+    lengths: the lengths to choose from, in ascending order. S is the least of
+      them that holds all examples.
+    prompted: whether the examples are prompts. Their padding is `prompts.PAD`,
+      because 0 may be a token of a prompt. Sources are padded with 0.
+
+  Returns:
+    The tokens [rows, S] int32, and the indices [rows] int32 of the examples.
   """
-  width, padding = bucket_of(longest(batch), lengths), prompts.PAD * prompted
+  width = bucket_of(longest(batch), lengths)
+  padding = prompts.PAD if prompted else 0
   tokens = [example.tokens for example in batch]
   indices = [example.index for example in batch]
   indices += indices[-1:] * (rows - len(batch))
@@ -77,23 +104,32 @@ class NoDistributionError(ValueError):
 
 @dataclasses.dataclass
 class Speed:
-  """Tokens that were decoded, and the seconds that it took.
+  """Counts decoded tokens, and the seconds that decoding them took.
+
+  A batch whose program had to be compiled first counts apart from the others.
 
   Attributes:
-    tokens: emitted by programs, by whether they were compiled meanwhile.
-    seconds: of these.
+    tokens: the numbers of emitted tokens. The key True stands for batches whose
+      seconds include compiling, and False for the others.
+    seconds: the seconds of decoding, by the same keys.
   """
 
   tokens: Counter = dataclasses.field(default_factory=Counter)
   seconds: Counter = dataclasses.field(default_factory=Counter)
 
   def add(self, num: int, seconds: float, is_first: bool):
-    """Counts a batch."""
+    """Counts a batch.
+
+    Args:
+      num: the tokens that the batch emitted.
+      seconds: the seconds that the batch took.
+      is_first: whether its program was compiled in these seconds.
+    """
     self.tokens[is_first] += num
     self.seconds[is_first] += seconds
 
   def __str__(self) -> str:
-    """Tokens a second: without compiling, where that can be told apart."""
+    """The tokens a second, without compiling if any batch ran without it."""
     for is_first, compiling in ((False, "left out"), (True, "included")):
       if seconds := self.seconds[is_first]:
         rate = self.tokens[is_first] / seconds
@@ -103,16 +139,17 @@ class Speed:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Batches:
-  """Decodes examples in batches of one size, by one point.
+  """Decodes examples in batches of one size, by the method of one point.
 
   Attributes:
     pair: the models.
-    point: method and settings.
-    run: rows, lengths of outputs, seed, and what is recorded.
-    eos_id: id that ends a row, or several.
-    lengths: source lengths that batches are padded to, ascending.
+    point: the method and its settings.
+    run: the batch size, the length of outputs, the seed, and whether traces and
+      log-probabilities are recorded.
+    eos_id: the id that ends an output, or a tuple of such ids.
+    lengths: the input lengths that batches are padded to, in ascending order.
     shared: whether the methods of a family share a program; see `Decoder`.
-    speed: of `decode_all`.
+    speed: the speed of all calls of `decode_all`.
   """
 
   pair: ModelPair
@@ -125,7 +162,7 @@ class Batches:
 
   @functools.cached_property
   def decoder(self) -> Decoder:
-    """The point's compiled program."""
+    """The `Decoder` of the point, which compiles one program for each shape."""
     return self.point.decoder(
       max_decode_len=self.run.max_decode_len,
       eos_id=self.eos_id,
@@ -135,18 +172,29 @@ class Batches:
     )
 
   def check(self):
-    """Raises ValueError where the models cannot decode it, or it cannot fit."""
-    run, lms = self.run, [model.lm for model in self.pair.models]
-    # The laws of a block in float32, and the keys and values.
-    laws = 4 * self.point.verify_width * sum(lm.vocab_size for lm in lms)
-    # A prompt is kept like what follows it.
-    slots = run.max_decode_len + self.pair.prompted * max(self.lengths)
-    kept = slots * sum(getattr(lm, "slot_bytes", 0) for lm in lms)
+    """Checks, before anything is compiled, that the batches can be decoded.
+
+    Raises:
+      ValueError: the models do not fit the method or its settings, or a batch
+        does not fit the memory of the device.
+    """
+    lms = [model.lm for model in self.pair.models]
+    # One float32 distribution for each model and each token of a block.
+    distribution_bytes = 4 * self.point.verify_width
+    distribution_bytes *= sum(lm.vocab_size for lm in lms)
+    # The cache of a decoder-only model holds the prompt and the output.
+    num_slots = self.run.max_decode_len
+    if self.pair.prompted:
+      num_slots += max(self.lengths)
+    cache_bytes = num_slots * sum(getattr(lm, "slot_bytes", 0) for lm in lms)
+    row_bytes = distribution_bytes + cache_bytes
+    # A mesh cuts the rows of a batch along its data axis.
     layout = self.pair.layout
+    parts = 1 if layout is None else layout.sizes[DATA]
     memory.check(
-      run.batch_size * (laws + kept) / (layout.sizes[DATA] if layout else 1),
-      BATCH_SIZE=run.batch_size,
-      MAX_DECODE_LEN=run.max_decode_len,
+      self.run.batch_size * row_bytes / parts,
+      BATCH_SIZE=self.run.batch_size,
+      MAX_DECODE_LEN=self.run.max_decode_len,
       GAMMA=self.point.gamma,
     )
     self.decoder.check(
@@ -156,29 +204,54 @@ class Batches:
       self.point.sampling,
     )
 
-  def prepare(self, batch: Sequence[Source], trial: int = 0) -> tuple:
-    """Returns what `call` takes for up to `batch_size` examples, or what
-    `decode_continuously` does for more: all that need not be timed."""
-    rows = max(self.run.batch_size, len(batch))
-    inputs, indices = pad_batch(
-      *(batch, rows, self.lengths), prompted=self.pair.prompted
-    )
-    drafter = self.pair.drafter_of(inputs, self.run.max_decode_len)
-    rows = (jnp.asarray(inputs), row_keys(self.run.seed, trial, indices))
-    if self.pair.layout is not None:
-      rows = self.pair.layout.rows(rows)
-    return drafter, self.pair.verifier_lm, *rows
+  def prepare(self, batch: Sequence[Source], trial: int = 0) -> "PreparedBatch":
+    """Returns the arguments of a decoder for some examples.
 
-  def call(self, prepared: tuple) -> Decoded:
-    """Decodes what `prepare` made; padded rows too, and unchecked."""
+    Padding, keys and the transfer to the device are done here, so that a timed
+    `call` only decodes.
+
+    Args:
+      batch: the examples. `call` takes up to `batch_size` of them, and
+        `decode_continuously` takes more.
+      trial: the number of the trial; see `row_keys`.
+    """
+    rows = max(self.run.batch_size, len(batch))
+    tokens, indices = pad_batch(
+      batch, rows, self.lengths, prompted=self.pair.prompted
+    )
+    inputs = jnp.asarray(tokens)
+    rngs = row_keys(self.run.seed, trial, indices)
+    if self.pair.layout is not None:
+      inputs, rngs = self.pair.layout.rows((inputs, rngs))
+    return PreparedBatch(
+      drafter=self.pair.drafter_of(tokens, self.run.max_decode_len),
+      verifier=self.pair.verifier_lm,
+      inputs=inputs,
+      rngs=rngs,
+    )
+
+  def call(self, prepared: "PreparedBatch") -> Decoded:
+    """Decodes a prepared batch, and returns at once with arrays to wait for.
+
+    The result includes the rows that pad the batch. Nothing is checked; see
+    `check_finite`.
+    """
     return self.decoder(*prepared, self.point.alpha, self.point.sampling)
 
   def decode(self, batch: Sequence[Source], trial: int = 0) -> Decoded:
-    """Returns the `Decoded` of up to `batch_size` examples, padded rows too, in
-    NumPy arrays.
+    """Decodes one batch.
+
+    Args:
+      batch: up to `batch_size` examples.
+      trial: the number of the trial; see `row_keys`.
+
+    Returns:
+      NumPy arrays of `batch_size` rows. Rows after the examples only pad the
+      batch.
 
     Raises:
-      NoDistributionError: a model gave none; example and step are named.
+      NoDistributionError: a model gave no distribution. The message names the
+        example and the step.
     """
     decoded = fetch(self.call(self.prepare(batch, trial)))
     EXECUTED_PROGRAMS.add(self.program_key(batch))
@@ -188,25 +261,30 @@ class Batches:
   def _decode(
     self, batch: Sequence[Source], trial: int, tick: Callable
   ) -> Decoded:
-    """Returns the rows of `_batched`, in NumPy arrays; ticks as they end."""
+    """Decodes one of `_make_batches`, and ticks when rows end.
+
+    More than `batch_size` examples are decoded continuously: an example that
+    ended makes room for the next one. The rows come back in the order in which
+    they ended, and are put into the order of the examples.
+    """
     if len(batch) <= self.run.batch_size:
       decoded = self.decode(batch, trial)
       tick(len(batch))
       return decoded
-    places, parts = [], []
-    for some, decoded in decode_continuously(
+    ended, parts = [], []
+    for places, decoded in decode_continuously(
       self.decoder,
       *self.prepare(batch, trial),
       self.point.alpha,
       self.point.sampling,
       rows=self.run.batch_size,
     ):
-      check_finite(decoded, [batch[place] for place in some])
+      check_finite(decoded, [batch[place] for place in places])
       EXECUTED_PROGRAMS.add(self.program_key(batch))
-      places.append(some)
+      ended.append(places)
       parts.append(decoded)
-      tick(len(some))
-    return _joined(parts, np.concatenate(places))
+      tick(len(places))
+    return _join_rows(parts, np.concatenate(ended))
 
   def decode_all(
     self,
@@ -214,111 +292,218 @@ class Batches:
     trial: int = 0,
     tick: Callable[[int], object] = lambda num: None,
   ) -> Decoded:
-    """Returns the `Decoded` of all examples in their order, in NumPy arrays.
+    """Decodes all examples, in as many batches as it takes.
 
-    Like lengths are decoded together; with REFILL a row that ended makes room
-    for the next example of such a length.
+    Examples of like lengths are decoded together, because a batch is padded to
+    its longest input. With REFILL a row that ended makes room for the next
+    example of its padded length.
 
     Args:
-      examples: one or more.
-      trial: see `row_keys`.
-      tick: called with the examples decoded since.
+      examples: one example or more.
+      trial: the number of the trial; see `row_keys`.
+      tick: called with the number of examples decoded since its last call.
+
+    Returns:
+      NumPy arrays with one row for each example, in the order of `examples`.
 
     Raises:
-      NoDistributionError: a model gave none; example and step are named.
+      NoDistributionError: a model gave no distribution. The message names the
+        example and the step.
     """
     parts, missing = [], self.missing_programs(examples)
-    for batch in self._batched(examples):
-      program, began = self.program_key(batch), time.monotonic()
-      if is_first := program not in EXECUTED_PROGRAMS:
-        place = missing.index(program) + 1
-        note(f"compiling {place} of {len(missing)}")
+    for batch in self._make_batches(examples):
+      key, start_s = self.program_key(batch), time.monotonic()
+      is_first = key not in EXECUTED_PROGRAMS
+      if is_first:
+        note(f"compiling {missing.index(key) + 1} of {len(missing)}")
       decoded = self._decode(batch, trial, tick)
       parts.append(decoded)
-      num = int(decoded.lengths[: len(batch)].sum())
-      self.speed.add(num, time.monotonic() - began, is_first)
+      # Rows that only pad the batch are no output.
+      num_tokens = int(decoded.lengths[: len(batch)].sum())
+      self.speed.add(num_tokens, time.monotonic() - start_s, is_first)
       if is_first:
         note("")
-    # Only the last batch has rows that pad it, after all others.
-    return _joined(parts, _in_order(examples))
+    # Only the last batch has rows that pad it. They come after all others, so
+    # that `_join_rows` leaves them out.
+    return _join_rows(parts, _decoding_order(examples))
 
   def missing_programs(self, examples: Sequence[Source]) -> list[tuple]:
-    """Returns what tells apart the programs that `decode_all` would compile."""
-    programs = map(self.program_key, self._batched(examples))
+    """Returns the keys of the programs that `decode_all` would compile."""
+    programs = map(self.program_key, self._make_batches(examples))
     return [
       key for key in dict.fromkeys(programs) if key not in EXECUTED_PROGRAMS
     ]
 
-  def _batched(self, examples: Sequence[Source]) -> list[list[Source]]:
-    """Returns what is decoded together: more than `batch_size` examples where
-    they follow each other through the rows."""
-    order, size = _in_order(examples), self.run.batch_size
-    batches = [
-      [examples[i] for i in order[start : start + size]]
-      for start in range(0, len(order), size)
-    ]
+  def _make_batches(self, examples: Sequence[Source]) -> list[list[Source]]:
+    """Returns the examples in batches, in the order of being decoded.
+
+    A batch has `batch_size` examples, and the last one may have fewer. Where
+    rows are refilled, the batches of one padded length are one long batch,
+    whose examples follow each other through the rows.
+    """
+    order, size = _decoding_order(examples), self.run.batch_size
+    batches = []
+    for start in range(0, len(order), size):
+      batches.append([examples[i] for i in order[start : start + size]])
     if not self._refills:
       return batches
-    alike = itertools.groupby(batches, self._width)
-    return [list(itertools.chain(*group)) for _, group in alike]
+    # Lengths ascend, so that batches of one padded length are neighbours.
+    groups = itertools.groupby(batches, self._width)
+    return [list(itertools.chain(*group)) for _, group in groups]
 
   @property
   def _refills(self) -> bool:
-    """Whether rows that end make room: on one device, and where a batch brings
-    nothing else by row, as the inputs of drafters of another vocabulary."""
-    pair, can = self.pair, self.point.spec.execution.is_one_loop
-    can &= pair.shared is None and pair.layout is None
-    return self.run.refill and can
+    """Whether a row that ended makes room for the next example.
+
+    Only the inputs and the keys of a row can be exchanged, and only on one
+    device. A drafter of another vocabulary has inputs of its own for each row.
+    """
+    return (
+      self.run.refill
+      and self.point.spec.execution.is_one_loop
+      and self.pair.shared is None
+      and self.pair.layout is None
+    )
 
   def _width(self, batch: Sequence[Source]) -> int:
+    """Returns the length that the inputs of a batch are padded to."""
     return bucket_of(longest(batch), self.lengths)
 
-  def program_key(self, batch: Sequence[Source]) -> tuple:
-    """Returns what tells the compiled program of a batch from others."""
+  def program_key(self, batch: Sequence[Source]) -> "ProgramKey":
+    """Returns the key of the compiled program that decodes a batch."""
     size = self.run.batch_size
-    return *self._static, size, self._width(batch), len(batch) > size
+    return ProgramKey(
+      static=self._static,
+      batch_size=size,
+      width=self._width(batch),
+      is_continuous=len(batch) > size,
+    )
 
   @functools.cached_property
   def _static(self) -> tuple:
-    needs, traced = self.point.spec.execution, [self.point.sampling]
-    if needs.needs_drafter:
+    """The part of a program's key that all batches have in common.
+
+    It is what `jax.jit` looks at besides the shapes of a batch: the static
+    program, and the tree, shapes and types of the traced arguments.
+    """
+    execution, traced = self.point.spec.execution, [self.point.sampling]
+    # A model that the method does not call is not part of its program.
+    if execution.needs_drafter:
       traced.append(self.pair.drafter_lm)
-    if needs.needs_verifier:
+    if execution.needs_verifier:
       traced.append(self.pair.verifier_lm)
     program, _ = self.decoder.program(self.point.sampling.greedy)
     leaves, tree = jax.tree.flatten(traced)
     return program, tree, *map(jax.typeof, leaves)
 
-  def program_examples(self, examples: Sequence[Source]) -> dict[tuple, tuple]:
-    """Returns {what tells a program: (this, an example)}, batch by batch."""
-    first = {self._width([x]): x for x in reversed(examples)}
-    return {self.program_key([x]): (self, x) for x in first.values()}
+  def program_examples(
+    self, examples: Sequence[Source]
+  ) -> dict["ProgramKey", "ProgramExample"]:
+    """Returns one example for each program that decodes whole batches.
+
+    Args:
+      examples: all examples that are to be decoded.
+
+    Returns:
+      The key of each program, and an example whose batch runs that program. A
+      batch of this one example has the shape of every batch of its length.
+    """
+    by_width = {}
+    for example in examples:
+      by_width.setdefault(self._width([example]), example)
+    return {
+      self.program_key([example]): ProgramExample(self, example)
+      for example in by_width.values()
+    }
+
+
+class PreparedBatch(NamedTuple):
+  """The arguments of a `Decoder` for one batch, on the device.
+
+  Attributes:
+    drafter: the drafter as a `Decoder` takes it, or None.
+    verifier: the verifier's language model, or None.
+    inputs: [B, S] int32, the padded inputs.
+    rngs: [B] typed keys, one for each row.
+  """
+
+  drafter: Any
+  verifier: Any
+  inputs: jax.Array
+  rngs: jax.Array
+
+
+class ProgramKey(NamedTuple):
+  """Tells the compiled program of a batch from all other programs.
+
+  Attributes:
+    static: what all batches of a point have in common; see `Batches._static`.
+    batch_size: the number of rows.
+    width: the length that the inputs are padded to.
+    is_continuous: whether rows that ended make room for further examples.
+  """
+
+  static: tuple
+  batch_size: int
+  width: int
+  is_continuous: bool
+
+
+class ProgramExample(NamedTuple):
+  """An example that runs a program.
+
+  Attributes:
+    batches: the `Batches` that decode the example.
+    example: the example.
+  """
+
+  batches: Batches
+  example: Source
 
 
 def forget_programs():
-  """Drops all compiled programs of this process, and that they ran."""
+  """Drops all compiled programs of this process, and their keys."""
   jax.clear_caches()
   EXECUTED_PROGRAMS.clear()
 
 
-def _in_order(examples: Sequence[Source]) -> np.ndarray:
-  """Returns the examples' places in the order of being decoded."""
+def _decoding_order(examples: Sequence[Source]) -> np.ndarray:
+  """Returns [N] int, the places of the examples in the order of decoding."""
   return order_by_length([example.tokens for example in examples])
 
 
-def _joined(parts: Sequence[Decoded], places: np.ndarray) -> Decoded:
-  """Returns the rows of all parts, which came in the order of `places`."""
-  at = np.argsort(places)
-  return jax.tree.map(lambda *rows: np.concatenate(rows)[at], *parts)
+def _join_rows(parts: Sequence[Decoded], places: np.ndarray) -> Decoded:
+  """Returns the rows of all parts as one `Decoded`, in the examples' order.
+
+  Args:
+    parts: NumPy arrays of some rows each.
+    places: [N] int, the place of the example of each row, in the order in which
+      the rows stand in the parts. Rows after the first N are left out.
+  """
+  # Row i belongs to example places[i]. The inverse permutation therefore names
+  # the row of each example: places [2, 0, 1] give rows [1, 2, 0].
+  rows = np.argsort(places)
+  return jax.tree.map(lambda *arrays: np.concatenate(arrays)[rows], *parts)
 
 
 def check_finite(decoded: Decoded, batch: Sequence[Source]):
-  """Raises NoDistributionError where a model gave no distribution."""
-  bad = np.asarray(decoded.bad_step)[: len(batch)]
-  for row in np.flatnonzero(bad >= 0):
-    text = batch[row].text
+  """Checks that every row of a batch had distributions to draw from.
+
+  Args:
+    decoded: the result, in arrays of NumPy or of JAX.
+    batch: the examples of the first rows; further rows are not checked.
+
+  Raises:
+    NoDistributionError: a model gave no distribution. The message names the
+      first such example, and the step.
+  """
+  bad_steps = np.asarray(decoded.bad_step)[: len(batch)]
+  bad_rows = np.flatnonzero(bad_steps >= 0)
+  if bad_rows.size:
+    row = bad_rows[0]
+    example = batch[row]
     raise NoDistributionError(
-      f"a model gave NaN, +inf or no finite logit at step {bad[row]} of example"
-      f" {batch[row].index} ({text[:40]!r}); check the checkpoint, or set DTYPE"
-      " = 'float32'"
+      f"a model gave NaN, +inf or no finite logit at step {bad_steps[row]} of"
+      f" example {example.index} ({example.text[:40]!r}); check the checkpoint,"
+      " or set DTYPE = 'float32'"
     )
