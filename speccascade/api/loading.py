@@ -17,7 +17,7 @@ from speccascade.api.conversation import Chat, TextStream
 from speccascade.api.generation import Generation
 from speccascade.api.model_sources import ModelSource
 from speccascade.data.prompting import Prompting
-from speccascade.inference.batches import batching
+from speccascade.inference.batches import padding
 from speccascade.inference.batches.sources import (
   InputError,
   Sources,
@@ -339,7 +339,7 @@ class Pair:
       most = max(room, study.run.max_decode_len)
       return TextStream(study, point, rounds, most, turn)
 
-    widths = batching.buckets(settings.get("max_input_len", 512))
+    widths = padding.buckets(settings.get("max_input_len", 512))
     said = [{"role": "system", "content": system}] if system else []
     return Chat(start, prompting, widths, said)
 

@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.data.training_batches import order_by_length, pad
+from speccascade.data.training_batches import order_by_length
 from speccascade.decoding import Decoded, decode_continuously, row_keys
-from speccascade.decoding.loops import prompts
 from speccascade.decoding.programs.decoders import Decoder
+from speccascade.inference.batches import padding
 from speccascade.inference.batches.sources import Source, longest
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
@@ -28,74 +28,9 @@ from speccascade.models.sharding.partitioning import DATA, fetch
 from speccascade.runtime import memory
 from speccascade.runtime.progress import note
 
-# Inputs are padded to one of these shares of the longest allowed length,
-# rounded up to a multiple.
-_BUCKETS = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
-_MULTIPLE = 8
 # The keys of the programs that this process has run, and so has compiled; see
 # `Batches.program_key`.
 EXECUTED_PROGRAMS = set()
-
-
-def buckets(max_len: int) -> list[int]:
-  """Returns the lengths that inputs are padded to, in ascending order.
-
-  Args:
-    max_len: the most tokens that an input may have. It is the last length.
-
-  >>> buckets(64), buckets(100), buckets(4)
-  ([8, 16, 24, 32, 48, 64], [16, 32, 40, 56, 80, 100], [4])
-  """
-  lengths = {
-    min(max_len, -(-round(share * max_len) // _MULTIPLE) * _MULTIPLE)
-    for share in _BUCKETS
-  }
-  return sorted(length for length in lengths if length > 0)
-
-
-def bucket_of(length: int, lengths: Sequence[int]) -> int:
-  """Returns the length that an input is padded to.
-
-  Args:
-    length: the number of tokens of the input.
-    lengths: the lengths to choose from, in ascending order.
-
-  Raises:
-    ValueError: the input is longer than the last of `lengths`.
-  """
-  for bucket in lengths:
-    if length <= bucket:
-      return bucket
-  raise ValueError(f"a source of {length} tokens fits none of {list(lengths)}")
-
-
-def pad_batch(
-  batch: Sequence[Source],
-  rows: int,
-  lengths: Sequence[int],
-  *,
-  prompted: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:
-  """Pads the examples of a batch to one shape.
-
-  Args:
-    batch: the examples, at least one and at most `rows`.
-    rows: the number of rows of the padded batch. Copies of the last example
-      fill the rows that are left; nobody reads their outputs.
-    lengths: the lengths to choose from, in ascending order. S is the least of
-      them that holds all examples.
-    prompted: whether the examples are prompts. Their padding is `prompts.PAD`,
-      because 0 may be a token of a prompt. Sources are padded with 0.
-
-  Returns:
-    The tokens [rows, S] int32, and the indices [rows] int32 of the examples.
-  """
-  width = bucket_of(longest(batch), lengths)
-  padding = prompts.PAD if prompted else 0
-  tokens = [example.tokens for example in batch]
-  indices = [example.index for example in batch]
-  indices += indices[-1:] * (rows - len(batch))
-  return pad(tokens, rows, width, padding), np.array(indices, np.int32)
 
 
 class NoDistributionError(ValueError):
@@ -216,7 +151,7 @@ class Batches:
       trial: the number of the trial; see `row_keys`.
     """
     rows = max(self.run.batch_size, len(batch))
-    tokens, indices = pad_batch(
+    tokens, indices = padding.pad_batch(
       batch, rows, self.lengths, prompted=self.pair.prompted
     )
     inputs = jnp.asarray(tokens)
@@ -367,7 +302,7 @@ class Batches:
 
   def _width(self, batch: Sequence[Source]) -> int:
     """Returns the length that the inputs of a batch are padded to."""
-    return bucket_of(longest(batch), self.lengths)
+    return padding.bucket_of(longest(batch), self.lengths)
 
   def program_key(self, batch: Sequence[Source]) -> "ProgramKey":
     """Returns the key of the compiled program that decodes a batch."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from speccascade.data.prompting import eos_ids
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference.batches import batching
+from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.batches.sources import Source, Sources, longest
 from speccascade.inference.pair.pair_checks import PairError
@@ -79,7 +79,7 @@ class Study:
 
   @functools.cached_property
   def _buckets(self) -> list[int]:
-    return batching.buckets(self.sources.max_len)
+    return padding.buckets(self.sources.max_len)
 
   @functools.cached_property
   def lengths(self) -> list[int]:
@@ -101,14 +101,14 @@ class Study:
   def timed_length(self) -> int:
     """One length for all timed sources: nothing compiles under the clock."""
     alike = self.examples if self._is_single else self.timed_examples
-    return batching.bucket_of(longest(alike), self._buckets)
+    return padding.bucket_of(longest(alike), self._buckets)
 
   def pad_examples(
     self, examples: Sequence[Source], rows: int, lengths: Sequence[int]
   ) -> np.ndarray:
-    """Returns [rows, S] int32, the tokens of some; see `batching.pad_batch`."""
+    """Returns [rows, S] int32, the tokens of some; see `padding.pad_batch`."""
     prompted = self.pair.prompted
-    return batching.pad_batch(examples, rows, lengths, prompted=prompted)[0]
+    return padding.pad_batch(examples, rows, lengths, prompted=prompted)[0]
 
   def num_trials(self, point: Point) -> int:
     """Returns how often a point is decoded: greedy trials are all alike."""

@@ -24,7 +24,7 @@ class Run:
     refill: whether a row that ended makes room for the next example at once,
       before its batch has ended.
     num_lengths: source lengths that batches are padded to, each another program
-      of every method; None takes all of `batching.buckets`.
+      of every method; None takes all of `padding.buckets`.
     seed: of the keys.
     trials: how often each example is decoded, with other keys.
     trace: whether to record who wrote each token.

@@ -1,11 +1,10 @@
-"""Examples from files: what is read, what is refused and how."""
+"""Examples from files: their tokens, and the messages of refusals."""
 
-import numpy as np
 import pytest
 
 from speccascade.data import prompting
-from speccascade.inference.batches import batching, inputs
-from speccascade.inference.batches.sources import InputError, Source
+from speccascade.inference.batches import inputs
+from speccascade.inference.batches.sources import InputError
 from tests.inference import tiny
 
 VOCABULARY = tiny.Vocabulary()
@@ -13,12 +12,13 @@ VOCABULARY = tiny.Vocabulary()
 
 @pytest.fixture
 def read(tmp_path):
+  """Reads a file of texts whose inputs have up to six tokens."""
+
   def read(text, name="in.txt", **settings):
     path = tmp_path / name
     path.write_text(text)
     settings |= {"vocabulary": VOCABULARY, "input_file": path}
-    asked = inputs.Inputs({"inputs": 6}, **settings)
-    return asked.read()
+    return inputs.Inputs({"inputs": 6}, **settings).read()
 
   return read
 
@@ -43,27 +43,6 @@ def test_long_texts_are_refused_or_cut(read):
   sources = read(text, truncate=True)
   assert sources.num_cut == 1
   assert sources.examples[1].tokens.tolist() == [4, 5, 6, 7, 8, 1]
-
-
-def test_buckets_are_few_and_hold_all():
-  for max_len in (1, 7, 8, 24, 63, 128, 512, 1024):
-    lengths = batching.buckets(max_len)
-    assert lengths[-1] == max_len
-    assert len(lengths) <= 6
-    assert lengths == sorted(set(lengths))
-  assert batching.bucket_of(9, [8, 16]) == 16
-  with pytest.raises(ValueError, match="17 tokens fits none"):
-    batching.bucket_of(17, [8, 16])
-
-
-def test_a_short_batch_repeats_its_last_example():
-  batch = [
-    Source(4, "", np.array([5, 1], np.int32)),
-    Source(5, "", np.array([5, 6, 7, 8, 1], np.int32)),
-  ]
-  tokens, indices = batching.pad_batch(batch, 4, [3, 6])
-  assert tokens.tolist() == [[5, 1, 0, 0, 0, 0], *[[5, 6, 7, 8, 1, 0]] * 3]
-  assert indices.tolist() == [4, 5, 5, 5]
 
 
 def test_vocabulary_without_a_file_has_no_identity():
