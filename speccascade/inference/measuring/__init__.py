@@ -1,1 +1,1 @@
-"""From points to result rows: decode, time and score."""
+"""Measures points: decodes, times and scores them, and makes their rows."""

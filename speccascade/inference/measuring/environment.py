@@ -1,4 +1,4 @@
-"""Where and with what a row was measured, and what a run took."""
+"""The environment of a run: device, versions, compiling and memory."""
 
 from collections.abc import Iterator
 import contextlib
@@ -18,12 +18,23 @@ from jax import monitoring
 
 from speccascade.models.sharding.partitioning import Layout
 
+# The packages whose versions a row records.
 _PACKAGES = ("speccascade", "jax", "jaxlib", "flax", "numpy", "sacrebleu")
+# Linux gives a process 65,530 memory maps. Every compiled program takes some.
 MOST_MAPS = 40_000
 
 
 def environment(layout: Layout | None = None) -> dict:
-  """Returns where a row was measured: device or mesh, versions, git commit."""
+  """Returns the environment that a row records.
+
+  Args:
+    layout: the devices that hold the models, or None for one device.
+
+  Returns:
+    "device": the device or the mesh, in words.
+    "versions": the version of each package, None where it is not installed.
+    "git_commit": see `git_commit`.
+  """
   return {
     "device": device_name(layout),
     "versions": {name: _version(name) for name in _PACKAGES},
@@ -41,7 +52,11 @@ def _version(package: str) -> str | None:
 
 @functools.cache
 def git_commit() -> str | None:
-  """Returns the commit of this package's checkout, "+" after it if changed."""
+  """Returns the commit of this package's checkout.
+
+  A "+" after the commit says that a tracked file has changed since. None means
+  that the package is not in a checkout, or that git is not installed.
+  """
   run = functools.partial(
     subprocess.check_output, cwd=pathlib.Path(__file__).parent, text=True
   )
@@ -55,12 +70,13 @@ def git_commit() -> str | None:
 
 @dataclasses.dataclass
 class Compiled:
-  """The programs of this process since `compile_counter` was first called.
+  """Counts the programs that this process compiled.
 
   Attributes:
-    programs: how many, those of a single operation among them.
-    seconds: that they took, summed over threads.
-    cache_hits: how many were in the persistent cache.
+    programs: the number of programs. A single operation outside of `jax.jit` is
+      a program, too.
+    seconds: the seconds of compiling, summed over threads.
+    cache_hits: the number of programs that were in the persistent cache.
   """
 
   programs: int = 0
@@ -68,19 +84,22 @@ class Compiled:
   cache_hits: int = 0
 
   def count_duration(self, event: str, seconds: float, **_):
-    """Counts an event that lasted."""
+    """Counts a compilation; a listener of JAX's events that last."""
     if event == "/jax/core/compile/backend_compile_duration":
       self.programs += 1
       self.seconds += seconds
 
   def count_event(self, event: str, **_):
-    """Counts an event that did not."""
+    """Counts a cache hit; a listener of JAX's events that do not last."""
     self.cache_hits += event == "/jax/compilation_cache/cache_hits"
 
   def since(self, before: "Compiled") -> "Compiled":
-    """Returns what was counted after an earlier count."""
-    now, then = dataclasses.astuple(self), dataclasses.astuple(before)
-    return Compiled(*(b - a for a, b in zip(then, now)))
+    """Returns the difference between this count and an earlier one."""
+    return Compiled(
+      programs=self.programs - before.programs,
+      seconds=self.seconds - before.seconds,
+      cache_hits=self.cache_hits - before.cache_hits,
+    )
 
   def __str__(self) -> str:
     return (
@@ -91,7 +110,11 @@ class Compiled:
 
 @functools.cache
 def compile_counter() -> Compiled:
-  """Returns the count of this process, which goes on."""
+  """Returns the counter of this process, which goes on counting.
+
+  It counts from the first call on. JAX has no way to remove a listener, so
+  there is one counter for the whole process.
+  """
   compiled = Compiled()
   monitoring.register_event_duration_secs_listener(compiled.count_duration)
   monitoring.register_event_listener(compiled.count_event)
@@ -100,77 +123,104 @@ def compile_counter() -> Compiled:
 
 @contextlib.contextmanager
 def report_run(layout: Layout | None = None) -> Iterator[None]:
-  """Prints what computes, and at the end what the run took besides its time."""
+  """Prints the device at the start of a run, and its costs at the end.
+
+  The costs are the compiled programs and the most memory that was in use.
+
+  Args:
+    layout: the devices that hold the models, or None for one device.
+  """
   print(computing_on(layout))
-  before = dataclasses.replace(compile_counter())
+  before = dataclasses.replace(compile_counter())  # a copy
   yield
   compiled = compile_counter().since(before)
   print(f"{compiled}; {most_memory() / 1e9:.1f} GB of memory at most")
 
 
 def computing_on(layout: Layout | None = None) -> str:
-  """Returns in a line what computes, and what stands idle."""
+  """Returns a line that names the device in use and counts the idle ones."""
   idle = jax.device_count() - (layout.mesh.size if layout else 1)
   others = f"; the other {idle} stay idle" if idle else ""
   return f"computing on {device_name(layout)}{others}"
 
 
 def device_name(layout: Layout | None = None) -> str:
-  """Returns the device that computes, in words; of a CPU its cores too.
+  """Returns the device in use, in words; for a CPU also its number of cores.
 
   Args:
-    layout: of models on several devices; else the rest is idle.
+    layout: the devices that hold the models. None means the first device of
+      this process; all others are idle.
   """
   if layout is not None:
     sizes = " x ".join(f"{name} {n}" for name, n in layout.sizes.items())
     return f"{layout.mesh.devices.flat[0].device_kind}, {sizes}"
   device = jax.local_devices()[0]
-  if device.platform != "cpu":
-    num = jax.device_count()
-    return device.device_kind + (f", 1 of {num}" if num > 1 else "")
-  is_told = hasattr(os, "sched_getaffinity")
-  cores = len(os.sched_getaffinity(0)) if is_told else os.cpu_count() or 1
-  processor = platform.processor() or platform.machine()
+  if device.platform == "cpu":
+    return f"{_processor()}, {_num_cores()} cores"
+  num_devices = jax.device_count()
+  if num_devices > 1:
+    return f"{device.device_kind}, 1 of {num_devices}"
+  return device.device_kind
+
+
+def _processor() -> str:
+  """Returns the name of the processor."""
+  # Linux knows the model; Python knows the architecture only.
   with contextlib.suppress(OSError):
-    told = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    if name := re.search(r"(?im)^model name\s*:(.*)$", told):
-      processor = name[1].strip()
-  return f"{processor}, {cores} cores"
+    text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    if name := re.search(r"(?im)^model name\s*:(.*)$", text):
+      return name[1].strip()
+  return platform.processor() or platform.machine()
+
+
+def _num_cores() -> int:
+  """Returns the number of cores that this process may use."""
+  # A container or taskset may allow fewer cores than the machine has.
+  if hasattr(os, "sched_getaffinity"):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
 
 
 def holds_many_programs() -> bool:
   """Returns whether compiled programs take most memory maps of this process.
 
-  Linux gives it 65,530, and XLA's compiler dies at the limit.
+  XLA's compiler dies where Linux refuses it another map.
   """
   maps = pathlib.Path("/proc/self/maps")
   return maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS
 
 
 def give_back_memory():
-  """Returns to the system what the C library keeps of freed memory.
+  """Returns freed memory from the C library to the system.
 
-  The arrays of a checkpoint that was just packed would else stay, as large as
-  the model itself. Where the library is not glibc it does nothing.
+  The C library keeps freed memory for later allocations. After a checkpoint was
+  packed, that is as much memory as the model itself takes. The function does
+  nothing if the C library is not glibc.
   """
   with contextlib.suppress(OSError, AttributeError):
     ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def held_memory() -> int | None:
-  """Returns the bytes of memory that this process holds, where it is told."""
-  told = pathlib.Path("/proc/self/statm")
-  if not told.exists():
+  """Returns the bytes of memory that this process holds.
+
+  None means that the system, which is not Linux, does not say it.
+  """
+  statistics = pathlib.Path("/proc/self/statm")
+  if not statistics.exists():
     return None
-  return int(told.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+  num_pages = int(statistics.read_text().split()[1])
+  return num_pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def most_memory() -> int:
-  """Returns the most bytes of memory that this process ever held."""
+  """Returns the most bytes of memory that this process held at any time."""
+  # On Linux `ru_maxrss` may be the memory of the process that started this one.
   status = pathlib.Path("/proc/self/status")
-  if status.exists():  # what is below counts the process that started this one
+  if status.exists():
     line = re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(), re.M)
     if line:
       return 1024 * int(line[1])
+  # macOS counts bytes, other systems kilobytes.
   unit = 1 if platform.system() == "Darwin" else 1024
   return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,8 @@
-"""What all points of a trade-off have in common: `Study`."""
+"""What the points of a trade-off have in common: `Study`.
+
+The points differ in the method and its settings. They share the models, the
+examples, the way of decoding and of measuring, and the compiled programs.
+"""
 
 from collections.abc import Sequence
 import dataclasses
@@ -12,7 +16,11 @@ import numpy as np
 from speccascade.data.prompting import eos_ids
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches import padding
-from speccascade.inference.batches.batching import Batches
+from speccascade.inference.batches.batching import (
+  Batches,
+  ProgramExample,
+  ProgramKey,
+)
 from speccascade.inference.batches.sources import Source, Sources, longest
 from speccascade.inference.pair.pair_checks import PairError
 from speccascade.inference.pair.pairs import ModelPair
@@ -24,8 +32,15 @@ from speccascade.settings import fields
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-  """What a point wrote: tokens by (trial, index), its counts, and the fields of
-  `LogProbs` in parts, where they were recorded."""
+  """The outputs of one point.
+
+  Attributes:
+    tokens: the emitted tokens [N] int32 of each example, EOS among them. A key
+      is the trial and the example's index.
+    counts: the counts of all examples and trials together.
+    log_probs: the fields of `LogProbs`, one dict for each batch. Empty where
+      log-probabilities were not recorded.
+  """
 
   tokens: dict[tuple[int, int], np.ndarray]
   counts: Counts
@@ -35,15 +50,21 @@ class Outputs:
 @fields.checked
 @dataclasses.dataclass(frozen=True, eq=False)
 class Study:
-  """What all points of a trade-off have in common.
+  """The models, the examples and the settings that all points share.
+
+  A study is equal to itself alone, since its caches belong to it.
 
   Attributes:
     pair: the models.
-    sources: what is decoded; the first of them are timed.
-    run: how it is decoded.
-    measuring: what is measured.
-    verifier_outputs: what the verifier alone wrote, by sampling, where it was
-      decoded.
+    sources: the examples. The first of them are timed.
+    run: how the examples are decoded.
+    measuring: what is measured of each point.
+    verifier_outputs: the outputs of the verifier alone. A key is the point of
+      the verifier at one sampling; a sampling that was not decoded is missing.
+
+  Raises:
+    ValueError: the mesh does not divide the batch size, or the models do not
+      take these examples.
   """
 
   pair: ModelPair
@@ -58,24 +79,27 @@ class Study:
   )
 
   def __post_init__(self):
-    # One row alone is decoded by every part of `data` alike.
+    # A single row is not cut along the data axis: each part decodes it whole.
     if self.pair.layout is not None and self.run.batch_size > 1:
       self.pair.layout.check_rows(BATCH_SIZE=self.run.batch_size)
     _check_sources(self.pair, self.sources, self.run.max_decode_len)
 
   @property
   def examples(self) -> Sequence[Source]:
+    """The examples, in the order of the data set."""
     return self.sources.examples
 
   @property
   def vocabulary(self):
+    """The vocabulary of the examples' tokens."""
     return self.sources.vocabulary
 
   @property
   def metrics(self) -> Sequence[str]:
-    """Names in `quality.METRICS` that texts are scored by."""
-    asked = self.measuring.metrics
-    return self.sources.metrics if asked is None else asked
+    """The names in `quality.METRICS` that score the outputs."""
+    if self.measuring.metrics is None:
+      return self.sources.metrics
+    return self.measuring.metrics
 
   @functools.cached_property
   def _buckets(self) -> list[int]:
@@ -83,41 +107,75 @@ class Study:
 
   @functools.cached_property
   def lengths(self) -> list[int]:
-    """Source lengths of batches, ascending; the last one fits all."""
-    num = min(self.run.num_lengths or len(self._buckets), len(self._buckets))
-    ends = (len(self._buckets) * (i + 1) // num for i in range(num))
+    """The input lengths that batches are padded to, in ascending order.
+
+    The last length holds all examples.
+    """
+    most = len(self._buckets)
+    num = min(self.run.num_lengths or most, most)
+    # Every few buckets one is kept, the last one always: 2 of the 6 buckets
+    # 8 16 24 32 48 64 are number 3 and number 6, or 24 and 64.
+    ends = [most * (i + 1) // num for i in range(num)]
     return [self._buckets[end - 1] for end in ends]
 
   @property
   def timed_examples(self) -> Sequence[Source]:
+    """The examples that are decoded under the clock, at batch size 1."""
     return self.examples[: self.measuring.num_timed]
 
   @property
-  def _is_single(self) -> bool:
-    """Whether what is not timed runs the programs of what is."""
+  def _shares_timed_programs(self) -> bool:
+    """Whether the other examples are decoded by the timed programs.
+
+    At batch size 1 this saves compiling: all examples have one padded length
+    then.
+    """
     return self.run.batch_size == 1 and bool(self.timed_examples)
 
   @functools.cached_property
   def timed_length(self) -> int:
-    """One length for all timed sources: nothing compiles under the clock."""
-    alike = self.examples if self._is_single else self.timed_examples
+    """The length that timed examples are padded to.
+
+    All timed examples have the same length, so that nothing is compiled while
+    the clock runs.
+    """
+    alike = self.timed_examples
+    if self._shares_timed_programs:
+      alike = self.examples
     return padding.bucket_of(longest(alike), self._buckets)
 
   def pad_examples(
     self, examples: Sequence[Source], rows: int, lengths: Sequence[int]
   ) -> np.ndarray:
-    """Returns [rows, S] int32, the tokens of some; see `padding.pad_batch`."""
-    prompted = self.pair.prompted
-    return padding.pad_batch(examples, rows, lengths, prompted=prompted)[0]
+    """Returns [rows, S] int32, the padded inputs of some examples.
+
+    Args:
+      examples: up to `rows` examples.
+      rows: the number of rows.
+      lengths: the lengths that S is chosen from; see `padding.pad_batch`.
+    """
+    tokens, _ = padding.pad_batch(
+      examples, rows, lengths, prompted=self.pair.prompted
+    )
+    return tokens
 
   def num_trials(self, point: Point) -> int:
-    """Returns how often a point is decoded: greedy trials are all alike."""
+    """Returns how often each example is decoded at a point.
+
+    Greedy trials are all alike, so a greedy point has one.
+    """
     return 1 if point.sampling.greedy else self.run.trials
 
   def settings(
     self, point: Point, *, trials: int | None = None
   ) -> results.Settings:
-    """Returns what a point's row is known by; None takes `num_trials`."""
+    """Returns the settings of a point's row, by which rows are told apart.
+
+    Args:
+      point: the method and its settings.
+      trials: the number of trials that the row states. None states
+        `num_trials`.
+    """
     return point.settings(
       max_decode_len=self.run.max_decode_len,
       task=self.sources.task,
@@ -133,17 +191,19 @@ class Study:
   def batches(
     self, point: Point, *, timed: bool = False, shared: bool = True
   ) -> Batches:
-    """Returns what decodes a point, at batch 1 where it is timed.
+    """Returns the `Batches` that decode the examples at a point.
 
-    The same at every call: what was checked is what decodes.
+    Equal arguments give the same object, so that a caller decodes with the
+    decoder that another caller checked and compiled.
 
     Args:
       point: the method and its settings.
-      timed: whether under the clock.
-      shared: whether methods share programs, where branching costs nothing.
+      timed: whether the batches are timed. They then have one row each.
+      shared: whether the methods of a family share programs. They do on a CPU
+        only, where a program that branches at the method is as fast.
     """
     run, lengths = self.run, self.lengths
-    if timed or self._is_single:
+    if timed or self._shares_timed_programs:
       run = dataclasses.replace(run, batch_size=1)
       lengths = [self.timed_length]
     batches = Batches(
@@ -154,38 +214,51 @@ class Study:
       lengths=lengths,
       shared=shared and jax.default_backend() == "cpu",
     )
+    # Two threads may come here at once: the first object of a key stays.
     return self._batches.setdefault((point, timed, shared), batches)
 
   @property
   def num_threads(self) -> int:
-    """Threads at work where nothing is timed.
+    """The number of threads that decode while nothing is timed.
 
-    One on a mesh: devices that wait for each other must all run programs in one
-    order.
+    On a mesh it is 1. The devices of a mesh wait for each other, so all of them
+    must run their programs in the same order.
     """
     if self.pair.layout is not None:
       return 1
     return max(1, min(8, os.cpu_count() or 1))
 
   def num_decodes(self, point: Point) -> int:
-    """Returns how many examples a point decodes, the unit of progress."""
-    timed = len(self.timed_examples) * self.measuring.repeats
-    return timed + len(self.examples) * self.num_trials(point)
+    """Returns the number of decodes of a point, which is the unit of progress.
 
-  def program_examples(self, point: Point) -> dict[tuple, tuple]:
-    """Returns {what tells a compiled program: (Batches, an example)}."""
-    programs = self.batches(point).program_examples(self.examples)
-    if not self.timed_examples:
-      return programs
-    return (
-      self.batches(point, timed=True).program_examples(self.timed_examples)
-      | programs
-    )
+    An example counts once for each repeat under the clock, and once for each
+    trial.
+    """
+    num_timed = len(self.timed_examples) * self.measuring.repeats
+    return num_timed + len(self.examples) * self.num_trials(point)
+
+  def program_examples(self, point: Point) -> dict[ProgramKey, ProgramExample]:
+    """Returns one example for each program that a point runs, by its key."""
+    programs = {}
+    if self.timed_examples:
+      batches = self.batches(point, timed=True)
+      programs = batches.program_examples(self.timed_examples)
+    return programs | self.batches(point).program_examples(self.examples)
 
 
 def _check_sources(pair: ModelPair, sources: Sources, most_new: int):
-  """Raises PairError where models do not go on from such sources, or a prompt
-  and the `most_new` tokens that may follow are longer than their window."""
+  """Checks that the models of a pair can read the examples.
+
+  Args:
+    pair: the models.
+    sources: the examples.
+    most_new: the most tokens that may follow a prompt.
+
+  Raises:
+    PairError: a model wants prompts and the examples are sources, or the other
+      way round; or a prompt and `most_new` tokens together are longer than the
+      window of a model.
+  """
   for model in pair.models:
     if model.prompted != sources.prompted:
       kind, wanted = "an encoder-decoder", "sources: set PROMPT = 'source'"
@@ -195,9 +268,10 @@ def _check_sources(pair: ModelPair, sources: Sources, most_new: int):
     if model.window == math.inf:
       continue
     worst = max(sources.examples, key=lambda example: len(example.tokens))
-    if (num := len(worst.tokens)) + most_new > model.window:
+    num_tokens = len(worst.tokens)
+    if num_tokens + most_new > model.window:
       raise PairError(
-        f"example {worst.index} has {num} tokens, and MAX_DECODE_LEN is"
+        f"example {worst.index} has {num_tokens} tokens, and MAX_DECODE_LEN is"
         f" {most_new}: together more than the {model.window} that"
         f" {model.name} was made for; shorten one of them"
       )
