@@ -1,9 +1,13 @@
-"""Decodes a task's split, or a file, by one method; resumable.
+"""Decodes a task's split, or a file, by one method.
 
-Leaves in OUTPUT_DIR: `predictions.jsonl` (a line for each example and trial),
-`metrics.json` (one `ResultRow`), `config.gin` (the resolved configuration) and
-`run.json` (what a later start compares itself with); with a trace also
-`tokens.html`, who wrote each token of the first examples.
+A run that was killed goes on where it stopped. It leaves these files in
+OUTPUT_DIR:
+  predictions.jsonl: a line for each example and trial.
+  metrics.json: one `ResultRow`.
+  config.gin: the resolved configuration.
+  run.json: the settings that a later start compares with its own.
+  tokens.html: who wrote each token of the first examples, if a trace was
+    recorded.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,11 +15,14 @@ import dataclasses
 import itertools
 import json
 import pathlib
+from typing import NamedTuple
 
 from speccascade.evaluation import efficiency
-from speccascade.evaluation.efficiency import Counts
+from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.evaluation.timing import Latency
 from speccascade.inference.batches.batching import Speed
 from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
@@ -30,19 +37,37 @@ from speccascade.runtime.progress import ProgressBar
 from speccascade.settings import fields
 
 TOKENS = "tokens.html"
-# What a killed run may lose, a shard, has so many examples and batches or more.
-_SHARD = 128, 4
+
+
+class ShardSize(NamedTuple):
+  """The least size of a shard.
+
+  A run that is killed loses the shard that it was decoding, so a shard should
+  be small. The examples of a shard are put into batches by their lengths, so
+  batches of a larger shard hold less padding.
+
+  Attributes:
+    examples: the least number of examples.
+    batches: the least number of batches.
+  """
+
+  examples: int
+  batches: int
+
+
+LEAST_SHARD = ShardSize(examples=128, batches=4)
 
 
 @dataclasses.dataclass(frozen=True)
 class DecodeOutcome:
-  """What a decode left.
+  """The result of a decode.
 
   Attributes:
-    row: of `metrics.json`.
+    row: the row that is in `metrics.json`.
     folder: OUTPUT_DIR.
-    batch_size: rows decoded at once.
-    speed: of what this start decoded.
+    batch_size: the number of rows decoded at once.
+    speed: the speed of decoding in this start. Examples that an earlier start
+      decoded are not part of it.
   """
 
   row: ResultRow
@@ -63,49 +88,71 @@ def infer(
   page: Callable[[Sequence[dict], str], str] | None = None,
   on_start: Callable[[pathlib.Path], object] = lambda folder: None,
 ) -> DecodeOutcome:
-  """Decodes, writes, and says what was measured.
+  """Decodes the examples, writes the outputs, and measures them.
 
   Args:
-    pair: the models.
-    inputs: what is decoded.
-    point: method and settings.
-    run: OUTPUT_DIR, and how it is decoded.
-    measuring: what is measured; timing needs both models.
-    num_shown: first examples on the page of a trace; 0 writes none.
-    page: the HTML of some records under a title; None writes none.
-    on_start: called with OUTPUT_DIR once it exists.
+    pair: the checkpoints of the models.
+    inputs: the configuration of the examples.
+    point: the method and its settings.
+    run: OUTPUT_DIR, and how the examples are decoded.
+    measuring: what is measured. Timing needs both models.
+    num_shown: the number of examples on the page of a trace; 0 writes no page.
+    page: returns the HTML page of some records under a title. None writes no
+      page.
+    on_start: called with OUTPUT_DIR once the folder exists.
+
+  Returns:
+    The row, the folder and the speed.
 
   Raises:
-    ValueError: a setting, a model or an input does not fit; nothing is written
+    ValueError: a setting, a model or an input does not fit. Nothing is written
       before the first examples are decoded.
-    NoDistributionError: a model gave none; example and step are named.
+    NoDistributionError: a model gave no distribution. The message names the
+      example and the step.
   """
   with folders.sole_writer(run.folder):
-    study, point = _study(pair, inputs, point, run, measuring)
-    shards, speed = _decoded(study, point)
+    study, point = _make_study(pair, inputs, point, run, measuring)
+    shards, speed = _decode(study, point)
     on_start(shards.folder)
     shards.merge()
-    settings = study.settings(point, trials=run.trials)
     if run.trace and num_shown and page and processes.is_first():
-      shown = list(itertools.islice(shards.records(), num_shown))
-      about = f"{settings.task} {settings.split}".rstrip()
-      title = ", ".join([point.spec.label, *settings.words, about])
-      files.write_whole(shards.folder / TOKENS, page(shown, title))
-    path = shards.folder / results.METRICS
-    if processes.agree(path.exists):
-      [row] = results.agreed(lambda: [results.read_row(path)])
-    else:
-      row = _row(study, point, shards)
-      if processes.is_first():
-        files.write_whole(path, json.dumps(json.loads(row.to_json()), indent=2))
+      records_shown = list(itertools.islice(shards.records(), num_shown))
+      text = page(records_shown, _page_title(study, point))
+      files.write_whole(shards.folder / TOKENS, text)
+    row = _read_or_measure(study, point, shards)
     return DecodeOutcome(row, shards.folder, run.batch_size, speed)
 
 
-def _study(
+def _page_title(study: Study, point: Point) -> str:
+  """Returns the title of the page of a trace: the method and the task."""
+  settings = study.settings(point, trials=study.run.trials)
+  task = f"{settings.task} {settings.split}".rstrip()
+  return ", ".join([point.spec.label, *settings.words, task])
+
+
+def _read_or_measure(study: Study, point: Point, shards: Shards) -> ResultRow:
+  """Returns the row of `metrics.json`, which is written if it is not there."""
+  path = shards.folder / results.METRICS
+  if processes.agree(path.exists):
+    [row] = results.agreed(lambda: [results.read_row(path)])
+    return row
+  row = _measure(study, point, shards)
+  if processes.is_first():
+    # The row's own JSON is one line: a file of one row is read by people.
+    files.write_whole(path, json.dumps(json.loads(row.to_json()), indent=2))
+  return row
+
+
+def _make_study(
   pair: PairSpec, inputs: Inputs, point: Point, run: Run, measuring: Measuring
 ) -> tuple[Study, Point]:
-  """Reads models and inputs, and checks that the point fits them."""
+  """Reads the models and the examples, and checks that the point fits them.
+
+  Returns:
+    The study, and the point with a number for gamma.
+  """
   sources, spec = inputs.read(pair.vocabulary_path), point.spec
+  # The clock compares with the verifier, and costs are those of both models.
   models = pair.load(
     sources.vocabulary,
     needs_drafter=spec.execution.needs_drafter or measuring.num_timed > 0,
@@ -121,28 +168,47 @@ def _study(
   return study, point
 
 
-def _decoded(study: Study, point: Point) -> tuple[Shards, Speed]:
-  """Decodes what OUTPUT_DIR lacks; returns the shards, all written."""
+class _Job(NamedTuple):
+  """The examples of one shard, and the trial in which they are decoded."""
+
+  trial: int
+  examples: Sequence[Source]
+
+
+def _make_jobs(study: Study) -> list[_Job]:
+  """Returns the jobs of a run in order; each of them makes one shard."""
+  size = study.run.batch_size
+  # Whole batches, so that only the last shard of a trial may end in a batch
+  # that is not full. A shard has 16 batches of 8 rows, or 4 batches of 32.
+  num_batches = max(-(-LEAST_SHARD.examples // size), LEAST_SHARD.batches)
+  step = size * num_batches
+  jobs = []
+  for trial in range(study.run.trials):
+    for start in range(0, len(study.examples), step):
+      jobs.append(_Job(trial, study.examples[start : start + step]))
+  return jobs
+
+
+def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
+  """Decodes the shards that OUTPUT_DIR lacks.
+
+  Returns:
+    The shards, all of them written, and the speed of decoding.
+  """
   run, spec = study.run, point.spec
   batches = study.batches(point, shared=False)
   settings = study.settings(point, trials=run.trials)
-  size = run.batch_size * max(-(-_SHARD[0] // run.batch_size), _SHARD[1])
-  jobs = [
-    (trial, study.examples[start : start + size])
-    for trial in range(run.trials)
-    for start in range(0, len(study.examples), size)
-  ]
-  shards = Shards(
-    run.folder,
-    {
-      **dataclasses.asdict(settings),
-      "inputs_sha256": study.sources.fingerprint,
-      "trace": run.trace,
-      "log_probs": run.log_probs or None,  # which older folders do not say
-      "batch_size": run.batch_size,
-    },
-    [len(examples) for _, examples in jobs],
-  )
+  jobs = _make_jobs(study)
+  identity = {
+    **dataclasses.asdict(settings),
+    "inputs_sha256": study.sources.fingerprint,
+    "trace": run.trace,
+    # None where it is off: folders of older versions have no such entry.
+    "log_probs": run.log_probs or None,
+    "batch_size": run.batch_size,
+  }
+  sizes = [len(job.examples) for job in jobs]
+  shards = Shards(run.folder, identity, sizes)
   shards.check()
   with ProgressBar(
     total=len(study.examples) * run.trials,
@@ -156,40 +222,57 @@ def _decoded(study: Study, point: Point) -> tuple[Shards, Speed]:
         bar.update(len(examples))
         continue
       decoded = batches.decode_all(examples, trial, bar.update)
-      written = records.records(decoded, examples, study.vocabulary, trial)
+      lines = map(
+        records.to_line,
+        records.records(decoded, examples, study.vocabulary, trial),
+      )
+      # The folder is made with the first shard: a run that fails while it
+      # decodes its first examples leaves nothing behind.
       shards.open()
-      shards.write(number, map(records.to_line, written))
+      shards.write(number, lines)
+  # Where no shard was missing, this start has not yet written `run.json`.
   shards.open()
   return shards, batches.speed
 
 
-def _row(study: Study, point: Point, shards: Shards) -> ResultRow:
-  """Returns the row of all records, timed if asked."""
+def _measure(study: Study, point: Point, shards: Shards) -> ResultRow:
+  """Returns the row of all records, with its latency if it is asked for."""
   latency = costs = None
   if study.timed_examples:
     latency = measure.time_points(study, [point])[point]
     costs = measure.measure_costs(study, [point])
 
-  def rows() -> list[ResultRow]:
-    by_index = {example.index: example for example in study.examples}
-    kept = [
-      (aux["counts"], aux["index"], record["prediction"], aux.get("log_probs"))
-      for record in shards.records()  # whose traces are large
-      for aux in [record["aux"]]
-    ]
-    counts, indices, texts, log_probs = zip(*kept)
-    row = measure.result_row(
-      study,
-      point,
-      efficiency.total([Counts(**count) for count in counts]),
-      [by_index[index] for index in indices],
-      texts,
-      latency=latency,
-      costs=costs,
-      trials=study.run.trials,
-      log_probs=log_probs if study.run.log_probs else (),
-    )
-    return [row]
-
-  [row] = results.agreed(rows)
+  # Only the first process has the records; it tells the others the row.
+  [row] = results.agreed(lambda: [_score(study, point, shards, latency, costs)])
   return row
+
+
+def _score(
+  study: Study,
+  point: Point,
+  shards: Shards,
+  latency: Latency | None,
+  costs: Costs | None,
+) -> ResultRow:
+  """Returns the row of all records."""
+  by_index = {example.index: example for example in study.examples}
+  counts, examples, texts, log_probs = [], [], [], []
+  # A record goes once it is read: the traces of all would fill the memory.
+  for record in shards.records():
+    aux = record["aux"]
+    counts.append(Counts(**aux["counts"]))
+    examples.append(by_index[aux["index"]])
+    texts.append(record["prediction"])
+    if study.run.log_probs:
+      log_probs.append(aux["log_probs"])
+  return measure.result_row(
+    study,
+    point,
+    efficiency.total(counts),
+    examples,
+    texts,
+    latency=latency,
+    costs=costs,
+    trials=study.run.trials,
+    log_probs=log_probs,
+  )
