@@ -304,7 +304,7 @@ class Searcher:
       for decoded in trials
       for tokens, length in zip(decoded.tokens, decoded.lengths)
     ]
-    row = measure.result_row(
+    row = scoring.result_row(
       study,
       point,
       efficiency.total(list(counts)),

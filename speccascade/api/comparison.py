@@ -7,7 +7,7 @@ import html
 import jax
 
 from speccascade.evaluation import efficiency
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import measure, scoring
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import records
@@ -104,7 +104,7 @@ def compare(
   for point, outs in decoded.items():
     counts = efficiency.total([efficiency.row_counts(out)[0] for out in outs])
     latency = latencies[point]
-    rows.append(measure.result_row(study, point, counts, latency=latency))
+    rows.append(scoring.result_row(study, point, counts, latency=latency))
     tokens = [out.tokens[0, : out.lengths[0]] for out in outs]
     texts.append(tuple(records.text_of(study.vocabulary, x) for x in tokens))
   inputs = tuple(example.text for example in study.examples)

@@ -1,4 +1,4 @@
-"""Whether a method wrote the tokens of the greedy verifier."""
+"""Compares the outputs of a method with those of the greedy verifier."""
 
 import jax
 import jax.numpy as jnp
@@ -9,40 +9,65 @@ from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.models.sharding.partitioning import fetch
 
-# Float32 sums depend on the shapes they are made in: choices this close tie.
+# The largest difference of two logits that count as a tie. The rounding of
+# float32 sums depends on the shapes in which they are computed, and a block has
+# another shape than a single token.
 TIE = 1e-4
 
 
-def agreement(study: Study, outputs: Outputs, alone: Outputs) -> dict:
-  """Returns how many examples have the greedy verifier's tokens.
-
-  Where they first differ, the two choices count as a near tie if the verifier's
-  logits of both lie within `TIE` after the common prefix.
+def count_identical(
+  study: Study, outputs: Outputs, verifier_outputs: Outputs
+) -> dict[str, int]:
+  """Counts the examples for which a method wrote the verifier's tokens.
 
   Args:
-    study: the verifier, and the examples decoded.
-    outputs: what the method wrote.
-    alone: what the verifier wrote.
+    study: the verifier, and the examples that were decoded.
+    outputs: the outputs of the method.
+    verifier_outputs: the outputs of the verifier alone, decoded greedily.
+
+  Returns:
+    "identical": the number of examples with the verifier's tokens.
+    "near_ties": the number of examples whose first different token is a near
+      tie: after the common prefix, the verifier's logits of the two tokens
+      differ by `TIE` or less.
+    "num_examples": the number of all examples.
   """
-  same = ties = 0
+  num_identical = num_ties = 0
   for example in study.examples:
-    ours, theirs = (out.tokens[0, example.index] for out in (outputs, alone))
-    if np.array_equal(ours, theirs):
-      same += 1
+    tokens = outputs.tokens[0, example.index]
+    verifier_tokens = verifier_outputs.tokens[0, example.index]
+    if np.array_equal(tokens, verifier_tokens):
+      num_identical += 1
       continue
-    num = min(len(ours), len(theirs))
-    differs = np.flatnonzero(ours[:num] != theirs[:num])
-    if differs.size:
-      at = int(differs[0])
-      logits = logits_after(study, example, theirs[:at])
-      ties += int(abs(logits[ours[at]] - logits[theirs[at]]) <= TIE)
-  num_examples = len(study.examples)
-  return {"identical": same, "near_ties": ties, "num_examples": num_examples}
+    length = min(len(tokens), len(verifier_tokens))
+    differences = np.flatnonzero(tokens[:length] != verifier_tokens[:length])
+    # Without a difference one output is the beginning of the other. No two
+    # tokens can be compared then, and the example counts as different.
+    if differences.size:
+      place = int(differences[0])
+      logits = logits_after(study, example, verifier_tokens[:place])
+      gap = abs(logits[tokens[place]] - logits[verifier_tokens[place]])
+      num_ties += int(gap <= TIE)
+  return {
+    "identical": num_identical,
+    "near_ties": num_ties,
+    "num_examples": len(study.examples),
+  }
 
 
 def logits_after(study: Study, example: Source, prefix) -> np.ndarray:
-  """Returns [V], the verifier's logits after a prefix [num] of tokens."""
+  """Returns the verifier's logits for the token after a prefix.
+
+  Args:
+    study: the verifier.
+    example: the example whose input the verifier reads.
+    prefix: [N] int32, the tokens that the output begins with.
+
+  Returns:
+    [V] float32.
+  """
   inputs = study.pad_examples([example], 1, study.lengths[-1:])
+  # One padded width for all prefixes, so that one program is compiled.
   fed = np.zeros((1, study.run.max_decode_len), np.int32)
   fed[0, 0] = prompts.start(study.pair.verifier_lm, inputs)[0]
   fed[0, 1 : 1 + len(prefix)] = prefix

@@ -23,7 +23,7 @@ from speccascade.evaluation.timing import Latency
 from speccascade.inference.batches.batching import Speed
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import measure, scoring
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points import advice_files
@@ -265,7 +265,7 @@ def _score(
     texts.append(record["prediction"])
     if study.run.log_probs:
       log_probs.append(aux["log_probs"])
-  return measure.result_row(
+  return scoring.result_row(
     study,
     point,
     efficiency.total(counts),

@@ -1,30 +1,37 @@
-"""Points in, result rows out: quality, counts and latency of one pair.
+"""Measures points: the quality, the counts and the latency of each.
 
-Points are measured in groups. The members of a group and the verifier alone
-take turns on every timed example, so that a drift of the machine cancels; then
-the other examples are decoded for quality. A point whose row stands already is
-not measured again.
+`measure` takes points and returns result rows. It measures points in groups of
+one sampling, in two steps:
+
+1. Under the clock, every point of the group and the verifier alone decode the
+   first examples at batch size 1, in turns; see `time_points`.
+2. Without the clock, every point decodes the other examples, several points in
+   parallel, for quality and counts.
+
+A point whose row is in the result file already is not measured again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
+import functools
 import itertools
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from speccascade.evaluation import efficiency, quality, timing
-from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.decoding import Decoded
+from speccascade.evaluation import efficiency, timing
+from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
+from speccascade.inference.batches.batching import Batches
 from speccascade.inference.batches.sources import Source
-from speccascade.inference.measuring.agreement import agreement
-from speccascade.inference.measuring.environment import (
-  environment,
-  holds_many_programs,
-)
+from speccascade.inference.measuring import scoring
+from speccascade.inference.measuring.agreement import count_identical
+from speccascade.inference.measuring.environment import holds_many_programs
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows import records, results
+from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultRow
 from speccascade.models.sharding.partitioning import fetch
 from speccascade.runtime import processes
@@ -32,51 +39,32 @@ from speccascade.runtime.progress import ProgressBar, note
 
 REFERENCE = "verifier"
 
+# Takes the number of decodes since its last call.
 Tick = Callable[[int], object]
 
 
 def reference(point: Point) -> Point:
-  """Returns the verifier alone at the point's sampling."""
+  """Returns the point of the verifier alone at the sampling of a point."""
   return point.of(REFERENCE)
 
 
 def groups(points: Sequence[Point], size: int) -> Iterator[list[Point]]:
-  """Yields groups of one sampling: they share a reference."""
+  """Yields the points in groups of one sampling.
+
+  The points of a group are compared with one reference, the verifier alone at
+  their sampling.
+
+  Args:
+    points: the points.
+    size: the most points of a group.
+  """
   by_sampling = {}
   for point in points:
-    by_sampling.setdefault((*point.sampled.values(),), []).append(point)
+    key = tuple(point.sampled.values())
+    by_sampling.setdefault(key, []).append(point)
   for members in by_sampling.values():
     for start in range(0, len(members), size):
       yield members[start : start + size]
-
-
-def _in_threads(study: Study, function: Callable, items: Sequence) -> dict:
-  """Returns what a function gives for each item, several at a time."""
-  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
-    return dict(zip(items, pool.map(function, items)))
-
-
-def _compile(study: Study, points: Sequence[Point], tick: Tick):
-  """Runs each program of the points once, but those that were run before.
-
-  Programs of other points are forgotten before they fill the process.
-  """
-  if processes.agree(holds_many_programs):
-    batching.forget_programs()
-  todo = {}
-  for point in points:
-    todo |= study.program_examples(point)
-  missing = [key for key in todo if key not in batching.EXECUTED_PROGRAMS]
-  numbers = itertools.count(1)
-
-  def compile_(key):
-    note(f"compiling {next(numbers)} of {len(missing)}")
-    batches, example = todo[key]
-    batches.decode([example])
-    tick(0)
-
-  _in_threads(study, compile_, missing)
-  note("")
 
 
 def measure(
@@ -87,25 +75,37 @@ def measure(
   group_size: int = 16,
   tick: Tick | None = None,
 ) -> list[ResultRow]:
-  """Measures the points that `file` lacks; returns the rows of all of them.
+  """Measures the points whose rows a file lacks.
 
   Args:
-    study: what they have in common.
-    points: what to measure.
-    file: where rows are kept; each group is appended when it is done.
-    group_size: points that are timed in turns: neighbours in `points` of one
-      sampling.
-    tick: called, from several threads, with the examples decoded since; None
-      shows a bar where the study's run does. What it raises ends the run; a
-      group that is not done leaves no row.
+    study: the models, the examples and the settings of all points.
+    points: the points to measure.
+    file: the file of the rows. The rows of a group are appended when the whole
+      group is measured.
+    group_size: the most points that are timed in turns. Neighbours in `points`
+      that have one sampling make a group.
+    tick: called with the number of decodes since its last call, from several
+      threads. An error that it raises ends the run, and the group that is being
+      measured leaves no row. None shows a progress bar if the study's run does.
+
+  Returns:
+    One row for each of `points`, in their order.
+
+  Raises:
+    TypeError: an item of `points` is no `Point`.
+    NoDistributionError: a model gave no distribution. The message names the
+      example and the step.
   """
   for point in points:
     if not isinstance(point, Point):
       raise TypeError(
         f"points holds {point!r:.60}; wanted an inference.point.Point"
       )
+  # Points that differ only in what their method does not use have one row.
   by_settings = {study.settings(point): point for point in points}
-  missing = [p for known, p in by_settings.items() if known not in file]
+  missing = [
+    point for settings, point in by_settings.items() if settings not in file
+  ]
   with ProgressBar(
     total=sum(map(study.num_decodes, missing)),
     unit="decode",
@@ -114,7 +114,10 @@ def measure(
   ) as bar:
     tick = tick or bar.update
     for members in groups(missing, len(missing)):
-      costs = measure_costs(study, members) if study.timed_examples else None
+      # The groups of one sampling share one measurement of the costs.
+      costs = None
+      if study.timed_examples:
+        costs = measure_costs(study, members)
       for group in groups(members, group_size):
         for row in _measure_group(study, group, costs, tick):
           file.append(row)
@@ -126,102 +129,73 @@ def time_points(
   study: Study,
   points: Sequence[Point],
   *,
-  on_result: Callable[[Point, int, object], object] = lambda *_: None,
+  on_result: Callable[[Point, int, Decoded], object] = lambda *_: None,
   tick: Tick = lambda num: None,
   is_over: Callable[[], bool] = lambda: False,
 ) -> dict[Point, timing.Latency]:
   """Times points of one sampling, and the verifier alone, in turns.
 
+  A latency is the time of one example at batch size 1, the encoder or the
+  prompt included. It does not include compiling, padding, the transfer of the
+  input to the device, or the transfer of the output from it.
+
   Args:
-    study: the first `num_timed` of its examples are timed at batch 1.
-    points: the verifier alone is added where it lacks.
-    on_result: called with (point, place among the timed, `Decoded`) once each.
-    tick: called with the decodes made since.
-    is_over: asked after each repeat; True leaves the others out.
+    study: its timed examples are decoded.
+    points: the points to time. The verifier alone is added if it is missing.
+    on_result: called once for each point and timed example, with the point, the
+      number of the example among the timed ones, and its `Decoded` of one row.
+    tick: called with the number of decodes since its last call.
+    is_over: called after each repeat. True ends the timing early.
 
   Returns:
-    The latency of each point, and of the verifier, which comes first.
+    The latency of the verifier alone, then of each point.
 
   Raises:
-    NoDistributionError: a model gave none; example and step are named.
+    NoDistributionError: a model gave no distribution. The message names the
+      example and the step.
   """
   alone = reference(points[0])
+  # Compiling takes seconds and would be timed as decoding otherwise.
   _compile(study, [alone, *points], tick)
   batches = {
     point: study.batches(point, timed=True) for point in [alone, *points]
   }
+  # The inputs of an example are the same for all points. They are padded to one
+  # length and put on the device before the clock starts.
   prepared = [
     batches[alone].prepare([example]) for example in study.timed_examples
   ]
+
+  def decode(point_batches: Batches, index: int) -> Decoded:
+    return point_batches.call(prepared[index])
+
   lengths = {point: np.zeros(len(prepared), int) for point in batches}
 
-  def checked(point, index, decoded):
+  def check_result(point: Point, index: int, decoded: Decoded):
     decoded = fetch(decoded)
     batching.check_finite(decoded, [study.timed_examples[index]])
     lengths[point][index] = decoded.lengths[0]
     on_result(point, index, decoded)
 
+  # The points and the verifier take turns, so that a machine that slows down
+  # for a while slows all of them: the ratio of two latencies hardly changes.
   seconds = timing.interleave(
     {
-      point: lambda index, call=of_point.call: call(prepared[index])
-      for point, of_point in batches.items()
+      point: functools.partial(decode, point_batches)
+      for point, point_batches in batches.items()
     },
     range(len(prepared)),
     repeats=study.measuring.repeats,
-    on_result=checked,
+    on_result=check_result,
     tick=tick,
     is_over=is_over,
   )
   return {
     point: timing.latency(
-      measured, seconds[alone], (lengths[point], lengths[alone])
+      point_seconds, seconds[alone], (lengths[point], lengths[alone])
     )
-    for point, measured in seconds.items()
+    for point, point_seconds in seconds.items()
   }
-
-
-def _measure_group(study, group, costs, tick) -> list[ResultRow]:
-  alone = reference(group[0])
-  first, latencies = {}, {}
-  if study.timed_examples:
-    latencies = time_points(
-      study,
-      group,
-      on_result=lambda point, index, out: first.update({(point, index): out}),
-      tick=lambda num: tick(num * len(group) // len({alone, *group})),
-    )
-  else:
-    _compile(study, [alone, *group], tick)
-  compares = study.measuring.agreement and alone.sampling.greedy
-  if alone in group or (compares and alone not in study.verifier_outputs):
-    ticked = tick if alone in group else lambda num: tick(0)
-    study.verifier_outputs[alone] = _decode(study, alone, first, ticked)
-
-  def row(point: Point) -> ResultRow:
-    outputs = study.verifier_outputs.get(point) or _decode(
-      study, point, first, tick
-    )
-    same = None
-    if compares:
-      same = agreement(study, outputs, study.verifier_outputs[alone])
-    places = sorted(outputs.tokens)
-    by_index = {example.index: example for example in study.examples}
-    return result_row(
-      study,
-      point,
-      outputs.counts,
-      [by_index[index] for _, index in places],
-      [records.text_of(study.vocabulary, outputs.tokens[at]) for at in places],
-      latency=latencies.get(point),
-      costs=costs,
-      agreement=same,
-      log_probs=outputs.log_probs,
-    )
-
-  rows = _in_threads(study, row, [point for point in group if point != alone])
-  if alone in group:
-    rows[alone] = row(alone)
-  return [rows[point] for point in group]
 
 
 def cost_loops(
@@ -231,23 +205,25 @@ def cost_loops(
   *,
   is_over: Callable[[], bool] = lambda: False,
 ) -> timing.CostLoops | None:
-  """Returns the loops that tell the costs of points of one sampling.
-
-  None where the drafter is several models, or a composed one.
+  """Times the loops that give the costs of points of one sampling.
 
   Args:
-    study: the first timed example is fed.
-    points: those whose blocks are timed.
+    study: the first timed example is fed to the models.
+    points: the points whose block widths are timed.
     rounds: how often each loop is timed.
-    is_over: asked after each round; True leaves the others out.
+    is_over: called after each round. True ends the timing early.
+
+  Returns:
+    The loops, or None where a drafter step has no single cost because several
+    models draft; see `ModelPair.has_costs`.
   """
   if not study.pair.has_costs:
     return None
-  inputs = study.pad_examples(study.timed_examples[:1], 1, [study.timed_length])
+  example = study.timed_examples[:1]
   return timing.cost_loops(
     study.pair.drafter_lm,
     study.pair.verifier_lm,
-    inputs,
+    study.pad_examples(example, 1, [study.timed_length]),
     points[0].sampling,
     max_decode_len=study.run.max_decode_len,
     widths={point.verify_width for point in points if point.is_predictable},
@@ -259,90 +235,174 @@ def cost_loops(
 def measure_costs(study: Study, points: Sequence[Point]) -> Costs | None:
   """Returns the costs that predict points of one sampling; see `cost_loops`."""
   loops = cost_loops(study, points)
-  return loops and loops.costs
+  return None if loops is None else loops.costs
 
 
-def _decode(study, point: Point, first, tick) -> Outputs:
-  """Decodes all examples; the timed ones have been, in trial 0."""
+def _measure_group(
+  study: Study, group: Sequence[Point], costs: Costs | None, tick: Tick
+) -> list[ResultRow]:
+  """Measures the points of a group; returns their rows in the group's order.
+
+  Args:
+    study: the models, the examples and the settings of all points.
+    group: points of one sampling.
+    costs: the costs of the pair at this sampling, or None.
+    tick: called with the number of decodes since its last call.
+  """
+  alone = reference(group[0])
+  if study.timed_examples:
+    timed = _time_group(study, group, tick)
+  else:
+    # Compiling in parallel here saves waiting for each program in turn below.
+    _compile(study, [alone, *group], tick)
+    timed = _TimedGroup({}, {})
+  compares = study.measuring.agreement and alone.sampling.greedy
+  # The verifier is decoded first: other points are compared with its outputs.
+  if alone in group or (compares and alone not in study.verifier_outputs):
+    alone_tick = tick if alone in group else _tick_nothing(tick)
+    study.verifier_outputs[alone] = _decode_all(
+      study, alone, timed.decoded, alone_tick
+    )
+
+  def measure_point(point: Point) -> ResultRow:
+    outputs = study.verifier_outputs.get(point)
+    if outputs is None:
+      outputs = _decode_all(study, point, timed.decoded, tick)
+    agreement = None
+    if compares:
+      agreement = count_identical(study, outputs, study.verifier_outputs[alone])
+    return scoring.score_outputs(
+      study,
+      point,
+      outputs,
+      latency=timed.latencies.get(point),
+      costs=costs,
+      agreement=agreement,
+    )
+
+  # Nothing is timed any more, so that points may share the machine.
+  others = [point for point in group if point != alone]
+  rows = _map_in_threads(study, measure_point, others)
+  if alone in group:
+    rows[alone] = measure_point(alone)
+  return [rows[point] for point in group]
+
+
+class _TimedGroup(NamedTuple):
+  """The results of timing a group.
+
+  Attributes:
+    latencies: the latency of each point; empty where nothing was timed.
+    decoded: the outputs of the first repeat. A key is the point and the number
+      of the example among the timed ones.
+  """
+
+  latencies: dict[Point, timing.Latency]
+  decoded: dict[tuple[Point, int], Decoded]
+
+
+def _time_group(
+  study: Study, group: Sequence[Point], tick: Tick
+) -> _TimedGroup:
+  """Times the points of a group, and keeps their outputs for quality."""
+  decoded = {}
+
+  def keep(point: Point, index: int, out: Decoded):
+    decoded[point, index] = out
+
+  # The verifier alone is timed in every group, but progress counts it only
+  # where it is a point that was asked for.
+  num_timed = len({reference(group[0]), *group})
+
+  def tick_group(num: int):
+    tick(num * len(group) // num_timed)
+
+  latencies = time_points(study, group, on_result=keep, tick=tick_group)
+  return _TimedGroup(latencies, decoded)
+
+
+def _tick_nothing(tick: Tick) -> Tick:
+  """Returns a tick that reports no progress.
+
+  It still calls `tick`, which may end the run by raising an error.
+  """
+  return lambda num: tick(0)
+
+
+def _compile(study: Study, points: Sequence[Point], tick: Tick):
+  """Runs one batch of each program of the points that has not run yet.
+
+  Points share programs: a program depends on the models, the shapes and the
+  method, or on a CPU the method's family. It does not depend on alpha, on the
+  seed, or on the temperature, except that greedy decoding is another program.
+  A sweep of alpha therefore compiles once. Several threads compile at once.
+
+  Args:
+    study: the models, the examples and the settings of all points.
+    points: the points whose programs are to be compiled.
+    tick: called with 0 after each program.
+  """
+  # Programs of other points are dropped before they fill the process. All
+  # processes of a job must drop them together, as they compile together.
+  if processes.agreed(holds_many_programs):
+    batching.forget_programs()
+  program_examples = {}
+  for point in points:
+    program_examples |= study.program_examples(point)
+  missing = [
+    key for key in program_examples if key not in batching.EXECUTED_PROGRAMS
+  ]
+  numbers = itertools.count(1)
+
+  def run_program(key: batching.ProgramKey):
+    note(f"compiling {next(numbers)} of {len(missing)}")
+    batches, example = program_examples[key]
+    batches.decode([example])
+    tick(0)
+
+  _map_in_threads(study, run_program, missing)
+  note("")
+
+
+def _map_in_threads(study: Study, function: Callable, items: Sequence) -> dict:
+  """Returns the result of a function for each item, several at a time."""
+  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
+    return dict(zip(items, pool.map(function, items)))
+
+
+def _decode_all(
+  study: Study,
+  point: Point,
+  decoded: dict[tuple[Point, int], Decoded],
+  tick: Tick,
+) -> Outputs:
+  """Decodes all examples at a point, in all trials.
+
+  Args:
+    study: the models, the examples and the settings of all points.
+    point: the method and its settings.
+    decoded: the outputs of the timed examples; see `_TimedGroup`. They are the
+      outputs of trial 0, and are not decoded again.
+    tick: called with the number of decodes since its last call.
+  """
   batches, num_timed = study.batches(point), len(study.timed_examples)
   tokens, counts, log_probs = {}, [], []
 
-  def collect(examples, trial, decoded):
-    lengths, emitted = np.asarray(decoded.lengths), np.asarray(decoded.tokens)
+  def collect(examples: Sequence[Source], trial: int, out: Decoded):
+    emitted, lengths = np.asarray(out.tokens), np.asarray(out.lengths)
+    # Rows after the examples only pad a batch.
     for row, example in enumerate(examples):
       tokens[trial, example.index] = emitted[row, : lengths[row]]
-    counts.extend(efficiency.row_counts(decoded)[: len(examples)])
-    if decoded.log_probs is not None:
-      columns = jax.tree.map(lambda x: x[: len(examples)], decoded.log_probs)
+    counts.extend(efficiency.row_counts(out)[: len(examples)])
+    if out.log_probs is not None:
+      columns = jax.tree.map(lambda x: x[: len(examples)], out.log_probs)
       log_probs.append(vars(columns))
 
   for index, example in enumerate(study.timed_examples):
-    collect([example], 0, first[point, index])
+    collect([example], 0, decoded[point, index])
   tick(num_timed)
   for trial in range(study.num_trials(point)):
-    if rest := study.examples[0 if trial else num_timed :]:
-      collect(rest, trial, batches.decode_all(rest, trial, tick))
+    examples = study.examples[num_timed:] if trial == 0 else study.examples
+    if examples:
+      collect(examples, trial, batches.decode_all(examples, trial, tick))
   return Outputs(tokens, efficiency.total(counts), log_probs)
-
-
-def result_row(
-  study: Study,
-  point: Point,
-  counts: Counts,
-  examples: Sequence[Source] = (),
-  texts: Sequence[str] = (),
-  *,
-  latency: timing.Latency | None = None,
-  costs: Costs | None = None,
-  agreement: dict | None = None,
-  trials: int | None = None,
-  log_probs: Sequence[dict] = (),
-) -> ResultRow:
-  """Returns the row of a point that was decoded.
-
-  Args:
-    study: what it was decoded in.
-    point: method and settings.
-    counts: summed over all that was decoded.
-    examples: the source of each text; trials repeat it.
-    texts: what was written; none leave quality out.
-    latency: of the point, or None.
-    costs: of the pair, or None.
-    agreement: with the greedy verifier, or None.
-    trials: see `Study.settings`.
-    log_probs: parts for `efficiency.mean_log_probs`.
-  """
-  return ResultRow(
-    settings=study.settings(point, trials=trials),
-    label=point.spec.label,
-    counts=counts,
-    efficiency=efficiency.summary(counts),
-    quality=_score(study.metrics, examples, texts),
-    latency=latency,
-    costs=costs,
-    predicted_speedup=costs and point.predicted_speedup(counts, costs),
-    measured_speedup=latency and 1 / latency.relative_latency,
-    agreement=agreement,
-    num_truncated=study.sources.num_cut,
-    environment=environment(study.pair.layout),
-    num_parameters=study.pair.num_parameters,
-    log_probs=efficiency.mean_log_probs(log_probs),
-  )
-
-
-def _score(metrics, examples, texts) -> dict[str, dict]:
-  """Returns what `quality.evaluate` says of texts; nothing without references.
-
-  Trials of an example are resampled together, and resamples are the same for
-  every point: their replicates can be compared in pairs.
-  """
-  references = [list(example.references) for example in examples]
-  if not texts or not all(references):
-    return {}
-  return quality.evaluate(
-    metrics,
-    texts,
-    references,
-    groups=[example.index for example in examples],
-    replicates=quality.REPLICATES,
-  )

@@ -90,15 +90,15 @@ def test_points_are_no_names(study, tmp_path):
 def test_near_ties_are_told_from_differences(study):
   point = POINTS[0]
   timed = study.batches(point, timed=True)
-  first = {(point, i): timed.decode([study.examples[i]]) for i in range(2)}
-  outputs = measure._decode(study, point, first, lambda num: None)
+  decoded = {(point, i): timed.decode([study.examples[i]]) for i in range(2)}
+  outputs = measure._decode_all(study, point, decoded, lambda num: None)
   last = study.examples[3].index
   tokens = outputs.tokens[0, last]
   other = (int(tokens[0]) + 1) % 16
   changed = {(0, last): np.array([other, *tokens[1:]])}
   moved = Outputs(outputs.tokens | changed, outputs.counts)
-  same = agreement.agreement(study, moved, outputs)
-  assert same == SAME | {"identical": 3}
+  counted = agreement.count_identical(study, moved, outputs)
+  assert counted == SAME | {"identical": 3}
   logits = agreement.logits_after(study, study.examples[3], tokens[:0])
   # Greedy: no logit lies above the one that was taken, and not all lie near.
   assert int(np.argmax(logits)) == int(tokens[0])
