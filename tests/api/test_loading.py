@@ -56,8 +56,8 @@ def test_what_comes_back(out):
     assert 1 <= length <= 6
     assert not tokens[length:].any()
     assert record["aux"]["tokens"] == tokens[:length].tolist()
-    kept = [t for t in tokens[:length] if 1 < t < vocabulary.vocab_size]
-    assert text == record["prediction"] == vocabulary.decode(kept)
+    known = [t for t in tokens[:length] if 1 < t < vocabulary.vocab_size]
+    assert text == record["prediction"] == vocabulary.decode(known)
   assert [count.num_tokens for count in out.counts] == out.lengths.tolist()
   blocks = sum(count.num_blocks for count in out.counts)
   length = out.stats["mean_acceptance_length"]
@@ -83,9 +83,9 @@ def test_another_alpha_temperature_seed_and_text_compile_nothing(pair, out):
 @pytest.mark.usefixtures("no_program_ran")
 def test_it_says_what_it_compiles(pair, capsys):
   settings = {**SHORT, "max_decode_len": 5, "trace": False}
-  for said in ("compiling 1 program of Small model\n", ""):
+  for line in ("compiling 1 program of Small model\n", ""):
     pair.generate("one", "drafter", **settings)
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == line
 
 
 def test_draws_depend_on_the_place_and_not_on_the_neighbours(pair):
@@ -115,12 +115,12 @@ def test_the_api_writes_what_the_core_writes(pair, out):
 
 
 def test_views(pair, out):
-  shown = repr(out).splitlines()
-  assert shown[0] == (
+  lines = repr(out).splitlines()
+  assert lines[0] == (
     "3 texts by SpecCascade [Chow] (alpha 0.3, gamma 2, temperature 1)"
   )
-  assert shown[1] == f"  0: {out.texts[0]!r}"
-  assert "tokens a block, acceptance rate" in shown[-1]
+  assert lines[1] == f"  0: {out.texts[0]!r}"
+  assert "tokens a block, acceptance rate" in lines[-1]
   html = out._repr_html_()
   assert html.count('class="sc-record"') == 3
   assert html.count("tabindex") == out.lengths.sum()
@@ -141,9 +141,10 @@ def test_without_trace(pair):
   inside = np.arange(6) < plain.lengths[:, None]
   np.testing.assert_array_equal(np.isfinite(plain.log_probs.q), inside)
   assert np.all(np.isnan(plain.log_probs.p))
-  told = plain.records[0]["aux"]["log_probs"]
-  assert set(told["p"]) == {None}
-  assert told["q"] == pytest.approx(plain.log_probs.q[0][inside[0]], abs=1e-6)
+  log_probs = plain.records[0]["aux"]["log_probs"]
+  assert set(log_probs["p"]) == {None}
+  expected = plain.log_probs.q[0][inside[0]]
+  assert log_probs["q"] == pytest.approx(expected, abs=1e-6)
   assert "trace" not in plain.records[0]["aux"]
   assert plain.stats["acceptance_rate"] is None
   assert "block" not in repr(plain)
@@ -153,10 +154,10 @@ def test_long_texts_are_refused_or_cut(pair, capsys):
   long = ["one", "one two three four five six seven eight", "two", "one"]
   with pytest.raises(InputError, match=r"text 1 has 9 tokens.*truncate=True"):
     pair.generate(long, "drafter", **SHORT)
-  how = {"truncate": True, "trace": False, **SHORT}
-  pair.generate(long, "drafter", **how)  # and compiles
+  settings = {"truncate": True, "trace": False, **SHORT}
+  pair.generate(long, "drafter", **settings)  # and compiles
   capsys.readouterr()
-  cut = pair.generate(long, "drafter", **how)
+  cut = pair.generate(long, "drafter", **settings)
   assert cut.num_truncated == 1
   assert capsys.readouterr().out == "1 of 4 texts cut to 8 tokens\n"
   assert "1 source cut to fit" in repr(cut)
@@ -219,9 +220,9 @@ def test_a_t5_has_no_chat(pair):
 
 
 def test_methods_that_compare_refuses(pair):
-  said = "methods is .*; wanted a list, each a text or "
+  message = "methods is .*; wanted a list, each a text or "
   for methods in (7, [("spec_cascade_opt",)], [("spec_cascade_opt", "0.3")]):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
       pair.compare("one", methods, **SHORT)
 
 
@@ -300,10 +301,12 @@ def test_what_load_pair_wants_is_said():
     ("no_such_model", "a local folder, or one on gs://; nothing is downloaded"),
     ("owner/t5-small", "`hf download owner/t5-small --local-dir FOLDER`"),
   ):
-    with pytest.raises(CheckpointError, match="there is no checkpoint") as said:
+    with pytest.raises(
+      CheckpointError, match="there is no checkpoint"
+    ) as caught:
       load(verifier=name)
-    assert message in str(said.value)
-    assert ("hf download" in str(said.value)) == ("/" in name)
+    assert message in str(caught.value)
+    assert ("hf download" in str(caught.value)) == ("/" in name)
 
 
 def test_compare(pair):

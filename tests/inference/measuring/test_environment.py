@@ -1,4 +1,4 @@
-"""What rows and mains say of the device that computes."""
+"""The device that rows and mains name."""
 
 import types
 
@@ -17,7 +17,7 @@ def test_one_device_computes(num, name, idle, monkeypatch):
   monkeypatch.setattr(jax, "local_devices", lambda: [chip] * num)
   monkeypatch.setattr(jax, "device_count", lambda: num)
   assert environment.device_name() == name
-  said = environment.computing_on()
-  assert said.startswith(f"computing on {name}")
-  assert said.endswith(idle)
-  assert ("idle" in said) == bool(idle)
+  line = environment.computing_on()
+  assert line.startswith(f"computing on {name}")
+  assert line.endswith(idle)
+  assert ("idle" in line) == bool(idle)

@@ -35,8 +35,8 @@ def test_output(run, tmp_path, lines, monkeypatch):
     aux = record["aux"]
     assert record["targets"] == ["one two three"]
     assert len(aux["tokens"]) == aux["counts"]["num_tokens"] <= 8
-    kept = [t for t in aux["tokens"] if 1 < t < vocabulary.vocab_size]
-    assert record["prediction"] == vocabulary.decode(kept)
+    known = [t for t in aux["tokens"] if 1 < t < vocabulary.vocab_size]
+    assert record["prediction"] == vocabulary.decode(known)
     assert "trace" not in aux
   # Another trial, another draw.
   tokens = [record["aux"]["tokens"] for record in written]
@@ -58,13 +58,13 @@ def test_output(run, tmp_path, lines, monkeypatch):
 
 
 def test_gamma_of_advice(run, tmp_path):
-  """Rows hold the number; without advice the message says what to run."""
+  """Rows hold the number. Without advice the message names a command."""
   offers = [
     {"drafter": "small-7", "method": method, "alpha": None, "gamma": gamma}
     for method, gamma in [("drafter", None), ("spec_decode", 2)]
   ]
-  told = {"about": {"verifier": "large-7", "top_p": None}, "offers": offers}
-  (tmp_path / "advice.json").write_text(json.dumps(told))
+  advice = {"about": {"verifier": "large-7", "top_p": None}, "offers": offers}
+  (tmp_path / "advice.json").write_text(json.dumps(advice))
   row = run(gamma="auto", advice=tmp_path)
   assert row.settings.gamma == 2
   assert run(gamma=2) == row  # the same run, taken up
@@ -77,7 +77,7 @@ def test_gamma_of_advice(run, tmp_path):
 
 
 def test_trials_of_an_example_are_one_group(run, tmp_path):
-  """Greedy trials repeat each other: they tell nothing more of the score."""
+  """Greedy trials repeat each other: they do not narrow the interval."""
   settings = {"temperature": 0.0, "metrics": ["chrf"]}
   one = run(output_dir=tmp_path / "one", **settings).quality["chrf"]
   three = run(output_dir=tmp_path / "three", trials=3, **settings)
@@ -91,15 +91,15 @@ def test_a_killed_run_ends_as_an_unbroken_one(run, tmp_path, monkeypatch):
   write = Shards.write
 
   def dies_at(number):
-    def dying(self, at, made):
+    def write_or_die(self, at, lines):
       if at == number:
         raise KeyboardInterrupt
-      write(self, at, made)
+      write(self, at, lines)
 
-    return dying
+    return write_or_die
 
   out = tmp_path / "out"
-  for number in (0, 2, 1):  # 1 stands already: it is not written again
+  for number in (0, 2, 1):  # Shard 1 exists then, and is not written again.
     monkeypatch.setattr(Shards, "write", dies_at(number))
     if number == 1:
       run()
@@ -113,11 +113,11 @@ def test_a_killed_run_ends_as_an_unbroken_one(run, tmp_path, monkeypatch):
   (out / "metrics.json").unlink()
   run()
   for name in ("counts", "quality", "efficiency"):
-    mine, whole = (
+    resumed, whole = (
       json.loads((folder / "metrics.json").read_text())[name]
       for folder in (out, tmp_path / "whole")
     )
-    assert mine == whole
+    assert resumed == whole
 
 
 def test_log_probs(run, lines):
@@ -125,12 +125,13 @@ def test_log_probs(run, lines):
   row = run(log_probs=True, temperature=0.0, **settings)
   columns = {"pi": [], "p": [], "q": [], "p1": [], "q1": []}
   for record in lines():
-    told, num = record["aux"]["log_probs"], len(record["aux"]["tokens"])
-    assert [len(values) for values in told.values()] == [num] * 5
-    for name, values in told.items():
+    log_probs = record["aux"]["log_probs"]
+    num_tokens = len(record["aux"]["tokens"])
+    assert [len(values) for values in log_probs.values()] == [num_tokens] * 5
+    for name, values in log_probs.items():
       columns[name] += values
-  # Greedy, the target is sure of what it wrote. Where that is the choice of one
-  # model alone the other gave it nothing: "-inf", which is no unknown.
+  # In greedy decoding the target is sure of its token. Where only one model
+  # chose that token, the other gives it no probability: "-inf", not unknown.
   assert set(columns["pi"]) == {0.0}
   assert {"-inf"} < {*columns["p"], *columns["q"]} <= {0.0, "-inf"}
   for name in ("p1", "q1"):
