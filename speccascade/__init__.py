@@ -1,14 +1,14 @@
-"""Speculative cascades on T5: exact laws, measured speed, trade-off curves.
+"""Speculative cascades: exact distributions, measured speed, trade-off curves.
 
-Public names load on first use, so that `import speccascade.decoding` imports
-neither TensorFlow nor the command-line parts.
+A public name is imported when it is first used. `import speccascade.decoding`
+therefore imports neither TensorFlow nor the command-line parts.
 """
 
 import importlib
 
 __version__ = "0.1.0"
 
-# Name -> module that holds it.
+# Public name -> the module that defines it.
 _PUBLIC = {
   "METHODS": "speccascade.decoding",
   "Mesh": "speccascade.models.sharding.meshes",
@@ -29,9 +29,10 @@ __all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name):
+  """Imports a public name; Python calls this for names that are not here."""
   if name in _PUBLIC:
     value = getattr(importlib.import_module(_PUBLIC[name]), name)
-    globals()[name] = value
+    globals()[name] = value  # The next access does not come here.
     return value
   raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

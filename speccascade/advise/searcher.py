@@ -20,7 +20,7 @@ from speccascade.advise.offers import DRAFTER, Drafting, Offer, make_monotone
 from speccascade.advise.wanted import LOSSLESS, Wanted
 from speccascade.decoding.types import Decoded
 from speccascade.evaluation import efficiency
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import measure, scoring
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import records

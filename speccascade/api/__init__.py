@@ -1,4 +1,8 @@
-"""A pair of models in a notebook: load, generate, compare, stream, chat."""
+"""A pair of models in a program or a notebook.
+
+`load_pair` reads the pair. Its methods are `generate` (module generation),
+`compare` (comparison), `stream` (text_stream) and `chat` (conversation).
+"""
 
 from speccascade.api.loading import (
   Chat,

@@ -1,4 +1,4 @@
-"""Methods side by side on a few texts: time, calls, and what each wrote."""
+"""Compares methods on a few texts: what `api.Pair.compare` does and returns."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -6,6 +6,7 @@ import html
 
 import jax
 
+from speccascade.decoding import Decoded
 from speccascade.evaluation import efficiency
 from speccascade.inference.measuring import measure, scoring
 from speccascade.inference.measuring.study import Study
@@ -15,6 +16,7 @@ from speccascade.inference.rows.results import ResultRow
 from speccascade.report import tables
 from speccascade.report.tables import Column
 
+# The columns of a comparison's table.
 COLUMNS = (
   Column("method", "settings.method"),
   Column("alpha", "settings.alpha"),
@@ -31,12 +33,16 @@ COLUMNS = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
-  """Methods on the same texts.
+  """The results of several methods on the same texts.
+
+  A notebook shows it as tables.
 
   Attributes:
-    inputs: the sources.
-    rows: a `ResultRow` without quality for each method, the verifier first.
-    texts: what each wrote: `texts[i][j]` is row i on source j.
+    inputs: the source texts.
+    rows: one `ResultRow` for each method, the verifier's first. The rows have
+      no quality.
+    texts: the outputs. `texts[i][j]` is the output of `rows[i]` for
+      `inputs[j]`.
   """
 
   inputs: tuple[str, ...]
@@ -46,27 +52,28 @@ class Comparison:
   def __repr__(self) -> str:
     lines = [tables.markdown(self.rows, COLUMNS)]
     for number, source in enumerate(self.inputs):
-      texts = zip(self.rows, self.texts)
-      written = [f"  {_name(row)}: {text[number]!r}" for row, text in texts]
-      lines += [repr(source), *written]
+      lines.append(repr(source))
+      for row, texts in zip(self.rows, self.texts):
+        lines.append(f"  {_method_name(row)}: {texts[number]!r}")
     return "\n".join(lines)
 
   def _repr_html_(self) -> str:
     parts = [tables.to_html(self.rows, COLUMNS)]
     for number, source in enumerate(self.inputs):
-      written = "".join(
-        f"<tr><th>{html.escape(_name(row))}</th>"
-        f"<td>{html.escape(texts[number])}</td></tr>"
-        for row, texts in zip(self.rows, self.texts)
-      )
+      table = ""
+      for row, texts in zip(self.rows, self.texts):
+        name = html.escape(_method_name(row))
+        text = html.escape(texts[number])
+        table += f"<tr><th>{name}</th><td>{text}</td></tr>"
       source = html.escape(source)
-      parts.append(f"<p><b>{source}</b></p><table>{written}</table>")
+      parts.append(f"<p><b>{source}</b></p><table>{table}</table>")
     return "".join(parts)
 
 
-def _name(row: ResultRow) -> str:
-  said = [text for text in row.settings.words if text.startswith("alpha")]
-  return ", ".join([row.settings.method, *said])
+def _method_name(row: ResultRow) -> str:
+  """Returns the name of a row's method, with its alpha if it uses one."""
+  alphas = [text for text in row.settings.words if text.startswith("alpha")]
+  return ", ".join([row.settings.method, *alphas])
 
 
 def compare(
@@ -75,37 +82,48 @@ def compare(
   *,
   tick: measure.Tick = lambda num: None,
 ) -> Comparison:
-  """Returns each point's time at batch 1, its counts and its texts.
+  """Times points on all examples of a study.
 
-  The points and the verifier alone take turns on every example, compiled
-  before; see `timing.interleave`.
+  The points and the verifier alone decode every example in turns, at batch
+  size 1. Everything is compiled before the clock starts; see
+  `measure.time_points`.
 
   Args:
-    study: whose examples are all timed.
-    points: of one sampling; the verifier alone is added where it lacks.
-    tick: called with the decodes timed since.
+    study: a study whose examples are all timed.
+    points: points of one sampling. The verifier alone is added if it is
+      missing.
+    tick: called with the number of decodes since its last call.
+
+  Returns:
+    The latency, the counts and the texts of each point, the verifier's first.
 
   Raises:
-    NoDistributionError: a model gave none.
+    NoDistributionError: a model gave no distribution. The message names the
+      example and the step.
   """
-  # Equal settings are one point, whatever the method does not use.
+  # Two points that differ only in settings that their method does not use are
+  # one row: the key is the row's settings.
   points = {
     study.settings(point): point
     for point in [measure.reference(points[0]), *points]
   }
   decoded = {point: [] for point in points.values()}
+
+  def collect(point: Point, index: int, out: Decoded):
+    decoded[point].append(jax.device_get(out))  # in the order of the examples
+
   latencies = measure.time_points(
-    study,
-    list(decoded),
-    on_result=lambda point, _, out: decoded[point].append(jax.device_get(out)),
-    tick=tick,
+    study, list(decoded), on_result=collect, tick=tick
   )
   rows, texts = [], []
   for point, outs in decoded.items():
+    # Each `Decoded` is a batch of one row.
     counts = efficiency.total([efficiency.row_counts(out)[0] for out in outs])
     latency = latencies[point]
     rows.append(scoring.result_row(study, point, counts, latency=latency))
-    tokens = [out.tokens[0, : out.lengths[0]] for out in outs]
-    texts.append(tuple(records.text_of(study.vocabulary, x) for x in tokens))
+    outputs = [out.tokens[0, : out.lengths[0]] for out in outs]
+    texts.append(
+      tuple(records.text_of(study.vocabulary, tokens) for tokens in outputs)
+    )
   inputs = tuple(example.text for example in study.examples)
   return Comparison(inputs, tuple(rows), tuple(texts))

@@ -1,4 +1,4 @@
-"""Texts in, texts out: what `api.Pair.generate` does and returns."""
+"""Decodes texts in batches: what `api.Pair.generate` does and returns."""
 
 import dataclasses
 import functools
@@ -16,28 +16,33 @@ from speccascade.inference.rows.results import Settings
 from speccascade.models.sharding.partitioning import DATA, Layout
 from speccascade.report import token_view
 
-_ROWS = (1, 8)  # of few texts
-_SHOWN = 20  # texts in a terminal, records in a notebook
+# The batch sizes for few texts; see `rows_for`.
+_ROWS = (1, 8)
+# The most texts that a terminal shows, and records that a notebook shows.
+_SHOWN = 20
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Generation:
-  """What was written, and how. N texts, T = max_decode_len.
+  """The outputs of a method for N texts. T is max_decode_len.
 
   Attributes:
-    inputs: the sources.
-    texts: what was written, one text each.
-    tokens: [N, T] int32, EOS kept, 0 after it.
-    lengths: [N] int32 tokens, EOS included; what counts, for id 0 can be
-      sampled like any other.
-    counts: of each text; their sum gives `stats`.
-    trace: who wrote each token, a `Trace` of numpy arrays [N, T]; or None.
-    records: as `speccascade.decode` writes them.
-    settings: what was run.
-    label: of the method.
-    num_truncated: sources that were cut to fit.
-    log_probs: how likely the laws found each token, a `LogProbs` of numpy
-      arrays [N, T]; or None.
+    inputs: the N source texts.
+    texts: the N texts of the outputs.
+    tokens: [N, T] int32 NumPy array, the emitted ids. EOS is among them, and 0
+      stands after an output's last token.
+    lengths: [N] int32 NumPy array, the number of tokens of each output, EOS
+      counted. Only `lengths` says where an output ends: id 0 can be sampled
+      like any other.
+    counts: the counts of each text. Their sum gives `stats`.
+    trace: who wrote each token, a `Trace` of NumPy arrays [N, T]; None where it
+      was not recorded.
+    records: one record for each text, as `speccascade.decode` writes them.
+    settings: the settings of the method and of the run.
+    label: the name of the method in words.
+    num_truncated: the number of sources that were cut.
+    log_probs: the log-probabilities of each token, a `LogProbs` of NumPy arrays
+      [N, T]; None where they were not recorded.
   """
 
   inputs: tuple[str, ...]
@@ -54,26 +59,27 @@ class Generation:
 
   @functools.cached_property
   def stats(self) -> dict:
-    """Rates over all texts; see docs/definitions.md."""
+    """The rates over all texts, by name; see docs/definitions.md."""
     return efficiency.summary(efficiency.total(list(self.counts)))
 
   def __len__(self) -> int:
     return len(self.texts)
 
   def __repr__(self) -> str:
-    lines = [f"{_number(len(self), 'text')} by {self._method()}"]
-    shown = enumerate(self.texts[:_SHOWN])
-    lines += [f"  {number}: {text!r}" for number, text in shown]
+    lines = [f"{_count(len(self), 'text')} by {self._method()}"]
+    for number, text in enumerate(self.texts[:_SHOWN]):
+      lines.append(f"  {number}: {text!r}")
     if len(self) > _SHOWN:
       lines.append(f"  and {len(self) - _SHOWN} more")
     lines.append(f"  {self._summary()}")
     return "\n".join(lines)
 
   def _method(self) -> str:
-    """The method in words, with the settings that matter."""
+    """Returns the method in words, with the settings that it uses."""
     return f"{self.label} ({', '.join(self.settings.words)})"
 
   def _summary(self) -> str:
+    """Returns the counts and rates of all texts in one line."""
     total = efficiency.total(list(self.counts))
     parts = [f"{total.num_tokens} tokens"]
     if total.num_blocks:
@@ -84,11 +90,11 @@ class Generation:
     if total.examined:
       parts.append(f"acceptance rate {self.stats['acceptance_rate']:.2f}")
     if self.num_truncated:
-      parts.append(f"{_number(self.num_truncated, 'source')} cut to fit")
+      parts.append(f"{_count(self.num_truncated, 'source')} cut to fit")
     return ", ".join(parts)
 
   def _repr_html_(self) -> str:
-    """Who wrote each token, where that was traced; else the texts."""
+    """Returns the view of who wrote each token; without a trace the texts."""
     if self.trace is None:
       return f"<pre>{html.escape(repr(self))}</pre>"
     head = f"{self._method()}: {self._summary()}"
@@ -97,15 +103,27 @@ class Generation:
     return token_view.view_html(self.records[:_SHOWN], head)
 
 
-def _number(count: int, what: str) -> str:
-  return f"{count} {what}{'' if count == 1 else 's'}"
+def _count(num: int, noun: str) -> str:
+  """Returns a number with its noun.
+
+  >>> _count(1, "text"), _count(2, "text")
+  ('1 text', '2 texts')
+  """
+  plural = "" if num == 1 else "s"
+  return f"{num} {noun}{plural}"
 
 
 def rows_for(num: int, batch_size: int, layout: Layout | None = None) -> int:
-  """Returns how many rows are decoded at once: 1, 8 or batch_size.
+  """Returns the batch size for a number of texts: 1, 8 or `batch_size`.
 
-  All numbers of texts share the three programs of these. A mesh that does not
-  divide 8 rows has two.
+  Each batch size is another program to compile. With three batch sizes, calls
+  with other numbers of texts compile nothing.
+
+  Args:
+    num: the number of texts.
+    batch_size: the most rows to decode at once.
+    layout: the devices that hold the models, or None for one device. Batches of
+      8 rows are left out if the mesh does not divide 8.
 
   >>> [rows_for(num, 32) for num in (1, 2, 8, 9, 100)]
   [1, 8, 8, 32, 32]
@@ -113,32 +131,48 @@ def rows_for(num: int, batch_size: int, layout: Layout | None = None) -> int:
   [1, 4, 4]
   """
   parts = layout.sizes[DATA] if layout else 1
-  sizes = [n for n in _ROWS if n == 1 or n % parts == 0]
-  return next((n for n in sizes if num <= n < batch_size), batch_size)
+  for rows in _ROWS:
+    # A single row is not cut: each part of the mesh decodes it whole.
+    fits_mesh = rows == 1 or rows % parts == 0
+    if fits_mesh and num <= rows < batch_size:
+      return rows
+  return batch_size
 
 
 def generate(study: Study, point: Point) -> Generation:
-  """Decodes the examples of a study, like lengths together.
+  """Decodes the examples of a study.
+
+  Prints how many programs it has to compile, if the study's run shows progress.
+
+  Args:
+    study: the models, the examples and how they are decoded.
+    point: the method and its settings.
 
   Raises:
-    NoDistributionError: a model gave none; example and step are named.
+    ValueError: the models do not fit the method, or a batch does not fit the
+      memory.
+    NoDistributionError: a model gave no distribution. The message names the
+      example and the step.
   """
+  # A notebook runs few methods: a program of one method compiles faster than
+  # one that the methods of a family share.
   batches = study.batches(point, shared=False)
   batches.check()
-  if study.run.progress and (
-    num := len(batches.missing_programs(study.examples))
-  ):
-    print(f"compiling {_number(num, 'program')} of {point.spec.label}")
+  num_missing = len(batches.missing_programs(study.examples))
+  if study.run.progress and num_missing:
+    print(f"compiling {_count(num_missing, 'program')} of {point.spec.label}")
   decoded = batches.decode_all(study.examples)
-  written = records.records(decoded, study.examples, study.vocabulary, trial=0)
+  text_records = records.records(
+    decoded, study.examples, study.vocabulary, trial=0
+  )
   return Generation(
     inputs=tuple(example.text for example in study.examples),
-    texts=tuple(record["prediction"] for record in written),
+    texts=tuple(record["prediction"] for record in text_records),
     tokens=decoded.tokens,
     lengths=decoded.lengths,
     counts=tuple(efficiency.row_counts(decoded)),
     trace=decoded.trace,
-    records=tuple(written),
+    records=tuple(text_records),
     settings=study.settings(point),
     label=point.spec.label,
     num_truncated=study.sources.num_cut,
