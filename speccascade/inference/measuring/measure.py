@@ -344,7 +344,7 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick):
   """
   # Programs of other points are dropped before they fill the process. All
   # processes of a job must drop them together, as they compile together.
-  if processes.agreed(holds_many_programs):
+  if processes.agree(holds_many_programs):
     batching.forget_programs()
   program_examples = {}
   for point in points:
