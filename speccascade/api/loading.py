@@ -13,9 +13,10 @@ from types import MappingProxyType
 
 from speccascade.api import comparison, generation, model_sources
 from speccascade.api.comparison import Comparison
-from speccascade.api.conversation import Chat, TextStream
+from speccascade.api.conversation import Chat
 from speccascade.api.generation import Generation
 from speccascade.api.model_sources import ModelSource
+from speccascade.api.text_stream import TextStream
 from speccascade.data.prompting import Prompting
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.sources import (
