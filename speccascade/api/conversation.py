@@ -46,8 +46,14 @@ class Chat:
       messages: the messages before the first turn.
     """
     self._start, self._prompting, self._widths = start, prompting, widths
-from speccascade.api.text_stream import TextStream
-from speccascade.data.chat import check_messages
+    self.messages = check_messages(messages) if messages else []
+    self.num_begun = 0
+    self.answer = None
+    self._num_turns = 0
+    # The stream whose caches hold all complete turns, and the text that they
+    # hold. None where there is no such stream.
+    self._stream = None
+    self._cached_text = ""
 
   def send(self, message: str | Mapping) -> Iterator[str]:
     """Yields the answer to a message in pieces.
@@ -64,8 +70,10 @@ from speccascade.data.chat import check_messages
     """
     if isinstance(message, str):
       message = {"role": "user", "content": message}
-from speccascade.api.text_stream import TextStream
-from speccascade.data.chat import check_messages
+    messages = check_messages([*self.messages, message])
+    rendered = self._prompting.rendered(messages)
+    # A caller may stop in the middle of an answer. The caches then hold half of
+    # it, so the stream is given up until the turn is complete.
     stream, self._stream = self._stream, None
     if stream is None or not self._extend_caches(stream, rendered):
       stream = self._start(messages, self._num_turns)

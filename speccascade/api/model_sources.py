@@ -1,6 +1,6 @@
-"""What `api.load_pair` takes for models and a vocabulary."""
+"""Reads the models and the vocabulary that `api.load_pair` is given."""
 
-import functools
+from collections.abc import Mapping
 import os
 from typing import Annotated
 
@@ -13,13 +13,13 @@ from speccascade.models.sharding.meshes import Mesh
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.settings import fields
 
-# A model: a checkpoint, a checkpoint with its architecture, or in memory.
 Path = str | os.PathLike
+# The path of a checkpoint, a path with an architecture, or a model in memory.
 ModelSource = Path | tuple[Path, T5Config | LlamaConfig] | T5LM | LlamaLM
 
 
 def path_of(source: ModelSource) -> Path | None:
-  """Returns the path of what is to be read, None of a model in memory."""
+  """Returns the path of a checkpoint, or None for a model in memory."""
   path = source[0] if isinstance(source, tuple) and source else source
   return path if isinstance(path, str | os.PathLike) else None
 
@@ -27,7 +27,19 @@ def path_of(source: ModelSource) -> Path | None:
 def read_model(
   role: str, source: ModelSource, *, layout: Layout | None, **options
 ) -> Model:
-  """Returns one model, read; see `api.load_pair` and `load_model`."""
+  """Reads one model, or takes it from memory.
+
+  Args:
+    role: "drafter" or "verifier", for messages.
+    source: the model, as `api.load_pair` is given it.
+    layout: the devices that hold the arrays, or None for one device.
+    **options: further arguments of `load_model`.
+
+  Raises:
+    PairError: the source is no model, or a model in memory does not lie on the
+      mesh.
+    CheckpointError: the checkpoint cannot be read.
+  """
   if hasattr(source, "prefill") and hasattr(source, "extend"):
     if layout not in (None, getattr(source, "layout", None)):
       raise PairError(
@@ -47,48 +59,88 @@ def read_model(
   return load_model(role, path, config, layout=layout, **options)
 
 
-def read_models(drafter, verifier, mesh, **dtypes: str) -> ModelPair:
-  """Returns the models of `api.load_pair`, read."""
-  sources = drafter if isinstance(drafter, list) else [drafter]
-  asked = [x for x in (*sources, verifier) if x is not None]
-  rows = pair_checks.shared_rows(map(path_of, asked))
-  mesh = mesh if isinstance(mesh, Mesh) else Mesh(mesh)
-  layout, small, large = mesh.layout(), (), None
-  read = functools.partial(read_model, rows=rows, **dtypes)
-  if drafter is not None:
-    where = mesh.drafter_layout()
-    small = tuple(read("drafter", x, layout=where) for x in sources)
-  if verifier is not None:
-    large = read("verifier", verifier, layout=layout)
-  numbers = pairs.describe_dtypes(**dtypes, layout=layout)
-  return ModelPair(small, large, numbers, layout=layout)
-
-
-def read_vocabulary(asked, models: ModelPair, name: str = "vocabulary"):
-  """Returns the vocabulary that is asked for, or the models' own.
+def read_models(
+  drafter: ModelSource | list[ModelSource] | None,
+  verifier: ModelSource | None,
+  mesh: Mapping[str, int] | Mesh | None,
+  **dtypes: str,
+) -> ModelPair:
+  """Reads the models of a pair.
 
   Args:
-    asked: see `api.load_pair`.
-    models: that have it.
-    name: of the argument.
-  """
-  if asked is not None and not isinstance(asked, str | os.PathLike):
-    wanted = ("encode", "decode", "eos_id", "vocab_size")
-    if lacks := [x for x in wanted if not hasattr(asked, x)]:
-      raise PairError(
-        f"{name} is of type {type(asked).__name__}, which has no"
-        f" {', '.join(lacks)}; give the path of a SentencePiece model or of a"
-        " Hugging Face directory"
-      )
-    return asked
-  from speccascade.data import vocabularies
+    drafter: the drafter, a list of drafters, or None; see `api.load_pair`.
+    verifier: the verifier, or None.
+    mesh: the devices; see `api.load_pair`.
+    **dtypes: `dtype` and `kernel_dtype`; see `api.load_pair`.
 
-  if asked is not None:
-    fields.fit(name, asked, Annotated[object, inputs.check_vocabulary_path])
-    return vocabularies.load(os.fspath(asked))
-  for model in reversed(models.models):  # the verifier's first
-    recorded = (model.vocabulary or {}).get("path")
-    path = inputs.vocabulary_path_of(model.path) or recorded
+  Raises:
+    PairError: a model is missing or of the wrong type.
+    CheckpointError: a checkpoint cannot be read.
+    ValueError: there are too few devices, or the mesh does not divide a model.
+  """
+  drafter_sources = []
+  if drafter is not None:
+    drafter_sources = drafter if isinstance(drafter, list) else [drafter]
+  verifier_sources = [] if verifier is None else [verifier]
+  paths = map(path_of, [*drafter_sources, *verifier_sources])
+  rows = pair_checks.shared_rows(paths)
+  if not isinstance(mesh, Mesh):
+    mesh = Mesh(mesh)
+  layout, drafter_layout = mesh.layout(), mesh.drafter_layout()
+  drafters = tuple(
+    read_model("drafter", source, layout=drafter_layout, rows=rows, **dtypes)
+    for source in drafter_sources
+  )
+  verifier_model = None
+  if verifier is not None:
+    verifier_model = read_model(
+      "verifier", verifier, layout=layout, rows=rows, **dtypes
+    )
+  dtype = pairs.describe_dtypes(**dtypes, layout=layout)
+  return ModelPair(drafters, verifier_model, dtype, layout=layout)
+
+
+def read_vocabulary(vocabulary, models: ModelPair, name: str = "vocabulary"):
+  """Returns the vocabulary of a pair.
+
+  Args:
+    vocabulary: the path of a vocabulary or an object, as `api.load_pair` is
+      given it. None takes the vocabulary of the models.
+    models: the models of the pair.
+    name: the name of the argument of `api.load_pair`, for messages.
+
+  Raises:
+    PairError: the object lacks a method or an attribute, or no vocabulary of
+      the models is known.
+    FileNotFoundError: there is no vocabulary at the path.
+  """
+  if vocabulary is None:
+    return _read_own_vocabulary(models)
+  if isinstance(vocabulary, str | os.PathLike):
+    from speccascade.data import vocabularies  # loads TensorFlow
+
+    kind = Annotated[object, inputs.check_vocabulary_path]
+    fields.fit(name, vocabulary, kind)
+    return vocabularies.load(os.fspath(vocabulary))
+  needed = ("encode", "decode", "eos_id", "vocab_size")
+  missing = [attr for attr in needed if not hasattr(vocabulary, attr)]
+  if missing:
+    raise PairError(
+      f"{name} is of type {type(vocabulary).__name__}, which has no"
+      f" {', '.join(missing)}; give the path of a SentencePiece model or of a"
+      " Hugging Face directory"
+    )
+  return vocabulary
+
+
+def _read_own_vocabulary(models: ModelPair):
+  """Reads the vocabulary that lies beside a checkpoint, or that it records."""
+  from speccascade.data import vocabularies  # loads TensorFlow
+
+  # The verifier's vocabulary is searched first: its ids are the pair's.
+  for model in reversed(models.models):
+    recorded_path = (model.vocabulary or {}).get("path")
+    path = inputs.vocabulary_path_of(model.path) or recorded_path
     if path is None:
       continue
     try:
