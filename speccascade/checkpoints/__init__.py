@@ -1,6 +1,7 @@
-"""Files to parameter trees and back: T5X, Orbax, Hugging Face.
+"""Reads files into parameter trees, and writes parameter trees into files.
 
-`load` reads every layout; `orbax_io.save` and `t5x_native.save` write. Orbax,
+`load` reads every layout: this package's, T5X's, Hugging Face's and GGUF.
+`orbax_io.save`, `t5x_native.save` and `hugging_face.save` write. Orbax,
 tensorstore and flax are imported when they are first needed.
 """
 

@@ -1,4 +1,8 @@
-"""Which arrays a model has, and whether a checkpoint fits a config."""
+"""Lists the arrays of a model, and checks whether a checkpoint fits a config.
+
+Arrays have T5X's names in this package, for Llama too. Hugging Face's names are
+derived from them by the tables below.
+"""
 
 import functools
 import re
@@ -13,13 +17,17 @@ from speccascade.models.parameters import Config
 from speccascade.models.t5.config import T5Config
 from speccascade.runtime import memory
 
-RELATIVE_BUCKETS = 32  # of T5X's network, where it is no hyperparameter
+# Constants of T5X's network, which are hyperparameters of Hugging Face's T5.
+RELATIVE_BUCKETS = 32
 RELATIVE_MAX_DISTANCE = 128
 
-# The fields of configs that are no facts of the weights.
+# Fields of configs that a run may choose: the same weights serve any value.
 _RUN_CHOICES = (
-  *("dropout_rate", "dtype", "float32_attention_logits"),
-  *("eos_ids", "bos_id"),
+  "dropout_rate",
+  "dtype",
+  "float32_attention_logits",
+  "eos_ids",
+  "bos_id",
 )
 
 
@@ -27,10 +35,10 @@ class Parameter(NamedTuple):
   """One array of a model.
 
   Attributes:
-    name: T5X's path, joined by "/".
-    shape: T5X's shape.
-    hugging_face: its name in a Hugging Face file.
-    transposed: True where Hugging Face stores the transpose.
+    name: T5X's path of the array, joined by "/".
+    shape: the shape in which T5X stores the array.
+    hugging_face: the array's name in a Hugging Face file.
+    transposed: whether Hugging Face stores the transpose of T5X's array.
   """
 
   name: str
@@ -39,7 +47,8 @@ class Parameter(NamedTuple):
   transposed: bool = False
 
 
-# T5X's names, and what Hugging Face calls the arrays; for layers, after "/".
+# Patterns of T5X's names, and templates of Hugging Face's names for the arrays.
+# A "/" in a template, and "/layers_", are written anew by `parameters`.
 _T5 = {
   r"token_embedder/embedding": r"shared",
   r"(\w+)/relpos_bias/rel_embedding": (
@@ -78,13 +87,15 @@ _LLAMA = {
   r"decoder/decoder_norm/scale": r"model.norm",
   r"decoder/logits_dense/kernel": r"lm_head",
 }
-# Parts of what tells a parameter of T5X's scalable_t5: its name and rank.
+# Patterns by which arrays of T5X's scalable_t5 are recognised. Each is searched
+# in a text with a line "NAME RANK" for each array.
 _SCALABLE = {
   "scanned layers": r"\n(encoder|decoder)/\1/",
   "relative positions per layer": r"/layers_.*relpos_bias",
   "three-dimensional attention kernels": r"/kernel ([3-9]|\d\d)",
 }
-# For each: the names, what a number of a layer and what is in it follow.
+# For each kind of model: the names above, the text before a layer's number, and
+# the text before the name of a part of the layer.
 _HUGGING_FACE = {
   T5Config: (_T5, ".block.", ".layer."),
   LlamaConfig: (_LLAMA, ".layers.", "."),
@@ -92,63 +103,94 @@ _HUGGING_FACE = {
 
 
 def parameters(config: Config) -> list[Parameter]:
-  """Returns every array of the model, in T5X's names and Hugging Face's.
+  """Returns every array of a model, with T5X's and Hugging Face's names.
 
-  The joined axis of attention kernels is head-major: column h * head_dim + d.
-  Square kernels hide a forgotten transpose, so it is said here for each array.
+  The heads of attention kernels are joined into one axis, in which the column
+  of dimension d of head h is h * head_dim + d. Hugging Face stores kernels
+  transposed. Many kernels are square, so that a forgotten transpose changes no
+  shape; the flag `transposed` of each array says it.
   """
   names, before_number, before_name = _HUGGING_FACE[type(config)]
   table = []
   for path, shape in model_params.param_shapes(config).items():
-    theirs = next(
-      match.expand(template)
-      for pattern, template in names.items()
-      if (match := re.fullmatch(pattern, path))
-    )
-    theirs = theirs.replace("/layers_", before_number)
-    theirs = theirs.replace("/", before_name)
+    # "decoder/layers_3/mlp/wo/kernel" first becomes "decoder/layers_3/2.Dense
+    # ReluDense.wo", and then "decoder.block.3.layer.2.DenseReluDense.wo".
+    name = _expand(names, path)
+    name = name.replace("/layers_", before_number).replace("/", before_name)
     kind = "bias" if path.endswith("/bias") else "weight"
     is_transposed = len(shape) == 2 and path != "token_embedder/embedding"
-    table.append(Parameter(path, shape, f"{theirs}.{kind}", is_transposed))
+    table.append(Parameter(path, shape, f"{name}.{kind}", is_transposed))
   return table
 
 
-# {"a/b/c": leaf} of nested dicts, and back.
+def _expand(names: dict[str, str], path: str) -> str:
+  """Returns the template of the first pattern that fits a path, filled in."""
+  for pattern, template in names.items():
+    if match := re.fullmatch(pattern, path):
+      return match.expand(template)
+  raise KeyError(path)
+
+
+# From nested dicts to {"a/b/c": leaf}, and back.
 flatten = functools.partial(traverse_util.flatten_dict, sep="/")
 unflatten = functools.partial(traverse_util.unflatten_dict, sep="/")
 
 
 def shapes_of(params: dict, *, where: str) -> dict[str, tuple[int, ...]]:
-  """Returns the shape of each array; refuses those of T5X's scalable_t5.
+  """Returns the shape of each array, by name.
 
-  Its relative positions are per layer, so its weights are no plain T5's.
+  Args:
+    params: nested dict of arrays.
+    where: the checkpoint, for the message.
+
+  Raises:
+    CheckpointError: the arrays are those of T5X's scalable_t5. Its relative
+      positions are per layer, so that no network here has its weights.
   """
   shapes = {name: tuple(x.shape) for name, x in flatten(params).items()}
-  told = "".join(f"\n{name} {len(shape)}" for name, shape in shapes.items())
-  for what, pattern in _SCALABLE.items():
-    if re.search(pattern, told):
+  listing = "".join(f"\n{name} {len(shape)}" for name, shape in shapes.items())
+  for feature, pattern in _SCALABLE.items():
+    if re.search(pattern, listing):
       raise CheckpointError(
-        f"the checkpoint {where} has {what}: it was written by T5X's "
+        f"the checkpoint {where} has {feature}: it was written by T5X's "
         "scalable_t5 (or is a umT5); only the layout of t5x/examples/t5 is read"
       )
   return shapes
 
 
 def check_num_layers(config: Config, num_arrays: int, *, where: str) -> None:
-  """Refuses a config of more layers than a checkpoint has arrays.
+  """Checks that a config has no more layers than a checkpoint has arrays.
 
-  A table of its arrays would take memory that the checkpoint does not.
+  A damaged config may have millions of layers. Listing their arrays would fill
+  the memory.
+
+  Args:
+    config: the architecture.
+    num_arrays: how many arrays the checkpoint has.
+    where: the checkpoint, for the message.
+
+  Raises:
+    CheckpointError: the config has more layers.
   """
   counts = model_params.layer_counts(config)
   if sum(counts.values()) > num_arrays:
-    said = " and ".join(f"{name}={count}" for name, count in counts.items())
+    layers = " and ".join(f"{name}={count}" for name, count in counts.items())
     raise CheckpointError(
-      f"the config has {said}, the checkpoint {where} only {num_arrays} arrays"
+      f"the config has {layers}, the checkpoint {where} only {num_arrays}"
+      " arrays"
     )
 
 
 def check_memory(config: Config, *, where: str) -> None:
-  """Refuses a model whose parameters in float32 this machine cannot hold."""
+  """Checks that the machine can hold a model's parameters in float32.
+
+  Args:
+    config: the architecture.
+    where: the checkpoint, for the message.
+
+  Raises:
+    CheckpointError: the machine has less memory.
+  """
   num_weights = model_params.num_parameters(config)
   if 4 * num_weights > memory.machine():
     raise CheckpointError(
@@ -158,19 +200,19 @@ def check_memory(config: Config, *, where: str) -> None:
 
 
 def check_params(params: dict, config: Config, *, where: str = "") -> None:
-  """Checks that a parameter tree is that of `config`.
+  """Checks that a parameter tree has the arrays of `config`.
 
   Args:
     params: nested dict of arrays in T5X's names.
-    config: the architecture wanted.
+    config: the architecture.
     where: the checkpoint, for the message.
 
   Raises:
-    CheckpointError: naming the arrays that are missing or unexpected, or have
-      another shape, with both shapes.
+    CheckpointError: arrays are missing or unexpected, or have another shape.
+      The message names them, with both shapes.
   """
-  got = shapes_of(params, where=where)
-  check_num_layers(config, len(got), where=where)
+  shapes = shapes_of(params, where=where)
+  check_num_layers(config, len(shapes), where=where)
   try:
     model_params.check_params(config, params, f"the checkpoint {where} does")
   except ValueError as error:
@@ -178,17 +220,18 @@ def check_params(params: dict, config: Config, *, where: str = "") -> None:
 
 
 def config_of(params: dict, *, where: str = "") -> T5Config:
-  """Returns the architecture that the arrays have, as a T5 1.0 or 1.1.
+  """Returns the architecture of a T5 1.0 or 1.1, from the shapes of its arrays.
 
-  Shapes say everything but the activations: one kernel into the MLP is taken
-  for the relu of T5 1.0, two for the gated gelu of T5 1.1, mT5 and Flan-T5.
+  The shapes determine all but the activations. An MLP with one input kernel is
+  taken for the relu of T5 1.0, and one with two input kernels for the gated
+  gelu of T5 1.1, mT5 and Flan-T5.
 
   Args:
     params: nested dict of arrays in T5X's names.
     where: the checkpoint, for the message.
 
   Raises:
-    CheckpointError: they are not those of such a T5.
+    CheckpointError: the arrays are not those of a T5 1.0 or 1.1.
   """
   shapes = shapes_of(params, where=where)
   is_gated = "decoder/layers_0/mlp/wi_0/kernel" in shapes
@@ -197,7 +240,7 @@ def config_of(params: dict, *, where: str = "") -> T5Config:
   try:
     vocab_size, emb_dim = shapes["token_embedder/embedding"]
     num_heads, _ = shapes["decoder/relpos_bias/rel_embedding"]
-    _, joined = shapes["decoder/layers_0/self_attention/query/kernel"]
+    _, joined_heads = shapes["decoder/layers_0/self_attention/query/kernel"]
     _, mlp_dim = shapes[f"decoder/layers_0/mlp/{wi}/kernel"]
     config = T5Config(
       vocab_size=vocab_size,
@@ -205,7 +248,7 @@ def config_of(params: dict, *, where: str = "") -> T5Config:
       num_heads=num_heads,
       num_encoder_layers=sum(stack == "encoder" for stack, _ in layers),
       num_decoder_layers=sum(stack == "decoder" for stack, _ in layers),
-      head_dim=joined // num_heads,
+      head_dim=joined_heads // num_heads,
       mlp_dim=mlp_dim,
       mlp_activations=("gelu", "linear") if is_gated else ("relu",),
       logits_via_embedding="decoder/logits_dense/kernel" not in shapes,
@@ -221,10 +264,15 @@ def config_of(params: dict, *, where: str = "") -> T5Config:
 
 
 def check_config(wanted: Config, stored: Config, *, where: str = "") -> None:
-  """Checks that a config has the architecture that a checkpoint says it has.
+  """Checks that a config has the architecture that is stored in a checkpoint.
+
+  Args:
+    wanted: the config.
+    stored: the checkpoint's own config.
+    where: the checkpoint, for the message.
 
   Raises:
-    CheckpointError: naming every difference.
+    CheckpointError: the two differ. The message names every difference.
   """
   if type(wanted) is not type(stored):
     raise CheckpointError(

@@ -1,18 +1,15 @@
-"""The chunks in which arrays are stored, and a CRC-32 of each.
+"""Cuts arrays into the chunks in which they are stored, with checksums.
 
-The checksums of an array stand as JSON in the metadata of our checkpoints:
+The metadata of this package's checkpoints has the checksums of each array, as
+JSON:
 
   {"dtype": "float32", "shape": [32128, 1024], "chunks": [16064, 1024],
    "crc32": [2769301239, 1410392387]}
 
-They are of the numbers' bytes in C order, before compression. Their chunks are
-those on disk: who reads a part of an array checks that part, and reads no more
-for it than decompressing it takes anyway.
-
-Which file holds a chunk is asked after something failed. A zarr array's own
-files are its chunks. In OCDBT, which Orbax writes, a B-tree says for each chunk
-in which data file it lies, from which byte to which; it holds the small ones
-itself.
+A checksum is the CRC-32 of a chunk's numbers, as bytes in C order before
+compression. The chunks are those on disk. To read a part of an array, whole
+chunks have to be decompressed anyway, so that checking the part reads nothing
+more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,28 +17,33 @@ import concurrent.futures
 import dataclasses
 import json
 import math
-import os
-import pathlib
 import zlib
 
 import jax
 import numpy as np
 
 CHUNK_BYTES = 64 * 2**20  # T5X's largest chunk
-_THREADS = 8  # zlib lets other threads run
+_THREADS = 8  # zlib lets other threads run while it computes a CRC-32
 
+# A part of an array: a slice with start and stop for each axis.
 Part = tuple[slice, ...]
-Place = tuple[str, int]  # a file, and the byte of it where something ends
 
 
 def chunk_shape(shape: Sequence[int], max_elements: int) -> list[int]:
-  """Returns the chunks of an array: whole divisors, the largest axis cut first.
+  """Returns the shape of the chunks in which an array is stored.
+
+  The chunks divide the array without a rest. The largest axis is cut first.
+
+  Args:
+    shape: the array's shape.
+    max_elements: the most numbers of a chunk.
 
   >>> chunk_shape((32128, 1024), 16 * 2**20)
   [16064, 1024]
   """
   chunks = list(shape)
   while math.prod(chunks) > max_elements and max(chunks) > 1:
+    # The next smaller divisor of the axis that is the largest now.
     axis = chunks.index(max(chunks))
     size = shape[axis]
     chunks[axis] = max(d for d in range(1, chunks[axis]) if size % d == 0)
@@ -54,23 +56,27 @@ def num_chunks(shape: Sequence[int], chunks: Sequence[int]) -> list[int]:
 
 
 def bound(index: Sequence[slice], shape: Sequence[int]) -> Part:
-  """Returns an index as a part, of all that it says nothing of."""
+  """Returns an index as a `Part`; axes that it leaves out are taken whole.
+
+  >>> bound((slice(2, None),), (5, 3))
+  (slice(2, 5, None), slice(0, 3, None))
+  """
   index = (*index, *[slice(None)] * (len(shape) - len(index)))
   return tuple(slice(*x.indices(n)[:2]) for x, n in zip(index, shape))
 
 
 @dataclasses.dataclass(frozen=True)
 class Checksums:
-  """The CRC-32s of an array's chunks, and what they are of.
+  """The CRC-32s of an array's chunks.
 
   Attributes:
-    dtype: name of the array's.
-    shape: of the array.
-    chunks: of a chunk.
-    crc32: of each chunk, in C order.
+    dtype: name of the array's dtype.
+    shape: the array's shape.
+    chunks: the shape of a chunk.
+    crc32: the CRC-32 of each chunk, the chunks in C order.
 
   Raises:
-    ValueError: they are not as many as the chunks.
+    ValueError: there are not as many checksums as chunks.
   """
 
   dtype: str
@@ -86,155 +92,109 @@ class Checksums:
 
   @classmethod
   def of(cls, value: np.ndarray | jax.Array) -> "Checksums":
-    """Returns those of an array, in the chunks in which it will be stored.
+    """Returns the checksums of an array, in the chunks that Orbax stores.
 
-    Of one that lies on a mesh no chunk is in two shards, and the host holds one
-    shard at a time.
+    Orbax cuts the shards of an array on a mesh, so that no chunk is in two
+    shards. The host holds one shard at a time.
     """
-    shape, size = value.shape, CHUNK_BYTES // value.dtype.itemsize
-    held, widest = [(bound((), shape), value)], shape
+    shape, max_elements = value.shape, CHUNK_BYTES // value.dtype.itemsize
+    shards, shard_shape = [(bound((), shape), value)], shape
     if isinstance(value, jax.Array):
-      held = [
+      shards = [
         (bound(shard.index, shape), shard.data)
         for shard in value.addressable_shards
-        if shard.replica_id == 0
+        if shard.replica_id == 0  # other replicas hold the same numbers
       ]
-      widest = value.sharding.shard_shape(shape)
-    sizes = [max(1, size) for size in chunk_shape(widest, size)]
+      shard_shape = value.sharding.shard_shape(shape)
+    # An array without numbers has axes of size 0, and chunks of size 1 there.
+    sizes = [max(1, size) for size in chunk_shape(shard_shape, max_elements)]
     sums = np.zeros(num_chunks(shape, sizes), np.uint32)
-    for part, data in held:
-      data = np.asarray(data)
-      for index, at in _parts(part, shape, sizes):
-        sums[index] = _crc32(data[relative_to(at, part)])
+    for part, data in shards:
+      data = np.asarray(data)  # to the host
+      for index, chunk in _parts(part, shape, sizes):
+        sums[index] = _crc32(data[relative_to(chunk, part)])
     return cls(value.dtype.name, list(shape), sizes, sums.ravel().tolist())
 
   def covering(self, part: Part) -> Part:
-    """Returns the whole chunks that a part of the array lies in."""
+    """Returns the smallest part of whole chunks that covers a part.
+
+    Chunks of 4 cover the rows 5 to 6 of 10 rows by the rows 4 to 8, and the
+    rows 9 to 10 by the rows 8 to 10: the last chunk ends with the array.
+    """
     return tuple(
       slice(at.start // chunk * chunk, min(size, -(-at.stop // chunk) * chunk))
       for at, size, chunk in zip(part, self.shape, self.chunks)
     )
 
   def changed(self, value: np.ndarray, part: Part) -> str | None:
-    """Returns the name of the first chunk that is not as it was, or None.
+    """Returns the name of the first chunk that has another checksum, or None.
 
     Args:
-      value: what was read of the array.
-      part: which part it is, as `covering` gives it.
+      value: a part of the array, as it was read.
+      part: which part of the array it is; whole chunks, as from `covering`.
     """
     sums = np.reshape(self.crc32, num_chunks(self.shape, self.chunks))
-    for index, at in _parts(part, self.shape, self.chunks):
-      if _crc32(value[relative_to(at, part)]) != sums[index]:
+    for index, chunk in _parts(part, self.shape, self.chunks):
+      if _crc32(value[relative_to(chunk, part)]) != sums[index]:
         return chunk_name(index)
     return None
 
 
 def checksums(arrays: Mapping[str, np.ndarray | jax.Array]) -> dict[str, dict]:
-  """Returns the checksums of arrays as JSON, by their names."""
+  """Returns the `Checksums` of arrays as JSON values, by the arrays' names."""
   with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
     sums = pool.map(Checksums.of, arrays.values())
     return {name: vars(each) for name, each in zip(arrays, sums)}
 
 
 def checksum_of_json(values: Mapping) -> int:
-  """Returns a CRC-32 of JSON values, whatever the order of their keys."""
+  """Returns a CRC-32 of JSON values that the order of keys does not change."""
   return zlib.crc32(json.dumps(values, sort_keys=True).encode())
 
 
 def relative_to(part: Part, of: Part) -> Part:
-  """Returns a part of an array as a part of a larger one of it."""
+  """Returns a part of an array, as a part of a larger part of the array.
+
+  Args:
+    part: the part.
+    of: the larger part, in which it lies.
+
+  >>> relative_to((slice(5, 6),), (slice(4, 8),))
+  (slice(1, 2, None),)
+  """
   return tuple(
-    slice(at.start - within.start, at.stop - within.start)
-    for at, within in zip(part, of)
+    slice(inner.start - outer.start, inner.stop - outer.start)
+    for inner, outer in zip(part, of)
   )
 
 
 def chunk_name(index: Sequence[int]) -> str:
-  """Returns zarr's name of a chunk."""
-  return ".".join(map(str, index)) or "0"
+  """Returns zarr's name of a chunk: "1.0" for the index (1, 0)."""
+  return ".".join(map(str, index)) or "0"  # an array of no axes has one chunk
 
 
 def _parts(
   part: Part, shape: Sequence[int], chunks: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], Part]]:
-  """Yields (index, its own part) of each chunk of a part of whole chunks."""
-  first = [at.start // chunk for at, chunk in zip(part, chunks)]
-  sizes = [at.stop - at.start for at in part]
+  """Yields (index, part of the array) of each chunk in a part of whole chunks.
+
+  Args:
+    part: a part of the array, of whole chunks.
+    shape: the array's shape.
+    chunks: the shape of a chunk.
+  """
+  first = [axis.start // chunk for axis, chunk in zip(part, chunks)]
+  sizes = [axis.stop - axis.start for axis in part]
   for offset in np.ndindex(*num_chunks(sizes, chunks)):
     index = tuple(start + i for start, i in zip(first, offset))
-    at = (
-      slice(i * n, min(m, i * n + n)) for i, n, m in zip(index, chunks, shape)
-    )
-    yield index, tuple(at)
+    # Chunks of 4 of an axis of 10: 0 to 4, 4 to 8, and 8 to 10.
+    bounds = [
+      slice(i * chunk, min(size, i * chunk + chunk))
+      for i, chunk, size in zip(index, chunks, shape)
+    ]
+    yield index, tuple(bounds)
 
 
 def _crc32(value: np.ndarray) -> int:
+  """Returns the CRC-32 of an array's bytes in C order."""
   return zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
-
-
-def file_of(array, chunk: str) -> str:
-  """Returns the file that holds a chunk of an array, as far as it is known."""
-  spec = array.kvstore.spec().to_json()
-  if spec["driver"] != "ocdbt":
-    return _url(spec, chunk)
-  places = _places(array)
-  return places.get(chunk, (_url(spec["base"], ""), 0))[0]
-
-
-def describe_fault(array) -> str | None:
-  """Returns in words what is wrong with the files of an array's chunks.
-
-  Tensorstore's errors name those that are an array's own; None then.
-  """
-  places = _places(array)
-  for file, end in places.values():
-    if not file.startswith("/"):
-      continue
-    if not os.path.isfile(file):
-      return f"{file} is missing"
-    if os.path.getsize(file) < end:
-      return f"{file} is truncated"
-  files = sorted({file for file, _ in places.values()})
-  return f"it is in {' and '.join(files[:2])}" if files else None
-
-
-def _places(array) -> dict[str, Place]:
-  """Returns where each chunk is, of an array in OCDBT whose tree is sound."""
-  import tensorstore as ts
-
-  store = array.kvstore
-  spec = store.spec().to_json()
-  if spec["driver"] != "ocdbt":
-    return {}
-  base, root = store.base, _url(spec["base"], "")
-  places = {}
-
-  def walk(location: str, prefix: str):
-    node = ts.ocdbt.dump(base, location).result()
-    for entry in node["entries"]:
-      name = prefix + entry["key"].decode()
-      if "location" in entry:
-        cut = entry.get("subtree_common_prefix_length", 0)
-        walk(entry["location"], name[: len(prefix) + cut])
-      elif name.startswith(spec["path"]):
-        place = _place(entry.get("indirect_value", location), root)
-        places[name.removeprefix(spec["path"])] = place
-
-  try:
-    manifest = ts.ocdbt.dump(base).result()
-    walk(manifest["versions"][-1]["root"]["location"], "")
-  except (ValueError, LookupError):
-    pass  # the tree itself is damaged, which the error says
-  return places
-
-
-def _place(location: str, root: str) -> Place:
-  """Returns a place from, e.g., "value:ocdbt.process_0/:d/92bd89:0:6202"."""
-  _, *path, start, length = location.split(":")
-  return root + "".join(path), int(start) + int(length)
-
-
-def _url(spec: dict, name: str) -> str:
-  if spec["driver"] == "file":
-    return str(pathlib.PurePosixPath(spec["path"])) + "/" + name
-  return f"{spec['driver']}:{spec.get('bucket', '')}/{spec['path']}{name}"

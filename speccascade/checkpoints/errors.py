@@ -1,12 +1,13 @@
-"""What goes wrong with a checkpoint, each said in one line."""
+"""The errors of reading and writing checkpoints; each message is one line."""
 
 
 class CheckpointError(ValueError):
-  """A checkpoint that cannot be read, or does not fit what is asked of it."""
+  """A checkpoint that cannot be read or written, or does not fit a setting."""
 
 
 class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
-  """A checkpoint, or a file of one, that is not there."""
+  """A checkpoint, or a file of a checkpoint, that does not exist."""
 
   def __str__(self):
-    return ValueError.__str__(self)  # OSError would print its own format
+    # OSError prints an error number and a name of a file, which are not given.
+    return ValueError.__str__(self)

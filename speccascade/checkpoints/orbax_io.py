@@ -1,18 +1,18 @@
-"""Checkpoints of this package, and those that T5X writes through Orbax.
+"""Writes and reads this package's checkpoints, and reads T5X's Orbax layout.
 
-A step directory of ours, written by Orbax and so whole or not at all:
+Orbax writes a step directory of this package, whole or not at all:
 
   checkpoint_<step>/
     state/       {"target": params, "state": {"step"[, "param_states"]}}, the
                  tree of T5X's own Orbax checkpoints
-    opt_state/   any pytree of arrays (optax's state), where one was given
+    opt_state/   any pytree of arrays (the state of optax), if one was saved
     metadata/    metadata.json: format, version, kind, architecture,
-                 vocabulary, checksums of the chunks of both, and one of itself
+                 vocabulary, checksums of the chunks of both, and its own
 
-Orbax writes. Reading opens the arrays with tensorstore, as Orbax does inside:
-the same code then serves local paths and `gs://` without further packages, it
-does not ask for the devices of the run that saved, and an error names an array
-in one line (Orbax's restore of a damaged file logs tracebacks of its tasks).
+Reading opens the arrays with tensorstore, as Orbax does inside. So the same
+code reads local paths and `gs://` without further packages, does not need the
+devices of the run that saved, and names a damaged array in one line. Orbax's
+own restore of a damaged file logs the tracebacks of its tasks.
 """
 
 import ast
@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping
 import dataclasses
 import functools
 import hashlib
+import itertools
+import operator
 import os
 import pathlib
 from typing import Any
@@ -47,7 +49,10 @@ STEP_PREFIX = "checkpoint"
 
 
 def vocabulary_identity(path: str | os.PathLike) -> dict[str, str]:
-  """Returns what tells a vocabulary apart: its path and its model's SHA-256."""
+  """Returns {"path", "sha256"} of a SentencePiece model.
+
+  The SHA-256 tells the vocabulary from others; the path says where it was.
+  """
   model = storage.read_vocabulary(path)
   sha256 = hashlib.sha256(model).hexdigest()
   return {"path": os.fspath(path), "sha256": sha256}
@@ -57,12 +62,13 @@ def save(path: str | os.PathLike, *args, **kwargs) -> None:
   """Writes one step directory, whole or not at all.
 
   Args:
-    path: the directory to make, e.g. `MODEL_DIR/checkpoint_3000`.
-    *args: as in `save_args`.
-    **kwargs: as there.
+    path: the directory to create, e.g. `MODEL_DIR/checkpoint_3000`.
+    *args: arguments of `save_args`.
+    **kwargs: arguments of `save_args`.
 
   Raises:
-    CheckpointError: the path is taken, or params do not fit the config.
+    CheckpointError: something exists at the path, or the parameters do not fit
+      the config.
   """
   import orbax.checkpoint as ocp
 
@@ -82,18 +88,22 @@ def save_args(
   vocabulary: Mapping[str, str] | None = None,
   extra: Mapping[str, Any] | None = None,
 ):
-  """Returns what `manager(...).save(step, args=...)` takes.
+  """Returns the `args` of `manager(...).save(step, args=...)`.
+
+  Arrays that lie on a mesh are written shard by shard.
 
   Args:
-    params: nested dict of arrays in T5X's names; what lies on a mesh is written
-      shard by shard, here and below.
+    params: nested dict of arrays in T5X's names.
     config: the architecture, checked against `params`.
     step: training steps taken.
-    opt_state: pytree of arrays, given back by `read_opt_state`.
-    slots: Adafactor's `{"v_row", "v_col", "v"}` per parameter, as in
-      `Checkpoint.optimizer`; T5X and `load(..., optimizer=True)` read them.
-    vocabulary: from `vocabulary_identity`.
-    extra: JSON values, given back in `Checkpoint.extra`.
+    opt_state: pytree of arrays; `read_opt_state` returns it.
+    slots: Adafactor's `{"v_row", "v_col", "v"}` for each parameter, as in
+      `Checkpoint.optimizer`. T5X and `load(..., optimizer=True)` read them.
+    vocabulary: the vocabulary, as `vocabulary_identity` returns it.
+    extra: JSON values; `Checkpoint.extra` has them after reading.
+
+  Raises:
+    CheckpointError: the parameters do not fit the config.
   """
   import orbax.checkpoint as ocp
 
@@ -117,9 +127,13 @@ def save_args(
     },
   }
   metadata["crc32"] = chunks.checksum_of_json(metadata)
-  in_chunks = lambda _: ocp.SaveArgs(chunk_byte_size=chunks.CHUNK_BYTES)
+  # Orbax cuts arrays by the same rule as `chunks.chunk_shape`, so that its
+  # chunks are those of the checksums.
+  options = ocp.SaveArgs(chunk_byte_size=chunks.CHUNK_BYTES)
   items = {
-    item: ocp.args.PyTreeSave(tree, save_args=jax.tree.map(in_chunks, tree))
+    item: ocp.args.PyTreeSave(
+      tree, save_args=jax.tree.map(lambda leaf: options, tree)
+    )
     for item, tree in trees.items()
   }
   return ocp.args.Composite(metadata=ocp.args.JsonSave(metadata), **items)
@@ -134,29 +148,31 @@ def manager(
 ):
   """Returns Orbax's CheckpointManager of a run directory.
 
-  Its steps are what `save` writes: `manager.save(step, args=save_args(...),
-  metrics={"bleu": ...})`. It writes in the caller's thread, so that a step is
-  on disk when `save` returns.
+  `manager.save(step, args=save_args(...), metrics={"bleu": ...})` writes the
+  step directory that `save` of this module writes. It writes in the caller's
+  thread: when it returns, the step is on the disk.
 
   Args:
-    model_dir: holds the `checkpoint_<step>` directories; made when absent.
-    keep_latest: how many of the latest steps to keep.
-    metric: the metric by which the best step is kept beside them, or None.
-    best_mode: "max" or "min".
+    model_dir: directory of the `checkpoint_<step>` directories; it is created
+      if it does not exist.
+    keep_latest: how many of the latest steps stay on the disk.
+    metric: the metric whose best step stays on the disk too, or None.
+    best_mode: "max" if a larger metric is better, "min" if a smaller one is.
   """
   from etils import epath
   import orbax.checkpoint as ocp
 
   policies = ocp.checkpoint_managers
-  value = (lambda metrics: metrics[metric]) if metric else None
-  best = policies.BestN(
-    get_metric_fn=value,
-    reverse=best_mode == "min",
-    n=1,
-    keep_checkpoints_without_metrics=False,
-  )
-  latest = policies.LatestN(keep_latest)
-  keep = policies.AnyPreservationPolicy([latest, best] if metric else [latest])
+  preserved, metric_value = [policies.LatestN(keep_latest)], None
+  if metric:
+    metric_value = operator.itemgetter(metric)
+    best = policies.BestN(
+      get_metric_fn=metric_value,
+      reverse=best_mode == "min",
+      n=1,
+      keep_checkpoints_without_metrics=False,
+    )
+    preserved.append(best)
   url = storage.Directory(model_dir).url
   epath.Path(url).mkdir(parents=True, exist_ok=True)
   return ocp.CheckpointManager(
@@ -164,11 +180,10 @@ def manager(
     options=ocp.CheckpointManagerOptions(
       step_prefix=STEP_PREFIX,
       create=False,
-      # Of a job's processes the first writes, and has all of the arrays.
-      multiprocessing_options=_alone(),
-      best_fn=value,
+      multiprocessing_options=_first_process(),
+      best_fn=metric_value,
       best_mode=best_mode,
-      preservation_policy=keep,
+      preservation_policy=policies.AnyPreservationPolicy(preserved),
       enable_async_checkpointing=False,
     ),
     item_handlers=_handlers(),
@@ -176,21 +191,26 @@ def manager(
 
 
 def _handlers() -> dict:
+  """Returns Orbax's handler of each item of a step directory."""
   import orbax.checkpoint as ocp
 
   tree = functools.partial(
-    ocp.PyTreeCheckpointHandler, multiprocessing_options=_alone()
+    ocp.PyTreeCheckpointHandler, multiprocessing_options=_first_process()
   )
   return {
     "state": tree(),
     "opt_state": tree(),
     "metadata": ocp.JsonCheckpointHandler(
-      pathlib.Path(METADATA).name, multiprocessing_options=_alone()
+      pathlib.Path(METADATA).name, multiprocessing_options=_first_process()
     ),
   }
 
 
-def _alone():
+def _first_process():
+  """Returns options by which only the first process of a job writes.
+
+  The first process has all of the arrays.
+  """
   import orbax.checkpoint as ocp
 
   return ocp.options.MultiprocessingOptions(
@@ -199,14 +219,16 @@ def _alone():
 
 
 def read_metadata(directory: storage.Directory) -> dict:
-  """Returns metadata.json of a step directory of ours.
+  """Returns metadata.json of a step directory that this package wrote.
 
-  Its `config` is that of its kind, its `checksums` None where it is older than
-  they are.
+  Returns:
+    The metadata. `config` is a `T5Config` or a `LlamaConfig`. `checksums` are
+    {item: {name: Checksums}}, or None for a checkpoint that is older than
+    checksums are.
 
   Raises:
-    CheckpointError: it cannot be parsed, is not as it was written, or is of a
-      later version.
+    CheckpointError: the file cannot be parsed, is not as it was written, or is
+      of a later version.
   """
   where = f"{directory}/{METADATA}"
 
@@ -238,7 +260,8 @@ def read_metadata(directory: storage.Directory) -> dict:
       item: {name: chunks.Checksums(**each) for name, each in arrays.items()}
       for item, arrays in metadata["checksums"].items()
     }
-    kind = metadata.setdefault("kind", "t5")  # which older ones do not say
+    # Checkpoints that are older than this package's Llama have no kind.
+    kind = metadata.setdefault("kind", "t5")
     fields.one_of(list(KINDS), kind=kind)
     config = fields.build(KINDS[kind], metadata["config"])
     return metadata | {"config": config, "checksums": sums}
@@ -252,15 +275,16 @@ def open_arrays(
   *,
   optimizer: bool,
 ) -> stored_arrays.StoredArrays:
-  """Returns the arrays of a train state, opened.
+  """Opens the arrays of a train state.
 
   Args:
-    directory: holds `state/_METADATA`.
-    checksums: those of `read_metadata`, where it is ours.
-    optimizer: open its slots too.
+    directory: the step directory, which holds `state/_METADATA`.
+    checksums: `checksums` of `read_metadata`; None for T5X's checkpoints.
+    optimizer: whether to open the optimizer's slots too.
 
   Raises:
-    CheckpointError: naming the file or array that is damaged or missing.
+    CheckpointError: a file or array is damaged or missing. The message names
+      it.
   """
   is_wanted = lambda name: stored_arrays.is_wanted(name, optimizer)
   state = open_item(directory, "state", checksums, is_wanted)
@@ -276,26 +300,27 @@ def open_arrays(
 
 
 def read_opt_state(path: str | os.PathLike, like: Any) -> Any:
-  """Returns the `opt_state` that `save` was given.
+  """Returns the `opt_state` that was saved in a step directory.
 
   Args:
     path: the step directory.
     like: pytree of arrays or ShapeDtypeStructs, e.g. `optimizer.init(params)`.
 
   Returns:
-    A pytree with the structure of `like`, of numpy arrays; where those of
-    `like` lie on a mesh, of arrays that lie as they do, read part by part.
+    A pytree with the structure of `like`. Its leaves are NumPy's arrays. If the
+    leaves of `like` lie on a mesh, the leaves of the result lie on it in the
+    same way, and are read part by part.
 
   Raises:
-    CheckpointError: it holds none, or another structure, shape or dtype, as
-      after a change of optimizer.
+    CheckpointError: the directory has no `opt_state`, or one with another
+      structure, shape or dtype, as after a change of the optimizer.
   """
   directory = storage.Directory(path)
   item = directory / "opt_state"
   if not item.has("_METADATA"):
     raise CheckpointError(f"{item.url} is not there: saved without opt_state")
-  stored = read_metadata(directory)["checksums"]
-  state = open_item(directory, "opt_state", stored)
+  checksums = read_metadata(directory)["checksums"]
+  state = open_item(directory, "opt_state", checksums)
   wanted, structure = _named(like)
   if odd := sorted(wanted.keys() ^ state.arrays.keys()):
     raise CheckpointError(
@@ -303,19 +328,19 @@ def read_opt_state(path: str | os.PathLike, like: Any) -> Any:
       f"{len(odd)}): resume with the optimizer that the run began with"
     )
   for name, leaf in wanted.items():
-    got = (state.arrays[name].shape, state.dtype(name))
-    want = (tuple(leaf.shape), np.dtype(leaf.dtype))
-    if got != want:
+    stored_kind = (state.arrays[name].shape, state.dtype(name))
+    wanted_kind = (tuple(leaf.shape), np.dtype(leaf.dtype))
+    if stored_kind != wanted_kind:
       raise CheckpointError(
-        f"{item}: {name} has shape and dtype {got}, the optimizer wants "
-        f"{want}: resume with the optimizer that the run began with"
+        f"{item}: {name} has shape and dtype {stored_kind}, the optimizer wants"
+        f" {wanted_kind}: resume with the optimizer that the run began with"
       )
-  places = [getattr(leaf, "sharding", None) for leaf in wanted.values()]
-  if not all(isinstance(place, NamedSharding) for place in places):
+  shardings = [getattr(leaf, "sharding", None) for leaf in wanted.values()]
+  if not all(isinstance(sharding, NamedSharding) for sharding in shardings):
     return structure.unflatten(state.read(wanted).values())
   return structure.unflatten(
-    partitioning.put(state.unread(name), place, state.dtype(name))
-    for name, place in zip(wanted, places)
+    partitioning.put(state.unread(name), sharding, state.dtype(name))
+    for name, sharding in zip(wanted, shardings)
   )
 
 
@@ -325,19 +350,19 @@ def open_item(
   checksums: Mapping | None,
   is_wanted: Callable[[str], bool] = lambda name: True,
 ) -> stored_arrays.StoredArrays:
-  """Returns the arrays of an item of a step directory, opened.
+  """Opens the arrays of an item of a step directory.
 
   Args:
-    directory: of the step.
+    directory: the step directory.
     name: "state" or "opt_state".
-    checksums: see `open_arrays`.
-    is_wanted: says of a name whether to open it.
+    checksums: `checksums` of `read_metadata`; None for T5X's checkpoints.
+    is_wanted: a function from the name of an array to whether it is opened.
   """
   item = directory / name
   item.check_files()
   return stored_arrays.StoredArrays.open(
     str(item),
-    {n: spec for n, spec in _index(item).items() if is_wanted(n)},
+    {key: spec for key, spec in _index(item).items() if is_wanted(key)},
     checksums=None if checksums is None else checksums.get(name, {}),
   )
 
@@ -345,8 +370,11 @@ def open_item(
 def _named(tree) -> tuple[dict, Any]:
   """Returns the leaves of a pytree by Orbax's names, and its structure."""
   leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
-  name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
-  return {name(path): leaf for path, leaf in leaves}, structure
+  named = {
+    jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+    for path, leaf in leaves
+  }
+  return named, structure
 
 
 def _index(item: storage.Directory) -> dict[str, dict]:
@@ -358,9 +386,11 @@ def _index(item: storage.Directory) -> dict[str, dict]:
       for path, entry in metadata["tree_metadata"].items()
       if not entry["value_metadata"].get("skip_deserialize")
     ]
-    for name in (name for path in paths for name in path):
+    # A damaged or hostile file must not name files outside the checkpoint.
+    for name in itertools.chain.from_iterable(paths):
       if "/" in name or name in ("", ".", ".."):
         raise ValueError(f"{name!r:.60} names no array")
+    # This raises if one array is inside another one.
     architecture.unflatten({"/".join(path): path for path in paths})
     return metadata, paths
 

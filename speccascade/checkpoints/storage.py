@@ -1,6 +1,6 @@
-"""Directories on local disk and on Google Cloud Storage, in one shape.
+"""Reads and writes directories, on a local disk or on Google Cloud Storage.
 
-Both go through tensorstore, which reads public buckets without credentials;
+Both go through tensorstore, which reads public buckets without credentials.
 `etils.epath` would need TensorFlow or gcsfs for `gs://`.
 """
 
@@ -21,23 +21,24 @@ from speccascade.checkpoints.errors import (
 _GCS = re.compile(r"gs://([^/]+)/?(.*)", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
-# What a directory of Hugging Face's names its vocabulary.
+# Names of the vocabulary in a directory of Hugging Face.
 SENTENCE_PIECE, TOKENIZER = "spiece.model", "tokenizer.json"
-# About half a minute without a network; the default is a quarter of an hour.
+# Without a network, five retries take about half a minute. The default number
+# of retries takes a quarter of an hour.
 _RETRIES = {"gcs_request_retries": {"max_retries": 5}}
-_FIRST_CONTACT_S = 8.0  # with a bucket, where it can be reached at all
-_INDEX_BYTES = 2**28  # more than the JSON of any checkpoint
+_FIRST_CONTACT_S = 8.0  # longer than the first answer of a bucket takes
+_INDEX_BYTES = 2**28  # more than the JSON of any checkpoint has
 
 
 def kvstore_spec(url: str) -> dict:
-  """Returns tensorstore's name of a directory (or object) on `gs://`."""
+  """Returns tensorstore's spec of a directory, or object, on `gs://`."""
   bucket, path = _GCS.fullmatch(url).groups()
   return {"driver": "gcs", "bucket": bucket, "path": path}
 
 
 @functools.cache
 def context():
-  """Returns the tensorstore context shared by everything read here."""
+  """Returns the tensorstore context that all reads and writes share."""
   import tensorstore as ts
 
   return ts.Context(_RETRIES)
@@ -45,18 +46,25 @@ def context():
 
 @functools.cache
 def _reach(bucket: str) -> None:
-  """Asks a bucket for one name, so that one out of reach is told in seconds.
+  """Asks a bucket for one name, once in a process.
+
+  A bucket that cannot be reached is reported in seconds. Tensorstore's own
+  retries take longer, for every read.
+
+  Args:
+    bucket: "gs://" and the bucket's name.
 
   Raises:
-    CheckpointError: it cannot be reached, or wants credentials.
+    CheckpointError: the bucket cannot be reached, or wants credentials.
   """
   import tensorstore as ts
 
   from speccascade.cli import quiet
 
-  name = ts.KvStore.KeyRange("a", "a\0")
+  name = ts.KvStore.KeyRange("a", "a\0")  # the key "a" alone
   try:
-    with quiet.native_logs():  # where there are no credentials, at length
+    # Without credentials, Google's library writes a page about them.
+    with quiet.native_logs():
       store = ts.KvStore.open(kvstore_spec(bucket), context=context()).result()
       store.list(name).result(timeout=_FIRST_CONTACT_S)
   except (ValueError, TimeoutError) as error:
@@ -69,14 +77,15 @@ def _reach(bucket: str) -> None:
 
 
 class Directory:
-  """A directory of files, local or remote.
+  """A directory of files, on a local disk or on `gs://`.
 
   Attributes:
-    url: where it is, without a trailing slash; local ones are absolute.
-    remote: True on `gs://`.
+    url: the path, without a slash at its end. A local path is absolute.
+    remote: whether the directory is on `gs://`.
 
   Raises:
-    CheckpointError: the path is none, or of a scheme that is not supported.
+    CheckpointError: the path is no path of a directory, or has a scheme that is
+      not supported.
   """
 
   def __init__(self, path: str | os.PathLike):
@@ -93,15 +102,9 @@ class Directory:
       )
     local = os.path.abspath(os.path.expanduser(path))
     self.url = path.rstrip("/") if self.remote else local
-    try:
-      longest = max(map(len, os.fsencode(local).split(b"/")))
-      is_path = path and "\0" not in path and longest < 256
-      is_path = is_path and len(os.fsencode(local)) < 4096
-    except UnicodeEncodeError:
-      is_path = False
-    if not is_path:
-      what = f"{path!r:.60} of {len(path):,} characters" if path else "''"
-      raise CheckpointError(f"{what} is no path of a directory")
+    if not path or not _is_path(local):
+      shown = f"{path!r:.60} of {len(path):,} characters" if path else "''"
+      raise CheckpointError(f"{shown} is no path of a directory")
 
   def __truediv__(self, name: str) -> "Directory":
     return Directory(f"{self.url}/{name}")
@@ -110,22 +113,26 @@ class Directory:
     return self.url
 
   def kvstore(self) -> dict:
-    """Returns the tensorstore key-value store whose keys are its files."""
+    """Returns tensorstore's spec of a store whose keys are the files."""
     local = {"driver": "file", "path": self.url}
     spec = kvstore_spec(self.url) if self.remote else local
     path = spec["path"].rstrip("/")
     return spec | {"path": f"{path}/" if path else ""}
 
   def reach(self) -> None:
-    """Raises CheckpointError where it is in a bucket out of reach."""
+    """Raises CheckpointError if the directory's bucket cannot be reached."""
     if self.remote:
       _reach("gs://" + _GCS.fullmatch(self.url)[1])
 
-  def _ask(self, what: str, call):
-    """Returns the result of a call of its key-value store.
+  def _ask(self, action: str, call: Callable):
+    """Returns the result of a call of the directory's key-value store.
+
+    Args:
+      action: the call in words, e.g. "list gs://a/b", for the message.
+      call: a function from the store to a future.
 
     Raises:
-      CheckpointError: it says what cannot be done, e.g. "list gs://a/b".
+      CheckpointError: the call fails.
     """
     import tensorstore as ts
 
@@ -134,22 +141,24 @@ class Directory:
       store = ts.KvStore.open(self.kvstore(), context=context()).result()
       return call(store).result()
     except ValueError as error:
-      raise CheckpointError(f"cannot {what}: {first_line(error)}") from error
+      raise CheckpointError(f"cannot {action}: {first_line(error)}") from error
 
   def check_file(self, name: str, most: int | None = None) -> None:
-    """Checks that a local name, if anything has it, is that of a regular file.
+    """Checks that a local name is a regular file, or that nothing has the name.
 
-    Tensorstore waits for a pipe, and reads a device, a directory and a link to
-    nothing as a file that is not there; of an array's chunk that means zeros.
+    Tensorstore waits for a pipe forever. It takes a device, a directory and a
+    link to nothing for files that do not exist. A chunk of an array that does
+    not exist is read as zeros.
 
     Args:
-      name: of the file.
-      most: its most bytes.
+      name: name of the file.
+      most: the most bytes that the file may have; None for any size.
 
     Raises:
-      CheckpointError: it is something else, or larger.
+      CheckpointError: it is something else than a regular file, or too large.
     """
     path = f"{self}/{name}"
+    # `lexists` is true for a link to nothing, which `exists` takes for no file.
     if self.remote or not os.path.lexists(path):
       return
     try:
@@ -167,12 +176,21 @@ class Directory:
       )
 
   def check_files(self) -> int:
-    """Checks that local files under it are regular; returns all bytes."""
+    """Checks that all local files in the directory are regular files.
+
+    Returns:
+      The bytes of all files together; 0 for a directory on `gs://`.
+
+    Raises:
+      CheckpointError: something is no regular file; see `check_file`.
+    """
+    if self.remote:
+      return 0
     if os.path.isfile(self.url):
       return os.path.getsize(self.url)
-    seen, num_bytes = set(), 0  # a link may lead back
-    walk = os.walk("" if self.remote else self.url, followlinks=True)
-    for folder, folders, names in walk:
+    seen, num_bytes = set(), 0
+    for folder, folders, names in os.walk(self.url, followlinks=True):
+      # A link may lead back to a folder above it. The walk would never end.
       status = os.stat(folder)
       if (status.st_dev, status.st_ino) in seen:
         folders.clear()
@@ -184,17 +202,21 @@ class Directory:
     return num_bytes
 
   def read(self, name: str) -> bytes | None:
-    """Returns the content of a file, or None where there is none."""
+    """Returns the content of a file; None if there is no such file."""
     self.check_file(name)
     result = self._ask(f"read {self}/{name}", lambda store: store.read(name))
     return result.value if result.state == "value" else None
 
   def read_json(self, name: str, parse: Callable = dict):
-    """Returns what `parse` makes of the JSON in a file.
+    """Returns the JSON of a file, after `parse` has checked and converted it.
+
+    Args:
+      name: name of the file.
+      parse: a function from the JSON value to the result.
 
     Raises:
       CheckpointNotFoundError: there is no such file.
-      CheckpointError: it is no JSON, or `parse` cannot use it.
+      CheckpointError: the file is no JSON, or `parse` fails.
     """
     self.check_file(name, _INDEX_BYTES)
     content = self.read(name)
@@ -204,7 +226,7 @@ class Directory:
       return parse(json.loads(content))
 
   def has(self, name: str) -> bool:
-    """Says whether it holds a file of this name."""
+    """Returns whether the directory has a file of this name."""
     if not self.remote:
       return os.path.isfile(f"{self}/{name}")
     import tensorstore as ts
@@ -213,39 +235,43 @@ class Directory:
     return bool(self._ask(f"list {self}", lambda store: store.list(key)))
 
   def vocabulary(self) -> str | None:
-    """Returns the path of the vocabulary in it; None where there is none.
+    """Returns the path of the directory's vocabulary; None if it has none.
 
-    T5's, in SentencePiece, goes before a tokenizer of Hugging Face.
+    The SentencePiece model of a T5 is taken before a tokenizer of Hugging Face.
     """
     names = filter(self.has, (SENTENCE_PIECE, TOKENIZER))
     return next((f"{self}/{name}" for name in names), None)
 
   def refuse_existing(self) -> None:
-    """Raises CheckpointError where there is anything under this name."""
+    """Raises CheckpointError if anything exists at the directory's path."""
     if self.files() if self.remote else os.path.lexists(self.url):
       raise CheckpointError(
         f"{self} exists already; remove it or give another path"
       )
 
   def files(self) -> list[str]:
-    """Returns the files under it, relative, those of subdirectories too."""
+    """Returns the relative paths of all files, in subdirectories too."""
     keys = self._ask(f"list {self}", lambda store: store.list())
     return sorted(key.decode() for key in keys)
 
   def children(self) -> list[str]:
-    """Returns the names directly in it: files and directories."""
+    """Returns the names of the files and directories directly inside."""
     if self.remote:
       return sorted({key.split("/", 1)[0] for key in self.files()})
     return sorted(os.listdir(self.url)) if os.path.isdir(self.url) else []
 
   def write(self, name: str, content: bytes) -> None:
-    """Writes one file, whole or not at all."""
-    what = f"write {self}/{name}"
-    self._ask(what, lambda store: store.write(name, content))
+    """Writes one file, whole or not at all.
+
+    Raises:
+      CheckpointError: the file cannot be written.
+    """
+    action = f"write {self}/{name}"
+    self._ask(action, lambda store: store.write(name, content))
 
   @contextlib.contextmanager
   def local_copy(self, name: str):
-    """Gives a local path of a file: itself, or a temporary copy of it."""
+    """Gives a local path of a file. A remote file is copied for the block."""
     if not self.remote:
       yield f"{self}/{name}"
       return
@@ -255,8 +281,23 @@ class Directory:
       yield file.name
 
 
+def _is_path(path: str) -> bool:
+  """Returns whether a file system can have a path."""
+  try:
+    encoded = os.fsencode(path)
+  except UnicodeEncodeError:
+    return False
+  longest_name = max(len(name) for name in encoded.split(b"/"))
+  # The limits of Linux, in bytes: 255 for a name and 4,095 for a path.
+  return "\0" not in path and longest_name < 256 and len(encoded) < 4096
+
+
 def read_vocabulary(path: str | os.PathLike) -> bytes:
-  """Returns the file of a SentencePiece model, local or on `gs://`."""
+  """Returns the bytes of a SentencePiece model, local or on `gs://`.
+
+  Raises:
+    CheckpointNotFoundError: there is no file at the path.
+  """
   folder, name = os.path.split(os.fspath(path))
   model = Directory(folder or ".").read(name)
   if model is None:
@@ -266,7 +307,14 @@ def read_vocabulary(path: str | os.PathLike) -> bytes:
 
 @contextlib.contextmanager
 def parsing(where: str):
-  """Makes what a file of the wrong kind raises one line that names the file."""
+  """Turns the errors of parsing a damaged file into one line that names it.
+
+  Args:
+    where: the file.
+
+  Raises:
+    CheckpointError: the block raised an error that damage can cause.
+  """
   try:
     yield
   except CheckpointError:
@@ -275,7 +323,7 @@ def parsing(where: str):
     ArithmeticError,
     AttributeError,
     LookupError,
-    MemoryError,  # of brackets too deep for Python's parser
+    MemoryError,  # Python's parser raises it for deep brackets.
     RecursionError,
     SyntaxError,
     TypeError,
@@ -288,7 +336,11 @@ def parsing(where: str):
 
 
 def first_line(error: BaseException) -> str:
-  """Returns an error's message without tensorstore's codes and specs."""
+  """Returns the first line of an error's message.
+
+  Tensorstore's messages begin with a code and end with a spec in JSON. Both are
+  left out.
+  """
   text = str(error).strip().split("\n", 1)[0]
   text = re.sub(r"^[A-Z]+(_[A-Z]+)*: ", "", text)
   return re.sub(r"\s*\[(tensorstore_spec|source locations)=.*", "", text)

@@ -1,7 +1,8 @@
-"""Arrays of a checkpoint and what they make up, as both T5X layouts hold it.
+"""Reads the arrays of a checkpoint, which are a train state of T5X.
 
-Arrays are named by their path in T5X's train state, e.g.
-"target/encoder/encoder_norm/scale" and "state/step".
+Arrays are named by their path in the train state, e.g.
+"target/encoder/encoder_norm/scale" and "state/step". T5X's native layout and
+Orbax's layout hold the same train state.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,26 +16,26 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from speccascade.checkpoints import chunks, storage
+from speccascade.checkpoints import chunk_places, chunks, storage
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
 
-SLOTS = ("v_row", "v_col", "v")
+SLOTS = ("v_row", "v_col", "v")  # of Adafactor, for each parameter
 _PLACEHOLDER = (1,)  # shape of a slot that Adafactor does not use
-_ALONE = "read the parameters alone (convert: --parameters_only)"
-_IN_FLIGHT = 32  # arrays being read at a time
+_ADVICE = "read the parameters alone (convert: --parameters_only)"
+_NUM_READERS = 32  # threads, each of which reads one array at a time
 
 
 @dataclasses.dataclass(frozen=True)
 class Unread:
-  """An array of a checkpoint, of which slices are read.
+  """An array of a checkpoint that is read by slices, when they are asked for.
 
   Attributes:
-    shape: its own.
-    read: from a slice for each axis, with start and stop, to that part.
+    shape: the array's shape.
+    read: a function from a part of the array to its numbers.
   """
 
   shape: tuple[int, ...]
@@ -42,6 +43,7 @@ class Unread:
 
   @property
   def size(self) -> int:
+    """How many numbers the array has."""
     return math.prod(self.shape)
 
   def __getitem__(self, index) -> np.ndarray:
@@ -53,30 +55,37 @@ class Unread:
 
   @property
   def T(self) -> "Unread":
-    """The transpose of a matrix."""
-    read = lambda part: np.ascontiguousarray(self.read(part[::-1]).T)
+    """The transpose of a matrix, unread too."""
+
+    def read(part):
+      return np.ascontiguousarray(self.read(part[::-1]).T)
+
     return Unread(self.shape[::-1], read)
 
   def as_float32(self, name: str, where: str) -> "Unread":
-    """Returns this array in float32.
+    """Returns this array in float32, unread too.
 
     Args:
-      name: its own, for messages.
-      where: the checkpoint, likewise.
+      name: the array's name, for messages.
+      where: the checkpoint, for messages.
     """
-    read = lambda part: _float32(self.read(part), name, where)
+
+    def read(part):
+      return _float32(self.read(part), name, where)
+
     return dataclasses.replace(self, read=read)
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredArrays:
-  """The arrays of a checkpoint, opened: shapes are known, nothing is read.
+  """The opened arrays of a checkpoint: their shapes are known, no data is read.
 
   Attributes:
     where: the checkpoint, for messages.
-    arrays: by name; numpy's, or tensorstore's.
-    checksums: of each of tensorstore's, or None; see `chunks`.
-    has_bits: uint16 stands for the bits of bfloat16.
+    arrays: NumPy's or tensorstore's arrays, by name.
+    checksums: the checksums of tensorstore's arrays, by name; None if the
+      checkpoint has none.
+    has_bits: whether arrays of uint16 hold the bits of bfloat16.
   """
 
   where: str
@@ -87,35 +96,40 @@ class StoredArrays:
 
   @classmethod
   def open(cls, where: str, leaves: Mapping[str, Any], **kwargs):
-    """Returns arrays from tensorstore's specs of them, or from themselves.
+    """Opens the arrays of a checkpoint, several at a time.
+
+    Args:
+      where: the checkpoint, for messages.
+      leaves: tensorstore's specs of arrays, or NumPy's arrays, by name.
+      **kwargs: further attributes.
 
     Raises:
-      CheckpointError: naming the array and the file that is not there.
+      CheckpointError: an array's file does not exist. The message names both.
     """
     import tensorstore as ts
 
-    def open_one(item):
+    def open_leaf(item):
       name, leaf = item
       if not isinstance(leaf, dict):
         return leaf
-      with _reading(name, where):
-        spec = {"open": True, "context": storage.context()}
-        return ts.open(leaf, **spec).result()
+      with _explain_errors(name, where):
+        return ts.open(leaf, open=True, context=storage.context()).result()
 
-    arrays = dict(zip(leaves, _each(open_one, leaves.items())))
+    arrays = dict(zip(leaves, _map_in_threads(open_leaf, leaves.items())))
     return cls(where, arrays, **kwargs)
 
   @property
   def params(self) -> dict:
-    """The tree under "target", of what has a shape."""
+    """The arrays under "target", as nested dicts."""
     return unflatten(dict(self.arrays)).get("target", {})
 
   def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Returns arrays by name, several read at a time.
+    """Returns whole arrays by name; several are read at a time.
 
     Raises:
-      CheckpointError: naming the array and the file that is missing, damaged,
-        or not as it was written; or all of them are larger than the memory.
+      CheckpointError: a file of an array is missing, damaged, or not as it was
+        written, or the machine has not the memory for all arrays. The message
+        names the array and the file.
     """
     sizes = {
       name: math.prod(self.arrays[name].shape) * self.dtype(name).itemsize
@@ -123,42 +137,48 @@ class StoredArrays:
     }
     num_bytes = sum(sizes.values())
     try:
-      np.empty(num_bytes, np.uint8)  # takes no memory until it is filled
+      # The system refuses here what it cannot give. An array that it grants
+      # takes no memory until it is filled.
+      np.empty(num_bytes, np.uint8)
     except (MemoryError, OverflowError, ValueError) as error:
       raise CheckpointError(
         f"the arrays of {self.where} take {num_bytes / 2**30:,.1f} GiB, most of"
         f" them {max(sizes, key=sizes.get)}, which this machine does not have"
       ) from error
-    return dict(zip(sizes, _each(self.read_part, sizes)))
+    return dict(zip(sizes, _map_in_threads(self.read_part, sizes)))
 
   def dtype(self, name: str) -> np.dtype:
+    """Returns the dtype in which an array is stored."""
     dtype = self.arrays[name].dtype
     return dtype if isinstance(dtype, np.dtype) else dtype.numpy_dtype
 
   def read_part(self, name: str, part: chunks.Part | None = None) -> np.ndarray:
-    """Returns an array, or a part of it, whose chunks are checked.
+    """Returns an array or a part of it, after checking the chunks.
 
     Args:
-      name: of the array.
-      part: a slice for each axis, with start and stop; None is all of it.
+      name: name of the array.
+      part: the part; None is the whole array.
 
     Raises:
-      CheckpointError: see `read`.
+      CheckpointError: a chunk is missing, damaged, or not as it was written.
     """
     array = self.arrays[name]
     part = chunks.bound((), array.shape) if part is None else part
     if isinstance(array, np.ndarray):
       value = array[part]
     else:
-      with _reading(name, self.where, array):
+      with _explain_errors(name, self.where, array):
         value = self._stored_part(name, part)
     is_bits = self.has_bits and value.dtype == np.uint16
     return value.view(ml_dtypes.bfloat16) if is_bits else value
 
   def _stored_part(self, name: str, part: chunks.Part) -> np.ndarray:
+    """Returns a part of an array of tensorstore, after checking the chunks."""
     array = self.arrays[name]
     if self.checksums is None:
-      # Zeros may be left out on disk; slots can be zero, parameters are not.
+      # Tensorstore reads a missing chunk as zeros, and chunks of zeros may be
+      # left out on the disk. A slot may be all zeros. A parameter is not, so
+      # that a missing chunk of a parameter is damage.
       if name.startswith("target/"):
         _check_chunks(array)
       return array[part].read().result()
@@ -166,21 +186,25 @@ class StoredArrays:
     kind = (list(array.shape), self.dtype(name).name)
     if sums is None or kind != (sums.shape, sums.dtype):
       raise CheckpointError("its shape or dtype is not that of its checksums")
-    taken = sums.covering(part)
-    value = array[taken].read().result()
-    if chunk := sums.changed(value, taken):
+    whole_chunks = sums.covering(part)
+    value = array[whole_chunks].read().result()
+    if chunk := sums.changed(value, whole_chunks):
+      # A missing chunk was read as zeros. "Missing" says more than "changed".
       _check_chunks(array)
-      file = chunks.file_of(array, chunk)
+      file = chunk_places.file_of(array, chunk)
       raise CheckpointError(f"chunk {chunk} in {file} is not as it was written")
-    return value if taken == part else value[chunks.relative_to(part, taken)]
+    if whole_chunks == part:
+      return value
+    return value[chunks.relative_to(part, whole_chunks)]
 
   def step(self) -> int:
-    """Returns the training steps taken.
+    """Returns how many training steps were taken.
 
-    T5X makes them float32 where it restores an Orbax checkpoint as float32.
+    The number may be a float: T5X stores one after it has restored an Orbax
+    checkpoint as float32.
 
     Raises:
-      CheckpointError: they are no number.
+      CheckpointError: "state/step" is no whole number.
     """
     step = self.read_part("state/step")
     if (
@@ -194,14 +218,14 @@ class StoredArrays:
     return int(step.item())
 
   def train_state(self, *, lazy: bool = False) -> tuple[dict, int, dict | None]:
-    """Returns (params, step, Adafactor slots or None) of a train state.
+    """Returns (parameters, step, Adafactor's slots or None) of the train state.
 
     Args:
-      lazy: whether the parameters are `Unread`.
+      lazy: whether the parameters are left `Unread`.
 
     Raises:
-      CheckpointError: an array cannot be read or is no float, or the slots are
-        not Adafactor's.
+      CheckpointError: an array cannot be read or holds no floats, or the slots
+        are another optimizer's.
     """
     step, params = self.step(), self.params
     wanted = {} if lazy else {"target": params}
@@ -219,28 +243,41 @@ class StoredArrays:
     return as_float32(values["target"], where=self.where), step, slots
 
   def unread(self, name: str) -> Unread:
-    """Returns an array whose parts are read when they are asked for."""
+    """Returns an array that is read by slices, when they are asked for."""
     read = functools.partial(self.read_part, name)
     return Unread(tuple(self.arrays[name].shape), read)
 
 
-def _each(function, items) -> list:
-  with concurrent.futures.ThreadPoolExecutor(_IN_FLIGHT) as pool:
+def _map_in_threads(function, items) -> list:
+  """Returns the results of a function for items, called in several threads."""
+  with concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as pool:
     return list(pool.map(function, items))
 
 
 @contextlib.contextmanager
-def _reading(name: str, where: str, array=None):
-  """Makes the faults of an array one line that names it, and the file."""
+def _explain_errors(name: str, where: str, array=None):
+  """Turns an error in reading an array into one line.
+
+  Args:
+    name: the array's name.
+    where: the checkpoint.
+    array: the array of tensorstore, if it was opened. The message then also
+      names the file that is damaged.
+
+  Raises:
+    CheckpointError: the block raised a ValueError.
+  """
   try:
     yield
   except ValueError as error:
-    is_said = array is None or isinstance(error, CheckpointError)
-    fault = None if is_said else chunks.describe_fault(array)
-    reason = f"{storage.first_line(error)}{f'; {fault}' if fault else ''}"
-    is_missing = isinstance(error, FileNotFoundError) or "NOT_FOUND" in str(
-      error
-    )
+    reason, fault = storage.first_line(error), None
+    # Our own errors name the file already.
+    if array is not None and not isinstance(error, CheckpointError):
+      fault = chunk_places.describe_fault(array)
+    if fault:
+      reason += f"; {fault}"
+    is_missing = isinstance(error, FileNotFoundError)
+    is_missing = is_missing or "NOT_FOUND" in str(error)
     kind = CheckpointNotFoundError if is_missing else CheckpointError
     raise kind(
       f"cannot read array {name} of {where}: {reason}; the checkpoint is "
@@ -249,31 +286,57 @@ def _reading(name: str, where: str, array=None):
 
 
 def _check_chunks(array) -> None:
-  """Checks that each chunk is there: what is not would be read as zeros."""
+  """Checks that each chunk of an array exists.
+
+  Tensorstore reads a missing chunk as zeros.
+
+  Raises:
+    CheckpointNotFoundError: naming the first chunk that does not exist.
+  """
   chunk = array.chunk_layout.write_chunk.shape or array.shape
   counts = chunks.num_chunks(array.shape, chunk)
   listed = array.kvstore.list().result()
   keys = {key.decode().replace("/", ".") for key in listed}
+  # A damaged shape may promise billions of chunks. With `len(keys)` keys, one
+  # of the first `len(keys) + 1` chunks is missing, if any is.
   for number in range(min(math.prod(counts), len(keys) + 1)):
     name = chunks.chunk_name(np.unravel_index(number, counts))
+    # zarr names the chunk "1.0". zarr3 names it "c/1/0", and the only chunk of
+    # an array without axes "c".
     if not {name, f"c.{name}", "c"} & keys:
-      file = chunks.file_of(array, name)
+      file = chunk_places.file_of(array, name)
       raise CheckpointNotFoundError(f"chunk {name} is missing: {file}")
 
 
 def is_wanted(name: str, optimizer: bool) -> bool:
-  """Says whether `train_state` takes an array, of the optimizer if asked."""
+  """Returns whether `train_state` reads an array of a name.
+
+  Args:
+    name: the array's name.
+    optimizer: whether the optimizer's slots are read too.
+  """
   folders = ("target/", "state/param_states/") if optimizer else ("target/",)
   return name == "state/step" or name.startswith(folders)
 
 
 def as_float32(tree: dict, *, where: str) -> dict:
-  """Returns nested dicts of float32 arrays; bfloat16 widens exactly."""
+  """Returns nested dicts of arrays in float32; bfloat16 is widened exactly.
+
+  Args:
+    tree: nested dicts of arrays.
+    where: the checkpoint, for messages.
+
+  Raises:
+    CheckpointError: an array holds no floats.
+  """
   flat = flatten(tree)
-  return unflatten({x: _float32(flat[x], x, where) for x in flat})
+  return unflatten(
+    {name: _float32(value, name, where) for name, value in flat.items()}
+  )
 
 
 def _float32(value, name: str, where: str) -> np.ndarray:
+  """Returns an array in float32; CheckpointError if it holds no floats."""
   value = np.asarray(value)
   # ml_dtypes' bfloat16 has kind "V" in some numpy versions.
   if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
@@ -284,11 +347,11 @@ def _float32(value, name: str, where: str) -> np.ndarray:
 
 
 def without_momentum(param_states: dict, params: dict, *, where: str) -> dict:
-  """Returns Adafactor's slots of each parameter from T5X's `param_states`.
+  """Returns Adafactor's slots of each parameter, from T5X's `param_states`.
 
   Args:
-    param_states: nested dict of what has a shape.
-    params: of the parameters, likewise.
+    param_states: nested dict of arrays, or of anything with a shape.
+    params: nested dict of the parameters, or of anything with a shape.
     where: the checkpoint, for messages.
 
   Raises:
@@ -296,31 +359,40 @@ def without_momentum(param_states: dict, params: dict, *, where: str) -> dict:
   """
   flat, parameters = flatten(param_states), flatten(params)
   slots = {f"{name}/{slot}": name for name in parameters for slot in SLOTS}
-  has = f"the optimizer state of {where} has"
-  for name, of in slots.items():
+  subject = f"the optimizer state of {where} has"
+  for name, parameter in slots.items():
     if name not in flat:
-      raise CheckpointError(f"{has} no {name}: it is not Adafactor's; {_ALONE}")
-    shape = tuple(flat[name].shape)
-    # Its chunks may be left out, so that nothing else bounds its size.
-    if math.prod(shape) > max(1, math.prod(parameters[of].shape)):
       raise CheckpointError(
-        f"{has} {name} of shape {list(shape)}, more than its parameter's "
-        f"{list(parameters[of].shape)}; {_ALONE}"
+        f"{subject} no {name}: it is not Adafactor's; {_ADVICE}"
+      )
+    shape, wanted = flat[name].shape, parameters[parameter].shape
+    # A slot of zeros has no chunks on disk, so that no file bounds a damaged
+    # shape.
+    if math.prod(shape) > max(1, math.prod(wanted)):
+      raise CheckpointError(
+        f"{subject} {name} of shape {list(shape)}, more than its parameter's "
+        f"{list(wanted)}; {_ADVICE}"
       )
   for name in sorted(flat.keys() - slots.keys()):
     if name.removesuffix("/m") not in parameters:
       raise CheckpointError(
-        f"{has} {name}, which is no slot of a parameter; {_ALONE}"
+        f"{subject} {name}, which is no slot of a parameter; {_ADVICE}"
       )
     if flat[name].shape != _PLACEHOLDER:
       raise CheckpointError(
-        f"{has} momentum ({name}); only Adafactor without it is read; {_ALONE}"
+        f"{subject} momentum ({name}); only Adafactor without it is read;"
+        f" {_ADVICE}"
       )
   return unflatten({name: flat[name] for name in slots})
 
 
 def with_momentum(slots: Mapping) -> dict:
-  """Returns T5X's `param_states`: the slots and an unused `m` beside them."""
+  """Returns T5X's `param_states`: the slots, and an unused momentum for each.
+
+  Args:
+    slots: nested dict of Adafactor's slots, `{"v_row", "v_col", "v"}` for each
+      parameter.
+  """
   flat = flatten(dict(slots))
   for name in {name.rsplit("/", 1)[0] for name in flat}:
     flat[f"{name}/m"] = np.zeros(_PLACEHOLDER, np.float32)

@@ -1,14 +1,15 @@
-"""T5X's native checkpoint format: one msgpack file and zarr directories.
+"""Reads and writes T5X's native layout: one msgpack file and zarr directories.
 
   checkpoint_<step>/
     checkpoint                     msgpack {"version", "optimizer": {"target",
                                    "state": {"step"[, "param_states"]}}}
     target.<path, joined by dots>/ a zarr array, where the msgpack has a spec
 
-Which arrays are in the msgpack was decided by how each was partitioned when it
-was saved, never by its name, so both are accepted for every leaf. A spec says
-where its array was written (file, gfile or gcs with a placeholder bucket); only
-its path counts, relative to wherever the checkpoint is now.
+T5X puts an array into the msgpack file or into a directory of its own by how
+the array was partitioned when it was saved, not by its name. So both places are
+accepted for every array. A spec says where its array was written (file, gfile
+or gcs with a placeholder bucket). Only the path in the spec counts, relative to
+the place where the checkpoint is now.
 
 Source: t5x/checkpoints.py, versions 2 (bfloat16 stored as uint16 bits) and 3.
 """
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 import concurrent.futures
 import contextlib
 import os
+from typing import Any, NamedTuple
 
 import jax
 import ml_dtypes
@@ -32,21 +34,21 @@ from speccascade.runtime import files
 
 INDEX = "checkpoint"
 VERSION = 3
-_IN_FLIGHT = 8  # arrays being written at a time
+_NUM_WRITERS = 8  # threads, each of which writes one array at a time
 
 
 def open_arrays(
   directory: storage.Directory, *, optimizer: bool
 ) -> stored_arrays.StoredArrays:
-  """Returns the arrays of a step directory, opened.
+  """Opens the arrays of a step directory.
 
   Args:
-    directory: holds the file `checkpoint`.
-    optimizer: open its slots too.
+    directory: the step directory, which holds the file `checkpoint`.
+    optimizer: whether to open the optimizer's slots too.
 
   Raises:
-    CheckpointError: naming the file or array that is damaged, missing or of a
-      kind that is not read.
+    CheckpointError: a file or array is damaged, missing, or of a kind that is
+      not read. The message names it.
   """
   where, index = str(directory), f"{directory}/{INDEX}"
   version, tree = _read_index(directory)
@@ -55,7 +57,7 @@ def open_arrays(
     leaves = {
       name: leaf
       for name, leaf in flatten(tree, is_leaf=is_spec).items()
-      # None is of an optimizer that leaves a parameter alone.
+      # None stands for the slot of a parameter that is not trained.
       if stored_arrays.is_wanted(name, optimizer) and leaf is not None
     }
     if not any(name.startswith("target/") for name in leaves):
@@ -74,7 +76,11 @@ def open_arrays(
 
 
 def _read_index(directory: storage.Directory) -> tuple[int, dict]:
-  """Returns (version, {"target", "state"}) of the msgpack file."""
+  """Returns (version, {"target", "state"}) of the msgpack file.
+
+  Raises:
+    CheckpointError: the file is missing, damaged, or of another format.
+  """
   from flax import serialization
 
   where = f"{directory}/{INDEX}"
@@ -89,7 +95,7 @@ def _read_index(directory: storage.Directory) -> tuple[int, dict]:
     )
   try:
     tree = serialization.msgpack_restore(content)
-  except Exception as error:  # msgpack raises many kinds, ValueError among them
+  except Exception as error:  # msgpack raises errors of many types
     raise CheckpointError(
       f"{where} is truncated or no msgpack file ({storage.first_line(error)}): "
       "copy it again"
@@ -108,12 +114,21 @@ def _read_index(directory: storage.Directory) -> tuple[int, dict]:
 
 
 def _spec(directory: storage.Directory, name: str, spec: dict) -> dict:
-  """Returns a spec that opens the array where the checkpoint is now."""
+  """Returns tensorstore's spec of an array, where the checkpoint is now.
+
+  Args:
+    directory: the step directory.
+    name: the array's name, for messages.
+    spec: the spec that T5X wrote.
+
+  Raises:
+    CheckpointError: the array is no zarr array, or lies outside the directory.
+  """
   if spec["driver"] != "zarr":
     raise CheckpointError(
       f"array {name} of {directory} is stored by {spec['driver']!r}, want zarr"
     )
-  # Before tensorstore 0.1.14 the path stood at the top.
+  # Before tensorstore 0.1.14 the path was a member of the spec itself.
   path = spec["kvstore"].get("path") or spec.get("path") or ""
   path = path.rstrip("/")
   is_inside = path and not path.startswith("/") and ".." not in path.split("/")
@@ -137,20 +152,21 @@ def save(
 ) -> None:
   """Writes a checkpoint that T5X reads, whole or not at all.
 
-  As T5X does, arrays go to zarr directories, and Adafactor's `v_row`, `v_col`
-  and unused slots into the msgpack file.
+  As in T5X's checkpoints, parameters go into zarr directories, and Adafactor's
+  `v_row`, `v_col` and unused slots go into the msgpack file.
 
   Args:
-    path: the directory to make, called `checkpoint_<step>`.
-    params: nested dict of arrays in T5X's names, or of what is made an array
-      when it is written.
+    path: the directory to create, called `checkpoint_<step>`.
+    params: nested dict in T5X's names. The leaves are arrays, or objects such
+      as `stored_arrays.Unread` that become an array when they are written.
     step: training steps taken.
-    optimizer: Adafactor's slots as in `Checkpoint.optimizer`, else only the
-      step is written. They stay float32.
-    dtype: the parameters' on disk, float32 or bfloat16 (nearest even).
+    optimizer: Adafactor's slots, as in `Checkpoint.optimizer`, which stay
+      float32. With None, only the step is written.
+    dtype: dtype of the parameters on the disk: float32, or bfloat16, to which
+      they are rounded (nearest even).
 
   Raises:
-    CheckpointError: the path is taken or has another name.
+    CheckpointError: something exists at the path, or the path has another name.
   """
   directory = storage.Directory(path)
   if os.path.basename(directory.url) != f"checkpoint_{step}":
@@ -163,32 +179,62 @@ def save(
   if dtype not in kinds:
     raise CheckpointError(f"dtype {dtype!r}: want one of {', '.join(kinds)}")
 
+  # Arrays of the msgpack file, and arrays with a directory of their own.
   inline, stored = {"state/step": np.asarray(step, np.int32)}, {}
   for name, value in flatten(dict(params)).items():
-    stored[f"target/{name}"] = value, kinds[dtype]
+    stored[f"target/{name}"] = _StoredArray(value, kinds[dtype])
   if optimizer is not None:
     for name, value in flatten(stored_arrays.with_momentum(optimizer)).items():
       value, name = np.asarray(value, np.float32), f"state/param_states/{name}"
       if name.endswith("/v") and value.shape != (1,):
-        stored[name] = value, np.float32
+        stored[name] = _StoredArray(value, np.float32)
       else:
         inline[name] = value
 
-  # On gs:// objects appear whole, and a reader wants the index, the last one.
-  remote = contextlib.nullcontext(directory.url)
-  local = files.make_whole_folder(directory.url)
-  with remote if directory.remote else local as url:
+  if directory.remote:
+    # On gs:// nothing is renamed, but each object appears whole. A reader looks
+    # for the msgpack file, which `_write` writes last.
+    folder = contextlib.nullcontext(directory.url)
+  else:
+    folder = files.make_whole_folder(directory.url)
+  with folder as url:
     _write(storage.Directory(url), inline, stored)
 
 
-def _write(directory: storage.Directory, inline: dict, stored: dict) -> None:
-  """Writes arrays, a few at a time, then the msgpack file that names them."""
+class _StoredArray(NamedTuple):
+  """An array that gets a zarr directory of its own.
+
+  Attributes:
+    value: the array, or an object that becomes one.
+    dtype: dtype of the array on the disk.
+  """
+
+  value: Any
+  dtype: Any
+
+
+def _write(
+  directory: storage.Directory,
+  inline: dict[str, np.ndarray],
+  stored: dict[str, _StoredArray],
+) -> None:
+  """Writes arrays, some at a time, and then the msgpack file that names them.
+
+  Args:
+    directory: where the files are written.
+    inline: arrays that go into the msgpack file, by name.
+    stored: arrays that get a zarr directory of their own, by name.
+
+  Raises:
+    CheckpointError: an array cannot be written.
+  """
   from flax import serialization
   import tensorstore as ts
 
   def write(name: str) -> dict:
-    value, dtype = stored[name]
-    value, folder = np.asarray(value).astype(dtype), name.replace("/", ".")
+    """Writes an array; returns the spec that stands for it in the msgpack."""
+    value = np.asarray(stored[name].value).astype(stored[name].dtype)
+    folder = name.replace("/", ".")
     size = chunks.CHUNK_BYTES // value.dtype.itemsize
     spec = {
       "driver": "zarr",
@@ -200,25 +246,28 @@ def _write(directory: storage.Directory, inline: dict, stored: dict) -> None:
         "shape": list(value.shape),
       },
     }
+    # T5X's spec has the path inside the checkpoint. A chunk of zeros is written
+    # too, so that a missing chunk is always damage.
     target = spec | {
       "kvstore": (directory / folder).kvstore(),
       "store_data_equal_to_fill_value": True,
     }
     array = ts.open(target, create=True, open=False, context=storage.context())
     array.result().write(value).result()
-    if directory.remote:
+    if directory.remote:  # T5X puts the bucket in place of this one
       spec["kvstore"] |= {"driver": "gcs", "bucket": "t5x-dummy-bucket"}
     return spec
 
   try:
-    with concurrent.futures.ThreadPoolExecutor(_IN_FLIGHT) as pool:
+    with concurrent.futures.ThreadPoolExecutor(_NUM_WRITERS) as pool:
       leaves = inline | dict(zip(stored, pool.map(write, stored)))
   except ValueError as error:
     raise CheckpointError(
       f"cannot write {directory}: {storage.first_line(error)}"
     ) from error
-  # A map over a tree sorts its keys, as in T5X's files.
+  # JAX's map over a tree sorts the keys, as they are sorted in T5X's files.
   optimizer = jax.tree.map(lambda leaf: leaf, unflatten(leaves))
   tree = {"version": VERSION, "optimizer": optimizer}
-  # to_bytes would turn the lists of a spec into maps, which T5X cannot open.
+  # flax's `to_bytes` would turn the lists of a spec into maps, and T5X could
+  # not open the array.
   directory.write(INDEX, serialization.msgpack_serialize(tree, in_place=True))
