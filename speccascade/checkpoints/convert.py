@@ -3,11 +3,11 @@
   python -m speccascade.checkpoints.convert --source=flan-t5-small/ \\
     --destination=converted --format=t5x
 
-makes converted/checkpoint_<step>. A destination in Hugging Face's format is the
-directory itself. The source is anything that
-`speccascade.checkpoints.load` reads; Adafactor's state goes along where there
-is any. The tokenizer of a decoder-only model is laid beside its arrays, from a
-Hugging Face directory or out of a GGUF file.
+makes converted/checkpoint_<step>. In Hugging Face's format the destination is
+the directory itself. The source is anything that
+`speccascade.checkpoints.load` reads. The state of Adafactor is converted too,
+if the source has one. The tokenizer of a decoder-only model, from a Hugging
+Face directory or out of a GGUF file, is written beside its arrays.
 """
 
 from collections.abc import Sequence
@@ -50,20 +50,22 @@ def convert(
   vocabulary: fields.Path | None = None,
   parameters_only: bool = False,
 ) -> str:
-  """Writes `source` under `destination` and returns the directory made.
+  """Writes a checkpoint in another layout, and returns its directory.
 
   Args:
-    source: what `restore.load` reads.
+    source: a path that `restore.load` reads.
     destination: the run directory that gets a `checkpoint_<step>`.
-    format: "t5x" (native), "speccascade" (Orbax), or "hugging_face", which has
-      no steps and makes `destination` itself.
-    config: the architecture, checked against the source; None takes its own,
-      or what its arrays say.
-    step: the step to write; the source's own by default, else 0.
-    dtype: the parameters' dtype, float32 or bfloat16; ours is float32.
-    vocabulary: SentencePiece model; ours stores its identity, Hugging Face's
-      directory gets a copy.
-    parameters_only: leave the optimizer's state out, of whatever kind it is.
+    format: "t5x" (T5X's native layout), "speccascade" (Orbax), or
+      "hugging_face", which has no steps and writes `destination` itself.
+    config: the architecture, checked against the source. None takes the
+      source's own, or the one that its arrays have.
+    step: the step to write. None takes the source's own, or 0.
+    dtype: dtype of the parameters, float32 or bfloat16. The format
+      "speccascade" is float32.
+    vocabulary: path of a SentencePiece model. The format "speccascade" stores
+      its identity, and "hugging_face" a copy.
+    parameters_only: whether to leave out the state of the optimizer, of
+      whatever kind it is.
 
   Raises:
     CheckpointError: the source cannot be read, or a setting does not fit it.
@@ -73,39 +75,64 @@ def convert(
     raise CheckpointError("T5X's format says no vocabulary: leave it out")
   if format == "speccascade" and dtype != "float32":
     raise CheckpointError("ours is float32: dtype is a choice of the others")
-  folder, name = (destination := storage.Directory(destination).url), ""
+  destination = storage.Directory(destination).url
+  folder, name = destination, ""
   if format == "hugging_face":
+    # The directory is renamed to its destination when it is complete. So its
+    # name in its parent is locked.
     folder, name = os.path.split(destination)
   with folders.sole_writer(folder, "the folder of destination", file=name):
-    read = restore.load(source, config=config, optimizer=not parameters_only)
-    step = next(s for s in (step, read.step, 0) if s is not None)
+    checkpoint = restore.load(
+      source, config=config, optimizer=not parameters_only
+    )
+    if step is None:
+      step = checkpoint.step or 0
     path = os.path.join(destination, f"checkpoint_{step}")
-    params, slots = read.params, read.optimizer
+    params, slots = checkpoint.params, checkpoint.optimizer
     if format == "t5x":
-      if isinstance(read.config, LlamaConfig):
+      if isinstance(checkpoint.config, LlamaConfig):
         raise CheckpointError(
-          f"{read.path} is no T5: T5X's format is not for it"
+          f"{checkpoint.path} is no T5: T5X's format is not for it"
         )
       t5x_native.save(path, params, step=step, optimizer=slots, dtype=dtype)
       return path
-    config, identity = read.require_config(), read.vocabulary
+    config, identity = checkpoint.require_config(), checkpoint.vocabulary
     if vocabulary is not None:
       _check_vocabulary(vocabulary, config)
       identity = orbax_io.vocabulary_identity(vocabulary)
-    beside = _tokenizer(read)
+    tokenizer = _tokenizer(checkpoint)
     if format == "hugging_face":
-      how = {"dtype": dtype, "vocabulary": vocabulary, "beside": beside}
-      hugging_face.save(destination, params, config, **how)
+      hugging_face.save(
+        destination,
+        params,
+        config,
+        dtype=dtype,
+        vocabulary=vocabulary,
+        beside=tokenizer,
+      )
       return destination
-    said = {"vocabulary": identity, "extra": read.extra}
-    orbax_io.save(path, params, config, step=step, slots=slots, **said)
-    for name, content in beside.items():
+    orbax_io.save(
+      path,
+      params,
+      config,
+      step=step,
+      slots=slots,
+      vocabulary=identity,
+      extra=checkpoint.extra,
+    )
+    # Orbax has renamed the directory, so that these files come after it. The
+    # weights can be read without them.
+    for name, content in tokenizer.items():
       storage.Directory(path).write(name, content.encode())
     return path
 
 
 def _tokenizer(checkpoint: restore.Checkpoint) -> dict[str, str]:
-  """Returns a decoder-only model's tokenizer, as files by their names."""
+  """Returns {name: text} of a decoder-only model's tokenizer; {} of a T5.
+
+  The tokenizer of a GGUF file may be of a kind that is not translated. A
+  warning then says so, and {} is returned.
+  """
   if not isinstance(checkpoint.config, LlamaConfig):
     return {}
   directory = storage.Directory(checkpoint.path)
@@ -115,13 +142,19 @@ def _tokenizer(checkpoint: restore.Checkpoint) -> dict[str, str]:
     )
   try:
     return gguf_file.tokenizer(directory)
-  except CheckpointError as error:  # the weights are what was asked for
+  except CheckpointError as error:
+    # The weights can be converted all the same.
     logging.warning("no tokenizer is written: %s", error)
     return {}
 
 
 def _check_vocabulary(path: fields.Path, config: Config):
-  """Raises CheckpointError where a file is no vocabulary of a model."""
+  """Checks that a file is a vocabulary that a model may have.
+
+  Raises:
+    CheckpointError: the file is no SentencePiece model, or has more pieces than
+      the model has rows.
+  """
   import sentencepiece
 
   model = sentencepiece.SentencePieceProcessor()
@@ -140,16 +173,24 @@ def _check_vocabulary(path: fields.Path, config: Config):
 def config_from_gin(path: str) -> Config:
   """Returns the MODEL of a gin file such as configs/models/t5_1_1_small.gin.
 
-  For command lines without a gin config of their own: it is empty afterwards.
+  This function is for command lines without a gin config of their own: gin's
+  config is empty afterwards.
+
+  Args:
+    path: path of the file.
+
+  Raises:
+    CheckpointError: there is no such file, or it defines no MODEL.
   """
   import gin
 
-  if not os.path.isfile(path):  # gin would look into packages too, and trip
+  # gin would look for the file in Python packages too, and fail there.
+  if not os.path.isfile(path):
     raise CheckpointNotFoundError(f"there is no gin file {path}")
   try:
     gin.parse_config_file(path)
     return gin.query_parameter("MODEL/macro.value").scoped_configurable_fn()
-  except Exception as error:  # whatever a file of a user's may call
+  except Exception as error:  # A user's file may call any function.
     reason = str(error).strip().split("\n", 1)[0]
     raise CheckpointError(
       f"{path} defines no MODEL ({reason}): want a file like "
@@ -160,8 +201,8 @@ def config_from_gin(path: str) -> Config:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-  """Runs the command line; returns the exit code."""
-  from speccascade import cli  # which asks for gin
+  """Runs the command line, and returns the exit code."""
+  from speccascade import cli  # which needs gin
 
   def write(model_gin_file: str | None, **flags):
     config = config_from_gin(model_gin_file) if model_gin_file else None

@@ -1,7 +1,9 @@
-"""GGUF files of llama.cpp, of Llama's and Qwen's kind, quantized or not.
+"""Reads GGUF files of llama.cpp with models of the Llama or Qwen family.
 
-Metadata becomes the settings of a Hugging Face config.json, and what those mean
-is said there; what has none is refused. Reading wants the package `gguf`.
+The arrays may be quantized. The metadata of a file is translated into the
+settings of a config.json of Hugging Face, which `hugging_face_llama` reads. A
+file with metadata that has no such setting is refused. Reading needs the
+package `gguf`.
 """
 
 import contextlib
@@ -25,12 +27,13 @@ from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
 
 SUFFIX = ".gguf"
-SAID_BY = "the file's metadata"
-# Of those of llama.cpp; Mistral is a llama, with a window if it says one.
+SAID_BY = "the file's metadata"  # the source of the architecture, for `inspect`
+# The architectures of llama.cpp that are read. A Mistral is a "llama", and has
+# a window in its metadata if it uses one.
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 WINDOW = "attention.sliding_window"
 
-# Settings by their names here, after the architecture's.
+# Settings of config.json, by the metadata's names after the architecture's.
 _SETTINGS = {
   "block_count": "num_hidden_layers",
   "context_length": "max_position_embeddings",
@@ -49,10 +52,11 @@ _SCALING = {
   "yarn_beta_fast": "beta_fast",
   "yarn_beta_slow": "beta_slow",
 }
-# Settings that change no number.
+# Metadata that changes no number of the model.
 _IDLE = ("vocab_size", "tensor_data_layout", "rope.scaling.finetuned")
-# Llama 3's factors of rotary frequencies, which llama.cpp writes instead of the
-# settings; these are those of all that were published.
+# llama.cpp writes the factors of Llama 3's rotary frequencies as an array, and
+# not the settings that the factors come from. The settings here are those of
+# all models that were published. The array gives the last setting, "factor".
 ROPE_FACTORS = "rope_freqs.weight"
 _LLAMA3 = {
   "rope_type": "llama3",
@@ -60,7 +64,7 @@ _LLAMA3 = {
   "high_freq_factor": 4.0,
   "original_max_position_embeddings": 8192,
 }
-# Parts of Hugging Face's names of arrays, and what stands for them here.
+# Parts of Hugging Face's names of arrays, and the parts of names in GGUF files.
 _NAMES = {
   "model.embed_tokens": "token_embd",
   "model.layers.": "blk.",
@@ -76,14 +80,15 @@ _NAMES = {
 
 
 def read(path: storage.Directory) -> tuple[dict, LlamaConfig]:
-  """Returns (params in T5X's names as float32, architecture) of a file.
+  """Returns (parameters in T5X's names as float32, architecture) of a file.
 
   Raises:
-    CheckpointError: it is missing or damaged, of another architecture, has
-      other arrays than its metadata says, or the package `gguf` is not there.
+    CheckpointError: the file is missing or damaged, has another architecture,
+      or has other arrays than its metadata says, or the package `gguf` is not
+      installed.
   """
   params = {}
-  with _opened(path) as (reader, config):
+  with _open(path) as (reader, config):
     from gguf import quants
 
     table = _table(reader, config, path)
@@ -100,45 +105,54 @@ def read(path: storage.Directory) -> tuple[dict, LlamaConfig]:
           " package gguf does not read"
         ) from error
       value = value.astype(np.float32)
-      for part, heads in {
-        ".attn_q.": config.num_heads,
-        ".attn_k.": config.num_kv_heads,
-      }.items():
-        if part in name and kind == "llama":
-          value = _by_halves(value, heads)
+      if kind == "llama":
+        if ".attn_q." in name:
+          value = _pair_halves(value, config.num_heads)
+        elif ".attn_k." in name:
+          value = _pair_halves(value, config.num_kv_heads)
       value = value.T if parameter.transposed else value
-      params[parameter.name] = np.array(value, order="C")  # not in the file
+      # A copy: the reader's arrays end with the open file.
+      params[parameter.name] = np.array(value, order="C")
   return architecture.unflatten(params), config
 
 
 def shapes(path: storage.Directory) -> tuple[dict, LlamaConfig]:
-  """Returns ({T5X's name: (shape, kind)}, architecture); reads no array."""
-  with _opened(path) as (reader, config):
+  """Returns ({T5X's name: (shape, kind)}, architecture); reads no array.
+
+  The kind is the name of a quantization, such as "Q8_0", or of a dtype.
+  """
+  with _open(path) as (reader, config):
     table, stored = _table(reader, config, path), _stored(reader)
     return {table[name].name: stored[name] for name in table}, config
 
 
 def tokenizer(path: storage.Directory) -> dict[str, str]:
-  """Returns the file's tokenizer; see `gguf_tokenizer.files`."""
-  with _opened(path) as (reader, _):
+  """Returns {name: text} of the files of the tokenizer in a GGUF file."""
+  with _open(path) as (reader, _):
     names = [name for name in reader.fields if name.startswith("tokenizer.")]
-    said = {name: reader.fields[name].contents() for name in names}
-  return gguf_tokenizer.files(said, str(path))
+    metadata = {name: reader.fields[name].contents() for name in names}
+  return gguf_tokenizer.files(metadata, str(path))
 
 
-def _by_halves(value: np.ndarray, num_heads: int) -> np.ndarray:
-  """Returns rows [H * D, ...] in Hugging Face's order.
+def _pair_halves(value: np.ndarray, num_heads: int) -> np.ndarray:
+  """Returns the rows of a kernel in the order of Hugging Face.
 
-  llama.cpp turns neighbours (2 i, 2 i + 1) of a llama, the network here i and
-  i + D / 2.
+  The rotary positions of a "llama" of llama.cpp turn the neighbours 2 i and
+  2 i + 1 of a head. Those of the network here turn i and i + D / 2. With D = 4
+  the rows 0, 1, 2, 3 of a head become the rows 0, 2, 1, 3.
+
+  Args:
+    value: [H * D, ...] rows of H heads.
+    num_heads: H.
   """
   pairs = value.reshape(num_heads, -1, 2, *value.shape[1:])
   return pairs.swapaxes(1, 2).reshape(value.shape)
 
 
 def _stored(reader) -> dict:
-  """Returns {name: (shape, kind)} of the parameters of a file."""
+  """Returns {GGUF's name: (shape, kind)} of the parameters of a file."""
   return {
+    # GGUF lists the axes from the innermost on.
     array.name: (tuple(map(int, array.shape[::-1])), array.tensor_type.name)
     for array in reader.tensors
     if array.name != ROPE_FACTORS
@@ -146,20 +160,28 @@ def _stored(reader) -> dict:
 
 
 def _table(reader, config: LlamaConfig, path: storage.Directory) -> dict:
-  """Returns the parameters of a config by their names here, all checked."""
+  """Returns {GGUF's name: parameter} of a config, checked against the file.
+
+  Raises:
+    CheckpointError: the file has other arrays, or arrays of other shapes.
+  """
   table = {}
   for parameter in architecture.parameters(config):
     name = parameter.hugging_face
-    for theirs, ours in _NAMES.items():
-      name = name.replace(theirs, ours)
+    for part, gguf_part in _NAMES.items():
+      name = name.replace(part, gguf_part)
     table[name] = parameter
   hugging_face.check_shapes(_stored(reader), table, str(path))
   return table
 
 
 @contextlib.contextmanager
-def _opened(path: storage.Directory):
-  """Gives (the package's reader, architecture) of a file."""
+def _open(path: storage.Directory):
+  """Gives (reader of the package `gguf`, architecture) of a file.
+
+  Raises:
+    CheckpointError: as in `read`.
+  """
   try:
     import gguf
   except ImportError as error:
@@ -172,11 +194,14 @@ def _opened(path: storage.Directory):
   if not folder.has(name):
     raise CheckpointNotFoundError(f"there is no file {path}")
   with folder.local_copy(name) as local:
+    # The package believes the header, so that it is checked first.
     gguf_header.check(local, str(path))
     with storage.parsing(str(path)):
       reader = gguf.GGUFReader(local)
-      said = {name: x.contents() for name, x in reader.fields.items()}
-      settings = _settings(said, _stored(reader), path)
+      metadata = {
+        name: field.contents() for name, field in reader.fields.items()
+      }
+      settings = _settings(metadata, _stored(reader), path)
       arrays = {array.name: array.data for array in reader.tensors}
     try:
       config = hugging_face_llama.build_config(settings)
@@ -188,62 +213,110 @@ def _opened(path: storage.Directory):
     yield reader, config
 
 
-def _settings(said: dict, stored: dict, path: storage.Directory) -> dict:
-  """Returns metadata as the settings of a config.json."""
-  kind = said.get("general.architecture")
+def _settings(metadata: dict, stored: dict, path: storage.Directory) -> dict:
+  """Returns the settings of a config.json, translated from metadata.
+
+  Args:
+    metadata: {name: value} of the file.
+    stored: {GGUF's name: (shape, kind)} of the file's arrays.
+    path: the file, for messages.
+
+  Raises:
+    CheckpointError: the file has another architecture, or metadata that no
+      setting stands for.
+  """
+  kind = metadata.get("general.architecture")
   if kind not in ARCHITECTURES:
     raise CheckpointError(
       f"{path} has general.architecture {kind!r:.60}; read are"
       f" {', '.join(ARCHITECTURES)}"
     )
-  picked = lambda table, prefix: {
-    name: said[prefix + theirs]
-    for theirs, name in table.items()
-    if prefix + theirs in said
-  }
-  settings = picked(_SETTINGS, f"{kind}.")
-  for name in ("rms_norm_eps", "rope_theta"):  # float32: as it was typed
+  settings = _pick(metadata, _SETTINGS, f"{kind}.")
+  for name in ("rms_norm_eps", "rope_theta"):
     if name in settings:
+      # Stored as float32, 1e-6 reads as 9.99999997e-07. The shortest text of
+      # the float32 is the number that was meant.
       settings[name] = float(str(np.float32(settings[name])))
   head_dim = settings.get(
     "head_dim", settings["hidden_size"] // settings["num_attention_heads"]
   )
-  turned = said.get(f"{kind}.rope.dimension_count", head_dim)
-  window = kind == "llama" and said.get(f"{kind}.{WINDOW}")
-  known = {*_SETTINGS, *_IDLE, "rope.dimension_count"}
-  known |= {f"rope.scaling.{name}" for name in _SCALING}
-  known |= {WINDOW} if window else set()
-  for name, value in said.items():
-    short = name.removeprefix(f"{kind}.")
-    is_same = short == "attention.value_length" and value == head_dim
-    if short != name and short not in known and value and not is_same:
-      raise CheckpointError(
-        f"{path} says {name} = {value!r:.60}, which is not read: give the"
-        " Hugging Face directory instead"
-      )
-  scaling = picked(_SCALING, f"{kind}.rope.scaling.")
+  window = kind == "llama" and metadata.get(f"{kind}.{WINDOW}")
+  _check_known(metadata, kind, head_dim, bool(window), path)
+  scaling = _pick(metadata, _SCALING, f"{kind}.rope.scaling.")
   if scaling.get("rope_type", "none") != "none":
     settings["rope_scaling"] = scaling
-  ends = [said.get(f"tokenizer.ggml.{x}_token_id") for x in ("eos", "eot")]
+  num_rotated = metadata.get(f"{kind}.rope.dimension_count", head_dim)
+  # A chat model often has two tokens that end a text.
+  ends = [metadata.get(f"tokenizer.ggml.{x}_token_id") for x in ("eos", "eot")]
   return settings | {
     "model_type": "mistral" if window else kind,
     "sliding_window": window or None,
     "vocab_size": stored["token_embd.weight"][0][0],
     "tie_word_embeddings": "output.weight" not in stored,
     "attention_bias": "blk.0.attn_q.bias" in stored,
-    "partial_rotary_factor": turned / head_dim,
-    "bos_token_id": said.get("tokenizer.ggml.bos_token_id"),
-    "eos_token_id": [*dict.fromkeys(x for x in ends if x is not None)],
+    "partial_rotary_factor": num_rotated / head_dim,
+    "bos_token_id": metadata.get("tokenizer.ggml.bos_token_id"),
+    "eos_token_id": [*dict.fromkeys(end for end in ends if end is not None)],
   }
+
+
+def _pick(metadata: dict, names: dict[str, str], prefix: str) -> dict:
+  """Returns the metadata whose names, after a prefix, are keys of `names`.
+
+  Args:
+    metadata: {name: value} of the file.
+    names: {name in the metadata: name in the result}.
+    prefix: the text before the names in the metadata.
+  """
+  return {
+    setting: metadata[prefix + name]
+    for name, setting in names.items()
+    if prefix + name in metadata
+  }
+
+
+def _check_known(
+  metadata: dict,
+  kind: str,
+  head_dim: int,
+  has_window: bool,
+  path: storage.Directory,
+):
+  """Checks that every metadata of the architecture is read.
+
+  Raises:
+    CheckpointError: some is not read. The model would compute other numbers
+      without it.
+  """
+  known = {*_SETTINGS, *_IDLE, "rope.dimension_count"}
+  known |= {f"rope.scaling.{name}" for name in _SCALING}
+  if has_window:
+    known.add(WINDOW)
+  for name, value in metadata.items():
+    short = name.removeprefix(f"{kind}.")
+    is_of_architecture = short != name
+    # A value may say again what another says, or be 0, which says nothing.
+    is_repeated = short == "attention.value_length" and value == head_dim
+    if is_of_architecture and short not in known and value and not is_repeated:
+      raise CheckpointError(
+        f"{path} says {name} = {value!r:.60}, which is not read: give the"
+        " Hugging Face directory instead"
+      )
 
 
 def _with_factors(config: LlamaConfig, settings: dict, factors) -> LlamaConfig:
   """Returns the architecture whose rotary frequencies are divided by factors.
 
+  Args:
+    config: the architecture without the factors.
+    settings: the settings of which `config` was built.
+    factors: the array of factors.
+
   Raises:
-    ValueError: they are not Llama 3's.
+    ValueError: the factors are not those of Llama 3's settings.
   """
   factors = np.asarray(factors, np.float32)
+  # The lowest frequencies are divided by "factor" itself, the others by less.
   scaling = _LLAMA3 | {"factor": float(factors.max())}
   scaled = hugging_face_llama.build_config(settings | {"rope_scaling": scaling})
   plain, divided = (rotary.frequencies(x)[0] for x in (config, scaled))

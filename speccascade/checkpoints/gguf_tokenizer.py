@@ -1,4 +1,7 @@
-"""The tokenizer inside a GGUF file, as Hugging Face's files."""
+"""Translates the tokenizer inside a GGUF file into Hugging Face's files.
+
+Only byte-level BPE is read, the tokenizer of GPT-2, Llama 3 and Qwen.
+"""
 
 from collections.abc import Mapping, Sequence
 import json
@@ -7,11 +10,13 @@ from speccascade.checkpoints.errors import CheckpointError
 from speccascade.settings import fields
 
 TOKENS = "tokenizer.ggml.tokens"
+# How Llama 3 and Qwen2 cut a text: contractions, words, digits (%s becomes the
+# number of digits in a row), punctuation, line breaks, blanks.
 _SPLIT = (
   r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s"
   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# Pieces of GPT-2's kind, which `ByteLevel` cuts itself.
+# The pre-tokenizer of GPT-2, whose own pattern cuts the text.
 _GPT2 = {
   "type": "ByteLevel",
   "add_prefix_space": False,
@@ -21,12 +26,13 @@ _GPT2 = {
 
 
 def _split(digits: str) -> list[dict]:
+  """Returns pre-tokenizers that cut by `_SPLIT`; `digits` is a repetition."""
   pattern = {"Regex": _SPLIT % digits}
   split = {"type": "Split", "pattern": pattern, "behavior": "Isolated"}
   return [split | {"invert": False}, _GPT2 | {"use_regex": False}]
 
 
-# How a text is cut before merges, by the name in tokenizer.ggml.pre.
+# The pre-tokenizers, by the name in the metadata tokenizer.ggml.pre.
 _CUTS = {
   "gpt-2": [_GPT2],
   "llama-bpe": _split("{1,3}"),
@@ -34,11 +40,15 @@ _CUTS = {
   "smollm": [{"type": "Digits", "individual_digits": True}, _GPT2],
 }
 _CONTROL, _USER_DEFINED = 3, 4  # types of tokens that no merge makes
+# Names of special tokens in Hugging Face's files, and in the metadata.
 _NAMES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 _IDS = [f"{name}_token_id" for name in (*_NAMES.values(), "eot")]
+# The types of the metadata that are read.
 _KINDS = {
-  **{f"tokenizer.ggml.{name}": str for name in ("model", "pre")},
-  **{f"tokenizer.ggml.{name}": Sequence[str] for name in ("tokens", "merges")},
+  "tokenizer.ggml.model": str,
+  "tokenizer.ggml.pre": str,
+  TOKENS: Sequence[str],
+  "tokenizer.ggml.merges": Sequence[str],
   "tokenizer.ggml.token_type": Sequence[int],
   **{f"tokenizer.ggml.{name}": int for name in _IDS},
   "tokenizer.ggml.add_bos_token": bool,
@@ -47,19 +57,22 @@ _KINDS = {
 
 
 def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
-  """Returns what `from_pretrained` and `vocabularies.load` read of a tokenizer.
+  """Returns a tokenizer as the files that `save_pretrained` would write.
+
+  `from_pretrained` of transformers and `vocabularies.load` read such files.
 
   Args:
-    metadata: of the file: names and plain values, lists where there are arrays.
-    where: the file, for messages.
+    metadata: {name: value} of the GGUF file. Values are plain, and lists stand
+      for arrays.
+    where: the GGUF file, for messages.
 
   Returns:
-    Contents of tokenizer.json, tokenizer_config.json and
-    generation_config.json, by name.
+    {name: text} of tokenizer.json, tokenizer_config.json and
+    generation_config.json.
 
   Raises:
-    CheckpointError: it is no byte-level BPE, or cuts texts in an unknown way,
-      or a value is of a wrong kind.
+    CheckpointError: the tokenizer is no byte-level BPE or cuts texts in an
+      unknown way, or a value is of a wrong kind.
   """
   for name, kind in _KINDS.items():
     if metadata.get(name) is not None:
@@ -67,10 +80,8 @@ def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
         fields.fit(name, metadata[name], kind)
       except ValueError as error:
         raise CheckpointError(f"{where} is damaged: {error}") from error
-  of = lambda name, default=None: metadata.get(
-    f"tokenizer.ggml.{name}", default
-  )
-  kind, cut = of("model"), of("pre", "gpt-2")
+  kind = _value(metadata, "model")
+  cut = _value(metadata, "pre", "gpt-2")
   if kind != "gpt2" or cut not in _CUTS:
     raise CheckpointError(
       f"{where} has a tokenizer of kind {kind!r:.60} that cuts texts as"
@@ -78,46 +89,82 @@ def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
       f" {', '.join(_CUTS)}: take tokenizer.json from where the model was"
       " published"
     )
-  tokens, merges = list(of("tokens", ())), list(of("merges", ()))
-  types = list(of("token_type", [1] * len(tokens)))
+  contents = {"tokenizer.json": _tokenizer(metadata, cut, where)}
+  tokens = metadata[TOKENS]
+  ids = {name: _value(metadata, f"{x}_token_id") for name, x in _NAMES.items()}
+  ids = {name: int(token) for name, token in ids.items() if token is not None}
+  for token in ids.values():
+    if not 0 <= token < len(tokens):
+      raise CheckpointError(f"{where} names token {token} of {len(tokens)}")
+  contents["tokenizer_config.json"] = _tokenizer_config(metadata, tokens, ids)
+  # A chat model has a token that ends a turn beside the one that ends a text.
+  ends = [ids.get("eos"), _value(metadata, "eot_token_id")]
+  ends = list(dict.fromkeys(int(end) for end in ends if end is not None))
+  if not ends:
+    raise CheckpointError(f"{where} says no token that ends a text")
+  generation = {f"{x}_token_id": ids[x] for x in ("bos", "pad") if x in ids}
+  generation["eos_token_id"] = ends if len(ends) > 1 else ends[0]
+  contents["generation_config.json"] = generation
+  return {
+    name: json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+    for name, content in contents.items()
+  }
+
+
+def _value(metadata: Mapping[str, object], name: str, default=None):
+  """Returns the metadata of a tokenizer by the end of its name."""
+  return metadata.get(f"tokenizer.ggml.{name}", default)
+
+
+def _tokenizer(metadata: Mapping[str, object], cut: str, where: str) -> dict:
+  """Returns the content of tokenizer.json.
+
+  Args:
+    metadata: {name: value} of the GGUF file.
+    cut: name of the pre-tokenizers, a key of `_CUTS`.
+    where: the GGUF file, for messages.
+
+  Raises:
+    CheckpointError: the lists of tokens, types and merges do not fit together.
+  """
+  tokens = list(metadata.get(TOKENS, ()))
+  merges = list(_value(metadata, "merges", ()))
+  types = list(_value(metadata, "token_type", [1] * len(tokens)))
   if not tokens or len(types) != len(tokens) or len({*tokens}) != len(tokens):
     raise CheckpointError(
       f"{where} has {len(tokens)} tokens, {len({*tokens})} of them different,"
       f" with {len(types)} types: it is damaged"
     )
-  ids = {name: of(f"{long}_token_id") for name, long in _NAMES.items()}
-  ids = {name: int(i) for name, i in ids.items() if i is not None}
-  for token in ids.values():
-    if not 0 <= token < len(tokens):
-      raise CheckpointError(f"{where} names token {token} of {len(tokens)}")
-  ends = [ids.get("eos"), of("eot_token_id")]
-  ends = list(dict.fromkeys(int(i) for i in ends if i is not None))
-  if not ends:
-    raise CheckpointError(f"{where} says no token that ends a text")
   for merge in merges:
     if merge.count(" ") != 1:
       raise CheckpointError(f"{where}: the merge {merge!r:.60} is no pair")
   added = [
     {
-      "id": place,
+      "id": token_id,
       "content": token,
-      **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
-      "special": each == _CONTROL,
+      "single_word": False,
+      "lstrip": False,
+      "rstrip": False,
+      "normalized": False,
+      "special": kind == _CONTROL,
     }
-    for place, (token, each) in enumerate(zip(tokens, types))
-    if each in (_CONTROL, _USER_DEFINED)
+    for token_id, (token, kind) in enumerate(zip(tokens, types))
+    if kind in (_CONTROL, _USER_DEFINED)
   ]
   model = {
     "type": "BPE",
-    **dict.fromkeys(("dropout", "unk_token")),
-    **dict.fromkeys(("continuing_subword_prefix", "end_of_word_suffix")),
+    "dropout": None,
+    "unk_token": None,
+    "continuing_subword_prefix": None,
+    "end_of_word_suffix": None,
     "fuse_unk": False,
     "byte_fallback": False,
+    # Llama 3 takes a word that is a token as it is, whatever its merges give.
     "ignore_merges": cut == "llama-bpe",
-    "vocab": {token: place for place, token in enumerate(tokens)},
+    "vocab": {token: token_id for token_id, token in enumerate(tokens)},
     "merges": [merge.split(" ") for merge in merges],
   }
-  tokenizer = {
+  return {
     "version": "1.0",
     "truncation": None,
     "padding": None,
@@ -128,22 +175,24 @@ def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
     "decoder": _GPT2,
     "model": model,
   }
+
+
+def _tokenizer_config(
+  metadata: Mapping[str, object], tokens: Sequence[str], ids: dict[str, int]
+) -> dict:
+  """Returns the content of tokenizer_config.json.
+
+  Args:
+    metadata: {name: value} of the GGUF file.
+    tokens: the tokens by their ids.
+    ids: ids of the special tokens, by the keys of `_NAMES`.
+  """
   settings = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "clean_up_tokenization_spaces": False,
-    "add_bos_token": bool(of("add_bos_token", False)),
-    **{f"{name}_token": tokens[i] for name, i in ids.items()},
+    "add_bos_token": bool(_value(metadata, "add_bos_token", False)),
   }
+  settings |= {f"{name}_token": tokens[i] for name, i in ids.items()}
   if (template := metadata.get("tokenizer.chat_template")) is not None:
     settings["chat_template"] = template
-  generation = {f"{x}_token_id": ids[x] for x in ("bos", "pad") if x in ids}
-  generation["eos_token_id"] = ends if len(ends) > 1 else ends[0]
-  contents = {
-    "tokenizer.json": tokenizer,
-    "tokenizer_config.json": settings,
-    "generation_config.json": generation,
-  }
-  return {
-    name: json.dumps(content, ensure_ascii=False, indent=1) + "\n"
-    for name, content in contents.items()
-  }
+  return settings

@@ -1,7 +1,8 @@
-"""Hugging Face directories: config.json and safetensors, sharded or not.
+"""Reads and writes Hugging Face's directories: config.json and safetensors.
 
-What config.json and the arrays of each kind of model mean stands in a module of
-its own: `hugging_face_t5`, `hugging_face_llama`.
+The safetensors may be one file or several shards. The modules `hugging_face_t5`
+and `hugging_face_llama` know what config.json and the arrays mean for each kind
+of model.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,12 +32,17 @@ from speccascade.models.parameters import Config
 from speccascade.models.t5.config import T5Config
 from speccascade.runtime import files
 
+# SAID_BY is what `inspect` prints as the source of the architecture.
 CONFIG = SAID_BY = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+# Files of the tokenizer of a decoder-only model.
 TOKENIZER = (
-  *(storage.TOKENIZER, "tokenizer_config.json", "special_tokens_map.json"),
-  *("chat_template.jinja", "generation_config.json"),
+  storage.TOKENIZER,
+  "tokenizer_config.json",
+  "special_tokens_map.json",
+  "chat_template.jinja",
+  "generation_config.json",
 )
 
 _FAMILIES = {T5Config: hugging_face_t5, LlamaConfig: hugging_face_llama}
@@ -45,30 +51,32 @@ _FAMILIES = {T5Config: hugging_face_t5, LlamaConfig: hugging_face_llama}
 def read(
   directory: storage.Directory, *, lazy: bool = False
 ) -> tuple[dict, Config]:
-  """Returns (params in T5X's names, architecture) of a directory.
+  """Returns (parameters in T5X's names, architecture) of a directory.
 
-  Shapes are checked before any array is read.
+  The shapes are checked before any array is read.
 
   Args:
-    directory: holds config.json.
-    lazy: whether the arrays of local files are `stored_arrays.Unread`.
+    directory: the directory, which holds config.json.
+    lazy: whether the arrays of local files are left `stored_arrays.Unread`.
 
   Raises:
-    CheckpointError: naming the file that is missing or damaged, the array that
-      is missing, unexpected or of the wrong shape, or the setting of
-      config.json that no network here has; or the arrays are larger than the
-      memory.
+    CheckpointError: a file is missing or damaged, an array is missing,
+      unexpected or of a wrong shape, config.json has a setting that no network
+      here has, or the machine has not the memory. The message names the file,
+      array or setting.
   """
-  where, (family, settings, config) = str(directory), _described(directory)
-  stored = _tensors(directory, _read_shapes)
+  where, (family, settings, config) = str(directory), _describe(directory)
+  stored = _read_tensors(directory, _read_shapes)
   architecture.check_num_layers(config, len(stored), where=where)
+  # Whether two arrays may be the same one is asked of their shapes here, and of
+  # their numbers below.
   family.resolve(stored, settings, where, operator.eq)
   table = {p.hugging_face: p for p in architecture.parameters(config)}
   check_shapes(stored, table, where)
   lazy = lazy and not directory.remote
   if not lazy:
     architecture.check_memory(config, where=where)
-  tensors = _tensors(directory, _unread if lazy else _read_file)
+  tensors = _read_tensors(directory, _unread if lazy else _read_file)
   family.resolve(tensors, settings, where, np.array_equal)
   params = {}
   for name, parameter in table.items():
@@ -79,24 +87,24 @@ def read(
 
 
 def check_shapes(stored: dict, table: dict, where: str) -> None:
-  """Checks arrays before they are read.
+  """Checks the names and shapes of arrays before they are read.
 
   Args:
-    stored: {name: (shape, dtype)}.
-    table: the `architecture.Parameter` of each name that is wanted.
+    stored: {name: (shape, dtype)} of the arrays in a file.
+    table: {name: `architecture.Parameter`} of the arrays that are wanted.
     where: the checkpoint, for messages.
 
   Raises:
-    CheckpointError: naming those that are missing or unexpected, or have
-      another shape.
+    CheckpointError: arrays are missing or unexpected, or have another shape.
+      The message names them.
   """
   wrong = []
   for name in table.keys() & stored.keys():
     shape, parameter = stored[name][0], table[name]
-    kept = shape[::-1] if parameter.transposed else shape
-    if kept != parameter.shape:
+    shape = shape[::-1] if parameter.transposed else shape
+    if shape != parameter.shape:
       wrong.append(
-        f"{name} ({parameter.name}) has shape {list(kept)} as T5X "
+        f"{name} ({parameter.name}) has shape {list(shape)} as T5X "
         f"stores it, {list(parameter.shape)} by its settings"
       )
   misfits = {
@@ -111,18 +119,24 @@ def check_shapes(stored: dict, table: dict, where: str) -> None:
     )
 
 
-def _described(directory: storage.Directory) -> tuple:
-  """Returns (family, settings, architecture), by config.json."""
+def _describe(directory: storage.Directory) -> tuple:
+  """Returns (family's module, settings, architecture) from config.json.
+
+  Raises:
+    CheckpointError: config.json is missing or damaged, or describes a model
+      that is not read.
+  """
   where = f"{directory}/{CONFIG}"
   settings = directory.read_json(CONFIG)
   model_type = settings.get("model_type")
   known = [name for each in _FAMILIES.values() for name in each.MODEL_TYPES]
   if model_type not in known:
-    per_layer = ": its relative positions are per layer"
+    reason = ""
+    if model_type == "umt5":
+      reason = ": its relative positions are per layer"
     raise CheckpointError(
-      f"{where} has model_type {model_type!r:.60}"
-      f"{per_layer if model_type == 'umt5' else ''}; the architectures read "
-      f"are {', '.join(known)} (Flan-T5 and byT5 are t5)"
+      f"{where} has model_type {model_type!r:.60}{reason}; the architectures"
+      f" read are {', '.join(known)} (Flan-T5 and byT5 are t5)"
     )
   if settings.get("quantization_config") is not None:
     raise CheckpointError(f"{where} is quantized; want float weights")
@@ -131,17 +145,29 @@ def _described(directory: storage.Directory) -> tuple:
 
 
 def shapes(directory: storage.Directory) -> tuple[dict, Config]:
-  """Returns ({T5X's name: (shape, dtype)}, architecture); reads no array."""
-  _, _, config = _described(directory)
-  tensors = _tensors(directory, _read_shapes)
+  """Returns ({T5X's name: (shape, dtype)}, architecture); reads no array.
+
+  Arrays that the architecture has and the files lack are left out.
+  """
+  _, _, config = _describe(directory)
+  tensors = _read_tensors(directory, _read_shapes)
   architecture.check_num_layers(config, len(tensors), where=str(directory))
-  table = {p.hugging_face: p.name for p in architecture.parameters(config)}
-  held = {table[name]: tensors[name] for name in table if name in tensors}
-  return held, config
+  stored = {
+    parameter.name: tensors[parameter.hugging_face]
+    for parameter in architecture.parameters(config)
+    if parameter.hugging_face in tensors
+  }
+  return stored, config
 
 
 def read_tokenizer_files(directory: storage.Directory) -> dict[str, str]:
-  """Returns the tokenizer of a decoder-only model, as files by their names."""
+  """Returns {name: text} of the tokenizer's files in a directory.
+
+  Files that the directory does not have are left out.
+
+  Raises:
+    CheckpointError: a file is no UTF-8.
+  """
   texts = {}
   for name in filter(directory.has, TOKENIZER):
     with storage.parsing(f"{directory}/{name}"):
@@ -149,12 +175,22 @@ def read_tokenizer_files(directory: storage.Directory) -> dict[str, str]:
   return texts
 
 
-def _tensors(directory: storage.Directory, read_file: Callable) -> dict:
-  """Returns what `read_file` makes of every array, by Hugging Face's names."""
+def _read_tensors(directory: storage.Directory, read_file: Callable) -> dict:
+  """Returns the arrays of all files of a directory, by Hugging Face's names.
+
+  Args:
+    directory: the directory.
+    read_file: a function from (directory, name of a file) to {name: array}.
+
+  Raises:
+    CheckpointError: a file is missing or damaged, or lacks an array that the
+      index says it has.
+  """
   if directory.has(WEIGHTS):
     return read_file(directory, WEIGHTS)
 
   def parse(index: dict) -> dict[str, str]:
+    # A damaged or hostile index must not name files outside the directory.
     for shard in index["weight_map"].values():
       if os.path.basename(shard) != shard or shard in ("", ".", ".."):
         raise CheckpointError(
@@ -181,16 +217,17 @@ def _tensors(directory: storage.Directory, read_file: Callable) -> dict:
 
 
 def _read_file(directory: storage.Directory, name: str) -> dict:
-  with _opened(directory, name) as file:
+  """Returns each array of a file in float32, by Hugging Face's names."""
+  with _open(directory, name) as file:
     tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
   return stored_arrays.as_float32(tensors, where=f"{directory}/{name}")
 
 
 def _unread(directory: storage.Directory, name: str) -> dict:
-  """Returns each array of a file as an `Unread`."""
+  """Returns each array of a file as an `Unread`, by Hugging Face's names."""
 
   def read(key, part):
-    with _opened(directory, name) as file:
+    with _open(directory, name) as file:
       return file.get_slice(key)[part]
 
   where = f"{directory}/{name}"
@@ -203,16 +240,22 @@ def _unread(directory: storage.Directory, name: str) -> dict:
 
 
 def _read_shapes(directory: storage.Directory, name: str) -> dict:
-  with _opened(directory, name) as file:
+  """Returns (shape, dtype) of each array of a file, by Hugging Face's names."""
+  with _open(directory, name) as file:
     slices = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118
     return {
-      key: (tuple(each.get_shape()), each.get_dtype())
-      for key, each in slices.items()
+      key: (tuple(array.get_shape()), array.get_dtype())
+      for key, array in slices.items()
     }
 
 
 @contextlib.contextmanager
-def _opened(directory: storage.Directory, name: str):
+def _open(directory: storage.Directory, name: str):
+  """Gives an open file of safetensors.
+
+  Raises:
+    CheckpointError: the file is damaged, here or when an array is read.
+  """
   import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
   import safetensors
 
@@ -238,21 +281,22 @@ def save(
   vocabulary: str | None = None,
   beside: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-  """Writes a directory that transformers reads, or nothing.
+  """Writes a directory that transformers reads, whole or not at all.
 
   Args:
-    path: the directory to make, a local one.
+    path: the directory to create, on a local disk.
     params: nested dict of arrays in T5X's names.
     config: the architecture, checked against `params`.
-    dtype: of the arrays, float32 or bfloat16 (nearest even).
-    vocabulary: SentencePiece model to lay beside them, as spiece.model.
-    beside: contents of further files by their names, such as a tokenizer's.
+    dtype: dtype of the arrays on the disk: float32, or bfloat16, to which they
+      are rounded (nearest even).
+    vocabulary: path of a SentencePiece model that is copied as spiece.model.
+    beside: {name: text} of further files, such as those of a tokenizer.
 
   Raises:
-    CheckpointError: the path is taken or no local one, or the architecture has
-      no name in config.json.
+    CheckpointError: something exists at the path, the path is not local, or
+      config.json cannot describe the architecture.
   """
-  import ml_dtypes  # noqa: F401
+  import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
   from safetensors.numpy import save_file
 
   directory = storage.Directory(path)
@@ -262,12 +306,13 @@ def save(
   architecture.check_params(params, config, where="to be written")
   settings = _FAMILIES[type(config)].settings_of(config)
   flat, tensors = architecture.flatten(dict(params)), {}
-  for each in architecture.parameters(config):
-    value = np.asarray(flat[each.name]).astype(dtype)
-    value = value.T if each.transposed else value
-    tensors[each.hugging_face] = np.ascontiguousarray(value)
+  for parameter in architecture.parameters(config):
+    value = np.asarray(flat[parameter.name]).astype(dtype)
+    value = value.T if parameter.transposed else value
+    tensors[parameter.hugging_face] = np.ascontiguousarray(value)
   texts = {CONFIG: json.dumps(settings, indent=2, sort_keys=True) + "\n"}
-  contents = {k: text.encode() for k, text in (texts | dict(beside)).items()}
+  texts |= beside
+  contents = {name: text.encode() for name, text in texts.items()}
   if vocabulary is not None:
     contents[storage.SENTENCE_PIECE] = storage.read_vocabulary(vocabulary)
   with files.make_whole_folder(directory.url) as folder:

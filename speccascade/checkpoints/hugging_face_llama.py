@@ -1,8 +1,8 @@
-"""Llama, Mistral, Qwen2 and Qwen3 in Hugging Face's names: their config.json.
+"""Translates the config.json of Llama, Mistral, Qwen2 and Qwen3.
 
-Rotary positions stand in `rope_theta` and `rope_scaling`, which transformers 5
-writes as one `rope_parameters`. Tokens that end a text are those of
-generation_config.json, where it says some.
+The settings of rotary positions are `rope_theta` and `rope_scaling`;
+transformers 5 writes them as one `rope_parameters`. The tokens that end a text
+are those of generation_config.json, if it names some.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from speccascade.settings import fields
 
 GENERATION = "generation_config.json"
 
-# What transformers assumes of a key that config.json leaves out.
+# The values that transformers takes for keys that config.json leaves out.
 _LLAMA = {
   "vocab_size": 32000,
   "hidden_size": 4096,
@@ -59,10 +59,10 @@ _DEFAULTS = {
 _NAMES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 MODEL_TYPES = {name.lower(): name for name in _NAMES}
 
-# Facts of the network here, which has no hyperparameter for them.
+# Settings whose values are fixed in the network here.
 _FIXED = {"mlp_bias": False, "partial_rotary_factor": 1.0}
 
-# Fields of LlamaConfig by their names here.
+# Fields of LlamaConfig, by the names in config.json.
 _FIELDS = {
   "vocab_size": "vocab_size",
   "hidden_size": "emb_dim",
@@ -80,37 +80,53 @@ _FIELDS = {
   "eos_token_id": "eos_ids",
   "rope_theta": "rope_theta",
 }
-# Fields of RopeScaling by their names here, and those of each kind.
+# Names in config.json, by the fields of RopeScaling. All but one are the same.
 _SCALING = {
   name: name for name in RopeScaling.__dataclass_fields__ if name != "kind"
 } | {"original_max_positions": "original_max_position_embeddings"}
-_ORIGINAL = ("factor", "original_max_positions")
+# Fields of RopeScaling that each kind of scaling has.
 SCALINGS = {
   "linear": ("factor",),
   "dynamic": ("factor",),
-  "llama3": (*_ORIGINAL, "low_freq_factor", "high_freq_factor"),
+  "llama3": (
+    "factor",
+    "original_max_positions",
+    "low_freq_factor",
+    "high_freq_factor",
+  ),
   "yarn": (
-    *(*_ORIGINAL, "beta_fast", "beta_slow"),
-    *("attention_factor", "truncate"),
+    "factor",
+    "original_max_positions",
+    "beta_fast",
+    "beta_slow",
+    "attention_factor",
+    "truncate",
   ),
 }
 
-# Names in flax.linen; its gelu is the tanh approximation.
+# Activations of LlamaConfig, by the names in config.json. The gelu of flax is
+# the tanh approximation.
 _MLP_ACTIVATIONS = {
   "silu": ("silu", "linear"),
   "gelu_pytorch_tanh": ("gelu", "linear"),
 }
 _WINDOWED, _FULL = "sliding_attention", "full_attention"
 _LM_HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
-_UNUSED = "rotary_emb.inv_freq"  # of old files, made of the settings
+# The end of names of arrays in old files, which are computed from the settings.
+_UNUSED = "rotary_emb.inv_freq"
 
 
 def config_of(settings: dict, directory: storage.Directory) -> LlamaConfig:
   """Returns the architecture that config.json describes.
 
+  Args:
+    settings: the settings of config.json.
+    directory: the directory of config.json, which may hold
+      generation_config.json too.
+
   Raises:
-    CheckpointError: naming the setting that is wrong, or that the network here
-      does not have.
+    CheckpointError: a setting is wrong, or the network here does not have it.
+      The message names it.
   """
   where = ends_where = f"{directory}/config.json"
   if directory.has(GENERATION):
@@ -130,12 +146,20 @@ def config_of(settings: dict, directory: storage.Directory) -> LlamaConfig:
 
 
 def build_config(settings: dict) -> LlamaConfig:
-  """Returns the architecture of settings; ValueError names a wrong one."""
+  """Returns the architecture that settings describe.
+
+  Args:
+    settings: the settings of a config.json, with `model_type`.
+
+  Raises:
+    ValueError: a setting is wrong, or the network here does not have it. The
+      message names it.
+  """
   model_type = settings["model_type"]
   settings = _DEFAULTS[model_type] | settings
-  for name, want in _FIXED.items():
+  for name, wanted in _FIXED.items():
     if settings.get(name) is not None:
-      fields.one_of([want], **{name: settings[name]})
+      fields.one_of([wanted], **{name: settings[name]})
   for name in ("hidden_size", "num_attention_heads", "num_hidden_layers"):
     fields.fit(name, settings[name], fields.Size)
   fields.fit("attention_bias", settings["attention_bias"], bool)
@@ -150,30 +174,38 @@ def build_config(settings: dict) -> LlamaConfig:
   fields.one_of(list(_MLP_ACTIVATIONS), hidden_act=activation)
   if not isinstance(ends, list):
     settings["eos_token_id"] = [] if ends is None else [ends]
-  settings["attention_bias"] |= model_type == "qwen2"
-  settings["attention_bias"] &= model_type != "mistral"
+  # Qwen2 and Mistral have no such setting. Qwen2 always has the biases of
+  # queries, keys and values, and Mistral never has.
+  if model_type == "qwen2":
+    settings["attention_bias"] = True
+  elif model_type == "mistral":
+    settings["attention_bias"] = False
   window, layers = _windows(settings)
   theta, scaling = _rope(settings)
   values = {
     field: settings[name] for name, field in _FIELDS.items() if name in settings
   }
-  return fields.build(
-    LlamaConfig,
-    values
-    | {
-      "mlp_activations": _MLP_ACTIVATIONS[activation],
-      "out_bias": settings["attention_bias"] and model_type != "qwen2",
-      "query_key_norm": model_type == "qwen3",
-      "window": window,
-      "windowed_layers": layers,
-      "rope_theta": theta,
-      "rope_scaling": scaling,
-    },
-  )
+  values |= {
+    "mlp_activations": _MLP_ACTIVATIONS[activation],
+    # Llama's biases are at the output of attention too, Qwen2's are not.
+    "out_bias": settings["attention_bias"] and model_type != "qwen2",
+    "query_key_norm": model_type == "qwen3",
+    "window": window,
+    "windowed_layers": layers,
+    "rope_theta": theta,
+    "rope_scaling": scaling,
+  }
+  return fields.build(LlamaConfig, values)
 
 
 def _windows(settings: dict) -> tuple:
-  """Returns the window or None, and the layers that have it (None: all)."""
+  """Returns (window, windowed layers) of attention.
+
+  The window is None if no layer has one. The layers are None if all have it.
+
+  Raises:
+    ValueError: a setting is wrong.
+  """
   window, count = settings.get("sliding_window"), settings["num_hidden_layers"]
   if settings["model_type"] == "mistral":
     return window, None
@@ -183,6 +215,7 @@ def _windows(settings: dict) -> tuple:
   if kinds is None:
     first = settings["max_window_layers"]
     fields.fit("max_window_layers", first, fields.NonNegative)
+    # The layers below `max_window_layers` see the whole text.
     kinds = [_WINDOWED if i >= first else _FULL for i in range(count)]
   fields.fit("layer_types", kinds, list[Literal[_WINDOWED, _FULL]])
   if len(kinds) != count:
@@ -190,16 +223,26 @@ def _windows(settings: dict) -> tuple:
       f"layer_types has {len(kinds)} items; num_hidden_layers is {count}"
     )
   layers = [i for i, kind in enumerate(kinds) if kind == _WINDOWED]
-  return (window if layers else None), (layers if len(layers) < count else None)
+  if not layers:
+    return None, []
+  return window, layers if len(layers) < count else None
 
 
 def _rope(settings: dict) -> tuple:
-  """Returns the base of the rotary frequencies, and their scaling or None."""
+  """Returns (base, scaling) of the rotary frequencies.
+
+  The scaling is a dict of the fields of `RopeScaling`, or None.
+
+  Raises:
+    ValueError: a setting is wrong, or the network here does not have it.
+  """
   rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
   fields.fit("rope_parameters", rope, dict)
   theta = rope.get("rope_theta", settings.get("rope_theta", 10000.0))
   kind = rope.get("rope_type", rope.get("type", "default"))
   fields.one_of(["default", *SCALINGS], rope_type=kind)
+  # A dict inside means other positions for some layers, which no network here
+  # has.
   for name, value in rope.items():
     if name == "partial_rotary_factor" or isinstance(value, dict):
       fields.one_of([1.0], **{name: value})
@@ -213,17 +256,31 @@ def _rope(settings: dict) -> tuple:
   length = settings.get("original_max_position_embeddings")
   if length is not None and kind in ("llama3", "yarn"):
     values["original_max_positions"] = length
-  of_log = [rope.get(name) for name in ("mscale", "mscale_all_dim")]
-  if kind == "yarn" and "attention_factor" not in values and all(of_log):
-    numbers = (rope.get("factor"), *of_log)
-    scale, *of_log = fields.fit("mscale", numbers, tuple[float, ...])
-    factor, all_dim = (yarn_factor(scale, each) for each in of_log)
-    values["attention_factor"] = factor / all_dim
+  # YaRN's attention factor may be given by two coefficients of a logarithm.
+  mscale, all_dim = rope.get("mscale"), rope.get("mscale_all_dim")
+  has_factor = "attention_factor" in values
+  if kind == "yarn" and not has_factor and mscale and all_dim:
+    scale, mscale, all_dim = fields.fit(
+      "mscale", (rope.get("factor"), mscale, all_dim), tuple[float, ...]
+    )
+    numerator = yarn_factor(scale, mscale)
+    values["attention_factor"] = numerator / yarn_factor(scale, all_dim)
   return theta, {"kind": kind, **values}
 
 
 def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
-  """Leaves the arrays that the network has; see `hugging_face_t5.resolve`."""
+  """Removes arrays until those of the network are left.
+
+  Args:
+    tensors: all arrays by name, or (shape, dtype) of each. It is changed.
+    settings: the settings of config.json.
+    where: the checkpoint, for messages.
+    same: a function from two values of `tensors` to whether they may be the
+      same array.
+
+  Raises:
+    CheckpointError: the output projection contradicts config.json.
+  """
   for name in [name for name in tensors if name.endswith(_UNUSED)]:
     del tensors[name]
   if not settings.get("tie_word_embeddings") or _LM_HEAD not in tensors:
@@ -239,7 +296,7 @@ def settings_of(config: LlamaConfig) -> dict:
   """Returns the settings of config.json that describe an architecture.
 
   Raises:
-    CheckpointError: no model type has it.
+    CheckpointError: no model type has the architecture.
   """
   settings = {name: getattr(config, field) for name, field in _FIELDS.items()}
   activations = {value: name for name, value in _MLP_ACTIVATIONS.items()}
@@ -258,14 +315,16 @@ def settings_of(config: LlamaConfig) -> dict:
       for field in SCALINGS[scaling.kind]
       if getattr(scaling, field) is not None
     }
-  of_weights = dataclasses.replace(config, dtype="float32")
+  # The model type is the one whose settings are read back as the architecture.
+  # The dtype of activations is no setting of config.json.
+  wanted = dataclasses.replace(config, dtype="float32")
   for model_type, name in MODEL_TYPES.items():
-    told = settings | {"model_type": model_type}
+    candidate = settings | {"model_type": model_type}
     if not model_type.startswith("qwen"):
-      del told["use_sliding_window"], told["layer_types"]
+      del candidate["use_sliding_window"], candidate["layer_types"]
     with contextlib.suppress(ValueError):
-      if build_config(told) == of_weights:
-        return told | {"architectures": [f"{name}ForCausalLM"]}
+      if build_config(candidate) == wanted:
+        return candidate | {"architectures": [f"{name}ForCausalLM"]}
   raise CheckpointError(
     f"no model type of {', '.join(MODEL_TYPES)} has this architecture: {config}"
   )

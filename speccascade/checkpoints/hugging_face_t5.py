@@ -1,7 +1,7 @@
-"""T5 in Hugging Face's names: its config.json, and what its arrays mean.
+"""Translates a T5 of Hugging Face: its config.json, and its arrays.
 
-What config.json says of the output projection changed its meaning over the
-versions, so the weights have the first word:
+The settings of the output projection in config.json have changed their meaning
+over the versions of transformers. So the weights decide first:
 
   lm_head.weight  scaling  becomes
   absent          yes      T5 1.0: logits_via_embedding
@@ -11,8 +11,9 @@ versions, so the weights have the first word:
   another array   no       T5 1.1: logits_dense
   another array   yes      refused: the two contradict each other
 
-"Scaling" is `scale_decoder_outputs`, which transformers 5 writes (beside a
-tie_word_embeddings that it always sets to true), else `tie_word_embeddings`.
+"Scaling" is the setting `scale_decoder_outputs`, which transformers 5 writes.
+That version sets `tie_word_embeddings` to true in any case. In the config.json
+of older versions, "scaling" is `tie_word_embeddings`.
 """
 
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from speccascade.settings import fields
 # Architectures with T5X's network; umT5 has relative positions per layer.
 MODEL_TYPES = ("t5", "mt5")
 
-# What transformers assumes of a key that config.json leaves out.
+# The values that transformers takes for keys that config.json leaves out.
 _DEFAULTS = {
   "vocab_size": 32128,
   "d_model": 512,
@@ -41,7 +42,7 @@ _DEFAULTS = {
   "tie_word_embeddings": True,
 }
 
-# Facts of T5X's network, which has no hyperparameter for them.
+# Settings whose values are fixed in T5X's network.
 _FIXED = {
   "relative_attention_num_buckets": architecture.RELATIVE_BUCKETS,
   "relative_attention_max_distance": architecture.RELATIVE_MAX_DISTANCE,
@@ -50,7 +51,7 @@ _FIXED = {
   "pad_token_id": 0,
 }
 
-# Fields of T5Config by their names here.
+# Fields of T5Config, by the names in config.json.
 _FIELDS = {
   "vocab_size": "vocab_size",
   "d_model": "emb_dim",
@@ -62,8 +63,9 @@ _FIELDS = {
   "dropout_rate": "dropout_rate",
 }
 
-# Names in flax.linen; transformers' "gated-gelu" means the tanh approximation,
-# as flax's gelu does, while its bare "gelu" means the exact one.
+# Activations of T5Config, by the names in config.json. The "gated-gelu" of
+# transformers is the tanh approximation, and so is the gelu of flax. The "gelu"
+# of transformers without a gate is the exact function, which is not read.
 _MLP_ACTIVATIONS = {
   "relu": ("relu",),
   "gated-gelu": ("gelu", "linear"),
@@ -79,7 +81,7 @@ _EMBEDDINGS = (
 )
 _LM_HEAD = "lm_head.weight"
 
-# T5 1.0's files hold it; no version of transformers has used it.
+# An array in the files of T5 1.0 that no version of transformers has used.
 _UNUSED = (
   "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
 )
@@ -88,19 +90,25 @@ _UNUSED = (
 def config_of(settings: dict, directory: storage.Directory) -> T5Config:
   """Returns the architecture that config.json describes.
 
+  Args:
+    settings: the settings of config.json.
+    directory: the directory of config.json, for messages.
+
   Raises:
-    CheckpointError: naming the setting that T5X's network does not have.
+    CheckpointError: T5X's network does not have a setting. The message names
+      it.
   """
   where = f"{directory}/config.json"
-  for name, want in _FIXED.items():
-    got = settings.get(name)
-    if got is not None and got != want:
+  for name, wanted in _FIXED.items():
+    value = settings.get(name)
+    if value is not None and value != wanted:
       raise CheckpointError(
-        f"{where} has {name}={got!r:.60}; the network here has {want!r}"
+        f"{where} has {name}={value!r:.60}; the network here has {wanted!r}"
       )
   settings = _DEFAULTS | settings
   for name in ("tie_word_embeddings", "scale_decoder_outputs"):
-    if not isinstance(value := settings.get(name, False), bool):
+    value = settings.get(name, False)
+    if not isinstance(value, bool):
       raise CheckpointError(f"{where} has {name}={value!r:.60}, want a boolean")
   values = {field: settings.get(name) for name, field in _FIELDS.items()}
   if values["num_decoder_layers"] is None:
@@ -121,32 +129,40 @@ def config_of(settings: dict, directory: storage.Directory) -> T5Config:
 
 
 def _is_scaled(settings: dict) -> bool:
+  """Returns whether the output is the scaled product with the embedding."""
   scaled = settings.get("scale_decoder_outputs")
   tied = settings.get("tie_word_embeddings", _DEFAULTS["tie_word_embeddings"])
   return tied if scaled is None else scaled
 
 
 def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
-  """Leaves the arrays that the network has, of all that files may hold.
+  """Removes arrays until those of the network are left; see the module's text.
+
+  Files may have copies of the embedding under several names.
 
   Args:
-    tensors: every array, or its shape and dtype; changed.
-    settings: of config.json; say whether the output is scaled.
+    tensors: all arrays by name, or (shape, dtype) of each. It is changed.
+    settings: the settings of config.json.
     where: the checkpoint, for messages.
-    same: whether two of them may be one.
+    same: a function from two values of `tensors` to whether they may be the
+      same array.
+
+  Raises:
+    CheckpointError: the files have no embedding, or embeddings that differ, or
+      contradict config.json.
   """
   tensors.pop(_UNUSED, None)
-  held = {name: tensors.pop(name) for name in _EMBEDDINGS if name in tensors}
-  if not held:
+  copies = {name: tensors.pop(name) for name in _EMBEDDINGS if name in tensors}
+  if not copies:
     raise CheckpointError(f"{where} has no {_EMBEDDINGS[0]}: no embedding")
-  first, *others = held
+  first, *others = copies
   for other in others:
-    if not same(held[first], held[other]):
+    if not same(copies[first], copies[other]):
       raise CheckpointError(
         f"{where}: {first} and {other} differ; T5 has one embedding for both "
         "stacks"
       )
-  tensors[_EMBEDDINGS[0]] = embedding = held[first]
+  tensors[_EMBEDDINGS[0]] = embedding = copies[first]
   head = tensors.pop(_LM_HEAD, None)
   if not _is_scaled(settings):
     if head is None and settings.get("scale_decoder_outputs") is None:
@@ -168,8 +184,9 @@ def settings_of(config: T5Config) -> dict:
   """Returns the settings of config.json that describe an architecture.
 
   Raises:
-    CheckpointError: it has no name there.
+    CheckpointError: config.json cannot describe the architecture.
   """
+  # Of two names of one activation the first is written, which comes last here.
   names = {value: name for name, value in reversed(_MLP_ACTIVATIONS.items())}
   if config.mlp_activations not in names:
     raise CheckpointError(

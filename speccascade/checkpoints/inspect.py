@@ -1,11 +1,11 @@
-"""Says what a checkpoint holds, without reading its arrays.
+"""Prints the contents of a checkpoint, without reading its arrays.
 
   python -m speccascade.checkpoints.inspect \\
     --source=gs://t5-data/pretrained_models/t5x/t5_1_1_small/checkpoint_1000000
 
 The source is anything that `speccascade.checkpoints.load` reads. The
-architecture is printed as gin takes it. With --check every array is read too,
-the optimizer's among them, so that what is damaged is told.
+architecture is printed in the form of a gin file. With --check every array is
+read too, those of the optimizer included, so that damage is found.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,17 +23,22 @@ from speccascade.checkpoints.errors import CheckpointError
 
 
 def describe(source: str) -> str:
-  """Returns what a checkpoint holds, a fact a line.
+  """Returns the contents of a checkpoint, one fact a line.
+
+  Args:
+    source: path that `load` reads.
 
   Raises:
-    CheckpointError: it is none, or damaged.
+    CheckpointError: there is no checkpoint, or it is damaged.
   """
   directory, layout = restore.resolve(source)
   facts = {"path": directory, "layout": layout}
   if layout in restore.OTHERS:
     shapes, config = restore.OTHERS[layout].shapes(directory)
-    facts |= {"step": "not said", "parameters": _size_of(shapes)}
-    facts["optimizer"], said_by = "none", restore.OTHERS[layout].SAID_BY
+    facts["step"] = "not said"
+    facts["parameters"] = _describe_size(shapes)
+    facts["optimizer"] = "none"
+    config_source = restore.OTHERS[layout].SAID_BY
   else:
     arrays, metadata = restore.open_arrays(directory, layout, optimizer=True)
     shapes = {
@@ -41,11 +46,12 @@ def describe(source: str) -> str:
       for name, array in arrays.arrays.items()
       if name.startswith("target/")
     }
-    facts |= {"step": arrays.step(), "parameters": _size_of(shapes)}
-    facts["optimizer"] = _optimizer(arrays, directory)
-    config, said_by = metadata.get("config"), orbax_io.METADATA
+    facts["step"] = arrays.step()
+    facts["parameters"] = _describe_size(shapes)
+    facts["optimizer"] = _describe_optimizer(arrays, directory)
+    config, config_source = metadata.get("config"), orbax_io.METADATA
     if config is None:
-      said_by = "the arrays, with the activations of T5 1.0 or 1.1"
+      config_source = "the arrays, with the activations of T5 1.0 or 1.1"
       config = architecture.config_of(arrays.params, where=str(directory))
     else:
       vocabulary = metadata["vocabulary"] or {"path": "not said"}
@@ -57,24 +63,28 @@ def describe(source: str) -> str:
   lines = [f"{name:<12}{fact}" for name, fact in facts.items()]
   fields = [f"  {name} = {value!r}" for name, value in vars(config).items()]
   lines += [
-    f"architecture, by {said_by}:",
+    f"architecture, by {config_source}:",
     f"config.{type(config).__name__}:",
     *fields,
   ]
   return "\n".join(lines)
 
 
-def _size_of(shapes: Mapping[str, tuple]) -> str:
-  """Returns in words how much arrays of {name: (shape, dtype)} hold."""
+def _describe_size(shapes: Mapping[str, tuple]) -> str:
+  """Returns the size of arrays in words.
+
+  Args:
+    shapes: {name: (shape, dtype)} of the arrays.
+  """
   count = sum(math.prod(shape) for shape, _ in shapes.values())
   dtypes = ", ".join(sorted({dtype for _, dtype in shapes.values()}))
   return f"{count:,} in {len(shapes)} arrays of {dtypes}"
 
 
-def _optimizer(
+def _describe_optimizer(
   arrays: stored_arrays.StoredArrays, directory: storage.Directory
 ) -> str:
-  """Returns in words what is kept of an optimizer."""
+  """Returns in words which states of an optimizer a step directory has."""
   facts, prefix = [], "state/param_states/"
   slots = {
     name.removeprefix(prefix): array
@@ -94,10 +104,13 @@ def _optimizer(
 
 
 def check(source: str) -> int:
-  """Reads every array of a checkpoint; returns how many there are.
+  """Reads every array of a checkpoint, and returns how many there are.
+
+  Args:
+    source: path that `load` reads.
 
   Raises:
-    CheckpointError: one is missing or damaged, or not as it was written.
+    CheckpointError: an array is missing, damaged, or not as it was written.
   """
   directory, layout = restore.resolve(source)
   if layout in restore.OTHERS:
@@ -106,16 +119,16 @@ def check(source: str) -> int:
   arrays, metadata = restore.open_arrays(directory, layout, optimizer=True)
   items = [arrays]
   if directory.has("opt_state/_METADATA"):
-    sums = metadata.get("checksums")
-    items.append(orbax_io.open_item(directory, "opt_state", sums))
+    checksums = metadata.get("checksums")
+    items.append(orbax_io.open_item(directory, "opt_state", checksums))
   for item in items:
     item.read(item.arrays)
   return sum(len(item.arrays) for item in items)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-  """Runs the command line; returns the exit code."""
-  from speccascade import cli  # which asks for gin
+  """Runs the command line, and returns the exit code."""
+  from speccascade import cli  # which needs gin
 
   def write(source: str, is_checked: bool):
     print(describe(source))

@@ -1,12 +1,13 @@
-"""A checkpoint of any layout, from its path.
+"""Reads a checkpoint of any layout, from its path.
 
-The layout is told by what a directory holds, never by its name:
+The files of a directory decide the layout, never the directory's name:
 
-  metadata/metadata.json          this package's (Orbax)
-  state/_METADATA                 T5X's through Orbax
-  checkpoint                      T5X's native
-  config.json and *.safetensors   Hugging Face's
-  a file's name, NAME.gguf        llama.cpp's
+  metadata/metadata.json          this package's layout (Orbax)
+  state/_METADATA                 T5X's layout through Orbax
+  checkpoint                      T5X's native layout
+  config.json and *.safetensors   Hugging Face's layout
+
+A file NAME.gguf has the layout of llama.cpp.
 """
 
 from collections.abc import Mapping
@@ -34,7 +35,8 @@ from speccascade.checkpoints.errors import (
 from speccascade.checkpoints.storage import Directory
 from speccascade.models.parameters import Config, shorten
 
-# Layouts of others' software: parameters and an architecture, no more.
+# Layouts of other software, which have parameters and an architecture, but no
+# step and no optimizer.
 OTHERS = {"hugging_face": hugging_face, "gguf": gguf_file}
 
 _STEP = re.compile(r"checkpoint_(0|[1-9]\d*)")
@@ -44,7 +46,7 @@ _PYTORCH = (
   "T5ForConditionalGeneration.from_pretrained(source).save_pretrained("
   "destination, safe_serialization=True)"
 )
-# What other software writes, and what to do with it.
+# Files of checkpoints that are not read, and what to do with each.
 _FOREIGN = {
   "pytorch_model.bin": _PYTORCH,
   "pytorch_model.bin.index.json": f"sharded {_PYTORCH}",
@@ -61,19 +63,21 @@ _FOREIGN = {
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-  """What was read.
+  """A checkpoint, as it was read.
 
   Attributes:
     params: nested dict of float32 arrays in T5X's names.
-    config: the architecture, or None when neither the checkpoint nor the
-      caller says it.
-    step: training steps, or None where the layout has none (Hugging Face).
-    optimizer: Adafactor's slots per parameter, `{"v_row", "v_col", "v"}`, or
-      None when there are none or they were not asked for.
+    config: the architecture; None if neither the checkpoint nor the caller
+      gave one.
+    step: training steps taken; None if the layout has no step.
+    optimizer: Adafactor's slots `{"v_row", "v_col", "v"}` for each parameter;
+      None if there are none or they were not asked for.
     layout: "speccascade", "t5x_orbax", "t5x_native", "hugging_face" or "gguf".
-    path: the directory read, a step of the run directory that was given.
-    vocabulary: `{"path", "sha256"}` where the layout says it, else None.
-    extra: what `orbax_io.save` was given as `extra`.
+    path: the directory that was read. If a run directory was asked for, this is
+      the step directory in it.
+    vocabulary: `{"path", "sha256"}` of the vocabulary; None if the layout does
+      not store it.
+    extra: the values that were saved as `extra` by `orbax_io.save`.
   """
 
   params: dict
@@ -86,10 +90,11 @@ class Checkpoint:
   extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def require_config(self) -> Config:
-    """Returns `config`, or what the arrays say; see `architecture.config_of`.
+    """Returns the architecture, from the arrays' shapes if it is not stored.
 
     Raises:
-      CheckpointError: they are those of no T5 that it knows.
+      CheckpointError: the arrays are not those of a T5 that
+        `architecture.config_of` knows.
     """
     if self.config is not None:
       return self.config
@@ -106,22 +111,23 @@ def load(
   """Reads a checkpoint.
 
   Args:
-    path: a step directory, a run directory that holds some (the latest is
-      taken), a Hugging Face directory, or a GGUF file; local or
-      `gs://bucket/...`.
-    config: the architecture that is wanted; checked against the checkpoint's
-      own config, where it has one, and against its arrays.
-    optimizer: read Adafactor's slots too.
-    lazy: leave the parameters unread: each gives its parts by slices, as
-      `stored_arrays.Unread`. GGUF files, and safetensors that are not on a
-      local disk, are read whole all the same.
+    path: path of a step directory, of a run directory (its latest step is
+      read), of a Hugging Face directory, or of a GGUF file; on a local disk or
+      on `gs://bucket/...`.
+    config: the architecture that is wanted. It is checked against the
+      checkpoint's own config, if it has one, and against its arrays.
+    optimizer: whether to read Adafactor's slots too.
+    lazy: whether to leave the parameters unread, as `stored_arrays.Unread`.
+      GGUF files, and safetensors that are not on a local disk, are read whole
+      all the same.
 
   Returns:
-    The checkpoint; its config is `config` where that is given.
+    The checkpoint; its config is `config` if that is not None.
 
   Raises:
-    CheckpointNotFoundError: it, or a file of it, is not there.
-    CheckpointError: it is damaged, of an unknown kind, or not of `config`.
+    CheckpointNotFoundError: the checkpoint, or a file of it, does not exist.
+    CheckpointError: the checkpoint is damaged, of an unknown kind, or has
+      another architecture than `config`.
   """
   directory, layout = resolve(path)
   where = str(directory)
@@ -139,7 +145,7 @@ def load(
     vocabulary, extra = metadata.get("vocabulary"), metadata.get("extra", {})
     if config and stored:
       architecture.check_config(config, stored, where=where)
-    # Before anything is read, or built for it.
+    # The shapes are checked before an array is read.
     if config or stored:
       architecture.check_params(arrays.params, config or stored, where=where)
     else:
@@ -155,12 +161,18 @@ def load(
 def open_arrays(
   directory: Directory, layout: str, *, optimizer: bool
 ) -> tuple[stored_arrays.StoredArrays, dict]:
-  """Returns the arrays of a step directory, opened, and our metadata if ours.
+  """Opens the arrays of a step directory.
 
   Args:
-    directory: see `resolve`.
-    layout: as there, one of T5X's or ours.
-    optimizer: open Adafactor's slots too.
+    directory: the step directory.
+    layout: its layout, one of T5X's or this package's.
+    optimizer: whether to open Adafactor's slots too.
+
+  Returns:
+    The arrays, and the metadata of this package's layout; {} for T5X's.
+
+  Raises:
+    CheckpointError: a file or array is damaged or missing.
   """
   if layout == "t5x_native":
     return t5x_native.open_arrays(directory, optimizer=optimizer), {}
@@ -174,18 +186,19 @@ def open_arrays(
 
 
 def layout_of(directory: Directory) -> str | None:
-  """Returns the layout of a complete step directory, or None."""
+  """Returns the layout of a complete step directory; None for others."""
   if directory.has(t5x_native.INDEX):
     return "t5x_native"
   if directory.has("state/_METADATA"):
-    # On gs:// nothing is renamed; Orbax says by this file that it finished.
+    # On a local disk Orbax renames a directory that is complete. On gs:// it
+    # writes this file at last.
     if directory.remote and not directory.has("state/commit_success.txt"):
       return None
-    # Without its file, ours is damaged, and not T5X's.
-    has_item = os.path.isdir(
-      f"{directory}/{os.path.dirname(orbax_io.METADATA)}"
-    )
-    is_ours = directory.has(orbax_io.METADATA) or has_item
+    # A folder for the metadata without the file is a damaged checkpoint of this
+    # package. Read as T5X's, it would lose its architecture.
+    metadata_folder = os.path.dirname(orbax_io.METADATA)
+    is_ours = directory.has(orbax_io.METADATA)
+    is_ours = is_ours or os.path.isdir(f"{directory}/{metadata_folder}")
     return "speccascade" if is_ours else "t5x_orbax"
   if directory.has(hugging_face.CONFIG) and (
     directory.has(hugging_face.WEIGHTS) or directory.has(hugging_face.INDEX)
@@ -195,20 +208,24 @@ def layout_of(directory: Directory) -> str | None:
 
 
 def steps(path: str | os.PathLike) -> list[int]:
-  """Returns the steps of a run directory that are complete, ascending.
+  """Returns the complete steps of a run directory, in ascending order.
 
-  A directory still being written has a suffix to its name, or lacks the file
-  by which its layout is told; it is passed over.
+  A directory that is still being written has a suffix to its name, or lacks the
+  file that decides its layout. It is left out.
   """
-  directory = Directory(path)
-  named = map(_STEP.fullmatch, directory.children())
-  return sorted(int(m[1]) for m in named if m and layout_of(directory / m[0]))
+  directory, complete = Directory(path), []
+  for name in directory.children():
+    match = _STEP.fullmatch(name)
+    if match and layout_of(directory / name):
+      complete.append(int(match[1]))
+  return sorted(complete)
 
 
 def vocabulary_directory(path: str | os.PathLike) -> Directory | None:
-  """Returns the directory that holds a checkpoint's vocabulary, None if none.
+  """Returns the directory with a checkpoint's vocabulary; None if none has it.
 
-  It is the checkpoint's own directory, or the run directory of a step.
+  The vocabulary is in the checkpoint's own directory, or in the run directory
+  of a step.
   """
   places = [Directory(path)]
   run, _, name = places[0].url.rpartition("/")
@@ -218,7 +235,11 @@ def vocabulary_directory(path: str | os.PathLike) -> Directory | None:
 
 
 def resolve(path: str | os.PathLike) -> tuple[Directory, str]:
-  """Returns the directory to read and its layout; see `load`."""
+  """Returns (directory to read, its layout) for a path, as `load` takes it.
+
+  Raises:
+    CheckpointError: there is no checkpoint at the path.
+  """
   directory = Directory(path)
   if directory.url.endswith(gguf_file.SUFFIX):
     return directory, "gguf"
@@ -233,7 +254,12 @@ def resolve(path: str | os.PathLike) -> tuple[Directory, str]:
 
 
 def _unknown(directory: Directory, path: str) -> CheckpointError:
-  """Says why a directory, given by a path, is no checkpoint."""
+  """Returns the error that says why a directory is no checkpoint.
+
+  Args:
+    directory: the directory.
+    path: the path as the user wrote it.
+  """
   if not directory.remote:
     local = pathlib.Path(directory.url)
     if local.is_file():
@@ -246,27 +272,32 @@ def _unknown(directory: Directory, path: str) -> CheckpointError:
         f"there is no checkpoint at {directory}{_near_misses(local)};"
         f" {_what_to_give(path)}"
       )
+  # A broken link, or a folder, of the name of such a file is a better reason.
   for name in (
-    *(t5x_native.INDEX, orbax_io.METADATA, "state/_METADATA"),
-    *(hugging_face.CONFIG, hugging_face.WEIGHTS, hugging_face.INDEX),
+    t5x_native.INDEX,
+    orbax_io.METADATA,
+    "state/_METADATA",
+    hugging_face.CONFIG,
+    hugging_face.WEIGHTS,
+    hugging_face.INDEX,
   ):
     directory.check_file(name)
-  for name, what in _FOREIGN.items():
+  for name, advice in _FOREIGN.items():
     if directory.has(name):
-      return CheckpointError(f"{directory} holds {name}, {what}")
-  holds = directory.children()
-  if not holds:
+      return CheckpointError(f"{directory} holds {name}, {advice}")
+  children = directory.children()
+  if not children:
     return CheckpointNotFoundError(f"there is nothing at {directory}")
   return CheckpointError(
     f"{directory} is no complete checkpoint: it holds "
-    f"{shorten(holds)}; wanted is checkpoint (T5X), state/_METADATA "
+    f"{shorten(children)}; wanted is checkpoint (T5X), state/_METADATA "
     "(Orbax), config.json with model.safetensors (Hugging Face), or "
     "checkpoint_<step> directories"
   )
 
 
 def _what_to_give(path: str) -> str:
-  """Returns what to do about a path at which there is nothing."""
+  """Returns advice for a path at which there is nothing."""
   text = (
     "give the path of a checkpoint: a local folder, or one on gs://; nothing is"
     " downloaded from a hub"
@@ -280,7 +311,7 @@ def _what_to_give(path: str) -> str:
 
 
 def _near_misses(path: pathlib.Path) -> str:
-  """Returns what the last directory that exists has instead."""
+  """Returns what is in the last folder of a path that exists."""
   parent = path.parent
   while not parent.exists():
     path, parent = parent, parent.parent
