@@ -1,7 +1,7 @@
-"""Which arrays a network has, and a parameter tree as it is used."""
+"""Which parameters a network has, and how a model stores them."""
 
 import collections
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 import concurrent.futures
 import dataclasses
 import functools
@@ -23,11 +23,11 @@ from speccascade.models.t5.network import Transformer
 
 Config = T5Config | LlamaConfig
 NETWORKS = {T5Config: Transformer, LlamaConfig: CausalTransformer}
-# With bfloat16 kernels, the last two, a native product has float32 rows; by the
-# last it rounds these, too.
+# The last two store kernels in bfloat16. A native product multiplies float32
+# rows by them; the last one rounds the rows to bfloat16, too.
 ROUNDED = "bfloat16_products"
 KERNEL_DTYPES = ("float32", "bfloat16", ROUNDED)
-# Arrays of a checkpoint that are read while others are packed.
+# How many arrays of a checkpoint are read while others are packed.
 _AHEAD = 8
 
 
@@ -37,13 +37,20 @@ def network(config: Config) -> nn.Module:
 
 
 def layer_counts(config: Config) -> dict[str, int]:
-  """Returns the number of layers by its field, such as num_decoder_layers."""
-  names = ("num_encoder_layers", "num_decoder_layers")
-  return {x: getattr(config, x) for x in names if hasattr(config, x)}
+  """Returns the numbers of layers, by fields such as "num_decoder_layers"."""
+  fields = ("num_encoder_layers", "num_decoder_layers")
+  return {
+    field: getattr(config, field) for field in fields if hasattr(config, field)
+  }
 
 
 class Described(NamedTuple):
-  """What a network says of a parameter: its shape, and its axes' names."""
+  """What a network says of a parameter.
+
+  Attributes:
+    shape: lengths of its axes.
+    axes: names of its axes, such as "embed".
+  """
 
   shape: tuple[int, ...]
   axes: tuple[str, ...]
@@ -51,11 +58,12 @@ class Described(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def describe(config: Config) -> dict[str, Described]:
-  """Returns what is known of every parameter of a network, by its path "a/b/c".
+  """Returns the description of every parameter of a network, by path "a/b/c".
 
-  The embedding first, then an encoder, as messages name them.
+  The embedding comes first, then an encoder, then the decoder. Messages name
+  parameters in this order.
   """
-  # The network is traced with one layer of each stack: all are alike.
+  # All layers of a stack are alike, so the network is traced with one of each.
   counts = layer_counts(config)
   shallow = dataclasses.replace(config, **dict.fromkeys(counts, 1))
   init = network(shallow).initial_variables
@@ -63,7 +71,9 @@ def describe(config: Config) -> dict[str, Described]:
   flat = traverse_util.flatten_dict(variables["params"], sep="/")
   axes = partitioning.axis_names(variables)
   parameters = {}
+  # "token_embedder" > "encoder" > "decoder".
   for name in sorted(flat, key=lambda name: name.split("/")[0], reverse=True):
+    # "decoder/layers_0/mlp/wo/kernel" stands for one parameter of each layer.
     stack, is_layer, _ = name.partition("/layers_0/")
     for n in range(counts[f"num_{stack}_layers"] if is_layer else 1):
       path = name.replace("/layers_0/", f"/layers_{n}/")
@@ -77,107 +87,138 @@ def param_shapes(config: Config) -> dict[str, tuple[int, ...]]:
 
 
 def num_parameters(config: Config) -> int:
-  """Returns how many numbers a model is made of."""
+  """Returns the number of numbers in all parameters of a model."""
   return sum(map(math.prod, param_shapes(config).values()))
 
 
-def check_params(config, params: dict, what="the parameters do") -> None:
-  """Checks that a parameter tree is that of `config`.
+def check_params(
+  config: Config, params: Mapping, what: str = "the parameters do"
+) -> None:
+  """Checks that a parameter tree fits an architecture.
 
   Args:
     config: the architecture wanted.
-    params: nested dict of what has a shape, in T5X's names.
+    params: nested dict of objects with a shape, in T5X's names.
     what: subject and verb of the message.
 
   Raises:
-    ValueError: naming the arrays that are missing or unexpected, or have
-      another shape, with both shapes.
+    ValueError: arrays are missing or unexpected, or have another shape; the
+      message names the first few, with both shapes.
   """
-  if text := misfits(params, param_shapes(config)):
+  text = misfits(params, param_shapes(config))
+  if text:
     raise ValueError(
       f"{what} not fit the model config: {text}; give the config that the "
       "checkpoint was made with"
     )
 
 
-def misfits(params: dict, want: dict[str, tuple[int, ...]]) -> str:
-  """Returns which arrays of a tree are not what is wanted; none are "".
+def misfits(params: Mapping, want: Mapping[str, tuple[int, ...]]) -> str:
+  """Returns, in one line, which arrays of a tree are not the wanted ones.
 
   Args:
-    params: nested dict of what has a shape.
+    params: nested dict of objects with a shape.
     want: the shapes, by paths "a/b/c".
+
+  Returns:
+    The first few names of each kind of misfit; "" where all arrays fit.
   """
   flat = traverse_util.flatten_dict(params, sep="/")
-  got = {name: tuple(leaf.shape) for name, leaf in flat.items()}
+  shapes = {name: tuple(leaf.shape) for name, leaf in flat.items()}
   return format_misfits(
     {
-      "missing ": [name for name in want if name not in got],
-      "unexpected ": [name for name in got if name not in want],
+      "missing ": [name for name in want if name not in shapes],
+      "unexpected ": [name for name in shapes if name not in want],
       "": [
-        f"{name} has shape {list(got[name])}, {list(shape)} by the config"
+        f"{name} has shape {list(shapes[name])}, {list(shape)} by the config"
         for name, shape in want.items()
-        if got.get(name, shape) != shape
+        if shapes.get(name, shape) != shape
       ],
     }
   )
 
 
 def prepare(
-  config: Config, params, kernel_dtype=None, *, donate=False, layout=None
+  config: Config,
+  params: dict,
+  kernel_dtype: str | None = None,
+  *,
+  donate: bool = False,
+  layout: partitioning.Layout | None = None,
 ) -> dict:
-  """Returns a parameter tree with each array cast, or packed, as it is used.
-
-  Arguments and errors as of `CachedLM.create`, but:
+  """Returns a parameter tree with each array cast or packed, as it is used.
 
   Args:
     config: the architecture, with the activations' dtype.
-    params: nested dict of arrays, as in a checkpoint, or of what is read when
-      it is made an array; then a few are held at a time.
+    params: nested dict of arrays, as in a checkpoint; or of objects that read
+      their array when NumPy asks for it, a few of which are held at a time.
+    kernel_dtype: see `CachedLM.create`.
+    donate: see `CachedLM.create`.
+    layout: see `CachedLM.create`.
+
+  Raises:
+    ValueError: see `CachedLM.create`.
   """
   check_params(config, params)
   flat = traverse_util.flatten_dict(params, sep="/")
   if kernel_dtype not in (None, *KERNEL_DTYPES):
     wanted = " or ".join(map(repr, KERNEL_DTYPES))
     raise ValueError(f"kernel_dtype is {kernel_dtype!r}; wanted {wanted}")
-  has_panels = bool(kernel_dtype) and layout is None and native.is_available()
-  about = describe(config)
-  uses = {name: storage(config, name, kernel_dtype) for name in flat}
-  packed = {
-    name: about[name].shape[:: 1 if name.endswith("/kernel") else -1]
-    for name, use in uses.items()
-    if has_panels and use.is_packed
-  }
-  stored = "float32" if kernel_dtype == "float32" else "bfloat16"
-  packer = native.Packer(packed, stored, kernel_dtype == ROUNDED)
+  descriptions = describe(config)
+  storages = {name: storage(config, name, kernel_dtype) for name in flat}
+  packer = _packer(config, storages, kernel_dtype, is_laid_out=bool(layout))
   if donate:
     params.clear()
+  # With a layout each device reads its own part, so nothing is read ahead.
   leaves = flat.values() if layout else _read_ahead(flat.values())
   for name, leaf in zip(list(flat), leaves):
-    dtype = uses[name].dtype
+    dtype = storages[name].dtype
     if layout is not None:
-      place = layout.sharding(*about[name].axes)
-      flat[name] = partitioning.put(leaf, place, jnp.dtype(dtype))
-    elif name in packed:
+      sharding = layout.sharding(*descriptions[name].axes)
+      flat[name] = partitioning.put(leaf, sharding, jnp.dtype(dtype))
+    elif name in packer.shapes:
       packer.add(name, leaf if name.endswith("/kernel") else leaf.T)
-      flat[name] = None
+      flat[name] = None  # the array may go: its panels come below
     else:
       flat[name] = jnp.asarray(leaf, dtype)
   flat |= packer.panels()
   return traverse_util.unflatten_dict(flat, sep="/")
 
 
+def _packer(
+  config: Config,
+  storages: Mapping[str, "Storage"],
+  kernel_dtype: str | None,
+  is_laid_out: bool,
+) -> native.Packer:
+  """Returns the packer of a model's kernels, of none where none is packed."""
+  has_panels = bool(kernel_dtype) and not is_laid_out and native.is_available()
+  descriptions, shapes = describe(config), {}
+  for name, stored in storages.items():
+    if has_panels and stored.is_packed:
+      rows, columns = descriptions[name].shape
+      # A tied table [V, E] is the head's kernel [E, V], turned.
+      is_kernel = name.endswith("/kernel")
+      shapes[name] = (rows, columns) if is_kernel else (columns, rows)
+  dtype = "float32" if kernel_dtype == "float32" else "bfloat16"
+  return native.Packer(shapes, dtype, rounds=kernel_dtype == ROUNDED)
+
+
 def _read_ahead(leaves: Iterable[Any]) -> Iterator[Any]:
   """Yields leaves as arrays; a few are read while one is used."""
-  is_read = lambda leaf: isinstance(leaf, np.ndarray | jax.Array)
-  read = lambda leaf: leaf if is_read(leaf) else np.asarray(leaf)
+
+  def read(leaf):
+    is_read = isinstance(leaf, np.ndarray | jax.Array)
+    return leaf if is_read else np.asarray(leaf)
+
   with concurrent.futures.ThreadPoolExecutor(_AHEAD) as pool:
-    reading = collections.deque()
+    futures: collections.deque = collections.deque()
     for leaf in leaves:
-      reading.append(pool.submit(read, leaf))
-      if len(reading) > _AHEAD:
-        yield reading.popleft().result()
-    while reading:
-      yield reading.popleft().result()
+      futures.append(pool.submit(read, leaf))
+      if len(futures) > _AHEAD:
+        yield futures.popleft().result()
+    while futures:
+      yield futures.popleft().result()
 
 
 class Storage(NamedTuple):
@@ -209,34 +250,51 @@ def storage(
   )
 
 
-tree = functools.partial(traverse_util.unflatten_dict, sep="/")
+def tree(flat: Mapping[str, Any]) -> dict:
+  """Returns nested dicts of what is given by paths "a/b/c"."""
+  return traverse_util.unflatten_dict(flat, sep="/")
 
 
 def place_params(
-  config: Config, params: dict, layout: partitioning.Layout
+  config: Config, params: Mapping, layout: partitioning.Layout
 ) -> dict:
-  """Returns a parameter tree where a layout puts it, in float32."""
-  place = lambda path: layout.sharding(*describe(config)[path].axes)
-  put = lambda x, leaf: partitioning.put(leaf, place(x), np.float32)
+  """Returns a parameter tree, in float32, where a layout puts its arrays."""
+  descriptions = describe(config)
+
+  def put(path, leaf):
+    sharding = layout.sharding(*descriptions[path].axes)
+    return partitioning.put(leaf, sharding, np.float32)
+
   return partitioning.map_by_path(params, put)
 
 
 def shardings(config: Config, layout: partitioning.Layout) -> dict:
-  """Returns where a layout puts each parameter, in a tree of them."""
+  """Returns a tree of shardings: where a layout puts each parameter."""
   return tree(
     {
-      path: layout.sharding(*each.axes)
-      for path, each in describe(config).items()
+      path: layout.sharding(*description.axes)
+      for path, description in describe(config).items()
     }
   )
 
 
-def format_misfits(misfits: dict[str, list[str]]) -> str:
-  """Returns each kind of misfit with the first few of its list, in one line."""
-  return "; ".join(k + shorten(items) for k, items in misfits.items() if items)
+def format_misfits(misfits: Mapping[str, list[str]]) -> str:
+  """Returns each kind of misfit with the first few of its list, in one line.
+
+  Args:
+    misfits: by the words that a kind begins with, such as "missing ", the names
+      of that kind.
+  """
+  return "; ".join(
+    kind + shorten(names) for kind, names in misfits.items() if names
+  )
 
 
 def shorten(items: list[str]) -> str:
-  """Returns the first few of a list, and how many more there are."""
-  more, shown = len(items) - 4, ", ".join(items[:4])
-  return f"{shown} and {more} more" if more > 0 else shown
+  """Returns the first few of a list, and how many more there are.
+
+  >>> shorten(["a", "b", "c", "d", "e", "f"])
+  'a, b, c, d and 2 more'
+  """
+  num_more, first = len(items) - 4, ", ".join(items[:4])
+  return f"{first} and {num_more} more" if num_more > 0 else first

@@ -145,6 +145,9 @@ class Packer:
     shapes: (in, out) of each kernel, by name.
     dtype: "float32" or "bfloat16".
     rounds: see `Panels`.
+
+  Attributes:
+    shapes: (in, out) of each kernel, by name.
   """
 
   def __init__(
@@ -153,7 +156,7 @@ class Packer:
     dtype: jax.typing.DTypeLike,
     rounds: bool = False,
   ):
-    self._shapes, self._dtype = shapes, jnp.dtype(dtype)
+    self.shapes, self._dtype = shapes, jnp.dtype(dtype)
     self._rounds = rounds
     # The stack of each kernel, and the kernel's first panel in it.
     self._places: dict[str, tuple[_Stack, int]] = {}
@@ -195,7 +198,7 @@ class Packer:
   def panels(self) -> dict[str, Panels]:
     """Returns the panels of each kernel, when all kernels were added."""
     return {
-      name: Panels(stack.array, self._shapes[name], self._rounds, first)
+      name: Panels(stack.array, self.shapes[name], self._rounds, first)
       for name, (stack, first) in self._places.items()
     }
 
