@@ -1,7 +1,10 @@
 """The block cache of a decoder: writing, looking back, keeping a path.
 
-Rows stand at lengths of their own, so that every function takes each row's
-start. Axes: B rows, N fed tokens, L slots, H heads, D head width.
+Rows stand at lengths of their own, so every function takes each row's start.
+The keys of a cache are turned, [..., D, L], so that the product of queries and
+keys reads neighbours.
+
+Axes: B rows, N fed tokens, L slots, H heads, D head width, K nodes of a path.
 """
 
 from flax.linen.partitioning import with_sharding_constraint
@@ -13,32 +16,42 @@ from speccascade.models.sharding import partitioning
 
 KEY_AXES = ("batch", "heads", "kv", "length")
 VALUE_AXES = ("batch", "heads", "length", "kv")
+LayerCache = tuple[jax.Array, jax.Array]  # keys [B,H,D,L], values [B,H,L,D]
 
-# Beyond this many rows a loop over them compiles to less code.
+# With more rows than this, a loop over rows compiles to less code.
 MAX_UNROLLED_ROWS = 16
 
 
-def constrain(cache):
-  """Returns one layer's cache where a `partitioning.Layout` puts it."""
-  return tuple(map(with_sharding_constraint, cache, (KEY_AXES, VALUE_AXES)))
+def constrain(cache: LayerCache) -> LayerCache:
+  """Returns one layer's cache, constrained to where a layout puts it."""
+  keys, values = cache
+  return (
+    with_sharding_constraint(keys, KEY_AXES),
+    with_sharding_constraint(values, VALUE_AXES),
+  )
 
 
-def write_slots(slots, new, start, axis):
+def write_slots(
+  slots: jax.Array, new: jax.Array, start: jax.Array, axis: int
+) -> jax.Array:
   """Writes new [B, ...] into slots [B, ...].
 
-  `dynamic_update_slice` moves a start that leaves no room: the caller sees to
-  it that start + N <= L.
+  `dynamic_update_slice` moves a start that leaves no room, and good slots would
+  be overwritten: the caller sees to it that start + N <= L.
 
   Args:
     slots: [B, ...] with L slots along `axis`.
-    new: the same with N slots.
+    new: [B, ...] with N slots along `axis`; other axes as in `slots`.
     start: [B] int32, each row's first slot.
-    axis: of the slots, at least 1.
+    axis: number of the axis, at least 1.
   """
-  if partitioning.is_cut():  # rows on several devices, none picks another's
-    put = jax.lax.dynamic_update_slice_in_dim
-    of_row = lambda row, part, at: put(row, part, at, axis - 1)
-    return jax.vmap(of_row)(slots, new, start)
+  if partitioning.is_cut():
+    # Rows lie on several devices. A mapped update needs no row of another
+    # device; the updates below, one for each row, would.
+    def write_one(slots, new, start):
+      return jax.lax.dynamic_update_slice_in_dim(slots, new, start, axis - 1)
+
+    return jax.vmap(write_one)(slots, new, start)
 
   def write_row(b, slots):
     row = jax.lax.dynamic_slice_in_dim(new, b, 1)
@@ -46,8 +59,9 @@ def write_slots(slots, new, start, axis):
     at[0], at[axis] = b, start[b]
     return jax.lax.dynamic_update_slice(slots, row, at)
 
-  # A scatter, which `vmap` would make, also reads the old values; XLA's CPU
-  # backend then copies the whole cache at every step of a decoding loop.
+  # `vmap` would make a scatter, which also reads the old values; XLA's CPU
+  # backend then copies the whole cache at every step of a decoding loop. Hence
+  # one update for each row.
   if slots.shape[0] > MAX_UNROLLED_ROWS:
     return jax.lax.fori_loop(0, slots.shape[0], write_row, slots)
   for b in range(slots.shape[0]):
@@ -55,7 +69,7 @@ def write_slots(slots, new, start, axis):
   return slots
 
 
-def write(cache, new, start):
+def write(cache: LayerCache, new: LayerCache, start: jax.Array) -> LayerCache:
   """Returns one layer's cache with a block written at slots start [B].
 
   NaN and infinities are written as 0. The token that brought them has no law,
@@ -67,7 +81,7 @@ def write(cache, new, start):
     new: keys [B, H, D, N] and values [B, H, N, D].
     start: [B] int32; start + N <= L.
   """
-  new = tuple(jnp.where(jnp.isfinite(x), x, 0) for x in new)
+  finite = tuple(jnp.where(jnp.isfinite(x), x, 0) for x in new)
 
   def always(cache, new, start):
     return (
@@ -81,19 +95,25 @@ def write(cache, new, start):
     return jax.lax.cond(fits, always, skip, cache, new, start)
 
   if partitioning.is_cut():
-    return constrain(always(cache, new, start))
+    return constrain(always(cache, finite, start))
   if start.shape[0] > 1:
-    return always(cache, new, start)
-  # The axis of one row is dropped before the products of attention, and XLA's
-  # CPU backend then does the update twice, once for them and once for the
-  # loop's next step, on three copies of the cache. Not so behind a branch; it
-  # is always taken.
+    return always(cache, finite, start)
+  # Attention drops the axis of a single row before its products. XLA's CPU
+  # backend then does the update twice, for the products and for the loop's next
+  # step, on three copies of the cache. A branch keeps it from doing so; it is
+  # always taken.
   return jax.lax.platform_dependent(
-    cache, new, start, cpu=if_it_fits, default=always
+    cache, finite, start, cpu=if_it_fits, default=always
   )
 
 
-def block_bias(by_offset, start, num_fed, depth=None, ancestors=None):
+def block_bias(
+  by_offset: jax.Array,
+  start: jax.Array,
+  num_fed: int,
+  depth: jax.Array | None = None,
+  ancestors: jax.Array | None = None,
+) -> jax.Array:
   """Returns the bias [B, H, N, L] of a fed block, mask included.
 
   Args:
@@ -101,24 +121,26 @@ def block_bias(by_offset, start, num_fed, depth=None, ancestors=None):
       j - (L - 1) from the query.
     start: [B] int32, the slot of each row's first fed token.
     num_fed: N.
-    depth: [B, N] int32, place of each token past `start`, at most N - 1; None
-      means 0, 1, ..., N-1.
+    depth: [B, N] int32, how far each token of a tree stands past `start`, at
+      most N - 1; None means 0, 1, ..., N-1.
     ancestors: [B, N, N] bool, [b, i, j] says that token i sees token j; None
       means the lower triangle.
   """
   capacity = (by_offset.shape[1] + 1) // 2
-  behind = jnp.arange(by_offset.shape[1]) >= capacity
+  # Keys after the query are masked: entries of distance 1 and more.
+  is_later = jnp.arange(by_offset.shape[1]) >= capacity
   by_offset = jnp.where(
-    jnp.broadcast_to(behind, by_offset.shape),
+    jnp.broadcast_to(is_later, by_offset.shape),
     jnp.asarray(MASKED, by_offset.dtype),
     by_offset,
   )
 
   def linear(start):
-    """[H, N, L] of N tokens in a row: N windows, each one entry earlier.
+    """[H, N, L] for N tokens in a row: N windows, each one entry earlier.
 
-    With L = 4 a query at slot 1 sees slots 0, 1 at distances -1, 0: its window
-    of 4 begins at entry L - 1 - 1 = 2.
+    With L = 4 entry j of 7 is at distance j - 3. N = 2 tokens from slot 1 on
+    take entries 1 to 5. The first token sees slots 0, 1 at distances -1, 0: its
+    window is entries 2 to 5. The second one's is entries 1 to 4.
     """
     windows = jax.lax.dynamic_slice_in_dim(
       by_offset, capacity - start - num_fed, capacity + num_fed - 1, axis=1
@@ -139,8 +161,10 @@ def block_bias(by_offset, start, num_fed, depth=None, ancestors=None):
   if ancestors is None:
     lower = jnp.tri(num_fed, dtype=bool)
     ancestors = jnp.broadcast_to(lower, (*shape, num_fed))
+  # A node at depth d looks back at the slots before the block as the d-th token
+  # of a plain block does.
   bias = jnp.take_along_axis(bias, depth[:, None, :, None], axis=2)
-  # Among the fed tokens, distance is that of depths, not of slots.
+  # Among the fed tokens, distance is between depths, not between slots.
   between = depth[:, None, :] - depth[:, :, None]
   block = jnp.moveaxis(by_offset[:, between + (capacity - 1)], 0, 1)
   block = jnp.where(
@@ -151,8 +175,13 @@ def block_bias(by_offset, start, num_fed, depth=None, ancestors=None):
   return write_slots(bias, block, start, axis=3)
 
 
-def keep_path(cache, start, path):
+def keep_path(
+  cache: LayerCache, start: jax.Array, path: jax.Array
+) -> LayerCache:
   """Returns one layer's cache with a fed tree's path moved to its front.
+
+  Where a tree was fed from slot 10 on, the path 0, 2, 5 is read from slots 10,
+  12, 15, and written to slots 10, 11, 12.
 
   Args:
     cache: keys [B, H, D, L] and values [B, H, L, D].

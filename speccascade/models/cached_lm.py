@@ -1,8 +1,12 @@
-"""What T5s and Llamas share behind the door: a network with a block cache."""
+"""What T5s and Llamas share as `LanguageModel`s: a network with a block cache.
+
+Axes: B rows, N fed tokens, R read positions, L slots, H heads, D head width, V
+vocabulary, E model width.
+"""
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, Self
 
 from flax import linen as nn
 from flax.linen.partitioning import with_sharding_constraint
@@ -16,44 +20,67 @@ from speccascade.models.parameters import Config, network, prepare
 from speccascade.models.sharding.partitioning import Layout, under_layout
 
 
+class _Static(NamedTuple):
+  """What of a model is part of a compiled program.
+
+  Attributes:
+    module: the network.
+    layout: where the arrays lie, or None.
+    structure: of the parameter tree.
+    places: for each leaf of the tree, which of the model's arrays it is.
+  """
+
+  module: nn.Module
+  layout: Layout | None
+  structure: Any
+  places: tuple[int, ...]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class CachedLM:
   """A decoding `LanguageModel` of a network; make one with `create`.
 
-  A pytree. Its states have `length`, `caches`, `offset`, the slot that decoder
-  tokens begin at, and `end`, [B] int32, the next slot.
+  A model is a pytree. Its states have `length` and `caches`; `offset`, the slot
+  at which decoder tokens begin; and `end`, [B] int32, the next slot.
 
   Attributes:
-    params: the parameter tree; see `create` for what may stand in it.
-    module: static.
-    layout: static, where its arrays lie; None on one device.
+    params: the parameter tree; see `create` for its leaves.
+    module: the network; static.
+    layout: where the arrays lie, None on one device; static.
   """
 
   params: Any
-  module: nn.Module
+  module: Any
   layout: Layout | None = None
 
+  prompted: ClassVar[bool]
+
   def __init_subclass__(cls):
-    flatten = lambda model: model._flat
-    jax.tree_util.register_pytree_node(cls, flatten, cls._unflatten)
+    jax.tree_util.register_pytree_node(cls, cls._flatten, cls._unflatten)
+
+  def _flatten(self) -> tuple:
+    return self._flat
 
   @functools.cached_property
-  def _flat(self) -> tuple:
-    """The arrays, each once, and what is static, as a pytree has them.
+  def _flat(self) -> tuple[tuple, _Static]:
+    """The model's arrays, each once, and its static part.
 
-    Found once: a call of a compiled program flattens its models, and to go
-    through a tree of many names took a tenth of a short sentence.
+    Several leaves may be one array: panels of kernels share arrays. The result
+    is computed once. Every call of a compiled program flattens its models, and
+    going through a tree of many names took a tenth of a short sentence.
     """
     leaves, structure = jax.tree.flatten(self.params)
     arrays = {id(leaf): leaf for leaf in leaves}
-    places = tuple(map(list(arrays).index, map(id, leaves)))
-    return (*arrays.values(),), (self.module, self.layout, structure, places)
+    numbers = {key: number for number, key in enumerate(arrays)}
+    places = tuple(numbers[id(leaf)] for leaf in leaves)
+    static = _Static(self.module, self.layout, structure, places)
+    return tuple(arrays.values()), static
 
   @classmethod
-  def _unflatten(cls, static: tuple, arrays):
-    module, layout, structure, places = static
-    leaves = [arrays[place] for place in places]
-    return cls(jax.tree.unflatten(structure, leaves), module, layout)
+  def _unflatten(cls, static: _Static, arrays) -> Self:
+    leaves = [arrays[place] for place in static.places]
+    params = jax.tree.unflatten(static.structure, leaves)
+    return cls(params, static.module, static.layout)
 
   @classmethod
   def create(
@@ -65,30 +92,33 @@ class CachedLM:
     kernel_dtype: str | None = None,
     donate: bool = False,
     layout: Layout | None = None,
-  ):
+  ) -> Self:
     """Returns the model of a parameter tree.
 
-    Arrays that it uses in the activations' dtype are cast to it once, here.
+    Arrays that the model uses in the activations' dtype are cast to it once,
+    here.
 
     Args:
       config: the architecture.
       params: nested dict of arrays, as in a T5X checkpoint; a Llama's have the
         names of a T5's decoder.
-      dtype: activations, "float32" or "bfloat16"; None keeps the config's.
-      kernel_dtype: of the kernels of a model that is for decoding only,
-        "float32" or "bfloat16", the head and a tied table among them. Those
-        that meet float32 activations are packed for the native product where
-        there is one; with "bfloat16_products" it rounds the activations that
-        it multiplies to bfloat16 too, as a TPU does by default, and sums in
-        float32. None keeps the tree as a checkpoint has it.
-      donate: whether `params` may be emptied, so that what is packed is not
-        held twice.
-      layout: where the arrays lie; None on one device. With one nothing is
+      dtype: dtype of the activations, "float32" or "bfloat16"; None keeps the
+        config's.
+      kernel_dtype: dtype of the kernels of a model that is for decoding only,
+        the head and a tied table among them: "float32", "bfloat16" or
+        "bfloat16_products". Kernels that meet float32 activations are packed
+        for the native product where there is one. With "bfloat16_products" it
+        also rounds the activations that it multiplies to bfloat16, as a TPU
+        does by default, and sums in float32. None keeps the tree as a
+        checkpoint has it.
+      donate: whether `params` may be emptied, so that no array is held both
+        packed and as it was.
+      layout: where the arrays lie; None on one device. With a layout nothing is
         packed, and each part of an array is read by itself.
 
     Raises:
-      ValueError: the parameters do not fit the architecture, or kernels of
-        this dtype are not known.
+      ValueError: the parameters do not fit the architecture, or there is no
+        such `kernel_dtype`.
     """
     if dtype is not None:
       config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
@@ -96,27 +126,28 @@ class CachedLM:
     return cls(params=tree, module=network(config), layout=layout)
 
   @classmethod
-  def init(cls, config: Config, rng: Array):
+  def init(cls, config: Config, rng: Array) -> Self:
     """Returns a model with random initial parameters."""
     return cls.create(config, jax.jit(network(config).initial)(rng))
 
-  def replace(self, **changes):
-    """Returns the model with other attributes."""
+  def replace(self, **changes) -> Self:
+    """Returns the model with some attributes changed."""
     return dataclasses.replace(self, **changes)
 
   @property
   def vocab_size(self) -> int:
+    """V, the number of tokens."""
     return self.module.config.vocab_size
 
   @property
   def slot_bytes(self) -> int:
     """Bytes that the decoder's cache takes for one token of one row."""
     cfg = self.module.config
-    width = self._key_heads * cfg.head_dim * jnp.dtype(cfg.dtype).itemsize
+    width = self._num_key_heads * cfg.head_dim * jnp.dtype(cfg.dtype).itemsize
     return 2 * cfg.num_decoder_layers * width
 
   @property
-  def _key_heads(self) -> int:
+  def _num_key_heads(self) -> int:
     cfg = self.module.config
     return getattr(cfg, "num_kv_heads", cfg.num_heads)
 
@@ -124,38 +155,60 @@ class CachedLM:
   def _is_native(self) -> bool:
     return native_passes.is_native(self.module.config, self.params)
 
-  def _apply(self, method, *args, **kwargs):
+  def _apply(self, method: str, *args, **kwargs) -> Any:
+    """Returns what a method of the network computes with the parameters."""
     variables = {"params": self.params}
     return self.module.apply(variables, *args, method=method, **kwargs)
 
   def _empty_caches(self, rows: int, slots: int) -> tuple:
     """Returns (keys [B, H, D, L], values [B, H, L, D]) of each layer."""
     cfg = self.module.config
-    empty = lambda *shape: jnp.zeros((rows, self._key_heads, *shape), cfg.dtype)
+    shape = (rows, self._num_key_heads)
     return tuple(
-      constrain((empty(cfg.head_dim, slots), empty(slots, cfg.head_dim)))
+      constrain(
+        (
+          jnp.zeros((*shape, cfg.head_dim, slots), cfg.dtype),
+          jnp.zeros((*shape, slots, cfg.head_dim), cfg.dtype),
+        )
+      )
       for _ in range(cfg.num_decoder_layers)
     )
 
-  def _feed(self, state, tokens, count, read=None, depth=None, ancestors=None):
-    """Returns (caches, logits, hidden) after a block, as `extend` is told."""
+  def _feed(
+    self,
+    state: Any,
+    tokens: Array,
+    count: Array,
+    read: Array | None = None,
+    depth: Array | None = None,
+    ancestors: Array | None = None,
+  ) -> tuple:
+    """Returns (caches, logits, hidden) after a block; see `extend`."""
+    # The native pass knows no trees.
     is_tree = depth is not None or ancestors is not None
     if not is_tree and self._is_native:
       return native_passes.extend(
         self.module.config, self.params, tokens, count, state, read
       )
-    how = {"read": read, "depth": depth, "ancestors": ancestors}
-    caches, context = state.caches, self._context(state)
-    return self._apply("extend", tokens, caches, *context, state.end, **how)
+    return self._apply(
+      "extend",
+      tokens,
+      state.caches,
+      *self._context(state),
+      start=state.end,
+      read=read,
+      depth=depth,
+      ancestors=ancestors,
+    )
 
-  def _context(self, state) -> tuple:
-    """Returns what the network's `extend` takes between caches and slots."""
+  def _context(self, state: Any) -> tuple:
+    """Returns what the network's `extend` takes after the caches."""
     return ()
 
   @under_layout
   def extend(
     self,
-    state,
+    state: Any,
     tokens: Array,
     count: Array,
     *,
@@ -166,7 +219,7 @@ class CachedLM:
     """Feeds a block to each row at its own length. See `LanguageModel`.
 
     Raises:
-      ValueError: if the block is wider than the cache.
+      ValueError: the block is wider than the cache.
     """
     capacity = state.caches[0][0].shape[3]
     if tokens.shape[1] > capacity:
@@ -174,18 +227,19 @@ class CachedLM:
         f"a block of {tokens.shape[1]} tokens does not fit a cache of "
         f"{capacity} slots: give prefill a larger capacity"
       )
-    fed = self._feed(state, tokens, count, read, depth, ancestors)
-    caches, logits, hidden = fed
-    # Every device draws from whole laws.
+    caches, logits, hidden = self._feed(
+      state, tokens, count, read, depth, ancestors
+    )
+    # On a mesh every device draws from whole rows of logits.
     logits = with_sharding_constraint(logits, ("batch", "length", None))
     state = state.replace(caches=caches, length=state.length + count)
     return state, Output(logits=logits, hidden=hidden)
 
-  def rewind(self, state, length: Array):
+  def rewind(self, state: Any, length: Array) -> Any:
     """Lowers the lengths to `length` [B]. See `LanguageModel`."""
     return state.replace(length=jnp.minimum(state.length, length))
 
-  def keep(self, state, start: Array, path: Array, count: Array):
+  def keep(self, state: Any, start: Array, path: Array, count: Array) -> Any:
     """Moves one path of a fed tree to the front. See `LanguageModel`."""
     first = state.offset + start
     caches = tuple(keep_path(cache, first, path) for cache in state.caches)

@@ -1,8 +1,10 @@
 """What the networks are made of, with T5X's parameter names and shapes.
 
+Parameters are float32; a module's `dtype` is the dtype of its activations.
+Kernels are [in, out].
+
 Axes: B rows, N queries, L keys, E model width, H heads, D head width, V
-vocabulary. Parameters are float32; `dtype` is that of the activations. Kernels
-are [in, out].
+vocabulary.
 
 Source: T5X's `examples/t5`, whose checkpoints must load unchanged.
 """
@@ -20,32 +22,56 @@ import jax.numpy as jnp
 from speccascade import native
 from speccascade.models.products import matmul
 
-# Fewer slots of a cache than this are not worth a branch.
+# A branch that reads fewer slots of a cache than this is not worth its cost.
 SMALLEST_REACH = 128
 # Added to the score of a key that must not be seen.
 MASKED = -1e10
-# What a layer keeps for its gradient, by T5X's names of what is left out.
+# Which results a layer stores for its gradient. The names are T5X's, for how
+# much is computed again: "full" stores nothing, "minimal" stores products.
 REMAT = {
   "full": None,
   "minimal": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims,
 }
 
 
-def run(layer, remat: str | None, *arrays, **options):
-  """Returns what a layer makes of arrays; see `REMAT`, None keeps all."""
+def run(
+  layer: nn.Module, remat: str | None, *arrays: jax.Array, **options: Any
+) -> jax.Array:
+  """Returns what a layer computes from arrays.
+
+  Args:
+    layer: called with the arrays and the options.
+    remat: name in `REMAT`; None stores all results for the gradient.
+    *arrays: arguments that have a gradient.
+    **options: arguments that are static.
+  """
   if remat is None:
     return layer(*arrays, **options)
-  call = lambda layer, *arrays: layer(*arrays, **options)
+
+  def call(layer, *arrays):
+    return layer(*arrays, **options)
+
   return nn.remat(call, policy=REMAT[remat])(layer, *arrays)
 
 
-def attend(query, key, value, bias, *, float32_scores=False, dropout=None):
+def attend(
+  query: jax.Array,
+  key: jax.Array,
+  value: jax.Array,
+  bias: jax.Array,
+  *,
+  float32_scores: bool = False,
+  dropout: Callable[[jax.Array], jax.Array] | None = None,
+) -> jax.Array:
   """Returns softmax(query key + bias) value, the scores not scaled.
+
+  Keys are [..., D, L] and values [..., L, D], so that no product has to turn
+  them first.
 
   Args:
     query: [B, N, H, D].
     key: [B, H, D, L].
-    value: [B, H, L, D]; in these layouts no product has to turn them first.
+    value: [B, H, L, D].
     bias: broadcasts to [B, H, N, L]; position bias and mask.
     float32_scores: compute the scores and the softmax in float32.
     dropout: function applied to the weights, or None.
@@ -69,17 +95,32 @@ def _activation(name: str) -> Callable:
   return (lambda x: x) if name == "linear" else getattr(nn, name)
 
 
-def attend_within(reach, query, key, value, bias, **options):
+def attend_within(
+  reach: jax.Array | None,
+  query: jax.Array,
+  key: jax.Array,
+  value: jax.Array,
+  bias: jax.Array,
+  **options: Any,
+) -> jax.Array:
   """Returns `attend` over the first max(reach) of L slots, or a few more.
 
-  What stands past it must be masked by `bias`; skipping it only saves time. XLA
-  needs a size, so that one of a few is taken, at most twice the needed one.
-  Only on a CPU: elsewhere a branch would wait for the host.
-
-  Arguments as of `attend`, with a bias [B, H, N, L], and:
+  XLA needs a size when it compiles, so one of a few sizes is taken, at most
+  twice the needed one. With L = 520 the sizes are 128, 256 and 520: a reach of
+  130 looks at 256 slots. Skipping slots only saves time: the bias must mask all
+  slots past the reach. Elsewhere than on a CPU a branch would wait for the
+  host, so all slots are looked at.
 
   Args:
-    reach: [B] int32, each row's; None looks at all of them.
+    reach: [B] int32, how many slots each row needs; None looks at all slots.
+    query: see `attend`.
+    key: see `attend`.
+    value: see `attend`.
+    bias: [B, H, N, L], position bias and mask.
+    **options: see `attend`.
+
+  Returns:
+    [B, N, H, D] in the dtype of `value`.
   """
   num_slots = 0 if reach is None else key.shape[3]
   sizes = [
@@ -89,29 +130,44 @@ def attend_within(reach, query, key, value, bias, **options):
   ]
 
   def within(size):
-    return lambda query, key, value, bias: attend(
-      query, key[..., :size], value[:, :, :size], bias[..., :size], **options
-    )
+    def call(query, key, value, bias):
+      return attend(
+        query, key[..., :size], value[:, :, :size], bias[..., :size], **options
+      )
+
+    return call
 
   if not sizes:
     return attend(query, key, value, bias, **options)
   branches = [within(size) for size in [*sizes, num_slots]]
+  # The number of sizes that do not suffice is the place of the first that does.
   index = sum((jnp.max(reach) > size).astype(jnp.int32) for size in sizes)
-  at_most = functools.partial(jax.lax.switch, index, branches)
-  operands, whole = (query, key, value, bias), branches[-1]
-  return jax.lax.platform_dependent(*operands, cpu=at_most, default=whole)
+  return jax.lax.platform_dependent(
+    query,
+    key,
+    value,
+    bias,
+    cpu=functools.partial(jax.lax.switch, index, branches),
+    default=branches[-1],
+  )
 
 
-def _panels(module, name):
-  """Returns the panels in the place of a module's parameter, or None."""
+def _panels(module: nn.Module, name: str) -> native.Panels | None:
+  """Returns the panels in place of a module's parameter, or None."""
   if not module.has_variable("params", name):
     return None
   kernel = module.get_variable("params", name)
   return kernel if isinstance(kernel, native.Panels) else None
 
 
-def _kernel(module, name, init, shape, axes):
-  """Returns a module's parameter of a product, or the panels in its place."""
+def _kernel(
+  module: nn.Module,
+  name: str,
+  init: Callable,
+  shape: tuple[int, int],
+  axes: tuple[str, str],
+) -> Any:
+  """Returns a parameter that rows are multiplied by, or panels in its place."""
   panels = _panels(module, name)
   if panels is not None:
     return panels
@@ -119,7 +175,15 @@ def _kernel(module, name, init, shape, axes):
 
 
 class Dense(nn.Module):
-  """A matrix product, [..., in] to [..., features]."""
+  """A matrix product, [..., in] to [..., features].
+
+  Attributes:
+    features: number of outputs.
+    axes: names of the kernel's axes.
+    dtype: name of the dtype of inputs and outputs.
+    kernel_init: initializer of the kernel.
+    use_bias: whether a bias is added.
+  """
 
   features: int
   axes: tuple[str, str]
@@ -130,7 +194,7 @@ class Dense(nn.Module):
   use_bias: bool = False
 
   @nn.compact
-  def weights(self, num_in: int):
+  def weights(self, num_in: int) -> tuple[Any, jax.Array | None]:
     """Returns the kernel [in, features] or its panels, and the bias or None."""
     shape, bias = (num_in, self.features), None
     kernel = _kernel(self, "kernel", self.kernel_init, shape, self.axes)
@@ -143,12 +207,15 @@ class Dense(nn.Module):
     """Whether the kernel is packed: its model decodes in float32 on a CPU."""
     return _panels(self, "kernel") is not None
 
-  def __call__(self, x):
+  def __call__(self, x: jax.Array) -> jax.Array:
     return project(x, self)[0]
 
 
-def project(x, *layers: Dense) -> list:
-  """Returns x [..., in] through each layer; their panels are read in one go."""
+def project(x: jax.Array, *layers: Dense) -> list[jax.Array]:
+  """Returns x [..., in] through each layer, [..., features] each.
+
+  One native call multiplies by the panels of all layers.
+  """
   dtype = layers[0].dtype
   x = x.astype(dtype)
   kernels, biases = zip(*(layer.weights(x.shape[-1]) for layer in layers))
@@ -169,7 +236,7 @@ class LayerNorm(nn.Module):
   epsilon: float = 1e-6
 
   @nn.compact
-  def __call__(self, x):
+  def __call__(self, x: jax.Array) -> jax.Array:
     ones, shape, axes = nn.initializers.ones, x.shape[-1:], ("embed",)
     scale = param_with_axes("scale", ones, shape, jnp.float32, axes=axes)
     x = x.astype(jnp.float32)
@@ -183,8 +250,8 @@ class Embed(nn.Module):
 
   Attributes:
     config: has `vocab_size`, `emb_dim` and `dtype`.
-    stddev: of its initial values.
-    factor: of the logits that it makes.
+    stddev: standard deviation of the initial values.
+    factor: factor of the logits.
   """
 
   config: Any
@@ -197,7 +264,7 @@ class Embed(nn.Module):
     axes = ("vocab", "embed")
     self.embedding = _kernel(self, "embedding", init, shape, axes)
 
-  def __call__(self, tokens):
+  def __call__(self, tokens: jax.Array) -> jax.Array:
     """Returns [..., E] for int32 tokens [...]."""
     if isinstance(self.embedding, native.Panels):
       vectors = self.embedding.columns(tokens)
@@ -205,8 +272,8 @@ class Embed(nn.Module):
       vectors = jnp.asarray(self.embedding).at[tokens].get(mode="clip")
     return vectors.astype(self.config.dtype)
 
-  def logits(self, x):
-    """Returns [..., V] float32 of an output that is tied to the table."""
+  def logits(self, x: jax.Array) -> jax.Array:
+    """Returns x [..., E] times the table, logits [..., V] float32."""
     x = x.astype(jnp.float32)
     if isinstance(self.embedding, native.Panels):
       [logits] = native.products(x, [self.embedding])
@@ -220,14 +287,14 @@ class Mlp(nn.Module):
 
   Attributes:
     config: has `mlp_dim`, `mlp_activations`, `emb_dim` and `dtype`.
-    dropout_rate: of the inner activations.
+    dropout_rate: share of the inner activations that training drops.
   """
 
   config: Any
   dropout_rate: float = 0.0
 
   @nn.compact
-  def __call__(self, x, *, deterministic=True):
+  def __call__(self, x: jax.Array, *, deterministic: bool = True) -> jax.Array:
     cfg = self.config
     names = ["wi"] if len(cfg.mlp_activations) == 1 else ["wi_0", "wi_1"]
     inputs = [
