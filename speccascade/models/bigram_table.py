@@ -1,8 +1,8 @@
 """Greedy bigram tables: the likeliest token after each, for Max-Gram.
 
-Besides our own n-gram files this reads the form that Chen et al. (arXiv
-2312.11462) publish: a JSON list, plain or gzipped, whose index is a token and
-whose value the likeliest next one, 0 where none is known.
+A table is read from our own n-gram files, or from the form that Chen et al.
+(arXiv 2312.11462) publish: a JSON list, plain or gzipped. Entry t is the
+likeliest token after token t, 0 where none is known.
 """
 
 import gzip
@@ -17,14 +17,14 @@ from speccascade.settings import fields
 
 
 def read(path: str | os.PathLike) -> np.ndarray:
-  """Returns [V] int32, the likeliest next token.
+  """Returns [V] int32, the likeliest token after each token.
 
   Args:
-    path: `.json`, `.json.gz`, or `.npz` of `NgramLM.save`.
+    path: a `.json` or `.json.gz` file, or an `.npz` file of `NgramLM.save`.
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: it is no such table, or not whole.
+    ValueError: the file holds no such table, or is not whole.
   """
   path = pathlib.Path(path).expanduser()
   if not path.is_file():
@@ -44,6 +44,7 @@ def read(path: str | os.PathLike) -> np.ndarray:
       f"{path} is no JSON list, or not whole ({error}); fetch it again"
     ) from error
   is_list = isinstance(table, list) and len(table) > 0
+  # (isinstance would take true and false for ids.)
   if not is_list or not all(type(value) is int for value in table):
     raise ValueError(
       f"{path} is no list of token ids; wanted entry t to be the id of the"

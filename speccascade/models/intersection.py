@@ -1,11 +1,13 @@
 """A drafter of another vocabulary, as a model over the verifier's ids.
 
-It proposes the tokens that both vocabularies have, and no other: its law is the
-drafter's restricted to them and renormalised. It reads every token, one for
-one: those that it has as they are, any other as a token of its own that stands
-for it. Its law is therefore a function of the verifier's tokens alone, so each
-method has the target that the table states, with this law as q: a lossless one
-has the verifier's, whatever stands for what.
+The drafter proposes only tokens that both vocabularies have: its law is
+restricted to the shared tokens and renormalised. It reads every token of the
+verifier's, one for one: a shared token as itself, any other token as one of the
+drafter's own tokens that stands for it.
+
+Its law is therefore a function of the verifier's tokens alone. Each method has
+the target that the table states, with this law as q: a lossless method has the
+verifier's law, whatever token stands for another.
 """
 
 from typing import Any
@@ -23,8 +25,8 @@ class IntersectionState:
   """What an `IntersectionLM` remembers. Every leaf has axis 0 = B.
 
   Attributes:
-    drafter: the state of its model.
-    first: [B] int32, the drafter's id that its first pass feeds.
+    drafter: the state of the drafter's model.
+    first: [B] int32, the drafter's id that the first pass feeds.
   """
 
   drafter: Any
@@ -32,24 +34,25 @@ class IntersectionState:
 
   @property
   def length(self) -> Array:
-    """[B] int32, tokens held: as many of the drafter's as of the verifier's."""
+    """[B] int32, tokens held; the verifier's tokens are as many."""
     return self.drafter.length
 
 
 @struct.dataclass
 class IntersectionLM:
-  """A language model of another vocabulary behind the `LanguageModel` door.
+  """A language model of another vocabulary, used as a `LanguageModel`.
 
-  Logits are restricted before anything else: temperature, top-k and top-p
-  filter the law over the shared tokens, and so does the arg-max.
+  Logits are restricted to the shared tokens before anything else: temperature,
+  top-k, top-p and the arg-max see the law over shared tokens.
 
   Attributes:
-    model: the language model, of a vocabulary of its own.
-    to_drafter: [V] int32, the id that it reads for each of the verifier's.
+    model: the language model, with a vocabulary of its own.
+    to_drafter: [V] int32, the id that the model reads for each of the
+      verifier's ids.
     is_shared: [V] bool, whether that id is the same token. No two shared tokens
-      are one of the drafter's.
-    inputs: [B, S'] int32, its own ids of the inputs of a batch, padded as
-      `prefill` takes them; None reads the verifier's token by token.
+      are the same token of the drafter.
+    inputs: [B, S'] int32, the inputs of a batch in the drafter's ids, padded as
+      `prefill` takes them. None reads the verifier's inputs token by token.
 
   Source: Timor et al. (ICML 2025, arXiv 2502.05202), token-level intersection.
   What stands for a token that the drafter lacks is ours.
@@ -62,15 +65,17 @@ class IntersectionLM:
 
   @property
   def vocab_size(self) -> int:
+    """V, the number of the verifier's tokens."""
     return self.to_drafter.shape[0]
 
   @property
   def prompted(self) -> bool:
+    """Whether the inputs are prompts."""
     return self.model.prompted
 
   @property
-  def module(self):
-    """The network of its model, None where it has none."""
+  def module(self) -> Any:
+    """The network of the model; None where the model has none."""
     return getattr(self.model, "module", None)
 
   @property
@@ -79,46 +84,58 @@ class IntersectionLM:
     return getattr(self.model, "slot_bytes", 0)
 
   def prefill(self, inputs: Array, *, capacity: int) -> IntersectionState:
-    """Reads its own inputs, where it has some. See `LanguageModel`.
+    """Feeds `self.inputs`, or else the inputs. See `LanguageModel`.
 
     Raises:
-      ValueError: they are of another number of rows.
+      ValueError: `self.inputs` has another number of rows.
     """
-    read = self.inputs
-    if read is None:
+    ids = self.inputs
+    if ids is None:
       pad = prompts.PAD if self.prompted else 0
-      read = jnp.where(inputs == pad, pad, self.to_drafter[inputs])
-    check_shape("inputs of the drafter", read, (len(inputs), read.shape[1]))
-    state = self.model.prefill(read, capacity=capacity)
-    return IntersectionState(state, prompts.start(self.model, read))
+      ids = jnp.where(inputs == pad, pad, self.to_drafter[inputs])
+    check_shape("inputs of the drafter", ids, (len(inputs), ids.shape[1]))
+    state = self.model.prefill(ids, capacity=capacity)
+    return IntersectionState(state, prompts.start(self.model, ids))
 
-  def extend(self, state, tokens, count, **how) -> tuple[Any, Output]:
+  def extend(
+    self, state: IntersectionState, tokens: Array, count: Array, **options: Any
+  ) -> tuple[IntersectionState, Output]:
     """Feeds a block, token by token. See `LanguageModel`."""
     place = state.length[:, None] + jnp.arange(tokens.shape[1])[None]
-    # What comes first is the end of a prompt, which it spells its own way.
+    # The first token is the end of a prompt, and the drafter may spell that end
+    # in another way than the verifier.
     fed = jnp.where(place == 0, state.first[:, None], self.to_drafter[tokens])
-    drafter, out = self.model.extend(state.drafter, fed, count, **how)
+    drafter, out = self.model.extend(state.drafter, fed, count, **options)
     logits = out.logits[..., self.to_drafter]
     logits = jnp.where(self.is_shared[None, None], logits, -jnp.inf)
     return state.replace(drafter=drafter), out.replace(logits=logits)
 
-  def rewind(self, state, length: Array) -> IntersectionState:
+  def rewind(
+    self, state: IntersectionState, length: Array
+  ) -> IntersectionState:
     """Lowers the lengths to `length` [B]. See `LanguageModel`."""
     return state.replace(drafter=self.model.rewind(state.drafter, length))
 
-  def keep(self, state, start, path, count) -> IntersectionState:
+  def keep(
+    self, state: IntersectionState, start: Array, path: Array, count: Array
+  ) -> IntersectionState:
     """Keeps one path of a fed tree. See `LanguageModel`."""
     drafter = self.model.keep(state.drafter, start, path, count)
     return state.replace(drafter=drafter)
 
 
-def with_inputs(drafter, inputs: Array):
+def with_inputs(drafter: Any, inputs: Array) -> Any:
   """Returns a drafter whose models of another vocabulary read these inputs.
 
   Args:
-    drafter: a language model, a tuple of them, or a `Drafter`.
-    inputs: see `IntersectionLM`.
+    drafter: a language model, a tuple of language models, or a `Drafter`.
+    inputs: [B, S'] int32; see `IntersectionLM`.
   """
-  is_one = lambda part: isinstance(part, IntersectionLM)
-  read = lambda part: part.replace(inputs=inputs) if is_one(part) else part
-  return jax.tree.map(read, drafter, is_leaf=is_one)
+
+  def is_intersection(part):
+    return isinstance(part, IntersectionLM)
+
+  def read(part):
+    return part.replace(inputs=inputs) if is_intersection(part) else part
+
+  return jax.tree.map(read, drafter, is_leaf=is_intersection)

@@ -9,7 +9,7 @@ from speccascade.decoding.types import Array
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.sharding.partitioning import under_layout
 
-# A prompt is fed by so many tokens at a time.
+# A prompt is fed in parts of so many tokens.
 PREFILL_WIDTH = 64
 
 
@@ -18,12 +18,11 @@ class LlamaState:
   """What a Llama remembers of each row. Every leaf has axis 0 = B.
 
   Attributes:
-    length: [B] int32, decoder tokens fed so far; slots past it mean nothing.
-    offset: [B] int32, prompt tokens before them: the next slot, and position,
-      is `end`.
+    length: [B] int32, decoder tokens fed so far.
+    offset: [B] int32, prompt tokens before the decoder tokens.
     caches: (keys [B, K, D, L], values [B, K, L, D]) of each layer, in the
-      activations' dtype; L holds the prompt, but its last token, and the
-      capacity.
+      activations' dtype, for K key heads. The L slots have room for the prompt
+      without its last token, and for the capacity.
   """
 
   length: Array
@@ -32,6 +31,7 @@ class LlamaState:
 
   @property
   def end(self) -> Array:
+    """[B] int32, the next slot, and the position of the next token."""
     return self.offset + self.length
 
 
@@ -42,7 +42,7 @@ class LlamaLM(CachedLM):
 
   @under_layout
   def prefill(self, inputs: Array, *, capacity: int) -> LlamaState:
-    """Feeds each prompt but its last token. See `LanguageModel`.
+    """Feeds each prompt except its last token. See `LanguageModel`.
 
     Args:
       inputs: [B, S] int32 prompts, of one token or more; `prompts.PAD` is
@@ -52,16 +52,18 @@ class LlamaLM(CachedLM):
     tokens, offset = prompts.prefill_tokens(inputs)
     rows, num_fed = tokens.shape
     caches = self._empty_caches(rows, num_fed + capacity)
-    zero, nothing = (jnp.zeros(x, jnp.int32) for x in ((rows,), (rows, 0)))
+    zero = jnp.zeros((rows,), jnp.int32)
+    no_positions = jnp.zeros((rows, 0), jnp.int32)
     width = min(num_fed, PREFILL_WIDTH)
 
     def feed(i, caches):
-      # The last part begins early enough to be whole, and writes some again.
+      # The last part begins early enough to be whole, and feeds some tokens
+      # again. Of 20 tokens in parts of 8 the parts begin at 0, 8 and 12.
       first = jnp.minimum(i * width, num_fed - width)
       part = jax.lax.dynamic_slice_in_dim(tokens, first, width, axis=1)
       start = LlamaState(zero, jnp.full_like(zero, first), caches)
       count = jnp.clip(offset - first, 0, width)
-      return self._feed(start, part, count, read=nothing)[0]
+      return self._feed(start, part, count, read=no_positions)[0]
 
     if num_fed:
       num_parts = (jnp.max(offset) + width - 1) // width

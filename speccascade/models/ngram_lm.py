@@ -1,11 +1,13 @@
-"""An n-gram language model: counts of a text, smoothed, as a real law.
+"""An n-gram language model: smoothed counts of a text, as a law that sums to 1.
 
-Each context keeps its likeliest successors; what is left of its mass goes to
-the shorter context, and at the end to the unigram law, which gives every token
-a chance. So a table over 32,128 tokens stays small, and sums to 1.
+Each context stores its likeliest successors. The rest of its mass goes to the
+shorter context, and in the end to the unigram law, which gives every token a
+chance. A table over 32,128 tokens therefore stays small.
+
+Axes: B rows, N fed tokens, V vocabulary, C contexts of a level, K successors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import json
 import os
 import pathlib
@@ -28,16 +30,17 @@ FORMAT = "speccascade n-gram model 1"
 class Level:
   """The contexts of one length m, in the order of their numbers.
 
-  A context of m > 1 tokens is a child of the context of its first m - 1 tokens;
-  the children of a context are neighbours, sorted by their last token. A
+  A context of m > 1 tokens is a child of the context of its first m - 1 tokens.
+  The children of a context are neighbours, sorted by their last token. A
   context of one token has that token's id for its number.
 
   Attributes:
-    successors: [C, K] int32 likeliest next tokens, likeliest first.
-    probs: [C, K] float32, their share of the mass; 0 where there are fewer.
+    successors: [C, K] int32, the likeliest next tokens, likeliest first.
+    probs: [C, K] float32, share of the mass of each successor; 0 where a
+      context has fewer successors.
     backoff: [C] float32, the mass that goes to the shorter context.
     first_child: [C + 1] int32, where the children of each context start in the
-      next level; None in the last one.
+      next level. The last level has None.
     tokens: [C] int32, the last token of each context; None for m = 1.
   """
 
@@ -52,14 +55,14 @@ class Level:
 class NgramLM(FiniteContext):
   """Next-token law of an interpolated n-gram model.
 
-  p(w | context) = kept(w | context) + backoff(context) p(w | shorter context).
+  p(w | context) = probs(w | context) + backoff(context) p(w | shorter context).
 
   Attributes:
     unigram: [V] float32, all positive.
     levels: contexts of 1, 2, ..., n-1 tokens.
-    vocabulary: static, SHA-256 of the vocabulary's file, or "".
-    prompted: static; whether a prompt stands before the tokens, and is seen. A
-      file does not say: it is set for the pair, `lm.replace(prompted=True)`.
+    vocabulary: SHA-256 of the vocabulary's file, or ""; static.
+    prompted: whether the inputs are prompts; static. A file does not say so: it
+      is set for the pair, `lm.replace(prompted=True)`.
   """
 
   unigram: Array
@@ -69,6 +72,7 @@ class NgramLM(FiniteContext):
 
   @property
   def vocab_size(self) -> int:
+    """V, the number of tokens."""
     return self.unigram.shape[0]
 
   @property
@@ -82,13 +86,18 @@ class NgramLM(FiniteContext):
     law = jnp.broadcast_to(self.unigram, (*shape, self.vocab_size))
     for size, level in enumerate(self.levels, start=1):
       number, is_seen = self._number(context[len(context) - size :])
-      kept = jnp.where(is_seen[..., None], level.probs[number], 0)
-      left = jnp.where(is_seen, level.backoff[number], 1)
-      law = _add(law * left[..., None], level.successors[number], kept)
+      # A context that was never seen passes all mass to the shorter one.
+      probs = jnp.where(is_seen[..., None], level.probs[number], 0)
+      backoff = jnp.where(is_seen, level.backoff[number], 1)
+      law = _add(law * backoff[..., None], level.successors[number], probs)
     return jnp.log(law)
 
   def _number(self, context: Sequence[Array]) -> tuple[Array, Array]:
-    """Returns the number of a context, and whether it was ever seen."""
+    """Returns the number of a context, and whether it was ever seen.
+
+    Goes down the tree of contexts: from the first token, whose number is its
+    id, to the child with the second token, and so on.
+    """
     number, is_seen = context[0], jnp.ones(context[0].shape, bool)
     for parent, level, token in zip(self.levels, self.levels[1:], context[1:]):
       low, end = parent.first_child[number], parent.first_child[number + 1]
@@ -101,18 +110,21 @@ class NgramLM(FiniteContext):
   def greedy_bigrams(self) -> np.ndarray:
     """Returns [V] int32, the likeliest token after each; 0 where unknown.
 
-    This is what Max-Gram fills its proposals with.
+    Max-Gram fills its proposals with these tokens.
     """
     level = self.levels[0]
-    known = np.asarray(level.probs[:, 0]) > 0
+    is_known = np.asarray(level.probs[:, 0]) > 0
     likeliest = np.asarray(level.successors[:, 0])
-    return np.where(known, likeliest, 0).astype(np.int32)
+    return np.where(is_known, likeliest, 0).astype(np.int32)
 
   def padded(self, vocab_size: int) -> "NgramLM":
     """Returns the model with further tokens, which have no probability.
 
+    Args:
+      vocab_size: number of tokens wanted.
+
     Raises:
-      ValueError: the model has more tokens than that.
+      ValueError: the model has more tokens.
     """
     more = vocab_size - self.vocab_size
     if more < 0:
@@ -122,6 +134,9 @@ class NgramLM(FiniteContext):
       )
     first, *longer = self.levels
     ends = first.first_child
+    # The further tokens are contexts without successors and children: all mass
+    # goes to the shorter context, and their children start where the last ones
+    # end.
     first = first.replace(
       successors=jnp.pad(first.successors, ((0, more), (0, 0))),
       probs=jnp.pad(first.probs, ((0, more), (0, 0))),
@@ -131,7 +146,7 @@ class NgramLM(FiniteContext):
     unigram = jnp.pad(self.unigram, (0, more))
     return self.replace(unigram=unigram, levels=(first, *longer))
 
-  def save(self, file: str | os.PathLike | IO[bytes]):
+  def save(self, file: str | os.PathLike | IO[bytes]) -> None:
     """Writes the model as `.npz`, to a path or an open file."""
     arrays = {"unigram": self.unigram}
     for i, level in enumerate(self.levels):
@@ -152,7 +167,7 @@ class NgramLM(FiniteContext):
 
     Raises:
       FileNotFoundError: there is no such file.
-      ValueError: it is no n-gram model, or not whole.
+      ValueError: the file holds no n-gram model, or is not whole.
     """
     path = pathlib.Path(path).expanduser()
     if not path.is_file():
@@ -164,16 +179,7 @@ class NgramLM(FiniteContext):
       meta = json.loads(arrays.pop("meta").tobytes())
       if meta["format"] != FORMAT:
         raise ValueError(f"its format is {meta['format']!r}")
-      levels = tuple(
-        Level(
-          **{
-            name.partition("/")[2]: value
-            for name, value in arrays.items()
-            if name.startswith(f"{i}/")
-          }
-        )
-        for i in range(meta["levels"])
-      )
+      levels = tuple(_level(arrays, i) for i in range(meta["levels"]))
       unigram, vocabulary = arrays["unigram"], meta["vocabulary"]
       if not isinstance(vocabulary, str):
         raise ValueError(f"its vocabulary is {vocabulary!r:.60}, no text")
@@ -240,6 +246,16 @@ def _check_array(
       )
 
 
+def _level(arrays: Mapping[str, np.ndarray], i: int) -> Level:
+  """Returns a level from the arrays of a file, named "i/field"."""
+  fields = {}
+  for name, array in arrays.items():
+    number, _, field = name.partition("/")
+    if number == str(i):
+      fields[field] = array
+  return Level(**fields)
+
+
 def _add(law: Array, index: Array, values: Array) -> Array:
   """Returns law [B, N, V] with values [B, N, K] added at index [B, N, K]."""
   rows, num, size = law.shape
@@ -250,16 +266,27 @@ def _add(law: Array, index: Array, values: Array) -> Array:
 
 
 def _search(tokens: Array, low: Array, high: Array, token: Array) -> Array:
-  """Returns the first place in [low, high) whose token is not below `token`."""
+  """Returns the first place in [low, high) whose token is not below `token`.
+
+  Args:
+    tokens: [C] int32, ascending from `low` to `high`.
+    low: [B, N] int32.
+    high: [B, N] int32.
+    token: [B, N] int32.
+
+  Returns:
+    [B, N] int32; `high` where all tokens are below.
+  """
 
   def halve(_, bounds):
     low, high = bounds
     middle = (low + high) // 2
-    below = tokens[jnp.minimum(middle, tokens.shape[0] - 1)] < token
-    going = low < high
+    is_below = tokens[jnp.minimum(middle, tokens.shape[0] - 1)] < token
+    # Other rows may still search when a row has found its place.
+    is_open = low < high
     return (
-      jnp.where(going & below, middle + 1, low),
-      jnp.where(going & ~below, middle, high),
+      jnp.where(is_open & is_below, middle + 1, low),
+      jnp.where(is_open & ~is_below, middle, high),
     )
 
   steps = max(1, tokens.shape[0]).bit_length()

@@ -1,5 +1,7 @@
 """A T5 and its block cache, as a decoding `LanguageModel`."""
 
+from typing import Any
+
 from flax import struct
 import jax.numpy as jnp
 
@@ -19,10 +21,11 @@ class T5State:
     caches: (keys [B, H, D, L], values [B, H, L, D]) of each decoder layer, in
       the activations' dtype; L is the capacity.
     sources: (keys [B, H, D, S], values [B, H, S, D]) of the source, for each
-      layer.
+      decoder layer.
     source_bias: [B, 1, 1, S], masks the source's padding.
-    by_offset: [B, H, 2 L - 1], the decoder's bias of a key by its distance, all
-      rows alike; see `cache.block_bias`.
+    by_offset: [B, H, 2 L - 1], the decoder's bias of a key by its distance, the
+      same for all rows; see `cache.block_bias`.
+    offset: the slot of the first decoder token.
   """
 
   length: Array
@@ -35,6 +38,7 @@ class T5State:
 
   @property
   def end(self) -> Array:
+    """[B] int32, the next slot."""
     return self.length
 
 
@@ -45,7 +49,9 @@ class T5LM(CachedLM):
 
   @under_layout
   def prefill(self, inputs: Array, *, capacity: int) -> T5State:
-    """Encodes the source and makes an empty cache. See `LanguageModel`.
+    """Encodes the source and returns a state with an empty cache.
+
+    See `LanguageModel`.
 
     Args:
       inputs: [B, S] int32 source tokens, 0 is padding.
@@ -70,7 +76,8 @@ class T5LM(CachedLM):
       by_offset=jnp.broadcast_to(by_offset, (len(inputs), *by_offset.shape)),
     )
 
-  def _context(self, state: T5State) -> tuple:
-    # The bias is no row of the state's: on a mesh one device holds it.
+  def _context(self, state: Any) -> tuple:
+    # (The state has the bias for each row, and a mesh cuts rows; the network
+    # wants it whole.)
     bias = self._apply("decoder_bias", state.caches[0][0].shape[3])
     return state.sources, state.source_bias, bias

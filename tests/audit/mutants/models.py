@@ -51,8 +51,8 @@ an unseen context has the counts of another <- test_law_equals_the_twin[3-4-2]
 - jnp.where(is_seen[..., None], level.probs[number], 0)
 + level.probs[number]
 a search among children stops one short <- test_law_equals_the_twin[3-4-2]
-- jnp.where(going & below, middle + 1, low)
-+ jnp.where(going & below, middle, low)
+- jnp.where(is_open & is_below, middle + 1, low)
++ jnp.where(is_open & is_below, middle, low)
 behind a padded token there is no law <- test_further_tokens_have_no_probability
 - jnp.pad(first.backoff, (0, more), constant_values=1)
 + jnp.pad(first.backoff, (0, more))
