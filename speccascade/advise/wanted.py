@@ -4,8 +4,9 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Annotated
 
+from speccascade.decoding.decode_settings import BlockSize
 from speccascade.decoding.programs import methods
-from speccascade.inference.points.point import BlockSize, Point
+from speccascade.inference.points.point import Point
 from speccascade.search import alpha_grids, grid
 from speccascade.settings import fields
 

@@ -1,5 +1,6 @@
 """The core: deferral rules, targets, verifier steps and executions."""
 
+from speccascade.decoding.decode_settings import DraftLength
 from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
@@ -20,7 +21,7 @@ from speccascade.decoding.laws.targets import (
 from speccascade.decoding.loops import prompts
 from speccascade.decoding.programs import methods
 from speccascade.decoding.programs.continuous import decode_continuously
-from speccascade.decoding.programs.decoders import Decoder, DraftLength, decoder
+from speccascade.decoding.programs.decoders import Decoder, decoder
 from speccascade.decoding.programs.methods import METHODS, Method
 from speccascade.decoding.programs.streaming import Stream
 from speccascade.decoding.types import (

@@ -12,9 +12,10 @@ A rule that no type can express is written beside the type:
 A rule is `Bounds`, `Keys`, `NOT_EMPTY`, or a function that raises ValueError.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import contextlib
 import dataclasses
+import difflib
 import functools
 import inspect
 import json
@@ -392,6 +393,21 @@ def at_least(least: int, **values):
   """
   for name, value in values.items():
     fit(name, value, Annotated[int, Bounds(least)])
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+  """Returns a hint for a name that is not among the `known`: the near misses.
+
+  >>> suggest("gama", ["alpha", "gamma"])
+  'did you mean gamma'
+  >>> suggest("x", ["alpha", "gamma"])
+  'wanted one of alpha, gamma'
+  """
+  known = list(known)
+  near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
+  if near:
+    return f"did you mean {', '.join(near)}"
+  return f"wanted one of {', '.join(known)}"
 
 
 def one_of(known: Collection, *, error=ValueError, **values):

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Annotated, Literal, TypeVar
 
+from speccascade.decoding.decode_settings import BlockSize
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import methods
-from speccascade.inference.points.point import BlockSize, Point
+from speccascade.inference.points.point import Point
 from speccascade.search import alpha_grids, grid
 from speccascade.search.alpha_grids import Grid
 from speccascade.search.grid import Curve

@@ -11,6 +11,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.decode_settings import ReviewSettings, values_of
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws, targets
 from speccascade.decoding.loops import emission
@@ -22,7 +23,6 @@ from speccascade.decoding.types import (
   Proposal,
   VerifyFunction,
 )
-from speccascade.decoding.verification import steps
 from speccascade.decoding.verification.review import (
   draft,
   score_and_catch_up,
@@ -35,8 +35,8 @@ Array = jax.Array
 _static = functools.partial(struct.field, pytree_node=False)
 
 
-@struct.dataclass
-class VerticalDrafter:
+@struct.dataclass(frozen=True)
+class VerticalDrafter(ReviewSettings):
   """Proposes the tokens that a smaller speculative pair decodes.
 
   The inner pair runs round after round until every row has `width` tokens. Each
@@ -51,6 +51,11 @@ class VerticalDrafter:
 
   Tokens that the inner drafter copied are reviewed without lenience, pi = p.
 
+  The static settings of `ReviewSettings` say how the reviewer reviews a block
+  of the inner drafter. The bonus "verifier" costs the inner drafter no further
+  pass. With block verification it has no stated distribution, unless the target
+  is the reviewer itself.
+
   Attributes:
     drafter: the inner drafter.
     reviewer: the language model that reviews the inner drafter.
@@ -61,10 +66,8 @@ class VerticalDrafter:
       needs a rule of its own. The confidence in a token is then the reviewer's,
       as Algorithm 1 of Chen et al. (arXiv 2312.11462) returns it. None takes
       `target`, and the confidence is the inner target at temperature 1.
-    verify: static, the inner verifier step.
-    bonus: static, "target" or "verifier", as in `speculative`. "verifier" costs
-      the inner drafter no further pass. With block verification it has no
-      stated distribution, unless the target is the reviewer itself.
+    verify: static, an inner verifier step of the caller's own; None takes the
+      step that `verification` names.
     behind: static, tokens by others that the reviewer's cache may lack while
       the pass of the next review still reads them all.
   """
@@ -75,8 +78,7 @@ class VerticalDrafter:
   width: int = _static()
   target: targets.Target = _static(default=targets.lossless)
   greedy_target: targets.Target | None = _static(default=None)
-  verify: VerifyFunction = _static(default=steps.token_verify)
-  bonus: str = _static(default="target")
+  verify: VerifyFunction | None = _static(default=None)
   behind: int = _static(default=8)
 
   has_confidence = True  # the reviewer's, whatever drafts for it
@@ -134,10 +136,10 @@ class VerticalDrafter:
     rows, need = length.shape[0], self.width + bool(bonus_law)
     is_lenient = sampling.greedy and self.greedy_target is not None
     settings = BlockSettings(
+      **values_of(self, ReviewSettings),
       sampling=sampling,
       target=self.greedy_target if is_lenient else self.target,
       alpha=self.alpha,
-      bonus=self.bonus,
       verify=self.verify,
     )
 

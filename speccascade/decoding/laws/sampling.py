@@ -8,19 +8,18 @@ Nothing here sorts. A sort over a vocabulary inside the loop costs more than the
 model does.
 """
 
-from typing import NamedTuple
+import dataclasses
+from typing import Any, NamedTuple
 
 from flax import struct
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from speccascade import native
+from speccascade.decoding.decode_settings import SamplingSettings
 from speccascade.decoding.laws import draws, numerics
 
 Array = jax.Array
-
-GREEDY_BELOW = 1e-4  # temperatures up to this mean arg-max, as in T5X
 
 
 class Step(NamedTuple):
@@ -63,35 +62,33 @@ class Sampling:
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
+    **others: Any,
   ) -> "Sampling":
-    """Returns the settings, checked on the host.
+    """Returns the sampling of settings, which are checked on the host.
 
     Args:
-      temperature: 0 or more; up to 1e-4 counts as 0 (greedy).
-      top_k: keep exactly this many tokens; None or 0 keeps all.
-      top_p: keep the smallest set that holds this much mass, the likeliest
-        token however small the number is; None or 1.0 keeps all.
+      temperature: see `SamplingSettings`.
+      top_k: see `SamplingSettings`.
+      top_p: see `SamplingSettings`.
+      **others: the other fields of `SamplingSettings`, if it has any.
 
     Raises:
       ValueError: a setting is out of range.
     """
-    if not 0 <= numerics.as_float32(temperature) < np.inf:
-      raise ValueError(
-        f"temperature is {temperature}; wanted a finite number, 0 (greedy) or"
-        " more"
-      )
-    if top_k is not None and top_k < 0:
-      raise ValueError(
-        f"top_k is {top_k}; wanted 1 or more, or 0 for all tokens"
-      )
-    if top_p is not None and not 0 < top_p <= 1:
-      raise ValueError(f"top_p is {top_p}; wanted a number in (0, 1]")
-    return cls(
-      temperature=jnp.asarray(temperature, jnp.float32),
-      top_p=None if top_p in (None, 1.0) else jnp.asarray(top_p, jnp.float32),
-      top_k=top_k or None,
-      greedy=temperature <= GREEDY_BELOW,
+    settings = SamplingSettings(
+      temperature=temperature, top_k=top_k, top_p=top_p, **others
     )
+    return cls.of(settings)
+
+  @classmethod
+  def of(cls, settings: SamplingSettings) -> "Sampling":
+    """Returns the sampling of settings, with arrays for what is traced."""
+    values: dict[str, Any] = {**settings.sampled}
+    for field in dataclasses.fields(cls):
+      is_traced = field.metadata.get("pytree_node", True)
+      if is_traced and values[field.name] is not None:
+        values[field.name] = jnp.asarray(values[field.name], jnp.float32)
+    return cls(**values, greedy=settings.is_greedy)
 
   def laws(self, logits: Array) -> tuple[Array, Array]:
     """Returns the two distributions of logits.

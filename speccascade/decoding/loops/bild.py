@@ -18,6 +18,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.decode_settings import FIXED, MAX_PROB
 from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
@@ -26,12 +27,7 @@ from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.interval import LOG, Interval
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import target
-from speccascade.decoding.loops.execution import (
-  FIXED,
-  MAX_PROB,
-  LoopSettings,
-  execution,
-)
+from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.types import LanguageModel, Proposal, State, Verdict

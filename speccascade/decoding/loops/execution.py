@@ -1,4 +1,4 @@
-"""What an execution is: a compiled loop, and what the rest knows of it."""
+"""Executions: compiled loops, and facts about them for other modules."""
 
 from collections.abc import Callable
 import dataclasses
@@ -6,64 +6,68 @@ from typing import Any
 
 import jax
 
+from speccascade.decoding.decode_settings import (
+  FIXED,
+  Records,
+  ReviewSettings,
+)
 from speccascade.decoding.laws.interval import ANY, Interval
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops import emission
 from speccascade.decoding.types import VerifyFunction
 from speccascade.decoding.verification import steps
 
-FIXED, MAX_PROB, TOKEN_PROB = "fixed", "max_prob", "token_prob"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BlockSettings:
-  """How a block is drafted and verified; also what a reviewed pair is told.
+class BlockSettings(ReviewSettings):
+  """How a block is drafted and reviewed, while a program is traced.
+
+  The settings of `ReviewSettings` are static, and:
 
   Attributes:
-    sampling: how logits become laws.
-    target: a `Target` or a `Choice` of them; None where the execution's law is
-      not that of a chain of targets.
+    sampling: how logits become the distributions that tokens are drawn from.
+    target: a `Target`, or a `Choice` of several; None for an execution whose
+      law is not that of a chain of targets.
     alpha: scalar, traced, as `Execution.host_alpha` made it.
-    bonus: static; "target" draws the token after a fully accepted block from
-      the target, which is exact, and p itself where the drafter has no law;
-      "verifier" from p, as Algorithm 4 prints it, which changes the law of
-      every target but the lossless one.
-    verify: static, a verifier step of `verification`.
+    verify: static, a verifier step of the caller's own; None takes the step
+      that `verification` names.
   """
 
   sampling: Sampling
   target: Any = None
   alpha: jax.Array | float = 0.0
-  bonus: str = "target"
-  verify: VerifyFunction = steps.token_verify
+  verify: VerifyFunction | None = None
 
   @property
   def bonus_law(self) -> bool:
     """Whether the bonus token needs the drafter's law at its position."""
     return self.target.uses_q and self.bonus == "target"
 
+  @property
+  def verifier_step(self) -> VerifyFunction:
+    """The verifier step that decides which drafts are accepted."""
+    return self.verify or steps.VERIFY[self.verification]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LoopSettings(BlockSettings):
-  """What an execution is told, while its program is traced.
+class LoopSettings(BlockSettings, Records):
+  """The settings of an execution, while its program is traced.
+
+  The settings of `BlockSettings` and of `Records`, which are static, and:
 
   Attributes:
-    max_decode_len: static, most tokens of a row, EOS counted.
-    eos_id: static, the id that ends a row, or a tuple of them.
-    stop: a `StopPolicy` of the drafter, or None.
-    trace: static, whether to record `Trace`.
-    log_probs: static, whether to record `LogProbs`.
+    max_decode_len: static, the most tokens of a row, EOS counted.
+    eos_id: static, the id that ends a row, or a tuple of several ids.
+    stop: a `StopPolicy` of the drafter; None drafts whole blocks.
     has_target: static, whether a target of the method's own says what tokens
-      are drawn from; else `LogProbs.pi` is not known.
-    room: static, most tokens that the buffers of a row hold, where others write
-      some of them; None is `max_decode_len`.
+      are drawn from. `LogProbs.pi` is not known without one.
+    room: static, the most tokens that the buffers of a row hold, where a user
+      writes some of them between two turns; None is `max_decode_len`.
   """
 
   max_decode_len: int
   eos_id: int | tuple[int, ...]
   stop: Any = None
-  trace: bool = False
-  log_probs: bool = False
   has_target: bool = True
   room: int | None = None
 
@@ -80,29 +84,31 @@ class LoopSettings(BlockSettings):
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-  """How tokens are made: a loop, and what the rest knows of it.
+  """A loop that makes tokens, and facts about it for other modules.
 
   Attributes:
-    run: `(drafter, verifier, inputs, rngs, settings)` to its `rounds.Loop`: the
-      models (None where not needed), [B, S] int32 inputs as `prefill` takes
-      them (None for a loop that only goes on), [B] typed keys and
-      `LoopSettings`.
-    label: as in the table of methods.
-    law: what it samples from where no target says it.
-    interval: the range of alpha where no target says it.
-    needs_drafter: whether it has one.
-    needs_verifier: whether it has one.
-    has_blocks: whether gamma means anything to it; it takes a `Drafter`.
-    draft_lengths: the policies of `DraftLength` that it can run.
-    verifications: the names in `steps.VERIFY` that it can run.
+    run: a function from `(drafter, verifier, inputs, rngs, settings)` to a
+      `rounds.Loop`. A model that the execution does not need is None. `inputs`
+      are [B, S] int32 as `prefill` takes them; None for a loop that only goes
+      on. `rngs` are [B] typed keys, `settings` a `LoopSettings`.
+    label: the name in the table of methods.
+    law: what tokens are sampled from, in words, where no target says it.
+    interval: the range of alpha, where no target says it.
+    needs_drafter: whether the execution needs a drafter.
+    needs_verifier: whether the execution needs a verifier.
+    has_blocks: whether the execution drafts blocks of gamma tokens; its drafter
+      is a `Drafter`.
+    draft_lengths: the policies of `DraftLength` that the execution can run.
+    verifications: the names in `steps.VERIFY` that the execution can run.
     fallback: the threshold of `MAX_PROB` that `FIXED` stands for; None where
       nothing stops a block of `FIXED`.
-    host_alpha: makes what the loop gets for alpha, on the host in float64.
-    pass_width: tokens of one verifier pass, where it has no blocks.
-    is_predictable: whether counts and costs tell its speed; they do not where
+    host_alpha: a function from the user's alpha to the loop's alpha, computed
+      on the host in float64.
+    pass_width: tokens of one verifier pass, where there are no blocks.
+    is_predictable: whether counts and costs tell the speed. They do not where
       calls are of several widths.
-    is_one_loop: whether it can be run some rounds at a time; else it has
-      several loops, and `run` itself gives `Decoded`.
+    is_one_loop: whether the execution can run some rounds at a time. Otherwise
+      it has several loops, and `run` itself returns `Decoded`.
   """
 
   run: Callable[..., Any]
@@ -121,6 +127,15 @@ class Execution:
   is_one_loop: bool = True
 
 
-def execution(label: str, **known):
-  """Returns a decorator that makes a loop an `Execution`; fields as there."""
-  return lambda run: Execution(run, label, **known)
+def execution(label: str, **facts):
+  """Returns a decorator that makes an `Execution` of a loop.
+
+  Args:
+    label: the name in the table of methods.
+    **facts: other fields of `Execution`.
+  """
+
+  def decorate(run: Callable[..., Any]) -> Execution:
+    return Execution(run, label, **facts)
+
+  return decorate

@@ -2,24 +2,19 @@
 
 Each token of the output has the target distribution pi given the tokens before
 it, whatever the drafter proposes. That holds with `bonus="target"`;
-`BlockSettings` says what `bonus="verifier"` changes. One compiled loop serves
+`ReviewSettings` says what `bonus="verifier"` changes. One compiled loop serves
 speculative decoding, lossless and lossy, and speculative cascades.
 """
 
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.decode_settings import FIXED, MAX_PROB, TOKEN_PROB
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.laws.deferral import defers
 from speccascade.decoding.loops import rounds, tracing
 from speccascade.decoding.loops.carry import Carry
-from speccascade.decoding.loops.execution import (
-  FIXED,
-  MAX_PROB,
-  TOKEN_PROB,
-  LoopSettings,
-  execution,
-)
+from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.tracing import Record
 from speccascade.decoding.types import (

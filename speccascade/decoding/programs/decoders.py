@@ -6,6 +6,15 @@ import functools
 import jax
 import numpy as np
 
+from speccascade.decoding.decode_settings import (
+  FIXED,
+  MAX_PROB,
+  BlockShape,
+  DraftLength,
+  Records,
+  ReviewSettings,
+  values_of,
+)
 from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
@@ -13,96 +22,46 @@ from speccascade.decoding.drafting.autoregressive import (
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.loops import prompts
-from speccascade.decoding.loops.execution import (
-  FIXED,
-  MAX_PROB,
-  TOKEN_PROB,
-  LoopSettings,
-)
+from speccascade.decoding.loops.execution import LoopSettings
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.programs.families import choose
 from speccascade.decoding.programs.methods import Method, family, find
 from speccascade.decoding.types import Decoded, is_drafter
-from speccascade.decoding.verification import steps
+from speccascade.settings import fields
 
 
-@dataclasses.dataclass(frozen=True)
-class DraftLength:
-  """How long a block may grow: gamma, or shorter where the drafter is unsure.
-
-  Attributes:
-    policy: "fixed"; "max_prob" stops where max q < threshold, before a draw;
-      "token_prob" stops after a drawn token of sampled probability < threshold.
-    threshold: in [0, 1]; "fixed" has none.
-  """
-
-  policy: str = FIXED
-  threshold: float = 0.0
-
-  def __post_init__(self):
-    _one_of("draft length policy", self.policy, FIXED, MAX_PROB, TOKEN_PROB)
-    if not 0 <= self.threshold <= 1:
-      raise ValueError(
-        f"draft length threshold is {self.threshold}; wanted a number in [0, 1]"
-      )
-    if self.policy == FIXED and self.threshold:
-      raise ValueError(
-        f"draft length threshold is {self.threshold}, and {FIXED!r} has none;"
-        f" leave it out, or use {MAX_PROB!r} or {TOKEN_PROB!r}"
-      )
-
-
-def _one_of(name: str, value: str, *known: str):
-  if value not in known:
-    raise ValueError(f"{name} is {value!r}; wanted one of {', '.join(known)}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Decoder:
+@fields.checked
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decoder(BlockShape, Records):
   """A method with its static settings; calling it decodes a batch.
 
   Equal decoders share one compiled program for each shape: alpha, temperature,
-  top_p and the keys are traced.
+  top_p, the threshold of `draft_length` and the keys are traced.
+
+  The settings of `BlockShape` and `Records`, and those below. Where a call gets
+  a `Drafter`, gamma is the drafter's width. For `bild` the threshold of
+  `draft_length` is the fallback.
 
   Attributes:
-    method: row of the table.
-    gamma: block size, 1 or more: the width of a `Drafter`, where a call gets
-      one. Methods without blocks do not use it.
-    max_decode_len: most tokens of a row, EOS counted.
-    eos_id: id that ends a row, or a tuple of them.
-    bonus: "target" or "verifier"; see `BlockSettings`. Methods whose target is
-      the verifier, and methods without blocks, do not use it.
-    verification: "token" or "block".
-    draft_length: a `DraftLength`; for `bild` the threshold is its fallback.
-    trace: whether to record who wrote each token.
-    log_probs: whether to record what each law gave each token, `LogProbs`.
+    method: a row of the table of methods.
+    max_decode_len: the most tokens of a row, EOS counted.
+    eos_id: the id that ends a row, or a tuple of several ids.
     shared: whether the methods of a family share one program, which then
       branches at each target: a study of many methods compiles few programs. On
       a CPU the branch costs little (20 us a block of 360, V = 4000); elsewhere
       it may wait for the host.
+
+  Raises:
+    ValueError: a setting is of the wrong kind or out of range, the method would
+      ignore it, or the output would have no stated law.
   """
 
-  method: Method
-  gamma: int
-  max_decode_len: int
+  method: Method = dataclasses.field(kw_only=False)
+  max_decode_len: fields.Positive
   eos_id: int | tuple[int, ...]
-  bonus: str = "target"
-  verification: str = "token"
-  draft_length: DraftLength = DraftLength()
-  trace: bool = False
-  log_probs: bool = False
   shared: bool = False
 
   def __post_init__(self):
-    for name in ("gamma", "max_decode_len"):
-      if getattr(self, name) < 1:
-        raise ValueError(f"{name} is {getattr(self, name)}; wanted 1 or more")
-    if self.bonus not in ("target", "verifier"):
-      raise ValueError(
-        f"bonus is {self.bonus!r}; wanted 'target' (exact) or 'verifier' (as"
-        " Algorithm 4 prints it)"
-      )
-    _one_of("verification", self.verification, *steps.VERIFY)
     self.method.check_settings(
       draft_length=self.draft_length.policy, verification=self.verification
     )
@@ -122,30 +81,33 @@ class Decoder:
     """Decodes a batch.
 
     Args:
-      drafter: a language model, a tuple of them (largest first) for methods
-        that compose several, or a `Drafter` that is used as it is; None for
-        `verifier`.
-      verifier: a language model; None for `drafter`.
-      inputs: [B, S] int32 source tokens, 0 is padding; of decoder-only models
-        prompts, `prompts.PAD` is padding.
+      drafter: a language model; a tuple of several, largest first, for methods
+        that compose several; or a `Drafter`, which is used as it is. None for
+        the method `verifier`.
+      verifier: a language model; None for the method `drafter`.
+      inputs: [B, S] int32 source tokens, 0 is padding. For decoder-only models
+        they are prompts, and `prompts.PAD` is padding.
       rngs: [B] typed keys, see `draws.row_keys`.
-      alpha: number in the method's range.
+      alpha: a number in the method's range.
       sampling: a `Sampling`.
 
     Raises:
-      ValueError: alpha is outside its range, the method is greedy only, the two
-        models do not share a vocabulary, one starts from prompts and another
-        does not, a prompt is none (see `prompts.check`), or the drafter has no
-        confidence for the rule to read.
+      ValueError: alpha is outside its range; the method is greedy only; a model
+        is missing; the models do not share a vocabulary; one model starts from
+        prompts and another from sources; a prompt is not valid, see
+        `prompts.check`; or the drafter has no confidence for the rule to read.
     """
     return _run(*self.call(drafter, verifier, inputs, rngs, alpha, sampling))
 
   def call(
     self, drafter, verifier, inputs, rngs, alpha: float, sampling: Sampling
   ) -> tuple:
-    """Returns what a call runs: a `Program`, and the arguments of its `run`.
+    """Checks the arguments of a call, and returns what the call runs.
 
-    Checks them; arguments and errors are those of a call.
+    Arguments and errors are those of `__call__`.
+
+    Returns:
+      A `Program`, and the arguments of its `run`.
     """
     self.check(drafter, verifier, alpha, sampling)
     execution = self.method.execution
@@ -159,7 +121,7 @@ class Decoder:
       verifier if execution.needs_verifier else None,
       inputs,
       rngs,
-      # Of NumPy: to put each on the device here would cost a launch.
+      # NumPy's scalars: to put each on the device here would cost a launch.
       np.float32(execution.host_alpha(alpha)),
       np.float32(self.draft_length.threshold),
       sampling,
@@ -167,11 +129,11 @@ class Decoder:
     )
 
   def lower(self, *arguments) -> jax.stages.Lowered:
-    """Returns the program of a call, traced; models may be of shapes alone."""
+    """Returns the traced program of a call; models may be of shapes alone."""
     return _run.lower(*self.call(*arguments))
 
   def program(self, greedy: bool) -> tuple["Program", int]:
-    """Returns what a call runs, and the place of the method's target in it.
+    """Returns the program of a call, and the index of the target in it.
 
     Args:
       greedy: whether at temperature 0.
@@ -180,80 +142,68 @@ class Decoder:
 
   @functools.cached_property
   def _programs(self) -> dict[bool, tuple["Program", int]]:
-    """What `program` returns, made once: equal programs that are one object
-    are told to be so at once."""
+    """What `program` returns for each `greedy`.
+
+    Each program is made once, because one and the same object is found equal to
+    itself at once, without a comparison of its fields.
+    """
     return {greedy: self._program(greedy) for greedy in (False, True)}
 
   def _program(self, greedy: bool) -> tuple["Program", int]:
     method = self.method
     members = family(method, greedy) if self.shared else [method]
-    static = dataclasses.replace(
-      self,
-      method=members[0],
-      gamma=self.gamma if method.has_blocks else 1,
-      bonus=self.bonus if method.uses_bonus else "target",
-      draft_length=DraftLength(self.draft_length.policy),
-      shared=False,
-    )
+    # Settings that do not change the program take one value, so that decoders
+    # which differ in them alone share the program.
+    shape = values_of(self, BlockShape)
+    if not method.has_blocks:
+      shape = values_of(BlockShape(gamma=1), BlockShape)
+    if not method.uses_bonus:
+      shape["bonus"] = "target"
+    shape["draft_length"] = DraftLength(self.draft_length.policy)
+    static = dataclasses.replace(self, method=members[0], shared=False, **shape)
     targets = tuple(member.target for member in members)
     return Program(static, targets), members.index(method)
 
   def check(self, drafter, verifier, alpha: float, sampling: Sampling):
     """Checks what a call gets, without decoding; raises as a call does."""
-    method, execution = self.method, self.method.execution
+    self._check_roles(drafter, verifier)
+    self._check_drafters(drafter)
+    vocab_size = _shared_vocab_size(_models(drafter) + _models(verifier))
+    _check_kinds(drafter, verifier)
+    self.method.check_alpha(alpha, vocab_size)
+    self._check_temperature(sampling)
+    self._check_confidence(drafter)
+
+  def _check_roles(self, drafter, verifier):
+    """Raises ValueError where a model that the method needs is None."""
+    execution = self.method.execution
     for role, model, is_needed in (
       ("drafter", drafter, execution.needs_drafter),
       ("verifier", verifier, execution.needs_verifier),
     ):
       if is_needed and model is None:
-        raise ValueError(f"{method.label} needs a {role}; none was given")
-    drafters = () if drafter is None else _models(drafter)
-    num = len(drafters)
-    if is_drafter(drafter) and execution.needs_drafter:
+        raise ValueError(f"{self.method.label} needs a {role}; none was given")
+
+  def _check_drafters(self, drafter):
+    """Raises ValueError where the method takes other drafters."""
+    method, num = self.method, len(_models(drafter))
+    if not method.execution.needs_drafter:
+      return
+    if is_drafter(drafter):
       self._check_drafter(drafter)
-    elif execution.needs_drafter:
-      if method.compose is None and num != 1:
-        raise ValueError(f"{method.label} takes one drafter; {num} were given")
-      if num < method.num_drafters:
-        raise ValueError(
-          f"{method.label} takes {method.num_drafters} drafters, largest first;"
-          f" {num} was given"
-        )
-    models = drafters if verifier is None else (*drafters, verifier)
-    sizes = [model.vocab_size for model in models]
-    if len(set(sizes)) > 1:
+    elif method.compose is None and num != 1:
+      raise ValueError(f"{method.label} takes one drafter; {num} were given")
+    elif num < method.num_drafters:
       raise ValueError(
-        f"drafter has {sizes[0]} vocabulary rows, verifier {sizes[-1]}; a pair"
-        " must share one vocabulary"
-      )
-    # A drafter is a tree of models and such that copy prompts.
-    knows = lambda x: hasattr(x, "prompted")
-    parts = filter(knows, jax.tree.leaves((drafter, verifier), is_leaf=knows))
-    kinds = {part.prompted: type(part).__name__ for part in parts}
-    if len(kinds) > 1:
-      raise ValueError(
-        f"a {kinds[True]} goes on from prompts (decoder-only), a {kinds[False]}"
-        " from a source; the models of a pair must be of one kind"
-      )
-    method.check_alpha(alpha, sizes[0])
-    if method.greedy_only and not sampling.greedy:
-      raise ValueError(
-        f"{method.label} is defined at temperature 0 only; temperature is"
-        f" {float(sampling.temperature):g}"
-      )
-    has_confidence = not is_drafter(drafter) or drafter.has_confidence
-    target = method.target
-    if target is not None and target.needs_confidence and not has_confidence:
-      raise ValueError(
-        f"{method.label} reads the drafter's confidence, and a"
-        f" {type(drafter).__name__} has none (its proposals are one-hot); use"
-        " spec_decode, or a rule that looks at the verifier only, such as"
-        " spec_cascade_token_v3"
+        f"{method.label} takes {method.num_drafters} drafters, largest first;"
+        f" {num} was given"
       )
 
   def _check_drafter(self, drafter):
-    """Raises where the method takes no `Drafter`, or this one would ignore a
-    setting."""
+    """Raises ValueError where a `Drafter` does not fit.
+
+    The method may draft no blocks, or the `Drafter` would ignore a setting.
+    """
     label, kind = self.method.label, type(drafter).__name__
     policy = self.draft_length.policy
     if not self.method.has_blocks:
@@ -272,18 +222,74 @@ class Decoder:
         f" {drafter.width}: set gamma to {drafter.width}, or change the drafter"
       )
 
+  def _check_temperature(self, sampling: Sampling):
+    """Raises ValueError where a method of temperature 0 is to sample."""
+    if self.method.greedy_only and not sampling.greedy:
+      raise ValueError(
+        f"{self.method.label} is defined at temperature 0 only; temperature is"
+        f" {float(sampling.temperature):g}"
+      )
+
+  def _check_confidence(self, drafter):
+    """Raises ValueError where the rule reads a confidence that is missing."""
+    target = self.method.target
+    has_confidence = not is_drafter(drafter) or drafter.has_confidence
+    if target is not None and target.needs_confidence and not has_confidence:
+      raise ValueError(
+        f"{self.method.label} reads the drafter's confidence, and a"
+        f" {type(drafter).__name__} has none (its proposals are one-hot); use"
+        " spec_decode, or a rule that looks at the verifier only, such as"
+        " spec_cascade_token_v3"
+      )
+
+
+def _shared_vocab_size(models: tuple) -> int:
+  """Returns the vocabulary size of all models.
+
+  Raises:
+    ValueError: the sizes differ.
+  """
+  sizes = [model.vocab_size for model in models]
+  if len(set(sizes)) > 1:
+    raise ValueError(
+      f"drafter has {sizes[0]} vocabulary rows, verifier {sizes[-1]}; a pair"
+      " must share one vocabulary"
+    )
+  return sizes[0]
+
+
+def _check_kinds(drafter, verifier):
+  """Raises ValueError where some models start from prompts, and some do not."""
+
+  def starts_rows(part) -> bool:
+    return hasattr(part, "prompted")
+
+  # A drafter is a tree: language models in it say what they start from, and so
+  # do the parts that copy from a prompt.
+  parts = jax.tree.leaves((drafter, verifier), is_leaf=starts_rows)
+  kinds = {
+    part.prompted: type(part).__name__ for part in parts if starts_rows(part)
+  }
+  if len(kinds) > 1:
+    raise ValueError(
+      f"a {kinds[True]} goes on from prompts (decoder-only), a {kinds[False]}"
+      " from a source; the models of a pair must be of one kind"
+    )
+
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """What is compiled: all that is static of a decoder, or of a family of them.
+  """What is compiled: everything static of a decoder, or of a family of them.
 
   Attributes:
-    decoder: the settings; what is traced, or means nothing to the execution, is
-      left at a default, so that equal programs are equal.
-    targets: of the methods that share it; a call names one by its place.
+    decoder: the settings. A setting that is traced, or that does not matter to
+      the execution, has one and the same value, so that equal programs are
+      equal.
+    targets: the targets of the methods that share the program; a call names one
+      of them by its index.
   """
 
-  decoder: "Decoder"
+  decoder: Decoder
   targets: tuple[Target | None, ...]
 
   @functools.cached_property
@@ -291,11 +297,12 @@ class Program:
     return hash((self.decoder, self.targets))
 
   def __hash__(self) -> int:
-    return self._hash  # of all that is in it: every call asks
+    # Every call asks for the hash, which is of all that is in here.
+    return self._hash
 
-  def run(self, *arguments, **more) -> Decoded:
-    """Decodes, while it is traced; arguments as in `start`."""
-    result = self.start(*arguments, **more)
+  def run(self, *arguments, **options) -> Decoded:
+    """Decodes, while the program is traced; arguments as in `start`."""
+    result = self.start(*arguments, **options)
     return result.run() if self.decoder.method.execution.is_one_loop else result
 
   def start(
@@ -311,16 +318,19 @@ class Program:
     *,
     room=None,
   ) -> Loop | Decoded:
-    """Returns the loop, while it is traced; see `Execution.run`.
+    """Returns the loop, while the program is traced; see `Execution.run`.
 
     Arguments up to `rngs` as in a call of `Decoder`, and:
 
     Args:
       alpha: scalar, as `Execution.host_alpha` made it.
-      threshold: scalar, of the draft length.
+      threshold: scalar, the threshold of the draft length.
       sampling: a `Sampling`.
-      index: int32 [], which of the targets.
+      index: int32 [], the index of a target.
       room: static, as in `LoopSettings`.
+
+    Returns:
+      A `Loop`; `Decoded` of an execution that is not one loop.
     """
     static, method = self.decoder, self.decoder.method
     stop, policy = None, static.draft_length.policy
@@ -332,16 +342,14 @@ class Program:
       else:
         drafter = AutoregressiveDrafter(drafter, static.gamma, stop, behind=0)
     settings = LoopSettings(
+      **values_of(static, ReviewSettings),
+      **values_of(static, Records),
       sampling=sampling,
       max_decode_len=static.max_decode_len,
       eos_id=static.eos_id,
       target=choose(self.targets, index),
       alpha=alpha,
-      bonus=static.bonus,
-      verify=steps.VERIFY[static.verification],
       stop=stop,
-      trace=static.trace,
-      log_probs=static.log_probs,
       has_target=method.target is not None,
       room=room,
     )
@@ -349,7 +357,9 @@ class Program:
 
 
 def _models(drafter) -> tuple:
-  """Returns the drafter, or drafters, as a tuple."""
+  """Returns a model or several as a tuple, which is empty for None."""
+  if drafter is None:
+    return ()
   return drafter if isinstance(drafter, tuple) else (drafter,)
 
 
@@ -359,9 +369,13 @@ def _run(program, *arguments) -> Decoded:
 
 
 def decoder(name: str, **settings) -> Decoder:
-  """Returns the `Decoder` of a method by name; settings as fields there.
+  """Returns the `Decoder` of a method.
+
+  Args:
+    name: the name of the method in `METHODS`.
+    **settings: the other fields of `Decoder`.
 
   Raises:
-    ValueError: an unknown method, or a setting out of range.
+    ValueError: the method is unknown, or a setting is out of range.
   """
-  return Decoder(method=find(name), **settings)
+  return Decoder(find(name), **settings)

@@ -1,16 +1,16 @@
 """The table of methods: execution x target, one line each.
 
-Each row's `target` is what its output is sampled from, so one parametrised test
-covers the table. Labels are those of the papers.
+The `target` of a row is the distribution that the row's output is sampled from,
+so one parametrised test covers the table. Labels are the papers' own.
 """
 
 from collections.abc import Callable
 import dataclasses
-import difflib
 import functools
 
 import jax.numpy as jnp
 
+from speccascade.decoding.decode_settings import FIXED, block_width
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafting.cascade import cascade_drafter
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
@@ -47,7 +47,7 @@ from speccascade.decoding.laws.targets import (
   mentored,
 )
 from speccascade.decoding.loops.bild import bild
-from speccascade.decoding.loops.execution import FIXED, Execution
+from speccascade.decoding.loops.execution import Execution
 from speccascade.decoding.loops.oracle_cascade import oracle_cascade
 from speccascade.decoding.loops.sequence_cascade import (
   per_token_sequence,
@@ -57,6 +57,7 @@ from speccascade.decoding.loops.sequential_cascade import sequential_cascade
 from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.loops.stepwise import drafter_alone, verifier_alone
 from speccascade.decoding.types import Drafter
+from speccascade.settings import fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,14 +65,15 @@ class Method:
   """A row of the table.
 
   Attributes:
-    execution: how the tokens are made.
-    target: what they are sampled from; None for executions whose law is not
-      that of a chain of targets (sequence cascade, BiLD).
-    label: as in the papers.
-    greedy_only: whether it is defined at temperature 0 alone.
-    compose: `(models, gamma, alpha) -> Drafter`, what stands before the
+    execution: the loop that makes the tokens.
+    target: the distribution that tokens are sampled from; None for an execution
+      whose law is not that of a chain of targets (sequence cascade, BiLD).
+    label: the name in the papers.
+    greedy_only: whether the method is defined at temperature 0 alone.
+    compose: a function from `(models, gamma, alpha)` to the `Drafter` of the
       speculative loop; None for an autoregressive drafter of one model.
-    num_drafters: neural drafters that `compose` takes at least, largest first.
+    num_drafters: the least number of neural drafters that `compose` takes,
+      largest first.
   """
 
   execution: Execution
@@ -83,59 +85,68 @@ class Method:
 
   @property
   def alpha_interval(self) -> Interval:
-    """The range of alpha: the target's, or the execution's without one."""
+    """The range of alpha: the target's, or without a target the execution's."""
     return (self.target or self.execution).interval
 
   @property
   def default_alpha(self) -> float:
-    """For quick looks; not tuned."""
+    """An alpha for quick looks, not tuned."""
     return self.alpha_interval.default
 
   @property
   def is_lossless(self) -> bool:
-    """Whether the output has one model's own law."""
+    """Whether the output is distributed as that of one model alone."""
     return self.target is not None and self.target.is_lossless
 
   @property
   def uses_alpha(self) -> bool:
+    """Whether alpha changes anything."""
     return not self.is_lossless
 
   @property
   def has_blocks(self) -> bool:
+    """Whether the method drafts blocks of gamma tokens."""
     return self.execution.has_blocks
 
   @property
   def draft_lengths(self) -> tuple[str, ...]:
-    """The policies of `DraftLength` that it can run."""
+    """The policies of `DraftLength` that the method can run."""
     return self.execution.draft_lengths if self.compose is None else (FIXED,)
 
   @property
   def uses_bonus(self) -> bool:
-    """Whether "target" and "verifier" draw the bonus from two laws."""
+    """Whether the two values of `bonus` draw from different distributions."""
     return self.has_blocks and self.target.uses_q
 
   @property
   def settings(self) -> dict[str, tuple[str, ...]]:
-    """The values that it takes of each setting that some methods do not use,
-    the default first: of a draft length the policy."""
+    """The values that the method takes of settings that some methods ignore.
+
+    The default comes first. For `draft_length` the values are policies.
+    """
     return {
       "draft_length": self.draft_lengths,
       "verification": self.execution.verifications,
     }
 
   def check_settings(self, **settings: str):
-    """Raises ValueError where the method would ignore one of `settings`."""
+    """Raises SettingError where the method would ignore one of `settings`.
+
+    Args:
+      **settings: values of the settings in `Method.settings`.
+    """
     for name, value in settings.items():
       if value not in self.settings[name]:
         wanted = " or ".join(map(repr, self.settings[name]))
-        raise ValueError(
-          f"{name} is {value!r}; {self.label} takes {wanted} alone: leave it"
-          " out, or set another method"
+        fault = (
+          f" is {value!r}; {self.label} takes {wanted} alone: leave it out, or"
+          " set another method"
         )
+        raise fields.SettingError(name, fault)
 
   @property
   def law(self) -> str:
-    """What it samples from, in a few words."""
+    """What the method samples from, in a few words."""
     if self.execution.law:
       return self.execution.law
     known = {
@@ -145,10 +156,17 @@ class Method:
     return known.get(self.target.name, f"T[{self.target.name}](q, p)")
 
   def check_alpha(self, alpha: float, vocab_size: int):
-    """Raises ValueError where alpha is outside the range."""
+    """Raises ValueError where alpha is outside the range.
+
+    Args:
+      alpha: as the user gives it.
+      vocab_size: V; the range of some rules depends on it.
+    """
     interval = self.alpha_interval
     if self.is_lossless or interval.contains(alpha, vocab_size):
       return
+    # Programs see alpha in float32, where it may be outside the range although
+    # the user's number is inside: the message then shows both.
     exact, used = f"{alpha:.12g}", f"{as_float32(alpha):.7g}"
     rounded = "" if float(exact) == float(used) else f", {used} in float32"
     raise ValueError(
@@ -158,17 +176,21 @@ class Method:
 
 
 def _cascade_drafting(models, gamma, alpha) -> Drafter:
-  """The fixed default: a reviewed block of gamma tokens, then two copied ones.
+  """Returns the default cascade: gamma reviewed tokens, then two copied tokens.
 
-  The first drafter writes the same gamma tokens as it does in plain speculative
-  decoding, in fewer calls: each of them reviews two tokens of the drafters
-  below. So in calls it is no worse, whatever is copied. Text that repeats
-  itself deserves longer copies: pass a drafter of `cascade_drafter` for another
-  K, lenience or bigram table; `speccascade.cascade_search` finds them.
+  The first drafter writes the gamma tokens that it writes in plain speculative
+  decoding, in fewer calls, each of which reviews two tokens of the smaller
+  drafters. Whatever is copied, the number of calls is therefore no larger. Text
+  that repeats itself deserves longer copies: pass a drafter of
+  `cascade_drafter` for another K, lenience or bigram table;
+  `speccascade.cascade_search` finds them.
   """
   size = models[0].vocab_size
   copied = 2
   copier = MaxGramDrafter(jnp.zeros((size,), jnp.int32), copied)
+  # Two neural drafters and gamma 5 have K = [[5, 0, 2], [0, 2, 2], [0, 0, 2]]:
+  # each drafter adds two tokens, but for the gamma of the first one, and the
+  # last column is that of the copier.
   num = len(models) + 1
   matrix = [[0] * num for _ in range(num)]
   for i in range(num - 1):
@@ -178,12 +200,17 @@ def _cascade_drafting(models, gamma, alpha) -> Drafter:
 
 
 def _reviewed_pair(inner: Target) -> Callable:
-  """A three-model cascade: the drafter is a speculative cascade of two."""
+  """Returns a `compose` whose drafter is a speculative cascade of two models.
+
+  Args:
+    inner: the target of that cascade.
+  """
 
   def compose(models, gamma, alpha) -> Drafter:
     medium, small = models
     return VerticalDrafter(
-      drafter=AutoregressiveDrafter(small, gamma, behind=gamma + 1),
+      # The others may have written a whole block since it drafted last.
+      drafter=AutoregressiveDrafter(small, gamma, behind=block_width(gamma)),
       reviewer=medium,
       alpha=alpha,
       width=gamma,
@@ -276,34 +303,36 @@ def find(name: str) -> Method:
     ValueError: there is none; the message has the near misses.
   """
   if name not in METHODS:
-    near = difflib.get_close_matches(name, METHODS, n=4, cutoff=0.5)
-    hint = "did you mean" if near else "wanted one of"
-    names = ", ".join(near or METHODS)
-    raise ValueError(f"unknown method {name!r}; {hint} {names}")
+    raise ValueError(
+      f"unknown method {name!r}; {fields.suggest(name, METHODS)}"
+    )
   return METHODS[name]
 
 
 def family(method: Method, greedy: bool) -> list[Method]:
-  """Returns the methods that differ from one in their target alone, it among
-  them: those that can share its program.
+  """Returns the methods that can share a program: only their targets differ.
 
   Args:
-    method: a row of the table, or one like them.
-    greedy: whether at temperature 0; some are defined there alone.
+    method: a row of the table, or a method like one.
+    greedy: whether at temperature 0; some methods are defined there alone.
+
+  Returns:
+    The family of the method, itself included; the method alone where it is not
+    in the table or has no family.
   """
 
-  def kind(other: Method):
-    """What it shares with its family; None where it has none."""
-    target = other.target
-    if target is None or target.is_lossless or other.compose is not None:
+  def kind(member: Method) -> tuple[Execution, bool] | None:
+    """Returns what a family has in common; None for a method without one."""
+    target = member.target
+    if target is None or target.is_lossless or member.compose is not None:
       return None
-    return other.execution, target.uses_q
+    return member.execution, target.uses_q
 
   members = [
-    other
-    for other in METHODS.values()
-    if kind(other) is not None
-    and kind(other) == kind(method)
-    and (greedy or not other.greedy_only)
+    member
+    for member in METHODS.values()
+    if kind(member) is not None
+    and kind(member) == kind(method)
+    and (greedy or not member.greedy_only)
   ]
   return members if method in members else [method]

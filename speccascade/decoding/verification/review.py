@@ -210,7 +210,7 @@ def verify(
   # Verify. Accepting and drawing have uniforms of their own.
   u_accept = draws.uniforms(draws.fold_in(rngs, draws.ACCEPT_TAG), width)
   u_draw = draws.uniforms(draws.fold_in(rngs, draws.DRAW_TAG), 1)
-  verdict = settings.verify(
+  verdict = settings.verifier_step(
     proposal.tokens, proposal.count, proposal.q, pi, u_accept, u_draw[:, 0]
   )
   for name in ("num_accepted", "token", "examined", "read"):

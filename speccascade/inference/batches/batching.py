@@ -18,6 +18,7 @@ import numpy as np
 
 from speccascade.data.training_batches import order_by_length
 from speccascade.decoding import Decoded, decode_continuously, row_keys
+from speccascade.decoding.decode_settings import Records, values_of
 from speccascade.decoding.programs.decoders import Decoder
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.sources import Source, longest
@@ -101,8 +102,7 @@ class Batches:
     return self.point.decoder(
       max_decode_len=self.run.max_decode_len,
       eos_id=self.eos_id,
-      trace=self.run.trace,
-      log_probs=self.run.log_probs,
+      **values_of(self.run, Records),
       shared=self.shared,
     )
 

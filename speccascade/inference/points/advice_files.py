@@ -1,8 +1,8 @@
-"""`GAMMA = "auto"`: the gamma that `speccascade.advise` wrote down.
+"""`GAMMA = "auto"`: the gamma that `speccascade.advise` wrote to a file.
 
-It is read from a file and not measured when a run starts: two starts of one
-command then decode alike, a killed run goes on, and the clock of a busy moment
-decides nothing unseen.
+The gamma is read from a file and not measured when a run starts. So two starts
+of one command decode alike, a killed run can go on, and a busy machine at the
+moment of the start does not silently decide the gamma.
 """
 
 import dataclasses
@@ -10,38 +10,43 @@ import os
 import pathlib
 from typing import Any, TypedDict
 
+from speccascade.decoding.decode_settings import BlockSize
 from speccascade.inference.pair.pairs import ModelPair
-from speccascade.inference.points.point import AUTO, BlockSize, Point
+from speccascade.inference.points.point import AUTO, Point
 from speccascade.settings import fields
 
 FILE_NAME = "advice.json"
 
 
 class _Offer(TypedDict):
+  """The best gamma of a method with a drafter, as the file has it."""
+
   drafter: str
   method: str
   alpha: float | None
   gamma: BlockSize | None
 
 
-class _Told(TypedDict):
+class _Advice(TypedDict):
+  """The part of an advice file that is read here."""
+
   about: dict[str, Any]
   offers: list[_Offer]
 
 
 def resolved(point: Point, pair: ModelPair) -> Point:
-  """Returns the point with a number for gamma.
+  """Returns a point whose gamma is a number.
 
-  A drafter that was composed beforehand has its own block size, which is the
-  gamma of every point that it drafts for.
+  A drafter that was composed beforehand has a block size of its own, which
+  becomes the gamma of every point that it drafts for.
 
   Args:
-    point: one whose gamma is "auto" has `advice`, a file of
-      `speccascade.advise` or its folder.
-    pair: that decodes.
+    point: a point. If its gamma is "auto", its `advice` is a file of
+      `speccascade.advise`, or the folder of the file.
+    pair: the models that decode the point.
 
   Raises:
-    ValueError: there is no advice, or it is of something else.
+    ValueError: there is no advice, or it is about another pair or sampling.
   """
   if pair.composed is not None:
     return dataclasses.replace(point, gamma=pair.composed.width)
@@ -56,41 +61,64 @@ def resolved(point: Point, pair: ModelPair) -> Point:
     )
   path = pathlib.Path(point.advice).expanduser()
   path = path / FILE_NAME if os.path.isdir(path) else path
+  advice = _read(path)
+  _check_about(advice, path, about(point, pair))
+  return dataclasses.replace(point, gamma=_gamma(advice, path, point, pair))
+
+
+def about(point: Point, pair: ModelPair) -> dict:
+  """Returns what advice holds for: the verifier, and how tokens are drawn."""
+  verifier = {"verifier": pair.verifier_name}
+  return verifier | point.sampled | {"bonus": point.bonus}
+
+
+def _read(path: pathlib.Path) -> _Advice:
+  """Returns the advice in a file.
+
+  Raises:
+    ValueError: there is no such file, or it holds no advice.
+  """
   if not os.path.isfile(path):
     raise ValueError(
       f"ADVICE {path} is not there; run python -m speccascade.advise"
     )
   try:
-    read = fields.of_json(path.read_text(encoding="utf-8"))
-    told = fields.fit("it", read, _Told)
+    values = fields.of_json(path.read_text(encoding="utf-8"))
+    return fields.fit("it", values, _Advice)
   except ValueError as error:
     raise ValueError(
       f"ADVICE {path} is no advice ({error}); run python -m speccascade.advise"
     ) from error
-  settings, asked = about(point, pair), (pair.drafter_name, point.method)
-  for name, there in told["about"].items():
-    if settings.get(name) != there:
+
+
+def _check_about(advice: _Advice, path: pathlib.Path, wanted: dict):
+  """Raises ValueError where the advice is about something else than wanted."""
+  for name, value in advice["about"].items():
+    if wanted.get(name) != value:
       raise ValueError(
-        f"ADVICE {path} is about {name} {there!r}, here it is"
-        f" {settings.get(name)!r}; run python -m speccascade.advise for that"
+        f"ADVICE {path} is about {name} {value!r}, here it is"
+        f" {wanted.get(name)!r}; run python -m speccascade.advise for that"
       )
-  fitting = {
+
+
+def _gamma(
+  advice: _Advice, path: pathlib.Path, point: Point, pair: ModelPair
+) -> int | None:
+  """Returns the gamma of the method at the alpha nearest to the point's.
+
+  Raises:
+    ValueError: the advice does not name the method with the pair's drafter.
+  """
+  wanted = (pair.drafter_name, point.method)
+  gammas = {
     offer["alpha"] or 0.0: offer["gamma"]
-    for offer in told["offers"]
-    if (offer["drafter"], offer["method"]) == asked
+    for offer in advice["offers"]
+    if (offer["drafter"], offer["method"]) == wanted
   }
-  if not fitting:
+  if not gammas:
     raise ValueError(
       f"ADVICE {path} says nothing of {point.method} with {pair.drafter_name};"
       " give GAMMA a number"
     )
-  # Where that alpha was not looked at, the nearest one's.
   alpha = point.alpha if point.spec.uses_alpha else 0.0
-  nearest = min(fitting, key=lambda there: abs(there - alpha))
-  return dataclasses.replace(point, gamma=fitting[nearest])
-
-
-def about(point: Point, pair: ModelPair) -> dict:
-  """Returns what advice holds for: the verifier, and how it is sampled."""
-  verifier = {"verifier": pair.verifier_name}
-  return verifier | point.sampled | {"bonus": point.bonus}
+  return gammas[min(gammas, key=lambda other: abs(other - alpha))]

@@ -1,15 +1,23 @@
-"""A point of a trade-off: a method and its settings, and how it is run."""
+"""A point of a trade-off: a method, and the settings that it decodes with."""
 
 from collections.abc import Iterable
 import dataclasses
 import functools
-import os
 from typing import Annotated, Literal, Self
 
+from speccascade.decoding.decode_settings import (
+  FIXED,
+  MAX_PROB,
+  BlockShape,
+  BlockSize,
+  DraftLength,
+  DraftLengthText,
+  SamplingSettings,
+  values_of,
+)
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.loops.execution import FIXED, MAX_PROB
 from speccascade.decoding.programs import decoders, methods
-from speccascade.decoding.programs.decoders import Decoder, DraftLength
+from speccascade.decoding.programs.decoders import Decoder
 from speccascade.decoding.programs.methods import Method
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
@@ -17,29 +25,27 @@ from speccascade.inference.rows.results import Settings
 from speccascade.settings import fields
 
 AUTO = "auto"
-BlockSize = Annotated[int, fields.Bounds(1, 1024)]
 
 
 @fields.checked
 @dataclasses.dataclass(frozen=True)
-class Point:
-  """A method and its settings, checked when made.
+class Point(SamplingSettings, BlockShape):
+  """A method and its settings, which are checked when the point is made.
+
+  The settings are those of `SamplingSettings` and `BlockShape`, and the
+  attributes below. Two of `BlockShape` are written in another way here.
 
   A verification or a draft length that the method would ignore is refused. The
   configuration of a figure sets gamma and bonus for all of its methods, so a
   method that does not use them leaves them aside.
 
   Attributes:
-    method: name in `METHODS`.
-    alpha: None takes the method's default.
-    gamma: block size; methods without blocks do not use it. "auto" is what
-      `advice` says, once `inference.advice.resolved` has looked.
-    temperature: 0 is greedy.
-    top_k: None keeps all.
-    top_p: None keeps all.
-    bonus: "target" or "verifier"; see `Decoder`.
-    verification: "token" or "block".
-    draft_length: "fixed", or (policy, threshold); see `DraftLength`.
+    method: a name in `METHODS`.
+    alpha: the parameter of the rule or target; None takes the method's default.
+    gamma: block size; methods without blocks do not use it. "auto" stands for
+      the size that `advice` names, see `advice_files.resolved`.
+    draft_length: "fixed", or (policy, threshold) as in ("max_prob", 0.4); see
+      `DraftLength`.
     advice: OUTPUT_DIR of `speccascade.advise`, or its JSON file.
 
   Raises:
@@ -48,27 +54,19 @@ class Point:
 
   method: Annotated[str, methods.find]
   alpha: float | None = None
+  _: dataclasses.KW_ONLY
   gamma: BlockSize | Literal["auto"] = 5
-  temperature: Annotated[float, fields.Bounds(0)] = 1.0
-  top_k: fields.NonNegative | None = None
-  top_p: Annotated[float, fields.Bounds(0, 1, low_open=True)] | None = None
-  bonus: Literal["target", "verifier"] = "target"
-  verification: Literal["token", "block"] = "token"
-  draft_length: (
-    Literal["fixed"] | tuple[Literal["max_prob", "token_prob"], fields.Share]
-  ) = "fixed"
-  advice: str | os.PathLike | None = None
+  draft_length: DraftLengthText = FIXED
+  advice: fields.Path | None = None
 
   def __post_init__(self):
     if self.alpha is None:
       object.__setattr__(self, "alpha", self.spec.default_alpha)
     try:
-      _ = self.sampling
       self.spec.check_settings(**self._optional)
-    except ValueError as error:
-      name, _, fault = str(error).partition(" ")
-      raise fields.SettingError(name, f" {fault}", Point) from error
-    if self.spec.greedy_only and not self.sampling.greedy:
+    except fields.SettingError as error:
+      raise fields.SettingError(error.name, error.fault, Point) from error
+    if self.spec.greedy_only and not self.is_greedy:
       raise ValueError(
         f"{self.method} is defined at temperature 0 only; TEMPERATURE is"
         f" {self.temperature:g}"
@@ -77,33 +75,31 @@ class Point:
   @property
   def _optional(self) -> dict[str, str]:
     """The values of the settings in `Method.settings`."""
-    length = self.draft_length
-    policy = length if isinstance(length, str) else length[0]
+    policy = DraftLength.parse(self.draft_length).policy
     return {"draft_length": policy, "verification": self.verification}
 
   def of(self, method: str, **changes) -> Self:
-    """Returns the point of another method that has its settings in common.
+    """Returns the point of another method with the settings of this point.
 
-    A draft length or verification that the method does not use is left out.
+    A draft length or verification that the method does not use is left out, and
+    alpha is the method's default.
 
     Args:
-      method: its name.
-      **changes: fields of the point; alpha is the method's own without it.
+      method: name of the other method.
+      **changes: fields of the point that get another value.
     """
-    taken = methods.find(method).settings
-    unused = {
-      name: taken[name][0]
-      for name, value in self._optional.items()
-      if value not in taken[name]
-    }
-    changes = {"alpha": None} | unused | changes
-    return dataclasses.replace(self, method=method, **changes)
+    values_of_method = methods.find(method).settings
+    defaults = {"alpha": None}
+    for name, value in self._optional.items():
+      if value not in values_of_method[name]:
+        defaults[name] = values_of_method[name][0]
+    return dataclasses.replace(self, method=method, **defaults | changes)
 
   def check_shared(self, names: Iterable[str]):
     """Raises SettingError where none of several methods uses a setting.
 
     Args:
-      names: of the methods that have the point's settings in common.
+      names: names of the methods that share the settings of the point.
     """
     several = [methods.find(name) for name in dict.fromkeys(names)]
     for name, value in self._optional.items():
@@ -113,89 +109,73 @@ class Point:
         raise fields.SettingError(name, fault, Point)
 
   def check_alpha_is_used(self):
-    """Raises SettingError where a method is given an alpha that has none."""
+    """Raises SettingError where the method does not use alpha."""
     if not self.spec.uses_alpha:
       fault = f" is {self.alpha:g}; {self.spec.label} takes none: leave it out"
       raise fields.SettingError("alpha", fault, Point)
 
   @property
   def spec(self) -> Method:
+    """The method's row of the table."""
     return methods.find(self.method)
 
   @functools.cached_property
   def sampling(self) -> Sampling:
-    return Sampling.create(self.temperature, self.top_k, self.top_p)
-
-  @property
-  def sampled(self) -> dict[str, float | None]:
-    """How tokens are drawn; what filters nothing is None."""
-    if self.sampling.greedy:
-      return {"temperature": 0.0, "top_k": None, "top_p": None}
-    return {
-      "temperature": self.temperature,
-      "top_k": self.top_k or None,
-      "top_p": None if self.top_p == 1 else self.top_p,
-    }
+    """The settings of `SamplingSettings` as a decoder takes them."""
+    return Sampling.of(self)
 
   @property
   def policy(self) -> DraftLength:
-    """The draft length; "fixed" where the threshold is what that means."""
-    if isinstance(self.draft_length, str):
-      return DraftLength(self.draft_length)
+    """The draft length as a decoder takes it.
+
+    It is "fixed" where the threshold is the one that "fixed" stands for.
+    """
     if self.draft_length == (MAX_PROB, self.spec.execution.fallback):
       return DraftLength(FIXED)
-    return DraftLength(*self.draft_length)
+    return DraftLength.parse(self.draft_length)
 
   def decoder(self, **run) -> Decoder:
-    """Returns the decoder.
+    """Returns the decoder of the point.
 
     Args:
-      **run: the fields of `Decoder` that are not the point's own.
+      **run: the fields of `Decoder` that are not settings of the point.
     """
-    return decoders.decoder(
-      self.method,
-      gamma=self.gamma,
-      bonus=self.bonus,
-      verification=self.verification,
-      draft_length=self.policy,
+    shape = values_of(self, BlockShape) | {"draft_length": self.policy}
+    return decoders.decoder(self.method, **shape, **run)
+
+  def settings(self, **run) -> Settings:
+    """Returns the row's settings; a setting that the method ignores is None.
+
+    Args:
+      **run: the fields of `Settings` that are not settings of the point.
+    """
+    spec, length = self.spec, self.policy
+    shape = values_of(self, BlockShape)
+    if not spec.uses_bonus:
+      shape["bonus"] = "target"
+    if not spec.has_blocks:
+      shape = dict.fromkeys(shape)
+    if spec.has_blocks or length.policy != FIXED:
+      shape["draft_length"] = length.policy
+    return Settings(
+      method=self.method,
+      alpha=self.alpha if spec.uses_alpha else None,
+      draft_threshold=length.threshold,
+      **self.sampled,
+      **shape,
       **run,
     )
 
-  def settings(self, **run) -> Settings:
-    """Returns the row's settings; what the method does not use is None.
-
-    Args:
-      **run: the fields of `Settings` that are not the point's own.
-    """
-    spec, policy = self.spec, self.policy
-    values = {
-      **vars(self),
-      **self.sampled,
-      "draft_length": policy.policy,
-      "draft_threshold": policy.threshold,
-    }
-    if not spec.uses_alpha:
-      values["alpha"] = None
-    if not spec.uses_bonus:
-      values["bonus"] = "target"
-    if not spec.has_blocks:
-      values |= dict.fromkeys(("gamma", "bonus", "verification"))
-      if policy.policy == FIXED:
-        values["draft_length"] = None
-    names = {field.name for field in dataclasses.fields(Settings)}
-    known = {name: value for name, value in values.items() if name in names}
-    return Settings(**known, **run)
-
   @property
   def verify_width(self) -> int:
-    """Tokens that one verifier pass feeds."""
+    """The tokens that one verifier pass feeds."""
     if self.spec.has_blocks:
-      return self.gamma + 1
+      return self.block_width
     return self.spec.execution.pass_width
 
   @property
   def is_predictable(self) -> bool:
-    """Whether counts and costs tell its speed.
+    """Whether counts and costs tell the speed of the point.
 
     They do not where calls are of several widths: where the drafter is a
     cascade itself, and in BiLD.

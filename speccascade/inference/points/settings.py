@@ -1,4 +1,4 @@
-"""How a run decodes and measures: settings that gin binds once each."""
+"""How a run decodes and measures: records that gin makes once each."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -6,31 +6,32 @@ import os
 import pathlib
 from typing import Annotated
 
+from speccascade.decoding.decode_settings import Records
 from speccascade.evaluation import quality
 from speccascade.settings import fields
 
 
 @fields.checked
 @dataclasses.dataclass(frozen=True)
-class Run:
-  """Where a run leaves its files, and how it decodes; checked when made.
+class Run(Records):
+  """Where a run writes its files, and how it decodes.
+
+  The settings are those of `Records`, and the attributes below. They are
+  checked when the record is made.
 
   Attributes:
-    output_dir: a new folder, or that of the same run, which is taken up; None
-      where nothing is written.
-    max_decode_len: most tokens of an output, EOS counted.
-    batch_size: rows decoded at once where nothing is timed; 1 shares its
+    output_dir: a new folder, or the folder of this run, which then goes on;
+      None where nothing is written.
+    max_decode_len: the most tokens of an output, EOS counted.
+    batch_size: rows decoded at once where nothing is timed. 1 shares its
       programs with the timed runs.
     refill: whether a row that ended makes room for the next example at once,
       before its batch has ended.
-    num_lengths: source lengths that batches are padded to, each another program
-      of every method; None takes all of `padding.buckets`.
-    seed: of the keys.
-    trials: how often each example is decoded, with other keys.
-    trace: whether to record who wrote each token.
-    log_probs: whether to record how likely the laws found each token; see
-      docs/definitions.md.
-    progress: show bars.
+    num_lengths: how many source lengths batches are padded to. Each length is
+      another program of every method. None takes all of `padding.buckets`.
+    seed: the seed of the keys.
+    trials: how often each example is decoded, each time with other keys.
+    progress: whether to show progress bars.
   """
 
   output_dir: fields.Path | None = None
@@ -40,16 +41,14 @@ class Run:
   num_lengths: fields.Positive | None = None
   seed: fields.NonNegative = 0
   trials: fields.Size = 1
-  trace: bool = False
-  log_probs: bool = False
   progress: bool = True
 
   @property
   def folder(self) -> pathlib.Path:
-    """OUTPUT_DIR, which what writes files asks for.
+    """OUTPUT_DIR, for a run that writes files.
 
     Raises:
-      ValueError: there is none.
+      ValueError: `output_dir` is None, or no local folder.
     """
     folder = self.output_dir
     if not folder or "://" in os.fspath(folder):
@@ -60,14 +59,15 @@ class Run:
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-  """What is measured of each point; checked when made.
+  """What is measured of each point; checked when the record is made.
 
   Attributes:
-    metrics: names in `quality.METRICS`; None takes the task's, or BLEU.
+    metrics: names in `quality.METRICS`; None takes the metrics of the task, or
+      BLEU.
     num_timed: examples timed at batch 1 against the verifier alone; 0 leaves
       latency out.
-    repeats: how often each is timed.
-    agreement: whether greedy outputs are compared with the verifier's.
+    repeats: how often each example is timed.
+    agreement: whether greedy outputs are compared with the verifier's outputs.
   """
 
   metrics: Sequence[Annotated[str, quality.metric]] | None = None

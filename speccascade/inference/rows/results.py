@@ -8,11 +8,19 @@ torn line is dropped when the file is opened again.
 from collections.abc import Callable
 import dataclasses
 import hashlib
+import inspect
 import json
 import os
 import pathlib
-from typing import Annotated, Any, NotRequired, TypedDict
+import typing
+from typing import Annotated, Any, ClassVar, NotRequired, TypedDict
 
+from speccascade.decoding.decode_settings import (
+  BlockShape,
+  SamplingSettings,
+  block_width,
+  names_of,
+)
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 from speccascade.runtime import files, processes
@@ -31,28 +39,69 @@ def _is_short(text: str):
     raise ValueError(f"has {len(text):,} characters, wanted 1,000 at most")
 
 
+# The type of a field that `_record` fills in.
+_Recorded = Annotated[Any, "the type that the setting is declared with"]
+
+
+def _record(settings: type, *, unused: bool = False):
+  """Returns a class decorator that adds the fields of decode settings.
+
+  A field that the class declares as `_Recorded` keeps its place and its
+  default, and gets its type from the settings. A field that the class declares
+  with a type of its own stays. Every other field is added at the end, with the
+  default None. Rows leave it out while it is None, so that rows which were
+  written before the setting existed stay what they are.
+
+  Args:
+    settings: the dataclass that declares the settings.
+    unused: whether None stands for a setting that the method does not use.
+  """
+  kinds = typing.get_type_hints(settings, include_extras=True)
+
+  def decorate(owner: type) -> type:
+    annotations = dict(inspect.get_annotations(owner))
+    for name in names_of(settings):
+      if name not in annotations:
+        setattr(owner, name, None)
+        owner._added = (*owner._added, name)
+      if annotations.get(name, _Recorded) is _Recorded:
+        annotations[name] = kinds[name] | None if unused else kinds[name]
+    owner.__annotations__ = annotations
+    return owner
+
+  return decorate
+
+
 @dataclasses.dataclass(frozen=True)
+@_record(BlockShape, unused=True)
+@_record(SamplingSettings)
 class Settings:
   """What was run; equal settings are one point.
 
-  Those of a `Point` are None where the method does not use them, or where they
-  change nothing; others are those of a `Run`, and:
+  The settings of a block are None where the method does not use them, and a
+  filter of tokens is None where it keeps every token. The fields are written in
+  this order to every row.
 
   Attributes:
-    draft_length: policy of `DraftLength`.
-    draft_threshold: its threshold.
+    method: name in `METHODS`.
+    alpha: None where the method has none.
+    draft_length: the policy of the `DraftLength`.
+    draft_threshold: the threshold of the `DraftLength`.
+    max_decode_len: see `Run`.
+    seed: see `Run`.
+    trials: how often each example was decoded.
     dtype: of the activations.
     task: name of the task or input file.
-    split: of the task.
-    num_examples: decoded for quality and counts.
+    split: split of the task.
+    num_examples: examples decoded for quality and counts.
     drafter: name of the drafter, with its step.
-    verifier: name of the verifier.
+    verifier: name of the verifier, with its step.
   """
 
   method: str
   alpha: float | None
-  gamma: fields.Positive | None
-  temperature: Annotated[float, fields.Bounds(0)]
+  gamma: _Recorded
+  temperature: _Recorded
   max_decode_len: fields.Positive
   task: str
   split: str
@@ -61,28 +110,45 @@ class Settings:
   verifier: str
   seed: int = 0
   trials: fields.Positive = 1
-  top_k: int | None = None
-  top_p: float | None = None
-  bonus: str | None = None
-  verification: str | None = None
+  top_k: _Recorded = None
+  top_p: _Recorded = None
+  bonus: _Recorded = None
+  verification: _Recorded = None
   draft_length: str | None = None
   draft_threshold: float = 0.0
   dtype: str = "float32"
 
+  _added: ClassVar[tuple[str, ...]] = ()  # the fields that `_record` added
+
   @property
   def key(self) -> str:
-    """A name of the point, the same in every process."""
-    text = json.dumps(dataclasses.asdict(self), sort_keys=True)
+    """A name of the point, equal in every process."""
+    text = json.dumps(self.to_dict(), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+  def to_dict(self) -> dict[str, Any]:
+    """Returns the settings as a row has them."""
+    values = dataclasses.asdict(self)
+    return {
+      name: value
+      for name, value in values.items()
+      if value is not None or name not in self._added
+    }
+
+  @property
+  def block_width(self) -> int | None:
+    """The tokens of a verifier pass over a block; None without blocks."""
+    return None if self.gamma is None else block_width(self.gamma)
 
   @property
   def words(self) -> list[str]:
     """The settings that matter most, as "alpha 0.3"."""
-    return [
-      f"{name} {value:g}"
-      for name in ("alpha", "gamma", "temperature")
-      if (value := getattr(self, name)) is not None
-    ]
+    words = []
+    for name in ("alpha", "gamma", "temperature"):
+      value = getattr(self, name)
+      if value is not None:
+        words.append(f"{name} {value:g}")
+    return words
 
 
 class Score(TypedDict):
@@ -156,12 +222,10 @@ class ResultRow:
     return self.settings.key
 
   def to_json(self) -> str:
-    """Returns one line without its end."""
-    return json.dumps(
-      {"schema": SCHEMA, "key": self.key, **dataclasses.asdict(self)},
-      ensure_ascii=False,
-      allow_nan=False,
-    )
+    """Returns the row as a line of JSON, without the line's end."""
+    values = {"schema": SCHEMA, "key": self.key, **dataclasses.asdict(self)}
+    values["settings"] = self.settings.to_dict()
+    return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
   @classmethod
   def from_json(cls, line: str) -> "ResultRow":

@@ -285,8 +285,8 @@ the policies of draft length change places
 + before_draw=policy == TOKEN_PROB
 each threshold of a draft length is a program <-
   ../programs/test_families.py::test_thresholds_of_a_draft_length_share_a_program
-- draft_length=DraftLength(self.draft_length.policy),
-+ draft_length=self.draft_length,
+- shape["draft_length"] = DraftLength(self.draft_length.policy)
++ shape["draft_length"] = self.draft_length
 
 === inference/rows/records.py inference/measuring/test_infer.py::test_log_probs
 a law that gives a token nothing is written as unknown

@@ -12,17 +12,19 @@ a drafter that may stop reads two tokens at once <- test_whose_drafters_read
 a cascade is predicted as one drafter <- test_costs_predict_where_calls
 - self.spec.compose is None and self.spec
 + self.spec
-top-k of 0 is a point of its own <- test_what_changes_nothing
-- "top_k": self.top_k or None,
-+ "top_k": self.top_k,
 the authors' fallback of BiLD is another point than "fixed" <-
   test_the_fallback_of_bild_tells_its_points_apart
 - if self.draft_length == (MAX_PROB, self.spec.execution.fallback):
 + if self.draft_length == (MAX_PROB, -1.0):
 a fallback of BiLD makes no other point <-
   test_the_fallback_of_bild_tells_its_points_apart
-- if policy.policy == FIXED:
-+ if policy.policy:
+- if spec.has_blocks or length.policy != FIXED:
++ if spec.has_blocks:
+
+=== decoding/decode_settings.py inference/points/test_point.py
+top-k of 0 is a point of its own <- test_what_changes_nothing
+- if keeps_all or self.is_greedy:
++ if self.is_greedy:
 
 === search/alpha_grids.py
 an alpha of one's own is measured twice <- test_alphas_of_ones_own_are_sorted
@@ -53,10 +55,10 @@ a prefill is no multiple of the smoothed step <- test_advisor.py::test_costs_do
 
 === inference/points/advice_files.py inference/points/test_advice.py
 advice is of the first alpha <- test_the_nearest_alpha_tells_the_gamma
-- min(fitting, key=lambda there: abs(there - alpha))
-+ next(iter(fitting))
+- min(gammas, key=lambda other: abs(other - alpha))
++ next(iter(gammas))
 advice is of any drafter <- test_advice_is_of_one_drafter_and_of_blocks
-- if (offer["drafter"], offer["method"]) == asked
+- if (offer["drafter"], offer["method"]) == wanted
 + if offer["method"] == point.method
 
 === inference/pair/cascades.py

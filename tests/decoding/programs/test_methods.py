@@ -49,10 +49,11 @@ def test_unknown_names_have_near_misses():
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"gamma": 0}, "gamma is 0; wanted 1 or more"),
-    ({"max_decode_len": 0}, "max_decode_len is 0; wanted 1 or more"),
-    ({"bonus": "p"}, "bonus is 'p'; wanted 'target'"),
-    ({"verification": "tree"}, "verification is 'tree'; wanted one of token,"),
+    ({"gamma": 0}, "gamma is 0; wanted a whole number from 1 to 1024"),
+    ({"max_decode_len": 0}, "max_decode_len is 0; wanted a whole number from"),
+    ({"bonus": "p"}, "bonus is 'p'; wanted 'target' or 'verifier'"),
+    ({"verification": "tree"}, "verification is 'tree'; wanted 'token' or "),
+    ({"trace": 1}, "trace is 1; wanted True or False"),
     (PRINTED, "block verification with bonus 'verifier' has no stated law"),
   ],
 )
@@ -131,7 +132,7 @@ def test_the_printed_bonus_of_a_lossless_block_is_exact():
 @pytest.mark.parametrize(
   ("policy", "message"),
   [
-    (("long",), "policy is 'long'; wanted one of fixed, max"),
+    (("long",), "policy is 'long'; wanted 'fixed', 'max_prob' or 'token_p"),
     (("max_prob", 1.5), "threshold is 1.5; wanted a number"),
     (("max_prob", math.nan), "threshold is nan"),
   ],

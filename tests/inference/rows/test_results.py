@@ -12,6 +12,7 @@ from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.rows import results
 from speccascade.runtime import files
+from speccascade.settings import fields
 
 SETTINGS = results.Settings(
   **{"method": "spec_decode", "alpha": None, "gamma": 4, "temperature": 1.0},
@@ -61,6 +62,38 @@ def test_key_is_of_the_settings_alone():
   text = json.dumps(dataclasses.asdict(SETTINGS), sort_keys=True)
   again = results.Settings(**json.loads(text))
   assert again.key == SETTINGS.key
+
+
+def test_a_later_setting_leaves_older_rows_as_they_are():
+  @dataclasses.dataclass(frozen=True, kw_only=True)
+  class Later:
+    later: int = 5
+
+  @dataclasses.dataclass(frozen=True)
+  @results._record(Later, unused=True)
+  class Grown(results.Settings):
+    pass
+
+  grown = Grown(**vars(SETTINGS))
+  assert grown.later is None
+  assert grown.to_dict() == SETTINGS.to_dict()
+  assert grown.key == SETTINGS.key
+  used = dataclasses.replace(grown, later=3)
+  assert used.to_dict() == {**SETTINGS.to_dict(), "later": 3}
+  assert used.key != SETTINGS.key
+  with pytest.raises(ValueError, match="later is '3'; wanted a whole number"):
+    fields.built(Grown, {**vars(SETTINGS), "later": "3"})
+
+
+def test_rows_have_their_settings_in_the_order_of_the_first_rows():
+  names = [
+    *("method", "alpha", "gamma", "temperature", "max_decode_len", "task"),
+    *("split", "num_examples", "drafter", "verifier", "seed", "trials"),
+    *("top_k", "top_p", "bonus", "verification", "draft_length"),
+    *("draft_threshold", "dtype"),
+  ]
+  assert list(json.loads(row().to_json())["settings"]) == names
+  assert SETTINGS.key == "8d004f3e6d17f0b7"
 
 
 def test_no_point_twice(tmp_path):
