@@ -8,22 +8,19 @@ out = pair.generate("A text.", method="spec_cascade_opt", alpha=0.3)
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import os
-from types import MappingProxyType
+from typing import Any
 
 from speccascade.api import comparison, generation, model_sources
 from speccascade.api.comparison import Comparison
 from speccascade.api.conversation import Chat
 from speccascade.api.generation import Generation
 from speccascade.api.model_sources import ModelSource
+from speccascade.api.text_settings import TextSettings
 from speccascade.api.text_stream import TextStream
 from speccascade.data.prompting import Prompting
+from speccascade.decoding.decode_settings import Records
 from speccascade.inference.batches import padding
-from speccascade.inference.batches.sources import (
-  InputError,
-  Sources,
-  sources_of_texts,
-)
+from speccascade.inference.batches.sources import InputError, Sources
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair import pairs, shared_tokens
@@ -35,6 +32,7 @@ from speccascade.inference.points.settings import Measuring, Run
 from speccascade.models.parameters import KERNEL_DTYPES
 from speccascade.models.sharding.meshes import Mesh
 from speccascade.settings.fields import at_least, fit, one_of
+from speccascade.settings.signatures import select, takes
 
 __all__ = [
   "Chat",
@@ -137,7 +135,7 @@ class Pair:
 
   Attributes:
     models: the `inference.pair.ModelPair`.
-    vocabulary: for texts and EOS.
+    vocabulary: makes tokens of texts and texts of tokens, and knows EOS.
   """
 
   models: ModelPair
@@ -146,32 +144,21 @@ class Pair:
   def __repr__(self) -> str:
     models = self.models
     names = {"drafter": models.drafter_name, "verifier": models.verifier_name}
-    said = [f"{role} {name}" for role, name in names.items() if name]
-    return f"Pair of {', '.join(said)}"
+    parts = [f"{role} {name}" for role, name in names.items() if name]
+    return f"Pair of {', '.join(parts)}"
 
+  @takes(Point, Records, TextSettings)
   def generate(
     self,
     texts: str | Sequence,
     method: str = "spec_decode",
     *,
     alpha: float | None = None,
-    gamma: int | str = 5,
-    advice: str | os.PathLike | None = None,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    bonus: str = "target",
-    verification: str = "token",
-    draft_length: str | tuple[str, float] = "fixed",
     max_decode_len: int = 128,
-    max_input_len: int = 512,
-    truncate: bool = False,
-    prompt: str | None = None,
-    chat_variables: Mapping = MappingProxyType({}),
     batch_size: int = 32,
     seed: int = 0,
     trace: bool = True,
-    log_probs: bool = False,
+    **settings: Any,
   ) -> Generation:
     """Returns what a method writes for each text.
 
@@ -179,150 +166,141 @@ class Pair:
       texts: the source or prompt, or several; a conversation is a list of
         {"role", "content"}. Draws depend on a text's place among them, and not
         on the other texts.
-      method: name in `METHODS`.
-      alpha: of the rule or target; None takes the method's default.
-      gamma: block size; "auto" takes it from `advice`.
-      advice: OUTPUT_DIR of `speccascade.advise`.
-      temperature: 0 is greedy.
-      top_k: None keeps all.
-      top_p: None keeps all.
-      bonus: "target" or "verifier".
-      verification: "token" or "block".
-      draft_length: "fixed", or (policy, threshold); see `DraftLength`.
-      max_decode_len: most tokens of an output, EOS counted.
-      max_input_len: most tokens of a source, EOS counted.
-      truncate: cut longer sources, and say how many, instead of refusing them.
-      prompt: of decoder-only models: "chat", "text", or None, which takes
-        "chat" where the tokenizer has a template; see `Prompting`.
-      chat_variables: what the template reads besides the messages.
-      batch_size: most rows decoded at once.
-      seed: of the keys.
-      trace: record who wrote each token, which the view in a notebook shows.
-        Turn it off where only texts matter: see docs/api.md for its cost.
-      log_probs: record how likely the target, the verifier and the drafter
-        found each token; see docs/definitions.md.
+      method: a name in `METHODS`.
+      alpha: the parameter of the rule or target; None takes the method's
+        default.
+      max_decode_len: the most tokens of an output, EOS counted.
+      batch_size: the most rows that are decoded at once.
+      seed: the seed of the keys.
+      trace: whether to record which model wrote each token, which the view in a
+        notebook shows. Turn it off where only texts matter: see docs/api.md for
+        its cost.
+      **settings: the fields of `Point`, `Records` and `TextSettings`.
 
     Raises:
       ValueError: a setting is unknown or out of range, the method needs a model
         that the pair lacks, or a text does not fit.
-      NoDistributionError: a model gave none; text and step are named.
+      NoDistributionError: a model gave no distribution; text and step are
+        named.
     """
-    point = self._point(
-      method,
-      alpha=alpha,
-      gamma=gamma,
-      advice=advice,
-      temperature=temperature,
-      top_k=top_k,
-      top_p=top_p,
-      bonus=bonus,
-      verification=verification,
-      draft_length=draft_length,
-    )
+    point = self._point(method, alpha, settings)
     at_least(1, batch_size=batch_size)
-    sources = self._sources(
-      texts, max_input_len, truncate, prompt, chat_variables
+    sources = self._sources(texts, settings)
+    run = Run(
+      max_decode_len=max_decode_len,
+      batch_size=generation.rows_for(
+        len(sources.examples), batch_size, self.models.layout
+      ),
+      seed=seed,
+      **select(settings | {"trace": trace}, Records),
     )
-    rows = generation.rows_for(
-      len(sources.examples), batch_size, self.models.layout
-    )
-    records = {"trace": trace, "log_probs": log_probs}
-    run = Run(None, max_decode_len, batch_size=rows, seed=seed, **records)
     return generation.generate(Study(self.models, sources, run), point)
 
+  @takes(Point, TextSettings, without=("method", "alpha"))
   def compare(
     self,
     texts: str | Sequence,
     methods: str | Sequence[str | tuple[str, float]] = COMPARED,
     *,
     max_decode_len: int = 128,
-    max_input_len: int = 512,
-    truncate: bool = False,
-    prompt: str | None = None,
-    chat_variables: Mapping = MappingProxyType({}),
     seed: int = 0,
     repeats: int = 3,
-    **settings,
+    **settings: Any,
   ) -> Comparison:
-    """Returns methods side by side: time at batch 1, calls, texts.
+    """Returns methods next to each other: time at batch 1, calls, texts.
+
+    A setting that some of the methods do not use is for the methods that do.
 
     Args:
       texts: as in `generate`.
-      methods: names, or (name, alpha); the verifier alone comes first anyway.
-      max_decode_len: as in `generate`, like what follows.
-      max_input_len: likewise.
-      truncate: likewise.
-      prompt: likewise.
-      chat_variables: likewise.
-      seed: likewise.
-      repeats: how often each is timed.
-      **settings: gamma, advice, temperature, top_k, top_p, bonus, verification
-        and draft_length, for all methods that use them.
+      methods: names, or (name, alpha); the verifier alone is always the first.
+      max_decode_len: the most tokens of an output, EOS counted.
+      seed: the seed of the keys.
+      repeats: how often each method is timed.
+      **settings: the fields of `Point` and `TextSettings`.
 
     Raises:
-      ValueError: as `generate`.
+      ValueError: as in `generate`.
     """
     named = [methods] if isinstance(methods, str) else methods
     kind = Sequence[str | tuple[str, float | None]]
     named = fit("methods", named, kind)
     chosen = [(m, None) if isinstance(m, str) else m for m in named]
-    common = Point(LOSSLESS, alpha=None, **settings)
+    common = Point(LOSSLESS, alpha=None, **select(settings, Point))
     chosen = [(measure.REFERENCE, None), *chosen]
     common.check_shared(name for name, _ in chosen)
     points = [
       self._checked(common.of(name, alpha=alpha), alpha)
       for name, alpha in chosen
     ]
-    sources = self._sources(
-      texts, max_input_len, truncate, prompt, chat_variables
-    )
-    run = Run(None, max_decode_len, batch_size=1, seed=seed)
+    sources = self._sources(texts, settings)
+    run = Run(max_decode_len=max_decode_len, batch_size=1, seed=seed)
     measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
     study = Study(self.models, sources, run, measuring)
     return comparison.compare(study, points)
 
+  @takes(Point, Records, TextSettings, without=("trace",))
   def stream(
-    self, text, method: str = "spec_decode", *, rounds: int = 1, **settings
+    self,
+    text,
+    method: str = "spec_decode",
+    *,
+    alpha: float | None = None,
+    rounds: int = 1,
+    max_decode_len: int = 128,
+    seed: int = 0,
+    **settings: Any,
   ) -> TextStream:
     """Yields what a method writes for one text, as it is decoded.
 
-    Joined, the pieces are what `generate` writes for it.
+    Joined, the pieces are what `generate` writes for the text. With `log_probs`
+    the stream has the log-probabilities of its tokens so far.
 
     Args:
-      text: as in `generate`, but one; a list may hold it.
-      method: of those that run as one loop: not the sequence cascades.
-      rounds: blocks, or tokens of methods without blocks, between two pieces.
-      **settings: as in `generate`; no batch_size or trace. With `log_probs`
-        the stream has those of its tokens so far.
+      text: one text, as in `generate`; a list may hold it.
+      method: a method that runs as one loop, which sequence cascades do not.
+      alpha: as in `generate`.
+      rounds: blocks between two pieces; tokens, of a method without blocks.
+      max_decode_len: the most tokens of the output, EOS counted.
+      seed: the seed of the keys.
+      **settings: the fields of `Point`, `Records` and `TextSettings`.
 
     Raises:
-      ValueError: as `generate`.
+      ValueError: as in `generate`.
     """
     at_least(1, rounds=rounds)
-    settings, point = self._streamed(method, settings)
-    return TextStream(self._study(text, **settings), point, rounds)
+    point = self._point(method, alpha, settings)
+    study = self._study(text, max_decode_len, seed, settings)
+    return TextStream(study, point, rounds)
 
+  @takes(Point, Records, TextSettings, without=("trace",))
   def chat(
     self,
     method: str = "spec_decode",
     *,
     system: str | None = None,
+    alpha: float | None = None,
     rounds: int = 1,
     room: int = 2048,
-    **settings,
+    max_decode_len: int = 128,
+    seed: int = 0,
+    **settings: Any,
   ) -> Chat:
     """Returns a conversation by the tokenizer's chat template.
 
     Args:
       method: as in `stream`.
-      system: the system's message, if there is to be one.
-      rounds: likewise.
+      system: the system's message; None for a conversation without one.
+      alpha: as in `generate`.
+      rounds: as in `stream`.
       room: tokens of answers and questions after the first that the caches
-        hold; where they are full, the whole conversation is read again.
-      **settings: as in `stream`, but no prompt; of each turn.
+        hold. Where the caches are full, the whole conversation is read again.
+      max_decode_len: the most tokens of an answer, EOS counted.
+      seed: the seed of the keys.
+      **settings: the fields of `Point`, `Records` and `TextSettings`.
 
     Raises:
-      ValueError: as `stream`, or the pair has no chat: its models are
+      ValueError: as in `stream`; or the pair has no chat: its models are
         encoder-decoders, or its tokenizer has no chat template.
     """
     at_least(1, rounds=rounds, room=room)
@@ -331,21 +309,22 @@ class Pair:
       raise ValueError(
         f"prompt is {prompt!r}; a chat has 'chat': leave it out, or use stream"
       )
-    settings, point = self._streamed(method, {**settings, "prompt": "chat"})
-    variables = settings.get("chat_variables", {})
-    prompting = Prompting(self.vocabulary, "chat", variables)
+    settings["prompt"] = "chat"
+    point = self._point(method, alpha, settings)
+    reading = TextSettings(**select(settings, TextSettings))
+    prompting = Prompting(self.vocabulary, "chat", reading.chat_variables)
 
     def start(messages, turn: int) -> TextStream:
-      study = self._study([messages], **settings)
+      study = self._study([messages], max_decode_len, seed, settings)
       most = max(room, study.run.max_decode_len)
       return TextStream(study, point, rounds, most, turn)
 
-    widths = padding.buckets(settings.get("max_input_len", 512))
-    said = [{"role": "system", "content": system}] if system else []
-    return Chat(start, prompting, widths, said)
+    widths = padding.buckets(reading.max_input_len)
+    messages = [{"role": "system", "content": system}] if system else []
+    return Chat(start, prompting, widths, messages)
 
   def _check_chats(self):
-    """Raises PairError where the pair knows no conversation."""
+    """Raises PairError where the models or the tokenizer know no chat."""
     name, lack = self.models.models[-1].name, ""
     if not self.models.prompted:
       lack = f"{name} is an encoder-decoder, and a T5 has no chat"
@@ -354,65 +333,48 @@ class Pair:
     if lack:
       raise PairError(f"{lack}; use stream, or generate, with a text")
 
-  def _point(
-    self, method: str, *, alpha: float | None = None, **settings
-  ) -> Point:
-    """Returns a point that this pair is to decode, checked."""
-    return self._checked(Point(method, alpha=alpha, **settings), alpha)
+  def _point(self, method: str, alpha: float | None, settings: dict) -> Point:
+    """Returns the point that this pair is to decode, checked.
+
+    Args:
+      method: a name in `METHODS`.
+      alpha: as the user gave it.
+      settings: fields of `Point`, and others.
+    """
+    point = Point(method, alpha, **select(settings, Point))
+    return self._checked(point, alpha)
 
   def _checked(self, point: Point, alpha: float | None) -> Point:
-    """Returns a point that this pair is to decode; `alpha` as it was asked."""
+    """Returns a point that this pair is to decode, with a number for gamma.
+
+    Args:
+      point: the point.
+      alpha: as the user gave it; a method that does not use it refuses one.
+    """
     if alpha is not None:
       point.check_alpha_is_used()
     return advice_files.resolved(point, self.models)
 
-  def _streamed(self, method: str, settings: dict) -> tuple[dict, Point]:
-    """Returns the settings of a `_study`, and the point of the others."""
-    names = settings.keys() & Point.__dataclass_fields__.keys()
-    point = self._point(method, **{name: settings.pop(name) for name in names})
-    return settings, point
-
   def _study(
-    self,
-    texts,
-    *,
-    max_decode_len: int = 128,
-    seed: int = 0,
-    log_probs: bool = False,
-    **how,
+    self, text, max_decode_len: int, seed: int, settings: dict
   ) -> Study:
-    """Returns the study of a text that is decoded alone; see `generate`."""
-    sources = self._sources(texts, **how)
+    """Returns the study of one text that is decoded alone; see `stream`."""
+    sources = self._sources(text, settings)
     if (num := len(sources.examples)) > 1:
       raise InputError(
         f"stream takes one text; {num} were given: call it for each of them, or"
         " generate for all"
       )
     run = Run(
-      None, max_decode_len, batch_size=1, seed=seed, log_probs=log_probs
+      max_decode_len=max_decode_len,
+      batch_size=1,
+      seed=seed,
+      **select(settings, Records),
     )
-    measuring = Measuring(num_timed=1)
-    return Study(self.models, sources, run, measuring)
+    return Study(self.models, sources, run, Measuring(num_timed=1))
 
-  def _sources(
-    self,
-    texts,
-    max_input_len: int = 512,
-    truncate: bool = False,
-    prompt: str | None = None,
-    chat_variables: Mapping = MappingProxyType({}),
-  ) -> Sources:
-    """Returns what is decoded; how many were cut is printed."""
-    at_least(1, max_input_len=max_input_len)
-    if prompt is None and not self.models.prompted:
-      prompt = "source"
-    elif prompt is None and not hasattr(self.vocabulary, "prompted"):
-      prompt = "text"
-    prompting = Prompting(self.vocabulary, prompt, chat_variables)
-    sources = sources_of_texts(
-      texts, prompting, max_len=max_input_len, truncate=truncate
-    )
-    if sources.num_cut:
-      num = f"{sources.num_cut} of {len(sources.examples)}"
-      print(f"{num} texts cut to {max_input_len} tokens")
-    return sources
+  def _sources(self, texts, settings: dict) -> Sources:
+    """Returns texts as sources; `settings` has fields of `TextSettings`."""
+    reading = TextSettings(**select(settings, TextSettings))
+    prompted = self.models.prompted
+    return reading.read(texts, self.vocabulary, prompted=prompted)

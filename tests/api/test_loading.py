@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 
 import jax
 import numpy as np
@@ -197,6 +198,16 @@ def test_a_setting_that_a_method_ignores_is_refused(
       call("one", method, temperature=0.0, **settings, **SHORT)
   with pytest.raises(ValueError, match=r"; none of .*: leave it out"):
     pair.compare("one", [method], temperature=0.0, **settings, **SHORT)
+
+
+def test_calls_show_every_setting_and_refuse_other_names(pair):
+  for call in (pair.generate, pair.compare, pair.stream, pair.chat):
+    keywords = inspect.signature(call).parameters
+    assert {"gamma", "bonus", "top_p", "advice", "truncate"} <= set(keywords)
+    assert keywords["draft_length"].default == "fixed"
+    assert "  top_p: the smallest set of likeliest tokens" in call.__doc__
+    with pytest.raises(ValueError, match=r"no setting of .*did you mean gamma"):
+      call("one", gama=3)
 
 
 def test_a_stream_is_of_one_text(pair):

@@ -82,7 +82,7 @@ def test_a_later_setting_leaves_older_rows_as_they_are():
   assert used.to_dict() == {**SETTINGS.to_dict(), "later": 3}
   assert used.key != SETTINGS.key
   with pytest.raises(ValueError, match="later is '3'; wanted a whole number"):
-    fields.built(Grown, {**vars(SETTINGS), "later": "3"})
+    fields.build(Grown, {**vars(SETTINGS), "later": "3"})
 
 
 def test_rows_have_their_settings_in_the_order_of_the_first_rows():
