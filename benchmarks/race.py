@@ -24,6 +24,7 @@ from tqdm import tqdm
 from benchmarks import shapes
 from speccascade import cli
 from speccascade.analysis import speedup
+from speccascade.decoding.decode_settings import block_width
 from speccascade.models import parameters
 from speccascade.runtime import files
 
@@ -165,7 +166,7 @@ def race_speculative(ours, peer, shape, gamma, rounds, kernels):
     )
   for name, model, role, width in (
     ("step", shape, "verifier", 1),
-    ("verify", shape, "verifier", gamma + 1),
+    ("verify", shape, "verifier", block_width(gamma)),
     ("draft", small, "drafter", 1),
     ("draft 2", small, "drafter", 2),
   ):

@@ -41,7 +41,9 @@ def race(study, gammas, temperature):
     blocks, tokens = np.mean(outs[point], axis=0)
     steps = costs.verifier_prefill + tokens
     if name != ALONE:
-      block = (point.gamma - 1) * costs.c + costs.q2 + costs.v[point.gamma + 1]
+      block = (
+        (point.gamma - 1) * costs.c + costs.q2 + costs.v[point.verify_width]
+      )
       steps = costs.verifier_prefill + costs.drafter_prefill + blocks * block
     numbers[name] = {
       "ms": 1e3 * latency.walltime_s,

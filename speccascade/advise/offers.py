@@ -9,6 +9,7 @@ from scipy.optimize import isotonic_regression
 from speccascade.advise.acceptance import rates_along
 from speccascade.analysis import speedup
 from speccascade.analysis.speedup import ExpectedBlocks
+from speccascade.decoding.decode_settings import block_width
 from speccascade.decoding.types import Decoded
 from speccascade.evaluation import efficiency, timing
 from speccascade.evaluation.efficiency import Costs
@@ -184,7 +185,7 @@ class Drafting:
     steps = speedup.block_cost(
       gamma,
       costs.c,
-      v=costs.v[gamma + 1],
+      v=costs.v[block_width(gamma)],
       q2=costs.q2 if point.folds else None,
       bonus_law=not point.folds,
     )

@@ -8,6 +8,7 @@ from speccascade.advise import commands
 from speccascade.advise.offers import DRAFTER, Drafting, Expected, Offer
 from speccascade.advise.searcher import LEAST, Advice, loss
 from speccascade.cli import macros
+from speccascade.decoding.decode_settings import block_width
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.measuring.environment import device_name, environment
 from speccascade.inference.points import advice_files
@@ -146,7 +147,7 @@ def _reasons_against(advice: Advice) -> list[str]:
   offer = advice.lossless
   here, name = offer.here, offer.study.pair.drafter_name
   by_name = {x.study.pair.drafter_name: x for x in advice.draftings}
-  drafting, width = by_name[name], here.gamma + 1
+  drafting, width = by_name[name], block_width(here.gamma)
   v, loop = drafting.costs.v[width], drafting.overhead_of(here.gamma)
   needed = drafting.least_rate(LEAST)
   rate = "no rate" if needed is None else f"about {needed:.2f} at every token"

@@ -235,9 +235,8 @@ def _pass_costs(points: Sequence[Measured]) -> list[float]:
   """Returns the cost of the verifier's pass over a block, where measured."""
   costs = []
   for point in points:
-    # The pass over gamma drafts reads gamma + 1 tokens.
     cost_by_width = point.rows[0].costs.v
-    width = point.settings.gamma + 1
+    width = point.settings.block_width
     if width in cost_by_width:
       costs.append(cost_by_width[width])
   return costs

@@ -253,7 +253,7 @@ def _notice_sentences(lines: Sequence[Slowdown]) -> Iterator[str]:
   if line.c is not None and line.v is not None:
     yield (
       f"A drafter step costs {line.c:.2f} steps of the large model, and the"
-      f" pass over {settings.gamma + 1} tokens costs {line.v:.2f} steps."
+      f" pass over {settings.block_width} tokens costs {line.v:.2f} steps."
     )
   if line.acceptance_rate is not None:
     clauses = [

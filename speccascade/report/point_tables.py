@@ -266,9 +266,8 @@ def _row_cell(path: tuple[str, ...], row: ResultRow):
   """
   cell = lookup(row, *path)
   if isinstance(cell, dict):
-    gamma = row.settings.gamma
-    # A block of gamma drafts makes the verifier read gamma + 1 tokens.
-    return gamma and cell.get(gamma + 1)
+    width = row.settings.block_width
+    return None if width is None else cell.get(width)
   if isinstance(cell, (list, tuple)):
     return " ".join("" if item is None else str(item) for item in cell)
   return cell

@@ -59,9 +59,9 @@ def slowdowns(panel: PointGroup, model: Clock | None) -> list[Slowdown]:
   """
   lines = []
   for curve in panel.curves:
-    gamma = curve.settings.gamma
+    width = curve.settings.block_width
     slow = [p for p in curve.points if p.latency and p.latency.bounds[0] > 1]
-    if gamma is None or not slow:
+    if width is None or not slow:
       continue
     least = min(slow, key=lambda point: point.latency.value)
     tokens = least.efficiency["mean_acceptance_length"]
@@ -80,7 +80,7 @@ def slowdowns(panel: PointGroup, model: Clock | None) -> list[Slowdown]:
         acceptance_rate=least.efficiency["acceptance_rate"],
         tokens_per_block=tokens,
         c=least.mean("costs", "c"),
-        v=least.mean("costs", "v", gamma + 1),
+        v=least.mean("costs", "v", width),
         predicted_block=tokens / predicted if predicted and tokens else None,
         measured_block=measured_block(least, panel.large),
         modelled=modelled and modelled.value,
