@@ -73,20 +73,20 @@ class ReviewSettings:
   """How a verifier reviews a drafted block.
 
   Attributes:
+    verification: "token" accepts or rejects each draft on its own, "block" the
+      block as a whole.
     bonus: which distribution the token after a fully accepted block is drawn
       from. "target" is exact; where the drafter has no distribution at that
       position, the target there is the verifier's. "verifier" is what Algorithm
       4 prints; it changes the law of the output unless the target is the
       verifier itself. Methods whose target is the verifier, and methods without
       blocks, do not use this setting.
-    verification: "token" accepts or rejects each draft on its own, "block" the
-      block as a whole.
   """
 
-  bonus: Bonus = dataclasses.field(default="target", metadata=_STATIC)
   verification: Verification = dataclasses.field(
     default="token", metadata=_STATIC
   )
+  bonus: Bonus = dataclasses.field(default="target", metadata=_STATIC)
 
 
 @fields.checked
@@ -113,7 +113,8 @@ def block_width(gamma: int) -> int:
   """Returns the tokens that a verifier pass over a block feeds: gamma + 1.
 
   They are the last token before the block, and the drafts. A block also writes
-  at most so many tokens: the drafts, and the bonus token.
+  at most so many tokens: the drafts, and the bonus token. With gamma 0, a model
+  alone, it is one token.
   """
   return gamma + 1
 
@@ -201,6 +202,6 @@ def values_of(settings: object, record: type) -> dict[str, Any]:
     record: a dataclass.
 
   >>> values_of(BlockShape(gamma=3, bonus="verifier"), ReviewSettings)
-  {'bonus': 'verifier', 'verification': 'token'}
+  {'verification': 'token', 'bonus': 'verifier'}
   """
   return {name: getattr(settings, name) for name in names_of(record)}

@@ -7,6 +7,7 @@ import operator
 
 import numpy as np
 
+from speccascade.decoding.decode_settings import BlockShape, names_of
 from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.report.measured import (
   METRICS,
@@ -23,7 +24,13 @@ def _settings_getter(names: Iterable[str]) -> Callable:
 
 
 # Settings that make another curve of the same method.
-_VARIED = ("gamma", "bonus", "verification", "draft_length", "draft_threshold")
+_VARIED = (*names_of(BlockShape), "draft_threshold")
+# Settings of a block as a label says them. A label names another setting by its
+# name and its value.
+_IN_WORDS = {
+  ("verification", "block"): "block verification",
+  ("bonus", "verifier"): "verifier's bonus",
+}
 # Settings in which the points of one study may differ.
 _POINTS = {*_VARIED, "method", "alpha", "temperature", "seed", "trials"}
 _NAMES = [field.name for field in dataclasses.fields(Settings)]
@@ -206,10 +213,10 @@ def _choose_metric(metric: str | None, study: PointGroup) -> str:
 def _variant_suffix(settings: Settings) -> str:
   """Returns how a curve differs from the method's usual form, gamma aside."""
   parts = []
-  if settings.verification == "block":
-    parts.append("block verification")
-  if settings.bonus == "verifier":
-    parts.append("verifier's bonus")
-  if settings.draft_length not in (None, "fixed"):
-    parts.append(f"{settings.draft_length} {settings.draft_threshold:g}")
+  for name, value in settings.block_changes.items():
+    if name == "draft_length":
+      policy, threshold = value
+      parts.append(f"{policy} {threshold:g}")
+    else:
+      parts.append(_IN_WORDS.get((name, value), f"{name} {value}"))
   return "".join(f", {part}" for part in parts)

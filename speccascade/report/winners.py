@@ -187,13 +187,8 @@ def bindings(settings: Settings) -> str:
     "ALPHA": settings.alpha,
     "GAMMA": settings.gamma,
   }
-  if settings.verification == "block":
-    values["VERIFICATION"] = settings.verification
-  if settings.bonus == "verifier":
-    values["BONUS"] = settings.bonus
-  if settings.draft_length not in (None, "fixed"):
-    policy = settings.draft_length, settings.draft_threshold
-    values["DRAFT_LENGTH"] = policy
+  for name, value in settings.block_changes.items():
+    values[name.upper()] = value
   return ", ".join(
     f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}"
     for name, value in values.items()

@@ -16,6 +16,7 @@ import typing
 from typing import Annotated, Any, ClassVar, NotRequired, TypedDict
 
 from speccascade.decoding.decode_settings import (
+  FIXED,
   BlockShape,
   SamplingSettings,
   block_width,
@@ -139,6 +140,22 @@ class Settings:
   def block_width(self) -> int | None:
     """The tokens of a verifier pass over a block; None without blocks."""
     return None if self.gamma is None else block_width(self.gamma)
+
+  @property
+  def block_changes(self) -> dict[str, Any]:
+    """The settings of a block that differ from their defaults, gamma aside.
+
+    The draft length is written as a configuration writes it.
+    """
+    changes = {}
+    for field in dataclasses.fields(BlockShape):
+      value = getattr(self, field.name)
+      if field.name == "draft_length":
+        if value not in (None, FIXED):
+          changes[field.name] = (value, self.draft_threshold)
+      elif field.name != "gamma" and value not in (None, field.default):
+        changes[field.name] = value
+    return changes
 
   @property
   def words(self) -> list[str]:
