@@ -116,7 +116,8 @@ def decode(folder, *, mesh, kind="t5", method="spec_cascade_opt", **options):
     Sampling.create(settings["temperature"]),
   )
   program = decoder.lower(*arguments).compile()
-  decoded = program(*decoder.call(*arguments)[1:])
+  _, program_arguments = decoder.call(*arguments)
+  decoded = program(*program_arguments)
   sent = collectives.read(program.as_text())
   kernel = pair.verifier_lm.params["decoder"]["layers_0"]["mlp"]["wo"]["kernel"]
   results = {

@@ -1,7 +1,7 @@
-"""Continuous batching: a row that ended makes room for one that waits.
+"""Continuous batching: a row that ended makes room for a row that waits.
 
-Rows of a batch do not see each other, so that the tokens of each are those that
-it has in any other batch.
+The rows of a batch do not see each other. So each row has the tokens that it
+would have in any other batch.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.programs.decoders import Decoder
+from speccascade.decoding.programs.decoders import Decoder, ProgramArguments
 from speccascade.decoding.types import Array, Decoded
 
 
@@ -28,84 +28,107 @@ def decode_continuously(
   rows: int,
   refill: int | None = None,
 ) -> Iterator[tuple[np.ndarray, Decoded]]:
-  """Decodes many rows, a few of them side by side.
+  """Decodes many rows, a few of them at a time.
 
-  Two programs are compiled, whatever the number of inputs: one reads `refill`
-  of them and puts them in the places of rows that ended, the other runs rounds
-  until so many more ended, or all.
+  Two programs are compiled, whatever the number of inputs. One reads `refill`
+  inputs and puts them into the slots of rows that ended. The other runs rounds
+  until `refill` rows more have ended; until all have ended, once no input
+  waits.
 
   Arguments as in a call of the decoder, of N rows, and:
 
   Args:
-    rows: R, decoded side by side; static.
-    refill: inputs read at a time, 1 to R; static. None takes a quarter of R.
+    rows: R, static, the number of slots: rows that are decoded together.
+    refill: static, inputs that are read at a time, 1 to R; None takes a quarter
+      of R.
 
   Yields:
-    places [n] of `inputs`, each once, and their `Decoded`, n rows of NumPy
-    arrays, as they end.
+    The indices [n] of `inputs` that ended, and their `Decoded`, n rows of NumPy
+    arrays. Each index comes once.
 
   Raises:
-    ValueError: as a call does; or the method is no single loop.
+    ValueError: as a call does; or the method is not one loop.
   """
   if not decoder.method.execution.is_one_loop:
     raise ValueError(
       f"{decoder.method.label} may write a sequence again from its start, and"
       " its rows cannot be replaced one by one; decode whole batches"
     )
-  program, *arguments = decoder.call(
+  program, arguments = decoder.call(
     drafter, verifier, inputs, rngs, alpha, sampling
   )
   refill = min(refill or -(-rows // 4), rows)
 
-  def some(places) -> tuple:
-    """The arguments of these of the inputs; the last is there again."""
-    at = np.resize(places, refill)
-    at[len(places) :] = places[-1]
-    return (*arguments[:2], inputs[at], rngs[at], *arguments[4:])
+  def read(indices) -> ProgramArguments:
+    """Returns the arguments of `refill` inputs: the last index is repeated."""
+    padded = np.full(refill, indices[-1])
+    padded[: len(indices)] = indices
+    return arguments._replace(inputs=inputs[padded], rngs=rngs[padded])
 
-  first = jax.eval_shape(functools.partial(_begin, program), some([0]))
-  carry = jax.tree.map(
-    lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), first
-  )
-  state = carry.replace(done=jnp.ones((rows,), bool)), rngs[np.zeros(rows, int)]
+  state = _empty_state(program, read([0]), rows, rngs)
+  # Slot i holds the input owner[i]; -1 is an empty slot.
   owner, waiting = np.full(rows, -1), np.arange(len(inputs))
   while len(waiting) or np.any(owner >= 0):
+    # Fill empty slots, `refill` of them at a time. With 5 rows, empty slots 1,
+    # 3, 4, inputs 7, 8 waiting and refill 3, the slots are [1, 3, 5]: slot 5
+    # does not exist, and what is read for it is dropped.
     free = np.flatnonzero(owner < 0)
     while len(waiting) and len(free):
       num = min(refill, len(free), len(waiting))
-      owner[free[:num]], places = waiting[:num], np.full(refill, rows)
-      places[:num] = free[:num]
-      state = _fill(program, some(waiting[:num]), state, places)
+      slots = np.full(refill, rows)
+      slots[:num] = free[:num]
+      owner[free[:num]] = waiting[:num]
+      state = _fill(program, read(waiting[:num]), state, slots)
       free, waiting = free[num:], waiting[num:]
+    # Run rounds until enough rows have ended to be worth a reading.
     going = rows - refill if len(waiting) else 0
-    settings = (*arguments[:2], *arguments[4:])
-    state, decoded = _advance(program, settings, state, np.int32(going))
+    state, decoded = _advance(
+      program,
+      arguments._replace(inputs=None, rngs=None),
+      state,
+      np.int32(going),
+    )
+    # Hand out the rows that ended, and empty their slots.
     ended = np.flatnonzero(np.asarray(state[0].done) & (owner >= 0))
+    decoded = jax.device_get(decoded)
     yield (
       owner[ended],
-      jax.tree.map(lambda x, at=ended: x[at], jax.device_get(decoded)),
+      jax.tree.map(lambda x, ended=ended: x[ended], decoded),
     )
     owner[ended] = -1
+
+
+def _empty_state(program, arguments, rows: int, rngs) -> tuple:
+  """Returns (carry, keys) of `rows` slots that are all done."""
+  first = jax.eval_shape(functools.partial(_begin, program), arguments)
+  carry = jax.tree.map(
+    lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), first
+  )
+  done = jnp.ones((rows,), bool)
+  return carry.replace(done=done), rngs[np.zeros(rows, int)]
 
 
 def _begin(program, arguments):
   return program.start(*arguments).begin()
 
 
-# Caches are large: a state is given up for the next one.
+# Caches are large, so a state is donated to the call that makes the next state.
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _fill(program, arguments, state, places):
-  """Begins rows at these places of the state; one past its end is none."""
-  put = lambda x, new: x.at[places].set(new, mode="drop")
-  return jax.tree.map(put, state, (_begin(program, arguments), arguments[3]))
+def _fill(program, arguments, state, slots):
+  """Begins rows in some slots of the state; a slot past its end is dropped."""
+
+  def put(old, new):
+    return old.at[slots].set(new, mode="drop")
+
+  return jax.tree.map(put, state, (_begin(program, arguments), arguments.rngs))
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _advance(program, settings, state, going):
-  """Runs rounds until at most `going` rows go on."""
+def _advance(program, arguments, state, going):
+  """Runs rounds until at most `going` rows are not done."""
   carry, rngs = state
-  loop = program.start(*settings[:2], None, rngs, *settings[2:])
+  loop = program.start(*arguments._replace(rngs=rngs))
   carry = loop.advance(carry, going=going)
   return (carry, rngs), loop.decoded(carry)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -97,17 +98,17 @@ class Decoder(BlockShape, Records):
         prompts and another from sources; a prompt is not valid, see
         `prompts.check`; or the drafter has no confidence for the rule to read.
     """
-    return _run(*self.call(drafter, verifier, inputs, rngs, alpha, sampling))
+    program, arguments = self.call(
+      drafter, verifier, inputs, rngs, alpha, sampling
+    )
+    return _run(program, *arguments)
 
   def call(
     self, drafter, verifier, inputs, rngs, alpha: float, sampling: Sampling
-  ) -> tuple:
+  ) -> tuple["Program", "ProgramArguments"]:
     """Checks the arguments of a call, and returns what the call runs.
 
     Arguments and errors are those of `__call__`.
-
-    Returns:
-      A `Program`, and the arguments of its `run`.
     """
     self.check(drafter, verifier, alpha, sampling)
     execution = self.method.execution
@@ -115,22 +116,22 @@ class Decoder(BlockShape, Records):
     if model.prompted:
       prompts.check(inputs, model.vocab_size)
     program, index = self.program(sampling.greedy)
-    return (
-      program,
-      drafter if execution.needs_drafter else None,
-      verifier if execution.needs_verifier else None,
-      inputs,
-      rngs,
-      # NumPy's scalars: to put each on the device here would cost a launch.
-      np.float32(execution.host_alpha(alpha)),
-      np.float32(self.draft_length.threshold),
-      sampling,
-      np.int32(index),
+    # Scalars are NumPy's: to put each on the device here would cost a launch.
+    return program, ProgramArguments(
+      drafter=drafter if execution.needs_drafter else None,
+      verifier=verifier if execution.needs_verifier else None,
+      inputs=inputs,
+      rngs=rngs,
+      alpha=np.float32(execution.host_alpha(alpha)),
+      threshold=np.float32(self.draft_length.threshold),
+      sampling=sampling,
+      index=np.int32(index),
     )
 
   def lower(self, *arguments) -> jax.stages.Lowered:
     """Returns the traced program of a call; models may be of shapes alone."""
-    return _run.lower(*self.call(*arguments))
+    program, program_arguments = self.call(*arguments)
+    return _run.lower(program, *program_arguments)
 
   def program(self, greedy: bool) -> tuple["Program", int]:
     """Returns the program of a call, and the index of the target in it.
@@ -277,6 +278,30 @@ def _check_kinds(drafter, verifier):
     )
 
 
+class ProgramArguments(NamedTuple):
+  """The arguments of a `Program`, which are traced.
+
+  Attributes:
+    drafter: as in a call of `Decoder`; None where the method needs none.
+    verifier: as in a call of `Decoder`; None where the method needs none.
+    inputs: [B, S] int32; None for a loop that only goes on.
+    rngs: [B] typed keys.
+    alpha: float32 [], as `Execution.host_alpha` made it.
+    threshold: float32 [], the threshold of the draft length.
+    sampling: a `Sampling`.
+    index: int32 [], the index of a target of the program.
+  """
+
+  drafter: Any
+  verifier: Any
+  inputs: Any
+  rngs: Any
+  alpha: Any
+  threshold: Any
+  sampling: Sampling
+  index: Any = 0
+
+
 @dataclasses.dataclass(frozen=True)
 class Program:
   """What is compiled: everything static of a decoder, or of a family of them.
@@ -303,7 +328,7 @@ class Program:
   def run(self, *arguments, **options) -> Decoded:
     """Decodes, while the program is traced; arguments as in `start`."""
     result = self.start(*arguments, **options)
-    return result.run() if self.decoder.method.execution.is_one_loop else result
+    return result.run() if isinstance(result, Loop) else result
 
   def start(
     self,
@@ -320,13 +345,9 @@ class Program:
   ) -> Loop | Decoded:
     """Returns the loop, while the program is traced; see `Execution.run`.
 
-    Arguments up to `rngs` as in a call of `Decoder`, and:
+    Arguments as in `ProgramArguments`, and:
 
     Args:
-      alpha: scalar, as `Execution.host_alpha` made it.
-      threshold: scalar, the threshold of the draft length.
-      sampling: a `Sampling`.
-      index: int32 [], the index of a target.
       room: static, as in `LoopSettings`.
 
     Returns:

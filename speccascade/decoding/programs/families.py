@@ -1,12 +1,14 @@
-"""Several targets in one compiled program, one of them chosen as it runs.
+"""Several targets in one compiled program, which is told which one to use.
 
-Methods of one execution differ in their target alone, a few operations beside
-two models, and a program takes seconds to compile. A program of many targets
-takes the chosen one's number as a traced argument.
+Methods of one execution differ in their target alone. A target is a few
+operations next to two models, and a program takes seconds to compile. So a
+program may hold the targets of several methods, and get the index of one of
+them as a traced argument.
 """
 
 import dataclasses
 import functools
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +20,13 @@ Array = jax.Array
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-  """What executions use of a `Target`; only the chosen one is computed.
+  """Several targets with the methods of one that executions call.
+
+  Only the target at `index` is computed.
 
   Attributes:
-    targets: alike in what they need of the drafter.
-    index: int32 [], traced.
+    targets: the targets, which all need the drafter's law or all do not.
+    index: int32 [], traced, the index of the target in use.
   """
 
   targets: tuple[Target, ...]
@@ -30,6 +34,7 @@ class Choice:
 
   @property
   def uses_q(self) -> bool:
+    """See `Target`."""
     return self.targets[0].uses_q
 
   @property
@@ -51,11 +56,23 @@ class Choice:
     return self._switch(Target.early, q, alpha)
 
   def _switch(self, branch, *operands):
-    """Returns `branch(target, *operands)` of the chosen target."""
+    """Returns `branch(target, *operands)` of the target at `index`."""
     branches = [functools.partial(branch, target) for target in self.targets]
     return jax.lax.switch(self.index, branches, *operands)
 
 
-def choose(targets: tuple[Target, ...], index: Array) -> Target | Choice:
-  """Returns the target of a number; one alone is itself, without a branch."""
-  return targets[0] if len(targets) == 1 else Choice(targets, index)
+def choose(
+  targets: tuple[Target | None, ...], index: Array
+) -> Target | Choice | None:
+  """Returns the target at an index.
+
+  Args:
+    targets: one target, which may be None; or several, none of which is None.
+    index: int32 [], traced.
+
+  Returns:
+    The target itself where there is one, without a branch in the program.
+  """
+  if len(targets) == 1:
+    return targets[0]
+  return Choice(cast(tuple[Target, ...], targets), index)

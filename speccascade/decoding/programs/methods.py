@@ -116,7 +116,8 @@ class Method:
   @property
   def uses_bonus(self) -> bool:
     """Whether the two values of `bonus` draw from different distributions."""
-    return self.has_blocks and self.target.uses_q
+    target = self.target
+    return self.has_blocks and target is not None and target.uses_q
 
   @property
   def settings(self) -> dict[str, tuple[str, ...]]:
@@ -147,7 +148,7 @@ class Method:
   @property
   def law(self) -> str:
     """What the method samples from, in a few words."""
-    if self.execution.law:
+    if self.execution.law or self.target is None:
       return self.execution.law
     known = {
       "lossless": "p",

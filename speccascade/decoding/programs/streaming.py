@@ -1,9 +1,10 @@
 """Decoding some rounds at a time, and turn after turn: `Stream`.
 
-A `Decoder`'s loop is compiled as one program that runs as many rounds as it is
-told, so tokens can be shown as they come. They are those of the whole. Another
-turn goes on from the caches that are there: what others wrote is read, nothing
-is read again, and the output is that of a prompt that holds it all.
+The loop of a `Decoder` is compiled as a program that runs as many rounds as it
+is asked for, so tokens can be shown as they come. They are the tokens that the
+decoder writes at once. Another turn goes on from the caches of the turns
+before. The models read what others wrote in between and read nothing twice, and
+the output is what a prompt that holds the whole conversation would give.
 """
 
 import functools
@@ -20,17 +21,17 @@ from speccascade.decoding.types import Decoded
 class Stream:
   """A batch that is decoded some rounds at a time.
 
-  A round is a block of a speculative method, a token of the others. Shapes, the
-  `Decoder` and `room` are static; equal ones share compiled programs, as many
-  as there are widths of turns, and two.
+  A round is a block of a speculative method, and a token of another method.
+  Shapes, the `Decoder` and `room` are static. Streams that are equal in these
+  share compiled programs: two, and one more for each width of a turn.
 
     stream = Stream(decoder, drafter, verifier, inputs, rngs, alpha, sampling)
     while not stream.ended.all():
       show(stream.advance(rounds=4))  # `Decoded`: tokens, lengths, ...
 
   Attributes:
-    decoded: `Decoded`, what this turn wrote so far.
-    room: most tokens of a row in all turns; see `used`.
+    decoded: the `Decoded` of what this turn wrote so far.
+    room: the most tokens of a row in all turns; see `used`.
   """
 
   def __init__(
@@ -48,12 +49,13 @@ class Stream:
     """Reads the inputs; no round is run yet. Arguments as in a call, and:
 
     Args:
-      decoder: what a call would be made to; `max_decode_len` is for each turn.
-      room: most tokens of a row in all turns, as `used` counts them; None is
-        one turn.
+      decoder: the decoder that a call would be made to. Its `max_decode_len`
+        limits each turn.
+      room: the most tokens of a row in all turns, as `used` counts them; None
+        is the length of one turn.
 
     Raises:
-      ValueError: as a call does; or the method is no single loop; or `room` is
+      ValueError: as a call does; or the method is not one loop; or `room` is
         less than one turn may take.
     """
     method, limit = decoder.method, decoder.max_decode_len
@@ -68,42 +70,43 @@ class Stream:
         f"room is {room} tokens; wanted max_decode_len, {limit}, or more"
       )
     self._decoder = decoder
-    self._program, *arguments = decoder.call(
+    self._program, arguments = decoder.call(
       drafter, verifier, inputs, rngs, alpha, sampling
     )
-    self._arguments = arguments
-    self._carry = _begin(self._program, tuple(arguments), self.room)
-    arguments[2] = None  # the loop goes on without its inputs
-    self._take(_advance(self._program, *self._going_on(0)))
+    self._carry = _begin(self._program, arguments, self.room)
+    # The loop goes on without its inputs.
+    self._arguments = arguments._replace(inputs=None)
+    self._run_rounds(0)
 
   def advance(self, rounds: int = 1) -> Decoded:
-    """Runs so many rounds, fewer if all rows end; returns `decoded`.
+    """Runs some rounds, fewer if all rows end; returns `decoded`.
 
     Raises:
-      ValueError: no round is asked for.
+      ValueError: `rounds` is less than 1.
     """
     if rounds < 1:
       raise ValueError(f"rounds is {rounds}; wanted 1 or more")
-    return self._take(_advance(self._program, *self._going_on(rounds)))
+    return self._run_rounds(rounds)
 
   def turn(self, tokens, rngs) -> Decoded:
     """Begins another turn of the conversation; returns `decoded`, empty yet.
 
-    All models read the tokens, after their own and in the same caches. Rows
-    that are still going stop where they are; a row that met a fault has no
-    further turn.
+    All models read the tokens after their own tokens, in the caches that they
+    have. Rows that are still going stop where they are. A row that met a fault
+    has no further turn.
 
     Args:
-      tokens: [B, N] int32 that others wrote after the last turn (whose EOS, if
-        it has one, is in the text), `prompts.PAD` at either end; a row without
-        any has no turn. Every N is a program of its own: pad to few widths.
-      rngs: [B] typed keys, other ones than those of the turns before.
+      tokens: [B, N] int32, what others wrote after the last turn, with
+        `prompts.PAD` at either end. The EOS of the last turn, if it has one, is
+        in the text already. A row without any token has no turn. Every N is a
+        program of its own: pad to few widths.
+      rngs: [B] typed keys, which differ from the keys of the turns before.
 
     Raises:
-      ValueError: the models do not go on from prompts, the tokens are none, or
-        a row has no room for them and `max_decode_len` more.
+      ValueError: the models do not go on from prompts, the tokens are not
+        valid, or a row has no room for them and `max_decode_len` more.
     """
-    model = self._arguments[1] or self._arguments[0]
+    model = self._arguments.verifier or self._arguments.drafter
     name, tokens = type(model).__name__, np.asarray(tokens, np.int32)
     if not model.prompted:
       raise ValueError(
@@ -111,8 +114,16 @@ class Stream:
         " prompts (decoder-only)"
       )
     prompts.check(tokens, model.vocab_size, may_be_empty=True)
+    self._check_room(tokens)
+    self._arguments = self._arguments._replace(rngs=rngs)
+    self._carry = _turn(self._program, self._arguments, self._carry, tokens)
+    return self._run_rounds(0)
+
+  def _check_room(self, tokens: np.ndarray):
+    """Raises ValueError where a row has no room for a turn of `tokens`."""
     more = np.sum(tokens != prompts.PAD, axis=1)
-    # A pass writes N slots of every row, whatever the row's own tokens.
+    # A pass over the turn writes N slots of every row, however few tokens the
+    # row has; the slots after these tokens are free for the row's own output.
     least = max(tokens.shape[1], self._decoder.max_decode_len)
     used = self.used
     for row in np.flatnonzero(used + more + least > self.room)[:1]:
@@ -121,9 +132,6 @@ class Stream:
         f" {least} more (max_decode_len, or the width of the turn) they do not"
         f" fit a room of {self.room}"
       )
-    self._arguments[3] = rngs
-    self._carry = _turn(self._program, *self._going_on(tokens))
-    return self._take(_advance(self._program, *self._going_on(0)))
 
   @property
   def ended(self) -> np.ndarray:
@@ -132,18 +140,18 @@ class Stream:
 
   @property
   def used(self) -> np.ndarray:
-    """[B] int32, tokens written, and those of others after the first prompt."""
+    """[B] int32, tokens after the first prompt, whoever wrote them."""
     return np.asarray(self._carry.length) - 1
 
-  def _going_on(self, what) -> tuple:
-    return tuple(self._arguments), self._carry, np.asarray(what, np.int32)
-
-  def _take(self, state) -> Decoded:
-    self._carry, self.decoded = state
+  def _run_rounds(self, rounds: int) -> Decoded:
+    """Runs some rounds, maybe none, and returns `decoded` after them."""
+    self._carry, self.decoded = _advance(
+      self._program, self._arguments, self._carry, np.asarray(rounds, np.int32)
+    )
     return self.decoded
 
 
-# Caches are large: a state is given up for the next one.
+# Caches are large, so a carry is donated to the call that makes the next carry.
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))

@@ -6,7 +6,11 @@ from speccascade.decoding.programs import methods
 
 
 def markdown(vocab_size: int = 32128) -> str:
-  """Returns the table in Markdown; ranges are those of `vocab_size`."""
+  """Returns the table of methods in Markdown.
+
+  Args:
+    vocab_size: V, which the range of alpha of some rules depends on.
+  """
   lines = [
     "| name | label | execution | sampled from | alpha |",
     "| --- | --- | --- | --- | --- |",
@@ -15,10 +19,11 @@ def markdown(vocab_size: int = 32128) -> str:
     alpha = "-"
     if method.uses_alpha:
       alpha = method.alpha_interval.describe(vocab_size)
-    where = ", greedy only" if method.greedy_only else ""
+    execution = method.execution.label
+    if method.greedy_only:
+      execution += ", greedy only"
     lines.append(
-      f"| `{name}` | {method.label} | {method.execution.label}{where} |"
-      f" {method.law} | {alpha} |"
+      f"| `{name}` | {method.label} | {execution} | {method.law} | {alpha} |"
     )
   return "\n".join(lines)
 
