@@ -1,4 +1,4 @@
-"""The golden checkpoints, copies of them to damage, and their hashes."""
+"""Gives the golden checkpoints, copies that tests damage, and their hashes."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""GGUF files, byte by byte: parts of right ones, and wrong ones."""
+"""Writes GGUF files byte by byte: parts of right files, and wrong files."""
 
 import struct
 
@@ -28,7 +28,7 @@ def padded(content):
   return content.ljust(1069, b"\0")
 
 
-# Files, and what is said of them.
+# Wrong files, with the pattern of the message about each.
 FAULTS = {
   "empty": (b"", "has 0 bytes, and the header"),
   "short": (b"GGUF\3\0\0\0", "has 8 bytes, and the header"),

@@ -1,4 +1,4 @@
-"""The table of arrays is the network's own, and misfits are named."""
+"""Compares the table of arrays with the network, and checks misfits."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Checkpoints that are none: one line on the file, at once, with little memory.
+"""Checks errors of bad checkpoints: one line, at once, with little memory.
 
 What stands in each was not written by any software; `test_damaged_files` has
 what is cut short or missing.
@@ -76,7 +76,7 @@ def as_json(name, **changes):
 
   def change(path):
     values = json.loads((path / name).read_text())
-    values.pop("crc32", None)  # ours was written by an older version then
+    values.pop("crc32", None)  # as in files of older versions
     put(values, changes)
     (path / name).write_text(json.dumps(values))
 
@@ -142,11 +142,15 @@ BROKEN = "cannot be parsed"
 ENTRY = {"dtype": "float32", "shape": [1], "chunks": [1], "crc32": [1, 2]}
 PIPE = "is no regular file"
 
-# A folder, what is done to it, and what is said beside the name of the file.
+# A folder, a function that damages a copy of it, and a pattern of the message.
 CASES = {
   **{
-    f"native chunk {name}": (NATIVE, in_place(f"{EMBEDDING}/0.0", make), said)
-    for name, make, said in (
+    f"native chunk {name}": (
+      NATIVE,
+      in_place(f"{EMBEDDING}/0.0", make),
+      message,
+    )
+    for name, make, message in (
       ("dangling link", lambda p: p.symlink_to("/nowhere"), "link to nothing"),
       ("link to itself", lambda p: p.symlink_to(p), "link to nothing"),
       ("device", lambda p: p.symlink_to("/dev/zero"), PIPE),
@@ -187,8 +191,8 @@ CASES = {
     "version 0; versions 2 and 3",
   ),
   **{
-    f"msgpack {changes}": (NATIVE, in_index(**changes), said)
-    for changes, said in (
+    f"msgpack {changes}": (NATIVE, in_index(**changes), message)
+    for changes, message in (
       ({"version": 0}, "version 0; versions 2 and 3"),
       ({"version": 1}, "version 1; versions 2 and 3"),
       ({"version": 4}, "version 4; versions 2 and 3"),
@@ -232,9 +236,9 @@ CASES = {
     f"chunks of {shape}": (
       NATIVE,
       as_json(ZARRAY, shape=shape, chunks=[1, 1]),
-      said,
+      message,
     )
-    for shape, said in (([10**18, 10**18], "."), ([HUGE, 1], "is missing"))
+    for shape, message in (([10**18, 10**18], "."), ([HUGE, 1], "is missing"))
   },
   "a slot of gigabytes": (
     NATIVE,
@@ -246,8 +250,8 @@ CASES = {
     "more than its parameter's",
   ),
   **{
-    f"metadata {changes}": ("ours", as_json(META, **changes), said)
-    for changes, said in (
+    f"metadata {changes}": ("ours", as_json(META, **changes), message)
+    for changes, message in (
       ({"format": ["x"]}, "has format"),
       ({"format": "other"}, "has format 'other'"),
       ({"crc32": 1}, "is not as it was written"),
@@ -273,8 +277,8 @@ CASES = {
   "metadata no object": ("ours", content(META, b"[1, 2]"), BROKEN),
   "metadata not UTF-8": ("ours", content(META, b'{"a": "\xff"}'), BROKEN),
   **{
-    f"tree {changes}": (ORBAX, as_json(TREE, **changes), said)
-    for changes, said in (
+    f"tree {changes}": (ORBAX, as_json(TREE, **changes), message)
+    for changes, message in (
       ({"tree_metadata": [1]}, BROKEN),
       ({"tree_metadata": {"5": {}}}, BROKEN),
       ({"tree_metadata": {"(" * DEEP: {"value_metadata": {}}}}, BROKEN),
@@ -288,8 +292,8 @@ CASES = {
     )
   },
   **{
-    f"config {changes}": ("hf", as_json(CONFIG, **changes), said)
-    for changes, said in (
+    f"config {changes}": ("hf", as_json(CONFIG, **changes), message)
+    for changes, message in (
       ({"num_layers": 1000}, "only 52 arrays"),
       ({"num_layers": HUGE}, "num_layers is|52 arrays"),
       ({"num_layers": -1}, "num_layers is -1"),
@@ -313,8 +317,8 @@ CASES = {
   },
   "config no object": ("hf", content(CONFIG, b"[1, 2]"), BROKEN),
   **{
-    f"shard {name!r}": ("hf", shards(**{"shared.weight": name}), said)
-    for name, said in (
+    f"shard {name!r}": ("hf", shards(**{"shared.weight": name}), message)
+    for name, message in (
       ("../model.safetensors", "want one beside it"),
       ("/etc/passwd", "want one beside it"),
       ("..", "want one beside it"),
@@ -330,7 +334,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_one_line_at_once(copy_of, saved, tmp_path, case):
-  folder, change, said = case
+  folder, change, message = case
   name, _, step = folder.partition("/")
   if name == "ours":
     path = tmp_path / "ours"
@@ -340,14 +344,14 @@ def test_one_line_at_once(copy_of, saved, tmp_path, case):
   change(path)
   before = sorted(tmp_path.rglob("*"))
   start, memory = time.process_time(), peak()
-  with pytest.raises(CheckpointError, match=said) as error:
+  with pytest.raises(CheckpointError, match=message) as error:
     load(path, optimizer=True).require_config()
   assert time.process_time() - start < 5
   assert peak() - memory < 200_000
-  message = str(error.value)
-  assert "\n" not in message
-  assert len(message) < 1000
-  assert str(path) in message
+  line = str(error.value)
+  assert "\n" not in line
+  assert len(line) < 1000
+  assert str(path) in line
   assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -387,14 +391,14 @@ def test_paths_of_no_directory(path):
   "wanted", ["metadata.json", "/d/", pytest.param("", marks=pytest.mark.slow)]
 )
 def test_a_changed_byte_is_found(saved, tmp_path, wanted):
-  """In any file of ours: an error, or what is read has not changed."""
+  """After damage to any file: an error, or the values have not changed."""
   path = tmp_path / "checkpoint_7"
   shutil.copytree(saved, path)
   like = {"mu": load(path).params}
 
   def read():
-    got = vars(load(path, optimizer=True)) | {"config": None}
-    return got | orbax_io.read_opt_state(path, like)
+    values = vars(load(path, optimizer=True)) | {"config": None}
+    return values | orbax_io.read_opt_state(path, like)
 
   rng, want = np.random.default_rng(0), read()
   files = [file for file in path.rglob("*") if file.is_file()]
@@ -408,11 +412,11 @@ def test_a_changed_byte_is_found(saved, tmp_path, wanted):
       changed[place] ^= 1 << rng.integers(8)
       file.write_bytes(changed)
       try:
-        got = read()
+        values = read()
       except CheckpointError:
         continue
       assert not wanted
-      same(got, want)
+      same(values, want)
     file.write_bytes(data)
 
 

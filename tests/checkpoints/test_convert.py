@@ -1,4 +1,4 @@
-"""The converter, as a user types it."""
+"""Runs the converter as a user types it."""
 
 import numpy as np
 import pytest

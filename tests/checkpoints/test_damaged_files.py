@@ -1,4 +1,4 @@
-"""Damaged and missing files of every layout, each named in one line."""
+"""Checks that damage and missing files, in every layout, are named in a line."""
 
 import pytest
 

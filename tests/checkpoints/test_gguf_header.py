@@ -1,4 +1,4 @@
-"""GGUF files that promise more than they, or any model, can hold."""
+"""Checks GGUF headers that promise more than a file or model can have."""
 
 import struct
 
@@ -22,10 +22,10 @@ def test_what_no_file_can_hold_is_refused(tmp_path, fault):
   path.write_bytes(content)
   with pytest.raises(CheckpointError) as error:
     gguf_header.check(path, "a.gguf")
-  said = str(error.value)
-  assert said.startswith("a.gguf ")
-  assert message in said
-  assert "\n" not in said
+  line = str(error.value)
+  assert line.startswith("a.gguf ")
+  assert message in line
+  assert "\n" not in line
 
 
 def test_a_right_header_is_gone_through(tmp_path):

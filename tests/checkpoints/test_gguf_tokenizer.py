@@ -1,4 +1,4 @@
-"""The tokenizer of a GGUF file, from its metadata alone."""
+"""Checks tokenizers that are translated from the metadata of a GGUF file."""
 
 import json
 
@@ -22,7 +22,7 @@ def original(tmp_path_factory):
   return json.loads(text) | {"truncation": None}
 
 
-def said_of(original, cut, **more):
+def metadata_of(original, cut, **more):
   vocabulary = original["model"]["vocab"]
   tokens = sorted(vocabulary, key=vocabulary.get)
   return {
@@ -48,7 +48,7 @@ def test_ids_are_those_of_the_tokenizer_that_was_stored(original):
   from tokenizers import Tokenizer
 
   wanted = Tokenizer.from_str(json.dumps(original))
-  files = gguf_tokenizer.files(said_of(original, "gpt-2"), "x.gguf")
+  files = gguf_tokenizer.files(metadata_of(original, "gpt-2"), "x.gguf")
   read = tokenizer_of(files)
   for text in TEXTS:
     ids = wanted.encode(text).ids
@@ -62,7 +62,7 @@ def test_ids_are_those_of_the_tokenizer_that_was_stored(original):
   generation = json.loads(files["generation_config.json"])
   assert generation == {"bos_token_id": 1, "eos_token_id": 2}
   more = {"eot_token_id": 0, "add_bos_token": True, "padding_token_id": 0}
-  files = gguf_tokenizer.files(said_of(original, "gpt-2", **more), "x.gguf")
+  files = gguf_tokenizer.files(metadata_of(original, "gpt-2", **more), "x.gguf")
   generation = json.loads(files["generation_config.json"])
   assert generation["eos_token_id"] == [2, 0]
   assert json.loads(files["tokenizer_config.json"])["pad_token"] == (
@@ -80,7 +80,7 @@ def test_ids_are_those_of_the_tokenizer_that_was_stored(original):
   ],
 )
 def test_texts_are_cut_as_the_file_says(original, cut, pieces):
-  files = gguf_tokenizer.files(said_of(original, cut), "x.gguf")
+  files = gguf_tokenizer.files(metadata_of(original, cut), "x.gguf")
   cutter = tokenizer_of(files).pre_tokenizer
   assert [x for x, _ in cutter.pre_tokenize_str("a  1234's\n B")] == pieces
 
@@ -104,4 +104,4 @@ def test_texts_are_cut_as_the_file_says(original, cut, pieces):
 )
 def test_others_are_refused(original, changes, message):
   with pytest.raises(CheckpointError, match=message):
-    gguf_tokenizer.files(said_of(original, "gpt-2", **changes), "x.gguf")
+    gguf_tokenizer.files(metadata_of(original, "gpt-2", **changes), "x.gguf")

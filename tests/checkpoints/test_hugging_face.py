@@ -1,4 +1,4 @@
-"""Hugging Face directories: sharded, tied, re-saved, and what is refused."""
+"""Reads Hugging Face directories: sharded, tied, saved again, and wrong."""
 
 import dataclasses
 import json
@@ -188,8 +188,8 @@ def test_tied_models_and_bfloat16_come_back(hf, tmp_path, bfloat16_params):
   config = dataclasses.replace(load(hf).config, logits_via_embedding=True)
   (vocabulary := tmp_path / "v").write_bytes(b"pieces")
   to = tmp_path / "tied"
-  written = {"dtype": "bfloat16", "vocabulary": vocabulary}
-  hugging_face.save(to, bfloat16_params, config, **written)
+  options = {"dtype": "bfloat16", "vocabulary": vocabulary}
+  hugging_face.save(to, bfloat16_params, config, **options)
   read = load(to)
   same(read.params, bfloat16_params)
   assert read.config == config

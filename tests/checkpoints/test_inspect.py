@@ -1,4 +1,4 @@
-"""What a checkpoint holds, as a user asks for it."""
+"""Prints the contents of checkpoints as a user asks for them."""
 
 import pytest
 
@@ -22,13 +22,13 @@ ARCHITECTURE = """config.T5Config:
 )
 def test_facts(golden, capsys, name, facts):
   assert not inspect.main([f"--source={golden / name}", "--check"])
-  said = capsys.readouterr().out
+  printed = capsys.readouterr().out
   layout, step, dtype, optimizer = facts
-  assert f"layout      {layout}\nstep        {step}\n" in said
-  assert f"parameters  82,560 in 52 arrays of {dtype}\n" in said
-  assert f"optimizer   {optimizer}\n" in said
-  assert ARCHITECTURE in said
-  assert said.endswith(" arrays were read, and none is damaged\n")
+  assert f"layout      {layout}\nstep        {step}\n" in printed
+  assert f"parameters  82,560 in 52 arrays of {dtype}\n" in printed
+  assert f"optimizer   {optimizer}\n" in printed
+  assert ARCHITECTURE in printed
+  assert printed.endswith(" arrays were read, and none is damaged\n")
 
 
 def test_ours_and_its_damage(golden_params, golden_config, tmp_path, capsys):
@@ -44,7 +44,7 @@ def test_ours_and_its_damage(golden_params, golden_config, tmp_path, capsys):
   )
   flags = [f"--source={tmp_path}", "--check"]
   assert not inspect.main(flags)
-  said = capsys.readouterr().out
+  printed = capsys.readouterr().out
   for fact in (
     "vocabulary  v.model, sha256 abc\n",
     "optimizer   optax's state",
@@ -52,7 +52,7 @@ def test_ours_and_its_damage(golden_params, golden_config, tmp_path, capsys):
     "architecture, by metadata/metadata.json:\n",
     "105 arrays were read",
   ):
-    assert fact in said
+    assert fact in printed
   folder = path / "opt_state" / "ocdbt.process_0" / "d"
   file = max(folder.iterdir(), key=lambda file: file.stat().st_size)
   data = bytearray(file.read_bytes())

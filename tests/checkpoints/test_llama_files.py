@@ -1,4 +1,4 @@
-"""Llama, Mistral and Qwen in files: read, refused, converted and back."""
+"""Reads, refuses and converts files of Llama, Mistral and Qwen."""
 
 import dataclasses
 import importlib.util
@@ -145,13 +145,13 @@ def test_rope_scalings(scaling, want):
   read = hugging_face_llama.build_config(
     {"model_type": "llama", "rope_scaling": scaling}
   )
-  got = read.rope_scaling
+  scaling = read.rope_scaling
   if want and want.attention_factor:
-    assert got.attention_factor == pytest.approx(want.attention_factor)
-    want = dataclasses.replace(want, attention_factor=got.attention_factor)
-  assert got == want
-  told = hugging_face_llama.settings_of(read)
-  assert hugging_face_llama.build_config(told) == read
+    assert scaling.attention_factor == pytest.approx(want.attention_factor)
+    want = dataclasses.replace(want, attention_factor=scaling.attention_factor)
+  assert scaling == want
+  again = hugging_face_llama.settings_of(read)
+  assert hugging_face_llama.build_config(again) == read
 
 
 @pytest.mark.parametrize(
@@ -212,8 +212,8 @@ def test_the_file_that_says_a_wrong_end_is_named(copy, ends):
   path = copy("llama")
   text = json.dumps({"eos_token_id": ends})
   (path / "generation_config.json").write_text(text)
-  said = r"llama/generation_config\.json: eos_token_id is "
-  with pytest.raises(CheckpointError, match=said):
+  message = r"llama/generation_config\.json: eos_token_id is "
+  with pytest.raises(CheckpointError, match=message):
     load(path)
 
 
@@ -259,19 +259,19 @@ GGUF_NAMES = {
 
 @pytest.fixture
 def gguf_file(folder, tmp_path):
-  """Returns a function that writes a tiny model as llama.cpp's files have it.
+  """Returns a function that writes a tiny model as a GGUF file.
 
   It takes the model's kind, names of arrays that are left out, more arrays, and
   more or other settings, by name.
   """
   gguf = pytest.importorskip("gguf")
 
-  def write(kind="llama", drop=(), arrays=(), **said):
+  def write(kind="llama", drop=(), arrays=(), **metadata):
     read, path = load(folder / kind), tmp_path / "tiny.gguf"
     cfg, flat = read.config, architecture.flatten(read.params)
     name = "llama" if kind == "mistral" else kind
-    writer = gguf.GGUFWriter(path, said.pop("name", name))
-    said = {
+    writer = gguf.GGUFWriter(path, metadata.pop("name", name))
+    metadata = {
       "block_count": cfg.num_decoder_layers,
       "context_length": cfg.max_positions,
       "embedding_length": cfg.emb_dim,
@@ -284,12 +284,12 @@ def gguf_file(folder, tmp_path):
       "attention.layer_norm_rms_epsilon": cfg.norm_epsilon,
       "rope.dimension_count": cfg.head_dim,
       "rope.freq_base": cfg.rope_theta,
-    } | said
+    } | metadata
     if kind == "mistral":
-      said["attention.sliding_window"] = cfg.window
+      metadata["attention.sliding_window"] = cfg.window
     adds = {int: writer.add_uint32, float: writer.add_float32}
     adds[str] = writer.add_string
-    for key, value in said.items():
+    for key, value in metadata.items():
       adds[type(value)](f"{name}.{key}", value)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
@@ -298,13 +298,13 @@ def gguf_file(folder, tmp_path):
     for each in architecture.parameters(cfg):
       name, value = each.hugging_face, flat[each.name]
       value = value.T if each.transposed else value
-      # As convert_hf_to_gguf.py of llama.cpp permutes a llama's.
+      # convert_hf_to_gguf.py of llama.cpp permutes the kernels of a "llama" so.
       for part, heads in {"q": cfg.num_heads, "k": cfg.num_kv_heads}.items():
         if f"{part}_proj" in name and not kind.startswith("qwen"):
           value = value.reshape(heads, 2, cfg.head_dim // 2, -1)
           value = value.swapaxes(1, 2).reshape(-1, cfg.emb_dim)
-      for theirs, ours in GGUF_NAMES.items():
-        name = name.replace(theirs, ours)
+      for part, gguf_part in GGUF_NAMES.items():
+        name = name.replace(part, gguf_part)
       if name not in drop:
         writer.add_tensor(name, np.ascontiguousarray(value))
     for name, value in arrays:
@@ -421,11 +421,11 @@ def test_smollm2_equals_transformers(folder):
     logits = out.logits[:, 0]
     return state, logits.argmax(-1).astype(np.int32), logits
 
-  token, got = prompts.last(inputs), []
+  token, tokens = prompts.last(inputs), []
   for i in range(64):
     state, token, logits = step(lm, state, token)
-    got.append(np.asarray(token))
+    tokens.append(np.asarray(token))
     if not i:
       atol = 1e-4 * np.abs(logits).max()
       np.testing.assert_allclose(logits[:, ::768], last, atol=atol, rtol=0)
-  np.testing.assert_array_equal(np.stack(got, 1), greedy)
+  np.testing.assert_array_equal(np.stack(tokens, 1), greedy)

@@ -1,4 +1,4 @@
-"""Every file of configs/models is a config of the size that it says."""
+"""Checks that every file of configs/models has the size that it names."""
 
 import math
 import pathlib
@@ -45,8 +45,8 @@ def test_model_files(name):
   assert type(config) is kind  # not gin's subclass: configs must be equal
   count = sum(map(math.prod, param_shapes(config).values()))
   assert round(count / 1e6, 1) == MILLIONS[name]
-  (said,) = re.findall(r"([\d,]+) parameters", path.read_text())
-  assert int(said.replace(",", "")) == count
+  (number,) = re.findall(r"([\d,]+) parameters", path.read_text())
+  assert int(number.replace(",", "")) == count
   if "t5" in name:
     assert config.vocab_size == 32128
   is_tied = name.startswith(("t5_1_0", "smollm2"))

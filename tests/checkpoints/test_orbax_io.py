@@ -1,4 +1,4 @@
-"""Ours through Orbax: written whole, read by us and by Orbax and T5X's way."""
+"""Writes this package's checkpoints, and reads them, by Orbax too."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ def state(source):
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory, source, golden_config, state):
+def saved(tmp_path_factory, source, golden_config, state):
   """A checkpoint of ours with Adafactor's slots and optax's state."""
   path = tmp_path_factory.mktemp("run") / "checkpoint_3000"
   vocabulary = path.with_name("v.model")
@@ -53,29 +53,29 @@ def save(golden_params, golden_config, tmp_path):
   return call
 
 
-def test_reads_back(written, source, state, golden_config):
-  checkpoint = load(written, optimizer=True)
+def test_reads_back(saved, source, state, golden_config):
+  checkpoint = load(saved, optimizer=True)
   assert (checkpoint.layout, checkpoint.step) == ("speccascade", 3000)
   assert checkpoint.config == golden_config
   assert checkpoint.extra == {"examples": 12}
   # printf pieces | sha256sum
   digest = "b6aa423de4f79355751cdf73a26b069d5da4c248288cb8bdafc8f552f0adfc44"
-  path = str(written.with_name("v.model"))
+  path = str(saved.with_name("v.model"))
   assert checkpoint.vocabulary == {"path": path, "sha256": digest}
   same(checkpoint.params, source.params)
   same(checkpoint.optimizer, source.optimizer)
   # Shapes alone are enough to resume.
   for like in (state, jax.eval_shape(lambda: state)):
-    again = orbax_io.read_opt_state(written, like)
+    again = orbax_io.read_opt_state(saved, like)
     same(again, state)
     dtypes = lambda tree: jax.tree.map(lambda leaf: leaf.dtype, tree)
     assert dtypes(again) == dtypes(state)
 
 
-def test_plain_orbax_reads_ours_as_it_reads_t5xs(written, golden):
+def test_plain_orbax_reads_ours_as_it_reads_t5xs(saved, golden):
   """The tree that T5X's Orbax reader looks for, nothing more."""
   trees = []
-  for step in (written, golden / "t5x_orbax" / "checkpoint_3000"):
+  for step in (saved, golden / "t5x_orbax" / "checkpoint_3000"):
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
       metadata = reader.metadata(step / "state").item_metadata.tree
       as_numpy = lambda _: ocp.RestoreArgs(restore_type=np.ndarray)
@@ -86,12 +86,12 @@ def test_plain_orbax_reads_ours_as_it_reads_t5xs(written, golden):
   same(*trees)
 
 
-def test_another_optimizer_is_refused(written, source, state, save):
+def test_another_optimizer_is_refused(saved, source, state, save):
   with pytest.raises(CheckpointError, match=r"other arrays than the optimizer"):
-    orbax_io.read_opt_state(written, optax.sgd(1e-3, 0.9).init(source.params))
+    orbax_io.read_opt_state(saved, optax.sgd(1e-3, 0.9).init(source.params))
   halves = jax.tree.map(lambda x: x.astype(jnp.bfloat16), state)
   with pytest.raises(CheckpointError, match=r"has shape and dtype"):
-    orbax_io.read_opt_state(written, halves)
+    orbax_io.read_opt_state(saved, halves)
   path = save(1)
   with pytest.raises(CheckpointError, match="saved without opt_state"):
     orbax_io.read_opt_state(path, {})

@@ -1,4 +1,4 @@
-"""T5X itself reads what is written here; runs only where T5X is installed."""
+"""Lets T5X itself read checkpoints of this package, where T5X is installed."""
 
 import json
 

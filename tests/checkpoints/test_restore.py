@@ -1,4 +1,4 @@
-"""Every layout is told by its content and read to the same numbers."""
+"""Checks that every layout is recognised, and read to the same numbers."""
 
 import dataclasses
 import shutil

@@ -1,4 +1,4 @@
-"""T5X's native format: each variant read, what is not refused, files equal."""
+"""Reads each variant of T5X's native layout, and compares written files."""
 
 import json
 import math
@@ -122,9 +122,9 @@ def test_other_optimizers_are_refused_only_when_asked_for(
 ):
   def change(tree):
     state = tree["optimizer"]["state"]
-    kept = {} if name == "0/mu" else flatten(state["param_states"])
+    slots = {} if name == "0/mu" else flatten(state["param_states"])
     odd = {name: np.ones(32, np.float32)}
-    state["param_states"] = unflatten(kept | odd)
+    state["param_states"] = unflatten(slots | odd)
 
   path = copy_of("t5x_native") / STEP
   edit(path, change)
