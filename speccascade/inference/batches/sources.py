@@ -147,7 +147,7 @@ def encode(
   """
   examples, num_cut = [], 0
   for index, (name, text, references, tokens) in enumerate(raw_examples):
-    # The tokens of a task are a source: a prompt is made of the text anew.
+    # The tokens of a task are a source. A prompt is made from the text instead.
     if tokens is None or prompting.prompted:
       try:
         tokens, is_cut = prompting.tokens(text, *limit)

@@ -152,7 +152,8 @@ def _make_study(
     The study, and the point with a number for gamma.
   """
   sources, spec = inputs.read(pair.vocabulary_path), point.spec
-  # The clock compares with the verifier, and costs are those of both models.
+  # A timed method is compared with the verifier, and the costs that predict its
+  # speed are measured on both models.
   models = pair.load(
     sources.vocabulary,
     needs_drafter=spec.execution.needs_drafter or measuring.num_timed > 0,

@@ -33,8 +33,8 @@ def score_outputs(
     agreement: the result of `agreement.count_identical`, or None.
   """
   by_index = {example.index: example for example in study.examples}
-  # Trial by trial, the examples in the order of their indices: what is
-  # resampled is the same for every point.
+  # Outputs are ordered by trial and index, so that the bootstrap resamples the
+  # examples of every point alike.
   examples, texts = [], []
   for trial, index in sorted(outputs.tokens):
     examples.append(by_index[index])

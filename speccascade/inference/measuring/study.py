@@ -113,8 +113,8 @@ class Study:
     """
     most = len(self._buckets)
     num = min(self.run.num_lengths or most, most)
-    # Every few buckets one is kept, the last one always: 2 of the 6 buckets
-    # 8 16 24 32 48 64 are number 3 and number 6, or 24 and 64.
+    # Evenly spaced buckets, the last one among them. With num = 2, the buckets
+    # 8 16 24 32 48 64 end two halves at number 3 and number 6: 24 and 64.
     ends = [most * (i + 1) // num for i in range(num)]
     return [self._buckets[end - 1] for end in ends]
 

@@ -314,5 +314,5 @@ def describe_dtypes(dtype: str | None, kernel_dtype: str, layout=None) -> str:
 
 
 def as_list(value) -> list:
-  """Returns a list: the values of a list or tuple, or the one value given."""
+  """Returns the values of a list or tuple as a list; else a list of one."""
   return list(value) if isinstance(value, list | tuple) else [value]
