@@ -13,17 +13,22 @@ _Scale = Annotated[float, fields.Bounds(0, low_open=True)]
 class RopeScaling:
   """How rotary frequencies are changed for texts longer than those trained on.
 
+  "llama3" and "yarn" count the turns of each frequency within the length
+  trained on. Frequencies with many turns stay, those with few turns are
+  divided, and a ramp leads from one to the other.
+
   Attributes:
     kind: "linear" divides positions; "dynamic" (NTK) raises the base with the
       length; "llama3" and "yarn" divide the low frequencies only.
-    factor: how many times longer.
-    original_max_positions: the length trained on; None means the config's.
-    low_freq_factor: of llama3, as what follows.
-    high_freq_factor: more turns than this within that length: not changed.
-    beta_fast: of yarn, as what follows: more turns than this: not changed.
-    beta_slow: fewer turns than this: divided.
-    attention_factor: of sines and cosines; None is the paper's.
-    truncate: whether the ends of the ramp between the two are whole numbers.
+    factor: how many times longer the texts are.
+    original_max_positions: the length trained on; None means the config's
+      `max_positions`.
+    low_freq_factor: llama3 divides frequencies with fewer turns than this.
+    high_freq_factor: llama3 keeps frequencies with more turns than this.
+    beta_fast: yarn keeps frequencies with more turns than this.
+    beta_slow: yarn divides frequencies with fewer turns than this.
+    attention_factor: yarn's factor of sines and cosines; None is the paper's.
+    truncate: whether the ends of yarn's ramp are whole numbers.
   """
 
   kind: Literal["linear", "dynamic", "llama3", "yarn"]
@@ -42,9 +47,8 @@ class RopeScaling:
 class LlamaConfig:
   """Hyperparameters of a decoder-only model of Llama's kind.
 
-  Llama has `num_kv_heads` groups of queries, Mistral a `window` too, Qwen2
-  `qkv_bias`, and Qwen3 `query_key_norm`. The defaults are those of
-  SmolLM2-135M.
+  Llama has `num_kv_heads` groups of queries. Mistral also has a `window`, Qwen2
+  `qkv_bias`, and Qwen3 `query_key_norm`. The defaults are SmolLM2-135M's.
 
   Attributes:
     vocab_size: rows of the embedding table.
@@ -55,18 +59,19 @@ class LlamaConfig:
     head_dim: width of one head, even.
     mlp_dim: inner width of the MLP.
     mlp_activations: names in `flax.linen`, or "linear"; two make a gated MLP.
-    max_positions: the longest text that it was made for.
+    max_positions: length of the longest text that the model was trained for.
     rope_theta: base of the rotary frequencies, which float32 has to hold.
-    rope_scaling: how they are changed for longer texts; None is not at all.
-    norm_epsilon: of the root mean square norms.
+    rope_scaling: how the frequencies are changed for longer texts; None changes
+      nothing.
+    norm_epsilon: added to the mean square in a norm.
     logits_via_embedding: tie the output projection to the embedding.
     qkv_bias: whether queries, keys and values have biases.
-    out_bias: whether attention's output projection has one.
+    out_bias: whether attention's output projection has a bias.
     query_key_norm: whether each head's queries and keys are normed.
     window: how many slots back a token sees, itself included; None is all.
-    windowed_layers: the layers, from 0, of which `window` holds; None is all.
+    windowed_layers: the layers, from 0, that have the `window`; None is all.
     eos_ids: tokens that end a text.
-    bos_id: token that begins one, or None.
+    bos_id: token that begins a text, or None.
     dtype: name of the activations' dtype; parameters are always float32.
   """
 

@@ -1,7 +1,7 @@
 """The decoder of Llama, Mistral and Qwen, for training and for blocks.
 
-The parameters have the names of a T5's decoder, their kernels [in, out] and the
-heads joined head-major (column h*D + d).
+The parameters have the names of a T5's decoder. Kernels are [in, out], and
+heads are joined head-major: column h * D + d.
 
 Axes: B rows, T text length, N fed tokens, R read positions, L cache slots, E
 model width, H query heads, K key heads, D head width, V vocabulary.
@@ -11,8 +11,12 @@ arXiv 2310.06825), Yang et al. (Qwen2, arXiv 2407.10671; Qwen3, arXiv
 2505.09388).
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from flax import linen as nn
 from flax.linen.partitioning import with_sharding_constraint
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -21,9 +25,12 @@ from speccascade.models import cache, layers
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
 
+Angles = tuple[jax.Array, jax.Array]  # of `rotary.angles`
+Biases = Mapping[int | None, jax.Array]  # masks by the window of a layer
+
 
 class GroupedAttention(nn.Module):
-  """Attention whose query heads share key heads, H / K of them each."""
+  """Attention in which H / K query heads share each key head."""
 
   config: LlamaConfig
 
@@ -43,12 +50,17 @@ class GroupedAttention(nn.Module):
       self.query_norm = layers.LayerNorm(cfg.dtype, cfg.norm_epsilon)
       self.key_norm = layers.LayerNorm(cfg.dtype, cfg.norm_epsilon)
 
-  def queries_keys_values(self, x, angles):
-    """Returns queries [B, N, H, D], and keys and values as a cache keeps them.
+  def queries_keys_values(
+    self, x: jax.Array, angles: Angles
+  ) -> tuple[jax.Array, cache.LayerCache]:
+    """Returns the queries, keys and values of a block.
 
     Args:
       x: [B, N, E].
       angles: of `rotary.angles`, [B, N, D / 2] each.
+
+    Returns:
+      (queries [B, N, H, D], scaled; (keys [B, K, D, N], values [B, K, N, D])).
     """
     query, key, value = (
       with_sharding_constraint(
@@ -63,14 +75,22 @@ class GroupedAttention(nn.Module):
     query = query * self.config.head_dim**-0.5
     return query, (key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3))
 
-  def attend(self, query, key, value, bias, reach=None):
+  def attend(
+    self,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    bias: jax.Array,
+    reach: jax.Array | None = None,
+  ) -> jax.Array:
     """Returns [B, N, E] for queries [B, N, H, D].
 
     The H / K queries of a token that share a key head become queries of that
-    head side by side, so that keys are read once for all of them.
+    head side by side, so that keys are read once for all of them. With H = 4
+    and K = 2, heads 0 and 1 of a token become two queries of key head 0.
 
     Args:
-      query: scaled.
+      query: [B, N, H, D], scaled.
       key: [B, K, D, L].
       value: [B, K, L, D].
       bias: [B, 1, N, L] float32, the mask.
@@ -93,48 +113,78 @@ class GroupedAttention(nn.Module):
 
 
 class CausalLayer(nn.Module):
-  """Self-attention and MLP, each behind a norm and with a residual."""
+  """Self-attention and MLP, each after a norm and with a residual."""
 
   config: LlamaConfig
 
   def setup(self):
     cfg = self.config
-    norm = lambda: layers.LayerNorm(cfg.dtype, cfg.norm_epsilon)
-    self.pre_self_attention_layer_norm = norm()
+    self.pre_self_attention_layer_norm = layers.LayerNorm(
+      cfg.dtype, cfg.norm_epsilon
+    )
     self.self_attention = GroupedAttention(cfg)
-    self.pre_mlp_layer_norm = norm()
+    self.pre_mlp_layer_norm = layers.LayerNorm(cfg.dtype, cfg.norm_epsilon)
     self.mlp = layers.Mlp(cfg)
 
-  def _made(self, x, angles):
+  def _queries_keys_values(self, x, angles):
     y = self.pre_self_attention_layer_norm(x)
     return self.self_attention.queries_keys_values(y, angles)
 
-  def _after(self, x, query, *kept, **options):
-    x = x + self.self_attention.attend(query, *kept, **options)
+  def _attend(self, x, query, keys_values, bias, reach=None):
+    """Returns x after attention to keys and values, and after the MLP."""
+    key, value = keys_values
+    x = x + self.self_attention.attend(query, key, value, bias, reach)
     return x + self.mlp(self.pre_mlp_layer_norm(x))
 
-  def __call__(self, x, angles, bias):
-    query, new = self._made(x, angles)
-    return self._after(x, query, *new, bias)
+  def __call__(
+    self, x: jax.Array, angles: Angles, bias: jax.Array
+  ) -> jax.Array:
+    """Returns [B, T, E] for x [B, T, E] and a mask [B, 1, T, T]."""
+    query, keys_values = self._queries_keys_values(x, angles)
+    return self._attend(x, query, keys_values, bias)
 
-  def extend(self, x, angles, kept, start, reach, bias, read):
-    """Feeds x [B, N, E] at slots start [B]; returns [B, N or R, E] and cache.
+  def extend(
+    self,
+    x: jax.Array,
+    angles: Angles,
+    layer_cache: cache.LayerCache,
+    start: jax.Array,
+    reach: jax.Array,
+    bias: jax.Array,
+    read: jax.Array | None,
+  ) -> tuple[jax.Array, cache.LayerCache]:
+    """Feeds a block; all tokens are cached, and the read positions go on.
 
-    With `read` [B, R], what follows the cache is for the R read positions only.
+    Args:
+      x: [B, N, E].
+      angles: of the fed tokens.
+      layer_cache: keys [B, K, D, L] and values [B, K, L, D].
+      start: [B] int32, the slot of each row's first token.
+      reach: [B] int32, how many slots of a row need be looked at.
+      bias: [B, 1, N, L] float32, the mask.
+      read: [B, R] int32, the positions that go on; None is all N.
+
+    Returns:
+      ([B, N or R, E], the cache with the block).
     """
-    query, new = self._made(x, angles)
-    kept = cache.write(kept, new, start)
+    query, new = self._queries_keys_values(x, angles)
+    layer_cache = cache.write(layer_cache, new, start)
     if read is not None:
       if not read.shape[1]:
-        return x[:, :0], kept
+        return x[:, :0], layer_cache
       x = jnp.take_along_axis(x, read[..., None], axis=1)
       query = jnp.take_along_axis(query, read[..., None, None], axis=1)
       bias = jnp.take_along_axis(bias, read[:, None, :, None], axis=2)
-    return self._after(x, query, *kept, bias, reach=reach), kept
+    return self._attend(x, query, layer_cache, bias, reach), layer_cache
 
 
 class CausalStack(nn.Module):
-  """The layers, the last norm, and an output projection that is not tied."""
+  """The layers, the last norm, and an output projection that is not tied.
+
+  Attributes:
+    config: the architecture.
+    remat: what training computes again, see `layers.REMAT`; None stores all.
+  """
 
   config: LlamaConfig
   remat: str | None = None
@@ -146,22 +196,42 @@ class CausalStack(nn.Module):
     if not cfg.logits_via_embedding:
       self.logits_dense = layers.Dense(cfg.vocab_size, ("embed", "vocab"))
 
-  def __call__(self, x, angles, biases):
-    """Returns [B, T, E]; `biases` holds each layer's mask by its window."""
+  def __call__(self, x: jax.Array, angles: Angles, biases: Biases) -> jax.Array:
+    """Returns normed hidden [B, T, E] for x [B, T, E].
+
+    Args:
+      x: vectors of tokens.
+      angles: of the tokens.
+      biases: [B, 1, T, T] each, masks by the window of a layer.
+    """
     for i, layer in enumerate(self.layers):
       bias = biases[self.config.window_of(i)]
       x = layers.run(layer, self.remat, x, angles, bias)
     return self.decoder_norm(x)
 
-  def logits(self, x):
+  def logits(self, x: jax.Array) -> jax.Array:
     """Returns [B, T, V] float32, from the untied output projection."""
     return self.logits_dense(x)
 
-  def extend(self, x, angles, caches, start, reach, biases, read):
-    """Feeds x [B, N, E]; returns normed hidden [B, N or R, E] and caches."""
+  def extend(
+    self,
+    x: jax.Array,
+    angles: Angles,
+    caches: tuple[cache.LayerCache, ...],
+    start: jax.Array,
+    reach: jax.Array,
+    biases: Biases,
+    read: jax.Array | None,
+  ) -> tuple[jax.Array, tuple[cache.LayerCache, ...]]:
+    """Returns normed hidden [B, N or R, E], and the caches with the block.
+
+    Arguments as of `CausalLayer.extend`, for all layers.
+    """
     new_caches = []
     for i, layer in enumerate(self.layers):
       bias = biases[self.config.window_of(i)]
+      # All tokens must pass the layers before the last one: their keys and
+      # values are made from them.
       is_last = i == len(self.layers) - 1
       x, new_cache = layer.extend(
         x, angles, caches[i], start, reach, bias, read if is_last else None
@@ -171,7 +241,12 @@ class CausalStack(nn.Module):
 
 
 class CausalTransformer(nn.Module):
-  """A decoder-only model of Llama's kind; `remat` as a T5's."""
+  """A decoder-only model of Llama's kind.
+
+  Attributes:
+    config: the architecture.
+    remat: what training computes again, see `layers.REMAT`; None stores all.
+  """
 
   config: LlamaConfig
   remat: str | None = None
@@ -181,28 +256,39 @@ class CausalTransformer(nn.Module):
     self.decoder = CausalStack(self.config, self.remat)
 
   @nn.nowrap
-  def initial(self, rng):
+  def initial(self, rng: jax.Array) -> Any:
     """Returns random parameters."""
     return self.initial_variables(rng)["params"]
 
   @nn.nowrap
-  def initial_variables(self, rng):
-    """Returns these as "params", and their axes' names as "params_axes"."""
+  def initial_variables(self, rng: jax.Array) -> Any:
+    """Returns random "params", and the names of their axes as "params_axes"."""
     return self.init(rng, jnp.ones((1, 1), jnp.int32))
 
-  def _windows(self):
-    """Returns the windows that layers have, None for one without."""
-    return {*map(self.config.window_of, range(self.config.num_decoder_layers))}
+  def _windows(self) -> set[int | None]:
+    """Returns the windows of the layers, None for a layer without."""
+    num_layers = self.config.num_decoder_layers
+    return {self.config.window_of(i) for i in range(num_layers)}
 
-  def __call__(self, tokens, segment_ids=None, positions=None):
+  def __call__(
+    self,
+    tokens: jax.Array,
+    segment_ids: jax.Array | None = None,
+    positions: jax.Array | None = None,
+  ) -> jax.Array:
     """Returns teacher-forced logits [B, T, V] float32; see `hidden`."""
     return self.logits(self.hidden(tokens, segment_ids, positions))
 
-  def hidden(self, tokens, segment_ids=None, positions=None):
-    """Returns [B, T, E], what `logits` makes the logits of.
+  def hidden(
+    self,
+    tokens: jax.Array,
+    segment_ids: jax.Array | None = None,
+    positions: jax.Array | None = None,
+  ) -> jax.Array:
+    """Returns hidden [B, T, E] after the last norm, for `logits`.
 
     Args:
-      tokens: [B, T] int32; padding after a text changes nothing of it.
+      tokens: [B, T] int32; padding after a text does not change its results.
       segment_ids: [B, T] int32 of packed rows, or None; segments do not see
         each other.
       positions: [B, T] int32 within the text; None is 0, 1, ..., T-1.
@@ -223,7 +309,7 @@ class CausalTransformer(nn.Module):
     angles = rotary.angles(self.config, positions)
     return self.decoder(self.token_embedder(tokens), angles, biases)
 
-  def logits(self, x):
+  def logits(self, x: jax.Array) -> jax.Array:
     """Returns [B, T, V] float32 for x [B, T, E] after the last norm."""
     is_tied = self.config.logits_via_embedding
     head = self.token_embedder if is_tied else self.decoder
@@ -231,11 +317,18 @@ class CausalTransformer(nn.Module):
     return with_sharding_constraint(head.logits(x), axes)
 
   def extend(
-    self, tokens, caches, start, read=None, depth=None, ancestors=None
-  ):
-    """Feeds a block of tokens at each row's own slots; see a T5's `extend`.
+    self,
+    tokens: jax.Array,
+    caches: tuple[cache.LayerCache, ...],
+    start: jax.Array,
+    read: jax.Array | None = None,
+    depth: jax.Array | None = None,
+    ancestors: jax.Array | None = None,
+  ) -> tuple[tuple[cache.LayerCache, ...], jax.Array, jax.Array]:
+    """Feeds a block of tokens at each row's own slots.
 
-    A slot is its token's position, and keys in `caches` are turned by it.
+    A token's slot is its position, and keys in `caches` are turned by it.
+    Arguments and results as of a T5's `extend`, with K heads in the caches.
     """
     num_fed, capacity = tokens.shape[1], caches[0][0].shape[3]
     positions = rotary.positions(start, tokens.shape, depth)
@@ -247,11 +340,17 @@ class CausalTransformer(nn.Module):
       return cache.block_bias(mask, start, num_fed, depth, ancestors)
 
     biases = {window: bias(window) for window in self._windows()}
+    # As many positions as tokens are read at the end, and save nothing before.
     is_fewer = read is not None and read.shape[1] < num_fed
-    angles = rotary.angles(self.config, positions)
-    kept = (angles, caches, start, start + num_fed, biases)
-    x = self.token_embedder(tokens)
-    x, caches = self.decoder.extend(x, *kept, read if is_fewer else None)
+    x, caches = self.decoder.extend(
+      self.token_embedder(tokens),
+      rotary.angles(self.config, positions),
+      caches,
+      start,
+      start + num_fed,
+      biases,
+      read if is_fewer else None,
+    )
     if read is not None and not is_fewer:
       x = jnp.take_along_axis(x, read[..., None], axis=1)
     if not x.shape[1]:
