@@ -10,7 +10,8 @@ from speccascade.settings import fields
 _Layers = Annotated[int, fields.Bounds(1, 1024)]
 
 
-def _activation(name: str):
+def _activation(name: str) -> None:
+  """Raises ValueError where flax.linen has no activation of this name."""
   if name != "linear" and not callable(getattr(nn, name, None)):
     raise ValueError(
       f"no activation {name!r} in flax.linen; take 'gelu', 'relu' or another"
@@ -35,7 +36,7 @@ class T5Config:
     head_dim: width of one head; `num_heads * head_dim` need not be `emb_dim`.
     mlp_dim: inner width of the MLP.
     mlp_activations: names in `flax.linen`, or "linear"; two make a gated MLP.
-    dropout_rate: where T5X applies it, in training only.
+    dropout_rate: share of activations that training drops, where T5X does.
     logits_via_embedding: tie the output projection to the embedding, and scale
       the decoder output by emb_dim ** -0.5.
     dtype: name of the activations' dtype; parameters are always float32.

@@ -1,7 +1,7 @@
 """Attention of a T5, and its position bias.
 
-Heads are joined head-major (column h*D + d), there is no 1/sqrt(D), and the
-bias is a learned number for each bucket of distances.
+Heads are joined head-major: column h * D + d. Scores are not divided by
+sqrt(D). The bias is a learned number for each bucket of distances.
 
 Axes: B rows, N queries, L keys, E model width, H heads, D head width.
 
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import native
+from speccascade.models.cache import LayerCache
 from speccascade.models.layers import Dense, attend_within, project
 from speccascade.models.t5.config import T5Config
 
@@ -26,83 +27,119 @@ MAX_DISTANCE = 128
 
 
 class Attention(nn.Module):
-  """Multi-head attention; keys and values can be made apart and kept."""
+  """Multi-head attention, whose keys and values can be computed apart."""
 
   config: T5Config
 
   def setup(self):
     cfg = self.config
     init = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
+
     # T5 folds the 1/sqrt(D) of attention into the initial query kernel.
-    query_init = lambda *args: init(*args) / cfg.head_dim**0.5
-    dense = functools.partial(
-      Dense, cfg.num_heads * cfg.head_dim, ("embed", "joined_kv"), cfg.dtype
-    )
-    self.query = dense(kernel_init=query_init)
-    self.key = dense(kernel_init=init)
-    self.value = dense(kernel_init=init)
+    def query_init(*args):
+      return init(*args) / cfg.head_dim**0.5
+
+    def dense(kernel_init):
+      features, axes = cfg.num_heads * cfg.head_dim, ("embed", "joined_kv")
+      return Dense(features, axes, cfg.dtype, kernel_init)
+
+    self.query = dense(query_init)
+    self.key = dense(init)
+    self.value = dense(init)
     self.out = Dense(cfg.emb_dim, ("joined_kv", "embed"), cfg.dtype, init)
     self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
 
-  def _split(self, x):
+  def _split(self, x: jax.Array) -> jax.Array:
+    """Returns heads [B, N, H, D] of x [B, N, H * D]."""
     x = x.reshape(*x.shape[:2], self.config.num_heads, self.config.head_dim)
     return with_sharding_constraint(x, ("batch", "length", "heads", "kv"))
 
-  def queries(self, x):
+  def queries(self, x: jax.Array) -> jax.Array:
     """Returns queries [B, N, H, D] of x [B, N, E]."""
     return self._split(self.query(x))
 
-  def keys_values(self, x):
+  def keys_values(self, x: jax.Array) -> LayerCache:
     """Returns keys [B, H, D, L] and values [B, H, L, D] of x [B, L, E]."""
-    return self._kept(*project(x, self.key, self.value))
+    key, value = project(x, self.key, self.value)
+    return self._turn(key, value)
 
-  def queries_keys_values(self, x):
+  def queries_keys_values(self, x: jax.Array) -> tuple[jax.Array, LayerCache]:
     """Returns `queries` and `keys_values` of x [B, L, E], from one product."""
     query, key, value = project(x, self.query, self.key, self.value)
-    return self._split(query), self._kept(key, value)
+    return self._split(query), self._turn(key, value)
 
-  def _kept(self, key, value):
-    """Returns keys and values [B, L, H * D] as a cache keeps them."""
+  def _turn(self, key: jax.Array, value: jax.Array) -> LayerCache:
+    """Returns keys and values [B, L, H * D] with the axes of a cache."""
     key, value = self._split(key), self._split(value)
     return key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3)
 
-  def attend(self, query, key, value, bias, *, deterministic=True, reach=None):
-    """Returns [B, N, E] for queries [B, N, H, D]; see the function `attend`.
+  def attend(
+    self,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    bias: jax.Array,
+    *,
+    deterministic: bool = True,
+    reach: jax.Array | None = None,
+  ) -> jax.Array:
+    """Returns [B, N, E] for queries [B, N, H, D].
 
-    With `reach` [B] only so many slots of a row need be looked at, as those
-    behind are masked; see `attend_within`.
+    Args:
+      query: [B, N, H, D].
+      key: [B, H, D, L].
+      value: [B, H, L, D].
+      bias: broadcasts to [B, H, N, L]; position bias and mask.
+      deterministic: drop no weights.
+      reach: [B] int32, how many slots of a row need be looked at, as the bias
+        masks those after them; None means all. See `layers.attend_within`.
     """
     if self.out.has_panels() and deterministic:
       context = native.attend(query, key, value, bias, reach)
       return self.out(context.reshape(*query.shape[:2], -1))
-    options = {
-      "float32_scores": self.config.float32_attention_logits,
-      "dropout": functools.partial(self.dropout, deterministic=deterministic),
-    }
-    context = attend_within(reach, query, key, value, bias, **options)
+    context = attend_within(
+      reach,
+      query,
+      key,
+      value,
+      bias,
+      float32_scores=self.config.float32_attention_logits,
+      dropout=functools.partial(self.dropout, deterministic=deterministic),
+    )
     return self.out(context.reshape(*query.shape[:2], -1))
 
-  def __call__(self, x, memory, bias, *, deterministic=True):
+  def __call__(
+    self,
+    x: jax.Array,
+    memory: jax.Array,
+    bias: jax.Array,
+    *,
+    deterministic: bool = True,
+  ) -> jax.Array:
     """Returns [B, N, E]: x [B, N, E] attends to memory [B, L, E]."""
     key, value = self.keys_values(memory)
     query = self.queries(x)
     return self.attend(query, key, value, bias, deterministic=deterministic)
 
-  def step(self, x, bias):
-    """Feeds one token, or makes the cache, as T5X's `decode=True` does.
+  def step(self, x: jax.Array, bias: jax.Array) -> jax.Array:
+    """Feeds one token, or creates the cache, as T5X's `decode=True` does.
 
     The collection `cache` holds `cached_key` and `cached_value` [B, H, D, L]
-    and `cache_index` [], one index for all rows. Without it, x [B, L, E] fixes
-    its size and is not remembered.
+    and `cache_index` [], one index for all rows. Where there is no cache yet, x
+    [B, L, E] gives the cache its size, and is not remembered.
 
     Args:
       x: [B, 1, E], or [B, L, E] where there is no cache yet.
       bias: [1, H, L, L], position bias and causal mask of all L positions.
 
+    Returns:
+      [B, 1, E], or [B, L, E].
+
     Raises:
-      ValueError: if there is a cache and x is not one token long.
+      ValueError: there is a cache, and x is not one token long.
     """
     query, (key, value) = self.queries_keys_values(x)
+    # T5X's cache has values with the axes of keys.
     turned = value.swapaxes(2, 3)
     if not self.has_variable("cache", "cached_key"):
       self.put_variable("cache", "cached_key", jnp.zeros_like(key))
@@ -114,9 +151,11 @@ class Attention(nn.Module):
         f"a cached step feeds one token to each row, got {x.shape[1]}"
       )
     index = self.get_variable("cache", "cache_index")
-    put = lambda name, new: jax.lax.dynamic_update_slice_in_dim(
-      self.get_variable("cache", name), new, index, axis=3
-    )
+
+    def put(name, new):
+      slots = self.get_variable("cache", name)
+      return jax.lax.dynamic_update_slice_in_dim(slots, new, index, axis=3)
+
     key, turned = put("cached_key", key), put("cached_value", turned)
     self.put_variable("cache", "cached_key", key)
     self.put_variable("cache", "cached_value", turned)
@@ -130,13 +169,16 @@ def relative_position_bucket(
 ) -> np.ndarray:
   """Returns the bucket, 0..31, of each distance from query to key.
 
-  Small distances have a bucket each, larger ones share logarithmically wider
-  buckets, and everything past 128 shares the last one.
+  Each small distance has a bucket of its own. Larger distances share buckets
+  that grow logarithmically, and all distances past 128 share the last one.
 
   Args:
     relative_position: int array, key position minus query position.
-    bidirectional: whether keys after the query have buckets of their own
-      (encoder); otherwise they all fall into bucket 0 (decoder).
+    bidirectional: whether keys after the query have buckets of their own, as in
+      an encoder. Else they are all in bucket 0: a decoder masks them.
+
+  Returns:
+    int array of the same shape.
   """
   distance = -np.asarray(relative_position)
   first = np.zeros_like(distance)
@@ -147,7 +189,8 @@ def relative_position_bucket(
     distance = np.abs(distance)
   distance = np.maximum(distance, 0)
   num_exact = num_buckets // 2
-  # The tiny number guards log(0), and T5X's bucket edges include it.
+  # The tiny number keeps log from 0, and T5X adds it, too: without it distances
+  # at an edge would be in other buckets.
   ratio = distance.astype(np.float32) / num_exact + np.finfo(np.float32).eps
   steps = np.log(ratio) / np.log(MAX_DISTANCE / num_exact)
   far = num_exact + (steps * (num_buckets - num_exact)).astype(np.int32)
@@ -156,7 +199,12 @@ def relative_position_bucket(
 
 
 class RelativePositions(nn.Module):
-  """The position bias of one stack, a table [H, 32] shared by its layers."""
+  """The position bias of one stack, a table [H, 32] that its layers share.
+
+  Attributes:
+    config: the architecture.
+    bidirectional: see `relative_position_bucket`.
+  """
 
   config: T5Config
   bidirectional: bool
@@ -169,19 +217,21 @@ class RelativePositions(nn.Module):
       "rel_embedding", init, shape, jnp.float32, axes=axes
     )
 
-  def by_distance(self, relative_position: np.ndarray):
+  def by_distance(self, relative_position: np.ndarray) -> jax.Array:
     """Returns [H, ...], the bias of key minus query position [...]."""
     buckets = relative_position_bucket(
       relative_position, bidirectional=self.bidirectional
     )
     return self.rel_embedding.astype(self.config.dtype)[:, buckets]
 
-  def __call__(self, num_queries: int, num_keys: int):
+  def __call__(self, num_queries: int, num_keys: int) -> jax.Array:
     """Returns the bias [1, H, N, L] between all positions from 0 on.
 
-    Bias depends on key - query only, so only N + L distances are looked up. A
-    row of period P = N + L is repeated N times and cut into rows of P - 1:
-    row i then starts i places earlier, so that entry [i, j] is that of j - i.
+    The bias depends on key - query only, so only N + L distances are looked up.
+    A row of period P = N + L is repeated N times and cut into rows of P - 1.
+    Row i then starts i places earlier, so that entry [i, j] is the bias of
+    distance j - i. With N = 2 and L = 3 the distances 0 1 2 -2 -1 0 1 2 -2 -1
+    are cut into 0 1 2 -2 and -1 0 1 2, and the first L of each row are wanted.
     """
     period = num_queries + num_keys
     offset = np.arange(period)

@@ -1,14 +1,17 @@
 """The T5 encoder-decoder, for training and for decoding in blocks.
 
-The parameter tree and the `params_axes` collection are those of T5X's
-`examples/t5`. Layers are unrolled.
+The parameter tree and the collection `params_axes` have the names and shapes of
+T5X's `examples/t5`. Layers are unrolled.
 
 Axes: B rows, S source length, T target length, N fed tokens, R read positions,
 L cache slots, E model width, H heads, D head width, V vocabulary.
 """
 
+from typing import Any
+
 from flax import linen as nn
 from flax.linen.partitioning import with_sharding_constraint
+import jax
 import jax.numpy as jnp
 
 from speccascade.models import cache, layers
@@ -16,7 +19,7 @@ from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.stacks import DecoderStack, EncoderStack
 
 
-def _mask_bias(dtype, *masks):
+def _mask_bias(dtype: str, *masks: jax.Array) -> jax.Array:
   """Returns [B, 1, N, L]: 0 where all masks [B, N, L] hold, else -1e10."""
   seen = masks[0]
   for mask in masks[1:]:
@@ -24,13 +27,13 @@ def _mask_bias(dtype, *masks):
   return jnp.where(seen, 0.0, layers.MASKED).astype(dtype)[:, None]
 
 
-def _pairs(queries, keys):
-  """Returns [B, N, L], where both queries [B, N] and keys [B, L] hold."""
+def _pairs(queries: jax.Array, keys: jax.Array) -> jax.Array:
+  """Returns [B, N, L]: whether both queries [B, N] and keys [B, L] are true."""
   return queries[:, :, None] & keys[:, None, :]
 
 
-def _same(queries, keys):
-  """Returns [B, N, L], where segment ids [B, N] and [B, L] are equal."""
+def _same(queries: jax.Array, keys: jax.Array) -> jax.Array:
+  """Returns [B, N, L]: whether segment ids [B, N] and [B, L] are equal."""
   return queries[:, :, None] == keys[:, None, :]
 
 
@@ -38,8 +41,8 @@ class Transformer(nn.Module):
   """A T5 of any size and version.
 
   Attributes:
-    config: its architecture.
-    remat: what training computes again, see `layers.REMAT`; None keeps all.
+    config: the architecture.
+    remat: what training computes again, see `layers.REMAT`; None stores all.
   """
 
   config: T5Config
@@ -52,29 +55,29 @@ class Transformer(nn.Module):
     self.decoder = DecoderStack(self.config, self.remat)
 
   @nn.nowrap
-  def initial(self, rng):
-    """Returns random parameters, T5X's."""
+  def initial(self, rng: jax.Array) -> Any:
+    """Returns random parameters, spread as T5X's."""
     return self.initial_variables(rng)["params"]
 
   @nn.nowrap
-  def initial_variables(self, rng):
-    """Returns these as "params", and their axes' names as "params_axes"."""
+  def initial_variables(self, rng: jax.Array) -> Any:
+    """Returns random "params", and the names of their axes as "params_axes"."""
     tokens = jnp.ones((1, 1), jnp.int32)
     return self.init(rng, tokens, tokens, tokens, enable_dropout=False)
 
   def __call__(
     self,
-    encoder_input_tokens,
-    decoder_input_tokens,
-    decoder_target_tokens,
-    encoder_segment_ids=None,
-    decoder_segment_ids=None,
-    encoder_positions=None,
-    decoder_positions=None,
+    encoder_input_tokens: jax.Array,
+    decoder_input_tokens: jax.Array,
+    decoder_target_tokens: jax.Array,
+    encoder_segment_ids: jax.Array | None = None,
+    decoder_segment_ids: jax.Array | None = None,
+    encoder_positions: jax.Array | None = None,
+    decoder_positions: jax.Array | None = None,
     *,
     decode: bool = False,
     enable_dropout: bool = True,
-  ):
+  ) -> jax.Array:
     """Returns teacher-forced logits [B, T, V] float32.
 
     Args:
@@ -83,24 +86,35 @@ class Transformer(nn.Module):
       decoder_target_tokens: [B, T] int32; padding is masked where this is 0.
       encoder_segment_ids: [B, S] int32 of packed rows, or None.
       decoder_segment_ids: [B, T] int32 of packed rows, or None.
-      encoder_positions: not used: positions enter as differences only, and
+      encoder_positions: not used: only differences of positions matter, and
         segments do not see each other.
       decoder_positions: not used.
-      decode: make or use T5X's one-token cache; see `Attention.step`.
+      decode: create or use T5X's one-token cache; see `Attention.step`.
       enable_dropout: needs a `dropout` rng.
     """
     del encoder_positions
     encoded = self.encode(
       encoder_input_tokens, encoder_segment_ids, enable_dropout=enable_dropout
     )
-    tokens = (encoder_input_tokens, decoder_input_tokens, decoder_target_tokens)
-    packed = (encoder_segment_ids, decoder_segment_ids, decoder_positions)
-    return self.decode(encoded, *tokens, *packed, enable_dropout, decode)
+    return self.decode(
+      encoded,
+      encoder_input_tokens,
+      decoder_input_tokens,
+      decoder_target_tokens,
+      encoder_segment_ids,
+      decoder_segment_ids,
+      decoder_positions,
+      enable_dropout=enable_dropout,
+      decode=decode,
+    )
 
   def encode(
-    self, encoder_input_tokens, encoder_segment_ids=None, enable_dropout=True
-  ):
-    """Returns the encoded source [B, S, E]."""
+    self,
+    encoder_input_tokens: jax.Array,
+    encoder_segment_ids: jax.Array | None = None,
+    enable_dropout: bool = True,
+  ) -> jax.Array:
+    """Returns the encoded source [B, S, E]; arguments as of a call."""
     is_token = encoder_input_tokens > 0
     masks = [_pairs(is_token, is_token)]
     if encoder_segment_ids is not None:
@@ -113,29 +127,30 @@ class Transformer(nn.Module):
 
   def decode(
     self,
-    encoded,
-    encoder_input_tokens,
-    decoder_input_tokens,
-    decoder_target_tokens,
-    encoder_segment_ids=None,
-    decoder_segment_ids=None,
-    decoder_positions=None,
-    enable_dropout=True,
-    decode=False,
-    max_decode_length=None,
-  ):
+    encoded: jax.Array,
+    encoder_input_tokens: jax.Array,
+    decoder_input_tokens: jax.Array,
+    decoder_target_tokens: jax.Array,
+    encoder_segment_ids: jax.Array | None = None,
+    decoder_segment_ids: jax.Array | None = None,
+    decoder_positions: jax.Array | None = None,
+    enable_dropout: bool = True,
+    decode: bool = False,
+    max_decode_length: int | None = None,
+  ) -> jax.Array:
     """Returns logits [B, T, V] float32 for an encoded source [B, S, E].
 
-    Arguments as of a call, and:
+    Other arguments as of a call.
 
     Args:
-      encoded: from `encode`; `encoder_input_tokens` are for the masks only.
-      decoder_target_tokens: ignored where `decode`: a cached step masks no
-        padding.
-      max_decode_length: slots of that cache, where it is not T.
+      encoded: from `encode`.
+      encoder_input_tokens: for the masks only.
+      decoder_target_tokens: ignored where `decode`, since a cached step masks
+        no padding.
+      max_decode_length: slots of the one-token cache; None is T.
 
     Raises:
-      ValueError: if rows are packed and `decode`.
+      ValueError: rows are packed, and `decode` is true.
     """
     del decoder_positions
     if decode and encoder_segment_ids is not None:
@@ -153,27 +168,32 @@ class Transformer(nn.Module):
     if decoder_segment_ids is not None:
       masks.append(_same(decoder_segment_ids, decoder_segment_ids))
       source_masks.append(_same(decoder_segment_ids, encoder_segment_ids))
-    x = self.token_embedder(decoder_input_tokens)
-    of = lambda masks: _mask_bias(self.config.dtype, *masks)
-    biases, is_fixed = (of(masks), of(source_masks)), not enable_dropout
-    x = self.decoder(x, encoded, *biases, is_fixed, decode, length)
+    x = self.decoder(
+      self.token_embedder(decoder_input_tokens),
+      encoded,
+      _mask_bias(self.config.dtype, *masks),
+      _mask_bias(self.config.dtype, *source_masks),
+      deterministic=not enable_dropout,
+      decode=decode,
+      length=length,
+    )
     return self._logits(x)
 
-  def _logits(self, x):
+  def _logits(self, x: jax.Array) -> jax.Array:
     is_tied = self.config.logits_via_embedding
     head = self.token_embedder if is_tied else self.decoder
     axes = ("batch", "length", "vocab")
     return with_sharding_constraint(head.logits(x), axes)
 
-  def decoder_bias(self, capacity):
-    """Returns the table [H, 2 L - 1] that `cache.block_bias` cuts from."""
+  def decoder_bias(self, capacity: int) -> jax.Array:
+    """Returns [H, 2 L - 1], the bias of distances, for `cache.block_bias`."""
     return self.decoder.by_offset(capacity)
 
-  def encoder_bias(self, num_tokens):
+  def encoder_bias(self, num_tokens: int) -> jax.Array:
     """Returns [H, 2 S - 1], the encoder's bias of distances from 1 - S on."""
     return self.encoder.by_offset(num_tokens)
 
-  def start(self, inputs):
+  def start(self, inputs: jax.Array) -> tuple[cache.LayerCache, ...]:
     """Encodes inputs [B, S] once for all blocks to come.
 
     Returns:
@@ -184,16 +204,16 @@ class Transformer(nn.Module):
 
   def extend(
     self,
-    tokens,
-    caches,
-    sources,
-    source_bias,
-    by_offset,
-    start,
-    read=None,
-    depth=None,
-    ancestors=None,
-  ):
+    tokens: jax.Array,
+    caches: tuple[cache.LayerCache, ...],
+    sources: tuple[cache.LayerCache, ...],
+    source_bias: jax.Array,
+    by_offset: jax.Array,
+    start: jax.Array,
+    read: jax.Array | None = None,
+    depth: jax.Array | None = None,
+    ancestors: jax.Array | None = None,
+  ) -> tuple[tuple[cache.LayerCache, ...], jax.Array, jax.Array]:
     """Feeds a block of tokens at each row's own slots.
 
     Args:
@@ -205,18 +225,29 @@ class Transformer(nn.Module):
       by_offset: from `decoder_bias`.
       start: [B] int32, the slot of each row's first token; start + N <= L.
       read: [B, R] int32 in 0..N-1, the positions wanted, or None for all N.
-      depth: [B, N] int32, trees: place of each token past `start`.
-      ancestors: [B, N, N] bool, trees: [b, i, j] says that i sees j.
+      depth: [B, N] int32, how far each token of a tree stands past `start`; see
+        `cache.block_bias`.
+      ancestors: [B, N, N] bool, for a tree: [b, i, j] says that token i sees
+        token j.
 
     Returns:
       (caches, logits [B, R, V] float32, hidden [B, R, E] after the last norm).
     """
-    num_fed, x = tokens.shape[1], self.token_embedder(tokens)
+    num_fed = tokens.shape[1]
     bias = cache.block_bias(by_offset, start, num_fed, depth, ancestors)
-    is_fewer = read is not None and read.shape[1] < num_fed
     reach = start + num_fed
-    kept = (caches, sources, start, reach, bias, source_bias)
-    x, caches = self.decoder.extend(x, *kept, read if is_fewer else None)
+    # As many positions as tokens are read at the end, and save nothing before.
+    is_fewer = read is not None and read.shape[1] < num_fed
+    x, caches = self.decoder.extend(
+      self.token_embedder(tokens),
+      caches,
+      sources,
+      start,
+      reach,
+      bias,
+      source_bias,
+      read if is_fewer else None,
+    )
     if read is not None and not is_fewer:
       x = jnp.take_along_axis(x, read[..., None], axis=1)
     return caches, self._logits(x), x

@@ -1,10 +1,11 @@
-"""The layers and stacks of T5; `network` makes a model of them.
+"""The layers and stacks of a T5, which `network` puts together.
 
 Axes: B rows, S source length, T target length, N fed tokens, R read positions,
 L cache slots, E model width, H heads, D head width, V vocabulary.
 """
 
 from flax import linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,7 +15,7 @@ from speccascade.models.t5.config import T5Config
 
 
 class EncoderLayer(nn.Module):
-  """Self-attention and MLP, each behind a norm and with a residual."""
+  """Self-attention and MLP, each after a norm and with a residual."""
 
   config: T5Config
 
@@ -26,7 +27,10 @@ class EncoderLayer(nn.Module):
     self.mlp = layers.Mlp(cfg, cfg.dropout_rate)
     self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
 
-  def __call__(self, x, bias, *, deterministic):
+  def __call__(
+    self, x: jax.Array, bias: jax.Array, *, deterministic: bool
+  ) -> jax.Array:
+    """Returns [B, S, E] for x [B, S, E] and a bias with mask, [B, H, S, S]."""
     y = self.pre_attention_layer_norm(x)
     y = self.attention(y, y, bias, deterministic=deterministic)
     x = x + self.dropout(y, deterministic=deterministic)
@@ -35,7 +39,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-  """Self-attention, attention to the source, and MLP."""
+  """Self-attention, attention to the source, and MLP, each after a norm."""
 
   config: T5Config
 
@@ -50,9 +54,25 @@ class DecoderLayer(nn.Module):
     self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
 
   def __call__(
-    self, x, encoded, bias, source_bias, *, deterministic, decode=False
-  ):
-    """Returns [B, T, E] for x [B, T, E] and encoded [B, S, E]."""
+    self,
+    x: jax.Array,
+    encoded: jax.Array,
+    bias: jax.Array,
+    source_bias: jax.Array,
+    *,
+    deterministic: bool,
+    decode: bool = False,
+  ) -> jax.Array:
+    """Returns [B, T, E].
+
+    Args:
+      x: [B, T, E].
+      encoded: [B, S, E], the source.
+      bias: [B, H, T, T], position bias and mask.
+      source_bias: [B, 1, T, S], the mask of the source.
+      deterministic: drop no activations.
+      decode: create or use T5X's one-token cache; see `Attention.step`.
+    """
     y = self.pre_self_attention_layer_norm(x)
     if decode:
       y = self.self_attention.step(y, bias)
@@ -62,41 +82,75 @@ class DecoderLayer(nn.Module):
     source = self.encoder_decoder_attention.keys_values(encoded)
     return self._after_self_attention(x, source, source_bias, deterministic)
 
-  def _after_self_attention(self, x, source, source_bias, deterministic=True):
+  def _after_self_attention(
+    self,
+    x: jax.Array,
+    source: cache.LayerCache,
+    source_bias: jax.Array,
+    deterministic: bool = True,
+  ) -> jax.Array:
     attention = self.encoder_decoder_attention
     query = attention.queries(self.pre_cross_attention_layer_norm(x))
+    key, value = source
     y = attention.attend(
-      query, *source, source_bias, deterministic=deterministic
+      query, key, value, source_bias, deterministic=deterministic
     )
     x = x + self.dropout(y, deterministic=deterministic)
     y = self.mlp(self.pre_mlp_layer_norm(x), deterministic=deterministic)
     return x + self.dropout(y, deterministic=deterministic)
 
-  def source_keys_values(self, encoded):
+  def source_keys_values(self, encoded: jax.Array) -> cache.LayerCache:
     """Returns this layer's keys and values of the source [B, S, E]."""
     return self.encoder_decoder_attention.keys_values(encoded)
 
-  def extend(self, x, kept, source, start, reach, bias, source_bias, read):
-    """Feeds x [B, N, E] at slots start [B]; returns [B, N or R, E] and cache.
+  def extend(
+    self,
+    x: jax.Array,
+    layer_cache: cache.LayerCache,
+    source: cache.LayerCache,
+    start: jax.Array,
+    reach: jax.Array,
+    bias: jax.Array,
+    source_bias: jax.Array,
+    read: jax.Array | None,
+  ) -> tuple[jax.Array, cache.LayerCache]:
+    """Feeds a block; all tokens are cached, and the read positions go on.
 
-    With `read` [B, R], queries, keys and values are made for all N, and the
-    rest for the R read positions only (`bias` is then theirs, [B, H, R, L]).
+    Args:
+      x: [B, N, E].
+      layer_cache: keys [B, H, D, L] and values [B, H, L, D].
+      source: keys [B, H, D, S] and values [B, H, S, D].
+      start: [B] int32, the slot of each row's first token.
+      reach: [B] int32, how many slots of a row need be looked at.
+      bias: [B, H, N or R, L], position bias and mask of the positions that go
+        on.
+      source_bias: [B, 1, 1, S], masks the source's padding.
+      read: [B, R] int32, the positions that go on; None is all N.
+
+    Returns:
+      ([B, N or R, E], the cache with the block).
     """
     attention = self.self_attention
     y = self.pre_self_attention_layer_norm(x)
     query, new = attention.queries_keys_values(y)
-    kept = cache.write(kept, new, start)
+    layer_cache = cache.write(layer_cache, new, start)
     if read is not None:
       if not read.shape[1]:
-        return x[:, :0], kept
+        return x[:, :0], layer_cache
       x = jnp.take_along_axis(x, read[..., None], axis=1)
       query = jnp.take_along_axis(query, read[..., None, None], axis=1)
-    x = x + attention.attend(query, *kept, bias, reach=reach)
-    return self._after_self_attention(x, source, source_bias), kept
+    key, value = layer_cache
+    x = x + attention.attend(query, key, value, bias, reach=reach)
+    return self._after_self_attention(x, source, source_bias), layer_cache
 
 
 class EncoderStack(nn.Module):
-  """A stack of encoder layers; see `Transformer.encode`."""
+  """A stack of encoder layers; see `Transformer.encode`.
+
+  Attributes:
+    config: the architecture.
+    remat: what training computes again, see `layers.REMAT`; None stores all.
+  """
 
   config: T5Config
   remat: str | None = None
@@ -109,7 +163,16 @@ class EncoderStack(nn.Module):
     self.dropout_embedding = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
     self.dropout_output = nn.Dropout(cfg.dropout_rate)
 
-  def __call__(self, x, mask_bias, deterministic):
+  def __call__(
+    self, x: jax.Array, mask_bias: jax.Array, deterministic: bool
+  ) -> jax.Array:
+    """Returns the encoded source [B, S, E].
+
+    Args:
+      x: [B, S, E], vectors of tokens.
+      mask_bias: [B, 1, S, S], the mask.
+      deterministic: drop no activations.
+    """
     bias = self.relpos_bias(x.shape[1], x.shape[1]) + mask_bias
     x = self.dropout_embedding(x, deterministic=deterministic)
     for layer in self.layers:
@@ -117,13 +180,18 @@ class EncoderStack(nn.Module):
     x = self.encoder_norm(x)
     return self.dropout_output(x, deterministic=deterministic)
 
-  def by_offset(self, num_tokens):
-    """See `Transformer.encoder_bias`."""
+  def by_offset(self, num_tokens: int) -> jax.Array:
+    """Returns [H, 2 S - 1] for S tokens; see `Transformer.encoder_bias`."""
     return self.relpos_bias.by_distance(np.arange(1 - num_tokens, num_tokens))
 
 
 class DecoderStack(nn.Module):
-  """A stack of decoder layers; see `Transformer.decode` and `extend`."""
+  """A stack of decoder layers; see `Transformer.decode` and `extend`.
+
+  Attributes:
+    config: the architecture.
+    remat: what training computes again, see `layers.REMAT`; None stores all.
+  """
 
   config: T5Config
   remat: str | None = None
@@ -138,36 +206,79 @@ class DecoderStack(nn.Module):
       self.logits_dense = layers.Dense(cfg.vocab_size, ("embed", "vocab"))
 
   def __call__(
-    self, x, encoded, mask_bias, source_bias, deterministic, decode, length
-  ):
+    self,
+    x: jax.Array,
+    encoded: jax.Array,
+    mask_bias: jax.Array,
+    source_bias: jax.Array,
+    deterministic: bool,
+    decode: bool,
+    length: int,
+  ) -> jax.Array:
+    """Returns normed hidden [B, T, E].
+
+    Args:
+      x: [B, T, E], vectors of tokens.
+      encoded: [B, S, E], the source.
+      mask_bias: [B, 1, L, L], the mask of the decoder's positions.
+      source_bias: [B, 1, T, S], the mask of the source.
+      deterministic: drop no activations.
+      decode: create or use T5X's one-token cache; see `Attention.step`.
+      length: L, positions of the decoder: T, or those of the cache.
+    """
     bias = self.relpos_bias(length, length) + mask_bias
     x = self.dropout(x, deterministic=deterministic)
-    options = {"deterministic": deterministic, "decode": decode}
     for layer in self.layers:
-      fed = (x, encoded, bias, source_bias)
-      x = layers.run(layer, self.remat, *fed, **options)
+      x = layers.run(
+        layer,
+        self.remat,
+        x,
+        encoded,
+        bias,
+        source_bias,
+        deterministic=deterministic,
+        decode=decode,
+      )
     return self.dropout(self.decoder_norm(x), deterministic=deterministic)
 
-  def logits(self, x):
+  def logits(self, x: jax.Array) -> jax.Array:
     """Returns [B, T, V] float32, from the untied output projection."""
     return self.logits_dense(x)
 
-  def source_cache(self, encoded):
-    """Returns the (keys, values) of the source, a pair for each layer."""
+  def source_cache(self, encoded: jax.Array) -> tuple[cache.LayerCache, ...]:
+    """Returns each layer's (keys, values) of the source [B, S, E]."""
     return tuple(layer.source_keys_values(encoded) for layer in self.layers)
 
-  def by_offset(self, capacity):
-    """See `Transformer.decoder_bias`."""
+  def by_offset(self, capacity: int) -> jax.Array:
+    """Returns [H, 2 L - 1] for L slots; see `Transformer.decoder_bias`."""
     return self.relpos_bias.by_distance(np.arange(1 - capacity, capacity))
 
-  def extend(self, x, caches, sources, start, reach, bias, source_bias, read):
-    """Feeds x [B, N, E]; returns normed hidden [B, N or R, E] and caches."""
+  def extend(
+    self,
+    x: jax.Array,
+    caches: tuple[cache.LayerCache, ...],
+    sources: tuple[cache.LayerCache, ...],
+    start: jax.Array,
+    reach: jax.Array,
+    bias: jax.Array,
+    source_bias: jax.Array,
+    read: jax.Array | None,
+  ) -> tuple[jax.Array, tuple[cache.LayerCache, ...]]:
+    """Returns normed hidden [B, N or R, E], and the caches with the block.
+
+    Arguments as of `DecoderLayer.extend`, for all layers, with a bias [B, H, N,
+    L] of all fed tokens.
+    """
     new_caches = []
     for i, layer in enumerate(self.layers):
-      wanted = read if i == len(self.layers) - 1 else None
+      # All tokens must pass the layers before the last one: their keys and
+      # values are made from them.
+      is_last = i == len(self.layers) - 1
+      wanted = read if is_last else None
       if wanted is not None:
-        bias = jnp.take_along_axis(bias, read[:, None, :, None], axis=2)
-      kept = (caches[i], sources[i])
-      x, kept = layer.extend(x, *kept, start, reach, bias, source_bias, wanted)
-      new_caches.append(kept)
+        bias = jnp.take_along_axis(bias, wanted[:, None, :, None], axis=2)
+      x, new_cache = layer.extend(
+        x, caches[i], sources[i], start, reach, bias, source_bias, wanted
+      )
+      new_caches.append(new_cache)
     return self.decoder_norm(x), tuple(new_caches)
