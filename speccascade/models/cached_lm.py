@@ -121,7 +121,8 @@ class CachedLM:
         such `kernel_dtype`.
     """
     if dtype is not None:
-      config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
+      changes: dict[str, Any] = {"dtype": jnp.dtype(dtype).name}
+      config = dataclasses.replace(config, **changes)
     tree = prepare(config, params, kernel_dtype, donate=donate, layout=layout)
     return cls(params=tree, module=network(config), layout=layout)
 

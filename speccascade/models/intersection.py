@@ -20,8 +20,7 @@ from speccascade.decoding.loops import prompts
 from speccascade.decoding.types import Array, LanguageModel, Output, check_shape
 
 
-@struct.dataclass
-class IntersectionState:
+class IntersectionState(struct.PyTreeNode):
   """What an `IntersectionLM` remembers. Every leaf has axis 0 = B.
 
   Attributes:

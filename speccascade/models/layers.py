@@ -35,7 +35,7 @@ REMAT = {
 
 
 def run(
-  layer: nn.Module, remat: str | None, *arrays: jax.Array, **options: Any
+  layer: nn.Module, remat: str | None, *arrays: Any, **options: Any
 ) -> jax.Array:
   """Returns what a layer computes from arrays.
 
@@ -141,7 +141,11 @@ def attend_within(
     return attend(query, key, value, bias, **options)
   branches = [within(size) for size in [*sizes, num_slots]]
   # The number of sizes that do not suffice is the place of the first that does.
-  index = sum((jnp.max(reach) > size).astype(jnp.int32) for size in sizes)
+  assert reach is not None  # it tells which size suffices
+  index = functools.reduce(
+    operator.add,
+    [(jnp.max(reach) > size).astype(jnp.int32) for size in sizes],
+  )
   return jax.lax.platform_dependent(
     query,
     key,
@@ -156,7 +160,7 @@ def _panels(module: nn.Module, name: str) -> native.Panels | None:
   """Returns the panels in place of a module's parameter, or None."""
   if not module.has_variable("params", name):
     return None
-  kernel = module.get_variable("params", name)
+  kernel: Any = module.get_variable("params", name)
   return kernel if isinstance(kernel, native.Panels) else None
 
 

@@ -20,8 +20,7 @@ from speccascade.decoding.types import Output
 Array = jax.Array
 
 
-@struct.dataclass
-class MarkovState:
+class MarkovState(struct.PyTreeNode):
   """What a `FiniteContext` remembers. Every leaf has axis 0 = B.
 
   Attributes:

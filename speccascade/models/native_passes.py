@@ -139,14 +139,15 @@ def extend(
     table if config.logits_via_embedding else decoder["logits_dense"]["kernel"]
   )
   options: dict[str, Any] = {"read": read}
+  sublayers: list[Any]
   if isinstance(config, T5Config):
-    sublayers = _t5_sublayers(config, decoder, state)
+    sublayers = [*_t5_sublayers(config, decoder, state)]
     if config.logits_via_embedding:
       options["factor"] = config.emb_dim**-0.5
   else:
     positions = rotary.positions(state.end, tokens.shape)
     angles = rotary.angles(config, positions)
-    sublayers = _llama_sublayers(config, decoder, state, angles)
+    sublayers = [*_llama_sublayers(config, decoder, state, angles)]
     options["epsilon"] = config.norm_epsilon
   # Where no position is wanted, a pass without a head costs less.
   is_silent = read is not None and not read.shape[1]
@@ -155,7 +156,7 @@ def extend(
     table,
     state.end,
     count,
-    list(sublayers),
+    sublayers,
     decoder["decoder_norm"]["scale"],
     None if is_silent else head,
     activations=config.mlp_activations,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import json
 import os
 import pathlib
-from typing import IO
+from typing import IO, Any
 
 from flax import struct
 import jax
@@ -26,8 +26,7 @@ Array = jax.Array
 FORMAT = "speccascade n-gram model 1"
 
 
-@struct.dataclass
-class Level:
+class Level(struct.PyTreeNode):
   """The contexts of one length m, in the order of their numbers.
 
   A context of m > 1 tokens is a child of the context of its first m - 1 tokens.
@@ -51,8 +50,7 @@ class Level:
   tokens: Array | None = None
 
 
-@struct.dataclass
-class NgramLM(FiniteContext):
+class NgramLM(FiniteContext, struct.PyTreeNode):
   """Next-token law of an interpolated n-gram model.
 
   p(w | context) = probs(w | context) + backoff(context) p(w | shorter context).
@@ -100,6 +98,9 @@ class NgramLM(FiniteContext):
     """
     number, is_seen = context[0], jnp.ones(context[0].shape, bool)
     for parent, level, token in zip(self.levels, self.levels[1:], context[1:]):
+      # The last level alone has no children, the first alone no tokens.
+      assert parent.first_child is not None
+      assert level.tokens is not None
       low, end = parent.first_child[number], parent.first_child[number + 1]
       low = _search(level.tokens, low, end, token)
       at = jnp.minimum(low, level.tokens.shape[0] - 1)
@@ -148,7 +149,7 @@ class NgramLM(FiniteContext):
 
   def save(self, file: str | os.PathLike | IO[bytes]) -> None:
     """Writes the model as `.npz`, to a path or an open file."""
-    arrays = {"unigram": self.unigram}
+    arrays: dict[str, Any] = {"unigram": self.unigram}
     for i, level in enumerate(self.levels):
       for name, value in vars(level).items():
         if value is not None:
@@ -159,7 +160,10 @@ class NgramLM(FiniteContext):
       "vocabulary": self.vocabulary,
     }
     arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-    np.savez_compressed(file, **{k: np.asarray(v) for k, v in arrays.items()})
+    stored: dict[str, Any] = {
+      name: np.asarray(array) for name, array in arrays.items()
+    }
+    np.savez_compressed(file, **stored)
 
   @classmethod
   def load(cls, path: str | os.PathLike) -> "NgramLM":
@@ -210,7 +214,8 @@ def _check(unigram: np.ndarray, levels: Sequence[Level]):
     _check_array(depth, "tokens", level, (num,) if depth else None, size)
     edges = None if longer is None else (num + 1,)
     _check_array(depth, "first_child", level, edges, (longer or 0) + 1)
-    num = longer
+    if longer is not None:
+      num = longer
 
 
 def _check_array(
@@ -248,7 +253,7 @@ def _check_array(
 
 def _level(arrays: Mapping[str, np.ndarray], i: int) -> Level:
   """Returns a level from the arrays of a file, named "i/field"."""
-  fields = {}
+  fields: dict[str, Any] = {}
   for name, array in arrays.items():
     number, _, field = name.partition("/")
     if number == str(i):

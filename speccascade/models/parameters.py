@@ -65,7 +65,8 @@ def describe(config: Config) -> dict[str, Described]:
   """
   # All layers of a stack are alike, so the network is traced with one of each.
   counts = layer_counts(config)
-  shallow = dataclasses.replace(config, **dict.fromkeys(counts, 1))
+  one_layer: dict[str, Any] = dict.fromkeys(counts, 1)
+  shallow = dataclasses.replace(config, **one_layer)
   init = network(shallow).initial_variables
   variables = jax.eval_shape(init, jax.random.key(0))
   flat = traverse_util.flatten_dict(variables["params"], sep="/")

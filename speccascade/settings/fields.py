@@ -224,7 +224,7 @@ def _hints(function) -> dict[str, Any]:
   The type at *args and **kwargs is the type of each of many values, which have
   no names of their own.
   """
-  parameters = {}
+  parameters: Mapping[str, inspect.Parameter] = {}
   if callable(function) and not isinstance(function, type):
     parameters = inspect.signature(function).parameters
   variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -263,7 +263,7 @@ def _fit(value, kind, builds: bool):
     return _fit_typed_dict(value, origin, builds)
   if builds and dataclasses.is_dataclass(origin):
     _require(isinstance(value, Mapping))
-    return build(origin, value)
+    return build(typing.cast(type, origin), value)
   if origin is tuple and args[-1:] != (...,):  # tuple[str, float], say
     _require(isinstance(value, list | tuple) and len(value) == len(args))
     return tuple(_fit(part, kind, builds) for part, kind in zip(value, args))

@@ -1,4 +1,4 @@
-"""Checks that damage and missing files, in every layout, are named in a line."""
+"""Damaged checkpoint files: each fault is named, and nothing is read wrong."""
 
 import pytest
 

@@ -79,7 +79,7 @@ def _index_with_turns(config: LlamaConfig, turns: float, length: int) -> float:
 
 
 def positions(
-  start: jax.Array, shape: tuple[int, int], depth: jax.Array | None = None
+  start: jax.Array, shape: tuple[int, ...], depth: jax.Array | None = None
 ) -> jax.Array:
   """Returns [B, N] int32, the position of each token of a block.
 

@@ -176,8 +176,9 @@ class Mesh:
   def drafter_layout(self) -> Layout | None:
     """Returns where a drafter's arrays lie; None on one device."""
     layout = self.layout()
-    is_whole = layout is not None and self.drafter == "whole"
-    return layout.whole() if is_whole else layout
+    if layout is None or self.drafter != "whole":
+      return layout
+    return layout.whole()
 
 
 ONE = Mesh()  # one device

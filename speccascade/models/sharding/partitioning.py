@@ -18,7 +18,7 @@ from flax import traverse_util
 import jax
 from jax.experimental import multihost_utils
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 import numpy as np
 
 DATA, MODEL = "data", "model"
@@ -62,7 +62,7 @@ class Layout:
     rules: which mesh axis cuts each axis of arrays.
   """
 
-  mesh: Mesh
+  mesh: Mesh | AbstractMesh
   rules: Rules = RULES
 
   @property
@@ -102,7 +102,8 @@ class Layout:
       *axes: names of the array's axes, from the first on. Axes that are not
         named are not cut: without any, the array is whole on every device.
     """
-    return NamedSharding(self.mesh, nn.logical_to_mesh_axes(axes, self.rules))
+    spec = nn.logical_to_mesh_axes(axes, self.rules) or PartitionSpec()
+    return NamedSharding(self.mesh, spec)
 
   def check(self, config: Any, what: str) -> None:
     """Raises ValueError where the mesh does not divide an architecture.
@@ -177,8 +178,9 @@ def put(
   shape = tuple(leaf.shape)
   indices = sharding.addressable_devices_indices_map(shape)
   for device, index in indices.items():
-    bounds = [part.indices(n)[:2] for part, n in zip(index, shape)]
-    devices.setdefault(tuple(bounds), []).append(device)
+    assert index is not None  # every device of the sharding has a part
+    bounds = tuple(part.indices(n)[:2] for part, n in zip(index, shape))
+    devices.setdefault(bounds, []).append(device)
   shards = []
   for bounds, holders in devices.items():
     part = np.asarray(leaf[tuple(slice(*pair) for pair in bounds)])

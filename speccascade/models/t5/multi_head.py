@@ -10,6 +10,7 @@ Source: Raffel et al. (arXiv 1910.10683; section 2.1 has the bias) and T5X's
 """
 
 import functools
+from typing import Any
 
 from flax import linen as nn
 from flax.linen.partitioning import param_with_axes, with_sharding_constraint
@@ -150,7 +151,7 @@ class Attention(nn.Module):
       raise ValueError(
         f"a cached step feeds one token to each row, got {x.shape[1]}"
       )
-    index = self.get_variable("cache", "cache_index")
+    index: Any = self.get_variable("cache", "cache_index")
 
     def put(name, new):
       slots = self.get_variable("cache", name)

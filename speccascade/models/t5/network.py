@@ -167,6 +167,7 @@ class Transformer(nn.Module):
     source_masks = [_pairs(is_token, encoder_input_tokens > 0)]
     if decoder_segment_ids is not None:
       masks.append(_same(decoder_segment_ids, decoder_segment_ids))
+      assert encoder_segment_ids is not None  # packed rows have both
       source_masks.append(_same(decoder_segment_ids, encoder_segment_ids))
     x = self.decoder(
       self.token_embedder(decoder_input_tokens),
