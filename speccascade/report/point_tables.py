@@ -227,11 +227,15 @@ def acceptance(study: PointGroup) -> Table:
 def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
   """Returns the columns of a table that has all numbers of some rows.
 
-  Metrics and rates have a column if at least one of the rows holds them.
+  Settings, metrics and rates have a column if at least one of the rows holds
+  them.
   """
+  settings = dict.fromkeys(
+    name for row in rows for name in row.settings.to_dict()
+  )
   metrics = dict.fromkeys(name for row in rows for name in row.quality)
   rates = dict.fromkeys(name for row in rows for name in row.efficiency)
-  paths = [("settings", field.name) for field in dataclasses.fields(Settings)]
+  paths = [("settings", name) for name in settings]
   paths.append(("label",))
   for metric in metrics:
     paths += [("quality", metric, end) for end in ("value", "low", "high")]
