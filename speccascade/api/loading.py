@@ -353,7 +353,7 @@ class Pair:
     """
     if alpha is not None:
       point.check_alpha_is_used()
-    return advice_files.resolved(point, self.models)
+    return advice_files.resolve_gamma(point, self.models)
 
   def _study(
     self, text, max_decode_len: int, seed: int, settings: dict

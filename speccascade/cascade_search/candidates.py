@@ -258,7 +258,7 @@ class Contest:
     The examples are decoded unless the ledger has the candidate's row.
     """
     study = self.study_of(cascade, num)
-    point = advice_files.resolved(self.point, study.pair)
+    point = advice_files.resolve_gamma(self.point, study.pair)
     (row,) = clock.measure_points([StudyPoint(study, point)], ledger)
     return self.score(cascade, row)
 

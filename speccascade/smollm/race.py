@@ -167,7 +167,7 @@ def _cascade_rival(name: str, pair: ModelPair, cascade: Cascade) -> Rival:
   """Returns a rival that drafts with a cascade of drafters."""
   point = Point("cascade_drafting", temperature=0.0)
   models = pair.combine_drafters(cascade, point.spec)
-  return Rival(name, models, (advice_files.resolved(point, models),))
+  return Rival(name, models, (advice_files.resolve_gamma(point, models),))
 
 
 @dataclasses.dataclass(frozen=True)

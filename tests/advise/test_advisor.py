@@ -192,13 +192,13 @@ def test_it_pays(advise, tmp_path):
   assert written["choice"]["gamma"] == 3
   # GAMMA = "auto" finds it there, as a number.
   auto = Point("spec_decode", gamma="auto", temperature=0.0, advice=tmp_path)
-  assert advice_files.resolved(auto, pair(32)).gamma == 3
+  assert advice_files.resolve_gamma(auto, pair(32)).gamma == 3
   for changes, message in (
     ({"temperature": 0.5}, r"temperature 0\.0, here it is 0\.5"),
     ({"method": "spec_cascade_opt"}, "says nothing of spec_cascade_opt"),
   ):
     with pytest.raises(ValueError, match=message):
-      advice_files.resolved(dataclasses.replace(auto, **changes), pair(32))
+      advice_files.resolve_gamma(dataclasses.replace(auto, **changes), pair(32))
   with pytest.raises(ValueError, match="holds another run: wanted is"):
     advise(0.01, [1, 1.02, 1.04], methods=["ensemble"])
 

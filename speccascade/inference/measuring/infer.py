@@ -134,7 +134,7 @@ def _read_or_measure(study: Study, point: Point, shards: Shards) -> ResultRow:
   """Returns the row of `metrics.json`, which is written if it is not there."""
   path = shards.folder / results.METRICS
   if processes.agree(path.exists):
-    [row] = results.agreed(lambda: [results.read_row(path)])
+    [row] = results.share_rows(lambda: [results.read_row(path)])
     return row
   row = _measure(study, point, shards)
   if processes.is_first():
@@ -163,7 +163,7 @@ def _make_study(
     models = models.combine_drafters(
       pair.cascade, spec, sources.vocabulary_sha256
     )
-  point = advice_files.resolved(point, models)
+  point = advice_files.resolve_gamma(point, models)
   study = Study(models, sources, run, measuring)
   study.batches(point, shared=False).check()
   return study, point
@@ -244,7 +244,9 @@ def _measure(study: Study, point: Point, shards: Shards) -> ResultRow:
     costs = measure.measure_costs(study, [point])
 
   # Only the first process has the records; it tells the others the row.
-  [row] = results.agreed(lambda: [_score(study, point, shards, latency, costs)])
+  [row] = results.share_rows(
+    lambda: [_score(study, point, shards, latency, costs)]
+  )
   return row
 
 

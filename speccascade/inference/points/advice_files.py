@@ -34,7 +34,7 @@ class _Advice(TypedDict):
   offers: list[_Offer]
 
 
-def resolved(point: Point, pair: ModelPair) -> Point:
+def resolve_gamma(point: Point, pair: ModelPair) -> Point:
   """Returns a point whose gamma is a number.
 
   A drafter that was composed beforehand has a block size of its own, which

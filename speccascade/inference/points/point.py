@@ -43,7 +43,7 @@ class Point(SamplingSettings, BlockShape):
     method: a name in `METHODS`.
     alpha: the parameter of the rule or target; None takes the method's default.
     gamma: block size; methods without blocks do not use it. "auto" stands for
-      the size that `advice` names, see `advice_files.resolved`.
+      the size that `advice` names, see `advice_files.resolve_gamma`.
     draft_length: "fixed", or (policy, threshold) as in ("max_prob", 0.4); see
       `DraftLength`.
     advice: OUTPUT_DIR of `speccascade.advise`, or its JSON file.

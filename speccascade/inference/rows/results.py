@@ -278,7 +278,7 @@ class ResultFile:
         point stands there twice.
     """
     self.path = pathlib.Path(path)
-    self.rows = agreed(self._read)
+    self.rows = share_rows(self._read)
     self._keys = {row.key for row in self.rows}
 
   def _read(self) -> list[ResultRow]:
@@ -301,7 +301,7 @@ class ResultFile:
     """
     if row.key in self._keys:
       raise ValueError(f"{self.path} has the point {row.key} already")
-    [row] = agreed(lambda: [row])
+    [row] = share_rows(lambda: [row])
     if processes.is_first():
       self._write(row)
     self.rows.append(row)
@@ -316,7 +316,7 @@ class ResultFile:
       os.fsync(file.fileno())
 
 
-def agreed(rows: Callable[[], list[ResultRow]]) -> list[ResultRow]:
+def share_rows(rows: Callable[[], list[ResultRow]]) -> list[ResultRow]:
   """Returns the rows that the first process makes, in each process."""
   if processes.count() == 1:
     return rows()

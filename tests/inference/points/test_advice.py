@@ -30,7 +30,7 @@ def auto(tmp_path):
 
   def gamma(method, alpha=None):
     asked = Point(method, alpha, gamma="auto", advice=tmp_path)
-    return advice_files.resolved(asked, PAIR).gamma
+    return advice_files.resolve_gamma(asked, PAIR).gamma
 
   return gamma
 
