@@ -1,4 +1,4 @@
-"""TensorFlow and seqio for the modules of this package, loaded in silence."""
+"""Imports TensorFlow and seqio for this package, without their messages."""
 
 from speccascade.cli import quiet
 

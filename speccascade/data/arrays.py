@@ -1,8 +1,8 @@
-"""A tokenized split as flat arrays: what batches are cut from.
+"""Stores a tokenized split as flat arrays, from which batches are cut.
 
-A seqio task is run once, in order, and kept as numbers: 4.5 million sentence
-pairs are under 2 GB. Batches are then index arithmetic, so that any step of
-training can be had without the steps before it.
+A seqio task is run once, in order, and its tokens are stored: 4.5 million
+sentence pairs take less than 2 GB. A batch is then found by index arithmetic,
+so that the batch of any training step can be made without the steps before it.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,16 @@ class TokenArrays:
   """N tokenized examples.
 
   Attributes:
-    tokens: feature -> int32 [all tokens of the feature, one after the other].
-    offsets: feature -> int64 [N + 1], where each example starts.
-    num_cut: feature -> examples that were longer than the feature length.
-    rows: int64 [M], the examples an epoch draws from; a mixture repeats some.
-    hidden: of each example, a teacher's hidden states [its targets, E] float16
-      that its distributions of these tokens are made of; or None.
+    tokens: {feature: int32 [number of tokens]}, the tokens of all examples, one
+      example after the other.
+    offsets: {feature: int64 [N + 1]}, the index in `tokens` at which each
+      example starts; the last one is the end of the last example.
+    num_cut: {feature: how many examples were longer than the feature length}.
+    rows: int64 [M], the examples from which an epoch draws. A mixture repeats
+      some.
+    hidden: for each example a teacher's hidden states, float16 [number of
+      targets, E], from which the teacher's distributions of the targets are
+      computed; or None.
   """
 
   tokens: dict[str, np.ndarray]
@@ -37,7 +41,7 @@ class TokenArrays:
 
   @classmethod
   def join(cls, tokens, sizes, num_cut=None) -> "TokenArrays":
-    """Returns the arrays of tokens that stand one after the other.
+    """Returns `TokenArrays` of tokens that stand one after the other.
 
     >>> tokens = {"inputs": np.array([5, 1, 1]), "targets": np.array([7, 8, 1])}
     >>> sizes = {"inputs": [2, 1], "targets": [3, 0]}
@@ -46,9 +50,9 @@ class TokenArrays:
     (array([3, 0]), array([5, 1]))
 
     Args:
-      tokens: feature -> int32 [all tokens].
-      sizes: feature -> [N] tokens of each example.
-      num_cut: feature -> examples that were cut; default none.
+      tokens: {feature: int32 [number of tokens]}.
+      sizes: {feature: [N] how many tokens each example has}.
+      num_cut: {feature: how many examples were cut}; None means none.
     """
     offsets = {
       name: np.concatenate([[0], np.cumsum(np.asarray(several, np.int64))])
@@ -62,17 +66,17 @@ class TokenArrays:
     return len(self.offsets["inputs"]) - 1
 
   def lengths(self, feature: str) -> np.ndarray:
-    """Returns [N] numbers of tokens, end-of-sequence included."""
+    """Returns [N] how many tokens each example has, EOS included."""
     return np.diff(self.offsets[feature])
 
   def get(self, feature: str, index: int) -> np.ndarray:
-    """Returns the ids of one example."""
+    """Returns the token ids of one example."""
     start, end = self.offsets[feature][index : index + 2]
     return self.tokens[feature][start:end]
 
   @property
   def digest(self) -> str:
-    """What tells examples apart, a SHA-256."""
+    """A SHA-256 of the tokens and their division into examples."""
     digest = hashlib.sha256()
     for name in sorted(self.tokens):
       digest.update(np.ascontiguousarray(self.tokens[name]))
@@ -80,7 +84,10 @@ class TokenArrays:
     return digest.hexdigest()
 
   def save(self, path):
-    """Writes an .npz file, whole or not at all."""
+    """Writes the arrays to an .npz file, whole or not at all.
+
+    `hidden` is not written.
+    """
     with files.open_whole(path, "wb") as file:
       np.savez(
         file,
@@ -92,10 +99,10 @@ class TokenArrays:
 
   @classmethod
   def load(cls, path) -> "TokenArrays":
-    """Reads what `save` wrote.
+    """Reads arrays that `save` wrote.
 
     Raises:
-      ValueError: the file is not of that form.
+      ValueError: the file is damaged, or `save` did not write it.
     """
     try:
       arrays = array_files.read_npz(path)
@@ -112,16 +119,19 @@ class TokenArrays:
 
 
 def mix(parts: list[TokenArrays], rates: np.ndarray) -> TokenArrays:
-  """Returns parts one after the other, with rows in proportion to `rates`.
+  """Returns the examples of several tasks, with rows in proportion to `rates`.
 
-  Every example has a row; the tasks that are drawn from more often than they
-  are large repeat theirs.
+  Every example has a row. A task whose rate is larger than its share of the
+  examples has some examples in several rows.
 
   Args:
-    parts: the examples of one task each.
-    rates: each task's share, adding to 1.
+    parts: the examples of each task.
+    rates: the rate of each task; they add up to 1.
   """
   sizes = np.array([len(part) for part in parts])
+  # The epoch is so long that no task has fewer rows than examples. Tasks of 10
+  # and 60 examples with rates of 1/4 and 3/4 have 80 rows, 20 and 60: the
+  # examples of the first task come twice.
   total = np.max(sizes / rates)
   starts = np.concatenate([[0], np.cumsum(sizes)])
   rows = [

@@ -1,4 +1,4 @@
-"""Makes SentencePiece vocabularies, with the special ids that T5 has."""
+"""Makes SentencePiece vocabularies, with the special ids of T5."""
 
 from collections.abc import Iterable, Iterator, Sequence
 import io
@@ -15,11 +15,16 @@ from speccascade.runtime import files, folders
 from speccascade.settings import fields
 
 PAD, EOS, UNK = 0, 1, 2
-_MOST_BYTES = 1 << 22  # SentencePiece skips longer texts without a word
+_MOST_BYTES = 1 << 22  # SentencePiece leaves out longer texts without a message
 
 
 class NamedTexts(NamedTuple):
-  """The texts of a file, or of a field of it, and what it is called."""
+  """The texts of a file, or of one field of a file.
+
+  Attributes:
+    name: the name of the file, and perhaps of the field, for messages.
+    texts: the texts.
+  """
 
   name: str
   texts: list[str]
@@ -28,17 +33,17 @@ class NamedTexts(NamedTuple):
 def columns(
   paths: Iterable[str | os.PathLike], languages: Sequence[str] = ("en", "de")
 ) -> Iterator[NamedTexts]:
-  """Yields the texts that a vocabulary is made of.
+  """Yields the texts from which a vocabulary is made, file by file.
 
   Args:
-    paths: each a file of lines, plain or .gz; or what `text_files.paths_of`
-      takes: a .jsonl file, of which inputs and all targets are read, or a
-      prefix.
-    languages: the suffixes of a prefix.
+    paths: each path is a file of lines, plain or .gz, or a path that
+      `text_files.paths_of` takes: a .jsonl file, whose inputs and targets are
+      read, or a prefix of two files.
+    languages: the two suffixes of a prefix.
 
   Raises:
-    FileNotFoundError: no such file.
-    ValueError: a file is empty, or not UTF-8, or no such JSON.
+    FileNotFoundError: a file does not exist.
+    ValueError: a file is empty, is not UTF-8, or has wrong JSON.
   """
   for path in paths:
     is_lines = pathlib.Path(path).expanduser().is_file()
@@ -57,19 +62,20 @@ def train(
   character_coverage: float = 1.0,
   **options,
 ) -> bytes:
-  """Returns a serialized model: pad 0, EOS 1, unknown 2, no BOS.
+  """Returns a serialized SentencePiece model, trained on texts.
 
-  The same texts and options give the same bytes.
+  Its special ids are pad 0, EOS 1 and unknown 2; it has no BOS. Equal texts and
+  options give equal bytes.
 
   Args:
-    texts: one or more.
-    vocab_size: pieces, the special ones counted.
-    character_coverage: share of the characters that are pieces.
-    **options: SentencePiece's own.
+    texts: one text or more.
+    vocab_size: how many pieces, the special ones included.
+    character_coverage: share of the texts' characters that become pieces.
+    **options: options of SentencePiece.
 
   Raises:
-    ValueError: SentencePiece cannot make so many pieces of the texts, or so
-      few.
+    ValueError: SentencePiece cannot make so many, or so few, pieces of the
+      texts.
   """
   model = io.BytesIO()
   try:
@@ -79,17 +85,21 @@ def train(
       vocab_size=vocab_size,
       character_coverage=character_coverage,
       max_sentence_length=_MOST_BYTES,
-      **{"pad_id": PAD, "eos_id": EOS, "unk_id": UNK, "bos_id": -1},
-      # More threads add up in another order, and the pieces may differ.
+      pad_id=PAD,
+      eos_id=EOS,
+      unk_id=UNK,
+      bos_id=-1,
+      # Several threads would add numbers in another order, and the pieces might
+      # differ.
       num_threads=1,
       minloglevel=3,
       **options,
     )
   except (RuntimeError, OSError) as error:
-    # "Internal: FILE(LINE) [CONDITION] What is wrong."
-    said = re.sub(r"^.*\] ?", "", " ".join(str(error).split()))
+    # SentencePiece writes "Internal: FILE(LINE) [CONDITION] What is wrong."
+    reason = re.sub(r"^.*\] ?", "", " ".join(str(error).split()))
     raise ValueError(
-      f"no vocabulary of {vocab_size} pieces can be made: {said}"
+      f"no vocabulary of {vocab_size} pieces can be made: {reason}"
     ) from error
   return model.getvalue()
 
@@ -106,23 +116,26 @@ def build(
   ] = 1.0,
   **options,
 ) -> Iterator[str]:
-  """Trains a vocabulary on files and writes it; yields what to say.
+  """Trains a vocabulary on files and writes it; yields lines of a report.
 
   Args:
-    paths: see `columns`.
-    output_file: the model; one that stands there must be the same.
-    vocab_size: pieces.
-    languages: the suffixes of a prefix.
-    character_coverage: see `train`.
-    **options: likewise.
+    paths: the files, as in `columns`.
+    output_file: path of the model. If a file exists there, it must be the same
+      model.
+    vocab_size: how many pieces, the special ones included.
+    languages: the two suffixes of a prefix.
+    character_coverage: share of the texts' characters that become pieces.
+    **options: options of SentencePiece.
 
   Yields:
-    A line for each column, with the tokens that its texts have, EOS counted,
-    and one for the whole.
+    A line for each file or field, about the tokens of its texts, EOS included,
+    and a line about the vocabulary.
 
   Raises:
-    ValueError: see `columns`, `train` and `sole_writer`, or another model
-      stands there, which checkpoints may have been trained with.
+    FileNotFoundError: a file does not exist.
+    ValueError: a file is wrong (see `columns`), the vocabulary cannot be made
+      (see `train`), another job writes the model, or another model is there,
+      with which checkpoints may have been trained.
   """
   path = pathlib.Path(output_file).expanduser()
   if not path.name or os.path.isdir(path):
@@ -132,9 +145,9 @@ def build(
   with folders.sole_writer(
     path.parent, "the folder of output_file", file=path.name
   ):
-    read = list(columns(paths, languages))
+    files_of_texts = list(columns(paths, languages))
     model = train(
-      (t for column in read for t in column.texts),
+      (text for column in files_of_texts for text in column.texts),
       vocab_size,
       character_coverage=character_coverage,
       **options,
@@ -146,7 +159,7 @@ def build(
       )
     files.write_whole(path, model)
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-  for name, texts in read:
+  for name, texts in files_of_texts:
     lengths = [len(ids) + 1 for ids in processor.encode(texts)]
     middle, most = np.percentile(lengths, [50, 95])
     yield (

@@ -1,8 +1,8 @@
-"""Raw fields of the papers' data sets to inputs and targets: pure functions.
+"""Makes inputs and targets from the fields of the papers' data sets.
 
-The prefixes are those of T5. The two prompts are those of the published
-CS Drafting code, zero-shot chain of thought; the T5 vocabulary turns their
-line breaks into blanks.
+The prefixes are those of T5. The two prompts are those of the published code of
+CS Drafting: zero-shot, with a chain of thought. The vocabulary of T5 turns the
+line breaks of the prompts into blanks.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,8 @@ _ANNOTATION = re.compile(r"<<[^<>]*>>")
 def drop_annotations(solution: str) -> str:
   """Returns a GSM8K solution without its calculator annotations.
 
-  The T5 vocabulary has no piece for "<", so they would be unknown pieces.
+  The vocabulary of T5 has no piece for "<", so that annotations would become
+  unknown pieces.
 
   >>> drop_annotations("She sold 48/2 = <<48/2=24>>24 clips.")
   'She sold 48/2 = 24 clips.'
@@ -38,7 +39,7 @@ def gsm8k_prompt(question: str) -> str:
 
 
 def gsm8k(question: str, solution: str) -> tuple[str, str]:
-  """Returns inputs and targets of a GSM8K example."""
+  """Returns (inputs, targets) of a GSM8K example."""
   return gsm8k_prompt(question), drop_annotations(solution)
 
 
@@ -46,8 +47,11 @@ def mmlu_prompt(question: str, choices: Sequence[str]) -> str:
   """Returns the zero-shot chain-of-thought prompt of an MMLU question.
 
   Args:
-    question: without the choices.
-    choices: four.
+    question: the question without the choices.
+    choices: the four choices.
+
+  Raises:
+    ValueError: there are not four choices.
 
   >>> mmlu_prompt("2 + 2?", ["1", "2", "3", "4"]).splitlines()[:2]
   ['Question: 2 + 2?', '(A) 1 (B) 2 (C) 3 (D) 4']

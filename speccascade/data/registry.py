@@ -1,4 +1,4 @@
-"""Text-to-text tasks in seqio's registry, each registered once."""
+"""Registers text-to-text tasks with seqio, each of them once."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,20 @@ from speccascade.data._tf import seqio, tf
 from speccascade.data.vocabularies import Vocabulary
 from speccascade.evaluation import quality
 
+# The settings of each task that `register` has registered, by the task's name.
 _SETTINGS: dict[str, object] = {}
 
 
 def references_of(target: str, example=None, is_target: bool = False):
-  """A task's `postprocess_fn`: all right answers where it is given a target."""
+  """Returns all right answers of an example, for a target.
+
+  This is the `postprocess_fn` of tasks. A prediction is returned as it is.
+
+  Args:
+    target: the target, or a prediction.
+    example: the example's features.
+    is_target: whether `target` is the target.
+  """
   if is_target and example is not None and "references" in example:
     return [tf.compat.as_text(text) for text in example["references"]]
   return target
@@ -25,19 +34,20 @@ def register(
   *,
   settings: object = None,
 ) -> str:
-  """Adds a text-to-text task to seqio's registry, once; returns its name.
+  """Adds a text-to-text task to seqio's registry, and returns its name.
 
   Args:
     name: the task's name.
     source: a seqio data source.
-    to_text: preprocessors up to the strings `inputs` and `targets`.
+    to_text: preprocessors that make the strings `inputs` and `targets`.
     metrics: names in `quality.METRICS`.
-    vocabulary: both features' vocabulary; default T5's.
-    settings: what the task was made of. A task of that name and equal settings
-      stays; None lets any task stay, such as T5's own.
+    vocabulary: the vocabulary of both features; None takes T5's.
+    settings: values that tell this task from another task of the name. A
+      registered task with equal settings stays. None lets any registered task
+      stay, such as T5's own.
 
   Raises:
-    ValueError: the name is taken by a task of other settings.
+    ValueError: a task with other settings has this name.
   """
   if name in seqio.TaskRegistry.names():
     if settings in (None, _SETTINGS.get(name)):

@@ -1,4 +1,4 @@
-"""Damaged checkpoint files: each fault is named, and nothing is read wrong."""
+"""Checks that damage and missing files, in every layout, are named."""
 
 import pytest
 

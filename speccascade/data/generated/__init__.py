@@ -1,18 +1,18 @@
-"""The built-in task: English to German, made by the package itself.
+"""The built-in task: English to German sentences that the package draws itself.
 
 A small grammar draws English sentences and knows every right German rendering
-of each, at most 8. Words are drawn nearly independently, so the sentences are
-often silly; the German is meant to be right. What has to be learned: gender,
-case, number and their endings, separable verbs, verb-second and verb-final
-order, relative clauses, pronouns that agree with what they stand for, names and
-numbers to copy. Where German has a choice (synonyms, the place of adverbials)
-the target is drawn.
+of each sentence, at most 8. Words are drawn nearly independently of each other,
+so that the sentences are often silly; the German is meant to be right. A model
+has to learn gender, case, number and their endings, separable verbs, the second
+and the last place of verbs, relative clauses, pronouns that agree with their
+nouns, and to copy names and numbers. If German has a choice (synonyms, the
+place of adverbials), the target is drawn.
 
   words, words.txt  the lexicon
   grammar           a sentence in both languages
   examples          pairs by index, with all right renderings
-  vocabulary        the SentencePiece model, a file beside it
-  task              seqio (imports TensorFlow, nothing else here does)
+  vocabulary        the SentencePiece model, a file beside the module
+  task              the task of seqio; this module alone imports TensorFlow
 
 >>> from speccascade.data import generated
 >>> example = generated.example("test", 0)

@@ -1,4 +1,4 @@
-"""Sentence pairs by index, with every right rendering of a source."""
+"""Draws sentence pairs by index, with every right rendering of a source."""
 
 from collections.abc import Callable
 import hashlib
@@ -13,9 +13,10 @@ from speccascade.settings.fields import at_least, one_of
 SPLITS = ("train", "validation", "test")
 # Sentences with more right renderings are drawn again.
 MAX_REFERENCES = 8
-# Of 1,000 sources, by hash: validation, test; the rest trains.
+# Of 1,000 sources, so many are for validation and for testing, by a hash of
+# their text. The rest is for training.
 _VALIDATION, _TEST = 50, 50
-# Probability of the first of several renderings.
+# Probability that the first of several renderings is drawn.
 _USUAL = 0.65
 
 
@@ -23,8 +24,8 @@ class Example(NamedTuple):
   """A pair of the task.
 
   Attributes:
-    inputs: English sentence.
-    targets: one right German rendering, drawn by its probability.
+    inputs: the English sentence.
+    targets: one right German rendering, drawn by the renderings' probabilities.
     references: all right renderings, the most probable first.
   """
 
@@ -34,7 +35,10 @@ class Example(NamedTuple):
 
 
 def split_of(inputs: str) -> str:
-  """The split a source belongs to, by a stable hash of its text."""
+  """Returns the split of a source, by a stable hash of its text.
+
+  No source is in two splits.
+  """
   digest = hashlib.blake2b(inputs.encode(), digest_size=8).digest()
   place = int.from_bytes(digest, "big") % 1_000
   if place < _VALIDATION:
@@ -45,38 +49,51 @@ def split_of(inputs: str) -> str:
 def _write(
   seed: int, choose: Callable[[int, int], int]
 ) -> tuple[str, str, list[int]]:
-  """A sentence in both languages.
+  """Writes a sentence in both languages.
 
   Args:
-    seed: of everything but the choices.
-    choose: gets the number of a choice and that of its options.
+    seed: seeds everything but the choices between German options.
+    choose: a function from (number of the choice, how many options it has) to
+      the option.
 
   Returns:
-    English, German, and how many options each choice has.
+    The English sentence, the German sentence, and how many options each choice
+    has.
   """
   numbers = []
 
   def pick(options):
-    if len(options) == 1:
+    if len(options) == 1:  # no choice
       return options[0]
     numbers.append(len(options))
     return options[choose(len(numbers) - 1, len(options))]
 
-  return *grammar.Sentence(random.Random(seed).random, pick).write(), numbers
+  english, german = grammar.Sentence(random.Random(seed).random, pick).write()
+  return english, german, numbers
 
 
 def _draw(split: str, index: int) -> tuple[int, str, str, list[int]]:
-  """A seed that the split may have, and what `_write` gives for it."""
+  """Draws a sentence of a split.
+
+  Returns:
+    The sentence's seed, and the results of `_write`.
+
+  Raises:
+    ValueError: the split is unknown, or the index is negative.
+  """
   one_of(SPLITS, split=split)
   at_least(0, index=index)
   uniform = random.Random(len(SPLITS) * index + SPLITS.index(split)).random
 
-  def choose(place, number):
+  def choose(choice, number):
+    # Below _USUAL the first option. The rest of the interval is divided evenly
+    # among the other options: with 3 options and 0.9 it is 1 + int(1.43) = 2.
     rest = (uniform() - _USUAL) / (1 - _USUAL)
     return 0 if rest < 0 else 1 + int(rest * (number - 1))
 
   while True:
-    # Sources of other splits are drawn again: one law, given the split.
+    # Sources of other splits are drawn again, so that the distribution is the
+    # same one in every split.
     seed = int(uniform() * 2**53)
     inputs, targets, numbers = _write(seed, choose)
     if split_of(inputs) == split and math.prod(numbers) <= MAX_REFERENCES:
@@ -84,23 +101,31 @@ def _draw(split: str, index: int) -> tuple[int, str, str, list[int]]:
 
 
 def pair(split: str, index: int) -> tuple[str, str]:
-  """The source and target number `index` of a split; any index >= 0 exists.
+  """Returns the source and the target of an example.
+
+  Args:
+    split: one of `SPLITS`.
+    index: number of the example in the split. Every index >= 0 has an example.
 
   Raises:
-    ValueError: for an unknown split or a negative index.
+    ValueError: the split is unknown, or the index is negative.
   """
   return _draw(split, index)[1:3]
 
 
 def example(split: str, index: int) -> Example:
-  """Number `index` of a split with all right renderings."""
+  """Returns an example with all right renderings of its source.
+
+  The arguments are those of `pair`.
+  """
   seed, inputs, targets, numbers = _draw(split, index)
+  # The probability of each option that is not the first one, for each choice.
   unusual = [(1 - _USUAL) / (number - 1) for number in numbers]
   references = {}
-  for taken in itertools.product(*map(range, numbers)):
-    _, text, _ = _write(seed, lambda place, _, taken=taken: taken[place])
+  for options in itertools.product(*map(range, numbers)):
+    _, text, _ = _write(seed, lambda choice, _, picks=options: picks[choice])
     references[text] = math.prod(
-      rest if choice else _USUAL for choice, rest in zip(taken, unusual)
+      rest if option else _USUAL for option, rest in zip(options, unusual)
     )
   order = sorted(references, key=references.get, reverse=True)
   return Example(inputs, targets, tuple(order))

@@ -1,9 +1,12 @@
-"""The grammar of the built-in task: a sentence, drawn and written twice.
+"""The grammar of the built-in task: draws a sentence, and writes it twice.
 
-Where German can render something in several ways, `pick` takes one; how many
-there are does not depend on other choices. A source has one reading: relative
-clauses hold no adverbials, "it" refers to a thing, "he" and "she" to somebody
-of that sex.
+If German can render something in several ways, `pick` takes one of them. How
+many ways there are does not depend on other choices. A source has one reading:
+relative clauses have no adverbials, "it" refers to a thing, and "he" and "she"
+refer to a person of that sex.
+
+The order in which uniform numbers are drawn and ways are picked is part of the
+task: another order gives other sentences for the same index.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,9 +14,18 @@ from typing import NamedTuple
 
 from speccascade.data.generated.words import WORDS, Word
 
+# Forms of a noun phrase in German: a gender, or the plural of any gender.
+_GENDERS = "mfn"  # the forms 0, 1 and 2
+_NEUTER, _PLURAL = 2, 3
+
 
 def _cases(*forms: str) -> dict[str, list[str]]:
-  """Forms by case: masculine, feminine, neuter, plural; "_" is none."""
+  """Returns endings by case, each a list by form.
+
+  Args:
+    *forms: one text for nominative, accusative and dative each. A text has the
+      endings of masculine, feminine, neuter and plural; "_" is no ending.
+  """
   cases = zip(("nom", "acc", "dat"), forms)
   return {case: row.replace("_", "").split(" ") for case, row in cases}
 
@@ -21,40 +33,112 @@ def _cases(*forms: str) -> dict[str, list[str]]:
 _THE = _cases("der die das die", "den die das die", "dem der dem den")
 _THIS = _cases("er e es e", "en e es e", "em er em en")
 _A = _cases("_ e _ e", "en e _ e", "em er em en")
-# Adjectives after "der", after "ein" and after a number.
+# Endings of adjectives after "der", after "ein", and after a number.
 _WEAK = _cases("e e e en", "en e e en", "en en en en")
 _MIXED = _cases("er e es en", "en e es en", "en en en en")
 _STRONG = _cases("_ _ _ e", "_ _ _ e", "_ _ _ en")
-# English singular and plural; German stem, its endings, those of adjectives.
+
+
+class _Determiner(NamedTuple):
+  """A word such as an article.
+
+  Attributes:
+    singular: the English word before a singular.
+    plural: the English word before a plural; "#" stands for a number.
+    stem: the German word without its ending.
+    endings: the endings of the German word, by case and form.
+    adjectives: the endings of German adjectives after it, by case and form.
+  """
+
+  singular: str
+  plural: str
+  stem: str
+  endings: dict[str, list[str]]
+  adjectives: dict[str, list[str]]
+
+
 _DETERMINERS = (
-  *(("the", "the", "", _THE, _WEAK), ("this", "these", "dies", _THIS, _WEAK)),
-  *(("a", "#", "ein", _A, _MIXED), ("no", "no", "kein", _A, _MIXED)),
-  *(("my", "#", "mein", _A, _MIXED), ("our", "our", "unser", _A, _MIXED)),
-  *(("his", "his", "sein", _A, _MIXED), ("her", "her", "ihr", _A, _MIXED)),
+  _Determiner("the", "the", "", _THE, _WEAK),
+  _Determiner("this", "these", "dies", _THIS, _WEAK),
+  _Determiner("a", "#", "ein", _A, _MIXED),
+  _Determiner("no", "no", "kein", _A, _MIXED),
+  _Determiner("my", "#", "mein", _A, _MIXED),
+  _Determiner("our", "our", "unser", _A, _MIXED),
+  _Determiner("his", "his", "sein", _A, _MIXED),
+  _Determiner("her", "her", "ihr", _A, _MIXED),
 )
+# English and German pronouns by form.
 _PRONOUNS = (("he", "er"), ("she", "sie"), ("it", "es"), ("they", "sie"))
-# Finite verbs: English and German of the singular, then of the plural.
+# Finite verbs: (English, German) of the singular, then of the plural.
 _AUXILIARIES = {
   "future": (("will", "wird"), ("will", "werden")),
   "can": (("can", "kann"), ("can", "können")),
   "must": (("must", "muss"), ("must", "müssen")),
   "want": (("wants to", "will"), ("want to", "wollen")),
 }
-_IS = (("is", "ist"), ("are", "sind")), (("was", "war"), ("were", "waren"))
+_BE = (("is", "ist"), ("are", "sind")), (("was", "war"), ("were", "waren"))
+# German auxiliaries of the perfect, by the star of the verb: singular, plural.
 _PERFECT = {"": ("hat", "haben"), "*": ("ist", "sind")}
+# Tenses and auxiliaries, from which one is drawn: the first two are as likely
+# as the four auxiliaries together.
 _TENSES = ("past", "present", "past", "present", *_AUXILIARIES)
-# What verbs take: sections of words.
-_TAKES = (
-  *("acc thing", "dat person, acc thing", "acc thing", "acc person"),
-  *("acc thing", "dat person", "alone"),
+# The objects that a verb takes, which are sections of words.txt.
+_OBJECTS = (
+  "acc thing",
+  "dat person, acc thing",
+  "acc thing",
+  "acc person",
+  "acc thing",
+  "dat person",
+  "alone",
 )
-# German order of a first and a second clause (see `Sentence._event`), what
-# joins them, and how, in English and German.
+
+
+class _Plan(NamedTuple):
+  """How the clauses of a sentence are joined.
+
+  Attributes:
+    first: the order of the German words of the first clause; see
+      `Sentence._event`.
+    second: the order of the second clause, "" if there is none.
+    conjunctions: the section of words that may join the two.
+    english: the English sentence, with the names of its parts.
+    german: the German sentence, with the names of its parts.
+  """
+
+  first: str
+  second: str
+  conjunctions: str
+  english: str
+  german: str
+
+
+_ONE_CLAUSE = _Plan("second", "", "", "{first}", "{first}")
 _PLANS = (
-  *(("second", "", "", "{1}", "{1}"),) * 3,
-  ("second", "second", "coordinating", "{1}, {0} {2}", "{1} , {0} {2}"),
-  ("second", "final", "subordinating", "{1} {0} {2}", "{1} , {0} {2}"),
-  ("final", "first", "subordinating", "{0} {1}, {2}", "{0} {1} , {2}"),
+  _ONE_CLAUSE,  # three times: half of the sentences have one clause
+  _ONE_CLAUSE,
+  _ONE_CLAUSE,
+  _Plan(
+    "second",
+    "second",
+    "coordinating",
+    "{first}, {conjunction} {second}",
+    "{first} , {conjunction} {second}",
+  ),
+  _Plan(
+    "second",
+    "final",
+    "subordinating",
+    "{first} {conjunction} {second}",
+    "{first} , {conjunction} {second}",
+  ),
+  _Plan(
+    "final",
+    "first",
+    "subordinating",
+    "{conjunction} {first}, {second}",
+    "{conjunction} {first} , {second}",
+  ),
 )
 
 
@@ -62,10 +146,10 @@ class Phrase(NamedTuple):
   """A noun phrase or a pronoun.
 
   Attributes:
-    english: as written.
-    german: likewise, in its case.
-    form: 0, 1, 2 for masculine, feminine, neuter in German; 3 for plural.
-    person: whether it is one.
+    english: the English words.
+    german: the German words, in the phrase's case.
+    form: 0, 1, 2 for masculine, feminine, neuter in German; 3 for a plural.
+    person: whether the phrase is about a person.
   """
 
   english: str
@@ -75,17 +159,50 @@ class Phrase(NamedTuple):
 
   @property
   def pronoun(self) -> "Phrase":
-    is_thing = not self.person and self.form < 3
-    english = _PRONOUNS[2 if is_thing else self.form][0]
-    return self._replace(english=english, german=_PRONOUNS[self.form][1])
+    """The pronoun that stands for the phrase, in the nominative."""
+    # English has "it" for a thing, whatever its gender in German is.
+    is_thing = not self.person and self.form != _PLURAL
+    english, _ = _PRONOUNS[_NEUTER if is_thing else self.form]
+    _, german = _PRONOUNS[self.form]
+    return self._replace(english=english, german=german)
+
+
+class _Verb(NamedTuple):
+  """A verb with its auxiliary.
+
+  Attributes:
+    english: the English words.
+    finite: the German finite verb.
+    rest: the words that end a German main clause. It ends in "|" if it is a
+      prefix of the finite verb.
+  """
+
+  english: list[str]
+  finite: str
+  rest: str
+
+
+class _Clause(NamedTuple):
+  """A clause.
+
+  Attributes:
+    english: the English words.
+    german: the German words.
+    last: the last object, or the subject if there is no object. A pronoun in
+      the next clause may stand for it.
+  """
+
+  english: str
+  german: str
+  last: Phrase
 
 
 class Sentence:
-  """A sentence in the making; `write` draws it.
+  """Draws a sentence; `write` returns it in both languages.
 
   Args:
-    uniform: gives the next uniform number in [0, 1).
-    pick: takes one of several German options, the usual one first.
+    uniform: returns the next uniform number in [0, 1).
+    pick: takes one of several German options; the usual option is the first.
   """
 
   def __init__(self, uniform: Callable[[], float], pick: Callable):
@@ -93,92 +210,116 @@ class Sentence:
     self._pick = pick
 
   def _chance(self, probability: float) -> bool:
+    """Draws True with a probability."""
     return self._uniform() < probability
 
-  def _one(self, options: Sequence):
+  def _choose(self, options: Sequence):
+    """Draws one of several options, all with the same probability."""
     return options[int(self._uniform() * len(options))]
 
   def _word(self, section: str) -> Word:
+    """Draws a word of a section; words at its beginning are more probable."""
     # Squares are the same on every machine; other powers need not be.
     table = WORDS[section]
     return table[int(self._uniform() ** 2 * len(table))]
 
   def _adjective(self, person: bool) -> tuple[str, str]:
+    """Draws an adjective, and returns it in English and German."""
     word = self._word("of person" if person else "of thing")
     return word.english, self._pick(word.german)
 
   def _phrase(self, kind: str, case: str, relative: bool = False) -> Phrase:
-    """A noun phrase.
+    """Draws a noun phrase.
 
     Args:
       kind: "person", "thing" or "place".
       case: "nom", "acc" or "dat".
-      relative: give it a relative clause, unless it is a name.
+      relative: whether the phrase gets a relative clause, unless it is a name.
     """
     person = kind == "person"
     if kind != "thing" and self._chance(0.2):
-      gender, name = self._one(WORDS[f"name of {kind}"]).german[0].split()
-      return Phrase(name, name, "mfn".index(gender), person)
-    noun = self._word(kind)
-    plural = kind != "place" and self._chance(0.3)
-    gender, *german = self._pick(noun.german).split()
-    form = 3 if plural else "mfn".index(gender)
-    noun, german = noun.inflect("plural" * plural), german[plural]
-    if plural and case == "dat" and german[-1] not in "ns":
-      german += "n"
-    *determiner, stem, endings, adjectives = self._one(_DETERMINERS)
-    left, right = determiner[plural], stem + endings[case][form]
+      gender, name = self._choose(WORDS[f"name of {kind}"]).german[0].split()
+      return Phrase(name, name, _GENDERS.index(gender), person)
+    # The noun, with its number.
+    word = self._word(kind)
+    is_plural = kind != "place" and self._chance(0.3)
+    gender, singular, plural = self._pick(word.german).split()
+    if is_plural:
+      form, noun, german = _PLURAL, word.inflect("plural"), plural
+      if case == "dat" and german[-1] not in "ns":
+        german += "n"
+    else:
+      form, noun, german = _GENDERS.index(gender), word.inflect(""), singular
+    # The determiner, or a number in its place.
+    determiner = self._choose(_DETERMINERS)
+    left = determiner.plural if is_plural else determiner.singular
+    right = determiner.stem + determiner.endings[case][form]
+    adjectives = determiner.adjectives
     if left == "#":
       left = right = str(2 + int(self._uniform() * 998))
       adjectives = _STRONG
     if self._chance(0.45):
-      adjective, rendering = self._adjective(person)
+      adjective, german_adjective = self._adjective(person)
       noun = f"{adjective} {noun}"
-      german = f"{rendering}{adjectives[case][form]} {german}"
+      german = f"{german_adjective}{adjectives[case][form]} {german}"
     if left == "a" and noun[0] in "aeiou":
       left = "an"
     phrase = Phrase(f"{left} {noun}", f"{right} {german}", form, person)
     return self._with_clause(phrase) if relative else phrase
 
   def _with_clause(self, head: Phrase) -> Phrase:
-    """The phrase followed by a relative clause."""
+    """Returns a phrase followed by a relative clause, which is drawn."""
     that = "who" if head.person else "that"
     subject = head._replace(english=that, german=_THE["nom"][head.form])
     if head.person:
-      english, german, _ = self._event(subject, "final")
+      clause = self._event(subject, "final")
     elif self._chance(0.3):
-      english, german, _ = self._quality(subject, "final")
+      clause = self._quality(subject, "final")
     else:
-      subject = self._phrase("person", "nom")
-      english, german, _ = self._event(subject, "final", gap=True)
-      english = f"{that} {english}"
-      german = f"{_THE['acc'][head.form]} {german}"
-    # The closing comma is silent before another and at the end.
-    english, german = f"{head.english} {english}", f"{head.german} , {german} ;"
-    return head._replace(english=english, german=german)
+      # "the car that Otto must buy": the head is the object of the clause.
+      clause = self._event(self._phrase("person", "nom"), "final", gap=True)
+      clause = clause._replace(
+        english=f"{that} {clause.english}",
+        german=f"{_THE['acc'][head.form]} {clause.german}",
+      )
+    # ";" stands for the closing comma. `write` makes it a comma, or nothing
+    # before another comma and at the end of the sentence.
+    return head._replace(
+      english=f"{head.english} {clause.english}",
+      german=f"{head.german} , {clause.german} ;",
+    )
 
-  def _verb(self, verb: Word, tense: str, plural: bool):
-    """English words, German finite verb, and what ends a German main clause.
-
-    The latter ends in "|" where it is a prefix of the finite verb.
-    """
-    forms, star, _ = self._pick(verb.german).partition("*")
-    infinitive, third, participle = forms.split()
+  def _verb(self, word: Word, tense: str, is_plural: bool) -> _Verb:
+    """Returns a verb in a tense."""
+    forms, star, _ = self._pick(word.german).partition("*")
+    infinitive, third_person, participle = forms.split()
     prefix, _, stem = infinitive.rpartition("|")
     if tense == "present":
-      english = verb.inflect("" if plural else "third")
-      return [english], stem if plural else third, f"{prefix}|"
+      # "schaut ... zu": the prefix of a separable verb ends the clause.
+      english = word.inflect("" if is_plural else "third")
+      return _Verb([english], stem if is_plural else third_person, f"{prefix}|")
     if tense == "past":
-      return [verb.inflect("past")], _PERFECT[star][plural], participle
-    english, finite = _AUXILIARIES[tense][plural]
-    return [english, verb.inflect("")], finite, prefix + stem
+      # German has the perfect: "hat ... zugeschaut".
+      singular, plural = _PERFECT[star]
+      finite = plural if is_plural else singular
+      return _Verb([word.inflect("past")], finite, participle)
+    singular, plural = _AUXILIARIES[tense]
+    english, finite = plural if is_plural else singular
+    return _Verb([english, word.inflect("")], finite, prefix + stem)
 
-  def _quality(self, subject: Phrase, order: str) -> tuple[str, str, Phrase]:
-    """A clause that says what somebody or something is like; as `_event`."""
-    english, finite = self._one(_IS)[subject.form == 3]
+  def _quality(self, subject: Phrase, order: str) -> _Clause:
+    """Draws a clause that says what a person or thing is like.
+
+    Args:
+      subject: the subject, in the nominative.
+      order: the order of the German words, as in `_event`.
+    """
+    singular, plural = self._choose(_BE)
+    english, finite = plural if subject.form == _PLURAL else singular
     adjective, rest = self._adjective(subject.person)
     english = f"{subject.english} {english} {adjective}"
-    return english, _ordered(order, [subject.german], finite, rest), subject
+    german = _order_german(order, [subject.german], finite, rest)
+    return _Clause(english, german, subject)
 
   def _event(
     self,
@@ -188,95 +329,135 @@ class Sentence:
     gap: bool = False,
     relative: bool = False,
     adverbials: bool = False,
-  ) -> tuple[str, str, Phrase]:
-    """A clause that says what somebody does.
+  ) -> _Clause:
+    """Draws a clause that says what a person does.
 
     Args:
-      subject: who, in the nominative.
-      order: of the German finite verb: "first" after a clause that takes the
-        first place, "second" or "final".
-      gap: leave the object out, for a relative clause about it.
-      relative: give the last object a relative clause.
-      adverbials: draw some.
-
-    Returns:
-      English, German, and the last object, or the subject where there is none.
+      subject: the subject, in the nominative.
+      order: where the German finite verb stands: "first" after a clause that
+        takes the first place, "second" or "final".
+      gap: whether the object is left out, for a relative clause about it.
+      relative: whether the last object gets a relative clause.
+      adverbials: whether adverbials are drawn.
     """
-    takes = _TAKES[0] if gap else self._one(_TAKES)
-    verb, tense = self._word(takes), self._one(_TENSES)
-    english, finite, rest = self._verb(verb, tense, subject.form == 3)
+    takes = _OBJECTS[0] if gap else self._choose(_OBJECTS)
+    verb_word, tense = self._word(takes), self._choose(_TENSES)
+    verb = self._verb(verb_word, tense, subject.form == _PLURAL)
+    english = verb.english
+    # The objects.
     wanted = [] if gap or takes == "alone" else takes.split(", ")
     objects = []
-    for case, kind in map(str.split, wanted):
-      last = len(objects) == len(wanted) - 1
-      objects.append(self._phrase(kind, case, relative=relative and last))
+    for number, entry in enumerate(wanted, 1):
+      case, kind = entry.split()
+      is_last = number == len(wanted)
+      objects.append(self._phrase(kind, case, relative=relative and is_last))
     parts = [phrase.german for phrase in objects]
+    # An adverb: after an auxiliary, before any other verb.
     if adverbials and self._chance(0.3):
       adverb = self._word("adverb")
-      english.insert(tense in ("future", "can", "must"), adverb.english)
+      position = 1 if tense in ("future", "can", "must") else 0
+      english.insert(position, adverb.english)
       parts.insert(0, self._pick(adverb.german))
-    english = [subject.english, *english, *(each.english for each in objects)]
-    # After a relative clause a place or time could be a part of it.
+    english = [
+      subject.english,
+      *english,
+      *(phrase.english for phrase in objects),
+    ]
+    # A place, before the last object or after it in German. After a relative
+    # clause, a place or time could be a part of that clause.
     if adverbials and not relative and self._chance(0.35):
-      preposition = self._one(WORDS["preposition"])
+      preposition = self._choose(WORDS["preposition"])
       place = self._phrase("place", "dat")
       english += [preposition.english, place.english]
       german = f"{preposition.german[0]} {place.german}"
-      # Before the last object or after it.
-      at = self._pick((-1, len(parts))) if objects else len(parts)
-      parts.insert(at, german.replace("in dem ", "im "))
+      position = len(parts)
+      if objects:
+        position = self._pick((-1, len(parts)))
+      parts.insert(position, german.replace("in dem ", "im "))
     parts.insert(0, subject.german)
+    # A time: at the beginning or the end in English. In a German main clause
+    # it may begin too, or follow the subject.
     if adverbials and self._chance(0.45):
       time, german = self._time(tense)
-      main = order == "second"
-      begins = main and (relative or self._chance(0.4))
+      is_main = order == "second"
+      begins = is_main and (relative or self._chance(0.4))
       english.insert(0 if begins else len(english), time)
-      parts.insert(0 if begins or (main and self._pick((0, 1))) else 1, german)
-    german = _ordered(order, parts, finite, rest)
-    return " ".join(english), german, [subject, *objects][-1]
+      position = 0 if begins else 1
+      if is_main and not begins:
+        position = self._pick((1, 0))
+      parts.insert(position, german)
+    german = _order_german(order, parts, verb.finite, verb.rest)
+    return _Clause(" ".join(english), german, [subject, *objects][-1])
 
   def _time(self, tense: str) -> tuple[str, str]:
-    """A time, English and German."""
+    """Draws a time that fits a tense, and returns it in English and German."""
     time = self._word("future" if tense in _AUXILIARIES else tense)
-    low = 1700 if time.english == "in #" else 2
-    number = str(low + int(self._uniform() * (330 if low > 2 else 11)))
+    # "#" stands for a year from 1700 to 2029, or a small number from 2 to 12.
+    low, count = (1700, 330) if time.english == "in #" else (2, 11)
+    number = str(low + int(self._uniform() * count))
     german = self._pick(time.german).replace("#", number)
     return time.english.replace("#", number), german
 
   def write(self) -> tuple[str, str]:
-    """The sentence, English and German; half of them have two clauses."""
-    order, follows, conjunctions, *joined = self._one(_PLANS)
-    relative = "" if follows else self._one(("subject", "object"))
+    """Returns the sentence in English and German; half have two clauses."""
+    plan = self._choose(_PLANS)
+    relative = "" if plan.second else self._choose(("subject", "object"))
     subject = self._phrase("person", "nom", relative == "subject")
-    *first, last = self._event(
-      subject, order, relative=relative == "object", adverbials=True
+    first = self._event(
+      subject, plan.first, relative=relative == "object", adverbials=True
     )
-    conjunction = second = ("", "")
-    if follows:
-      word = self._word(conjunctions)
-      conjunction = word.english, self._pick(word.german)
-      # The second clause may take up the first one's object or subject.
-      if self._chance(0.4):
-        about = subject if last.person else last
-        second = self._quality(about.pronoun, follows)
-      else:
-        same = self._chance(0.4)
-        who = subject.pronoun if same else self._phrase("person", "nom")
-        second = self._event(who, follows, adverbials=True)
-    english, german = (
-      form.format(*parts)
-      for form, *parts in zip(joined, conjunction, first, second)
+    english = {"first": first.english}
+    german = {"first": first.german}
+    if plan.second:
+      conjunction = self._word(plan.conjunctions)
+      english["conjunction"] = conjunction.english
+      german["conjunction"] = self._pick(conjunction.german)
+      second = self._second_clause(plan.second, subject, first.last)
+      english["second"], german["second"] = second.english, second.german
+    text = plan.english.format(**english)
+    german_text = _punctuate(plan.german.format(**german) + " .")
+    return (
+      text[0].upper() + text[1:] + ".",
+      german_text[0].upper() + german_text[1:],
     )
-    german = f"{german} .".replace("; ,", ",").replace("; .", ".")
-    german = german.replace(";", ",").replace(" ,", ",").replace(" .", ".")
-    english, german = (text[0].upper() + text[1:] for text in (english, german))
-    return f"{english}.", german
+
+  def _second_clause(
+    self, order: str, subject: Phrase, last: Phrase
+  ) -> _Clause:
+    """Draws a clause that may take up the subject or object of the first one.
+
+    Args:
+      order: the order of the German words, as in `_event`.
+      subject: the subject of the first clause.
+      last: the last object of the first clause, or its subject.
+    """
+    if self._chance(0.4):
+      # "he" would have two readings if subject and object are persons.
+      topic = subject if last.person else last
+      return self._quality(topic.pronoun, order)
+    is_same = self._chance(0.4)
+    actor = subject.pronoun if is_same else self._phrase("person", "nom")
+    return self._event(actor, order, adverbials=True)
 
 
-def _ordered(order: str, parts: list[str], finite: str, rest: str) -> str:
-  """A German clause; the rest of its verb is as `Sentence._verb` gives it."""
+def _punctuate(text: str) -> str:
+  """Returns a German text with the commas that its relative clauses need."""
+  text = text.replace("; ,", ",").replace("; .", ".")
+  return text.replace(";", ",").replace(" ,", ",").replace(" .", ".")
+
+
+def _order_german(order: str, parts: list[str], finite: str, rest: str) -> str:
+  """Returns a German clause.
+
+  Args:
+    order: where the finite verb stands, as in `Sentence._event`.
+    parts: subject, objects and adverbials, in their order.
+    finite: the finite verb.
+    rest: the rest of the verb, as `_Verb.rest`.
+  """
   if order == "final":
+    # "zu| schaut" is "zuschaut": a prefix is joined to its verb.
     return " ".join([*parts, rest, finite]).replace("| ", "")
-  before = int(order == "second")
-  parts = [*parts[:before], finite, *parts[before:], rest]
-  return " ".join(parts).rstrip("| ")
+  num_before = 1 if order == "second" else 0
+  words = [*parts[:num_before], finite, *parts[num_before:], rest]
+  return " ".join(words).rstrip("| ")

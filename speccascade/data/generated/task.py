@@ -1,6 +1,6 @@
-"""The built-in task for seqio: `speccascade_en_de`.
+"""Registers the built-in task with seqio, as `speccascade_en_de`.
 
-No sentence is made before it is read.
+A sentence is drawn when it is read.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,16 @@ from speccascade.settings import fields
 
 NAME = "speccascade_en_de"
 
-# Pairs handed to TensorFlow at once: one by one costs more than making them.
+# Pairs that are handed to TensorFlow at once. Handing them over one by one
+# costs more than drawing them.
 _CHUNK = 500
 
 
 def _chunks(split: str, count: int) -> Iterator[dict]:
-  """Features of the first `count` examples of a split, in chunks.
+  """Yields the features of the first `count` examples of a split, in chunks.
 
-  Training is never scored, so its references, which take longer to find than
-  the pair, are the target alone.
+  Finding all references takes longer than drawing the pair. Training examples
+  are never scored, so that their only reference is the target.
   """
   for start in range(0, count, _CHUNK):
     rows = []
@@ -37,7 +38,13 @@ def _chunks(split: str, count: int) -> Iterator[dict]:
 
 
 def _source(sizes: dict[str, int]) -> seqio.FunctionDataSource:
-  """Pairs; those of a longer split begin with those of a shorter one."""
+  """Returns a seqio source of pairs.
+
+  The pairs of a longer split begin with the pairs of a shorter one.
+
+  Args:
+    sizes: {split: how many pairs}.
+  """
   text = tf.TensorSpec([None], tf.string)
   several = tf.RaggedTensorSpec([None, None], tf.string)
   signature = {"inputs": text, "targets": text, "references": several}
@@ -60,19 +67,19 @@ def register(
   validation: fields.Positive = 500,
   test: fields.Positive = 500,
 ) -> str:
-  """Registers the task and returns its name, for gin.
+  """Registers the task, and returns its name, for gin.
 
-  In a gin file: `MIXTURE_OR_TASK_NAME = @task.register()` with
-  `task.register.name = "..."` for other sizes than these.
+  In a gin file: `MIXTURE_OR_TASK_NAME = @task.register()`, with
+  `task.register.name = "..."` for other sizes than the default ones.
 
   Args:
-    name: of the task.
-    train: number of training pairs.
-    validation: number of validation pairs.
-    test: number of test pairs.
+    name: name of the task.
+    train: how many training pairs.
+    validation: how many validation pairs.
+    test: how many test pairs.
 
   Raises:
-    ValueError: where the name is taken by a task with other settings.
+    ValueError: a task with other settings has this name.
   """
   sizes = {"train": train, "validation": validation, "test": test}
   return registry.register(

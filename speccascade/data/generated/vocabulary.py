@@ -1,6 +1,7 @@
-"""The task's SentencePiece vocabulary, a file of this package.
+"""The SentencePiece vocabulary of the built-in task, a file of this package.
 
-Ids: pad 0, eos 1, unk 2; no bos. A change of words or grammar asks for another:
+The special ids are pad 0, eos 1 and unk 2; there is no bos. After a change of
+the words or the grammar the file has to be made again:
 `model_path().write_bytes(train())`.
 """
 
@@ -20,12 +21,12 @@ _TRAINING_PAIRS = 6_000
 
 
 def model_path() -> pathlib.Path:
-  """The vocabulary's file."""
+  """Returns the path of the vocabulary's file."""
   return pathlib.Path(__file__).with_name("vocabulary.model")
 
 
 def train() -> bytes:
-  """The serialized vocabulary, made from the first training pairs."""
+  """Returns the serialized vocabulary, made from the first training pairs."""
   pairs = (examples.pair("train", i) for i in range(_TRAINING_PAIRS))
   return pieces.train(
     itertools.chain.from_iterable(pairs),
@@ -37,11 +38,11 @@ def train() -> bytes:
 
 @functools.cache
 def load() -> sentencepiece.SentencePieceProcessor:
-  """The vocabulary."""
+  """Returns the vocabulary, read once."""
   return sentencepiece.SentencePieceProcessor(model_file=str(model_path()))
 
 
 def encode(texts: Iterable[str]) -> list[np.ndarray]:
-  """The ids of each text, EOS at the end, int32."""
+  """Returns the ids of each text as int32, with EOS at the end."""
   rows = load().encode(list(texts), add_eos=True)
   return [np.asarray(row, np.int32) for row in rows]

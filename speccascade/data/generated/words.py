@@ -1,9 +1,10 @@
-"""The words of the built-in task, read from words.txt.
+"""Reads the words of the built-in task from words.txt.
 
-Its sections hold entries English = German, parted by semicolons and lines;
-slashes part German synonyms, the usual one first. The nearer to a section's
-beginning, the more often a word is drawn. The sections of verbs are named for
-what the verbs take, those of times for the tense.
+The sections of the file have entries "English = German", which are separated by
+semicolons and line breaks. Slashes separate German synonyms, of which the usual
+one is the first. A word near the beginning of its section is drawn more often
+than a word near the end. A section of verbs has the name of the objects that
+the verbs take, and a section of times the name of the tense.
 """
 
 import pathlib
@@ -11,27 +12,30 @@ from typing import NamedTuple
 
 
 class Word(NamedTuple):
-  """An entry.
+  """An entry of words.txt.
 
   Attributes:
-    english: as written; of nouns and verbs the first word may be "base:form",
-      an irregular plural or past. "#" stands for a number.
-    german: its renderings. Nouns are "gender singular plural"; verbs
-      "prefix|infinitive third-person participle", with a star where "sein"
-      makes the perfect; adjectives lack their ending.
+    english: the English words. The first word of a noun or verb may be
+      "base:form", with an irregular plural or past. "#" stands for a number.
+    german: the German renderings. A noun is "gender singular plural". A verb is
+      "prefix|infinitive third-person participle", and ends in a star if its
+      perfect is formed with "sein". An adjective has no ending.
   """
 
   english: str
   german: tuple[str, ...]
 
   def inflect(self, form: str) -> str:
-    """English, as "plural", "third" person or "past"; "" for none of them.
+    """Returns the English words in a form.
+
+    Args:
+      form: "plural", "third" (person) or "past"; "" is the form as written.
 
     >>> Word("take:took along", ()).inflect("past")
     'took along'
     """
-    word, _, rest = self.english.partition(" ")
-    base, _, irregular = word.partition(":")
+    first, _, rest = self.english.partition(" ")
+    base, _, irregular = first.partition(":")
     word = base
     if irregular and form in ("plural", "past"):
       word = irregular
@@ -45,6 +49,7 @@ class Word(NamedTuple):
 
 
 def _read() -> dict[str, list[Word]]:
+  """Returns the entries of words.txt by section."""
   tables = {}
   text = pathlib.Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
   for line in text.splitlines():
@@ -57,5 +62,5 @@ def _read() -> dict[str, list[Word]]:
   return tables
 
 
-# By section.
+# The entries by section.
 WORDS = _read()
