@@ -7,9 +7,12 @@ keys reads neighbours.
 Axes: B rows, N fed tokens, L slots, H heads, D head width, K nodes of a path.
 """
 
+from typing import Any
+
 from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade.models.layers import MASKED
 from speccascade.models.sharding import partitioning
@@ -55,7 +58,7 @@ def write_slots(
 
   def write_row(b, slots):
     row = jax.lax.dynamic_slice_in_dim(new, b, 1)
-    at = [0] * slots.ndim
+    at: list[Any] = [0] * slots.ndim
     at[0], at[axis] = b, start[b]
     return jax.lax.dynamic_update_slice(slots, row, at)
 
@@ -108,7 +111,7 @@ def write(cache: LayerCache, new: LayerCache, start: jax.Array) -> LayerCache:
 
 
 def block_bias(
-  by_offset: jax.Array,
+  by_offset: jax.Array | np.ndarray,
   start: jax.Array,
   num_fed: int,
   depth: jax.Array | None = None,
@@ -129,7 +132,7 @@ def block_bias(
   capacity = (by_offset.shape[1] + 1) // 2
   # Keys after the query are masked: entries of distance 1 and more.
   is_later = jnp.arange(by_offset.shape[1]) >= capacity
-  by_offset = jnp.where(
+  biases = jnp.where(
     jnp.broadcast_to(is_later, by_offset.shape),
     jnp.asarray(MASKED, by_offset.dtype),
     by_offset,
@@ -143,7 +146,7 @@ def block_bias(
     window is entries 2 to 5. The second one's is entries 1 to 4.
     """
     windows = jax.lax.dynamic_slice_in_dim(
-      by_offset, capacity - start - num_fed, capacity + num_fed - 1, axis=1
+      biases, capacity - start - num_fed, capacity + num_fed - 1, axis=1
     )
     first = range(num_fed - 1, -1, -1)
     return jnp.stack([windows[:, i : i + capacity] for i in first], axis=1)
@@ -166,7 +169,7 @@ def block_bias(
   bias = jnp.take_along_axis(bias, depth[:, None, :, None], axis=2)
   # Among the fed tokens, distance is between depths, not between slots.
   between = depth[:, None, :] - depth[:, :, None]
-  block = jnp.moveaxis(by_offset[:, between + (capacity - 1)], 0, 1)
+  block = jnp.moveaxis(biases[:, between + (capacity - 1)], 0, 1)
   block = jnp.where(
     jnp.broadcast_to(ancestors[:, None], block.shape),
     block,

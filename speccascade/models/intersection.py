@@ -10,6 +10,7 @@ the target that the table states, with this law as q: a lossless method has the
 verifier's law, whatever token stands for another.
 """
 
+import dataclasses
 from typing import Any
 
 from flax import struct
@@ -17,7 +18,13 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.loops import prompts
-from speccascade.decoding.types import Array, LanguageModel, Output, check_shape
+from speccascade.decoding.types import (
+  Array,
+  LanguageModel,
+  Output,
+  State,
+  check_shape,
+)
 
 
 class IntersectionState(struct.PyTreeNode):
@@ -97,8 +104,8 @@ class IntersectionLM:
     return IntersectionState(state, prompts.start(self.model, ids))
 
   def extend(
-    self, state: IntersectionState, tokens: Array, count: Array, **options: Any
-  ) -> tuple[IntersectionState, Output]:
+    self, state: State, tokens: Array, count: Array, **options: Any
+  ) -> tuple[State, Output]:
     """Feeds a block, token by token. See `LanguageModel`."""
     place = state.length[:, None] + jnp.arange(tokens.shape[1])[None]
     # The first token is the end of a prompt, and the drafter may spell that end
@@ -107,17 +114,16 @@ class IntersectionLM:
     drafter, out = self.model.extend(state.drafter, fed, count, **options)
     logits = out.logits[..., self.to_drafter]
     logits = jnp.where(self.is_shared[None, None], logits, -jnp.inf)
-    return state.replace(drafter=drafter), out.replace(logits=logits)
+    out = dataclasses.replace(out, logits=logits)
+    return state.replace(drafter=drafter), out
 
-  def rewind(
-    self, state: IntersectionState, length: Array
-  ) -> IntersectionState:
+  def rewind(self, state: State, length: Array) -> State:
     """Lowers the lengths to `length` [B]. See `LanguageModel`."""
     return state.replace(drafter=self.model.rewind(state.drafter, length))
 
   def keep(
-    self, state: IntersectionState, start: Array, path: Array, count: Array
-  ) -> IntersectionState:
+    self, state: State, start: Array, path: Array, count: Array
+  ) -> State:
     """Keeps one path of a fed tree. See `LanguageModel`."""
     drafter = self.model.keep(state.drafter, start, path, count)
     return state.replace(drafter=drafter)

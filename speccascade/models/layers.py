@@ -42,7 +42,7 @@ def run(
   Args:
     layer: called with the arrays and the options.
     remat: name in `REMAT`; None stores all results for the gradient.
-    *arrays: arguments that have a gradient.
+    *arrays: arguments that are arrays, or trees of arrays.
     **options: arguments that are static.
   """
   if remat is None:
@@ -122,7 +122,9 @@ def attend_within(
   Returns:
     [B, N, H, D] in the dtype of `value`.
   """
-  num_slots = 0 if reach is None else key.shape[3]
+  if reach is None:
+    return attend(query, key, value, bias, **options)
+  num_slots = key.shape[3]
   sizes = [
     SMALLEST_REACH << i
     for i in range(num_slots.bit_length())

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.loops import prompts
-from speccascade.decoding.types import Output
+from speccascade.decoding.types import Output, State
 
 Array = jax.Array
 
@@ -77,14 +77,14 @@ class FiniteContext:
 
   def extend(
     self,
-    state: MarkovState,
+    state: State,
     tokens: Array,
     count: Array,
     *,
     read: Array | None = None,
     depth: Array | None = None,
     ancestors: Array | None = None,
-  ) -> tuple[MarkovState, Output]:
+  ) -> tuple[State, Output]:
     """Feeds a block to each row at its own length. See `LanguageModel`."""
     num = tokens.shape[1]
     steps = jnp.arange(num)
@@ -132,13 +132,13 @@ class FiniteContext:
     cached = jnp.take_along_axis(fed, jnp.maximum(slot, 0), axis=1)
     return jnp.where(wanted >= 0, inside, jnp.where(slot >= 0, cached, 0))
 
-  def rewind(self, state: MarkovState, length: Array) -> MarkovState:
+  def rewind(self, state: State, length: Array) -> State:
     """Lowers the lengths to `length` [B]. See `LanguageModel`."""
     return state.replace(length=jnp.minimum(state.length, length))
 
   def keep(
-    self, state: MarkovState, start: Array, path: Array, count: Array
-  ) -> MarkovState:
+    self, state: State, start: Array, path: Array, count: Array
+  ) -> State:
     """Moves one path of a fed tree to the front. See `LanguageModel`."""
     at = (state.offset + start)[:, None]
     along = jnp.take_along_axis(state.tokens, at + path, axis=1)

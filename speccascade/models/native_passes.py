@@ -49,7 +49,7 @@ def _mlp(layer: dict) -> native.Mlp:
 
 def _t5_sublayers(
   config: T5Config, decoder: dict, state: Any
-) -> Iterator[native.Sublayer]:
+) -> Iterator[native.DecoderSublayer]:
   """Yields the sublayers of a T5's decoder."""
   for i in range(config.num_decoder_layers):
     layer = decoder[f"layers_{i}"]
@@ -81,7 +81,7 @@ def _llama_sublayers(
   decoder: dict,
   state: Any,
   angles: tuple[jax.Array, jax.Array],
-) -> Iterator[native.Sublayer]:
+) -> Iterator[native.DecoderSublayer]:
   """Yields the sublayers of a Llama, for the fed tokens' angles."""
   cosines, sines = angles
   for i in range(config.num_decoder_layers):
@@ -185,7 +185,7 @@ def encode(
     by_offset: [H, 2 S - 1] float32, the encoder's bias by distance.
   """
   encoder, decoder = params["encoder"], params["decoder"]
-  sublayers: list[native.EncoderAttention | native.Mlp] = []
+  sublayers: list[native.EncoderSublayer] = []
   for i in range(config.num_encoder_layers):
     layer = encoder[f"layers_{i}"]
     attention = layer["attention"]

@@ -8,6 +8,7 @@ Axes: B rows, N fed tokens, V vocabulary, C contexts of a level, K successors.
 """
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 import json
 import os
 import pathlib
@@ -138,14 +139,15 @@ class NgramLM(FiniteContext, struct.PyTreeNode):
     # The further tokens are contexts without successors and children: all mass
     # goes to the shorter context, and their children start where the last ones
     # end.
-    first = first.replace(
+    first = dataclasses.replace(
+      first,
       successors=jnp.pad(first.successors, ((0, more), (0, 0))),
       probs=jnp.pad(first.probs, ((0, more), (0, 0))),
       backoff=jnp.pad(first.backoff, (0, more), constant_values=1),
       first_child=None if ends is None else jnp.pad(ends, (0, more), "edge"),
     )
     unigram = jnp.pad(self.unigram, (0, more))
-    return self.replace(unigram=unigram, levels=(first, *longer))
+    return dataclasses.replace(self, unigram=unigram, levels=(first, *longer))
 
   def save(self, file: str | os.PathLike | IO[bytes]) -> None:
     """Writes the model as `.npz`, to a path or an open file."""

@@ -210,7 +210,7 @@ class Shared:
     arrays: in the order in which they were first needed.
   """
 
-  def __init__(self):
+  def __init__(self) -> None:
     self.arrays: list[jax.Array] = []
     self._numbers: list[int] = []
     self._firsts: list[int] = []

@@ -12,10 +12,10 @@ from speccascade.native.panels import Panels, Shared, packed_shape
 from speccascade.native.sublayers import (
   KINDS,
   CachedAttention,
-  EncoderAttention,
+  DecoderSublayer,
+  EncoderSublayer,
   Mlp,
   RotaryAttention,
-  SourceAttention,
   SourceKernels,
   Sublayer,
 )
@@ -189,9 +189,7 @@ def decoder_pass(
   table: jax.Array | Panels,
   start: jax.Array,
   count: jax.Array,
-  sublayers: Sequence[
-    CachedAttention | RotaryAttention | SourceAttention | Mlp
-  ],
+  sublayers: Sequence[DecoderSublayer],
   scale: jax.Array,
   head: Panels | None,
   *,
@@ -292,7 +290,7 @@ def encoder_pass(
   tokens: jax.Array,
   table: jax.Array | Panels,
   mask: jax.Array,
-  sublayers: Sequence[EncoderAttention | Mlp],
+  sublayers: Sequence[EncoderSublayer],
   scale: jax.Array,
   source_kernels: Sequence[SourceKernels],
   *,

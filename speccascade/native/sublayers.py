@@ -263,9 +263,9 @@ class Mlp:
     ]
 
 
-Sublayer = (
-  CachedAttention | RotaryAttention | SourceAttention | EncoderAttention | Mlp
-)
+DecoderSublayer = CachedAttention | RotaryAttention | SourceAttention | Mlp
+EncoderSublayer = EncoderAttention | Mlp
+Sublayer = DecoderSublayer | EncoderSublayer
 
 
 class SourceKernels(NamedTuple):

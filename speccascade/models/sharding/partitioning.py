@@ -176,7 +176,7 @@ def put(
   # axis: the part is read once for all of them.
   devices: dict[tuple, list] = {}
   shape = tuple(leaf.shape)
-  indices = sharding.addressable_devices_indices_map(shape)
+  indices: Mapping[Any, Any] = sharding.addressable_devices_indices_map(shape)
   for device, index in indices.items():
     assert index is not None  # every device of the sharding has a part
     bounds = tuple(part.indices(n)[:2] for part, n in zip(index, shape))

@@ -154,7 +154,7 @@ class Attention(nn.Module):
     index: Any = self.get_variable("cache", "cache_index")
 
     def put(name, new):
-      slots = self.get_variable("cache", name)
+      slots: jax.Array = self.get_variable("cache", name)
       return jax.lax.dynamic_update_slice_in_dim(slots, new, index, axis=3)
 
     key, turned = put("cached_key", key), put("cached_value", turned)

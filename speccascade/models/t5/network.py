@@ -32,7 +32,7 @@ def _pairs(queries: jax.Array, keys: jax.Array) -> jax.Array:
   return queries[:, :, None] & keys[:, None, :]
 
 
-def _same(queries: jax.Array, keys: jax.Array) -> jax.Array:
+def _same(queries: jax.Array, keys: Any) -> jax.Array:
   """Returns [B, N, L]: whether segment ids [B, N] and [B, L] are equal."""
   return queries[:, :, None] == keys[:, None, :]
 
