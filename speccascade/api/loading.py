@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 DTYPES = ("float32", "bfloat16")
-LOSSLESS = "spec_decode"  # which uses every setting but alpha
+LOSSLESS = "spec_decode"  # a method that uses every setting but alpha
 COMPARED = (
   "verifier",
   "drafter",
@@ -67,36 +67,41 @@ def load_pair(
 ) -> "Pair":
   """Reads a drafter and a verifier that decode together.
 
-  Nothing is downloaded from a hub: what is given lies in a folder here, or on
+  Nothing is downloaded from a hub: a checkpoint is in a local folder, or on
   gs://.
 
   Args:
-    *unnamed: none; models are given by name, so that the two are not confused.
+    *unnamed: nothing. Models are passed by name, so that the two are not
+      confused.
     drafter: the path of a checkpoint in any layout that `checkpoints.load`
       reads; (path, architecture); a model in memory; or a list of these,
       largest first, for methods that compose several. None leaves only the
-      verifier alone. T5X's checkpoints do not say their architecture: it is
-      read off the arrays, with the activations of T5 1.0 or 1.1.
-    verifier: likewise, one. None leaves only the drafter alone.
-    vocabulary: path of a SentencePiece model or of a Hugging Face directory, or
-      an object with `encode(text) -> ids`, `decode(ids) -> text`, `eos_id` and
-      `vocab_size`. None takes the one that lies beside a checkpoint, in its
-      MODEL_DIR or Hugging Face directory, or else at the path that the
+      method `verifier`. T5X's checkpoints do not say their architecture, which
+      is then inferred from the arrays, with the activations of T5 1.0 or 1.1.
+    verifier: one model, written as the drafter is. None leaves only the method
+      `drafter`.
+    vocabulary: the path of a SentencePiece model or of a Hugging Face
+      directory, or an object with `encode(text) -> ids`, `decode(ids) -> text`,
+      `eos_id` and `vocab_size`. None takes the vocabulary in the MODEL_DIR or
+      Hugging Face directory of a checkpoint, or else at the path that the
       checkpoint was trained with.
-    drafter_vocabulary: of a drafter that has another one than the verifier,
-      likewise, to draft what both have; see docs/decoder_only.md.
-    dtype: of the activations, "float32" or "bfloat16"; models in memory keep
-      their own.
-    kernel_dtype: of the kernels, likewise; "bfloat16" halves what a CPU reads,
-      with float32 activations; "bfloat16_products" rounds those, too, where
-      they are multiplied.
-    mesh: {"data": 2, "model": 4}, or a `Mesh`, which says more; as MESH in
-      docs/meshes.md. A model in memory must lie on it.
+    drafter_vocabulary: the vocabulary of a drafter that does not share the
+      verifier's, written as `vocabulary` is; the drafter then drafts the tokens
+      that both have, see docs/decoder_only.md.
+    dtype: the dtype of the activations, "float32" or "bfloat16". A model in
+      memory keeps its own.
+    kernel_dtype: the dtype of the kernels, "float32" or "bfloat16", which
+      halves what a CPU reads, with float32 activations. "bfloat16_products"
+      also rounds the activations where they are multiplied. A model in memory
+      keeps its own.
+    mesh: {"data": 2, "model": 4}, or a `Mesh`, which says more; see MESH in
+      docs/meshes.md. A model in memory must be on the mesh already.
 
   Raises:
-    PairError: a model or the vocabulary lacks, or they do not fit together.
+    PairError: a model or the vocabulary is missing, or they do not fit
+      together.
     CheckpointError: a checkpoint cannot be read or is not of its architecture.
-    FileNotFoundError: there is no vocabulary where it should be.
+    FileNotFoundError: there is no vocabulary at the path.
     ValueError: there are fewer devices, or the mesh does not divide a model.
   """
   if unnamed:
@@ -222,16 +227,19 @@ class Pair:
     Raises:
       ValueError: as in `generate`.
     """
-    named = [methods] if isinstance(methods, str) else methods
+    if isinstance(methods, str):
+      methods = [methods]
     kind = Sequence[str | tuple[str, float | None]]
-    named = fit("methods", named, kind)
-    chosen = [(m, None) if isinstance(m, str) else m for m in named]
+    method_alphas = [(measure.REFERENCE, None)]
+    for method in fit("methods", methods, kind):
+      method_alphas.append(
+        (method, None) if isinstance(method, str) else method
+      )
     common = Point(LOSSLESS, alpha=None, **select(settings, Point))
-    chosen = [(measure.REFERENCE, None), *chosen]
-    common.check_shared(name for name, _ in chosen)
+    common.check_shared(name for name, _ in method_alphas)
     points = [
-      self._checked(common.of(name, alpha=alpha), alpha)
-      for name, alpha in chosen
+      self._resolve(common.of(name, alpha=alpha), alpha)
+      for name, alpha in method_alphas
     ]
     sources = self._sources(texts, settings)
     run = Run(max_decode_len=max_decode_len, batch_size=1, seed=seed)
@@ -342,9 +350,9 @@ class Pair:
       settings: fields of `Point`, and others.
     """
     point = Point(method, alpha, **select(settings, Point))
-    return self._checked(point, alpha)
+    return self._resolve(point, alpha)
 
-  def _checked(self, point: Point, alpha: float | None) -> Point:
+  def _resolve(self, point: Point, alpha: float | None) -> Point:
     """Returns a point that this pair is to decode, with a number for gamma.
 
     Args:

@@ -1,8 +1,8 @@
-"""The schema of one measured point, and the file that keeps them.
+"""Result rows: the schema of one measured point, and the file of all points.
 
-One JSON object a line. A row is appended with one write that reaches the disk
-before `append` returns, so a kill loses at most the row being written, whose
-torn line is dropped when the file is opened again.
+The file has one JSON object a line. A row is appended with one write, which
+reaches the disk before `append` returns. So a kill loses at most the row that
+is being written, and the torn line is dropped when the file is opened again.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,13 @@ from speccascade.settings import fields
 SCHEMA = 1
 FILE_NAME = "rows.jsonl"
 METRICS = "metrics.json"  # the row of a decode
-PREDICTIONS = "predictions.jsonl"  # and its records
+PREDICTIONS = "predictions.jsonl"  # the records of a decode
 
 _Ratio = Annotated[float, fields.Bounds(0)]
 
 
 def _is_short(text: str):
+  """Raises ValueError where a text is too long for a label."""
   if len(text) > 1000:
     raise ValueError(f"has {len(text):,} characters, wanted 1,000 at most")
 
@@ -178,7 +179,7 @@ class Score(TypedDict):
 
 
 class Environment(TypedDict):
-  """Where a row was measured; see `environment.environment`."""
+  """The machine and the versions of a row; see `environment.environment`."""
 
   device: NotRequired[str | None]
   versions: NotRequired[dict[str, str | None]]
@@ -186,7 +187,10 @@ class Environment(TypedDict):
 
 
 class Agreement(TypedDict):
-  """How many examples have the greedy verifier's tokens, but for near ties."""
+  """How many examples have the tokens of the greedy verifier.
+
+  Examples that differ at a near tie of two choices are counted apart.
+  """
 
   identical: fields.NonNegative
   near_ties: fields.NonNegative
@@ -200,21 +204,22 @@ class ResultRow:
   Attributes:
     settings: what was run.
     label: the method's name in the paper.
-    counts: summed over examples and trials.
+    counts: counts, summed over examples and trials.
     efficiency: `efficiency.summary(counts)`.
-    quality: by metric {"value", "low", "high"}, a 95% bootstrap interval, and
-      what else `quality.evaluate` says; "replicates" are the resampled scores.
-    latency: wall-clock, or None where nothing was timed.
-    costs: c, q2, v of the same run, or None.
-    predicted_speedup: from counts and costs.
+    quality: for each metric {"value", "low", "high"}, with a 95% bootstrap
+      interval, and other entries of `quality.evaluate`; "replicates" are the
+      resampled scores.
+    latency: wall-clock time; None where nothing was timed.
+    costs: c, q2 and v, measured in the same run, or None.
+    predicted_speedup: the speed-up that counts and costs predict.
     measured_speedup: 1 / relative latency.
-    agreement: examples whose tokens are those of the verifier at temperature 0,
-      {"identical", "near_ties", "num_examples"}; None where not compared.
+    agreement: how many examples have the tokens of the verifier at temperature
+      0; None where the tokens were not compared.
     num_truncated: sources that were cut to fit.
     environment: device, versions, git commit.
-    num_parameters: of the "drafter", several together, and the "verifier", as
-      far as they are known.
-    log_probs: `efficiency.mean_log_probs`, or None where none were recorded.
+    num_parameters: parameters of the "drafter", of several together, and of the
+      "verifier", as far as the numbers are known.
+    log_probs: `efficiency.mean_log_probs`; None where nothing was recorded.
   """
 
   settings: Settings
@@ -236,6 +241,7 @@ class ResultRow:
 
   @property
   def key(self) -> str:
+    """A name of the point, see `Settings.key`."""
     return self.settings.key
 
   def to_json(self) -> str:
@@ -267,15 +273,20 @@ class ResultRow:
 class ResultFile:
   """Rows on disk, appended one by one; opening drops a torn last line.
 
-  Of several processes the first reads and writes; all have its rows.
+  Where several processes run, the first of them reads and writes, and all have
+  the rows.
+
+  Attributes:
+    path: the file.
+    rows: all rows of the file.
   """
 
   def __init__(self, path: str | os.PathLike):
     """Opens `path`, which need not exist yet.
 
     Raises:
-      ValueError: a whole line is not a result row (its number is given), or a
-        point stands there twice.
+      ValueError: a whole line is not a result row (the message has the number
+        of the line), or two rows are of one point.
     """
     self.path = pathlib.Path(path)
     self.rows = share_rows(self._read)
@@ -284,7 +295,7 @@ class ResultFile:
   def _read(self) -> list[ResultRow]:
     if not self.path.exists():
       return []
-    # What stands after the last line end is torn.
+    # A text after the last line end is torn: its write was killed.
     content = self.path.read_bytes()
     if (whole := content.rfind(b"\n") + 1) < len(content):
       os.truncate(self.path, whole)
@@ -294,10 +305,10 @@ class ResultFile:
     return settings.key in self._keys
 
   def append(self, row: ResultRow):
-    """Adds a row; it is on the disk when this returns.
+    """Adds a row, which is on the disk when this returns.
 
     Raises:
-      ValueError: the point is there already.
+      ValueError: the file has a row of the point already.
     """
     if row.key in self._keys:
       raise ValueError(f"{self.path} has the point {row.key} already")
@@ -317,7 +328,11 @@ class ResultFile:
 
 
 def share_rows(rows: Callable[[], list[ResultRow]]) -> list[ResultRow]:
-  """Returns the rows that the first process makes, in each process."""
+  """Returns in each process the rows that the first process makes.
+
+  Args:
+    rows: makes the rows; only the first process calls it.
+  """
   if processes.count() == 1:
     return rows()
   lines = processes.agree(lambda: [row.to_json() for row in rows()])
@@ -325,17 +340,17 @@ def share_rows(rows: Callable[[], list[ResultRow]]) -> list[ResultRow]:
 
 
 def read_lines(path: str | os.PathLike) -> list[bytes]:
-  """Returns the lines of a file, plain or .gz; a torn last one is left out."""
+  """Returns the lines of a file, plain or .gz, without a torn last line."""
   with files.open_bytes(path) as file:
     return file.read().split(b"\n")[:-1]
 
 
 def read_rows(path: str | os.PathLike) -> list[ResultRow]:
-  """Returns the rows of a file, plain or .gz; a torn last line is left out.
+  """Returns the rows of a file, plain or .gz, without a torn last line.
 
   Raises:
-    ValueError: a whole line is not a result row (its number is given), or a
-      point stands there twice.
+    ValueError: a whole line is not a result row (the message has the number of
+      the line), or two rows are of one point.
   """
   rows = {}
   for number, line in enumerate(read_lines(path), start=1):
@@ -356,10 +371,10 @@ def read_rows(path: str | os.PathLike) -> list[ResultRow]:
 
 
 def read_row(path: str | os.PathLike) -> ResultRow:
-  """Returns the one row of a decode's metrics.json, plain or .gz.
+  """Returns the row in a decode's metrics.json, plain or .gz.
 
   Raises:
-    ValueError: it is none.
+    ValueError: the file holds no row, or not a whole one.
   """
   try:
     with files.open_bytes(path) as file:
