@@ -1,11 +1,12 @@
-"""Chat templates: messages to the text that a model was trained to go on from.
+"""Renders chat templates: messages become the prompt of a chat model.
 
-A template is a program that came with a model, so it runs in jinja's immutable
-sandbox: no attribute that begins with an underscore, no method that changes
-what it is given, only plain data. Its loops end after `MOST_TURNS` turns in
-all, a product of texts at `MOST_CHARACTERS`, a recursion at Python's limit. Not
-bounded are filters that pad or replace (`center`, `replace`): a template that
-wants to fill the memory still can.
+A template is a program that comes with a model. So it runs in jinja's immutable
+sandbox, with plain data alone: it cannot read attributes that begin with an
+underscore, and cannot call methods that change data. All its loops together end
+after `MOST_TURNS` turns, a product of a text and a number ends at
+`MOST_CHARACTERS`, and a recursion ends at Python's limit. Filters that pad or
+replace (`center`, `replace`) have no bound, so that a hostile template can
+still fill the memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,23 +17,24 @@ import json
 
 from speccascade.settings import fields
 
-MOST_TURNS = 1_000_000  # of all loops of a rendering
-MOST_CHARACTERS = 1 << 24  # of a prompt, and of a text times a number
+MOST_TURNS = 1_000_000  # of all loops of a rendering together
+MOST_CHARACTERS = 1 << 24  # of a prompt, and of a product of text and number
 
 
 class ChatError(ValueError):
-  """A chat template, or messages, that give no prompt."""
+  """A chat template that is wrong, or messages that it cannot render."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ChatTemplate:
-  r"""A template, compiled when it is first used.
+  r"""A chat template, which is compiled when it is first used.
 
   Attributes:
-    source: in jinja, with the helpers of Hugging Face: `raise_exception`,
-      `strftime_now`, `tojson`, loop controls, `{% generation %}`.
-    tokens: {"bos_token": text, ...}, which templates write.
-    name: what a message calls it.
+    source: the template in jinja. It may use the helpers of Hugging Face:
+      `raise_exception`, `strftime_now`, `tojson`, loop controls and
+      `{% generation %}`.
+    tokens: {"bos_token": text, ...}, special tokens that the template writes.
+    name: the template's name in messages of errors.
 
   >>> template = ChatTemplate(
   ...   "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
@@ -56,14 +58,14 @@ class ChatTemplate:
     """Returns the text of a conversation.
 
     Args:
-      messages: {"role", "content"} each, as JSON.
-      add_generation_prompt: end where the assistant is to speak.
-      **variables: what the template reads besides, as JSON, such as Qwen3's
-        enable_thinking=False or Llama 3's date_string="26 Jul 2024".
+      messages: objects of JSON with "role" and "content".
+      add_generation_prompt: whether the text ends where the assistant begins.
+      **variables: further variables of the template, as JSON values, such as
+        enable_thinking=False of Qwen3 or date_string="26 Jul 2024" of Llama 3.
 
     Raises:
-      ChatError: the template is broken, refuses the messages, or reaches for
-        what the sandbox keeps from it.
+      ChatError: the template is broken, refuses the messages, or does
+        something that the sandbox forbids.
     """
     context = {
       "messages": check_messages(messages),
@@ -72,38 +74,36 @@ class ChatTemplate:
     }
     context |= {"add_generation_prompt": add_generation_prompt, **self.tokens}
     try:
-      compiled = _compiled(self.source)
+      compiled = _compile(self.source)
       compiled.environment.turns = 0
+      # A copy of plain data, of which a template can use no Python object.
       context |= json.loads(json.dumps(variables))
       parts, size = [], 0
       for part in compiled.generate(context):
         parts.append(part)
-        if (size := size + len(part)) > MOST_CHARACTERS:
+        size += len(part)
+        if size > MOST_CHARACTERS:
           raise ChatError(f"writes over {MOST_CHARACTERS:,} characters")
       text = "".join(parts)
       if not fields.is_utf8(text):
         raise ChatError("writes half of a surrogate pair, which UTF-8 has not")
-    except Exception as error:
-      said = " ".join(str(error).split()) or type(error).__name__
+    except Exception as error:  # a template may raise any error of Python
+      reason = " ".join(str(error).split()) or type(error).__name__
       line = getattr(error, "lineno", None)
       where = f", line {line}" if line else ""
-      raise ChatError(f"{self.name}{where}: {said:.200}") from error
+      raise ChatError(f"{self.name}{where}: {reason:.200}") from error
     return text
 
 
 def check_messages(messages) -> list[dict]:
-  """Returns messages as plain data of their own.
+  """Returns a copy of messages as plain data, after checking them.
 
   Raises:
-    ChatError: they are not one object or more with the text "role" each, or
-      hold what JSON or UTF-8 cannot.
+    ChatError: the messages are no list of objects with a text "role" and a
+      "content", there are none, or JSON or UTF-8 cannot hold them.
   """
   is_list = isinstance(messages, Sequence) and not isinstance(messages, str)
-  for message in messages if is_list else ():
-    role = message.get("role") if isinstance(message, Mapping) else None
-    if not isinstance(role, str) or "content" not in message:
-      is_list = False
-  if not is_list or not messages:
+  if not is_list or not messages or not all(map(_is_message, messages)):
     raise ChatError(
       f"messages are {messages!r:.60}; wanted a list of objects with"
       ' "role" and "content"'
@@ -121,8 +121,17 @@ def check_messages(messages) -> list[dict]:
   return json.loads(text)
 
 
+def _is_message(message) -> bool:
+  """Returns whether a message has a text "role" and a "content"."""
+  if not isinstance(message, Mapping):
+    return False
+  return isinstance(message.get("role"), str) and "content" in message
+
+
 def format_messages(text: str | Sequence[Mapping]) -> str:
-  r"""Returns a text, or a conversation as records show it.
+  r"""Returns a text as it is, or a conversation as one text for records.
+
+  A conversation of one message is the message's content.
 
   >>> format_messages([{"role": "user", "content": "Hello"}])
   'Hello'
@@ -134,22 +143,50 @@ def format_messages(text: str | Sequence[Mapping]) -> str:
     return text
   if len(text) == 1:
     return str(text[0]["content"])
-  return "\n".join(f"{each['role']}: {each['content']}" for each in text)
+  lines = [f"{message['role']}: {message['content']}" for message in text]
+  return "\n".join(lines)
 
 
 @functools.lru_cache(maxsize=16)
-def _compiled(source: str):
+def _compile(source: str):
+  """Returns a template of jinja, compiled once for each source."""
   return _environment().from_string(source)
+
+
+def _result_size(operator: str, left, right) -> float:
+  """Returns an upper bound of the size of a product or power.
+
+  The size of a text is its characters, and the size of a power its bits. The
+  product of two numbers is not bounded, and has the size 0.
+
+  Args:
+    operator: "*" or "**".
+    left: the left operand.
+    right: the right operand.
+  """
+  is_left_number = isinstance(left, int | float)
+  is_right_number = isinstance(right, int | float)
+  if operator == "*":
+    if is_left_number and not is_right_number:
+      return len(right) * left
+    if is_right_number and not is_left_number:
+      return len(left) * right
+    return 0
+  # jinja raises an error of its own for a power of something else.
+  return abs(right) * (left.bit_length() if isinstance(left, int) else 1)
 
 
 @functools.cache
 def _environment():
-  """Returns jinja's sandbox as Hugging Face sets it up, with bounds."""
+  """Returns jinja's sandbox with the helpers of Hugging Face, and bounds."""
   import jinja2
   from jinja2 import ext, nodes, sandbox
 
   class GenerationTag(ext.Extension):
-    """`{% generation %}`, which marks what the assistant wrote."""
+    """The tag `{% generation %}`, around the words of the assistant.
+
+    Training reads it; a rendering has the words alone.
+    """
 
     tags = frozenset(["generation"])
 
@@ -159,19 +196,22 @@ def _environment():
       return nodes.Scope(body, lineno=lineno)
 
   class Sandbox(sandbox.ImmutableSandboxedEnvironment):
-    """Counts the turns of all loops."""
+    """Counts the turns of all loops, and bounds products and powers."""
 
     intercepted_binops = frozenset(["*", "**"])
     turns = 0
 
     def _parse(self, source, name, filename):
       tree = super()._parse(source, name, filename)
+      # {% for x in values %} becomes {% for x in values | counted %}.
       for loop in list(tree.find_all(nodes.For)):
-        call = (loop.iter, "counted", [], [], None, None)
-        loop.iter = nodes.Filter(*call, lineno=loop.lineno)
+        loop.iter = nodes.Filter(
+          loop.iter, "counted", [], [], None, None, lineno=loop.lineno
+        )
       return tree
 
     def counted(self, values):
+      """Yields the values of a loop, and counts its turns with all others."""
       for value in values:
         self.turns += 1
         if self.turns > MOST_TURNS:
@@ -179,19 +219,13 @@ def _environment():
         yield value
 
     def call_binop(self, context, operator, left, right):
-      numbers = isinstance(left, int | float), isinstance(right, int | float)
-      if operator == "*" and not all(numbers):
-        text, times = (right, left) if numbers[0] else (left, right)
-        size = len(text) * times if any(numbers) else 0
-      else:  # the digits of a power
-        size = abs(right) * (left.bit_length() if left is int(left) else 1)
-        size *= operator == "**"
-      if size > MOST_CHARACTERS:
+      """Returns a product or power, if it is not too large."""
+      if _result_size(operator, left, right) > MOST_CHARACTERS:
         raise ChatError(f"{operator} makes over {MOST_CHARACTERS:,} characters")
       return super().call_binop(context, operator, left, right)
 
   class Namespace(jinja2.utils.Namespace):
-    """One that takes no name of Python's own."""
+    """A namespace that refuses names that begin with an underscore."""
 
     def __setitem__(self, name, value):
       if name.startswith("_"):

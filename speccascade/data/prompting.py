@@ -1,6 +1,7 @@
-"""How texts become what a model is given: sources, or prompts to go on from.
+"""Turns texts and conversations into the tokens that a model reads.
 
-Prompts with what follows them are what is learned from files.
+An encoder-decoder reads a source. A decoder-only model reads a prompt, which it
+continues. Training of a decoder-only model learns outputs after their prompts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,20 +19,21 @@ FORMATS = ("source", "text", "chat")
 
 @dataclasses.dataclass(frozen=True)
 class Prompting:
-  """Makes tokens of texts, and of conversations.
+  """Turns texts and conversations into tokens.
 
   Attributes:
-    vocabulary: as in `sources.Sources`.
-    format: "source" puts EOS after a text, for encoders; "text" is what the
-      tokenizer makes of it, with BOS where it has one and without EOS, for
-      models that go on; "chat" makes it a user's message in the tokenizer's
-      chat template, up to where the assistant speaks. None takes "source" for
-      SentencePiece, which T5 has, "chat" where there is a template, for such a
-      model was trained on nothing else last, and "text" otherwise.
-    variables: of the chat template; see `ChatTemplate.render`.
+    vocabulary: a vocabulary, as in `sources.Sources`.
+    format: "source", "text" or "chat". "source" puts EOS after a text, for
+      encoders. "text" gives the tokens of a text, after BOS if the tokenizer
+      has one, and without EOS. "chat" renders a text as a user's message by the
+      chat template, up to where the assistant begins. None takes "source" for
+      SentencePiece, the vocabulary of T5; "chat" for a tokenizer with a chat
+      template, because its model was last trained on chats; and "text" for
+      other tokenizers.
+    variables: variables of the chat template; see `ChatTemplate.render`.
 
   Raises:
-    ValueError: the format is unknown, or the vocabulary has no template.
+    ValueError: the format is unknown, or the vocabulary has no chat template.
   """
 
   vocabulary: object
@@ -41,8 +43,9 @@ class Prompting:
   def __post_init__(self):
     template = getattr(self.vocabulary, "chat_template", None)
     if self.format is None:
-      is_prompted = getattr(self.vocabulary, "prompted", False)
-      chosen = ("chat" if template else "text") if is_prompted else "source"
+      chosen = "source"
+      if getattr(self.vocabulary, "prompted", False):
+        chosen = "chat" if template else "text"
       object.__setattr__(self, "format", chosen)
     fields.one_of(FORMATS, PROMPT=self.format)
     if self.format == "chat" and template is None:
@@ -58,11 +61,17 @@ class Prompting:
 
   @property
   def prompted(self) -> bool:
-    """Whether a model goes on from what is made, as decoder-only ones do."""
+    """Whether the tokens are prompts, for decoder-only models."""
     return self.format != "source"
 
   def check_fits(self, *, prompted: bool):
-    """Raises ValueError where MODEL, prompted or not, takes no such texts."""
+    """Raises ValueError if MODEL reads prompts and this makes sources.
+
+    The other way round is an error too.
+
+    Args:
+      prompted: whether MODEL is decoder-only.
+    """
     if self.prompted != prompted:
       kind, wanted = "an encoder-decoder", "'source'"
       if prompted:
@@ -75,7 +84,7 @@ class Prompting:
     """Returns the text of a conversation.
 
     Raises:
-      ValueError: it is none, or PROMPT is not "chat".
+      ValueError: the messages are wrong, or PROMPT is not "chat".
     """
     if self.format != "chat":
       raise ValueError(
@@ -86,18 +95,19 @@ class Prompting:
   def tokens(
     self, text: str | Sequence[Mapping], max_len: int, limit: str, cut: bool
   ) -> tuple[list[int], bool]:
-    """Returns the ids of a text or conversation, and whether they were cut.
+    """Returns (token ids, whether they were cut) of a text or conversation.
 
     Args:
-      text: or messages.
-      max_len: most ids, EOS counted.
-      limit: the name of `max_len`.
-      cut: shorten what is longer: a source at its end, which EOS still
-        follows; a text, which goes on at its end, at its start.
+      text: the text, or the messages of a conversation.
+      max_len: the most ids, EOS included.
+      limit: the name of the setting that gives `max_len`.
+      cut: whether a longer text is cut. A source is cut at its end, and EOS
+        still follows. A prompt is cut at its start, because the output follows
+        its end.
 
     Raises:
-      ValueError: there are none, or too many and `cut` is False, or it is a
-        chat, of which a part is none; or UTF-8 cannot hold the text.
+      ValueError: there are no ids; or there are too many, and `cut` is False or
+        the text is a chat, which cannot be cut; or UTF-8 cannot hold the text.
     """
     vocabulary = self.vocabulary
     if isinstance(text, str) and not fields.is_utf8(text):
@@ -106,11 +116,12 @@ class Prompting:
         " characters, as UTF-8 has them"
       )
     if self.format == "chat":
-      message = [{"role": "user", "content": text}]
-      messages = message if isinstance(text, str) else text
+      messages = text
+      if isinstance(text, str):
+        messages = [{"role": "user", "content": text}]
       ids = list(vocabulary.encode(self.render(messages)))
     elif not isinstance(text, str):
-      self.render(text)  # refuses it
+      self.render(text)  # raises, since only the format "chat" takes messages
     elif self.format == "source":
       ids = [*vocabulary.encode(text), vocabulary.eos_id]
     else:
@@ -130,31 +141,33 @@ class Prompting:
       )
     if self.format == "source":
       return [*ids[: max_len - 1], vocabulary.eos_id], True
-    first = ids[: ids[0] == getattr(vocabulary, "bos_id", None)]
-    return [*first, *ids[len(ids) - max_len + len(first) :]], True
+    # A prompt of 7 ids with BOS first and max_len = 4 keeps BOS and the last 3.
+    if ids[0] == getattr(vocabulary, "bos_id", None):
+      return [ids[0], *ids[len(ids) - max_len + 1 :]], True
+    return ids[len(ids) - max_len :], True
 
 
 def eos_ids(vocabulary) -> int | tuple[int, ...]:
-  """Returns the id that ends an output, or all of them."""
+  """Returns the id that ends an output, or a tuple if several ids end one."""
   several = getattr(vocabulary, "eos_ids", ())
   return several if len(several) > 1 else vocabulary.eos_id
 
 
 def identity(vocabulary) -> dict[str, str] | None:
-  """Returns {"path", "sha256"} of a vocabulary's file, None if it has none."""
-  known = getattr(vocabulary, "identity", None)
-  if not known:
+  """Returns {"path", "sha256"} of a vocabulary's file; None if it has none."""
+  file_identity = getattr(vocabulary, "identity", None)
+  if not file_identity:
     return None
-  return {"path": vocabulary.path, "sha256": known["sha256"]}
+  return {"path": vocabulary.path, "sha256": file_identity["sha256"]}
 
 
 class Completion(NamedTuple):
-  """An example.
+  """A prompt with the output that is learned after it.
 
   Attributes:
-    name: what a message calls it.
+    name: the example's name in messages of errors.
     prompt: a text, or the messages of a conversation.
-    output: a text, or token ids as a model wrote them.
+    output: a text, or the token ids that a model wrote.
   """
 
   name: str
@@ -165,16 +178,16 @@ class Completion(NamedTuple):
 def read_files(files: Mapping, split: str) -> Iterator[Completion]:
   """Yields the examples of a split's files.
 
-  Those of a JSONL file have `inputs` or `messages`, and `targets`; or are
-  records of `decode`, of which the tokens are learned as they were written.
+  An object of a JSONL file has `inputs` or `messages`, and `targets`. It may
+  also be a record of `decode`, whose tokens are learned as they were written.
 
   Args:
-    files: split -> what `text_files.read` takes, or None.
-    split: its name.
+    files: {split: paths that `text_files.read` takes, or None}.
+    split: the split's name.
 
   Raises:
-    FileNotFoundError: there is no such file.
-    ValueError: the split has none, or see `text_files.read`.
+    FileNotFoundError: a file does not exist.
+    ValueError: the split has no files, or a file is wrong.
   """
   if not (paths := files.get(split)):
     raise ValueError(
@@ -202,16 +215,19 @@ def tokenize(
   prompting: Prompting,
   lengths: Mapping[str, int],
 ) -> TokenArrays:
-  """Returns the tokens of examples, EOS after the outputs that are texts.
+  """Returns the tokens of examples.
+
+  EOS follows an output that is a text. Token ids are taken as they are.
 
   Args:
-    examples: one or more.
-    prompting: makes the prompts, as it does where they are decoded.
-    lengths: feature -> most tokens. A longer text is cut as `Prompting` cuts
-      it; a longer output at its end, which EOS does not follow.
+    examples: one example or more.
+    prompting: makes the prompts, in the same way as for decoding.
+    lengths: {feature: the most tokens}. A longer prompt is cut as
+      `Prompting.tokens` cuts it. A longer output is cut at its end, and has no
+      EOS then.
 
   Raises:
-    ValueError: a chat is too long, which is not cut, or there are no examples.
+    ValueError: a chat is too long, or there are no examples.
   """
   vocabulary = prompting.vocabulary
   columns = {name: [] for name in FEATURES}
@@ -232,7 +248,10 @@ def tokenize(
   if not columns["inputs"]:
     raise ValueError("there are no examples to learn from")
   return TokenArrays.join(
-    {k: np.concatenate(rows).astype(np.int32) for k, rows in columns.items()},
-    {k: list(map(len, rows)) for k, rows in columns.items()},
+    {
+      name: np.concatenate(rows).astype(np.int32)
+      for name, rows in columns.items()
+    },
+    {name: [len(row) for row in rows] for name, rows in columns.items()},
     num_cut,
   )

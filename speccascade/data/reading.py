@@ -1,4 +1,4 @@
-"""Runs seqio tasks over a split, in order, and keeps the tokens."""
+"""Runs seqio tasks over a split, in order, and collects the tokens."""
 
 import contextlib
 import functools
@@ -25,23 +25,24 @@ def from_task(
   seed: int = 0,
   progress: bool = True,
 ) -> TokenArrays:
-  """Runs a seqio task or mixture over a split and keeps the tokens.
+  """Runs a seqio task or mixture over a split, and returns the tokens.
 
-  Examples longer than `lengths` are cut as T5X cuts them, and counted. In a
-  mixture the tasks' rates say how often each is in an epoch; in the longest
-  run that is needed, every example occurs.
+  Examples that are longer than `lengths` are cut as T5X cuts them, and counted.
+  The rates of a mixture decide how often the examples of each task are in an
+  epoch; every example is in it once or more.
 
   Args:
-    task: name, or a seqio Task or Mixture.
+    task: name of a task, or a seqio Task or Mixture.
     split: the task's split.
-    lengths: feature -> most tokens, end-of-sequence included; None: no limit.
-    num: the first examples only.
-    use_cached: read what seqio's own cache holds.
-    seed: seeds preprocessors that draw.
-    progress: show a bar on stderr.
+    lengths: {feature: the most tokens, EOS included}; None means no limit.
+    num: read only so many examples, the first ones; None reads all.
+    use_cached: whether to read the task from seqio's own cache.
+    seed: seeds preprocessors that draw random numbers.
+    progress: whether to show a bar on stderr.
 
   Raises:
-    ValueError: unknown task or split, no examples, data that is not there.
+    ValueError: the task or the split is unknown, its data is not there, or it
+      has no examples.
   """
   if isinstance(task, str):
     task = tasks.get(task)
@@ -53,40 +54,34 @@ def from_task(
     ]
     rates = np.array([task.get_rate(part) for part in task.tasks], float)
     return mix(parts, rates / rates.sum())
-  trims = _unwrapped(seqio.preprocessors.append_eos_after_trim)
-  one_more = any(_unwrapped(p) is trims for p in task.preprocessors)
-  # With room for one token more, a cut example is one that fills it.
-  asked = lengths and {
-    name: length + one_more for name, length in lengths.items()
-  }
-  dataset = open_split(task, split, asked, use_cached=use_cached, seed=seed)
+  # A preprocessor that trims examples leaves no trace of what it cut. With room
+  # for one token more, an example that fills the room would have been cut.
+  trim = _unwrap(seqio.preprocessors.append_eos_after_trim)
+  has_room = any(_unwrap(step) is trim for step in task.preprocessors)
+  limits = lengths
+  if lengths and has_room:
+    limits = {name: length + 1 for name, length in lengths.items()}
+  dataset = open_split(task, split, limits, use_cached=use_cached, seed=seed)
   dataset = dataset.take(-1 if num is None else num)
-  # Many at a time: one at a time costs most.
-  options = tf.data.Options()
-  options.threading.private_threadpool_size = os.cpu_count() or 1
-  options.threading.max_intra_op_parallelism = 1
-  dataset = dataset.map(lambda example: {k: example[k] for k in FEATURES})
-  dataset = dataset.ragged_batch(512).with_options(options)
-  read = []
-  bar = {"desc": f"tokenizing {task.name} {split}", "unit": " examples"}
-  with ProgressBar(**bar, delay=3, mininterval=1, disable=not progress) as bar:
-    for batch in guard(dataset, task):
-      read.append(batch)
-      bar.update(int(batch["inputs"].nrows()))
-  if not read:
-    raise ValueError(f"task {task.name} has no examples in {split!r}")
+  batches = _read_batches(dataset, task, split, progress)
   tokens, sizes, num_cut = {}, {}, {}
   for name, feature in task.output_features.items():
-    flat = np.concatenate([batch[name].flat_values for batch in read])
-    rows = np.concatenate([batch[name].row_lengths() for batch in read])
+    flat = np.concatenate([batch[name].flat_values for batch in batches])
+    rows = np.concatenate([batch[name].row_lengths() for batch in batches])
     too_long = np.zeros(len(rows), bool)
     ends = np.cumsum(rows)
-    if lengths and one_more:
+    if lengths and has_room:
       too_long = rows > lengths[name]
-      # The last piece goes, end-of-sequence stays, if there is one.
-      flat = np.delete(flat, ends[too_long] - 1 - feature.add_eos)
+      # Of 5 6 7 1 with a limit of 3, the last piece 7 goes and EOS, 1, stays.
+      # Without EOS, the last piece is the last token.
+      last_piece = ends[too_long] - 1
+      if feature.add_eos:
+        last_piece -= 1
+      flat = np.delete(flat, last_piece)
       rows = np.minimum(rows, lengths[name])
     elif lengths and feature.add_eos:
+      # Other tasks trim after EOS: an example of full length that does not end
+      # in EOS was cut.
       last = flat[np.maximum(ends - 1, 0)]
       eos_id = feature.vocabulary.eos_id
       too_long = (rows == lengths[name]) & (last != eos_id)
@@ -95,32 +90,68 @@ def from_task(
   return TokenArrays.join(tokens, sizes, num_cut)
 
 
-def fingerprint(task, split: str) -> str:
-  """Returns a text that changes with what a task reads, for names of caches.
+def _read_batches(dataset, task, split: str, progress: bool) -> list[dict]:
+  """Returns the examples of a dataset, in ragged batches.
 
-  Of text files it has size and time; of TFDS data the name with its version.
-  The vocabulary and the lengths are not in it.
+  Raises:
+    ValueError: there are no examples, or TFDS cannot read them.
+  """
+  # Handing over examples one at a time would cost more than tokenizing them.
+  options = tf.data.Options()
+  options.threading.private_threadpool_size = os.cpu_count() or 1
+  options.threading.max_intra_op_parallelism = 1
+  dataset = dataset.map(lambda example: {k: example[k] for k in FEATURES})
+  dataset = dataset.ragged_batch(512).with_options(options)
+  batches = []
+  with ProgressBar(
+    desc=f"tokenizing {task.name} {split}",
+    unit=" examples",
+    delay=3,
+    mininterval=1,
+    disable=not progress,
+  ) as bar:
+    for batch in guard(dataset, task):
+      batches.append(batch)
+      bar.update(int(batch["inputs"].nrows()))
+  if not batches:
+    raise ValueError(f"task {task.name} has no examples in {split!r}")
+  return batches
+
+
+def fingerprint(task, split: str) -> str:
+  """Returns a text that changes when a task reads other data, for caches.
+
+  The text has size and time of text files, and name and version of TFDS data.
+  It does not depend on the vocabulary and the lengths.
+
+  Args:
+    task: a seqio Task or Mixture.
+    split: the task's split.
   """
   if isinstance(task, seqio.Mixture):
-    return str([(fingerprint(t, split), task.get_rate(t)) for t in task.tasks])
+    parts = [
+      (fingerprint(part, split), task.get_rate(part)) for part in task.tasks
+    ]
+    return str(parts)
   steps = []
   for step in task.preprocessors:
     options = sorted(getattr(step, "keywords", {}).items())
-    # A function's own text has its address, another in every process.
+    # The text of a function has its address, which differs between processes.
     options = [(k, getattr(v, "__qualname__", v)) for k, v in options]
-    name = getattr(_unwrapped(step), "__name__", type(step).__name__)
+    name = getattr(_unwrap(step), "__name__", type(step).__name__)
     steps.append((name, options))
   source = task.source
   if isinstance(source, tasks.TextFileSource):
-    read = source.stamp(split)
+    data = source.stamp(split)
   elif isinstance(source, seqio.TfdsDataSource):
-    read = source.tfds_dataset.name
+    data = source.tfds_dataset.name
   else:
-    read = type(source).__name__
-  return str((task.name, split, read, steps))
+    data = type(source).__name__
+  return str((task.name, split, data, steps))
 
 
-def _unwrapped(preprocessor):
+def _unwrap(preprocessor):
+  """Returns the function inside of `functools.partial` objects."""
   while isinstance(preprocessor, functools.partial):
     preprocessor = preprocessor.func
   return preprocessor
@@ -129,21 +160,30 @@ def _unwrapped(preprocessor):
 def open_split(task, split, lengths, *, use_cached=False, seed=0):
   """Returns a split of a task, in order, as a `tf.data.Dataset`.
 
+  Args:
+    task: a seqio Task.
+    split: the task's split.
+    lengths: {feature: the most tokens}; None means no limit.
+    use_cached: whether to read the task from seqio's own cache.
+    seed: seeds preprocessors that draw random numbers.
+
   Raises:
-    ValueError: the task has no such split, or its data is not there.
+    ValueError: the task is a mixture, has no such split, or its data is not
+      there.
   """
   if isinstance(task, seqio.Mixture):
     raise ValueError(
       f"{task.name} is a mixture, whose order is drawn: name one of its tasks, "
       f"{', '.join(part.name for part in task.tasks)}"
     )
-  # Before TensorFlow traces a graph, which would bury the message.
+  # A vocabulary that is missing should raise here. Inside a graph, TensorFlow
+  # would bury the message.
   for feature in task.output_features.values():
     if isinstance(feature.vocabulary, Vocabulary):
       feature.vocabulary.load_model()
-  with _explained(task):
+  with _explain_errors(task):
     splits = list(task.source.splits)
-  # TFDS knows the splits of data that it has, and no others.
+  # TFDS knows only the splits of data that is there.
   if splits and split.partition("[")[0] not in splits:
     hint = ""
     is_ours = isinstance(task.source, tasks.TextFileSource)
@@ -154,25 +194,39 @@ def open_split(task, split, lengths, *, use_cached=False, seed=0):
       f" {', '.join(splits)}{hint}"
     )
   options = {"use_cached": use_cached, "seed": seed, "try_in_mem_cache": False}
-  with _explained(task):
+  with _explain_errors(task):
     return task.get_dataset(lengths, split, shuffle=False, **options)
 
 
 def guard(iterator, task):
-  """Yields from a data set; TFDS's faults become one line."""
+  """Yields the examples of a dataset; errors of TFDS become one line.
+
+  Args:
+    iterator: the dataset, or an iterator over it.
+    task: the seqio Task.
+
+  Raises:
+    ValueError: TFDS cannot read the data.
+  """
   end = object()
-  with quiet.native_logs(), _explained(task):  # tokenizers are made
+  # The first example creates the tokenizers, which write to stderr.
+  with quiet.native_logs(), _explain_errors(task):
     iterator = iter(iterator)
     example = next(iterator, end)
   while example is not end:
+    # Errors of the caller must not be explained, so that `yield` is outside.
     yield example
-    with _explained(task):
+    with _explain_errors(task):
       example = next(iterator, end)
 
 
 @contextlib.contextmanager
-def _explained(task):
-  """Makes faults of TFDS one line that says what lacks."""
+def _explain_errors(task):
+  """Turns errors of TFDS into one line that says what is missing.
+
+  Raises:
+    ValueError: TFDS cannot read the data of the task.
+  """
   try:
     yield
   except Exception as error:

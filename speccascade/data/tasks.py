@@ -1,8 +1,9 @@
-"""The seqio tasks: the papers' over TFDS, the built-in one, text files.
+"""Registers the seqio tasks: the papers', the built-in task, and text files.
 
-Importing this module registers the papers' tasks and `speccascade_en_de`. Each
-task has the features `inputs` and `targets` and, where there are several right
-answers, `references`. Only what a task needs is read, when it is read.
+Importing this module registers the papers' tasks, which read TFDS, and
+`speccascade_en_de`. Each task has the features `inputs` and `targets`, and
+`references` if there are several right answers. A task reads its data when it
+is used.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +29,7 @@ from speccascade.data.vocabularies import T5_MODEL, Vocabulary
 from speccascade.evaluation import quality
 from speccascade.settings import fields
 
-# TASK_FEATURE_LENGTHS of the papers, where they are known (docs/tasks.md).
+# TASK_FEATURE_LENGTHS of the papers, as far as they are known (docs/tasks.md).
 LENGTHS = {
   "wmt_t2t_ende_v003": {"inputs": 80, "targets": 80},
   "cnn_dailymail_v002": {"inputs": 1024, "targets": 128},
@@ -39,25 +40,26 @@ LENGTHS = {
 
 
 class MMLUQuestion(TypedDict):
-  """A question of MMLU, as its files have it."""
+  """A question of MMLU, as MMLU's files have it."""
 
   question: str
   choices: tuple[str, str, str, str]
   answer: Literal["A", "B", "C", "D"]
 
 
-MMLU = tuple(MMLUQuestion.__annotations__)
+MMLU = tuple(MMLUQuestion.__annotations__)  # the names of the fields
 
 
 def get(name: str, vocabulary: Vocabulary | None = None):
   """Returns a registered task or mixture, perhaps with another vocabulary.
 
   Args:
-    name: in seqio's registries.
-    vocabulary: replaces that of `inputs` and `targets`; None keeps the task's.
+    name: name of the task or mixture in seqio's registries.
+    vocabulary: replaces the vocabulary of `inputs` and `targets`; None leaves
+      the task's own.
 
   Raises:
-    ValueError: no such task, with the near misses.
+    ValueError: there is no such task; the message has names that are near.
   """
   names = {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
   if name not in names:
@@ -80,27 +82,28 @@ def get(name: str, vocabulary: Vocabulary | None = None):
 
 
 def _with_vocabulary(task, vocabulary):
-  features = {
-    key: dataclasses.replace(feature, vocabulary=vocabulary)
-    if key in ("inputs", "targets")
-    else feature
-    for key, feature in task.output_features.items()
-  }
+  """Returns a task with another vocabulary of `inputs` and `targets`."""
+  features = dict(task.output_features)
+  for name in ("inputs", "targets"):
+    if name in features:
+      feature = features[name]
+      features[name] = dataclasses.replace(feature, vocabulary=vocabulary)
   return task.replace(output_features=features)
 
 
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class TextSplits:
-  """The text files of a task; checked when made.
+  """The text files of a task.
+
+  The files of a split are given as `text_files.read` takes them: a JSONL path,
+  a list of line files, or a prefix NAME for NAME.en and NAME.de.
 
   Attributes:
-    train: files of the split, as `text_files.read` takes them: a JSONL path, a
-      list of line files, or a prefix NAME for NAME.en and NAME.de; None for
-      no such split.
-    validation: likewise.
-    test: likewise.
-    languages: the suffixes of a prefix NAME, inputs first.
+    train: files of the training split, or None if there is no such split.
+    validation: files of the validation split, or None.
+    test: files of the test split, or None.
+    languages: the two suffixes of a prefix NAME, the inputs' first.
   """
 
   train: text_files.Files | None = None
@@ -110,33 +113,36 @@ class TextSplits:
 
   @property
   def files(self) -> dict[str, text_files.Files]:
-    """Those of the splits that there are."""
+    """The files of each split that exists, by the split's name."""
     splits = {name: getattr(self, name) for name in SPLITS}
     return {name: files for name, files in splits.items() if files is not None}
 
 
 class TextFileSource(seqio.FunctionDataSource):
-  """A seqio source over text files; each split is read when it is first used.
+  """A source of seqio over text files; a split is read when it is first used.
 
   Args:
-    splits: the files.
+    splits: the files of the splits.
   """
 
   def __init__(self, splits: TextSplits):
     self._files, self._languages = splits.files, splits.languages
-    # Batches are shuffled by index.
-    open_split = functools.cache(self._open)
-    super().__init__(
-      lambda split, shuffle_files=False, seed=None: open_split(split),
-      splits=tuple(self._files),
-    )
+    read_split = functools.cache(self._read_split)
 
-  def _open(self, split: str) -> tf.data.Dataset:
+    def open_split(split, shuffle_files=False, seed=None):
+      # Nothing is shuffled here: batches of training are drawn by index.
+      del shuffle_files, seed
+      return read_split(split)
+
+    super().__init__(open_split, splits=tuple(self._files))
+
+  def _read_split(self, split: str) -> tf.data.Dataset:
+    """Returns the examples of a split as a dataset."""
     examples = text_files.read(self._files[split], self._languages)
     references = [example.references for example in examples]
     columns = {
       "inputs": [example.inputs for example in examples],
-      "targets": [several[0] for several in references],
+      "targets": [answers[0] for answers in references],
       "references": tf.RaggedTensor.from_row_lengths(
         list(itertools.chain(*references)), list(map(len, references))
       ),
@@ -144,7 +150,7 @@ class TextFileSource(seqio.FunctionDataSource):
     return tf.data.Dataset.from_tensor_slices(columns)
 
   def stamp(self, split: str) -> list[tuple]:
-    """Returns path, size and time of a split's files: equal, if untouched."""
+    """Returns (path, bytes, time of change) of each file of a split."""
     return text_files.stamp(self._files[split], self._languages)
 
 
@@ -158,40 +164,45 @@ def register_text_task(
   metrics: Sequence[Annotated[str, quality.metric]] = ("bleu", "chrf"),
   edit: Callable[[str, str], tuple[str, str]] | None = None,
 ) -> str:
-  """Registers a task over text files and returns its name, for gin.
+  """Registers a task over text files, and returns its name, for gin.
 
-  In a gin file: `MIXTURE_OR_TASK_NAME = @tasks.register_text_task()`. Calling
-  it again with the same arguments changes nothing.
+  In a gin file: `MIXTURE_OR_TASK_NAME = @tasks.register_text_task()`. A second
+  call with the same arguments changes nothing.
 
   Args:
     name: the task's name.
-    splits: its files.
-    prefix: put before every input.
-    vocabulary: path of a SentencePiece model; None is T5's.
-    extra_ids: see `Vocabulary`.
+    splits: the files of the splits.
+    prefix: text that is put before every input.
+    vocabulary: path of a SentencePiece model; None takes T5's.
+    extra_ids: how many sentinels the vocabulary has; see `Vocabulary`.
     metrics: names in `quality.METRICS`.
-    edit: makes inputs and targets of what the files hold, such as
-      `preprocess.gsm8k`; applied to every reference.
+    edit: a function from the (inputs, target) of the files to those of the
+      task, such as `preprocess.gsm8k`. It is called for every reference.
 
   Raises:
-    ValueError: no split, an unknown metric, or a name that is taken.
+    ValueError: there is no split, a metric is unknown, or another task has this
+      name.
   """
   vocabulary = T5_MODEL if vocabulary is None else os.fspath(vocabulary)
   if not splits.files:
     fault = f" is None, as all splits of task {name!r} are; give files"
     raise fields.SettingError("train", fault, TextSplits)
-  settings = (
-    *(json.dumps(splits.files, sort_keys=True), prefix, vocabulary, extra_ids),
-    *(tuple(metrics), splits.languages),
-    edit and f"{edit.__module__}.{edit.__qualname__}",
-  )
+  settings = {
+    "files": json.dumps(splits.files, sort_keys=True),
+    "languages": splits.languages,
+    "prefix": prefix,
+    "vocabulary": vocabulary,
+    "extra_ids": extra_ids,
+    "metrics": tuple(metrics),
+    "edit": edit and f"{edit.__module__}.{edit.__qualname__}",
+  }
+  to_text = [functools.partial(_add_prefix, prefix=prefix)]
+  if edit:
+    to_text.insert(0, functools.partial(_edit, edit=edit))
   return register(
     name,
     TextFileSource(splits),
-    [
-      *([functools.partial(_edited, edit=edit)] if edit else []),
-      functools.partial(_prefixed, prefix=prefix),
-    ],
+    to_text,
     metrics,
     Vocabulary(vocabulary, extra_ids),
     settings=settings,
@@ -199,17 +210,29 @@ def register_text_task(
 
 
 @seqio.map_over_dataset
-def _prefixed(example, prefix, inputs="inputs", targets="targets"):
-  kept = {k: text for k, text in example.items() if k == "references"}
+def _add_prefix(example, prefix, inputs="inputs", targets="targets"):
+  """Returns an example with a prefix before its inputs.
+
+  Args:
+    example: the features of an example.
+    prefix: the text that is put before the inputs.
+    inputs: name of the feature that becomes `inputs`.
+    targets: name of the feature that becomes `targets`.
+  """
   text = tf.strings.join([prefix, example[inputs]])
-  return {"inputs": text, "targets": example[targets], **kept}
+  result = {"inputs": text, "targets": example[targets]}
+  if "references" in example:
+    result["references"] = example["references"]
+  return result
 
 
 @seqio.map_over_dataset
-def _edited(example, edit):
+def _edit(example, edit):
+  """Returns an example whose inputs and references a function has edited."""
+
   def to_text(source, references):
-    edited = [edit(source.decode(), text.decode()) for text in references]
-    return edited[0][0], [target for _, target in edited]
+    pairs = [edit(source.decode(), text.decode()) for text in references]
+    return pairs[0][0], [target for _, target in pairs]
 
   source, references = _call(to_text, example, "inputs", "references")
   references = tf.ensure_shape(references, [None])
@@ -221,51 +244,61 @@ def _edited(example, edit):
 
 
 @seqio.map_over_dataset
-def _prompted(example, fields, to_text):
-  """Inputs and targets that a function makes of the bytes of some fields."""
-  texts = _call(to_text, example, *fields)
+def _make_prompt(example, fields, to_text):
+  """Returns the example that a function makes from some fields.
+
+  Args:
+    example: the features of an example.
+    fields: names of the features that the function gets.
+    to_text: a function from the features' bytes to (inputs, targets).
+  """
+  inputs, targets = _call(to_text, example, *fields)
   return {
-    name: tf.ensure_shape(text, [])
-    for name, text in zip(("inputs", "targets"), texts)
+    "inputs": tf.ensure_shape(inputs, []),
+    "targets": tf.ensure_shape(targets, []),
   }
 
 
 def _gsm8k(question: bytes, answer: bytes):
+  """Returns (inputs, targets) of a GSM8K example, from bytes."""
   return preprocess.gsm8k(question.decode(), answer.decode())
 
 
 def _mmlu(question: bytes, choices, answer: bytes):
+  """Returns (inputs, targets) of an MMLU question, from bytes."""
   choices = [choice.decode() for choice in choices]
   return preprocess.mmlu_prompt(question.decode(), choices), answer
 
 
 def _call(function, example, *names):
-  """Returns the two results of a Python function of an example's bytes."""
+  """Returns the two results of a Python function of some features' bytes."""
   fields = [example[name] for name in names]
   return tf.numpy_function(function, fields, [tf.string] * 2)
 
 
 def tfds_data_dir() -> pathlib.Path:
   """Returns the folder of --tfds_data_dir, or TFDS's own default."""
+  # seqio has a function to set this folder, and none to read it.
   folder = seqio.utils._TFDS_DATA_DIR_OVERRIDE
   return pathlib.Path(folder or tfds.core.constants.DATA_DIR).expanduser()
 
 
 def read_mmlu(folder, split: str) -> list[MMLUQuestion]:
-  """Returns MMLU's questions, of its own release or of JSON lines.
+  """Returns the questions of MMLU, from the authors' tables or JSON lines.
 
   Args:
-    folder: holds dev/, val/ and test/ with SUBJECT_SPLIT.csv, as the authors'
-      archive does, or SPLIT.jsonl.gz with question, choices and targets.
-    split: dev, val or test.
+    folder: a folder with dev/, val/ and test/, which have SUBJECT_SPLIT.csv, as
+      in the authors' archive; or with SPLIT.jsonl.gz, whose objects have
+      question, choices and targets.
+    split: "dev", "val" or "test".
 
   Returns:
-    The questions, one or more.
+    One question or more.
 
   Raises:
     FileNotFoundError: the folder has no such files.
-    ValueError: they hold no questions, or something else; file and line are
-      named.
+    ValueError: a file has no questions, or a wrong line. The message names the
+      file and the line.
   """
   folder = pathlib.Path(folder)
   tables = sorted((folder / split).glob("*.csv"))
@@ -290,7 +323,7 @@ def read_mmlu(folder, split: str) -> list[MMLUQuestion]:
 
 
 def _mmlu_table(path: pathlib.Path) -> Iterator[MMLUQuestion]:
-  """Yields the questions of a CSV file, which may have several lines each."""
+  """Yields the questions of a CSV file; a question may have several lines."""
   lines = (f"{line}\n" for line in text_files.lines_of(path, "MMLU's table"))
   reader, row = csv.reader(lines), None
   try:
@@ -321,6 +354,8 @@ def _mmlu_lines(path: pathlib.Path) -> Iterator[MMLUQuestion]:
 
 
 def _mmlu_dataset(split, shuffle_files=False, seed=None):
+  """Returns a split of MMLU as a dataset, for a source of seqio."""
+  del shuffle_files, seed
   folder = tfds_data_dir() / "downloads" / "manual" / "mmlu"
   questions = read_mmlu(folder, {"validation": "val"}.get(split, split))
   columns = {key: [question[key] for question in questions] for key in MMLU}
@@ -328,34 +363,50 @@ def _mmlu_dataset(split, shuffle_files=False, seed=None):
 
 
 def _register_papers_tasks():
-  fields = {
-    # T5's own task of this name; T5 tokenizes for BLEU as "intl".
-    "wmt_t2t_ende_v003": ("wmt_t2t_translate/de-en:1.0.0", "en", "de"),
-    # T5's task has version 3.1.0, which TFDS no longer builds; since then only
-    # a blank before a full stop went, and unused fields were added.
-    "cnn_dailymail_v002": ("cnn_dailymail:3.4.0", "article", "highlights"),
-    "xsum": ("xsum:1.1.0", "document", "summary"),
-  }
-  for name, (tfds_name, inputs, targets) in fields.items():
-    is_translation = inputs == "en"
-    prefix = preprocess.TRANSLATE if is_translation else preprocess.SUMMARIZE
-    named = {"prefix": prefix, "inputs": inputs, "targets": targets}
-    register(
-      name,
-      seqio.TfdsDataSource(tfds_name=tfds_name),
-      [functools.partial(_prefixed, **named)],
-      ["bleu_intl", "chrf"] if is_translation else ["rouge"],
-    )
-  gsm8k = seqio.TfdsDataSource(tfds_name="gsm8k:1.0.0")
-  mmlu = seqio.FunctionDataSource(
-    _mmlu_dataset, splits=("dev", "validation", "test")
+  """Registers the tasks of the papers."""
+  translate = functools.partial(
+    _add_prefix, prefix=preprocess.TRANSLATE, inputs="en", targets="de"
   )
-  for metric, source, names, to_text in (
-    ("gsm8k", gsm8k, ("question", "answer"), _gsm8k),
-    ("mmlu", mmlu, MMLU, _mmlu),
-  ):
-    prompted = functools.partial(_prompted, fields=names, to_text=to_text)
-    register(f"{metric}_cot", source, [prompted], [metric])
+  register(
+    # T5 has a task of this name, and tokenizes as "intl" for BLEU.
+    "wmt_t2t_ende_v003",
+    seqio.TfdsDataSource(tfds_name="wmt_t2t_translate/de-en:1.0.0"),
+    [translate],
+    ["bleu_intl", "chrf"],
+  )
+  summarize = functools.partial(_add_prefix, prefix=preprocess.SUMMARIZE)
+  register(
+    # T5's task reads version 3.1.0, which TFDS no longer builds. Since then
+    # only a blank before a full stop was removed, and unused fields were added.
+    "cnn_dailymail_v002",
+    seqio.TfdsDataSource(tfds_name="cnn_dailymail:3.4.0"),
+    [functools.partial(summarize, inputs="article", targets="highlights")],
+    ["rouge"],
+  )
+  register(
+    "xsum",
+    seqio.TfdsDataSource(tfds_name="xsum:1.1.0"),
+    [functools.partial(summarize, inputs="document", targets="summary")],
+    ["rouge"],
+  )
+  register(
+    "gsm8k_cot",
+    seqio.TfdsDataSource(tfds_name="gsm8k:1.0.0"),
+    [
+      functools.partial(
+        _make_prompt, fields=("question", "answer"), to_text=_gsm8k
+      )
+    ],
+    ["gsm8k"],
+  )
+  register(
+    "mmlu_cot",
+    seqio.FunctionDataSource(
+      _mmlu_dataset, splits=("dev", "validation", "test")
+    ),
+    [functools.partial(_make_prompt, fields=MMLU, to_text=_mmlu)],
+    ["mmlu"],
+  )
 
 
 _register_papers_tasks()

@@ -1,4 +1,4 @@
-"""Examples from text files: pairs of line files, and JSON lines.
+"""Reads examples from text files: aligned files of lines, and JSON lines.
 
 Files may be compressed (`.gz`).
 """
@@ -13,10 +13,13 @@ from speccascade.data import chat
 from speccascade.runtime import files
 from speccascade.settings import fields
 
+# The endings of files with one JSON object a line.
 JSON = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 
 
 class _Row(TypedDict):
+  """An example, as a line of a JSON file has it."""
+
   inputs: NotRequired[str]
   messages: NotRequired[Sequence[Mapping[str, Any]]]
   targets: NotRequired[str | Sequence[str]]
@@ -24,10 +27,14 @@ class _Row(TypedDict):
 
 
 class _Aux(TypedDict):
+  """The part of a record of `decode` that has its tokens."""
+
   tokens: Sequence[fields.NonNegative]
 
 
 class _Record(TypedDict):
+  """A record of `decode`, as a line of predictions.jsonl has it."""
+
   aux: _Aux
 
 
@@ -35,10 +42,10 @@ class TextExample(NamedTuple):
   """An example of a file.
 
   Attributes:
-    line: its number, from 1.
+    line: number of the example's line, from 1.
     inputs: the source, a text; or the messages of a conversation.
-    references: all right answers, the target first; none where not known. Of a
-      record, the ids that a model wrote.
+    references: all right answers, the target first; empty if none is known. For
+      a record of `decode`, the token ids that the model wrote.
   """
 
   line: int
@@ -49,16 +56,16 @@ class TextExample(NamedTuple):
 def lines_of(path, what: str) -> Iterator[str]:
   """Yields the lines of a text file, without their line breaks.
 
-  Only a line break ends a line: stray separators that Unicode also knows would
-  shift one side of a pair against the other.
+  Only a line break ends a line. Unicode has further separators; if these ended
+  lines too, a stray one would shift one file of a pair against the other.
 
   Args:
-    path: of the file; one that ends in `.gz` is compressed.
+    path: path of the file; a name that ends in `.gz` means a compressed file.
     what: what a message calls the file.
 
   Raises:
-    FileNotFoundError: no such file.
-    ValueError: a line is not UTF-8, or the file is not gzip inside `.gz`.
+    FileNotFoundError: the file does not exist.
+    ValueError: a line is not UTF-8, or a `.gz` file is no gzip data.
   """
   path, number = pathlib.Path(path).expanduser(), 0
   if not path.is_file():
@@ -66,6 +73,7 @@ def lines_of(path, what: str) -> Iterator[str]:
   try:
     with files.open_bytes(path) as file:
       for number, line in enumerate(file, 1):
+        # Some programs begin a file with a byte-order mark.
         encoding = "utf-8-sig" if number == 1 else "utf-8"
         yield line.removesuffix(b"\n").removesuffix(b"\r").decode(encoding)
   except UnicodeDecodeError as error:
@@ -86,31 +94,33 @@ def read_texts(
 ) -> list[TextExample]:
   """Returns the first examples of a file.
 
-  One text a line, without references; or, in `.jsonl`, one JSON object a line.
-  Such an object has the string `inputs`, and may have `targets`, a string or a
-  list of right ones, and `extra_targets`, a list of further ones. Its other
-  fields are left out.
+  A file of lines has one text a line, without references. A file whose name
+  ends in one of `JSON` has one JSON object a line. The object has the text
+  `inputs`. It may have `targets`, a text or a list of right texts, and
+  `extra_targets`, a list of further right texts. Other fields are ignored.
 
   Args:
-    path: of the file.
-    num: how many; None takes all.
+    path: path of the file.
+    num: how many examples; None takes all.
     what: what a message calls the file.
     needs_targets: whether an object must have `targets`.
-    chats: whether it may have `messages` in the place of `inputs`, objects with
-      `role` and `content`.
-    records: whether it may be a line of predictions.jsonl, whose prediction
-      then is the target.
+    chats: whether an object may have `messages`, a list of objects with `role`
+      and `content`, in the place of `inputs`.
+    records: whether an object may be a line of predictions.jsonl. Its
+      prediction then is the target.
 
   Raises:
-    FileNotFoundError: no such file.
-    ValueError: empty, or not UTF-8 or no such object (with the line), or not
-      gzip inside `.gz`.
+    FileNotFoundError: the file does not exist.
+    ValueError: the file is empty, a line is not UTF-8 or has no such object, or
+      a `.gz` file is no gzip data.
   """
   lines = enumerate(lines_of(path, what), 1)
   if os.fspath(path).endswith(JSON):
-    lines = ((i, line) for i, line in lines if line.strip())
-    options = (needs_targets, chats, records)
-    examples = (_of_json(path, *line, *options) for line in lines)
+    examples = (
+      _parse_json(path, number, line, needs_targets, chats, records)
+      for number, line in lines
+      if line.strip()
+    )
   else:
     examples = itertools.starmap(TextExample, lines)
   examples = list(itertools.islice(examples, num))
@@ -121,7 +131,22 @@ def read_texts(
   return examples
 
 
-def _of_json(path, number, line, needs_targets, chats, records) -> TextExample:
+def _parse_json(
+  path, number: int, line: str, needs_targets: bool, chats: bool, records: bool
+) -> TextExample:
+  """Returns the example of a JSON line; the arguments are `read_texts`'s.
+
+  Args:
+    path: path of the file, for messages.
+    number: number of the line, from 1.
+    line: the line.
+    needs_targets: whether the object must have `targets`.
+    chats: whether the object may have `messages`.
+    records: whether the object may be a line of predictions.jsonl.
+
+  Raises:
+    ValueError: the line has no such object.
+  """
   try:
     row = fields.fit("it", fields.of_json(line), _Row)
     if chats and "messages" in row:
@@ -129,7 +154,8 @@ def _of_json(path, number, line, needs_targets, chats, records) -> TextExample:
       chat.check_messages(prompt)
     elif (prompt := row.get("inputs")) is None:
       raise ValueError("no inputs")
-    if records := records and "prediction" in row:
+    is_record = records and "prediction" in row
+    if is_record:
       tokens = tuple(fields.fit("it", row, _Record)["aux"]["tokens"])
   except ValueError as error:
     or_chat = ', or a conversation\'s "messages",' if chats else ""
@@ -138,26 +164,30 @@ def _of_json(path, number, line, needs_targets, chats, records) -> TextExample:
       f' "inputs"{or_chat} and perhaps "targets", a text or a list of texts,'
       ' and "extra_targets", a list of texts'
     ) from error
-  if records:
+  if is_record:
     return TextExample(number, prompt, (tokens,))
   targets = row.get("targets", ())
-  several = [targets] if isinstance(targets, str) else list(targets)
-  several += row.get("extra_targets") or ()
-  if needs_targets and not several:
+  references = [targets] if isinstance(targets, str) else list(targets)
+  references += row.get("extra_targets") or ()
+  if needs_targets and not references:
     raise ValueError(f'{path}, line {number} has no "targets"')
-  return TextExample(number, prompt, tuple(several))
+  return TextExample(number, prompt, tuple(references))
 
 
 def paths_of(
   paths: str | os.PathLike | Sequence, languages=("en", "de")
 ) -> list[str]:
-  """Returns the paths of one split of a task.
+  """Returns the paths of the files of one split of a task.
 
   Args:
-    paths: a `.jsonl` or `.jsonl.gz` path; or a list of paths, inputs first,
-      then targets, then further references; or a prefix NAME that stands for
-      NAME.en and NAME.de, each plain or with `.gz`.
-    languages: the two suffixes that a prefix gets.
+    paths: a `.jsonl` or `.jsonl.gz` path; or a list of paths, the inputs first,
+      then the targets, then further references; or a prefix NAME that stands
+      for NAME.en and NAME.de, each plain or with `.gz`.
+    languages: the two suffixes of a prefix.
+
+  Raises:
+    FileNotFoundError: the files of a prefix do not exist.
+    ValueError: a list has less than two paths.
   """
   if not isinstance(paths, str | os.PathLike):
     if len(paths) < 2:
@@ -175,12 +205,15 @@ def paths_of(
   return paths
 
 
-# The files of a split, as `read` takes them.
+# The type of a setting for the files of a split, as `read` takes them.
 Files = fields.Path | Annotated[Sequence[fields.Path], paths_of]
 
 
 def stamp(paths, languages=("en", "de")) -> list[tuple]:
-  """Returns path, size and time of a split's files: equal, if untouched."""
+  """Returns (path, bytes, time of change) of each file of a split.
+
+  They are equal as long as nobody changes the files.
+  """
   paths = paths_of(paths, languages)
   stats = [pathlib.Path(path).expanduser().stat() for path in paths]
   return [
@@ -189,27 +222,33 @@ def stamp(paths, languages=("en", "de")) -> list[tuple]:
 
 
 def read(paths, languages=("en", "de"), **options) -> list[TextExample]:
-  """Returns the examples of one split; see `paths_of`.
+  """Returns the examples of one split.
 
   Args:
-    paths: its files; of line-aligned ones that of the inputs comes first, then
-      targets, then further references.
-    languages: as there.
-    **options: of `read_texts`, for a JSONL file.
+    paths: the files of the split, as in `paths_of`. Line i of each file belongs
+      to line i of the others.
+    languages: the two suffixes of a prefix.
+    **options: options of `read_texts`, for a JSONL file.
 
   Raises:
-    ValueError: the files have different numbers of lines.
+    FileNotFoundError: a file does not exist.
+    ValueError: a file is wrong, or the files have different numbers of lines.
   """
   source, *targets = paths_of(paths, languages)
   if not targets:
     return read_texts(source, needs_targets=True, **options)
-  texts = lambda path: [example.inputs for example in read_texts(path)]
-  inputs, *columns = map(texts, (source, *targets))
+  inputs, *columns = [
+    [example.inputs for example in read_texts(path)]
+    for path in (source, *targets)
+  ]
   for path, lines in zip(targets, columns):
     if len(lines) != len(inputs):
       raise ValueError(
         f"{source} has {len(inputs)} lines, {path} has {len(lines)}: line "
         "i of one must translate line i of the other"
       )
-  rows = enumerate(zip(inputs, zip(*columns)), 1)
-  return [TextExample(number, *row) for number, row in rows]
+  rows = zip(inputs, zip(*columns))
+  return [
+    TextExample(number, text, references)
+    for number, (text, references) in enumerate(rows, 1)
+  ]

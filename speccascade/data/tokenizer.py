@@ -1,4 +1,4 @@
-"""Vocabularies of Hugging Face's `tokenizer.json`, with what lies beside it."""
+"""Reads tokenizers of Hugging Face: tokenizer.json and files beside it."""
 
 from collections.abc import Iterable, Sequence
 import functools
@@ -21,37 +21,43 @@ CONFIG = "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
 SPECIAL = "special_tokens_map.json"
 _BESIDE = (CONFIG, SPECIAL, TEMPLATE)
-# What ends a text, in the order of who is believed.
+# Files that may name the tokens that end a text. The first file that does so is
+# believed.
 _ENDS = ("generation_config.json", "config.json")
-_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # a token that stands for one byte
 
 
 class _NamedTemplate(TypedDict):
+  """One of several chat templates of a tokenizer."""
+
   name: str
   template: str
 
 
 class TokenizerVocabulary(seqio.Vocabulary):
-  """A tokenizer of Hugging Face; special tokens in a text are read as such.
+  """A tokenizer of Hugging Face.
+
+  The text of a special token inside a text is read as the special token.
 
   Args:
-    path: a directory with tokenizer.json, or that file itself; local or on
-      gs://. Beside it tokenizer_config.json and special_tokens_map.json say
-      BOS and EOS, the chat template lies in the former or in
-      chat_template.jinja, and generation_config.json or config.json may name
-      several tokens that end a text.
+    path: path of a directory with tokenizer.json, or of that file; local or on
+      gs://. The files beside it are read too: tokenizer_config.json and
+      special_tokens_map.json name BOS and EOS. The chat template is in
+      tokenizer_config.json or in chat_template.jinja. generation_config.json or
+      config.json may name several tokens that end a text.
 
   Attributes:
-    path: as it was given.
-    prompted: True: what goes on from a prompt has such a tokenizer.
-    eos_id: what training puts after a text, the tokenizer's own.
-    eos_ids: all that end one.
-    bos_id: what a text begins with, None for nothing.
+    path: the path.
+    prompted: True, because decoder-only models have such a tokenizer.
+    eos_id: the id that training puts after a text.
+    eos_ids: all ids that end a generated text.
+    bos_id: the id that begins a text; None if there is none.
     chat_template: a `ChatTemplate`, or None.
 
   Raises:
     FileNotFoundError: there is no tokenizer.json.
-    ValueError: it is none, or a file beside it is damaged, or no EOS is said.
+    ValueError: tokenizer.json or a file beside it is damaged, or no file names
+      the tokens that end a text.
   """
 
   prompted = True
@@ -72,12 +78,12 @@ class TokenizerVocabulary(seqio.Vocabulary):
       self.tokenizer = tokenizers.Tokenizer.from_buffer(content)
     except (CheckpointError, OSError, KeyboardInterrupt):
       raise
-    except BaseException as error:  # Rust's panics are no Exception
+    except BaseException as error:  # A panic of Rust is no Exception.
       raise ValueError(
         f"{self._folder}/{TOKENIZER} is no tokenizer of Hugging Face:"
         f" {storage.first_line(error):.200}"
       ) from error
-    # Of training: what is cut or padded here is for us to say.
+    # tokenizer.json may have the truncation and padding of some training.
     self.tokenizer.no_truncation()
     self.tokenizer.no_padding()
     self._ids = self.tokenizer.get_vocab(with_added_tokens=True)
@@ -87,23 +93,44 @@ class TokenizerVocabulary(seqio.Vocabulary):
     decoder = self.tokenizer.decoder
     state = json.loads(decoder.__getstate__()) if decoder else {}
     kinds = [each.get("type") for each in (state, *state.get("decoders", ()))]
-    self._is_bytes = "ByteLevel" in kinds
-    self._read_beside()
+    self._is_byte_level = "ByteLevel" in kinds
+    self._read_files_beside()
 
-  def _read_beside(self):
+  def _read_files_beside(self):
+    """Reads special tokens, the tokens that end a text, and the template."""
     settings = self._json(CONFIG)
     special = self._json(SPECIAL) | settings
     tokens = {}
     for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
       token = special.get(name)
-      token = token.get("content") if isinstance(token, dict) else token
-      tokens |= {name: token} if isinstance(token, str) else {}
+      if isinstance(token, dict):  # an AddedToken
+        token = token.get("content")
+      if isinstance(token, str):
+        tokens[name] = token
     ids = {name: self._ids.get(token) for name, token in tokens.items()}
     self._bos_id, self._unk_id = ids.get("bos_token"), ids.get("unk_token")
     self._adds_bos = settings.get("add_bos_token")
-    said = {name: self._json(name).get("eos_token_id") for name in _ENDS}
-    said = {name: ends for name, ends in said.items() if ends is not None}
-    file, ends = next(iter(said.items()), (CONFIG, ids.get("eos_token")))
+    self.eos_ids = self._read_ends(ids.get("eos_token"))
+    eos_id = ids.get("eos_token")
+    self._eos_id = self.eos_ids[0] if eos_id is None else eos_id
+    name = f"the chat template of {self._folder}"
+    template = self._template(settings)
+    self.chat_template = template and ChatTemplate(template, tokens, name)
+
+  def _read_ends(self, eos_id: int | None) -> tuple[int, ...]:
+    """Returns the ids that end a text.
+
+    Args:
+      eos_id: the tokenizer's own EOS, which counts if no file names others.
+
+    Raises:
+      ValueError: there are none, or a file names wrong ones.
+    """
+    file, ends = CONFIG, eos_id
+    # The last file that is looked at here is the one that is believed first.
+    for name in reversed(_ENDS):
+      if (named := self._json(name).get("eos_token_id")) is not None:
+        file, ends = name, named
     if ends in (None, []):
       raise ValueError(
         f"{self._folder} does not say what ends a text: want eos_token in"
@@ -115,15 +142,17 @@ class TokenizerVocabulary(seqio.Vocabulary):
         f"{self._folder}/{file}: eos_token_id is {ends!r:.60}; wanted the ids"
         " of the tokens that end a text, whole numbers from 0"
       )
-    self.eos_ids = tuple(dict.fromkeys(ends))
-    eos_id = ids.get("eos_token")
-    self._eos_id = self.eos_ids[0] if eos_id is None else eos_id
-    name = f"the chat template of {self._folder}"
-    template = self._template(settings)
-    self.chat_template = template and ChatTemplate(template, tokens, name)
+    return tuple(dict.fromkeys(ends))
 
   def _template(self, settings: dict) -> str | None:
-    """Returns the source of the chat template; None where there is none."""
+    """Returns the source of the chat template; None if there is none.
+
+    Args:
+      settings: the settings of tokenizer_config.json.
+
+    Raises:
+      ValueError: the template is damaged.
+    """
     content = self._folder.read(TEMPLATE)
     if content is not None:
       try:
@@ -139,22 +168,32 @@ class TokenizerVocabulary(seqio.Vocabulary):
       template = fields.fit("chat_template", template, kind)
     except ValueError as error:
       raise ValueError(f"{self._folder}/{CONFIG}: {error}") from error
-    if isinstance(template, tuple):  # several by name
-      named = {each["name"]: each["template"] for each in template}
-      template = named.get("default") or next(iter(named.values()), None)
+    if isinstance(template, tuple):  # several templates, each with a name
+      templates = {each["name"]: each["template"] for each in template}
+      first = next(iter(templates.values()), None)
+      template = templates.get("default") or first
     return template or None
 
   def contents(self) -> dict[str, bytes]:
-    """Returns its files by their names, the last one that by which it is found.
+    """Returns {name: bytes} of the tokenizer's files, to be written elsewhere.
 
-    What ends a text stands in generation_config.json, wherever it was said.
+    tokenizer.json is the last one: a folder that has it has all files. The
+    tokens that end a text are in generation_config.json, whichever file named
+    them here.
     """
     ends = self._json(_ENDS[0]) | {"eos_token_id": list(self.eos_ids)}
-    named = {name: self._folder.read(name) for name in (*_BESIDE, TOKENIZER)}
-    kept = {k: content for k, content in named.items() if content is not None}
-    return {_ENDS[0]: json.dumps(ends, indent=2).encode()} | kept
+    contents = {_ENDS[0]: json.dumps(ends, indent=2).encode()}
+    for name in (*_BESIDE, TOKENIZER):
+      if (content := self._folder.read(name)) is not None:
+        contents[name] = content
+    return contents
 
   def _json(self, name: str) -> dict:
+    """Returns the object of a JSON file in the folder; {} if there is no file.
+
+    Raises:
+      ValueError: the file is no JSON object.
+    """
     content = self._folder.read(name)
     try:
       value = {} if content is None else fields.of_json(content)
@@ -178,9 +217,9 @@ class TokenizerVocabulary(seqio.Vocabulary):
 
   @property
   def identity(self) -> dict:
-    """What makes it this vocabulary: the hash of its tokens by their ids.
+    """The hash of the tokens by their ids, which tells vocabularies apart.
 
-    Not of the file, which versions write each in another way.
+    The file itself has another hash for each version that writes it.
     """
     return {"sha256": self._sha256}
 
@@ -193,72 +232,84 @@ class TokenizerVocabulary(seqio.Vocabulary):
     return self.tokenizer.encode(s, add_special_tokens=False).ids
 
   def prompt(self, text: str) -> list[int]:
-    """Returns the ids that a model goes on from: with BOS, without EOS.
+    """Returns the ids of a prompt: with BOS, and without EOS.
 
-    BOS is there where add_bos_token says so, or else where tokenizer.json puts
-    it.
+    The setting add_bos_token decides whether there is a BOS. Without it,
+    tokenizer.json decides.
     """
-    ids, adds = self._encode(text), self._adds_bos
-    if adds is None:
-      adds = self.bos_id in self.tokenizer.encode("").ids
-    return [self.bos_id, *ids] if adds and self.bos_id is not None else ids
+    ids, adds_bos = self._encode(text), self._adds_bos
+    if adds_bos is None:
+      # tokenizer.json may put special tokens around any text, an empty one too.
+      adds_bos = self.bos_id in self.tokenizer.encode("").ids
+    return [self.bos_id, *ids] if adds_bos and self.bos_id is not None else ids
 
-  def _kept(self, ids) -> list[int]:
-    """Ids that there are; a padded embedding can sample others."""
+  def _known(self, ids) -> list[int]:
+    """Returns the ids that have a token.
+
+    A model with a padded embedding can sample other ids.
+    """
     return [i for i in np.asarray(ids).tolist() if 0 <= i < self._size]
 
   def decode(self, ids: Iterable[int]) -> str:
     """Returns the text of ids, special tokens as they are written."""
-    ids = self._kept(list(ids))
+    ids = self._known(list(ids))
     return self.tokenizer.decode(ids, skip_special_tokens=False)
 
   _decode = decode
 
   def text(self, ids) -> str:
-    """Returns the text of generated ids: before the first EOS, and without
-    special tokens."""
-    ids = self._kept(ids)
+    """Returns the text of generated ids, up to the first EOS.
+
+    Special tokens are left out.
+    """
+    ids = self._known(ids)
     ends = [place for place, i in enumerate(ids) if i in self.eos_ids]
     ids = ids[: ends[0]] if ends else ids
     return self.tokenizer.decode(ids, skip_special_tokens=True)
 
   def whole(self, ids: Sequence[int]) -> int:
-    """Returns how many of the first ids give text that no later id changes.
+    """Returns how many of the first ids have a text that no later id changes.
 
-    Byte fallback decodes a run of byte tokens as one: the run must have ended.
+    Byte fallback decodes a run of byte tokens together, so that a run at the
+    end is not counted: the character may go on.
     """
     num = len(ids)
-    spelled = lambda i: self.tokenizer.id_to_token(i) or ""
-    while num and _BYTE.fullmatch(spelled(ids[num - 1])):
+    while num:
+      token = self.tokenizer.id_to_token(ids[num - 1]) or ""
+      if not _BYTE.fullmatch(token):
+        break
       num -= 1
     return num
 
   def is_control(self, token: int) -> bool:
-    """Whether a token is a special one, and no part of a text."""
+    """Returns whether a token is a special one, and no part of a text."""
     return token in self._special
 
   def piece(self, token: int) -> str:
-    """Returns a token as SentencePiece would spell it: blanks as U+2581, bytes
-    that are no text as <0xE2>."""
+    """Returns a token in SentencePiece's spelling.
+
+    A blank is U+2581, and a byte that is no whole character is "<0xE2>", say.
+    """
     piece = self.tokenizer.id_to_token(token)
-    if piece is None or not self._is_bytes:
+    if piece is None or not self._is_byte_level:
       return piece or ""
     codes = _byte_codes()
     if not all(letter in codes for letter in piece):  # an added token
       return piece
+    # Python decodes a byte 0xE2 that is no whole character as U+DCE2.
     text = bytes(map(codes.get, piece)).decode("utf-8", "surrogateescape")
-    return "".join(
-      f"<0x{ord(letter) - 0xDC00:02X}>"
-      if 0xDC80 <= ord(letter) <= 0xDCFF
-      else "\u2581"
-      if letter == " "
-      else letter
-      for letter in text
-    )
+    spelling = ""
+    for letter in text:
+      if 0xDC80 <= ord(letter) <= 0xDCFF:
+        spelling += f"<0x{ord(letter) - 0xDC00:02X}>"
+      else:
+        spelling += "\u2581" if letter == " " else letter
+    return spelling
 
   def _encode_tf(self, s):
     def encode(text):
-      text = text if isinstance(text, bytes) else text.item()  # eager
+      # Eager TensorFlow passes an array, a graph passes bytes.
+      text = text if isinstance(text, bytes) else text.item()
       return np.asarray(self._encode(tf.compat.as_text(text)), np.int32)
 
     ids = tf.numpy_function(encode, [s], tf.int32, stateful=False)
@@ -275,7 +326,8 @@ class TokenizerVocabulary(seqio.Vocabulary):
 def _byte_codes() -> dict[str, int]:
   """Returns {letter: byte} of byte-level BPE, which writes bytes as letters.
 
-  Printable bytes stand for themselves, the others are numbered from 256 on.
+  A printable byte is the letter of its number. The other bytes are the letters
+  from number 256 on, in their order.
 
   >>> _byte_codes()["A"], _byte_codes()["Ġ"]
   (65, 32)

@@ -1,8 +1,9 @@
-"""Batches of numpy arrays for training and evaluation.
+"""Makes batches of NumPy arrays for training and evaluation.
 
-Training draws batch k as a function of k alone: epoch e shuffles the rows by a
-generator seeded with (seed, e), and what is left over of an epoch is dropped.
-So a run that resumes at step k sees what the unbroken run saw, at no cost.
+The batch of step k is a function of k alone. In epoch e the rows are shuffled
+by a generator that is seeded with (seed, e), and rows that do not fill a batch
+are dropped. So a run that resumes at step k sees the batches of an unbroken
+run, at no cost.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,12 +21,14 @@ Batch = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-  """Rows of batches that have one shape.
+  """The rows of all batches of one shape.
 
   Attributes:
-    widths: (inputs, targets), the padded widths; of prompts (both together,).
-    batch_size: rows of a batch.
-    rows: the rows, each a tuple of example indices; more than one is packed.
+    widths: the padded widths (inputs, targets). Prompts have one width, of both
+      together.
+    batch_size: how many rows a batch has.
+    rows: the rows, each a tuple of example indices. A row of several examples
+      is packed.
   """
 
   widths: tuple[int, ...]
@@ -39,9 +42,9 @@ class TrainBatches:
 
   Attributes:
     arrays: the examples.
-    buckets: the shapes, and the rows of each.
+    buckets: the shapes of batches, with the rows of each shape.
     seed: seeds the shuffles.
-    packed: whether batches carry segments and positions.
+    packed: whether batches have segments and positions.
     prompted: whether inputs are prompts, for decoder-only models.
   """
 
@@ -53,8 +56,8 @@ class TrainBatches:
 
   @functools.cached_property
   def steps_per_epoch(self) -> int:
-    """Batches of an epoch."""
-    return sum(len(b.rows) // b.batch_size for b in self.buckets)
+    """How many batches an epoch has."""
+    return sum(len(bucket.rows) // bucket.batch_size for bucket in self.buckets)
 
   def batch(self, step: int) -> Batch:
     """Returns the batch of a step, counted from 0."""
@@ -65,29 +68,34 @@ class TrainBatches:
     return self.features(rows, bucket.widths)
 
   def features(self, rows, widths: tuple[int, ...]) -> Batch:
-    """Returns what a model takes, for some rows of these widths."""
-    features = causal_features if self.prompted else model_features
-    return features(self.arrays, rows, widths, self.packed)
+    """Returns the features of some rows, padded to the widths."""
+    make_features = causal_features if self.prompted else model_features
+    return make_features(self.arrays, rows, widths, self.packed)
 
   def iterator(self, start: int = 0) -> Iterator[Batch]:
-    """Returns the batches from step `start` on, without end."""
+    """Returns an endless iterator over the batches from step `start` on."""
     return map(self.batch, itertools.count(start))
 
   def _plan(self, epoch: int) -> list[tuple[Bucket, np.ndarray]]:
-    if self._plans.get("epoch") != epoch:
+    """Returns (bucket, [batch_size] indices of its rows) of each batch."""
+    if self._last_plan.get("epoch") != epoch:
       rng = np.random.default_rng([self.seed, epoch])
       plan = []
+      # The rows of each bucket are shuffled and cut into batches.
       for bucket in self.buckets:
         order = rng.permutation(len(bucket.rows))
         size = bucket.batch_size
-        whole = len(order) // size * size
-        plan += [(bucket, rows) for rows in order[:whole].reshape(-1, size)]
+        num_whole = len(order) // size * size
+        batches = order[:num_whole].reshape(-1, size)
+        plan += [(bucket, rows) for rows in batches]
+      # The batches of all buckets are shuffled together.
       order = rng.permutation(len(plan))
-      self._plans.update(epoch=epoch, plan=[plan[i] for i in order])
-    return self._plans["plan"]
+      self._last_plan.update(epoch=epoch, plan=[plan[i] for i in order])
+    return self._last_plan["plan"]
 
   @functools.cached_property
-  def _plans(self) -> dict:
+  def _last_plan(self) -> dict:
+    """The epoch that was planned last, and its plan."""
     return {}
 
 
@@ -105,104 +113,142 @@ def train_batches(
 
   Args:
     arrays: the examples.
-    batch_size: rows of a batch; with buckets, rows of the widest one.
+    batch_size: rows of a batch. With buckets, rows of the widest batch.
     seed: seeds the shuffles.
-    lengths: feature -> width of the batches; default the longest example.
-    buckets: widths in rising order, or (inputs, targets) pairs of them. An
-      example goes where it fits first; narrower batches have more rows, so that
-      all have about as many positions. With lengths, the last is no wider.
-    pack: put several examples in a row, as T5X does; not with buckets.
-    prompted: inputs are prompts, and targets go on from them in one row, whose
-      width is that of both but for the last token, which is not fed. Buckets
-      are widths of rows then.
+    lengths: {feature: width of the batches}; None takes the longest example.
+    buckets: widths in ascending order, or pairs (inputs, targets) of widths. An
+      example goes into the first bucket that it fits. Narrower batches have
+      more rows, so that all batches have about as many positions.
+    pack: whether to put several examples into a row, as T5X does. This excludes
+      buckets.
+    prompted: whether inputs are prompts. A row then has a prompt and its
+      targets, without the last token, which is not fed. Buckets are widths of
+      such rows.
 
   Raises:
-    ValueError: no examples, an example wider than the widest bucket, both
-      buckets and packing, or pairs of widths for prompts.
+    ValueError: there are no examples, an example is wider than the widest
+      bucket, there are both buckets and packing, or there are pairs of widths
+      for prompts.
   """
   at_least(1, batch_size=batch_size)
   if not len(arrays):
     raise ValueError("no examples to train on")
   if pack and buckets:
     raise ValueError("packing and buckets exclude each other: choose one")
+  # [N, 2] tokens of inputs and targets, or [N, 1] of a prompt with its output.
   size = np.stack([arrays.lengths(feature) for feature in FEATURES], 1)
-  full = tuple(lengths[feature] for feature in FEATURES) if lengths else None
+  widest = tuple(lengths[feature] for feature in FEATURES) if lengths else None
   if prompted:
+    # The last token of a row is not fed: 4 and 3 tokens have a row of 6.
     size = np.maximum(size.sum(1, keepdims=True) - 1, 0)
-    full = full and (sum(full) - 1,)
+    widest = widest and (sum(widest) - 1,)
     if not all(isinstance(width, int) for width in buckets or []):
       raise ValueError(
         f"BUCKETS is {list(buckets)}; prompts and what follows share a row, so"
         " that each is one width"
       )
-  full = full or tuple(size.max(axis=0).tolist())
+  widest = widest or tuple(size.max(axis=0).tolist())
   if pack:
-    rows = pack_rows(size, arrays.rows, full, seed)
-    bucket = Bucket(full, batch_size, _filled(rows, batch_size))
+    rows = pack_rows(size, arrays.rows, widest, seed)
+    bucket = Bucket(widest, batch_size, _fill(rows, batch_size))
     return TrainBatches(arrays, (bucket,), seed, True, prompted)
-  sides = size.shape[1]
+  num_sides = size.shape[1]
   shapes = [
-    (w,) * sides if isinstance(w, int) else tuple(w) for w in buckets or []
+    (width,) * num_sides if isinstance(width, int) else tuple(width)
+    for width in buckets or []
   ]
-  shapes = shapes or [full]
+  filled = _sort_into_buckets(arrays, size, shapes or [widest], batch_size)
+  return TrainBatches(arrays, filled, seed, prompted=prompted)
+
+
+def _sort_into_buckets(
+  arrays: TokenArrays,
+  size: np.ndarray,
+  shapes: Sequence[tuple[int, ...]],
+  batch_size: int,
+) -> tuple[Bucket, ...]:
+  """Returns buckets with the rows of the examples, one example in each row.
+
+  Args:
+    arrays: the examples.
+    size: [N, 2] tokens of inputs and targets, or [N, 1] of both together.
+    shapes: the widths of each bucket, in ascending order.
+    batch_size: how many rows a batch of the widest bucket has.
+
+  Raises:
+    ValueError: an example is wider than the widest bucket.
+  """
   fits = np.stack([(size <= shape).all(axis=1) for shape in shapes], 1)
   if not fits[:, -1].all():
     _refuse(int(np.argmin(fits[:, -1])), size, shapes[-1], "widest batch")
-  first = fits.argmax(axis=1)[arrays.rows]
+  first_fit = fits.argmax(axis=1)[arrays.rows]
   rows = [
-    [(int(r),) for r in arrays.rows[first == i]] for i in range(len(shapes))
+    [(int(index),) for index in arrays.rows[first_fit == i]]
+    for i in range(len(shapes))
   ]
-  positions = batch_size * max(shapes[-1])
-  sizes = [max(1, positions // max(shape)) for shape in shapes]
+  num_positions = batch_size * max(shapes[-1])
+  sizes = [max(1, num_positions // max(shape)) for shape in shapes]
   sizes[-1] = batch_size
   # A bucket that cannot fill a batch joins the next wider one.
   for i in range(len(shapes) - 1):
     if len(rows[i]) < sizes[i]:
       rows[i + 1] = rows[i] + rows[i + 1]
       rows[i] = []
+  # Nothing is wider than the last bucket in use, so that its rows are repeated
+  # if they do not fill a batch.
   used = [i for i in range(len(shapes)) if rows[i]]
-  rows[used[-1]] = _filled(rows[used[-1]], sizes[used[-1]])
-  filled = (Bucket(shapes[i], sizes[i], tuple(rows[i])) for i in used)
-  return TrainBatches(arrays, tuple(filled), seed, prompted=prompted)
+  rows[used[-1]] = _fill(rows[used[-1]], sizes[used[-1]])
+  return tuple(Bucket(shapes[i], sizes[i], tuple(rows[i])) for i in used)
 
 
-def _refuse(i: int, size, widths, what: str):
+def _refuse(index: int, size: np.ndarray, widths: tuple, place: str):
+  """Raises ValueError for an example that is too wide.
+
+  Args:
+    index: index of the example.
+    size: [N, 2] or [N, 1] tokens of the examples.
+    widths: the widths that the example exceeds.
+    place: what has these widths, for the message.
+  """
   raise ValueError(
-    f"example {i} has {' and '.join(map(str, size[i]))}"
-    f" {'input and target' if len(widths) > 1 else ''} tokens, the {what} takes"
-    f" {' and '.join(map(str, widths))}: cut the examples with"
+    f"example {index} has {' and '.join(map(str, size[index]))}"
+    f" {'input and target' if len(widths) > 1 else ''} tokens, the {place}"
+    f" takes {' and '.join(map(str, widths))}: cut the examples with"
     " TASK_FEATURE_LENGTHS or add a width"
   )
 
 
-def _filled(rows, batch_size: int) -> tuple:
-  """Returns rows, repeated from the start where they do not fill a batch."""
-  size = max(batch_size, len(rows))
-  return tuple(itertools.islice(itertools.cycle(rows), size))
+def _fill(rows: Sequence, batch_size: int) -> tuple:
+  """Returns rows, repeated from the start if they do not fill a batch."""
+  num = max(batch_size, len(rows))
+  return tuple(itertools.islice(itertools.cycle(rows), num))
 
 
 def pack_rows(size, rows, widths, seed: int) -> list[tuple[int, ...]]:
-  """Returns rows of examples that together fit `widths`, as T5X packs.
+  """Returns rows of examples that together fit `widths`, packed as T5X packs.
 
-  Examples come in a seeded order; one that does not fit the open row closes
-  it. The rows are the same in every epoch, their order is not.
+  The examples come in a seeded order. An example that does not fit into the
+  open row begins the next row. Every epoch has the same rows, in another order.
 
   Args:
     size: [N, 2] tokens of inputs and targets, or [N, 1] of both together.
-    rows: [M] the examples to pack.
-    widths: most tokens of a row, of each.
+    rows: [M] indices of the examples to pack.
+    widths: the most tokens of a row, for inputs and targets or both together.
     seed: seeds the order.
+
+  Raises:
+    ValueError: an example alone does not fit.
   """
   order = np.random.default_rng([seed, len(rows)]).permutation(rows)
   packed, open_row, used = [], [], np.zeros(size.shape[1], np.int64)
-  for i in order:
-    if open_row and (used + size[i] > widths).any():
+  for index in order:
+    if open_row and (used + size[index] > widths).any():
       packed.append(tuple(open_row))
       open_row, used = [], np.zeros(size.shape[1], np.int64)
-    if (size[i] > widths).any():
-      _refuse(i, size, widths, "packed row")
-    open_row.append(int(i))
-    used = used + size[i]
+    if (size[index] > widths).any():
+      _refuse(index, size, widths, "packed row")
+    open_row.append(int(index))
+    used = used + size[index]
   packed.append(tuple(open_row))
   return packed
 
@@ -213,22 +259,25 @@ def model_features(
   widths: tuple[int, int],
   packed: bool = False,
 ) -> Batch:
-  """Returns what T5X's encoder-decoder models take, for some rows.
+  """Returns the features of T5X's encoder-decoder models, for some rows.
 
-  The arrays are those of seqio's EncDecFeatureConverter, which can only go
-  through a `tf.data` pipeline from its start; here any step's rows are indexed.
+  They are equal to the features of seqio's EncDecFeatureConverter, which runs
+  through a `tf.data` pipeline from its start. Here the rows of any step are
+  found by their indices.
 
   Args:
     arrays: the examples.
-    rows: B tuples of example indices; an empty tuple is an empty row.
-    widths: (inputs, targets), the padded widths.
-    packed: whether to add segments and positions, from 1 and from 0.
+    rows: B tuples of example indices. An empty tuple is an empty row.
+    widths: the padded widths (inputs, targets).
+    packed: whether to add segments, which are numbered from 1, and positions,
+      which are numbered from 0 in each segment.
 
   Returns:
     int32 arrays [B, width]: encoder_input_tokens, decoder_target_tokens,
-    decoder_input_tokens (targets shifted right, 0 first, in each segment),
-    decoder_loss_weights (1 on targets); and if packed encoder_segment_ids,
-    decoder_segment_ids, encoder_positions, decoder_positions.
+    decoder_input_tokens (the targets of each segment shifted right, 0 first),
+    and decoder_loss_weights (1 on targets). If packed, also
+    encoder_segment_ids, decoder_segment_ids, encoder_positions and
+    decoder_positions.
   """
   batch = {}
   for feature, name, width in (
@@ -237,6 +286,9 @@ def model_features(
   ):
     tokens, segments, positions = np.zeros((3, len(rows), width), np.int32)
     for b, row in enumerate(rows):
+      # Examples of 2 and 3 tokens in a row of 6:
+      #   segments   1 1 2 2 2 0
+      #   positions  0 1 0 1 2 0
       start = 0
       for number, index in enumerate(row, 1):
         ids = arrays.get(feature, index)
@@ -252,6 +304,7 @@ def model_features(
   targets = batch["decoder_target_tokens"]
   shifted = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
   if packed:
+    # The shift moved the last token of a segment to the start of the next one.
     shifted = np.where(batch["decoder_positions"] == 0, 0, shifted)
   weights = (targets > 0).astype(np.int32)
   return batch | {
@@ -266,27 +319,28 @@ def causal_features(
   widths: tuple[int],
   packed: bool = False,
 ) -> Batch:
-  """Returns what decoder-only models take, for some rows.
+  """Returns the features of decoder-only models, for some rows.
 
-  A text is a prompt and what follows. All of it but the last token is fed, with
-  no start token; only what follows the prompt is learned.
+  A text is a prompt and its output. All tokens of the text but the last are
+  fed, without a start token. Only the output is learned.
 
   Args:
-    arrays: the examples, their inputs prompts of one token or more.
-    rows: as in `model_features`.
+    arrays: the examples. Their inputs are prompts of one token or more.
+    rows: B tuples of example indices. An empty tuple is an empty row.
     widths: (the padded width,).
-    packed: whether to add segments and positions, from 1 and from 0.
+    packed: whether to add segments, which are numbered from 1, and positions,
+      which are numbered from 0 in each segment.
 
   Returns:
-    int32 arrays [B, width]: decoder_input_tokens, decoder_target_tokens,
-    decoder_loss_weights (1 where the target follows the prompt); and if packed
-    decoder_segment_ids, decoder_positions. Where the arrays have `hidden`,
-    teacher_hidden float16 [B, width, E] too, 0 where nothing is learned.
+    int32 arrays [B, width]: decoder_input_tokens, decoder_target_tokens, and
+    decoder_loss_weights (1 if the target is a token of the output). If packed,
+    also decoder_segment_ids and decoder_positions. If the arrays have `hidden`,
+    also teacher_hidden, float16 [B, width, E], 0 where nothing is learned.
   """
-  kept = None
+  hidden = None
   if arrays.hidden is not None:
-    widest = arrays.hidden[0].shape[-1]
-    kept = np.zeros((len(rows), *widths, widest), np.float16)
+    emb_dim = arrays.hidden[0].shape[-1]
+    hidden = np.zeros((len(rows), *widths, emb_dim), np.float16)
   shape = (5, len(rows), *widths)
   fed, targets, weights, segments, positions = np.zeros(shape, np.int32)
   for b, row in enumerate(rows):
@@ -294,12 +348,16 @@ def causal_features(
     for number, index in enumerate(row, 1):
       prompt, output = (arrays.get(feature, index) for feature in FEATURES)
       ids = np.concatenate([prompt, output])
+      # A prompt 5 6 and an output 7 1 in a row of 4:
+      #   fed      5 6 7 0
+      #   targets  6 7 1 0
+      #   weights  0 1 1 0    the last prompt token learns the first output
       here = slice(start, start + len(ids) - 1)
       fed[b, here], targets[b, here] = ids[:-1], ids[1:]
       learned = slice(start + len(prompt) - 1, here.stop)
       weights[b, learned] = 1
-      if kept is not None:
-        kept[b, learned] = arrays.hidden[index]
+      if hidden is not None:
+        hidden[b, learned] = arrays.hidden[index]
       segments[b, here] = number
       positions[b, here] = np.arange(len(ids) - 1)
       start = here.stop
@@ -310,20 +368,28 @@ def causal_features(
   }
   if packed:
     batch |= {"decoder_segment_ids": segments, "decoder_positions": positions}
-  if kept is not None:
-    batch["teacher_hidden"] = kept
+  if hidden is not None:
+    batch["teacher_hidden"] = hidden
   return batch
 
 
 def order_by_length(tokens: Sequence[Sequence[int]]) -> np.ndarray:
-  """Returns the places [N] of token ids in the order of their lengths."""
+  """Returns the indices [N] of N lists of ids, the shortest list first."""
   return np.argsort(list(map(len, tokens)), kind="stable")
 
 
 def pad(
   tokens: Sequence[Sequence[int]], num_rows: int, width: int, padding: int = 0
 ) -> np.ndarray:
-  """Returns [num_rows, width] int32, copies of the last ids where they lack.
+  """Returns lists of token ids as an array [num_rows, width] int32.
+
+  If there are fewer lists than rows, the last list is repeated.
+
+  Args:
+    tokens: one list of ids or more.
+    num_rows: how many rows the array has.
+    width: the width of the array.
+    padding: the number after the ids of a row.
 
   >>> pad([[5, 1], [1]], 3, 2)
   array([[5, 1],
@@ -331,17 +397,18 @@ def pad(
          [1, 0]], dtype=int32)
   """
   rows = np.full((num_rows, width), padding, np.int32)
-  last = [tokens[-1]] * (num_rows - len(tokens))
-  for row, ids in zip(rows, [*tokens, *last], strict=True):
+  copies = [tokens[-1]] * (num_rows - len(tokens))
+  for row, ids in zip(rows, [*tokens, *copies], strict=True):
     row[: len(ids)] = ids
   return rows
 
 
 def eval_batches(arrays: TokenArrays, **shapes) -> Iterator[Batch]:
-  """Yields every example once; the last batch of a shape has empty rows.
+  """Yields batches in which every example is once.
 
-  An empty row is all padding and its loss weights are 0, so that sums over
-  weights are those of the examples alone. Repeats of a mixture are left out.
+  The last batch of a shape may have empty rows, which are all padding. Their
+  loss weights are 0, so that sums over weights are sums over examples. The
+  repetitions of a mixture are left out.
 
   Args:
     arrays: the examples.
@@ -351,9 +418,10 @@ def eval_batches(arrays: TokenArrays, **shapes) -> Iterator[Batch]:
   batches = train_batches(unique, seed=0, **shapes)
   seen = set()
   for bucket in batches.buckets:
+    # A bucket may repeat rows to fill a batch; see `_fill`.
     rows = [row for row in dict.fromkeys(bucket.rows) if row not in seen]
     seen.update(rows)
     for start in range(0, len(rows), bucket.batch_size):
-      some = rows[start : start + bucket.batch_size]
-      some += [()] * (bucket.batch_size - len(some))
-      yield batches.features(some, bucket.widths)
+      batch_rows = rows[start : start + bucket.batch_size]
+      batch_rows += [()] * (bucket.batch_size - len(batch_rows))
+      yield batches.features(batch_rows, bucket.widths)

@@ -1,8 +1,7 @@
-"""Vocabularies: where they are, which they are, what they fit."""
+"""Reads, identifies, checks and writes vocabularies."""
 
 import functools
 import hashlib
-import itertools
 import os
 import pathlib
 
@@ -23,10 +22,10 @@ class Vocabulary(seqio.SentencePieceVocabulary):
   """A SentencePiece model that is read when it is first used.
 
   Args:
-    path: the model file, local or on gs://; a remote one is kept in the
-      user's cache directory.
-    extra_ids: sentinels added after the pieces; None means 100 for T5's own
-      model, which every public T5 checkpoint has, and 0 for any other.
+    path: path of the model's file, local or on gs://. A remote file is stored
+      in the user's cache folder.
+    extra_ids: how many sentinels come after the pieces. None means 100 for T5's
+      own model, as in every public T5 checkpoint, and 0 for any other model.
   """
 
   def __init__(self, path: str = T5_MODEL, extra_ids: int | None = None):
@@ -35,6 +34,7 @@ class Vocabulary(seqio.SentencePieceVocabulary):
     super().__init__(self.path, extra_ids=extra_ids or 0)
 
   def _model_context(self):
+    """Returns seqio's context, after reading and checking the file once."""
     if self._model is None:
       local, digest = _fetch(self.path)
       self._sentencepiece_model_file = local
@@ -56,7 +56,7 @@ class Vocabulary(seqio.SentencePieceVocabulary):
     return super()._model_context()
 
   def __eq__(self, other):
-    # By content: the same model may lie in two places.
+    # The contents are compared, because one model may be in two places.
     return (
       isinstance(other, seqio.SentencePieceVocabulary)
       and self.sp_model == other.sp_model
@@ -67,18 +67,20 @@ class Vocabulary(seqio.SentencePieceVocabulary):
 
   @property
   def extra_ids(self) -> int:
+    """How many sentinels come after the pieces; the file may decide it."""
     self._model_context()
     return self._extra_ids
 
   @property
   def identity(self) -> dict:
-    """What makes it this vocabulary: the file's hash, and the sentinels."""
+    """The file's hash and the sentinels, which tell vocabularies apart."""
     return {"sha256": _fetch(self.path)[1], "extra_ids": self.extra_ids}
 
   def contents(self) -> dict[str, bytes]:
-    """Returns its file by the name under which a directory holds one.
+    """Returns {name: bytes} of the vocabulary's file, to be written elsewhere.
 
-    There is none where `load` would not find the sentinels that it has.
+    The result is empty if `load` would give the file another number of
+    sentinels than this vocabulary has.
     """
     local, digest = _fetch(self.path)
     if self.extra_ids != (T5_EXTRA_IDS if digest == T5_SHA256 else 0):
@@ -86,64 +88,67 @@ class Vocabulary(seqio.SentencePieceVocabulary):
     return {storage.SENTENCE_PIECE: pathlib.Path(local).read_bytes()}
 
   def is_control(self, token: int) -> bool:
-    """Whether a token is padding, the end, or unknown, and no text."""
+    """Returns whether a token is padding, EOS or unknown, and no text."""
     pieces = self.tokenizer
     return pieces.is_control(token) or pieces.is_unknown(token)
 
   def text(self, ids) -> str:
-    """Returns the text of generated ids.
+    """Returns the text of generated ids, up to the first EOS.
 
-    It ends before the first end-of-sequence. Padding and ids past the pieces,
-    which a model with a padded embedding can sample, are left out.
+    Padding is left out, and so are ids after the pieces, which a model with a
+    padded embedding can sample.
     """
     ids = np.asarray(ids).tolist()
-    kept = itertools.takewhile(lambda i: i != self.eos_id, ids)
-    return self.tokenizer.decode([i for i in kept if 0 < i < self.vocab_size])
+    if self.eos_id in ids:
+      ids = ids[: ids.index(self.eos_id)]
+    return self.tokenizer.decode([i for i in ids if 0 < i < self.vocab_size])
 
 
 @functools.lru_cache(maxsize=16)
 def load(
   path: str = T5_MODEL, extra_ids: int | None = None
 ) -> Vocabulary | TokenizerVocabulary:
-  """Returns a vocabulary, read and checked.
+  """Reads and checks a vocabulary.
 
   Args:
-    path: a SentencePiece model; or a tokenizer.json of Hugging Face; or a
-      directory of theirs, whose spiece.model (T5's) is taken before its
-      tokenizer.json.
-    extra_ids: see `Vocabulary`.
+    path: path of a SentencePiece model, of a tokenizer.json of Hugging Face, or
+      of a directory of Hugging Face. In a directory, spiece.model (T5's) is
+      taken before tokenizer.json.
+    extra_ids: how many sentinels a SentencePiece model has; see `Vocabulary`.
 
   Raises:
-    FileNotFoundError: no file there, or it cannot be fetch.
-    ValueError: it is no vocabulary, or its special ids differ.
+    FileNotFoundError: there is no file, or it cannot be fetched.
+    ValueError: the file is no vocabulary, or has other special ids than T5.
   """
   name = path.rstrip("/").rpartition("/")[2]
   if name == storage.TOKENIZER:
     return TokenizerVocabulary(path)
-  if os.path.isdir(os.path.expanduser(path)) or (
-    "://" in path and "." not in name
-  ):
-    if (brought := storage.Directory(path).vocabulary()) is None:
+  # On gs:// a path without a dot in its last name is taken for a directory.
+  is_directory = os.path.isdir(os.path.expanduser(path))
+  if is_directory or ("://" in path and "." not in name):
+    if (file := storage.Directory(path).vocabulary()) is None:
       raise FileNotFoundError(
         f"no vocabulary in {path}: it has neither {storage.SENTENCE_PIECE}"
         f" nor {storage.TOKENIZER}, which save_pretrained of transformers'"
         " AutoTokenizer writes"
       )
-    if not brought.endswith(storage.SENTENCE_PIECE):
+    if not file.endswith(storage.SENTENCE_PIECE):
       return TokenizerVocabulary(path)
-    path = brought
+    path = file
   vocabulary = Vocabulary(path, extra_ids)
   vocabulary.load_model()
   return vocabulary
 
 
 def check_fits(vocabulary, rows: int, model: str = "the model"):
-  """Raises ValueError where a task's ids do not fit a model's embedding.
+  """Raises ValueError if a vocabulary has more ids than a model has rows.
+
+  More rows than ids are right: embeddings are usually padded.
 
   Args:
-    vocabulary: the task's vocabulary.
-    rows: the embedding's rows; more rows than pieces is the usual padding.
-    model: what to call it.
+    vocabulary: the vocabulary.
+    rows: how many rows the model's embedding has.
+    model: what a message calls the model.
   """
   if vocabulary.vocab_size > rows:
     name = getattr(vocabulary, "path", type(vocabulary).__name__)
@@ -158,37 +163,38 @@ def check_saved(vocabulary, folder: str, name: str) -> bool:
   """Returns whether a folder holds a vocabulary already.
 
   Args:
-    vocabulary: the one that it may hold.
-    folder: local or on gs://.
-    name: of the setting that gives the folder.
+    vocabulary: the vocabulary that the folder may hold.
+    folder: path of the folder, local or on gs://.
+    name: name of the setting that gives the folder.
 
   Raises:
-    ValueError: it holds another one, or what it holds is damaged.
+    ValueError: the folder holds another vocabulary, or a damaged one.
   """
-  there = storage.Directory(folder).vocabulary()
-  if there is None or not hasattr(vocabulary, "identity"):
-    return there is not None
+  file = storage.Directory(folder).vocabulary()
+  if file is None or not hasattr(vocabulary, "identity"):
+    return file is not None
   if load(folder).identity["sha256"] != vocabulary.identity["sha256"]:
     raise ValueError(
-      f"{name} holds another vocabulary than {vocabulary.path}: {there};"
+      f"{name} holds another vocabulary than {vocabulary.path}: {file};"
       f" remove it, or give another {name}"
     )
   return True
 
 
 def save(vocabulary, folder: str, name: str) -> None:
-  """Writes a vocabulary into a folder, in which `load` then finds it.
+  """Writes a vocabulary into a folder, where `load` then finds it.
 
-  Each file is written whole or not at all, and the file by which the vocabulary
-  is found comes last. What the folder holds already is left as it is.
+  Each file is written whole or not at all. `load` looks for the file that is
+  written last, so that it never finds half a vocabulary. A vocabulary that the
+  folder holds already is left as it is.
 
   Args:
-    vocabulary: with `contents()`; any other is not written.
-    folder: local or on gs://.
-    name: of the setting that gives the folder.
+    vocabulary: the vocabulary. One without a method `contents` is not written.
+    folder: path of the folder, local or on gs://.
+    name: name of the setting that gives the folder.
 
   Raises:
-    ValueError: see `check_saved`.
+    ValueError: the folder holds another vocabulary, or a damaged one.
     CheckpointError: a file on gs:// cannot be written.
     OSError: a local file cannot be written.
   """
@@ -198,13 +204,21 @@ def save(vocabulary, folder: str, name: str) -> None:
   for file, content in getattr(vocabulary, "contents", dict)().items():
     if directory.remote:
       directory.write(file, content)
-    else:  # of a killed run the next start removes what is half written
+    else:
+      # After a kill, the next start of the run removes the part file.
       files.write_whole(f"{directory}/{file}", content)
 
 
 @functools.cache
 def _fetch(path: str) -> tuple[str, str]:
-  """Returns a local path with the model's bytes, and their SHA-256."""
+  """Returns (local path, SHA-256) of a SentencePiece model's file.
+
+  A remote file is downloaded into the user's cache folder, once.
+
+  Raises:
+    FileNotFoundError: there is no file, or it cannot be fetched.
+    ValueError: the file did not arrive whole.
+  """
   local = pathlib.Path(path).expanduser()
   if "://" in path:
     key = hashlib.sha256(path.encode()).hexdigest()[:16]
@@ -220,6 +234,7 @@ def _fetch(path: str) -> tuple[str, str]:
 
 
 def _download(path: str) -> bytes:
+  """Returns the bytes of a remote file; the errors are those of `_fetch`."""
   folder, _, name = path.rpartition("/")
   try:
     content = storage.Directory(folder).read(name)
