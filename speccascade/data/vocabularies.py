@@ -240,7 +240,7 @@ def _download(path: str) -> bytes:
     content = storage.Directory(folder).read(name)
   except (ValueError, OSError) as error:
     raise FileNotFoundError(
-      f"the vocabulary {path} cannot be fetch ({error}): download it "
+      f"the vocabulary {path} cannot be fetched ({error}): download it "
       "elsewhere and pass --gin.VOCABULARY='\"PATH\"'"
     ) from error
   if content is None:

@@ -207,7 +207,7 @@ def test_mmlu_of_json_lines(real_data):
 
 
 def test_tfds_data_that_is_not_there(tmp_path, monkeypatch, vocabulary):
-  # Its builder wants a file that has to be fetch by hand: no network needed.
+  # Its builder wants a file that has to be fetched by hand: no network needed.
   monkeypatch.setattr(seqio.utils, "_TFDS_DATA_DIR_OVERRIDE", str(tmp_path))
   seqio.utils.LazyTfdsLoader._MEMOIZED_BUILDERS.clear()
   monkeypatch.setattr(
