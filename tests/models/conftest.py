@@ -1,4 +1,4 @@
-"""Every path of the native sources; the golden Llamas."""
+"""Fixtures: every path of the native sources, and the golden Llamas."""
 
 import functools
 import platform
@@ -13,15 +13,15 @@ from speccascade.models import T5LM, LlamaLM
 from speccascade.native import library
 from tests.models.feeding import Fed
 
-# What a compiler is told so that it takes another path of the source. The last
-# is that of CPUs without AVX, with the vectors that others have too.
+# Flags with which a compiler takes another path of the source. The last path is
+# for CPUs without AVX, and has vectors of four lanes.
 BUILDS = {"best": (), "avx2": ("-mno-avx512f",), "portable": ("-mno-avx",)}
 REGISTERED = set()
 
 
 @pytest.fixture(params=BUILDS)
 def build(request, monkeypatch):
-  """Native calls take one path of the source."""
+  """Makes native calls take one path of the source."""
   if request.param == "best":
     return
   if platform.machine() != "x86_64":
@@ -43,44 +43,47 @@ def llama_arrays(golden) -> dict:
 
 @pytest.fixture(scope="session")
 def llama(golden, llama_arrays):
-  """Returns a function from a kind to its model `lm`, in float32, to prompts as
-  the model reads them, `inputs`, and to what transformers wrote of them."""
+  """Returns a function of a kind that returns a golden case.
+
+  A case has the model `lm` in float32, the prompts `inputs` as the model reads
+  them, and the arrays that transformers wrote for these prompts.
+  """
 
   @functools.cache
   def read(kind):
-    said = types.SimpleNamespace()
+    case = types.SimpleNamespace()
     for name, array in llama_arrays.items():
       if name.startswith(f"{kind}/"):
-        setattr(said, name.partition("/")[2], array)
+        setattr(case, name.partition("/")[2], array)
     checkpoint = checkpoints.load(golden.parent / "llama" / kind)
-    said.lm = LlamaLM.create(checkpoint.config, checkpoint.params)
+    case.lm = LlamaLM.create(checkpoint.config, checkpoint.params)
     # Padding before the first row, and after the others.
-    is_text = np.arange(said.tokens.shape[1]) < said.lengths[:, None]
-    inputs = np.where(is_text, said.tokens, prompts.PAD)
-    said.inputs = np.pad(inputs, ((0, 0), (0, 2)), constant_values=prompts.PAD)
-    said.inputs[0] = np.roll(said.inputs[0], 2)
-    return said
+    is_text = np.arange(case.tokens.shape[1]) < case.lengths[:, None]
+    inputs = np.where(is_text, case.tokens, prompts.PAD)
+    case.inputs = np.pad(inputs, ((0, 0), (0, 2)), constant_values=prompts.PAD)
+    case.inputs[0] = np.roll(case.inputs[0], 2)
+    return case
 
   return read
 
 
 @pytest.fixture(scope="session")
 def fed(golden_config, golden_params, golden_arrays, llama):
-  """Returns a function from a kind, and how it computes, to a `Fed`."""
+  """Returns a function of a kind and a way to compute that returns a `Fed`."""
 
   @functools.cache
   def make(name):
     kind, _, way = name.partition(" ")
     kernels = {"packed": "float32", "rounded": "bfloat16_products"}
-    how = {
+    options = {
       "dtype": "bfloat16" if way == "bfloat16" else None,
       "kernel_dtype": kernels.get(way),
     }
     if kind == "t5":
-      lm = T5LM.create(golden_config, golden_params, **how)
+      lm = T5LM.create(golden_config, golden_params, **options)
       return Fed(lm, golden_arrays["in/encoder_input_tokens"])
     plain, inputs = llama(kind).lm, llama(kind).inputs
-    lm = LlamaLM.create(plain.module.config, plain.params, **how)
+    lm = LlamaLM.create(plain.module.config, plain.params, **options)
     return Fed(lm, inputs)
 
   return make

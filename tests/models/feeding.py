@@ -1,4 +1,4 @@
-"""A T5 or a Llama, fed in any way; what two that are the same say."""
+"""Feeds a T5 or a Llama in any way, and compares two models that are alike."""
 
 import functools
 
@@ -15,10 +15,9 @@ NEEDS_NATIVE = pytest.mark.skipif(
   reason="no C++ compiler, or SPECCASCADE_NATIVE=0, or not one CPU device",
 )
 
-# Where a row is fed nothing, or a block is wider than its count, these tokens
-# are fed; nothing may depend on them.
+# Fills the places of a block that a row is not fed; nothing may depend on it.
 GARBAGE = 77
-CAPACITY = 24  # as the golden greedy decodes, to share compiled programs
+CAPACITY = 24  # of the golden greedy decodes, too, to share compiled programs
 
 
 @functools.partial(jax.jit, static_argnames="capacity")
@@ -47,7 +46,7 @@ def feed(lm, state, block, count):
 
 
 def greedy(lm, inputs, num):
-  """Returns [B, num], the likeliest tokens one by one, after an end too."""
+  """Returns [B, num], the likeliest tokens one by one, also after an end."""
   state, token = prefill(lm, inputs), prompts.start(lm, inputs)
   tokens = []
   for _ in range(num):
@@ -57,20 +56,21 @@ def greedy(lm, inputs, num):
   return np.stack(tokens, 1)
 
 
-def close(got, want, rtol=1e-5):
-  """Asserts that they differ by a share of the largest at most."""
-  got, want = (np.asarray(x, np.float32) for x in (got, want))
-  atol = rtol * np.abs(want).max()
-  np.testing.assert_allclose(got, want, atol=atol, rtol=0)
+def close(actual, wanted, rtol=1e-5):
+  """Asserts that arrays differ by at most a share of the largest number."""
+  actual, wanted = (np.asarray(x, np.float32) for x in (actual, wanted))
+  atol = rtol * np.abs(wanted).max()
+  np.testing.assert_allclose(actual, wanted, atol=atol, rtol=0)
 
 
 def assert_alike(run, lms, states, tokens, count, read=None):
-  """Feeds a block to two models that are the same.
+  """Feeds a block to a model and its packed twin, and compares the outputs.
 
   Args:
-    run: `extend`, or like it.
-    lms: the two, of which the second is packed.
-    states: a list of their states; it gets those after.
+    run: `extend`, or a function like it.
+    lms: the model, then the packed one.
+    states: a list of the models' states; the states after the block replace
+      them.
     tokens: [B, N].
     count: [B].
     read: [B, R], or None.
@@ -89,14 +89,14 @@ def assert_alike(run, lms, states, tokens, count, read=None):
 
 
 class Fed:
-  """A model, and what it says of texts that it is fed.
+  """A model, its inputs, and the logits after each token that it is fed.
 
   Attributes:
     lm: the model.
-    inputs: sources, or prompts, of three rows.
-    tokens: [3, CAPACITY], what the rows are fed, one token a slot.
-    close: asserts that logits are the same, to 1e-5 of the largest (bfloat16:
-      to three of its roundings).
+    inputs: sources or prompts of three rows.
+    tokens: [3, CAPACITY], the tokens that rows are fed, one a slot.
+    close: asserts that logits are equal to 1e-5 of the largest, in bfloat16 to
+      three of its roundings.
   """
 
   def __init__(self, lm, inputs):
@@ -115,16 +115,16 @@ class Fed:
     state, logits = self.start(), []
     for i in range(CAPACITY):
       block = self.tokens[:, i : i + 1]
-      state, each = feed(self.lm, state, block, [1, 1, 1])
-      logits.append(each[:, 0])
+      state, step_logits = feed(self.lm, state, block, [1, 1, 1])
+      logits.append(step_logits[:, 0])
     np.testing.assert_array_equal(state.length, CAPACITY)
     return np.stack(logits, 1)
 
   def feed_next(self, state, width, count):
-    """Feeds the next tokens to each row; asserts that it says what it should.
+    """Feeds the next tokens to each row, and checks the logits.
 
     Returns:
-      The state after them.
+      The state after the block.
     """
     length = np.asarray(state.length)
     block = np.full((3, width), GARBAGE, np.int32)
@@ -134,6 +134,6 @@ class Fed:
     np.testing.assert_array_equal(state.length, length + count)
     for b, (first, num) in enumerate(zip(length, count)):
       if num:
-        want = self.one_by_one[b, first : first + num]
-        self.close(logits[b, :num], want)
+        wanted = self.one_by_one[b, first : first + num]
+        self.close(logits[b, :num], wanted)
     return state

@@ -118,11 +118,11 @@ def test_tree_equals_its_paths_and_one_is_kept(fed, name):
   assert max(length) > 2
   assert any(p != list(range(len(p))) for p in path)
   padded = [[*p, *[0] * (num_nodes - len(p))] for p in path]
-  kept = keep(lm, after, int32(start), int32(padded), int32(length))
-  np.testing.assert_array_equal(kept.length, start + length)
-  _, got = feed(lm, kept, case.tokens[:, :7], [7] * 3)
+  after_keep = keep(lm, after, int32(start), int32(padded), int32(length))
+  np.testing.assert_array_equal(after_keep.length, start + length)
+  _, actual = feed(lm, after_keep, case.tokens[:, :7], [7] * 3)
   _, want = feed(lm, linear, case.tokens[:, :7], [7] * 3)
-  case.close(got, want)
+  case.close(actual, want)
 
 
 @pytest.mark.parametrize("name", ["t5", "t5 packed", "mistral"])

@@ -36,18 +36,18 @@ def forward(lm, tokens, segment_ids=None, positions=None):
   return lm.module.apply({"params": lm.params}, tokens, segment_ids, positions)
 
 
-def made(case, **how):
+def variant(case, **options):
   """Returns its model, made in another way."""
-  return LlamaLM.create(case.lm.module.config, case.lm.params, **how)
+  return LlamaLM.create(case.lm.module.config, case.lm.params, **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_equal_transformers(llama, kind):
   case = llama(kind)
   tokens = np.pad(case.tokens, ((0, 0), (0, CAPACITY - 1)))
-  got = forward(case.lm, tokens)
+  actual = forward(case.lm, tokens)
   for b, length in enumerate(case.lengths):
-    close(got[b, :length], case.logits[b, :length], 1e-4)
+    close(actual[b, :length], case.logits[b, :length], 1e-4)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_logits_equal_transformers(llama, kind):
 def test_greedy_tokens_equal_transformers(llama, kind, kernel_dtype):
   """Ragged prompts, with plain kernels and with panels."""
   case = llama(kind)
-  lm = made(case, kernel_dtype=kernel_dtype)
+  lm = variant(case, kernel_dtype=kernel_dtype)
   state = prefill(lm, case.inputs)
   np.testing.assert_array_equal(state.length, 0)
   np.testing.assert_array_equal(state.offset, case.lengths - 1)
-  got = greedy(lm, case.inputs, case.greedy.shape[1])
-  np.testing.assert_array_equal(got, case.greedy)
+  actual = greedy(lm, case.inputs, case.greedy.shape[1])
+  np.testing.assert_array_equal(actual, case.greedy)
 
 
 @pytest.mark.parametrize("kind", hugging_face_llama.SCALINGS)
@@ -83,8 +83,8 @@ def test_rope_scalings_past_the_length_trained_on(
   assert config.rope_scaling.kind == kind
   lm = LlamaLM.create(config, plain.params)
   close(forward(lm, tokens)[:, ::3], want, 1e-4)
-  others = forward(plain, tokens)[:, ::3]
-  assert np.abs(others - want).max() > 1e-2 * np.abs(want).max()
+  plain_logits = forward(plain, tokens)[:, ::3]
+  assert np.abs(plain_logits - want).max() > 1e-2 * np.abs(want).max()
   if kind != "dynamic":
     return
   state = prefill(lm, int32(tokens[:, :40]))
@@ -108,7 +108,7 @@ def test_one_token_at_a_time_equals_the_whole_text(llama, fed, kind):
 def test_a_native_pass_equals_the_plain_one(llama, kind):
   """Ragged blocks, fewer positions read, and a row that is fed nothing."""
   case = llama(kind)
-  packed = made(case, kernel_dtype="float32")
+  packed = variant(case, kernel_dtype="float32")
   assert native_passes.is_native(packed.module.config, packed.params)
   states = [prefill(lm, case.inputs) for lm in (case.lm, packed)]
   for width, count, read in (
@@ -156,10 +156,10 @@ def test_long_prompts_are_fed_in_parts(llama, monkeypatch):
   case = llama("mistral")
   want = prefill(case.lm, case.inputs)
   monkeypatch.setattr(llama_lm, "PREFILL_WIDTH", 8)
-  got = case.lm.prefill(case.inputs, capacity=CAPACITY)
-  for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
-    assert one.shape == other.shape
-    np.testing.assert_allclose(one, other, atol=1e-5)
+  actual = case.lm.prefill(case.inputs, capacity=CAPACITY)
+  for leaf, wanted_leaf in zip(jax.tree.leaves(actual), jax.tree.leaves(want)):
+    assert leaf.shape == wanted_leaf.shape
+    np.testing.assert_allclose(leaf, wanted_leaf, atol=1e-5)
 
 
 def test_packed_rows_do_not_see_each_other(llama):
@@ -167,17 +167,17 @@ def test_packed_rows_do_not_see_each_other(llama):
   packed = np.concatenate([case.tokens[:1, :19], case.tokens[1:2, :12]], axis=1)
   ids = np.repeat([1, 2], [19, 12])[None].astype(np.int32)
   positions = np.r_[:19, :12][None].astype(np.int32)
-  got = forward(case.lm, packed, ids, positions)[0]
-  close(got[:19], case.logits[0, :19], 1e-4)
-  close(got[19:], case.logits[1, :12], 1e-4)
+  actual = forward(case.lm, packed, ids, positions)[0]
+  close(actual[:19], case.logits[0, :19], 1e-4)
+  close(actual[19:], case.logits[1, :12], 1e-4)
 
 
 def test_bfloat16_is_near(llama):
   case = llama("qwen2")
-  lm = made(case, dtype="bfloat16")
+  lm = variant(case, dtype="bfloat16")
   state = prefill(lm, case.inputs)
   assert state.caches[0][0].dtype == jnp.bfloat16
-  _, got = feed(lm, state, prompts.last(case.inputs)[:, None], [1] * 3)
+  _, actual = feed(lm, state, prompts.last(case.inputs)[:, None], [1] * 3)
   want = case.logits[np.arange(3), case.lengths - 1]
-  close(got[:, 0], want, 3e-2)
-  assert np.abs(got[:, 0] - want).max() > 1e-4
+  close(actual[:, 0], want, 3e-2)
+  assert np.abs(actual[:, 0] - want).max() > 1e-4

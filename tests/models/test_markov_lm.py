@@ -23,7 +23,7 @@ def logits_behind(row, tokens):
   return TABLE[row][tuple([0, *tokens][-2:])]
 
 
-def held(lm=LM, capacity=16):
+def filled(lm=LM, capacity=16):
   """Returns the state in which each row holds what was written."""
   if lm.prompted:  # the first token of a prompt chooses its table
     inputs = toy.padded(WRITTEN, "left")
@@ -58,7 +58,7 @@ def test_a_tree_equals_its_paths_and_one_is_kept(prompted):
     for i, path in enumerate(paths[row]):
       ancestors[row, i, path] = True
   lm = LM.replace(prompted=prompted)
-  state = held(lm)
+  state = filled(lm)
   start = state.length
   tree = {"depth": depth, "ancestors": jnp.asarray(ancestors)}
   fed = jnp.asarray(NODES, jnp.int32), jnp.full((2,), num, jnp.int32)
@@ -72,20 +72,22 @@ def test_a_tree_equals_its_paths_and_one_is_kept(prompted):
   # The paths to nodes 4 and 5: not the first nodes of their trees.
   path = jnp.asarray([[0, 2, 4, 0], [1, 2, 4, 5]], jnp.int32)
   count = jnp.asarray([3, 4], jnp.int32)
-  kept = lm.keep(after, start, path, count)
-  np.testing.assert_array_equal(kept.length, start + count)
+  after_keep = lm.keep(after, start, path, count)
+  np.testing.assert_array_equal(after_keep.length, start + count)
   for row, want in enumerate(([3, 4, 2], [4, 2, 0, 3])):
-    slots = kept.tokens[row, : kept.offset[row] + kept.length[row]]
+    slots = after_keep.tokens[
+      row, : after_keep.offset[row] + after_keep.length[row]
+    ]
     assert slots.tolist() == [*WRITTEN[row], *want]
-    one_less = lm.rewind(kept, kept.length - 1)
-    for state, tokens in ((kept, want), (one_less, want[:-1])):
+    one_less = lm.rewind(after_keep, after_keep.length - 1)
+    for state, tokens in ((after_keep, want), (one_less, want[:-1])):
       np.testing.assert_array_equal(
         go_on(lm, state)[row], logits_behind(row, [*WRITTEN[row], *tokens, 2])
       )
 
 
 def test_rewind_only_lowers():
-  state = LM.rewind(held(), jnp.asarray([2, 9], jnp.int32))
+  state = LM.rewind(filled(), jnp.asarray([2, 9], jnp.int32))
   np.testing.assert_array_equal(state.length, [2, 2])
   for row, tokens in enumerate(([0, 2, 2], [1, 3, 2])):
     logits = go_on(LM, state)[row]

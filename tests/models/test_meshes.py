@@ -44,12 +44,12 @@ def run(folder):
 def test_a_mesh_decodes_what_one_device_does(run):
   case = {"call": "decode", "feeds": False}
   api = {"call": "generate"}  # by `load_pair`
-  one, cut, *texts = run(
-    *(each | {"mesh": x} for each in (case, api) for x in (ONE, MESHES[0]))
+  single, cut, *texts = run(
+    *(job | {"mesh": x} for job in (case, api) for x in (ONE, MESHES[0]))
   )
-  assert cut["tokens"] == one["tokens"]
+  assert cut["tokens"] == single["tokens"]
   assert texts[1] == texts[0]
-  assert (one["kernel"], cut["kernel"]) == (1, 1 / 4)
+  assert (single["kernel"], cut["kernel"]) == (1, 1 / 4)
   # A round sends what each sublayer and the embedding adds up, all logits, and
   # how many rows go on; the drafter, whole, sends nothing.
   assert cut["sent"]["round"] == {
@@ -57,7 +57,7 @@ def test_a_mesh_decodes_what_one_device_does(run):
     "all-gather f32[4,4,16] 4": 1,
     "all-reduce s32[] 2": 1,
   }
-  assert not any(one["sent"].values())
+  assert not any(single["sent"].values())
   paper = slices.pass_of(
     eight_devices.config("t5", 16),
     meshes.Mesh(MESHES[0]).abstract(),
@@ -70,8 +70,8 @@ def test_a_mesh_decodes_what_one_device_does(run):
 @pytest.mark.slow
 def test_a_mesh_streams_what_one_device_does(run):
   cases = ({"call": "generate", "mesh": x} for x in (None, MESHES[0]))
-  one, cut = run(*(case | {"streams": True} for case in cases))
-  assert cut == one
+  single, cut = run(*(case | {"streams": True} for case in cases))
+  assert cut == single
 
 
 @pytest.mark.slow
@@ -86,21 +86,23 @@ def test_a_mesh_streams_what_one_device_does(run):
 )
 def test_all_meshes_decode_alike(run, case):
   case = {"call": "decode", **case}
-  one, *others = run(*(case | {"mesh": mesh} for mesh in [ONE, *MESHES]))
-  for other, mesh in zip(others, MESHES):
-    np.testing.assert_allclose(other["logits"], one["logits"], atol=1e-4)
-    assert other["tokens"] == one["tokens"]
-    assert other["kernel"] == 1 / mesh["model"]
-    assert other["cache"] == 1 / 8
+  single, *cuts = run(*(case | {"mesh": mesh} for mesh in [ONE, *MESHES]))
+  for cut, mesh in zip(cuts, MESHES):
+    np.testing.assert_allclose(cut["logits"], single["logits"], atol=1e-4)
+    assert cut["tokens"] == single["tokens"]
+    assert cut["kernel"] == 1 / mesh["model"]
+    assert cut["cache"] == 1 / 8
 
 
 @pytest.mark.slow
 def test_a_mesh_sweeps_and_searches_alike(run):
   case = {"call": "measure"}
-  one, cut = run(case | {"mesh": ONE}, case | {"mesh": MESHES[0]})
-  assert len(one) == 4
-  alike = jax.tree.map(lambda x, y: x == pytest.approx(y, abs=1e-4), one, cut)
-  assert all(jax.tree.leaves(alike)), (one, cut)
+  single, cut = run(case | {"mesh": ONE}, case | {"mesh": MESHES[0]})
+  assert len(single) == 4
+  alike = jax.tree.map(
+    lambda x, y: x == pytest.approx(y, abs=1e-4), single, cut
+  )
+  assert all(jax.tree.leaves(alike)), (single, cut)
 
 
 @pytest.mark.slow
@@ -109,11 +111,11 @@ def test_a_mesh_sweeps_and_searches_alike(run):
 )
 def test_all_meshes_train_alike(run, case):
   case = {"call": "train", **case}
-  one, *others = run(*(case | {"mesh": mesh} for mesh in [ONE, *MESHES]))
-  for other in others:
-    np.testing.assert_allclose(other["losses"], one["losses"], atol=1e-5)
-    np.testing.assert_allclose(other["loss"], one["loss"], atol=1e-5)
-    assert other.get("outputs") == one.get("outputs")
+  single, *cuts = run(*(case | {"mesh": mesh} for mesh in [ONE, *MESHES]))
+  for cut in cuts:
+    np.testing.assert_allclose(cut["losses"], single["losses"], atol=1e-5)
+    np.testing.assert_allclose(cut["loss"], single["loss"], atol=1e-5)
+    assert cut.get("outputs") == single.get("outputs")
 
 
 @pytest.mark.slow
@@ -127,32 +129,32 @@ def test_a_run_goes_on_on_other_meshes(run, tmp_path, optimizer):
     assert then["same"]
     assert len(then["losses"]) == 20
     np.testing.assert_allclose(then["losses"], run["unbroken"], atol=1e-5)
-  said = (
+  message = (
     r"cannot read array \S+ of .*/opt_state: .*/opt_state/d/.*copy it again"
   )
-  assert re.fullmatch(said, run["missing"])
+  assert re.fullmatch(message, run["missing"])
 
 
 @pytest.mark.slow
 def test_what_is_resumed_is_never_whole_on_the_host(run, tmp_path):
   case = {"call": "held", "mesh": {"data": 2, "model": 4}}
   run(case, folder=tmp_path)
-  [held] = run(case, folder=tmp_path)
-  assert held["size"] > 100e6
+  [sizes] = run(case, folder=tmp_path)
+  assert sizes["size"] > 100e6
   # Whole on the host first, it would be as large again.
-  assert held["read"] < 0.75 * held["size"]
+  assert sizes["read"] < 0.75 * sizes["size"]
 
 
 @pytest.mark.parametrize(
-  ("shape", "said"),
+  ("shape", "message"),
   [
     ({"data": 4, "model": 4}, "4 x 4"),
     ({"model": 3}, "2 x 3"),
     ({"model": 16}, "1 x 16"),
   ],
 )
-def test_more_devices_than_there_are(shape, said):
-  with pytest.raises(ValueError, match=f"wants {said} devices, there are 8"):
+def test_more_devices_than_there_are(shape, message):
+  with pytest.raises(ValueError, match=f"wants {message} devices, there are 8"):
     meshes.Mesh(shape).sizes(8)
 
 
@@ -161,7 +163,7 @@ def test_t5x_counts_what_is_left_as_data():
 
 
 @pytest.mark.parametrize(
-  ("config", "said"),
+  ("config", "message"),
   [
     (T5Config(), "num_heads 6; 3 does"),
     (T5Config(num_heads=8, mlp_dim=6), "mlp_dim 6; 3 does"),
@@ -169,9 +171,9 @@ def test_t5x_counts_what_is_left_as_data():
     (LlamaConfig(num_heads=4, num_kv_heads=2), "num_kv_heads 2; 2 does"),
   ],
 )
-def test_a_mesh_that_does_not_divide_a_model(config, said):
+def test_a_mesh_that_does_not_divide_a_model(config, message):
   layout = meshes.Mesh({"data": 2, "model": 4}).abstract()
-  with pytest.raises(ValueError, match=rf"MESH cuts MODEL into 4.* {said}"):
+  with pytest.raises(ValueError, match=rf"MESH cuts MODEL into 4.* {message}"):
     layout.check(config, "MODEL")
   layout.whole().check(config, "MODEL")
 

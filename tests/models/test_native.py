@@ -53,13 +53,13 @@ def product(x, kernel, dtype="float32"):
 )
 def test_products_equal_float64(build, dtype, num_rows, num_in, num_out):
   x, kernel = rows_and_kernel(num_rows, num_in, num_out)
-  got, kernel = product(x, kernel, dtype), in_float64(kernel, dtype)
+  actual, kernel = product(x, kernel, dtype), in_float64(kernel, dtype)
   x = in_float64(x, dtype if dtype == "bfloat16_products" else "float32")
-  assert got.shape == (num_rows, num_out)
-  assert got.dtype == np.float32
+  assert actual.shape == (num_rows, num_out)
+  assert actual.dtype == np.float32
   # The bound of a sum in order, each step rounded by at most 2 ** -24.
   bound = (num_in + 1) * 2.0**-24 * (np.abs(x) @ np.abs(kernel))
-  assert np.all(np.abs(got - x @ kernel) <= bound)
+  assert np.all(np.abs(actual - x @ kernel) <= bound)
 
 
 @NEEDS_NATIVE
@@ -69,8 +69,8 @@ def test_a_row_is_the_same_to_the_bit_beside_any_others(build, dtype):
   x, kernel = rows_and_kernel(100, 200, 96)
   want = product(x, kernel, dtype)
   for num_rows in range(1, 33):
-    got = product(x[5 : 5 + num_rows], kernel, dtype)
-    np.testing.assert_array_equal(got, want[5 : 5 + num_rows])
+    actual = product(x[5 : 5 + num_rows], kernel, dtype)
+    np.testing.assert_array_equal(actual, want[5 : 5 + num_rows])
 
 
 @NEEDS_NATIVE
@@ -80,8 +80,8 @@ def test_several_kernels_at_once_and_mapped_over_an_axis():
   packed = [native.pack(kernel, "float32") for kernel in kernels]
   call = lambda x: native.products(x, packed)
   for results in (call(jnp.asarray(x)), jax.vmap(call)(jnp.asarray(x))):
-    for got, kernel in zip(results, kernels):
-      np.testing.assert_array_equal(got, product(x, kernel))
+    for actual, kernel in zip(results, kernels):
+      np.testing.assert_array_equal(actual, product(x, kernel))
 
 
 @NEEDS_NATIVE
@@ -103,9 +103,9 @@ def test_what_does_not_fit_is_refused():
 def test_columns_are_those_of_the_kernel(dtype):
   _, kernel = rows_and_kernel(1, 5, 130)
   index = jnp.asarray([[0, 63, 64], [129, 500, -1]], jnp.int32)
-  got = pack(kernel, dtype).columns(index)
+  actual = pack(kernel, dtype).columns(index)
   want = in_float64(kernel, dtype).T[np.clip(index, 0, 129)]
-  np.testing.assert_array_equal(got, want)
+  np.testing.assert_array_equal(actual, want)
 
 
 # --- Compiled on first use. ---
@@ -152,15 +152,18 @@ print(sorted(digests))
 def test_programs_at_once_with_other_numbers_of_threads(tmp_path):
   """All find an empty cache; none spoils it, and all compute the same."""
   env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "XLA_FLAGS": ""}
-  command, how = [sys.executable, "-c", PROGRAM], {"stdout": subprocess.PIPE}
+  command, options = (
+    [sys.executable, "-c", PROGRAM],
+    {"stdout": subprocess.PIPE},
+  )
   programs = [
-    subprocess.Popen(command, env={**env, "NPROC": num}, text=True, **how)
+    subprocess.Popen(command, env={**env, "NPROC": num}, text=True, **options)
     for num in ("1", "5")
   ]
-  said = [program.communicate(timeout=300)[0] for program in programs]
+  outputs = [program.communicate(timeout=300)[0] for program in programs]
   assert [program.returncode for program in programs] == [0, 0]
-  assert len(set(said)) == 1
-  assert said[0].count("(") == 7  # no repeat differed
+  assert len(set(outputs)) == 1
+  assert outputs[0].count("(") == 7  # no repeat differed
   [file] = (tmp_path / "speccascade" / "native").iterdir()
   assert library._is_whole(file)
 
@@ -268,7 +271,7 @@ def test_a_folder_that_others_can_write_is_refused(cache, compiler, tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("script", "said"),
+  ("script", "message"),
   [
     (None, "no C++ compiler: install one"),
     (
@@ -278,7 +281,7 @@ def test_a_folder_that_others_can_write_is_refused(cache, compiler, tmp_path):
   ],
 )
 def test_without_a_compiler_that_works_xla_multiplies(
-  cache, compiler, monkeypatch, caplog, script, said
+  cache, compiler, monkeypatch, caplog, script, message
 ):
   if script is None:
     monkeypatch.setenv("PATH", "")
@@ -286,7 +289,7 @@ def test_without_a_compiler_that_works_xla_multiplies(
     compiler(script)
   assert not library.is_available.__wrapped__()
   [record] = caplog.records
-  assert said in record.getMessage()
+  assert message in record.getMessage()
   assert "\n" not in record.getMessage()
   assert script is None or list(cache.iterdir()) == []  # it leaves nothing
 
@@ -336,8 +339,8 @@ def block_logits(lm):
 @NEEDS_NATIVE
 def test_logits_with_panels_equal_those_without(plain):
   want = block_logits(plain)
-  got = block_logits(packed(plain))
-  close(got, want, 1e-4)
+  actual = block_logits(packed(plain))
+  close(actual, want, 1e-4)
 
 
 @pytest.mark.parametrize("is_native", [True, False])
@@ -357,12 +360,12 @@ def test_bfloat16_kernels(plain, dtype, is_native, monkeypatch):
   monkeypatch.setattr(native, "is_available", lambda: is_native)
   lm = packed(plain, dtype)
   want = block_logits(rounded)
-  got = block_logits(lm)
+  actual = block_logits(lm)
   if is_native and dtype == "bfloat16_products":
-    close(got, want, 2.0**-5)  # some dozen roundings by 2 ** -9
-    assert np.abs(want - got).max() > 1e-3  # rows were rounded
+    close(actual, want, 2.0**-5)  # some dozen roundings by 2 ** -9
+    assert np.abs(want - actual).max() > 1e-3  # rows were rounded
   else:
-    close(got, want, 1e-4)
+    close(actual, want, 1e-4)
   assert np.abs(want - block_logits(plain)).max() > 1e-3  # it matters
   assert lm.module.config.dtype == "float32"
 

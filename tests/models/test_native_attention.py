@@ -49,12 +49,12 @@ def exact(query, key, value, bias):
   [(1, 1, 1, 1, 1), (2, 6, 4, 48, 80), (1, 7, 3, 4, 7), (3, 13, 2, 33, 65)],
 )
 def test_equals_float64(build, rows, queries, heads, dim, slots):
-  given = operands(rows, queries, heads, dim, slots)
-  want, bound = exact(*given)
-  got = np.asarray(native.attend(*given))
-  assert got.shape == (rows, queries, heads, dim)
-  assert np.all(np.abs(got - want) <= bound)
-  assert np.abs(got - want).max() < 1e-5  # what is likely of the worst
+  arrays = operands(rows, queries, heads, dim, slots)
+  want, bound = exact(*arrays)
+  actual = np.asarray(native.attend(*arrays))
+  assert actual.shape == (rows, queries, heads, dim)
+  assert np.all(np.abs(actual - want) <= bound)
+  assert np.abs(actual - want).max() < 1e-5  # what is likely of the worst
 
 
 def test_weights_are_exponentials_to_two_units_in_the_last_place(build):
@@ -64,15 +64,15 @@ def test_weights_are_exponentials_to_two_units_in_the_last_place(build):
   key = np.zeros((1, 1, 2, 2), np.float32)
   value = np.eye(2, dtype=np.float32)[None, None]
   bias = np.stack([np.zeros_like(x), -x], -1)[None, None]
-  got = native.attend(query, key, value, bias)
+  actual = native.attend(query, key, value, bias)
   # The second weight over the first, free of the sum but for two roundings.
-  got = np.asarray(got, np.float64)[0, :, 0]
-  ratio, want = got[:, 1] / got[:, 0], np.exp(-x.astype(np.float64))
+  actual = np.asarray(actual, np.float64)[0, :, 0]
+  ratio, want = actual[:, 1] / actual[:, 0], np.exp(-x.astype(np.float64))
   is_normal = x < 87
   error = np.abs(ratio / want - 1)[is_normal]
   assert error.max() <= 3 * 2.0**-23
-  assert np.all(got[x > 87.4, 1] == 0)
-  assert np.all(got[x > 87.4, 0] == 1)
+  assert np.all(actual[x > 87.4, 1] == 0)
+  assert np.all(actual[x > 87.4, 0] == 1)
 
 
 @pytest.mark.parametrize(("dim", "slots"), [(48, 80), (7, 37), (33, 6)])
@@ -83,10 +83,10 @@ def test_a_query_is_the_same_to_the_bit_beside_any_others(build, dim, slots):
   for num_rows in range(1, 5):
     for num_queries in range(1, 9):
       rows, queries = slice(4 - num_rows, 4), slice(3, 3 + num_queries)
-      got = native.attend(
+      actual = native.attend(
         query[rows, queries], key[rows], value[rows], bias[rows, :, queries]
       )
-      np.testing.assert_array_equal(got, want[rows, queries])
+      np.testing.assert_array_equal(actual, want[rows, queries])
 
 
 @pytest.mark.parametrize("slots", [5, 64, 75])
@@ -98,8 +98,8 @@ def test_slots_past_reach_change_no_bit(build, slots):
   is_past = np.arange(slots) >= reach[:, None, None, None]
   bias = np.where(is_past, np.float32(layers.MASKED), bias)
   want = np.asarray(native.attend(query, key, value, bias))
-  got = native.attend(query, key, value, bias, reach)
-  np.testing.assert_array_equal(got, want)
+  actual = native.attend(query, key, value, bias, reach)
+  np.testing.assert_array_equal(actual, want)
   far = native.attend(query, key, value, bias, reach + 1000)
   np.testing.assert_array_equal(far, want)
   np.testing.assert_array_equal(
@@ -114,8 +114,8 @@ def test_slots_past_reach_are_not_read(build):
   reach = np.asarray([20], np.int32)
   want = native.attend(query, key, value, bias, reach)
   key[..., 32:] = value[:, :, 32:] = np.nan
-  got = native.attend(query, key, value, bias, reach)
-  np.testing.assert_array_equal(got, want)
+  actual = native.attend(query, key, value, bias, reach)
+  np.testing.assert_array_equal(actual, want)
 
 
 @pytest.mark.parametrize("axes", [(0, 1, 2), (0,), (1,), (2,), (0, 2), (1, 2)])
@@ -132,8 +132,10 @@ def test_bias_is_broadcast(axes):
 def test_all_masked_is_the_mean_as_in_xla(build):
   query, key, value, bias = operands(1, 2, 1, 4, 9)
   bias[:] = layers.MASKED
-  got = native.attend(query, key, value, bias)
-  np.testing.assert_allclose(got, layers.attend(query, key, value, bias), 1e-6)
+  actual = native.attend(query, key, value, bias)
+  np.testing.assert_allclose(
+    actual, layers.attend(query, key, value, bias), 1e-6
+  )
 
 
 @pytest.mark.parametrize("spoiled", ["query", "key", "bias"])
@@ -145,27 +147,29 @@ def test_what_is_not_finite_stays_where_it_is_seen(build, spoiled, by):
   {"query": query[1, 3], "key": key[1], "bias": bias[1, :, 3]}[spoiled][
     ..., 5
   ] = by
-  got = np.asarray(native.attend(query, key, value, bias))
+  actual = np.asarray(native.attend(query, key, value, bias))
   xla = np.asarray(layers.attend(query, key, value, bias))
-  np.testing.assert_allclose(got, xla, atol=1e-5)
-  np.testing.assert_array_equal(got[0], want[0])
+  np.testing.assert_allclose(actual, xla, atol=1e-5)
+  np.testing.assert_array_equal(actual[0], want[0])
   if spoiled != "key":
-    others = [0, 1, 2, 4, 5, 6]
-    np.testing.assert_array_equal(got[1, others], want[1, others])
+    other_queries = [0, 1, 2, 4, 5, 6]
+    np.testing.assert_array_equal(
+      actual[1, other_queries], want[1, other_queries]
+    )
 
 
 def test_mapped_over_an_axis():
-  given = [x[:, None] for x in operands(3, 4, 2, 8, 10)]
-  got = jax.vmap(native.attend)(*map(jnp.asarray, given))
+  arrays = [x[:, None] for x in operands(3, 4, 2, 8, 10)]
+  actual = jax.vmap(native.attend)(*map(jnp.asarray, arrays))
   for row in range(3):
-    want = native.attend(*(x[row] for x in given))
-    np.testing.assert_array_equal(got[row], want)
+    want = native.attend(*(x[row] for x in arrays))
+    np.testing.assert_array_equal(actual[row], want)
 
 
 def test_what_does_not_fit_is_refused():
   query, key, value, bias = operands(2, 3, 4, 8, 10)
   reach = np.asarray([10, 10], np.int32)
-  for given in (
+  for arrays in (
     (query, key.swapaxes(2, 3), value, bias, reach),
     (query, key, value[:, :, :9], bias, reach),
     (query, key, value, bias[..., :1], reach),
@@ -175,4 +179,4 @@ def test_what_does_not_fit_is_refused():
     (query, jnp.asarray(key, jnp.bfloat16), value, bias, reach),
   ):
     with pytest.raises(ValueError, match="do not fit each other"):
-      native.attend(*given)
+      native.attend(*arrays)

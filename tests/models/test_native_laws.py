@@ -30,10 +30,10 @@ def rows(size, num=12):
 def laws(logits, u, temperature=1.0, greedy=False):
   """Returns (law, token, is a law); u is the second of two columns."""
   u = jnp.stack([jnp.zeros_like(u), u], axis=-1)
-  got = native.laws(
+  actual = native.laws(
     jnp.asarray(logits), jnp.float32(temperature), u, column=1, greedy=greedy
   )
-  return [np.asarray(x) for x in got]
+  return [np.asarray(x) for x in actual]
 
 
 def assert_drawn(weights, u, token):
@@ -87,19 +87,19 @@ def test_a_row_is_the_same_to_the_bit_beside_any_others(size):
   together = laws(x, u, 0.7)
   for row in range(12):
     alone = laws(x[row : row + 1], u[row : row + 1], 0.7)
-    for got, want in zip(alone, together):
-      np.testing.assert_array_equal(got[0], want[row])
+    for actual, want in zip(alone, together):
+      np.testing.assert_array_equal(actual[0], want[row])
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_overlaps_equal_float64_and_do_not_depend_on_other_rows(build, size):
   laws = np.random.default_rng(size).dirichlet(np.full(size, 0.3), (2, 3, 5))
   q, p = jnp.asarray(laws, jnp.float32)
-  got = np.asarray(native.overlap(q, p))
+  actual = np.asarray(native.overlap(q, p))
   want = np.minimum(q, p).astype(np.float64).sum(-1)
-  np.testing.assert_allclose(got, want, rtol=1e-6)
+  np.testing.assert_allclose(actual, want, rtol=1e-6)
   alone = native.overlap(q[2:, 4:], p[2:, 4:])
-  np.testing.assert_array_equal(alone, got[2:, 4:])
+  np.testing.assert_array_equal(alone, actual[2:, 4:])
 
 
 def test_replacements_are_those_of_the_definition(build, monkeypatch):
@@ -110,24 +110,24 @@ def test_replacements_are_those_of_the_definition(build, monkeypatch):
   num = jnp.minimum(jnp.asarray(rng.integers(0, 4, 200), jnp.int32), count)
   u, reach = jnp.asarray(rng.random((2, 200)), jnp.float32)
   for scale in (None, reach):
-    given = (num, count, jnp.asarray(q), jnp.asarray(pi), u, scale)
-    got = steps.replacement(*given)
+    block = (num, count, jnp.asarray(q), jnp.asarray(pi), u, scale)
+    actual = steps.replacement(*block)
     with monkeypatch.context() as patch:
       patch.setattr(native, "takes", lambda *arrays: False)
-      want = steps.replacement(*given)
-    assert np.mean(np.asarray(got == want)) >= 0.99  # but at an edge
+      want = steps.replacement(*block)
+    assert np.mean(np.asarray(actual == want)) >= 0.99  # but at an edge
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_decoders_write_the_same_tokens(temperature, monkeypatch):
   point = toy.sources(), 0.5, Sampling.create(temperature)
   call = lambda: toy.decode("spec_cascade_opt", *point, max_decode_len=9)
-  got = call()
+  actual = call()
   jax.clear_caches()
   monkeypatch.setattr(native, "takes", lambda *arrays: False)
   want = call()
   jax.clear_caches()
-  np.testing.assert_array_equal(got.tokens, want.tokens)
-  stats = zip(jax.tree.leaves(got.stats), jax.tree.leaves(want.stats))
-  for mine, other in stats:
-    np.testing.assert_allclose(mine, other, rtol=1e-5)
+  np.testing.assert_array_equal(actual.tokens, want.tokens)
+  stats = zip(jax.tree.leaves(actual.stats), jax.tree.leaves(want.stats))
+  for leaf, plain_leaf in stats:
+    np.testing.assert_allclose(leaf, plain_leaf, rtol=1e-5)

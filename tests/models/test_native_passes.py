@@ -76,9 +76,9 @@ def tokens_of(rows, width, seed=1):
 
 def known(state):
   """Returns what a state says of fed tokens and of the source's."""
-  held = jnp.arange(CAPACITY)[None] < state.length[:, None]
-  pairs = [(held, kept) for kept in state.caches]
-  pairs += [(state.source_bias[:, 0, 0] == 0, kept) for kept in state.sources]
+  is_held = jnp.arange(CAPACITY)[None] < state.length[:, None]
+  pairs = [(is_held, pair) for pair in state.caches]
+  pairs += [(state.source_bias[:, 0, 0] == 0, pair) for pair in state.sources]
   return [
     jnp.where(mask, x, 0)
     for seen, (keys, values) in pairs
@@ -97,9 +97,9 @@ def test_padding_that_all_rows_have_changes_no_bit():
   wide = np.pad(source, ((0, 0), (0, 20)))
   some, more = (lm.prefill(jnp.asarray(x), capacity=9) for x in (source, wide))
   for (keys, values), others in zip(some.sources, more.sources, strict=True):
-    for kept, other, axis in zip((keys, values), others, (3, 2), strict=True):
+    for array, other, axis in zip((keys, values), others, (3, 2), strict=True):
       real, rest = jnp.split(other, [7], axis)
-      np.testing.assert_array_equal(real, kept)
+      np.testing.assert_array_equal(real, array)
       assert not rest.any()
 
 
@@ -128,8 +128,8 @@ def test_equals_the_plain_path(build, name):
   ):
     block = tokens_of(3, width)
     assert_alike(run, models(name), states, block, count, read)
-    for want, got in zip(*map(known, states)):
-      close(got, want)
+    for want, actual in zip(*map(known, states)):
+      close(actual, want)
 
 
 @pytest.mark.parametrize("width", range(1, 9))
@@ -142,10 +142,10 @@ def test_blocks_equal_single_steps_to_the_bit(width):
   for i in range(width):
     one, out = extend(lm, one, tokens[:, 8 + i : 9 + i], ones)
     steps.append(out)
-  block, got = extend(lm, state, tokens[:, 8 : 8 + width], width * ones)
+  block, actual = extend(lm, state, tokens[:, 8 : 8 + width], width * ones)
   for field in ("logits", "hidden"):
     want = np.concatenate([getattr(out, field) for out in steps], 1)
-    np.testing.assert_array_equal(getattr(got, field), want)
+    np.testing.assert_array_equal(getattr(actual, field), want)
   jax.tree.map(np.testing.assert_array_equal, block, one)
 
 
@@ -157,8 +157,8 @@ def test_a_row_is_the_same_to_the_bit_beside_any_others():
   _, want = extend(lm, state, tokens, first)
   for rows in (1, 2, 5, 6, 7, 13, 31):
     some = jax.tree.map(lambda x, rows=rows: x[-rows:], state)
-    _, got = extend(lm, some, tokens[-rows:], first[-rows:])
-    np.testing.assert_array_equal(got.logits, want.logits[-rows:])
+    _, actual = extend(lm, some, tokens[-rows:], first[-rows:])
+    np.testing.assert_array_equal(actual.logits, want.logits[-rows:])
 
 
 def test_a_loop_copies_no_cache():

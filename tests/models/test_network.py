@@ -65,9 +65,11 @@ def variables(golden_config):
 def test_parameter_tree_is_that_of_t5x(golden, golden_params, variables):
   manifest = json.loads((golden / "params_manifest.json").read_text())
   shapes = {name: tuple(entry["shape"]) for name, entry in manifest.items()}
-  made = flat(variables["params"])
-  assert {name: leaf.shape for name, leaf in made.items()} == shapes
-  assert {leaf.dtype for leaf in made.values()} == {jnp.dtype("float32")}
+  params_by_name = flat(variables["params"])
+  assert {name: leaf.shape for name, leaf in params_by_name.items()} == shapes
+  assert {leaf.dtype for leaf in params_by_name.values()} == {
+    jnp.dtype("float32")
+  }
   for name, leaf in flat(golden_params).items():
     digest = hashlib.sha256(leaf.tobytes()).hexdigest()
     assert digest == manifest[name]["sha256"], name
@@ -171,8 +173,8 @@ def test_loss_and_gradients_equal_t5x(
     total = jax.nn.logsumexp(logits, axis=-1)
     target = batch["decoder_target_tokens"][..., None]
     right = jnp.take_along_axis(logits, target, axis=-1)[..., 0]
-    each = total - right + 1e-4 * total**2
-    return jnp.sum(each * batch["decoder_loss_weights"])
+    losses = total - right + 1e-4 * total**2
+    return jnp.sum(losses * batch["decoder_loss_weights"])
 
   value, grads = jax.jit(jax.value_and_grad(loss))(golden_params)
   np.testing.assert_allclose(
@@ -196,10 +198,10 @@ def test_logits_equal_the_numpy_twin(is_old):
   rng = np.random.default_rng(0)
   source = rng.integers(2, 40, (1, 7), np.int32)
   target = rng.integers(2, 40, (1, 5), np.int32)
-  given = source, target, target
-  batch = {f"{name}_tokens": x for name, x in zip(TOKENS, given)}
+  tokens = source, target, target
+  batch = {f"{name}_tokens": x for name, x in zip(TOKENS, tokens)}
   init = functools.partial(module.init, enable_dropout=False)
-  params = jax.jit(init)(jax.random.key(0), *given)["params"]
+  params = jax.jit(init)(jax.random.key(0), *tokens)["params"]
   assert ("logits_dense" in params["decoder"]) is not is_old
   # Away from 1, so that a forgotten norm scale shows.
   params = jax.tree.map(lambda leaf: leaf + 0.1, params)
@@ -213,7 +215,7 @@ def test_dropout_stands_where_t5x_has_it(golden_config, golden_params, batch):
   """Everything but the encoder's output drops whole columns of a row."""
   layers = dict.fromkeys(("num_encoder_layers", "num_decoder_layers"), 1)
   config = dataclasses.replace(golden_config, dropout_rate=0.5, **layers)
-  found = {}
+  dropped_at = {}
 
   def record(call, args, kwargs, context):
     y = call(*args, **kwargs)
@@ -221,7 +223,9 @@ def test_dropout_stands_where_t5x_has_it(golden_config, golden_params, batch):
       name = "/".join(context.module.path[:-1])
       dropped = np.asarray(y == 0)
       is_shared = (dropped == dropped[..., :1, :]).all()
-      found.setdefault(name, []).append((dropped.shape[1:], bool(is_shared)))
+      dropped_at.setdefault(name, []).append(
+        (dropped.shape[1:], bool(is_shared))
+      )
     return y
 
   with nn.intercept_methods(record):
@@ -234,9 +238,9 @@ def test_dropout_stands_where_t5x_has_it(golden_config, golden_params, batch):
   heads = (config.num_heads,)
   enc, dec = "encoder/layers_0", "decoder/layers_0"
   # Weights of unseen keys are 0 as well, so only their shape is looked at.
-  [(causal_shape, _)] = found.pop(f"{dec}/self_attention")
+  [(causal_shape, _)] = dropped_at.pop(f"{dec}/self_attention")
   assert causal_shape == (*heads, 10, 10)
-  assert found == {
+  assert dropped_at == {
     "encoder": [((14, *width), True), ((14, *width), False)],
     "decoder": [((10, *width), True)] * 2,
     enc: [((14, *width), True)] * 2,
@@ -256,10 +260,10 @@ def test_one_token_cache_of_t5x(
   module = Transformer(dataclasses.replace(golden_config, dtype=dtype))
   source = batch["encoder_input_tokens"]
   tokens = batch["decoder_input_tokens"]
-  how = {"decode": True, "enable_dropout": False, "mutable": ["cache"]}
+  options = {"decode": True, "enable_dropout": False, "mutable": ["cache"]}
   ones = map(np.ones_like, (source, tokens, tokens))
-  _, made = module.apply({"params": golden_params}, *ones, **how)
-  cache = made["cache"]
+  _, changed = module.apply({"params": golden_params}, *ones, **options)
+  cache = changed["cache"]
   shapes = {k: v.shape for k, v in flat(cache).items() if "layers_1" in k}
   prefix = "decoder/layers_1/self_attention/"
   cfg = golden_config
@@ -276,14 +280,14 @@ def test_one_token_cache_of_t5x(
     logits, changed = module.apply(
       {"params": golden_params, "cache": cache},
       *(encoded, source, token, token),
-      **{"max_decode_length": tokens.shape[1], "method": "decode", **how},
+      **{"max_decode_length": tokens.shape[1], "method": "decode", **options},
     )
     return changed["cache"], logits[:, 0]
 
   logits = []
   for i in range(tokens.shape[1]):
-    cache, one = step(cache, tokens[:, i : i + 1])
-    logits.append(one)
+    cache, step_logits = step(cache, tokens[:, i : i + 1])
+    logits.append(step_logits)
   name, atol = {"float32": ("f32", ATOL), "bfloat16": ("bf16", 0.25)}[dtype]
   want = golden_arrays[f"{name}/cached_step_logits"]
   near(np.stack(logits, 1), want, atol=atol)
@@ -323,13 +327,13 @@ def test_attention_looks_at_every_slot_within_reach(reach):
   """The first 128, 256 or all of 512 slots, as many as it takes."""
   rng = np.random.default_rng(reach)
   make = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
-  given = make(2, 3, 2, 4), make(2, 2, 4, 512), make(2, 2, 512, 4)
+  arrays = make(2, 3, 2, 4), make(2, 2, 4, 512), make(2, 2, 512, 4)
   # The last slot in reach has the most weight.
   bias = np.where(np.arange(512) == reach - 1, 3, 0)
   bias = np.where(np.arange(512) >= reach, layers.MASKED, bias)
   bias = jnp.broadcast_to(jnp.asarray(bias, jnp.float32), (2, 2, 3, 512))
-  got = jax.jit(layers.attend_within)(jnp.int32(reach), *given, bias)
-  np.testing.assert_allclose(got, layers.attend(*given, bias), atol=1e-5)
+  actual = jax.jit(layers.attend_within)(jnp.int32(reach), *arrays, bias)
+  np.testing.assert_allclose(actual, layers.attend(*arrays, bias), atol=1e-5)
 
 
 def test_one_row_is_multiplied_in_slices_on_a_cpu():

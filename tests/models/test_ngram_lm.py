@@ -55,9 +55,9 @@ def twin(context, order, successors, min_count):
     total, different = number.sum(), (number > 0).sum()
     if total == 0 or (size > 1 and total < min_count):
       break
-    kept = sorted(range(V), key=lambda v: (-number[v], v))[:successors]
+    likeliest = sorted(range(V), key=lambda v: (-number[v], v))[:successors]
     share = np.zeros(V)
-    share[kept] = number[kept] / (total + different)
+    share[likeliest] = number[likeliest] / (total + different)
     law = share + (1 - share.sum()) * law
   return law
 
@@ -131,9 +131,9 @@ def test_further_tokens_have_no_probability():
     ((3, V + 1), unigram),
     ((V + 1, V), unigram),
   ):
-    got = law(wide, *context)
-    np.testing.assert_allclose(got, want, atol=1e-6)
-    np.testing.assert_allclose(got.sum(), 1, atol=1e-6)
+    actual = law(wide, *context)
+    np.testing.assert_allclose(actual, want, atol=1e-6)
+    np.testing.assert_allclose(actual.sum(), 1, atol=1e-6)
   with pytest.raises(ValueError, match="has 7 tokens, the pair 6"):
     lm.padded(V - 1)
 
@@ -180,7 +180,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("sequences", "how", "message"),
+  ("sequences", "options", "message"),
   [
     ([], {}, "the text is empty"),
     ([[2, 9]], {}, "the text has token 9; the vocabulary has ids 0 to 6"),
@@ -189,9 +189,9 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path):
     ([[2]], {"order": 5, "vocab_size": 32128}, "lower the order"),
   ],
 )
-def test_wrong_texts_are_refused(sequences, how, message):
+def test_wrong_texts_are_refused(sequences, options, message):
   with pytest.raises(ValueError, match=message):
-    ngram_counts.count(sequences, **({"vocab_size": V, "order": 2} | how))
+    ngram_counts.count(sequences, **({"vocab_size": V, "order": 2} | options))
 
 
 def test_a_real_vocabulary_fits():

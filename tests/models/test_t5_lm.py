@@ -44,32 +44,32 @@ def test_one_token_at_a_time_equals_t5x(lm, golden_arrays, inputs):
 
 
 @pytest.mark.parametrize(
-  ("how", "name"),
+  ("options", "name"),
   [
     *itertools.product(({}, {"kernel_dtype": "float32"}), ("task", "random")),
     ({"dtype": "bfloat16"}, "task"),
   ],
 )
 def test_greedy_tokens_equal_t5x(
-  golden_config, golden_params, golden_arrays, how, name
+  golden_config, golden_params, golden_arrays, options, name
 ):
-  lm = T5LM.create(golden_config, golden_params, **how)
-  suffix = "_bf16" if "dtype" in how else ""
+  lm = T5LM.create(golden_config, golden_params, **options)
+  suffix = "_bf16" if "dtype" in options else ""
   want = golden_arrays[f"greedy/{name}/tokens{suffix}"]
   source = golden_arrays[f"greedy/{name}/encoder_input_tokens"]
   source = np.pad(source, ((0, 0), (0, 14 - source.shape[1])))
-  got = greedy(lm, source, want.shape[1])
-  has_ended = np.cumsum(got == 1, axis=1) - (got == 1) > 0
-  np.testing.assert_array_equal(np.where(has_ended, 0, got), want)
+  actual = greedy(lm, source, want.shape[1])
+  has_ended = np.cumsum(actual == 1, axis=1) - (actual == 1) > 0
+  np.testing.assert_array_equal(np.where(has_ended, 0, actual), want)
   assert has_ended[0, -1] or name == "random"
 
 
 def test_row_alone_equals_row_in_batch(lm, inputs, tokens):
   alone, batch = prefill(lm, inputs[1:2]), prefill(lm, inputs)
   for block in np.split(np.tile(tokens, 3), 6, axis=1):
-    alone, got = feed(lm, alone, block[1:2], [4])
+    alone, actual = feed(lm, alone, block[1:2], [4])
     batch, want = feed(lm, batch, block, [4, 4, 4])
-    close(got[0], want[1])
+    close(actual[0], want[1])
 
 
 def test_many_rows_equal_few(lm, inputs, tokens):
@@ -80,11 +80,11 @@ def test_many_rows_equal_few(lm, inputs, tokens):
   state, _ = feed(lm, state, tokens[rows, :4], np.minimum(length, 4))
   few = prefill(lm, inputs)
   few, _ = feed(lm, few, tokens[:, :4], [4, 4, 4])
-  _, got = feed(lm, state, tokens[rows, 4:8], [4] * 17)
+  _, actual = feed(lm, state, tokens[rows, 4:8], [4] * 17)
   for b in range(17):
     short = lm.rewind(few, int32([min(length[b], 4)] * 3))
     _, want = feed(lm, short, tokens[:, 4:8], [4] * 3)
-    close(got[b], want[rows[b]])
+    close(actual[b], want[rows[b]])
 
 
 def test_cache_much_larger_than_needed(lm, golden_arrays):
@@ -115,8 +115,8 @@ def test_the_longest_row_sets_how_far_all_look(lm, golden_arrays):
     state, _ = feed(lm, state, fed[:, first : first + 10], [10, 10])
   _, want = feed(lm, state, fed[:, 130:], [10, 10])
   short = lm.rewind(state, int32([3, 130]))
-  _, got = feed(lm, short, fed[:, 130:], [10, 10])
-  close(got[1], want[1])
+  _, actual = feed(lm, short, fed[:, 130:], [10, 10])
+  close(actual[1], want[1])
 
 
 def test_tree_defaults_are_the_linear_block(lm, inputs, tokens):
@@ -128,8 +128,8 @@ def test_tree_defaults_are_the_linear_block(lm, inputs, tokens):
   depth = jnp.broadcast_to(jnp.arange(4, dtype=jnp.int32), (3, 4))
   ancestors = jnp.broadcast_to(jnp.tri(4, dtype=bool), (3, 4, 4))
   for tree in ((depth, None), (None, ancestors)):
-    _, got = extend(lm, state, block, count, None, *tree)
-    close(got.logits, want.logits)
+    _, actual = extend(lm, state, block, count, None, *tree)
+    close(actual.logits, want.logits)
 
 
 def test_hidden_gives_the_logits(lm, inputs, tokens):
@@ -149,10 +149,10 @@ def test_tied_model_in_blocks_equals_teacher_forcing():
   want = jax.jit(functools.partial(lm.module.apply, enable_dropout=False))(
     {"params": lm.params}, source, fed, fed
   )
-  _, got = feed(lm, prefill(lm, source, 8), fed, [5, 5])
+  _, actual = feed(lm, prefill(lm, source, 8), fed, [5, 5])
   assert want.shape == (2, 5, 40)
   assert np.std(want) > 0.1
-  close(got, want)
+  close(actual, want)
 
 
 def test_equal_models_are_traced_once(golden_config, golden_params, inputs):
