@@ -1,4 +1,4 @@
-"""A small vocabulary that the tests of this folder share."""
+"""Gives a small vocabulary that the tests of this folder share."""
 
 import pytest
 

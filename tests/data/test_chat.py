@@ -1,4 +1,4 @@
-"""Chat templates: what published ones use, and what none may do."""
+"""Renders published chat templates, and hostile ones."""
 
 import json
 

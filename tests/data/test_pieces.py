@@ -1,4 +1,4 @@
-"""The command that makes a vocabulary: what it reads, says, and refuses."""
+"""Runs the command that makes a vocabulary."""
 
 import gzip
 import json
@@ -70,12 +70,12 @@ def test_a_vocabulary_that_models_may_have_is_kept(call, tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("size", "said"), [(4000, "set it to a value <= "), (7, "7 vs ")]
+  ("size", "message"), [(4000, "set it to a value <= "), (7, "7 vs ")]
 )
-def test_a_size_that_the_text_cannot_give(call, tmp_path, size, said):
+def test_a_size_that_the_text_cannot_give(call, tmp_path, size, message):
   code, out, err = call(size=size)
   assert (code, out) == (1, "")
   assert err.startswith(f"error: no vocabulary of {size} pieces can be made: ")
-  assert said in err
+  assert message in err
   assert err.count("\n") == 1
   assert not (tmp_path / "of").exists()

@@ -1,4 +1,4 @@
-"""Prompts and outputs, from files to tokens."""
+"""Reads prompts and outputs from files into tokens."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The tasks: prefixes, tokens, references, what is cut, what is missing."""
+"""Reads the tasks: prefixes, tokens, references, cut and missing examples."""
 
 import contextlib
 import gzip
@@ -88,12 +88,12 @@ def first(name, vocabulary=None, split="train"):
 def test_wmt(vocabulary):
   rows = [{"en": a, "de": b} for a, b in PAIRS]
   with mocked("wmt_t2t_translate/de-en:1.0.0", rows):
-    got = read("wmt_t2t_ende_v003", "validation", vocabulary)
-  assert [e.index for e in got] == [0, 1, 2]
-  assert got[0].text == "translate English to German: " + PAIRS[0][0]
-  assert got[0].references == (PAIRS[0][1],)
-  expected = [*vocabulary.encode(got[0].text), 1]
-  np.testing.assert_array_equal(got[0].tokens, expected)
+    examples = read("wmt_t2t_ende_v003", "validation", vocabulary)
+  assert [e.index for e in examples] == [0, 1, 2]
+  assert examples[0].text == "translate English to German: " + PAIRS[0][0]
+  assert examples[0].references == (PAIRS[0][1],)
+  expected = [*vocabulary.encode(examples[0].text), 1]
+  np.testing.assert_array_equal(examples[0].tokens, expected)
   metrics = [fn.__name__ for fn in tasks.get("wmt_t2t_ende_v003").metric_fns]
   assert metrics == ["bleu_intl", "chrf"]
 
@@ -107,19 +107,28 @@ EGGS = {"annotation": SOLUTION[:-7], "short_answer": "6"}
   ("name", "builder", "row", "text", "reference", "metric"),
   [
     (
-      *("cnn_dailymail_v002", "cnn_dailymail:3.4.0"),
+      "cnn_dailymail_v002",
+      "cnn_dailymail:3.4.0",
       {**ARTICLE, "highlights": "cat .\nsat ."},
-      *("summarize: the cat sat", "cat .\nsat .", "rouge"),
+      "summarize: the cat sat",
+      "cat .\nsat .",
+      "rouge",
     ),
     (
-      *("xsum", "xsum:1.1.0", {"document": "the cat sat", "summary": "cat"}),
-      *("summarize: the cat sat", "cat", "rouge"),
+      "xsum",
+      "xsum:1.1.0",
+      {"document": "the cat sat", "summary": "cat"},
+      "summarize: the cat sat",
+      "cat",
+      "rouge",
     ),
     (
-      *("gsm8k_cot", "gsm8k:1.0.0"),
+      "gsm8k_cot",
+      "gsm8k:1.0.0",
       {**EGGS, "question": "How many eggs?", "answer": SOLUTION},
       preprocess.gsm8k_prompt("How many eggs?"),
-      *("She has 2*3=6 eggs.\n#### 6", "gsm8k"),
+      "She has 2*3=6 eggs.\n#### 6",
+      "gsm8k",
     ),
   ],
 )
@@ -140,11 +149,11 @@ def test_mmlu_of_the_release(tmp_path, monkeypatch, vocabulary):
   # The release quotes as spreadsheets do; a question may have several lines.
   (folder / "b_val.csv").write_text('"Is it\n""so""?",1,2,3,"4, or 5",D\n')
   (folder / "a_val.csv").write_text("Why?,w,x,y,z,A\n")
-  got = read("mmlu_cot", "validation", vocabulary)
-  assert got[0].text == preprocess.mmlu_prompt("Why?", "wxyz")
-  assert got[1].text.startswith('Question: Is it\n"so"?\n(A) 1')
-  assert "(D) 4, or 5\n" in got[1].text
-  assert [e.references for e in got] == [("A",), ("D",)]
+  examples = read("mmlu_cot", "validation", vocabulary)
+  assert examples[0].text == preprocess.mmlu_prompt("Why?", "wxyz")
+  assert examples[1].text.startswith('Question: Is it\n"so"?\n(A) 1')
+  assert "(D) 4, or 5\n" in examples[1].text
+  assert [e.references for e in examples] == [("A",), ("D",)]
 
 
 MMLU_LINE = {
@@ -226,10 +235,10 @@ def test_tfds_data_that_is_not_there(tmp_path, monkeypatch, vocabulary):
 def test_text_task(text_task, vocabulary):
   name = tasks.register_text_task(**text_task)
   assert name == "tiny_text"
-  got = read(name, "test")
-  assert len(got) == 2
-  assert got[1].text == preprocess.TRANSLATE + PAIRS[1][0]
-  assert got[1].references == (PAIRS[1][1], PAIRS[1][1].upper())
+  examples = read(name, "test")
+  assert len(examples) == 2
+  assert examples[1].text == preprocess.TRANSLATE + PAIRS[1][0]
+  assert examples[1].references == (PAIRS[1][1], PAIRS[1][1].upper())
   arrays = reading.from_task(name, "train", progress=False)
   assert len(arrays) == 3
   for i, (_, target) in enumerate(PAIRS):
@@ -350,8 +359,8 @@ def test_another_vocabulary(text_task, vocabulary_path):
   other = vocabularies.Vocabulary(str(vocabulary_path), extra_ids=3)
   task = tasks.get(name, other)
   assert task.output_features["targets"].vocabulary is other
-  kept = tasks.get(name).output_features["targets"].vocabulary
-  assert kept.vocab_size == other.vocab_size - 3
+  vocabulary_in_use = tasks.get(name).output_features["targets"].vocabulary
+  assert vocabulary_in_use.vocab_size == other.vocab_size - 3
 
 
 def test_multi30k(real_data):
@@ -378,8 +387,8 @@ def test_text_files_config(text_task):
     gin_setup.parse(config, [files])
   gin_setup.parse(config, [files, vocabulary])
   name = gin.query_parameter("%MIXTURE_OR_TASK_NAME").scoped_configurable_fn()
-  got = first(name)
-  assert got.text == "translate English to German: the cat sat on the mat"
+  example = first(name)
+  assert example.text == "translate English to German: the cat sat on the mat"
   gin.clear_config()
 
 

@@ -1,4 +1,4 @@
-"""Line files and JSON lines, right and wrong."""
+"""Reads line files and JSON lines, right and wrong."""
 
 import gzip
 import json
@@ -40,10 +40,16 @@ def test_lines(tmp_path):
     *(
       ("a.jsonl", GOOD + line, "line 2 is .* wanted a JSON object with")
       for line in (
-        *(b"no json", b'{"inputs"', b'"text"', b"[1]", b'{"input": "a"}'),
-        *(b'{"inputs": 1}', b'{"inputs": "a", "targets": 3}'),
+        b"no json",
+        b'{"inputs"',
+        b'"text"',
+        b"[1]",
+        b'{"input": "a"}',
+        b'{"inputs": 1}',
+        b'{"inputs": "a", "targets": 3}',
         b'{"inputs": "a", "targets": "x", "extra_targets": [1]}',
-        *(b'{"inputs": "\\ud800"}', b"[" * 100_000),
+        b'{"inputs": "\\ud800"}',
+        b"[" * 100_000,
       )
     ),
   ],

@@ -1,4 +1,4 @@
-"""Vocabularies of tokenizer.json, and prompts made by them."""
+"""Reads vocabularies of tokenizer.json, and makes prompts with them."""
 
 import json
 
@@ -54,9 +54,9 @@ def test_prompts_have_bos_where_the_tokenizer_says_so(tmp_path):
     folder = tokenizers.save(tmp_path / "t", kind, **settings)
     vocabulary = vocabularies.TokenizerVocabulary(str(folder))
     ids = vocabulary.prompt("the cat")
-    own = vocabulary.encode("the cat")
-    assert ids[len(ids) - len(own) :] == own
-    return [vocabulary.piece(i) for i in ids[: len(ids) - len(own)]]
+    unprompted = vocabulary.encode("the cat")
+    assert ids[len(ids) - len(unprompted) :] == unprompted
+    return [vocabulary.piece(i) for i in ids[: len(ids) - len(unprompted)]]
 
   assert prompt("bytes") == []
   assert prompt("fallback") == ["<s>"]

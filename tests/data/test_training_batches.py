@@ -1,4 +1,4 @@
-"""Batches against seqio's own converters, and their order."""
+"""Compares batches with seqio's own converters, and checks their order."""
 
 import itertools
 
@@ -53,19 +53,19 @@ def seqio_batch(pairs, widths, pack):
   return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
 
 
-def assert_equal(got, expected):
-  assert sorted(got) == sorted(expected)
+def assert_equal(batch, expected):
+  assert sorted(batch) == sorted(expected)
   for key, value in expected.items():
-    np.testing.assert_array_equal(got[key], value, key)
-    assert got[key].dtype == np.int32
+    np.testing.assert_array_equal(batch[key], value, key)
+    assert batch[key].dtype == np.int32
 
 
 def test_features_equal_seqio():
   pairs = examples(7)
   arrays = arrays_of(pairs)
   rows = [(i,) for i in range(7)]
-  got = training_batches.model_features(arrays, rows, (12, 11))
-  assert_equal(got, seqio_batch(pairs, (12, 11), pack=False))
+  batch = training_batches.model_features(arrays, rows, (12, 11))
+  assert_equal(batch, seqio_batch(pairs, (12, 11), pack=False))
 
 
 def test_packing_equals_seqio():

@@ -1,4 +1,4 @@
-"""Which vocabulary it is, what it fits, and how ids become text."""
+"""Identifies vocabularies, checks what they fit, and turns ids into text."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Small tokenizers as Hugging Face writes them, of three kinds."""
+"""Writes small tokenizers of three kinds, as Hugging Face writes them."""
 
 import json
 
@@ -18,7 +18,7 @@ def save(folder, kind="bytes", *, template=CHATML, size=320, **settings):
   """Writes tokenizer.json and tokenizer_config.json; returns the folder.
 
   Args:
-    folder: to write to; made if need be.
+    folder: path of the folder; it is created if it does not exist.
     kind: "bytes", byte-level BPE as Qwen has it; "fallback", BPE with bytes for
       unknown letters, and BOS, as Llama 2 and Mistral have it.
     template: of chats, None for none.
@@ -91,6 +91,6 @@ def save(folder, kind="bytes", *, template=CHATML, size=320, **settings):
   }
   folder.mkdir(exist_ok=True)
   (folder / "tokenizer.json").write_text(json.dumps(read), encoding="utf-8")
-  told = named | ({"chat_template": template} if template else {}) | settings
-  (folder / "tokenizer_config.json").write_text(json.dumps(told))
+  config = named | ({"chat_template": template} if template else {}) | settings
+  (folder / "tokenizer_config.json").write_text(json.dumps(config))
   return folder

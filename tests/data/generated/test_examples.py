@@ -1,4 +1,4 @@
-"""Splits, determinism and references of the built-in task."""
+"""Checks splits, determinism and references of the built-in task."""
 
 import hashlib
 import itertools

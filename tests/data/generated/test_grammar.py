@@ -1,7 +1,4 @@
-"""The German is right: worked sentences, and the words behind them.
-
-`test_examples` holds hundreds of examples as they are.
-"""
+"""Checks the German of worked sentences, and the words behind them."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The seqio task gives what the package without TensorFlow gives."""
+"""Compares the seqio task with the package without TensorFlow."""
 
 import numpy as np
 import pytest

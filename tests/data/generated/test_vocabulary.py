@@ -1,4 +1,4 @@
-"""The vocabulary fits the grammar, without unknown pieces."""
+"""Checks that the vocabulary fits the grammar, without unknown pieces."""
 
 import numpy as np
 
