@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speccascade.advise import effort as efforts
-from speccascade.advise import scatter
+from speccascade.advise import effort, scatter
 from speccascade.advise.effort import Budget, Steps
 from speccascade.advise.offers import DRAFTER, Drafting, Offer, make_monotone
 from speccascade.advise.wanted import LOSSLESS, Wanted
@@ -117,14 +116,14 @@ class Searcher:
     """Searches; each part ends when its share of the budget is used."""
     points = self.points
     # The verifier writes the texts along which acceptance is computed.
-    self.budget.share = efforts.ALONE
+    self.budget.share = effort.ALONE
     texts, alone = self._decode(self.studies[0], measure.reference(points[0]))
     self.steps.end_part(1)
     # Costs of each drafter, its fastest gamma, and its own texts.
     draftings, offers, finals = {}, [], {}
     for number, study in enumerate(self.studies, start=1):
-      more = (efforts.DRAFTERS - efforts.ALONE) * number / len(self.studies)
-      self.budget.share = efforts.ALONE + more
+      more = (effort.DRAFTERS - effort.ALONE) * number / len(self.studies)
+      self.budget.share = effort.ALONE + more
       drafting, lossless = self._calibrate(study, texts)
       draftings[study.pair.drafter_name] = drafting
       offers += drafting.offers(points, texts)
@@ -137,7 +136,7 @@ class Searcher:
     if self.wanted.max_loss is not None and alone.quality:
       fitting = [offer for offer in self.decoded if self._fits(offer, alone)]
       best = max([lossless, *fitting], key=_by_promise)
-      self.budget.share = efforts.SEARCH
+      self.budget.share = effort.SEARCH
       best = self._search(best, offers, draftings, alone)
       self.budget.share = 1.0
       if best is not lossless:

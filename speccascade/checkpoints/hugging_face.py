@@ -26,9 +26,8 @@ from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
-from speccascade.models import parameters as model_params
 from speccascade.models.llama.config import LlamaConfig
-from speccascade.models.parameters import Config
+from speccascade.models.parameters import Config, format_misfits
 from speccascade.models.t5.config import T5Config
 from speccascade.runtime import files
 
@@ -112,7 +111,7 @@ def check_shapes(stored: dict, table: dict, where: str) -> None:
     "unexpected: ": sorted(stored.keys() - table.keys()),
     "wrong: ": sorted(wrong),
   }
-  if text := model_params.format_misfits(misfits):
+  if text := format_misfits(misfits):
     raise CheckpointError(
       f"the weights of {where} are not those of the model that its settings "
       f"describe; {text}"
