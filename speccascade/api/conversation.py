@@ -71,7 +71,7 @@ class Chat:
     if isinstance(message, str):
       message = {"role": "user", "content": message}
     messages = check_messages([*self.messages, message])
-    rendered = self._prompting.rendered(messages)
+    rendered = self._prompting.render(messages)
     # A caller may stop in the middle of an answer. The caches then hold half of
     # it, so the stream is given up until the turn is complete.
     stream, self._stream = self._stream, None

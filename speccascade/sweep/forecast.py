@@ -102,7 +102,7 @@ def _num_programs(
   """Returns how many decoders are compiled."""
   programs = set()
   for curve in curves:
-    programs |= studies.of(curve).programs(curve.base).keys()
+    programs |= studies.of(curve).program_examples(curve.base).keys()
   # A program that records a trace is another program.
   examples = [studies.middle(curve) for curve in shown.select(curves)]
   traced = {
