@@ -1,4 +1,4 @@
-"""Language models behind the decoding door: T5 and Llama."""
+"""The language models that decoding drives: T5 and Llama."""
 
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import CausalTransformer

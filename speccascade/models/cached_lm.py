@@ -233,15 +233,19 @@ class CachedLM:
     )
     # On a mesh every device draws from whole rows of logits.
     logits = with_sharding_constraint(logits, ("batch", "length", None))
+    # A row that is fed less than the block has garbage in the slots after its
+    # length. No token sees them, and the next block overwrites them.
     state = state.replace(caches=caches, length=state.length + count)
     return state, Output(logits=logits, hidden=hidden)
 
   def rewind(self, state: Any, length: Array) -> Any:
     """Lowers the lengths to `length` [B]. See `LanguageModel`."""
+    # Slots past the length mean nothing, so nothing has to be erased.
     return state.replace(length=jnp.minimum(state.length, length))
 
   def keep(self, state: Any, start: Array, path: Array, count: Array) -> Any:
     """Moves one path of a fed tree to the front. See `LanguageModel`."""
+    # Lengths count decoder tokens; slots also count the prompt before them.
     first = state.offset + start
     caches = tuple(keep_path(cache, first, path) for cache in state.caches)
     return state.replace(caches=caches, length=start + count)

@@ -81,6 +81,7 @@ def attend(
   """
   if float32_scores:
     query, key = query.astype(jnp.float32), key.astype(jnp.float32)
+  # Scores of float32 queries and keys stay float32 through the softmax.
   scores = jnp.einsum("bnhd,bhdl->bhnl", query, key)
   weights = jax.nn.softmax(scores + bias.astype(scores.dtype))
   weights = weights.astype(value.dtype)
@@ -229,6 +230,7 @@ def project(x: jax.Array, *layers: Dense) -> list[jax.Array]:
     results = native.products(x, kernels)
   else:
     results = [matmul(x, kernel.astype(dtype)) for kernel in kernels]
+  # Broadcast by hand: where ranks differ, the core raises (rank promotion).
   return [
     y if bias is None else y + jnp.broadcast_to(bias.astype(dtype), y.shape)
     for y, bias in zip(results, biases)
@@ -247,6 +249,7 @@ class LayerNorm(nn.Module):
     scale = param_with_axes("scale", ones, shape, jnp.float32, axes=axes)
     x = x.astype(jnp.float32)
     mean_square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
+    # Cast before the scale, as T5X does: in bfloat16 the order shows.
     x = (x * jax.lax.rsqrt(mean_square + self.epsilon)).astype(self.dtype)
     return x * jnp.broadcast_to(scale.astype(self.dtype), x.shape)
 
@@ -275,6 +278,7 @@ class Embed(nn.Module):
     if isinstance(self.embedding, native.Panels):
       vectors = self.embedding.columns(tokens)
     else:
+      # An id past the table is read as the last id.
       vectors = jnp.asarray(self.embedding).at[tokens].get(mode="clip")
     return vectors.astype(self.config.dtype)
 
@@ -302,6 +306,7 @@ class Mlp(nn.Module):
   @nn.compact
   def __call__(self, x: jax.Array, *, deterministic: bool = True) -> jax.Array:
     cfg = self.config
+    # T5X's names: v1.0 has one inner kernel, v1.1 two.
     names = ["wi"] if len(cfg.mlp_activations) == 1 else ["wi_0", "wi_1"]
     inputs = [
       Dense(cfg.mlp_dim, ("embed", "mlp"), cfg.dtype, name=name)

@@ -36,7 +36,7 @@ class LlamaState:
 
 
 class LlamaLM(CachedLM):
-  """A Llama behind the `LanguageModel` door; make one with `create`."""
+  """A Llama as a `LanguageModel`; make one with `create`."""
 
   prompted = True
 

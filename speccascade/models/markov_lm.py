@@ -141,6 +141,7 @@ class FiniteContext:
   ) -> State:
     """Moves one path of a fed tree to the front. See `LanguageModel`."""
     at = (state.offset + start)[:, None]
+    # Nodes count from the start of the tree, slots from the start of the row.
     along = jnp.take_along_axis(state.tokens, at + path, axis=1)
     tokens = jax.vmap(jax.lax.dynamic_update_slice)(state.tokens, along, at)
     return state.replace(tokens=tokens, length=start + count)

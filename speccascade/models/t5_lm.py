@@ -43,7 +43,7 @@ class T5State:
 
 
 class T5LM(CachedLM):
-  """A T5 behind the `LanguageModel` door; make one with `create`."""
+  """A T5 as a `LanguageModel`; make one with `create`."""
 
   prompted = False
 

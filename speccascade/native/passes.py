@@ -120,11 +120,11 @@ class _Operands:
     """Returns the results, float32, of a call with these operands.
 
     Args:
-      name: of the handler.
-      shapes: of the results.
+      name: name of the handler.
+      shapes: shapes of the results.
       aliases: by the number of an operand, the number of the result that takes
         its place in memory.
-      **attributes: of the handler, beside those of the kernels.
+      **attributes: attributes of the handler; those of the kernels are added.
     """
     return call(
       name,
@@ -143,7 +143,8 @@ class _Operands:
 
 
 def _codes(names: Iterable[str], known: tuple[str, ...]) -> np.ndarray:
-  """Returns the place of each name among those that the native code knows."""
+  """Returns the place of each name in `known`, which the native code reads."""
+  # The order of the names is the order of an enum in the sources.
   return np.asarray([known.index(name) for name in names], np.int32)
 
 
@@ -169,7 +170,7 @@ def _is_in_all_layers(
   Args:
     sublayers: of a pass.
     field: of `RotaryAttention`.
-    name: of the field, for the message.
+    name: name of the field, for the message.
 
   Raises:
     ValueError: some layers have the field, and others lack it.
@@ -233,6 +234,8 @@ def decoder_pass(
   if read is None:
     read = jnp.zeros((batch, 0), jnp.int32)
   operands = _Operands(sublayers[0].out)
+  # The first arrays are those that the handler names; then come the operands of
+  # the sublayers, of the last norm and of the head, as the handler reads them.
   operands.add(tokens, tokens.shape, jnp.int32)
   table_attributes = operands.add_table(table, width)
   for array in (start, count):

@@ -86,8 +86,8 @@ static inline void tile(const float* x, long in, const float* w, float* sums,
     for (int v = 0; v < N; v++) store(sums + m * step + v * LANES, sum[m][v]);
 }
 
-// Does the work of `tile` for COLUMNS columns of a panel, tile beside tile;
-// rows of sums are COLUMNS apart.
+// Does the work of `tile` for COLUMNS columns of a panel, one tile after
+// another; rows of sums are COLUMNS apart.
 template <int M, int COLUMNS, Weights W>
 static void strip(const float* x, long in, const float* w, float* sums, long n,
                   bool adds) {

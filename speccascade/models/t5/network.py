@@ -158,6 +158,7 @@ class Transformer(nn.Module):
     length = decoder_input_tokens.shape[1]
     if decode:
       length = max_decode_length or length
+    # A target sees itself and those before; padding sees nothing, as in T5X.
     masks = [jnp.tri(length, dtype=bool)[None]]
     is_token = decoder_target_tokens > 0
     if decode:
