@@ -1,6 +1,5 @@
 // An encoder's pass: a source through all layers, and the keys and values of it
 // that each layer of a decoder looks at, in one call by XLA. See pass.h.
-#include <cstring>
 #include <vector>
 
 #include "pass.h"

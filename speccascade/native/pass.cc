@@ -2,6 +2,7 @@
 #include "pass.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 void Stack::read(Attributes& attributes) {
