@@ -36,11 +36,11 @@ def _projections(attention: dict) -> native.Projections:
   )
 
 
-def _mlp(layer: dict) -> native.Mlp:
+def _mlp(layer: dict) -> native.MlpSublayer:
   mlp = layer["mlp"]
   # "wi" alone, or "wi_0" and "wi_1" of a gated MLP.
   inner = [name for name in sorted(mlp) if name != "wo"]
-  return native.Mlp(
+  return native.MlpSublayer(
     scale=layer["pre_mlp_layer_norm"]["scale"],
     inner=tuple(mlp[name]["kernel"] for name in inner),
     out=mlp["wo"]["kernel"],

@@ -14,7 +14,7 @@ from speccascade.native.sublayers import (
   CachedAttention,
   DecoderSublayer,
   EncoderSublayer,
-  Mlp,
+  MlpSublayer,
   RotaryAttention,
   SourceKernels,
   Sublayer,
@@ -151,7 +151,9 @@ def _codes(names: Iterable[str], known: tuple[str, ...]) -> np.ndarray:
 def _check_mlps(sublayers: Sequence[Sublayer], activations: Sequence[str]):
   """Raises ValueError where an MLP has no activation for an inner kernel."""
   for sublayer in sublayers:
-    if isinstance(sublayer, Mlp) and len(sublayer.inner) != len(activations):
+    if isinstance(sublayer, MlpSublayer) and len(sublayer.inner) != len(
+      activations
+    ):
       raise ValueError(
         f"an MLP of a native pass has {len(sublayer.inner)} inner kernels, and"
         f" there are {len(activations)} activations, {tuple(activations)}; give"

@@ -236,7 +236,7 @@ class EncoderAttention:
 
 
 @dataclasses.dataclass(frozen=True)
-class Mlp:
+class MlpSublayer:
   """The feed-forward block.
 
   Attributes:
@@ -263,8 +263,10 @@ class Mlp:
     ]
 
 
-DecoderSublayer = CachedAttention | RotaryAttention | SourceAttention | Mlp
-EncoderSublayer = EncoderAttention | Mlp
+DecoderSublayer = (
+  CachedAttention | RotaryAttention | SourceAttention | MlpSublayer
+)
+EncoderSublayer = EncoderAttention | MlpSublayer
 Sublayer = DecoderSublayer | EncoderSublayer
 
 

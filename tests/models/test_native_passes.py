@@ -265,7 +265,9 @@ def test_layers_of_which_some_have_a_part_are_refused(field, name):
 def test_an_mlp_wants_an_activation_for_each_inner_kernel():
   rng = np.random.default_rng(0)
   kernel = lambda: native.pack(rng.normal(size=(8, 8)), "float32")
-  mlp = native.Mlp(jnp.ones(8), inner=(kernel(), kernel()), out=kernel())
+  mlp = native.MlpSublayer(
+    jnp.ones(8), inner=(kernel(), kernel()), out=kernel()
+  )
   layers = [rotary_layer(rng, has_biases=False, has_norms=False), mlp]
   assert np.isfinite(run_layers(layers, ("relu", "linear"))).all()
   with pytest.raises(

@@ -89,7 +89,7 @@ def test_a_dozen_methods_or_all(flags, num, tmp_path, monkeypatch, capsys):
     return types.SimpleNamespace(stop=stop)
 
   monkeypatch.setattr(library, "train_pair", lambda *_: None)
-  monkeypatch.setattr(library.cli, "configured", lambda _: stop_at_once)
+  monkeypatch.setattr(library.cli, "configure", lambda _: stop_at_once)
   assert quickstart.main([f"--output_dir={tmp_path}", *flags]) == 143
   assert "stopped by SIGTERM; run again" in capsys.readouterr().out
   (names,) = queried

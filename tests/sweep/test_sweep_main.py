@@ -106,7 +106,7 @@ def test_it_says_how_it_ended(monkeypatch, tmp_path, capsys, number):
   stop = number and Stop(number)
   outcome = library.SweepOutcome(tmp_path, [None] * 7, num_shown, stop)
   fake = {library.sweep: lambda **_: outcome}
-  monkeypatch.setattr(cli, "configured", lambda part: fake.get(part, part))
+  monkeypatch.setattr(cli, "configure", lambda part: fake.get(part, part))
   macros = {"OUTPUT_DIR": str(tmp_path)}
   config = "configs/quickstart/sweep.gin"
   ended, out, err = mains.start(main_of_sweep, capsys, config, **macros)
