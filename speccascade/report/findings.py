@@ -84,10 +84,10 @@ def _method_sentences(panel: PointGroup, clock: Clock) -> list[str]:
 
 
 def headline(study: PointGroup, clocks: Sequence[Clock]) -> str:
-  """Returns what the study shows at the large model's quality.
+  """Returns what the study shows at the large model's quality, in brief.
 
-  The headline has a clause for each temperature, by the first clock that has
-  any clause.
+  The headline has a claim for each temperature, by the first clock that has
+  any claim. The findings below it give the details of each claim.
 
   Args:
     study: all points of a pair.
@@ -100,7 +100,7 @@ def headline(study: PointGroup, clocks: Sequence[Clock]) -> str:
     clauses = []
     for panel in study.panels:
       if lead := winners.lead(panel, clock):
-        clauses.append(f"{panel.title}: {lead}.")
+        clauses.append(f"{panel.title}: {lead.claim}.")
     if clauses:
       return f"At the large model's {study.metric}, {' '.join(clauses)}"
   return ""

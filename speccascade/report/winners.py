@@ -87,49 +87,67 @@ def times_as_fast(
   )
 
 
-def lead(panel: PointGroup, clock: Clock) -> str:
-  """Returns a clause on the fastest points at the large model's quality.
+@dataclasses.dataclass(frozen=True)
+class Lead:
+  """What is known about the fastest points at the large model's quality.
 
-  The clause names the method, alpha and gamma of a measured point in the words
-  of a config, and says which other methods the point is surely faster than.
+  Attributes:
+    claim: a clause that names the method, alpha and gamma of a measured point
+      in the words of a config, with its speed.
+    details: what follows the claim in a full account: the quality of the point,
+      and which other methods the point is surely faster than. It begins with
+      its own punctuation and may be empty.
+  """
+
+  claim: str
+  details: str = ""
+
+  def __str__(self) -> str:
+    return self.claim + self.details
+
+
+def lead(panel: PointGroup, clock: Clock) -> Lead | None:
+  """Returns what is known about the fastest points as good as the large model.
 
   Args:
     panel: the points of one temperature.
     clock: the definition of latency.
 
   Returns:
-    The clause; empty where the large model has no latency.
+    The lead; None where the large model has no latency.
   """
   large = panel.large
   if large is None or not clock.select_timed([large]):
-    return ""
+    return None
   fits = candidates(panel, clock)
   if not fits:
-    return (
+    return Lead(
       f"no measured point of a method reaches the large model's {panel.metric}"
       f" of {large.quality.value:.1f}"
     )
   # Candidates are sorted, so this is the fastest point of SpecDecode.
   plain = next((candidate for candidate in fits if candidate.is_plain), None)
   if clock.cost_ratio is not None:
-    return (
+    return Lead(
       "by the calls, which have no intervals, the fastest point would be"
-      f" {_name(fits[0])}, with {_numbers(fits[0], panel)}"
-      f"{_plain_clause(plain, fits[0])}"
+      f" {_name(fits[0])}, which would have {_describe_speed(fits[0])}",
+      f"{_quality(fits[0], panel)}{_plain_clause(plain, fits[0])}",
     )
   faster = [each for each in fits if is_surely_above_one(each.speedup)]
   if not faster:
     surely = " over its whole interval" if fits[0].speedup.value > 1 else ""
-    return (
+    return Lead(
       f"no method is faster than the large model{surely}; the fastest measured"
-      f" point is {_name(fits[0])}, which has {_numbers(fits[0], panel)}"
-      f"{_plain_clause(plain, fits[0])}"
+      f" point is {_name(fits[0])}, which has {_describe_speed(fits[0])}",
+      f"{_doubt(fits[0])}{_quality(fits[0], panel)}"
+      f"{_plain_clause(plain, fits[0])}",
     )
   if plain is None:
-    return (
-      f"{_name(faster[0])} is faster than the large model; it has"
-      f" {_numbers(faster[0], panel)}{_rivals_clause(faster[0], fits, clock)};"
-      " SpecDecode was not measured"
+    return Lead(
+      f"{_name(faster[0])} is faster than the large model: it has"
+      f" {_describe_speed(faster[0])}",
+      f"{_quality(faster[0], panel)}{_rivals_clause(faster[0], fits, clock)};"
+      " SpecDecode was not measured",
     )
   return _lead_over_plain(plain, faster, fits, panel, clock)
 
@@ -140,8 +158,8 @@ def _lead_over_plain(
   fits: Sequence[Candidate],
   panel: PointGroup,
   clock: Clock,
-) -> str:
-  """Returns a clause on the points that are faster than SpecDecode.
+) -> Lead:
+  """Returns what is known about the points that are faster than SpecDecode.
 
   Args:
     plain: the fastest point of SpecDecode.
@@ -154,21 +172,24 @@ def _lead_over_plain(
   for candidate in faster:
     ratio = times_as_fast(candidate, plain, clock)
     if not candidate.is_plain and is_surely_above_one(ratio):
-      return (
-        f"{_name(candidate)} is faster than SpecDecode, with"
-        f" {_format_ratio(ratio)} times the speed of SpecDecode; it has"
-        f" {_numbers(candidate, panel)}"
-        f"{_rivals_clause(candidate, fits, clock)}"
+      return Lead(
+        f"{_name(candidate)} is faster than SpecDecode: it has"
+        f" {_format_ratio(ratio)} times the speed of SpecDecode and"
+        f" {_describe_speed(candidate)}",
+        f"{_quality(candidate, panel)}{_rivals_clause(candidate, fits, clock)}",
       )
   if fits[0].is_plain:
-    return (
+    return Lead(
       f"no method is faster than {_name(plain)}, which has"
-      f" {_numbers(plain, panel)}"
+      f" {_describe_speed(plain)}",
+      _quality(plain, panel),
     )
-  return (
+  return Lead(
     "no method is faster than SpecDecode over its whole interval; the fastest"
     f" measured point is {_name(fits[0])}, which has"
-    f" {_numbers(fits[0], panel)}{_plain_clause(plain, fits[0])}"
+    f" {_describe_speed(fits[0])}",
+    f"{_doubt(fits[0])}{_quality(fits[0], panel)}"
+    f"{_plain_clause(plain, fits[0])}",
   )
 
 
@@ -200,7 +221,7 @@ def _plain_clause(plain: Candidate | None, fastest: Candidate) -> str:
   """Returns SpecDecode's speed; nothing where SpecDecode is the fastest."""
   if plain is None or plain is fastest:
     return ""
-  return f"; SpecDecode has {_describe_speed(plain)}"
+  return f"; SpecDecode has {_describe_speed(plain)}{_doubt(plain)}"
 
 
 def _rivals_clause(
@@ -241,23 +262,26 @@ def _name(candidate: Candidate) -> str:
   return f"{point.label} ({bindings(point.settings)})"
 
 
-def _numbers(candidate: Candidate, panel: PointGroup) -> str:
-  """Returns a candidate's speed and quality, compared with the large model."""
+def _quality(candidate: Candidate, panel: PointGroup) -> str:
+  """Returns a candidate's quality, compared with the large model's quality."""
   gain = tables.format_estimate(candidate.gain, 1, sign="+")
   return (
-    f"{_describe_speed(candidate)}, and {candidate.point.quality.value:.1f}"
-    f" {panel.metric} (the large model has {panel.large.quality.value:.1f}, a"
-    f" difference of {gain})"
+    f", with {candidate.point.quality.value:.1f} {panel.metric} (the large"
+    f" model has {panel.large.quality.value:.1f}, a difference of {gain})"
   )
 
 
 def _describe_speed(candidate: Candidate) -> str:
-  """Returns the speed over the large model's speed, and whether it differs."""
+  """Returns a candidate's speed over the large model's speed."""
+  return f"{_format_ratio(candidate.speedup)} times the large model's speed"
+
+
+def _doubt(candidate: Candidate) -> str:
+  """Returns a warning where the interval of a candidate's speed includes 1."""
   speedup = candidate.speedup
-  text = f"{_format_ratio(speedup)} times the large model's speed"
   if speedup.has_interval and speedup.low <= 1 <= speedup.high:
-    text += ", which is not told apart from 1"
-  return text
+    return ", which is not told apart from 1"
+  return ""
 
 
 def _format_ratio(ratio: IntervalEstimate) -> str:

@@ -129,7 +129,7 @@ def test_the_first_screen_tells_it(chromium, url, width):
   shown = chromium.evaluate("document.querySelector('section').innerText")
   assert "12.3 million parameters, 9.4 ms a text (0.47 a token) greedy" in shown
   assert "gamma 3, 5" in shown
-  assert "At the large model's BLEU: greedy (" in shown
+  assert "At the large model's BLEU, greedy (" in shown
 
 
 @pytest.mark.parametrize("width", [375, 1000, 1440])
