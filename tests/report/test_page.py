@@ -178,6 +178,9 @@ def test_a_tap_shows_the_points_numbers(chromium, url):
 
 def test_tokens_open_their_cards_by_keyboard(chromium, url):
   chromium.open(url, width=375)
+  # A pointer that an earlier test left over a token would hide all other cards.
+  chromium.call("Input.dispatchMouseEvent", type="mouseMoved", x=0, y=0)
+  chromium.call("Emulation.setFocusEmulationEnabled", enabled=True)
   cards = chromium.evaluate("""
     [...document.querySelectorAll(".sc-text .sc-token")]
       .filter(token => token.checkVisibility()).map(token => {
