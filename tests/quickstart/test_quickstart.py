@@ -157,7 +157,7 @@ def test_a_gain_in_five_lines():
     "at T = 1, of the points that have the large model's BLEU or its"
     " distribution: no method is faster than SpecDecode (METHOD ="
     ' "spec_decode", GAMMA = 4), which has 1.60 [1.38, 1.90] times the large'
-    " model's speed, and 71.0 BLEU (the large model has 71.0, a difference of"
+    " model's speed, with 71.0 BLEU (the large model has 71.0, a difference of"
     " +0.0)",
     "of 2 points with blocks, 2 are faster than the large model by the clock, 0"
     f" are slower, and 0 are not told apart from it: {FACTS}",
