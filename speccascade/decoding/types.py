@@ -6,7 +6,8 @@ whose leaves are parameters, so both pass through `jit`; what is not an array is
 static.
 
 Axes: B rows, S source length, L token buffer, N fed tokens, R read positions,
-G block width, V vocabulary, M language models inside a drafter.
+G block width, V vocabulary, M language models inside a drafter. A tree of
+drafts has N drafts and N + 1 nodes, and G is its depth; a chain has N = G.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.laws.sampling import Sampling
 
 Array = jax.Array
@@ -158,29 +160,59 @@ class LanguageModel(Part, Protocol):
     """
 
 
+class Branches(struct.PyTreeNode):
+  """How the drafts of a proposal form a tree.
+
+  Node 0 is the place after the prefix, and node i + 1 is the place after draft
+  i. The drafts are numbered level by level.
+
+  Attributes:
+    tree: static, the shape in which the drafts were made.
+    drawing: static, how the children of a node were chosen; see
+      `drafting.children`.
+    parents: [B, N] int32, the node that each draft follows. It differs from the
+      tree's own parent where an independent draw repeats a sibling's token.
+    is_certain: [B, N] bool, drafts that are a function of the prefix.
+    is_known: [B, N+1] bool, nodes at which the drafter has a distribution.
+  """
+
+  tree: DraftTree = struct.field(pytree_node=False)
+  drawing: str = struct.field(pytree_node=False)
+  parents: Array
+  is_certain: Array
+  is_known: Array
+
+
 class Proposal(struct.PyTreeNode):
   """A drafted block, and the distribution that each token was drawn from.
 
+  The block is a chain of drafts, or a tree of them. In a chain N = G, and draft
+  i stands at index i. The law at index i is that after i drafts, from which
+  draft i is drawn. In a tree `branches` says which drafts follow which, and the
+  law at index n is that at node n, from which the children of the node are
+  drawn.
+
   Attributes:
-    tokens: [B, G] int32; row b proposes the first `count[b]`.
-    count: [B] int32 in 0..G.
-    q: [B, G+1, V] distribution that each token was drawn from. Index `count[b]`
-      is the distribution at the bonus position, and means something only where
-      it was asked for. Later rows mean nothing.
-    q1: [B, G+1, V] the drafter's confidence: its distribution at temperature 1,
+    tokens: [B, N] int32; row b of a chain proposes the first `count[b]`.
+    count: [B] int32 in 0..N.
+    q: [B, N+1, V] distribution at each node. In a chain, index `count[b]` is
+      the distribution at the bonus position, and means something only where it
+      was asked for. Later rows mean nothing.
+    q1: [B, N+1, V] the drafter's confidence: its distribution at temperature 1,
       unfiltered. Where a token is copied it is `q` itself.
-    copied: [B, G+1] bool, tokens that no model drafted. Their distribution is
+    copied: [B, N+1] bool, tokens that no model drafted. Their distribution is
       one-hot and says nothing about confidence.
     calls: [B, M] int32 forward passes of each of the drafter's models.
-    bad: [B, G+1] bool, where a model that was read gave no distribution (NaN,
+    bad: [B, N+1] bool, where a model that was read gave no distribution (NaN,
       +inf, or no finite logit). Index `count` counts if the bonus position was
       asked for, or if the fault itself ended the block.
     knows_bonus: [B] bool, whether the drafter has a distribution at the bonus
       position, if it was asked for one. Where it has none, the target at that
-      position is the verifier.
-    writer: [B, G+1] int32, or one number for all tokens: the index in `calls`
+      position is the verifier. A tree says it by `Branches.is_known`.
+    writer: [B, N+1] int32, or one number for all tokens: the index in `calls`
       of the model that wrote each token; -1 where the token was copied, even if
       a model reviewed the copy.
+    branches: the tree of the drafts; None for a chain.
   """
 
   tokens: Array
@@ -192,15 +224,24 @@ class Proposal(struct.PyTreeNode):
   bad: Array
   knows_bonus: Array | bool = True
   writer: Array | int = 0
+  branches: Branches | None = None
 
 
 @runtime_checkable
 class Drafter(Part, Protocol):
-  """Proposes up to `width` tokens for each row. A drafter is a pytree."""
+  """Proposes up to `width` tokens for each row. A drafter is a pytree.
+
+  A drafter of chains inherits `ChainDrafter`, which has the two members that
+  trees need.
+  """
 
   @property
   def width(self) -> int:
-    """Static: G, the largest number of tokens of a proposal."""
+    """Static: N, the largest number of tokens of a proposal."""
+
+  @property
+  def tree(self) -> DraftTree | None:
+    """Static: the shape of a proposal; None for a drafter of chains."""
 
   @property
   def models(self) -> tuple[LanguageModel, ...]:
@@ -242,10 +283,40 @@ class Drafter(Part, Protocol):
         must not keep the active rows waiting.
     """
 
+  def keep(
+    self, state: State, length: Array, path: Array, count: Array
+  ) -> State:
+    """Keeps the drafts that were accepted, and forgets the other ones.
+
+    Args:
+      state: from `propose`.
+      length: [B] int32, as in that `propose`.
+      path: [B, G] int32, the accepted drafts in order of depth. In a chain
+        draft i stands at index i.
+      count: [B] int32, how many of them to keep.
+
+    Returns:
+      The state, which holds at most `length + count` tokens.
+    """
+
   def catch_up(
     self, state: State, tokens: Array, upto: Array, *, wide: int
   ) -> State:
     """Reads what others wrote, before another turn: `feeding.catch_up`."""
+
+
+class ChainDrafter:
+  """What drafters of chains have in common: a chain is cut, not gathered."""
+
+  @property
+  def tree(self) -> DraftTree | None:
+    return None
+
+  def keep(
+    self: Any, state: State, length: Array, path: Array, count: Array
+  ) -> State:
+    """See `Drafter`. The first `count` drafts of a chain are its path."""
+    return self.rewind(state, length + count)
 
 
 _IS_DRAFTER: dict[type, bool] = {}
@@ -267,18 +338,24 @@ class Verdict(struct.PyTreeNode):
   """What a verifier step decided on a block.
 
   Attributes:
-    num_accepted: [B] int32 in 0..count.
+    num_accepted: [B] int32 in 0..count; in a tree, the depth of the last
+      accepted draft.
     token: [B] int32, the residual or bonus token after the accepted prefix.
     examined: [B] int32, drafts that the step looked at. The first rejected
-      draft is the last examined one.
-    read: [B] int32 in 1..G+1, positions whose distributions the decision rests
-      on.
+      draft is the last examined one. In a tree, depths at which it looked at a
+      draft.
+    read: [B] int32 in 1..N+1, positions whose distributions the decision rests
+      on. A step that reads the positions along the accepted path alone reads
+      num_accepted + 1 of them.
+    path: [B, G] int32, the accepted drafts of a tree, 0 after them; None in a
+      chain.
   """
 
   num_accepted: Array
   token: Array
   examined: Array
   read: Array
+  path: Array | None = None
 
 
 class Stats(struct.PyTreeNode):
@@ -290,8 +367,9 @@ class Stats(struct.PyTreeNode):
 
   Attributes:
     num_blocks: draft-verify rounds (0 where a method has no blocks).
-    drafted: drafted tokens.
-    examined: drafts that the verifier step looked at.
+    drafted: drafted tokens, all branches of a tree counted.
+    examined: drafts that the verifier step looked at; in a tree, depths at
+      which it looked at a draft.
     accepted: drafts that were accepted and emitted.
     deferred: emitted positions at which the rule deferred.
     drafter_calls: forward passes of the drafter, all its models together.

@@ -10,7 +10,12 @@ import jax.numpy as jnp
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import LanguageModel, Proposal, State
+from speccascade.decoding.types import (
+  ChainDrafter,
+  LanguageModel,
+  Proposal,
+  State,
+)
 
 Array = jax.Array
 
@@ -66,7 +71,7 @@ class _Block(struct.PyTreeNode):
   calls: Array
 
 
-class AutoregressiveDrafter(struct.PyTreeNode):
+class AutoregressiveDrafter(ChainDrafter, struct.PyTreeNode):
   """Drafts up to `width` tokens from a language model.
 
   Attributes:

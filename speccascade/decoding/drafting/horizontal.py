@@ -11,12 +11,17 @@ import jax.numpy as jnp
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops import emission
-from speccascade.decoding.types import Drafter, LanguageModel, Proposal
+from speccascade.decoding.types import (
+  ChainDrafter,
+  Drafter,
+  LanguageModel,
+  Proposal,
+)
 
 Array = jax.Array
 
 
-class HorizontalDrafter(struct.PyTreeNode):
+class HorizontalDrafter(ChainDrafter, struct.PyTreeNode):
   """A drafter whose block is written by several drafters, one after another.
 
   Attributes:

@@ -13,12 +13,12 @@ import numpy as np
 from speccascade import native
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops import prompts
-from speccascade.decoding.types import Proposal
+from speccascade.decoding.types import ChainDrafter, Proposal
 
 Array = jax.Array
 
 
-class MaxGramDrafter(struct.PyTreeNode):
+class MaxGramDrafter(ChainDrafter, struct.PyTreeNode):
   """Copies from the source and from the generated tokens, at almost no cost.
 
   The drafter searches a text: the source, and after it the generated tokens

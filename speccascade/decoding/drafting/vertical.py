@@ -18,6 +18,7 @@ from speccascade.decoding.loops import emission
 from speccascade.decoding.loops.emission import Prefix
 from speccascade.decoding.loops.execution import BlockSettings
 from speccascade.decoding.types import (
+  ChainDrafter,
   Drafter,
   LanguageModel,
   Proposal,
@@ -36,7 +37,7 @@ _static = functools.partial(struct.field, pytree_node=False)
 
 
 @struct.dataclass(frozen=True)
-class VerticalDrafter(ReviewSettings):
+class VerticalDrafter(ChainDrafter, ReviewSettings):
   """Proposes the tokens that a smaller speculative pair decodes.
 
   The inner pair runs round after round until every row has `width` tokens. Each

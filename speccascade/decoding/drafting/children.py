@@ -1,0 +1,125 @@
+"""How the children of a node are chosen, and which of them are certain.
+
+A child is *drawn* or *certain*. A drawn child is a random token of a known law,
+and the verifier tries it as it tries the draft of a chain. A certain child is a
+function of the prefix. It needs no trial: the verifier draws its own token, and
+where that token is a certain child, the path goes on through the child.
+
+Axes: B rows, P parents, K children of each, V vocabulary, N drafts of a tree.
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.laws import draws, numerics
+
+Array = jax.Array
+
+# Independent draws of q.
+IID: Literal["iid"] = "iid"
+# Draws of q, each without the tokens drawn before it.
+WITHOUT_REPLACEMENT: Literal["without_replacement"] = "without_replacement"
+# The K - 1 likeliest tokens, which are certain, and one draw of q without them.
+GREEDY_AND_RANDOM: Literal["greedy_and_random"] = "greedy_and_random"
+# The K likeliest tokens, all certain.
+TOP_K: Literal["top_k"] = "top_k"
+Drawing = Literal["iid", "without_replacement", "greedy_and_random", "top_k"]
+DRAWINGS = (IID, WITHOUT_REPLACEMENT, GREEDY_AND_RANDOM, TOP_K)
+
+
+def draw_children(
+  q: Array,
+  plain: Array,
+  u: Array,
+  drawing: Drawing,
+  *,
+  greedy: bool,
+) -> tuple[Array, Array]:
+  """Returns the children of each parent, in the order in which they are tried.
+
+  Where q has fewer tokens than children are wanted, the tokens that are left
+  stand in as certain children, the likeliest at temperature 1 first.
+
+  Args:
+    q: [B, P, V], the law at each parent.
+    plain: [B, P, V], the drafter's confidence there.
+    u: [B, P, K] uniforms in [0, 1), one for each child.
+    drawing: static, one of `DRAWINGS`.
+    greedy: static, whether at temperature 0: every child is certain then, and
+      the children are the likeliest tokens.
+
+  Returns:
+    Tokens [B, P, K] int32, and [B, P, K] bool whether each is certain.
+
+  Source: independent draws, Miao et al. (SpecInfer, arXiv 2305.09781); draws
+  without replacement, Jeon et al. (arXiv 2402.14160); greedy and one random, Hu
+  et al. (arXiv 2502.18779).
+  """
+  num = u.shape[-1]
+  # The order in which certain children are taken: tokens of q first.
+  order = plain if greedy else jnp.where(q > 0, q, plain - 2)
+  ids = jax.lax.broadcasted_iota(jnp.int32, q.shape, q.ndim - 1)
+  if greedy or drawing == TOP_K:
+    num_drawn = 0
+  elif drawing == GREEDY_AND_RANDOM:
+    num_drawn = 1
+  else:
+    num_drawn = num
+  tokens, certain = [], []
+  for k in range(num - num_drawn):
+    token = numerics.first_argmax(order)
+    tokens.append(token)
+    certain.append(jnp.ones(token.shape, bool))
+    order = jnp.where(ids == token[..., None], -jnp.inf, order)
+    q = jnp.where(ids == token[..., None], 0, q)
+  for k in range(num - num_drawn, num):
+    token = draws.draw(q, u[..., k].astype(q.dtype))
+    is_empty = jnp.zeros(token.shape, bool)
+    if drawing != IID:
+      is_empty = numerics.max_prob(q) <= 0
+      token = jnp.where(is_empty, numerics.first_argmax(order), token)
+      order = jnp.where(ids == token[..., None], -jnp.inf, order)
+      q = jnp.where(ids == token[..., None], 0, q)
+    tokens.append(token)
+    certain.append(is_empty)
+  return jnp.stack(tokens, axis=-1), jnp.stack(certain, axis=-1)
+
+
+def merge_siblings(tokens: Array, tree: DraftTree) -> Array:
+  """Returns the nodes that drafts follow once equal siblings are one.
+
+  Independent draws may repeat a token. The draws stay drafts of their own,
+  since the verifier tries each of them. What follows the later ones is given to
+  the first one, at which the verifier may arrive: the children of equal
+  siblings are all draws of one law.
+
+  Args:
+    tokens: [B, N] int32 drafts.
+    tree: static, their shape.
+
+  Returns:
+    [B, N] int32 nodes: 0 is the root, and i + 1 is draft i.
+  """
+  rows = tokens.shape[0]
+  # Of each draft so far: the node that it follows, and the node that it is
+  # merged into.
+  followed = jnp.zeros((rows, 0), jnp.int32)
+  merged = jnp.zeros((rows, 0), jnp.int32)
+  for level in tree.levels:
+    parents = np.array([tree.parents[draft] for draft in level])
+    if parents[0] < 0:
+      nodes = jnp.zeros((rows, len(level)), jnp.int32)
+    else:
+      nodes = merged[:, parents]
+    drafts = tokens[:, level[0] : level[-1] + 1]
+    # [b, i, j]: draft j of the level repeats draft i, or the other way round.
+    same = nodes[:, :, None] == nodes[:, None, :]
+    same &= drafts[:, :, None] == drafts[:, None, :]
+    first = jnp.argmax(same, axis=2).astype(jnp.int32)
+    followed = jnp.concatenate([followed, nodes], axis=1)
+    merged = jnp.concatenate([merged, level[0] + first + 1], axis=1)
+  return followed

@@ -1,0 +1,243 @@
+"""A language model that drafts a tree, one pass a level."""
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.decoding.drafting import feeding
+from speccascade.decoding.drafting.children import (
+  GREEDY_AND_RANDOM,
+  IID,
+  Drawing,
+  draw_children,
+  merge_siblings,
+)
+from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.laws import draws
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.types import (
+  Branches,
+  LanguageModel,
+  Proposal,
+  State,
+)
+
+Array = jax.Array
+
+
+class TreeDrafter(struct.PyTreeNode):
+  """Drafts a tree of tokens from a language model.
+
+  The model reads a level of the tree in one pass, so a tree takes as many
+  passes as a chain of its depth. Drafts that nothing follows are not read,
+  unless the target needs the drafter's law after them.
+
+  Attributes:
+    model: the language model.
+    tree: static, the shape of the tree.
+    drawing: static, how the children of a node are chosen; see
+      `children.DRAWINGS`.
+  """
+
+  model: LanguageModel
+  tree: DraftTree = struct.field(pytree_node=False)
+  drawing: Drawing = struct.field(pytree_node=False, default=GREEDY_AND_RANDOM)
+
+  has_confidence = True
+
+  @property
+  def width(self) -> int:
+    return self.tree.num_drafts
+
+  @property
+  def vocab_size(self) -> int:
+    return self.model.vocab_size
+
+  @property
+  def models(self) -> tuple[LanguageModel, ...]:
+    return (self.model,)
+
+  def _is_read(self, bonus_law: bool) -> np.ndarray:
+    """Returns [N] bool, the drafts that the model reads while it drafts."""
+    tree = self.tree
+    if bonus_law:
+      return np.ones(tree.num_drafts, bool)
+    if self.drawing == IID:
+      # An equal sibling may hand its children to any draft above the last
+      # level.
+      return np.array(tree.depths) < tree.depth
+    return np.array(tree.num_children[1:]) > 0
+
+  def prefill(self, inputs: Array, *, capacity: int) -> State:
+    # A cache needs room after its last token for the tree, and for the pass
+    # that catches up.
+    return self.model.prefill(inputs, capacity=capacity + self.width + 2)
+
+  def rewind(self, state: State, length: Array) -> State:
+    return self.model.rewind(state, length)
+
+  def catch_up(
+    self, state: State, tokens: Array, upto: Array, *, wide: int
+  ) -> State:
+    return feeding.catch_up(self.model, state, tokens, upto, wide=wide)
+
+  def keep(
+    self, state: State, length: Array, path: Array, count: Array
+  ) -> State:
+    """See `Drafter`. A last draft that was not read is not kept."""
+    # The state's length tells how many drafts were read: with a bonus law all
+    # of them, and never all without one. A row that is not active read none,
+    # and keeps none.
+    all_read = state.length - length >= self.width
+    place = jnp.stack([self._places(False), self._places(True)])
+    place = jnp.where(all_read[:, None], place[1:2], place[0:1])
+    place = jnp.take_along_axis(place, path, axis=1)
+    index = jnp.arange(path.shape[1], dtype=jnp.int32)[None]
+    is_kept = (index < count[:, None]) & (place >= 0)
+    # After a draft that was not read, no other draft can have been accepted.
+    num = jnp.minimum(jnp.sum(is_kept, axis=1, dtype=jnp.int32), count)
+    return self.model.keep(state, length, jnp.maximum(place, 0), num)
+
+  def _places(self, bonus_law: bool) -> Array:
+    """Returns [N] int32, the slot of each draft among those read, or -1."""
+    is_read = self._is_read(bonus_law)
+    return jnp.asarray(np.where(is_read, np.cumsum(is_read) - 1, -1), jnp.int32)
+
+  def propose(
+    self,
+    state: State,
+    tokens: Array,
+    length: Array,
+    rngs: Array,
+    sampling: Sampling,
+    *,
+    bonus_law: bool,
+    active: Array,
+  ) -> tuple[State, Proposal]:
+    """See `types.Drafter`."""
+    tree, rows = self.tree, length.shape[0]
+    is_read = self._is_read(bonus_law)
+    u = draws.uniforms(rngs, tree.num_drafts)
+    # The cache lacks the token after the accepted drafts, and the last accepted
+    # draft where it was not read.
+    state, logits = feeding.feed_block(
+      self.model,
+      state,
+      tokens,
+      length - state.length,
+      length - 1,
+      width=1 if bonus_law else 2,
+    )
+    fed = active.astype(jnp.int32)
+    calls = jnp.ones_like(length)
+    q1, q, _, is_law = sampling.step(logits)
+    # The laws at the nodes, in the order of the nodes; the nodes at which
+    # nothing was read keep a law of zeros.
+    unknown = jnp.zeros_like(q)
+    laws = {0: (q[:, 0], q1[:, 0], ~is_law[:, 0])}
+    drafts: list[Array] = []
+    certain: list[Array] = []
+    read: list[int] = []
+    for level in tree.levels:
+      # Draw the children of the level's parents.
+      parents = sorted({tree.parents[draft] + 1 for draft in level})
+      new, is_certain = self._draw(level, parents, laws, u, sampling)
+      drafts.append(new)
+      certain.append(is_certain)
+      # Read those whose own law is needed.
+      members = [draft for draft in level if is_read[draft]]
+      if members:
+        read += members
+        state, out = self.model.extend(
+          state,
+          new[:, np.array(members) - level[0]],
+          len(members) * fed,
+          depth=self._constant(rows, [tree.depths[i] - 1 for i in read]),
+          ancestors=self._constant(rows, tree.sees[np.ix_(members, read)]),
+        )
+        calls += fed
+        q1, q, _, is_law = sampling.step(out.logits)
+        for place, draft in enumerate(members):
+          laws[draft + 1] = (q[:, place], q1[:, place], ~is_law[:, place])
+    nothing = (unknown[:, 0], unknown[:, 0], jnp.zeros((rows,), bool))
+    nodes = range(tree.num_drafts + 1)
+    q, q1, bad = (
+      jnp.stack(arrays, axis=1)
+      for arrays in zip(*(laws.get(node, nothing) for node in nodes))
+    )
+    block = jnp.concatenate(drafts, axis=1)
+    known = np.array([node in laws for node in nodes])
+    if self.drawing == IID and not sampling.greedy:
+      followed = merge_siblings(block, tree)
+    else:
+      followed = self._constant(rows, np.array(tree.parents, np.int32) + 1)
+    branches = Branches(
+      tree=tree,
+      drawing=self.drawing,
+      parents=followed,
+      is_certain=jnp.concatenate(certain, axis=1),
+      is_known=jnp.broadcast_to(jnp.asarray(known)[None], bad.shape),
+    )
+    return state, Proposal(
+      tokens=block,
+      count=jnp.full_like(length, tree.num_drafts),
+      q=q,
+      q1=q1,
+      copied=jnp.zeros_like(bad),
+      calls=calls[:, None],
+      bad=bad,
+      branches=branches,
+    )
+
+  def _draw(
+    self,
+    level: tuple[int, ...],
+    parents: list[int],
+    laws: dict,
+    u: Array,
+    sampling: Sampling,
+  ) -> tuple[Array, Array]:
+    """Draws the drafts of one level.
+
+    Args:
+      level: the drafts of the level.
+      parents: the nodes that they follow, each once.
+      laws: (q, q1, bad) of each node.
+      u: [B, N] uniforms, one for each draft.
+      sampling: how logits become distributions.
+
+    Returns:
+      Tokens [B, W] int32 of the W drafts, and [B, W] bool whether each is
+      certain.
+    """
+    tree = self.tree
+    tokens: dict[int, Array] = {}
+    certain: dict[int, Array] = {}
+    # Parents of as many children are taken together.
+    for num in sorted({tree.num_children[node] for node in parents}):
+      group = [node for node in parents if tree.num_children[node] == num]
+      q = jnp.stack([laws[node][0] for node in group], axis=1)
+      q1 = jnp.stack([laws[node][1] for node in group], axis=1)
+      members = [i for i in level if tree.parents[i] + 1 in group]
+      places = np.array(members).reshape(len(group), num)
+      children, is_certain = draw_children(
+        q, q1, u[:, places], self.drawing, greedy=sampling.greedy
+      )
+      for row, node_drafts in enumerate(places):
+        for column, draft in enumerate(node_drafts):
+          tokens[draft] = children[:, row, column]
+          certain[draft] = is_certain[:, row, column]
+    return (
+      jnp.stack([tokens[i] for i in level], axis=1),
+      jnp.stack([certain[i] for i in level], axis=1),
+    )
+
+  @staticmethod
+  def _constant(rows: int, values: np.ndarray | list[int]) -> Array:
+    """Returns a constant for every row, [B, ...]."""
+    constant = np.asarray(values)
+    if constant.dtype != bool:
+      constant = constant.astype(np.int32)
+    constant = jnp.asarray(constant)[None]
+    return jnp.broadcast_to(constant, (rows, *constant.shape[1:]))

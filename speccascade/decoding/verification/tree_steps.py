@@ -1,0 +1,453 @@
+"""Verifier steps on trees: a drafted tree in, one accepted path and a token out.
+
+Every step is exact for any target: each emitted token has the distribution pi
+given the tokens before it, however the drafts were drawn. As in a chain that
+needs a law of the target's own at the nodes where nothing follows.
+
+All steps go down the tree from node to node. The drafts that follow a node are
+tried in the order in which they were drawn, which was fixed before any of them
+was looked at. An order that looks at the tokens would bias the output.
+
+Axes: B rows, N drafts, V vocabulary, G depth of the tree.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding.drafting.children import (
+  IID,
+  TOP_K,
+  WITHOUT_REPLACEMENT,
+)
+from speccascade.decoding.laws import draws
+from speccascade.decoding.laws.numerics import normalise, of_token, ratio
+from speccascade.decoding.types import Branches, Verdict
+
+Array = jax.Array
+# (tokens, branches, q, pi, u_accept, u_draw) -> Verdict
+TreeVerifyFunction = Callable[..., Verdict]
+
+_BISECTIONS = 30  # of [1, K]: K / 2^30 is below what float32 tells apart
+
+
+class _Drafts:
+  """The drafts of a tree, as the steps ask for them.
+
+  Attributes:
+    tokens: [B, N] int32.
+    branches: the tree.
+    q: [B, N+1, V] laws of the drafter at the nodes.
+    pi: [B, N+1, V] target at the nodes.
+  """
+
+  def __init__(self, tokens: Array, branches: Branches, q: Array, pi: Array):
+    self.tokens, self.branches, self.q, self.pi = tokens, branches, q, pi
+    self.index = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
+
+  @property
+  def num(self) -> int:
+    """N, which also stands for no draft."""
+    return self.tokens.shape[1]
+
+  @property
+  def is_drawn(self) -> Array:
+    """[B, N] bool, the drafts that are draws of a law."""
+    return ~self.branches.is_certain
+
+  def next_child(
+    self, node: Array, after: Array, among: Array | bool = True
+  ) -> Array:
+    """Returns the next child of `node` [B] from draft `after` [B] on, or N.
+
+    Args:
+      node: [B] int32.
+      after: [B] int32, the first draft that may be returned.
+      among: [B, N] bool, the drafts that may be returned.
+    """
+    fits = (self.branches.parents == node[:, None]) & among
+    fits &= self.index >= after[:, None]
+    return jnp.min(jnp.where(fits, self.index, self.num), axis=1)
+
+  def token(self, draft: Array) -> Array:
+    """Returns the token of `draft` [B]; any token for draft N."""
+    last = jnp.minimum(draft, self.num - 1)
+    return of_token(self.tokens, last)
+
+  def child_of_token(self, node: Array, token: Array) -> Array:
+    """Returns the first child of `node` [B] with this token [B], or N."""
+    same = self.tokens == token[:, None]
+    return self.next_child(node, jnp.zeros_like(node), same)
+
+  def has_children(self, node: Array) -> Array:
+    """Returns [B] bool."""
+    return self.next_child(node, jnp.zeros_like(node)) < self.num
+
+  def drawn_law(self, node: Array) -> Array:
+    """Returns [B, V], the law of the first drawn child of `node` [B].
+
+    It is q without the certain children, which were chosen before.
+    """
+    q = _at(self.q, node)
+    if self.branches.drawing in (IID, TOP_K):
+      # Where a child is drawn, no sibling of it is certain.
+      return q
+    taken = (self.branches.parents == node[:, None]) & self.branches.is_certain
+    # Index V is past the end of the law, and is dropped.
+    index = jnp.where(taken, self.tokens, q.shape[1])
+    row = jnp.arange(q.shape[0])[:, None]
+    return normalise(q.at[row, index].set(0, mode="drop"), q)
+
+  def without(self, law: Array, token: Array) -> Array:
+    """Returns the law of the next drawn sibling after `token` [B], [B, V]."""
+    if self.branches.drawing != WITHOUT_REPLACEMENT:
+      return law
+    return normalise(_drop(law, token), law)
+
+
+def _at(laws: Array, node: Array) -> Array:
+  """Returns the law at `node` [B]; [B, V] of `laws` [B, N+1, V]."""
+  return jnp.take_along_axis(laws, node[:, None, None], axis=1)[:, 0]
+
+
+def _drop(law: Array, token: Array) -> Array:
+  """Returns `law` [B, V] with 0 at `token` [B]."""
+  ids = jax.lax.broadcasted_iota(jnp.int32, law.shape, 1)
+  return jnp.where(ids == token[:, None], 0, law)
+
+
+def _choose(condition: Array, yes: Any, no: Any) -> Any:
+  """Returns `yes` in the rows where `condition` [B] holds, else `no`."""
+
+  def one(yes, no):
+    return jnp.where(condition.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)
+
+  return jax.tree.map(one, yes, no)
+
+
+def _walk(
+  drafts: _Drafts,
+  u_accept: Array,
+  u_draw: Array,
+  *,
+  arrive: Callable[[Array], dict],
+  accepts: Callable[[dict, Array, Array], Array],
+  missed: Callable[[dict, Array], dict],
+) -> Verdict:
+  """Goes down from the root, one trial or one draw of each row at a time.
+
+  Args:
+    drafts: the drafts.
+    u_accept: [B, N] uniforms, one for each trial.
+    u_draw: [B, N+1] uniforms, one for the draw at each node.
+    arrive: a function from a node [B] to what a step knows there. The entry
+      "residual" [B, V] is what the token is drawn from after all trials.
+    accepts: a function from that knowledge, a drawn child's token [B] and a
+      uniform [B] to whether the child is accepted, [B] bool.
+    missed: a function from that knowledge and the token of a rejected child to
+      the entries that change.
+  """
+
+  def here_at(node: Array) -> dict:
+    return {"node": node, "next": jnp.zeros_like(node)} | arrive(node)
+
+  def is_open(carry: dict) -> Array:
+    return jnp.any(~carry["done"])
+
+  def step(carry: dict) -> dict:
+    here, done = carry["here"], carry["done"]
+    node = here["node"]
+    # A trial of the next drawn child.
+    child = drafts.next_child(node, here["next"], drafts.is_drawn)
+    has_trial = child < drafts.num
+    x = drafts.token(child)
+    u = of_token(u_accept, jnp.minimum(child, drafts.num - 1))
+    is_accepted = has_trial & accepts(here, x, u)
+    # Or, after the last of them, a draw, which may be a certain child.
+    token = draws.draw(here["residual"], of_token(u_draw, node))
+    landed = drafts.child_of_token(node, token)
+    goes_on = is_accepted | (~has_trial & (landed < drafts.num))
+    onto = jnp.where(goes_on, 1 + jnp.where(has_trial, child, landed), 0)
+    ended = done | (~has_trial & ~goes_on)
+    rejected = here | {"next": child + 1} | missed(here, x)
+    after = _choose(goes_on, here_at(onto), rejected)
+    return {
+      "here": _choose(ended, here, after),
+      "token": jnp.where(done, carry["token"], token),
+      "done": ended,
+    }
+
+  root = jnp.zeros_like(drafts.tokens[:, 0])
+  start = {"here": here_at(root), "token": root, "done": root > 0}
+  end = jax.lax.while_loop(is_open, step, start)
+  return _verdict(drafts, end["here"]["node"], end["token"], reads_all=False)
+
+
+def _verdict(
+  drafts: _Drafts, node: Array, token: Array, *, reads_all: bool
+) -> Verdict:
+  """Returns the verdict of the path that ends at `node` [B]."""
+  depth = drafts.branches.tree.depth
+  path, num = [], jnp.zeros_like(node)
+  has_children = drafts.has_children(node)
+  # Back from the last node to the root.
+  for _ in range(depth):
+    is_draft = node > 0
+    path.append(jnp.maximum(node - 1, 0))
+    num += is_draft.astype(jnp.int32)
+    before = of_token(drafts.branches.parents, jnp.maximum(node - 1, 0))
+    node = jnp.where(is_draft, before, node)
+  # The path was found backwards, with the root at its end for shorter paths.
+  backwards = jnp.stack(path, axis=1)
+  place = num[:, None] - 1 - jnp.arange(depth, dtype=jnp.int32)[None]
+  forwards = jnp.take_along_axis(backwards, jnp.maximum(place, 0), axis=1)
+  return Verdict(
+    num_accepted=num,
+    token=token,
+    examined=num + has_children.astype(jnp.int32),
+    read=jnp.full_like(num, drafts.num + 1) if reads_all else num + 1,
+    path=jnp.where(place >= 0, forwards, 0),
+  )
+
+
+def token_verify(
+  tokens: Array,
+  branches: Branches,
+  q: Array,
+  pi: Array,
+  u_accept: Array,
+  u_draw: Array,
+) -> Verdict:
+  """Verifies node by node, each drawn child in a trial of its own.
+
+  At a node, r is the target and q the law of the first drawn child. A drawn
+  child x is accepted with probability min(1, r(x) / q(x)). After a miss r is
+  norm(max(0, r - q)), and without replacement q loses x. When all drawn
+  children are rejected, a token is drawn from r. Where it is a certain child,
+  the path goes on through that child; else it ends the block.
+
+  Args:
+    tokens: [B, N] int32 drafts.
+    branches: the tree that they form.
+    q: [B, N+1, V] law of the drafter at each node.
+    pi: [B, N+1, V] target at each node.
+    u_accept: [B, N] uniforms in [0, 1), one for each draft.
+    u_draw: [B, N+1] uniforms in [0, 1), one for the draw at each node.
+
+  Returns:
+    `Verdict`.
+
+  Source: Miao et al. (arXiv 2305.09781) for independent draws, Jeon et al.
+  (arXiv 2402.14160) without replacement, Hu et al. (arXiv 2502.18779) for
+  certain children beside a drawn one.
+  """
+  drafts = _Drafts(tokens, branches, q, pi)
+
+  def arrive(node: Array) -> dict:
+    return {"residual": _at(pi, node), "law": drafts.drawn_law(node)}
+
+  def accepts(here: dict, x: Array, u: Array) -> Array:
+    return u * of_token(here["law"], x) < of_token(here["residual"], x)
+
+  def missed(here: dict, x: Array) -> dict:
+    residual, law = here["residual"], here["law"]
+    return {
+      "residual": normalise(jnp.maximum(residual - law, 0), residual),
+      "law": drafts.without(law, x),
+    }
+
+  return _walk(
+    drafts, u_accept, u_draw, arrive=arrive, accepts=accepts, missed=missed
+  )
+
+
+def k_seq_verify(
+  tokens: Array,
+  branches: Branches,
+  q: Array,
+  pi: Array,
+  u_accept: Array,
+  u_draw: Array,
+) -> Verdict:
+  """Verifies the independent draws of a node together, one factor for all.
+
+  With K draws at a node, r is the largest number in [1, K] with
+  1 - (1 - b)^K >= r b, where b = sum min(q, pi / r). Each draw x is accepted
+  with probability min(1, pi(x) / (r q(x))). When all are rejected, a token is
+  drawn from max(0, pi - min(q, pi / r) (1 - (1 - b)^K) / b).
+
+  Arguments and the result are those of `token_verify`.
+
+  Source: Sun et al., "SpecTr" (arXiv 2310.15141), K-SEQ.
+  """
+  drafts = _Drafts(tokens, branches, q, pi)
+
+  def arrive(node: Array) -> dict:
+    law, target = _at(q, node), _at(pi, node)
+    of_node = (branches.parents == node[:, None]) & drafts.is_drawn
+    count = jnp.sum(of_node, axis=1).astype(law.dtype)
+
+    def terms(factor: Array) -> tuple[Array, Array, Array]:
+      common = jnp.minimum(law, target / factor[:, None])
+      b = jnp.minimum(jnp.sum(common, axis=1), 1)
+      return common, b, 1 - (1 - b) ** count
+
+    def halve(_, bounds):
+      low, high = bounds
+      middle = (low + high) / 2
+      _, b, any_of = terms(middle)
+      holds = any_of >= middle * b
+      return jnp.where(holds, middle, low), jnp.where(holds, high, middle)
+
+    one = jnp.ones_like(count)
+    bounds = (one, jnp.maximum(count, 1) * (1 + 1e-6))
+    # The upper end: where the factor is rounded up, the residual stays 0 or
+    # more.
+    _, factor = jax.lax.fori_loop(0, _BISECTIONS, halve, bounds)
+    factor = jnp.where(count > 1, factor, one)
+    common, b, any_of = terms(factor)
+    left = jnp.maximum(target - common * ratio(any_of, b)[:, None], 0)
+    return {
+      "factor": factor,
+      "law": law,
+      "target": target,
+      "residual": normalise(
+        jnp.where(count[:, None] > 0, left, target), target
+      ),
+    }
+
+  def accepts(here: dict, x: Array, u: Array) -> Array:
+    scaled = here["factor"] * of_token(here["law"], x)
+    return u * scaled < of_token(here["target"], x)
+
+  def missed(here: dict, x: Array) -> dict:
+    return {}
+
+  return _walk(
+    drafts, u_accept, u_draw, arrive=arrive, accepts=accepts, missed=missed
+  )
+
+
+def traversal_verify(
+  tokens: Array,
+  branches: Branches,
+  q: Array,
+  pi: Array,
+  u_accept: Array,
+  u_draw: Array,
+) -> Verdict:
+  """Verifies whole paths, leaf after leaf: a later draft rescues earlier ones.
+
+  Each node n has a target P_n, a law Q_n of its next child, and a weight a_n,
+  which is 1 at the root and min(1, a_n P_n(y) / Q_n(y)) at a child y. The first
+  leaf, depth first, is accepted with probability a; the root, once it is alone,
+  is accepted always. A leaf y that is rejected is dropped from its parent n:
+
+    g = max(0, a_n P_n - Q_n),  s = sum g,
+    a_n <- s / (s + 1 - a_n),  P_n <- g / s,  Q_n <- Q_n without y.
+
+  Drawn children are visited before certain ones, for which Q_n is one-hot. A
+  draw that repeats a sibling is not visited: the children of both are the
+  first one's. The token after the accepted leaf n is drawn from P_n. On a chain
+  this is block verification.
+
+  Arguments and the result are those of `token_verify`.
+
+  Source: Weng et al., "Traversal Verification for Speculative Tree Decoding"
+  (arXiv 2505.12398).
+  """
+  drafts = _Drafts(tokens, branches, q, pi)
+  depth, num = branches.tree.depth, drafts.num
+  # Children in the order of a key: the drawn ones, and then the certain ones.
+  key = drafts.index + jnp.where(branches.is_certain, num, 0)
+  repeats = branches.parents[:, :, None] == branches.parents[:, None, :]
+  repeats &= tokens[:, :, None] == tokens[:, None, :]
+  repeats &= jnp.tri(num, k=-1, dtype=bool)[None]
+  is_visited = ~jnp.any(repeats, axis=2)
+  levels = jnp.arange(depth + 1, dtype=jnp.int32)[None]
+
+  def put(values: Array, level: Array, new: Array) -> Array:
+    """Returns `values` [B, G+1, ...] with `new` at `level` [B]."""
+    here = levels == level[:, None]
+    here = here.reshape(*here.shape, *[1] * (values.ndim - 2))
+    return jnp.where(here, new[:, None], values)
+
+  def is_open(carry: dict) -> Array:
+    return jnp.any(~carry["done"])
+
+  def step(carry: dict) -> dict:
+    node, level = carry["node"], carry["level"]
+    weight = of_token(carry["weight"], level)
+    fits = (branches.parents == node[:, None]) & is_visited
+    fits &= key >= carry["next"][:, None]
+    next_key = jnp.min(jnp.where(fits, key, 2 * num), axis=1)
+    has_child = next_key < 2 * num
+    # Down to the next child.
+    child = jnp.where(has_child, next_key % num, 0)
+    y, certain = drafts.token(child), of_token(branches.is_certain, child)
+    target, law = _at(carry["target"], level), _at(carry["law"], level)
+    q_y = jnp.where(certain, 1, of_token(law, y))
+    reach = jnp.minimum(1, weight * ratio(of_token(target, y), q_y))
+    deeper = jnp.minimum(level + 1, depth)
+    down = {
+      "node": child + 1,
+      "level": deeper,
+      "next": jnp.zeros_like(node),
+      "weight": put(carry["weight"], deeper, reach),
+      "target": put(carry["target"], deeper, _at(pi, child + 1)),
+      "law": put(carry["law"], deeper, drafts.drawn_law(child + 1)),
+    }
+    # Or a leaf, which is accepted or dropped from its parent.
+    draft = jnp.maximum(node - 1, 0)
+    is_accepted = (node == 0) | (of_token(u_accept, draft) < weight)
+    token = draws.draw(target, of_token(u_draw, node))
+    higher = jnp.maximum(level - 1, 0)
+    x, certain = drafts.token(draft), of_token(branches.is_certain, draft)
+    weight = of_token(carry["weight"], higher)
+    target, law = _at(carry["target"], higher), _at(carry["law"], higher)
+    ids = jax.lax.broadcasted_iota(jnp.int32, law.shape, 1)
+    one_hot = (ids == x[:, None]).astype(law.dtype)
+    tried = jnp.where(certain[:, None], one_hot, law)
+    gain = jnp.maximum(weight[:, None] * target - tried, 0)
+    mass = jnp.sum(gain, axis=1)
+    renewed = ratio(mass, mass + (1 - weight))
+    rest = normalise(_drop(law, x), law)
+    up = {
+      "node": of_token(branches.parents, draft),
+      "level": higher,
+      "next": of_token(key, draft) + 1,
+      "weight": put(carry["weight"], higher, renewed),
+      "target": put(carry["target"], higher, normalise(gain, target)),
+      "law": put(carry["law"], higher, jnp.where(certain[:, None], law, rest)),
+    }
+    ended = carry["done"] | (~has_child & is_accepted)
+    place = {name: carry[name] for name in down}
+    moved = _choose(ended, place, _choose(has_child, down, up))
+    return moved | {
+      "token": jnp.where(carry["done"], carry["token"], token),
+      "done": ended,
+    }
+
+  root = jnp.zeros_like(tokens[:, 0])
+  shape = (tokens.shape[0], depth + 1, q.shape[2])
+  start = {
+    "node": root,
+    "level": root,
+    "next": root,
+    "weight": jnp.ones(shape[:2], q.dtype),
+    "target": jnp.broadcast_to(pi[:, :1], shape),
+    "law": jnp.broadcast_to(drafts.drawn_law(root)[:, None], shape),
+    "token": root,
+    "done": root > 0,
+  }
+  end = jax.lax.while_loop(is_open, step, start)
+  return _verdict(drafts, end["node"], end["token"], reads_all=True)
+
+
+TREE_VERIFY = {
+  "token": token_verify,
+  "k_seq": k_seq_verify,
+  "traversal": traversal_verify,
+}
