@@ -11,6 +11,12 @@ import dataclasses
 import math
 from typing import Annotated, Any, Literal
 
+from speccascade.decoding.drafting.children import (
+  GREEDY_AND_RANDOM,
+  IID,
+  Drawing,
+)
+from speccascade.decoding.drafting.draft_tree import ROOT, DraftTree
 from speccascade.decoding.laws import numerics
 from speccascade.settings import fields
 
@@ -21,7 +27,11 @@ GREEDY_BELOW = 1e-4  # temperatures up to this mean arg-max, as in T5X
 
 BlockSize = Annotated[int, fields.Bounds(1, 1024)]
 Bonus = Literal["target", "verifier"]
-Verification = Literal["token", "block"]  # the names in `steps.VERIFY`
+# The names in `steps.VERIFY`.
+Verification = Literal["token", "block", "traversal", "k_seq"]
+# The verifications that look at a later draft before they reject an earlier
+# one.
+LOOKS_AHEAD = ("block", "traversal")
 StopRule = Literal["max_prob", "token_prob"]
 # A `DraftLength` as a configuration writes it.
 DraftLengthText = Literal["fixed"] | tuple[StopRule, fields.Share]
@@ -73,8 +83,10 @@ class ReviewSettings:
   """How a verifier reviews a drafted block.
 
   Attributes:
-    verification: "token" accepts or rejects each draft on its own, "block" the
-      block as a whole.
+    verification: "token" accepts or rejects each draft on its own. "block"
+      weighs a chain of drafts as a whole, and "traversal" a tree; on a chain
+      the two are one. "k_seq" weighs the independent drafts of one place
+      together; on a chain it is "token".
     bonus: which distribution the token after a fully accepted block is drawn
       from. "target" is exact; where the drafter has no distribution at that
       position, the target there is the verifier's. "verifier" is what Algorithm
@@ -95,28 +107,106 @@ class BlockShape(ReviewSettings):
   """How a block is drafted, and how it is reviewed.
 
   Attributes:
-    gamma: block size, the number of drafted tokens. Methods without blocks do
-      not use it.
+    gamma: block size: the number of drafted tokens of a chain, and the depth of
+      a tree. Methods without blocks do not use it.
     draft_length: whether a block may end before it has gamma tokens.
+    tree: the shape of a tree of drafts; None drafts a chain. Either the number
+      of children of every draft at each depth, from the root on, as in (4, 2,
+      1); or, if it has a -1, the parent of each draft, level by level, where -1
+      is the root.
+    drafts: the number of independent paths of gamma drafts each, another shape
+      of a tree; None drafts a chain, or `tree`.
+    drawing: how the drafts that follow one token are chosen, see
+      `children.DRAWINGS`. None takes "iid" for `drafts`, and
+      "greedy_and_random" for `tree`.
   """
 
   gamma: BlockSize
   draft_length: DraftLength = DraftLength()
+  tree: tuple[Annotated[int, fields.Bounds(ROOT, 1024)], ...] | None = None
+  drafts: Annotated[int, fields.Bounds(1, 1024)] | None = None
+  drawing: Drawing | None = None
+
+  def __post_init__(self):
+    """Raises SettingError where the settings of a tree do not fit."""
+    if self.tree is not None and self.drafts is not None:
+      fault = f" is {self.drafts}, beside a tree; leave out one of the two"
+      raise fields.SettingError("drafts", fault)
+    try:
+      tree = self.draft_tree
+    except ValueError as error:
+      raise fields.SettingError("tree", f": {error}") from error
+    if tree is None:
+      if self.drawing is not None:
+        fault = f" is {self.drawing!r}, without a tree; set a tree, or leave"
+        raise fields.SettingError("drawing", f"{fault} it out")
+      return
+    if isinstance(self.gamma, int) and self.gamma != tree.depth:
+      fault = f" is {self.gamma}, and the tree is {tree.depth} drafts deep"
+      raise fields.SettingError("gamma", f"{fault}: set it to {tree.depth}")
+    if self.verification == "block":
+      fault = " is 'block', which weighs a chain; for a tree set 'traversal'"
+      raise fields.SettingError("verification", fault)
+    if self.verification == "k_seq" and self.tree_drawing != IID:
+      fault = f" is 'k_seq', which weighs independent drafts; set drawing {IID!r}"
+      raise fields.SettingError("verification", fault)
+
+  @property
+  def draft_tree(self) -> DraftTree | None:
+    """The shape of a block; None for a chain, or while gamma is not known."""
+    return draft_tree(self.gamma, self.tree, self.drafts)
+
+  @property
+  def tree_drawing(self) -> Drawing:
+    """How the children of a draft are chosen, where a block is a tree."""
+    if self.drawing is not None:
+      return self.drawing
+    return GREEDY_AND_RANDOM if self.drafts is None else IID
 
   @property
   def block_width(self) -> int:
     """The tokens that a verifier pass over a block feeds."""
-    return block_width(self.gamma)
+    return block_width(self.gamma, self.tree, self.drafts)
 
 
-def block_width(gamma: int) -> int:
-  """Returns the tokens that a verifier pass over a block feeds: gamma + 1.
+def draft_tree(
+  gamma: int | str, tree: tuple[int, ...] | None, drafts: int | None
+) -> DraftTree | None:
+  """Returns the shape of a block; None for a chain.
 
-  They are the last token before the block, and the drafts. A block also writes
-  at most so many tokens: the drafts, and the bonus token. With gamma 0, a model
-  alone, it is one token.
+  Args:
+    gamma: as in `BlockShape`; where it is no number yet, `drafts` have no
+      shape.
+    tree: as in `BlockShape`.
+    drafts: as in `BlockShape`.
+
+  Raises:
+    ValueError: `tree` is no tree.
   """
-  return gamma + 1
+  if tree is not None:
+    if ROOT in tree:
+      return DraftTree(tuple(tree))
+    return DraftTree.of_branching(tree)
+  if drafts is not None and drafts > 1 and isinstance(gamma, int):
+    return DraftTree.of_paths(drafts, gamma)
+  return None
+
+
+def block_width(
+  gamma: int,
+  tree: tuple[int, ...] | None = None,
+  drafts: int | None = None,
+) -> int:
+  """Returns the tokens that a verifier pass over a block feeds.
+
+  They are the last token before the block, and the drafts: gamma + 1 for a
+  chain, which also writes at most so many tokens. With gamma 0, a model alone,
+  it is one token.
+
+  Arguments as in `draft_tree`.
+  """
+  shape = draft_tree(gamma, tree, drafts)
+  return 1 + (gamma if shape is None else shape.num_drafts)
 
 
 class _IsFloat32:

@@ -173,14 +173,20 @@ class Branches(struct.PyTreeNode):
     parents: [B, N] int32, the node that each draft follows. It differs from the
       tree's own parent where an independent draw repeats a sibling's token.
     is_certain: [B, N] bool, drafts that are a function of the prefix.
-    is_known: [B, N+1] bool, nodes at which the drafter has a distribution.
   """
 
   tree: DraftTree = struct.field(pytree_node=False)
   drawing: str = struct.field(pytree_node=False)
   parents: Array
   is_certain: Array
-  is_known: Array
+
+  @property
+  def has_children(self) -> Array:
+    """[B, N+1] bool, the nodes that a draft follows."""
+    nodes = jnp.arange(self.parents.shape[1] + 1, dtype=jnp.int32)
+    return jnp.any(
+      self.parents[:, None, :] == nodes[None, :, None], axis=2
+    )
 
 
 class Proposal(struct.PyTreeNode):
@@ -208,7 +214,7 @@ class Proposal(struct.PyTreeNode):
       asked for, or if the fault itself ended the block.
     knows_bonus: [B] bool, whether the drafter has a distribution at the bonus
       position, if it was asked for one. Where it has none, the target at that
-      position is the verifier. A tree says it by `Branches.is_known`.
+      position is the verifier. A tree always has one where it was asked.
     writer: [B, N+1] int32, or one number for all tokens: the index in `calls`
       of the model that wrote each token; -1 where the token was copied, even if
       a model reviewed the copy.

@@ -70,7 +70,7 @@ def draw_children(
   else:
     num_drawn = num
   tokens, certain = [], []
-  for k in range(num - num_drawn):
+  for _ in range(num - num_drawn):
     token = numerics.first_argmax(order)
     tokens.append(token)
     certain.append(jnp.ones(token.shape, bool))

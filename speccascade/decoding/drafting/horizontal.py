@@ -134,7 +134,11 @@ class HorizontalDrafter(ChainDrafter, struct.PyTreeNode):
     return tuple(states), Proposal(
       tokens=jnp.take_along_axis(tokens, index, axis=1),
       count=count,
+      q=drafts["q"],
+      q1=drafts["q1"],
+      copied=drafts["copied"],
       calls=jnp.concatenate(calls, axis=1),
+      bad=drafts["bad"],
       knows_bonus=part.knows_bonus,
-      **drafts,
+      writer=drafts["writer"],
     )

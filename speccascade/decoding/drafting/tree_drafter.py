@@ -1,5 +1,7 @@
 """A language model that drafts a tree, one pass a level."""
 
+from collections.abc import Sequence
+
 from flax import struct
 import jax
 import jax.numpy as jnp
@@ -167,7 +169,6 @@ class TreeDrafter(struct.PyTreeNode):
       for arrays in zip(*(laws.get(node, nothing) for node in nodes))
     )
     block = jnp.concatenate(drafts, axis=1)
-    known = np.array([node in laws for node in nodes])
     if self.drawing == IID and not sampling.greedy:
       followed = merge_siblings(block, tree)
     else:
@@ -177,7 +178,6 @@ class TreeDrafter(struct.PyTreeNode):
       drawing=self.drawing,
       parents=followed,
       is_certain=jnp.concatenate(certain, axis=1),
-      is_known=jnp.broadcast_to(jnp.asarray(known)[None], bad.shape),
     )
     return state, Proposal(
       tokens=block,
@@ -234,10 +234,10 @@ class TreeDrafter(struct.PyTreeNode):
     )
 
   @staticmethod
-  def _constant(rows: int, values: np.ndarray | list[int]) -> Array:
-    """Returns a constant for every row, [B, ...]."""
-    constant = np.asarray(values)
-    if constant.dtype != bool:
-      constant = constant.astype(np.int32)
-    constant = jnp.asarray(constant)[None]
-    return jnp.broadcast_to(constant, (rows, *constant.shape[1:]))
+  def _constant(rows: int, values: Sequence[int] | np.ndarray) -> Array:
+    """Returns values that are the same for every row, [B, ...]."""
+    array = np.asarray(values)
+    if array.dtype != bool:
+      array = array.astype(np.int32)
+    constant = jnp.asarray(array)[None]
+    return jnp.broadcast_to(constant, (rows, *array.shape))

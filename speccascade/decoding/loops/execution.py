@@ -15,7 +15,7 @@ from speccascade.decoding.laws.interval import ANY, Interval
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops import emission
 from speccascade.decoding.types import VerifyFunction
-from speccascade.decoding.verification import steps
+from speccascade.decoding.verification import steps, tree_steps
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,22 @@ class BlockSettings(ReviewSettings):
 
   @property
   def verifier_step(self) -> VerifyFunction:
-    """The verifier step that decides which drafts are accepted."""
+    """The verifier step that decides which drafts of a chain are accepted."""
     return self.verify or steps.VERIFY[self.verification]
+
+  @property
+  def tree_step(self) -> tree_steps.TreeVerifyFunction:
+    """The verifier step that decides which drafts of a tree are accepted.
+
+    Raises:
+      ValueError: the step is for chains alone.
+    """
+    if self.verify is not None or self.verification not in tree_steps.VERIFY:
+      raise ValueError(
+        "the drafter drafts a tree, and the verifier step is for chains; give a"
+        f" drafter of chains, or a verification of {list(tree_steps.VERIFY)}"
+      )
+    return tree_steps.VERIFY[self.verification]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from speccascade.decoding.decode_settings import (
   FIXED,
+  LOOKS_AHEAD,
   MAX_PROB,
   BlockShape,
   DraftLength,
@@ -20,6 +21,7 @@ from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
 )
+from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.loops import prompts
@@ -63,17 +65,26 @@ class Decoder(BlockShape, Records):
   shared: bool = False
 
   def __post_init__(self):
+    super().__post_init__()
     self.method.check_settings(
       draft_length=self.draft_length.policy, verification=self.verification
     )
+    if self.draft_tree is not None:
+      self.method.check_takes_trees()
+      if self.draft_length.policy != FIXED:
+        raise ValueError(
+          f"draft_length is {self.draft_length.policy!r}, and a tree has one"
+          f" shape; leave it out, or draft a chain"
+        )
     if (
-      self.verification == "block"
+      self.verification in LOOKS_AHEAD
       and self.bonus == "verifier"
       and not self.method.is_lossless
     ):
       raise ValueError(
-        "block verification with bonus 'verifier' has no stated law unless the"
-        " target is the verifier; use bonus 'target' or verification 'token'"
+        f"{self.verification} verification with bonus 'verifier' has no stated"
+        " law unless the target is the verifier; use bonus 'target' or"
+        " verification 'token'"
       )
 
   def __call__(
@@ -217,10 +228,21 @@ class Decoder(BlockShape, Records):
         f"draft_length is {policy!r}; the drafter given, a {kind}, does not use"
         " it: leave it out, or give the drafter a stop of its own"
       )
-    if self.gamma != drafter.width:
+    if self.draft_tree is not None:
+      raise ValueError(
+        f"a tree is set, and the drafter given, a {kind}, has a shape of its"
+        " own: leave the tree out, or give a language model"
+      )
+    depth = drafter.tree.depth if drafter.tree else drafter.width
+    if self.gamma != depth:
       raise ValueError(
         f"gamma is {self.gamma}; the drafter given, a {kind}, drafts blocks of"
-        f" {drafter.width}: set gamma to {drafter.width}, or change the drafter"
+        f" {depth}: set gamma to {depth}, or change the drafter"
+      )
+    if drafter.tree and self.verification == "block":
+      raise ValueError(
+        "verification is 'block', which weighs a chain; the drafter given"
+        " drafts a tree: use 'traversal'"
       )
 
   def _check_temperature(self, sampling: Sampling):
@@ -360,6 +382,8 @@ class Program:
     if method.has_blocks and not is_drafter(drafter):
       if method.compose is not None:
         drafter = method.compose(_models(drafter), static.gamma, alpha)
+      elif static.draft_tree is not None:
+        drafter = TreeDrafter(drafter, static.draft_tree, static.tree_drawing)
       else:
         drafter = AutoregressiveDrafter(drafter, static.gamma, stop, behind=0)
     settings = LoopSettings(

@@ -146,6 +146,24 @@ class Method:
         raise fields.SettingError(name, fault)
 
   @property
+  def takes_trees(self) -> bool:
+    """Whether a block may be a tree of drafts."""
+    return self.has_blocks and self.compose is None
+
+  def check_takes_trees(self):
+    """Raises SettingError where the method drafts in a way of its own.
+
+    A method without blocks uses none of the settings of a block, and leaves
+    them aside.
+    """
+    if self.has_blocks and not self.takes_trees:
+      fault = (
+        f" is given, and {self.label} drafts chains; leave it out, or set"
+        " another method"
+      )
+      raise fields.SettingError("tree", fault)
+
+  @property
   def law(self) -> str:
     """What the method samples from, in a few words."""
     if self.execution.law or self.target is None:

@@ -115,7 +115,14 @@ def block_verify(
   return Verdict(num_accepted, token, examined, read=count + 1)
 
 
-VERIFY = {"token": token_verify, "block": block_verify}
+# The steps that a chain is verified with. On a chain the traversal of a tree is
+# block verification, and K-SEQ with one draft a place is token verification.
+VERIFY = {
+  "token": token_verify,
+  "block": block_verify,
+  "traversal": block_verify,
+  "k_seq": token_verify,
+}
 
 
 def _at_drafts(law: Array, tokens: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Verifier steps on trees: a drafted tree in, one accepted path and a token out.
+"""Verifier steps on trees: a drafted tree in, a path of it and one token out.
 
 Every step is exact for any target: each emitted token has the distribution pi
 given the tokens before it, however the drafts were drawn. As in a chain that
@@ -180,7 +180,11 @@ def _walk(
     }
 
   root = jnp.zeros_like(drafts.tokens[:, 0])
-  start = {"here": here_at(root), "token": root, "done": root > 0}
+  start: dict[str, Any] = {
+    "here": here_at(root),
+    "token": root,
+    "done": root > 0,
+  }
   end = jax.lax.while_loop(is_open, step, start)
   return _verdict(drafts, end["here"]["node"], end["token"], reads_all=False)
 
@@ -446,7 +450,7 @@ def traversal_verify(
   return _verdict(drafts, end["node"], end["token"], reads_all=True)
 
 
-TREE_VERIFY = {
+VERIFY = {
   "token": token_verify,
   "k_seq": k_seq_verify,
   "traversal": traversal_verify,

@@ -63,7 +63,10 @@ class Point(SamplingSettings, BlockShape):
     if self.alpha is None:
       object.__setattr__(self, "alpha", self.spec.default_alpha)
     try:
+      super().__post_init__()
       self.spec.check_settings(**self._optional)
+      if self.is_tree:
+        self.spec.check_takes_trees()
     except fields.SettingError as error:
       raise fields.SettingError(error.name, error.fault, Point) from error
     if self.spec.greedy_only and not self.is_greedy:
@@ -81,8 +84,8 @@ class Point(SamplingSettings, BlockShape):
   def of(self, method: str, **changes) -> Self:
     """Returns the point of another method with the settings of this point.
 
-    A draft length or verification that the method does not use is left out, and
-    alpha is the method's default.
+    A draft length, verification or tree that the method does not use is left
+    out, and alpha is the method's default.
 
     Args:
       method: name of the other method.
@@ -93,6 +96,8 @@ class Point(SamplingSettings, BlockShape):
     for name, value in self._optional.items():
       if value not in values_of_method[name]:
         defaults[name] = values_of_method[name][0]
+    if not methods.find(method).takes_trees:
+      defaults |= {"tree": None, "drafts": None, "drawing": None}
     return dataclasses.replace(self, method=method, **defaults | changes)
 
   def check_shared(self, names: Iterable[str]):
@@ -113,6 +118,11 @@ class Point(SamplingSettings, BlockShape):
     if not self.spec.uses_alpha:
       fault = f" is {self.alpha:g}; {self.spec.label} takes none: leave it out"
       raise fields.SettingError("alpha", fault, Point)
+
+  @property
+  def is_tree(self) -> bool:
+    """Whether the settings say that a block is a tree."""
+    return self.tree is not None or (self.drafts or 1) > 1
 
   @property
   def spec(self) -> Method:

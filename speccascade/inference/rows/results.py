@@ -140,7 +140,9 @@ class Settings:
   @property
   def block_width(self) -> int | None:
     """The tokens of a verifier pass over a block; None without blocks."""
-    return None if self.gamma is None else block_width(self.gamma)
+    if self.gamma is None:
+      return None
+    return block_width(self.gamma, self.tree, self.drafts)
 
   @property
   def block_changes(self) -> dict[str, Any]:
