@@ -144,11 +144,19 @@ class BlockShape(ReviewSettings):
     if isinstance(self.gamma, int) and self.gamma != tree.depth:
       fault = f" is {self.gamma}, and the tree is {tree.depth} drafts deep"
       raise fields.SettingError("gamma", f"{fault}: set it to {tree.depth}")
+    length = self.draft_length
+    if not isinstance(length, DraftLength):
+      length = DraftLength.parse(length)
+    if length.policy != FIXED:
+      fault = f" is {length.policy!r}, and a tree has one shape; leave it out"
+      raise fields.SettingError("draft_length", fault)
     if self.verification == "block":
       fault = " is 'block', which weighs a chain; for a tree set 'traversal'"
       raise fields.SettingError("verification", fault)
     if self.verification == "k_seq" and self.tree_drawing != IID:
-      fault = f" is 'k_seq', which weighs independent drafts; set drawing {IID!r}"
+      fault = (
+        f" is 'k_seq', which weighs independent drafts; set drawing {IID!r}"
+      )
       raise fields.SettingError("verification", fault)
 
   @property

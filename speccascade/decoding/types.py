@@ -184,9 +184,7 @@ class Branches(struct.PyTreeNode):
   def has_children(self) -> Array:
     """[B, N+1] bool, the nodes that a draft follows."""
     nodes = jnp.arange(self.parents.shape[1] + 1, dtype=jnp.int32)
-    return jnp.any(
-      self.parents[:, None, :] == nodes[None, :, None], axis=2
-    )
+    return jnp.any(self.parents[:, None, :] == nodes[None, :, None], axis=2)
 
 
 class Proposal(struct.PyTreeNode):
@@ -338,6 +336,20 @@ def is_drafter(part: Any) -> TypeGuard[Drafter]:
   if kind not in _IS_DRAFTER:
     _IS_DRAFTER[kind] = isinstance(part, Drafter)
   return _IS_DRAFTER[kind]
+
+
+def refuse_tree(drafter: Drafter, place: str) -> None:
+  """Raises ValueError where a drafter drafts trees.
+
+  Args:
+    drafter: the drafter.
+    place: what takes drafters of chains alone, for the message.
+  """
+  if drafter.tree is not None:
+    raise ValueError(
+      f"a {type(drafter).__name__} drafts trees, and {place} takes drafters of"
+      " chains: give one, or let the tree draft for the verifier itself"
+    )
 
 
 class Verdict(struct.PyTreeNode):

@@ -16,6 +16,7 @@ from speccascade.decoding.types import (
   Drafter,
   LanguageModel,
   Proposal,
+  refuse_tree,
 )
 
 Array = jax.Array
@@ -84,6 +85,8 @@ class HorizontalDrafter(ChainDrafter, struct.PyTreeNode):
     Each drafter goes on where the drafter before it stopped, which may be
     before its width is full: row b of the block has no gap.
     """
+    for drafter in self.drafters:
+      refuse_tree(drafter, "a horizontal cascade")
     # Buffers for the whole block, with room for it after the prefix.
     rows, width = length.shape[0], self.width
     tokens = jnp.pad(tokens, ((0, 0), (0, width)))

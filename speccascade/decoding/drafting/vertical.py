@@ -23,6 +23,7 @@ from speccascade.decoding.types import (
   LanguageModel,
   Proposal,
   VerifyFunction,
+  refuse_tree,
 )
 from speccascade.decoding.verification.review import (
   draft,
@@ -134,6 +135,7 @@ class VerticalDrafter(ChainDrafter, ReviewSettings):
     To state the distribution at the bonus position, the inner pair draws one
     more token, which is then cut.
     """
+    refuse_tree(self.drafter, "a vertical cascade")
     rows, need = length.shape[0], self.width + bool(bonus_law)
     is_lenient = sampling.greedy and self.greedy_target is not None
     settings = BlockSettings(

@@ -37,7 +37,10 @@ class Loop:
     settings: `LoopSettings`.
     prefill: () -> `Carry.models` before any round; None takes the states that
       the parts' own `prefill` returns.
-    width: static, gamma; 0 for methods without blocks.
+    width: static, gamma: drafts that a block may write; 0 for methods without
+      blocks.
+    num_drafts: static, the drafts of a block, for which caches need room. A
+      tree has more of them than a block may write; None is `width`.
     num_models: static, language models inside the drafter.
     done: [B] bool, rows that are not decoded at all; None decodes every row.
   """
@@ -48,6 +51,7 @@ class Loop:
   settings: LoopSettings
   prefill: Callable[[], tuple] | None = None
   width: int = 0
+  num_drafts: int | None = None
   num_models: int = 1
   done: Array | None = None
 
@@ -70,7 +74,9 @@ class Loop:
     start = prompts.start(self.parts[-1], inputs)
     done = jnp.zeros((rows,), bool) if self.done is None else self.done
     if self.prefill is None:
-      states = tuple(part.prefill(inputs, capacity=size) for part in self.parts)
+      num_drafts = self.width if self.num_drafts is None else self.num_drafts
+      room = settings.buffer_size(num_drafts)
+      states = tuple(part.prefill(inputs, capacity=room) for part in self.parts)
     else:
       states = self.prefill()
     trace = log_probs = None

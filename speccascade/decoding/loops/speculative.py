@@ -53,7 +53,8 @@ def speculative(
   """Returns the loop of draft and verification.
 
   A round writes 1 to G+1 tokens of each row: the accepted drafts, and the
-  residual or bonus token after them. Rows advance independently.
+  residual or bonus token after them. Rows advance independently. G is the
+  depth of the drafter's tree; a chain of G drafts is as deep.
 
   Args:
     drafter: a `Drafter`, proposes blocks of up to `drafter.width` tokens.
@@ -80,15 +81,28 @@ def speculative(
     # one, which the next round feeds. With 7 tokens and 2 new ones, 8 are held.
     num = block.verdict.num_accepted + 1
     after, emitted = rounds.commit(carry, block.new, num, block.fault, settings)
-    held = after.length - 1
-    models = (drafter.rewind(drafting, held), verifier.rewind(verifying, held))
+    # Of a tree they keep the accepted path.
+    if proposal.branches is None:
+      held = after.length - 1
+      models = (
+        drafter.rewind(drafting, held),
+        verifier.rewind(verifying, held),
+      )
+    else:
+      # The verifier was fed the last token of the prefix, and then the drafts.
+      path = block.verdict.path
+      fed = jnp.pad(path + 1, ((0, 0), (1, 0)))
+      models = (
+        drafter.keep(drafting, carry.length, path, emitted - 1),
+        verifier.keep(verifying, carry.length - 1, fed, emitted),
+      )
     # Count and record; only positions that were emitted count as deferred.
     deferred = defers(block.left, block.right)
     deferred &= jnp.arange(block.new.shape[1])[None] < emitted[:, None]
     stats = _count(carry, proposal, block, emitted, deferred)
     recorded = {}
     if settings.records:
-      new = _record(proposal, block, deferred)
+      new = _record(block, deferred)
       recorded = tracing.record(carry, new, block.new, carry.stats.num_blocks)
     return after.replace(models=models, stats=stats, **recorded)
 
@@ -97,7 +111,8 @@ def speculative(
     parts=(drafter, verifier),
     inputs=inputs,
     settings=settings,
-    width=drafter.width,
+    width=drafter.tree.depth if drafter.tree else drafter.width,
+    num_drafts=drafter.width,
     num_models=len(drafter.models),
   )
 
@@ -130,7 +145,7 @@ def _count(
   step = jnp.arange(block.new.shape[1])[None]
   is_accepted = (step < accepted[:, None])[:, :-1]
   is_examined = (step < examined[:, None])[:, :-1]
-  chance = numerics.overlap(proposal.q, block.pi)[:, :-1]
+  chance = numerics.overlap(block.block.q, block.pi)[:, :-1]
   return carry.stats.add(
     num_blocks=going,
     drafted=going * proposal.count,
@@ -149,15 +164,15 @@ def _count(
 
 
 @jax.named_scope("record")
-def _record(proposal: Proposal, block: Review, deferred: Array) -> Record:
+def _record(block: Review, deferred: Array) -> Record:
   """Returns the `Record` of the [B, G+1] positions of a round.
 
   Args:
-    proposal: the drafted block.
-    block: the `Review` of the block.
+    block: the `Review` of the drafted block.
     deferred: [B, G+1] bool, emitted positions at which the rule deferred.
   """
-  accepted, count = block.verdict.num_accepted[:, None], proposal.count[:, None]
+  drafts = block.block
+  accepted, count = block.verdict.num_accepted[:, None], drafts.count[:, None]
   step = jnp.arange(block.new.shape[1])[None]
   last_source = jnp.where(accepted == count, BONUS, RESIDUAL)
   return Record(
@@ -165,12 +180,12 @@ def _record(proposal: Proposal, block: Review, deferred: Array) -> Record:
     deferred=deferred,
     left=block.left,
     right=block.right,
-    q1=proposal.q1,
+    q1=drafts.q1,
     p1=block.p1,
-    q=proposal.q,
+    q=drafts.q,
     p=block.p,
     pi=block.pi,
     known_q=block.known_q,
-    known_q1=block.known_q & ~proposal.copied,
-    writer=proposal.writer,
+    known_q1=block.known_q & ~drafts.copied,
+    writer=drafts.writer,
   )

@@ -71,11 +71,6 @@ class Decoder(BlockShape, Records):
     )
     if self.draft_tree is not None:
       self.method.check_takes_trees()
-      if self.draft_length.policy != FIXED:
-        raise ValueError(
-          f"draft_length is {self.draft_length.policy!r}, and a tree has one"
-          f" shape; leave it out, or draft a chain"
-        )
     if (
       self.verification in LOOKS_AHEAD
       and self.bonus == "verifier"

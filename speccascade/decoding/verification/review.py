@@ -5,16 +5,19 @@ block. A `VerticalDrafter`, a drafter that is itself a reviewed pair, repeats
 the steps until its own proposal is full.
 """
 
+from typing import Any, cast
+
 from flax import struct
 import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.drafting import feeding
-from speccascade.decoding.laws import draws
+from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.loops import emission
 from speccascade.decoding.loops.emission import Prefix
 from speccascade.decoding.loops.execution import BlockSettings
 from speccascade.decoding.types import (
+  Branches,
   Drafter,
   LanguageModel,
   Proposal,
@@ -27,10 +30,15 @@ Array = jax.Array
 
 
 class Review(struct.PyTreeNode):
-  """What a review decided on a block. G = width of the drafter.
+  """What a review decided on a block. G = the depth of a block.
+
+  A tree of drafts is reviewed along its accepted path: every field is that of a
+  chain, the path, and of the token after it.
 
   Attributes:
     verdict: the decision of the verifier step.
+    block: the reviewed chain: the proposal itself, or the accepted path of a
+      tree, with the first draft after the path where there is one.
     new: [B, G+1] int32: the accepted drafts, the token after them, then 0.
     p1: [B, G+1, V] the verifier at temperature 1.
     p: [B, G+1, V] the verifier as sampled.
@@ -49,6 +57,7 @@ class Review(struct.PyTreeNode):
   """
 
   verdict: Verdict
+  block: Proposal
   new: Array
   p1: Array
   p: Array
@@ -123,7 +132,22 @@ def score(
   """
   block = jnp.concatenate([prefix.last, proposal.tokens], axis=1)
   count = jnp.where(prefix.active, 1 + proposal.count, 0)
-  state, out = verifier.extend(state, block, count)
+  if proposal.branches is None:
+    state, out = verifier.extend(state, block, count)
+    return state, out.logits
+  # In a tree the place of a token is its depth, and it sees its own path. Equal
+  # siblings have equal paths, so the shape in which the drafts were made serves
+  # after their children were merged, too.
+  tree, rows = proposal.branches.tree, block.shape[0]
+  depth = jnp.asarray(tree.node_depths)[None]
+  sees = jnp.asarray(tree.node_sees)[None]
+  state, out = verifier.extend(
+    state,
+    block,
+    count,
+    depth=jnp.broadcast_to(depth, (rows, *depth.shape[1:])),
+    ancestors=jnp.broadcast_to(sees, (rows, *sees.shape[1:])),
+  )
   return state, out.logits
 
 
@@ -189,9 +213,10 @@ def verify(
     ValueError: the logits or the verdict have an array of a wrong shape.
   """
   check_shape("logits of the verifier", logits, proposal.q.shape)
+  if proposal.branches is not None:
+    return _verify_tree(proposal, logits, rngs, settings)
   target, width = settings.target, proposal.tokens.shape[1]
   step = jnp.arange(width + 1, dtype=jnp.int32)[None]
-  count = proposal.count[:, None]
   drafts = jnp.pad(proposal.tokens, ((0, 0), (0, 1)))
   # Both models' distributions make pi. The bonus position has no draft, and a
   # token rule is read at token 0 there; nobody looks at that.
@@ -203,7 +228,7 @@ def verify(
   # distribution at the bonus position. Where q is unknown, pi is p; if q is
   # known everywhere (True) there is nothing to replace.
   knows_bonus = settings.bonus_law and proposal.knows_bonus
-  known_q = (step < count) | jnp.reshape(knows_bonus, (-1, 1))
+  known_q = (step < proposal.count[:, None]) | jnp.reshape(knows_bonus, (-1, 1))
   is_mix = known_q & ~proposal.copied if spare_copies else known_q
   if target.uses_q and (spare_copies or knows_bonus is not True):
     pi = jnp.where(is_mix[..., None], pi, p)
@@ -213,22 +238,61 @@ def verify(
   verdict = settings.verifier_step(
     proposal.tokens, proposal.count, proposal.q, pi, u_accept, u_draw[:, 0]
   )
-  for name in ("num_accepted", "token", "examined", "read"):
-    wanted = proposal.count.shape
-    check_shape(f"{name} of a verdict", getattr(verdict, name), wanted)
-  # The tokens: with 2 of 3 drafts 4 5 6 accepted and token 9, they are 4 5 9 0.
-  end = verdict.num_accepted[:, None]
-  new = jnp.where(step < end, drafts, 0)
-  new = jnp.where(step == end, verdict.token[:, None], new)
-  bad = ~is_law | proposal.bad
-  bad &= step < verdict.read[:, None]
   # A fault at or before the end spoils the token at its own index. One after it
   # was read only by a step that weighs whole blocks: it spoils the last token.
+  bad = (~is_law | proposal.bad) & (step < verdict.read[:, None])
+  end = verdict.num_accepted[:, None]
   place = jnp.where(bad, jnp.minimum(step, end), width + 1)
+  return _review(
+    verdict,
+    proposal,
+    target,
+    laws=(p1, p, pi),
+    sides=(left, right),
+    known_q=known_q,
+    is_mix=is_mix,
+    fault=jnp.min(place, axis=1),
+  )
+
+
+def _review(
+  verdict: Verdict,
+  block: Proposal,
+  target: Any,
+  *,
+  laws: tuple[Array, Array, Array],
+  sides: tuple[Array, Array],
+  known_q: Array,
+  is_mix: Array,
+  fault: Array,
+) -> Review:
+  """Returns the review of a chain, or of the accepted path of a tree.
+
+  Args:
+    verdict: the decision of the verifier step.
+    block: the chain or the path.
+    target: a `Target` or a `Choice`.
+    laws: p1, p and pi, [B, G+1, V] each.
+    sides: the sides of the rule, [B, G+1] each.
+    known_q: as in `Review`.
+    is_mix: as in `Review`.
+    fault: as in `Review`.
+  """
+  width = block.tokens.shape[1]
+  step = jnp.arange(width + 1, dtype=jnp.int32)[None]
+  # The tokens: with 2 of 3 drafts 4 5 6 accepted and token 9, they are 4 5 9 0.
+  end = verdict.num_accepted[:, None]
+  drafts = jnp.pad(block.tokens, ((0, 0), (0, 1)))
+  new = jnp.where(step < end, drafts, 0)
+  new = jnp.where(step == end, verdict.token[:, None], new)
   # A token rule is read at the drafts, a position rule wherever q is known.
-  asked = jnp.where(target.reads_tokens, step < count, known_q)
+  is_draft = step < block.count[:, None]
+  asked = jnp.where(target.reads_tokens, is_draft, known_q)
+  p1, p, pi = laws
+  left, right = sides
   return Review(
     verdict=verdict,
+    block=block,
     new=new,
     p1=p1,
     p=p,
@@ -237,5 +301,99 @@ def verify(
     is_mix=is_mix,
     left=jnp.where(asked, left, jnp.nan),
     right=jnp.where(asked, right, jnp.nan),
-    fault=jnp.min(place, axis=1),
+    fault=fault,
+  )
+
+
+def _verify_tree(
+  proposal: Proposal, logits: Array, rngs: Array, settings: BlockSettings
+) -> Review:
+  """Returns the review of a tree; arguments as in `verify`.
+
+  The steps are those of a chain, at the N + 1 nodes. Once the accepted path is
+  known, all that is known at the nodes is gathered along it. Only the sides of
+  the rule are asked there anew, since a token rule is read at the drafts.
+  """
+  branches = cast(Branches, proposal.branches)
+  target, num = settings.target, proposal.tokens.shape[1]
+  for name in ("parents", "is_certain"):
+    check_shape(
+      f"{name} of a proposal", getattr(branches, name), proposal.tokens.shape
+    )
+  no_tokens = jnp.zeros(logits.shape[:2], jnp.int32)
+  p1, p, _, is_law = settings.sampling.step(logits)
+  pi, _, _ = target.at(
+    proposal.q1, p1, no_tokens, alpha=settings.alpha, sampled=(proposal.q, p)
+  )
+  # Without a bonus law q is asked for only where drafts follow.
+  has_children = branches.has_children
+  known_q = has_children | settings.bonus_law
+  if target.uses_q and not settings.bonus_law:
+    pi = jnp.where(known_q[..., None], pi, p)
+  # Every draft has a uniform to be accepted by, and every node one to draw the
+  # token there.
+  u_accept = draws.uniforms(draws.fold_in(rngs, draws.ACCEPT_TAG), num)
+  u_draw = draws.uniforms(draws.fold_in(rngs, draws.DRAW_TAG), num + 1)
+  verdict = settings.tree_step(
+    proposal.tokens, branches, proposal.q, pi, u_accept, u_draw
+  )
+  depth, rows = branches.tree.depth, proposal.count.shape
+  for name in ("num_accepted", "token", "examined", "read"):
+    check_shape(f"{name} of a verdict", getattr(verdict, name), rows)
+  check_shape("path of a verdict", verdict.path, (*rows, depth))
+  # The nodes of the path: the root, and the place after each accepted draft.
+  step = jnp.arange(depth + 1, dtype=jnp.int32)[None]
+  end = verdict.num_accepted[:, None]
+  nodes = jnp.where(step <= end, jnp.pad(verdict.path + 1, ((0, 0), (1, 0))), 0)
+
+  def along(values: Array) -> Array:
+    """Returns [B, G+1, ...] of values at the nodes, [B, N+1, ...]."""
+    index = nodes.reshape(*nodes.shape, *[1] * (values.ndim - 2))
+    return jnp.take_along_axis(values, index, axis=1)
+
+  # The drafts of the path, and after them the first draft that was rejected.
+  last = numerics.of_token(nodes, verdict.num_accepted)
+  drafts = jnp.arange(num, dtype=jnp.int32)[None]
+  follows = jnp.where(branches.parents == last[:, None], drafts, num)
+  rejected = jnp.minimum(jnp.min(follows, axis=1, keepdims=True), num - 1)
+  index = jnp.where(step[:, :-1] < end, verdict.path, rejected)
+  is_open = numerics.of_token(has_children, last)
+  writer = proposal.writer
+  if not isinstance(writer, int):
+    writer = jnp.take_along_axis(writer, jnp.pad(index, ((0, 0), (0, 1))), 1)
+  block = Proposal(
+    tokens=jnp.take_along_axis(proposal.tokens, index, axis=1),
+    count=verdict.num_accepted + is_open.astype(jnp.int32),
+    q=along(proposal.q),
+    q1=along(proposal.q1),
+    copied=along(proposal.copied),
+    calls=proposal.calls,
+    bad=along(proposal.bad),
+    writer=writer,
+  )
+  p1, p, pi = along(p1), along(p), along(pi)
+  _, left, right = target.at(
+    block.q1,
+    p1,
+    jnp.pad(block.tokens, ((0, 0), (0, 1))),
+    alpha=settings.alpha,
+    sampled=(block.q, p),
+  )
+  # A fault on the path spoils the token at its own index. One beside the path
+  # was read only by a step that weighs whole trees: it spoils the last token.
+  bad = ~is_law | proposal.bad
+  place = jnp.where(along(bad) & (step <= end), step, depth + 1)
+  reads_all = verdict.read > verdict.num_accepted + 1
+  elsewhere = jnp.where(
+    reads_all & jnp.any(bad, axis=1), verdict.num_accepted, depth + 1
+  )
+  return _review(
+    verdict,
+    block,
+    target,
+    laws=(p1, p, pi),
+    sides=(left, right),
+    known_q=along(known_q),
+    is_mix=along(known_q),
+    fault=jnp.minimum(jnp.min(place, axis=1), elsewhere),
   )
