@@ -6,6 +6,8 @@ it, whatever the drafter proposes. That holds with `bonus="target"`;
 speculative decoding, lossless and lossy, and speculative cascades.
 """
 
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 
@@ -90,7 +92,7 @@ def speculative(
       )
     else:
       # The verifier was fed the last token of the prefix, and then the drafts.
-      path = block.verdict.path
+      path = cast(Array, block.verdict.path)
       fed = jnp.pad(path + 1, ((0, 0), (1, 0)))
       models = (
         drafter.keep(drafting, carry.length, path, emitted - 1),

@@ -340,11 +340,12 @@ def _verify_tree(
   depth, rows = branches.tree.depth, proposal.count.shape
   for name in ("num_accepted", "token", "examined", "read"):
     check_shape(f"{name} of a verdict", getattr(verdict, name), rows)
-  check_shape("path of a verdict", verdict.path, (*rows, depth))
+  path = cast(Array, verdict.path)
+  check_shape("path of a verdict", path, (*rows, depth))
   # The nodes of the path: the root, and the place after each accepted draft.
   step = jnp.arange(depth + 1, dtype=jnp.int32)[None]
   end = verdict.num_accepted[:, None]
-  nodes = jnp.where(step <= end, jnp.pad(verdict.path + 1, ((0, 0), (1, 0))), 0)
+  nodes = jnp.where(step <= end, jnp.pad(path + 1, ((0, 0), (1, 0))), 0)
 
   def along(values: Array) -> Array:
     """Returns [B, G+1, ...] of values at the nodes, [B, N+1, ...]."""
@@ -356,7 +357,7 @@ def _verify_tree(
   drafts = jnp.arange(num, dtype=jnp.int32)[None]
   follows = jnp.where(branches.parents == last[:, None], drafts, num)
   rejected = jnp.minimum(jnp.min(follows, axis=1, keepdims=True), num - 1)
-  index = jnp.where(step[:, :-1] < end, verdict.path, rejected)
+  index = jnp.where(step[:, :-1] < end, path, rejected)
   is_open = numerics.of_token(has_children, last)
   writer = proposal.writer
   if not isinstance(writer, int):
