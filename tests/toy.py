@@ -19,7 +19,7 @@ from scipy import stats
 from speccascade.decoding import METHODS, Decoder, Sampling, row_keys
 from speccascade.decoding.loops import prompts
 from speccascade.decoding.types import Output, is_drafter
-from speccascade.models import T5Config
+from speccascade.models import T5Config, trees
 from speccascade.models.markov_lm import FiniteContext, MarkovLM
 
 EOS = 1
@@ -155,19 +155,37 @@ class WholeLM(FiniteContext):
   def vocab_size(self) -> int:
     return self.table.shape[1]
 
-  def extend(self, state, tokens, count, *, read=None):
+  def extend(
+    self, state, tokens, count, *, read=None, depth=None, ancestors=None
+  ):
+    trees.check(tokens, depth, ancestors)
     held = (state.offset + state.length)[:, None]
     fed = jax.vmap(jax.lax.dynamic_update_slice)(state.tokens, tokens, held)
     place = jnp.arange(tokens.shape[1])[None] if read is None else read
-    numbers = self.numbers(fed, jnp.arange(fed.shape[1])[None])
-    logits = self.table[jnp.take_along_axis(numbers, held + place, axis=1)]
+    slots = jnp.arange(fed.shape[1])[None]
+    numbers = self.numbers(fed, slots)
+    if depth is None:
+      numbers = jnp.take_along_axis(numbers, held + place, axis=1)
+    else:
+      # The chain before the window, and what each node sees of the window.
+      columns = jnp.arange(depth.shape[1])[None]
+      first = held - (depth.shape[1] - tokens.shape[1])
+      before = jnp.where(slots < first, self.weigh(fed, slots), 0).sum(1)
+      window = jnp.take_along_axis(fed, first + columns, axis=1)
+      weighed = self.weigh(window, first + depth)
+      inside = jnp.where(ancestors, weighed[:, None], 0).sum(2)
+      numbers = (before[:, None] + inside) % self.table.shape[0]
+      numbers = jnp.take_along_axis(numbers, place, axis=1)
     state = state.replace(tokens=fed, length=state.length + count)
-    return state, Output(logits=logits)
+    return state, Output(logits=self.table[numbers])
+
+  def weigh(self, text, place):
+    """Returns [B, L], what each token at its place adds to a text's number."""
+    return (text + 1) * ((5 * place + 3) * (place + 2) % 53)
 
   def numbers(self, text, place):
     """Returns [B, L], the number of each text up to each of its tokens."""
-    weighed = (text + 1) * ((5 * place + 3) * (place + 2) % 53)
-    return weighed.cumsum(axis=1) % self.table.shape[0]
+    return self.weigh(text, place).cumsum(axis=1) % self.table.shape[0]
 
 
 @functools.cache

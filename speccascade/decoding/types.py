@@ -135,13 +135,23 @@ class LanguageModel(Part, Protocol):
       count: [B] int32 in 0..N.
       read: [B, R] int32 indices into the N fed tokens whose logits are wanted;
         None reads all N. The head runs on the read positions only.
-      depth: [B, N] int32, for trees: the position of each token after the row's
-        length. None means 0, 1, ..., N-1.
-      ancestors: [B, N, N] bool, for trees: `[b, i, j]` says that token i sees
-        token j (and every token sees itself). None means the lower triangle.
+      depth: [B, W] int32 with W >= N, for trees: positions in a window of the
+        last W slots of the row, once the N tokens are written. The last N
+        columns are the tokens of this call; the columns before them are tokens
+        of the tree that earlier calls fed. `[b, j]` is how far the token in
+        column j stands past the window's first slot. The tokens before the
+        window are a chain, and every token sees them all.
+      ancestors: [B, N, W] bool, for trees: `[b, i, j]` says that token i of
+        this call sees the token in column j. Every token sees itself, which is
+        in column W - N + i. With neither `depth` nor `ancestors` the tokens are
+        a chain.
 
     Returns:
       The longer state, and the `Output` with logits [B, R, V] float32.
+
+    Raises:
+      ValueError: only one of `depth` and `ancestors` is given, or their shapes
+        do not fit.
     """
 
   def keep(
@@ -150,10 +160,12 @@ class LanguageModel(Part, Protocol):
     """Keeps one path of a tree that was fed at `start`.
 
     Args:
-      state: the state after the `extend` that fed the tree.
-      start: [B] int32, the length before that `extend`.
-      path: [B, K] int32 indices into the fed tokens, in order of depth.
-      count: [B] int32, how many of the K are kept.
+      state: the state after the calls of `extend` that fed the tree.
+      start: [B] int32, the length before the first of these calls.
+      path: [B, K] int32 indices into the fed tokens, in order of depth: token i
+        is in slot `start + i`.
+      count: [B] int32, how many of the K are kept. Entries of `path` after them
+        are ignored.
 
     Returns:
       The state of length `start + count`, which holds those tokens in order.

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.models import trees
 from speccascade.models.layers import MASKED
 from speccascade.models.sharding import partitioning
 
@@ -124,11 +125,13 @@ def block_bias(
       j - (L - 1) from the query.
     start: [B] int32, the slot of each row's first fed token.
     num_fed: N.
-    depth: [B, N] int32, how far each token of a tree stands past `start`, at
-      most N - 1; None means 0, 1, ..., N-1.
-    ancestors: [B, N, N] bool, [b, i, j] says that token i sees token j; None
-      means the lower triangle.
+    depth: [B, W] int32, how far each token of a tree's window stands past the
+      window's first slot; see `trees`. None for a chain.
+    ancestors: [B, N, W] bool, [b, i, j] says that token i sees the token in
+      column j of the window. None for a chain.
   """
+  if depth is not None and ancestors is not None:
+    return _tree_bias(by_offset, start, num_fed, depth, ancestors)
   capacity = (by_offset.shape[1] + 1) // 2
   # Keys after the query are masked: entries of distance 1 and more.
   is_later = jnp.arange(by_offset.shape[1]) >= capacity
@@ -153,45 +156,66 @@ def block_bias(
 
   num_rows = start.shape[0]
   if num_rows <= MAX_UNROLLED_ROWS and not partitioning.is_cut():
-    bias = jnp.stack([linear(start[b]) for b in range(num_rows)])
-  else:
-    bias = jax.vmap(linear)(start)
-  if depth is None and ancestors is None:
-    return bias
-  shape = (num_rows, num_fed)
-  if depth is None:
-    depth = jnp.broadcast_to(jnp.arange(num_fed, dtype=jnp.int32), shape)
-  if ancestors is None:
-    lower = jnp.tri(num_fed, dtype=bool)
-    ancestors = jnp.broadcast_to(lower, (*shape, num_fed))
-  # A node at depth d looks back at the slots before the block as the d-th token
-  # of a plain block does.
-  bias = jnp.take_along_axis(bias, depth[:, None, :, None], axis=2)
-  # Among the fed tokens, distance is between depths, not between slots.
-  between = depth[:, None, :] - depth[:, :, None]
-  block = jnp.moveaxis(biases[:, between + (capacity - 1)], 0, 1)
-  block = jnp.where(
-    jnp.broadcast_to(ancestors[:, None], block.shape),
-    block,
-    jnp.asarray(MASKED, block.dtype),
+    return jnp.stack([linear(start[b]) for b in range(num_rows)])
+  return jax.vmap(linear)(start)
+
+
+def _tree_bias(
+  by_offset: jax.Array | np.ndarray,
+  start: jax.Array,
+  num_fed: int,
+  depth: jax.Array,
+  ancestors: jax.Array,
+) -> jax.Array:
+  """Returns the bias [B, H, N, L] of tokens of a tree, mask included.
+
+  All positions count from the window's first slot. A slot before the window
+  holds a token of the chain, whose position is below 0: with the window's first
+  slot at 9, slot 7 is at position -2.
+  """
+  capacity = (by_offset.shape[1] + 1) // 2
+  window = depth.shape[1]
+  first = trees.first_slot(start, num_fed, depth)
+  slots = jnp.arange(capacity, dtype=jnp.int32)[None]
+  column = slots - first[:, None]  # [B, L], of the window
+  is_chain = column < 0
+  is_inside = ~is_chain & (column < window)
+  column_inside = jnp.clip(column, 0, window - 1)
+  key_place = jnp.take_along_axis(depth, column_inside, axis=1)
+  key_place = jnp.where(is_inside, key_place, column)
+  query_place = trees.depth_of_fed(depth, num_fed)
+  distance = key_place[:, None, :] - query_place[:, :, None]  # [B, N, L]
+  is_ancestor = jnp.take_along_axis(
+    ancestors, column_inside[:, None, :], axis=2
   )
-  return write_slots(bias, block, start, axis=3)
+  is_seen = is_chain[:, None, :] | (is_inside[:, None, :] & is_ancestor)
+  # Distances past the ends are distances of slots that are not seen.
+  index = jnp.clip(distance + (capacity - 1), 0, 2 * capacity - 2)
+  bias = jnp.moveaxis(jnp.asarray(by_offset)[:, index], 0, 1)
+  return jnp.where(
+    jnp.broadcast_to(is_seen[:, None], bias.shape),
+    bias,
+    jnp.asarray(MASKED, bias.dtype),
+  )
 
 
 def keep_path(
-  cache: LayerCache, start: jax.Array, path: jax.Array
+  cache: LayerCache, start: jax.Array, path: jax.Array, count: jax.Array
 ) -> LayerCache:
   """Returns one layer's cache with a fed tree's path moved to its front.
-
-  Where a tree was fed from slot 10 on, the path 0, 2, 5 is read from slots 10,
-  12, 15, and written to slots 10, 11, 12.
 
   Args:
     cache: keys [B, H, D, L] and values [B, H, L, D].
     start: [B] int32, the slot of each row's first node.
     path: [B, K] int32 nodes, in order of depth.
+    count: [B] int32, how many of the K nodes are kept.
   """
-  slots = start[:, None] + path
+  num_slots = cache[0].shape[3]
+  # More nodes than slots are never kept.
+  path = path[:, :num_slots]
+  if not path.shape[1]:
+    return cache
+  slots, first = trees.kept_slots(num_slots, start, path, count)
   keys = jnp.take_along_axis(cache[0], slots[:, None, None, :], axis=3)
   values = jnp.take_along_axis(cache[1], slots[:, None, :, None], axis=2)
-  return write(cache, (keys, values), start)
+  return write(cache, (keys, values), first)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.types import Array, Output
-from speccascade.models import native_passes
+from speccascade.models import native_passes, trees
 from speccascade.models.cache import constrain, keep_path
 from speccascade.models.parameters import Config, network, prepare
 from speccascade.models.sharding.partitioning import Layout, under_layout
@@ -220,8 +220,10 @@ class CachedLM:
     """Feeds a block to each row at its own length. See `LanguageModel`.
 
     Raises:
-      ValueError: the block is wider than the cache.
+      ValueError: the block is wider than the cache, or what is said of a tree
+        does not fit; see `trees.check`.
     """
+    trees.check(tokens, depth, ancestors)
     capacity = state.caches[0][0].shape[3]
     if tokens.shape[1] > capacity:
       raise ValueError(
@@ -247,5 +249,7 @@ class CachedLM:
     """Moves one path of a fed tree to the front. See `LanguageModel`."""
     # Lengths count decoder tokens; slots also count the prompt before them.
     first = state.offset + start
-    caches = tuple(keep_path(cache, first, path) for cache in state.caches)
+    caches = tuple(
+      keep_path(cache, first, path, count) for cache in state.caches
+    )
     return state.replace(caches=caches, length=start + count)

@@ -25,6 +25,7 @@ from speccascade.decoding.types import (
   State,
   check_shape,
 )
+from speccascade.models import trees
 
 
 class IntersectionState(struct.PyTreeNode):
@@ -104,14 +105,33 @@ class IntersectionLM:
     return IntersectionState(state, prompts.start(self.model, ids))
 
   def extend(
-    self, state: State, tokens: Array, count: Array, **options: Any
+    self,
+    state: State,
+    tokens: Array,
+    count: Array,
+    *,
+    read: Array | None = None,
+    depth: Array | None = None,
+    ancestors: Array | None = None,
   ) -> tuple[State, Output]:
-    """Feeds a block, token by token. See `LanguageModel`."""
-    place = state.length[:, None] + jnp.arange(tokens.shape[1])[None]
+    """Feeds a block, token by token. See `LanguageModel`.
+
+    Raises:
+      ValueError: what is said of a tree does not fit; see `trees.check`.
+    """
+    trees.check(tokens, depth, ancestors)
+    num_fed = tokens.shape[1]
+    first, steps = state.length, jnp.arange(num_fed, dtype=jnp.int32)[None]
+    if depth is not None:
+      first = trees.first_slot(first, num_fed, depth)
+      steps = trees.depth_of_fed(depth, num_fed)
+    place = first[:, None] + steps
     # The first token is the end of a prompt, and the drafter may spell that end
     # in another way than the verifier.
     fed = jnp.where(place == 0, state.first[:, None], self.to_drafter[tokens])
-    drafter, out = self.model.extend(state.drafter, fed, count, **options)
+    drafter, out = self.model.extend(
+      state.drafter, fed, count, read=read, depth=depth, ancestors=ancestors
+    )
     logits = out.logits[..., self.to_drafter]
     logits = jnp.where(self.is_shared[None, None], logits, -jnp.inf)
     out = dataclasses.replace(out, logits=logits)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding.loops import prompts
 from speccascade.decoding.types import Output, State
+from speccascade.models import trees
 
 Array = jax.Array
 
@@ -35,6 +36,16 @@ class MarkovState(struct.PyTreeNode):
   length: Array
   offset: Array
   source: Array
+
+
+def write_tokens(held: Array, tokens: Array, start: Array) -> Array:
+  """Returns held [B, L] with a block [B, N] written at slots start [B].
+
+  Tokens past the last slot are dropped: no slot before `start` changes.
+  """
+  rows = jnp.arange(tokens.shape[0], dtype=jnp.int32)[:, None]
+  steps = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
+  return held.at[rows, start[:, None] + steps].set(tokens, mode="drop")
 
 
 class FiniteContext:
@@ -85,22 +96,25 @@ class FiniteContext:
     depth: Array | None = None,
     ancestors: Array | None = None,
   ) -> tuple[State, Output]:
-    """Feeds a block to each row at its own length. See `LanguageModel`."""
-    num = tokens.shape[1]
-    steps = jnp.arange(num)
-    # A plain block is a tree in which each token sees all before it.
-    if depth is None:
+    """Feeds a block to each row at its own length. See `LanguageModel`.
+
+    Raises:
+      ValueError: what is said of a tree does not fit; see `trees.check`.
+    """
+    trees.check(tokens, depth, ancestors)
+    rows, num_fed = tokens.shape
+    steps = jnp.arange(num_fed, dtype=jnp.int32)
+    # A chain is a tree in which each token sees all before it.
+    if depth is None or ancestors is None:
       depth = jnp.broadcast_to(steps[None], tokens.shape)
-    if ancestors is None:
       ancestors = jnp.broadcast_to(
-        (steps[:, None] >= steps[None])[None], (tokens.shape[0], num, num)
+        (steps[:, None] >= steps[None])[None], (rows, num_fed, num_fed)
       )
     num_held = state.offset + state.length
-    fed = jax.vmap(jax.lax.dynamic_update_slice)(
-      state.tokens, tokens, num_held[:, None]
-    )
+    fed = write_tokens(state.tokens, tokens, num_held)
+    first = trees.first_slot(num_held, num_fed, depth)
     context = [
-      self._back(fed, num_held, tokens, depth, ancestors, back)
+      self._back(fed, first, depth, ancestors, back)
       for back in reversed(range(self.order))
     ]
     if read is not None:
@@ -112,23 +126,33 @@ class FiniteContext:
   def _back(
     self,
     fed: Array,
-    num_held: Array,
-    tokens: Array,
+    first: Array,
     depth: Array,
     ancestors: Array,
     back: int,
   ) -> Array:
     """Returns [B, N], the token `back` places before each fed token.
 
-    It is an ancestor in the block, or a token held before, or 0 where the row
-    begins. With 5 tokens held, the token 2 places before a node of depth 1 is
-    at depth -1: it is held in slot 5 - 1 = 4.
+    It is an ancestor in the window, or a token before the window, or 0 where
+    the row begins. With a window from slot 5 on, the token 2 places before a
+    node of depth 1 is at depth -1: it is held in slot 5 - 1 = 4.
+
+    Args:
+      fed: [B, L], the tokens held, this call's among them.
+      first: [B] int32, the first slot of each row's window.
+      depth: [B, W] int32, of the window; see `LanguageModel`.
+      ancestors: [B, N, W] bool, what each token sees of the window.
+      back: number of places.
     """
-    wanted = depth - back
+    columns = jnp.arange(depth.shape[1], dtype=jnp.int32)[None]
+    # (Slots before the row begins are no ancestors, whatever is read there.)
+    slots = jnp.maximum(first[:, None] + columns, 0)
+    window = jnp.take_along_axis(fed, slots, axis=1)
+    wanted = trees.depth_of_fed(depth, ancestors.shape[1]) - back
     # Of a node's ancestors, itself included, one has each depth.
     hit = ancestors & (depth[:, None, :] == wanted[:, :, None])
-    inside = jnp.sum(jnp.where(hit, tokens[:, None, :], 0), axis=-1)
-    slot = num_held[:, None] + wanted
+    inside = jnp.sum(jnp.where(hit, window[:, None, :], 0), axis=-1)
+    slot = first[:, None] + wanted
     cached = jnp.take_along_axis(fed, jnp.maximum(slot, 0), axis=1)
     return jnp.where(wanted >= 0, inside, jnp.where(slot >= 0, cached, 0))
 
@@ -140,10 +164,15 @@ class FiniteContext:
     self, state: State, start: Array, path: Array, count: Array
   ) -> State:
     """Moves one path of a fed tree to the front. See `LanguageModel`."""
-    at = (state.offset + start)[:, None]
-    # Nodes count from the start of the tree, slots from the start of the row.
-    along = jnp.take_along_axis(state.tokens, at + path, axis=1)
-    tokens = jax.vmap(jax.lax.dynamic_update_slice)(state.tokens, along, at)
+    num_slots = state.tokens.shape[1]
+    path = path[:, :num_slots]  # more nodes than slots are never kept
+    tokens = state.tokens
+    if path.shape[1]:
+      # Nodes count from the start of the tree, slots from the start of the row.
+      at = state.offset + start
+      slots, first = trees.kept_slots(num_slots, at, path, count)
+      along = jnp.take_along_axis(tokens, slots, axis=1)
+      tokens = write_tokens(tokens, along, first)
     return state.replace(tokens=tokens, length=start + count)
 
 

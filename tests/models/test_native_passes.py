@@ -62,8 +62,8 @@ def prefill(lm, rows):
   return lm.prefill(jnp.asarray(source), capacity=CAPACITY)
 
 
-def plainly(lm, state, tokens, count, read=None, depth=None):
-  return lm.extend(state, tokens, count, read=read, depth=depth)
+def plainly(lm, state, tokens, count, read=None, **tree):
+  return lm.extend(state, tokens, count, read=read, **tree)
 
 
 extend = jax.jit(plainly)
@@ -186,9 +186,12 @@ def test_what_has_no_native_pass_takes_the_plain_one():
   """Trees, and activations that the native code does not know."""
   plain, packed = models("gelu")
   tokens, count = tokens_of(3, 5), jnp.asarray([5, 0, 5], jnp.int32)
-  depth = jnp.asarray([[0, 1, 1, 2, 2]] * 3, jnp.int32)
+  tree = {
+    "depth": jnp.asarray([[0, 1, 2, 3, 4]] * 3, jnp.int32),
+    "ancestors": jnp.broadcast_to(jnp.tri(5, dtype=bool), (3, 5, 5)),
+  }
   outs = [
-    extend(lm, prefill(lm, 3), tokens, count, None, depth)[1].logits
+    extend(lm, prefill(lm, 3), tokens, count, None, **tree)[1].logits
     for lm in (plain, packed)
   ]
   close(*outs)

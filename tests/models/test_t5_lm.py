@@ -119,19 +119,6 @@ def test_the_longest_row_sets_how_far_all_look(lm, golden_arrays):
   close(actual[1], want[1])
 
 
-def test_tree_defaults_are_the_linear_block(lm, inputs, tokens):
-  """Either of depth and ancestors may be given alone."""
-  state = prefill(lm, inputs)
-  state, _ = feed(lm, state, tokens[:, :4], [4, 0, 2])
-  block, count = int32(tokens[:, 4:8]), int32([4] * 3)
-  _, want = extend(lm, state, block, count)
-  depth = jnp.broadcast_to(jnp.arange(4, dtype=jnp.int32), (3, 4))
-  ancestors = jnp.broadcast_to(jnp.tri(4, dtype=bool), (3, 4, 4))
-  for tree in ((depth, None), (None, ancestors)):
-    _, actual = extend(lm, state, block, count, None, *tree)
-    close(actual.logits, want.logits)
-
-
 def test_hidden_gives_the_logits(lm, inputs, tokens):
   state = prefill(lm, inputs)
   _, out = extend(lm, state, int32(tokens[:, :4]), int32([4] * 3))

@@ -327,8 +327,9 @@ class CausalTransformer(nn.Module):
   ) -> tuple[tuple[cache.LayerCache, ...], jax.Array, jax.Array]:
     """Feeds a block of tokens at each row's own slots.
 
-    A token's slot is its position, and keys in `caches` are turned by it.
-    Arguments and results as of a T5's `extend`, with K heads in the caches.
+    The slot of a token is its position, unless the token is part of a tree.
+    Keys in `caches` are turned by their positions. Arguments and results as of
+    a T5's `extend`, with K heads in the caches.
     """
     num_fed, capacity = tokens.shape[1], caches[0][0].shape[3]
     positions = rotary.positions(start, tokens.shape, depth)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.models import trees
 from speccascade.models.llama.config import LlamaConfig
 
 
@@ -84,14 +85,17 @@ def positions(
   """Returns [B, N] int32, the position of each token of a block.
 
   Args:
-    start: [B] int32, the position of each row's first token.
+    start: [B] int32, the slot of each row's first token of the block.
     shape: (B, N).
-    depth: [B, N] int32, how far each token of a tree stands past `start`; None
-      means 0, 1, ..., N-1.
+    depth: [B, W] int32, how far each token of a tree's window stands past the
+      window's first slot; see `trees`. None for a chain, in which the position
+      of a token is its slot.
   """
-  if depth is None:
-    depth = jnp.broadcast_to(jnp.arange(shape[1], dtype=jnp.int32)[None], shape)
-  return start[:, None] + depth
+  if depth is not None:
+    first = trees.first_slot(start, shape[1], depth)
+    return first[:, None] + trees.depth_of_fed(depth, shape[1])
+  steps = jnp.arange(shape[1], dtype=jnp.int32)
+  return start[:, None] + jnp.broadcast_to(steps[None], shape)
 
 
 def angles(

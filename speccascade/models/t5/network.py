@@ -227,10 +227,10 @@ class Transformer(nn.Module):
       by_offset: from `decoder_bias`.
       start: [B] int32, the slot of each row's first token; start + N <= L.
       read: [B, R] int32 in 0..N-1, the positions wanted, or None for all N.
-      depth: [B, N] int32, how far each token of a tree stands past `start`; see
-        `cache.block_bias`.
-      ancestors: [B, N, N] bool, for a tree: [b, i, j] says that token i sees
-        token j.
+      depth: [B, W] int32, for a tree, or None: how far each token of the window
+        stands past the window's first slot; see `trees`.
+      ancestors: [B, N, W] bool, for a tree, or None: [b, i, j] says that token
+        i sees the token in column j of the window.
 
     Returns:
       (caches, logits [B, R, V] float32, hidden [B, R, E] after the last norm).

@@ -11,12 +11,13 @@ a rewind to more than is held counts as held <-
 a node of a tree sees its cousins <- test_a_tree_equals_its_paths_and_one_is
 - hit = ancestors & (depth[:, None, :] == wanted[:, :, None])
 + hit = depth[:, None, :] == wanted[:, :, None]
-a kept path is read from the start of the row <- test_a_tree_equals_its_paths
-- jnp.take_along_axis(state.tokens, at + path, axis=1)
-+ jnp.take_along_axis(state.tokens, path, axis=1)
 a kept path is written over the prompt <- test_a_tree_equals_its_paths_and[True]
-- at = (state.offset + start)[:, None]
-+ at = start[:, None]
+- at = state.offset + start
++ at = start
+a node of a tree has a context that begins at the call's first token <-
+  test_trees.py::test_a_tree_equals_its_paths_and_one_is_kept[markov-grown]
+- first = trees.first_slot(num_held, num_fed, depth)
++ first = num_held
 a rewind of a chain lengthens it <- test_rewind_only_lowers
 - state.replace(length=jnp.minimum(state.length, length))
 + state.replace(length=length)
@@ -42,6 +43,10 @@ padding of a source is read as a token <- test_inputs_are_read_token_by_token
 a drafter of another vocabulary takes no room <- test_a_slot_takes_what_its
 - return getattr(self.model, "slot_bytes", 0)
 + return 0
+a root of another vocabulary is told by its slot <-
+  ../models/test_trees.py::test_a_tree_equals_its_paths_and_one_is_kept[intersection-grown]
+- steps = trees.depth_of_fed(depth, num_fed)
++ first = state.length
 a kept path of another vocabulary has its tree's length <- test_a_tree_is_read
 - drafter = self.model.keep(state.drafter, start, path, count)
 + drafter = state.drafter
@@ -185,8 +190,12 @@ a query sees one slot too many <- test_one_token_at_a_time_equals_t5x
 + jnp.arange(by_offset.shape[1]) > capacity
 in a tree the distance has the other sign <-
   test_cached_lm.py::test_tree_equals_its_paths_and_one_is_kept[t5]
-- between = depth[:, None, :] - depth[:, :, None]
-+ between = depth[:, :, None] - depth[:, None, :]
+- distance = key_place[:, None, :] - query_place[:, :, None]
++ distance = query_place[:, :, None] - key_place[:, None, :]
+in a tree the distance is between slots <-
+  test_trees.py::test_a_tree_equals_its_paths_and_one_is_kept[t5-grown]
+- key_place = jnp.where(is_inside, key_place, column)
++ key_place = column
 a loop over rows writes the first ones only <- test_many_rows_equal_few
 - jax.lax.fori_loop(0, slots.shape[0], write_row, slots)
 + jax.lax.fori_loop(0, MAX_UNROLLED_ROWS, write_row, slots)
@@ -196,6 +205,20 @@ one row's last slots are never written <- test_row_alone_equals_row_in_batch
 NaN stays in the cache of a T5 <- test_cached_lm.py::test_a_token_without_a[t5]
 - jnp.where(jnp.isfinite(x), x, 0) for x in new
 + x for x in new
+
+=== models/trees.py models/test_trees.py
+a path of few nodes overwrites the slots after it <- test_kept_slots_are_those
+- is_kept = (index >= 0) & (index < count[:, None])
++ is_kept = index >= 0
+a path at the end of a cache is read from before it <- test_kept_slots_are_those
+- is_kept = (index >= 0) & (index < count[:, None])
++ is_kept = index < count[:, None]
+a window begins where the call does <- test_a_tree_equals_its_paths[llama-grown]
+- return length - (depth.shape[1] - num_fed)
++ return length
+a window may be narrower than the block <- test_what_does_not_describe_a_tree
+- depth.ndim != 2 or depth.shape[1] < num_fed
++ depth.ndim != 2
 
 === models/layers.py models/test_network.py
 attention misses the slot behind a size <- test_attention_looks_at_every_slot
@@ -244,8 +267,8 @@ queries that share a key head are taken from the next <-
 === models/llama/rotary.py models/test_llama_lm.py
 positions in a tree are those of slots <-
   test_cached_lm.py::test_tree_equals_its_paths_and_one_is_kept[mistral]
-- return start[:, None] + depth
-+ return start[:, None] + jnp.arange(shape[1], dtype=jnp.int32)[None]
+- if depth is not None:
++ if False:
 pairs are turned the other way <- test_logits_equal_transformers[llama]
 - first * cosines - second * sines, second * cosines + first * sines
 + first * cosines + second * sines, second * cosines - first * sines
