@@ -1,5 +1,6 @@
 """The enumerated laws of trees: each is the target's, and mistakes show."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -100,6 +101,25 @@ def test_a_block_has_the_law_of_the_targets_chain(
     pi = rows_of(target, q, p)
     tree = tree_of(q, pi, parents, drawing)
     assert error(tree, verification) < EXACT, parents
+
+
+@pytest.mark.parametrize("verification", ["token", "traversal"])
+@pytest.mark.parametrize("drawing", ["greedy_and_random", "top_k"])
+def test_any_tokens_may_be_the_certain_children(drawing, verification):
+  for vocab_size, order, parents in SHAPES:
+    warm, p = chain(vocab_size, order)
+    for q in (warm, one_hot_rows(warm)):
+      for ranking in (warm, p, 1 - warm):
+        tree = dataclasses.replace(
+          tree_of(q, p, parents, drawing), ranking=reference.markov(ranking)
+        )
+        assert error(tree, verification) < EXACT, parents
+  # A one-hot q has ties; the drafter's warm law ranks the tokens 2, 1, 0.
+  warm = reference.markov(np.array([0.2, 0.3, 0.5]))
+  cold = reference.markov(np.array([0.0, 0.0, 1.0]))
+  tree = reference.Tree(cold, warm, (-1, -1), "top_k", ranking=warm)
+  (draft,) = reference.draft_outcomes(tree)
+  assert draft.tokens == (2, 1)
 
 
 def test_the_cascades_targets_are_neither_q_nor_p():

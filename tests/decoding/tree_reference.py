@@ -60,6 +60,9 @@ class Tree:
       probabilities of q. Of equal probabilities the lower token id is larger.
     prefix: the tokens before the tree.
     mistake: one of `MISTAKES`, or "" for the correct verification.
+    ranking: the law whose largest tokens are the certain children, in place of
+      q; None takes q. At temperature 0, where q is one-hot, the drafter's law
+      at temperature 1 tells the tokens apart.
   """
 
   q: Law
@@ -68,6 +71,7 @@ class Tree:
   drawing: str
   prefix: tuple[int, ...] = (0,)
   mistake: str = ""
+  ranking: Law | None = None
 
   def __post_init__(self):
     for node, parent in enumerate(self.parents):
@@ -169,7 +173,7 @@ def largest(q: np.ndarray, num: int) -> list[int]:
 
 
 def draws(
-  q: np.ndarray, num: int, drawing: str
+  q: np.ndarray, num: int, drawing: str, ranking: np.ndarray | None = None
 ) -> Iterator[tuple[list[int], float, list[np.ndarray]]]:
   """Yields every way to draft the children of one node.
 
@@ -177,6 +181,7 @@ def draws(
     q: [V] the drafter's law after the node.
     num: the number of children that the tree has room for.
     drawing: see `Tree`.
+    ranking: [V], see `Tree`.
 
   Yields:
     (tokens, probability, laws). The lists have the children that were drafted,
@@ -191,7 +196,7 @@ def draws(
     yield from _draws_without_replacement(q, num)
   else:
     num_certain = num if drawing == "top_k" else num - 1
-    top = largest(q, num_certain)
+    top = largest(q if ranking is None else ranking, num_certain)
     laws = [one_hot(token, q) for token in top]
     rest = without(q, top)
     if drawing == "top_k" or not rest.any():
@@ -226,8 +231,10 @@ def draft_outcomes(tree: Tree) -> Iterator[Draft]:
     if node != ROOT and draft.tokens[node] == ABSENT:
       yield from extend(node + 1, draft)
       return
-    q = tree.q(tree.prefix + _tokens(tree.path(node), draft))
-    for drawn, chance, drawn_laws in draws(q, len(children), tree.drawing):
+    prefix = tree.prefix + _tokens(tree.path(node), draft)
+    ranking = None if tree.ranking is None else tree.ranking(prefix)
+    ways = draws(tree.q(prefix), len(children), tree.drawing, ranking)
+    for drawn, chance, drawn_laws in ways:
       tokens, laws = list(draft.tokens), draft.laws.copy()
       for child, token, law in zip(children, drawn, drawn_laws):
         tokens[child], laws[child] = token, law
@@ -311,6 +318,12 @@ class Position:
     drafted = [n for n in last if self.draft.tokens[n] != ABSENT]
     return drafted[0] if drafted else None
 
+  @property
+  def random_law(self) -> np.ndarray:
+    """[V], the law of the random child: q without the certain children."""
+    nodes = [n for n in self.drafts() if n != self.random_child]
+    return without(self.q, _tokens(nodes, self.draft))
+
   def drafts(self) -> list[int]:
     """Returns the drafted children here, in the order in which they stand."""
     children = [n for node in self.nodes for n in self.tree.children(node)]
@@ -393,9 +406,8 @@ def _trial_laws(position: Position) -> list[tuple[int, np.ndarray]]:
   tree, q = position.tree, position.q
   nodes = position.drafts()
   if tree.drawing == "greedy_and_random":
-    certain = largest(q, len(tree.children(position.nodes[0])) - 1)
     nodes = [n for n in nodes if n == position.random_child]
-    return [(position.draft.tokens[n], without(q, certain)) for n in nodes]
+    return [(position.draft.tokens[n], position.random_law) for n in nodes]
   if tree.mistake == "merged_duplicates":
     nodes = position.first_drafts()
   trials: list[tuple[int, np.ndarray]] = []
@@ -503,8 +515,7 @@ def _law_of_next_child(node: _Visited, dropped: list[int]) -> np.ndarray:
   next_child = node.children[0]
   is_random = next_child.position.nodes[0] == node.position.random_child
   if tree.drawing == "greedy_and_random" and is_random:
-    num_certain = len(tree.children(node.position.nodes[0])) - 1
-    return without(q, largest(q, num_certain))
+    return node.position.random_law
   return q if tree.mistake == "raw_q" else one_hot(next_child.token, q)
 
 
