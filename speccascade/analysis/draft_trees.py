@@ -1,0 +1,284 @@
+"""The best static tree of drafts, from measured acceptance and costs.
+
+A tree is a tuple `parents`: `parents[n]` is the parent of the drafted node n,
+and -1 stands for the root, which is the last token that was emitted. Nodes are
+numbered level by level, so `parents` never falls, and the children of a node
+stand in the order in which they are tried. Ranks count a node's children, and
+depths the levels below the root; both begin at 1 in words, at 0 in arrays.
+
+The acceptance of rank b is the chance that the b-th child of a node is the one
+that is accepted, given that the node was accepted. It is measured for each
+rank, or for each depth and rank, and is assumed to depend on nothing else.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from speccascade.analysis import checks
+
+ROOT = -1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BestTree:
+  """The tree with the least cost of a token.
+
+  Attributes:
+    parents: [n] of the best tree; () where the verifier alone is cheapest, so
+      that no drafting pays.
+    depth: the number of levels of drafted nodes; 0 without drafts.
+    tokens: the expected tokens of a block, in [1, depth + 1], the residual or
+      bonus token counted.
+    cost_per_token: the expected cost of a block / `tokens`, in the unit of the
+      costs.
+    table: [max_depth + 1, max_nodes + 1] float64, the expected tokens of the
+      best tree of n drafted nodes and at most l levels, at [l, n]; -inf where
+      there is no such tree.
+  """
+
+  parents: tuple[int, ...]
+  depth: int
+  tokens: float
+  cost_per_token: float
+  table: np.ndarray
+
+
+def best_tree(
+  acceptance,
+  pass_cost,
+  drafter_step_cost: float,
+  *,
+  max_nodes: int | None = None,
+  max_depth: int | None = None,
+  max_children: int | None = None,
+) -> BestTree:
+  """Returns the tree with the least (drafting + verifier pass) / tokens.
+
+  The drafter takes one step for each level of the tree, which drafts all nodes
+  of the level. Of trees with equal costs the one with fewer levels is returned,
+  and of those the one with fewer nodes.
+
+  Args:
+    acceptance: [K], the acceptance of each rank; or [D, K], of each depth and
+      rank.
+    pass_cost: [M], the cost of a verifier pass over n drafted nodes, at index
+      n. `pass_cost[0]` is one step of the verifier alone.
+    drafter_step_cost: the cost of drafting one level, in the same unit.
+    max_nodes: the most drafted nodes; None takes M - 1.
+    max_depth: the most levels; None takes D, or max_nodes where the acceptance
+      is the same at each depth.
+    max_children: the most children of one node; None takes K.
+
+  Raises:
+    ValueError: an argument is outside its range, or a limit is beyond what the
+      acceptance or the costs were measured for.
+
+  Source: Chen et al., Sequoia (arXiv:2402.12374), whose dynamic programme is
+  for one acceptance at all depths.
+
+  >>> tree = best_tree([0.6, 0.2], [1, 1.1, 1.2, 1.3], 0.05)
+  >>> tree.parents, round(tree.tokens, 2)
+  ((-1, -1, 0), 2.16)
+  """
+  rates = _acceptance(acceptance)
+  is_same_at_each_depth = np.ndim(acceptance) == 1
+  pass_cost = checks.nonnegative("pass_cost", pass_cost)
+  if pass_cost.ndim != 1 or not pass_cost.size or not pass_cost.all():
+    raise ValueError(
+      f"pass_cost is {pass_cost}; it must be a list of costs above 0, the first"
+      " of which is one step of the verifier alone"
+    )
+  step_cost = float(checks.nonnegative("drafter_step_cost", drafter_step_cost))
+  max_nodes = _limit("max_nodes", max_nodes, len(pass_cost) - 1)
+  max_children = _limit("max_children", max_children, rates.shape[1])
+  # A tree has no more levels than nodes.
+  most_levels = max_nodes if is_same_at_each_depth else len(rates)
+  if is_same_at_each_depth and max_depth is not None:
+    max_depth = checks.count("max_depth", max_depth, 0)
+  else:
+    max_depth = _limit("max_depth", max_depth, most_levels)
+  rates = rates[:, :max_children]
+
+  programmes = _programmes(rates, is_same_at_each_depth, max_depth, max_nodes)
+  # The tables count the root as a node.
+  table = np.stack([subtrees[0].best()[1:] for subtrees in programmes])
+  drafting = step_cost * np.arange(max_depth + 1)
+  cost = drafting[:, None] + pass_cost[: max_nodes + 1]
+  cost_per_token = np.where(table > 0, cost / np.maximum(table, 1), np.inf)
+  # Of equal entries `argmin` returns the first one.
+  place = np.unravel_index(np.argmin(cost_per_token), table.shape)
+  depth, num_nodes = (int(x) for x in place)
+  return BestTree(
+    parents=_parents(programmes[depth], num_nodes),
+    depth=depth,
+    tokens=float(table[depth, num_nodes]),
+    cost_per_token=float(cost_per_token[depth, num_nodes]),
+    table=table,
+  )
+
+
+def expected_tokens(parents, acceptance) -> float:
+  """Returns the expected tokens of a block, the residual or bonus one counted.
+
+  A node is emitted if it and all nodes above it are accepted, so a tree yields
+  1 + the sum over its nodes of the product of the acceptances on their paths.
+
+  Args:
+    parents: [N], see the module.
+    acceptance: [K] or [D, K], see `best_tree`.
+
+  Raises:
+    ValueError: the nodes are not numbered level by level, or the tree is deeper
+      or wider than the acceptance.
+
+  >>> expected_tokens((-1, -1, 0), [0.5, 0.25])
+  2.0
+  """
+  rates = _acceptance(acceptance)
+  is_same_at_each_depth = np.ndim(acceptance) == 1
+  num_children: dict[int, int] = {}
+  depths = {ROOT: 0}
+  reach = {ROOT: 1.0}
+  last = ROOT
+  for node, parent in enumerate(parents):
+    if not last <= parent < node:
+      raise ValueError(
+        f"parents is {parents}; the nodes must be numbered level by level"
+      )
+    rank = num_children.get(parent, 0)
+    num_children[parent] = rank + 1
+    depths[node] = depths[parent] + 1
+    row = 0 if is_same_at_each_depth else depths[node] - 1
+    if row >= len(rates) or rank >= rates.shape[1]:
+      raise ValueError(
+        f"node {node} of {parents} has depth {depths[node]} and rank"
+        f" {rank + 1}; the acceptance has the shape {np.shape(acceptance)}"
+      )
+    reach[node] = reach[parent] * rates[row, rank]
+    last = parent
+  return float(sum(reach.values()))
+
+
+class _Subtrees(NamedTuple):
+  """The best subtrees below a node, for each number of children and nodes.
+
+  Attributes:
+    tokens: [K + 1, M] the expected tokens of the best subtree of m nodes, the
+      node itself counted, with exactly b children, at [b, m]; given that the
+      node is accepted. It is -inf where there is no such subtree.
+    last: [K + 1, M] int, how many of the m nodes are the b-th child's.
+  """
+
+  tokens: np.ndarray
+  last: np.ndarray
+
+  def best(self) -> np.ndarray:
+    """Returns [M], the tokens of the best subtree of each number of nodes."""
+    return self.tokens.max(axis=0)
+
+
+def _programmes(
+  rates: np.ndarray, is_same_at_each_depth: bool, max_depth: int, max_nodes: int
+) -> list[list[_Subtrees]]:
+  """Returns the subtrees at each depth, for trees of at most 0, 1, ... levels.
+
+  Entry [l][d] is for nodes at depth d of a tree of at most l levels.
+  """
+  # A node at the deepest level is alone.
+  tokens = np.full((1, max_nodes + 2), -np.inf)
+  tokens[0, 1] = 1
+  leaf = _Subtrees(tokens, np.zeros(tokens.shape, int))
+  if is_same_at_each_depth:
+    # Subtrees depend only on the levels that are left.
+    subtrees = [leaf]
+    for _ in range(max_depth):
+      subtrees.insert(0, _add_level(rates[0], subtrees[0]))
+    return [subtrees[max_depth - l :] for l in range(max_depth + 1)]
+  programmes = []
+  for num_levels in range(max_depth + 1):
+    subtrees = [leaf]
+    for row in rates[:num_levels][::-1]:
+      subtrees.insert(0, _add_level(row, subtrees[0]))
+    programmes.append(subtrees)
+  return programmes
+
+
+def _add_level(rates: np.ndarray, below: _Subtrees) -> _Subtrees:
+  """Returns the subtrees of nodes whose children have the subtrees `below`.
+
+  Args:
+    rates: [K], the acceptance of each rank of the children.
+    below: the subtrees of the children.
+  """
+  child_tokens = below.best()
+  is_possible = np.isfinite(child_tokens)
+  shape = (len(rates) + 1, len(child_tokens))
+  tokens, last = np.full(shape, -np.inf), np.zeros(shape, int)
+  tokens[0, 1] = 1
+  for b, rate in enumerate(rates.tolist(), start=1):
+    # The product of a rate of 0 and -inf would be NaN.
+    gain = np.full(len(child_tokens), -np.inf)
+    gain[is_possible] = rate * child_tokens[is_possible]
+    for m in range(b + 1, shape[1]):
+      # The b-th child has y = 1, ..., m - 1 nodes, the node and the children
+      # before it have m - y.
+      sums = gain[1:m] + tokens[b - 1, m - 1 : 0 : -1]
+      best = int(np.argmax(sums))
+      tokens[b, m], last[b, m] = sums[best], best + 1
+  return _Subtrees(tokens, last)
+
+
+def _parents(subtrees: list[_Subtrees], num_drafted: int) -> tuple[int, ...]:
+  """Returns the best tree of a number of drafted nodes.
+
+  Args:
+    subtrees: for each depth, as `_programmes` returns them.
+    num_drafted: the number of nodes without the root.
+  """
+  parents: list[int] = []
+  # Nodes whose children have no numbers yet, with the size of their subtrees.
+  level = [(ROOT, num_drafted + 1)]
+  for at_depth in subtrees:
+    next_level = []
+    for node, num_nodes in level:
+      sizes: list[int] = []
+      num_children = int(np.argmax(at_depth.tokens[:, num_nodes]))
+      for b in range(num_children, 0, -1):
+        sizes.insert(0, int(at_depth.last[b, num_nodes]))
+        num_nodes -= sizes[0]
+      for size in sizes:
+        next_level.append((len(parents), size))
+        parents.append(node)
+    level = next_level
+  return tuple(parents)
+
+
+def _acceptance(acceptance) -> np.ndarray:
+  """Returns the acceptance as [D, K], with one row if it has no depths."""
+  rates = checks.probability("acceptance", acceptance)
+  if rates.ndim not in (1, 2) or not rates.size:
+    raise ValueError(
+      f"acceptance has the shape {rates.shape}; it must be [ranks] or [depths,"
+      " ranks]"
+    )
+  rates = np.atleast_2d(rates)
+  # The children of a node exclude each other. Measured rates may exceed 1 in
+  # sum by rounding.
+  if np.any(rates.sum(axis=1) > 1 + 1e-6):
+    raise ValueError(
+      f"acceptance is {acceptance}; the ranks of one depth must sum to at most"
+      " 1, because one child at most is accepted"
+    )
+  return rates
+
+
+def _limit(name, value, most):
+  """Returns a limit, which is `most` where it is None and never above it."""
+  if value is None:
+    return most
+  value = checks.count(name, value, 0)
+  if value > most:
+    raise ValueError(f"{name} is {value}; the arguments go up to {most}")
+  return value
