@@ -30,8 +30,6 @@ Array = jax.Array
 # (tokens, branches, q, pi, u_accept, u_draw) -> Verdict
 TreeVerifyFunction = Callable[..., Verdict]
 
-_BISECTIONS = 30  # of [1, K]: K / 2^30 is below what float32 tells apart
-
 
 class _Drafts:
   """The drafts of a tree, as the steps ask for them.
@@ -164,12 +162,13 @@ def _walk(
     has_trial = child < drafts.num
     x = drafts.token(child)
     u = of_token(u_accept, jnp.minimum(child, drafts.num - 1))
-    is_accepted = has_trial & accepts(here, x, u)
+    is_accepted = accepts(here, x, u)
     # Or, after the last of them, a draw, which may be a certain child.
     token = draws.draw(here["residual"], of_token(u_draw, node))
-    landed = drafts.child_of_token(node, token)
-    goes_on = is_accepted | (~has_trial & (landed < drafts.num))
-    onto = jnp.where(goes_on, 1 + jnp.where(has_trial, child, landed), 0)
+    # Of equal siblings the first one has what follows all of them.
+    landed = drafts.child_of_token(node, jnp.where(has_trial, x, token))
+    goes_on = jnp.where(has_trial, is_accepted, landed < drafts.num)
+    onto = jnp.where(goes_on, 1 + landed, 0)
     ended = done | (~has_trial & ~goes_on)
     rejected = here | {"next": child + 1} | missed(here, x)
     after = _choose(goes_on, here_at(onto), rejected)
@@ -306,10 +305,11 @@ def k_seq_verify(
       return jnp.where(holds, middle, low), jnp.where(holds, high, middle)
 
     one = jnp.ones_like(count)
-    bounds = (one, jnp.maximum(count, 1) * (1 + 1e-6))
-    # The upper end: where the factor is rounded up, the residual stays 0 or
-    # more.
-    _, factor = jax.lax.fori_loop(0, _BISECTIONS, halve, bounds)
+    bounds = (one, jnp.maximum(count, 1) + 1e-6)
+    # As many halvings as the dtype has bits. The upper end: where the factor is
+    # rounded up, the residual stays 0 or more.
+    num_halvings = jnp.finfo(law.dtype).nmant + 4
+    _, factor = jax.lax.fori_loop(0, num_halvings, halve, bounds)
     factor = jnp.where(count > 1, factor, one)
     common, b, any_of = terms(factor)
     left = jnp.maximum(target - common * ratio(any_of, b)[:, None], 0)
