@@ -166,7 +166,7 @@ def _table(reader, config: LlamaConfig, path: storage.Directory) -> dict:
     CheckpointError: the file has other arrays, or arrays of other shapes.
   """
   table = {}
-  for parameter in architecture.parameters(config):
+  for parameter in architecture.list_parameters(config):
     name = parameter.hugging_face
     for part, gguf_part in _NAMES.items():
       name = name.replace(part, gguf_part)

@@ -23,7 +23,7 @@ import tensorflow_datasets as tfds
 from speccascade.data import preprocess, text_files
 from speccascade.data._tf import seqio, tf
 from speccascade.data.generated import SPLITS
-from speccascade.data.generated import task as generated_task
+import speccascade.data.generated.task
 from speccascade.data.registry import register
 from speccascade.data.vocabularies import T5_MODEL, Vocabulary
 from speccascade.evaluation import quality
@@ -410,4 +410,4 @@ def _register_papers_tasks():
 
 
 _register_papers_tasks()
-generated_task.register()
+speccascade.data.generated.task.register()

@@ -15,7 +15,7 @@ import operator
 from typing import Any, Literal
 
 from flax import core, traverse_util
-from flax.linen import partitioning as flax_partitioning
+from flax.linen import partitioning
 import jax
 from jax.interpreters import pxla
 import jax.numpy as jnp
@@ -180,7 +180,7 @@ class PairModel(models.EncoderDecoderModel):
     variables = super().get_initial_variables(rng, input_shapes, types)
     variables = core.unfreeze(variables)
     axes = variables["params_axes"]
-    is_axes = lambda x: isinstance(x, flax_partitioning.AxisMetadata)
+    is_axes = lambda x: isinstance(x, partitioning.AxisMetadata)
     uncut = lambda x: x.replace(names=(None,) * len(x.names))
     for name in axes if self.is_whole else ():
       if name.startswith(_DRAFTER):
