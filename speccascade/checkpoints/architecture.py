@@ -144,8 +144,8 @@ def shapes_of(params: dict, *, where: str) -> dict[str, tuple[int, ...]]:
     where: the checkpoint, for the message.
 
   Raises:
-    CheckpointError: the arrays are those of T5X's scalable_t5. Its relative
-      positions are per layer, so that no network here has its weights.
+    CheckpointError: T5X's scalable_t5 wrote the arrays. Its relative positions
+      differ in each layer, and no network of this package has such positions.
   """
   shapes = {name: tuple(x.shape) for name, x in flatten(params).items()}
   listing = "".join(f"\n{name} {len(shape)}" for name, shape in shapes.items())
@@ -231,7 +231,7 @@ def config_of(params: dict, *, where: str = "") -> T5Config:
     where: the checkpoint, for the message.
 
   Raises:
-    CheckpointError: the arrays are not those of a T5 1.0 or 1.1.
+    CheckpointError: a T5 1.0 or 1.1 has other arrays.
   """
   shapes = shapes_of(params, where=where)
   is_gated = "decoder/layers_0/mlp/wi_0/kernel" in shapes

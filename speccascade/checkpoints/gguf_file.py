@@ -55,8 +55,8 @@ _SCALING = {
 # Metadata that changes no number of the model.
 _IDLE = ("vocab_size", "tensor_data_layout", "rope.scaling.finetuned")
 # llama.cpp writes the factors of Llama 3's rotary frequencies as an array, and
-# not the settings that the factors come from. The settings here are those of
-# all models that were published. The array gives the last setting, "factor".
+# not the settings that the factors come from. All models that were published
+# have the settings below. The array gives the last setting, "factor".
 ROPE_FACTORS = "rope_freqs.weight"
 _LLAMA3 = {
   "rope_type": "llama3",

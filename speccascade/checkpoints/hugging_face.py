@@ -289,7 +289,7 @@ def save(
     dtype: dtype of the arrays on the disk: float32, or bfloat16, to which they
       are rounded (nearest even).
     vocabulary: path of a SentencePiece model that is copied as spiece.model.
-    beside: {name: text} of further files, such as those of a tokenizer.
+    beside: {name: text} of further files, such as the files of a tokenizer.
 
   Raises:
     CheckpointError: something exists at the path, the path is not local, or

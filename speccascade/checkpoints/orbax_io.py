@@ -127,8 +127,8 @@ def save_args(
     },
   }
   metadata["crc32"] = chunks.checksum_of_json(metadata)
-  # Orbax cuts arrays by the same rule as `chunks.chunk_shape`, so that its
-  # chunks are those of the checksums.
+  # Orbax cuts arrays by the same rule as `chunks.chunk_shape`, so each chunk
+  # that it writes has one checksum.
   options = ocp.SaveArgs(chunk_byte_size=chunks.CHUNK_BYTES)
   items = {
     item: ocp.args.PyTreeSave(

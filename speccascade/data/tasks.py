@@ -176,8 +176,9 @@ def register_text_task(
     vocabulary: path of a SentencePiece model; None takes T5's.
     extra_ids: how many sentinels the vocabulary has; see `Vocabulary`.
     metrics: names in `quality.METRICS`.
-    edit: a function from the (inputs, target) of the files to those of the
-      task, such as `preprocess.gsm8k`. It is called for every reference.
+    edit: a function from the (inputs, target) of the files to the (inputs,
+      target) of the task, such as `preprocess.gsm8k`. It is called for every
+      reference.
 
   Raises:
     ValueError: there is no split, a metric is unknown, or another task has this
