@@ -133,7 +133,7 @@ def prepare(
     )
   sources = inputs.read(pair.vocabulary_path)
   models = pair.load(sources.vocabulary)
-  in_order = _timed_first(sources.examples, measuring.num_timed)
+  in_order = _put_timed_first(sources.examples, measuring.num_timed)
   fitted = dataclasses.replace(sources.fit_padding(), examples=in_order)
   study = Study(models, fitted, run, measuring)
   composed = None
@@ -176,7 +176,7 @@ def _identity(study: Study) -> dict:
   }
 
 
-def _timed_first(examples: Sequence[Source], num: int) -> list[Source]:
+def _put_timed_first(examples: Sequence[Source], num: int) -> list[Source]:
   """Returns all examples, beginning with `num` that a fixed seed draws.
 
   The drawn examples stay in the order of the data, and so do the others.
