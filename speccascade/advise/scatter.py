@@ -56,7 +56,10 @@ def warning(
     decodes: the scatter of whole decodes over repeats, by the name of the
       point.
   """
-  faults = [_worst("passes", passes), _worst("whole decodes", decodes)]
+  faults = [
+    _describe_worst("passes", passes),
+    _describe_worst("whole decodes", decodes),
+  ]
   faults = [fault for fault in faults if fault is not None]
   if faults:
     return (
@@ -74,7 +77,9 @@ def warning(
   return None
 
 
-def _worst(kind: str, by_name: Mapping[str, float | None]) -> str | None:
+def _describe_worst(
+  kind: str, by_name: Mapping[str, float | None]
+) -> str | None:
   """Returns how many timings of a kind scatter too much, and which does most.
 
   Args:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from flax import traverse_util
 
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.models import parameters as model_params
+from speccascade.models import parameters
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import Config
 from speccascade.models.t5.config import T5Config
@@ -48,7 +48,7 @@ class Parameter(NamedTuple):
 
 
 # Patterns of T5X's names, and templates of Hugging Face's names for the arrays.
-# A "/" in a template, and "/layers_", are written anew by `parameters`.
+# A "/" in a template, and "/layers_", are replaced by `list_parameters`.
 _T5 = {
   r"token_embedder/embedding": r"shared",
   r"(\w+)/relpos_bias/rel_embedding": (
@@ -102,7 +102,7 @@ _HUGGING_FACE = {
 }
 
 
-def parameters(config: Config) -> list[Parameter]:
+def list_parameters(config: Config) -> list[Parameter]:
   """Returns every array of a model, with T5X's and Hugging Face's names.
 
   The heads of attention kernels are joined into one axis, in which the column
@@ -112,7 +112,7 @@ def parameters(config: Config) -> list[Parameter]:
   """
   names, before_number, before_name = _HUGGING_FACE[type(config)]
   table = []
-  for path, shape in model_params.param_shapes(config).items():
+  for path, shape in parameters.param_shapes(config).items():
     # "decoder/layers_3/mlp/wo/kernel" first becomes "decoder/layers_3/2.Dense
     # ReluDense.wo", and then "decoder.block.3.layer.2.DenseReluDense.wo".
     name = _expand(names, path)
@@ -144,8 +144,8 @@ def shapes_of(params: dict, *, where: str) -> dict[str, tuple[int, ...]]:
     where: the checkpoint, for the message.
 
   Raises:
-    CheckpointError: the arrays are those of T5X's scalable_t5. Its relative
-      positions are per layer, so that no network here has its weights.
+    CheckpointError: T5X's scalable_t5 wrote the arrays. Its relative positions
+      differ in each layer, and no network of this package has such positions.
   """
   shapes = {name: tuple(x.shape) for name, x in flatten(params).items()}
   listing = "".join(f"\n{name} {len(shape)}" for name, shape in shapes.items())
@@ -172,7 +172,7 @@ def check_num_layers(config: Config, num_arrays: int, *, where: str) -> None:
   Raises:
     CheckpointError: the config has more layers.
   """
-  counts = model_params.layer_counts(config)
+  counts = parameters.layer_counts(config)
   if sum(counts.values()) > num_arrays:
     layers = " and ".join(f"{name}={count}" for name, count in counts.items())
     raise CheckpointError(
@@ -191,7 +191,7 @@ def check_memory(config: Config, *, where: str) -> None:
   Raises:
     CheckpointError: the machine has less memory.
   """
-  num_weights = model_params.num_parameters(config)
+  num_weights = parameters.num_parameters(config)
   if 4 * num_weights > memory.machine():
     raise CheckpointError(
       f"{where}: {num_weights:,} parameters take {4e-9 * num_weights:.1f} GB in"
@@ -214,7 +214,7 @@ def check_params(params: dict, config: Config, *, where: str = "") -> None:
   shapes = shapes_of(params, where=where)
   check_num_layers(config, len(shapes), where=where)
   try:
-    model_params.check_params(config, params, f"the checkpoint {where} does")
+    parameters.check_params(config, params, f"the checkpoint {where} does")
   except ValueError as error:
     raise CheckpointError(str(error)) from error
 
@@ -231,7 +231,7 @@ def config_of(params: dict, *, where: str = "") -> T5Config:
     where: the checkpoint, for the message.
 
   Raises:
-    CheckpointError: the arrays are not those of a T5 1.0 or 1.1.
+    CheckpointError: a T5 1.0 or 1.1 has other arrays.
   """
   shapes = shapes_of(params, where=where)
   is_gated = "decoder/layers_0/mlp/wi_0/kernel" in shapes

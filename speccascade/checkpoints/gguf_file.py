@@ -55,8 +55,8 @@ _SCALING = {
 # Metadata that changes no number of the model.
 _IDLE = ("vocab_size", "tensor_data_layout", "rope.scaling.finetuned")
 # llama.cpp writes the factors of Llama 3's rotary frequencies as an array, and
-# not the settings that the factors come from. The settings here are those of
-# all models that were published. The array gives the last setting, "factor".
+# not the settings that the factors come from. All models that were published
+# have the settings below. The array gives the last setting, "factor".
 ROPE_FACTORS = "rope_freqs.weight"
 _LLAMA3 = {
   "rope_type": "llama3",
@@ -122,7 +122,7 @@ def shapes(path: storage.Directory) -> tuple[dict, LlamaConfig]:
   The kind is the name of a quantization, such as "Q8_0", or of a dtype.
   """
   with _open(path) as (reader, config):
-    table, stored = _table(reader, config, path), _stored(reader)
+    table, stored = _table(reader, config, path), _stored_shapes(reader)
     return {table[name].name: stored[name] for name in table}, config
 
 
@@ -149,7 +149,7 @@ def _pair_halves(value: np.ndarray, num_heads: int) -> np.ndarray:
   return pairs.swapaxes(1, 2).reshape(value.shape)
 
 
-def _stored(reader) -> dict:
+def _stored_shapes(reader) -> dict:
   """Returns {GGUF's name: (shape, kind)} of the parameters of a file."""
   return {
     # GGUF lists the axes from the innermost on.
@@ -166,12 +166,12 @@ def _table(reader, config: LlamaConfig, path: storage.Directory) -> dict:
     CheckpointError: the file has other arrays, or arrays of other shapes.
   """
   table = {}
-  for parameter in architecture.parameters(config):
+  for parameter in architecture.list_parameters(config):
     name = parameter.hugging_face
     for part, gguf_part in _NAMES.items():
       name = name.replace(part, gguf_part)
     table[name] = parameter
-  hugging_face.check_shapes(_stored(reader), table, str(path))
+  hugging_face.check_shapes(_stored_shapes(reader), table, str(path))
   return table
 
 
@@ -201,7 +201,7 @@ def _open(path: storage.Directory):
       metadata = {
         name: field.contents() for name, field in reader.fields.items()
       }
-      settings = _settings(metadata, _stored(reader), path)
+      settings = _settings(metadata, _stored_shapes(reader), path)
       arrays = {array.name: array.data for array in reader.tensors}
     try:
       config = hugging_face_llama.build_config(settings)

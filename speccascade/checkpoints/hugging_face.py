@@ -70,7 +70,7 @@ def read(
   # Whether two arrays may be the same one is asked of their shapes here, and of
   # their numbers below.
   family.resolve(stored, settings, where, operator.eq)
-  table = {p.hugging_face: p for p in architecture.parameters(config)}
+  table = {p.hugging_face: p for p in architecture.list_parameters(config)}
   check_shapes(stored, table, where)
   lazy = lazy and not directory.remote
   if not lazy:
@@ -153,7 +153,7 @@ def shapes(directory: storage.Directory) -> tuple[dict, Config]:
   architecture.check_num_layers(config, len(tensors), where=str(directory))
   stored = {
     parameter.name: tensors[parameter.hugging_face]
-    for parameter in architecture.parameters(config)
+    for parameter in architecture.list_parameters(config)
     if parameter.hugging_face in tensors
   }
   return stored, config
@@ -289,7 +289,7 @@ def save(
     dtype: dtype of the arrays on the disk: float32, or bfloat16, to which they
       are rounded (nearest even).
     vocabulary: path of a SentencePiece model that is copied as spiece.model.
-    beside: {name: text} of further files, such as those of a tokenizer.
+    beside: {name: text} of further files, such as the files of a tokenizer.
 
   Raises:
     CheckpointError: something exists at the path, the path is not local, or
@@ -305,7 +305,7 @@ def save(
   architecture.check_params(params, config, where="to be written")
   settings = _FAMILIES[type(config)].settings_of(config)
   flat, tensors = architecture.flatten(dict(params)), {}
-  for parameter in architecture.parameters(config):
+  for parameter in architecture.list_parameters(config):
     value = np.asarray(flat[parameter.name]).astype(dtype)
     value = value.T if parameter.transposed else value
     tensors[parameter.hugging_face] = np.ascontiguousarray(value)

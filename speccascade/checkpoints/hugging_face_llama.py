@@ -1,8 +1,8 @@
 """Translates the config.json of Llama, Mistral, Qwen2 and Qwen3.
 
 The settings of rotary positions are `rope_theta` and `rope_scaling`;
-transformers 5 writes them as one `rope_parameters`. The tokens that end a text
-are those of generation_config.json, if it names some.
+transformers 5 writes them as one `rope_parameters`. generation_config.json may
+name the tokens that end a text; otherwise config.json names them.
 """
 
 from collections.abc import Callable
@@ -269,7 +269,7 @@ def _rope(settings: dict) -> tuple:
 
 
 def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
-  """Removes arrays until those of the network are left.
+  """Removes the arrays that the network does not have.
 
   Args:
     tensors: all arrays by name, or (shape, dtype) of each. It is changed.

@@ -136,7 +136,7 @@ def _is_scaled(settings: dict) -> bool:
 
 
 def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
-  """Removes arrays until those of the network are left; see the module's text.
+  """Removes the arrays that the network does not have; see the module's text.
 
   Files may have copies of the embedding under several names.
 

@@ -5,7 +5,7 @@
 
 The source is anything that `speccascade.checkpoints.load` reads. The
 architecture is printed in the form of a gin file. With --check every array is
-read too, those of the optimizer included, so that damage is found.
+read too, the optimizer's arrays included, so that damage is found.
 """
 
 from collections.abc import Mapping, Sequence

@@ -123,12 +123,13 @@ def save_args(
     "vocabulary": dict(vocabulary) if vocabulary else None,
     "extra": dict(extra or {}),
     "checksums": {
-      item: chunks.checksums(_named(tree)[0]) for item, tree in trees.items()
+      item: chunks.checksums(_leaves_by_name(tree)[0])
+      for item, tree in trees.items()
     },
   }
   metadata["crc32"] = chunks.checksum_of_json(metadata)
-  # Orbax cuts arrays by the same rule as `chunks.chunk_shape`, so that its
-  # chunks are those of the checksums.
+  # Orbax cuts arrays by the same rule as `chunks.chunk_shape`, so each chunk
+  # that it writes has one checksum.
   options = ocp.SaveArgs(chunk_byte_size=chunks.CHUNK_BYTES)
   items = {
     item: ocp.args.PyTreeSave(
@@ -321,7 +322,7 @@ def read_opt_state(path: str | os.PathLike, like: Any) -> Any:
     raise CheckpointError(f"{item.url} is not there: saved without opt_state")
   checksums = read_metadata(directory)["checksums"]
   state = open_item(directory, "opt_state", checksums)
-  wanted, structure = _named(like)
+  wanted, structure = _leaves_by_name(like)
   if odd := sorted(wanted.keys() ^ state.arrays.keys()):
     raise CheckpointError(
       f"{item} has other arrays than the optimizer ({odd[0]} among "
@@ -367,7 +368,7 @@ def open_item(
   )
 
 
-def _named(tree) -> tuple[dict, Any]:
+def _leaves_by_name(tree) -> tuple[dict, Any]:
   """Returns the leaves of a pytree by Orbax's names, and its structure."""
   leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
   named = {

@@ -93,8 +93,7 @@ class Checkpoint:
     """Returns the architecture, from the arrays' shapes if it is not stored.
 
     Raises:
-      CheckpointError: the arrays are not those of a T5 that
-        `architecture.config_of` knows.
+      CheckpointError: `architecture.config_of` knows no T5 with such arrays.
     """
     if self.config is not None:
       return self.config

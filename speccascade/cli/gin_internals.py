@@ -18,7 +18,7 @@ is a reference to gin.macro in that scope.
 There is no public way: gin has no list of macros or of the values that are
 missing, adds search paths but replaces none, and raises ValueError with a text
 for every fault. A gin that renames one of the names raises AttributeError here;
-a gin that words its errors anew loses the hints of `gin_setup`, and
+a gin that words its errors in another way loses the hints of `gin_setup`, and
 `tests/cli/test_cli.py` fails.
 """
 

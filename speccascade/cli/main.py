@@ -1,6 +1,6 @@
 """Starts the mains that gin configures: reads flags, then gin files.
 
-The flags are those of T5X. `--gin_file` may be repeated, and a later file wins.
+The flags have T5X's names. `--gin_file` may be repeated, and a later file wins.
 `--gin.NAME=VALUE` sets a macro or a parameter after all files.
 
   if __name__ == "__main__":

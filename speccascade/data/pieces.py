@@ -74,7 +74,7 @@ def train(
     **options: options of SentencePiece.
 
   Raises:
-    ValueError: SentencePiece cannot make so many, or so few, pieces of the
+    ValueError: SentencePiece cannot make this number of pieces of the
       texts.
   """
   model = io.BytesIO()

@@ -1,6 +1,6 @@
 """Makes inputs and targets from the fields of the papers' data sets.
 
-The prefixes are those of T5. The two prompts are those of the published code of
+The prefixes are T5's. The two prompts are taken from the published code of
 CS Drafting: zero-shot, with a chain of thought. The vocabulary of T5 turns the
 line breaks of the prompts into blanks.
 """

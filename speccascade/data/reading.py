@@ -35,7 +35,7 @@ def from_task(
     task: name of a task, or a seqio Task or Mixture.
     split: the task's split.
     lengths: {feature: the most tokens, EOS included}; None means no limit.
-    num: read only so many examples, the first ones; None reads all.
+    num: the number of examples to read, from the first one on; None reads all.
     use_cached: whether to read the task from seqio's own cache.
     seed: seeds preprocessors that draw random numbers.
     progress: whether to show a bar on stderr.

@@ -23,7 +23,7 @@ import tensorflow_datasets as tfds
 from speccascade.data import preprocess, text_files
 from speccascade.data._tf import seqio, tf
 from speccascade.data.generated import SPLITS
-from speccascade.data.generated import task as generated_task
+import speccascade.data.generated.task
 from speccascade.data.registry import register
 from speccascade.data.vocabularies import T5_MODEL, Vocabulary
 from speccascade.evaluation import quality
@@ -176,8 +176,9 @@ def register_text_task(
     vocabulary: path of a SentencePiece model; None takes T5's.
     extra_ids: how many sentinels the vocabulary has; see `Vocabulary`.
     metrics: names in `quality.METRICS`.
-    edit: a function from the (inputs, target) of the files to those of the
-      task, such as `preprocess.gsm8k`. It is called for every reference.
+    edit: a function from the (inputs, target) of the files to the (inputs,
+      target) of the task, such as `preprocess.gsm8k`. It is called for every
+      reference.
 
   Raises:
     ValueError: there is no split, a metric is unknown, or another task has this
@@ -410,4 +411,4 @@ def _register_papers_tasks():
 
 
 _register_papers_tasks()
-generated_task.register()
+speccascade.data.generated.task.register()

@@ -234,7 +234,7 @@ def _fetch(path: str) -> tuple[str, str]:
 
 
 def _download(path: str) -> bytes:
-  """Returns the bytes of a remote file; the errors are those of `_fetch`."""
+  """Returns the bytes of a remote file; raises the errors of `_fetch`."""
   folder, _, name = path.rpartition("/")
   try:
     content = storage.Directory(folder).read(name)

@@ -1,11 +1,12 @@
 """Our methods in T5X's own tools: a model class for t5x.infer and t5x.eval.
 
-Imports T5X, which is no dependency of the package; docs/t5x.md says how it is
-installed, and configs/t5x/ holds the gin files.
+This module imports T5X, which the package does not depend on. docs/t5x.md says
+how T5X is installed, and configs/t5x/ holds the gin files.
 
-Drafters and verifier are one parameter tree: the verifier's own, as T5X's
-network has it, with `drafter_0`, `drafter_1`, ... beside it. T5X restores each
-part from its own checkpoint and lays all of it out on its mesh.
+The drafters and the verifier are one parameter tree. It is the tree of the
+verifier, as T5X's network has it, with the entries `drafter_0`, `drafter_1`,
+... beside the verifier's. T5X restores each model from its own checkpoint and
+lays the whole tree out on its mesh.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ import operator
 from typing import Any, Literal
 
 from flax import core, traverse_util
-from flax.linen import partitioning as flax_partitioning
+from flax.linen import partitioning
 import jax
 from jax.interpreters import pxla
 import jax.numpy as jnp
@@ -36,14 +37,18 @@ from speccascade.models.t5.network import Transformer
 from speccascade.models.t5_lm import T5LM
 from speccascade.settings import fields
 
-_DRAFTER = "drafter_"  # and its place, the largest first
+# A drafter's entry of the parameter tree is this text and the drafter's number.
+# Number 0 is the largest drafter.
+_DRAFTER = "drafter_"
 
 
 class PairNetwork(Transformer):
-  """A verifier, as which it is called, that holds its drafters.
+  """The network of a verifier that also holds the networks of its drafters.
+
+  A call computes what the verifier computes.
 
   Attributes:
-    drafters: their architectures, largest first.
+    drafters: the architectures of the drafters, the largest first.
   """
 
   drafters: tuple[T5Config, ...] = ()
@@ -53,12 +58,14 @@ class PairNetwork(Transformer):
     self.drafter = [Transformer(config) for config in self.drafters]
 
   def __call__(self, *args, **options):
-    """Returns the verifier's logits; makes all parameters. See `Transformer`.
+    """Returns the verifier's logits.
 
     Args:
-      *args: as there.
-      **options: as there.
+      *args: the arguments of `Transformer`.
+      **options: further arguments of `Transformer`.
     """
+    # flax makes the parameters of a network when it is called. T5X calls this
+    # network once to initialize it, so the drafters are called then, too.
     if self.is_initializing():
       for drafter in self.drafter:
         drafter(*args, **options)
@@ -66,14 +73,15 @@ class PairNetwork(Transformer):
 
 
 def architecture(config: Any, dtype: Any = None) -> T5Config:
-  """Returns an architecture as ours.
+  """Returns the architecture of a T5 as this package describes it.
 
   Args:
-    config: a `T5Config`, ours or that of T5X's `examples.t5.network`.
-    dtype: of the activations; None keeps the config's.
+    config: a `T5Config` of this package, or the `T5Config` of T5X's
+      `examples.t5.network`.
+    dtype: the type of the activations. None keeps the type of `config`.
 
   Raises:
-    ValueError: it is no T5's.
+    ValueError: `config` does not describe a T5.
   """
   names = [field.name for field in dataclasses.fields(T5Config)]
   if missing := [name for name in names if not hasattr(config, name)]:
@@ -88,23 +96,29 @@ def architecture(config: Any, dtype: Any = None) -> T5Config:
 
 
 class PairModel(models.EncoderDecoderModel):
-  """A T5X model that predicts by a method of ours; it scores as its verifier.
+  """A T5X model that predicts by a method of this package.
+
+  Scores are the scores of the verifier alone.
 
   Args:
-    verifier: its architecture; see `architecture`.
-    drafter: likewise, or several, largest first; None for a method without.
-    vocabulary: seqio's, of inputs and targets.
-    point: method and settings.
-    dtype: of the activations; None keeps the architectures'.
-    drafter_layout: "whole" on each device, or "cut" by T5X's rules as the
-      verifier is.
-    seed: folded into the key that T5X gives; that of t5x.infer is fixed.
-    trace: whether aux says who wrote each token.
-    log_probs: whether aux says what each law gave each token.
-    **options: of `models.EncoderDecoderModel`.
+    verifier: the architecture of the verifier; see `architecture`.
+    drafter: the architecture of the drafter, or several architectures, the
+      largest first. None is for a method without a drafter.
+    vocabulary: the seqio vocabulary of inputs and targets.
+    point: the method and its settings.
+    dtype: the type of the activations. None keeps the type of each
+      architecture.
+    drafter_layout: "whole" puts all of a drafter on each device. "cut" cuts it
+      by T5X's rules, as the verifier is cut.
+    seed: folded into the key that T5X gives. The key of t5x.infer is always the
+      same, so the seed is what tells two runs apart.
+    trace: whether aux says which model wrote each token.
+    log_probs: whether aux says which log-probability each distribution gives
+      each token.
+    **options: further arguments of `models.EncoderDecoderModel`.
 
   Raises:
-    ValueError: the method and the models do not go together.
+    ValueError: the method and the models do not fit together.
   """
 
   def __init__(
@@ -126,8 +140,12 @@ class PairModel(models.EncoderDecoderModel):
       raise ValueError(
         "gamma 'auto' is found by runs of our own mains; T5X wants a number"
       )
-    several = isinstance(drafter, Sequence)
-    drafters = drafter if several else () if drafter is None else (drafter,)
+    if drafter is None:
+      drafters = ()
+    elif isinstance(drafter, Sequence):
+      drafters = drafter
+    else:
+      drafters = (drafter,)
     self.point = point
     self.is_whole = drafter_layout == "whole"
     self.seed = seed
@@ -146,6 +164,7 @@ class PairModel(models.EncoderDecoderModel):
       raise ValueError(
         f"the vocabulary has {ids} ids, the verifier {rows} rows"
       )
+    # The check reads no parameters, so that it is made before T5X has any.
     pair = (self._drafter({}, None), self._verifier({}))
     self._decoder(1).check(*pair, point.alpha, point.sampling)
 
@@ -175,16 +194,19 @@ class PairModel(models.EncoderDecoderModel):
     input_types: Mapping[str, Any] | None = None,
   ) -> Mapping:
     """Returns random parameters and their axes. See `models.BaseModel`."""
-    # t5x.eval says no types, and T5X would make the tokens floats.
+    # t5x.eval gives no types, and T5X would then make the tokens floats.
     types = input_types or dict.fromkeys(input_shapes, jnp.int32)
     variables = super().get_initial_variables(rng, input_shapes, types)
     variables = core.unfreeze(variables)
     axes = variables["params_axes"]
-    is_axes = lambda x: isinstance(x, flax_partitioning.AxisMetadata)
+    is_axes = lambda x: isinstance(x, partitioning.AxisMetadata)
     uncut = lambda x: x.replace(names=(None,) * len(x.names))
-    for name in axes if self.is_whole else ():
-      if name.startswith(_DRAFTER):
-        axes[name] = jax.tree.map(uncut, axes[name], is_leaf=is_axes)
+    # T5X cuts an array along the axes that have names. Without names each
+    # device gets the whole array.
+    if self.is_whole:
+      for name in axes:
+        if name.startswith(_DRAFTER):
+          axes[name] = jax.tree.map(uncut, axes[name], is_leaf=is_axes)
     return core.freeze(variables)
 
   def predict_batch_with_aux(
@@ -193,22 +215,26 @@ class PairModel(models.EncoderDecoderModel):
     batch: Mapping[str, jax.Array],
     rng: jax.Array | None = None,
   ) -> tuple[jax.Array, dict]:
-    """Decodes a batch, while T5X traces it.
+    """Decodes a batch, while T5X traces this function.
 
     Args:
       params: the parameter tree.
-      batch: [B, S] `encoder_input_tokens`; `decoder_input_tokens` [B, T] say
-        how many tokens a row has at most, EOS counted.
-      rng: T5X's key of this batch; the rows' are made of it.
+      batch: `encoder_input_tokens` [B, S], the sources, and
+        `decoder_input_tokens` [B, T], whose T is the most tokens of a row, EOS
+        counted.
+      rng: T5X's key of this batch, of which a key for each row is made.
 
     Returns:
-      [B, T] int32 tokens, EOS kept, 0 after it; and aux, of which every array
-      has B rows: `tokens` once more, `bad_step` of `types.Decoded`,
-      `counts/NAME` of `efficiency.Counts`, and where they are recorded
-      `trace/NAME` and `log_probs/NAME`, of `types`.
+      The tokens [B, T] int32 with their EOS, and 0 after it; and aux, a dict of
+      arrays with B rows. aux holds `tokens` once more, `bad_step` of
+      `types.Decoded`, `counts/NAME` for each field of `efficiency.Counts`, and
+      `trace/NAME` and `log_probs/NAME` for the fields of `types.Trace` and
+      `types.LogProbs` where these are recorded.
     """
     inputs = batch["encoder_input_tokens"]
     num_rows, length = batch["decoder_input_tokens"].shape
+    # T5X lets its own rules cut what the verifier computes. A whole drafter is
+    # outside these rules: each device computes all of it.
     layout = None
     mesh = pxla.thread_resources.env.physical_mesh
     if self.is_whole and not mesh.empty and mesh.size > 1:
@@ -254,17 +280,19 @@ def _row_keys(rng: jax.Array | None, seed: int, num_rows: int) -> jax.Array:
 
 
 class PairCheckpoints(checkpoints.OrbaxCheckpointManagerInterface):
-  """Has T5X restore each model of a `PairNetwork` from a checkpoint of its own.
+  """Restores each model of a `PairNetwork` from a checkpoint of its own.
 
-  What T5X is told to restore is the verifier. It is for restoring alone, and
-  for T5X's default, `use_orbax=True`, which reads native checkpoints as well.
+  T5X itself restores the verifier, from the path that T5X's own setting names.
+  This class restores and never saves. It is for T5X's default,
+  `use_orbax=True`, which reads native checkpoints too.
 
   Args:
-    directory: as T5X's class takes it, like the next two.
-    train_state: likewise.
-    partitioner: likewise.
-    drafter_checkpoint: path of a step, or as many as there are drafters.
-    **options: as T5X's class takes them.
+    directory: see T5X's `OrbaxCheckpointManagerInterface`.
+    train_state: see T5X's class. It holds the parameters of all models.
+    partitioner: see T5X's class.
+    drafter_checkpoint: the path of a step for a single drafter, or one path for
+      each drafter, the largest first.
+    **options: further arguments of T5X's class.
 
   Raises:
     ValueError: there are not as many paths as drafters.
@@ -278,8 +306,10 @@ class PairCheckpoints(checkpoints.OrbaxCheckpointManagerInterface):
     drafter_checkpoint: str | Sequence[str] | None = None,
     **options,
   ):
-    several = not isinstance(drafter_checkpoint, str | None)
-    paths = drafter_checkpoint if several else [drafter_checkpoint]
+    if isinstance(drafter_checkpoint, str | None):
+      paths = [drafter_checkpoint]
+    else:
+      paths = drafter_checkpoint
     names = [name for name in train_state.params if name.startswith(_DRAFTER)]
     paths = [path for path in paths if path]
     if len(paths) != len(names):
@@ -296,23 +326,31 @@ class PairCheckpoints(checkpoints.OrbaxCheckpointManagerInterface):
     super().__init__(directory, verifier, partitioner, **options)
 
   def _part(self, part) -> Any:
-    """Returns the train state of a part of the parameters."""
+    """Returns the train state of a part of the parameters.
+
+    Args:
+      part: a function from the parameter tree, or from the tree of its axes, to
+        the part.
+    """
     state = self._whole
     axes = state.params_axes and part(state.params_axes)
     return state.replace(params=part(state.params), params_axes=axes)
 
   def restore(self, *, path: str, **options) -> Any:
-    """Returns the train state of all models; its step is the verifier's.
+    """Returns the train state of all models, with the verifier's step.
 
     Args:
-      path: of the verifier's checkpoint; Orbax itself wants absolute ones.
-      **options: of the verifier, as T5X's class takes them.
+      path: the path of the verifier's checkpoint.
+      **options: further arguments of T5X's class, for the verifier.
 
     Raises:
-      ValueError: a checkpoint is not there, or not of the architecture.
+      ValueError: a checkpoint is not there, or has another architecture.
     """
+    # State transformations may turn another architecture into this one, so the
+    # arrays of the checkpoint need not fit before them.
     if not options.get("state_transformation_fns"):
       _check("CHECKPOINT_PATH", path, self._train_state.params)
+    # Orbax takes absolute paths only, and `Directory` makes a path absolute.
     state = super().restore(path=str(Directory(path)), **options)
     params = core.unfreeze(state.params)
     for name, path in self._drafters.items():
@@ -327,12 +365,18 @@ class PairCheckpoints(checkpoints.OrbaxCheckpointManagerInterface):
 
 
 def _check(setting: str, path: str, wanted: Mapping):
-  """Raises ValueError where T5X would not find a model's arrays, in words.
+  """Checks that T5X will find the arrays of a model in a checkpoint.
+
+  T5X's own errors about missing arrays do not name the checkpoint.
 
   Args:
-    setting: that names the checkpoint.
-    path: of the checkpoint.
-    wanted: its parameters, of what has a shape.
+    setting: the name of the setting that gives the checkpoint, for messages.
+    path: the path of the checkpoint.
+    wanted: the parameter tree of the model, whose leaves have shapes.
+
+  Raises:
+    ValueError: the path is no step that T5X can read, or the arrays have other
+      names or shapes.
   """
   directory, layout = restore.resolve(path)
   if str(directory) != str(Directory(path)) or layout in restore.OTHERS:
@@ -351,17 +395,17 @@ def decoding_metrics(
 ) -> dict[str, float]:
   """Returns what decoding cost, for the `metric_fns` of a seqio task.
 
-  t5x.eval then says it beside the task's quality, by the names of
-  `efficiency.summary` that are one number.
+  t5x.eval then shows these numbers beside the task's quality. They are the
+  entries of `efficiency.summary` that are a single number.
 
   Args:
     targets: not used.
     predictions: not used.
-    aux_values: of `PairModel`, a list over examples for each name.
+    aux_values: the aux of `PairModel`, as a list over examples for each name.
   """
   del targets, predictions
   names = [field.name for field in dataclasses.fields(Counts)]
   lists = [np.asarray(aux_values[f"counts/{name}"]).tolist() for name in names]
   rows = [Counts(*row) for row in zip(*lists)]
-  told = efficiency.summary(efficiency.total(rows))
-  return {k: v for k, v in told.items() if isinstance(v, int | float)}
+  summary = efficiency.summary(efficiency.total(rows))
+  return {k: v for k, v in summary.items() if isinstance(v, int | float)}

@@ -4,16 +4,16 @@
     --gin.MIXTURE_OR_TASK_NAME='"speccascade_en_de"' \\
     --gin.OUTPUT_FILE='"/tmp/bigrams.npz"'
 
-The text is a seqio task's split, or a file (--gin.INPUT_FILE, which needs a
---gin.VOCABULARY). The .npz file is written whole or not at all; a Cascade reads
-it as `bigrams` (its greedy table) and as `ngrams` (the model).
+The text is a split of a seqio task, or a file (--gin.INPUT_FILE, which needs a
+--gin.VOCABULARY). The .npz file is written whole or not at all. A Cascade reads
+it as `bigrams` (the likeliest next tokens) or as `ngrams` (the whole model).
 """
 
 from speccascade import cli
 
 
 def main():
-  """Builds as gin configured it, and says what was counted."""
+  """Builds the model that gin configures, and prints what was counted."""
   from speccascade.ngrams import ngram_files
 
   print(ngram_files.describe(cli.configure(ngram_files.build)()))

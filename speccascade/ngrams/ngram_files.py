@@ -19,12 +19,13 @@ from speccascade.training import ngram_counts
 @fields.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Text(TextSource):
-  """What is counted; checked when made.
+  """The text that is counted. The fields are checked when the object is made.
 
   Attributes:
-    features: "inputs", "targets" or both, each counted as a text of its own; a
-      file of lines has one text a line, whatever stands here. Of what `decode`
-      wrote, the targets are the tokens that it wrote.
+    features: "inputs", "targets" or both; each is counted as a text of its own.
+      A file of lines has one text on each line, and this setting does not
+      matter. In a file that `decode` wrote, the targets are the tokens of the
+      predictions.
   """
 
   split: str = "train"
@@ -33,7 +34,14 @@ class Text(TextSource):
   ] = ("targets",)
 
   def read(self, progress: bool) -> tuple[list, object]:
-    """Returns the texts, token ids each, and their vocabulary."""
+    """Reads the texts.
+
+    Args:
+      progress: whether to show a bar.
+
+    Returns:
+      The texts, each as a list of token ids, and their vocabulary.
+    """
     vocabulary = self.load_vocabulary()
     if not self.input_file:
       from speccascade.data import reading, tasks
@@ -51,8 +59,12 @@ class Text(TextSource):
       targets = [example.references[0] for example in examples]
       columns = {"inputs": lines, "targets": targets}
       lines = [text for name in self.features for text in columns[name]]
-    ids = lambda line: vocabulary.encode(line) if type(line) is str else line
-    return [list(ids(line)) for line in lines], vocabulary
+    texts = []
+    for line in lines:
+      # The predictions of a record are token ids already.
+      ids = vocabulary.encode(line) if isinstance(line, str) else line
+      texts.append(list(ids))
+    return texts, vocabulary
 
 
 @fields.checked
@@ -69,16 +81,18 @@ def build(
   """Counts a text, writes the model, and returns it.
 
   Args:
-    output_file: the `.npz` to write; an existing one is replaced.
-    text: what is counted.
-    order: n; 2 is a bigram model.
-    successors: most next tokens kept of a context.
-    min_count: longer contexts that were seen less often are left out.
-    vocab_size: rows of the models it will draft for, if more than the ids.
-    progress: show a bar.
+    output_file: the path of the `.npz` file. A file that is there is replaced.
+    text: the text that is counted.
+    order: n of the n-grams; 2 makes a bigram model.
+    successors: the most next tokens that are stored for a context.
+    min_count: a context of two tokens or more that occurs less often is left
+      out.
+    vocab_size: the number of rows of the models that the n-grams will draft
+      for. None takes the number of ids of the vocabulary.
+    progress: whether to show a bar.
 
   Raises:
-    ValueError: a setting or the text is wrong; nothing is written then.
+    ValueError: a setting or the text is wrong. Nothing is written then.
   """
   path = pathlib.Path(output_file).expanduser()
   if path.suffix != ".npz":
@@ -94,22 +108,29 @@ def build(
     texts, vocabulary = text.read(progress)
     size = vocabulary.vocab_size if vocab_size is None else vocab_size
     vocabularies.check_fits(vocabulary, size, "VOCAB_SIZE")
-    how = {"unit": " texts", "delay": 3, "disable": not progress}
-    bar = ProgressBar(texts, "counting", **how)
+    bar = ProgressBar(
+      texts, "counting", unit=" texts", delay=3, disable=not progress
+    )
     counts = ngram_counts.count(
       bar, vocab_size=size, order=order, eos_id=vocabulary.eos_id
     )
     identity = getattr(vocabulary, "identity", None) or {}
-    kept = {"successors": successors, "min_count": min_count}
-    kept["vocabulary"] = identity.get("sha256", "")
-    model = ngram_counts.smooth(counts, vocab_size=size, **kept)
+    model = ngram_counts.smooth(
+      counts,
+      vocab_size=size,
+      successors=successors,
+      min_count=min_count,
+      # A decode compares this hash with the hash of its own vocabulary.
+      vocabulary=identity.get("sha256", ""),
+    )
     with files.open_whole(path, "wb") as file:
       model.save(file)
   return model
 
 
 def describe(model: NgramLM) -> str:
-  """Returns in a line what a model holds."""
+  """Returns a model's order, vocabulary and contexts in one line."""
+  # A context that was never counted has the back-off weight 1.
   contexts = [int((np.asarray(x.backoff) < 1).sum()) for x in model.levels]
   parts = [f"{n} contexts of {i}" for i, n in enumerate(contexts, start=1)]
   return (

@@ -67,9 +67,15 @@ def _architecture(role: str, config, path, dtype: str | None) -> Config:
 def plan(
   pair: PairSpec, inputs: Inputs, point: Point, run: Run, **_
 ) -> Footprint:
-  """Returns the memory that a decode needs; settings as in `infer.infer`."""
+  """Returns the memory that a decode needs.
+
+  The arguments are settings of `infer.infer`; its other settings do not matter
+  to the memory.
+  """
   models = architectures(pair, point)
   source_len = inputs.task_feature_lengths["inputs"]
+  # The last block begins before the limit and is written whole, so a cache has
+  # room for a block after the longest output.
   capacity = run.max_decode_len + 2 + point.verify_width
 
   def bytes_on(mesh: meshes.Mesh) -> dict[str, float]:
@@ -91,6 +97,8 @@ def plan(
       bytes_of["laws"] += footprint.laws(config, layout, positions, cut=False)
     return bytes_of
 
+  # `Footprint` asks for the bytes on the mesh of the settings, and on others to
+  # say which mesh would do.
   return Footprint(models, bytes_on, pair.mesh)
 
 
@@ -137,7 +145,7 @@ def communication(
 
   All layers of a model are alike. So programs of models with one layer and with
   two layers are compiled, and the difference is the part of one layer. The
-  settings are those of `infer.infer`.
+  arguments are settings of `infer.infer`.
 
   Raises:
     ValueError: a setting does not fit the mesh, or there are fewer devices.
@@ -154,7 +162,7 @@ def communication(
   decoder = point.decoder(max_decode_len=run.max_decode_len, eos_id=1)
 
   def count(num_layers: int) -> dict[str, CollectiveCounts]:
-    """Returns the counts of a program whose models have so many layers."""
+    """Returns the counts of a program whose stacks have `num_layers` layers."""
     lms = {}
     for role, config in models.items():
       place = layout if role == "verifier" else drafter_layout
@@ -184,7 +192,7 @@ def _add_layers(
   deeper: Mapping[str, CollectiveCounts],
   config: Config,
 ) -> dict[str, CollectiveCounts]:
-  """Returns the counts of a model from those of models with 1 and 2 layers.
+  """Returns the counts of a model from counts of models with 1 and 2 layers.
 
   With 5 collectives in one layer and 8 in two, a layer has 3 and the rest of
   the model 2, so that 12 layers have 5 + 11 * 3 = 38.

@@ -298,7 +298,7 @@ def costs(
 ) -> Iterator[tuple[str, Cost]]:
   """Yields (name of a slice, cost of a decode on it), smallest slice first.
 
-  The settings are those of `infer.infer`.
+  The arguments are settings of `infer.infer`.
 
   Raises:
     ValueError: the method drafts no blocks, or has not one drafter.

@@ -23,7 +23,10 @@ def plan(
   run: TrainingRun | None = None,
   **_,
 ) -> footprint.Footprint:
-  """Returns the memory that each device needs; settings as in `train`.
+  """Returns the memory that each device needs.
+
+  The arguments are settings of `finetune.train`; its other settings do not
+  matter to the memory.
 
   Raises:
     CheckpointError: the settings name a teacher that does not exist.
@@ -47,6 +50,8 @@ def plan(
     bytes_of["activations"] = footprint.activations(
       model, layout, rows, lengths, objective.remat
     )
+    # The teacher's logits are alive while the model's are: the divergence reads
+    # both.
     positions, bytes_of["logits"] = rows * lengths["targets"], 0.0
     for role, config in models.items():
       layout.check(config, role.upper())

@@ -27,6 +27,7 @@ def best_points(panel: PointGroup) -> list[Measured]:
   def rank(point: Measured) -> tuple[float, float]:
     return point.quality.value, point.efficiency["acceptance_rate"] or 0.0
 
+  # One line for each method: lines for all its alphas would hide each other.
   best = []
   for curve in panel.curves:
     points = [point for point in curve.points if point.counts.num_blocks]
@@ -48,6 +49,7 @@ def acceptance_by_position(panels: Sequence[PointGroup]) -> Plot:
   drawn = []
   for panel in panels:
     points = best_points(panel)
+    # More labels than this do not fit beside the panel.
     if len(points) > MAX_LABELS:
       points = [point for point in points if point.method in PAPERS]
     lines = [
@@ -130,6 +132,7 @@ def gamma_ablation(
       LabelledPoints(_label_with_alpha(points[0]), points)
       for points in points_over_gamma(panel)
     ]
+    # A single gamma shows no trend, so such a line is left out.
     series = make_series(lines, _latency_over_gamma(clock), clock, min_dots=2)
     if series:
       gammas = {dot.x.value for line in series for dot in line.dots}

@@ -135,7 +135,8 @@ def sections(
   if cost_ratio is not None and not 0 < cost_ratio < math.inf:
     raise ValueError(f"cost ratio is {cost_ratio:g}; wanted a positive number")
   pairs = studies(rows, metric)
-  # Numbers keep the files of several studies apart.
+  # All files are in one folder. Numbers keep the files of several studies
+  # apart; a single study has plain names.
   return [
     _section(
       study,
@@ -153,6 +154,8 @@ def _section(
   model = modelled_clock(cost_ratio) if cost_ratio else None
   clocks = (MEASURED, model) if model else (MEASURED,)
   losses = slowdowns.table(study, model)
+  # A reader looks for Table 2 first, then for what explains it; the long tables
+  # of all points come last.
   tables = []
   for clock in clocks:
     tables.append(summaries.speedup_table(study, clock))
@@ -185,6 +188,8 @@ def _plots(study: PointGroup, clocks: Sequence[Clock]) -> list[Plot]:
   if len(gammas) < 2:
     return _plots_of_panels(study.panels, clocks)
   main = _main_gamma(study)
+  # A page with a dozen figures for each gamma would bury the main ones, so the
+  # figures of other gammas are folded under a heading of their own.
   shown, hidden = [], []
   for gamma in gammas:
     panels = [panel.at_gamma(gamma) for panel in study.panels]

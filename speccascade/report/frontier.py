@@ -132,7 +132,7 @@ def frontier(points: Points) -> tuple[Points, np.ndarray]:
 
 
 def quality_within(points: Points, latency: float) -> float:
-  """Returns the best quality within a latency; -inf if no point is so fast.
+  """Returns the best quality within a latency; -inf if no point is as fast.
 
   >>> points = Points(np.array([0.4, 0.8]), np.array([60.0, 70.0]))
   >>> [quality_within(points, budget) for budget in (0.3, 0.6, 1.0)]
@@ -145,7 +145,7 @@ def quality_within(points: Points, latency: float) -> float:
 
 
 def latency_at(points: Points, quality: float) -> float:
-  """Returns the least latency at a quality; inf if no point is so good.
+  """Returns the least latency at a quality; inf if no point is as good.
 
   Where even the fastest point is better than `quality`, the least latency is
   the latency of the fastest point.

@@ -195,6 +195,7 @@ class Measured:
     num_tokens = [row.latency.num_tokens for row in self.rows]
     if None in num_tokens:
       return Milliseconds(1000 * seconds, None)
+    # Seeds write texts of other lengths, so the tokens of all are pooled.
     token = 1000 * seconds * num_texts / sum(num_tokens)
     return Milliseconds(1000 * seconds, token)
 
@@ -207,6 +208,7 @@ class Measured:
     Returns:
       The mean, or None where a row lacks the number.
     """
+    # A mean of some seeds would be another number than the mean of all.
     values = [lookup(row, *names) for row in self.rows]
     return None if None in values else float(np.mean(values))
 

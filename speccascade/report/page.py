@@ -191,6 +191,6 @@ def _to_svg(figure) -> str:
     )
   plt.close(figure)
   svg = file.getvalue()
-  # The declaration in front of the element belongs to a file.
+  # The declaration before the element belongs to a file of its own.
   svg = svg[svg.index("<svg") :]
   return _COMMENT.sub("", _METADATA.sub("", svg))

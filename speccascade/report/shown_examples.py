@@ -39,7 +39,7 @@ class _Trace(TypedDict):
 
 
 class _Aux(TypedDict):
-  """What stands under "aux" in a record."""
+  """The member "aux" of a record."""
 
   tokens: list[int]
   counts: Counts
@@ -113,6 +113,7 @@ def read(
     return ShownExamples()
   # Sorting is stable: the methods of an example keep their order.
   traced.sort(key=lambda each: each.index)
+  # Whole texts are shown, and at least one, however long it is.
   totals = itertools.accumulate(each.num_tokens for each in traced)
   num = max(1, sum(total <= MOST_TOKENS for total in totals))
   return ShownExamples(

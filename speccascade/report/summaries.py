@@ -39,7 +39,7 @@ class SpeedupLine:
       distribution": a point that follows the large model's distribution is
       faster; "never": no point reaches it.
     within: the best quality within the large model's latency. The value is -inf
-      where no point is so fast.
+      where no point is as fast.
     gain: `within` minus the large model's quality.
     best: the highest measured quality.
     best_latency: the latency of the point with the highest quality.

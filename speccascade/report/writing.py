@@ -73,8 +73,10 @@ def from_folder(
       for plot in section.plots:
         plot.save(folder / f"{section.prefix}{plot.name}")
         bar.update()
+    # Relative links still work after the folder was moved or uploaded.
     links = [os.path.relpath(path, folder) for path in sources if path]
     html = page.page(sections, examples, links, tick=bar.update)
+  # The page is written last: where it is, everything that it links to is, too.
   files.write_whole(folder / "index.html", html)
   return folder / "index.html"
 
@@ -148,6 +150,7 @@ def markdown(sections: Sequence[Section]) -> str:
       lines += [f"![{plot.title}]({name})", ""]
     for table in section.tables:
       lines += [f"### {table.title}", "", table.note, ""]
+      # Readers of Markdown show a table whole, and nobody scrolls past this.
       if len(table.lines) > _LONG:
         lines += [f"In {section.prefix}{table.name}.csv.", ""]
       else:

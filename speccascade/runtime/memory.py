@@ -13,7 +13,7 @@ def machine() -> int:
 def total() -> int:
   """Returns the bytes of the device's memory.
 
-  A CPU has no memory of its own; its bytes are those of the machine.
+  A CPU has no memory of its own; its bytes are the machine's.
   """
   stats = jax.local_devices()[0].memory_stats() or {}
   return stats["bytes_limit"] if "bytes_limit" in stats else machine()

@@ -92,6 +92,8 @@ class Plan:
       ValueError: a setting is out of range, or no method uses it.
     """
     names = self.methods or names
+    # Settings are checked for all methods together before any curve is made, so
+    # that a mistake costs no time.
     named = self._named_grids(names, vocab_size)
     every = [*ALWAYS, *names]
     common.check_shared(every)
@@ -110,6 +112,7 @@ class Plan:
     """Returns the alphas that are planned for a method and its settings."""
     if self.alphas == ONE:
       return Grid(())
+    # What the user wrote down comes before what the method declares.
     whole = named.get(point.method) or alpha_grids.grid(
       point.spec, vocab_size, greedy=point.sampling.greedy
     )

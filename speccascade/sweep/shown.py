@@ -55,16 +55,16 @@ def write(
   """Writes the traced records of points, and decodes those that `path` lacks.
 
   A record is one of `records.records`, with two members before the others:
-  "settings", which are the settings and the "key" of the point's row, and
-  "label". The whole file is written anew each time that a few points are done.
+  "settings", which holds the settings and the "key" of the point's row, and
+  "label". The whole file is written again each time that a few points are done.
 
   Args:
     path: the path of the file.
     points: the points to show, in order.
     num_examples: how many examples of each point are shown, the first ones of
       the data.
-    tick: called with the number of examples decoded since the last call. What
-      it raises ends the run.
+    tick: called with the number of examples decoded since the last call. An
+      error that it raises ends the run.
   """
   if not points:
     return
@@ -126,6 +126,7 @@ def _portions(
     greedy = traced.point.sampling.greedy
     decoder = traced.study.batches(traced.point).decoder
     program, _ = decoder.program(greedy)
+    # Greedy decoding compiles apart, though it has the same static program.
     by_program.setdefault((program, greedy), key)
   first = list(by_program.values())
   if first:

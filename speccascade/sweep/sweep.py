@@ -124,7 +124,7 @@ def prepare(
 ) -> PlannedSweep:
   """Reads models and examples, and checks all points; writes nothing.
 
-  The settings are those of `sweep`, which raises the same errors.
+  The arguments are settings of `sweep`, which raises the same errors.
   """
   if pair.cascade is not None and len(plan.gammas) > 1:
     raise ValueError(
@@ -133,7 +133,7 @@ def prepare(
     )
   sources = inputs.read(pair.vocabulary_path)
   models = pair.load(sources.vocabulary)
-  in_order = _timed_first(sources.examples, measuring.num_timed)
+  in_order = _put_timed_first(sources.examples, measuring.num_timed)
   fitted = dataclasses.replace(sources.fit_padding(), examples=in_order)
   study = Study(models, fitted, run, measuring)
   composed = None
@@ -144,6 +144,7 @@ def prepare(
     )
     plan = dataclasses.replace(plan, gammas=(composed.composed.width,))
   studies = Studies(study, composed)
+  # A plan that names no methods takes all that these drafters can serve.
   names = plan.methods or studies.allowed_methods(
     plans.default_methods(len(study.pair.drafters))
   )
@@ -155,8 +156,8 @@ def prepare(
 
 def _identity(study: Study) -> dict:
   """Returns the settings of a sweep that a later start may not change."""
-  # The order of the examples follows from NUM_TIMED, which is compared itself:
-  # in the order of the data their fingerprint is that of the data alone.
+  # NUM_TIMED decides the order of the examples, and is compared itself. In the
+  # order of the data, the fingerprint depends on the data alone.
   in_order = sorted(study.examples, key=lambda example: example.index)
   sources = dataclasses.replace(study.sources, examples=in_order)
   return {
@@ -175,7 +176,7 @@ def _identity(study: Study) -> dict:
   }
 
 
-def _timed_first(examples: Sequence[Source], num: int) -> list[Source]:
+def _put_timed_first(examples: Sequence[Source], num: int) -> list[Source]:
   """Returns all examples, beginning with `num` that a fixed seed draws.
 
   The drawn examples stay in the order of the data, and so do the others.

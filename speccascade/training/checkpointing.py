@@ -81,8 +81,8 @@ class Checkpoints:
         f"best_mode is {self.best_mode!r}; wanted 'max' or 'min'"
       )
     self.model_dir = storage.Directory(self.model_dir).url
-    # Settings are compared with those of a checkpoint, which come back from
-    # JSON: a tuple must become a list here too.
+    # Settings are compared with the settings that a checkpoint holds as JSON,
+    # which has no tuples: a tuple must become a list here too.
     self.settings = json.loads(json.dumps(self.settings))
 
   @functools.cached_property
@@ -256,7 +256,7 @@ class Checkpoints:
     first_step: int = 0,
     metrics: Mapping[str, float] | None = None,
   ) -> str:
-    """Writes a checkpoint, then removes those that need not be kept.
+    """Writes a checkpoint, then removes checkpoints that need not be kept.
 
     A checkpoint is written whole or not at all. All processes of a job must
     call `save`; the first process writes.

@@ -177,7 +177,7 @@ class Evaluation:
   def names(self) -> list[str]:
     """Returns the names of the metrics that a call measures.
 
-    The names of `score` are those that it returns for empty outputs.
+    The names of `score` are the names that it returns for empty outputs.
     """
     names = list(NAMES)
     if self.teacher is not None:

@@ -335,7 +335,8 @@ def train(
       settings=_settings_to_resume(data, objective, arrays),
     )
 
-    def starting():
+    def write_first_files():
+      # One process writes: all processes of a job share the folder.
       if processes.is_first():
         vocabularies.save(vocabulary, folder, "MODEL_DIR")
       on_start(folder)
@@ -355,7 +356,7 @@ def train(
       teacher=teacher,
       evaluation=evaluation,
       writer=trainer.EventFiles(folder) if writes_events else None,
-      on_start=starting,
+      on_start=write_first_files,
     )
 
 

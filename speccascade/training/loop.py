@@ -1,7 +1,7 @@
 """The training loop: it reads batches and returns a trained state.
 
-The loop knows nothing of files, tasks or metrics: the caller passes in what is
-to happen every so many steps.
+The loop knows nothing of files, tasks or metrics: the caller passes in
+callbacks, each with the number of steps between two calls.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -210,7 +210,7 @@ def fit(
     on_log: called with (step, metrics). The metrics are "loss", "z_loss" and
       "accuracy", means over target tokens; "grad_norm", the mean over steps;
       "learning_rate" of the last step; and "examples_per_s".
-    callbacks: callbacks every so many steps, called in this order.
+    callbacks: the callbacks; those that are due are called in this order.
     stop: read before each step; the run ends when it is true. See
       `signals.catch`.
     progress: whether to show a progress bar.

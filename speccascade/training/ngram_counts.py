@@ -138,8 +138,8 @@ def smooth(
     tokens = None
     if depth > 1:
       parents = contexts
-      # N-grams are in ascending order, so those of a context stand together and
-      # `start` is where each group begins.
+      # N-grams are in ascending order, so all n-grams of a context stand
+      # together, and `start` is where each group begins.
       seen_contexts, start = np.unique(context, return_index=True)
       is_frequent = np.add.reduceat(num_seen, start) >= min_count
       contexts = seen_contexts[is_frequent]

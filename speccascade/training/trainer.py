@@ -190,13 +190,14 @@ class _Recorder:
 
   def log(self, step: int, values: Mapping[str, float]):
     """Writes the training metrics of a log entry."""
-    self._write(step, _prefixed("train", values))
+    self._write(step, _add_prefix("train", values))
 
   def measure(self, state: TrainState):
     """Evaluates a state, and writes and prints the metrics."""
     step = int(state.step)
     values = self.evaluation(self.config, state.params)
-    self.metrics, self.evaluated_step = _prefixed("eval", values), step
+    # The step tells `save` whether these metrics belong to the state it saves.
+    self.metrics, self.evaluated_step = _add_prefix("eval", values), step
     self._write(step, self.metrics)
     numbers = ", ".join(f"{k} {v:.4g}" for k, v in values.items())
     self.say(f"step {step}: {numbers}")
@@ -218,7 +219,7 @@ class _Recorder:
       self.writer.flush()
 
 
-def _prefixed(kind: str, values: Mapping[str, float]) -> dict[str, float]:
+def _add_prefix(kind: str, values: Mapping[str, float]) -> dict[str, float]:
   return {f"{kind}/{name}": value for name, value in values.items()}
 
 

@@ -5,7 +5,7 @@
 
 A text file is one of: lines, plain or .gz; JSON lines with inputs and targets,
 .jsonl or .jsonl.gz; or data/train, which stands for data/train.en and
-data/train.de (--languages), plain or .gz. The ids are those of T5: 0 pads, 1
+data/train.de (--languages), plain or .gz. The ids are as in T5: 0 pads, 1
 ends a text, 2 is an unknown piece. Prints how many tokens the texts have, which
 is what TASK_FEATURE_LENGTHS needs.
 """

@@ -295,7 +295,7 @@ def gguf_file(folder, tmp_path):
     writer.add_eos_token_id(2)
     if 7 in cfg.eos_ids:
       writer.add_eot_token_id(7)
-    for each in architecture.parameters(cfg):
+    for each in architecture.list_parameters(cfg):
       name, value = each.hugging_face, flat[each.name]
       value = value.T if each.transposed else value
       # convert_hf_to_gguf.py of llama.cpp permutes the kernels of a "llama" so.

@@ -366,7 +366,7 @@ def test_methods_take_what_they_use_of_common_settings():
 
 def test_timed_examples_are_drawn_from_all():
   examples = [Source(i, "", np.zeros(1, np.int32)) for i in range(100)]
-  order = [e.index for e in sweep._timed_first(examples, 10)]
+  order = [e.index for e in sweep._put_timed_first(examples, 10)]
   assert sorted(order) == list(range(100))
   assert order[:10] == sorted(order[:10])
   assert order[10:] == sorted(order[10:])

@@ -13,7 +13,7 @@ from speccascade.settings.fields import at_least, one_of
 SPLITS = ("train", "validation", "test")
 # Sentences with more right renderings are drawn again.
 MAX_REFERENCES = 8
-# Of 1,000 sources, so many are for validation and for testing, by a hash of
+# How many of 1,000 sources are for validation and for testing, by a hash of
 # their text. The rest is for training.
 _VALIDATION, _TEST = 50, 50
 # Probability that the first of several renderings is drawn.
@@ -116,7 +116,7 @@ def pair(split: str, index: int) -> tuple[str, str]:
 def example(split: str, index: int) -> Example:
   """Returns an example with all right renderings of its source.
 
-  The arguments are those of `pair`.
+  The arguments are as in `pair`.
   """
   seed, inputs, targets, numbers = _draw(split, index)
   # The probability of each option that is not the first one, for each choice.

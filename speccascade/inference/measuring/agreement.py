@@ -1,4 +1,4 @@
-"""Compares the outputs of a method with those of the greedy verifier."""
+"""Compares the outputs of a method with the greedy verifier's outputs."""
 
 import jax
 import jax.numpy as jnp

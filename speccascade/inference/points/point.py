@@ -32,8 +32,9 @@ AUTO = "auto"
 class Point(SamplingSettings, BlockShape):
   """A method and its settings, which are checked when the point is made.
 
-  The settings are those of `SamplingSettings` and `BlockShape`, and the
-  attributes below. Two of `BlockShape` are written in another way here.
+  A point has the settings of `SamplingSettings` and `BlockShape`, and the
+  attributes below. Two settings of `BlockShape` are written in another way
+  here.
 
   A verification or a draft length that the method would ignore is refused. The
   configuration of a figure sets gamma and bonus for all of its methods, so a

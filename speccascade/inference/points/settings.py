@@ -16,7 +16,7 @@ from speccascade.settings import fields
 class Run(Records):
   """Where a run writes its files, and how it decodes.
 
-  The settings are those of `Records`, and the attributes below. They are
+  The settings are the fields of `Records` and the attributes below. They are
   checked when the record is made.
 
   Attributes:

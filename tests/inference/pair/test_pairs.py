@@ -97,7 +97,9 @@ def test_a_checkpoint_that_says_no_architecture(golden, golden_config):
   """Commands read the architecture of T5X's checkpoints off their arrays."""
   path = str(golden / "t5x_native")
   spec = pairs.PairSpec(drafter_checkpoint=[path], verifier_checkpoint=path)
-  size = sum(math.prod(x.shape) for x in architecture.parameters(golden_config))
+  size = sum(
+    math.prod(x.shape) for x in architecture.list_parameters(golden_config)
+  )
   for read in spec.load(in_use(512)).models:
     assert read.lm.module.config == golden_config
     assert read.num_parameters == size
