@@ -1,7 +1,7 @@
 """The exact law of the verifier steps on trees, by bisection of their uniforms.
 
-A step is a function of uniforms, and what it decides changes at one threshold of
-each uniform. So a step that is called with chosen uniforms, many rows at a
+A step is a function of uniforms, and what it decides changes at one threshold
+of each uniform. So a step that is called with chosen uniforms, many rows at a
 time, shows its thresholds to the last bit of float64, and its whole law is a
 sum over its decisions. Nothing is known here of how a step decides; only the
 order in which it asks for its uniforms.
@@ -252,7 +252,7 @@ def walked_law(step: Step, outcomes) -> dict[tuple[int, ...], float]:
         u_draw,
         "accept",
         np.full(len(every), child),
-        lambda nodes, _, first=first: nodes[:, depth + 1] == first,
+        lambda nodes, _, first=first, after=depth + 1: nodes[:, after] == first,
       )
       t = np.where(tried, t, 0)
       mine = u_accept.copy()

@@ -1,0 +1,246 @@
+"""Decoders of trees: the compiled programs, over many rounds."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import (
+  METHODS,
+  Decoder,
+  HorizontalDrafter,
+  Sampling,
+  VerticalDrafter,
+  row_keys,
+)
+from speccascade.decoding.drafting import children
+from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.drafting.tree_drafter import TreeDrafter
+from speccascade.decoding.verification import tree_steps
+from tests import toy
+
+SHAPES = {
+  "branching": {"tree": (3, 2), "gamma": 2},
+  "parents": {"tree": (-1, -1, -1, 0, 0, 1, 3), "gamma": 3},
+  "paths": {"drafts": 3, "gamma": 3},
+}
+WAYS = [
+  (drawing, verification)
+  for drawing in children.DRAWINGS
+  for verification in tree_steps.VERIFY
+  if verification != "k_seq" or drawing == children.IID
+]
+
+
+def settings(shape, drawing, verification):
+  return SHAPES[shape] | {"drawing": drawing, "verification": verification}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("prompted", [False, True])
+def test_a_greedy_tree_writes_the_greedy_tokens(shape, prompted):
+  # The laws depend on the whole text, so a cache that keeps a wrong path, or a
+  # node that sees a wrong one, shows.
+  models = toy.whole(prompted=prompted)
+  texts = toy.padded(toy.PROMPTS) if prompted else np.array([[1], [2], [3]])
+  inputs = jnp.asarray(texts, jnp.int32)
+  options = {"inputs": inputs, "max_decode_len": 24, "eos_id": 7}
+  alone = toy.decode("verifier", models, **options)
+  for drawing, verification in WAYS:
+    got = toy.decode(
+      "spec_decode", models, **settings(shape, drawing, verification), **options
+    )
+    assert np.array_equal(got.tokens, alone.tokens)
+    assert np.array_equal(got.lengths, alone.lengths)
+    # Fewer passes than tokens, which a chain of the best drafts also takes.
+    assert got.stats.accepted.sum() > 0
+
+
+def test_a_wide_greedy_tree_accepts_every_draft():
+  # All tokens are children at every node, so every block is accepted whole.
+  models = toy.whole(vocab_size=4, prompted=False)
+  got = toy.decode(
+    "spec_decode",
+    models,
+    inputs=jnp.array([[1], [2]], jnp.int32),
+    tree=(4, 4),
+    gamma=2,
+    max_decode_len=12,
+    eos_id=9,
+  )
+  assert np.array_equal(got.stats.num_blocks, [4, 4])
+  assert np.array_equal(got.stats.accepted, [8, 8])
+  assert np.array_equal(got.stats.drafted, [80, 80])
+  assert np.array_equal(got.stats.accepted_at[:, 2], [4, 4])
+
+
+def sample(method, pair, sampling, length, rows, seed, **options):
+  """Returns how often each sequence was written; see `toy.counts`."""
+  counts, batch = 0, 20_000
+  for start in range(0, rows, batch):
+    decoded = toy.decode(
+      method,
+      pair.models(),
+      sampling=sampling,
+      inputs=pair.inputs(batch),
+      keys=row_keys(seed, 0, jnp.arange(batch) + start),
+      max_decode_len=length,
+      **options,
+    )
+    counts += toy.counts(decoded, pair.vocab_size, length)
+  return counts
+
+
+def law(method, pair, sampling, length):
+  """Returns the exact law of the sequences, as `toy.chain_law` orders them."""
+  target, alpha = METHODS[method].target, METHODS[method].default_alpha
+  (q1, q), (p1, p) = (sampling.laws(jnp.asarray(x)) for x in pair.flat())
+  pi = target.probs(q1, p1, alpha=alpha, sampled=(q, p))
+  return toy.chain_law(pair, np.asarray(pi, float), length)
+
+
+def assert_sampled(method, shape, drawing, verification, sampling, rows):
+  # Blocks are 2 or 3 drafts deep, and 5 tokens take two rounds at least.
+  pair, length = toy.pair(3, 2), 5
+  counts = sample(
+    method,
+    pair,
+    sampling,
+    length,
+    rows,
+    seed=5,
+    **settings(shape, drawing, verification),
+  )
+  exact = law(method, pair, sampling, length)
+  assert toy.p_value(counts, exact) > toy.LEVEL
+
+
+QUICK = [
+  ("spec_cascade_opt", "branching", "greedy_and_random", "token"),
+  ("spec_cascade_token_v3", "parents", "without_replacement", "traversal"),
+  ("spec_decode", "paths", "iid", "token"),
+]
+
+
+@pytest.mark.parametrize(("method", "shape", "drawing", "verification"), QUICK)
+def test_sampled_trees(method, shape, drawing, verification):
+  sampling = Sampling.create(0.8)
+  assert_sampled(method, shape, drawing, verification, sampling, 60_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spec_decode", "spec_cascade_token_v3"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("drawing", "verification"), WAYS)
+def test_sampled_trees_of_every_kind(method, shape, drawing, verification):
+  sampling = Sampling.create(1.0)
+  assert_sampled(method, shape, drawing, verification, sampling, 100_000)
+
+
+@pytest.mark.parametrize("bonus", ["target", "verifier"])
+def test_records_are_those_of_the_path(bonus):
+  pair = toy.pair(3, 2)
+  decoded = toy.decode(
+    "spec_cascade_chow",
+    pair.models(),
+    sampling=Sampling.create(1.0),
+    inputs=pair.inputs(500),
+    tree=(2, 2),
+    gamma=2,
+    bonus=bonus,
+    trace=True,
+    log_probs=True,
+  )
+  # The distributions after the tokens themselves, from the tables.
+  alpha = METHODS["spec_cascade_chow"].default_alpha
+  q, p = (np.asarray(jax.nn.softmax(jnp.asarray(x))) for x in pair.flat())
+  pi = METHODS["spec_cascade_chow"].target.probs(
+    jnp.asarray(q), jnp.asarray(p), alpha=alpha
+  )
+  follow, trace = pair.next_context(), decoded.trace
+  context = np.full(500, pair.start)
+  for t in range(int(decoded.lengths.max())):
+    inside = decoded.lengths > t
+    token = decoded.tokens[:, t]
+    expected = {
+      "p": np.log(p[context, token]),
+      "q": np.log(q[context, token]),
+      "pi": np.log(np.asarray(pi)[context, token]),
+    }
+    is_bonus = trace.source[:, t] == 2
+    if bonus == "verifier":
+      expected["pi"] = np.where(is_bonus, expected["p"], expected["pi"])
+      expected["q"] = np.where(is_bonus, np.nan, expected["q"])
+    for name, values in expected.items():
+      got = getattr(decoded.log_probs, name)[:, t]
+      np.testing.assert_allclose(got[inside], values[inside], atol=2e-5)
+    # Chow's rule defers where max q is below 1 - alpha, where q is known.
+    defers = q[context].max(axis=1) < 1 - alpha
+    known = inside & ~(is_bonus & (bonus == "verifier"))
+    assert np.array_equal(trace.deferred[known, t], defers[known])
+    context = follow[context, token]
+  stats = decoded.stats
+  assert np.array_equal(stats.accepted_by_position.sum(1), stats.accepted)
+  assert np.array_equal(stats.examined_by_position.sum(1), stats.examined)
+  assert np.array_equal(stats.drafted, 6 * stats.num_blocks)
+  assert np.array_equal(stats.accepted_at.sum(1), stats.num_blocks)
+
+
+def test_what_stays_a_chain_refuses_trees():
+  models = toy.whole(prompted=False)
+  tree = TreeDrafter(models[0], DraftTree((-1, -1)))
+  inputs = jnp.ones((1, 1), jnp.int32)
+  for drafter in (
+    VerticalDrafter(drafter=tree, reviewer=models[0], alpha=0.0, width=1),
+    HorizontalDrafter((tree,)),
+  ):
+    with pytest.raises(ValueError, match="drafts trees, and a .* cascade"):
+      toy.decode("spec_decode", (drafter, models[1]), inputs=inputs)
+
+
+@pytest.mark.parametrize(
+  ("wrong", "message"),
+  [
+    ({"tree": (2, 2), "gamma": 3}, "gamma is 3, and the tree is 2 drafts deep"),
+    ({"tree": (2, 0), "gamma": 2}, "branching of a tree is"),
+    ({"tree": (-1, 2), "gamma": 2}, "the parent of draft 1 is 2"),
+    ({"tree": (-1, 0, -1), "gamma": 2}, "numbered level by level"),
+    ({"tree": (32, 32, 32), "gamma": 3}, "at most 1024"),
+    ({"tree": (2,), "drafts": 2, "gamma": 1}, "leave out one of the two"),
+    ({"drawing": "iid", "gamma": 1}, "without a tree"),
+    (
+      {"tree": (2,), "gamma": 1, "verification": "block"},
+      "set 'traversal'",
+    ),
+    (
+      {"tree": (2,), "gamma": 1, "verification": "k_seq"},
+      "weighs independent drafts",
+    ),
+  ],
+)
+def test_wrong_trees_are_refused_in_one_line(wrong, message):
+  with pytest.raises(ValueError, match=message) as error:
+    Decoder(METHODS["spec_decode"], max_decode_len=4, eos_id=1, **wrong)
+  assert "\n" not in str(error.value)
+
+
+def test_a_cascade_of_drafters_refuses_a_tree():
+  with pytest.raises(ValueError, match="drafts chains"):
+    Decoder(
+      METHODS["cascade_drafting"],
+      max_decode_len=4,
+      eos_id=1,
+      tree=(2,),
+      gamma=1,
+    )
+
+
+def test_trees_of_one_shape_share_a_program():
+  make = lambda **more: Decoder(
+    METHODS["spec_decode"], max_decode_len=4, eos_id=1, gamma=2, **more
+  )
+  first, same = make(tree=(2, 1)), make(tree=[2, 1])
+  assert first.program(False)[0] == same.program(False)[0]
+  assert dataclasses.replace(first, drawing="iid") != first

@@ -1,0 +1,226 @@
+"""The verifier steps on trees: exact laws, to the last bits of float64."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import METHODS, Sampling
+from speccascade.decoding.drafting import children
+from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.verification import steps, tree_steps
+from tests import toy
+from tests.decoding import tree_reference as reference
+from tests.decoding.verification import tree_driving as driving
+
+EXACT = 1e-10
+# (drawing, verification)
+WAYS = [
+  (drawing, verification)
+  for drawing in children.DRAWINGS
+  for verification in tree_steps.VERIFY
+  if verification != "k_seq" or drawing == children.IID
+]
+BRANCHED = (-1, -1, 0, 0, 1)
+# A root of three children, one of which has two of its own.
+UNEVEN = (-1, -1, -1, 1, 1)
+DEEP = (-1, -1, 0, 1, 2, 2)
+
+
+@functools.cache
+def laws(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+  """Returns logits [V, V] of a drafter and a verifier, with some zeros."""
+  rng = np.random.default_rng([size, seed])
+  q = rng.normal(0, 1.2, (size, size))
+  p = 0.4 * q + rng.normal(0, 1.2, (size, size))
+  q[1, 0] = p[0, size - 1] = -np.inf
+  return q, p
+
+
+def last_of(table):
+  """Returns a function from a path to the row of its last token."""
+  rows = np.asarray(table)
+  return lambda path: rows[path[-1] if path else 0]
+
+
+def check(parents, drawing, verification, method, sampling, *, size=3, seed=0):
+  """Asserts that one block of the step has the law of the method's target."""
+  with jax.enable_x64(True):
+    spec = METHODS[method]
+    logits = [jnp.asarray(x) for x in laws(size, seed)]
+    (q1, q), (p1, p) = (sampling.laws(x) for x in logits)
+    pi = spec.target.probs(q1, p1, alpha=spec.default_alpha, sampled=(q, p))
+    of = {name: last_of(x) for name, x in (("q", q), ("q1", q1), ("pi", pi))}
+    tree = DraftTree(parents)
+    outcomes = list(
+      driving.drafts(tree, of["q"], of["q1"], drawing, greedy=sampling.greedy)
+    )
+    assert np.isclose(sum(chance for _, _, chance in outcomes), 1)
+    step = driving.Step(
+      tree_steps.VERIFY[verification],
+      tree,
+      drawing,
+      outcomes,
+      of["q"],
+      of["pi"],
+    )
+    visits = verification == "traversal"
+    law = (driving.visited_law if visits else driving.walked_law)(
+      step, outcomes
+    )
+  target = reference.Tree(
+    reference.markov(np.asarray(q)),
+    reference.markov(np.asarray(pi)),
+    parents,
+    drawing,
+  )
+  assert reference.sequence_error(target, law, tree.depth + 1) < EXACT
+  return law, target
+
+
+@pytest.mark.parametrize(("drawing", "verification"), WAYS)
+def test_steps_have_the_law_of_the_target(drawing, verification):
+  sampling = Sampling.create(0.7)
+  law, target = check(
+    BRANCHED, drawing, verification, "spec_cascade_token_v3", sampling
+  )
+  # The same decisions as the reference takes, path by path.
+  expected = reference.block_law(target, verification)
+  worst = max(
+    abs(law.get(tokens, 0) - expected.get(tokens, 0))
+    for tokens in law | expected
+  )
+  assert worst < EXACT or drawing in ("greedy_and_random", "top_k")
+
+
+SPECULATIVE = [
+  name
+  for name, method in METHODS.items()
+  if method.takes_trees and not method.greedy_only
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", SPECULATIVE)
+@pytest.mark.parametrize(("drawing", "verification"), WAYS)
+def test_every_target(drawing, verification, method):
+  for parents, temperature in ((BRANCHED, 1.0), (UNEVEN, 0.7)):
+    sampling = Sampling.create(temperature)
+    check(parents, drawing, verification, method, sampling)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "filters", [{}, {"top_k": 2}, {"top_p": 0.8}, {"temperature": 0.0}]
+)
+@pytest.mark.parametrize(("drawing", "verification"), WAYS)
+def test_filters_and_shapes(drawing, verification, filters):
+  sampling = Sampling.create(**{"temperature": 0.9} | filters)
+  for seed, parents in enumerate((DEEP, UNEVEN, (-1, 0, 1), (-1, -1, -1))):
+    for method in ("spec_decode", "spec_cascade_opt", "ensemble"):
+      check(parents, drawing, verification, method, sampling, size=4, seed=seed)
+
+
+@pytest.mark.parametrize("verification", ["token", "traversal"])
+@pytest.mark.parametrize("drawing", children.DRAWINGS)
+def test_a_chain_is_a_tree_with_one_child_a_node(drawing, verification):
+  # The same uniforms lead to the same verdict as in the step for chains.
+  rng = np.random.default_rng(0)
+  rows, gamma, size = 4096, 3, 5
+  q, pi = (
+    jnp.asarray(rng.dirichlet(np.ones(size), (rows, gamma + 1)), jnp.float32)
+    for _ in range(2)
+  )
+  u = jnp.asarray(rng.random((3, rows, gamma + 1)), jnp.float32)
+  tree = DraftTree((-1, 0, 1))
+  drafts, certain = zip(
+    *(
+      children.draw_children(
+        q[:, i : i + 1],
+        q[:, i : i + 1],
+        u[0, :, i : i + 1, None],
+        drawing,
+        greedy=False,
+      )
+      for i in range(gamma)
+    )
+  )
+  tokens, certain = (
+    jnp.concatenate([x[:, 0] for x in both], axis=1)
+    for both in (drafts, certain)
+  )
+  if drawing == "top_k":
+    assert certain.all()
+    return
+  assert not certain.any()
+  branches = driving.Branches(
+    tree, drawing, jnp.broadcast_to(jnp.arange(3)[None], (rows, 3)), certain
+  )
+  got = tree_steps.VERIFY[verification](
+    tokens, branches, q, pi, u[1, :, :gamma], u[2]
+  )
+  count = jnp.full((rows,), gamma)
+  # One uniform draws the token of a chain: that of the node where it ends.
+  draw = jnp.take_along_axis(u[2], got.num_accepted[:, None], axis=1)[:, 0]
+  want = steps.VERIFY[verification](tokens, count, q, pi, u[1, :, :gamma], draw)
+  same = np.asarray(got.num_accepted == want.num_accepted)
+  # Rounding may part two of 4096 rows, at a threshold.
+  assert np.sum(~same) <= 2
+  assert np.array_equal(got.token[same], want.token[same])
+  assert np.array_equal(got.examined[same], want.examined[same])
+
+
+def test_traversal_accepts_more_than_trials_of_each_draft():
+  sampling = Sampling.create(1.0)
+  token, traversal = (
+    reference.expected_accepted(
+      check((-1, 0, 0), "without_replacement", name, "spec_decode", sampling)[0]
+    )
+    for name in ("token", "traversal")
+  )
+  assert traversal > token + 1e-3
+
+
+@pytest.mark.parametrize("drawing", children.DRAWINGS)
+@pytest.mark.parametrize("greedy", [False, True])
+def test_children_are_drawn_by_their_law(drawing, greedy):
+  size, num, rows = 4, 3, 200_000
+  for q in ([0.4, 0.3, 0.2, 0.1], [0.0, 0.6, 0.4, 0.0]):
+    law = np.array(q)
+    plain = np.array([0.1, 0.3, 0.2, 0.4])
+    u = np.random.default_rng(1).random((rows, 1, num)).astype(np.float32)
+    tokens, certain = children.draw_children(
+      *(
+        jnp.broadcast_to(jnp.asarray(x, jnp.float32), (rows, 1, size))
+        for x in (law, plain)
+      ),
+      jnp.asarray(u),
+      drawing,
+      greedy=greedy,
+    )
+    expected = {
+      (*new, *sure): chance
+      for new, sure, chance in driving.ways(
+        law, plain, num, drawing, greedy=greedy
+      )
+    }
+    both = np.concatenate([tokens[:, 0], certain[:, 0]], axis=1)
+    seen, counts = np.unique(both, axis=0, return_counts=True)
+    keys = list(expected)
+    found = dict(zip(map(tuple, seen.tolist()), counts))
+    assert set(found) <= set(keys)
+    observed = np.array([found.get(key, 0) for key in keys])
+    chances = np.array([expected[key] for key in keys])
+    if len(keys) > 1:
+      assert toy.p_value(observed, chances) > toy.LEVEL
+
+
+def test_children_of_equal_siblings_are_the_first_ones():
+  tree = DraftTree.of_branching([3, 1, 1])
+  tokens = jnp.array([[7, 7, 5, 1, 1, 2, 3, 4, 5]], jnp.int32)
+  followed = children.merge_siblings(tokens, tree)
+  # Drafts 3 and 4 both follow draft 0 (node 1) and are equal, so what follows
+  # draft 4 is given to draft 3 (node 4).
+  assert followed.tolist() == [[0, 0, 0, 1, 1, 3, 4, 4, 6]]
