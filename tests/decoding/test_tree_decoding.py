@@ -38,24 +38,44 @@ def settings(shape, drawing, verification):
   return SHAPES[shape] | {"drawing": drawing, "verification": verification}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("prompted", [False, True])
-def test_a_greedy_tree_writes_the_greedy_tokens(shape, prompted):
+def assert_greedy(shape, drawing, verification, *, prompted):
   # The laws depend on the whole text, so a cache that keeps a wrong path, or a
   # node that sees a wrong one, shows.
   models = toy.whole(prompted=prompted)
   texts = toy.padded(toy.PROMPTS) if prompted else np.array([[1], [2], [3]])
-  inputs = jnp.asarray(texts, jnp.int32)
-  options = {"inputs": inputs, "max_decode_len": 24, "eos_id": 7}
+  options = {
+    "inputs": jnp.asarray(texts, jnp.int32),
+    "max_decode_len": 24,
+    "eos_id": 7,
+  }
   alone = toy.decode("verifier", models, **options)
-  for drawing, verification in WAYS:
-    got = toy.decode(
-      "spec_decode", models, **settings(shape, drawing, verification), **options
-    )
-    assert np.array_equal(got.tokens, alone.tokens)
-    assert np.array_equal(got.lengths, alone.lengths)
-    # Fewer passes than tokens, which a chain of the best drafts also takes.
-    assert got.stats.accepted.sum() > 0
+  got = toy.decode(
+    "spec_decode", models, **settings(shape, drawing, verification), **options
+  )
+  assert np.array_equal(got.tokens, alone.tokens)
+  assert np.array_equal(got.lengths, alone.lengths)
+  assert got.stats.accepted.sum() > 0
+
+
+@pytest.mark.parametrize(
+  ("shape", "drawing", "verification", "prompted"),
+  [
+    ("branching", "greedy_and_random", "token", True),
+    ("parents", "without_replacement", "traversal", False),
+    ("paths", "iid", "k_seq", True),
+  ],
+)
+def test_a_greedy_tree_writes_the_greedy_tokens(
+  shape, drawing, verification, prompted
+):
+  assert_greedy(shape, drawing, verification, prompted=prompted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("drawing", "verification"), WAYS)
+def test_every_greedy_tree(shape, drawing, verification):
+  assert_greedy(shape, drawing, verification, prompted=shape == "paths")
 
 
 def test_a_wide_greedy_tree_accepts_every_draft():
@@ -196,7 +216,7 @@ def test_what_stays_a_chain_refuses_trees():
     VerticalDrafter(drafter=tree, reviewer=models[0], alpha=0.0, width=1),
     HorizontalDrafter((tree,)),
   ):
-    with pytest.raises(ValueError, match="drafts trees, and a .* cascade"):
+    with pytest.raises(ValueError, match=r"drafts trees, and a .* cascade"):
       toy.decode("spec_decode", (drafter, models[1]), inputs=inputs)
 
 
