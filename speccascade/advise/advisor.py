@@ -65,6 +65,11 @@ def advise(
       f" acceptance two laws tell; got {point.verification!r} and"
       f" {point.draft_length!r}"
     )
+  if point.is_tree:
+    raise ValueError(
+      "advice is of chains of drafts, whose acceptance two laws tell; leave TREE"
+      " and DRAFTS out"
+    )
   point = dataclasses.replace(point, gamma=max(wanted.gammas))
   with folders.sole_writer(run.folder):
     sources = inputs.read(pair.vocabulary_path).fit_padding()

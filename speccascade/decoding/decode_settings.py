@@ -29,6 +29,7 @@ BlockSize = Annotated[int, fields.Bounds(1, 1024)]
 Bonus = Literal["target", "verifier"]
 # The names in `steps.VERIFY`.
 Verification = Literal["token", "block", "traversal", "k_seq"]
+ChainVerification = Literal["token", "block"]  # of drafters, which draft chains
 # The verifications that look at a later draft before they reject an earlier
 # one.
 LOOKS_AHEAD = ("block", "traversal")

@@ -11,7 +11,7 @@ import os
 from typing import Annotated, Literal
 
 from speccascade.decoding import Drafter, MaxGramDrafter, cascade_drafter
-from speccascade.decoding.decode_settings import Verification
+from speccascade.decoding.decode_settings import ChainVerification
 from speccascade.decoding.drafting.cascade import increments
 from speccascade.decoding.verification.steps import VERIFY
 from speccascade.models import bigram_table
@@ -55,7 +55,7 @@ class Cascade:
   max_gram: bool = True
   bigrams: fields.Path | None = None
   ngrams: fields.Path | None = None
-  verification: Verification = "token"
+  verification: ChainVerification = "token"
 
   def __post_init__(self):
     try:

@@ -113,6 +113,10 @@ class Point(SamplingSettings, BlockShape):
         labels = ", ".join(method.label for method in several)
         fault = f" is {value!r}; none of {labels} uses it: leave it out"
         raise fields.SettingError(name, fault, Point)
+    if self.is_tree and not any(method.takes_trees for method in several):
+      labels = ", ".join(method.label for method in several)
+      fault = f" is given; none of {labels} drafts trees: leave it out"
+      raise fields.SettingError("tree", fault, Point)
 
   def check_alpha_is_used(self):
     """Raises SettingError where the method does not use alpha."""
@@ -189,9 +193,11 @@ class Point(SamplingSettings, BlockShape):
     """Whether counts and costs tell the speed of the point.
 
     They do not where calls are of several widths: where the drafter is a
-    cascade itself, and in BiLD.
+    cascade itself or drafts a tree, and in BiLD.
     """
-    return self.spec.compose is None and self.spec.execution.is_predictable
+    if self.spec.compose is not None or (self.spec.has_blocks and self.is_tree):
+      return False
+    return self.spec.execution.is_predictable
 
   @property
   def folds(self) -> bool:
