@@ -67,8 +67,8 @@ def advise(
     )
   if point.is_tree:
     raise ValueError(
-      "advice is of chains of drafts, whose acceptance two laws tell; leave TREE"
-      " and DRAFTS out"
+      "advice is of chains of drafts, whose acceptance two laws tell; leave"
+      " TREE and DRAFTS out"
     )
   point = dataclasses.replace(point, gamma=max(wanted.gammas))
   with folders.sole_writer(run.folder):

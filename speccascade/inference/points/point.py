@@ -168,6 +168,11 @@ class Point(SamplingSettings, BlockShape):
     shape = values_of(self, BlockShape)
     if not spec.uses_bonus:
       shape["bonus"] = "target"
+    # One draft is a chain, and a tree is drawn in one way by default.
+    if not self.is_tree:
+      shape |= {"drafts": None}
+    elif self.drawing is None:
+      shape |= {"drawing": self.tree_drawing}
     if not spec.has_blocks:
       shape = dict.fromkeys(shape)
     if spec.has_blocks or length.policy != FIXED:

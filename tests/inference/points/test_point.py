@@ -5,6 +5,7 @@ import pytest
 from speccascade.decoding.programs.decoders import DraftLength
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.points.point import Point
+from speccascade.settings import fields
 from speccascade.settings.fields import SettingError
 
 RUN = {"max_decode_len": 8, "task": "t", "split": "", "num_examples": 1}
@@ -41,6 +42,39 @@ def test_what_changes_nothing_makes_no_other_point():
     assert num_points("spec_decode", {}, filtered) == 1
   several = {Point("drafter", top_k=k).settings(**RUN).top_k for k in (0, 3)}
   assert several == {None, 3}
+
+
+def test_the_shape_and_the_drawing_of_a_tree_tell_points_apart():
+  tree = {"tree": [2, 1], "gamma": 2}
+  drawn = {**tree, "drawing": "iid"}
+  paths = {"drafts": 2, "gamma": 2}
+  assert num_points("spec_decode", {"gamma": 2}, tree, drawn, paths) == 4
+  for one in ({"drafts": 1}, {"tree": None}):
+    assert num_points("spec_decode", {"gamma": 2}, {"gamma": 2, **one}) == 1
+  # The default drawing, and the shape of a method that drafts nothing.
+  greedy = {**tree, "drawing": "greedy_and_random"}
+  assert num_points("spec_decode", tree, greedy) == 1
+  assert num_points("verifier", {}, tree) == 1
+
+
+def test_a_row_says_the_tree_and_the_width_of_its_pass():
+  point = Point("spec_decode", tree=[3, 2], gamma=2)
+  row = point.settings(**RUN)
+  assert (row.tree, row.drawing) == ((3, 2), "greedy_and_random")
+  assert row.block_width == point.verify_width == 1 + 3 + 6
+  assert not point.is_predictable
+  again = fields.build(type(row), row.to_dict())
+  assert again == row
+  chain = Point("spec_decode", gamma=2).settings(**RUN)
+  assert not {"tree", "drafts", "drawing"} & set(chain.to_dict())
+
+
+def test_a_method_of_its_own_drafts_leaves_the_tree_out():
+  point = Point("spec_decode", tree=[2, 1], gamma=2)
+  assert point.of("cascade_drafting").tree is None
+  assert point.of("spec_cascade_opt").tree == (2, 1)
+  with pytest.raises(SettingError, match="none of CS Drafting drafts trees"):
+    point.check_shared(["cascade_drafting"])
 
 
 @pytest.mark.parametrize(
