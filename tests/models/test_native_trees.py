@@ -1,8 +1,10 @@
 """A tree in one native call: as XLA computes it, and to the bit a chain."""
 
 import functools
+import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -149,3 +151,40 @@ def test_a_row_that_is_described_wrongly_spoils_no_other(name):
     for b in (0, 2):
       np.testing.assert_array_equal(out.logits[b], want.logits[b])
   assert HELD[1] == 0
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_loop_that_keeps_paths_copies_no_cache(name, rows):
+  lm = models(name)[1]
+  state = jax.tree.map(lambda x: x[:rows], start(lm, capacity=57))
+  count = jnp.full((rows,), 4, jnp.int32)
+  paths = [[[0], [0, 1], [0, 2], [0, 2, 3]]] * rows
+  depth, ancestors = described(paths, 4, 4)
+
+  @jax.jit
+  def run(lm, state):
+    def step(_, carry):
+      before, tokens = carry
+      state, out = lm.extend(
+        before, tokens, count, depth=depth, ancestors=ancestors
+      )
+      tokens = out.logits.argmax(-1).astype(jnp.int32)
+      path = jnp.stack([tokens[:, 0] * 0, 1 + tokens[:, 1] % 2], axis=1)
+      return lm.keep(state, before.length, path, count // 2), tokens
+
+    tokens = jnp.ones((rows, 4), jnp.int32)
+    return jax.lax.fori_loop(0, 5, step, (state, tokens))
+
+  text = run.lower(lm, state).compile().as_text()
+  shapes = {",".join(map(str, x.shape)) for pair in state.caches for x in pair}
+  makers = set()
+  for part in text.split("\n\n"):
+    if part.lstrip().startswith("ENTRY"):  # before and after the loop
+      continue
+    for shape, maker in re.findall(r" = f32\[([\d,]+)\]\S* (\S+?)\(", part):
+      makers |= {maker} if shape in shapes else set()
+  # Updates are in fusions, which are done in place.
+  in_place = {"parameter", "get-tuple-element", "dynamic-update-slice"}
+  assert "dynamic-update-slice" in makers
+  assert makers <= in_place | {"fusion"}
