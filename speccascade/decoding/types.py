@@ -127,7 +127,8 @@ class LanguageModel(Part, Protocol):
 
     Row b feeds `tokens[b, :count[b]]`, and its length grows by `count[b]`. The
     tokens after the first `count[b]` are ignored, and their logits mean
-    nothing.
+    nothing. They may still be written to slots after the row's length, so every
+    row must have room for N more tokens.
 
     Args:
       state: from `prefill`, `extend`, `rewind` or `keep`.

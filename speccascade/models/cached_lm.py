@@ -185,11 +185,16 @@ class CachedLM:
     ancestors: Array | None = None,
   ) -> tuple:
     """Returns (caches, logits, hidden) after a block; see `extend`."""
-    # The native pass knows no trees.
-    is_tree = depth is not None or ancestors is not None
-    if not is_tree and self._is_native:
+    if self._is_native:
       return native_passes.extend(
-        self.module.config, self.params, tokens, count, state, read
+        self.module.config,
+        self.params,
+        tokens,
+        count,
+        state,
+        read,
+        depth,
+        ancestors,
       )
     return self._apply(
       "extend",

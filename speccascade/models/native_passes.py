@@ -122,6 +122,8 @@ def extend(
   count: jax.Array,
   state: Any,
   read: jax.Array | None = None,
+  depth: jax.Array | None = None,
+  ancestors: jax.Array | None = None,
 ) -> tuple[Pairs, jax.Array, jax.Array]:
   """Returns (caches, logits, hidden) of a fed block; see `CachedLM.extend`.
 
@@ -132,6 +134,8 @@ def extend(
     count: [B] int32, tokens fed to each row.
     state: `T5State` or `LlamaState`.
     read: [B, R] int32, or None.
+    depth: [B, W] int32, of a tree, or None.
+    ancestors: [B, N, W] bool, of a tree, or None.
   """
   decoder = params["decoder"]
   table = params["token_embedder"]["embedding"]
@@ -145,10 +149,12 @@ def extend(
     if config.logits_via_embedding:
       options["factor"] = config.emb_dim**-0.5
   else:
-    positions = rotary.positions(state.end, tokens.shape)
+    positions = rotary.positions(state.end, tokens.shape, depth)
     angles = rotary.angles(config, positions)
     sublayers = [*_llama_sublayers(config, decoder, state, angles)]
     options["epsilon"] = config.norm_epsilon
+  if depth is not None and ancestors is not None:
+    options["tree"] = (depth, ancestors)
   # Where no position is wanted, a pass without a head costs less.
   is_silent = read is not None and not read.shape[1]
   caches, logits, hidden = native.decoder_pass(

@@ -7,13 +7,15 @@
 
 constexpr long MOST_QUERIES = 6;  // of a tile
 
-// Turns scores [width] into weights, exp(score + bias + mask - max), and
-// returns the sum of the weights. The query sees slots `begin` to `seen` - 1;
-// `width` is whole vectors, `seen` or more.
-static float softmax(float* scores, const float* bias, const float* mask,
-                     long begin, long seen, long width) {
-  for (const float* added : {bias, mask})
-    for (long i = 0; added && i < seen; i++) scores[i] += added[i];
+// Adds numbers to scores [n], if there are any.
+static void add(const float* added, long n, float* scores) {
+  for (long i = 0; added && i < n; i++) scores[i] += added[i];
+}
+
+// Turns scores [width] into weights, exp(score - max), and returns the sum of
+// the weights. The query sees slots `begin` to `seen` - 1; `width` is whole
+// vectors, `seen` or more.
+static float softmax(float* scores, long begin, long seen, long width) {
   // Slots that are not seen have weight 0, whatever stands there.
   std::fill(scores, scores + begin, -INFINITY);
   std::fill(scores + seen, scores + width, -INFINITY);
@@ -114,6 +116,29 @@ void Attention::operator()(long unit) const {
   }
 }
 
+// Adds the biases of distances to the scores of the slots in a tree's window,
+// for the query at a slot of row b; those that it does not see become -infinity.
+// distances[d] is the bias of distance d, if there are biases.
+void Attention::look_at_window(long b, long slot, const float* distances,
+                               float* scores) const {
+  const long from = cache_row(b), first = tree.first(b);
+  const bool* seen = tree.seen_at(b, from, slot);
+  const int32_t* depth = tree.depth + from * tree.W;
+  const long own = tree.depth_at(b, from, slot);
+  // A window that begins before the row, or ends after the cache, is that of a
+  // row whose results mean nothing.
+  for (long c = std::max(-first, 0l); c < std::min(tree.W, L - first); c++) {
+    // A query always sees itself: weights without a sum would be NaN.
+    const long distance = std::clamp(depth[c] - own, 1 - L, L - 1);
+    const bool is_seen = seen[c] && (!window || -distance < window);
+    float& score = scores[first + c];
+    if (!is_seen && first + c != slot)
+      score = -INFINITY;
+    else if (distances)
+      score += distances[distance];
+  }
+}
+
 // Writes the results of queries n to n + M - 1.
 template <int M>
 void Attention::attend(long b, long h, long n, const float* keys,
@@ -121,7 +146,9 @@ void Attention::attend(long b, long h, long n, const float* keys,
   const long from = cache_row(b);
   long ends[M];  // the first slot that each query does not see
   for (int m = 0; m < M; m++) {
-    const long end = slot ? slot[b * N + n + m] + 1 : reach ? reach[from] : L;
+    long end = slot ? slot[b * N + n + m] + 1 : reach ? reach[from] : L;
+    // A token of a tree may see any slot of the window.
+    if (tree) end = tree.first(b) + tree.W;
     ends[m] = std::clamp<long>(end, 1, L);
   }
   const long width = whole_vectors(*std::max_element(ends, ends + M));
@@ -133,15 +160,26 @@ void Attention::attend(long b, long h, long n, const float* keys,
              width, D, std::max<long>(seen, LANES));
   float sums[M];
   for (int m = 0; m < M; m++) {
+    float* own_scores = scores + m * width;
+    const float* biases =
+        bias ? bias + from * bias_row + h * bias_head + (n + m) * bias_query
+             : nullptr;
+    // The position of the query, and how many slots hold a chain.
+    long place = ends[m] - 1, chain = ends[m];
+    if (tree) {
+      const long own_slot = slot[b * N + n + m], first = tree.first(b);
+      const long depth = tree.depth_at(b, from, own_slot);
+      place = std::clamp<long>(first + depth, 0, L - 1);
+      chain = std::clamp<long>(first, 0, L);
+      look_at_window(b, own_slot, biases, own_scores);
+    }
     // With L = 4 a row of 2 L - 1 = 7 biases has distance 0 at entry 3, where
-    // `bias` points. For a query at slot 2 slot 0 is at distance -2: its biases
-    // begin 2 entries earlier, at entry 1.
-    const long moved = (n + m) * bias_query - (slot ? ends[m] - 1 : 0);
-    sums[m] = softmax(
-        scores + m * width,
-        bias ? bias + from * bias_row + h * bias_head + moved : nullptr,
-        mask ? mask + from * L : nullptr,
-        window ? std::max<long>(ends[m] - window, 0) : 0, ends[m], width);
+    // `bias` points. For a query at position 2 slot 0 is at distance -2: its
+    // biases begin 2 entries earlier, at entry 1.
+    add(biases ? biases - (slot ? place : 0) : nullptr, chain, own_scores);
+    add(mask ? mask + from * L : nullptr, ends[m], own_scores);
+    const long begin = window ? std::max<long>(place + 1 - window, 0) : 0;
+    sums[m] = softmax(own_scores, std::min(begin, chain), ends[m], width);
   }
   product<M>(scores, width, values, depth, context, depth, seen, depth);
   for (int m = 0; m < M; m++)

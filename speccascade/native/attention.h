@@ -8,6 +8,33 @@
 
 #include "shared.h"
 
+// How the queries of a tree see the last slots of their rows, its window; see
+// models/trees.py. The window of row b begins at slot start[b] - (W - N), with N
+// tokens fed to each row of the call and W columns. Column c holds the token at
+// position depth[c], counted from the window's first slot.
+//
+// With 2 tokens fed from slot 7 on and W = 5, the window has slots 4 to 8, and
+// the query at slot 8 is token 1 of the call, in column 4.
+struct Tree {
+  const int32_t* depth = nullptr;  // [rows of the call, W]; none: a chain
+  const bool* sees = nullptr;      // [rows of the call, N, W]
+  const int32_t* start = nullptr;  // [B], the slot of each row's first token
+  long N = 0, W = 0;
+
+  explicit operator bool() const { return depth; }
+  // Returns the first slot of the window of row b.
+  long first(long b) const { return start[b] - (W - N); }
+  // Returns what the query at a slot of row b, row `from` of the call, sees of
+  // the window, [W].
+  const bool* seen_at(long b, long from, long slot) const {
+    return sees + (from * N + slot - start[b]) * W;
+  }
+  // Returns the depth of the token at that slot.
+  long depth_at(long b, long from, long slot) const {
+    return depth[from * W + slot - first(b)];
+  }
+};
+
 // A unit of work is a row and a key head, which a group of query heads share.
 //
 // Axes: B rows, N queries, H heads, K = H / group key heads, D head width, L
@@ -35,6 +62,9 @@ struct Attention {
   // queries looks at; none: the row itself.
   const int32_t* row = nullptr;
   long window = 0;  // slots back that a query sees, itself included; 0: all
+  // Where the queries are tokens of a tree, at slots `slot`. Distances are then
+  // between positions, not between slots.
+  Tree tree;
 
   void operator()(long unit) const;
 
@@ -42,5 +72,7 @@ struct Attention {
   template <int M>
   void attend(long b, long h, long n, const float* keys, const float* values,
               float* scores) const;
+  void look_at_window(long b, long slot, const float* distances,
+                      float* scores) const;
   long cache_row(long b) const { return row ? row[b] : b; }
 };

@@ -13,6 +13,7 @@ struct Decoder : Stack {
   bool has_bias = false;  // whether rotary queries, keys and values have biases
   bool has_norm = false;  // whether rotary queries and keys are normed
   bool has_head = false;  // else tokens are only written to the caches
+  bool has_tree = false;  // whether the fed tokens are those of trees
   float factor = 1;       // of the logits
 
   void read(Attributes& attributes) {
@@ -22,6 +23,7 @@ struct Decoder : Stack {
     attributes.read("has_bias", has_bias);
     attributes.read("has_norm", has_norm);
     attributes.read("has_head", has_head);
+    attributes.read("has_tree", has_tree);
     attributes.read("factor", factor);
   }
 
@@ -125,9 +127,10 @@ struct CacheWriter {
 class DecoderSublayers : public Pass {
  public:
   DecoderSublayers(Stages& stages, const Decoder& decoder, const Batch& batch,
-                   const Room& room, const Rows& read_rows)
+                   const Tree& tree, const Room& room, const Rows& read_rows)
       : Pass(stages, batch.B, batch.N, decoder, room),
         batch(batch),
+        tree(tree),
         read_rows(read_rows) {}
 
   // Adds attention to a cache. Where it is the last one with a cache, only the
@@ -195,6 +198,7 @@ class DecoderSublayers : public Pass {
 
  private:
   const Batch& batch;
+  const Tree tree;       // none: the tokens are a chain
   const Rows read_rows;  // room for the rows of wanted positions
 
   CacheWriter writer_of(const CachedAttention& part, const Rows& rows,
@@ -231,6 +235,7 @@ class DecoderSublayers : public Pass {
     attention.L = L;
     attention.group = H / part.cache.H;
     attention.window = window;
+    attention.tree = tree;
     attention.row = batch.row.data();
     attention.slot = rows.slot;
     if (part.bias) {
@@ -344,10 +349,12 @@ static ffi::Error decoder_pass(
                     rows.x + i * E);
 
   Operands operands(args, results, decoder);
+  Tree tree;
+  if (decoder.has_tree) tree = operands.tree(batch.start.data());
   float* hidden = decoder.has_head ? operands.result() : nullptr;
   float* logits = decoder.has_head ? operands.result() : nullptr;
   auto stages = Stages::create(worth(pool, decoder.kernels.num_weights, B * N));
-  DecoderSublayers pass(*stages, decoder, batch, room, read_rows);
+  DecoderSublayers pass(*stages, decoder, batch, tree, room, read_rows);
   add_stages(decoder, operands, pass, rows, hidden, logits);
   if (B) Stages::run(pool, stages);
 

@@ -30,6 +30,17 @@ ffi::AnyBuffer Operands::next_result() {
   return **results.get<ffi::AnyBuffer>(num_results++);
 }
 
+Tree Operands::tree(const int32_t* start) {
+  const ffi::AnyBuffer depth = next_argument(), ancestors = next_argument();
+  Tree tree;
+  tree.depth = (const int32_t*)depth.untyped_data();
+  tree.sees = (const bool*)ancestors.untyped_data();
+  tree.start = start;
+  tree.N = ancestors.dimensions()[1];
+  tree.W = ancestors.dimensions()[2];
+  return tree;
+}
+
 Kernel Operands::kernel(Activation activation) {
   const KernelPlaces& places = stack.kernels;
   const size_t i = num_kernels++;

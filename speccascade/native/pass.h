@@ -148,6 +148,8 @@ class Operands {
            const Stack& stack)
       : args(args), results(results), stack(stack) {}
 
+  // Reads a tree, whose rows' first tokens stand at slots start [B].
+  Tree tree(const int32_t* start);
   const float* scale() { return floats(next_argument()); }
   float* result() { return floats(next_result()); }
   Kernel kernel(Activation activation = LINEAR);

@@ -198,6 +198,7 @@ def decoder_pass(
   *,
   activations: Sequence[str],
   read: jax.Array | None = None,
+  tree: tuple[jax.Array, jax.Array] | None = None,
   factor: float = 1.0,
   epsilon: float = 1e-6,
 ) -> tuple[tuple[KeysValues, ...], jax.Array | None, jax.Array | None]:
@@ -221,6 +222,9 @@ def decoder_pass(
       tokens to the caches, and computes nothing else.
     activations: names in `ACTIVATIONS`, one for each inner kernel of an MLP.
     read: [B, R] int32 in 0..N-1, the positions wanted; None means all.
+    tree: (depth [B, W] int32, ancestors [B, N, W] bool) of a tree's tokens, as
+      of `LanguageModel.extend`; None means that the tokens are a chain, as
+      which a tree of one branch has the same results to the bit.
     factor: factor of the logits.
     epsilon: added to the mean square in a norm.
 
@@ -243,6 +247,11 @@ def decoder_pass(
   for array in (start, count):
     operands.add(array, (batch,), jnp.int32)
   operands.add(read, (batch, read.shape[1]), jnp.int32)
+  if tree is not None:
+    depth, ancestors = tree
+    window = depth.shape[1]
+    operands.add(depth, (batch, window), jnp.int32)
+    operands.add(ancestors, (batch, num_fed, window), jnp.bool_)
   shapes: list[tuple[int, ...]] = []
   if head is not None:
     num_read = read.shape[1] or num_fed
@@ -279,6 +288,7 @@ def decoder_pass(
       sublayers, "head_norms", "norms of queries and keys"
     ),
     has_head=head is not None,
+    has_tree=tree is not None,
     width=np.int64(width),
     epsilon=np.float32(epsilon),
     factor=np.float32(factor),

@@ -62,8 +62,8 @@ def prefill(lm, rows):
   return lm.prefill(jnp.asarray(source), capacity=CAPACITY)
 
 
-def plainly(lm, state, tokens, count, read=None, **tree):
-  return lm.extend(state, tokens, count, read=read, **tree)
+def plainly(lm, state, tokens, count, read=None):
+  return lm.extend(state, tokens, count, read=read)
 
 
 extend = jax.jit(plainly)
@@ -183,18 +183,8 @@ def test_a_loop_copies_no_cache():
 
 
 def test_what_has_no_native_pass_takes_the_plain_one():
-  """Trees, and activations that the native code does not know."""
-  plain, packed = models("gelu")
-  tokens, count = tokens_of(3, 5), jnp.asarray([5, 0, 5], jnp.int32)
-  tree = {
-    "depth": jnp.asarray([[0, 1, 2, 3, 4]] * 3, jnp.int32),
-    "ancestors": jnp.broadcast_to(jnp.tri(5, dtype=bool), (3, 5, 5)),
-  }
-  outs = [
-    extend(lm, prefill(lm, 3), tokens, count, None, **tree)[1].logits
-    for lm in (plain, packed)
-  ]
-  close(*outs)
+  """Activations that the native code does not know."""
+  packed = models("gelu")[1]
   config = dataclasses.replace(GATED, mlp_activations=("tanh", "linear"))
   assert native_passes.is_native(GATED, packed.params)
   assert not native_passes.is_native(config, packed.params)

@@ -83,6 +83,37 @@ a native query sees past its window <- test_llama_lm.py::test_a_native_pass
 - std::fill(scores, scores + begin, -INFINITY);
 + std::fill(scores, scores, -INFINITY);
 
+=== native/attention.cc models/test_native_trees.py
+a native node sees its cousins <- test_a_native_tree_equals_a_plain_one
+- if (!is_seen && first + c != slot)
++ if (false)
+a native node's window is counted in slots <-
+  test_a_native_tree_equals_a_plain_one[best-llama]
+- seen[c] && (!window || -distance < window)
++ seen[c] && (!window || slot - first - c < window)
+a native node looks back from its slot <-
+  test_a_native_tree_equals_a_plain_one[best-t5]
+- place = std::clamp<long>(first + depth, 0, L - 1);
++ place = own_slot;
+a native node sees the chain past its sliding window <-
+  test_a_native_tree_equals_a_plain_one[best-llama]
+- softmax(own_scores, std::min(begin, chain), ends[m], width)
++ softmax(own_scores, 0, ends[m], width)
+a native node that sees nothing has no law <-
+  test_a_row_that_is_described_wrongly_spoils_no_other
+- if (!is_seen && first + c != slot)
++ if (!is_seen)
+
+=== native/attention.h models/test_native_trees.py
+a native window begins where the block does <-
+  test_a_native_tree_equals_a_plain_one
+- return start[b] - (W - N);
++ return start[b];
+a native node sees what the same node of another row sees <-
+  test_a_native_tree_equals_a_plain_one
+- sees + (from * N + slot - start[b]) * W
++ sees + (b * N + slot - start[b]) * W
+
 === native/pass.cc models/test_native_passes.py
 a native pass writes NaN to the cache <-
   test_cached_lm.py::test_a_token_without_a_law_spoils_no_other[t5 packed]
