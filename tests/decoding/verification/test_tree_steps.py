@@ -103,24 +103,20 @@ SPECULATIVE = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", SPECULATIVE)
 @pytest.mark.parametrize(("drawing", "verification"), WAYS)
-def test_every_target(drawing, verification, method):
-  for parents, temperature in ((BRANCHED, 1.0), (UNEVEN, 0.7)):
-    sampling = Sampling.create(temperature)
-    check(parents, drawing, verification, method, sampling)
+def test_every_target(drawing, verification):
+  for method in SPECULATIVE:
+    check(BRANCHED, drawing, verification, method, Sampling.create(1.0))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  "filters", [{}, {"top_k": 2}, {"top_p": 0.8}, {"temperature": 0.0}]
-)
 @pytest.mark.parametrize(("drawing", "verification"), WAYS)
-def test_filters_and_shapes(drawing, verification, filters):
-  sampling = Sampling.create(**{"temperature": 0.9} | filters)
-  for seed, parents in enumerate((DEEP, UNEVEN, (-1, 0, 1), (-1, -1, -1))):
+def test_filters_and_shapes(drawing, verification):
+  filters = ({"top_k": 2}, {"top_p": 0.8}, {"temperature": 0.0}, {})
+  for seed, shape in enumerate((UNEVEN, DEEP, (-1, 0, 1), (-1, -1, -1))):
     for method in ("spec_decode", "spec_cascade_opt", "ensemble"):
-      check(parents, drawing, verification, method, sampling, size=4, seed=seed)
+      sampling = Sampling.create(**{"temperature": 0.7} | filters[seed])
+      check(shape, drawing, verification, method, sampling, seed=seed)
 
 
 @pytest.mark.parametrize("verification", ["token", "traversal"])

@@ -8,6 +8,7 @@ order in which it asks for its uniforms.
 """
 
 from collections.abc import Iterator
+import functools
 import itertools
 
 import jax
@@ -18,7 +19,7 @@ from speccascade.decoding.drafting import children
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.types import Branches
 
-BISECTIONS = 54
+BISECTIONS = 40  # an edge is known to 1e-12
 LAST = 1 - 2.0**-53  # the largest uniform of float64
 TINY = 1e-14  # a weight that rounding alone may give
 
@@ -98,6 +99,19 @@ def drafts(
   yield from extend(0, [], [], 1.0)
 
 
+@functools.cache
+def _program(step, tree: DraftTree, drawing: str):
+  """Returns a step as a compiled function of arrays, one for all targets."""
+
+  @jax.jit
+  def decide(tokens, parents, certain, q, pi, u_accept, u_draw):
+    branches = Branches(tree, drawing, parents, certain)
+    verdict = step(tokens, branches, q, pi, u_accept, u_draw)
+    return verdict.num_accepted, verdict.path, verdict.token
+
+  return decide
+
+
 class Step:
   """A verifier step on many drafted trees of one shape, in float64.
 
@@ -130,13 +144,7 @@ class Step:
       for law in (q, pi)
     )
 
-    @jax.jit
-    def decide(tokens, parents, certain, q, pi, u_accept, u_draw):
-      branches = Branches(tree, drawing, parents, certain)
-      verdict = step(tokens, branches, q, pi, u_accept, u_draw)
-      return verdict.num_accepted, verdict.path, verdict.token
-
-    self._decide = decide
+    self._decide = _program(step, tree, drawing)
 
   def path(self, tokens, node) -> tuple[int, ...]:
     way: list[int] = []
