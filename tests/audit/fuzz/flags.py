@@ -45,7 +45,7 @@ def cases() -> list[Case]:
       Case(command, *_UNNAMED[command in ("train", "ngrams")]),
     ]
   bare = {"is_bare": True, "title": "without a config"}
-  for command in (*_GIN, "advise", "slices", "communication"):
+  for command in (*_GIN, "advise", "planning.slices", "planning.communication"):
     found.append(Case(command, "no config is given: pass --gin_file", **bare))
     flags = ["--gin.METHOD='verifier'"]
     found.append(Case(command, "no config is given", flags=flags, **bare))

@@ -23,6 +23,9 @@ _POINT = {
   "TOP_P": _number("0", "1.5", "1e-300"),
   "BONUS": ('"both"', "1", "None"),
   "VERIFICATION": ('"tree"', "1", "None"),
+  "TREE": ("()", "(0,)", "(2, 2.5)", "(-1, 5)", '"wide"', "3", "(99, 99)"),
+  "DRAFTS": ("0", '"many"', "2.5", "5000"),
+  "DRAWING": ('"greedy"', "1"),
   "DRAFT_LENGTH": (
     *('("max_prob",)', '"max_prob"', '("max_prob", 2)', "3"),
     *('("max_prob", "0.4")', '("all", 0.4)', "None"),

@@ -52,7 +52,7 @@ def _run(argv: list[str]) -> int:
   from speccascade.data._tf import seqio
 
   name = argv[0]
-  is_package = (ROOT / "speccascade" / name).is_dir()
+  is_package = (ROOT / "speccascade" / name.replace(".", "/")).is_dir()
   module = importlib.import_module(
     f"speccascade.{name}" + ".__main__" * is_package
   )

@@ -66,10 +66,8 @@ lenience has no rule of its own at temperature 0 <-
 + False and self.greedy_target is not None
 confidence is that of one-hot laws in greedy decoding <-
   test_proposals.py::test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p
-- plain = self.target.probs(proposal.q1, block.p1, alpha=self.alpha)
-+ plain = block.pi
-+ if not sampling.greedy:
-+   plain = self.target.probs(proposal.q1, block.p1, alpha=self.alpha)
+- plain = self.target.probs(
++ plain = block.pi if sampling.greedy else self.target.probs(
 a confidence is mixed where the law is the reviewer's <-
   test_stated_laws[lenient, the reviewer's bonus-False] |
   test_lenience.py::test_confidence_is_the_law_at_temperature_1
