@@ -13,17 +13,19 @@ a bonus without a law of the drafter's is weighed by one <-
 + settings.bonus_law
 p stands one position behind q <- test_speculative_paths[lossless]
 - settings.sampling.step(logits)
+-   pi, left
 + settings.sampling.step(jnp.roll(logits, 1, axis=1))
++   pi, left
 the draw has the uniform of an acceptance <- test_speculative_paths[lossless]
 - u_draw = draws.uniforms(draws.fold_in(rngs, draws.DRAW_TAG), 1)
 + u_draw = draws.uniforms(draws.fold_in(rngs, draws.ACCEPT_TAG), 1)
 a verifier's NaN goes unseen <-
   test_faults.py::test_a_fault_ends_its_row[spec_decode-nan]
-- bad = ~is_law | proposal.bad
+- bad = (~is_law | proposal.bad)
 + bad = proposal.bad
 the printed bonus stands behind a full block only <-
   test_speculative_paths[printed bonus, stop]
-- (step < count) | jnp
+- (step < proposal.count[:, None]) | jnp
 + (step < width) | jnp
 
 === decoding/loops/speculative.py
@@ -32,11 +34,11 @@ every block has the same key
 - draws.fold_in(rngs, carry.stats.num_blocks)
 + draws.fold_in(rngs, 0 * carry.stats.num_blocks)
 the drafter's cache keeps what was rejected
-- models = (drafter.rewind(drafting, held)
-+ models = (drafting
+- drafter.rewind(drafting, held),
++ drafting,
 the verifier's cache keeps what was rejected
-- verifier.rewind(verifying, held))
-+ verifying)
+- verifier.rewind(verifying, held),
++ verifying,
 the token's law is taken for the verifier's <-
   test_log_probs.py::test_speculative[quick]
 - pi=block.pi,

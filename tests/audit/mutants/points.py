@@ -10,8 +10,8 @@ a drafter that the bonus asks for nothing reads tokens one by one <- test_whose
 a drafter that may stop reads two tokens at once <- test_whose_drafters_read
 -       and self.policy.policy == "fixed"
 a cascade is predicted as one drafter <- test_costs_predict_where_calls
-- self.spec.compose is None and self.spec
-+ self.spec
+- self.spec.compose is not None or
++ False or
 the authors' fallback of BiLD is another point than "fixed" <-
   test_the_fallback_of_bild_tells_its_points_apart
 - if self.draft_length == (MAX_PROB, self.spec.execution.fallback):

@@ -32,9 +32,10 @@ def mutants() -> list[dict]:
     models,
     points,
     training,
+    trees,
   )
 
-  parts = (laws, loops, drafters, models, points, training)
+  parts = (laws, loops, drafters, models, points, training, trees)
   return [mutant for part in parts for mutant in part.MUTANTS]
 
 

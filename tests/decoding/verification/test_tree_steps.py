@@ -92,7 +92,7 @@ def test_steps_have_the_law_of_the_target(drawing, verification):
     abs(law.get(tokens, 0) - expected.get(tokens, 0))
     for tokens in law | expected
   )
-  assert worst < EXACT or drawing in ("greedy_and_random", "top_k")
+  assert worst < EXACT
 
 
 SPECULATIVE = [
@@ -166,6 +166,26 @@ def test_a_chain_is_a_tree_with_one_child_a_node(drawing, verification):
   assert np.sum(~same) <= 2
   assert np.array_equal(got.token[same], want.token[same])
   assert np.array_equal(got.examined[same], want.examined[same])
+
+
+def test_an_empty_residual_is_the_target():
+  # Rounding may refuse a draft where nothing of the target is left besides. The
+  # token is then one of the target's, and not token 0, which has no mass.
+  q = jnp.array([[[0, 0.5, 0.5]] * 2], jnp.float32)
+  pi = q * jnp.array([0, 1 - 1e-6, 1], jnp.float32)
+  branches = driving.Branches(
+    DraftTree((-1,)), "iid", jnp.array([[0]], jnp.int32), jnp.array([[False]])
+  )
+  last = jnp.float32(1 - 2**-24)
+  verdict = tree_steps.token_verify(
+    jnp.array([[1]], jnp.int32),
+    branches,
+    q,
+    pi,
+    last[None, None],
+    jnp.zeros((1, 2), jnp.float32),
+  )
+  assert (int(verdict.num_accepted[0]), int(verdict.token[0])) == (0, 1)
 
 
 def test_traversal_accepts_more_than_trials_of_each_draft():

@@ -1,0 +1,118 @@
+"""Wrong trees: drawing, verifying, keeping; read by `records`."""
+
+from tests.audit.mutants.records import records
+
+MUTANTS = records("""
+=== decoding/verification/tree_steps.py
+certain children stay in the law of the drawn one <-
+  test_steps_have_the_law_of_the_target[greedy_and_random-token]
+- return normalise(q.at[row, index].set(0, mode="drop"), q)
++ return q
+a miss leaves the target as it was <-
+  test_steps_have_the_law_of_the_target[iid-token]
+- "residual": normalise(jnp.maximum(residual - law, 0), residual)
++ "residual": residual
+draws without replacement all have the first law <-
+  test_steps_have_the_law_of_the_target[without_replacement-token]
+- if self.branches.drawing != WITHOUT_REPLACEMENT:
++ if True:
+a drawn token that is a child ends the block <-
+  test_steps_have_the_law_of_the_target[top_k-token]
+- jnp.where(has_trial, is_accepted, landed < drafts.num)
++ jnp.where(has_trial, is_accepted, False)
+siblings share a uniform <- test_steps_have_the_law_of_the_target[iid-token]
+- u = of_token(u_accept, jnp.minimum(child, drafts.num - 1))
++ u = u_accept[:, 0]
+the draws at all nodes share a uniform <-
+  test_steps_have_the_law_of_the_target[top_k-token]
+- token = draws.draw(here["residual"], of_token(u_draw, node))
++ token = draws.draw(here["residual"], u_draw[:, 0])
+an empty residual gives token 0 <- test_an_empty_residual_is_the_target
+- "residual": normalise(jnp.maximum(residual - law, 0), residual)
++ "residual": jnp.maximum(residual - law, 0)
+K-SEQ accepts as plain trials do <-
+  test_steps_have_the_law_of_the_target[iid-k_seq]
+- factor = jnp.where(count > 1, factor, one)
++ factor = one
+K-SEQ leaves the residual of one draft <-
+  test_steps_have_the_law_of_the_target[iid-k_seq]
+- target - common * ratio(any_of, b)[:, None]
++ target - common
+a traversal takes P in place of a P <-
+  test_steps_have_the_law_of_the_target[without_replacement-traversal]
+- weight[:, None] * target - tried
++ target - tried
+a traversal does not renew the weight <-
+  test_steps_have_the_law_of_the_target[without_replacement-traversal]
+- "weight": put(carry["weight"], higher, renewed)
++ "weight": carry["weight"]
+a traversal draws from the first target of a node <-
+  test_steps_have_the_law_of_the_target[without_replacement-traversal]
+- token = draws.draw(target, of_token(u_draw, node))
++ token = draws.draw(_at(pi, node), of_token(u_draw, node))
+a traversal does not take a dropped child from the law <-
+  test_steps_have_the_law_of_the_target[without_replacement-traversal]
+- rest = normalise(_drop(law, x), law)
++ rest = law
+a traversal visits equal siblings twice <-
+  test_steps_have_the_law_of_the_target[iid-traversal]
+- is_visited = ~jnp.any(repeats, axis=2)
++ is_visited = jnp.ones(tokens.shape, bool)
+a traversal tries the likeliest child first <-
+  test_steps_have_the_law_of_the_target[without_replacement-traversal]
+- key = drafts.index + jnp.where(branches.is_certain, num, 0)
++ key = jnp.argsort(jnp.argsort(tokens, axis=1), axis=1).astype(jnp.int32)
+a path stands backwards <- ../test_tree_decoding.py::test_a_greedy_tree_writes
+- jnp.take_along_axis(backwards, jnp.maximum(place, 0), axis=1)
++ backwards
+
+=== decoding/drafting/children.py
+    decoding/verification/test_tree_steps.py::test_children_are_drawn_by_their_law
+draws without replacement repeat
+- if drawing != IID:
++ if False:
+a certain child may be drawn again
+-     q = jnp.where(ids == token[..., None], 0, q)
+-   for k in range(num - num_drawn, num):
++   for k in range(num - num_drawn, num):
+siblings are sorted
+- jnp.stack(tokens, axis=-1), jnp
++ jnp.sort(jnp.stack(tokens, axis=-1), axis=-1), jnp
+siblings share their uniform
+- u[..., k]
++ u[..., 0]
+children of equal siblings stay apart <-
+  ../verification/test_tree_steps.py::test_children_of_equal_siblings
+- jnp.argmax(same, axis=2).astype(jnp.int32)
++ jnp.arange(len(level), dtype=jnp.int32)[None]
+
+=== decoding/drafting/tree_drafter.py
+    decoding/test_tree_decoding.py::test_a_greedy_tree_writes
+every draft of a level sees all before it
+- tree.sees[np.ix_(members, read)]
++ tree.sees[np.ix_(members, read)] | True
+a draft stands at its number, not at its depth
+- [tree.depths[i] - 1 for i in read]
++ [i for i in read]
+the drafter keeps other drafts than were accepted
+- place = jnp.take_along_axis(place, path, axis=1)
++ place = jnp.take_along_axis(place, 0 * path, axis=1)
+
+=== decoding/loops/speculative.py
+    decoding/test_tree_decoding.py::test_a_greedy_tree_writes
+the verifier keeps a path one slot further on
+- verifier.keep(verifying, carry.length - 1, fed, emitted)
++ verifier.keep(verifying, carry.length, fed, emitted)
+the verifier keeps the drafts before those of the path
+- fed = jnp.pad(path + 1
++ fed = jnp.pad(path
+
+=== decoding/verification/review.py
+    decoding/test_tree_decoding.py::test_records_are_those_of_the_path
+the printed bonus of a tree is weighed by q
+- if target.uses_q and not settings.bonus_law:
++ if False:
+the verifier's laws stay those of the nodes
+- p1, p, pi = along(p1), along(p), along(pi)
++ p1, p, pi = p1[:, : depth + 1], p[:, : depth + 1], along(pi)
+""")
