@@ -6,8 +6,10 @@ from speccascade.decoding.drafting.autoregressive import (
   StopPolicy,
 )
 from speccascade.decoding.drafting.cascade import cascade_drafter
+from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.drafting.horizontal import HorizontalDrafter
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
+from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.drafting.vertical import VerticalDrafter
 from speccascade.decoding.laws.deferral import RULES, Rule, rule
 from speccascade.decoding.laws.draws import row_keys
@@ -40,6 +42,7 @@ __all__ = [
   "Decoded",
   "Decoder",
   "DraftLength",
+  "DraftTree",
   "Drafter",
   "HorizontalDrafter",
   "LanguageModel",
@@ -53,6 +56,7 @@ __all__ = [
   "Stream",
   "Target",
   "Trace",
+  "TreeDrafter",
   "VerticalDrafter",
   "as_target",
   "cascade_drafter",
