@@ -9,6 +9,7 @@ from speccascade.decoding.drafting.cascade import cascade_drafter
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.drafting.horizontal import HorizontalDrafter
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
+from speccascade.decoding.drafting.several_drafters import SeveralDrafters
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.drafting.vertical import VerticalDrafter
 from speccascade.decoding.laws.deferral import RULES, Rule, rule
@@ -51,6 +52,7 @@ __all__ = [
   "Method",
   "Rule",
   "Sampling",
+  "SeveralDrafters",
   "Stats",
   "StopPolicy",
   "Stream",

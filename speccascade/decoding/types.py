@@ -186,12 +186,16 @@ class Branches(struct.PyTreeNode):
     parents: [B, N] int32, the node that each draft follows. It differs from the
       tree's own parent where an independent draw repeats a sibling's token.
     is_certain: [B, N] bool, drafts that are a function of the prefix.
+    laws: [B, N, V], the law that each draft was drawn from, where it is not the
+      law at the draft's node: several drafters have several laws there. None
+      takes the laws at the nodes.
   """
 
   tree: DraftTree = struct.field(pytree_node=False)
   drawing: str = struct.field(pytree_node=False)
   parents: Array
   is_certain: Array
+  laws: Array | None = None
 
   @property
   def has_children(self) -> Array:

@@ -9,9 +9,11 @@ import pytest
 
 from speccascade.decoding import (
   METHODS,
+  AutoregressiveDrafter,
   Decoder,
   HorizontalDrafter,
   Sampling,
+  SeveralDrafters,
   VerticalDrafter,
   row_keys,
 )
@@ -159,6 +161,53 @@ def test_sampled_trees_of_every_kind(drawing, verification):
   method = methods[WAYS.index((drawing, verification)) // len(SHAPES)]
   sampling = Sampling.create(1.0)
   assert_sampled(method, shape, drawing, verification, sampling, 60_000)
+
+
+def several(pair, width):
+  """Returns (two drafters beside each other, the verifier) of a pair."""
+  drafter, verifier = pair
+  other = drafter.replace(table=jnp.flip(drafter.table, axis=-1) * 0.5)
+  return (
+    SeveralDrafters(
+      tuple(
+        AutoregressiveDrafter(model, width, behind=width + 1)
+        for model in (drafter, other)
+      )
+    ),
+    verifier,
+  )
+
+
+def test_several_drafters_beside_each_other():
+  # Greedily they write the verifier's tokens, and sampled its law.
+  models = several(toy.whole(prompted=False), 3)
+  options = {
+    "inputs": jnp.array([[1], [2], [3]], jnp.int32),
+    "max_decode_len": 24,
+    "eos_id": 7,
+    "gamma": 3,
+  }
+  got = toy.decode("spec_decode", models, **options)
+  alone = toy.decode("verifier", models, **options)
+  assert np.array_equal(got.tokens, alone.tokens)
+  assert got.stats.accepted.sum() > 0
+  pair, sampling = toy.pair(3, 2), Sampling.create(0.9)
+  counts = 0
+  for batch in range(3):
+    decoded = toy.decode(
+      "spec_decode",
+      several(pair.models(), 2),
+      sampling=sampling,
+      inputs=pair.inputs(20_000),
+      keys=row_keys(2, 0, jnp.arange(20_000) + 20_000 * batch),
+      max_decode_len=5,
+      gamma=2,
+    )
+    counts += toy.counts(decoded, 3, 5)
+  exact = law("spec_decode", pair, sampling, 5)
+  assert toy.p_value(counts, exact) > toy.LEVEL
+  with pytest.raises(ValueError, match="no one distribution"):
+    toy.decode("spec_cascade_token_v2", models, **options)
 
 
 @pytest.mark.parametrize("bonus", ["target", "verifier"])

@@ -316,6 +316,13 @@ def _verify_tree(
   """
   branches = cast(Branches, proposal.branches)
   target, num = settings.target, proposal.tokens.shape[1]
+  if branches.laws is not None and (
+    target.uses_q or settings.verification != "token"
+  ):
+    raise ValueError(
+      "the drafts come from several drafters, which have no one distribution;"
+      " use a method whose target is the verifier, and verification 'token'"
+    )
   for name in ("parents", "is_certain"):
     check_shape(
       f"{name} of a proposal", getattr(branches, name), proposal.tokens.shape

@@ -142,10 +142,10 @@ def _walk(
     u_draw: [B, N+1] uniforms, one for the draw at each node.
     arrive: a function from a node [B] to what a step knows there. The entry
       "residual" [B, V] is what the token is drawn from after all trials.
-    accepts: a function from that knowledge, a drawn child's token [B] and a
-      uniform [B] to whether the child is accepted, [B] bool.
-    missed: a function from that knowledge and the token of a rejected child to
-      the entries that change.
+    accepts: a function from that knowledge, a drawn child [B] and a uniform [B]
+      to whether the child is accepted, [B] bool.
+    missed: a function from that knowledge and a rejected child [B] to the
+      entries that change.
   """
 
   def here_at(node: Array) -> dict:
@@ -162,7 +162,7 @@ def _walk(
     has_trial = child < drafts.num
     x = drafts.token(child)
     u = of_token(u_accept, jnp.minimum(child, drafts.num - 1))
-    is_accepted = accepts(here, x, u)
+    is_accepted = accepts(here, child, u)
     # Or, after the last of them, a draw, which may be a certain child.
     token = draws.draw(here["residual"], of_token(u_draw, node))
     # Of equal siblings the first one has what follows all of them.
@@ -170,7 +170,7 @@ def _walk(
     goes_on = jnp.where(has_trial, is_accepted, landed < drafts.num)
     onto = jnp.where(goes_on, 1 + landed, 0)
     ended = done | (~has_trial & ~goes_on)
-    rejected = here | {"next": child + 1} | missed(here, x)
+    rejected = here | {"next": child + 1} | missed(here, child)
     after = _choose(goes_on, here_at(onto), rejected)
     return {
       "here": _choose(ended, here, after),
@@ -251,14 +251,20 @@ def token_verify(
   def arrive(node: Array) -> dict:
     return {"residual": _at(pi, node), "law": drafts.drawn_law(node)}
 
-  def accepts(here: dict, x: Array, u: Array) -> Array:
-    return u * of_token(here["law"], x) < of_token(here["residual"], x)
+  def law_of(here: dict, child: Array) -> Array:
+    if branches.laws is None:
+      return here["law"]
+    return _at(branches.laws, jnp.minimum(child, drafts.num - 1))
 
-  def missed(here: dict, x: Array) -> dict:
-    residual, law = here["residual"], here["law"]
+  def accepts(here: dict, child: Array, u: Array) -> Array:
+    x, law = drafts.token(child), law_of(here, child)
+    return u * of_token(law, x) < of_token(here["residual"], x)
+
+  def missed(here: dict, child: Array) -> dict:
+    residual, law = here["residual"], law_of(here, child)
     return {
       "residual": normalise(jnp.maximum(residual - law, 0), residual),
-      "law": drafts.without(law, x),
+      "law": drafts.without(here["law"], drafts.token(child)),
     }
 
   return _walk(
@@ -322,11 +328,12 @@ def k_seq_verify(
       ),
     }
 
-  def accepts(here: dict, x: Array, u: Array) -> Array:
+  def accepts(here: dict, child: Array, u: Array) -> Array:
+    x = drafts.token(child)
     scaled = here["factor"] * of_token(here["law"], x)
     return u * scaled < of_token(here["target"], x)
 
-  def missed(here: dict, x: Array) -> dict:
+  def missed(here: dict, child: Array) -> dict:
     return {}
 
   return _walk(

@@ -1,6 +1,7 @@
 """The verifier steps on trees: exact laws, to the last bits of float64."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -166,6 +167,35 @@ def test_a_chain_is_a_tree_with_one_child_a_node(drawing, verification):
   assert np.sum(~same) <= 2
   assert np.array_equal(got.token[same], want.token[same])
   assert np.array_equal(got.examined[same], want.examined[same])
+
+
+def test_drafts_of_several_drafters_have_laws_of_their_own():
+  # Two drafters, a path of two drafts each: drafts 0 and 2 are the first one's.
+  rng = np.random.default_rng(3)
+  size, tree = 3, DraftTree.of_paths(2, 2)
+  first, second, pi = (
+    last_of(rng.dirichlet(np.ones(size), size)) for _ in "qrp"
+  )
+  outcomes, laws = [], []
+  for tokens in itertools.product(range(size), repeat=4):
+    a, b = tokens[:2]
+    own = [first(()), second(()), first((a,)), second((b,))]
+    chance = np.prod([law[x] for law, x in zip(own, tokens)])
+    outcomes.append((tokens, (False,) * 4, chance))
+    laws.append(own)
+  with jax.enable_x64(True):
+    step = driving.Step(
+      tree_steps.token_verify,
+      tree,
+      children.IID,
+      outcomes,
+      first,
+      pi,
+      laws=np.array(laws),
+    )
+    law = driving.walked_law(step, outcomes)
+  target = reference.Tree(first, lambda prefix: pi(prefix[1:]), (-1,), "iid")
+  assert reference.sequence_error(target, law, 3) < EXACT
 
 
 def test_an_empty_residual_is_the_target():

@@ -104,8 +104,8 @@ def _program(step, tree: DraftTree, drawing: str):
   """Returns a step as a compiled function of arrays, one for all targets."""
 
   @jax.jit
-  def decide(tokens, parents, certain, q, pi, u_accept, u_draw):
-    branches = Branches(tree, drawing, parents, certain)
+  def decide(tokens, parents, certain, q, pi, u_accept, u_draw, laws):
+    branches = Branches(tree, drawing, parents, certain, laws)
     verdict = step(tokens, branches, q, pi, u_accept, u_draw)
     return verdict.num_accepted, verdict.path, verdict.token
 
@@ -122,8 +122,21 @@ class Step:
     pi: [E, N+1, V] target at the nodes.
   """
 
-  def __init__(self, step, tree: DraftTree, drawing: str, outcomes, q, pi):
-    """Prepares the outcomes; q and pi are functions from path to law."""
+  def __init__(
+    self, step, tree: DraftTree, drawing: str, outcomes, q, pi, laws=None
+  ):
+    """Prepares the outcomes.
+
+    Args:
+      step: the verifier step.
+      tree: the shape.
+      drawing: how the children were chosen.
+      outcomes: as `drafts` yields them.
+      q: a function from a path to the law after it.
+      pi: the same of the target.
+      laws: [E, N, V], the laws of the drafts where they are not those of q.
+    """
+    self.laws = laws
     self.tree, self.size = tree, tree.num_drafts
     self.tokens = np.array([tokens for tokens, _, _ in outcomes], np.int32)
     certain = np.array([sure for _, sure, _ in outcomes])
@@ -165,6 +178,7 @@ class Step:
         self.pi,
         u_accept,
         u_draw,
+        self.laws,
       )
     )
     step = np.arange(self.tree.depth + 2)
@@ -182,15 +196,21 @@ class Step:
       holds: a function from (nodes, tokens) to [E] bool, true for uniforms
         below the threshold.
     """
-    low, high = np.zeros(len(u_draw)), np.ones(len(u_draw))
     at = np.arange(len(u_draw))
+
+    def holds_at(uniform):
+      uniforms = {"accept": u_accept.copy(), "draw": u_draw.copy()}
+      uniforms[kind][at, index] = uniform
+      return holds(*self(uniforms["accept"], uniforms["draw"]))
+
+    low, high = np.zeros(len(u_draw)), np.ones(len(u_draw))
     for _ in range(BISECTIONS):
       middle = (low + high) / 2
-      uniforms = {"accept": u_accept.copy(), "draw": u_draw.copy()}
-      uniforms[kind][at, index] = np.minimum(middle, LAST)
-      yes = holds(*self(uniforms["accept"], uniforms["draw"]))
+      yes = holds_at(middle)
       low, high = np.where(yes, middle, low), np.where(yes, high, middle)
-    return (low + high) / 2
+    # A decision that always holds, or never does, has no threshold.
+    edge = np.where(holds_at(np.full(len(u_draw), LAST)), 1, (low + high) / 2)
+    return np.where(holds_at(np.zeros(len(u_draw))), edge, 0)
 
   def edges(self, u_accept, u_draw, node, written):
     """Returns [E, V+1], the cells of the uniforms of a draw.
