@@ -1,0 +1,133 @@
+"""Trees of drafts beside chains, in calls and by the clock, in one run.
+
+  python -m benchmarks.trees --pair out/quickstart
+
+The verifier alone, chains of several gammas and trees of several shapes take
+turns on the test sentences of the built-in task at batch 1. "accepted" is the
+number of accepted drafts a block, "tokens" the number of tokens a block, which
+is a pass of the verifier. The speed-up over the verifier alone has the 95%
+interval of a bootstrap over sentences; so has the ratio to the best chain, with
+the same resamples.
+"""
+
+import dataclasses
+from typing import cast
+
+import jax
+import numpy as np
+
+from benchmarks import built_in
+from speccascade.decoding.decode_settings import draft_tree
+from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.evaluation import efficiency
+from speccascade.inference.measuring import measure
+from speccascade.inference.measuring.environment import device_name
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring, Run
+
+# Shapes of 4, 8 and 15 drafts.
+TREES = {
+  "(2, 1)": (2, 1),
+  "(-1, -1, 0, 2)": (-1, -1, 0, 2),
+  "(2, 1, 1, 1)": (2, 1, 1, 1),
+  "(2, 2, 1)": (2, 2, 1),
+  "(3, 2, 1)": (3, 2, 1),
+}
+WAYS = {
+  "greedy_and_random": ("token", "traversal"),
+  "without_replacement": ("token", "traversal"),
+  "iid": ("token", "k_seq"),
+}
+
+
+def points(
+  method: str, temperature: float, gammas: list[int]
+) -> dict[str, Point]:
+  """Returns the chains and the trees by name."""
+  found = {}
+  chain = Point(method, temperature=temperature)
+  for gamma in gammas:
+    for verification in ("token", "block"):
+      name = f"chain of {gamma}, {verification}"
+      found[name] = dataclasses.replace(
+        chain, gamma=gamma, verification=verification
+      )
+  for label, tree in TREES.items():
+    depth = cast(DraftTree, draft_tree(1, tree, None)).depth
+    # At temperature 0 all ways of drawing and verifying are one.
+    ways = [(drawing, way) for drawing in WAYS for way in WAYS[drawing]]
+    for drawing, verification in ways[:1] if not temperature else ways:
+      name = f"{label}, {drawing}, {verification}"
+      found[name] = dataclasses.replace(
+        chain,
+        gamma=depth,
+        tree=tree,
+        drawing=drawing,
+        verification=verification,
+      )
+  return found
+
+
+def race(study: Study, method: str, temperature: float, gammas: list[int]):
+  """Prints a line for each point."""
+  named = points(method, temperature, gammas)
+  alone = measure.reference(next(iter(named.values())))
+  outs: dict[Point, list] = {point: [] for point in (alone, *named.values())}
+  latencies = measure.time_points(
+    study,
+    list(outs),
+    on_result=lambda point, _, out: outs[point].append(
+      efficiency.row_counts(jax.device_get(out))[0]
+    ),
+  )
+  replicates = {
+    name: np.array(latencies[point].replicates) for name, point in named.items()
+  }
+  chains = [name for name in named if name.startswith("chain")]
+  best = min(chains, key=lambda name: latencies[named[name]].relative_latency)
+  for name, point in named.items():
+    counts = efficiency.total(outs[point])
+    latency = latencies[point]
+    blocks = counts.num_blocks
+    ratio = latencies[named[best]].relative_latency / latency.relative_latency
+    low, high = np.quantile(replicates[best] / replicates[name], [0.025, 0.975])
+    print(
+      f"| {method} | {temperature:g} | {name} | {point.verify_width - 1} |"
+      f" {counts.accepted / blocks:.2f} | {counts.num_tokens / blocks:.2f} |"
+      f" {1 / latency.relative_latency:.2f}"
+      f" [{1 / latency.relative_high:.2f}, {1 / latency.relative_low:.2f}] |"
+      f" {ratio:.2f} [{low:.2f}, {high:.2f}] |",
+      flush=True,
+    )
+
+
+def main():
+  parser = built_in.parser("trees", __doc__)
+  add = parser.add_argument
+  add("--methods", nargs="*", default=["spec_decode"])
+  add("--temperatures", type=float, nargs="*", default=[1.0, 0.0])
+  add("--gammas", type=int, nargs="*", default=[2, 3, 4, 5])
+  add("--num_examples", type=int, default=24)
+  add("--repeats", type=int, default=3, help="of each decode")
+  args = parser.parse_args()
+  sources, pair = built_in.read(args.pair, args.num_examples)
+  study = Study(
+    pair,
+    sources.fit_padding(),
+    Run(max_decode_len=built_in.MAX_DECODE_LEN, batch_size=1),
+    Measuring(num_timed=args.num_examples, repeats=args.repeats),
+  )
+  print(f"{pair.drafter_name} and {pair.verifier_name}, {device_name()}\n")
+  print(
+    "| method | T | block | drafts | accepted | tokens | speed-up (95%) |"
+    " beside the best chain (95%) |"
+  )
+  print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+  for method in args.methods:
+    for temperature in args.temperatures:
+      race(study, method, temperature, args.gammas)
+
+
+if __name__ == "__main__":
+  main()
