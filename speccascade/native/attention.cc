@@ -117,7 +117,7 @@ void Attention::operator()(long unit) const {
 }
 
 // Adds the biases of distances to the scores of the slots in a tree's window,
-// for the query at a slot of row b; those that it does not see become -infinity.
+// for the query at a slot of row b; those that it does not see are -infinity.
 // distances[d] is the bias of distance d, if there are biases.
 void Attention::look_at_window(long b, long slot, const float* distances,
                                float* scores) const {

@@ -9,9 +9,9 @@
 #include "shared.h"
 
 // How the queries of a tree see the last slots of their rows, its window; see
-// models/trees.py. The window of row b begins at slot start[b] - (W - N), with N
-// tokens fed to each row of the call and W columns. Column c holds the token at
-// position depth[c], counted from the window's first slot.
+// models/trees.py. With N tokens fed to each row of the call and W columns, the
+// window of row b begins at slot start[b] - (W - N). Column c holds the token
+// at position depth[c], counted from the window's first slot.
 //
 // With 2 tokens fed from slot 7 on and W = 5, the window has slots 4 to 8, and
 // the query at slot 8 is token 1 of the call, in column 4.

@@ -52,7 +52,7 @@ def test_unknown_names_have_near_misses():
     ({"gamma": 0}, "gamma is 0; wanted a whole number from 1 to 1024"),
     ({"max_decode_len": 0}, "max_decode_len is 0; wanted a whole number from"),
     ({"bonus": "p"}, "bonus is 'p'; wanted 'target' or 'verifier'"),
-    ({"verification": "tree"}, "verification is 'tree'; wanted 'token' or "),
+    ({"verification": "tree"}, "verification is 'tree'; wanted 'token', "),
     ({"trace": 1}, "trace is 1; wanted True or False"),
     (PRINTED, "block verification with bonus 'verifier' has no stated law"),
   ],
