@@ -74,9 +74,15 @@ class _Drafts:
     last = jnp.minimum(draft, self.num - 1)
     return of_token(self.tokens, last)
 
-  def child_of_token(self, node: Array, token: Array) -> Array:
-    """Returns the first child of `node` [B] with this token [B], or N."""
-    same = self.tokens == token[:, None]
+  def child_of_token(self, node: Array, token: Array, among: Array) -> Array:
+    """Returns the first child of `node` [B] with this token [B], or N.
+
+    Args:
+      node: [B] int32.
+      token: [B] int32.
+      among: [B, N] bool, the drafts that may be returned.
+    """
+    same = (self.tokens == token[:, None]) & among
     return self.next_child(node, jnp.zeros_like(node), same)
 
   def has_children(self, node: Array) -> Array:
@@ -165,8 +171,13 @@ def _walk(
     is_accepted = accepts(here, child, u)
     # Or, after the last of them, a draw, which may be a certain child.
     token = draws.draw(here["residual"], of_token(u_draw, node))
-    # Of equal siblings the first one has what follows all of them.
-    landed = drafts.child_of_token(node, jnp.where(has_trial, x, token))
+    # Of equal siblings the first one has what follows all of them. A draw lands
+    # on a certain child only: a rejected one has at most a rounding error left.
+    landed = drafts.child_of_token(
+      node,
+      jnp.where(has_trial, x, token),
+      has_trial[:, None] | drafts.branches.is_certain,
+    )
     goes_on = jnp.where(has_trial, is_accepted, landed < drafts.num)
     onto = jnp.where(goes_on, 1 + landed, 0)
     ended = done | (~has_trial & ~goes_on)
@@ -319,6 +330,8 @@ def k_seq_verify(
     factor = jnp.where(count > 1, factor, one)
     common, b, any_of = terms(factor)
     left = jnp.maximum(target - common * ratio(any_of, b)[:, None], 0)
+    # Exactly 0 where the trials give a token all that the target does.
+    left = jnp.where(target <= factor[:, None] * law, 0, left)
     return {
       "factor": factor,
       "law": law,
