@@ -4,7 +4,8 @@
 
 What a command writes to stderr is in LOG, written anew for each. The right
 files are made in BASE where it lacks. What one case leaves in this process, the
-next one must not find: tasks are unregistered, --tfds_data_dir is forgotten.
+next one must not find: tasks are unregistered, --tfds_data_dir and what gin was
+told are forgotten.
 """
 
 import ast
@@ -13,6 +14,8 @@ import os
 import pathlib
 import sys
 import traceback
+
+import gin
 
 from tests import mains
 from tests.audit.fuzz import right_files
@@ -69,6 +72,7 @@ def _run(argv: list[str]) -> int:
     traceback.print_exc()
     return 99
   finally:
+    gin.clear_config()
     seqio.set_tfds_data_dir_override(None)
 
 
