@@ -7,6 +7,8 @@ run there; it is killed if one of them fails. Ends with 1 if any survives.
 """
 
 import argparse
+import functools
+import json
 import os
 import pathlib
 import re
@@ -67,31 +69,44 @@ def run(mutant: dict) -> tuple[str, str]:
       mutate(mutant, folder)
     except ValueError as error:
       return BROKEN, str(error)
-    flags = ["-q", "-x", "-p", "no:cacheprovider"]
-    env = {
-      "PYTHONPATH": str(folder),
-      # Bytecode of the linked tests would name files that are gone.
-      "PYTHONDONTWRITEBYTECODE": "1",
-      # Half of a short test's time goes into plugins that none here needs.
-      "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    }
-    try:
-      done = subprocess.run(
-        [sys.executable, "-m", "pytest", *flags, *mutant["tests"]],
-        cwd=folder,
-        env=os.environ | env,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-      )
-    except subprocess.TimeoutExpired:
-      return KILLED, f"the tests did not end in {PATIENCE_S} s"
-  if done.returncode == 0:
+    log = folder / "log"
+    arguments = ["-q", "-x", "-p", "no:cacheprovider", *mutant["tests"]]
+    code = _ask([str(folder), str(log), PATIENCE_S, arguments])
+    output = log.read_text(errors="replace")
+  if code == "late":
+    return KILLED, f"the tests did not end in {PATIENCE_S} s"
+  if code == "0":
     return SURVIVED, "its tests pass: " + ", ".join(mutant["tests"])
-  if done.returncode == 1:
-    return KILLED, (re.findall(r"^FAILED (\S+)", done.stdout, re.M) or [""])[0]
-  tail = (done.stdout + done.stderr).strip().splitlines()[-3:]
-  return BROKEN, f"pytest ended with {done.returncode}: {' | '.join(tail)}"
+  if code == "1":
+    return KILLED, (re.findall(r"^FAILED (\S+)", output, re.M) or [""])[0]
+  tail = output.strip().splitlines()[-3:]
+  return BROKEN, f"pytest ended with {code}: {' | '.join(tail)}"
+
+
+@functools.cache
+def _server() -> subprocess.Popen:
+  """Returns the process that forks each run; it ends with this one."""
+  env = {
+    # Bytecode of the linked tests would name files that are gone.
+    "PYTHONDONTWRITEBYTECODE": "1",
+    # A good part of a short test's time goes into plugins that none needs.
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+  }
+  return subprocess.Popen(
+    [sys.executable, str(pathlib.Path(__file__).with_name("server.py"))],
+    env=os.environ | env,
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+  )
+
+
+def _ask(request: list) -> str:
+  """Returns the server's answer to one request."""
+  server = _server()
+  server.stdin.write(json.dumps(request) + "\n")
+  server.stdin.flush()
+  return server.stdout.readline().strip()
 
 
 def main() -> int:
