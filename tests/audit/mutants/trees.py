@@ -87,7 +87,7 @@ children of equal siblings stay apart <-
 + jnp.arange(len(level), dtype=jnp.int32)[None]
 
 === decoding/drafting/tree_drafter.py
-    decoding/test_tree_decoding.py::test_a_greedy_tree_writes
+    decoding/test_tree_decoding.py::test_a_drafter_that_is_the_verifier
 every draft of a level sees all before it
 - tree.sees[np.ix_(members, read)]
 + tree.sees[np.ix_(members, read)] | True
