@@ -112,7 +112,8 @@ SPECULATIVE = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("drawing", "verification"), WAYS)
 def test_every_target(drawing, verification):
-  for method in SPECULATIVE:
+  # Each target in three of the nine ways.
+  for method in SPECULATIVE[WAYS.index((drawing, verification)) % 3 :: 3]:
     check(BRANCHED, drawing, verification, method, Sampling.create(1.0))
 
 
@@ -120,10 +121,12 @@ def test_every_target(drawing, verification):
 @pytest.mark.parametrize(("drawing", "verification"), WAYS)
 def test_filters_and_shapes(drawing, verification):
   filters = ({"top_k": 2}, {"top_p": 0.8}, {"temperature": 0.0}, {})
+  methods = ("spec_decode", "spec_cascade_opt", "ensemble")
+  way = WAYS.index((drawing, verification))
   for seed, shape in enumerate((UNEVEN, DEEP, (-1, 0, 1), (-1, -1, -1))):
-    for method in ("spec_decode", "spec_cascade_opt", "ensemble"):
-      sampling = Sampling.create(**{"temperature": 0.7} | filters[seed])
-      check(shape, drawing, verification, method, sampling, seed=seed)
+    method = methods[(seed + way) % 3]
+    sampling = Sampling.create(**{"temperature": 0.7} | filters[seed])
+    check(shape, drawing, verification, method, sampling, seed=seed)
 
 
 @pytest.mark.parametrize("verification", ["token", "traversal"])
