@@ -19,7 +19,7 @@ from scipy import stats
 from speccascade.decoding import METHODS, Decoder, Sampling, row_keys
 from speccascade.decoding.loops import prompts
 from speccascade.decoding.types import Output, is_drafter
-from speccascade.models import T5Config, trees
+from speccascade.models import T5Config, tree_windows
 from speccascade.models.markov_lm import FiniteContext, MarkovLM
 
 EOS = 1
@@ -158,7 +158,7 @@ class WholeLM(FiniteContext):
   def extend(
     self, state, tokens, count, *, read=None, depth=None, ancestors=None
   ):
-    trees.check(tokens, depth, ancestors)
+    tree_windows.check(tokens, depth, ancestors)
     held = (state.offset + state.length)[:, None]
     fed = jax.vmap(jax.lax.dynamic_update_slice)(state.tokens, tokens, held)
     place = jnp.arange(tokens.shape[1])[None] if read is None else read

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.models import trees
+from speccascade.models import tree_windows
 from speccascade.models.layers import MASKED
 from speccascade.models.sharding import partitioning
 
@@ -175,7 +175,7 @@ def _tree_bias(
   """
   capacity = (by_offset.shape[1] + 1) // 2
   window = depth.shape[1]
-  first = trees.first_slot(start, num_fed, depth)
+  first = tree_windows.first_slot(start, num_fed, depth)
   slots = jnp.arange(capacity, dtype=jnp.int32)[None]
   column = slots - first[:, None]  # [B, L], of the window
   is_chain = column < 0
@@ -183,7 +183,7 @@ def _tree_bias(
   column_inside = jnp.clip(column, 0, window - 1)
   key_place = jnp.take_along_axis(depth, column_inside, axis=1)
   key_place = jnp.where(is_inside, key_place, column)
-  query_place = trees.depth_of_fed(depth, num_fed)
+  query_place = tree_windows.depth_of_fed(depth, num_fed)
   distance = key_place[:, None, :] - query_place[:, :, None]  # [B, N, L]
   is_ancestor = jnp.take_along_axis(
     ancestors, column_inside[:, None, :], axis=2
@@ -215,7 +215,7 @@ def keep_path(
   path = path[:, :num_slots]
   if not path.shape[1]:
     return cache
-  slots, first = trees.kept_slots(num_slots, start, path, count)
+  slots, first = tree_windows.kept_slots(num_slots, start, path, count)
   keys = jnp.take_along_axis(cache[0], slots[:, None, None, :], axis=3)
   values = jnp.take_along_axis(cache[1], slots[:, None, :, None], axis=2)
   return write(cache, (keys, values), first)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.types import Array, Output
-from speccascade.models import native_passes, trees
+from speccascade.models import native_passes, tree_windows
 from speccascade.models.cache import constrain, keep_path
 from speccascade.models.parameters import Config, network, prepare
 from speccascade.models.sharding.partitioning import Layout, under_layout
@@ -226,9 +226,9 @@ class CachedLM:
 
     Raises:
       ValueError: the block is wider than the cache, or what is said of a tree
-        does not fit; see `trees.check`.
+        does not fit; see `tree_windows.check`.
     """
-    trees.check(tokens, depth, ancestors)
+    tree_windows.check(tokens, depth, ancestors)
     capacity = state.caches[0][0].shape[3]
     if tokens.shape[1] > capacity:
       raise ValueError(

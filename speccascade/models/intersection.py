@@ -25,7 +25,7 @@ from speccascade.decoding.types import (
   State,
   check_shape,
 )
-from speccascade.models import trees
+from speccascade.models import tree_windows
 
 
 class IntersectionState(struct.PyTreeNode):
@@ -117,14 +117,14 @@ class IntersectionLM:
     """Feeds a block, token by token. See `LanguageModel`.
 
     Raises:
-      ValueError: what is said of a tree does not fit; see `trees.check`.
+      ValueError: what is said of a tree does not fit; see `tree_windows.check`.
     """
-    trees.check(tokens, depth, ancestors)
+    tree_windows.check(tokens, depth, ancestors)
     num_fed = tokens.shape[1]
     first, steps = state.length, jnp.arange(num_fed, dtype=jnp.int32)[None]
     if depth is not None:
-      first = trees.first_slot(first, num_fed, depth)
-      steps = trees.depth_of_fed(depth, num_fed)
+      first = tree_windows.first_slot(first, num_fed, depth)
+      steps = tree_windows.depth_of_fed(depth, num_fed)
     place = first[:, None] + steps
     # The first token is the end of a prompt, and the drafter may spell that end
     # in another way than the verifier.

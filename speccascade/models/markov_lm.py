@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding.loops import prompts
 from speccascade.decoding.types import Output, State
-from speccascade.models import trees
+from speccascade.models import tree_windows
 
 Array = jax.Array
 
@@ -99,9 +99,9 @@ class FiniteContext:
     """Feeds a block to each row at its own length. See `LanguageModel`.
 
     Raises:
-      ValueError: what is said of a tree does not fit; see `trees.check`.
+      ValueError: what is said of a tree does not fit; see `tree_windows.check`.
     """
-    trees.check(tokens, depth, ancestors)
+    tree_windows.check(tokens, depth, ancestors)
     rows, num_fed = tokens.shape
     steps = jnp.arange(num_fed, dtype=jnp.int32)
     # A chain is a tree in which each token sees all before it.
@@ -112,7 +112,7 @@ class FiniteContext:
       )
     num_held = state.offset + state.length
     fed = write_tokens(state.tokens, tokens, num_held)
-    first = trees.first_slot(num_held, num_fed, depth)
+    first = tree_windows.first_slot(num_held, num_fed, depth)
     context = [
       self._back(fed, first, depth, ancestors, back)
       for back in reversed(range(self.order))
@@ -148,7 +148,7 @@ class FiniteContext:
     # (Slots before the row begins are no ancestors, whatever is read there.)
     slots = jnp.maximum(first[:, None] + columns, 0)
     window = jnp.take_along_axis(fed, slots, axis=1)
-    wanted = trees.depth_of_fed(depth, ancestors.shape[1]) - back
+    wanted = tree_windows.depth_of_fed(depth, ancestors.shape[1]) - back
     # Of a node's ancestors, itself included, one has each depth.
     hit = ancestors & (depth[:, None, :] == wanted[:, :, None])
     inside = jnp.sum(jnp.where(hit, window[:, None, :], 0), axis=-1)
@@ -170,7 +170,7 @@ class FiniteContext:
     if path.shape[1]:
       # Nodes count from the start of the tree, slots from the start of the row.
       at = state.offset + start
-      slots, first = trees.kept_slots(num_slots, at, path, count)
+      slots, first = tree_windows.kept_slots(num_slots, at, path, count)
       along = jnp.take_along_axis(tokens, slots, axis=1)
       tokens = write_tokens(tokens, along, first)
     return state.replace(tokens=tokens, length=start + count)

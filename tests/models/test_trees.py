@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.models import trees
+from speccascade.models import tree_windows
 from speccascade.models.intersection import IntersectionLM
 from speccascade.models.markov_lm import MarkovLM
 from speccascade.training import ngram_counts
@@ -179,7 +179,7 @@ def test_kept_slots_are_those_of_the_definition():
         path = rng.permutation(num_slots - first)[:count]
         rest = rng.integers(0, 99, num - count)
         rows = np.concatenate([path, rest]).astype(np.int32)[None]
-        read, at = trees.kept_slots(
+        read, at = tree_windows.kept_slots(
           num_slots, int32([first]), jnp.asarray(rows), int32([count])
         )
         slots = np.arange(num_slots)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.models import trees
+from speccascade.models import tree_windows
 from speccascade.models.llama.config import LlamaConfig
 
 
@@ -92,8 +92,8 @@ def positions(
       of a token is its slot.
   """
   if depth is not None:
-    first = trees.first_slot(start, shape[1], depth)
-    return first[:, None] + trees.depth_of_fed(depth, shape[1])
+    first = tree_windows.first_slot(start, shape[1], depth)
+    return first[:, None] + tree_windows.depth_of_fed(depth, shape[1])
   steps = jnp.arange(shape[1], dtype=jnp.int32)
   return start[:, None] + jnp.broadcast_to(steps[None], shape)
 

@@ -16,7 +16,7 @@ a kept path is written over the prompt <- test_a_tree_equals_its_paths_and[True]
 + at = start
 a node of a tree has a context that begins at the call's first token <-
   test_trees.py::test_a_tree_equals_its_paths_and_one_is_kept[markov-grown]
-- first = trees.first_slot(num_held, num_fed, depth)
+- first = tree_windows.first_slot(num_held, num_fed, depth)
 + first = num_held
 a rewind of a chain lengthens it <- test_rewind_only_lowers
 - state.replace(length=jnp.minimum(state.length, length))
@@ -45,7 +45,7 @@ a drafter of another vocabulary takes no room <- test_a_slot_takes_what_its
 + return 0
 a root of another vocabulary is told by its slot <-
   ../models/test_trees.py::test_a_tree_equals_its_paths_and_one_is_kept[intersection-grown]
-- steps = trees.depth_of_fed(depth, num_fed)
+- steps = tree_windows.depth_of_fed(depth, num_fed)
 + first = state.length
 a kept path of another vocabulary has its tree's length <- test_a_tree_is_read
 - drafter = self.model.keep(state.drafter, start, path, count)
@@ -237,7 +237,7 @@ NaN stays in the cache of a T5 <- test_cached_lm.py::test_a_token_without_a[t5]
 - jnp.where(jnp.isfinite(x), x, 0) for x in new
 + x for x in new
 
-=== models/trees.py models/test_trees.py
+=== models/tree_windows.py models/test_trees.py
 a path of few nodes overwrites the slots after it <- test_kept_slots_are_those
 - is_kept = (index >= 0) & (index < count[:, None])
 + is_kept = index >= 0
