@@ -21,7 +21,16 @@ CONFIGS = sorted(
 )
 # What a file is given with, where it is no run by itself.
 PARTS = (
-  *("advise", "cascade", "inputs", "measuring", "method", "pair", "point"),
+  *(
+    "advise",
+    "advise_trees",
+    "cascade",
+    "inputs",
+    "measuring",
+    "method",
+    "pair",
+    "point",
+  ),
 )
 BASES = {
   *(f"configs/runs/{name}.gin" for name in PARTS),

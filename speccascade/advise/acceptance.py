@@ -8,7 +8,7 @@ the acceptance is estimated by sum_v min(q, pi), which is the chance that a
 draft is accepted after a prefix that the verifier wrote.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import functools
 
 import jax
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding.laws import numerics
+from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops import prompts
 from speccascade.decoding.types import Decoded
 from speccascade.inference.measuring.study import Study
@@ -39,31 +40,54 @@ def rates_along(
   Returns:
     [A, N, T] float64 in [0, 1]; 0 after the end of a text.
   """
-  pair, sampling, examples = study.pair, points[0].sampling, study.examples
-  num, length = texts.tokens.shape
-  rows = min(num, max(1, _MOST // (length * pair.verifier_lm.vocab_size)))
   places_by_target = {}
   for place, point in enumerate(points):
     places_by_target.setdefault(point.spec.target, []).append(place)
-  rates = np.zeros((len(points), num, length))
-  for start in range(0, num, rows):
-    # Both models read the next texts. The last batch is filled up to `rows`
-    # texts, so that one program reads all batches.
-    here = slice(start, min(num, start + rows))
-    batch = study.pad_examples(examples[here], rows, study.lengths[-1:])
-    tokens = np.zeros((rows, length), np.int32)
-    tokens[: here.stop - start] = texts.tokens[here]
-    models = (pair.drafter_of(batch, length), pair.verifier_lm)
-    laws = [_laws(model, sampling, batch, tokens) for model in models]
-    # Every target is then a function of the two models' distributions.
+  rates = np.zeros((len(points), *texts.tokens.shape))
+  for here, tokens, laws in laws_along(study, points[0].sampling, texts):
+    # Every target is a function of the two models' distributions.
     for target, places in places_by_target.items():
       alphas = np.array([points[i].alpha for i in places], np.float32)
       of_rows = _rates(
         target, is_own or target.is_lossless, alphas, laws, tokens
       )
-      rates[places, here] = of_rows[:, : here.stop - start]
-  inside = np.arange(length) < np.asarray(texts.lengths)[:, None]
-  return np.where(inside, np.clip(rates, 0, 1), 0)
+      rates[places, here] = of_rows[:, : here.stop - here.start]
+  return np.where(is_inside(texts), np.clip(rates, 0, 1), 0)
+
+
+def is_inside(texts: Decoded) -> np.ndarray:
+  """Returns [N, T] bool, the places that hold a token of a text."""
+  index = np.arange(texts.tokens.shape[1])
+  return index < np.asarray(texts.lengths)[:, None]
+
+
+def laws_along(
+  study: Study, sampling: Sampling, texts: Decoded
+) -> Iterator[tuple[slice, np.ndarray, list]]:
+  """Yields the distributions of both models before each token of texts.
+
+  Args:
+    study: the pair of models, and the N sources.
+    sampling: how logits become distributions.
+    texts: the texts that were written for the sources, of T tokens at most.
+
+  Yields:
+    The rows of a batch as a slice of the N; their tokens [B, T] int32, where
+    the last batch is filled up with rows that mean nothing; and what `_laws`
+    returns for the drafter and for the verifier.
+  """
+  pair, examples = study.pair, study.examples
+  num, length = texts.tokens.shape
+  rows = min(num, max(1, _MOST // (length * pair.verifier_lm.vocab_size)))
+  for start in range(0, num, rows):
+    # The last batch is filled up to `rows` texts, so that one program reads all
+    # batches.
+    here = slice(start, min(num, start + rows))
+    batch = study.pad_examples(examples[here], rows, study.lengths[-1:])
+    tokens = np.zeros((rows, length), np.int32)
+    tokens[: here.stop - start] = texts.tokens[here]
+    models = (pair.drafter_of(batch, length), pair.verifier_lm)
+    yield here, tokens, [_laws(m, sampling, batch, tokens) for m in models]
 
 
 @jax.jit

@@ -8,9 +8,12 @@ depths the levels below the root; both begin at 1 in words, at 0 in arrays.
 
 The acceptance of rank b is the chance that the b-th child of a node is the one
 that is accepted, given that the node was accepted. It is measured for each
-rank, or for each depth and rank, and is assumed to depend on nothing else.
+rank, or for each depth and rank, and is assumed to depend on nothing else. Or
+it is measured for each depth, number of children and rank: how children are
+drawn may depend on how many there are.
 """
 
+import collections
 import dataclasses
 from typing import NamedTuple
 
@@ -50,6 +53,7 @@ def best_tree(
   pass_cost,
   drafter_step_cost: float,
   *,
+  min_nodes: int = 0,
   max_nodes: int | None = None,
   max_depth: int | None = None,
   max_children: int | None = None,
@@ -61,19 +65,21 @@ def best_tree(
   and of those the one with fewer nodes.
 
   Args:
-    acceptance: [K], the acceptance of each rank; or [D, K], of each depth and
-      rank.
+    acceptance: [K], the acceptance of each rank; [D, K], of each depth and
+      rank; or [D, K, K], of each depth, number of children and rank. At [d, k -
+      1, b] the ranks b >= k are not used.
     pass_cost: [M], the cost of a verifier pass over n drafted nodes, at index
       n. `pass_cost[0]` is one step of the verifier alone.
     drafter_step_cost: the cost of drafting one level, in the same unit.
+    min_nodes: the fewest drafted nodes.
     max_nodes: the most drafted nodes; None takes M - 1.
     max_depth: the most levels; None takes D, or max_nodes where the acceptance
       is the same at each depth.
     max_children: the most children of one node; None takes K.
 
   Raises:
-    ValueError: an argument is outside its range, or a limit is beyond what the
-      acceptance or the costs were measured for.
+    ValueError: an argument is outside its range, a limit is beyond what the
+      acceptance or the costs were measured for, or the limits leave no tree.
 
   Source: Chen et al., Sequoia (arXiv:2402.12374), whose dynamic programme is
   for one acceptance at all depths.
@@ -92,6 +98,7 @@ def best_tree(
     )
   step_cost = float(checks.nonnegative("drafter_step_cost", drafter_step_cost))
   max_nodes = _limit("max_nodes", max_nodes, len(pass_cost) - 1)
+  min_nodes = checks.count("min_nodes", min_nodes, 0)
   max_children = _limit("max_children", max_children, rates.shape[1])
   # A tree has no more levels than nodes.
   most_levels = max_nodes if is_same_at_each_depth else len(rates)
@@ -99,7 +106,7 @@ def best_tree(
     max_depth = checks.count("max_depth", max_depth, 0)
   else:
     max_depth = _limit("max_depth", max_depth, most_levels)
-  rates = rates[:, :max_children]
+  rates = rates[:, :max_children, :max_children]
 
   programmes = _programmes(rates, is_same_at_each_depth, max_depth, max_nodes)
   # The tables count the root as a node.
@@ -107,6 +114,12 @@ def best_tree(
   drafting = step_cost * np.arange(max_depth + 1)
   cost = drafting[:, None] + pass_cost[: max_nodes + 1]
   cost_per_token = np.where(table > 0, cost / np.maximum(table, 1), np.inf)
+  cost_per_token[:, :min_nodes] = np.inf
+  if not np.isfinite(cost_per_token).any():
+    raise ValueError(
+      f"there is no tree of {min_nodes} to {max_nodes} nodes with at most"
+      f" {max_depth} levels and {max_children} children of a node"
+    )
   # Of equal entries `argmin` returns the first one.
   place = np.unravel_index(np.argmin(cost_per_token), table.shape)
   depth, num_nodes = (int(x) for x in place)
@@ -127,7 +140,7 @@ def expected_tokens(parents, acceptance) -> float:
 
   Args:
     parents: [N], see the module.
-    acceptance: [K] or [D, K], see `best_tree`.
+    acceptance: [K], [D, K] or [D, K, K], see `best_tree`.
 
   Raises:
     ValueError: the nodes are not numbered level by level, or the tree is deeper
@@ -138,7 +151,8 @@ def expected_tokens(parents, acceptance) -> float:
   """
   rates = _acceptance(acceptance)
   is_same_at_each_depth = np.ndim(acceptance) == 1
-  num_children: dict[int, int] = {}
+  counts = collections.Counter(parents)
+  num_seen: dict[int, int] = {}
   depths = {ROOT: 0}
   reach = {ROOT: 1.0}
   last = ROOT
@@ -147,16 +161,17 @@ def expected_tokens(parents, acceptance) -> float:
       raise ValueError(
         f"parents is {parents}; the nodes must be numbered level by level"
       )
-    rank = num_children.get(parent, 0)
-    num_children[parent] = rank + 1
+    rank = num_seen.get(parent, 0)
+    num_seen[parent] = rank + 1
     depths[node] = depths[parent] + 1
     row = 0 if is_same_at_each_depth else depths[node] - 1
-    if row >= len(rates) or rank >= rates.shape[1]:
+    if row >= len(rates) or counts[parent] > rates.shape[1]:
       raise ValueError(
-        f"node {node} of {parents} has depth {depths[node]} and rank"
-        f" {rank + 1}; the acceptance has the shape {np.shape(acceptance)}"
+        f"node {node} of {parents} has depth {depths[node]} and"
+        f" {counts[parent] - 1} siblings; the acceptance has the shape"
+        f" {np.shape(acceptance)}"
       )
-    reach[node] = reach[parent] * rates[row, rank]
+    reach[node] = reach[parent] * rates[row, counts[parent] - 1, rank]
     last = parent
   return float(sum(reach.values()))
 
@@ -168,11 +183,11 @@ class _Subtrees(NamedTuple):
     tokens: [K + 1, M] the expected tokens of the best subtree of m nodes, the
       node itself counted, with exactly b children, at [b, m]; given that the
       node is accepted. It is -inf where there is no such subtree.
-    last: [K + 1, M] int, how many of the m nodes are the b-th child's.
+    sizes: at index b, [M, b] int, how many of the m nodes each child has.
   """
 
   tokens: np.ndarray
-  last: np.ndarray
+  sizes: list[np.ndarray]
 
   def best(self) -> np.ndarray:
     """Returns [M], the tokens of the best subtree of each number of nodes."""
@@ -189,7 +204,7 @@ def _programmes(
   # A node at the deepest level is alone.
   tokens = np.full((1, max_nodes + 2), -np.inf)
   tokens[0, 1] = 1
-  leaf = _Subtrees(tokens, np.zeros(tokens.shape, int))
+  leaf = _Subtrees(tokens, [np.zeros((max_nodes + 2, 0), int)])
   if is_same_at_each_depth:
     # Subtrees depend only on the levels that are left.
     subtrees = [leaf]
@@ -209,25 +224,51 @@ def _add_level(rates: np.ndarray, below: _Subtrees) -> _Subtrees:
   """Returns the subtrees of nodes whose children have the subtrees `below`.
 
   Args:
-    rates: [K], the acceptance of each rank of the children.
+    rates: [K, K], the acceptance by the number of children and their ranks.
     below: the subtrees of the children.
   """
   child_tokens = below.best()
+  none = np.full(len(child_tokens), -np.inf)
+  none[1] = 1
+  tokens, sizes = [none], [np.zeros((len(none), 0), int)]
+  for num_children in range(1, len(rates) + 1):
+    with_child, of_children = none, sizes[0]
+    for rate in rates[num_children - 1, :num_children].tolist():
+      with_child, of_child = _add_child(with_child, rate, child_tokens)
+      # What the children before have of the nodes that are left to them.
+      left = np.arange(len(none)) - of_child
+      of_children = np.column_stack([of_children[left], of_child])
+    tokens.append(with_child)
+    sizes.append(of_children)
+  return _Subtrees(np.stack(tokens), sizes)
+
+
+def _add_child(
+  before: np.ndarray, rate: float, child_tokens: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the tokens of the best subtrees with one child more.
+
+  Args:
+    before: [M], the tokens of the best subtree of m nodes without the child.
+    rate: the acceptance of the child.
+    child_tokens: [M], the tokens of the best subtree of m nodes of the child.
+
+  Returns:
+    [M], the tokens of the best subtree of m nodes, and [M] int, how many of the
+    m nodes are the child's.
+  """
+  tokens = np.full(len(before), -np.inf)
+  of_child = np.zeros(len(before), int)
+  # The product of a rate of 0 and -inf would be NaN.
   is_possible = np.isfinite(child_tokens)
-  shape = (len(rates) + 1, len(child_tokens))
-  tokens, last = np.full(shape, -np.inf), np.zeros(shape, int)
-  tokens[0, 1] = 1
-  for b, rate in enumerate(rates.tolist(), start=1):
-    # The product of a rate of 0 and -inf would be NaN.
-    gain = np.full(len(child_tokens), -np.inf)
-    gain[is_possible] = rate * child_tokens[is_possible]
-    for m in range(b + 1, shape[1]):
-      # The b-th child has y = 1, ..., m - 1 nodes, the node and the children
-      # before it have m - y.
-      sums = gain[1:m] + tokens[b - 1, m - 1 : 0 : -1]
-      best = int(np.argmax(sums))
-      tokens[b, m], last[b, m] = sums[best], best + 1
-  return _Subtrees(tokens, last)
+  gain = np.full(len(before), -np.inf)
+  gain[is_possible] = rate * child_tokens[is_possible]
+  for m in range(2, len(before)):
+    # The child has y = 1, ..., m - 1 nodes, and m - y are left.
+    sums = gain[1:m] + before[m - 1 : 0 : -1]
+    best = int(np.argmax(sums))
+    tokens[m], of_child[m] = sums[best], best + 1
+  return tokens, of_child
 
 
 def _parents(subtrees: list[_Subtrees], num_drafted: int) -> tuple[int, ...]:
@@ -243,12 +284,8 @@ def _parents(subtrees: list[_Subtrees], num_drafted: int) -> tuple[int, ...]:
   for at_depth in subtrees:
     next_level = []
     for node, num_nodes in level:
-      sizes: list[int] = []
       num_children = int(np.argmax(at_depth.tokens[:, num_nodes]))
-      for b in range(num_children, 0, -1):
-        sizes.insert(0, int(at_depth.last[b, num_nodes]))
-        num_nodes -= sizes[0]
-      for size in sizes:
+      for size in at_depth.sizes[num_children][num_nodes].tolist():
         next_level.append((len(parents), size))
         parents.append(node)
     level = next_level
@@ -256,17 +293,24 @@ def _parents(subtrees: list[_Subtrees], num_drafted: int) -> tuple[int, ...]:
 
 
 def _acceptance(acceptance) -> np.ndarray:
-  """Returns the acceptance as [D, K], with one row if it has no depths."""
+  """Returns the acceptance as [D, K, K], with one row if it has no depths."""
   rates = checks.probability("acceptance", acceptance)
-  if rates.ndim not in (1, 2) or not rates.size:
+  if (
+    rates.ndim not in (1, 2, 3)
+    or not rates.size
+    or (rates.ndim == 3 and rates.shape[1] != rates.shape[2])
+  ):
     raise ValueError(
-      f"acceptance has the shape {rates.shape}; it must be [ranks] or [depths,"
-      " ranks]"
+      f"acceptance has the shape {rates.shape}; it must be [ranks], [depths,"
+      " ranks] or [depths, ranks, ranks]"
     )
-  rates = np.atleast_2d(rates)
+  if rates.ndim < 3:
+    rates = np.atleast_2d(rates)[:, None]
+  num_ranks = rates.shape[-1]
+  rates = rates * np.tri(num_ranks)
   # The children of a node exclude each other. Measured rates may exceed 1 in
   # sum by rounding.
-  if np.any(rates.sum(axis=1) > 1 + 1e-6):
+  if np.any(rates.sum(axis=-1) > 1 + 1e-6):
     raise ValueError(
       f"acceptance is {acceptance}; the ranks of one depth must sum to at most"
       " 1, because one child at most is accepted"

@@ -190,12 +190,48 @@ def test_a_large_tree_is_the_tree_that_it_states():
   )
 
 
+def test_acceptance_may_depend_on_the_number_of_children():
+  """Against all trees of five nodes, valued node by node."""
+  rng = np.random.default_rng(4)
+  for _ in range(10):
+    rates = rng.dirichlet(np.full(4, 0.6), (5, 3))[..., :3]
+
+    def value(parents, rates=rates):
+      reach, seen, total, depths = {-1: 1.0}, {}, 1.0, {-1: 0}
+      for node, parent in enumerate(parents):
+        rank = seen.get(parent, 0)
+        seen[parent], depths[node] = rank + 1, depths[parent] + 1
+        num = parents.count(parent)
+        reach[node] = reach[parent] * rates[depths[parent], num - 1, rank]
+        total += reach[node]
+      return total
+
+    trees = [tree for tree in TREES[5] if sizes(tree)[1] <= 3]
+    want = max(map(value, trees))
+    tree = draft_trees.best_tree(
+      rates, np.ones(6), 0, min_nodes=5, max_children=3
+    )
+    assert len(tree.parents) == 5
+    assert value(tree.parents) == pytest.approx(want, abs=1e-12)
+    assert tree.tokens == pytest.approx(want, abs=1e-12)
+    assert draft_trees.expected_tokens(tree.parents, rates) == pytest.approx(
+      want, abs=1e-12
+    )
+
+
+def test_limits_that_leave_no_tree_are_refused():
+  with pytest.raises(ValueError, match="no tree of 3 to 3 nodes"):
+    draft_trees.best_tree(
+      [0.5], [1] * 4, 0, min_nodes=3, max_depth=1, max_children=1
+    )
+
+
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
     (([0.7, 0.7], [1, 1], 0), "sum to at most"),
     (([1.2], [1, 1], 0), "acceptance is"),
-    (([[[0.5]]], [1, 1], 0), "the shape"),
+    (([[[0.5, 0.1]]], [1, 1], 0), "the shape"),
     (([0.5], [], 0), "pass_cost is"),
     (([0.5], [0, 1], 0), "pass_cost is"),
     (([0.5], [1, 1], -1), "drafter_step_cost is"),
@@ -220,7 +256,7 @@ def test_limits_beyond_what_was_measured_are_refused(limit, value):
   [
     ((-1, 0, -1), "level by level"),
     ((0,), "level by level"),
-    ((-1, -1, -1), "rank 3"),
+    ((-1, -1, -1), "2 siblings"),
     ((-1, 0, 1), "depth 3"),
   ],
 )

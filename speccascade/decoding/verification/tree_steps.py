@@ -283,6 +283,43 @@ def token_verify(
   )
 
 
+def k_seq_factor(
+  law: Array, target: Array, count: Array
+) -> tuple[Array, Array, Array, Array]:
+  """Returns the factor of `k_seq_verify` at a node, and what follows from it.
+
+  Args:
+    law: [..., V], the law of the draws.
+    target: [..., V], the target.
+    count: [...], K; a floating-point number.
+
+  Returns:
+    r [...]; min(q, pi / r) [..., V]; its sum b [...]; and 1 - (1 - b)^K [...],
+    the chance that a draw is accepted.
+  """
+
+  def terms(factor: Array) -> tuple[Array, Array, Array]:
+    common = jnp.minimum(law, target / factor[..., None])
+    b = jnp.minimum(jnp.sum(common, axis=-1), 1)
+    return common, b, 1 - (1 - b) ** count
+
+  def halve(_, bounds):
+    low, high = bounds
+    middle = (low + high) / 2
+    _, b, any_of = terms(middle)
+    holds = any_of >= middle * b
+    return jnp.where(holds, middle, low), jnp.where(holds, high, middle)
+
+  one = jnp.ones_like(count)
+  bounds = (one, jnp.maximum(count, 1) + 1e-6)
+  # As many halvings as the dtype has bits. The upper end: where the factor is
+  # rounded up, the residual stays 0 or more.
+  num_halvings = jnp.finfo(law.dtype).nmant + 4
+  _, factor = jax.lax.fori_loop(0, num_halvings, halve, bounds)
+  factor = jnp.where(count > 1, factor, one)
+  return factor, *terms(factor)
+
+
 def k_seq_verify(
   tokens: Array,
   branches: Branches,
@@ -309,26 +346,7 @@ def k_seq_verify(
     of_node = (branches.parents == node[:, None]) & drafts.is_drawn
     count = jnp.sum(of_node, axis=1).astype(law.dtype)
 
-    def terms(factor: Array) -> tuple[Array, Array, Array]:
-      common = jnp.minimum(law, target / factor[:, None])
-      b = jnp.minimum(jnp.sum(common, axis=1), 1)
-      return common, b, 1 - (1 - b) ** count
-
-    def halve(_, bounds):
-      low, high = bounds
-      middle = (low + high) / 2
-      _, b, any_of = terms(middle)
-      holds = any_of >= middle * b
-      return jnp.where(holds, middle, low), jnp.where(holds, high, middle)
-
-    one = jnp.ones_like(count)
-    bounds = (one, jnp.maximum(count, 1) + 1e-6)
-    # As many halvings as the dtype has bits. The upper end: where the factor is
-    # rounded up, the residual stays 0 or more.
-    num_halvings = jnp.finfo(law.dtype).nmant + 4
-    _, factor = jax.lax.fori_loop(0, num_halvings, halve, bounds)
-    factor = jnp.where(count > 1, factor, one)
-    common, b, any_of = terms(factor)
+    factor, common, b, any_of = k_seq_factor(law, target, count)
     left = jnp.maximum(target - common * ratio(any_of, b)[:, None], 0)
     # Exactly 0 where the trials give a token all that the target does.
     left = jnp.where(target <= factor[:, None] * law, 0, left)

@@ -33,6 +33,10 @@ _COMMANDS = {
   "sweep": (("configs/runs/sweep.gin",), {"NUM_TIMED": "1"}),
   "cascade_search": (("configs/runs/cascade_search.gin",), {}),
   "advise": (("configs/runs/decode.gin", "configs/runs/advise.gin"), {}),
+  "advise.trees": (
+    ("configs/runs/decode.gin", "configs/runs/advise_trees.gin"),
+    {"METHOD": '"spec_decode"'},
+  ),
   "ngrams": (
     ("configs/runs/ngrams.gin",),
     {
@@ -44,7 +48,7 @@ _COMMANDS = {
 _COMMANDS |= {
   name: (files, _DECODER | macros)
   for name, (files, macros) in _COMMANDS.items()
-  if name in ("decode", "sweep", "cascade_search", "advise")
+  if name in ("decode", "sweep", "cascade_search", "advise", "advise.trees")
 }
 
 

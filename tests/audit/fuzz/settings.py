@@ -116,6 +116,18 @@ _VALUES = {
     "TIME_LIMIT_S": ("0", "-1.0", '"soon"', "None"),
     "TRIALS": ("0", "2.5"),
   },
+  "advise.trees": {
+    "SIZES": ("5", "[]", "[1]", '["4"]', "[1000000]"),
+    "MAX_CHILDREN": _whole("1000000", least=2),
+    "MAX_DEPTH": _whole("1000000"),
+    "TREE_DRAWING": ('"best"', "5", "None"),
+    "TREE_VERIFICATION": ('"block"', '"k_seq"', "5", "None"),
+    "METHOD": ('"bild"', '"cascade_drafting"', '"token_cascade_chow"'),
+    "TREE": ("(2, 1, 1, 1, 1)",),
+    "DRAFTS": ("2",),
+    "ROUNDS": _whole(),
+    "TIME_LIMIT_S": ("0", "-1.0", '"soon"', "None"),
+  },
   "ngrams": {
     "ORDER": _whole("1000", least=2),
     "SUCCESSORS": _whole(),

@@ -1,0 +1,225 @@
+"""The search for a tree of drafts, on chains whose laws are tables."""
+
+import dataclasses
+import json
+import types
+
+import numpy as np
+import pytest
+
+from speccascade.advise import rank_acceptance, tree_search, trees
+from speccascade.advise.effort import Effort
+from speccascade.advise.tree_search import WantedTrees
+from speccascade.analysis import draft_trees
+from speccascade.evaluation import timing
+from speccascade.evaluation.efficiency import Costs
+from speccascade.inference.measuring import measure
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring, Run
+from tests.advise import test_advisor as chains
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+NUM = 256
+TREE = (-1, -1, 0, 0, 1, 2)  # 3 deep, nodes of two children and of one
+
+
+def study_of(folder=None, num=NUM):
+  run = Run(folder, max_decode_len=12, batch_size=num, num_lengths=1)
+  return Study(chains.pair(num), chains.sources(num), run, Measuring())
+
+
+@pytest.mark.parametrize(
+  ("method", "temperature", "drawing", "verification"),
+  [
+    ("spec_decode", 0.0, "greedy_and_random", "token"),
+    ("spec_decode", 1.0, "greedy_and_random", "token"),
+    ("spec_cascade_token_v3", 1.0, "without_replacement", "token"),
+    ("spec_decode", 1.0, "top_k", "token"),
+    ("spec_decode", 1.0, "iid", "k_seq"),
+  ],
+)
+def test_a_text_tells_the_blocks_of_a_tree(
+  method, temperature, drawing, verification
+):
+  """Decoded blocks differ from those expected of the same texts by chance."""
+  tree = TREE
+  if drawing == "iid":
+    # Equal draws share what follows them, which the expectation leaves out.
+    tree = (-1, -1, -1)
+  study = study_of()
+  point = Point(
+    method,
+    gamma=3 if tree is TREE else 1,
+    temperature=temperature,
+    tree=tree,
+    drawing=drawing,
+    verification=verification,
+  )
+  decoded = study.batches(point, shared=False).decode_all(study.examples)
+  rates = rank_acceptance.rank_rates_along(
+    study,
+    point,
+    decoded,
+    drawing=drawing,
+    verification=verification,
+    max_children=3,
+  )
+  blocks = np.array(
+    [row_blocks(rates[n : n + 1], decoded, n, tree) for n in range(NUM)]
+  )
+  more = decoded.stats.num_blocks - blocks
+  if temperature == 0 or drawing == "top_k":
+    # The text tells which child each of its tokens is.
+    np.testing.assert_allclose(more, 0, atol=1e-5)
+    return
+  assert np.std(more) > 0.2
+  assert abs(np.mean(more)) < 4.5 * np.std(more) / np.sqrt(NUM)
+
+
+def row_blocks(rates, decoded, n, tree):
+  """Returns the expected blocks of one text."""
+  text = types.SimpleNamespace(
+    tokens=decoded.tokens[n : n + 1], lengths=decoded.lengths[n : n + 1]
+  )
+  per_block = rank_acceptance.tokens_per_block(rates, text, tree)
+  return decoded.lengths[n] / per_block
+
+
+def test_acceptance_by_depth():
+  """Depth 1 is the mean; deeper places count as a chain reaches them."""
+  rates = np.zeros((1, 3, 2, 2))
+  rates[0, :, 0, 0] = [0.5, 0.25, 1.0]
+  rates[0, :, 1] = [[0.5, 0.5], [0.25, 0.0], [1.0, 0.0]]
+  texts = types.SimpleNamespace(tokens=np.zeros((1, 3)), lengths=[3])
+  got = rank_acceptance.by_depth(rates, texts, 2)
+  np.testing.assert_allclose(got[0, 0, 0], 1.75 / 3)
+  np.testing.assert_allclose(got[0, 1], [1.75 / 3, 0.5 / 3])
+  # The second place is reached with .5, the third with .25.
+  want = (0.5 * 0.25 + 0.25 * 1.0) / 0.75
+  np.testing.assert_allclose(got[1, 0, 0], want)
+
+
+@pytest.fixture
+def search(monkeypatch, tmp_path):
+  """Searches; passes cost what is given, and the clock agrees or does not."""
+
+  def call(c, v, *, clock=lambda offer: 1.0, temperature=1.0, **changes):
+    costs = Costs(1e-3, c, c, v, c, 1.0)
+    monkeypatch.setattr(
+      measure,
+      "cost_loops",
+      lambda *_, **__: chains.tables_of(costs, (1.0, 1.0)),
+    )
+
+    def time_points(study, points, **_):
+      latencies = {}
+      for point in points:
+        num = point.draft_tree.num_drafts if point.is_tree else point.gamma
+        ours = clock(types.SimpleNamespace(point=point, num=num))
+        noise = np.random.default_rng(num).uniform(0.98, 1.02, (3, 8))
+        latencies[point] = timing.latency(ours * noise, np.ones((3, 8)))
+      return latencies
+
+    monkeypatch.setattr(measure, "time_points", time_points)
+    settings = {"sizes": (2, 4), "max_children": 3, "max_depth": 3}
+    return tree_search.search(
+      pair=types.SimpleNamespace(
+        load=lambda vocabulary: chains.pair(32), vocabulary_path=None
+      ),
+      inputs=types.SimpleNamespace(read=lambda path: chains.sources(32)),
+      point=Point("spec_decode", gamma=2, temperature=temperature),
+      run=Run(tmp_path, max_decode_len=12, progress=False),
+      trees=WantedTrees(**settings | changes),
+      effort=Effort(),
+    )
+
+  return call
+
+
+CHEAP = {1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0, 5: 1.0}
+
+
+def test_a_tree_pays(search, tmp_path):
+  """Passes of any width cost one step, and drafting costs next to nothing."""
+  advice = search(0.01, CHEAP, clock=lambda offer: 0.9 / (1 + offer.num))
+  best = advice.choice
+  assert not best.is_chain
+  assert len(best.parents) == 4
+  # Of this size no tree is expected to write more tokens.
+  assert best.tokens == max(offer.tokens for offer in advice.offers)
+  assert 0 < best.optimum <= 1
+  assert advice.acceptance.shape == (3, 3, 3)
+  table = advice.tokens_by_size
+  assert (np.diff(table) > -1e-9).all()
+  text = trees.write(advice)
+  assert "use spec_decode with a tree of 4 drafts" in text
+  assert "beside the fastest chain" in text
+  assert "| share of the optimum |" in text
+  snippet = (tmp_path / "trees.gin").read_text()
+  assert f"TREE = {best.parents}\n" in snippet
+  assert 'DRAWING = "greedy_and_random"\n' in snippet
+  values = json.loads((tmp_path / "trees.json").read_text())
+  assert values["choice"]["parents"] == [*best.parents]
+  # Each tree is the best of its size that the programme finds.
+  for offer in advice.offers:
+    if offer.is_chain:
+      continue
+    tokens = draft_trees.expected_tokens(offer.parents, advice.acceptance)
+    assert tokens == pytest.approx(table[len(offer.parents)])
+
+
+def test_a_chain_or_nothing_pays(search):
+  slow = lambda offer: 2.0 if offer.point.is_tree else 0.5
+  advice = search(0.01, CHEAP, clock=slow, temperature=0.0)
+  assert advice.choice is advice.chain
+  assert advice.choice.optimum is None  # of one way of drawing at T = 0
+  text = trees.text(advice)
+  assert "no tree is faster" in text
+  assert "TREE" not in trees.snippet(advice)
+  advice = search(0.9, CHEAP, clock=lambda offer: 1.5)
+  assert advice.choice is None
+  text = trees.text(advice)
+  assert "nothing pays with spec_decode" in text
+  assert 'METHOD = "verifier"' in text
+  json.dumps(trees.as_json(advice), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"sizes": ()}, "sizes"),
+    ({"sizes": (1,)}, "sizes"),
+    ({"max_children": 1}, "max_children"),
+    ({"verification": "block"}, "verification is 'block'"),
+    ({"verification": "k_seq"}, "weighs independent drafts"),
+  ],
+)
+def test_wrong_wishes_are_refused(changes, message):
+  with pytest.raises(ValueError, match=message):
+    WantedTrees(**changes)
+
+
+@pytest.mark.parametrize(
+  ("point", "message"),
+  [
+    (Point("bild", temperature=0.0), "bild, which drafts no trees"),
+    (Point("token_cascade_chow"), "drafts no trees"),
+    (Point("cascade_drafting"), "drafts no trees"),
+    (Point("spec_decode", gamma=2, drafts=2), "begins with a chain"),
+  ],
+)
+def test_wrong_points_are_refused(point, message):
+  with pytest.raises(ValueError, match=message):
+    tree_search.search(pair=None, inputs=None, point=point, run=None)
+
+
+def test_the_drafter_must_have_one_cost(monkeypatch):
+  monkeypatch.setattr(measure, "cost_loops", lambda *_, **__: None)
+  study = dataclasses.replace(study_of(num=4))
+  budget = types.SimpleNamespace(share=0, is_spent=lambda: False)
+  steps = types.SimpleNamespace(begin=lambda name: None, end=lambda: None)
+  with pytest.raises(ValueError, match="whose steps have no one cost"):
+    tree_search.search_study(
+      study, Point("spec_decode", gamma=2), WantedTrees(), 1, budget, steps
+    )
