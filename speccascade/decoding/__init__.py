@@ -5,6 +5,7 @@ from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
 )
+from speccascade.decoding.drafting.branched import BranchedDrafter
 from speccascade.decoding.drafting.cascade import cascade_drafter
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.drafting.horizontal import HorizontalDrafter
@@ -40,6 +41,7 @@ __all__ = [
   "METHODS",
   "RULES",
   "AutoregressiveDrafter",
+  "BranchedDrafter",
   "Decoded",
   "Decoder",
   "DraftLength",

@@ -355,6 +355,11 @@ def is_drafter(part: Any) -> TypeGuard[Drafter]:
   return _IS_DRAFTER[kind]
 
 
+def block_depth(drafter: Drafter) -> int:
+  """Returns G, the number of drafts on the longest path of a block."""
+  return drafter.width if drafter.tree is None else drafter.tree.depth
+
+
 def refuse_tree(drafter: Drafter, place: str) -> None:
   """Raises ValueError where a drafter drafts trees.
 

@@ -13,6 +13,7 @@ import pathlib
 import numpy as np
 
 from speccascade.decoding.programs import methods
+from speccascade.decoding.types import block_depth
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring.study import Study
@@ -142,7 +143,7 @@ def prepare(
     composed = models.combine_drafters(
       pair.cascade, method, sources.vocabulary_sha256
     )
-    plan = dataclasses.replace(plan, gammas=(composed.composed.width,))
+    plan = dataclasses.replace(plan, gammas=(block_depth(composed.composed),))
   studies = Studies(study, composed)
   # A plan that names no methods takes all that these drafters can serve.
   names = plan.methods or studies.allowed_methods(

@@ -27,6 +27,7 @@ from speccascade.decoding.types import (
   LanguageModel,
   Proposal,
   Stats,
+  block_depth,
 )
 from speccascade.decoding.verification import steps
 from speccascade.decoding.verification.review import (
@@ -113,7 +114,7 @@ def speculative(
     parts=(drafter, verifier),
     inputs=inputs,
     settings=settings,
-    width=drafter.tree.depth if drafter.tree else drafter.width,
+    width=block_depth(drafter),
     num_drafts=drafter.width,
     num_models=len(drafter.models),
   )

@@ -29,7 +29,7 @@ from speccascade.decoding.loops.execution import LoopSettings
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.programs.families import choose
 from speccascade.decoding.programs.methods import Method, family, find
-from speccascade.decoding.types import Decoded, is_drafter
+from speccascade.decoding.types import Decoded, block_depth, is_drafter
 from speccascade.settings import fields
 
 
@@ -228,7 +228,7 @@ class Decoder(BlockShape, Records):
         f"a tree is set, and the drafter given, a {kind}, has a shape of its"
         " own: leave the tree out, or give a language model"
       )
-    depth = drafter.tree.depth if drafter.tree else drafter.width
+    depth = block_depth(drafter)
     if self.gamma != depth:
       raise ValueError(
         f"gamma is {self.gamma}; the drafter given, a {kind}, drafts blocks of"

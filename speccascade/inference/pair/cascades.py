@@ -10,7 +10,12 @@ import dataclasses
 import os
 from typing import Annotated, Literal
 
-from speccascade.decoding import Drafter, MaxGramDrafter, cascade_drafter
+from speccascade.decoding import (
+  BranchedDrafter,
+  Drafter,
+  MaxGramDrafter,
+  cascade_drafter,
+)
 from speccascade.decoding.decode_settings import ChainVerification
 from speccascade.decoding.drafting.cascade import increments
 from speccascade.decoding.verification.steps import VERIFY
@@ -43,6 +48,8 @@ class Cascade:
       nothing to copy. None lets Max-Gram draft copies only.
     ngrams: path of an n-gram model, or None for no such drafter.
     verification: how the inner reviews verify a block, "token" or "block".
+    first_children: the number of drafts for the first place of a block; more
+      than 1 make it a tree, see `BranchedDrafter`.
 
   Raises:
     ValueError: K is no square matrix of the stated meaning, or a bigram table
@@ -56,6 +63,7 @@ class Cascade:
   bigrams: fields.Path | None = None
   ngrams: fields.Path | None = None
   verification: ChainVerification = "token"
+  first_children: Annotated[int, fields.Bounds(1, 256)] = 1
 
   def __post_init__(self):
     try:
@@ -84,6 +92,8 @@ class Cascade:
         parts.append(f"{name}={os.path.basename(os.fspath(path))}")
     if self.verification != "token":
       parts.append(self.verification)
+    if self.first_children > 1:
+      parts.append(f"{self.first_children} first")
     return " ".join(parts)
 
   def build(
@@ -127,7 +137,7 @@ class Cascade:
       bottom = MaxGramDrafter.create(
         table, width=1, vocab_size=vocab_size, prompted=prompted
       )
-    return cascade_drafter(
+    drafter = cascade_drafter(
       lms,
       bottom,
       self.k,
@@ -135,6 +145,14 @@ class Cascade:
       lenience=self.lenience,
       verify=VERIFY[self.verification],
     )
+    if self.first_children == 1:
+      return drafter
+    if self.first_children > vocab_size:
+      raise ValueError(
+        f"first_children is {self.first_children}; the vocabulary has"
+        f" {vocab_size} tokens"
+      )
+    return BranchedDrafter(drafter, self.first_children)
 
 
 def calls_by_drafter(

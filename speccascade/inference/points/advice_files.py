@@ -11,6 +11,7 @@ import pathlib
 from typing import Any, TypedDict
 
 from speccascade.decoding.decode_settings import BlockSize
+from speccascade.decoding.types import block_depth
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import AUTO, Point
 from speccascade.settings import fields
@@ -49,7 +50,7 @@ def resolve_gamma(point: Point, pair: ModelPair) -> Point:
     ValueError: there is no advice, or it is about another pair or sampling.
   """
   if pair.composed is not None:
-    return dataclasses.replace(point, gamma=pair.composed.width)
+    return dataclasses.replace(point, gamma=block_depth(pair.composed))
   if point.gamma != AUTO:
     return point
   if not point.spec.has_blocks:

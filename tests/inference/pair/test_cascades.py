@@ -42,6 +42,7 @@ def test_cascades_decode_what_the_verifier_does(
     ("two", 3, two, several),
     ("none", 0, (), Cascade(k=[[3]])),
     ("counted", 1, (), counted),
+    ("branched", 1, two[:1], Cascade(k=[[2, 2], [0, 2]], first_children=3)),
   ):
     row, written = tokens(name, drafter_checkpoint=drafters, cascade=cascade)
     assert written == wanted
@@ -58,6 +59,7 @@ def test_labels():
     k=[[2]], max_gram=False, ngrams="a/n.npz", verification="block"
   )
   assert cascade.label == "K=2 l=1 ngrams=n.npz block"
+  assert Cascade(k=[[2]], first_children=8).label == "K=2 l=1 max_gram 8 first"
 
 
 def test_a_models_calls_are_counted_wherever_it_stands():
@@ -71,6 +73,7 @@ def test_a_models_calls_are_counted_wherever_it_stands():
   [
     ({"k": [[1]], "verification": "blocks"}, "wanted 'token' or 'block'"),
     ({"k": [[1]], "max_gram": False, "bigrams": "x"}, "nothing reads it"),
+    ({"k": [[1]], "first_children": 0}, "first_children is 0"),
   ],
 )
 def test_wrong_cascades(settings, message):
@@ -84,6 +87,7 @@ def test_wrong_cascades(settings, message):
     ({"method": "token_cascade_chow"}, {"k": [[1, 2], [0, 2]]}, "has none"),
     ({}, {"k": [[1]]}, "K has 1 rows for 2 drafters"),
     ({}, {"k": [[1, 2], [0, 2]], "bigrams": "no.json"}, "no bigram table"),
+    ({}, {"k": [[1, 2], [0, 2]], "first_children": 99}, "the vocabulary has"),
     (
       {"method": "spec_cascade_chow"},
       {"k": [[1, 2], [0, 2]]},

@@ -1,0 +1,180 @@
+"""A chain of drafts with siblings beside its first draft."""
+
+from typing import Any
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.decoding.drafting.children import (
+  WITHOUT_REPLACEMENT,
+  draw_children,
+)
+from speccascade.decoding.drafting.draft_tree import ROOT, DraftTree
+from speccascade.decoding.laws import draws
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.types import (
+  Branches,
+  Drafter,
+  LanguageModel,
+  Proposal,
+  State,
+  refuse_tree,
+)
+
+Array = jax.Array
+_SIBLING_TAG = 2**30  # beside the keys of the chain, which count from 0
+_NO_NODE = -1
+
+
+class BranchedDrafter(struct.PyTreeNode):
+  """Drafts a chain, and further tokens for the place of its first draft.
+
+  The first token of a block is rejected more often than any other one is
+  reached, and a rejected first draft loses the whole block. Its siblings cost
+  no pass of a drafter. They are drawn from the law of the first draft without
+  the tokens drawn before. At temperature 0 they are the likeliest other tokens.
+
+  Nothing follows a sibling, and the drafter has no law there. So the target
+  there is the verifier: methods whose target uses the drafter's law take this
+  drafter with the bonus "verifier" alone.
+
+  Attributes:
+    drafter: drafts chains; a cascade of drafters, for example.
+    num_first: static, the number of drafts for the first place, 2 or more.
+
+  Source: Chen et al., "Cascade Speculative Drafting" (arXiv 2312.11462), with
+  more than one token on the leading node.
+  """
+
+  drafter: Drafter
+  num_first: int = struct.field(pytree_node=False)
+
+  @property
+  def tree(self) -> DraftTree:
+    # The first draft is the chain's, then its siblings, then the chain.
+    num, rest = self.num_first, self.drafter.width - 1
+    chain = [0, *range(num, num + rest - 1)][:rest]
+    return DraftTree((ROOT,) * num + tuple(chain))
+
+  @property
+  def width(self) -> int:
+    return self.drafter.width + self.num_first - 1
+
+  @property
+  def vocab_size(self) -> int:
+    return self.drafter.vocab_size
+
+  @property
+  def models(self) -> tuple[LanguageModel, ...]:
+    return self.drafter.models
+
+  @property
+  def has_confidence(self) -> bool:
+    return self.drafter.has_confidence
+
+  def prefill(self, inputs: Array, *, capacity: int) -> State:
+    return self.drafter.prefill(inputs, capacity=capacity)
+
+  def rewind(self, state: State, length: Array) -> State:
+    return self.drafter.rewind(state, length)
+
+  def catch_up(
+    self, state: State, tokens: Array, upto: Array, *, wide: int
+  ) -> State:
+    return self.drafter.catch_up(state, tokens, upto, wide=wide)
+
+  def keep(
+    self, state: State, length: Array, path: Array, count: Array
+  ) -> State:
+    """See `Drafter`. The chain keeps nothing where a sibling was accepted."""
+    is_chain = path[:, 0] == 0
+    return self.drafter.rewind(state, length + jnp.where(is_chain, count, 0))
+
+  def propose(
+    self,
+    state: State,
+    tokens: Array,
+    length: Array,
+    rngs: Array,
+    sampling: Sampling,
+    *,
+    bonus_law: bool,
+    active: Array,
+  ) -> tuple[State, Proposal]:
+    """See `types.Drafter`.
+
+    Raises:
+      ValueError: the drafter drafts trees, or a law is asked for where a
+        sibling was drafted.
+    """
+    refuse_tree(self.drafter, "a BranchedDrafter")
+    if bonus_law:
+      raise ValueError(
+        "a BranchedDrafter has no law after the siblings of its first draft;"
+        " use a method whose target is the verifier, or the bonus 'verifier'"
+      )
+    state, chain = self.drafter.propose(
+      state,
+      tokens,
+      length,
+      rngs,
+      sampling,
+      bonus_law=False,
+      active=active,
+    )
+    siblings, is_certain = self._draw_siblings(chain, rngs, sampling)
+    num, tree = self.num_first, self.tree
+    drafts = jnp.arange(tree.num_drafts, dtype=jnp.int32)[None]
+
+    def by_draft(first: Any, others: Any, rest: Any) -> Array:
+      return jnp.concatenate([first, others, rest], axis=1)
+
+    def by_node(values: Array) -> Array:
+      """Returns values [B, N+1, ...] of the chain's [B, G+1, ...]."""
+      # The siblings' nodes have none.
+      none = jnp.zeros((values.shape[0], num - 1, *values.shape[2:]))
+      return by_draft(values[:, :2], none.astype(values.dtype), values[:, 2:])
+
+    # A row with an empty block has no siblings either. Later drafts that a row
+    # lacks are at its end, as in a chain.
+    count = jnp.where(chain.count > 0, chain.count + num - 1, 0)
+    parents = jnp.asarray(np.array(tree.parents, np.int32) + 1)[None]
+    writer = jnp.broadcast_to(
+      jnp.asarray(chain.writer, jnp.int32), chain.copied.shape
+    )
+    beside = jnp.broadcast_to(writer[:, :1], (writer.shape[0], num - 1))
+    is_drawn = jnp.zeros(chain.tokens.shape, bool)
+    return state, Proposal(
+      tokens=by_draft(chain.tokens[:, :1], siblings, chain.tokens[:, 1:]),
+      count=count,
+      q=by_node(chain.q),
+      q1=by_node(chain.q1),
+      copied=by_node(chain.copied),
+      calls=chain.calls,
+      bad=by_node(chain.bad),
+      writer=by_draft(writer[:, :1], beside, writer[:, 1:]),
+      branches=Branches(
+        tree=tree,
+        drawing=WITHOUT_REPLACEMENT,
+        parents=jnp.where(drafts < count[:, None], parents, _NO_NODE),
+        is_certain=by_draft(is_drawn[:, :1], is_certain, is_drawn[:, 1:]),
+      ),
+    )
+
+  def _draw_siblings(
+    self, chain: Proposal, rngs: Array, sampling: Sampling
+  ) -> tuple[Array, Array]:
+    """Returns tokens [B, K-1] int32, and [B, K-1] bool whether certain."""
+    q, plain, first = chain.q[:, 0], chain.q1[:, 0], chain.tokens[:, :1]
+    is_first = jax.lax.broadcasted_iota(jnp.int32, q.shape, 1) == first
+    u = draws.uniforms(draws.fold_in(rngs, _SIBLING_TAG), self.num_first - 1)
+    tokens, is_certain = draw_children(
+      jnp.where(is_first, 0, q)[:, None],
+      jnp.where(is_first, -jnp.inf, plain)[:, None],
+      u[:, None],
+      WITHOUT_REPLACEMENT,
+      greedy=sampling.greedy,
+    )
+    return tokens[:, 0], is_certain[:, 0]
