@@ -2,7 +2,8 @@
 # Format, lint, types, doctests, tests. Fresh machine: makes .venv and installs first.
 #
 #   bash launch/test.sh            what every change must pass
-#   bash launch/test.sh --nightly  the large samples
+#   bash launch/test.sh --nightly  a third of the large samples, another each day
+#   bash launch/test.sh --nightly --share 1/1   all of them
 #   bash launch/test.sh ... ARGS   further arguments go to pytest
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -30,8 +31,9 @@ run_pytest() {
 }
 
 if $nightly; then
-  say "tests marked slow"
-  run_pytest -m slow "$@"
+  share="$(($(date +%s) / 86400 % 3 + 1))/3"
+  say "tests marked slow, share $share where no other one is asked for"
+  run_pytest -m slow --share "$share" "$@"
   say "nightly tests passed"
   exit
 fi

@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import pathlib
+import zlib
 
 # Tests compile tiny programs and must not read what an older run compiled.
 os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
@@ -23,6 +24,30 @@ from speccascade.runtime import folders
 TESTS = pathlib.Path(__file__).parent
 # flax, optax and orbax break under these flags in places, the core does not.
 STRICT = (TESTS / "decoding", TESTS / "models")
+
+
+def pytest_addoption(parser):
+  parser.addoption(
+    "--share",
+    default="1/1",
+    help="K/N runs the K-th of N shares of the tests; each is in one share",
+  )
+
+
+def pytest_collection_modifyitems(config, items):
+  """Leaves out the tests of other shares."""
+  which, num = map(int, config.getoption("--share").split("/"))
+  if not 1 <= which <= num:
+    raise pytest.UsageError(f"--share is {which}/{num}; wanted 1 to {num}")
+  others = [
+    item
+    for item in items
+    if zlib.crc32(item.nodeid.encode()) % num != which - 1
+  ]
+  if others:
+    config.hook.pytest_deselected(items=others)
+    left_out = {id(item) for item in others}
+    items[:] = [item for item in items if id(item) not in left_out]
 
 
 @pytest.fixture(autouse=True)

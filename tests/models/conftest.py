@@ -19,7 +19,13 @@ BUILDS = {"best": (), "avx2": ("-mno-avx512f",), "portable": ("-mno-avx",)}
 REGISTERED = set()
 
 
-@pytest.fixture(params=BUILDS)
+# A compiler takes half a minute for each of the other paths.
+@pytest.fixture(
+  params=[
+    pytest.param(name, marks=[] if name == "best" else [pytest.mark.slow])
+    for name in BUILDS
+  ]
+)
 def build(request, monkeypatch):
   """Makes native calls take one path of the source."""
   if request.param == "best":

@@ -149,6 +149,7 @@ print(sorted(digests))
 
 
 @NEEDS_NATIVE
+@pytest.mark.slow
 def test_programs_at_once_with_other_numbers_of_threads(tmp_path):
   """All find an empty cache; none spoils it, and all compute the same."""
   env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "XLA_FLAGS": ""}
@@ -343,7 +344,7 @@ def test_logits_with_panels_equal_those_without(plain):
   close(actual, want, 1e-4)
 
 
-@pytest.mark.parametrize("is_native", [True, False])
+@pytest.mark.parametrize("is_native", toy.nightly([True, False], [True]))
 @pytest.mark.parametrize("dtype", DTYPES[1:])
 def test_bfloat16_kernels(plain, dtype, is_native, monkeypatch):
   """As float32 ones that were rounded, by the native product or XLA's; where

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from speccascade.models import native_passes
+from tests import toy
 from tests.models.feeding import NEEDS_NATIVE, close, feed, int32
 from tests.models.growing import (
   HELD,
@@ -47,7 +48,10 @@ def calls(nodes, paths, sizes):
 
 @pytest.mark.parametrize(
   ("build", "name"),
-  [("best", "t5"), ("best", "llama"), ("avx2", "llama"), ("portable", "t5")],
+  [
+    *(("best", "t5"), ("best", "llama")),
+    *toy.nightly([("avx2", "llama"), ("portable", "t5")]),
+  ],
   indirect=["build"],
 )
 def test_a_native_tree_equals_a_plain_one(build, name):

@@ -63,6 +63,7 @@ MODELS = {
   "intersection": intersection,
   "whole text": lambda: toy.whole(9)[0],
 }
+QUICK = ("t5", "llama packed", "ngram")
 
 
 @functools.cache
@@ -90,7 +91,7 @@ def test_the_trees_of_these_tests_branch():
 
 
 @pytest.mark.parametrize("is_grown", [False, True], ids=["whole", "grown"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", toy.nightly(MODELS, QUICK))
 def test_a_tree_equals_its_paths_and_one_is_kept(name, is_grown):
   lm = model(name)
   state = start(lm)
@@ -114,7 +115,7 @@ def test_a_tree_equals_its_paths_and_one_is_kept(name, is_grown):
   assert lengths == {1, 2, 3}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", toy.nightly(MODELS, QUICK))
 def test_a_tree_of_one_branch_is_a_chain(name):
   """Also where the window begins among the tokens before the block."""
   lm, rng = model(name), np.random.default_rng(3)
@@ -146,7 +147,7 @@ def test_a_row_fed_fewer_nodes_and_read_in_places(name):
     close_laws(some.logits[b, at], want)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", toy.nightly(MODELS, QUICK))
 def test_a_kept_path_damages_nothing_beside_it(name):
   """At the end of the cache, and in a row that keeps nothing."""
   lm = model(name)

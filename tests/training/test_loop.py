@@ -11,6 +11,7 @@ import pytest
 
 from speccascade.models.t5.network import Transformer
 from speccascade.training import loop, programs, states
+from tests import toy
 from tests.training.conftest import (
   ADAFACTOR,
   BARE,
@@ -127,7 +128,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(bare_params):
   )
 
 
-@pytest.mark.parametrize("remat", ["minimal", "full"])
+@pytest.mark.parametrize("remat", toy.nightly(["minimal", "full"], ["minimal"]))
 def test_what_is_computed_again_changes_no_gradient(remat):
   """Dropout draws the same masks again."""
   again = tiny(batches(), 2, objective=states.Objective(remat=remat))

@@ -6,6 +6,7 @@ at what a cascade's confidence does to an outer rule that reads it.
 """
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -87,8 +88,17 @@ MATRICES = {
 }
 
 
-@pytest.mark.parametrize("lenience", [1.0, 3.0])
-@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize(
+  ("name", "lenience"),
+  toy.nightly(
+    itertools.product(MATRICES, (1.0, 3.0)),
+    quick=[
+      ("one neural", 1.0),
+      ("two neural", 3.0),
+      ("small and copies below medium", 3.0),
+    ],
+  ),
+)
 def test_greedy_proposals_are_the_algorithms(name, lenience):
   rows, matrix = 200, MATRICES[name]
   num, bottom = len(matrix) - 1, models.copier(V)

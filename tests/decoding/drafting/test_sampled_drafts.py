@@ -74,7 +74,7 @@ CASCADES = {
 
 
 @pytest.mark.parametrize("nightly", toy.nightly((False, True), [False]))
-@pytest.mark.parametrize("name", CASCADES)
+@pytest.mark.parametrize("name", toy.nightly(CASCADES, ["three levels"]))
 def test_lossless_outer_law_is_the_verifiers(name, nightly):
   make, samplings = CASCADES[name]
   cases = [(seed, x, "token") for seed, x in enumerate(samplings)]
@@ -96,7 +96,7 @@ ALPHAS |= {"spec_decode_lossy": 0.5}
 
 
 @pytest.mark.parametrize(
-  ("name", "alpha"), toy.nightly(ALPHAS.items(), quick=[*ALPHAS.items()][:2])
+  ("name", "alpha"), toy.nightly(ALPHAS.items(), quick=[*ALPHAS.items()][:1])
 )
 def test_an_outer_target_sees_the_inner_reviewers_law(name, alpha):
   # The reviewed pair's law is MEDIUM's, and it has its confidence.

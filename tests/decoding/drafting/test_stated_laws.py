@@ -121,7 +121,17 @@ WITH_BONUS = ("lossless", "lenient", "blocks", "copied, lenient")
 
 @pytest.mark.parametrize(
   ("name", "bonus_law"),
-  [(name, False) for name in CASES] + [(name, True) for name in WITH_BONUS],
+  toy.nightly(
+    [(name, False) for name in CASES] + [(name, True) for name in WITH_BONUS],
+    quick=[
+      ("lenient", False),
+      ("lenient, the reviewer's bonus", False),
+      ("in a row, lenient", False),
+      ("three models, lenient below", False),
+      ("blocks", True),
+      ("copied, lenient", True),
+    ],
+  ),
 )
 def test_stated_laws(name, bonus_law, monkeypatch):
   drafter, cells = CASES[name]

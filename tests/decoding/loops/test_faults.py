@@ -133,14 +133,17 @@ def decode(name, drafter, verifier, *, gamma=2, length=8, **options):
 @each_fault
 @pytest.mark.parametrize(
   "name",
-  [
-    "spec_cascade_chow",
-    "spec_cascade_opt",
-    "spec_cascade_token_v3",
-    "spec_decode_lossy",
-    "spec_decode_lossy_star",
-    "ensemble",
-  ],
+  toy.nightly(
+    [
+      "spec_cascade_chow",
+      "spec_cascade_opt",
+      "spec_cascade_token_v3",
+      "spec_decode_lossy",
+      "spec_decode_lossy_star",
+      "ensemble",
+    ],
+    quick=["spec_cascade_opt", "ensemble"],
+  ),
 )
 def test_a_fault_at_the_bonus_position_is_seen(name, fault):
   """Drafts 2 3, both accepted; the bonus law is the drafter's after 3."""
@@ -204,12 +207,12 @@ AND_COPIES = [[3, 0, 1], [0, 2, 1], [0, 0, 0]]
 @pytest.mark.parametrize(
   ("wrong", "matrix", "expected"),
   [
-    ("medium", REVIEWED, [2, 3]),
+    *toy.nightly([("medium", REVIEWED, [2, 3])]),
     ("medium", AND_COPIES, [2, 3]),
     # It drafts 2 3 in the first block, and has no law after a 3 to draft from
     # in the second, which begins after 2 3 4 5 2.
     ("small", REVIEWED, [2, 3, 4, 5, 2, 3]),
-    ("small", AND_COPIES, [2, 3, 4, 5, 2, 3]),
+    *toy.nightly([("small", AND_COPIES, [2, 3, 4, 5, 2, 3])]),
     # Not reviewed, one after the other.
     ("medium", [[3, 1], [0, 0]], [2, 3]),
     ("small", [[2, 2], [0, 0]], [2, 3]),

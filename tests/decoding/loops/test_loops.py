@@ -43,7 +43,9 @@ GREEDY_CASES = [
 ]
 GREEDY_CASES += [
   pytest.param("spec_cascade_opt", {"verification": "block"}, id="block"),
-  pytest.param("spec_decode", {"gamma": 1}, id="gamma 1"),
+  pytest.param(
+    "spec_decode", {"gamma": 1}, id="gamma 1", marks=pytest.mark.slow
+  ),
   pytest.param("spec_decode", {"gamma": 4}, id="gamma 4"),
 ]
 
@@ -74,7 +76,7 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("case", ROWS)
+@pytest.mark.parametrize("case", toy.nightly(ROWS, ("block", "stop")))
 def test_a_row_alone_is_the_row_in_the_batch(case):
   name, alpha, options = ROWS[case]
   inputs, keys = toy.rows(64)

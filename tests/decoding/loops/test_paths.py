@@ -51,6 +51,7 @@ SPECULATIVE = {
   "stop after": ("spec_decode_lossy", 3, 5, STOP_AFTER, 1.0),
 }
 ON_PROMPTS = ("token", "block", "stop before", "printed bonus, stop")
+QUICK = ("token", "printed bonus, stop", "token rule", "stop after")
 NIGHTLY = [
   ((name, 2, 4, {"verification": way}, 0.8), pair)
   for name, row in METHODS.items()
@@ -161,7 +162,12 @@ def padded(rows, length):
   ("case", "pair"),
   [
     *(
-      pytest.param(case, PROMPTED if key in ON_PROMPTS else PAIR, id=key)
+      pytest.param(
+        case,
+        PROMPTED if key in ON_PROMPTS else PAIR,
+        id=key,
+        marks=[] if key in QUICK else pytest.mark.slow,
+      )
       for key, case in SPECULATIVE.items()
     ),
     *toy.nightly(NIGHTLY),

@@ -31,7 +31,7 @@ def decode(name: str, temperature: float, **how):
     pytest.param(slice(None), id="all", marks=pytest.mark.slow),
   ],
 )
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", toy.nightly([0.0, 1.0], [1.0]))
 def test_a_shared_program_decodes_as_the_method_alone(temperature, some):
   names = [
     name
