@@ -115,4 +115,45 @@ the printed bonus of a tree is weighed by q
 the verifier's laws stay those of the nodes
 - p1, p, pi = along(p1), along(p), along(pi)
 + p1, p, pi = p1[:, : depth + 1], p[:, : depth + 1], along(pi)
+
+=== decoding/drafting/branched.py
+a sibling may repeat the first draft <-
+  test_siblings_are_drawn_without_the_first_draft
+- jnp.where(is_first, 0, q)[:, None]
++ q[:, None]
+siblings are drawn with the uniforms of the chain <-
+  test_siblings_are_drawn_without_the_first_draft
+- draws.fold_in(rngs, _SIBLING_TAG)
++ rngs
+a chain is kept beside an accepted sibling <-
+  test_a_chain_keeps_nothing_beside_a_sibling
+- jnp.where(is_chain, count, 0)
++ count
+an empty block has siblings <- test_an_empty_block_has_no_siblings
+- jnp.where(chain.count > 0, chain.count + num - 1, 0)
++ chain.count + num - 1
+the laws of a chain stand at its siblings <-
+  test_sampled_texts_have_the_verifiers_law[chain-token]
+- by_draft(values[:, :2], none.astype(values.dtype), values[:, 2:])
++ by_draft(values[:, :1], none.astype(values.dtype), values[:, 1:])
+
+=== advise/rank_acceptance.py advise/test_tree_search.py
+the residual after a miss is the target <- test_a_text_tells_the_blocks
+- residual = jnp.where(is_drawn[..., None], left, residual)
++ residual = residual
+a certain child is tried like a drawn one <- test_a_text_tells_the_blocks
+- reach = jnp.where(is_drawn, reach * jnp.maximum(missed, 0), reach)
++ reach = reach * jnp.maximum(missed, 0)
+a block begins at every token <- test_a_text_tells_the_blocks
+- begins[:, start + accepted + 1] += begins[:, start] * ends
++ begins[:, start + 1] += begins[:, start] * ends
+all depths have the acceptance of the first <- test_acceptance_by_depth
+- weights[:, 1:] = passed[:, :-1] * inside[:, 1:]
++ weights = inside.astype(np.float64)
+
+=== analysis/draft_trees.py
+ranks are looked up by the number of siblings <-
+  test_acceptance_may_depend_on_the_number_of_children
+- reach[node] = reach[parent] * rates[row, counts[parent] - 1, rank]
++ reach[node] = reach[parent] * rates[row, -1, rank]
 """)
