@@ -28,6 +28,7 @@ PARTS = (
     "inputs",
     "measuring",
     "method",
+    "side_by_side",
     "pair",
     "point",
   ),

@@ -253,7 +253,9 @@ class Drafter(Part, Protocol):
   """Proposes up to `width` tokens for each row. A drafter is a pytree.
 
   A drafter of chains inherits `ChainDrafter`, which has the two members that
-  trees need.
+  trees need. A drafter that states no distribution at some places may have a
+  method `check_review(target, settings)`, which raises ValueError where a
+  target and `ReviewSettings` ask for one.
   """
 
   @property

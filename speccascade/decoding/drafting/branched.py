@@ -26,6 +26,10 @@ from speccascade.decoding.types import (
 Array = jax.Array
 _SIBLING_TAG = 2**30  # beside the keys of the chain, which count from 0
 _NO_NODE = -1
+_NO_LAW = (
+  "a BranchedDrafter has no law after the siblings of its first draft; use a"
+  " method whose target is the verifier, or the bonus 'verifier'"
+)
 
 
 class BranchedDrafter(struct.PyTreeNode):
@@ -74,6 +78,11 @@ class BranchedDrafter(struct.PyTreeNode):
   def has_confidence(self) -> bool:
     return self.drafter.has_confidence
 
+  def check_review(self, target: Any, settings: Any) -> None:
+    """Raises ValueError where a law after siblings is needed."""
+    if target.uses_q and settings.bonus == "target":
+      raise ValueError(_NO_LAW)
+
   def prefill(self, inputs: Array, *, capacity: int) -> State:
     return self.drafter.prefill(inputs, capacity=capacity)
 
@@ -111,10 +120,7 @@ class BranchedDrafter(struct.PyTreeNode):
     """
     refuse_tree(self.drafter, "a BranchedDrafter")
     if bonus_law:
-      raise ValueError(
-        "a BranchedDrafter has no law after the siblings of its first draft;"
-        " use a method whose target is the verifier, or the bonus 'verifier'"
-      )
+      raise ValueError(_NO_LAW)
     state, chain = self.drafter.propose(
       state,
       tokens,

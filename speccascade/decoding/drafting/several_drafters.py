@@ -1,6 +1,6 @@
 """Several drafters that draft beside each other: one path each, one tree."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flax import struct
 import jax
@@ -72,6 +72,14 @@ class SeveralDrafters(struct.PyTreeNode):
   @property
   def models(self) -> tuple[LanguageModel, ...]:
     return tuple(model for drafter in self.drafters for model in drafter.models)
+
+  def check_review(self, target: Any, settings: Any) -> None:
+    """Raises ValueError where the review needs one law of all drafters."""
+    if target.uses_q or settings.verification != "token":
+      raise ValueError(
+        "the drafts come from several drafters, which have no one distribution;"
+        " use a method whose target is the verifier, and verification 'token'"
+      )
 
   def prefill(self, inputs: Array, *, capacity: int) -> _State:
     states = tuple(

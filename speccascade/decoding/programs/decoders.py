@@ -234,6 +234,9 @@ class Decoder(BlockShape, Records):
         f"gamma is {self.gamma}; the drafter given, a {kind}, drafts blocks of"
         f" {depth}: set gamma to {depth}, or change the drafter"
       )
+    # A drafter may have no law of its own at some places.
+    if check := getattr(drafter, "check_review", None):
+      check(self.method.target, self)
     if drafter.tree and self.verification == "block":
       raise ValueError(
         "verification is 'block', which weighs a chain; the drafter given"

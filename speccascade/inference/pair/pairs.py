@@ -22,6 +22,7 @@ from speccascade.inference.pair.pair_checks import (
   check_vocabulary,
   shared_rows,
 )
+from speccascade.inference.pair.side_by_side import SideBySide
 from speccascade.models import intersection
 from speccascade.models.parameters import KERNEL_DTYPES, Config
 from speccascade.models.sharding import meshes
@@ -144,10 +145,10 @@ class ModelPair:
   def combine_drafters(
     self, cascade, method, vocabulary_sha256=None
   ) -> "ModelPair":
-    """Returns the pair with its drafters combined into a cascade.
+    """Returns the pair with its drafters combined into one.
 
     Args:
-      cascade: the `Cascade` that combines the drafters.
+      cascade: the `Cascade` or `SideBySide` that combines the drafters.
       method: the `Method` that decodes.
       vocabulary_sha256: hash of the vocabulary file in use, or None.
 
@@ -184,9 +185,9 @@ class PairSpec:
     verifier_checkpoint: the path of the verifier's checkpoint.
     dtype: the type of the activations. None keeps the architecture's type.
     kernel_dtype: the type of the kernels; see `T5LM.create`.
-    cascade: how the drafters are combined, perhaps with drafters that are no
-      neural networks. None combines none: several drafters then stay a tuple,
-      for a method that takes several.
+    cascade: how the drafters are combined: in a cascade, perhaps with drafters
+      that are no neural networks, or side by side. None combines none: several
+      drafters then stay a tuple, for a method that takes several.
     drafter_vocabulary: the path of the drafters' vocabulary, if it differs from
       the verifier's; see `shared_tokens.share_tokens`.
     mesh: the devices, and the part of the models that each device holds.
@@ -198,7 +199,7 @@ class PairSpec:
   verifier_checkpoint: fields.Path | None = None
   dtype: Literal["float32", "bfloat16"] | None = "float32"
   kernel_dtype: Literal[*KERNEL_DTYPES] = "float32"
-  cascade: Cascade | None = None
+  cascade: Cascade | SideBySide | None = None
   drafter_vocabulary: Annotated[object, inputs.check_vocabulary_path] = None
   mesh: meshes.Mesh = meshes.ONE
 

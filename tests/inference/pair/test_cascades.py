@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from speccascade.inference.pair.cascades import Cascade, calls_by_drafter
+from speccascade.inference.pair.side_by_side import SideBySide
 from speccascade.training import ngram_counts
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
@@ -50,6 +51,11 @@ def test_cascades_decode_what_the_verifier_does(
     # The cascade sets the length of a block, whatever GAMMA is.
     assert row.settings.gamma == sum(cascade.k[0])
     assert len(row.counts.calls_by_model) == num_models
+  beside = {"method": "spec_decode", "cascade": SideBySide(3)}
+  row, written = tokens("beside", drafter_checkpoint=two, **beside)
+  assert written == wanted
+  assert row.settings.gamma == 3
+  assert row.settings.drafter.endswith("side by side, 3")
 
 
 def test_labels():
@@ -89,6 +95,11 @@ def test_wrong_cascades(settings, message):
     ({}, {"k": [[1, 2], [0, 2]], "bigrams": "no.json"}, "no bigram table"),
     ({}, {"k": [[1, 2], [0, 2]], "first_children": 99}, "the vocabulary has"),
     (
+      {"method": "spec_cascade_token_v2"},
+      {"k": [[1, 2], [0, 2]], "first_children": 2},
+      "no law after the siblings",
+    ),
+    (
       {"method": "spec_cascade_chow"},
       {"k": [[1, 2], [0, 2]]},
       "reads the drafter's confidence",
@@ -98,6 +109,26 @@ def test_wrong_cascades(settings, message):
 def test_what_does_not_fit_is_refused(run, tmp_path, changes, cascade, message):
   with pytest.raises((ValueError, FileNotFoundError), match=message):
     run(cascade=Cascade(**cascade), **DRAFTING | changes)
+  assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"drafter_checkpoint": ["small"]}, "names 1 drafters; side by side"),
+    ({"method": "spec_cascade_token_v2"}, "have no one distribution"),
+    ({"verification": "traversal"}, "have no one distribution"),
+    ({"method": "token_cascade_chow"}, "has none"),
+  ],
+)
+def test_what_does_not_fit_beside_is_refused(
+  run, files, tmp_path, changes, message
+):
+  names = changes.get("drafter_checkpoint", ["medium", "small"])
+  settings = {"method": "spec_decode", "temperature": 0.0} | changes
+  settings["drafter_checkpoint"] = [str(files / name) for name in names]
+  with pytest.raises(ValueError, match=message):
+    run(cascade=SideBySide(2), **settings)
   assert not (tmp_path / "out").exists()
 
 

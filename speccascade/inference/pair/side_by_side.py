@@ -1,0 +1,60 @@
+"""The configuration of several drafters that draft beside each other."""
+
+from collections.abc import Sequence
+import dataclasses
+
+from speccascade.decoding import (
+  AutoregressiveDrafter,
+  Drafter,
+  SeveralDrafters,
+)
+from speccascade.decoding.decode_settings import BlockSize
+from speccascade.settings import fields
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class SideBySide:
+  """Each drafter of a pair drafts a path of its own, in one tree.
+
+  It takes the place of a `Cascade` in a `PairSpec`.
+
+  Attributes:
+    length: the number of drafts of each path, which is the depth of the tree.
+
+  Raises:
+    ValueError: the length is out of range.
+
+  Source: Miao et al., "SpecInfer" (arXiv 2305.09781).
+  """
+
+  length: BlockSize
+
+  @property
+  def label(self) -> str:
+    """The settings in one line, a part of a row's drafter name."""
+    return f"side by side, {self.length}"
+
+  def build(
+    self,
+    lms: Sequence,
+    vocab_size: int,
+    vocabulary_sha256: str | None = None,
+    *,
+    prompted: bool = False,
+  ) -> Drafter:
+    """Returns the drafter that combines the models; see `Cascade.build`.
+
+    Raises:
+      ValueError: there are fewer than two models.
+    """
+    if len(lms) < 2:
+      raise ValueError(
+        f"DRAFTER_CHECKPOINT names {len(lms)} drafters; side by side there are"
+        " two or more"
+      )
+    # A drafter reads the tokens that the others wrote: a path, and one more.
+    behind = self.length + 1
+    return SeveralDrafters(
+      tuple(AutoregressiveDrafter(lm, self.length, behind=behind) for lm in lms)
+    )
