@@ -62,7 +62,7 @@ def assert_greedy(shape, drawing, verification, *, prompted):
 @pytest.mark.parametrize(
   ("shape", "drawing", "verification", "prompted"),
   [
-    ("branching", "greedy_and_random", "token", True),
+    *toy.nightly([("branching", "greedy_and_random", "token", True)]),
     ("parents", "without_replacement", "traversal", False),
     ("paths", "iid", "k_seq", True),
   ],
@@ -98,7 +98,7 @@ def test_a_wide_greedy_tree_accepts_every_draft():
   assert np.array_equal(got.stats.accepted_at[:, 2], [4, 4])
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", toy.nightly(SHAPES, ["parents"]))
 def test_a_drafter_that_is_the_verifier_is_always_right(shape):
   # The output would hide what the drafter itself reads and keeps: a wrong path
   # in its cache costs accepted drafts, and nothing else.
@@ -163,7 +163,10 @@ QUICK = [
 ]
 
 
-@pytest.mark.parametrize(("method", "shape", "drawing", "verification"), QUICK)
+@pytest.mark.parametrize(
+  ("method", "shape", "drawing", "verification"),
+  toy.nightly(QUICK, QUICK[:2]),
+)
 def test_sampled_trees(method, shape, drawing, verification):
   sampling = Sampling.create(0.8)
   assert_sampled(method, shape, drawing, verification, sampling, 60_000)
@@ -230,7 +233,7 @@ def test_several_drafters_beside_each_other():
 @pytest.mark.parametrize(
   ("method", "bonus"),
   [
-    ("spec_cascade_chow", "target"),
+    *toy.nightly([("spec_cascade_chow", "target")]),
     ("spec_cascade_chow", "verifier"),
     # Here an unknown q would show in pi.
     ("ensemble", "verifier"),

@@ -48,7 +48,9 @@ def test_the_shape_of_a_block():
     assert drafter.tree.depth == width
 
 
-@pytest.mark.parametrize("verification", ["token", "traversal"])
+@pytest.mark.parametrize(
+  "verification", toy.nightly(["token", "traversal"], ["token"])
+)
 def test_greedy_tokens_are_the_verifiers(verification):
   models = toy.whole(prompted=False)
   options = {"inputs": INPUTS, "max_decode_len": 24, "eos_id": 7}
@@ -59,37 +61,35 @@ def test_greedy_tokens_are_the_verifiers(verification):
     gamma=4,
     **options,
   )
-  for num_first in (2, 5):
-    got = toy.decode(
-      "cascade_drafting",
-      cascade_of(models, num_first),
-      gamma=4,
-      verification=verification,
-      **options,
-    )
-    assert np.array_equal(got.tokens, alone.tokens)
-    assert np.array_equal(got.lengths, alone.lengths)
-    # Siblings are accepted where the chain's first draft is not.
-    first = plain.stats.accepted_at[:, 0] / plain.stats.num_blocks
-    assert np.sum(got.stats.accepted_at[:, 0] / got.stats.num_blocks) < np.sum(
-      first
-    )
+  got = toy.decode(
+    "cascade_drafting",
+    cascade_of(models, 3),
+    gamma=4,
+    verification=verification,
+    **options,
+  )
+  assert np.array_equal(got.tokens, alone.tokens)
+  assert np.array_equal(got.lengths, alone.lengths)
+  # Siblings are accepted where the chain's first draft is not.
+  first = plain.stats.accepted_at[:, 0] / plain.stats.num_blocks
+  assert np.sum(got.stats.accepted_at[:, 0] / got.stats.num_blocks) < np.sum(
+    first
+  )
 
 
 def test_all_tokens_at_the_first_place():
   # No block is rejected whole, and each of them writes two tokens or more.
   models = toy.whole(vocab_size=4, prompted=False)
-  for temperature in (0.0, 1.0):
-    got = toy.decode(
-      "cascade_drafting",
-      cascade_of(models, 4),
-      sampling=Sampling.create(temperature),
-      inputs=INPUTS,
-      gamma=4,
-      max_decode_len=12,
-      eos_id=9,
-    )
-    assert not np.any(got.stats.accepted_at[:, 0])
+  got = toy.decode(
+    "cascade_drafting",
+    cascade_of(models, 4),
+    sampling=Sampling.create(1.0),
+    inputs=INPUTS,
+    gamma=4,
+    max_decode_len=12,
+    eos_id=9,
+  )
+  assert not np.any(got.stats.accepted_at[:, 0])
 
 
 def test_a_chain_that_is_the_verifiers_is_kept_whole():
@@ -147,10 +147,9 @@ def arguments(pair, rows):
 @pytest.mark.parametrize(
   ("kind", "verification"),
   [
-    ("chain", "token"),
-    pytest.param("cascade", "traversal", marks=pytest.mark.slow),
+    *toy.nightly([("chain", "token"), ("cascade", "traversal")]),
     ("cascade", "token"),
-    pytest.param("reviewed", "token", marks=pytest.mark.slow),
+    *toy.nightly([("reviewed", "token")]),
   ],
 )
 def test_sampled_texts_have_the_verifiers_law(kind, verification):
