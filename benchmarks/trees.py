@@ -7,7 +7,7 @@ turns on the test sentences of the built-in task at batch 1. "accepted" is the
 number of accepted drafts a block, "tokens" the number of tokens a block, which
 is a pass of the verifier. The speed-up over the verifier alone has the 95%
 interval of a bootstrap over sentences; so has the ratio to the best chain, with
-the same resamples.
+the same resamples. A tree of one branch is timed beside its chain, too.
 """
 
 import dataclasses
@@ -26,6 +26,8 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 
+# A tree that is a chain, timed beside that chain.
+ONE_BRANCH = (1, 1, 1)
 # Shapes of 4, 8 and 15 drafts.
 TREES = {
   "(2, 1)": (2, 1),
@@ -53,6 +55,9 @@ def points(
       found[name] = dataclasses.replace(
         chain, gamma=gamma, verification=verification
       )
+  found["one branch"] = dataclasses.replace(
+    chain, gamma=len(ONE_BRANCH), tree=ONE_BRANCH, drawing="iid"
+  )
   for label, tree in TREES.items():
     depth = cast(DraftTree, draft_tree(1, tree, None)).depth
     # At temperature 0 all ways of drawing and verifying are one.
@@ -69,8 +74,10 @@ def points(
   return found
 
 
-def race(study: Study, method: str, temperature: float, gammas: list[int]):
-  """Prints a line for each point."""
+def race(
+  study: Study, method: str, temperature: float, gammas: list[int]
+) -> list[str]:
+  """Prints a line for each point; returns what stands below the table."""
   named = points(method, temperature, gammas)
   alone = measure.reference(next(iter(named.values())))
   outs: dict[Point, list] = {point: [] for point in (alone, *named.values())}
@@ -86,20 +93,35 @@ def race(study: Study, method: str, temperature: float, gammas: list[int]):
   }
   chains = [name for name in named if name.startswith("chain")]
   best = min(chains, key=lambda name: latencies[named[name]].relative_latency)
+
+  def beside(name: str, other: str) -> str:
+    """Returns how many times as fast as another, with its interval."""
+    first, second = latencies[named[name]], latencies[named[other]]
+    ratio = second.relative_latency / first.relative_latency
+    ratios = replicates[other] / replicates[name]
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
+
   for name, point in named.items():
     counts = efficiency.total(outs[point])
     latency = latencies[point]
     blocks = counts.num_blocks
-    ratio = latencies[named[best]].relative_latency / latency.relative_latency
-    low, high = np.quantile(replicates[best] / replicates[name], [0.025, 0.975])
     print(
       f"| {method} | {temperature:g} | {name} | {point.verify_width - 1} |"
       f" {counts.accepted / blocks:.2f} | {counts.num_tokens / blocks:.2f} |"
       f" {1 / latency.relative_latency:.2f}"
       f" [{1 / latency.relative_high:.2f}, {1 / latency.relative_low:.2f}] |"
-      f" {ratio:.2f} [{low:.2f}, {high:.2f}] |",
+      f" {beside(name, best)} |",
       flush=True,
     )
+  same = f"chain of {len(ONE_BRANCH)}, token"
+  if same not in named:
+    return []
+  where = f"{method}, T = {temperature:g}"
+  return [
+    f"{where}: a tree of one branch beside the {same}:"
+    f" {beside('one branch', same)}"
+  ]
 
 
 def main():
@@ -124,9 +146,11 @@ def main():
     " beside the best chain (95%) |"
   )
   print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+  below = []
   for method in args.methods:
     for temperature in args.temperatures:
-      race(study, method, temperature, args.gammas)
+      below += race(study, method, temperature, args.gammas)
+  print("\n".join(["", *below]))
 
 
 if __name__ == "__main__":
