@@ -4,9 +4,10 @@ import inspect
 import pathlib
 import re
 
+import numpy as np
 import pytest
 
-from speccascade.decoding.programs import table
+from speccascade.decoding.programs import formulas, table
 from tests.decoding.laws import test_add_a_rule
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -17,6 +18,35 @@ FOLDERS = "benchmarks|configs|docs|launch|notebooks|speccascade|tests"
 
 def test_the_table_is_the_code():
   assert table.markdown() in README.read_text(encoding="utf-8")
+
+
+def test_the_page_of_methods_is_the_code():
+  page = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
+  assert page == formulas.page(), (
+    "python -m speccascade.decoding.programs.formulas > docs/methods.md"
+  )
+  # Every rule has its section, its range of alpha and its source.
+  for name, target in formulas.known_targets().items():
+    section = page.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
+    assert "- Kind: " in section
+    assert target.is_lossless or "- alpha: " in section
+    # (The divergences of BiLD* and the plainest mixture name it in the text.)
+    assert "Source: " in section or name.startswith("bild")
+
+
+def test_the_worked_numbers_are_those_of_the_docstrings():
+  rows = [formulas.example_row(x) for x in formulas.known_targets().values()]
+  by_name = {row[0].strip("`"): row for row in rows}
+  assert by_name["lossy"][3] == ".333 .356 .233 .078"
+  assert by_name["token_v3"][2:4] == ["keeps 2 3", ".110 .520 .315 .055"]
+  assert by_name["chow"][2:5] == ["defers", ".200 .400 .300 .100", "0.70"]
+  for _, _, _, pi, accepted, most in rows:
+    pi = np.array([float(x) for x in pi.split()])
+    assert abs(pi.sum() - 1) < 2e-3
+    assert float(accepted) == pytest.approx(
+      np.minimum(formulas.Q, pi).sum(), abs=6e-3
+    )
+    assert float(most) == pytest.approx((pi / formulas.P).max(), abs=6e-3)
 
 
 def test_the_example_is_the_one_that_runs():

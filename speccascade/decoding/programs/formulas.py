@@ -1,0 +1,219 @@
+"""Prints the page of rules and targets, docs/methods.md.
+
+  python -m speccascade.decoding.programs.formulas
+
+The text of each rule and target is its docstring, and the numbers come from the
+functions themselves.
+"""
+
+import argparse
+from collections.abc import Sequence
+import inspect
+import re
+import textwrap
+
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.decoding.laws.numerics import overlap
+from speccascade.decoding.laws.targets import Target
+from speccascade.decoding.programs.methods import METHODS
+
+VOCAB_SIZE = 32128
+WIDTH = 79
+# The pair of the docstrings in `targets`, at temperature 1.
+Q, P = (0.5, 0.3, 0.15, 0.05), (0.2, 0.4, 0.3, 0.1)
+_ALPHAS = {
+  # The alphas of the docstrings, where the defaults show less.
+  "lossy": 0.4,
+  "lossy_star": 0.4,
+  "mentored": 0.1,
+  "ensemble": 0.25,
+  "chow": 0.4,
+  "diff": -0.2,
+  "opt": -0.5,
+}
+
+_INTRO = """\
+# What the methods are
+
+This page says what each rule and target is: its formula, the distribution pi
+that the output has, what alpha does, and its source. `python -m
+speccascade.decoding.programs.formulas` prints the page from the code.
+
+q is the drafter's distribution of the next token and p the verifier's. A rule
+reads the *confidences*, which are q and p at temperature 1 and unfiltered. pi
+is made of the *sampled* pair, which tokens are drawn from: with the
+temperature, top-k and top-p of the decode (Remark 3 of Narasimhan et al.,
+arXiv 2405.19261). TV(p, q) = sum max(0, p - q).
+
+## How a draft becomes a token of pi
+
+A draft x of q is accepted with probability min(1, pi(x) / q(x)). After a
+rejection the token is drawn from norm(max(0, pi - q)). So each token has the
+distribution pi, whatever q is, and a draft is accepted with probability sum
+min(q, pi) = 1 - TV(pi, q). The more pi is like q, the faster the decode. The
+more pi is like p, the nearer the output is to the large model's.
+
+A *position rule* decides for all tokens of a position at once: pi = p where it
+defers, and pi = q elsewhere (Eq. 3). A *token rule* keeps some tokens v and
+drops the others: pi(v) = q(v) [v is kept] + eta p(v), where eta is the mass of
+q on the dropped tokens (Eq. 11 of the ICLR 2025 version).
+
+At temperature 0 the sampled pair is one-hot. A position rule then takes the
+drafter's likeliest token, or the verifier's where it defers. A token rule
+takes the drafter's likeliest token if it is kept, and else the verifier's. The
+rule still reads the confidences at temperature 1.
+
+A larger alpha takes more from the drafter, so that more drafts are accepted
+and the output is further from the large model's. `typical` is the other way
+round.
+
+## One position, all targets
+
+At temperature 1, for
+
+    q = ({q}),  p = ({p}).
+
+"Accepted" is sum min(q, pi). The last column is the largest pi / p: how much
+likelier than under the large model a token becomes. Of the rules with a
+keep-set, some drop the drafter's likeliest token here and then accept less
+than lossless speculation does: their pi is sharper than p.
+
+{table}
+
+## Each rule and target
+
+A target that looks at q needs one step more of the drafter after a fully
+accepted block, unless `BONUS = "verifier"`.
+"""
+
+
+def known_targets() -> dict[str, Target]:
+  """Returns each target of the table of methods once, by its name."""
+  found = {}
+  for method in METHODS.values():
+    if method.target is not None:
+      found.setdefault(method.target.name, method.target)
+  return found
+
+
+def _alpha(target: Target) -> float:
+  """Returns the alpha of the worked example."""
+  return _ALPHAS.get(target.name, target.interval.default)
+
+
+def example_row(target: Target) -> list[str]:
+  """Returns the line of a target in the table of the worked position."""
+  q, p = jnp.asarray(Q), jnp.asarray(P)
+  alpha = _alpha(target)
+  pi, left, right = target(q, p, alpha=alpha)
+  if left is None:
+    decision = "-"
+  elif target.reads_tokens:
+    kept = [str(v + 1) for v in np.flatnonzero(np.asarray(left >= right))]
+    decision = "keeps " + (" ".join(kept) or "none")
+  else:
+    decision = "defers" if bool(left < right) else "keeps q"
+  return [
+    f"`{target.name}`",
+    "-" if target.is_lossless else f"{alpha:g}",
+    decision,
+    " ".join(f"{float(x):.3f}".lstrip("0") for x in pi),
+    f"{float(overlap(q, pi)):.2f}",
+    f"{float(jnp.max(pi / p)):.2f}",
+  ]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+  """Returns the table of the worked position."""
+  head = ["target", "alpha", "the rule", "pi", "accepted", "max pi/p"]
+  rule = ["---", "---:", "---", "---", "---:", "---:"]
+  return "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *rows])
+
+
+def sections(docstring: str) -> dict[str, str]:
+  """Returns the parts of a docstring: "", "Args", "Source" and others.
+
+  Examples are left out, and so are the parts of `Args` that are not alpha's.
+  """
+  text = inspect.cleandoc(docstring)
+  text = re.split(r"^>>> ", text, maxsplit=1, flags=re.M)[0]
+  name, parts = "", {"": ""}
+  for paragraph in text.split("\n\n"):
+    if match := re.match(r"(Args|Source|Returns|Raises):\s*", paragraph):
+      name, paragraph = match[1], paragraph[match.end() :]
+    elif name:
+      name = ""
+    parts[name] = f"{parts.get(name, '')}\n\n{paragraph}".strip("\n")
+  if "Args" in parts:
+    of_alpha = r"^\s*alpha: (.*?)(?=^\s*\w+: |\Z)"
+    found = re.search(of_alpha, parts["Args"], re.M | re.S)
+    parts["Args"] = found[1] if found else ""
+  return parts
+
+
+def _reflow(text: str) -> str:
+  """Returns paragraphs at the width of the pages; formulas stay as they are."""
+  paragraphs = []
+  for paragraph in text.split("\n\n"):
+    if paragraph.startswith(" "):
+      paragraphs.append(f"```\n{textwrap.dedent(paragraph)}\n```")
+    else:
+      paragraphs.append(textwrap.fill(" ".join(paragraph.split()), WIDTH))
+  return "\n\n".join(paragraphs)
+
+
+def _section(target: Target) -> str:
+  """Returns the text of a target, or of the rule inside it."""
+  documented = target.rule or target.function
+  parts = sections(documented.__doc__ or "")
+  lines = [f"### {target.name}", "", _reflow(parts[""])]
+  facts = []
+  if not target.is_lossless:
+    interval = target.interval.describe(VOCAB_SIZE)
+    # A docstring says the range of alpha, too; what follows it is said here.
+    words = " ".join(parts.get("Args", "").split())
+    fact = f"alpha: {interval}, default {target.interval.default:g}."
+    rest = re.sub(r"^scalar[^.;]*?(?:\.|;|$)\s*", "", words)
+    facts.append(f"{fact} {rest[:1].upper()}{rest[1:]}".rstrip())
+  if target.rule is None:
+    kind = "target, no rule"
+  else:
+    kind = "token rule" if target.reads_tokens else "position rule"
+  reads = "q and p" if target.uses_q else "p alone"
+  if target.needs_confidence:
+    reads += "; the rule reads q's confidence, so one-hot drafts are refused"
+  facts.append(f"Kind: {kind}. pi depends on {reads}.")
+  if target.is_lossless_when_greedy:
+    facts.append("At temperature 0 pi is p, whatever alpha.")
+  names = [
+    f"`{name}`"
+    for name, method in METHODS.items()
+    if method.target is target and method.execution.needs_verifier
+  ]
+  facts.append(f"Methods: {', '.join(names)}.")
+  if source := parts.get("Source"):
+    facts.append(f"Source: {' '.join(source.split())}")
+  lines += ["", *(_bullet(fact) for fact in facts)]
+  return "\n".join(lines)
+
+
+def _bullet(text: str) -> str:
+  return textwrap.fill(text, WIDTH, initial_indent="- ", subsequent_indent="  ")
+
+
+def page() -> str:
+  """Returns the page in Markdown."""
+  found = known_targets()
+  numbers = (", ".join(f"{x:g}" for x in law) for law in (Q, P))
+  q, p = numbers
+  intro = _INTRO.format(
+    q=q, p=p, table=_table([example_row(x) for x in found.values()])
+  )
+  return "\n\n".join([intro.rstrip(), *map(_section, found.values())]) + "\n"
+
+
+if __name__ == "__main__":
+  argparse.ArgumentParser(description=__doc__).parse_args()
+  print(page(), end="")
