@@ -11,6 +11,7 @@ from tests.inference import llamas
 
 PATH = pathlib.Path(__file__).parents[1] / "notebooks" / "explore.ipynb"
 LIMIT_S = 1800  # a stuck cell; it takes minutes
+STEPS = '{"TRAIN_STEPS": 700,'
 
 
 @pytest.fixture
@@ -45,6 +46,7 @@ def test_its_code_is_python_and_has_no_placeholder(notebook):
   for field in ("repository", "method", "alpha", "gamma", "temperature"):
     assert f"\n{field} = " in forms
   assert forms.count("# @param") >= 4
+  assert forms.count(STEPS) == 1
 
 
 @pytest.mark.slow
@@ -55,6 +57,9 @@ def test_it_runs_from_start_to_end(notebook, tmp_path):
     empty = f'{name}_folder = ""'
     assert empty in chat.source
     chat.source = chat.source.replace(empty, f"{name}_folder = {str(folder)!r}")
+  # The steps of the notebook would take a quarter of an hour here.
+  for cell in code_cells(notebook):
+    cell.source = cell.source.replace(STEPS, '{"TRAIN_STEPS": 80,')
   client = nbclient.NotebookClient(
     notebook, timeout=LIMIT_S, resources={"metadata": {"path": str(tmp_path)}}
   )
