@@ -91,7 +91,7 @@ accepted block, unless `BONUS = "verifier"`.
 
 def known_targets() -> dict[str, Target]:
   """Returns each target of the table of methods once, by its name."""
-  found = {}
+  found: dict[str, Target] = {}
   for method in METHODS.values():
     if method.target is not None:
       found.setdefault(method.target.name, method.target)
@@ -108,7 +108,7 @@ def example_row(target: Target) -> list[str]:
   q, p = jnp.asarray(Q), jnp.asarray(P)
   alpha = _alpha(target)
   pi, left, right = target(q, p, alpha=alpha)
-  if left is None:
+  if left is None or right is None:
     decision = "-"
   elif target.reads_tokens:
     kept = [str(v + 1) for v in np.flatnonzero(np.asarray(left >= right))]
