@@ -63,7 +63,10 @@ class WantedTrees:
 
   def __post_init__(self):
     # A point says whether the verification takes trees, and this drawing.
-    self.point(Point("spec_decode"), (-1, -1))
+    try:
+      self.point(Point("spec_decode"), (-1, -1))
+    except fields.SettingError as error:
+      raise fields.SettingError(error.name, error.fault, WantedTrees) from error
 
   def point(self, common: Point, parents: Sequence[int]) -> Point:
     """Returns the point of a tree; a tree of one branch is a chain.

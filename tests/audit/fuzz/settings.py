@@ -122,7 +122,7 @@ _VALUES = {
     "MAX_DEPTH": _whole("1000000"),
     "TREE_DRAWING": ('"best"', "5", "None"),
     "TREE_VERIFICATION": ('"block"', '"k_seq"', "5", "None"),
-    "METHOD": ('"bild"', '"cascade_drafting"', '"token_cascade_chow"'),
+    "METHOD": ('"cascade_drafting"', '"token_cascade_chow"'),
     "TREE": ("(2, 1, 1, 1, 1)",),
     "DRAFTS": ("2",),
     "ROUNDS": _whole(),
@@ -219,6 +219,7 @@ _CASCADES = {
   "BIGRAMS": ('["a", "b"]', "5", '"/nowhere.json"', '"@base/in.jsonl"'),
   "NGRAMS": ("5", '["a"]', '"/nowhere.npz"', '"@base/in.jsonl"'),
   "INNER_VERIFICATION": ('"tree"', "None"),
+  "FIRST_CHILDREN": ("0", "2.5", '"a"', "None", "1000000"),
 }
 _SCHEDULES = {
   "peak": ("-1", '"a"', "None"),
