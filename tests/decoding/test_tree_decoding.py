@@ -333,6 +333,20 @@ def test_a_cascade_of_drafters_refuses_a_tree():
     )
 
 
+def test_a_tree_of_one_branch_shares_the_program_of_its_chain():
+  make = lambda **more: Decoder(
+    METHODS["spec_decode"], max_decode_len=4, eos_id=1, gamma=2, **more
+  )
+  program = lambda decoder: decoder.program(False)[0]
+  assert program(make(tree=(1, 1))) == program(make())
+  block = program(make(verification="block"))
+  assert program(make(tree=(-1, 0), verification="traversal")) == block
+  iid = {"drawing": "iid", "verification": "k_seq"}
+  assert program(make(tree=(1, 1), **iid)) == program(make())
+  # The likeliest token is a certain draft, which no chain has.
+  assert program(make(tree=(1, 1), drawing="top_k")) != program(make())
+
+
 def test_trees_of_one_shape_share_a_program():
   make = lambda **more: Decoder(
     METHODS["spec_decode"], max_decode_len=4, eos_id=1, gamma=2, **more

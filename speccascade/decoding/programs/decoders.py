@@ -21,6 +21,7 @@ from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
 )
+from speccascade.decoding.drafting.children import TOP_K
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import Target
@@ -31,6 +32,9 @@ from speccascade.decoding.programs.families import choose
 from speccascade.decoding.programs.methods import Method, family, find
 from speccascade.decoding.types import Decoded, block_depth, is_drafter
 from speccascade.settings import fields
+
+# What a verification of trees is on a chain.
+_OF_CHAIN = {"token": "token", "traversal": "block", "k_seq": "token"}
 
 
 @fields.checked
@@ -166,6 +170,11 @@ class Decoder(BlockShape, Records):
       shape = values_of(BlockShape(gamma=1), BlockShape)
     if not method.uses_bonus:
       shape["bonus"] = "target"
+    # A tree of one branch is a chain, unless its drafts are certain.
+    tree = self.draft_tree
+    if tree is not None and tree.is_chain and self.tree_drawing != TOP_K:
+      shape |= dict.fromkeys(("tree", "drafts", "drawing"))
+      shape["verification"] = _OF_CHAIN[self.verification]
     shape["draft_length"] = DraftLength(self.draft_length.policy)
     static = dataclasses.replace(self, method=members[0], shared=False, **shape)
     targets = tuple(member.target for member in members)
