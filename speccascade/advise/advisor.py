@@ -72,15 +72,8 @@ def advise(
     )
   point = dataclasses.replace(point, gamma=max(wanted.gammas))
   with folders.sole_writer(run.folder):
-    sources = inputs.read(pair.vocabulary_path).fit_padding()
-    models = pair.load(sources.vocabulary)
-    study = Study(
-      models,
-      sources,
-      dataclasses.replace(run, num_lengths=1),
-      dataclasses.replace(measuring, num_timed=len(sources.examples)),
-    )
-    points = wanted.points(point, models.verifier_lm.vocab_size)
+    study = read_study(pair, inputs, run, measuring)
+    points = wanted.points(point, study.pair.verifier_lm.vocab_size)
     studies = grid.each_drafter(study)
     for drafter_study in studies:
       StudyPoint(drafter_study, points[0]).check()
@@ -100,6 +93,25 @@ def advise(
       return Searcher(
         studies, points, wanted, effort.rounds, budget, Steps(bar)
       ).run()
+
+
+def read_study(
+  pair: PairSpec, inputs: Inputs, run: Run, measuring: Measuring
+) -> Study:
+  """Returns the study of all examples, which are padded and timed alike.
+
+  The arguments are those of `advise`.
+
+  Raises:
+    ValueError: a model or an input does not fit.
+  """
+  sources = inputs.read(pair.vocabulary_path).fit_padding()
+  return Study(
+    pair.load(sources.vocabulary),
+    sources,
+    dataclasses.replace(run, num_lengths=1),
+    dataclasses.replace(measuring, num_timed=len(sources.examples)),
+  )
 
 
 def _identity(study: Study, point: Point, wanted: Wanted) -> dict:

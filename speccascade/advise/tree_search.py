@@ -12,10 +12,11 @@ from typing import Annotated
 
 import numpy as np
 
-from speccascade.advise import rank_acceptance
+from speccascade.advise import advisor, rank_acceptance
 from speccascade.advise.acceptance import laws_along
 from speccascade.advise.effort import Budget, Effort, Steps
 from speccascade.advise.offers import make_monotone
+from speccascade.advise.searcher import LEAST
 from speccascade.analysis import draft_acceptance, draft_trees
 from speccascade.decoding.decode_settings import Verification
 from speccascade.decoding.drafting.children import Drawing
@@ -33,8 +34,6 @@ from speccascade.runtime import folders
 from speccascade.runtime.progress import ProgressBar
 from speccascade.settings import fields
 
-# The lower end of a speed-up from which on drafting pays: `searcher.LEAST`.
-LEAST = 1.05
 _NUM_CHAINS = 3  # chains that are timed: the best by costs, and its neighbours
 _NUM_PLACES = 32  # at which the optimum is worked out
 _NUM_STEPS = 4
@@ -186,14 +185,7 @@ def search(
       " DRAFTS and DRAFT_LENGTH out"
     )
   with folders.sole_writer(run.folder):
-    sources = inputs.read(pair.vocabulary_path).fit_padding()
-    models = pair.load(sources.vocabulary)
-    study = Study(
-      models,
-      sources,
-      dataclasses.replace(run, num_lengths=1),
-      dataclasses.replace(measuring, num_timed=len(sources.examples)),
-    )
+    study = advisor.read_study(pair, inputs, run, measuring)
     with ProgressBar(
       total=_NUM_STEPS,
       desc="trees",

@@ -16,7 +16,8 @@ import json
 import numpy as np
 
 from speccascade import cli
-from speccascade.advise.tree_search import LEAST, TreeAdvice, TreeOffer
+from speccascade.advise.searcher import LEAST
+from speccascade.advise.tree_search import TreeAdvice, TreeOffer
 from speccascade.inference.measuring.environment import device_name, environment
 from speccascade.report import tables
 from speccascade.report.tables import Column
