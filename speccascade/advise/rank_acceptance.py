@@ -176,7 +176,7 @@ def _of_children(
       after = jnp.where(ids == child[..., None], 0, law)
       after = numerics.normalise(after, law)
     reach = jnp.where(is_drawn, reach * jnp.maximum(missed, 0), reach)
-    left = numerics.normalise(jnp.maximum(residual - law, 0), residual)
+    left = numerics.residual(residual, law)
     residual = jnp.where(is_drawn[..., None], left, residual)
     law = jnp.where(is_drawn[..., None], after, law)
   # The draw after all trials may be a certain child.

@@ -6,8 +6,9 @@ passes the best tree of each size follows. The clock then decides between these
 trees and the best chains, in one interleaved run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
+import pathlib
 from typing import Annotated
 
 import numpy as np
@@ -156,6 +157,7 @@ def search(
   measuring: Measuring = Measuring(),
   trees: WantedTrees = WantedTrees(),
   effort: Effort = Effort(),
+  on_start: Callable[[pathlib.Path], object] = lambda folder: None,
 ) -> TreeAdvice:
   """Returns the tree that pays for a pair, or that a chain or nothing does.
 
@@ -170,6 +172,7 @@ def search(
     measuring: repeats; all examples are timed.
     trees: which trees are in question.
     effort: the number of rounds, and the time that the search may take.
+    on_start: called with OUTPUT_DIR once the models and inputs are read.
 
   Raises:
     ValueError: a setting, a model or an input does not fit.
@@ -186,6 +189,7 @@ def search(
     )
   with folders.sole_writer(run.folder):
     study = advisor.read_study(pair, inputs, run, measuring)
+    on_start(run.folder)
     with ProgressBar(
       total=_NUM_STEPS,
       desc="trees",
@@ -232,10 +236,9 @@ def search_study(
   offers, tokens_by_size = offers_of(
     point, trees, rates, acceptance, texts, costs
   )
+  optimum = _shares_of_optimum(study, point, offers, rates, texts, trees)
   offers = [
-    dataclasses.replace(
-      offer, optimum=_share_of_optimum(study, offer, rates, texts, trees)
-    )
+    dataclasses.replace(offer, optimum=optimum.get(_num_first(offer)))
     for offer in offers
   ]
   steps.end()
@@ -364,22 +367,27 @@ def offers_of(
   return list(found.values()), table.max(axis=0)
 
 
-def _share_of_optimum(
+def _num_first(offer: TreeOffer) -> int:
+  """Returns the number of drafts at the first place of a block."""
+  return offer.parents.count(draft_trees.ROOT)
+
+
+def _shares_of_optimum(
   study: Study,
-  offer: TreeOffer,
+  point: Point,
+  offers: Sequence[TreeOffer],
   rates: np.ndarray,
   texts: Decoded,
   trees: WantedTrees,
-) -> float | None:
-  """Returns `TreeOffer.optimum`, over places of the first texts.
+) -> dict[int, float]:
+  """Returns `TreeOffer.optimum` by the number of drafts at the first place.
 
-  None at temperature 0, where every way of drawing and verifying is one.
+  It is the mean over places of the first texts. There is none at temperature 0,
+  where every way of drawing and verifying is one.
   """
-  if offer.point.is_greedy:
-    return None
-  num_children = offer.parents.count(draft_trees.ROOT)
-  target = offer.point.spec.target
-  here, _, laws = next(laws_along(study, offer.point.sampling, texts))
+  if point.is_greedy:
+    return {}
+  here, _, laws = next(laws_along(study, point.sampling, texts))
   lengths = np.asarray(texts.lengths)[here]
   places = [
     (row, t) for row, length in enumerate(lengths) for t in range(length)
@@ -389,10 +397,13 @@ def _share_of_optimum(
   (q1, q), (p1, p) = [
     [np.asarray(law)[rows, columns] for law in model] for model in laws
   ]
-  pi = target.probs(q1, p1, alpha=offer.point.alpha, sampled=(q, p))
-  drawing = "iid" if num_children == 1 else trees.drawing
-  optimum = draft_acceptance.optimal_acceptance(
-    q, np.asarray(pi), num_children, drawing
-  )
-  accepted = rates[here][rows, columns, num_children - 1].sum(axis=-1)
-  return float(min(1, accepted.mean() / optimum.mean()))
+  pi = point.spec.target.probs(q1, p1, alpha=point.alpha, sampled=(q, p))
+  shares = {}
+  for num in {_num_first(offer) for offer in offers}:
+    drawing = "iid" if num == 1 else trees.drawing
+    optimum = draft_acceptance.optimal_acceptance(
+      q, np.asarray(pi), num, drawing
+    )
+    accepted = rates[here][rows, columns, num - 1].sum(axis=-1)
+    shares[num] = float(min(1, accepted.mean() / optimum.mean()))
+  return shares

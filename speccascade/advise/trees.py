@@ -10,7 +10,6 @@ are what the tree is for. Leaves trees.md, trees.json and trees.gin, which is to
 be added to a decode, in OUTPUT_DIR.
 """
 
-from collections.abc import Sequence
 import json
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from speccascade import cli
 from speccascade.advise.searcher import LEAST
 from speccascade.advise.tree_search import TreeAdvice, TreeOffer
+from speccascade.advise.wording import bullets, times
 from speccascade.inference.measuring.environment import device_name, environment
 from speccascade.report import tables
 from speccascade.report.tables import Column
@@ -38,7 +38,7 @@ def text(advice: TreeAdvice) -> str:
   """Returns the answer, what to paste, and the tables that it rests on."""
   lines = [*answer(advice), *(f"warning: {x}" for x in advice.warnings)]
   parts = [
-    _bullets(lines),
+    bullets(lines),
     f"in a config:\n\n```\n{snippet(advice)}```\n",
     tables.markdown(advice.offers, _columns(advice)),
     "the chance that each child is accepted, in a place with as many children:"
@@ -46,13 +46,9 @@ def text(advice: TreeAdvice) -> str:
     _acceptance_table(advice),
     "expected tokens of a block, for the best tree of each number of drafts:\n",
     _sizes_table(advice),
-    _bullets(details(advice)),
+    bullets(details(advice)),
   ]
   return "\n".join(parts)
-
-
-def _bullets(lines: Sequence[str]) -> str:
-  return "".join(f"- {line}\n" for line in lines)
 
 
 def answer(advice: TreeAdvice) -> list[str]:
@@ -63,12 +59,12 @@ def answer(advice: TreeAdvice) -> list[str]:
     fastest = min(advice.offers, key=lambda x: x.measured.relative_latency)
     return [
       f"nothing pays with {method}: use the verifier alone. The best is"
-      f" {_name(fastest)}, {_times(fastest)} times as fast",
+      f" {_name(fastest)}, {times(fastest.measured)} times as fast",
       _sum(fastest),
     ]
   lines = [
-    f"use {method} with {_name(best)}: {_times(best)} times as fast as the"
-    f" verifier by the clock ({best.speedup:.2f} by its passes alone)"
+    f"use {method} with {_name(best)}: {times(best.measured)} times as fast as"
+    f" the verifier by the clock ({best.speedup:.2f} by its passes alone)"
   ]
   if best.is_chain:
     trees = [x for x in advice.offers if not x.is_chain]
@@ -113,11 +109,6 @@ def _name(offer: TreeOffer) -> str:
   return f"a tree of {len(offer.parents)} drafts, {offer.point.gamma} deep"
 
 
-def _times(offer: TreeOffer) -> str:
-  """Returns a speed-up with its interval, as "1.68 [1.58, 1.79]"."""
-  return "{:.2f} [{:.2f}, {:.2f}]".format(*tables.speedup(offer.measured))
-
-
 def _columns(advice: TreeAdvice) -> list[Column]:
   """Returns the columns of the table, whose lines are offers."""
 
@@ -138,7 +129,7 @@ def _columns(advice: TreeAdvice) -> list[Column]:
     Column("tokens/block", "tokens", 2),
     Column("steps/block", "steps", 2),
     Column("expected", "speedup", 2),
-    Column("by the clock", _times),
+    Column("by the clock", lambda x: times(x.measured)),
     Column("beside the chain", beside),
     Column("share of the optimum", "optimum", 3),
   ]
@@ -261,7 +252,7 @@ def main():
   """Measures the pair that gin configured, and prints the advice."""
   from speccascade.advise import tree_search
 
-  advice = cli.configure(tree_search.search)()
+  advice = cli.configure(tree_search.search)(on_start=cli.save_config)
   print(write(advice))
 
 

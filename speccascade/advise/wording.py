@@ -45,15 +45,15 @@ def text(advice: Advice, argv: Sequence[str] = ()) -> str:
   """
   warnings = [f"warning: {line}" for line in advice.warnings]
   parts = [
-    _bullets([*answer(advice), *warnings]),
+    bullets([*answer(advice), *warnings]),
     _settings_to_paste(advice, argv),
     tables.markdown(_offers_of_interest(advice), _columns(advice)),
-    _bullets(details(advice)),
+    bullets(details(advice)),
   ]
   return "\n".join(parts)
 
 
-def _bullets(lines: Sequence[str]) -> str:
+def bullets(lines: Sequence[str]) -> str:
   """Returns lines as a list in Markdown."""
   return "".join(f"- {line}\n" for line in lines)
 
@@ -101,7 +101,7 @@ def details(advice: Advice) -> list[str]:
   lines.append(
     "where a block costs one step, as on an accelerator that waits for its"
     f" memory, {_with_gamma(best.point.method, best.one_step.gamma)} is"
-    f" expected to be {_times(best.one_step.latency)} times as fast"
+    f" expected to be {times(best.one_step.latency)} times as fast"
   )
   if advice.wanted.max_loss is not None and not advice.alone.quality:
     lines.append(
@@ -183,12 +183,12 @@ def _with_gamma(method: str, gamma: int) -> str:
 def _speed(offer: Offer) -> str:
   """Returns how fast a timed offer is, and how fast it was expected to be."""
   return (
-    f"{_times(offer.measured)} times as fast as the verifier by the clock"
+    f"{times(offer.measured)} times as fast as the verifier by the clock"
     f" ({offer.here.speedup:.2f} by acceptance and costs)"
   )
 
 
-def _times(latency: Latency) -> str:
+def times(latency: Latency) -> str:
   """Returns a speed-up with its interval, as "1.68 [1.58, 1.79]"."""
   return "{:.2f} [{:.2f}, {:.2f}]".format(*tables.speedup(latency))
 

@@ -1,6 +1,5 @@
 """The search for a tree of drafts, on chains whose laws are tables."""
 
-import dataclasses
 import json
 import types
 
@@ -216,7 +215,7 @@ def test_wrong_points_are_refused(point, message):
 
 def test_the_drafter_must_have_one_cost(monkeypatch):
   monkeypatch.setattr(measure, "cost_loops", lambda *_, **__: None)
-  study = dataclasses.replace(study_of(num=4))
+  study = study_of(num=4)
   budget = types.SimpleNamespace(share=0, is_spent=lambda: False)
   steps = types.SimpleNamespace(begin=lambda name: None, end=lambda: None)
   with pytest.raises(ValueError, match="whose steps have no one cost"):

@@ -1,5 +1,6 @@
 """A chain of drafts with siblings beside its first draft."""
 
+import functools
 from typing import Any
 
 from flax import struct
@@ -32,6 +33,15 @@ _NO_LAW = (
 )
 
 
+@functools.cache
+def _tree(num_first: int, length: int) -> DraftTree:
+  """Returns the shape of a chain with siblings beside its first draft."""
+  # The first draft is the chain's, then its siblings, then the chain.
+  rest = length - 1
+  chain = [0, *range(num_first, num_first + rest - 1)][:rest]
+  return DraftTree((ROOT,) * num_first + tuple(chain))
+
+
 class BranchedDrafter(struct.PyTreeNode):
   """Drafts a chain, and further tokens for the place of its first draft.
 
@@ -57,10 +67,7 @@ class BranchedDrafter(struct.PyTreeNode):
 
   @property
   def tree(self) -> DraftTree:
-    # The first draft is the chain's, then its siblings, then the chain.
-    num, rest = self.num_first, self.drafter.width - 1
-    chain = [0, *range(num, num + rest - 1)][:rest]
-    return DraftTree((ROOT,) * num + tuple(chain))
+    return _tree(self.num_first, self.drafter.width)
 
   @property
   def width(self) -> int:

@@ -94,6 +94,7 @@ class DraftTree:
     return cls(tuple(parents))
 
   @classmethod
+  @functools.cache
   def of_paths(cls, num_paths: int, length: int) -> "DraftTree":
     """Returns the tree of several paths that share nothing but the root."""
     return cls.of_branching([num_paths] + [1] * (length - 1))
