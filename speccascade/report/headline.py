@@ -1,0 +1,274 @@
+"""Draws the one picture of a pair: quality against speed, in words.
+
+  python -m speccascade.report.headline --results_dir=out/curve \\
+    --output_file=docs/headline.png
+
+Reads rows.jsonl of a sweep, and takes the rows of the highest temperature. The
+picture has the large model, lossless speculation, and one speculative cascade.
+Its title says what the intervals of the rows show.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import pathlib
+import sys
+from typing import NamedTuple
+
+from speccascade import cli
+from speccascade.inference.rows.results import ResultRow, read_rows
+from speccascade.report import drawing, styles, winners
+from speccascade.report.groups import PointGroup, studies
+from speccascade.report.measured import MEASURED, Measured
+from speccascade.report.winners import Candidate
+from speccascade.runtime import files
+
+CASCADE = "spec_cascade"
+LARGE_COLOUR = "#000000"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Headline:
+  """What the picture shows.
+
+  Attributes:
+    panel: the points of the highest temperature.
+    lossless: the fastest point of `spec_decode`.
+    cascade: the point of a speculative cascade that is named.
+    curve: the points of the cascade's method over alpha.
+  """
+
+  panel: PointGroup
+  lossless: Candidate
+  cascade: Candidate
+  curve: Sequence[Measured]
+
+  @property
+  def is_faster(self) -> bool:
+    """Whether the whole interval of the cascade's speed is above 1."""
+    return winners.is_surely_above_one(self.cascade.speedup)
+
+  @property
+  def is_better(self) -> bool:
+    """Whether the whole interval of the cascade's gain is above 0."""
+    return self.cascade.gain.has_interval and self.cascade.gain.low > 0
+
+  @property
+  def title(self) -> str:
+    """What the intervals show, as a claim."""
+    name = _typed_name(self.cascade.point)
+    faster = f"{self.cascade.speedup.value:.2f} times as fast"
+    if self.is_faster and self.is_better:
+      return f"{name} is better than the large model, and {faster}"
+    if self.is_faster:
+      return f"{name} is as good as the large model, and {faster}"
+    return "No cascade is faster than the large model on this machine"
+
+
+def headline(rows: Sequence[ResultRow]) -> Headline:
+  """Returns what the picture of a pair shows.
+
+  The cascade is the fastest point that is surely better and surely faster than
+  the large model, or else the fastest point that is as good.
+
+  Args:
+    rows: the rows of one pair, some of them timed.
+
+  Raises:
+    ValueError: the rows lack what the picture shows.
+  """
+  first, *others = studies(rows)
+  if others:
+    raise ValueError(
+      f"the rows are of {1 + len(others)} pairs or tasks; give those of one"
+    )
+  panel = first.panels[-1]
+  fits = winners.candidates(panel, MEASURED)
+  cascades = [c for c in fits if c.point.method.startswith(CASCADE)]
+  plain = [c for c in fits if c.is_plain]
+  if not cascades or not plain:
+    raise ValueError(
+      "the rows need timed points of verifier, of spec_decode, and of a"
+      f" {CASCADE}_* that is as good as the verifier: sweep with NUM_TIMED=20"
+    )
+  better = [
+    c
+    for c in cascades
+    if winners.is_surely_above_one(c.speedup)
+    and c.gain.has_interval
+    and c.gain.low > 0
+  ]
+  chosen = (better or cascades)[0]
+  curve = next(c for c in panel.curves if chosen.point in c.points)
+  return Headline(panel, plain[0], chosen, curve.points)
+
+
+class Label(NamedTuple):
+  """A large dot of the picture, with its words.
+
+  Attributes:
+    place: (times as fast as the large model, quality).
+    colour: the colour of the dot and of the words.
+    text: the words, in lines.
+    is_above: whether the words stand above the dot.
+  """
+
+  place: tuple[float, float]
+  colour: str
+  text: str
+  is_above: bool = False
+
+
+def _labels(shown: Headline) -> list[Label]:
+  """Returns the dots of the large model, lossless speculation and cascade."""
+  metric, large = shown.panel.metric, shown.panel.large.quality.value
+  plain, cascade = shown.lossless, shown.cascade
+  quality = cascade.point.quality.value
+  return [
+    Label(
+      (1.0, large), LARGE_COLOUR, f"large model alone\n{large:.0f} {metric}"
+    ),
+    Label(
+      (plain.speedup.value, plain.point.quality.value),
+      styles.style(plain.point.method).color,
+      "lossless speculation\nlarge model's distribution\n"
+      f"{plain.speedup.value:.2f} times as fast",
+    ),
+    Label(
+      (cascade.speedup.value, quality),
+      styles.style(cascade.point.method).color,
+      f"speculative cascade\n{quality:.0f} {metric},"
+      f" {cascade.speedup.value:.2f} times as fast",
+      is_above=True,
+    ),
+  ]
+
+
+def draw(shown: Headline):
+  """Returns the picture as matplotlib's Figure.
+
+  Args:
+    shown: what the picture shows.
+  """
+  panel, large = shown.panel, shown.panel.large
+  figure, axis = drawing.pyplot().subplots(figsize=(8, 4.2))
+  curve = [
+    (1 / point.latency.value, point.quality.value) for point in shown.curve
+  ]
+  style = styles.style(shown.cascade.point.method)
+  axis.plot(*zip(*curve), color=style.color, marker=".", alpha=0.45)
+  _mark_alphas(axis, shown, curve)
+  labels = _labels(shown)
+  for label in labels:
+    axis.plot(*label.place, "o", color=label.colour, markersize=11)
+    axis.annotate(
+      label.text,
+      label.place,
+      xytext=(0, 14 if label.is_above else -14),
+      textcoords="offset points",
+      ha="center",
+      va="bottom" if label.is_above else "top",
+      color=label.colour,
+      fontsize=10,
+      weight="bold",
+    )
+  _set_limits(axis, [*(label.place for label in labels), *curve])
+  axis.axhline(large.quality.value, linestyle=":", color="#888888", zorder=0)
+  axis.axvline(1.0, linestyle=":", color="#888888", zorder=0)
+  axis.set_xlabel("times as fast as the large model alone  (faster →)")
+  axis.set_ylabel(f"{panel.metric}  (better ↑)")
+  axis.set_title(shown.title, fontsize=12)
+  figure.text(0.99, 0.01, _footnote(shown), ha="right", fontsize=7)
+  figure.tight_layout(rect=(0, 0.03, 1, 1))
+  return figure
+
+
+def _mark_alphas(axis, shown: Headline, places: Sequence[tuple]):
+  """Writes alpha at the ends of the cascade's curve."""
+  for number in (0, -1):
+    axis.annotate(
+      f"alpha {shown.curve[number].settings.alpha:g}",
+      places[number],
+      xytext=(6, -3),
+      textcoords="offset points",
+      fontsize=8,
+      color="#555555",
+    )
+
+
+def _set_limits(axis, places: Sequence[tuple]):
+  """Leaves room for the words around the points.
+
+  Args:
+    axis: matplotlib's Axes.
+    places: (x, y) of everything that is drawn.
+  """
+  for values, set_limits, share in (
+    ([x for x, _ in places], axis.set_xlim, 0.3),
+    ([y for _, y in places], axis.set_ylim, 0.35),
+  ):
+    room = share * (max(values) - min(values))
+    set_limits(min(values) - room, max(values) + room)
+
+
+def _typed_name(point: Measured) -> str:
+  """Returns a method as it is typed, with its alpha."""
+  alpha = point.settings.alpha
+  return point.method if alpha is None else f"{point.method} ({alpha:g})"
+
+
+def _footnote(shown: Headline) -> str:
+  """Returns where the rows come from, and what the small model does."""
+  row = shown.panel.large.rows[0]
+  small = shown.panel.first("drafter")
+  parts = [f"T = {shown.panel.settings.temperature:g}"]
+  if small is not None and small.latency is not None:
+    parts.append(
+      f"small model alone (not drawn): {small.quality.value:.0f}"
+      f" {shown.panel.metric}, {1 / small.latency.value:.0f}x"
+    )
+  parts.append(
+    f"{row.settings.num_examples} texts, {row.latency.num_examples} timed"
+  )
+  parts.append(row.environment["device"])
+  return "; ".join(parts)
+
+
+def main(argv: list[str] | None = None) -> int:
+  """Draws the picture; returns the exit code."""
+  parser = cli.Parser("report.headline", __doc__)
+  parser.add_argument(
+    "--results_dir", type=cli.path, required=True, help="the folder of rows"
+  )
+  parser.add_argument(
+    "--output_file",
+    type=cli.path,
+    default=pathlib.Path("headline.png"),
+    help="a .png or .svg file (%(default)s)",
+  )
+  return parser.run(write, argv)
+
+
+def write(results_dir: pathlib.Path, output_file: pathlib.Path):
+  """Draws the picture of a folder's rows, and prints its claim.
+
+  Args:
+    results_dir: the folder of rows.jsonl.
+    output_file: the picture's file, whose ending says its format.
+
+  Raises:
+    ValueError: the rows lack what the picture shows, or the ending is unknown.
+  """
+  kind = output_file.suffix.removeprefix(".")
+  if kind not in ("png", "svg"):
+    raise ValueError(f"output_file is {output_file}; want a .png or .svg file")
+  shown = headline(read_rows(results_dir / "rows.jsonl"))
+  figure = draw(shown)
+  metadata = {"Date": None} if kind == "svg" else None
+  with files.open_whole(str(output_file), "wb") as file:
+    figure.savefig(file, format=kind, dpi=150, metadata=metadata)
+  drawing.pyplot().close(figure)
+  print(f"{shown.title}: {output_file}")
+
+
+if __name__ == "__main__":
+  sys.exit(main())

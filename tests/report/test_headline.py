@@ -1,0 +1,61 @@
+"""The one picture: its claim follows from the rows, and wrong rows say so."""
+
+import pytest
+
+from speccascade.report import headline
+from tests.report import synthetic
+from tests.report.synthetic import changed
+from tests.report.test_winners import large, timed
+
+TOKEN = "spec_cascade_token_v3"
+PLAIN = timed("spec_decode", 0.7, 70.0, own=0.01)
+
+
+def title(*rows) -> str:
+  return headline.headline([large(), *rows]).title
+
+
+def test_the_claim_is_what_the_intervals_show():
+  better = timed(TOKEN, 0.6, 75.0, 0.3, own=0.01)
+  # (The fastest point that is surely better is taken, not the fastest.)
+  alike = timed(TOKEN, 0.5, 70.0, 0.5, own=0.01)
+  assert title(PLAIN, better, alike) == (
+    f"{TOKEN} (0.3) is better than the large model, and 1.67 times as fast"
+  )
+  assert title(PLAIN, alike) == (
+    f"{TOKEN} (0.5) is as good as the large model, and 2.00 times as fast"
+  )
+  slow = timed(TOKEN, 1.2, 75.0, 0.3, own=0.01)
+  unsure = timed(TOKEN, 0.95, 75.0, 0.3, own=0.2)
+  for row in (slow, unsure):
+    assert title(PLAIN, row).startswith("No cascade is faster")
+
+
+def test_rows_that_lack_a_point_are_refused():
+  with pytest.raises(ValueError, match="timed points of verifier"):
+    title(PLAIN)
+  with pytest.raises(ValueError, match="timed points of verifier"):
+    title(timed(TOKEN, 0.6, 75.0, 0.3, own=0.01))
+  other = changed(timed(TOKEN, 0.6, 75.0, 0.3, own=0.01), task="another")
+  with pytest.raises(ValueError, match="of 2 pairs or tasks"):
+    title(PLAIN, other)
+
+
+def test_it_is_drawn(tmp_path, capsys):
+  rows = synthetic.rows()
+  (tmp_path / "rows.jsonl").write_text(
+    "".join(row.to_json() + "\n" for row in rows)
+  )
+  pictures = []
+  for name in ("a.svg", "b.svg", "c.png"):
+    path = tmp_path / name
+    argv = [f"--results_dir={tmp_path}", f"--output_file={path}"]
+    assert headline.main(argv) == 0
+    pictures.append(path.read_bytes())
+  assert pictures[0] == pictures[1]
+  claim = headline.headline(rows).title
+  assert claim in capsys.readouterr().out
+  assert "alpha 0.9" in (tmp_path / "a.svg").read_text()
+  argv[-1] = f"--output_file={tmp_path / 'd.txt'}"
+  assert headline.main(argv) == 1
+  assert "want a .png or .svg file" in capsys.readouterr().err
