@@ -33,6 +33,8 @@ setuptools.setup(
     "": ["*.cc", "*.h", "*.gin", "*.txt", "*.tsv", "*.json", "*.model"],
     # The report's page: its template, its style and its script.
     "speccascade.report": ["*.html", "*.css", "*.js"],
+    # The pair of the package, and its card.
+    "speccascade.built_in": ["*.md", "*/*"],
     "speccascade": ["py.typed"],
   },
   python_requires=">=3.11",

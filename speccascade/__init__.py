@@ -20,6 +20,7 @@ _PUBLIC = {
   "Sampling": "speccascade.decoding",
   "T5Config": "speccascade.models",
   "T5LM": "speccascade.models",
+  "built_in_pair": "speccascade.api",
   "decoder": "speccascade.decoding",
   "load_pair": "speccascade.api",
   "row_keys": "speccascade.decoding",

@@ -51,7 +51,7 @@ USERS = {
   ),
   "VOCABULARY",
 }
-IS_RUN = re.compile(r"experiments|quickstart/|own_text")
+IS_RUN = re.compile(r"experiments|quickstart/|built_in/|own_text")
 # Included by others there.
 SHARED = {
   *(f"configs/experiments/{name}/sweep.gin" for name in PAPERS),

@@ -1,7 +1,8 @@
 """A pair of models in a program or a notebook.
 
-`load_pair` reads the pair. Its methods are `generate` (module generation),
-`compare` (comparison), `stream` (text_stream) and `chat` (conversation).
+`load_pair` reads a pair, and `built_in_pair` the pair of the package. A pair has
+the methods `generate` (module generation), `compare` (comparison), `stream`
+(text_stream) and `chat` (conversation).
 """
 
 from speccascade.api.loading import (
@@ -11,6 +12,7 @@ from speccascade.api.loading import (
   Pair,
   PairError,
   TextStream,
+  built_in_pair,
   load_pair,
 )
 
@@ -21,5 +23,6 @@ __all__ = [
   "Pair",
   "PairError",
   "TextStream",
+  "built_in_pair",
   "load_pair",
 ]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any
 
+from speccascade import built_in
 from speccascade.api import comparison, generation, model_sources
 from speccascade.api.comparison import Comparison
 from speccascade.api.conversation import Chat
@@ -41,6 +42,7 @@ __all__ = [
   "Pair",
   "PairError",
   "TextStream",
+  "built_in_pair",
   "load_pair",
 ]
 
@@ -128,6 +130,30 @@ def load_pair(
   pairs.check_models(models)
   pairs.check_vocabulary(models, vocabulary)
   return Pair(models, vocabulary)
+
+
+def built_in_pair(
+  *, dtype: str = "float32", kernel_dtype: str = "float32"
+) -> "Pair":
+  """Reads the small pair that comes with the package, to try things out.
+
+  It translates the sentences of the built-in task from English to German, such
+  as "The old teacher sells the small house on Monday.", and knows no other
+  words.
+
+  Args:
+    dtype: as in `load_pair`.
+    kernel_dtype: as in `load_pair`.
+
+  Raises:
+    PairError: a dtype is unknown.
+  """
+  return load_pair(
+    drafter=built_in.drafter(),
+    verifier=built_in.verifier(),
+    dtype=dtype,
+    kernel_dtype=kernel_dtype,
+  )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -56,12 +56,18 @@ def _bindings(values: Mapping) -> list[str]:
   return [f"{name} = {value!r}" for name, value in values.items()]
 
 
-def train_pair(folder: str | os.PathLike, changes: Mapping | None = None):
+def train_pair(
+  folder: str | os.PathLike,
+  changes: Mapping | None = None,
+  *,
+  configs: str = CONFIGS,
+):
   """Trains the models that a folder does not hold yet, both at once.
 
   Args:
     folder: the folder of the checkpoints, which are in `small` and `large`.
     changes: values of macros or parameters, for both models.
+    configs: the folder of the gin files `train_small` and `train_large`.
 
   Raises:
     ValueError: a training failed. The training has printed why.
@@ -69,7 +75,8 @@ def train_pair(folder: str | os.PathLike, changes: Mapping | None = None):
   folder, running = pathlib.Path(folder), {}
   try:
     for place, name in enumerate(MODELS):
-      process = _start_training(name, folder / name, changes or {}, place)
+      file = f"{configs}/train_{name}.gin"
+      process = _start_training(file, folder / name, changes or {}, place)
       if process is not None:
         running[name] = process
     codes = {name: process.wait() for name, process in running.items()}
@@ -85,12 +92,12 @@ def train_pair(folder: str | os.PathLike, changes: Mapping | None = None):
 
 
 def _start_training(
-  name: str, folder: pathlib.Path, changes: Mapping, place: int
+  file: str, folder: pathlib.Path, changes: Mapping, place: int
 ) -> subprocess.Popen | None:
   """Starts the training of a model.
 
   Args:
-    name: one of `MODELS`.
+    file: the gin file of the training.
     folder: the folder of the model's checkpoints.
     changes: values of macros or parameters.
     place: the line of the training's progress bar, from 0.
@@ -98,7 +105,6 @@ def _start_training(
   Returns:
     The process; None where the folder has the last checkpoint already.
   """
-  file = f"{CONFIGS}/train_{name}.gin"
   bindings = _bindings({"MODEL_DIR": str(folder), **changes})
   gin_setup.parse([file], bindings)
   steps = gin.query_parameter("%TRAIN_STEPS")

@@ -29,6 +29,7 @@ MILLIONS = {
   **{f"flan_t5_{size}": num for size, num in zip(SIZES, T5_1_1)},
   "quickstart_small": 0.2,
   "quickstart_large": 6.6,
+  "built_in_large": 3.8,
   "smollm2_drafter": 12.7,
 }
 

@@ -1,0 +1,65 @@
+"""The pair of the package: what it weighs, what it writes, how it is made."""
+
+import pathlib
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import speccascade as sc
+from speccascade import built_in, checkpoints
+from speccascade.built_in import __main__ as command
+from speccascade.built_in import making
+from speccascade.data.generated import examples, vocabulary
+
+pytestmark = pytest.mark.needs_tf
+MAX_BYTES = 8_000_000
+NUM_TEXTS = 24
+
+
+def test_the_card_has_the_hashes_of_the_files():
+  card = (built_in.FOLDER / making.CARD).read_text(encoding="utf-8")
+  assert making.hash_table(built_in.FOLDER) in card
+  sizes = [int(size) for size in re.findall(r"\| (\d+) \| \w{64} \|", card)]
+  assert len(sizes) == 6
+  assert sum(sizes) <= MAX_BYTES
+
+
+def test_the_parameters_are_bfloat16():
+  for path, millions in ((built_in.drafter(), 0.2), (built_in.verifier(), 3.8)):
+    file = pathlib.Path(path) / "model.safetensors"
+    params = checkpoints.load(path).params
+    num = sum(np.size(array) for array in params.values())
+    assert round(num / 1e6, 1) == millions
+    assert file.stat().st_size < 2.1 * num
+    for array in params.values():
+      rounded = np.asarray(jnp.asarray(array).astype(jnp.bfloat16), np.float32)
+      np.testing.assert_array_equal(rounded, array)
+
+
+def test_it_translates():
+  pair = sc.built_in_pair()
+  texts = [examples.pair("test", i)[0] for i in range(NUM_TEXTS)]
+  settings = {"temperature": 0.0, "max_decode_len": 48, "trace": False}
+  large = pair.generate(texts, method="verifier", **settings)
+  fast = pair.generate(texts, method="spec_decode", **settings)
+  assert fast.texts == large.texts
+  assert fast.stats["mean_acceptance_length"] > 2
+  # A whole translation that the grammar allows, not only some right words.
+  wanted = [examples.example("test", i).references for i in range(NUM_TEXTS)]
+  valid = [text in right for text, right in zip(large.texts, wanted)]
+  assert sum(valid) >= NUM_TEXTS / 3
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_compiles")
+def test_it_is_made(tmp_path, monkeypatch, capsys):
+  monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # the trainings
+  assert command.main([f"--output_dir={tmp_path}", "--fast"]) == 0
+  folder = tmp_path / "pair"
+  assert str(folder) in capsys.readouterr().out
+  card = (folder / making.CARD).read_text(encoding="utf-8")
+  assert making.hash_table(folder) in card
+  pair = sc.load_pair(drafter=folder / "small", verifier=folder / "large")
+  assert pair.vocabulary.vocab_size == vocabulary.SIZE
