@@ -171,15 +171,40 @@ def test_a_drafter_of_a_decoder_only_model(clone, capsys):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_compiles")
-def test_readme_use(clone, capsys):
-  for command in commands("README.md", "Use"):
+def test_quick_start(clone, capsys):
+  page = "docs/quickstart.md"
+  for command in commands(page, "Use"):
     run(command, train=quickstart.FAST_TRAINING)
   out = capsys.readouterr().out
   assert out.count("finished at step 3") == 2
   assert "out/opt" in out
   assert "finished: 8 points in out/sweep/rows.jsonl" in out
   assert (clone / "out/sweep/report/index.html").is_file()
-  assert executed("README.md", "Use")["out"].texts
+  assert executed(page, "Use")["out"].texts
+
+
+@pytest.mark.usefixtures("quick_compiles")
+def test_readme(clone, capsys):
+  out = executed("README.md", "Start")["out"]
+  assert len(out.texts) == 1
+  decode, *others = commands("README.md", "Start")
+  run(decode)
+  said = capsys.readouterr().out
+  assert out.texts[0] in said
+  assert "SpecCascade [OPT] on speccascade_en_de test" in said
+  assert [command.split()[2] for command in others] == [
+    "speccascade.sweep",
+    "speccascade.report",
+  ]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_compiles")
+def test_readme_curve(clone, capsys):
+  for command in commands("README.md", "Start")[1:]:
+    run(command)
+  assert "finished: 6 points in out/curve/rows.jsonl" in capsys.readouterr().out
+  assert (clone / "out/curve/report/index.html").is_file()
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ import numpy as np
 
 from speccascade.decoding.laws.numerics import overlap
 from speccascade.decoding.laws.targets import Target
+from speccascade.decoding.programs import table
 from speccascade.decoding.programs.methods import METHODS
 
 VOCAB_SIZE = 32128
@@ -81,6 +82,29 @@ keep-set, some drop the drafter's likeliest token here and then accept less
 than lossless speculation does: their pi is sharper than p.
 
 {table}
+
+## All methods
+
+A method is an execution and a target: how the two models are run, and what the
+output is sampled from. T[rule](q, p) is the target of a rule. The ranges of
+alpha are those for a vocabulary of {vocab_size} tokens. `python -m
+speccascade.decoding.programs.table` prints this table for another size.
+
+{methods}
+
+Four options belong to the speculative methods:
+
+- `VERIFICATION` is token by token (Algorithm 4) or block verification (Sun et
+  al.); for trees of drafts it is `"traversal"` or `"k_seq"`, too.
+- `TREE` and `DRAFTS` make a block a tree of drafts ([trees.md](trees.md)).
+- `BONUS` says what the token after a fully accepted block is drawn from: the
+  target, which is exact, or the verifier, as the paper prints it.
+- `DRAFT_LENGTH` is gamma, or shorter where the drafter is unsure. For `bild`
+  the threshold of `DRAFT_LENGTH` is its fallback.
+
+A method refuses a `VERIFICATION` or `DRAFT_LENGTH` that it does not use. A
+method ignores a `GAMMA` or `BONUS` that it does not use, because the
+configuration of a figure sets these two for all of its methods.
 
 ## Each rule and target
 
@@ -209,7 +233,11 @@ def page() -> str:
   numbers = (", ".join(f"{x:g}" for x in law) for law in (Q, P))
   q, p = numbers
   intro = _INTRO.format(
-    q=q, p=p, table=_table([example_row(x) for x in found.values()])
+    q=q,
+    p=p,
+    table=_table([example_row(x) for x in found.values()]),
+    methods=table.markdown(VOCAB_SIZE),
+    vocab_size=VOCAB_SIZE,
   )
   return "\n\n".join([intro.rstrip(), *map(_section, found.values())]) + "\n"
 
