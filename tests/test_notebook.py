@@ -1,7 +1,8 @@
-"""notebooks/explore.ipynb: valid, without outputs, and runs as it stands."""
+"""notebooks/explore.ipynb: valid, with its outputs, and runs as it stands."""
 
 import ast
 import pathlib
+import re
 
 import nbclient
 import nbformat
@@ -11,7 +12,7 @@ from tests.inference import llamas
 
 PATH = pathlib.Path(__file__).parents[1] / "notebooks" / "explore.ipynb"
 LIMIT_S = 1800  # a stuck cell; it takes minutes
-STEPS = '{"TRAIN_STEPS": 700,'
+MAX_BYTES = 1 << 20
 
 
 @pytest.fixture
@@ -23,11 +24,15 @@ def code_cells(notebook):
   return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def test_it_is_valid_and_holds_no_outputs(notebook):
+def test_it_is_valid_and_shows_what_it_gives(notebook):
   nbformat.validate(notebook)
-  for cell in code_cells(notebook):
-    assert cell.outputs == []
-    assert cell.execution_count is None
+  assert PATH.stat().st_size < MAX_BYTES
+  install, *cells, chat = code_cells(notebook)
+  assert install.outputs == []
+  assert all(cell.outputs for cell in cells)
+  assert chat.outputs == []  # without models it does nothing
+  # Who looks at it does not learn whose machine it ran on.
+  assert not re.search(r"/(?:home|root|tmp|work)/", PATH.read_text("utf-8"))
 
 
 def test_its_code_is_python_and_has_no_placeholder(notebook):
@@ -46,7 +51,6 @@ def test_its_code_is_python_and_has_no_placeholder(notebook):
   for field in ("repository", "method", "alpha", "gamma", "temperature"):
     assert f"\n{field} = " in forms
   assert forms.count("# @param") >= 4
-  assert forms.count(STEPS) == 1
 
 
 @pytest.mark.slow
@@ -57,9 +61,6 @@ def test_it_runs_from_start_to_end(notebook, tmp_path):
     empty = f'{name}_folder = ""'
     assert empty in chat.source
     chat.source = chat.source.replace(empty, f"{name}_folder = {str(folder)!r}")
-  # The steps of the notebook would take a quarter of an hour here.
-  for cell in code_cells(notebook):
-    cell.source = cell.source.replace(STEPS, '{"TRAIN_STEPS": 80,')
   client = nbclient.NotebookClient(
     notebook, timeout=LIMIT_S, resources={"metadata": {"path": str(tmp_path)}}
   )
@@ -76,7 +77,8 @@ def test_it_runs_from_start_to_end(notebook, tmp_path):
   assert all(view.count("sc-card") > 5 for view in views)
   assert any("relative latency" in html for html in data["text/html"])
   assert len(data["image/png"]) == 1
-  assert text.count("| spec_cascade_token_v3") == 4
+  rows = '<th scope="row">spec_cascade_token_v3</th>'
+  assert any(html.count(rows) == 4 for html in data["text/html"])
   assert "measure: " in text
   assert "\r" not in text  # lines, not a stack of bars
   assert (tmp_path / "out" / "explore" / "trade_off.png").exists()

@@ -138,8 +138,7 @@ def built_in_pair(
   """Reads the small pair that comes with the package, to try things out.
 
   It translates the sentences of the built-in task from English to German, such
-  as "The old teacher sells the small house on Monday.", and knows no other
-  words.
+  as "A clever witch sells the new car.", and knows no other words.
 
   Args:
     dtype: as in `load_pair`.

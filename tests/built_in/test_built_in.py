@@ -3,15 +3,15 @@
 import pathlib
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import speccascade as sc
 from speccascade import built_in, checkpoints
-from speccascade.built_in import __main__ as command
-from speccascade.built_in import making
 from speccascade.data.generated import examples, vocabulary
+from speccascade.quickstart import packaged
 
 pytestmark = pytest.mark.needs_tf
 MAX_BYTES = 8_000_000
@@ -19,8 +19,8 @@ NUM_TEXTS = 24
 
 
 def test_the_card_has_the_hashes_of_the_files():
-  card = (built_in.FOLDER / making.CARD).read_text(encoding="utf-8")
-  assert making.hash_table(built_in.FOLDER) in card
+  card = (built_in.FOLDER / packaged.CARD).read_text(encoding="utf-8")
+  assert packaged.hash_table(built_in.FOLDER) in card
   sizes = [int(size) for size in re.findall(r"\| (\d+) \| \w{64} \|", card)]
   assert len(sizes) == 6
   assert sum(sizes) <= MAX_BYTES
@@ -29,11 +29,11 @@ def test_the_card_has_the_hashes_of_the_files():
 def test_the_parameters_are_bfloat16():
   for path, millions in ((built_in.drafter(), 0.2), (built_in.verifier(), 3.8)):
     file = pathlib.Path(path) / "model.safetensors"
-    params = checkpoints.load(path).params
-    num = sum(np.size(array) for array in params.values())
+    params = jax.tree.leaves(checkpoints.load(path).params)
+    num = sum(map(np.size, params))
     assert round(num / 1e6, 1) == millions
     assert file.stat().st_size < 2.1 * num
-    for array in params.values():
+    for array in params:
       rounded = np.asarray(jnp.asarray(array).astype(jnp.bfloat16), np.float32)
       np.testing.assert_array_equal(rounded, array)
 
@@ -56,10 +56,10 @@ def test_it_translates():
 @pytest.mark.usefixtures("quick_compiles")
 def test_it_is_made(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # the trainings
-  assert command.main([f"--output_dir={tmp_path}", "--fast"]) == 0
+  assert packaged.main([f"--output_dir={tmp_path}", "--fast"]) == 0
   folder = tmp_path / "pair"
   assert str(folder) in capsys.readouterr().out
-  card = (folder / making.CARD).read_text(encoding="utf-8")
-  assert making.hash_table(folder) in card
+  card = (folder / packaged.CARD).read_text(encoding="utf-8")
+  assert packaged.hash_table(folder) in card
   pair = sc.load_pair(drafter=folder / "small", verifier=folder / "large")
   assert pair.vocabulary.vocab_size == vocabulary.SIZE

@@ -1,14 +1,23 @@
 """The one picture: its claim follows from the rows, and wrong rows say so."""
 
+import numpy as np
 import pytest
 
 from speccascade.report import headline
 from tests.report import synthetic
 from tests.report.synthetic import changed
-from tests.report.test_winners import large, timed
+from tests.report.test_winners import NOISE, large, timed
 
 TOKEN = "spec_cascade_token_v3"
 PLAIN = timed("spec_decode", 0.7, 70.0, own=0.01)
+
+
+def cascade(latency: float, quality: float, alpha: float, own: float = 0.01):
+  """Returns a row of the cascade whose quality scatters by itself."""
+  row = timed(TOKEN, latency, quality, alpha, own=own)
+  score = dict(row.quality["bleu"])
+  score["replicates"] = (quality + np.roll(NOISE, 29)).tolist()
+  return changed(row, quality={"bleu": score})
 
 
 def title(*rows) -> str:
@@ -16,17 +25,17 @@ def title(*rows) -> str:
 
 
 def test_the_claim_is_what_the_intervals_show():
-  better = timed(TOKEN, 0.6, 75.0, 0.3, own=0.01)
+  better = cascade(0.6, 75.0, 0.3)
   # (The fastest point that is surely better is taken, not the fastest.)
-  alike = timed(TOKEN, 0.5, 70.0, 0.5, own=0.01)
+  alike = cascade(0.5, 70.0, 0.5)
   assert title(PLAIN, better, alike) == (
     f"{TOKEN} (0.3) is better than the large model, and 1.67 times as fast"
   )
   assert title(PLAIN, alike) == (
     f"{TOKEN} (0.5) is as good as the large model, and 2.00 times as fast"
   )
-  slow = timed(TOKEN, 1.2, 75.0, 0.3, own=0.01)
-  unsure = timed(TOKEN, 0.95, 75.0, 0.3, own=0.2)
+  slow = cascade(1.2, 75.0, 0.3)
+  unsure = cascade(0.95, 75.0, 0.3, own=0.2)
   for row in (slow, unsure):
     assert title(PLAIN, row).startswith("No cascade is faster")
 
@@ -35,8 +44,8 @@ def test_rows_that_lack_a_point_are_refused():
   with pytest.raises(ValueError, match="timed points of verifier"):
     title(PLAIN)
   with pytest.raises(ValueError, match="timed points of verifier"):
-    title(timed(TOKEN, 0.6, 75.0, 0.3, own=0.01))
-  other = changed(timed(TOKEN, 0.6, 75.0, 0.3, own=0.01), task="another")
+    title(cascade(0.6, 75.0, 0.3))
+  other = changed(cascade(0.6, 75.0, 0.3), task="another")
   with pytest.raises(ValueError, match="of 2 pairs or tasks"):
     title(PLAIN, other)
 
