@@ -52,6 +52,8 @@ def describe(outcome) -> str:
   Args:
     outcome: a `DecodeOutcome`.
   """
+  from speccascade.report import tables
+
   row = outcome.row
   lines = [f"{row.label} on {row.settings.task} {row.settings.split}".rstrip()]
   for name, score in row.quality.items():
@@ -59,8 +61,11 @@ def describe(outcome) -> str:
       f"  {name} {score['value']:.2f} [{score['low']:.2f}, {score['high']:.2f}]"
     )
   for name, value in row.efficiency.items():
-    if isinstance(value, float):
-      lines.append(f"  {name} {value:.4g}")
+    text = f"{value:.4g}" if isinstance(value, float) else None
+    if name == "acceptance_by_position":
+      text = tables.format_positions(value)
+    if text is not None:
+      lines.append(f"  {name} {text}")
   if row.latency is not None:
     lines.append(
       f"  walltime_s {row.latency.walltime_s:.4g}, relative_latency"

@@ -111,6 +111,23 @@ def test_it_says_whether_it_was_faster(latency, said):
   assert "the verifier alone" not in decode.describe(outcome)
 
 
+def test_it_says_what_was_accepted_at_each_position():
+  measured = row()
+  measured.efficiency = {
+    "acceptance_rate": 0.875,
+    "acceptance_by_position": [0.92, 0.81, None],
+    "deferral_rate": None,
+  }
+  outcome = types.SimpleNamespace(row=measured, speed="", batch_size=2)
+  outcome.folder = "out"
+  lines = decode.describe(outcome).splitlines()
+  assert lines[1:3] == [
+    "  acceptance_rate 0.875",
+    "  acceptance_by_position .92 .81",
+  ]
+  assert "deferral_rate" not in "".join(lines)
+
+
 def test_without_a_config_one_is_named(capsys):
   """One that is there, for every main whose example has one."""
   for main in (decode, train, main_of_sweep):

@@ -25,6 +25,7 @@ COLUMNS = (
   Column("verifier calls", "counts.verifier_extends", 0),
   Column("tokens/block", "efficiency.mean_acceptance_length", 2),
   Column("acceptance", "efficiency.acceptance_rate", 3),
+  tables.BY_POSITION,
   Column("ms a text", lambda row: 1000 * row.latency.walltime_s, 1),
   Column("relative latency", "latency.relative_latency", 3),
   tables.PER_TOKEN,

@@ -14,6 +14,7 @@ from speccascade.evaluation.timing import Latency
 from speccascade.report.frontier import IntervalEstimate
 
 NOTHING = "-"
+MOST_POSITIONS = 8  # of a block, in one cell
 NEVER = {math.inf: "never", -math.inf: "never"}
 _PLAIN = types.MappingProxyType({})
 _TEMPLATES = jinja2.Environment(
@@ -92,6 +93,35 @@ def format_estimate(
   )
   has_ends = estimate.has_interval and not math.isnan(estimate.value)
   return f"{value} [{low}, {high}]" if has_ends else value
+
+
+def format_positions(rates: Sequence[float | None] | None) -> str | None:
+  """Returns the rates at the positions of a block, as one cell holds them.
+
+  The positions after the first `MOST_POSITIONS` are left out, and so are those
+  at the end that were never examined.
+
+  Args:
+    rates: shares by position, None where a position was never examined; or
+      None.
+
+  Returns:
+    The text, or None where there are no rates.
+
+  >>> format_positions([1.0, 0.925, 0.5, None])
+  '1.00 .93 .50'
+  >>> format_positions([0.75] * 9)
+  '.75 .75 .75 .75 .75 .75 .75 .75 ...'
+  """
+  rates = list(rates or ())
+  while rates and rates[-1] is None:
+    rates.pop()
+  texts = [
+    format_number(rate, 2).removeprefix("0") for rate in rates[:MOST_POSITIONS]
+  ]
+  if len(rates) > MOST_POSITIONS:
+    texts.append("...")
+  return " ".join(texts) or None
 
 
 def lookup(line, *names: str):
@@ -223,6 +253,10 @@ def _latency_per_token(row) -> float | None:
   return per_token[0] if per_token else None
 
 
+def _acceptance_by_position(line) -> str | None:
+  return format_positions(lookup(line, "efficiency", "acceptance_by_position"))
+
+
 def _temperature(line) -> str:
   return f"{lookup(line, 'settings', 'temperature'):g}"
 
@@ -230,6 +264,7 @@ def _temperature(line) -> str:
 METHOD = Column("method", "label")
 TEMPERATURE = Column("T", _temperature)
 SPEEDUP = Column("speed-up", _row_speedup, 2, has_interval=True)
+BY_POSITION = Column("by position", _acceptance_by_position)
 PER_TOKEN = Column("latency per token", _latency_per_token, 3)
 # The columns of a table of rows.
 TRADE_OFF = (
@@ -239,6 +274,7 @@ TRADE_OFF = (
   Column("BLEU", "quality.bleu.value", 1),
   Column("valid %", "quality.valid.value", 1),
   Column("acceptance", "efficiency.acceptance_rate", 3),
+  BY_POSITION,
   Column("tokens/block", "efficiency.mean_acceptance_length", 2),
   Column("deferral", "efficiency.deferral_rate", 3),
   Column("relative latency", "latency.relative_latency", 3),

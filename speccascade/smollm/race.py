@@ -21,7 +21,7 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import records
 from speccascade.inference.rows.results import ResultRow
-from speccascade.report.tables import SPEEDUP, Column
+from speccascade.report.tables import BY_POSITION, SPEEDUP, Column
 from speccascade.runtime.progress import ProgressBar
 from speccascade.smollm.texts import TEXTS
 
@@ -74,6 +74,10 @@ def _tokens_per_second(line: Line) -> float:
   return latency.num_tokens / latency.num_examples / latency.walltime_s
 
 
+def _by_position(line: Line) -> str | None:
+  return BY_POSITION.value_of(line.row)
+
+
 def _speedup(line: Line):
   return SPEEDUP.value_of(line.row)
 
@@ -89,6 +93,7 @@ COLUMNS = (
   Column("tokens", "row.counts.num_tokens", 0),
   Column("tokens/block", "row.efficiency.mean_acceptance_length", 2),
   Column("acceptance", "row.efficiency.acceptance_rate", 3),
+  Column(BY_POSITION.title, _by_position),
   Column("tokens/s", _tokens_per_second, 1),
   Column("times as fast", _speedup, 2),
   Column("the model's own texts", _same_texts),

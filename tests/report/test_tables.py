@@ -36,6 +36,15 @@ def test_markdown_and_csv():
   assert lines[0]["speed-up"] == "4.0"
 
 
+def test_acceptance_by_position_is_one_cell():
+  [row] = synthetic.rows(methods=["spec_decode"], temperatures=(1.0,))
+  assert "| .65 .65 .65 .65 .65 |" in tables.markdown([row])
+  bare = synthetic.changed(row, efficiency={"acceptance_rate": 0.5})
+  assert "by position" not in tables.markdown([bare])
+  assert tables.format_positions([None, 0.0, None]) == "- .00"
+  assert tables.format_positions([None]) is None
+
+
 @pytest.mark.parametrize(
   ("value", "text", "cells"),
   [
