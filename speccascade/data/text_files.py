@@ -1,12 +1,15 @@
 """Reads examples from text files: aligned files of lines, and JSON lines.
 
-Files may be compressed (`.gz`).
+Files may be compressed (`.gz`). Questions of benchmarks are read from JSON
+lines, and from Parquet.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 import itertools
+import json
 import os
 import pathlib
+import types
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 from speccascade.data import chat
@@ -15,6 +18,11 @@ from speccascade.settings import fields
 
 # The endings of files with one JSON object a line.
 JSON = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
+PARQUET = ".parquet"
+# The fields of a benchmark's question that go to the records of its answers.
+QUESTION = ("question_id", "category", "turns")
+# SPEED-Bench has this text in the place of a text that has to be fetched.
+_PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 
 
 class _Row(TypedDict):
@@ -22,6 +30,9 @@ class _Row(TypedDict):
 
   inputs: NotRequired[str]
   messages: NotRequired[Sequence[Mapping[str, Any]]]
+  turns: NotRequired[Annotated[Sequence[str], fields.NOT_EMPTY]]
+  question_id: NotRequired[int | str | None]
+  category: NotRequired[str | None]
   targets: NotRequired[str | Sequence[str]]
   extra_targets: NotRequired[Sequence[str] | None]
 
@@ -46,11 +57,14 @@ class TextExample(NamedTuple):
     inputs: the source, a text; or the messages of a conversation.
     references: all right answers, the target first; empty if none is known. For
       a record of `decode`, the token ids that the model wrote.
+    question: the fields `QUESTION` of a benchmark's question, as far as the
+      line has them.
   """
 
   line: int
   inputs: str | tuple[Mapping, ...]
   references: tuple[str | tuple[int, ...], ...] = ()
+  question: Mapping[str, Any] = types.MappingProxyType({})
 
 
 def lines_of(path, what: str) -> Iterator[str]:
@@ -97,15 +111,17 @@ def read_texts(
   A file of lines has one text a line, without references. A file whose name
   ends in one of `JSON` has one JSON object a line. The object has the text
   `inputs`. It may have `targets`, a text or a list of right texts, and
-  `extra_targets`, a list of further right texts. Other fields are ignored.
+  `extra_targets`, a list of further right texts. A file whose name ends in
+  `PARQUET` has such objects as its rows. Other fields are ignored.
 
   Args:
     path: path of the file.
     num: how many examples; None takes all.
     what: what a message calls the file.
     needs_targets: whether an object must have `targets`.
-    chats: whether an object may have `messages`, a list of objects with `role`
-      and `content`, in the place of `inputs`.
+    chats: whether an object may have something else in the place of `inputs`:
+      `messages`, a list of objects with `role` and `content`; or `turns`, the
+      texts that a user says one after another, of which the first is read.
     records: whether an object may be a line of predictions.jsonl. Its
       prediction then is the target.
 
@@ -114,8 +130,9 @@ def read_texts(
     ValueError: the file is empty, a line is not UTF-8 or has no such object, or
       a `.gz` file is no gzip data.
   """
-  lines = enumerate(lines_of(path, what), 1)
-  if os.fspath(path).endswith(JSON):
+  is_table = os.fspath(path).endswith(PARQUET)
+  lines = enumerate((_rows_of if is_table else lines_of)(path, what), 1)
+  if is_table or os.fspath(path).endswith(JSON):
     examples = (
       _parse_json(path, number, line, needs_targets, chats, records)
       for number, line in lines
@@ -131,6 +148,40 @@ def read_texts(
   return examples
 
 
+def _rows_of(path, what: str) -> Iterator[str]:
+  """Yields the rows of a Parquet file, as lines of JSON.
+
+  Args:
+    path: path of the file.
+    what: what a message calls the file.
+
+  Raises:
+    FileNotFoundError: the file does not exist.
+    ValueError: the file is no Parquet, or pyarrow is not installed.
+  """
+  path = pathlib.Path(path).expanduser()
+  if not path.is_file():
+    raise FileNotFoundError(f"{what} {path} does not exist")
+  try:
+    from pyarrow import parquet
+  except ImportError as error:
+    raise ValueError(
+      f"{what} {path} is read with pyarrow: pip install pyarrow, or write the"
+      " file as JSON lines"
+    ) from error
+  try:
+    rows = parquet.read_table(path).to_pylist()
+  except (OSError, ValueError, NotImplementedError) as error:
+    # pyarrow's errors are of these types, and may have several lines.
+    reason = " ".join(str(error).split())
+    raise ValueError(f"{what} {path} is no Parquet: {reason:.200}") from error
+  for row in rows:
+    # A table has every field in every row. It holds None where a row has none.
+    row = {name: value for name, value in row.items() if value is not None}
+    # Values that JSON has not, such as dates, are in fields that nobody reads.
+    yield json.dumps(row, default=str)
+
+
 def _parse_json(
   path, number: int, line: str, needs_targets: bool, chats: bool, records: bool
 ) -> TextExample:
@@ -141,7 +192,8 @@ def _parse_json(
     number: number of the line, from 1.
     line: the line.
     needs_targets: whether the object must have `targets`.
-    chats: whether the object may have `messages`.
+    chats: whether the object may have `messages` or `turns`, and fields of
+      `QUESTION`.
     records: whether the object may be a line of predictions.jsonl.
 
   Raises:
@@ -152,13 +204,15 @@ def _parse_json(
     if chats and "messages" in row:
       prompt = row["messages"]
       chat.check_messages(prompt)
+    elif chats and "turns" in row and "inputs" not in row:
+      prompt = row["turns"][0]
     elif (prompt := row.get("inputs")) is None:
       raise ValueError("no inputs")
     is_record = records and "prediction" in row
     if is_record:
       tokens = tuple(fields.fit("it", row, _Record)["aux"]["tokens"])
   except ValueError as error:
-    or_chat = ', or a conversation\'s "messages",' if chats else ""
+    or_chat = ', a conversation\'s "messages" or "turns",' if chats else ""
     raise ValueError(
       f"{path}, line {number} is {line:.60}; wanted a JSON object with the text"
       f' "inputs"{or_chat} and perhaps "targets", a text or a list of texts,'
@@ -171,7 +225,13 @@ def _parse_json(
   references += row.get("extra_targets") or ()
   if needs_targets and not references:
     raise ValueError(f'{path}, line {number} has no "targets"')
-  return TextExample(number, prompt, tuple(references))
+  if isinstance(prompt, str) and prompt.startswith(_PLACEHOLDER):
+    raise ValueError(
+      f"{path}, line {number} has a text that SPEED-Bench takes from elsewhere:"
+      " make the file with its prepare_data.py"
+    )
+  question = {x: row[x] for x in QUESTION if chats and row.get(x) is not None}
+  return TextExample(number, prompt, tuple(references), question)
 
 
 def paths_of(

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from speccascade.data import text_files
+from speccascade.data.text_files import TextExample as Example
 
 GOOD = b'{"inputs": "one"}\n'
 # Without the time of day, which would be part of the test's name.
@@ -67,10 +68,12 @@ def test_pairs(tmp_path):
   # A prefix finds plain and compressed files; a list names them.
   files = [tmp_path / "dev.en", tmp_path / "dev.de.gz"]
   for paths in (tmp_path / "dev", files):
-    assert text_files.read(paths) == [(1, "a", ("x",)), (2, "b", ("y",))]
-  assert text_files.read([*files, second])[1] == (2, "b", ("y", "w"))
+    examples = text_files.read(paths)
+    assert examples == [Example(1, "a", ("x",)), Example(2, "b", ("y",))]
+  examples = text_files.read([*files, second])
+  assert examples[1] == Example(2, "b", ("y", "w"))
   reverse = text_files.read(tmp_path / "dev", ("de", "en"))
-  assert reverse[0] == (1, "x", ("a",))
+  assert reverse[0] == Example(1, "x", ("a",))
   short = write(tmp_path / "short.de", "x\n")
   with pytest.raises(ValueError, match=r"2 lines, .*short\.de has 1"):
     text_files.read([files[0], short])
@@ -87,12 +90,80 @@ def test_jsonl(tmp_path):
   ]
   text = "\n\n".join(map(json.dumps, rows)) + "\n"
   path = write(tmp_path / "a.jsonl.gz", text)
-  assert text_files.read(path) == [(1, "a", ("x",)), (3, "b", ("y", "z", "w"))]
+  assert text_files.read(path) == [
+    Example(1, "a", ("x",)),
+    Example(3, "b", ("y", "z", "w")),
+  ]
   # A source without a target can be decoded, and is no example of a task.
   path = write(tmp_path / "b.jsonl", text + GOOD.decode())
-  assert text_files.read_texts(path)[2] == (4, "one", ())
+  assert text_files.read_texts(path)[2] == Example(4, "one")
   with pytest.raises(ValueError, match='line 4 has no "targets"'):
     text_files.read(path)
+
+
+SPEC_BENCH = {"question_id": 81, "category": "writing", "turns": ["a", "b"]}
+SPEED_BENCH = {
+  **{"question_id": "x1", "category": "math", "sub_category": "sums"},
+  **{"turns": ["c"], "source": "s", "src_id": "5", "difficulty": None},
+  "multiturn": False,
+}
+CHAT = ({"role": "user", "content": "a"},)
+
+
+def test_questions(tmp_path):
+  rows = [SPEC_BENCH, SPEED_BENCH, {"inputs": "d", "category": "math"}]
+  rows.append({"messages": list(CHAT), "question_id": 3, "turns": ["a"]})
+  path = write(tmp_path / "q.jsonl", "\n".join(map(json.dumps, rows)))
+  kept = {name: SPEED_BENCH[name] for name in text_files.QUESTION}
+  assert text_files.read_texts(path, chats=True) == [
+    Example(1, "a", (), SPEC_BENCH | {"turns": ("a", "b")}),
+    Example(2, "c", (), kept | {"turns": ("c",)}),
+    Example(3, "d", (), {"category": "math"}),
+    Example(4, CHAT, (), {"question_id": 3, "turns": ("a",)}),
+  ]
+  # A task has inputs and targets.
+  with pytest.raises(ValueError, match=r"line 1 is .* wanted .*the text"):
+    text_files.read_texts(path)
+
+
+@pytest.mark.parametrize(
+  ("row", "message"),
+  [
+    ({"turns": []}, "line 1 is .* a conversation's .messages. or .turns., and"),
+    ({"turns": "a"}, "line 1 is"),
+    ({"turns": ["a", 5]}, "line 1 is"),
+    ({"turns": ["a"], "question_id": [5]}, "line 1 is"),
+    ({"turns": ["a"], "category": 5}, "line 1 is"),
+    (
+      {"turns": [f"{text_files._PLACEHOLDER} USING SPECDEC_BENCH"]},
+      r"line 1 has a text that .* elsewhere: make .* prepare_data\.py",
+    ),
+  ],
+)
+def test_questions_that_are_none(tmp_path, row, message):
+  path = write(tmp_path / "q.jsonl", json.dumps(row))
+  with pytest.raises(ValueError, match=message):
+    text_files.read_texts(path, chats=True)
+
+
+def test_parquet(tmp_path):
+  pyarrow = pytest.importorskip("pyarrow")
+  parquet = pytest.importorskip("pyarrow.parquet")
+  path = tmp_path / "test.parquet"
+  # As a table has them: every row has every field.
+  text = {**dict.fromkeys(SPEED_BENCH), "inputs": "d"}
+  rows = [{**SPEED_BENCH, "inputs": None}, text]
+  parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+  questions = text_files.read_texts(path, chats=True)
+  assert [question.inputs for question in questions] == ["c", "d"]
+  assert questions[0].question["question_id"] == "x1"
+  assert not questions[1].question
+  path.write_bytes(b"PAR1, and no more")
+  with pytest.raises(ValueError, match=r"test\.parquet is no Parquet: .") as no:
+    text_files.read_texts(path)
+  assert "\n" not in str(no.value)
+  with pytest.raises(FileNotFoundError, match="does not exist"):
+    text_files.read_texts(tmp_path / "no.parquet")
 
 
 @pytest.mark.needs_tf

@@ -5,6 +5,8 @@ import dataclasses
 import os
 from typing import Annotated, Any, Literal
 
+from absl import logging
+
 from speccascade.checkpoints import CheckpointError, restore
 from speccascade.data import text_files
 from speccascade.data.prompting import FORMATS, Prompting
@@ -48,8 +50,8 @@ class TextSource:
     mixture_or_task_name: the name of a registered seqio task. None where
       `input_file` names a file.
     split: the split of the task.
-    input_file: a file with one text a line, or a JSONL file; see
-      `text_files.read_texts`. None where a task is named.
+    input_file: a file with one text a line, or a file of JSON lines or
+      Parquet; see `text_files.read_texts`. None where a task is named.
     num_examples: how many of the first examples are read; None reads all.
     use_cached: whether to read the task's cached examples.
 
@@ -147,14 +149,17 @@ class Inputs(TextSource):
     vocabulary = self.load_vocabulary(default_path)
     if not self.input_file:
       return self._read_task(vocabulary)
+    examples = self.texts(chats=True)
     raw_examples = [
       RawExample(
         name=f"{self.input_file} line {example.line}",
         text=example.inputs,
         references=example.references,
+        question=example.question,
       )
-      for example in self.texts(chats=True)
+      for example in examples
     ]
+    _warn_of_turns(examples)
     prompting = Prompting(vocabulary, self.prompt, self.chat_variables)
     task = str(self.input_file)
     return encode(raw_examples, prompting, self._length_limit, task=task)
@@ -196,6 +201,21 @@ class Inputs(TextSource):
       task=name,
       split=self.split,
       metrics=metrics or ("bleu",),
+    )
+
+
+def _warn_of_turns(examples: Sequence[text_files.TextExample]):
+  """Warns where a question goes on after the text that is decoded."""
+  num = sum(
+    isinstance(example.inputs, str) and len(example.question["turns"]) > 1
+    for example in examples
+    if "turns" in example.question
+  )
+  if num:
+    logging.warning(
+      "%d of %d questions have several turns: the first one is decoded",
+      num,
+      len(examples),
     )
 
 

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import types
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ class Source:
     tokens: [S] int32 ids without padding. The ids of a source end with EOS.
     references: the right outputs; empty where none is known.
     messages: the messages of a conversation; () for a text.
+    question: the fields `text_files.QUESTION` of a benchmark's question; empty
+      for other examples.
   """
 
   index: int
@@ -36,6 +39,7 @@ class Source:
   tokens: np.ndarray
   references: tuple[str, ...] = ()
   messages: Sequence[Mapping] = ()
+  question: Mapping = dataclasses.field(default_factory=dict)
 
 
 def longest(examples: Sequence[Source]) -> int:
@@ -79,12 +83,14 @@ class Sources:
 
   @functools.cached_property
   def fingerprint(self) -> str:
-    """The sha256 of all tokens and references, in hexadecimal digits."""
+    """The sha256 of all tokens, references and questions, in hexadecimal."""
     digest = hashlib.sha256()
     for example in self.examples:
       # The zero byte ends the tokens, so that none counts as a reference.
       digest.update(example.tokens.tobytes() + b"\0")
       digest.update(json.dumps(example.references).encode())
+      if example.question:
+        digest.update(json.dumps(example.question).encode())
     return digest.hexdigest()
 
   @property
@@ -106,12 +112,14 @@ class RawExample(NamedTuple):
     references: the right outputs; empty where none is known.
     tokens: the ids of a source, EOS among them, where a task made them. None
       where the text is still to be tokenized.
+    question: as in `Source`.
   """
 
   name: str
   text: str | Sequence[Mapping]
   references: Sequence[str] = ()
   tokens: np.ndarray | None = None
+  question: Mapping = types.MappingProxyType({})
 
 
 class LengthLimit(NamedTuple):
@@ -146,7 +154,8 @@ def encode(
     InputError: an example cannot be decoded, or is too long.
   """
   examples, num_cut = [], 0
-  for index, (name, text, references, tokens) in enumerate(raw_examples):
+  for index, raw_example in enumerate(raw_examples):
+    name, text, references, tokens, question = raw_example
     # The tokens of a task are a source. A prompt is made from the text instead.
     if tokens is None or prompting.prompted:
       try:
@@ -166,6 +175,7 @@ def encode(
         tokens=np.asarray(tokens, np.int32),
         references=tuple(references),
         messages=() if isinstance(text, str) else text,
+        question=dict(question),
       )
     )
   return Sources(

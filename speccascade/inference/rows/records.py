@@ -2,7 +2,7 @@
 
 A record has T5X's shape: "inputs", "prediction" and, where they are known,
 "targets". The record of a conversation has its "messages" too. Everything else
-is under "aux".
+is under "aux": among it, for a benchmark's question, its fields as "question".
 """
 
 import dataclasses
@@ -67,6 +67,8 @@ def records(
       "tokens": tokens.tolist(),
       "counts": dataclasses.asdict(counts[row]),
     }
+    if example.question:
+      aux["question"] = dict(example.question)
     if decoded.trace is not None:
       columns = _slice_columns(decoded.trace, emitted)
       aux["trace"] = _trace_lists(columns, tokens, vocabulary)

@@ -38,6 +38,9 @@ _JSON = {
   "pretty": b'{\n  "inputs": "one"\n}\n',
   "array": b'[{"inputs": "one", "targets": "two"}]\n',
   "utf16": '{"inputs": "one"}\n'.encode("utf-16"),
+  "turns_none": b'{"turns": []}\n',
+  "turns_number": b'{"turns": ["one", 5]}\n',
+  "question_list": b'{"turns": ["one"], "question_id": [5]}\n',
   "second": b'{"inputs": "one", "targets": "two"}\n{"inputs"}\n',
   "chat_surrogate": b'{"messages": [{"role": "user", "content": "\\ud800"}]}\n',
 }
