@@ -150,6 +150,19 @@ def cases() -> list[Case]:
     how = {"files": files, "title": f"of a decode {number}"}
     says = "predictions.jsonl line 1"
     found.append(Case("report", says, flags=folder, **how))
+  writes = ["--decode_dir=@work", "--output_file=@work/new/out"]
+  for form in ("spec_bench", "speed_bench", "speed_bench_results", "vllm"):
+    flags = [*writes, f"--format={form}"]
+    for content in (b"", b"[]", b"text", first[:50], b"[" * 100_000):
+      files = {"metrics.json": content, "predictions.jsonl": shown[-1]}
+      found.append(Case("exchange", "metrics.json", flags=flags, files=files))
+    found.append(Case("exchange", "no folder of a whole decode", flags=flags))
+  for number, content in enumerate(shown[:5]):
+    files = {"metrics.json": third, "predictions.jsonl": content}
+    how = {"files": files, "title": f"exchange {number}"}
+    says = "predictions.jsonl line 1"
+    flags = [*writes, "--format=speed_bench"]
+    found.append(Case("exchange", says, flags=flags, **how))
   right_rows = {"rows.jsonl": right()}
   return found + [
     Case("report", says, flags=[*folder, flag], files=right_rows, code=code)

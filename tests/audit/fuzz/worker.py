@@ -25,8 +25,11 @@ _MODULES = (
   *("speccascade.training.finetune", "speccascade.data.reading"),
   *("speccascade.sweep.sweep", "speccascade.cascade_search.search"),
   *("speccascade.ngrams.ngram_files", "speccascade.report.writing"),
+  "speccascade.exchange.formats",
 )
-_WITHOUT_GIN = ("report", "quickstart", "analysis", "vocabulary", "smollm")
+_WITHOUT_GIN = (
+  *("report", "quickstart", "analysis", "vocabulary", "smollm", "exchange"),
+)
 
 
 def main(base: pathlib.Path, log: pathlib.Path):

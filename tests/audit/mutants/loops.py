@@ -299,4 +299,22 @@ a law that gives a token nothing is written as unknown
 what is not known counts in a mean
 - int(np.sum(~np.isnan(values)))
 + values.size
+
+=== exchange/decode_folder.py exchange/test_formats.py
+a trace of other blocks is taken <- test_what_is_refused
+- if (len(lengths), sum(lengths)) != (counts.num_blocks, counts.num_tokens):
++ if False:
+the steps of two models are tokens <- test_a_model_alone_writes_a_token_a_step
+- is_alone = execution.needs_drafter != execution.needs_verifier
++ is_alone = True
+
+=== exchange/speed_bench.py exchange/test_formats.py
+a conditional rate is over the first length <- test_speed_bench
+- before = joint[name]
++ before = 1.0
+
+=== exchange/vllm_metrics.py exchange/test_formats.py
+an acceptance length has no bonus after an EOS <- test_vllm
+- 1 + counts.accepted / counts.num_blocks
++ counts.num_tokens / counts.num_blocks
 """)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from speccascade.exchange import decode_folder
 from speccascade.inference.batches.batching import NoDistributionError
 from speccascade.inference.batches.sources import InputError
 from speccascade.inference.measuring import infer
@@ -159,6 +160,38 @@ def test_the_page_of_tokens(run, tmp_path, lines):
   assert (tmp_path / "out" / "predictions.jsonl").stat().st_mtime_ns == before
   run(trace=True, num_shown=1)  # another number is not another run
   assert page.read_text().count('class="sc-record"') == 1
+
+
+def test_questions(run, tmp_path, lines, caplog):
+  """They reach the records, and the formats of other projects."""
+  rows = [
+    {"question_id": 81, "category": "writing", "turns": ["one two", "three"]},
+    {"question_id": "b", "category": "math", "turns": ["four"]},
+    {"inputs": "five"},
+  ]
+  path = tmp_path / "question.jsonl"
+  path.write_text("\n".join(map(json.dumps, rows)))
+  row = run(input_file=str(path), trace=True, trials=2)
+  assert "1 of 3 questions have several turns: the first one" in caplog.text
+  written = lines()
+  assert [record["inputs"] for record in written[:3]] == [
+    *("one two", "four", "five")
+  ]
+  asked = [record["aux"].get("question") for record in written]
+  assert asked == [*rows[:2], None] * 2
+  folder = decode_folder.read(tmp_path / "out")
+  for answer, record in zip(folder.answers, written, strict=True):
+    assert sum(answer.lengths) == len(record["aux"]["tokens"])
+    assert set(answer.lengths) <= {1, 2, 3}  # gamma is 2
+  blocks = sum(len(answer.lengths) for answer in folder.answers)
+  assert blocks == row.counts.num_blocks
+  with pytest.raises(ValueError, match=r"example 2 of .* no question_id and"):
+    folder.by_question()
+  # Another id is another run.
+  rows[0]["question_id"] = 82
+  path.write_text("\n".join(map(json.dumps, rows)))
+  with pytest.raises(OutputError, match="another run: inputs_sha256"):
+    run(input_file=str(path), trace=True, trials=2)
 
 
 def test_damaged_files_are_named(run, tmp_path, monkeypatch):

@@ -1,0 +1,1 @@
+"""Folders of decodes as files of other benchmarks and servers."""
