@@ -8,7 +8,14 @@ from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.report.groups import PointGroup, group_by
 from speccascade.report.measured import Clock, Measured, metric_title
-from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table, lookup
+from speccascade.report.tables import (
+  BY_POSITION,
+  METHOD,
+  TEMPERATURE,
+  Column,
+  Table,
+  lookup,
+)
 
 # The columns that name a point.
 _POINT = (
@@ -149,6 +156,7 @@ def points(study: PointGroup, model: Clock | None) -> Table:
     columns.append(Column("verifier's log p a token", _log_p, 3))
   columns += [
     _ACCEPTANCE,
+    BY_POSITION,
     Column("expected acceptance", "efficiency.expected_acceptance", 3),
     _TOKENS,
     Column("deferral rate", "efficiency.deferral_rate", 3),
