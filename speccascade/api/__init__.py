@@ -1,6 +1,6 @@
 """A pair of models in a program or a notebook.
 
-`load_pair` reads a pair, and `built_in_pair` the pair of the package. A pair has
+`load_pair` reads a pair, and `built_in_pair` the package's own pair. A pair has
 the methods `generate` (module generation), `compare` (comparison), `stream`
 (text_stream) and `chat` (conversation).
 """
