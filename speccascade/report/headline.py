@@ -24,6 +24,7 @@ from speccascade.runtime import files
 
 CASCADE = "spec_cascade"
 LARGE_COLOUR = "#000000"
+CORNER = {"color": "#009e73", "alpha": 0.08, "linewidth": 0, "zorder": 0}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,13 +35,11 @@ class Headline:
     panel: the points of the highest temperature.
     lossless: the fastest point of `spec_decode`.
     cascade: the point of a speculative cascade that is named.
-    curve: the points of the cascade's method over alpha.
   """
 
   panel: PointGroup
   lossless: Candidate
   cascade: Candidate
-  curve: Sequence[Measured]
 
   @property
   def is_faster(self) -> bool:
@@ -97,9 +96,7 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
     and c.gain.has_interval
     and c.gain.low > 0
   ]
-  chosen = (better or cascades)[0]
-  curve = next(c for c in panel.curves if chosen.point in c.points)
-  return Headline(panel, plain[0], chosen, curve.points)
+  return Headline(panel, plain[0], (better or cascades)[0])
 
 
 class Label(NamedTuple):
@@ -125,7 +122,7 @@ def _labels(shown: Headline) -> list[Label]:
   quality = cascade.point.quality.value
   return [
     Label(
-      (1.0, large), LARGE_COLOUR, f"large model alone\n{large:.0f} {metric}"
+      (1.0, large), LARGE_COLOUR, f"large model alone\n{large:.1f} {metric}"
     ),
     Label(
       (plain.speedup.value, plain.point.quality.value),
@@ -136,7 +133,7 @@ def _labels(shown: Headline) -> list[Label]:
     Label(
       (cascade.speedup.value, quality),
       styles.style(cascade.point.method).color,
-      f"speculative cascade\n{quality:.0f} {metric},"
+      f"speculative cascade\n{quality:.1f} {metric},"
       f" {cascade.speedup.value:.2f} times as fast",
       is_above=True,
     ),
@@ -151,12 +148,6 @@ def draw(shown: Headline):
   """
   panel, large = shown.panel, shown.panel.large
   figure, axis = drawing.pyplot().subplots(figsize=(8, 4.2))
-  curve = [
-    (1 / point.latency.value, point.quality.value) for point in shown.curve
-  ]
-  style = styles.style(shown.cascade.point.method)
-  axis.plot(*zip(*curve), color=style.color, marker=".", alpha=0.45)
-  _mark_alphas(axis, shown, curve)
   labels = _labels(shown)
   for label in labels:
     axis.plot(*label.place, "o", color=label.colour, markersize=11)
@@ -171,7 +162,23 @@ def draw(shown: Headline):
       fontsize=10,
       weight="bold",
     )
-  _set_limits(axis, [*(label.place for label in labels), *curve])
+  _set_limits(axis, [label.place for label in labels])
+  right, top = axis.get_xlim()[1], axis.get_ylim()[1]
+  corner = drawing.pyplot().Rectangle(
+    (1.0, large.quality.value),
+    right - 1.0,
+    top - large.quality.value,
+    **CORNER,
+  )
+  axis.add_patch(corner)
+  axis.annotate(
+    "better and faster",
+    (1.0, top),
+    xytext=(8, -8),
+    textcoords="offset points",
+    va="top",
+    color="#555555",
+  )
   axis.axhline(large.quality.value, linestyle=":", color="#888888", zorder=0)
   axis.axvline(1.0, linestyle=":", color="#888888", zorder=0)
   axis.set_xlabel("times as fast as the large model alone  (faster →)")
@@ -180,19 +187,6 @@ def draw(shown: Headline):
   figure.text(0.99, 0.01, _footnote(shown), ha="right", fontsize=7)
   figure.tight_layout(rect=(0, 0.03, 1, 1))
   return figure
-
-
-def _mark_alphas(axis, shown: Headline, places: Sequence[tuple]):
-  """Writes alpha at the ends of the cascade's curve."""
-  for number in (0, -1):
-    axis.annotate(
-      f"alpha {shown.curve[number].settings.alpha:g}",
-      places[number],
-      xytext=(6, -3),
-      textcoords="offset points",
-      fontsize=8,
-      color="#555555",
-    )
 
 
 def _set_limits(axis, places: Sequence[tuple]):
@@ -204,7 +198,7 @@ def _set_limits(axis, places: Sequence[tuple]):
   """
   for values, set_limits, share in (
     ([x for x, _ in places], axis.set_xlim, 0.3),
-    ([y for _, y in places], axis.set_ylim, 0.35),
+    ([y for _, y in places], axis.set_ylim, 0.4),
   ):
     room = share * (max(values) - min(values))
     set_limits(min(values) - room, max(values) + room)

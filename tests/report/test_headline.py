@@ -64,7 +64,7 @@ def test_it_is_drawn(tmp_path, capsys):
   assert pictures[0] == pictures[1]
   claim = headline.headline(rows).title
   assert claim in capsys.readouterr().out
-  assert "alpha 0.9" in (tmp_path / "a.svg").read_text()
+  assert "better and faster" in (tmp_path / "a.svg").read_text()
   argv[-1] = f"--output_file={tmp_path / 'd.txt'}"
   assert headline.main(argv) == 1
   assert "want a .png or .svg file" in capsys.readouterr().err
