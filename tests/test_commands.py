@@ -24,7 +24,7 @@ pytestmark = pytest.mark.needs_tf
 ROOT = pathlib.Path(__file__).parents[1]
 COMMAND = re.compile(
   r"""(?:python\ -m|bash)\ (
-    (?:speccascade|benchmarks|tests)\.[\w.]*\w
+    speccascade(?:\.[\w.]*\w)? | (?:benchmarks|tests)\.[\w.]*\w
     | launch/(?:tpu_vm|gpu_box|slurm)\.sh(?=\ [a-z])
   )(
     \ +(?=--|\[--|\.\.\.|(?:[a-z_]+\ )+--)

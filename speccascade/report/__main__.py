@@ -1,4 +1,4 @@
-"""Tables, figures and a page from the rows of a sweep or of a decode.
+"""Writes tables, figures and a page of the rows of a sweep or of a decode.
 
   python -m speccascade.report --results_dir=out/quickstart
 

@@ -1,4 +1,7 @@
-"""The table of methods: python -m speccascade.decoding.programs.table."""
+"""Prints the table of methods, as the README has it.
+
+python -m speccascade.decoding.programs.table
+"""
 
 import argparse
 
