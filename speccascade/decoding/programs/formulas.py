@@ -17,7 +17,7 @@ import numpy as np
 
 from speccascade.decoding.laws.numerics import overlap
 from speccascade.decoding.laws.targets import Target
-from speccascade.decoding.programs import table
+from speccascade.decoding.programs import table, worked_draft
 from speccascade.decoding.programs.methods import METHODS
 
 VOCAB_SIZE = 32128
@@ -70,9 +70,22 @@ A larger alpha takes more from the drafter, so that more drafts are accepted
 and the output is further from the large model's. `typical` is the other way
 round.
 
+## One draft, drawn
+
+The drafter and the verifier have read the same text. Each says how likely four
+tokens are to come next, at temperature 1. Each token has two bars: q on the
+left, which is what is drafted, and the target on the right, which is what is
+emitted. Blue is drafted and accepted: min(q, pi), the part that both bars
+share. White is drafted and rejected. Orange is drawn in place of a rejected
+draft: max(0, pi - q).
+
+{drawn}
+
+`python -m speccascade.report.worked_example` draws the figure from the code.
+
 ## One position, all targets
 
-At temperature 1, for
+For another pair at temperature 1,
 
     q = ({q}),  p = ({p}).
 
@@ -223,6 +236,19 @@ def _section(target: Target) -> str:
   return "\n".join(lines)
 
 
+def _fill(paragraph: str) -> str:
+  """Returns a paragraph or a list at the width of the pages.
+
+  A table stays as it is.
+  """
+  if paragraph.startswith("|"):
+    return paragraph
+  if paragraph.startswith("- "):
+    items = paragraph.removeprefix("- ").split("\n- ")
+    return "\n".join(map(_bullet, items))
+  return textwrap.fill(paragraph, WIDTH)
+
+
 def _bullet(text: str) -> str:
   return textwrap.fill(text, WIDTH, initial_indent="- ", subsequent_indent="  ")
 
@@ -230,14 +256,16 @@ def _bullet(text: str) -> str:
 def page() -> str:
   """Returns the page in Markdown."""
   found = known_targets()
-  numbers = (", ".join(f"{x:g}" for x in law) for law in (Q, P))
+  numbers = (", ".join(f"{x:g}" for x in probs) for probs in (Q, P))
   q, p = numbers
+  paragraphs = worked_draft.markdown().split("\n\n")
   intro = _INTRO.format(
     q=q,
     p=p,
     table=_table([example_row(x) for x in found.values()]),
     methods=table.markdown(VOCAB_SIZE),
     vocab_size=VOCAB_SIZE,
+    drawn="\n\n".join(map(_fill, paragraphs)),
   )
   return "\n\n".join([intro.rstrip(), *map(_section, found.values())]) + "\n"
 
