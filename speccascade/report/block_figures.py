@@ -9,10 +9,9 @@ from speccascade.report.groups import PointGroup
 from speccascade.report.lines import (
   LabelledPoints,
   PlacesOf,
-  alpha_text,
   make_series,
 )
-from speccascade.report.measured import Clock, Measured, short_label
+from speccascade.report.measured import Clock, Measured
 from speccascade.report.point_tables import points_over_gamma
 
 _MIN_EXAMINED = 20  # examined drafts that make a rate worth drawing
@@ -37,7 +36,7 @@ def best_points(panel: PointGroup) -> list[Measured]:
 
 
 def _label_with_alpha(point: Measured) -> str:
-  return f"{short_label(point.label)} {alpha_text(point)}".rstrip()
+  return PointGroup([point]).typed
 
 
 def acceptance_by_position(panels: Sequence[PointGroup]) -> Plot:
@@ -49,7 +48,7 @@ def acceptance_by_position(panels: Sequence[PointGroup]) -> Plot:
   drawn = []
   for panel in panels:
     points = best_points(panel)
-    # More labels than this do not fit beside the panel.
+    # More labels than this do not fit next to the panel.
     if len(points) > MAX_LABELS:
       points = [point for point in points if point.method in PAPERS]
     lines = [

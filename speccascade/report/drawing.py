@@ -13,9 +13,14 @@ from speccascade.report.labels import FONT, GAP
 from speccascade.report.lines import Series
 from speccascade.runtime import files
 
-WIDTH = 4.0  # inches of a panel, labels included
-_LEFT = 0.13  # of the width, before the axis
-_MARGIN = 0.345  # of the width, for the labels
+# In inches. A page shows a panel on a telephone, so its width is fixed there;
+# in a file a panel is as wide as its labels need.
+WIDTH = 4.0  # of a panel on a page, labels included
+_AXIS = 2.1  # the width of an axis in a file
+_LEFT = 0.52  # before an axis
+_BELOW = 0.45  # below an axis
+_TITLE_LINE = 0.16  # a line of a panel's title
+_CLAIM_LINE = 0.17  # a line of the figure's title
 _DOTTED = {"linestyle": ":", "color": "#888888", "linewidth": 1}
 _TINT = {"color": "#888888", "alpha": 0.09, "linewidth": 0, "zorder": 0}
 _BACKGROUND = {
@@ -70,6 +75,11 @@ class LinePanel:
   def num_labels(self) -> int:
     """How many labels the margin has."""
     return len(self.series)
+
+  @property
+  def margin(self) -> float:
+    """The inches that the labels need next to the axis."""
+    return labels.margin([line.label for line in self.series])
 
   def draw(self, axis, prefix: str) -> dict[str, str]:
     """Draws the panel on an axis.
@@ -133,6 +143,11 @@ class SharePanel:
     """How many labels would take as much room as the rows."""
     return int(1.6 * len(self.rows))
 
+  @property
+  def margin(self) -> float:
+    """The inches that the labels need next to the axis."""
+    return labels.margin([label for label, _ in self.rows])
+
   def draw(self, axis, prefix: str) -> dict[str, str]:
     """Draws the panel on an axis; there are no tips.
 
@@ -173,6 +188,8 @@ class Plot:
     aside: the heading under which the page hides the figure; nothing shows the
       figure at once.
     columns: the most panels next to each other in a file.
+    claim: what the figure shows, in a line or more: its title in a file. A page
+      says it before the figure.
   """
 
   stem: str
@@ -183,6 +200,7 @@ class Plot:
   gamma: int | None = None
   aside: str = ""
   columns: int = 4
+  claim: str = ""
 
   @property
   def name(self) -> str:
@@ -208,29 +226,49 @@ class Plot:
     panels = self.panels if number is None else [self.panels[number]]
     columns = min(self.columns, len(panels))
     rows = math.ceil(len(panels) / columns)
-    # A panel is as high as the labels of any panel of the figure need.
+    # A panel is as large as the labels of any panel of the figure need.
     num_labels = max(panel.num_labels for panel in self.panels)
+    margin = max(panel.margin for panel in self.panels)
     height = max(3.5, 1.0 + num_labels * GAP / 72)
+    width = WIDTH
+    if number is None:
+      width = max(WIDTH, _LEFT + _AXIS + margin)
+    margin = min(margin, 0.5 * width)
+    num_lines = max(panel.title.count("\n") for panel in panels) + 1
+    above = 0.16 + _TITLE_LINE * num_lines
+    across = width * columns
+    title = [] if number is not None else labels.wrap(self.claim, across)
+    top = 0.12 + _CLAIM_LINE * len(title) if title else 0.0
+    up = height * rows + top
     figure, axes = pyplot().subplots(
-      rows, columns, figsize=(WIDTH * columns, height * rows), squeeze=False
+      rows, columns, figsize=(across, up), squeeze=False
     )
-    below, above = 0.45 / height, 0.32 / height
+    inner = (width - _LEFT - margin, height - _BELOW - above)
     figure.subplots_adjust(
-      left=_LEFT / columns,
-      right=1 - _MARGIN / columns,
-      bottom=below / rows,
-      top=1 - above / rows,
+      left=_LEFT / across,
+      right=1 - margin / across,
+      bottom=_BELOW / up,
+      top=1 - (above + top) / up,
       # Between axes, in widths and heights of an axis.
-      wspace=(_LEFT + _MARGIN) / (1 - _LEFT - _MARGIN),
-      hspace=(below + above) / (1 - below - above),
+      wspace=(_LEFT + margin) / inner[0],
+      hspace=(_BELOW + above) / inner[1],
     )
+    if title:
+      figure.suptitle(
+        "\n".join(title),
+        x=labels.EDGE / across,
+        y=1 - 0.1 / up,
+        horizontalalignment="left",
+        verticalalignment="top",
+        fontsize=labels.TITLE_FONT,
+      )
     tips = {}
     for place, axis in enumerate(axes.flat):
       # The last row may have more axes than there are panels.
       if place >= len(panels):
         axis.set_axis_off()
         continue
-      axis.set_title(panels[place].title, fontsize=9)
+      axis.set_title(panels[place].title, fontsize=9, loc="left")
       axis.tick_params(labelsize=FONT)
       tips |= panels[place].draw(axis, f"p{place}")
     return figure, tips

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 
 from speccascade.inference.rows.results import ResultRow
-from speccascade.report import styles
+from speccascade.report import claims, styles
 from speccascade.report.drawing import LinePanel, Plot
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, studies
@@ -19,7 +19,6 @@ from speccascade.report.measured import (
   Clock,
   Measured,
   modelled_clock,
-  short_label,
 )
 from speccascade.report.summaries import fastest, is_fast, speedups
 
@@ -36,9 +35,17 @@ PAPERS = (
   "spec_cascade_token_v2",
   "spec_cascade_token_v3",
 )
-MODELS = ("drafter", "verifier")
+# The methods of one model, and what the figures call the models.
+MODELS = {"drafter": "small model", "verifier": "large model"}
 # The beginnings of the names of the methods of Figure 1.
 FIGURE_1 = ("token_cascade", "oracle_cascade", "spec_decode_lossy", *MODELS)
+# What a panel of the quick start's figure is, by the name of its clock.
+_WHAT_IS_SHOWN = {
+  "measured": "time measured on this machine",
+  "modelled": (
+    "the same decodes, if a block\ncost one step of the large model (modelled)"
+  ),
+}
 MAX_LABELS = 14  # of a panel that shows all methods
 _MODEL_FAMILY = styles.family("verifier")
 
@@ -53,6 +60,12 @@ def _quality_against(number_of: _NumberOf) -> PlacesOf:
     return [(number_of(point), point.quality)]
 
   return places_of
+
+
+def _label(curve: PointGroup) -> str:
+  """Returns the label of a line: what one types, and which model it is."""
+  model = MODELS.get(curve.settings.method)
+  return f"{curve.typed} ({model})" if model else curve.typed
 
 
 def _quality_panel(
@@ -72,7 +85,7 @@ def _quality_panel(
     clock: the clock whose latency the tips show, or None.
   """
   lines = [
-    LabelledPoints(short_label(curve.label), curve.points)
+    LabelledPoints(_label(curve), curve.points)
     for curve in panel.curves
     if is_shown(curve.settings.method)
   ]
@@ -128,6 +141,7 @@ def quality_latency(panels: Sequence[PointGroup], clock: Clock) -> Plot:
     " are the large model's quality and latency; points in the shaded corner"
     " are better in both. The bars are 95% intervals.",
     [panel for panel in drawn if panel.series],
+    claim=claims.claim(panels, clock),
   )
 
 
@@ -197,39 +211,55 @@ def by_family(panels: Sequence[PointGroup], clock: Clock) -> Plot:
 def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
   """Returns quality against both latencies at the highest temperature.
 
-  Oracles are left out. The greedy points of the two models are shown too, with
-  latencies relative to the greedy large model's.
+  Oracles are left out. Of the greedy points the two models are shown too, and
+  the point that the title names. Each latency is relative to the large model's
+  at the same temperature.
 
   Args:
     rows: rows with costs.
     metric: the name of the quality.
   """
-  drawn = []
+  drawn, titles = [], []
   for study in studies(rows, metric):
     *greedy, sampled = study.panels
+    titles.append(claims.claim([sampled, *greedy], MEASURED))
     lines = [
-      LabelledPoints(short_label(curve.label), curve.points)
+      LabelledPoints(_label(curve), curve.points)
       for curve in sampled.curves
       if is_fast(curve.settings.method)
     ]
-    lines += [
-      LabelledPoints(f"{point.label}, greedy", [point])
-      for panel in greedy
-      for point in panel.points
-      if point.method in MODELS
-    ]
+    for panel in greedy:
+      lines += _greedy_lines(panel)
     for clock in (MEASURED, modelled_clock(study.cost_ratio)):
-      title = f"{sampled.title}, {clock.title.partition(',')[0]}"
       panel = LinePanel(
-        title,
+        f"{sampled.title}: {_WHAT_IS_SHOWN[clock.name]}",
         make_series(lines, _quality_against(clock.latency_of), clock),
-        f"relative latency ({clock.name})",
+        "time over the large model's time",
         study.metric,
         level=sampled.large.quality.value,
         limit=1.0,
       )
       drawn.append(panel)
-  return Plot("quality_latency", "Quality against latency", "", "", drawn)
+  return Plot(
+    "quality_latency",
+    "Quality against latency",
+    "",
+    "",
+    drawn,
+    claim="\n".join(filter(None, titles)),
+  )
+
+
+def _greedy_lines(panel: PointGroup) -> list[LabelledPoints]:
+  """Returns the greedy points of the models, and the point of the headline."""
+  shown = [point for point in panel.points if point.method in MODELS]
+  best = claims.headline_candidate(panel, MEASURED)
+  if best is not None:
+    shown.append(best.point)
+  return [
+    LabelledPoints(f"{_label(PointGroup([point]))}, T = 0", [point])
+    for point in shown
+  ]
 
 
 def _is_in_figure_1(method: str) -> bool:

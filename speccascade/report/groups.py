@@ -120,6 +120,13 @@ class PointGroup:
     return self.settings.method + _variant_suffix(self.settings)
 
   @property
+  def typed(self) -> str:
+    """The method of a curve as one types it: `name`, and its only alpha."""
+    alphas = {point.settings.alpha for point in self.points}
+    alpha = alphas.pop() if len(alphas) == 1 else None
+    return self.name if alpha is None else f"{self.name} {alpha:g}"
+
+  @property
   def label(self) -> str:
     """The method of a curve as in the paper, and the variant of the method."""
     return self.points[0].label + _variant_suffix(self.settings)

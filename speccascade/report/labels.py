@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import itertools
+import textwrap
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +13,39 @@ from speccascade.report.lines import Series
 
 GAP = 9.6  # points between the middles of two labels
 FONT = 7.5  # points
+TITLE_FONT = 10.0  # points
+EDGE = 0.12  # inches, from the edge of the figure to its title
 _MARK_FONT = 6.8  # points
 _BESIDE = 1.05  # where labels begin, in widths of the axis
+# The width of most letters and digits, in sizes of the font; names have wide
+# letters and no blanks.
+_LETTER, _LETTER_OF_TITLE = 0.58, 0.53
 _FAR = 9e9  # points; farther than any text reaches
+
+
+def margin(texts: Sequence[str]) -> float:
+  """Returns how many inches the longest of some labels takes, with its marker.
+
+  >>> round(margin(["spec_cascade_token_v3 0.3"]), 2)
+  1.79
+  """
+  longest = max((len(text) for text in texts), default=0)
+  return 0.28 + _LETTER * FONT * longest / 72
+
+
+def wrap(text: str, width: float) -> list[str]:
+  """Returns the lines of a figure's title; none of an empty text.
+
+  Args:
+    text: the lines, which are broken where they are too long.
+    width: the width of the figure in inches.
+  """
+  num_letters = int(72 * (width - 2 * EDGE) / (_LETTER_OF_TITLE * TITLE_FONT))
+  return [
+    part
+    for line in text.split("\n")
+    for part in textwrap.wrap(line, num_letters)
+  ]
 
 
 class _Mark(NamedTuple):
@@ -54,8 +85,7 @@ def write_marks(axis, lines: Sequence[Series]):
     taken += _boxes_of_line(to_points(line.places))
   taken = np.array(taken)
   for mark in sorted(_marks(lines), key=lambda mark: mark.rank):
-    # Letters and digits are about 0.58 of the font's size wide.
-    size = np.array([0.58 * _MARK_FONT * len(mark.text), _MARK_FONT])
+    size = np.array([_LETTER * _MARK_FONT * len(mark.text), _MARK_FONT])
     # Right, left and middle; level with the point, above it and below it.
     for across, up in itertools.product((1, -1, 0), (0, 1, -1)):
       # From the point to the text's lower left corner.

@@ -107,7 +107,7 @@ def tip(point: Measured, clock: Clock | None = None) -> str:
     clock: the clock whose latency the tip shows, or None.
   """
   settings = point.settings
-  parts = [point.label]
+  parts = [point.method]
   if settings.alpha is not None:
     parts.append(f"alpha {settings.alpha:g}")
   if settings.gamma is not None:

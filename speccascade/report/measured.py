@@ -27,15 +27,6 @@ METRICS = {
   "rougeLsum": "ROUGE-Lsum",
   "valid": "valid %",
 }
-_MAX_LABEL_LEN = 20  # characters that fit in a figure's margin
-# Long words of a label and their abbreviations, tried in this order.
-_ABBREVIATIONS = {
-  "Cascade": "",
-  "CS Drafting": "CS",
-  " verification": "",
-  "three models": "three",
-  "verifier's bonus": "p bonus",
-}
 
 
 def metric_title(metric: str) -> str:
@@ -46,28 +37,6 @@ def metric_title(metric: str) -> str:
 def temperature_title(temperature: float) -> str:
   """Returns a temperature as the heading of a panel."""
   return "greedy (T = 0)" if temperature == 0 else f"T = {temperature:g}"
-
-
-def short_label(label: str) -> str:
-  """Returns a label that fits in the margin next to a line.
-
-  The name of a method's family is left out where the line's colour shows it.
-
-  >>> [short_label(f"SpecCascade [{x}]") for x in ("OPT", "Diff, log")]
-  ['OPT', 'Diff, log']
-  >>> short_label("SpecDecode [Lossy]"), short_label("TokenCascade [Chow]")
-  ('Lossy', 'TokenCascade Chow')
-  >>> short_label("SeqCascade [Chow, per token]")
-  'Seq Chow, per token'
-  """
-  head, bracket, rest = label.partition(" [")
-  if head in ("SpecCascade", "SpecDecode") and bracket:
-    label = rest
-  label = label.replace("[", "").replace("]", "")
-  for word, abbreviation in _ABBREVIATIONS.items():
-    if len(label) > _MAX_LABEL_LEN:
-      label = label.replace(word, abbreviation)
-  return label
 
 
 class Milliseconds(NamedTuple):

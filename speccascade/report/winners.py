@@ -97,10 +97,13 @@ class Lead:
     details: what follows the claim in a full account: the quality of the point,
       and which other methods the point is surely faster than. It begins with
       its own punctuation and may be empty.
+    candidate: the point that the claim names; None where no point is as good as
+      the large model.
   """
 
   claim: str
   details: str = ""
+  candidate: Candidate | None = None
 
   def __str__(self) -> str:
     return self.claim + self.details
@@ -132,6 +135,7 @@ def lead(panel: PointGroup, clock: Clock) -> Lead | None:
       "by the calls, which have no intervals, the fastest point would be"
       f" {_name(fits[0])}, which would have {_describe_speed(fits[0])}",
       f"{_quality(fits[0], panel)}{_plain_clause(plain, fits[0])}",
+      fits[0],
     )
   faster = [each for each in fits if is_surely_above_one(each.speedup)]
   if not faster:
@@ -141,6 +145,7 @@ def lead(panel: PointGroup, clock: Clock) -> Lead | None:
       f" point is {_name(fits[0])}, which has {_describe_speed(fits[0])}",
       f"{_doubt(fits[0])}{_quality(fits[0], panel)}"
       f"{_plain_clause(plain, fits[0])}",
+      fits[0],
     )
   if plain is None:
     return Lead(
@@ -148,6 +153,7 @@ def lead(panel: PointGroup, clock: Clock) -> Lead | None:
       f" {_describe_speed(faster[0])}",
       f"{_quality(faster[0], panel)}{_rivals_clause(faster[0], fits, clock)};"
       " SpecDecode was not measured",
+      faster[0],
     )
   return _lead_over_plain(plain, faster, fits, panel, clock)
 
@@ -177,12 +183,14 @@ def _lead_over_plain(
         f" {_format_ratio(ratio)} times the speed of SpecDecode and"
         f" {_describe_speed(candidate)}",
         f"{_quality(candidate, panel)}{_rivals_clause(candidate, fits, clock)}",
+        candidate,
       )
   if fits[0].is_plain:
     return Lead(
       f"no method is faster than {_name(plain)}, which has"
       f" {_describe_speed(plain)}",
       _quality(plain, panel),
+      plain,
     )
   return Lead(
     "no method is faster than SpecDecode over its whole interval; the fastest"
@@ -190,6 +198,7 @@ def _lead_over_plain(
     f" {_describe_speed(fits[0])}",
     f"{_doubt(fits[0])}{_quality(fits[0], panel)}"
     f"{_plain_clause(plain, fits[0])}",
+    fits[0],
   )
 
 

@@ -14,7 +14,6 @@ from speccascade.report import (
   block_figures,
   figures,
   labels,
-  measured,
   page,
   styles,
   summaries,
@@ -93,9 +92,9 @@ def test_every_point_can_be_asked(element):
   (panel,) = panels(temperatures=(1.0,))
   shown = [p for p in panel.points if not p.method.startswith("oracle")]
   assert len(tips) == len(shown)
-  (opt,) = [tip for tip in tips if "[OPT], alpha 0.1," in tip]
+  (opt,) = [tip for tip in tips if "_opt, alpha 0.1," in tip]
   assert re.fullmatch(
-    r"SpecCascade \[OPT\], alpha 0\.1, gamma 5, BLEU [0-9.]+ \[[0-9.]+, [0-9.]+"
+    r"spec_cascade_opt, alpha 0\.1, gamma 5, BLEU [0-9.]+ \[[0-9.]+, [0-9.]+"
     r"\], measured latency 0\.[0-9]+, acceptance 0\.725",
     opt,
   )
@@ -109,8 +108,10 @@ def test_every_method_is_labelled_beside_its_panel():
     boxes = {text: text.get_window_extent(renderer) for text in axis.texts}
     boxes = {text: box for text, box in boxes.items() if text.get_text()}
     beside = [text for text, box in boxes.items() if box.x0 > inner.x1]
-    labelled = {measured.short_label(curve.label) for curve in panel.curves}
-    assert {text.get_text() for text in beside} == labelled - {"Oracle Diff"}
+    labelled = {curve.settings.method for curve in panel.curves}
+    labelled -= {"oracle_cascade_diff", *figures.MODELS}
+    labelled |= {"drafter (small model)", "verifier (large model)"}
+    assert {text.get_text() for text in beside} == labelled
     marks = [text for text in boxes if text not in beside]
     alphas = {f"{p.settings.alpha or 0:.2g}" for p in panel.points}
     written = {text.get_text() for text in marks}
@@ -138,9 +139,9 @@ def test_figure_1_needs_a_token_cascade():
   assert not figures.quality_deferral(panels(methods=PLAIN)).panels
   _, tips = figures.quality_deferral(panels(methods=MORE)).draw()
   text = "\n".join(tips.values())
-  for label in ("Oracle [Diff]", "TokenCascade [Chow]", "SpecDecode,"):
-    assert label in text
-  assert "OPT" not in text
+  for name in ("oracle_cascade_diff", "token_cascade_chow", "spec_decode,"):
+    assert name in text
+  assert "opt" not in text
 
 
 def test_many_methods_are_shown_family_by_family():
@@ -177,13 +178,56 @@ def test_the_quick_starts_figure_has_sampled_points_by_two_clocks(tmp_path):
     first, second = sorted(tmp_path.glob(f"*.{kind}"))
     assert first.read_bytes() == second.read_bytes()
   xml.etree.ElementTree.parse(tmp_path / "one.svg")
-  panels = figures.of_rows(rows).panels
-  assert [panel.title for panel in panels] == [
-    "T = 1, measured wall-clock",
-    "T = 1, modelled: a block costs one step",
+  plot = figures.of_rows(rows)
+  measured_panel, modelled_panel = plot.panels
+  assert measured_panel.title == "T = 1: time measured on this machine"
+  assert modelled_panel.title == (
+    "T = 1: the same decodes, if a block\ncost one step of the large model"
+    " (modelled)"
+  )
+  greedy = [
+    "drafter (small model), T = 0",
+    "verifier (large model), T = 0",
+    "spec_decode_lossy 0.9, T = 0",  # of the title
   ]
-  models = ["Small model, greedy", "Large model, greedy"]
-  for panel in panels:
-    assert len(panel.series) == len(synthetic.CURVES) - 1 + len(models)
-    assert [line.label for line in panel.series[-2:]] == models
+  assert "Greedy, spec_decode_lossy (0.9) is " in plot.claim
+  for panel in plot.panels:
+    assert len(panel.series) == len(synthetic.CURVES) - 1 + len(greedy)
+    assert [line.label for line in panel.series[-3:]] == greedy
     assert panel.level == pytest.approx(synthetic.LARGE, abs=1)
+
+
+def test_a_label_has_the_only_alpha_of_its_line():
+  """Where a line has several alphas, they stand at its points."""
+  rows = synthetic.rows(temperatures=(1.0,), methods=MORE)
+  once = [row for row in rows if row.settings.alpha in (None, 0.1, 0.3)]
+  once = [
+    row
+    for row in once
+    if row.settings.method != "spec_decode_lossy" or row.settings.alpha == 0.3
+  ]
+  labels_of = {
+    line.method: line.label for line in figures.of_rows(once).panels[0].series
+  }
+  assert labels_of["spec_decode_lossy"] == "spec_decode_lossy 0.3"
+  assert labels_of["spec_decode"] == "spec_decode"
+  assert labels_of["spec_cascade_opt"] == "spec_cascade_opt"
+
+
+def test_the_title_stands_above_the_panels_and_inside_the_figure():
+  figure, _ = figures.of_rows(synthetic.rows()).draw()
+  renderer = figure.canvas.get_renderer()
+  title = figure._suptitle.get_window_extent(renderer)
+  assert figure.bbox.x0 <= title.x0 <= title.x1 <= figure.bbox.x1
+  assert title.y1 <= figure.bbox.y1
+  assert len(figure.axes) == 2
+  for axis in figure.axes:
+    box = axis.title.get_window_extent(renderer)
+    left = axis._left_title.get_window_extent(renderer)
+    assert title.y0 >= max(box.y1, left.y1)
+    assert left.x1 <= figure.bbox.x1
+  whole, _ = figures.of_rows(synthetic.rows()).draw(0)  # a panel of a page
+  assert whole._suptitle is None
+  labels_too_long = labels.wrap("word " * 60, 8.0)
+  assert len(labels_too_long) > 2
+  assert labels.wrap("", 8.0) == []
