@@ -107,6 +107,8 @@ def page(
     by_source=_group_by_source(examples),
     legend=token_view.legend_html(token_view.kinds(examples.records)),
     to_html=tables.to_html,
+    source_html=token_view.source_html,
+    reference_html=token_view.reference_html,
     tokens_html=token_view.tokens_html,
   )
 

@@ -152,9 +152,9 @@ def _traced_records(
 
 
 def _title(record: dict) -> str:
-  """Returns the method and the settings of a record."""
+  """Returns the method as one types it, and the settings of a record."""
   settings = record.get("settings", {})
-  parts = [record.get("label", settings.get("method", "example"))]
+  parts = [settings.get("method", record.get("label", "example"))]
   for name in ("alpha", "gamma"):
     if settings.get(name) is not None:
       parts.append(f"{name} {settings[name]:g}")

@@ -15,7 +15,15 @@ from typing import NamedTuple
 from speccascade.evaluation.efficiency import Counts
 from speccascade.report.token_style import STYLE
 
-__all__ = ["STYLE", "legend_html", "page_html", "tokens_html", "view_html"]
+__all__ = [
+  "STYLE",
+  "legend_html",
+  "page_html",
+  "reference_html",
+  "source_html",
+  "tokens_html",
+  "view_html",
+]
 
 
 class _Kind(NamedTuple):
@@ -23,10 +31,12 @@ class _Kind(NamedTuple):
 
   Attributes:
     css_class: the end of the kind's CSS class.
-    meaning: the kind's line in the legend.
+    name: what a card calls the kind.
+    meaning: a sentence of the legend.
   """
 
   css_class: str
+  name: str
   meaning: str
 
 
@@ -34,14 +44,53 @@ class _Kind(NamedTuple):
 KEPT = "draft, kept"
 COPY = "copy"
 _KINDS = {
-  "draft": _Kind("draft", "draft: the drafter wrote it, and it was accepted"),
-  KEPT: _Kind("kept", "draft, kept although the rule deferred"),
-  COPY: _Kind("copy", "copy: no model drafted it, and it was accepted"),
-  "residual": _Kind("residual", "residual: drawn in place of a rejected draft"),
-  "bonus": _Kind("bonus", "bonus: drawn after a block accepted whole"),
-  "sequential q": _Kind("seq-q", "the drafter, one token at a time"),
-  "sequential p": _Kind("seq-p", "the verifier, one token at a time"),
+  "draft": _Kind(
+    "draft",
+    "draft, accepted",
+    "The small model wrote it, and the large model's pass accepted it.",
+  ),
+  KEPT: _Kind(
+    "kept",
+    "draft, kept although the rule deferred",
+    "The rule deferred to the large model here, and the small model's draft x"
+    " was accepted all the same, because the target pi gives it probability"
+    " too: a draft stands with probability min(1, pi(x) / q(x)), so that a"
+    " token which both models find likely is kept whatever the rule says.",
+  ),
+  COPY: _Kind(
+    "copy",
+    "copy, accepted",
+    "It was copied from the text before it or from a table, so that no model"
+    " drafted it, and the large model's pass accepted it.",
+  ),
+  "residual": _Kind(
+    "residual",
+    "residual, in place of a rejected draft",
+    "A draft was rejected here, and this token was drawn in its place from"
+    " norm(max(0, pi - q)), what pi has more than the draft's distribution.",
+  ),
+  "bonus": _Kind(
+    "bonus",
+    "bonus, after a block that was accepted whole",
+    "All drafts of the block were accepted, and the same pass of the large"
+    " model gives one token more.",
+  ),
+  "sequential q": _Kind(
+    "seq-q",
+    "the small model's, one token at a time",
+    "The small model wrote it in a step of its own, and no block was drafted.",
+  ),
+  "sequential p": _Kind(
+    "seq-p",
+    "the large model's, one token at a time",
+    "The large model wrote it in a step of its own, and no block was drafted.",
+  ),
 }
+_HOW_TO_READ = (
+  "A bar and a small number open a block: some drafts of the small model, and"
+  " one pass of the large model over them. Point at a token, tap it or press"
+  " Tab to see both models' likeliest tokens and what the rule compared."
+)
 _NOTHING = "\N{EN DASH}"
 _BLANK = "\u2581"  # the blank in SentencePiece's pieces
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -52,10 +101,39 @@ _CONTROLS |= {ord("\n"): "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}"}
 _CONTROLS |= {ord("\t"): "\N{RIGHTWARDS ARROW TO BAR}"}
 
 
-def tokens_html(record: dict) -> str:
-  """Returns a section with the source and the tokens of a record.
+def source_html(record: dict) -> str:
+  """Returns the source of a record; it needs `STYLE`.
 
-  The section needs `STYLE`.
+  Texts of several methods have one source, which stands above all of them.
+
+  Args:
+    record: a record as `records.records` returns it.
+  """
+  return f'<p class="sc-source" dir="auto">{_escape(record["inputs"])}</p>'
+
+
+def reference_html(record: dict) -> str:
+  """Returns the first reference of a record; nothing where it has none.
+
+  It needs `STYLE`, and stands above the texts, as the source does.
+
+  Args:
+    record: a record as `records.records` returns it.
+  """
+  targets = record.get("targets") or []
+  if not targets:
+    return ""
+  which = f" (the first of {len(targets)})" if len(targets) > 1 else ""
+  return (
+    f'<p class="sc-dim" dir="auto">reference{which}: {_escape(targets[0])}</p>'
+  )
+
+
+def tokens_html(record: dict) -> str:
+  """Returns a section with the tokens of a record and its counts.
+
+  The section needs `STYLE`. It has neither source nor reference, which
+  `source_html` and `reference_html` give once for all texts of an example.
 
   Args:
     record: a record as `records.records` returns it, decoded with a trace.
@@ -81,17 +159,10 @@ def tokens_html(record: dict) -> str:
       text += f'<span class="sc-block" data-block="{block}">{block_html}</span>'
     else:
       text += block_html
-  # Of several references the first is shown.
-  references = "".join(
-    f'<p class="sc-dim" dir="auto">reference: {_escape(target)}</p>'
-    for target in record.get("targets", [])[:1]
-  )
   return (
-    '<section class="sc-record">'
-    f'<p class="sc-source" dir="auto">{_escape(record["inputs"])}</p>'
-    '<div class="sc-text" dir="auto" role="group" aria-label="written text,'
-    f' token by token">{text}</div>'
-    f'<p class="sc-dim">{_summary(counts)}</p>{references}</section>'
+    '<section class="sc-record"><div class="sc-text" dir="auto" role="group"'
+    f' aria-label="written text, token by token">{text}</div>'
+    f'<p class="sc-dim">{_summary(counts)}</p></section>'
   )
 
 
@@ -106,10 +177,20 @@ def view_html(records: Sequence[dict], head: str = "") -> str:
     ValueError: a record has no trace.
   """
   head_html = f'<p class="sc-dim">{_escape(head)}</p>' if head else ""
+  texts = ""
+  for _, group in itertools.groupby(records, _example_of):
+    several = list(group)
+    texts += source_html(several[0]) + reference_html(several[0])
+    texts += "".join(map(tokens_html, several))
   return (
     f'<style>{STYLE}</style><div class="sc-view">{head_html}'
-    f"{legend_html(kinds(records))}{''.join(map(tokens_html, records))}</div>"
+    f"{legend_html(kinds(records))}{texts}</div>"
   )
+
+
+def _example_of(record: dict) -> tuple:
+  """Returns what the records of one example have in common."""
+  return record["inputs"], tuple(record.get("targets") or ())
 
 
 def page_html(records: Sequence[dict], title: str) -> str:
@@ -154,12 +235,9 @@ def legend_html(shown: Iterable[str] = tuple(_KINDS)) -> str:
     kind = _KINDS[name]
     items += (
       f'<li><span class="sc-token sc-{kind.css_class}">token</span>'
-      f" {kind.meaning}</li>"
+      f" <b>{kind.name}.</b> {kind.meaning}</li>"
     )
-  return (
-    f'<ul class="sc-legend">{items}<li>A bar and a number open a block; point'
-    " at a token, tap it or press Tab to see why it was written.</li></ul>"
-  )
+  return f'<ul class="sc-legend">{items}<li>{_HOW_TO_READ}</li></ul>'
 
 
 def _traced_tokens(trace: dict, tokens: Sequence[int]) -> list[dict]:
@@ -192,14 +270,14 @@ def _token_html(traced: dict, num_models: int) -> str:
   """
   token = traced["token"]
   kind = _KINDS[_kind_of(traced)]
-  meaning = kind.meaning
+  name = kind.name
   if num_models > 1 and traced.get("writer", -1) >= 0:
-    meaning += f"; by model {traced['writer'] + 1} of {num_models}"
+    name += f"; by model {traced['writer'] + 1} of {num_models}"
   piece = _piece_html(traced["piece"], token)
   place = f"id {token}, token {traced['place']}, block {traced['block']}"
   card = (
     f'<b class="sc-piece">{piece}</b> <i>{place}</i>',
-    meaning,
+    name,
     _rule_text(traced["left"], traced["right"], traced["deferred"]),
     f"TV(p, q) {_number(traced['tv'])}",
   )
@@ -207,10 +285,10 @@ def _token_html(traced: dict, num_models: int) -> str:
   text = _readable(traced["piece"], token).text
   return (
     f'<span class="sc-token sc-{kind.css_class}" tabindex="0" role="note"'
-    f' aria-label="{_escape(f"{text}: {meaning}")}">{piece}'
+    f' aria-label="{_escape(f"{text}: {name}")}">{piece}'
     f'<span class="sc-card" role="tooltip">{lines}<span class="sc-tops">'
-    f"{_top_html('drafter q', 'q', traced)}"
-    f"{_top_html('verifier p', 'p', traced)}"
+    f"{_top_html('small model, q', 'q', traced)}"
+    f"{_top_html('large model, p', 'p', traced)}"
     "</span></span></span>"
   )
 
@@ -263,8 +341,8 @@ def _summary(counts: Counts) -> str:
   if counts.examined:
     text += f"{counts.accepted} of {counts.examined} drafts accepted, "
   return (
-    f"{text}{counts.drafter_calls} drafter and {counts.verifier_extends}"
-    " verifier passes"
+    f"{text}{counts.drafter_calls} passes of the small model and"
+    f" {counts.verifier_extends} of the large model"
   )
 
 

@@ -103,6 +103,8 @@ def test_every_token_has_its_kind_block_and_card(num_blocks):
 def test_what_a_card_says():
   text = "\n".join(Page(token_view.tokens_html(record())).text)
   for part in (
+    "draft, kept although the rule deferred",
+    "9 passes of the small model and 3 of the large model",
     "id 5, token 1, block 0",
     "rule: 0.25 ≥ 0.5, not deferred",
     "rule: 0.25 < 0.75, deferred",
@@ -115,12 +117,39 @@ def test_what_a_card_says():
     "4 of 6 drafts accepted",
   ):
     assert part in text
-  assert text.count("not asked") == 1  # the drafter's law at the last token
+  assert text.count("not asked") == 1  # the drafter's q at the last token
   assert "by model" not in text
   cascaded = token_view.tokens_html(record(calls_by_model=(5, 4)))
   text = "\n".join(Page(cascaded).text)
   assert text.count("accepted; by model 1 of 2") == 1
   assert text.count("accepted; by model 2 of 2") == 1
+
+
+def test_source_and_reference_stand_once_above_the_texts_of_an_example():
+  other = record()
+  other["inputs"], other["targets"] = "Another", ["first", "second"]
+  view = token_view.view_html([record(), record(), other])
+  assert len(Page(view).with_class("sc-record")) == 3
+  texts = "\n".join(Page(view).text)
+  assert texts.count("reference: Zwei <hr>") == 1
+  assert texts.count("reference (the first of 2): first") == 1
+  assert [x["class"] for x in Page(view).with_class("sc-source")] == (
+    ["sc-source"] * 2
+  )
+  parts = ('class="sc-source"', "Zwei", 'class="sc-record"')
+  places = [view.index(part) for part in parts]
+  assert places == sorted(places)
+  del other["targets"]
+  assert token_view.reference_html(other) == ""
+
+
+def test_the_legend_explains_every_kind_in_a_sentence():
+  items = token_view.legend_html().split("<li>")[1:]
+  assert len(items) == len(token_view._KINDS) + 1
+  for kind, item in zip(token_view._KINDS.values(), items):
+    assert f"<b>{kind.name}.</b> {kind.meaning}</li>" in item
+    assert re.fullmatch(r"[A-Z][^.]*\.", kind.meaning), kind.meaning
+  assert "min(1, pi(x) / q(x))" in token_view._KINDS[token_view.KEPT].meaning
 
 
 def test_everything_is_escaped_and_nothing_is_loaded():
@@ -130,7 +159,8 @@ def test_everything_is_escaped_and_nothing_is_loaded():
   tags = [tag for tag, _ in page.elements]
   assert "hr" not in tags
   assert tags.count("title") == 1
-  assert tags.count("i") == tags.count("b") == len(PIECES)  # the cards' own
+  assert tags.count("i") == len(PIECES)  # the cards' own
+  assert tags.count("b") == len(PIECES) + 7  # and the names in the legend
   text = "".join(page.text)
   for shown in ('One "<i>" & two', "Zwei <hr>", " a&b", "A <title> & more"):
     assert shown in text
@@ -148,7 +178,8 @@ def test_pieces():
 def test_controls_do_not_get_into_the_page():
   changed = record()
   changed["inputs"] = "a\x00b\x1b[31m\nc"
-  html_text = token_view.tokens_html(changed)
+  html_text = token_view.source_html(changed)
+  html_text += token_view.tokens_html(changed)
   assert not re.search(r"[\x00-\x1f]", html_text)
 
 

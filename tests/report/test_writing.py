@@ -30,12 +30,12 @@ def save(folder, rows):
   return folder
 
 
-def record(index, label="SpecDecode") -> dict:
-  settings = {"method": "spec_decode", "alpha": None, "gamma": 5}
+def record(index, method="spec_decode") -> dict:
+  settings = {"method": method, "alpha": None, "gamma": 5}
   traced = test_token_view.record()
   traced["aux"]["index"] = index
   settings["temperature"] = 1.0
-  return {"settings": settings, "label": label, **traced}
+  return {"settings": settings, "label": "A label", **traced}
 
 
 def lines_of(path) -> list[dict]:
@@ -169,7 +169,7 @@ def test_the_folder_of_a_decode(tmp_path):
   (tmp_path / "predictions.jsonl").write_text(2 * line)
   page = writing.from_folder(tmp_path, progress=False).read_text()
   assert "2 of the 2 traced texts of predictions.jsonl" in page
-  assert "SpecDecode, gamma 5, T = 1" in page
+  assert "spec_decode, gamma 5, T = 1" in page
   (line,) = lines_of(tmp_path / "report" / "rows.csv")
   assert float(line["bleu"]) == row.quality["bleu"]["value"]
 
@@ -178,12 +178,12 @@ def test_examples_by_source_as_many_as_a_page_bears(tmp_path, monkeypatch):
   path = tmp_path / "examples.jsonl"
   bare = record(2)
   del bare["aux"]["trace"]
-  records = [record(1), record(0), record(1, "Lossy"), record(0, "Lossy"), bare]
+  records = [record(1), record(0), record(1, "bild"), record(0, "bild"), bare]
   lines = [json.dumps(each) + "\n" for each in records]
   path.write_text("".join(lines) + '{"torn', encoding="utf-8")
   examples = shown_examples.read(path)
   assert [each["aux"]["index"] for each in examples.records] == [0, 0, 1, 1]
-  titles = ("SpecDecode, gamma 5, T = 1", "Lossy, gamma 5, T = 1")
+  titles = ("spec_decode, gamma 5, T = 1", "bild, gamma 5, T = 1")
   assert examples.titles[:2] == titles
   monkeypatch.setattr(shown_examples, "MOST_TOKENS", 24)
   examples = shown_examples.read(path)
