@@ -1,4 +1,4 @@
-"""Times a pass over a tree beside a pass over a chain and over one token.
+"""Times a pass over a tree, over a chain and over one token.
 
   python -m benchmarks.tree_passes --nodes 16 --held 64
 

@@ -1,4 +1,4 @@
-"""Trees of drafts beside chains, in calls and by the clock, in one run.
+"""Trees of drafts compared with chains, in calls and by the clock, in one run.
 
   python -m benchmarks.trees --pair out/quickstart
 
@@ -7,7 +7,7 @@ turns on the test sentences of the built-in task at batch 1. "accepted" is the
 number of accepted drafts a block, "tokens" the number of tokens a block, which
 is a pass of the verifier. The speed-up over the verifier alone has the 95%
 interval of a bootstrap over sentences; so has the ratio to the best chain, with
-the same resamples. A tree of one branch is timed beside its chain, too.
+the same resamples. A tree of one branch is timed next to its chain, too.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 
-# A tree that is a chain, timed beside that chain.
+# A tree that is a chain, timed next to that chain.
 ONE_BRANCH = (1, 1, 1)
 # Shapes of 4, 8 and 15 drafts.
 TREES = {
@@ -119,7 +119,7 @@ def race(
     return []
   where = f"{method}, T = {temperature:g}"
   return [
-    f"{where}: a tree of one branch beside the {same}:"
+    f"{where}: a tree of one branch compared with the {same}:"
     f" {beside('one branch', same)}"
   ]
 
@@ -143,7 +143,7 @@ def main():
   print(f"{pair.drafter_name} and {pair.verifier_name}, {device_name()}\n")
   print(
     "| method | T | block | drafts | accepted | tokens | speed-up (95%) |"
-    " beside the best chain (95%) |"
+    " over the best chain's speed (95%) |"
   )
   print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
   below = []

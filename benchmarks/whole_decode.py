@@ -1,4 +1,4 @@
-"""Whole decodes beside the cost model, for a pair on the built-in task.
+"""Whole decodes compared with the cost model, for a pair on the built-in task.
 
   python -m benchmarks.whole_decode --pair out/quickstart
 

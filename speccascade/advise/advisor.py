@@ -62,13 +62,13 @@ def advise(
   if point.verification != "token" or point.policy.policy != "fixed":
     raise ValueError(
       "advice is of VERIFICATION 'token' and DRAFT_LENGTH 'fixed', whose"
-      f" acceptance two laws tell; got {point.verification!r} and"
+      f" acceptance two distributions tell; got {point.verification!r} and"
       f" {point.draft_length!r}"
     )
   if point.is_tree:
     raise ValueError(
-      "advice is of chains of drafts, whose acceptance two laws tell; leave"
-      " TREE and DRAFTS out"
+      "advice is of chains of drafts, whose acceptance two distributions tell;"
+      " leave TREE and DRAFTS out"
     )
   point = dataclasses.replace(point, gamma=max(wanted.gammas))
   with folders.sole_writer(run.folder):

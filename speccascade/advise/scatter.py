@@ -63,7 +63,7 @@ def warning(
   faults = [fault for fault in faults if fault is not None]
   if faults:
     return (
-      "the timings scatter, as beside other work on the machine:"
+      "the timings scatter, as they do next to other work:"
       f" {'; '.join(faults)}. Costs, gamma and speed-ups may be off. Run this"
       " again on an idle machine, or with more rounds: greater ROUNDS, REPEATS"
       " and TIME_LIMIT_S"

@@ -198,7 +198,7 @@ class Searcher:
       study, points, self.rounds, is_over=self.budget.is_spent
     )
     for width, number in scatter.scatter_of_loops(loops).items():
-      self.passes[f"{width} beside {name}"] = number
+      self.passes[f"{width} next to {name}"] = number
     self.steps.end()
     return Drafting(study, make_monotone(loops.costs), texts, gammas)
 
@@ -229,7 +229,7 @@ class Searcher:
       place = gammas.index(fastest.point.gamma)
       neighbours = gammas[max(0, place - 1) : place + 2]
       untimed = {*neighbours} - timed.keys()
-      if untimed and self.budget.leaves_out("gammas beside the fastest"):
+      if untimed and self.budget.leaves_out("gammas next to the fastest"):
         break
     return timed
 

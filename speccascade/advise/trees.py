@@ -75,8 +75,8 @@ def answer(advice: TreeAdvice) -> list[str]:
     return lines
   ratio, low, high = _beside(best, chain)
   lines.append(
-    f"beside the fastest chain, {_name(chain)}, it is {ratio:.2f} [{low:.2f},"
-    f" {high:.2f}] times as fast"
+    f"compared with the fastest chain, {_name(chain)}, it is {ratio:.2f}"
+    f" [{low:.2f}, {high:.2f}] times as fast"
     + (": the clock does not tell the two apart" if low <= 1 <= high else "")
   )
   return lines
@@ -130,7 +130,7 @@ def _columns(advice: TreeAdvice) -> list[Column]:
     Column("steps/block", "steps", 2),
     Column("expected", "speedup", 2),
     Column("by the clock", lambda x: times(x.measured)),
-    Column("beside the chain", beside),
+    Column("over the chain's speed", beside),
     Column("share of the optimum", "optimum", 3),
   ]
 
@@ -192,8 +192,8 @@ def details(advice: TreeAdvice) -> list[str]:
     f"a step of the drafter costs c = {costs.c:.3f} of one of the verifier"
     f" ({1e3 * costs.verifier_step_s:.2f} ms); a pass of the verifier costs"
     f" {passes}",
-    "tokens of a block are expected from the laws along the texts; a level of"
-    " a tree is expected to cost the drafter one step",
+    "tokens of a block are expected from the distributions along the texts; a"
+    " level of a tree is expected to cost the drafter one step",
     f"an offer pays whose speed-up is above {LEAST} by its whole interval",
   ]
 

@@ -41,8 +41,8 @@ class Wanted:
       if not _is_predicted(methods.find(name)):
         raise ValueError(
           f"METHODS has {name}, whose drafts are not one model's, or which has"
-          " no target: its acceptance is not read off the two laws; see it in a"
-          " sweep"
+          " no target: its acceptance is not read off the two"
+          " distributions; see it in a sweep"
         )
 
   def points(self, common: Point, vocab_size: int) -> list[Point]:

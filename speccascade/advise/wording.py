@@ -80,7 +80,7 @@ def answer(advice: Advice) -> list[str]:
     lines.append(_quality(best, advice))
   if best is not advice.lossless:
     lossless = f"{_name(advice.lossless, advice)}: {_speed(advice.lossless)}"
-    lines.append(f"with the verifier's own law: {lossless}")
+    lines.append(f"with the verifier's own distribution: {lossless}")
   return lines
 
 
@@ -106,7 +106,7 @@ def details(advice: Advice) -> list[str]:
   if advice.wanted.max_loss is not None and not advice.alone.quality:
     lines.append(
       "the examples have no references: only methods with the verifier's own"
-      " law were considered"
+      " distribution were considered"
     )
   return lines
 

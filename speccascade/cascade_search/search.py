@@ -279,7 +279,7 @@ def _alone(ranking: Sequence[Scored]) -> str:
   ]
   if not speeds:
     return ""
-  return f", {min(speeds):.0f} to {max(speeds):.0f} tokens/s beside the others"
+  return f", {min(speeds):.0f} to {max(speeds):.0f} tokens/s next to the others"
 
 
 def describe(ranking: Sequence[Scored]) -> str:

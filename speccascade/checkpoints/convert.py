@@ -7,7 +7,7 @@ makes converted/checkpoint_<step>. In Hugging Face's format the destination is
 the directory itself. The source is anything that
 `speccascade.checkpoints.load` reads. The state of Adafactor is converted too,
 if the source has one. The tokenizer of a decoder-only model, from a Hugging
-Face directory or out of a GGUF file, is written beside its arrays.
+Face directory or out of a GGUF file, is written next to its arrays.
 """
 
 from collections.abc import Sequence

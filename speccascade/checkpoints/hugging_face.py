@@ -193,7 +193,7 @@ def _read_tensors(directory: storage.Directory, read_file: Callable) -> dict:
     for shard in index["weight_map"].values():
       if os.path.basename(shard) != shard or shard in ("", ".", ".."):
         raise CheckpointError(
-          f"{directory}/{INDEX} names the file {shard!r:.60}, want one beside "
+          f"{directory}/{INDEX} names the file {shard!r:.60}, want one next to "
           "it"
         )
     return index["weight_map"]

@@ -91,9 +91,9 @@ class ReviewSettings:
     bonus: which distribution the token after a fully accepted block is drawn
       from. "target" is exact; where the drafter has no distribution at that
       position, the target there is the verifier's. "verifier" is what Algorithm
-      4 prints; it changes the law of the output unless the target is the
-      verifier itself. Methods whose target is the verifier, and methods without
-      blocks, do not use this setting.
+      4 prints; it changes the distribution of the output unless the target is
+      the verifier itself. Methods whose target is the verifier, and methods
+      without blocks, do not use this setting.
   """
 
   verification: Verification = dataclasses.field(
@@ -131,7 +131,7 @@ class BlockShape(ReviewSettings):
   def __post_init__(self):
     """Raises SettingError where the settings of a tree do not fit."""
     if self.tree is not None and self.drafts is not None:
-      fault = f" is {self.drafts}, beside a tree; leave out one of the two"
+      fault = f" is {self.drafts}, next to a tree; leave out one of the two"
       raise fields.SettingError("drafts", fault)
     try:
       tree = self.draft_tree

@@ -81,7 +81,7 @@ def plan(
   def bytes_on(mesh: meshes.Mesh) -> dict[str, float]:
     verifier_layout = mesh.abstract()
     verifier_layout.check_rows(BATCH_SIZE=run.batch_size)
-    bytes_of = {"caches": 0.0, "laws": 0.0}
+    bytes_of = {"caches": 0.0, "distributions": 0.0}
     for role, config in models.items():
       layout = verifier_layout
       if role != "verifier" and mesh.drafter == "whole":
@@ -94,7 +94,9 @@ def plan(
       )
       # A drafter, too, keeps the logits of a whole block until it is verified.
       positions = run.batch_size * point.verify_width
-      bytes_of["laws"] += footprint.laws(config, layout, positions, cut=False)
+      bytes_of["distributions"] += footprint.laws(
+        config, layout, positions, cut=False
+      )
     return bytes_of
 
   # `Footprint` asks for the bytes on the mesh of the settings, and on others to

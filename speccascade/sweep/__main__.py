@@ -4,7 +4,7 @@
     --gin_file=configs/quickstart/sweep.gin --gin.OUTPUT_DIR='"/tmp/sweep"'
 
 Appends a row for each point to OUTPUT_DIR/rows.jsonl, and leaves examples.jsonl
-and the resolved config.gin beside it. The same command takes up a sweep that
+and the resolved config.gin next to it. The same command takes up a sweep that
 was killed. SIGTERM and Ctrl-C end it at once; the exit code is then 143 or 130.
 --dry_run says what will be measured and about how long that takes: it reads the
 models and decodes a few examples, and writes nothing.

@@ -204,7 +204,7 @@ def test_it_pays(advise, tmp_path):
 
 
 def test_the_clock_decides_the_gamma(advise):
-  """What is promised more is timed first, then what is beside the fastest."""
+  """What is promised more is timed first, then what is next to the fastest."""
   clock = {1: 4.0, 2: 2.5, 3: 1.1, 4: 1.4, 5: 0.9}
   asked, advice = advise(0.5, [1, 1.1, 1.6, 1.8, 2.5, 4.0], by_clock=clock)
   assert asked == [[1], [2], [3], [4]]
@@ -352,12 +352,12 @@ def test_a_search_ends_when_its_time_is_up(advise, monkeypatch):
     methods=["spec_cascade_token_v3"],
     effort=Effort(time_limit_s=1e-9),
   )
-  assert asked == [[3]]  # not what is beside it
+  assert asked == [[3]]  # not what is next to it
   assert [offer.point.method for offer in advice.decoded] == ["drafter"]
   assert advice.choice is advice.lossless
   (warning,) = advice.warnings
   assert warning.startswith(
-    "TIME_LIMIT_S of 1e-09 s left out gammas beside the fastest, points that"
+    "TIME_LIMIT_S of 1e-09 s left out gammas next to the fastest, points that"
     " promise to be faster: "
   )
 

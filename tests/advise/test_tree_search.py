@@ -153,7 +153,7 @@ def test_a_tree_pays(search, tmp_path):
   assert (np.diff(table) > -1e-9).all()
   text = trees.write(advice)
   assert "use spec_decode with a tree of 4 drafts" in text
-  assert "beside the fastest chain" in text
+  assert "compared with the fastest chain" in text
   assert "| share of the optimum |" in text
   snippet = (tmp_path / "trees.gin").read_text()
   assert f"TREE = {best.parents}\n" in snippet

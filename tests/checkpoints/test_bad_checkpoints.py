@@ -319,10 +319,10 @@ CASES = {
   **{
     f"shard {name!r}": ("hf", shards(**{"shared.weight": name}), message)
     for name, message in (
-      ("../model.safetensors", "want one beside it"),
-      ("/etc/passwd", "want one beside it"),
-      ("..", "want one beside it"),
-      ("", "want one beside it"),
+      ("../model.safetensors", "want one next to it"),
+      ("/etc/passwd", "want one next to it"),
+      ("..", "want one next to it"),
+      ("", "want one next to it"),
       (5, BROKEN),
       (None, BROKEN),
     )

@@ -28,8 +28,8 @@ Array = jax.Array
 _SIBLING_TAG = 2**30  # beside the keys of the chain, which count from 0
 _NO_NODE = -1
 _NO_LAW = (
-  "a BranchedDrafter has no law after the siblings of its first draft; use a"
-  " method whose target is the verifier, or the bonus 'verifier'"
+  "a BranchedDrafter has no distribution after the siblings of its first draft;"
+  " use a method whose target is the verifier, or the bonus 'verifier'"
 )
 
 

@@ -172,8 +172,8 @@ def cascade_drafter(
     if is_lenient and not by_token and isinstance(inner, HorizontalDrafter):
       raise ValueError(
         f"row {j + 1} of K has several drafters write a block that a lenient"
-        " review verifies as a whole: the law of its tokens would depend on"
-        " where a block began; use token verification, or lenience 1"
+        " review verifies as a whole: the distribution of its tokens would"
+        " depend on where a block began; use token verification, or lenience 1"
       )
     return VerticalDrafter(
       drafter=inner,

@@ -115,7 +115,8 @@ def normalise(weights: Array, otherwise: Array) -> Array:
 
 
 def residual(pi: Array, q: Array) -> Array:
-  """Returns norm(max(0, pi - q)), the law of the token after a verification.
+  """Returns norm(max(0, pi - q)), the distribution of the token after a
+  rejection.
 
   Where pi equals q the residual has no mass. A rejection has probability 0
   there, but rounding can lead to one: the residual is pi then.

@@ -60,7 +60,7 @@ class Decoder(BlockShape, Records):
 
   Raises:
     ValueError: a setting is of the wrong kind or out of range, the method would
-      ignore it, or the output would have no stated law.
+      ignore it, or the output would have no stated distribution.
   """
 
   method: Method = dataclasses.field(kw_only=False)
@@ -82,7 +82,7 @@ class Decoder(BlockShape, Records):
     ):
       raise ValueError(
         f"{self.verification} verification with bonus 'verifier' has no stated"
-        " law unless the target is the verifier; use bonus 'target' or"
+        " distribution unless the target is the verifier; use bonus 'target' or"
         " verification 'token'"
       )
 

@@ -231,7 +231,7 @@ def test_where_the_law_is_unknown_it_is_refused():
   models = toy.whole(prompted=False)
   drafter = BranchedDrafter(AutoregressiveDrafter(models[0], 2, behind=0), 2)
   options = {"inputs": INPUTS, "gamma": 2, "max_decode_len": 8}
-  with pytest.raises(ValueError, match="no law after the siblings"):
+  with pytest.raises(ValueError, match="no distribution after the siblings"):
     toy.decode("spec_cascade_opt", (drafter, models[1]), **options)
   got = toy.decode(
     "spec_cascade_opt", (drafter, models[1]), bonus="verifier", **options
