@@ -53,9 +53,9 @@ _KINDS = {
     "kept",
     "draft, kept although the rule deferred",
     "The rule deferred to the large model here, and the small model's draft x"
-    " was accepted all the same, because the target pi gives it probability"
-    " too: a draft stands with probability min(1, pi(x) / q(x)), so that a"
-    " token which both models find likely is kept whatever the rule says.",
+    " was accepted all the same, because the target gives it probability too: a"
+    " draft stands with probability min(1, pi(x) / q(x)), so a token that both"
+    " models find likely is kept whatever the rule says.",
   ),
   COPY: _Kind(
     "copy",
@@ -87,7 +87,9 @@ _KINDS = {
   ),
 }
 _HOW_TO_READ = (
-  "A bar and a small number open a block: some drafts of the small model, and"
+  "q is the small model's distribution of the next token, p is the large"
+  " model's, and pi is the target, the distribution of what the method writes."
+  " A bar and a small number open a block: some drafts of the small model, and"
   " one pass of the large model over them. Point at a token, tap it or press"
   " Tab to see both models' likeliest tokens and what the rule compared."
 )
