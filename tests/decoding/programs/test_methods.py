@@ -54,7 +54,7 @@ def test_unknown_names_have_near_misses():
     ({"bonus": "p"}, "bonus is 'p'; wanted 'target' or 'verifier'"),
     ({"verification": "tree"}, "verification is 'tree'; wanted 'token', "),
     ({"trace": 1}, "trace is 1; wanted True or False"),
-    (PRINTED, "block verification with bonus 'verifier' has no stated law"),
+    (PRINTED, "with bonus 'verifier' has no stated distribution"),
   ],
 )
 def test_settings_are_checked(changes, message):

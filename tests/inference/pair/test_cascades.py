@@ -97,7 +97,7 @@ def test_wrong_cascades(settings, message):
     (
       {"method": "spec_cascade_token_v2"},
       {"k": [[1, 2], [0, 2]], "first_children": 2},
-      "no law after the siblings",
+      "no distribution after the siblings",
     ),
     (
       {"method": "spec_cascade_chow"},
