@@ -78,11 +78,11 @@ def _speed_clause(candidate: Candidate, clock: Clock) -> str:
   verb = "is" if clock.cost_ratio is None else "would be"
   times = f"{verb} {candidate.speedup.value:.2f} times as fast"
   if _is_sure(candidate, clock):
-    return f"{_name(candidate)} {times} as the large model"
+    return f"{typed_name(candidate)} {times} as the large model"
   shown = "shown to be " if candidate.speedup.value > 1 else ""
   return (
     f"no method as good as the large model {verb} {shown}faster:"
-    f" {_name(candidate)} {times}"
+    f" {typed_name(candidate)} {times}"
   )
 
 
@@ -97,7 +97,7 @@ def _quality_clause(candidate: Candidate, panel: PointGroup) -> str:
   )
 
 
-def _name(candidate: Candidate) -> str:
+def typed_name(candidate: Candidate) -> str:
   """Returns the method of a point as one types it, with its alpha."""
   alpha = candidate.point.settings.alpha
   name = PointGroup([candidate.point]).name

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from speccascade import cli
 from speccascade.inference.rows.results import ResultRow, read_rows
-from speccascade.report import drawing, styles, winners
+from speccascade.report import claims, drawing, styles, winners
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import MEASURED, Measured
 from speccascade.report.winners import Candidate
@@ -54,7 +54,7 @@ class Headline:
   @property
   def title(self) -> str:
     """What the intervals show, as a claim."""
-    name = _typed_name(self.cascade.point)
+    name = claims.typed_name(self.cascade)
     faster = f"{self.cascade.speedup.value:.2f} times as fast"
     if self.is_faster and self.is_better:
       return f"{name} is better than the large model, and {faster}"
@@ -202,12 +202,6 @@ def _set_limits(axis, places: Sequence[tuple]):
   ):
     room = share * (max(values) - min(values))
     set_limits(min(values) - room, max(values) + room)
-
-
-def _typed_name(point: Measured) -> str:
-  """Returns a method as it is typed, with its alpha."""
-  alpha = point.settings.alpha
-  return point.method if alpha is None else f"{point.method} ({alpha:g})"
 
 
 def _footnote(shown: Headline) -> str:
