@@ -18,7 +18,7 @@ from speccascade import cli
 from speccascade.inference.rows.results import ResultRow, read_rows
 from speccascade.report import claims, drawing, styles, winners
 from speccascade.report.groups import PointGroup, studies
-from speccascade.report.measured import MEASURED, Measured
+from speccascade.report.measured import MEASURED
 from speccascade.report.winners import Candidate
 from speccascade.runtime import files
 
