@@ -133,8 +133,10 @@ def test_every_configs_points_are_in_range(path):
   curves = planned.curves(common, 4000, names)
   used = {curve.base.method for curve in curves}
   assert used == {"drafter", "verifier", *(planned.methods or names)}
-  asked = {"papers": {1.0}, "greedy": {0.0}, "own_text": {1.0}}
+  ones = dict.fromkeys(("papers", "own_text", "built_in"), {1.0})
+  asked = {**ones, "greedy": {0.0}}
   kind = pathlib.Path(path)
-  kind = kind.parent.name if "own" in path else kind.stem.split("_")[-1]
+  has_own = kind.parent.name in ("own_text", "built_in")
+  kind = kind.parent.name if has_own else kind.stem.split("_")[-1]
   wanted = asked.get(kind, {0.0, 1.0})
   assert {curve.base.temperature for curve in curves} == wanted
