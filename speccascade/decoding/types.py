@@ -203,6 +203,21 @@ class Branches(struct.PyTreeNode):
     nodes = jnp.arange(self.parents.shape[1] + 1, dtype=jnp.int32)
     return jnp.any(self.parents[:, None, :] == nodes[None, :, None], axis=2)
 
+  def ranks_of(self, drafts: Array) -> Array:
+    """Returns the place of each draft among its siblings, from 0 on.
+
+    Args:
+      drafts: [B, K] int32.
+
+    Returns:
+      [B, K] int32.
+    """
+    node = jnp.take_along_axis(self.parents, drafts, axis=1)
+    index = jnp.arange(self.parents.shape[1], dtype=jnp.int32)[None, None]
+    is_before = self.parents[:, None, :] == node[:, :, None]
+    is_before &= index < drafts[:, :, None]
+    return jnp.sum(is_before, axis=2, dtype=jnp.int32)
+
 
 class Proposal(struct.PyTreeNode):
   """A drafted block, and the distribution that each token was drawn from.
@@ -427,6 +442,10 @@ class Stats(struct.PyTreeNode):
       j.
     accepted_by_position: [B, G] int32, the number of blocks that accepted draft
       j.
+    accepted_by_rank: [B, G, R] int32, the number of blocks of a tree that
+      accepted at each depth the child of each rank, which is its place among
+      its siblings. Of equal siblings the first one counts. None for chains,
+      where it would repeat `accepted_by_position`.
   """
 
   num_blocks: Array
@@ -442,18 +461,25 @@ class Stats(struct.PyTreeNode):
   accepted_at: Array
   examined_by_position: Array
   accepted_by_position: Array
+  accepted_by_rank: Array | None = None
 
   @classmethod
-  def zeros(cls, rows: int, width: int, num_models: int) -> "Stats":
+  def zeros(
+    cls, rows: int, width: int, num_models: int, num_ranks: int = 0
+  ) -> "Stats":
     """Returns the counters before the first round.
 
     Args:
       rows: B.
       width: G; 0 for methods without blocks.
       num_models: M.
+      num_ranks: R; 0 for chains.
     """
     count = jnp.zeros((rows,), jnp.int32)
     by_position = jnp.zeros((rows, width), jnp.int32)
+    by_rank = None
+    if num_ranks:
+      by_rank = jnp.zeros((rows, width, num_ranks), jnp.int32)
     return cls(
       num_blocks=count,
       drafted=count,
@@ -468,6 +494,7 @@ class Stats(struct.PyTreeNode):
       accepted_at=jnp.zeros((rows, width + 1), jnp.int32),
       examined_by_position=by_position,
       accepted_by_position=by_position,
+      accepted_by_rank=by_rank,
     )
 
   def add(self, **counts: Array) -> "Stats":

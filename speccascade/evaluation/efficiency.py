@@ -7,7 +7,6 @@ without blocks has no acceptance rate.
 
 from collections.abc import Sequence
 import dataclasses
-import operator
 from typing import Annotated
 
 import numpy as np
@@ -24,6 +23,8 @@ class Counts:
 
   The other counters than the first two have the names and meanings of
   `decoding.types.Stats`; the tuples are its arrays of one row.
+
+  Counters that a method does not have are empty.
 
   Attributes:
     num_examples: examples decoded.
@@ -45,6 +46,7 @@ class Counts:
   accepted_at: tuple[fields.Count, ...] = ()
   examined_by_position: tuple[fields.Count, ...] = ()
   accepted_by_position: tuple[fields.Count, ...] = ()
+  accepted_by_rank: tuple[tuple[fields.Count, ...], ...] = ()
 
   def __post_init__(self):
     fields.freeze(self)
@@ -55,25 +57,37 @@ class Counts:
     Raises:
       ValueError: the counts come from different gammas or numbers of models.
     """
-    sums = {}
-    for name, left in vars(self).items():
-      right = getattr(other, name)
-      if not isinstance(left, tuple):
-        sums[name] = left + right
-      elif len(left) == len(right):
-        sums[name] = tuple(map(operator.add, left, right))
-      else:
-        raise ValueError(
-          f"counts with {len(left)} and {len(right)} entries do not add; sum"
-          " each gamma and each drafter on its own"
-        )
+    sums = {
+      name: _sum(value, getattr(other, name))
+      for name, value in vars(self).items()
+      if name != "accepted_by_rank"
+    }
+    # Counts of trees that were written before there was this counter lack it,
+    # and so does a sum with them.
+    by_rank = self.accepted_by_rank, other.accepted_by_rank
+    if all(by_rank):
+      sums["accepted_by_rank"] = _sum(*by_rank)
     return Counts(**sums)
+
+
+def _sum(left, right):
+  """Returns the sum of two counters, which are numbers or nested tuples."""
+  if not isinstance(left, tuple):
+    return left + right
+  if len(left) != len(right):
+    raise ValueError(
+      f"counts with {len(left)} and {len(right)} entries do not add; sum each"
+      " gamma, each tree and each drafter on its own"
+    )
+  return tuple(map(_sum, left, right))
 
 
 def row_counts(decoded: Decoded) -> list[Counts]:
   """Returns the counts of each row of a decoded batch."""
   columns = {**vars(decoded.stats), "num_tokens": decoded.lengths}
-  values = {name: np.asarray(x).tolist() for name, x in columns.items()}
+  values = {
+    name: np.asarray(x).tolist() for name, x in columns.items() if x is not None
+  }
   return [
     Counts(
       num_examples=1, **{name: column[row] for name, column in values.items()}
@@ -115,6 +129,10 @@ def summary(counts: Counts) -> dict:
     accepted.
   acceptance_by_position: accepted / examined for the 1st, 2nd, ... draft of a
     block.
+  acceptance_by_rank: for each depth of a tree, at index b the blocks in which
+    the child of rank b was accepted / the blocks that examined the depth. The
+    rank of a draft is its place among its siblings. A list ends with the last
+    rank that was ever accepted. Only trees have this rate.
   deferral_rate: verifier calls / tokens emitted. A sequential cascade calls the
     verifier at each deferred position, a speculative method once for each
     block. It is the axis of Narasimhan et al., arXiv:2405.19261, Figure 1.
@@ -126,6 +144,12 @@ def summary(counts: Counts) -> dict:
   """
   c = counts
   positions = zip(c.accepted_by_position, c.examined_by_position)
+  of_trees = {}
+  if c.accepted_by_rank:
+    of_trees["acceptance_by_rank"] = [
+      [ratio(accepted, examined) for accepted in _until_last(by_rank)]
+      for by_rank, examined in zip(c.accepted_by_rank, c.examined_by_position)
+    ]
   return {
     "draft_acceptance_rate": ratio(c.accepted, c.drafted),
     "acceptance_rate": ratio(c.accepted, c.examined),
@@ -139,7 +163,14 @@ def summary(counts: Counts) -> dict:
     "drafter_calls_per_token": ratio(c.drafter_calls, c.num_tokens),
     "verifier_extends_per_token": ratio(c.verifier_extends, c.num_tokens),
     "tokens_per_example": ratio(c.num_tokens, c.num_examples),
+    **of_trees,
   }
+
+
+def _until_last(counts: Sequence[int]) -> Sequence[int]:
+  """Returns counts without the zeros at their end."""
+  num = max((i for i, count in enumerate(counts, 1) if count), default=0)
+  return counts[:num]
 
 
 def mean_log_probs(parts: Sequence[dict]) -> dict[str, float | None] | None:

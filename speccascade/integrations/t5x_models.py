@@ -227,7 +227,7 @@ class PairModel(models.EncoderDecoderModel):
     Returns:
       The tokens [B, T] int32 with their EOS, and 0 after it; and aux, a dict of
       arrays with B rows. aux holds `tokens` once more, `bad_step` of
-      `types.Decoded`, `counts/NAME` for each field of `efficiency.Counts`, and
+      `types.Decoded`, `counts/NAME` for the fields of `efficiency.Counts`, and
       `trace/NAME` and `log_probs/NAME` for the fields of `types.Trace` and
       `types.LogProbs` where these are recorded.
     """
@@ -250,7 +250,7 @@ class PairModel(models.EncoderDecoderModel):
     counts = {
       "num_examples": jnp.ones_like(decoded.lengths),
       "num_tokens": decoded.lengths,
-      **vars(decoded.stats),
+      **{name: x for name, x in vars(decoded.stats).items() if x is not None},
     }
     recorded = [name for name, wanted in self.records.items() if wanted]
     aux = {

@@ -164,6 +164,7 @@ def _section(
   tables.append(point_tables.gammas(study, model))
   tables.append(point_tables.points(study, model))
   tables.append(point_tables.acceptance(study))
+  tables.append(point_tables.ranks(study))
   return Section(
     study=study,
     prefix=prefix,

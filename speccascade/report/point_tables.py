@@ -232,11 +232,66 @@ def acceptance(study: PointGroup) -> Table:
   )
 
 
+@dataclasses.dataclass(frozen=True)
+class DepthLine:
+  """One depth of the trees of a point.
+
+  Attributes:
+    label: the method's name in the paper.
+    settings: the settings of the point.
+    depth: from 1.
+    rates: for each rank, the accepted children / the blocks that examined the
+      depth; None where no block did.
+  """
+
+  label: str
+  settings: Settings
+  depth: int
+  rates: Sequence[float | None]
+
+
+def ranks(study: PointGroup) -> Table:
+  """Returns the acceptance of trees by depth and rank, one line a depth."""
+  lines = [
+    DepthLine(point.label, point.settings, depth, rates)
+    for point in study.points
+    for depth, rates in enumerate(
+      point.efficiency.get("acceptance_by_rank", ()), 1
+    )
+  ]
+  num_ranks = max((len(line.rates) for line in lines), default=0)
+
+  def rate(line: DepthLine, rank: int) -> float | None:
+    return line.rates[rank] if rank < len(line.rates) else None
+
+  return Table(
+    "ranks",
+    "Trees: acceptance by depth and rank",
+    "How often the child of each rank was accepted, over the blocks that"
+    " examined the depth. The rank of a draft is its place among its siblings,"
+    " from 1. The last column of a line that has a number is the last rank that"
+    " was ever accepted there.",
+    (
+      *_POINT,
+      *(
+        Column(name, f"settings.{name}")
+        for name in ("tree", "drafts", "drawing", "verification")
+      ),
+      Column("depth", "depth", 0),
+      *(
+        Column(f"rank {rank + 1}", functools.partial(rate, rank=rank), 3)
+        for rank in range(num_ranks)
+      ),
+    ),
+    lines,
+  )
+
+
 def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
   """Returns the columns of a table that has all numbers of some rows.
 
-  Settings, metrics and rates have a column if at least one of the rows holds
-  them.
+  Settings, metrics, rates and counts of trees have a column if at least one of
+  the rows holds them.
   """
   settings = dict.fromkeys(
     name for row in rows for name in row.settings.to_dict()
@@ -253,7 +308,13 @@ def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
   paths += [("efficiency", name) for name in rates]
   # The settings have the number of examples already.
   counts = [field.name for field in dataclasses.fields(Counts)]
-  paths += [("counts", name) for name in counts if name != "num_examples"]
+  of_trees = {"accepted_by_rank"}
+  paths += [
+    ("counts", name)
+    for name in counts
+    if name != "num_examples"
+    and (name not in of_trees or any(getattr(x.counts, name) for x in rows))
+  ]
   paths += [("agreement", "identical"), ("agreement", "near_ties")]
   paths.append(("num_truncated",))
   paths += [("num_parameters", role) for role in ("drafter", "verifier")]
@@ -274,12 +335,20 @@ def _row_cell(path: tuple[str, ...], row: ResultRow):
   """Returns what stands in a row at a path, in a form that fits in a cell.
 
   Of the costs v, which are by width, the cost of the row's own blocks is
-  returned. Lists are returned as text with blanks between their entries.
+  returned. Lists are returned as text with blanks between their entries, and
+  lists of lists with semicolons between the lists.
   """
   cell = lookup(row, *path)
   if isinstance(cell, dict):
     width = row.settings.block_width
     return None if width is None else cell.get(width)
   if isinstance(cell, (list, tuple)):
-    return " ".join("" if item is None else str(item) for item in cell)
+    if cell and all(isinstance(part, (list, tuple)) for part in cell):
+      return "; ".join(map(_joined, cell))
+    return _joined(cell)
   return cell
+
+
+def _joined(items: Sequence) -> str:
+  """Returns items with blanks between them; nothing for None."""
+  return " ".join("" if item is None else str(item) for item in items)

@@ -366,10 +366,17 @@ def is_utf8(value: str) -> bool:
 
 
 def freeze(instance):
-  """Turns the lists of a frozen dataclass, perhaps from JSON, into tuples."""
+  """Turns the lists of a frozen dataclass, perhaps from JSON, into tuples.
+
+  Lists inside of lists become tuples, too.
+  """
+
+  def frozen(value):
+    return tuple(map(frozen, value)) if isinstance(value, list) else value
+
   for name, value in vars(instance).items():
     if isinstance(value, list):
-      object.__setattr__(instance, name, tuple(value))
+      object.__setattr__(instance, name, frozen(value))
 
 
 def of_json(text: str | bytes):

@@ -282,6 +282,46 @@ def test_records_are_those_of_the_path(method, bonus):
   assert np.array_equal(stats.examined_by_position.sum(1), stats.examined)
   assert np.array_equal(stats.drafted, 6 * stats.num_blocks)
   assert np.array_equal(stats.accepted_at.sum(1), stats.num_blocks)
+  by_rank = stats.accepted_by_rank
+  assert np.array_equal(by_rank.sum(2), stats.accepted_by_position)
+
+
+def test_the_rank_of_accepted_drafts_is_counted():
+  # The drafter likes 0, then 1, then 2, and the verifier writes 1.
+  first, second = (toy.markov([laws] * 3) for laws in ([6, 3, 1], [1, 8, 1]))
+  options = {"inputs": 2, "max_decode_len": 9, "eos_id": 9}
+  got = toy.decode(
+    "spec_decode", (first, second), tree=(3, 2), gamma=2, **options
+  )
+  # The widest level has 6 drafts. A block writes 3 tokens, 2 of them drafts.
+  expected = np.zeros((2, 2, 6), int)
+  expected[:, :, 1] = 3
+  assert np.array_equal(got.stats.accepted_by_rank, expected)
+  chain = toy.decode("spec_decode", (first, second), gamma=2, **options)
+  assert chain.stats.accepted_by_rank is None
+
+
+def test_ranks_have_the_chances_of_the_trials():
+  laws = np.array([[0.5, 0.3, 0.15, 0.05], [0.2, 0.4, 0.3, 0.1]])
+  models = [toy.markov([law] * 4) for law in laws]
+  rows, (q, p) = 20_000, laws
+  got = toy.decode(
+    "spec_decode",
+    models,
+    sampling=Sampling.create(1.0),
+    inputs=rows,
+    drafts=2,
+    gamma=1,
+    max_decode_len=1,
+    eos_id=9,
+  )
+  # An accepted draft of the one block is one of the two draws.
+  rest = np.maximum(p - q, 0) / np.maximum(p - q, 0).sum()
+  chances = [np.minimum(q, p).sum(), np.minimum(q, rest).sum()]
+  chances[1] *= 1 - chances[0]
+  observed = got.stats.accepted_by_rank[:, 0].sum(0)
+  counts = np.array([*observed, rows - observed.sum()])
+  assert toy.p_value(counts, np.array([*chances, 1 - sum(chances)])) > toy.LEVEL
 
 
 def test_what_stays_a_chain_refuses_trees():

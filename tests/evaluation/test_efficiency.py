@@ -70,6 +70,26 @@ def test_definitions(counts):
   }
 
 
+def test_trees_count_ranks(counts):
+  tree = dataclasses.replace(
+    counts, accepted_by_rank=((2, 1, 0), (0, 2, 0), (1, 0, 0))
+  )
+  rates = efficiency.summary(tree)["acceptance_by_rank"]
+  # 3, 2 and 2 blocks examined the depths.
+  assert rates == [[2 / 3, 1 / 3], [0, 1], [1 / 2]]
+  both = tree + tree
+  assert both.accepted_by_rank == ((4, 2, 0), (0, 4, 0), (2, 0, 0))
+  # Counts of older versions lack ranks, and so does a sum with them.
+  assert (tree + counts).accepted_by_rank == ()
+  with pytest.raises(ValueError, match="each tree"):
+    _ = tree + dataclasses.replace(tree, accepted_by_rank=((1, 2), (0, 1)))
+  decoded = DECODED.replace(
+    stats=DECODED.stats.replace(accepted_by_rank=jnp.ones((2, 3, 1), int))
+  )
+  first, _ = efficiency.row_counts(decoded)
+  assert first.accepted_by_rank == ((1,), (1,), (1,))
+
+
 def test_without_blocks_ratios_are_none():
   numbers = efficiency.summary(
     efficiency.Counts(1, 5, verifier_calls=5, verifier_extends=5)

@@ -1,11 +1,13 @@
 """Tables are functions of their lines: text, CSV and HTML."""
 
 import csv
+import dataclasses
 import io
 import math
 
 import pytest
 
+from speccascade.evaluation import efficiency
 from speccascade.report import groups, point_tables, tables
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.tables import Column
@@ -84,3 +86,33 @@ def test_points_say_how_likely_the_verifier_found_them():
     table = point_tables.points(study, None)
     columns = [column for column in table.columns if "log p" in column.title]
     assert {x.text(line) for x in columns for line in table.lines} == texts
+
+
+def test_trees_have_a_table_of_ranks():
+  chain = synthetic.rows(methods=["spec_decode"], gammas=(2,))[0]
+  counts = dataclasses.replace(
+    chain.counts,
+    examined_by_position=(10, 5),
+    accepted_by_rank=((4, 1, 0), (0, 2, 0)),
+  )
+  tree = synthetic.changed(
+    chain,
+    counts=counts,
+    efficiency=efficiency.summary(counts),
+    tree=(2, 1),
+    drawing="iid",
+  )
+  [study] = groups.studies([chain, tree])
+  table = point_tables.ranks(study)
+  # The chain has no line.
+  lines = list(
+    csv.DictReader(io.StringIO(tables.to_csv(table.lines, table.columns)))
+  )
+  assert [line["depth"] for line in lines] == ["1", "2"]
+  assert [line["tree"] for line in lines] == ["(2, 1)"] * 2
+  assert [line["rank 1"] for line in lines] == ["0.4", "0.0"]
+  assert [line["rank 2"] for line in lines] == ["0.1", "0.4"]
+  assert "rank 3" not in lines[0]
+  cells = tables.to_csv([tree], point_tables.row_columns([tree]))
+  assert "4 1 0; 0 2 0" in cells
+  assert "0.4 0.1; 0.0 0.4" in cells

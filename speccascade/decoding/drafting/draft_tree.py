@@ -125,6 +125,15 @@ class DraftTree:
       for depth in range(1, self.depth + 1)
     )
 
+  @property
+  def num_ranks(self) -> int:
+    """The most drafts that may follow one node, so many ranks siblings have.
+
+    It is the number of drafts of the widest level, since what follows equal
+    siblings is given to the first of them.
+    """
+    return max(map(len, self.levels))
+
   @functools.cached_property
   def num_children(self) -> tuple[int, ...]:
     """How many children each node has, the root first; N + 1 numbers."""

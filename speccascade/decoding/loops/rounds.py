@@ -41,6 +41,8 @@ class Loop:
       blocks.
     num_drafts: static, the drafts of a block, for which caches need room. A
       tree has more of them than a block may write; None is `width`.
+    num_ranks: static, R of `Stats.accepted_by_rank`; 0 where no tree is
+      drafted.
     num_models: static, language models inside the drafter.
     done: [B] bool, rows that are not decoded at all; None decodes every row.
   """
@@ -52,6 +54,7 @@ class Loop:
   prefill: Callable[[], tuple] | None = None
   width: int = 0
   num_drafts: int | None = None
+  num_ranks: int = 0
   num_models: int = 1
   done: Array | None = None
 
@@ -91,7 +94,7 @@ class Loop:
       done=done | (settings.max_decode_len < 1),
       bad_step=jnp.full((rows,), -1, jnp.int32),
       models=states,
-      stats=Stats.zeros(rows, self.width, self.num_models),
+      stats=Stats.zeros(rows, self.width, self.num_models, self.num_ranks),
       trace=trace,
       log_probs=log_probs,
     )

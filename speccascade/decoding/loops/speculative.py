@@ -116,6 +116,7 @@ def speculative(
     settings=settings,
     width=block_depth(drafter),
     num_drafts=drafter.width,
+    num_ranks=0 if drafter.tree is None else drafter.tree.num_ranks,
     num_models=len(drafter.models),
   )
 
@@ -149,6 +150,13 @@ def _count(
   is_accepted = (step < accepted[:, None])[:, :-1]
   is_examined = (step < examined[:, None])[:, :-1]
   chance = numerics.overlap(block.block.q, block.pi)[:, :-1]
+  by_rank = {}
+  if proposal.branches is not None:
+    rank = proposal.branches.ranks_of(cast(Array, block.verdict.path))
+    totals = cast(Array, carry.stats.accepted_by_rank)
+    ranks = jnp.arange(totals.shape[2], dtype=jnp.int32)[None, None]
+    is_rank = rank[..., None] == ranks
+    by_rank["accepted_by_rank"] = is_accepted[..., None] & is_rank
   return carry.stats.add(
     num_blocks=going,
     drafted=going * proposal.count,
@@ -163,6 +171,7 @@ def _count(
     accepted_at=(step == accepted[:, None]) & ~carry.done[:, None],
     examined_by_position=is_examined,
     accepted_by_position=is_accepted,
+    **by_rank,
   )
 
 

@@ -279,3 +279,8 @@ def test_children_of_equal_siblings_are_the_first_ones():
   # Drafts 3 and 4 both follow draft 0 (node 1) and are equal, so what follows
   # draft 4 is given to draft 3 (node 4).
   assert followed.tolist() == [[0, 0, 0, 1, 1, 3, 4, 4, 6]]
+  # Drafts 6 and 7 are siblings now.
+  certain = jnp.zeros(tokens.shape, bool)
+  branches = driving.Branches(tree, children.IID, followed, certain)
+  ranks = branches.ranks_of(jnp.arange(9, dtype=jnp.int32)[None])
+  assert ranks.tolist() == [[0, 1, 2, 0, 1, 0, 0, 1, 0]]

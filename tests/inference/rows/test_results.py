@@ -43,6 +43,12 @@ def row(**changes) -> results.ResultRow:
 def test_a_row_survives_json():
   first = row()
   assert results.ResultRow.from_json(first.to_json()) == first
+  counts = dataclasses.replace(COUNTS, accepted_by_rank=((2, 1), (0, 1)))
+  tree = dataclasses.replace(first, counts=counts)
+  assert results.ResultRow.from_json(tree.to_json()) == tree
+  older = json.loads(first.to_json())
+  del older["counts"]["accepted_by_rank"]
+  assert results.ResultRow.from_json(json.dumps(older)) == first
   bare = dataclasses.replace(first, latency=None, costs=None)
   assert results.ResultRow.from_json(bare.to_json()) == bare
 
