@@ -19,7 +19,7 @@ from speccascade.api.model_sources import ModelSource
 from speccascade.api.text_settings import TextSettings
 from speccascade.api.text_stream import TextStream
 from speccascade.data.prompting import Prompting
-from speccascade.decoding.decode_settings import Records
+from speccascade.decoding.decode_settings import Records, Tracing
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.sources import InputError, Sources
 from speccascade.inference.measuring import measure
@@ -187,7 +187,7 @@ class Pair:
     max_decode_len: int = 128,
     batch_size: int = 32,
     seed: int = 0,
-    trace: bool = True,
+    trace: Tracing = True,
     **settings: Any,
   ) -> Generation:
     """Returns what a method writes for each text.
@@ -204,7 +204,7 @@ class Pair:
       seed: the seed of the keys.
       trace: whether to record which model wrote each token, which the view in a
         notebook shows. Turn it off where only texts matter: see docs/api.md for
-        its cost.
+        its cost. "trees" shows the drafts of trees that lost, too.
       **settings: the fields of `Point`, `Records` and `TextSettings`.
 
     Raises:

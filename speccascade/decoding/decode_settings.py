@@ -34,6 +34,8 @@ ChainVerification = Literal["token", "block"]  # of drafters, which draft chains
 # one.
 LOOKS_AHEAD = ("block", "traversal")
 StopRule = Literal["max_prob", "token_prob"]
+TREES: Literal["trees"] = "trees"  # a trace with all drafts of all trees
+Tracing = bool | Literal["trees"]
 # A `DraftLength` as a configuration writes it.
 DraftLengthText = Literal["fixed"] | tuple[StopRule, fields.Share]
 
@@ -278,12 +280,14 @@ class Records:
   """What is recorded of each token.
 
   Attributes:
-    trace: whether to record which model wrote each token, and why.
+    trace: whether to record which model wrote each token, and why. "trees"
+      records all drafts of each tree, too, which takes memory for as many
+      blocks as there may be tokens.
     log_probs: whether to record how likely the target, the verifier and the
       drafter found each token; see docs/definitions.md.
   """
 
-  trace: bool = False
+  trace: Tracing = False
   log_probs: bool = False
 
 

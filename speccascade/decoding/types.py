@@ -547,6 +547,24 @@ class Trace(struct.PyTreeNode):
   p_prob: Array
 
 
+class DraftedTrees(struct.PyTreeNode):
+  """All drafts of the trees of a text. J = max_decode_len + 1 blocks.
+
+  What stands after the last block of a row means nothing.
+
+  Attributes:
+    tokens: [B, J, N] int32, the drafts of each block.
+    parents: [B, J, N] int32, the node that each draft follows: 0 is the root of
+      the block, i + 1 is draft i, and -1 is none, for drafts that the block
+      lacks.
+    is_accepted: [B, J, N] bool, the drafts that were accepted and emitted.
+  """
+
+  tokens: Array
+  parents: Array
+  is_accepted: Array
+
+
 class LogProbs(struct.PyTreeNode):
   """Log-probabilities of the written tokens, in nats. T = max_decode_len.
 
@@ -583,6 +601,7 @@ class Decoded(struct.PyTreeNode):
     bad_step: [B] int32, the position at which a row ended because a model gave
       NaN, +inf or no finite logit; -1 where none did.
     log_probs: `LogProbs`, or None where none were recorded.
+    trees: `DraftedTrees`, or None where none were recorded.
   """
 
   tokens: Array
@@ -591,3 +610,4 @@ class Decoded(struct.PyTreeNode):
   trace: Trace | None
   bad_step: Array
   log_probs: LogProbs | None = None
+  trees: DraftedTrees | None = None

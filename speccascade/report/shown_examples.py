@@ -10,6 +10,7 @@ from speccascade.decoding.types import SOURCES
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultRow
+from speccascade.report import losing_drafts
 from speccascade.report.measured import temperature_title
 from speccascade.settings import fields
 
@@ -38,6 +39,15 @@ class _Trace(TypedDict):
   p_prob: list[list[float | None]]
 
 
+class _Tree(TypedDict):
+  """The drafts of a block: columns with an entry for each draft."""
+
+  tokens: list[int]
+  parents: list[int]
+  accepted: list[fields.Count]
+  piece: list[str]
+
+
 class _Aux(TypedDict):
   """The member "aux" of a record."""
 
@@ -45,6 +55,7 @@ class _Aux(TypedDict):
   counts: Counts
   index: NotRequired[int]
   trace: NotRequired[_Trace | None]
+  trees: NotRequired[list[_Tree]]
 
 
 class _Record(TypedDict):
@@ -143,6 +154,8 @@ def _traced_records(
       trace, num_tokens = aux.get("trace"), len(aux["tokens"])
       if trace is not None and {*map(len, trace.values())} != {num_tokens}:
         raise ValueError("its trace has not one entry for each token")
+      for tree in aux.get("trees", []):
+        losing_drafts.check(tree)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
       raise ValueError(
         f"{path} line {number} is no decoded example ({error}); remove it"

@@ -13,6 +13,7 @@ import re
 from typing import NamedTuple
 
 from speccascade.evaluation.efficiency import Counts
+from speccascade.report.losing_drafts import losing_html
 from speccascade.report.token_style import STYLE
 
 __all__ = [
@@ -164,7 +165,8 @@ def tokens_html(record: dict) -> str:
   return (
     '<section class="sc-record"><div class="sc-text" dir="auto" role="group"'
     f' aria-label="written text, token by token">{text}</div>'
-    f'<p class="sc-dim">{_summary(counts)}</p></section>'
+    f'<p class="sc-dim">{_summary(counts)}</p>'
+    f"{losing_html(aux.get('trees') or [], _piece_html)}</section>"
   )
 
 

@@ -324,6 +324,35 @@ def test_ranks_have_the_chances_of_the_trials():
   assert toy.p_value(counts, np.array([*chances, 1 - sum(chances)])) > toy.LEVEL
 
 
+def test_all_drafts_of_trees_are_recorded_where_they_are_asked_for():
+  pair = toy.pair(3, 2)
+  options = {"sampling": Sampling.create(1.0), "inputs": pair.inputs(300)}
+  options |= {"drafts": 2, "gamma": 2, "max_decode_len": 5}
+  got = toy.decode("spec_decode", pair.models(), trace="trees", **options)
+  trees, trace = got.trees, got.trace
+  assert trees.tokens.shape == (300, 6, 4)
+  for row in range(300):
+    num = int(got.stats.num_blocks[row])
+    kept = trees.is_accepted[row, :num]
+    assert kept.sum() == got.stats.accepted[row]
+    for block in range(num):
+      # The accepted drafts of a block are a path from its root.
+      path = np.flatnonzero(kept[block])
+      parents = trees.parents[row, block]
+      assert np.array_equal(parents[path], [0, *(path + 1)][: len(path)])
+      inside = np.arange(5) < got.lengths[row]
+      inside &= (trace.block[row] == block) & (trace.source[row] == 0)
+      drafts = trees.tokens[row, block, path]
+      assert np.array_equal(drafts, got.tokens[row][inside])
+  assert (got.stats.num_blocks > 1).any()
+  plain = toy.decode("spec_decode", pair.models(), trace=True, **options)
+  assert plain.trees is None
+  assert np.array_equal(plain.tokens, got.tokens)
+  options |= {"drafts": None}
+  chain = toy.decode("spec_decode", pair.models(), trace="trees", **options)
+  assert chain.trees is None
+
+
 def test_what_stays_a_chain_refuses_trees():
   models = toy.whole(prompted=False)
   tree = TreeDrafter(models[0], DraftTree((-1, -1)))

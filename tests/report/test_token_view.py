@@ -7,7 +7,7 @@ import re
 import pytest
 
 from speccascade.evaluation.efficiency import Counts
-from speccascade.report import token_style, token_view
+from speccascade.report import losing_drafts, token_style, token_view
 
 SOURCES = "draft,draft,residual,bonus,sequential q,sequential p,draft,draft"
 PIECES = ["▁Der", "<script>", "▁a&b", "<0xC3>", "<unk>", "", "\u2581", "</s>"]
@@ -98,6 +98,37 @@ def test_every_token_has_its_kind_block_and_card(num_blocks):
   assert len(page.with_class("sc-here")) == 2  # token 5, in both lists
   blocks = [block["data-block"] for block in page.with_class("sc-block")]
   assert blocks == ["0", "1", "2"][:num_blocks]
+
+
+# The drafts 0, 2 and 5 were accepted; 1 repeats 0, and 3 and 4 follow 2.
+TREE = {
+  "tokens": [5, 5, 6, 7, 7, 8, 9],
+  "parents": [0, 0, 1, 1, 1, 3, 4],
+  "accepted": [0, 2, 5],
+  "piece": ["▁a", "▁a", "b", "<i>", "<i>", "c", "d"],
+}
+
+
+def test_drafts_that_lost_are_listed_by_depth():
+  lost = losing_drafts.losing_drafts(TREE)
+  assert lost == [[], [(7, "<i>", True)], [(9, "d", False)]]
+  some = record()
+  assert "<details" not in token_view.tokens_html(some)
+  some["aux"]["trees"] = [TREE, {**TREE, "accepted": [], "parents": [0] * 7}]
+  page = Page(token_view.tokens_html(some))
+  text = "".join(page.text)
+  assert "block 0: 2: <i>; 3: d" in text
+  assert "block 1: 1:  a b <i> c d" in text
+  marked = [attrs for tag, attrs in page.elements if tag == "u"]
+  assert len(marked) == 1 + 5
+  losing_drafts.check(TREE)
+  for wrong, message in (
+    ({"piece": []}, "one entry for each draft"),
+    ({"parents": [1, *TREE["parents"][1:]]}, "follows a later one"),
+    ({"accepted": [7]}, "not there"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      losing_drafts.check(TREE | wrong)
 
 
 def test_what_a_card_says():

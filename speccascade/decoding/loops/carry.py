@@ -6,7 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding.loops.emission import Prefix
-from speccascade.decoding.types import LogProbs, Stats, Trace
+from speccascade.decoding.types import (
+  DraftedTrees,
+  LogProbs,
+  Stats,
+  Trace,
+)
 
 Array = jax.Array
 
@@ -32,6 +37,7 @@ class Carry(struct.PyTreeNode):
     trace: buffers aligned with `tokens`, or None where nothing is traced.
     log_probs: buffers aligned with `tokens`, or None where no log-probabilities
       are recorded.
+    trees: the blocks of this turn, or None where no trees are recorded.
   """
 
   tokens: Array
@@ -43,6 +49,7 @@ class Carry(struct.PyTreeNode):
   stats: Stats
   trace: Trace | None
   log_probs: LogProbs | None
+  trees: DraftedTrees | None = None
 
   @property
   def prefix(self) -> Prefix:

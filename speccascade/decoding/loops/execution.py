@@ -88,7 +88,7 @@ class LoopSettings(BlockSettings, Records):
   @property
   def records(self) -> bool:
     """Whether anything is recorded of the tokens."""
-    return self.trace or self.log_probs
+    return bool(self.trace) or self.log_probs
 
   def buffer_size(self, width: int) -> int:
     """Returns the slots of a token buffer for blocks of `width` drafts."""

@@ -6,6 +6,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.decode_settings import TREES
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.loops import emission, prompts, tracing
 from speccascade.decoding.loops.carry import (
@@ -76,17 +77,21 @@ class Loop:
     rows, size = inputs.shape[0], settings.buffer_size(self.width)
     start = prompts.start(self.parts[-1], inputs)
     done = jnp.zeros((rows,), bool) if self.done is None else self.done
+    num_drafts = self.width if self.num_drafts is None else self.num_drafts
     if self.prefill is None:
-      num_drafts = self.width if self.num_drafts is None else self.num_drafts
       room = settings.buffer_size(num_drafts)
       states = tuple(part.prefill(inputs, capacity=room) for part in self.parts)
     else:
       states = self.prefill()
-    trace = log_probs = None
+    trace = log_probs = trees = None
     if settings.trace:
       trace = tracing.empty_trace(rows, size, self.parts[-1].vocab_size)
     if settings.log_probs:
       log_probs = tracing.empty_log_probs(rows, size)
+    if settings.trace == TREES and self.num_ranks:
+      # A block writes one token or more, or ends its row.
+      blocks = settings.max_decode_len + 1
+      trees = tracing.empty_trees(rows, blocks, num_drafts)
     return Carry(
       tokens=emission.start_tokens(start, size),
       length=jnp.ones((rows,), jnp.int32),
@@ -97,6 +102,7 @@ class Loop:
       stats=Stats.zeros(rows, self.width, self.num_models, self.num_ranks),
       trace=trace,
       log_probs=log_probs,
+      trees=trees,
     )
 
   def advance(
@@ -183,7 +189,13 @@ class Loop:
         log_probs, inside, self.settings.has_target
       )
     return Decoded(
-      tokens, emitted, carry.stats, trace, carry.bad_step, log_probs
+      tokens,
+      emitted,
+      carry.stats,
+      trace,
+      carry.bad_step,
+      log_probs,
+      carry.trees,
     )
 
 

@@ -6,7 +6,7 @@ it, whatever the drafter proposes. That holds with `bonus="target"`;
 speculative decoding, lossless and lossy, and speculative cascades.
 """
 
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from speccascade.decoding.types import (
   BONUS,
   DRAFT,
   RESIDUAL,
+  Branches,
   Drafter,
   LanguageModel,
   Proposal,
@@ -103,10 +104,19 @@ def speculative(
     deferred = defers(block.left, block.right)
     deferred &= jnp.arange(block.new.shape[1])[None] < emitted[:, None]
     stats = _count(carry, proposal, block, emitted, deferred)
-    recorded = {}
+    recorded: dict[str, Any] = {}
     if settings.records:
       new = _record(block, deferred)
       recorded = tracing.record(carry, new, block.new, carry.stats.num_blocks)
+    if carry.trees is not None:
+      recorded["trees"] = tracing.record_trees(
+        carry.trees,
+        proposal.tokens,
+        cast(Branches, proposal.branches),
+        cast(Array, block.verdict.path),
+        jnp.minimum(block.verdict.num_accepted, emitted),
+        carry.stats.num_blocks,
+      )
     return after.replace(models=models, stats=stats, **recorded)
 
   return Loop(

@@ -12,7 +12,14 @@ import jax.numpy as jnp
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.loops import emission
 from speccascade.decoding.loops.carry import Carry
-from speccascade.decoding.types import DRAFT, SEQUENTIAL_Q, LogProbs, Trace
+from speccascade.decoding.types import (
+  DRAFT,
+  SEQUENTIAL_Q,
+  Branches,
+  DraftedTrees,
+  LogProbs,
+  Trace,
+)
 
 Array = jax.Array
 
@@ -81,6 +88,47 @@ def empty_log_probs(rows: int, size: int) -> LogProbs:
   """Returns log-probabilities with `size` slots for each row, all NaN."""
   nothing = jnp.full((rows, size), jnp.nan, jnp.result_type(float))
   return LogProbs(pi=nothing, p=nothing, q=nothing, p1=nothing, q1=nothing)
+
+
+def empty_trees(rows: int, blocks: int, num_drafts: int) -> DraftedTrees:
+  """Returns trees of `blocks` blocks of each row, without any draft."""
+  zero = jnp.zeros((rows, blocks, num_drafts), jnp.int32)
+  return DraftedTrees(
+    tokens=zero, parents=zero, is_accepted=jnp.zeros(zero.shape, bool)
+  )
+
+
+@jax.named_scope("record")
+def record_trees(
+  trees: DraftedTrees,
+  tokens: Array,
+  branches: Branches,
+  path: Array,
+  accepted: Array,
+  block: Array,
+) -> DraftedTrees:
+  """Returns the trees with one more block of each row.
+
+  Args:
+    trees: the blocks so far. What a row that has ended writes is overwritten or
+      means nothing.
+    tokens: [B, N] int32, the drafts.
+    branches: the tree that they form.
+    path: [B, G] int32, the accepted drafts in order of depth.
+    accepted: [B] int32, how many of the G were accepted and emitted.
+    block: [B] int32, the number of the block.
+  """
+  step = jnp.arange(path.shape[1], dtype=jnp.int32)[None]
+  index = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None, None]
+  is_here = path[:, :, None] == index
+  is_here &= (step < accepted[:, None])[:, :, None]
+  new = DraftedTrees(
+    tokens=tokens,
+    parents=branches.parents,
+    is_accepted=jnp.any(is_here, axis=1),
+  )
+  new = jax.tree.map(lambda values: values[:, None], new)
+  return emission.write_block(trees, new, block)
 
 
 @jax.named_scope("record")

@@ -72,6 +72,10 @@ def records(
     if decoded.trace is not None:
       columns = _slice_columns(decoded.trace, emitted)
       aux["trace"] = _trace_lists(columns, tokens, vocabulary)
+    if decoded.trees is not None:
+      blocks = np.s_[row, : decoded.stats.num_blocks[row]]
+      columns = _slice_columns(decoded.trees, blocks)
+      aux["trees"] = _tree_lists(columns, vocabulary)
     if decoded.log_probs is not None:
       columns = _slice_columns(decoded.log_probs, emitted)
       aux["log_probs"] = {
@@ -109,6 +113,28 @@ def _trace_lists(columns: dict[str, np.ndarray], tokens, vocabulary) -> dict:
   for top in ("q_top", "p_top"):
     lists[f"{top}_piece"] = [_pieces(vocabulary, ids) for ids in columns[top]]
   return lists
+
+
+def _tree_lists(columns: dict[str, np.ndarray], vocabulary) -> list[dict]:
+  """Returns the trees of a row, one dict of lists for each block.
+
+  Args:
+    columns: the arrays of `types.DraftedTrees` by name, [J, N] each.
+    vocabulary: as in `piece`.
+  """
+  trees = []
+  for tokens, parents, is_accepted in zip(
+    columns["tokens"], columns["parents"], columns["is_accepted"]
+  ):
+    trees.append(
+      {
+        "tokens": tokens.tolist(),
+        "parents": parents.tolist(),
+        "accepted": np.flatnonzero(is_accepted).tolist(),
+        "piece": _pieces(vocabulary, tokens),
+      }
+    )
+  return trees
 
 
 def _to_lists(array: np.ndarray, least: str | None = None) -> list:

@@ -8,6 +8,8 @@ from tests.audit.fuzz.case import Case
 from tests.audit.fuzz.right_files import rows
 
 _DROP = object()
+# A tree in which a draft follows itself.
+_LATE = {"tokens": [5], "parents": [1], "accepted": [], "piece": ["a"]}
 _HUGE = 10**400  # JSON has it, no float does
 # A place in the row of the verifier, and what stands there.
 _CHANGES = (
@@ -131,6 +133,7 @@ def cases() -> list[Case]:
       for change in (
         *({"tokens": 5}, {"trace": 5}, {"trace": {"source": 5}}),
         *({"counts": 5}, {"index": "a"}),
+        *({"trace": None, "trees": x} for x in (5, [5], [{}], [_LATE])),
       )
     ),
     *({"settings": 5}, {"label": 5}, {"inputs": 5}),
