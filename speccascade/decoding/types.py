@@ -189,6 +189,8 @@ class Branches(struct.PyTreeNode):
     laws: [B, N, V], the law that each draft was drawn from, where it is not the
       law at the draft's node: several drafters have several laws there. None
       takes the laws at the nodes.
+    has_q: static, whether the laws at the nodes are those of one drafter, so
+      that a target may use them.
   """
 
   tree: DraftTree = struct.field(pytree_node=False)
@@ -196,6 +198,7 @@ class Branches(struct.PyTreeNode):
   parents: Array
   is_certain: Array
   laws: Array | None = None
+  has_q: bool = struct.field(pytree_node=False, default=True)
 
   @property
   def has_children(self) -> Array:

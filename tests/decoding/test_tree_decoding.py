@@ -22,6 +22,7 @@ from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.verification import tree_steps
 from tests import toy
+from tests.decoding.drafting import models
 
 SHAPES = {
   "branching": {"tree": (3, 2), "gamma": 2},
@@ -183,19 +184,23 @@ def test_sampled_trees_of_every_kind(drawing, verification):
   assert_sampled(method, shape, drawing, verification, sampling, 60_000)
 
 
-def several(pair, width):
-  """Returns (two drafters beside each other, the verifier) of a pair."""
+def beside(models, width, designated=None):
+  """Returns a `SeveralDrafters` of models."""
+  drafters = (
+    AutoregressiveDrafter(model, width, behind=width + 1) for model in models
+  )
+  return SeveralDrafters(tuple(drafters), designated)
+
+
+def several(pair, width, designated=None):
+  """Returns (two drafters beside each other, the verifier) of a pair.
+
+  The designated one is the pair's own.
+  """
   drafter, verifier = pair
   other = drafter.replace(table=jnp.flip(drafter.table, axis=-1) * 0.5)
-  return (
-    SeveralDrafters(
-      tuple(
-        AutoregressiveDrafter(model, width, behind=width + 1)
-        for model in (drafter, other)
-      )
-    ),
-    verifier,
-  )
+  models = (other, drafter) if designated else (drafter, other)
+  return beside(models, width, designated), verifier
 
 
 def test_several_drafters_beside_each_other():
@@ -226,8 +231,99 @@ def test_several_drafters_beside_each_other():
     counts += toy.counts(decoded, 3, 5)
   exact = law("spec_decode", pair, sampling, 5)
   assert toy.p_value(counts, exact) > toy.LEVEL
-  with pytest.raises(ValueError, match="no one distribution"):
+  with pytest.raises(ValueError, match="set DESIGNATED_DRAFTER"):
     toy.decode("spec_cascade_token_v2", models, **options)
+
+
+@pytest.mark.parametrize(
+  ("method", "designated"),
+  [
+    ("spec_cascade_opt", 1),
+    *toy.nightly([("ensemble", 0), ("spec_cascade_token_v3", 1)]),
+    *toy.nightly([("spec_decode_lossy_star", 0)]),
+  ],
+)
+def test_the_target_is_that_of_the_designated_drafter(method, designated):
+  # Greedily the tokens are those of a chain of this drafter.
+  pair = toy.whole(prompted=False)
+  options = {
+    "inputs": jnp.array([[1], [2], [3]], jnp.int32),
+    "max_decode_len": 24,
+    "eos_id": 7,
+    "gamma": 3,
+  }
+  if not METHODS[method].is_lossless:
+    got = toy.decode(method, several(pair, 3, designated), **options)
+    chain = toy.decode(method, pair, **options)
+    assert np.array_equal(got.tokens, chain.tokens)
+  pair, sampling = toy.pair(3, 2), Sampling.create(0.9)
+  counts = 0
+  for batch in range(3):
+    decoded = toy.decode(
+      method,
+      several(pair.models(), 2, designated),
+      sampling=sampling,
+      inputs=pair.inputs(20_000),
+      keys=row_keys(2, 0, jnp.arange(20_000) + 20_000 * batch),
+      max_decode_len=5,
+      gamma=2,
+    )
+    counts += toy.counts(decoded, 3, 5)
+  assert toy.p_value(counts, law(method, pair, sampling, 5)) > toy.LEVEL
+
+
+def test_a_designated_drafter_states_its_law_at_every_node():
+  drafter, _ = pair = toy.whole(prompted=False)
+  drafters, _ = several(pair, 2, designated=1)
+  inputs = jnp.array([[1], [2], [3], [4]], jnp.int32)
+  proposal = models.propose(drafters, inputs, Sampling.create(1.0))
+  start = jnp.zeros((4, 1), jnp.int32)
+  for node, path in enumerate([(), (0,), (1,), (0, 2), (1, 3)]):
+    text = jnp.concatenate([start, proposal.tokens[:, np.array(path, int)]], 1)
+    state = drafter.prefill(inputs, capacity=8)
+    count = jnp.full((4,), text.shape[1])
+    _, out = drafter.extend(state, text, count)
+    expected = jax.nn.softmax(out.logits[:, -1])
+    np.testing.assert_allclose(proposal.q[:, node], expected, atol=1e-6)
+    np.testing.assert_allclose(proposal.q1[:, node], expected, atol=1e-6)
+  # The drafts of the other drafter have its own law.
+  own = proposal.branches.laws[:, 1]
+  np.testing.assert_allclose(own, proposal.q[:, 0], atol=1e-6)
+  assert np.abs(proposal.branches.laws[:, 0] - own).max() > 0.01
+
+
+def test_a_designated_drafter_keeps_the_accepted_path():
+  # The designated drafter is the verifier, so its path is always accepted; a
+  # wrong path in its cache would cost drafts.
+  other, verifier = toy.whole(prompted=False)
+  got = toy.decode(
+    "spec_decode",
+    (beside((other, verifier), 3, designated=1), verifier),
+    inputs=jnp.array([[1], [2], [3]], jnp.int32),
+    max_decode_len=24,
+    eos_id=99,
+    gamma=3,
+  )
+  assert np.array_equal(got.stats.num_blocks, [6] * 3)
+  # Three passes draft, and one more reads the tree.
+  assert np.array_equal(got.stats.calls_by_model, [[18, 24]] * 3)
+
+
+def test_a_wrong_designated_drafter_is_refused():
+  drafter, verifier = toy.whole(prompted=False)
+  row = HorizontalDrafter((AutoregressiveDrafter(drafter, 2),))
+  for drafters, designated, message in (
+    ((row, row), 0, "HorizontalDrafter, which cannot read a tree"),
+    ((row, row), 2, "wanted 0 to 1"),
+  ):
+    with pytest.raises(ValueError, match=message) as error:
+      toy.decode(
+        "spec_cascade_opt",
+        (SeveralDrafters(drafters, designated), verifier),
+        inputs=1,
+        gamma=2,
+      )
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

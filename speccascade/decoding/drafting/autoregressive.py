@@ -74,6 +74,8 @@ class _Block(struct.PyTreeNode):
 class AutoregressiveDrafter(ChainDrafter, struct.PyTreeNode):
   """Drafts up to `width` tokens from a language model.
 
+  The drafter's state is the state of its model.
+
   Attributes:
     model: the language model.
     width: static, gamma.

@@ -11,6 +11,7 @@ from typing import cast
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.types import (
   LanguageModel,
   Part,
@@ -151,6 +152,45 @@ def feed_to(
   logits = jnp.zeros(out.shape, out.dtype)
   passes = jnp.zeros_like(upto)
   return jax.lax.while_loop(lacks, feed_some, (state, logits, passes))
+
+
+def feed_tree(
+  model: LanguageModel,
+  state: State,
+  last: Array,
+  tokens: Array,
+  tree: DraftTree,
+  count: Array,
+) -> tuple[State, Array]:
+  """Feeds the last token of the prefix and a tree of drafts, in one pass.
+
+  In a tree the place of a token is its depth, and a token sees its own path.
+  Equal siblings have equal paths, so the shape in which the drafts were made
+  serves after their children were merged, too.
+
+  Args:
+    model: the language model.
+    state: the model's state, which lacks the last token of the prefix alone.
+    last: [B, 1] int32, the last token of the prefix.
+    tokens: [B, N] int32, the drafts.
+    tree: static, their shape.
+    count: [B] int32, how many of the N + 1 tokens are fed.
+
+  Returns:
+    The state with the tokens fed, of which `model.keep` keeps a path, and the
+    logits [B, N+1, V] at the nodes.
+  """
+  rows = tokens.shape[0]
+  depth = jnp.asarray(tree.node_depths)[None]
+  sees = jnp.asarray(tree.node_sees)[None]
+  state, out = model.extend(
+    state,
+    jnp.concatenate([last, tokens], axis=1),
+    count,
+    depth=jnp.broadcast_to(depth, (rows, *depth.shape[1:])),
+    ancestors=jnp.broadcast_to(sees, (rows, *sees.shape[1:])),
+  )
+  return state, out.logits
 
 
 def catch_up(

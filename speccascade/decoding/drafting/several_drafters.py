@@ -1,11 +1,13 @@
 """Several drafters that draft beside each other: one path each, one tree."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.drafting import feeding
+from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafting.children import IID, merge_siblings
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.laws import draws
@@ -40,22 +42,55 @@ class SeveralDrafters(struct.PyTreeNode):
 
   Paths share their nodes as long as their tokens agree. Each draft has the law
   of its own drafter, and the verifier tries it with that law. So the output has
-  the distribution of the target, however many drafters there are. The target
-  must not use the drafter's distribution, since several drafters have no one
-  q, and the verification is "token".
+  the distribution of the target, however many drafters there are. The
+  verification is "token".
+
+  Several drafters have no one q. A target that uses the drafter's distribution
+  takes that of one designated drafter, at every node. It then reads the whole
+  tree in one pass more, after all have drafted, and states its laws. Those of
+  the other drafters serve for the trials of their own drafts alone.
 
   Attributes:
     drafters: the K drafters, which draft chains of one width G. Each must be
       able to read the tokens that others wrote: G + 1 of them, or more passes
       are made (`AutoregressiveDrafter.behind`). Their blocks must not stop
       early.
+    designated: static, the index of the drafter whose distribution the target
+      uses, which is an `AutoregressiveDrafter`. None is for targets that use
+      none.
+
+  Raises:
+    ValueError: there is no such drafter, or it is of another kind.
 
   Source: Miao et al., "SpecInfer" (arXiv 2305.09781).
   """
 
   drafters: tuple[Drafter, ...]
+  designated: int | None = struct.field(pytree_node=False, default=None)
 
-  has_confidence = False  # of K confidences none is the one of a token
+  @property
+  def has_confidence(self) -> bool:
+    # Of K confidences none is the one of a token.
+    return self.designated is not None
+
+  @property
+  def _scorer(self) -> LanguageModel | None:
+    """The model of the designated drafter; None without one."""
+    index = self.designated
+    if index is None:
+      return None
+    if not 0 <= index < len(self.drafters):
+      raise ValueError(
+        f"the designated drafter is {index}, of {len(self.drafters)} drafters;"
+        f" wanted 0 to {len(self.drafters) - 1}"
+      )
+    drafter = self.drafters[index]
+    if not isinstance(drafter, AutoregressiveDrafter):
+      raise ValueError(
+        f"the designated drafter is a {type(drafter).__name__}, which cannot"
+        " read a tree; designate an AutoregressiveDrafter"
+      )
+    return drafter.model
 
   @property
   def tree(self) -> DraftTree:
@@ -75,10 +110,17 @@ class SeveralDrafters(struct.PyTreeNode):
 
   def check_review(self, target: Any, settings: Any) -> None:
     """Raises ValueError where the review needs one law of all drafters."""
-    if target.uses_q or settings.verification != "token":
+    if settings.verification != "token":
       raise ValueError(
-        "the drafts come from several drafters, which have no one distribution;"
-        " use a method whose target is the verifier, and verification 'token'"
+        f"verification is {settings.verification!r}, and the drafts come from"
+        " several drafters, which have no one distribution; set verification"
+        " 'token'"
+      )
+    if self._scorer is None and target.uses_q:
+      raise ValueError(
+        "the target uses the drafter's distribution, and several drafters have"
+        " no one distribution; set DESIGNATED_DRAFTER (`designated`) to the"
+        " index of one of them, or use a method whose target is the verifier"
       )
 
   def prefill(self, inputs: Array, *, capacity: int) -> _State:
@@ -107,7 +149,10 @@ class SeveralDrafters(struct.PyTreeNode):
   def keep(
     self, state: _State, length: Array, path: Array, count: Array
   ) -> _State:
-    """See `Drafter`. Each drafter keeps what its own path shares of `path`."""
+    """See `Drafter`. Each drafter keeps what its own path shares of `path`.
+
+    The designated drafter read all paths, and keeps all of `path`.
+    """
     depth, num = self.tree.depth, len(self.drafters)
     merged = state.merged.reshape(-1, depth, num)
     step = jnp.arange(depth, dtype=jnp.int32)[None]
@@ -115,11 +160,18 @@ class SeveralDrafters(struct.PyTreeNode):
     # A row that ended keeps one token less than its prefix, as in a chain.
     shared = jnp.cumprod(is_kept.astype(jnp.int32), axis=1).sum(axis=1)
     shared = jnp.minimum(shared, count[:, None])
-    states = tuple(
+    states = [
       drafter.rewind(inner, length + shared[:, k])
       for k, (drafter, inner) in enumerate(zip(self.drafters, state.drafters))
-    )
-    return _State(states, state.merged)
+    ]
+    if (scorer := self._scorer) is not None:
+      # It read the last token of the prefix before the drafts.
+      read = jnp.pad(path + 1, ((0, 0), (1, 0)))
+      index = cast(int, self.designated)
+      states[index] = scorer.keep(
+        state.drafters[index], length - 1, read, count + 1
+      )
+    return _State(tuple(states), state.merged)
 
   def propose(
     self,
@@ -183,12 +235,34 @@ class SeveralDrafters(struct.PyTreeNode):
       name: jnp.concatenate([at_root(name), after(name)], axis=1)
       for name in ("q", "q1", "copied", "bad")
     }
+    calls = [part.calls for part in parts]
+    if (scorer := self._scorer) is not None:
+      index = cast(int, self.designated)
+      # The last token is read once more, with the tree that follows it.
+      last = jnp.take_along_axis(tokens, length[:, None] - 1, axis=1)
+      states[index], logits = feeding.feed_tree(
+        scorer,
+        scorer.rewind(states[index], length - 1),
+        last,
+        drafts,
+        self.tree,
+        jnp.where(active, 1 + self.width, 0),
+      )
+      calls[index] = calls[index] + active.astype(jnp.int32)[:, None]
+      q1, q, _, is_law = sampling.step(logits)
+      bad = at_nodes["bad"] | ~is_law
+      at_nodes = {
+        "q": q,
+        "q1": q1,
+        "copied": jnp.zeros_like(bad),
+        "bad": bad,
+      }
     writer = by_depth([writer[:, :-1] for writer in writers])
     proposal = Proposal(
       tokens=drafts,
       count=jnp.full_like(length, self.width),
       **at_nodes,
-      calls=jnp.concatenate([part.calls for part in parts], axis=1),
+      calls=jnp.concatenate(calls, axis=1),
       writer=jnp.pad(writer, ((0, 0), (0, 1))),
       branches=Branches(
         tree=self.tree,
@@ -196,6 +270,7 @@ class SeveralDrafters(struct.PyTreeNode):
         parents=parents,
         is_certain=jnp.zeros(drafts.shape, bool),
         laws=laws,
+        has_q=scorer is not None,
       ),
     )
     return _State(tuple(states), self._merged(drafts, parents)), proposal

@@ -130,24 +130,18 @@ def score(
     The verifier's state with every draft fed, which the caller rewinds, and the
     logits [B, G+1, V] after the last token and after each draft.
   """
-  block = jnp.concatenate([prefix.last, proposal.tokens], axis=1)
   count = jnp.where(prefix.active, 1 + proposal.count, 0)
-  if proposal.branches is None:
-    state, out = verifier.extend(state, block, count)
-    return state, out.logits
-  # In a tree the place of a token is its depth, and it sees its own path. Equal
-  # siblings have equal paths, so the shape in which the drafts were made serves
-  # after their children were merged, too.
-  tree, rows = proposal.branches.tree, block.shape[0]
-  depth = jnp.asarray(tree.node_depths)[None]
-  sees = jnp.asarray(tree.node_sees)[None]
-  state, out = verifier.extend(
-    state,
-    block,
-    count,
-    depth=jnp.broadcast_to(depth, (rows, *depth.shape[1:])),
-    ancestors=jnp.broadcast_to(sees, (rows, *sees.shape[1:])),
-  )
+  if proposal.branches is not None:
+    return feeding.feed_tree(
+      verifier,
+      state,
+      prefix.last,
+      proposal.tokens,
+      proposal.branches.tree,
+      count,
+    )
+  block = jnp.concatenate([prefix.last, proposal.tokens], axis=1)
+  state, out = verifier.extend(state, block, count)
   return state, out.logits
 
 
@@ -316,12 +310,15 @@ def _verify_tree(
   """
   branches = cast(Branches, proposal.branches)
   target, num = settings.target, proposal.tokens.shape[1]
-  if branches.laws is not None and (
-    target.uses_q or settings.verification != "token"
-  ):
+  if branches.laws is not None and settings.verification != "token":
     raise ValueError(
-      "the drafts come from several drafters, which have no one distribution;"
-      " use a method whose target is the verifier, and verification 'token'"
+      "the drafts have distributions of their own, and verification is"
+      f" {settings.verification!r}; set verification 'token'"
+    )
+  if target.uses_q and not branches.has_q:
+    raise ValueError(
+      "the drafter has no one distribution at a node, and the target uses it;"
+      " use a method whose target is the verifier"
     )
   for name in ("parents", "is_certain"):
     check_shape(

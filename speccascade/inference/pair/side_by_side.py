@@ -21,19 +21,26 @@ class SideBySide:
 
   Attributes:
     length: the number of drafts of each path, which is the depth of the tree.
+    designated: the index in DRAFTER_CHECKPOINT of the drafter whose
+      distribution the target uses. None is for methods whose target is the
+      verifier.
 
   Raises:
-    ValueError: the length is out of range.
+    ValueError: a setting is out of range.
 
   Source: Miao et al., "SpecInfer" (arXiv 2305.09781).
   """
 
   length: BlockSize
+  designated: fields.NonNegative | None = None
 
   @property
   def label(self) -> str:
     """The settings in one line, a part of a row's drafter name."""
-    return f"side by side, {self.length}"
+    label = f"side by side, {self.length}"
+    if self.designated is not None:
+      label += f", q of {self.designated}"
+    return label
 
   def build(
     self,
@@ -46,15 +53,24 @@ class SideBySide:
     """Returns the drafter that combines the models; see `Cascade.build`.
 
     Raises:
-      ValueError: there are fewer than two models.
+      ValueError: there are fewer than two models, or the designated one is none
+        of them.
     """
     if len(lms) < 2:
       raise ValueError(
         f"DRAFTER_CHECKPOINT names {len(lms)} drafters; side by side there are"
         " two or more"
       )
+    if self.designated is not None and self.designated >= len(lms):
+      raise ValueError(
+        f"DESIGNATED_DRAFTER is {self.designated}, and DRAFTER_CHECKPOINT names"
+        f" {len(lms)} drafters; wanted 0 to {len(lms) - 1}, or None"
+      )
     # A drafter reads the tokens that the others wrote: a path, and one more.
     behind = self.length + 1
     return SeveralDrafters(
-      tuple(AutoregressiveDrafter(lm, self.length, behind=behind) for lm in lms)
+      tuple(
+        AutoregressiveDrafter(lm, self.length, behind=behind) for lm in lms
+      ),
+      self.designated,
     )

@@ -98,6 +98,22 @@ the drafter keeps other drafts than were accepted
 - place = jnp.take_along_axis(place, path, axis=1)
 + place = jnp.take_along_axis(place, 0 * path, axis=1)
 
+=== decoding/drafting/several_drafters.py decoding/test_tree_decoding.py
+the target is made of the law of the next draft <-
+  test_a_designated_drafter_states_its_law
+-         "q": q,
+-         "q1": q1,
++         "q": at_nodes["q"],
++         "q1": at_nodes["q1"],
+all drafts are tried with the law of the designated drafter <-
+  test_the_target_is_that_of_the_designated_drafter[spec_cascade_opt-1]
+- laws=laws,
++ laws=None,
+the designated drafter keeps a path one slot further on <-
+  test_a_designated_drafter_keeps
+- state.drafters[index], length - 1, read, count + 1
++ state.drafters[index], length, read, count + 1
+
 === decoding/loops/speculative.py
     decoding/test_tree_decoding.py::test_a_greedy_tree_writes
 the verifier keeps a path one slot further on

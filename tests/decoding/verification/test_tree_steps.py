@@ -178,33 +178,75 @@ def test_a_chain_is_a_tree_with_one_child_a_node(drawing, verification):
   assert np.array_equal(got.examined[same], want.examined[same])
 
 
-def test_drafts_of_several_drafters_have_laws_of_their_own():
-  # Two drafters, a path of two drafts each: drafts 0 and 2 are the first one's.
-  rng = np.random.default_rng(3)
-  size, tree = 3, DraftTree.of_paths(2, 2)
-  first, second, pi = (
-    last_of(rng.dirichlet(np.ones(size), size)) for _ in "qrp"
-  )
+def several_law(tables, q, p, step) -> dict[tuple[int, ...], float]:
+  """Returns the law of a block of two drafters, a path of two drafts each.
+
+  Args:
+    tables: [2, V, V], the laws of both drafters after each token.
+    q: [V, V], the laws that are stated at the nodes.
+    p: [V, V], the verifier's laws, or the target.
+    step: as in `driving.Step`.
+  """
+  first, second = map(last_of, tables)
   outcomes, laws = [], []
-  for tokens in itertools.product(range(size), repeat=4):
+  # Drafts 0 and 2 are the first one's.
+  for tokens in itertools.product(range(len(p)), repeat=4):
     a, b = tokens[:2]
     own = [first(()), second(()), first((a,)), second((b,))]
     chance = np.prod([law[x] for law, x in zip(own, tokens)])
     outcomes.append((tokens, (False,) * 4, chance))
     laws.append(own)
   with jax.enable_x64(True):
-    step = driving.Step(
-      tree_steps.token_verify,
-      tree,
+    driven = driving.Step(
+      step,
+      DraftTree.of_paths(2, 2),
       children.IID,
       outcomes,
-      first,
-      pi,
+      last_of(q),
+      last_of(p),
       laws=np.array(laws),
     )
-    law = driving.walked_law(step, outcomes)
-  target = reference.Tree(first, lambda prefix: pi(prefix[1:]), (-1,), "iid")
+    return driving.walked_law(driven, outcomes)
+
+
+def test_drafts_of_several_drafters_have_laws_of_their_own():
+  first, second, pi = np.random.default_rng(3).dirichlet(np.ones(3), (3, 3))
+  law = several_law((first, second), first, pi, tree_steps.token_verify)
+  target = reference.Tree(
+    last_of(first), lambda prefix: last_of(pi)(prefix[1:]), (-1,), "iid"
+  )
   assert reference.sequence_error(target, law, 3) < EXACT
+
+
+@pytest.mark.parametrize("designated", [0, 1])
+@pytest.mark.parametrize(
+  "method",
+  ["spec_cascade_opt", *toy.nightly(["ensemble", "spec_cascade_chow"])],
+)
+def test_the_target_of_several_drafters_uses_one_of_them(method, designated):
+  # The target is made of q at the nodes, and the drafts have other laws.
+  spec, size = METHODS[method], 3
+  *tables, p = np.random.default_rng(5).dirichlet(np.ones(size), (3, size))
+  q = tables[designated]
+  compose = functools.partial(spec.target.probs, alpha=spec.default_alpha)
+
+  def step(tokens, branches, q, p, u_accept, u_draw):
+    pi = compose(q, p, sampled=(q, p))
+    return tree_steps.token_verify(tokens, branches, q, pi, u_accept, u_draw)
+
+  law = several_law(tables, q, p, step)
+  other = tables[1 - designated]
+  with jax.enable_x64(True):
+    pi, others = (
+      np.asarray(compose(jnp.asarray(x), jnp.asarray(p), sampled=(x, p)))
+      for x in (q, other)
+    )
+  target = reference.Tree(
+    last_of(q), lambda prefix: last_of(pi)(prefix[1:]), (-1,), "iid"
+  )
+  assert reference.sequence_error(target, law, 3) < EXACT
+  # The test would not see a target of the other one's if it were the same.
+  assert np.abs(others - pi).max() > 0.01
 
 
 def test_an_empty_residual_is_the_target():

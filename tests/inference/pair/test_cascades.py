@@ -56,6 +56,17 @@ def test_cascades_decode_what_the_verifier_does(
   assert written == wanted
   assert row.settings.gamma == 3
   assert row.settings.drafter.endswith("side by side, 3")
+  # Greedily a cascade of a designated drafter writes what its chain writes.
+  cascade = {"method": "spec_cascade_token_v2"}
+  _, wanted = tokens("chain", drafter_checkpoint=two[1], **cascade)
+  row, written = tokens(
+    "designated",
+    drafter_checkpoint=two,
+    cascade=SideBySide(3, designated=1),
+    **cascade,
+  )
+  assert written == wanted
+  assert row.settings.drafter.endswith("side by side, 3, q of 1")
 
 
 def test_labels():
@@ -130,6 +141,13 @@ def test_what_does_not_fit_beside_is_refused(
   with pytest.raises(ValueError, match=message):
     run(cascade=SideBySide(2), **settings)
   assert not (tmp_path / "out").exists()
+
+
+def test_a_designated_drafter_is_one_of_them():
+  with pytest.raises(ValueError, match="designated is -1"):
+    SideBySide(2, designated=-1)
+  with pytest.raises(ValueError, match="names 2 drafters; wanted 0 to 1"):
+    SideBySide(2, designated=2).build((object(), object()), 13)
 
 
 def test_another_vocabularys_counts_are_refused(tmp_path):
