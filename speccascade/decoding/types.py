@@ -449,6 +449,10 @@ class Stats(struct.PyTreeNode):
       accepted at each depth the child of each rank, which is its place among
       its siblings. Of equal siblings the first one counts. None for chains,
       where it would repeat `accepted_by_position`.
+    optimal_acceptance: [B] float32, of trees: the sum over examined blocks of
+      the largest chance that any exact verification accepts a draft of the
+      first place; 0 where the optimum is not known. None where it is not
+      recorded.
   """
 
   num_blocks: Array
@@ -465,10 +469,17 @@ class Stats(struct.PyTreeNode):
   examined_by_position: Array
   accepted_by_position: Array
   accepted_by_rank: Array | None = None
+  optimal_acceptance: Array | None = None
 
   @classmethod
   def zeros(
-    cls, rows: int, width: int, num_models: int, num_ranks: int = 0
+    cls,
+    rows: int,
+    width: int,
+    num_models: int,
+    num_ranks: int = 0,
+    *,
+    has_optimum: bool = False,
   ) -> "Stats":
     """Returns the counters before the first round.
 
@@ -477,6 +488,7 @@ class Stats(struct.PyTreeNode):
       width: G; 0 for methods without blocks.
       num_models: M.
       num_ranks: R; 0 for chains.
+      has_optimum: whether the optimum is recorded.
     """
     count = jnp.zeros((rows,), jnp.int32)
     by_position = jnp.zeros((rows, width), jnp.int32)
@@ -498,6 +510,9 @@ class Stats(struct.PyTreeNode):
       examined_by_position=by_position,
       accepted_by_position=by_position,
       accepted_by_rank=by_rank,
+      optimal_acceptance=(
+        jnp.zeros((rows,), jnp.float32) if has_optimum else None
+      ),
     )
 
   def add(self, **counts: Array) -> "Stats":

@@ -7,7 +7,7 @@ without blocks has no acceptance rate.
 
 from collections.abc import Sequence
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -47,9 +47,15 @@ class Counts:
   examined_by_position: tuple[fields.Count, ...] = ()
   accepted_by_position: tuple[fields.Count, ...] = ()
   accepted_by_rank: tuple[tuple[fields.Count, ...], ...] = ()
+  optimal_acceptance: Annotated[float, fields.Bounds(0)] = 0.0
 
   def __post_init__(self):
     fields.freeze(self)
+
+  @property
+  def _knows_optimum(self) -> bool:
+    """Whether the optimum is known of every block that examined a draft."""
+    return self.optimal_acceptance > 0 or not any(self.examined_by_position[:1])
 
   def __add__(self, other: "Counts") -> "Counts":
     """Returns the sums of both counters, entry by entry.
@@ -60,13 +66,17 @@ class Counts:
     sums = {
       name: _sum(value, getattr(other, name))
       for name, value in vars(self).items()
-      if name != "accepted_by_rank"
+      if name not in ("accepted_by_rank", "optimal_acceptance")
     }
-    # Counts of trees that were written before there was this counter lack it,
-    # and so does a sum with them.
+    # Counts that were written without these counters lack them, and so does a
+    # sum with them.
     by_rank = self.accepted_by_rank, other.accepted_by_rank
     if all(by_rank):
       sums["accepted_by_rank"] = _sum(*by_rank)
+    if self._knows_optimum and other._knows_optimum:
+      sums["optimal_acceptance"] = (
+        self.optimal_acceptance + other.optimal_acceptance
+      )
     return Counts(**sums)
 
 
@@ -133,6 +143,10 @@ def summary(counts: Counts) -> dict:
     the child of rank b was accepted / the blocks that examined the depth. The
     rank of a draft is its place among its siblings. A list ends with the last
     rank that was ever accepted. Only trees have this rate.
+  share_of_optimum: blocks of trees that accepted a draft of the first place /
+    the sum over blocks of the largest chance that any exact verification
+    accepts one. It is an estimate, which may exceed 1 by chance. Only trees
+    whose optimum was recorded have it.
   deferral_rate: verifier calls / tokens emitted. A sequential cascade calls the
     verifier at each deferred position, a speculative method once for each
     block. It is the axis of Narasimhan et al., arXiv:2405.19261, Figure 1.
@@ -144,12 +158,16 @@ def summary(counts: Counts) -> dict:
   """
   c = counts
   positions = zip(c.accepted_by_position, c.examined_by_position)
-  of_trees = {}
+  of_trees: dict[str, Any] = {}
   if c.accepted_by_rank:
     of_trees["acceptance_by_rank"] = [
       [ratio(accepted, examined) for accepted in _until_last(by_rank)]
       for by_rank, examined in zip(c.accepted_by_rank, c.examined_by_position)
     ]
+  if c.optimal_acceptance:
+    of_trees["share_of_optimum"] = ratio(
+      c.accepted_by_position[0], c.optimal_acceptance
+    )
   return {
     "draft_acceptance_rate": ratio(c.accepted, c.drafted),
     "acceptance_rate": ratio(c.accepted, c.examined),

@@ -242,18 +242,28 @@ class DepthLine:
     depth: from 1.
     rates: for each rank, the accepted children / the blocks that examined the
       depth; None where no block did.
+    optimum: the acceptance at the first depth as a share of the largest that
+      any exact verification reaches with drafts drawn so; None at other depths
+      and where it is not known.
   """
 
   label: str
   settings: Settings
   depth: int
   rates: Sequence[float | None]
+  optimum: float | None
 
 
 def ranks(study: PointGroup) -> Table:
   """Returns the acceptance of trees by depth and rank, one line a depth."""
   lines = [
-    DepthLine(point.label, point.settings, depth, rates)
+    DepthLine(
+      point.label,
+      point.settings,
+      depth,
+      rates,
+      point.efficiency.get("share_of_optimum") if depth == 1 else None,
+    )
     for point in study.points
     for depth, rates in enumerate(
       point.efficiency.get("acceptance_by_rank", ()), 1
@@ -270,7 +280,9 @@ def ranks(study: PointGroup) -> Table:
     "How often the child of each rank was accepted, over the blocks that"
     " examined the depth. The rank of a draft is its place among its siblings,"
     " from 1. The last column of a line that has a number is the last rank that"
-    " was ever accepted there.",
+    " was ever accepted there. The share of the optimum is the acceptance at"
+    " the first depth over the largest that any exact verification reaches with"
+    " drafts drawn so; it is known where log-probabilities were recorded.",
     (
       *_POINT,
       *(
@@ -282,6 +294,7 @@ def ranks(study: PointGroup) -> Table:
         Column(f"rank {rank + 1}", functools.partial(rate, rank=rank), 3)
         for rank in range(num_ranks)
       ),
+      Column("share of the optimum", "optimum", 3),
     ),
     lines,
   )
@@ -308,7 +321,7 @@ def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
   paths += [("efficiency", name) for name in rates]
   # The settings have the number of examples already.
   counts = [field.name for field in dataclasses.fields(Counts)]
-  of_trees = {"accepted_by_rank"}
+  of_trees = {"accepted_by_rank", "optimal_acceptance"}
   paths += [
     ("counts", name)
     for name in counts

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from speccascade.analysis import draft_acceptance
 from speccascade.decoding import (
   METHODS,
   AutoregressiveDrafter,
@@ -244,7 +245,8 @@ def test_several_drafters_beside_each_other():
   ],
 )
 def test_the_target_is_that_of_the_designated_drafter(method, designated):
-  # Greedily the tokens are those of a chain of this drafter.
+  # Greedily the tokens are those of a chain of this drafter. Not so of an
+  # ensemble, which mixes two greedy tokens.
   pair = toy.whole(prompted=False)
   options = {
     "inputs": jnp.array([[1], [2], [3]], jnp.int32),
@@ -252,7 +254,7 @@ def test_the_target_is_that_of_the_designated_drafter(method, designated):
     "eos_id": 7,
     "gamma": 3,
   }
-  if not METHODS[method].is_lossless:
+  if method != "ensemble":
     got = toy.decode(method, several(pair, 3, designated), **options)
     chain = toy.decode(method, pair, **options)
     assert np.array_equal(got.tokens, chain.tokens)
@@ -411,6 +413,7 @@ def test_ranks_have_the_chances_of_the_trials():
     max_decode_len=1,
     eos_id=9,
   )
+  assert got.stats.optimal_acceptance is None
   # An accepted draft of the one block is one of the two draws.
   rest = np.maximum(p - q, 0) / np.maximum(p - q, 0).sum()
   chances = [np.minimum(q, p).sum(), np.minimum(q, rest).sum()]
@@ -418,6 +421,37 @@ def test_ranks_have_the_chances_of_the_trials():
   observed = got.stats.accepted_by_rank[:, 0].sum(0)
   counts = np.array([*observed, rows - observed.sum()])
   assert toy.p_value(counts, np.array([*chances, 1 - sum(chances)])) > toy.LEVEL
+
+
+@pytest.mark.parametrize(
+  ("num", "drawing"),
+  [
+    (2, "iid"),
+    *toy.nightly([(3, "iid"), (3, "greedy_and_random"), (2, "top_k")]),
+    (2, "without_replacement"),
+    # The optimum is not known.
+    (3, "without_replacement"),
+  ],
+)
+def test_the_optimum_is_summed_with_log_probabilities(num, drawing):
+  laws = np.array([[0.5, 0.3, 0.15, 0.05], [0.2, 0.4, 0.3, 0.1]])
+  got = toy.decode(
+    "spec_decode",
+    [toy.markov([law] * 4) for law in laws],
+    sampling=Sampling.create(1.0),
+    inputs=8,
+    tree=(num, 1),
+    gamma=2,
+    drawing=drawing,
+    max_decode_len=9,
+    eos_id=9,
+    log_probs=True,
+  )
+  wanted = draft_acceptance.optimal_acceptance(*laws, num, drawing)
+  if (num, drawing) == (3, "without_replacement"):
+    wanted = 0
+  expected = wanted * got.stats.examined_by_position[:, 0]
+  np.testing.assert_allclose(got.stats.optimal_acceptance, expected, rtol=1e-5)
 
 
 def test_all_drafts_of_trees_are_recorded_where_they_are_asked_for():
@@ -444,9 +478,6 @@ def test_all_drafts_of_trees_are_recorded_where_they_are_asked_for():
   plain = toy.decode("spec_decode", pair.models(), trace=True, **options)
   assert plain.trees is None
   assert np.array_equal(plain.tokens, got.tokens)
-  options |= {"drafts": None}
-  chain = toy.decode("spec_decode", pair.models(), trace="trees", **options)
-  assert chain.trees is None
 
 
 def test_what_stays_a_chain_refuses_trees():

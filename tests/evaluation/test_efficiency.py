@@ -83,6 +83,21 @@ def test_trees_count_ranks(counts):
   assert (tree + counts).accepted_by_rank == ()
   with pytest.raises(ValueError, match="each tree"):
     _ = tree + dataclasses.replace(tree, accepted_by_rank=((1, 2), (0, 1)))
+  # 6 drafts were accepted of 3 first places: 3 of them there.
+  known = dataclasses.replace(tree, optimal_acceptance=3.25)
+  assert efficiency.summary(known)["share_of_optimum"] == 3 / 3.25
+  assert (known + known).optimal_acceptance == 6.5
+  assert (known + tree).optimal_acceptance == 0
+  assert "share_of_optimum" not in efficiency.summary(known + tree)
+  no_blocks = efficiency.total(
+    [
+      known,
+      dataclasses.replace(
+        known, optimal_acceptance=0.0, examined_by_position=(0, 0, 0)
+      ),
+    ]
+  )
+  assert no_blocks.optimal_acceptance == 3.25
   decoded = DECODED.replace(
     stats=DECODED.stats.replace(accepted_by_rank=jnp.ones((2, 3, 1), int))
   )

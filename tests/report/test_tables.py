@@ -94,6 +94,8 @@ def test_trees_have_a_table_of_ranks():
     chain.counts,
     examined_by_position=(10, 5),
     accepted_by_rank=((4, 1, 0), (0, 2, 0)),
+    accepted_by_position=(5, 2),
+    optimal_acceptance=8.0,
   )
   tree = synthetic.changed(
     chain,
@@ -113,6 +115,7 @@ def test_trees_have_a_table_of_ranks():
   assert [line["rank 1"] for line in lines] == ["0.4", "0.0"]
   assert [line["rank 2"] for line in lines] == ["0.1", "0.4"]
   assert "rank 3" not in lines[0]
+  assert [line["share of the optimum"] for line in lines] == ["0.625", ""]
   cells = tables.to_csv([tree], point_tables.row_columns([tree]))
   assert "4 1 0; 0 2 0" in cells
   assert "0.4 0.1; 0.0 0.4" in cells

@@ -92,6 +92,8 @@ class Loop:
       # A block writes one token or more, or ends its row.
       blocks = settings.max_decode_len + 1
       trees = tracing.empty_trees(rows, blocks, num_drafts)
+    # At temperature 0 every way of drawing and verifying is one.
+    has_optimum = settings.log_probs and not settings.sampling.greedy
     return Carry(
       tokens=emission.start_tokens(start, size),
       length=jnp.ones((rows,), jnp.int32),
@@ -99,7 +101,13 @@ class Loop:
       done=done | (settings.max_decode_len < 1),
       bad_step=jnp.full((rows,), -1, jnp.int32),
       models=states,
-      stats=Stats.zeros(rows, self.width, self.num_models, self.num_ranks),
+      stats=Stats.zeros(
+        rows,
+        self.width,
+        self.num_models,
+        self.num_ranks,
+        has_optimum=has_optimum and self.num_ranks > 0,
+      ),
       trace=trace,
       log_probs=log_probs,
       trees=trees,

@@ -12,7 +12,12 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.decode_settings import FIXED, MAX_PROB, TOKEN_PROB
-from speccascade.decoding.laws import draws, numerics
+from speccascade.decoding.drafting.children import (
+  GREEDY_AND_RANDOM,
+  IID,
+  TOP_K,
+)
+from speccascade.decoding.laws import draws, numerics, optimum
 from speccascade.decoding.laws.deferral import defers
 from speccascade.decoding.loops import rounds, tracing
 from speccascade.decoding.loops.carry import Carry
@@ -160,13 +165,16 @@ def _count(
   is_accepted = (step < accepted[:, None])[:, :-1]
   is_examined = (step < examined[:, None])[:, :-1]
   chance = numerics.overlap(block.block.q, block.pi)[:, :-1]
-  by_rank = {}
+  of_trees: dict[str, Array] = {}
   if proposal.branches is not None:
     rank = proposal.branches.ranks_of(cast(Array, block.verdict.path))
     totals = cast(Array, carry.stats.accepted_by_rank)
     ranks = jnp.arange(totals.shape[2], dtype=jnp.int32)[None, None]
     is_rank = rank[..., None] == ranks
-    by_rank["accepted_by_rank"] = is_accepted[..., None] & is_rank
+    of_trees["accepted_by_rank"] = is_accepted[..., None] & is_rank
+  if carry.stats.optimal_acceptance is not None:
+    most = _optimum(proposal, block.pi[:, 0])
+    of_trees["optimal_acceptance"] = jnp.where(is_examined[:, 0], most, 0)
   return carry.stats.add(
     num_blocks=going,
     drafted=going * proposal.count,
@@ -181,7 +189,35 @@ def _count(
     accepted_at=(step == accepted[:, None]) & ~carry.done[:, None],
     examined_by_position=is_examined,
     accepted_by_position=is_accepted,
-    **by_rank,
+    **of_trees,
+  )
+
+
+def _optimum(proposal: Proposal, pi: Array) -> Array:
+  """Returns the optimum of the drafts of the first place, [B]; 0 if unknown.
+
+  Args:
+    proposal: a tree.
+    pi: [B, V], the target at the root.
+  """
+  branches, q = cast(Branches, proposal.branches), proposal.q[:, 0]
+  num = branches.tree.num_children[0]
+  tokens, certain = proposal.tokens[:, :num], branches.is_certain[:, :num]
+  unknown = jnp.zeros(pi.shape[:1], pi.dtype)
+  if branches.laws is not None:
+    return unknown
+  if branches.drawing in (GREEDY_AND_RANDOM, TOP_K):
+    return optimum.of_drafts(q, pi, tokens, certain)
+  if branches.drawing == IID or num == 1:
+    return optimum.of_draws(q, pi, num)
+  if num > 2:
+    return unknown
+  # Where one stands in for a draw, the other is the only token of q.
+  is_all = jnp.any(certain, axis=1)
+  return jnp.where(
+    is_all,
+    optimum.of_drafts(q, pi, tokens, jnp.ones_like(certain)),
+    optimum.of_two_without_replacement(q, pi),
   )
 
 

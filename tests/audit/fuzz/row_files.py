@@ -27,6 +27,7 @@ _CHANGES = (
   *((("counts", "num_tokens"), value) for value in ("5", -1, 2.5, None)),
   *((("counts", "accepted_at"), value) for value in (5, ["a"], None)),
   *((("counts", "accepted_by_rank"), x) for x in (5, [5], [["a"]], None)),
+  *((("counts", "optimal_acceptance"), x) for x in ("a", -1, None)),
   (("counts", "nothing"), 5),
   *((("efficiency",), value) for value in (_DROP, None, [], 5)),
   *((("quality",), value) for value in (_DROP, None, [], 5)),

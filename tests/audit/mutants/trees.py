@@ -98,6 +98,11 @@ the drafter keeps other drafts than were accepted
 - place = jnp.take_along_axis(place, path, axis=1)
 + place = jnp.take_along_axis(place, 0 * path, axis=1)
 
+=== decoding/laws/optimum.py
+sets of drafts grow by the drafter's probability <- test_independent_draws
+- (-key, q, pi)
++ (-q, q, pi)
+
 === decoding/drafting/several_drafters.py decoding/test_tree_decoding.py
 the target is made of the law of the next draft <-
   test_a_designated_drafter_states_its_law
