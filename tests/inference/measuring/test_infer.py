@@ -13,6 +13,7 @@ from speccascade.inference.pair.pairs import PairError
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
 from speccascade.inference.rows.run_folder import OutputError, Shards
+from speccascade.report import __main__ as report
 from tests.inference import tiny
 from tests.inference.conftest import TEXTS
 
@@ -192,6 +193,29 @@ def test_questions(run, tmp_path, lines, caplog):
   path.write_text("\n".join(map(json.dumps, rows)))
   with pytest.raises(OutputError, match="another run: inputs_sha256"):
     run(input_file=str(path), trace=True, trials=2)
+
+
+def test_what_a_run_of_trees_leaves(run, tmp_path, lines):
+  folder = tmp_path / "out"
+  tree = {"tree": (2, 1), "drawing": "iid"}
+  row = run(**tree, trace="trees", log_probs=True)
+  by_rank = np.array(row.counts.accepted_by_rank)
+  positions = row.counts.accepted_by_position
+  assert np.array_equal(by_rank.sum(axis=1), positions)
+  share = row.efficiency["share_of_optimum"]
+  assert share == positions[0] / row.counts.optimal_acceptance
+  assert results.read_row(folder / "metrics.json") == row
+  for record in lines():
+    aux = record["aux"]
+    assert len(aux["trees"]) == aux["counts"]["num_blocks"]
+    num = sum(len(block["accepted"]) for block in aux["trees"])
+    assert num == aux["counts"]["accepted"]
+  page = (folder / "tokens.html").read_text()
+  assert page.count("<summary>drafts that lost") == len(TEXTS)
+  assert report.main([f"--results_dir={folder}"]) == 0
+  table = (folder / "report" / "ranks.csv").read_text()
+  assert table.startswith("method,name,T,alpha,gamma,tree,drafts,drawing,")
+  assert "drafts that lost" in (folder / "report" / "index.html").read_text()
 
 
 def test_damaged_files_are_named(run, tmp_path, monkeypatch):
