@@ -221,6 +221,11 @@ _CASCADES = {
   "INNER_VERIFICATION": ('"tree"', "None"),
   "FIRST_CHILDREN": ("0", "2.5", '"a"', "None", "1000000"),
 }
+_SIDE_BY_SIDE = ("--gin_file=configs/runs/side_by_side.gin",)
+_BESIDE = {
+  "PATH_LENGTH": ("0", "2.5", '"a"', "None", "1000000"),
+  "DESIGNATED_DRAFTER": ("-1", "2.5", '"a"', "True"),
+}
 _SCHEDULES = {
   "peak": ("-1", '"a"', "None"),
   "warmup_steps": ("-1", "2.5", "300"),
@@ -279,6 +284,11 @@ def cases() -> list[Case]:
   found += [
     Case("decode", _said(name, value), _K | {name: value}, _CASCADE)
     for name, values in _CASCADES.items()
+    for value in values
+  ]
+  found += [
+    Case("decode", name, {name: value}, _SIDE_BY_SIDE)
+    for name, values in _BESIDE.items()
     for value in values
   ]
   found += [Case(name, says, macros) for name, says, macros in _TOGETHER]
