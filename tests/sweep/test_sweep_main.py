@@ -133,8 +133,8 @@ def test_every_configs_points_are_in_range(path):
   curves = planned.curves(common, 4000, names)
   used = {curve.base.method for curve in curves}
   assert used == {"drafter", "verifier", *(planned.methods or names)}
-  ones = dict.fromkeys(("papers", "own_text", "built_in"), {1.0})
-  asked = {**ones, "greedy": {0.0}}
+  asked = {name: {1.0} for name in ("papers", "own_text", "built_in")}
+  asked["greedy"] = {0.0}
   kind = pathlib.Path(path)
   has_own = kind.parent.name in ("own_text", "built_in")
   kind = kind.parent.name if has_own else kind.stem.split("_")[-1]
