@@ -1,4 +1,4 @@
-"""Prints the table of methods, as the README has it.
+"""Prints the table of methods, as docs/methods.md has it.
 
 python -m speccascade.decoding.programs.table
 """
