@@ -29,6 +29,8 @@ _VARIED = (*names_of(BlockShape), "draft_threshold")
 # name and its value.
 _IN_WORDS = {
   ("verification", "block"): "block verification",
+  ("verification", "traversal"): "traversal",
+  ("verification", "k_seq"): "k_seq",
   ("bonus", "verifier"): "verifier's bonus",
 }
 # Settings in which the points of one study may differ.
@@ -220,10 +222,12 @@ def _choose_metric(metric: str | None, study: PointGroup) -> str:
 def _variant_suffix(settings: Settings) -> str:
   """Returns how a curve differs from the method's usual form, gamma aside."""
   parts = []
+  # The way of drawing that a tree has where none is set says nothing.
+  usual = BlockShape(gamma=1, drafts=settings.drafts).tree_drawing
   for name, value in settings.block_changes.items():
     if name == "draft_length":
       policy, threshold = value
       parts.append(f"{policy} {threshold:g}")
-    else:
+    elif (name, value) != ("drawing", usual):
       parts.append(_IN_WORDS.get((name, value), f"{name} {value}"))
   return "".join(f", {part}" for part in parts)

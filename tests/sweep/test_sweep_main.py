@@ -114,6 +114,20 @@ def test_it_says_how_it_ended(monkeypatch, tmp_path, capsys, number):
   assert out.splitlines()[-len(lines) :] == lines
 
 
+def test_trees_take_their_depth_from_the_plan():
+  bindings = ["GAMMAS = [3]", "TREE = (3, 2, 1)", "OUTPUT_DIR = 'a'"]
+  try:
+    gin_setup.parse([str(ROOT / "configs/built_in/sweep.gin")], bindings)
+    planned = cli.configure(plans.Plan)()
+    common = cli.configure(Point)()
+  finally:
+    gin.clear_config()
+  curves = planned.curves(common, 4000, plans.default_methods())
+  trees = {curve.base.method: curve.base.tree for curve in curves}
+  assert trees["spec_cascade_opt"] == (3, 2, 1)
+  assert trees["verifier"] is None
+
+
 @pytest.mark.parametrize("path", CONFIGS)
 def test_every_configs_points_are_in_range(path):
   """Its methods, alphas and settings make a plan; paths alone are missing."""
