@@ -194,10 +194,9 @@ def read_files(files: Mapping, split: str) -> Iterator[Completion]:
       f"there are no files of split {split!r}: set {split.upper()}_FILES, or"
       " NUM_EVAL_EXAMPLES = 0 to evaluate nothing"
     )
-  for line, prompt, references in text_files.read(
-    paths, chats=True, records=True
-  ):
-    yield Completion(f"{paths} line {line}", prompt, references[0])
+  for example in text_files.read(paths, chats=True, records=True):
+    where = f"{paths} line {example.line}"
+    yield Completion(where, example.inputs, example.references[0])
 
 
 def read_task(task, split: str) -> Iterator[Completion]:
