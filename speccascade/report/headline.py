@@ -104,12 +104,14 @@ class Label(NamedTuple):
 
   Attributes:
     place: (times as fast as the large model, quality).
+    bounds: the ends of the quality's 95% interval.
     colour: the colour of the dot and of the words.
     text: the words, in lines.
     is_above: whether the words stand above the dot.
   """
 
   place: tuple[float, float]
+  bounds: tuple[float, float]
   colour: str
   text: str
   is_above: bool = False
@@ -122,16 +124,21 @@ def _labels(shown: Headline) -> list[Label]:
   quality = cascade.point.quality.value
   return [
     Label(
-      (1.0, large), LARGE_COLOUR, f"large model alone\n{large:.1f} {metric}"
+      (1.0, large),
+      shown.panel.large.quality.bounds,
+      LARGE_COLOUR,
+      f"large model alone\n{large:.1f} {metric}",
     ),
     Label(
       (plain.speedup.value, plain.point.quality.value),
+      plain.point.quality.bounds,
       styles.style(plain.point.method).color,
       "lossless speculation\nlarge model's distribution\n"
       f"{plain.speedup.value:.2f} times as fast",
     ),
     Label(
       (cascade.speedup.value, quality),
+      cascade.point.quality.bounds,
       styles.style(cascade.point.method).color,
       f"speculative cascade\n{quality:.1f} {metric},"
       f" {cascade.speedup.value:.2f} times as fast",
@@ -151,10 +158,12 @@ def draw(shown: Headline):
   labels = _labels(shown)
   for label in labels:
     axis.plot(*label.place, "o", color=label.colour, markersize=11)
+    x, low, high = label.place[0], *label.bounds
+    axis.plot([x, x], [low, high], color=label.colour, alpha=0.4, zorder=1)
     axis.annotate(
       label.text,
-      label.place,
-      xytext=(0, 14 if label.is_above else -14),
+      (x, high if label.is_above else low),
+      xytext=(0, 8 if label.is_above else -8),
       textcoords="offset points",
       ha="center",
       va="bottom" if label.is_above else "top",
@@ -162,7 +171,8 @@ def draw(shown: Headline):
       fontsize=10,
       weight="bold",
     )
-  _set_limits(axis, [label.place for label in labels])
+  ends = [(label.place[0], y) for label in labels for y in label.bounds]
+  _set_limits(axis, ends)
   right, top = axis.get_xlim()[1], axis.get_ylim()[1]
   corner = drawing.pyplot().Rectangle(
     (1.0, large.quality.value),
@@ -208,7 +218,10 @@ def _footnote(shown: Headline) -> str:
   """Returns where the rows come from, and what the small model does."""
   row = shown.panel.large.rows[0]
   small = shown.panel.first("drafter")
-  parts = [f"T = {shown.panel.settings.temperature:g}"]
+  parts = [
+    f"T = {shown.panel.settings.temperature:g}",
+    "bars are 95% intervals",
+  ]
   if small is not None and small.latency is not None:
     parts.append(
       f"small model alone (not drawn): {small.quality.value:.0f}"
