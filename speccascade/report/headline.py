@@ -49,7 +49,7 @@ class Headline:
   @property
   def is_better(self) -> bool:
     """Whether the whole interval of the cascade's gain is above 0."""
-    return self.cascade.gain.has_interval and self.cascade.gain.low > 0
+    return _is_surely_better(self.cascade)
 
   @property
   def title(self) -> str:
@@ -92,11 +92,14 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
   better = [
     c
     for c in cascades
-    if winners.is_surely_above_one(c.speedup)
-    and c.gain.has_interval
-    and c.gain.low > 0
+    if winners.is_surely_above_one(c.speedup) and _is_surely_better(c)
   ]
   return Headline(panel, plain[0], (better or cascades)[0])
+
+
+def _is_surely_better(candidate: Candidate) -> bool:
+  """Returns whether the whole interval of a gain in quality is above 0."""
+  return candidate.gain.has_interval and candidate.gain.low > 0
 
 
 class Label(NamedTuple):

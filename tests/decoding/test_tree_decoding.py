@@ -204,6 +204,23 @@ def several(pair, width, designated=None):
   return beside(models, width, designated), verifier
 
 
+def counts_of_several(method, pair, sampling, designated=None):
+  """Returns how often two drafters and a verifier wrote each text."""
+  counts = 0
+  for batch in range(3):
+    decoded = toy.decode(
+      method,
+      several(pair.models(), 2, designated),
+      sampling=sampling,
+      inputs=pair.inputs(20_000),
+      keys=row_keys(2, 0, jnp.arange(20_000) + 20_000 * batch),
+      max_decode_len=5,
+      gamma=2,
+    )
+    counts += toy.counts(decoded, 3, 5)
+  return counts
+
+
 def test_several_drafters_beside_each_other():
   # Greedily they write the verifier's tokens, and sampled its law.
   models = several(toy.whole(prompted=False), 3)
@@ -218,18 +235,7 @@ def test_several_drafters_beside_each_other():
   assert np.array_equal(got.tokens, alone.tokens)
   assert got.stats.accepted.sum() > 0
   pair, sampling = toy.pair(3, 2), Sampling.create(0.9)
-  counts = 0
-  for batch in range(3):
-    decoded = toy.decode(
-      "spec_decode",
-      several(pair.models(), 2),
-      sampling=sampling,
-      inputs=pair.inputs(20_000),
-      keys=row_keys(2, 0, jnp.arange(20_000) + 20_000 * batch),
-      max_decode_len=5,
-      gamma=2,
-    )
-    counts += toy.counts(decoded, 3, 5)
+  counts = counts_of_several("spec_decode", pair, sampling)
   exact = law("spec_decode", pair, sampling, 5)
   assert toy.p_value(counts, exact) > toy.LEVEL
   with pytest.raises(ValueError, match="set DESIGNATED_DRAFTER"):
@@ -259,18 +265,7 @@ def test_the_target_is_that_of_the_designated_drafter(method, designated):
     chain = toy.decode(method, pair, **options)
     assert np.array_equal(got.tokens, chain.tokens)
   pair, sampling = toy.pair(3, 2), Sampling.create(0.9)
-  counts = 0
-  for batch in range(3):
-    decoded = toy.decode(
-      method,
-      several(pair.models(), 2, designated),
-      sampling=sampling,
-      inputs=pair.inputs(20_000),
-      keys=row_keys(2, 0, jnp.arange(20_000) + 20_000 * batch),
-      max_decode_len=5,
-      gamma=2,
-    )
-    counts += toy.counts(decoded, 3, 5)
+  counts = counts_of_several(method, pair, sampling, designated)
   assert toy.p_value(counts, law(method, pair, sampling, 5)) > toy.LEVEL
 
 
