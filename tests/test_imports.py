@@ -62,6 +62,17 @@ def test_the_peer_of_the_races_does_without_what_we_need():
   assert done.returncode == 0, done.stderr
 
 
+def test_a_pair_generates_without_the_libraries_of_tasks():
+  done = python(
+    f"BLOCKED = {TASKS}\n{BLOCKER}import speccascade as sc\n"
+    "pair = sc.built_in_pair()\n"
+    "text = 'A clever witch sells the new car.'\n"
+    "print(pair.generate(text, method='drafter').texts[0])"
+  )
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.strip()
+
+
 def test_the_blocker_blocks():
   done = python(f"BLOCKED = {BLOCKED}\n{BLOCKER}import speccascade.cli")
   assert done.returncode != 0

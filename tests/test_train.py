@@ -8,7 +8,7 @@ import pytest
 import speccascade as sc
 from speccascade import decode, train
 from speccascade.checkpoints import convert, load, orbax_io
-from speccascade.data import vocabularies
+from speccascade.data import sentence_pieces, vocabularies
 from speccascade.runtime import memory
 from tests import mains
 from tests.data import tokenizers
@@ -88,7 +88,7 @@ def test_a_run_leaves_a_checkpoint_logs_and_its_config(run, files, tmp_path):
 def forget_vocabularies():
   """Makes the next reader look for a vocabulary's file again."""
   vocabularies.load.cache_clear()
-  vocabularies._fetch.cache_clear()
+  sentence_pieces._fetch.cache_clear()
 
 
 @pytest.mark.usefixtures("quick_compiles")

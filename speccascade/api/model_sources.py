@@ -117,7 +117,7 @@ def read_vocabulary(vocabulary, models: ModelPair, name: str = "vocabulary"):
   if vocabulary is None:
     return _read_own_vocabulary(models)
   if isinstance(vocabulary, str | os.PathLike):
-    from speccascade.data import vocabularies  # loads TensorFlow
+    from speccascade.data import vocabularies
 
     kind = Annotated[object, inputs.check_vocabulary_path]
     fields.fit(name, vocabulary, kind)
@@ -135,7 +135,7 @@ def read_vocabulary(vocabulary, models: ModelPair, name: str = "vocabulary"):
 
 def _read_own_vocabulary(models: ModelPair):
   """Reads the vocabulary that lies beside a checkpoint, or that it records."""
-  from speccascade.data import vocabularies  # loads TensorFlow
+  from speccascade.data import vocabularies
 
   # The verifier's vocabulary is searched first: its ids are the pair's.
   for model in reversed(models.models):

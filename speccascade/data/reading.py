@@ -11,7 +11,7 @@ from speccascade.cli import quiet
 from speccascade.data import tasks
 from speccascade.data._tf import seqio, tf
 from speccascade.data.arrays import FEATURES, TokenArrays, mix
-from speccascade.data.vocabularies import Vocabulary
+from speccascade.data.sentence_pieces import SentencePieces
 from speccascade.runtime.progress import ProgressBar
 
 
@@ -179,7 +179,7 @@ def open_split(task, split, lengths, *, use_cached=False, seed=0):
   # A vocabulary that is missing should raise here. Inside a graph, TensorFlow
   # would bury the message.
   for feature in task.output_features.values():
-    if isinstance(feature.vocabulary, Vocabulary):
+    if isinstance(feature.vocabulary, SentencePieces):
       feature.vocabulary.load_model()
   with _explain_errors(task):
     splits = list(task.source.splits)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from speccascade.data._tf import seqio, tf
-from speccascade.data.vocabularies import Vocabulary
+from speccascade.data.seqio_vocabularies import Vocabulary
 from speccascade.evaluation import quality
 
 # The settings of each task that `register` has registered, by the task's name.

@@ -20,12 +20,13 @@ from typing import Annotated, Literal, TypedDict
 
 import tensorflow_datasets as tfds
 
-from speccascade.data import preprocess, text_files
+from speccascade.data import preprocess, seqio_vocabularies, text_files
 from speccascade.data._tf import seqio, tf
 from speccascade.data.generated import SPLITS
 import speccascade.data.generated.task
 from speccascade.data.registry import register
-from speccascade.data.vocabularies import T5_MODEL, Vocabulary
+from speccascade.data.sentence_pieces import T5_MODEL
+from speccascade.data.seqio_vocabularies import Vocabulary
 from speccascade.evaluation import quality
 from speccascade.settings import fields
 
@@ -74,6 +75,7 @@ def get(name: str, vocabulary: Vocabulary | None = None):
   provider = seqio.get_mixture_or_task(name)
   if vocabulary is None:
     return provider
+  vocabulary = seqio_vocabularies.of(vocabulary)
   if isinstance(provider, seqio.Mixture):
     rates = map(provider.get_rate, provider.tasks)
     tasks = [_with_vocabulary(task, vocabulary) for task in provider.tasks]

@@ -13,7 +13,6 @@ import numpy as np
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.checkpoints.storage import TOKENIZER
-from speccascade.data._tf import seqio, tf
 from speccascade.data.chat import ChatTemplate
 from speccascade.settings import fields
 
@@ -34,7 +33,7 @@ class _NamedTemplate(TypedDict):
   template: str
 
 
-class TokenizerVocabulary(seqio.Vocabulary):
+class TokenizerVocabulary:
   """A tokenizer of Hugging Face.
 
   The text of a special token inside a text is read as the special token.
@@ -65,7 +64,6 @@ class TokenizerVocabulary(seqio.Vocabulary):
   def __init__(self, path: str):
     import tokenizers
 
-    super().__init__()
     self.path = str(path)
     folder = self.path.removesuffix(TOKENIZER) or "."
     self._folder = storage.Directory(folder)
@@ -226,9 +224,12 @@ class TokenizerVocabulary(seqio.Vocabulary):
   eos_id = property(operator.attrgetter("_eos_id"))
   bos_id = property(operator.attrgetter("_bos_id"))
   unk_id = property(operator.attrgetter("_unk_id"))
-  _base_vocab_size = property(operator.attrgetter("_size"))
+  vocab_size = property(operator.attrgetter("_size"))
+  extra_ids = 0
+  pad_id = 0
 
-  def _encode(self, s: str) -> list[int]:
+  def encode(self, s: str) -> list[int]:
+    """Returns the ids of a text, without EOS."""
     return self.tokenizer.encode(s, add_special_tokens=False).ids
 
   def prompt(self, text: str) -> list[int]:
@@ -237,7 +238,7 @@ class TokenizerVocabulary(seqio.Vocabulary):
     The setting add_bos_token decides whether there is a BOS. Without it,
     tokenizer.json decides.
     """
-    ids, adds_bos = self._encode(text), self._adds_bos
+    ids, adds_bos = self.encode(text), self._adds_bos
     if adds_bos is None:
       # tokenizer.json may put special tokens around any text, an empty one too.
       adds_bos = self.bos_id in self.tokenizer.encode("").ids
@@ -254,8 +255,6 @@ class TokenizerVocabulary(seqio.Vocabulary):
     """Returns the text of ids, special tokens as they are written."""
     ids = self._known(list(ids))
     return self.tokenizer.decode(ids, skip_special_tokens=False)
-
-  _decode = decode
 
   def text(self, ids) -> str:
     """Returns the text of generated ids, up to the first EOS.
@@ -305,21 +304,6 @@ class TokenizerVocabulary(seqio.Vocabulary):
       else:
         spelling += "\u2581" if letter == " " else letter
     return spelling
-
-  def _encode_tf(self, s):
-    def encode(text):
-      # Eager TensorFlow passes an array, a graph passes bytes.
-      text = text if isinstance(text, bytes) else text.item()
-      return np.asarray(self._encode(tf.compat.as_text(text)), np.int32)
-
-    ids = tf.numpy_function(encode, [s], tf.int32, stateful=False)
-    return tf.ensure_shape(ids, [None])
-
-  def _decode_tf(self, ids):
-    text = tf.numpy_function(
-      lambda row: self.text(row).encode(), [ids], tf.string, stateful=False
-    )
-    return tf.ensure_shape(text, [])
 
 
 @functools.cache

@@ -12,7 +12,14 @@ import tensorflow_datasets as tfds
 
 from speccascade import cli
 from speccascade.cli import gin_setup
-from speccascade.data import preprocess, reading, registry, tasks
+from speccascade.data import (
+  preprocess,
+  reading,
+  registry,
+  sentence_pieces,
+  seqio_vocabularies,
+  tasks,
+)
 from speccascade.data._tf import seqio, tf
 from speccascade.inference.batches import inputs
 
@@ -353,12 +360,15 @@ def test_mixture(text_task):
 
 
 def test_another_vocabulary(text_task, vocabulary_path):
-  from speccascade.data import vocabularies
-
   name = tasks.register_text_task(**text_task)
-  other = vocabularies.Vocabulary(str(vocabulary_path), extra_ids=3)
-  task = tasks.get(name, other)
-  assert task.output_features["targets"].vocabulary is other
+  other = sentence_pieces.SentencePieces(str(vocabulary_path), extra_ids=3)
+  in_task = tasks.get(name, other).output_features["targets"].vocabulary
+  assert isinstance(in_task, seqio.SentencePieceVocabulary)
+  assert in_task == other
+  assert other == in_task
+  same = seqio_vocabularies.Vocabulary(str(vocabulary_path), extra_ids=3)
+  task = tasks.get(name, same)
+  assert task.output_features["targets"].vocabulary is same
   vocabulary_in_use = tasks.get(name).output_features["targets"].vocabulary
   assert vocabulary_in_use.vocab_size == other.vocab_size - 3
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from speccascade.data import vocabularies
+from speccascade.data import seqio_vocabularies, vocabularies
 from speccascade.data.prompting import Prompting, eos_ids
 from tests.data import tokenizers
 
@@ -191,9 +191,11 @@ def test_a_directory_of_a_t5_has_sentencepiece(tmp_path, vocabulary_path):
 
 def test_in_a_pipeline(vocabulary):
   text = tokenizers.TEXT[1]
-  ids = vocabulary.encode_tf(text)
+  in_task = seqio_vocabularies.of(vocabulary)
+  assert in_task == vocabulary
+  ids = in_task.encode_tf(text)
   assert ids.numpy().tolist() == vocabulary.encode(text)
-  assert vocabulary.decode_tf(ids).numpy().decode() == text
+  assert in_task.decode_tf(ids).numpy().decode() == text
 
 
 def test_merges_may_be_written_either_way(tmp_path):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from speccascade.data import registry
 from speccascade.data._tf import seqio, tf
 from speccascade.data.generated import examples, vocabulary
-from speccascade.data.vocabularies import Vocabulary
+from speccascade.data.seqio_vocabularies import Vocabulary
 from speccascade.settings import fields
 
 NAME = "speccascade_en_de"

@@ -85,7 +85,7 @@ class TextSource:
     """
     vocabulary = default_path if self.vocabulary is None else self.vocabulary
     if isinstance(vocabulary, str | os.PathLike):
-      from speccascade.data import vocabularies  # loads TensorFlow
+      from speccascade.data import vocabularies
 
       vocabulary = vocabularies.load(os.fspath(vocabulary))
     if self.input_file and vocabulary is None:

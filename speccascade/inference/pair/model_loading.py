@@ -160,6 +160,6 @@ def _vocabulary_identity(
     return checkpoint.vocabulary
   if inputs.vocabulary_path_of(checkpoint.path) is None:
     return None
-  from speccascade.data import vocabularies  # loads TensorFlow
+  from speccascade.data import vocabularies
 
   return prompting.identity(vocabularies.load(checkpoint.path))

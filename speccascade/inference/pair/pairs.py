@@ -257,7 +257,7 @@ class PairSpec:
     dtype = describe_dtypes(**formats, layout=layout)
     pair = ModelPair(drafters, verifier, dtype, layout=layout)
     if self.drafter_vocabulary is not None and drafters:
-      # `vocabularies` loads TensorFlow; `shared_tokens` imports this module.
+      # `shared_tokens` imports this module.
       from speccascade.data import vocabularies
       from speccascade.inference.pair import shared_tokens
 
