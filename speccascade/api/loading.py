@@ -32,6 +32,7 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.models.parameters import KERNEL_DTYPES
 from speccascade.models.sharding.meshes import Mesh
+from speccascade.runtime import compiled_programs
 from speccascade.settings.fields import at_least, fit, one_of
 from speccascade.settings.signatures import select, takes
 
@@ -71,6 +72,9 @@ def load_pair(
 
   Nothing is downloaded from a hub: a checkpoint is in a local folder, or on
   gs://.
+
+  From here on JAX keeps compiled programs in the user's cache folder, unless a
+  folder is set already; see `compiled_programs.keep`.
 
   Args:
     *unnamed: nothing. Models are passed by name, so that the two are not
@@ -121,6 +125,7 @@ def load_pair(
       "load_pair got no model; give drafter, verifier or both: paths of"
       " checkpoints, (path, architecture), or models in memory"
     )
+  compiled_programs.keep()
   models = model_sources.read_models(drafter, verifier, mesh, **dtypes)
   vocabulary = model_sources.read_vocabulary(vocabulary, models)
   if drafter_vocabulary is not None and models.drafters:
