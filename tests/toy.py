@@ -1,12 +1,10 @@
-"""Markov chains whose laws are small tables, as models for the decoders.
+"""Toy models for the decoders: the judge's chains, and larger ones.
 
-The pairs are drawn once and fixed. They differ enough that a wrong verifier
-step moves the law of the output by a total variation that a test can see, and
-their confidences cross, so that every rule defers in some contexts and keeps
-in others. Some probabilities are zero.
+The pairs are drawn once and fixed, see `toy_chains.ChainPair.random`. Their
+confidences cross, so that every rule defers in some contexts and keeps in
+others.
 """
 
-import dataclasses
 import functools
 
 from flax import struct
@@ -14,15 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 from speccascade.decoding import METHODS, Decoder, Sampling, row_keys
 from speccascade.decoding.loops import prompts
 from speccascade.decoding.types import Output, is_drafter
+from speccascade.judge import toy_chains
 from speccascade.models import T5Config, tree_windows
 from speccascade.models.markov_lm import FiniteContext, MarkovLM
 
-EOS = 1
 GREEDY = Sampling.create(0.0)
 LEVEL = 1e-6  # of a chi-square test
 
@@ -37,51 +34,8 @@ WORKED = {
 _SEEDS = {(3, 2): 30, (4, 1): 17}
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Pair:
-  """A drafter and a verifier over V tokens that look at the last n.
-
-  Attributes:
-    q_logits: [V] * n + [V] float64, oldest context axis first.
-    p_logits: the same, the verifier's.
-    prompt: tokens that rows go on from, after others of their own; n or more,
-      or none: then a start token is fed.
-  """
-
-  q_logits: np.ndarray
-  p_logits: np.ndarray
-  prompt: tuple[int, ...] = ()
-
-  @property
-  def vocab_size(self) -> int:
-    return self.q_logits.shape[-1]
-
-  @property
-  def order(self) -> int:
-    return self.q_logits.ndim - 1
-
-  @property
-  def num_contexts(self) -> int:
-    return self.vocab_size**self.order
-
-  def next_context(self) -> np.ndarray:
-    """Returns [S, V], the context that follows each context and token.
-
-    Contexts are numbered as the tables are laid out; see `start`.
-    """
-    context = np.arange(self.num_contexts)[:, None] * self.vocab_size
-    return (context + np.arange(self.vocab_size)) % self.num_contexts
-
-  @property
-  def start(self) -> int:
-    """The context before the first token: zeros, or the prompt's end."""
-    weights = self.vocab_size ** np.arange(self.order)[::-1]
-    return int(sum(weights * (self.prompt or (0,) * self.order)[-self.order :]))
-
-  def flat(self) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the two tables as [S, V]."""
-    shape = (self.num_contexts, self.vocab_size)
-    return self.q_logits.reshape(shape), self.p_logits.reshape(shape)
+class Pair(toy_chains.ChainPair):
+  """A pair of chains that decoders can run."""
 
   def models(self, dtype=jnp.float32) -> tuple[MarkovLM, MarkovLM]:
     """Returns (drafter, verifier) as language models."""
@@ -104,18 +58,7 @@ class Pair:
 def pair(vocab_size: int = 3, order: int = 2, seed: int | None = None) -> Pair:
   """Returns a fixed pair; the same arguments give the same object."""
   seed = _SEEDS[vocab_size, order] if seed is None else seed
-  rng = np.random.default_rng([vocab_size, order, seed])
-  shape = (vocab_size,) * (order + 1)
-  q = rng.normal(0, 1.1, shape)
-  # The verifier shares a part of the drafter's taste.
-  p = 0.3 * q + rng.normal(0, 1.3, shape)
-  # The end is neither rare nor certain, whatever came before.
-  for table in (q, p):
-    table[..., EOS] = np.clip(table[..., EOS], -1, 0.5)
-  # Zeros: one that only the drafter has, one that only the verifier has.
-  flat_q, flat_p = (x.reshape(-1, vocab_size) for x in (q, p))
-  flat_q[1, 2] = flat_p[2, 0] = -np.inf
-  return Pair(q, p)
+  return Pair.random(vocab_size, order, seed)
 
 
 @functools.cache
@@ -135,7 +78,7 @@ def sources(
   p = rng.normal(0, 1.5, shape)
   q = 0.75 * p + rng.normal(0, 0.8, shape)
   for table in (q, p):
-    table[..., EOS] += eos
+    table[..., toy_chains.EOS] += eos
   return tuple(MarkovLM(jnp.asarray(x, jnp.float32)) for x in (q, p))
 
 
@@ -253,88 +196,17 @@ def decode(
   keys = row_keys(0, 0, jnp.arange(len(inputs))) if keys is None else keys
   alpha = method.default_alpha if alpha is None else alpha
   gamma = models[0].width if is_drafter(models[0]) else 3
-  how = {"gamma": gamma, "max_decode_len": 10, "eos_id": EOS} | how
+  how = {"gamma": gamma, "max_decode_len": 10, "eos_id": toy_chains.EOS} | how
   decoded = Decoder(method, **how)(*models, inputs, keys, alpha, sampling)
   return jax.tree.map(np.asarray, decoded)
-
-
-def chain_law(pair: Pair, table: np.ndarray, length: int) -> np.ndarray:
-  """Returns the law of sequences drawn from a table; see `sequences`.
-
-  Args:
-    pair: gives the contexts.
-    table: [S, V], the law of the next token in each context.
-    length: most tokens, EOS counted.
-  """
-  follow = pair.next_context()
-  mass, context = np.ones(1), np.full(1, pair.start)
-  parts = []
-  for step in range(1, length + 1):
-    grown = mass[:, None] * table[context]
-    context = follow[context].reshape(-1)
-    ended = np.zeros_like(grown)
-    if step == length:
-      ended = grown
-    else:
-      ended[:, EOS] = grown[:, EOS]
-    parts.append(ended.reshape(-1))
-    mass = (grown - ended).reshape(-1)
-  return np.concatenate(parts)
-
-
-@functools.cache
-def sequences(vocab_size: int, length: int) -> tuple[tuple[int, ...], ...]:
-  """Returns the token sequences in the order of `chain_law`'s entries.
-
-  Of 1, 2, ..., `length` tokens, each in order of the number they spell. Those
-  that run on after an EOS, or end without one too early, have no mass.
-  """
-  return tuple(
-    tuple(int(x) for x in np.unravel_index(i, (vocab_size,) * size))
-    for size in range(1, length + 1)
-    for i in range(vocab_size**size)
-  )
-
-
-def sequence_index(tokens: np.ndarray, lengths: np.ndarray, vocab_size: int):
-  """Returns [B], the place of decoded rows in `chain_law`'s order."""
-  tokens, lengths = np.asarray(tokens), np.asarray(lengths)
-  inside = np.arange(tokens.shape[1]) < lengths[:, None]
-  number = np.zeros(len(tokens), int)
-  for column, here in zip(tokens.T, inside.T):
-    number = np.where(here, number * vocab_size + column, number)
-  shorter = [sum(vocab_size**i for i in range(1, n)) for n in range(64)]
-  return number + np.asarray(shorter, dtype=object)[lengths].astype(int)
 
 
 def counts(decoded, vocab_size: int, length: int, rows=slice(None)):
   """Returns how often some rows wrote each sequence, in `chain_law`'s order."""
   tokens, lengths = decoded.tokens[rows], decoded.lengths[rows]
-  index = sequence_index(tokens, lengths, vocab_size)
+  index = toy_chains.sequence_index(tokens, lengths, vocab_size)
   size = sum(vocab_size**n for n in range(1, length + 1))
   return np.bincount(index, minlength=size)
-
-
-def p_value(counts: np.ndarray, law: np.ndarray) -> float:
-  """Returns Pearson's p-value; cells that expect less than 10 are pooled.
-
-  A count where the law has no mass gives 0.
-  """
-  if np.any(counts[law < 1e-12] > 0):
-    return 0.0
-  expected = law / law.sum() * counts.sum()
-  small = expected < 10
-  seen = np.append(counts[~small], counts[small].sum())
-  expected = np.append(expected[~small], expected[small].sum())
-  if expected[-1] < 1e-6:
-    seen, expected = seen[:-1], expected[:-1]
-  value = np.sum((seen - expected) ** 2 / expected)
-  return float(stats.chi2.sf(value, len(expected) - 1))
-
-
-def tv(law: np.ndarray, other: np.ndarray) -> float:
-  """Returns the total variation between two laws."""
-  return 0.5 * float(np.abs(law - other).sum())
 
 
 def t5_config(**sizes) -> T5Config:

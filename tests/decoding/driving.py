@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests import toy
+from speccascade.judge import toy_chains
 from tests.decoding import enumeration, randomness
 
 INSIDE = 2e-6  # from the edge of a cell; float32 numbers near 1 are 6e-8 apart
@@ -166,10 +166,10 @@ def paths(pair, cells: dict, length: int) -> list[Path]:
       for token in cell.new[:room]:
         new.append(token)
         here = follow[here, token]
-        if token == toy.EOS:
+        if token == toy_chains.EOS:
           break
       step = (cell, tuple(new))
-      if new[-1] == toy.EOS or len(new) == room:
+      if new[-1] == toy_chains.EOS or len(new) == room:
         grown.append(Path(cell.weight, (step,), tuple(new)))
         continue
       grown += [

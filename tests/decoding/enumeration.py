@@ -15,7 +15,6 @@ import functools
 import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from speccascade.analysis import theory
@@ -23,49 +22,11 @@ from speccascade.decoding.laws import numerics
 from speccascade.decoding.loops import emission
 from speccascade.decoding.programs.decoders import DraftLength
 from speccascade.decoding.verification import steps
+from speccascade.judge import chunk_laws, method_laws
 from tests import toy
 
 EDGE = 1e-13
 FIXED = DraftLength()
-
-
-@dataclasses.dataclass(frozen=True)
-class Laws:
-  """The laws of each context, [S, V] each.
-
-  Attributes:
-    q1: the drafter's at temperature 1.
-    p1: the verifier's.
-    q: the drafter's, as sampled.
-    p: the verifier's.
-    pi: the target's.
-  """
-
-  q1: np.ndarray
-  p1: np.ndarray
-  q: np.ndarray
-  p: np.ndarray
-  pi: np.ndarray
-
-
-@jax.jit
-def _laws(sampling, logits):
-  return sampling.laws(logits)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _target(target, q1, p1, alpha, q, p):
-  return target.probs(q1, p1, alpha=alpha, sampled=(q, p))
-
-
-def laws(pair: toy.Pair, target, alpha: float, sampling) -> Laws:
-  """Returns the laws of a pair under a target."""
-  q_logits, p_logits = (jnp.asarray(x) for x in pair.flat())
-  q1, q = _laws(sampling, q_logits)
-  p1, p = _laws(sampling, p_logits)
-  pi = _target(target, q1, p1, jnp.asarray(alpha, q.dtype), q, p)
-  assert pi.dtype == jnp.float64
-  return Laws(*(np.asarray(x) for x in (q1, p1, q, p, pi)))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -80,7 +41,7 @@ _residual = jax.jit(numerics.residual)
 _cut = jax.jit(emission.cut, static_argnums=3)
 
 
-def draft_count(pair, law: Laws, drafts, policy: DraftLength):
+def draft_count(pair, law: method_laws.MethodLaws, drafts, policy: DraftLength):
   """Returns [S, D], how many tokens of each draft are drafted.
 
   Args:
@@ -131,7 +92,7 @@ class Block:
 
 def block(
   pair: toy.Pair,
-  law: Laws,
+  law: method_laws.MethodLaws,
   gamma: int,
   *,
   verification: str = "token",
@@ -269,86 +230,13 @@ def _token(call, count, q, pi, reach, num_accepted, draft_prob):
   return np.where(possible, weights, 0)
 
 
-def chunks(pair: toy.Pair, paths: Block) -> list[np.ndarray]:
-  """Returns [S, V**m] for m = 1..G+1: the law of the chunk a block writes."""
-  size, gamma = pair.vocab_size, paths.drafts.shape[1]
-  written = []
-  for n in range(gamma + 1):
-    chance = paths.draft_prob * paths.num_accepted[..., n]
-    # The number of each accepted prefix: 2 0 1 of three tokens is 19 in base 3.
-    prefix = (size ** np.arange(n)[::-1] @ paths.drafts[:, :n].T).astype(int)
-    law = np.zeros((pair.num_contexts, size**n, size))
-    joint = chance[..., None] * paths.token[:, :, n]
-    np.add.at(law, (slice(None), prefix), joint)
-    written.append(law.reshape(pair.num_contexts, -1))
-  return written
-
-
-def roll_out(pair: toy.Pair, written: list[np.ndarray], length: int):
-  """Returns the law of sequences written chunk after chunk.
-
-  Each chunk is cut by the product's `emission.cut`.
-
-  Args:
-    pair: gives the contexts.
-    written: as `chunks` returns.
-    length: most tokens, EOS counted.
-  """
-  size, follow = pair.vocab_size, pair.next_context()
-  width = len(written)
-  mass = [np.zeros(size**n) for n in range(length + 1)]
-  context = [np.full(size**n, pair.start) for n in range(length + 1)]
-  out = [np.zeros(size**n) for n in range(length + 1)]
-  for n in range(length):
-    context[n + 1] = follow[context[n]].reshape(-1)
-  mass[0][0] = 1
-  for start in range(length):
-    for m, law in enumerate(written, start=1):
-      new = np.array(list(itertools.product(range(size), repeat=m)), np.int32)
-      pad = np.pad(new, ((0, 0), (0, width - m)))
-      ones = np.ones(len(new), np.int32)
-      emitted, ended = _cut(pad, m * ones, (length - start) * ones, toy.EOS)
-      emitted, ended = np.asarray(emitted), np.asarray(ended)
-      joint = mass[start][:, None] * law[context[start]]
-      for e in range(1, m + 1):
-        here = np.arange(size**m) // size ** (m - e)
-        for goes_on, into in ((~ended, mass), (ended, out)):
-          grown = np.zeros((size**start, size**e))
-          pick = goes_on & (emitted == e)
-          np.add.at(grown, (slice(None), here[pick]), joint[:, pick])
-          if pick.any():
-            into[start + e] += grown.reshape(-1)
-  return np.concatenate(out[1:])
-
-
-def speculative_law(pair, law: Laws, gamma: int, length: int, **settings):
+def speculative_law(
+  pair, law: method_laws.MethodLaws, gamma: int, length: int, **settings
+):
   """Returns the law of the output of speculative execution; see `block`."""
-  return roll_out(
-    pair, chunks(pair, block(pair, law, gamma, **settings)), length
+  paths = block(pair, law, gamma, **settings)
+  written = chunk_laws.chunks(
+    paths.drafts, paths.draft_prob, paths.num_accepted, paths.token
   )
-
-
-def wrong_replacement_law(pair: toy.Pair, law: Laws, length: int):
-  """Returns the law if pi, not the residual, replaced a rejected draft."""
-  accepted = np.minimum(law.q, law.pi)
-  wrong = accepted + (1 - accepted.sum(-1, keepdims=True)) * law.pi
-  return toy.chain_law(pair, wrong, length)
-
-
-def verifier_bonus_law(pair: toy.Pair, law: Laws, gamma: int, length: int):
-  """Returns the law that Algorithm 4 has with its bonus token from p.
-
-  From a block start, with k_i = min(q_i, pi_i)(x_i): the first j - 1 drafts
-  pass and the j-th token is another, prod_{i<j} k_i (pi_j - min(q_j, pi_j)), or
-  all pass and p writes one more.
-  """
-  contexts, follow = pair.num_contexts, pair.next_context()
-  accepted = np.minimum(law.q, law.pi)
-  written = []
-  reach, context = np.ones((contexts, 1)), np.arange(contexts)[:, None]
-  for j in range(gamma + 1):
-    last = law.p if j == gamma else law.pi - accepted
-    written.append((reach[..., None] * last[context]).reshape(contexts, -1))
-    reach = (reach[..., None] * accepted[context]).reshape(contexts, -1)
-    context = follow[context].reshape(contexts, -1)
-  return roll_out(pair, written, length)
+  # Each chunk is cut as the product cuts it.
+  return chunk_laws.roll_out(pair, written, length, cut=_cut)

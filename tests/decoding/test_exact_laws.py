@@ -13,6 +13,7 @@ import pytest
 
 from speccascade.decoding import METHODS, DraftLength, Sampling
 from speccascade.decoding.laws import targets
+from speccascade.judge import chunk_laws, goodness, method_laws, toy_chains
 from tests import toy
 from tests.decoding import enumeration
 
@@ -41,7 +42,7 @@ def alpha_grid(name: str, vocab_size: int) -> np.ndarray:
 
 
 def laws_of(name, chain, alpha=None, **settings):
-  """Returns the `enumeration.Laws` of a row's target.
+  """Returns the `method_laws.MethodLaws` of a row's target.
 
   Args:
     name: of the row.
@@ -52,7 +53,7 @@ def laws_of(name, chain, alpha=None, **settings):
   if alpha is None:
     alpha = telling_alpha(name, chain.vocab_size, chain.order)
   sampling = Sampling.create(**{"temperature": 1.0} | settings)
-  return enumeration.laws(chain, METHODS[name].target, alpha, sampling)
+  return method_laws.laws(chain, METHODS[name].target, alpha, sampling)
 
 
 @functools.cache
@@ -64,8 +65,10 @@ def telling_alpha(name: str, vocab_size: int, order: int) -> float:
 
   def distance(alpha):
     law = laws_of(name, chain, alpha)
-    pi, p, q = (toy.chain_law(chain, x, 4) for x in (law.pi, law.p, law.q))
-    return min(toy.tv(pi, p), toy.tv(pi, q))
+    pi, p, q = (
+      toy_chains.chain_law(chain, x, 4) for x in (law.pi, law.p, law.q)
+    )
+    return min(goodness.tv(pi, p), goodness.tv(pi, q))
 
   return float(max(alpha_grid(name, vocab_size), key=distance))
 
@@ -99,9 +102,9 @@ def test_output_has_the_law_of_the_targets_chain(name, way):
   """Or, with the bonus token as printed, the law that Algorithm 4 then has."""
   for what, chain, gamma, length, law in cases(name):
     actual = enumeration.speculative_law(chain, law, gamma, length, **WAYS[way])
-    expected = toy.chain_law(chain, law.pi, length)
+    expected = toy_chains.chain_law(chain, law.pi, length)
     if way == "printed bonus":
-      expected = enumeration.verifier_bonus_law(chain, law, gamma, length)
+      expected = chunk_laws.verifier_bonus_law(chain, law, gamma, length)
     assert_same(actual, expected, what)
 
 
@@ -112,7 +115,7 @@ def test_a_block_may_stop_early(name, policy, verification):
   for vocab, order, gamma, length in CHAINS:
     chain, lengths = toy.pair(vocab, order), set()
     law = laws_of(name, chain, temperature=0.8)
-    expected = toy.chain_law(chain, law.pi, length)
+    expected = toy_chains.chain_law(chain, law.pi, length)
     for threshold in (0.3, 0.6):
       options = {"policy": DraftLength(policy, threshold)}
       options["verification"] = verification
@@ -135,17 +138,17 @@ def test_the_chains_show_known_mistakes(name):
   for vocab, order in ((3, 2), (4, 1)):
     chain = toy.pair(vocab, order)
     law = laws_of(name, chain)
-    right = toy.chain_law(chain, law.pi, 4)
+    right = toy_chains.chain_law(chain, law.pi, 4)
     wrong = {
-      "q for pi": toy.chain_law(chain, law.q, 4),
-      "pi for the residual": enumeration.wrong_replacement_law(chain, law, 4),
+      "q for pi": toy_chains.chain_law(chain, law.q, 4),
+      "pi for the residual": chunk_laws.wrong_replacement_law(chain, law, 4),
     }
     if METHODS[name].target is not targets.lossless:
-      wrong["p for pi"] = toy.chain_law(chain, law.p, 4)
-      bonus = enumeration.verifier_bonus_law(chain, law, 1, 4)
+      wrong["p for pi"] = toy_chains.chain_law(chain, law.p, 4)
+      bonus = chunk_laws.verifier_bonus_law(chain, law, 1, 4)
       wrong["p for the bonus"] = bonus
     for mistake, other in wrong.items():
-      shown[mistake] = max(shown.get(mistake, 0), toy.tv(right, other))
+      shown[mistake] = max(shown.get(mistake, 0), goodness.tv(right, other))
   assert min(shown.values()) > 0.02, shown
 
 

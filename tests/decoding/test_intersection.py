@@ -15,6 +15,7 @@ from speccascade.decoding import (
   row_keys,
 )
 from speccascade.decoding.programs import decoders
+from speccascade.judge import goodness, method_laws, toy_chains
 from speccascade.models.intersection import IntersectionLM, with_inputs
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy
@@ -34,7 +35,7 @@ DRAFTER = RNG.normal(0, 1.1, (6, 6, 6))
 VERIFIER = RNG.normal(0, 1.2, (V, V, V))
 VERIFIER[..., 4] = VERIFIER[2, 0, 0] = -np.inf
 DRAFTER[..., 3] = np.clip(DRAFTER[..., 3], -1, 0.5)
-VERIFIER[..., toy.EOS] = np.clip(VERIFIER[..., toy.EOS], -1, 0.5)
+VERIFIER[..., toy_chains.EOS] = np.clip(VERIFIER[..., toy_chains.EOS], -1, 0.5)
 # How a prompt ends for the verifier, and as the drafter reads it.
 PROMPT, PROMPT_END = (4, 4), (5, 4)
 
@@ -121,21 +122,21 @@ RULES = {"spec_decode": 0.0, "spec_cascade_opt": 0.3, "ensemble": 0.5}
 
 
 def laws(name, pair=PROMPTED, **settings):
-  """Returns the `enumeration.Laws` of a method."""
+  """Returns the `method_laws.MethodLaws` of a method."""
   target, sampling = METHODS[name].target, Sampling.create(**settings)
   with jax.enable_x64(True):
-    return enumeration.laws(pair, target, RULES[name], sampling)
+    return method_laws.laws(pair, target, RULES[name], sampling)
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_exact_law(name):
   """The law of each target, q being over shared tokens; lossless: p's."""
   law = laws(name, temperature=0.7)
-  expected = toy.chain_law(PROMPTED, law.pi, 3)
+  expected = toy_chains.chain_law(PROMPTED, law.pi, 3)
   assert abs(expected.sum() - 1) < 1e-10
   # What only the verifier has is written, and rules tell pi from p.
   assert law.p[:, 3].max() > 0.2
-  far = toy.tv(expected, toy.chain_law(PROMPTED, law.p, 3))
+  far = goodness.tv(expected, toy_chains.chain_law(PROMPTED, law.p, 3))
   assert far < 1e-12 if name == "spec_decode" else far > 0.02
   with jax.enable_x64(True):
     for way in ("token", "block"):
@@ -154,7 +155,7 @@ def test_every_path_of_the_compiled_loop(monkeypatch):
   paths = driving.paths(PLAIN, ways, length)
   assert abs(sum(path.weight for path in paths) - 1) < 1e-3
   assert any(3 in path.tokens[:-1] for path in paths)
-  options = {"eos_id": toy.EOS, "gamma": 1, "max_decode_len": length}
+  options = {"eos_id": toy_chains.EOS, "gamma": 1, "max_decode_len": length}
   decoder, tables = decoders.decoder(name, **options), driving.tables(paths, 1)
   for actual in driving.run(decoder, PLAIN, tables, 0.0, sampling, monkeypatch):
     written = zip(actual.tokens.tolist(), actual.lengths)
@@ -172,14 +173,14 @@ def test_samples_have_the_exact_law(name):
   of = "spec_decode" if is_drafter else name
   law, mapped = (laws(of, pair, **settings) for pair in (PROMPTED, PLAIN))
   pick = lambda law: law.q if is_drafter else law.pi
-  right = toy.chain_law(PROMPTED, pick(law), 3)
-  wrong = [toy.chain_law(PROMPTED, law.p if is_drafter else law.q, 3)]
+  right = toy_chains.chain_law(PROMPTED, pick(law), 3)
+  wrong = [toy_chains.chain_law(PROMPTED, law.p if is_drafter else law.q, 3)]
   if name != "spec_decode":  # the prompt read token by token
-    wrong.append(toy.chain_law(PROMPTED, pick(mapped), 3))
+    wrong.append(toy_chains.chain_law(PROMPTED, pick(mapped), 3))
   actual = decode(name, alpha, sampling, num)
   seen = toy.counts(actual, V, 3)
-  assert toy.p_value(seen, right) > toy.LEVEL
-  assert all(toy.p_value(seen, law) < toy.LEVEL for law in wrong)
+  assert goodness.p_value(seen, right) > toy.LEVEL
+  assert all(goodness.p_value(seen, law) < toy.LEVEL for law in wrong)
   if name != "spec_decode":  # and rows are what they are among others
     order = np.arange(num)[::-1] - num // 2
     others = decode(name, alpha, sampling, num, rows=order)
@@ -191,7 +192,7 @@ def test_greedy_is_the_verifiers():
   options = {"gamma": 1, "max_decode_len": 8}
   actual = decode("spec_decode", 0.0, toy.GREEDY, 5, **options)
   before, last, tokens = *PROMPT, []
-  while len(tokens) < 8 and tokens[-1:] != [toy.EOS]:
+  while len(tokens) < 8 and tokens[-1:] != [toy_chains.EOS]:
     before, last = last, int(VERIFIER[before, last].argmax())
     tokens.append(last)
   assert len(set(tokens)) > 2

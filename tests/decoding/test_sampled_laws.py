@@ -15,10 +15,10 @@ import pytest
 
 from speccascade.decoding import METHODS, DraftLength, Sampling, row_keys
 from speccascade.decoding.loops import prompts
+from speccascade.judge import chunk_laws, goodness, method_laws, toy_chains
 from speccascade.models import T5LM, LlamaConfig, LlamaLM
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy
-from tests.decoding import enumeration
 from tests.decoding.test_exact_laws import telling_alpha
 
 ROWS = 200_000
@@ -26,15 +26,15 @@ ROWS = 200_000
 
 def test_the_test_itself():
   rng = np.random.default_rng(0)
-  law = toy.chain_law(toy.pair(3, 2), np.full((9, 3), 1 / 3), 4)
+  law = toy_chains.chain_law(toy.pair(3, 2), np.full((9, 3), 1 / 3), 4)
   counts = rng.multinomial(ROWS, law)
-  assert toy.p_value(counts, law) > toy.LEVEL
+  assert goodness.p_value(counts, law) > toy.LEVEL
   other = law.copy()
   other[np.argsort(law)[-2:]] *= [0.6, 1.4]
-  assert toy.p_value(counts, other) < toy.LEVEL
+  assert goodness.p_value(counts, other) < toy.LEVEL
   impossible = np.flatnonzero(law == 0)[0]  # goes on after an EOS
   counts[impossible] = 1
-  assert toy.p_value(counts, law) == 0
+  assert goodness.p_value(counts, law) == 0
 
 
 def assert_samples(
@@ -65,9 +65,9 @@ def assert_samples(
     counts += np.stack([toy.counts(decoded, *size, kind == k) for k in kinds])
   for seen, law, wrong_laws in zip(counts, laws, mistakes):
     assert seen.sum() == ROWS
-    assert toy.p_value(seen, law) > toy.LEVEL
-    far = [wrong for wrong in wrong_laws if toy.tv(wrong, law) > 0.02]
-    assert all(toy.p_value(seen, wrong) < toy.LEVEL for wrong in far)
+    assert goodness.p_value(seen, law) > toy.LEVEL
+    far = [wrong for wrong in wrong_laws if goodness.tv(wrong, law) > 0.02]
+    assert all(goodness.p_value(seen, wrong) < toy.LEVEL for wrong in far)
     assert far or law is not laws[0]
 
 
@@ -121,16 +121,16 @@ def test_samples_have_the_exact_law(case):
     alpha = telling_alpha(name, 3, 2)
     laws, mistakes = [], []
     for pair in PAIRS:
-      law = enumeration.laws(pair, METHODS[name].target, alpha, sampling)
+      law = method_laws.laws(pair, METHODS[name].target, alpha, sampling)
       table, other = (law.q, law.p) if name == "drafter" else (law.pi, law.q)
-      right = toy.chain_law(pair, table, LENGTH)
+      right = toy_chains.chain_law(pair, table, LENGTH)
       if "bonus" in options:
         size = options["gamma"], LENGTH
-        right = enumeration.verifier_bonus_law(pair, law, *size)
+        right = chunk_laws.verifier_bonus_law(pair, law, *size)
       laws.append(right)
       # The other model, and a rejected draft replaced from pi.
-      wrong = enumeration.wrong_replacement_law(pair, law, LENGTH)
-      mistakes.append([toy.chain_law(pair, other, LENGTH), wrong])
+      wrong = chunk_laws.wrong_replacement_law(pair, law, LENGTH)
+      mistakes.append([toy_chains.chain_law(pair, other, LENGTH), wrong])
   models = models_of_pairs()
   assert_samples(
     name, models, alpha, sampling, SOURCES, laws, mistakes, seed=17, **options
@@ -145,13 +145,14 @@ def test_samples_have_the_exact_law(case):
 def test_samples_of_the_sequence_cascade(name, alpha):
   # Kept drafts, and the verifier's own law for the mass that was not kept.
   sampling, laws, mistakes = Sampling.create(0.8), [], []
-  sizes = np.array([len(x) for x in toy.sequences(3, LENGTH)])
+  sizes = np.array([len(x) for x in toy_chains.sequences(3, LENGTH)])
   for pair in PAIRS:
     with jax.enable_x64(True):
       target = METHODS["spec_decode"].target
-      law = enumeration.laws(pair, target, 0.0, sampling)
+      law = method_laws.laws(pair, target, 0.0, sampling)
     q, p, score = (
-      toy.chain_law(pair, table, LENGTH) for table in (law.q, law.p, law.q1)
+      toy_chains.chain_law(pair, table, LENGTH)
+      for table in (law.q, law.p, law.q1)
     )
     with np.errstate(divide="ignore"):
       score = np.log(score) / (sizes if name.endswith("norm") else 1)
@@ -221,11 +222,11 @@ def forced_laws(model, sources, sampling) -> list:
 
 
 def t5_sequence_law(pi: np.ndarray) -> np.ndarray:
-  """Returns the law of sequences, in the order of `toy.sequences`."""
+  """Returns the law of sequences, in the order of `toy_chains.sequences`."""
   first, second, third = pi[0, 0, 0], pi[:, 0, 1], pi[:, :, 2]
-  one = np.where(np.arange(T5_VOCAB) == toy.EOS, first, 0)
+  one = np.where(np.arange(T5_VOCAB) == toy_chains.EOS, first, 0)
   goes_on = (first - one)[:, None] * second
-  two = np.where(np.arange(T5_VOCAB) == toy.EOS, goes_on, 0)
+  two = np.where(np.arange(T5_VOCAB) == toy_chains.EOS, goes_on, 0)
   three = (goes_on - two)[..., None] * third
   law = np.concatenate([x.reshape(-1) for x in (one, two, three)])
   return law / law.sum()  # it is in float32
@@ -273,7 +274,9 @@ def test_samples_have_the_law_of_the_whole_text(kind, case):
       yield [t5_sequence_law(x) for x in tables]
 
   def distance(alpha):
-    return min(toy.tv(pi, x) for pi, *others in laws(alpha) for x in others)
+    return min(
+      goodness.tv(pi, x) for pi, *others in laws(alpha) for x in others
+    )
 
   low, high = row.alpha_interval.ends(T5_VOCAB)
   grid = np.linspace(max(low, -1.0), min(high, 1.0), 21)[1:-1].tolist()

@@ -22,6 +22,7 @@ from speccascade.decoding.drafting import children
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.verification import tree_steps
+from speccascade.judge import goodness, toy_chains
 from tests import toy
 from tests.decoding.drafting import models
 
@@ -135,11 +136,11 @@ def sample(method, pair, sampling, length, rows, seed, **options):
 
 
 def law(method, pair, sampling, length):
-  """Returns the exact law of the sequences, as `toy.chain_law` orders them."""
+  """Returns the exact law of the sequences, in `chain_law`'s order."""
   target, alpha = METHODS[method].target, METHODS[method].default_alpha
   (q1, q), (p1, p) = (sampling.laws(jnp.asarray(x)) for x in pair.flat())
   pi = target.probs(q1, p1, alpha=alpha, sampled=(q, p))
-  return toy.chain_law(pair, np.asarray(pi, float), length)
+  return toy_chains.chain_law(pair, np.asarray(pi, float), length)
 
 
 def assert_sampled(method, shape, drawing, verification, sampling, rows):
@@ -155,7 +156,7 @@ def assert_sampled(method, shape, drawing, verification, sampling, rows):
     **settings(shape, drawing, verification),
   )
   exact = law(method, pair, sampling, length)
-  assert toy.p_value(counts, exact) > toy.LEVEL
+  assert goodness.p_value(counts, exact) > toy.LEVEL
 
 
 QUICK = [
@@ -237,7 +238,7 @@ def test_several_drafters_beside_each_other():
   pair, sampling = toy.pair(3, 2), Sampling.create(0.9)
   counts = counts_of_several("spec_decode", pair, sampling)
   exact = law("spec_decode", pair, sampling, 5)
-  assert toy.p_value(counts, exact) > toy.LEVEL
+  assert goodness.p_value(counts, exact) > toy.LEVEL
   with pytest.raises(ValueError, match="set DESIGNATED_DRAFTER"):
     toy.decode("spec_cascade_token_v2", models, **options)
 
@@ -266,7 +267,7 @@ def test_the_target_is_that_of_the_designated_drafter(method, designated):
     assert np.array_equal(got.tokens, chain.tokens)
   pair, sampling = toy.pair(3, 2), Sampling.create(0.9)
   counts = counts_of_several(method, pair, sampling, designated)
-  assert toy.p_value(counts, law(method, pair, sampling, 5)) > toy.LEVEL
+  assert goodness.p_value(counts, law(method, pair, sampling, 5)) > toy.LEVEL
 
 
 def test_a_designated_drafter_states_its_law_at_every_node():
@@ -415,7 +416,9 @@ def test_ranks_have_the_chances_of_the_trials():
   chances[1] *= 1 - chances[0]
   observed = got.stats.accepted_by_rank[:, 0].sum(0)
   counts = np.array([*observed, rows - observed.sum()])
-  assert toy.p_value(counts, np.array([*chances, 1 - sum(chances)])) > toy.LEVEL
+  assert (
+    goodness.p_value(counts, np.array([*chances, 1 - sum(chances)])) > toy.LEVEL
+  )
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import functools
 import numpy as np
 import pytest
 
+from speccascade.judge import goodness
 from tests import toy
 from tests.decoding import tree_reference as reference
 
@@ -128,7 +129,7 @@ def test_the_cascades_targets_are_neither_q_nor_p():
     for vocab_size, order, _ in SHAPES:
       q, p = chain(vocab_size, order)
       pi = rows_of(target, q, p)
-      distances.append(min(toy.tv(pi, q), toy.tv(pi, p)))
+      distances.append(min(goodness.tv(pi, q), goodness.tv(pi, p)))
     assert max(distances) > 0.1, target
 
 

@@ -17,6 +17,7 @@ from speccascade.decoding import (
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws import targets
+from speccascade.judge import goodness
 from tests import toy
 from tests.decoding.test_tree_decoding import law
 
@@ -183,7 +184,7 @@ def test_sampled_texts_have_the_verifiers_law(kind, verification):
     )
     counts += toy.counts(decoded, 3, length)
   exact = law("spec_decode", pair, Sampling.create(0.9), length)
-  assert toy.p_value(counts, exact) > toy.LEVEL
+  assert goodness.p_value(counts, exact) > toy.LEVEL
 
 
 def test_siblings_are_drawn_without_the_first_draft():
@@ -205,7 +206,7 @@ def test_siblings_are_drawn_without_the_first_draft():
   np.add.at(counts, (first[:, 0], first[:, 1]), 1)
   assert not np.any(np.diag(counts))
   off = ~np.eye(5, dtype=bool)
-  assert toy.p_value(counts[off], exact[off]) > toy.LEVEL
+  assert goodness.p_value(counts[off], exact[off]) > toy.LEVEL
   assert all(len({*row}) == 3 for row in first[:200].tolist())
 
 

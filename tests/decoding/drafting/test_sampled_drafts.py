@@ -15,6 +15,7 @@ from speccascade.decoding import (
 )
 from speccascade.decoding.laws import deferral, targets
 from speccascade.decoding.verification import steps
+from speccascade.judge import goodness, toy_chains
 from tests import toy
 from tests.decoding.drafting import models
 
@@ -45,8 +46,8 @@ def assert_law(
   decoded = toy.decode(name, (drafter, LARGE), alpha, sampling, **options)
   assert np.all(decoded.bad_step == -1)
   table = np.asarray(table, np.float64)
-  law = toy.chain_law(PAIR, table / table.sum(-1, keepdims=True), LENGTH)
-  assert toy.p_value(toy.counts(decoded, V, LENGTH), law) > toy.LEVEL
+  law = toy_chains.chain_law(PAIR, table / table.sum(-1, keepdims=True), LENGTH)
+  assert goodness.p_value(toy.counts(decoded, V, LENGTH), law) > toy.LEVEL
 
 
 CASCADES = {
@@ -104,7 +105,7 @@ def test_an_outer_target_sees_the_inner_reviewers_law(name, alpha):
   (q1, q), (p1, p) = (laws(sampling, x) for x in (MEDIUM_LOGITS, LARGE_LOGITS))
   pi = METHODS[name].target.probs(q1, p1, alpha=alpha, sampled=(q, p))
   # A target that were one of the two models' laws would show little.
-  assert min(toy.tv(pi, q), toy.tv(pi, p)) > 0.1
+  assert min(goodness.tv(pi, q), goodness.tv(pi, p)) > 0.1
   inner = AutoregressiveDrafter(SMALL, 2)
   drafter = VerticalDrafter(inner, MEDIUM, jnp.float32(0), 2)
   assert_law(name, drafter, sampling, pi, alpha=alpha)
@@ -125,6 +126,6 @@ def test_three_models_cascade_has_the_composed_law():
   # The inner cascade's confidence: its own law at temperature 1.
   q1 = opt.probs(s1, m1, alpha=alpha, sampled=(s1, m1))
   pi = opt.probs(q1, p1, alpha=alpha, sampled=(q, p))
-  assert min(toy.tv(pi, x) for x in (q, p, s, m)) > 0.1
+  assert min(goodness.tv(pi, x) for x in (q, p, s, m)) > 0.1
   three = (MEDIUM, SMALL)
   assert_law("spec_cascade_opt_three", three, sampling, pi, alpha=alpha)

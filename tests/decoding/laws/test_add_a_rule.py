@@ -17,6 +17,7 @@ from speccascade.decoding import (
 )
 from speccascade.decoding.loops.oracle_cascade import oracle_cascade
 from speccascade.decoding.loops.speculative import speculative
+from speccascade.judge import goodness, method_laws, toy_chains
 from tests import toy
 from tests.decoding import enumeration
 
@@ -75,9 +76,9 @@ def test_a_target_of_ones_own_has_its_law(target, alpha, way):
   # The test case that goes with it; in the table it would be tested on arrival.
   pair = toy.pair(3, 2)
   with jax.enable_x64(True):
-    law = enumeration.laws(pair, target, alpha, Sampling.create(1.0))
+    law = method_laws.laws(pair, target, alpha, Sampling.create(1.0))
     actual = enumeration.speculative_law(pair, law, 2, 4, verification=way)
-  expected = toy.chain_law(pair, law.pi, 4)
+  expected = toy_chains.chain_law(pair, law.pi, 4)
   assert np.abs(actual - expected).max() < 1e-10
-  others = (toy.chain_law(pair, x, 4) for x in (law.q, law.p))
-  assert min(toy.tv(expected, other) for other in others) > 0.02
+  others = (toy_chains.chain_law(pair, x, 4) for x in (law.q, law.p))
+  assert min(goodness.tv(expected, other) for other in others) > 0.02

@@ -7,6 +7,7 @@ import pytest
 from speccascade.decoding import METHODS, DraftLength
 from speccascade.decoding.loops import bild as bild_lib
 from speccascade.decoding.types import BONUS, DRAFT, RESIDUAL
+from speccascade.judge import toy_chains
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
@@ -50,7 +51,7 @@ def bild_by_hand(q, p, fallback, rollback, length):
       window.append(int(np.argmax(p[before[-1]])))
     for token in window:
       tokens.append(token)
-      if token == toy.EOS or len(tokens) == length:
+      if token == toy_chains.EOS or len(tokens) == length:
         return tokens, large, small
 
 

@@ -25,9 +25,9 @@ from speccascade.decoding.loops import tracing
 from speccascade.decoding.loops.oracle_cascade import oracle_cascade
 from speccascade.decoding.loops.sequential_cascade import sequential_cascade
 from speccascade.decoding.types import BONUS
+from speccascade.judge import method_laws, toy_chains
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy
-from tests.decoding import enumeration
 from tests.decoding.test_exact_laws import SAMPLINGS, WAYS, telling_alpha
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
@@ -59,10 +59,10 @@ def alpha_of(name: str) -> float:
     return float(np.float32(telling_alpha(name, 3, 2)))
 
 
-def laws_of(name, **settings) -> enumeration.Laws:
+def laws_of(name, **settings) -> method_laws.MethodLaws:
   with jax.enable_x64(True):
     sampling, target = Sampling.create(**settings), METHODS[name].target
-    return enumeration.laws(PAIR, target, alpha_of(name), sampling)
+    return method_laws.laws(PAIR, target, alpha_of(name), sampling)
 
 
 def decode(name, settings, models=None, alpha=None, **options):
@@ -92,7 +92,7 @@ def assert_laws(decoded, law, unknown, drawn_from_p=None, tolerance=1e-10):
 
   Args:
     decoded: `Decoded`.
-    law: the `enumeration.Laws`.
+    law: the `method_laws.MethodLaws`.
     unknown: {field: [B, T] bool, or True}, where it must be NaN.
     drawn_from_p: [B, T] bool, bonus tokens as printed; None where none is.
     tolerance: absolute.
@@ -110,10 +110,10 @@ def assert_laws(decoded, law, unknown, drawn_from_p=None, tolerance=1e-10):
         expected = np.where(drawn_from_p, of_p, expected)
     expected[~inside | unknown.get(field, False)] = np.nan
     assert_same(values, expected, atol=tolerance, err_msg=field)
-  index = toy.sequence_index(decoded.tokens, decoded.lengths, 3)
+  index = toy_chains.sequence_index(decoded.tokens, decoded.lengths, 3)
   if drawn_from_p is None:  # The sum is that of the whole output.
     prob = np.exp(np.nansum(decoded.log_probs.pi, axis=1))
-    whole = toy.chain_law(PAIR, law.pi, LENGTH)[index]
+    whole = toy_chains.chain_law(PAIR, law.pi, LENGTH)[index]
     assert_same(prob, whole, atol=tolerance)
   return len(set(index.tolist()))
 
@@ -183,7 +183,7 @@ def test_a_drafter_that_is_a_cascade():
   q = opt.probs(s1, m1, alpha=alpha, sampled=(s, m))
   pi = opt.probs(q1, p1, alpha=alpha, sampled=(q, p))
   assert min(float(jnp.abs(q - x).max()) for x in (s, m, pi)) > 0.1
-  law = enumeration.Laws(*map(np.asarray, (q1, p1, q, p, pi)))
+  law = method_laws.MethodLaws(*map(np.asarray, (q1, p1, q, p, pi)))
   small, medium, large = (
     MarkovLM(jnp.asarray(table, jnp.float32)[None]) for table in tables
   )
@@ -217,7 +217,9 @@ def test_copied_tokens_have_no_q():
 def test_nothing_is_recorded_unless_asked_for(name, monkeypatch):
   monkeypatch.setattr(tracing, "record", None)
   monkeypatch.setattr(tracing, "empty_log_probs", None)
-  plain_decoder = decoder(name, gamma=2, max_decode_len=LENGTH, eos_id=toy.EOS)
+  plain_decoder = decoder(
+    name, gamma=2, max_decode_len=LENGTH, eos_id=toy_chains.EOS
+  )
   program, _ = plain_decoder.program(greedy=False)
   sampling = Sampling.create(1.0)
   inputs, keys = toy.rows(2)

@@ -23,6 +23,7 @@ from speccascade.decoding.types import (
   SEQUENTIAL_P,
   SEQUENTIAL_Q,
 )
+from speccascade.judge import method_laws, toy_chains
 from tests import toy
 from tests.decoding import driving, enumeration
 from tests.decoding.test_exact_laws import telling_alpha
@@ -65,7 +66,7 @@ def exact(name, temperature):
   with jax.enable_x64(True):
     alpha, sampling = telling_alpha(name, 3, 2), Sampling.create(temperature)
     target = METHODS[name].target
-    return alpha, enumeration.laws(PAIR, target, alpha, sampling)
+    return alpha, method_laws.laws(PAIR, target, alpha, sampling)
 
 
 def sides_of(rule, alpha, law) -> list[np.ndarray]:
@@ -81,7 +82,7 @@ def sides_of(rule, alpha, law) -> list[np.ndarray]:
 def drive(name, pair, tables, alpha, temperature, monkeypatch, **settings):
   """Returns (decoder, results); see `driving.run`."""
   records = {"trace": True, "log_probs": True}
-  decoder = decoders.decoder(name, eos_id=toy.EOS, **records, **settings)
+  decoder = decoders.decoder(name, eos_id=toy_chains.EOS, **records, **settings)
   sampling = Sampling.create(temperature)
   return decoder, driving.run(
     decoder, pair, tables, alpha, sampling, monkeypatch
@@ -93,7 +94,7 @@ def assert_trace(decoded, law, contexts, known, columns, pi):
 
   Args:
     decoded: `Decoded`.
-    law: the `enumeration.Laws`.
+    law: the `method_laws.MethodLaws`.
     contexts: [N] of all tokens of all rows.
     known: pair of [N] bool, whether q and p are known there.
     columns: [N] of each field.
@@ -309,7 +310,9 @@ def sequence_tables(pair, laws, sequences, length) -> list[np.ndarray]:
 
 def likely_sequences(pair, table, length):
   """Returns [(sequence, probability)] of those with mass."""
-  rows = zip(toy.sequences(3, length), toy.chain_law(pair, table, length))
+  rows = zip(
+    toy_chains.sequences(3, length), toy_chains.chain_law(pair, table, length)
+  )
   return [(tokens, prob) for tokens, prob in rows if prob > 1e-6]
 
 

@@ -10,6 +10,7 @@ import pytest
 from speccascade.decoding import METHODS, MaxGramDrafter, Sampling, row_keys
 from speccascade.decoding.drafting.cascade import cascade_drafter
 from speccascade.decoding.loops import prompts
+from speccascade.judge import toy_chains
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
@@ -72,7 +73,7 @@ def test_a_row_is_the_same_wherever_its_prompt_stands(name):
     row,
     models,
     sampling=toy.GREEDY if row.greedy_only else Sampling.create(1.0),
-    eos_id=(toy.EOS, 5),
+    eos_id=(toy_chains.EOS, 5),
     shared=True,
   )
   batch = call(inputs=BATCH, keys=KEYS)
@@ -84,7 +85,7 @@ def test_a_row_is_the_same_wherever_its_prompt_stands(name):
   np.testing.assert_array_equal(alone.lengths, batch.lengths[2:3])
   # They end at both ids, and differ.
   last = batch.tokens[np.arange(NUM), batch.lengths[:NUM] - 1]
-  assert {toy.EOS, 5} & set(last[batch.lengths[:NUM] < 10].tolist())
+  assert {toy_chains.EOS, 5} & set(last[batch.lengths[:NUM] < 10].tolist())
   assert len({tuple(x) for x in batch.tokens[:NUM].tolist()}) > 2
 
 
@@ -96,7 +97,7 @@ def test_greedy_tokens_follow_from_the_whole_text():
   for row, text in enumerate(toy.PROMPTS * len(SIDES)):
     expected, place = list(text), np.arange(64)[None]
     while len(expected) < len(text) + 10 and expected[len(text) :][-1:] != [
-      toy.EOS
+      toy_chains.EOS
     ]:
       number = models[1].numbers(
         np.array([expected]), place[:, : len(expected)]

@@ -7,6 +7,7 @@ import pytest
 
 from speccascade.decoding import METHODS, Decoder, decode_continuously, row_keys
 from speccascade.decoding.programs import continuous
+from speccascade.judge import toy_chains
 from tests import toy
 from tests.decoding import test_sampled_laws
 from tests.decoding.programs.test_streaming import assert_same, llamas, prepared
@@ -67,11 +68,11 @@ def test_a_long_row_holds_nobody():
   """Rounds are those of the busiest place, not of each batch's longest row."""
   moves = {0: 2, 2: 3, 3: 4, 4: 5, 5: 6, 6: 2}
   lm = toy.moving(moves, 7, rest=0.0)
-  ends = toy.moving({**moves, 0: toy.EOS}, 7, rest=0.0)
+  ends = toy.moving({**moves, 0: toy_chains.EOS}, 7, rest=0.0)
   # Source 0 goes on to the limit, source 1 ends at once.
   lm = type(lm)(jnp.concatenate([lm.table, ends.table]))
   inputs = np.array([0, *[1] * 7, 0, *[1] * 7], np.int32)[:, None]
-  how = {"gamma": 1, "max_decode_len": 20, "eos_id": toy.EOS}
+  how = {"gamma": 1, "max_decode_len": 20, "eos_id": toy_chains.EOS}
   decoder = Decoder(METHODS["verifier"], **how)
   point = row_keys(0, 0, jnp.arange(16)), 0.0, toy.GREEDY
   parts = list(decode_continuously(decoder, None, lm, inputs, *point, rows=4))

@@ -9,11 +9,12 @@ from speccascade.decoding import METHODS, Sampling
 from speccascade.decoding.laws.targets import trial_pairs
 from speccascade.decoding.programs import decoders, methods
 from speccascade.decoding.programs.families import choose
+from speccascade.judge import toy_chains
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
-SETTINGS = {"gamma": 2, "max_decode_len": 6, "eos_id": toy.EOS}
+SETTINGS = {"gamma": 2, "max_decode_len": 6, "eos_id": toy_chains.EOS}
 
 
 def decode(name: str, temperature: float, **how):

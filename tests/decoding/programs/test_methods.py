@@ -11,6 +11,7 @@ import pytest
 from speccascade.decoding import METHODS, DraftLength, Sampling
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
 from speccascade.decoding.programs import decoders, methods
+from speccascade.judge import toy_chains
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy
 
@@ -27,7 +28,7 @@ def test_defaults_are_in_range():
     row.check_alpha(row.default_alpha, 7)
 
 
-SETTINGS = {"gamma": 2, "max_decode_len": 4, "eos_id": toy.EOS}
+SETTINGS = {"gamma": 2, "max_decode_len": 4, "eos_id": toy_chains.EOS}
 PRINTED = {"verification": "block", "bonus": "verifier"}
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from speccascade.decoding import METHODS, Decoder, Sampling, Stream, row_keys
 from speccascade.decoding.programs import streaming
+from speccascade.judge import toy_chains
 from tests import toy
 from tests.decoding import test_sampled_laws
 from tests.decoding.loops.test_prompts import NUM, SIDES
@@ -35,7 +36,7 @@ def prepared(name, models, limit=LENGTH):
   row = METHODS[name]
   if row.num_drafters == 2:
     models = models, models[1]
-  how = {"gamma": 3, "max_decode_len": limit, "eos_id": toy.EOS}
+  how = {"gamma": 3, "max_decode_len": limit, "eos_id": toy_chains.EOS}
   sampling = toy.GREEDY if row.greedy_only else Sampling.create(1.0)
   decoder = Decoder(row, log_probs=True, **how)
   return decoder, models, row.default_alpha, sampling
@@ -164,7 +165,7 @@ def test_a_turn_that_cannot_be():
 
 def test_a_fault_in_a_later_turn_is_where_the_turn_has_it():
   # It counts 2 3 4 5 6 and has no law after a 6; after a 0 it ends.
-  moves = {0: toy.EOS, 2: 3, 3: 4, 4: 5, 5: 6}
+  moves = {0: toy_chains.EOS, 2: 3, 3: 4, 4: 5, 5: 6}
   chain = toy.moving(moves, 8, rest=0.0).replace(prompted=True)
   chain = chain.replace(table=chain.table.at[0, 6].set(jnp.nan))
   inputs = toy.padded([(3, 0), (0,)])
@@ -181,7 +182,9 @@ def test_a_fault_in_a_later_turn_is_where_the_turn_has_it():
 
 def test_a_wide_turn_needs_room_for_its_width():
   """A pass writes as many slots as a turn is wide, however few its tokens."""
-  chain = toy.moving({2: 3, 3: toy.EOS}, 8, rest=0.0).replace(prompted=True)
+  chain = toy.moving({2: 3, 3: toy_chains.EOS}, 8, rest=0.0).replace(
+    prompted=True
+  )
   stream = stream_of(
     "verifier", (None, chain), toy.padded([(2,)]), limit=4, room=12
   )
@@ -194,7 +197,7 @@ def test_a_wide_turn_needs_room_for_its_width():
     stream.turn(wide, rngs)
   stream.turn(wide[:, :9], rngs)
   stream.advance(4)
-  assert stream.decoded.tokens.tolist() == [[3, toy.EOS, 0, 0]]
+  assert stream.decoded.tokens.tolist() == [[3, toy_chains.EOS, 0, 0]]
 
 
 def test_a_row_that_is_going_stops_where_it_has_no_turn():

@@ -12,6 +12,7 @@ from speccascade.decoding import METHODS, Sampling
 from speccascade.decoding.drafting import children
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.verification import steps, tree_steps
+from speccascade.judge import goodness
 from tests import toy
 from tests.decoding import tree_reference as reference
 from tests.decoding.verification import tree_driving as driving
@@ -311,7 +312,7 @@ def test_children_are_drawn_by_their_law(drawing, greedy):
     observed = np.array([found.get(key, 0) for key in keys])
     chances = np.array([expected[key] for key in keys])
     if len(keys) > 1:
-      assert toy.p_value(observed, chances) > toy.LEVEL
+      assert goodness.p_value(observed, chances) > toy.LEVEL
 
 
 def test_children_of_equal_siblings_are_the_first_ones():

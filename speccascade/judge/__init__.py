@@ -1,0 +1,1 @@
+"""Judges samplers: what is a sampler's exact distribution, and is it right."""

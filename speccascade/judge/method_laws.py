@@ -1,0 +1,66 @@
+"""What each method of the table says it samples from, on a pair of chains.
+
+This is the reference that a sampler of these methods is judged by. The tables
+come from the package's own temperature, filters and targets, in float64.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.judge.toy_chains import ChainPair
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodLaws:
+  """The laws of each context, [S, V] each.
+
+  Attributes:
+    q1: the drafter's at temperature 1.
+    p1: the verifier's.
+    q: the drafter's, as sampled.
+    p: the verifier's.
+    pi: the target's.
+  """
+
+  q1: np.ndarray
+  p1: np.ndarray
+  q: np.ndarray
+  p: np.ndarray
+  pi: np.ndarray
+
+
+@jax.jit
+def _laws(sampling, logits):
+  return sampling.laws(logits)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _target(target, q1, p1, alpha, q, p):
+  return target.probs(q1, p1, alpha=alpha, sampled=(q, p))
+
+
+def laws(pair: ChainPair, target, alpha: float, sampling) -> MethodLaws:
+  """Returns the laws of a pair under a target.
+
+  Args:
+    pair: a `ChainPair`.
+    target: a `Target`, such as `METHODS[name].target`.
+    alpha: the parameter of the target.
+    sampling: a `Sampling`.
+
+  Raises:
+    ValueError: JAX runs in float32, too coarse for exact comparisons.
+  """
+  if not jax.config.jax_enable_x64:
+    raise ValueError(
+      "exact distributions need float64: wrap the call in jax.enable_x64(True)"
+    )
+  q_logits, p_logits = (jnp.asarray(x) for x in pair.flat())
+  q1, q = _laws(sampling, q_logits)
+  p1, p = _laws(sampling, p_logits)
+  pi = _target(target, q1, p1, jnp.asarray(alpha, q.dtype), q, p)
+  return MethodLaws(*(np.asarray(x) for x in (q1, p1, q, p, pi)))
